@@ -1,0 +1,176 @@
+// Log lines and broken-invariant checks.
+//
+//   TESSERA_LOG(INFO) << "worker joined" << Field("worker", id);
+//   TESSERA_CHECK(n > 0) << "n=" << n;       TESSERA_CHECK_EQ(a, b) << "after repartition";
+//
+// Until StartLogging is called nothing is written, so tests and embedding programs are silent. A
+// line is text with key=value fields at its end. Writing never blocks: the queue holds a bounded
+// number of lines, the oldest gives way, and LogLinesDropped counts what was lost. Any thread may
+// log. CHECK is for what only our own bug can break: it prints to stderr and aborts.
+#ifndef TESSERA_BASE_LOG_H_
+#define TESSERA_BASE_LOG_H_
+
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "absl/base/optimization.h"
+#include "absl/status/status.h"
+#include "base/status.h"
+
+namespace tessera {
+
+// VLOG is for following one request through the code; it is off unless asked for.
+enum class LogLevel { kVlog, kInfo, kWarning, kError, kOff };
+
+struct LogOptions {
+  LogLevel level = LogLevel::kInfo;
+  std::string file;                // Empty: stderr.
+  int64_t queue_lines_max = 8192;  // At the bound the oldest line is dropped and counted.
+};
+
+// "vlog", "info", "warning", "error" or "off".
+absl::StatusOr<LogLevel> ParseLogLevel(std::string_view text);
+
+// Starts the writer thread. Call once in main, before other threads log. Calling it again replaces
+// the sink. StopLogging writes out what is queued.
+absl::Status StartLogging(const LogOptions& options);
+void StopLogging();
+
+bool LogEnabled(LogLevel level);
+int64_t LogLinesDropped();
+
+// Prints " key=value", with quotes when the value holds blanks, quotes, '=' or is empty.
+template <typename T>
+struct FieldOf {
+  std::string_view key;
+  const T& value;
+};
+template <typename T>
+FieldOf<T> Field(std::string_view key, const T& value) {
+  return {key, value};
+}
+std::string FormatField(std::string_view key, std::string_view value);
+template <typename T>
+std::ostream& operator<<(std::ostream& os, const FieldOf<T>& field) {
+  std::ostringstream value;
+  value << field.value;
+  return os << FormatField(field.key, value.str());
+}
+
+namespace internal {
+
+// Collects one line and hands it over at the end of the statement.
+class LogLine {
+ public:
+  LogLine(LogLevel level, const char* file, int line) : level_(level), file_(file), line_(line) {}
+  ~LogLine();
+  std::ostream& stream() { return stream_; }
+
+ private:
+  const LogLevel level_;
+  const char* const file_;
+  const int line_;
+  std::ostringstream stream_;
+};
+
+// Prints and aborts at the end of the statement.
+class CheckFailure {
+ public:
+  CheckFailure(const char* file, int line, std::string_view what) : file_(file), line_(line) {
+    stream_ << "CHECK failed: " << what << " ";
+  }
+  [[noreturn]] ~CheckFailure();
+  std::ostream& stream() { return stream_; }
+
+ private:
+  const char* const file_;
+  const int line_;
+  std::ostringstream stream_;
+};
+
+// Gives both branches of the macros' conditional the type void; binds weaker than <<.
+struct Voidify {
+  void operator&(std::ostream&) const {}
+};
+
+template <typename T>
+void PrintOperand(std::ostream& os, const T& value) {
+  if constexpr (requires { os << value; }) {
+    os << value;
+  } else if constexpr (std::is_enum_v<T>) {
+    os << static_cast<int64_t>(value);
+  } else {
+    os << "?";
+  }
+}
+
+// The failure text of a comparison, or null when it holds.
+template <typename A, typename B, typename Compare>
+std::unique_ptr<std::string> CheckCompare(const A& a, const B& b, Compare holds, const char* text) {
+  if (ABSL_PREDICT_TRUE(holds(a, b))) return nullptr;
+  std::ostringstream os;
+  os << text << " (";
+  PrintOperand(os, a);
+  os << " vs. ";
+  PrintOperand(os, b);
+  os << ")";
+  return std::make_unique<std::string>(os.str());
+}
+
+}  // namespace internal
+}  // namespace tessera
+
+#define TESSERA_LOG_LEVEL_VLOG ::tessera::LogLevel::kVlog
+#define TESSERA_LOG_LEVEL_INFO ::tessera::LogLevel::kInfo
+#define TESSERA_LOG_LEVEL_WARNING ::tessera::LogLevel::kWarning
+#define TESSERA_LOG_LEVEL_ERROR ::tessera::LogLevel::kError
+
+// What is streamed is evaluated only when the level is on.
+#define TESSERA_LOG(level)                          \
+  !::tessera::LogEnabled(TESSERA_LOG_LEVEL_##level) \
+      ? (void)0                                     \
+      : ::tessera::internal::Voidify() &            \
+            ::tessera::internal::LogLine(TESSERA_LOG_LEVEL_##level, __FILE__, __LINE__).stream()
+#define TESSERA_VLOG TESSERA_LOG(VLOG)
+
+#define TESSERA_CHECK(condition)                  \
+  ABSL_PREDICT_TRUE(static_cast<bool>(condition)) \
+  ? (void)0                                       \
+  : ::tessera::internal::Voidify() &              \
+          ::tessera::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
+
+#define TESSERA_CHECK_OP_(a, b, op)                                                            \
+  switch (0)                                                                                   \
+  case 0:                                                                                      \
+  default:                                                                                     \
+    if (auto tessera_failure_ = ::tessera::internal::CheckCompare(                             \
+            (a), (b), [](const auto& x, const auto& y) { return x op y; }, #a " " #op " " #b); \
+        tessera_failure_ == nullptr)                                                           \
+      ;                                                                                        \
+    else                                                                                       \
+      ::tessera::internal::CheckFailure(__FILE__, __LINE__, *tessera_failure_).stream()
+#define TESSERA_CHECK_EQ(a, b) TESSERA_CHECK_OP_(a, b, ==)
+#define TESSERA_CHECK_NE(a, b) TESSERA_CHECK_OP_(a, b, !=)
+#define TESSERA_CHECK_LT(a, b) TESSERA_CHECK_OP_(a, b, <)
+#define TESSERA_CHECK_LE(a, b) TESSERA_CHECK_OP_(a, b, <=)
+#define TESSERA_CHECK_GT(a, b) TESSERA_CHECK_OP_(a, b, >)
+#define TESSERA_CHECK_GE(a, b) TESSERA_CHECK_OP_(a, b, >=)
+
+// The expression is a Status or a StatusOr.
+#define TESSERA_CHECK_OK(expr)                                                    \
+  switch (0)                                                                      \
+  case 0:                                                                         \
+  default:                                                                        \
+    if (const absl::Status tessera_status_ = ::tessera::internal::AsStatus(expr); \
+        tessera_status_.ok())                                                     \
+      ;                                                                           \
+    else                                                                          \
+      ::tessera::internal::CheckFailure(__FILE__, __LINE__, #expr).stream()       \
+          << tessera_status_ << " "
+
+#endif  // TESSERA_BASE_LOG_H_

@@ -1,0 +1,95 @@
+#include "base/log.h"
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+enum class Color { kRed = 3 };
+struct Opaque {
+  bool operator==(const Opaque&) const { return false; }
+};
+
+// Runs `f` while logging to a file and returns what was written.
+template <typename F>
+std::string Logged(LogLevel level, F f) {
+  const std::string path = ::testing::TempDir() + "/tessera_log_test.txt";
+  std::remove(path.c_str());
+  EXPECT_TRUE(StartLogging({.level = level, .file = path}).ok());
+  f();
+  StopLogging();
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(Log, LinesCarryPlaceAndFields) {
+  const std::string text = Logged(LogLevel::kInfo, [] {
+    TESSERA_LOG(INFO) << "worker joined" << Field("worker", 7) << Field("host", "a b=\"c\"\n");
+    TESSERA_VLOG << "not written";
+  });
+  EXPECT_THAT(text, HasSubstr(" I log_test.cc:"));
+  EXPECT_THAT(text, HasSubstr(" worker joined worker=7 host=\"a b=\\\"c\\\"\\n\"\n"));
+  EXPECT_THAT(text, Not(HasSubstr("not written")));
+}
+
+TEST(Log, WhatIsOffIsNotEvaluated) {
+  int evaluated = 0;
+  TESSERA_LOG(ERROR) << ++evaluated;  // No sink yet.
+  EXPECT_EQ(evaluated, 0);
+  Logged(LogLevel::kWarning, [&] { TESSERA_LOG(INFO) << ++evaluated; });
+  EXPECT_EQ(evaluated, 0);
+  Logged(LogLevel::kWarning, [&] { TESSERA_LOG(ERROR) << ++evaluated; });
+  EXPECT_EQ(evaluated, 1);
+}
+
+TEST(Log, AFullQueueDropsTheOldestLineAndNeverBlocks) {
+  const std::string path = ::testing::TempDir() + "/tessera_log_drop_test.txt";
+  std::remove(path.c_str());
+  ASSERT_TRUE(StartLogging({.level = LogLevel::kInfo, .file = path, .queue_lines_max = 1}).ok());
+  for (int i = 0; i < 2000; ++i) TESSERA_LOG(INFO) << "line " << i << ".";
+  EXPECT_GE(LogLinesDropped(), 0);
+  StopLogging();
+  EXPECT_EQ(LogLinesDropped(), 0);
+}
+
+TEST(Log, ABadFileIsAnError) {
+  const absl::Status status = StartLogging({.file = "/proc/no/such/file"});
+  EXPECT_EQ(ReasonOf(status), "VALUE_ERROR");
+}
+
+TEST(Log, LevelsParse) {
+  EXPECT_EQ(*ParseLogLevel("warning"), LogLevel::kWarning);
+  EXPECT_THAT(std::string(ParseLogLevel("loud").status().message()), HasSubstr("got \"loud\""));
+}
+
+TEST(Check, PassesInSilence) {
+  TESSERA_CHECK(true) << "never";
+  TESSERA_CHECK_EQ(1, 1);
+  TESSERA_CHECK_OK(absl::OkStatus());
+  if (true)
+    TESSERA_CHECK_LT(1, 2) << "binds to no outer else";
+  else
+    ADD_FAILURE();
+}
+
+TEST(CheckDeathTest, AbortsWithPlaceConditionAndMessage) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(TESSERA_CHECK(1 > 2) << "n=" << 5, "log_test.cc:[0-9]+ CHECK failed: 1 > 2 n=5");
+  EXPECT_DEATH(TESSERA_CHECK_EQ(1 + 1, 3) << "sum", "CHECK failed: 1 . 1 == 3 .2 vs. 3. sum");
+  EXPECT_DEATH(TESSERA_CHECK_NE(Color::kRed, Color::kRed), "3 vs. 3");
+  EXPECT_DEATH(TESSERA_CHECK_EQ(Opaque(), Opaque()), "[?] vs. [?]");
+  EXPECT_DEATH(TESSERA_CHECK_OK(absl::AbortedError("why")), "ABORTED: why");
+}
+
+}  // namespace
+}  // namespace tessera

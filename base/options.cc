@@ -1,0 +1,221 @@
+#include "base/options.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "base/status.h"
+
+namespace tessera {
+namespace {
+
+using Member = std::variant<int64_t Options::*, bool Options::*, std::string Options::*>;
+
+struct OptionRow {
+  std::string_view name;
+  Member member;
+  int64_t min;
+  int64_t max;
+  std::string_view unit;
+  std::string_view help;
+
+  std::string Flag() const {
+    return absl::StrCat("--", absl::StrReplaceAll(ToAbsl(name), {{"_", "-"}}));
+  }
+  std::string Env() const { return absl::StrCat("TESSERA_", absl::AsciiStrToUpper(ToAbsl(name))); }
+  bool is_bool() const { return std::holds_alternative<bool Options::*>(member); }
+};
+
+constexpr OptionRow kRows[] = {
+#define TESSERA_INT_OPTION(name, initial, min, max, unit, help) \
+  {#name, &Options::name, min, max, unit, help},
+#define TESSERA_BOOL_OPTION(name, initial, help) {#name, &Options::name, 0, 1, "", help},
+#define TESSERA_TEXT_OPTION(name, initial, help) {#name, &Options::name, 0, 0, "", help},
+#include "base/options.def"
+#undef TESSERA_INT_OPTION
+#undef TESSERA_BOOL_OPTION
+#undef TESSERA_TEXT_OPTION
+};
+
+const OptionRow* FindRow(std::string_view name) {
+  for (const OptionRow& row : kRows) {
+    if (row.name == name) return &row;
+  }
+  return nullptr;
+}
+
+struct Suffix {
+  std::string_view text;
+  int64_t factor;
+};
+constexpr Suffix kByteSuffixes[] = {
+    {"KiB", int64_t{1} << 10}, {"MiB", int64_t{1} << 20}, {"GiB", int64_t{1} << 30}};
+
+std::optional<int64_t> ParseInt(std::string_view text, std::string_view unit) {
+  int64_t factor = 1;
+  if (unit == "bytes") {
+    for (const Suffix& suffix : kByteSuffixes) {
+      if (!text.ends_with(suffix.text)) continue;
+      text.remove_suffix(suffix.text.size());
+      factor = suffix.factor;
+      break;
+    }
+  }
+  int64_t value = 0;
+  if (!absl::SimpleAtoi(ToAbsl(text), &value)) return std::nullopt;
+  if (value > std::numeric_limits<int64_t>::max() / factor) return std::nullopt;
+  if (value < std::numeric_limits<int64_t>::min() / factor) return std::nullopt;
+  return value * factor;
+}
+
+std::optional<bool> ParseBool(std::string_view text) {
+  if (text == "true" || text == "1") return true;
+  if (text == "false" || text == "0") return false;
+  return std::nullopt;
+}
+
+absl::Status WrongValue(std::string_view source, std::string_view value,
+                        std::string_view expected) {
+  return MakeError(ErrorKind::kValueError, absl::StrCat(ToAbsl(source), ": got \"", ToAbsl(value),
+                                                        "\", expected ", ToAbsl(expected)));
+}
+
+// `source` is what the user wrote to set it: the flag or the variable.
+absl::Status SetRow(Options& options, const OptionRow& row, std::string_view source,
+                    std::string_view value) {
+  if (auto* text = std::get_if<std::string Options::*>(&row.member)) {
+    options.** text = std::string(value);
+    return absl::OkStatus();
+  }
+  if (auto* flag = std::get_if<bool Options::*>(&row.member)) {
+    const std::optional<bool> parsed = ParseBool(value);
+    if (!parsed) return WrongValue(source, value, "true or false");
+    options.** flag = *parsed;
+    return absl::OkStatus();
+  }
+  const std::optional<int64_t> parsed = ParseInt(value, row.unit);
+  if (!parsed || *parsed < row.min || *parsed > row.max) {
+    return WrongValue(
+        source, value,
+        absl::StrFormat("a number of %s from %d to %d", ToAbsl(row.unit), row.min, row.max));
+  }
+  options.*std::get<int64_t Options::*>(row.member) = *parsed;
+  return absl::OkStatus();
+}
+
+absl::Status ReadEnvironment(Options& options, const EnvLookup& env) {
+  for (const OptionRow& row : kRows) {
+    const std::optional<std::string> value = env(row.Env());
+    if (value) TESSERA_RETURN_IF_ERROR(SetRow(options, row, row.Env(), *value));
+  }
+  return absl::OkStatus();
+}
+
+// The row that "--queue-bound" or "--queue_bound" names, or null.
+const OptionRow* RowOfFlag(std::string_view flag) {
+  if (!flag.starts_with("--")) return nullptr;
+  return FindRow(absl::StrReplaceAll(ToAbsl(flag.substr(2)), {{"-", "_"}}));
+}
+
+std::string DefaultText(const OptionRow& row) {
+  const Options initial;
+  if (auto* text = std::get_if<std::string Options::*>(&row.member)) return initial.**text;
+  if (auto* flag = std::get_if<bool Options::*>(&row.member)) {
+    return initial.**flag ? "true" : "false";
+  }
+  return absl::StrCat(initial.*std::get<int64_t Options::*>(row.member));
+}
+
+std::string WithUnit(const std::string& value, std::string_view unit) {
+  if (value.empty()) return "(empty)";
+  return unit.empty() ? value : absl::StrCat(value, " ", ToAbsl(unit));
+}
+
+}  // namespace
+
+EnvLookup ProcessEnv() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+}
+
+absl::StatusOr<ParsedOptions> ParseOptions(const std::vector<std::string>& args,
+                                           const EnvLookup& env) {
+  ParsedOptions parsed;
+  TESSERA_RETURN_IF_ERROR(ReadEnvironment(parsed.options, env));
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == "--") {
+      parsed.rest.insert(parsed.rest.end(), args.begin() + i + 1, args.end());
+      break;
+    }
+    if (args[i] == "--help") {
+      parsed.help = true;
+      continue;
+    }
+    const size_t equals = args[i].find('=');
+    const std::string flag = args[i].substr(0, equals);
+    const OptionRow* row = RowOfFlag(flag);
+    if (row == nullptr) {
+      parsed.rest.push_back(args[i]);
+      continue;
+    }
+    std::string value;
+    if (equals != std::string::npos) {
+      value = args[i].substr(equals + 1);
+    } else if (row->is_bool()) {
+      value = "true";
+    } else if (i + 1 < args.size()) {
+      value = args[++i];
+    } else {
+      return MakeError(ErrorKind::kValueError, absl::StrCat(flag, ": expected a value after it"));
+    }
+    TESSERA_RETURN_IF_ERROR(SetRow(parsed.options, *row, flag, value));
+  }
+  return parsed;
+}
+
+absl::Status SetOption(Options& options, std::string_view name, std::string_view value) {
+  const OptionRow* row = FindRow(name);
+  if (row == nullptr) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("option ", ToAbsl(name), " does not exist; see --help"));
+  }
+  return SetRow(options, *row, name, value);
+}
+
+std::string OptionsHelp() {
+  std::string text = "Options (each may also be set as the environment variable in brackets):\n";
+  for (const OptionRow& row : kRows) {
+    absl::StrAppendFormat(&text, "  %s [%s]\n      %s Default: %s.\n", row.Flag(), row.Env(),
+                          ToAbsl(row.help), WithUnit(DefaultText(row), row.unit));
+  }
+  return text;
+}
+
+std::string OptionsMarkdown() {
+  std::string text =
+      "# Options\n\n"
+      "Generated from `base/options.def`; to change it: `base_docs_test --rewrite`. A flag on the\n"
+      "command line wins over the environment variable. Byte counts accept `KiB`, `MiB` and "
+      "`GiB`.\n"
+      "\n"
+      "| variable | flag | default | range | meaning |\n"
+      "|---|---|---|---|---|\n";
+  for (const OptionRow& row : kRows) {
+    const bool is_int = std::holds_alternative<int64_t Options::*>(row.member);
+    absl::StrAppendFormat(&text, "| `%s` | `%s` | %s | %s | %s |\n", row.Env(), row.Flag(),
+                          WithUnit(DefaultText(row), row.unit),
+                          is_int ? absl::StrCat(row.min, " to ", row.max) : "", ToAbsl(row.help));
+  }
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+// The options of Tessera's programs: one table (base/options.def), read from the environment and
+// the command line, the latter winning. A plain value: copy it freely, pass it in, keep no global.
+#ifndef TESSERA_BASE_OPTIONS_H_
+#define TESSERA_BASE_OPTIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tessera {
+
+struct Options {
+#define TESSERA_INT_OPTION(name, initial, min, max, unit, help) int64_t name = initial;
+#define TESSERA_BOOL_OPTION(name, initial, help) bool name = initial;
+#define TESSERA_TEXT_OPTION(name, initial, help) std::string name = initial;
+#include "base/options.def"
+#undef TESSERA_INT_OPTION
+#undef TESSERA_BOOL_OPTION
+#undef TESSERA_TEXT_OPTION
+};
+
+// Looks a variable up; std::nullopt when it is not set.
+using EnvLookup = std::function<std::optional<std::string>(const std::string& name)>;
+EnvLookup ProcessEnv();
+
+struct ParsedOptions {
+  Options options;
+  bool help = false;              // --help was given: print OptionsHelp() and stop.
+  std::vector<std::string> rest;  // Arguments that are no rows of the table, in order.
+};
+
+// Reads the environment, then `args` (without the program's name): --queue-bound=5, --queue-bound
+// 5,
+// --queue_bound=5; a bool alone is true. What comes after "--" is left in `rest`.
+absl::StatusOr<ParsedOptions> ParseOptions(const std::vector<std::string>& args,
+                                           const EnvLookup& env);
+
+// Sets one option by its name in the table.
+absl::Status SetOption(Options& options, std::string_view name, std::string_view value);
+
+// The table, for --help and for docs/env.md.
+std::string OptionsHelp();
+std::string OptionsMarkdown();
+
+}  // namespace tessera
+
+#endif  // TESSERA_BASE_OPTIONS_H_

@@ -1,0 +1,78 @@
+// The one exception that carries a status, for the rules of ops.
+//
+// Rules read as formulas over values (`d[0] * z`), which absl::StatusOr at every step would bury,
+// so inside ir/ they throw, and each generic walk catches at its single boundary. A StatusException
+// never leaves ir's API. Reference: docs/decisions/0001-rules-throw-inside-ir.md.
+#ifndef TESSERA_BASE_STATUS_EXCEPTION_H_
+#define TESSERA_BASE_STATUS_EXCEPTION_H_
+
+#include <exception>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+
+namespace tessera {
+
+class StatusException : public std::exception {
+ public:
+  // `status` must not be ok.
+  explicit StatusException(absl::Status status)
+      : status_(std::move(status)), what_(status_.ToString()) {}
+
+  const absl::Status& status() const { return status_; }
+  const char* what() const noexcept override { return what_.c_str(); }
+
+ private:
+  absl::Status status_;
+  std::string what_;
+};
+
+[[noreturn]] inline void Throw(absl::Status status) { throw StatusException(std::move(status)); }
+
+[[noreturn]] inline void Throw(ErrorKind kind, std::string message) {
+  Throw(MakeError(kind, std::move(message)));
+}
+
+// The value, or throws its status.
+template <typename T>
+T ValueOrThrow(absl::StatusOr<T> value) {
+  if (!value.ok()) Throw(std::move(value).status());
+  return *std::move(value);
+}
+inline void ThrowIfError(absl::Status status) {
+  if (!status.ok()) Throw(std::move(status));
+}
+
+// Runs `f`, which may throw StatusException and returns void or absl::Status. Other exceptions
+// pass.
+template <typename F>
+absl::Status CatchStatus(F&& f) {
+  try {
+    if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
+      std::forward<F>(f)();
+      return absl::OkStatus();
+    } else {
+      return std::forward<F>(f)();
+    }
+  } catch (const StatusException& e) {
+    return e.status();
+  }
+}
+
+// The same for an `f` that returns a value.
+template <typename F, typename T = std::invoke_result_t<F>>
+absl::StatusOr<T> CatchStatusOr(F&& f) {
+  try {
+    return std::forward<F>(f)();
+  } catch (const StatusException& e) {
+    return e.status();
+  }
+}
+
+}  // namespace tessera
+
+#endif  // TESSERA_BASE_STATUS_EXCEPTION_H_
