@@ -1,0 +1,66 @@
+#include "ir/api/placement.h"
+
+#include "base/testing/status_matchers.h"
+
+namespace tessera::api {
+namespace {
+
+using ir::Dims;
+
+Placement On(ir::DimAxes dims) {
+  Placement p;
+  p.mesh.axes = {{"x", 2}, {"y", 3}};
+  p.spec.dims = std::move(dims);
+  p.devices = {5, 4, 3, 2, 1, 0};
+  return p;
+}
+
+TEST(PlacementTest, BlocksTileTheArray) {
+  for (const ir::DimAxes& dims :
+       {ir::DimAxes{}, ir::DimAxes{{"x"}}, ir::DimAxes{{}, {"y"}}, ir::DimAxes{{"y"}, {"x"}},
+        ir::DimAxes{{"y", "x"}}, ir::DimAxes{{}, {"x", "y"}}}) {
+    const Placement p = On(dims);
+    const Dims shape = {12, 6};
+    TESSERA_ASSERT_OK(CheckPlacement(p, shape));
+    const Dims local = LocalShape(p, shape);
+    std::vector<int> hits(72, 0);
+    for (int k : DistinctBlocks(p, shape)) {
+      const Dims s = BlockStarts(p, shape, k);
+      for (int64_t i = 0; i < local[0]; ++i)
+        for (int64_t j = 0; j < local[1]; ++j) ++hits[(s[0] + i) * 6 + s[1] + j];
+    }
+    EXPECT_EQ(hits, std::vector<int>(72, 1)) << p.spec.ToString();
+  }
+}
+
+TEST(PlacementTest, MajorAxisComesFirst) {
+  EXPECT_EQ(BlockStarts(On({{"y", "x"}}), {12}, 1), Dims({4}));  // x=0, y=1
+  EXPECT_EQ(BlockStarts(On({{"x", "y"}}), {12}, 1), Dims({2}));
+}
+
+TEST(PlacementTest, ReplicasAreOneBlock) {
+  EXPECT_EQ(DistinctBlocks(On({{"x"}}), {12}), (std::vector<int>{0, 3}));
+  EXPECT_EQ(DistinctBlocks(On({}), {12}), (std::vector<int>{0}));
+}
+
+TEST(PlacementTest, EachMistakeHasItsReason) {
+  EXPECT_THAT(CheckPlacement(On({{"z"}}), {12}), ReasonIs("UNKNOWN_AXIS", "'z'"));
+  EXPECT_THAT(CheckPlacement(On({{"x"}, {"x"}}), {12, 12}), ReasonIs("VALUE_ERROR", "twice"));
+  EXPECT_THAT(CheckPlacement(On({{"x"}, {}}), {12}), ReasonIs("VALUE_ERROR", "rank at least 2"));
+  EXPECT_THAT(CheckPlacement(On({{"y"}}), {10}),
+              ReasonIs("INDIVISIBLE", "should be divisible by 3, but it is equal to 10"));
+  Placement p = On({});
+  p.devices.pop_back();
+  EXPECT_THAT(CheckPlacement(p, {12}), ReasonIs("VALUE_ERROR", "5 devices"));
+  p.devices.push_back(1);
+  EXPECT_THAT(CheckPlacement(p, {12}), ReasonIs("VALUE_ERROR", "twice"));
+  p = On({{"x"}});
+  p.spec.open = {true};
+  EXPECT_THAT(CheckPlacement(p, {12}), ReasonIs("VALUE_ERROR", "open"));
+  p = On({});
+  p.spec.unreduced = {"x"};
+  EXPECT_THAT(CheckPlacement(p, {12}), ReasonIs("VALUE_ERROR", "unreduced"));
+}
+
+}  // namespace
+}  // namespace tessera::api

@@ -1,0 +1,103 @@
+// The client's seam to a cluster: plain messages, carried by a direct call (embed/) or by gRPC
+// (client/remote, server/rpc).
+//
+// Everything is asynchronous: Execute answers with ids before the work has run; the ids may be used
+// in the next call, and an error travels along them to whoever asks for the value.  Implementations
+// are thread-safe.  Every call honours its deadline; errors carry a reason (base/status.h).
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "ir/array.h"
+#include "ir/mesh.h"
+#include "ir/program.h"
+
+namespace tessera::api {
+
+struct Device {
+  int64_t id = 0;           // unique in the cluster, stable while its worker is registered
+  std::string kind;         // "cpu", "gpu"
+  std::string worker, host;
+  std::string executor;     // the process that owns it
+  bool healthy = true;
+  std::string reason;       // why not
+};
+
+// Where an array lies: a block of `spec` of `mesh`, whose device k (row-major) is `devices[k]`.
+struct Placement {
+  ir::Mesh mesh;
+  ir::PartitionSpec spec;
+  std::vector<int64_t> devices;
+  bool operator==(const Placement&) const = default;
+};
+
+struct ArraySpec {
+  ir::DType dtype = ir::DType::kF32;
+  ir::Dims shape;
+  Placement placement;
+};
+
+struct CompileRequest {
+  ir::Program program;
+  std::vector<int64_t> devices;  // one per coordinate of the program's mesh; empty: the server chooses
+  std::string name;              // for people: metrics, explain, errors
+  bool explain = false;
+};
+struct CompileReply {
+  uint64_t executable = 0;
+  std::vector<ArraySpec> in, out;   // as the plan wants arguments and leaves results
+  std::string explain_text, explain_json;  // when asked for
+  int64_t memory_bound_bytes = 0;   // per device
+};
+
+struct ExecuteRequest {
+  uint64_t executable = 0;
+  std::vector<uint64_t> args;       // array ids, resharded by the server where they lie otherwise
+  std::vector<bool> donate;         // empty: none.  A donated array is deleted once it has been read
+  std::optional<absl::Duration> deadline;  // for the run, from acceptance
+};
+struct ExecuteReply {
+  uint64_t operation = 0;
+  std::vector<uint64_t> outputs;
+};
+
+enum class OperationState : uint8_t { kPending, kRunning, kDone, kFailed, kCancelled };
+struct Operation {
+  uint64_t id = 0;
+  std::string name;
+  OperationState state = OperationState::kPending;
+  absl::Status error;  // when failed or cancelled
+  std::string pending_reason;  // why it has not started
+};
+
+class Service {
+ public:
+  virtual ~Service() = default;
+
+  virtual absl::StatusOr<std::vector<Device>> ListDevices() = 0;
+  // Plans and caches: the same program on the same devices answers at once.
+  virtual absl::StatusOr<CompileReply> Compile(const CompileRequest& request) = 0;
+  virtual absl::StatusOr<ExecuteReply> Execute(const ExecuteRequest& request) = 0;
+  // Uploads `value`, cut as the placement says, straight to the executors.  Returns when the bytes
+  // have been handed over; `value` may then be reused.
+  virtual absl::StatusOr<uint64_t> Put(const ir::Array& value, const Placement& placement) = 0;
+  // Waits until the array is ready or its producer has failed, at most `timeout`.
+  virtual absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) = 0;
+  // One shard, as it lies on `placement.devices[ordinal]`.
+  virtual absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal, absl::Duration timeout) = 0;
+  virtual absl::StatusOr<ArraySpec> Describe(uint64_t array) = 0;
+  // Later uses answer ARRAY_DELETED.  Deleting twice, or an unknown id, is not an error.
+  virtual absl::Status Delete(absl::Span<const uint64_t> arrays) = 0;
+  virtual absl::StatusOr<Operation> GetOperation(uint64_t operation) = 0;
+  // Returns when it has ended, or at the timeout with its state as it is.
+  virtual absl::StatusOr<Operation> WaitOperation(uint64_t operation, absl::Duration timeout) = 0;
+  virtual absl::Status Cancel(uint64_t operation) = 0;
+};
+
+}  // namespace tessera::api

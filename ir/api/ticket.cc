@@ -1,0 +1,122 @@
+#include "ir/api/ticket.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "ir/dtype.h"
+
+namespace tessera::api {
+namespace {
+
+// v1|access|incarnation|array|device|dtype|dims|expiry in ms
+constexpr size_t kFields = 8;
+constexpr size_t kMaxTicketBytes = 4096;
+
+std::string Mac(absl::string_view body, std::string_view key) {
+  unsigned char mac[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  const unsigned char* done =
+      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+           reinterpret_cast<const unsigned char*>(body.data()), body.size(), mac, &size);
+  TESSERA_CHECK(done != nullptr) << "HMAC-SHA256 is not available";
+  return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(mac), size));
+}
+
+absl::Status Refused(absl::string_view why) {
+  return absl::PermissionDeniedError(
+      absl::StrCat("ticket: ", why, "; ask the coordinator for a new one"));
+}
+
+std::array<std::array<uint32_t, 256>, 8> MakeCrcTables() {
+  std::array<std::array<uint32_t, 256>, 8> t{};
+  for (uint32_t n = 0; n < 256; ++n) {
+    uint32_t c = n;
+    for (int k = 0; k < 8; ++k) c = (c >> 1) ^ ((c & 1) ? 0x82f63b78u : 0u);
+    t[0][n] = c;
+  }
+  for (int k = 1; k < 8; ++k)
+    for (int n = 0; n < 256; ++n) t[k][n] = (t[k - 1][n] >> 8) ^ t[0][t[k - 1][n] & 0xff];
+  return t;
+}
+
+}  // namespace
+
+std::string SignTicket(const Ticket& t, std::string_view key) {
+  std::string body = absl::StrCat(
+      "v1|", static_cast<int>(t.access), "|", t.incarnation, "|", t.array, "|", t.device, "|",
+      ToAbsl(ir::DTypeName(t.dtype)), "|", absl::StrJoin(t.shape, ","), "|",
+      absl::ToUnixMillis(t.expires));
+  const std::string mac = Mac(body, key);
+  absl::StrAppend(&body, "|", mac);
+  return body;
+}
+
+absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, absl::Time now,
+                                   uint64_t incarnation) {
+  if (text.size() > kMaxTicketBytes) return Refused("too long");
+  const size_t cut = text.rfind('|');
+  if (cut == std::string_view::npos) return Refused("not a ticket");
+  const absl::string_view body = ToAbsl(text.substr(0, cut));
+  const std::string mac = Mac(body, key);
+  const std::string_view given = text.substr(cut + 1);
+  if (given.size() != mac.size() || CRYPTO_memcmp(given.data(), mac.data(), mac.size()) != 0)
+    return Refused("not signed by this coordinator");
+  // Signed by us, so what follows can only fail between versions.
+  const std::vector<absl::string_view> f = absl::StrSplit(body, '|');
+  Ticket t;
+  int access = 0;
+  int64_t expires_ms = 0;
+  if (f.size() != kFields || f[0] != "v1" || !absl::SimpleAtoi(f[1], &access) ||
+      (access != 1 && access != 2) || !absl::SimpleAtoi(f[2], &t.incarnation) ||
+      !absl::SimpleAtoi(f[3], &t.array) || !absl::SimpleAtoi(f[4], &t.device) ||
+      !absl::SimpleAtoi(f[7], &expires_ms))
+    return Refused("of another version");
+  t.access = static_cast<Ticket::Access>(access);
+  const auto dtype = ir::ParseDType(ToStd(f[5]));
+  if (!dtype) return Refused("of another version");
+  t.dtype = *dtype;
+  if (!f[6].empty()) {
+    for (absl::string_view d : absl::StrSplit(f[6], ',')) {
+      int64_t size = 0;
+      if (!absl::SimpleAtoi(d, &size) || size < 0) return Refused("of another version");
+      t.shape.push_back(size);
+    }
+  }
+  t.expires = absl::FromUnixMillis(expires_ms);
+  if (now > t.expires)
+    return Refused(absl::StrCat("expired ", absl::FormatDuration(now - t.expires), " ago"));
+  if (t.incarnation != incarnation)
+    return Refused(absl::StrCat("for executor incarnation ", t.incarnation, ", this is ",
+                                incarnation));
+  return t;
+}
+
+uint32_t Crc32c(uint32_t crc, const void* bytes, size_t size) {
+  static const auto kTables = MakeCrcTables();
+  const auto* p = static_cast<const unsigned char*>(bytes);
+  uint32_t c = ~crc;
+  for (; size >= 8; p += 8, size -= 8) {
+    uint64_t w;
+    std::memcpy(&w, p, 8);
+    w ^= c;
+    c = kTables[7][w & 0xff] ^ kTables[6][(w >> 8) & 0xff] ^ kTables[5][(w >> 16) & 0xff] ^
+        kTables[4][(w >> 24) & 0xff] ^ kTables[3][(w >> 32) & 0xff] ^
+        kTables[2][(w >> 40) & 0xff] ^ kTables[1][(w >> 48) & 0xff] ^ kTables[0][w >> 56];
+  }
+  for (; size > 0; ++p, --size) c = kTables[0][(c ^ *p) & 0xff] ^ (c >> 8);
+  return ~c;
+}
+
+}  // namespace tessera::api

@@ -1,0 +1,54 @@
+#include "ir/api/ticket.h"
+
+#include "base/testing/status_matchers.h"
+
+namespace tessera::api {
+namespace {
+
+Ticket Sample() {
+  return {.access = Ticket::Access::kWrite, .incarnation = 7, .array = 1ull << 60, .device = 3,
+          .dtype = ir::DType::kBF16, .shape = {8, 0, 512},
+          .expires = absl::FromUnixMillis(1'000'000)};
+}
+
+TEST(TicketTest, ComesBackAsItWasSigned) {
+  for (const ir::Dims& shape : {ir::Dims{}, ir::Dims{8, 0, 512}}) {
+    Ticket t = Sample();
+    t.shape = shape;
+    EXPECT_THAT(CheckTicket(SignTicket(t, "key"), "key", absl::FromUnixMillis(999'999), 7),
+                IsOkAndHolds(t));
+  }
+}
+
+TEST(TicketTest, RefusesEveryChangedByte) {
+  const std::string good = SignTicket(Sample(), "key");
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = bad[i] == '1' ? '2' : '1';
+    EXPECT_THAT(CheckTicket(bad, "key", absl::UnixEpoch(), 7),
+                StatusIs(absl::StatusCode::kPermissionDenied))
+        << "byte " << i;
+    EXPECT_THAT(CheckTicket(good.substr(0, i), "key", absl::UnixEpoch(), 7),
+                StatusIs(absl::StatusCode::kPermissionDenied));
+  }
+}
+
+TEST(TicketTest, RefusesOtherKeysIncarnationsAndTimes) {
+  const std::string good = SignTicket(Sample(), "key");
+  EXPECT_THAT(CheckTicket(good, "kez", absl::UnixEpoch(), 7),
+              StatusIs(absl::StatusCode::kPermissionDenied, "not signed"));
+  EXPECT_THAT(CheckTicket(good, "key", absl::UnixEpoch(), 8),
+              StatusIs(absl::StatusCode::kPermissionDenied, "incarnation 7, this is 8"));
+  EXPECT_THAT(CheckTicket(good, "key", absl::FromUnixMillis(1'000'001), 7),
+              StatusIs(absl::StatusCode::kPermissionDenied, "expired"));
+}
+
+TEST(Crc32cTest, AgreesWithPublishedValuesAndContinues) {
+  EXPECT_EQ(Crc32c(0, "123456789", 9), 0xe3069283u);  // RFC 3720, appendix B.4.
+  const std::string zeros(32, '\0');
+  EXPECT_EQ(Crc32c(0, zeros.data(), 32), 0x8a9136aau);
+  EXPECT_EQ(Crc32c(Crc32c(0, "1234", 4), "56789", 5), 0xe3069283u);
+}
+
+}  // namespace
+}  // namespace tessera::api

@@ -1,0 +1,231 @@
+#include "ir/array.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+
+namespace tessera::ir {
+namespace {
+
+int64_t Count(const Dims& shape) {
+  int64_t n = 1;
+  for (int64_t d : shape) n *= d;
+  return n;
+}
+
+template <class T>
+T Load(const std::byte* p) {
+  T v;
+  std::memcpy(&v, p, sizeof(T));
+  return v;
+}
+template <class T>
+void Store(std::byte* p, T v) {
+  std::memcpy(p, &v, sizeof(T));
+}
+
+int64_t ToInt(double v) { return static_cast<int64_t>(v); }
+
+// Calls f(offset in `global`, offset in block) for each contiguous row of the block, in elements.
+template <class F>
+void ForRows(const Dims& global, const Dims& starts, const Dims& block, F f) {
+  const Dims gs = StridesOf(global);
+  const int rank = static_cast<int>(block.size());
+  if (rank == 0) return f(0, 0);
+  const int64_t row = block[rank - 1];
+  const int64_t rows = row == 0 ? 0 : Count(block) / row;
+  Dims index(rank, 0);
+  for (int64_t r = 0; r < rows; ++r) {
+    int64_t g = starts[rank - 1];
+    for (int d = 0; d + 1 < rank; ++d) g += (starts[d] + index[d]) * gs[d];
+    f(g, r * row);
+    for (int d = rank - 2; d >= 0; --d) {
+      if (++index[d] < block[d]) break;
+      index[d] = 0;
+    }
+  }
+}
+
+void Print(const Array& a, int dim, int64_t* next, std::string* out) {
+  if (dim == a.rank()) {
+    if (a.dtype() == DType::kBool) {
+      absl::StrAppend(out, a.At((*next)++) != 0 ? "true" : "false");
+    } else if (IsInteger(a.dtype())) {
+      absl::StrAppend(out, a.IntAt((*next)++));
+    } else {
+      absl::StrAppend(out, a.At((*next)++));
+    }
+    return;
+  }
+  *out += "[";
+  int64_t inner = 1;
+  for (int d = dim + 1; d < a.rank(); ++d) inner *= a.shape()[d];
+  for (int64_t i = 0; i < a.shape()[dim]; ++i) {
+    if (i) *out += ", ";
+    if (a.shape()[dim] > 16 && i == 8) {
+      *out += "...";
+      const int64_t skipped = a.shape()[dim] - 16;
+      *next += skipped * inner;
+      i += skipped - 1;
+      continue;
+    }
+    Print(a, dim + 1, next, out);
+  }
+  *out += "]";
+}
+
+}  // namespace
+
+float Bf16ToFloat(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+uint16_t FloatToBf16(float value) {
+  const uint32_t u = std::bit_cast<uint32_t>(value);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);
+  return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+Dims StridesOf(const Dims& shape) {
+  Dims s(shape.size());
+  int64_t n = 1;
+  for (int d = static_cast<int>(shape.size()) - 1; d >= 0; --d) {
+    s[d] = n;
+    n *= shape[d];
+  }
+  return s;
+}
+
+Array::Array(DType dtype, Dims shape)
+    : dtype_(dtype),
+      shape_(std::move(shape)),
+      num_elements_(Count(shape_)),
+      bytes_(std::make_shared<std::vector<std::byte>>(num_bytes())) {}
+
+Array::Array(DType dtype, Dims shape, absl::Span<const std::byte> bytes)
+    : dtype_(dtype), shape_(std::move(shape)), num_elements_(Count(shape_)) {
+  TESSERA_CHECK(static_cast<int64_t>(bytes.size()) == num_bytes()) << "array: wrong byte count";
+  bytes_ = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
+}
+
+Array Array::Of(DType dtype, Dims shape, absl::Span<const double> values) {
+  Array a(dtype, std::move(shape));
+  TESSERA_CHECK(static_cast<int64_t>(values.size()) == a.num_elements()) << "array: wrong count";
+  for (size_t i = 0; i < values.size(); ++i) a.Set(i, values[i]);
+  return a;
+}
+
+Array Array::Scalar(DType dtype, double value) { return Of(dtype, {}, {value}); }
+
+Array Array::ScalarInt(DType dtype, int64_t value) {
+  Array a(dtype, {});
+  switch (dtype) {
+    case DType::kS64:
+    case DType::kU64: Store<int64_t>(a.MutableData(), value); break;
+    case DType::kS32:
+    case DType::kU32: Store<uint32_t>(a.MutableData(), static_cast<uint32_t>(value)); break;
+    default: a.Set(0, static_cast<double>(value));
+  }
+  return a;
+}
+
+std::byte* Array::MutableData() {
+  if (bytes_.use_count() != 1) bytes_ = std::make_shared<std::vector<std::byte>>(*bytes_);
+  return bytes_->data();
+}
+
+double Array::At(int64_t i) const {
+  const std::byte* p = data() + i * ByteWidth(dtype_);
+  switch (dtype_) {
+    case DType::kF32: return Load<float>(p);
+    case DType::kF64: return Load<double>(p);
+    case DType::kBF16: return Bf16ToFloat(Load<uint16_t>(p));
+    case DType::kU64: return static_cast<double>(Load<uint64_t>(p));
+    default: return static_cast<double>(IntAt(i));
+  }
+}
+
+int64_t Array::IntAt(int64_t i) const {
+  const std::byte* p = data() + i * ByteWidth(dtype_);
+  switch (dtype_) {
+    case DType::kBool:
+    case DType::kU8: return Load<uint8_t>(p);
+    case DType::kS8: return Load<int8_t>(p);
+    case DType::kS16: return Load<int16_t>(p);
+    case DType::kU16: return Load<uint16_t>(p);
+    case DType::kS32: return Load<int32_t>(p);
+    case DType::kU32: return Load<uint32_t>(p);
+    case DType::kS64:
+    case DType::kU64: return Load<int64_t>(p);
+    case DType::kF32:
+    case DType::kF64:
+    case DType::kBF16: return ToInt(At(i));
+    default: TESSERA_CHECK(false) << "no host access for this dtype yet"; return 0;
+  }
+}
+
+void Array::Set(int64_t i, double v) {
+  std::byte* p = MutableData() + i * ByteWidth(dtype_);
+  switch (dtype_) {
+    case DType::kBool: Store<uint8_t>(p, v != 0); break;
+    case DType::kU8:
+    case DType::kS8: Store<uint8_t>(p, static_cast<uint8_t>(ToInt(v))); break;
+    case DType::kU16:
+    case DType::kS16: Store<uint16_t>(p, static_cast<uint16_t>(ToInt(v))); break;
+    case DType::kU32:
+    case DType::kS32: Store<uint32_t>(p, static_cast<uint32_t>(ToInt(v))); break;
+    case DType::kS64: Store<int64_t>(p, ToInt(v)); break;
+    case DType::kU64: Store<uint64_t>(p, static_cast<uint64_t>(v)); break;
+    case DType::kBF16: Store<uint16_t>(p, FloatToBf16(static_cast<float>(v))); break;
+    case DType::kF32: Store<float>(p, static_cast<float>(v)); break;
+    case DType::kF64: Store<double>(p, v); break;
+    default: TESSERA_CHECK(false) << "no host access for this dtype yet";
+  }
+}
+
+std::vector<double> Array::ToDoubles() const {
+  std::vector<double> out(num_elements_);
+  for (int64_t i = 0; i < num_elements_; ++i) out[i] = At(i);
+  return out;
+}
+
+Array Array::Reshaped(Dims shape) const {
+  TESSERA_CHECK(Count(shape) == num_elements_) << "reshape changes the element count";
+  Array a = *this;
+  a.shape_ = std::move(shape);
+  return a;
+}
+
+bool Array::operator==(const Array& o) const {
+  return dtype_ == o.dtype_ && shape_ == o.shape_ && *bytes_ == *o.bytes_;
+}
+
+std::string Array::ToString() const {
+  std::string out;
+  int64_t next = 0;
+  Print(*this, 0, &next, &out);
+  return out;
+}
+
+Array SliceBlock(const Array& global, const Dims& starts, const Dims& shape) {
+  Array block(global.dtype(), shape);
+  const int64_t w = ByteWidth(global.dtype());
+  const int64_t row = shape.empty() ? 1 : shape.back();
+  std::byte* out = block.MutableData();
+  ForRows(global.shape(), starts, shape, [&](int64_t g, int64_t b) {
+    std::memcpy(out + b * w, global.data() + g * w, row * w);
+  });
+  return block;
+}
+
+void WriteBlock(Array* global, const Dims& starts, const Array& block) {
+  const int64_t w = ByteWidth(global->dtype());
+  const int64_t row = block.shape().empty() ? 1 : block.shape().back();
+  std::byte* out = global->MutableData();
+  ForRows(global->shape(), starts, block.shape(), [&](int64_t g, int64_t b) {
+    std::memcpy(out + g * w, block.data() + b * w, row * w);
+  });
+}
+
+}  // namespace tessera::ir

@@ -1,0 +1,69 @@
+// A dense row-major array in host memory: what literals, the evaluator and host transfers use.
+//
+// Copying shares the bytes; MutableData() makes them unique first.  Thread-compatible.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "ir/type.h"
+
+namespace tessera::ir {
+
+class Array {
+ public:
+  Array() : Array(DType::kF32, {0}) {}
+  Array(DType dtype, Dims shape);  // zeros
+  // Copies `bytes`.  Requires: bytes.size() is the size the shape implies.
+  Array(DType dtype, Dims shape, absl::Span<const std::byte> bytes);
+
+  // Converts each value as C++ does, floats to bf16 by round to nearest even.
+  static Array Of(DType dtype, Dims shape, absl::Span<const double> values);
+  static Array Scalar(DType dtype, double value);
+  static Array ScalarInt(DType dtype, int64_t value);  // exact for 64-bit integers
+
+  DType dtype() const { return dtype_; }
+  const Dims& shape() const { return shape_; }
+  int rank() const { return static_cast<int>(shape_.size()); }
+  int64_t num_elements() const { return num_elements_; }
+  int64_t num_bytes() const { return num_elements_ * ByteWidth(dtype_); }
+  const std::byte* data() const { return bytes_->data(); }
+  std::byte* MutableData();
+  template <class T>
+  absl::Span<const T> As() const {
+    return {reinterpret_cast<const T*>(data()), static_cast<size_t>(num_elements_)};
+  }
+  template <class T>
+  absl::Span<T> MutableAs() {
+    return {reinterpret_cast<T*>(MutableData()), static_cast<size_t>(num_elements_)};
+  }
+  double At(int64_t flat_index) const;       // as double
+  int64_t IntAt(int64_t flat_index) const;   // exact for integers
+  void Set(int64_t flat_index, double value);
+  std::vector<double> ToDoubles() const;
+  // Same bytes under another shape with as many elements.
+  Array Reshaped(Dims shape) const;
+  bool operator==(const Array& other) const;  // dtype, shape and bits
+  std::string ToString() const;               // [[1, 2], [3, 4]], long ones elided
+
+ private:
+  DType dtype_;
+  Dims shape_;
+  int64_t num_elements_;
+  std::shared_ptr<std::vector<std::byte>> bytes_;
+};
+
+float Bf16ToFloat(uint16_t bits);
+uint16_t FloatToBf16(float value);  // nearest even; NaN stays NaN
+
+// Row-major strides of a shape, in elements.
+Dims StridesOf(const Dims& shape);
+// The block of `global` at `starts` with `shape`; and the inverse, writing a block into `*global`.
+// Requires: the block lies inside.
+Array SliceBlock(const Array& global, const Dims& starts, const Dims& shape);
+void WriteBlock(Array* global, const Dims& starts, const Array& block);
+
+}  // namespace tessera::ir

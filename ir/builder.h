@@ -1,0 +1,99 @@
+// The only way to make a program: infers, checks, and records the caller's file and line.
+//
+// `Emit` is strict: no casts.  The functions of ops.h insert the implicit casts that users and rules
+// rely on.  A Builder belongs to one thread.  Errors are thrown as StatusException, which never
+// leaves ir's public functions (docs/decisions/0001): wrap calls in CatchStatus.
+#pragma once
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/site.h"
+#include "ir/program.h"
+
+namespace tessera::ir {
+
+class Builder;
+
+// A value of a function under construction, with its builder, so that rules read as formulas.  A
+// default Value is "none": a symbolic zero among tangents, an absent cotangent.
+class Value {
+ public:
+  Value() = default;
+  Value(Builder* builder, ValueId id) : builder_(builder), id_(id) {}
+  bool valid() const { return builder_ != nullptr; }
+  explicit operator bool() const { return valid(); }
+  Builder& builder() const { return *builder_; }
+  ValueId id() const { return id_; }
+  const Type& type() const;
+  const Dims& shape() const { return type().shape; }
+  DType dtype() const { return type().dtype; }
+  int rank() const { return type().rank(); }
+  int64_t dim(int d) const { return type().shape[d]; }
+  bool operator==(const Value&) const = default;
+
+ private:
+  Builder* builder_ = nullptr;
+  ValueId id_ = -1;
+};
+using Values = absl::Span<const Value>;
+
+class Builder {
+ public:
+  explicit Builder(Scope scope, std::string name = "main");
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
+
+  const Scope& scope() const { return f_.scope; }
+  const Mesh& mesh() const { return f_.scope.mesh; }
+  // Params may be added at any time; Build() moves them in front, in order of addition.
+  Value Param(Type type);
+  // Infers, checks and appends.  Throws the user's error, naming the op and the current site.
+  std::vector<Value> Emit(const OpDef& def, Values operands, Attrs attrs = {},
+                          std::vector<FunctionRef> regions = {});
+  Value Emit1(const OpDef& def, Values operands, Attrs attrs = {}, std::vector<FunctionRef> regions = {});
+  // The site stamped on emitted ops, until changed.
+  const Site& site() const { return site_; }
+  void SetSite(const Site& site) { site_ = site; }
+  // The reference stays valid while the builder does.
+  const Type& type(ValueId id) const { return types_[id]; }
+  int num_ops() const { return static_cast<int>(f_.ops.size()); }
+  // The op that made `v`, or null for a param.
+  const Op* DefiningOp(Value v) const;
+  // Ends building, drops ops that no result needs and that have no effects.  The builder is empty after.
+  FunctionRef Build(Values results);
+
+ private:
+  Function f_;  // its types are in types_ until Build
+  std::deque<Type> types_;
+  std::vector<ValueId> params_;
+  std::vector<int> def_of_;  // per value: index of the op, -1 for a param
+  Site site_;
+};
+
+// Restores the builder's site when it goes out of scope.
+class SiteScope {
+ public:
+  SiteScope(Builder& b, const Site& site) : b_(b), saved_(b.site()) {
+    if (site.valid()) b_.SetSite(site);
+  }
+  ~SiteScope() { b_.SetSite(saved_); }
+
+ private:
+  Builder& b_;
+  Site saved_;
+};
+
+// Copies `f`'s body into `b` with `args` for its params; returns its results.  Keeps f's sites.
+// Requires: as many args as params, of types equal but for `weak`.
+std::vector<Value> Inline(Builder& b, const Function& f, Values args);
+// Types of `values`.
+std::vector<Type> TypesOf(Values values);
+// Runs the op's inference, sharding and varying rules on operand types: what Emit would give.
+absl::StatusOr<std::vector<Type>> InferTypes(const OpDef& def, const Scope& scope,
+                                             absl::Span<const Type> in, const Attrs& attrs,
+                                             absl::Span<const FunctionRef> regions);
+
+}  // namespace tessera::ir

@@ -1,0 +1,171 @@
+// The derived rules: what an op gets from its factor signature or its family.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "base/status_exception.h"
+#include "ir/derive/factors.h"
+#include "ir/op_def.h"
+#include "ir/ops.h"
+
+namespace tessera::ir::derive {
+namespace {
+
+std::string OperandTypes(absl::Span<const Type> types) {
+  return absl::StrJoin(types, ", ",
+                       [](std::string* out, const Type& t) { absl::StrAppend(out, t.ToString()); });
+}
+
+template <class... Parts>
+absl::Status ShardingError(const InferContext& c, const Parts&... parts) {
+  return MakeError(ErrorKind::kShardingTypeError, absl::StrCat(ToAbsl(c.def.lax_name), parts...));
+}
+
+// The axes of one op's operands by factor; an error where two operands disagree.
+absl::StatusOr<std::vector<AxisList>> UnifyFactors(const InferContext& c, const Signature& s) {
+  std::vector<AxisList> axes(s.factors.size());
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    for (int d = 0; d < c.in[i].rank(); ++d) {
+      if (c.in[i].axes_of(d).empty()) continue;
+      auto split = SplitAxes(c.in[i].axes_of(d), s.operands[i][d], s, c.scope.mesh);
+      if (!split)
+        return ShardingError(c, ": operand ", i, " of type ", c.in[i].ToString(), " is sharded on dim ", d,
+                             " in a way the op cannot keep; reshard it first");
+      for (size_t k = 0; k < split->size(); ++k) {
+        AxisList& have = axes[s.operands[i][d][k]];
+        const AxisList& want = (*split)[k];
+        if (want.empty() || have == want) continue;
+        if (!have.empty())
+          return ShardingError(c, " got incompatible shardings for broadcasting: ", OperandTypes(c.in),
+                               "; reshard one operand");
+        have = want;
+      }
+    }
+  }
+  return axes;
+}
+
+Value Complete(Value local, ReduceKind kind, const AxisList& axes) {
+  switch (kind) {
+    case ReduceKind::kSum: return Psum(local, axes);
+    case ReduceKind::kMax: return Pmax(local, axes);
+    case ReduceKind::kMin: return Pmin(local, axes);
+    case ReduceKind::kProd: {
+      Value all = AllGather(local, axes, 0, /*tiled=*/false);
+      return ReduceProd(all, {0});
+    }
+    case ReduceKind::kAnd: return Convert(Pmin(Convert(local, DType::kS32), axes), local.dtype());
+    case ReduceKind::kOr: return Convert(Pmax(Convert(local, DType::kS32), axes), local.dtype());
+    default: break;
+  }
+  Throw(MakeError(ErrorKind::kInternal, "partition: a reduce factor without a reduction"));
+}
+
+}  // namespace
+
+absl::Status ShardingByFactors(const InferContext& c, std::vector<Type>* out) {
+  const Signature s = c.def.factors(c, *out);
+  absl::StatusOr<std::vector<AxisList>> axes = UnifyFactors(c, s);
+  TESSERA_RETURN_IF_ERROR(axes);
+  for (size_t f = 0; f < axes->size(); ++f)
+    if (s.factors[f].kind == FactorKind::kReplicate && !(*axes)[f].empty())
+      return ShardingError(c, ": a dim that must be whole is sharded over {", absl::StrJoin((*axes)[f], ","),
+                           "}: ", OperandTypes(c.in), "; reshard the operand to leave it unsharded");
+  for (size_t r = 0; r < out->size(); ++r) {
+    Type& t = (*out)[r];
+    AxisSet seen;
+    t.sharding.assign(t.rank(), {});
+    for (int d = 0; d < t.rank(); ++d)
+      for (int f : s.results[r][d])
+        for (const std::string& a : (*axes)[f]) {
+          if (!seen.insert(a).second)
+            return ShardingError(c, " operation with inputs: ", OperandTypes(c.in),
+                                 " produces an illegally sharded result: axis '", a,
+                                 "' would shard two dims; reshard one operand");
+          t.sharding[d].push_back(a);
+        }
+    Normalize(&t);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VaryingAllEqual(const InferContext& c, std::vector<Type>* out) {
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    const Type &a = c.in[0], &b = c.in[i];
+    if (!b.unreduced.empty())
+      return MakeError(ErrorKind::kNotImplemented,
+                       absl::StrCat("unreduced rule for ", ToAbsl(c.def.lax_name), " is not implemented: ",
+                                    OperandTypes(c.in), "; reduce the operand first"));
+    if (a.varying != b.varying || a.reduced != b.reduced)
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("Primitive ", ToAbsl(c.def.lax_name),
+                                    " requires varying manual axes to match, but got [", OperandTypes(c.in),
+                                    "]; cast with pcast(x, axes, to='varying')"));
+  }
+  if (c.in.empty()) return absl::OkStatus();
+  for (Type& t : *out) {
+    t.varying = c.in[0].varying;
+    t.reduced = c.in[0].reduced;
+  }
+  return absl::OkStatus();
+}
+
+std::vector<Value> LinearJvp(const RuleContext& c, Values tangents) {
+  if (std::none_of(tangents.begin(), tangents.end(), [](const Value& t) { return t.valid(); }))
+    return std::vector<Value>(c.out_types.size());
+  std::vector<Value> in;
+  for (size_t i = 0; i < tangents.size(); ++i)
+    in.push_back(tangents[i] ? tangents[i] : Zeros(c.b, c.in[i].type()));
+  return c.b.Emit(c.def, in, c.attrs, {c.regions.begin(), c.regions.end()});
+}
+
+Batched ElementwiseBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  const int rank = c.out_types[0].rank();
+  int at = 0;
+  for (size_t i = 0; i < dims.size(); ++i)
+    if (dims[i] >= 0 && c.in_types[i].rank() == rank) {
+      at = dims[i];
+      break;
+    }
+  Dims shape = c.out_types[0].shape;
+  shape.insert(shape.begin() + at, size);
+  std::vector<Value> in;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const bool whole = c.in_types[i].rank() == rank;
+    if (whole && dims[i] >= 0) {
+      in.push_back(MoveDim(c.in[i], dims[i], at));
+    } else if (whole) {
+      in.push_back(BroadcastNewDim(c.in[i], at, size));
+    } else {  // a rank-0 operand of an op on arrays
+      in.push_back(dims[i] < 0 ? c.in[i] : BroadcastInDim(c.in[i], shape, {at}));
+    }
+  }
+  std::vector<Value> out = c.b.Emit(c.def, MatchVarying(in), c.attrs);
+  return {out, std::vector<int>(out.size(), at)};
+}
+
+std::vector<Value> PartitionByFactors(const RuleContext& c, const PartitionContext& p) {
+  const Attrs attrs = c.def.localize ? c.def.localize(c, p) : c.attrs;
+  std::vector<Value> out =
+      c.b.Emit(c.def, c.in, attrs, {c.regions.begin(), c.regions.end()});
+  AxisList reduced;
+  for (size_t f = 0; f < p.factor_axes.size(); ++f)
+    if (p.signature.factors[f].kind == FactorKind::kReduce)
+      reduced.insert(reduced.end(), p.factor_axes[f].begin(), p.factor_axes[f].end());
+  if (!reduced.empty())
+    for (Value& v : out) v = Complete(v, p.signature.reduce, reduced);
+  return out;
+}
+
+Cost CostByFactors(const InferContext& c, absl::Span<const Type> out) {
+  const Signature s = c.def.factors(c, out);
+  Cost cost;
+  cost.flops = c.def.family == Family::kContraction ? 2 : c.def.lowering == Lowering::kIndexMap ? 0 : 1;
+  for (const Factor& f : s.factors) cost.flops *= static_cast<double>(f.size);
+  for (const Type& t : c.in) cost.bytes += static_cast<double>(t.num_bytes());
+  for (const Type& t : out) cost.bytes += static_cast<double>(t.num_bytes());
+  return cost;
+}
+
+}  // namespace tessera::ir::derive

@@ -1,0 +1,40 @@
+#include "ir/derive/factors.h"
+
+namespace tessera::ir {
+
+std::optional<std::vector<AxisList>> SplitAxes(const AxisList& axes, const FactorList& dim,
+                                               const Signature& signature, const Mesh& mesh) {
+  std::vector<AxisList> out(dim.size());
+  size_t k = 0;
+  int64_t left = dim.empty() ? 1 : signature.factors[dim[0]].size;
+  for (const std::string& axis : axes) {
+    const int64_t n = mesh.SizeOf(axis);
+    while (left == 1 && k + 1 < dim.size()) left = signature.factors[dim[++k]].size;
+    if (k >= dim.size() || left % n != 0) return std::nullopt;
+    out[k].push_back(axis);
+    left /= n;
+  }
+  return out;
+}
+
+DimAxes JoinAxes(const TensorFactors& dims, const std::vector<AxisList>& factor_axes) {
+  DimAxes out(dims.size());
+  for (size_t d = 0; d < dims.size(); ++d)
+    for (int f : dims[d]) out[d].insert(out[d].end(), factor_axes[f].begin(), factor_axes[f].end());
+  return out;
+}
+
+Type LocalType(const Type& global, const DimAxes& sharding, const Mesh& mesh) {
+  Type t = MakeType(global.dtype, global.shape);
+  for (size_t d = 0; d < sharding.size(); ++d) t.shape[d] /= mesh.SizeOf(sharding[d]);
+  return t;
+}
+
+Signature SignatureOf(const Function& f, const Op& op) {
+  std::vector<Type> in, out;
+  for (ValueId v : op.operands) in.push_back(f.types[v]);
+  for (ValueId v : op.results) out.push_back(f.types[v]);
+  return op.def->factors({*op.def, f.scope, in, op.attrs, op.regions}, out);
+}
+
+}  // namespace tessera::ir

@@ -1,0 +1,20 @@
+// Between the axes that shard a dim and the factors the dim is made of.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "ir/op_def.h"
+
+namespace tessera::ir {
+
+// The axes of one dim (major to minor) dealt out to its factors (major to minor); nullopt when an
+// axis would straddle two factors or a minor factor would be cut before its major one is used up.
+std::optional<std::vector<AxisList>> SplitAxes(const AxisList& axes, const FactorList& dim,
+                                               const Signature& signature, const Mesh& mesh);
+// The reverse for a whole tensor: dims from factor axes, and the local type that leaves.
+DimAxes JoinAxes(const TensorFactors& dims, const std::vector<AxisList>& factor_axes);
+Type LocalType(const Type& global, const DimAxes& sharding, const Mesh& mesh);
+// The signature of an op of a function.
+Signature SignatureOf(const Function& f, const Op& op);
+
+}  // namespace tessera::ir

@@ -1,0 +1,155 @@
+#include "ir/eval/eval.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/status_exception.h"
+#include "ir/builder.h"
+
+namespace tessera::ir {
+namespace {
+
+// `a` repeated to `n` elements when it is a scalar operand of an op on arrays.
+Array Expanded(const Array& a, const Dims& shape) {
+  if (a.rank() == static_cast<int>(shape.size())) return a;
+  Array out(a.dtype(), shape);
+  const int64_t w = ByteWidth(a.dtype());
+  std::byte* p = out.MutableData();
+  for (int64_t i = 0; i < out.num_elements(); ++i) std::memcpy(p + i * w, a.data(), w);
+  return out;
+}
+
+std::vector<Array> EvalScalar(const OpDef& def, const Attrs& attrs, absl::Span<const Type> out_types,
+                              absl::Span<const Array> in) {
+  std::vector<Array> operands, out;
+  std::vector<const void*> in_ptrs;
+  std::vector<void*> out_ptrs;
+  for (const Array& a : in) operands.push_back(Expanded(a, out_types[0].shape));
+  for (const Array& a : operands) in_ptrs.push_back(a.data());
+  for (const Type& t : out_types) out.emplace_back(t.dtype, t.shape);
+  for (Array& a : out) out_ptrs.push_back(a.MutableData());
+  def.scalar.eval(attrs, in.back().dtype(), out_types[0].dtype, in_ptrs.data(), out_ptrs.data(),
+                  out[0].num_elements());
+  return out;
+}
+
+absl::Status CheckArg(const Function& f, int i, const Array& a) {
+  const Type& t = f.types[i];
+  if (a.dtype() == t.dtype && a.shape() == t.shape) return absl::OkStatus();
+  return MakeError(ErrorKind::kValueError,
+                   absl::StrCat("argument ", i, " of ", f.name, " is ",
+                                MakeType(a.dtype(), a.shape()).ToString(), "; expected ", t.ToString()));
+}
+
+// For each op, the values nobody reads after it.
+std::vector<std::vector<ValueId>> LastUses(const Function& f) {
+  std::vector<int> last(f.types.size(), -1);
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    for (ValueId v : f.ops[i].operands) last[v] = static_cast<int>(i);
+    for (ValueId v : f.ops[i].results) last[v] = static_cast<int>(i);
+  }
+  for (ValueId v : f.results) last[v] = -1;
+  std::vector<std::vector<ValueId>> dead(f.ops.size());
+  for (size_t v = 0; v < last.size(); ++v)
+    if (last[v] >= 0) dead[last[v]].push_back(static_cast<ValueId>(v));
+  return dead;
+}
+
+absl::StatusOr<std::vector<Lanes>> EvalOp(Evaluator& ev, const Function& f, size_t index,
+                                          const std::vector<Lanes>& env) {
+  const Op& op = f.ops[index];
+  std::vector<Type> out_types;
+  for (ValueId r : op.results) out_types.push_back(f.types[r]);
+  const size_t lanes = ev.lane_devices().size();
+  const EvalContext c{*op.def, f.scope, op.attrs, op.regions, out_types, ev};
+
+  std::vector<Lanes> out(op.results.size());
+  const OpHook& hook = ev.options().hook;
+  const bool per_lane = op.def->scalar.eval || op.def->eval;
+  if (per_lane || (hook && op.def->lowering == Lowering::kCollective)) {
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      std::vector<Array> in;
+      for (ValueId v : op.operands) in.push_back(env[v][lane]);
+      absl::StatusOr<std::vector<Array>> got = std::vector<Array>{};
+      std::optional<absl::StatusOr<std::vector<Array>>> hooked;
+      if (hook) hooked = hook(f, op, f.sites[index], in);
+      if (hooked) {
+        got = *std::move(hooked);
+      } else if (op.def->scalar.eval) {
+        got = EvalScalar(*op.def, op.attrs, out_types, in);
+      } else if (op.def->eval) {
+        got = op.def->eval(c, in);
+      } else {
+        return MakeError(ErrorKind::kInternal, absl::StrCat(ToAbsl(op.def->name), ": no hook ran it"));
+      }
+      TESSERA_RETURN_IF_ERROR(got);
+      for (size_t r = 0; r < out.size(); ++r) out[r].push_back(std::move((*got)[r]));
+    }
+    return out;
+  }
+  std::vector<Lanes> in;
+  for (ValueId v : op.operands) in.push_back(env[v]);
+  return op.def->eval_lanes(c, in);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Lanes>> Evaluator::RunLanes(const Function& f, std::vector<Lanes> args) {
+  if (static_cast<int>(args.size()) != f.num_params)
+    return MakeError(ErrorKind::kValueError, absl::StrCat(f.name, " takes ", f.num_params,
+                                                          " arguments, got ", args.size()));
+  for (int i = 0; i < f.num_params; ++i) TESSERA_RETURN_IF_ERROR(CheckArg(f, i, args[i].at(0)));
+  std::vector<Lanes> env(f.types.size());
+  std::move(args.begin(), args.end(), env.begin());
+  const std::vector<std::vector<ValueId>> dead = LastUses(f);
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    if (options_.check_cancel) TESSERA_RETURN_IF_ERROR(options_.check_cancel());
+    absl::StatusOr<std::vector<Lanes>> out = std::vector<Lanes>{};
+    TESSERA_RETURN_IF_ERROR(CatchStatus([&] { out = EvalOp(*this, f, i, env); }));
+    TESSERA_RETURN_IF_ERROR(out);
+    for (size_t r = 0; r < out->size(); ++r) env[f.ops[i].results[r]] = std::move((*out)[r]);
+    for (ValueId v : dead[i]) env[v].clear();
+  }
+  std::vector<Lanes> results;
+  for (ValueId v : f.results) results.push_back(env[v]);
+  return results;
+}
+
+absl::StatusOr<std::vector<Array>> Evaluator::Run(const Function& f, absl::Span<const Array> args) {
+  lane_devices_ = {options_.device < 0 ? 0 : options_.device};
+  std::vector<Lanes> lanes;
+  for (const Array& a : args) lanes.push_back({a});
+  absl::StatusOr<std::vector<Lanes>> out = RunLanes(f, std::move(lanes));
+  TESSERA_RETURN_IF_ERROR(out);
+  std::vector<Array> results;
+  for (Lanes& l : *out) results.push_back(std::move(l[0]));
+  return results;
+}
+
+absl::StatusOr<std::vector<Lanes>> Evaluator::WithLanes(std::vector<int64_t> devices,
+                                                        const Function& body, std::vector<Lanes> args) {
+  std::swap(lane_devices_, devices);
+  absl::StatusOr<std::vector<Lanes>> out = RunLanes(body, std::move(args));
+  std::swap(lane_devices_, devices);
+  return out;
+}
+
+absl::StatusOr<std::vector<Array>> Evaluate(const Function& f, absl::Span<const Array> args) {
+  return Evaluator().Run(f, args);
+}
+
+absl::StatusOr<std::vector<Array>> EvaluateOp(const OpDef& def, const Scope& scope,
+                                              absl::Span<const Array> in, const Attrs& attrs,
+                                              absl::Span<const FunctionRef> regions) {
+  Builder b(scope);
+  FunctionRef f;
+  TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
+    std::vector<Value> params;
+    for (const Array& a : in) params.push_back(b.Param(MakeType(a.dtype(), a.shape())));
+    f = b.Build(b.Emit(def, params, attrs, {regions.begin(), regions.end()}));
+  }));
+  return Evaluate(*f, in);
+}
+
+}  // namespace tessera::ir

@@ -1,0 +1,253 @@
+// What an op is: one constant of type OpDef, complete at compile time.
+//
+// A rule is a pure function over IR types and values: no I/O, no device, no globals, no clock.  Each
+// is written, derived from the family, or refused with a reason the user reads; an unset rule does
+// not compile (Checked).  Rules see the op with inputs and outputs already mapped into the
+// destination program.  They throw StatusException on user errors (docs/decisions/0001).
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "ir/array.h"
+#include "ir/builder.h"
+#include "ir/program.h"
+#include "ir/scalar_graph.h"
+
+namespace tessera::ir {
+
+enum class Family : uint8_t {
+  kElementwise, kReduction, kContraction, kDataMovement, kIndexing, kControlFlow, kRandom,
+  kCollective, kCast, kCustom,
+};
+// What a backend must know how to do.  A new ordinary op never needs a new kind.
+enum class Lowering : uint8_t {
+  kScalar,      // one loop over the scalar graph
+  kReduce,      // a loop with a combiner
+  kContract,    // dot_general
+  kIndexMap,    // each result element is an operand element at a static affine index, or a fill
+  kDynamicIndex,  // the same with run-time offsets
+  kCollective,  // exchanges data along mesh axes
+  kRegion,      // runs nested functions
+  kAlias,       // result is the operand: casts between Manual states, sharding_constraint, barriers
+};
+enum class ReduceKind : uint8_t { kNone, kSum, kProd, kMax, kMin, kAnd, kOr, kArgMax, kArgMin };
+std::string_view ReduceKindName(ReduceKind kind);
+
+// ---- What inference sees. --------------------------------------------------------------------
+struct InferContext {
+  const OpDef& def;
+  const Scope& scope;
+  absl::Span<const Type> in;
+  const Attrs& attrs;
+  absl::Span<const FunctionRef> regions;
+};
+// Shape, dtype and weak flag of each result.  Shardings and states come from the next two rules;
+// an op whose infer gives them in full (regions) says so with kInferred rules.
+using InferFn = absl::StatusOr<std::vector<Type>> (*)(const InferContext&);
+// Completes `out` (the results of infer) with Explicit shardings, or with Manual states.
+using TypeFn = absl::Status (*)(const InferContext&, std::vector<Type>* out);
+
+// ---- Factors: the op's indices, as in einsum. --------------------------------------------------
+// kPass: in operands and results.  kReduce: summed away (the signature's ReduceKind says how).
+// kReplicate: must not be sharded, gather first.  Reference: Shardy's sharding rules.
+enum class FactorKind : uint8_t { kPass, kReduce, kReplicate };
+struct Factor {
+  FactorKind kind;
+  int64_t size;
+};
+using FactorList = std::vector<int>;             // of one dim, major to minor
+using TensorFactors = std::vector<FactorList>;   // per dim
+struct Signature {
+  std::vector<Factor> factors;
+  std::vector<TensorFactors> operands, results;
+  ReduceKind reduce = ReduceKind::kNone;
+};
+using FactorsFn = Signature (*)(const InferContext&, absl::Span<const Type> out);
+
+// ---- What a transform's rule sees. -------------------------------------------------------------
+struct RuleContext {
+  Builder& b;
+  const OpDef& def;
+  const Attrs& attrs;
+  absl::Span<const FunctionRef> regions;
+  std::vector<Value> in, out;          // in the destination program; a linear operand is none in transpose
+  std::vector<Type> in_types, out_types;  // of the source op
+};
+// Tangents of the results from tangents of the operands; none is a symbolic zero.  `out` holds the
+// primal results already.  For region ops (jvp_emits_primals) `out` is empty and the rule returns
+// the primal results followed by the tangents.
+using JvpFn = std::vector<Value> (*)(const RuleContext&, Values tangents);
+// Cotangents of the linear operands from those of the results.  `linear[i]` marks the operands to
+// differentiate; entries for others are ignored.
+using TransposeFn = std::vector<Value> (*)(const RuleContext&, Values cotangents, const std::vector<bool>& linear);
+// `in` are batched values; dims[i] is the batch dim of operand i or -1.  Returns results and where
+// each carries the batch dim (or -1).
+struct Batched {
+  std::vector<Value> values;
+  std::vector<int> dims;
+};
+using BatchFn = Batched (*)(const RuleContext&, absl::Span<const int> dims, int64_t size);
+// `in` are local blocks, cut as factor_axes say; returns local results (reductions completed).
+struct PartitionContext {
+  const Signature& signature;
+  const std::vector<AxisList>& factor_axes;  // per factor, major to minor
+  std::vector<Type> local_out;               // local types of the results
+};
+using PartitionFn = std::vector<Value> (*)(const RuleContext&, const PartitionContext&);
+// The attributes of the op on local blocks; for derived partition of ops whose attributes hold sizes.
+using LocalizeFn = Attrs (*)(const RuleContext&, const PartitionContext&);
+// Splits an op with regions between what is known before the tangents are and what is not
+// (transform/partial_eval.h calls it).  `known` marks operands; emits the known part through
+// `known_b`, the rest through `unknown_b`; ops without the rule are known iff all operands are.
+struct PartialEvalContext;
+using PartialEvalFn = void (*)(PartialEvalContext&);
+
+// How the regions of an op meet its operands and results; what the planner follows.  One region.
+struct RegionTie {
+  int outer = 0, inner = 0;   // index of the op's operand (result), of the region's param (result)
+  bool leading_dim = false;   // outer has a dim 0 that inner lacks (scan's xs and ys)
+  DimAxes prefix = {};        // axes that shard outer and are Manual inside; empty: none
+};
+struct RegionMap {
+  std::vector<RegionTie> operands, results;
+  std::vector<std::pair<int, int>> carries;  // region param, region result that lie alike
+  AxisList manual_axes;       // Manual inside; the op dissolves when its body is partitioned
+  int64_t trips = 1;          // how often the region runs
+};
+using RegionMapFn = RegionMap (*)(const InferContext&);
+// The sharding an op demands of its result 0, or null.
+using PinnedFn = const PartitionSpec* (*)(const Attrs&);
+
+struct Cost {
+  double flops = 0;
+  double bytes = 0;  // read and written
+};
+using CostFn = Cost (*)(const InferContext&, absl::Span<const Type> out);
+
+// ---- Meaning. ----------------------------------------------------------------------------------
+// Elementwise ops: out[k][i] = f(in[0][i], ...) for n elements; computed wide, rounded to the dtype.
+// `operand` is the dtype of the last operand (select's cases, clamp's bounds), `result` of result 0.
+// Operands arrive expanded to n elements.
+struct Scalar {
+  void (*eval)(const Attrs&, DType operand, DType result, const void* const* in, void* const* out, int64_t n) = nullptr;
+  // The same as a graph of scalar primitives, one root per result.
+  ScalarGraph (*record)(const Attrs&, DType operand, DType result) = nullptr;
+};
+class Evaluator;  // eval/eval.h
+struct EvalContext {
+  const OpDef& def;
+  const Scope& scope;
+  const Attrs& attrs;
+  absl::Span<const FunctionRef> regions;
+  absl::Span<const Type> out_types;
+  Evaluator& evaluator;
+};
+using EvalFn = absl::StatusOr<std::vector<Array>> (*)(const EvalContext&, absl::Span<const Array> in);
+// Region and collective ops see every lane (mesh coordinate) at once: in[operand][lane].
+using Lanes = std::vector<Array>;
+using EvalLanesFn = absl::StatusOr<std::vector<Lanes>> (*)(const EvalContext&, absl::Span<const Lanes> in);
+
+// ---- Rules. ------------------------------------------------------------------------------------
+template <class Fn>
+struct Rule {
+  enum Kind : uint8_t { kUnset, kFn, kDerived, kRefused } kind = kUnset;
+  Fn fn = nullptr;
+  std::string_view reason;
+
+  constexpr Rule() = default;
+  constexpr Rule(Fn f) : kind(kFn), fn(f) {}  // NOLINT(google-explicit-constructor): rows read better
+  constexpr Rule(Kind k, std::string_view why) : kind(k), reason(why) {}
+  constexpr bool written() const { return kind == kFn; }
+  constexpr bool derived() const { return kind == kDerived; }
+  constexpr bool refused() const { return kind == kRefused; }
+};
+// jvp: linear in every operand at once, apply the op to the tangents.  batch: elementwise.
+// partition: local op, then complete reductions.  sharding: unify by factors.  varying: all equal.
+struct Derived {
+  template <class Fn>
+  constexpr operator Rule<Fn>() const {  // NOLINT(google-explicit-constructor)
+    return {Rule<Fn>::kDerived, ""};
+  }
+};
+struct Refused {
+  std::string_view reason;
+  template <class Fn>
+  constexpr operator Rule<Fn>() const {  // NOLINT(google-explicit-constructor)
+    return {Rule<Fn>::kRefused, reason};
+  }
+};
+
+struct AttrSpec {
+  std::string_view name;
+  AttrKind kind;
+  bool required = true;
+};
+
+struct OpDef {
+  std::string_view name;      // on the wire and in text: StableHLO's, or lax's where it has none
+  std::string_view lax_name;  // in error texts: lax's
+  Family family = Family::kCustom;
+  int num_operands = -1;      // -1: any
+  int num_regions = 0;
+  absl::Span<const AttrSpec> attrs = {};
+  bool has_effects = false;   // kept even when no result is used
+  Lowering lowering = Lowering::kScalar;
+  InferFn infer = nullptr;
+  FactorsFn factors = nullptr;
+  Rule<TypeFn> sharding = {};
+  Rule<TypeFn> varying = {};
+  Rule<JvpFn> jvp = {};
+  bool jvp_emits_primals = false;
+  Rule<TransposeFn> transpose = {};
+  Rule<BatchFn> batch = {};
+  Rule<PartitionFn> partition = {};
+  LocalizeFn localize = nullptr;
+  PartialEvalFn partial_eval = nullptr;
+  RegionMapFn region_map = nullptr;  // ops with regions
+  PinnedFn pinned = nullptr;
+  Rule<CostFn> cost = {};
+  Scalar scalar = {};              // elementwise
+  EvalFn eval = nullptr;           // others
+  EvalLanesFn eval_lanes = nullptr;  // regions and collectives
+  ReduceKind reduce = ReduceKind::kNone;
+};
+
+consteval OpDef Checked(OpDef d) {
+  if (d.name.empty() || d.lax_name.empty()) throw "op has no name";
+  if (!d.infer) throw "op has no inference";
+  if (!d.factors) throw "op has no factor signature";
+  if (d.sharding.kind == Rule<TypeFn>::kUnset) throw "op has no Explicit-sharding rule";
+  if (d.varying.kind == Rule<TypeFn>::kUnset) throw "op has no varying-axes rule";
+  if (d.jvp.kind == Rule<JvpFn>::kUnset) throw "op has no jvp rule";
+  if (d.transpose.kind == Rule<TransposeFn>::kUnset) throw "op has no transpose rule";
+  if (d.batch.kind == Rule<BatchFn>::kUnset) throw "op has no batching rule";
+  if (d.partition.kind == Rule<PartitionFn>::kUnset) throw "op has no partition rule";
+  if (d.cost.kind == Rule<CostFn>::kUnset) throw "op has no cost rule";
+  if (d.num_regions > 0 && !d.region_map) throw "op with regions has no region map";
+  if (!d.scalar.eval && !d.eval && !d.eval_lanes) throw "op has no meaning";
+  return d;
+}
+
+// Every op of ops.def, in order; lookup by wire name (null when unknown).
+absl::Span<const OpDef* const> AllOps();
+const OpDef* FindOp(std::string_view wire_name);
+
+// Derived rules, called by the generic walks when a rule is `Derived{}`.
+namespace derive {
+absl::Status ShardingByFactors(const InferContext&, std::vector<Type>* out);
+absl::Status VaryingAllEqual(const InferContext&, std::vector<Type>* out);
+std::vector<Value> LinearJvp(const RuleContext&, Values tangents);
+Batched ElementwiseBatch(const RuleContext&, absl::Span<const int> dims, int64_t size);
+std::vector<Value> PartitionByFactors(const RuleContext&, const PartitionContext&);
+Cost CostByFactors(const InferContext&, absl::Span<const Type> out);
+}  // namespace derive
+
+// The signature of `def` applied; and the refusal of a rule as the error the user reads:
+// "Differentiation rule for 'pmax' not implemented: <reason> (model.cc:41)".
+[[noreturn]] void ThrowRefused(std::string_view what, const OpDef& def, std::string_view reason, const Site& site);
+
+}  // namespace tessera::ir

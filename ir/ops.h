@@ -1,0 +1,142 @@
+// The ops as functions on Values: what rules and the SDK use.
+//
+// They insert the implicit casts of JAX's public API: a weak or rank-0 literal takes the other
+// operand's dtype and shape, an operand that is invarying where another varies gets `pvary`.
+// Shapes otherwise must agree, as in lax; numpy-style broadcasting is the client's (client/numpy.h).
+// All throw StatusException.
+#pragma once
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ir/builder.h"
+#include "ir/op_def.h"
+
+namespace tessera::ir {
+
+namespace ops {
+#define TESSERA_OP(Symbol, wire, lax) extern const OpDef k##Symbol;
+#define TESSERA_UNARY TESSERA_OP
+#define TESSERA_BINARY TESSERA_OP
+#include "ir/ops.def"
+#undef TESSERA_UNARY
+#undef TESSERA_BINARY
+#undef TESSERA_OP
+}  // namespace ops
+
+// ---- elementwise.cc ----
+#define TESSERA_OP(Symbol, wire, lax)
+#define TESSERA_UNARY(Symbol, wire, lax) Value Symbol(Value x);
+#define TESSERA_BINARY(Symbol, wire, lax) Value Symbol(Value x, Value y);
+#include "ir/ops.def"
+#undef TESSERA_UNARY
+#undef TESSERA_BINARY
+#undef TESSERA_OP
+inline Value operator-(Value x) { return Neg(x); }
+inline Value operator+(Value x, Value y) { return Add(x, y); }
+inline Value operator-(Value x, Value y) { return Sub(x, y); }
+inline Value operator*(Value x, Value y) { return Mul(x, y); }
+inline Value operator/(Value x, Value y) { return Div(x, y); }
+// `direction` is StableHLO's: EQ NE LT LE GT GE.
+Value Compare(Value x, Value y, std::string_view direction);
+// Elements of `on_true` where `pred` (bool, scalar or of the cases' shape), else of `on_false`.
+Value Select(Value pred, Value on_true, Value on_false);
+Value Clamp(Value min, Value x, Value max);  // min and max: scalar or x's shape
+Value Convert(Value x, DType dtype);         // strong; x itself when it is that already
+Value BitcastConvert(Value x, DType dtype);  // same width only
+Value ReducePrecision(Value x, int exponent_bits, int mantissa_bits);
+Value Square(Value x);
+Value StopGradient(Value x);
+// Makes operands agree: weak dtypes, scalar literals, varying axes.  What every n-ary op calls.
+std::vector<Value> Harmonize(std::vector<Value> operands);
+// Only the varying axes: pvary up to the union.
+std::vector<Value> MatchVarying(std::vector<Value> operands);
+
+// ---- data_movement.cc ----
+Value Constant(Builder& b, Array literal);  // rank 0
+Value Constant(Builder& b, DType dtype, double value);
+Value Full(Builder& b, DType dtype, Dims shape, double value);
+// A constant of x's shape and dtype, sharding and varying axes.
+Value FullLike(Value x, double value);
+Value Full(Builder& b, const Type& like, double value);  // likewise from a type
+Value Zeros(Builder& b, const Type& like);
+Value Iota(Builder& b, DType dtype, Dims shape, int dimension);
+Value BroadcastInDim(Value x, Dims shape, std::vector<int64_t> broadcast_dimensions);
+Value Reshape(Value x, Dims shape);
+Value Transpose(Value x, std::vector<int64_t> permutation);
+Value Slice(Value x, Dims start_indices, Dims limit_indices, Dims strides = {});
+Value Concatenate(std::vector<Value> xs, int dimension);
+// Amounts may be negative at the edges; `interior` >= 0.
+Value Pad(Value x, Value padding_value, std::vector<int64_t> low, std::vector<int64_t> high,
+          std::vector<int64_t> interior = {});
+Value Reverse(Value x, std::vector<int64_t> dimensions);
+// Composites: x with a new dim of `size` at `dim`; moving one dim; dropping or adding 1-sized dims.
+Value BroadcastNewDim(Value x, int dim, int64_t size);
+Value MoveDim(Value x, int from, int to);
+Value Squeeze(Value x, std::vector<int64_t> dims);
+Value ExpandDims(Value x, std::vector<int64_t> dims);
+
+// ---- indexing.cc ----
+// Start indices are one rank-0 integer per dim and are clamped so that the block lies inside.
+Value DynamicSlice(Value x, std::vector<Value> starts, Dims slice_sizes);
+Value DynamicUpdateSlice(Value x, Value update, std::vector<Value> starts);
+// Row `i` along `dim`, that dim dropped; and writing it back.
+Value DynamicIndexInDim(Value x, Value i, int dim);
+Value DynamicUpdateIndexInDim(Value x, Value row, Value i, int dim);
+
+// ---- reduction.cc ----
+Value ReduceSum(Value x, std::vector<int64_t> dimensions);
+Value ReduceProd(Value x, std::vector<int64_t> dimensions);
+Value ReduceMax(Value x, std::vector<int64_t> dimensions);
+Value ReduceMin(Value x, std::vector<int64_t> dimensions);
+Value ReduceAnd(Value x, std::vector<int64_t> dimensions);
+Value ReduceOr(Value x, std::vector<int64_t> dimensions);
+Value ArgMax(Value x, int dimension, DType index_dtype = DType::kS32);
+Value ArgMin(Value x, int dimension, DType index_dtype = DType::kS32);
+
+// ---- contraction.cc ----
+struct DotDims {
+  std::vector<int64_t> lhs_batch, rhs_batch, lhs_contract, rhs_contract;
+};
+// Result dims: batch, lhs free, rhs free.  `out_sharding` decides an Explicit ambiguity.
+Value DotGeneral(Value lhs, Value rhs, const DotDims& dims, const PartitionSpec* out_sharding = nullptr);
+Value Matmul2D(Value lhs, Value rhs);  // [m,k] x [k,n]
+
+// ---- random.cc ----
+// One block of the cipher per element: u32; keys are scalars or of the counters' shape.  Reference:
+// Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
+std::pair<Value, Value> Threefry2x32(Value key0, Value key1, Value count0, Value count1);
+
+// ---- collectives.cc ----
+Value Psum(Value x, AxisList axes);
+Value Pmax(Value x, AxisList axes);
+Value Pmin(Value x, AxisList axes);
+// `dimension`: where blocks are concatenated (tiled) or the new dim is inserted.  `to`: "varying" or
+// "invarying".
+Value AllGather(Value x, AxisList axes, int dimension, bool tiled, std::string_view to = "varying");
+Value PsumScatter(Value x, AxisList axes, int scatter_dimension, bool tiled);
+Value Ppermute(Value x, AxisList axes, std::vector<std::pair<int64_t, int64_t>> perm);
+Value AllToAll(Value x, AxisList axes, int split_dimension, int concat_dimension, bool tiled);
+Value AxisIndex(Builder& b, AxisList axes);  // s32, row-major over `axes`
+Value Pvary(Value x, const AxisSet& axes);   // x itself for no axes
+
+// ---- control.cc ----
+std::vector<Value> Call(Builder& b, FunctionRef f, Values args, std::string_view name = "");
+std::vector<Value> Checkpoint(Builder& b, FunctionRef f, Values args);
+std::vector<Value> OptimizationBarrier(Builder& b, Values xs);
+// f: (consts..., carry..., x slices...) -> (carry..., y slices...).  Operands: consts, carry, xs.
+std::vector<Value> Scan(Builder& b, FunctionRef f, Values operands, int num_consts, int num_carry,
+                        int64_t length, bool reverse = false);
+// The scope of a body, and the blocks that it sees of the arguments; throws the boundary's errors.
+Scope ManualScope(const Scope& outer, const AxisList& manual_axes, bool check_vma);
+std::vector<Type> ManualBlockTypes(const Scope& outer, absl::Span<const Type> args,
+                                   const std::vector<PartitionSpec>& in_specs,
+                                   const AxisList& manual_axes, bool check_vma);
+// Casts results that a spec has vary and the body does not.
+std::vector<Value> ManualComputation(Builder& b, FunctionRef body, Values args,
+                                     std::vector<PartitionSpec> in_specs,
+                                     std::vector<PartitionSpec> out_specs, AxisList manual_axes,
+                                     bool check_vma = true);
+Value ShardingConstraint(Value x, PartitionSpec spec);
+
+}  // namespace tessera::ir

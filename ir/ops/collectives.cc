@@ -1,0 +1,788 @@
+// Collectives over named mesh axes, and the cast `pvary`.
+//
+// Typing follows JAX's manual axis types: the ops are strict, the functions of ops.h insert
+// `pvary`. In a scope with check_vma=false no states are tracked and psum transposes to psum.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "base/log.h"
+#include "ir/eval/eval.h"
+#include "ir/ops/family.h"
+
+namespace tessera::ir {
+namespace ops {
+namespace {
+
+// ---- Axes and states.
+// ----------------------------------------------------------------------------
+
+const AxisList& AxesOf(const Attrs& attrs) { return attrs.Strings("axes"); }
+int64_t SizeAlong(const InferContext& c) { return c.scope.mesh.SizeOf(AxesOf(c.attrs)); }
+
+absl::Status UnboundAxis(std::string_view op, const Mesh& mesh, std::string_view axis) {
+  const std::string hint = mesh.Has(axis) ? absl::StrCat(" (the mesh has axis '", ToAbsl(axis),
+                                                         "', but it is not manual here)")
+                                          : "";
+  return MakeError(
+      ErrorKind::kNameError,
+      absl::StrCat("Found an unbound axis name: ", ToAbsl(axis), ". To fix this, please call ",
+                   ToAbsl(op),
+                   " under tessera::shard_map (jax.shard_map) over an axis of that name", hint));
+}
+
+absl::Status CheckBound(std::string_view op, const Mesh& mesh, const AxisList& axes) {
+  AxisSet seen;
+  for (const std::string& a : axes) {
+    if (!mesh.IsManual(a)) return UnboundAxis(op, mesh, a);
+    if (!seen.insert(a).second)
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat(ToAbsl(op), ": axis '", a, "' is named twice"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAxes(const InferContext& c) {
+  if (AxesOf(c.attrs).empty()) return ValueError(c, "needs at least one axis name");
+  return CheckBound(c.def.lax_name, c.scope.mesh, AxesOf(c.attrs));
+}
+
+absl::Status CheckDim(const InferContext& c, std::string_view attr, int rank) {
+  const int64_t d = c.attrs.Int(attr);
+  if (d >= 0 && d < rank) return absl::OkStatus();
+  return ValueError(c, ToAbsl(attr), " is ", d, "; expected 0 <= ", ToAbsl(attr), " < ", rank,
+                    " for operand ", c.in[0].ToString());
+}
+
+bool Contains(const AxisSet& set, const AxisList& axes) {
+  return std::all_of(axes.begin(), axes.end(),
+                     [&](const std::string& a) { return set.contains(a); });
+}
+bool Disjoint(const AxisSet& set, const AxisList& axes) {
+  return std::none_of(axes.begin(), axes.end(),
+                      [&](const std::string& a) { return set.contains(a); });
+}
+
+std::string MixedStates(std::string_view op, const Type& t, const AxisList& axes) {
+  return absl::StrCat(
+      ToAbsl(op),
+      " can only accept axis_name which corresponds to one of varying, "
+      "unreduced, reduced or invarying state of the input; it got ",
+      t.ToString(), " over axes (", absl::StrJoin(axes, ","),
+      "); apply pcast(..., to='varying') to the axes on which it is invarying first");
+}
+
+// The operand must vary over all the axes.
+absl::Status CheckVaries(const InferContext& c) {
+  const Type& t = c.in[0];
+  const AxisList& axes = AxesOf(c.attrs);
+  if (Contains(t.varying, axes)) return absl::OkStatus();
+  for (const std::string& a : axes)
+    if (t.unreduced.contains(a) || t.reduced.contains(a))
+      return MakeError(ErrorKind::kNotImplemented,
+                       absl::StrCat(ToAbsl(c.def.lax_name), ": the operand ", t.ToString(),
+                                    " is unreduced or reduced over '", a,
+                                    "', which this collective does not accept; reshard it first"));
+  if (!Disjoint(t.varying, axes))
+    return MakeError(ErrorKind::kValueError, MixedStates(c.def.lax_name, t, axes));
+  return ValueError(c, "Collective ", ToAbsl(c.def.lax_name),
+                    " must be applied to a device-varying type, but got ", t.ToString(),
+                    " over axes (", absl::StrJoin(axes, ","),
+                    "); apply pcast(..., to='varying') first");
+}
+
+// States pass from the operand, less the axes when the result is equal along them.
+absl::Status StaysVarying(const InferContext& c, std::vector<Type>* out) {
+  TESSERA_RETURN_IF_ERROR(CheckVaries(c));
+  return StatesOfFirst(c, out);
+}
+absl::Status BecomesInvarying(const InferContext& c, std::vector<Type>* out) {
+  TESSERA_RETURN_IF_ERROR(StaysVarying(c, out));
+  for (const std::string& a : AxesOf(c.attrs)) (*out)[0].varying.erase(a);
+  return absl::OkStatus();
+}
+absl::Status GatherStates(const InferContext& c, std::vector<Type>* out) {
+  return c.attrs.Str("to") == "invarying" ? BecomesInvarying(c, out) : StaysVarying(c, out);
+}
+absl::Status AxisIndexStates(const InferContext& c, std::vector<Type>* out) {
+  (*out)[0].varying = AxisSet(AxesOf(c.attrs).begin(), AxesOf(c.attrs).end());
+  return absl::OkStatus();
+}
+absl::Status PvaryStates(const InferContext& c, std::vector<Type>* out) {
+  TESSERA_RETURN_IF_ERROR(StatesOfFirst(c, out));
+  const AxisSet held = c.in[0].vur();
+  for (const std::string& a : AxesOf(c.attrs)) {
+    if (held.contains(a))
+      return ValueError(c, "Unsupported pcast from=",
+                        c.in[0].varying.contains(a)     ? "varying"
+                        : c.in[0].unreduced.contains(a) ? "unreduced"
+                                                        : "reduced",
+                        ", to=varying over axis '", a, "' of ", c.in[0].ToString(),
+                        "; expected an operand that is invarying there");
+    (*out)[0].varying.insert(a);
+  }
+  return absl::OkStatus();
+}
+
+// ---- Shapes.
+// -------------------------------------------------------------------------------------
+
+absl::StatusOr<std::vector<Type>> Same(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(CheckAxes(c));
+  return std::vector<Type>{c.in[0]};
+}
+
+absl::StatusOr<std::vector<Type>> Plain(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(CheckAxes(c));
+  Type t = MakeType(c.in[0].dtype, c.in[0].shape);
+  return std::vector<Type>{t};
+}
+
+absl::StatusOr<std::vector<Type>> InferPsum(const InferContext& c) {
+  if (c.in[0].dtype == DType::kBool)
+    return TypeError(c, "cannot sum ", c.in[0].ToString(), "; convert it to s32 first");
+  return Plain(c);
+}
+
+absl::StatusOr<std::vector<Type>> InferPextremum(const InferContext& c) {
+  if (IsComplex(c.in[0].dtype))
+    return TypeError(c, "complex values have no order, got ", c.in[0].ToString());
+  return Plain(c);
+}
+
+absl::StatusOr<std::vector<Type>> InferAllGather(const InferContext& c) {
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, Plain(c));
+  const bool tiled = c.attrs.Bool("tiled");
+  const std::string& to = c.attrs.Str("to");
+  if (to != "varying" && to != "invarying")
+    return ValueError(c, "to is '", to, "'; expected 'varying' or 'invarying'");
+  TESSERA_RETURN_IF_ERROR(CheckDim(c, "all_gather_dimension", c.in[0].rank() + (tiled ? 0 : 1)));
+  const int64_t dim = c.attrs.Int("all_gather_dimension"), n = SizeAlong(c);
+  Dims& shape = out[0].shape;
+  if (tiled)
+    shape[dim] *= n;
+  else
+    shape.insert(shape.begin() + dim, n);
+  return out;
+}
+
+absl::StatusOr<std::vector<Type>> InferPsumScatter(const InferContext& c) {
+  if (c.in[0].dtype == DType::kBool)
+    return TypeError(c, "cannot sum ", c.in[0].ToString(), "; convert it to s32 first");
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, Plain(c));
+  TESSERA_RETURN_IF_ERROR(CheckDim(c, "scatter_dimension", c.in[0].rank()));
+  const int64_t dim = c.attrs.Int("scatter_dimension"), n = SizeAlong(c);
+  Dims& shape = out[0].shape;
+  if (c.attrs.Bool("tiled")) {
+    if (shape[dim] % n != 0)
+      return ValueError(c, "tiled psum_scatter operand scatter dimension size ", shape[dim],
+                        " must be divisible by the size ", n, " of axes (",
+                        absl::StrJoin(AxesOf(c.attrs), ","), ")");
+    shape[dim] /= n;
+  } else {
+    if (shape[dim] != n)
+      return ValueError(c, "psum_scatter operand scatter dimension size ", shape[dim],
+                        " must match the size ", n, " of axes (",
+                        absl::StrJoin(AxesOf(c.attrs), ","), ")");
+    shape.erase(shape.begin() + dim);
+  }
+  return out;
+}
+
+absl::StatusOr<std::vector<Type>> InferPpermute(const InferContext& c) {
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, Plain(c));
+  const std::vector<int64_t>& perm = c.attrs.Ints("perm");
+  const int64_t n = SizeAlong(c);
+  if (perm.size() % 2 != 0)
+    return ValueError(c, "perm has ", perm.size(),
+                      " numbers; expected (source, destination) pairs");
+  std::set<int64_t> ends[2];
+  for (size_t i = 0; i < perm.size(); ++i) {
+    if (perm[i] < 0 || perm[i] >= n)
+      return ValueError(c, "perm names position ", perm[i], "; expected 0 <= position < ", n,
+                        ", the size of axes (", absl::StrJoin(AxesOf(c.attrs), ","), ")");
+    if (!ends[i % 2].insert(perm[i]).second)
+      return ValueError(c, "sources and destinations must be unique, but ", perm[i], " is twice a ",
+                        i % 2 ? "destination" : "source", " in perm [", absl::StrJoin(perm, ","),
+                        "]");
+  }
+  return out;
+}
+
+absl::StatusOr<std::vector<Type>> InferAllToAll(const InferContext& c) {
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, Plain(c));
+  TESSERA_RETURN_IF_ERROR(CheckDim(c, "split_dimension", c.in[0].rank()));
+  TESSERA_RETURN_IF_ERROR(CheckDim(c, "concat_dimension", c.in[0].rank()));
+  const int64_t split = c.attrs.Int("split_dimension"), concat = c.attrs.Int("concat_dimension");
+  const int64_t n = SizeAlong(c);
+  Dims& shape = out[0].shape;
+  if (c.attrs.Bool("tiled")) {
+    if (shape[split] % n != 0)
+      return ValueError(c, "all_to_all split dimension size ", shape[split],
+                        " must be divisible by the size ", n, " of axes (",
+                        absl::StrJoin(AxesOf(c.attrs), ","), ")");
+    shape[split] /= n;
+    shape[concat] *= n;
+  } else {
+    if (shape[split] != n)
+      return ValueError(c,
+                        "all_to_all requires the size of the mapped axis axis_name to equal "
+                        "x.shape[split_axis], but they are ",
+                        n, " and ", shape[split], " respectively; use tiled=true for other sizes");
+    shape.erase(shape.begin() + split);
+    shape.insert(shape.begin() + concat, n);
+  }
+  return out;
+}
+
+absl::StatusOr<std::vector<Type>> InferAxisIndex(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(CheckAxes(c));
+  return std::vector<Type>{MakeType(DType::kS32, {})};
+}
+
+// ---- Factors: dims that the exchange changes stay whole, others pass. ---------------------------
+
+Signature Dimensionwise(absl::Span<const int> operand_whole, absl::Span<const int> result_whole,
+                        const Type& in, const Type& out) {
+  Signature s;
+  TensorFactors operand, result;
+  std::vector<int> passing;
+  auto whole = [](absl::Span<const int> dims, int d) {
+    return std::find(dims.begin(), dims.end(), d) != dims.end();
+  };
+  for (int d = 0; d < in.rank(); ++d) {
+    const int factor = static_cast<int>(s.factors.size());
+    const bool fixed = whole(operand_whole, d);
+    s.factors.push_back({fixed ? FactorKind::kReplicate : FactorKind::kPass, in.shape[d]});
+    operand.push_back({factor});
+    if (!fixed) passing.push_back(factor);
+  }
+  size_t next = 0;
+  for (int d = 0; d < out.rank(); ++d) {
+    if (whole(result_whole, d)) {
+      result.push_back({static_cast<int>(s.factors.size())});
+      s.factors.push_back({FactorKind::kReplicate, out.shape[d]});
+    } else {
+      result.push_back({passing.at(next++)});
+    }
+  }
+  s.operands = {operand};
+  s.results = {result};
+  return s;
+}
+
+Signature GatherFactors(const InferContext& c, absl::Span<const Type> out) {
+  const int dim = static_cast<int>(c.attrs.Int("all_gather_dimension"));
+  if (c.attrs.Bool("tiled")) return Dimensionwise({dim}, {dim}, c.in[0], out[0]);
+  return Dimensionwise({}, {dim}, c.in[0], out[0]);
+}
+Signature ScatterFactors(const InferContext& c, absl::Span<const Type> out) {
+  const int dim = static_cast<int>(c.attrs.Int("scatter_dimension"));
+  if (c.attrs.Bool("tiled")) return Dimensionwise({dim}, {dim}, c.in[0], out[0]);
+  return Dimensionwise({dim}, {}, c.in[0], out[0]);
+}
+Signature AllToAllFactors(const InferContext& c, absl::Span<const Type> out) {
+  const int split = static_cast<int>(c.attrs.Int("split_dimension"));
+  const int concat = static_cast<int>(c.attrs.Int("concat_dimension"));
+  if (c.attrs.Bool("tiled"))
+    return Dimensionwise({split, concat}, {split, concat}, c.in[0], out[0]);
+  return Dimensionwise({split}, {concat}, c.in[0], out[0]);
+}
+Signature NoFactors(const InferContext&, absl::Span<const Type>) {
+  return {{}, {}, {TensorFactors{}}};
+}
+
+Cost ExchangeCost(const InferContext& c, absl::Span<const Type> out) {
+  Cost cost;
+  for (const Type& t : c.in) cost.bytes += static_cast<double>(t.num_bytes());
+  for (const Type& t : out) cost.bytes += static_cast<double>(t.num_bytes());
+  if (c.def.reduce != ReduceKind::kNone) cost.flops = static_cast<double>(c.in[0].num_elements());
+  return cost;
+}
+
+// ---- Transposes.
+// ---------------------------------------------------------------------------------
+
+std::vector<Value> PsumTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
+  const AxisList& axes = AxesOf(c.attrs);
+  if (c.b.scope().check_vma) return {Pvary(ct[0], AxisSet(axes.begin(), axes.end()))};
+  return {Psum(ct[0], axes)};
+}
+
+std::vector<Value> PvaryTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
+  return {c.b.scope().check_vma ? Psum(ct[0], AxesOf(c.attrs)) : ct[0]};
+}
+
+std::vector<Value> AllGatherTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
+  const AxisList& axes = AxesOf(c.attrs);
+  const int dim = static_cast<int>(c.attrs.Int("all_gather_dimension"));
+  const bool tiled = c.attrs.Bool("tiled");
+  if (c.attrs.Str("to") == "varying" || !c.b.scope().check_vma)
+    return {PsumScatter(ct[0], axes, dim, tiled)};
+  // Every coordinate holds the whole cotangent: each takes its own block.
+  const Value i = AxisIndex(c.b, axes);
+  if (!tiled) return {DynamicIndexInDim(ct[0], i, dim)};
+  const Dims& block = c.in_types[0].shape;
+  std::vector<Value> starts(block.size(), Constant(c.b, DType::kS32, 0));
+  starts[dim] = Mul(i, Constant(c.b, DType::kS32, static_cast<double>(block[dim])));
+  return {DynamicSlice(ct[0], starts, block)};
+}
+
+std::vector<Value> PsumScatterTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
+  return {AllGather(ct[0], AxesOf(c.attrs), static_cast<int>(c.attrs.Int("scatter_dimension")),
+                    c.attrs.Bool("tiled"))};
+}
+
+std::vector<Value> PpermuteTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
+  const std::vector<int64_t>& perm = c.attrs.Ints("perm");
+  std::vector<std::pair<int64_t, int64_t>> inverse;
+  for (size_t i = 0; i + 1 < perm.size(); i += 2) inverse.emplace_back(perm[i + 1], perm[i]);
+  return {Ppermute(ct[0], AxesOf(c.attrs), inverse)};
+}
+
+std::vector<Value> AllToAllTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
+  return {AllToAll(ct[0], AxesOf(c.attrs), static_cast<int>(c.attrs.Int("concat_dimension")),
+                   static_cast<int>(c.attrs.Int("split_dimension")), c.attrs.Bool("tiled"))};
+}
+
+// ---- Batching.
+// -----------------------------------------------------------------------------------
+
+// The exchange treats all dims alike: the batch dim rides along.
+Batched RideAlong(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  return {c.b.Emit(c.def, c.in, c.attrs), {dims[0]}};
+}
+
+// `attr` names dims of the unbatched operand (rank kept); the batch dim keeps its place.
+Attrs Shifted(const Attrs& attrs, absl::Span<const std::string_view> names, int batch_dim) {
+  Attrs out = attrs;
+  for (std::string_view name : names) {
+    const int64_t d = attrs.Int(name);
+    out.Set(name, d >= batch_dim ? d + 1 : d);
+  }
+  return out;
+}
+
+// Tiled exchanges keep the rank.  Others drop or add a dim, so the batch goes in front first.
+Batched BatchExchange(const RuleContext& c, int batch_dim,
+                      absl::Span<const std::string_view> names) {
+  const bool tiled = c.attrs.Bool("tiled");
+  const Value x = tiled || batch_dim == 0 ? c.in[0] : MoveDim(c.in[0], batch_dim, 0);
+  const int dim = tiled ? batch_dim : 0;
+  return {c.b.Emit(c.def, {x}, Shifted(c.attrs, names, dim)), {dim}};
+}
+Batched BatchAllGather(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  return BatchExchange(c, dims[0], {"all_gather_dimension"});
+}
+Batched BatchPsumScatter(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  return BatchExchange(c, dims[0], {"scatter_dimension"});
+}
+Batched BatchAllToAll(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  return BatchExchange(c, dims[0], {"split_dimension", "concat_dimension"});
+}
+
+// ---- Meaning: every lane is at hand.
+// -------------------------------------------------------------
+
+// The blocks of the group of `lane`, in group order, and where the lane stands in it.
+struct Group {
+  std::vector<const Array*> blocks;
+  int64_t position = 0;
+};
+std::vector<Group> Groups(const EvalContext& c, const Lanes& in) {
+  const std::vector<int64_t>& devices = c.evaluator.lane_devices();
+  std::map<int64_t, const Array*> block_of;
+  for (size_t lane = 0; lane < devices.size(); ++lane) block_of[devices[lane]] = &in[lane];
+  std::vector<Group> groups;
+  for (int64_t device : devices) {
+    Group g;
+    for (int64_t member : c.scope.mesh.GroupOf(device, AxesOf(c.attrs))) {
+      if (member == device) g.position = static_cast<int64_t>(g.blocks.size());
+      auto it = block_of.find(member);
+      TESSERA_CHECK(it != block_of.end())
+          << std::string(c.def.name) << ": device " << member << " runs on no lane";
+      g.blocks.push_back(it->second);
+    }
+    groups.push_back(std::move(g));
+  }
+  return groups;
+}
+
+template <class T>
+T Combine(ReduceKind kind, T a, T b) {
+  if (kind == ReduceKind::kSum) return a + b;
+  // NaN wins, as in StableHLO's maximum and minimum.
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(a)) return a;
+    if (std::isnan(b)) return b;
+  }
+  if (kind == ReduceKind::kMax) return std::max(a, b);
+  return std::min(a, b);
+}
+
+// Integers by their own modular arithmetic.
+template <class T>
+void FoldIntegers(ReduceKind kind, const Group& g, Array* out) {
+  using Wide = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
+  using Unsigned = std::make_unsigned_t<Wide>;
+  absl::Span<Wide> acc = out->MutableAs<Wide>();
+  for (size_t k = 0; k < g.blocks.size(); ++k) {
+    absl::Span<const Wide> x = g.blocks[k]->As<Wide>();
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (k == 0)
+        acc[i] = x[i];
+      else if (kind == ReduceKind::kSum)
+        acc[i] = static_cast<Wide>(
+            static_cast<Unsigned>(static_cast<Unsigned>(acc[i]) + static_cast<Unsigned>(x[i])));
+      else
+        acc[i] = Combine(kind, acc[i], x[i]);
+    }
+  }
+}
+
+// Floats in double, in group order, rounded once.
+void FoldFloats(ReduceKind kind, const Group& g, Array* out) {
+  for (int64_t i = 0; i < out->num_elements(); ++i) {
+    double acc = g.blocks[0]->At(i);
+    for (size_t k = 1; k < g.blocks.size(); ++k) acc = Combine(kind, acc, g.blocks[k]->At(i));
+    out->Set(i, acc);
+  }
+}
+
+Array Fold(ReduceKind kind, const Group& g) {
+  Array out(g.blocks[0]->dtype(), g.blocks[0]->shape());
+  switch (out.dtype()) {
+    case DType::kBool:
+      FoldIntegers<bool>(kind, g, &out);
+      break;
+    case DType::kS8:
+      FoldIntegers<int8_t>(kind, g, &out);
+      break;
+    case DType::kS16:
+      FoldIntegers<int16_t>(kind, g, &out);
+      break;
+    case DType::kS32:
+      FoldIntegers<int32_t>(kind, g, &out);
+      break;
+    case DType::kS64:
+      FoldIntegers<int64_t>(kind, g, &out);
+      break;
+    case DType::kU8:
+      FoldIntegers<uint8_t>(kind, g, &out);
+      break;
+    case DType::kU16:
+      FoldIntegers<uint16_t>(kind, g, &out);
+      break;
+    case DType::kU32:
+      FoldIntegers<uint32_t>(kind, g, &out);
+      break;
+    case DType::kU64:
+      FoldIntegers<uint64_t>(kind, g, &out);
+      break;
+    default:
+      FoldFloats(kind, g, &out);
+  }
+  return out;
+}
+
+template <class PerLane>
+absl::StatusOr<std::vector<Lanes>> OnEachLane(const EvalContext& c, absl::Span<const Lanes> in,
+                                              PerLane f) {
+  Lanes out;
+  for (const Group& g : Groups(c, in[0])) out.push_back(f(g));
+  return std::vector<Lanes>{std::move(out)};
+}
+
+absl::StatusOr<std::vector<Lanes>> EvalReduce(const EvalContext& c, absl::Span<const Lanes> in) {
+  return OnEachLane(c, in, [&](const Group& g) { return Fold(c.def.reduce, g); });
+}
+
+// `blocks` side by side along `dim`, or stacked there as a new dim.
+Array Join(const std::vector<Array>& blocks, int64_t dim, bool tiled, const Type& type) {
+  Array out(type.dtype, type.shape);
+  Dims starts(type.shape.size(), 0);
+  for (const Array& block : blocks) {
+    Dims shape = block.shape();
+    if (!tiled) shape.insert(shape.begin() + dim, 1);
+    WriteBlock(&out, starts, tiled ? block : block.Reshaped(shape));
+    starts[dim] += shape[dim];
+  }
+  return out;
+}
+// The `index`th of `n` pieces of `x` along `dim`; a piece of one row loses the dim when not tiled.
+Array Piece(const Array& x, int64_t dim, int64_t n, int64_t index, bool tiled) {
+  Dims starts(x.rank(), 0), shape = x.shape();
+  shape[dim] /= n;
+  starts[dim] = index * shape[dim];
+  Array piece = SliceBlock(x, starts, shape);
+  if (tiled) return piece;
+  shape.erase(shape.begin() + dim);
+  return piece.Reshaped(shape);
+}
+
+absl::StatusOr<std::vector<Lanes>> EvalAllGather(const EvalContext& c, absl::Span<const Lanes> in) {
+  return OnEachLane(c, in, [&](const Group& g) {
+    std::vector<Array> blocks;
+    for (const Array* block : g.blocks) blocks.push_back(*block);
+    return Join(blocks, c.attrs.Int("all_gather_dimension"), c.attrs.Bool("tiled"), c.out_types[0]);
+  });
+}
+
+absl::StatusOr<std::vector<Lanes>> EvalPsumScatter(const EvalContext& c,
+                                                   absl::Span<const Lanes> in) {
+  const int64_t dim = c.attrs.Int("scatter_dimension");
+  return OnEachLane(c, in, [&](const Group& g) {
+    const auto n = static_cast<int64_t>(g.blocks.size());
+    std::vector<Array> pieces;
+    for (const Array* block : g.blocks)
+      pieces.push_back(Piece(*block, dim, n, g.position, c.attrs.Bool("tiled")));
+    Group mine;
+    for (const Array& piece : pieces) mine.blocks.push_back(&piece);
+    return Fold(ReduceKind::kSum, mine);
+  });
+}
+
+absl::StatusOr<std::vector<Lanes>> EvalPpermute(const EvalContext& c, absl::Span<const Lanes> in) {
+  const std::vector<int64_t>& perm = c.attrs.Ints("perm");
+  return OnEachLane(c, in, [&](const Group& g) {
+    for (size_t i = 0; i + 1 < perm.size(); i += 2)
+      if (perm[i + 1] == g.position) return *g.blocks[perm[i]];
+    return Array(c.out_types[0].dtype, c.out_types[0].shape);  // zeros: nobody sends here
+  });
+}
+
+absl::StatusOr<std::vector<Lanes>> EvalAllToAll(const EvalContext& c, absl::Span<const Lanes> in) {
+  const bool tiled = c.attrs.Bool("tiled");
+  return OnEachLane(c, in, [&](const Group& g) {
+    const auto n = static_cast<int64_t>(g.blocks.size());
+    std::vector<Array> pieces;
+    for (const Array* block : g.blocks)
+      pieces.push_back(Piece(*block, c.attrs.Int("split_dimension"), n, g.position, tiled));
+    return Join(pieces, c.attrs.Int("concat_dimension"), tiled, c.out_types[0]);
+  });
+}
+
+absl::StatusOr<std::vector<Lanes>> EvalAxisIndex(const EvalContext& c, absl::Span<const Lanes>) {
+  Lanes out;
+  for (int64_t device : c.evaluator.lane_devices())
+    out.push_back(Array::ScalarInt(DType::kS32, c.scope.mesh.IndexAlong(device, AxesOf(c.attrs))));
+  return std::vector<Lanes>{std::move(out)};
+}
+
+absl::StatusOr<std::vector<Array>> EvalPvary(const EvalContext&, absl::Span<const Array> in) {
+  return std::vector<Array>{in[0]};
+}
+
+// ---- The rows.
+// -----------------------------------------------------------------------------------
+
+constexpr AttrSpec kAxesAttrs[] = {{"axes", AttrKind::kStrings}};
+constexpr AttrSpec kGatherAttrs[] = {{"axes", AttrKind::kStrings},
+                                     {"all_gather_dimension", AttrKind::kInt},
+                                     {"tiled", AttrKind::kBool},
+                                     {"to", AttrKind::kString}};
+constexpr AttrSpec kScatterAttrs[] = {{"axes", AttrKind::kStrings},
+                                      {"scatter_dimension", AttrKind::kInt},
+                                      {"tiled", AttrKind::kBool}};
+constexpr AttrSpec kPermuteAttrs[] = {{"axes", AttrKind::kStrings}, {"perm", AttrKind::kInts}};
+constexpr AttrSpec kAllToAllAttrs[] = {{"axes", AttrKind::kStrings},
+                                       {"split_dimension", AttrKind::kInt},
+                                       {"concat_dimension", AttrKind::kInt},
+                                       {"tiled", AttrKind::kBool}};
+
+constexpr Refused kPerShard{"a collective is already a per-shard op"};
+
+// A linear exchange; `d` holds what differs.
+consteval OpDef Collective(OpDef d) {
+  d.family = Family::kCollective;
+  d.num_operands = 1;
+  d.lowering = Lowering::kCollective;
+  d.sharding = Derived{};
+  if (d.jvp.kind == Rule<JvpFn>::kUnset) d.jvp = Derived{};
+  d.partition = kPerShard;
+  d.cost = ExchangeCost;
+  return Checked(d);
+}
+
+// The largest or smallest along axes.
+consteval OpDef Extremum(std::string_view name, ReduceKind kind) {
+  return Collective(
+      {.name = name,
+       .lax_name = name,
+       .attrs = kAxesAttrs,
+       .infer = InferPextremum,
+       .factors = Pointwise,
+       .varying = BecomesInvarying,
+       .jvp = Refused{"which coordinate gave the result is not kept; use all_gather and a "
+                      "local max or min"},
+       .transpose = Refused{"the op is not linear"},
+       .batch = RideAlong,
+       .eval_lanes = EvalReduce,
+       .reduce = kind});
+}
+
+}  // namespace
+
+const OpDef kPsum = Collective({.name = "psum",
+                                .lax_name = "psum",
+                                .attrs = kAxesAttrs,
+                                .infer = InferPsum,
+                                .factors = Pointwise,
+                                .varying = BecomesInvarying,
+                                .transpose = PsumTranspose,
+                                .batch = RideAlong,
+                                .eval_lanes = EvalReduce,
+                                .reduce = ReduceKind::kSum});
+const OpDef kPmax = Extremum("pmax", ReduceKind::kMax);
+const OpDef kPmin = Extremum("pmin", ReduceKind::kMin);
+const OpDef kAllGather = Collective({.name = "all_gather",
+                                     .lax_name = "all_gather",
+                                     .attrs = kGatherAttrs,
+                                     .infer = InferAllGather,
+                                     .factors = GatherFactors,
+                                     .varying = GatherStates,
+                                     .transpose = AllGatherTranspose,
+                                     .batch = BatchAllGather,
+                                     .eval_lanes = EvalAllGather});
+const OpDef kPsumScatter = Collective({.name = "psum_scatter",
+                                       .lax_name = "reduce_scatter",
+                                       .attrs = kScatterAttrs,
+                                       .infer = InferPsumScatter,
+                                       .factors = ScatterFactors,
+                                       .varying = StaysVarying,
+                                       .transpose = PsumScatterTranspose,
+                                       .batch = BatchPsumScatter,
+                                       .eval_lanes = EvalPsumScatter,
+                                       .reduce = ReduceKind::kSum});
+const OpDef kPpermute = Collective({.name = "ppermute",
+                                    .lax_name = "ppermute",
+                                    .attrs = kPermuteAttrs,
+                                    .infer = InferPpermute,
+                                    .factors = Pointwise,
+                                    .varying = StaysVarying,
+                                    .transpose = PpermuteTranspose,
+                                    .batch = RideAlong,
+                                    .eval_lanes = EvalPpermute});
+const OpDef kAllToAll = Collective({.name = "all_to_all",
+                                    .lax_name = "all_to_all",
+                                    .attrs = kAllToAllAttrs,
+                                    .infer = InferAllToAll,
+                                    .factors = AllToAllFactors,
+                                    .varying = StaysVarying,
+                                    .transpose = AllToAllTranspose,
+                                    .batch = BatchAllToAll,
+                                    .eval_lanes = EvalAllToAll});
+const OpDef kAxisIndex = Checked({.name = "axis_index",
+                                  .lax_name = "axis_index",
+                                  .family = Family::kCollective,
+                                  .num_operands = 0,
+                                  .attrs = kAxesAttrs,
+                                  .lowering = Lowering::kCollective,
+                                  .infer = InferAxisIndex,
+                                  .factors = NoFactors,
+                                  .sharding = Derived{},
+                                  .varying = AxisIndexStates,
+                                  .jvp = Refused{"it has no operand"},
+                                  .transpose = Refused{"it has no operand"},
+                                  .batch = Refused{"it has no operand"},
+                                  .partition = kPerShard,
+                                  .cost = NoCost,
+                                  .eval_lanes = EvalAxisIndex});
+const OpDef kPvary = Checked({.name = "pvary",
+                              .lax_name = "pvary",
+                              .family = Family::kCast,
+                              .num_operands = 1,
+                              .attrs = kAxesAttrs,
+                              .lowering = Lowering::kAlias,
+                              .infer = Same,
+                              .factors = Pointwise,
+                              .sharding = Derived{},
+                              .varying = PvaryStates,
+                              .jvp = Derived{},
+                              .transpose = PvaryTranspose,
+                              .batch = RideAlong,
+                              .partition = kPerShard,
+                              .cost = NoCost,
+                              .eval = EvalPvary});
+
+}  // namespace ops
+
+namespace {
+
+// The operand as a collective over `axes` wants it: varying on all of them.
+Value Varying(Value x, const AxisList& axes, const OpDef& def) {
+  const Scope& scope = x.builder().scope();
+  ThrowIfError(ops::CheckBound(def.lax_name, scope.mesh, axes));
+  if (!scope.check_vma || ops::Contains(x.type().varying, axes)) return x;
+  if (!ops::Disjoint(x.type().vur(), axes))
+    Throw(ErrorKind::kValueError, ops::MixedStates(def.lax_name, x.type(), axes));
+  return Pvary(x, AxisSet(axes.begin(), axes.end()));
+}
+
+Value Reduce(Value x, AxisList axes, const OpDef& def) {
+  if (axes.empty()) return x;
+  x = Varying(x, axes, def);
+  return x.builder().Emit1(def, {x}, {{"axes", std::move(axes)}});
+}
+
+}  // namespace
+
+Value Psum(Value x, AxisList axes) {
+  if (x.dtype() == DType::kBool && !axes.empty()) x = Convert(x, DType::kS32);
+  return Reduce(x, std::move(axes), ops::kPsum);
+}
+Value Pmax(Value x, AxisList axes) { return Reduce(x, std::move(axes), ops::kPmax); }
+Value Pmin(Value x, AxisList axes) { return Reduce(x, std::move(axes), ops::kPmin); }
+
+Value AllGather(Value x, AxisList axes, int dimension, bool tiled, std::string_view to) {
+  x = Varying(x, axes, ops::kAllGather);
+  return x.builder().Emit1(ops::kAllGather, {x},
+                           {{"axes", std::move(axes)},
+                            {"all_gather_dimension", int64_t{dimension}},
+                            {"tiled", tiled},
+                            {"to", std::string(to)}});
+}
+
+Value PsumScatter(Value x, AxisList axes, int scatter_dimension, bool tiled) {
+  if (x.dtype() == DType::kBool) x = Convert(x, DType::kS32);
+  x = Varying(x, axes, ops::kPsumScatter);
+  return x.builder().Emit1(ops::kPsumScatter, {x},
+                           {{"axes", std::move(axes)},
+                            {"scatter_dimension", int64_t{scatter_dimension}},
+                            {"tiled", tiled}});
+}
+
+Value Ppermute(Value x, AxisList axes, std::vector<std::pair<int64_t, int64_t>> perm) {
+  x = Varying(x, axes, ops::kPpermute);
+  std::vector<int64_t> flat;
+  for (const auto& [source, destination] : perm) {
+    flat.push_back(source);
+    flat.push_back(destination);
+  }
+  return x.builder().Emit1(ops::kPpermute, {x},
+                           {{"axes", std::move(axes)}, {"perm", std::move(flat)}});
+}
+
+Value AllToAll(Value x, AxisList axes, int split_dimension, int concat_dimension, bool tiled) {
+  x = Varying(x, axes, ops::kAllToAll);
+  return x.builder().Emit1(ops::kAllToAll, {x},
+                           {{"axes", std::move(axes)},
+                            {"split_dimension", int64_t{split_dimension}},
+                            {"concat_dimension", int64_t{concat_dimension}},
+                            {"tiled", tiled}});
+}
+
+Value AxisIndex(Builder& b, AxisList axes) {
+  return b.Emit1(ops::kAxisIndex, {}, {{"axes", std::move(axes)}});
+}
+
+Value Pvary(Value x, const AxisSet& axes) {
+  if (axes.empty() || !x.builder().scope().check_vma) return x;
+  return x.builder().Emit1(ops::kPvary, {x}, {{"axes", AxisList(axes.begin(), axes.end())}});
+}
+
+}  // namespace tessera::ir

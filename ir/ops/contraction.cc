@@ -1,0 +1,415 @@
+// dot_general: sums of products over the contracting dims; the one contraction.
+#include <algorithm>
+#include <type_traits>
+
+#include "absl/strings/str_join.h"
+#include "ir/ops/dims.h"
+#include "ir/ops/strided.h"
+
+namespace tessera::ir::ops {
+namespace {
+
+using Types = absl::StatusOr<std::vector<Type>>;
+using Arrays = absl::StatusOr<std::vector<Array>>;
+
+// The dims of one operand by what they are in the contraction; each list in the attributes' order,
+// `free` ascending.
+struct Side {
+  DimList batch, contract, free;
+};
+Side SideOf(const Attrs& attrs, bool lhs, int rank) {
+  Side s;
+  s.batch = attrs.Ints(lhs ? "lhs_batching_dimensions" : "rhs_batching_dimensions");
+  s.contract = attrs.Ints(lhs ? "lhs_contracting_dimensions" : "rhs_contracting_dimensions");
+  s.free = Others(rank, s.batch, s.contract);
+  return s;
+}
+
+template <class T>
+std::vector<T> Joined(std::vector<T> a, const std::vector<T>& b, const std::vector<T>& c = {}) {
+  a.insert(a.end(), b.begin(), b.end());
+  a.insert(a.end(), c.begin(), c.end());
+  return a;
+}
+
+// ---- Types. ----
+
+// Dims paired by position have equal sizes.
+absl::Status CheckPairs(const InferContext& c, std::string_view kind, const DimList& l,
+                        const DimList& r) {
+  if (l.size() != r.size())
+    return TypeError(c, ToAbsl(kind), " dims are [", absl::StrJoin(l, ","), "] of lhs and [",
+                     absl::StrJoin(r, ","), "] of rhs; expected as many of each");
+  for (size_t i = 0; i < l.size(); ++i)
+    if (c.in[0].shape[l[i]] != c.in[1].shape[r[i]])
+      return TypeError(c, ToAbsl(kind), " sizes differ: lhs dim ", l[i], " is ",
+                       c.in[0].shape[l[i]], ", rhs dim ", r[i], " is ", c.in[1].shape[r[i]],
+                       "; requires ", ToAbsl(kind), " dimensions to have equal shapes, got ",
+                       c.in[0].ToString(), " and ", c.in[1].ToString());
+  return absl::OkStatus();
+}
+
+Types InferDot(const InferContext& c) {
+  const Type &x = c.in[0], &y = c.in[1];
+  const Attrs& a = c.attrs;
+  const DimList &xb = a.Ints("lhs_batching_dimensions"), &yb = a.Ints("rhs_batching_dimensions"),
+                &xc = a.Ints("lhs_contracting_dimensions"),
+                &yc = a.Ints("rhs_contracting_dimensions");
+  TESSERA_RETURN_IF_ERROR(
+      CheckDistinctDims(c, "lhs batching and contracting dims", Joined(xb, xc), x.rank()));
+  TESSERA_RETURN_IF_ERROR(
+      CheckDistinctDims(c, "rhs batching and contracting dims", Joined(yb, yc), y.rank()));
+  TESSERA_RETURN_IF_ERROR(CheckPairs(c, "batching", xb, yb));
+  TESSERA_RETURN_IF_ERROR(CheckPairs(c, "contracting", xc, yc));
+  if (x.dtype != y.dtype)
+    return TypeError(c, "lhs is ", x.ToString(), ", rhs is ", y.ToString(),
+                     "; requires arguments of equal dtypes; convert one");
+  const DType dtype = a.Has("preferred_element_type") ? a.Dtype("preferred_element_type") : x.dtype;
+  if (x.dtype == DType::kBool || dtype == DType::kBool)
+    return TypeError(c, "does not accept dtype bool; expected number types; convert the operands");
+  if (IsInteger(x.dtype) != IsInteger(dtype) || IsComplex(x.dtype) != IsComplex(dtype))
+    return TypeError(c, "preferred_element_type ", ToAbsl(DTypeName(dtype)),
+                     " is of another kind than the operands' ", ToAbsl(DTypeName(x.dtype)),
+                     "; expected a wider or narrower type of the same kind");
+  const Side l = SideOf(a, true, x.rank()), r = SideOf(a, false, y.rank());
+  Type t = MakeType(dtype, {});
+  for (int64_t d : Joined(l.batch, l.free)) t.shape.push_back(x.shape[d]);
+  for (int64_t d : r.free) t.shape.push_back(y.shape[d]);
+  t.weak = x.weak && y.weak;
+  return std::vector<Type>{t};
+}
+
+// (batch m k)(batch k n) -> (batch m n)
+Signature DotFactors(const InferContext& c, absl::Span<const Type>) {
+  const Side l = SideOf(c.attrs, true, c.in[0].rank()), r = SideOf(c.attrs, false, c.in[1].rank());
+  Signature s;
+  s.reduce = ReduceKind::kSum;
+  s.operands = {TensorFactors(c.in[0].rank()), TensorFactors(c.in[1].rank())};
+  s.results.resize(1);
+  auto add = [&](FactorKind kind, int64_t size) {
+    s.factors.push_back({kind, size});
+    const int factor = static_cast<int>(s.factors.size()) - 1;
+    if (kind == FactorKind::kPass) s.results[0].push_back({factor});
+    return FactorList{factor};
+  };
+  for (size_t i = 0; i < l.batch.size(); ++i)
+    s.operands[0][l.batch[i]] = s.operands[1][r.batch[i]] =
+        add(FactorKind::kPass, c.in[0].shape[l.batch[i]]);
+  for (int64_t d : l.free) s.operands[0][d] = add(FactorKind::kPass, c.in[0].shape[d]);
+  for (int64_t d : r.free) s.operands[1][d] = add(FactorKind::kPass, c.in[1].shape[d]);
+  for (size_t i = 0; i < l.contract.size(); ++i)
+    s.operands[0][l.contract[i]] = s.operands[1][r.contract[i]] =
+        add(FactorKind::kReduce, c.in[0].shape[l.contract[i]]);
+  return s;
+}
+
+// Batch dims agree, contracting dims are sharded on one side at most, no axis is used twice.
+absl::Status DotSharding(const InferContext& c, std::vector<Type>* out) {
+  Type& t = (*out)[0];
+  TESSERA_ASSIGN_OR_RETURN(const bool given, TakeOutSharding(c, &t));
+  const Type &x = c.in[0], &y = c.in[1];
+  if (given || !(x.is_sharded() || y.is_sharded())) return absl::OkStatus();
+  const Side l = SideOf(c.attrs, true, x.rank()), r = SideOf(c.attrs, false, y.rank());
+  const std::string inputs = absl::StrCat(x.ToString(), ", ", y.ToString());
+  t.sharding.clear();
+  for (size_t i = 0; i < l.batch.size(); ++i) {
+    const AxisList &a = x.axes_of(l.batch[i]), &b = y.axes_of(r.batch[i]);
+    if (!a.empty() && !b.empty() && a != b)
+      return ShardingError(c,
+                           "requires lhs batch dimensions and rhs batch dimensions to have the "
+                           "consistent sharding, got inputs: ",
+                           inputs, "; reshard one of them");
+    t.sharding.push_back(a.empty() ? b : a);
+  }
+  for (size_t i = 0; i < l.contract.size(); ++i)
+    if (!x.axes_of(l.contract[i]).empty() && !y.axes_of(r.contract[i]).empty())
+      return ShardingError(c,
+                           "Contracting dimensions are sharded and it is ambiguous how the output "
+                           "should be sharded. Please specify the output sharding via the "
+                           "`out_sharding` parameter. Got inputs: ",
+                           inputs);
+  for (int64_t d : l.free) t.sharding.push_back(x.axes_of(d));
+  for (int64_t d : r.free) t.sharding.push_back(y.axes_of(d));
+  AxisSet seen;
+  for (const AxisList& axes : t.sharding)
+    for (const std::string& axis : axes)
+      if (!seen.insert(axis).second)
+        return MakeError(ErrorKind::kShardingTypeError,
+                         absl::StrCat(ToAbsl(c.def.lax_name), " operation with inputs: ", inputs,
+                                      " produces an illegally sharded result: axis '", axis,
+                                      "' would shard two dims; reshard one operand or give "
+                                      "out_sharding"));
+  Normalize(&t);
+  return absl::OkStatus();
+}
+
+// ---- Derivatives: (xy)' = x'y + xy'. ----
+
+std::vector<Value> DotJvp(const RuleContext& c, Values tangents) {
+  Value sum;
+  for (const int i : {0, 1}) {
+    if (!tangents[i]) continue;
+    std::vector<Value> in = c.in;
+    in[i] = tangents[i];
+    Value term = c.b.Emit1(c.def, MatchVarying(in), c.attrs);
+    sum = sum ? Add(sum, term) : term;
+  }
+  return {sum};
+}
+
+// The cotangent of one operand: the result's, contracted with the other operand over the other's
+// free dims, then its dims put in order.  Lies where the operand lies, so no sharding is ambiguous.
+// Reference: JAX's _dot_general_transpose_lhs.
+Value DotCotangent(const RuleContext& c, Value ct, bool lhs) {
+  const Type& x = c.in_types[lhs ? 0 : 1];
+  Value y = c.in[lhs ? 1 : 0];
+  const Side mine = SideOf(c.attrs, lhs, x.rank()), other = SideOf(c.attrs, !lhs, y.rank());
+  const auto nb = static_cast<int64_t>(mine.batch.size());
+  const auto first_other = nb + (lhs ? static_cast<int64_t>(mine.free.size()) : 0);
+  DimList ct_batch, ct_other;
+  for (int64_t d = 0; d < nb; ++d) ct_batch.push_back(d);
+  for (size_t d = 0; d < other.free.size(); ++d) ct_other.push_back(first_other + d);
+  // Dims of the product: batch, my free dims, then my contracting dims in the order in which the
+  // other operand has them.
+  std::vector<size_t> by_other(mine.contract.size());
+  for (size_t i = 0; i < by_other.size(); ++i) by_other[i] = i;
+  std::sort(by_other.begin(), by_other.end(),
+            [&](size_t a, size_t b) { return other.contract[a] < other.contract[b]; });
+  DimList mine_of = Joined(mine.batch, mine.free);
+  for (size_t i : by_other) mine_of.push_back(mine.contract[i]);
+  PartitionSpec spec;
+  for (int64_t d : mine_of) spec.dims.push_back(x.axes_of(d));
+  const bool sharded = x.is_sharded() || y.type().is_sharded() || ct.type().is_sharded();
+  // In the wider dtype of the two, where preferred_element_type made them differ.
+  const DType wide = ByteWidth(ct.dtype()) < ByteWidth(y.dtype()) ? y.dtype() : ct.dtype();
+  Value product =
+      DotGeneral(Convert(ct, wide), Convert(y, wide), {ct_batch, other.batch, ct_other, other.free},
+                 sharded ? &spec : nullptr);
+  return Convert(Transpose(product, InversePermutation(mine_of)), x.dtype);
+}
+
+std::vector<Value> TransposeDot(const RuleContext& c, Values cts, const std::vector<bool>& linear) {
+  std::vector<Value> out(2);
+  if (!cts[0]) return out;
+  if (linear[0]) out[0] = DotCotangent(c, cts[0], /*lhs=*/true);
+  if (linear[1]) out[1] = DotCotangent(c, cts[0], /*lhs=*/false);
+  return out;
+}
+
+// ---- Batching: a batch dim where both have it, else a free dim of the one that has. ----
+
+Batched BatchDot(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  const Side l = SideOf(c.attrs, true, c.in_types[0].rank());
+  const Side r = SideOf(c.attrs, false, c.in_types[1].rank());
+  auto shifted = [](const DimList& list, int at) { return at < 0 ? list : Shifted(list, at); };
+  auto free_before = [](const Side& s, int at) {
+    return static_cast<int>(
+        std::count_if(s.free.begin(), s.free.end(), [&](int64_t d) { return d < at; }));
+  };
+  DimList lb = shifted(l.batch, dims[0]), rb = shifted(r.batch, dims[1]);
+  int at = static_cast<int>(l.batch.size());
+  if (dims[0] >= 0 && dims[1] >= 0) {
+    lb = WithInserted(lb, 0, int64_t{dims[0]});
+    rb = WithInserted(rb, 0, int64_t{dims[1]});
+    at = 0;
+  } else if (dims[0] >= 0) {
+    at += free_before(l, dims[0]);
+  } else {
+    at += static_cast<int>(l.free.size()) + free_before(r, dims[1]);
+  }
+  Attrs attrs = WithBatchSharding(c.attrs, at, BatchAxes(c, dims));
+  attrs.Set("lhs_batching_dimensions", lb);
+  attrs.Set("rhs_batching_dimensions", rb);
+  attrs.Set("lhs_contracting_dimensions", shifted(l.contract, dims[0]));
+  attrs.Set("rhs_contracting_dimensions", shifted(r.contract, dims[1]));
+  return {c.b.Emit(c.def, MatchVarying(c.in), attrs), {at}};
+}
+
+Attrs LocalizeDot(const RuleContext& c, const PartitionContext&) {
+  Attrs attrs = c.attrs;
+  attrs.Erase("out_sharding");
+  return attrs;
+}
+
+// ---- Meaning. ----
+
+struct Sizes {
+  int64_t batch = 1, m = 1, k = 1, n = 1;
+};
+
+// Operands arrive as [batch, m, k] and [batch, k, n].  Four result rows at a time share each row of
+// rhs; floats are accumulated in double, integers modulo 2^64.
+template <class Acc, class In, class Out>
+void Multiply(const Sizes& s, const In* x, const In* y, Out store) {
+  constexpr int64_t kRows = 4;
+  std::vector<Acc> acc(kRows * s.n);
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t i = 0; i < s.m; i += kRows) {
+      const int64_t rows = std::min(kRows, s.m - i);
+      std::fill(acc.begin(), acc.end(), Acc{});
+      for (int64_t k = 0; k < s.k; ++k) {
+        const In* row = y + (b * s.k + k) * s.n;
+        for (int64_t r = 0; r < rows; ++r) {
+          const Acc a = static_cast<Acc>(x[(b * s.m + i + r) * s.k + k]);
+          Acc* to = acc.data() + r * s.n;
+          for (int64_t j = 0; j < s.n; ++j) to[j] += a * static_cast<Acc>(row[j]);
+        }
+      }
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t j = 0; j < s.n; ++j) store((b * s.m + i + r) * s.n + j, acc[r * s.n + j]);
+    }
+  }
+}
+
+// bf16 as f32, which holds it exactly.
+Array Widened(const Array& x) {
+  if (x.dtype() != DType::kBF16) return x;
+  Array out(DType::kF32, x.shape());
+  const auto from = x.As<uint16_t>();
+  const auto to = out.MutableAs<float>();
+  std::transform(from.begin(), from.end(), to.begin(), Bf16ToFloat);
+  return out;
+}
+
+// Truncation to the result's width is reduction modulo 2^width.
+template <class T>
+void StoreInts(const Sizes& s, const Array& x, const Array& y, Array* out) {
+  auto put = [&](auto* to) {
+    using To = std::remove_pointer_t<decltype(to)>;
+    Multiply<uint64_t>(s, x.As<T>().data(), y.As<T>().data(),
+                       [&](int64_t i, uint64_t v) { to[i] = static_cast<To>(v); });
+  };
+  switch (ByteWidth(out->dtype())) {
+    case 1:
+      return put(reinterpret_cast<uint8_t*>(out->MutableData()));
+    case 2:
+      return put(reinterpret_cast<uint16_t*>(out->MutableData()));
+    case 4:
+      return put(reinterpret_cast<uint32_t*>(out->MutableData()));
+    default:
+      return put(reinterpret_cast<uint64_t*>(out->MutableData()));
+  }
+}
+
+template <class T>
+void StoreFloats(const Sizes& s, const Array& x, const Array& y, Array* out) {
+  const T *px = x.As<T>().data(), *py = y.As<T>().data();
+  std::byte* to = out->MutableData();
+  switch (out->dtype()) {
+    case DType::kF64:
+      return Multiply<double>(
+          s, px, py, [p = reinterpret_cast<double*>(to)](int64_t i, double v) { p[i] = v; });
+    case DType::kF32:
+      return Multiply<double>(s, px, py, [p = reinterpret_cast<float*>(to)](int64_t i, double v) {
+        p[i] = static_cast<float>(v);
+      });
+    default:
+      return Multiply<double>(s, px, py,
+                              [p = reinterpret_cast<uint16_t*>(to)](int64_t i, double v) {
+                                p[i] = FloatToBf16(static_cast<float>(v));
+                              });
+  }
+}
+
+bool HasEvaluation(DType dtype) {
+  return IsInteger(dtype) || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
+}
+
+Arrays EvalDot(const EvalContext& c, absl::Span<const Array> in) {
+  Array out(c.out_types[0].dtype, c.out_types[0].shape);
+  if (!HasEvaluation(in[0].dtype()) || !HasEvaluation(out.dtype()))
+    return MakeError(
+        ErrorKind::kNotImplemented,
+        absl::StrCat("dot_general: no evaluation from dtype ", ToAbsl(DTypeName(in[0].dtype())),
+                     " to ", ToAbsl(DTypeName(out.dtype())), " yet; convert the operands first"));
+  const Side l = SideOf(c.attrs, true, in[0].rank()), r = SideOf(c.attrs, false, in[1].rank());
+  Sizes s;
+  for (int64_t d : l.batch) s.batch *= in[0].shape()[d];
+  for (int64_t d : l.free) s.m *= in[0].shape()[d];
+  for (int64_t d : l.contract) s.k *= in[0].shape()[d];
+  for (int64_t d : r.free) s.n *= in[1].shape()[d];
+  const Array x = Widened(Permuted(in[0], Joined(l.batch, l.free, l.contract)));
+  const Array y = Widened(Permuted(in[1], Joined(r.batch, r.contract, r.free)));
+  switch (x.dtype()) {
+    case DType::kF32:
+      StoreFloats<float>(s, x, y, &out);
+      break;
+    case DType::kF64:
+      StoreFloats<double>(s, x, y, &out);
+      break;
+    case DType::kS8:
+      StoreInts<int8_t>(s, x, y, &out);
+      break;
+    case DType::kS16:
+      StoreInts<int16_t>(s, x, y, &out);
+      break;
+    case DType::kS32:
+      StoreInts<int32_t>(s, x, y, &out);
+      break;
+    case DType::kS64:
+      StoreInts<int64_t>(s, x, y, &out);
+      break;
+    case DType::kU8:
+      StoreInts<uint8_t>(s, x, y, &out);
+      break;
+    case DType::kU16:
+      StoreInts<uint16_t>(s, x, y, &out);
+      break;
+    case DType::kU32:
+      StoreInts<uint32_t>(s, x, y, &out);
+      break;
+    default:
+      StoreInts<uint64_t>(s, x, y, &out);
+      break;
+  }
+  return std::vector<Array>{out};
+}
+
+constexpr AttrSpec kDotAttrs[] = {{"lhs_batching_dimensions", AttrKind::kInts},
+                                  {"rhs_batching_dimensions", AttrKind::kInts},
+                                  {"lhs_contracting_dimensions", AttrKind::kInts},
+                                  {"rhs_contracting_dimensions", AttrKind::kInts},
+                                  {"out_sharding", AttrKind::kSpec, false},
+                                  {"preferred_element_type", AttrKind::kDType, false}};
+
+}  // namespace
+
+constexpr OpDef kDotGeneral = Checked({.name = "dot_general",
+                                       .lax_name = "dot_general",
+                                       .family = Family::kContraction,
+                                       .num_operands = 2,
+                                       .attrs = kDotAttrs,
+                                       .lowering = Lowering::kContract,
+                                       .infer = InferDot,
+                                       .factors = DotFactors,
+                                       .sharding = DotSharding,
+                                       .varying = Derived{},
+                                       .jvp = DotJvp,
+                                       .transpose = TransposeDot,
+                                       .batch = BatchDot,
+                                       .partition = Derived{},
+                                       .localize = LocalizeDot,
+                                       .cost = Derived{},
+                                       .eval = EvalDot,
+                                       .reduce = ReduceKind::kSum});
+
+}  // namespace tessera::ir::ops
+
+// ---- The functions of ops.h. --------------------------------------------------------------------
+namespace tessera::ir {
+
+Value DotGeneral(Value lhs, Value rhs, const DotDims& dims, const PartitionSpec* out_sharding) {
+  const Value like = lhs.type().weak ? rhs : lhs;
+  Attrs attrs{{"lhs_batching_dimensions", dims.lhs_batch},
+              {"rhs_batching_dimensions", dims.rhs_batch},
+              {"lhs_contracting_dimensions", dims.lhs_contract},
+              {"rhs_contracting_dimensions", dims.rhs_contract}};
+  if (out_sharding != nullptr) attrs.Set("out_sharding", *out_sharding);
+  return lhs.builder().Emit1(ops::kDotGeneral,
+                             MatchVarying({ops::WeakTo(lhs, like), ops::WeakTo(rhs, like)}),
+                             std::move(attrs));
+}
+
+Value Matmul2D(Value lhs, Value rhs) { return DotGeneral(lhs, rhs, {{}, {}, {1}, {0}}); }
+
+}  // namespace tessera::ir

@@ -1,0 +1,210 @@
+#include "ir/ops/op_testing.h"
+
+namespace tessera::ir::ops::testing {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+Attrs DotAttrs(Ints lb, Ints rb, Ints lc, Ints rc) {
+  return {{"lhs_batching_dimensions", lb},
+          {"rhs_batching_dimensions", rb},
+          {"lhs_contracting_dimensions", lc},
+          {"rhs_contracting_dimensions", rc}};
+}
+Attrs Matmul() { return DotAttrs({}, {}, {1}, {0}); }
+Attrs With(Attrs attrs, std::string_view name, AttrValue value) {
+  attrs.Set(name, std::move(value));
+  return attrs;
+}
+std::string Text(Array x, Array y, Attrs attrs) {
+  return EvalOne({"", &kDotGeneral, {std::move(x), std::move(y)}, std::move(attrs)}).ToString();
+}
+
+TEST(DotGeneral, EvaluatesAsWrittenByHand) {
+  for (DType dtype :
+       {DType::kS32, DType::kU32, DType::kS64, DType::kBF16, DType::kF32, DType::kF64}) {
+    const Array x = Iota(dtype, {2, 3}), y = Iota(dtype, {3, 2});
+    EXPECT_EQ(Text(x, y, Matmul()), "[[10, 13], [28, 40]]") << DTypeName(dtype);
+    EXPECT_EQ(Text(x, x, DotAttrs({0}, {0}, {1}, {1})), "[5, 50]");
+    EXPECT_EQ(Text(x, y, DotAttrs({}, {}, {0, 1}, {1, 0})), "50");
+    EXPECT_EQ(Text(Iota(dtype, {2}), Iota(dtype, {3}), DotAttrs({}, {}, {}, {})),
+              "[[0, 0, 0], [0, 1, 2]]");
+    EXPECT_EQ(Text(Array(dtype, {2, 0}), Array(dtype, {0, 2}), Matmul()), "[[0, 0], [0, 0]]");
+  }
+}
+
+// Against the definition, one element at a time, with more rows than one pass holds.
+TEST(DotGeneral, AgreesWithItsDefinitionForScatteredDims) {
+  // lhs [k0, b, m, k1], rhs [n, k1, k0, b] -> [b, m, n]
+  const int64_t k0 = 3, b = 2, m = 7, k1 = 2, n = 5;
+  const Array x = F64({k0, b, m, k1}, 1), y = F64({n, k1, k0, b}, 2);
+  const Array got = EvalOne({"", &kDotGeneral, {x, y}, DotAttrs({1}, {3}, {3, 0}, {1, 2})});
+  ASSERT_EQ(got.shape(), (Dims{b, m, n}));
+  for (int64_t ib = 0; ib < b; ++ib)
+    for (int64_t im = 0; im < m; ++im)
+      for (int64_t in = 0; in < n; ++in) {
+        double want = 0;
+        for (int64_t i0 = 0; i0 < k0; ++i0)
+          for (int64_t i1 = 0; i1 < k1; ++i1)
+            want += x.At(((i0 * b + ib) * m + im) * k1 + i1) *
+                    y.At(((in * k1 + i1) * k0 + i0) * b + ib);
+        ASSERT_NEAR(got.At((ib * m + im) * n + in), want, 1e-12);
+      }
+}
+
+TEST(DotGeneral, AccumulatesWideAndWrapsIntegers) {
+  const Array f = Array::Of(DType::kF32, {1, 3}, {1e8, 1, -1e8}),
+              ones = Array::Of(DType::kF32, {3, 1}, {1, 1, 1});
+  EXPECT_EQ(Text(f, ones, Matmul()), "[[1]]");
+  const Array i = Array::Of(DType::kS32, {1, 2}, {2147483647, 2}),
+              one = Array::Of(DType::kS32, {2, 1}, {1, 1});
+  EXPECT_EQ(Text(i, one, Matmul()), "[[-2147483647]]");
+  const Array h = Array::Of(DType::kBF16, {1, 2}, {256, 1}),
+              hs = Array::Of(DType::kBF16, {2, 1}, {1, 1});
+  EXPECT_EQ(Text(h, hs, Matmul()), "[[256]]");
+  EXPECT_EQ(Text(h, hs, With(Matmul(), "preferred_element_type", DType::kF32)), "[[257]]");
+}
+
+std::vector<Case> Cases() {
+  return {
+      {"Matmul", &kDotGeneral, {F64({2, 3}, 1), F64({3, 4}, 2)}, Matmul()},
+      {"Transposed", &kDotGeneral, {F64({3, 2}, 1), F64({4, 3}, 2)}, DotAttrs({}, {}, {0}, {1})},
+      {"Outer", &kDotGeneral, {F64({3}, 1), F64({2}, 2)}, DotAttrs({}, {}, {}, {})},
+      {"Scattered",
+       &kDotGeneral,
+       {F64({3, 2, 5, 4}, 1), F64({6, 4, 3, 2}, 2)},
+       DotAttrs({1}, {3}, {3, 0}, {1, 2})},
+      {"TwoBatches",
+       &kDotGeneral,
+       {F64({2, 3, 4}, 1), F64({3, 4, 5, 2}, 2)},
+       DotAttrs({1, 0}, {0, 3}, {2}, {1})},
+  };
+}
+class Dots : public ::testing::TestWithParam<Case> {};
+TEST_P(Dots, JvpIsFiniteDifferences) { CheckJvp(GetParam()); }
+TEST_P(Dots, TransposePassesTheDotProductTest) { CheckTranspose(GetParam()); }
+TEST_P(Dots, BatchIsLoopForEveryMappedDim) {
+  const Case& c = GetParam();
+  auto with_batch = [](const Array& a, int at) {
+    Dims shape = a.shape();
+    shape.insert(shape.begin() + at, 3);
+    return F64(shape, 20 + at);
+  };
+  for (int l = -1; l <= c.in[0].rank(); ++l)
+    for (int r = -1; r <= c.in[1].rank(); ++r) {
+      if (l < 0 && r < 0) continue;
+      Case batched = c;
+      if (l >= 0) batched.in[0] = with_batch(c.in[0], l);
+      if (r >= 0) batched.in[1] = with_batch(c.in[1], r);
+      CheckBatch(batched, {l, r}, 1e-12);
+    }
+}
+INSTANTIATE_TEST_SUITE_P(All, Dots, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(DotGeneral, CotangentsHaveTheOperandsDtypeWhateverWasPreferred) {
+  for (const auto& [in, out] :
+       {std::pair{DType::kBF16, DType::kF32}, std::pair{DType::kF32, DType::kBF16}}) {
+    Builder b(Scope{});
+    const Type t = MakeType(in, {2, 2});
+    const Attrs attrs = With(Matmul(), "preferred_element_type", out);
+    Value y = b.Param(t), ct = b.Param(MakeType(out, {2, 2}));
+    const RuleContext rc{b, kDotGeneral, attrs, {}, {Value(), y}, {}, {t, t}, {ct.type()}};
+    EXPECT_EQ(kDotGeneral.transpose.fn(rc, {ct}, {true, false})[0].type().ToString(), t.ToString());
+  }
+}
+
+TEST(DotGeneral, PartitionIsWhole) {
+  const Mesh mesh{{{"x", 2}, {"y", 2}}};
+  const std::vector<std::string> x = {"x"}, y = {"y"}, yx = {"y", "x"}, none;
+  const Case c{
+      "", &kDotGeneral, {F64({2, 4, 8}, 1), F64({2, 8, 4}, 2)}, DotAttrs({0}, {0}, {2}, {1})};
+  // Factors: batch, m, n, k.
+  CheckPartition(c, mesh, {x, y, none, none}, 1e-12);
+  CheckPartition(c, mesh, {none, x, y, none}, 1e-12);
+  CheckPartition(c, mesh, {none, none, none, yx}, 1e-12);
+  CheckPartition(c, mesh, {x, none, none, y}, 1e-12);
+}
+
+absl::StatusOr<std::string> On(std::string x, std::string y, Attrs attrs) {
+  return TypeOn(ExplicitMesh(), kDotGeneral, {x, y}, attrs);
+}
+PartitionSpec Spec(DimAxes dims) { return {dims, {}, {}, {}}; }
+
+TEST(DotGeneral, ExplicitShardingsFollowJax) {
+  EXPECT_THAT(On("f32[8@x,2]", "f32[2,8@y]", Matmul()), IsOkAndHolds("f32[8@x,8@y]"));
+  EXPECT_THAT(On("f32[8@x,2@y]", "f32[2,8]", Matmul()), IsOkAndHolds("f32[8@x,8]"));
+  EXPECT_THAT(On("f32[8@x,2]", "f32[2@x,8]", Matmul()), IsOkAndHolds("f32[8@x,8]"));
+  EXPECT_THAT(
+      On("f32[8@x,2@y]", "f32[2@y,8]", Matmul()),
+      ReasonIs("SHARDING_TYPE_ERROR", "Contracting dimensions are sharded and it is ambiguous"));
+  EXPECT_THAT(On("f32[8@x,2]", "f32[2,8@x]", Matmul()),
+              ReasonIs("SHARDING_TYPE_ERROR", "produces an illegally sharded result"));
+  EXPECT_THAT(
+      On("f32[8@x,2@y]", "f32[2@y,8]", With(Matmul(), "out_sharding", Spec({{"x"}, {"y"}}))),
+      IsOkAndHolds("f32[8@x,8@y]"));
+  EXPECT_THAT(On("f32[8@x,2@y]", "f32[2@y,8]", With(Matmul(), "out_sharding", Spec({}))),
+              IsOkAndHolds("f32[8,8]"));
+  const Attrs batched = DotAttrs({0}, {0}, {2}, {1});
+  EXPECT_THAT(On("f32[4@x,2,2]", "f32[4,2,2]", batched), IsOkAndHolds("f32[4@x,2,2]"));
+  EXPECT_THAT(On("f32[4@x,2,2]", "f32[4@y,2,2]", batched),
+              ReasonIs("SHARDING_TYPE_ERROR", "to have the consistent sharding"));
+}
+
+TEST(DotGeneral, CotangentsLieWhereTheOperandsLie) {
+  Builder b(Scope{ExplicitMesh()});
+  const Type x = ValueOrThrow(ParseType("f32[8@x,2@y]")), y = ValueOrThrow(ParseType("f32[2@y,8]"));
+  const Attrs attrs = With(Matmul(), "out_sharding", Spec({{"x"}}));
+  Value vx = b.Param(x), vy = b.Param(y);
+  Value out = b.Emit1(kDotGeneral, {vx, vy}, attrs);
+  const RuleContext lhs{b, kDotGeneral, attrs, {}, {Value(), vy}, {}, {x, y}, {out.type()}};
+  EXPECT_EQ(kDotGeneral.transpose.fn(lhs, {out}, {true, false})[0].type().ToString(), x.ToString());
+  const RuleContext rhs{b, kDotGeneral, attrs, {}, {vx, Value()}, {}, {x, y}, {out.type()}};
+  EXPECT_EQ(kDotGeneral.transpose.fn(rhs, {out}, {false, true})[1].type().ToString(), y.ToString());
+}
+
+TEST(DotGeneral, BatchingInsertsTheMappedDimsAxesIntoOutSharding) {
+  Builder b(Scope{ExplicitMesh()});
+  Value x = b.Param(ValueOrThrow(ParseType("f32[4@x,8,2@y]"))),
+        y = b.Param(ValueOrThrow(ParseType("f32[2@y,8]")));
+  const Attrs attrs = With(Matmul(), "out_sharding", Spec({{}, {"y"}}));
+  const std::vector<Type> in = {ValueOrThrow(ParseType("f32[8,2@y]")), y.type()};
+  const RuleContext rc{b,      kDotGeneral, attrs, {},
+                       {x, y}, {},          in,    {ValueOrThrow(ParseType("f32[8,8@y]"))}};
+  const Batched out = kDotGeneral.batch.fn(rc, {0, -1}, 4);
+  EXPECT_EQ(out.dims[0], 0);
+  EXPECT_EQ(out.values[0].type().ToString(), "f32[4@x,8,8@y]");
+}
+
+TEST(DotGeneral, ErrorsNameOpAndFault) {
+  auto bad = [](const char* text) { return StatusIs(absl::StatusCode::kInvalidArgument, text); };
+  EXPECT_THAT(On("f32[8,512]", "f32[256,8]", Matmul()),
+              bad("dot_general: contracting sizes differ: lhs dim 1 is 512, rhs dim 0 is 256"));
+  EXPECT_THAT(On("f32[2,3]", "f32[3,2]", DotAttrs({0}, {0}, {}, {})), bad("batching sizes differ"));
+  EXPECT_THAT(On("f32[2,3]", "f32[3,2]", DotAttrs({}, {}, {1}, {})),
+              bad("expected as many of each"));
+  EXPECT_THAT(On("f32[2,3]", "f32[3,2]", DotAttrs({}, {}, {2}, {0})), bad("names dim 2"));
+  EXPECT_THAT(On("f32[2,3]", "f32[3,2]", DotAttrs({1}, {0}, {1}, {1})), bad("twice"));
+  EXPECT_THAT(On("f32[2,3]", "s32[3,2]", Matmul()), bad("equal dtypes"));
+  EXPECT_THAT(On("bool[2,3]", "bool[3,2]", Matmul()), bad("does not accept dtype bool"));
+  EXPECT_THAT(On("s32[2,3]", "s32[3,2]", With(Matmul(), "preferred_element_type", DType::kF32)),
+              bad("is of another kind"));
+  const Mesh manual{{{"i", 2, AxisType::kManual}}};
+  EXPECT_THAT(TypeOn(manual, kDotGeneral, {"f32[2,2]{V:i}", "f32[2,2]"}, Matmul()),
+              bad("Primitive dot_general requires varying manual axes to match"));
+  EXPECT_THAT(EvaluateOp(kDotGeneral, {}, {Array(DType::kF16, {1, 1}), Array(DType::kF16, {1, 1})},
+                         Matmul()),
+              ReasonIs("NOT_IMPLEMENTED", "no evaluation from dtype f16"));
+}
+
+TEST(DotGeneral, FunctionGivesWeakOperandsTheOthersDtype) {
+  Builder b(Scope{});
+  Type weak = MakeType(DType::kF32, {2, 2});
+  weak.weak = true;
+  Value x = b.Param(weak), y = b.Param(MakeType(DType::kBF16, {2, 2}));
+  EXPECT_EQ(Matmul2D(x, y).type().ToString(), "bf16[2,2]");
+  EXPECT_EQ(Matmul2D(y, x).type().ToString(), "bf16[2,2]");
+}
+
+}  // namespace
+}  // namespace tessera::ir::ops::testing

@@ -1,0 +1,342 @@
+// Calls of functions, with and without recomputation, and the ops that only constrain.
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "ir/eval/eval.h"
+#include "ir/ops/region.h"
+#include "ir/transform/transform.h"
+#include "ir/transform/walk.h"
+
+namespace tessera::ir {
+namespace ops {
+namespace {
+
+// ---- call and checkpoint.
+// ------------------------------------------------------------------------
+
+absl::StatusOr<std::vector<Type>> InferCall(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(CheckRegion(c, c.scope));
+  const Function& f = *c.regions[0];
+  for (int i = 0; i < f.num_params; ++i)
+    if (!EqualButWeak(c.in[i], f.types[i]))
+      return TypeError(c, "argument ", i, " has type ", c.in[i].ToString(), "; function ", f.name,
+                       " takes ", f.types[i].ToString());
+  return f.result_types();
+}
+
+// Results that are params share their factors; nothing else is known from outside.
+Signature CallFactors(const InferContext& c, absl::Span<const Type> out) {
+  const Function& f = *c.regions[0];
+  Signature s;
+  auto fresh = [&](const Type& t) {
+    TensorFactors dims;
+    for (int64_t size : t.shape) {
+      dims.push_back({static_cast<int>(s.factors.size())});
+      s.factors.push_back({FactorKind::kPass, size});
+    }
+    return dims;
+  };
+  for (const Type& t : c.in) s.operands.push_back(fresh(t));
+  for (size_t r = 0; r < out.size(); ++r)
+    s.results.push_back(f.results[r] < f.num_params ? s.operands[f.results[r]] : fresh(out[r]));
+  return s;
+}
+
+Cost CallCost(const InferContext& c, absl::Span<const Type>) { return CostOf(*c.regions[0]); }
+
+std::vector<Value> CallJvp(const RuleContext& c, Values tangents) {
+  const JvpResult jvp = ValueOrThrow(Jvp(*c.regions[0], IsValid(tangents)));
+  std::vector<Value> out = c.b.Emit(c.def, Concat(c.in, OnlyValid(tangents)), c.attrs, {jvp.fn});
+  const size_t n = c.out_types.size();
+  const std::vector<Value> dots(out.begin() + n, out.end());
+  out.resize(n);
+  return Concat(std::move(out), Spread(dots, jvp.out_active));
+}
+
+void CallPartialEval(PartialEvalContext& c) {
+  const PartialEvalResult pe = ValueOrThrow(PartialEval(*c.op.regions[0], c.known));
+  const std::vector<int> known_out = walk::Where(pe.out_known);
+  const Forwarded fw = ForwardResiduals(*pe.known, static_cast<int>(known_out.size()));
+  const std::vector<Value> args = OnlyValid(c.known_in);
+  std::vector<Value> known;
+  if (!fw.known->results.empty()) known = c.known_b.Emit(*c.op.def, args, c.op.attrs, {fw.known});
+  for (size_t k = 0; k < known_out.size(); ++k) c.known_out[known_out[k]] = known[k];
+
+  if (pe.unknown->results.empty()) return;
+  std::vector<Value> unknown_args;
+  for (const Forwarded::Source& s : fw.sources)
+    unknown_args.push_back(c.residual(s.is_param ? args[s.index] : known[s.index]));
+  for (int i : walk::Where(c.known, false)) unknown_args.push_back(c.unknown_in(i));
+  std::vector<bool> unknown_out = pe.out_known;
+  unknown_out.flip();
+  c.unknown_out =
+      Spread(c.unknown_b.Emit(*c.op.def, unknown_args, c.op.attrs, {pe.unknown}), unknown_out);
+}
+
+// The known side keeps only the results; the unknown side computes the whole body again from the
+// operands.
+void CheckpointPartialEval(PartialEvalContext& c) {
+  const Function& body = *c.op.regions[0];
+  const PartialEvalResult pe = ValueOrThrow(PartialEval(body, c.known));
+  const std::vector<int> known_out = walk::Where(pe.out_known);
+  const std::vector<int> unknown_out = walk::Where(pe.out_known, false);
+  if (!known_out.empty()) {
+    const FunctionRef primal = walk::Reorder(*pe.known, walk::Iota(pe.known->num_params),
+                                             walk::Iota(static_cast<int>(known_out.size())));
+    const std::vector<Value> out =
+        c.known_b.Emit(*c.op.def, OnlyValid(c.known_in), c.op.attrs, {primal});
+    for (size_t k = 0; k < known_out.size(); ++k) c.known_out[known_out[k]] = out[k];
+  }
+  if (unknown_out.empty()) return;
+  FunctionRef rest = walk::Reorder(body, walk::Iota(body.num_params), unknown_out);
+  std::vector<bool> used;
+  rest = Dce(*rest, /*keep_params=*/false, &used);
+  std::vector<Value> args;
+  for (int i : walk::Where(used))
+    args.push_back(c.known[i] ? c.residual(c.known_in[i]) : c.unknown_in(i));
+  const std::vector<Value> out = c.unknown_b.Emit(*c.op.def, args, c.op.attrs, {rest});
+  for (size_t k = 0; k < unknown_out.size(); ++k) c.unknown_out[unknown_out[k]] = out[k];
+}
+
+std::vector<Value> CallTranspose(const RuleContext& c, Values cts,
+                                 const std::vector<bool>& linear) {
+  const Function& f = *c.regions[0];
+  const FunctionRef wanted = walk::Reorder(f, walk::Iota(f.num_params), walk::Where(IsValid(cts)));
+  const FunctionRef transposed = ValueOrThrow(TransposeFunction(*wanted, linear));
+  const std::vector<Value> args = Concat(Pick(c.in, walk::Where(linear, false)), OnlyValid(cts));
+  return Spread(c.b.Emit(c.def, args, c.attrs, {transposed}), linear);
+}
+
+Batched CallBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  const BatchResult batched = ValueOrThrow(Batch(*c.regions[0], {dims.begin(), dims.end()}, size));
+  return {c.b.Emit(c.def, c.in, c.attrs, {batched.fn}), batched.out_dims};
+}
+
+absl::StatusOr<std::vector<Lanes>> EvalCall(const EvalContext& c, absl::Span<const Lanes> in) {
+  return c.evaluator.RunLanes(*c.regions[0], {in.begin(), in.end()});
+}
+
+// ---- optimization_barrier.
+// -----------------------------------------------------------------------
+
+absl::StatusOr<std::vector<Type>> InferBarrier(const InferContext& c) {
+  return std::vector<Type>(c.in.begin(), c.in.end());
+}
+
+Signature BarrierFactors(const InferContext& c, absl::Span<const Type>) {
+  Signature s;
+  for (const Type& t : c.in) {
+    TensorFactors dims;
+    for (int64_t size : t.shape) {
+      dims.push_back({static_cast<int>(s.factors.size())});
+      s.factors.push_back({FactorKind::kPass, size});
+    }
+    s.operands.push_back(dims);
+  }
+  s.results = s.operands;
+  return s;
+}
+
+// A barrier around those that are there.
+std::vector<Value> BarrierOf(Builder& b, Values values) {
+  const std::vector<Value> there = OnlyValid(values);
+  if (there.empty()) return {values.begin(), values.end()};
+  return Spread(OptimizationBarrier(b, there), IsValid(values));
+}
+std::vector<Value> BarrierJvp(const RuleContext& c, Values tangents) {
+  return BarrierOf(c.b, tangents);
+}
+std::vector<Value> BarrierTranspose(const RuleContext& c, Values cts, const std::vector<bool>&) {
+  return BarrierOf(c.b, cts);
+}
+void BarrierPartialEval(PartialEvalContext& c) {
+  std::vector<Value> unknown(c.known.size());
+  for (int i : walk::Where(c.known, false)) unknown[i] = c.unknown_in(i);
+  c.known_out = BarrierOf(c.known_b, c.known_in);
+  c.unknown_out = BarrierOf(c.unknown_b, unknown);
+}
+Batched BarrierBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  return {c.b.Emit(c.def, c.in), {dims.begin(), dims.end()}};
+}
+std::vector<Value> BarrierPartition(const RuleContext& c, const PartitionContext&) {
+  return c.b.Emit(c.def, c.in);
+}
+absl::StatusOr<std::vector<Array>> EvalIdentity(const EvalContext&, absl::Span<const Array> in) {
+  return std::vector<Array>(in.begin(), in.end());
+}
+
+// ---- sharding_constraint.
+// ------------------------------------------------------------------------
+
+absl::Status CheckSpecAxes(const InferContext& c, const PartitionSpec& spec) {
+  const Type& x = c.in[0];
+  const Mesh& mesh = c.scope.mesh;
+  if (static_cast<int>(spec.dims.size()) > x.rank())
+    return ValueError(c, "the sharding ", spec.ToString(), " has ", spec.dims.size(),
+                      " entries, which is too long for a value of rank ", x.rank());
+  AxisSet seen;
+  for (const AxisList& axes : spec.dims)
+    for (const std::string& a : axes) {
+      if (!mesh.Has(a))
+        return MakeError(ErrorKind::kUnknownAxis,
+                         absl::StrCat("sharding_constraint: Resource axis: ", a, " of ",
+                                      spec.ToString(), " is not found in mesh ", mesh.ToString()));
+      if (mesh.IsManual(a))
+        return ValueError(c, "the sharding ", spec.ToString(), " contains a manual axes '", a,
+                          "' of mesh ", mesh.ToString(),
+                          "; inside shard_map only the other axes may be constrained");
+      if (!seen.insert(a).second)
+        return ValueError(c, "the sharding ", spec.ToString(), " names axis '", a, "' twice");
+    }
+  if (!spec.unreduced.empty() || !spec.reduced.empty())
+    return MakeError(ErrorKind::kNotImplemented,
+                     absl::StrCat("sharding_constraint: unreduced and reduced axes are not "
+                                  "accepted, got ",
+                                  spec.ToString(), "; state the dims only"));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Type>> InferConstraint(const InferContext& c) {
+  const PartitionSpec& spec = c.attrs.Spec("sharding");
+  TESSERA_RETURN_IF_ERROR(CheckSpecAxes(c, spec));
+  const Type& x = c.in[0];
+  const Mesh& mesh = c.scope.mesh;
+  for (int d = 0; d < x.rank(); ++d) {
+    const AxisList axes = d < static_cast<int>(spec.dims.size()) ? spec.dims[d] : AxisList{};
+    if (x.shape[d] % mesh.SizeOf(axes) != 0)
+      return MakeError(
+          ErrorKind::kIndivisible,
+          absl::StrCat("sharding_constraint: the sharding ", spec.ToString(), " of dim ", d, " of ",
+                       x.ToString(), " should evenly divide the shape: size ", x.shape[d],
+                       ", shards ", mesh.SizeOf(axes)));
+    if (spec.IsOpen(d)) continue;
+    AxisList explicit_axes;
+    for (const std::string& a : axes)
+      if (mesh.TypeOf(a) == AxisType::kExplicit) explicit_axes.push_back(a);
+    if (explicit_axes != x.axes_of(d))
+      return ShardingError(
+          c, "`with_sharding_constraint` acts as an assert when all axes of the mesh are ",
+          "of type Explicit: the value is ", x.ToString(), ", the constraint says ",
+          spec.ToString(), "; reshard the value to move it");
+  }
+  return std::vector<Type>{x};
+}
+
+std::vector<Value> ConstraintTranspose(const RuleContext& c, Values cts, const std::vector<bool>&) {
+  return {c.b.Emit1(c.def, {cts[0]}, c.attrs)};
+}
+
+Batched ConstraintBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  PartitionSpec spec = c.attrs.Spec("sharding");
+  spec.dims.resize(c.in_types[0].rank());
+  spec.open.resize(c.in_types[0].rank(), false);
+  spec.dims.insert(spec.dims.begin() + dims[0], AxisList{});
+  spec.open.insert(spec.open.begin() + dims[0], true);
+  return {c.b.Emit(c.def, c.in, {{"sharding", spec}}), {dims[0]}};
+}
+
+// The planner has moved the block where the constraint says.
+std::vector<Value> ConstraintPartition(const RuleContext& c, const PartitionContext&) {
+  return {c.in[0]};
+}
+
+// ---- The rows.
+// -----------------------------------------------------------------------------------
+
+constexpr AttrSpec kCallAttrs[] = {{"name", AttrKind::kString, /*required=*/false}};
+constexpr AttrSpec kConstraintAttrs[] = {{"sharding", AttrKind::kSpec}};
+
+// Operands are the region's params, its results the op's.
+RegionMap CallRegionMap(const InferContext& c) {
+  RegionMap map;
+  for (int i = 0; i < c.regions[0]->num_params; ++i) map.operands.push_back({i, i});
+  for (int i = 0; i < static_cast<int>(c.regions[0]->results.size()); ++i)
+    map.results.push_back({i, i});
+  return map;
+}
+
+const PartitionSpec* ConstraintPins(const Attrs& attrs) { return &attrs.Spec("sharding"); }
+
+// A function run in place; `d` holds what differs.
+consteval OpDef CallLike(OpDef d) {
+  d.family = Family::kControlFlow;
+  d.num_regions = 1;
+  d.lowering = Lowering::kRegion;
+  d.infer = InferCall;
+  d.factors = CallFactors;
+  d.sharding = Inferred;
+  d.varying = Inferred;
+  d.jvp = CallJvp;
+  d.jvp_emits_primals = true;
+  d.transpose = CallTranspose;
+  d.batch = CallBatch;
+  d.partition = Refused{"the planner enters regions itself"};
+  d.region_map = CallRegionMap;
+  d.cost = CallCost;
+  d.eval_lanes = EvalCall;
+  return Checked(d);
+}
+
+}  // namespace
+
+const OpDef kCall = CallLike(
+    {.name = "call", .lax_name = "jit", .attrs = kCallAttrs, .partial_eval = CallPartialEval});
+const OpDef kCheckpoint = CallLike(
+    {.name = "checkpoint", .lax_name = "checkpoint", .partial_eval = CheckpointPartialEval});
+
+const OpDef kOptimizationBarrier = Checked({.name = "optimization_barrier",
+                                            .lax_name = "optimization_barrier",
+                                            .family = Family::kControlFlow,
+                                            .lowering = Lowering::kAlias,
+                                            .infer = InferBarrier,
+                                            .factors = BarrierFactors,
+                                            .sharding = Inferred,
+                                            .varying = Inferred,
+                                            .jvp = BarrierJvp,
+                                            .transpose = BarrierTranspose,
+                                            .batch = BarrierBatch,
+                                            .partition = BarrierPartition,
+                                            .partial_eval = BarrierPartialEval,
+                                            .cost = NoCost,
+                                            .eval = EvalIdentity});
+
+const OpDef kShardingConstraint = Checked({.name = "sharding_constraint",
+                                           .lax_name = "sharding_constraint",
+                                           .family = Family::kControlFlow,
+                                           .num_operands = 1,
+                                           .attrs = kConstraintAttrs,
+                                           .lowering = Lowering::kAlias,
+                                           .infer = InferConstraint,
+                                           .factors = Pointwise,
+                                           .sharding = Inferred,
+                                           .varying = Inferred,
+                                           .jvp = Derived{},
+                                           .transpose = ConstraintTranspose,
+                                           .batch = ConstraintBatch,
+                                           .partition = ConstraintPartition,
+                                           .pinned = ConstraintPins,
+                                           .cost = NoCost,
+                                           .eval = EvalIdentity});
+
+}  // namespace ops
+
+std::vector<Value> Call(Builder& b, FunctionRef f, Values args, std::string_view name) {
+  Attrs attrs;
+  if (!name.empty()) attrs.Set("name", std::string(name));
+  return b.Emit(ops::kCall, args, std::move(attrs), {std::move(f)});
+}
+
+std::vector<Value> Checkpoint(Builder& b, FunctionRef f, Values args) {
+  return b.Emit(ops::kCheckpoint, args, {}, {std::move(f)});
+}
+
+std::vector<Value> OptimizationBarrier(Builder& b, Values xs) {
+  return b.Emit(ops::kOptimizationBarrier, xs);
+}
+
+Value ShardingConstraint(Value x, PartitionSpec spec) {
+  return x.builder().Emit1(ops::kShardingConstraint, {x}, {{"sharding", std::move(spec)}});
+}
+
+}  // namespace tessera::ir

@@ -1,0 +1,995 @@
+// Ops whose every result element is an operand element or a fill: one paragraph each.
+// Attributes and meaning are StableHLO's; cited constraint labels (C1...) are its specification's.
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "absl/strings/str_join.h"
+#include "ir/derive/factors.h"
+#include "ir/ops/dims.h"
+#include "ir/ops/strided.h"
+
+namespace tessera::ir::ops {
+namespace {
+
+using Types = absl::StatusOr<std::vector<Type>>;
+using Arrays = absl::StatusOr<std::vector<Array>>;
+
+// Fills in what movement ops share: linear in every operand, states of operand 0.
+consteval OpDef Movement(OpDef d) {
+  d.family = Family::kDataMovement;
+  d.lowering = Lowering::kIndexMap;
+  if (d.sharding.kind == Rule<TypeFn>::kUnset) d.sharding = Derived{};
+  if (d.varying.kind == Rule<TypeFn>::kUnset) d.varying = StatesOfFirst;
+  if (d.jvp.kind == Rule<JvpFn>::kUnset) d.jvp = Derived{};
+  if (d.partition.kind == Rule<PartitionFn>::kUnset) d.partition = Derived{};
+  d.cost = Derived{};
+  return Checked(d);
+}
+
+// `type` with another shape: dtype and weak flag of a moved operand.
+Type Moved(const Type& x, Dims shape) {
+  Type t = MakeType(x.dtype, std::move(shape));
+  t.weak = x.weak;
+  return t;
+}
+
+absl::Status CheckLength(const InferContext& c, std::string_view what, size_t length, int rank) {
+  if (length == static_cast<size_t>(rank)) return absl::OkStatus();
+  return ValueError(c, ToAbsl(what), " has ", length, " entries; expected one per dim of ",
+                    c.in[0].ToString());
+}
+
+// A signature in which dims for which `same(d)` pass from operand 0 to the result and the others
+// must be whole on both sides.
+template <class Same>
+Signature PassWhere(const InferContext& c, absl::Span<const Type> out, Same same) {
+  Signature s;
+  TensorFactors from, to;
+  auto add = [&](FactorKind kind, int64_t size) {
+    s.factors.push_back({kind, size});
+    return static_cast<int>(s.factors.size()) - 1;
+  };
+  for (int d = 0; d < c.in[0].rank(); ++d) {
+    const bool pass = same(d);
+    from.push_back({add(pass ? FactorKind::kPass : FactorKind::kReplicate, c.in[0].shape[d])});
+    to.push_back(pass ? from.back() : FactorList{add(FactorKind::kReplicate, out[0].shape[d])});
+  }
+  s.operands.push_back(from);
+  for (size_t i = 1; i < c.in.size(); ++i) s.operands.emplace_back();
+  s.results = {to};
+  return s;
+}
+
+// Ops without operands are the same under every transform.
+Batched SameForAll(const RuleContext& c, absl::Span<const int>, int64_t) {
+  return {c.b.Emit(c.def, {}, c.attrs), {-1}};
+}
+
+// The position along `axes` times the local size of the dim: where this device's block starts.
+Value BlockStart(Builder& b, const AxisList& axes, int64_t local_size) {
+  Value index = AxisIndex(b, axes);
+  return Mul(index, FullLike(index, static_cast<double>(local_size)));
+}
+
+// ---- constant: a literal. ----
+
+Types InferConstant(const InferContext& c) {
+  const Array& value = c.attrs.Literal("value");
+  return std::vector<Type>{MakeType(value.dtype(), value.shape())};
+}
+
+// Rank 0 is the rule; a larger literal is held whole and cut where the device stands.
+std::vector<Value> PartitionConstant(const RuleContext& c, const PartitionContext& p) {
+  Value whole = c.b.Emit1(c.def, {}, c.attrs);
+  const Dims& local = p.local_out[0].shape;
+  if (local == whole.shape()) return {whole};
+  std::vector<Value> starts;
+  for (int d = 0; d < whole.rank(); ++d) {
+    const AxisList& axes = p.factor_axes[p.signature.results[0][d][0]];
+    starts.push_back(axes.empty() ? Constant(c.b, DType::kS32, 0)
+                                  : BlockStart(c.b, axes, local[d]));
+  }
+  return {DynamicSlice(whole, starts, local)};
+}
+
+Arrays EvalConstant(const EvalContext& c, absl::Span<const Array>) {
+  return std::vector<Array>{c.attrs.Literal("value")};
+}
+
+constexpr AttrSpec kConstantAttrs[] = {{"value", AttrKind::kArray}};
+
+}  // namespace
+
+constexpr OpDef kConstant = Movement({.name = "constant",
+                                      .lax_name = "constant",
+                                      .num_operands = 0,
+                                      .attrs = kConstantAttrs,
+                                      .infer = InferConstant,
+                                      .factors = Pointwise,
+                                      .sharding = Inferred,
+                                      .varying = Inferred,
+                                      .transpose = Refused{"it has no operands"},
+                                      .batch = SameForAll,
+                                      .partition = PartitionConstant,
+                                      .eval = EvalConstant});
+
+// ---- iota: element i along one dim is i. ----
+namespace {
+
+Types InferIota(const InferContext& c) {
+  const DType dtype = c.attrs.Dtype("dtype");
+  const Dims& shape = c.attrs.Ints("shape");
+  const int64_t dim = c.attrs.Int("iota_dimension");
+  if (dtype == DType::kBool)
+    return TypeError(c, "does not accept dtype bool; expected a number type");
+  if (dim < 0 || dim >= static_cast<int64_t>(shape.size()))
+    return ValueError(c, "dimension ", dim, " is not a dim of the shape [", DimsToString(shape),
+                      "]; expected one in [0, ", shape.size(), ")");
+  return std::vector<Type>{MakeType(dtype, shape)};
+}
+
+// The local indices, from where this device's block starts; counted in integers, so that every
+// placement rounds alike.
+std::vector<Value> PartitionIota(const RuleContext& c, const PartitionContext& p) {
+  const int dim = static_cast<int>(c.attrs.Int("iota_dimension"));
+  const DType dtype = c.attrs.Dtype("dtype");
+  const Dims& local = p.local_out[0].shape;
+  const AxisList& axes = p.factor_axes[p.signature.results[0][dim][0]];
+  if (axes.empty()) return {Iota(c.b, dtype, local, dim)};
+  const DType count =
+      c.out_types[0].shape[dim] > std::numeric_limits<int32_t>::max() ? DType::kS64 : DType::kS32;
+  Value index = Convert(AxisIndex(c.b, axes), count);
+  Value start = Mul(index, FullLike(index, static_cast<double>(local[dim])));
+  Value sum = Add(Iota(c.b, count, local, dim), BroadcastInDim(start, local, {}));
+  return {Convert(sum, dtype)};
+}
+
+Arrays EvalIota(const EvalContext& c, absl::Span<const Array>) {
+  const Type& t = c.out_types[0];
+  const int64_t dim = c.attrs.Int("iota_dimension");
+  Array line(t.dtype, {t.shape[dim]});
+  for (int64_t i = 0; i < t.shape[dim]; ++i) line.Set(i, static_cast<double>(i));
+  Dims strides(t.shape.size(), 0);
+  strides[dim] = 1;
+  return std::vector<Array>{ReadStrided(line, 0, strides, t.shape)};
+}
+
+constexpr AttrSpec kIotaAttrs[] = {
+    {"dtype", AttrKind::kDType}, {"shape", AttrKind::kInts}, {"iota_dimension", AttrKind::kInt}};
+
+}  // namespace
+
+constexpr OpDef kIota = Movement({.name = "iota",
+                                  .lax_name = "iota",
+                                  .num_operands = 0,
+                                  .attrs = kIotaAttrs,
+                                  .infer = InferIota,
+                                  .factors = Pointwise,
+                                  .sharding = Inferred,
+                                  .varying = Inferred,
+                                  .transpose = Refused{"it has no operands"},
+                                  .batch = SameForAll,
+                                  .partition = PartitionIota,
+                                  .eval = EvalIota});
+
+// ---- broadcast_in_dim: operand dim i is result dim broadcast_dimensions[i]; others are copies.
+// ----
+namespace {
+
+Types InferBroadcast(const InferContext& c) {
+  const Type& x = c.in[0];
+  const Dims& shape = c.attrs.Ints("shape");
+  const DimList& at = c.attrs.Ints("broadcast_dimensions");
+  TESSERA_RETURN_IF_ERROR(CheckLength(c, "broadcast_dimensions", at.size(), x.rank()));  // C2
+  TESSERA_RETURN_IF_ERROR(
+      CheckDistinctDims(c, "broadcast_dimensions", at, static_cast<int>(shape.size())));  // C3, C4
+  for (int d = 0; d < x.rank(); ++d)                                                      // C5
+    if (x.shape[d] != 1 && x.shape[d] != shape[at[d]])
+      return ValueError(c, "operand dim ", d, " is ", x.shape[d], ", result dim ", at[d], " is ",
+                        shape[at[d]], "; expected equal sizes or an operand dim of 1");
+  return std::vector<Type>{Moved(x, shape)};
+}
+
+// An operand dim of 1 that becomes more than 1.
+bool Expands(const Type& x, const Type& out, const DimList& at, int d) {
+  return x.shape[d] != out.shape[at[d]];
+}
+
+Signature BroadcastFactors(const InferContext& c, absl::Span<const Type> out) {
+  const DimList& at = c.attrs.Ints("broadcast_dimensions");
+  Signature s = Pointwise(c, out);
+  s.operands = {TensorFactors{}};
+  for (int d = 0; d < c.in[0].rank(); ++d) {
+    int factor = static_cast<int>(at[d]);
+    if (Expands(c.in[0], out[0], at, d)) {
+      factor = static_cast<int>(s.factors.size());
+      s.factors.push_back({FactorKind::kReplicate, 1});
+    }
+    s.operands[0].push_back({factor});
+  }
+  return s;
+}
+
+absl::Status BroadcastSharding(const InferContext& c, std::vector<Type>* out) {
+  Type& t = (*out)[0];
+  TESSERA_ASSIGN_OR_RETURN(const bool given, TakeOutSharding(c, &t));
+  if (given) return absl::OkStatus();
+  const DimList& at = c.attrs.Ints("broadcast_dimensions");
+  t.sharding.resize(t.rank());
+  for (int d = 0; d < c.in[0].rank(); ++d)
+    if (!Expands(c.in[0], t, at, d)) t.sharding[at[d]] = c.in[0].axes_of(d);
+  Normalize(&t);
+  return absl::OkStatus();
+}
+
+// Copies add up.
+std::vector<Value> TransposeBroadcast(const RuleContext& c, Values cts, const std::vector<bool>&) {
+  if (!cts[0]) return {Value()};
+  const Type& x = c.in_types[0];
+  const DimList& at = c.attrs.Ints("broadcast_dimensions");
+  DimList kept;  // result dims, in the operand's order
+  for (int d = 0; d < x.rank(); ++d)
+    if (!Expands(x, c.out_types[0], at, d)) kept.push_back(at[d]);
+  Value sum = ReduceSum(cts[0], Others(c.out_types[0].rank(), kept));
+  DimList sorted = kept, order;
+  std::sort(sorted.begin(), sorted.end());
+  for (int64_t d : kept)
+    order.push_back(std::lower_bound(sorted.begin(), sorted.end(), d) - sorted.begin());
+  return {ShardedLike(Reshape(Transpose(sum, order), x.shape), x)};
+}
+
+Batched BatchBroadcast(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  Attrs attrs = WithBatchSharding(c.attrs, 0, BatchAxes(c, dims));
+  attrs.Set("shape", WithInserted(c.attrs.Ints("shape"), 0, size));
+  attrs.Set("broadcast_dimensions",
+            WithInserted(Shifted(c.attrs.Ints("broadcast_dimensions"), 0), 0, int64_t{0}));
+  return {c.b.Emit(c.def, {MoveDim(c.in[0], dims[0], 0)}, attrs), {0}};
+}
+
+Arrays EvalBroadcast(const EvalContext& c, absl::Span<const Array> in) {
+  const Type& t = c.out_types[0];
+  const DimList& at = c.attrs.Ints("broadcast_dimensions");
+  const Dims from = StridesOf(in[0].shape());
+  Dims strides(t.rank(), 0);
+  for (int d = 0; d < in[0].rank(); ++d)
+    if (in[0].shape()[d] == t.shape[at[d]]) strides[at[d]] = from[d];
+  return std::vector<Array>{ReadStrided(in[0], 0, strides, t.shape)};
+}
+
+constexpr AttrSpec kBroadcastAttrs[] = {{"shape", AttrKind::kInts},
+                                        {"broadcast_dimensions", AttrKind::kInts},
+                                        {"out_sharding", AttrKind::kSpec, false}};
+
+}  // namespace
+
+constexpr OpDef kBroadcastInDim = Movement({.name = "broadcast_in_dim",
+                                            .lax_name = "broadcast_in_dim",
+                                            .num_operands = 1,
+                                            .attrs = kBroadcastAttrs,
+                                            .infer = InferBroadcast,
+                                            .factors = BroadcastFactors,
+                                            .sharding = BroadcastSharding,
+                                            .transpose = TransposeBroadcast,
+                                            .batch = BatchBroadcast,
+                                            .localize = LocalShape,
+                                            .eval = EvalBroadcast});
+
+// ---- reshape: the same elements, row-major, under another shape. ----
+namespace {
+
+Types InferReshape(const InferContext& c) {
+  const Dims& shape = c.attrs.Ints("shape");
+  TESSERA_ASSIGN_OR_RETURN(const int64_t n, CountElements(c, shape));
+  if (n != c.in[0].num_elements())
+    return TypeError(c, "total size of new array must be unchanged: operand ", c.in[0].ToString(),
+                     " has ", c.in[0].num_elements(), " elements, new shape [", DimsToString(shape),
+                     "] has ", n);
+  return std::vector<Type>{Moved(c.in[0], shape)};
+}
+
+// Walks both shapes from the major end and cuts them into common factors.  Where the remaining
+// parts of two dims do not divide one another, their common divisor still passes and what is left
+// must be whole up to the next place where both shapes meet.  Reference: Shardy's reshape rule.
+class CommonFactors {
+ public:
+  CommonFactors(const Dims& from, const Dims& to) : from_(from), to_(to) {
+    s_.operands = {TensorFactors(from.size())};
+    s_.results = {TensorFactors(to.size())};
+  }
+
+  Signature Find() && {
+    if (Contains(from_, 0)) {
+      FindWhenEmpty();
+      return std::move(s_);
+    }
+    while (true) {
+      Advance(from_, &i_, &left_, &s_.operands[0]);
+      Advance(to_, &j_, &right_, &s_.results[0]);
+      if (i_ == from_.size() && j_ == to_.size()) return std::move(s_);
+      const int64_t common = std::gcd(left_, right_);
+      if (common > 1) {
+        const int f = Add(FactorKind::kPass, common);
+        s_.operands[0][i_].push_back(f);
+        s_.results[0][j_].push_back(f);
+      }
+      left_ /= common;
+      right_ /= common;
+      if (left_ > 1 && right_ > 1) FindWholeGroup();
+    }
+  }
+
+ private:
+  int Add(FactorKind kind, int64_t size) {
+    s_.factors.push_back({kind, size});
+    return static_cast<int>(s_.factors.size()) - 1;
+  }
+  // Leaves dims that are used up; dims of 1 belong to nobody else.
+  void Advance(const Dims& shape, size_t* at, int64_t* left, TensorFactors* factors) {
+    while (*at < shape.size() && *left == 1) {
+      if (started_.insert({factors, *at}).second) {
+        *left = shape[*at];
+        if (*left == 1) (*factors)[*at] = {Add(FactorKind::kReplicate, 1)};
+      }
+      if (*left == 1) ++*at;
+    }
+  }
+  void FindWholeGroup() {
+    int64_t a = left_, b = right_;
+    s_.operands[0][i_].push_back(Add(FactorKind::kReplicate, a));
+    s_.results[0][j_].push_back(Add(FactorKind::kReplicate, b));
+    while (a != b) {
+      const bool first = a < b;
+      const Dims& shape = first ? from_ : to_;
+      size_t& at = first ? i_ : j_;
+      TensorFactors& factors = first ? s_.operands[0] : s_.results[0];
+      ++at;
+      started_.insert({&factors, at});
+      factors[at].push_back(Add(FactorKind::kReplicate, shape[at]));
+      (first ? a : b) *= shape[at];
+    }
+    left_ = right_ = 1;
+  }
+  void FindWhenEmpty() {
+    bool same = true;
+    for (size_t d = 0; d < from_.size() || d < to_.size(); ++d) {
+      same = same && d < from_.size() && d < to_.size() && from_[d] == to_[d];
+      if (same) {
+        s_.operands[0][d] = s_.results[0][d] = {Add(FactorKind::kPass, from_[d])};
+        continue;
+      }
+      if (d < from_.size()) s_.operands[0][d] = {Add(FactorKind::kReplicate, from_[d])};
+      if (d < to_.size()) s_.results[0][d] = {Add(FactorKind::kReplicate, to_[d])};
+    }
+  }
+
+  const Dims &from_, &to_;
+  Signature s_;
+  size_t i_ = 0, j_ = 0;          // the current dims
+  int64_t left_ = 1, right_ = 1;  // what remains of them
+  std::set<std::pair<const TensorFactors*, size_t>> started_;
+};
+
+Signature ReshapeFactors(const InferContext& c, absl::Span<const Type> out) {
+  return CommonFactors(c.in[0].shape, out[0].shape).Find();
+}
+
+absl::Status ReshapeSharding(const InferContext& c, std::vector<Type>* out) {
+  Type& t = (*out)[0];
+  TESSERA_ASSIGN_OR_RETURN(const bool given, TakeOutSharding(c, &t));
+  const Type& x = c.in[0];
+  if (given || !x.is_sharded()) return absl::OkStatus();
+  const Mesh& mesh = c.scope.mesh;
+  const absl::Status refused = ShardingError(
+      c,
+      "This reshape is not supported. Please specify the sharding of the output via the "
+      "`out_sharding` argument of reshape. Got operand ",
+      x.ToString(), " and new shape [", DimsToString(t.shape), "]");
+  const Signature s = ReshapeFactors(c, *out);
+  std::vector<AxisList> axes(s.factors.size());
+  for (int d = 0; d < x.rank(); ++d) {
+    const FactorList& factors = s.operands[0][d];
+    auto split = SplitAxes(x.axes_of(d), factors, s, mesh);
+    if (!split) return refused;
+    for (size_t k = 0; k < factors.size(); ++k) {
+      if (s.factors[factors[k]].kind == FactorKind::kReplicate && mesh.SizeOf((*split)[k]) > 1)
+        return refused;
+      axes[factors[k]] = (*split)[k];
+    }
+  }
+  DimAxes joined = JoinAxes(s.results[0], axes);
+  for (int d = 0; d < t.rank(); ++d) {  // a minor factor may not be cut while a major one is whole
+    std::vector<AxisList> want;
+    for (int f : s.results[0][d]) want.push_back(axes[f]);
+    if (SplitAxes(joined[d], s.results[0][d], s, mesh) != want) return refused;
+  }
+  t.sharding = std::move(joined);
+  Normalize(&t);
+  return absl::OkStatus();
+}
+
+std::vector<Value> TransposeReshape(const RuleContext& c, Values cts, const std::vector<bool>&) {
+  if (!cts[0]) return {Value()};
+  Attrs attrs{{"shape", c.in_types[0].shape}};
+  SetOutSharding(&attrs, c.in_types[0]);
+  return c.b.Emit(kReshape, {cts[0]}, attrs);
+}
+
+Batched BatchReshape(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  Attrs attrs = WithBatchSharding(c.attrs, 0, BatchAxes(c, dims));
+  attrs.Set("shape", WithInserted(c.attrs.Ints("shape"), 0, size));
+  return {c.b.Emit(c.def, {MoveDim(c.in[0], dims[0], 0)}, attrs), {0}};
+}
+
+Arrays EvalReshape(const EvalContext& c, absl::Span<const Array> in) {
+  return std::vector<Array>{in[0].Reshaped(c.out_types[0].shape)};
+}
+
+constexpr AttrSpec kReshapeAttrs[] = {{"shape", AttrKind::kInts},
+                                      {"out_sharding", AttrKind::kSpec, false}};
+
+}  // namespace
+
+constexpr OpDef kReshape = Movement({.name = "reshape",
+                                     .lax_name = "reshape",
+                                     .num_operands = 1,
+                                     .attrs = kReshapeAttrs,
+                                     .infer = InferReshape,
+                                     .factors = ReshapeFactors,
+                                     .sharding = ReshapeSharding,
+                                     .transpose = TransposeReshape,
+                                     .batch = BatchReshape,
+                                     .localize = LocalShape,
+                                     .eval = EvalReshape});
+
+// ---- transpose: result dim i is operand dim permutation[i]. ----
+namespace {
+
+Types InferTranspose(const InferContext& c) {
+  const DimList& perm = c.attrs.Ints("permutation");
+  TESSERA_RETURN_IF_ERROR(CheckLength(c, "permutation", perm.size(), c.in[0].rank()));
+  TESSERA_RETURN_IF_ERROR(CheckDistinctDims(c, "permutation", perm, c.in[0].rank()));
+  Dims shape;
+  for (int64_t d : perm) shape.push_back(c.in[0].shape[d]);
+  return std::vector<Type>{Moved(c.in[0], shape)};
+}
+
+Signature TransposeFactors(const InferContext& c, absl::Span<const Type> out) {
+  Signature s = Pointwise(c, out);
+  for (size_t i = 0; i < s.results[0].size(); ++i)
+    s.operands[0][c.attrs.Ints("permutation")[i]] = s.results[0][i];
+  return s;
+}
+
+std::vector<Value> TransposeTranspose(const RuleContext& c, Values cts, const std::vector<bool>&) {
+  if (!cts[0]) return {Value()};
+  return {Transpose(cts[0], InversePermutation(c.attrs.Ints("permutation")))};
+}
+
+Batched BatchTranspose(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  DimList perm = Shifted(c.attrs.Ints("permutation"), dims[0]);
+  return {{Transpose(c.in[0], WithInserted(perm, 0, int64_t{dims[0]}))}, {0}};
+}
+
+Arrays EvalTranspose(const EvalContext& c, absl::Span<const Array> in) {
+  return std::vector<Array>{Permuted(in[0], c.attrs.Ints("permutation"))};
+}
+
+constexpr AttrSpec kTransposeAttrs[] = {{"permutation", AttrKind::kInts}};
+
+}  // namespace
+
+constexpr OpDef kTranspose = Movement({.name = "transpose",
+                                       .lax_name = "transpose",
+                                       .num_operands = 1,
+                                       .attrs = kTransposeAttrs,
+                                       .infer = InferTranspose,
+                                       .factors = TransposeFactors,
+                                       .transpose = TransposeTranspose,
+                                       .batch = BatchTranspose,
+                                       .eval = EvalTranspose});
+
+// ---- slice: elements start, start + stride, ... below limit, per dim. ----
+namespace {
+
+Types InferSlice(const InferContext& c) {
+  const Type& x = c.in[0];
+  const DimList &start = c.attrs.Ints("start_indices"), &limit = c.attrs.Ints("limit_indices"),
+                &stride = c.attrs.Ints("strides");
+  TESSERA_RETURN_IF_ERROR(CheckLength(c, "start_indices", start.size(), x.rank()));
+  TESSERA_RETURN_IF_ERROR(CheckLength(c, "limit_indices", limit.size(), x.rank()));
+  TESSERA_RETURN_IF_ERROR(CheckLength(c, "strides", stride.size(), x.rank()));
+  Dims shape;
+  for (int d = 0; d < x.rank(); ++d) {
+    if (start[d] < 0 || start[d] > limit[d] || limit[d] > x.shape[d])  // C3
+      return ValueError(c, "dim ", d, " of ", x.ToString(), " is sliced from ", start[d], " to ",
+                        limit[d], "; expected 0 <= start <= limit <= ", x.shape[d]);
+    if (stride[d] <= 0)  // C4
+      return ValueError(c, "dim ", d, " has stride ", stride[d], "; expected a positive one");
+    const int64_t n = limit[d] - start[d];
+    shape.push_back(n / stride[d] + (n % stride[d] != 0));
+  }
+  return std::vector<Type>{Moved(x, shape)};
+}
+
+// A dim of unchanged size is taken whole.
+Signature SliceFactors(const InferContext& c, absl::Span<const Type> out) {
+  return PassWhere(c, out, [&](int d) { return c.in[0].shape[d] == out[0].shape[d]; });
+}
+
+absl::Status SliceSharding(const InferContext& c, std::vector<Type>* out) {
+  return KeepWhereDivisible(c, "slicing", &(*out)[0]);
+}
+
+// Puts the elements back where they came from, zeros elsewhere.
+std::vector<Value> TransposeSlice(const RuleContext& c, Values cts, const std::vector<bool>&) {
+  if (!cts[0]) return {Value()};
+  const Type& x = c.in_types[0];
+  const DimList &start = c.attrs.Ints("start_indices"), &stride = c.attrs.Ints("strides");
+  DimList high, interior;
+  for (int d = 0; d < x.rank(); ++d) {
+    const int64_t n = c.out_types[0].shape[d];
+    high.push_back(x.shape[d] - start[d] - (n == 0 ? 0 : (n - 1) * stride[d] + 1));
+    interior.push_back(n <= 1 ? 0 : stride[d] - 1);
+  }
+  Value zero = Constant(c.b, x.dtype, 0);
+  return {ShardedLike(Pad(cts[0], zero, start, high, interior), x)};
+}
+
+Batched BatchSlice(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  const int at = dims[0];
+  return {{Slice(c.in[0], WithInserted(c.attrs.Ints("start_indices"), at, int64_t{0}),
+                 WithInserted(c.attrs.Ints("limit_indices"), at, size),
+                 WithInserted(c.attrs.Ints("strides"), at, int64_t{1}))},
+          {at}};
+}
+
+Attrs LocalizeSlice(const RuleContext& c, const PartitionContext& p) {
+  Attrs attrs = c.attrs;
+  DimList limit = c.attrs.Ints("limit_indices");
+  for (int d = 0; d < c.in_types[0].rank(); ++d)
+    if (c.in_types[0].shape[d] == c.out_types[0].shape[d]) limit[d] = p.local_out[0].shape[d];
+  attrs.Set("limit_indices", limit);
+  return attrs;
+}
+
+Arrays EvalSlice(const EvalContext& c, absl::Span<const Array> in) {
+  const DimList &start = c.attrs.Ints("start_indices"), &stride = c.attrs.Ints("strides");
+  Dims strides = StridesOf(in[0].shape());
+  int64_t offset = 0;
+  for (int d = 0; d < in[0].rank(); ++d) {
+    offset += start[d] * strides[d];
+    strides[d] *= c.out_types[0].shape[d] <= 1 ? 1 : stride[d];
+  }
+  return std::vector<Array>{ReadStrided(in[0], offset, strides, c.out_types[0].shape)};
+}
+
+constexpr AttrSpec kSliceAttrs[] = {{"start_indices", AttrKind::kInts},
+                                    {"limit_indices", AttrKind::kInts},
+                                    {"strides", AttrKind::kInts}};
+
+}  // namespace
+
+constexpr OpDef kSlice = Movement({.name = "slice",
+                                   .lax_name = "slice",
+                                   .num_operands = 1,
+                                   .attrs = kSliceAttrs,
+                                   .infer = InferSlice,
+                                   .factors = SliceFactors,
+                                   .sharding = SliceSharding,
+                                   .transpose = TransposeSlice,
+                                   .batch = BatchSlice,
+                                   .localize = LocalizeSlice,
+                                   .eval = EvalSlice});
+
+// ---- concatenate: operands one after the other along `dimension`. ----
+namespace {
+
+Types InferConcatenate(const InferContext& c) {
+  if (c.in.empty()) return ValueError(c, "takes at least one operand, got none");
+  const int64_t dim = c.attrs.Int("dimension");
+  const Type& first = c.in[0];
+  if (dim < 0 || dim >= first.rank())
+    return ValueError(c, "dimension ", dim, " is not a dim of ", first.ToString(),
+                      "; expected one in [0, ", first.rank(), ")");
+  Type out = Moved(first, first.shape);
+  for (size_t i = 1; i < c.in.size(); ++i) {
+    const Type& x = c.in[i];
+    if (x.dtype != first.dtype)
+      return TypeError(c, "operand ", i, " is ", x.ToString(), ", operand 0 is ", first.ToString(),
+                       "; expected equal dtypes");
+    Dims want = first.shape;
+    if (x.rank() == first.rank()) want[dim] = x.shape[dim];
+    if (x.shape != want)
+      return TypeError(c, "operand ", i, " is ", x.ToString(), ", operand 0 is ", first.ToString(),
+                       "; cannot concatenate arrays with shapes that differ in dimensions other "
+                       "than the one being concatenated (",
+                       dim, ")");
+    if (__builtin_add_overflow(out.shape[dim], x.shape[dim], &out.shape[dim]))
+      return ValueError(c, "the result would have too many elements");
+    out.weak = out.weak && x.weak;
+  }
+  return std::vector<Type>{out};
+}
+
+Signature ConcatenateFactors(const InferContext& c, absl::Span<const Type> out) {
+  Signature s = Pointwise(c, out);
+  const int64_t dim = c.attrs.Int("dimension");
+  s.factors[dim].kind = FactorKind::kReplicate;
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    s.operands[i][dim] = {static_cast<int>(s.factors.size())};
+    s.factors.push_back({FactorKind::kReplicate, c.in[i].shape[dim]});
+  }
+  return s;
+}
+
+absl::Status ConcatenateSharding(const InferContext& c, std::vector<Type>* out) {
+  for (const Type& x : c.in)
+    if (x.sharding != c.in[0].sharding)
+      return ShardingError(c, "All operands should have the same sharding. Got ",
+                           c.in[0].ToString(), " and ", x.ToString(), "; reshard one of them");
+  (*out)[0].sharding = c.in[0].sharding;
+  return absl::OkStatus();
+}
+
+// Linear, so pending sums over the same axes may be concatenated.
+absl::Status ConcatenateStates(const InferContext& c, std::vector<Type>* out) {
+  for (const Type& x : c.in)
+    if (x.varying != c.in[0].varying || x.unreduced != c.in[0].unreduced ||
+        x.reduced != c.in[0].reduced)
+      return derive::VaryingAllEqual(c, out);
+  return StatesOfFirst(c, out);
+}
+
+std::vector<Value> TransposeConcatenate(const RuleContext& c, Values cts,
+                                        const std::vector<bool>& linear) {
+  std::vector<Value> out(c.in_types.size());
+  if (!cts[0]) return out;
+  const int64_t dim = c.attrs.Int("dimension");
+  DimList start(c.out_types[0].rank(), 0), limit = c.out_types[0].shape;
+  for (size_t i = 0; i < out.size(); ++i) {
+    limit[dim] = start[dim] + c.in_types[i].shape[dim];
+    if (linear[i]) out[i] = ShardedLike(Slice(cts[0], start, limit), c.in_types[i]);
+    start[dim] = limit[dim];
+  }
+  return out;
+}
+
+Batched BatchConcatenate(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  std::vector<Value> in;
+  for (size_t i = 0; i < c.in.size(); ++i) in.push_back(BatchInFront(c, dims, i, size));
+  return {{Concatenate(in, static_cast<int>(c.attrs.Int("dimension")) + 1)}, {0}};
+}
+
+Arrays EvalConcatenate(const EvalContext& c, absl::Span<const Array> in) {
+  Array out(c.out_types[0].dtype, c.out_types[0].shape);
+  Dims start(out.rank(), 0);
+  for (const Array& x : in) {
+    WriteBlock(&out, start, x);
+    start[c.attrs.Int("dimension")] += x.shape()[c.attrs.Int("dimension")];
+  }
+  return std::vector<Array>{out};
+}
+
+constexpr AttrSpec kConcatenateAttrs[] = {{"dimension", AttrKind::kInt}};
+
+}  // namespace
+
+constexpr OpDef kConcatenate = Movement({.name = "concatenate",
+                                         .lax_name = "concatenate",
+                                         .attrs = kConcatenateAttrs,
+                                         .infer = InferConcatenate,
+                                         .factors = ConcatenateFactors,
+                                         .sharding = ConcatenateSharding,
+                                         .varying = ConcatenateStates,
+                                         .transpose = TransposeConcatenate,
+                                         .batch = BatchConcatenate,
+                                         .eval = EvalConcatenate});
+
+// ---- pad: x spread out by `interior`, then widened (or cut, where negative) at both edges. ----
+namespace {
+
+Types InferPad(const InferContext& c) {
+  const Type& x = c.in[0];
+  const DimList &low = c.attrs.Ints("edge_padding_low"), &high = c.attrs.Ints("edge_padding_high"),
+                &interior = c.attrs.Ints("interior_padding");
+  TESSERA_RETURN_IF_ERROR(CheckLength(c, "edge_padding_low", low.size(), x.rank()));
+  TESSERA_RETURN_IF_ERROR(CheckLength(c, "edge_padding_high", high.size(), x.rank()));
+  TESSERA_RETURN_IF_ERROR(CheckLength(c, "interior_padding", interior.size(), x.rank()));
+  if (c.in[1].rank() != 0 || c.in[1].dtype != x.dtype)
+    return TypeError(c, "padding_value is ", c.in[1].ToString(), "; expected a scalar ",
+                     ToAbsl(DTypeName(x.dtype)), "[]");
+  Dims shape;
+  for (int d = 0; d < x.rank(); ++d) {
+    if (interior[d] < 0)
+      return ValueError(c, "interior_padding of dim ", d, " is ", interior[d],
+                        "; expected a non-negative amount");
+    const __int128 n = static_cast<__int128>(low[d]) + high[d] + x.shape[d] +
+                       static_cast<__int128>(std::max<int64_t>(x.shape[d] - 1, 0)) * interior[d];
+    if (n < 0 || n > std::numeric_limits<int64_t>::max())
+      return ValueError(c, "padding of dim ", d, " of ", x.ToString(), " by (", low[d], ", ",
+                        high[d], ", ", interior[d],
+                        ") gives no valid size; expected one in [0, 2^63)");
+    shape.push_back(static_cast<int64_t>(n));
+  }
+  return std::vector<Type>{Moved(x, shape)};
+}
+
+bool PadsNothing(const Attrs& attrs, int64_t size, int d) {
+  return attrs.Ints("edge_padding_low")[d] == 0 && attrs.Ints("edge_padding_high")[d] == 0 &&
+         (size <= 1 || attrs.Ints("interior_padding")[d] == 0);
+}
+
+Signature PadFactors(const InferContext& c, absl::Span<const Type> out) {
+  return PassWhere(c, out, [&](int d) { return PadsNothing(c.attrs, c.in[0].shape[d], d); });
+}
+
+absl::Status PadSharding(const InferContext& c, std::vector<Type>* out) {
+  return KeepWhereDivisible(c, "padding", &(*out)[0]);
+}
+
+DimList Negated(DimList list) {
+  for (int64_t& n : list) n = -n;
+  return list;
+}
+
+// x's cotangent is what lies where x was put; padding_value's is the sum of the rest.
+std::vector<Value> TransposePad(const RuleContext& c, Values cts, const std::vector<bool>& linear) {
+  std::vector<Value> out(2);
+  if (!cts[0]) return out;
+  const Type& x = c.in_types[0];
+  const DimList &low = c.attrs.Ints("edge_padding_low"), &high = c.attrs.Ints("edge_padding_high"),
+                &interior = c.attrs.Ints("interior_padding");
+  Value zero = Constant(c.b, x.dtype, 0);
+  if (linear[0]) {
+    Value spread = Pad(cts[0], zero, Negated(low), Negated(high));
+    DimList stride;
+    for (int d = 0; d < x.rank(); ++d) stride.push_back(x.shape[d] <= 1 ? 1 : interior[d] + 1);
+    out[0] = ShardedLike(Slice(spread, DimList(x.rank(), 0), spread.shape(), stride), x);
+  }
+  if (linear[1]) {
+    Type kept = x;
+    kept.dtype = DType::kBool;
+    Value fill = Pad(Full(c.b, kept, 0), Constant(c.b, DType::kBool, 1), low, high, interior);
+    std::vector<Value> v = MatchVarying({fill, cts[0]});
+    Value rest = Select(v[0], v[1], FullLike(v[1], 0));
+    out[1] = ReduceSum(rest, Others(rest.rank(), {}));
+  }
+  return out;
+}
+
+// A batched padding value is chosen where the padded mask says fill.
+Batched BatchPad(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  Value x = BatchInFront(c, dims, 0, size);
+  const DimList low = WithInserted(c.attrs.Ints("edge_padding_low"), 0, int64_t{0});
+  const DimList high = WithInserted(c.attrs.Ints("edge_padding_high"), 0, int64_t{0});
+  const DimList interior = WithInserted(c.attrs.Ints("interior_padding"), 0, int64_t{0});
+  if (dims[1] < 0) return {{Pad(x, c.in[1], low, high, interior)}, {0}};
+  Value padded = Pad(x, Constant(c.b, x.dtype(), 0), low, high, interior);
+  Type kept = x.type();
+  kept.dtype = DType::kBool;
+  Value fill = Pad(Full(c.b, kept, 0), Constant(c.b, DType::kBool, 1), low, high, interior);
+  Attrs attrs{{"shape", padded.shape()}, {"broadcast_dimensions", DimList{0}}};
+  SetOutSharding(&attrs, padded.type());
+  Value values = c.b.Emit1(kBroadcastInDim, {c.in[1]}, attrs);
+  std::vector<Value> v = MatchVarying({fill, values, padded});
+  return {{Select(v[0], v[1], v[2])}, {0}};
+}
+
+Arrays EvalPad(const EvalContext& c, absl::Span<const Array> in) {
+  const Array& x = in[0];
+  Array out = Filled(in[1], c.out_types[0].shape);
+  const Dims from = StridesOf(x.shape()), to = StridesOf(out.shape());
+  Dims count, step;
+  int64_t read = 0, write = 0;
+  for (int d = 0; d < x.rank(); ++d) {
+    const int64_t low = c.attrs.Ints("edge_padding_low")[d];
+    const int64_t by = x.shape()[d] <= 1 ? 1 : c.attrs.Ints("interior_padding")[d] + 1;
+    // Elements first .. last of x land at low + i * by, inside the result.
+    const int64_t first = low >= 0 ? 0 : (-low + by - 1) / by;
+    const int64_t room = out.shape()[d] - 1 - low;
+    const int64_t last = room < 0 ? -1 : std::min(x.shape()[d] - 1, room / by);
+    if (last < first) return std::vector<Array>{out};
+    count.push_back(last - first + 1);
+    step.push_back(to[d] * by);
+    read += first * from[d];
+    write += (low + first * by) * to[d];
+  }
+  const int64_t width = ByteWidth(x.dtype());
+  CopyStrided(width, count, x.data() + read * width, from, out.MutableData() + write * width, step);
+  return std::vector<Array>{out};
+}
+
+constexpr AttrSpec kPadAttrs[] = {{"edge_padding_low", AttrKind::kInts},
+                                  {"edge_padding_high", AttrKind::kInts},
+                                  {"interior_padding", AttrKind::kInts}};
+
+}  // namespace
+
+constexpr OpDef kPad = Movement({.name = "pad",
+                                 .lax_name = "pad",
+                                 .num_operands = 2,
+                                 .attrs = kPadAttrs,
+                                 .infer = InferPad,
+                                 .factors = PadFactors,
+                                 .sharding = PadSharding,
+                                 .varying = Derived{},
+                                 .transpose = TransposePad,
+                                 .batch = BatchPad,
+                                 .eval = EvalPad});
+
+// ---- reverse: the last element first, along each of `dimensions`. ----
+namespace {
+
+Types InferReverse(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(
+      CheckDistinctDims(c, "dimensions", c.attrs.Ints("dimensions"), c.in[0].rank()));
+  return std::vector<Type>{Moved(c.in[0], c.in[0].shape)};
+}
+
+Signature ReverseFactors(const InferContext& c, absl::Span<const Type> out) {
+  Signature s = Pointwise(c, out);
+  for (int64_t d : c.attrs.Ints("dimensions")) s.factors[d].kind = FactorKind::kReplicate;
+  return s;
+}
+
+std::vector<Value> TransposeReverse(const RuleContext& c, Values cts, const std::vector<bool>&) {
+  if (!cts[0]) return {Value()};
+  return {Reverse(cts[0], c.attrs.Ints("dimensions"))};
+}
+
+Batched BatchReverse(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  return {{Reverse(c.in[0], Shifted(c.attrs.Ints("dimensions"), dims[0]))}, {dims[0]}};
+}
+
+Arrays EvalReverse(const EvalContext& c, absl::Span<const Array> in) {
+  Dims strides = StridesOf(in[0].shape());
+  int64_t offset = 0;
+  for (int64_t d : c.attrs.Ints("dimensions")) {
+    offset += (in[0].shape()[d] - 1) * strides[d];
+    strides[d] = -strides[d];
+  }
+  return std::vector<Array>{ReadStrided(in[0], offset, strides, in[0].shape())};
+}
+
+constexpr AttrSpec kReverseAttrs[] = {{"dimensions", AttrKind::kInts}};
+
+}  // namespace
+
+constexpr OpDef kReverse = Movement({.name = "reverse",
+                                     .lax_name = "rev",
+                                     .num_operands = 1,
+                                     .attrs = kReverseAttrs,
+                                     .infer = InferReverse,
+                                     .factors = ReverseFactors,
+                                     .sharding = ShardingOfFirst,
+                                     .transpose = TransposeReverse,
+                                     .batch = BatchReverse,
+                                     .eval = EvalReverse});
+
+}  // namespace tessera::ir::ops
+
+// ---- The functions of ops.h. --------------------------------------------------------------------
+namespace tessera::ir {
+
+Value Constant(Builder& b, Array literal) {
+  return b.Emit1(ops::kConstant, {}, {{"value", std::move(literal)}});
+}
+Value Constant(Builder& b, DType dtype, double value) {
+  return Constant(b, Array::Scalar(dtype, value));
+}
+Value Full(Builder& b, DType dtype, Dims shape, double value) {
+  return BroadcastInDim(Constant(b, dtype, value), std::move(shape), {});
+}
+
+Value Full(Builder& b, const Type& type, double value) {
+  const Type like = type;  // `type` may be a value's, which moves when ops are added
+  if (!like.unreduced.empty() || !like.reduced.empty())
+    Throw(MakeError(ErrorKind::kNotImplemented,
+                    absl::StrCat("full: a constant of type ", like.ToString(),
+                                 " is not implemented; reduce the value it is modelled on first")));
+  Attrs attrs{{"shape", like.shape}, {"broadcast_dimensions", std::vector<int64_t>{}}};
+  ops::SetOutSharding(&attrs, like);
+  const AxisSet varying = like.varying;
+  // `like` may be a type in `b`, which moves when an op is added.
+  Value x = Pvary(Constant(b, like.dtype, value), varying);
+  if (attrs.Ints("shape").empty()) return x;
+  return b.Emit1(ops::kBroadcastInDim, {x}, attrs);
+}
+Value FullLike(Value x, double value) { return Full(x.builder(), x.type(), value); }
+Value Zeros(Builder& b, const Type& like) { return Full(b, like, 0); }
+
+Value Iota(Builder& b, DType dtype, Dims shape, int dimension) {
+  return b.Emit1(
+      ops::kIota, {},
+      {{"dtype", dtype}, {"shape", std::move(shape)}, {"iota_dimension", int64_t{dimension}}});
+}
+
+Value BroadcastInDim(Value x, Dims shape, std::vector<int64_t> broadcast_dimensions) {
+  if (shape == x.shape() && broadcast_dimensions == ops::Others(x.rank(), {})) return x;
+  return x.builder().Emit1(
+      ops::kBroadcastInDim, {x},
+      {{"shape", std::move(shape)}, {"broadcast_dimensions", std::move(broadcast_dimensions)}});
+}
+
+Value Reshape(Value x, Dims shape) {
+  if (shape == x.shape()) return x;
+  return x.builder().Emit1(ops::kReshape, {x}, {{"shape", std::move(shape)}});
+}
+
+Value Transpose(Value x, std::vector<int64_t> permutation) {
+  if (permutation == ops::Others(x.rank(), {})) return x;
+  return x.builder().Emit1(ops::kTranspose, {x}, {{"permutation", std::move(permutation)}});
+}
+
+Value Slice(Value x, Dims start_indices, Dims limit_indices, Dims strides) {
+  if (strides.empty()) strides.assign(x.rank(), 1);
+  const Dims none(x.rank(), 0), ones(x.rank(), 1);
+  if (start_indices == none && limit_indices == x.shape() && strides == ones) return x;
+  return x.builder().Emit1(ops::kSlice, {x},
+                           {{"start_indices", std::move(start_indices)},
+                            {"limit_indices", std::move(limit_indices)},
+                            {"strides", std::move(strides)}});
+}
+
+Value Concatenate(std::vector<Value> xs, int dimension) {
+  if (xs.empty())
+    Throw(ErrorKind::kValueError, "concatenate: takes at least one operand, got none");
+  auto strong = std::find_if(xs.begin(), xs.end(), [](Value x) { return !x.type().weak; });
+  const Value like = strong == xs.end() ? xs[0] : *strong;
+  for (Value& x : xs) x = ops::WeakTo(x, like);
+  xs = MatchVarying(std::move(xs));
+  return like.builder().Emit1(ops::kConcatenate, xs, {{"dimension", int64_t{dimension}}});
+}
+
+Value Pad(Value x, Value padding_value, std::vector<int64_t> low, std::vector<int64_t> high,
+          std::vector<int64_t> interior) {
+  if (interior.empty()) interior.assign(x.rank(), 0);
+  const std::vector<int64_t> none(x.rank(), 0);
+  if (low == none && high == none && interior == none) return x;
+  return x.builder().Emit1(ops::kPad, MatchVarying({x, ops::WeakTo(padding_value, x)}),
+                           {{"edge_padding_low", std::move(low)},
+                            {"edge_padding_high", std::move(high)},
+                            {"interior_padding", std::move(interior)}});
+}
+
+Value Reverse(Value x, std::vector<int64_t> dimensions) {
+  if (dimensions.empty()) return x;
+  return x.builder().Emit1(ops::kReverse, {x}, {{"dimensions", std::move(dimensions)}});
+}
+
+Value BroadcastNewDim(Value x, int dim, int64_t size) {
+  return BroadcastInDim(x, ops::WithInserted(x.shape(), dim, size),
+                        ops::Others(x.rank() + 1, {int64_t{dim}}));
+}
+
+Value MoveDim(Value x, int from, int to) {
+  ops::DimList order = ops::Others(x.rank(), {int64_t{from}});
+  return Transpose(x, ops::WithInserted(std::move(order), to, int64_t{from}));
+}
+
+Value Squeeze(Value x, std::vector<int64_t> dims) {
+  Dims shape;
+  for (int64_t d : ops::Others(x.rank(), dims)) shape.push_back(x.dim(static_cast<int>(d)));
+  for (int64_t d : dims)
+    if (d < 0 || d >= x.rank() || x.dim(static_cast<int>(d)) != 1)
+      Throw(ErrorKind::kValueError,
+            absl::StrCat("squeeze: dim ", d, " of ", x.type().ToString(),
+                         " is not there or not of size 1; expected dims of size 1"));
+  return Reshape(x, shape);
+}
+
+Value ExpandDims(Value x, std::vector<int64_t> dims) {
+  std::sort(dims.begin(), dims.end());
+  Dims shape = x.shape();
+  for (int64_t d : dims) {
+    if (d < 0 || d > static_cast<int64_t>(shape.size()))
+      Throw(ErrorKind::kValueError,
+            absl::StrCat("expand_dims: dim ", d, " is not a dim of the result of ",
+                         x.type().ToString(), "; expected one in [0, ", shape.size(), "]"));
+    shape.insert(shape.begin() + d, 1);
+  }
+  return Reshape(x, shape);
+}
+
+}  // namespace tessera::ir

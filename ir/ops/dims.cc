@@ -1,0 +1,152 @@
+#include "ir/ops/dims.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+
+namespace tessera::ir::ops {
+
+bool Contains(absl::Span<const int64_t> dims, int64_t dim) {
+  return std::find(dims.begin(), dims.end(), dim) != dims.end();
+}
+
+DimList Others(int rank, absl::Span<const int64_t> a, absl::Span<const int64_t> b) {
+  DimList out;
+  for (int64_t d = 0; d < rank; ++d)
+    if (!Contains(a, d) && !Contains(b, d)) out.push_back(d);
+  return out;
+}
+
+DimList InversePermutation(absl::Span<const int64_t> permutation) {
+  DimList inverse(permutation.size());
+  for (size_t i = 0; i < permutation.size(); ++i) inverse[permutation[i]] = i;
+  return inverse;
+}
+
+absl::Status CheckDistinctDims(const InferContext& c, std::string_view what,
+                               absl::Span<const int64_t> dims, int rank) {
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] < 0 || dims[i] >= rank)
+      return ValueError(c, ToAbsl(what), " [", absl::StrJoin(dims, ","), "] names dim ", dims[i],
+                        "; expected dims in [0, ", rank, ")");
+    if (Contains(dims.subspan(0, i), dims[i]))
+      return ValueError(c, ToAbsl(what), " [", absl::StrJoin(dims, ","), "] names dim ", dims[i],
+                        " twice; expected each dim at most once");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> TakeOutSharding(const InferContext& c, Type* out) {
+  if (!c.attrs.Has("out_sharding")) return false;
+  const PartitionSpec& spec = c.attrs.Spec("out_sharding");
+  if (static_cast<int>(spec.dims.size()) > out->rank())
+    return ValueError(c, "out_sharding ", spec.ToString(), " has ", spec.dims.size(),
+                      " entries, the result has rank ", out->rank(), "; drop the extra ones");
+  if (!spec.unreduced.empty() || !spec.reduced.empty())
+    return MakeError(ErrorKind::kNotImplemented,
+                     absl::StrCat(ToAbsl(c.def.lax_name), ": out_sharding ", spec.ToString(),
+                                  " with unreduced or reduced axes is not implemented; give the "
+                                  "sharding of the finished result"));
+  out->sharding = spec.dims;
+  out->sharding.resize(out->rank());
+  Normalize(out);
+  return true;
+}
+
+absl::Status KeepWhereDivisible(const InferContext& c, std::string_view doing, Type* out) {
+  const Type& x = c.in[0];
+  if (!x.is_sharded()) return absl::OkStatus();
+  // A single element lies nowhere in particular.
+  if (out->num_elements() == 1 && x.num_elements() != 1) return absl::OkStatus();
+  for (int d = 0; d < out->rank(); ++d) {
+    const int64_t shards = c.scope.mesh.SizeOf(x.axes_of(d));
+    if (out->shape[d] % shards != 0)
+      return ShardingError(c, ToAbsl(doing), " on sharded dims where out dim (", out->shape[d],
+                           ") is not divisible by mesh axes (", shards, ") with spec (",
+                           absl::StrJoin(x.axes_of(d), ","), ") is not implemented: operand ",
+                           x.ToString(), " on dim ", d, "; reshard the operand first");
+  }
+  out->sharding = x.sharding;
+  return absl::OkStatus();
+}
+
+absl::Status ShardingOfFirst(const InferContext& c, std::vector<Type>* out) {
+  for (Type& t : *out) t.sharding = c.in[0].sharding;
+  return absl::OkStatus();
+}
+
+Value ShardedLike(Value x, Type like) {
+  if (x.type().sharding == like.sharding) return x;
+  // On Explicit axes sharding_constraint only asserts; this moves the value.
+  return x.builder().Emit1(kBroadcastInDim, {x},
+                           {{"shape", x.shape()},
+                            {"broadcast_dimensions", Others(x.rank(), {})},
+                            {"out_sharding", SpecOf(like)}});
+}
+
+void SetOutSharding(Attrs* attrs, const Type& type) {
+  if (type.is_sharded()) attrs->Set("out_sharding", SpecOf(type));
+}
+
+DimList Shifted(absl::Span<const int64_t> dims, int batch) {
+  DimList out;
+  for (int64_t d : dims) out.push_back(Shifted(d, batch));
+  return out;
+}
+
+AxisList BatchAxes(const RuleContext& c, absl::Span<const int> dims) {
+  for (size_t i = 0; i < dims.size(); ++i)
+    if (dims[i] >= 0 && c.in[i]) return c.in[i].type().axes_of(dims[i]);
+  return {};
+}
+
+Value BatchInFront(const RuleContext& c, absl::Span<const int> dims, size_t i, int64_t size) {
+  const Value x = c.in[i];
+  if (dims[i] >= 0) return MoveDim(x, dims[i], 0);
+  Type like = x.type();
+  like.shape.insert(like.shape.begin(), size);
+  like.sharding.resize(x.rank());
+  like.sharding.insert(like.sharding.begin(), BatchAxes(c, dims));
+  Normalize(&like);
+  DimList at;
+  for (int d = 0; d < x.rank(); ++d) at.push_back(d + 1);
+  Attrs attrs{{"shape", like.shape}, {"broadcast_dimensions", at}};
+  SetOutSharding(&attrs, like);
+  return c.b.Emit1(kBroadcastInDim, {x}, attrs);
+}
+
+Attrs WithBatchSharding(Attrs attrs, int at, const AxisList& axes) {
+  if (!attrs.Has("out_sharding")) return attrs;
+  PartitionSpec spec = attrs.Spec("out_sharding");
+  if (static_cast<int>(spec.dims.size()) < at) spec.dims.resize(at);
+  spec.dims.insert(spec.dims.begin() + at, axes);
+  if (!spec.open.empty()) {
+    spec.open.resize(spec.dims.size() - 1);
+    spec.open.insert(spec.open.begin() + at, false);
+  }
+  attrs.Set("out_sharding", spec);
+  return attrs;
+}
+
+Value WeakTo(Value x, Value like) {
+  return x.type().weak && x.dtype() != like.dtype() ? Convert(x, like.dtype()) : x;
+}
+
+absl::StatusOr<int64_t> CountElements(const InferContext& c, const Dims& shape) {
+  int64_t n = 1;
+  for (int64_t d : shape)
+    if (d < 0 || __builtin_mul_overflow(n, d, &n))
+      return ValueError(c, "shape [", DimsToString(shape),
+                        "] has a negative dim or too many elements; expected a shape that fits in "
+                        "memory");
+  return n;
+}
+
+Attrs LocalShape(const RuleContext& c, const PartitionContext& p) {
+  Attrs attrs = c.attrs;
+  attrs.Set("shape", p.local_out[0].shape);
+  attrs.Erase("out_sharding");
+  return attrs;
+}
+
+}  // namespace tessera::ir::ops

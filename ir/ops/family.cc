@@ -1,0 +1,45 @@
+#include "ir/ops/family.h"
+
+namespace tessera::ir::ops {
+
+Signature Pointwise(const InferContext& c, absl::Span<const Type> out) {
+  Signature s;
+  const int rank = out[0].rank();
+  TensorFactors dims;
+  for (int d = 0; d < rank; ++d) {
+    s.factors.push_back({FactorKind::kPass, out[0].shape[d]});
+    dims.push_back({d});
+  }
+  for (const Type& t : c.in) s.operands.push_back(t.rank() == rank ? dims : TensorFactors{});
+  s.results.assign(out.size(), dims);
+  return s;
+}
+
+Signature ReplicateAll(const InferContext& c, absl::Span<const Type> out) {
+  Signature s;
+  auto add = [&](const Type& t) {
+    TensorFactors dims;
+    for (int64_t size : t.shape) {
+      dims.push_back({static_cast<int>(s.factors.size())});
+      s.factors.push_back({FactorKind::kReplicate, size});
+    }
+    return dims;
+  };
+  for (const Type& t : c.in) s.operands.push_back(add(t));
+  for (const Type& t : out) s.results.push_back(add(t));
+  return s;
+}
+
+absl::Status StatesOfFirst(const InferContext& c, std::vector<Type>* out) {
+  for (Type& t : *out) {
+    t.varying = c.in[0].varying;
+    t.unreduced = c.in[0].unreduced;
+    t.reduced = c.in[0].reduced;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Inferred(const InferContext&, std::vector<Type>*) { return absl::OkStatus(); }
+Cost NoCost(const InferContext&, absl::Span<const Type>) { return {}; }
+
+}  // namespace tessera::ir::ops

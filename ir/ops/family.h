@@ -1,0 +1,42 @@
+// What the op files share: constructors that fill in a family's rules, and small checks whose errors
+// name the op in lax's words.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/status_exception.h"
+#include "ir/op_def.h"
+#include "ir/ops.h"
+
+namespace tessera::ir::ops {
+
+// "mul: <message>" as VALUE_ERROR or TYPE_ERROR; Builder adds the site.
+template <class... Parts>
+absl::Status ValueError(const InferContext& c, const Parts&... parts) {
+  return MakeError(ErrorKind::kValueError, absl::StrCat(ToAbsl(c.def.lax_name), ": ", parts...));
+}
+template <class... Parts>
+absl::Status TypeError(const InferContext& c, const Parts&... parts) {
+  return MakeError(ErrorKind::kTypeError, absl::StrCat(ToAbsl(c.def.lax_name), ": ", parts...));
+}
+template <class... Parts>
+absl::Status ShardingError(const InferContext& c, const Parts&... parts) {
+  return MakeError(ErrorKind::kShardingTypeError, absl::StrCat(ToAbsl(c.def.lax_name), ": ", parts...));
+}
+
+// One pass factor per dim of the result, shared by every operand of that rank (rank-0 operands have
+// none).  The elementwise signature.
+Signature Pointwise(const InferContext&, absl::Span<const Type> out);
+// Every dim of operands and results its own replicate factor: nothing may be sharded.
+Signature ReplicateAll(const InferContext&, absl::Span<const Type> out);
+// Sharding and states follow operand 0 (ops of one array).
+absl::Status StatesOfFirst(const InferContext&, std::vector<Type>* out);
+// Nothing to add: infer gave the types in full.
+absl::Status Inferred(const InferContext&, std::vector<Type>* out);
+// The cost of nothing, for casts.
+Cost NoCost(const InferContext&, absl::Span<const Type> out);
+
+}  // namespace tessera::ir::ops

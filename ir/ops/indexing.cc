@@ -1,0 +1,401 @@
+// Blocks at run-time offsets.  Start indices are clamped so that the block lies inside.
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+#include "ir/ops/dims.h"
+
+namespace tessera::ir::ops {
+namespace {
+
+using Types = absl::StatusOr<std::vector<Type>>;
+using Arrays = absl::StatusOr<std::vector<Array>>;
+
+consteval OpDef Indexing(OpDef d) {
+  d.family = Family::kIndexing;
+  d.lowering = Lowering::kDynamicIndex;
+  d.varying = Derived{};
+  d.partition = Derived{};
+  d.cost = Derived{};
+  return Checked(d);
+}
+
+// Operands from `first` on are one rank-0 integer per dim of operand 0, of one dtype.
+absl::Status CheckStarts(const InferContext& c, size_t first) {
+  const Type& x = c.in[0];
+  if (c.in.size() - first != static_cast<size_t>(x.rank()))
+    return TypeError(c, "got ", c.in.size() - first, " start indices; expected one per dim of ",
+                     x.ToString());
+  for (size_t i = first; i < c.in.size(); ++i)
+    if (c.in[i].rank() != 0 || !IsInteger(c.in[i].dtype) || c.in[i].dtype != c.in[first].dtype)
+      return TypeError(c, "start index ", i - first, " is ", c.in[i].ToString(),
+                       "; expected integer scalars of one dtype");
+  return absl::OkStatus();
+}
+
+// Where each block of `block` in `x` starts, clamped.
+Dims ClampedStarts(const Array& x, const Dims& block, absl::Span<const Array> starts) {
+  Dims out;
+  for (int d = 0; d < x.rank(); ++d) {
+    const int64_t last = x.shape()[d] - block[d];
+    int64_t at = starts[d].IntAt(0);
+    if (at < 0 && IsUnsignedInt(starts[d].dtype())) at = last;  // beyond 2^63
+    out.push_back(std::clamp<int64_t>(at, 0, last));
+  }
+  return out;
+}
+
+std::vector<Value> From(const std::vector<Value>& values, size_t first) {
+  return {values.begin() + first, values.end()};
+}
+
+// ---- Batched starts, without a gather. ----
+// A start in [0, last] is a sum of powers of two.  Going from the largest, each keeps the upper or
+// the lower window of what is left, so n elements are read about twice; going back up places a
+// block the same way.  Only slices, pads and selects: exact in every dtype, linear in x,
+// elementwise in the batch dim, which may therefore stay sharded.
+
+// The number of bits of `last`.
+int BitsOf(int64_t last) {
+  int bits = 0;
+  while (last >> bits) ++bits;
+  return bits;
+}
+
+// starts[size], clamped to [0, last].
+Value ClampStart(Value start, int64_t last) {
+  return Clamp(FullLike(start, 0), start, FullLike(start, static_cast<double>(last)));
+}
+
+// Whether bit `bit` of start[size] is set, spread over `like` along dim 0.
+Value BitSet(Value start, int bit, Value like) {
+  Value mask = FullLike(start, static_cast<double>(int64_t{1} << bit));
+  Value set = Compare(And(start, mask), FullLike(start, 0), "NE");
+  Attrs attrs{{"shape", like.shape()}, {"broadcast_dimensions", DimList{0}}};
+  SetOutSharding(&attrs, like.type());
+  return like.builder().Emit1(kBroadcastInDim, {set}, attrs);
+}
+
+Value Choose(Value start, int bit, Value if_set, Value if_clear) {
+  std::vector<Value> v = MatchVarying({BitSet(start, bit, if_set), if_set, if_clear});
+  return Select(v[0], v[1], v[2]);
+}
+
+Value SliceDim(Value x, int dim, int64_t from, int64_t size) {
+  Dims start(x.rank(), 0), limit = x.shape();
+  start[dim] = from;
+  limit[dim] = from + size;
+  return Slice(x, start, limit);
+}
+
+Value PadDim(Value x, int dim, int64_t low, int64_t high) {
+  DimList lows(x.rank(), 0), highs(x.rank(), 0);
+  lows[dim] = low;
+  highs[dim] = high;
+  return Pad(x, Constant(x.builder(), x.dtype(), 0), lows, highs);
+}
+
+// Rows [start[b], start[b] + size) of `dim` of x[b]; the batch dim is 0.
+Value TakeWindows(Value x, Value start, int dim, int64_t size) {
+  const int64_t last = x.dim(dim) - size;
+  const int bits = BitsOf(last);
+  Value at = ClampStart(start, last);
+  x = PadDim(x, dim, 0, (int64_t{1} << bits) - 1 - last);  // never reached: start <= last
+  for (int bit = bits - 1; bit >= 0; --bit) {
+    const int64_t step = int64_t{1} << bit, window = size + step - 1;
+    x = Choose(at, bit, SliceDim(x, dim, step, window), SliceDim(x, dim, 0, window));
+  }
+  return x;
+}
+
+// The inverse: rows of `block[b]` at [start[b], ...) of a dim of `size`, zeros elsewhere.
+Value PutWindows(Value block, Value start, int dim, int64_t size) {
+  const int64_t last = size - block.dim(dim);
+  const int bits = BitsOf(last);
+  Value at = ClampStart(start, last);
+  for (int bit = 0; bit < bits; ++bit) {
+    const int64_t step = int64_t{1} << bit;
+    block = Choose(at, bit, PadDim(block, dim, step, 0), PadDim(block, dim, 0, step));
+  }
+  return SliceDim(block, dim, 0, size);
+}
+
+bool AnyBatched(absl::Span<const int> dims) {
+  return std::any_of(dims.begin(), dims.end(), [](int d) { return d >= 0; });
+}
+
+// A start index of 0 of the others' dtype, the first of which is operand `first`.
+Value ZeroStart(const RuleContext& c, size_t first) {
+  return Constant(c.b, first < c.in.size() ? c.in[first].dtype() : DType::kS32, 0);
+}
+
+// ---- dynamic_slice: a block of `slice_sizes` at run-time starts. ----
+
+Types InferDynamicSlice(const InferContext& c) {
+  if (c.in.empty()) return TypeError(c, "takes an operand and its start indices, got nothing");
+  TESSERA_RETURN_IF_ERROR(CheckStarts(c, 1));
+  const Type& x = c.in[0];
+  const Dims& sizes = c.attrs.Ints("slice_sizes");
+  if (sizes.size() != x.shape.size())
+    return ValueError(c, "slice_sizes has ", sizes.size(), " entries; expected one per dim of ",
+                      x.ToString());
+  for (int d = 0; d < x.rank(); ++d)
+    if (sizes[d] < 0 || sizes[d] > x.shape[d])
+      return ValueError(c, "slice size of dim ", d, " of ", x.ToString(), " is ", sizes[d],
+                        "; expected one in [0, ", x.shape[d], "]");
+  Type t = MakeType(x.dtype, sizes);
+  t.weak = x.weak;
+  return std::vector<Type>{t};
+}
+
+// Dims taken whole pass; others must be whole.
+Signature DynamicSliceFactors(const InferContext& c, absl::Span<const Type> out) {
+  Signature s;
+  s.operands.resize(c.in.size());
+  s.results.resize(1);
+  for (int d = 0; d < c.in[0].rank(); ++d) {
+    const int64_t from = c.in[0].shape[d], to = out[0].shape[d];
+    const int factor = static_cast<int>(s.factors.size());
+    s.operands[0].push_back({factor});
+    s.results[0].push_back({from == to ? factor : factor + 1});
+    s.factors.push_back({from == to ? FactorKind::kPass : FactorKind::kReplicate, from});
+    if (from != to) s.factors.push_back({FactorKind::kReplicate, to});
+  }
+  return s;
+}
+
+absl::Status DynamicSliceSharding(const InferContext& c, std::vector<Type>* out) {
+  return KeepWhereDivisible(c, "dynamic_slice", &(*out)[0]);
+}
+
+std::vector<Value> DynamicSliceJvp(const RuleContext& c, Values tangents) {
+  if (!tangents[0]) return {Value()};
+  return {DynamicSlice(tangents[0], From(c.in, 1), c.attrs.Ints("slice_sizes"))};
+}
+
+std::vector<Value> TransposeDynamicSlice(const RuleContext& c, Values cts,
+                                         const std::vector<bool>& linear) {
+  std::vector<Value> out(c.in_types.size());
+  if (!cts[0] || !linear[0]) return out;
+  const Type x = CotangentType(c.in_types[0]);
+  Type whole = x;  // an update lies like what it updates
+  whole.sharding = cts[0].type().sharding;
+  out[0] = ShardedLike(DynamicUpdateSlice(Zeros(c.b, whole), cts[0], From(c.in, 1)), x);
+  return out;
+}
+
+// One x for all: a loop over the starts, so that x is not copied for each.
+Batched LoopOverStarts(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  Builder body(c.b.scope(), "dynamic_slices");
+  std::vector<Value> operands = {c.in[0]}, in = {body.Param(c.in[0].type())};
+  std::vector<Value> args = {in[0]};
+  args.resize(c.in.size());
+  for (const bool batched : {false, true})  // consts come before what is sliced
+    for (size_t i = 1; i < c.in.size(); ++i)
+      if ((dims[i] >= 0) == batched) {
+        operands.push_back(c.in[i]);
+        Type t = MakeType(c.in[i].dtype(), {});
+        t.varying = c.in[i].type().varying;
+        args[i] = body.Param(t);
+      }
+  const int consts =
+      static_cast<int>(std::count_if(dims.begin(), dims.end(), [](int d) { return d < 0; }));
+  FunctionRef f = body.Build({DynamicSlice(args[0], From(args, 1), c.attrs.Ints("slice_sizes"))});
+  return {Scan(c.b, f, operands, consts, /*num_carry=*/0, size), {0}};
+}
+
+Batched BatchDynamicSlice(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  const DimList& sizes = c.attrs.Ints("slice_sizes");
+  const absl::Span<const int> start_dims = dims.subspan(1);
+  if (!AnyBatched(start_dims)) {
+    std::vector<Value> starts = WithInserted(From(c.in, 1), dims[0], ZeroStart(c, 1));
+    return {{DynamicSlice(c.in[0], starts, WithInserted(sizes, dims[0], size))}, {dims[0]}};
+  }
+  if (dims[0] < 0 && BatchAxes(c, dims).empty()) return LoopOverStarts(c, dims, size);
+  // Dims whose starts are shared are cut first, together; then the others one by one.
+  Value x = BatchInFront(c, dims, 0, size);
+  Dims cut = x.shape();
+  std::vector<Value> starts(x.rank(), ZeroStart(c, 1));
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (start_dims[d] < 0) {
+      starts[d + 1] = c.in[d + 1];
+      cut[d + 1] = sizes[d];
+    }
+  if (cut != x.shape()) x = DynamicSlice(x, starts, cut);
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (start_dims[d] >= 0) x = TakeWindows(x, c.in[d + 1], static_cast<int>(d) + 1, sizes[d]);
+  return {{x}, {0}};
+}
+
+Attrs LocalizeDynamicSlice(const RuleContext& c, const PartitionContext& p) {
+  Attrs attrs = c.attrs;
+  attrs.Set("slice_sizes", p.local_out[0].shape);
+  return attrs;
+}
+
+Arrays EvalDynamicSlice(const EvalContext& c, absl::Span<const Array> in) {
+  const Dims& sizes = c.attrs.Ints("slice_sizes");
+  return std::vector<Array>{SliceBlock(in[0], ClampedStarts(in[0], sizes, in.subspan(1)), sizes)};
+}
+
+constexpr AttrSpec kDynamicSliceAttrs[] = {{"slice_sizes", AttrKind::kInts}};
+
+}  // namespace
+
+constexpr OpDef kDynamicSlice = Indexing({.name = "dynamic_slice",
+                                          .lax_name = "dynamic_slice",
+                                          .attrs = kDynamicSliceAttrs,
+                                          .infer = InferDynamicSlice,
+                                          .factors = DynamicSliceFactors,
+                                          .sharding = DynamicSliceSharding,
+                                          .jvp = DynamicSliceJvp,
+                                          .transpose = TransposeDynamicSlice,
+                                          .batch = BatchDynamicSlice,
+                                          .localize = LocalizeDynamicSlice,
+                                          .eval = EvalDynamicSlice});
+
+// ---- dynamic_update_slice: operand 0 with `update` written at run-time starts. ----
+namespace {
+
+Types InferDynamicUpdateSlice(const InferContext& c) {
+  if (c.in.size() < 2) return TypeError(c, "takes an operand, an update and start indices");
+  TESSERA_RETURN_IF_ERROR(CheckStarts(c, 2));
+  const Type &x = c.in[0], &update = c.in[1];
+  if (update.dtype != x.dtype || update.rank() != x.rank())
+    return TypeError(c, "update is ", update.ToString(), ", operand is ", x.ToString(),
+                     "; expected equal dtypes and ranks");
+  for (int d = 0; d < x.rank(); ++d)
+    if (update.shape[d] > x.shape[d])
+      return TypeError(c, "update dim ", d, " is ", update.shape[d], ", operand dim is ",
+                       x.shape[d], "; expected an update no larger than the operand");
+  Type t = MakeType(x.dtype, x.shape);
+  t.weak = x.weak && update.weak;
+  return std::vector<Type>{t};
+}
+
+Signature DynamicUpdateSliceFactors(const InferContext& c, absl::Span<const Type> out) {
+  Signature s = Pointwise(c, out);
+  for (int d = 0; d < c.in[0].rank(); ++d) {
+    if (c.in[1].shape[d] == c.in[0].shape[d]) continue;
+    s.factors[d].kind = FactorKind::kReplicate;
+    s.operands[1][d] = {static_cast<int>(s.factors.size())};
+    s.factors.push_back({FactorKind::kReplicate, c.in[1].shape[d]});
+  }
+  return s;
+}
+
+absl::Status DynamicUpdateSliceSharding(const InferContext& c, std::vector<Type>* out) {
+  if (c.in[0].sharding != c.in[1].sharding)
+    return ShardingError(c, "update sharding must be equal to operand sharding, got update ",
+                         c.in[1].ToString(), " and operand ", c.in[0].ToString(),
+                         "; reshard the update");
+  return ShardingOfFirst(c, out);
+}
+
+std::vector<Value> DynamicUpdateSliceJvp(const RuleContext& c, Values tangents) {
+  if (!tangents[0] && !tangents[1]) return {Value()};
+  Value x = tangents[0] ? tangents[0] : Zeros(c.b, c.in[0].type());
+  Value update = tangents[1] ? tangents[1] : Zeros(c.b, c.in[1].type());
+  return {DynamicUpdateSlice(x, update, From(c.in, 2))};
+}
+
+// What was overwritten does not matter; the update is what was written.
+std::vector<Value> TransposeDynamicUpdateSlice(const RuleContext& c, Values cts,
+                                               const std::vector<bool>& linear) {
+  std::vector<Value> out(c.in_types.size());
+  if (!cts[0]) return out;
+  const std::vector<Value> starts = From(c.in, 2);
+  if (linear[0])
+    out[0] = DynamicUpdateSlice(cts[0], Zeros(c.b, CotangentType(c.in_types[1])), starts);
+  if (linear[1])
+    out[1] = ShardedLike(DynamicSlice(cts[0], starts, c.in_types[1].shape), c.in_types[1]);
+  return out;
+}
+
+Batched BatchDynamicUpdateSlice(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  std::vector<Value> in = {BatchInFront(c, dims, 0, size), BatchInFront(c, dims, 1, size)};
+  const absl::Span<const int> start_dims = dims.subspan(2);
+  if (!AnyBatched(start_dims))
+    return {{DynamicUpdateSlice(in[0], in[1], WithInserted(From(c.in, 2), 0, ZeroStart(c, 2)))},
+            {0}};
+  // The update and a mask of where it lies, both moved into place.
+  Value update = in[1];
+  Type mask_type = update.type();
+  mask_type.dtype = DType::kBool;
+  Value mask = Full(c.b, mask_type, 1);
+  for (int d = 1; d < update.rank(); ++d) {
+    if (update.dim(d) == in[0].dim(d)) continue;
+    Value start = BatchInFront(c, dims, d + 1, size);
+    update = PutWindows(update, start, d, in[0].dim(d));
+    mask = PutWindows(mask, start, d, in[0].dim(d));
+  }
+  std::vector<Value> v = MatchVarying({mask, update, in[0]});
+  return {{Select(v[0], v[1], v[2])}, {0}};
+}
+
+Arrays EvalDynamicUpdateSlice(const EvalContext&, absl::Span<const Array> in) {
+  Array out = in[0];
+  WriteBlock(&out, ClampedStarts(in[0], in[1].shape(), in.subspan(2)), in[1]);
+  return std::vector<Array>{out};
+}
+
+}  // namespace
+
+constexpr OpDef kDynamicUpdateSlice = Indexing({.name = "dynamic_update_slice",
+                                                .lax_name = "dynamic_update_slice",
+                                                .infer = InferDynamicUpdateSlice,
+                                                .factors = DynamicUpdateSliceFactors,
+                                                .sharding = DynamicUpdateSliceSharding,
+                                                .jvp = DynamicUpdateSliceJvp,
+                                                .transpose = TransposeDynamicUpdateSlice,
+                                                .batch = BatchDynamicUpdateSlice,
+                                                .eval = EvalDynamicUpdateSlice});
+
+}  // namespace tessera::ir::ops
+
+// ---- The functions of ops.h. --------------------------------------------------------------------
+namespace tessera::ir {
+namespace {
+
+// `head` followed by the starts, in one dtype.
+std::vector<Value> WithStarts(std::vector<Value> head, std::vector<Value> starts) {
+  auto strong = std::find_if(starts.begin(), starts.end(), [](Value v) { return !v.type().weak; });
+  for (Value& v : starts) v = Convert(v, (strong == starts.end() ? starts[0] : *strong).dtype());
+  head.insert(head.end(), starts.begin(), starts.end());
+  return MatchVarying(std::move(head));
+}
+
+std::vector<Value> StartsAt(Value x, Value i, int dim) {
+  if (dim < 0 || dim >= x.rank())
+    Throw(ErrorKind::kValueError,
+          absl::StrCat("dynamic_index_in_dim: dim ", dim, " is not a dim of ", x.type().ToString(),
+                       "; expected one in [0, ", x.rank(), ")"));
+  std::vector<Value> starts(x.rank(), Constant(x.builder(), i.dtype(), 0));
+  starts[dim] = i;
+  return starts;
+}
+
+}  // namespace
+
+Value DynamicSlice(Value x, std::vector<Value> starts, Dims slice_sizes) {
+  return x.builder().Emit1(ops::kDynamicSlice, WithStarts({x}, std::move(starts)),
+                           {{"slice_sizes", std::move(slice_sizes)}});
+}
+
+Value DynamicUpdateSlice(Value x, Value update, std::vector<Value> starts) {
+  return x.builder().Emit1(ops::kDynamicUpdateSlice,
+                           WithStarts({x, ops::WeakTo(update, x)}, std::move(starts)));
+}
+
+Value DynamicIndexInDim(Value x, Value i, int dim) {
+  std::vector<Value> starts = StartsAt(x, i, dim);
+  Dims sizes = x.shape();
+  sizes[dim] = 1;
+  return Squeeze(DynamicSlice(x, std::move(starts), sizes), {dim});
+}
+
+Value DynamicUpdateIndexInDim(Value x, Value row, Value i, int dim) {
+  std::vector<Value> starts = StartsAt(x, i, dim);
+  return DynamicUpdateSlice(x, ExpandDims(row, {dim}), std::move(starts));
+}
+
+}  // namespace tessera::ir

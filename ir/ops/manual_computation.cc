@@ -1,0 +1,593 @@
+// manual_computation (shard_map): a body that runs once per coordinate of the manual axes, on
+// blocks.
+//
+// The region is typed in the scope in which `manual_axes` are Manual.  The specs say which blocks
+// go in and how results are put together; no data moves on the way out.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "base/log.h"
+#include "ir/eval/eval.h"
+#include "ir/ops/region.h"
+#include "ir/transform/transform.h"
+#include "ir/transform/walk.h"
+
+namespace tessera::ir {
+namespace ops {
+namespace {
+
+using Specs = std::vector<PartitionSpec>;
+
+// The scope of the body.
+Scope Inside(const Scope& outer, const AxisList& manual_axes, bool check_vma) {
+  return {outer.mesh.With(manual_axes, AxisType::kManual), check_vma};
+}
+bool Holds(const AxisList& axes, const std::string& axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+const AxisList& AxesAt(const PartitionSpec& spec, int dim) {
+  static const AxisList& none = *new AxisList;
+  return dim < static_cast<int>(spec.dims.size()) ? spec.dims[dim] : none;
+}
+// The manual axes that `spec` does not mention, in mesh order.
+AxisList Unmentioned(const PartitionSpec& spec, const AxisList& manual_axes) {
+  AxisList out;
+  for (const std::string& a : manual_axes)
+    if (!spec.Mentions(a)) out.push_back(a);
+  return out;
+}
+AxisList InMeshOrder(const Mesh& mesh, const AxisList& axes) {
+  AxisList out;
+  for (const MeshAxis& a : mesh.axes)
+    if (Holds(axes, a.name)) out.push_back(a.name);
+  return out;
+}
+
+// ---- Checks at the boundary.
+// ---------------------------------------------------------------------
+
+// One side of the boundary, for messages: in_specs[3] of an argument, out_specs[0] of a result.
+struct Side {
+  const InferContext& c;
+  const char* specs;  // "in_specs" or "out_specs"
+  const char* thing;  // "argument" or "result"
+  size_t index;
+  std::string Name() const { return absl::StrCat(specs, "[", index, "]"); }
+};
+
+absl::Status CheckMeshAndAxes(const InferContext& c) {
+  const Mesh& mesh = c.scope.mesh;
+  const AxisList& manual = c.attrs.Strings("manual_axes");
+  if (mesh.empty()) return ValueError(c, "requires a non-empty mesh; set one before calling it");
+  AxisSet seen;
+  for (const std::string& a : manual) {
+    if (!mesh.Has(a))
+      return ValueError(c, "requires axis_names={", absl::StrJoin(manual, ","),
+                        "} to be a subset of the axes of mesh ", mesh.ToString(),
+                        ", which has no '", a, "'");
+    if (mesh.IsManual(a))
+      return ValueError(c, "axis '", a, "' is already manual in mesh ", mesh.ToString(),
+                        "; a nested shard_map must name axes that are not yet manual");
+    if (!seen.insert(a).second) return ValueError(c, "axis_names has axis '", a, "' twice");
+  }
+  if (c.attrs.Bool("check_vma") != c.scope.check_vma && !mesh.AxesOfType(AxisType::kManual).empty())
+    return ValueError(c, "check_vma is ", c.attrs.Bool("check_vma") ? "true" : "false",
+                      " inside a shard_map where it is ", c.scope.check_vma ? "true" : "false",
+                      "; nested calls must agree");
+  return absl::OkStatus();
+}
+
+absl::Status CheckSpec(const Side& s, const PartitionSpec& spec, const Type& type) {
+  const InferContext& c = s.c;
+  const AxisList& manual = c.attrs.Strings("manual_axes");
+  if (!spec.unreduced.empty() || !spec.reduced.empty())
+    return MakeError(ErrorKind::kNotImplemented,
+                     absl::StrCat("shard_map: ", s.Name(), " is ", spec.ToString(),
+                                  "; unreduced and reduced axes are not accepted at its boundary, "
+                                  "reduce the value first"));
+  if (std::find(spec.open.begin(), spec.open.end(), true) != spec.open.end())
+    return ValueError(c, s.Name(), " is ", spec.ToString(), "; its dims must not be left open");
+  AxisSet seen;
+  for (const AxisList& axes : spec.dims)
+    for (const std::string& a : axes) {
+      if (!Holds(manual, a))
+        return ValueError(c, s.specs, " must refer to an axis marked as manual (",
+                          absl::StrJoin(manual, ","), "), but ", s.Name(), " refers to '", a,
+                          "' in mesh ", c.scope.mesh.ToString());
+      if (!seen.insert(a).second)
+        return ValueError(c, s.Name(), " is ", spec.ToString(), ", which names axis '", a,
+                          "' twice");
+    }
+  if (static_cast<int>(spec.dims.size()) > type.rank())
+    return ValueError(
+        c, "got a ", s.specs, " entry which is too long for the ", s.thing,
+        " it is for: ", s.Name(), " is ", spec.ToString(), " of length ", spec.dims.size(),
+        ", but ", s.thing, " ", s.index, " is ", type.ToString(), " of rank ", type.rank(),
+        type.rank() == 0 && s.specs[0] == 'o'
+            ? "; add at least one (singleton) axis to the result so that the spec can "
+              "describe how results are concatenated"
+            : "");
+  return absl::OkStatus();
+}
+
+// Along an Explicit axis the spec is an assertion about the argument's sharding.
+absl::Status CheckExplicit(const Side& s, const PartitionSpec& spec, const Type& arg) {
+  const Mesh& mesh = s.c.scope.mesh;
+  const AxisList& manual = s.c.attrs.Strings("manual_axes");
+  for (int d = 0; d < arg.rank(); ++d) {
+    AxisList want, have;
+    bool rest_seen = false, in_front = true;
+    for (const std::string& a : AxesAt(spec, d))
+      if (mesh.TypeOf(a) == AxisType::kExplicit) want.push_back(a);
+    for (const std::string& a : arg.axes_of(d)) {
+      if (!Holds(manual, a)) {
+        rest_seen = true;
+        continue;
+      }
+      in_front = in_front && !rest_seen;
+      have.push_back(a);
+    }
+    if (want != have)
+      return ValueError(s.c, "in_specs passed to shard_map: ", spec.ToString(),
+                        " does not match the specs of the input: ", SpecOf(arg).ToString(),
+                        " for argument ", s.index, " of type ", arg.ToString(),
+                        "; use `reshard` to move it first");
+    if (!in_front)
+      return ValueError(s.c, "argument ", s.index, " of type ", arg.ToString(),
+                        " is sharded on dim ", d,
+                        " over other axes before the manual ones; put the manual axes first");
+  }
+  return absl::OkStatus();
+}
+
+// What the body sees of an argument.
+absl::StatusOr<Type> BlockType(const Side& s, const PartitionSpec& spec, const Type& arg) {
+  const InferContext& c = s.c;
+  TESSERA_RETURN_IF_ERROR(CheckSpec(s, spec, arg));
+  TESSERA_RETURN_IF_ERROR(CheckExplicit(s, spec, arg));
+  Type t = arg;
+  for (int d = 0; d < arg.rank(); ++d) {
+    const AxisList& axes = AxesAt(spec, d);
+    const int64_t n = c.scope.mesh.SizeOf(axes);
+    if (arg.shape[d] % n != 0)
+      return ValueError(c, "applied to argument ", s.index, " of type ", arg.ToString(), " with ",
+                        s.Name(), " = ", spec.ToString(), ": dim ", d, " of size ", arg.shape[d],
+                        " is not evenly divisible by the size ", n, " of mesh axes (",
+                        absl::StrJoin(axes, ","), ")");
+    t.shape[d] /= n;
+    if (t.is_sharded())
+      std::erase_if(t.sharding[d],
+                    [&](const std::string& a) { return Holds(c.attrs.Strings("manual_axes"), a); });
+    t.varying.insert(axes.begin(), axes.end());
+  }
+  if (!c.attrs.Bool("check_vma")) t.varying = t.unreduced = t.reduced = {};
+  Normalize(&t);
+  return t;
+}
+
+// The promise of an out spec: the result is equal along every axis that it leaves out.
+absl::Status CheckPromise(const Side& s, const PartitionSpec& spec, const Type& result) {
+  const InferContext& c = s.c;
+  const AxisList& manual = c.attrs.Strings("manual_axes");
+  const AxisSet held = result.vur();
+  AxisList mentioned, broken, inferred;
+  for (const std::string& a : InMeshOrder(c.scope.mesh, manual)) {
+    if (spec.Mentions(a)) mentioned.push_back(a);
+    if (held.contains(a)) inferred.push_back(a);
+    if (!spec.Mentions(a) && held.contains(a)) broken.push_back(a);
+  }
+  if (!broken.empty())
+    return ValueError(c,
+                      "got out_specs which require replication which can't be statically inferred "
+                      "given the mesh ",
+                      c.scope.mesh.ToString(), ": ", s.Name(), " is ", spec.ToString(),
+                      ", so result ", s.index, " should be only varying across mesh axes {",
+                      absl::StrJoin(mentioned, ","), "} and not {", absl::StrJoin(broken, ","),
+                      "}, but it was inferred to be possibly varying over {",
+                      absl::StrJoin(inferred, ","), "}: ", result.ToString(),
+                      "; reduce it over these axes, mention them, or pass check_vma=false");
+  for (const std::string& a : mentioned)
+    if (!result.varying.contains(a))
+      return ValueError(c, s.Name(), " is ", spec.ToString(), ", but result ", s.index, " of type ",
+                        result.ToString(), " does not vary over '", a,
+                        "'; cast it with pcast(..., to='varying')");
+  return absl::OkStatus();
+}
+
+// The whole that blocks of type `result` make.
+absl::StatusOr<Type> AssembledType(const Side& s, const PartitionSpec& spec, const Type& result) {
+  const InferContext& c = s.c;
+  TESSERA_RETURN_IF_ERROR(CheckSpec(s, spec, result));
+  if (c.attrs.Bool("check_vma")) TESSERA_RETURN_IF_ERROR(CheckPromise(s, spec, result));
+  Type t = result;
+  for (int d = 0; d < t.rank(); ++d) {
+    AxisList axes;
+    for (const std::string& a : AxesAt(spec, d))
+      if (c.scope.mesh.TypeOf(a) == AxisType::kExplicit) axes.push_back(a);
+    const AxisList& rest = result.axes_of(d);
+    axes.insert(axes.end(), rest.begin(), rest.end());
+    t.shape[d] *= c.scope.mesh.SizeOf(AxesAt(spec, d));
+    t.set_axes_of(d, std::move(axes));
+  }
+  for (const std::string& a : c.attrs.Strings("manual_axes")) t.varying.erase(a);
+  Normalize(&t);
+  return t;
+}
+
+// What the body sees of each argument; checks all that can be seen without the body.
+absl::StatusOr<std::vector<Type>> BlockTypes(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(CheckMeshAndAxes(c));
+  const Specs& in_specs = c.attrs.Specs("in_specs");
+  if (in_specs.size() != c.in.size())
+    return ValueError(c, "shard_map in_specs have ", in_specs.size(), " entries; there are ",
+                      c.in.size(), " arguments");
+  std::vector<Type> blocks;
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    TESSERA_ASSIGN_OR_RETURN(Type block,
+                             BlockType({c, "in_specs", "argument", i}, in_specs[i], c.in[i]));
+    blocks.push_back(std::move(block));
+  }
+  return blocks;
+}
+
+absl::StatusOr<std::vector<Type>> InferManual(const InferContext& c) {
+  const AxisList& manual = c.attrs.Strings("manual_axes");
+  const Specs &in_specs = c.attrs.Specs("in_specs"), &out_specs = c.attrs.Specs("out_specs");
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<Type> blocks, BlockTypes(c));
+  TESSERA_RETURN_IF_ERROR(CheckRegion(c, Inside(c.scope, manual, c.attrs.Bool("check_vma"))));
+  const Function& body = *c.regions[0];
+  if (out_specs.size() != body.results.size())
+    return ValueError(c, "shard_map out_specs have ", out_specs.size(), " entries; the body has ",
+                      body.results.size(), " results");
+  for (size_t i = 0; i < c.in.size(); ++i)
+    if (!EqualButWeak(blocks[i], body.types[i]))
+      return TypeError(c, "argument ", i, " of type ", c.in[i].ToString(), " with in_specs[", i,
+                       "] = ", in_specs[i].ToString(), " gives blocks of type ",
+                       blocks[i].ToString(), "; the body takes ", body.types[i].ToString());
+  std::vector<Type> out;
+  for (size_t r = 0; r < out_specs.size(); ++r) {
+    TESSERA_ASSIGN_OR_RETURN(Type t, AssembledType({c, "out_specs", "result", r}, out_specs[r],
+                                                   body.types[body.results[r]]));
+    out.push_back(std::move(t));
+  }
+  return out;
+}
+
+Cost ManualCost(const InferContext& c, absl::Span<const Type>) {
+  Cost one = CostOf(*c.regions[0]);
+  const auto n = static_cast<double>(c.scope.mesh.SizeOf(c.attrs.Strings("manual_axes")));
+  return {one.flops * n, one.bytes * n};
+}
+
+// ---- The op in parts, for the rules.
+// -------------------------------------------------------------
+
+struct Parts {
+  AxisList manual_axes;
+  bool check_vma;
+  Specs in_specs, out_specs;
+
+  explicit Parts(const Attrs& attrs)
+      : manual_axes(attrs.Strings("manual_axes")),
+        check_vma(attrs.Bool("check_vma")),
+        in_specs(attrs.Specs("in_specs")),
+        out_specs(attrs.Specs("out_specs")) {}
+  // The same computation with another body and specs.  The body's types already fit the specs.
+  std::vector<Value> Emit(Builder& b, FunctionRef body, Values args, Specs in, Specs out) const {
+    return b.Emit(kManualComputation, args,
+                  {{"in_specs", std::move(in)},
+                   {"out_specs", std::move(out)},
+                   {"manual_axes", manual_axes},
+                   {"check_vma", check_vma}},
+                  {std::move(body)});
+  }
+};
+Specs Pick(const Specs& specs, absl::Span<const int> positions) {
+  Specs out;
+  for (int p : positions) out.push_back(specs[p]);
+  return out;
+}
+Specs Where(const Specs& specs, const std::vector<bool>& mask) {
+  return Pick(specs, walk::Where(mask));
+}
+Specs Join(Specs a, const Specs& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// ---- Differentiation.
+// ----------------------------------------------------------------------------
+
+// Tangents have the specs of their primals.
+std::vector<Value> ManualJvp(const RuleContext& c, Values tangents) {
+  const Parts p(c.attrs);
+  const std::vector<bool> active = IsValid(tangents);
+  const JvpResult jvp = ValueOrThrow(Jvp(*c.regions[0], active));
+  std::vector<Value> out = p.Emit(c.b, jvp.fn, Concat(c.in, OnlyValid(tangents)),
+                                  Join(p.in_specs, Where(p.in_specs, active)),
+                                  Join(p.out_specs, Where(p.out_specs, jvp.out_active)));
+  const size_t n = c.out_types.size();
+  const std::vector<Value> dots(out.begin() + n, out.end());
+  out.resize(n);
+  return Concat(std::move(out), Spread(dots, jvp.out_active));
+}
+
+// A residual leaves stacked over all the axes on which it may differ.
+PartitionSpec ResidualSpec(const Parts& p, const Mesh& mesh, const Type& t) {
+  AxisList axes;
+  for (const std::string& a : InMeshOrder(mesh, p.manual_axes))
+    if (!p.check_vma || t.varying.contains(a)) axes.push_back(a);
+  return axes.empty() ? PartitionSpec{} : PartitionSpec{{axes}, {}, {}, {}};
+}
+bool NeedsSingleton(const PartitionSpec& spec, const Type& t) {
+  return t.rank() == 0 && !spec.dims.empty();
+}
+
+// The body whose residuals (results from `num_out` on) leave as `specs` say, and the body that
+// takes them in again.
+FunctionRef WithSingletonResults(const Function& f, int num_out, const Specs& specs) {
+  Builder b(f.scope, f.name);
+  std::vector<Value> params;
+  for (int i = 0; i < f.num_params; ++i) params.push_back(b.Param(f.types[i]));
+  std::vector<Value> out = Inline(b, f, params);
+  for (size_t k = num_out; k < out.size(); ++k)
+    if (NeedsSingleton(specs[k], out[k].type())) out[k] = ExpandDims(out[k], {0});
+  return b.Build(out);
+}
+FunctionRef WithSingletonParams(const Function& f, const std::vector<bool>& singleton) {
+  Builder b(f.scope, f.name);
+  std::vector<Value> args;
+  for (int i = 0; i < f.num_params; ++i) {
+    const bool add = i < static_cast<int>(singleton.size()) && singleton[i];
+    const Value v = b.Param(add ? walk::InsertDim(f.types[i], 0, 1) : f.types[i]);
+    args.push_back(add ? Squeeze(v, {0}) : v);
+  }
+  return b.Build(Inline(b, f, args));
+}
+
+void ManualPartialEval(PartialEvalContext& c) {
+  const Parts p(c.op.attrs);
+  const PartialEvalResult pe = ValueOrThrow(PartialEval(*c.op.regions[0], c.known));
+  const std::vector<int> known_params = walk::Where(c.known), known_out = walk::Where(pe.out_known);
+  const auto num_out = static_cast<int>(known_out.size());
+  // Without checks a result may break its promise, so its block is not the whole's.
+  const Forwarded fw = ForwardResiduals(*pe.known, num_out, /*forward_results=*/p.check_vma);
+
+  Specs out_specs = Pick(p.out_specs, known_out);
+  const std::vector<Type> known_types = fw.known->result_types();
+  for (size_t k = num_out; k < known_types.size(); ++k)
+    out_specs.push_back(ResidualSpec(p, fw.known->scope.mesh, known_types[k]));
+  const std::vector<Value> args = OnlyValid(c.known_in);
+  std::vector<Value> known;
+  if (!known_types.empty())
+    known = p.Emit(c.known_b, WithSingletonResults(*fw.known, num_out, out_specs), args,
+                   Pick(p.in_specs, known_params), out_specs);
+  for (int k = 0; k < num_out; ++k) c.known_out[known_out[k]] = known[k];
+
+  if (pe.unknown->results.empty()) return;
+  std::vector<Value> unknown_args;
+  std::vector<bool> singleton;
+  Specs in_specs;
+  for (const Forwarded::Source& s : fw.sources) {
+    unknown_args.push_back(c.residual(s.is_param ? args[s.index] : known[s.index]));
+    in_specs.push_back(s.is_param ? p.in_specs[known_params[s.index]] : out_specs[s.index]);
+    singleton.push_back(!s.is_param && s.index >= num_out &&
+                        NeedsSingleton(out_specs[s.index], known_types[s.index]));
+  }
+  for (int i : walk::Where(c.known, false)) {
+    unknown_args.push_back(c.unknown_in(i));
+    in_specs.push_back(p.in_specs[i]);
+  }
+  const std::vector<int> unknown_out = walk::Where(pe.out_known, false);
+  const std::vector<Value> out = p.Emit(c.unknown_b, WithSingletonParams(*pe.unknown, singleton),
+                                        unknown_args, in_specs, Pick(p.out_specs, unknown_out));
+  for (size_t k = 0; k < unknown_out.size(); ++k) c.unknown_out[unknown_out[k]] = out[k];
+}
+
+// Without states, the body's casts are missing and the boundary makes up for them: a cotangent that
+// went out as one block of many equal ones is shared among them, and what came in as copies is
+// summed.
+FunctionRef Compensated(const Function& f, const Parts& p, size_t num_args, const Specs& ct_specs,
+                        const Specs& out_specs) {
+  Builder b(f.scope, f.name);
+  std::vector<Value> args;
+  for (int i = 0; i < f.num_params; ++i) args.push_back(b.Param(f.types[i]));
+  for (size_t k = 0; k < ct_specs.size(); ++k) {
+    const int64_t copies = b.mesh().SizeOf(Unmentioned(ct_specs[k], p.manual_axes));
+    Value& ct = args[num_args + k];
+    if (copies > 1) ct = Div(ct, FullLike(ct, static_cast<double>(copies)));
+  }
+  std::vector<Value> out = Inline(b, f, args);
+  for (size_t k = 0; k < out.size(); ++k)
+    out[k] = Psum(out[k], Unmentioned(out_specs[k], p.manual_axes));
+  return b.Build(out);
+}
+
+std::vector<Value> ManualTranspose(const RuleContext& c, Values cts,
+                                   const std::vector<bool>& linear) {
+  const Parts p(c.attrs);
+  const Function& body = *c.regions[0];
+  const std::vector<bool> has_ct = IsValid(cts);
+  const FunctionRef wanted = walk::Reorder(body, walk::Iota(body.num_params), walk::Where(has_ct));
+  FunctionRef transposed = ValueOrThrow(TransposeFunction(*wanted, linear));
+  const std::vector<Value> others = ops::Pick(c.in, walk::Where(linear, false));
+  const Specs ct_specs = Where(p.out_specs, has_ct), out_specs = Where(p.in_specs, linear);
+  if (!p.check_vma) transposed = Compensated(*transposed, p, others.size(), ct_specs, out_specs);
+  return Spread(p.Emit(c.b, transposed, Concat(others, OnlyValid(cts)),
+                       Join(Pick(p.in_specs, walk::Where(linear, false)), ct_specs), out_specs),
+                linear);
+}
+
+// ---- Batching: the batch dim is whole on every coordinate. --------------------------------------
+
+Specs Unsharded(Specs specs, absl::Span<const int> dims) {
+  for (size_t i = 0; i < specs.size(); ++i)
+    if (dims[i] >= 0 && dims[i] < static_cast<int>(specs[i].dims.size()))
+      specs[i].dims.insert(specs[i].dims.begin() + dims[i], AxisList{});
+  return specs;
+}
+
+Batched ManualBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  const Parts p(c.attrs);
+  const BatchResult batched = ValueOrThrow(Batch(*c.regions[0], {dims.begin(), dims.end()}, size));
+  return {p.Emit(c.b, batched.fn, c.in, Unsharded(p.in_specs, dims),
+                 Unsharded(p.out_specs, batched.out_dims)),
+          batched.out_dims};
+}
+
+// ---- Meaning.
+// ------------------------------------------------------------------------------------
+
+// Where the block of `device` starts in the whole.
+Dims BlockStarts(const Mesh& mesh, int64_t device, const PartitionSpec& spec, const Dims& block) {
+  Dims starts(block.size(), 0);
+  for (size_t d = 0; d < block.size(); ++d)
+    starts[d] = mesh.IndexAlong(device, AxesAt(spec, static_cast<int>(d))) * block[d];
+  return starts;
+}
+
+// Whether `device` is the first along `axes`.
+bool IsFirst(const Mesh& mesh, int64_t device, const AxisList& axes) {
+  return mesh.IndexAlong(device, axes) == 0;
+}
+
+absl::StatusOr<std::vector<Lanes>> EvalManual(const EvalContext& c, absl::Span<const Lanes> in) {
+  const Parts p(c.attrs);
+  const Function& body = *c.regions[0];
+  const Mesh& mesh = c.scope.mesh;
+  // One lane per coordinate of the manual axes, for each lane outside, by device.
+  std::vector<std::pair<int64_t, size_t>> lanes;  // device, lane outside
+  const std::vector<int64_t> outside = c.evaluator.lane_devices();
+  for (size_t o = 0; o < outside.size(); ++o)
+    for (int64_t device : mesh.GroupOf(outside[o], p.manual_axes)) lanes.emplace_back(device, o);
+  std::sort(lanes.begin(), lanes.end());
+
+  std::vector<int64_t> devices;
+  for (const auto& [device, o] : lanes) devices.push_back(device);
+  std::vector<Lanes> args(in.size());
+  for (size_t i = 0; i < in.size(); ++i)
+    for (const auto& [device, o] : lanes) {
+      const Dims& shape = body.types[i].shape;
+      args[i].push_back(
+          SliceBlock(in[i][o], BlockStarts(mesh, device, p.in_specs[i], shape), shape));
+    }
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<Lanes> got,
+                           c.evaluator.WithLanes(devices, body, std::move(args)));
+
+  std::vector<Lanes> out(got.size());
+  for (size_t r = 0; r < got.size(); ++r) {
+    for (size_t o = 0; o < outside.size(); ++o)
+      out[r].emplace_back(c.out_types[r].dtype, c.out_types[r].shape);
+    const AxisList copies = Unmentioned(p.out_specs[r], p.manual_axes);
+    for (size_t k = 0; k < lanes.size(); ++k) {
+      const auto& [device, o] = lanes[k];
+      if (!IsFirst(mesh, device, copies)) continue;
+      WriteBlock(&out[r][o], BlockStarts(mesh, device, p.out_specs[r], got[r][k].shape()),
+                 got[r][k]);
+    }
+  }
+  return out;
+}
+
+// Inside, an operand's block no longer has the axes its spec names.
+RegionMap ManualRegionMap(const InferContext& c) {
+  RegionMap map;
+  map.manual_axes = c.attrs.Strings("manual_axes");
+  auto tie = [](int i, const PartitionSpec& spec, int rank) {
+    RegionTie t{i, i, false, spec.dims};
+    t.prefix.resize(rank);
+    return t;
+  };
+  const Function& body = *c.regions[0];
+  for (int i = 0; i < body.num_params; ++i)
+    map.operands.push_back(tie(i, c.attrs.Specs("in_specs")[i], body.types[i].rank()));
+  for (int i = 0; i < static_cast<int>(body.results.size()); ++i)
+    map.results.push_back(
+        tie(i, c.attrs.Specs("out_specs")[i], body.types[body.results[i]].rank()));
+  return map;
+}
+
+constexpr AttrSpec kManualAttrs[] = {{"in_specs", AttrKind::kSpecs},
+                                     {"out_specs", AttrKind::kSpecs},
+                                     {"manual_axes", AttrKind::kStrings},
+                                     {"check_vma", AttrKind::kBool}};
+
+}  // namespace
+
+const OpDef kManualComputation = Checked({.name = "manual_computation",
+                                          .lax_name = "shard_map",
+                                          .family = Family::kControlFlow,
+                                          .num_regions = 1,
+                                          .attrs = kManualAttrs,
+                                          .lowering = Lowering::kRegion,
+                                          .infer = InferManual,
+                                          .factors = ReplicateAll,
+                                          .sharding = Inferred,
+                                          .varying = Inferred,
+                                          .jvp = ManualJvp,
+                                          .jvp_emits_primals = true,
+                                          .transpose = ManualTranspose,
+                                          .batch = ManualBatch,
+                                          .partition = Refused{"the planner enters regions itself"},
+                                          .partial_eval = ManualPartialEval,
+                                          .region_map = ManualRegionMap,
+                                          .cost = ManualCost,
+                                          .eval_lanes = EvalManual});
+
+}  // namespace ops
+
+namespace {
+
+// The body with a cast on each result that its spec has vary where the body does not say so: equal
+// blocks are concatenated.
+FunctionRef WithVaryingResults(FunctionRef body, const std::vector<PartitionSpec>& out_specs) {
+  if (!body->scope.check_vma || out_specs.size() != body->results.size()) return body;
+  std::vector<AxisSet> missing(out_specs.size());
+  bool any = false;
+  for (size_t r = 0; r < out_specs.size(); ++r)
+    for (const AxisList& axes : out_specs[r].dims)
+      for (const std::string& a : axes)
+        if (body->scope.mesh.IsManual(a) && !body->types[body->results[r]].vur().contains(a)) {
+          missing[r].insert(a);
+          any = true;
+        }
+  if (!any) return body;
+  Builder b(body->scope, body->name);
+  std::vector<Value> params;
+  for (int i = 0; i < body->num_params; ++i) params.push_back(b.Param(body->types[i]));
+  std::vector<Value> out = Inline(b, *body, params);
+  for (size_t r = 0; r < out.size(); ++r) out[r] = Pvary(out[r], missing[r]);
+  return b.Build(out);
+}
+
+}  // namespace
+
+Scope ManualScope(const Scope& outer, const AxisList& manual_axes, bool check_vma) {
+  return ops::Inside(outer, manual_axes, check_vma);
+}
+
+std::vector<Type> ManualBlockTypes(const Scope& outer, absl::Span<const Type> args,
+                                   const std::vector<PartitionSpec>& in_specs,
+                                   const AxisList& manual_axes, bool check_vma) {
+  const Attrs attrs = {{"in_specs", in_specs},
+                       {"out_specs", std::vector<PartitionSpec>{}},
+                       {"manual_axes", manual_axes},
+                       {"check_vma", check_vma}};
+  return ValueOrThrow(ops::BlockTypes({ops::kManualComputation, outer, args, attrs, {}}));
+}
+
+std::vector<Value> ManualComputation(Builder& b, FunctionRef body, Values args,
+                                     std::vector<PartitionSpec> in_specs,
+                                     std::vector<PartitionSpec> out_specs, AxisList manual_axes,
+                                     bool check_vma) {
+  body = WithVaryingResults(std::move(body), out_specs);
+  return b.Emit(ops::kManualComputation, args,
+                {{"in_specs", std::move(in_specs)},
+                 {"out_specs", std::move(out_specs)},
+                 {"manual_axes", std::move(manual_axes)},
+                 {"check_vma", check_vma}},
+                {std::move(body)});
+}
+
+}  // namespace tessera::ir

@@ -1,0 +1,145 @@
+// The elementwise family: constructors that turn a lambda and a derivative into an op, and adapters
+// that let a rule be written as its formula.  Included by op files only; everything here is pure.
+#pragma once
+#include <vector>
+
+#include "ir/ops/dims.h"
+#include "ir/ops/family.h"
+#include "ir/ops/scalar_eval.h"
+
+namespace tessera::ir::ops {
+
+using scalar::Domain;
+
+// ---- Checks, in lax's words. -------------------------------------------------------------------
+// Every operand's dtype lies in `domain` and has kernels.
+absl::Status CheckDomain(const InferContext& c, int domain);
+// All operands have one dtype; and one shape.
+absl::Status CheckSameDType(const InferContext& c, absl::Span<const Type> types);
+absl::Status CheckSameShape(const InferContext& c, absl::Span<const Type> types);
+// (3,) and (2, 3), as Python prints them.
+std::string TupleOf(const Dims& dims);
+
+absl::StatusOr<std::vector<Type>> InferSame(const InferContext& c, int domain);
+template <int kDomain>
+absl::StatusOr<std::vector<Type>> InferPointwise(const InferContext& c) {
+  return InferSame(c, kDomain);
+}
+// The same with a bool result.
+template <int kDomain>
+absl::StatusOr<std::vector<Type>> InferPredicate(const InferContext& c) {
+  absl::StatusOr<std::vector<Type>> types = InferSame(c, kDomain);
+  if (types.ok()) types->front() = MakeType(DType::kBool, types->front().shape);
+  return types;
+}
+
+// ---- Meaning. ----------------------------------------------------------------------------------
+// The loop and the graph of a lambda whose operands and results have one dtype.
+template <int kArity, class Body>
+auto LoopOver(const Body& body, const void* const* in, void* const* out, int64_t n) {
+  return [=]<DType kD>(scalar::DTypeTag<kD>) {
+    [&]<size_t... kI>(std::index_sequence<kI...>) {
+      scalar::Loop<kD, (static_cast<void>(kI), kD)...>(body, in, out, n);
+    }
+    (std::make_index_sequence<kArity>());
+  };
+}
+template <int kArity, class Body>
+auto RecordTo(ScalarGraph* graph, const Body& body) {
+  return [=]<DType kD>(scalar::DTypeTag<kD>) {
+    [&]<size_t... kI>(std::index_sequence<kI...>) {
+      *graph = scalar::Record<kD, (static_cast<void>(kI), kD)...>(body);
+    }
+    (std::make_index_sequence<kArity>());
+  };
+}
+template <int kDomain, int kArity, auto kBody>
+void EvalBody(const Attrs&, DType operand, DType, const void* const* in, void* const* out,
+              int64_t n) {
+  scalar::Dispatch<kDomain>(operand, LoopOver<kArity>(kBody, in, out, n));
+}
+template <int kDomain, int kArity, auto kBody>
+ScalarGraph RecordBody(const Attrs&, DType operand, DType) {
+  ScalarGraph graph;
+  scalar::Dispatch<kDomain>(operand, RecordTo<kArity>(&graph, kBody));
+  return graph;
+}
+template <int kDomain, int kArity, auto kBody>
+constexpr Scalar kScalarOf = {EvalBody<kDomain, kArity, kBody>, RecordBody<kDomain, kArity, kBody>};
+
+// ---- Rows. -------------------------------------------------------------------------------------
+inline constexpr Refused kNotLinear{"it is not linear"};
+struct Calculus {
+  Rule<JvpFn> jvp;
+  Rule<TransposeFn> transpose = kNotLinear;
+  Rule<TypeFn> varying = Derived{};
+};
+
+consteval OpDef Elementwise(std::string_view wire, std::string_view lax, int num_operands,
+                            InferFn infer, Scalar meaning, Calculus calculus,
+                            absl::Span<const AttrSpec> attrs = {}) {
+  OpDef d;
+  d.name = wire;
+  d.lax_name = lax;
+  d.family = Family::kElementwise;
+  d.num_operands = num_operands;
+  d.attrs = attrs;
+  d.lowering = Lowering::kScalar;
+  d.infer = infer;
+  d.factors = Pointwise;
+  d.sharding = Derived{};
+  d.varying = calculus.varying;
+  d.jvp = calculus.jvp;
+  d.transpose = calculus.transpose;
+  d.batch = Derived{};
+  d.partition = Derived{};
+  d.cost = Derived{};
+  d.scalar = meaning;
+  return Checked(d);
+}
+template <int kDomain, auto kBody>
+consteval OpDef Unary(std::string_view wire, std::string_view lax, Calculus calculus) {
+  return Elementwise(wire, lax, 1, InferPointwise<kDomain>, kScalarOf<kDomain, 1, kBody>, calculus);
+}
+template <int kDomain, auto kBody>
+consteval OpDef Binary(std::string_view wire, std::string_view lax, Calculus calculus) {
+  return Elementwise(wire, lax, 2, InferPointwise<kDomain>, kScalarOf<kDomain, 2, kBody>, calculus);
+}
+
+// ---- Rules as formulas. ------------------------------------------------------------------------
+// The results are locally constant in every operand, or have no tangents.
+std::vector<Value> ZeroTangents(const RuleContext& c, Values tangents);
+// a + b where both are there, else the one that is, sharded as the result of that type.
+Value SumOf(Value a, Value b, const Type& type);
+
+// dy from dx, x and y = f(x).
+using Formula1 = Value (*)(Value dx, Value x, Value y);
+template <Formula1 kFormula>
+std::vector<Value> Along(const RuleContext& c, Values d) {
+  return {d[0] ? kFormula(d[0], c.in[0], c.out[0]) : Value()};
+}
+// The part of dz that comes from one operand of z = f(x, y).
+using Formula2 = Value (*)(Value d, Value x, Value y, Value z);
+template <Formula2 kFromX, Formula2 kFromY>
+std::vector<Value> Along(const RuleContext& c, Values d) {
+  const Value a = d[0] ? kFromX(d[0], c.in[0], c.in[1], c.out[0]) : Value();
+  const Value b = d[1] ? kFromY(d[1], c.in[0], c.in[1], c.out[0]) : Value();
+  return {SumOf(a, b, c.out_types[0])};
+}
+// The cotangent of each operand; nullptr where the op is not linear in it.
+using Adjoint = Value (*)(const RuleContext& c, Value ct);
+template <Adjoint... kAdjoints>
+std::vector<Value> Adjoints(const RuleContext& c, Values ct, const std::vector<bool>& linear) {
+  constexpr Adjoint kAll[] = {kAdjoints...};
+  std::vector<Value> out(c.in_types.size());
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (!ct[0] || !linear[i]) continue;
+    if (!kAll[i])
+      ThrowRefused("Transpose rule (for reverse-mode differentiation)", c.def,
+                   "it is not linear in this operand", c.b.site());
+    out[i] = ShardedLike(kAll[i](c, ct[0]), c.in_types[i]);
+  }
+  return out;
+}
+
+}  // namespace tessera::ir::ops

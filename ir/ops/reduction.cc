@@ -1,0 +1,516 @@
+// Reductions over dims, which leave the result.  Floats are accumulated wide and rounded once;
+// integers wrap.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "absl/strings/str_join.h"
+#include "ir/ops/dims.h"
+#include "ir/ops/strided.h"
+
+namespace tessera::ir::ops {
+namespace {
+
+using Types = absl::StatusOr<std::vector<Type>>;
+using Arrays = absl::StatusOr<std::vector<Array>>;
+
+const DimList& Reduced(const Attrs& attrs) { return attrs.Ints("dimensions"); }
+
+// ---- Types and placement, shared by all. ----
+
+bool Accepts(ReduceKind kind, DType dtype) {
+  switch (kind) {
+    case ReduceKind::kSum:
+    case ReduceKind::kProd:
+      return dtype != DType::kBool;
+    case ReduceKind::kAnd:
+    case ReduceKind::kOr:
+      return dtype == DType::kBool || IsInteger(dtype);
+    default:
+      return !IsComplex(dtype);
+  }
+}
+
+absl::Status CheckDtype(const InferContext& c) {
+  if (Accepts(c.def.reduce, c.in[0].dtype)) return absl::OkStatus();
+  const bool bits = c.def.reduce == ReduceKind::kAnd || c.def.reduce == ReduceKind::kOr;
+  const bool number = c.def.reduce == ReduceKind::kSum || c.def.reduce == ReduceKind::kProd;
+  return TypeError(c, "does not accept dtype ", ToAbsl(DTypeName(c.in[0].dtype)), "; expected ",
+                   number ? "a number type"
+                   : bits ? "bool or an integer type"
+                          : "a real type");
+}
+
+Types InferReduce(const InferContext& c) {
+  const Type& x = c.in[0];
+  TESSERA_RETURN_IF_ERROR(CheckDtype(c));
+  TESSERA_RETURN_IF_ERROR(CheckDistinctDims(c, "dimensions", Reduced(c.attrs), x.rank()));
+  Type t = MakeType(x.dtype, {});
+  for (int64_t d : Others(x.rank(), Reduced(c.attrs))) t.shape.push_back(x.shape[d]);
+  t.weak = x.weak;
+  return std::vector<Type>{t};
+}
+
+// One factor per operand dim; those of `reduced` are of `kind` and leave the result.
+Signature DropFactors(const InferContext& c, const DimList& reduced, FactorKind kind) {
+  Signature s;
+  s.reduce = c.def.reduce;
+  s.operands.resize(1);
+  s.results.resize(1);
+  for (int d = 0; d < c.in[0].rank(); ++d) {
+    const bool drop = Contains(reduced, d);
+    s.factors.push_back({drop ? kind : FactorKind::kPass, c.in[0].shape[d]});
+    s.operands[0].push_back({d});
+    if (!drop) s.results[0].push_back({d});
+  }
+  return s;
+}
+
+Signature ReduceFactors(const InferContext& c, absl::Span<const Type>) {
+  // Partial ands and ors of integers cannot be completed by a max or min across devices.
+  const bool bits = c.def.reduce == ReduceKind::kAnd || c.def.reduce == ReduceKind::kOr;
+  const bool whole = bits && c.in[0].dtype != DType::kBool;
+  return DropFactors(c, Reduced(c.attrs), whole ? FactorKind::kReplicate : FactorKind::kReduce);
+}
+
+// Reducing over a sharded dim is allowed: its axes leave the type.
+absl::Status DropSharding(const InferContext& c, const DimList& reduced, Type* out) {
+  if (!c.in[0].is_sharded()) return absl::OkStatus();
+  out->sharding.clear();
+  for (int64_t d : Others(c.in[0].rank(), reduced))
+    out->sharding.push_back(c.in[0].axes_of(static_cast<int>(d)));
+  Normalize(out);
+  return absl::OkStatus();
+}
+
+absl::Status ReduceSharding(const InferContext& c, std::vector<Type>* out) {
+  return DropSharding(c, Reduced(c.attrs), &(*out)[0]);
+}
+
+Batched BatchReduce(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  Attrs attrs = c.attrs;
+  attrs.Set("dimensions", Shifted(Reduced(c.attrs), dims[0]));
+  const DimList& reduced = Reduced(c.attrs);
+  const auto before =
+      std::count_if(reduced.begin(), reduced.end(), [&](int64_t d) { return d < dims[0]; });
+  return {c.b.Emit(c.def, {c.in[0]}, attrs), {dims[0] - static_cast<int>(before)}};
+}
+
+std::vector<Value> NoTangent(const RuleContext&, Values) { return {Value()}; }
+
+// ---- Meaning. ----
+
+struct Bf16 {
+  uint16_t bits;
+};
+template <class T>
+struct WideOf {
+  using type = std::conditional_t<std::is_floating_point_v<T>, double,
+                                  std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
+};
+template <>
+struct WideOf<Bf16> {
+  using type = double;
+};
+template <class T>
+using Wide = typename WideOf<T>::type;
+
+template <class T>
+Wide<T> Load(T v) {
+  return static_cast<Wide<T>>(v);
+}
+Wide<Bf16> Load(Bf16 v) { return Bf16ToFloat(v.bits); }
+template <class T>
+void Store(Wide<T> v, T* out) {
+  *out = static_cast<T>(v);
+}
+void Store(double v, Bf16* out) { out->bits = FloatToBf16(static_cast<float>(v)); }
+
+// Calls f(T{}) for the C++ type that holds `dtype`.
+template <class F>
+absl::Status VisitDType(const OpDef& def, DType dtype, F f) {
+  switch (dtype) {
+    case DType::kBool:
+      f(bool{});
+      break;
+    case DType::kS8:
+      f(int8_t{});
+      break;
+    case DType::kS16:
+      f(int16_t{});
+      break;
+    case DType::kS32:
+      f(int32_t{});
+      break;
+    case DType::kS64:
+      f(int64_t{});
+      break;
+    case DType::kU8:
+      f(uint8_t{});
+      break;
+    case DType::kU16:
+      f(uint16_t{});
+      break;
+    case DType::kU32:
+      f(uint32_t{});
+      break;
+    case DType::kU64:
+      f(uint64_t{});
+      break;
+    case DType::kBF16:
+      f(Bf16{});
+      break;
+    case DType::kF32:
+      f(float{});
+      break;
+    case DType::kF64:
+      f(double{});
+      break;
+    default:
+      return MakeError(ErrorKind::kNotImplemented,
+                       absl::StrCat(ToAbsl(def.lax_name), ": no evaluation for dtype ",
+                                    ToAbsl(DTypeName(dtype)), " yet; convert the operand first"));
+  }
+  return absl::OkStatus();
+}
+
+template <class W>
+bool IsNan(W v) {
+  if constexpr (std::is_floating_point_v<W>) return std::isnan(v);
+  return false;
+}
+template <class W>
+W Larger(W a, W b) {
+  return IsNan(a) || !(IsNan(b) || b > a) ? a : b;
+}
+template <class W>
+W Smaller(W a, W b) {
+  return IsNan(a) || !(IsNan(b) || b < a) ? a : b;
+}
+// Integer sums and products wrap, in a type whose overflow is defined.
+template <class W>
+using Wrap = std::conditional_t<std::is_floating_point_v<W>, W, uint64_t>;
+
+template <class T>
+Wide<T> Identity(ReduceKind kind) {
+  using W = Wide<T>;
+  constexpr bool kFloat = std::is_floating_point_v<W>;
+  using L = std::numeric_limits<std::conditional_t<kFloat, W, T>>;
+  switch (kind) {
+    case ReduceKind::kProd:
+      return 1;
+    case ReduceKind::kMax:
+      return kFloat ? -std::numeric_limits<W>::infinity() : static_cast<W>(L::lowest());
+    case ReduceKind::kMin:
+      return kFloat ? std::numeric_limits<W>::infinity() : static_cast<W>(L::max());
+    case ReduceKind::kAnd:
+      return static_cast<W>(std::is_same_v<T, bool> ? 1 : -1);
+    default:
+      return 0;
+  }
+}
+
+// The reduction of `n` contiguous elements.
+template <class T>
+Wide<T> ReduceRow(ReduceKind kind, const T* row, int64_t n) {
+  using W = Wide<T>;
+  W acc = Identity<T>(kind);
+  auto fold = [&](auto f) {
+    for (int64_t i = 0; i < n; ++i) acc = f(acc, Load(row[i]));
+    return acc;
+  };
+  switch (kind) {
+    case ReduceKind::kSum:
+      return fold([](W a, W v) {
+        return static_cast<W>(static_cast<Wrap<W>>(a) + static_cast<Wrap<W>>(v));
+      });
+    case ReduceKind::kProd:
+      return fold([](W a, W v) {
+        return static_cast<W>(static_cast<Wrap<W>>(a) * static_cast<Wrap<W>>(v));
+      });
+    case ReduceKind::kMax:
+      return fold(Larger<W>);
+    case ReduceKind::kMin:
+      return fold(Smaller<W>);
+    default:
+      break;
+  }
+  if constexpr (!std::is_floating_point_v<W>) {
+    if (kind == ReduceKind::kAnd) return fold([](W a, W v) { return a & v; });
+    return fold([](W a, W v) { return a | v; });
+  }
+  return acc;
+}
+
+// The operand with the reduced dims last, so that each result element reads one contiguous row.
+Array ReducedLast(const Array& x, const DimList& reduced) {
+  DimList order = Others(x.rank(), reduced), sorted = reduced;
+  std::sort(sorted.begin(), sorted.end());
+  order.insert(order.end(), sorted.begin(), sorted.end());
+  return Permuted(x, order);
+}
+
+Arrays EvalReduce(const EvalContext& c, absl::Span<const Array> in) {
+  const Array x = ReducedLast(in[0], Reduced(c.attrs));
+  Array out(c.out_types[0].dtype, c.out_types[0].shape);
+  int64_t n = 1;
+  for (int64_t d : Reduced(c.attrs)) n *= in[0].shape()[d];
+  TESSERA_RETURN_IF_ERROR(VisitDType(c.def, x.dtype(), [&](auto t) {
+    using T = decltype(t);
+    const T* row = reinterpret_cast<const T*>(x.data());
+    T* to = reinterpret_cast<T*>(out.MutableData());
+    for (int64_t i = 0; i < out.num_elements(); ++i)
+      Store(ReduceRow(c.def.reduce, row + i * n, n), to + i);
+  }));
+  return std::vector<Array>{out};
+}
+
+constexpr AttrSpec kReduceAttrs[] = {{"dimensions", AttrKind::kInts}};
+
+// What the reductions over `dimensions` share.
+consteval OpDef Reduction(OpDef d) {
+  d.family = Family::kReduction;
+  d.num_operands = 1;
+  d.attrs = kReduceAttrs;
+  d.lowering = Lowering::kReduce;
+  d.infer = InferReduce;
+  d.factors = ReduceFactors;
+  d.sharding = ReduceSharding;
+  if (d.varying.kind == Rule<TypeFn>::kUnset) d.varying = Derived{};  // refuses pending sums
+  if (d.transpose.kind == Rule<TransposeFn>::kUnset) d.transpose = Refused{"it is not linear"};
+  d.batch = BatchReduce;
+  d.partition = Derived{};
+  d.cost = Derived{};
+  d.eval = EvalReduce;
+  return Checked(d);
+}
+
+// ---- reduce_sum. ----
+
+// Every summed element has the sum's cotangent.
+std::vector<Value> TransposeSum(const RuleContext& c, Values cts, const std::vector<bool>&) {
+  if (!cts[0]) return {Value()};
+  const Type& x = c.in_types[0];
+  Attrs attrs{{"shape", x.shape}, {"broadcast_dimensions", Others(x.rank(), Reduced(c.attrs))}};
+  SetOutSharding(&attrs, x);
+  return c.b.Emit(kBroadcastInDim, {cts[0]}, attrs);
+}
+
+}  // namespace
+
+constexpr OpDef kReduceSum = Reduction({.name = "reduce_sum",
+                                        .lax_name = "reduce_sum",
+                                        .varying = StatesOfFirst,
+                                        .jvp = Derived{},
+                                        .transpose = TransposeSum,
+                                        .reduce = ReduceKind::kSum});
+
+// ---- reduce_prod. ----
+namespace {
+
+// (p, t) of a product and its tangent, halving one dim at a time: (pq)' = p'q + pq'.  No division,
+// so zeros are as good as other values; every step is differentiable again.
+std::vector<Value> ProdJvp(const RuleContext& c, Values tangents) {
+  if (!tangents[0]) return {Value()};
+  Value p = c.in[0], t = tangents[0];
+  for (int64_t d : Reduced(c.attrs)) {
+    const int dim = static_cast<int>(d);
+    if (p.dim(dim) == 0) return {Zeros(c.b, c.out[0].type())};
+    if (!p.type().axes_of(dim).empty()) {  // halves need not divide over the axes
+      Type whole = p.type();
+      whole.set_axes_of(dim, {});
+      p = ShardedLike(p, whole);
+      t = ShardedLike(t, whole);
+    }
+    while (p.dim(dim) > 1) {
+      const int64_t n = p.dim(dim), half = n / 2;
+      auto part = [&](Value v, int64_t from, int64_t to) {
+        Dims start(v.rank(), 0), limit = v.shape();
+        start[dim] = from;
+        limit[dim] = to;
+        return Slice(v, start, limit);
+      };
+      Value pa = part(p, 0, half), pb = part(p, half, 2 * half);
+      Value ta = part(t, 0, half), tb = part(t, half, 2 * half);
+      Value pab = Mul(pa, pb), tab = Add(Mul(ta, pb), Mul(pa, tb));
+      p = n % 2 ? Concatenate({pab, part(p, n - 1, n)}, dim) : pab;
+      t = n % 2 ? Concatenate({tab, part(t, n - 1, n)}, dim) : tab;
+    }
+  }
+  return {ShardedLike(Squeeze(t, Reduced(c.attrs)), c.out[0].type())};
+}
+
+}  // namespace
+
+constexpr OpDef kReduceProd = Reduction({.name = "reduce_prod",
+                                         .lax_name = "reduce_prod",
+                                         .jvp = ProdJvp,
+                                         .reduce = ReduceKind::kProd});
+
+// ---- reduce_max, reduce_min. ----
+namespace {
+
+// The mean of the tangents where the operand equals the result.  Reference: JAX's
+// _reduce_chooser_jvp_rule.
+std::vector<Value> ChooserJvp(const RuleContext& c, Values tangents) {
+  if (!tangents[0]) return {Value()};
+  const Value x = c.in[0];
+  const DimList& dims = Reduced(c.attrs);
+  Attrs attrs{{"shape", x.shape()}, {"broadcast_dimensions", Others(x.rank(), dims)}};
+  SetOutSharding(&attrs, x.type());
+  Value best = c.b.Emit1(kBroadcastInDim, {c.out[0]}, attrs);
+  Value chosen = Convert(Compare(x, best, "EQ"), tangents[0].dtype());
+  return {Div(ReduceSum(Mul(tangents[0], chosen), dims), ReduceSum(chosen, dims))};
+}
+
+}  // namespace
+
+constexpr OpDef kReduceMax = Reduction({.name = "reduce_max",
+                                        .lax_name = "reduce_max",
+                                        .jvp = ChooserJvp,
+                                        .reduce = ReduceKind::kMax});
+constexpr OpDef kReduceMin = Reduction({.name = "reduce_min",
+                                        .lax_name = "reduce_min",
+                                        .jvp = ChooserJvp,
+                                        .reduce = ReduceKind::kMin});
+
+// ---- reduce_and, reduce_or: of bools, or of the bits of integers. ----
+
+constexpr OpDef kReduceAnd = Reduction(
+    {.name = "reduce_and", .lax_name = "reduce_and", .jvp = NoTangent, .reduce = ReduceKind::kAnd});
+constexpr OpDef kReduceOr = Reduction(
+    {.name = "reduce_or", .lax_name = "reduce_or", .jvp = NoTangent, .reduce = ReduceKind::kOr});
+
+// ---- argmax, argmin: the lowest index of the best element; the first NaN wins. ----
+namespace {
+
+Types InferArg(const InferContext& c) {
+  const Type& x = c.in[0];
+  const int64_t dim = c.attrs.Int("dimension");
+  const DType index = c.attrs.Dtype("index_dtype");
+  TESSERA_RETURN_IF_ERROR(CheckDtype(c));
+  if (dim < 0 || dim >= x.rank())
+    return ValueError(c, "dimension ", dim, " is not a dim of ", x.ToString(),
+                      "; expected one in [0, ", x.rank(), ")");
+  if (x.shape[dim] < 1)
+    return ValueError(c, "dim ", dim, " of ", x.ToString(),
+                      " is empty: attempt to get the index of the best of an empty sequence");
+  if (!IsInteger(index))
+    return TypeError(c, "index_dtype is ", ToAbsl(DTypeName(index)), "; expected an integer type");
+  Type t = MakeType(index, x.shape);
+  t.shape.erase(t.shape.begin() + dim);
+  return std::vector<Type>{t};
+}
+
+Signature ArgFactors(const InferContext& c, absl::Span<const Type>) {
+  return DropFactors(c, {c.attrs.Int("dimension")}, FactorKind::kReplicate);
+}
+
+absl::Status ArgSharding(const InferContext& c, std::vector<Type>* out) {
+  return DropSharding(c, {c.attrs.Int("dimension")}, &(*out)[0]);
+}
+
+Batched BatchArg(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  const int64_t dim = c.attrs.Int("dimension");
+  Attrs attrs = c.attrs;
+  attrs.Set("dimension", Shifted(dim, dims[0]));
+  return {c.b.Emit(c.def, {c.in[0]}, attrs), {dims[0] - (dim < dims[0])}};
+}
+
+template <class T>
+int64_t BestOf(ReduceKind kind, const T* row, int64_t n) {
+  int64_t best = 0;
+  for (int64_t i = 1; i < n; ++i) {
+    const auto have = Load(row[best]), v = Load(row[i]);
+    const bool better = kind == ReduceKind::kArgMax ? v > have : v < have;
+    if (!IsNan(have) && (IsNan(v) || better)) best = i;
+  }
+  return best;
+}
+
+Arrays EvalArg(const EvalContext& c, absl::Span<const Array> in) {
+  const int64_t dim = c.attrs.Int("dimension"), n = in[0].shape()[dim];
+  const Array x = ReducedLast(in[0], {dim});
+  Array out(c.out_types[0].dtype, c.out_types[0].shape);
+  TESSERA_RETURN_IF_ERROR(VisitDType(c.def, x.dtype(), [&](auto t) {
+    using T = decltype(t);
+    const T* row = reinterpret_cast<const T*>(x.data());
+    for (int64_t i = 0; i < out.num_elements(); ++i)
+      out.Set(i, static_cast<double>(BestOf(c.def.reduce, row + i * n, n)));
+  }));
+  return std::vector<Array>{out};
+}
+
+constexpr AttrSpec kArgAttrs[] = {{"dimension", AttrKind::kInt}, {"index_dtype", AttrKind::kDType}};
+
+consteval OpDef ArgReduction(std::string_view name, ReduceKind kind) {
+  return Checked({.name = name,
+                  .lax_name = name,
+                  .family = Family::kReduction,
+                  .num_operands = 1,
+                  .attrs = kArgAttrs,
+                  .lowering = Lowering::kReduce,
+                  .infer = InferArg,
+                  .factors = ArgFactors,
+                  .sharding = ArgSharding,
+                  .varying = Derived{},
+                  .jvp = NoTangent,
+                  .transpose = Refused{"an index has no tangent"},
+                  .batch = BatchArg,
+                  .partition = Derived{},
+                  .cost = Derived{},
+                  .eval = EvalArg,
+                  .reduce = kind});
+}
+
+}  // namespace
+
+constexpr OpDef kArgMax = ArgReduction("argmax", ReduceKind::kArgMax);
+constexpr OpDef kArgMin = ArgReduction("argmin", ReduceKind::kArgMin);
+
+}  // namespace tessera::ir::ops
+
+// ---- The functions of ops.h. --------------------------------------------------------------------
+namespace tessera::ir {
+namespace {
+
+Value Reduce(const OpDef& def, Value x, std::vector<int64_t> dimensions) {
+  std::sort(dimensions.begin(), dimensions.end());
+  if (dimensions.empty()) return x;
+  return x.builder().Emit1(def, {x}, {{"dimensions", std::move(dimensions)}});
+}
+
+Value Arg(const OpDef& def, Value x, int dimension, DType index_dtype) {
+  return x.builder().Emit1(def, {x},
+                           {{"dimension", int64_t{dimension}}, {"index_dtype", index_dtype}});
+}
+
+}  // namespace
+
+Value ReduceSum(Value x, std::vector<int64_t> dimensions) {
+  return Reduce(ops::kReduceSum, x, std::move(dimensions));
+}
+Value ReduceProd(Value x, std::vector<int64_t> dimensions) {
+  return Reduce(ops::kReduceProd, x, std::move(dimensions));
+}
+Value ReduceMax(Value x, std::vector<int64_t> dimensions) {
+  return Reduce(ops::kReduceMax, x, std::move(dimensions));
+}
+Value ReduceMin(Value x, std::vector<int64_t> dimensions) {
+  return Reduce(ops::kReduceMin, x, std::move(dimensions));
+}
+Value ReduceAnd(Value x, std::vector<int64_t> dimensions) {
+  return Reduce(ops::kReduceAnd, x, std::move(dimensions));
+}
+Value ReduceOr(Value x, std::vector<int64_t> dimensions) {
+  return Reduce(ops::kReduceOr, x, std::move(dimensions));
+}
+Value ArgMax(Value x, int dimension, DType index_dtype) {
+  return Arg(ops::kArgMax, x, dimension, index_dtype);
+}
+Value ArgMin(Value x, int dimension, DType index_dtype) {
+  return Arg(ops::kArgMin, x, dimension, index_dtype);
+}
+
+}  // namespace tessera::ir

@@ -1,0 +1,47 @@
+// What the ops with regions share.  Internal to ir/ops; functions throw StatusException unless they
+// return a status.
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "ir/op_def.h"
+#include "ir/ops/family.h"
+#include "ir/transform/partial_eval.h"
+
+namespace tessera::ir::ops {
+
+// The region's cost: the sum over its ops, nested regions included.
+Cost CostOf(const Function& f);
+// The region stands in `scope` and takes as many params as there are operands.
+absl::Status CheckRegion(const InferContext& c, const Scope& scope);
+
+std::vector<bool> IsValid(Values values);
+std::vector<Value> OnlyValid(Values values);
+std::vector<Value> Pick(Values values, absl::Span<const int> positions);
+std::vector<bool> Concat(std::vector<bool> a, const std::vector<bool>& b);
+template <class T>
+std::vector<T> Concat(std::vector<T> a, absl::Span<const T> b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+inline std::vector<Value> Concat(std::vector<Value> a, Values b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+// The values at the places where `mask` is set, none elsewhere.
+std::vector<Value> Spread(Values values, const std::vector<bool>& mask);
+
+// The residuals of a split region, without those that are its params or its other results.
+struct Forwarded {
+  FunctionRef known;  // the first `num_out` results, then the residuals that remain
+  struct Source {
+    bool is_param;
+    int index;  // of a param of `known`, or of one of its results
+  };
+  std::vector<Source> sources;  // of each residual
+};
+Forwarded ForwardResiduals(const Function& known, int num_out, bool forward_results = true);
+
+}  // namespace tessera::ir::ops

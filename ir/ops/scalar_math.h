@@ -1,0 +1,280 @@
+// What each scalar primitive (scalar_graph.h) means on C++ numbers: the definition that every code
+// generator is compared with, bit for bit.
+//
+// Integers follow XLA: arithmetic wraps, x / 0 is -1 (all ones), INT_MIN / -1 is INT_MIN, x rem 0
+// is x, a shift by the width or more gives 0 (or the sign).  f32 functions are computed in double
+// and rounded once.  Pure; any thread, in the default rounding mode.
+#pragma once
+#include <bit>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace tessera::ir::scalar::math {
+
+template <class T>
+concept Bool = std::same_as<T, bool>;
+template <class T>
+concept Int = std::integral<T> && !Bool<T>;
+template <class T>
+concept Float = std::floating_point<T>;
+template <Int T>
+using Unsigned = std::make_unsigned_t<T>;
+
+// ---- Arithmetic. ----
+template <Float T>
+T Add(T x, T y) {
+  return x + y;
+}
+template <Int T>
+T Add(T x, T y) {
+  return static_cast<T>(Unsigned<T>(x) + Unsigned<T>(y));
+}
+template <Float T>
+T Sub(T x, T y) {
+  return x - y;
+}
+template <Int T>
+T Sub(T x, T y) {
+  return static_cast<T>(Unsigned<T>(x) - Unsigned<T>(y));
+}
+template <Float T>
+T Mul(T x, T y) {
+  return x * y;
+}
+template <Int T>
+T Mul(T x, T y) {
+  return static_cast<T>(Unsigned<T>(x) * Unsigned<T>(y));
+}
+template <Float T>
+T Neg(T x) {
+  return -x;
+}
+template <Int T>
+T Neg(T x) {
+  return Sub(T{0}, x);
+}
+template <Float T>
+T Abs(T x) {
+  return std::fabs(x);
+}
+template <Int T>
+T Abs(T x) {
+  return x < 0 ? Neg(x) : x;
+}
+
+template <Float T>
+T Div(T x, T y) {
+  return x / y;
+}
+template <Int T>
+T Div(T x, T y) {
+  if (y == 0) return static_cast<T>(-1);
+  if constexpr (std::is_signed_v<T>) {
+    if (y == -1) return Neg(x);
+  }
+  return x / y;
+}
+// The sign of the dividend.
+template <Float T>
+T Rem(T x, T y) {
+  return std::fmod(x, y);
+}
+template <Int T>
+T Rem(T x, T y) {
+  if (y == 0) return x;
+  if constexpr (std::is_signed_v<T>) {
+    if (y == -1) return 0;
+  }
+  return x % y;
+}
+
+template <Float T>
+T Pow(T x, T y) {
+  return static_cast<T>(std::pow(static_cast<double>(x), static_cast<double>(y)));
+}
+// By squaring.  A negative exponent gives 0, but for the bases 1 and -1.
+template <Int T>
+T Pow(T x, T y) {
+  if constexpr (std::is_signed_v<T>) {
+    if (y < 0) return x == 1 ? 1 : x == -1 ? ((y & 1) ? -1 : 1) : 0;
+  }
+  T result = 1;
+  for (Unsigned<T> n = y; n != 0; n >>= 1) {
+    if (n & 1) result = Mul(result, x);
+    x = Mul(x, x);
+  }
+  return result;
+}
+
+// NaN if either is; -0 is less than +0.
+template <Float T>
+T Max(T x, T y) {
+  if (x != x) return x;
+  if (x == y) return std::signbit(x) ? y : x;
+  return x > y ? x : y;
+}
+template <class T>
+T Max(T x, T y) {
+  return x < y ? y : x;
+}
+template <Float T>
+T Min(T x, T y) {
+  if (x != x) return x;
+  if (x == y) return std::signbit(x) ? x : y;
+  return x < y ? x : y;
+}
+template <class T>
+T Min(T x, T y) {
+  return y < x ? y : x;
+}
+
+// ---- Functions of floats: in double, rounded once. ----
+#define TESSERA_WIDE(Name, function)                         \
+  template <Float T>                                         \
+  T Name(T x) {                                              \
+    return static_cast<T>(function(static_cast<double>(x))); \
+  }
+TESSERA_WIDE(Exp, std::exp)
+TESSERA_WIDE(Expm1, std::expm1)
+TESSERA_WIDE(Log, std::log)
+TESSERA_WIDE(Log1p, std::log1p)
+TESSERA_WIDE(Sin, std::sin)
+TESSERA_WIDE(Cos, std::cos)
+TESSERA_WIDE(Tan, std::tan)
+TESSERA_WIDE(Tanh, std::tanh)
+TESSERA_WIDE(Cbrt, std::cbrt)
+TESSERA_WIDE(Erf, std::erf)
+TESSERA_WIDE(Rsqrt, 1.0 / std::sqrt)
+#undef TESSERA_WIDE
+template <Float T>
+T Atan2(T y, T x) {
+  return static_cast<T>(std::atan2(static_cast<double>(y), static_cast<double>(x)));
+}
+template <Float T>
+T Sqrt(T x) {
+  return std::sqrt(x);
+}
+template <Float T>
+T Floor(T x) {
+  return std::floor(x);
+}
+template <Float T>
+T Ceil(T x) {
+  return std::ceil(x);
+}
+template <Float T>
+T RoundEven(T x) {
+  return std::nearbyint(x);
+}
+template <Float T>
+T RoundAway(T x) {
+  return std::round(x);
+}
+template <Float T>
+bool IsFinite(T x) {
+  return std::isfinite(x);
+}
+
+// ---- Bits. ----
+template <std::integral T>
+T And(T x, T y) {
+  return static_cast<T>(x & y);
+}
+template <std::integral T>
+T Or(T x, T y) {
+  return static_cast<T>(x | y);
+}
+template <std::integral T>
+T Xor(T x, T y) {
+  return static_cast<T>(x ^ y);
+}
+inline bool Not(bool x) { return !x; }
+template <Int T>
+T Not(T x) {
+  return static_cast<T>(~x);
+}
+// The amount is read as unsigned.
+template <Int T>
+bool ShiftsOut(T amount) {
+  return Unsigned<T>(amount) >= std::numeric_limits<Unsigned<T>>::digits;
+}
+template <Int T>
+T Shl(T x, T amount) {
+  return ShiftsOut(amount) ? 0 : static_cast<T>(Unsigned<T>(x) << amount);
+}
+template <Int T>
+T ShrL(T x, T amount) {
+  return ShiftsOut(amount) ? 0 : static_cast<T>(Unsigned<T>(x) >> amount);
+}
+template <Int T>
+T ShrA(T x, T amount) {
+  using Signed = std::make_signed_t<T>;
+  const T by = ShiftsOut(amount) ? std::numeric_limits<Unsigned<T>>::digits - 1 : amount;
+  return static_cast<T>(static_cast<Signed>(x) >> by);
+}
+template <Int T>
+T PopCount(T x) {
+  return static_cast<T>(std::popcount(Unsigned<T>(x)));
+}
+template <Int T>
+T Clz(T x) {
+  return static_cast<T>(std::countl_zero(Unsigned<T>(x)));
+}
+
+// ---- Comparisons: false where a NaN is, but for Ne. ----
+template <class T>
+bool Eq(T x, T y) {
+  return x == y;
+}
+template <class T>
+bool Ne(T x, T y) {
+  return x != y;
+}
+template <class T>
+bool Lt(T x, T y) {
+  return x < y;
+}
+template <class T>
+bool Le(T x, T y) {
+  return x <= y;
+}
+template <class T>
+bool Gt(T x, T y) {
+  return x > y;
+}
+template <class T>
+bool Ge(T x, T y) {
+  return x >= y;
+}
+template <class T>
+T Select(bool pred, T on_true, T on_false) {
+  return pred ? on_true : on_false;
+}
+
+// ---- Conversions. ----
+// To bool: is not 0.  Float to integer: towards zero, saturating, NaN to 0.  Between integers: the
+// low bits.
+template <class To, class From>
+To Convert(From x) {
+  if constexpr (Bool<To>) {
+    return x != From{0};
+  } else if constexpr (Int<To> && Float<From>) {
+    using Limits = std::numeric_limits<To>;
+    if (x != x) return 0;
+    // 2^digits is exact in every float type; max() may not be.
+    if (x >= std::ldexp(From{1}, Limits::digits)) return Limits::max();
+    if (x <= static_cast<From>(Limits::min())) return Limits::min();
+    return static_cast<To>(x);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+template <class To, class From>
+To Bitcast(From x) {
+  return std::bit_cast<To>(x);
+}
+
+}  // namespace tessera::ir::scalar::math

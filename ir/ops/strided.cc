@@ -1,0 +1,91 @@
+#include "ir/ops/strided.h"
+
+#include <cstring>
+#include <numeric>
+
+namespace tessera::ir::ops {
+namespace {
+
+template <int kWidth>
+void CopyRow(int64_t n, const std::byte* src, int64_t src_step, std::byte* dst, int64_t dst_step) {
+  for (int64_t i = 0; i < n; ++i) std::memcpy(dst + i * dst_step, src + i * src_step, kWidth);
+}
+
+// Steps in bytes.
+void CopyRow(int64_t width, int64_t n, const std::byte* src, int64_t src_step, std::byte* dst,
+             int64_t dst_step) {
+  if (src_step == width && dst_step == width) {
+    std::memcpy(dst, src, n * width);
+    return;
+  }
+  switch (width) {
+    case 1:
+      return CopyRow<1>(n, src, src_step, dst, dst_step);
+    case 2:
+      return CopyRow<2>(n, src, src_step, dst, dst_step);
+    case 4:
+      return CopyRow<4>(n, src, src_step, dst, dst_step);
+    case 8:
+      return CopyRow<8>(n, src, src_step, dst, dst_step);
+    default:
+      return CopyRow<16>(n, src, src_step, dst, dst_step);
+  }
+}
+
+}  // namespace
+
+void CopyStrided(int64_t width, const Dims& shape, const std::byte* src, const Dims& src_strides,
+                 std::byte* dst, const Dims& dst_strides) {
+  const int rank = static_cast<int>(shape.size());
+  for (int64_t n : shape)
+    if (n == 0) return;
+  if (rank == 0) {
+    std::memcpy(dst, src, width);
+    return;
+  }
+  const int last = rank - 1;
+  Dims index(rank, 0);
+  int64_t from = 0, to = 0;  // in elements
+  while (true) {
+    CopyRow(width, shape[last], src + from * width, src_strides[last] * width, dst + to * width,
+            dst_strides[last] * width);
+    int d = last - 1;
+    for (; d >= 0; --d) {
+      from += src_strides[d];
+      to += dst_strides[d];
+      if (++index[d] < shape[d]) break;
+      from -= shape[d] * src_strides[d];
+      to -= shape[d] * dst_strides[d];
+      index[d] = 0;
+    }
+    if (d < 0) return;
+  }
+}
+
+Array ReadStrided(const Array& x, int64_t offset, const Dims& strides, Dims shape) {
+  Array out(x.dtype(), std::move(shape));
+  if (out.num_elements() == 0) return out;
+  const int64_t width = ByteWidth(x.dtype());
+  CopyStrided(width, out.shape(), x.data() + offset * width, strides, out.MutableData(),
+              StridesOf(out.shape()));
+  return out;
+}
+
+Array Permuted(const Array& x, absl::Span<const int64_t> permutation) {
+  Dims identity(x.rank());
+  std::iota(identity.begin(), identity.end(), 0);
+  if (permutation == absl::MakeConstSpan(identity)) return x;
+  const Dims from = StridesOf(x.shape());
+  Dims strides, shape;
+  for (int64_t d : permutation) {
+    strides.push_back(from[d]);
+    shape.push_back(x.shape()[d]);
+  }
+  return ReadStrided(x, 0, strides, shape);
+}
+
+Array Filled(const Array& value, Dims shape) {
+  return ReadStrided(value, 0, Dims(shape.size(), 0), shape);
+}
+
+}  // namespace tessera::ir::ops

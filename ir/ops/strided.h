@@ -1,0 +1,25 @@
+// Copies between strided arrays of elements of any width: the evaluator's one loop for data
+// movement.
+//
+// Pure functions over caller-owned memory; any thread may call them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "ir/array.h"
+
+namespace tessera::ir::ops {
+
+// dst[sum(i_d * dst_strides_d)] = src[sum(i_d * src_strides_d)] for every index i below `shape`.
+// Strides count elements of `width` bytes and may be zero or negative; blocks must not overlap.
+void CopyStrided(int64_t width, const Dims& shape, const std::byte* src, const Dims& src_strides,
+                 std::byte* dst, const Dims& dst_strides);
+// The dense array whose element i is x[offset + sum(i_d * strides_d)].
+Array ReadStrided(const Array& x, int64_t offset, const Dims& strides, Dims shape);
+// `x` with its dims in the order of `permutation`, dense.
+Array Permuted(const Array& x, absl::Span<const int64_t> permutation);
+// `value` (one element) everywhere.
+Array Filled(const Array& value, Dims shape);
+
+}  // namespace tessera::ir::ops

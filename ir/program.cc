@@ -1,0 +1,149 @@
+#include "ir/program.h"
+
+#include <openssl/evp.h>
+
+#include <cstring>
+#include <type_traits>
+
+#include "absl/strings/escaping.h"
+#include "ir/op_def.h"
+
+namespace tessera::ir {
+namespace {
+
+// Feeds a structure to SHA-256 in a form no two structures share: every list and string carries its
+// length, every alternative its index.
+class Hasher {
+ public:
+  Hasher() : ctx_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(ctx_, EVP_sha256(), nullptr); }
+  ~Hasher() { EVP_MD_CTX_free(ctx_); }
+  Hasher(const Hasher&) = delete;
+  Hasher& operator=(const Hasher&) = delete;
+
+  void Add(const Function& f) {
+    Add(f.scope.mesh);
+    Add(f.scope.check_vma);
+    Add(int64_t{f.num_params});
+    AddAll(f.types);
+    AddAll(f.results);
+    Add(static_cast<int64_t>(f.ops.size()));
+    for (const Op& op : f.ops) {
+      Add(op.def->name);
+      AddAll(op.operands);
+      AddAll(op.results);
+      Add(static_cast<int64_t>(op.attrs.map().size()));
+      for (const auto& [name, value] : op.attrs.map()) {
+        Add(std::string_view(name));
+        Add(static_cast<int64_t>(value.index()));
+        std::visit([&](const auto& v) { Add(v); }, value);
+      }
+      Add(static_cast<int64_t>(op.regions.size()));
+      for (const FunctionRef& r : op.regions) Add(*r);
+    }
+  }
+  void Add(const std::optional<PartitionSpec>& s) {
+    Add(s.has_value());
+    if (s) Add(*s);
+  }
+  template <class T>
+  void AddAll(const std::vector<T>& list) {
+    Add(static_cast<int64_t>(list.size()));
+    for (const auto& x : list) Add(x);
+  }
+  void Add(int64_t v) { Bytes(&v, sizeof v); }
+  std::string Hex() {
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned int n = 0;
+    EVP_DigestFinal_ex(ctx_, digest, &n);
+    return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(digest), n));
+  }
+
+ private:
+  void Bytes(const void* p, size_t n) { EVP_DigestUpdate(ctx_, p, n); }
+  void Add(ValueId v) { Add(int64_t{v}); }
+  void Add(bool v) { Add(int64_t{v}); }
+  void Add(double v) { Bytes(&v, sizeof v); }
+  void Add(DType v) { Add(static_cast<int64_t>(v)); }
+  void Add(std::string_view s) {
+    Add(static_cast<int64_t>(s.size()));
+    Bytes(s.data(), s.size());
+  }
+  void Add(const std::string& s) { Add(std::string_view(s)); }
+  template <class T>
+  void Add(const std::vector<T>& list) {
+    Add(static_cast<int64_t>(list.size()));
+    for (const auto& x : list) {
+      if constexpr (std::is_same_v<T, bool>) {
+        Add(static_cast<bool>(x));
+      } else {
+        Add(x);
+      }
+    }
+  }
+  void Add(const AxisSet& set) {
+    Add(static_cast<int64_t>(set.size()));
+    for (const std::string& a : set) Add(a);
+  }
+  void Add(const Mesh& m) {
+    Add(static_cast<int64_t>(m.axes.size()));
+    for (const MeshAxis& a : m.axes) {
+      Add(a.name);
+      Add(a.size);
+      Add(static_cast<int64_t>(a.type));
+    }
+  }
+  void Add(const PartitionSpec& s) {
+    Add(s.dims);
+    Add(s.unreduced);
+    Add(s.reduced);
+    Add(s.open);
+  }
+  void Add(const Array& a) {
+    Add(a.dtype());
+    Add(a.shape());
+    Bytes(a.data(), a.num_bytes());
+  }
+  void Add(const Type& t) {
+    Add(t.dtype);
+    Add(t.shape);
+    Add(t.weak);
+    Add(t.sharding);
+    Add(t.varying);
+    Add(t.unreduced);
+    Add(t.reduced);
+  }
+
+  EVP_MD_CTX* ctx_;
+};
+
+}  // namespace
+
+std::vector<Type> Function::result_types() const {
+  std::vector<Type> out;
+  for (ValueId v : results) out.push_back(types[v]);
+  return out;
+}
+
+int64_t CountOps(const Function& f) {
+  int64_t n = static_cast<int64_t>(f.ops.size());
+  for (const Op& op : f.ops)
+    for (const FunctionRef& r : op.regions) n += CountOps(*r);
+  return n;
+}
+
+std::string StructuralHash(const Function& function) {
+  Hasher h;
+  h.Add(function);
+  return h.Hex();
+}
+
+std::string StructuralHash(const Program& program) {
+  Hasher h;
+  h.Add(int64_t{program.opset});
+  h.Add(*program.entry);
+  h.AddAll(program.in_shardings);
+  h.AddAll(program.out_shardings);
+  return h.Hex();
+}
+
+}  // namespace tessera::ir

@@ -1,0 +1,76 @@
+// A program: functions of SSA ops with regions.  Immutable once built; shared by const pointer.
+//
+// A region is a closed Function: what it takes from outside is an operand of the op that owns it, so
+// a transform never looks outside the function it walks.  Made only by Builder (builder.h), or by
+// the readers in text.h and serial/, which go through Builder.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/site.h"
+#include "ir/attrs.h"
+#include "ir/mesh.h"
+#include "ir/type.h"
+
+namespace tessera::ir {
+
+struct OpDef;
+struct Function;
+using FunctionRef = std::shared_ptr<const Function>;
+using ValueId = int32_t;
+
+// The version of the op set.  Grows when an op is added; names are never reused.
+inline constexpr int kOpset = 1;
+
+struct Op {
+  const OpDef* def = nullptr;
+  std::vector<ValueId> operands, results;
+  Attrs attrs;
+  std::vector<FunctionRef> regions;
+};
+
+// What is in scope where an op stands: the mesh with the type of each axis here, and whether Manual
+// states are tracked (shard_map's check_vma).
+struct Scope {
+  Mesh mesh;
+  bool check_vma = true;
+  bool operator==(const Scope&) const = default;
+};
+
+struct Function {
+  std::string name;
+  Scope scope;
+  int num_params = 0;             // params are values 0 .. num_params-1
+  std::vector<Type> types;        // of every value
+  std::vector<Op> ops;            // operands precede uses
+  std::vector<ValueId> results;
+  // Where each op was written, parallel to `ops`; never part of a hash.
+  std::vector<Site> sites;
+
+  const Type& type(ValueId v) const { return types[v]; }
+  std::vector<Type> param_types() const { return {types.begin(), types.begin() + num_params}; }
+  std::vector<Type> result_types() const;
+};
+
+// An entry function at logical types, with where its arguments and results lie (Auto axes; nullopt
+// leaves it to the planner).
+struct Program {
+  int opset = kOpset;
+  FunctionRef entry;
+  std::vector<std::optional<PartitionSpec>> in_shardings, out_shardings;  // empty: none given
+
+  const Mesh& mesh() const { return entry->scope.mesh; }
+};
+
+// Number of ops, regions included.
+int64_t CountOps(const Function& f);
+// SHA-256, in hex, of the structure: ops, types, attributes, scope and shardings; no names of
+// functions, no sites.
+std::string StructuralHash(const Program& program);
+std::string StructuralHash(const Function& function);
+
+}  // namespace tessera::ir

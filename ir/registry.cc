@@ -1,0 +1,55 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/status_exception.h"
+#include "ir/op_def.h"
+#include "ir/ops.h"
+
+namespace tessera::ir {
+namespace {
+
+// Explicit, so that a static library cannot lose an op and no initialiser runs before main.
+constexpr const OpDef* kAllOps[] = {
+#define TESSERA_OP(Symbol, wire, lax) &ops::k##Symbol,
+#define TESSERA_UNARY TESSERA_OP
+#define TESSERA_BINARY TESSERA_OP
+#include "ir/ops.def"
+#undef TESSERA_UNARY
+#undef TESSERA_BINARY
+#undef TESSERA_OP
+};
+
+}  // namespace
+
+absl::Span<const OpDef* const> AllOps() { return kAllOps; }
+
+const OpDef* FindOp(std::string_view wire_name) {
+  for (const OpDef* op : kAllOps)
+    if (op->name == wire_name) return op;
+  return nullptr;
+}
+
+void ThrowRefused(std::string_view what, const OpDef& def, std::string_view reason, const Site& site) {
+  std::string text = absl::StrCat(ToAbsl(what), " for '", ToAbsl(def.lax_name), "' not implemented: ",
+                                  ToAbsl(reason));
+  if (site.valid()) absl::StrAppend(&text, " (", site.ToString(), ")");
+  Throw(MakeError(ErrorKind::kNotImplemented, text));
+}
+
+std::string_view ReduceKindName(ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::kNone: return "none";
+    case ReduceKind::kSum: return "sum";
+    case ReduceKind::kProd: return "prod";
+    case ReduceKind::kMax: return "max";
+    case ReduceKind::kMin: return "min";
+    case ReduceKind::kAnd: return "and";
+    case ReduceKind::kOr: return "or";
+    case ReduceKind::kArgMax: return "argmax";
+    case ReduceKind::kArgMin: return "argmin";
+  }
+  return "?";
+}
+
+}  // namespace tessera::ir

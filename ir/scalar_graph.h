@@ -1,0 +1,45 @@
+// The scalar meaning of an elementwise op as data: a small graph of about forty primitives, which
+// is all a code generator must know.  ops/scalar_math.h defines each primitive.  Operands of a
+// primitive have one dtype (but for the predicate of Select); bf16 takes part in Input and Convert
+// only.  Plain values; thread-compatible.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/dtype.h"
+
+namespace tessera::ir {
+
+#define TESSERA_SCALAR_PRIMS(X)                                                                  \
+  X(Input) X(Constant) X(Add) X(Sub) X(Mul) X(Div) X(Rem) X(Neg) X(Abs) X(Min) X(Max) X(Exp)     \
+  X(Expm1) X(Log) X(Log1p) X(Sin) X(Cos) X(Tan) X(Tanh) X(Atan2) X(Pow) X(Sqrt) X(Rsqrt) X(Cbrt) \
+  X(Erf) X(Floor) X(Ceil) X(RoundEven) X(RoundAway) X(And) X(Or) X(Xor) X(Not) X(Shl) X(ShrA)    \
+  X(ShrL) X(PopCount) X(Clz) X(Eq) X(Ne) X(Lt) X(Le) X(Gt) X(Ge) X(IsFinite) X(Select)           \
+  X(Convert) X(Bitcast)
+
+enum class ScalarPrim : uint8_t {
+#define TESSERA_X(Name) k##Name,
+  TESSERA_SCALAR_PRIMS(TESSERA_X)
+#undef TESSERA_X
+};
+std::string_view ScalarPrimName(ScalarPrim prim);
+
+struct ScalarNode {
+  ScalarPrim prim;
+  DType dtype;               // of the result
+  std::vector<int> args;     // indices of earlier nodes
+  double value = 0;          // kConstant (floats); kInput: operand index
+  int64_t int_value = 0;     // kConstant (integers, bool)
+};
+struct ScalarGraph {
+  std::vector<ScalarNode> nodes;  // arguments precede uses
+  std::vector<int> roots;         // one per result
+  std::string ToString() const;   // one line per node, then the roots
+};
+// The same graph with equal nodes merged, dead ones dropped, and the rest numbered depth first from
+// the roots: the order of evaluation of the C++ that recorded it leaves no trace.
+ScalarGraph Canonical(const ScalarGraph& graph);
+
+}  // namespace tessera::ir

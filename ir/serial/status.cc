@@ -1,0 +1,56 @@
+#include "ir/serial/status.h"
+
+#include "base/status.h"
+#include "google/rpc/error_details.pb.h"
+
+namespace tessera::ir::serial {
+
+google::rpc::Status ToProto(const absl::Status& status) {
+  google::rpc::Status out;
+  out.set_code(status.raw_code());
+  if (status.ok()) return out;
+  out.set_message(std::string(status.message()));
+  google::rpc::ErrorInfo info;
+  info.set_reason(std::string(InfoOf(KindOf(status)).reason));
+  info.set_domain(kErrorDomain);
+  out.add_details()->PackFrom(info);
+  if (IsRetryable(status)) {
+    google::rpc::RetryInfo retry;
+    *retry.mutable_retry_delay() = ToProto(absl::Milliseconds(200));
+    out.add_details()->PackFrom(retry);
+  }
+  return out;
+}
+
+absl::Status FromProto(const google::rpc::Status& proto) {
+  if (proto.code() == 0) return absl::OkStatus();
+  constexpr int kLastCode = static_cast<int>(absl::StatusCode::kUnauthenticated);
+  const auto code = proto.code() > 0 && proto.code() <= kLastCode
+                        ? static_cast<absl::StatusCode>(proto.code())
+                        : absl::StatusCode::kUnknown;
+  absl::Status status(code, absl::string_view(proto.message()).substr(0, 64 << 10));
+  for (const google::protobuf::Any& detail : proto.details()) {
+    google::rpc::ErrorInfo info;
+    if (!detail.UnpackTo(&info) || info.domain() != kErrorDomain) continue;
+    status.SetPayload(kReasonPayload, absl::Cord(absl::string_view(info.reason()).substr(0, 64)));
+    break;
+  }
+  return status;
+}
+
+google::protobuf::Duration ToProto(absl::Duration duration) {
+  google::protobuf::Duration out;
+  // The range of the message: about 10,000 years.
+  constexpr absl::Duration kMax = absl::Seconds(315'576'000'000);
+  if (duration > kMax) duration = kMax;
+  if (duration < -kMax) duration = -kMax;
+  out.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &duration));
+  out.set_nanos(static_cast<int>(absl::IDivDuration(duration, absl::Nanoseconds(1), &duration)));
+  return out;
+}
+
+absl::Duration FromProto(const google::protobuf::Duration& proto) {
+  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
+}
+
+}  // namespace tessera::ir::serial

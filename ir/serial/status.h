@@ -1,0 +1,22 @@
+// absl::Status to google.rpc.Status and back: code, message, and the reason as an ErrorInfo.
+//
+// Pure functions; any thread.
+#pragma once
+#include "absl/status/status.h"
+#include "google/protobuf/duration.pb.h"
+#include "google/rpc/status.pb.h"
+
+#include "absl/time/time.h"
+
+namespace tessera::ir::serial {
+
+inline constexpr char kErrorDomain[] = "tessera.dev";
+
+google::rpc::Status ToProto(const absl::Status& status);
+// A code that is unknown reads as kUnknown; messages are cut at 64 KiB.
+absl::Status FromProto(const google::rpc::Status& proto);
+
+google::protobuf::Duration ToProto(absl::Duration duration);
+absl::Duration FromProto(const google::protobuf::Duration& proto);
+
+}  // namespace tessera::ir::serial

@@ -1,0 +1,526 @@
+#include "ir/text.h"
+
+#include <cctype>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "base/status_exception.h"
+#include "ir/builder.h"
+#include "ir/op_def.h"
+#include "ir/verify.h"
+
+namespace tessera::ir {
+namespace {
+
+// ---- Printing. ---------------------------------------------------------------------------------
+
+std::string DoubleText(double v) {
+  char buf[40];
+  std::snprintf(buf, sizeof buf, "%.17g", v);
+  if (std::strpbrk(buf, ".einf") == nullptr) std::strcat(buf, ".0");
+  return buf;
+}
+
+// One element as a number where that is exact, else the bytes in hex.
+std::string LiteralText(const Array& a) {
+  std::string out = absl::StrCat("dense<", MakeType(a.dtype(), a.shape()).ToString(), ": ");
+  const bool number = a.num_elements() == 1 && IsComputable(a.dtype()) && std::isfinite(a.At(0));
+  if (number && IsFloat(a.dtype())) {
+    absl::StrAppend(&out, DoubleText(a.At(0)));
+  } else if (number) {
+    absl::StrAppend(&out, a.IntAt(0));
+  } else {
+    absl::StrAppend(&out, "0x",
+                    absl::BytesToHexString(absl::string_view(
+                        reinterpret_cast<const char*>(a.data()), a.num_bytes())));
+  }
+  return out + ">";
+}
+
+struct AttrPrinter {
+  std::string operator()(bool v) const { return v ? "true" : "false"; }
+  std::string operator()(int64_t v) const { return absl::StrCat(v); }
+  std::string operator()(double v) const { return DoubleText(v); }
+  std::string operator()(const std::string& v) const { return absl::StrCat("\"", absl::CEscape(v), "\""); }
+  std::string operator()(const std::vector<int64_t>& v) const {
+    return absl::StrCat("[", absl::StrJoin(v, ","), "]");
+  }
+  std::string operator()(const std::vector<std::string>& v) const {
+    if (v.empty()) return "strings[]";
+    return absl::StrCat("[", absl::StrJoin(v, ",", [](std::string* o, const std::string& s) {
+                          absl::StrAppend(o, "\"", absl::CEscape(s), "\"");
+                        }), "]");
+  }
+  std::string operator()(const std::vector<bool>& v) const {
+    std::vector<std::string> parts;
+    for (bool x : v) parts.push_back(x ? "1" : "0");
+    return absl::StrCat("bools[", absl::StrJoin(parts, ","), "]");
+  }
+  std::string operator()(DType v) const { return std::string(DTypeName(v)); }
+  std::string operator()(const Array& v) const { return LiteralText(v); }
+  std::string operator()(const PartitionSpec& v) const { return v.ToString(); }
+  std::string operator()(const std::vector<PartitionSpec>& v) const {
+    return absl::StrCat("specs[", absl::StrJoin(v, ",", [](std::string* o, const PartitionSpec& s) {
+                          absl::StrAppend(o, s.ToString());
+                        }), "]");
+  }
+};
+
+std::string ValueList(const std::vector<ValueId>& ids) {
+  return absl::StrJoin(ids, ", ", [](std::string* o, ValueId v) { absl::StrAppend(o, "%", v); });
+}
+
+std::string SpecSuffix(const std::vector<std::optional<PartitionSpec>>& specs, size_t i) {
+  return i < specs.size() && specs[i] ? absl::StrCat(" ", specs[i]->ToString()) : "";
+}
+
+void Print(const Function& f, const PrintOptions& options, int indent,
+           const std::vector<std::optional<PartitionSpec>>& in,
+           const std::vector<std::optional<PartitionSpec>>& out_specs, const Scope* outer,
+           std::string* out) {
+  const std::string pad(indent, ' ');
+  absl::StrAppend(out, pad, "func ", f.name.empty() ? "f" : f.name, "(");
+  for (int i = 0; i < f.num_params; ++i)
+    absl::StrAppend(out, i ? ", " : "", "%", i, ": ", f.types[i].ToString(), SpecSuffix(in, i));
+  *out += ") -> (";
+  for (size_t r = 0; r < f.results.size(); ++r)
+    absl::StrAppend(out, r ? ", " : "", f.types[f.results[r]].ToString(), SpecSuffix(out_specs, r));
+  *out += ")";
+  if (outer != nullptr && !(f.scope == *outer)) {
+    absl::StrAppend(out, " mesh ", f.scope.mesh.ToString());
+    if (!f.scope.check_vma) *out += " unchecked";
+  } else if (outer == nullptr && !f.scope.check_vma) {
+    *out += " unchecked";
+  }
+  *out += " {\n";
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    const Op& op = f.ops[i];
+    absl::StrAppend(out, pad, "  ");
+    if (!op.results.empty()) absl::StrAppend(out, ValueList(op.results), " = ");
+    absl::StrAppend(out, ToAbsl(op.def->name), "(", ValueList(op.operands), ")");
+    if (!op.attrs.map().empty())
+      absl::StrAppend(out, " {", absl::StrJoin(op.attrs.map(), ", ", [](std::string* o, const auto& kv) {
+                        absl::StrAppend(o, kv.first, "=", std::visit(AttrPrinter{}, kv.second));
+                      }), "}");
+    for (size_t r = 0; r < op.results.size(); ++r)
+      absl::StrAppend(out, r ? ", " : " : ", f.types[op.results[r]].ToString());
+    if (!op.regions.empty()) *out += " with";
+    if (options.sites && f.sites[i].valid()) absl::StrAppend(out, "  # ", f.sites[i].ToString());
+    *out += "\n";
+    for (const FunctionRef& r : op.regions) Print(*r, options, indent + 4, {}, {}, &f.scope, out);
+  }
+  absl::StrAppend(out, pad, "  return ", ValueList(f.results), "\n", pad, "}\n");
+}
+
+// ---- Parsing: recursive descent over the bytes. --------------------------------------------------
+
+class Parser {
+ public:
+  explicit Parser(std::string_view text) : text_(text) {}
+
+  Program ParseProgramText() {
+    Program p;
+    Scope scope;
+    if (Accept("opset")) p.opset = static_cast<int>(Integer());
+    if (p.opset < 1 || p.opset > kOpset)
+      Throw(MakeError(ErrorKind::kUnknownOp, absl::StrCat("program is of opset ", p.opset,
+                                                          "; this build reads up to ", kOpset)));
+    if (Accept("mesh")) scope.mesh = MeshText();
+    ThrowIfError(CheckMesh(scope.mesh));
+    p.entry = FunctionText(scope, 0, &p.in_shardings, &p.out_shardings);
+    Skip();
+    if (pos_ != text_.size()) Fail("unexpected text after the program");
+    auto none = [](const auto& specs) {
+      for (const auto& s : specs)
+        if (s) return false;
+      return true;
+    };
+    if (none(p.in_shardings)) p.in_shardings.clear();
+    if (none(p.out_shardings)) p.out_shardings.clear();
+    return p;
+  }
+
+ private:
+  [[noreturn]] void Fail(std::string_view what) {
+    int line = 1, column = 1;
+    for (size_t i = 0; i < pos_ && i < text_.size(); ++i) {
+      column = text_[i] == '\n' ? 1 : column + 1;
+      line += text_[i] == '\n';
+    }
+    Throw(MakeError(ErrorKind::kMalformedProgram,
+                    absl::StrCat("program text, line ", line, ", column ", column, ": ", ToAbsl(what))));
+  }
+
+  void Skip() {
+    while (pos_ < text_.size()) {
+      if (text_[pos_] == '\n') ++line_;
+      if (std::isspace(static_cast<unsigned char>(text_[pos_]))) {
+        ++pos_;
+      } else if (text_[pos_] == '#') {
+        while (pos_ < text_.size() && text_[pos_] != '\n') ++pos_;
+      } else {
+        break;
+      }
+    }
+  }
+  static bool WordChar(char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '<' || c == '>';
+  }
+  static bool NameChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+  bool At(std::string_view token) {
+    Skip();
+    if (text_.substr(pos_, token.size()) != token) return false;
+    const bool word = NameChar(token.back());
+    return !word || pos_ + token.size() >= text_.size() || !NameChar(text_[pos_ + token.size()]);
+  }
+  bool Accept(std::string_view token) {
+    if (!At(token)) return false;
+    pos_ += token.size();
+    return true;
+  }
+  void Expect(std::string_view token) {
+    if (!Accept(token)) Fail(std::string("expected '") + std::string(token) + "'");
+  }
+  std::string Name() {
+    Skip();
+    const size_t begin = pos_;
+    while (pos_ < text_.size() && WordChar(text_[pos_])) ++pos_;
+    if (pos_ == begin) Fail("expected a name");
+    return std::string(text_.substr(begin, pos_ - begin));
+  }
+  std::string ValueName() {
+    Expect("%");
+    return Name();
+  }
+  // A run of characters a number may have.
+  std::string NumberText() {
+    Skip();
+    const size_t begin = pos_;
+    while (pos_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[pos_])) ||
+                                   std::strchr("+-.", text_[pos_]) != nullptr))
+      ++pos_;
+    return std::string(text_.substr(begin, pos_ - begin));
+  }
+  int64_t Integer() {
+    int64_t v;
+    if (!absl::SimpleAtoi(NumberText(), &v)) Fail("expected an integer");
+    return v;
+  }
+  std::string Quoted(char quote) {
+    Skip();
+    if (pos_ >= text_.size() || text_[pos_] != quote) Fail("expected a quoted string");
+    const size_t begin = ++pos_;
+    while (pos_ < text_.size() && text_[pos_] != quote) pos_ += text_[pos_] == '\\' ? 2 : 1;
+    if (pos_ >= text_.size()) Fail("a string does not end");
+    std::string out;
+    if (!absl::CUnescape(ToAbsl(text_.substr(begin, pos_ - begin)), &out)) Fail("bad escape in string");
+    ++pos_;
+    return out;
+  }
+  template <class F>
+  void List(std::string_view open, std::string_view close, F item) {
+    Expect(open);
+    if (Accept(close)) return;
+    do item();
+    while (Accept(","));
+    Expect(close);
+  }
+
+  Mesh MeshText() {
+    Mesh m;
+    List("(", ")", [&] {
+      MeshAxis a;
+      a.name = Name();
+      Expect("=");
+      a.size = Integer();
+      if (Accept(":")) {
+        const std::string t = Name();
+        if (t == "explicit") a.type = AxisType::kExplicit;
+        else if (t == "manual") a.type = AxisType::kManual;
+        else if (t != "auto") Fail("axis types are auto, explicit and manual");
+      }
+      m.axes.push_back(std::move(a));
+    });
+    return m;
+  }
+
+  Type TypeText() {
+    Skip();
+    const size_t begin = pos_;
+    while (pos_ < text_.size() && text_[pos_] != ']' && text_[pos_] != '\n') ++pos_;
+    ++pos_;
+    if (pos_ < text_.size() && text_[pos_] == '{')
+      while (pos_ < text_.size() && text_[pos_ - 1] != '}') ++pos_;
+    if (pos_ < text_.size() && text_[pos_] == '~') ++pos_;
+    pos_ = std::min(pos_, text_.size());
+    auto t = ParseType(text_.substr(begin, pos_ - begin));
+    if (!t.ok()) Fail(ToStd(t.status().message()));
+    if (t->rank() > limits_.rank) Fail("type has too many dims");
+    return *t;
+  }
+
+  AxisList AxisSetText() {
+    AxisList axes;
+    List("{", "}", [&] { axes.push_back(Quoted('\'')); });
+    return axes;
+  }
+  PartitionSpec SpecText() {
+    PartitionSpec p;
+    std::vector<bool> open;
+    Expect("P");
+    List("(", ")", [&] {
+      if (Accept("unreduced")) {
+        Expect("=");
+        p.unreduced = AxisSetText();
+        return;
+      }
+      if (Accept("reduced")) {
+        Expect("=");
+        p.reduced = AxisSetText();
+        return;
+      }
+      AxisList axes;
+      bool is_open = false;
+      if (Accept("?")) {
+        is_open = true;
+      } else if (At("(")) {
+        List("(", ")", [&] {
+          if (Accept("?")) is_open = true;
+          else axes.push_back(Quoted('\''));
+        });
+      } else if (!Accept("None")) {
+        axes.push_back(Quoted('\''));
+      }
+      p.dims.push_back(std::move(axes));
+      open.push_back(is_open);
+    });
+    for (bool o : open)
+      if (o) p.open = open;
+    return p;
+  }
+
+  Array LiteralValue() {
+    Expect("dense");
+    Expect("<");
+    const Type t = TypeText();
+    Expect(":");
+    const int64_t bytes = t.num_bytes();
+    if (CheckType(t, {}).ok() == false || bytes > limits_.attr_bytes) Fail("literal is too large");
+    Skip();
+    if (text_.substr(pos_, 2) == "0x") {
+      const size_t begin = pos_ += 2;
+      while (pos_ < text_.size() && std::isxdigit(static_cast<unsigned char>(text_[pos_]))) ++pos_;
+      const std::string raw = absl::HexStringToBytes(ToAbsl(text_.substr(begin, (pos_ - begin) / 2 * 2)));
+      if (static_cast<int64_t>(raw.size()) != bytes || (pos_ - begin) % 2) Fail("literal has the wrong number of bytes");
+      Expect(">");
+      return Array(t.dtype, t.shape, {reinterpret_cast<const std::byte*>(raw.data()), raw.size()});
+    }
+    const std::string number = NumberText();
+    Expect(">");
+    if (!IsComputable(t.dtype)) Fail("literals of this dtype are written in hex");
+    int64_t i;
+    double d;
+    Array one;
+    if (!IsFloat(t.dtype) && absl::SimpleAtoi(number, &i)) one = Array::ScalarInt(t.dtype, i);
+    else if (IsFloat(t.dtype) && absl::SimpleAtod(number, &d)) one = Array::Scalar(t.dtype, d);
+    else Fail("expected a number");
+    Array out(t.dtype, t.shape);  // one number fills the literal
+    const int64_t w = ByteWidth(t.dtype);
+    std::byte* p = out.MutableData();
+    for (int64_t k = 0; k < out.num_elements(); ++k) std::memcpy(p + k * w, one.data(), w);
+    return out;
+  }
+
+  // `kind` resolves what the text alone leaves open: an empty list, an int where a double is meant.
+  AttrValue AttrText(std::optional<AttrKind> kind) {
+    Skip();
+    if (pos_ >= text_.size()) Fail("expected a value");
+    const char c = text_[pos_];
+    if (c == '"') return Quoted('"');
+    if (At("strings")) {
+      Accept("strings");
+      List("[", "]", [] {});
+      return std::vector<std::string>{};
+    }
+    if (Accept("bools")) {
+      std::vector<bool> v;
+      List("[", "]", [&] { v.push_back(Integer() != 0); });
+      return v;
+    }
+    if (Accept("specs")) {
+      std::vector<PartitionSpec> v;
+      List("[", "]", [&] { v.push_back(SpecText()); });
+      return v;
+    }
+    if (At("dense")) return LiteralValue();
+    if (c == 'P' && pos_ + 1 < text_.size() && text_[pos_ + 1] == '(') return SpecText();
+    if (c == '[') return ListAttr(kind);
+    if (Accept("true")) return true;
+    if (Accept("false")) return false;
+    const std::string word = NumberText();
+    if (auto dtype = ParseDType(word)) return *dtype;
+    int64_t i;
+    double d;
+    if (kind != AttrKind::kDouble && absl::SimpleAtoi(word, &i)) return i;
+    if (absl::SimpleAtod(word, &d)) return d;
+    Fail("cannot read the attribute's value");
+  }
+  AttrValue ListAttr(std::optional<AttrKind> kind) {
+    std::vector<int64_t> ints;
+    std::vector<std::string> strings;
+    List("[", "]", [&] {
+      Skip();
+      if (pos_ < text_.size() && text_[pos_] == '"') strings.push_back(Quoted('"'));
+      else ints.push_back(Integer());
+    });
+    if (!strings.empty() && !ints.empty()) Fail("a list mixes strings and integers");
+    if (!strings.empty() || (ints.empty() && kind == AttrKind::kStrings)) return strings;
+    return ints;
+  }
+
+  FunctionRef FunctionText(const Scope& outer, int depth,
+                           std::vector<std::optional<PartitionSpec>>* in_specs,
+                           std::vector<std::optional<PartitionSpec>>* out_specs) {
+    if (depth > limits_.region_depth) Fail("regions nest too deeply");
+    Expect("func");
+    const std::string name = Name();
+    std::vector<std::pair<std::string, Type>> params;
+    List("(", ")", [&] {
+      std::string id = ValueName();
+      Expect(":");
+      params.emplace_back(std::move(id), TypeText());
+      in_specs->push_back(At("P") ? std::optional(SpecText()) : std::nullopt);
+    });
+    std::vector<Type> declared;
+    bool has_declared = false;
+    if (Accept("->")) {
+      has_declared = true;
+      List("(", ")", [&] {
+        declared.push_back(TypeText());
+        out_specs->push_back(At("P") ? std::optional(SpecText()) : std::nullopt);
+      });
+    }
+    Scope scope = outer;
+    if (depth > 0) scope.check_vma = true;
+    if (Accept("mesh")) scope.mesh = MeshText();
+    else if (depth > 0) scope.check_vma = outer.check_vma;
+    if (Accept("unchecked")) scope.check_vma = false;
+    ThrowIfError(CheckMesh(scope.mesh));
+
+    Builder b(scope, name);
+    std::map<std::string, Value> env;
+    b.SetSite(Here());
+    for (auto& [id, type] : params)
+      if (!env.emplace(id, b.Param(type)).second) Fail("value %" + id + " is defined twice");
+    Expect("{");
+    while (!At("return")) OpText(b, &env, depth);
+    Accept("return");
+    std::vector<Value> results;
+    if (!At("}")) {
+      do results.push_back(Lookup(env, ValueName()));
+      while (Accept(","));
+    }
+    Expect("}");
+    if (has_declared) CheckDeclared(declared, TypesOf(results), "the results");
+    return b.Build(results);
+  }
+
+  void OpText(Builder& b, std::map<std::string, Value>* env, int depth) {
+    b.SetSite(Here());
+    if (++ops_ > limits_.ops) Fail("the program has too many ops");
+    std::vector<std::string> names;
+    if (At("%")) {
+      do names.push_back(ValueName());
+      while (Accept(","));
+      Expect("=");
+    }
+    const std::string op_name = Name();
+    const OpDef* def = FindOp(op_name);
+    if (def == nullptr)
+      Throw(MakeError(ErrorKind::kUnknownOp,
+                      absl::StrCat("unknown op '", op_name, "' (", Here().ToString(),
+                                   "); this build knows opset ", kOpset)));
+    std::vector<Value> operands;
+    List("(", ")", [&] { operands.push_back(Lookup(*env, ValueName())); });
+    Attrs attrs;
+    if (At("{"))
+      List("{", "}", [&] {
+        const std::string attr = Name();
+        std::optional<AttrKind> kind;
+        for (const AttrSpec& s : def->attrs)
+          if (s.name == attr) kind = s.kind;
+        Expect("=");
+        attrs.Set(attr, AttrText(kind));
+      });
+    std::vector<Type> declared;
+    if (Accept(":")) {
+      do declared.push_back(TypeText());
+      while (Accept(","));
+    }
+    std::vector<FunctionRef> regions;
+    if (Accept("with")) {
+      while (At("func")) {
+        std::vector<std::optional<PartitionSpec>> in, out;
+        regions.push_back(FunctionText(b.scope(), depth + 1, &in, &out));
+      }
+    }
+    const std::vector<Value> results = b.Emit(*def, operands, std::move(attrs), std::move(regions));
+    if (!declared.empty()) CheckDeclared(declared, TypesOf(results), op_name);
+    if (names.size() != results.size() && !names.empty())
+      Fail(absl::StrCat(op_name, " has ", results.size(), " results, ", names.size(), " are named"));
+    for (size_t r = 0; r < names.size(); ++r)
+      if (!env->emplace(names[r], results[r]).second) Fail("value %" + names[r] + " is defined twice");
+  }
+
+  void CheckDeclared(const std::vector<Type>& declared, const std::vector<Type>& inferred, const std::string& what) {
+    auto text = [](const std::vector<Type>& types) {
+      return absl::StrJoin(types, ", ", [](std::string* o, const Type& t) { absl::StrAppend(o, t.ToString()); });
+    };
+    if (declared != inferred)
+      Fail(absl::StrCat(what, ": declared ", text(declared), ", inferred ", text(inferred)));
+  }
+  Value Lookup(const std::map<std::string, Value>& env, const std::string& name) {
+    auto it = env.find(name);
+    if (it == env.end()) Fail("value %" + name + " is not defined");
+    return it->second;
+  }
+  Site Here() const { return Site{"program.txt", line_}; }
+
+  std::string_view text_;
+  size_t pos_ = 0;
+  int line_ = 1;
+  int64_t ops_ = 0;
+  Limits limits_;
+};
+
+}  // namespace
+
+std::string PrintFunction(const Function& f, const PrintOptions& options) {
+  std::string out;
+  Print(f, options, 0, {}, {}, nullptr, &out);
+  return out;
+}
+
+std::string PrintProgram(const Program& p, const PrintOptions& options) {
+  std::string out;
+  if (!p.mesh().empty()) absl::StrAppend(&out, "mesh ", p.mesh().ToString(), "\n");
+  Print(*p.entry, options, 0, p.in_shardings, p.out_shardings, nullptr, &out);
+  return out;
+}
+
+absl::StatusOr<Program> ParseProgram(std::string_view text) {
+  Program p;
+  TESSERA_RETURN_IF_ERROR(CatchStatus([&] { p = Parser(text).ParseProgramText(); }));
+  TESSERA_RETURN_IF_ERROR(Verify(p));
+  return p;
+}
+
+}  // namespace tessera::ir

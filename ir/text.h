@@ -1,0 +1,27 @@
+// The text form of programs and functions: parse(print(p)) == p.
+//
+//   mesh (data=2, model=2)
+//   func main(%0: f32[8,16] P('data'), %1: f32[16,4]) -> (f32[8,4] P('data')) {
+//     %2 = dot_general(%0, %1) {lhs_batching_dimensions=[], ...} : f32[8,4]  # model.cc:41
+//     return %2
+//   }
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "ir/program.h"
+
+namespace tessera::ir {
+
+struct PrintOptions {
+  bool sites = false;  // a comment with the user's line after each op
+};
+std::string PrintFunction(const Function& f, const PrintOptions& options = {});
+std::string PrintProgram(const Program& p, const PrintOptions& options = {});
+
+// Errors are MALFORMED_PROGRAM (or the op's own error) with line and column of the text.  The limits
+// of verify.h hold while reading; text of any bytes is safe.
+absl::StatusOr<Program> ParseProgram(std::string_view text);
+
+}  // namespace tessera::ir

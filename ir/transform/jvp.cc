@@ -1,0 +1,124 @@
+// Forward differentiation: each op is followed by its tangent; an absent tangent is a zero that is
+// never built.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_exception.h"
+#include "ir/builder.h"
+#include "ir/op_def.h"
+#include "ir/ops.h"
+#include "ir/transform/transform.h"
+#include "ir/transform/walk.h"
+
+namespace tessera::ir {
+namespace {
+
+struct JvpWalk {
+  const Function& f;
+  Builder b;
+  std::vector<Value> primal, tangent;
+
+  explicit JvpWalk(const Function& fn)
+      : f(fn), b(fn.scope, fn.name), primal(fn.types.size()), tangent(fn.types.size()) {}
+
+  void AddParams(const std::vector<bool>& active) {
+    for (int i = 0; i < f.num_params; ++i) primal[i] = b.Param(f.types[i]);
+    for (int i = 0; i < f.num_params; ++i) {
+      if (!active[i]) continue;
+      if (!IsInexact(f.types[i].dtype))
+        Throw(ErrorKind::kTypeError,
+              absl::StrCat("jvp of ", f.name, ": param ", i, " has type ", f.types[i].ToString(),
+                           "; only float and complex inputs have tangents"));
+      tangent[i] = b.Param(f.types[i]);
+    }
+  }
+
+  void Visit(const Op& op, const Site& site) {
+    std::vector<Value> in, dot;
+    for (ValueId v : op.operands) {
+      in.push_back(primal[v]);
+      dot.push_back(tangent[v]);
+    }
+    const bool moves =
+        std::any_of(dot.begin(), dot.end(), [](const Value& t) { return t.valid(); }) &&
+        std::any_of(op.results.begin(), op.results.end(),
+                    [&](ValueId r) { return IsInexact(f.types[r].dtype); });
+    std::vector<Value> out, out_dot(op.results.size());
+    if (!moves) {
+      out = walk::EmitPlain(b, op, in);
+    } else if (op.def->jvp.refused()) {
+      ThrowRefused("Differentiation rule", *op.def, op.def->jvp.reason, site);
+    } else if (op.def->jvp_emits_primals) {
+      out = op.def->jvp.fn(walk::Context(b, f, op, std::move(in), {}), dot);
+      TESSERA_CHECK_EQ(out.size(), 2 * op.results.size());
+      out_dot.assign(out.begin() + op.results.size(), out.end());
+      out.resize(op.results.size());
+    } else {
+      out = walk::EmitPlain(b, op, in);
+      const RuleContext c = walk::Context(b, f, op, std::move(in), out);
+      out_dot = op.def->jvp.derived() ? derive::LinearJvp(c, dot) : op.def->jvp.fn(c, dot);
+      TESSERA_CHECK_EQ(out_dot.size(), op.results.size());
+    }
+    for (size_t r = 0; r < op.results.size(); ++r) {
+      const ValueId id = op.results[r];
+      primal[id] = out[r];
+      if (IsInexact(f.types[id].dtype)) tangent[id] = walk::MatchTangent(out_dot[r], out[r].type());
+    }
+  }
+
+  void Run(const std::vector<bool>& active) {
+    TESSERA_CHECK_EQ(static_cast<int>(active.size()), f.num_params);
+    AddParams(active);
+    for (size_t i = 0; i < f.ops.size(); ++i) {
+      SiteScope site(b, f.sites[i]);
+      Visit(f.ops[i], f.sites[i]);
+    }
+  }
+
+  // A result with `want` gets a tangent, zeros if need be.
+  JvpResult Finish(const std::vector<bool>& want) {
+    std::vector<Value> results;
+    for (ValueId v : f.results) results.push_back(primal[v]);
+    for (size_t r = 0; r < f.results.size(); ++r)
+      if (want[r])
+        results.push_back(tangent[f.results[r]] ? tangent[f.results[r]]
+                                                : Zeros(b, results[r].type()));
+    return {b.Build(results), want};
+  }
+};
+
+std::vector<bool> InexactResults(const Function& f) {
+  std::vector<bool> out;
+  for (ValueId v : f.results) out.push_back(IsInexact(f.types[v].dtype));
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<JvpResult> Jvp(const Function& f, const std::vector<bool>& active,
+                              bool instantiate) {
+  return CatchStatusOr([&] {
+    JvpWalk w(f);
+    w.Run(active);
+    std::vector<bool> want = InexactResults(f);
+    for (size_t r = 0; !instantiate && r < want.size(); ++r)
+      want[r] = w.tangent[f.results[r]].valid();
+    return w.Finish(want);
+  });
+}
+
+absl::StatusOr<JvpResult> JvpWithOutputs(const Function& f, const std::vector<bool>& active,
+                                         const std::vector<bool>& want) {
+  return CatchStatusOr([&] {
+    TESSERA_CHECK_EQ(want.size(), f.results.size());
+    JvpWalk w(f);
+    w.Run(active);
+    std::vector<bool> wanted = InexactResults(f);
+    for (size_t r = 0; r < want.size(); ++r) wanted[r] = wanted[r] && want[r];
+    return w.Finish(wanted);
+  });
+}
+
+}  // namespace tessera::ir

@@ -1,0 +1,106 @@
+// Types a body anew in another scope.  Regions follow: each region param keeps what it is relative
+// to its operand.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_exception.h"
+#include "ir/builder.h"
+#include "ir/op_def.h"
+#include "ir/ops.h"
+#include "ir/transform/transform.h"
+#include "ir/transform/walk.h"
+
+namespace tessera::ir {
+namespace {
+
+FunctionRef Rescoped(const Function& f, const Scope& scope, const std::vector<Type>& params);
+
+// The scope of a region whose owner moves from `from` to `to`: an axis that the region itself made
+// Manual stays so.
+Scope RegionScope(const Scope& region, const Scope& from, const Scope& to) {
+  Scope out = to;
+  for (MeshAxis& a : out.mesh.axes)
+    if (region.mesh.Has(a.name) && from.mesh.Has(a.name) &&
+        region.mesh.TypeOf(a.name) != from.mesh.TypeOf(a.name))
+      a.type = region.mesh.TypeOf(a.name);
+  if (region.check_vma != from.check_vma) out.check_vma = region.check_vma;
+  return out;
+}
+
+// The type of a region param: shape as before, states of the new operand plus those on axes that
+// the region itself made Manual, shardings on axes that are still Explicit.
+Type RegionParam(const Type& old, const Scope& region, const Scope& from, const Type& operand,
+                 const Scope& region_to) {
+  Type t = old;
+  for (AxisList& axes : t.sharding)
+    std::erase_if(axes, [&](const std::string& a) {
+      return !region_to.mesh.Has(a) || region_to.mesh.TypeOf(a) != AxisType::kExplicit;
+    });
+  auto states = [&](const AxisSet& was, const AxisSet& now) {
+    AxisSet out = now;
+    for (const std::string& a : was)
+      if (region.mesh.IsManual(a) && !from.mesh.IsManual(a)) out.insert(a);
+    return out;
+  };
+  t.varying = states(old.varying, operand.varying);
+  t.unreduced = states(old.unreduced, operand.unreduced);
+  t.reduced = states(old.reduced, operand.reduced);
+  Normalize(&t);
+  return t;
+}
+
+std::vector<FunctionRef> RescopedRegions(const Op& op, const Scope& from, const Scope& to,
+                                         Values in) {
+  std::vector<FunctionRef> out;
+  for (const FunctionRef& region : op.regions) {
+    TESSERA_CHECK_EQ(static_cast<size_t>(region->num_params), in.size());
+    const Scope scope = RegionScope(region->scope, from, to);
+    std::vector<Type> params;
+    for (int i = 0; i < region->num_params; ++i)
+      params.push_back(RegionParam(region->types[i], region->scope, from, in[i].type(), scope));
+    out.push_back(Rescoped(*region, scope, params));
+  }
+  return out;
+}
+
+FunctionRef Rescoped(const Function& f, const Scope& scope, const std::vector<Type>& params) {
+  if (static_cast<int>(params.size()) != f.num_params)
+    Throw(ErrorKind::kInternal, absl::StrCat("rescope of ", f.name, ": ", params.size(),
+                                             " types for ", f.num_params, " params"));
+  Builder b(scope, f.name);
+  std::vector<Value> env(f.types.size());
+  for (int i = 0; i < f.num_params; ++i) {
+    if (!SameShapeAndDType(params[i], f.types[i]))
+      Throw(ErrorKind::kInternal,
+            absl::StrCat("rescope of ", f.name, ": param ", i, " is ", params[i].ToString(),
+                         "; expected the shape of ", f.types[i].ToString()));
+    env[i] = b.Param(params[i]);
+  }
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    const Op& op = f.ops[i];
+    SiteScope site(b, f.sites[i]);
+    std::vector<Value> in;
+    for (ValueId v : op.operands) in.push_back(env[v]);
+    // New Manual axes may part operands that agreed: the implicit casts of ops.h.
+    const bool casts = op.regions.empty() && op.def->family != Family::kCollective &&
+                       op.def->family != Family::kCast;
+    if (casts && scope.check_vma && in.size() > 1) in = MatchVarying(std::move(in));
+    const std::vector<Value> out =
+        b.Emit(*op.def, in, op.attrs, RescopedRegions(op, f.scope, scope, in));
+    for (size_t r = 0; r < out.size(); ++r) env[op.results[r]] = out[r];
+  }
+  std::vector<Value> results;
+  for (ValueId v : f.results) results.push_back(env[v]);
+  return b.Build(results);
+}
+
+}  // namespace
+
+absl::StatusOr<FunctionRef> Rescope(const Function& f, const Scope& scope,
+                                    const std::vector<Type>& params) {
+  return CatchStatusOr([&] { return Rescoped(f, scope, params); });
+}
+
+}  // namespace tessera::ir

@@ -1,0 +1,69 @@
+// Transforms of programs: each is one generic walk Function -> Function that applies every op's rule,
+// region bodies included.  None names an op.
+//
+// All return errors that name the op and the user's line.  Results are new immutable functions.
+#pragma once
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/program.h"
+
+namespace tessera::ir {
+
+// Jvp: takes f's params followed by one tangent for each param with `active[i]`; returns f's results
+// followed by one tangent for each result with `out_active[i]`.  Integer results are never active.
+// `instantiate`: give every inexact result a tangent, zeros where it has none.
+struct JvpResult {
+  FunctionRef fn;
+  std::vector<bool> out_active;
+};
+absl::StatusOr<JvpResult> Jvp(const Function& f, const std::vector<bool>& active, bool instantiate = false);
+// The same with the output set forced: results with `want[i]` get a tangent (zeros if need be).
+// Used for carries.
+absl::StatusOr<JvpResult> JvpWithOutputs(const Function& f, const std::vector<bool>& active, const std::vector<bool>& want);
+
+// Splits f by which params are known first.
+//   known:   known params -> known results, then residuals
+//   unknown: residuals, then unknown params -> unknown results
+// out_known[i] says on which side result i is.  A residual that is itself a known param is passed
+// through as a residual too.  Under `checkpoint` the unknown side recomputes.
+struct PartialEvalResult {
+  FunctionRef known, unknown;
+  std::vector<bool> out_known;
+  int num_residuals = 0;
+};
+absl::StatusOr<PartialEvalResult> PartialEval(const Function& f, const std::vector<bool>& known_in);
+// The same with results forced to the unknown side where `force_unknown_out[i]`.
+absl::StatusOr<PartialEvalResult> PartialEval(const Function& f, const std::vector<bool>& known_in,
+                                              const std::vector<bool>& force_unknown_out);
+
+// jvp then partial evaluation: forward: params -> results, residuals.
+// linear: residuals, tangents of the active params -> tangents of the active (inexact) results.
+struct Linearized {
+  FunctionRef forward, linear;
+  std::vector<bool> out_active;
+  int num_residuals = 0;
+};
+absl::StatusOr<Linearized> Linearize(const Function& f, const std::vector<bool>& active);
+
+// f linear in the params with linear[i].  Returns: non-linear params, then one cotangent per result
+// -> one cotangent per linear param (zeros where none).
+absl::StatusOr<FunctionRef> TransposeFunction(const Function& f, const std::vector<bool>& linear);
+
+// vmap: param i carries the batch at dims[i], or is not batched when -1.  Results carry it at
+// out_dims[i], or are unbatched when -1.  `force_out`: -2 leaves the choice, else the dim wanted.
+struct BatchResult {
+  FunctionRef fn;
+  std::vector<int> out_dims;
+};
+absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dims, int64_t size,
+                                  const std::vector<int>& force_out = {});
+
+// Drops ops whose results nobody needs.  `keep_params`: false also drops unused params, reported in
+// `kept` when not null.
+FunctionRef Dce(const Function& f, bool keep_params = true, std::vector<bool>* kept = nullptr);
+// The same body typed in another scope (axes that become Manual, check_vma), every op inferred anew
+// from the given param types.
+absl::StatusOr<FunctionRef> Rescope(const Function& f, const Scope& scope, const std::vector<Type>& params);
+
+}  // namespace tessera::ir

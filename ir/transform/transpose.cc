@@ -1,0 +1,144 @@
+// The backward pass: cotangents flow from the results of a linear function to its params.
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status_exception.h"
+#include "ir/builder.h"
+#include "ir/op_def.h"
+#include "ir/ops.h"
+#include "ir/transform/transform.h"
+#include "ir/transform/walk.h"
+
+namespace tessera::ir {
+namespace {
+
+// Which values of `f` depend on a linear param.
+std::vector<bool> LinearValues(const Function& f, const std::vector<bool>& linear) {
+  std::vector<bool> out(f.types.size(), false);
+  std::copy(linear.begin(), linear.end(), out.begin());
+  for (const Op& op : f.ops)
+    if (std::any_of(op.operands.begin(), op.operands.end(), [&](ValueId v) { return out[v]; }))
+      for (ValueId r : op.results) out[r] = true;
+  return out;
+}
+
+// Whether some op with regions mixes linear operands with others: its regions then hold work that
+// must be split off before it can be transposed.
+bool NeedsSplit(const Function& f, const std::vector<bool>& linear) {
+  const std::vector<bool> is_linear = LinearValues(f, linear);
+  return std::any_of(f.ops.begin(), f.ops.end(), [&](const Op& op) {
+    int n = 0;
+    for (ValueId v : op.operands) n += is_linear[v];
+    return op.def->partial_eval && n > 0 && n < static_cast<int>(op.operands.size());
+  });
+}
+
+class BackwardPass {
+ public:
+  // `args`: in `b`, for the params that are not linear; others are none.
+  BackwardPass(Builder& b, const Function& f, const std::vector<bool>& linear, Values args)
+      : b_(b), f_(f), linear_(LinearValues(f, linear)), env_(f.types.size()), ct_(f.types.size()) {
+    std::copy(args.begin(), args.end(), env_.begin());
+  }
+
+  // One cotangent per param: none where it is zero.
+  std::vector<Value> Run(Values cotangents) {
+    for (size_t i = 0; i < f_.ops.size(); ++i) {
+      const Op& op = f_.ops[i];
+      if (IsLinear(op)) continue;
+      SiteScope site(b_, f_.sites[i]);
+      std::vector<Value> in;
+      for (ValueId v : op.operands) in.push_back(env_[v]);
+      const std::vector<Value> out = walk::EmitPlain(b_, op, in);
+      for (size_t r = 0; r < out.size(); ++r) env_[op.results[r]] = out[r];
+    }
+    for (size_t r = 0; r < f_.results.size(); ++r) Accumulate(f_.results[r], cotangents[r]);
+    for (int i = static_cast<int>(f_.ops.size()) - 1; i >= 0; --i) {
+      if (!IsLinear(f_.ops[i])) continue;
+      SiteScope site(b_, f_.sites[i]);
+      Visit(f_.ops[i], f_.sites[i]);
+    }
+    return {ct_.begin(), ct_.begin() + f_.num_params};
+  }
+
+ private:
+  bool IsLinear(const Op& op) const {
+    return std::any_of(op.operands.begin(), op.operands.end(),
+                       [&](ValueId v) { return linear_[v]; });
+  }
+
+  void Accumulate(ValueId v, Value ct) {
+    if (!ct || !linear_[v]) return;
+    ct = walk::MatchCotangent(ct, f_.types[v]);
+    ct_[v] = ct_[v] ? Add(ct_[v], ct) : ct;
+  }
+
+  void Visit(const Op& op, const Site& site) {
+    std::vector<Value> ct, in;
+    for (ValueId r : op.results) ct.push_back(ct_[r]);
+    if (std::none_of(ct.begin(), ct.end(), [](const Value& v) { return v.valid(); })) return;
+    std::vector<bool> linear;
+    for (ValueId v : op.operands) {
+      linear.push_back(linear_[v]);
+      in.push_back(env_[v]);
+    }
+    if (!op.def->transpose.written())
+      ThrowRefused("Transpose rule (for reverse-mode differentiation)", *op.def,
+                   op.def->transpose.reason, site);
+    const std::vector<Value> out = op.def->transpose.fn(
+        walk::Context(b_, f_, op, std::move(in), std::vector<Value>(op.results.size())), ct,
+        linear);
+    TESSERA_CHECK_EQ(out.size(), op.operands.size());
+    for (size_t k = 0; k < out.size(); ++k) Accumulate(op.operands[k], out[k]);
+    // Nothing reads them again.
+    for (ValueId r : op.results) ct_[r] = Value();
+  }
+
+  Builder& b_;
+  const Function& f_;
+  std::vector<bool> linear_;
+  std::vector<Value> env_, ct_;
+};
+
+FunctionRef Transposed(const Function& f, const std::vector<bool>& linear) {
+  TESSERA_CHECK_EQ(static_cast<int>(linear.size()), f.num_params);
+  Builder b(f.scope, f.name);
+  std::vector<Value> args(f.num_params), others, cotangents;
+  for (int i = 0; i < f.num_params; ++i)
+    if (!linear[i]) others.push_back(args[i] = b.Param(f.types[i]));
+  for (ValueId r : f.results) cotangents.push_back(b.Param(CotangentType(f.types[r])));
+
+  std::vector<Value> ct;
+  if (!NeedsSplit(f, linear)) {
+    ct = BackwardPass(b, f, linear, args).Run(cotangents);
+  } else {
+    std::vector<bool> known;
+    for (bool l : linear) known.push_back(!l);
+    const PartialEvalResult pe = ValueOrThrow(PartialEval(f, known));
+    const std::vector<Value> known_out = Inline(b, *pe.known, others);
+    std::vector<Value> unknown_args(known_out.end() - pe.num_residuals, known_out.end());
+    unknown_args.resize(pe.unknown->num_params);
+    std::vector<bool> unknown_linear(pe.unknown->num_params, true);
+    std::fill_n(unknown_linear.begin(), pe.num_residuals, false);
+    std::vector<Value> unknown_ct;
+    for (int r : walk::Where(pe.out_known, false)) unknown_ct.push_back(cotangents[r]);
+    std::vector<Value> got =
+        BackwardPass(b, *pe.unknown, unknown_linear, unknown_args).Run(unknown_ct);
+    ct.resize(f.num_params);
+    const std::vector<int> where = walk::Where(linear);
+    for (size_t k = 0; k < where.size(); ++k) ct[where[k]] = got[pe.num_residuals + k];
+  }
+  std::vector<Value> results;
+  for (int i : walk::Where(linear))
+    results.push_back(ct[i] ? ct[i] : Zeros(b, CotangentType(f.types[i])));
+  return b.Build(results);
+}
+
+}  // namespace
+
+absl::StatusOr<FunctionRef> TransposeFunction(const Function& f, const std::vector<bool>& linear) {
+  return CatchStatusOr([&] { return Transposed(f, linear); });
+}
+
+}  // namespace tessera::ir

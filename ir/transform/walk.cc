@@ -1,0 +1,140 @@
+#include "ir/transform/walk.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "ir/ops.h"
+
+namespace tessera::ir::walk {
+namespace {
+
+AxisSet Minus(const AxisSet& a, const AxisSet& b) {
+  AxisSet out;
+  std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::inserter(out, out.end()));
+  return out;
+}
+
+// Which ops and values the results need.
+struct Liveness {
+  std::vector<bool> ops, values;
+};
+Liveness LiveFor(const Function& f, absl::Span<const ValueId> results) {
+  Liveness live{std::vector<bool>(f.ops.size()), std::vector<bool>(f.types.size())};
+  for (ValueId v : results) live.values[v] = true;
+  for (int i = static_cast<int>(f.ops.size()) - 1; i >= 0; --i) {
+    const Op& op = f.ops[i];
+    live.ops[i] = op.def->has_effects || std::any_of(op.results.begin(), op.results.end(),
+                                                     [&](ValueId r) { return live.values[r]; });
+    if (!live.ops[i]) continue;
+    for (ValueId v : op.operands) live.values[v] = true;
+  }
+  return live;
+}
+
+}  // namespace
+
+std::vector<Type> TypesAt(const Function& f, absl::Span<const ValueId> ids) {
+  std::vector<Type> types;
+  types.reserve(ids.size());
+  for (ValueId v : ids) types.push_back(f.types[v]);
+  return types;
+}
+
+RuleContext Context(Builder& b, const Function& f, const Op& op, std::vector<Value> in,
+                    std::vector<Value> out) {
+  return RuleContext{b,
+                     *op.def,
+                     op.attrs,
+                     op.regions,
+                     std::move(in),
+                     std::move(out),
+                     TypesAt(f, op.operands),
+                     TypesAt(f, op.results)};
+}
+
+std::vector<Value> EmitPlain(Builder& b, const Op& op, Values in) {
+  return b.Emit(*op.def, in, op.attrs, op.regions);
+}
+
+Value MatchTangent(Value v, const Type& want) {
+  if (!v || !v.builder().scope().check_vma) return v;
+  if (AxisSet spare = Minus(v.type().varying, want.varying); !spare.empty())
+    v = Psum(v, AxisList(spare.begin(), spare.end()));
+  if (AxisSet missing = Minus(want.varying, v.type().varying); !missing.empty())
+    v = Pvary(v, missing);
+  return v;
+}
+
+Value MatchCotangent(Value v, const Type& primal) { return MatchTangent(v, CotangentType(primal)); }
+
+FunctionRef Reorder(const Function& f, absl::Span<const int> params,
+                    absl::Span<const int> results) {
+  auto out = std::make_shared<Function>();
+  out->name = f.name;
+  out->scope = f.scope;
+  out->num_params = static_cast<int>(params.size());
+  std::vector<ValueId> kept_results;
+  for (int r : results) kept_results.push_back(f.results[r]);
+  const Liveness live = LiveFor(f, kept_results);
+
+  std::vector<ValueId> renamed(f.types.size(), -1);
+  auto add = [&](ValueId old) {
+    renamed[old] = static_cast<ValueId>(out->types.size());
+    out->types.push_back(f.types[old]);
+    return renamed[old];
+  };
+  for (int p : params) add(p);
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    if (!live.ops[i]) continue;
+    Op op = f.ops[i];
+    for (ValueId& v : op.operands) {
+      v = renamed[v];
+      TESSERA_CHECK(v >= 0) << f.name << ": a param that is used is left out";
+    }
+    for (ValueId& v : op.results) v = add(v);
+    out->ops.push_back(std::move(op));
+    out->sites.push_back(f.sites[i]);
+  }
+  for (ValueId v : kept_results) {
+    TESSERA_CHECK(renamed[v] >= 0) << f.name << ": a param that is a result is left out";
+    out->results.push_back(renamed[v]);
+  }
+  return out;
+}
+
+std::vector<bool> UsedParams(const Function& f) {
+  const Liveness live = LiveFor(f, f.results);
+  return {live.values.begin(), live.values.begin() + f.num_params};
+}
+
+std::vector<int> Iota(int n) {
+  std::vector<int> out(n);
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+std::vector<int> Where(const std::vector<bool>& mask, bool value) {
+  std::vector<int> out;
+  for (size_t i = 0; i < mask.size(); ++i)
+    if (mask[i] == value) out.push_back(static_cast<int>(i));
+  return out;
+}
+
+Type InsertDim(Type type, int dim, int64_t size) {
+  type.shape.insert(type.shape.begin() + dim, size);
+  if (type.is_sharded()) type.sharding.insert(type.sharding.begin() + dim, AxisList{});
+  return type;
+}
+
+Type DropDim(Type type, int dim) {
+  type.shape.erase(type.shape.begin() + dim);
+  if (type.is_sharded()) type.sharding.erase(type.sharding.begin() + dim);
+  Normalize(&type);
+  return type;
+}
+
+}  // namespace tessera::ir::walk

@@ -1,0 +1,40 @@
+// What the generic walks share: the rule's view of an op, types that a derivative must have, and
+// renumbering of a function's params and results.  Internal to ir/; may throw StatusException.
+#pragma once
+#include <vector>
+
+#include "absl/types/span.h"
+#include "ir/builder.h"
+#include "ir/op_def.h"
+#include "ir/program.h"
+
+namespace tessera::ir::walk {
+
+std::vector<Type> TypesAt(const Function& f, absl::Span<const ValueId> ids);
+// `op` of `f` as its rules see it, with operands and results mapped into `b`.
+RuleContext Context(Builder& b, const Function& f, const Op& op, std::vector<Value> in,
+                    std::vector<Value> out);
+// Emits `op` on mapped operands.
+std::vector<Value> EmitPlain(Builder& b, const Op& op, Values in);
+
+// `v` with the states across Manual axes that `want` has: `pvary` where it lacks some, `psum` where
+// it has some to spare (the transpose of an implicit pvary).  An absent `v` stays absent.
+Value MatchTangent(Value v, const Type& want);
+Value MatchCotangent(Value v, const Type& primal);
+
+// The function with only these params and results, in this order; ops that nothing needs are
+// dropped.  Entries of `results` are positions in f.results and may repeat.
+// Requires: what is kept uses no param that is left out.
+FunctionRef Reorder(const Function& f, absl::Span<const int> params, absl::Span<const int> results);
+// Which params are used by what the results need.
+std::vector<bool> UsedParams(const Function& f);
+// 0 .. n-1, and the positions where `mask` is `value`.
+std::vector<int> Iota(int n);
+std::vector<int> Where(const std::vector<bool>& mask, bool value = true);
+
+// The type with a dim of `size` before `dim`, unsharded.
+Type InsertDim(Type type, int dim, int64_t size);
+// The type without `dim`.
+Type DropDim(Type type, int dim);
+
+}  // namespace tessera::ir::walk

@@ -1,0 +1,24 @@
+// A program is well formed: what the client runs before sending and the server after receiving.
+#pragma once
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "ir/program.h"
+
+namespace tessera::ir {
+
+struct Limits {
+  int64_t ops = 1'000'000;        // regions included
+  int64_t region_depth = 64;
+  int64_t values_per_op = 4096;   // operands or results
+  int64_t rank = 32;
+  int64_t mesh_devices = 65'536;
+  int64_t attr_bytes = 16 << 20;  // of one attribute
+};
+
+// SSA order, known ops, attributes, every type as inference gives it, regions in their scopes,
+// shardings that fit the params and results.  MALFORMED_PROGRAM, LIMIT_EXCEEDED or the op's error.
+absl::Status Verify(const Program& program, const Limits& limits = {});
+absl::Status VerifyFunction(const Function& f, const Limits& limits = {});
+
+}  // namespace tessera::ir

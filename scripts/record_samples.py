@@ -1,0 +1,288 @@
+#!/usr/bin/env python3
+"""Records what JAX computes for every op sample, for tests/ops to compare with.
+
+  python3 -m venv .venv && .venv/bin/pip install jax==0.10.2
+  .venv/bin/python scripts/record_samples.py build/dev/bin/dump_samples [family ...]
+
+Reads the samples that dump_samples prints, evaluates each with jax.lax on CPU devices and writes
+tests/ops/recorded/<family>.jsonl: a line with the source of the values, then one line a sample with
+its digest and the exact bytes of every result on every lane. The tests read only these files.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import ml_dtypes  # noqa: E402
+import numpy as np  # noqa: E402
+from jax import lax  # noqa: E402
+from jax._src.lax import parallel  # noqa: E402
+from jax.extend.random import threefry2x32_p  # noqa: E402
+from jax.sharding import Mesh, PartitionSpec  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+
+FAMILIES = ["elementwise", "data_movement", "indexing", "reduction", "contraction", "random",
+            "collectives", "control"]
+DTYPES = {"bool": np.bool_, "s32": np.int32, "u32": np.uint32, "s64": np.int64,
+          "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
+
+
+def array(type_, hex_):
+    return np.frombuffer(bytes.fromhex(hex_), DTYPES[type_["dtype"]]).reshape(type_["shape"])
+
+
+# ---- Ops: wire name -> f(attrs, operands, regions), a value or a list of values. -----------------
+
+def unary(name):
+    return lambda a, x, r: getattr(lax, name)(x[0])
+
+
+def binary(name):
+    return lambda a, x, r: getattr(lax, name)(x[0], x[1])
+
+
+def reduction(name):
+    """The monoid itself, without the wider accumulators of jnp."""
+    return lambda a, x, r: getattr(lax, name)(x[0], axes=tuple(a["dimensions"]))
+
+
+def bool_extremum(name):
+    def f(a, x, r):
+        if x[0].dtype == np.bool_:  # max is or, min is and
+            return getattr(lax, {"reduce_max": "reduce_or", "reduce_min": "reduce_and"}[name])(
+                x[0], axes=tuple(a["dimensions"]))
+        return reduction(name)(a, x, r)
+    return f
+
+
+def dot(a, x, r):
+    dims = ((a["lhs_contracting_dimensions"], a["rhs_contracting_dimensions"]),
+            (a["lhs_batching_dimensions"], a["rhs_batching_dimensions"]))
+    wide = a.get("preferred_element_type")
+    return lax.dot_general(x[0], x[1], dims, precision=lax.Precision.HIGHEST,
+                           preferred_element_type=DTYPES[wide] if wide else None)
+
+
+def all_gather(a, x, r):
+    gather = lax.all_gather if a["to"] == "varying" else parallel.all_gather_invariant
+    return gather(x[0], tuple(a["axes"]), axis=a["all_gather_dimension"], tiled=a["tiled"])
+
+
+def ppermute(a, x, r):
+    perm = list(zip(a["perm"][::2], a["perm"][1::2]))
+    return lax.ppermute(x[0], tuple(a["axes"]), perm)
+
+
+def scan(a, x, r):
+    consts, carry = a["num_consts"], a["num_carry"]
+    first = x[consts:consts + carry]
+
+    def body(c, s):
+        out = r[0](*x[:consts], *c, *s)
+        return list(out[:carry]), list(out[carry:])
+
+    last, ys = lax.scan(body, list(first), list(x[consts + carry:]), length=a["length"],
+                        reverse=a["reverse"])
+    return list(last) + list(ys)
+
+
+def spec(dims):
+    return PartitionSpec(*[tuple(d) if d else None for d in dims])
+
+
+def manual_computation(a, x, r):
+    f = jax.shard_map(lambda *args: tuple(r[0](*args)), mesh=MESH[-1],
+                      in_specs=tuple(map(spec, a["in_specs"])),
+                      out_specs=tuple(map(spec, a["out_specs"])),
+                      axis_names=set(a["manual_axes"]), check_vma=a["check_vma"])
+    return list(f(*x))
+
+
+def power(a, x, r):
+    """lax.pow refuses an integer base; jnp.power multiplies."""
+    return (lax.pow if jnp.issubdtype(x[0].dtype, jnp.floating) else jnp.power)(x[0], x[1])
+
+
+COMPARE = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax.gt, "GE": lax.ge}
+MESH = []  # of the sample under evaluation
+OPS = {
+    "round_nearest_afz": lambda a, x, r: lax.round(x[0], lax.RoundingMethod.AWAY_FROM_ZERO),
+    "round_nearest_even": lambda a, x, r: lax.round(x[0], lax.RoundingMethod.TO_NEAREST_EVEN),
+    "not": unary("bitwise_not"),
+    "and": binary("bitwise_and"),
+    "or": binary("bitwise_or"),
+    "xor": binary("bitwise_xor"),
+    "power": power,
+    "compare": lambda a, x, r: COMPARE[a["direction"]](x[0], x[1]),
+    "select": lambda a, x, r: lax.select_n(x[0], x[2], x[1]),
+    "clamp": lambda a, x, r: lax.clamp(x[0], x[1], x[2]),
+    "convert": lambda a, x, r: lax.convert_element_type(x[0], DTYPES[a["dtype"]]),
+    "bitcast_convert": lambda a, x, r: lax.bitcast_convert_type(x[0], DTYPES[a["dtype"]]),
+    "reduce_precision": lambda a, x, r: lax.reduce_precision(
+        x[0], a["exponent_bits"], a["mantissa_bits"]),
+    "stop_gradient": unary("stop_gradient"),
+    "constant": lambda a, x, r: jnp.asarray(array(a["value"], a["value"]["hex"])),
+    "iota": lambda a, x, r: lax.broadcasted_iota(
+        DTYPES[a["dtype"]], a["shape"], a["iota_dimension"]),
+    "broadcast_in_dim": lambda a, x, r: lax.broadcast_in_dim(
+        x[0], a["shape"], a["broadcast_dimensions"]),
+    "reshape": lambda a, x, r: lax.reshape(x[0], a["shape"]),
+    "transpose": lambda a, x, r: lax.transpose(x[0], a["permutation"]),
+    "slice": lambda a, x, r: lax.slice(x[0], a["start_indices"], a["limit_indices"], a["strides"]),
+    "concatenate": lambda a, x, r: lax.concatenate(x, a["dimension"]),
+    "pad": lambda a, x, r: lax.pad(x[0], x[1], list(zip(
+        a["edge_padding_low"], a["edge_padding_high"], a["interior_padding"]))),
+    "reverse": lambda a, x, r: lax.rev(x[0], a["dimensions"]),
+    # The primitives: the functions of lax count negative starts from the end first.
+    "dynamic_slice": lambda a, x, r: lax.dynamic_slice_p.bind(
+        *x, slice_sizes=tuple(a["slice_sizes"])),
+    "dynamic_update_slice": lambda a, x, r: lax.dynamic_update_slice_p.bind(*x),
+    "reduce_sum": reduction("reduce_sum"),
+    "reduce_prod": reduction("reduce_prod"),
+    "reduce_max": bool_extremum("reduce_max"),
+    "reduce_min": bool_extremum("reduce_min"),
+    "reduce_and": reduction("reduce_and"),
+    "reduce_or": reduction("reduce_or"),
+    "argmax": lambda a, x, r: lax.argmax(x[0], a["dimension"], DTYPES[a["index_dtype"]]),
+    "argmin": lambda a, x, r: lax.argmin(x[0], a["dimension"], DTYPES[a["index_dtype"]]),
+    "dot_general": dot,
+    "threefry2x32": lambda a, x, r: list(threefry2x32_p.bind(
+        *jnp.broadcast_arrays(*x[:2], *x[2:]))),
+    "psum": lambda a, x, r: lax.psum(x[0], tuple(a["axes"])),
+    "pmax": lambda a, x, r: lax.pmax(x[0], tuple(a["axes"])),
+    "pmin": lambda a, x, r: lax.pmin(x[0], tuple(a["axes"])),
+    "all_gather": all_gather,
+    "psum_scatter": lambda a, x, r: lax.psum_scatter(
+        x[0], tuple(a["axes"]), scatter_dimension=a["scatter_dimension"], tiled=a["tiled"]),
+    "ppermute": ppermute,
+    "all_to_all": lambda a, x, r: lax.all_to_all(
+        x[0], tuple(a["axes"]), a["split_dimension"], a["concat_dimension"], tiled=a["tiled"]),
+    "axis_index": lambda a, x, r: lax.axis_index(tuple(a["axes"])),
+    "pvary": lambda a, x, r: lax.pcast(x[0], tuple(a["axes"]), to="varying"),
+    "call": lambda a, x, r: list(jax.jit(lambda *args: tuple(r[0](*args)))(*x)),
+    "checkpoint": lambda a, x, r: list(jax.checkpoint(lambda *args: tuple(r[0](*args)))(*x)),
+    "optimization_barrier": lambda a, x, r: list(lax.optimization_barrier(tuple(x))),
+    "scan": scan,
+    "manual_computation": manual_computation,
+    "sharding_constraint": lambda a, x, r: lax.with_sharding_constraint(
+        x[0], jax.sharding.NamedSharding(MESH[-1], spec(a["sharding"]))),
+}
+for wire, name in {
+        "abs": "abs", "negate": "neg", "sign": "sign", "exponential": "exp",
+        "exponential_minus_one": "expm1", "log": "log", "log_plus_one": "log1p",
+        "logistic": "logistic", "tanh": "tanh", "sine": "sin", "cosine": "cos", "tan": "tan",
+        "sqrt": "sqrt", "rsqrt": "rsqrt", "cbrt": "cbrt", "erf": "erf", "erf_inv": "erf_inv",
+        "ceil": "ceil", "floor": "floor", "popcnt": "population_count",
+        "count_leading_zeros": "clz", "is_finite": "is_finite"}.items():
+    OPS[wire] = unary(name)
+for wire, name in {
+        "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "remainder": "rem",
+        "maximum": "max", "minimum": "min", "atan2": "atan2",
+        "shift_left": "shift_left", "shift_right_arithmetic": "shift_right_arithmetic",
+        "shift_right_logical": "shift_right_logical"}.items():
+    OPS[wire] = binary(name)
+
+
+def run(fn, args):
+    """Evaluates a function of ops on JAX values."""
+    env = dict(enumerate(args))
+    for op in fn["ops"]:
+        regions = [lambda *xs, region=region: run(region, xs) for region in op["regions"]]
+        out = OPS[op["op"]](op["attrs"], [env[i] for i in op["operands"]], regions)
+        out = out if isinstance(out, list) else [out]
+        env.update(zip(op["results"], out, strict=True))
+    return [env[i] for i in fn["results"]]
+
+
+# ---- Samples. ------------------------------------------------------------------------------------
+
+def mesh_of(sample):
+    names = tuple(name for name, _ in sample["mesh"])
+    sizes = [size for _, size in sample["mesh"]]
+    devices = np.array(jax.devices()[:int(np.prod(sizes))]).reshape(sizes)
+    return Mesh(devices, names)
+
+
+def evaluate_plain(sample):
+    args = [array(o, o["lanes"][0]) for o in sample["operands"]]
+    if sample["mesh"]:
+        MESH[:] = [mesh_of(sample)]
+    out = jax.jit(lambda *xs: tuple(run(sample["function"], xs)))(*map(jnp.asarray, args))
+    return [[np.asarray(o)] for o in out]
+
+
+def evaluate_manual(sample):
+    """One block for each coordinate: leading dims of the axes along which a value varies."""
+    mesh = mesh_of(sample)
+    names, sizes = mesh.axis_names, mesh.devices.shape
+
+    def lead(type_):
+        varying = type_.get("varying", [])
+        return PartitionSpec(*[n if n in varying else None for n in names])
+
+    args = []
+    for o in sample["operands"]:
+        blocks = np.stack([array(o, h) for h in o["lanes"]]).reshape(*sizes, *o["shape"])
+        keep = tuple(slice(None) if n in o.get("varying", []) else slice(0, 1) for n in names)
+        args.append(jnp.asarray(blocks[keep]))
+
+    def body(*xs):
+        out = run(sample["function"], [x.reshape(x.shape[len(names):]) for x in xs])
+        return tuple(o.reshape((1,) * len(names) + o.shape) for o in out)
+
+    out = jax.jit(jax.shard_map(
+        body, mesh=mesh, in_specs=tuple(map(lead, sample["operands"])),
+        out_specs=tuple(map(lead, sample["results"]))))(*args)
+    lanes = []
+    for o, type_ in zip(out, sample["results"], strict=True):
+        whole = np.broadcast_to(np.asarray(o), (*sizes, *type_["shape"]))
+        lanes.append(list(whole.reshape(-1, *type_["shape"])))
+    return lanes
+
+
+def record(sample):
+    lanes = (evaluate_manual if sample["manual"] else evaluate_plain)(sample)
+    results = []
+    for type_, blocks in zip(sample["results"], lanes, strict=True):
+        for b in blocks:
+            want = (np.dtype(DTYPES[type_["dtype"]]), tuple(type_["shape"]))
+            if (b.dtype, b.shape) != want:
+                raise TypeError(f"JAX gives {b.dtype}{b.shape}, the op infers {want}")
+        results.append({"dtype": type_["dtype"], "shape": type_["shape"],
+                        "lanes": [np.ascontiguousarray(b).tobytes().hex() for b in blocks]})
+    return {"sample": sample["sample"], "digest": sample["digest"], "results": results}
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    folder = pathlib.Path(__file__).resolve().parent.parent / "tests/ops/recorded"
+    folder.mkdir(exist_ok=True)
+    source = f"jax {jax.__version__}, jaxlib {jax.lib.__version__}, numpy {np.__version__}, cpu"
+    failures = []
+    for family in sys.argv[2:] or FAMILIES:
+        lines = [json.dumps({"source": source})]
+        dump = subprocess.run([sys.argv[1], family], check=True, stdout=subprocess.PIPE, text=True)
+        for text in dump.stdout.splitlines():
+            sample = json.loads(text)
+            if not sample["record"]:
+                continue
+            try:
+                lines.append(json.dumps(record(sample), separators=(",", ":")))
+            except Exception as e:  # Reported, and the run fails: a row JAX refuses says so in the row.
+                failures.append(f"{sample['sample']}: {type(e).__name__}: {str(e).splitlines()[0]}")
+        (folder / f"{family}.jsonl").write_text("\n".join(lines) + "\n")
+        print(f"{family}: {len(lines) - 1} samples")
+    if failures:
+        sys.exit("not recorded:\n  " + "\n  ".join(failures))
+
+
+if __name__ == "__main__":
+    main()

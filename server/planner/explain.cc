@@ -1,0 +1,116 @@
+#include "server/planner/explain.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "ir/op_def.h"
+
+namespace tessera::server::planner {
+namespace {
+
+// Bytes one device sends: proportional to the larger of operand and result, twice where the result
+// is as large as the operand everywhere (a reduction that all receive).
+int64_t RingBytes(const ir::Function& f, const ir::Op& op, int64_t n) {
+  int64_t in = 0, out = 0;
+  for (ir::ValueId v : op.operands) in += f.types[v].num_bytes();
+  for (ir::ValueId v : op.results) out += f.types[v].num_bytes();
+  const int64_t once = std::max(in, out) * (n - 1) / n;
+  return op.def->reduce != ir::ReduceKind::kNone && in == out ? 2 * once : once;
+}
+
+int64_t TripsOf(const ir::Function& f, const ir::Op& op) {
+  std::vector<ir::Type> in;
+  for (ir::ValueId v : op.operands) in.push_back(f.types[v]);
+  return op.def->region_map({*op.def, f.scope, in, op.attrs, op.regions}).trips;
+}
+
+void Collect(const ir::Function& f, int64_t times, std::vector<CollectiveUse>* uses) {
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    const ir::Op& op = f.ops[i];
+    if (op.def->region_map) Collect(*op.regions[0], times * TripsOf(f, op), uses);
+    if (op.def->lowering != ir::Lowering::kCollective || op.operands.empty()) continue;
+    CollectiveUse u;
+    u.op = std::string(op.def->name);
+    u.axes = op.attrs.Strings("axes");
+    u.group = f.scope.mesh.SizeOf(u.axes);
+    u.times = times;
+    u.bytes = RingBytes(f, op, u.group) * times;
+    u.site = f.sites[i];
+    if (u.group > 1) uses->push_back(std::move(u));
+  }
+}
+
+std::string Axes(const ir::AxisList& axes) { return absl::StrCat("[", absl::StrJoin(axes, ","), "]"); }
+
+}  // namespace
+
+std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
+  std::vector<CollectiveUse> uses;
+  Collect(f, 1, &uses);
+  return uses;
+}
+
+std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
+                        const MemoryBound& memory) {
+  std::string out = absl::StrCat("plan of ", program.entry->name, " on mesh ",
+                                 program.mesh().ToString(), "\n");
+  for (size_t i = 0; i < device.in.size(); ++i)
+    absl::StrAppend(&out, "  argument ", i, ": ", program.entry->types[i].ToString(), " ",
+                    device.in[i].ToString(), "\n");
+  for (const OpNote& n : device.notes) {
+    absl::StrAppend(&out, std::string(2 + 2 * n.depth, ' '), n.op, " : ", absl::StrJoin(n.results, ", "));
+    if (n.site.valid()) absl::StrAppend(&out, "  (", n.site.ToString(), ")");
+    if (!n.why.empty()) absl::StrAppend(&out, "  <- ", n.why);
+    out += "\n";
+    for (const std::string& m : n.moves)
+      absl::StrAppend(&out, std::string(6 + 2 * n.depth, ' '), "moves ", m, "\n");
+  }
+  for (size_t i = 0; i < device.out.size(); ++i)
+    absl::StrAppend(&out, "  result ", i, ": ", device.out[i].ToString(), "\n");
+  int64_t total = 0;
+  out += "collectives:\n";
+  for (const CollectiveUse& u : CollectivesOf(*device.fn)) {
+    absl::StrAppend(&out, "  ", u.op, Axes(u.axes), " ", u.bytes, " B");
+    if (u.times > 1) absl::StrAppend(&out, " in ", u.times, " runs");
+    if (u.site.valid()) absl::StrAppend(&out, "  (", u.site.ToString(), ")");
+    out += "\n";
+    total += u.bytes;
+  }
+  absl::StrAppend(&out, "bytes sent per device: ", total, "\nmemory per device: ", memory.peak,
+                  " B at most (arguments ", memory.arguments, ", results ", memory.results, ")\n");
+  return out;
+}
+
+std::string ExplainJson(const ir::Program& program, const DeviceProgram& device,
+                        const MemoryBound& memory) {
+  nlohmann::json j;
+  j["program"] = program.entry->name;
+  for (const ir::MeshAxis& a : program.mesh().axes)
+    j["mesh"].push_back({{"name", a.name}, {"size", a.size}, {"type", std::string(AxisTypeName(a.type))}});
+  for (const ir::PartitionSpec& p : device.in) j["arguments"].push_back(p.ToString());
+  for (const ir::PartitionSpec& p : device.out) j["results"].push_back(p.ToString());
+  for (const OpNote& n : device.notes)
+    j["ops"].push_back({{"op", n.op},
+                        {"depth", n.depth},
+                        {"site", n.site.valid() ? n.site.ToString() : ""},
+                        {"results", n.results},
+                        {"decided_by", n.why},
+                        {"moves", n.moves}});
+  j["collectives"] = nlohmann::json::array();
+  for (const CollectiveUse& u : CollectivesOf(*device.fn))
+    j["collectives"].push_back({{"op", u.op},
+                                {"axes", u.axes},
+                                {"group", u.group},
+                                {"bytes_sent", u.bytes},
+                                {"times", u.times},
+                                {"site", u.site.valid() ? u.site.ToString() : ""}});
+  j["memory"] = {{"peak_bytes", memory.peak},
+                 {"argument_bytes", memory.arguments},
+                 {"result_bytes", memory.results}};
+  return j.dump(1);
+}
+
+}  // namespace tessera::server::planner

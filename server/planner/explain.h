@@ -1,0 +1,30 @@
+// The plan as a person reads it, and the same as JSON: for every op its shardings, who decided, what
+// moved, with the user's line; the collectives with their bytes; memory.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/program.h"
+#include "server/planner/memory.h"
+#include "server/planner/partition.h"
+
+namespace tessera::server::planner {
+
+// A collective of the device program.  `bytes` is what one device sends per run of the program,
+// loops counted, by the ring algorithm's cost: 2(n-1)/n of the block for psum, (n-1)/n of the
+// gathered or scattered whole for the others.
+struct CollectiveUse {
+  std::string op;
+  ir::AxisList axes;
+  int64_t group = 1;
+  int64_t bytes = 0;
+  int64_t times = 1;
+  Site site;
+};
+std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
+
+std::string ExplainText(const ir::Program& program, const DeviceProgram& device, const MemoryBound& memory);
+std::string ExplainJson(const ir::Program& program, const DeviceProgram& device, const MemoryBound& memory);
+
+}  // namespace tessera::server::planner

@@ -1,0 +1,205 @@
+#include "server/planner/partition.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "base/status_exception.h"
+#include "ir/ops.h"
+#include "server/planner/reshard.h"
+
+namespace tessera::server::planner {
+namespace {
+
+using ir::AxisList;
+using ir::Builder;
+using ir::DimAxes;
+using ir::Function;
+using ir::FunctionRef;
+using ir::Op;
+using ir::Signature;
+using ir::Type;
+using ir::Value;
+using ir::ValueId;
+
+ir::PartitionSpec SpecFrom(const DimAxes& dims) {
+  ir::PartitionSpec p;
+  p.dims = dims;
+  return p;
+}
+
+// The type as a person reads it: global shape with the axes of each dim.
+std::string Describe(const Type& t, const DimAxes& dims) {
+  Type shown = ir::MakeType(t.dtype, t.shape);
+  shown.sharding = dims;
+  ir::Normalize(&shown);
+  return shown.ToString();
+}
+
+class Partitioner {
+ public:
+  explicit Partitioner(std::vector<OpNote>* notes) : notes_(notes) {}
+
+  // Emits f's body into `b`.  `args` are blocks as s.of says for the params; so are the results.
+  std::vector<Value> Body(const Function& f, const FunctionShardings& s, Builder& b, ir::Values args,
+                          int depth) {
+    std::vector<Value> env(f.types.size());
+    std::copy(args.begin(), args.end(), env.begin());
+    for (size_t i = 0; i < f.ops.size(); ++i) {
+      ir::SiteScope site(b, f.sites[i]);
+      const Op& op = f.ops[i];
+      const size_t note = notes_->size();
+      notes_->push_back(NoteOf(f, i, s, depth));
+      std::vector<Value> out = op.def->region_map ? Region(f, i, s, b, env, depth, note)
+                                                  : Plain(f, op, s, b, env, note);
+      for (size_t r = 0; r < out.size(); ++r) env[op.results[r]] = out[r];
+    }
+    std::vector<Value> results;
+    for (ValueId v : f.results) results.push_back(env[v]);
+    return results;
+  }
+
+ private:
+  static OpNote NoteOf(const Function& f, size_t i, const FunctionShardings& s, int depth) {
+    OpNote n;
+    n.op = std::string(f.ops[i].def->name);
+    n.site = f.sites[i];
+    n.depth = depth;
+    for (ValueId v : f.ops[i].results) n.results.push_back(Describe(f.types[v], s.of[v]));
+    if (!f.ops[i].results.empty()) n.why = s.why[f.ops[i].results[0]];
+    return n;
+  }
+
+  Value Move(Value block, const Type& global, const DimAxes& from, const DimAxes& to, size_t note,
+             std::string_view what) {
+    if (from == to) return block;
+    (*notes_)[note].moves.push_back(
+        absl::StrCat(ToAbsl(what), " ", Describe(global, from), " -> ", Describe(global, to)));
+    return Reshard(block, from, to);
+  }
+
+  std::vector<Value> Plain(const Function& f, const Op& op, const FunctionShardings& s, Builder& b,
+                           const std::vector<Value>& env, size_t note) {
+    const Signature sig = ir::SignatureOf(f, op);
+    std::vector<DimAxes> in, out;
+    for (ValueId v : op.operands) in.push_back(s.of[v]);
+    for (ValueId v : op.results) out.push_back(s.of[v]);
+    std::vector<AxisList> axes = ChooseFactorAxes(f, op, sig, in, out);
+
+    ir::RuleContext rule{b, *op.def, op.attrs, op.regions, {}, {}, {}, {}};
+    for (ValueId v : op.operands) rule.in_types.push_back(f.types[v]);
+    for (ValueId v : op.results) rule.out_types.push_back(f.types[v]);
+    for (size_t i = 0; i < op.operands.size(); ++i)
+      rule.in.push_back(Move(env[op.operands[i]], f.types[op.operands[i]], in[i],
+                             ir::JoinAxes(sig.operands[i], axes), note, absl::StrCat("operand ", i)));
+    ir::PartitionContext p{sig, axes, {}};
+    std::vector<DimAxes> got;
+    for (size_t r = 0; r < op.results.size(); ++r) {
+      got.push_back(ir::JoinAxes(sig.results[r], axes));
+      p.local_out.push_back(ir::LocalType(f.types[op.results[r]], got[r], f.scope.mesh));
+    }
+    std::vector<Value> local = op.def->partition.written() ? op.def->partition.fn(rule, p)
+                                                           : ir::derive::PartitionByFactors(rule, p);
+    for (size_t r = 0; r < local.size(); ++r)
+      local[r] = Move(local[r], f.types[op.results[r]], got[r], out[r], note, "result");
+    return local;
+  }
+
+  // The axes an outer value must have for the region's value, prefix first.
+  static DimAxes Needed(const ir::RegionTie& t, const DimAxes& inner, const DimAxes& outer_now) {
+    DimAxes need = inner;
+    for (size_t d = 0; d < need.size(); ++d)
+      if (!t.prefix.empty()) need[d].insert(need[d].begin(), t.prefix[d].begin(), t.prefix[d].end());
+    if (t.leading_dim) need.insert(need.begin(), AxisList{});
+    need.resize(outer_now.size());
+    return need;
+  }
+
+  std::vector<Value> Region(const Function& f, size_t index, const FunctionShardings& s, Builder& b,
+                            const std::vector<Value>& env, int depth, size_t note) {
+    const Op& op = f.ops[index];
+    std::vector<Type> in_types;
+    for (ValueId v : op.operands) in_types.push_back(f.types[v]);
+    const ir::RegionMap map = op.def->region_map({*op.def, f.scope, in_types, op.attrs, op.regions});
+    const Function& body = *op.regions[0];
+    const FunctionShardings& inner = *s.regions.at(static_cast<int>(index));
+
+    std::vector<Value> args(op.operands.size());
+    for (const ir::RegionTie& t : map.operands) {
+      const ValueId v = op.operands[t.outer];
+      args[t.outer] = Move(env[v], f.types[v], s.of[v], Needed(t, inner.of[t.inner], s.of[v]), note,
+                           absl::StrCat("operand ", t.outer));
+    }
+    std::vector<Value> out;
+    if (!map.manual_axes.empty()) {
+      // Already per-shard code over its axes: the body goes in place.
+      std::vector<Value> params(body.num_params);
+      for (const ir::RegionTie& t : map.operands) params[t.inner] = args[t.outer];
+      const std::vector<Value> results = Body(body, inner, b, params, depth + 1);
+      out.resize(op.results.size());
+      for (const ir::RegionTie& t : map.results) out[t.outer] = results[t.inner];
+    } else {
+      FunctionRef local = LocalBody(body, inner, b, map, depth + 1);
+      out = b.Emit(*op.def, args, op.attrs, {local});
+    }
+    for (const ir::RegionTie& t : map.results) {
+      const ValueId v = op.results[t.outer];
+      const DimAxes& lies = inner.of[ResultLiesLike(body, map, t.inner)];
+      out[t.outer] = Move(out[t.outer], f.types[v], Needed(t, lies, s.of[v]), s.of[v], note, "result");
+    }
+    return out;
+  }
+
+  // The region's value whose sharding its result has: a carried one lies like its param.
+  static ValueId ResultLiesLike(const Function& body, const ir::RegionMap& map, int result) {
+    for (const auto& [param, carried] : map.carries)
+      if (carried == result) return param;
+    return body.results[result];
+  }
+
+  // The region at local types; carried results are brought to where their params lie.
+  FunctionRef LocalBody(const Function& body, const FunctionShardings& s, Builder& outer,
+                        const ir::RegionMap& map, int depth) {
+    Builder b(outer.scope(), body.name);
+    std::vector<Value> params;
+    for (int i = 0; i < body.num_params; ++i)
+      params.push_back(b.Param(ir::LocalType(body.types[i], s.of[i], body.scope.mesh)));
+    std::vector<Value> results = Body(body, s, b, params, depth);
+    for (const auto& [param, result] : map.carries)
+      results[result] = Reshard(results[result], s.of[body.results[result]], s.of[param]);
+    return b.Build(results);
+  }
+
+  std::vector<OpNote>* notes_;
+};
+
+}  // namespace
+
+absl::StatusOr<DeviceProgram> Partition(const ir::Program& program, const FunctionShardings& s) {
+  const Function& f = *program.entry;
+  DeviceProgram out;
+  TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
+    std::vector<std::string> names;
+    for (const ir::MeshAxis& a : f.scope.mesh.axes) names.push_back(a.name);
+    Builder b({f.scope.mesh.With(names, ir::AxisType::kManual), /*check_vma=*/false}, f.name);
+    std::vector<Value> params;
+    for (int i = 0; i < f.num_params; ++i) {
+      params.push_back(b.Param(ir::LocalType(f.types[i], s.of[i], f.scope.mesh)));
+      out.in.push_back(SpecFrom(s.of[i]));
+    }
+    std::vector<Value> results = Partitioner(&out.notes).Body(f, s, b, params, 0);
+    for (size_t r = 0; r < results.size(); ++r) {
+      const ValueId v = f.results[r];
+      DimAxes want = s.of[v];
+      if (r < program.out_shardings.size() && program.out_shardings[r]) {
+        want = program.out_shardings[r]->dims;
+        want.resize(f.types[v].rank());
+      }
+      results[r] = Reshard(results[r], s.of[v], want);
+      out.out.push_back(SpecFrom(want));
+    }
+    out.fn = b.Build(results);
+  }));
+  return out;
+}
+
+}  // namespace tessera::server::planner

@@ -1,0 +1,72 @@
+#include "server/planner/planner.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "server/planner/explain.h"
+#include "server/planner/memory.h"
+#include "server/planner/partition.h"
+#include "server/planner/propagate.h"
+
+namespace tessera::server::planner {
+namespace {
+
+std::vector<core::PlanValue> ValuesOf(const std::vector<ir::Type>& types,
+                                      const std::vector<ir::PartitionSpec>& specs) {
+  std::vector<core::PlanValue> values;
+  for (size_t i = 0; i < types.size(); ++i)
+    values.push_back({types[i].dtype, types[i].shape, specs[i]});
+  return values;
+}
+
+std::vector<core::CollectiveSummary> Summarize(const std::vector<CollectiveUse>& uses) {
+  std::map<std::pair<std::string, ir::AxisList>, core::CollectiveSummary> by_key;
+  for (const CollectiveUse& u : uses) {
+    core::CollectiveSummary& s = by_key[{u.op, u.axes}];
+    s.op = u.op;
+    s.axes = u.axes;
+    s.count += u.times;
+    s.bytes_per_device += u.bytes;
+  }
+  std::vector<core::CollectiveSummary> out;
+  for (auto& [key, summary] : by_key) out.push_back(std::move(summary));
+  return out;
+}
+
+absl::Status CheckCluster(const core::PlanRequest& request) {
+  const int64_t want = request.program.mesh().num_devices();
+  const int64_t have = static_cast<int64_t>(request.cluster.devices.size());
+  if (want == have) return absl::OkStatus();
+  return MakeError(ErrorKind::kNotEnoughDevices,
+                   absl::StrCat("plan ", request.name, ": mesh ", request.program.mesh().ToString(),
+                                " has ", want, " devices, ", have, " were given"));
+}
+
+}  // namespace
+
+absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request) {
+  TESSERA_RETURN_IF_ERROR(CheckCluster(request));
+  FunctionShardings shardings;
+  TESSERA_RETURN_IF_ERROR(Seed(request.program, &shardings));
+  Propagate(*request.program.entry, &shardings);
+  TESSERA_ASSIGN_OR_RETURN(const DeviceProgram device, Partition(request.program, shardings));
+  const MemoryBound memory = BoundMemory(*device.fn);
+
+  core::Plan plan;
+  plan.device_program = device.fn;
+  plan.mesh = request.program.mesh();
+  plan.in = ValuesOf(request.program.entry->param_types(), device.in);
+  plan.out = ValuesOf(request.program.entry->result_types(), device.out);
+  plan.collectives = Summarize(CollectivesOf(*device.fn));
+  plan.memory_bound_bytes = memory.peak;
+  plan.source_lines = device.fn->sites;
+  if (request.options.explain) {
+    plan.explain_text = ExplainText(request.program, device, memory);
+    plan.explain_json = ExplainJson(request.program, device, memory);
+  }
+  return plan;
+}
+
+}  // namespace tessera::server::planner

@@ -1,0 +1,259 @@
+#include "server/planner/propagate.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tessera::server::planner {
+namespace {
+
+using ir::AxisList;
+using ir::DimAxes;
+using ir::Function;
+using ir::Op;
+using ir::Signature;
+using ir::Type;
+using ir::ValueId;
+
+bool IsPrefix(const AxisList& a, const AxisList& b) {
+  return a.size() <= b.size() && std::equal(a.begin(), a.end(), b.begin());
+}
+
+bool Uses(const DimAxes& dims, const std::string& axis) {
+  return std::any_of(dims.begin(), dims.end(), [&](const AxisList& d) {
+    return std::find(d.begin(), d.end(), axis) != d.end();
+  });
+}
+
+// Lets `have[dim]` grow to `want` if it is a prefix, the new axes are free and the dim divides.
+bool Grow(const Function& f, FunctionShardings* s, ValueId v, int dim, const AxisList& want,
+          const std::string& why) {
+  DimAxes& have = s->of[v];
+  if (s->pinned[v] || have[dim].size() >= want.size() || !IsPrefix(have[dim], want)) return false;
+  for (size_t i = have[dim].size(); i < want.size(); ++i)
+    if (Uses(have, want[i]) || f.scope.mesh.IsManual(want[i])) return false;
+  if (f.types[v].shape[dim] % f.scope.mesh.SizeOf(want) != 0) return false;
+  have[dim] = want;
+  s->why[v] = why;
+  return true;
+}
+
+std::string Source(const Function& f, size_t op) {
+  std::string text(f.ops[op].def->name);
+  if (f.sites[op].valid()) absl::StrAppend(&text, " at ", f.sites[op].ToString());
+  return text;
+}
+
+bool SweepOp(const Function& f, size_t index, FunctionShardings* s) {
+  const Op& op = f.ops[index];
+  const Signature sig = ir::SignatureOf(f, op);
+  std::vector<DimAxes> in, out;
+  for (ValueId v : op.operands) in.push_back(s->of[v]);
+  for (ValueId v : op.results) out.push_back(s->of[v]);
+  const std::vector<AxisList> axes = ChooseFactorAxes(f, op, sig, in, out);
+  const std::string why = absl::StrCat("propagated through ", Source(f, index));
+  bool changed = false;
+  auto project = [&](ValueId v, const ir::TensorFactors& dims) {
+    const DimAxes want = ir::JoinAxes(dims, axes);
+    for (size_t d = 0; d < want.size(); ++d)
+      changed |= Grow(f, s, v, static_cast<int>(d), want[d], why);
+  };
+  for (size_t i = 0; i < in.size(); ++i) project(op.operands[i], sig.operands[i]);
+  for (size_t i = 0; i < out.size(); ++i) project(op.results[i], sig.results[i]);
+  return changed;
+}
+
+bool Sweep(const Function& f, FunctionShardings* s);
+
+// Makes an outer value and a region's value lie alike, whichever knows more.
+bool SyncTie(const Function& outer, FunctionShardings* os, ValueId ov, const Function& inner,
+             FunctionShardings* is, ValueId iv, const ir::RegionTie& tie, const std::string& why) {
+  bool changed = false;
+  const int offset = tie.leading_dim ? 1 : 0;
+  for (int d = 0; d < inner.types[iv].rank(); ++d) {
+    const AxisList prefix = tie.prefix.empty() ? AxisList{} : tie.prefix[d];
+    const AxisList& o = os->of[ov][d + offset];
+    if (o.size() > prefix.size() && IsPrefix(prefix, o))
+      changed |= Grow(inner, is, iv, d, {o.begin() + prefix.size(), o.end()}, why);
+    AxisList want = prefix;
+    const AxisList& i = is->of[iv][d];
+    want.insert(want.end(), i.begin(), i.end());
+    changed |= Grow(outer, os, ov, d + offset, want, why);
+  }
+  return changed;
+}
+
+bool SweepRegion(const Function& f, size_t index, FunctionShardings* s) {
+  const Op& op = f.ops[index];
+  std::vector<Type> in;
+  for (ValueId v : op.operands) in.push_back(f.types[v]);
+  const ir::RegionMap map = op.def->region_map({*op.def, f.scope, in, op.attrs, op.regions});
+  const Function& body = *op.regions[0];
+  FunctionShardings* inner = s->regions.at(static_cast<int>(index)).get();
+  const std::string why = absl::StrCat("propagated through ", Source(f, index));
+  bool changed = false;
+  for (const ir::RegionTie& t : map.operands)
+    changed |= SyncTie(f, s, op.operands[t.outer], body, inner, t.inner, t, why);
+  changed |= Sweep(body, inner);
+  for (const ir::RegionTie& t : map.results)
+    changed |= SyncTie(f, s, op.results[t.outer], body, inner, body.results[t.inner], t, why);
+  for (const auto& [param, result] : map.carries) {
+    const ValueId r = body.results[result];
+    for (int d = 0; d < body.types[param].rank(); ++d) {
+      changed |= Grow(body, inner, param, d, inner->of[r][d], why);
+      changed |= Grow(body, inner, r, d, inner->of[param][d], why);
+    }
+  }
+  return changed;
+}
+
+bool Sweep(const Function& f, FunctionShardings* s) {
+  bool changed = false;
+  auto visit = [&](size_t i) {
+    changed |= f.ops[i].def->region_map ? SweepRegion(f, i, s) : SweepOp(f, i, s);
+  };
+  for (size_t i = 0; i < f.ops.size(); ++i) visit(i);
+  for (size_t i = f.ops.size(); i-- > 0;) visit(i);
+  return changed;
+}
+
+std::unique_ptr<FunctionShardings> Blank(const Function& f) {
+  auto s = std::make_unique<FunctionShardings>();
+  for (const Type& t : f.types) s->of.emplace_back(t.rank());
+  s->why.resize(f.types.size());
+  s->pinned.resize(f.types.size());
+  for (size_t v = 0; v < f.types.size(); ++v)
+    if (f.types[v].is_sharded()) {
+      s->of[v] = f.types[v].sharding;
+      s->why[v] = "its Explicit type";
+    }
+  for (size_t i = 0; i < f.ops.size(); ++i)
+    if (f.ops[i].def->region_map) s->regions.emplace(i, Blank(*f.ops[i].regions[0]));
+  return s;
+}
+
+// The spec's axes exist, appear once and divide the dims of value `v`.
+absl::Status CheckSpec(const Function& f, ValueId v, const ir::PartitionSpec& spec,
+                       const std::string& what) {
+  const Type& t = f.types[v];
+  if (static_cast<int>(spec.dims.size()) > t.rank())
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat(what, ": spec ", spec.ToString(), " has ", spec.dims.size(),
+                                  " entries, which is too long for ", t.ToString()));
+  DimAxes dims = spec.dims;
+  dims.resize(t.rank());
+  std::set<std::string> seen;
+  for (int d = 0; d < t.rank(); ++d) {
+    for (const std::string& a : dims[d]) {
+      if (!f.scope.mesh.Has(a))
+        return MakeError(ErrorKind::kUnknownAxis,
+                         absl::StrCat(what, ": Resource axis: ", a, " of ", spec.ToString(),
+                                      " is not found in mesh ", f.scope.mesh.ToString()));
+      if (!seen.insert(a).second)
+        return MakeError(ErrorKind::kValueError, absl::StrCat(what, ": spec ", spec.ToString(),
+                                                              " names axis '", a, "' twice"));
+    }
+    if (int64_t n = f.scope.mesh.SizeOf(dims[d]); t.shape[d] % n != 0)
+      return MakeError(ErrorKind::kIndivisible,
+                       absl::StrCat(what, ": dim ", d, " of ", t.ToString(), " has size ", t.shape[d],
+                                    ", which is not evenly divisible by the ", n, " shards of ",
+                                    spec.ToString(), "; pad the dim or choose another axis"));
+  }
+  return absl::OkStatus();
+}
+
+// Gives `v` the sharding; it may grow later only where the spec is open.
+absl::Status Pin(const Function& f, FunctionShardings* s, ValueId v, const ir::PartitionSpec& spec,
+                 const std::string& what) {
+  TESSERA_RETURN_IF_ERROR(CheckSpec(f, v, spec, what));
+  s->of[v] = spec.dims;
+  s->of[v].resize(f.types[v].rank());
+  s->why[v] = what;
+  s->pinned[v] = std::find(spec.open.begin(), spec.open.end(), true) == spec.open.end();
+  return absl::OkStatus();
+}
+
+absl::Status SeedPinnedOps(const Function& f, FunctionShardings* s) {
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    const Op& op = f.ops[i];
+    if (op.def->pinned)
+      if (const ir::PartitionSpec* spec = op.def->pinned(op.attrs)) {
+        ir::PartitionSpec rest = *spec;  // axes that are Manual here say nothing
+        for (AxisList& d : rest.dims)
+          std::erase_if(d, [&](const std::string& a) { return f.scope.mesh.IsManual(a); });
+        TESSERA_RETURN_IF_ERROR(Pin(f, s, op.results[0], rest, Source(f, i)));
+      }
+    if (auto it = s->regions.find(static_cast<int>(i)); it != s->regions.end())
+      TESSERA_RETURN_IF_ERROR(SeedPinnedOps(*op.regions[0], it->second.get()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Signature& sig,
+                                       const std::vector<DimAxes>& operands,
+                                       const std::vector<DimAxes>& results) {
+  std::vector<AxisList> axes(sig.factors.size());
+  std::vector<int64_t> weight(sig.factors.size(), -1);
+  auto consider = [&](ValueId v, const ir::TensorFactors& dims, const DimAxes& sharding) {
+    const int64_t bytes = f.types[v].num_bytes();
+    for (size_t d = 0; d < dims.size(); ++d) {
+      if (sharding[d].empty()) continue;
+      const auto split = ir::SplitAxes(sharding[d], dims[d], sig, f.scope.mesh);
+      if (!split) continue;
+      for (size_t k = 0; k < split->size(); ++k) {
+        const int factor = dims[d][k];
+        const AxisList& want = (*split)[k];
+        if (want.empty() || sig.factors[factor].kind == ir::FactorKind::kReplicate) continue;
+        const bool longer = want.size() > axes[factor].size() && IsPrefix(axes[factor], want);
+        if (axes[factor].empty() || longer || (!IsPrefix(want, axes[factor]) && bytes > weight[factor])) {
+          axes[factor] = want;
+          weight[factor] = std::max(weight[factor], bytes);
+        }
+      }
+    }
+  };
+  for (size_t i = 0; i < operands.size(); ++i) consider(op.operands[i], sig.operands[i], operands[i]);
+  for (size_t i = 0; i < results.size(); ++i) consider(op.results[i], sig.results[i], results[i]);
+  // An axis serves one factor: the one whose tensor is larger, then the one that passes through.
+  std::vector<size_t> order(axes.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return weight[a] > weight[b]; });
+  std::set<std::string> taken;
+  for (size_t factor : order) {
+    AxisList kept;
+    for (const std::string& a : axes[factor]) {
+      if (!taken.insert(a).second) break;
+      kept.push_back(a);
+    }
+    axes[factor] = std::move(kept);
+  }
+  return axes;
+}
+
+absl::Status Seed(const ir::Program& program, FunctionShardings* s) {
+  const Function& f = *program.entry;
+  *s = std::move(*Blank(f));
+  for (size_t i = 0; i < program.in_shardings.size(); ++i)
+    if (program.in_shardings[i])
+      TESSERA_RETURN_IF_ERROR(Pin(f, s, static_cast<ValueId>(i), *program.in_shardings[i],
+                                  absl::StrCat("argument ", i)));
+  for (size_t r = 0; r < program.out_shardings.size(); ++r) {
+    const ValueId v = f.results[r];
+    if (!program.out_shardings[r]) continue;
+    const std::string what = absl::StrCat("result ", r);
+    TESSERA_RETURN_IF_ERROR(s->pinned[v] ? CheckSpec(f, v, *program.out_shardings[r], what)
+                                         : Pin(f, s, v, *program.out_shardings[r], what));
+  }
+  return SeedPinnedOps(f, s);
+}
+
+void Propagate(const Function& f, FunctionShardings* s) {
+  while (Sweep(f, s)) {
+  }
+}
+
+}  // namespace tessera::server::planner

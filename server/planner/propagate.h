@@ -1,0 +1,41 @@
+// Propagation: from the shardings that were given to one for every value, by factors, to a fixpoint.
+//
+// Pure.  A sharding only ever grows, so the fixpoint exists and does not depend on the order of
+// visits beyond the order of the program.  Every decision keeps its reason.  Reference: Shardy's
+// propagation over factors.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ir/derive/factors.h"
+#include "ir/op_def.h"
+#include "ir/program.h"
+
+namespace tessera::server::planner {
+
+// Where each value of one function lies on the axes that are not Manual there.
+struct FunctionShardings {
+  std::vector<ir::DimAxes> of;         // per value, one entry per dim
+  std::vector<std::string> why;        // per value: who decided; empty while nobody has
+  std::vector<bool> pinned;            // given, must not grow
+  std::map<int, std::unique_ptr<FunctionShardings>> regions;  // by op index
+};
+
+// Starts from the program's in and out shardings, Explicit types and pinned ops.  Errors:
+// UNKNOWN_AXIS, INDIVISIBLE, VALUE_ERROR for specs that do not fit.
+absl::Status Seed(const ir::Program& program, FunctionShardings* s);
+// Runs to the fixpoint.
+void Propagate(const ir::Function& f, FunctionShardings* s);
+
+// The axes of each factor of an op, as the shardings of its tensors suggest; conflicts go to the
+// larger tensor, an axis is used once.  `operands` and `results` are per tensor, per dim.
+std::vector<ir::AxisList> ChooseFactorAxes(const ir::Function& f, const ir::Op& op,
+                                           const ir::Signature& signature,
+                                           const std::vector<ir::DimAxes>& operands,
+                                           const std::vector<ir::DimAxes>& results);
+
+}  // namespace tessera::server::planner

@@ -1,0 +1,60 @@
+// A worker for tests: one executor whose devices are lanes of the reference evaluator, called
+// directly.  It carries out commands as they are sent, on the caller's thread.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "ir/api/worker_link.h"
+
+namespace tessera::server {
+
+// Thread-safe.  `events` outlives it.
+class ReferenceWorker : public api::WorkerLink, public std::enable_shared_from_this<ReferenceWorker> {
+ public:
+  ReferenceWorker(api::WorkerEvents* events, std::string name, int devices)
+      : events_(events), name_(std::move(name)), devices_(devices) {}
+
+  // Registers with the next incarnation and empty memory.
+  void Start();
+  // The executor dies, and comes back with the next incarnation.
+  void LoseExecutor(const std::string& reason);
+  void RestoreExecutor();
+  // Launches, and what comes behind them in their order, are kept back until they are let go, so that
+  // tests can act in between.
+  void HoldLaunches(bool hold);
+
+  void Send(int32_t executor, uint64_t incarnation, api::Command command) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void Close(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status closed() ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t buffers() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  using Key = std::pair<uint64_t, int32_t>;
+  void Report(api::ReportBody body) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Run(const api::Launch& launch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Launch, Transfer and DeleteBuffers.
+  void RunInOrder(const api::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Run(const api::Transfer& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  api::ExecutorInfo Info() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  api::WorkerEvents* const events_;
+  const std::string name_;
+  const int devices_;
+
+  absl::Mutex mu_;
+  uint64_t session_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t incarnation_ ABSL_GUARDED_BY(mu_) = 0;
+  bool alive_ ABSL_GUARDED_BY(mu_) = false;
+  bool hold_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status closed_ ABSL_GUARDED_BY(mu_);
+  std::map<Key, ir::Array> buffers_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, api::LoadProgram> programs_ ABSL_GUARDED_BY(mu_);
+  std::vector<api::Command> held_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace tessera::server

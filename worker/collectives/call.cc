@@ -1,0 +1,209 @@
+#include "worker/collectives/call.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "base/status.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr absl::string_view kKindNames[] = {"all_reduce", "all_gather", "reduce_scatter",
+                                            "all_to_all", "permute",    "barrier"};
+
+bool IsReduction(uint8_t kind) {
+  return kind == static_cast<uint8_t>(CallKind::kAllReduce) ||
+         kind == static_cast<uint8_t>(CallKind::kReduceScatter);
+}
+
+absl::Status Bug(const Call& call, absl::string_view what) {
+  return MakeError(ErrorKind::kInternal, absl::StrCat(Describe(Summarize(call)), ": ", what));
+}
+
+absl::Status CheckGroup(const CommunicatorConfig& config, Call& call) {
+  const int members = static_cast<int>(config.members.size());
+  call.position = -1;
+  std::vector<bool> seen(members);
+  for (size_t i = 0; i < call.group.size(); ++i) {
+    const int rank = call.group[i];
+    if (rank < 0 || rank >= members) {
+      return Bug(call, absl::StrCat("rank ", rank, " is not one of ", members, " members"));
+    }
+    if (seen[rank]) return Bug(call, absl::StrCat("rank ", rank, " is in the group twice"));
+    seen[rank] = true;
+    if (rank == call.rank) call.position = static_cast<int>(i);
+  }
+  if (call.position < 0) {
+    return Bug(call, absl::StrCat("the calling rank ", call.rank, " is not in the group"));
+  }
+  const auto& local = config.local_ranks;
+  if (std::find(local.begin(), local.end(), call.rank) == local.end()) {
+    return Bug(call, absl::StrCat("rank ", call.rank, " is not local to this executor"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSizes(const Call& call) {
+  const size_t n = call.group.size();
+  const size_t in = call.in.size();
+  const size_t out = call.out.size();
+  bool fits = in == out;
+  if (call.kind == CallKind::kAllGather) fits = in * n == out;
+  if (call.kind == CallKind::kReduceScatter) fits = in == out * n;
+  if (call.kind == CallKind::kAllToAll) fits = in == out && in % n == 0;
+  const size_t width = call.reducer == nullptr ? 1 : ir::ByteWidth(call.dtype);
+  if (fits && in % width == 0 && out % width == 0) return absl::OkStatus();
+  return Bug(call, absl::StrCat("sizes do not fit: in is ", in, " bytes, out is ", out,
+                                " bytes, for ", n, " members"));
+}
+
+absl::Status CheckOverlap(const Call& call) {
+  if (call.in.empty() || call.out.empty()) return absl::OkStatus();
+  if (call.kind == CallKind::kAllReduce && call.in.data() == call.out.data()) {
+    return absl::OkStatus();
+  }
+  const std::less_equal<const std::byte*> before;  // Total, for pointers into any memory.
+  const std::byte* out = call.out.data();
+  if (before(call.in.data() + call.in.size(), out) ||
+      before(out + call.out.size(), call.in.data())) {
+    return absl::OkStatus();
+  }
+  return Bug(call, "in and out overlap");
+}
+
+absl::Status CheckPairs(const Call& call) {
+  const int n = static_cast<int>(call.group.size());
+  std::vector<bool> sources(n), targets(n);
+  for (const PermutePair& pair : call.pairs) {
+    const bool inside = pair.source >= 0 && pair.source < n && pair.target >= 0 && pair.target < n;
+    if (!inside || sources[pair.source] || targets[pair.target]) {
+      return Bug(call, absl::StrCat("pair (", pair.source, ", ", pair.target,
+                                    ") is outside the group or repeats a source or target"));
+    }
+    sources[pair.source] = targets[pair.target] = true;
+  }
+  return absl::OkStatus();
+}
+
+class Fnv1a {
+ public:
+  void Mix(uint64_t value) {
+    for (int i = 0; i < 8; ++i, value >>= 8) hash_ = (hash_ ^ (value & 0xff)) * 0x100000001b3;
+  }
+  uint64_t hash() const { return hash_; }
+
+ private:
+  uint64_t hash_ = 0xcbf29ce484222325;
+};
+
+// What must be equal at every member of a group, but for launch and sequence. Stable across hosts.
+uint64_t Fingerprint(const Call& call) {
+  Fnv1a hash;
+  hash.Mix(static_cast<uint64_t>(call.kind));
+  hash.Mix(static_cast<uint64_t>(call.reduce));
+  hash.Mix(static_cast<uint64_t>(call.dtype));
+  hash.Mix(call.in.size());
+  hash.Mix(call.group.size());
+  for (const int rank : call.group) hash.Mix(static_cast<uint64_t>(rank));
+  for (const PermutePair& pair : call.pairs) {
+    hash.Mix(static_cast<uint64_t>(pair.source));
+    hash.Mix(static_cast<uint64_t>(pair.target));
+  }
+  return hash.hash();
+}
+
+std::string Context(const Call& call) {
+  return absl::StrCat("program ", call.key->program, ", launch ", call.key->launch, ", op ",
+                      call.key->op_sequence);
+}
+
+}  // namespace
+
+size_t ChunkBytes(const Call& call) {
+  switch (call.kind) {
+    case CallKind::kReduceScatter:
+      return call.out.size();
+    case CallKind::kAllToAll:
+      return call.in.size() / call.group.size();
+    default:
+      return call.in.size();
+  }
+}
+
+int PermuteSource(const Call& call, int target) {
+  for (const PermutePair& pair : call.pairs) {
+    if (pair.target == target) return pair.source;
+  }
+  return -1;
+}
+
+absl::Status Validate(const CommunicatorConfig& config, Call& call) {
+  TESSERA_RETURN_IF_ERROR(CheckGroup(config, call));
+  TESSERA_RETURN_IF_ERROR(CheckSizes(call));
+  TESSERA_RETURN_IF_ERROR(CheckPairs(call));
+  call.fingerprint = Fingerprint(call);
+  return CheckOverlap(call);
+}
+
+CallSummary Summarize(const Call& call) {
+  return {static_cast<uint8_t>(call.kind),
+          static_cast<uint8_t>(call.reduce),
+          static_cast<uint8_t>(call.dtype),
+          static_cast<uint32_t>(call.group.size()),
+          call.in.size(),
+          call.key->launch,
+          call.key->op_sequence,
+          call.key->op};
+}
+
+std::string Describe(const CallSummary& s) {
+  std::string what(s.kind < std::size(kKindNames) ? kKindNames[s.kind] : "unknown");
+  if (IsReduction(s.kind) && s.dtype < ir::kNumDTypes) {
+    absl::StrAppend(&what, " ", ToAbsl(ReduceName(static_cast<ReduceKind>(s.reduce))), " ",
+                    ToAbsl(ir::DTypeName(static_cast<ir::DType>(s.dtype))));
+  }
+  return absl::StrCat(s.op, " (", what, ", ", s.bytes, " bytes, ", s.group_size,
+                      " members, launch ", s.launch, ", op ", s.op_sequence, ")");
+}
+
+std::string DescribeRank(const CommunicatorConfig& config, int rank) {
+  const Member& member = config.members[rank];
+  return absl::StrCat("rank ", rank, " (device ", member.device, ", executor ", member.executor,
+                      ", host ", member.host, ")");
+}
+
+absl::Status TimeoutVerdict(const CommunicatorConfig& config, const Call& call,
+                            absl::Span<const MissingRank> missing) {
+  const std::string who =
+      absl::StrJoin(missing, "; ", [&config](std::string* out, const MissingRank& m) {
+        absl::StrAppend(out, DescribeRank(config, m.rank), ": ", m.phase);
+      });
+  return MakeError(
+      ErrorKind::kCollectiveTimeout,
+      absl::StrCat(call.key->op, ": ", missing.size(), " of ", call.group.size(),
+                   " members missing after ", absl::FormatDuration(config.timeout),
+                   ", seen from rank ", call.rank, ": ", who, " [", Context(call), "]"));
+}
+
+absl::Status LostVerdict(const CommunicatorConfig& config, const Call& call, int rank,
+                         const std::string& reason) {
+  return MakeError(ErrorKind::kWorkerLost,
+                   absl::StrCat(call.key->op, ": lost ", DescribeRank(config, rank), ": ", reason,
+                                " [", Context(call), "]"));
+}
+
+absl::Status MismatchVerdict(const CommunicatorConfig& config, const Call& call, int other_rank,
+                             const CallSummary& other) {
+  return MakeError(
+      ErrorKind::kInternal,
+      absl::StrCat("members of a group made different calls: ", DescribeRank(config, call.rank),
+                   " called ", Describe(Summarize(call)), ", ", DescribeRank(config, other_rank),
+                   " called ", Describe(other), " [program ", call.key->program, "]"));
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,168 @@
+// The communicator of one executor: checks a call, picks the transport, keeps the first failure.
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "worker/collectives/call.h"
+#include "worker/collectives/communicator.h"
+#include "worker/collectives/deadline.h"
+#include "worker/collectives/exchange.h"
+#include "worker/collectives/failure.h"
+#include "worker/collectives/inproc.h"
+#include "worker/collectives/mailbox.h"
+#include "worker/collectives/tcp.h"
+
+namespace tessera::worker {
+namespace {
+
+absl::Status CheckConfig(const CommunicatorConfig& config, int listen_fd) {
+  const auto bad = [](absl::string_view what) {
+    return MakeError(ErrorKind::kInternal, absl::StrCat("communicator: ", what));
+  };
+  if (config.local_ranks.empty()) return bad("no local ranks");
+  const std::set<int> local(config.local_ranks.begin(), config.local_ranks.end());
+  const int members = static_cast<int>(config.members.size());
+  if (*local.begin() < 0 || *local.rbegin() >= members) return bad("a local rank is no member");
+  if (config.secret.size() > kMaxSecretBytes) return bad("the secret is too long");
+  const Member& self = config.members[*local.begin()];
+  bool accepts = false;
+  for (int rank = 0; rank < members; ++rank) {
+    const Member& member = config.members[rank];
+    if (member.executor.empty() || member.executor.size() > kMaxNameBytes) {
+      return bad(absl::StrCat("rank ", rank, " has no executor name, or too long a one"));
+    }
+    if ((member.executor == self.executor) != (local.count(rank) > 0)) {
+      return bad("the local ranks are not the members of one executor");
+    }
+    accepts = accepts || member.executor < self.executor;
+  }
+  if (accepts && listen_fd < 0) return bad("peers connect to this executor: a socket is needed");
+  return absl::OkStatus();
+}
+
+class Communicator final : public Collectives {
+ public:
+  Communicator(CommunicatorConfig config, int listen_fd);
+
+  absl::Status AllReduce(int rank, absl::Span<const int> group, const CallKey& key,
+                         ReduceKind reduce, ir::DType dtype, absl::Span<const std::byte> in,
+                         absl::Span<std::byte> out) override {
+    return RunReduction(CallKind::kAllReduce, rank, group, key, reduce, dtype, in, out);
+  }
+  absl::Status AllGather(int rank, absl::Span<const int> group, const CallKey& key,
+                         absl::Span<const std::byte> in, absl::Span<std::byte> out) override {
+    return Run(MakeCall(CallKind::kAllGather, rank, group, key, in, out));
+  }
+  absl::Status ReduceScatter(int rank, absl::Span<const int> group, const CallKey& key,
+                             ReduceKind reduce, ir::DType dtype, absl::Span<const std::byte> in,
+                             absl::Span<std::byte> out) override {
+    return RunReduction(CallKind::kReduceScatter, rank, group, key, reduce, dtype, in, out);
+  }
+  absl::Status AllToAll(int rank, absl::Span<const int> group, const CallKey& key,
+                        absl::Span<const std::byte> in, absl::Span<std::byte> out) override {
+    return Run(MakeCall(CallKind::kAllToAll, rank, group, key, in, out));
+  }
+  absl::Status Permute(int rank, absl::Span<const int> group, const CallKey& key,
+                       absl::Span<const PermutePair> pairs, absl::Span<const std::byte> in,
+                       absl::Span<std::byte> out) override {
+    Call call = MakeCall(CallKind::kPermute, rank, group, key, in, out);
+    call.pairs = pairs;
+    return Run(call);
+  }
+  absl::Status Barrier(int rank, absl::Span<const int> group, const CallKey& key) override {
+    return Run(MakeCall(CallKind::kBarrier, rank, group, key, {}, {}));
+  }
+
+  void Abort(absl::Status status) override { failure_.Set(std::move(status)); }
+
+ private:
+  static Call MakeCall(CallKind kind, int rank, absl::Span<const int> group, const CallKey& key,
+                       absl::Span<const std::byte> in, absl::Span<std::byte> out) {
+    Call call;
+    call.kind = kind;
+    call.rank = rank;
+    call.group = group;
+    call.key = &key;
+    call.in = in;
+    call.out = out;
+    return call;
+  }
+
+  absl::Status RunReduction(CallKind kind, int rank, absl::Span<const int> group,
+                            const CallKey& key, ReduceKind reduce, ir::DType dtype,
+                            absl::Span<const std::byte> in, absl::Span<std::byte> out) {
+    Call call = MakeCall(kind, rank, group, key, in, out);
+    call.reduce = reduce;
+    call.dtype = dtype;
+    absl::StatusOr<Reducer> reducer = FindReducer(reduce, dtype);
+    if (!reducer.ok()) return Annotate(reducer.status(), key.op);
+    call.reducer = *reducer;
+    return Run(call);
+  }
+
+  absl::Status Run(Call call);
+  bool IsLocal(absl::Span<const int> group) const;
+
+  // Immutable.
+  const CommunicatorConfig config_;
+
+  FailureLatch failure_;
+  std::unique_ptr<LocalRendezvous> rendezvous_;
+  std::vector<std::unique_ptr<Mailbox>> mailboxes_;  // By rank; null where not local.
+  std::unique_ptr<TcpLinks> links_;                  // Null if every member is local.
+  std::unique_ptr<Exchange> exchange_;               // Null if every member is local.
+};
+
+Communicator::Communicator(CommunicatorConfig config, int listen_fd) : config_(std::move(config)) {
+  if (absl::Status status = CheckConfig(config_, listen_fd); !status.ok()) {
+    failure_.Set(std::move(status));
+    return;
+  }
+  rendezvous_ = std::make_unique<LocalRendezvous>(&config_, &failure_);
+  failure_.AddListener([this] { rendezvous_->Wake(); });
+  mailboxes_.resize(config_.members.size());
+  if (config_.local_ranks.size() == config_.members.size()) return;
+  std::vector<Mailbox*> mailboxes(config_.members.size(), nullptr);
+  for (const int rank : config_.local_ranks) {
+    mailboxes_[rank] = std::make_unique<Mailbox>();
+    mailboxes[rank] = mailboxes_[rank].get();
+  }
+  links_ = std::make_unique<TcpLinks>(&config_, listen_fd, &failure_, mailboxes);
+  exchange_ = std::make_unique<Exchange>(&config_, &failure_, mailboxes, links_.get());
+  failure_.AddListener([this] {
+    for (const int rank : config_.local_ranks) mailboxes_[rank]->Wake();
+    links_->BroadcastFailure();
+  });
+  links_->Start();
+}
+
+bool Communicator::IsLocal(absl::Span<const int> group) const {
+  if (links_ == nullptr) return true;
+  for (const int rank : group) {
+    if (mailboxes_[rank] == nullptr) return false;
+  }
+  return true;
+}
+
+absl::Status Communicator::Run(Call call) {
+  if (failure_.failed()) return failure_.status();
+  const Deadline deadline(config_.timeout);
+  absl::Status status = Validate(config_, call);
+  if (status.ok()) {
+    status =
+        IsLocal(call.group) ? rendezvous_->Run(call, deadline) : exchange_->Run(call, deadline);
+  }
+  if (status.ok()) return status;
+  failure_.Set(std::move(status));
+  return failure_.status();
+}
+
+}  // namespace
+
+std::unique_ptr<Collectives> MakeCollectives(CommunicatorConfig config, int listen_fd) {
+  return std::make_unique<Communicator>(std::move(config), listen_fd);
+}
+
+}  // namespace tessera::worker

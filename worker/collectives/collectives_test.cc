@@ -1,0 +1,408 @@
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "worker/collectives/collectives_suite.h"
+#include "worker/collectives/socket.h"
+#include "worker/collectives/wire.h"
+
+namespace tessera::worker {
+namespace {
+
+// A listening socket on a free loopback port.
+struct Listener {
+  Listener() : fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(fd.get(), generic, size), 0);
+    EXPECT_EQ(listen(fd.get(), 64), 0);
+    EXPECT_EQ(getsockname(fd.get(), generic, &size), 0);
+    endpoint = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  }
+  UniqueFd fd;
+  std::string endpoint;
+};
+
+// Executors w0, w1, ... with `ranks_each` ranks each.
+class TestCluster : public Cluster {
+ public:
+  TestCluster(int executor_count, int ranks_each, absl::Duration timeout)
+      : listeners(executor_count) {
+    config.generation = 3;
+    config.secret = "open sesame";
+    config.timeout = timeout;
+    for (int rank = 0; rank < executor_count * ranks_each; ++rank) {
+      const int e = rank / ranks_each;
+      executor_of_rank.push_back(e);
+      config.members.push_back(
+          {10 + rank, ExecutorOf(e), /*incarnation=*/100u + e, listeners[e].endpoint, HostOf(e)});
+    }
+    executors.resize(executor_count);
+  }
+
+  // The configuration that executor `e` is given.
+  CommunicatorConfig ConfigOf(int e) const {
+    CommunicatorConfig result = config;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if (executor_of_rank[rank] == e) result.local_ranks.push_back(rank);
+    }
+    return result;
+  }
+  void Start(int e, const CommunicatorConfig& with) {
+    executors[e] = MakeCollectives(with, executors.size() == 1 ? -1 : listeners[e].fd.get());
+  }
+  void Start(int e) { Start(e, ConfigOf(e)); }
+  void StartAll() {
+    for (size_t e = 0; e < executors.size(); ++e) Start(static_cast<int>(e));
+  }
+
+  ~TestCluster() override {
+    // As separate processes would: all at once.
+    std::vector<std::thread> threads;
+    for (auto& executor : executors) threads.emplace_back([&executor] { executor.reset(); });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::vector<Listener> listeners;
+  CommunicatorConfig config;
+};
+
+CollectivesImpl Impl(std::string name, int executors, int ranks_each) {
+  return {std::move(name), executors * ranks_each, [=](absl::Duration timeout) {
+            auto cluster = std::make_unique<TestCluster>(executors, ranks_each, timeout);
+            cluster->StartAll();
+            // The suite sees a Cluster; the rest is released with it.
+            return std::unique_ptr<Cluster>(std::move(cluster));
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(InProcess, CollectivesSuite,
+                         testing::Values(Impl("Ranks1", 1, 1), Impl("Ranks2", 1, 2),
+                                         Impl("Ranks4", 1, 4)),
+                         ImplName);
+INSTANTIATE_TEST_SUITE_P(Tcp, CollectivesSuite,
+                         testing::Values(Impl("Executors2", 2, 1), Impl("Executors4", 4, 1)),
+                         ImplName);
+INSTANTIATE_TEST_SUITE_P(Mixed, CollectivesSuite, testing::Values(Impl("Executors2Ranks2", 2, 2)),
+                         ImplName);
+
+const CallKey kKey = {7, 1, "psum at model.cc:41", "train_step"};
+const std::vector<int> kBoth = {0, 1};
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+TEST(TcpCollectives, LosingAPeerInMidCallIsReportedAtOnce) {
+  TestCluster cluster(2, 1, absl::Seconds(60));
+  cluster.StartAll();
+  ASSERT_TRUE(
+      cluster.Run(kBoth, [&](int rank) { return cluster.of(rank).Barrier(rank, kBoth, kKey); })[0]
+          .ok());
+  std::thread dropper([&] { cluster.executors[1].reset(); });
+  const absl::Status status = cluster.of(0).Barrier(0, kBoth, kKey);
+  dropper.join();
+  EXPECT_EQ(ReasonOf(status), "WORKER_LOST") << status;
+  EXPECT_THAT(Text(status),
+              testing::HasSubstr("psum at model.cc:41: lost rank 1 (device 11, executor w1, host "
+                                 "host-1): it closed the connection [program train_step"));
+  EXPECT_EQ(cluster.of(0).Barrier(0, kBoth, kKey), status) << "the first failure is final";
+}
+
+TEST(TcpCollectives, WhatAPeerSentBeforeItLeftStillCounts) {
+  TestCluster cluster(2, 1, absl::Seconds(60));
+  cluster.StartAll();
+  const std::vector<PermutePair> pairs = {{0, 1}};
+  const std::vector<uint8_t> in(1000000, 8);
+  std::vector<uint8_t> out(in.size());
+  ASSERT_TRUE(cluster.of(0).Permute(0, kBoth, kKey, pairs, BytesOf(in), MutableBytesOf(out)).ok());
+  cluster.executors[0].reset();
+  const absl::Status status =
+      cluster.of(1).Permute(1, kBoth, kKey, pairs, BytesOf(in), MutableBytesOf(out));
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(out == in);
+}
+
+TEST(TcpCollectives, AnExecutorMayStartLate) {
+  for (const int late : {0, 1}) {
+    TestCluster cluster(2, 1, absl::Seconds(60));
+    cluster.Start(1 - late);
+    std::thread starter([&] {
+      cluster.Start(late);
+      EXPECT_TRUE(cluster.of(late).Barrier(late, kBoth, kKey).ok());
+    });
+    EXPECT_TRUE(cluster.of(1 - late).Barrier(1 - late, kBoth, kKey).ok());
+    starter.join();
+  }
+}
+
+TEST(TcpCollectives, AnExecutorThatNeverConnectsIsNamedAsSuch) {
+  TestCluster cluster(2, 1, absl::Milliseconds(200));
+  cluster.Start(1);
+  const absl::Status status = cluster.of(1).Barrier(1, kBoth, kKey);
+  EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
+  EXPECT_THAT(Text(status), testing::HasSubstr("executor w0, host host-0): not connected"));
+}
+
+TEST(TcpCollectives, AnExecutorThatRefusesConnectionsIsGivenUpAfterTheTimeout) {
+  TestCluster cluster(2, 1, absl::Milliseconds(200));
+  CommunicatorConfig config = cluster.ConfigOf(0);
+  config.members[1].endpoint = "127.0.0.1:1";
+  cluster.Start(0, config);
+  const absl::Status status = cluster.of(0).Barrier(0, kBoth, kKey);
+  EXPECT_TRUE(ReasonOf(status) == "COLLECTIVE_TIMEOUT" || ReasonOf(status) == "WORKER_LOST")
+      << status;
+}
+
+TEST(TcpCollectives, TheStaleGenerationFailsAndTheLaterOneDoesNot) {
+  for (const int stale : {0, 1}) {
+    TestCluster cluster(2, 1, absl::Seconds(60));
+    CommunicatorConfig later = cluster.ConfigOf(1 - stale);
+    later.generation = 4;
+    cluster.Start(1 - stale, later);
+    cluster.Start(stale);
+    const absl::Status status = cluster.of(stale).Barrier(stale, kBoth, kKey);
+    EXPECT_EQ(ReasonOf(status), "PEER_FAILED") << status;
+    EXPECT_THAT(Text(status), testing::HasSubstr("generation 3 is stale: executor"));
+    // The laggard is configured anew, and the two meet.
+    cluster.executors[stale].reset();
+    later = cluster.ConfigOf(stale);
+    later.generation = 4;
+    cluster.Start(stale, later);
+    for (const absl::Status& result : cluster.Run(
+             kBoth, [&](int rank) { return cluster.of(rank).Barrier(rank, kBoth, kKey); })) {
+      EXPECT_TRUE(result.ok()) << result;
+    }
+  }
+}
+
+TEST(TcpCollectives, AWrongSecretOrIncarnationIsNotLetIn) {
+  for (const bool wrong_secret : {true, false}) {
+    TestCluster cluster(2, 1, absl::Milliseconds(300));
+    CommunicatorConfig config = cluster.ConfigOf(0);
+    if (wrong_secret) config.secret = "open sesamf";
+    config.members[0].incarnation += wrong_secret ? 0 : 1;
+    cluster.Start(0, config);
+    cluster.Start(1);
+    const absl::Status status = cluster.of(1).Barrier(1, kBoth, kKey);
+    EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
+    EXPECT_THAT(Text(status), testing::HasSubstr("not connected"));
+  }
+}
+
+TEST(TcpCollectives, AConfigurationWithoutSenseIsReportedByEveryCall) {
+  const auto barrier = [](const CommunicatorConfig& config, int fd) {
+    return Text(MakeCollectives(config, fd)->Barrier(0, std::vector<int>{0}, kKey));
+  };
+  const TestCluster cluster(2, 1, absl::Seconds(1));
+  CommunicatorConfig config = cluster.ConfigOf(1);
+  EXPECT_THAT(barrier(config, -1), testing::HasSubstr("a socket is needed"));
+  config.local_ranks = {};
+  EXPECT_THAT(barrier(config, -1), testing::HasSubstr("no local ranks"));
+  config.local_ranks = {2};
+  EXPECT_THAT(barrier(config, -1), testing::HasSubstr("a local rank is no member"));
+  config.local_ranks = {0, 1};
+  EXPECT_THAT(barrier(config, -1), testing::HasSubstr("not the members of one executor"));
+  config.local_ranks = {0};
+  config.members[1].executor = "";
+  EXPECT_THAT(barrier(config, -1), testing::HasSubstr("no executor name"));
+  config.secret.assign(kMaxSecretBytes + 1, 'x');
+  EXPECT_THAT(barrier(config, -1), testing::HasSubstr("the secret is too long"));
+}
+
+// Speaks the wire by hand, as executor w0, to a real w1.
+class RawPeer : public testing::Test {
+ protected:
+  RawPeer() : cluster_(2, 1, absl::Seconds(2)), deadline_(absl::Seconds(20)) {
+    cluster_.Start(1);
+    fd_ = Dial();
+  }
+  UniqueFd Dial() {
+    absl::StatusOr<UniqueFd> fd = Connect(cluster_.listeners[1].endpoint, deadline_, quiet_.fd());
+    EXPECT_TRUE(fd.ok()) << fd.status();
+    return fd.ok() ? *std::move(fd) : UniqueFd();
+  }
+  void Write(const UniqueFd& fd, const void* data, size_t size) {
+    iovec part = {const_cast<void*>(data), size};
+    WriteAll(fd.get(), absl::MakeSpan(&part, 1), deadline_, quiet_.fd());
+  }
+  void SayHello(const UniqueFd& fd) {
+    Hello hello;
+    hello.name_length = 2;
+    hello.secret_length = static_cast<uint32_t>(cluster_.config.secret.size());
+    hello.generation = 3;
+    hello.from_incarnation = 100;
+    hello.to_incarnation = 101;
+    Write(fd, &hello, sizeof(hello));
+    Write(fd, "w0", 2);
+    Write(fd, cluster_.config.secret.data(), cluster_.config.secret.size());
+  }
+  WelcomeCode ReadWelcome(const UniqueFd& fd) {
+    Welcome welcome;
+    EXPECT_TRUE(ReadAll(fd.get(), &welcome, sizeof(welcome), deadline_, quiet_.fd()));
+    return welcome.code;
+  }
+  bool Closed(const UniqueFd& fd) {
+    char byte;
+    return !ReadAll(fd.get(), &byte, 1, deadline_, quiet_.fd()) && !deadline_.Passed();
+  }
+  absl::Status Barrier() { return cluster_.of(1).Barrier(1, kBoth, kKey); }
+  FrameHeader Header() {
+    FrameHeader header;
+    header.generation = 3;
+    header.launch = 7;
+    header.from = 0;
+    header.to = 1;
+    return header;
+  }
+  // The verdict of a call while a frame that breaks the rules arrives.
+  std::string VerdictAfter(const FrameHeader& header, size_t copies = 1) {
+    SayHello(fd_);
+    EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);
+    const std::string payload(header.length, 'x');
+    std::string bytes;
+    for (size_t i = 0; i < copies; ++i) {
+      bytes.append(reinterpret_cast<const char*>(&header), sizeof(header));
+      if (header.length <= kMaxPayloadBytes) bytes.append(payload);
+    }
+    std::thread writer([&] { Write(fd_, bytes.data(), bytes.size()); });
+    const absl::Status status = Barrier();
+    writer.join();
+    return absl::StrCat(ToAbsl(ReasonOf(status)), " ", status.message());
+  }
+
+  TestCluster cluster_;
+  Signal quiet_;  // Never raised.
+  Deadline deadline_;
+  UniqueFd fd_;
+};
+
+TEST_F(RawPeer, GarbageIsClosedAndDisturbsNobody) {
+  const std::string garbage(300, '\x7f');
+  Write(fd_, garbage.data(), garbage.size());
+  EXPECT_TRUE(Closed(fd_));
+  UniqueFd second = Dial();
+  Hello hello;
+  hello.name_length = kMaxNameBytes + 1;
+  Write(second, &hello, sizeof(hello));
+  EXPECT_TRUE(Closed(second));
+  UniqueFd half_a_hello = Dial();
+  Write(half_a_hello, &hello, 7);
+  cluster_.Start(0);
+  std::vector<absl::Status> results =
+      cluster_.Run(kBoth, [&](int rank) { return cluster_.of(rank).Barrier(rank, kBoth, kKey); });
+  EXPECT_TRUE(results[0].ok() && results[1].ok()) << results[0] << results[1];
+}
+
+TEST_F(RawPeer, OnlyOneConnectionPerExecutor) {
+  SayHello(fd_);
+  EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);
+  UniqueFd second = Dial();
+  SayHello(second);
+  EXPECT_EQ(ReadWelcome(second), WelcomeCode::kRefused);
+  EXPECT_TRUE(Closed(second));
+}
+
+TEST_F(RawPeer, AHelloMayComeInPieces) {
+  Hello hello;
+  hello.name_length = 2;
+  hello.generation = 2;
+  hello.secret_length = static_cast<uint32_t>(cluster_.config.secret.size());
+  std::string bytes(reinterpret_cast<const char*>(&hello), sizeof(hello));
+  bytes += "w0" + cluster_.config.secret;
+  for (const char& byte : bytes) Write(fd_, &byte, 1);
+  EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kStale);
+}
+
+TEST_F(RawPeer, AFrameWithoutMagicEndsTheConnection) {
+  FrameHeader header = Header();
+  header.magic = 0;
+  EXPECT_THAT(VerdictAfter(header), testing::AllOf(testing::StartsWith("WORKER_LOST"),
+                                                   testing::HasSubstr("malformed frame")));
+}
+TEST_F(RawPeer, AFrameTooLongEndsTheConnection) {
+  FrameHeader header = Header();
+  header.length = kMaxPayloadBytes + 1;
+  EXPECT_THAT(VerdictAfter(header), testing::HasSubstr("malformed frame"));
+}
+TEST_F(RawPeer, AFrameOfAnotherGenerationEndsTheConnection) {
+  FrameHeader header = Header();
+  header.generation = 2;
+  EXPECT_THAT(VerdictAfter(header), testing::HasSubstr("a frame of generation 2, this is 3"));
+}
+TEST_F(RawPeer, AFrameForAStrangerEndsTheConnection) {
+  FrameHeader header = Header();
+  header.to = 9;
+  EXPECT_THAT(VerdictAfter(header), testing::HasSubstr("not its and ours"));
+}
+TEST_F(RawPeer, AFrameOfUnknownTypeEndsTheConnection) {
+  FrameHeader header = Header();
+  header.type = static_cast<FrameType>(77);
+  EXPECT_THAT(VerdictAfter(header), testing::HasSubstr("unknown type"));
+}
+TEST_F(RawPeer, TooMuchCreditEndsTheConnection) {
+  FrameHeader header = Header();
+  header.type = FrameType::kCredit;
+  header.total = uint64_t{1} << 63;
+  EXPECT_THAT(VerdictAfter(header), testing::HasSubstr("more than was taken"));
+}
+TEST_F(RawPeer, AFrameOfAnUnknownCallIsAMismatchThatPrints) {
+  FrameHeader header = Header();
+  header.call_kind = header.call_reduce = header.call_dtype = 255;
+  EXPECT_THAT(VerdictAfter(header), testing::AllOf(testing::StartsWith("INTERNAL"),
+                                                   testing::HasSubstr("(unknown, 0 bytes")));
+}
+TEST_F(RawPeer, TheFailureOfAPeerIsTheVerdict) {
+  FrameHeader header = Header();
+  header.type = FrameType::kAbort;
+  header.length = 4;
+  EXPECT_EQ(VerdictAfter(header), "PEER_FAILED executor w0 on host host-0 failed first: xxxx");
+}
+
+TEST_F(RawPeer, ASenderBeyondItsWindowIsCutOff) {
+  SayHello(fd_);
+  EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);
+  FrameHeader header = Header();
+  header.length = kMaxPayloadBytes;
+  const std::string payload(kMaxPayloadBytes, 'x');
+  for (int64_t sent = 0; sent <= kWindowBytes; sent += kMaxPayloadBytes) {
+    Write(fd_, &header, sizeof(header));
+    Write(fd_, payload.data(), payload.size());
+  }
+  EXPECT_TRUE(Closed(fd_));
+}
+
+TEST_F(RawPeer, APeerThatStallsInMidMessageIsToldApart) {
+  SayHello(fd_);
+  EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);
+  std::vector<uint8_t> in(2 * kMaxPayloadBytes), out(2 * in.size());
+  absl::Status status;
+  std::thread caller(
+      [&] { status = cluster_.of(1).AllGather(1, kBoth, kKey, BytesOf(in), MutableBytesOf(out)); });
+  // Answer its first frame with the like of it, and no more.
+  FrameHeader header;
+  EXPECT_TRUE(ReadAll(fd_.get(), &header, sizeof(header), deadline_, quiet_.fd()));
+  std::swap(header.from, header.to);
+  header.label_length = 0;
+  const std::string payload(header.length, 'x');
+  Write(fd_, &header, sizeof(header));
+  Write(fd_, payload.data(), payload.size());
+  caller.join();
+  EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
+  EXPECT_THAT(Text(status), testing::HasSubstr("stalled: 262144 of 524288 bytes received"));
+}
+
+TEST_F(RawPeer, APeerThatStopsReadingIsTimedOut) {
+  SayHello(fd_);
+  EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);
+  const std::vector<PermutePair> pairs = {{1, 0}};
+  std::vector<uint8_t> in(64 << 20), out(in.size());
+  const absl::Status status =
+      cluster_.of(1).Permute(1, kBoth, kKey, pairs, BytesOf(in), MutableBytesOf(out));
+  EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
+  EXPECT_THAT(Text(status), testing::HasSubstr("not receiving: "));
+}
+
+}  // namespace
+}  // namespace tessera::worker

@@ -1,0 +1,122 @@
+// Collectives between the devices of one communicator: the interface every transport meets.
+//
+// A communicator is a list of members (index = rank), one per device, at one generation. Each
+// executor process makes one Collectives for the ranks it serves, and owns it; ranks of other
+// processes are reached over TCP, one connection per pair of executors.
+//
+// Threads: one thread per local rank, which makes that rank's calls in the plan's order; ranks call
+// concurrently. Abort may be called from any thread. No call may be running when it is destroyed.
+//
+// Memory: every call blocks; buffers are borrowed until it returns and may be reused at once, also
+// when it fails (the contents of `out` are then unspecified). `in` and `out` must not overlap, save
+// that AllReduce may be given the same memory twice.
+//
+// Failure is final. The first failure (a missed deadline, a lost peer, calls that do not match,
+// Abort) is kept, told to the other executors, and returned at once by every waiting and every
+// later call; recovery is a new communicator of a higher generation.
+#ifndef TESSERA_WORKER_COLLECTIVES_COMMUNICATOR_H_
+#define TESSERA_WORKER_COLLECTIVES_COMMUNICATOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "ir/dtype.h"
+
+namespace tessera::worker {
+
+struct Member {
+  int device = 0;  // Global mesh ordinal.
+  std::string executor;
+  uint64_t incarnation = 0;
+  std::string endpoint;  // host:port of the executor's peer socket.
+  std::string host;      // For people.
+};
+
+struct CommunicatorConfig {
+  uint64_t generation = 0;
+  std::vector<Member> members;   // Index = rank. Members of one executor agree but for `device`.
+  std::vector<int> local_ranks;  // Every member of this executor.
+  // Shared by the members. It is compared, not a key: peer traffic is not encrypted.
+  std::string secret;
+  absl::Duration timeout;  // Bounds each call, and the first attempts to connect.
+};
+
+// Which call this is. Members of a group agree on `launch` and `op_sequence`; a call inside a loop
+// may repeat both.
+struct CallKey {
+  uint64_t launch = 0;
+  uint32_t op_sequence = 0;
+  std::string op;  // For verdicts: "psum at model.cc:41".
+  std::string program;
+};
+
+enum class ReduceKind : uint8_t { kSum, kMax, kMin, kProd, kAnd, kOr };
+
+// Positions in the group.
+struct PermutePair {
+  int source = 0;
+  int target = 0;
+};
+
+class Collectives {
+ public:
+  virtual ~Collectives() = default;
+
+  // In every call `group` lists ranks in group order, `rank` among them, and is the same list at
+  // all of them.
+  //
+  // Reductions combine in group order: the result has the same bits at every member, from run to
+  // run, and whatever the transport. bf16 and f16 accumulate in f32 and are rounded once, at the
+  // end. A bool sum is an "or". Max and min give NaN if any operand is NaN.
+  //
+  // Errors: COLLECTIVE_TIMEOUT (who was missing, in which phase), WORKER_LOST (a connection
+  // dropped), PEER_FAILED (another executor aborted, or this generation is stale), INTERNAL (the
+  // members' calls differ, or the arguments of one are inconsistent; both are our bug),
+  // TYPE_ERROR or NOT_IMPLEMENTED (the reduction is not defined for the dtype; this alone leaves
+  // the communicator usable, for it is the same answer at every member), or the Abort's status.
+  virtual absl::Status AllReduce(int rank, absl::Span<const int> group, const CallKey& key,
+                                 ReduceKind reduce, ir::DType dtype, absl::Span<const std::byte> in,
+                                 absl::Span<std::byte> out) = 0;
+
+  // `out` holds the members' `in`, equal in size, in group order.
+  virtual absl::Status AllGather(int rank, absl::Span<const int> group, const CallKey& key,
+                                 absl::Span<const std::byte> in, absl::Span<std::byte> out) = 0;
+
+  // `in` holds one chunk of `out`'s size for each position; `out` is the reduction of the members'
+  // chunks for this rank's position.
+  virtual absl::Status ReduceScatter(int rank, absl::Span<const int> group, const CallKey& key,
+                                     ReduceKind reduce, ir::DType dtype,
+                                     absl::Span<const std::byte> in, absl::Span<std::byte> out) = 0;
+
+  // Chunk j of `in` goes to position j, and arrives there as the chunk of this rank's position.
+  virtual absl::Status AllToAll(int rank, absl::Span<const int> group, const CallKey& key,
+                                absl::Span<const std::byte> in, absl::Span<std::byte> out) = 0;
+
+  // The target of each pair gets its source's `in`; a position that is no target gets zeros. A
+  // position is source of at most one pair and target of at most one.
+  virtual absl::Status Permute(int rank, absl::Span<const int> group, const CallKey& key,
+                               absl::Span<const PermutePair> pairs, absl::Span<const std::byte> in,
+                               absl::Span<std::byte> out) = 0;
+
+  virtual absl::Status Barrier(int rank, absl::Span<const int> group, const CallKey& key) = 0;
+
+  // Ends the communicator with `status`, unless it has failed before. Local calls return `status`
+  // itself; other executors report PEER_FAILED with its message.
+  virtual void Abort(absl::Status status) = 0;
+};
+
+// `listen_fd` is a bound, listening TCP socket that outlives the result, or -1 if every member is
+// local; it is borrowed, made non-blocking, and must serve only one Collectives at a time.
+// Connections are made in the background: a call waits for those it needs. A configuration that
+// makes no sense is reported by every call.
+std::unique_ptr<Collectives> MakeCollectives(CommunicatorConfig config, int listen_fd);
+
+}  // namespace tessera::worker
+
+#endif  // TESSERA_WORKER_COLLECTIVES_COMMUNICATOR_H_

@@ -1,0 +1,37 @@
+// A point in monotonic time by which a call must be done. A value; any thread may read it.
+#ifndef TESSERA_WORKER_COLLECTIVES_DEADLINE_H_
+#define TESSERA_WORKER_COLLECTIVES_DEADLINE_H_
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/time/time.h"
+
+namespace tessera::worker {
+
+class Deadline {
+ public:
+  explicit Deadline(absl::Duration from_now)
+      : at_(std::chrono::steady_clock::now() +
+            absl::ToChronoNanoseconds(
+                std::clamp(from_now, absl::ZeroDuration(), absl::Hours(24 * 365)))) {}
+
+  // Never negative.
+  absl::Duration Left() const {
+    return std::max(absl::ZeroDuration(), absl::FromChrono(at_ - std::chrono::steady_clock::now()));
+  }
+  bool Passed() const { return std::chrono::steady_clock::now() >= at_; }
+
+  // For poll(2): rounded up, so that a wait that times out has passed the deadline.
+  int PollMillis() const {
+    const int64_t millis = absl::ToInt64Milliseconds(absl::Ceil(Left(), absl::Milliseconds(1)));
+    return static_cast<int>(std::min<int64_t>(millis, 1 << 30));
+  }
+
+ private:
+  std::chrono::steady_clock::time_point at_;
+};
+
+}  // namespace tessera::worker
+
+#endif  // TESSERA_WORKER_COLLECTIVES_DEADLINE_H_

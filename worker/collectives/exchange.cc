@@ -1,0 +1,342 @@
+#include "worker/collectives/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tessera::worker {
+namespace {
+
+// Chunk i of n, in whole elements.
+struct Range {
+  size_t begin = 0;
+  size_t size = 0;
+};
+Range ChunkOf(size_t bytes, size_t width, size_t i, size_t n) {
+  const size_t elements = bytes / width;
+  const size_t begin = elements * i / n * width;
+  return {begin, elements * (i + 1) / n * width - begin};
+}
+
+}  // namespace
+
+struct Exchange::Transfer {
+  int rank = 0;  // The other one.
+  bool sends = false;
+  bool receives = false;
+  absl::Span<const std::byte> out;  // Still to send.
+  absl::Span<std::byte> in;
+  size_t sent = 0;
+  size_t received = 0;
+  bool began_sending = false;  // An empty message is one frame, too.
+  bool entered = false;        // A frame of it has come.
+
+  bool sending() const { return sends && !(began_sending && sent == out.size()); }
+  bool receiving() const { return receives && !(entered && received == in.size()); }
+};
+
+Exchange::Exchange(const CommunicatorConfig* config, const FailureLatch* failure,
+                   std::vector<Mailbox*> mailboxes, TcpLinks* links)
+    : config_(config),
+      failure_(failure),
+      mailboxes_(std::move(mailboxes)),
+      links_(links),
+      scratch_(mailboxes_.size()) {}
+
+absl::Status Exchange::Run(const Call& call, const Deadline& deadline) {
+  switch (call.kind) {
+    case CallKind::kAllReduce:
+      return call.in.size() < kDirectBytes ? AllReduceDirect(call, deadline)
+                                           : AllReduceInChunks(call, deadline);
+    case CallKind::kReduceScatter:
+      return ReduceScatter(call, deadline);
+    case CallKind::kAllGather:
+    case CallKind::kBarrier:
+      return AllGather(call, call.in, call.out, deadline);
+    case CallKind::kAllToAll:
+      return AllToAll(call, deadline);
+    case CallKind::kPermute:
+      return Permute(call, deadline);
+  }
+  return MakeError(ErrorKind::kInternal, "no such collective");
+}
+
+absl::Span<std::byte> Exchange::ScratchOf(const Call& call, size_t bytes) {
+  Scratch& scratch = scratch_[call.rank];
+  if (scratch.capacity() > kScratchKept && bytes <= kScratchKept) scratch = Scratch();
+  if (scratch.size() < bytes) scratch.resize(bytes);
+  return absl::MakeSpan(scratch).first(bytes);
+}
+
+absl::Status Exchange::AllReduceDirect(const Call& call, const Deadline& deadline) {
+  const size_t n = call.group.size();
+  const size_t size = call.in.size();
+  const absl::Span<std::byte> all = ScratchOf(call, n * size);
+  TESSERA_RETURN_IF_ERROR(AllGather(call, call.in, all, deadline));
+  std::vector<const std::byte*> inputs;
+  for (size_t i = 0; i < n; ++i) inputs.push_back(all.data() + i * size);
+  std::byte* const outputs[] = {call.out.data()};
+  call.reducer(inputs, absl::MakeConstSpan(outputs), static_cast<int64_t>(size));
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::AllReduceInChunks(const Call& call, const Deadline& deadline) {
+  const size_t n = call.group.size();
+  const size_t width = ir::ByteWidth(call.dtype);
+  const auto chunk = [&](size_t i) { return ChunkOf(call.in.size(), width, i, n); };
+  const Range mine = chunk(call.position);
+  const absl::Span<std::byte> scratch = ScratchOf(call, n * mine.size);
+  std::vector<Transfer> scatter, gather;
+  std::vector<const std::byte*> inputs;
+  for (size_t i = 0; i < n; ++i) {
+    if (static_cast<int>(i) == call.position) {
+      inputs.push_back(call.in.data() + mine.begin);
+      continue;
+    }
+    const Range theirs = chunk(i);
+    const auto from_them = scratch.subspan(i * mine.size, mine.size);
+    inputs.push_back(from_them.data());
+    Transfer& s = scatter.emplace_back();
+    Transfer& g = gather.emplace_back();
+    s.rank = g.rank = call.group[i];
+    s.sends = s.receives = g.sends = g.receives = true;
+    s.out = call.in.subspan(theirs.begin, theirs.size);
+    s.in = from_them;
+    g.out = call.out.subspan(mine.begin, mine.size);
+    g.in = call.out.subspan(theirs.begin, theirs.size);
+  }
+  TESSERA_RETURN_IF_ERROR(Transact(call, /*phase=*/0, std::move(scatter), deadline));
+  std::byte* const outputs[] = {call.out.data() + mine.begin};
+  call.reducer(inputs, absl::MakeConstSpan(outputs), static_cast<int64_t>(mine.size));
+  return Transact(call, /*phase=*/1, std::move(gather), deadline);
+}
+
+absl::Status Exchange::ReduceScatter(const Call& call, const Deadline& deadline) {
+  const size_t n = call.group.size();
+  const size_t size = call.out.size();
+  const absl::Span<std::byte> scratch = ScratchOf(call, n * size);
+  std::vector<Transfer> transfers;
+  std::vector<const std::byte*> inputs;
+  for (size_t i = 0; i < n; ++i) {
+    if (static_cast<int>(i) == call.position) {
+      inputs.push_back(call.in.data() + i * size);
+      continue;
+    }
+    Transfer& t = transfers.emplace_back();
+    t.rank = call.group[i];
+    t.sends = t.receives = true;
+    t.out = call.in.subspan(i * size, size);
+    t.in = scratch.subspan(i * size, size);
+    inputs.push_back(t.in.data());
+  }
+  TESSERA_RETURN_IF_ERROR(Transact(call, /*phase=*/0, std::move(transfers), deadline));
+  std::byte* const outputs[] = {call.out.data()};
+  call.reducer(inputs, absl::MakeConstSpan(outputs), static_cast<int64_t>(size));
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::AllGather(const Call& call, absl::Span<const std::byte> in,
+                                 absl::Span<std::byte> out, const Deadline& deadline) {
+  const size_t size = in.size();
+  std::vector<Transfer> transfers;
+  for (size_t i = 0; i < call.group.size(); ++i) {
+    if (static_cast<int>(i) == call.position) continue;
+    Transfer& t = transfers.emplace_back();
+    t.rank = call.group[i];
+    t.sends = t.receives = true;
+    t.out = in;
+    t.in = out.subspan(i * size, size);
+  }
+  TESSERA_RETURN_IF_ERROR(Transact(call, /*phase=*/0, std::move(transfers), deadline));
+  if (size > 0) std::memcpy(out.data() + call.position * size, in.data(), size);
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::AllToAll(const Call& call, const Deadline& deadline) {
+  const size_t size = ChunkBytes(call);
+  const size_t mine = call.position * size;
+  std::vector<Transfer> transfers;
+  for (size_t i = 0; i < call.group.size(); ++i) {
+    if (static_cast<int>(i) == call.position) continue;
+    Transfer& t = transfers.emplace_back();
+    t.rank = call.group[i];
+    t.sends = t.receives = true;
+    t.out = call.in.subspan(i * size, size);
+    t.in = call.out.subspan(i * size, size);
+  }
+  TESSERA_RETURN_IF_ERROR(Transact(call, /*phase=*/0, std::move(transfers), deadline));
+  if (size > 0) std::memcpy(call.out.data() + mine, call.in.data() + mine, size);
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::Permute(const Call& call, const Deadline& deadline) {
+  std::vector<Transfer> transfers;
+  bool stays = false;
+  bool receives = false;
+  for (const PermutePair& pair : call.pairs) {
+    const bool sends = pair.source == call.position;
+    const bool gets = pair.target == call.position;
+    receives = receives || gets;
+    stays = stays || (sends && gets);
+    if (sends == gets) continue;
+    Transfer& t = transfers.emplace_back();
+    t.rank = call.group[sends ? pair.target : pair.source];
+    t.sends = sends;
+    t.receives = gets;
+    if (sends) t.out = call.in;
+    if (gets) t.in = call.out;
+  }
+  TESSERA_RETURN_IF_ERROR(Transact(call, /*phase=*/0, std::move(transfers), deadline));
+  if (call.out.empty()) return absl::OkStatus();
+  if (stays) std::memcpy(call.out.data(), call.in.data(), call.out.size());
+  if (!receives) std::memset(call.out.data(), 0, call.out.size());
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::Transact(const Call& call, int phase, std::vector<Transfer> transfers,
+                                const Deadline& deadline) {
+  Mailbox& mailbox = *mailboxes_[call.rank];
+  // Everybody starts with the next position, so that nobody is everyone's first.
+  const auto next = std::find_if(transfers.begin(), transfers.end(), [&](const Transfer& t) {
+    const auto at = std::find(call.group.begin(), call.group.end(), t.rank);
+    return at - call.group.begin() > call.position;
+  });
+  std::rotate(transfers.begin(), next, transfers.end());
+  while (true) {
+    if (failure_->failed()) return failure_->status();
+    const uint64_t seen = mailbox.changes();
+    bool progress = false;
+    bool finished = true;
+    for (Transfer& transfer : transfers) {
+      if (transfer.sending()) progress = TrySend(call, phase, transfer, deadline) || progress;
+      TESSERA_RETURN_IF_ERROR(TryReceive(call, phase, transfer, deadline, &progress));
+      finished = finished && !transfer.sending() && !transfer.receiving();
+    }
+    if (finished) return absl::OkStatus();
+    if (deadline.Passed()) return Timeout(call, transfers);
+    if (!progress) mailbox.AwaitChange(seen, deadline);
+  }
+}
+
+// One frame at most, so that sending and receiving take turns. False if nothing could be sent.
+bool Exchange::TrySend(const Call& call, int phase, Transfer& t, const Deadline& deadline) {
+  std::string reason;
+  if (!IsLocal(t.rank) && links_->StateOf(t.rank, &reason) != LinkState::kUp) return false;
+  const absl::Span<const std::byte> part = t.out.subspan(t.sent, kMaxPayloadBytes);
+  if (!mailboxes_[call.rank]->TakeCredit(t.rank, part.size() + kFrameCost)) return false;
+
+  Frame frame;
+  const CallSummary summary = Summarize(call);
+  if (!t.began_sending) frame.label = summary.op.substr(0, kMaxLabelBytes);
+  FrameHeader& header = frame.header;
+  header.call_kind = summary.kind;
+  header.call_reduce = summary.reduce;
+  header.call_dtype = summary.dtype;
+  header.generation = config_->generation;
+  header.launch = summary.launch;
+  header.call_fingerprint = call.fingerprint;
+  header.call_bytes = summary.bytes;
+  header.total = t.out.size();
+  header.offset = t.sent;
+  header.op_sequence = summary.op_sequence;
+  header.from = static_cast<uint32_t>(call.rank);
+  header.to = static_cast<uint32_t>(t.rank);
+  header.length = static_cast<uint32_t>(part.size());
+  header.label_length = static_cast<uint16_t>(frame.label.size());
+  header.phase = static_cast<uint16_t>(phase);
+  header.call_group_size = summary.group_size;
+
+  if (IsLocal(t.rank)) {
+    frame.payload.reset(new std::byte[part.size()]);
+    if (!part.empty()) std::memcpy(frame.payload.get(), part.data(), part.size());
+    mailboxes_[t.rank]->Deliver(call.rank, std::move(frame));
+  } else if (!links_->Send(header, frame.label, part, deadline)) {
+    return false;  // The connection's reader, or the deadline, will tell.
+  }
+  t.began_sending = true;
+  t.sent += part.size();
+  return true;
+}
+
+absl::Status Exchange::TryReceive(const Call& call, int phase, Transfer& t,
+                                  const Deadline& deadline, bool* progress) {
+  // Asked first: what was sent before the connection went down still counts.
+  std::string reason;
+  const bool lost = !IsLocal(t.rank) && (t.receiving() || t.sending()) &&
+                    links_->StateOf(t.rank, &reason) == LinkState::kDown;
+  while (t.receiving()) {
+    int64_t credit = 0;
+    std::optional<Frame> frame = mailboxes_[call.rank]->Take(t.rank, &credit);
+    if (!frame.has_value()) break;
+    TESSERA_RETURN_IF_ERROR(Accept(call, phase, t, *frame));
+    if (credit > 0) GiveCredit(call, t.rank, credit, deadline);
+    *progress = true;
+  }
+  // Its failure, if it told one, was latched before the connection went down.
+  if (lost && failure_->failed()) return failure_->status();
+  if (lost && (t.receiving() || t.sending())) return LostVerdict(*config_, call, t.rank, reason);
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::Accept(const Call& call, int phase, Transfer& t, const Frame& frame) const {
+  const FrameHeader& header = frame.header;
+  if (header.launch != call.key->launch || header.op_sequence != call.key->op_sequence ||
+      header.call_fingerprint != call.fingerprint || header.phase != phase ||
+      header.total != t.in.size() || header.offset != t.received ||
+      header.length > t.in.size() - t.received) {
+    CallSummary other;
+    other.kind = header.call_kind;
+    other.reduce = header.call_reduce;
+    other.dtype = header.call_dtype;
+    other.group_size = header.call_group_size;
+    other.bytes = header.call_bytes;
+    other.launch = header.launch;
+    other.op_sequence = header.op_sequence;
+    other.op = frame.label;
+    return MismatchVerdict(*config_, call, t.rank, other);
+  }
+  if (header.length > 0) {
+    std::memcpy(t.in.data() + t.received, frame.payload.get(), header.length);
+  }
+  t.received += header.length;
+  t.entered = true;
+  return absl::OkStatus();
+}
+
+void Exchange::GiveCredit(const Call& call, int to, int64_t credit, const Deadline& deadline) {
+  if (IsLocal(to)) return mailboxes_[to]->ReturnCredit(call.rank, credit);
+  FrameHeader header;
+  header.type = FrameType::kCredit;
+  header.generation = config_->generation;
+  header.from = static_cast<uint32_t>(call.rank);
+  header.to = static_cast<uint32_t>(to);
+  header.total = static_cast<uint64_t>(credit);
+  // If the connection is down, nobody needs the credit.
+  links_->Send(header, "", {}, deadline);
+}
+
+absl::Status Exchange::Timeout(const Call& call, absl::Span<const Transfer> transfers) const {
+  std::vector<MissingRank> missing;
+  for (const Transfer& t : transfers) {
+    if (!t.sending() && !t.receiving()) continue;
+    std::string reason;
+    if (!IsLocal(t.rank) && links_->StateOf(t.rank, &reason) == LinkState::kConnecting) {
+      missing.push_back({t.rank, "not connected"});
+    } else if (t.receiving() && !t.entered) {
+      missing.push_back({t.rank, "not entered"});
+    } else if (t.receiving()) {
+      missing.push_back(
+          {t.rank, absl::StrCat("stalled: ", t.received, " of ", t.in.size(), " bytes received")});
+    } else {
+      missing.push_back(
+          {t.rank, absl::StrCat("not receiving: ", t.sent, " of ", t.out.size(), " bytes sent")});
+    }
+  }
+  return TimeoutVerdict(*config_, call, missing);
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,116 @@
+// What has arrived for one local rank, and how much it may still send.
+//
+// Owned by the communicator, one per local rank. The rank's thread consumes; readers of connections
+// and other local ranks deliver. Frames from one rank are kept in the order sent, which is the
+// plan's order at both ends. The sender's credit bounds the bytes kept; delivery never blocks, so a
+// connection is always read and one slow rank holds up no other.
+#ifndef TESSERA_WORKER_COLLECTIVES_MAILBOX_H_
+#define TESSERA_WORKER_COLLECTIVES_MAILBOX_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "worker/collectives/deadline.h"
+#include "worker/collectives/wire.h"
+
+namespace tessera::worker {
+
+struct Frame {
+  FrameHeader header;
+  std::string label;
+  std::unique_ptr<std::byte[]> payload;  // header.length bytes.
+
+  int64_t Cost() const { return int64_t{header.length} + kFrameCost; }
+};
+
+class Mailbox {
+ public:
+  // False if `from` has overrun its window: the frame is dropped.
+  bool Deliver(int from, Frame frame) {
+    absl::MutexLock lock(&mu_);
+    Inbox& inbox = inboxes_[from];
+    if (inbox.kept_bytes + frame.Cost() > kWindowBytes) return false;
+    inbox.kept_bytes += frame.Cost();
+    inbox.frames.push_back(std::move(frame));
+    Changed();
+    return true;
+  }
+
+  void ReturnCredit(int to, int64_t bytes) {
+    absl::MutexLock lock(&mu_);
+    in_flight_[to] -= bytes;
+    Changed();
+  }
+
+  // Something outside changed that the rank's thread may be waiting for.
+  void Wake() {
+    absl::MutexLock lock(&mu_);
+    Changed();
+  }
+
+  // The rest is for the rank's thread.
+
+  // False if it must wait for credit.
+  bool TakeCredit(int to, int64_t bytes) {
+    absl::MutexLock lock(&mu_);
+    int64_t& in_flight = in_flight_[to];
+    if (in_flight + bytes > kWindowBytes) return false;
+    in_flight += bytes;
+    return true;
+  }
+
+  // `*credit` is what the sender is to be given back now, often nothing.
+  std::optional<Frame> Take(int from, int64_t* credit) {
+    absl::MutexLock lock(&mu_);
+    *credit = 0;
+    Inbox& inbox = inboxes_[from];
+    if (inbox.frames.empty()) return std::nullopt;
+    Frame frame = std::move(inbox.frames.front());
+    inbox.frames.pop_front();
+    inbox.kept_bytes -= frame.Cost();
+    inbox.owed_bytes += frame.Cost();
+    if (inbox.owed_bytes >= kWindowBytes / 4) *credit = std::exchange(inbox.owed_bytes, 0);
+    return frame;
+  }
+
+  // Counts deliveries, credits and wakes.
+  uint64_t changes() const {
+    absl::MutexLock lock(&mu_);
+    return changes_;
+  }
+
+  // Until changes() differs from `seen` or the deadline passes.
+  void AwaitChange(uint64_t seen, const Deadline& deadline) {
+    absl::MutexLock lock(&mu_);
+    while (changes_ == seen && !deadline.Passed()) changed_.WaitWithTimeout(&mu_, deadline.Left());
+  }
+
+ private:
+  struct Inbox {
+    std::deque<Frame> frames;
+    int64_t kept_bytes = 0;
+    int64_t owed_bytes = 0;  // Consumed and not yet given back.
+  };
+
+  void Changed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    ++changes_;
+    changed_.SignalAll();
+  }
+
+  mutable absl::Mutex mu_;
+  absl::CondVar changed_;
+  absl::flat_hash_map<int, Inbox> inboxes_ ABSL_GUARDED_BY(mu_);      // By sending rank.
+  absl::flat_hash_map<int, int64_t> in_flight_ ABSL_GUARDED_BY(mu_);  // By receiving rank.
+  uint64_t changes_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace tessera::worker
+
+#endif  // TESSERA_WORKER_COLLECTIVES_MAILBOX_H_

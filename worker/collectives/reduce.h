@@ -1,0 +1,29 @@
+// The arithmetic of reductions over plain memory. Pure functions; any thread may call them.
+#ifndef TESSERA_WORKER_COLLECTIVES_REDUCE_H_
+#define TESSERA_WORKER_COLLECTIVES_REDUCE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "ir/dtype.h"
+#include "worker/collectives/communicator.h"
+
+namespace tessera::worker {
+
+// Combines `bytes` bytes of all `inputs`, in their order, and writes the result to each of
+// `outputs`. Nothing needs to be aligned. An output may be the same memory as an input, but not
+// overlap one partly. `bytes` is a multiple of the element's width.
+using Reducer = void (*)(absl::Span<const std::byte* const> inputs,
+                         absl::Span<std::byte* const> outputs, int64_t bytes);
+
+// TYPE_ERROR where the reduction has no meaning (max of complex), NOT_IMPLEMENTED for f8.
+absl::StatusOr<Reducer> FindReducer(ReduceKind reduce, ir::DType dtype);
+
+std::string_view ReduceName(ReduceKind reduce);
+
+}  // namespace tessera::worker
+
+#endif  // TESSERA_WORKER_COLLECTIVES_REDUCE_H_

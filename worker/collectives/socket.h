@@ -1,0 +1,89 @@
+// Plain sockets: owned descriptors, and writes and waits that end at a deadline or a signal.
+#ifndef TESSERA_WORKER_COLLECTIVES_SOCKET_H_
+#define TESSERA_WORKER_COLLECTIVES_SOCKET_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker/collectives/deadline.h"
+
+struct iovec;
+
+namespace tessera::worker {
+
+// Owns a file descriptor. Move-only.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~UniqueFd();
+
+  int get() const { return fd_; }
+  bool ok() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// A flag that poll(2) can wait for. Once raised it stays. Any thread may raise it.
+class Signal {
+ public:
+  Signal();
+  void Raise();
+  int fd() const { return fd_.get(); }
+
+ private:
+  UniqueFd fd_;
+};
+
+// Reads exactly what is asked for, in few system calls. One thread.
+class BufferedReader {
+ public:
+  explicit BufferedReader(int fd) : fd_(fd), buffer_(new std::byte[kBufferBytes]) {}
+
+  // False at the end of the stream or on an error: Reason() says which. Returns when the socket is
+  // shut down.
+  bool Read(void* into, size_t size);
+  std::string Reason() const;
+
+ private:
+  static constexpr size_t kBufferBytes = 64 << 10;
+
+  // 0 at the end, -1 on an error.
+  ptrdiff_t Receive(std::byte* into, size_t size);
+
+  int fd_;
+  std::unique_ptr<std::byte[]> buffer_;
+  size_t begin_ = 0;
+  size_t end_ = 0;
+  int error_ = 0;
+};
+
+// Writes all of `parts`, which it changes. False on an error, at the deadline, or once `stop` (a
+// Signal's fd) is raised and the socket is full; part of the bytes may then have been written.
+bool WriteAll(int fd, absl::Span<iovec> parts, const Deadline& deadline, int stop);
+
+// Reads exactly `size` bytes; false on an error, at the deadline, or once `stop` is raised.
+bool ReadAll(int fd, void* into, size_t size, const Deadline& deadline, int stop);
+
+// Waits for `stop`. True if it was raised, false at the deadline.
+bool AwaitSignal(int stop, const Deadline& deadline);
+
+// Connects to "host:port" ("[::1]:80" too). UNAVAILABLE with the reason.
+absl::StatusOr<UniqueFd> Connect(const std::string& endpoint, const Deadline& deadline, int stop);
+
+// No delay for small frames; keep-alives for peers that vanish.
+void TuneSocket(int fd);
+
+}  // namespace tessera::worker
+
+#endif  // TESSERA_WORKER_COLLECTIVES_SOCKET_H_

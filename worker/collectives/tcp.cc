@@ -1,0 +1,440 @@
+#include "worker/collectives/tcp.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <list>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr absl::Duration kFirstRetry = absl::Milliseconds(10);
+constexpr absl::Duration kLastRetry = absl::Milliseconds(500);
+// A stranger holds a place among the arrivals no longer than this.
+constexpr absl::Duration kHandshakeTime = absl::Seconds(5);
+constexpr absl::Duration kGoodbyeTime = absl::Seconds(1);
+constexpr size_t kMaxArrivals = 256;  // Beyond, connections wait in the kernel's backlog.
+
+// The kinds that tell everything by themselves keep their kind at the peers.
+absl::Status FailureFromPeer(const std::string& executor, const std::string& host,
+                             const std::string& reason, const std::string& message) {
+  for (const ErrorKind kind :
+       {ErrorKind::kCollectiveTimeout, ErrorKind::kWorkerLost, ErrorKind::kPeerFailed}) {
+    if (reason == InfoOf(kind).reason) return MakeError(kind, message);
+  }
+  return MakeError(ErrorKind::kPeerFailed, absl::StrCat("executor ", executor, " on host ", host,
+                                                        " failed first: ", message));
+}
+
+iovec Part(const void* data, size_t size) { return {const_cast<void*>(data), size}; }
+
+}  // namespace
+
+struct TcpLinks::Peer {
+  explicit Peer(const Member& m) : member(m) {}
+
+  // Immutable.
+  const Member& member;
+
+  std::thread thread;
+
+  absl::Mutex mu;
+  absl::CondVar changed;
+  // Set once, before kUp; closed by the destructor only, so that its number is not used again.
+  UniqueFd fd ABSL_GUARDED_BY(mu);
+  UniqueFd accepted ABSL_GUARDED_BY(mu);   // From the acceptor to the peer's thread.
+  bool taken ABSL_GUARDED_BY(mu) = false;  // A connection was accepted.
+  LinkState state ABSL_GUARDED_BY(mu) = LinkState::kConnecting;
+  std::string reason ABSL_GUARDED_BY(mu);  // Why it is down.
+  bool writing ABSL_GUARDED_BY(mu) = false;
+  bool write_closed ABSL_GUARDED_BY(mu) = false;
+  bool stopping ABSL_GUARDED_BY(mu) = false;
+  bool finished ABSL_GUARDED_BY(mu) = false;  // The thread reads no more.
+};
+
+// A connection whose Hello is not complete yet.
+struct TcpLinks::Arrival {
+  explicit Arrival(int accepted) : fd(accepted), deadline(kHandshakeTime) {}
+
+  UniqueFd fd;
+  Deadline deadline;
+  Hello hello;
+  std::string text;  // Name, then secret.
+  size_t read = 0;   // Of hello and text.
+  bool whole = false;
+};
+
+TcpLinks::TcpLinks(const CommunicatorConfig* config, int listen_fd, FailureLatch* failure,
+                   std::vector<Mailbox*> mailboxes)
+    : config_(config),
+      listen_fd_(listen_fd),
+      failure_(failure),
+      mailboxes_(std::move(mailboxes)),
+      self_(config->members[config->local_ranks[0]]) {
+  for (const Member& member : config_->members) {
+    Peer* peer = nullptr;
+    if (member.executor != self_.executor) {
+      auto& owned = peers_[member.executor];
+      if (owned == nullptr) owned = std::make_unique<Peer>(member);
+      peer = owned.get();
+    }
+    peer_of_rank_.push_back(peer);
+  }
+}
+
+void TcpLinks::Start() {
+  if (listen_fd_ >= 0) {
+    fcntl(listen_fd_, F_SETFL, fcntl(listen_fd_, F_GETFL) | O_NONBLOCK);
+    acceptor_ = std::thread([this] { RunAcceptor(); });
+  }
+  for (auto& [name, peer] : peers_) {
+    peer->thread = std::thread([this, p = peer.get()] { RunPeer(*p); });
+  }
+}
+
+TcpLinks::~TcpLinks() {
+  stopping_.Raise();
+  if (acceptor_.joinable()) acceptor_.join();
+  for (auto& [name, peer] : peers_) {
+    absl::MutexLock lock(&peer->mu);
+    peer->stopping = true;
+    peer->changed.SignalAll();
+    if (peer->fd.ok()) shutdown(peer->fd.get(), SHUT_WR);
+  }
+  const Deadline goodbye(kGoodbyeTime);
+  for (auto& [name, peer] : peers_) {
+    {
+      absl::MutexLock lock(&peer->mu);
+      while (!peer->finished && !goodbye.Passed()) {
+        peer->changed.WaitWithTimeout(&peer->mu, goodbye.Left());
+      }
+      if (peer->fd.ok()) shutdown(peer->fd.get(), SHUT_RDWR);
+    }
+    if (peer->thread.joinable()) peer->thread.join();
+  }
+}
+
+LinkState TcpLinks::StateOf(int rank, std::string* reason) const {
+  Peer& peer = *peer_of_rank_[rank];
+  absl::MutexLock lock(&peer.mu);
+  *reason = peer.reason;
+  return peer.state;
+}
+
+bool TcpLinks::Send(const FrameHeader& header, const std::string& label,
+                    absl::Span<const std::byte> payload, const Deadline& deadline) {
+  Peer& peer = *peer_of_rank_[header.to];
+  int fd = -1;
+  {
+    absl::MutexLock lock(&peer.mu);
+    while (peer.writing && !failure_->failed() && !deadline.Passed()) {
+      peer.changed.WaitWithTimeout(&peer.mu, deadline.Left());
+    }
+    if (peer.writing || peer.write_closed || peer.state != LinkState::kUp) return false;
+    peer.writing = true;
+    fd = peer.fd.get();
+  }
+  iovec parts[] = {Part(&header, sizeof(header)), Part(label.data(), label.size()),
+                   Part(payload.data(), payload.size())};
+  const bool written = WriteAll(fd, absl::MakeSpan(parts), deadline, failed_.fd());
+  {
+    absl::MutexLock lock(&peer.mu);
+    peer.writing = false;
+    if (!written && !peer.write_closed) {
+      peer.write_closed = true;  // Half a frame may be out: nothing can follow it.
+      shutdown(fd, SHUT_WR);
+    }
+    peer.changed.SignalAll();
+  }
+  // BroadcastFailure passes over a connection that is being written to.
+  if (failure_->failed()) SendFailure(peer);
+  return written;
+}
+
+void TcpLinks::BroadcastFailure() {
+  failed_.Raise();
+  for (auto& [name, peer] : peers_) SendFailure(*peer);
+}
+
+void TcpLinks::SendFailure(Peer& peer) {
+  const absl::Status failure = failure_->status();
+  int fd = -1;
+  {
+    absl::MutexLock lock(&peer.mu);
+    peer.changed.SignalAll();
+    if (peer.state != LinkState::kUp || peer.writing || peer.write_closed) return;
+    peer.write_closed = true;
+    fd = peer.fd.get();
+  }
+  const std::string reason(InfoOf(KindOf(failure)).reason);
+  const absl::string_view message = failure.message().substr(0, kMaxPayloadBytes);
+  FrameHeader header;
+  header.type = FrameType::kAbort;
+  header.generation = config_->generation;
+  header.length = static_cast<uint32_t>(message.size());
+  header.label_length = static_cast<uint16_t>(reason.size());
+  iovec parts[] = {Part(&header, sizeof(header)), Part(reason.data(), reason.size()),
+                   Part(message.data(), message.size())};
+  // If it does not fit into the socket's buffer at once, the peer sees the end of the stream.
+  WriteAll(fd, absl::MakeSpan(parts), Deadline(absl::ZeroDuration()), failed_.fd());
+  shutdown(fd, SHUT_WR);
+}
+
+void TcpLinks::WakeRanks() {
+  for (Mailbox* mailbox : mailboxes_) {
+    if (mailbox != nullptr) mailbox->Wake();
+  }
+}
+
+void TcpLinks::MarkDown(Peer& peer, const std::string& reason) {
+  {
+    absl::MutexLock lock(&peer.mu);
+    peer.state = LinkState::kDown;
+    peer.reason = reason;
+    peer.finished = true;
+    peer.changed.SignalAll();
+    // The peer learns that nobody reads here, and need not wait for us.
+    if (peer.fd.ok()) shutdown(peer.fd.get(), SHUT_RDWR);
+  }
+  WakeRanks();
+}
+
+void TcpLinks::RunPeer(Peer& peer) {
+  std::string reason;
+  const bool connects = self_.executor < peer.member.executor;
+  UniqueFd fd = connects ? ConnectTo(peer, &reason) : AwaitAccepted(peer, &reason);
+  if (!fd.ok()) return MarkDown(peer, reason);
+  {
+    absl::MutexLock lock(&peer.mu);
+    peer.fd = std::move(fd);
+    peer.state = LinkState::kUp;
+    if (peer.stopping) shutdown(peer.fd.get(), SHUT_WR);
+  }
+  if (failure_->failed()) SendFailure(peer);  // The broadcast may have come too early for this one.
+  WakeRanks();
+  TESSERA_LOG(INFO) << "peer connected" << Field("executor", peer.member.executor)
+                    << Field("generation", config_->generation);
+  const std::string end = ReadFrames(peer);
+  TESSERA_LOG(INFO) << "peer disconnected" << Field("executor", peer.member.executor)
+                    << Field("generation", config_->generation) << Field("reason", end);
+  MarkDown(peer, end);
+}
+
+UniqueFd TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
+  const Deadline deadline(config_->timeout);
+  absl::Duration wait = kFirstRetry;
+  *reason = "no attempt to connect was made";
+  while (!deadline.Passed()) {
+    absl::StatusOr<UniqueFd> fd = Connect(peer.member.endpoint, deadline, stopping_.fd());
+    Welcome welcome;
+    if (!fd.ok()) {
+      *reason = absl::StrCat("no connection: ", fd.status().message());
+    } else if (!Introduce(peer, *fd, &welcome, deadline)) {
+      *reason = absl::StrCat(peer.member.endpoint, " closed the connection before a welcome");
+    } else if (welcome.code == WelcomeCode::kWelcome) {
+      return *std::move(fd);
+    } else if (welcome.code == WelcomeCode::kStale) {
+      *reason = "it is at a later generation";
+      FailAsStale(peer.member.executor, welcome.generation);
+      return UniqueFd();
+    } else {
+      *reason = absl::StrCat(peer.member.endpoint, " refused: it is at generation ",
+                             welcome.generation, ", or expects another incarnation");
+    }
+    if (AwaitSignal(stopping_.fd(), Deadline(std::min(wait, deadline.Left())))) break;
+    wait = std::min(wait * 2, kLastRetry);
+  }
+  return UniqueFd();
+}
+
+bool TcpLinks::Introduce(const Peer& peer, const UniqueFd& fd, Welcome* welcome,
+                         const Deadline& deadline) {
+  Hello hello;
+  hello.name_length = static_cast<uint16_t>(self_.executor.size());
+  hello.secret_length = static_cast<uint32_t>(config_->secret.size());
+  hello.generation = config_->generation;
+  hello.from_incarnation = self_.incarnation;
+  hello.to_incarnation = peer.member.incarnation;
+  iovec parts[] = {Part(&hello, sizeof(hello)), Part(self_.executor.data(), self_.executor.size()),
+                   Part(config_->secret.data(), config_->secret.size())};
+  return WriteAll(fd.get(), absl::MakeSpan(parts), deadline, stopping_.fd()) &&
+         ReadAll(fd.get(), welcome, sizeof(*welcome), deadline, stopping_.fd()) &&
+         welcome->magic == kHelloMagic;
+}
+
+UniqueFd TcpLinks::AwaitAccepted(Peer& peer, std::string* reason) {
+  absl::MutexLock lock(&peer.mu);
+  while (!peer.accepted.ok() && !peer.stopping) peer.changed.Wait(&peer.mu);
+  *reason = "this executor is stopping";
+  return std::move(peer.accepted);
+}
+
+std::string TcpLinks::ReadFrames(Peer& peer) {
+  int fd = -1;
+  {
+    absl::MutexLock lock(&peer.mu);
+    fd = peer.fd.get();
+  }
+  BufferedReader reader(fd);
+  while (true) {
+    Frame frame;
+    FrameHeader& header = frame.header;
+    if (!reader.Read(&header, sizeof(header))) return reader.Reason();
+    if (header.magic != kFrameMagic || header.length > kMaxPayloadBytes ||
+        header.label_length > kMaxLabelBytes) {
+      return "it sent a malformed frame";
+    }
+    if (header.generation != config_->generation) {
+      return absl::StrCat("it sent a frame of generation ", header.generation, ", this is ",
+                          config_->generation);
+    }
+    frame.label.resize(header.label_length);
+    if (!reader.Read(frame.label.data(), frame.label.size())) return reader.Reason();
+    frame.payload.reset(new std::byte[header.length]);
+    if (!reader.Read(frame.payload.get(), header.length)) return reader.Reason();
+    std::string fault = Dispatch(peer, std::move(frame));
+    if (!fault.empty()) return fault;
+  }
+}
+
+// Returns what was wrong with the frame, or "".
+std::string TcpLinks::Dispatch(Peer& peer, Frame frame) {
+  const FrameHeader& header = frame.header;
+  if (header.type == FrameType::kAbort) {
+    const std::string message(reinterpret_cast<const char*>(frame.payload.get()), header.length);
+    failure_->Set(FailureFromPeer(peer.member.executor, peer.member.host, frame.label, message));
+    return "";
+  }
+  const size_t ranks = mailboxes_.size();
+  if (header.from >= ranks || header.to >= ranks || peer_of_rank_[header.from] != &peer ||
+      mailboxes_[header.to] == nullptr) {
+    return absl::StrCat("it sent a frame from rank ", header.from, " to rank ", header.to,
+                        ", which are not its and ours");
+  }
+  const int from = static_cast<int>(header.from);
+  Mailbox& mailbox = *mailboxes_[header.to];
+  if (header.type == FrameType::kCredit) {
+    if (header.total > static_cast<uint64_t>(kWindowBytes)) return "it gave more than was taken";
+    mailbox.ReturnCredit(from, static_cast<int64_t>(header.total));
+    return "";
+  }
+  if (header.type != FrameType::kData) return "it sent a frame of unknown type";
+  return mailbox.Deliver(from, std::move(frame)) ? "" : "it sent more than its window";
+}
+
+void TcpLinks::RunAcceptor() {
+  std::list<Arrival> arrivals;
+  while (true) {
+    std::vector<pollfd> fds = {{stopping_.fd(), POLLIN, 0}};
+    const bool room = arrivals.size() < kMaxArrivals;
+    fds.push_back({room ? listen_fd_ : -1, POLLIN, 0});
+    int millis = -1;
+    for (const Arrival& arrival : arrivals) {
+      fds.push_back({arrival.fd.get(), POLLIN, 0});
+      const int left = arrival.deadline.PollMillis();
+      millis = millis < 0 ? left : std::min(millis, left);
+    }
+    poll(fds.data(), fds.size(), millis);
+    if (fds[0].revents != 0) return;
+    arrivals.remove_if([this](Arrival& arrival) {
+      if (!Advance(arrival) || arrival.deadline.Passed()) return true;
+      if (arrival.whole) Admit(arrival);
+      return arrival.whole;
+    });
+    if (fds[1].revents == 0) continue;
+    const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd >= 0) {
+      TuneSocket(fd);
+      arrivals.emplace_back(fd);
+    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+      // Out of descriptors, say: not a reason to spin.
+      if (AwaitSignal(stopping_.fd(), Deadline(kLastRetry))) return;
+    }
+  }
+}
+
+// Reads what there is of a hello, and no more than the hello. False if it is none.
+bool TcpLinks::Advance(Arrival& arrival) {
+  while (!arrival.whole) {
+    const bool in_head = arrival.read < sizeof(Hello);
+    char* into = in_head ? reinterpret_cast<char*>(&arrival.hello) + arrival.read
+                         : arrival.text.data() + (arrival.read - sizeof(Hello));
+    const size_t wanted = sizeof(Hello) + arrival.text.size() - arrival.read;
+    if (wanted > 0) {
+      const ssize_t got = recv(arrival.fd.get(), into, wanted, MSG_DONTWAIT);
+      if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+      if (got <= 0) return false;
+      arrival.read += got;
+    }
+    if (arrival.read < sizeof(Hello)) continue;
+    const Hello& hello = arrival.hello;
+    if (arrival.text.empty()) {
+      if (hello.magic != kHelloMagic || hello.version != kWireVersion || hello.name_length == 0 ||
+          hello.name_length > kMaxNameBytes || hello.secret_length > kMaxSecretBytes) {
+        return false;
+      }
+      arrival.text.resize(hello.name_length + hello.secret_length);
+    }
+    arrival.whole = arrival.read == sizeof(Hello) + arrival.text.size();
+  }
+  return true;
+}
+
+void TcpLinks::Admit(Arrival& arrival) {
+  const Hello& hello = arrival.hello;
+  const std::string name = arrival.text.substr(0, hello.name_length);
+  // Who does not know the secret learns nothing, not even the generation.
+  if (!ConstantTimeEquals(absl::string_view(arrival.text).substr(hello.name_length),
+                          config_->secret)) {
+    TESSERA_LOG(WARNING) << "a peer connected with a wrong secret"
+                         << Field("generation", config_->generation);
+    return;
+  }
+  Peer* peer = nullptr;
+  Welcome welcome;
+  welcome.code = Judge(hello, name, &peer);
+  welcome.generation = config_->generation;
+  iovec part = Part(&welcome, sizeof(welcome));
+  // Into an empty socket buffer: it fits or the peer is gone.
+  if (!WriteAll(arrival.fd.get(), absl::MakeSpan(&part, 1), Deadline(absl::ZeroDuration()),
+                stopping_.fd())) {
+    return;
+  }
+  if (welcome.code == WelcomeCode::kTooSoon) return FailAsStale(name, hello.generation);
+  if (welcome.code != WelcomeCode::kWelcome) return;
+  absl::MutexLock lock(&peer->mu);
+  peer->taken = true;
+  peer->accepted = std::move(arrival.fd);
+  peer->changed.SignalAll();
+}
+
+void TcpLinks::FailAsStale(const std::string& executor, uint64_t generation) {
+  failure_->Set(MakeError(ErrorKind::kPeerFailed,
+                          absl::StrCat("generation ", config_->generation, " is stale: executor ",
+                                       executor, " is at generation ", generation)));
+}
+
+WelcomeCode TcpLinks::Judge(const Hello& hello, const std::string& name, Peer** peer) {
+  if (hello.generation < config_->generation) return WelcomeCode::kStale;
+  if (hello.generation > config_->generation) return WelcomeCode::kTooSoon;
+  const auto at = peers_.find(name);
+  if (at == peers_.end() || name >= self_.executor) return WelcomeCode::kRefused;
+  *peer = at->second.get();
+  if (hello.from_incarnation != (*peer)->member.incarnation ||
+      hello.to_incarnation != self_.incarnation) {
+    return WelcomeCode::kRefused;
+  }
+  absl::MutexLock lock(&(*peer)->mu);
+  return (*peer)->taken ? WelcomeCode::kRefused : WelcomeCode::kWelcome;
+}
+
+}  // namespace tessera::worker

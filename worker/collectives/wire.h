@@ -1,0 +1,98 @@
+// The bytes between two executors: a handshake, then frames. Little-endian, fixed headers.
+//
+// connector: Hello, name, secret.   acceptor: Welcome.   then both: FrameHeader, label, payload.
+// Whoever reads checks every length against the limits here before it allocates.
+#ifndef TESSERA_WORKER_COLLECTIVES_WIRE_H_
+#define TESSERA_WORKER_COLLECTIVES_WIRE_H_
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
+namespace tessera::worker {
+
+static_assert(std::endian::native == std::endian::little, "the wire is memory on these hosts");
+
+inline constexpr uint32_t kHelloMagic = 0x48435354;  // "TSCH"
+inline constexpr uint32_t kFrameMagic = 0x46435354;  // "TSCF"
+inline constexpr uint16_t kWireVersion = 1;
+
+inline constexpr size_t kMaxPayloadBytes = 256 << 10;
+inline constexpr size_t kMaxLabelBytes = 1024;
+inline constexpr size_t kMaxNameBytes = 256;
+inline constexpr size_t kMaxSecretBytes = 256;
+
+// What a rank may have sent to another and not seen consumed. Bounds the memory of a mailbox; a
+// frame counts its payload and kFrameCost.
+inline constexpr int64_t kWindowBytes = 4 << 20;
+inline constexpr int64_t kFrameCost = 256;
+
+struct Hello {
+  uint32_t magic = kHelloMagic;
+  uint16_t version = kWireVersion;
+  uint16_t name_length = 0;
+  uint32_t secret_length = 0;
+  uint32_t reserved = 0;
+  uint64_t generation = 0;
+  uint64_t from_incarnation = 0;
+  uint64_t to_incarnation = 0;
+};
+static_assert(sizeof(Hello) == 40);
+
+enum class WelcomeCode : uint32_t {
+  kWelcome,
+  kStale,    // The acceptor is at a later generation: give up.
+  kTooSoon,  // The acceptor is at an earlier generation: try again.
+  kRefused,  // Not a member, another incarnation, or already connected: try again.
+};
+
+struct Welcome {
+  uint32_t magic = kHelloMagic;
+  WelcomeCode code = WelcomeCode::kRefused;
+  uint64_t generation = 0;
+};
+static_assert(sizeof(Welcome) == 16);
+
+enum class FrameType : uint8_t {
+  kData = 1,
+  kCredit,  // `total` bytes that rank `to` sent were consumed by rank `from`.
+  kAbort,   // The sender's first failure: its reason as label, its message as payload.
+};
+
+struct FrameHeader {
+  uint32_t magic = kFrameMagic;
+  FrameType type = FrameType::kData;
+  uint8_t call_kind = 0;  // The call_ fields describe the sender's call, for its check and verdict.
+  uint8_t call_reduce = 0;
+  uint8_t call_dtype = 0;
+  uint64_t generation = 0;
+  uint64_t launch = 0;
+  uint64_t call_fingerprint = 0;
+  uint64_t call_bytes = 0;
+  uint64_t total = 0;   // Bytes of the message that this frame is a part of.
+  uint64_t offset = 0;  // Of this part.
+  uint32_t op_sequence = 0;
+  uint32_t from = 0;
+  uint32_t to = 0;
+  uint32_t length = 0;  // Of the payload.
+  uint16_t label_length = 0;
+  uint16_t phase = 0;  // Which exchange of the call.
+  uint32_t call_group_size = 0;
+};
+static_assert(sizeof(FrameHeader) == 80);
+
+// The length of a secret may show in the time taken; its bytes do not.
+inline bool ConstantTimeEquals(absl::string_view a, absl::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  }
+  return difference == 0;
+}
+
+}  // namespace tessera::worker
+
+#endif  // TESSERA_WORKER_COLLECTIVES_WIRE_H_

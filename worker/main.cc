@@ -1,0 +1,169 @@
+// tessera-worker: the daemon of a worker, or, with --executor, one of its executor processes.
+//
+//   tessera-worker --coordinator 127.0.0.1:8470 --devices 4 --name w0
+#include <signal.h>
+#include <unistd.h>
+
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "base/status.h"
+#include "worker/rpc/executor_process.h"
+#include "worker/rpc/worker_daemon.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr char kUsage[] = R"(usage: tessera-worker --coordinator HOST:PORT --name NAME [--devices N]
+
+  --coordinator HOST:PORT      Where the coordinator listens.
+  --name NAME                  Unique in the cluster, stable over restarts.
+  --devices N                  CPU devices of this worker (1).
+  --device-memory-bytes N      Memory of each; 0 shares the machine's evenly (0).
+  --data-listen HOST:PORT      Where clients bring and fetch array bytes (127.0.0.1:0).
+  --peer-listen HOST:PORT      Where other executors connect for collectives (127.0.0.1:0).
+  --advertise-client HOST[:PORT]  How clients reach the first; as listened on if not given.
+  --advertise-peer HOST[:PORT]    How executors reach the second.
+
+)";
+
+struct Flags {
+  bool executor = false;
+  rpc::WorkerDaemonOptions daemon;
+  rpc::ExecutorProcessOptions process;
+};
+
+template <class T>
+std::function<bool(const std::string&)> Number(T* into) {
+  return [into](const std::string& text) { return absl::SimpleAtoi(text, into); };
+}
+std::function<bool(const std::string&)> Text(std::string* into) {
+  return [into](const std::string& text) {
+    *into = text;
+    return true;
+  };
+}
+
+// `--flag=value` and `--flag value`.
+absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
+  Flags flags;
+  int64_t memory_bytes = 0;
+  int devices = 1;
+  const std::map<std::string, std::function<bool(const std::string&)>> table = {
+      {"coordinator", Text(&flags.daemon.coordinator)},
+      {"name", Text(&flags.daemon.name)},
+      {"host", Text(&flags.daemon.host)},
+      {"devices", Number(&devices)},
+      {"device-memory-bytes", Number(&memory_bytes)},
+      {"data-listen", Text(&flags.daemon.data_listen)},
+      {"peer-listen", Text(&flags.daemon.peer_listen)},
+      {"advertise-client", Text(&flags.daemon.advertise_client)},
+      {"advertise-peer", Text(&flags.daemon.advertise_peer)},
+      // From a daemon to its executors.
+      {"parent", Number(&flags.process.parent)},
+      {"index", Number(&flags.process.index)},
+      {"incarnation", Number(&flags.process.incarnation)},
+      {"data-endpoint", Text(&flags.process.data_endpoint)},
+      {"peer-endpoint", Text(&flags.process.peer_endpoint)},
+  };
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == "--executor") {
+      flags.executor = true;
+      continue;
+    }
+    const size_t equals = args[i].find('=');
+    const std::string name = args[i].substr(0, equals);
+    const auto row = name.substr(0, 2) == "--" ? table.find(name.substr(2)) : table.end();
+    if (row == table.end()) {
+      return MakeError(ErrorKind::kValueError, absl::StrCat("unknown argument '", args[i], "'"));
+    }
+    const bool separate = equals == std::string::npos;
+    if (separate && i + 1 == args.size()) {
+      return MakeError(ErrorKind::kValueError, absl::StrCat(name, " wants a value"));
+    }
+    const std::string value = separate ? args[++i] : args[i].substr(equals + 1);
+    if (!row->second(value)) {
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat(name, " is '", value, "'; expected a number"));
+    }
+  }
+  if (flags.daemon.host.empty()) {
+    char host[256] = "localhost";
+    gethostname(host, sizeof(host) - 1);
+    flags.daemon.host = host;
+  }
+  flags.daemon.num_devices = flags.process.num_devices = devices;
+  flags.daemon.memory_bytes = flags.process.memory_bytes = memory_bytes;
+  flags.process.worker = flags.daemon.name;
+  flags.process.host = flags.daemon.host;
+  return flags;
+}
+
+absl::Status RunDaemon(const rpc::WorkerDaemonOptions& options) {
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::WorkerDaemon> daemon,
+                           rpc::WorkerDaemon::Start(options));
+  TESSERA_LOG(INFO) << "worker serves" << Field("worker", options.name)
+                    << Field("data", daemon->data_endpoint())
+                    << Field("coordinator", options.coordinator);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  int signal = 0;
+  sigwait(&signals, &signal);
+  TESSERA_LOG(INFO) << "worker stops" << Field("worker", options.name) << Field("signal", signal);
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  const auto complain = [](const absl::Status& status) {
+    std::cerr << "tessera-worker: " << status.message() << "; --help lists the options\n";
+    return 2;
+  };
+  const absl::StatusOr<ParsedOptions> parsed =
+      ParseOptions(std::vector<std::string>(argv + 1, argv + argc), ProcessEnv());
+  if (!parsed.ok()) return complain(parsed.status());
+  if (parsed->help) {
+    std::cout << kUsage << OptionsHelp();
+    return 0;
+  }
+  absl::StatusOr<Flags> flags = ParseFlags(parsed->rest);
+  if (!flags.ok()) return complain(flags.status());
+  const Options& options = parsed->options;
+  const absl::StatusOr<LogLevel> level = ParseLogLevel(options.log_level);
+  if (!level.ok()) return complain(level.status());
+  const absl::Duration timeout = absl::Milliseconds(options.collective_timeout_ms);
+  flags->daemon.collective_timeout = flags->process.collective_timeout = timeout;
+  // Twice what the coordinator lets wait: the bound there is met first.
+  flags->process.queue_bound = 2 * options.queue_bound;
+  signal(SIGPIPE, SIG_IGN);
+  if (!flags->executor) {
+    // Blocked before any thread starts, so that sigwait gets them.
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  }
+  LogOptions log;
+  log.level = *level;
+  log.file = options.log_file;
+  if (const absl::Status status = StartLogging(log); !status.ok()) return complain(status);
+  if (flags->executor) return rpc::RunExecutorProcess(flags->process);
+  const absl::Status status = RunDaemon(flags->daemon);
+  StopLogging();
+  return status.ok() ? 0 : complain(status);
+}
+
+}  // namespace
+}  // namespace tessera::worker
+
+int main(int argc, char** argv) { return tessera::worker::Main(argc, argv); }
