@@ -74,6 +74,14 @@ struct AttrPrinter {
   }
 };
 
+// A function's name as the parser reads it.
+std::string NameText(const std::string& name) {
+  std::string out = name.empty() ? "f" : name;
+  for (char& c : out)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return out;
+}
+
 std::string ValueList(const std::vector<ValueId>& ids) {
   return absl::StrJoin(ids, ", ", [](std::string* o, ValueId v) { absl::StrAppend(o, "%", v); });
 }
@@ -87,7 +95,7 @@ void Print(const Function& f, const PrintOptions& options, int indent,
            const std::vector<std::optional<PartitionSpec>>& out_specs, const Scope* outer,
            std::string* out) {
   const std::string pad(indent, ' ');
-  absl::StrAppend(out, pad, "func ", f.name.empty() ? "f" : f.name, "(");
+  absl::StrAppend(out, pad, "func ", NameText(f.name), "(");
   for (int i = 0; i < f.num_params; ++i)
     absl::StrAppend(out, i ? ", " : "", "%", i, ": ", f.types[i].ToString(), SpecSuffix(in, i));
   *out += ") -> (";
@@ -124,7 +132,7 @@ void Print(const Function& f, const PrintOptions& options, int indent,
 
 class Parser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  Parser(std::string_view text, const Limits& limits) : text_(text), limits_(limits) {}
 
   Program ParseProgramText() {
     Program p;
@@ -134,7 +142,7 @@ class Parser {
       Throw(MakeError(ErrorKind::kUnknownOp, absl::StrCat("program is of opset ", p.opset,
                                                           "; this build reads up to ", kOpset)));
     if (Accept("mesh")) scope.mesh = MeshText();
-    ThrowIfError(CheckMesh(scope.mesh));
+    CheckMeshHere(scope.mesh);
     p.entry = FunctionText(scope, 0, &p.in_shardings, &p.out_shardings);
     Skip();
     if (pos_ != text_.size()) Fail("unexpected text after the program");
@@ -149,14 +157,19 @@ class Parser {
   }
 
  private:
-  [[noreturn]] void Fail(std::string_view what) {
+  // "program text, line 3, column 7: <what>", at the token read last.
+  std::string Where(std::string_view what) const {
     int line = 1, column = 1;
-    for (size_t i = 0; i < pos_ && i < text_.size(); ++i) {
+    for (size_t i = 0; i < token_ && i < text_.size(); ++i) {
       column = text_[i] == '\n' ? 1 : column + 1;
       line += text_[i] == '\n';
     }
-    Throw(MakeError(ErrorKind::kMalformedProgram,
-                    absl::StrCat("program text, line ", line, ", column ", column, ": ", ToAbsl(what))));
+    return absl::StrCat("program text, line ", line, ", column ", column, ": ", ToAbsl(what));
+  }
+  [[noreturn]] void Fail(std::string_view what) { Throw(MakeError(ErrorKind::kMalformedProgram, Where(what))); }
+  [[noreturn]] void OverLimit(std::string_view what) { Throw(MakeError(ErrorKind::kLimitExceeded, Where(what))); }
+  void CheckMeshHere(const Mesh& mesh) {
+    if (const absl::Status status = CheckMesh(mesh); !status.ok()) Fail(ToStd(status.message()));
   }
 
   void Skip() {
@@ -170,6 +183,7 @@ class Parser {
         break;
       }
     }
+    token_ = pos_;
   }
   static bool WordChar(char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '<' || c == '>';
@@ -263,7 +277,8 @@ class Parser {
     pos_ = std::min(pos_, text_.size());
     auto t = ParseType(text_.substr(begin, pos_ - begin));
     if (!t.ok()) Fail(ToStd(t.status().message()));
-    if (t->rank() > limits_.rank) Fail("type has too many dims");
+    if (t->rank() > limits_.rank)
+      OverLimit(absl::StrCat("type has ", t->rank(), " dims; at most ", limits_.rank, " are read"));
     return *t;
   }
 
@@ -312,8 +327,9 @@ class Parser {
     Expect("<");
     const Type t = TypeText();
     Expect(":");
+    if (!CheckType(t, {}).ok() || t.num_elements() > limits_.attr_bytes || t.num_bytes() > limits_.attr_bytes)
+      OverLimit(absl::StrCat("literal is larger than ", limits_.attr_bytes, " bytes"));
     const int64_t bytes = t.num_bytes();
-    if (CheckType(t, {}).ok() == false || bytes > limits_.attr_bytes) Fail("literal is too large");
     Skip();
     if (text_.substr(pos_, 2) == "0x") {
       const size_t begin = pos_ += 2;
@@ -332,7 +348,10 @@ class Parser {
     if (!IsFloat(t.dtype) && absl::SimpleAtoi(number, &i)) one = Array::ScalarInt(t.dtype, i);
     else if (IsFloat(t.dtype) && absl::SimpleAtod(number, &d)) one = Array::Scalar(t.dtype, d);
     else Fail("expected a number");
-    Array out(t.dtype, t.shape);  // one number fills the literal
+    // One number fills the literal; the text pays for few bytes, so all such literals share a bound.
+    if ((filled_bytes_ += bytes) > limits_.attr_bytes)
+      OverLimit(absl::StrCat("literals filled by one number hold more than ", limits_.attr_bytes, " bytes"));
+    Array out(t.dtype, t.shape);
     const int64_t w = ByteWidth(t.dtype);
     std::byte* p = out.MutableData();
     for (int64_t k = 0; k < out.num_elements(); ++k) std::memcpy(p + k * w, one.data(), w);
@@ -389,7 +408,8 @@ class Parser {
   FunctionRef FunctionText(const Scope& outer, int depth,
                            std::vector<std::optional<PartitionSpec>>* in_specs,
                            std::vector<std::optional<PartitionSpec>>* out_specs) {
-    if (depth > limits_.region_depth) Fail("regions nest too deeply");
+    if (depth > limits_.region_depth)
+      OverLimit(absl::StrCat("regions nest deeper than ", limits_.region_depth));
     Expect("func");
     const std::string name = Name();
     std::vector<std::pair<std::string, Type>> params;
@@ -413,7 +433,7 @@ class Parser {
     if (Accept("mesh")) scope.mesh = MeshText();
     else if (depth > 0) scope.check_vma = outer.check_vma;
     if (Accept("unchecked")) scope.check_vma = false;
-    ThrowIfError(CheckMesh(scope.mesh));
+    CheckMeshHere(scope.mesh);
 
     Builder b(scope, name);
     std::map<std::string, Value> env;
@@ -435,7 +455,7 @@ class Parser {
 
   void OpText(Builder& b, std::map<std::string, Value>* env, int depth) {
     b.SetSite(Here());
-    if (++ops_ > limits_.ops) Fail("the program has too many ops");
+    if (++ops_ > limits_.ops) OverLimit(absl::StrCat("the program has more than ", limits_.ops, " ops"));
     std::vector<std::string> names;
     if (At("%")) {
       do names.push_back(ValueName());
@@ -496,10 +516,29 @@ class Parser {
 
   std::string_view text_;
   size_t pos_ = 0;
+  size_t token_ = 0;  // where the token read last begins
   int line_ = 1;
-  int64_t ops_ = 0;
-  Limits limits_;
+  int64_t ops_ = 0, filled_bytes_ = 0;
+  const Limits limits_;
 };
+
+// Text of any bytes may end up in a message, which must be fit to print and to send.
+absl::Status Printable(const absl::Status& status) {
+  constexpr size_t kLongest = 2000;
+  std::string message;
+  for (char c : status.message().substr(0, kLongest)) {
+    if (c >= 0x20 && c < 0x7f) {
+      message += c;
+    } else {
+      absl::StrAppend(&message, "\\x", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2));
+    }
+  }
+  if (status.message().size() > kLongest) message += "...";
+  if (status.ok() || message == status.message()) return status;
+  absl::Status out(status.code(), message);
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& p) { out.SetPayload(url, p); });
+  return out;
+}
 
 }  // namespace
 
@@ -516,10 +555,10 @@ std::string PrintProgram(const Program& p, const PrintOptions& options) {
   return out;
 }
 
-absl::StatusOr<Program> ParseProgram(std::string_view text) {
+absl::StatusOr<Program> ParseProgram(std::string_view text, const Limits& limits) {
   Program p;
-  TESSERA_RETURN_IF_ERROR(CatchStatus([&] { p = Parser(text).ParseProgramText(); }));
-  TESSERA_RETURN_IF_ERROR(Verify(p));
+  TESSERA_RETURN_IF_ERROR(Printable(CatchStatus([&] { p = Parser(text, limits).ParseProgramText(); })));
+  TESSERA_RETURN_IF_ERROR(Verify(p, limits));
   return p;
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "ir/program.h"
+#include "ir/verify.h"
 
 namespace tessera::ir {
 
@@ -20,8 +21,8 @@ struct PrintOptions {
 std::string PrintFunction(const Function& f, const PrintOptions& options = {});
 std::string PrintProgram(const Program& p, const PrintOptions& options = {});
 
-// Errors are MALFORMED_PROGRAM (or the op's own error) with line and column of the text.  The limits
-// of verify.h hold while reading; text of any bytes is safe.
-absl::StatusOr<Program> ParseProgram(std::string_view text);
+// Errors are MALFORMED_PROGRAM or LIMIT_EXCEEDED with line and column of the text, or the op's own
+// error with the line, as (program.txt:3).  The limits hold while reading; text of any bytes is safe.
+absl::StatusOr<Program> ParseProgram(std::string_view text, const Limits& limits = {});
 
 }  // namespace tessera::ir

@@ -1,5 +1,7 @@
 #include "ir/verify.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "ir/builder.h"
@@ -42,6 +44,8 @@ class Verifier {
     std::fill(defined.begin(), defined.begin() + f.num_params, true);
     for (size_t i = 0; i < f.ops.size(); ++i)
       TESSERA_RETURN_IF_ERROR(AtSite(CheckOp(f, f.ops[i], &defined, depth), f.sites[i]));
+    for (size_t v = 0; v < defined.size(); ++v)
+      if (!defined[v]) return Malformed(f, "value %", v, " has a type and no definition");
     for (ValueId v : f.results)
       if (!Defined(v, defined)) return Malformed(f, "result %", v, " is not defined");
     return absl::OkStatus();

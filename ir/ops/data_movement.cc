@@ -141,8 +141,8 @@ std::vector<Value> PartitionIota(const RuleContext& c, const PartitionContext& p
       c.out_types[0].shape[dim] > std::numeric_limits<int32_t>::max() ? DType::kS64 : DType::kS32;
   Value index = Convert(AxisIndex(c.b, axes), count);
   Value start = Mul(index, FullLike(index, static_cast<double>(local[dim])));
-  Value sum = Add(Iota(c.b, count, local, dim), BroadcastInDim(start, local, {}));
-  return {Convert(sum, dtype)};
+  Value starts = BroadcastInDim(start, local, {});
+  return {Convert(Add(Iota(c.b, count, local, dim), starts), dtype)};
 }
 
 Arrays EvalIota(const EvalContext& c, absl::Span<const Array>) {

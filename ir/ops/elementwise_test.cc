@@ -414,6 +414,9 @@ TEST(Elementwise, ReducePrecisionToF16OverflowsAndFlushes) {
                     0, -0.0, 1.0009765625));
     EXPECT_TRUE(
         std::isnan(Eval(ops::kReducePrecision, {Array::Of(dtype, {1}, {kNaN})}, f16).At(0)));
+    EXPECT_TRUE(std::isnan(Eval(ops::kReducePrecision, {Array::Of(dtype, {1}, {kNaN})},
+                                {{"exponent_bits", int64_t{5}}, {"mantissa_bits", int64_t{0}}})
+                               .At(0)));
   }
 }
 

@@ -65,6 +65,30 @@ bool SweepOp(const Function& f, size_t index, FunctionShardings* s) {
   return changed;
 }
 
+// Leaves a factor whole where it is minor to one that is not cut to single elements: blocks of such a
+// dim would not be contiguous, which no sharding of the dim says.  (8@x merged behind a whole 4 into 32.)
+void KeepBlocksContiguous(const Signature& sig, const ir::Mesh& mesh, std::vector<AxisList>* axes) {
+  bool changed = true;
+  auto visit = [&](const ir::TensorFactors& dims) {
+    for (const ir::FactorList& dim : dims) {
+      bool whole = true;  // the factors so far are cut to single elements
+      for (int f : dim) {
+        AxisList& cut = (*axes)[f];
+        if (!whole && !cut.empty()) {
+          cut.clear();
+          changed = true;
+        }
+        whole = whole && mesh.SizeOf(cut) == sig.factors[f].size;
+      }
+    }
+  };
+  while (changed) {
+    changed = false;
+    for (const ir::TensorFactors& dims : sig.operands) visit(dims);
+    for (const ir::TensorFactors& dims : sig.results) visit(dims);
+  }
+}
+
 bool Sweep(const Function& f, FunctionShardings* s);
 
 // Makes an outer value and a region's value lie alike, whichever knows more.
@@ -231,6 +255,7 @@ std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Si
     }
     axes[factor] = std::move(kept);
   }
+  KeepBlocksContiguous(sig, f.scope.mesh, &axes);
   return axes;
 }
 

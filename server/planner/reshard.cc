@@ -27,8 +27,8 @@ Value SliceAlong(Value block, int dim, const std::string& axis) {
   ir::Dims sizes = block.shape();
   sizes[dim] /= b.mesh().SizeOf(axis);
   std::vector<Value> starts(block.rank(), ir::Constant(b, ir::DType::kS32, 0));
-  starts[dim] = ir::AxisIndex(b, {axis}) *
-                ir::Constant(b, ir::DType::kS32, static_cast<double>(sizes[dim]));
+  const Value size = ir::Constant(b, ir::DType::kS32, static_cast<double>(sizes[dim]));
+  starts[dim] = ir::AxisIndex(b, {axis}) * size;
   return ir::DynamicSlice(block, starts, sizes);
 }
 
