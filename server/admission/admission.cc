@@ -1,0 +1,79 @@
+#include "server/admission/admission.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "ir/api/placement.h"
+
+namespace tessera::server::admission {
+namespace {
+
+constexpr size_t kDeletesMax = 100'000;
+constexpr size_t kNameMax = 256;
+
+absl::Status TooMany(absl::string_view what, int64_t got, int64_t limit) {
+  return MakeError(ErrorKind::kLimitExceeded,
+                   absl::StrCat(what, ": ", got, ", at most ", limit, " are accepted"));
+}
+
+}  // namespace
+
+ir::Limits LimitsOf(const Options& options) {
+  ir::Limits limits;
+  limits.ops = options.max_ops;
+  limits.rank = options.max_rank;
+  limits.mesh_devices = options.max_mesh_devices;
+  return limits;
+}
+
+absl::Status AdmitCompile(const api::CompileRequest& request, const ir::Limits& limits) {
+  const ir::Program& program = request.program;
+  if (program.entry == nullptr)
+    return MakeError(ErrorKind::kMalformedProgram, "compile: there is no program");
+  if (program.opset < 1 || program.opset > ir::kOpset)
+    return MakeError(ErrorKind::kUnknownOp,
+                     absl::StrCat("compile: the program is of op set ", program.opset,
+                                  ", this server knows 1 to ", ir::kOpset));
+  if (request.name.size() > kNameMax)
+    return TooMany("compile: bytes in the name", static_cast<int64_t>(request.name.size()), kNameMax);
+  if (static_cast<int64_t>(request.devices.size()) > limits.mesh_devices)
+    return TooMany("compile: devices", static_cast<int64_t>(request.devices.size()),
+                   limits.mesh_devices);
+  return ir::Verify(program, limits);
+}
+
+absl::Status AdmitArray(const api::ArraySpec& spec, const ir::Limits& limits) {
+  if (static_cast<int64_t>(spec.shape.size()) > limits.rank)
+    return TooMany("array: dims", static_cast<int64_t>(spec.shape.size()), limits.rank);
+  int64_t bytes = ir::ByteWidth(spec.dtype);
+  for (int64_t d : spec.shape) {
+    if (d < 0)
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("array: a dim has size ", d, "; sizes are 0 or more"));
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(d, 1), &bytes) ||
+        bytes >= (int64_t{1} << 62))
+      return MakeError(ErrorKind::kLimitExceeded, "array: it has 2^62 bytes or more");
+  }
+  if (static_cast<int64_t>(spec.placement.devices.size()) > limits.mesh_devices)
+    return TooMany("array: devices", static_cast<int64_t>(spec.placement.devices.size()),
+                   limits.mesh_devices);
+  return api::CheckPlacement(spec.placement, spec.shape);
+}
+
+absl::Status AdmitDelete(size_t arrays) {
+  if (arrays > kDeletesMax)
+    return TooMany("delete: arrays in one call", static_cast<int64_t>(arrays), kDeletesMax);
+  return absl::OkStatus();
+}
+
+absl::Status AdmitExecute(const api::ExecuteRequest& request, const ir::Limits& limits) {
+  if (static_cast<int64_t>(request.args.size()) > limits.values_per_op)
+    return TooMany("execute: arguments", static_cast<int64_t>(request.args.size()),
+                   limits.values_per_op);
+  if (request.deadline && *request.deadline <= absl::ZeroDuration())
+    return MakeError(ErrorKind::kDeadlineExceeded, "execute: the deadline has passed already");
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::server::admission

@@ -1,0 +1,203 @@
+// The coordinator with the real planner and a reference worker: what a client of the seam sees.
+#include "server/coordinator.h"
+
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "base/testing/status_matchers.h"
+#include "ir/builder.h"
+#include "ir/eval/eval.h"
+#include "ir/op_def.h"
+#include "server/planner/planner.h"
+#include "server/testing/reference_worker.h"
+
+namespace tessera::server {
+namespace {
+
+using ir::DType;
+
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  CoordinatorTest() : coordinator_(Fast(), &clock_, planner::MakePlan, &store_) {
+    worker_ = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 4);
+    worker_->Start();
+  }
+  ~CoordinatorTest() override { coordinator_.Stop(); }
+
+  static Options Fast() {
+    Options options;
+    options.lease_ms = 3'600'000;  // The reference worker sends no heartbeats.
+    return options;
+  }
+  static ir::Mesh Mesh() { return {{{"x", 4}}}; }
+  static ir::PartitionSpec Spec(ir::DimAxes dims) { return {std::move(dims), {}, {}, {}}; }
+  static api::Placement On(ir::DimAxes dims, std::vector<int64_t> devices = {0, 1, 2, 3}) {
+    return {Mesh(), Spec(std::move(dims)), std::move(devices)};
+  }
+  static ir::Array Counting(ir::Dims shape) {
+    ir::Array a(DType::kF32, std::move(shape));
+    absl::Span<float> v = a.MutableAs<float>();
+    std::iota(v.begin(), v.end(), 1.0f);
+    return a;
+  }
+  // f(a) = (a + a, sum(a, dim 0)), a f32[8,4] cut along dim 0.
+  static api::CompileRequest SumProgram() {
+    ir::Builder b({Mesh(), true}, "sums");
+    b.SetSite({"model.cc", 7});
+    ir::Value a = b.Param(ir::MakeType(DType::kF32, {8, 4}));
+    ir::Value twice = b.Emit1(*ir::FindOp("add"), {a, a});
+    ir::Value sum = b.Emit1(*ir::FindOp("reduce_sum"), {a},
+                            ir::Attrs({{"dimensions", std::vector<int64_t>{0}}}));
+    api::CompileRequest request;
+    request.program.entry = b.Build({twice, sum});
+    request.program.in_shardings = {Spec({{"x"}})};
+    request.name = "sums";
+    return request;
+  }
+
+  RealClock clock_;
+  store::MemoryStore store_;
+  Coordinator coordinator_;
+  std::shared_ptr<ReferenceWorker> worker_;
+};
+
+TEST_F(CoordinatorTest, ArraysComeBackAsTheyWerePut) {
+  const ir::Array value = Counting({8, 4});
+  for (const ir::DimAxes& dims : {ir::DimAxes{}, ir::DimAxes{{"x"}}, ir::DimAxes{{}, {"x"}}}) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, coordinator_.Put(value, On(dims, {2, 0, 3, 1})));
+    EXPECT_THAT(coordinator_.Get(id, absl::Seconds(10)), IsOkAndHolds(value));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const api::ArraySpec spec, coordinator_.Describe(id));
+    EXPECT_EQ(spec.placement, On(dims, {2, 0, 3, 1}));
+  }
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, coordinator_.Put(value, On({{"x"}})));
+  EXPECT_THAT(coordinator_.GetShard(id, 1, absl::Seconds(10)),
+              IsOkAndHolds(ir::SliceBlock(value, {2, 0}, {2, 4})));
+  EXPECT_THAT(coordinator_.GetShard(id, 4, absl::Seconds(10)), ReasonIs("VALUE_ERROR", "shard 4"));
+}
+
+TEST_F(CoordinatorTest, AnswersDoNotDependOnWhereTheInputsLie) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, coordinator_.Compile(SumProgram()));
+  const ir::Array value = Counting({8, 4});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Array> expected,
+                               ir::Evaluate(*SumProgram().program.entry, {value}));
+  for (const api::Placement& p : {f.in[0].placement, On({}), On({{}, {"x"}}),
+                                  On({{"x"}}, {3, 2, 1, 0}),
+                                  api::Placement{{{{"y", 2}}}, Spec({{"y"}}), {3, 1}}}) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, coordinator_.Put(value, p));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
+                                 coordinator_.Execute({f.executable, {id}, {}, {}}));
+    ASSERT_EQ(run.outputs.size(), 2u);
+    for (int i : {0, 1})
+      EXPECT_THAT(coordinator_.Get(run.outputs[i], absl::Seconds(10)), IsOkAndHolds(expected[i]))
+          << p.spec.ToString();
+    TESSERA_ASSERT_OK_AND_ASSIGN(const api::Operation op,
+                                 coordinator_.WaitOperation(run.operation, absl::Seconds(10)));
+    EXPECT_EQ(op.state, api::OperationState::kDone);
+  }
+}
+
+TEST_F(CoordinatorTest, ResultsChainBeforeTheyAreThere) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, coordinator_.Compile(SumProgram()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(uint64_t id, coordinator_.Put(Counting({8, 4}), f.in[0].placement));
+  worker_->HoldLaunches(true);
+  for (int i = 0; i < 5; ++i) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
+                                 coordinator_.Execute({f.executable, {id}, {true}, {}}));
+    id = run.outputs[0];
+    EXPECT_THAT(coordinator_.Delete({run.outputs[1]}), IsOk());
+  }
+  EXPECT_THAT(coordinator_.Get(id, absl::Milliseconds(50)), ReasonIs("DEADLINE_EXCEEDED"));
+  worker_->HoldLaunches(false);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array out, coordinator_.Get(id, absl::Seconds(10)));
+  EXPECT_EQ(out.At(0), 32.0);
+  EXPECT_THAT(coordinator_.Delete({id, id}), IsOk());
+  EXPECT_THAT(coordinator_.Get(id, absl::Seconds(1)), ReasonIs("ARRAY_DELETED"));
+  // A round trip, so that the deletes have been carried out.
+  TESSERA_ASSERT_OK(coordinator_.ListDevices());
+  EXPECT_EQ(worker_->buffers(), 0) << "donated, deleted and temporary arrays are freed";
+}
+
+TEST_F(CoordinatorTest, TheSameProgramIsCompiledOnce) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply a, coordinator_.Compile(SumProgram()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply b, coordinator_.Compile(SumProgram()));
+  EXPECT_EQ(a.executable, b.executable);
+  EXPECT_EQ(a.explain_text, "");
+  api::CompileRequest with = SumProgram();
+  with.explain = true;
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply c, coordinator_.Compile(with));
+  EXPECT_EQ(c.executable, a.executable);
+  EXPECT_THAT(c.explain_text, ::testing::HasSubstr("model.cc:7"));
+  with.devices = {3, 2, 1, 0};
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply d, coordinator_.Compile(with));
+  EXPECT_NE(d.executable, a.executable);
+}
+
+TEST_F(CoordinatorTest, LosingTheExecutorIsToldAndRecoveredFrom) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, coordinator_.Compile(SumProgram()));
+  const ir::Array value = Counting({8, 4});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, coordinator_.Put(value, f.in[0].placement));
+  worker_->HoldLaunches(true);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
+                               coordinator_.Execute({f.executable, {id}, {}, {}}));
+  worker_->LoseExecutor("killed by signal 9");
+  EXPECT_THAT(coordinator_.Get(run.outputs[0], absl::Seconds(10)),
+              ReasonIs("WORKER_LOST", "worker w0: executor w0/0 (incarnation 1) was lost: killed by "
+                                      "signal 9"));
+  EXPECT_THAT(coordinator_.Get(id, absl::Seconds(10)), ReasonIs("WORKER_LOST", "array"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<api::Device> devices, coordinator_.ListDevices());
+  EXPECT_FALSE(devices[0].healthy);
+  EXPECT_EQ(devices[0].reason, "killed by signal 9");
+  worker_->HoldLaunches(false);
+  worker_->RestoreExecutor();
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t again, coordinator_.Put(value, f.in[0].placement));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply rerun,
+                               coordinator_.Execute({f.executable, {again}, {}, {}}));
+  TESSERA_EXPECT_OK(coordinator_.Get(rerun.outputs[0], absl::Seconds(10)));
+}
+
+TEST_F(CoordinatorTest, CancelReachesAHeldLaunch) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, coordinator_.Compile(SumProgram()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id,
+                               coordinator_.Put(Counting({8, 4}), f.in[0].placement));
+  worker_->HoldLaunches(true);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
+                               coordinator_.Execute({f.executable, {id}, {}, {}}));
+  TESSERA_EXPECT_OK(coordinator_.Cancel(run.operation));
+  EXPECT_THAT(coordinator_.Get(run.outputs[0], absl::Seconds(10)), ReasonIs("CANCELLED"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::Operation op, coordinator_.GetOperation(run.operation));
+  EXPECT_EQ(op.state, api::OperationState::kCancelled);
+}
+
+TEST_F(CoordinatorTest, StopAnswersWhatWaits) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, coordinator_.Compile(SumProgram()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id,
+                               coordinator_.Put(Counting({8, 4}), f.in[0].placement));
+  worker_->HoldLaunches(true);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
+                               coordinator_.Execute({f.executable, {id}, {}, {}}));
+  std::thread stopper([&] { coordinator_.Stop(); });
+  EXPECT_THAT(coordinator_.Get(run.outputs[0], absl::Seconds(30)), ReasonIs("SERVER_STOPPING"));
+  stopper.join();
+  EXPECT_THAT(coordinator_.ListDevices(), ReasonIs("SERVER_STOPPING"));
+  EXPECT_THAT(worker_->closed(), ReasonIs("SERVER_STOPPING"));
+}
+
+TEST_F(CoordinatorTest, TicketsNameTheShardAndOnlyThat) {
+  const api::ArraySpec spec{DType::kF32, {8, 4}, On({{"x"}})};
+  absl::Notification done;
+  coordinator_.CreateArrayAsync(spec, [&](absl::StatusOr<TicketedArray> a) {
+    TESSERA_ASSERT_OK(a);
+    ASSERT_EQ(a->tickets.size(), 4u);
+    EXPECT_EQ(a->tickets[3].ordinal, 3);
+    std::set<std::string> distinct;
+    for (const ShardTicket& t : a->tickets) distinct.insert(t.ticket);
+    EXPECT_EQ(distinct.size(), 4u);
+    done.Notify();
+  });
+  done.WaitForNotification();
+}
+
+}  // namespace
+}  // namespace tessera::server

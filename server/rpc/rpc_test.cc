@@ -1,0 +1,313 @@
+// The gRPC surface over a loopback port: what grpcurl and a worker see.
+#include <cmath>
+#include <numeric>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "base/testing/status_matchers.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "grpcpp/grpcpp.h"
+#include "ir/builder.h"
+#include "ir/op_def.h"
+#include "ir/serial/program.h"
+#include "ir/serial/status.h"
+#include "ir/serial/worker.h"
+#include "ir/text.h"
+#include "server/planner/planner.h"
+#include "server/rpc/run_program.h"
+#include "server/rpc/server.h"
+#include "server/testing/reference_worker.h"
+#include "tessera/v1/array.grpc.pb.h"
+#include "tessera/v1/cluster.grpc.pb.h"
+#include "tessera/v1/operation.grpc.pb.h"
+#include "tessera/v1/program_service.grpc.pb.h"
+#include "tessera/v1/worker.grpc.pb.h"
+
+namespace tessera::server::rpc {
+namespace {
+
+using google::protobuf::Value;
+using ir::DType;
+
+// The status as a client's library would read it.
+absl::Status Read(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  google::rpc::Status details;
+  EXPECT_TRUE(details.ParseFromString(status.error_details()));
+  EXPECT_EQ(details.code(), static_cast<int>(status.error_code()));
+  return ir::serial::FromProto(details);
+}
+
+class RpcTest : public ::testing::Test {
+ protected:
+  RpcTest() : coordinator_(Fast(), &clock_, planner::MakePlan, &store_) {
+    worker_ = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 4);
+    worker_->Start();
+    auto server = Serve({}, &coordinator_);
+    TESSERA_EXPECT_OK(server);
+    server_ = *std::move(server);
+    channel_ = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+  }
+  ~RpcTest() override {
+    coordinator_.Stop();
+    server_->Shutdown(absl::Seconds(1));
+  }
+
+  static Options Fast() {
+    Options options;
+    options.lease_ms = 3'600'000;  // The reference worker sends no heartbeats.
+    return options;
+  }
+  // f(a, b) = a * b with a f32[4,2] cut over x=4.
+  static ir::Program Product() {
+    ir::Builder b({{{{"x", 4}}}, true}, "product");
+    b.SetSite({"model.cc", 3});
+    ir::Value l = b.Param(ir::MakeType(DType::kF32, {4, 2}));
+    ir::Value r = b.Param(ir::MakeType(DType::kF32, {4, 2}));
+    ir::Program p;
+    p.entry = b.Build({b.Emit1(*ir::FindOp("multiply"), {l, r})});
+    p.in_shardings = {ir::PartitionSpec{{{"x"}}, {}, {}, {}}, std::nullopt};
+    return p;
+  }
+  static Value Rows(std::vector<std::vector<double>> rows) {
+    Value out;
+    for (const auto& row : rows) {
+      Value* list = out.mutable_list_value()->add_values();
+      for (double v : row) list->mutable_list_value()->add_values()->set_number_value(v);
+    }
+    return out;
+  }
+
+  RealClock clock_;
+  store::MemoryStore store_;
+  Coordinator coordinator_;
+  std::shared_ptr<ReferenceWorker> worker_;
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+TEST_F(RpcTest, RunProgramTakesTextAndProto) {
+  const auto stub = v1::ProgramService::NewStub(channel_);
+  for (bool text : {true, false}) {
+    v1::RunProgramRequest request;
+    if (text) {
+      request.set_text(ir::PrintProgram(Product()));
+    } else {
+      *request.mutable_program() = ir::serial::ToProto(Product());
+    }
+    *request.add_inputs() = Rows({{1, 2}, {3, 4}, {5, 6}, {7, 8}});
+    *request.add_inputs() = Rows({{2, 2}, {2, 2}, {3, 3}, {3, 3}});
+    v1::RunProgramResponse response;
+    grpc::ClientContext context;
+    TESSERA_ASSERT_OK(Read(stub->RunProgram(&context, request, &response)));
+    ASSERT_EQ(response.outputs_size(), 1);
+    EXPECT_EQ(response.outputs(0).SerializeAsString(),
+              Rows({{2, 4}, {6, 8}, {15, 18}, {21, 24}}).SerializeAsString());
+    EXPECT_EQ(response.types(0), "f32[4,2]");
+  }
+  TESSERA_ASSERT_OK(coordinator_.ListDevices());
+  EXPECT_EQ(worker_->buffers(), 0) << "inputs and outputs are deleted";
+}
+
+TEST_F(RpcTest, ErrorsCarryReasonAndPlace) {
+  const auto stub = v1::ProgramService::NewStub(channel_);
+  auto run = [&](const v1::RunProgramRequest& request) {
+    v1::RunProgramResponse response;
+    grpc::ClientContext context;
+    return stub->RunProgram(&context, request, &response);
+  };
+  v1::RunProgramRequest request;
+  EXPECT_THAT(Read(run(request)), ReasonIs("MALFORMED_PROGRAM", "no program"));
+  request.set_text("func ???");
+  EXPECT_THAT(Read(run(request)), ReasonIs("MALFORMED_PROGRAM"));
+  request.set_text(ir::PrintProgram(Product()));
+  EXPECT_THAT(Read(run(request)), ReasonIs("TYPE_ERROR", "takes 2 arguments but got 0"));
+  *request.add_inputs() = Rows({{1, 2}, {3, 4}, {5, 6}, {7}});
+  *request.add_inputs() = Rows({{1, 2}, {3, 4}, {5, 6}, {7, 8}});
+  EXPECT_THAT(Read(run(request)), ReasonIs("VALUE_ERROR", "argument 0: input at [3]: a list of 2"));
+  *request.mutable_inputs(0) = request.inputs(1);
+  request.add_devices(99);
+  const grpc::Status status = run(request);
+  EXPECT_THAT(Read(status), ReasonIs("VALUE_ERROR", "1 devices for mesh"));
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(status.error_details()));
+  google::rpc::ErrorInfo info;
+  ASSERT_TRUE(details.details(0).UnpackTo(&info));
+  EXPECT_EQ(info.reason(), "VALUE_ERROR");
+  EXPECT_EQ(info.domain(), "tessera.dev");
+}
+
+TEST_F(RpcTest, CompileExecuteAndWait) {
+  const auto programs = v1::ProgramService::NewStub(channel_);
+  const auto arrays = v1::ArrayService::NewStub(channel_);
+  const auto operations = v1::OperationService::NewStub(channel_);
+  v1::CompileProgramRequest compile;
+  *compile.mutable_program() = ir::serial::ToProto(Product());
+  compile.set_explain(true);
+  v1::CompileProgramResponse compiled;
+  {
+    grpc::ClientContext context;
+    TESSERA_ASSERT_OK(Read(programs->CompileProgram(&context, compile, &compiled)));
+  }
+  EXPECT_EQ(compiled.in_size(), 2);
+  EXPECT_THAT(compiled.explain_text(), ::testing::HasSubstr("multiply"));
+  // Arrays whose bytes never come: the run is accepted and waits.
+  v1::ExecuteProgramRequest execute;
+  execute.set_executable(compiled.executable());
+  for (int i : {0, 1}) {
+    v1::CreateArrayRequest create;
+    *create.mutable_spec() = compiled.in(i);
+    v1::CreateArrayResponse created;
+    grpc::ClientContext context;
+    TESSERA_ASSERT_OK(Read(arrays->CreateArray(&context, create, &created)));
+    EXPECT_EQ(created.tickets_size(), 4);
+    execute.add_args(created.array());
+  }
+  v1::ExecuteProgramResponse executed;
+  {
+    grpc::ClientContext context;
+    TESSERA_ASSERT_OK(Read(programs->ExecuteProgram(&context, execute, &executed)));
+  }
+  v1::WaitOperationRequest wait;
+  wait.set_operation(executed.operation());
+  *wait.mutable_timeout() = ir::serial::ToProto(absl::Milliseconds(10));
+  v1::Operation operation;
+  {
+    grpc::ClientContext context;
+    TESSERA_ASSERT_OK(Read(operations->WaitOperation(&context, wait, &operation)));
+  }
+  EXPECT_EQ(operation.state(), v1::OPERATION_STATE_PENDING);
+  EXPECT_THAT(operation.pending_reason(), ::testing::HasSubstr("is being uploaded"));
+  {
+    v1::CancelOperationRequest cancel;
+    cancel.set_operation(executed.operation());
+    v1::CancelOperationResponse cancelled;
+    grpc::ClientContext context;
+    TESSERA_ASSERT_OK(Read(operations->CancelOperation(&context, cancel, &cancelled)));
+  }
+  v1::CreateReadTicketsRequest read;
+  read.set_array(executed.outputs(0));
+  v1::CreateReadTicketsResponse tickets;
+  grpc::ClientContext context;
+  EXPECT_THAT(Read(arrays->CreateReadTickets(&context, read, &tickets)), ReasonIs("CANCELLED"));
+}
+
+TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
+  const auto stub = v1::WorkerService::NewStub(channel_);
+  grpc::ClientContext context;
+  auto stream = stub->Connect(&context);
+  v1::WorkerReport hello;
+  *hello.mutable_registration() = ir::serial::ToProto(
+      api::Registration{"w1", "there", ir::kOpset, {{0, 7, "cpu", 1, "there:1", "there:2", 0}}});
+  ASSERT_TRUE(stream->Write(hello));
+  v1::WorkerCommand welcome;
+  ASSERT_TRUE(stream->Read(&welcome));
+  EXPECT_GT(welcome.welcome().session(), 0u);
+  EXPECT_EQ(welcome.welcome().ticket_key().size(), 32u);
+  // What is put on its device comes down as a command, and the answer goes up.
+  api::Placement placement;
+  placement.devices = {4};
+  std::thread put([&] {
+    TESSERA_EXPECT_OK(coordinator_.Put(ir::Array::Scalar(DType::kF32, 5), placement));
+  });
+  v1::WorkerCommand command;
+  ASSERT_TRUE(stream->Read(&command));
+  EXPECT_EQ(command.incarnation(), 7u);
+  ASSERT_TRUE(command.has_write_buffer());
+  api::Report written{0, 7, api::BufferWritten{command.write_buffer().array(), 0, absl::OkStatus()}};
+  ASSERT_TRUE(stream->Write(ir::serial::ToProto(written)));
+  put.join();
+  context.TryCancel();
+  (void)stream->Finish();
+  // Its device is known and not healthy, soon.
+  const absl::Time until = absl::Now() + absl::Seconds(10);
+  std::vector<api::Device> devices;
+  do {
+    TESSERA_ASSERT_OK_AND_ASSIGN(devices, coordinator_.ListDevices());
+  } while (devices.at(4).healthy && absl::Now() < until);
+  EXPECT_FALSE(devices[4].healthy);
+  EXPECT_THAT(devices[4].reason, ::testing::HasSubstr("connection ended"));
+}
+
+TEST_F(RpcTest, AStreamThatDoesNotRegisterIsEnded) {
+  const auto stub = v1::WorkerService::NewStub(channel_);
+  grpc::ClientContext context;
+  auto stream = stub->Connect(&context);
+  v1::WorkerReport beat;
+  beat.mutable_heartbeat();
+  stream->Write(beat);
+  v1::WorkerCommand command;
+  EXPECT_FALSE(stream->Read(&command));
+  EXPECT_THAT(Read(stream->Finish()), ReasonIs("VALUE_ERROR", "not a Registration"));
+}
+
+TEST_F(RpcTest, ARefusedWorkerIsToldWhy) {
+  const auto stub = v1::WorkerService::NewStub(channel_);
+  grpc::ClientContext context;
+  auto stream = stub->Connect(&context);
+  v1::WorkerReport hello;  // The name of the reference worker, with its incarnation.
+  *hello.mutable_registration() = ir::serial::ToProto(
+      api::Registration{"w0", "there", ir::kOpset, {{0, 1, "cpu", 4, "", "", 0}}});
+  ASSERT_TRUE(stream->Write(hello));
+  v1::WorkerCommand command;
+  while (stream->Read(&command)) {
+  }
+  EXPECT_THAT(Read(stream->Finish()), ReasonIs("VALUE_ERROR", "incarnation 1, the last was 1"));
+}
+
+TEST_F(RpcTest, CapabilitiesPublishTheLimits) {
+  const auto stub = v1::ClusterService::NewStub(channel_);
+  v1::GetCapabilitiesResponse response;
+  grpc::ClientContext context;
+  TESSERA_ASSERT_OK(Read(stub->GetCapabilities(&context, {}, &response)));
+  EXPECT_EQ(response.opset(), ir::kOpset);
+  EXPECT_EQ(response.queue_bound(), Options().queue_bound);
+}
+
+TEST_F(RpcTest, AListenerBeyondLoopbackWantsInsecure) {
+  EXPECT_THAT(Serve({.listen = "0.0.0.0:0", .insecure = false}, &coordinator_),
+              ReasonIs("VALUE_ERROR", "--insecure"));
+  EXPECT_THAT(Serve({.listen = "nowhere", .insecure = false}, &coordinator_),
+              ReasonIs("VALUE_ERROR", "HOST:PORT"));
+  EXPECT_THAT(Serve({.listen = server_->address(), .insecure = false}, &coordinator_),
+              StatusIs(absl::StatusCode::kUnavailable, "taken"));
+}
+
+// One JSON form in, one out.
+TEST(JsonTest, NumbersOfEveryKindComeBack) {
+  for (const ir::Array& a :
+       {ir::Array::Of(DType::kF32, {2, 3}, {1, -2.5, 0, 4, 5, 6}),
+        ir::Array::Of(DType::kBF16, {2}, {1.5, -2}), ir::Array::Of(DType::kBool, {2}, {1, 0}),
+        ir::Array::Of(DType::kS32, {3}, {-2147483648.0, 0, 2147483647}),
+        ir::Array::ScalarInt(DType::kS64, INT64_MIN), ir::Array::Scalar(DType::kF64, 0.1),
+        ir::Array::Of(DType::kF64, {3}, {INFINITY, -INFINITY, 1e300}), ir::Array(DType::kF32, {0, 3}),
+        ir::Array(DType::kF32, {2, 0})}) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const Value json, JsonFromArray(a));
+    EXPECT_THAT(ArrayFromJson(json, a.dtype(), a.shape()), IsOkAndHolds(a)) << json.DebugString();
+  }
+  ir::Array big(DType::kU64, {1});
+  big.MutableAs<uint64_t>()[0] = UINT64_MAX;
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Value json, JsonFromArray(big));
+  EXPECT_EQ(json.list_value().values(0).string_value(), "18446744073709551615");
+  EXPECT_THAT(ArrayFromJson(json, DType::kU64, {1}), IsOkAndHolds(big));
+}
+
+TEST(JsonTest, MisfitsSayWhere) {
+  auto number = [](double v) {
+    Value out;
+    out.set_number_value(v);
+    return out;
+  };
+  EXPECT_THAT(ArrayFromJson(number(1.5), DType::kS32, {}), ReasonIs("VALUE_ERROR", "1.5 is not a s32"));
+  EXPECT_THAT(ArrayFromJson(number(3e9), DType::kS32, {}), ReasonIs("VALUE_ERROR"));
+  EXPECT_THAT(ArrayFromJson(number(-1), DType::kU32, {}), ReasonIs("VALUE_ERROR"));
+  EXPECT_THAT(ArrayFromJson(number(1e18), DType::kS64, {}), ReasonIs("VALUE_ERROR", "decimal text"));
+  EXPECT_THAT(ArrayFromJson(number(1), DType::kBool, {}), ReasonIs("VALUE_ERROR", "true or false"));
+  EXPECT_THAT(ArrayFromJson(number(1), DType::kF32, {2}), ReasonIs("VALUE_ERROR", "a list of 2"));
+  // A shape that promises more than came takes no memory.
+  EXPECT_THAT(ArrayFromJson(number(1), DType::kF32, {int64_t{1} << 40}), ReasonIs("VALUE_ERROR"));
+}
+
+}  // namespace
+}  // namespace tessera::server::rpc

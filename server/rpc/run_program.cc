@@ -1,0 +1,280 @@
+#include "server/rpc/run_program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "ir/serial/program.h"
+#include "ir/text.h"
+
+namespace tessera::server::rpc {
+namespace {
+
+using google::protobuf::Value;
+using ir::DType;
+
+constexpr int kThreads = 4;
+constexpr size_t kJobsMax = 64;
+constexpr double kExact = 9007199254740992.0;  // 2^53: integers up to here are exact as doubles
+
+absl::Status Misfit(const std::string& where, const std::string& what) {
+  return MakeError(ErrorKind::kValueError,
+                   absl::StrCat("input", where.empty() ? "" : " at ", where, ": ", what));
+}
+
+// The least and greatest integer of a dtype; kU64 is handled by its texts.
+std::pair<double, double> RangeOf(DType dtype) {
+  const int bits = static_cast<int>(8 * ir::ByteWidth(dtype));
+  if (ir::IsUnsignedInt(dtype)) return {0, std::ldexp(1.0, bits) - 1};
+  return {-std::ldexp(1.0, bits - 1), std::ldexp(1.0, bits - 1) - 1};
+}
+
+absl::Status SetText(const std::string& text, const std::string& where, int64_t index,
+                     ir::Array* out) {
+  if (ir::IsFloat(out->dtype())) {
+    double v = 0;
+    if (text == "NaN") {
+      v = std::numeric_limits<double>::quiet_NaN();
+    } else if (text == "Infinity" || text == "-Infinity") {
+      v = text[0] == '-' ? -std::numeric_limits<double>::infinity()
+                         : std::numeric_limits<double>::infinity();
+    } else {
+      return Misfit(where, absl::StrCat("'", absl::CEscape(text.substr(0, 32)),
+                                        "' is not a number, NaN, Infinity or -Infinity"));
+    }
+    out->Set(index, v);
+    return absl::OkStatus();
+  }
+  if (out->dtype() == DType::kS64 && absl::SimpleAtoi(text, &out->MutableAs<int64_t>()[index]))
+    return absl::OkStatus();
+  if (out->dtype() == DType::kU64 && absl::SimpleAtoi(text, &out->MutableAs<uint64_t>()[index]))
+    return absl::OkStatus();
+  return Misfit(where, absl::StrCat("'", absl::CEscape(text.substr(0, 32)), "' is not a ",
+                                    ToAbsl(ir::DTypeName(out->dtype()))));
+}
+
+absl::Status SetLeaf(const Value& value, const std::string& where, int64_t index, ir::Array* out) {
+  const DType dtype = out->dtype();
+  if (dtype == DType::kBool) {
+    if (value.kind_case() != Value::kBoolValue)
+      return Misfit(where, "true or false was expected");
+    out->Set(index, value.bool_value() ? 1 : 0);
+    return absl::OkStatus();
+  }
+  if (value.kind_case() == Value::kStringValue) return SetText(value.string_value(), where, index, out);
+  if (value.kind_case() != Value::kNumberValue) return Misfit(where, "a number was expected");
+  const double v = value.number_value();
+  if (ir::IsInteger(dtype)) {
+    const auto [least, greatest] = RangeOf(dtype);
+    if (v != std::floor(v) || v < least || v > greatest || std::abs(v) > kExact)
+      return Misfit(where, absl::StrCat(v, " is not a ", ToAbsl(ir::DTypeName(dtype)),
+                                        std::abs(v) > kExact ? "; write it as a decimal text" : ""));
+  }
+  out->Set(index, v);
+  return absl::OkStatus();
+}
+
+absl::Status ReadJson(const Value& value, size_t dim, const std::string& where, int64_t* index,
+                      ir::Array* out) {
+  if (dim == out->shape().size()) return SetLeaf(value, where, (*index)++, out);
+  const int64_t n = out->shape()[dim];
+  if (value.kind_case() != Value::kListValue)
+    return Misfit(where, absl::StrCat("a list of ", n, " was expected"));
+  if (value.list_value().values_size() != n)
+    return Misfit(where, absl::StrCat("a list of ", n, " was expected, got ",
+                                      value.list_value().values_size()));
+  for (int64_t i = 0; i < n; ++i)
+    TESSERA_RETURN_IF_ERROR(ReadJson(value.list_value().values(static_cast<int>(i)), dim + 1,
+                                     absl::StrCat(where, "[", i, "]"), index, out));
+  return absl::OkStatus();
+}
+
+void WriteLeaf(const ir::Array& array, int64_t index, Value* out) {
+  if (array.dtype() == DType::kBool) return out->set_bool_value(array.At(index) != 0);
+  if (ir::IsInteger(array.dtype())) {
+    if (array.dtype() == DType::kU64) {
+      const uint64_t v = array.As<uint64_t>()[index];
+      if (static_cast<double>(v) > kExact) return out->set_string_value(absl::StrCat(v));
+      return out->set_number_value(static_cast<double>(v));
+    }
+    const int64_t v = array.IntAt(index);
+    if (std::abs(static_cast<double>(v)) > kExact) return out->set_string_value(absl::StrCat(v));
+    return out->set_number_value(static_cast<double>(v));
+  }
+  const double v = array.At(index);
+  if (std::isnan(v)) return out->set_string_value("NaN");
+  if (std::isinf(v)) return out->set_string_value(v > 0 ? "Infinity" : "-Infinity");
+  out->set_number_value(v);
+}
+
+void WriteJson(const ir::Array& array, size_t dim, int64_t* index, Value* out) {
+  if (dim == array.shape().size()) return WriteLeaf(array, (*index)++, out);
+  out->mutable_list_value();
+  for (int64_t i = 0; i < array.shape()[dim]; ++i)
+    WriteJson(array, dim + 1, index, out->mutable_list_value()->add_values());
+}
+
+absl::StatusOr<ir::Program> ProgramOf(const v1::RunProgramRequest& request,
+                                      const Coordinator& coordinator) {
+  const Options& options = coordinator.options();
+  switch (request.source_case()) {
+    case v1::RunProgramRequest::kText:
+      if (static_cast<int64_t>(request.text().size()) > options.max_program_bytes) break;
+      return ir::ParseProgram(request.text(), coordinator.limits());
+    case v1::RunProgramRequest::kProgram:
+      if (static_cast<int64_t>(request.program().ByteSizeLong()) > options.max_program_bytes) break;
+      return ir::serial::FromProto(request.program(), coordinator.limits());
+    case v1::RunProgramRequest::SOURCE_NOT_SET:
+      return MakeError(ErrorKind::kMalformedProgram,
+                       "run: there is no program; set `text` or `program`");
+  }
+  return MakeError(ErrorKind::kLimitExceeded, "run: the program is larger than max_program_bytes");
+}
+
+// Deletes arrays when it goes.
+class Cleanup {
+ public:
+  explicit Cleanup(Coordinator& coordinator) : coordinator_(coordinator) {}
+  ~Cleanup() {
+    if (!arrays_.empty()) (void)coordinator_.Delete(arrays_);
+  }
+  void Add(uint64_t array) { arrays_.push_back(array); }
+
+ private:
+  Coordinator& coordinator_;
+  std::vector<uint64_t> arrays_;
+};
+
+}  // namespace
+
+absl::StatusOr<ir::Array> ArrayFromJson(const Value& value, DType dtype, const ir::Dims& shape) {
+  if (ir::IsComplex(dtype))
+    return MakeError(ErrorKind::kNotImplemented, "run: complex inputs have no JSON form");
+  // Leaves are counted before memory is taken for what the shape promises.
+  const Value* level = &value;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 0) break;
+    if (level->kind_case() != Value::kListValue || level->list_value().values_size() != shape[d])
+      return Misfit(absl::StrCat("depth ", d), absl::StrCat("a list of ", shape[d], " was expected"));
+    level = &level->list_value().values(0);
+  }
+  ir::Array out(dtype, shape);
+  int64_t index = 0;
+  TESSERA_RETURN_IF_ERROR(ReadJson(value, 0, "", &index, &out));
+  return out;
+}
+
+absl::StatusOr<Value> JsonFromArray(const ir::Array& array) {
+  if (ir::IsComplex(array.dtype()))
+    return MakeError(ErrorKind::kNotImplemented, "run: complex results have no JSON form");
+  Value out;
+  int64_t index = 0;
+  WriteJson(array, 0, &index, &out);
+  return out;
+}
+
+absl::Status RunOne(Coordinator& coordinator, const v1::RunProgramRequest& request,
+                    v1::RunProgramResponse* response, absl::Duration timeout) {
+  const absl::Time until = absl::Now() + timeout;
+  api::CompileRequest compile;
+  TESSERA_ASSIGN_OR_RETURN(compile.program, ProgramOf(request, coordinator));
+  compile.devices.assign(request.devices().begin(), request.devices().end());
+  compile.name = compile.program.entry->name;
+  const int params = compile.program.entry->num_params;
+  if (request.inputs_size() != params)
+    return MakeError(ErrorKind::kTypeError, absl::StrCat("run: the program takes ", params,
+                                                         " arguments but got ",
+                                                         request.inputs_size()));
+  std::vector<ir::Array> inputs;
+  for (int i = 0; i < params; ++i) {
+    const ir::Type& type = compile.program.entry->types[i];
+    auto input = ArrayFromJson(request.inputs(i), type.dtype, type.shape);
+    if (!input.ok()) return Annotate(input.status(), std::string(absl::StrCat("run: argument ", i)));
+    inputs.push_back(*std::move(input));
+  }
+  TESSERA_ASSIGN_OR_RETURN(const api::CompileReply executable, coordinator.Compile(compile));
+  Cleanup cleanup(coordinator);
+  api::ExecuteRequest execute;
+  execute.executable = executable.executable;
+  for (int i = 0; i < params; ++i) {
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t id,
+                             coordinator.Put(inputs[i], executable.in[i].placement));
+    cleanup.Add(id);
+    execute.args.push_back(id);
+  }
+  const absl::Duration left = until - absl::Now();
+  if (left <= absl::ZeroDuration())
+    return MakeError(ErrorKind::kDeadlineExceeded, "run: compiling and uploading took all the time");
+  execute.deadline = left;
+  TESSERA_ASSIGN_OR_RETURN(const api::ExecuteReply run, coordinator.Execute(execute));
+  for (uint64_t output : run.outputs) cleanup.Add(output);
+  TESSERA_ASSIGN_OR_RETURN(const api::Operation ended,
+                           coordinator.WaitOperation(run.operation, left + absl::Seconds(1)));
+  TESSERA_RETURN_IF_ERROR(ended.error);
+  for (uint64_t output : run.outputs) {
+    TESSERA_ASSIGN_OR_RETURN(
+        const ir::Array value,
+        coordinator.Get(output, std::max(until - absl::Now(), absl::Seconds(1))));
+    TESSERA_ASSIGN_OR_RETURN(*response->add_outputs(), JsonFromArray(value));
+    response->add_types(ir::MakeType(value.dtype(), value.shape()).ToString());
+  }
+  return absl::OkStatus();
+}
+
+RunPool::RunPool(Coordinator* coordinator) : coordinator_(coordinator) {
+  for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Work(); });
+}
+
+RunPool::~RunPool() {
+  std::deque<Job> left;
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+    left.swap(jobs_);
+  }
+  for (Job& job : left)
+    job.done(MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later"));
+  for (std::thread& t : threads_) t.join();
+}
+
+void RunPool::Run(const v1::RunProgramRequest* request, v1::RunProgramResponse* response,
+                  absl::Duration timeout, std::function<void(absl::Status)> done) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (jobs_.size() < kJobsMax && !stopping_) {
+      jobs_.push_back({request, response, absl::Now() + timeout, std::move(done)});
+      return;
+    }
+  }
+  done(MakeError(ErrorKind::kQueueFull,
+                 absl::StrCat("run: ", kJobsMax, " calls wait already; retry, or use CompileProgram "
+                              "and ExecuteProgram")));
+}
+
+void RunPool::Work() {
+  while (true) {
+    Job job;
+    {
+      absl::MutexLock lock(&mu_);
+      auto work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || !jobs_.empty(); };
+      mu_.Await(absl::Condition(&work));
+      if (stopping_) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    const absl::Duration left = job.until - absl::Now();
+    if (left <= absl::ZeroDuration()) {
+      job.done(MakeError(ErrorKind::kDeadlineExceeded, "run: it waited for a thread all the time"));
+      continue;
+    }
+    job.done(RunOne(*coordinator_, *job.request, job.response, left));
+  }
+}
+
+}  // namespace tessera::server::rpc

@@ -1,0 +1,20 @@
+// The worker link over gRPC: one bidirectional stream per worker (proto/tessera/v1/worker.proto).
+#pragma once
+#include "ir/api/worker_link.h"
+#include "tessera/v1/worker.grpc.pb.h"
+
+namespace tessera::server::rpc {
+
+// Thread-safe.  `events` outlives the server that this is registered with.
+class WorkerService final : public v1::WorkerService::CallbackService {
+ public:
+  explicit WorkerService(api::WorkerEvents* events) : events_(events) {}
+
+  grpc::ServerBidiReactor<v1::WorkerReport, v1::WorkerCommand>* Connect(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  api::WorkerEvents* const events_;
+};
+
+}  // namespace tessera::server::rpc

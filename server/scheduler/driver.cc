@@ -1,0 +1,183 @@
+#include "server/scheduler/driver.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace tessera::server::scheduler {
+namespace {
+
+absl::Status Stopping() {
+  return MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later");
+}
+
+}  // namespace
+
+Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan, AppendFn append)
+    : options_(std::move(options)), clock_(clock), plan_(std::move(plan)), append_(std::move(append)) {
+  state_.config = options_.config;
+  driver_ = std::thread([this] { Run(); });
+  planner_ = std::thread([this] { RunPlanner(); });
+}
+
+Driver::~Driver() { Stop(); }
+
+uint64_t Driver::NewRequest(Done done) {
+  Reply refused;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!stopping_ && static_cast<int64_t>(events_.size()) < options_.events_max) {
+      requests_.emplace(++last_request_, std::move(done));
+      return last_request_;
+    }
+    refused.status =
+        stopping_ ? Stopping()
+                  : MakeError(ErrorKind::kQueueFull,
+                              absl::StrCat("coordinator: ", events_.size(),
+                                           " requests wait, at most ", options_.events_max,
+                                           " are accepted; wait and retry"));
+  }
+  done(std::move(refused));
+  return 0;
+}
+
+void Driver::Post(Event event) {
+  absl::MutexLock lock(&mu_);
+  events_.push_back(std::move(event));
+}
+
+uint64_t Driver::AddWorker(const api::Registration& registration,
+                           std::shared_ptr<api::WorkerLink> link) {
+  absl::MutexLock lock(&mu_);
+  const uint64_t session = ++last_session_;
+  links_.emplace(session, std::move(link));
+  events_.push_back(WorkerRegistered{session, registration});
+  return session;
+}
+
+void Driver::Report(uint64_t session, api::Report report) {
+  Post(WorkerReported{session, std::move(report)});
+}
+
+void Driver::RemoveWorker(uint64_t session, const absl::Status& why) {
+  absl::MutexLock lock(&mu_);
+  links_.erase(session);
+  events_.push_back(WorkerGone{session, why});
+  // Unless this is a call that the link made while it was being used.
+  if (std::this_thread::get_id() == driver_.get_id()) return;
+  auto unused = [this, session]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return sending_to_ != session; };
+  mu_.Await(absl::Condition(&unused));
+}
+
+void Driver::Stop() {
+  std::map<uint64_t, Done> left;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopping_) return;
+    stopping_ = true;
+  }
+  driver_.join();
+  planner_.join();
+  std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links;
+  {
+    absl::MutexLock lock(&mu_);
+    left.swap(requests_);
+    links.swap(links_);
+  }
+  for (auto& [request, done] : left) {
+    Reply reply;
+    reply.request = request;
+    reply.status = Stopping();
+    done(std::move(reply));
+  }
+  for (auto& [session, link] : links) link->Close(Stopping());
+}
+
+void Driver::Run() {
+  while (true) {
+    std::deque<Event> events;
+    {
+      absl::MutexLock lock(&mu_);
+      auto work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || !events_.empty(); };
+      const absl::Duration until = std::max(timer_ - clock_->Now(), absl::ZeroDuration());
+      // The bound is for clocks that are moved by hand.
+      mu_.AwaitWithTimeout(absl::Condition(&work), std::min(until, absl::Seconds(1)));
+      if (stopping_) return;
+      events.swap(events_);
+    }
+    for (const Event& event : events)
+      for (Effect& effect : Step(state_, event, clock_->Now())) Carry(effect);
+    if (timer_ <= clock_->Now()) {
+      timer_ = absl::InfiniteFuture();
+      for (Effect& effect : Step(state_, Tick{}, clock_->Now())) Carry(effect);
+    }
+  }
+}
+
+void Driver::Carry(Effect& effect) {
+  if (auto* send = std::get_if<SendCommand>(&effect)) {
+    std::shared_ptr<api::WorkerLink> link;
+    {
+      absl::MutexLock lock(&mu_);
+      const auto it = links_.find(send->session);
+      if (it == links_.end()) return;  // Its loss is on the way.
+      link = it->second;
+      sending_to_ = send->session;
+    }
+    link->Send(send->executor, send->incarnation, std::move(send->command));
+    link.reset();
+    absl::MutexLock lock(&mu_);
+    sending_to_ = 0;
+  } else if (auto* reply = std::get_if<Reply>(&effect)) {
+    Done done;
+    {
+      absl::MutexLock lock(&mu_);
+      const auto it = requests_.find(reply->request);
+      TESSERA_CHECK(it != requests_.end()) << "request " << reply->request << " is answered twice";
+      done = std::move(it->second);
+      requests_.erase(it);
+    }
+    done(std::move(*reply));
+  } else if (auto* plan = std::get_if<MakePlan>(&effect)) {
+    absl::MutexLock lock(&mu_);
+    plans_.push_back(std::move(*plan));
+  } else if (auto* drop = std::get_if<DropWorker>(&effect)) {
+    std::shared_ptr<api::WorkerLink> link;
+    {
+      absl::MutexLock lock(&mu_);
+      const auto it = links_.find(drop->session);
+      if (it == links_.end()) return;
+      link = std::move(it->second);
+      links_.erase(it);
+    }
+    TESSERA_LOG(WARNING) << drop->why.message() << Field("session", drop->session);
+    link->Close(drop->why);
+  } else if (auto* append = std::get_if<Append>(&effect)) {
+    TESSERA_VLOG << append->record;
+    // The step has happened in memory; a log that cannot be written must not let it be acknowledged.
+    TESSERA_CHECK_OK(append_(append->record));
+  } else if (auto* timer = std::get_if<SetTimer>(&effect)) {
+    timer_ = timer->when;
+  }
+}
+
+void Driver::RunPlanner() {
+  while (true) {
+    MakePlan next;
+    {
+      absl::MutexLock lock(&mu_);
+      auto work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || !plans_.empty(); };
+      mu_.Await(absl::Condition(&work));
+      if (stopping_) return;
+      next = std::move(plans_.front());
+      plans_.pop_front();
+    }
+    absl::StatusOr<core::Plan> plan = plan_(next.request);
+    Post(Planned{next.executable, std::move(plan)});
+  }
+}
+
+}  // namespace tessera::server::scheduler

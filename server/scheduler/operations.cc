@@ -1,0 +1,487 @@
+// Operations: accepted, given their place in the order, ended.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/status_exception.h"
+#include "ir/api/placement.h"
+#include "ir/api/ticket.h"
+#include "ir/builder.h"
+#include "ir/type.h"
+#include "server/scheduler/machine.h"
+
+namespace tessera::server::scheduler {
+namespace {
+
+// A failure that only says that somebody else failed.
+bool BlamesAPeer(const absl::Status& status) {
+  const ErrorKind kind = KindOf(status);
+  return kind == ErrorKind::kPeerFailed || kind == ErrorKind::kCollectiveTimeout;
+}
+
+std::string_view StateName(api::OperationState state) {
+  switch (state) {
+    case api::OperationState::kPending: return "pending";
+    case api::OperationState::kRunning: return "running";
+    case api::OperationState::kDone: return "done";
+    case api::OperationState::kFailed: return "failed";
+    case api::OperationState::kCancelled: return "cancelled";
+  }
+  return "?";
+}
+
+}  // namespace
+
+absl::Status Machine::CheckExecute(const api::ExecuteRequest& body) {
+  const auto it = s_.executables.find(body.executable);
+  if (it == s_.executables.end() || it->second.state != ExecutableState::kPlanned)
+    return MakeError(ErrorKind::kProgramNotFound,
+                     absl::StrCat("execute: executable ", body.executable,
+                                  " does not exist, or was dropped; compile it again"));
+  const Executable& x = it->second;
+  if (static_cast<int64_t>(s_.live.size()) >= s_.config.queue_bound)
+    return MakeError(ErrorKind::kQueueFull,
+                     absl::StrCat("execute: ", s_.live.size(), " operations have not ended, at most ",
+                                  s_.config.queue_bound, " are accepted; wait and retry"));
+  if (body.args.size() != x.reply.in.size())
+    return MakeError(ErrorKind::kTypeError,
+                     absl::StrCat("execute: ", x.name, " takes ", x.reply.in.size(),
+                                  " arguments but got ", body.args.size()));
+  if (!body.donate.empty() && body.donate.size() != body.args.size())
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("execute: donate has ", body.donate.size(), " entries for ",
+                                  body.args.size(), " arguments"));
+  if (body.deadline && *body.deadline <= absl::ZeroDuration())
+    return MakeError(ErrorKind::kDeadlineExceeded, "execute: the deadline has passed already");
+  std::map<uint64_t, size_t> donated;
+  for (size_t i = 0; i < body.args.size(); ++i) {
+    auto found = FindArray(body.args[i]);
+    if (!found.ok())
+      return Annotate(found.status(), std::string(absl::StrCat("execute: argument ", i, " of ", x.name)));
+    const api::ArraySpec& has = (*found)->spec;
+    const api::ArraySpec& wants = x.reply.in[i];
+    if (has.dtype != wants.dtype || has.shape != wants.shape)
+      return MakeError(ErrorKind::kTypeError,
+                       absl::StrCat("execute: argument ", i, " of ", x.name, " is array ",
+                                    body.args[i], " of type ",
+                                    ir::MakeType(has.dtype, has.shape).ToString(),
+                                    "; the program takes ",
+                                    ir::MakeType(wants.dtype, wants.shape).ToString()));
+    const bool donate = !body.donate.empty() && body.donate[i];
+    if (donate) donated.emplace(body.args[i], i);
+  }
+  for (size_t i = 0; i < body.args.size(); ++i)
+    if (auto d = donated.find(body.args[i]); d != donated.end() && d->second != i)
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("execute: array ", body.args[i], " is donated as argument ",
+                                    d->second, " and is argument ", i,
+                                    " as well; donate an array once and use it once"));
+  return absl::OkStatus();
+}
+
+void Machine::On(const Execute& e) {
+  if (absl::Status s = CheckExecute(e.body); !s.ok()) return Answer(e.request, s);
+  Executable& x = s_.executables.at(e.body.executable);
+  x.last_use = ++s_.uses;
+  const std::vector<api::ArraySpec> in = x.reply.in, out = x.reply.out;
+  Operation op;
+  op.name = x.name;
+  op.executable = e.body.executable;
+  op.args = e.body.args;
+  op.donate = e.body.donate;
+  if (e.body.deadline) op.deadline = now_ + *e.body.deadline;
+  // Where an argument lies otherwise, an operation before this one moves it into a temporary.
+  x.operations.insert(0);  // Not to be dropped for the programs that move arguments.
+  std::vector<uint64_t> temporaries;
+  absl::Status moved;
+  for (size_t i = 0; i < op.args.size() && moved.ok(); ++i) {
+    if (LiesAs(s_.arrays.at(op.args[i]).spec, in[i])) continue;
+    auto temporary = Reshard(op.args[i], in[i]);
+    moved = temporary.status();
+    if (!moved.ok()) break;
+    op.args[i] = *temporary;
+    temporaries.push_back(*temporary);
+  }
+  s_.executables.at(e.body.executable).operations.erase(0);
+  const uint64_t id = moved.ok() ? NewOperation(std::move(op), out) : 0;
+  // Temporaries are needed by this operation alone.
+  for (uint64_t t : temporaries) s_.arrays.at(t).deleted = true;
+  if (!moved.ok()) {
+    for (uint64_t t : temporaries) TryFree(t);
+    return Answer(e.request, moved);
+  }
+  for (size_t i = 0; i < e.body.args.size(); ++i) {
+    if (e.body.donate.empty() || !e.body.donate[i]) continue;
+    ArrayRecord& a = s_.arrays.at(e.body.args[i]);
+    a.deleted = true;
+    a.donated_to = id;
+    EndArrayWaits(e.body.args[i],
+                  MakeError(ErrorKind::kArrayDeleted,
+                            absl::StrCat("array ", e.body.args[i], " was donated to operation ", id)));
+  }
+  const Operation& accepted = s_.operations.at(id);
+  Log(absl::StrCat("operation ", id, " accepted: executable ", e.body.executable, " (",
+                   absl::StrJoin(e.body.args, ","), ") -> (", absl::StrJoin(accepted.results, ","),
+                   ")"));
+  Answer(e.request, api::ExecuteReply{id, accepted.results});
+  for (uint64_t a : e.body.args) TryFree(a);  // Donated, and read by a move alone.
+  TryStart(id);
+}
+
+absl::StatusOr<uint64_t> Machine::Reshard(uint64_t source, const api::ArraySpec& wanted) {
+  const api::ArraySpec has = s_.arrays.at(source).spec;
+  Operation op;
+  op.name = "reshard";
+  op.args = {source};
+  if (has.placement.mesh.SameShape(wanted.placement.mesh) &&
+      has.placement.devices == wanted.placement.devices &&
+      has.placement.mesh.num_devices() > 1) {
+    // On one mesh: the identity, which the planner turns into collectives.
+    ir::Mesh mesh = has.placement.mesh;
+    for (ir::MeshAxis& axis : mesh.axes) axis.type = ir::AxisType::kAuto;
+    api::CompileRequest request;
+    request.name = "reshard";
+    request.devices = has.placement.devices;
+    TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
+      ir::Builder b({mesh, true}, "reshard");
+      const ir::Value v = b.Param(ir::MakeType(has.dtype, has.shape));
+      request.program.entry = b.Build({v});
+    }));
+    request.program.in_shardings = {has.placement.spec};
+    request.program.out_shardings = {wanted.placement.spec};
+    TESSERA_ASSIGN_OR_RETURN(op.executable,
+                             FindOrPlan(request, ir::StructuralHash(request.program)));
+  }
+  const uint64_t id = NewOperation(std::move(op), {wanted});
+  const uint64_t result = s_.operations.at(id).results[0];
+  TryStart(id);
+  return result;
+}
+
+uint64_t Machine::NewOperation(Operation op, std::vector<api::ArraySpec> results) {
+  const uint64_t id = op.id = ++s_.last_id;
+  for (api::ArraySpec& spec : results)
+    op.results.push_back(NewArray(std::move(spec), ArrayState::kPlanned));
+  for (uint64_t a : op.args) {
+    s_.arrays.at(a).waiting.insert(id);
+    s_.arrays.at(a).readers.insert(id);
+  }
+  if (op.executable != 0) s_.executables.at(op.executable).operations.insert(id);
+  Arm(op.deadline, kDeadlineTimer, id);
+  s_.live.insert(id);
+  s_.operations.emplace(id, std::move(op));
+  return id;
+}
+
+std::vector<std::string> Machine::ExecutorsOf(const Operation& op) {
+  if (op.executable != 0) return s_.executables.at(op.executable).members;
+  // A transfer runs where its result lies.
+  std::vector<std::string> executors;
+  for (int64_t d : s_.arrays.at(op.results[0]).spec.placement.devices)
+    if (const std::string& x = s_.devices[d].executor;
+        std::find(executors.begin(), executors.end(), x) == executors.end())
+      executors.push_back(x);
+  return executors;
+}
+
+void Machine::TryStart(uint64_t id) {
+  Operation& op = s_.operations.at(id);
+  if (op.ended() || op.sequence != 0) return;
+  if (op.executable != 0 &&
+      s_.executables.at(op.executable).state != ExecutableState::kPlanned)
+    return;
+  for (uint64_t arg : op.args) {
+    const ArrayRecord& a = s_.arrays.at(arg);
+    if (!a.error.ok()) {
+      const absl::Status error = a.error;
+      return Fail(id, error);
+    }
+    if (a.state != ArrayState::kReady && a.state != ArrayState::kScheduled) return;
+  }
+  const std::vector<std::string> executors = ExecutorsOf(op);
+  for (const std::string& name : executors) {
+    if (s_.executors.at(name).alive()) continue;
+    if (s_.blocked_on_executors.insert(id).second) {
+      op.executors_until = now_ + s_.config.recovery_wait;
+      Arm(op.executors_until, kExecutorsTimer, id);
+    }
+    return;
+  }
+  Start(op, executors);
+}
+
+void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
+  s_.blocked_on_executors.erase(op.id);
+  Disarm(op.executors_until, kExecutorsTimer, op.id);
+  op.sequence = ++s_.last_sequence;
+  op.state = api::OperationState::kRunning;
+  for (const std::string& name : executors)
+    op.outstanding[name] = s_.executors.at(name).info.incarnation;
+  if (op.executable != 0) {
+    SendLaunches(op, executors);
+  } else {
+    SendTransfers(op, executors);
+  }
+  const uint64_t id = op.id;
+  const std::vector<uint64_t> args = op.args, results = op.results;
+  // Later uses of the arguments stand behind this launch now.
+  for (uint64_t a : args) {
+    s_.arrays.at(a).waiting.erase(id);
+    TryFree(a);
+  }
+  for (uint64_t r : results) {
+    ArrayScheduled(r);
+    TryFree(r);
+  }
+}
+
+void Machine::SendLaunches(Operation& op, const std::vector<std::string>& executors) {
+  Executable& x = s_.executables.at(op.executable);
+  api::Launch launch;
+  launch.launch = op.id;
+  launch.sequence = op.sequence;
+  launch.executable = op.executable;
+  launch.args = op.args;
+  launch.results = op.results;
+  if (op.deadline < absl::InfiniteFuture()) launch.timeout = op.deadline - now_;
+  for (size_t i = 0; i < op.donate.size(); ++i) {
+    // An operation that was accepted earlier and still waits needs the bytes as they are.
+    const ArrayRecord& a = s_.arrays.at(op.args[i]);
+    launch.donate.push_back(op.donate[i] && a.waiting.size() == 1);
+  }
+  launch.generation = executors.size() > 1 ? GenerationFor(executors) : 0;
+  for (const std::string& name : executors) SendLoad(op.executable, x, s_.executors.at(name));
+  for (const std::string& name : executors) Send(s_.executors.at(name), launch);
+}
+
+void Machine::SendTransfers(Operation& op, const std::vector<std::string>& executors) {
+  const ArrayRecord& source = s_.arrays.at(op.args[0]);
+  const api::ArraySpec& wanted = s_.arrays.at(op.results[0]).spec;
+  const ir::Dims local = api::LocalShape(wanted.placement, wanted.shape);
+  const ir::Dims source_local = api::LocalShape(source.spec.placement, source.spec.shape);
+  const std::vector<int64_t>& from = source.spec.placement.devices;
+  std::map<std::string, api::Transfer> transfers;
+  for (size_t k = 0; k < wanted.placement.devices.size(); ++k) {
+    const int64_t device = wanted.placement.devices[k];
+    const std::string& here = s_.devices[device].executor;
+    api::Transfer::Shard shard;
+    shard.device = s_.devices[device].local;
+    auto prefer = [&](int64_t s) {
+      return from[s] == device ? 2 : s_.devices[from[s]].executor == here ? 1 : 0;
+    };
+    for (SourcePiece& p : PiecesOf(source.spec, wanted, static_cast<int64_t>(k), prefer)) {
+      const Executor& x = ExecutorOf(from[p.source]);
+      api::Transfer::Piece piece;
+      piece.local = x.name == here;
+      piece.source = op.args[0];
+      piece.source_device = s_.devices[from[p.source]].local;
+      if (!piece.local) {
+        piece.endpoint = x.info.data_endpoint;
+        piece.ticket = api::SignTicket({.access = api::Ticket::Access::kRead,
+                                        .incarnation = x.info.incarnation, .array = op.args[0],
+                                        .device = piece.source_device, .dtype = source.spec.dtype,
+                                        .shape = source_local,
+                                        .expires = now_ + s_.config.write_wait},
+                                       s_.config.ticket_key);
+      }
+      piece.source_starts = std::move(p.source_starts);
+      piece.dest_starts = std::move(p.dest_starts);
+      piece.shape = std::move(p.shape);
+      shard.pieces.push_back(std::move(piece));
+    }
+    transfers[here].shards.push_back(std::move(shard));
+  }
+  for (const std::string& name : executors) {
+    api::Transfer& t = transfers.at(name);
+    t.launch = op.id;
+    t.sequence = op.sequence;
+    t.result = op.results[0];
+    t.dtype = wanted.dtype;
+    t.local_shape = local;
+    t.timeout = op.deadline < absl::InfiniteFuture() ? op.deadline - now_ : s_.config.write_wait;
+    Send(s_.executors.at(name), std::move(t));
+  }
+}
+
+uint64_t Machine::GenerationFor(const std::vector<std::string>& executors) {
+  std::vector<std::pair<std::string, uint64_t>> key;
+  for (const std::string& name : executors)
+    key.emplace_back(name, s_.executors.at(name).info.incarnation);
+  const auto it = s_.communicators.find(key);
+  if (it != s_.communicators.end()) {
+    it->second.last_use = ++s_.uses;
+    return it->second.generation;
+  }
+  api::ConfigureCommunicator configure;
+  configure.generation = ++s_.last_generation;
+  configure.secret = s_.config.communicator_secret;
+  for (const auto& [name, incarnation] : key)
+    configure.members.push_back({name, incarnation, s_.executors.at(name).info.peer_endpoint,
+                                 s_.executors.at(name).info.num_devices});
+  for (size_t i = 0; i < executors.size(); ++i) {
+    configure.self = static_cast<int32_t>(i);
+    Send(s_.executors.at(executors[i]), configure);
+  }
+  s_.communicators[key] = {configure.generation, ++s_.uses};
+  return configure.generation;
+}
+
+void Machine::Done(uint64_t id) {
+  Operation& op = s_.operations.at(id);
+  const std::vector<uint64_t> results = op.results;
+  End(op, api::OperationState::kDone);
+  for (uint64_t r : results) {
+    if (const auto it = s_.arrays.find(r); it == s_.arrays.end() || !it->second.error.ok()) continue;
+    ArrayReady(r);
+    TryFree(r);
+  }
+}
+
+void Machine::Fail(uint64_t id, absl::Status error, api::OperationState state) {
+  Operation& op = s_.operations.at(id);
+  if (op.ended()) return;
+  op.error = error;
+  const bool started = op.sequence != 0;
+  const std::vector<uint64_t> args = op.args, results = op.results;
+  const ErrorKind kind = KindOf(error);
+  const absl::Status stop =
+      kind == ErrorKind::kCancelled || kind == ErrorKind::kDeadlineExceeded
+          ? error
+          : MakeError(ErrorKind::kPeerFailed, absl::StrCat("operation ", id, " (", op.name,
+                                                           ") was stopped; first failure: ",
+                                                           error.message()));
+  for (const auto& [name, incarnation] : op.outstanding) {
+    const Executor& x = s_.executors.at(name);
+    if (x.alive() && x.info.incarnation == incarnation) Send(x, api::CancelLaunch{id, stop});
+  }
+  End(op, state);
+  if (!started) {
+    // It has read nothing: what it was given is the client's again.
+    for (uint64_t a : args)
+      if (const auto it = s_.arrays.find(a); it != s_.arrays.end() && it->second.donated_to == id) {
+        it->second.donated_to = 0;
+        it->second.deleted = false;
+      }
+  }
+  for (uint64_t r : results) ArrayFailed(r, error);
+}
+
+void Machine::End(Operation& op, api::OperationState state) {
+  op.state = state;
+  const uint64_t id = op.id;
+  Disarm(op.deadline, kDeadlineTimer, id);
+  Disarm(op.executors_until, kExecutorsTimer, id);
+  Disarm(op.verdict_until, kVerdictTimer, id);
+  s_.live.erase(id);
+  s_.blocked_on_executors.erase(id);
+  if (const auto x = s_.executables.find(op.executable); x != s_.executables.end())
+    x->second.operations.erase(id);
+  std::string record = absl::StrCat("operation ", id, " ", ToAbsl(StateName(state)));
+  if (!op.error.ok())
+    absl::StrAppend(&record, ": ", ToAbsl(InfoOf(KindOf(op.error)).reason));
+  Log(std::move(record));
+  const std::set<uint64_t> waiters = op.waiters;
+  for (uint64_t request : waiters) {
+    EndWait(request);
+    Answer(request, Describe(op));
+  }
+  const std::vector<uint64_t> args = op.args;
+  s_.ended.push_back(id);
+  for (uint64_t a : args)
+    if (const auto it = s_.arrays.find(a); it != s_.arrays.end()) {
+      it->second.waiting.erase(id);
+      it->second.readers.erase(id);
+      // Given back by Fail if nothing was read; then it must not be freed here.
+      if (it->second.donated_to != id || op.sequence != 0) TryFree(a);
+    }
+}
+
+void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl::Status& status) {
+  const auto it = s_.operations.find(launch);
+  if (it == s_.operations.end()) return;
+  Operation& op = it->second;
+  if (op.outstanding.erase(executor.name) == 0 || op.ended()) return;
+  if (!status.ok()) {
+    const absl::Status error = Annotate(
+        status, std::string(absl::StrCat("operation ", launch, " (", op.name, ") on ", executor.name)));
+    if (!BlamesAPeer(status)) return Fail(launch, error);
+    // A verdict of a timeout says more than that a peer failed.
+    if (op.peer_error.ok() || (KindOf(op.peer_error) == ErrorKind::kPeerFailed &&
+                               KindOf(error) == ErrorKind::kCollectiveTimeout))
+      op.peer_error = error;
+    if (op.verdict_until == absl::InfiniteFuture()) {
+      op.verdict_until = now_ + s_.config.verdict_wait;
+      Arm(op.verdict_until, kVerdictTimer, launch);
+    }
+  }
+  if (!op.outstanding.empty()) return;
+  // A lost executor stays outstanding until its loss is known, so all have spoken.
+  if (op.peer_error.ok()) return Done(launch);
+  const absl::Status error = op.peer_error;
+  Fail(launch, error);
+}
+
+std::string Machine::PendingReason(const Operation& op) {
+  if (op.ended()) return "";
+  if (op.sequence != 0) {
+    std::vector<std::string> names;
+    for (const auto& [name, incarnation] : op.outstanding) names.push_back(name);
+    return absl::StrCat("running on ", absl::StrJoin(names, ", "));
+  }
+  if (op.executable != 0 && s_.executables.at(op.executable).state != ExecutableState::kPlanned)
+    return "its program is being planned";
+  for (uint64_t a : op.args) {
+    const ArrayState state = s_.arrays.at(a).state;
+    if (state == ArrayState::kWriting)
+      return absl::StrCat("argument array ", a, " is being uploaded");
+    if (state == ArrayState::kPlanned)
+      return absl::StrCat("argument array ", a, " is not produced yet");
+  }
+  for (const std::string& name : ExecutorsOf(op))
+    if (const Executor& x = s_.executors.at(name); !x.alive())
+      return absl::StrCat("executor ", name, " of worker ", x.worker, " is lost (", x.lost_reason,
+                          ")");
+  return "about to start";
+}
+
+api::Operation Machine::Describe(const Operation& op) {
+  api::Operation out;
+  out.id = op.id;
+  out.name = op.name;
+  out.state = op.state;
+  out.error = op.error;
+  if (op.state == api::OperationState::kPending) out.pending_reason = PendingReason(op);
+  return out;
+}
+
+void Machine::On(const WaitOperation& e) {
+  const auto it = s_.operations.find(e.operation);
+  if (it == s_.operations.end())
+    return Answer(e.request, MakeError(ErrorKind::kOperationNotFound,
+                                       absl::StrCat("operation ", e.operation,
+                                                    " does not exist, or its record has expired")));
+  if (it->second.ended() || e.timeout <= absl::ZeroDuration())
+    return Answer(e.request, Describe(it->second));
+  Waiter w;
+  w.kind = Waiter::kOperation;
+  w.id = e.operation;
+  w.until = now_ + std::min(e.timeout, s_.config.result_wait_max);
+  Wait(e.request, std::move(w));
+}
+
+void Machine::On(const CancelOperation& e) {
+  const auto it = s_.operations.find(e.operation);
+  if (it == s_.operations.end())
+    return Answer(e.request, MakeError(ErrorKind::kOperationNotFound,
+                                       absl::StrCat("operation ", e.operation,
+                                                    " does not exist, or its record has expired")));
+  Fail(e.operation,
+       MakeError(ErrorKind::kCancelled, absl::StrCat("operation ", e.operation, " (",
+                                                     it->second.name, ") was cancelled on request")),
+       api::OperationState::kCancelled);
+  Answer(e.request, std::monostate());
+}
+
+}  // namespace tessera::server::scheduler

@@ -1,0 +1,175 @@
+#include "server/scheduler/state.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "server/scheduler/machine.h"
+
+namespace tessera::server::scheduler {
+
+std::vector<Effect> Step(State& state, const Event& event, absl::Time now) {
+  Machine machine(state, now);
+  std::visit([&](const auto& e) { machine.On(e); }, event);
+  return machine.Finish();
+}
+
+std::vector<Effect> Machine::Finish() {
+  for (auto& [name, arrays] : deletes_)
+    if (const Executor& executor = s_.executors.at(name); executor.alive())
+      Send(executor, api::DeleteBuffers{std::move(arrays)});
+  while (static_cast<int64_t>(s_.ended.size()) > s_.config.operations_kept) {
+    s_.operations.erase(s_.ended.front());
+    s_.ended.pop_front();
+  }
+  const absl::Time next = s_.timers.empty() ? absl::InfiniteFuture() : s_.timers.begin()->first;
+  if (next < s_.armed) {
+    s_.armed = next;
+    effects_.push_back(SetTimer{next});
+  }
+  return std::move(effects_);
+}
+
+void Machine::On(const Tick&) {
+  s_.armed = absl::InfiniteFuture();
+  while (!s_.timers.empty() && s_.timers.begin()->first <= now_) {
+    const auto [when, what] = *s_.timers.begin();
+    const auto [kind, id] = what;
+    s_.timers.erase(s_.timers.begin());
+    switch (kind) {
+      case kLeaseTimer: {
+        const auto session = s_.sessions.find(id);
+        if (session == s_.sessions.end()) break;
+        const std::string worker = session->second;
+        const absl::Time ends = s_.workers.at(worker).last_seen + s_.config.lease;
+        if (ends > now_) {
+          Arm(ends, kLeaseTimer, id);
+          break;
+        }
+        const std::string why =
+            absl::StrCat("it was silent for ", absl::FormatDuration(s_.config.lease));
+        effects_.push_back(
+            DropWorker{id, MakeError(ErrorKind::kWorkerLost,
+                                     absl::StrCat("worker ", worker, " is lost: ", why,
+                                                  "; register anew"))});
+        LoseWorker(worker, why);
+        break;
+      }
+      case kRequestTimer: {
+        const Waiter w = EndWait(id);
+        switch (w.kind) {
+          case Waiter::kOperation:
+            Answer(id, Describe(s_.operations.at(w.id)));
+            break;
+          case Waiter::kCompile:
+            Answer(id, MakeError(ErrorKind::kWorkerLost,
+                                 absl::StrCat("compile: the executors of executable ", w.id,
+                                              " did not load it in time; retry")));
+            break;
+          case Waiter::kCreate:
+            Answer(id, MakeError(ErrorKind::kWorkerLost,
+                                 absl::StrCat("array: an executor that is to hold it is lost and "
+                                              "was not back within ",
+                                              absl::FormatDuration(s_.config.recovery_wait),
+                                              "; retry")));
+            break;
+          case Waiter::kArray:
+          case Waiter::kShard:
+            Answer(id, MakeError(ErrorKind::kDeadlineExceeded,
+                                 absl::StrCat("array ", w.id,
+                                              " was not ready within the timeout; ask again")));
+            break;
+          case Waiter::kWrite:
+            Answer(id, MakeError(ErrorKind::kDeadlineExceeded,
+                                 absl::StrCat("array ", w.id, ": the executor did not take the "
+                                              "shard in time")));
+            break;
+        }
+        break;
+      }
+      case kDeadlineTimer:
+        Fail(id, MakeError(ErrorKind::kDeadlineExceeded,
+                           absl::StrCat("operation ", id, " did not end within its deadline: ",
+                                        PendingReason(s_.operations.at(id)))));
+        break;
+      case kExecutorsTimer:
+        Fail(id, MakeError(ErrorKind::kWorkerLost,
+                           absl::StrCat("operation ", id, ": ",
+                                        PendingReason(s_.operations.at(id)),
+                                        ", and it was not back within ",
+                                        absl::FormatDuration(s_.config.recovery_wait))));
+        break;
+      case kVerdictTimer:
+        Fail(id, s_.operations.at(id).peer_error);
+        break;
+      case kUploadTimer:
+        if (auto it = s_.arrays.find(id);
+            it != s_.arrays.end() && it->second.state == ArrayState::kWriting)
+          ArrayFailed(id, MakeError(ErrorKind::kDeadlineExceeded,
+                                    absl::StrCat("array ", id, ": ", it->second.unwritten.size(),
+                                                 " of its shards were not uploaded within ",
+                                                 absl::FormatDuration(s_.config.write_wait))));
+        break;
+    }
+  }
+}
+
+void Machine::Answer(uint64_t request, absl::Status error) {
+  TESSERA_CHECK(!error.ok());
+  Reply r;
+  r.request = request;
+  r.status = std::move(error);
+  effects_.push_back(std::move(r));
+}
+
+void Machine::Send(const Executor& executor, api::Command command) {
+  TESSERA_CHECK(executor.alive()) << executor.name;
+  effects_.push_back(
+      SendCommand{executor.session, executor.info.index, executor.info.incarnation,
+                  std::move(command)});
+}
+
+void Machine::Arm(absl::Time when, TimerKind kind, uint64_t id) {
+  if (when < absl::InfiniteFuture()) s_.timers.insert({when, {kind, id}});
+}
+void Machine::Disarm(absl::Time when, TimerKind kind, uint64_t id) {
+  s_.timers.erase({when, {kind, id}});
+}
+
+void Machine::Wait(uint64_t request, Waiter waiter) {
+  switch (waiter.kind) {
+    case Waiter::kArray:
+    case Waiter::kShard:
+    case Waiter::kWrite: s_.arrays.at(waiter.id).waiters.insert(request); break;
+    case Waiter::kCompile: s_.executables.at(waiter.id).waiters.insert(request); break;
+    case Waiter::kOperation: s_.operations.at(waiter.id).waiters.insert(request); break;
+    case Waiter::kCreate: break;
+  }
+  Arm(waiter.until, kRequestTimer, request);
+  s_.waiters.emplace(request, std::move(waiter));
+}
+
+Waiter Machine::EndWait(uint64_t request) {
+  const auto it = s_.waiters.find(request);
+  TESSERA_CHECK(it != s_.waiters.end()) << request;
+  Waiter w = std::move(it->second);
+  s_.waiters.erase(it);
+  Disarm(w.until, kRequestTimer, request);
+  switch (w.kind) {
+    case Waiter::kArray:
+    case Waiter::kShard:
+    case Waiter::kWrite:
+      if (auto a = s_.arrays.find(w.id); a != s_.arrays.end()) a->second.waiters.erase(request);
+      break;
+    case Waiter::kCompile:
+      if (auto e = s_.executables.find(w.id); e != s_.executables.end())
+        e->second.waiters.erase(request);
+      break;
+    case Waiter::kOperation: s_.operations.at(w.id).waiters.erase(request); break;
+    case Waiter::kCreate: break;
+  }
+  return w;
+}
+
+}  // namespace tessera::server::scheduler

@@ -1,0 +1,333 @@
+// Golden transcripts of the scheduler: tests/golden/scheduler/*.txt, one state per file.
+//
+// The input of a case is one event a line; the output is the effects.  Every array is f32[8]; a
+// sharding is an axis of dim 0 or `-`.
+//
+//   at 100                                        the time, in ms
+//   register s1 w0 0#1x2 1#1x2                    session, worker, executors index#incarnation x devices
+//   gone s1 its connection ended
+//   report s1/0#1 done 7 | failed 7 OUT_OF_MEMORY text | loaded 3 | written 5 dev1 | read 9 | heartbeat
+//   report s1/0#1 lost 7 psum (a.cc:1) ; killed by signal 9      the launch (0: none), op ; reason
+//   report s1/0#1 ready 0#2x2
+//   compile f mesh=x:4 in=x,- out=x [devices=0,1,2,3]
+//   planned 1                                     (or: planned 1 INTERNAL text)
+//   execute 1 args=2,3 [donate=2] [deadline=500]
+//   create mesh=x:4 spec=x devices=0,1,2,3
+//   write 2 0 | read 2 0 | describe 2 | wait-array 2 1000 | delete 2,3
+//   wait 7 1000 | cancel 7 | devices | tick
+//   invariants                                    checks what must hold in every state
+#include "server/scheduler/state.h"
+
+#include <filesystem>
+#include <random>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/testing/datadriven.h"
+#include "base/testing/status_matchers.h"
+#include "ir/api/placement.h"
+#include "ir/builder.h"
+
+namespace tessera::server::scheduler {
+namespace {
+
+using Words = std::vector<std::string>;
+
+uint64_t Number(const std::string& text) {
+  uint64_t n = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(text, &n)) << "'" << text << "' is not a number";
+  return n;
+}
+std::vector<std::string> List(const std::string& text) {
+  return text.empty() ? Words{} : Words(absl::StrSplit(text, ','));
+}
+std::vector<uint64_t> Numbers(const std::string& text) {
+  std::vector<uint64_t> out;
+  for (const std::string& s : List(text)) out.push_back(Number(s));
+  return out;
+}
+// The value of key= among the words.
+std::string Arg(const Words& words, const std::string& key, std::string otherwise = "") {
+  for (const std::string& w : words)
+    if (absl::StartsWith(w, key + "=")) return w.substr(key.size() + 1);
+  return otherwise;
+}
+std::string Rest(const Words& words, size_t from) {
+  return absl::StrJoin(words.begin() + static_cast<long>(std::min(from, words.size())), words.end(), " ");
+}
+absl::Status StatusOf(const std::string& reason, const std::string& text) {
+  for (const ErrorKindInfo* k = ErrorKindsBegin(); k != ErrorKindsEnd(); ++k)
+    if (k->reason == reason) return MakeError(k->kind, text);
+  ADD_FAILURE() << "no error kind " << reason;
+  return absl::UnknownError(text);
+}
+ir::Mesh MeshOf(const std::string& text) {
+  ir::Mesh mesh;
+  for (const std::string& axis : List(text)) {
+    const Words parts = absl::StrSplit(axis, ':');
+    mesh.axes.push_back({parts.at(0), static_cast<int64_t>(Number(parts.at(1)))});
+  }
+  return mesh;
+}
+ir::PartitionSpec SpecOf(const std::string& text) {
+  ir::PartitionSpec spec;
+  if (text != "-") spec.dims = {{text}};
+  return spec;
+}
+api::ExecutorInfo ExecutorOf(const std::string& text) {  // 0#1x2
+  const Words a = absl::StrSplit(text, '#');
+  const Words b = absl::StrSplit(a.at(1), 'x');
+  api::ExecutorInfo info;
+  info.index = static_cast<int32_t>(Number(a.at(0)));
+  info.incarnation = Number(b.at(0));
+  info.num_devices = static_cast<int32_t>(Number(b.at(1)));
+  info.device_kind = "cpu";
+  info.data_endpoint = absl::StrCat("data-", info.incarnation);
+  info.peer_endpoint = absl::StrCat("peer-", info.index);
+  return info;
+}
+
+class Harness {
+ public:
+  Harness() {
+    state_.config.queue_bound = 8;
+    state_.config.operations_kept = 6;
+    state_.config.ticket_key = "key";
+    state_.config.communicator_secret = "secret";
+  }
+
+  std::string Run(const DataCase& c) {
+    std::string out;
+    for (absl::string_view line : absl::StrSplit(c.input, '\n', absl::SkipWhitespace())) {
+      const Words words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+      if (words[0] == "at") {
+        now_ = absl::UnixEpoch() + absl::Milliseconds(Number(words.at(1)));
+        continue;
+      }
+      if (words[0] == "config") {
+        Configure(words);
+        continue;
+      }
+      if (words[0] == "invariants") {
+        CheckInvariants();
+        continue;
+      }
+      for (const Effect& e : Step(state_, EventOf(words), now_)) {
+        if (const auto* plan = std::get_if<MakePlan>(&e)) plans_[plan->executable] = plan->request;
+        absl::StrAppend(&out, ToString(e), "\n");
+      }
+      CheckInvariants();
+    }
+    return out.empty() ? "(nothing)\n" : out;
+  }
+
+ private:
+  void Configure(const Words& w) {
+    if (const std::string v = Arg(w, "queue"); !v.empty())
+      state_.config.queue_bound = static_cast<int64_t>(Number(v));
+    if (const std::string v = Arg(w, "executables"); !v.empty())
+      state_.config.executables_max = static_cast<int64_t>(Number(v));
+    if (const std::string v = Arg(w, "arrays"); !v.empty())
+      state_.config.arrays_max = static_cast<int64_t>(Number(v));
+  }
+
+  Event EventOf(const Words& w) {
+    const std::string& verb = w[0];
+    if (verb == "register") {
+      WorkerRegistered e;
+      e.session = Number(w.at(1).substr(1));
+      e.registration.worker = w.at(2);
+      e.registration.host = "host-" + w.at(2);
+      for (size_t i = 3; i < w.size(); ++i) e.registration.executors.push_back(ExecutorOf(w[i]));
+      return e;
+    }
+    if (verb == "gone") return WorkerGone{Number(w.at(1).substr(1)), absl::UnavailableError(Rest(w, 2))};
+    if (verb == "report") return ReportOf(w);
+    if (verb == "compile") return CompileOf(w);
+    if (verb == "planned") {
+      const uint64_t id = Number(w.at(1));
+      if (w.size() > 2) return Planned{id, StatusOf(w[2], Rest(w, 3))};
+      return Planned{id, PlanOf(id)};
+    }
+    if (verb == "execute") {
+      Execute e;
+      e.request = ++requests_;
+      e.body.executable = Number(w.at(1));
+      e.body.args = Numbers(Arg(w, "args"));
+      const std::vector<uint64_t> donated = Numbers(Arg(w, "donate"));
+      if (!donated.empty())
+        for (uint64_t a : e.body.args)
+          e.body.donate.push_back(std::count(donated.begin(), donated.end(), a) > 0);
+      if (const std::string d = Arg(w, "deadline"); !d.empty())
+        e.body.deadline = absl::Milliseconds(Number(d));
+      return e;
+    }
+    if (verb == "create") {
+      CreateArray e;
+      e.request = ++requests_;
+      e.spec.shape = {8};
+      e.spec.placement.mesh = MeshOf(Arg(w, "mesh"));
+      e.spec.placement.spec = SpecOf(Arg(w, "spec"));
+      for (uint64_t d : Numbers(Arg(w, "devices")))
+        e.spec.placement.devices.push_back(static_cast<int64_t>(d));
+      EXPECT_THAT(api::CheckPlacement(e.spec.placement, e.spec.shape), IsOk());
+      return e;
+    }
+    const uint64_t id = w.size() > 1 && verb != "delete" ? Number(w[1]) : 0;
+    const uint64_t more = w.size() > 2 ? Number(w[2]) : 0;
+    if (verb == "delete") return DeleteArrays{++requests_, Numbers(w.at(1))};
+    if (verb == "write")
+      return WriteShard{++requests_, id, static_cast<int>(more), ir::Array(ir::DType::kF32, {2})};
+    if (verb == "read")
+      return ReadShard{++requests_, id, static_cast<int>(more), absl::Seconds(10)};
+    if (verb == "describe") return DescribeArray{++requests_, id};
+    if (verb == "wait-array") return WaitArray{++requests_, id, absl::Milliseconds(more)};
+    if (verb == "wait") return WaitOperation{++requests_, id, absl::Milliseconds(more)};
+    if (verb == "cancel") return CancelOperation{++requests_, id};
+    if (verb == "devices") return ListDevices{++requests_};
+    EXPECT_EQ(verb, "tick") << "unknown event";
+    return Tick{};
+  }
+
+  Event ReportOf(const Words& w) {  // report s1/0#1 done 7
+    WorkerReported e;
+    const Words a = absl::StrSplit(w.at(1).substr(1), absl::ByAnyChar("/#"));
+    e.session = Number(a.at(0));
+    e.report.executor = static_cast<int32_t>(Number(a.at(1)));
+    e.report.incarnation = Number(a.at(2));
+    const std::string& what = w.at(2);
+    if (what == "heartbeat") {
+      e.report.body = api::Heartbeat{};
+    } else if (what == "done") {
+      e.report.body = api::LaunchDone{Number(w.at(3)), absl::Milliseconds(1)};
+    } else if (what == "failed") {
+      e.report.body = api::LaunchFailed{Number(w.at(3)), StatusOf(w.at(4), Rest(w, 5))};
+    } else if (what == "loaded") {
+      absl::Status s = w.size() > 4 ? StatusOf(w[4], Rest(w, 5)) : absl::OkStatus();
+      e.report.body = api::ProgramLoaded{Number(w.at(3)), std::move(s), 64};
+    } else if (what == "written") {
+      absl::Status s = w.size() > 5 ? StatusOf(w[5], Rest(w, 6)) : absl::OkStatus();
+      e.report.body = api::BufferWritten{Number(w.at(3)), static_cast<int32_t>(Number(w.at(4).substr(3))),
+                                         std::move(s)};
+    } else if (what == "read") {
+      e.report.body = api::BufferRead{Number(w.at(3)), ir::Array(ir::DType::kF32, {2})};
+    } else if (what == "lost") {
+      const Words parts = absl::StrSplit(Rest(w, 4), ';');
+      e.report.body = api::ExecutorLost{
+          std::string(absl::StripAsciiWhitespace(parts.at(1))), Number(w.at(3)),
+          std::string(absl::StripAsciiWhitespace(parts.at(0)))};
+    } else {
+      EXPECT_EQ(what, "ready");
+      e.report.body = api::ExecutorReady{ExecutorOf(w.at(3))};
+    }
+    return e;
+  }
+
+  Event CompileOf(const Words& w) {
+    Compile e;
+    e.request = ++requests_;
+    e.body.name = e.key = w.at(1);
+    ir::Builder b({MeshOf(Arg(w, "mesh")), true}, w.at(1));
+    std::vector<ir::Value> params, results;
+    for (const std::string& in : List(Arg(w, "in"))) {
+      e.body.program.in_shardings.push_back(SpecOf(in));
+      params.push_back(b.Param(ir::MakeType(ir::DType::kF32, {8})));
+    }
+    for (const std::string& out : List(Arg(w, "out"))) {
+      e.body.program.out_shardings.push_back(SpecOf(out));
+      results.push_back(params.at(0));
+    }
+    e.body.program.entry = b.Build(results);
+    for (uint64_t d : Numbers(Arg(w, "devices"))) e.body.devices.push_back(static_cast<int64_t>(d));
+    return e;
+  }
+
+  // What a planner would say, from the shardings of the request.
+  core::Plan PlanOf(uint64_t id) {
+    const core::PlanRequest& request = plans_.at(id);
+    core::Plan plan;
+    plan.device_program = request.program.entry;
+    plan.mesh = request.program.mesh();
+    for (const auto& s : request.program.in_shardings) plan.in.push_back({ir::DType::kF32, {8}, *s});
+    for (const auto& s : request.program.out_shardings) plan.out.push_back({ir::DType::kF32, {8}, *s});
+    return plan;
+  }
+
+  // What must hold after every step.
+  void CheckInvariants() {
+    std::set<uint64_t> sequences;
+    for (const auto& [id, op] : state_.operations) {
+      EXPECT_EQ(state_.live.count(id) == 1, !op.ended()) << id;
+      if (op.sequence != 0) {
+        EXPECT_TRUE(sequences.insert(op.sequence).second) << "a place twice";
+      }
+      EXPECT_EQ(op.ended() && op.state != api::OperationState::kDone, !op.error.ok()) << id;
+      if (op.ended()) {
+        EXPECT_TRUE(op.waiters.empty()) << id;
+        for (uint64_t r : op.results) {
+          const auto a = state_.arrays.find(r);
+          if (a == state_.arrays.end()) continue;
+          EXPECT_TRUE(a->second.state == ArrayState::kReady || !a->second.error.ok())
+              << "operation " << id << " has ended, its result " << r << " has not";
+        }
+      }
+      for (uint64_t a : op.args) {
+        const auto it = state_.arrays.find(a);
+        EXPECT_TRUE(op.ended() || it != state_.arrays.end()) << "argument " << a << " is freed";
+        if (it == state_.arrays.end()) continue;
+        EXPECT_EQ(it->second.readers.count(id) == 1, !op.ended()) << id;
+      }
+      // Gang: it runs on all of its executors or on none, and only on those that are there.
+      if (!op.ended())
+        for (const auto& [name, incarnation] : op.outstanding) {
+          const Executor& x = state_.executors.at(name);
+          EXPECT_TRUE(x.alive() && x.info.incarnation == incarnation)
+              << "operation " << id << " waits for " << name;
+        }
+    }
+    for (const auto& [id, a] : state_.arrays) {
+      // No array is ready on an incarnation that is gone.
+      if (a.state == ArrayState::kReady || a.state == ArrayState::kScheduled)
+        for (const auto& [device, incarnation] : a.holders) {
+          const Executor& x = state_.executors.at(state_.devices[device].executor);
+          EXPECT_TRUE(x.alive() && x.info.incarnation == incarnation) << "array " << id;
+        }
+      for (uint64_t op : a.waiting) EXPECT_EQ(state_.live.count(op), 1u) << "array " << id;
+      for (uint64_t op : a.readers) EXPECT_EQ(state_.live.count(op), 1u) << "array " << id;
+    }
+    for (const auto& [request, waiter] : state_.waiters)
+      EXPECT_EQ(state_.timers.count({waiter.until, {1, request}}), 1u)
+          << "request " << request << " waits without a bound";
+    EXPECT_LE(static_cast<int64_t>(state_.ended.size()), state_.config.operations_kept);
+    EXPECT_EQ(state_.operations.size(), state_.live.size() + state_.ended.size());
+  }
+
+  State state_;
+  absl::Time now_ = absl::UnixEpoch();
+  uint64_t requests_ = 100;
+  std::map<uint64_t, core::PlanRequest> plans_;
+};
+
+class TranscriptTest : public ::testing::TestWithParam<std::string> {};
+TEST_P(TranscriptTest, Holds) {
+  Harness harness;
+  RunDataFile("tests/golden/scheduler/" + GetParam() + ".txt",
+              [&](const DataCase& c) { return harness.Run(c); });
+}
+INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
+                         ::testing::Values("launch", "loss", "cancel", "donate", "transfer", "bounds",
+                                           "verdict"),
+                         [](const auto& info) { return info.param; });
+
+TEST(TranscriptTest, EveryFileIsRun) {
+  int files = 0;
+  for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
+    files += f.path().extension() == ".txt";
+  EXPECT_EQ(files, 7);
+}
+
+}  // namespace
+}  // namespace tessera::server::scheduler

@@ -1,0 +1,252 @@
+// Workers and executors: come, report, go, come back.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "server/scheduler/machine.h"
+
+namespace tessera::server::scheduler {
+namespace {
+
+std::string ExecutorName(const std::string& worker, int32_t index) {
+  return absl::StrCat(worker, "/", index);
+}
+
+}  // namespace
+
+absl::Status Machine::CheckRegistration(const api::Registration& r) const {
+  if (s_.workers.count(r.worker) == 0 &&
+      static_cast<int64_t>(s_.workers.size()) >= s_.config.workers_max)
+    return MakeError(ErrorKind::kLimitExceeded,
+                     absl::StrCat("registration: ", s_.workers.size(), " workers are known, at most ",
+                                  s_.config.workers_max, " are"));
+  if (r.opset < ir::kOpset)
+    return MakeError(ErrorKind::kUnknownOp,
+                     absl::StrCat("registration: worker ", r.worker, " runs op set ", r.opset,
+                                  ", this coordinator needs ", ir::kOpset, "; upgrade the worker"));
+  for (const api::ExecutorInfo& info : r.executors) {
+    const auto it = s_.executors.find(ExecutorName(r.worker, info.index));
+    if (it == s_.executors.end()) continue;
+    const api::ExecutorInfo& was = it->second.info;
+    if (info.incarnation <= was.incarnation)
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("registration: executor ", it->first, " comes with incarnation ",
+                                    info.incarnation, ", the last was ", was.incarnation,
+                                    "; start the executor anew with a greater one"));
+    if (info.num_devices != was.num_devices || info.device_kind != was.device_kind)
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("registration: executor ", it->first, " comes with ",
+                                    info.num_devices, " ", info.device_kind, " devices, it had ",
+                                    was.num_devices, " ", was.device_kind,
+                                    "; give the worker another name"));
+  }
+  return absl::OkStatus();
+}
+
+void Machine::On(const WorkerRegistered& e) {
+  const api::Registration& r = e.registration;
+  if (absl::Status s = CheckRegistration(r); !s.ok()) {
+    effects_.push_back(DropWorker{e.session, s});
+    return;
+  }
+  if (Worker& w = s_.workers[r.worker]; w.session != 0) {
+    effects_.push_back(
+        DropWorker{w.session, MakeError(ErrorKind::kWorkerLost,
+                                        absl::StrCat("worker ", r.worker,
+                                                     " has registered again; this one is lost"))});
+    LoseWorker(r.worker, "it registered again");
+  }
+  Worker& w = s_.workers.at(r.worker);
+  w.session = e.session;
+  w.last_seen = now_;
+  s_.sessions[e.session] = r.worker;
+  Arm(now_ + s_.config.lease, kLeaseTimer, e.session);
+  Log(absl::StrCat("worker ", r.worker, " registered"));
+  for (const api::ExecutorInfo& info : r.executors) Up(r.worker, r.host, e.session, info);
+  Retry();
+}
+
+void Machine::Up(const std::string& worker, const std::string& host, uint64_t session,
+                 const api::ExecutorInfo& info) {
+  const std::string name = ExecutorName(worker, info.index);
+  auto [it, added] = s_.executors.try_emplace(name);
+  Executor& x = it->second;
+  if (added) {
+    x.name = name;
+    x.worker = worker;
+    x.first_device = static_cast<int64_t>(s_.devices.size());
+    for (int32_t d = 0; d < info.num_devices; ++d) s_.devices.push_back({name, d});
+    s_.workers.at(worker).executors.push_back(name);
+  }
+  x.host = host;
+  x.session = session;
+  x.info = info;
+  x.lost_reason.clear();
+  if (!added) RestartLoadWaits(name);
+}
+
+void Machine::Retry() {
+  const std::set<uint64_t> blocked = s_.blocked_on_executors;
+  for (uint64_t op : blocked) TryStart(op);
+  std::vector<uint64_t> creates;
+  std::set<uint64_t> executables;
+  for (const auto& [request, w] : s_.waiters) {
+    if (w.kind == Waiter::kCreate) creates.push_back(request);
+    if (w.kind == Waiter::kCompile) executables.insert(w.id);
+  }
+  for (uint64_t request : creates) {
+    Waiter w = s_.waiters.at(request);
+    if (TryCreate(request, w.spec)) EndWait(request);
+  }
+  for (uint64_t id : executables)
+    if (s_.executables.at(id).state == ExecutableState::kPlanned) LoadWhereAlive(id);
+}
+
+void Machine::On(const WorkerGone& e) {
+  const auto it = s_.sessions.find(e.session);
+  if (it == s_.sessions.end()) return;
+  const std::string worker = it->second;
+  LoseWorker(worker, e.why.ok() ? "its connection ended" : std::string(e.why.message()));
+}
+
+void Machine::LoseWorker(const std::string& worker, const std::string& reason) {
+  Worker& w = s_.workers.at(worker);
+  const uint64_t session = w.session;
+  for (const std::string& name : w.executors)
+    if (s_.executors.at(name).session == session) s_.executors.at(name).lost_reason = reason;
+  // All of them first, so that no command goes to a sibling that is gone as well.
+  std::vector<std::string> lost;
+  for (const std::string& name : w.executors)
+    if (Executor& x = s_.executors.at(name); x.session == session && x.alive()) {
+      x.session = 0;
+      lost.push_back(name);
+    }
+  w.session = 0;
+  s_.sessions.erase(session);
+  Log(absl::StrCat("worker ", worker, " lost"));
+  for (const std::string& name : lost) Lose(name, reason, 0, "");
+}
+
+void Machine::Lose(const std::string& name, const std::string& reason, uint64_t launch,
+                   const std::string& op_text) {
+  Executor& x = s_.executors.at(name);
+  const uint64_t incarnation = x.info.incarnation;
+  x.session = 0;
+  x.lost_reason = reason;
+  const std::string who =
+      absl::StrCat("worker ", x.worker, ": executor ", name, " (incarnation ", incarnation,
+                   ") was lost: ", reason);
+  // Everything that took part, the launch that ran first: its error is the cause of the others'.
+  std::vector<uint64_t> hit;
+  for (uint64_t id : s_.live)
+    if (const auto o = s_.operations.at(id).outstanding.find(name);
+        o != s_.operations.at(id).outstanding.end() && o->second == incarnation)
+      hit.push_back(id);
+  if (launch != 0) std::stable_partition(hit.begin(), hit.end(), [&](uint64_t id) { return id == launch; });
+  for (uint64_t id : hit) {
+    Operation& op = s_.operations.at(id);
+    op.outstanding.erase(name);
+    std::string message = absl::StrCat("operation ", id, " (", op.name, "): ", who);
+    if (id == launch) {
+      absl::StrAppend(&message, "; it was running this operation");
+      if (!op_text.empty()) absl::StrAppend(&message, ", op ", op_text);
+    }
+    absl::StrAppend(&message, "; run it again from inputs that still exist");
+    Fail(id, MakeError(ErrorKind::kWorkerLost, std::move(message)));
+  }
+  std::vector<uint64_t> arrays;
+  for (const auto& [id, a] : s_.arrays) {
+    if (!a.error.ok()) continue;
+    for (int64_t d = x.first_device; d < x.first_device + x.info.num_devices; ++d)
+      if (const auto h = a.holders.find(d); h != a.holders.end() && h->second == incarnation) {
+        arrays.push_back(id);
+        break;
+      }
+  }
+  for (uint64_t id : arrays)
+    ArrayFailed(id,
+                MakeError(ErrorKind::kWorkerLost,
+                          absl::StrCat("array ", id, " is lost with its shards on ", who,
+                                       "; make it again")),
+                ArrayState::kLost);
+  for (auto it = s_.communicators.begin(); it != s_.communicators.end();) {
+    const bool member = std::find(it->first.begin(), it->first.end(),
+                                  std::pair(name, incarnation)) != it->first.end();
+    if (!member) {
+      ++it;
+      continue;
+    }
+    for (const auto& [other, of] : it->first) {
+      const Executor& peer = s_.executors.at(other);
+      if (peer.alive() && peer.info.incarnation == of)
+        Send(peer, api::CloseCommunicator{it->second.generation});
+    }
+    it = s_.communicators.erase(it);
+  }
+  for (auto& [id, executable] : s_.executables) {
+    executable.sent.erase(name);
+    executable.loaded.erase(name);
+  }
+  RestartLoadWaits(name);
+}
+
+void Machine::On(const WorkerReported& e) {
+  const auto session = s_.sessions.find(e.session);
+  if (session == s_.sessions.end()) return;
+  const std::string worker = session->second;
+  s_.workers.at(worker).last_seen = now_;
+  const api::Report& report = e.report;
+  if (std::holds_alternative<api::Heartbeat>(report.body)) return;
+  const std::string name = ExecutorName(worker, report.executor);
+  if (const auto* ready = std::get_if<api::ExecutorReady>(&report.body)) {
+    api::Registration one{.worker = worker, .host = "", .executors = {ready->info}};
+    if (absl::Status s = CheckRegistration(one); !s.ok()) {
+      effects_.push_back(DropWorker{e.session, s});
+      return LoseWorker(worker, std::string(s.message()));
+    }
+    const std::string ready_name = ExecutorName(worker, ready->info.index);
+    const auto was = s_.executors.find(ready_name);
+    if (was != s_.executors.end() && was->second.alive())
+      Lose(ready_name, "another process took its place", 0, "");
+    const std::string host = was == s_.executors.end() ? "" : was->second.host;
+    Up(worker, host, e.session, ready->info);
+    return Retry();
+  }
+  const auto it = s_.executors.find(name);
+  if (it == s_.executors.end() || !it->second.alive() ||
+      it->second.info.incarnation != report.incarnation)
+    return;
+  Executor& x = it->second;
+  if (const auto* done = std::get_if<api::LaunchDone>(&report.body)) {
+    LaunchEnded(x, done->launch, absl::OkStatus());
+  } else if (const auto* failed = std::get_if<api::LaunchFailed>(&report.body)) {
+    LaunchEnded(x, failed->launch,
+                failed->status.ok() ? absl::InternalError("the executor gave no reason")
+                                    : failed->status);
+  } else if (const auto* loaded = std::get_if<api::ProgramLoaded>(&report.body)) {
+    Loaded(x, *loaded);
+  } else if (const auto* written = std::get_if<api::BufferWritten>(&report.body)) {
+    Written(x, *written);
+  } else if (const auto* read = std::get_if<api::BufferRead>(&report.body)) {
+    const auto waiter = s_.waiters.find(read->request);
+    if (waiter == s_.waiters.end() || waiter->second.kind != Waiter::kShard ||
+        waiter->second.executor != name)
+      return;
+    EndWait(read->request);
+    if (read->value.ok()) {
+      Answer(read->request, *read->value);
+    } else {
+      Answer(read->request, read->value.status());
+    }
+  } else if (const auto* lost = std::get_if<api::ExecutorLost>(&report.body)) {
+    Lose(name, lost->reason, lost->launch, lost->op);
+  } else if (const auto* ready = std::get_if<api::CommunicatorReady>(&report.body)) {
+    // A communicator that cannot be built fails the launches that name it, on the executor.
+    if (!ready->status.ok())
+      Log(absl::StrCat("communicator ", ready->generation, " on ", name, ": ",
+                       ready->status.message()));
+  }
+}
+
+}  // namespace tessera::server::scheduler

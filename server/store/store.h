@@ -1,0 +1,47 @@
+// Where the coordinator keeps what it has acknowledged: an append-only log.
+//
+// Owned by main (or embed), outlives the coordinator.  Thread-safe.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+
+namespace tessera::server::store {
+
+struct Record {
+  uint64_t number = 0;  // 1, 2, ... without gaps
+  std::string text;
+};
+
+class Store {
+ public:
+  virtual ~Store() = default;
+  // Returns when the record is as durable as this store makes it.
+  virtual absl::Status Append(std::string_view text) = 0;
+  // The records from `number` on, oldest first, at most `count`.
+  virtual absl::StatusOr<std::vector<Record>> Read(uint64_t number, int64_t count) const = 0;
+};
+
+// Lives as long as the process; keeps the last `records_max` records.
+class MemoryStore final : public Store {
+ public:
+  explicit MemoryStore(int64_t records_max = 10'000) : records_max_(records_max) {}
+  absl::Status Append(std::string_view text) override ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<std::vector<Record>> Read(uint64_t number, int64_t count) const override
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  const int64_t records_max_;
+  mutable absl::Mutex mu_;
+  uint64_t last_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<Record> records_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace tessera::server::store
