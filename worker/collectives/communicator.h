@@ -112,7 +112,8 @@ class Collectives {
 };
 
 // `listen_fd` is a bound, listening TCP socket that outlives the result, or -1 if every member is
-// local; it is borrowed, made non-blocking, and must serve only one Collectives at a time.
+// local; it is borrowed, made non-blocking, and must serve only one Collectives at a time;
+// or what a PeerPort opened for the generation, which shares one socket among many.
 // Connections are made in the background: a call waits for those it needs. A configuration that
 // makes no sense is reported by every call.
 std::unique_ptr<Collectives> MakeCollectives(CommunicatorConfig config, int listen_fd);

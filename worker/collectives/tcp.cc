@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -36,6 +37,18 @@ absl::Status FailureFromPeer(const std::string& executor, const std::string& hos
 }
 
 iovec Part(const void* data, size_t size) { return {const_cast<void*>(data), size}; }
+
+// The next connection of a listening socket, or of the pipe through which a PeerPort hands them over;
+// -1 with errno if there is none.
+int TakeConnection(int source) {
+  const int accepted = accept4(source, nullptr, nullptr, SOCK_CLOEXEC);
+  if (accepted >= 0 || errno != ENOTSOCK) return accepted;
+  int handed = -1;
+  const ssize_t got = read(source, &handed, sizeof(handed));
+  if (got == sizeof(handed)) return handed;
+  if (got >= 0) errno = EAGAIN;
+  return -1;
+}
 
 }  // namespace
 
@@ -351,7 +364,7 @@ void TcpLinks::RunAcceptor() {
       return arrival.whole;
     });
     if (fds[1].revents == 0) continue;
-    const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
+    const int fd = TakeConnection(listen_fd_);
     if (fd >= 0) {
       TuneSocket(fd);
       arrivals.emplace_back(fd);

@@ -1,0 +1,65 @@
+#include "worker/cpu/memory_bound.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "ir/op_def.h"
+
+namespace tessera::worker {
+namespace {
+
+int64_t BytesOf(const ir::Function& f, const std::vector<ir::ValueId>& values) {
+  int64_t bytes = 0;
+  for (const ir::ValueId v : values) bytes += f.type(v).num_bytes();
+  return bytes;
+}
+
+// What an op takes while it runs, beside its operands and results.
+int64_t ScratchBytes(const ir::Function& f, const ir::Op& op) {
+  int64_t scratch = 0;
+  for (const ir::FunctionRef& region : op.regions) {
+    scratch = std::max(scratch, PeakBytes(*region));
+  }
+  const bool elementwise = op.def->scalar.eval != nullptr && !op.results.empty();
+  // A scalar operand is expanded; a product or an exchange may copy its operands once.
+  const bool copies =
+      op.def->lowering == ir::Lowering::kContract || op.def->lowering == ir::Lowering::kCollective;
+  for (const ir::ValueId v : op.operands) {
+    if (elementwise && f.type(v).rank() != f.type(op.results[0]).rank()) {
+      scratch += f.type(op.results[0]).num_elements() * ir::ByteWidth(f.type(v).dtype);
+    }
+    if (copies) scratch += f.type(v).num_bytes();
+  }
+  if (op.def->lowering == ir::Lowering::kCollective) scratch += BytesOf(f, op.results);
+  return scratch;
+}
+
+}  // namespace
+
+int64_t PeakBytes(const ir::Function& f) {
+  // Params are the caller's and live to the end, as do results.
+  constexpr int kForever = 1 << 30;
+  std::vector<int> last(f.types.size(), -1);
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    for (const ir::ValueId v : f.ops[i].operands) last[v] = static_cast<int>(i);
+    for (const ir::ValueId v : f.ops[i].results) last[v] = static_cast<int>(i);
+  }
+  for (const ir::ValueId v : f.results) last[v] = kForever;
+  std::vector<std::vector<ir::ValueId>> dead(f.ops.size());
+  int64_t live = 0;
+  for (int v = 0; v < f.num_params; ++v) live += f.types[v].num_bytes();
+  const int64_t params = live;
+  for (size_t v = f.num_params; v < last.size(); ++v) {
+    if (last[v] >= 0 && last[v] != kForever) dead[last[v]].push_back(static_cast<int>(v));
+  }
+  // A result may be given twice, or be an argument: each is a buffer of its own.
+  int64_t peak = params + BytesOf(f, f.results);
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    live += BytesOf(f, f.ops[i].results);
+    peak = std::max(peak, live + ScratchBytes(f, f.ops[i]));
+    live -= BytesOf(f, dead[i]);
+  }
+  return peak;
+}
+
+}  // namespace tessera::worker

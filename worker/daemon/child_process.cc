@@ -1,0 +1,99 @@
+#include "worker/daemon/child_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+extern char** environ;
+
+namespace tessera::worker {
+namespace {
+
+constexpr int kFirstFd = 3;
+// Above every target, so that no copy overwrites another's source.
+constexpr int kSafeFd = 64;
+
+std::string HowItEnded(int status) {
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    return absl::StrCat("killed by signal ", signal, " (", strsignal(signal), ")");
+  }
+  return absl::StrCat("exited with status ", WEXITSTATUS(status));
+}
+
+}  // namespace
+
+absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::string& binary,
+                                                 const std::vector<std::string>& args,
+                                                 const std::vector<int>& fds) {
+  std::vector<char*> argv = {const_cast<char*>(binary.c_str())};
+  for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+  argv.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  // The child handles signals as any program does, whatever this one blocks.
+  sigset_t none;
+  sigemptyset(&none);
+  sigset_t defaults;
+  sigfillset(&defaults);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  std::vector<int> copies;
+  for (size_t k = 0; k < fds.size(); ++k) {
+    copies.push_back(fcntl(fds[k], F_DUPFD_CLOEXEC, kSafeFd));
+    posix_spawn_file_actions_adddup2(&actions, copies[k], kFirstFd + static_cast<int>(k));
+  }
+  pid_t pid = -1;
+  const int error = posix_spawn(&pid, binary.c_str(), &actions, &attributes, argv.data(), environ);
+  for (const int copy : copies) close(copy);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat("cannot start ", binary, ": ", std::strerror(error)));
+  }
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (pidfd >= 0) fcntl(pidfd, F_SETFD, FD_CLOEXEC);
+  return ChildProcess(pid, pidfd);
+}
+
+ChildProcess::~ChildProcess() {
+  if (pid_ >= 0) {
+    kill(pid_, SIGKILL);
+    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
+  }
+  if (pidfd_ >= 0) close(pidfd_);
+}
+
+void ChildProcess::Kill(int signal) const {
+  if (pid_ >= 0) kill(pid_, signal);
+}
+
+std::optional<std::string> ChildProcess::Reap() {
+  int status = 0;
+  if (pid_ < 0 || waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
+  pid_ = -1;
+  return HowItEnded(status);
+}
+
+void DieWithParent(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // It may have died before that took effect.
+  if (getppid() != parent) _exit(1);
+}
+
+}  // namespace tessera::worker

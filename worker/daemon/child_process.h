@@ -1,0 +1,46 @@
+// A process of ours: this binary, started anew with other arguments.
+//
+// Owned by one thread, which must outlive it: the kernel kills the child when the thread that
+// started it ends, so none is ever left behind. The destructor kills and reaps.
+#pragma once
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace tessera::worker {
+
+class ChildProcess {
+ public:
+  // Runs `binary` with `args`; descriptor k of `fds` becomes 3 + k in the child, which gets no
+  // others beside the standard ones.
+  static absl::StatusOr<ChildProcess> Spawn(const std::string& binary,
+                                            const std::vector<std::string>& args,
+                                            const std::vector<int>& fds);
+  ChildProcess(ChildProcess&& other) noexcept
+      : pid_(std::exchange(other.pid_, -1)), pidfd_(std::exchange(other.pidfd_, -1)) {}
+  ChildProcess& operator=(ChildProcess&&) = delete;
+  ~ChildProcess();
+
+  pid_t pid() const { return pid_; }
+  // Readable once the child has ended; -1 where the kernel has none.
+  int pidfd() const { return pidfd_; }
+  void Kill(int signal) const;
+  // How it ended, "killed by signal 9 (Killed)", once it has; it is then reaped.
+  std::optional<std::string> Reap();
+
+ private:
+  ChildProcess(pid_t pid, int pidfd) : pid_(pid), pidfd_(pidfd) {}
+
+  pid_t pid_;
+  int pidfd_;
+};
+
+// For the child, first thing: dies with `parent`, by SIGKILL.
+void DieWithParent(pid_t parent);
+
+}  // namespace tessera::worker

@@ -1,0 +1,81 @@
+#include "worker/daemon/frames.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+namespace tessera::worker {
+namespace {
+
+// Both ends are processes of one machine, so its byte order will do.
+using Length = uint32_t;
+
+bool SendAll(int fd, const char* bytes, size_t size) {
+  while (size > 0) {
+    const ssize_t sent = send(fd, bytes, size, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    bytes += sent;
+    size -= static_cast<size_t>(sent);
+  }
+  return true;
+}
+
+bool ReceiveAll(int fd, char* into, size_t size) {
+  while (size > 0) {
+    const ssize_t got = recv(fd, into, size, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    into += got;
+    size -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string EncodeFrame(std::string_view message) {
+  const Length length = static_cast<Length>(message.size());
+  std::string frame(sizeof(length) + message.size(), '\0');
+  std::memcpy(frame.data(), &length, sizeof(length));
+  std::memcpy(frame.data() + sizeof(length), message.data(), message.size());
+  return frame;
+}
+
+bool WriteFrame(int fd, std::string_view message) {
+  if (message.size() > kFrameBytesMax) return false;
+  const std::string frame = EncodeFrame(message);
+  return SendAll(fd, frame.data(), frame.size());
+}
+
+std::optional<std::string> ReadFrame(int fd) {
+  Length length = 0;
+  if (!ReceiveAll(fd, reinterpret_cast<char*>(&length), sizeof(length))) return std::nullopt;
+  if (length > kFrameBytesMax) return std::nullopt;
+  std::string message(length, '\0');
+  if (!ReceiveAll(fd, message.data(), length)) return std::nullopt;
+  return message;
+}
+
+std::optional<std::string> FrameParser::Next() {
+  constexpr size_t kCompactBytes = 1 << 20;
+  Length length = 0;
+  if (broken_ || buffer_.size() - at_ < sizeof(length)) return std::nullopt;
+  std::memcpy(&length, buffer_.data() + at_, sizeof(length));
+  if (length > kFrameBytesMax) {
+    broken_ = true;
+    return std::nullopt;
+  }
+  if (buffer_.size() - at_ - sizeof(length) < length) return std::nullopt;
+  std::string message = buffer_.substr(at_ + sizeof(length), length);
+  at_ += sizeof(length) + length;
+  if (at_ == buffer_.size() || at_ > kCompactBytes) {
+    buffer_.erase(0, at_);
+    at_ = 0;
+  }
+  return message;
+}
+
+}  // namespace tessera::worker

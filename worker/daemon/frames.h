@@ -1,0 +1,32 @@
+// Messages over a stream socket: a 32-bit length, then that many bytes.
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tessera::worker {
+
+// The largest message either side accepts.
+inline constexpr size_t kFrameBytesMax = size_t{1} << 30;
+
+// The bytes that go over the socket.
+std::string EncodeFrame(std::string_view message);
+// Blocking; false on an error or at the end of the stream. One thread at a time per direction.
+bool WriteFrame(int fd, std::string_view message);
+std::optional<std::string> ReadFrame(int fd);
+
+// Cuts what came in at any boundaries into messages.
+class FrameParser {
+ public:
+  void Add(const char* bytes, size_t size) { buffer_.append(bytes, size); }
+  std::optional<std::string> Next();
+  bool broken() const { return broken_; }  // a length above the bound
+
+ private:
+  std::string buffer_;
+  size_t at_ = 0;
+  bool broken_ = false;
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,64 @@
+#include "worker/daemon/listen.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tessera::worker {
+
+std::string Listener::endpoint() const { return absl::StrCat(host, ":", port); }
+
+std::string Listener::AdvertisedAs(const std::string& advertised) const {
+  if (advertised.empty()) return endpoint();
+  // "[::1]" is a host, "[::1]:80" and "a:80" are endpoints.
+  const size_t colon = advertised.rfind(':');
+  if (colon != std::string::npos && !absl::EndsWith(advertised, "]")) return advertised;
+  return absl::StrCat(advertised, ":", port);
+}
+
+absl::StatusOr<Listener> Listen(const std::string& address) {
+  const auto bad = [&](absl::string_view why) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("cannot listen on '", address, "': ", why));
+  };
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return bad("expected host:port");
+  Listener listener;
+  listener.host = address.substr(0, colon);
+  std::string node = listener.host;
+  if (absl::StartsWith(node, "[") && absl::EndsWith(node, "]"))
+    node = node.substr(1, node.size() - 2);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(node.empty() ? nullptr : node.c_str(),
+                                address.substr(colon + 1).c_str(), &hints, &found);
+  if (error != 0) return bad(gai_strerror(error));
+  listener.fd = UniqueFd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, found->ai_protocol));
+  const int one = 1;
+  setsockopt(listener.fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  sockaddr_storage bound = {};
+  socklen_t size = sizeof(bound);
+  auto* generic = reinterpret_cast<sockaddr*>(&bound);
+  const bool listens = listener.fd.ok() &&
+                       bind(listener.fd.get(), found->ai_addr, found->ai_addrlen) == 0 &&
+                       listen(listener.fd.get(), SOMAXCONN) == 0 &&
+                       getsockname(listener.fd.get(), generic, &size) == 0;
+  const int failure = errno;
+  freeaddrinfo(found);
+  if (!listens) return bad(std::strerror(failure));
+  listener.port =
+      ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
+                                        : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+  return listener;
+}
+
+}  // namespace tessera::worker

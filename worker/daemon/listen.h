@@ -1,0 +1,22 @@
+// Listening sockets.
+#pragma once
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/collectives/socket.h"
+
+namespace tessera::worker {
+
+struct Listener {
+  UniqueFd fd;
+  std::string host;
+  int port = 0;
+  std::string endpoint() const;
+  // `advertised` is empty, a host, or host:port.
+  std::string AdvertisedAs(const std::string& advertised) const;
+};
+
+// Binds "host:port", port 0 for any; listens. VALUE_ERROR says what is wrong with the address.
+absl::StatusOr<Listener> Listen(const std::string& address);
+
+}  // namespace tessera::worker

@@ -1,0 +1,241 @@
+#include "worker/daemon/supervisor.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "worker/collectives/socket.h"
+#include "worker/daemon/child_process.h"
+#include "worker/daemon/frames.h"
+
+namespace tessera::worker {
+
+// One process, from start to end.
+struct Supervisor::Life {
+  uint64_t incarnation;
+  UniqueFd socket;
+  ChildProcess process;
+  FrameParser parser;
+  std::string sending;  // what of the message at the front is not sent
+  size_t sent = 0;
+  bool ready = false;
+  absl::Time started, ready_at;
+  absl::Time kill_at = absl::InfiniteFuture();
+  std::string verdict;  // why we killed it
+};
+
+Supervisor::Supervisor(SupervisorOptions options, Callbacks callbacks)
+    : options_(std::move(options)), callbacks_(std::move(callbacks)) {
+  wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  TESSERA_CHECK(wake_fd_ >= 0) << std::strerror(errno);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Supervisor::Stop() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  Wake();
+  if (!thread_.joinable()) return;
+  thread_.join();
+  close(wake_fd_);
+}
+
+void Supervisor::Wake() {
+  const uint64_t one = 1;
+  static_cast<void>(!write(wake_fd_, &one, sizeof(one)));
+}
+
+void Supervisor::Send(uint64_t incarnation, std::string_view message) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (incarnation != current_) return;
+    if (outgoing_.size() >= options_.queue_max) {
+      if (kill_reason_.empty()) kill_reason_ = "killed: it does not take its commands";
+    } else {
+      outgoing_.push_back(EncodeFrame(message));
+    }
+  }
+  Wake();
+}
+
+void Supervisor::Restart(std::string why) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (current_ != 0 && kill_reason_.empty()) kill_reason_ = std::move(why);
+  }
+  Wake();
+}
+
+bool Supervisor::WaitUnlessStopped(absl::Duration time) {
+  absl::MutexLock lock(&mu_);
+  const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; };
+  return !mu_.AwaitWithTimeout(absl::Condition(&stopping), time);
+}
+
+void Supervisor::Run() {
+  uint64_t incarnation = 0;
+  while (WaitUnlessStopped(backoff_)) {
+    // Greater than that of every process before, also of an earlier daemon's.
+    incarnation = std::max(incarnation + 1, static_cast<uint64_t>(absl::ToUnixMicros(absl::Now())));
+    Live(incarnation);
+  }
+}
+
+void Supervisor::Live(uint64_t incarnation) {
+  int ends[2] = {-1, -1};
+  const bool paired = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0;
+  TESSERA_CHECK(paired) << std::strerror(errno);
+  UniqueFd ours(ends[0]), theirs(ends[1]);
+  fcntl(ours.get(), F_SETFL, O_NONBLOCK);
+  InFlightPage page(options_.num_devices);
+  std::vector<int> fds = {theirs.get(), page.fd()};
+  fds.insert(fds.end(), options_.fds.begin(), options_.fds.end());
+  absl::StatusOr<ChildProcess> process =
+      ChildProcess::Spawn(options_.binary, options_.args(incarnation), fds);
+  theirs = UniqueFd();
+  const auto back_off = [this] {
+    backoff_ = std::clamp(2 * backoff_, options_.backoff_min, options_.backoff_max);
+  };
+  if (!process.ok()) {
+    TESSERA_LOG(ERROR) << process.status().message();
+    back_off();
+    return callbacks_.on_lost(incarnation, {std::string(process.status().message()), {}, false});
+  }
+  Life life{.incarnation = incarnation,
+            .socket = std::move(ours),
+            .process = *std::move(process),
+            .parser = {},
+            .sending = "",
+            .sent = 0,
+            .ready = false,
+            .started = absl::Now(),
+            .ready_at = absl::InfiniteFuture(),
+            .kill_at = absl::InfiniteFuture(),
+            .verdict = ""};
+  {
+    absl::MutexLock lock(&mu_);
+    current_ = incarnation;
+    outgoing_.clear();
+    kill_reason_.clear();
+  }
+  pid_ = life.process.pid();
+  Talk(life);
+  pid_ = -1;
+  {
+    absl::MutexLock lock(&mu_);
+    current_ = 0;
+    outgoing_.clear();
+  }
+  if (life.ready && absl::Now() - life.ready_at >= options_.settled) {
+    backoff_ = absl::ZeroDuration();
+  } else if (life.ready && backoff_ == absl::ZeroDuration()) {
+    backoff_ = options_.backoff_min;
+  } else {
+    back_off();
+  }
+  callbacks_.on_lost(incarnation, {life.verdict, page.Suspect(), life.ready});
+}
+
+// Sends what waits; false if the process does not listen any more.
+bool Supervisor::Flush(Life& life) {
+  while (true) {
+    if (life.sent == life.sending.size()) {
+      absl::MutexLock lock(&mu_);
+      if (outgoing_.empty()) {
+        life.sending.clear();
+        life.sent = 0;
+        return true;
+      }
+      life.sending = std::move(outgoing_.front());
+      life.sent = 0;
+      outgoing_.pop_front();
+    }
+    const ssize_t sent = send(life.socket.get(), life.sending.data() + life.sent,
+                              life.sending.size() - life.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return errno == EAGAIN;
+    life.sent += static_cast<size_t>(sent);
+  }
+}
+
+// Takes what came; false at the end of the stream.
+bool Supervisor::Receive(Life& life) {
+  char buffer[64 << 10];
+  while (true) {
+    const ssize_t got = recv(life.socket.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return true;
+    if (got <= 0) return false;
+    life.parser.Add(buffer, static_cast<size_t>(got));
+    while (std::optional<std::string> message = life.parser.Next()) {
+      if (std::exchange(life.ready, true)) {
+        callbacks_.on_message(life.incarnation, *std::move(message));
+      } else {
+        life.ready_at = absl::Now();
+        callbacks_.on_ready(life.incarnation, *std::move(message));
+      }
+    }
+    if (life.parser.broken()) return false;
+  }
+}
+
+void Supervisor::Talk(Life& life) {
+  const auto condemn = [&](std::string why) {
+    if (life.verdict.empty()) life.verdict = std::move(why);
+    life.process.Kill(SIGKILL);
+  };
+  bool open = true;
+  while (true) {
+    bool stopping = false;
+    {
+      absl::MutexLock lock(&mu_);
+      stopping = stopping_;
+      if (!kill_reason_.empty()) condemn(kill_reason_);
+    }
+    if (stopping && life.kill_at == absl::InfiniteFuture()) {
+      life.verdict = "the worker stops";
+      shutdown(life.socket.get(), SHUT_WR);
+      life.kill_at = absl::Now() + options_.stop_grace;
+    }
+    if (open && !stopping) open = Flush(life);
+    if (!life.ready && absl::Now() - life.started > options_.ready_timeout) {
+      condemn("killed: it was not ready in time");
+    }
+    if (absl::Now() >= life.kill_at) condemn("killed: it did not stop in time");
+
+    const bool unsent = life.sent < life.sending.size();
+    pollfd fds[] = {
+        {wake_fd_, POLLIN, 0},
+        {open ? life.socket.get() : -1, static_cast<short>(unsent ? POLLIN | POLLOUT : POLLIN), 0},
+        {life.process.pidfd(), POLLIN, 0}};
+    // Looks again for the timeouts above, and for the end where there is no pidfd.
+    const bool hurry = !open && life.process.pidfd() < 0;
+    poll(fds, 3, hurry ? 5 : 100);
+    uint64_t woken = 0;
+    static_cast<void>(!read(wake_fd_, &woken, sizeof(woken)));
+    if (open && fds[1].revents != 0) open = Receive(life);
+    if (!open && life.kill_at == absl::InfiniteFuture()) {
+      life.kill_at = absl::Now() + options_.stop_grace;
+    }
+    std::optional<std::string> end = life.process.Reap();
+    if (!end) continue;
+    if (open) Receive(life);  // Its last words.
+    if (life.verdict.empty()) life.verdict = *std::move(end);
+    return;
+  }
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,101 @@
+// Keeps one executor process alive: starts it, talks to it, notices its end, starts it anew.
+//
+// What is said over the socket between the two is opaque here: messages go down and come up in
+// order. The first message of a process says that it is ready.
+//
+// Send, Restart and Stop are thread-safe and do not block, except that Stop joins. Callbacks run on
+// the supervisor's thread, in order, and must not block; they may call Send. `on_lost` follows
+// every process that had become ready, and those that did not.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "worker/telemetry/in_flight.h"
+
+namespace tessera::worker {
+
+struct SupervisorOptions {
+  std::string binary = "/proc/self/exe";
+  // Arguments of the incarnation. The process finds at descriptor 3 the socket to us, at 4 the
+  // in-flight page, from 5 on `fds`.
+  std::function<std::vector<std::string>(uint64_t incarnation)> args;
+  std::vector<int> fds;  // borrowed
+  int num_devices = 1;
+  absl::Duration ready_timeout = absl::Seconds(20);  // beyond it the process is killed
+  // Before a start that follows a failed one; doubles up to the greatest. A process that has been
+  // ready for `settled` is followed at once.
+  absl::Duration backoff_min = absl::Milliseconds(50);
+  absl::Duration backoff_max = absl::Seconds(2);
+  absl::Duration settled = absl::Seconds(5);
+  absl::Duration stop_grace = absl::Seconds(1);  // between the end of the socket and SIGKILL
+  size_t queue_max = 100'000;  // messages that wait for the process; beyond it it is killed
+};
+
+struct ProcessLoss {
+  std::string reason;  // "killed by signal 9 (Killed)"
+  InFlightOp in_flight;
+  bool was_ready = false;
+};
+
+class Supervisor {
+ public:
+  struct Callbacks {
+    std::function<void(uint64_t incarnation, std::string message)> on_ready;
+    std::function<void(uint64_t incarnation, std::string message)> on_message;
+    std::function<void(uint64_t incarnation, ProcessLoss loss)> on_lost;
+  };
+
+  // Starts the first process.
+  Supervisor(SupervisorOptions options, Callbacks callbacks);
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+  ~Supervisor() { Stop(); }
+
+  // To the process of this incarnation; dropped if it is gone.
+  void Send(uint64_t incarnation, std::string_view message) ABSL_LOCKS_EXCLUDED(mu_);
+  // Kills the process, with `why` as the reason of its loss; a new one follows.
+  void Restart(std::string why) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends the process and the thread. No callback runs afterwards.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Of the process that runs; -1: none.
+  pid_t pid() const { return pid_; }
+
+ private:
+  struct Life;
+
+  void Run();
+  // Runs one process to its end.
+  void Live(uint64_t incarnation);
+  void Talk(Life& life);
+  bool Flush(Life& life);
+  bool Receive(Life& life);
+  void Wake();
+  bool WaitUnlessStopped(absl::Duration time);
+
+  const SupervisorOptions options_;
+  const Callbacks callbacks_;
+  int wake_fd_ = -1;  // eventfd
+  std::atomic<pid_t> pid_{-1};
+
+  absl::Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t current_ ABSL_GUARDED_BY(mu_) = 0;  // incarnation; 0: none
+  std::deque<std::string> outgoing_ ABSL_GUARDED_BY(mu_);
+  std::string kill_reason_ ABSL_GUARDED_BY(mu_);
+
+  // The thread's own.
+  absl::Duration backoff_ = absl::ZeroDuration();
+  std::thread thread_;  // Last.
+};
+
+}  // namespace tessera::worker

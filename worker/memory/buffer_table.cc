@@ -1,0 +1,178 @@
+#include "worker/memory/buffer_table.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tessera::worker {
+namespace {
+
+absl::Status Deleted(const BufferId& id) {
+  return MakeError(ErrorKind::kArrayDeleted,
+                   absl::StrCat(ToString(id), " has been deleted or donated"));
+}
+
+absl::Status NotFound(const BufferId& id) {
+  return MakeError(ErrorKind::kArrayNotFound, absl::StrCat(ToString(id), " is not here"));
+}
+
+void CallAll(std::map<uint64_t, BufferTable::Callback> waiters,
+             const absl::StatusOr<DeviceBufferRef>& outcome) {
+  for (auto& [ticket, callback] : waiters) callback(outcome);
+}
+
+}  // namespace
+
+std::string ToString(const BufferId& id) {
+  return absl::StrCat("array ", id.array, " on device ", id.device);
+}
+
+bool BufferTable::DeletedLocked(const BufferId& id) const { return deleted_.count(id) > 0; }
+
+absl::Status BufferTable::Expect(const BufferId& id) {
+  absl::MutexLock lock(&mu_);
+  if (DeletedLocked(id)) return Deleted(id);
+  Entry& entry = entries_[id];
+  if (entry.state != State::kUnknown) {
+    return MakeError(ErrorKind::kInternal, absl::StrCat(ToString(id), " is made twice"));
+  }
+  entry.state = State::kExpected;
+  return absl::OkStatus();
+}
+
+absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
+                                   Reservation reservation) {
+  std::map<uint64_t, Callback> waiters;
+  {
+    absl::MutexLock lock(&mu_);
+    if (DeletedLocked(id)) return Deleted(id);
+    Entry& entry = entries_[id];
+    if (entry.state == State::kFailed) return entry.error;
+    if (entry.state == State::kReady) {
+      return MakeError(ErrorKind::kInternal, absl::StrCat(ToString(id), " is written twice"));
+    }
+    entry.state = State::kReady;
+    entry.buffer = buffer;
+    entry.reservation = std::move(reservation);
+    waiters.swap(entry.waiters);
+  }
+  CallAll(std::move(waiters), std::move(buffer));
+  return absl::OkStatus();
+}
+
+void BufferTable::SetFailed(const BufferId& id, const absl::Status& why) {
+  std::map<uint64_t, Callback> waiters;
+  DeviceBufferRef freed;  // Destroyed without the lock.
+  Reservation released;
+  {
+    absl::MutexLock lock(&mu_);
+    if (DeletedLocked(id)) return;
+    Entry& entry = entries_[id];
+    if (entry.state == State::kFailed) return;  // The first failure is the one to tell.
+    entry.state = State::kFailed;
+    entry.error = why;
+    freed = std::move(entry.buffer);
+    released = std::move(entry.reservation);
+    waiters.swap(entry.waiters);
+  }
+  CallAll(std::move(waiters), why);
+}
+
+absl::StatusOr<DeviceBufferRef> BufferTable::GetLocked(const BufferId& id) const {
+  if (DeletedLocked(id)) return Deleted(id);
+  const auto it = entries_.find(id);
+  if (it == entries_.end() || it->second.state == State::kUnknown) return NotFound(id);
+  const Entry& entry = it->second;
+  if (entry.state == State::kFailed) return entry.error;
+  if (entry.state == State::kExpected) {
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat(ToString(id), " is used before its producer in the order"));
+  }
+  return entry.buffer;
+}
+
+absl::StatusOr<DeviceBufferRef> BufferTable::Get(const BufferId& id) const {
+  absl::MutexLock lock(&mu_);
+  return GetLocked(id);
+}
+
+absl::StatusOr<std::pair<DeviceBufferRef, Reservation>> BufferTable::Take(const BufferId& id) {
+  absl::MutexLock lock(&mu_);
+  TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer, GetLocked(id));
+  std::pair<DeviceBufferRef, Reservation> taken(std::move(buffer),
+                                                std::move(entries_[id].reservation));
+  entries_.erase(id);  // Ready, so nobody waits.
+  Bury(id);
+  return taken;
+}
+
+uint64_t BufferTable::WhenReady(const BufferId& id, Callback callback) {
+  absl::StatusOr<DeviceBufferRef> outcome = NotFound(id);
+  uint64_t ticket = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    ticket = next_ticket_++;
+    if (DeletedLocked(id)) {
+      outcome = Deleted(id);
+    } else {
+      Entry& entry = entries_[id];
+      if (entry.state == State::kUnknown || entry.state == State::kExpected) {
+        entry.waiters.emplace(ticket, std::move(callback));
+        return ticket;
+      }
+      outcome = GetLocked(id);
+    }
+  }
+  callback(std::move(outcome));
+  return ticket;
+}
+
+bool BufferTable::Forget(const BufferId& id, uint64_t ticket) {
+  absl::MutexLock lock(&mu_);
+  const auto it = entries_.find(id);
+  if (it == entries_.end() || it->second.waiters.erase(ticket) == 0) return false;
+  if (it->second.state == State::kUnknown && it->second.waiters.empty()) entries_.erase(it);
+  return true;
+}
+
+bool BufferTable::Known(const BufferId& id) const {
+  absl::MutexLock lock(&mu_);
+  const auto it = entries_.find(id);
+  return DeletedLocked(id) || (it != entries_.end() && it->second.state != State::kUnknown);
+}
+
+void BufferTable::Bury(const BufferId& id) {
+  if (!deleted_.insert(id).second) return;
+  deleted_order_.push_back(id);
+  if (deleted_order_.size() <= kTombstonesMax) return;
+  deleted_.erase(deleted_order_.front());
+  deleted_order_.pop_front();
+}
+
+void BufferTable::Delete(const BufferId& id) {
+  Entry freed;  // Destroyed without the lock.
+  {
+    absl::MutexLock lock(&mu_);
+    if (const auto it = entries_.find(id); it != entries_.end()) {
+      freed = std::move(it->second);
+      entries_.erase(it);
+    }
+    Bury(id);
+  }
+  CallAll(std::move(freed.waiters), Deleted(id));
+}
+
+void BufferTable::FailWaiters(const absl::Status& why) {
+  std::vector<std::map<uint64_t, Callback>> waiters;
+  {
+    absl::MutexLock lock(&mu_);
+    for (auto& [id, entry] : entries_) waiters.push_back(std::exchange(entry.waiters, {}));
+  }
+  for (auto& callbacks : waiters) CallAll(std::move(callbacks), why);
+}
+
+int64_t BufferTable::num_buffers() const {
+  absl::MutexLock lock(&mu_);
+  return static_cast<int64_t>(entries_.size());
+}
+
+}  // namespace tessera::worker

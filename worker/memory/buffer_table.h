@@ -1,0 +1,94 @@
+// The shards that an executor holds, by (array id, local device), with their state.
+//
+// A buffer is expected (a launch, transfer or upload that is under way will make it), ready, or
+// failed: it then carries the error of its producer, which whoever reads it gets. Ids are given by
+// the coordinator and never used twice, so a deleted one stays deleted.
+//
+// Thread-safe. Callbacks run without the lock, on the thread that resolved the buffer.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "worker/memory/device_buffer.h"
+#include "worker/memory/memory_account.h"
+
+namespace tessera::worker {
+
+struct BufferId {
+  uint64_t array = 0;
+  int32_t device = 0;
+  auto operator<=>(const BufferId&) const = default;
+};
+std::string ToString(const BufferId& id);  // "array 7 on device 1"
+
+class BufferTable {
+ public:
+  using Callback = std::function<void(absl::StatusOr<DeviceBufferRef>)>;
+
+  // A producer is under way. INTERNAL if the id is in use, ARRAY_DELETED if it was deleted.
+  absl::Status Expect(const BufferId& id);
+  // The bytes came. They are dropped if the id was deleted meanwhile: ARRAY_DELETED; and it is an
+  // error to write one that is ready: INTERNAL.
+  absl::Status SetReady(const BufferId& id, DeviceBufferRef buffer, Reservation reservation);
+  // The producer failed; bytes that are there are freed. Of a deleted id nothing is kept.
+  void SetFailed(const BufferId& id, const absl::Status& why);
+
+  // The buffer, which must have been produced; or the producer's error, ARRAY_DELETED, or
+  // ARRAY_NOT_FOUND.
+  absl::StatusOr<DeviceBufferRef> Get(const BufferId& id) const;
+  // The same, and the buffer is deleted: its memory is the caller's.
+  absl::StatusOr<std::pair<DeviceBufferRef, Reservation>> Take(const BufferId& id);
+
+  // Calls back, possibly at once, when the buffer is ready, has failed or is deleted. An id that
+  // was never heard of is waited for: its producer's command may be on its way. The ticket ends the
+  // wait: Forget returns false if the callback has been or is being called.
+  uint64_t WhenReady(const BufferId& id, Callback callback);
+  bool Forget(const BufferId& id, uint64_t ticket);
+  bool Known(const BufferId& id) const;
+
+  // Frees the shards of an array on one device. Waiters get ARRAY_DELETED.
+  void Delete(const BufferId& id);
+
+  // Answers everybody who waits with `why`; the buffers stay as they are.
+  void FailWaiters(const absl::Status& why);
+
+  int64_t num_buffers() const;
+
+ private:
+  enum class State : uint8_t { kUnknown, kExpected, kReady, kFailed };
+  struct Entry {
+    State state = State::kUnknown;
+    DeviceBufferRef buffer;
+    Reservation reservation;
+    absl::Status error;
+    std::map<uint64_t, Callback> waiters;
+  };
+
+  absl::StatusOr<DeviceBufferRef> GetLocked(const BufferId& id) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool DeletedLocked(const BufferId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Bury(const BufferId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Deleted ids remembered so that late readers are told; beyond this the oldest are forgotten, and
+  // their readers wait until their deadline instead.
+  static constexpr size_t kTombstonesMax = 1 << 16;
+
+  mutable absl::Mutex mu_;
+  std::map<BufferId, Entry> entries_ ABSL_GUARDED_BY(mu_);
+  std::set<BufferId> deleted_ ABSL_GUARDED_BY(mu_);
+  std::deque<BufferId> deleted_order_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,68 @@
+// The memory of one device: who holds how much of it, and how much is left.
+//
+// A Reservation is a share of the account, given back when it is destroyed; it may outlive nothing:
+// the account outlives every reservation. Thread-safe.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+
+namespace tessera::worker {
+
+class MemoryAccount;
+
+class Reservation {
+ public:
+  Reservation() = default;
+  Reservation(Reservation&& other) noexcept { *this = std::move(other); }
+  Reservation& operator=(Reservation&& other) noexcept;
+  ~Reservation() { Release(); }
+
+  int64_t bytes() const { return bytes_; }
+  // Hands `bytes` of this over to another holder; always succeeds. At most bytes().
+  Reservation Split(int64_t bytes, std::string holder);
+  void Release();
+
+ private:
+  friend class MemoryAccount;
+  MemoryAccount* account_ = nullptr;
+  int64_t bytes_ = 0;
+  std::string holder_;
+};
+
+class MemoryAccount {
+ public:
+  // `device` names it in messages: "cpu:0 of w0/0".
+  MemoryAccount(std::string device, int64_t capacity_bytes)
+      : device_(std::move(device)), capacity_bytes_(capacity_bytes) {}
+
+  // OUT_OF_MEMORY names the device, what was asked for, what is free, and the greatest holders.
+  absl::StatusOr<Reservation> Reserve(int64_t bytes, std::string holder);
+
+  int64_t capacity_bytes() const { return capacity_bytes_; }
+  int64_t used_bytes() const ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t peak_bytes() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  friend class Reservation;
+  std::string Report(int64_t bytes, const std::string& holder) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Add(const std::string& holder, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::string device_;
+  const int64_t capacity_bytes_;
+  mutable absl::Mutex mu_;
+  int64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t peak_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<std::string, int64_t> holders_ ABSL_GUARDED_BY(mu_);
+};
+
+// "1.5 GiB", "512 B".
+std::string BytesToString(int64_t bytes);
+
+}  // namespace tessera::worker

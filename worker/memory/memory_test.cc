@@ -1,0 +1,117 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/testing/status_matchers.h"
+#include "worker/memory/buffer_table.h"
+#include "worker/memory/memory_account.h"
+
+namespace tessera::worker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class FakeBuffer : public DeviceBuffer {
+ public:
+  explicit FakeBuffer(int64_t size) : shape_{size} {}
+  ir::DType dtype() const override { return ir::DType::kU8; }
+  const ir::Dims& shape() const override { return shape_; }
+  int64_t num_bytes() const override { return shape_[0]; }
+
+ private:
+  ir::Dims shape_;
+};
+
+TEST(MemoryAccountTest, OutOfMemoryNamesTheGreatestHolders) {
+  MemoryAccount account("cpu:0 of w0/0", 1000);
+  TESSERA_ASSERT_OK_AND_ASSIGN(Reservation a, account.Reserve(600, "array 1"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(Reservation b, account.Reserve(300, "launch 7 of train"));
+  EXPECT_THAT(account.Reserve(200, "array 9"),
+              ReasonIs("OUT_OF_MEMORY",
+                       AllOf(HasSubstr("cpu:0 of w0/0: array 9 needs 200 B, but only 100 B of "
+                                       "1000 B is free"),
+                             HasSubstr("Held: array 1 600 B, launch 7 of train 300 B."))));
+  a.Release();
+  EXPECT_THAT(account.Reserve(200, "array 9"), IsOk());
+  EXPECT_EQ(account.peak_bytes(), 900);
+}
+
+TEST(MemoryAccountTest, SplitHandsOverWithoutRoomForBoth) {
+  MemoryAccount account("cpu:0", 100);
+  TESSERA_ASSERT_OK_AND_ASSIGN(Reservation all, account.Reserve(100, "launch 1"));
+  {
+    Reservation part = all.Split(40, "array 1");
+    all.Release();
+    EXPECT_EQ(account.used_bytes(), 40);
+  }
+  EXPECT_EQ(account.used_bytes(), 0);
+  EXPECT_EQ(account.peak_bytes(), 100);
+}
+
+class BufferTableTest : public ::testing::Test {
+ protected:
+  Reservation Space(int64_t bytes) { return *account_.Reserve(bytes, "test"); }
+  DeviceBufferRef Bytes(int64_t size) { return std::make_shared<FakeBuffer>(size); }
+
+  MemoryAccount account_{"cpu:0", 1 << 20};
+  BufferTable table_;
+  const BufferId id_{7, 0};
+};
+
+TEST_F(BufferTableTest, AReaderWaitsForTheProducer) {
+  absl::StatusOr<DeviceBufferRef> got = absl::UnknownError("not called");
+  ASSERT_THAT(table_.Expect(id_), IsOk());
+  table_.WhenReady(id_, [&](absl::StatusOr<DeviceBufferRef> b) { got = std::move(b); });
+  EXPECT_THAT(got, StatusIs(absl::StatusCode::kUnknown));
+  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
+  ASSERT_THAT(got, IsOk());
+  EXPECT_EQ((*got)->num_bytes(), 8);
+}
+
+TEST_F(BufferTableTest, ReadersOfAFailedBufferGetTheFirstFailure) {
+  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
+  table_.SetFailed(id_, MakeError(ErrorKind::kWorkerLost, "first"));
+  table_.SetFailed(id_, MakeError(ErrorKind::kPeerFailed, "second"));
+  EXPECT_THAT(table_.Get(id_), ReasonIs("WORKER_LOST", "first"));
+  EXPECT_EQ(account_.used_bytes(), 0) << "the failed buffer still holds memory";
+}
+
+TEST_F(BufferTableTest, ADeletedIdStaysDeleted) {
+  absl::StatusOr<DeviceBufferRef> got = absl::UnknownError("not called");
+  table_.WhenReady(id_, [&](absl::StatusOr<DeviceBufferRef> b) { got = std::move(b); });
+  table_.Delete(id_);
+  EXPECT_THAT(got, ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(table_.Expect(id_), ReasonIs("ARRAY_DELETED"));
+  EXPECT_EQ(account_.used_bytes(), 0);
+}
+
+TEST_F(BufferTableTest, TakeFreesTheEntryAndKeepsTheMemoryUntilDropped) {
+  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
+  {
+    auto taken = table_.Take(id_);
+    ASSERT_THAT(taken, IsOk());
+    EXPECT_EQ(account_.used_bytes(), 8);
+    EXPECT_THAT(table_.Get(id_), ReasonIs("ARRAY_DELETED"));
+  }
+  EXPECT_EQ(account_.used_bytes(), 0);
+}
+
+TEST_F(BufferTableTest, AForgottenWaitLeavesNothingBehind) {
+  const uint64_t ticket =
+      table_.WhenReady(id_, [](const absl::StatusOr<DeviceBufferRef>&) { FAIL(); });
+  EXPECT_TRUE(table_.Forget(id_, ticket));
+  EXPECT_FALSE(table_.Forget(id_, ticket));
+  EXPECT_EQ(table_.num_buffers(), 0);
+  EXPECT_THAT(table_.Get(id_), ReasonIs("ARRAY_NOT_FOUND"));
+}
+
+TEST_F(BufferTableTest, WritingTwiceIsRefused) {
+  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
+  EXPECT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), ReasonIs("INTERNAL", "written twice"));
+  EXPECT_THAT(table_.Expect(id_), ReasonIs("INTERNAL", "made twice"));
+  EXPECT_EQ(account_.used_bytes(), 8);
+}
+
+}  // namespace
+}  // namespace tessera::worker

@@ -1,0 +1,30 @@
+// What runs in an executor process: an Executor behind the socket that its daemon handed it, and
+// its data port.
+#pragma once
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace tessera::worker::rpc {
+
+struct ExecutorProcessOptions {
+  pid_t parent = 0;
+  std::string worker, host;
+  int32_t index = 0;
+  uint64_t incarnation = 0;
+  int num_devices = 1;
+  int64_t memory_bytes = 0;                  // per device; 0: the machine's, shared evenly
+  std::string data_endpoint, peer_endpoint;  // as others reach them
+  absl::Duration collective_timeout = absl::Seconds(5);
+  int64_t queue_bound = 2048;
+  // As the daemon's Supervisor hands them over.
+  int control_fd = 3, in_flight_fd = 4, data_fd = 5, peer_fd = 6;
+};
+
+// Serves until the daemon closes the socket, or a Drain is done. The exit status of the process.
+int RunExecutorProcess(const ExecutorProcessOptions& options);
+
+}  // namespace tessera::worker::rpc

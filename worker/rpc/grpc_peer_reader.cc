@@ -1,0 +1,96 @@
+#include "worker/rpc/grpc_peer_reader.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "grpcpp/grpcpp.h"
+#include "ir/api/ticket.h"
+#include "tessera/v1/data.grpc.pb.h"
+#include "worker/rpc/status.h"
+
+namespace tessera::worker::rpc {
+namespace {
+
+constexpr int kMessageBytes = 8 << 20;
+constexpr size_t kChannelsMax = 1024;
+
+class GrpcPeerReader final : public PeerReader {
+ public:
+  absl::StatusOr<ir::Array> Read(const std::string& endpoint, const std::string& ticket,
+                                 ir::DType dtype, const ir::Dims& starts, const ir::Dims& shape,
+                                 absl::Time deadline, CancelToken& cancel) override {
+    const auto stub = v1::DataService::NewStub(ChannelTo(endpoint));
+    grpc::ClientContext context;
+    if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
+    v1::ReadRequest request;
+    request.set_ticket(ticket);
+    request.mutable_starts()->Add(starts.begin(), starts.end());
+    request.mutable_shape()->Add(shape.begin(), shape.end());
+    const auto reader = stub->Read(&context, request);
+    const int64_t listener = cancel.AddListener([&context] { context.TryCancel(); });
+    ir::Array block(dtype, shape);
+    int64_t received = 0;
+    absl::Status status = Take(*reader, &block, &received);
+    if (!status.ok()) context.TryCancel();
+    const grpc::Status end = reader->Finish();
+    cancel.RemoveListener(listener);
+    if (cancel.cancelled()) return cancel.status();
+    if (status.ok()) status = FromGrpc(end);
+    if (status.ok() && received != block.num_bytes()) {
+      status = MakeError(ErrorKind::kInternal, absl::StrCat("the stream ended after ", received,
+                                                            " of ", block.num_bytes(), " bytes"));
+    }
+    // What is wrong with the shard is told as it is; what is wrong with the way there names it.
+    if (!status.ok() && ReasonOf(status).empty()) {
+      status = MakeError(
+          status.code() == absl::StatusCode::kDeadlineExceeded ? ErrorKind::kDeadlineExceeded
+                                                               : ErrorKind::kWorkerLost,
+          absl::StrCat("reading from the executor at ", endpoint, ": ", status.message()));
+    }
+    TESSERA_RETURN_IF_ERROR(status);
+    return block;
+  }
+
+ private:
+  // Reads to the end of the stream, or to the first chunk that does not fit.
+  static absl::Status Take(grpc::ClientReader<v1::ReadResponse>& reader, ir::Array* block,
+                           int64_t* received) {
+    v1::ReadResponse chunk;
+    std::byte* into = block->MutableData();
+    while (reader.Read(&chunk)) {
+      const auto size = static_cast<int64_t>(chunk.data().size());
+      if (chunk.offset() != *received || size > block->num_bytes() - *received) {
+        return MakeError(ErrorKind::kInternal, "a peer's chunks leave a gap or overlap");
+      }
+      if (api::Crc32c(0, chunk.data().data(), chunk.data().size()) != chunk.crc32c()) {
+        return MakeError(ErrorKind::kWorkerLost, "a chunk does not match its checksum");
+      }
+      std::memcpy(into + *received, chunk.data().data(), chunk.data().size());
+      *received += size;
+    }
+    return absl::OkStatus();
+  }
+
+  std::shared_ptr<grpc::Channel> ChannelTo(const std::string& endpoint) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    if (channels_.size() >= kChannelsMax) channels_.clear();
+    std::shared_ptr<grpc::Channel>& channel = channels_[endpoint];
+    if (channel == nullptr) {
+      grpc::ChannelArguments arguments;
+      arguments.SetMaxReceiveMessageSize(kMessageBytes);
+      channel = grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
+    }
+    return channel;
+  }
+
+  absl::Mutex mu_;
+  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+std::unique_ptr<PeerReader> MakeGrpcPeerReader() { return std::make_unique<GrpcPeerReader>(); }
+
+}  // namespace tessera::worker::rpc

@@ -1,0 +1,15 @@
+// Reads shards of other executors over their DataService.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "worker/runtime/peer_reader.h"
+
+namespace tessera::worker::rpc {
+
+std::unique_ptr<PeerReader> MakeGrpcPeerReader();
+
+}  // namespace tessera::worker::rpc

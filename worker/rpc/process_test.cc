@@ -1,0 +1,377 @@
+// A worker as processes: this test is the coordinator, the daemon runs here, its executor is a
+// child.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <deque>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/testing/processes.h"
+#include "base/testing/status_matchers.h"
+#include "grpcpp/grpcpp.h"
+#include "ir/api/ticket.h"
+#include "ir/ops.h"
+#include "ir/serial/worker.h"
+#include "tessera/v1/data.grpc.pb.h"
+#include "tessera/v1/worker.grpc.pb.h"
+#include "worker/daemon/child_process.h"
+#include "worker/rpc/grpc_peer_reader.h"
+#include "worker/rpc/status.h"
+#include "worker/rpc/worker_daemon.h"
+
+namespace tessera::worker::rpc {
+namespace {
+
+using ir::Array;
+using ir::DType;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::ChildrenOf;
+using testing::CpuTicks;
+using testing::Eventually;
+using testing::HasEnded;
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr char kKey[] = "the key of this epoch";
+
+// The least that a coordinator does: takes a registration, keeps what is reported, sends what it is
+// told to.
+class FakeCoordinator final : public v1::WorkerService::Service {
+ public:
+  FakeCoordinator() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~FakeCoordinator() override {
+    Hangup();
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  }
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+  grpc::Status Connect(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::WorkerCommand, v1::WorkerReport>* stream) override {
+    v1::WorkerReport report;
+    if (!stream->Read(&report)) return grpc::Status::OK;
+    absl::StatusOr<api::Registration> registration = ir::serial::FromProto(report.registration());
+    EXPECT_THAT(registration, IsOk());
+    v1::WorkerCommand welcome;
+    *welcome.mutable_welcome() =
+        ir::serial::ToProto(api::Welcome{.session = 1,
+                                         .epoch = 1,
+                                         .heartbeat = absl::Milliseconds(50),
+                                         .lease = absl::Seconds(1),
+                                         .ticket_key = kKey});
+    stream->Write(welcome);
+    {
+      absl::MutexLock lock(&mu_);
+      registrations_.push_back(*registration);
+      stream_ = stream;
+      context_ = context;
+    }
+    while (stream->Read(&report)) {
+      absl::StatusOr<api::Report> read = ir::serial::FromProto(report);
+      EXPECT_THAT(read, IsOk());
+      absl::MutexLock lock(&mu_);
+      if (std::holds_alternative<api::Heartbeat>(read->body)) {
+        ++heartbeats_;
+      } else {
+        reports_.push_back(*std::move(read));
+      }
+    }
+    absl::MutexLock lock(&mu_);
+    stream_ = nullptr;
+    context_ = nullptr;
+    return grpc::Status::OK;
+  }
+
+  void Hangup() {
+    absl::MutexLock lock(&mu_);
+    if (context_ != nullptr) context_->TryCancel();
+  }
+  void Send(uint64_t incarnation, const api::Command& command) {
+    absl::MutexLock lock(&mu_);
+    ASSERT_NE(stream_, nullptr);
+    stream_->Write(ir::serial::ToProto(0, incarnation, command));
+  }
+  absl::StatusOr<api::Registration> NextRegistration() {
+    absl::MutexLock lock(&mu_);
+    const auto there = [this] { return !registrations_.empty(); };
+    if (!mu_.AwaitWithTimeout(absl::Condition(&there), kPatience)) {
+      return absl::DeadlineExceededError("no registration came");
+    }
+    api::Registration next = registrations_.front();
+    registrations_.pop_front();
+    return next;
+  }
+  // The first report of type T not yet taken.
+  template <class T>
+  absl::StatusOr<std::pair<uint64_t, T>> Next() {
+    absl::MutexLock lock(&mu_);
+    const auto found = [this] {
+      return std::find_if(reports_.begin(), reports_.end(),
+                          [](const api::Report& r) { return std::holds_alternative<T>(r.body); });
+    };
+    const auto there = [&] { return found() != reports_.end(); };
+    if (!mu_.AwaitWithTimeout(absl::Condition(&there), kPatience)) {
+      return absl::DeadlineExceededError("no such report came");
+    }
+    std::pair<uint64_t, T> taken(found()->incarnation, std::get<T>(std::move(found()->body)));
+    reports_.erase(found());
+    return taken;
+  }
+  bool AwaitHeartbeats(int count) {
+    absl::MutexLock lock(&mu_);
+    const auto there = [&] { return heartbeats_ >= count; };
+    return mu_.AwaitWithTimeout(absl::Condition(&there), kPatience);
+  }
+
+ private:
+  int port_ = 0;
+  absl::Mutex mu_;
+  grpc::ServerReaderWriter<v1::WorkerCommand, v1::WorkerReport>* stream_ = nullptr;
+  grpc::ServerContext* context_ = nullptr;
+  std::deque<api::Registration> registrations_;
+  std::deque<api::Report> reports_;
+  int heartbeats_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// sin, `ops` times, on each device of a one-axis mesh.
+ir::Program SinProgram(int devices, int ops) {
+  ir::Scope scope;
+  scope.mesh.axes = {{"i", devices, ir::AxisType::kManual}};
+  scope.check_vma = false;
+  ir::Builder b(scope);
+  ir::Value x = b.Param(ir::MakeType(DType::kF32, {1 << 16}));
+  b.SetSite({"/src/model.cc", 70});
+  for (int i = 0; i < ops; ++i) x = ir::Sin(x);
+  ir::Program program;
+  program.entry = b.Build({{x}});
+  return program;
+}
+
+// f32[4] per device: its sum over both.
+ir::Program PsumProgram(int devices) {
+  ir::Scope scope;
+  scope.mesh.axes = {{"i", devices, ir::AxisType::kManual}};
+  scope.check_vma = false;
+  ir::Builder b(scope);
+  ir::Value x = b.Param(ir::MakeType(DType::kF32, {4}));
+  b.SetSite({"/src/model.cc", 41});
+  ir::Program program;
+  program.entry = b.Build({{ir::Psum(x, {"i"})}});
+  return program;
+}
+
+Array Ramp(int64_t n) {
+  Array a(DType::kF32, {n});
+  for (int64_t i = 0; i < n; ++i) a.Set(i, static_cast<double>(i));
+  return a;
+}
+
+class ProcessTest : public ::testing::Test {
+ protected:
+  void Start(int devices = 2) {
+    WorkerDaemonOptions options;
+    options.coordinator = coordinator_.address();
+    options.name = "w0";
+    options.host = "here";
+    options.num_devices = devices;
+    options.memory_bytes = 64 << 20;
+    options.binary = TESSERA_WORKER_BINARY;
+    TESSERA_ASSERT_OK_AND_ASSIGN(daemon_, WorkerDaemon::Start(options));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const api::Registration registration,
+                                 coordinator_.NextRegistration());
+    ASSERT_EQ(registration.executors.size(), 1u);
+    info_ = registration.executors[0];
+    EXPECT_EQ(registration.worker, "w0");
+    EXPECT_EQ(info_.num_devices, devices);
+  }
+  void Load(uint64_t id, ir::Program program) {
+    api::LoadProgram load;
+    load.executable = id;
+    load.name = "step";
+    for (int d = 0; d < program.mesh().num_devices(); ++d) load.coordinates.push_back({0, d});
+    load.program = std::move(program);
+    coordinator_.Send(info_.incarnation, load);
+    TESSERA_ASSERT_OK_AND_ASSIGN(auto loaded, coordinator_.Next<api::ProgramLoaded>());
+    ASSERT_THAT(loaded.second.status, IsOk());
+  }
+  void Write(uint64_t array, int device, const Array& value) {
+    coordinator_.Send(info_.incarnation, api::WriteBuffer{array, device, value});
+    TESSERA_ASSERT_OK_AND_ASSIGN(auto written, coordinator_.Next<api::BufferWritten>());
+    ASSERT_THAT(written.second.status, IsOk());
+  }
+  void Launch(uint64_t id, uint64_t executable, uint64_t arg, uint64_t result) {
+    api::Launch launch;
+    launch.launch = id;
+    launch.executable = executable;
+    launch.args = {arg};
+    launch.results = {result};
+    coordinator_.Send(info_.incarnation, launch);
+  }
+  absl::StatusOr<Array> Read(uint64_t array, int device) {
+    coordinator_.Send(info_.incarnation, api::ReadBuffer{array, array, device});
+    TESSERA_ASSIGN_OR_RETURN(auto read, coordinator_.Next<api::BufferRead>());
+    return std::move(read.second.value);
+  }
+  std::string Ticket(api::Ticket::Access access, uint64_t array, int device, ir::Dims shape) {
+    return api::SignTicket({.access = access,
+                            .incarnation = info_.incarnation,
+                            .array = array,
+                            .device = device,
+                            .dtype = DType::kF32,
+                            .shape = std::move(shape),
+                            .expires = absl::Now() + absl::Minutes(1)},
+                           kKey);
+  }
+  absl::Status Upload(const std::string& ticket, const Array& value, int64_t chunk,
+                      uint32_t spoil = 0) {
+    const auto stub = v1::DataService::NewStub(
+        grpc::CreateChannel(info_.data_endpoint, grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    v1::WriteResponse response;
+    const auto writer = stub->Write(&context, &response);
+    for (int64_t at = 0; at < value.num_bytes(); at += chunk) {
+      const int64_t size = std::min(chunk, value.num_bytes() - at);
+      v1::WriteRequest request;
+      if (at == 0) request.set_ticket(ticket);
+      request.set_offset(at);
+      request.set_data(value.data() + at, size);
+      request.set_crc32c(api::Crc32c(0, value.data() + at, size) + spoil);
+      if (!writer->Write(request)) break;
+    }
+    writer->WritesDone();
+    return FromGrpc(writer->Finish());
+  }
+
+  FakeCoordinator coordinator_;
+  std::unique_ptr<WorkerDaemon> daemon_;
+  api::ExecutorInfo info_;
+};
+
+TEST_F(ProcessTest, RunsAProgramOverTwoDevicesAndKeepsItsLease) {
+  Start();
+  Load(1, PsumProgram(2));
+  Write(10, 0, Array::Of(DType::kF32, {4}, {1, 2, 3, 4}));
+  Write(10, 1, Array::Of(DType::kF32, {4}, {10, 20, 30, 40}));
+  Launch(1, 1, 10, 11);
+  EXPECT_THAT(Read(11, 1), IsOkAndHolds(Array::Of(DType::kF32, {4}, {11, 22, 33, 44})));
+  EXPECT_TRUE(coordinator_.AwaitHeartbeats(3));
+}
+
+TEST_F(ProcessTest, AKilledExecutorIsReportedWithItsOpAndAnotherTakesItsPlace) {
+  Start();
+  Load(1, SinProgram(2, 20'000));
+  for (int d : {0, 1}) Write(10, d, Ramp(1 << 16));
+  Launch(5, 1, 10, 11);
+  // It is under way once its process has burnt some time on it.
+  const int pid = daemon_->executor_pid();
+  const int64_t before = CpuTicks(pid);
+  ASSERT_TRUE(Eventually([&] { return CpuTicks(pid) > before + 10; }));
+  ASSERT_GT(pid, 0);
+  const absl::Time killed = absl::Now();
+  ASSERT_EQ(kill(pid, SIGKILL), 0);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto lost, coordinator_.Next<api::ExecutorLost>());
+  EXPECT_LT(absl::Now() - killed, absl::Seconds(2));
+  EXPECT_EQ(lost.first, info_.incarnation);
+  EXPECT_THAT(lost.second.reason, HasSubstr("killed by signal 9"));
+  EXPECT_EQ(lost.second.launch, 5u);
+  EXPECT_EQ(lost.second.op, "sin (model.cc:70)");
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto ready, coordinator_.Next<api::ExecutorReady>());
+  EXPECT_LT(absl::Now() - killed, absl::Seconds(3));
+  EXPECT_GT(ready.second.info.incarnation, info_.incarnation);
+  EXPECT_EQ(ready.second.info.data_endpoint, info_.data_endpoint) << "the port is the worker's";
+  // It serves, on the same data port.
+  info_ = ready.second.info;
+  EXPECT_THAT(Upload(Ticket(api::Ticket::Access::kWrite, 20, 1, {4}),
+                     Array::Of(DType::kF32, {4}, {1, 2, 3, 4}), 16),
+              IsOk());
+  EXPECT_THAT(Read(20, 1), IsOkAndHolds(Array::Of(DType::kF32, {4}, {1, 2, 3, 4})));
+}
+
+TEST_F(ProcessTest, LosingTheCoordinatorStartsAnewAndRegistersAgain) {
+  Start();
+  coordinator_.Hangup();
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::Registration again, coordinator_.NextRegistration());
+  ASSERT_EQ(again.executors.size(), 1u);
+  EXPECT_GT(again.executors[0].incarnation, info_.incarnation);
+}
+
+TEST_F(ProcessTest, BytesGoStraightToTheExecutorByTicket) {
+  Start();
+  const Array big = Ramp(700'000);  // 2.8 MB: three chunks.
+  const int64_t n = big.num_elements();
+  ASSERT_THAT(Upload(Ticket(api::Ticket::Access::kWrite, 30, 1, {n}), big, 1 << 20), IsOk());
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto written, coordinator_.Next<api::BufferWritten>());
+  EXPECT_EQ(written.second.array, 30u);
+  EXPECT_EQ(written.second.device, 1);
+
+  const std::unique_ptr<PeerReader> reader = MakeGrpcPeerReader();
+  CancelToken cancel;
+  const auto read = [&](uint64_t array, ir::Dims starts, ir::Dims shape, absl::Duration timeout) {
+    return reader->Read(info_.data_endpoint, Ticket(api::Ticket::Access::kRead, array, 1, {n}),
+                        DType::kF32, starts, shape, absl::Now() + timeout, cancel);
+  };
+  EXPECT_THAT(read(30, {0}, {n}, kPatience), IsOkAndHolds(big));
+  EXPECT_THAT(read(30, {5}, {3}, kPatience), IsOkAndHolds(Array::Of(DType::kF32, {3}, {5, 6, 7})));
+  EXPECT_THAT(read(30, {n - 2}, {3}, kPatience), ReasonIs("VALUE_ERROR", "does not lie inside"));
+  // Nobody makes it: the caller's deadline ends the wait.
+  EXPECT_THAT(read(31, {0}, {1}, absl::Milliseconds(100)), ReasonIs("DEADLINE_EXCEEDED"));
+  // A read that waits is ended by the launch it is for.
+  std::thread canceller([&] {
+    absl::Notification never;
+    never.WaitForNotificationWithTimeout(absl::Milliseconds(50));
+    cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
+  });
+  EXPECT_THAT(read(31, {0}, {1}, kPatience), ReasonIs("CANCELLED", "enough"));
+  canceller.join();
+}
+
+TEST_F(ProcessTest, UploadsThatAreWrongAreRefused) {
+  Start();
+  const Array value = Ramp(100);
+  const auto ticket = [&](uint64_t array, int64_t n) {
+    return Ticket(api::Ticket::Access::kWrite, array, 0, {n});
+  };
+  EXPECT_THAT(Upload(Ticket(api::Ticket::Access::kRead, 40, 0, {100}), value, 64),
+              StatusIs(absl::StatusCode::kPermissionDenied, "not for writing"));
+  EXPECT_THAT(Upload("stolen", value, 64), StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(Upload(ticket(41, 100), value, 64, /*spoil=*/1),
+              StatusIs(absl::StatusCode::kDataLoss, "checksum"));
+  EXPECT_THAT(Upload(ticket(42, 90), value, 64), ReasonIs("VALUE_ERROR", "of 360 bytes"));
+  EXPECT_THAT(Upload(ticket(43, 110), value, 64),
+              ReasonIs("VALUE_ERROR", "ended after 400 bytes of 440"));
+  EXPECT_THAT(Upload(ticket(44, 1 << 26), value, 64),
+              ReasonIs("OUT_OF_MEMORY", "cpu:0 of w0/0: array 44 needs 256.0 MiB"));
+  EXPECT_THAT(Upload(ticket(45, 100), value, 64), IsOk());
+}
+
+TEST_F(ProcessTest, NoExecutorOutlivesItsDaemon) {
+  // The daemon as a process of its own, killed without a chance to clean up.
+  TESSERA_ASSERT_OK_AND_ASSIGN(
+      ChildProcess daemon,
+      ChildProcess::Spawn(TESSERA_WORKER_BINARY,
+                          {"--coordinator", coordinator_.address(), "--name", "w1"}, {}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::Registration registration,
+                               coordinator_.NextRegistration());
+  EXPECT_EQ(registration.worker, "w1");
+  const std::vector<int> executors = ChildrenOf(daemon.pid());
+  ASSERT_EQ(executors.size(), 1u);
+  daemon.Kill(SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return daemon.Reap().has_value(); }));
+  EXPECT_TRUE(Eventually([&] { return HasEnded(executors[0]); }));
+}
+
+}  // namespace
+}  // namespace tessera::worker::rpc

@@ -1,0 +1,34 @@
+#include "worker/rpc/status.h"
+
+#include "absl/strings/str_cat.h"
+#include "ir/serial/status.h"
+
+namespace tessera::worker::rpc {
+namespace {
+
+// What fits into HTTP/2 trailers.
+constexpr size_t kMessageMax = 3000;
+
+}  // namespace
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  google::rpc::Status details = ir::serial::ToProto(status);
+  if (details.message().size() > kMessageMax) {
+    details.set_message(absl::StrCat(details.message().substr(0, kMessageMax), " ..."));
+  }
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), details.message(),
+                      details.SerializeAsString());
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  google::rpc::Status details;
+  if (!status.error_details().empty() && details.ParseFromString(status.error_details()) &&
+      details.code() != 0) {
+    return ir::serial::FromProto(details);
+  }
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+}  // namespace tessera::worker::rpc

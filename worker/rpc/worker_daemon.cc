@@ -1,0 +1,290 @@
+#include "worker/rpc/worker_daemon.h"
+
+#include <unistd.h>
+
+#include <deque>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "grpcpp/grpcpp.h"
+#include "ir/serial/status.h"
+#include "ir/serial/worker.h"
+#include "tessera/v1/worker.grpc.pb.h"
+#include "worker/daemon/listen.h"
+#include "worker/daemon/supervisor.h"
+#include "worker/rpc/status.h"
+
+namespace tessera::worker::rpc {
+namespace {
+
+constexpr int32_t kExecutor = 0;  // CPUs have one executor per worker.
+constexpr int kMessageBytes = 1 << 30;
+constexpr int kKeepAliveMillis = 2000;
+constexpr absl::Duration kReconnectMin = absl::Milliseconds(50);
+constexpr absl::Duration kReconnectMax = absl::Seconds(2);
+constexpr absl::Duration kHeartbeatMin = absl::Milliseconds(10);
+
+class Daemon final : public WorkerDaemon {
+ public:
+  Daemon(const WorkerDaemonOptions& options, Listener data, Listener peer)
+      : options_(options), data_(std::move(data)), peer_(std::move(peer)) {
+    SupervisorOptions supervised;
+    supervised.binary = options_.binary;
+    supervised.args = [this](uint64_t incarnation) { return ExecutorArgs(incarnation); };
+    supervised.fds = {data_.fd.get(), peer_.fd.get()};
+    supervised.num_devices = options_.num_devices;
+    Supervisor::Callbacks callbacks;
+    callbacks.on_ready = [this](uint64_t i, std::string m) { OnReady(i, m); };
+    callbacks.on_message = [this](uint64_t i, std::string m) { OnMessage(i, m); };
+    callbacks.on_lost = [this](uint64_t i, ProcessLoss loss) { OnLost(i, loss); };
+    // Callbacks wait for mu_ until the pointer is there.
+    absl::MutexLock lock(&mu_);
+    executor_ = std::make_unique<Supervisor>(std::move(supervised), std::move(callbacks));
+    thread_ = std::thread([this] { Run(); });
+  }
+
+  ~Daemon() override {
+    {
+      absl::MutexLock lock(&mu_);
+      stopping_ = true;
+      if (context_ != nullptr) context_->TryCancel();
+    }
+    thread_.join();
+    executor_->Stop();
+  }
+
+  std::string data_endpoint() const override {
+    return data_.AdvertisedAs(options_.advertise_client);
+  }
+  int executor_pid() const override { return executor_->pid(); }
+
+ private:
+  std::vector<std::string> ExecutorArgs(uint64_t incarnation) const {
+    return {"--executor",
+            absl::StrCat("--parent=", getpid()),
+            "--name=" + options_.name,
+            "--host=" + options_.host,
+            absl::StrCat("--index=", kExecutor),
+            absl::StrCat("--incarnation=", incarnation),
+            absl::StrCat("--devices=", options_.num_devices),
+            absl::StrCat("--device-memory-bytes=", options_.memory_bytes),
+            "--data-endpoint=" + data_endpoint(),
+            "--peer-endpoint=" + peer_.AdvertisedAs(options_.advertise_peer),
+            absl::StrCat("--collective-timeout-ms=",
+                         absl::ToInt64Milliseconds(options_.collective_timeout))};
+  }
+
+  // ---- On the supervisor's thread. ----
+  void OnReady(uint64_t incarnation, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    v1::WorkerReport report;
+    if (!report.ParseFromString(message) || !report.has_executor_ready()) {
+      return executor_->Restart("killed: it does not speak our protocol");
+    }
+    ready_ = report.executor_ready().info();
+    if (!registered_) return;
+    executor_->Send(incarnation, welcome_);
+    outgoing_.push_back(std::move(report));
+  }
+
+  void OnMessage(uint64_t, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    v1::WorkerReport report;
+    if (!report.ParseFromString(message)) {
+      return executor_->Restart("killed: it does not speak our protocol");
+    }
+    if (registered_) outgoing_.push_back(std::move(report));
+  }
+
+  void OnLost(uint64_t incarnation, const ProcessLoss& loss) ABSL_LOCKS_EXCLUDED(mu_) {
+    TESSERA_LOG(WARNING) << "executor lost" << Field("worker", options_.name)
+                         << Field("incarnation", incarnation) << Field("reason", loss.reason)
+                         << Field("launch", loss.in_flight.launch)
+                         << Field("op", loss.in_flight.op);
+    absl::MutexLock lock(&mu_);
+    ready_.reset();
+    if (!registered_ || !loss.was_ready) return;
+    outgoing_.push_back(ir::serial::ToProto(
+        api::Report{kExecutor, incarnation,
+                    api::ExecutorLost{loss.reason, loss.in_flight.launch, loss.in_flight.op}}));
+  }
+
+  // ---- The coordinator. ----
+  void Run() {
+    absl::Duration backoff = kReconnectMin;
+    const auto channel = [this] {
+      grpc::ChannelArguments arguments;
+      arguments.SetMaxReceiveMessageSize(kMessageBytes);
+      arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepAliveMillis);
+      arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepAliveMillis);
+      // Pings without data are our wish to learn early that the coordinator is gone.
+      arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+      arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
+                       static_cast<int>(absl::ToInt64Milliseconds(kReconnectMax)));
+      return grpc::CreateCustomChannel(options_.coordinator, grpc::InsecureChannelCredentials(),
+                                       arguments);
+    }();
+    const auto stub = v1::WorkerService::NewStub(channel);
+    while (true) {
+      v1::ExecutorInfo info;
+      if (!AwaitReady(&info)) return;
+      const bool was_registered = Session(*stub, info);
+      if (was_registered) {
+        // The coordinator counts the arrays as lost; so must we.
+        executor_->Restart("killed: the connection to the coordinator ended");
+        backoff = kReconnectMin;
+      }
+      absl::MutexLock lock(&mu_);
+      const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; };
+      if (mu_.AwaitWithTimeout(absl::Condition(&stopping), backoff)) return;
+      backoff = std::min(2 * backoff, kReconnectMax);
+      // The process that served the old session must not be the one of the next.
+      if (was_registered && ready_ && ready_->incarnation() == info.incarnation()) ready_.reset();
+    }
+  }
+
+  bool AwaitReady(v1::ExecutorInfo* info) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return stopping_ || ready_.has_value();
+    };
+    mu_.Await(absl::Condition(&ready));
+    if (stopping_) return false;
+    *info = *ready_;
+    return true;
+  }
+
+  using Stream = grpc::ClientReaderWriter<v1::WorkerReport, v1::WorkerCommand>;
+
+  // One connection, from registration to its end. Whether the coordinator took us.
+  bool Session(v1::WorkerService::Stub& stub, const v1::ExecutorInfo& info)
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    grpc::ClientContext context;
+    {
+      absl::MutexLock lock(&mu_);
+      if (stopping_) return false;
+      context_ = &context;
+    }
+    const std::unique_ptr<Stream> stream = stub.Connect(&context);
+    v1::WorkerReport first;
+    v1::Registration& registration = *first.mutable_registration();
+    registration.set_worker(options_.name);
+    registration.set_host(options_.host);
+    registration.set_opset(ir::kOpset);
+    *registration.add_executors() = info;
+    v1::WorkerCommand command;
+    bool welcomed = stream->Write(first) && stream->Read(&command) && command.has_welcome();
+    if (welcomed) welcomed = Begin(command, info.incarnation());
+    if (welcomed) {
+      std::thread writer([&] { WriteReports(*stream, context); });
+      while (stream->Read(&command)) {
+        if (command.executor() != kExecutor || command.has_welcome()) continue;
+        executor_->Send(command.incarnation(), command.SerializeAsString());
+      }
+      {
+        absl::MutexLock lock(&mu_);
+        registered_ = false;
+      }
+      writer.join();
+    } else {
+      context.TryCancel();
+    }
+    const grpc::Status end = stream->Finish();
+    TESSERA_LOG(WARNING) << "connection to the coordinator ended" << Field("worker", options_.name)
+                         << Field("coordinator", options_.coordinator)
+                         << Field("registered", welcomed) << Field("why", FromGrpc(end));
+    absl::MutexLock lock(&mu_);
+    context_ = nullptr;
+    registered_ = false;
+    outgoing_.clear();
+    return welcomed;
+  }
+
+  // The session has begun, unless the executor that was registered is gone by now: what happens
+  // from here on is reported.
+  bool Begin(const v1::WorkerCommand& welcome, uint64_t incarnation) ABSL_LOCKS_EXCLUDED(mu_) {
+    const std::string message = welcome.SerializeAsString();
+    absl::MutexLock lock(&mu_);
+    heartbeat_ = std::max(ir::serial::FromProto(welcome.welcome().heartbeat()), kHeartbeatMin);
+    welcome_ = message;
+    registered_ = true;
+    outgoing_.clear();
+    const bool same = ready_ && ready_->incarnation() == incarnation;
+    if (!same) {
+      outgoing_.push_back(ir::serial::ToProto(api::Report{
+          kExecutor, incarnation, api::ExecutorLost{"it ended during registration", 0, ""}}));
+    }
+    if (!ready_) return true;
+    executor_->Send(ready_->incarnation(), welcome_);
+    if (same) return true;
+    v1::WorkerReport report;
+    report.set_executor(kExecutor);
+    report.set_incarnation(ready_->incarnation());
+    *report.mutable_executor_ready()->mutable_info() = *ready_;
+    outgoing_.push_back(std::move(report));
+    return true;
+  }
+
+  void WriteReports(Stream& stream, grpc::ClientContext& context) ABSL_LOCKS_EXCLUDED(mu_) {
+    v1::WorkerReport heartbeat;
+    heartbeat.mutable_heartbeat();
+    while (true) {
+      std::deque<v1::WorkerReport> batch;
+      {
+        absl::MutexLock lock(&mu_);
+        const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+          return !registered_ || !outgoing_.empty();
+        };
+        mu_.AwaitWithTimeout(absl::Condition(&due), heartbeat_);
+        if (!registered_) return;
+        batch.swap(outgoing_);
+      }
+      if (batch.empty()) batch.push_back(heartbeat);
+      for (const v1::WorkerReport& report : batch) {
+        if (!stream.Write(report)) return context.TryCancel();
+      }
+    }
+  }
+
+  const WorkerDaemonOptions options_;
+  const Listener data_, peer_;
+  std::unique_ptr<Supervisor> executor_;  // set before any callback gets on
+
+  absl::Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<v1::ExecutorInfo> ready_ ABSL_GUARDED_BY(mu_);
+  bool registered_ ABSL_GUARDED_BY(mu_) = false;
+  std::string welcome_ ABSL_GUARDED_BY(mu_);  // for executors that come later
+  absl::Duration heartbeat_ ABSL_GUARDED_BY(mu_) = absl::Milliseconds(300);
+  std::deque<v1::WorkerReport> outgoing_ ABSL_GUARDED_BY(mu_);
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;
+  std::thread thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerDaemon>> WorkerDaemon::Start(
+    const WorkerDaemonOptions& options) {
+  if (options.coordinator.empty() || options.name.empty()) {
+    return MakeError(ErrorKind::kValueError,
+                     "a worker needs --coordinator HOST:PORT and --name NAME");
+  }
+  if (options.num_devices < 1 || options.num_devices > InFlightPage::kMaxDevices) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("--devices is ", options.num_devices, "; expected 1 to ",
+                                  InFlightPage::kMaxDevices));
+  }
+  TESSERA_ASSIGN_OR_RETURN(Listener data, Listen(options.data_listen));
+  TESSERA_ASSIGN_OR_RETURN(Listener peer, Listen(options.peer_listen));
+  return std::make_unique<Daemon>(options, std::move(data), std::move(peer));
+}
+
+}  // namespace tessera::worker::rpc

@@ -1,0 +1,42 @@
+// The daemon of a worker: starts its executor processes, registers them with the coordinator, and
+// carries commands down and reports up.
+//
+// It holds no device state. When the connection to the coordinator ends, the worker is lost: the
+// executors are started anew and it registers again, for as long as it takes. Thread-safe; the
+// destructor ends everything within about a second.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace tessera::worker::rpc {
+
+struct WorkerDaemonOptions {
+  std::string coordinator;  // host:port
+  std::string name, host;
+  int num_devices = 1;       // CPU devices, all of one executor
+  int64_t memory_bytes = 0;  // per device; 0: the machine's, shared evenly
+  std::string data_listen = "127.0.0.1:0";
+  std::string peer_listen = "127.0.0.1:0";
+  // How clients and peers reach the two, host or host:port; empty: as listened on.
+  std::string advertise_client, advertise_peer;
+  std::string binary = "/proc/self/exe";  // started as an executor with --executor
+  absl::Duration collective_timeout = absl::Seconds(5);
+  absl::Duration connect_timeout = absl::Seconds(5);
+};
+
+class WorkerDaemon {
+ public:
+  // Binds the ports; the rest happens in the background.
+  static absl::StatusOr<std::unique_ptr<WorkerDaemon>> Start(const WorkerDaemonOptions& options);
+  virtual ~WorkerDaemon() = default;
+
+  virtual std::string data_endpoint() const = 0;
+  // Of the executor process; -1 while there is none.
+  virtual int executor_pid() const = 0;
+};
+
+}  // namespace tessera::worker::rpc

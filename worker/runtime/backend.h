@@ -1,0 +1,92 @@
+// The seam of a device kind: what the executor asks of CPUs, and later of GPUs.
+//
+// A backend owns the devices of one executor. It compiles device programs to executables and
+// enqueues them on the devices; the executor owns everything else: order, buffers, quotas,
+// failures.
+//
+// Every device has one dispatch stream. Enqueue is called by that stream's thread alone, in the
+// order of the plan; it may return before the work has run, in which case the results are good for
+// work that is enqueued later on the same device, and for everybody once the event is done. A
+// backend that runs synchronously returns events that are done.
+//
+// The backend outlives its executables, buffers and events. Other calls come from any thread.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "ir/array.h"
+#include "ir/op_def.h"
+#include "ir/program.h"
+#include "worker/collectives/communicator.h"
+#include "worker/memory/device_buffer.h"
+#include "worker/runtime/cancel.h"
+#include "worker/telemetry/in_flight.h"
+
+namespace tessera::worker {
+
+// The end of enqueued work.
+class Event {
+ public:
+  virtual ~Event() = default;
+  // Calls `done` once, possibly at once, on any thread, when the work has ended, with how.
+  virtual void OnDone(std::function<void(const absl::Status&)> done) = 0;
+};
+
+// One lane of one launch.
+struct RunContext {
+  uint64_t launch = 0;
+  std::string_view program;
+  int device = 0;           // local
+  int64_t mesh_device = 0;  // the coordinate that this device stands at
+  // Null for programs without collectives. `ranks`: the rank of each mesh device.
+  Collectives* collectives = nullptr;
+  absl::Span<const int> ranks;
+  const CancelToken* cancel = nullptr;
+  InFlightSlot* in_flight = nullptr;
+};
+
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  // True peak per device while it runs: arguments, results and scratch.
+  virtual int64_t memory_bytes() const = 0;
+  virtual bool has_collectives() const = 0;
+};
+
+// What Enqueue gives: results, in the order of the program's, and when they are there. A failure
+// that is known at once, or that the event tells, names the op and the user's file and line.
+struct Enqueued {
+  std::vector<DeviceBufferRef> results;
+  std::unique_ptr<Event> event;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view device_kind() const = 0;  // "cpu", "gpu"
+  virtual int num_devices() const = 0;
+  virtual int64_t memory_bytes() const = 0;  // per device
+
+  // Kinds of ops for which this backend has code of its own; others run by a slower general way.
+  virtual absl::Span<const ir::Lowering> lowerings() const = 0;
+
+  // `program` is one lane at local types. Everything it needs is copied or shared.
+  virtual absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) = 0;
+
+  // Requires: `args` match the program's params in number; their types are checked. What `context`
+  // points to stays valid until the event is done.
+  virtual absl::StatusOr<Enqueued> Enqueue(const Executable& executable, const RunContext& context,
+                                           absl::Span<const DeviceBufferRef> args) = 0;
+
+  // Copies, ordered behind nothing: the buffer is ready. Blocking.
+  virtual absl::StatusOr<DeviceBufferRef> FromHost(int device, ir::Array value) = 0;
+  virtual absl::StatusOr<ir::Array> ToHost(const DeviceBuffer& buffer) = 0;
+};
+
+}  // namespace tessera::worker

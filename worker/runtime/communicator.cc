@@ -1,0 +1,140 @@
+#include "worker/runtime/communicator.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tessera::worker {
+
+Communicator::Communicator(const api::ConfigureCommunicator& config)
+    : generation_(config.generation),
+      members_(config.members),
+      self_(config.self),
+      secret_(config.secret) {
+  first_rank_.push_back(0);
+  for (const auto& member : members_)
+    first_rank_.push_back(first_rank_.back() + member.num_devices);
+}
+
+absl::StatusOr<int> Communicator::RankOf(int32_t member, int32_t device) const {
+  if (member < 0 || member >= static_cast<int32_t>(members_.size()) || device < 0 ||
+      device >= members_[member].num_devices) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("device ", device, " of member ", member,
+                                  " is not in the communicator of generation ", generation_));
+  }
+  return first_rank_[member] + device;
+}
+
+void Communicator::Open(const std::string& host, absl::Duration timeout, PeerPort* port) {
+  CommunicatorConfig config;
+  config.generation = generation_;
+  config.secret = secret_;
+  config.timeout = timeout;
+  for (size_t m = 0; m < members_.size(); ++m) {
+    const auto& member = members_[m];
+    const bool self = static_cast<int32_t>(m) == self_;
+    for (int32_t d = 0; d < member.num_devices; ++d) {
+      const int rank = first_rank_[m] + d;
+      if (self) config.local_ranks.push_back(rank);
+      config.members.push_back(
+          {rank, member.executor, member.incarnation, member.endpoint, self ? host : ""});
+    }
+  }
+  absl::MutexLock lock(&mu_);
+  if (!closed_.ok()) return;
+  if (remote()) port_ = port;
+  const int source = port_ == nullptr ? -1 : port_->Open(generation_);
+  collectives_ = MakeCollectives(std::move(config), source);
+  opened_ = true;
+}
+
+void Communicator::Close(const absl::Status& why) {
+  std::unique_ptr<Collectives> gone;  // Says goodbye without the lock.
+  absl::MutexLock lock(&mu_);
+  if (closed_.ok()) closed_ = why;
+  if (collectives_ == nullptr) return;
+  Collectives* open = collectives_.get();
+  mu_.Unlock();
+  open->Abort(why);
+  mu_.Lock();
+  const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return calls_ == 0; };
+  mu_.Await(absl::Condition(&idle));
+  gone = std::move(collectives_);
+  PeerPort* port = gone == nullptr ? nullptr : port_;
+  mu_.Unlock();
+  gone.reset();
+  if (port != nullptr) port->Close(generation_);
+  mu_.Lock();
+}
+
+void Communicator::Abort(absl::Status status) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (!opened_) {
+      if (closed_.ok()) closed_ = std::move(status);
+      return;
+    }
+  }
+  const absl::Status why = std::move(status);
+  static_cast<void>(Call([&](Collectives& collectives) {
+    collectives.Abort(why);
+    return absl::OkStatus();
+  }));
+}
+
+template <class F>
+absl::Status Communicator::Call(F call) {
+  Collectives* collectives = nullptr;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto usable = [this]()
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return opened_ || !closed_.ok(); };
+    mu_.Await(absl::Condition(&usable));
+    if (!closed_.ok()) return closed_;
+    ++calls_;
+    collectives = collectives_.get();
+  }
+  absl::Status status = call(*collectives);
+  absl::MutexLock lock(&mu_);
+  --calls_;
+  return status;
+}
+
+absl::Status Communicator::AllReduce(int rank, absl::Span<const int> group, const CallKey& key,
+                                     ReduceKind reduce, ir::DType dtype,
+                                     absl::Span<const std::byte> in, absl::Span<std::byte> out) {
+  return Call(
+      [&](Collectives& c) { return c.AllReduce(rank, group, key, reduce, dtype, in, out); });
+}
+
+absl::Status Communicator::AllGather(int rank, absl::Span<const int> group, const CallKey& key,
+                                     absl::Span<const std::byte> in, absl::Span<std::byte> out) {
+  return Call([&](Collectives& c) { return c.AllGather(rank, group, key, in, out); });
+}
+
+absl::Status Communicator::ReduceScatter(int rank, absl::Span<const int> group, const CallKey& key,
+                                         ReduceKind reduce, ir::DType dtype,
+                                         absl::Span<const std::byte> in,
+                                         absl::Span<std::byte> out) {
+  return Call(
+      [&](Collectives& c) { return c.ReduceScatter(rank, group, key, reduce, dtype, in, out); });
+}
+
+absl::Status Communicator::AllToAll(int rank, absl::Span<const int> group, const CallKey& key,
+                                    absl::Span<const std::byte> in, absl::Span<std::byte> out) {
+  return Call([&](Collectives& c) { return c.AllToAll(rank, group, key, in, out); });
+}
+
+absl::Status Communicator::Permute(int rank, absl::Span<const int> group, const CallKey& key,
+                                   absl::Span<const PermutePair> pairs,
+                                   absl::Span<const std::byte> in, absl::Span<std::byte> out) {
+  return Call([&](Collectives& c) { return c.Permute(rank, group, key, pairs, in, out); });
+}
+
+absl::Status Communicator::Barrier(int rank, absl::Span<const int> group, const CallKey& key) {
+  return Call([&](Collectives& c) { return c.Barrier(rank, group, key); });
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,73 @@
+// The communicators of one executor: one for each generation that the coordinator configured.
+//
+// A Communicator can be closed while others still hold it: calls that are under way are aborted,
+// and later ones answer why it was closed. Thread-safe.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ir/api/worker_link.h"
+#include "worker/collectives/communicator.h"
+#include "worker/collectives/peer_port.h"
+
+namespace tessera::worker {
+
+class Communicator final : public Collectives {
+ public:
+  explicit Communicator(const api::ConfigureCommunicator& config);
+
+  uint64_t generation() const { return generation_; }
+  // Whether it reaches other executors.
+  bool remote() const { return members_.size() > 1; }
+  // Members of the generation: ranks are their devices, in order. VALUE_ERROR if there is none.
+  absl::StatusOr<int> RankOf(int32_t member, int32_t device) const;
+  // Connects, unless it was closed meanwhile. `port` outlives the communicator; null: it is alone.
+  void Open(const std::string& host, absl::Duration timeout, PeerPort* port);
+  // Calls answer `why` from now on. Returns when no call is under way and the connections are
+  // closed.
+  void Close(const absl::Status& why);
+
+  absl::Status AllReduce(int rank, absl::Span<const int> group, const CallKey& key,
+                         ReduceKind reduce, ir::DType dtype, absl::Span<const std::byte> in,
+                         absl::Span<std::byte> out) override;
+  absl::Status AllGather(int rank, absl::Span<const int> group, const CallKey& key,
+                         absl::Span<const std::byte> in, absl::Span<std::byte> out) override;
+  absl::Status ReduceScatter(int rank, absl::Span<const int> group, const CallKey& key,
+                             ReduceKind reduce, ir::DType dtype, absl::Span<const std::byte> in,
+                             absl::Span<std::byte> out) override;
+  absl::Status AllToAll(int rank, absl::Span<const int> group, const CallKey& key,
+                        absl::Span<const std::byte> in, absl::Span<std::byte> out) override;
+  absl::Status Permute(int rank, absl::Span<const int> group, const CallKey& key,
+                       absl::Span<const PermutePair> pairs, absl::Span<const std::byte> in,
+                       absl::Span<std::byte> out) override;
+  absl::Status Barrier(int rank, absl::Span<const int> group, const CallKey& key) override;
+  void Abort(absl::Status status) override;
+
+ private:
+  // Counts a call while it runs, so that Close can wait for it.
+  template <class F>
+  absl::Status Call(F call);
+
+  // Immutable.
+  const uint64_t generation_;
+  const std::vector<api::ConfigureCommunicator::Member> members_;
+  const int32_t self_;
+  const std::string secret_;
+  std::vector<int> first_rank_;  // per member; one more at the end
+
+  absl::Mutex mu_;
+  std::unique_ptr<Collectives> collectives_ ABSL_GUARDED_BY(mu_);
+  absl::Status closed_ ABSL_GUARDED_BY(mu_);
+  PeerPort* port_ ABSL_GUARDED_BY(mu_) = nullptr;
+  bool opened_ ABSL_GUARDED_BY(mu_) = false;
+  int calls_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace tessera::worker

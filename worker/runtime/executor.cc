@@ -1,0 +1,466 @@
+// Commands: checks them, and gives them to the streams in order. executor_run.cc has the rest.
+#include "worker/runtime/executor.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "worker/runtime/executor_state.h"
+
+namespace tessera::worker {
+
+Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, ReportFn report)
+    : options_(std::move(options)),
+      name_(absl::StrCat(options_.worker, "/", options_.index)),
+      backend_(std::move(backend)),
+      num_devices_(backend_->num_devices()),
+      report_(std::move(report)),
+      in_flight_(options_.in_flight) {
+  if (in_flight_ == nullptr) {
+    own_page_ = std::make_unique<InFlightPage>(num_devices_);
+    in_flight_ = own_page_.get();
+  }
+  TESSERA_CHECK_EQ(in_flight_->num_devices(), num_devices_);
+  if (options_.peer_listen_fd >= 0) {
+    peer_port_ = std::make_unique<PeerPort>(options_.peer_listen_fd);
+  }
+  reporter_ = std::make_unique<Stream>();
+  timer_ = std::make_unique<Timer>();
+  control_ = std::make_unique<Stream>();
+  for (int32_t d = 0; d < num_devices_; ++d) {
+    const std::string device = absl::StrCat(ToAbsl(backend_->device_kind()), ":", d, " of ", name_);
+    accounts_.push_back(std::make_unique<MemoryAccount>(device, backend_->memory_bytes()));
+    streams_.push_back(std::make_unique<Stream>());
+  }
+}
+
+Executor::~Executor() {
+  silent_ = true;
+  const absl::Status why =
+      MakeError(ErrorKind::kServerStopping, absl::StrCat("executor ", name_, " is stopping"));
+  std::vector<LaunchRef> launches;
+  std::vector<std::shared_ptr<Communicator>> communicators;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& [id, launch] : launches_) launches.push_back(launch);
+    for (const auto& [generation, communicator] : communicators_) {
+      communicators.push_back(communicator);
+    }
+  }
+  for (const LaunchRef& launch : launches) Fail(*launch, why, /*tell_peers=*/true);
+  for (const auto& communicator : communicators) communicator->Close(why);
+  streams_.clear();
+  control_.reset();
+  timer_.reset();
+  buffers_.FailWaiters(why);
+  reporter_.reset();
+}
+
+api::ExecutorInfo Executor::info() const {
+  return {options_.index,
+          options_.incarnation,
+          std::string(backend_->device_kind()),
+          num_devices_,
+          options_.data_endpoint,
+          options_.peer_endpoint,
+          backend_->memory_bytes()};
+}
+
+void Executor::Report(api::ReportBody body) {
+  reporter_->Push([this, body = std::move(body)]() mutable {
+    if (!silent_) report_(std::move(body));
+  });
+}
+
+void Executor::Send(api::Command command) {
+  absl::MutexLock lock(&send_mu_);
+  if (draining_) return;  // The coordinator sends nothing after a Drain.
+  draining_ = std::holds_alternative<api::Drain>(command);
+  std::visit([this](const auto& c) { Handle(c); }, command);
+}
+
+void Executor::OnDrained(std::function<void()> drained) {
+  absl::MutexLock lock(&mu_);
+  drained_ = std::move(drained);
+}
+
+// ---- Communicators. -----------------------------------------------------------------------------
+
+void Executor::Handle(const api::ConfigureCommunicator& command) {
+  constexpr int kDevicesMax = 1 << 16;
+  bool fits = command.self >= 0 && command.self < static_cast<int32_t>(command.members.size());
+  for (const auto& m : command.members) fits &= m.num_devices > 0 && m.num_devices <= kDevicesMax;
+  if (!fits || command.members[command.self].num_devices != num_devices_) {
+    return Report(api::CommunicatorReady{
+        command.generation,
+        MakeError(ErrorKind::kValueError,
+                  absl::StrCat("communicator of generation ", command.generation, ": member ",
+                               command.self, " should be ", name_, " with its ", num_devices_,
+                               " devices"))});
+  }
+  auto communicator = std::make_shared<Communicator>(command);
+  bool fresh = false;
+  {
+    absl::MutexLock lock(&mu_);
+    fresh = command.generation > last_generation_;
+    if (fresh) {
+      last_generation_ = command.generation;
+      communicators_[command.generation] = communicator;
+    }
+  }
+  if (!fresh) {
+    return Report(api::CommunicatorReady{
+        command.generation,
+        MakeError(ErrorKind::kValueError, absl::StrCat("generation ", command.generation,
+                                                       " is not later than those before it"))});
+  }
+  control_->Push([this, communicator] { OpenCommunicator(communicator); });
+}
+
+void Executor::OpenCommunicator(const std::shared_ptr<Communicator>& communicator) {
+  communicator->Open(options_.host, options_.collective_timeout, peer_port_.get());
+  Report(api::CommunicatorReady{communicator->generation(), absl::OkStatus()});
+}
+
+void Executor::Handle(const api::CloseCommunicator& command) {
+  std::shared_ptr<Communicator> communicator;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto it = communicators_.find(command.generation);
+    if (it == communicators_.end()) return;
+    communicator = std::move(it->second);
+    communicators_.erase(it);
+  }
+  control_->Push([communicator] {
+    communicator->Close(
+        MakeError(ErrorKind::kPeerFailed, absl::StrCat("the communicator of generation ",
+                                                       communicator->generation(), " was closed")));
+  });
+}
+
+// ---- Programs. ----------------------------------------------------------------------------------
+
+absl::Status Executor::CheckProgram(const api::LoadProgram& command) const {
+  const auto bad = [&](const auto&... parts) {
+    return MakeError(ErrorKind::kMalformedProgram,
+                     absl::StrCat("program ", command.name, ": ", parts...));
+  };
+  if (command.program.entry == nullptr) return bad("it has no entry function");
+  const int64_t devices = command.program.mesh().num_devices();
+  if (static_cast<int64_t>(command.coordinates.size()) != devices) {
+    return bad(command.coordinates.size(), " coordinates for a mesh of ", devices, " devices");
+  }
+  std::set<int32_t> seen;
+  for (const auto& [mesh_device, device] : command.Local()) {
+    if (!HasDevice(device)) return bad(name_, " has no device ", device);
+    if (!seen.insert(device).second) return bad("device ", device, " stands at two coordinates");
+  }
+  return absl::OkStatus();
+}
+
+void Executor::Handle(const api::LoadProgram& command) {
+  if (absl::Status status = CheckProgram(command); !status.ok()) {
+    return Report(api::ProgramLoaded{command.executable, status, 0});
+  }
+  auto program = std::make_shared<Program>();
+  program->id = command.executable;
+  program->name = command.name;
+  program->entry = command.program.entry;
+  program->coordinates = command.coordinates;
+  program->local = command.Local();
+  program->all_local = program->local.size() == command.coordinates.size();
+  {
+    absl::MutexLock lock(&mu_);
+    programs_[command.executable] = program;
+  }
+  control_->Push([this, program, source = command.program] { CompileProgram(program, source); });
+}
+
+void Executor::CompileProgram(const ProgramRef& program, const ir::Program& source) {
+  program->executable = backend_->Compile(source);
+  const absl::Status status = program->executable.status();
+  const int64_t bytes = status.ok() ? (*program->executable)->memory_bytes() : 0;
+  program->compiled.Notify();
+  Report(api::ProgramLoaded{program->id, status, bytes});
+}
+
+void Executor::Handle(const api::UnloadPrograms& command) {
+  absl::MutexLock lock(&mu_);
+  for (const uint64_t id : command.executables) programs_.erase(id);
+}
+
+// ---- Launches. ----------------------------------------------------------------------------------
+
+Executor::LaunchRef Executor::NewLaunch(uint64_t id, absl::Duration timeout) {
+  auto launch = std::make_shared<Launch>();
+  launch->id = id;
+  launch->timeout = timeout;
+  absl::MutexLock lock(&mu_);
+  launches_[id] = launch;
+  return launch;
+}
+
+absl::Status Executor::Resolve(const api::Launch& command, Launch* launch) {
+  {
+    absl::MutexLock lock(&mu_);
+    const auto program = programs_.find(command.executable);
+    if (program == programs_.end()) {
+      return MakeError(ErrorKind::kProgramNotFound, absl::StrCat("executable ", command.executable,
+                                                                 " is not loaded on ", name_));
+    }
+    launch->program = program->second;
+    if (command.generation != 0) {
+      const auto it = communicators_.find(command.generation);
+      if (it == communicators_.end()) {
+        return MakeError(
+            ErrorKind::kPeerFailed,
+            absl::StrCat("launch ", command.launch, ": the communicator of generation ",
+                         command.generation, " is not open on ", name_));
+      }
+      launch->communicator = it->second;
+    }
+  }
+  Program& program = *launch->program;
+  const size_t params = program.entry->num_params, results = program.entry->results.size();
+  if (command.args.size() != params || command.results.size() != results) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat(program.name, " takes ", params, " arguments and gives ", results,
+                                  " results; the launch has ", command.args.size(), " and ",
+                                  command.results.size()));
+  }
+  absl::MutexLock lock(&program.mu);
+  if (program.ranks == nullptr || program.ranks_generation != command.generation) {
+    auto ranks = std::make_shared<std::vector<int>>();
+    for (const auto& coordinate : program.coordinates) {
+      int rank = static_cast<int>(ranks->size());  // among our own devices
+      if (launch->communicator != nullptr) {
+        TESSERA_ASSIGN_OR_RETURN(
+            rank, launch->communicator->RankOf(coordinate.member, coordinate.device));
+      }
+      ranks->push_back(rank);
+    }
+    program.ranks = std::move(ranks);
+    program.ranks_generation = command.generation;
+  }
+  launch->ranks = program.ranks;
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Admit(const LaunchRef& launch, const std::vector<int32_t>& devices) {
+  for (const int32_t device : devices) {
+    if (streams_[device]->depth() >= options_.queue_bound) {
+      return MakeError(ErrorKind::kQueueFull,
+                       absl::StrCat(options_.queue_bound, " launches wait on device ", device,
+                                    " of ", name_, ", the most that may"));
+    }
+  }
+  launch->devices = devices;
+  launch->remaining = static_cast<int>(devices.size());
+  for (const uint64_t result : launch->results) {
+    for (const int32_t device : devices) {
+      const BufferId id{result, device};
+      const absl::Status status = buffers_.Expect(id);
+      if (status.ok()) launch->expected.push_back(id);
+      // Nobody wants a result that was deleted before its producer was sent.
+      if (!status.ok() && KindOf(status) != ErrorKind::kArrayDeleted) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Executor::Refuse(const LaunchRef& launch, const absl::Status& why) {
+  launch->failed = true;
+  Fail(*launch, why, /*tell_peers=*/true);
+  // Results that nobody expects yet fail too, for those who will ask.
+  for (const uint64_t result : launch->results) {
+    for (int32_t device = 0; device < num_devices_; ++device) {
+      const BufferId id{result, device};
+      if (!buffers_.Known(id)) launch->expected.push_back(id);
+    }
+  }
+  Finish(launch);
+}
+
+void Executor::Handle(const api::Launch& command) {
+  const LaunchRef launch = NewLaunch(command.launch, command.timeout);
+  launch->args = command.args;
+  launch->results = command.results;
+  launch->donate = command.donate;
+  if (absl::Status status = Resolve(command, launch.get()); !status.ok()) {
+    return Refuse(launch, status);
+  }
+  std::vector<int32_t> devices;
+  for (const auto& [mesh_device, device] : launch->program->local) devices.push_back(device);
+  if (absl::Status status = Admit(launch, devices); !status.ok()) return Refuse(launch, status);
+  if (devices.empty()) return Finish(launch);
+  for (const auto& [mesh_device, device] : launch->program->local) {
+    streams_[device]->Push(
+        [this, launch, at = mesh_device, on = device] { RunLane(launch, at, on); });
+  }
+}
+
+absl::Status Executor::CheckTransfer(const api::Transfer& command) const {
+  const auto bad = [&](const auto&... parts) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("transfer ", command.launch, ": ", parts...));
+  };
+  const size_t rank = command.local_shape.size();
+  for (const auto& shard : command.shards) {
+    if (!HasDevice(shard.device)) return bad(name_, " has no device ", shard.device);
+    for (const auto& piece : shard.pieces) {
+      if (piece.shape.size() != rank || piece.dest_starts.size() != rank ||
+          piece.source_starts.size() != rank) {
+        return bad("a piece is not of rank ", rank);
+      }
+      for (size_t d = 0; d < rank; ++d) {
+        if (piece.shape[d] < 0 || piece.dest_starts[d] < 0 || piece.source_starts[d] < 0 ||
+            piece.dest_starts[d] > command.local_shape[d] - piece.shape[d]) {
+          return bad("a piece does not lie inside the shard");
+        }
+      }
+      if (piece.local && !buffers_.Known({piece.source, piece.source_device})) {
+        return MakeError(
+            ErrorKind::kArrayNotFound,
+            absl::StrCat("transfer ", command.launch, ": ",
+                         ToString(BufferId{piece.source, piece.source_device}), " is not here"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Executor::Handle(const api::Transfer& command) {
+  const LaunchRef launch = NewLaunch(command.launch, command.timeout);
+  launch->results = {command.result};
+  if (absl::Status status = CheckTransfer(command); !status.ok()) return Refuse(launch, status);
+  std::vector<int32_t> devices;
+  for (const auto& shard : command.shards) devices.push_back(shard.device);
+  if (absl::Status status = Admit(launch, devices); !status.ok()) return Refuse(launch, status);
+  if (devices.empty()) return Finish(launch);
+  for (const auto& from : command.shards) {
+    auto shard = std::make_shared<TransferShard>();
+    shard->device = from.device;
+    shard->result = {command.result, from.device};
+    shard->dtype = command.dtype;
+    shard->shape = command.local_shape;
+    for (const auto& piece : from.pieces) {
+      TransferPiece& added = shard->pieces.emplace_back();
+      added.piece = piece;
+      if (!piece.local) continue;
+      added.caught = std::make_shared<TransferPiece::Caught>();
+      buffers_.WhenReady({piece.source, piece.source_device},
+                         [caught = added.caught](absl::StatusOr<DeviceBufferRef> buffer) {
+                           absl::MutexLock lock(&caught->mu);
+                           caught->buffer = std::move(buffer);
+                           caught->done = true;
+                         });
+    }
+    streams_[from.device]->Push([this, launch, shard] {
+      in_flight_->slot(shard->device).BeginLaunch(launch->id);
+      EndLane(launch, shard->device, RunTransfer(launch, *shard));
+    });
+  }
+}
+
+void Executor::Handle(const api::CancelLaunch& command) {
+  LaunchRef launch;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto it = launches_.find(command.launch);
+    if (it == launches_.end()) return;
+    launch = it->second;
+  }
+  bool started = false;
+  {
+    absl::MutexLock lock(&launch->mu);
+    started = launch->started;
+  }
+  // Peers are sent the same command. One that waits for us in a collective ends by it; so nothing
+  // that has not begun need cost the communicator.
+  const absl::Status why =
+      command.why.ok()
+          ? MakeError(ErrorKind::kCancelled, absl::StrCat(launch->Name(), " was cancelled"))
+          : command.why;
+  Fail(*launch, why, /*tell_peers=*/started);
+}
+
+// ---- Buffers. -----------------------------------------------------------------------------------
+
+absl::StatusOr<Reservation> Executor::ReserveShard(const BufferId& id, int64_t bytes) {
+  if (!HasDevice(id.device) || bytes < 0) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat(name_, " has no device ", id.device, "; it has ", num_devices_));
+  }
+  return accounts_[id.device]->Reserve(bytes, absl::StrCat("array ", id.array));
+}
+
+absl::Status Executor::WriteShard(const BufferId& id, ir::Array value, Reservation reservation) {
+  TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer, backend_->FromHost(id.device, std::move(value)));
+  TESSERA_RETURN_IF_ERROR(buffers_.SetReady(id, std::move(buffer), std::move(reservation)));
+  Report(api::BufferWritten{id.array, id.device, absl::OkStatus()});
+  return absl::OkStatus();
+}
+
+uint64_t Executor::ReadShard(const BufferId& id,
+                             std::function<void(absl::StatusOr<ir::Array>)> callback) {
+  return buffers_.WhenReady(id, [this, callback = std::move(callback)](
+                                    absl::StatusOr<DeviceBufferRef> buffer) {
+    callback(buffer.ok() ? backend_->ToHost(**buffer) : absl::StatusOr<ir::Array>(buffer.status()));
+  });
+}
+
+void Executor::Handle(const api::WriteBuffer& command) {
+  const BufferId id{command.array, command.device};
+  absl::StatusOr<Reservation> reservation = ReserveShard(id, command.value.num_bytes());
+  const absl::Status status = reservation.ok()
+                                  ? WriteShard(id, command.value, *std::move(reservation))
+                                  : reservation.status();
+  if (status.ok()) return;
+  // Whoever uses the array learns why it is not there.
+  if (!buffers_.Known(id)) buffers_.SetFailed(id, status);
+  Report(api::BufferWritten{id.array, id.device, status});
+}
+
+void Executor::Handle(const api::ReadBuffer& command) {
+  const BufferId id{command.array, command.device};
+  if (!buffers_.Known(id)) {
+    return Report(api::BufferRead{
+        command.request,
+        MakeError(ErrorKind::kArrayNotFound, absl::StrCat(ToString(id), " is not on ", name_))});
+  }
+  ReadShard(id, [this, request = command.request](absl::StatusOr<ir::Array> value) {
+    Report(api::BufferRead{request, std::move(value)});
+  });
+}
+
+void Executor::Handle(const api::DeleteBuffers& command) {
+  for (int32_t device = 0; device < num_devices_; ++device) {
+    streams_[device]->Push([this, device, arrays = command.arrays] {
+      for (const uint64_t array : arrays) buffers_.Delete({array, device});
+    });
+  }
+}
+
+void Executor::Handle(const api::Drain&) {
+  control_->Push([this] {
+    // Ends when the streams have, or are cancelled by the destructor; each launch has its timeout.
+    for (const auto& stream : streams_) {
+      while (!stream->Drain(absl::Now() + absl::Seconds(1)) && !silent_) continue;
+    }
+    std::function<void()> drained;
+    {
+      absl::MutexLock lock(&mu_);
+      drained = drained_;
+    }
+    Report(api::LaunchDone{0, absl::ZeroDuration()});
+    // After the last report.
+    if (drained) reporter_->Push(drained);
+  });
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,163 @@
+// The executor: the unit of identity and failure. It owns the devices of one process, their
+// buffers, executables and communicators, and carries out the commands of ir/api/worker_link.h.
+//
+// Used directly when embedded, and behind a pipe in the executor process of a worker. Send is
+// thread-safe and does not block; commands take effect in the order sent. What happens is told to
+// the report function, in the order in which it happened, on one thread; it may call Send.
+//
+// Threads: one dispatch stream per device, one for compiling and connecting, one for reports, one
+// for timers. The destructor cancels what runs, waits for it to notice, and reports nothing more.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ir/api/worker_link.h"
+#include "worker/collectives/peer_port.h"
+#include "worker/memory/buffer_table.h"
+#include "worker/memory/memory_account.h"
+#include "worker/runtime/backend.h"
+#include "worker/runtime/communicator.h"
+#include "worker/runtime/peer_reader.h"
+#include "worker/runtime/stream.h"
+#include "worker/runtime/timer.h"
+#include "worker/telemetry/in_flight.h"
+
+namespace tessera::worker {
+
+struct ExecutorOptions {
+  std::string worker;  // its name; the executor is "worker/index"
+  std::string host;
+  int32_t index = 0;
+  uint64_t incarnation = 1;
+  std::string data_endpoint, peer_endpoint;  // as others reach it; "" when embedded
+  int peer_listen_fd = -1;                   // borrowed; -1: no other executors
+  absl::Duration collective_timeout = absl::Seconds(5);
+  int64_t queue_bound = 2048;         // launches that may wait on a device; beyond it QUEUE_FULL
+  InFlightPage* in_flight = nullptr;  // borrowed; null: one of its own
+  PeerReader* peers = nullptr;        // borrowed; null: a transfer cannot read from elsewhere
+};
+
+class Executor {
+ public:
+  using ReportFn = std::function<void(api::ReportBody)>;
+
+  Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, ReportFn report);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+  ~Executor();
+
+  api::ExecutorInfo info() const;
+  void Send(api::Command command);
+  // Called once, on a thread of the executor, when a Drain has been carried out.
+  void OnDrained(std::function<void()> drained) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The data plane. Space for a shard that is about to come, before its bytes are taken.
+  absl::StatusOr<Reservation> ReserveShard(const BufferId& id, int64_t bytes);
+  // A shard came in; reports BufferWritten, unless it was refused.
+  absl::Status WriteShard(const BufferId& id, ir::Array value, Reservation reservation);
+  // Calls back with the shard, or its producer's error, when it is there; see
+  // BufferTable::WhenReady.
+  uint64_t ReadShard(const BufferId& id, std::function<void(absl::StatusOr<ir::Array>)> callback);
+  bool ForgetRead(const BufferId& id, uint64_t ticket) { return buffers_.Forget(id, ticket); }
+
+  const BufferTable& buffers() const { return buffers_; }
+  const MemoryAccount& account(int device) const { return *accounts_[device]; }
+  InFlightOp in_flight(int device) const { return in_flight_->slot(device).Read(); }
+
+ private:
+  struct Program;
+  struct Launch;
+  struct TransferPiece;
+  struct TransferShard;
+  using ProgramRef = std::shared_ptr<Program>;
+  using LaunchRef = std::shared_ptr<Launch>;
+
+  void Handle(const api::ConfigureCommunicator& command);
+  void Handle(const api::CloseCommunicator& command);
+  void Handle(const api::LoadProgram& command);
+  void Handle(const api::UnloadPrograms& command);
+  void Handle(const api::Launch& command);
+  void Handle(const api::Transfer& command);
+  void Handle(const api::WriteBuffer& command);
+  void Handle(const api::ReadBuffer& command);
+  void Handle(const api::DeleteBuffers& command);
+  void Handle(const api::CancelLaunch& command);
+  void Handle(const api::Drain& command);
+
+  absl::Status CheckProgram(const api::LoadProgram& command) const;
+  absl::Status CheckTransfer(const api::Transfer& command) const;
+  // Gives the launch its program, communicator and ranks.
+  absl::Status Resolve(const api::Launch& command, Launch* launch) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Admit(const LaunchRef& launch, const std::vector<int32_t>& devices);
+  // Ends a launch that reached no stream.
+  void Refuse(const LaunchRef& launch, const absl::Status& why);
+  LaunchRef NewLaunch(uint64_t id, absl::Duration timeout);
+
+  // On a stream.
+  void RunLane(const LaunchRef& launch, int64_t mesh_device, int32_t device);
+  absl::Status StartLane(const LaunchRef& launch, int64_t mesh_device, int32_t device);
+  absl::Status AwaitProgram(Launch& launch);
+  absl::StatusOr<std::vector<DeviceBufferRef>> TakeArgs(Launch& launch, int32_t device);
+  absl::StatusOr<Collectives*> CollectivesOf(Launch& launch);
+  void KeepResults(const Launch& launch, int32_t device,
+                   const std::vector<DeviceBufferRef>& results, Reservation reservation);
+  absl::Status RunTransfer(const LaunchRef& launch, const TransferShard& shard);
+  absl::StatusOr<ir::Array> Fetch(Launch& launch, const TransferPiece& piece, ir::DType dtype);
+  // The first lane starts the launch's clock. An error if it has been cancelled.
+  absl::Status Start(const LaunchRef& launch);
+  void EndLane(const LaunchRef& launch, int32_t device, const absl::Status& status);
+  // Ends the launch with its first failure, here and, if `tell_peers`, at whoever meets it in a
+  // collective.
+  void Fail(Launch& launch, const absl::Status& why, bool tell_peers);
+  void TimeOut(Launch& launch);
+  void Finish(const LaunchRef& launch);
+
+  // On the control thread.
+  void OpenCommunicator(const std::shared_ptr<Communicator>& communicator) ABSL_LOCKS_EXCLUDED(mu_);
+  void CompileProgram(const ProgramRef& program, const ir::Program& source);
+  bool HasDevice(int32_t device) const { return device >= 0 && device < num_devices_; }
+  void Report(api::ReportBody body);
+
+  // Immutable, or thread-safe by themselves.
+  const ExecutorOptions options_;
+  const std::string name_;
+  const std::unique_ptr<Backend> backend_;
+  const int32_t num_devices_;
+  const ReportFn report_;
+  std::unique_ptr<InFlightPage> own_page_;
+  InFlightPage* in_flight_;
+  std::unique_ptr<PeerPort> peer_port_;  // null: no other executors
+  std::atomic<bool> silent_{false};
+  // Accounts outlive the buffers that reserve from them.
+  std::vector<std::unique_ptr<MemoryAccount>> accounts_;
+  BufferTable buffers_;
+
+  // Serialises Send, so that every stream gets the launches in the same order.
+  absl::Mutex send_mu_;
+  bool draining_ ABSL_GUARDED_BY(send_mu_) = false;
+
+  mutable absl::Mutex mu_ ABSL_ACQUIRED_AFTER(send_mu_);
+  std::map<uint64_t, ProgramRef> programs_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, std::shared_ptr<Communicator>> communicators_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_generation_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<uint64_t, LaunchRef> launches_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> drained_ ABSL_GUARDED_BY(mu_);
+
+  // Ended by the destructor: streams, then control, then the others.
+  std::unique_ptr<Stream> reporter_;
+  std::unique_ptr<Timer> timer_;
+  std::unique_ptr<Stream> control_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+};
+
+}  // namespace tessera::worker

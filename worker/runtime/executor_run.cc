@@ -1,0 +1,284 @@
+// Launches and transfers on the streams.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "worker/runtime/executor.h"
+#include "worker/runtime/executor_state.h"
+
+namespace tessera::worker {
+
+std::string Executor::Launch::Name() const {
+  if (program == nullptr) return absl::StrCat("transfer ", id);
+  return absl::StrCat("launch ", id, " of ", program->name);
+}
+
+bool Executor::Launch::UsesCollectives() const {
+  if (program == nullptr) return false;
+  // What is not compiled yet may.
+  return !program->compiled.HasBeenNotified() ||
+         (program->executable.ok() && (*program->executable)->has_collectives());
+}
+
+void Executor::RunLane(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
+  in_flight_->slot(device).BeginLaunch(launch->id);
+  const absl::Status status = StartLane(launch, mesh_device, device);
+  if (!status.ok()) EndLane(launch, device, status);
+}
+
+absl::Status Executor::Start(const LaunchRef& launch) {
+  absl::MutexLock lock(&launch->mu);
+  TESSERA_RETURN_IF_ERROR(launch->cancel.status());
+  if (launch->started) return absl::OkStatus();
+  launch->started = true;
+  launch->started_at = absl::Now();
+  if (launch->timeout == absl::InfiniteDuration()) return absl::OkStatus();
+  launch->timed = true;
+  launch->timer = timer_->At(launch->started_at + launch->timeout,
+                             [this, weak = std::weak_ptr<Launch>(launch)] {
+                               if (const LaunchRef late = weak.lock()) TimeOut(*late);
+                             });
+  return absl::OkStatus();
+}
+
+void Executor::TimeOut(Launch& launch) {
+  std::string where;
+  for (const int32_t device : launch.devices) {
+    const InFlightOp op = in_flight(device);
+    if (op.launch != launch.id || op.op.empty()) continue;
+    absl::StrAppend(&where, where.empty() ? "; in flight: " : ", ", op.op, " on device ", device);
+  }
+  Fail(launch,
+       MakeError(ErrorKind::kDeadlineExceeded,
+                 absl::StrCat(launch.Name(), " did not end within ",
+                              absl::FormatDuration(launch.timeout), " on ", name_, where)),
+       /*tell_peers=*/true);
+}
+
+absl::Status Executor::AwaitProgram(Launch& launch) {
+  constexpr absl::Duration kLook = absl::Milliseconds(10);
+  while (!launch.program->compiled.WaitForNotificationWithTimeout(kLook)) {
+    TESSERA_RETURN_IF_ERROR(launch.cancel.status());
+  }
+  return launch.program->executable.status();
+}
+
+absl::StatusOr<std::vector<DeviceBufferRef>> Executor::TakeArgs(Launch& launch, int32_t device) {
+  const ir::Function& entry = *launch.program->entry;
+  std::vector<DeviceBufferRef> args;
+  for (size_t a = 0; a < launch.args.size(); ++a) {
+    const BufferId id{launch.args[a], device};
+    TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer, buffers_.Get(id));
+    const ir::Type& type = entry.type(static_cast<ir::ValueId>(a));
+    if (buffer->dtype() != type.dtype || buffer->shape() != type.shape) {
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat(launch.Name(), ": argument ", a, ", ", ToString(id), ", is ",
+                                    ir::MakeType(buffer->dtype(), buffer->shape()).ToString(),
+                                    "; expected ", type.ToString()));
+    }
+    args.push_back(std::move(buffer));
+  }
+  return args;
+}
+
+absl::StatusOr<Collectives*> Executor::CollectivesOf(Launch& launch) {
+  if (!launch.UsesCollectives()) return nullptr;
+  if (launch.communicator != nullptr) return launch.communicator.get();
+  Program& program = *launch.program;
+  if (!program.all_local) {
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat(launch.Name(), " spans executors but names no communicator"));
+  }
+  absl::MutexLock lock(&launch.mu);
+  // Whoever failed before this point aborted nothing: do not wait for it.
+  TESSERA_RETURN_IF_ERROR(launch.cancel.status());
+  if (launch.own != nullptr) return launch.own.get();
+  {
+    absl::MutexLock pool(&program.mu);
+    if (!program.idle.empty()) {
+      launch.own = std::move(program.idle.back());
+      program.idle.pop_back();
+      return launch.own.get();
+    }
+  }
+  CommunicatorConfig config;
+  config.timeout = options_.collective_timeout;
+  for (size_t rank = 0; rank < program.coordinates.size(); ++rank) {
+    config.local_ranks.push_back(static_cast<int>(rank));
+    config.members.push_back(
+        {program.coordinates[rank].device, name_, options_.incarnation, "", options_.host});
+  }
+  launch.own = MakeCollectives(std::move(config), -1);
+  return launch.own.get();
+}
+
+absl::Status Executor::StartLane(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
+  TESSERA_RETURN_IF_ERROR(launch->cancel.status());
+  TESSERA_RETURN_IF_ERROR(AwaitProgram(*launch));
+  const Executable& executable = **launch->program->executable;
+  TESSERA_ASSIGN_OR_RETURN(std::vector<DeviceBufferRef> args, TakeArgs(*launch, device));
+  int64_t held = 0;
+  for (const DeviceBufferRef& arg : args) held += arg->num_bytes();
+  TESSERA_ASSIGN_OR_RETURN(
+      Reservation taken,
+      accounts_[device]->Reserve(std::max<int64_t>(executable.memory_bytes() - held, 0),
+                                 launch->Name()));
+  auto reservation = std::make_shared<Reservation>(std::move(taken));
+  TESSERA_RETURN_IF_ERROR(Start(launch));
+  RunContext context;
+  context.launch = launch->id;
+  context.program = launch->program->name;
+  context.device = device;
+  context.mesh_device = mesh_device;
+  context.ranks = *launch->ranks;
+  context.cancel = &launch->cancel;
+  context.in_flight = &in_flight_->slot(device);
+  TESSERA_ASSIGN_OR_RETURN(context.collectives, CollectivesOf(*launch));
+  TESSERA_ASSIGN_OR_RETURN(Enqueued enqueued, backend_->Enqueue(executable, context, args));
+  // The arguments and the memory are held until the device is done with them.
+  const auto event = std::shared_ptr<Event>(std::move(enqueued.event));
+  event->OnDone([this, launch, device, event, args = std::move(args), reservation,
+                 results = std::move(enqueued.results)](const absl::Status& status) {
+    if (status.ok()) KeepResults(*launch, device, results, std::move(*reservation));
+    EndLane(launch, device, status);
+  });
+  return absl::OkStatus();
+}
+
+void Executor::KeepResults(const Launch& launch, int32_t device,
+                           const std::vector<DeviceBufferRef>& results, Reservation reservation) {
+  for (size_t a = 0; a < launch.args.size(); ++a) {
+    if (launch.donates(a)) buffers_.Delete({launch.args[a], device});
+  }
+  for (size_t r = 0; r < results.size(); ++r) {
+    const BufferId id{launch.results[r], device};
+    // Refused when it was deleted meanwhile, or failed with another lane: it is dropped.
+    static_cast<void>(buffers_.SetReady(
+        id, results[r],
+        reservation.Split(results[r]->num_bytes(),
+                          absl::StrCat("array ", id.array, " (", launch.program->name, ")"))));
+  }
+}
+
+void Executor::EndLane(const LaunchRef& launch, int32_t device, const absl::Status& status) {
+  if (!status.ok()) {
+    launch->failed = true;
+    Fail(*launch, status, /*tell_peers=*/true);
+    // Before the stream goes on to work that wants them. Other lanes' results follow at the end.
+    for (const uint64_t result : launch->results) {
+      buffers_.SetFailed({result, device}, launch->cancel.status());
+    }
+  }
+  in_flight_->slot(device).EndLaunch();
+  if (launch->remaining.fetch_sub(1) == 1) Finish(launch);
+}
+
+void Executor::Fail(Launch& launch, const absl::Status& why, bool tell_peers) {
+  if (!launch.cancel.Cancel(why)) return;
+  std::shared_ptr<Collectives> own;
+  {
+    absl::MutexLock lock(&launch.mu);
+    own = launch.own;
+  }
+  if (own != nullptr) own->Abort(why);
+  if (tell_peers && launch.communicator != nullptr && launch.UsesCollectives()) {
+    launch.communicator->Abort(why);
+  }
+}
+
+void Executor::Finish(const LaunchRef& launch) {
+  bool timed = false;
+  Timer::Id timer;
+  absl::Duration run_time;
+  {
+    absl::MutexLock lock(&launch->mu);
+    timed = launch->timed;
+    timer = launch->timer;
+    run_time = launch->started ? absl::Now() - launch->started_at : absl::ZeroDuration();
+  }
+  if (timed) timer_->Cancel(timer);
+  const bool failed = launch->failed;
+  std::shared_ptr<Collectives> own;
+  {
+    absl::MutexLock lock(&launch->mu);
+    own = std::move(launch->own);
+  }
+  if (own != nullptr && !failed && !launch->cancel.cancelled()) {
+    absl::MutexLock lock(&launch->program->mu);
+    launch->program->idle.push_back(std::move(own));
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    launches_.erase(launch->id);
+  }
+  if (!failed) return Report(api::LaunchDone{launch->id, run_time});
+  const absl::Status why = launch->cancel.status();
+  for (const BufferId& id : launch->expected) buffers_.SetFailed(id, why);
+  for (size_t a = 0; a < launch->args.size(); ++a) {
+    if (!launch->donates(a)) continue;
+    for (const int32_t device : launch->devices) buffers_.Delete({launch->args[a], device});
+  }
+  Report(api::LaunchFailed{launch->id, why});
+}
+
+// ---- Transfers. ---------------------------------------------------------------------------------
+
+absl::StatusOr<ir::Array> Executor::Fetch(Launch& launch, const TransferPiece& from,
+                                          ir::DType dtype) {
+  const api::Transfer::Piece& piece = from.piece;
+  if (!piece.local) {
+    if (options_.peers == nullptr) {
+      return MakeError(ErrorKind::kInternal,
+                       absl::StrCat(launch.Name(), ": ", name_, " cannot read from ",
+                                    piece.endpoint, ": it is alone"));
+    }
+    return options_.peers->Read(piece.endpoint, piece.ticket, dtype, piece.source_starts,
+                                piece.shape, absl::Now() + launch.timeout, launch.cancel);
+  }
+  TransferPiece::Caught& caught = *from.caught;
+  CancelToken& cancel = launch.cancel;
+  // Wakes the wait below: the condition is looked at when the mutex is released.
+  const int64_t listener = cancel.AddListener([&caught] { absl::MutexLock lock(&caught.mu); });
+  absl::StatusOr<DeviceBufferRef> buffer = absl::UnknownError("");
+  {
+    absl::MutexLock lock(&caught.mu);
+    const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(caught.mu) {
+      return caught.done || cancel.cancelled();
+    };
+    caught.mu.Await(absl::Condition(&over));
+    buffer = caught.done ? caught.buffer : cancel.status();
+  }
+  cancel.RemoveListener(listener);
+  TESSERA_RETURN_IF_ERROR(buffer);
+  TESSERA_ASSIGN_OR_RETURN(ir::Array source, backend_->ToHost(**buffer));
+  bool inside = source.dtype() == dtype && source.rank() == static_cast<int>(piece.shape.size());
+  for (int d = 0; inside && d < source.rank(); ++d) {
+    inside = piece.source_starts[d] <= source.shape()[d] - piece.shape[d];
+  }
+  if (!inside) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat(launch.Name(), ": a piece does not lie inside its source ",
+                                  ir::MakeType(source.dtype(), source.shape()).ToString()));
+  }
+  return ir::SliceBlock(source, piece.source_starts, piece.shape);
+}
+
+absl::Status Executor::RunTransfer(const LaunchRef& launch, const TransferShard& shard) {
+  TESSERA_RETURN_IF_ERROR(Start(launch));
+  const int64_t bytes = ir::MakeType(shard.dtype, shard.shape).num_bytes();
+  TESSERA_ASSIGN_OR_RETURN(Reservation reservation, ReserveShard(shard.result, bytes));
+  in_flight_->slot(shard.device).SetOp("transfer", /*waiting=*/true);
+  ir::Array whole(shard.dtype, shard.shape);
+  for (const TransferPiece& piece : shard.pieces) {
+    TESSERA_ASSIGN_OR_RETURN(ir::Array block, Fetch(*launch, piece, shard.dtype));
+    ir::WriteBlock(&whole, piece.piece.dest_starts, block);
+  }
+  TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer,
+                           backend_->FromHost(shard.device, std::move(whole)));
+  static_cast<void>(buffers_.SetReady(shard.result, std::move(buffer), std::move(reservation)));
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,87 @@
+// What an Executor keeps about programs, launches and transfers. For executor*.cc alone.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "worker/runtime/executor.h"
+
+namespace tessera::worker {
+
+// A loaded program. Shared by the launches that use it, so it may be unloaded at any time.
+struct Executor::Program {
+  // Immutable.
+  uint64_t id = 0;
+  std::string name;
+  ir::FunctionRef entry;
+  std::vector<api::LoadProgram::Coordinate> coordinates;
+  std::vector<std::pair<int64_t, int32_t>> local;  // mesh device, local device
+  bool all_local = false;
+
+  // Set before `compiled` is notified.
+  absl::StatusOr<std::shared_ptr<const Executable>> executable = absl::UnknownError("");
+  absl::Notification compiled;
+
+  absl::Mutex mu;
+  // Communicators among our own devices, for launches without a generation: one launch uses one,
+  // and gives it back unless it failed.
+  std::vector<std::shared_ptr<Collectives>> idle ABSL_GUARDED_BY(mu);
+  uint64_t ranks_generation ABSL_GUARDED_BY(mu) = 0;
+  std::shared_ptr<const std::vector<int>> ranks ABSL_GUARDED_BY(mu);  // of ranks_generation
+};
+
+// A launch or a transfer. Shared by the streams it runs on, the timer and the table of launches.
+struct Executor::Launch {
+  // Immutable once pushed.
+  uint64_t id = 0;
+  ProgramRef program;                          // null: a transfer
+  std::shared_ptr<Communicator> communicator;  // null: generation 0
+  std::shared_ptr<const std::vector<int>> ranks;
+  std::vector<uint64_t> args, results;
+  std::vector<bool> donate;
+  std::vector<int32_t> devices;
+  std::vector<BufferId> expected;
+  absl::Duration timeout;
+
+  CancelToken cancel;
+  std::atomic<int> remaining{0};
+  std::atomic<bool> failed{false};  // a lane did not get to its end
+
+  absl::Mutex mu;
+  bool started ABSL_GUARDED_BY(mu) = false;
+  absl::Time started_at ABSL_GUARDED_BY(mu) = absl::InfiniteFuture();
+  bool timed ABSL_GUARDED_BY(mu) = false;
+  Timer::Id timer ABSL_GUARDED_BY(mu);
+  std::shared_ptr<Collectives> own ABSL_GUARDED_BY(mu);  // generation 0
+
+  bool donates(size_t arg) const { return arg < donate.size() && donate[arg]; }
+  std::string Name() const;  // "launch 7 of train_step"
+  bool UsesCollectives() const;
+};
+
+// A piece whose local source, if it has one, is caught as soon as it is ready: a later delete in
+// the order cannot take it away.
+struct Executor::TransferPiece {
+  api::Transfer::Piece piece;
+  struct Caught {
+    absl::Mutex mu;
+    bool done ABSL_GUARDED_BY(mu) = false;
+    absl::StatusOr<DeviceBufferRef> buffer ABSL_GUARDED_BY(mu) = absl::UnknownError("");
+  };
+  std::shared_ptr<Caught> caught;
+};
+
+struct Executor::TransferShard {
+  int32_t device = 0;
+  BufferId result;
+  ir::DType dtype = ir::DType::kF32;
+  ir::Dims shape;
+  std::vector<TransferPiece> pieces;
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,570 @@
+#include "worker/runtime/executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/status_exception.h"
+#include "base/testing/status_matchers.h"
+#include "ir/eval/eval.h"
+#include "ir/ops.h"
+#include "worker/cpu/cpu_backend.h"
+#include "worker/daemon/listen.h"
+
+namespace tessera::worker {
+namespace {
+
+using ir::Array;
+using ir::DType;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+
+// The coordinator's end of the seam.
+class Reports {
+ public:
+  void Add(api::ReportBody body) {
+    absl::MutexLock lock(&mu_);
+    reports_.push_back(std::move(body));
+  }
+  // The first report of type T not yet taken; waits for it.
+  template <class T>
+  absl::StatusOr<T> Next() {
+    absl::MutexLock lock(&mu_);
+    const auto found = [&] {
+      return std::find_if(reports_.begin(), reports_.end(),
+                          [](const auto& r) { return std::holds_alternative<T>(r); });
+    };
+    const auto there = [&] { return found() != reports_.end(); };
+    if (!mu_.AwaitWithTimeout(absl::Condition(&there), kPatience)) {
+      return absl::DeadlineExceededError("no such report came");
+    }
+    const auto it = found();
+    T taken = std::get<T>(std::move(*it));
+    reports_.erase(it);
+    return taken;
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::deque<api::ReportBody> reports_;
+};
+
+// All axes Manual, as the planner leaves device programs.
+ir::Scope Lanes(int n) {
+  return {.mesh = {.axes = {{"i", n, ir::AxisType::kManual}}}, .check_vma = false};
+}
+
+// f32[4] per device: its sum over the mesh, twice over.
+ir::Program PsumProgram(int devices) {
+  ir::Builder b(Lanes(devices));
+  ir::Value x = b.Param(ir::MakeType(DType::kF32, {4}));
+  b.SetSite({"/src/model.cc", 41});
+  ir::Value s = ir::Psum(x, {"i"});
+  return {.entry = b.Build({{ir::Add(s, s)}}), .in_shardings = {}, .out_shardings = {}};
+}
+
+// sin, `ops` times: something that takes long enough to be caught at.
+ir::Program LongProgram(int devices, int ops) {
+  ir::Builder b(Lanes(devices));
+  ir::Value x = b.Param(ir::MakeType(DType::kF32, {1 << 12}));
+  for (int i = 0; i < ops; ++i) {
+    b.SetSite({"/src/model.cc", 70});
+    x = ir::Sin(x);
+  }
+  return {.entry = b.Build({{x}}), .in_shardings = {}, .out_shardings = {}};
+}
+
+class ExecutorTest : public ::testing::Test {
+ protected:
+  void Start(int devices, ExecutorOptions options = {}, int64_t memory_bytes = 1 << 24) {
+    options.worker = "w0";
+    executor_ = std::make_unique<Executor>(
+        options, MakeCpuBackend({.num_devices = devices, .memory_bytes = memory_bytes}),
+        [this](api::ReportBody body) { reports_.Add(std::move(body)); });
+  }
+  void Load(uint64_t id, ir::Program program) {
+    api::LoadProgram load{.executable = id,
+                          .name = absl::StrCat("program", id),
+                          .program = {},
+                          .coordinates = {},
+                          .self = 0};
+    for (int d = 0; d < program.mesh().num_devices(); ++d) load.coordinates.push_back({0, d});
+    load.program = std::move(program);
+    executor_->Send(std::move(load));
+    absl::StatusOr<api::ProgramLoaded> loaded = reports_.Next<api::ProgramLoaded>();
+    ASSERT_THAT(loaded, IsOk());
+    ASSERT_THAT(loaded->status, IsOk());
+  }
+  void Write(uint64_t array, int device, Array value) {
+    executor_->Send(api::WriteBuffer{array, device, std::move(value)});
+    absl::StatusOr<api::BufferWritten> written = reports_.Next<api::BufferWritten>();
+    ASSERT_THAT(written, IsOk());
+    ASSERT_THAT(written->status, IsOk());
+  }
+  api::Launch MakeLaunch(uint64_t id, uint64_t executable, std::vector<uint64_t> args,
+                         std::vector<uint64_t> results) {
+    api::Launch launch;
+    launch.launch = id;
+    launch.sequence = id;
+    launch.executable = executable;
+    launch.args = std::move(args);
+    launch.results = std::move(results);
+    return launch;
+  }
+  absl::StatusOr<Array> Read(uint64_t array, int device) {
+    executor_->Send(api::ReadBuffer{++request_, array, device});
+    TESSERA_ASSIGN_OR_RETURN(api::BufferRead read, reports_.Next<api::BufferRead>());
+    EXPECT_EQ(read.request, request_);
+    return std::move(read.value);
+  }
+
+  Reports reports_;
+  std::unique_ptr<Executor> executor_;
+  uint64_t request_ = 0;
+};
+
+// Looks until `there` holds.
+template <class F>
+void Until(F there) {
+  const absl::Time deadline = absl::Now() + kPatience;
+  absl::Notification never;
+  while (!there()) {
+    ASSERT_LT(absl::Now(), deadline);
+    never.WaitForNotificationWithTimeout(absl::Milliseconds(1));
+  }
+}
+
+Array Vec(std::vector<double> values) {
+  return Array::Of(DType::kF32, {static_cast<int64_t>(values.size())}, values);
+}
+
+TEST_F(ExecutorTest, APsumOverTwoDevicesByDirectCall) {
+  Start(2);
+  Load(1, PsumProgram(2));
+  Write(10, 0, Vec({1, 2, 3, 4}));
+  Write(10, 1, Vec({10, 20, 30, 40}));
+  executor_->Send(MakeLaunch(1, 1, {10}, {11}));
+  // The next launch uses the handle before the first has run.
+  executor_->Send(MakeLaunch(2, 1, {11}, {12}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone first, reports_.Next<api::LaunchDone>());
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone second, reports_.Next<api::LaunchDone>());
+  EXPECT_EQ(first.launch, 1u);
+  EXPECT_EQ(second.launch, 2u);
+  for (int d : {0, 1}) {
+    EXPECT_THAT(Read(11, d), IsOkAndHolds(Vec({22, 44, 66, 88})));
+    EXPECT_THAT(Read(12, d), IsOkAndHolds(Vec({88, 176, 264, 352})));
+  }
+}
+
+TEST_F(ExecutorTest, EveryCollectiveEqualsTheLogicalEvaluation) {
+  constexpr int kDevices = 4;
+  Start(kDevices);
+  using Body = std::function<ir::Value(ir::Value)>;
+  const std::vector<std::pair<const char*, Body>> bodies = {
+      {"psum", [](ir::Value x) { return ir::Psum(x, {"i"}); }},
+      {"psum along one of two axes", [](ir::Value x) { return ir::Psum(x, {"j"}); }},
+      {"psum over both",
+       [](ir::Value x) {
+         return ir::Psum(x, {"j", "i"});
+       }},
+      {"pmax", [](ir::Value x) { return ir::Pmax(x, {"i"}); }},
+      {"pmin", [](ir::Value x) { return ir::Pmin(x, {"j"}); }},
+      {"all_gather 0", [](ir::Value x) { return ir::AllGather(x, {"i"}, 0, true); }},
+      {"all_gather 1",
+       [](ir::Value x) {
+         return ir::AllGather(x, {"i", "j"}, 1, true);
+       }},
+      {"all_gather untiled", [](ir::Value x) { return ir::AllGather(x, {"j"}, 1, false); }},
+      {"all_gather stacked", [](ir::Value x) { return ir::AllGather(x, {"j"}, 2, false); }},
+      {"scatter 0",
+       [](ir::Value x) {
+         return ir::PsumScatter(x, {"i", "j"}, 0, true);
+       }},
+      {"scatter 1", [](ir::Value x) { return ir::PsumScatter(x, {"j"}, 1, true); }},
+      {"scatter untiled", [](ir::Value x) { return ir::PsumScatter(x, {"j"}, 1, false); }},
+      {"ppermute",
+       [](ir::Value x) {
+         return ir::Ppermute(x, {"i", "j"}, {{0, 3}, {3, 1}});
+       }},
+      {"all_to_all 0 1", [](ir::Value x) { return ir::AllToAll(x, {"i"}, 0, 1, true); }},
+      {"all_to_all 1 0",
+       [](ir::Value x) {
+         return ir::AllToAll(x, {"i", "j"}, 0, 0, true);
+       }},
+      {"all_to_all untiled 0 1",
+       [](ir::Value x) {
+         return ir::AllToAll(x, {"i", "j"}, 0, 1, false);
+       }},
+      {"all_to_all untiled 1 0", [](ir::Value x) { return ir::AllToAll(x, {"j"}, 1, 0, false); }},
+      {"axis_index",
+       [](ir::Value x) {
+         return ir::AxisIndex(x.builder(), {"j", "i"});
+       }},
+  };
+  uint64_t id = 100;
+  for (const auto& named : bodies) {
+    SCOPED_TRACE(named.first);
+    const Body& body = named.second;
+    const ir::Mesh mesh{.axes = {{"i", 2, ir::AxisType::kManual}, {"j", 2, ir::AxisType::kManual}}};
+    ir::Builder b({.mesh = mesh, .check_vma = false});
+    const ir::Type block = ir::MakeType(DType::kF32, {4, 2});
+    ir::FunctionRef f;
+    ASSERT_THAT(CatchStatus([&] {
+                  ir::Value x = b.Param(block);
+                  f = b.Build({{body(x)}});
+                }),
+                IsOk());
+    // All lanes at once in the evaluator.
+    ir::Lanes in;
+    for (int d = 0; d < kDevices; ++d) {
+      Array x(DType::kF32, block.shape);
+      for (int64_t i = 0; i < 8; ++i) x.Set(i, 100 * d + static_cast<double>(i));
+      in.push_back(x);
+    }
+    TESSERA_ASSERT_OK_AND_ASSIGN(std::vector<ir::Lanes> want,
+                                 ir::Evaluator().WithLanes({0, 1, 2, 3}, *f, {in}));
+    const uint64_t x = ++id, y = ++id, executable = ++id;
+    Load(executable, {.entry = f, .in_shardings = {}, .out_shardings = {}});
+    for (int d = 0; d < kDevices; ++d) Write(x, d, in[d]);
+    executor_->Send(MakeLaunch(id, executable, {x}, {y}));
+    ASSERT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
+    for (int d = 0; d < kDevices; ++d) EXPECT_THAT(Read(y, d), IsOkAndHolds(want[0][d]));
+  }
+}
+
+TEST_F(ExecutorTest, AFailedLaunchPoisonsItsResultsAndTheirUsersGetTheFirstFailure) {
+  Start(2);
+  Load(1, PsumProgram(2));
+  Write(10, 0, Vec({1, 2, 3, 4}));  // Nothing on device 1: its lane fails, and frees the other.
+  const absl::Time start = absl::Now();
+  executor_->Send(MakeLaunch(1, 1, {10}, {11}));
+  executor_->Send(MakeLaunch(2, 1, {11}, {12}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed first, reports_.Next<api::LaunchFailed>());
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed second, reports_.Next<api::LaunchFailed>());
+  EXPECT_EQ(first.launch, 1u);
+  EXPECT_THAT(first.status, ReasonIs("ARRAY_NOT_FOUND", "array 10 on device 1"));
+  EXPECT_THAT(second.status, ReasonIs("ARRAY_NOT_FOUND", "array 10 on device 1"));
+  for (uint64_t array : {11, 12}) {
+    for (int d : {0, 1}) EXPECT_THAT(Read(array, d), ReasonIs("ARRAY_NOT_FOUND", "array 10"));
+  }
+  EXPECT_LT(absl::Now() - start, absl::Seconds(4)) << "the other lane waited for its timeout";
+  // The executable is good as before.
+  Write(20, 0, Vec({1, 1, 1, 1}));
+  Write(20, 1, Vec({2, 2, 2, 2}));
+  executor_->Send(MakeLaunch(3, 1, {20}, {21}));
+  EXPECT_THAT(Read(21, 1), IsOkAndHolds(Vec({6, 6, 6, 6})));
+}
+
+// A source that never answers: what waits for it waits until it is cancelled.
+class SilentPeers : public PeerReader {
+ public:
+  absl::StatusOr<Array> Read(const std::string&, const std::string&, DType, const ir::Dims&,
+                             const ir::Dims&, absl::Time, CancelToken& cancel) override {
+    absl::Notification cancelled;
+    const int64_t id = cancel.AddListener([&] { cancelled.Notify(); });
+    EXPECT_TRUE(cancelled.WaitForNotificationWithTimeout(kPatience));
+    cancel.RemoveListener(id);
+    return cancel.status();
+  }
+};
+
+TEST_F(ExecutorTest, ACollectiveWhosePeerNeverComesNamesOpLineAndProgram) {
+  SilentPeers peers;
+  ExecutorOptions options;
+  options.collective_timeout = absl::Milliseconds(200);
+  options.peers = &peers;
+  Start(2, options);
+  Load(1, PsumProgram(2));
+  Write(10, 0, Vec({1, 2, 3, 4}));
+  Write(10, 1, Vec({1, 2, 3, 4}));
+  // Device 1 is held by what comes before.
+  api::Transfer transfer;
+  transfer.launch = 1;
+  transfer.result = 20;
+  transfer.local_shape = {1};
+  api::Transfer::Piece piece;
+  piece.source_starts = piece.dest_starts = {0};
+  piece.shape = {1};
+  transfer.shards = {{.device = 1, .pieces = {piece}}};
+  executor_->Send(transfer);
+  executor_->Send(MakeLaunch(2, 1, {10}, {11}));
+  // The lane that waits sees the verdict; the launch ends when the other has had its turn.
+  Until([&] { return executor_->in_flight(0).op == "psum (model.cc:41)"; });
+  Until([&] { return executor_->in_flight(0).launch == 0; });
+  executor_->Send(api::CancelLaunch{1, MakeError(ErrorKind::kCancelled, "let it go")});
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed held, reports_.Next<api::LaunchFailed>());
+  EXPECT_EQ(held.launch, 1u);
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
+  EXPECT_EQ(failed.launch, 2u);
+  EXPECT_THAT(failed.status, ReasonIs("COLLECTIVE_TIMEOUT", AllOf(HasSubstr("psum (model.cc:41)"),
+                                                                  HasSubstr("program1"))));
+}
+
+TEST_F(ExecutorTest, CancelEndsARunningLaunchWithItsReason) {
+  Start(1);
+  Load(1, LongProgram(1, 1 << 16));
+  Write(10, 0, Array(DType::kF32, {1 << 12}));
+  executor_->Send(MakeLaunch(1, 1, {10}, {11}));
+  executor_->Send(MakeLaunch(2, 1, {10}, {12}));
+  Until([&] { return executor_->in_flight(0).op == "sin (model.cc:70)"; });
+  executor_->Send(api::CancelLaunch{1, MakeError(ErrorKind::kCancelled, "the user said so")});
+  executor_->Send(api::CancelLaunch{2, MakeError(ErrorKind::kCancelled, "that one too")});
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed first, reports_.Next<api::LaunchFailed>());
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed second, reports_.Next<api::LaunchFailed>());
+  EXPECT_THAT(first.status, ReasonIs("CANCELLED", "the user said so"));
+  EXPECT_THAT(second.status, ReasonIs("CANCELLED", "that one too"));
+  EXPECT_THAT(Read(11, 0), ReasonIs("CANCELLED", "the user said so"));
+  EXPECT_EQ(executor_->in_flight(0).launch, 0u);
+}
+
+TEST_F(ExecutorTest, ALaunchThatOverrunsItsTimeoutNamesTheOpInFlight) {
+  Start(1);
+  Load(1, LongProgram(1, 1 << 16));
+  Write(10, 0, Array(DType::kF32, {1 << 12}));
+  api::Launch launch = MakeLaunch(1, 1, {10}, {11});
+  launch.timeout = absl::Milliseconds(50);
+  executor_->Send(std::move(launch));
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
+  EXPECT_THAT(
+      failed.status,
+      ReasonIs("DEADLINE_EXCEEDED", AllOf(HasSubstr("launch 1 of program1 did not end within 50ms"),
+                                          HasSubstr("sin (model.cc:70) on device 0"))));
+}
+
+TEST_F(ExecutorTest, AFullDeviceSaysWhoHoldsWhat) {
+  Start(1, {}, /*memory_bytes=*/64 << 10);
+  Load(1, LongProgram(1, 2));  // 16 KiB each: argument, and two values.
+  Write(10, 0, Array(DType::kF32, {1 << 12}));
+  Write(20, 0, Array(DType::kF32, {1 << 12}));
+  executor_->Send(MakeLaunch(1, 1, {10}, {11}));
+  ASSERT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
+  EXPECT_EQ(executor_->account(0).used_bytes(), 48 << 10);
+  executor_->Send(MakeLaunch(2, 1, {10}, {12}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
+  EXPECT_THAT(failed.status,
+              ReasonIs("OUT_OF_MEMORY",
+                       AllOf(HasSubstr("cpu:0 of w0/0: launch 2 of program1 needs 32.0 KiB, but "
+                                       "only 16.0 KiB of 64.0 KiB is free"),
+                             HasSubstr("array 11 (program1) 16.0 KiB"))));
+  executor_->Send(api::DeleteBuffers{{20}});
+  executor_->Send(MakeLaunch(3, 1, {10}, {13}));
+  EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
+  EXPECT_THAT(Read(20, 0), ReasonIs("ARRAY_DELETED"));
+}
+
+TEST_F(ExecutorTest, ADonatedArgumentIsFreed) {
+  Start(1);
+  Load(1, LongProgram(1, 2));
+  Write(10, 0, Array(DType::kF32, {1 << 12}));
+  api::Launch launch = MakeLaunch(1, 1, {10}, {11});
+  launch.donate = {true};
+  executor_->Send(std::move(launch));
+  executor_->Send(MakeLaunch(2, 1, {10}, {12}));
+  EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed late, reports_.Next<api::LaunchFailed>());
+  EXPECT_THAT(late.status, ReasonIs("ARRAY_DELETED", "array 10"));
+  EXPECT_EQ(executor_->account(0).used_bytes(), 16 << 10);
+}
+
+TEST_F(ExecutorTest, ATransferCutsAndJoinsShardsOfOtherDevices) {
+  Start(2);
+  Load(1, PsumProgram(2));
+  Write(10, 0, Vec({1, 2, 3, 4}));
+  Write(10, 1, Vec({10, 20, 30, 40}));
+  executor_->Send(MakeLaunch(1, 1, {10}, {11}));
+  api::Transfer transfer;
+  transfer.launch = 2;
+  transfer.result = 12;
+  transfer.local_shape = {4};
+  api::Transfer::Piece left{.local = true,
+                            .source = 11,
+                            .source_device = 1,
+                            .endpoint = "",
+                            .ticket = "",
+                            .source_starts = {2},
+                            .dest_starts = {0},
+                            .shape = {2}};
+  api::Transfer::Piece right = left;
+  right.source = 10;
+  right.source_device = 0;
+  right.source_starts = {0};
+  right.dest_starts = {2};
+  transfer.shards = {{.device = 0, .pieces = {left, right}}};
+  executor_->Send(transfer);
+  // Takes effect after the transfer, whose source is on another stream.
+  executor_->Send(api::DeleteBuffers{{11}});
+  EXPECT_THAT(Read(12, 0), IsOkAndHolds(Vec({66, 88, 1, 2})));
+  right.source = 99;
+  transfer.launch = 3;
+  transfer.result = 13;
+  transfer.shards = {{.device = 0, .pieces = {right}}};
+  executor_->Send(transfer);
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
+  EXPECT_THAT(failed.status, ReasonIs("ARRAY_NOT_FOUND", "array 99 on device 0"));
+}
+
+TEST_F(ExecutorTest, AQueueAtItsBoundRefusesTheLaunchWhole) {
+  ExecutorOptions options;
+  options.queue_bound = 2;
+  Start(1, options);
+  Load(1, LongProgram(1, 1 << 14));
+  Write(10, 0, Array(DType::kF32, {1 << 12}));
+  for (uint64_t id = 1; id <= 3; ++id) executor_->Send(MakeLaunch(id, 1, {10}, {10 + id}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
+  EXPECT_EQ(failed.launch, 3u);
+  EXPECT_THAT(failed.status, ReasonIs("QUEUE_FULL"));
+  EXPECT_THAT(Read(13, 0), ReasonIs("QUEUE_FULL"));
+}
+
+TEST_F(ExecutorTest, MalformedCommandsAreAnsweredNotObeyed) {
+  Start(1);
+  executor_->Send(MakeLaunch(1, 77, {}, {11}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed unknown, reports_.Next<api::LaunchFailed>());
+  EXPECT_THAT(unknown.status, ReasonIs("PROGRAM_NOT_FOUND", "executable 77"));
+  EXPECT_THAT(Read(11, 0), ReasonIs("PROGRAM_NOT_FOUND"));
+
+  api::LoadProgram far{.executable = 2,
+                       .name = "far",
+                       .program = PsumProgram(2),
+                       .coordinates = {{0, 0}, {0, 5}},
+                       .self = 0};
+  executor_->Send(far);
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::ProgramLoaded loaded, reports_.Next<api::ProgramLoaded>());
+  EXPECT_THAT(loaded.status, ReasonIs("MALFORMED_PROGRAM", "no device 5"));
+
+  executor_->Send(api::WriteBuffer{5, 3, Vec({1})});
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::BufferWritten written, reports_.Next<api::BufferWritten>());
+  EXPECT_THAT(written.status, ReasonIs("VALUE_ERROR", "no device 3"));
+
+  Load(3, LongProgram(1, 1));
+  Write(10, 0, Vec({1, 2}));
+  executor_->Send(MakeLaunch(4, 3, {10}, {14}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed wrong, reports_.Next<api::LaunchFailed>());
+  EXPECT_THAT(wrong.status, ReasonIs("VALUE_ERROR", "is f32[2]; expected f32[4096]"));
+  EXPECT_THAT(Read(555, 0), ReasonIs("ARRAY_NOT_FOUND", "array 555"));
+}
+
+TEST_F(ExecutorTest, DestructionEndsWhatRuns) {
+  Start(2);
+  Load(1, LongProgram(2, 1 << 16));
+  Write(10, 0, Array(DType::kF32, {1 << 12}));
+  Write(10, 1, Array(DType::kF32, {1 << 12}));
+  executor_->Send(MakeLaunch(1, 1, {10}, {11}));
+  executor_->Send(MakeLaunch(2, 1, {11}, {12}));
+  Until([&] { return !executor_->in_flight(1).op.empty(); });
+  const absl::Time start = absl::Now();
+  executor_.reset();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+}
+
+TEST_F(ExecutorTest, DrainFinishesWhatWasSent) {
+  Start(1);
+  absl::Notification drained;
+  executor_->OnDrained([&] { drained.Notify(); });
+  Load(1, LongProgram(1, 1 << 10));
+  Write(10, 0, Array(DType::kF32, {1 << 12}));
+  executor_->Send(MakeLaunch(1, 1, {10}, {11}));
+  executor_->Send(api::Drain{});
+  executor_->Send(MakeLaunch(2, 1, {10}, {12}));
+  ASSERT_TRUE(drained.WaitForNotificationWithTimeout(kPatience));
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone done, reports_.Next<api::LaunchDone>());
+  EXPECT_EQ(done.launch, 1u);
+  EXPECT_FALSE(executor_->buffers().Known({12, 0}));
+}
+
+// Two executors of one device each, as two processes would be.
+class TwoExecutorsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (int e : {0, 1}) {
+      TESSERA_ASSERT_OK_AND_ASSIGN(listeners_[e], Listen("127.0.0.1:0"));
+      ExecutorOptions options;
+      options.worker = absl::StrCat("w", e);
+      options.incarnation = 100 + e;
+      options.peer_listen_fd = listeners_[e].fd.get();
+      executors_[e] = std::make_unique<Executor>(
+          options, MakeCpuBackend({.num_devices = 1, .memory_bytes = 1 << 24}),
+          [this, e](api::ReportBody body) { reports_[e].Add(std::move(body)); });
+    }
+  }
+  void Both(const std::function<api::Command(int)>& command) {
+    for (int e : {0, 1}) executors_[e]->Send(command(e));
+  }
+  api::Command Configure(uint64_t generation, int self) const {
+    api::ConfigureCommunicator c;
+    c.generation = generation;
+    c.secret = "open sesame";
+    c.self = self;
+    for (uint64_t e : {0, 1}) {
+      c.members.push_back({absl::StrCat("w", e, "/0"), 100 + e, listeners_[e].endpoint(), 1});
+    }
+    return c;
+  }
+  api::Command Load(uint64_t id, int self) const {
+    return api::LoadProgram{.executable = id,
+                            .name = "step",
+                            .program = PsumProgram(2),
+                            .coordinates = {{0, 0}, {1, 0}},
+                            .self = self};
+  }
+  static api::Command MakeLaunch(uint64_t id, uint64_t generation, uint64_t arg, uint64_t result) {
+    api::Launch launch;
+    launch.launch = id;
+    launch.executable = 1;
+    launch.generation = generation;
+    launch.args = {arg};
+    launch.results = {result};
+    return launch;
+  }
+
+  Listener listeners_[2];
+  Reports reports_[2];
+  std::unique_ptr<Executor> executors_[2];
+};
+
+TEST_F(TwoExecutorsTest, GenerationsLiveSideBySideAndOneFailsAlone) {
+  // The second is told first by one and last by the other.
+  executors_[0]->Send(Configure(1, 0));
+  executors_[0]->Send(Configure(2, 0));
+  executors_[1]->Send(Configure(1, 1));
+  executors_[1]->Send(Configure(2, 1));
+  Both([&](int e) { return Load(1, e); });
+  Both([&](int e) { return api::WriteBuffer{10, 0, Vec({1.0 + e, 2, 3, 4})}; });
+  for (uint64_t id = 1; id <= 4; ++id) {
+    Both([&](int) { return MakeLaunch(id, 1 + id % 2, 10, 10 + id); });
+  }
+  for (int e : {0, 1}) {
+    for (int n = 0; n < 4; ++n) EXPECT_THAT(reports_[e].Next<api::LaunchDone>(), IsOk());
+    executors_[e]->Send(api::ReadBuffer{1, 14, 0});
+    TESSERA_ASSERT_OK_AND_ASSIGN(api::BufferRead read, reports_[e].Next<api::BufferRead>());
+    EXPECT_THAT(read.value, IsOkAndHolds(Vec({6, 8, 12, 16})));
+  }
+  // Executor 1 has no argument 77: executor 0 hears of it at once, and only generation 1 is lost.
+  executors_[0]->Send(api::WriteBuffer{77, 0, Vec({1, 2, 3, 4})});
+  Both([&](int) { return MakeLaunch(5, 1, 77, 15); });
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed cause, reports_[1].Next<api::LaunchFailed>());
+  EXPECT_THAT(cause.status, ReasonIs("ARRAY_NOT_FOUND", "array 77"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed effect, reports_[0].Next<api::LaunchFailed>());
+  EXPECT_THAT(effect.status, ReasonIs("PEER_FAILED", "array 77"));
+  Both([&](int) { return MakeLaunch(6, 2, 10, 16); });
+  for (int e : {0, 1}) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone done, reports_[e].Next<api::LaunchDone>());
+    EXPECT_EQ(done.launch, 6u);
+  }
+  // A closed generation, and one that was never opened.
+  Both([&](int) { return api::CloseCommunicator{2}; });
+  Both([&](int) { return MakeLaunch(7, 2, 10, 17); });
+  for (int e : {0, 1}) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_[e].Next<api::LaunchFailed>());
+    EXPECT_THAT(failed.status, ReasonIs("PEER_FAILED", "generation 2 is not open"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::worker

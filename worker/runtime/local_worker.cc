@@ -1,0 +1,93 @@
+#include "worker/runtime/local_worker.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/status.h"
+
+namespace tessera::worker {
+
+// The coordinator may keep this longer than the worker lives.
+class LocalWorker::Link : public api::WorkerLink {
+ public:
+  explicit Link(Executor* executor)
+      : executor_(executor), incarnation_(executor->info().incarnation) {}
+
+  void Send(int32_t executor, uint64_t incarnation, api::Command command) override {
+    absl::ReaderMutexLock lock(&mu_);
+    if (executor_ == nullptr || executor != 0 || incarnation != incarnation_) return;
+    executor_->Send(std::move(command));
+  }
+  void Cut() {
+    absl::MutexLock lock(&mu_);
+    executor_ = nullptr;
+  }
+
+ private:
+  absl::Mutex mu_;
+  Executor* executor_ ABSL_GUARDED_BY(mu_);
+  const uint64_t incarnation_;
+};
+
+absl::StatusOr<std::unique_ptr<LocalWorker>> LocalWorker::Start(const LocalWorkerOptions& options,
+                                                                std::unique_ptr<Backend> backend,
+                                                                api::WorkerEvents* events) {
+  auto worker = std::unique_ptr<LocalWorker>(new LocalWorker(events));
+  ExecutorOptions executor;
+  executor.worker = options.name;
+  executor.host = options.host;
+  executor.collective_timeout = options.collective_timeout;
+  executor.queue_bound = options.queue_bound;
+  worker->executor_ = std::make_unique<Executor>(
+      std::move(executor), std::move(backend),
+      [self = worker.get()](api::ReportBody body) { self->OnReport(std::move(body)); });
+  worker->timer_ = std::make_unique<Timer>();
+  worker->link_ = std::make_shared<Link>(worker->executor_.get());
+  api::Registration registration;
+  registration.worker = options.name;
+  registration.host = options.host;
+  registration.executors = {worker->executor_->info()};
+  TESSERA_ASSIGN_OR_RETURN(api::Welcome welcome, events->Register(registration, worker->link_));
+  absl::MutexLock lock(&worker->mu_);
+  worker->welcome_ = std::move(welcome);
+  worker->registered_ = true;
+  worker->beat_ = worker->timer_->At(absl::Now() + worker->welcome_.heartbeat,
+                                     [self = worker.get()] { self->Beat(); });
+  return worker;
+}
+
+LocalWorker::~LocalWorker() {
+  if (link_ != nullptr) link_->Cut();
+  bool registered = false;
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+    registered = registered_;
+  }
+  timer_.reset();
+  if (registered) {
+    events_->Disconnect(welcome_.session,
+                        MakeError(ErrorKind::kServerStopping, "the embedded worker stops"));
+  }
+}
+
+// Commands can come, and be answered, before Register has returned to us.
+void LocalWorker::OnReport(api::ReportBody body) {
+  {
+    absl::MutexLock lock(&mu_);
+    const auto known = [this]()
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return registered_ || stopping_; };
+    mu_.Await(absl::Condition(&known));
+    if (stopping_) return;
+  }
+  const api::ExecutorInfo info = executor_->info();
+  events_->OnReport(welcome_.session, {info.index, info.incarnation, std::move(body)});
+}
+
+void LocalWorker::Beat() {
+  events_->OnReport(welcome_.session, {0, 0, api::Heartbeat{}});
+  absl::MutexLock lock(&mu_);
+  if (!stopping_) beat_ = timer_->At(absl::Now() + welcome_.heartbeat, [this] { Beat(); });
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,23 @@
+// How an executor reads a block of a shard that another executor holds. rpc/ has the one over gRPC.
+#pragma once
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "ir/array.h"
+#include "worker/runtime/cancel.h"
+
+namespace tessera::worker {
+
+class PeerReader {
+ public:
+  virtual ~PeerReader() = default;
+  // The block of `shape` at `starts` of the shard that `ticket` opens at `endpoint`. Waits for the
+  // shard's producer; ends at `deadline` or when cancelled. Thread-safe, blocking.
+  virtual absl::StatusOr<ir::Array> Read(const std::string& endpoint, const std::string& ticket,
+                                         ir::DType dtype, const ir::Dims& starts,
+                                         const ir::Dims& shape, absl::Time deadline,
+                                         CancelToken& cancel) = 0;
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,55 @@
+#include "worker/runtime/stream.h"
+
+#include <utility>
+
+namespace tessera::worker {
+
+Stream::Stream() : thread_([this] { Run(); }) {}
+
+Stream::~Stream() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void Stream::Push(std::function<void()> task) {
+  absl::MutexLock lock(&mu_);
+  queue_.push_back(std::move(task));
+}
+
+int64_t Stream::depth() const {
+  absl::MutexLock lock(&mu_);
+  return static_cast<int64_t>(queue_.size()) + (busy_ ? 1 : 0);
+}
+
+bool Stream::Drain(absl::Time deadline) {
+  absl::MutexLock lock(&mu_);
+  const auto idle = [this]()
+                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return queue_.empty() && !busy_; };
+  return mu_.AwaitWithDeadline(absl::Condition(&idle), deadline);
+}
+
+void Stream::Run() {
+  while (true) {
+    std::function<void()> task;
+    {
+      absl::MutexLock lock(&mu_);
+      const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return stopping_ || !queue_.empty();
+      };
+      mu_.Await(absl::Condition(&ready));
+      if (stopping_) return;
+      task = std::move(queue_.front());
+      queue_.pop_front();
+      busy_ = true;
+    }
+    task();
+    task = nullptr;  // What it holds goes before the stream counts as idle.
+    absl::MutexLock lock(&mu_);
+    busy_ = false;
+  }
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,40 @@
+// One device's dispatch stream: a thread that runs tasks in the order in which they were pushed.
+//
+// The queue of launches is bounded by its user, who asks HasRoom before pushing a launch to every
+// stream; other tasks (deletes) are small and always admitted. Push is thread-safe. The destructor
+// drops what has not begun and joins; tasks must have been told to end before.
+#pragma once
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace tessera::worker {
+
+class Stream {
+ public:
+  Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream();
+
+  void Push(std::function<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
+  // Tasks that wait or run.
+  int64_t depth() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits until it is idle, at most until `deadline`.
+  bool Drain(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  void Run();
+
+  mutable absl::Mutex mu_;
+  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mu_);
+  bool busy_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;  // Last: starts when everything else is there.
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,56 @@
+#include "worker/runtime/timer.h"
+
+#include "absl/time/clock.h"
+
+namespace tessera::worker {
+
+Timer::Timer() : thread_([this] { Run(); }) {}
+
+Timer::~Timer() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  thread_.join();
+}
+
+Timer::Id Timer::At(absl::Time when, std::function<void()> f) {
+  absl::MutexLock lock(&mu_);
+  const Id id(when, next_++);
+  due_.emplace(id, std::move(f));
+  changed_.SignalAll();
+  return id;
+}
+
+void Timer::Cancel(const Id& id) {
+  absl::MutexLock lock(&mu_);
+  due_.erase(id);
+  while (running_ == id.second) changed_.Wait(&mu_);
+}
+
+void Timer::Run() {
+  mu_.Lock();
+  while (!stopping_) {
+    if (due_.empty()) {
+      changed_.Wait(&mu_);
+      continue;
+    }
+    const auto next = due_.begin();
+    if (next->first.first > absl::Now()) {
+      changed_.WaitWithDeadline(&mu_, next->first.first);
+      continue;
+    }
+    const std::function<void()> f = std::move(next->second);
+    running_ = next->first.second;
+    due_.erase(next);
+    mu_.Unlock();
+    f();
+    mu_.Lock();
+    running_ = 0;
+    changed_.SignalAll();
+  }
+  mu_.Unlock();
+}
+
+}  // namespace tessera::worker

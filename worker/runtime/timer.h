@@ -1,0 +1,43 @@
+// Calls functions at points in time, on one thread of its own.
+//
+// Thread-safe. Functions run without a lock and must be short. Cancel returns once the function is
+// not and will not be running; it must not be called from within one. The destructor drops what is
+// not due.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace tessera::worker {
+
+class Timer {
+ public:
+  using Id = std::pair<absl::Time, uint64_t>;
+
+  Timer();
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+  ~Timer();
+
+  Id At(absl::Time when, std::function<void()> f) ABSL_LOCKS_EXCLUDED(mu_);
+  void Cancel(const Id& id) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  void Run();
+
+  absl::Mutex mu_;
+  std::map<Id, std::function<void()>> due_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t running_ ABSL_GUARDED_BY(mu_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  absl::CondVar changed_;
+  std::thread thread_;  // Last.
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,85 @@
+#include "worker/telemetry/in_flight.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+
+namespace tessera::worker {
+
+void InFlightSlot::Write(uint64_t launch, std::string_view op, bool waiting) {
+  const uint64_t version = version_.load(std::memory_order_relaxed);
+  version_.store(version + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  launch_.store(launch, std::memory_order_relaxed);
+  const size_t size = std::min(op.size(), kTextBytes);
+  size_and_waiting_.store(size << 1 | (waiting ? 1 : 0), std::memory_order_relaxed);
+  for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, op.data() + at, std::min(sizeof(word), size - at));
+    text_[at / sizeof(uint64_t)].store(word, std::memory_order_relaxed);
+  }
+  version_.store(version + 2, std::memory_order_release);
+}
+
+void InFlightSlot::BeginLaunch(uint64_t launch) { Write(launch, "", /*waiting=*/false); }
+
+void InFlightSlot::SetOp(std::string_view op, bool waiting) {
+  Write(launch_.load(std::memory_order_relaxed), op, waiting);
+}
+
+InFlightOp InFlightSlot::Read() const {
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    const uint64_t before = version_.load(std::memory_order_acquire);
+    InFlightOp read;
+    read.launch = launch_.load(std::memory_order_relaxed);
+    const uint64_t packed = size_and_waiting_.load(std::memory_order_relaxed);
+    read.waiting = (packed & 1) != 0;
+    uint64_t words[kWords];
+    for (size_t w = 0; w < kWords; ++w) words[w] = text_[w].load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (before % 2 != 0 || version_.load(std::memory_order_relaxed) != before) continue;
+    read.op.assign(reinterpret_cast<const char*>(words), std::min(packed >> 1, kTextBytes));
+    return read;
+  }
+  return {};
+}
+
+InFlightPage::InFlightPage(int num_devices) : num_devices_(num_devices) {
+  TESSERA_CHECK(num_devices > 0 && num_devices <= kMaxDevices) << "num_devices=" << num_devices;
+  fd_ = memfd_create("tessera-in-flight", MFD_CLOEXEC);
+  TESSERA_CHECK(fd_ >= 0) << std::strerror(errno);
+  TESSERA_CHECK(ftruncate(fd_, sizeof(InFlightSlot) * num_devices) == 0) << std::strerror(errno);
+  Map(fd_);
+  for (int d = 0; d < num_devices; ++d) new (&slots_[d]) InFlightSlot();
+}
+
+InFlightPage::InFlightPage(int fd, int num_devices) : num_devices_(num_devices) { Map(fd); }
+
+void InFlightPage::Map(int fd) {
+  void* page =
+      mmap(nullptr, sizeof(InFlightSlot) * num_devices_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  TESSERA_CHECK(page != MAP_FAILED) << std::strerror(errno);
+  slots_ = static_cast<InFlightSlot*>(page);
+}
+
+InFlightPage::~InFlightPage() {
+  munmap(slots_, sizeof(InFlightSlot) * num_devices_);
+  if (fd_ >= 0) close(fd_);
+}
+
+InFlightOp InFlightPage::Suspect() const {
+  InFlightOp suspect;
+  for (int d = 0; d < num_devices_; ++d) {
+    InFlightOp op = slots_[d].Read();
+    if (op.launch == 0) continue;
+    if (suspect.launch == 0 || (suspect.waiting && !op.waiting)) suspect = std::move(op);
+  }
+  return suspect;
+}
+
+}  // namespace tessera::worker

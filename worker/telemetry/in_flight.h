@@ -1,0 +1,76 @@
+// What each device is doing, in memory that another process can read after this one has died.
+//
+// A page is a fixed layout of one slot per device. The executor writes it; the daemon, which mapped
+// the same memory, reads it when the executor is lost, so that the loss names the op in flight.
+//
+// A slot has one writer, its device's stream; any thread or process may read. Readers never block
+// the writer: a read that overlaps a write is tried again a few times, then answers "unknown".
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::worker {
+
+struct InFlightOp {
+  uint64_t launch = 0;   // 0: idle
+  std::string op;        // "psum (model.cc:41)"; "" before the first op
+  bool waiting = false;  // in a collective: more likely the victim than the cause
+};
+
+// Lives in shared memory: lock-free atomics alone, no pointers.
+class InFlightSlot {
+ public:
+  static constexpr size_t kTextBytes = 184;
+
+  // The stream's thread.
+  void BeginLaunch(uint64_t launch);
+  void SetOp(std::string_view op, bool waiting);
+  void EndLaunch() { BeginLaunch(0); }
+
+  InFlightOp Read() const;
+
+ private:
+  static constexpr size_t kWords = kTextBytes / sizeof(uint64_t);
+  void Write(uint64_t launch, std::string_view op, bool waiting);
+
+  std::atomic<uint64_t> version_{0};  // odd while being written
+  std::atomic<uint64_t> launch_{0};
+  std::atomic<uint64_t> size_and_waiting_{0};
+  std::atomic<uint64_t> text_[kWords] = {};
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+// A mapped page of slots. Move-only; owns the mapping and, when it made it, the descriptor.
+class InFlightPage {
+ public:
+  static constexpr int kMaxDevices = 256;
+
+  // A new page of idle slots. Dies on no memory.
+  explicit InFlightPage(int num_devices);
+  // Maps a page that another process made; `fd` is borrowed for the call.
+  InFlightPage(int fd, int num_devices);
+  InFlightPage(const InFlightPage&) = delete;
+  InFlightPage& operator=(const InFlightPage&) = delete;
+  ~InFlightPage();
+
+  // To hand to another process; -1 when this page was mapped from a descriptor.
+  int fd() const { return fd_; }
+  int num_devices() const { return num_devices_; }
+  InFlightSlot& slot(int device) { return slots_[device]; }
+  const InFlightSlot& slot(int device) const { return slots_[device]; }
+
+  // The op that most likely ended the process: one that is not waiting for others, if there is one.
+  InFlightOp Suspect() const;
+
+ private:
+  void Map(int fd);
+
+  int fd_ = -1;
+  int num_devices_ = 0;
+  InFlightSlot* slots_ = nullptr;
+};
+
+}  // namespace tessera::worker
