@@ -1,0 +1,224 @@
+#include "client/array.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "client/session.h"
+#include "client/trace.h"
+#include "ir/ops.h"
+
+namespace tessera {
+namespace {
+
+using internal::AsConcrete;
+using internal::ConcreteState;
+using internal::ThrowError;
+
+const ConcreteState& Readable(std::string_view what, const Array& a, const Site& site) {
+  const ConcreteState* c = AsConcrete(a);
+  if (!c || internal::CurrentFrame()) internal::RefuseWhileTracing(what, a, site);
+  if (c->deleted.load()) {
+    ThrowError(ErrorKind::kArrayDeleted,
+               absl::StrCat(ToAbsl(what), ": Array has been deleted or donated: ",
+                            a.type().ToString(), ". Keep a handle to what is used again"),
+               site);
+  }
+  return *c;
+}
+
+// Asks until the answer is there: one call waits no longer than the service lets it.
+template <class Ask>
+ir::Array Await(const Ask& ask, const Site& site) {
+  const absl::Time end = absl::Now() + internal::BoundedWait(absl::InfiniteDuration());
+  for (;;) {
+    const absl::Time start = absl::Now();
+    const absl::Duration wait =
+        std::clamp(end - start, absl::ZeroDuration(), absl::Duration(absl::Seconds(20)));
+    absl::StatusOr<ir::Array> value = ask(wait);
+    const bool not_yet = value.status().code() == absl::StatusCode::kDeadlineExceeded &&
+                         absl::Now() - start >= wait && absl::Now() < end;
+    if (!not_yet) return internal::Take(std::move(value), site);
+  }
+}
+
+struct AbstractState final : internal::ArrayState {
+  using ArrayState::ArrayState;
+};
+
+int64_t NormalIndex(int64_t i, const Array& x, const Site& site) {
+  if (x.rank() == 0) ThrowError(ErrorKind::kTypeError, "at: a rank-0 array has no rows", site);
+  const int64_t n = x.dim(0);
+  if (i < -n || i >= n) {
+    ThrowError(ErrorKind::kValueError,
+               absl::StrCat("at: row ", i, " is out of bounds for ", x.type().ToString()), site);
+  }
+  return i < 0 ? i + n : i;
+}
+
+}  // namespace
+
+const Type& Array::type() const {
+  if (!state_) {
+    ThrowError(ErrorKind::kTypeError, "an Array without a value (default-constructed) was used",
+               Site{});
+  }
+  return state_->type;
+}
+
+int64_t Array::dim(int d) const {
+  const int r = rank();
+  if (d < -r || d >= r) {
+    ThrowError(ErrorKind::kValueError,
+               absl::StrCat("dim ", d, " is out of bounds for ", type().ToString()), Site{});
+  }
+  return shape()[d < 0 ? d + r : d];
+}
+
+bool Array::is_concrete() const { return AsConcrete(*this) != nullptr; }
+bool Array::is_traced() const { return internal::AsTraced(*this) != nullptr; }
+
+ir::Array Array::value(Site site) const {
+  const ConcreteState& c = Readable("value", *this, site);
+  return Await([&](absl::Duration wait) { return c.session->service().Get(c.id, wait); }, site);
+}
+
+ir::Array Array::shard(int ordinal, Site site) const {
+  const ConcreteState& c = Readable("shard", *this, site);
+  return Await(
+      [&](absl::Duration wait) { return c.session->service().GetShard(c.id, ordinal, wait); }, site);
+}
+
+void Array::CheckOneElement(const Site& site) const {
+  if (size() != 1) {
+    ThrowError(ErrorKind::kTypeError,
+               absl::StrCat("item: an array of one element is expected, not ", type().ToString()),
+               site);
+  }
+}
+
+bool Array::is_ready(Site site) const {
+  const ConcreteState& c = Readable("is_ready", *this, site);
+  if (c.operation == 0) return true;
+  const api::Operation op = internal::Take(c.session->service().GetOperation(c.operation), site);
+  return op.state != api::OperationState::kPending && op.state != api::OperationState::kRunning;
+}
+
+const Array& Array::wait(absl::Duration timeout, Site site) const {
+  const ConcreteState& c = Readable("wait", *this, site);
+  if (c.operation == 0) return *this;
+  const absl::Duration limit = internal::BoundedWait(timeout);
+  const absl::Time end = absl::Now() + limit;
+  const auto ended = [](const api::Operation& op) {
+    return op.state != api::OperationState::kPending && op.state != api::OperationState::kRunning;
+  };
+  api::Operation op;
+  do {
+    const absl::Duration left = std::max(end - absl::Now(), absl::ZeroDuration());
+    op = internal::Take(
+        c.session->service().WaitOperation(
+            c.operation, std::min(left, absl::Duration(absl::Seconds(20)))),
+        site);
+  } while (!ended(op) && absl::Now() < end);
+  if (!ended(op)) {
+    ThrowError(ErrorKind::kDeadlineExceeded,
+               absl::StrCat(c.name, ": not ready after ", absl::FormatDuration(limit),
+                            op.pending_reason.empty() ? "" : "; it waits because ",
+                            op.pending_reason, ". Wait longer, or cancel it"),
+               site);
+  }
+  internal::CheckOk(op.error, site);
+  return *this;
+}
+
+void Array::cancel(Site site) const {
+  const ConcreteState& c = Readable("cancel", *this, site);
+  if (c.operation != 0) internal::CheckOk(c.session->service().Cancel(c.operation), site);
+}
+
+const api::Placement& Array::placement(Site site) const {
+  const ConcreteState* c = AsConcrete(*this);
+  if (!c) internal::RefuseWhileTracing("placement", *this, site);
+  return c->placement;
+}
+std::vector<int64_t> Array::devices(Site site) const { return placement(site).devices; }
+PartitionSpec Array::sharding(Site site) const { return placement(site).spec; }
+
+void Array::Delete() {
+  const ConcreteState* c = AsConcrete(*this);
+  if (c && !c->deleted.exchange(true)) c->session->Release(c->id);
+}
+
+std::string Array::to_string() const {
+  if (!state_) return "Array()";
+  const ConcreteState* c = AsConcrete(*this);
+  if (!c) return absl::StrCat(is_traced() ? "Traced" : "Abstract", "<", type().ToString(), ">");
+  std::string out = absl::StrCat("Array<", type().ToString(), ">");
+  if (!c->placement.mesh.empty()) {
+    absl::StrAppend(&out, " ", c->placement.spec.ToString(), " on ", c->placement.mesh.ToString());
+  }
+  if (c->deleted.load()) return absl::StrCat(out, " (deleted)");
+  if (internal::CurrentFrame()) return out;
+  auto value = c->session->service().Get(
+      c->id, internal::BoundedWait(absl::InfiniteDuration()));
+  if (!value.ok()) return absl::StrCat(out, " failed: ", std::string(value.status().message()));
+  return absl::StrCat(out, " ", value->ToString());
+}
+
+Array Array::astype(DType dtype, Site site) const {
+  return internal::Apply1("astype", site, {*this}, [&](ir::Builder&, std::vector<ir::Value> v) {
+    return ir::Convert(v[0], dtype);
+  });
+}
+
+Array Array::reshape(Dims shape, Site site) const {
+  int64_t known = 1, holes = 0;
+  for (int64_t d : shape) d == -1 ? void(++holes) : void(known *= d);
+  if (holes > 1 || (holes == 1 && (known == 0 || size() % known != 0))) {
+    ThrowError(ErrorKind::kValueError,
+               absl::StrCat("reshape: cannot infer the -1 of shape (", ir::DimsToString(shape),
+                            ") for ", type().ToString()),
+               site);
+  }
+  for (int64_t& d : shape) {
+    if (d == -1) d = size() / known;
+  }
+  return internal::Apply1("reshape", site, {*this}, [&](ir::Builder&, std::vector<ir::Value> v) {
+    return ir::Reshape(v[0], shape);
+  });
+}
+
+Array Array::T(Site site) const {
+  std::vector<int64_t> order(rank());
+  std::iota(order.rbegin(), order.rend(), 0);
+  return internal::Apply1("transpose", site, {*this}, [&](ir::Builder&, std::vector<ir::Value> v) {
+    return ir::Transpose(v[0], order);
+  });
+}
+
+Array Array::rows(int64_t start, int64_t stop, Site site) const {
+  if (rank() == 0) ThrowError(ErrorKind::kTypeError, "rows: a rank-0 array has no rows", site);
+  const int64_t n = dim(0);
+  const auto clamp = [n](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };
+  Dims low(rank(), 0), high = shape();
+  low[0] = clamp(start);
+  high[0] = std::max(low[0], clamp(stop));
+  return internal::Apply1("slice", site, {*this}, [&](ir::Builder&, std::vector<ir::Value> v) {
+    return ir::Slice(v[0], low, high);
+  });
+}
+
+Array Array::at(int64_t i, Site site) const {
+  const int64_t row = NormalIndex(i, *this, site);
+  Dims low(rank(), 0), high = shape();
+  low[0] = row;
+  high[0] = row + 1;
+  return internal::Apply1("at", site, {*this}, [&](ir::Builder&, std::vector<ir::Value> v) {
+    return ir::Squeeze(ir::Slice(v[0], low, high), {0});
+  });
+}
+
+Array abstract(Dims shape, DType dtype) { return abstract_of(ir::MakeType(dtype, std::move(shape))); }
+Array abstract_of(const Type& type) { return Array(std::make_shared<AbstractState>(type)); }
+
+}  // namespace tessera

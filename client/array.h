@@ -1,0 +1,167 @@
+// Array: the user's value.  Concrete (it lives on devices of a session), traced (a value of the
+// function being recorded) or abstract (a type alone, to trace with).
+//
+// A handle: copies share the value, and the last one releases it on the service.  Handles may be
+// copied and released on any thread; a traced array belongs to the thread that traces.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/site.h"
+#include "client/error.h"
+#include "client/mesh.h"
+#include "ir/api/service.h"
+#include "ir/array.h"
+#include "ir/type.h"
+
+namespace tessera {
+
+using ir::Dims;
+using ir::DType;
+using ir::Type;
+inline constexpr DType kBool = DType::kBool, kS32 = DType::kS32, kU32 = DType::kU32,
+                       kS64 = DType::kS64, kBF16 = DType::kBF16, kF32 = DType::kF32,
+                       kF64 = DType::kF64;
+
+class Session;
+namespace internal {
+struct ArrayState;
+struct ConcreteState;
+struct TracedState;
+}  // namespace internal
+
+template <class T>
+constexpr DType DTypeOf() {
+  using U = std::remove_cv_t<T>;
+  if constexpr (std::is_same_v<U, bool>) {
+    return DType::kBool;
+  } else if constexpr (std::is_same_v<U, float>) {
+    return DType::kF32;
+  } else if constexpr (std::is_same_v<U, double>) {
+    return DType::kF64;
+  } else if constexpr (std::is_integral_v<U> && std::is_signed_v<U>) {
+    return sizeof(U) == 1   ? DType::kS8
+           : sizeof(U) == 2 ? DType::kS16
+           : sizeof(U) == 4 ? DType::kS32
+                            : DType::kS64;
+  } else {
+    static_assert(std::is_integral_v<U>, "an element type of arrays is expected");
+    return sizeof(U) == 1   ? DType::kU8
+           : sizeof(U) == 2 ? DType::kU16
+           : sizeof(U) == 4 ? DType::kU32
+                            : DType::kU64;
+  }
+}
+
+class Array {
+ public:
+  Array() = default;  // no value; using it throws
+  bool valid() const { return state_ != nullptr; }
+
+  // Works on concrete, traced and abstract arrays.
+  const Type& type() const;  // f32[8@data,512]{V:model}
+  const Dims& shape() const { return type().shape; }
+  DType dtype() const { return type().dtype; }
+  int rank() const { return type().rank(); }
+  int64_t dim(int d) const;  // negative counts from the end
+  int64_t size() const { return type().num_elements(); }
+
+  bool is_concrete() const;
+  bool is_traced() const;
+
+  // The contents.  Wait, at most until the deadline in scope (client/deadline.h) or `timeout`; throw
+  // the producer's error; throw when tracing.
+  ir::Array value(Site site = Site::Here()) const;
+  template <class T>
+  std::vector<T> get(Site site = Site::Here()) const {
+    const ir::Array v = value(site);
+    std::vector<T> out(v.num_elements());
+    for (int64_t i = 0; i < v.num_elements(); ++i) {
+      if constexpr (std::is_integral_v<T>) {
+        out[i] = static_cast<T>(ir::IsFloat(v.dtype()) ? v.At(i) : v.IntAt(i));
+      } else {
+        out[i] = static_cast<T>(v.At(i));
+      }
+    }
+    return out;
+  }
+  // The one element.
+  template <class T>
+  T item(Site site = Site::Here()) const {
+    CheckOneElement(site);
+    return get<T>(site)[0];
+  }
+  // Shard `ordinal`, as it lies on devices()[ordinal].
+  ir::Array shard(int ordinal, Site site = Site::Here()) const;
+
+  // Asynchrony.
+  bool is_ready(Site site = Site::Here()) const;
+  // Until ready, at most `timeout` (the deadline in scope when shorter); throws the producer's error.
+  const Array& wait(absl::Duration timeout = absl::InfiniteDuration(),
+                    Site site = Site::Here()) const;
+  void cancel(Site site = Site::Here()) const;  // the run that makes it
+
+  // Where it lies.
+  const api::Placement& placement(Site site = Site::Here()) const;
+  std::vector<int64_t> devices(Site site = Site::Here()) const;
+  PartitionSpec sharding(Site site = Site::Here()) const;
+  // Gives the memory up now; later uses throw ARRAY_DELETED.
+  void Delete();
+
+  std::string to_string() const;  // contents when concrete and ready, else the type
+
+  Array astype(DType dtype, Site site = Site::Here()) const;
+  Array reshape(Dims shape, Site site = Site::Here()) const;  // one -1 is inferred
+  Array T(Site site = Site::Here()) const;                    // dims reversed
+  // Row i, negative from the end; rows [start, stop).
+  Array at(int64_t i, Site site = Site::Here()) const;
+  Array rows(int64_t start, int64_t stop, Site site = Site::Here()) const;
+
+  // For the SDK's own files.
+  explicit Array(std::shared_ptr<const internal::ArrayState> state) : state_(std::move(state)) {}
+  const std::shared_ptr<const internal::ArrayState>& state() const { return state_; }
+
+ private:
+  void CheckOneElement(const Site& site) const;
+  std::shared_ptr<const internal::ArrayState> state_;
+};
+
+// A type without a value, to trace with.
+Array abstract(Dims shape, DType dtype = DType::kF32);
+Array abstract_of(const Type& type);
+
+// An operand: an array or a C++ number, with the user's place.  Numbers take the dtype of what they
+// meet, as JAX's weakly typed literals do.
+struct Arg {
+  std::optional<Array> array;
+  double number = 0;
+  int64_t integer = 0;
+  enum Kind : uint8_t { kArray, kReal, kInteger, kBoolean } kind = kArray;
+  Site site;
+
+  // NOLINTBEGIN(google-explicit-constructor): operands convert
+  Arg(const Array& a, Site s = Site::Here()) : array(a), site(s) {}
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  Arg(T v, Site s = Site::Here())
+      : number(static_cast<double>(v)), site(s) {
+    if constexpr (std::is_same_v<T, bool>) {
+      kind = kBoolean;
+      integer = v;
+    } else if constexpr (std::is_integral_v<T>) {
+      kind = kInteger;
+      integer = static_cast<int64_t>(v);
+    } else {
+      kind = kReal;
+    }
+  // NOLINTEND(google-explicit-constructor)
+  }
+};
+
+}  // namespace tessera

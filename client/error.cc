@@ -1,0 +1,34 @@
+#include "client/error.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+// The message with the place at its end, unless it already says it.
+absl::Status WithSite(const absl::Status& status, const Site& site) {
+  const std::string place = absl::StrCat("(", site.ToString(), ")");
+  if (!site.valid() || absl::StrContains(status.message(), place)) return status;
+  absl::Status out(status.code(), absl::StrCat(status.message(), " ", place));
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
+  return out;
+}
+
+}  // namespace
+
+Error::Error(absl::Status status, Site site)
+    : std::runtime_error(std::string(status.message())), status_(std::move(status)), site_(site) {}
+
+namespace internal {
+
+void ThrowError(const absl::Status& status, const Site& site) {
+  throw Error(WithSite(status, site), site);
+}
+void ThrowError(ErrorKind kind, std::string message, const Site& site) {
+  ThrowError(MakeError(kind, std::move(message)), site);
+}
+
+}  // namespace internal
+}  // namespace tessera

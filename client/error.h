@@ -1,0 +1,62 @@
+// The one exception of the SDK: a status, the kind of error, and the user's file and line.
+//
+// Thrown by everything in client/ that users call; `what()` is the message, which ends with the place
+// when one is known.  A value; any thread may throw or read it.
+#pragma once
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/site.h"
+#include "base/status.h"
+
+namespace tessera {
+
+class Error : public std::runtime_error {
+ public:
+  // `status` must not be ok.
+  Error(absl::Status status, Site site);
+  const absl::Status& status() const { return status_; }
+  ErrorKind kind() const { return KindOf(status_); }
+  std::string_view reason() const { return ReasonOf(status_); }  // VALUE_ERROR
+  const Site& site() const { return site_; }                     // where the user's call stands
+
+ private:
+  absl::Status status_;
+  Site site_;
+};
+
+namespace internal {
+
+[[noreturn]] void ThrowError(ErrorKind kind, std::string message, const Site& site);
+[[noreturn]] void ThrowError(const absl::Status& status, const Site& site);
+inline void CheckOk(const absl::Status& status, const Site& site) {
+  if (!status.ok()) ThrowError(status, site);
+}
+template <class T>
+T Take(absl::StatusOr<T> value, const Site& site) {
+  if (!value.ok()) ThrowError(value.status(), site);
+  return *std::move(value);
+}
+// Runs `f`, turning ir's StatusException into Error.
+template <class F>
+auto Translate(const Site& site, F&& f);
+
+}  // namespace internal
+}  // namespace tessera
+
+#include "base/status_exception.h"
+
+namespace tessera::internal {
+template <class F>
+auto Translate(const Site& site, F&& f) {
+  try {
+    return std::forward<F>(f)();
+  } catch (const StatusException& e) {
+    ThrowError(e.status(), site);
+  }
+}
+}  // namespace tessera::internal

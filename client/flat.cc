@@ -1,0 +1,688 @@
+#include "client/flat.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ir/ops.h"
+
+namespace tessera::internal {
+namespace {
+
+std::vector<Array> Concat(std::vector<Array> a, const std::vector<Array>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+std::vector<bool> With(std::vector<bool> mask, size_t more, bool value) {
+  mask.insert(mask.end(), more, value);
+  return mask;
+}
+
+// `f` with only the results named.
+ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which) {
+  ir::Function out = f;
+  out.results.clear();
+  for (int r : which) out.results.push_back(f.results[r]);
+  return ir::Dce(out);
+}
+
+Array FullArray(const Type& type, double value, const Site& site) {
+  return Apply1("full", site, {}, [&](ir::Builder& b, std::vector<ir::Value>) {
+    return ir::Full(b, type, value);
+  });
+}
+
+// An array of `tangent`'s dtype rules: what has a tangent.
+std::vector<bool> Inexact(const std::vector<Array>& arrays) {
+  std::vector<bool> out;
+  for (const Array& a : arrays) out.push_back(ir::IsInexact(a.dtype()));
+  return out;
+}
+
+std::string PcastHint(const Type& have, const Type& want) {
+  ir::AxisList missing;
+  for (const std::string& axis : want.varying) {
+    if (!have.varying.contains(axis)) missing.push_back(axis);
+  }
+  Type cast = have;
+  cast.varying.insert(missing.begin(), missing.end());
+  if (missing.empty() || !ir::EqualButWeak(cast, want)) return "";
+  return absl::StrCat("pcast(..., ('", absl::StrJoin(missing, "', '"),
+                      missing.size() == 1 ? "',)" : "')", ", to='varying')");
+}
+
+void CheckTangentTypes(const Linear& linear, const std::vector<Array>& tangents) {
+  for (size_t i = 0; i < tangents.size(); ++i) {
+    const Type &want = linear.in_types[i], &got = tangents[i].type();
+    if (!ir::IsInexact(want.dtype) || ir::EqualButWeak(want, got)) continue;
+    std::string hint;
+    if (std::string to_primal = PcastHint(want, got); !to_primal.empty()) {
+      hint = absl::StrCat(". This might be fixed by applying ", to_primal,
+                          " to the primal value passed to linearize");
+    } else if (std::string to_tangent = PcastHint(got, want); !to_tangent.empty()) {
+      hint = absl::StrCat(". This might be fixed by applying ", to_tangent,
+                          " to the tangent value passed to the linearized function");
+    }
+    ThrowError(ErrorKind::kValueError,
+               absl::StrCat("linearized function called on tangent values inconsistent with the "
+                            "original primal values: the tangent for ",
+                            linear.in_paths[i], " has type ", got.ToString(),
+                            " but the primal value has type ", want.ToString(), hint),
+               linear.site);
+  }
+}
+
+void CheckCotangentTypes(std::string_view what, ErrorKind kind, const std::vector<Type>& out_types,
+                         const std::vector<Array>& cotangents, const Site& site) {
+  if (cotangents.size() != out_types.size()) {
+    ThrowError(kind, absl::StrCat(ToAbsl(what), ": ", out_types.size(), " cotangents are expected, not ",
+                                  cotangents.size()),
+               site);
+  }
+  for (size_t i = 0; i < out_types.size(); ++i) {
+    if (!ir::IsInexact(out_types[i].dtype)) continue;
+    const Type want = ir::CotangentType(out_types[i]);
+    if (ir::EqualButWeak(want, cotangents[i].type())) continue;
+    const std::string hint = PcastHint(cotangents[i].type(), want);
+    ThrowError(kind,
+               absl::StrCat(ToAbsl(what), ": the cotangent of result ", i, " has type ",
+                            cotangents[i].type().ToString(), " but the function's result has type ",
+                            out_types[i].ToString(), ", so ", want.ToString(), " is expected",
+                            hint.empty() ? "" : ". This might be fixed by applying ", hint),
+               site);
+  }
+}
+
+std::vector<Array> ZerosLike(const std::vector<Array>& like, const Site& site) {
+  std::vector<Array> out;
+  for (const Array& a : like) out.push_back(FullArray(ir::CotangentType(a.type()), 0, site));
+  return out;
+}
+
+void CheckLoss(const char* name, const Nested& n, const Site& site) {
+  const Type loss = n.fn->type(n.fn->results[0]);
+  if (loss.rank() != 0) {
+    ThrowError(ErrorKind::kTypeError,
+               absl::StrCat(name, ": Gradient only defined for scalar-output functions. Output had "
+                            "shape: (", ir::DimsToString(loss.shape), "). Reduce it, e.g. by sum"),
+               site);
+  }
+  if (!ir::IsFloat(loss.dtype)) {
+    ThrowError(ErrorKind::kTypeError,
+               absl::StrCat(name, " requires real-valued outputs (output dtype that is a float), "
+                            "but got ", std::string(ir::DTypeName(loss.dtype))),
+               site);
+  }
+}
+
+}  // namespace
+
+std::vector<Type> TypesOf(const std::vector<Array>& arrays) {
+  std::vector<Type> out;
+  for (const Array& a : arrays) out.push_back(a.type());
+  return out;
+}
+
+// ---- Differentiation. ---------------------------------------------------------------------------
+
+std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
+                                    const std::vector<bool>& active, const Site& site,
+                                    FlatBody body) {
+  std::vector<Array> wanted;
+  for (size_t i = 0; i < args.leaves.size(); ++i) {
+    if (!active[i]) continue;
+    wanted.push_back(args.leaves[i]);
+    if (!ir::IsFloat(args.leaves[i].dtype())) {
+      ThrowError(ErrorKind::kTypeError,
+                 absl::StrCat(name, " requires real-valued inputs (input dtype that is a float), "
+                              "but ", args.paths[i], " is ", args.leaves[i].type().ToString(),
+                              ". Convert it, or differentiate by another argument"),
+                 site);
+    }
+  }
+  return InProgram(name, site, args.leaves, [&] {
+    const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, site, body);
+    CheckLoss(name, n, site);
+    const ir::Linearized lin =
+        Take(ir::Linearize(*n.fn, With(active, n.captures.size(), false)), site);
+    std::vector<Array> out =
+        CallFunction(lin.forward, Concat(args.leaves, n.captures), name, site);
+    const std::vector<Array> residuals(out.end() - lin.num_residuals, out.end());
+    out.resize(out.size() - lin.num_residuals);
+    if (!lin.out_active[0]) return Concat(out, ZerosLike(wanted, site));
+    const ir::FunctionRef linear = KeepResults(*lin.linear, {0});
+    std::vector<bool> mask(residuals.size(), false);
+    const ir::FunctionRef transposed =
+        Take(ir::TransposeFunction(*linear, With(mask, wanted.size(), true)), site);
+    const Array one = FullArray(ir::CotangentType(out[0].type()), 1, site);
+    return Concat(out, CallFunction(transposed, Concat(residuals, {one}), name, site));
+  });
+}
+
+std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& tangents,
+                           const Site& site, FlatBody body) {
+  std::vector<Array> moving;
+  const std::vector<bool> active = Inexact(primals.leaves);
+  for (size_t i = 0; i < tangents.size(); ++i) {
+    if (!active[i]) continue;
+    if (!ir::SameShapeAndDType(primals.leaves[i].type(), tangents[i].type())) {
+      ThrowError(ErrorKind::kTypeError,
+                 absl::StrCat("primal and tangent arguments to jvp do not match; dtypes and shapes "
+                              "must be equal: ", primals.paths[i], " is ",
+                              primals.leaves[i].type().ToString(), " but its tangent is ",
+                              tangents[i].type().ToString()),
+                 site);
+    }
+    moving.push_back(tangents[i]);
+  }
+  return InProgram("jvp", site, primals.leaves, [&] {
+    const Nested n = TraceFlat(CurrentScope(), TypesOf(primals.leaves), "jvp", site, body);
+    const ir::JvpResult jvp =
+        Take(ir::Jvp(*n.fn, With(active, n.captures.size(), false), /*instantiate=*/true), site);
+    // The function wants its primals, then the tangents.
+    const std::vector<Array> flat = CallFunction(
+        jvp.fn, Concat(Concat(primals.leaves, n.captures), moving), "jvp", site);
+    const size_t results = n.fn->results.size();
+    std::vector<Array> out(flat.begin(), flat.begin() + results);
+    size_t next = results;
+    for (size_t r = 0; r < results; ++r) {
+      out.push_back(jvp.out_active[r] ? flat[next++] : FullArray(out[r].type(), 0, site));
+    }
+    return out;
+  });
+}
+
+LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site& site,
+                             FlatBody body) {
+  auto linear = std::make_shared<Linear>();
+  linear->site = site;
+  linear->in_types = TypesOf(args.leaves);
+  linear->in_paths = args.paths;
+  std::vector<Array> out = InProgram(name, site, args.leaves, [&] {
+    const Nested n = TraceFlat(CurrentScope(), linear->in_types, name, site, body);
+    linear->out_types = n.fn->result_types();
+    linear->parts = Take(
+        ir::Linearize(*n.fn, With(Inexact(args.leaves), n.captures.size(), false)), site);
+    return CallFunction(linear->parts.forward, Concat(args.leaves, n.captures), name, site);
+  });
+  const int n = linear->parts.num_residuals;
+  linear->residuals.assign(out.end() - n, out.end());
+  out.resize(out.size() - n);
+  return {std::move(out), std::move(linear)};
+}
+
+std::vector<Array> PushForward(const Linear& linear, const std::vector<Array>& tangents) {
+  CheckTangentTypes(linear, tangents);
+  std::vector<Array> in = linear.residuals;
+  for (size_t i = 0; i < tangents.size(); ++i) {
+    if (ir::IsInexact(linear.in_types[i].dtype)) in.push_back(tangents[i]);
+  }
+  return InProgram("linearized", linear.site, in, [&] {
+    const std::vector<Array> moved =
+        CallFunction(linear.parts.linear, in, "linearized", linear.site);
+    std::vector<Array> out;
+    size_t next = 0;
+    for (size_t r = 0; r < linear.out_types.size(); ++r) {
+      out.push_back(linear.parts.out_active[r] ? moved[next++]
+                                               : FullArray(linear.out_types[r], 0, linear.site));
+    }
+    return out;
+  });
+}
+
+std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cotangents) {
+  CheckCotangentTypes("unexpected type (e.g. shape/dtype) for argument to VJP function",
+                      ErrorKind::kValueError, linear.out_types, cotangents, linear.site);
+  std::vector<Array> in = linear.residuals;
+  for (size_t r = 0; r < cotangents.size(); ++r) {
+    if (linear.parts.out_active[r]) in.push_back(cotangents[r]);
+  }
+  return InProgram("vjp", linear.site, in, [&] {
+    int moving = 0;
+    for (const Type& t : linear.in_types) moving += ir::IsInexact(t.dtype);
+    const std::vector<bool> mask(linear.residuals.size(), false);
+    const ir::FunctionRef transposed = Take(
+        ir::TransposeFunction(*linear.parts.linear, With(mask, moving, true)), linear.site);
+    const std::vector<Array> moved = CallFunction(transposed, in, "vjp", linear.site);
+    std::vector<Array> out;
+    size_t next = 0;
+    for (const Type& t : linear.in_types) {
+      out.push_back(ir::IsInexact(t.dtype) ? moved[next++] : FullArray(t, 0, linear.site));
+    }
+    return out;
+  });
+}
+
+std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<Array>& cotangents,
+                                       const Site& site, FlatBody body) {
+  return InProgram("linear_transpose", site, cotangents, [&] {
+    const Nested n =
+        TraceFlat(CurrentScope(), TypesOf(like.leaves), "linear_transpose", site, body);
+    CheckCotangentTypes("linear_transpose: cotangent type does not match function output",
+                        ErrorKind::kTypeError, n.fn->result_types(), cotangents, site);
+    const std::vector<bool> mask(like.leaves.size(), true);
+    const ir::FunctionRef transposed =
+        Take(ir::TransposeFunction(*n.fn, With(mask, n.captures.size(), false)), site);
+    return CallFunction(transposed, Concat(n.captures, cotangents), "linear_transpose", site);
+  });
+}
+
+// ---- vmap. --------------------------------------------------------------------------------------
+
+namespace {
+
+// `type` without dim `d`.
+Type WithoutDim(Type type, int d) {
+  type.shape.erase(type.shape.begin() + d);
+  if (type.is_sharded()) type.sharding.erase(type.sharding.begin() + d);
+  ir::Normalize(&type);
+  return type;
+}
+
+// Normalises the mapped dims, checks sizes, answers the batch size.
+int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims) {
+  int64_t size = call.axis_size;
+  std::string of = "axis_size";
+  for (size_t i = 0; i < call.args.leaves.size(); ++i) {
+    if (!call.dims[i]) {
+      dims->push_back(-1);
+      continue;
+    }
+    const Type& type = call.args.leaves[i].type();
+    const int d = *call.dims[i] < 0 ? *call.dims[i] + type.rank() : *call.dims[i];
+    if (d < 0 || d >= type.rank()) {
+      ThrowError(ErrorKind::kValueError,
+                 absl::StrCat("vmap was requested to map its argument ", call.args.paths[i],
+                              " along axis ", *call.dims[i],
+                              ", which implies that its rank should be at least ",
+                              (*call.dims[i] < 0 ? -*call.dims[i] : *call.dims[i] + 1),
+                              ", but is only ", type.rank(), " (its type is ", type.ToString(), ")"),
+                 site);
+    }
+    if (size >= 0 && size != type.shape[d]) {
+      ThrowError(ErrorKind::kValueError,
+                 absl::StrCat("vmap got inconsistent sizes for array axes to be mapped: ", of,
+                              " is ", size, " but axis ", d, " of ", call.args.paths[i], ", a ",
+                              type.ToString(), ", is ", type.shape[d]),
+                 site);
+    }
+    if (size < 0) {
+      size = type.shape[d];
+      of = absl::StrCat("axis ", d, " of ", call.args.paths[i]);
+    }
+    dims->push_back(d);
+  }
+  if (size < 0) {
+    ThrowError(ErrorKind::kValueError,
+               "vmap must have at least one non-None value in in_axes, or be given axis_size", site);
+  }
+  return size;
+}
+
+}  // namespace
+
+std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body,
+                           absl::FunctionRef<std::vector<std::optional<int>>()> out_dims) {
+  std::vector<int> dims;
+  const int64_t size = BatchSize(call, site, &dims);
+  return InProgram("vmap", site, call.args.leaves, [&] {
+    std::vector<Type> inner;
+    for (size_t i = 0; i < dims.size(); ++i) {
+      const Type& t = call.args.leaves[i].type();
+      inner.push_back(dims[i] < 0 ? t : WithoutDim(t, dims[i]));
+    }
+    const Nested n = TraceFlat(CurrentScope(), inner, "vmap", site, body);
+    std::vector<int> all = dims;
+    all.insert(all.end(), n.captures.size(), -1);
+    std::vector<int> force;
+    const std::vector<std::optional<int>> wanted = out_dims();
+    for (size_t r = 0; r < wanted.size(); ++r) {
+      const int rank = n.fn->type(n.fn->results[r]).rank() + 1;
+      const int d = !wanted[r] ? -1 : *wanted[r] < 0 ? *wanted[r] + rank : *wanted[r];
+      if (wanted[r] && (d < 0 || d >= rank)) {
+        ThrowError(ErrorKind::kValueError,
+                   absl::StrCat("vmap out_axes: axis ", *wanted[r], " of result ", r,
+                                " is out of bounds for rank ", rank),
+                   site);
+      }
+      force.push_back(d);
+    }
+    ir::FunctionRef batched = Take(ir::Batch(*n.fn, all, size, force), site).fn;
+    const std::vector<Array> in = Concat(call.args.leaves, n.captures);
+    // A mapped dim that is sharded (Explicit) types the batched body anew.
+    const std::vector<Type> types = TypesOf(in);
+    for (size_t i = 0; i < types.size(); ++i) {
+      if (types[i].sharding != batched->types[i].sharding) {
+        batched = Take(ir::Rescope(*batched, batched->scope, types), site);
+        break;
+      }
+    }
+    return CallFunction(batched, in, "vmap", site);
+  });
+}
+
+// ---- shard_map. ---------------------------------------------------------------------------------
+
+namespace {
+
+ir::AxisList ManualAxes(const ShardMapFlat& call, const ir::Mesh& mesh, const Site& site) {
+  for (const std::string& axis : call.axis_names) {
+    if (!mesh.Has(axis)) {
+      ThrowError(ErrorKind::kValueError,
+                 absl::StrCat("shard_map requires axis_names={", absl::StrJoin(call.axis_names, ","),
+                              "} to be a subset of the mesh's axes, but ", mesh.ToString(),
+                              " has no axis '", axis, "'"),
+                 site);
+    }
+  }
+  if (!call.axis_names.empty()) return call.axis_names;
+  ir::AxisList out;
+  for (const ir::MeshAxis& a : mesh.axes) {
+    if (a.type != AxisType::kManual) out.push_back(a.name);
+  }
+  return out;
+}
+
+void CheckSpecAxes(std::string_view which, const PartitionSpec& spec, const std::string& path,
+                   const ir::AxisList& manual, const Site& site) {
+  for (const ir::AxisList& axes : spec.dims) {
+    for (const std::string& axis : axes) {
+      if (std::find(manual.begin(), manual.end(), axis) == manual.end()) {
+        ThrowError(ErrorKind::kValueError,
+                   absl::StrCat("shard_map ", ToAbsl(which), " must refer to an axis marked as manual (",
+                                absl::StrJoin(manual, ", "), "), but the spec of ", path, " refers to '",
+                                axis, "'"),
+                   site);
+      }
+    }
+  }
+}
+
+Type BlockType(const Array& arg, const PartitionSpec& spec, const std::string& path,
+               const ir::Scope& inside, const ir::AxisList& manual, const Site& site) {
+  Type type = arg.type();
+  if (static_cast<int>(spec.dims.size()) > type.rank()) {
+    ThrowError(ErrorKind::kValueError,
+               absl::StrCat("shard_map was given an in_specs entry which is too long: ",
+                            spec.ToString(), " for ", path, ", which has rank ", type.rank(), " (",
+                            type.ToString(), ")"),
+               site);
+  }
+  for (size_t d = 0; d < spec.dims.size(); ++d) {
+    const int64_t parts = inside.mesh.SizeOf(spec.dims[d]);
+    if (type.shape[d] % parts != 0) {
+      ThrowError(ErrorKind::kValueError,
+                 absl::StrCat("shard_map applied to ", path, " with in_spec ", spec.ToString(),
+                              ": dim ", d, " of ", type.ToString(), " is not evenly divisible by ",
+                              parts, ", the size of mesh axes (",
+                              absl::StrJoin(spec.dims[d], ", "), ")"),
+                 site);
+    }
+    type.shape[d] /= parts;
+    type.varying.insert(spec.dims[d].begin(), spec.dims[d].end());
+  }
+  for (ir::AxisList& axes : type.sharding) {
+    std::erase_if(axes, [&](const std::string& a) {
+      return std::find(manual.begin(), manual.end(), a) != manual.end();
+    });
+  }
+  if (!inside.check_vma) type.varying = type.unreduced = type.reduced = {};
+  ir::Normalize(&type);
+  return type;
+}
+
+// A result as its spec wants it: varying on the axes it mentions.
+Array MatchOutSpec(const Array& r, const PartitionSpec& spec, const std::string& path,
+                   const ir::Scope& inside, const Site& site) {
+  if (static_cast<int>(spec.dims.size()) > r.rank()) {
+    ThrowError(ErrorKind::kValueError,
+               absl::StrCat("shard_map was given an out_specs entry which is too long: ",
+                            spec.ToString(), " for ", path, ", which has rank ", r.rank(), " (",
+                            r.type().ToString(), ")",
+                            r.rank() == 0 ? "; add at least one (singleton) axis to the result so "
+                                            "that blocks can be concatenated"
+                                          : ""),
+               site);
+  }
+  ir::AxisSet missing;
+  for (const ir::AxisList& axes : spec.dims) missing.insert(axes.begin(), axes.end());
+  for (const std::string& axis : r.type().varying) missing.erase(axis);
+  if (missing.empty() || !inside.check_vma) return r;
+  return Apply1("pvary", site, {r}, [&](ir::Builder&, std::vector<ir::Value> v) {
+    return ir::Pvary(v[0], missing);
+  });
+}
+
+}  // namespace
+
+std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatBody body,
+                               absl::FunctionRef<std::vector<PartitionSpec>()> out_specs,
+                               absl::FunctionRef<std::vector<std::string>()> out_paths) {
+  // Without a program there is none whose mesh could lack ours: the context is set for its making.
+  std::optional<set_mesh> context;
+  if (!CurrentFrame() && context_mesh().empty() && !call.mesh.empty()) context.emplace(call.mesh);
+  return InProgram("shard_map", site, call.args.leaves, [&] {
+    const ir::Scope outer = CurrentScope();
+    if (outer.mesh.empty()) {
+      if (!call.mesh.empty()) throw RetraceWithMesh{call.mesh};
+      ThrowError(ErrorKind::kValueError,
+                 "shard_map: the context mesh cannot be empty. Pass a mesh, or use set_mesh", site);
+    }
+    if (!call.mesh.empty() && !call.mesh.logical.SameShape(outer.mesh)) {
+      ThrowError(ErrorKind::kValueError,
+                 absl::StrCat("shard_map: the context mesh ", outer.mesh.ToString(),
+                              " should match the mesh passed to shard_map, ", call.mesh.ToString()),
+                 site);
+    }
+    const ir::AxisList manual = ManualAxes(call, outer.mesh, site);
+    const ir::Scope inside{outer.mesh.With(manual, AxisType::kManual), call.check_vma};
+    std::vector<Type> blocks;
+    for (size_t i = 0; i < call.args.leaves.size(); ++i) {
+      CheckSpecAxes("in_specs", call.in_specs[i], call.args.paths[i], manual, site);
+      blocks.push_back(BlockType(call.args.leaves[i], call.in_specs[i], call.args.paths[i], inside,
+                                 manual, site));
+    }
+    std::vector<PartitionSpec> specs;
+    const Nested n = TraceFlat(inside, blocks, "shard_map", site, [&](const std::vector<Array>& in) {
+      std::vector<Array> out = body(in);
+      specs = out_specs();
+      const std::vector<std::string> paths = out_paths();
+      for (size_t r = 0; r < out.size(); ++r) {
+        CheckSpecAxes("out_specs", specs[r], paths[r], manual, site);
+        out[r] = MatchOutSpec(out[r], specs[r], paths[r], inside, site);
+      }
+      return out;
+    });
+    std::vector<PartitionSpec> in_specs = call.in_specs;
+    in_specs.resize(in_specs.size() + n.captures.size());
+    return Apply("shard_map", site, Concat(call.args.leaves, n.captures),
+                 [&](ir::Builder& b, std::vector<ir::Value> in) {
+                   return ir::ManualComputation(b, n.fn, in, in_specs, specs, manual,
+                                                call.check_vma);
+                 });
+  });
+}
+
+// ---- scan and checkpoint. -----------------------------------------------------------------------
+
+namespace {
+
+int64_t ScanLength(const ScanFlat& call, const Site& site) {
+  int64_t length = call.length;
+  for (size_t i = 0; i < call.xs.leaves.size(); ++i) {
+    const Type& t = call.xs.leaves[i].type();
+    if (t.rank() == 0) {
+      ThrowError(ErrorKind::kValueError,
+                 absl::StrCat("scan got value with no leading axis to scan over: ",
+                              call.xs.paths[i], " is ", t.ToString()),
+                 site);
+    }
+    if (length >= 0 && length != t.shape[0]) {
+      ThrowError(ErrorKind::kValueError,
+                 absl::StrCat("scan got values with different leading axis sizes: ",
+                              call.xs.paths[i], " is ", t.ToString(), " but ", length,
+                              " steps are expected"),
+                 site);
+    }
+    length = t.shape[0];
+  }
+  if (length < 0) {
+    ThrowError(ErrorKind::kValueError,
+               "scan: xs holds no array, so the number of steps must be given as length", site);
+  }
+  return length;
+}
+
+void CheckCarry(const ScanFlat& call, const ir::Function& f, const Site& site) {
+  std::string wrong;
+  for (size_t i = 0; i < call.carry.leaves.size(); ++i) {
+    const Type &in = call.carry.leaves[i].type(), &out = f.type(f.results[i]);
+    if (ir::EqualButWeak(in, out)) continue;
+    const std::string hint = PcastHint(in, out);
+    absl::StrAppend(&wrong, "\n  * the input carry component ", call.carry.paths[i], " has type ",
+                    in.ToString(), " but the corresponding output carry component has type ",
+                    out.ToString());
+    if (!hint.empty()) {
+      absl::StrAppend(&wrong, ", so the varying manual axes do not match. This might be fixed by "
+                      "applying ", hint, " to the initial carry value corresponding to ",
+                      call.carry.paths[i]);
+    }
+  }
+  if (!wrong.empty()) {
+    ThrowError(ErrorKind::kTypeError,
+               absl::StrCat("scan function carry input and carry output must have equal types (e.g. "
+                            "shapes and dtypes of arrays), but they differ:", wrong),
+               site);
+  }
+}
+
+}  // namespace
+
+std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body) {
+  const int64_t length = ScanLength(call, site);
+  const std::vector<Array> args = Concat(call.carry.leaves, call.xs.leaves);
+  return InProgram("scan", site, args, [&] {
+    std::vector<Type> params = TypesOf(call.carry.leaves);
+    for (const Array& x : call.xs.leaves) params.push_back(WithoutDim(x.type(), 0));
+    const Nested n = TraceFlat(CurrentScope(), params, "scan", site, body);
+    CheckCarry(call, *n.fn, site);
+    // The op takes what is captured first.
+    std::vector<int> order;
+    const int declared = static_cast<int>(args.size());
+    for (int i = declared; i < n.fn->num_params; ++i) order.push_back(i);
+    for (int i = 0; i < declared; ++i) order.push_back(i);
+    const ir::FunctionRef fn =
+        Translate(site, [&] { return ReorderParams(*n.fn, order); });
+    return Apply("scan", site, Concat(n.captures, args),
+                 [&](ir::Builder& b, std::vector<ir::Value> in) {
+                   return ir::Scan(b, fn, in, static_cast<int>(n.captures.size()),
+                                   static_cast<int>(call.carry.leaves.size()), length,
+                                   call.reverse);
+                 });
+  });
+}
+
+std::vector<Array> CheckpointFlat(const FlatArgs& args, const Site& site, FlatBody body) {
+  return InProgram("checkpoint", site, args.leaves, [&] {
+    const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), "checkpoint", site, body);
+    return Apply("checkpoint", site, Concat(args.leaves, n.captures),
+                 [&](ir::Builder& b, std::vector<ir::Value> in) {
+                   return ir::Checkpoint(b, n.fn, in);
+                 });
+  });
+}
+
+// ---- jit. ---------------------------------------------------------------------------------------
+
+namespace {
+
+TracedProgram TraceForJit(const FlatArgs& args, const JitCache::Options& options, const Site& site,
+                          FlatBody body) {
+  TracedProgram traced = TraceProgram(options.name, site, args.leaves, body);
+  for (size_t i = 0; i < options.in_shardings.size(); ++i) {
+    if (options.in_shardings[i]) traced.program.in_shardings[i] = options.in_shardings[i];
+  }
+  traced.program.out_shardings = options.out_shardings();
+  return traced;
+}
+
+std::string PlacementKey(const Array& a) {
+  const ConcreteState* c = AsConcrete(a);
+  if (!c) return "?";
+  return absl::StrCat(c->type.ToString(), c->placement.mesh.ToString(), c->placement.spec.ToString(),
+                      "@", absl::StrJoin(c->placement.devices, ","), "/",
+                      reinterpret_cast<uintptr_t>(c->session.get()), ";");
+}
+
+void RequireConcrete(const std::string& name, const FlatArgs& args, const Site& site) {
+  for (size_t i = 0; i < args.leaves.size(); ++i) {
+    if (!args.leaves[i].valid() || !AsConcrete(args.leaves[i])) {
+      ThrowError(ErrorKind::kTypeError,
+                 absl::StrCat(name, ": ", args.paths[i], " is ", args.leaves[i].to_string(),
+                              ", but a concrete array is expected outside a trace"),
+                 site);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Array> JitCache::Call(const std::string& key, const FlatArgs& args,
+                                  const Options& options, const Site& site, FlatBody body,
+                                  std::any* like_out) {
+  if (CurrentFrame()) {
+    const Nested n =
+        TraceFlat(CurrentScope(), TypesOf(args.leaves), options.name, site, body);
+    return Apply("jit", site, Concat(args.leaves, n.captures),
+                 [&](ir::Builder& b, std::vector<ir::Value> in) {
+                   return ir::Call(b, n.fn, in, options.name);
+                 });
+  }
+  RequireConcrete(options.name, args, site);
+  std::string full = absl::StrCat(key, "|", context_mesh().ToString(), "@",
+                                  absl::StrJoin(context_mesh().devices, ","), "|");
+  for (const Array& a : args.leaves) absl::StrAppend(&full, PlacementKey(a));
+  std::shared_ptr<const Entry> entry;
+  {
+    absl::MutexLock lock(&mu_);
+    if (auto it = entries_.find(full); it != entries_.end()) entry = it->second;
+  }
+  if (!entry) {
+    const TracedProgram traced = TraceForJit(args, options, site, body);
+    auto made = std::make_shared<Entry>();
+    made->session = SessionOf(Concat(args.leaves, traced.hidden), site);
+    made->executable = made->session->Compile(traced.program, traced.mesh.devices, options.name,
+                                              /*explain=*/false, site);
+    made->hidden = traced.hidden;
+    made->like_out = *like_out;
+    absl::MutexLock lock(&mu_);
+    entry = entries_[full] = std::move(made);
+  }
+  *like_out = entry->like_out;
+  std::vector<bool> donate = options.donate;
+  if (!donate.empty()) donate.resize(args.leaves.size() + entry->hidden.size(), false);
+  return entry->session->Run(*entry->executable, Concat(args.leaves, entry->hidden),
+                             std::move(donate), site);
+}
+
+api::CompileReply JitCache::Explain(const FlatArgs& args, const Options& options, const Site& site,
+                                    FlatBody body) {
+  if (CurrentFrame()) {
+    ThrowError(ErrorKind::kTypeError, "explain: not while tracing; explain the outer function",
+               site);
+  }
+  RequireConcrete(options.name, args, site);
+  const TracedProgram traced = TraceForJit(args, options, site, body);
+  const std::shared_ptr<Session> session = SessionOf(Concat(args.leaves, traced.hidden), site);
+  return session->Compile(traced.program, traced.mesh.devices, options.name, /*explain=*/true, site)
+      ->reply;
+}
+
+int64_t JitCache::num_compiled() const {
+  absl::MutexLock lock(&mu_);
+  return static_cast<int64_t>(entries_.size());
+}
+
+}  // namespace tessera::internal

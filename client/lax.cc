@@ -1,0 +1,295 @@
+#include "client/lax.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/operand.h"
+#include "ir/ops.h"
+
+namespace tessera::lax {
+namespace {
+
+using internal::Apply1;
+using internal::ApplyArgs;
+using internal::Operands;
+using internal::ThrowError;
+using Vs = std::vector<ir::Value>;
+
+// An op of one operand with attributes.
+Array One(std::string_view name, const Arg& x, absl::FunctionRef<ir::Value(ir::Value)> op) {
+  return ApplyArgs(name, {x}, Operands::kStrict, [&](ir::Builder&, Vs v) { return op(v[0]); });
+}
+
+Array Comparison(const Arg& x, const Arg& y, const char* name, const char* direction) {
+  return ApplyArgs(name, {x, y}, Operands::kStrict,
+                   [&](ir::Builder&, Vs v) { return ir::Compare(v[0], v[1], direction); });
+}
+
+// An operand as an array: numbers become rank-0 constants of `dtype`.
+Array AsArray(const Arg& a, DType dtype) {
+  if (a.kind == Arg::kArray) return *a.array;
+  return Apply1("constant", a.site, {},
+                [&](ir::Builder& b, Vs) { return internal::Literal(b, a, dtype); });
+}
+
+// Names, or the error that JAX's users know, when an axis is not bound here.
+void RequireBound(std::string_view op, const AxisNames& axes, const Site& site) {
+  const ir::Mesh mesh = internal::CurrentScope().mesh;
+  for (const std::string& axis : axes.names) {
+    if (!mesh.IsManual(axis)) {
+      ThrowError(ErrorKind::kNameError,
+                 absl::StrCat("Found an unbound axis name: ", axis, ". To fix this, please call ",
+                              ToAbsl(op), " under shard_map"),
+                 site);
+    }
+  }
+}
+
+Array Collective(const char* name, const Arg& x, const AxisNames& axes,
+                 absl::FunctionRef<ir::Value(ir::Value)> op) {
+  RequireBound(name, axes, x.site);
+  return One(name, x, op);
+}
+
+}  // namespace
+
+#define TESSERA_DEFINE_UNARY(name, Symbol)                                             \
+  Array name(const Arg& x) {                                                           \
+    return ApplyArgs(#name, {x}, Operands::kStrict,                                    \
+                     [](ir::Builder&, Vs v) { return ir::Symbol(v[0]); });             \
+  }
+#define TESSERA_DEFINE_BINARY(name, Symbol)                                            \
+  Array name(const Arg& x, const Arg& y) {                                             \
+    return ApplyArgs(#name, {x, y}, Operands::kStrict,                                 \
+                     [](ir::Builder&, Vs v) { return ir::Symbol(v[0], v[1]); });       \
+  }
+TESSERA_LAX_UNARY(TESSERA_DEFINE_UNARY)
+TESSERA_LAX_BINARY(TESSERA_DEFINE_BINARY)
+#undef TESSERA_DEFINE_UNARY
+#undef TESSERA_DEFINE_BINARY
+
+Array eq(const Arg& x, const Arg& y) { return Comparison(x, y, "eq", "EQ"); }
+Array ne(const Arg& x, const Arg& y) { return Comparison(x, y, "ne", "NE"); }
+Array lt(const Arg& x, const Arg& y) { return Comparison(x, y, "lt", "LT"); }
+Array le(const Arg& x, const Arg& y) { return Comparison(x, y, "le", "LE"); }
+Array gt(const Arg& x, const Arg& y) { return Comparison(x, y, "gt", "GT"); }
+Array ge(const Arg& x, const Arg& y) { return Comparison(x, y, "ge", "GE"); }
+
+Array select(const Arg& pred, const Arg& on_true, const Arg& on_false) {
+  const Array p = AsArray(pred, DType::kBool);
+  return ApplyArgs("select_n", {on_true, on_false, Arg(p, pred.site)}, Operands::kStrict,
+                   [](ir::Builder&, Vs v) { return ir::Select(v[2], v[0], v[1]); });
+}
+Array clamp(const Arg& min, const Arg& x, const Arg& max) {
+  const DType dtype = internal::CommonDType({x});
+  const Array lo = AsArray(min, dtype), hi = AsArray(max, dtype);
+  return ApplyArgs("clamp", {x, Arg(lo, x.site), Arg(hi, x.site)}, Operands::kStrict,
+                   [](ir::Builder&, Vs v) { return ir::Clamp(v[1], v[0], v[2]); });
+}
+Array convert_element_type(const Arg& x, DType dtype) {
+  return One("convert_element_type", x, [&](ir::Value v) { return ir::Convert(v, dtype); });
+}
+Array bitcast_convert_type(const Arg& x, DType dtype) {
+  return One("bitcast_convert_type", x, [&](ir::Value v) { return ir::BitcastConvert(v, dtype); });
+}
+Array reduce_precision(const Arg& x, int exponent_bits, int mantissa_bits) {
+  return One("reduce_precision", x, [&](ir::Value v) {
+    return ir::ReducePrecision(v, exponent_bits, mantissa_bits);
+  });
+}
+
+Array iota(DType dtype, Dims shape, int dimension, Site site) {
+  return Apply1("iota", site, {},
+                [&](ir::Builder& b, Vs) { return ir::Iota(b, dtype, shape, dimension); });
+}
+Array full(Dims shape, double value, DType dtype, Site site) {
+  return Apply1("full", site, {},
+                [&](ir::Builder& b, Vs) { return ir::Full(b, dtype, shape, value); });
+}
+Array full_like(const Arg& x, double value) {
+  return One("full_like", x, [&](ir::Value v) { return ir::FullLike(v, value); });
+}
+Array broadcast_in_dim(const Arg& x, Dims shape, std::vector<int64_t> dims) {
+  return One("broadcast_in_dim", x,
+             [&](ir::Value v) { return ir::BroadcastInDim(v, shape, dims); });
+}
+Array reshape(const Arg& x, Dims shape) {
+  return One("reshape", x, [&](ir::Value v) { return ir::Reshape(v, shape); });
+}
+Array transpose(const Arg& x, std::vector<int64_t> permutation) {
+  return One("transpose", x, [&](ir::Value v) { return ir::Transpose(v, permutation); });
+}
+Array slice(const Arg& x, Dims start_indices, Dims limit_indices, Dims strides) {
+  return One("slice", x, [&](ir::Value v) {
+    return ir::Slice(v, start_indices, limit_indices, strides);
+  });
+}
+Array concatenate(const std::vector<Array>& xs, int dimension, Site site) {
+  return Apply1("concatenate", site, xs,
+                [&](ir::Builder&, Vs v) { return ir::Concatenate(v, dimension); });
+}
+Array pad(const Arg& x, const Arg& padding_value, std::vector<int64_t> low,
+          std::vector<int64_t> high, std::vector<int64_t> interior) {
+  const Array fill = AsArray(padding_value, internal::CommonDType({x}));
+  return ApplyArgs("pad", {x, Arg(fill, x.site)}, Operands::kStrict, [&](ir::Builder&, Vs v) {
+    return ir::Pad(v[0], v[1], low, high, interior);
+  });
+}
+Array rev(const Arg& x, std::vector<int64_t> dimensions) {
+  return One("rev", x, [&](ir::Value v) { return ir::Reverse(v, dimensions); });
+}
+
+namespace {
+std::vector<Arg> WithIndices(std::vector<Arg> first, const std::vector<Arg>& indices) {
+  for (const Arg& i : indices) first.push_back(Arg(AsArray(i, DType::kS32), i.site));
+  return first;
+}
+}  // namespace
+
+Array dynamic_slice(const Arg& x, const std::vector<Arg>& starts, Dims slice_sizes) {
+  return ApplyArgs("dynamic_slice", WithIndices({x}, starts), Operands::kStrict,
+                   [&](ir::Builder&, Vs v) {
+                     return ir::DynamicSlice(v[0], Vs(v.begin() + 1, v.end()), slice_sizes);
+                   });
+}
+Array dynamic_update_slice(const Arg& x, const Arg& update, const std::vector<Arg>& starts) {
+  return ApplyArgs("dynamic_update_slice", WithIndices({x, update}, starts), Operands::kStrict,
+                   [&](ir::Builder&, Vs v) {
+                     return ir::DynamicUpdateSlice(v[0], v[1], Vs(v.begin() + 2, v.end()));
+                   });
+}
+Array dynamic_index_in_dim(const Arg& x, const Arg& index, int dim) {
+  return ApplyArgs("dynamic_index_in_dim", WithIndices({x}, {index}), Operands::kStrict,
+                   [&](ir::Builder&, Vs v) { return ir::DynamicIndexInDim(v[0], v[1], dim); });
+}
+Array dynamic_update_index_in_dim(const Arg& x, const Arg& row, const Arg& index, int dim) {
+  return ApplyArgs("dynamic_update_index_in_dim", WithIndices({x, row}, {index}),
+                   Operands::kStrict, [&](ir::Builder&, Vs v) {
+                     return ir::DynamicUpdateIndexInDim(v[0], v[1], v[2], dim);
+                   });
+}
+
+#define TESSERA_DEFINE_REDUCE(name, Symbol)                                       \
+  Array name(const Arg& x, std::vector<int64_t> axes) {                           \
+    return One(#name, x, [&](ir::Value v) { return ir::Symbol(v, axes); });       \
+  }
+TESSERA_DEFINE_REDUCE(reduce_sum, ReduceSum)
+TESSERA_DEFINE_REDUCE(reduce_prod, ReduceProd)
+TESSERA_DEFINE_REDUCE(reduce_max, ReduceMax)
+TESSERA_DEFINE_REDUCE(reduce_min, ReduceMin)
+TESSERA_DEFINE_REDUCE(reduce_and, ReduceAnd)
+TESSERA_DEFINE_REDUCE(reduce_or, ReduceOr)
+#undef TESSERA_DEFINE_REDUCE
+
+Array argmax(const Arg& x, int axis, DType index_dtype) {
+  return One("argmax", x, [&](ir::Value v) { return ir::ArgMax(v, axis, index_dtype); });
+}
+Array argmin(const Arg& x, int axis, DType index_dtype) {
+  return One("argmin", x, [&](ir::Value v) { return ir::ArgMin(v, axis, index_dtype); });
+}
+
+Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
+                  const PartitionSpec* out_sharding) {
+  return ApplyArgs("dot_general", {lhs, rhs}, Operands::kStrict, [&](ir::Builder&, Vs v) {
+    return ir::DotGeneral(
+        v[0], v[1], {dims.lhs_batch, dims.rhs_batch, dims.lhs_contract, dims.rhs_contract},
+        out_sharding);
+  });
+}
+Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec) {
+  return One("sharding_constraint", x, [&](ir::Value v) { return ir::ShardingConstraint(v, spec); });
+}
+std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site) {
+  return internal::Apply("optimization_barrier", site, xs, [&](ir::Builder& b, Vs v) {
+    return ir::OptimizationBarrier(b, v);
+  });
+}
+
+Array psum(const Arg& x, const AxisNames& axes) {
+  return Collective("psum", x, axes, [&](ir::Value v) { return ir::Psum(v, axes.names); });
+}
+Array pmax(const Arg& x, const AxisNames& axes) {
+  return Collective("pmax", x, axes, [&](ir::Value v) { return ir::Pmax(v, axes.names); });
+}
+Array pmin(const Arg& x, const AxisNames& axes) {
+  return Collective("pmin", x, axes, [&](ir::Value v) { return ir::Pmin(v, axes.names); });
+}
+Array pmean(const Arg& x, const AxisNames& axes) {
+  return Collective("pmean", x, axes, [&](ir::Value v) {
+    const double n = static_cast<double>(v.builder().mesh().SizeOf(axes.names));
+    if (!ir::IsInexact(v.dtype())) v = ir::Convert(v, DType::kF32);
+    const ir::Value sum = ir::Psum(v, axes.names);
+    return sum / ir::FullLike(sum, n);
+  });
+}
+Array all_gather(const Arg& x, const AxisNames& axes, int axis, bool tiled, std::string_view to) {
+  if (to != "varying" && to != "invarying") {
+    ThrowError(ErrorKind::kNotImplemented,
+               absl::StrCat("all_gather: to='", ToAbsl(to), "' is not one of 'varying', 'invarying'"),
+               x.site);
+  }
+  return Collective("all_gather", x, axes, [&](ir::Value v) {
+    return ir::AllGather(v, axes.names, axis, tiled, to);
+  });
+}
+Array psum_scatter(const Arg& x, const AxisNames& axes, int scatter_dimension, bool tiled) {
+  return Collective("psum_scatter", x, axes, [&](ir::Value v) {
+    return ir::PsumScatter(v, axes.names, scatter_dimension, tiled);
+  });
+}
+Array ppermute(const Arg& x, const AxisNames& axes,
+               std::vector<std::pair<int64_t, int64_t>> perm) {
+  return Collective("ppermute", x, axes,
+                    [&](ir::Value v) { return ir::Ppermute(v, axes.names, perm); });
+}
+Array all_to_all(const Arg& x, const AxisNames& axes, int split_axis, int concat_axis,
+                 bool tiled) {
+  return Collective("all_to_all", x, axes, [&](ir::Value v) {
+    return ir::AllToAll(v, axes.names, split_axis, concat_axis, tiled);
+  });
+}
+Array axis_index(const AxisNames& axes, Site site) {
+  RequireBound("axis_index", axes, site);
+  return Apply1("axis_index", site, {},
+                [&](ir::Builder& b, Vs) { return ir::AxisIndex(b, axes.names); });
+}
+int64_t axis_size(const AxisNames& axes, Site site) {
+  RequireBound("axis_size", axes, site);
+  return internal::CurrentScope().mesh.SizeOf(axes.names);
+}
+
+Array pcast(const Arg& x, const AxisNames& axes, std::string_view to) {
+  const ir::Scope scope = internal::CurrentScope();
+  if (scope.mesh.AxesOfType(AxisType::kManual).empty()) {
+    ThrowError(ErrorKind::kValueError, "pcast: pvary should be called under shard_map", x.site);
+  }
+  RequireBound("pcast", axes, x.site);
+  if (!scope.check_vma) return One("pcast", x, [](ir::Value v) { return v; });
+  if (to != "varying") {
+    ThrowError(ErrorKind::kValueError,
+               absl::StrCat("Unsupported pcast to='", ToAbsl(to), "'; 'varying' is supported"),
+               x.site);
+  }
+  return One("pcast", x, [&](ir::Value v) {
+    ir::AxisSet set;
+    for (const std::string& axis : axes.names) {
+      const Type& t = v.type();
+      if (t.varying.contains(axis) || t.unreduced.contains(axis) || t.reduced.contains(axis)) {
+        ThrowError(ErrorKind::kValueError,
+                   absl::StrCat("Unsupported pcast from=",
+                                t.varying.contains(axis)     ? "varying"
+                                : t.unreduced.contains(axis) ? "unreduced"
+                                                             : "reduced",
+                                ", to=varying on axis '", axis, "' for a value of type ",
+                                t.ToString()),
+                   x.site);
+      }
+      set.insert(axis);
+    }
+    return ir::Pvary(v, set);
+  });
+}
+Array pvary(const Arg& x, const AxisNames& axes) { return pcast(x, axes); }
+
+}  // namespace tessera::lax

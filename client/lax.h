@@ -1,0 +1,128 @@
+// The ops by lax's names: shapes and dtypes of arrays must agree, C++ numbers adapt; and the
+// collectives, which work under shard_map.
+//
+// Names that C++ reserves have `bitwise_` or a trailing word: bitwise_and for `and`.  numpy-style
+// broadcasting is client/numpy.h's.  All throw tessera::Error.
+#pragma once
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "client/array.h"
+#include "client/tree.h"
+
+namespace tessera::lax {
+
+#define TESSERA_LAX_UNARY(X)                                                                     \
+  X(abs, Abs)                                                                                    \
+  X(neg, Neg) X(sign, Sign) X(exp, Exp) X(expm1, Expm1) X(log, Log) X(log1p, Log1p)              \
+  X(logistic, Logistic) X(tanh, Tanh) X(sin, Sin) X(cos, Cos) X(tan, Tan) X(sqrt, Sqrt)          \
+  X(rsqrt, Rsqrt) X(cbrt, Cbrt) X(erf, Erf) X(erf_inv, ErfInv) X(ceil, Ceil) X(floor, Floor)     \
+  X(round, RoundNearestAfz) X(round_even, RoundNearestEven) X(bitwise_not, Not)                  \
+  X(population_count, PopulationCount) X(clz, Clz) X(is_finite, IsFinite) X(square, Square)      \
+  X(stop_gradient, StopGradient)
+#define TESSERA_LAX_BINARY(X)                                                                    \
+  X(add, Add)                                                                                    \
+  X(sub, Sub) X(mul, Mul) X(div, Div) X(rem, Rem) X(pow, Pow) X(max, Max) X(min, Min)            \
+  X(atan2, Atan2) X(bitwise_and, And) X(bitwise_or, Or) X(bitwise_xor, Xor)                      \
+  X(shift_left, ShiftLeft) X(shift_right_arithmetic, ShiftRightArithmetic)                       \
+  X(shift_right_logical, ShiftRightLogical)
+
+#define TESSERA_DECLARE_UNARY(name, Symbol) Array name(const Arg& x);
+#define TESSERA_DECLARE_BINARY(name, Symbol) Array name(const Arg& x, const Arg& y);
+TESSERA_LAX_UNARY(TESSERA_DECLARE_UNARY)
+TESSERA_LAX_BINARY(TESSERA_DECLARE_BINARY)
+#undef TESSERA_DECLARE_UNARY
+#undef TESSERA_DECLARE_BINARY
+
+Array eq(const Arg& x, const Arg& y);
+Array ne(const Arg& x, const Arg& y);
+Array lt(const Arg& x, const Arg& y);
+Array le(const Arg& x, const Arg& y);
+Array gt(const Arg& x, const Arg& y);
+Array ge(const Arg& x, const Arg& y);
+// Elements of `on_true` where `pred`, else of `on_false`.
+Array select(const Arg& pred, const Arg& on_true, const Arg& on_false);
+Array clamp(const Arg& min, const Arg& x, const Arg& max);
+Array convert_element_type(const Arg& x, DType dtype);
+Array bitcast_convert_type(const Arg& x, DType dtype);
+Array reduce_precision(const Arg& x, int exponent_bits, int mantissa_bits);
+
+Array iota(DType dtype, Dims shape, int dimension, Site site = Site::Here());
+Array full(Dims shape, double value, DType dtype, Site site = Site::Here());
+Array full_like(const Arg& x, double value);
+Array broadcast_in_dim(const Arg& x, Dims shape, std::vector<int64_t> broadcast_dimensions);
+Array reshape(const Arg& x, Dims shape);
+Array transpose(const Arg& x, std::vector<int64_t> permutation);
+Array slice(const Arg& x, Dims start_indices, Dims limit_indices, Dims strides = {});
+Array concatenate(const std::vector<Array>& xs, int dimension, Site site = Site::Here());
+Array pad(const Arg& x, const Arg& padding_value, std::vector<int64_t> low,
+          std::vector<int64_t> high, std::vector<int64_t> interior = {});
+Array rev(const Arg& x, std::vector<int64_t> dimensions);
+// Starts are clamped so that the block lies inside.
+Array dynamic_slice(const Arg& x, const std::vector<Arg>& starts, Dims slice_sizes);
+Array dynamic_update_slice(const Arg& x, const Arg& update, const std::vector<Arg>& starts);
+Array dynamic_index_in_dim(const Arg& x, const Arg& index, int dim = 0);
+Array dynamic_update_index_in_dim(const Arg& x, const Arg& row, const Arg& index, int dim = 0);
+
+Array reduce_sum(const Arg& x, std::vector<int64_t> axes);
+Array reduce_prod(const Arg& x, std::vector<int64_t> axes);
+Array reduce_max(const Arg& x, std::vector<int64_t> axes);
+Array reduce_min(const Arg& x, std::vector<int64_t> axes);
+Array reduce_and(const Arg& x, std::vector<int64_t> axes);
+Array reduce_or(const Arg& x, std::vector<int64_t> axes);
+Array argmax(const Arg& x, int axis, DType index_dtype = DType::kS32);
+Array argmin(const Arg& x, int axis, DType index_dtype = DType::kS32);
+
+struct DotDimensions {
+  std::vector<int64_t> lhs_contract, rhs_contract, lhs_batch, rhs_batch;
+};
+Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
+                  const PartitionSpec* out_sharding = nullptr);
+Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec);
+std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site = Site::Here());
+
+// ---- Collectives: axes are names of Manual axes. ------------------------------------------------
+
+struct AxisNames {
+  ir::AxisList names;
+  // NOLINTBEGIN(google-explicit-constructor): one name
+  AxisNames(const char* name) : names{name} {}
+  AxisNames(std::string name) : names{std::move(name)} {}
+  AxisNames(ir::AxisList list) : names(std::move(list)) {}
+  // NOLINTEND(google-explicit-constructor)
+  AxisNames(std::initializer_list<const char*> list) : names(list.begin(), list.end()) {}
+};
+
+Array psum(const Arg& x, const AxisNames& axes);
+Array pmax(const Arg& x, const AxisNames& axes);
+Array pmin(const Arg& x, const AxisNames& axes);
+Array pmean(const Arg& x, const AxisNames& axes);
+// Every array of a tree.
+template <class T>
+  requires(!std::is_convertible_v<const T&, Arg>)
+T psum(const T& tree, const AxisNames& axes, Site site = Site::Here()) {
+  return tree_map([&](const Array& a) { return psum(Arg(a, site), axes); }, tree);
+}
+template <class T>
+  requires(!std::is_convertible_v<const T&, Arg>)
+T pmean(const T& tree, const AxisNames& axes, Site site = Site::Here()) {
+  return tree_map([&](const Array& a) { return pmean(Arg(a, site), axes); }, tree);
+}
+// `to`: "varying" or "invarying".
+Array all_gather(const Arg& x, const AxisNames& axes, int axis = 0, bool tiled = false,
+                 std::string_view to = "varying");
+Array psum_scatter(const Arg& x, const AxisNames& axes, int scatter_dimension = 0,
+                   bool tiled = false);
+// Pairs {source, destination}; who receives nothing gets zeros.
+Array ppermute(const Arg& x, const AxisNames& axes, std::vector<std::pair<int64_t, int64_t>> perm);
+Array all_to_all(const Arg& x, const AxisNames& axes, int split_axis, int concat_axis,
+                 bool tiled = false);
+Array axis_index(const AxisNames& axes, Site site = Site::Here());
+int64_t axis_size(const AxisNames& axes, Site site = Site::Here());
+// Casts between the states of a value across Manual axes; free at run time.  `to`: "varying".
+Array pcast(const Arg& x, const AxisNames& axes, std::string_view to = "varying");
+Array pvary(const Arg& x, const AxisNames& axes);
+
+}  // namespace tessera::lax

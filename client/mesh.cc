@@ -1,0 +1,78 @@
+#include "client/mesh.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/error.h"
+#include "client/session.h"
+
+namespace tessera {
+namespace {
+thread_local Mesh current_mesh;
+}  // namespace
+
+std::vector<std::string> Mesh::axis_names() const {
+  std::vector<std::string> out;
+  for (const ir::MeshAxis& a : logical.axes) out.push_back(a.name);
+  return out;
+}
+
+Mesh Mesh::With(AxisType type) const {
+  Mesh out = *this;
+  for (ir::MeshAxis& a : out.logical.axes) a.type = type;
+  return out;
+}
+
+Mesh abstract_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
+                   const std::vector<AxisType>& axis_types, Site site) {
+  if (shape.size() != names.size() || (!axis_types.empty() && axis_types.size() != names.size())) {
+    internal::ThrowError(ErrorKind::kValueError,
+                         absl::StrCat("make_mesh: axis_shapes and axis_names must have the same "
+                                      "length, but there are ",
+                                      shape.size(), " sizes, ", names.size(), " names and ",
+                                      axis_types.size(), " axis types"),
+                         site);
+  }
+  Mesh mesh;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    mesh.logical.axes.push_back(
+        {names[i], shape[i], axis_types.empty() ? AxisType::kExplicit : axis_types[i]});
+  }
+  internal::CheckOk(ir::CheckMesh(mesh.logical), site);
+  return mesh;
+}
+
+Mesh make_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
+               const std::vector<AxisType>& axis_types, Session* session, Site site) {
+  Mesh mesh = abstract_mesh(shape, names, axis_types, site);
+  const std::shared_ptr<Session> own = session ? nullptr : Session::Default(site);
+  const std::vector<api::Device> devices = (session ? session : own.get())->devices(site);
+  for (const api::Device& d : devices) {
+    if (d.healthy && static_cast<int64_t>(mesh.devices.size()) < mesh.size()) {
+      mesh.devices.push_back(d.id);
+    }
+  }
+  if (static_cast<int64_t>(mesh.devices.size()) < mesh.size()) {
+    internal::ThrowError(
+        ErrorKind::kNotEnoughDevices,
+        absl::StrCat("make_mesh: the mesh ", mesh.ToString(), " needs ", mesh.size(),
+                     " devices but the session has ", mesh.devices.size(),
+                     " healthy ones. Use a smaller mesh or add workers"),
+        site);
+  }
+  return mesh;
+}
+
+set_mesh::set_mesh(Mesh mesh) : saved_(std::move(current_mesh)) { current_mesh = std::move(mesh); }
+set_mesh::~set_mesh() { current_mesh = std::move(saved_); }
+const Mesh& context_mesh() { return current_mesh; }
+
+PartitionSpec P(const DimSpec& d0, const DimSpec& d1, const DimSpec& d2, const DimSpec& d3,
+                const DimSpec& d4, const DimSpec& d5) {
+  PartitionSpec spec;
+  for (const DimSpec* d : {&d0, &d1, &d2, &d3, &d4, &d5}) {
+    if (!d->given) break;
+    spec.dims.push_back(d->axes);
+  }
+  return spec;
+}
+
+}  // namespace tessera

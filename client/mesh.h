@@ -1,0 +1,84 @@
+// Meshes with devices, and the words for shardings: make_mesh, set_mesh, P.
+//
+// Values; thread-compatible.  The context mesh (set_mesh) belongs to the calling thread.
+#pragma once
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "base/site.h"
+#include "ir/mesh.h"
+
+namespace tessera {
+
+using ir::AxisType;
+using ir::PartitionSpec;
+
+class Session;
+
+// A logical mesh and the devices it stands for, row-major; no devices: the service chooses.
+struct Mesh {
+  ir::Mesh logical;
+  std::vector<int64_t> devices;
+
+  bool empty() const { return logical.empty(); }
+  int64_t size() const { return logical.num_devices(); }
+  int64_t size(std::string_view axis) const { return logical.SizeOf(axis); }
+  std::vector<std::string> axis_names() const;
+  // The same devices with every axis of `type`.
+  Mesh With(AxisType type) const;
+  std::string ToString() const { return logical.ToString(); }
+  bool operator==(const Mesh&) const = default;
+};
+
+// Takes the first devices of the session (the default one unless given).  Axes are Explicit unless
+// `axis_types` says otherwise, as in JAX.
+Mesh make_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
+               const std::vector<AxisType>& axis_types = {}, Session* session = nullptr,
+               Site site = Site::Here());
+// A mesh without devices, for programs whose placement the service decides.
+Mesh abstract_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
+                   const std::vector<AxisType>& axis_types = {}, Site site = Site::Here());
+
+// The context mesh of this thread for as long as the object lives.
+class [[nodiscard]] set_mesh {
+ public:
+  explicit set_mesh(Mesh mesh);
+  ~set_mesh();
+  set_mesh(const set_mesh&) = delete;
+  set_mesh& operator=(const set_mesh&) = delete;
+
+ private:
+  Mesh saved_;
+};
+const Mesh& context_mesh();
+
+// "No axis" in a spec, "not mapped" in in_axes, "not an array" in in_specs.
+struct NoneType {};
+inline constexpr NoneType None;
+
+// The axes of one dim.
+struct DimSpec {
+  ir::AxisList axes;
+  bool given = true;
+  // NOLINTBEGIN(google-explicit-constructor): reads as the dim
+  DimSpec(NoneType) {}
+  DimSpec(const char* axis) : axes{axis} {}
+  DimSpec(std::string axis) : axes{std::move(axis)} {}
+  DimSpec(ir::AxisList list) : axes(std::move(list)) {}
+  // NOLINTEND(google-explicit-constructor)
+  DimSpec(std::initializer_list<const char*> list) : axes(list.begin(), list.end()) {}
+  static DimSpec Absent() {
+    DimSpec d(None);
+    d.given = false;
+    return d;
+  }
+};
+
+// P("data", None, {"x", "y"}): the axes that shard each dim; missing dims are whole.
+PartitionSpec P(const DimSpec& d0 = DimSpec::Absent(), const DimSpec& d1 = DimSpec::Absent(),
+                const DimSpec& d2 = DimSpec::Absent(), const DimSpec& d3 = DimSpec::Absent(),
+                const DimSpec& d4 = DimSpec::Absent(), const DimSpec& d5 = DimSpec::Absent());
+
+}  // namespace tessera

@@ -1,0 +1,592 @@
+#include "client/numpy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/operand.h"
+#include "ir/ops.h"
+
+namespace tessera {
+namespace {
+
+using internal::Apply1;
+using internal::ApplyArgs;
+using internal::BroadcastTo;
+using internal::Operands;
+using internal::ThrowError;
+using ir::Value;
+using Vs = std::vector<Value>;
+
+DType Inexact(DType d) { return ir::IsInexact(d) ? d : DType::kF32; }
+
+Array Promoted(std::string_view name, const Arg& x, const Arg& y,
+               absl::FunctionRef<Value(Value, Value)> op,
+               std::optional<DType> dtype = std::nullopt) {
+  return ApplyArgs(
+      name, {x, y}, Operands::kPromote, [&](ir::Builder&, Vs v) { return op(v[0], v[1]); }, dtype);
+}
+// One operand; `inexact`: integers become f32 first.
+Array One(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op,
+          bool inexact = false) {
+  return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, Vs v) {
+    return op(inexact ? ir::Convert(v[0], Inexact(v[0].dtype())) : v[0]);
+  });
+}
+
+int NormalAxis(std::string_view op, int64_t axis, int rank, const Site& site) {
+  if (axis < -rank || axis >= rank) {
+    ThrowError(ErrorKind::kValueError,
+               absl::StrCat(ToAbsl(op), ": axis ", axis,
+                            " is out of bounds for array of dimension ", rank),
+               site);
+  }
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+std::vector<int64_t> NormalAxes(std::string_view op, const Axes& axes, int rank,
+                                const Site& site) {
+  std::vector<int64_t> out;
+  if (!axes.list) {
+    out.resize(rank);
+    std::iota(out.begin(), out.end(), 0);
+    return out;
+  }
+  for (int64_t a : *axes.list) out.push_back(NormalAxis(op, a, rank, site));
+  std::sort(out.begin(), out.end());
+  if (std::adjacent_find(out.begin(), out.end()) != out.end()) {
+    ThrowError(ErrorKind::kValueError, absl::StrCat(ToAbsl(op), ": duplicate value in axes"), site);
+  }
+  return out;
+}
+
+int RankOf(const Arg& x) { return x.kind == Arg::kArray ? x.array->rank() : 0; }
+
+Dims KeptDims(Dims shape, const std::vector<int64_t>& axes) {
+  for (int64_t a : axes) shape[a] = 1;
+  return shape;
+}
+
+int64_t Count(const Dims& shape, const std::vector<int64_t>& axes) {
+  int64_t n = 1;
+  for (int64_t a : axes) n *= shape[a];
+  return n;
+}
+
+// A reduction over axes, dims kept at size 1 when asked.
+Array Reduce(std::string_view name, const Arg& x, const Axes& axes, bool keepdims,
+             absl::FunctionRef<Value(Value, const std::vector<int64_t>&)> op) {
+  const std::vector<int64_t> dims = NormalAxes(name, axes, RankOf(x), x.site);
+  return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, Vs v) {
+    const Value r = op(v[0], dims);
+    return keepdims ? ir::Reshape(r, KeptDims(v[0].shape(), dims)) : r;
+  });
+}
+
+// x minus a value of the reduced shape, put back along `axes`.
+Value BackTo(Value reduced, Value x, const std::vector<int64_t>& axes) {
+  std::vector<int64_t> kept;
+  for (int d = 0; d < x.rank(); ++d) {
+    if (!std::binary_search(axes.begin(), axes.end(), d)) kept.push_back(d);
+  }
+  return ir::BroadcastInDim(reduced, x.shape(), kept);
+}
+
+Value Mean(Value x, const std::vector<int64_t>& axes) {
+  if (!ir::IsInexact(x.dtype())) x = ir::Convert(x, DType::kF32);
+  const Value s = ir::ReduceSum(x, axes);
+  return s / ir::FullLike(s, static_cast<double>(Count(x.shape(), axes)));
+}
+
+// The maximum, kept out of the derivative and 0 where it is not finite.
+Value SafeMax(Value x, const std::vector<int64_t>& axes) {
+  const Value m = ir::StopGradient(ir::ReduceMax(x, axes));
+  return ir::Select(ir::IsFinite(m), m, ir::FullLike(m, 0));
+}
+
+Value ToBool(Value x) {
+  return x.dtype() == DType::kBool ? x : ir::Compare(x, ir::FullLike(x, 0), "NE");
+}
+
+}  // namespace
+
+// ---- Arithmetic. --------------------------------------------------------------------------------
+
+Array operator-(const Arg& x) { return One("neg", x, ir::Neg); }
+Array operator+(const Arg& x, const Arg& y) { return Promoted("add", x, y, ir::Add); }
+Array operator-(const Arg& x, const Arg& y) { return Promoted("sub", x, y, ir::Sub); }
+Array operator*(const Arg& x, const Arg& y) { return Promoted("mul", x, y, ir::Mul); }
+Array operator/(const Arg& x, const Arg& y) {
+  return Promoted("div", x, y, ir::Div, Inexact(internal::CommonDType({x, y})));
+}
+
+#define TESSERA_DEFINE_COMPARE(function, name, direction)                              \
+  Array function(const Arg& x, const Arg& y) {                                         \
+    return Promoted(name, x, y,                                                        \
+                    [](Value a, Value b) { return ir::Compare(a, b, direction); });    \
+  }
+TESSERA_DEFINE_COMPARE(operator<, "lt", "LT")
+TESSERA_DEFINE_COMPARE(operator<=, "le", "LE")
+TESSERA_DEFINE_COMPARE(operator>, "gt", "GT")
+TESSERA_DEFINE_COMPARE(operator>=, "ge", "GE")
+TESSERA_DEFINE_COMPARE(equal, "eq", "EQ")
+TESSERA_DEFINE_COMPARE(not_equal, "ne", "NE")
+#undef TESSERA_DEFINE_COMPARE
+
+Array maximum(const Arg& x, const Arg& y) { return Promoted("max", x, y, ir::Max); }
+Array minimum(const Arg& x, const Arg& y) { return Promoted("min", x, y, ir::Min); }
+Array power(const Arg& x, const Arg& y) { return Promoted("pow", x, y, ir::Pow); }
+Array remainder(const Arg& x, const Arg& y) { return Promoted("rem", x, y, ir::Rem); }
+Array logical_and(const Arg& x, const Arg& y) {
+  return Promoted("and", x, y, [](Value a, Value b) { return ir::And(ToBool(a), ToBool(b)); });
+}
+Array logical_or(const Arg& x, const Arg& y) {
+  return Promoted("or", x, y, [](Value a, Value b) { return ir::Or(ToBool(a), ToBool(b)); });
+}
+Array logical_not(const Arg& x) {
+  return One("not", x, [](Value v) { return ir::Not(ToBool(v)); });
+}
+
+Array where(const Arg& condition, const Arg& x, const Arg& y) {
+  const DType common = internal::CommonDType({x, y});
+  // The condition travels as an operand of its own dtype.
+  const Site site = internal::SiteOf({condition, x, y});
+  std::vector<Array> arrays;
+  std::vector<Dims> shapes;
+  for (const Arg* a : {&condition, &x, &y}) {
+    if (a->kind != Arg::kArray) continue;
+    arrays.push_back(*a->array);
+    shapes.push_back(a->array->shape());
+  }
+  const Dims shape = internal::BroadcastShapes("where", shapes, site);
+  return Apply1("where", site, arrays, [&](ir::Builder& b, Vs v) {
+    size_t next = 0;
+    auto take = [&](const Arg& a, DType dtype) {
+      return BroadcastTo(a.kind == Arg::kArray ? v[next++] : internal::Literal(b, a, dtype), shape);
+    };
+    const Value c = ToBool(take(condition, DType::kBool));
+    const Value t = ir::Convert(take(x, common), common);
+    return ir::Select(c, t, ir::Convert(take(y, common), common));
+  });
+}
+
+Array clip(const Arg& x, const Arg& low, const Arg& high) {
+  return ApplyArgs("clip", {x, low, high}, Operands::kPromote, [](ir::Builder&, Vs v) {
+    return ir::Min(ir::Max(v[0], v[1]), v[2]);
+  });
+}
+
+#define TESSERA_DEFINE_INEXACT(name, Symbol) \
+  Array name(const Arg& x) { return One(#name, x, ir::Symbol, /*inexact=*/true); }
+TESSERA_DEFINE_INEXACT(exp, Exp)
+TESSERA_DEFINE_INEXACT(expm1, Expm1)
+TESSERA_DEFINE_INEXACT(log, Log)
+TESSERA_DEFINE_INEXACT(log1p, Log1p)
+TESSERA_DEFINE_INEXACT(sin, Sin)
+TESSERA_DEFINE_INEXACT(cos, Cos)
+TESSERA_DEFINE_INEXACT(sqrt, Sqrt)
+TESSERA_DEFINE_INEXACT(rsqrt, Rsqrt)
+TESSERA_DEFINE_INEXACT(sigmoid, Logistic)
+#undef TESSERA_DEFINE_INEXACT
+
+Array relu(const Arg& x) {
+  return One("relu", x, [](Value v) {
+    const Value zero = ir::FullLike(v, 0);
+    return ir::Select(ir::Compare(v, zero, "GT"), v, zero);
+  });
+}
+Array silu(const Arg& x) {
+  return One("silu", x, [](Value v) { return v * ir::Logistic(v); }, /*inexact=*/true);
+}
+Array gelu(const Arg& x, bool approximate) {
+  return One(
+      "gelu", x,
+      [&](Value v) {
+        const auto c = [&](double value) { return ir::FullLike(v, value); };
+        if (!approximate) return c(0.5) * v * (c(1) + ir::Erf(v * c(std::sqrt(0.5))));
+        const Value inner = c(std::sqrt(2 / M_PI)) * (v + c(0.044715) * v * v * v);
+        return c(0.5) * v * (c(1) + ir::Tanh(inner));
+      },
+      /*inexact=*/true);
+}
+
+// ---- Reductions. --------------------------------------------------------------------------------
+
+Array sum(const Arg& x, const Axes& axes, bool keepdims) {
+  return Reduce("sum", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
+    return ir::ReduceSum(v.dtype() == DType::kBool ? ir::Convert(v, DType::kS32) : v, d);
+  });
+}
+Array prod(const Arg& x, const Axes& axes, bool keepdims) {
+  return Reduce("prod", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
+    return ir::ReduceProd(v.dtype() == DType::kBool ? ir::Convert(v, DType::kS32) : v, d);
+  });
+}
+Array max(const Arg& x, const Axes& axes, bool keepdims) {
+  return Reduce("max", x, axes, keepdims,
+                [](Value v, const std::vector<int64_t>& d) { return ir::ReduceMax(v, d); });
+}
+Array min(const Arg& x, const Axes& axes, bool keepdims) {
+  return Reduce("min", x, axes, keepdims,
+                [](Value v, const std::vector<int64_t>& d) { return ir::ReduceMin(v, d); });
+}
+Array all(const Arg& x, const Axes& axes, bool keepdims) {
+  return Reduce("all", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
+    return ir::ReduceAnd(ToBool(v), d);
+  });
+}
+Array any(const Arg& x, const Axes& axes, bool keepdims) {
+  return Reduce("any", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
+    return ir::ReduceOr(ToBool(v), d);
+  });
+}
+Array mean(const Arg& x, const Axes& axes, bool keepdims) {
+  return Reduce("mean", x, axes, keepdims, Mean);
+}
+Array var(const Arg& x, const Axes& axes, bool keepdims) {
+  return Reduce("var", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
+    if (!ir::IsInexact(v.dtype())) v = ir::Convert(v, DType::kF32);
+    return Mean(ir::Square(v - BackTo(Mean(v, d), v, d)), d);
+  });
+}
+
+namespace {
+Array ArgExtreme(std::string_view name, const Arg& x, std::optional<int> axis, bool keepdims,
+                 absl::FunctionRef<Value(Value, int)> op) {
+  const int rank = RankOf(x);
+  const int dim = axis ? NormalAxis(name, *axis, rank, x.site) : 0;
+  return One(name, x, [&](Value v) {
+    const Dims shape = v.shape();
+    if (!axis) v = ir::Reshape(v, {v.type().num_elements()});
+    const Value r = op(v, dim);
+    if (!keepdims) return r;
+    return ir::Reshape(r, axis ? KeptDims(shape, {dim}) : Dims(shape.size(), 1));
+  });
+}
+}  // namespace
+
+Array argmax(const Arg& x, std::optional<int> axis, bool keepdims) {
+  return ArgExtreme("argmax", x, axis, keepdims, [](Value v, int d) { return ir::ArgMax(v, d); });
+}
+Array argmin(const Arg& x, std::optional<int> axis, bool keepdims) {
+  return ArgExtreme("argmin", x, axis, keepdims, [](Value v, int d) { return ir::ArgMin(v, d); });
+}
+
+Array logsumexp(const Arg& x, const Axes& axes, bool keepdims) {
+  return Reduce("logsumexp", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
+    v = ir::Convert(v, Inexact(v.dtype()));
+    const Value m = SafeMax(v, d);
+    return ir::Log(ir::ReduceSum(ir::Exp(v - BackTo(m, v, d)), d)) + m;
+  });
+}
+Array softmax(const Arg& x, int axis) {
+  const int64_t d = NormalAxis("softmax", axis, RankOf(x), x.site);
+  return One(
+      "softmax", x,
+      [&](Value v) {
+        const Value e = ir::Exp(v - BackTo(SafeMax(v, {d}), v, {d}));
+        return e / BackTo(ir::ReduceSum(e, {d}), e, {d});
+      },
+      /*inexact=*/true);
+}
+Array log_softmax(const Arg& x, int axis) {
+  const int64_t d = NormalAxis("log_softmax", axis, RankOf(x), x.site);
+  return One(
+      "log_softmax", x,
+      [&](Value v) {
+        const Value shifted = v - BackTo(SafeMax(v, {d}), v, {d});
+        return shifted - BackTo(ir::Log(ir::ReduceSum(ir::Exp(shifted), {d})), v, {d});
+      },
+      /*inexact=*/true);
+}
+
+// ---- Contractions. ------------------------------------------------------------------------------
+
+Array matmul(const Arg& x, const Arg& y) {
+  const Site site = internal::SiteOf({x, y});
+  if (RankOf(x) == 0 || RankOf(y) == 0) {
+    ThrowError(ErrorKind::kTypeError,
+               "matmul input operand must have ndim at least 1, but one has ndim 0. Use *", site);
+  }
+  const Dims &xs = x.array->shape(), &ys = y.array->shape();
+  const bool x_vector = xs.size() == 1, y_vector = ys.size() == 1;
+  const int64_t k = xs.back(), k2 = y_vector ? ys[0] : ys[ys.size() - 2];
+  if (k != k2) {
+    ThrowError(ErrorKind::kTypeError,
+               absl::StrCat("matmul: contracting sizes differ: lhs ", x.array->type().ToString(),
+                            " has ", k, ", rhs ", y.array->type().ToString(), " has ", k2),
+               site);
+  }
+  const DType dtype = internal::CommonDType({x, y});
+  return Apply1("matmul", site, {*x.array, *y.array}, [&](ir::Builder&, Vs v) {
+    Value a = ir::Convert(v[0], dtype), b = ir::Convert(v[1], dtype);
+    const Dims lead_a(xs.begin(), xs.end() - (x_vector ? 1 : 2));
+    const Dims lead_b(ys.begin(), ys.end() - (y_vector ? 1 : 2));
+    // A matrix on the right serves every leading dim of the left as it is.
+    const Dims lead = lead_b.empty()
+                          ? Dims{}
+                          : internal::BroadcastShapes("matmul", {lead_a, lead_b}, site);
+    const int64_t nb = static_cast<int64_t>(lead.size());
+    ir::DotDims dims;
+    for (int64_t d = 0; d < nb; ++d) {
+      dims.lhs_batch.push_back(d);
+      dims.rhs_batch.push_back(d);
+    }
+    if (nb > 0) {
+      Dims wide = lead;
+      wide.insert(wide.end(), xs.end() - (x_vector ? 1 : 2), xs.end());
+      a = BroadcastTo(a, wide);
+      wide = lead;
+      wide.insert(wide.end(), ys.end() - 2, ys.end());
+      b = BroadcastTo(b, wide);
+    }
+    dims.lhs_contract = {a.rank() - 1};
+    dims.rhs_contract = {nb};
+    return ir::DotGeneral(a, b, dims);
+  });
+}
+
+Array dot(const Arg& x, const Arg& y) {
+  return RankOf(x) == 0 || RankOf(y) == 0 ? x * y : matmul(x, y);
+}
+
+namespace {
+
+// A value whose dims have letters.
+struct Lettered {
+  Value value;
+  std::string letters;
+};
+
+void SumOut(Lettered* x, const std::string& keep) {
+  std::vector<int64_t> gone;
+  std::string left;
+  for (size_t i = 0; i < x->letters.size(); ++i) {
+    if (keep.find(x->letters[i]) == std::string::npos) {
+      gone.push_back(static_cast<int64_t>(i));
+    } else {
+      left += x->letters[i];
+    }
+  }
+  if (!gone.empty()) *x = {ir::ReduceSum(x->value, gone), left};
+}
+
+Lettered Contract(Lettered x, Lettered y, const std::string& later) {
+  SumOut(&x, later + y.letters);
+  SumOut(&y, later + x.letters);
+  ir::DotDims dims;
+  std::string batch, free_x, free_y;
+  for (size_t i = 0; i < x.letters.size(); ++i) {
+    const char c = x.letters[i];
+    const size_t j = y.letters.find(c);
+    if (j == std::string::npos) {
+      free_x += c;
+    } else if (later.find(c) != std::string::npos) {
+      dims.lhs_batch.push_back(static_cast<int64_t>(i));
+      dims.rhs_batch.push_back(static_cast<int64_t>(j));
+      batch += c;
+    } else {
+      dims.lhs_contract.push_back(static_cast<int64_t>(i));
+      dims.rhs_contract.push_back(static_cast<int64_t>(j));
+    }
+  }
+  for (char c : y.letters) {
+    if (x.letters.find(c) == std::string::npos) free_y += c;
+  }
+  return {ir::DotGeneral(x.value, y.value, dims), batch + free_x + free_y};
+}
+
+}  // namespace
+
+Array einsum(std::string_view spec, const std::vector<Arg>& operands) {
+  const Site site = internal::SiteOf(operands);
+  const auto refuse = [&](const std::string& why) {
+    ThrowError(ErrorKind::kValueError, absl::StrCat("einsum(\"", ToAbsl(spec), "\"): ", why), site);
+  };
+  std::string text(spec);
+  std::erase(text, ' ');
+  const std::vector<std::string> sides = absl::StrSplit(text, "->");
+  const std::vector<std::string> terms = absl::StrSplit(sides[0], ',');
+  if (sides.size() > 2 || terms.size() != operands.size()) {
+    refuse(absl::StrCat(terms.size(), " terms for ", operands.size(), " operands"));
+  }
+  std::map<char, int64_t> sizes;
+  std::map<char, int> uses;
+  std::vector<Array> arrays;
+  for (size_t i = 0; i < terms.size(); ++i) {
+    if (operands[i].kind != Arg::kArray) refuse("operands must be arrays");
+    const Array& a = *operands[i].array;
+    if (static_cast<int>(terms[i].size()) != a.rank()) {
+      refuse(absl::StrCat("term ", terms[i], " names ", terms[i].size(), " dims of ",
+                          a.type().ToString()));
+    }
+    std::set<char> seen;
+    for (size_t d = 0; d < terms[i].size(); ++d) {
+      const char c = terms[i][d];
+      if (!seen.insert(c).second) refuse(absl::StrCat("term ", terms[i], " repeats a letter"));
+      ++uses[c];
+      const auto [it, added] = sizes.try_emplace(c, a.shape()[d]);
+      if (!added && it->second != a.shape()[d]) {
+        refuse(absl::StrCat("letter ", std::string(1, c), " is both ", it->second, " and ",
+                            a.shape()[d]));
+      }
+    }
+    arrays.push_back(a);
+  }
+  std::string out = sides.size() == 2 ? sides[1] : "";
+  if (sides.size() == 1) {
+    for (const auto& [c, n] : uses) {
+      if (n == 1) out += c;
+    }
+  }
+  for (char c : out) {
+    if (!sizes.contains(c) || std::count(out.begin(), out.end(), c) != 1) {
+      refuse(absl::StrCat("result letter ", std::string(1, c), " must name one operand dim"));
+    }
+  }
+  const DType dtype = internal::CommonDType(operands);
+  return Apply1("einsum", site, arrays, [&](ir::Builder&, Vs v) {
+    Lettered acc{ir::Convert(v[0], dtype), terms[0]};
+    for (size_t i = 1; i < v.size(); ++i) {
+      std::string later = out;
+      for (size_t j = i + 1; j < v.size(); ++j) later += terms[j];
+      acc = Contract(acc, {ir::Convert(v[i], dtype), terms[i]}, later);
+    }
+    SumOut(&acc, out);
+    std::vector<int64_t> order;
+    for (char c : out) order.push_back(static_cast<int64_t>(acc.letters.find(c)));
+    return acc.letters == out ? acc.value : ir::Transpose(acc.value, order);
+  });
+}
+
+// ---- Shapes. ------------------------------------------------------------------------------------
+
+Array reshape(const Arg& x, Dims shape) {
+  if (x.kind == Arg::kArray) return x.array->reshape(std::move(shape), x.site);
+  return One("reshape", x, [&](Value v) { return ir::Reshape(v, shape); });
+}
+Array transpose(const Arg& x, std::vector<int64_t> permutation) {
+  if (permutation.empty()) {
+    permutation.resize(RankOf(x));
+    std::iota(permutation.rbegin(), permutation.rend(), 0);
+  }
+  return One("transpose", x, [&](Value v) { return ir::Transpose(v, permutation); });
+}
+Array swapaxes(const Arg& x, int a, int b) {
+  std::vector<int64_t> order(RankOf(x));
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[NormalAxis("swapaxes", a, RankOf(x), x.site)],
+            order[NormalAxis("swapaxes", b, RankOf(x), x.site)]);
+  return transpose(x, order);
+}
+Array expand_dims(const Arg& x, int axis) {
+  const int64_t d = NormalAxis("expand_dims", axis, RankOf(x) + 1, x.site);
+  return One("expand_dims", x, [&](Value v) { return ir::ExpandDims(v, {d}); });
+}
+Array squeeze(const Arg& x, const Axes& axes) {
+  return One("squeeze", x, [&](Value v) {
+    std::vector<int64_t> dims;
+    if (axes.list) {
+      dims = NormalAxes("squeeze", axes, v.rank(), x.site);
+    } else {
+      for (int d = 0; d < v.rank(); ++d) {
+        if (v.dim(d) == 1) dims.push_back(d);
+      }
+    }
+    return ir::Squeeze(v, dims);
+  });
+}
+Array broadcast_to(const Arg& x, Dims shape) {
+  if (x.kind == Arg::kArray &&
+      internal::BroadcastShapes("broadcast_to", {x.array->shape(), shape}, x.site) != shape) {
+    ThrowError(ErrorKind::kValueError,
+               absl::StrCat("broadcast_to: Incompatible shapes for broadcasting: ",
+                            x.array->type().ToString(), " and requested shape (",
+                            ir::DimsToString(shape), ")"),
+               x.site);
+  }
+  return One("broadcast_to", x, [&](Value v) { return BroadcastTo(v, shape); });
+}
+
+namespace {
+Array Join(std::string_view name, const std::vector<Array>& xs, int axis, bool new_dim,
+           const Site& site) {
+  if (xs.empty()) {
+    ThrowError(ErrorKind::kValueError,
+               absl::StrCat(ToAbsl(name), ": Need at least one array to ", ToAbsl(name)), site);
+  }
+  const int d = NormalAxis(name, axis, xs[0].rank() + (new_dim ? 1 : 0), site);
+  std::vector<Arg> args;
+  for (const Array& x : xs) args.emplace_back(x, site);
+  const DType dtype = internal::CommonDType(args);
+  return Apply1(name, site, xs, [&](ir::Builder&, Vs v) {
+    for (Value& x : v) {
+      x = ir::Convert(x, dtype);
+      if (new_dim) x = ir::ExpandDims(x, {d});
+    }
+    return ir::Concatenate(v, d);
+  });
+}
+}  // namespace
+
+Array concatenate(const std::vector<Array>& xs, int axis, Site site) {
+  return Join("concatenate", xs, axis, /*new_dim=*/false, site);
+}
+Array stack(const std::vector<Array>& xs, int axis, Site site) {
+  return Join("stack", xs, axis, /*new_dim=*/true, site);
+}
+Array flip(const Arg& x, const Axes& axes) {
+  const std::vector<int64_t> dims = NormalAxes("flip", axes, RankOf(x), x.site);
+  return One("flip", x, [&](Value v) { return ir::Reverse(v, dims); });
+}
+
+// ---- Making arrays. -----------------------------------------------------------------------------
+
+Array zeros(Dims shape, DType dtype, Site site) { return lax::full(std::move(shape), 0, dtype, site); }
+Array ones(Dims shape, DType dtype, Site site) { return lax::full(std::move(shape), 1, dtype, site); }
+Array full(Dims shape, double value, DType dtype, Site site) {
+  return lax::full(std::move(shape), value, dtype, site);
+}
+Array zeros_like(const Arg& x) { return lax::full_like(x, 0); }
+Array ones_like(const Arg& x) { return lax::full_like(x, 1); }
+Array full_like(const Arg& x, double value) { return lax::full_like(x, value); }
+
+Array arange(int64_t stop, DType dtype, Site site) {
+  return lax::iota(dtype, {std::max<int64_t>(stop, 0)}, 0, site);
+}
+Array arange(double start, double stop, double step, DType dtype, Site site) {
+  if (step == 0) ThrowError(ErrorKind::kValueError, "arange: the step must not be 0", site);
+  const int64_t n = std::max<int64_t>(0, static_cast<int64_t>(std::ceil((stop - start) / step)));
+  return Apply1("arange", site, {}, [&](ir::Builder& b, Vs) {
+    const Value i = ir::Iota(b, dtype, {n}, 0);
+    return i * ir::FullLike(i, step) + ir::FullLike(i, start);
+  });
+}
+Array eye(int64_t n, DType dtype, Site site) {
+  return Apply1("eye", site, {}, [&](ir::Builder& b, Vs) {
+    return ir::Convert(ir::Compare(ir::Iota(b, DType::kS32, {n, n}, 0),
+                                   ir::Iota(b, DType::kS32, {n, n}, 1), "EQ"),
+                       dtype);
+  });
+}
+Array one_hot(const Arg& x, int64_t classes, DType dtype) {
+  return One("one_hot", x, [&](Value v) {
+    Dims shape = v.shape();
+    shape.push_back(classes);
+    std::vector<int64_t> kept(v.rank());
+    std::iota(kept.begin(), kept.end(), 0);
+    const Value wide = ir::BroadcastInDim(v, shape, kept);
+    return ir::Convert(
+        ir::Compare(wide, ir::Iota(v.builder(), v.dtype(), shape, v.rank()), "EQ"), dtype);
+  });
+}
+
+Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec) {
+  return lax::with_sharding_constraint(x, spec);
+}
+
+}  // namespace tessera

@@ -1,0 +1,108 @@
+// Arithmetic and array functions with numpy's rules: dtypes promote, shapes broadcast, negative axes
+// count from the end.  In namespace tessera, so that they are found for arrays wherever one writes.
+//
+// Each is recorded at the caller's line.  All throw tessera::Error.
+#pragma once
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "client/array.h"
+#include "client/lax.h"
+
+namespace tessera {
+
+Array operator-(const Arg& x);
+Array operator+(const Arg& x, const Arg& y);
+Array operator-(const Arg& x, const Arg& y);
+Array operator*(const Arg& x, const Arg& y);
+Array operator/(const Arg& x, const Arg& y);  // integers divide as f32
+Array operator<(const Arg& x, const Arg& y);
+Array operator<=(const Arg& x, const Arg& y);
+Array operator>(const Arg& x, const Arg& y);
+Array operator>=(const Arg& x, const Arg& y);
+Array equal(const Arg& x, const Arg& y);
+Array not_equal(const Arg& x, const Arg& y);
+Array maximum(const Arg& x, const Arg& y);
+Array minimum(const Arg& x, const Arg& y);
+Array power(const Arg& x, const Arg& y);
+Array remainder(const Arg& x, const Arg& y);
+Array logical_and(const Arg& x, const Arg& y);
+Array logical_or(const Arg& x, const Arg& y);
+Array logical_not(const Arg& x);
+Array where(const Arg& condition, const Arg& x, const Arg& y);
+Array clip(const Arg& x, const Arg& low, const Arg& high);
+
+using lax::abs, lax::sign, lax::tanh, lax::square, lax::is_finite, lax::stop_gradient;
+using lax::floor, lax::ceil, lax::round;
+// Integers compute as f32.
+Array exp(const Arg& x);
+Array expm1(const Arg& x);
+Array log(const Arg& x);
+Array log1p(const Arg& x);
+Array sin(const Arg& x);
+Array cos(const Arg& x);
+Array sqrt(const Arg& x);
+Array rsqrt(const Arg& x);
+Array sigmoid(const Arg& x);
+Array relu(const Arg& x);  // the derivative at 0 is 0
+Array silu(const Arg& x);
+Array gelu(const Arg& x, bool approximate = true);
+
+// Which axes a reduction takes: all unless given.
+struct Axes {
+  std::optional<std::vector<int64_t>> list;
+  Axes() = default;
+  // NOLINTBEGIN(google-explicit-constructor): reads as the axis
+  Axes(int axis) : list(std::vector<int64_t>{axis}) {}
+  Axes(std::initializer_list<int64_t> axes) : list(std::in_place, axes) {}
+  Axes(std::vector<int64_t> axes) : list(std::move(axes)) {}
+  // NOLINTEND(google-explicit-constructor)
+};
+Array sum(const Arg& x, const Axes& axes = {}, bool keepdims = false);
+Array prod(const Arg& x, const Axes& axes = {}, bool keepdims = false);
+Array max(const Arg& x, const Axes& axes = {}, bool keepdims = false);
+Array min(const Arg& x, const Axes& axes = {}, bool keepdims = false);
+Array mean(const Arg& x, const Axes& axes = {}, bool keepdims = false);
+Array var(const Arg& x, const Axes& axes = {}, bool keepdims = false);
+Array all(const Arg& x, const Axes& axes = {}, bool keepdims = false);
+Array any(const Arg& x, const Axes& axes = {}, bool keepdims = false);
+// No axis: of the flattened array.
+Array argmax(const Arg& x, std::optional<int> axis = std::nullopt, bool keepdims = false);
+Array argmin(const Arg& x, std::optional<int> axis = std::nullopt, bool keepdims = false);
+Array logsumexp(const Arg& x, const Axes& axes = {}, bool keepdims = false);
+Array softmax(const Arg& x, int axis = -1);
+Array log_softmax(const Arg& x, int axis = -1);
+
+Array matmul(const Arg& x, const Arg& y);  // vectors, matrices, leading dims broadcast
+Array dot(const Arg& x, const Arg& y);     // matmul; products with numbers too
+// "bij,bjk->bik"; each operand's letters differ.
+Array einsum(std::string_view spec, const std::vector<Arg>& operands);
+
+Array reshape(const Arg& x, Dims shape);  // one -1 is inferred
+Array transpose(const Arg& x, std::vector<int64_t> permutation = {});
+Array swapaxes(const Arg& x, int a, int b);
+Array expand_dims(const Arg& x, int axis);
+Array squeeze(const Arg& x, const Axes& axes = {});
+Array broadcast_to(const Arg& x, Dims shape);
+Array concatenate(const std::vector<Array>& xs, int axis = 0, Site site = Site::Here());
+Array stack(const std::vector<Array>& xs, int axis = 0, Site site = Site::Here());
+Array flip(const Arg& x, const Axes& axes = {});
+
+Array zeros(Dims shape, DType dtype = DType::kF32, Site site = Site::Here());
+Array ones(Dims shape, DType dtype = DType::kF32, Site site = Site::Here());
+Array full(Dims shape, double value, DType dtype = DType::kF32, Site site = Site::Here());
+Array zeros_like(const Arg& x);
+Array ones_like(const Arg& x);
+Array full_like(const Arg& x, double value);
+Array arange(int64_t stop, DType dtype = DType::kS32, Site site = Site::Here());
+Array arange(double start, double stop, double step, DType dtype = DType::kF32,
+             Site site = Site::Here());
+Array eye(int64_t n, DType dtype = DType::kF32, Site site = Site::Here());
+Array one_hot(const Arg& x, int64_t classes, DType dtype = DType::kF32);
+
+// On Auto axes a hint the planner keeps; on Explicit axes moves the array and its type.
+Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec);
+
+}  // namespace tessera

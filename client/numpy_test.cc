@@ -1,0 +1,138 @@
+#include "client/numpy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "client/operand.h"
+#include "client/testing.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pointwise;
+using testing::ErrorOf;
+using testing::Evaluated;
+using testing::Host;
+using testing::Values;
+using testing::Vec;
+
+const ir::Array kM = Host({1, 2, 3, 4, 5, 6}, {2, 3});
+
+TEST(NumpyTest, ShapesBroadcast) {
+  const auto out = Evaluated([](Array x, Array y) { return x + y; }, Host({1, 2}, {2, 1}),
+                             Vec({10, 20, 30}));
+  EXPECT_EQ(out[0].shape(), (Dims{2, 3}));
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(11, 21, 31, 12, 22, 32));
+  const Error e = ErrorOf([] {
+    trace([](Array x, Array y) { return x + y; }, abstract({2}), abstract({3}));
+  });
+  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
+  EXPECT_THAT(e.what(), HasSubstr("add: incompatible shapes for broadcasting: (2), (3)"));
+}
+
+TEST(NumpyTest, IntegersDivideAsFloats) {
+  const auto out = Evaluated([](Array x) { return x / 2; }, Vec({1, 2}, kS32));
+  EXPECT_EQ(out[0].dtype(), kF32);
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(0.5, 1));
+}
+
+TEST(NumpyTest, DTypesPromoteOnJaxsLattice) {
+  using internal::Promote;
+  EXPECT_EQ(Promote(kBool, kS32), kS32);
+  EXPECT_EQ(Promote(kS64, kBF16), kBF16);
+  EXPECT_EQ(Promote(kU32, kS32), kS64);
+  EXPECT_EQ(Promote(kBF16, DType::kF16), kF32);
+  EXPECT_EQ(Promote(kF32, kF64), kF64);
+}
+
+TEST(NumpyTest, ReductionsOverAxes) {
+  EXPECT_THAT(Values([](Array x) { return sum(x, 0); }, kM), ElementsAre(5, 7, 9));
+  EXPECT_THAT(Values([](Array x) { return sum(x, {0, 1}); }, kM), ElementsAre(21));
+  EXPECT_THAT(Values([](Array x) { return mean(x, -1); }, kM), ElementsAre(2, 5));
+  EXPECT_THAT(Values([](Array x) { return max(x); }, kM), ElementsAre(6));
+  EXPECT_THAT(Values([](Array x) { return prod(x, 1); }, kM), ElementsAre(6, 120));
+  EXPECT_THAT(Values([](Array x) { return argmax(-x, 1); }, kM), ElementsAre(0, 0));
+  EXPECT_THAT(Values([](Array x) { return argmax(x); }, kM), ElementsAre(5));
+  EXPECT_THAT(Values([](Array x) { return sum(x > 2, 0); }, kM), ElementsAre(1, 1, 2));
+  EXPECT_THAT(Values([](Array x) { return any(x > 5, 1); }, kM), ElementsAre(0, 1));
+  const auto kept = Evaluated([](Array x) { return var(x, 1, /*keepdims=*/true); }, kM);
+  EXPECT_EQ(kept[0].shape(), (Dims{2, 1}));
+  EXPECT_THAT(kept[0].ToDoubles(), Pointwise(DoubleNear(1e-6), {2. / 3, 2. / 3}));
+  const Error e = ErrorOf([] { trace([](Array x) { return sum(x, 2); }, abstract({2, 3})); });
+  EXPECT_THAT(e.what(), HasSubstr("axis 2 is out of bounds for array of dimension 2"));
+  EXPECT_THAT(e.what(), HasSubstr("numpy_test.cc:"));
+}
+
+TEST(NumpyTest, SoftmaxIsStableAndItsGradientIsRight) {
+  EXPECT_THAT(Values([](Array x) { return softmax(x); }, Vec({1000, 1000})), ElementsAre(0.5, 0.5));
+  EXPECT_THAT(Values([](Array x) { return log_softmax(x); }, Vec({0, 0, 0, 0})),
+              Pointwise(DoubleNear(1e-6), std::vector<double>(4, -std::log(4.0))));
+  EXPECT_THAT(Values([](Array x) { return logsumexp(x); }, Vec({-1000, -1000})),
+              Pointwise(DoubleNear(1e-3), {-1000 + std::log(2.0)}));
+  // d logsumexp = softmax.
+  EXPECT_THAT(Values(grad([](Array x) { return logsumexp(x); }), Vec({0, std::log(3.0)})),
+              Pointwise(DoubleNear(1e-6), {0.25, 0.75}));
+}
+
+TEST(NumpyTest, MatmulOfVectorsMatricesAndBatches) {
+  const auto mm = [](Array x, Array y) { return matmul(x, y); };
+  EXPECT_THAT(Values(mm, Vec({1, 2}), kM), ElementsAre(9, 12, 15));
+  EXPECT_THAT(Values(mm, kM, Vec({1, 0, 1})), ElementsAre(4, 10));
+  EXPECT_THAT(Values(mm, Vec({1, 2}), Vec({3, 4})), ElementsAre(11));
+  const auto batched = Evaluated(mm, Host({1, 2, 3, 4}, {2, 1, 2}), Host({1, 1}, {2, 1}));
+  EXPECT_EQ(batched[0].shape(), (Dims{2, 1, 1}));
+  EXPECT_THAT(batched[0].ToDoubles(), ElementsAre(3, 7));
+  const auto wide = Evaluated(mm, Host({1, 2}, {1, 2}), Host({1, 2, 3, 4}, {2, 2, 1}));
+  EXPECT_EQ(wide[0].shape(), (Dims{2, 1, 1}));
+  EXPECT_THAT(wide[0].ToDoubles(), ElementsAre(5, 11));
+  const Error e = ErrorOf([&] { trace(mm, abstract({2, 3}), abstract({2, 3})); });
+  EXPECT_THAT(e.what(), HasSubstr("matmul: contracting sizes differ"));
+}
+
+TEST(NumpyTest, Einsum) {
+  const auto f = [](const char* spec) {
+    return [spec](Array x, Array y) { return einsum(spec, {x, y}); };
+  };
+  EXPECT_THAT(Values(f("ij,kj->ki"), kM, Host({1, 0, 1, 0, 1, 0}, {2, 3})),
+              ElementsAre(4, 10, 2, 5));
+  EXPECT_THAT(Values(f("ij,ij->j"), kM, kM), ElementsAre(17, 29, 45));
+  EXPECT_THAT(Values(f("i,j"), Vec({1, 2}), Vec({3, 4})), ElementsAre(3, 4, 6, 8));
+  EXPECT_THAT(Values([](Array x) { return einsum("ij->ji", {x}); }, kM),
+              ElementsAre(1, 4, 2, 5, 3, 6));
+  const Error e = ErrorOf([&] { trace(f("ij,jk->ik"), abstract({2, 3}), abstract({4, 2})); });
+  EXPECT_THAT(e.what(), HasSubstr("letter j is both 3 and 4"));
+}
+
+TEST(NumpyTest, ShapesAndJoins) {
+  EXPECT_THAT(Values([](Array x) { return reshape(x, {3, -1}); }, kM), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(Values([](Array x) { return x.T(); }, kM), ElementsAre(1, 4, 2, 5, 3, 6));
+  EXPECT_THAT(Values([](Array x) { return x.at(-1); }, kM), ElementsAre(4, 5, 6));
+  EXPECT_THAT(Values([](Array x) { return concatenate({x.at(0), x.at(1)}); }, kM),
+              ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_EQ(Evaluated([](Array x) { return stack({x, x}, -1); }, kM)[0].shape(), (Dims{2, 3, 2}));
+  EXPECT_THAT(Values([](Array x) { return flip(x, 1); }, kM), ElementsAre(3, 2, 1, 6, 5, 4));
+  EXPECT_THAT(Values([](Array x) { return one_hot(x, 3); }, Vec({2, 0}, kS32)),
+              ElementsAre(0, 0, 1, 1, 0, 0));
+  EXPECT_THAT(Values([](Array x) { return where(x > 3, x, -1); }, kM),
+              ElementsAre(-1, -1, -1, 4, 5, 6));
+  EXPECT_THAT(Values([](Array x) { return clip(x, 2, 5); }, kM), ElementsAre(2, 2, 3, 4, 5, 5));
+  EXPECT_THAT(Values([](Array x) { return x * 0 + arange(0, 1.5, 0.5); }, Vec({0, 0, 0})),
+              ElementsAre(0, 0.5, 1));
+  EXPECT_THAT(ErrorOf([] { abstract({2, 3}).reshape({4, -1}); }).what(), HasSubstr("cannot infer"));
+}
+
+TEST(NumpyTest, Activations) {
+  EXPECT_THAT(Values(grad([](Array x) { return sum(relu(x)); }), Vec({-1, 0, 2})),
+              ElementsAre(0, 0, 1));
+  EXPECT_THAT(Values([](Array x) { return gelu(x); }, Vec({1})), Pointwise(DoubleNear(1e-5), {0.841192}));
+  EXPECT_THAT(Values([](Array x) { return gelu(x, false); }, Vec({1})),
+              Pointwise(DoubleNear(1e-5), {0.841345}));
+}
+
+}  // namespace
+}  // namespace tessera

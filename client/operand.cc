@@ -1,0 +1,137 @@
+#include "client/operand.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera::internal {
+namespace {
+
+// bool < integers < floats < complex.
+int Category(DType d) {
+  return ir::IsComplex(d) ? 3 : ir::IsFloat(d) ? 2 : ir::IsInteger(d) ? 1 : 0;
+}
+
+}  // namespace
+
+DType Promote(DType a, DType b) {
+  if (a == b) return a;
+  if (Category(a) != Category(b)) return Category(a) > Category(b) ? a : b;
+  const int64_t wa = ir::ByteWidth(a), wb = ir::ByteWidth(b);
+  switch (Category(a)) {
+    case 1:
+      if (ir::IsSignedInt(a) == ir::IsSignedInt(b)) return wa > wb ? a : b;
+      {
+        const DType s = ir::IsSignedInt(a) ? a : b, u = ir::IsSignedInt(a) ? b : a;
+        if (ir::ByteWidth(s) > ir::ByteWidth(u)) return s;
+        switch (ir::ByteWidth(u)) {
+          case 1:
+            return DType::kS16;
+          case 2:
+            return DType::kS32;
+          case 4:
+            return DType::kS64;
+          default:
+            return DType::kF32;
+        }
+      }
+    case 2:
+      if (wa == wb) return wa == 1 ? DType::kBF16 : DType::kF32;  // bf16 with f16
+      return wa > wb ? a : b;
+    default:
+      return wa > wb ? a : b;
+  }
+}
+
+DType CommonDType(const std::vector<Arg>& args) {
+  std::optional<DType> out;
+  for (const Arg& a : args) {
+    if (a.kind == Arg::kArray) out = out ? Promote(*out, a.array->dtype()) : a.array->dtype();
+  }
+  for (const Arg& a : args) {
+    if (a.kind == Arg::kReal && (!out || !ir::IsInexact(*out))) out = DType::kF32;
+    if (a.kind == Arg::kInteger && (!out || *out == DType::kBool)) out = DType::kS32;
+  }
+  return out.value_or(DType::kBool);
+}
+
+Site SiteOf(const std::vector<Arg>& args) {
+  for (const Arg& a : args) {
+    if (a.site.valid()) return a.site;
+  }
+  return {};
+}
+
+Dims BroadcastShapes(std::string_view op, const std::vector<Dims>& shapes, const Site& site) {
+  size_t rank = 0;
+  for (const Dims& s : shapes) rank = std::max(rank, s.size());
+  Dims out(rank, 1);
+  for (const Dims& s : shapes) {
+    for (size_t d = 0; d < s.size(); ++d) {
+      int64_t& o = out[rank - s.size() + d];
+      if (s[d] != 1 && o != 1 && s[d] != o) {
+        std::string all;
+        for (const Dims& t : shapes) absl::StrAppend(&all, all.empty() ? "" : ", ", "(", ir::DimsToString(t), ")");
+        ThrowError(ErrorKind::kTypeError,
+                   absl::StrCat(ToAbsl(op), ": incompatible shapes for broadcasting: ", all,
+                                ". Aligned at the right, sizes must be equal or 1"),
+                   site);
+      }
+      if (s[d] != 1) o = s[d];
+    }
+  }
+  return out;
+}
+
+ir::Value BroadcastTo(ir::Value x, const Dims& shape) {
+  if (x.shape() == shape) return x;
+  // Dims of size 1 that grow are dropped first: broadcast_in_dim then maps each dim once.
+  std::vector<int64_t> dropped, dims;
+  const int offset = static_cast<int>(shape.size()) - x.rank();
+  for (int d = 0; d < x.rank(); ++d) {
+    if (x.dim(d) != shape[offset + d]) {
+      dropped.push_back(d);
+    } else {
+      dims.push_back(offset + d);
+    }
+  }
+  if (!dropped.empty()) x = ir::Squeeze(x, dropped);
+  return ir::BroadcastInDim(x, shape, dims);
+}
+
+ir::Value Literal(ir::Builder& b, const Arg& a, DType dtype) {
+  if (a.kind == Arg::kReal || ir::IsFloat(dtype)) return ir::Constant(b, dtype, a.number);
+  return ir::Constant(b, ir::Array::ScalarInt(dtype, a.integer));
+}
+
+Array ApplyArgs(std::string_view name, const std::vector<Arg>& args, Operands how, Emit1Fn emit,
+                std::optional<DType> dtype) {
+  const Site site = SiteOf(args);
+  const DType common = dtype ? *dtype : CommonDType(args);
+  std::vector<Array> arrays;
+  std::vector<Dims> shapes;
+  for (const Arg& a : args) {
+    if (a.kind != Arg::kArray) continue;
+    arrays.push_back(*a.array);
+    shapes.push_back(a.array->shape());
+  }
+  const Dims shape = how == Operands::kPromote || shapes.empty()
+                         ? BroadcastShapes(name, shapes, site)
+                         : shapes[0];
+  return Apply1(name, site, arrays, [&](ir::Builder& b, std::vector<ir::Value> values) {
+    std::vector<ir::Value> in;
+    size_t next = 0;
+    for (const Arg& a : args) {
+      if (a.kind != Arg::kArray) {
+        in.push_back(BroadcastTo(Literal(b, a, common), shape));
+      } else if (how == Operands::kPromote) {
+        in.push_back(BroadcastTo(ir::Convert(values[next++], common), shape));
+      } else {
+        in.push_back(values[next++]);
+      }
+    }
+    return emit(b, std::move(in));
+  });
+}
+
+}  // namespace tessera::internal

@@ -1,0 +1,30 @@
+// Operands of the public ops made values: literals take the dtype of what they meet, dtypes promote,
+// shapes broadcast.  Not for users.
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include "client/trace.h"
+#include "ir/ops.h"
+
+namespace tessera::internal {
+
+// The least dtype that holds both, as JAX's lattice with 64-bit types on.
+DType Promote(DType a, DType b);
+// What arithmetic on these operands computes in.
+DType CommonDType(const std::vector<Arg>& args);
+// Where the first operand with a place stands.
+Site SiteOf(const std::vector<Arg>& args);
+// Result shape of numpy's broadcasting; throws naming `op`.
+Dims BroadcastShapes(std::string_view op, const std::vector<Dims>& shapes, const Site& site);
+ir::Value BroadcastTo(ir::Value x, const Dims& shape);
+// One constant of C++'s number.
+ir::Value Literal(ir::Builder& b, const Arg& a, DType dtype);
+
+// An op of several operands.  kStrict: arrays as they are, as in lax; kPromote: dtypes and shapes
+// made equal, as in numpy.  `dtype`: computes in it instead of the common one.
+enum class Operands : uint8_t { kStrict, kPromote };
+Array ApplyArgs(std::string_view name, const std::vector<Arg>& args, Operands how, Emit1Fn emit,
+                std::optional<DType> dtype = std::nullopt);
+
+}  // namespace tessera::internal

@@ -1,0 +1,203 @@
+#include "client/random.h"
+
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "client/operand.h"
+#include "ir/ops.h"
+
+namespace tessera::random {
+namespace {
+
+using internal::Apply1;
+using internal::ThrowError;
+using ir::Value;
+using Vs = std::vector<Value>;
+
+const Array& Key(std::string_view op, const Arg& k) {
+  const bool ok = k.kind == Arg::kArray && k.array->dtype() == DType::kU32 &&
+                  k.array->shape() == Dims{2};
+  if (!ok) {
+    ThrowError(ErrorKind::kTypeError,
+               absl::StrCat("random::", ToAbsl(op), ": a key, u32[2], is expected, not ",
+                            k.kind == Arg::kArray ? k.array->type().ToString() : "a number",
+                            ". Make one with random::key(seed)"),
+               k.site);
+  }
+  return *k.array;
+}
+
+Value U32(ir::Builder& b, uint32_t v) { return ir::Constant(b, ir::Array::ScalarInt(DType::kU32, v)); }
+
+// Word `i` of a key, everywhere in `shape`.
+Value Word(Value key, int64_t i, const Dims& shape) {
+  return ir::BroadcastInDim(ir::Squeeze(ir::Slice(key, {i}, {i + 1}), {0}), shape, {});
+}
+
+// The row-major index of each element, from one iota a dim, so that shards count alone.
+Value FlatIndex(ir::Builder& b, const Dims& shape, const Site& site) {
+  int64_t n = 1;
+  for (int64_t d : shape) n *= d;
+  if (n >= (int64_t{1} << 32)) {
+    ThrowError(ErrorKind::kLimitExceeded,
+               absl::StrCat("random: ", n, " elements from one key; at most 2^32 - 1. Split the key"),
+               site);
+  }
+  const Dims strides = ir::StridesOf(shape);
+  Value index = ir::BroadcastInDim(U32(b, 0), shape, {});
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 1) continue;
+    const Value i = ir::Iota(b, DType::kU32, shape, static_cast<int>(d));
+    index = index +
+            i * ir::BroadcastInDim(U32(b, static_cast<uint32_t>(strides[d])), shape, {});
+  }
+  return index;
+}
+
+// Both words of the cipher at each element's counter.
+std::pair<Value, Value> Blocks(Value key, const Dims& shape, const Site& site) {
+  ir::Builder& b = key.builder();
+  const std::vector<Value> in = ir::MatchVarying(
+      {Word(key, 0, shape), Word(key, 1, shape), ir::BroadcastInDim(U32(b, 0), shape, {}),
+       FlatIndex(b, shape, site)});
+  return ir::Threefry2x32(in[0], in[1], in[2], in[3]);
+}
+
+Value Bits32(Value key, const Dims& shape, const Site& site) {
+  const auto [high, low] = Blocks(key, shape, site);
+  return ir::Xor(high, low);
+}
+
+Value Shifted(Value x, int64_t by) {
+  return ir::ShiftRightLogical(
+      x, ir::BroadcastInDim(
+             ir::Constant(x.builder(), ir::Array::ScalarInt(x.dtype(), by)), x.shape(), {}));
+}
+Value OrWith(Value x, int64_t bits) {
+  return ir::Or(x, ir::BroadcastInDim(
+                       ir::Constant(x.builder(), ir::Array::ScalarInt(x.dtype(), bits)), x.shape(),
+                       {}));
+}
+
+// In [0, 1): the bits of a mantissa, with the exponent of 1, minus 1.
+Value Unit(Value key, const Dims& shape, DType dtype, const Site& site) {
+  if (dtype == DType::kF64) {
+    const auto [high, low] = Blocks(key, shape, site);
+    const Value h = ir::Convert(high, DType::kS64), l = ir::Convert(low, DType::kS64);
+    const Value by = ir::BroadcastInDim(
+        ir::Constant(key.builder(), ir::Array::ScalarInt(DType::kS64, 32)), shape, {});
+    const Value bits = ir::Or(ir::ShiftLeft(h, by), l);
+    const Value f = ir::BitcastConvert(OrWith(Shifted(bits, 12), 0x3FF0000000000000), DType::kF64);
+    return f - ir::FullLike(f, 1);
+  }
+  if (dtype == DType::kF32) {
+    const Value bits = Bits32(key, shape, site);
+    const Value f = ir::BitcastConvert(OrWith(Shifted(bits, 9), 0x3F800000), DType::kF32);
+    return f - ir::FullLike(f, 1);
+  }
+  ThrowError(ErrorKind::kTypeError,
+             absl::StrCat("random: dtype f32 or f64 is expected, not ",
+                          std::string(ir::DTypeName(dtype)), ". Draw f32 and convert"),
+             site);
+}
+
+Value Uniform(Value key, const Dims& shape, DType dtype, double low, double high,
+              const Site& site) {
+  const Value unit = Unit(key, shape, dtype, site);
+  const Value lo = ir::FullLike(unit, low);
+  // The bounds are rounded before they are subtracted, as JAX does.
+  const double span = dtype == DType::kF32
+                          ? static_cast<double>(static_cast<float>(high) - static_cast<float>(low))
+                          : high - low;
+  return ir::Max(lo, unit * ir::FullLike(unit, span) + lo);
+}
+
+}  // namespace
+
+Array key(uint64_t seed, Site site) {
+  return Apply1("random_key", site, {}, [&](ir::Builder& b, Vs) {
+    const Value high = U32(b, static_cast<uint32_t>(seed >> 32));
+    const Value low = U32(b, static_cast<uint32_t>(seed));
+    return ir::Concatenate({ir::Reshape(high, {1}), ir::Reshape(low, {1})}, 0);
+  });
+}
+
+Array split(const Arg& k, int64_t n) {
+  return Apply1("random_split", k.site, {Key("split", k)}, [&](ir::Builder&, Vs v) {
+    const auto [high, low] = Blocks(v[0], {n}, k.site);
+    return ir::Concatenate({ir::ExpandDims(high, {1}), ir::ExpandDims(low, {1})}, 1);
+  });
+}
+
+Array fold_in(const Arg& k, const Arg& data) {
+  std::vector<Array> in = {Key("fold_in", k)};
+  if (data.kind == Arg::kArray) in.push_back(*data.array);
+  return Apply1("random_fold_in", k.site, in, [&](ir::Builder& b, Vs v) {
+    const Value d = data.kind == Arg::kArray ? ir::Convert(v[1], DType::kU32)
+                                             : U32(b, static_cast<uint32_t>(data.integer));
+    const std::vector<Value> words =
+        ir::MatchVarying({Word(v[0], 0, {}), Word(v[0], 1, {}), U32(b, 0), d});
+    const auto [high, low] = ir::Threefry2x32(words[0], words[1], words[2], words[3]);
+    return ir::Concatenate({ir::Reshape(high, {1}), ir::Reshape(low, {1})}, 0);
+  });
+}
+
+Array bits(const Arg& k, Dims shape) {
+  return Apply1("random_bits", k.site, {Key("bits", k)},
+                [&](ir::Builder&, Vs v) { return Bits32(v[0], shape, k.site); });
+}
+
+Array uniform(const Arg& k, Dims shape, DType dtype, double low, double high) {
+  return Apply1("random_uniform", k.site, {Key("uniform", k)}, [&](ir::Builder&, Vs v) {
+    return Uniform(v[0], shape, dtype, low, high, k.site);
+  });
+}
+
+Array normal(const Arg& k, Dims shape, DType dtype) {
+  return Apply1("random_normal", k.site, {Key("normal", k)}, [&](ir::Builder&, Vs v) {
+    const double low = dtype == DType::kF64
+                           ? std::nextafter(-1.0, 0.0)
+                           : static_cast<double>(std::nextafterf(-1.0f, 0.0f));
+    const Value u = Uniform(v[0], shape, dtype, low, 1, k.site);
+    return ir::FullLike(u, std::sqrt(2.0)) * ir::ErfInv(u);
+  });
+}
+
+Array bernoulli(const Arg& k, double p, Dims shape) {
+  return Apply1("random_bernoulli", k.site, {Key("bernoulli", k)}, [&](ir::Builder&, Vs v) {
+    const Value u = Uniform(v[0], shape, DType::kF32, 0, 1, k.site);
+    return ir::Compare(u, ir::FullLike(u, p), "LT");
+  });
+}
+
+Array randint(const Arg& k, Dims shape, int32_t low, int32_t high) {
+  const int64_t span = static_cast<int64_t>(high) - low;
+  if (span <= 0 || span > std::numeric_limits<int32_t>::max()) {
+    ThrowError(ErrorKind::kValueError,
+               absl::StrCat("random::randint: an interval of 1 to 2^31 - 1 numbers is expected, not [",
+                            low, ", ", high, ")"),
+               k.site);
+  }
+  // Two draws of 32 bits make one of 64, reduced modulo the span.
+  return Apply1("random_randint", k.site, {Key("randint", k)}, [&](ir::Builder& b, Vs v) {
+    const auto [key_high, key_low] = Blocks(v[0], {2}, k.site);
+    const Value keys = ir::Concatenate(
+        {ir::ExpandDims(key_high, {1}), ir::ExpandDims(key_low, {1})}, 1);
+    const auto draw = [&](int64_t i) {
+      return Bits32(ir::Squeeze(ir::Slice(keys, {i, 0}, {i + 1, 2}), {0}), shape, k.site);
+    };
+    const auto whole = [&](uint32_t n) { return ir::BroadcastInDim(U32(b, n), shape, {}); };
+    const uint32_t s = static_cast<uint32_t>(span);
+    const uint32_t half = static_cast<uint32_t>((uint64_t{1} << 16) % s);
+    const uint32_t multiplier = half * half % s;  // in 32 bits, as JAX
+    const Value offset =
+        ir::Rem(ir::Rem(draw(0), whole(s)) * whole(multiplier) + ir::Rem(draw(1), whole(s)),
+                whole(s));
+    const Value base = ir::BroadcastInDim(ir::Constant(b, ir::Array::ScalarInt(DType::kS32, low)),
+                                          shape, {});
+    return base + ir::Convert(offset, DType::kS32);
+  });
+}
+
+}  // namespace tessera::random

@@ -1,0 +1,258 @@
+#include "client/remote/remote_service.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "client/remote/status.h"
+#include "grpcpp/create_channel.h"
+#include "ir/serial/program.h"
+#include "ir/serial/service.h"
+#include "ir/serial/status.h"
+
+namespace tessera::remote {
+namespace {
+
+constexpr absl::Duration kCallLimit = absl::Seconds(30);      // for what should answer at once
+constexpr absl::Duration kCompileLimit = absl::Minutes(5);    // planning large programs takes time
+constexpr absl::Duration kTransferLimit = absl::Minutes(10);  // of one array
+constexpr absl::Duration kGrace = absl::Seconds(5);           // beyond what the server waits
+constexpr size_t kDeletesPerCall = 10'000;
+
+bool IsLoopback(const std::string& address) {
+  return absl::StartsWith(address, "127.") || absl::StartsWith(address, "localhost:") ||
+         absl::StartsWith(address, "[::1]") || absl::StartsWith(address, "unix:");
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(
+    const std::string& address, const ConnectOptions& options) {
+  if (!options.ca_file.empty()) {
+    std::ifstream file(options.ca_file);
+    std::stringstream pem;
+    pem << file.rdbuf();
+    if (!file || pem.str().empty()) {
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("ca_file: cannot read ", options.ca_file));
+    }
+    grpc::SslCredentialsOptions ssl;
+    ssl.pem_root_certs = pem.str();
+    return grpc::SslCredentials(ssl);
+  }
+  if (!options.insecure && !IsLoopback(address)) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("Connect(", address, "): plain text beyond this machine. Give the "
+                                  "ca_file of the cluster, or say insecure"));
+  }
+  return grpc::InsecureChannelCredentials();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
+    const std::string& address, const ConnectOptions& options) {
+  TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
+                           Credentials(address, options));
+  std::shared_ptr<RemoteService> service(
+      new RemoteService(address, options, std::move(credentials)));
+  if (!service->channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + options.timeout))) {
+    return absl::UnavailableError(
+        absl::StrCat("no coordinator answers at ", address, " within ",
+                     absl::FormatDuration(options.timeout),
+                     ". Check that it runs and that the address is right"));
+  }
+  return std::shared_ptr<api::Service>(std::move(service));
+}
+
+RemoteService::RemoteService(const std::string& address, const ConnectOptions& options,
+                             std::shared_ptr<grpc::ChannelCredentials> credentials)
+    : address_(address),
+      token_(options.token),
+      channel_(grpc::CreateCustomChannel(address, credentials, [] {
+        grpc::ChannelArguments args;
+        args.SetMaxReceiveMessageSize(256 << 20);
+        return args;
+      }())),
+      cluster_(v1::ClusterService::NewStub(channel_)),
+      programs_(v1::ProgramService::NewStub(channel_)),
+      arrays_(v1::ArrayService::NewStub(channel_)),
+      operations_(v1::OperationService::NewStub(channel_)),
+      transfer_(credentials) {}
+
+void RemoteService::Prepare(grpc::ClientContext* context, absl::Duration limit) const {
+  context->set_deadline(absl::ToChronoTime(absl::Now() + limit));
+  if (!token_.empty()) context->AddMetadata("authorization", "Bearer " + token_);
+}
+
+absl::Status RemoteService::Done(const grpc::Status& status) const {
+  return FromGrpc(status, absl::StrCat("the coordinator at ", address_));
+}
+
+absl::StatusOr<std::vector<api::Device>> RemoteService::ListDevices() {
+  grpc::ClientContext context;
+  Prepare(&context, kCallLimit);
+  v1::ListDevicesResponse response;
+  TESSERA_RETURN_IF_ERROR(Done(cluster_->ListDevices(&context, {}, &response)));
+  std::vector<api::Device> out;
+  for (const v1::Device& d : response.devices()) out.push_back(ir::serial::FromProto(d));
+  return out;
+}
+
+absl::StatusOr<api::CompileReply> RemoteService::Compile(const api::CompileRequest& request) {
+  grpc::ClientContext context;
+  Prepare(&context, kCompileLimit);
+  v1::CompileProgramResponse response;
+  TESSERA_RETURN_IF_ERROR(
+      Done(programs_->CompileProgram(&context, ir::serial::ToProto(request), &response)));
+  return ir::serial::FromProto(response);
+}
+
+absl::StatusOr<api::ExecuteReply> RemoteService::Execute(const api::ExecuteRequest& request) {
+  grpc::ClientContext context;
+  Prepare(&context, kCallLimit);
+  v1::ExecuteProgramResponse response;
+  TESSERA_RETURN_IF_ERROR(
+      Done(programs_->ExecuteProgram(&context, ir::serial::ToProto(request), &response)));
+  return ir::serial::FromProto(response);
+}
+
+absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value,
+                                            const api::Placement& placement) {
+  const absl::Time end = absl::Now() + kTransferLimit;
+  const api::ArraySpec spec{value.dtype(), value.shape(), placement};
+  grpc::ClientContext context;
+  Prepare(&context, kCallLimit);
+  v1::CreateArrayRequest request;
+  *request.mutable_spec() = ir::serial::ToProto(spec);
+  v1::CreateArrayResponse response;
+  TESSERA_RETURN_IF_ERROR(Done(arrays_->CreateArray(&context, request, &response)));
+  std::vector<std::function<absl::Status()>> jobs;
+  for (const v1::ShardTicket& t : response.tickets()) {
+    jobs.push_back([&, ticket = &t]() -> absl::Status {
+      TESSERA_ASSIGN_OR_RETURN(const Block block, BlockOf(spec, ticket->ordinal()));
+      return transfer_.Write(ticket->endpoint(), ticket->ticket(),
+                             ir::SliceBlock(value, block.starts, block.shape), end);
+    });
+  }
+  const absl::Status written = RunAll(jobs);
+  if (!written.ok()) {
+    Delete({response.array()}).IgnoreError();
+    return written;
+  }
+  return response.array();
+}
+
+absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::ReadTickets(
+    uint64_t array, const std::vector<int>& ordinals, absl::Duration timeout) const {
+  grpc::ClientContext context;
+  Prepare(&context, timeout + kGrace);
+  v1::CreateReadTicketsRequest request;
+  request.set_array(array);
+  for (int o : ordinals) request.add_ordinals(o);
+  *request.mutable_timeout() = ir::serial::ToProto(timeout);
+  v1::CreateReadTicketsResponse response;
+  TESSERA_RETURN_IF_ERROR(Done(arrays_->CreateReadTickets(&context, request, &response)));
+  return response;
+}
+
+absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration timeout) {
+  TESSERA_ASSIGN_OR_RETURN(const v1::CreateReadTicketsResponse tickets,
+                           ReadTickets(array, {}, timeout));
+  TESSERA_ASSIGN_OR_RETURN(const api::ArraySpec spec, ir::serial::FromProto(tickets.spec()));
+  const absl::Time end = absl::Now() + kTransferLimit;
+  ir::Array whole(spec.dtype, spec.shape);
+  absl::Mutex mu;
+  std::vector<std::function<absl::Status()>> jobs;
+  int64_t elements = 0;
+  for (const v1::ShardTicket& t : tickets.tickets()) {
+    TESSERA_ASSIGN_OR_RETURN(Block block, BlockOf(spec, t.ordinal()));
+    elements += ir::MakeType(spec.dtype, block.shape).num_elements();
+    jobs.push_back([&, block, ticket = &t]() -> absl::Status {
+      TESSERA_ASSIGN_OR_RETURN(const ir::Array shard,
+                               transfer_.Read(ticket->endpoint(), ticket->ticket(), spec.dtype,
+                                              block.shape, end));
+      absl::MutexLock lock(&mu);
+      ir::WriteBlock(&whole, block.starts, shard);
+      return absl::OkStatus();
+    });
+  }
+  if (elements != whole.num_elements()) {
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat("the coordinator gave tickets for ", elements, " of ",
+                                  whole.num_elements(), " elements of array ", array));
+  }
+  if (jobs.empty()) return whole;
+  TESSERA_RETURN_IF_ERROR(RunAll(jobs));
+  return whole;
+}
+
+absl::StatusOr<ir::Array> RemoteService::GetShard(uint64_t array, int ordinal,
+                                                  absl::Duration timeout) {
+  TESSERA_ASSIGN_OR_RETURN(const v1::CreateReadTicketsResponse tickets,
+                           ReadTickets(array, {ordinal}, timeout));
+  TESSERA_ASSIGN_OR_RETURN(const api::ArraySpec spec, ir::serial::FromProto(tickets.spec()));
+  if (tickets.tickets_size() != 1) {
+    return MakeError(ErrorKind::kInternal, absl::StrCat("the coordinator gave ",
+                                                        tickets.tickets_size(),
+                                                        " tickets for one shard"));
+  }
+  TESSERA_ASSIGN_OR_RETURN(const Block block, BlockOf(spec, ordinal));
+  return transfer_.Read(tickets.tickets(0).endpoint(), tickets.tickets(0).ticket(), spec.dtype,
+                        block.shape, absl::Now() + kTransferLimit);
+}
+
+absl::StatusOr<api::ArraySpec> RemoteService::Describe(uint64_t array) {
+  grpc::ClientContext context;
+  Prepare(&context, kCallLimit);
+  v1::GetArrayRequest request;
+  request.set_array(array);
+  v1::Array response;
+  TESSERA_RETURN_IF_ERROR(Done(arrays_->GetArray(&context, request, &response)));
+  return ir::serial::FromProto(response.spec());
+}
+
+absl::Status RemoteService::Delete(absl::Span<const uint64_t> arrays) {
+  for (size_t at = 0; at < arrays.size(); at += kDeletesPerCall) {
+    grpc::ClientContext context;
+    Prepare(&context, kCallLimit);
+    v1::DeleteArraysRequest request;
+    for (uint64_t id : arrays.subspan(at, kDeletesPerCall)) request.add_arrays(id);
+    v1::DeleteArraysResponse response;
+    TESSERA_RETURN_IF_ERROR(Done(arrays_->DeleteArrays(&context, request, &response)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<api::Operation> RemoteService::GetOperation(uint64_t operation) {
+  grpc::ClientContext context;
+  Prepare(&context, kCallLimit);
+  v1::GetOperationRequest request;
+  request.set_operation(operation);
+  v1::Operation response;
+  TESSERA_RETURN_IF_ERROR(Done(operations_->GetOperation(&context, request, &response)));
+  return ir::serial::FromProto(response);
+}
+
+absl::StatusOr<api::Operation> RemoteService::WaitOperation(uint64_t operation,
+                                                            absl::Duration timeout) {
+  grpc::ClientContext context;
+  Prepare(&context, timeout + kGrace);
+  v1::WaitOperationRequest request;
+  request.set_operation(operation);
+  *request.mutable_timeout() = ir::serial::ToProto(timeout);
+  v1::Operation response;
+  TESSERA_RETURN_IF_ERROR(Done(operations_->WaitOperation(&context, request, &response)));
+  return ir::serial::FromProto(response);
+}
+
+absl::Status RemoteService::Cancel(uint64_t operation) {
+  grpc::ClientContext context;
+  Prepare(&context, kCallLimit);
+  v1::CancelOperationRequest request;
+  request.set_operation(operation);
+  v1::CancelOperationResponse response;
+  return Done(operations_->CancelOperation(&context, request, &response));
+}
+
+}  // namespace tessera::remote

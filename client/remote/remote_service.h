@@ -1,0 +1,56 @@
+// The seam of ir/api/service.h carried by gRPC to a coordinator, and to its executors for the bytes.
+//
+// Thread-safe.  Every call has a deadline.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/remote/transfer.h"
+#include "client/session.h"
+#include "ir/api/service.h"
+#include "tessera/v1/array.grpc.pb.h"
+#include "tessera/v1/cluster.grpc.pb.h"
+#include "tessera/v1/operation.grpc.pb.h"
+#include "tessera/v1/program_service.grpc.pb.h"
+
+namespace tessera::remote {
+
+class RemoteService final : public api::Service {
+ public:
+  // Waits until the coordinator answers, at most options.timeout.
+  static absl::StatusOr<std::shared_ptr<api::Service>> Connect(const std::string& address,
+                                                               const ConnectOptions& options);
+
+  absl::StatusOr<std::vector<api::Device>> ListDevices() override;
+  absl::StatusOr<api::CompileReply> Compile(const api::CompileRequest& request) override;
+  absl::StatusOr<api::ExecuteReply> Execute(const api::ExecuteRequest& request) override;
+  absl::StatusOr<uint64_t> Put(const ir::Array& value, const api::Placement& placement) override;
+  absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override;
+  absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal, absl::Duration timeout) override;
+  absl::StatusOr<api::ArraySpec> Describe(uint64_t array) override;
+  absl::Status Delete(absl::Span<const uint64_t> arrays) override;
+  absl::StatusOr<api::Operation> GetOperation(uint64_t operation) override;
+  absl::StatusOr<api::Operation> WaitOperation(uint64_t operation, absl::Duration timeout) override;
+  absl::Status Cancel(uint64_t operation) override;
+
+ private:
+  RemoteService(const std::string& address, const ConnectOptions& options,
+                std::shared_ptr<grpc::ChannelCredentials> credentials);
+  void Prepare(grpc::ClientContext* context, absl::Duration limit) const;
+  absl::Status Done(const grpc::Status& status) const;
+  // Tickets for what is wanted, read in parallel into `*whole` (or, for one shard, as it is).
+  absl::StatusOr<v1::CreateReadTicketsResponse> ReadTickets(uint64_t array,
+                                                            const std::vector<int>& ordinals,
+                                                            absl::Duration timeout) const;
+
+  const std::string address_, token_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::ClusterService::Stub> cluster_;
+  const std::unique_ptr<v1::ProgramService::Stub> programs_;
+  const std::unique_ptr<v1::ArrayService::Stub> arrays_;
+  const std::unique_ptr<v1::OperationService::Stub> operations_;
+  Transfer transfer_;
+};
+
+}  // namespace tessera::remote

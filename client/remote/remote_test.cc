@@ -1,0 +1,72 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/remote/remote_service.h"
+#include "client/remote/status.h"
+#include "client/remote/transfer.h"
+#include "google/rpc/status.pb.h"
+#include "ir/serial/status.h"
+
+namespace tessera::remote {
+namespace {
+
+using ::testing::HasSubstr;
+
+api::ArraySpec Spec(ir::Dims shape, ir::DimAxes dims) {
+  api::ArraySpec spec;
+  spec.shape = std::move(shape);
+  spec.placement.mesh.axes = {{"x", 2}, {"y", 3}};
+  spec.placement.spec.dims = std::move(dims);
+  return spec;
+}
+
+TEST(BlockTest, BlocksCoverTheArrayRowMajor) {
+  const api::ArraySpec spec = Spec({4, 6}, {{"x"}, {"y"}});
+  for (int k = 0; k < 6; ++k) {
+    const auto block = BlockOf(spec, k);
+    ASSERT_TRUE(block.ok()) << block.status();
+    EXPECT_EQ(block->shape, (ir::Dims{2, 2}));
+    EXPECT_EQ(block->starts, (ir::Dims{k / 3 * 2, k % 3 * 2}));
+  }
+  // Both axes on one dim, minor first: y|x.
+  const auto block = BlockOf(Spec({12}, {{"y", "x"}}), 4);
+  ASSERT_TRUE(block.ok()) << block.status();
+  EXPECT_EQ(block->starts, (ir::Dims{(1 * 2 + 1) * 2}));
+}
+
+TEST(BlockTest, RefusesWhatDoesNotFit) {
+  EXPECT_EQ(ReasonOf(BlockOf(Spec({5}, {{"x"}}), 0).status()), "INDIVISIBLE");
+  EXPECT_EQ(ReasonOf(BlockOf(Spec({4}, {{"q"}}), 0).status()), "UNKNOWN_AXIS");
+  EXPECT_EQ(ReasonOf(BlockOf(Spec({4}, {{"x"}}), 6).status()), "VALUE_ERROR");
+}
+
+TEST(StatusTest, TheReasonTravels) {
+  const absl::Status want = MakeError(ErrorKind::kArrayDeleted, "gone");
+  const grpc::Status wire(grpc::StatusCode::FAILED_PRECONDITION, "gone",
+                          ir::serial::ToProto(want).SerializeAsString());
+  const absl::Status got = FromGrpc(wire, "peer");
+  EXPECT_EQ(got.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(got), "ARRAY_DELETED");
+}
+
+TEST(ConnectTest, NobodyThereIsSaidWithinTheTimeout) {
+  ConnectOptions options;
+  options.timeout = absl::Milliseconds(300);
+  // Port 1 of loopback serves nobody.
+  const auto service = RemoteService::Connect("127.0.0.1:1", options);
+  EXPECT_EQ(service.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(service.status().message()), HasSubstr("no coordinator answers at 127.0.0.1:1"));
+}
+
+TEST(ConnectTest, PlainTextStaysOnThisMachine) {
+  const auto service = RemoteService::Connect("cluster.example:8470", {});
+  EXPECT_EQ(ReasonOf(service.status()), "VALUE_ERROR");
+  EXPECT_THAT(std::string(service.status().message()), HasSubstr("plain text beyond this machine"));
+  ConnectOptions missing;
+  missing.ca_file = "/nonexistent/ca.pem";
+  EXPECT_THAT(std::string(RemoteService::Connect("x:1", missing).status().message()),
+              HasSubstr("cannot read"));
+}
+
+}  // namespace
+}  // namespace tessera::remote

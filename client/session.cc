@@ -1,0 +1,311 @@
+#include "client/session.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/trace.h"
+
+namespace tessera {
+namespace {
+
+constexpr absl::Duration kLongestWait = absl::Minutes(10);
+constexpr absl::Duration kLongestQueueWait = absl::Minutes(1);  // then QUEUE_FULL is thrown
+constexpr size_t kMaxReleased = 64;       // deletions that may wait for the next call
+constexpr size_t kMaxExecutables = 4096;  // then the oldest is forgotten (the server keeps its own)
+
+thread_local absl::Time current_deadline = absl::InfiniteFuture();
+
+absl::Mutex* DefaultMutex() {
+  static absl::Mutex* const mu = new absl::Mutex;
+  return mu;
+}
+std::shared_ptr<Session>& DefaultSlot() {
+  static auto* const slot = new std::shared_ptr<Session>;
+  return *slot;
+}
+
+// The Explicit part of `spec`, as the type says it.
+Type TypeOn(DType dtype, const Dims& shape, const ir::Mesh& mesh, const PartitionSpec& spec) {
+  Type type = ir::MakeType(dtype, shape);
+  for (size_t d = 0; d < spec.dims.size() && d < shape.size(); ++d) {
+    ir::AxisList kept;
+    for (const std::string& axis : spec.dims[d]) {
+      if (mesh.Has(axis) && mesh.TypeOf(axis) == AxisType::kExplicit) kept.push_back(axis);
+    }
+    if (!kept.empty()) type.set_axes_of(static_cast<int>(d), std::move(kept));
+  }
+  ir::Normalize(&type);
+  return type;
+}
+
+void CheckSpec(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec,
+               const Site& site) {
+  if (static_cast<int>(spec.dims.size()) > value.rank()) {
+    internal::ThrowError(
+        ErrorKind::kValueError,
+        absl::StrCat("put: Length of sharding.spec (", spec.dims.size(),
+                     ") must be at most the rank of the array (", value.rank(), "): ",
+                     spec.ToString(), " for shape (", ir::DimsToString(value.shape()), ")"),
+        site);
+  }
+  ir::AxisSet seen;
+  for (size_t d = 0; d < spec.dims.size(); ++d) {
+    int64_t parts = 1;
+    for (const std::string& axis : spec.dims[d]) {
+      if (!mesh.logical.Has(axis)) {
+        internal::ThrowError(ErrorKind::kUnknownAxis,
+                             absl::StrCat("put: ", spec.ToString(), " names axis '", axis,
+                                          "', which the mesh ", mesh.ToString(), " does not have"),
+                             site);
+      }
+      if (!seen.insert(axis).second) {
+        internal::ThrowError(
+            ErrorKind::kValueError,
+            absl::StrCat("put: ", spec.ToString(), " uses axis '", axis, "' more than once"), site);
+      }
+      parts *= mesh.logical.SizeOf(axis);
+    }
+    if (value.shape()[d] % parts != 0) {
+      internal::ThrowError(
+          ErrorKind::kIndivisible,
+          absl::StrCat("put: dim ", d, " of shape (", ir::DimsToString(value.shape()),
+                       ") is not evenly divisible by ", parts, ", the size of mesh axes (",
+                       absl::StrJoin(spec.dims[d], ", "), ")"),
+          site);
+    }
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Session> Session::Over(std::shared_ptr<api::Service> service) {
+  return std::shared_ptr<Session>(new Session(std::move(service)));
+}
+
+std::shared_ptr<Session> Session::Embedded(EmbeddedOptions options, Site site) {
+  if (!TesseraStartEmbedded) {
+    internal::ThrowError(ErrorKind::kNotImplemented,
+                         "Session::Embedded: this program is linked without the embedded cluster. "
+                         "Link tessera_embed, or name a coordinator in TESSERA_ADDRESS",
+                         site);
+  }
+  absl::StatusOr<std::shared_ptr<api::Service>> service = absl::UnknownError("not started");
+  TesseraStartEmbedded(options, &service);
+  return Over(internal::Take(std::move(service), site));
+}
+
+std::shared_ptr<Session> Session::Connect(const std::string& address, ConnectOptions options,
+                                          Site site) {
+  if (!TesseraConnectRemote) {
+    internal::ThrowError(ErrorKind::kNotImplemented,
+                         absl::StrCat("Session::Connect(", address,
+                                      "): this program is linked without the gRPC carrier. Link "
+                                      "tessera_client_remote"),
+                         site);
+  }
+  if (const char* token = std::getenv("TESSERA_TOKEN"); token && options.token.empty()) {
+    options.token = token;
+  }
+  absl::StatusOr<std::shared_ptr<api::Service>> service = absl::UnknownError("not connected");
+  TesseraConnectRemote(address.c_str(), options, &service);
+  return Over(internal::Take(std::move(service), site));
+}
+
+std::shared_ptr<Session> Session::Default(Site site) {
+  absl::MutexLock lock(DefaultMutex());
+  std::shared_ptr<Session>& slot = DefaultSlot();
+  if (!slot) {
+    const char* address = std::getenv("TESSERA_ADDRESS");
+    slot = address && *address ? Connect(address, {}, site) : Embedded({}, site);
+  }
+  return slot;
+}
+
+void Session::SetDefault(std::shared_ptr<Session> session) {
+  {
+    absl::MutexLock lock(DefaultMutex());
+    DefaultSlot().swap(session);
+  }
+  // The old one, if this was its last user, ends here, without the lock.
+}
+
+Session::~Session() {
+  FlushReleased();
+}
+
+std::vector<api::Device> Session::devices(Site site) {
+  return internal::Take(service_->ListDevices(), site);
+}
+
+void Session::Release(uint64_t array) {
+  bool full;
+  {
+    absl::MutexLock lock(&mu_);
+    released_.push_back(array);
+    full = released_.size() >= kMaxReleased;
+  }
+  if (full) FlushReleased();
+}
+
+void Session::FlushReleased() {
+  std::vector<uint64_t> gone;
+  {
+    absl::MutexLock lock(&mu_);
+    gone.swap(released_);
+  }
+  // A cluster that cannot be told frees them with the session's lease.
+  if (!gone.empty()) service_->Delete(gone).IgnoreError();
+}
+
+std::shared_ptr<const Session::Executable> Session::Compile(const ir::Program& program,
+                                                            const std::vector<int64_t>& devices,
+                                                            const std::string& name, bool explain,
+                                                            const Site& site) {
+  const std::string key = absl::StrCat(ir::StructuralHash(program), "@",
+                                       absl::StrJoin(devices, ","), explain ? "?" : "");
+  {
+    absl::MutexLock lock(&mu_);
+    if (auto it = executables_.find(key); it != executables_.end()) return it->second;
+  }
+  api::CompileRequest request;
+  request.program = program;
+  request.devices = devices;
+  request.name = name;
+  request.explain = explain;
+  auto made = std::make_shared<Executable>();
+  made->reply = internal::Take(service_->Compile(request), site);
+  made->mesh = program.mesh();
+  made->out_types = program.entry->result_types();
+  made->name = name;
+  absl::MutexLock lock(&mu_);
+  if (executables_.emplace(key, made).second) oldest_first_.push_back(key);
+  if (oldest_first_.size() > kMaxExecutables) {
+    executables_.erase(oldest_first_.front());
+    oldest_first_.erase(oldest_first_.begin());
+  }
+  return made;
+}
+
+absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::ExecuteRequest& request) {
+  const absl::Time end = absl::Now() + internal::BoundedWait(kLongestQueueWait);
+  for (;;) {
+    absl::StatusOr<api::ExecuteReply> reply = service_->Execute(request);
+    uint64_t last;
+    {
+      absl::MutexLock lock(&mu_);
+      if (reply.ok()) last_operation_ = reply->operation;
+      last = last_operation_;
+    }
+    const bool full = !reply.ok() && ReasonOf(reply.status()) == "QUEUE_FULL";
+    if (!full || last == 0 || absl::Now() >= end) return reply;
+    // Room comes when what was accepted ends.
+    service_->WaitOperation(last, std::min(end - absl::Now(), absl::Duration(absl::Seconds(1))))
+        .status()
+        .IgnoreError();
+  }
+}
+
+std::vector<Array> Session::Run(const Executable& executable, const std::vector<Array>& args,
+                                std::vector<bool> donate, const Site& site) {
+  FlushReleased();
+  api::ExecuteRequest request;
+  request.executable = executable.reply.executable;
+  for (const Array& a : args) {
+    const internal::ConcreteState* c = internal::AsConcrete(a);
+    if (!c) internal::RefuseWhileTracing(executable.name, a, site);
+    if (c->deleted.load()) {
+      internal::ThrowError(ErrorKind::kArrayDeleted,
+                           absl::StrCat(executable.name, ": Array has been deleted or donated: ",
+                                        a.type().ToString(),
+                                        ". Keep a handle to what is used again"),
+                           site);
+    }
+    request.args.push_back(c->id);
+  }
+  request.donate = donate;
+  if (internal::CurrentDeadline() != absl::InfiniteFuture()) {
+    request.deadline = internal::BoundedWait(absl::InfiniteDuration());
+  }
+  const api::ExecuteReply reply = internal::Take(ExecuteWhenAccepted(request), site);
+  for (size_t i = 0; i < donate.size(); ++i) {
+    if (donate[i]) internal::AsConcrete(args[i])->deleted.store(true);
+  }
+  std::vector<Array> out;
+  for (size_t i = 0; i < reply.outputs.size(); ++i) {
+    const api::ArraySpec& spec = executable.reply.out[i];
+    Type type = executable.out_types[i];
+    type.weak = false;
+    auto state = std::make_shared<internal::ConcreteState>(std::move(type));
+    state->session = shared_from_this();
+    state->id = reply.outputs[i];
+    state->placement = spec.placement;
+    state->operation = reply.operation;
+    state->name = executable.name;
+    out.push_back(Array(std::move(state)));
+  }
+  return out;
+}
+
+Array Session::Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec,
+                   const Site& site) {
+  CheckSpec(value, mesh, spec, site);
+  FlushReleased();
+  api::Placement placement{mesh.logical, spec, mesh.devices};
+  if (placement.devices.empty()) {
+    const std::vector<api::Device> all = devices(site);
+    for (const api::Device& d : all) {
+      if (d.healthy && static_cast<int64_t>(placement.devices.size()) < mesh.size()) {
+        placement.devices.push_back(d.id);
+      }
+    }
+    if (static_cast<int64_t>(placement.devices.size()) < mesh.size()) {
+      internal::ThrowError(ErrorKind::kNotEnoughDevices,
+                           absl::StrCat("put: needs ", mesh.size(), " healthy devices, the session "
+                                        "has ", placement.devices.size()),
+                           site);
+    }
+  }
+  const uint64_t id = internal::Take(service_->Put(value, placement), site);
+  auto state = std::make_shared<internal::ConcreteState>(
+      TypeOn(value.dtype(), value.shape(), mesh.logical, spec));
+  state->session = shared_from_this();
+  state->id = id;
+  state->placement = std::move(placement);
+  state->name = "put";
+  return Array(std::move(state));
+}
+
+deadline::deadline(absl::Duration limit) : saved_(current_deadline) {
+  current_deadline = std::min(current_deadline, absl::Now() + limit);
+}
+deadline::~deadline() { current_deadline = saved_; }
+
+namespace internal {
+
+absl::Time CurrentDeadline() { return current_deadline; }
+
+absl::Duration BoundedWait(absl::Duration wanted) {
+  absl::Duration left = std::min(wanted, kLongestWait);
+  if (current_deadline != absl::InfiniteFuture()) {
+    left = std::min(left, current_deadline - absl::Now());
+  }
+  return std::max(left, absl::ZeroDuration());
+}
+
+}  // namespace internal
+
+Array put(const ir::Array& value, Site site) {
+  return Session::Default(site)->Put(value, context_mesh(), PartitionSpec{}, site);
+}
+Array put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec, Site site) {
+  return Session::Default(site)->Put(value, mesh, spec, site);
+}
+Array put(const Array& x, const Mesh& mesh, const PartitionSpec& spec, Site site) {
+  const internal::ConcreteState* c = internal::AsConcrete(x);
+  if (!c) internal::RefuseWhileTracing("put", x, site);
+  return c->session->Put(x.value(site), mesh, spec, site);
+}
+
+}  // namespace tessera

@@ -1,0 +1,143 @@
+// A session: the way from this process to a cluster, and the cache of what it has compiled.
+//
+// Thread-safe.  Arrays keep their session alive; the last release of both closes it.  The default
+// session is the embedded cluster, or the one that TESSERA_ADDRESS names.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/array.h"
+#include "client/embedded.h"
+#include "client/mesh.h"
+#include "ir/api/service.h"
+
+namespace tessera {
+
+struct ConnectOptions {
+  absl::Duration timeout = absl::Seconds(30);  // to reach the coordinator
+  std::string token;                           // empty: TESSERA_TOKEN
+  std::string ca_file;                         // empty: plain text, which only loopback allows
+  bool insecure = false;                       // plain text beyond loopback
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  static std::shared_ptr<Session> Connect(const std::string& address, ConnectOptions options = {},
+                                          Site site = Site::Here());
+  static std::shared_ptr<Session> Embedded(EmbeddedOptions options = {}, Site site = Site::Here());
+  // Any carrier of the seam.
+  static std::shared_ptr<Session> Over(std::shared_ptr<api::Service> service);
+  // Made on first use.
+  static std::shared_ptr<Session> Default(Site site = Site::Here());
+  // What Default() answers from now on, for the process; null: made anew on next use.
+  static void SetDefault(std::shared_ptr<Session> session);
+  ~Session();
+
+  std::vector<api::Device> devices(Site site = Site::Here());
+  api::Service& service() { return *service_; }
+
+  // ---- For the SDK's own files. ----
+  struct Executable {
+    api::CompileReply reply;
+    ir::Mesh mesh;
+    std::vector<ir::Type> out_types;
+    std::string name;
+  };
+  // Cached by structure, shardings and devices.
+  std::shared_ptr<const Executable> Compile(const ir::Program& program,
+                                            const std::vector<int64_t>& devices,
+                                            const std::string& name, bool explain,
+                                            const Site& site);
+  // `donate` is empty or as long as args.
+  std::vector<Array> Run(const Executable& executable, const std::vector<Array>& args,
+                         std::vector<bool> donate, const Site& site);
+  Array Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec, const Site& site);
+  // Deletes soon: with the next call, or when many have gathered.
+  void Release(uint64_t array) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  explicit Session(std::shared_ptr<api::Service> service) : service_(std::move(service)) {}
+  // Waits, within bounds, while the queue is full.
+  absl::StatusOr<api::ExecuteReply> ExecuteWhenAccepted(const api::ExecuteRequest& request)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void FlushReleased() ABSL_LOCKS_EXCLUDED(mu_);
+
+  const std::shared_ptr<api::Service> service_;
+  absl::Mutex mu_;
+  uint64_t last_operation_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<std::string, std::shared_ptr<const Executable>> executables_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> oldest_first_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint64_t> released_ ABSL_GUARDED_BY(mu_);
+};
+
+// Every run started and every wait made in scope must end within `limit`; scopes nest, the earliest
+// end holds.  Belongs to the thread that made it.
+class [[nodiscard]] deadline {
+ public:
+  explicit deadline(absl::Duration limit);
+  ~deadline();
+  deadline(const deadline&) = delete;
+  deadline& operator=(const deadline&) = delete;
+
+ private:
+  absl::Time saved_;
+};
+
+namespace internal {
+absl::Time CurrentDeadline();  // InfiniteFuture when there is none
+// `wanted`, the deadline in scope, or the longest wait we allow, whichever is least.
+absl::Duration BoundedWait(absl::Duration wanted);
+}  // namespace internal
+
+// Copies `value` to devices: onto the mesh in context or the given one, cut as `spec` says.
+Array put(const ir::Array& value, Site site = Site::Here());
+Array put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec,
+          Site site = Site::Here());
+// From numbers, in row-major order.
+template <class T>
+Array array(const std::vector<T>& values, Dims shape, DType dtype = DTypeOf<T>(),
+            Site site = Site::Here());
+template <class T>
+Array array(const std::vector<T>& values, Site site = Site::Here()) {
+  return array<T>(values, Dims{static_cast<int64_t>(values.size())}, DTypeOf<T>(), site);
+}
+template <class T>
+  requires std::is_arithmetic_v<T>
+Array scalar(T value, DType dtype = DTypeOf<T>(), Site site = Site::Here()) {
+  return put(std::is_integral_v<T> && !ir::IsFloat(dtype)
+                 ? ir::Array::ScalarInt(dtype, static_cast<int64_t>(value))
+                 : ir::Array::Scalar(dtype, static_cast<double>(value)),
+             site);
+}
+// A concrete array elsewhere: copied within the cluster.
+Array put(const Array& x, const Mesh& mesh, const PartitionSpec& spec, Site site = Site::Here());
+
+template <class T>
+Array array(const std::vector<T>& values, Dims shape, DType dtype, Site site) {
+  int64_t n = 1;
+  for (int64_t d : shape) n *= d;
+  if (n != static_cast<int64_t>(values.size())) {
+    internal::ThrowError(ErrorKind::kValueError,
+                         "array: " + std::to_string(values.size()) + " values do not fill shape (" +
+                             ir::DimsToString(shape) + "), which has " + std::to_string(n),
+                         site);
+  }
+  ir::Array host(dtype, std::move(shape));
+  for (int64_t i = 0; i < n; ++i) {
+    if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t>) {
+      if (dtype == DTypeOf<T>()) {
+        host.MutableAs<T>()[i] = values[i];
+        continue;
+      }
+    }
+    host.Set(i, static_cast<double>(values[i]));
+  }
+  return put(host, site);
+}
+
+}  // namespace tessera

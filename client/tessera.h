@@ -1,0 +1,20 @@
+// The C++ SDK of Tessera: write the program for one device, say where its inputs live.
+//
+//   #include "client/tessera.h"
+//   using namespace tessera;
+//   auto f = jit([](Array x) { return sum(x * x); });
+//   Array y = f(array<float>({1, 2, 3}));
+//   float v = y.item<float>();
+//
+// The one header a user includes.  Errors are thrown as tessera::Error.  Everything is asynchronous:
+// calls answer with arrays that may not be ready; reading one waits.
+#pragma once
+#include "client/array.h"      // IWYU pragma: export
+#include "client/error.h"      // IWYU pragma: export
+#include "client/lax.h"        // IWYU pragma: export
+#include "client/mesh.h"       // IWYU pragma: export
+#include "client/numpy.h"      // IWYU pragma: export
+#include "client/random.h"     // IWYU pragma: export
+#include "client/session.h"    // IWYU pragma: export
+#include "client/transform.h"  // IWYU pragma: export
+#include "client/tree.h"       // IWYU pragma: export

@@ -1,0 +1,328 @@
+#include "client/trace.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_exception.h"
+#include "ir/ops.h"
+
+namespace tessera::internal {
+namespace {
+
+thread_local std::vector<std::shared_ptr<Frame>> frames;
+
+// Pushes a frame; closes and pops it whatever happens.
+class FrameScope {
+ public:
+  FrameScope(const ir::Scope& scope, std::string name)
+      : frame_(std::make_shared<Frame>(scope, std::move(name))) {
+    frame_->parent = frames.empty() ? nullptr : frames.back().get();
+    frames.push_back(frame_);
+  }
+  ~FrameScope() {
+    frame_->open = false;
+    frames.pop_back();
+  }
+  const std::shared_ptr<Frame>& frame() const { return frame_; }
+
+ private:
+  std::shared_ptr<Frame> frame_;
+};
+
+bool Encloses(const Frame* outer, const Frame* inner) {
+  for (const Frame* f = inner; f; f = f->parent) {
+    if (f == outer) return true;
+  }
+  return false;
+}
+
+// A captured value's type inside `frame`.  Entering manual code, what was Explicit may not be any
+// more: JAX refuses that too.
+Type TypeInside(const Type& type, const Frame& frame, const Site& site) {
+  for (const ir::AxisList& axes : type.sharding) {
+    for (const std::string& axis : axes) {
+      if (frame.builder.mesh().IsManual(axis)) {
+        ThrowError(ErrorKind::kNotImplemented,
+                   absl::StrCat("Closing over inputs to shard_map where the input is sharded on "
+                                "Explicit axes is not implemented: the captured array has type ",
+                                type.ToString(), " and axis '", axis,
+                                "' is Manual here. Pass it as an argument with an in_spec"),
+                   site);
+      }
+    }
+  }
+  return type;
+}
+
+ir::Value Capture(Frame& frame, const Array& a, const std::pair<const void*, int64_t>& key,
+                  const Site& site) {
+  auto [it, added] = frame.capture_index.try_emplace(key, static_cast<int>(frame.captures.size()));
+  if (added) {
+    try {
+      frame.capture_params.push_back(frame.builder.Param(TypeInside(a.type(), frame, site)));
+    } catch (...) {
+      frame.capture_index.erase(it);
+      throw;
+    }
+    frame.captures.push_back(a);
+  }
+  return frame.capture_params[it->second];
+}
+
+// The program's mesh: the context's, or that of the arrays.
+Mesh RootMesh(const std::vector<Array>& inputs) {
+  if (!context_mesh().empty()) return context_mesh();
+  for (const Array& a : inputs) {
+    if (const ConcreteState* c = AsConcrete(a); c && !c->placement.mesh.empty()) {
+      return {c->placement.mesh, c->placement.devices};
+    }
+  }
+  return {};
+}
+
+void CheckMeshOf(const ConcreteState& c, const Frame& frame, const Site& site) {
+  const ir::Mesh& mesh = frame.builder.mesh();
+  if (c.placement.mesh.empty() || c.placement.mesh.SameShape(mesh)) return;
+  const Frame* root = &frame;
+  while (root->parent) root = root->parent;
+  if (root->builder.mesh().empty()) throw RetraceWithMesh{{c.placement.mesh, c.placement.devices}};
+  if (c.type.is_sharded()) {
+    ThrowError(ErrorKind::kShardingTypeError,
+               absl::StrCat("Mesh for all inputs should be equal: the program's mesh is ",
+                            mesh.ToString(), " but an array of type ", c.type.ToString(),
+                            " lies on ", c.placement.mesh.ToString(),
+                            ". Put it on the program's mesh first"),
+               site);
+  }
+}
+
+// Where an argument lies, as the program states it: what the planner may not choose.
+std::optional<PartitionSpec> InSharding(const ConcreteState& c, const ir::Mesh& mesh) {
+  if (mesh.empty() || c.placement.mesh.empty() || !c.placement.mesh.SameShape(mesh)) {
+    return std::nullopt;
+  }
+  PartitionSpec spec;
+  for (const ir::AxisList& axes : c.placement.spec.dims) {
+    ir::AxisList kept;
+    for (const std::string& axis : axes) {
+      if (mesh.TypeOf(axis) == AxisType::kAuto) kept.push_back(axis);
+    }
+    spec.dims.push_back(std::move(kept));
+  }
+  return spec;
+}
+
+ir::FunctionRef Close(FrameScope& scope, const std::vector<Array>& results, const Site& site) {
+  Frame& frame = *scope.frame();
+  std::vector<ir::Value> values;
+  for (const Array& r : results) {
+    if (!r.valid()) {
+      ThrowError(ErrorKind::kTypeError,
+                 "the traced function returned an Array without a value (default-constructed)",
+                 site);
+    }
+    values.push_back(Lift(r, site));
+  }
+  frame.open = false;
+  return frame.builder.Build(values);
+}
+
+}  // namespace
+
+ConcreteState::~ConcreteState() {
+  if (session && !deleted.load()) session->Release(id);
+}
+
+const ConcreteState* AsConcrete(const Array& a) {
+  return dynamic_cast<const ConcreteState*>(a.state().get());
+}
+const TracedState* AsTraced(const Array& a) {
+  return dynamic_cast<const TracedState*>(a.state().get());
+}
+
+Frame* CurrentFrame() { return frames.empty() ? nullptr : frames.back().get(); }
+
+ir::Scope CurrentScope() {
+  if (Frame* f = CurrentFrame()) return f->builder.scope();
+  return ir::Scope{context_mesh().logical, true};
+}
+
+Array Wrap(const std::shared_ptr<Frame>& frame, ir::Value v) {
+  auto state = std::make_shared<TracedState>(v.type());
+  state->frame = frame;
+  state->value = v;
+  return Array(std::move(state));
+}
+Array Wrap(ir::Value v) { return Wrap(frames.back(), v); }
+
+ir::Value Lift(const Array& a, const Site& site) {
+  Frame& frame = *frames.back();
+  if (!a.valid()) {
+    ThrowError(ErrorKind::kTypeError,
+               "an Array without a value (default-constructed) was used as an operand", site);
+  }
+  if (const TracedState* t = AsTraced(a)) {
+    if (t->frame.get() == &frame) return t->value;
+    if (!t->frame->open || !Encloses(t->frame.get(), &frame)) {
+      ThrowError(ErrorKind::kValueError,
+                 absl::StrCat("leaked tracer: a traced array of type ", a.type().ToString(),
+                              " is used outside the function it belongs to, which has ended. "
+                              "Return it from that function instead of storing it"),
+                 site);
+    }
+    return Capture(frame, a, {t->frame.get(), t->value.id()}, site);
+  }
+  if (const ConcreteState* c = AsConcrete(a)) {
+    if (c->deleted.load()) {
+      ThrowError(ErrorKind::kArrayDeleted,
+                 absl::StrCat("Array has been deleted or donated: ", a.type().ToString(),
+                              ". Keep a handle to what is used again"),
+                 site);
+    }
+    CheckMeshOf(*c, frame, site);
+    return Capture(frame, a, {c, -1}, site);
+  }
+  ThrowError(ErrorKind::kTypeError,
+             absl::StrCat("an abstract array (a type without a value), ", a.type().ToString(),
+                          ", was used as an operand. Pass it as an argument of what is traced"),
+             site);
+}
+
+Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::string name,
+                 const Site& site, FlatBody body) {
+  return Translate(site, [&] {
+    FrameScope frame(scope, std::move(name));
+    frame.frame()->builder.SetSite(site);
+    std::vector<Array> args;
+    for (const Type& t : params) {
+      args.push_back(Wrap(frame.frame(), frame.frame()->builder.Param(t)));
+    }
+    const std::vector<Array> results = body(args);
+    Nested out;
+    out.fn = Close(frame, results, site);
+    out.captures = std::move(frame.frame()->captures);
+    return out;
+  });
+}
+
+TracedProgram TraceProgram(std::string name, const Site& site, const std::vector<Array>& args,
+                           FlatBody body, const std::vector<Array>& hints) {
+  Mesh mesh = RootMesh(args);
+  if (mesh.empty()) mesh = RootMesh(hints);
+  for (;;) {
+    try {
+      return Translate(site, [&] {
+        FrameScope frame(ir::Scope{mesh.logical, true}, name);
+        ir::Builder& b = frame.frame()->builder;
+        b.SetSite(site);
+        std::vector<Array> params;
+        for (const Array& a : args) {
+          if (const ConcreteState* c = AsConcrete(a)) CheckMeshOf(*c, *frame.frame(), site);
+          params.push_back(Wrap(frame.frame(), b.Param(a.type())));
+        }
+        const std::vector<Array> results = body(params);
+        TracedProgram out;
+        out.program.entry = Close(frame, results, site);
+        out.mesh = mesh;
+        out.num_args = static_cast<int>(args.size());
+        out.hidden = std::move(frame.frame()->captures);
+        std::vector<Array> all = args;
+        all.insert(all.end(), out.hidden.begin(), out.hidden.end());
+        for (const Array& a : all) {
+          const ConcreteState* c = AsConcrete(a);
+          out.program.in_shardings.push_back(c ? InSharding(*c, mesh.logical) : std::nullopt);
+        }
+        return out;
+      });
+    } catch (const RetraceWithMesh& need) {
+      if (!mesh.empty()) {
+        ThrowError(ErrorKind::kValueError,
+                   absl::StrCat("context mesh ", mesh.ToString(),
+                                " should match the mesh used inside, ", need.mesh.ToString()),
+                   site);
+      }
+      mesh = need.mesh;
+    }
+  }
+}
+
+std::shared_ptr<Session> SessionOf(const std::vector<Array>& arrays, const Site& site) {
+  std::shared_ptr<Session> session;
+  for (const Array& a : arrays) {
+    const ConcreteState* c = AsConcrete(a);
+    if (!c) continue;
+    if (!session) session = c->session;
+    if (session != c->session) {
+      ThrowError(ErrorKind::kValueError,
+                 "arrays of two sessions meet in one program. Copy one with put(a.value(), ...)",
+                 site);
+    }
+  }
+  return session ? session : Session::Default(site);
+}
+
+std::vector<Array> InProgram(std::string_view name, const Site& site,
+                             const std::vector<Array>& inputs,
+                             absl::FunctionRef<std::vector<Array>()> body) {
+  if (CurrentFrame()) return body();
+  const TracedProgram traced = TraceProgram(
+      std::string(name), site, {}, [&](const std::vector<Array>&) { return body(); }, inputs);
+  const std::shared_ptr<Session> session = SessionOf(traced.hidden, site);
+  return session->Run(*session->Compile(traced.program, traced.mesh.devices, std::string(name),
+                                        /*explain=*/false, site),
+                      traced.hidden, /*donate=*/{}, site);
+}
+
+std::vector<Array> Apply(std::string_view name, const Site& site, const std::vector<Array>& inputs,
+                         EmitFn emit) {
+  return InProgram(name, site, inputs, [&] {
+    return Translate(site, [&] {
+      Frame& frame = *CurrentFrame();
+      std::vector<ir::Value> in;
+      for (const Array& a : inputs) in.push_back(Lift(a, site));
+      ir::SiteScope at(frame.builder, site);
+      std::vector<Array> out;
+      for (ir::Value v : emit(frame.builder, std::move(in))) out.push_back(Wrap(v));
+      return out;
+    });
+  });
+}
+
+Array Apply1(std::string_view name, const Site& site, const std::vector<Array>& inputs,
+             Emit1Fn emit) {
+  return Apply(name, site, inputs, [&](ir::Builder& b, std::vector<ir::Value> in) {
+    return std::vector<ir::Value>{emit(b, std::move(in))};
+  })[0];
+}
+
+std::vector<Array> CallFunction(const ir::FunctionRef& f, const std::vector<Array>& args,
+                                std::string_view name, const Site& site) {
+  return Apply(name, site, args, [&](ir::Builder& b, std::vector<ir::Value> in) {
+    return ir::Inline(b, *f, in);
+  });
+}
+
+ir::FunctionRef ReorderParams(const ir::Function& f, const std::vector<int>& order) {
+  ir::Builder b(f.scope, f.name);
+  std::vector<ir::Value> params(f.num_params);
+  for (int old : order) params[old] = b.Param(f.types[old]);
+  return b.Build(ir::Inline(b, f, params));
+}
+
+void RefuseWhileTracing(std::string_view what, const Array& a, const Site& site) {
+  if (AsConcrete(a)) {
+    if (!CurrentFrame()) return;
+    ThrowError(ErrorKind::kTypeError,
+               absl::StrCat(ToAbsl(what), ": reading the contents of an array while tracing would "
+                            "freeze them into the program; read it before, or pass it in"),
+               site);
+  }
+  ThrowError(ErrorKind::kTypeError,
+             absl::StrCat(ToAbsl(what), ": the contents of a traced array of type ",
+                          a.valid() ? a.type().ToString() : "(none)",
+                          " are not known: Abstract tracer value encountered where concrete value "
+                          "is expected. Use where, select or scan in place of C++ control flow"),
+             site);
+}
+
+}  // namespace tessera::internal

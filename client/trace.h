@@ -1,0 +1,125 @@
+// The only tracer: a per-thread stack of functions being recorded.
+//
+// A frame records one ir::Function.  What its body uses from outside becomes a capture: an extra
+// param, whose value the enclosing frame supplies when the function is used; at the outermost frame
+// captures are concrete arrays, the program's hidden arguments.  Not for users; frames belong to the
+// thread that opened them.
+#pragma once
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "client/array.h"
+#include "client/error.h"
+#include "client/mesh.h"
+#include "client/session.h"
+#include "ir/builder.h"
+#include "ir/program.h"
+
+namespace tessera::internal {
+
+struct Frame {
+  Frame(ir::Scope scope, std::string name) : builder(std::move(scope), std::move(name)) {}
+  ir::Builder builder;
+  Frame* parent = nullptr;
+  bool open = true;
+  // A program's frame restarts with a mesh when it meets one; see RetraceWithMesh.
+  std::vector<Array> captures;
+  std::vector<ir::Value> capture_params;
+  std::map<std::pair<const void*, int64_t>, int> capture_index;
+};
+
+struct ArrayState {
+  explicit ArrayState(Type t) : type(std::move(t)) {}
+  virtual ~ArrayState() = default;
+  Type type;
+};
+struct ConcreteState final : ArrayState {
+  using ArrayState::ArrayState;
+  ~ConcreteState() override;
+  std::shared_ptr<Session> session;
+  uint64_t id = 0;
+  api::Placement placement;
+  uint64_t operation = 0;  // 0: uploaded
+  std::string name;        // of the program that makes it
+  mutable std::atomic<bool> deleted{false};
+};
+struct TracedState final : ArrayState {
+  using ArrayState::ArrayState;
+  std::shared_ptr<Frame> frame;
+  ir::Value value;
+};
+
+const ConcreteState* AsConcrete(const Array& a);
+const TracedState* AsTraced(const Array& a);
+
+// Thrown to the outermost frame, which starts over with the mesh: an array or a shard_map names a
+// mesh that the program did not have.
+struct RetraceWithMesh {
+  Mesh mesh;
+};
+
+Frame* CurrentFrame();  // null outside any trace
+// The scope of the innermost frame, or of the context mesh.
+ir::Scope CurrentScope();
+
+// The value of `a` in the current frame.  Requires: a frame.
+ir::Value Lift(const Array& a, const Site& site);
+Array Wrap(const std::shared_ptr<Frame>& frame, ir::Value v);
+// Wraps a value of the current frame.
+Array Wrap(ir::Value v);
+
+// A closed function and what it needs beside its declared params: params are the declared ones, then
+// one per capture.
+struct Nested {
+  ir::FunctionRef fn;
+  std::vector<Array> captures;
+};
+using FlatBody = absl::FunctionRef<std::vector<Array>(const std::vector<Array>&)>;
+// Records `body` on params of these types, in a frame of its own.
+Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::string name,
+                 const Site& site, FlatBody body);
+
+// Runs `body` in the current frame; without one, records it as a program of its own, runs that, and
+// answers with its concrete results.
+std::vector<Array> InProgram(std::string_view name, const Site& site,
+                             const std::vector<Array>& inputs,
+                             absl::FunctionRef<std::vector<Array>()> body);
+
+// One op or a composite of ops on values; operands lifted into the current frame (or a program).
+using EmitFn = absl::FunctionRef<std::vector<ir::Value>(ir::Builder&, std::vector<ir::Value>)>;
+std::vector<Array> Apply(std::string_view name, const Site& site, const std::vector<Array>& inputs,
+                         EmitFn emit);
+using Emit1Fn = absl::FunctionRef<ir::Value(ir::Builder&, std::vector<ir::Value>)>;
+Array Apply1(std::string_view name, const Site& site, const std::vector<Array>& inputs,
+             Emit1Fn emit);
+
+// `f` (from a transform) applied to args: inlined into the current frame, or run.
+std::vector<Array> CallFunction(const ir::FunctionRef& f, const std::vector<Array>& args,
+                                std::string_view name, const Site& site);
+// `f` with its params in another order: new param i is old param order[i].
+ir::FunctionRef ReorderParams(const ir::Function& f, const std::vector<int>& order);
+
+// A program recorded outside any run: entry's params are `num_args` arguments, then the hidden ones.
+struct TracedProgram {
+  ir::Program program;
+  Mesh mesh;
+  int num_args = 0;
+  std::vector<Array> hidden;
+  const ir::FunctionRef& fn() const { return program.entry; }
+};
+// Records `body` as an entry function.  Requires: no frame is open on this thread.  `hints`: arrays
+// that the body will use, whose mesh is the program's when the arguments have none.
+TracedProgram TraceProgram(std::string name, const Site& site, const std::vector<Array>& args,
+                           FlatBody body, const std::vector<Array>& hints = {});
+// The session all of these arrays live in; the default one for none.  Throws when they differ.
+std::shared_ptr<Session> SessionOf(const std::vector<Array>& arrays, const Site& site);
+// Whether any trace is open, for APIs that need values.
+void RefuseWhileTracing(std::string_view what, const Array& a, const Site& site);
+
+}  // namespace tessera::internal

@@ -1,0 +1,484 @@
+// The transforms of functions: jit, grad, vmap and their kin, nested freely.
+//
+// Each takes a callable and answers one.  The callable is traced: it sees types, not contents, and
+// runs once per trace.  Arguments and results are trees (client/tree.h); what is not an array is
+// static.  A jitted function may be called from any thread; tracing runs on the caller's.
+#pragma once
+#include <any>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "client/flat.h"
+#include "client/tree.h"
+
+namespace tessera {
+namespace internal {
+
+template <class... A>
+using ArgTuple = std::tuple<std::decay_t<A>...>;
+
+template <class T>
+FlatArgs Named(const T& t, std::string_view root, Flat* flat = nullptr) {
+  Flat f = flatten(t);
+  FlatArgs out{f.leaves, LeafPaths(f.tree, root)};
+  if (flat) *flat = std::move(f);
+  return out;
+}
+
+// Calls f with `like`'s arrays replaced, keeps the result's structure in `*out`, flattens it.
+template <class F, class Tuple, class R>
+struct TreeBody {
+  const F& f;
+  const Tuple& like;
+  std::optional<R>* out;
+  std::vector<Array> operator()(const std::vector<Array>& leaves) const {
+    const Tuple args = unflatten(like, leaves);
+    out->emplace(std::apply([&](const auto&... a) -> R { return f(a...); }, args));
+    return flatten(**out).leaves;
+  }
+};
+template <class F, class... A>
+using ResultOf = std::decay_t<std::invoke_result_t<const F&, const std::decay_t<A>&...>>;
+
+template <class T>
+T Front(std::vector<Array>* leaves, const T& like) {
+  const size_t n = flatten(like).leaves.size();
+  std::vector<Array> mine(leaves->begin(), leaves->begin() + n);
+  leaves->erase(leaves->begin(), leaves->begin() + n);
+  return unflatten(like, mine);
+}
+
+}  // namespace internal
+
+// ---- jit ----------------------------------------------------------------------------------------
+
+struct JitOptions {
+  std::string name;                          // for people; the place of the call when empty
+  std::vector<int> donate_argnums;           // their memory may be reused; using them again throws
+  Prefix<PartitionSpec> in_shardings, out_shardings;  // on Auto axes; else the planner decides
+};
+
+// Compiled once per structure, types and placement of the arguments; afterwards only dispatched.
+template <class F>
+class Jitted {
+ public:
+  Jitted(F f, JitOptions options, Site site)
+      : f_(std::move(f)), options_(std::move(options)), site_(site) {
+    if (options_.name.empty()) options_.name = "jit(" + site.ToString() + ")";
+  }
+
+  template <class... A>
+  internal::ResultOf<F, A...> operator()(const A&... args) const {
+    using R = internal::ResultOf<F, A...>;
+    const internal::ArgTuple<A...> tuple(args...);
+    Flat flat;
+    const internal::FlatArgs leaves = internal::Named(tuple, "args", &flat);
+    std::optional<R> like;
+    std::any remembered;
+    const internal::TreeBody<F, internal::ArgTuple<A...>, R> body{f_, tuple, &like};
+    auto traced = [&](const std::vector<Array>& in) {
+      std::vector<Array> out = body(in);
+      R blank = *like;
+      for_each_leaf(blank, [](Array& a) { a = Array(); });
+      remembered = std::make_shared<R>(std::move(blank));
+      return out;
+    };
+    auto out_shardings = [&] { return OutShardings(*like); };
+    const std::string key =
+        std::string(typeid(internal::ArgTuple<A...>).name()) + flat.tree.Signature();
+    const std::vector<Array> out = cache_->Call(key, leaves, OptionsFor(flat, out_shardings), site_,
+                                                traced, &remembered);
+    return unflatten(*std::any_cast<std::shared_ptr<R>>(remembered), out);
+  }
+
+  // What the planner decided for these arguments.
+  template <class... A>
+  api::CompileReply Explain(const A&... args) const {
+    using R = internal::ResultOf<F, A...>;
+    const internal::ArgTuple<A...> tuple(args...);
+    Flat flat;
+    const internal::FlatArgs leaves = internal::Named(tuple, "args", &flat);
+    std::optional<R> like;
+    const internal::TreeBody<F, internal::ArgTuple<A...>, R> body{f_, tuple, &like};
+    auto out_shardings = [&] { return OutShardings(*like); };
+    return cache_->Explain(leaves, OptionsFor(flat, out_shardings), site_, body);
+  }
+
+  int64_t num_compiled() const { return cache_->num_compiled(); }
+
+ private:
+  template <class OutShardings>
+  internal::JitCache::Options OptionsFor(const Flat& flat, const OutShardings& out) const {
+    std::vector<bool> donate;
+    if (!options_.donate_argnums.empty()) {
+      donate.assign(flat.leaves.size(), false);
+      size_t at = 0;
+      for (size_t a = 0; a < flat.tree.children.size(); ++a) {
+        for (int n = flat.tree.children[a].num_leaves(); n > 0; --n, ++at) {
+          for (int d : options_.donate_argnums) donate[at] = donate[at] || d == static_cast<int>(a);
+        }
+      }
+    }
+    std::vector<std::optional<PartitionSpec>> in;
+    if (options_.in_shardings.given()) {
+      in = internal::BroadcastPrefix(options_.in_shardings, flat.tree, "jit in_shardings", site_);
+    }
+    return {options_.name, std::move(donate), std::move(in), out};
+  }
+  template <class R>
+  std::vector<std::optional<PartitionSpec>> OutShardings(const R& like) const {
+    if (!options_.out_shardings.given()) return {};
+    return internal::BroadcastPrefix(options_.out_shardings, flatten(like).tree,
+                                     "jit out_shardings", site_);
+  }
+
+  F f_;
+  JitOptions options_;
+  Site site_;
+  std::shared_ptr<internal::JitCache> cache_ = std::make_shared<internal::JitCache>();
+};
+template <class F>
+Jitted<F> jit(F f, JitOptions options = {}, Site site = Site::Here()) {
+  return Jitted<F>(std::move(f), std::move(options), site);
+}
+
+// The plan in words: shardings, collectives, bytes, predicted time and memory.
+template <class F, class... A>
+std::string explain(const Jitted<F>& f, const A&... args) {
+  return f.Explain(args...).explain_text;
+}
+
+// The program that f is, at the types of the arguments (concrete or abstract).
+template <class F, class... A>
+internal::TracedProgram trace(const F& f, const A&... args) {
+  using R = internal::ResultOf<F, A...>;
+  const internal::ArgTuple<A...> tuple(args...);
+  std::optional<R> like;
+  return internal::TraceProgram(
+      "trace", Site{}, flatten(tuple).leaves,
+      internal::TreeBody<F, internal::ArgTuple<A...>, R>{f, tuple, &like});
+}
+
+// ---- grad ---------------------------------------------------------------------------------------
+
+// value_and_grad<I...>(f)(args...): {f's result, gradient by argument I (a tuple for several)}.  f
+// answers a scalar loss, or a pair {loss, aux}.
+template <class F, size_t... I>
+class ValueAndGrad {
+ public:
+  ValueAndGrad(F f, const char* name, Site site) : f_(std::move(f)), name_(name), site_(site) {}
+
+  template <class... A>
+  auto operator()(const A&... args) const {
+    using R = internal::ResultOf<F, A...>;
+    using Tuple = internal::ArgTuple<A...>;
+    static_assert(((I < sizeof...(A)) && ...), "argnums must name an argument");
+    static_assert(std::is_same_v<R, Array> || tree::IsPair<R>::value,
+                  "the function answers its loss, an Array, or a pair {loss, aux}");
+    if constexpr (tree::IsPair<R>::value) {
+      static_assert(std::is_same_v<typename R::first_type, Array>, "the loss must be an Array");
+    }
+    const Tuple tuple(args...);
+    Flat flat;
+    const internal::FlatArgs leaves = internal::Named(tuple, "args", &flat);
+    std::vector<bool> active;
+    for (size_t a = 0; a < flat.tree.children.size(); ++a) {
+      active.insert(active.end(), flat.tree.children[a].num_leaves(), Wanted(a));
+    }
+    std::optional<R> like;
+    std::vector<Array> out = internal::ValueAndGradFlat(
+        name_, leaves, active, site_, internal::TreeBody<F, Tuple, R>{f_, tuple, &like});
+    R value = internal::Front(&out, *like);
+    // Gradients come in the order of the arguments.
+    Tuple grads = tuple;
+    size_t a = 0;
+    std::apply([&](auto&... g) { (TakeIf(Wanted(a++), &out, &g), ...); }, grads);
+    if constexpr (sizeof...(I) == 1) {
+      return std::pair(std::move(value), std::get<I...>(grads));
+    } else {
+      return std::pair(std::move(value), std::tuple(std::get<I>(grads)...));
+    }
+  }
+
+ private:
+  static bool Wanted(size_t argument) { return ((argument == I) || ...); }
+  template <class G>
+  static void TakeIf(bool wanted, std::vector<Array>* out, G* g) {
+    if (wanted) *g = internal::Front(out, *g);
+  }
+  F f_;
+  const char* name_;
+  Site site_;
+};
+template <size_t... I, class F>
+auto value_and_grad(F f, Site site = Site::Here()) {
+  if constexpr (sizeof...(I) == 0) {
+    return ValueAndGrad<F, 0>(std::move(f), "value_and_grad", site);
+  } else {
+    return ValueAndGrad<F, I...>(std::move(f), "value_and_grad", site);
+  }
+}
+// grad<I...>(f)(args...): the gradient, or {gradient, aux} when f answers {loss, aux}.
+template <size_t... I, class F>
+auto grad(F f, Site site = Site::Here()) {
+  auto both = [&] {
+    if constexpr (sizeof...(I) == 0) {
+      return ValueAndGrad<F, 0>(std::move(f), "grad", site);
+    } else {
+      return ValueAndGrad<F, I...>(std::move(f), "grad", site);
+    }
+  }();
+  return [both = std::move(both)](const auto&... args) {
+    auto [value, gradient] = both(args...);
+    if constexpr (tree::IsPair<std::decay_t<decltype(value)>>::value) {
+      return std::pair(std::move(gradient), std::move(value.second));
+    } else {
+      return gradient;
+    }
+  };
+}
+
+// ---- jvp, vjp, linearize, linear_transpose ------------------------------------------------------
+
+// jvp(f, std::tuple(primals...), std::tuple(tangents...)) -> {result, tangent of the result}.
+template <class F, class... A, class... T>
+auto jvp(F f, const std::tuple<A...>& primals, const std::tuple<T...>& tangents,
+         Site site = Site::Here()) {
+  static_assert(std::is_same_v<std::tuple<A...>, std::tuple<T...>>,
+                "primals and tangents must be trees of the same kind");
+  using R = internal::ResultOf<F, A...>;
+  Flat p;
+  const internal::FlatArgs leaves = internal::Named(primals, "primals", &p);
+  const Flat t = flatten(tangents);
+  if (const std::string diff = StructureDifference(p.tree, t.tree, "tangents"); !diff.empty()) {
+    internal::ThrowError(ErrorKind::kTypeError,
+                         "primal and tangent arguments to jvp must have the same tree structure; " +
+                             diff,
+                         site);
+  }
+  std::optional<R> like;
+  std::vector<Array> out =
+      internal::JvpFlat(leaves, t.leaves, site,
+                        internal::TreeBody<F, std::tuple<A...>, R>{f, primals, &like});
+  R value = internal::Front(&out, *like);
+  return std::pair(std::move(value), internal::Front(&out, *like));
+}
+
+// A linear map between trees, answered by linearize.
+template <class R, class... A>
+class LinearFn {
+ public:
+  LinearFn(std::shared_ptr<const internal::Linear> linear, R like, std::tuple<A...> args)
+      : linear_(std::move(linear)), like_(std::move(like)), args_(std::move(args)) {}
+  R operator()(const A&... tangents) const {
+    const std::tuple<A...> tuple(tangents...);
+    const Flat got = flatten(tuple);
+    if (const std::string diff =
+            StructureDifference(flatten(args_).tree, got.tree, "tangents");
+        !diff.empty()) {
+      internal::ThrowError(ErrorKind::kTypeError, "linearized function: " + diff, linear_->site);
+    }
+    return unflatten(like_, internal::PushForward(*linear_, got.leaves));
+  }
+
+ private:
+  std::shared_ptr<const internal::Linear> linear_;
+  R like_;
+  std::tuple<A...> args_;
+};
+// The transpose of the linear map at the point, answered by vjp: cotangents in, one per argument out.
+template <class R, class... A>
+class VjpFn {
+ public:
+  VjpFn(std::shared_ptr<const internal::Linear> linear, R like, std::tuple<A...> args)
+      : linear_(std::move(linear)), like_(std::move(like)), args_(std::move(args)) {}
+  std::tuple<A...> operator()(const R& cotangents) const {
+    const Flat got = flatten(cotangents);
+    if (const std::string diff = StructureDifference(flatten(like_).tree, got.tree, "cotangents");
+        !diff.empty()) {
+      internal::ThrowError(ErrorKind::kValueError,
+                           "unexpected tree structure of argument to VJP function: " + diff,
+                           linear_->site);
+    }
+    return unflatten(args_, internal::PullBack(*linear_, got.leaves));
+  }
+
+ private:
+  std::shared_ptr<const internal::Linear> linear_;
+  R like_;
+  std::tuple<A...> args_;
+};
+
+namespace internal {
+template <template <class, class...> class Fn, class F, class... A>
+auto LinearizeTree(const char* name, const F& f, const std::tuple<A...>& primals,
+                   const Site& site) {
+  using R = ResultOf<F, A...>;
+  std::optional<R> like;
+  const LinearizedFlat out =
+      LinearizeFlat(name, Named(primals, "primals"), site,
+                    TreeBody<F, std::tuple<A...>, R>{f, primals, &like});
+  R value = unflatten(*like, out.results);
+  return std::pair(value, Fn<R, A...>(out.linear, value, primals));
+}
+}  // namespace internal
+
+// linearize(f, x) -> {f(x), its derivative there as a function of tangents}.
+template <class F, class... A>
+auto linearize(const F& f, const std::tuple<A...>& primals, Site site = Site::Here()) {
+  return internal::LinearizeTree<LinearFn>("linearize", f, primals, site);
+}
+template <class F, class A>
+auto linearize(const F& f, const A& x, Site site = Site::Here()) {
+  return internal::LinearizeTree<LinearFn>("linearize", f, std::tuple<A>(x), site);
+}
+// vjp(f, x) -> {f(x), a function from cotangents to the tuple of cotangents of the arguments}.
+template <class F, class... A>
+auto vjp(const F& f, const std::tuple<A...>& primals, Site site = Site::Here()) {
+  return internal::LinearizeTree<VjpFn>("vjp", f, primals, site);
+}
+template <class F, class A>
+auto vjp(const F& f, const A& x, Site site = Site::Here()) {
+  return internal::LinearizeTree<VjpFn>("vjp", f, std::tuple<A>(x), site);
+}
+
+// linear_transpose(f, x): f is linear; answers cotangents of f's result -> tuple of one per argument.
+// Only the types of x matter.
+template <class F, class... A>
+auto linear_transpose(F f, const std::tuple<A...>& like, Site site = Site::Here()) {
+  using R = internal::ResultOf<F, A...>;
+  return [f = std::move(f), like, site](const R& cotangents) {
+    std::optional<R> out_like;
+    return unflatten(like, internal::LinearTransposeFlat(
+                               internal::Named(like, "primals"), flatten(cotangents).leaves, site,
+                               internal::TreeBody<F, std::tuple<A...>, R>{f, like, &out_like}));
+  };
+}
+template <class F, class A>
+auto linear_transpose(F f, const A& like, Site site = Site::Here()) {
+  return linear_transpose(std::move(f), std::tuple<A>(like), site);
+}
+
+// ---- vmap, shard_map ----------------------------------------------------------------------------
+
+struct VmapOptions {
+  int64_t axis_size = -1;  // needed when no argument is mapped
+};
+// Maps f over an axis of its arguments; None: the argument is the same for every element.
+template <class F>
+auto vmap(F f, Prefix<int> in_axes = 0, Prefix<int> out_axes = 0, VmapOptions options = {},
+          Site site = Site::Here()) {
+  return [f = std::move(f), in_axes = std::move(in_axes), out_axes = std::move(out_axes), options,
+          site](const auto&... args) {
+    using Tuple = internal::ArgTuple<decltype(args)...>;
+    using R = std::decay_t<std::invoke_result_t<const F&, decltype(args)...>>;
+    const Tuple tuple(args...);
+    Flat flat;
+    internal::VmapFlat call;
+    call.args = internal::Named(tuple, "args", &flat);
+    call.dims = internal::BroadcastPrefix(in_axes, flat.tree, "vmap in_axes", site);
+    call.axis_size = options.axis_size;
+    std::optional<R> like;
+    auto out_dims = [&] {
+      return internal::BroadcastPrefix(out_axes, flatten(*like).tree, "vmap out_axes", site);
+    };
+    const std::vector<Array> out = internal::RunVmap(
+        call, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like}, out_dims);
+    return unflatten(*like, out);
+  };
+}
+
+struct ShardMapOptions {
+  std::vector<std::string> axis_names;  // made Manual; empty: all axes of the mesh
+  bool check_vma = true;
+};
+// Runs f once per coordinate of the mesh, on blocks.  An empty mesh: the context's.
+template <class F>
+auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionSpec> out_specs,
+               ShardMapOptions options = {}, Site site = Site::Here()) {
+  return [f = std::move(f), mesh = std::move(mesh), in_specs = std::move(in_specs),
+          out_specs = std::move(out_specs), options = std::move(options), site](const auto&... args) {
+    using Tuple = internal::ArgTuple<decltype(args)...>;
+    using R = std::decay_t<std::invoke_result_t<const F&, decltype(args)...>>;
+    const Tuple tuple(args...);
+    Flat flat;
+    internal::ShardMapFlat call;
+    call.args = internal::Named(tuple, "args", &flat);
+    for (auto& spec :
+         internal::BroadcastPrefix(in_specs, flat.tree, "shard_map in_specs", site)) {
+      call.in_specs.push_back(spec ? *spec : PartitionSpec{});
+    }
+    call.mesh = mesh;
+    call.axis_names = options.axis_names;
+    call.check_vma = options.check_vma;
+    std::optional<R> like;
+    auto specs = [&] {
+      std::vector<PartitionSpec> out;
+      for (auto& spec : internal::BroadcastPrefix(out_specs, flatten(*like).tree,
+                                                  "shard_map out_specs", site)) {
+        out.push_back(spec ? *spec : PartitionSpec{});
+      }
+      return out;
+    };
+    auto paths = [&] { return LeafPaths(flatten(*like).tree, "result"); };
+    const std::vector<Array> out = internal::RunShardMap(
+        call, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like}, specs, paths);
+    return unflatten(*like, out);
+  };
+}
+
+// ---- scan, checkpoint ---------------------------------------------------------------------------
+
+struct ScanOptions {
+  int64_t length = -1;  // needed when xs has no array
+  bool reverse = false;
+};
+// f(carry, x) -> pair{carry, y}, over the leading dim of xs (None: no xs).  Answers {carry, stacked ys}.
+template <class F, class C, class X>
+auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
+          Site site = Site::Here()) {
+  using R = internal::ResultOf<F, C, X>;
+  static_assert(tree::IsPair<R>::value, "the body of scan answers a pair {carry, y}");
+  static_assert(std::is_same_v<typename R::first_type, C>,
+                "the body of scan answers a carry of the tree it was given");
+  const std::tuple<C, X> tuple(init, xs);
+  internal::ScanFlat call{internal::Named(init, "carry"), internal::Named(xs, "xs"), options.length,
+                          options.reverse};
+  std::optional<R> like;
+  const internal::TreeBody<F, std::tuple<C, X>, R> body{f, tuple, &like};
+  const TreeNode want = flatten(init).tree;
+  auto checked = [&](const std::vector<Array>& in) {
+    std::vector<Array> out = body(in);
+    if (const std::string diff =
+            StructureDifference(want, flatten(like->first).tree, "carry");
+        !diff.empty()) {
+      internal::ThrowError(ErrorKind::kTypeError,
+                           "scan body function carry input and carry output must have the same "
+                           "pytree structure; " + diff,
+                           site);
+    }
+    return out;
+  };
+  const std::vector<Array> out = internal::RunScan(call, site, checked);  // fills `like`
+  return unflatten(*like, out);
+}
+
+// f, whose intermediate values are computed again for the gradient instead of kept.
+template <class F>
+auto checkpoint(F f, Site site = Site::Here()) {
+  return [f = std::move(f), site](const auto&... args) {
+    using Tuple = internal::ArgTuple<decltype(args)...>;
+    using R = std::decay_t<std::invoke_result_t<const F&, decltype(args)...>>;
+    const Tuple tuple(args...);
+    std::optional<R> like;
+    const std::vector<Array> out =
+        internal::CheckpointFlat(internal::Named(tuple, "args"), site,
+                                 internal::TreeBody<F, Tuple, R>{f, tuple, &like});
+    return unflatten(*like, out);
+  };
+}
+
+}  // namespace tessera

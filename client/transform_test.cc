@@ -1,0 +1,452 @@
+#include "client/transform.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "client/testing.h"
+
+namespace tessera {
+
+struct Affine {
+  Array w, b;
+};
+TESSERA_TREE(Affine, w, b)
+
+namespace {
+
+using ::testing::AllOf;
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pointwise;
+using testing::ErrorOf;
+using testing::Evaluated;
+using testing::Host;
+using testing::Values;
+using testing::Vec;
+
+Mesh AutoMesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names) {
+  return abstract_mesh(shape, names, std::vector<AxisType>(names.size(), AxisType::kAuto));
+}
+
+// ---- grad and its kin. --------------------------------------------------------------------------
+
+TEST(GradTest, OfASumOfSquares) {
+  EXPECT_THAT(Values(grad([](Array x) { return sum(x * x); }), Vec({1, 2, 3})),
+              ElementsAre(2, 4, 6));
+}
+
+TEST(GradTest, ByTwoArgumentsInTheirOrder) {
+  const auto f = [](Array x, Array y) {
+    auto [dy, dx] = grad<1, 0>([](Array a, Array b) { return sum(a * a * b); })(x, y);
+    // std::get order follows the argnums.
+    return std::make_pair(dy, dx);
+  };
+  const auto out = Evaluated(f, Vec({2, 3}), Vec({5, 7}));
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(4, 9));    // by y: x^2
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(20, 42));  // by x: 2xy
+}
+
+TEST(GradTest, OfATreeHasItsStructureAndSkipsStatics) {
+  const auto f = [](Array w, Array b, Array x) {
+    const Affine p{w, b};
+    const auto loss = [](const Affine& q, Array v, int n) { return n * sum(q.w * v + q.b); };
+    const Affine g = grad(loss)(p, x, 3);
+    return std::make_pair(g.w, g.b);
+  };
+  const auto out = Evaluated(f, Vec({1, 2}), Vec({0, 0}), Vec({5, 6}));
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(15, 18));
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(3, 3));
+}
+
+TEST(GradTest, AuxTravelsBeside) {
+  const auto f = [](Array x) {
+    auto [value, g] = value_and_grad([](Array y) {
+      return std::make_pair(sum(y * y * y), std::make_pair(y + 1, argmax(y)));
+    })(x);
+    return std::make_tuple(value.first, value.second.first, value.second.second, g);
+  };
+  const auto out = Evaluated(f, Vec({1, 2}));
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(9));
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(2, 3));
+  EXPECT_THAT(out[2].ToDoubles(), ElementsAre(1));
+  EXPECT_THAT(out[3].ToDoubles(), ElementsAre(3, 12));
+}
+
+TEST(GradTest, OfGrad) {
+  const auto f = [](Array x) {
+    return grad([](Array y) { return grad([](Array z) { return z * z * z * z; })(y); })(x);
+  };
+  EXPECT_THAT(Values(f, Host({2}, {})), ElementsAre(48));
+}
+
+TEST(GradTest, OfAnUnusedArgumentIsZero) {
+  const auto f = [](Array x, Array y) {
+    return grad<1>([](Array a, Array) { return sum(a); })(x, y);
+  };
+  EXPECT_THAT(Values(f, Vec({1, 2}), Vec({3, 4})), ElementsAre(0, 0));
+}
+
+TEST(GradTest, RefusesWhatHasNoGradient) {
+  const Error shape = ErrorOf([] { trace(grad([](Array x) { return x * x; }), abstract({2})); });
+  EXPECT_EQ(shape.kind(), ErrorKind::kTypeError);
+  EXPECT_THAT(shape.what(), AllOf(HasSubstr("Gradient only defined for scalar-output functions"),
+                                  HasSubstr("transform_test.cc:")));
+  const Error input =
+      ErrorOf([] { trace(grad([](Array x) { return sum(x); }), abstract({2}, kS32)); });
+  EXPECT_THAT(input.what(), AllOf(HasSubstr("requires real-valued inputs"), HasSubstr("args[0]")));
+  const Error output =
+      ErrorOf([] { trace(grad([](Array x) { return argmax(x); }), abstract({2})); });
+  EXPECT_THAT(output.what(), HasSubstr("requires real-valued outputs"));
+}
+
+TEST(JvpTest, GivesTheTangent) {
+  const auto f = [](Array x, Array t) {
+    return jvp([](Array y) { return sin(y); }, std::tuple(x), std::tuple(t));
+  };
+  const auto out = Evaluated(f, Vec({0.5}), Vec({2}));
+  EXPECT_NEAR(out[0].At(0), std::sin(0.5), 1e-6);
+  EXPECT_NEAR(out[1].At(0), 2 * std::cos(0.5), 1e-6);
+}
+
+TEST(JvpTest, RefusesOtherShapes) {
+  const Error e = ErrorOf([] {
+    trace([](Array x, Array t) {
+      return jvp([](Array y) { return y; }, std::tuple(x), std::tuple(t));
+    }, abstract({2}), abstract({3}));
+  });
+  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
+  EXPECT_THAT(e.what(), AllOf(HasSubstr("dtypes and shapes must be equal"), HasSubstr("primals[0]")));
+}
+
+TEST(VjpTest, PullsCotangentsBack) {
+  const auto f = [](Array x, Array ct) {
+    auto [y, pull] = vjp([](Array a) { return a * a; }, x);
+    return std::make_pair(y, std::get<0>(pull(ct)));
+  };
+  const auto out = Evaluated(f, Vec({2, 3}), Vec({1, 10}));
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(4, 9));
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(4, 60));
+}
+
+TEST(VjpTest, ChecksTheCotangentsType) {
+  const Error e = ErrorOf([] {
+    trace([](Array x) {
+      auto [y, pull] = vjp([](Array a) { return a * a; }, x);
+      return std::get<0>(pull(sum(y)));
+    }, abstract({2}));
+  });
+  EXPECT_EQ(e.kind(), ErrorKind::kValueError);
+  EXPECT_THAT(e.what(), HasSubstr("for argument to VJP function"));
+}
+
+TEST(LinearizeTest, IsTheJvpAtAPoint) {
+  const auto f = [](Array x, Array t) {
+    auto [y, lin] = linearize([](Array a) { return a * a * a; }, x);
+    return std::make_pair(y, lin(t) + lin(2 * t));
+  };
+  const auto out = Evaluated(f, Vec({2}), Vec({1}));
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(8));
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(36));
+}
+
+// Seed program: reference A01 and A02.
+auto Seed(bool cast) {
+  return [cast](Array p, Array t) {
+    const Mesh mesh = AutoMesh({2}, {"x"});
+    return shard_map(
+        [=](Array tangent) {
+          const auto f = [](Array v) { return mean(square(v)); };
+          const Array q = cast ? lax::pcast(p, "x", "varying") : p;
+          auto linearized = linearize(f, q);
+          const auto fwd = linearized.second;
+          const auto bwd = linear_transpose([fwd](Array v) { return fwd(v); }, q);
+          return bwd(fwd(tangent));
+        },
+        mesh, {P("x")}, P("x"))(t);
+  };
+}
+TEST(LinearizeTest, RefusesATangentThatVariesWhereThePrimalDoesNot) {
+  const Error e = ErrorOf([] { trace(Seed(false), abstract({1}), abstract({2})); });
+  EXPECT_EQ(e.kind(), ErrorKind::kValueError);
+  EXPECT_THAT(e.what(), AllOf(HasSubstr("linearized function called on tangent values inconsistent"),
+                              HasSubstr("pcast(..., ('x',), to='varying') to the primal value passed")));
+}
+TEST(LinearizeTest, TransposesPerShardOnceCast) {
+  EXPECT_THAT(Values(Seed(true), Vec({1}), Vec({1, 1})), ElementsAre(4, 4));
+  EXPECT_THAT(Values(Seed(true), Vec({3}), Vec({1, 2})), ElementsAre(36, 72));
+}
+
+TEST(LinearTransposeTest, ChecksTheCotangent) {
+  const Error e = ErrorOf([] {
+    trace([](Array x) {
+      return std::get<0>(linear_transpose([](Array v) { return 2 * v; }, x)(sum(x)));
+    }, abstract({2}));
+  });
+  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
+  EXPECT_THAT(e.what(), HasSubstr("cotangent type does not match function output"));
+}
+
+// ---- vmap. --------------------------------------------------------------------------------------
+
+TEST(VmapTest, MapsTheNamedAxes) {
+  const auto f = [](Array x, Array y) {
+    return vmap([](Array a, Array b) { return dot(a, b); }, {0, 1})(x, y);
+  };
+  EXPECT_THAT(Values(f, Host({1, 2, 3, 4}, {2, 2}), Host({5, 6, 7, 8}, {2, 2})),
+              ElementsAre(19, 50));
+}
+
+TEST(VmapTest, NoneIsTheSameForAllAndOutAxesMove) {
+  const auto f = [](Array x, Array y) {
+    return vmap([](Array a, Array b) { return a * b; }, {0, None}, 1)(x, y);
+  };
+  const auto out = Evaluated(f, Vec({1, 2, 3}), Vec({10, 20}));
+  EXPECT_EQ(out[0].shape(), (Dims{2, 3}));
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(10, 20, 30, 20, 40, 60));
+}
+
+TEST(VmapTest, OfGradIsPerExample) {
+  const auto f = [](Array w, Array xs) {
+    return vmap(grad([](Array p, Array x) { return square(dot(p, x)); }), {None, 0})(w, xs);
+  };
+  const auto out = Evaluated(f, Vec({1, 2}), Host({1, 0, 0, 1, 1, 1}, {3, 2}));
+  EXPECT_EQ(out[0].shape(), (Dims{3, 2}));
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(2, 0, 0, 4, 6, 6));
+}
+
+TEST(VmapTest, RefusesWrongAxes) {
+  const auto id = [](Array a) { return a; };
+  const auto two = [](Array a, Array) { return a; };
+  const Error rank = ErrorOf([&] { trace(vmap(id, 2), abstract({4})); });
+  EXPECT_THAT(rank.what(), AllOf(HasSubstr("rank should be at least 3, but is only 1"),
+                                 HasSubstr("args[0]")));
+  const Error size = ErrorOf([&] { trace(vmap(two), abstract({4}), abstract({5})); });
+  EXPECT_THAT(size.what(), HasSubstr("inconsistent sizes for array axes to be mapped"));
+  const Error none = ErrorOf([&] { trace(vmap(id, None), abstract({4})); });
+  EXPECT_THAT(none.what(), HasSubstr("at least one non-None value in in_axes"));
+  const Error out = ErrorOf([&] { trace(vmap(id, 0, None), abstract({4})); });
+  EXPECT_THAT(out.what(), HasSubstr("out_axes is None"));
+  const Error many = ErrorOf([&] { trace(vmap(id, {0, 0}), abstract({4})); });
+  EXPECT_THAT(many.what(), HasSubstr("vmap in_axes pytree structure error"));
+}
+
+// ---- shard_map. ---------------------------------------------------------------------------------
+
+TEST(ShardMapTest, RepeatedPsumVariesAgain) {  // reference A03
+  const auto f = [](Array x) {
+    return shard_map([](Array b) { return lax::psum(lax::psum(b, "i"), "i"); }, AutoMesh({4}, {"i"}),
+                     {P("i")}, P())(x);
+  };
+  EXPECT_THAT(Values(f, Vec({0, 1, 2, 3})), ElementsAre(24));
+}
+
+TEST(ShardMapTest, OutSpecsPromiseIsProven) {  // reference A04
+  const Error e = ErrorOf([] {
+    trace(shard_map([](Array b) { return 2 * b; }, AutoMesh({2, 2, 2}, {"x", "y", "z"}),
+                    {P("x", "y", "z")}, P("x")),
+          abstract({4, 2, 2}));
+  });
+  EXPECT_EQ(e.kind(), ErrorKind::kValueError);
+  EXPECT_THAT(e.what(), AllOf(HasSubstr("require replication which can't be statically inferred"),
+                              HasSubstr("only varying across mesh axes {x} and not {y,z}")));
+}
+
+TEST(ShardMapTest, GradientsOfInvaryingParamsAreSummed) {  // reference A05
+  const auto make = [](bool cast) {
+    return [cast](Array params, Array samples) {
+      return shard_map(
+          [=](Array block) {
+            const Array p = cast ? lax::pcast(params, "d", "varying") : params;
+            return vmap(grad([](Array q, Array x) { return dot(q, x); }), {None, 0})(p, block);
+          },
+          AutoMesh({2}, {"d"}), {P("d")}, P("d"))(samples);
+    };
+  };
+  const auto samples = Host({0, 1, 1, 1, 1, 0, 0, 0}, {4, 2});
+  EXPECT_THAT(Values(make(false), Vec({1, 2}), samples), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1));
+  EXPECT_THAT(Values(make(true), Vec({1, 2}), samples), ElementsAre(0, 1, 1, 1, 1, 0, 0, 0));
+}
+
+TEST(ShardMapTest, GradThroughIsRightInBothModes) {  // reference A07
+  for (const bool check : {true, false}) {
+    const auto f = [check](Array x) {
+      return grad([check](Array y) {
+        return shard_map([](Array b) { return lax::psum(sum(b * b), "i"); }, AutoMesh({4}, {"i"}),
+                         {P("i")}, P(), {.axis_names = {}, .check_vma = check})(y);
+      })(x);
+    };
+    EXPECT_THAT(Values(f, Vec({0, 1, 2, 3})), ElementsAre(0, 2, 4, 6)) << "check_vma=" << check;
+  }
+}
+
+TEST(ShardMapTest, MixedOperandsAreCast) {  // reference A08
+  const auto f = [](Array x, Array y) {
+    return shard_map([](Array a, Array b) { return a * b; }, AutoMesh({2}, {"i"}), {P("i"), P()},
+                     P("i"))(x, y);
+  };
+  EXPECT_THAT(Values(f, Vec({0, 1, 2, 3, 4, 5}), Vec({10, 20, 30})),
+              ElementsAre(0, 20, 60, 30, 80, 150));
+}
+
+TEST(ShardMapTest, ScanCarryMustVaryFromTheStart) {  // reference A09
+  const auto make = [](bool cast) {
+    return [cast](Array x, Array y) {
+      return shard_map(
+          [cast](Array a, Array b) {
+            if (cast) b = lax::pcast(b, "i", "varying");
+            const auto swap = [](std::pair<Array, Array> c, NoneType) {
+              return std::make_pair(std::make_pair(c.second, c.first), std::tuple<>());
+            };
+            return scan(swap, std::make_pair(a, b), None, {.length = 2}).first;
+          },
+          AutoMesh({2}, {"i"}), {P("i"), P()}, P("i"))(x, y);
+    };
+  };
+  const Error e = ErrorOf([&] { trace(make(false), abstract({6}), abstract({3})); });
+  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
+  EXPECT_THAT(e.what(), AllOf(HasSubstr("carry input and carry output must have equal types"),
+                              HasSubstr("pcast(..., ('i',), to='varying')"),
+                              HasSubstr("initial carry value corresponding to carry[1]")));
+  const auto out = Evaluated(make(true), Vec({0, 1, 2, 3, 4, 5}), Vec({0, 1, 2}));
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(0, 1, 2, 0, 1, 2));
+}
+
+TEST(ShardMapTest, BoundaryErrors) {  // reference A14
+  const Mesh mesh = AutoMesh({2}, {"x"});
+  const auto id = [](Array a) { return a; };
+  const Error uneven = ErrorOf([&] { trace(shard_map(id, mesh, {P("x")}, P("x")), abstract({5})); });
+  EXPECT_THAT(uneven.what(), AllOf(HasSubstr("evenly divisible"), HasSubstr("args[0]")));
+  const Error scalar = ErrorOf([&] {
+    trace(shard_map([](Array a) { return sum(a); }, mesh, {P("x")}, P("x")), abstract({4}));
+  });
+  EXPECT_THAT(scalar.what(), AllOf(HasSubstr("too long"),
+                                   HasSubstr("add at least one (singleton) axis")));
+  const Error unknown = ErrorOf([&] { trace(shard_map(id, mesh, {P("q")}, P()), abstract({4})); });
+  EXPECT_THAT(unknown.what(), HasSubstr("must refer to an axis marked as manual"));
+  const Error subset = ErrorOf([&] {
+    trace(shard_map(id, mesh, {P()}, P(), {.axis_names = {"q"}, .check_vma = true}), abstract({4}));
+  });
+  EXPECT_THAT(subset.what(), HasSubstr("subset"));
+  const Error long_in = ErrorOf([&] { trace(shard_map(id, mesh, {P(None, "x")}, P()), abstract({4})); });
+  EXPECT_THAT(long_in.what(), HasSubstr("in_specs entry which is too long"));
+  const Error no_mesh = ErrorOf([&] { trace(shard_map(id, Mesh{}, {P()}, P()), abstract({4})); });
+  EXPECT_THAT(no_mesh.what(), HasSubstr("context mesh cannot be empty"));
+  const Error other = ErrorOf([&] {
+    set_mesh context(AutoMesh({4}, {"x"}));
+    trace(shard_map(id, mesh, {P("x")}, P("x")), abstract({4}));
+  });
+  EXPECT_THAT(other.what(), HasSubstr("should match the mesh passed to shard_map"));
+  for (const Error& e : {uneven, scalar, unknown, subset, long_in, no_mesh, other}) {
+    EXPECT_EQ(e.kind(), ErrorKind::kValueError);
+    EXPECT_THAT(e.what(), HasSubstr("transform_test.cc:"));
+  }
+}
+
+TEST(ShardMapTest, MatmulOverTwoAxes) {  // reference A14
+  const auto f = [](Array a, Array b) {
+    return shard_map([](Array x, Array y) { return lax::psum(matmul(x, y), "y"); },
+                     AutoMesh({4, 2}, {"x", "y"}), {P("x", "y"), P("y", None)}, P("x", None))(a, b);
+  };
+  std::vector<double> a(128), b(64);
+  for (int i = 0; i < 128; ++i) a[i] = i;
+  for (int i = 0; i < 64; ++i) b[i] = i;
+  const std::vector<double> out = Values(f, Host(a, {8, 16}), Host(b, {16, 4}));
+  ASSERT_EQ(out.size(), 32u);
+  EXPECT_THAT(std::vector<double>(out.begin(), out.begin() + 4), ElementsAre(4960, 5080, 5200, 5320));
+  EXPECT_THAT(std::vector<double>(out.end() - 4, out.end()), ElementsAre(58720, 60632, 62544, 64456));
+}
+
+TEST(ShardMapTest, AxisSizeIsStaticAndUnknownNamesAreRefused) {
+  const auto f = [](Array x) {
+    return shard_map(
+        [](Array b) {
+          return broadcast_to(lax::axis_index("i"), {lax::axis_size("i")}) + 0 * sum(b).astype(kS32);
+        },
+        AutoMesh({2}, {"i"}), {P("i")}, P("i"))(x);
+  };
+  EXPECT_THAT(Values(f, Vec({5, 6})), ElementsAre(0, 0, 1, 1));
+  const Error e = ErrorOf([] { trace([](Array x) { return lax::psum(x, "i"); }, abstract({2})); });
+  EXPECT_EQ(e.kind(), ErrorKind::kNameError);
+  EXPECT_THAT(e.what(), HasSubstr("unbound axis name: i"));
+}
+
+TEST(ShardMapTest, CastsThatDoNotExistAreRefused) {
+  const auto with = [](auto body) {
+    return ErrorOf([&] {
+      trace(shard_map(body, AutoMesh({2}, {"i"}), {P("i")}, P("i")), abstract({2}));
+    });
+  };
+  EXPECT_THAT(with([](Array b) { return lax::pcast(b, "i", "varying"); }).what(),
+              HasSubstr("Unsupported pcast from=varying"));
+  EXPECT_THAT(with([](Array b) { return lax::pcast(b, "i", "invarying"); }).what(),
+              HasSubstr("Unsupported pcast to='invarying'"));
+  EXPECT_THAT(ErrorOf([] { trace([](Array x) { return lax::pcast(x, "i"); }, abstract({2})); }).what(),
+              HasSubstr("should be called under shard_map"));
+}
+
+// ---- scan, checkpoint, jit. ---------------------------------------------------------------------
+
+TEST(ScanTest, CarriesAndStacks) {
+  const auto f = [](Array xs, Array scale) {
+    return scan(
+        [&](Array c, Array x) {
+          const Array next = c + scale * x;  // scale is captured
+          return std::make_pair(next, next * 2);
+        },
+        sum(xs) * 0, xs);
+  };
+  const auto out = Evaluated(f, Vec({1, 2, 3}), Host({10}, {}));
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(60));
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(20, 60, 120));
+}
+
+TEST(ScanTest, GradientThroughMatchesTheProduct) {
+  const auto f = [](Array x) {
+    return grad([](Array w) {
+      return scan([&](Array c, Array) { return std::make_pair(c * w, std::tuple<>()); }, w * 0 + 1,
+                  zeros({4}))
+          .first;
+    })(x);
+  };
+  EXPECT_THAT(Values(f, Host({3}, {})), ElementsAre(108));  // d w^4 = 4 w^3
+}
+
+TEST(ScanTest, RefusesACarryOfAnotherType) {
+  const Error e = ErrorOf([] {
+    trace([](Array xs) {
+      return scan([](Array c, Array x) { return std::make_pair(c * x, x); }, xs.at(0).astype(kS32),
+                  xs).first;
+    }, abstract({3}));
+  });
+  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
+  EXPECT_THAT(e.what(), HasSubstr("carry has type s32[] but the corresponding output"));
+  const Error length = ErrorOf([] {
+    trace([](Array x) {
+      return scan([](Array c, NoneType) { return std::make_pair(c, c); }, x, None).first;
+    }, abstract({3}));
+  });
+  EXPECT_THAT(length.what(), HasSubstr("must be given as length"));
+}
+
+TEST(CheckpointTest, ChangesNoValue) {
+  const auto f = [](Array x) {
+    return grad([](Array y) { return sum(checkpoint([](Array z) { return sin(sin(z)); })(y)); })(x);
+  };
+  const double want = std::cos(std::sin(0.7)) * std::cos(0.7);
+  EXPECT_THAT(Values(f, Vec({0.7})), Pointwise(DoubleNear(1e-6), {want}));
+}
+
+TEST(JitTest, NestsInsideOtherTransforms) {
+  const auto f = [](Array x, Array w) {
+    const auto inner = jit([w](Array y) { return sum(y * w); });  // w is captured
+    return grad([&](Array y) { return inner(y) + inner(2 * y); })(x);
+  };
+  EXPECT_THAT(Values(f, Vec({1, 2}), Vec({5, 6})), ElementsAre(15, 18));
+}
+
+}  // namespace
+}  // namespace tessera

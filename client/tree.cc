@@ -1,0 +1,103 @@
+#include "client/tree.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+void Sign(const TreeNode& n, std::string* out) {
+  absl::StrAppend(out, n.label);
+  switch (n.kind) {
+    case TreeNode::kLeaf:
+      absl::StrAppend(out, "*");
+      return;
+    case TreeNode::kStatic:
+      // Length first: no value can pass for structure.
+      absl::StrAppend(out, "=", n.text.size(), ":", n.text);
+      return;
+    case TreeNode::kNode:
+      absl::StrAppend(out, n.text, "(");
+      for (const TreeNode& c : n.children) {
+        Sign(c, out);
+        absl::StrAppend(out, ",");
+      }
+      absl::StrAppend(out, ")");
+  }
+}
+
+void Paths(const TreeNode& n, const std::string& path, std::vector<std::string>* out) {
+  if (n.kind == TreeNode::kLeaf) out->push_back(path);
+  for (const TreeNode& c : n.children) Paths(c, path + c.label, out);
+}
+
+std::string Describe(const TreeNode& n) {
+  switch (n.kind) {
+    case TreeNode::kLeaf:
+      return "an array";
+    case TreeNode::kStatic:
+      return absl::StrCat("the static value ", n.text);
+    default:
+      return absl::StrCat("a ", n.text, " of ", n.children.size());
+  }
+}
+
+}  // namespace
+
+int TreeNode::num_leaves() const {
+  int n = kind == kLeaf ? 1 : 0;
+  for (const TreeNode& c : children) n += c.num_leaves();
+  return n;
+}
+
+std::string TreeNode::Signature() const {
+  std::string out;
+  Sign(*this, &out);
+  return out;
+}
+
+bool SameStructure(const TreeNode& a, const TreeNode& b) {
+  return StructureDifference(a, b, "").empty();
+}
+
+std::vector<std::string> LeafPaths(const TreeNode& tree, std::string_view root) {
+  std::vector<std::string> out;
+  Paths(tree, std::string(root), &out);
+  return out;
+}
+
+std::string StructureDifference(const TreeNode& want, const TreeNode& got, std::string_view root) {
+  if (want.kind != got.kind || want.text != got.text ||
+      want.children.size() != got.children.size()) {
+    return absl::StrCat("pytree structure error at ", std::string(root), ": expected ",
+                        Describe(want), ", got ", Describe(got));
+  }
+  for (size_t i = 0; i < want.children.size(); ++i) {
+    const TreeNode &w = want.children[i], &g = got.children[i];
+    if (w.label != g.label) {
+      return absl::StrCat("pytree structure error at ", std::string(root), ": expected the child ",
+                          w.label, ", got ", g.label);
+    }
+    std::string diff = StructureDifference(w, g, std::string(root) + w.label);
+    if (!diff.empty()) return diff;
+  }
+  return "";
+}
+
+namespace internal {
+
+std::string PlainLabel(std::string_view label) {
+  if (label.substr(0, 2) == "['") return std::string(label.substr(2, label.size() - 4));
+  if (label.substr(0, 1) == ".") return std::string(label.substr(1));
+  return std::string(label);
+}
+
+void ThrowPrefix(std::string_view what, const std::string& path, const std::string& problem,
+                 const Site& site) {
+  ThrowError(ErrorKind::kValueError,
+             absl::StrCat(ToAbsl(what), " pytree structure error: at ", path, ", ", problem,
+                          ". A prefix of the value's tree is expected"),
+             site);
+}
+
+}  // namespace internal
+}  // namespace tessera

@@ -1,0 +1,350 @@
+// Trees: structs, vectors, maps, tuples and pairs with arrays at the leaves.
+//
+// Everything that is not an array is static: part of the structure, compared by value, never traced.
+// A struct of the user's becomes a tree by naming its fields, in its own namespace:
+//
+//   struct Params { Array w, b; int layers; };
+//   TESSERA_TREE(Params, w, b, layers)
+//
+// Templates stop here: below, a tree is a TreeNode and a flat list of arrays.  Values; thread-safe.
+#pragma once
+#include <array>
+#include <cstdio>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "client/array.h"
+#include "client/error.h"
+#include "client/mesh.h"
+
+namespace tessera {
+
+// The structure of a tree.
+struct TreeNode {
+  enum Kind : uint8_t { kLeaf, kStatic, kNode } kind = kNode;
+  std::string label;  // how the parent reaches it: ".w", "[0]", "['key']"
+  std::string text;   // a node's kind ("tuple", "Params"), a static leaf's value
+  std::vector<TreeNode> children;
+  int leaf = -1;  // a leaf's position in the flat list
+
+  int num_leaves() const;
+  // Equal for equal structures: kinds, labels and static values.
+  std::string Signature() const;
+};
+bool SameStructure(const TreeNode& a, const TreeNode& b);
+// Key paths of the leaves, in order, each beginning with `root`: "params.w[0]".
+std::vector<std::string> LeafPaths(const TreeNode& tree, std::string_view root);
+// Where and how two structures differ, for errors; "" when they do not.
+std::string StructureDifference(const TreeNode& want, const TreeNode& got, std::string_view root);
+
+namespace tree {
+
+template <class T>
+struct IsVector : std::false_type {};
+template <class T>
+struct IsVector<std::vector<T>> : std::true_type {};
+template <class T, size_t N>
+struct IsVector<std::array<T, N>> : std::true_type {};
+template <class T>
+struct IsMap : std::false_type {};
+template <class T>
+struct IsMap<std::map<std::string, T>> : std::true_type {};
+template <class T>
+struct IsTuple : std::false_type {};
+template <class... T>
+struct IsTuple<std::tuple<T...>> : std::true_type {};
+template <class T>
+struct IsPair : std::false_type {};
+template <class A, class B>
+struct IsPair<std::pair<A, B>> : std::true_type {};
+template <class T>
+struct IsOptional : std::false_type {};
+template <class T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+
+struct NullSink {
+  template <class A>
+  void operator()(const char*, A&) {}
+};
+template <class T>
+concept UserTree = requires(T& t, NullSink& s) { TesseraTreeWalk(t, s); };
+template <class T>
+concept UserStatic = requires(const T& t) {
+  { TesseraTreeStatic(t) } -> std::convertible_to<std::string>;
+};
+
+// The text that stands for a static leaf: equal values, equal text.
+template <class T>
+std::string StaticText(const T& v) {
+  if constexpr (UserStatic<T>) {
+    return TesseraTreeStatic(v);
+  } else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, const char*> ||
+                       std::is_same_v<T, std::string_view>) {
+    return "\"" + std::string(v) + "\"";
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return v ? "true" : "false";
+  } else if constexpr (std::is_floating_point_v<T>) {
+    char buffer[40];
+    std::snprintf(buffer, sizeof(buffer), "%.17g", static_cast<double>(v));
+    return buffer;
+  } else if constexpr (std::is_integral_v<T>) {
+    return std::to_string(v);
+  } else if constexpr (std::is_enum_v<T>) {
+    return std::to_string(static_cast<long long>(v));
+  } else if constexpr (std::is_pointer_v<T>) {
+    char buffer[40];
+    std::snprintf(buffer, sizeof(buffer), "%p", reinterpret_cast<const void*>(v));
+    return buffer;
+  } else {
+    static_assert(std::is_empty_v<T>,
+                  "not a tree: give the struct TESSERA_TREE(Struct, fields...), or, for a static "
+                  "leaf, a std::string TesseraTreeStatic(const T&) that tells values apart");
+    return typeid(T).name();
+  }
+}
+
+// Calls sink.Leaf(array), sink.Static(text) or, for inner nodes, sink.Enter(kind), then for each
+// child sink.Child(label, child), then sink.Exit().
+template <class T, class Sink>
+void Walk(T& t, Sink& sink) {
+  using U = std::remove_const_t<T>;
+  if constexpr (std::is_same_v<U, Array>) {
+    sink.Leaf(t);
+  } else if constexpr (IsVector<U>::value) {
+    sink.Enter("vector");
+    size_t i = 0;
+    for (auto& child : t) sink.Child("[" + std::to_string(i++) + "]", child);
+    sink.Exit();
+  } else if constexpr (IsMap<U>::value) {
+    sink.Enter("map");
+    for (auto& [key, child] : t) sink.Child("['" + key + "']", child);
+    sink.Exit();
+  } else if constexpr (IsTuple<U>::value) {
+    sink.Enter("tuple");
+    std::apply(
+        [&](auto&... child) {
+          size_t i = 0;
+          (sink.Child("[" + std::to_string(i++) + "]", child), ...);
+        },
+        t);
+    sink.Exit();
+  } else if constexpr (IsPair<U>::value) {
+    sink.Enter("tuple");
+    sink.Child("[0]", t.first);
+    sink.Child("[1]", t.second);
+    sink.Exit();
+  } else if constexpr (IsOptional<U>::value) {
+    sink.Enter(t ? "some" : "none");
+    if (t) sink.Child("", *t);
+    sink.Exit();
+  } else if constexpr (UserTree<T>) {
+    sink.Enter(TesseraTreeName(static_cast<const U*>(nullptr)));
+    auto field = [&](const char* name, auto& child) { sink.Child(std::string(".") + name, child); };
+    TesseraTreeWalk(t, field);
+    sink.Exit();
+  } else {
+    sink.Static(StaticText<U>(t));
+  }
+}
+
+template <class F>
+struct LeafSink {
+  F& f;
+  template <class A>
+  void Leaf(A& a) {
+    f(a);
+  }
+  void Static(const std::string&) {}
+  void Enter(std::string_view) {}
+  void Exit() {}
+  template <class T>
+  void Child(const std::string&, T& t) {
+    Walk(t, *this);
+  }
+};
+
+struct DescribeSink {
+  TreeNode* node;
+  int* leaves;
+  std::vector<Array>* out;
+  void Leaf(const Array& a) {
+    node->kind = TreeNode::kLeaf;
+    node->leaf = (*leaves)++;
+    out->push_back(a);
+  }
+  void Static(std::string text) {
+    node->kind = TreeNode::kStatic;
+    node->text = std::move(text);
+  }
+  void Enter(std::string_view kind) { node->text = kind; }
+  void Exit() {}
+  template <class T>
+  void Child(const std::string& label, const T& t) {
+    node->children.emplace_back();
+    node->children.back().label = label;
+    TreeNode child = std::move(node->children.back());
+    DescribeSink sink{&child, leaves, out};
+    Walk(t, sink);
+    node->children.back() = std::move(child);
+  }
+};
+
+}  // namespace tree
+
+struct Flat {
+  TreeNode tree;
+  std::vector<Array> leaves;
+};
+template <class T>
+Flat flatten(const T& t) {
+  Flat flat;
+  int leaves = 0;
+  tree::DescribeSink sink{&flat.tree, &leaves, &flat.leaves};
+  tree::Walk(t, sink);
+  return flat;
+}
+template <class T, class F>
+void for_each_leaf(T& t, F&& f) {
+  tree::LeafSink<F> sink{f};
+  tree::Walk(t, sink);
+}
+// `like` with other arrays at its leaves.  Requires: as many arrays as leaves.
+template <class T>
+T unflatten(T like, const std::vector<Array>& leaves) {
+  size_t i = 0;
+  for_each_leaf(like, [&](Array& a) { a = leaves.at(i++); });
+  return like;
+}
+// A tree like the first, each leaf f(leaves of the trees there).
+template <class F, class T, class... Rest>
+T tree_map(F&& f, T first, const Rest&... rest) {
+  const std::vector<std::vector<Array>> others = {flatten(rest).leaves...};
+  const Flat flat = flatten(first);
+  const std::vector<TreeNode> trees = {flatten(rest).tree...};
+  for (const TreeNode& t : trees) {
+    if (const std::string diff = StructureDifference(flat.tree, t, "tree"); !diff.empty()) {
+      internal::ThrowError(ErrorKind::kValueError, "tree_map: " + diff, Site{});
+    }
+  }
+  size_t i = 0;
+  for_each_leaf(first, [&](Array& a) {
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      a = f(a, others[I][i]...);
+    }(std::index_sequence_for<Rest...>{});
+    ++i;
+  });
+  return first;
+}
+
+// A tree that may stop early: one leaf stands for the whole subtree below it.  What in_axes,
+// out_axes, in_specs, out_specs and shardings are.
+template <class L>
+struct Prefix {
+  enum Kind : uint8_t { kUnset, kLeaf, kNone, kList, kNamed } kind = kUnset;
+  std::optional<L> leaf;
+  std::vector<std::pair<std::string, Prefix>> children;
+
+  Prefix() = default;
+  // NOLINTBEGIN(google-explicit-constructor): reads as the value
+  Prefix(L value) : kind(kLeaf), leaf(std::move(value)) {}
+  Prefix(NoneType) : kind(kNone) {}
+  // NOLINTEND(google-explicit-constructor)
+  Prefix(std::initializer_list<Prefix> list) : kind(kList) {
+    for (const Prefix& p : list) children.emplace_back("", p);
+  }
+  // By field name or map key; all must be given.
+  static Prefix Named(const std::map<std::string, Prefix>& fields) {
+    Prefix p;
+    p.kind = kNamed;
+    p.children.assign(fields.begin(), fields.end());
+    return p;
+  }
+  bool given() const { return kind != kUnset; }
+};
+
+namespace internal {
+
+// Label without its decoration: ".w" and "['w']" are both w.
+std::string PlainLabel(std::string_view label);
+[[noreturn]] void ThrowPrefix(std::string_view what, const std::string& path,
+                              const std::string& problem, const Site& site);
+
+template <class L>
+void BroadcastInto(const Prefix<L>& p, const TreeNode& tree, std::string_view what,
+                   const std::string& path, const Site& site, std::vector<std::optional<L>>* out) {
+  if (p.kind == Prefix<L>::kLeaf || p.kind == Prefix<L>::kNone) {
+    for (int i = 0; i < tree.num_leaves(); ++i) out->push_back(p.leaf);
+    return;
+  }
+  if (p.kind == Prefix<L>::kUnset) ThrowPrefix(what, path, "nothing is given there", site);
+  if (tree.kind != TreeNode::kNode) {
+    ThrowPrefix(what, path,
+                "a list of " + std::to_string(p.children.size()) + " is given, but the value " +
+                    (tree.kind == TreeNode::kLeaf ? "is an array" : "is static"),
+                site);
+  }
+  if (p.children.size() != tree.children.size()) {
+    ThrowPrefix(what, path,
+                std::to_string(p.children.size()) + " are given, but the " + tree.text + " has " +
+                    std::to_string(tree.children.size()) + " children",
+                site);
+  }
+  for (size_t i = 0; i < tree.children.size(); ++i) {
+    const TreeNode& child = tree.children[i];
+    const Prefix<L>* chosen = &p.children[i].second;
+    if (p.kind == Prefix<L>::kNamed) {
+      chosen = nullptr;
+      for (const auto& [name, q] : p.children) {
+        if (name == PlainLabel(child.label)) chosen = &q;
+      }
+      if (!chosen) ThrowPrefix(what, path, "nothing is given for " + child.label, site);
+    }
+    BroadcastInto(*chosen, child, what, path + child.label, site, out);
+  }
+}
+
+// One per leaf of `tree`; nullopt where the prefix says None.
+template <class L>
+std::vector<std::optional<L>> BroadcastPrefix(const Prefix<L>& p, const TreeNode& tree,
+                                              std::string_view what, const Site& site) {
+  std::vector<std::optional<L>> out;
+  BroadcastInto(p, tree, what, std::string(what.substr(what.rfind(' ') + 1)), site, &out);
+  return out;
+}
+
+}  // namespace internal
+}  // namespace tessera
+
+#define TESSERA_PARENS_ ()
+#define TESSERA_EXPAND_(...) TESSERA_EXPAND3_(TESSERA_EXPAND3_(TESSERA_EXPAND3_(__VA_ARGS__)))
+#define TESSERA_EXPAND3_(...) TESSERA_EXPAND2_(TESSERA_EXPAND2_(TESSERA_EXPAND2_(__VA_ARGS__)))
+#define TESSERA_EXPAND2_(...) TESSERA_EXPAND1_(TESSERA_EXPAND1_(TESSERA_EXPAND1_(__VA_ARGS__)))
+#define TESSERA_EXPAND1_(...) __VA_ARGS__
+#define TESSERA_EACH_FIELD_(...) __VA_OPT__(TESSERA_EXPAND_(TESSERA_FIELD_(__VA_ARGS__)))
+#define TESSERA_FIELD_(f, ...) \
+  tree_sink(#f, tree_self.f);  \
+  __VA_OPT__(TESSERA_FIELD_AGAIN_ TESSERA_PARENS_(__VA_ARGS__))
+#define TESSERA_FIELD_AGAIN_() TESSERA_FIELD_
+
+// Makes Struct a tree of the named fields (at most 25).  At namespace scope, beside Struct.
+#define TESSERA_TREE(Struct, ...)                                                              \
+  template <class TreeSink>                                                                    \
+  void TesseraTreeWalk([[maybe_unused]] Struct& tree_self, [[maybe_unused]] TreeSink& tree_sink) { \
+    TESSERA_EACH_FIELD_(__VA_ARGS__)                                                           \
+  }                                                                                            \
+  template <class TreeSink>                                                                    \
+  void TesseraTreeWalk([[maybe_unused]] const Struct& tree_self,                               \
+                       [[maybe_unused]] TreeSink& tree_sink) {                                 \
+    TESSERA_EACH_FIELD_(__VA_ARGS__)                                                           \
+  }                                                                                            \
+  inline const char* TesseraTreeName(const Struct*) { return #Struct; }

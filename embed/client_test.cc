@@ -1,0 +1,273 @@
+// The client's suite: what a session promises, whatever carries it.
+//
+// Runs on the embedded cluster, and, when TESSERA_SUITE_ADDRESS names a coordinator with at least four
+// CPU devices, on that too.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "client/tessera.h"
+#include "client/testing.h"
+
+namespace tessera {
+
+struct Pair {
+  Array a, b;
+};
+TESSERA_TREE(Pair, a, b)
+
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::ErrorOf;
+
+std::vector<std::string> Carriers() {
+  std::vector<std::string> out = {"embedded"};
+  if (const char* address = std::getenv("TESSERA_SUITE_ADDRESS")) out.push_back(address);
+  return out;
+}
+
+class ClientTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    session_ = GetParam() == "embedded" ? Session::Embedded({.devices = 4})
+                                        : Session::Connect(GetParam());
+    Session::SetDefault(session_);
+  }
+  void TearDown() override { Session::SetDefault(nullptr); }
+
+  static Mesh AutoMesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names) {
+    return make_mesh(shape, names, std::vector<AxisType>(names.size(), AxisType::kAuto));
+  }
+  std::shared_ptr<Session> session_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Carriers, ClientTest, ::testing::ValuesIn(Carriers()),
+                         [](const auto& info) {
+                           return info.param == "embedded" ? "Embedded" : "Remote";
+                         });
+
+std::vector<float> Iota(int n) {
+  std::vector<float> out(n);
+  for (int i = 0; i < n; ++i) out[i] = static_cast<float>(i);
+  return out;
+}
+
+TEST_P(ClientTest, OpsOutsideAnyTransformRun) {
+  const Array x = array<float>({1, 2, 3});
+  EXPECT_THAT((x * x + 1).get<float>(), ElementsAre(2, 5, 10));
+  EXPECT_EQ(sum(x).item<float>(), 6);
+  EXPECT_THAT(array<int32_t>({5, -3}).get<int32_t>(), ElementsAre(5, -3));
+  EXPECT_THAT(x.to_string(), HasSubstr("f32[3]"));
+}
+
+TEST_P(ClientTest, JitCompilesOncePerTypesAndStatics) {
+  int traces = 0;
+  const auto f = jit([&](Array x, int n) {
+    ++traces;
+    return x * n;
+  });
+  EXPECT_THAT(f(array<float>({1, 2}), 3).get<float>(), ElementsAre(3, 6));
+  EXPECT_THAT(f(array<float>({4, 5}), 3).get<float>(), ElementsAre(12, 15));
+  EXPECT_EQ(traces, 1);
+  EXPECT_THAT(f(array<float>({4, 5}), 2).get<float>(), ElementsAre(8, 10));
+  EXPECT_EQ(traces, 2);
+  EXPECT_THAT(f(array<float>({1, 2, 3}), 2).get<float>(), ElementsAre(2, 4, 6));
+  EXPECT_EQ(traces, 3);
+  EXPECT_EQ(f.num_compiled(), 3);
+}
+
+TEST_P(ClientTest, ConcreteCapturesAreHiddenArguments) {
+  const Array w = array<float>({10, 20});
+  const auto f = jit([w](Array x) { return x * w; });
+  EXPECT_THAT(f(array<float>({1, 2})).get<float>(), ElementsAre(10, 40));
+  EXPECT_THAT(f(array<float>({3, 4})).get<float>(), ElementsAre(30, 80));
+  const auto traced = trace([w](Array x) { return x * w; }, array<float>({1, 2}));
+  EXPECT_EQ(traced.hidden.size(), 1u);
+}
+
+TEST_P(ClientTest, TreesGoThroughJit) {
+  const auto f = jit([](const Pair& p) { return std::make_pair(Pair{p.b, p.a}, sum(p.a)); });
+  const auto [swapped, total] = f(Pair{array<float>({1, 2}), array<float>({3})});
+  EXPECT_THAT(swapped.a.get<float>(), ElementsAre(3));
+  EXPECT_EQ(total.item<float>(), 3);
+}
+
+TEST_P(ClientTest, PutCutsAndGetPutsTogether) {
+  const Mesh mesh = AutoMesh({2, 2}, {"x", "y"});
+  const Array a = put(ir::Array::Of(kF32, {4, 4}, std::vector<double>(16, 0)), mesh, P("x", "y"));
+  EXPECT_EQ(a.devices().size(), 4u);
+  ir::Array host(kF32, {4, 6});
+  for (int i = 0; i < 24; ++i) host.Set(i, i);
+  for (const PartitionSpec& spec :
+       {P("x", "y"), P("y", "x"), P({"x", "y"}), P(None, "y"), P()}) {
+    const Array b = put(host, mesh, spec);
+    EXPECT_EQ(b.value(), host) << spec.ToString();
+  }
+  const Array b = put(host, mesh, P("x", "y"));
+  EXPECT_THAT(b.shard(3).ToDoubles(), ElementsAre(15, 16, 17, 21, 22, 23));
+}
+
+TEST_P(ClientTest, PutRefusesWhatDoesNotFit) {
+  const Mesh mesh = AutoMesh({2}, {"x"});
+  const ir::Array host(kF32, {5});
+  EXPECT_EQ(ErrorOf([&] { put(host, mesh, P("x")); }).reason(), "INDIVISIBLE");
+  EXPECT_EQ(ErrorOf([&] { put(host, mesh, P("q")); }).reason(), "UNKNOWN_AXIS");
+  EXPECT_EQ(ErrorOf([&] { put(host, mesh, P(None, "x")); }).reason(), "VALUE_ERROR");
+  EXPECT_EQ(ErrorOf([&] { make_mesh({1 << 20}, {"x"}); }).reason(), "NOT_ENOUGH_DEVICES");
+}
+
+TEST_P(ClientTest, PlacementChangesNoIntegerResult) {
+  const Mesh mesh = AutoMesh({2, 2}, {"x", "y"});
+  ir::Array host(kS32, {8, 8});
+  for (int i = 0; i < 64; ++i) host.Set(i, i % 13 - 6);
+  const auto f = jit([](Array a, Array b) {
+    return std::make_pair(sum(a * b, 0), argmax(a + b, 1));
+  });
+  const auto want = f(put(host), put(host));
+  for (const PartitionSpec& sa : {P("x"), P("x", "y"), P(None, {"x", "y"}), P()}) {
+    for (const PartitionSpec& sb : {P("y"), P("y", "x")}) {
+      const auto got = f(put(host, mesh, sa), put(host, mesh, sb));
+      EXPECT_EQ(got.first.value(), want.first.value()) << sa.ToString() << sb.ToString();
+      EXPECT_EQ(got.second.value(), want.second.value()) << sa.ToString() << sb.ToString();
+    }
+  }
+}
+
+TEST_P(ClientTest, MatmulOverASharedContraction) {
+  const Mesh mesh = AutoMesh({4}, {"k"});
+  const Array a = put(ir::Array::Of(kF32, {2, 4}, std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7}),
+                      mesh, P(None, "k"));
+  const Array b = put(ir::Array::Of(kF32, {4, 2}, std::vector<double>{1, 0, 0, 1, 1, 0, 0, 1}),
+                      mesh, P("k"));
+  const auto f = jit([](Array x, Array y) { return matmul(x, y); });
+  EXPECT_THAT(f(a, b).get<float>(), ElementsAre(2, 4, 10, 12));
+  EXPECT_THAT(explain(f, a, b), HasSubstr("psum"));
+}
+
+TEST_P(ClientTest, GradOfShardMapRuns) {
+  const Mesh mesh = AutoMesh({4}, {"i"});
+  const Array x = put(ir::Array::Of(kF32, {4}, std::vector<double>{0, 1, 2, 3}), mesh, P("i"));
+  const auto g = jit(grad([&](Array v) {
+    return shard_map([](Array b) { return lax::psum(sum(b * b), "i"); }, mesh, {P("i")}, P())(v);
+  }));
+  EXPECT_THAT(g(x).get<float>(), ElementsAre(0, 2, 4, 6));
+}
+
+TEST_P(ClientTest, ShardMapOutsideJit) {
+  const Mesh mesh = AutoMesh({2}, {"x"});
+  const auto f = shard_map([](Array b) { return lax::psum(b, "x"); }, mesh, {P("x")}, P());
+  EXPECT_THAT(f(array<float>({1, 2, 3, 4})).get<float>(), ElementsAre(4, 6));
+}
+
+TEST_P(ClientTest, VjpKeepsResidualsOnDevices) {
+  const Array x = array<float>({2, 3});
+  auto [y, pull] = vjp([](Array v) { return v * v; }, x);
+  EXPECT_THAT(y.get<float>(), ElementsAre(4, 9));
+  EXPECT_THAT(std::get<0>(pull(array<float>({1, 10}))).get<float>(), ElementsAre(4, 60));
+  EXPECT_THAT(std::get<0>(pull(array<float>({0, 1}))).get<float>(), ElementsAre(0, 6));
+}
+
+TEST_P(ClientTest, RandomBitsDoNotDependOnTheSharding) {
+  const Mesh mesh = AutoMesh({2, 2}, {"x", "y"});
+  const Array key = random::key(42);
+  const auto draw = [](const PartitionSpec& spec, const Mesh& m) {
+    return jit([](Array k) { return random::bits(k, {8, 4}); },
+               {.name = "draw", .donate_argnums = {}, .in_shardings = {}, .out_shardings = spec})(
+        put(random::key(42), m, P()));
+  };
+  const ir::Array want = random::bits(key, {8, 4}).value();
+  EXPECT_EQ(draw(P("x", "y"), mesh).value(), want);
+  EXPECT_EQ(draw(P("y"), mesh).value(), want);
+}
+
+TEST_P(ClientTest, DonatedArraysAreRefusedAfterwards) {
+  const auto f = jit([](Array x) { return x + 1; }, {.name = "",
+                                                    .donate_argnums = {0},
+                                                    .in_shardings = {},
+                                                    .out_shardings = {}});
+  const Array x = array<float>({1});
+  EXPECT_THAT(f(x).get<float>(), ElementsAre(2));
+  EXPECT_EQ(ErrorOf([&] { f(x); }).reason(), "ARRAY_DELETED");
+  EXPECT_EQ(ErrorOf([&] { x.value(); }).reason(), "ARRAY_DELETED");
+}
+
+TEST_P(ClientTest, DeletedArraysAreRefused) {
+  Array x = array<float>({1});
+  const Array same = x;
+  x.Delete();
+  EXPECT_EQ(ErrorOf([&] { same + 1; }).reason(), "ARRAY_DELETED");
+}
+
+TEST_P(ClientTest, ReadinessAndDeadlines) {
+  const Array x = array<float>({1, 2});
+  EXPECT_TRUE(x.is_ready());
+  const Array y = x * 2;
+  y.wait(absl::Seconds(30));
+  EXPECT_TRUE(y.is_ready());
+  // A run that takes longer than the deadline in scope is cut off.
+  const auto slow = jit([](Array v) {
+    return scan([](Array c, NoneType) { return std::make_pair(sin(c), std::tuple<>()); }, v, None,
+                {.length = 100'000'000})
+        .first;
+  });
+  const Error e = ErrorOf([&] {
+    deadline limit(absl::Seconds(1));
+    slow(x).value();
+  });
+  EXPECT_EQ(e.status().code(), absl::StatusCode::kDeadlineExceeded) << e.what();
+  EXPECT_THAT((x + 1).get<float>(), ElementsAre(2, 3));
+}
+
+TEST_P(ClientTest, CancelStopsARun) {
+  const auto slow = jit([](Array v) {
+    return scan([](Array c, NoneType) { return std::make_pair(sin(c), std::tuple<>()); }, v, None,
+                {.length = 100'000'000})
+        .first;
+  });
+  const Array y = slow(array<float>({1}));
+  y.cancel();
+  EXPECT_EQ(ErrorOf([&] { y.wait(absl::Seconds(30)); }).status().code(),
+            absl::StatusCode::kCancelled);
+  // What hangs on it fails with it.
+  EXPECT_EQ(ErrorOf([&] { (y + 1).value(); }).status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_P(ClientTest, ReadingWhileTracingIsRefused) {
+  const Array w = array<float>({1});
+  const Error e = ErrorOf([&] { jit([&](Array x) { return x * w.item<float>(); })(w); });
+  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
+  EXPECT_THAT(e.what(), AllOf(HasSubstr("while tracing"), HasSubstr("client_test.cc:")));
+}
+
+TEST_P(ClientTest, ThreadsShareAJittedFunction) {
+  const auto f = jit([](Array x) { return sum(x * x); });
+  std::vector<std::thread> threads;
+  std::vector<float> results(4);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 5; ++i) results[t] = f(array<float>(Iota(t + 1))).item<float>();
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_THAT(results, ElementsAre(0, 1, 5, 14));
+}
+
+TEST_P(ClientTest, ExplicitShardingsAreInTheTypes) {
+  const Mesh mesh = make_mesh({2, 2}, {"x", "y"});
+  set_mesh context(mesh);
+  const Array a = put(ir::Array(kF32, {8, 2}), mesh, P("x", "y"));
+  EXPECT_EQ(a.type().ToString(), "f32[8@x,2@y]");
+  const Array b = put(ir::Array(kF32, {8, 2}), mesh, P("y", "x"));
+  EXPECT_EQ((a + a).type().ToString(), "f32[8@x,2@y]");
+  const Error e = ErrorOf([&] { a* b; });
+  EXPECT_EQ(e.kind(), ErrorKind::kShardingTypeError);
+  EXPECT_THAT(e.what(), HasSubstr("incompatible shardings"));
+}
+
+}  // namespace
+}  // namespace tessera

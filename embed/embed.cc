@@ -1,0 +1,70 @@
+#include "embed/embed.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/options.h"
+#include "base/status.h"
+#include "server/coordinator.h"
+#include "server/planner/planner.h"
+#include "server/store/store.h"
+#include "worker/cpu/cpu_backend.h"
+#include "worker/runtime/local_worker.h"
+
+namespace tessera::embed {
+namespace {
+
+constexpr int kMaxDevices = 1024;
+// A worker in this process ends when the process does: silence means a busy machine.
+constexpr int64_t kLeaseMs = 60'000;
+
+Options CoordinatorOptions() {
+  Options options;
+  options.lease_ms = std::max(options.lease_ms, kLeaseMs);
+  return options;
+}
+
+// Members end in reverse: the worker leaves before the coordinator that it calls.
+struct Cluster {
+  Options options = CoordinatorOptions();
+  RealClock clock;
+  server::store::MemoryStore store;
+  server::Coordinator coordinator{options, &clock, server::planner::MakePlan, &store};
+  std::unique_ptr<worker::LocalWorker> worker;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<api::Service>> Start(const EmbeddedOptions& options) {
+  if (options.devices < 1 || options.devices > kMaxDevices) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("embedded cluster: 1 to ", kMaxDevices,
+                                  " devices are expected, not ", options.devices));
+  }
+  if (options.memory_bytes_per_device < 0) {
+    return MakeError(ErrorKind::kValueError,
+                     "embedded cluster: memory_bytes_per_device must not be negative");
+  }
+  auto cluster = std::make_shared<Cluster>();
+  worker::LocalWorkerOptions local;
+  local.name = "embedded";
+  local.collective_timeout = absl::Milliseconds(cluster->options.collective_timeout_ms);
+  local.queue_bound = cluster->options.queue_bound;
+  TESSERA_ASSIGN_OR_RETURN(
+      cluster->worker,
+      worker::LocalWorker::Start(
+          local,
+          worker::MakeCpuBackend({.num_devices = options.devices,
+                                  .memory_bytes = options.memory_bytes_per_device}),
+          &cluster->coordinator));
+  api::Service* const service = &cluster->coordinator;
+  return std::shared_ptr<api::Service>(std::move(cluster), service);
+}
+
+}  // namespace tessera::embed
+
+extern "C" void TesseraStartEmbedded(const tessera::EmbeddedOptions& options,
+                                     absl::StatusOr<std::shared_ptr<tessera::api::Service>>* out) {
+  *out = tessera::embed::Start(options);
+}

@@ -1,0 +1,288 @@
+// A small network learns to read handwritten digits, on a mesh: the tutorial.
+//
+// The program is written for one device.  The only words about placement are where its inputs live:
+// the batch is cut over the mesh axis `data`, the weights over `model`.
+//
+//   mlp_digits                                     four CPU devices inside this process
+//   mlp_digits --mesh data=1,model=1               the same numbers, on one
+//   mlp_digits --address 127.0.0.1:8470            on a cluster
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "client/tessera.h"
+#include "examples/adam.h"
+#include "examples/digits.h"
+
+namespace tessera::examples {
+
+// 1. The parameters: any struct, once its fields are named.
+struct Mlp {
+  Array w1, b1, w2, b2;
+};
+TESSERA_TREE(Mlp, w1, b1, w2, b2)
+
+namespace {
+
+constexpr int64_t kPixels = 64, kHidden = 128, kClasses = 10, kBatch = 128;
+constexpr double kTrainShare = 0.8;
+constexpr uint64_t kSplitSeed = 7;
+
+// 2. The program.
+Array Logits(const Mlp& p, Array x) { return matmul(relu(matmul(x, p.w1) + p.b1), p.w2) + p.b2; }
+
+Array Loss(const Mlp& p, Array x, Array labels) {
+  const Array targets = one_hot(labels, kClasses, x.dtype());
+  return -mean(sum(targets * log_softmax(Logits(p, x)), 1));
+}
+
+using State = AdamState<Mlp>;
+
+// One step of training: what jit compiles into a single program.
+std::pair<State, Array> Step(const State& state, Array x, Array labels) {
+  const auto [loss, grads] = value_and_grad(Loss)(state.params, x, labels);
+  return {AdamStep(state, grads, {.learning_rate = 4e-3}), loss};
+}
+
+Array CountRight(const Mlp& p, Array x, Array labels) {
+  return sum(equal(argmax(Logits(p, x), 1), labels));
+}
+
+// 3. Where the parameters live.
+const PartitionSpec kW1 = P(None, "model"), kB1 = P("model"), kW2 = P("model", None), kB2 = P();
+
+State Initial(const Mesh& mesh, DType dtype) {
+  const Array keys = random::split(random::key(0), 2);
+  const Mlp drawn{random::normal(keys.at(0), {kPixels, kHidden}, dtype) * std::sqrt(2.0 / kPixels),
+                  zeros({kHidden}, dtype),
+                  random::normal(keys.at(1), {kHidden, kClasses}, dtype) * std::sqrt(1.0 / kHidden),
+                  zeros({kClasses}, dtype)};
+  const auto place = [&](const Mlp& p) {
+    return Mlp{put(p.w1, mesh, kW1), put(p.b1, mesh, kB1), put(p.w2, mesh, kW2),
+               put(p.b2, mesh, kB2)};
+  };
+  const auto nothing = [](const Array& a) { return zeros(a.shape(), a.dtype()); };
+  return {place(drawn), place(tree_map(nothing, drawn)), place(tree_map(nothing, drawn)),
+          put(zeros({}, dtype), mesh, P())};
+}
+
+struct Batch {
+  Array x, labels;
+};
+Batch PutBatch(const Digits& d, const Mesh& mesh, DType dtype) {
+  ir::Array labels(kS32, {d.size()});
+  for (int64_t i = 0; i < d.size(); ++i) labels.Set(i, d.labels[i]);
+  return {put(ir::Array::Of(dtype, {d.size(), kPixels}, d.pixels), mesh, P("data")),
+          put(labels, mesh, P("data"))};
+}
+
+// ---- The command line. --------------------------------------------------------------------------
+
+struct Flags {
+  int64_t data = 2, model = 2;
+  DType dtype = kF32;
+  int epochs = 30;
+  std::string address, losses_out, data_file = "examples/data/digits.txt";
+  bool embedded = false, explain = true;
+  double min_accuracy = 0;
+};
+
+constexpr char kUsage[] =
+    "usage: mlp_digits [options]\n"
+    "  --mesh data=D,model=M   the mesh (data=2,model=2)\n"
+    "  --dtype f32|f64         what it computes in (f32)\n"
+    "  --epochs N              (30)\n"
+    "  --address HOST:PORT     a coordinator; else TESSERA_ADDRESS, else inside this process\n"
+    "  --embedded              inside this process, whatever TESSERA_ADDRESS says\n"
+    "  --data FILE             (examples/data/digits.txt)\n"
+    "  --losses-out FILE       writes the loss of every step, one a line\n"
+    "  --no-explain            does not print the plan\n"
+    "  --min-accuracy PERCENT  exit code 1 below it\n";
+
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+int64_t Whole(const std::string& flag, const std::string& text) {
+  size_t used = 0;
+  int64_t value = 0;
+  try {
+    value = std::stoll(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  if (used == 0 || used != text.size() || value < 1) {
+    throw UsageError(flag + ": a number of 1 or more is expected, not '" + text + "'");
+  }
+  return value;
+}
+
+void ParseMesh(const std::string& text, Flags* flags) {
+  const size_t comma = text.find(',');
+  if (text.rfind("data=", 0) != 0 || comma == std::string::npos ||
+      text.compare(comma + 1, 6, "model=") != 0) {
+    throw UsageError("--mesh: data=D,model=M is expected, not '" + text + "'");
+  }
+  flags->data = Whole("--mesh data", text.substr(5, comma - 5));
+  flags->model = Whole("--mesh model", text.substr(comma + 7));
+}
+
+Flags Parse(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    std::string name = argv[i], value;
+    const size_t equals = name.find('=');
+    const bool inline_value = equals != std::string::npos;
+    if (inline_value) {
+      value = name.substr(equals + 1);
+      name.resize(equals);
+    }
+    if (name == "--help") throw UsageError("");
+    if (name == "--embedded" || name == "--no-explain") {
+      if (inline_value) throw UsageError(name + " takes no value");
+      (name == "--embedded" ? flags.embedded : flags.explain) = name == "--embedded";
+      continue;
+    }
+    if (!inline_value) {
+      if (i + 1 == argc) throw UsageError(name + ": a value is expected");
+      value = argv[++i];
+    }
+    if (name == "--mesh") {
+      ParseMesh(value, &flags);
+    } else if (name == "--dtype") {
+      if (value != "f32" && value != "f64") throw UsageError("--dtype: f32 or f64 is expected");
+      flags.dtype = value == "f32" ? kF32 : kF64;
+    } else if (name == "--epochs") {
+      flags.epochs = static_cast<int>(Whole(name, value));
+    } else if (name == "--address") {
+      flags.address = value;
+    } else if (name == "--data") {
+      flags.data_file = value;
+    } else if (name == "--losses-out") {
+      flags.losses_out = value;
+    } else if (name == "--min-accuracy") {
+      flags.min_accuracy = static_cast<double>(Whole(name, value));
+    } else {
+      throw UsageError("unknown option '" + name + "'");
+    }
+  }
+  return flags;
+}
+
+std::shared_ptr<Session> Open(const Flags& flags) {
+  if (!flags.address.empty()) return Session::Connect(flags.address);
+  if (flags.embedded) {
+    return Session::Embedded({.devices = static_cast<int>(flags.data * flags.model)});
+  }
+  const char* address = std::getenv("TESSERA_ADDRESS");
+  if (address && *address) return Session::Connect(address);
+  return Session::Embedded({.devices = static_cast<int>(flags.data * flags.model)});
+}
+
+std::string Bar(int done, int of) {
+  constexpr int kWidth = 24;
+  const int filled = kWidth * done / of;
+  return std::string(filled, '#') + std::string(kWidth - filled, '.');
+}
+
+// ---- 4. Training. -------------------------------------------------------------------------------
+
+int Run(const Flags& flags) {
+  const Digits all = ReadDigits(flags.data_file);
+  const std::vector<int64_t> split = Permutation(all.size(), kSplitSeed);
+  const int64_t train_size = static_cast<int64_t>(kTrainShare * static_cast<double>(all.size()));
+  const Digits train = all.Select(split, 0, train_size);
+  // The test images are cut over `data` too, so their number is made even to it: nothing is dropped
+  // from 360 for one, two or four.
+  const int64_t test_size = (all.size() - train_size) / flags.data * flags.data;
+  const Digits test = all.Select(split, train_size, train_size + test_size);
+
+  const std::shared_ptr<Session> session = Open(flags);
+  Session::SetDefault(session);
+  const Mesh mesh = make_mesh({flags.data, flags.model}, {"data", "model"},
+                              {AxisType::kAuto, AxisType::kAuto});
+  std::printf("mesh %s on %zu devices, %lld images to learn from, %lld to test on\n",
+              mesh.ToString().c_str(), mesh.devices.size(), static_cast<long long>(train.size()),
+              static_cast<long long>(test.size()));
+
+  State state = Initial(mesh, flags.dtype);
+  const auto step = jit(Step, {.name = "train_step",
+                               .donate_argnums = {0},
+                               .in_shardings = {},
+                               .out_shardings = {{{kW1, kB1, kW2, kB2},
+                                                  {kW1, kB1, kW2, kB2},
+                                                  {kW1, kB1, kW2, kB2},
+                                                  P()},
+                                                 P()}});
+  const auto count_right = jit(CountRight, {.name = "count_right",
+                                            .donate_argnums = {},
+                                            .in_shardings = {},
+                                            .out_shardings = {}});
+  const Batch test_batch = PutBatch(test, mesh, flags.dtype);
+  const int64_t steps = train.size() / kBatch;
+  std::vector<double> losses;
+  double accuracy = 0;
+  for (int epoch = 0; epoch < flags.epochs; ++epoch) {
+    const std::vector<int64_t> order =
+        Permutation(train.size(), 1000 + static_cast<uint64_t>(epoch));
+    std::vector<Array> pending;
+    for (int64_t s = 0; s < steps; ++s) {
+      const Batch batch =
+          PutBatch(train.Select(order, s * kBatch, (s + 1) * kBatch), mesh, flags.dtype);
+      if (epoch == 0 && s == 0 && flags.explain) {
+        std::printf("\n%s\n\n", explain(step, state, batch.x, batch.labels).c_str());
+      }
+      // Answers at once; the devices work while the next batch goes up.
+      auto [next, loss] = step(state, batch.x, batch.labels);
+      state = next;
+      pending.push_back(loss);
+    }
+    double total = 0;
+    for (const Array& loss : pending) {
+      losses.push_back(loss.item<double>());
+      total += losses.back();
+    }
+    accuracy = 100.0 *
+               count_right(state.params, test_batch.x, test_batch.labels).item<double>() /
+               static_cast<double>(test.size());
+    std::printf("epoch %3d/%d [%s] loss %.4f  test accuracy %.2f%%\n", epoch + 1, flags.epochs,
+                Bar(epoch + 1, flags.epochs).c_str(), total / static_cast<double>(steps), accuracy);
+    std::fflush(stdout);
+  }
+  if (!flags.losses_out.empty()) {
+    std::ofstream out(flags.losses_out);
+    for (double loss : losses) {
+      char line[40];
+      std::snprintf(line, sizeof(line), "%.17g\n", loss);
+      out << line;
+    }
+    if (!out.flush()) throw std::runtime_error(flags.losses_out + ": cannot be written");
+  }
+  if (accuracy < flags.min_accuracy) {
+    std::fprintf(stderr, "mlp_digits: test accuracy %.2f%% is below %.2f%%\n", accuracy,
+                 flags.min_accuracy);
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera::examples
+
+int main(int argc, char** argv) {
+  using namespace tessera::examples;  // NOLINT(google-build-using-namespace): main is outside
+  try {
+    return Run(Parse(argc, argv));
+  } catch (const UsageError& e) {
+    if (*e.what()) std::fprintf(stderr, "mlp_digits: %s\n", e.what());
+    std::fputs(kUsage, *e.what() ? stderr : stdout);
+    return *e.what() ? 2 : 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "mlp_digits: %s\n", e.what());
+    return 1;
+  }
+}
