@@ -1,0 +1,310 @@
+// Every op has rows, and every row has its forms, types, values, cost and refusals.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "base/testing/datadriven.h"
+#include "ir/text.h"
+#include "ir/transform/transform.h"
+#include "ir/verify.h"
+#include "tests/ops/op_test.h"
+#include "tests/ops/sample_json.h"
+#include "tests/ops/wire.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+std::vector<Type> TypesOf(const Sample& s) {
+  std::vector<Type> types;
+  for (const Operand& o : s.operands) types.push_back(o.type);
+  return types;
+}
+
+// ---- Coverage. -----------------------------------------------------------------------------------
+
+class CoverageTest : public OpTest {};
+
+TEST_P(CoverageTest, HasARow) {
+  EXPECT_FALSE(SamplesOf(op()).empty())
+      << op().name << " has no sample: add a row to tests/ops/samples_<family>.cc";
+}
+
+// A dtype that the op accepts in place of a row's own wants a row too.
+TEST_P(CoverageTest, HasARowForEveryDtypeItTakes) {
+  std::set<DType> have;
+  for (const Sample* s : SamplesOf(op())) have.insert(s->dtype());
+  for (const Sample* s : SamplesOf(op())) {
+    if (s->operands.empty() || op().num_regions > 0) continue;
+    for (DType d : Computable()) {
+      if (have.count(d) > 0) continue;
+      std::vector<Type> in = TypesOf(*s);
+      for (Type& t : in)
+        if (t.dtype == s->dtype()) t.dtype = d;
+      EXPECT_FALSE(InferTypes(op(), s->scope, in, s->attrs, s->regions).ok())
+          << op().name << " takes " << DTypeName(d) << " and has no row for it";
+    }
+  }
+}
+TESSERA_FOR_EVERY_OP(CoverageTest);
+
+TEST(SampleTest, ValuesDependOnTheRowAlone) {
+  const Sample a = Make("add", "x", {Of(DType::kF64, {4}), Of(DType::kF64, {4})});
+  const Sample b = Make("add", "x", {Of(DType::kF64, {4}), Of(DType::kF64, {4})});
+  EXPECT_TRUE(ArgsOf(a)[0][0] == ArgsOf(b)[0][0]);
+  EXPECT_FALSE(ArgsOf(a)[0][0] == ArgsOf(a)[1][0]);
+  // Fixed for good: recorded values rest on it.
+  EXPECT_EQ(FilledLanes(MakeType(DType::kU32, {2}), Bits(), {}, "key")[0].IntAt(0), 1025243542);
+}
+
+TEST(SampleTest, DifferencesAreSeen) {
+  const Array one = Array::Scalar(DType::kF32, 1), next = Array::Scalar(DType::kF32, 1 + 0x1p-23);
+  const Array nan = Array::Scalar(DType::kF32, NAN), zero = Array::Scalar(DType::kF32, 0);
+  EXPECT_EQ(Difference(one, one, kExact, nullptr), "");
+  EXPECT_NE(Difference(one, next, kExact, nullptr), "");
+  EXPECT_EQ(Difference(one, next, Ulps(1), nullptr), "");
+  EXPECT_NE(Difference(one, Array::Scalar(DType::kF32, 1 + 0x1p-22), Ulps(1), nullptr), "");
+  EXPECT_EQ(Difference(nan, nan, Ulps(1), nullptr), "");
+  EXPECT_NE(Difference(nan, one, Ulps(1e18), nullptr), "");
+  EXPECT_NE(Difference(one, Array::Scalar(DType::kF32, INFINITY), Ulps(1e18), nullptr), "");
+  EXPECT_EQ(Difference(one, next, Reordered(1), &one), "");
+  EXPECT_NE(Difference(one, next, Reordered(1), &zero), "");
+  EXPECT_NE(Difference(one, Array::Scalar(DType::kF64, 1), Ulps(1), nullptr), "");
+}
+
+// ---- Forms. --------------------------------------------------------------------------------------
+
+class FormsTest : public OpTest {};
+
+std::string SameProgram(const Program& got, const Program& want) {
+  if (got.entry->types != want.entry->types) return "types differ";
+  if (StructuralHash(got) != StructuralHash(want))
+    return absl::StrCat("the hash differs; it is now\n", PrintProgram(got), "and was\n", PrintProgram(want));
+  return PrintProgram(got) == PrintProgram(want) ? "" : "the text differs";
+}
+
+TEST_P(FormsTest, TextComesBackEqual) {
+  ForRows([](const Sample& s) -> std::string {
+    const Program p{kOpset, FunctionOf(s), {}, {}};
+    if (const absl::Status v = Verify(p); !v.ok()) return Why(v);
+    const std::string text = PrintProgram(p);
+    const absl::StatusOr<Program> back = ParseProgram(text);
+    return back.ok() ? SameProgram(*back, p) : absl::StrCat(back.status().ToString(), "\n", text);
+  });
+}
+
+TEST_P(FormsTest, WireComesBackEqual) {
+  if (!ThroughTheWire({kOpset, Builder({}).Build({}), {}, {}}))
+    GTEST_SKIP() << "this build has no gRPC, hence no wire form";
+  ForRows([](const Sample& s) -> std::string {
+    const Program p{kOpset, FunctionOf(s), {}, {}};
+    const absl::StatusOr<Program> back = *ThroughTheWire(p);
+    return back.ok() ? SameProgram(*back, p) : Why(back.status());
+  });
+}
+TESSERA_FOR_EVERY_OP(FormsTest);
+
+// ---- Values. -------------------------------------------------------------------------------------
+
+class ValuesTest : public OpTest {};
+
+TEST_P(ValuesTest, InferredTypesAreTheEvaluatedOnes) {
+  ForRows([](const Sample& s) -> std::string {
+    const FunctionRef f = FunctionOf(s);
+    const std::vector<Lanes> out = ValueOrThrow(RunLanes(*f, ArgsOf(s)));
+    const std::vector<Type> types = f->result_types();
+    if (out.size() != types.size()) return absl::StrCat(out.size(), " results for ", types.size(), " types");
+    for (size_t r = 0; r < out.size(); ++r) {
+      if (out[r].size() != DevicesOf(s.scope).size()) return "a lane is missing";
+      for (const Array& a : out[r])
+        if (a.dtype() != types[r].dtype || a.shape() != types[r].shape)
+          return absl::StrCat("result ", r, " is inferred ", types[r].ToString(), ", evaluated ",
+                              MakeType(a.dtype(), a.shape()).ToString());
+    }
+    return "";
+  });
+}
+
+// Lanes that differ only along axes on which a result is invarying hold the same.
+TEST_P(ValuesTest, InvaryingResultsAreEqualAcrossTheAxis) {
+  ForRows([](const Sample& s) -> std::string {
+    if (!s.manual()) return "";
+    const FunctionRef f = FunctionOf(s);
+    const std::vector<Lanes> out = ValueOrThrow(RunLanes(*f, ArgsOf(s)));
+    const Mesh& mesh = s.scope.mesh;
+    for (size_t r = 0; r < out.size(); ++r)
+      for (const MeshAxis& axis : mesh.axes)
+        if (!f->result_types()[r].varying.contains(axis.name))
+          for (int64_t device : DevicesOf(s.scope))
+            if (!(out[r][device] == out[r][mesh.GroupOf(device, {axis.name})[0]]))
+              return absl::StrCat("result ", r, " is typed ", f->result_types()[r].ToString(),
+                                  " and differs along '", axis.name, "'");
+    return "";
+  });
+}
+
+const Recorded* FindRecorded(const Sample& s, std::string* why) {
+  static const auto* const kAll = [] {
+    auto* all = new std::map<std::string_view, absl::StatusOr<Recording>>;
+    for (const SampleFamily& f : Families())
+      all->emplace(f.name,
+                   ReadRecording(SourcePath(absl::StrCat("tests/ops/recorded/", ToAbsl(f.name), ".jsonl"))));
+    return all;
+  }();
+  for (const SampleFamily& f : Families()) {
+    if (f.samples.empty() || &s < &f.samples.front() || &s > &f.samples.back()) continue;
+    const absl::StatusOr<Recording>& recording = kAll->at(f.name);
+    *why = Why(recording.status());
+    if (!recording.ok()) return nullptr;
+    auto it = recording->samples.find(s.name);
+    if (it != recording->samples.end()) return &it->second;
+  }
+  *why = "no value is recorded for it; run scripts/record_samples.py";
+  return nullptr;
+}
+
+TEST_P(ValuesTest, EvaluatorGivesTheRecordedValues) {
+  ForRows(Check::kRecorded, [](const Sample& s) -> std::string {
+    std::string why;
+    const Recorded* want = FindRecorded(s, &why);
+    if (want == nullptr) return why;
+    if (want->digest != DigestOf(s))
+      return "the row has changed since its values were recorded; run scripts/record_samples.py";
+    const std::vector<Lanes> got = ValueOrThrow(RunLanes(*FunctionOf(s), ArgsOf(s)));
+    if (s.tolerance.kind != Tolerance::kReordered) return Differences(got, want->results, s.tolerance, nullptr);
+    const std::vector<Lanes> magnitudes = ValueOrThrow(MagnitudesOf(s, ArgsOf(s)));
+    return Differences(got, want->results, s.tolerance, &magnitudes);
+  });
+}
+TESSERA_FOR_EVERY_OP(ValuesTest);
+
+// ---- Cost. ---------------------------------------------------------------------------------------
+
+class CostTest : public OpTest {};
+
+Cost CostOf(const Function& f) {
+  Cost sum;
+  for (const Op& op : f.ops) {
+    std::vector<Type> in, out;
+    for (ValueId v : op.operands) in.push_back(f.types[v]);
+    for (ValueId v : op.results) out.push_back(f.types[v]);
+    const InferContext c{*op.def, f.scope, in, op.attrs, op.regions};
+    const Cost cost = op.def->cost.written() ? op.def->cost.fn(c, out) : derive::CostByFactors(c, out);
+    sum.flops += cost.flops;
+    sum.bytes += cost.bytes;
+  }
+  return sum;
+}
+
+TEST_P(CostTest, IsPositiveAndGrowsWithTheBatch) {
+  ForRows([](const Sample& s) -> std::string {
+    const FunctionRef f = FunctionOf(s);
+    const Cost cost = CostOf(*f);
+    if (!(cost.flops >= 0 && std::isfinite(cost.flops) && std::isfinite(cost.bytes))) return "is not a number";
+    bool empty = true;
+    for (const Type& t : f->types) empty = empty && t.num_elements() == 0;
+    const bool free = s.Excludes(Check::kCost);
+    if (free && cost.bytes != 0) return absl::StrCat("moves ", cost.bytes, " bytes; the row says none");
+    if (!free && !empty && !(cost.bytes > 0)) return "moves no bytes";
+    if (s.operands.empty() || s.def->batch.refused()) return "";
+    std::vector<int> dims(s.operands.size(), 0);
+    const Cost small = CostOf(*ValueOrThrow(Batch(*f, dims, 2)).fn);
+    const Cost large = CostOf(*ValueOrThrow(Batch(*f, dims, 6)).fn);
+    if (large.flops < small.flops) return absl::StrCat(small.flops, " flops for 2, ", large.flops, " for 6");
+    if (large.bytes < small.bytes) return absl::StrCat(small.bytes, " bytes for 2, ", large.bytes, " for 6");
+    // A batched op that does nothing may vanish.
+    if (small.bytes > 0 && !(large.bytes > small.bytes)) return "costs the same for a batch of 2 and of 6";
+    return "";
+  });
+}
+TESSERA_FOR_EVERY_OP(CostTest);
+
+// ---- Varying axes. -------------------------------------------------------------------------------
+
+class VaryingTest : public OpTest {};
+
+TEST_P(VaryingTest, AWrongVaryingSetIsRefused) {
+  ForRows(Check::kVarying, [](const Sample& s) -> std::string {
+    const OpDef& def = *s.def;
+    if (def.num_regions > 0 || s.operands.empty()) return "";  // regions are typed in their own scope
+    Scope scope = s.scope;
+    std::vector<Type> all = TypesOf(s);
+    const bool collective = s.manual();
+    if (!collective) {
+      scope.mesh.axes.push_back({"i", 2, AxisType::kManual});
+      for (Type& t : all) t.varying = {"i"};
+      const std::vector<Type> out = ValueOrThrow(InferTypes(def, scope, all, s.attrs, s.regions));
+      for (const Type& t : out)
+        if (t.varying != AxisSet{"i"}) return absl::StrCat("a varying operand gives ", t.ToString());
+      // A value pending a sum along `i` may only go where the op commutes with the sum.
+      std::vector<Type> partial = all;
+      for (Type& t : partial) {
+        t.varying.clear();
+        if (IsInexact(t.dtype)) t.unreduced = {"i"};
+      }
+      if (Any(Inexact(partial)) && s.linear.empty() && InferTypes(def, scope, partial, s.attrs, s.regions).ok())
+        return "a pending sum is accepted, though the row names no operand in which the op is linear";
+    }
+    if (!collective && all.size() < 2) return "";
+    for (size_t i = 0; i < all.size(); ++i) {
+      std::vector<Type> wrong = all;
+      wrong[i].varying.clear();
+      const absl::Status status = InferTypes(def, scope, wrong, s.attrs, s.regions).status();
+      if (status.ok()) return absl::StrCat("operand ", i, " may be invarying");
+      if (!absl::StrContains(status.message(), "varying"))
+        return absl::StrCat("the refusal does not speak of varying axes: ", status.message());
+    }
+    return "";
+  });
+}
+TESSERA_FOR_EVERY_OP(VaryingTest);
+
+// ---- Refusals. -----------------------------------------------------------------------------------
+
+class RefusalTest : public OpTest {};
+
+std::string Refuses(const absl::Status& status, std::string_view what, const OpDef& def, std::string_view reason) {
+  if (status.ok()) return absl::StrCat(ToAbsl(what), " is refused and yet done");
+  for (std::string_view part : {what, def.lax_name, reason})
+    if (!absl::StrContains(status.message(), ToAbsl(part)))
+      return absl::StrCat("the refusal lacks '", ToAbsl(part), "': ", status.message());
+  return ReasonOf(status) == "NOT_IMPLEMENTED" ? "" : "the refusal is a " + std::string(ReasonOf(status));
+}
+
+TEST_P(RefusalTest, EveryRefusedRuleSaysWhy) {
+  const auto says_why = [](const auto& rule) { return !rule.refused() || !rule.reason.empty(); };
+  EXPECT_TRUE(says_why(op().jvp));
+  EXPECT_TRUE(says_why(op().transpose));
+  EXPECT_TRUE(says_why(op().batch));
+  EXPECT_TRUE(says_why(op().partition));
+  EXPECT_TRUE(says_why(op().sharding));
+  EXPECT_TRUE(says_why(op().varying));
+}
+
+TEST_P(RefusalTest, TransformsGiveTheReason) {
+  ForRows([](const Sample& s) -> std::string {
+    const FunctionRef f = FunctionOf(s);
+    const std::vector<bool> active = Inexact(f->param_types());
+    const std::vector<bool> results = Inexact(f->result_types());
+    if (s.def->jvp.refused() && Any(active)) {
+      const std::string why =
+          Refuses(Jvp(*f, active).status(), "Differentiation rule", *s.def, s.def->jvp.reason);
+      if (!why.empty()) return why;
+    }
+    if (s.def->transpose.refused() && Any(active) && Any(results)) {
+      const std::string why = Refuses(TransposeFunction(*f, active).status(), "Transpose rule", *s.def,
+                                      s.def->transpose.reason);
+      if (!why.empty()) return why;
+    }
+    if (s.def->batch.refused() && !s.operands.empty())
+      return Refuses(Batch(*f, std::vector<int>(s.operands.size(), 0), 2).status(), "Batching rule", *s.def,
+                     s.def->batch.reason);
+    return "";
+  });
+}
+TESSERA_FOR_EVERY_OP(RefusalTest);
+
+}  // namespace
+}  // namespace tessera::ir::samples

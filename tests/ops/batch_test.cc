@@ -1,0 +1,147 @@
+// vmap = loop, for every choice of batched operands and of where they carry the batch.
+#include "absl/strings/str_join.h"
+#include "ir/transform/transform.h"
+#include "tests/ops/op_test.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+constexpr int64_t kSize = 3;
+
+// Arguments of example k: the row's own, then others of the same kind.
+std::vector<Lanes> Example(const Sample& s, int64_t k) {
+  if (k == 0) return ArgsOf(s);
+  std::vector<Lanes> args;
+  for (size_t i = 0; i < s.operands.size(); ++i) {
+    const Operand& o = s.operands[i];
+    // Listed integers (a start index) differ between examples too.
+    const bool listed = o.fill.kind == Fill::kValues && IsInteger(o.type.dtype);
+    const Fill fill = listed ? Ints(IsSignedInt(o.type.dtype) ? -3 : 0, 9) : o.fill;
+    args.push_back(FilledLanes(o.type, fill, s.scope, absl::StrCat(s.name, "#", i, "#", k)));
+  }
+  return args;
+}
+
+// The arrays side by side along a new dim.
+Array Stacked(const std::vector<Array>& parts, int dim) {
+  Dims shape = parts[0].shape();
+  shape.insert(shape.begin() + dim, static_cast<int64_t>(parts.size()));
+  Array out(parts[0].dtype(), shape);
+  Dims start(shape.size(), 0), block = shape;
+  block[dim] = 1;
+  for (const Array& p : parts) {
+    WriteBlock(&out, start, p.Reshaped(block));
+    ++start[dim];
+  }
+  return out;
+}
+Array Part(const Array& a, int dim, int64_t k) {
+  Dims start(a.rank(), 0), block = a.shape();
+  start[dim] = k;
+  block[dim] = 1;
+  Array part = SliceBlock(a, start, block);
+  block.erase(block.begin() + dim);
+  return part.Reshaped(block);
+}
+
+// One place for each batched operand: all in front, all last, and by turns.
+std::vector<std::vector<int>> Places(const Sample& s, const std::vector<bool>& batched) {
+  std::vector<std::vector<int>> out;
+  for (int way = 0; way < 3; ++way) {
+    std::vector<int> dims;
+    for (size_t i = 0; i < batched.size(); ++i) {
+      const bool last = way == 1 || (way == 2 && i % 2 == 0);
+      dims.push_back(!batched[i] ? -1 : last ? s.operands[i].type.rank() : 0);
+    }
+    if (std::find(out.begin(), out.end(), dims) == out.end()) out.push_back(dims);
+  }
+  return out;
+}
+
+// Every choice of at least one operand; with many operands each alone, all but each, and all.
+std::vector<std::vector<bool>> Choices(size_t n) {
+  std::vector<std::vector<bool>> out;
+  if (n <= 4) {
+    for (size_t mask = 1; mask < size_t{1} << n; ++mask) {
+      out.emplace_back();
+      for (size_t i = 0; i < n; ++i) out.back().push_back(mask >> i & 1);
+    }
+    return out;
+  }
+  out.emplace_back(n, true);
+  for (size_t i = 0; i < n; ++i) {
+    out.emplace_back(n, false);
+    out.back()[i] = true;
+    out.emplace_back(n, true);
+    out.back()[i] = false;
+  }
+  return out;
+}
+
+std::string CheckBatch(const Sample& s, const std::vector<int>& dims) {
+  const FunctionRef f = FunctionOf(s);
+  const BatchResult batch = ValueOrThrow(Batch(*f, dims, kSize));
+  std::vector<std::vector<Lanes>> examples;
+  for (int64_t k = 0; k < kSize; ++k) examples.push_back(Example(s, k));
+  std::vector<Lanes> args = examples[0];
+  for (size_t i = 0; i < dims.size(); ++i)
+    for (size_t lane = 0; lane < args[i].size() && dims[i] >= 0; ++lane)
+      args[i][lane] = Stacked({examples[0][i][lane], examples[1][i][lane], examples[2][i][lane]}, dims[i]);
+  const std::vector<Lanes> got = ValueOrThrow(RunLanes(*batch.fn, args));
+  if (got.size() != f->results.size() || batch.out_dims.size() != got.size()) return "another number of results";
+  for (int64_t k = 0; k < kSize; ++k) {
+    std::vector<Lanes> example = examples[0];
+    for (size_t i = 0; i < dims.size(); ++i)
+      if (dims[i] >= 0) example[i] = examples[k][i];
+    const std::vector<Lanes> want = ValueOrThrow(RunLanes(*f, example));
+    std::vector<Lanes> part = got;
+    for (size_t r = 0; r < got.size(); ++r)
+      for (Array& a : part[r])
+        if (batch.out_dims[r] >= 0) a = Part(a, batch.out_dims[r], k);
+    std::string why;
+    if (s.tolerance.kind == Tolerance::kReordered) {
+      const std::vector<Lanes> magnitudes = ValueOrThrow(MagnitudesOf(s, example));
+      why = Differences(part, want, s.tolerance, &magnitudes);
+    } else {
+      why = Differences(part, want, kExact, nullptr);
+    }
+    if (!why.empty()) return absl::StrCat("example ", k, ": ", why);
+  }
+  return "";
+}
+
+class BatchTest : public OpTest {};
+
+TEST_P(BatchTest, IsALoop) {
+  if (op().batch.refused()) GTEST_SKIP() << "no batching: " << op().batch.reason;
+  ForRows(Check::kBatch, [](const Sample& s) -> std::string {
+    for (const std::vector<bool>& batched : Choices(s.operands.size()))
+      for (const std::vector<int>& dims : Places(s, batched)) {
+        std::string why;
+        const absl::Status status = CatchStatus([&] { why = CheckBatch(s, dims); });
+        if (!status.ok()) why = status.ToString();
+        if (!why.empty()) return absl::StrCat("batched at [", absl::StrJoin(dims, ","), "]: ", why);
+      }
+    return "";
+  });
+}
+
+// Results asked for at a dim have it there, also when nothing is batched.
+TEST_P(BatchTest, GivesResultsWhereTheyAreWanted) {
+  if (op().batch.refused()) GTEST_SKIP() << "no batching: " << op().batch.reason;
+  ForRows(Check::kBatch, [](const Sample& s) -> std::string {
+    const FunctionRef f = FunctionOf(s);
+    const std::vector<int> want(f->results.size(), 0);
+    for (int at : {-1, 0}) {
+      const BatchResult batch = ValueOrThrow(Batch(*f, std::vector<int>(s.operands.size(), at), kSize, want));
+      if (batch.out_dims != want) return "a result is not where it was wanted";
+      for (size_t r = 0; r < want.size(); ++r)
+        if (batch.fn->result_types()[r].shape.at(0) != kSize) return absl::StrCat("result ", r, " lacks the batch dim");
+    }
+    return "";
+  });
+}
+TESSERA_FOR_EVERY_OP(BatchTest);
+
+}  // namespace
+}  // namespace tessera::ir::samples

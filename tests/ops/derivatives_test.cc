@@ -1,0 +1,286 @@
+// jvp = finite differences, of the op and of its derivative; linearize = jvp; transpose = dot-product
+// test.  Lanes of manual code move together, each with its own block.
+#include <cmath>
+
+#include "absl/strings/str_join.h"
+#include "ir/transform/transform.h"
+#include "tests/ops/op_test.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+using Arguments = std::vector<Lanes>;
+
+bool AllF64(const std::vector<Type>& types) {
+  for (const Type& t : types)
+    if (IsInexact(t.dtype) && t.dtype != DType::kF64) return false;
+  return true;
+}
+std::vector<Type> Where(const std::vector<Type>& types, const std::vector<bool>& mask) {
+  std::vector<Type> out;
+  for (size_t i = 0; i < types.size(); ++i)
+    if (mask[i]) out.push_back(types[i]);
+  return out;
+}
+Arguments FillAll(const std::vector<Type>& types, const Fill& fill, const Scope& scope, const std::string& key) {
+  Arguments out;
+  for (size_t i = 0; i < types.size(); ++i)
+    out.push_back(FilledLanes(types[i], fill, scope, absl::StrCat(key, i)));
+  return out;
+}
+Arguments Joined(Arguments a, const Arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+// args + step * tangents at the active places.
+Arguments Moved(Arguments args, const std::vector<bool>& active, const Arguments& tangents, double step) {
+  size_t next = 0;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (!active[i]) continue;
+    const Lanes& t = tangents[next++];
+    for (size_t lane = 0; lane < args[i].size(); ++lane)
+      for (int64_t k = 0; k < args[i][lane].num_elements(); ++k)
+        args[i][lane].Set(k, args[i][lane].At(k) + step * t[lane].At(k));
+  }
+  return args;
+}
+
+// The tangents that the jvp of f gives at args along tangents: one for each inexact result.
+std::string CheckAgainstDifferences(const Function& f, const std::vector<bool>& active, const Arguments& args,
+                                    const std::string& key, int order) {
+  const std::vector<Type> results = f.result_types();
+  const JvpResult jvp = ValueOrThrow(Jvp(f, active, /*instantiate=*/true));
+  const std::vector<bool> inexact = Inexact(results);
+  if (jvp.out_active != inexact) return "instantiated jvp leaves an inexact result without tangent";
+  const Arguments tangents = FillAll(Where(f.param_types(), active), Uniform(-1, 1), f.scope, key);
+  const Arguments all = Joined(args, tangents);
+  const std::vector<Lanes> got = ValueOrThrow(RunLanes(*jvp.fn, all));
+  const std::vector<Lanes> primal = ValueOrThrow(RunLanes(f, args));
+  if (got.size() != results.size() + Where(results, inexact).size()) return "jvp has another number of results";
+  for (size_t r = 0; r < results.size(); ++r)
+    if (got[r] != primal[r]) return absl::StrCat("jvp changes result ", r);
+  constexpr double kStep = 1e-5;
+  const std::vector<Lanes> high = ValueOrThrow(RunLanes(f, Moved(args, active, tangents, kStep)));
+  const std::vector<Lanes> low = ValueOrThrow(RunLanes(f, Moved(args, active, tangents, -kStep)));
+  size_t next = results.size();
+  for (size_t r = 0; r < results.size(); ++r) {
+    if (!inexact[r]) continue;
+    const Lanes& t = got[next++];
+    for (size_t lane = 0; lane < t.size(); ++lane) {
+      if (t[lane].shape() != results[r].shape || t[lane].dtype() != results[r].dtype)
+        return absl::StrCat("the tangent of result ", r, " is not a ", results[r].ToString());
+      for (int64_t k = 0; k < t[lane].num_elements(); ++k) {
+        const double want = (high[r][lane].At(k) - low[r][lane].At(k)) / (2 * kStep);
+        // Truncation (step^2 f''') and cancellation (eps f / step) of well-scaled functions.
+        const double allowed = 1e-6 * (1 + std::abs(want) + std::abs(primal[r][lane].At(k)));
+        if (!(std::abs(t[lane].At(k) - want) <= allowed))
+          return absl::StrCat("order ", order, ": tangent ", k, " of result ", r, " on lane ", lane, " is ",
+                              t[lane].At(k), ", differences give ", want);
+      }
+    }
+  }
+  if (order > 1) return "";
+  return CheckAgainstDifferences(*jvp.fn, Inexact(jvp.fn->param_types()), all, key + "'", order + 1);
+}
+
+// All inexact operands at once, and each alone.
+std::vector<std::vector<bool>> Choices(const std::vector<bool>& inexact) {
+  std::vector<std::vector<bool>> out = {inexact};
+  for (size_t i = 0; i < inexact.size(); ++i) {
+    if (!inexact[i]) continue;
+    std::vector<bool> one(inexact.size(), false);
+    one[i] = true;
+    if (one != inexact) out.push_back(one);
+  }
+  return out;
+}
+
+class JvpTest : public OpTest {};
+
+TEST_P(JvpTest, IsWhatFiniteDifferencesGive) {
+  if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
+  int64_t checked = 0, inexact = 0;
+  ForRows([&](const Sample& s) -> std::string {
+    const FunctionRef f = FunctionOf(s);
+    const std::vector<Type> params = f->param_types();
+    inexact += Any(Inexact(params)) && Any(Inexact(f->result_types()));
+    if (s.Excludes(Check::kJvp) || !Any(Inexact(params)) || !AllF64(params) || !AllF64(f->result_types()))
+      return "";
+    ++checked;
+    for (const std::vector<bool>& active : Choices(Inexact(params))) {
+      const std::string why = CheckAgainstDifferences(*f, active, ArgsOf(s), s.name + "#t", 1);
+      if (!why.empty()) return why;
+    }
+    return "";
+  });
+  // An op on floats that no row differentiates must say why in each of them.
+  if (inexact > 0 && checked == 0)
+    ForRows([](const Sample& s) -> std::string {
+      return s.dtype() != DType::kF64 || s.Excludes(Check::kJvp) ? "" : "is not differentiated";
+    });
+}
+
+// Every dtype and special value: tangents have the type of what they are tangent to.
+TEST_P(JvpTest, KeepsTypes) {
+  if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
+  ForRows([](const Sample& s) -> std::string {
+    const FunctionRef f = FunctionOf(s);
+    const std::vector<bool> active = Inexact(f->param_types());
+    if (!Any(active)) return "";
+    const JvpResult jvp = ValueOrThrow(Jvp(*f, active));
+    const std::vector<Type> results = f->result_types(), types = jvp.fn->result_types();
+    size_t next = results.size();
+    for (size_t r = 0; r < results.size(); ++r)
+      if (jvp.out_active[r]) {
+        Type want = results[r], got = types.at(next++);
+        want.weak = got.weak = false;
+        if (got != want) return absl::StrCat("tangent of ", want.ToString(), " is ", got.ToString());
+      }
+    const Arguments tangents = FillAll(Where(f->param_types(), active), Uniform(-1, 1), s.scope, s.name + "#t");
+    return Why(RunLanes(*jvp.fn, Joined(ArgsOf(s), tangents)).status());
+  });
+}
+TESSERA_FOR_EVERY_OP(JvpTest);
+
+// ---- Transposes. ---------------------------------------------------------------------------------
+
+double Accuracy(DType dtype) { return dtype == DType::kF64 ? 1e-12 : dtype == DType::kF32 ? 1e-5 : 2e-2; }
+
+// The inner product of values spread over lanes, each counted once, and the sum of its terms'
+// magnitudes.
+struct Product {
+  double sum = 0, magnitude = 0, accuracy = 0;
+  void Add(const Type& type, const Lanes& a, const Lanes& b, const Mesh& mesh) {
+    double copies = 1;
+    if (a.size() > 1)
+      for (const MeshAxis& axis : mesh.axes)
+        if (axis.type == AxisType::kManual && !type.varying.contains(axis.name))
+          copies *= static_cast<double>(axis.size);
+    for (size_t lane = 0; lane < a.size(); ++lane)
+      for (int64_t k = 0; k < a[lane].num_elements(); ++k) {
+        const double term = a[lane].At(k) * b[lane].At(k) / copies;
+        sum += term;
+        magnitude += std::abs(term);
+      }
+    accuracy = std::max(accuracy, Accuracy(type.dtype));
+  }
+};
+std::string Compare(const Product& forward, const Product& back) {
+  const double accuracy = std::max(forward.accuracy, back.accuracy);
+  if (std::abs(forward.sum - back.sum) <= accuracy * (forward.magnitude + back.magnitude) + 1e-300) return "";
+  return absl::StrCat("<ct, J t> is ", forward.sum, ", <J' ct, t> is ", back.sum);
+}
+
+std::string SameTypes(const std::vector<Type>& got, std::vector<Type> want) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    want[i] = CotangentType(want[i]);
+    if (!EqualButWeak(got.at(i), want[i]))
+      return absl::StrCat("cotangent ", i, " is ", got[i].ToString(), ", expected ", want[i].ToString());
+  }
+  return got.size() == want.size() ? "" : "another number of cotangents";
+}
+
+// f is linear in `set`: <ct, f(x) - f(0)> = <f'(ct), x>.
+std::string CheckLinearIn(const Sample& s, const std::vector<int>& set) {
+  const FunctionRef f = FunctionOf(s);
+  std::vector<bool> linear(s.operands.size(), false);
+  for (int i : set) linear.at(i) = true;
+  const FunctionRef transposed = ValueOrThrow(TransposeFunction(*f, linear));
+  Arguments args = ArgsOf(s), zero, known, xs;
+  const std::vector<Type> params = f->param_types(), results = f->result_types();
+  std::vector<Type> x_types = Where(params, linear);
+  // Whole numbers keep narrow floats exact.
+  for (size_t i = 0; i < args.size(); ++i)
+    if (linear[i]) args[i] = FilledLanes(params[i], Ints(-3, 3), s.scope, absl::StrCat(s.name, "#x", i));
+  zero = args;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (!linear[i]) known.push_back(args[i]);
+    if (!linear[i]) continue;
+    xs.push_back(args[i]);
+    for (Array& a : zero[i]) a = Array(a.dtype(), a.shape());
+  }
+  if (std::string why = SameTypes(transposed->result_types(), x_types); !why.empty()) return why;
+  Arguments cts;
+  for (size_t r = 0; r < results.size(); ++r)
+    cts.push_back(FilledLanes(results[r], IsInexact(results[r].dtype) ? Ints(-3, 3) : Values({0}), s.scope,
+                              absl::StrCat(s.name, "#ct", r)));
+  const std::vector<Lanes> high = ValueOrThrow(RunLanes(*f, args)), low = ValueOrThrow(RunLanes(*f, zero));
+  const std::vector<Lanes> back = ValueOrThrow(RunLanes(*transposed, Joined(known, cts)));
+  Product forward, backward;
+  for (size_t r = 0; r < results.size(); ++r) {
+    if (!IsInexact(results[r].dtype)) continue;
+    forward.Add(results[r], cts[r], high[r], s.scope.mesh);
+    Product base;
+    base.Add(results[r], cts[r], low[r], s.scope.mesh);
+    forward.sum -= base.sum;
+    forward.magnitude += base.magnitude;
+  }
+  for (size_t i = 0; i < xs.size(); ++i) backward.Add(x_types[i], xs[i], back[i], s.scope.mesh);
+  const std::string why = Compare(forward, backward);
+  return why.empty() ? "" : absl::StrCat(why, " for operands ", absl::StrJoin(set, ","));
+}
+
+class TransposeTest : public OpTest {};
+
+TEST_P(TransposeTest, OfALinearOpPassesTheDotProductTest) {
+  if (op().transpose.refused()) GTEST_SKIP() << "no transpose: " << op().transpose.reason;
+  int64_t floats = 0, checked = 0;
+  ForRows(Check::kTranspose, [&](const Sample& s) -> std::string {
+    const std::vector<bool> inexact = Inexact(FunctionOf(s)->param_types());
+    floats += Any(inexact);
+    for (const std::vector<int>& set : s.linear) {
+      bool tangible = true;
+      for (int i : set) tangible = tangible && inexact.at(i);
+      if (!tangible) continue;
+      ++checked;
+      const std::string why = CheckLinearIn(s, set);
+      if (!why.empty()) return why;
+    }
+    return "";
+  });
+  EXPECT_TRUE(checked > 0 || floats == 0)
+      << op().name << " has a transpose; its rows must say in which operands it is linear";
+}
+
+// The reverse mode of any op: linearize, then transpose what is linear.
+TEST_P(TransposeTest, OfALinearizedOpPassesTheDotProductTest) {
+  if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
+  ForRows(Check::kTranspose, [](const Sample& s) -> std::string {
+    const FunctionRef f = FunctionOf(s);
+    const std::vector<Type> params = f->param_types();
+    const std::vector<bool> active = Inexact(params);
+    if (!Any(active) || !AllF64(params) || !AllF64(f->result_types())) return "";
+    const Linearized lin = ValueOrThrow(Linearize(*f, active));
+    if (!Any(lin.out_active)) return "";
+    const Arguments args = ArgsOf(s), tangents = FillAll(Where(params, active), Uniform(-1, 1), s.scope, s.name + "#t");
+    std::vector<Lanes> forward = ValueOrThrow(RunLanes(*lin.forward, args));
+    const std::vector<Lanes> primal = ValueOrThrow(RunLanes(*f, args));
+    for (size_t r = 0; r < primal.size(); ++r)
+      if (forward.at(r) != primal[r]) return absl::StrCat("linearize changes result ", r);
+    const Arguments residuals(forward.begin() + static_cast<int64_t>(primal.size()), forward.end());
+    if (static_cast<int>(residuals.size()) != lin.num_residuals) return "another number of residuals";
+    const std::vector<Lanes> out = ValueOrThrow(RunLanes(*lin.linear, Joined(residuals, tangents)));
+
+    const JvpResult jvp = ValueOrThrow(Jvp(*f, active));
+    std::vector<Lanes> want = ValueOrThrow(RunLanes(*jvp.fn, Joined(args, tangents)));
+    want.erase(want.begin(), want.begin() + static_cast<int64_t>(primal.size()));
+    if (const std::string why = Differences(out, want, Ulps(64), nullptr); !why.empty())
+      return absl::StrCat("linearized and jvp disagree: ", why);
+
+    std::vector<bool> linear(lin.linear->num_params, true);
+    std::fill(linear.begin(), linear.begin() + lin.num_residuals, false);
+    const FunctionRef transposed = ValueOrThrow(TransposeFunction(*lin.linear, linear));
+    const std::vector<Type> out_types = lin.linear->result_types(), in_types = Where(params, active);
+    if (std::string why = SameTypes(transposed->result_types(), in_types); !why.empty()) return why;
+    const Arguments cts = FillAll(out_types, Uniform(-1, 1), s.scope, s.name + "#ct");
+    const std::vector<Lanes> back = ValueOrThrow(RunLanes(*transposed, Joined(residuals, cts)));
+    Product forth, backward;
+    for (size_t r = 0; r < cts.size(); ++r) forth.Add(out_types[r], cts[r], out[r], s.scope.mesh);
+    for (size_t i = 0; i < tangents.size(); ++i) backward.Add(in_types[i], tangents[i], back[i], s.scope.mesh);
+    return Compare(forth, backward);
+  });
+}
+TESSERA_FOR_EVERY_OP(TransposeTest);
+
+}  // namespace
+}  // namespace tessera::ir::samples

@@ -1,0 +1,58 @@
+// The fixture of the checks: one test for each op, which walks its rows and fails by a row's name.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <functional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_exception.h"
+#include "tests/ops/samples.h"
+
+namespace tessera::ir::samples {
+
+class OpTest : public ::testing::TestWithParam<const OpDef*> {
+ protected:
+  const OpDef& op() const { return *GetParam(); }
+
+  // Calls `check` for each row; what it returns is why the row fails, "" if it does not.  Exceptions
+  // of rules are failures too.
+  void ForRows(const std::function<std::string(const Sample&)>& check) {
+    for (const Sample* s : SamplesOf(op())) {
+      std::string why;
+      const absl::Status status = CatchStatus([&] { why = check(*s); });
+      if (!status.ok()) why = status.ToString();
+      EXPECT_EQ(why, "") << "row " << s->name;
+    }
+  }
+  // Only the rows that do not exclude the check.
+  void ForRows(Check kind, const std::function<std::string(const Sample&)>& check) {
+    ForRows([&](const Sample& s) { return s.Excludes(kind) ? "" : check(s); });
+  }
+};
+
+inline std::string NameOfOp(const ::testing::TestParamInfo<const OpDef*>& info) {
+  return std::string(info.param->name);
+}
+
+#define TESSERA_FOR_EVERY_OP(Suite)                                                          \
+  INSTANTIATE_TEST_SUITE_P(AllOps, Suite,                                                    \
+                           ::testing::ValuesIn(AllOps().begin(), AllOps().end()), NameOfOp)
+
+// "result 0: ..." unless ok.
+inline std::string Why(const absl::Status& status) { return status.ok() ? "" : status.ToString(); }
+
+// The positions of operands with tangents.
+inline std::vector<bool> Inexact(const std::vector<Type>& types) {
+  std::vector<bool> out;
+  for (const Type& t : types) out.push_back(IsInexact(t.dtype));
+  return out;
+}
+inline bool Any(const std::vector<bool>& mask) {
+  for (bool m : mask)
+    if (m) return true;
+  return false;
+}
+
+}  // namespace tessera::ir::samples

@@ -1,0 +1,344 @@
+#include "tests/ops/samples.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_exception.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+// SplitMix64 seeded by FNV-1a of a key: the same numbers with every library and machine.
+class Numbers64 {
+ public:
+  explicit Numbers64(std::string_view key) {
+    for (unsigned char c : key) state_ = (state_ ^ c) * 0x100000001b3u;
+  }
+  uint64_t Next() {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  double Unit() { return static_cast<double>(Next() >> 11) * 0x1p-53; }  // [0, 1)
+
+ private:
+  uint64_t state_ = 0xcbf29ce484222325u;
+};
+
+double IntIn(Numbers64& r, const Fill& fill) {
+  const double n = fill.high - fill.low + 1;
+  return fill.low + std::floor(r.Unit() * n);
+}
+
+void FillBits(Numbers64& r, Array* a) {
+  if (a->dtype() == DType::kBool) {
+    for (int64_t i = 0; i < a->num_elements(); ++i) a->Set(i, static_cast<double>(r.Next() >> 63));
+    return;
+  }
+  const int64_t w = ByteWidth(a->dtype());
+  std::byte* p = a->MutableData();
+  for (int64_t i = 0; i < a->num_elements(); ++i) {
+    const uint64_t bits = r.Next();
+    std::memcpy(p + i * w, &bits, w);
+  }
+}
+
+void FillDistinct(Numbers64& r, const Fill& fill, Array* a) {
+  const int64_t n = a->num_elements();
+  std::vector<int64_t> order(n);
+  for (int64_t i = 0; i < n; ++i) order[i] = i;
+  for (int64_t i = n - 1; i > 0; --i) std::swap(order[i], order[r.Next() % (i + 1)]);
+  for (int64_t i = 0; i < n; ++i) {
+    const double v = fill.low + (fill.high - fill.low) * (static_cast<double>(order[i]) + 0.5) / n;
+    a->Set(i, IsFloat(a->dtype()) ? v : std::floor(v));
+  }
+}
+
+Array Filled(const Type& type, const Fill& fill, std::string_view key) {
+  Numbers64 r(key);
+  Array a(type.dtype, type.shape);
+  const int64_t n = a.num_elements();
+  switch (fill.kind) {
+    case Fill::kUniform:
+      for (int64_t i = 0; i < n; ++i) a.Set(i, fill.low + (fill.high - fill.low) * r.Unit());
+      break;
+    case Fill::kInts:
+      for (int64_t i = 0; i < n; ++i) a.Set(i, IntIn(r, fill));
+      break;
+    case Fill::kBits: FillBits(r, &a); break;
+    case Fill::kValues:
+      for (int64_t i = 0; i < n; ++i) a.Set(i, fill.values[i % fill.values.size()]);
+      break;
+    case Fill::kDistinct: FillDistinct(r, fill, &a); break;
+  }
+  return a;
+}
+
+// The place of a float among all floats of its width, in order; neighbours differ by one.
+int64_t Ordinal(const Array& a, int64_t i) {
+  auto ordered = [](int64_t bits, int width) {
+    const int64_t magnitude = bits & ((int64_t{1} << (width - 1)) - 1);
+    return bits >> (width - 1) & 1 ? -magnitude : magnitude;
+  };
+  switch (a.dtype()) {
+    case DType::kF64: {
+      const auto bits = std::bit_cast<int64_t>(a.At(i));
+      const int64_t magnitude = bits & std::numeric_limits<int64_t>::max();
+      return bits < 0 ? -magnitude : magnitude;
+    }
+    case DType::kF32: return ordered(std::bit_cast<uint32_t>(static_cast<float>(a.At(i))), 32);
+    case DType::kBF16: return ordered(FloatToBf16(static_cast<float>(a.At(i))), 16);
+    default: TESSERA_CHECK(false) << "no ordinals for this dtype"; return 0;
+  }
+}
+
+double Epsilon(DType dtype) {
+  switch (dtype) {
+    case DType::kF64: return 0x1p-52;
+    case DType::kF32: return 0x1p-23;
+    default: return 0x1p-7;
+  }
+}
+
+bool SameBits(const Array& a, const Array& b, int64_t i) {
+  const int64_t w = ByteWidth(a.dtype());
+  return std::memcmp(a.data() + i * w, b.data() + i * w, w) == 0;
+}
+
+std::string Element(const Array& a, int64_t i) {
+  if (!IsFloat(a.dtype())) return absl::StrCat(a.IntAt(i));
+  char buf[40];
+  std::snprintf(buf, sizeof buf, "%.17g", a.At(i));
+  return buf;
+}
+
+}  // namespace
+
+Fill Uniform(double low, double high) { return {Fill::kUniform, low, high, {}}; }
+Fill Ints(int64_t low, int64_t high) {
+  return {Fill::kInts, static_cast<double>(low), static_cast<double>(high), {}};
+}
+Fill Bits() { return {Fill::kBits, 0, 0, {}}; }
+Fill Values(std::vector<double> values) { return {Fill::kValues, 0, 0, std::move(values)}; }
+Fill Distinct(double low, double high) { return {Fill::kDistinct, low, high, {}}; }
+Fill Usual(DType dtype) {
+  if (IsFloat(dtype)) return Uniform(-2, 2);
+  if (IsSignedInt(dtype)) return Ints(-9, 9);
+  return dtype == DType::kBool ? Bits() : Ints(0, 9);
+}
+
+Operand Of(DType dtype, Dims shape) { return Of(dtype, std::move(shape), Usual(dtype)); }
+Operand Of(DType dtype, Dims shape, Fill fill) {
+  return {MakeType(dtype, std::move(shape)), std::move(fill)};
+}
+Operand Varying(DType dtype, Dims shape, AxisSet axes) {
+  return Varying(dtype, std::move(shape), std::move(axes), Usual(dtype));
+}
+Operand Varying(DType dtype, Dims shape, AxisSet axes, Fill fill) {
+  Operand o = Of(dtype, std::move(shape), std::move(fill));
+  o.type.varying = std::move(axes);
+  return o;
+}
+
+std::string_view CheckName(Check check) {
+  constexpr std::string_view kNames[kNumChecks] = {"recorded", "jvp",     "transpose", "batch",
+                                                   "sharded",  "varying", "cost"};
+  return kNames[static_cast<int>(check)];
+}
+
+bool Sample::manual() const {
+  return !scope.mesh.empty() && static_cast<size_t>(scope.mesh.AxesOfType(AxisType::kManual).size()) ==
+                                    scope.mesh.axes.size();
+}
+Sample& Sample::With(Attrs a) {
+  attrs = std::move(a);
+  return *this;
+}
+Sample& Sample::Region(FunctionRef f) {
+  regions.push_back(std::move(f));
+  return *this;
+}
+Sample& Sample::In(Scope s) {
+  scope = std::move(s);
+  return *this;
+}
+Sample& Sample::Within(Tolerance t) {
+  tolerance = t;
+  return *this;
+}
+Sample& Sample::Main(int operand) {
+  main = operand;
+  return *this;
+}
+Sample& Sample::Linear(std::vector<std::vector<int>> sets) {
+  linear = std::move(sets);
+  return *this;
+}
+Sample& Sample::Without(Check check, std::string reason) {
+  excluded.emplace(check, std::move(reason));
+  return *this;
+}
+
+Sample& Sample::NotSmooth(std::string reason) {
+  return Without(Check::kJvp, reason).Without(Check::kTranspose, reason);
+}
+
+Sample Make(std::string_view wire_name, std::string_view label, std::vector<Operand> operands) {
+  Sample s;
+  s.def = FindOp(wire_name);
+  TESSERA_CHECK(s.def != nullptr) << "samples: no op is called " << std::string(wire_name);
+  s.name = absl::StrCat(ToAbsl(wire_name), "/", ToAbsl(label));
+  s.operands = std::move(operands);
+  return s;
+}
+
+const std::vector<SampleFamily>& Families() {
+  static const std::vector<Sample>* const kRows[] = {
+      new std::vector<Sample>(ElementwiseSamples()), new std::vector<Sample>(DataMovementSamples()),
+      new std::vector<Sample>(IndexingSamples()),    new std::vector<Sample>(ReductionSamples()),
+      new std::vector<Sample>(ContractionSamples()), new std::vector<Sample>(RandomSamples()),
+      new std::vector<Sample>(CollectiveSamples()),  new std::vector<Sample>(ControlSamples())};
+  static const auto* const kFamilies = new std::vector<SampleFamily>{
+      {"elementwise", *kRows[0]}, {"data_movement", *kRows[1]}, {"indexing", *kRows[2]},
+      {"reduction", *kRows[3]},   {"contraction", *kRows[4]},   {"random", *kRows[5]},
+      {"collectives", *kRows[6]}, {"control", *kRows[7]}};
+  return *kFamilies;
+}
+
+const std::vector<const Sample*>& AllSamples() {
+  static const auto* const kAll = [] {
+    auto* all = new std::vector<const Sample*>;
+    std::set<std::string> names;
+    for (const SampleFamily& f : Families())
+      for (const Sample& s : f.samples) {
+        TESSERA_CHECK(names.insert(s.name).second) << "samples: two rows are called " << s.name;
+        all->push_back(&s);
+      }
+    return all;
+  }();
+  return *kAll;
+}
+
+std::vector<const Sample*> SamplesOf(const OpDef& def) {
+  std::vector<const Sample*> out;
+  for (const Sample* s : AllSamples())
+    if (s->def == &def) out.push_back(s);
+  return out;
+}
+
+const std::vector<DType>& Computable() {
+  static const auto* const kAll =
+      new std::vector<DType>{DType::kBool, DType::kS32, DType::kU32, DType::kS64,
+                             DType::kBF16, DType::kF32, DType::kF64};
+  return *kAll;
+}
+std::vector<DType> Floats() { return {DType::kBF16, DType::kF32, DType::kF64}; }
+std::vector<DType> Integers() { return {DType::kS32, DType::kU32, DType::kS64}; }
+std::vector<DType> Numbers() {
+  return {DType::kS32, DType::kU32, DType::kS64, DType::kBF16, DType::kF32, DType::kF64};
+}
+std::string N(DType dtype) { return std::string(DTypeName(dtype)); }
+
+FunctionRef FunctionOf(const Sample& s) {
+  Builder b(s.scope);
+  std::vector<Value> in;
+  for (const Operand& o : s.operands) in.push_back(b.Param(o.type));
+  return b.Build(b.Emit(*s.def, in, s.attrs, s.regions));
+}
+
+std::vector<int64_t> DevicesOf(const Scope& scope) {
+  const bool manual =
+      !scope.mesh.empty() &&
+      std::any_of(scope.mesh.axes.begin(), scope.mesh.axes.end(),
+                  [](const MeshAxis& a) { return a.type == AxisType::kManual; });
+  std::vector<int64_t> devices(manual ? scope.mesh.num_devices() : 1);
+  for (size_t i = 0; i < devices.size(); ++i) devices[i] = static_cast<int64_t>(i);
+  return devices;
+}
+
+Lanes FilledLanes(const Type& type, const Fill& fill, const Scope& scope, std::string_view key) {
+  Lanes lanes;
+  for (int64_t device : DevicesOf(scope)) {
+    std::string name(key);
+    for (const std::string& axis : type.varying)
+      absl::StrAppend(&name, "@", axis, scope.mesh.IndexAlong(device, {axis}));
+    lanes.push_back(Filled(type, fill, name));
+  }
+  return lanes;
+}
+
+std::vector<Lanes> ArgsOf(const Sample& s) {
+  std::vector<Lanes> args;
+  for (size_t i = 0; i < s.operands.size(); ++i)
+    args.push_back(FilledLanes(s.operands[i].type, s.operands[i].fill, s.scope,
+                               absl::StrCat(s.name, "#", i)));
+  return args;
+}
+
+absl::StatusOr<std::vector<Lanes>> RunLanes(const Function& f, std::vector<Lanes> args) {
+  return Evaluator().WithLanes(DevicesOf(f.scope), f, std::move(args));
+}
+
+std::string Difference(const Array& got, const Array& want, const Tolerance& tolerance,
+                       const Array* magnitude) {
+  if (got.dtype() != want.dtype() || got.shape() != want.shape())
+    return absl::StrCat("is a ", MakeType(got.dtype(), got.shape()).ToString(), ", expected a ",
+                        MakeType(want.dtype(), want.shape()).ToString());
+  const bool is_float = IsFloat(got.dtype());
+  for (int64_t i = 0; i < got.num_elements(); ++i) {
+    if (SameBits(got, want, i)) continue;
+    std::string text = absl::StrCat("element ", i, " is ", Element(got, i), ", expected ", Element(want, i));
+    if (!is_float || tolerance.kind == Tolerance::kExact) {
+      if (is_float && std::isnan(got.At(i)) && std::isnan(want.At(i))) continue;
+      return text;
+    }
+    const double g = got.At(i), w = want.At(i);
+    if (std::isnan(g) && std::isnan(w)) continue;
+    if (!std::isfinite(g) || !std::isfinite(w)) return text;
+    if (tolerance.kind == Tolerance::kUlps) {
+      const double ulps = std::abs(static_cast<double>(Ordinal(got, i) - Ordinal(want, i)));
+      if (ulps > tolerance.bound)
+        return absl::StrCat(text, ": ", ulps, " ulps apart, allowed ", tolerance.bound);
+      continue;
+    }
+    const double bound = tolerance.bound * Epsilon(got.dtype()) * magnitude->At(i);
+    if (!(std::abs(g - w) <= bound))
+      return absl::StrCat(text, ": ", std::abs(g - w), " apart, allowed ", bound);
+  }
+  return "";
+}
+
+absl::StatusOr<std::vector<Lanes>> MagnitudesOf(const Sample& s, std::vector<Lanes> args) {
+  for (Lanes& lanes : args)
+    for (Array& a : lanes)
+      if (IsFloat(a.dtype()))
+        for (int64_t i = 0; i < a.num_elements(); ++i) a.Set(i, std::abs(a.At(i)));
+  FunctionRef f;
+  TESSERA_RETURN_IF_ERROR(CatchStatus([&] { f = FunctionOf(s); }));
+  return RunLanes(*f, std::move(args));
+}
+
+std::string Differences(const std::vector<Lanes>& got, const std::vector<Lanes>& want,
+                        const Tolerance& tolerance, const std::vector<Lanes>* magnitudes) {
+  if (got.size() != want.size())
+    return absl::StrCat(got.size(), " results, expected ", want.size());
+  for (size_t r = 0; r < got.size(); ++r) {
+    if (got[r].size() != want[r].size())
+      return absl::StrCat("result ", r, " has ", got[r].size(), " lanes, expected ", want[r].size());
+    for (size_t lane = 0; lane < got[r].size(); ++lane) {
+      const std::string d = Difference(got[r][lane], want[r][lane], tolerance,
+                                       magnitudes ? &(*magnitudes)[r][lane] : nullptr);
+      if (!d.empty()) return absl::StrCat("result ", r, " of lane ", lane, ": ", d);
+    }
+  }
+  return "";
+}
+
+}  // namespace tessera::ir::samples

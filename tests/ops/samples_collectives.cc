@@ -1,0 +1,111 @@
+// Rows of ir/ops/collectives.cc: every lane of a mesh with Manual axes, a block each.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/ops/samples.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+using enum DType;
+
+Scope OneAxis() { return {Mesh{{{"x", 4, AxisType::kManual}}}}; }
+Scope TwoAxes() { return {Mesh{{{"x", 2, AxisType::kManual}, {"y", 2, AxisType::kManual}}}}; }
+
+struct Group {
+  Scope scope;
+  AxisList axes;     // of the collective
+  AxisSet varying;   // of the operand
+  int64_t size;
+};
+std::vector<Group> Groups() {
+  return {{OneAxis(), {"x"}, {"x"}, 4},
+          {TwoAxes(), {"y"}, {"x", "y"}, 2},
+          {TwoAxes(), {"x"}, {"x"}, 2},
+          {TwoAxes(), {"x", "y"}, {"x", "y"}, 4},
+          {TwoAxes(), {"y", "x"}, {"x", "y"}, 4}};
+}
+
+constexpr char kFree[] = "it moves nothing";
+constexpr char kPerShard[] = "a collective stands inside manual code; the planner leaves it there";
+
+class Rows {
+ public:
+  void Add(std::string_view op, DType d, std::string_view label, const Group& g, Dims shape, Attrs attrs,
+           Tolerance t, bool linear) {
+    attrs.Set("axes", g.axes);
+    Sample s = Make(op, absl::StrCat(N(d), "/", absl::StrJoin(g.scope.mesh.axes, "", [](std::string* o, const MeshAxis& a) { *o += a.name; }),
+                                     "_over_", absl::StrJoin(g.axes, ""), label.empty() ? "" : "/", ToAbsl(label)),
+                    {Varying(d, std::move(shape), g.varying)})
+                   .With(std::move(attrs))
+                   .In(g.scope)
+                   .Within(t)
+                   .Without(Check::kSharded, kPerShard);
+    if (linear) s.Linear({{0}});
+    if (op == "ppermute" && g.axes.size() > 1 && g.axes[0] > g.axes[1])
+      s.Without(Check::kRecorded, "JAX counts positions in mesh order here, unlike in axis_index; we do not");
+    rows.push_back(std::move(s));
+  }
+  std::vector<Sample> rows;
+};
+
+}  // namespace
+
+std::vector<Sample> CollectiveSamples() {
+  Rows r;
+  const std::vector<Group> groups = Groups();
+  for (const Group& g : groups) {
+    const int64_t n = g.size;
+    for (DType d : Computable()) {
+      // What an exchange does to the axes does not depend on the dtype.
+      if (&g - groups.data() > 1 && d != kS32 && d != kF32 && d != kF64) continue;
+      const Tolerance sum = IsFloat(d) ? Reordered(static_cast<double>(n)) : kExact;
+      if (d != kBool) {
+        r.Add("psum", d, "", g, {2, 3}, {}, sum, true);
+        for (bool tiled : {false, true}) {
+          const std::string label = tiled ? "tiled" : "";
+          r.Add("psum_scatter", d, label, g, {2, tiled ? 2 * n : n, 3},
+                {{"scatter_dimension", int64_t{1}}, {"tiled", tiled}}, sum, true);
+        }
+      }
+      r.Add("pmax", d, "", g, {2, 3}, {}, kExact, false);
+      r.Add("pmin", d, "", g, {2, 3}, {}, kExact, false);
+      for (bool tiled : {false, true})
+        for (const char* to : {"varying", "invarying"})
+          r.Add("all_gather", d, absl::StrCat(tiled ? "tiled_" : "", to), g, {2, 3},
+                {{"all_gather_dimension", int64_t{1}}, {"tiled", tiled}, {"to", std::string(to)}}, kExact, true);
+      Dims ring, partial;
+      for (int64_t i = 0; i < n; ++i) ring.insert(ring.end(), {i, (i + 1) % n});
+      partial = {0, n - 1};
+      r.Add("ppermute", d, "ring", g, {2, 3}, {{"perm", ring}}, kExact, true);
+      r.Add("ppermute", d, "partial", g, {2, 3}, {{"perm", partial}}, kExact, true);
+      r.Add("all_to_all", d, "", g, {n, 3},
+            {{"split_dimension", int64_t{0}}, {"concat_dimension", int64_t{1}}, {"tiled", false}}, kExact, true);
+      r.Add("all_to_all", d, "tiled", g, {2 * n, 3},
+            {{"split_dimension", int64_t{0}}, {"concat_dimension", int64_t{1}}, {"tiled", true}}, kExact, true);
+    }
+    r.rows.push_back(Make("axis_index", absl::StrCat(g.scope.mesh.axes.size(), "d_over_", absl::StrJoin(g.axes, "")), {})
+                         .With({{"axes", g.axes}})
+                         .In(g.scope)
+                         .Without(Check::kCost, kFree)
+                         .Without(Check::kSharded, kPerShard));
+  }
+  for (DType d : Computable()) {
+    r.rows.push_back(Make("pvary", absl::StrCat(N(d), "/one"), {Of(d, {2, 3})})
+                         .With({{"axes", AxisList{"x"}}})
+                         .In(OneAxis())
+                         .Linear({{0}})
+                         .Without(Check::kCost, kFree)
+                         .Without(Check::kSharded, kPerShard)
+                         .Without(Check::kVarying, "what it takes is invarying"));
+    r.rows.push_back(Make("pvary", absl::StrCat(N(d), "/other"), {Varying(d, {2, 3}, {"x"})})
+                         .With({{"axes", AxisList{"y"}}})
+                         .In(TwoAxes())
+                         .Linear({{0}})
+                         .Without(Check::kCost, kFree)
+                         .Without(Check::kSharded, kPerShard)
+                         .Without(Check::kVarying, "what it takes is invarying"));
+  }
+  return std::move(r.rows);
+}
+
+}  // namespace tessera::ir::samples

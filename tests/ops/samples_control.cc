@@ -1,0 +1,225 @@
+// Rows of ir/ops/control.cc, scan.cc and manual_computation.cc: ops that run nested functions.
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "tests/ops/samples.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+using enum DType;
+using Body = std::function<std::vector<Value>(Builder&, const std::vector<Value>&)>;
+
+FunctionRef Fn(const Scope& scope, const std::vector<Type>& params, const Body& body) {
+  Builder b(scope, "body");
+  std::vector<Value> in;
+  for (const Type& t : params) in.push_back(b.Param(t));
+  return b.Build(body(b, in));
+}
+
+Scope OnMesh() { return {Mesh{{{"x", 2}, {"y", 2}}}}; }
+
+// x * y + x, and x.
+std::vector<Value> MulAdd(Builder&, const std::vector<Value>& v) { return {v[0] * v[1] + v[0], v[0]}; }
+// sin(x) * y; one result.
+std::vector<Value> SinMul(Builder&, const std::vector<Value>& v) { return {Sin(v[0]) * v[1]}; }
+
+void AddCalls(std::vector<Sample>* rows) {
+  for (DType d : Numbers()) {
+    const Type t = MakeType(d, {4, 8});
+    // The recording backend fuses the multiplication and the addition into one rounding.
+    const Tolerance near = IsFloat(d) ? Reordered(2) : kExact;
+    rows->push_back(Make("call", N(d), {Of(d, {4, 8}), Of(d, {4, 8})})
+                        .With({{"name", std::string("muladd")}})
+                        .Region(Fn({}, {t, t}, MulAdd))
+                        .Within(near));
+    rows->push_back(Make("checkpoint", N(d), {Of(d, {4, 8}), Of(d, {4, 8})})
+                        .Region(Fn({}, {t, t}, MulAdd))
+                        .Within(near));
+  }
+  const Type t = MakeType(kF64, {4, 8}), p = MakeType(kBool, {4, 8});
+  rows->push_back(Make("call", "f64/linear", {Of(kF64, {4, 8}), Of(kF64, {4, 8})})
+                      .Region(Fn({}, {t, t}, [](Builder&, const std::vector<Value>& v) {
+                        return std::vector<Value>{v[0] + v[1], -v[1]};
+                      }))
+                      .Linear({{0, 1}, {0}, {1}}));
+  rows->push_back(Make("call", "f64/bilinear", {Of(kF64, {4, 8}), Of(kF64, {8, 4})})
+                      .Region(Fn({}, {t, MakeType(kF64, {8, 4})}, [](Builder&, const std::vector<Value>& v) {
+                        return std::vector<Value>{Matmul2D(v[0], v[1])};
+                      }))
+                      .Linear({{0}, {1}})
+                      .Within(Reordered(9)));
+  rows->push_back(Make("checkpoint", "f64/sin", {Of(kF64, {4, 8}), Of(kF64, {4, 8})})
+                      .Region(Fn({}, {t, t}, SinMul))
+                      .Linear({{1}})
+                      .Within(Ulps(4)));
+  rows->push_back(Make("call", "bool", {Of(kBool, {4, 8}), Of(kF64, {4, 8})})
+                      .Region(Fn({}, {p, t}, [](Builder&, const std::vector<Value>& v) {
+                        return std::vector<Value>{Select(v[0], v[1], -v[1]), Not(v[0])};
+                      })));
+  rows->push_back(Make("checkpoint", "bool", {Of(kBool, {4, 8})})
+                      .Region(Fn({}, {p}, [](Builder&, const std::vector<Value>& v) {
+                        return std::vector<Value>{Not(v[0])};
+                      })));
+  // A call within a call, one result of which is an argument.
+  const FunctionRef inner = Fn({}, {t, t}, MulAdd);
+  rows->push_back(Make("call", "f64/nested", {Of(kF64, {4, 8}), Of(kF64, {4, 8})})
+                      .Region(Fn({}, {t, t},
+                                 [inner](Builder& b, const std::vector<Value>& v) {
+                                   std::vector<Value> r = Call(b, inner, {v[0], v[1]});
+                                   return std::vector<Value>{Cos(r[0]), r[1], v[1]};
+                                 }))
+                      .Within(Ulps(8)));
+}
+
+constexpr char kFree[] = "it moves nothing";
+
+void AddCasts(std::vector<Sample>* rows) {
+  for (DType d : Computable()) {
+    rows->push_back(Make("optimization_barrier", N(d), {Of(d, {4, 8}), Of(d, {8})}).Linear({{0, 1}, {0}, {1}})
+                        .Without(Check::kCost, kFree)
+                        .Without(Check::kVarying, "each operand keeps its own state"));
+    rows->push_back(Make("sharding_constraint", N(d), {Of(d, {4, 8})})
+                        .With({{"sharding", PartitionSpec{{{"x"}, {"y"}}, {}, {}, {}}}})
+                        .In(OnMesh())
+                        .Linear({{0}})
+                        .Without(Check::kCost, kFree));
+  }
+  rows->push_back(Make("sharding_constraint", "f64/replicated", {Of(kF64, {4, 8})})
+                      .With({{"sharding", PartitionSpec{{{}, {}}, {}, {}, {}}}})
+                      .In(OnMesh())
+                      .Linear({{0}})
+                      .Without(Check::kCost, kFree));
+}
+
+Attrs ScanAttrs(int64_t consts, int64_t carry, int64_t length, bool reverse) {
+  return {{"num_consts", consts}, {"num_carry", carry}, {"length", length}, {"reverse", reverse}};
+}
+
+void AddScans(std::vector<Sample>* rows) {
+  // carry' = const * carry + x, y = carry'.
+  const Body step = [](Builder&, const std::vector<Value>& v) {
+    const Value next = v[0] * v[1] + v[2];
+    return std::vector<Value>{next, next * v[2]};
+  };
+  for (bool reverse : {false, true})
+    for (DType d : Numbers()) {
+      const Type row = MakeType(d, {4});
+      const Fill fill = IsFloat(d) ? Uniform(-1, 1) : Usual(d);
+      rows->push_back(Make("scan", absl::StrCat(N(d), reverse ? "/reverse" : "/forward"),
+                           {Of(d, {4}, fill), Of(d, {4}, fill), Of(d, {8, 4}, fill)})
+                          .With(ScanAttrs(1, 1, 8, reverse))
+                          .Region(Fn({}, {row, row, row}, step))
+                          .Within(IsFloat(d) ? Reordered(16) : kExact));
+    }
+  const Type f = MakeType(kF64, {4}), i = MakeType(kS32, {});
+  rows->push_back(Make("scan", "f64/counter", {Of(kS32, {}, Values({2})), Of(kF64, {4})})
+                      .With(ScanAttrs(0, 2, 5, false))
+                      .Main(1)
+                      .Region(Fn({}, {i, f},
+                                 [](Builder& b, const std::vector<Value>& v) {
+                                   const Value next = v[0] + Constant(b, kS32, 1);
+                                   const Value count = Convert(BroadcastInDim(v[0], {4}, {}), kF64);
+                                   return std::vector<Value>{next, Sin(v[1]) + count};
+                                 }))
+                      .Within(Ulps(16)));
+  rows->push_back(Make("scan", "f64/map", {Of(kF64, {4}), Of(kF64, {8, 4})})
+                      .With(ScanAttrs(1, 0, 8, false))
+                      .Region(Fn({}, {f, f}, SinMul))
+                      .Within(Ulps(4)));
+  rows->push_back(Make("scan", "f64/linear", {Of(kF64, {4}), Of(kF64, {4}), Of(kF64, {8, 4})})
+                      .With(ScanAttrs(1, 1, 8, false))
+                      .Region(Fn({}, {f, f, f},
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   return std::vector<Value>{v[1] + v[2] * v[0], v[1]};
+                                 }))
+                      .Linear({{1, 2}, {2}, {1}})
+                      .Within(Reordered(16)));
+  rows->push_back(Make("scan", "f64/no_steps", {Of(kF64, {4}), Of(kF64, {4}), Of(kF64, {0, 4})})
+                      .With(ScanAttrs(1, 1, 0, false))
+                      .Region(Fn({}, {f, f, f}, step))
+                      .Without(Check::kCost, "no step is taken"));
+  const Type p = MakeType(kBool, {4});
+  rows->push_back(Make("scan", "bool", {Of(kBool, {4}), Of(kBool, {8, 4})})
+                      .With(ScanAttrs(0, 1, 8, false))
+                      .Region(Fn({}, {p, p}, [](Builder&, const std::vector<Value>& v) {
+                        const Value next = Xor(v[0], v[1]);
+                        return std::vector<Value>{next, next};
+                      })));
+}
+
+void AddManual(std::vector<Sample>* rows) {
+  const Scope outer = OnMesh();
+  const Scope inner{outer.mesh.With({"x", "y"}, AxisType::kManual)};
+  const PartitionSpec rows_on_x{{{"x"}}, {}, {}, {}}, both{{{"x"}, {"y"}}, {}, {}, {}}, whole{};
+  auto local = [](DType d, Dims shape, AxisSet varying) {
+    Type t = MakeType(d, std::move(shape));
+    t.varying = std::move(varying);
+    return t;
+  };
+  auto attrs = [](std::vector<PartitionSpec> in, std::vector<PartitionSpec> out, AxisList axes, bool check) {
+    return Attrs{{"in_specs", std::move(in)}, {"out_specs", std::move(out)},
+                 {"manual_axes", std::move(axes)}, {"check_vma", check}};
+  };
+  for (DType d : Numbers()) {
+    // Block (x, y) of a times what is the same everywhere, summed over x.
+    rows->push_back(
+        Make("manual_computation", absl::StrCat(N(d), "/psum"), {Of(d, {4, 8}), Of(d, {4})})
+            .With(attrs({both, whole}, {PartitionSpec{{{}, {"y"}}, {}, {}, {}}, both}, {"x", "y"}, true))
+            .Region(Fn(inner, {local(d, {2, 4}, {"x", "y"}), local(d, {4}, {})},
+                       [](Builder&, const std::vector<Value>& v) {
+                         const Value scaled = v[0] * Pvary(BroadcastInDim(v[1], {2, 4}, {1}), {"x", "y"});
+                         return std::vector<Value>{Psum(scaled, {"x"}), scaled};
+                       }))
+            .In(outer)
+            .Within(IsFloat(d) ? Reordered(4) : kExact));
+    rows->push_back(Make("manual_computation", absl::StrCat(N(d), "/gather"), {Of(d, {4, 8})})
+                        .With(attrs({both}, {whole}, {"x", "y"}, true))
+                        .Region(Fn(inner, {local(d, {2, 4}, {"x", "y"})},
+                                   [](Builder&, const std::vector<Value>& v) {
+                                     const Value columns = AllGather(v[0], {"y"}, 1, true, "invarying");
+                                     return std::vector<Value>{AllGather(columns, {"x"}, 0, true, "invarying")};
+                                   }))
+                        .In(outer)
+                        .Linear({{0}}));
+  }
+  rows->push_back(Make("manual_computation", "bool/local", {Of(kBool, {4, 8})})
+                      .With(attrs({both}, {both}, {"x", "y"}, true))
+                      .Region(Fn(inner, {local(kBool, {2, 4}, {"x", "y"})},
+                                 [](Builder&, const std::vector<Value>& v) { return std::vector<Value>{Not(v[0])}; }))
+                      .In(outer));
+  const Scope unchecked{inner.mesh, /*check_vma=*/false};
+  rows->push_back(Make("manual_computation", "f64/unchecked", {Of(kF64, {4, 8}), Of(kF64, {2, 8})})
+                      .With(attrs({rows_on_x, whole}, {rows_on_x}, {"x", "y"}, false))
+                      .Region(Fn(unchecked, {MakeType(kF64, {2, 8}), MakeType(kF64, {2, 8})},
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   const Value total = Psum(v[0], {"x"});
+                                   return std::vector<Value>{Sin(v[0]) * total + v[1]};
+                                 }))
+                      .In(outer)
+                      .Within(Reordered(8)));
+  // Manual along x only; y is left to the planner.
+  const Scope partly{outer.mesh.With({"x"}, AxisType::kManual)};
+  rows->push_back(Make("manual_computation", "f64/partly", {Of(kF64, {4, 8})})
+                      .With(attrs({rows_on_x}, {rows_on_x}, {"x"}, true))
+                      .Region(Fn(partly, {local(kF64, {2, 8}, {"x"})},
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   const Value total = Pvary(Psum(v[0], {"x"}), {"x"});
+                                   return std::vector<Value>{Cos(v[0]) + total};
+                                 }))
+                      .In(outer)
+                      .Within(Reordered(8)));
+}
+
+}  // namespace
+
+std::vector<Sample> ControlSamples() {
+  std::vector<Sample> rows;
+  AddCalls(&rows);
+  AddCasts(&rows);
+  AddScans(&rows);
+  AddManual(&rows);
+  return rows;
+}
+
+}  // namespace tessera::ir::samples

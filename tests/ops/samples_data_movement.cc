@@ -1,0 +1,122 @@
+// Rows of ir/ops/data_movement.cc.  Every result element is an operand element or a fill: bit-equal.
+#include "absl/strings/str_cat.h"
+#include "tests/ops/samples.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+using enum DType;
+
+// Bits of every kind pass through a move; floats stay numbers so that they can be differentiated.
+Operand Moved(DType d, Dims shape) { return Of(d, std::move(shape), IsFloat(d) ? Usual(d) : Bits()); }
+
+class Rows {
+ public:
+  // One row for each dtype.
+  void Unary(std::string_view op, std::string_view label, Dims shape, const Attrs& attrs) {
+    for (DType d : Computable())
+      rows.push_back(Make(op, absl::StrCat(N(d), "/", ToAbsl(label)), {Moved(d, shape)}).With(attrs).Linear({{0}}));
+  }
+  void Broadcast(std::string_view label, Dims from, Dims shape, Dims at) {
+    Unary("broadcast_in_dim", label, from, {{"shape", shape}, {"broadcast_dimensions", at}});
+  }
+  void Reshape(std::string_view label, Dims from, Dims shape) {
+    Unary("reshape", label, from, {{"shape", shape}});
+  }
+  void Transpose(std::string_view label, Dims from, Dims permutation) {
+    Unary("transpose", label, from, {{"permutation", permutation}});
+  }
+  void Slice(std::string_view label, Dims from, Dims start, Dims limit, Dims strides) {
+    Unary("slice", label, from,
+          {{"start_indices", start}, {"limit_indices", limit}, {"strides", strides}});
+  }
+  void Reverse(std::string_view label, Dims from, Dims dims) {
+    Unary("reverse", label, from, {{"dimensions", dims}});
+  }
+  void Concatenate(std::string_view label, const std::vector<Dims>& shapes, int64_t dimension) {
+    for (DType d : Computable()) {
+      std::vector<Operand> in;
+      std::vector<std::vector<int>> linear(1);
+      for (const Dims& s : shapes) {
+        linear[0].push_back(static_cast<int>(in.size()));
+        linear.push_back({static_cast<int>(in.size())});
+        in.push_back(Moved(d, s));
+      }
+      rows.push_back(Make("concatenate", absl::StrCat(N(d), "/", ToAbsl(label)), in)
+                         .With({{"dimension", dimension}})
+                         .Linear(linear));
+    }
+  }
+  void Pad(std::string_view label, Dims from, Dims low, Dims high, Dims interior) {
+    for (DType d : Computable())
+      rows.push_back(Make("pad", absl::StrCat(N(d), "/", ToAbsl(label)), {Moved(d, from), Moved(d, {})})
+                         .With({{"edge_padding_low", low},
+                                {"edge_padding_high", high},
+                                {"interior_padding", interior}})
+                         .Linear({{0, 1}, {0}, {1}}));
+  }
+
+  std::vector<Sample> rows;
+};
+
+Array SomeLiteral(DType d, Dims shape) {
+  return FilledLanes(MakeType(d, shape), d == kBool || IsFloat(d) ? Usual(d) : Bits(), {}, "literal")[0];
+}
+
+}  // namespace
+
+std::vector<Sample> DataMovementSamples() {
+  Rows r;
+  for (DType d : Computable()) {
+    r.rows.push_back(Make("constant", N(d), {}).With({{"value", SomeLiteral(d, {})}}));
+    r.rows.push_back(
+        Make("constant", absl::StrCat(N(d), "/matrix"), {}).With({{"value", SomeLiteral(d, {4, 4})}}));
+  }
+  for (DType d : Numbers()) {
+    r.rows.push_back(Make("iota", absl::StrCat(N(d), "/rows"), {})
+                         .With({{"dtype", d}, {"shape", Dims{8, 4}}, {"iota_dimension", int64_t{0}}}));
+    r.rows.push_back(Make("iota", absl::StrCat(N(d), "/columns"), {})
+                         .With({{"dtype", d}, {"shape", Dims{4, 8}}, {"iota_dimension", int64_t{1}}}));
+  }
+  // Past 256 a bf16 cannot count: the index is rounded, not the sum.
+  r.rows.push_back(Make("iota", "bf16/long", {})
+                       .With({{"dtype", kBF16}, {"shape", Dims{520}}, {"iota_dimension", int64_t{0}}}));
+
+  r.Broadcast("scalar", {}, {4, 8}, {});
+  r.Broadcast("rows", {4}, {4, 8}, {0});
+  r.Broadcast("columns", {8}, {4, 8}, {1});
+  r.Broadcast("expand", {4, 1}, {4, 8}, {0, 1});
+  r.Broadcast("crossed", {4, 8}, {8, 4, 2}, {1, 0});
+  r.Broadcast("same", {4, 8}, {4, 8}, {0, 1});
+  r.Broadcast("empty", {0}, {4, 0}, {1});
+  r.Reshape("merge", {4, 8}, {32});
+  r.Reshape("split", {32}, {4, 2, 4});
+  r.Reshape("regroup", {4, 6}, {6, 4});
+  r.Reshape("ones", {1, 8, 1}, {8});
+  r.Reshape("scalar", {1, 1}, {});
+  r.Reshape("empty", {0, 4}, {4, 0, 2});
+  r.Reshape("split_and_merge", {4, 4, 8}, {2, 8, 8});
+  r.Transpose("matrix", {4, 8}, {1, 0});
+  r.Transpose("cycle", {4, 2, 8}, {2, 0, 1});
+  r.Transpose("same", {4, 8}, {0, 1});
+  r.Slice("block", {8, 8}, {2, 1}, {6, 8}, {1, 1});
+  r.Slice("strided", {8, 9}, {0, 1}, {8, 9}, {1, 3});
+  r.Slice("whole_rows", {8, 8}, {0, 4}, {8, 8}, {1, 1});
+  r.Slice("empty", {8, 4}, {3, 0}, {3, 4}, {1, 1});
+  r.Reverse("one", {4, 8}, {0});
+  r.Reverse("both", {4, 8}, {0, 1});
+  r.Reverse("none", {4, 8}, {});
+  r.Concatenate("rows", {{2, 8}, {4, 8}, {2, 8}}, 0);
+  r.Concatenate("columns", {{4, 4}, {4, 4}}, 1);
+  r.Concatenate("one", {{4, 8}}, 0);
+  r.Concatenate("with_empty", {{0, 4}, {4, 4}}, 0);
+  r.Pad("edges", {4, 8}, {1, 0}, {3, 0}, {0, 0});
+  r.Pad("interior", {4, 8}, {0, 1}, {0, 2}, {0, 2});
+  r.Pad("negative", {4, 8}, {-1, 2}, {1, -3}, {0, 0});
+  r.Pad("negative_interior", {4, 5}, {0, -2}, {0, -1}, {0, 2});
+  r.Pad("nothing", {4, 8}, {0, 0}, {0, 0}, {0, 0});
+  r.Pad("from_empty", {0, 4}, {2, 0}, {2, 0}, {1, 0});
+  return std::move(r.rows);
+}
+
+}  // namespace tessera::ir::samples

@@ -1,0 +1,279 @@
+// Rows of ir/ops/elementwise.cc.
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "tests/ops/samples.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+using enum DType;
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr char kKinks[] = "infinities, NaNs and kinks have no finite difference";
+
+// The units in the last place by which the recording backend may miss; ours rounds a wide result
+// once.  A bf16 result is a rounded f32 one.
+Tolerance Near(DType dtype, double ulps32, double ulps64) {
+  return Ulps(dtype == kBF16 ? 1 : dtype == kF32 ? ulps32 : ulps64);
+}
+const std::vector<double>& Specials() {
+  static const auto* const kAll = new std::vector<double>{
+      0, -0.0, 1, -1, 0.5, -1.5, 2.5, -2.5, 3, 50, -50, kInf, -kInf, kNan, 1e30, -1e30};
+  return *kAll;
+}
+// The same once more in another order, so that pairs meet that matter.
+const std::vector<double>& OtherSpecials() {
+  static const auto* const kAll = new std::vector<double>{
+      0, 0, -0.0, 1, 2, 0.5, kInf, -kInf, kNan, -1, 3, 2, -kInf, 0, -1e30, 1e30};
+  return *kAll;
+}
+double Least(DType dtype) { return dtype == kS32 ? -0x1p31 : dtype == kS64 ? -0x1p63 : 0; }
+double Greatest(DType dtype) {  // that a double holds
+  return dtype == kS32 ? 0x1p31 - 1 : dtype == kU32 ? 0x1p32 - 1 : 0x1p63 - 1024;
+}
+std::vector<DType> WithBool(std::vector<DType> dtypes) {
+  dtypes.push_back(kBool);
+  return dtypes;
+}
+
+class Rows {
+ public:
+  // f of one float: usual values of every float dtype, special ones in f32.
+  void FloatUnary(std::string_view op, Fill fill, double ulps32 = 0, double ulps64 = 0,
+                  bool record_specials = true) {
+    for (DType d : Floats()) {
+      const Tolerance t = ulps32 == 0 && ulps64 == 0 ? kExact : Near(d, ulps32, ulps64);
+      Add(Make(op, N(d), {Of(d, {4, 4}, fill)}).Within(t));
+      Sample s = Make(op, absl::StrCat(N(d), "/special"), {Of(d, {4, 4}, Values(Specials()))})
+                     .Within(t)
+                     .NotSmooth(kKinks);
+      if (!record_specials) s.Without(Check::kRecorded, "tiny and huge results differ by range reduction");
+      Add(std::move(s));
+    }
+  }
+  // f of one number that is exact.
+  void ExactUnary(std::string_view op, const std::vector<DType>& dtypes) {
+    for (DType d : dtypes) {
+      Add(Make(op, N(d), {Of(d, {4, 4})}));
+      Edges(op, d, 1);
+    }
+  }
+  void ExactBinary(std::string_view op, const std::vector<DType>& dtypes,
+                   const std::vector<std::vector<int>>& linear = {}) {
+    for (DType d : dtypes) {
+      Add(Make(op, N(d), {Of(d, {4, 4}), Of(d, {4, 4})}).Linear(linear));
+      Edges(op, d, 2, linear);
+    }
+  }
+  // Extreme values of the dtype.
+  void Edges(std::string_view op, DType d, int operands, const std::vector<std::vector<int>>& linear = {}) {
+    if (d == kBool) return;
+    std::vector<Operand> in;
+    if (IsFloat(d)) {
+      in = {Of(d, {4, 4}, Values(Specials())), Of(d, {4, 4}, Values(OtherSpecials()))};
+    } else {
+      in = {Of(d, {8}, Values({0, 1, Least(d), Greatest(d), 5, Least(d), 31, 64})),
+            Of(d, {8}, Values({1, 0, IsSignedInt(d) ? -1.0 : 1.0, 1, 0, 31, 32, 63}))};
+    }
+    in.resize(operands);
+    Add(Make(op, absl::StrCat(N(d), "/edges"), in).NotSmooth(kKinks).Linear(linear));
+    if (operands == 1 && IsInteger(d)) Add(Make(op, absl::StrCat(N(d), "/bits"), {Of(d, {8}, Bits())}));
+    if (operands == 2 && IsInteger(d))
+      Add(Make(op, absl::StrCat(N(d), "/bits"), {Of(d, {8}, Bits()), Of(d, {8}, Bits())}).Linear(linear));
+  }
+  void Scalar(std::string_view op, const std::vector<std::vector<int>>& linear = {}) {
+    Add(Make(op, "f64/rank0", std::vector<Operand>(FindOp(op)->num_operands, Of(kF64, {}, Uniform(0.25, 0.75))))
+            .Within(Ulps(4))
+            .Linear(linear));
+  }
+  Sample& Add(Sample s) {
+    rows_.push_back(std::move(s));
+    return rows_.back();
+  }
+  std::vector<Sample> Take() { return std::move(rows_); }
+
+ private:
+  std::vector<Sample> rows_;
+};
+
+void AddFloatFunctions(Rows& r) {
+  r.FloatUnary("exponential", Uniform(-4, 4), 2, 2);
+  r.FloatUnary("exponential_minus_one", Uniform(-4, 4), 4, 4);
+  r.FloatUnary("log", Uniform(0.1, 20), 2, 2);
+  r.FloatUnary("log_plus_one", Uniform(-0.9, 8), 4, 4);
+  r.FloatUnary("logistic", Uniform(-6, 6), 4, 4);
+  r.FloatUnary("tanh", Uniform(-3, 3), 4, 4);
+  r.FloatUnary("sine", Uniform(-6, 6), 2, 2);
+  r.FloatUnary("cosine", Uniform(-6, 6), 2, 2);
+  r.FloatUnary("tan", Uniform(-1.4, 1.4), 4, 4, /*record_specials=*/false);
+  r.FloatUnary("sqrt", Uniform(0, 9), 1, 1);
+  r.FloatUnary("rsqrt", Uniform(0.1, 9), 2, 2);
+  r.FloatUnary("cbrt", Uniform(-9, 9), 2, 2);
+  r.FloatUnary("erf", Uniform(-3, 3), 4, 4);
+  r.FloatUnary("erf_inv", Uniform(-0.99, 0.99), 8, 8);
+  r.FloatUnary("ceil", Uniform(-9, 9));
+  r.FloatUnary("floor", Uniform(-9, 9));
+  r.FloatUnary("round_nearest_afz", Uniform(-9, 9));
+  r.FloatUnary("round_nearest_even", Uniform(-9, 9));
+  r.FloatUnary("is_finite", Uniform(-9, 9));
+  for (DType d : Floats()) {
+    r.Add(Make("erf_inv", absl::StrCat(N(d), "/tails"),
+               {Of(d, {8}, Values({0.9921875, -0.9921875, 0.99609375, 0, 0.984375, 1, -1, 0.5}))})
+              .Within(Near(d, 8, 8))
+              .NotSmooth("it is infinite at 1"));
+    for (const char* op : {"round_nearest_afz", "round_nearest_even"})
+      r.Add(Make(op, absl::StrCat(N(d), "/ties"),
+                 {Of(d, {8}, Values({0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 3.5, 0.25}))})
+                .NotSmooth(kKinks));
+  }
+  for (const char* op : {"exponential", "log", "tanh", "sqrt", "erf", "floor"}) r.Scalar(op);
+}
+
+void AddArithmetic(Rows& r) {
+  const std::vector<std::vector<int>> sum = {{0}, {1}, {0, 1}}, product = {{0}, {1}};
+  r.ExactUnary("abs", {kS32, kS64, kBF16, kF32, kF64});
+  r.ExactUnary("sign", Numbers());
+  for (DType d : Numbers()) {
+    r.Add(Make("negate", N(d), {Of(d, {4, 4})}).Linear({{0}}));
+    r.Edges("negate", d, 1, {{0}});
+  }
+  r.ExactBinary("add", Numbers(), sum);
+  r.ExactBinary("subtract", Numbers(), sum);
+  r.ExactBinary("multiply", Numbers(), product);
+  r.ExactBinary("maximum", WithBool(Numbers()));
+  r.ExactBinary("minimum", WithBool(Numbers()));
+  r.Scalar("add", sum);
+  r.Scalar("multiply", product);
+  for (DType d : Numbers()) {
+    const Fill divisor = IsFloat(d) ? Uniform(0.5, 3) : Values({1, 2, 3, 5, IsSignedInt(d) ? -2.0 : 7});
+    r.Add(Make("divide", N(d), {Of(d, {4, 4}), Of(d, {4, 4}, divisor)}).Linear({{0}}));
+    r.Edges("divide", d, 2, {{0}});
+    r.Add(Make("remainder", N(d), {Of(d, {4, 4}), Of(d, {4, 4}, divisor)}));
+    r.Edges("remainder", d, 2);
+    const Fill base = IsFloat(d) ? Uniform(0.2, 3) : Ints(IsSignedInt(d) ? -3 : 0, 3);
+    const Fill power = IsFloat(d) ? Uniform(-3, 3) : Ints(0, 5);
+    r.Add(Make("power", N(d), {Of(d, {4, 4}, base), Of(d, {4, 4}, power)})
+              .Within(IsFloat(d) ? Near(d, 4, 4) : kExact));
+  }
+  for (DType d : Floats()) {
+    r.Add(Make("power", absl::StrCat(N(d), "/special"),
+               {Of(d, {4, 4}, Values(Specials())), Of(d, {4, 4}, Values(OtherSpecials()))})
+              .Within(Near(d, 4, 4))
+              .NotSmooth(kKinks));
+    r.Add(Make("power", absl::StrCat(N(d), "/negative_base"),
+               {Of(d, {8}, Values({-2, -2, -2, -0.5, -3, -1, -1, 0})),
+                Of(d, {8}, Values({2, 3, 0.5, -1, 0, 5, kInf, 0}))})
+              .Within(Near(d, 4, 4))
+              .NotSmooth(kKinks));
+    r.Add(Make("atan2", N(d), {Of(d, {4, 4}), Of(d, {4, 4})}).Within(Near(d, 4, 4)));
+    r.Add(Make("atan2", absl::StrCat(N(d), "/special"),
+               {Of(d, {4, 4}, Values(Specials())), Of(d, {4, 4}, Values(OtherSpecials()))})
+              .Within(Near(d, 4, 4))
+              .NotSmooth(kKinks));
+  }
+}
+
+void AddBits(Rows& r) {
+  r.ExactUnary("not", WithBool(Integers()));
+  r.ExactUnary("popcnt", Integers());
+  r.ExactUnary("count_leading_zeros", Integers());
+  for (const char* op : {"and", "or", "xor"}) r.ExactBinary(op, WithBool(Integers()));
+  for (const char* op : {"shift_left", "shift_right_arithmetic", "shift_right_logical"})
+    for (DType d : Integers()) {
+      r.Add(Make(op, N(d), {Of(d, {4, 4}, Bits()), Of(d, {4, 4}, Ints(0, 31))}));
+      r.Edges(op, d, 2);
+    }
+}
+
+void AddChoices(Rows& r) {
+  for (const char* direction : {"EQ", "NE", "LT", "LE", "GT", "GE"})
+    for (DType d : WithBool(Numbers())) {
+      r.Add(Make("compare", absl::StrCat(N(d), "/", direction),
+                 {Of(d, {4, 4}, IsFloat(d) ? Values({0, 1, -1}) : Usual(d)),
+                  Of(d, {4, 4}, IsFloat(d) ? Values({1, -0.0, -1, 2}) : Usual(d))})
+                .With({{"direction", std::string(direction)}})
+                .Without(Check::kJvp, "a predicate has no tangent"));
+    }
+  for (DType d : Floats())
+    for (const char* direction : {"EQ", "NE", "LT", "GE"})
+      r.Add(Make("compare", absl::StrCat(N(d), "/special/", direction),
+                 {Of(d, {4, 4}, Values(Specials())), Of(d, {4, 4}, Values(OtherSpecials()))})
+                .With({{"direction", std::string(direction)}})
+                .Without(Check::kJvp, "a predicate has no tangent"));
+  for (DType d : WithBool(Numbers())) {
+    const std::vector<std::vector<int>> cases = {{1}, {2}, {1, 2}};
+    r.Add(Make("select", N(d), {Of(kBool, {4, 4}), Of(d, {4, 4}), Of(d, {4, 4})}).Main(1).Linear(cases));
+    r.Add(Make("select", absl::StrCat(N(d), "/scalar_pred"), {Of(kBool, {}), Of(d, {4, 4}), Of(d, {4, 4})})
+              .Main(1)
+              .Linear(cases));
+    const Fill low = IsFloat(d) ? Uniform(-1, -0.5) : Values({0}), high = IsFloat(d) ? Uniform(0.5, 1) : Values({4});
+    r.Add(Make("clamp", N(d), {Of(d, {4, 4}, low), Of(d, {4, 4}), Of(d, {4, 4}, high)}));
+    r.Add(Make("clamp", absl::StrCat(N(d), "/scalar_bounds"),
+               {Of(d, {}, low), Of(d, {4, 4}), Of(d, {}, high)}));
+    if (IsFloat(d))
+      r.Add(Make("clamp", absl::StrCat(N(d), "/special"),
+                 {Of(d, {}, Values({-1})), Of(d, {4, 4}, Values(Specials())), Of(d, {}, Values({2}))})
+                .NotSmooth(kKinks));
+    r.Add(Make("stop_gradient", N(d), {Of(d, {4, 4})})
+              .Linear({{0}})
+              .Without(Check::kJvp, "its tangent is zero by definition"));
+  }
+}
+
+void AddCasts(Rows& r) {
+  for (DType from : Computable())
+    for (DType to : Computable()) {
+      const std::string label = absl::StrCat(N(from), "/to_", N(to));
+      const bool linear = IsFloat(from) && IsFloat(to);
+      Sample s = Make("convert", label, {Of(from, {4, 4})}).With({{"dtype", to}});
+      if (linear) s.Linear({{0}});
+      if (from != to) s.Without(Check::kJvp, "rounding to a narrower dtype hides the difference");
+      r.Add(std::move(s));
+      Sample edges = Make("convert", label + "/edges",
+                          {IsFloat(from)   ? Of(from, {4, 4}, Values(Specials()))
+                           : from == kBool ? Of(from, {8})
+                                           : Of(from, {8}, Bits())})
+                         .With({{"dtype", to}})
+                         .NotSmooth(kKinks);
+      if (linear) edges.Linear({{0}});
+      r.Add(std::move(edges));
+      if (ByteWidth(from) == ByteWidth(to) && (from == kBool) == (to == kBool))
+        r.Add(Make("bitcast_convert", label, {Of(from, {8}, from == kBool ? Bits() : Usual(from))})
+                  .With({{"dtype", to}})
+                  .Without(Check::kJvp, "bits have no tangents"));
+    }
+  for (DType d : Floats()) {
+    // Room for every bit: the identity.
+    r.Add(Make("reduce_precision", absl::StrCat(N(d), "/e11m52"), {Of(d, {4, 4}, Uniform(-300, 300))})
+              .With({{"exponent_bits", int64_t{11}}, {"mantissa_bits", int64_t{52}}})
+              .Linear({{0}}));
+    for (auto [exponent, mantissa] : {std::pair<int64_t, int64_t>{5, 10}, {8, 7}, {4, 3}, {8, 0}}) {
+      const Attrs attrs{{"exponent_bits", exponent}, {"mantissa_bits", mantissa}};
+      const std::string label = absl::StrCat(N(d), "/e", exponent, "m", mantissa);
+      r.Add(Make("reduce_precision", label, {Of(d, {4, 4}, Uniform(-300, 300))})
+                .With(attrs)
+                .Linear({{0}})
+                .NotSmooth("rounding is linear only in the limit"));
+      r.Add(Make("reduce_precision", label + "/special", {Of(d, {4, 4}, Values(Specials()))})
+                .With(attrs)
+                .Linear({{0}})
+                .NotSmooth(kKinks));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Sample> ElementwiseSamples() {
+  Rows r;
+  AddFloatFunctions(r);
+  AddArithmetic(r);
+  AddBits(r);
+  AddChoices(r);
+  AddCasts(r);
+  return r.Take();
+}
+
+}  // namespace tessera::ir::samples

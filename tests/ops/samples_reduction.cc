@@ -1,0 +1,108 @@
+// Rows of ir/ops/reduction.cc.
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/ops/samples.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+using enum DType;
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+struct Shape {
+  Dims shape;
+  Dims dims;
+};
+const std::vector<Shape>& Shapes() {
+  static const auto* const kAll = new std::vector<Shape>{
+      {{4, 8}, {1}}, {{8, 4}, {0}}, {{4, 2, 8}, {0, 2}}, {{4, 8}, {0, 1}}, {{4, 8}, {}}};
+  return *kAll;
+}
+double Terms(const Shape& s) {
+  double n = 1;
+  for (int64_t d : s.dims) n *= static_cast<double>(s.shape[d]);
+  return n;
+}
+
+}  // namespace
+
+std::vector<Sample> ReductionSamples() {
+  std::vector<Sample> rows;
+  auto add = [&](std::string_view op, DType d, const Shape& shape, std::string_view suffix, Fill fill,
+                 Tolerance t, bool linear) -> Sample& {
+    Sample s = Make(op,
+                    absl::StrCat(N(d), "/", absl::StrJoin(shape.shape, "x"), "_over_",
+                                 absl::StrJoin(shape.dims, "_"), ToAbsl(suffix)),
+                    {Of(d, shape.shape, std::move(fill))})
+                   .With({{"dimensions", shape.dims}})
+                   .Within(t);
+    if (linear) s.Linear({{0}});
+    rows.push_back(std::move(s));
+    return rows.back();
+  };
+  for (const Shape& shape : Shapes()) {
+    for (DType d : Numbers()) {
+      // Sums in another order: one rounding a term and the last one.
+      const Tolerance sum = IsFloat(d) ? Reordered(Terms(shape)) : kExact;
+      add("reduce_sum", d, shape, "", Usual(d), sum, true);
+      add("reduce_prod", d, shape, "", IsFloat(d) ? Uniform(0.5, 1.5) : Values({1, 2, 1, 3, 1}), sum, false);
+      add("reduce_max", d, shape, "", Distinct(d == kU32 ? 0 : -40, 40), kExact, false);
+      add("reduce_min", d, shape, "", Distinct(d == kU32 ? 0 : -40, 40), kExact, false);
+    }
+    for (DType d : {kBool, kS32, kU32, kS64}) {
+      add("reduce_and", d, shape, "", d == kBool ? Values({1, 1, 1, 0, 1}) : Bits(), kExact, false);
+      add("reduce_or", d, shape, "", d == kBool ? Values({0, 0, 0, 0, 0, 1}) : Bits(), kExact, false);
+    }
+  }
+  for (DType d : Numbers()) {
+    const Shape empty{{4, 0}, {1}};
+    for (const char* op : {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min"}) {
+      Sample& s = add(op, d, empty, "", Usual(d), kExact, std::string_view(op) == "reduce_sum");
+      if (op[7] == 'm') s.NotSmooth("the best of nothing has no tangent");
+    }
+    if (!IsFloat(d))
+      for (const char* op : {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min"})
+        add(op, d, {{4, 8}, {1}}, "/bits", Bits(), kExact, std::string_view(op) == "reduce_sum");
+  }
+  for (DType d : {kBool, kS32})
+    for (const char* op : {"reduce_and", "reduce_or"}) add(op, d, {{4, 0}, {1}}, "", Usual(d), kExact, false);
+  for (DType d : Floats()) {
+    for (const char* op : {"reduce_max", "reduce_min"}) {
+      add(op, d, {{4, 4}, {1}}, "/special",
+          Values({0, -0.0, 1, -1, kInf, 1, 2, 3, -kInf, -2, -3, -1, kNan, 1, kInf, 2}), kExact, false)
+          .NotSmooth("NaNs and infinities have no finite difference");
+      add(op, d, {{4, 4}, {1}}, "/ties", Values({1, 1, 0, 1}), kExact, false)
+          .Without(Check::kJvp, "a tie shares the tangent; a finite difference takes one side");
+    }
+    // A zero among the factors: no division by it.
+    add("reduce_prod", d, {{4, 4}, {1}}, "/zeros", Values({0, 2, 1.5, 1, 2, 0, 0, 1, 1, 2, 3}),
+        Reordered(4), false);
+  }
+  for (const char* op : {"reduce_max", "reduce_min"})
+    for (const Shape& shape : {Shape{{4, 8}, {1}}, Shape{{8}, {0}}})
+      add(op, kBool, shape, "", Bits(), kExact, false);
+
+  auto arg = [&](std::string_view op, std::string_view label, DType d, Dims shape, int64_t dim, DType index,
+                 Fill fill) {
+    rows.push_back(Make(op, absl::StrCat(N(d), "/", ToAbsl(label)), {Of(d, shape, std::move(fill))})
+                       .With({{"dimension", dim}, {"index_dtype", index}})
+                       .Without(Check::kJvp, "an index has no tangent"));
+  };
+  for (const char* op : {"argmax", "argmin"}) {
+    for (DType d : Computable()) {
+      arg(op, "rows", d, {4, 8}, 1, kS32, Usual(d));
+      arg(op, "columns", d, {8, 4}, 0, kS32, Usual(d));
+      arg(op, "ties", d, {8}, 0, kS32, Values({0, 1, 1, 0}));
+    }
+    for (DType index : {kU32, kS64}) arg(op, "index_" + N(index), kF32, {4, 8}, 1, index, Usual(kF32));
+    for (DType d : Floats())
+      arg(op, "special", d, {4, 4}, 1, kS32,
+          Values({0, -0.0, 0, -0.0, kInf, kNan, 1, kNan, -kInf, -2, kInf, -1, -0.0, 0, kNan, 2}));
+  }
+  return rows;
+}
+
+}  // namespace tessera::ir::samples

@@ -1,0 +1,244 @@
+// sharded = unsharded: for every factor of every row, the plan that cuts it over 2 and 4 devices, run
+// on all devices at once, gives the blocks of what one device gives.
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+#include "ir/text.h"
+#include "ir/transform/transform.h"
+#include "server/planner/planner.h"
+#include "tests/ops/op_test.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+using Specs = std::vector<std::optional<PartitionSpec>>;
+// Which axes cut which factor.
+using Cut = std::map<int, AxisList>;
+
+Mesh Meshed(std::vector<MeshAxis> axes) { return {std::move(axes)}; }
+
+// The row's op in a program on `mesh`, its regions retyped there.
+FunctionRef FunctionOn(const Sample& s, const Mesh& mesh, const std::vector<Type>& params) {
+  const Scope scope{mesh};
+  Builder b(scope);
+  std::vector<Value> in;
+  for (const Type& t : params) in.push_back(b.Param(t));
+  std::vector<FunctionRef> regions = s.regions;
+  if (s.scope.mesh.empty())
+    for (FunctionRef& r : regions) r = ValueOrThrow(Rescope(*r, scope, r->param_types()));
+  return b.Build(b.Emit(*s.def, in, s.attrs, regions));
+}
+
+// The axes of each dim of a value whose factors are cut so.  A minor factor cannot be cut while a
+// major one stays whole: such a dim is left alone.
+PartitionSpec SpecUnder(const TensorFactors& dims, const Type& type, const Signature& s, const Cut& cut,
+                        const Mesh& mesh) {
+  PartitionSpec spec;
+  AxisSet used;
+  for (int d = 0; d < type.rank(); ++d) {
+    AxisList axes;
+    for (int f : dims[d]) {
+      if (s.factors[f].size == 1) continue;
+      const auto it = cut.find(f);
+      if (it == cut.end()) break;
+      for (const std::string& a : it->second)
+        if (used.insert(a).second) axes.push_back(a);
+      if (mesh.SizeOf(axes) != s.factors[f].size) break;
+    }
+    if (type.shape[d] % mesh.SizeOf(axes) != 0) axes.clear();
+    spec.dims.push_back(std::move(axes));
+  }
+  return spec;
+}
+
+bool CutsAny(const Specs& specs) {
+  return std::any_of(specs.begin(), specs.end(), [](const std::optional<PartitionSpec>& s) {
+    return s && std::any_of(s->dims.begin(), s->dims.end(), [](const AxisList& a) { return !a.empty(); });
+  });
+}
+
+Array BlockOf(const Array& whole, const PartitionSpec& spec, const Mesh& mesh, int64_t device) {
+  Dims start(whole.rank(), 0), shape = whole.shape();
+  for (size_t d = 0; d < spec.dims.size(); ++d) {
+    shape[d] /= mesh.SizeOf(spec.dims[d]);
+    start[d] = mesh.IndexAlong(device, spec.dims[d]) * shape[d];
+  }
+  return SliceBlock(whole, start, shape);
+}
+
+std::string SpecsText(const Specs& specs) {
+  return absl::StrJoin(specs, " ", [](std::string* o, const std::optional<PartitionSpec>& s) {
+    *o += s ? s->ToString() : "-";
+  });
+}
+
+struct Outcome {
+  server::core::Plan plan;
+  std::vector<Lanes> got;  // [result][device]
+};
+Outcome PlanAndRun(const Program& program, const std::vector<Lanes>& args) {
+  server::core::PlanRequest request;
+  request.program = program;
+  request.cluster.devices.resize(program.mesh().num_devices());
+  Outcome out{ValueOrThrow(server::planner::MakePlan(request)), {}};
+  std::vector<int64_t> devices;
+  for (int64_t d = 0; d < program.mesh().num_devices(); ++d) devices.push_back(d);
+  std::vector<Lanes> lanes;
+  for (size_t i = 0; i < args.size(); ++i) {
+    lanes.emplace_back();
+    for (int64_t d : devices) lanes.back().push_back(BlockOf(args[i][0], out.plan.in[i].spec, out.plan.mesh, d));
+  }
+  out.got = ValueOrThrow(Evaluator().WithLanes(devices, *out.plan.device_program, lanes));
+  return out;
+}
+
+class Checker {
+ public:
+  explicit Checker(const Sample& s) : s_(s), args_(ArgsOf(s)) {
+    want_ = ValueOrThrow(RunLanes(*FunctionOf(s), args_));
+    if (s.tolerance.kind == Tolerance::kReordered) magnitudes_ = ValueOrThrow(MagnitudesOf(s, args_));
+  }
+
+  // The program under these specs, on all devices.
+  std::string Check(const FunctionRef& f, const Specs& in, const Specs& out) {
+    const std::string where = absl::StrCat("in ", SpecsText(in), ", out ", SpecsText(out), " on ",
+                                           f->scope.mesh.ToString(), ": ");
+    try {
+      const Outcome o = PlanAndRun({kOpset, f, in, out}, args_);
+      for (size_t i = 0; i < in.size(); ++i)
+        if (in[i] && o.plan.in[i].spec.dims != Padded(*in[i], o.plan.in[i]))
+          return absl::StrCat(where, "operand ", i, " is planned as ", o.plan.in[i].spec.ToString());
+      for (size_t r = 0; r < out.size(); ++r)
+        if (out[r] && o.plan.out[r].spec.dims != Padded(*out[r], o.plan.out[r]))
+          return absl::StrCat(where, "result ", r, " is planned as ", o.plan.out[r].spec.ToString());
+      const std::string why = Compare(o);
+      return why.empty() ? "" : absl::StrCat(where, why, "\n", PrintFunction(*o.plan.device_program));
+    } catch (const StatusException& e) {
+      return absl::StrCat(where, e.status().ToString());
+    }
+  }
+
+ private:
+  static DimAxes Padded(const PartitionSpec& spec, const server::core::PlanValue& v) {
+    DimAxes dims = spec.dims;
+    dims.resize(v.shape.size());
+    return dims;
+  }
+  std::string Compare(const Outcome& o) {
+    const bool reordered = s_.tolerance.kind == Tolerance::kReordered;
+    for (size_t r = 0; r < want_.size(); ++r)
+      for (size_t d = 0; d < o.got[r].size(); ++d) {
+        const PartitionSpec& spec = o.plan.out[r].spec;
+        const auto device = static_cast<int64_t>(d);
+        const Array want = BlockOf(want_[r][0], spec, o.plan.mesh, device);
+        Array magnitude;
+        if (reordered) magnitude = BlockOf(magnitudes_[r][0], spec, o.plan.mesh, device);
+        const std::string why =
+            Difference(o.got[r][d], want, reordered ? s_.tolerance : kExact, &magnitude);
+        if (!why.empty()) return absl::StrCat("result ", r, " on device ", d, ": ", why);
+      }
+    return "";
+  }
+
+  const Sample& s_;
+  std::vector<Lanes> args_, want_, magnitudes_;
+};
+
+// One factor on each whole mesh, every pair of factors on two axes, one factor on both.
+std::vector<std::pair<Mesh, Cut>> Cuts(const Sample& s, const Signature& signature) {
+  const int n = static_cast<int>(signature.factors.size());
+  std::vector<std::pair<Mesh, Cut>> out;
+  auto divides = [&](int f, int64_t by) { return signature.factors[f].size % by == 0; };
+  if (s.scope.mesh.empty())
+    for (int64_t devices : {2, 4})
+      for (int f = 0; f < n; ++f)
+        if (divides(f, devices)) out.push_back({Meshed({{"d", devices}}), {{f, {"d"}}}});
+  const Mesh square = s.scope.mesh.empty() ? Meshed({{"x", 2}, {"y", 2}}) : s.scope.mesh;
+  for (int f = 0; f < n; ++f)
+    for (int g = 0; g < n; ++g)
+      if (f != g && divides(f, 2) && divides(g, 2)) out.push_back({square, {{f, {"x"}}, {g, {"y"}}}});
+  for (int f = 0; f < n; ++f)
+    if (divides(f, 4)) {
+      out.push_back({square, {{f, {"x", "y"}}}});
+      out.push_back({square, {{f, {"y", "x"}}}});
+    }
+  if (out.empty()) out.push_back({square, {}});
+  return out;
+}
+
+Signature SignatureOf(const Sample& s) {
+  const FunctionRef f = FunctionOf(s);
+  const std::vector<Type> in = f->param_types(), out = f->result_types();
+  std::vector<Type> results;  // of the op; results nobody reads are results too
+  results = ValueOrThrow(InferTypes(*s.def, s.scope, in, s.attrs, s.regions));
+  return s.def->factors({*s.def, s.scope, in, s.attrs, s.regions}, results);
+}
+
+class ShardingTest : public OpTest {};
+
+TEST_P(ShardingTest, PlansGiveWhatOneDeviceGives) {
+  int64_t cut_rows = 0, rows = 0;
+  ForRows(Check::kSharded, [&](const Sample& s) -> std::string {
+    ++rows;
+    const Signature signature = SignatureOf(s);
+    Checker checker(s);
+    bool any = false;
+    for (const auto& [mesh, cut] : Cuts(s, signature)) {
+      std::vector<Type> params;
+      for (const Operand& o : s.operands) params.push_back(o.type);
+      const FunctionRef f = FunctionOn(s, mesh, params);
+      const std::vector<Type> results = f->result_types();
+      Specs in, out;
+      for (size_t i = 0; i < params.size(); ++i)
+        in.push_back(SpecUnder(signature.operands[i], params[i], signature, cut, mesh));
+      for (size_t r = 0; r < results.size(); ++r)
+        out.push_back(SpecUnder(signature.results[r], results[r], signature, cut, mesh));
+      const Specs open_in(in.size()), open_out(out.size()), whole_out(out.size(), PartitionSpec{});
+      any = any || CutsAny(in) || CutsAny(out);
+      for (const auto& [from, to] : {std::pair(in, open_out), {in, out}, {in, whole_out}, {open_in, out}}) {
+        std::string why = checker.Check(f, from, to);
+        if (!why.empty()) return why;
+      }
+    }
+    cut_rows += any;
+    return "";
+  });
+  EXPECT_TRUE(rows == 0 || cut_rows > 0) << "no row of " << op().name << " could be cut";
+}
+
+// The same with the shardings in the types: either the op refuses them, as a sharding error, or the
+// plan keeps the type's word.
+TEST_P(ShardingTest, ExplicitTypesAreKept) {
+  ForRows(Check::kSharded, [&](const Sample& s) -> std::string {
+    if (s.def->num_regions > 0 || !s.scope.mesh.empty()) return "";
+    const Signature signature = SignatureOf(s);
+    Checker checker(s);
+    for (const auto& [auto_mesh, cut] : Cuts(s, signature)) {
+      Mesh mesh = auto_mesh;
+      for (MeshAxis& a : mesh.axes) a.type = AxisType::kExplicit;
+      std::vector<Type> params;
+      for (size_t i = 0; i < s.operands.size(); ++i) {
+        Type t = s.operands[i].type;
+        t.sharding = SpecUnder(signature.operands[i], t, signature, cut, mesh).dims;
+        Normalize(&t);
+        params.push_back(t);
+      }
+      FunctionRef f;
+      if (const absl::Status status = CatchStatus([&] { f = FunctionOn(s, mesh, params); }); !status.ok()) {
+        const std::string_view reason = ReasonOf(status);
+        if (reason == "SHARDING_TYPE_ERROR" || reason == "NOT_IMPLEMENTED" || reason == "INDIVISIBLE") continue;
+        return absl::StrCat("is refused otherwise than as a sharding: ", status.ToString());
+      }
+      Specs in, out;
+      for (const Type& t : params) in.push_back(SpecOf(t));
+      for (const Type& t : f->result_types()) out.push_back(SpecOf(t));
+      std::string why = checker.Check(f, in, out);
+      if (!why.empty()) return why;
+    }
+    return "";
+  });
+}
+TESSERA_FOR_EVERY_OP(ShardingTest);
+
+}  // namespace
+}  // namespace tessera::ir::samples

@@ -1,0 +1,11 @@
+#include "tests/ops/wire.h"
+
+#include "ir/serial/program.h"
+
+namespace tessera::ir::samples {
+
+std::optional<absl::StatusOr<Program>> ThroughTheWire(const Program& program) {
+  return serial::FromProto(serial::ToProto(program));
+}
+
+}  // namespace tessera::ir::samples
