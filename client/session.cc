@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "client/trace.h"
 
 namespace tessera {
@@ -78,6 +79,33 @@ void CheckSpec(const ir::Array& value, const Mesh& mesh, const PartitionSpec& sp
   }
 }
 
+void AwaitDevices(Session& session, const std::string& address, const ConnectOptions& options,
+                  absl::Time until, const Site& site) {
+  constexpr absl::Duration kLook = absl::Milliseconds(50);
+  if (options.min_devices <= 0) return;
+  for (;;) {
+    int64_t healthy = 0;
+    std::string lost;
+    for (const api::Device& d : session.devices(site)) {
+      if (d.healthy) {
+        ++healthy;
+      } else {
+        absl::StrAppend(&lost, "; device ", d.id, " of worker ", d.worker, ": ", d.reason);
+      }
+    }
+    if (healthy >= options.min_devices) return;
+    if (absl::Now() >= until) {
+      internal::ThrowError(ErrorKind::kNotEnoughDevices,
+                           absl::StrCat("Session::Connect(", address, "): the cluster has ", healthy,
+                                        " healthy devices after ",
+                                        absl::FormatDuration(options.timeout), ", ",
+                                        options.min_devices, " were asked for", lost),
+                           site);
+    }
+    absl::SleepFor(std::min(kLook, until - absl::Now()));
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Session> Session::Over(std::shared_ptr<api::Service> service) {
@@ -109,8 +137,11 @@ std::shared_ptr<Session> Session::Connect(const std::string& address, ConnectOpt
     options.token = token;
   }
   absl::StatusOr<std::shared_ptr<api::Service>> service = absl::UnknownError("not connected");
+  const absl::Time until = absl::Now() + options.timeout;
   TesseraConnectRemote(address.c_str(), options, &service);
-  return Over(internal::Take(std::move(service), site));
+  const std::shared_ptr<Session> session = Over(internal::Take(std::move(service), site));
+  AwaitDevices(*session, address, options, until, site);
+  return session;
 }
 
 std::shared_ptr<Session> Session::Default(Site site) {

@@ -23,6 +23,9 @@ struct ConnectOptions {
   std::string token;                           // empty: TESSERA_TOKEN
   std::string ca_file;                         // empty: plain text, which only loopback allows
   bool insecure = false;                       // plain text beyond loopback
+  // Waits, within `timeout` too, until the cluster has as many healthy devices; NOT_ENOUGH_DEVICES
+  // if it does not get them.  Workers of a cluster that is starting come one by one.
+  int min_devices = 0;
 };
 
 class Session : public std::enable_shared_from_this<Session> {

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -48,9 +49,7 @@ std::pair<State, Array> Step(const State& state, Array x, Array labels) {
   return {AdamStep(state, grads, {.learning_rate = 4e-3}), loss};
 }
 
-Array CountRight(const Mlp& p, Array x, Array labels) {
-  return sum(equal(argmax(Logits(p, x), 1), labels));
-}
+Array Predict(const Mlp& p, Array x) { return argmax(Logits(p, x), 1); }
 
 // 3. Where the parameters live.
 const PartitionSpec kW1 = P(None, "model"), kB1 = P("model"), kW2 = P("model", None), kB2 = P();
@@ -86,7 +85,7 @@ struct Flags {
   int64_t data = 2, model = 2;
   DType dtype = kF32;
   int epochs = 30;
-  std::string address, losses_out, data_file = "examples/data/digits.txt";
+  std::string address, losses_out, predictions_out, data_file = "examples/data/digits.txt";
   bool embedded = false, explain = true;
   double min_accuracy = 0;
 };
@@ -100,6 +99,7 @@ constexpr char kUsage[] =
     "  --embedded              inside this process, whatever TESSERA_ADDRESS says\n"
     "  --data FILE             (examples/data/digits.txt)\n"
     "  --losses-out FILE       writes the loss of every step, one a line\n"
+    "  --predictions-out FILE  writes the digit read in every test image, one a line\n"
     "  --no-explain            does not print the plan\n"
     "  --min-accuracy PERCENT  exit code 1 below it\n";
 
@@ -164,6 +164,8 @@ Flags Parse(int argc, char** argv) {
       flags.data_file = value;
     } else if (name == "--losses-out") {
       flags.losses_out = value;
+    } else if (name == "--predictions-out") {
+      flags.predictions_out = value;
     } else if (name == "--min-accuracy") {
       flags.min_accuracy = static_cast<double>(Whole(name, value));
     } else {
@@ -174,19 +176,31 @@ Flags Parse(int argc, char** argv) {
 }
 
 std::shared_ptr<Session> Open(const Flags& flags) {
-  if (!flags.address.empty()) return Session::Connect(flags.address);
-  if (flags.embedded) {
-    return Session::Embedded({.devices = static_cast<int>(flags.data * flags.model)});
+  const int devices = static_cast<int>(flags.data * flags.model);
+  std::string address = flags.address;
+  if (const char* set = std::getenv("TESSERA_ADDRESS"); set && address.empty() && !flags.embedded) {
+    address = set;
   }
-  const char* address = std::getenv("TESSERA_ADDRESS");
-  if (address && *address) return Session::Connect(address);
-  return Session::Embedded({.devices = static_cast<int>(flags.data * flags.model)});
+  if (address.empty()) return Session::Embedded({.devices = devices});
+  ConnectOptions options;
+  options.min_devices = devices;
+  return Session::Connect(address, options);
 }
 
 std::string Bar(int done, int of) {
   constexpr int kWidth = 24;
   const int filled = kWidth * done / of;
   return std::string(filled, '#') + std::string(kWidth - filled, '.');
+}
+
+// Nothing for an empty path.
+template <class T>
+void WriteLines(const std::string& path, const std::vector<T>& values) {
+  if (path.empty()) return;
+  std::ofstream out(path);
+  out.precision(std::numeric_limits<double>::max_digits10);
+  for (const T& value : values) out << value << "\n";
+  if (!out.flush()) throw std::runtime_error(path + ": cannot be written");
 }
 
 // ---- 4. Training. -------------------------------------------------------------------------------
@@ -218,13 +232,12 @@ int Run(const Flags& flags) {
                                                   {kW1, kB1, kW2, kB2},
                                                   P()},
                                                  P()}});
-  const auto count_right = jit(CountRight, {.name = "count_right",
-                                            .donate_argnums = {},
-                                            .in_shardings = {},
-                                            .out_shardings = {}});
+  const auto predict = jit(
+      Predict, {.name = "predict", .donate_argnums = {}, .in_shardings = {}, .out_shardings = {}});
   const Batch test_batch = PutBatch(test, mesh, flags.dtype);
   const int64_t steps = train.size() / kBatch;
   std::vector<double> losses;
+  std::vector<int32_t> predictions;
   double accuracy = 0;
   for (int epoch = 0; epoch < flags.epochs; ++epoch) {
     const std::vector<int64_t> order =
@@ -246,22 +259,16 @@ int Run(const Flags& flags) {
       losses.push_back(loss.item<double>());
       total += losses.back();
     }
-    accuracy = 100.0 *
-               count_right(state.params, test_batch.x, test_batch.labels).item<double>() /
-               static_cast<double>(test.size());
+    predictions = predict(state.params, test_batch.x).get<int32_t>();
+    int64_t right = 0;
+    for (int64_t i = 0; i < test.size(); ++i) right += predictions[i] == test.labels[i];
+    accuracy = 100.0 * static_cast<double>(right) / static_cast<double>(test.size());
     std::printf("epoch %3d/%d [%s] loss %.4f  test accuracy %.2f%%\n", epoch + 1, flags.epochs,
                 Bar(epoch + 1, flags.epochs).c_str(), total / static_cast<double>(steps), accuracy);
     std::fflush(stdout);
   }
-  if (!flags.losses_out.empty()) {
-    std::ofstream out(flags.losses_out);
-    for (double loss : losses) {
-      char line[40];
-      std::snprintf(line, sizeof(line), "%.17g\n", loss);
-      out << line;
-    }
-    if (!out.flush()) throw std::runtime_error(flags.losses_out + ": cannot be written");
-  }
+  WriteLines(flags.losses_out, losses);
+  WriteLines(flags.predictions_out, predictions);
   if (accuracy < flags.min_accuracy) {
     std::fprintf(stderr, "mlp_digits: test accuracy %.2f%% is below %.2f%%\n", accuracy,
                  flags.min_accuracy);

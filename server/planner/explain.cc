@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "base/status.h"
 #include "ir/op_def.h"
 
@@ -45,6 +46,37 @@ void Collect(const ir::Function& f, int64_t times, std::vector<CollectiveUse>* u
 
 std::string Axes(const ir::AxisList& axes) { return absl::StrCat("[", absl::StrJoin(axes, ","), "]"); }
 
+bool Cut(const OpNote& n) {
+  return std::any_of(n.results.begin(), n.results.end(),
+                     [](const std::string& t) { return t.find('@') != std::string::npos; });
+}
+
+// Neighbours of one line of the user's program that lie alike.
+bool ReadsAsOne(const OpNote& a, const OpNote& b) {
+  auto lies = [](const OpNote& n) {
+    const std::string last = n.results.empty() ? "" : n.results.back();
+    return last.substr(std::min(last.find('['), last.size()));
+  };
+  return a.depth == b.depth && a.site == b.site && a.why == b.why && lies(a) == lies(b) &&
+         a.moves.empty() && b.moves.empty() && Cut(a) == Cut(b);
+}
+
+// One line for the ops of `notes`, and one for each move; nothing, but the number of ops, where
+// nothing is cut or moved.
+int64_t AppendNotes(absl::Span<const OpNote> notes, std::string* out) {
+  const OpNote& last = notes.back();
+  if (!Cut(last) && last.moves.empty()) return static_cast<int64_t>(notes.size());
+  const std::string indent(2 + 2 * last.depth, ' ');
+  absl::StrAppend(out, indent,
+                  absl::StrJoin(notes, ", ", [](std::string* o, const OpNote& n) { *o += n.op; }),
+                  " : ", absl::StrJoin(last.results, ", "));
+  if (last.site.valid()) absl::StrAppend(out, "  (", last.site.ToString(), ")");
+  if (!last.why.empty()) absl::StrAppend(out, "  <- ", last.why);
+  *out += "\n";
+  for (const std::string& m : last.moves) absl::StrAppend(out, indent, "    moves ", m, "\n");
+  return 0;
+}
+
 }  // namespace
 
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
@@ -60,14 +92,14 @@ std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
   for (size_t i = 0; i < device.in.size(); ++i)
     absl::StrAppend(&out, "  argument ", i, ": ", program.entry->types[i].ToString(), " ",
                     device.in[i].ToString(), "\n");
-  for (const OpNote& n : device.notes) {
-    absl::StrAppend(&out, std::string(2 + 2 * n.depth, ' '), n.op, " : ", absl::StrJoin(n.results, ", "));
-    if (n.site.valid()) absl::StrAppend(&out, "  (", n.site.ToString(), ")");
-    if (!n.why.empty()) absl::StrAppend(&out, "  <- ", n.why);
-    out += "\n";
-    for (const std::string& m : n.moves)
-      absl::StrAppend(&out, std::string(6 + 2 * n.depth, ' '), "moves ", m, "\n");
+  int64_t whole = 0;
+  for (size_t i = 0; i < device.notes.size();) {
+    size_t end = i + 1;
+    while (end < device.notes.size() && ReadsAsOne(device.notes[end - 1], device.notes[end])) ++end;
+    whole += AppendNotes({device.notes.data() + i, end - i}, &out);
+    i = end;
   }
+  if (whole > 0) absl::StrAppend(&out, "  ", whole, " other ops: whole on every device\n");
   for (size_t i = 0; i < device.out.size(); ++i)
     absl::StrAppend(&out, "  result ", i, ": ", device.out[i].ToString(), "\n");
   int64_t total = 0;

@@ -65,7 +65,7 @@ class Partitioner {
     n.site = f.sites[i];
     n.depth = depth;
     for (ValueId v : f.ops[i].results) n.results.push_back(Describe(f.types[v], s.of[v]));
-    if (!f.ops[i].results.empty()) n.why = s.why[f.ops[i].results[0]];
+    if (!f.ops[i].results.empty()) n.why = WhoDecided(s, f.ops[i].results[0]);
     return n;
   }
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 
 namespace tessera::server::planner {
@@ -27,16 +29,19 @@ bool Uses(const DimAxes& dims, const std::string& axis) {
   });
 }
 
+// Who decided that a tensor is cut over an axis.
+using Why = absl::FunctionRef<std::string(const std::string& axis)>;
+
 // Lets `have[dim]` grow to `want` if it is a prefix, the new axes are free and the dim divides.
 bool Grow(const Function& f, FunctionShardings* s, ValueId v, int dim, const AxisList& want,
-          const std::string& why) {
+          Why why) {
   DimAxes& have = s->of[v];
   if (s->pinned[v] || have[dim].size() >= want.size() || !IsPrefix(have[dim], want)) return false;
   for (size_t i = have[dim].size(); i < want.size(); ++i)
     if (Uses(have, want[i]) || f.scope.mesh.IsManual(want[i])) return false;
   if (f.types[v].shape[dim] % f.scope.mesh.SizeOf(want) != 0) return false;
+  for (size_t i = have[dim].size(); i < want.size(); ++i) s->why[v][want[i]] = why(want[i]);
   have[dim] = want;
-  s->why[v] = why;
   return true;
 }
 
@@ -53,12 +58,18 @@ bool SweepOp(const Function& f, size_t index, FunctionShardings* s) {
   for (ValueId v : op.operands) in.push_back(s->of[v]);
   for (ValueId v : op.results) out.push_back(s->of[v]);
   const std::vector<AxisList> axes = ChooseFactorAxes(f, op, sig, in, out);
-  const std::string why = absl::StrCat("propagated through ", Source(f, index));
+  auto who = [&](const std::string& axis) {
+    for (size_t i = 0; i < in.size(); ++i)
+      if (Uses(in[i], axis)) return s->why[op.operands[i]][axis];
+    for (size_t i = 0; i < out.size(); ++i)
+      if (Uses(out[i], axis)) return s->why[op.results[i]][axis];
+    return Source(f, index);
+  };
   bool changed = false;
   auto project = [&](ValueId v, const ir::TensorFactors& dims) {
     const DimAxes want = ir::JoinAxes(dims, axes);
     for (size_t d = 0; d < want.size(); ++d)
-      changed |= Grow(f, s, v, static_cast<int>(d), want[d], why);
+      changed |= Grow(f, s, v, static_cast<int>(d), want[d], who);
   };
   for (size_t i = 0; i < in.size(); ++i) project(op.operands[i], sig.operands[i]);
   for (size_t i = 0; i < out.size(); ++i) project(op.results[i], sig.results[i]);
@@ -93,18 +104,24 @@ bool Sweep(const Function& f, FunctionShardings* s);
 
 // Makes an outer value and a region's value lie alike, whichever knows more.
 bool SyncTie(const Function& outer, FunctionShardings* os, ValueId ov, const Function& inner,
-             FunctionShardings* is, ValueId iv, const ir::RegionTie& tie, const std::string& why) {
+             FunctionShardings* is, ValueId iv, const ir::RegionTie& tie,
+             const std::string& source) {
+  auto from_outer = [&](const std::string& axis) { return os->why[ov][axis]; };
+  auto from_inner = [&](const std::string& axis) {
+    const auto known = is->why[iv].find(axis);
+    return known == is->why[iv].end() ? source : known->second;
+  };
   bool changed = false;
   const int offset = tie.leading_dim ? 1 : 0;
   for (int d = 0; d < inner.types[iv].rank(); ++d) {
     const AxisList prefix = tie.prefix.empty() ? AxisList{} : tie.prefix[d];
     const AxisList& o = os->of[ov][d + offset];
     if (o.size() > prefix.size() && IsPrefix(prefix, o))
-      changed |= Grow(inner, is, iv, d, {o.begin() + prefix.size(), o.end()}, why);
+      changed |= Grow(inner, is, iv, d, {o.begin() + prefix.size(), o.end()}, from_outer);
     AxisList want = prefix;
     const AxisList& i = is->of[iv][d];
     want.insert(want.end(), i.begin(), i.end());
-    changed |= Grow(outer, os, ov, d + offset, want, why);
+    changed |= Grow(outer, os, ov, d + offset, want, from_inner);
   }
   return changed;
 }
@@ -116,18 +133,20 @@ bool SweepRegion(const Function& f, size_t index, FunctionShardings* s) {
   const ir::RegionMap map = op.def->region_map({*op.def, f.scope, in, op.attrs, op.regions});
   const Function& body = *op.regions[0];
   FunctionShardings* inner = s->regions.at(static_cast<int>(index)).get();
-  const std::string why = absl::StrCat("propagated through ", Source(f, index));
+  const std::string source = Source(f, index);
   bool changed = false;
   for (const ir::RegionTie& t : map.operands)
-    changed |= SyncTie(f, s, op.operands[t.outer], body, inner, t.inner, t, why);
+    changed |= SyncTie(f, s, op.operands[t.outer], body, inner, t.inner, t, source);
   changed |= Sweep(body, inner);
   for (const ir::RegionTie& t : map.results)
-    changed |= SyncTie(f, s, op.results[t.outer], body, inner, body.results[t.inner], t, why);
+    changed |= SyncTie(f, s, op.results[t.outer], body, inner, body.results[t.inner], t, source);
   for (const auto& [param, result] : map.carries) {
     const ValueId r = body.results[result];
     for (int d = 0; d < body.types[param].rank(); ++d) {
-      changed |= Grow(body, inner, param, d, inner->of[r][d], why);
-      changed |= Grow(body, inner, r, d, inner->of[param][d], why);
+      changed |= Grow(body, inner, param, d, inner->of[r][d],
+                      [&](const std::string& axis) { return inner->why[r][axis]; });
+      changed |= Grow(body, inner, r, d, inner->of[param][d],
+                      [&](const std::string& axis) { return inner->why[param][axis]; });
     }
   }
   return changed;
@@ -151,7 +170,8 @@ std::unique_ptr<FunctionShardings> Blank(const Function& f) {
   for (size_t v = 0; v < f.types.size(); ++v)
     if (f.types[v].is_sharded()) {
       s->of[v] = f.types[v].sharding;
-      s->why[v] = "its Explicit type";
+      for (const AxisList& dim : s->of[v])
+        for (const std::string& axis : dim) s->why[v][axis] = "its Explicit type";
     }
   for (size_t i = 0; i < f.ops.size(); ++i)
     if (f.ops[i].def->region_map) s->regions.emplace(i, Blank(*f.ops[i].regions[0]));
@@ -194,7 +214,8 @@ absl::Status Pin(const Function& f, FunctionShardings* s, ValueId v, const ir::P
   TESSERA_RETURN_IF_ERROR(CheckSpec(f, v, spec, what));
   s->of[v] = spec.dims;
   s->of[v].resize(f.types[v].rank());
-  s->why[v] = what;
+  for (const AxisList& dim : s->of[v])
+    for (const std::string& axis : dim) s->why[v][axis] = what;
   s->pinned[v] = std::find(spec.open.begin(), spec.open.end(), true) == spec.open.end();
   return absl::OkStatus();
 }
@@ -274,6 +295,26 @@ absl::Status Seed(const ir::Program& program, FunctionShardings* s) {
                                          : Pin(f, s, v, *program.out_shardings[r], what));
   }
   return SeedPinnedOps(f, s);
+}
+
+std::string WhoDecided(const FunctionShardings& s, ValueId v) {
+  std::vector<std::pair<std::string, std::string>> rows;  // who, axes
+  for (const AxisList& dim : s.of[v])
+    for (const std::string& axis : dim) {
+      const auto known = s.why[v].find(axis);
+      if (known == s.why[v].end()) continue;
+      const auto row = std::find_if(rows.begin(), rows.end(),
+                                    [&](const auto& r) { return r.first == known->second; });
+      if (row == rows.end()) {
+        rows.emplace_back(known->second, axis);
+      } else {
+        absl::StrAppend(&row->second, ",", axis);
+      }
+    }
+  if (rows.size() == 1) return rows[0].first;
+  return absl::StrJoin(rows, "; ", [](std::string* out, const auto& row) {
+    absl::StrAppend(out, row.second, ": ", row.first);
+  });
 }
 
 void Propagate(const Function& f, FunctionShardings* s) {

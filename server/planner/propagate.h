@@ -20,7 +20,8 @@ namespace tessera::server::planner {
 // Where each value of one function lies on the axes that are not Manual there.
 struct FunctionShardings {
   std::vector<ir::DimAxes> of;         // per value, one entry per dim
-  std::vector<std::string> why;        // per value: who decided; empty while nobody has
+  // Per value and mesh axis that cuts it: who decided, an argument, a result or an op.
+  std::vector<std::map<std::string, std::string>> why;
   std::vector<bool> pinned;            // given, must not grow
   std::map<int, std::unique_ptr<FunctionShardings>> regions;  // by op index
 };
@@ -28,6 +29,8 @@ struct FunctionShardings {
 // Starts from the program's in and out shardings, Explicit types and pinned ops.  Errors:
 // UNKNOWN_AXIS, INDIVISIBLE, VALUE_ERROR for specs that do not fit.
 absl::Status Seed(const ir::Program& program, FunctionShardings* s);
+// Who decided where value `v` lies, for people; "" where it is whole.
+std::string WhoDecided(const FunctionShardings& s, ir::ValueId v);
 // Runs to the fixpoint.
 void Propagate(const ir::Function& f, FunctionShardings* s);
 
