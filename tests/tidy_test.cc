@@ -152,6 +152,23 @@ bool IsSource(const std::filesystem::path& path) {
   return extension == ".h" || extension == ".cc" || extension == ".def";
 }
 
+std::string ReadFile(const std::filesystem::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(Readme, ShowsTheExampleAsItIs) {
+  const std::string readme = ReadFile(SourcePath("README.md"));
+  const std::string open = "```cpp\n";
+  const size_t begin = readme.find(open);
+  ASSERT_NE(begin, std::string::npos);
+  const size_t end = readme.find("```", begin + open.size());
+  const std::string shown = readme.substr(begin + open.size(), end - begin - open.size());
+  const std::string example = ReadFile(SourcePath("examples/quickstart.cc"));
+  EXPECT_NE(example.find(shown), std::string::npos) << "README.md differs from the example:\n" << shown;
+}
+
 TEST(Tidy, TheTreeHoldsNoFault) {
   const std::filesystem::path root = SourcePath("");
   int files = 0;
@@ -159,10 +176,8 @@ TEST(Tidy, TheTreeHoldsNoFault) {
     if (!std::filesystem::exists(root / folder)) continue;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
       if (!entry.is_regular_file() || !IsSource(entry.path())) continue;
-      std::stringstream text;
-      text << std::ifstream(entry.path()).rdbuf();
       const std::string path = entry.path().lexically_relative(root).string();
-      for (const std::string& fault : Faults(path, text.str())) ADD_FAILURE() << fault;
+      for (const std::string& fault : Faults(path, ReadFile(entry.path()))) ADD_FAILURE() << fault;
       ++files;
     }
   }
