@@ -23,7 +23,9 @@ const char* InternFile(std::string_view file) {
   static auto* const files = new std::set<std::string, std::less<>>;
   absl::MutexLock lock(mu);
   const auto found = files->find(file);
-  return (found != files->end() ? found : files->emplace(file).first)->c_str();
+  if (found != files->end()) return found->c_str();
+  if (files->size() >= kInternedFilesMax) return "(another file)";
+  return files->emplace(file).first->c_str();
 }
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #ifndef TESSERA_BASE_SITE_H_
 #define TESSERA_BASE_SITE_H_
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -30,7 +31,9 @@ struct Site {
   }
 };
 
-// One pointer per distinct text, valid until the process ends.
+// One pointer per distinct text, valid until the process ends. Programs of clients bring such texts
+// and they are never freed, so new ones beyond the bound are all "(another file)".
+inline constexpr size_t kInternedFilesMax = 65'536;
 const char* InternFile(std::string_view file);
 
 }  // namespace tessera

@@ -22,7 +22,11 @@ using internal::ThrowError;
 using ir::Value;
 using Vs = std::vector<Value>;
 
-DType Inexact(DType d) { return ir::IsInexact(d) ? d : DType::kF32; }
+// What a function of real numbers computes in.
+DType Inexact(DType d) {
+  if (ir::IsInexact(d)) return d;
+  return ir::IsInteger(d) && ir::ByteWidth(d) == 8 ? DType::kF64 : DType::kF32;
+}
 
 Array Promoted(std::string_view name, const Arg& x, const Arg& y,
                absl::FunctionRef<Value(Value, Value)> op,
@@ -30,7 +34,7 @@ Array Promoted(std::string_view name, const Arg& x, const Arg& y,
   return ApplyArgs(
       name, {x, y}, Operands::kPromote, [&](ir::Builder&, Vs v) { return op(v[0], v[1]); }, dtype);
 }
-// One operand; `inexact`: integers become f32 first.
+// One operand; `inexact`: integers become floats first.
 Array One(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op,
           bool inexact = false) {
   return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, Vs v) {
@@ -97,7 +101,7 @@ Value BackTo(Value reduced, Value x, const std::vector<int64_t>& axes) {
 }
 
 Value Mean(Value x, const std::vector<int64_t>& axes) {
-  if (!ir::IsInexact(x.dtype())) x = ir::Convert(x, DType::kF32);
+  x = ir::Convert(x, Inexact(x.dtype()));
   const Value s = ir::ReduceSum(x, axes);
   return s / ir::FullLike(s, static_cast<double>(Count(x.shape(), axes)));
 }
@@ -117,9 +121,18 @@ Value ToBool(Value x) {
 // ---- Arithmetic. --------------------------------------------------------------------------------
 
 Array operator-(const Arg& x) { return One("neg", x, ir::Neg); }
-Array operator+(const Arg& x, const Arg& y) { return Promoted("add", x, y, ir::Add); }
+// Of bools, + is or and * is and.
+Array operator+(const Arg& x, const Arg& y) {
+  return Promoted("add", x, y, [](Value a, Value b) {
+    return a.dtype() == DType::kBool ? ir::Or(a, b) : ir::Add(a, b);
+  });
+}
 Array operator-(const Arg& x, const Arg& y) { return Promoted("sub", x, y, ir::Sub); }
-Array operator*(const Arg& x, const Arg& y) { return Promoted("mul", x, y, ir::Mul); }
+Array operator*(const Arg& x, const Arg& y) {
+  return Promoted("mul", x, y, [](Value a, Value b) {
+    return a.dtype() == DType::kBool ? ir::And(a, b) : ir::Mul(a, b);
+  });
+}
 Array operator/(const Arg& x, const Arg& y) {
   return Promoted("div", x, y, ir::Div, Inexact(internal::CommonDType({x, y})));
 }
@@ -140,12 +153,32 @@ TESSERA_DEFINE_COMPARE(not_equal, "ne", "NE")
 Array maximum(const Arg& x, const Arg& y) { return Promoted("max", x, y, ir::Max); }
 Array minimum(const Arg& x, const Arg& y) { return Promoted("min", x, y, ir::Min); }
 Array power(const Arg& x, const Arg& y) { return Promoted("pow", x, y, ir::Pow); }
-Array remainder(const Arg& x, const Arg& y) { return Promoted("rem", x, y, ir::Rem); }
+Array remainder(const Arg& x, const Arg& y) {
+  return Promoted("rem", x, y, [](Value a, Value b) {
+    const Value zero = ir::FullLike(b, 0);
+    if (!ir::IsInexact(b.dtype())) {
+      const Value by_zero = ir::Compare(b, zero, "EQ");
+      b = ir::Select(by_zero, ir::FullLike(b, 1), b);
+    }
+    const Value r = ir::Rem(a, b);
+    const Value r_negative = ir::Compare(r, zero, "LT");
+    const Value signs_differ = ir::Compare(r_negative, ir::Compare(b, zero, "LT"), "NE");
+    const Value not_zero = ir::Compare(r, zero, "NE");
+    const Value adjust = ir::And(signs_differ, not_zero);
+    return ir::Select(adjust, ir::Add(r, b), r);
+  });
+}
 Array logical_and(const Arg& x, const Arg& y) {
-  return Promoted("and", x, y, [](Value a, Value b) { return ir::And(ToBool(a), ToBool(b)); });
+  return Promoted("and", x, y, [](Value a, Value b) {
+    const Value left = ToBool(a);
+    return ir::And(left, ToBool(b));
+  });
 }
 Array logical_or(const Arg& x, const Arg& y) {
-  return Promoted("or", x, y, [](Value a, Value b) { return ir::Or(ToBool(a), ToBool(b)); });
+  return Promoted("or", x, y, [](Value a, Value b) {
+    const Value left = ToBool(a);
+    return ir::Or(left, ToBool(b));
+  });
 }
 Array logical_not(const Arg& x) {
   return One("not", x, [](Value v) { return ir::Not(ToBool(v)); });
@@ -193,6 +226,24 @@ TESSERA_DEFINE_INEXACT(rsqrt, Rsqrt)
 TESSERA_DEFINE_INEXACT(sigmoid, Logistic)
 #undef TESSERA_DEFINE_INEXACT
 
+// Integers are whole and finite already.
+Array floor(const Arg& x) {
+  return One("floor", x, [](Value v) { return ir::IsInexact(v.dtype()) ? ir::Floor(v) : v; });
+}
+Array ceil(const Arg& x) {
+  return One("ceil", x, [](Value v) { return ir::IsInexact(v.dtype()) ? ir::Ceil(v) : v; });
+}
+Array round(const Arg& x) {
+  return One("round", x,
+             [](Value v) { return ir::IsInexact(v.dtype()) ? ir::RoundNearestEven(v) : v; });
+}
+Array is_finite(const Arg& x) {
+  return One("is_finite", x, [](Value v) {
+    return ir::IsInexact(v.dtype()) ? ir::IsFinite(v) : ir::Compare(v, v, "EQ");
+  });
+}
+Array tanh(const Arg& x) { return One("tanh", x, ir::Tanh, /*inexact=*/true); }
+
 Array relu(const Arg& x) {
   return One("relu", x, [](Value v) {
     const Value zero = ir::FullLike(v, 0);
@@ -226,11 +277,24 @@ Array prod(const Arg& x, const Axes& axes, bool keepdims) {
     return ir::ReduceProd(v.dtype() == DType::kBool ? ir::Convert(v, DType::kS32) : v, d);
   });
 }
+namespace {
+void CheckNotEmpty(std::string_view name, const Arg& x, const Axes& axes) {
+  const Dims shape = x.kind == Arg::kArray ? x.array->shape() : Dims{};
+  if (Count(shape, NormalAxes(name, axes, RankOf(x), x.site)) > 0) return;
+  ThrowError(ErrorKind::kValueError,
+             absl::StrCat("zero-size array to reduction operation ", ToAbsl(name),
+                          " which has no identity: ", x.array->type().ToString()),
+             x.site);
+}
+}  // namespace
+
 Array max(const Arg& x, const Axes& axes, bool keepdims) {
+  CheckNotEmpty("max", x, axes);
   return Reduce("max", x, axes, keepdims,
                 [](Value v, const std::vector<int64_t>& d) { return ir::ReduceMax(v, d); });
 }
 Array min(const Arg& x, const Axes& axes, bool keepdims) {
+  CheckNotEmpty("min", x, axes);
   return Reduce("min", x, axes, keepdims,
                 [](Value v, const std::vector<int64_t>& d) { return ir::ReduceMin(v, d); });
 }
@@ -249,7 +313,7 @@ Array mean(const Arg& x, const Axes& axes, bool keepdims) {
 }
 Array var(const Arg& x, const Axes& axes, bool keepdims) {
   return Reduce("var", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
-    if (!ir::IsInexact(v.dtype())) v = ir::Convert(v, DType::kF32);
+    v = ir::Convert(v, Inexact(v.dtype()));
     return Mean(ir::Square(v - BackTo(Mean(v, d), v, d)), d);
   });
 }

@@ -17,7 +17,7 @@ Array operator-(const Arg& x);
 Array operator+(const Arg& x, const Arg& y);
 Array operator-(const Arg& x, const Arg& y);
 Array operator*(const Arg& x, const Arg& y);
-Array operator/(const Arg& x, const Arg& y);  // integers divide as f32
+Array operator/(const Arg& x, const Arg& y);  // integers divide as floats: s64 as f64, others as f32
 Array operator<(const Arg& x, const Arg& y);
 Array operator<=(const Arg& x, const Arg& y);
 Array operator>(const Arg& x, const Arg& y);
@@ -27,16 +27,20 @@ Array not_equal(const Arg& x, const Arg& y);
 Array maximum(const Arg& x, const Arg& y);
 Array minimum(const Arg& x, const Arg& y);
 Array power(const Arg& x, const Arg& y);
-Array remainder(const Arg& x, const Arg& y);
+Array remainder(const Arg& x, const Arg& y);  // has the sign of y; lax::rem has that of x
 Array logical_and(const Arg& x, const Arg& y);
 Array logical_or(const Arg& x, const Arg& y);
 Array logical_not(const Arg& x);
 Array where(const Arg& condition, const Arg& x, const Arg& y);
 Array clip(const Arg& x, const Arg& low, const Arg& high);
 
-using lax::abs, lax::sign, lax::tanh, lax::square, lax::is_finite, lax::stop_gradient;
-using lax::floor, lax::ceil, lax::round;
-// Integers compute as f32.
+using lax::abs, lax::sign, lax::square, lax::stop_gradient;
+Array floor(const Arg& x);
+Array ceil(const Arg& x);
+Array round(const Arg& x);  // halves to even; lax::round takes them away from zero
+Array is_finite(const Arg& x);
+// Integers compute as floats: s64 as f64, others as f32.
+Array tanh(const Arg& x);
 Array exp(const Arg& x);
 Array expm1(const Arg& x);
 Array log(const Arg& x);

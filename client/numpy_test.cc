@@ -126,6 +126,43 @@ TEST(NumpyTest, ShapesAndJoins) {
   EXPECT_THAT(ErrorOf([] { abstract({2, 3}).reshape({4, -1}); }).what(), HasSubstr("cannot infer"));
 }
 
+// Expected values are those of jax.numpy.
+TEST(NumpyTest, RemainderHasTheSignOfTheDivisor) {
+  const auto f = [](Array x, Array y) { return remainder(x, y); };
+  EXPECT_THAT(Values(f, Vec({-7, 7, -7, 7, 5}, kS32), Vec({3, 3, -3, -3, 0}, kS32)),
+              ElementsAre(2, 1, -1, -2, 0));
+  EXPECT_THAT(Values(f, Vec({-7, 7, -7, 7, 0}), Vec({3, 3, -3, -3, -3})),
+              ElementsAre(2, 1, -1, -2, 0));
+}
+
+TEST(NumpyTest, RoundTakesHalvesToEven) {
+  EXPECT_THAT(Values([](Array x) { return round(x); }, Vec({0.5, 1.5, 2.5, -0.5, -1.5})),
+              ElementsAre(0, 2, 2, 0, -2));
+}
+
+TEST(NumpyTest, IntegersAndBoolsAreTaken) {
+  const auto dtype = [](auto f, DType d) { return Evaluated(f, Vec({0, 1}, d))[0].dtype(); };
+  EXPECT_EQ(dtype([](Array x) { return floor(x); }, kS32), kS32);
+  EXPECT_EQ(dtype([](Array x) { return round(x); }, kS32), kS32);
+  EXPECT_EQ(dtype([](Array x) { return tanh(x); }, kS32), kF32);
+  EXPECT_EQ(dtype([](Array x) { return exp(x); }, kS64), kF64);
+  EXPECT_EQ(dtype([](Array x) { return x / x; }, kS64), kF64);
+  EXPECT_EQ(dtype([](Array x) { return mean(x); }, kS64), kF64);
+  EXPECT_THAT(Values([](Array x) { return is_finite(x); }, Vec({0, 1}, kS32)), ElementsAre(1, 1));
+  const auto f = [](Array x, Array y) { return std::make_pair(x + y, x * y); };
+  const auto out = Evaluated(f, Vec({1, 1, 0}, kBool), Vec({1, 0, 0}, kBool));
+  EXPECT_EQ(out[0].dtype(), kBool);
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(1, 1, 0));
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(1, 0, 0));
+}
+
+TEST(NumpyTest, TheLargestOfNothingIsRefused) {
+  const Error e = ErrorOf([] { trace([](Array x) { return max(x); }, abstract({0})); });
+  EXPECT_EQ(e.kind(), ErrorKind::kValueError);
+  EXPECT_THAT(e.what(), HasSubstr("zero-size array to reduction operation max which has no identity"));
+  EXPECT_EQ(Evaluated([](Array x) { return max(x, 1); }, Host({}, {0, 2}))[0].shape(), (Dims{0}));
+}
+
 TEST(NumpyTest, Activations) {
   EXPECT_THAT(Values(grad([](Array x) { return sum(relu(x)); }), Vec({-1, 0, 2})),
               ElementsAre(0, 0, 1));

@@ -286,7 +286,11 @@ void BroadcastInto(const Prefix<L>& p, const TreeNode& tree, std::string_view wh
     for (int i = 0; i < tree.num_leaves(); ++i) out->push_back(p.leaf);
     return;
   }
-  if (p.kind == Prefix<L>::kUnset) ThrowPrefix(what, path, "nothing is given there", site);
+  if (p.kind == Prefix<L>::kUnset) {
+    // {} for no arguments, or a value without arrays.
+    if (tree.num_leaves() == 0) return;
+    ThrowPrefix(what, path, "nothing is given there", site);
+  }
   if (tree.kind != TreeNode::kNode) {
     ThrowPrefix(what, path,
                 "a list of " + std::to_string(p.children.size()) + " is given, but the value " +

@@ -20,11 +20,12 @@
 namespace tessera::ir {
 
 enum class Family : uint8_t {
-  kElementwise, kReduction, kContraction, kDataMovement, kIndexing, kControlFlow, kRandom,
+  kUnset, kElementwise, kReduction, kContraction, kDataMovement, kIndexing, kControlFlow, kRandom,
   kCollective, kCast, kCustom,
 };
 // What a backend must know how to do.  A new ordinary op never needs a new kind.
 enum class Lowering : uint8_t {
+  kUnset,
   kScalar,      // one loop over the scalar graph
   kReduce,      // a loop with a combiner
   kContract,    // dot_general
@@ -187,15 +188,17 @@ struct AttrSpec {
   bool required = true;
 };
 
+inline constexpr int kAnyNumber = -1, kUnsetNumber = -2;
+
 struct OpDef {
   std::string_view name;      // on the wire and in text: StableHLO's, or lax's where it has none
   std::string_view lax_name;  // in error texts: lax's
-  Family family = Family::kCustom;
-  int num_operands = -1;      // -1: any
+  Family family = Family::kUnset;
+  int num_operands = kUnsetNumber;  // or kAnyNumber
   int num_regions = 0;
   absl::Span<const AttrSpec> attrs = {};
   bool has_effects = false;   // kept even when no result is used
-  Lowering lowering = Lowering::kScalar;
+  Lowering lowering = Lowering::kUnset;
   InferFn infer = nullptr;
   FactorsFn factors = nullptr;
   Rule<TypeFn> sharding = {};
@@ -218,6 +221,9 @@ struct OpDef {
 
 consteval OpDef Checked(OpDef d) {
   if (d.name.empty() || d.lax_name.empty()) throw "op has no name";
+  if (d.family == Family::kUnset) throw "op has no family";
+  if (d.num_operands == kUnsetNumber) throw "op has no number of operands";
+  if (d.lowering == Lowering::kUnset) throw "op has no lowering";
   if (!d.infer) throw "op has no inference";
   if (!d.factors) throw "op has no factor signature";
   if (d.sharding.kind == Rule<TypeFn>::kUnset) throw "op has no Explicit-sharding rule";
@@ -228,7 +234,18 @@ consteval OpDef Checked(OpDef d) {
   if (d.partition.kind == Rule<PartitionFn>::kUnset) throw "op has no partition rule";
   if (d.cost.kind == Rule<CostFn>::kUnset) throw "op has no cost rule";
   if (d.num_regions > 0 && !d.region_map) throw "op with regions has no region map";
+  if (d.num_regions > 0 && !d.partial_eval) throw "op with regions has no partial evaluation";
   if (!d.scalar.eval && !d.eval && !d.eval_lanes) throw "op has no meaning";
+  // A backend goes by the lowering: what it then reads must be there.
+  if ((d.lowering == Lowering::kScalar) != (d.scalar.record != nullptr))
+    throw "op has no scalar graph, or has one and is lowered otherwise";
+  if ((d.lowering == Lowering::kRegion) != (d.num_regions > 0))
+    throw "op has no region, or has one and is lowered otherwise";
+  if ((d.lowering == Lowering::kReduce || d.lowering == Lowering::kContract) &&
+      d.reduce == ReduceKind::kNone)
+    throw "op has no combiner";
+  if (d.num_regions > 0 && d.jvp.written() && !d.jvp_emits_primals)
+    throw "op has no primals: the jvp of an op with regions emits them";
   return d;
 }
 
@@ -249,5 +266,8 @@ Cost CostByFactors(const InferContext&, absl::Span<const Type> out);
 // The signature of `def` applied; and the refusal of a rule as the error the user reads:
 // "Differentiation rule for 'pmax' not implemented: <reason> (model.cc:41)".
 [[noreturn]] void ThrowRefused(std::string_view what, const OpDef& def, std::string_view reason, const Site& site);
+// Operand i, for a transpose rule that reads it.  Refused where it is linear too: the op is then not
+// linear in its operands, as in x * x.
+Value Known(const RuleContext& c, int i);
 
 }  // namespace tessera::ir

@@ -37,6 +37,13 @@ void ThrowRefused(std::string_view what, const OpDef& def, std::string_view reas
   Throw(MakeError(ErrorKind::kNotImplemented, text));
 }
 
+Value Known(const RuleContext& c, int i) {
+  if (!c.in[i])
+    ThrowRefused("Transpose rule (for reverse-mode differentiation)", c.def,
+                 absl::StrCat("it is not linear in operand ", i, " together with the others"), c.b.site());
+  return c.in[i];
+}
+
 std::string_view ReduceKindName(ReduceKind kind) {
   switch (kind) {
     case ReduceKind::kNone: return "none";

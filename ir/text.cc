@@ -125,7 +125,7 @@ void Print(const Function& f, const PrintOptions& options, int indent,
     *out += "\n";
     for (const FunctionRef& r : op.regions) Print(*r, options, indent + 4, {}, {}, &f.scope, out);
   }
-  absl::StrAppend(out, pad, "  return ", ValueList(f.results), "\n", pad, "}\n");
+  absl::StrAppend(out, pad, "  return", f.results.empty() ? "" : " ", ValueList(f.results), "\n", pad, "}\n");
 }
 
 // ---- Parsing: recursive descent over the bytes. --------------------------------------------------
@@ -413,8 +413,10 @@ class Parser {
     Expect("func");
     const std::string name = Name();
     std::vector<std::pair<std::string, Type>> params;
+    std::map<std::string, Value> env;
     List("(", ")", [&] {
       std::string id = ValueName();
+      if (!env.emplace(id, Value()).second) Fail("value %" + id + " is defined twice");
       Expect(":");
       params.emplace_back(std::move(id), TypeText());
       in_specs->push_back(At("P") ? std::optional(SpecText()) : std::nullopt);
@@ -436,25 +438,26 @@ class Parser {
     CheckMeshHere(scope.mesh);
 
     Builder b(scope, name);
-    std::map<std::string, Value> env;
     b.SetSite(Here());
-    for (auto& [id, type] : params)
-      if (!env.emplace(id, b.Param(type)).second) Fail("value %" + id + " is defined twice");
+    for (auto& [id, type] : params) env[id] = b.Param(type);
     Expect("{");
     while (!At("return")) OpText(b, &env, depth);
     Accept("return");
+    const size_t last = token_;
     std::vector<Value> results;
     if (!At("}")) {
       do results.push_back(Lookup(env, ValueName()));
       while (Accept(","));
     }
     Expect("}");
+    token_ = last;
     if (has_declared) CheckDeclared(declared, TypesOf(results), "the results");
     return b.Build(results);
   }
 
   void OpText(Builder& b, std::map<std::string, Value>* env, int depth) {
     b.SetSite(Here());
+    const size_t begin = token_;  // what is wrong with the whole op is said there
     if (++ops_ > limits_.ops) OverLimit(absl::StrCat("the program has more than ", limits_.ops, " ops"));
     std::vector<std::string> names;
     if (At("%")) {
@@ -493,6 +496,7 @@ class Parser {
       }
     }
     const std::vector<Value> results = b.Emit(*def, operands, std::move(attrs), std::move(regions));
+    token_ = begin;
     if (!declared.empty()) CheckDeclared(declared, TypesOf(results), op_name);
     if (names.size() != results.size() && !names.empty())
       Fail(absl::StrCat(op_name, " has ", results.size(), " results, ", names.size(), " are named"));

@@ -162,7 +162,7 @@ std::vector<Value> DotJvp(const RuleContext& c, Values tangents) {
 // Reference: JAX's _dot_general_transpose_lhs.
 Value DotCotangent(const RuleContext& c, Value ct, bool lhs) {
   const Type& x = c.in_types[lhs ? 0 : 1];
-  Value y = c.in[lhs ? 1 : 0];
+  Value y = Known(c, lhs ? 1 : 0);
   const Side mine = SideOf(c.attrs, lhs, x.rank()), other = SideOf(c.attrs, !lhs, y.rank());
   const auto nb = static_cast<int64_t>(mine.batch.size());
   const auto first_other = nb + (lhs ? static_cast<int64_t>(mine.free.size()) : 0);
@@ -182,9 +182,9 @@ Value DotCotangent(const RuleContext& c, Value ct, bool lhs) {
   const bool sharded = x.is_sharded() || y.type().is_sharded() || ct.type().is_sharded();
   // In the wider dtype of the two, where preferred_element_type made them differ.
   const DType wide = ByteWidth(ct.dtype()) < ByteWidth(y.dtype()) ? y.dtype() : ct.dtype();
-  Value product =
-      DotGeneral(Convert(ct, wide), Convert(y, wide), {ct_batch, other.batch, ct_other, other.free},
-                 sharded ? &spec : nullptr);
+  const Value wide_ct = Convert(ct, wide), wide_y = Convert(y, wide);
+  Value product = DotGeneral(wide_ct, wide_y, {ct_batch, other.batch, ct_other, other.free},
+                             sharded ? &spec : nullptr);
   return Convert(Transpose(product, InversePermutation(mine_of)), x.dtype);
 }
 

@@ -261,6 +261,7 @@ const PartitionSpec* ConstraintPins(const Attrs& attrs) { return &attrs.Spec("sh
 // A function run in place; `d` holds what differs.
 consteval OpDef CallLike(OpDef d) {
   d.family = Family::kControlFlow;
+  d.num_operands = kAnyNumber;
   d.num_regions = 1;
   d.lowering = Lowering::kRegion;
   d.infer = InferCall;
@@ -288,6 +289,7 @@ const OpDef kCheckpoint = CallLike(
 const OpDef kOptimizationBarrier = Checked({.name = "optimization_barrier",
                                             .lax_name = "optimization_barrier",
                                             .family = Family::kControlFlow,
+                                            .num_operands = kAnyNumber,
                                             .lowering = Lowering::kAlias,
                                             .infer = InferBarrier,
                                             .factors = BarrierFactors,

@@ -677,6 +677,7 @@ constexpr AttrSpec kConcatenateAttrs[] = {{"dimension", AttrKind::kInt}};
 
 constexpr OpDef kConcatenate = Movement({.name = "concatenate",
                                          .lax_name = "concatenate",
+                                         .num_operands = kAnyNumber,
                                          .attrs = kConcatenateAttrs,
                                          .infer = InferConcatenate,
                                          .factors = ConcatenateFactors,
@@ -750,7 +751,8 @@ std::vector<Value> TransposePad(const RuleContext& c, Values cts, const std::vec
   if (linear[1]) {
     Type kept = x;
     kept.dtype = DType::kBool;
-    Value fill = Pad(Full(c.b, kept, 0), Constant(c.b, DType::kBool, 1), low, high, interior);
+    const Value inside = Full(c.b, kept, 0);
+    Value fill = Pad(inside, Constant(c.b, DType::kBool, 1), low, high, interior);
     std::vector<Value> v = MatchVarying({fill, cts[0]});
     Value rest = Select(v[0], v[1], FullLike(v[1], 0));
     out[1] = ReduceSum(rest, Others(rest.rank(), {}));
@@ -768,7 +770,8 @@ Batched BatchPad(const RuleContext& c, absl::Span<const int> dims, int64_t size)
   Value padded = Pad(x, Constant(c.b, x.dtype(), 0), low, high, interior);
   Type kept = x.type();
   kept.dtype = DType::kBool;
-  Value fill = Pad(Full(c.b, kept, 0), Constant(c.b, DType::kBool, 1), low, high, interior);
+  const Value inside = Full(c.b, kept, 0);
+  Value fill = Pad(inside, Constant(c.b, DType::kBool, 1), low, high, interior);
   Attrs attrs{{"shape", padded.shape()}, {"broadcast_dimensions", DimList{0}}};
   SetOutSharding(&attrs, padded.type());
   Value values = c.b.Emit1(kBroadcastInDim, {c.in[1]}, attrs);

@@ -13,6 +13,9 @@ using scalar::Like;
 using scalar::TypeOf;
 using enum scalar::Domain;
 
+// C++ leaves open which of two arguments is evaluated first.  Where both emit, the first is named,
+// so that every compiler builds the same program.
+//
 // Literals in formulas take the shape and type of the value beside them.
 Value operator*(double a, Value x) { return FullLike(x, a) * x; }
 Value operator+(double a, Value x) { return FullLike(x, a) + x; }
@@ -29,7 +32,10 @@ constexpr Calculus kFlat = {ZeroTangents};  // piecewise constant, or without ta
 
 // ---- Sign and size. ----------------------------------------------------------------------------
 namespace {
-Value AbsJvp(Value dx, Value x, Value) { return dx * Sign(x); }
+Value AbsJvp(Value dx, Value x, Value) {
+  const Value rising = Compare(x, FullLike(x, 0), "GE");
+  return Select(rising, dx, -dx);
+}
 Value NegJvp(Value dx, Value, Value) { return -dx; }
 Value NegAdjoint(const RuleContext&, Value ct) { return -ct; }
 
@@ -52,7 +58,10 @@ Value Expm1Jvp(Value dx, Value, Value y) { return dx * (1.0 + y); }
 Value LogJvp(Value dx, Value x, Value) { return dx / x; }
 Value Log1pJvp(Value dx, Value x, Value) { return dx / (1.0 + x); }
 Value LogisticJvp(Value dx, Value, Value y) { return dx * (y * (1.0 - y)); }
-Value TanhJvp(Value dx, Value, Value y) { return (dx + dx * y) * (1.0 - y); }
+Value TanhJvp(Value dx, Value, Value y) {
+  const Value rising = dx + dx * y;
+  return rising * (1.0 - y);
+}
 }  // namespace
 constexpr OpDef kExp =
     Unary<kFloats, [](auto x) { return Exp(x); }>("exponential", "exp", {Along<ExpJvp>});
@@ -72,8 +81,15 @@ Value SinJvp(Value dx, Value x, Value) { return dx * Cos(x); }
 Value CosJvp(Value dx, Value x, Value) { return -(dx * Sin(x)); }
 Value TanJvp(Value dx, Value, Value y) { return dx * (1.0 + Square(y)); }
 // z = atan2(x, y): the angle of the point (y, x).
-Value Atan2JvpX(Value dx, Value x, Value y, Value) { return dx * (y / (Square(x) + Square(y))); }
-Value Atan2JvpY(Value dy, Value x, Value y, Value) { return dy * (-x / (Square(x) + Square(y))); }
+Value SquaredRadius(Value x, Value y) {
+  const Value xx = Square(x);
+  return xx + Square(y);
+}
+Value Atan2JvpX(Value dx, Value x, Value y, Value) { return dx * (y / SquaredRadius(x, y)); }
+Value Atan2JvpY(Value dy, Value x, Value y, Value) {
+  const Value minus_x = -x;
+  return dy * (minus_x / SquaredRadius(x, y));
+}
 }  // namespace
 constexpr OpDef kSin =
     Unary<kFloats, [](auto x) { return Sin(x); }>("sine", "sin", {Along<SinJvp>});
@@ -193,8 +209,8 @@ absl::Status AddStates(const InferContext& c, std::vector<Type>* out) {
 
 Value MulJvpX(Value dx, Value, Value y, Value) { return dx * y; }
 Value MulJvpY(Value dy, Value x, Value, Value) { return x * dy; }
-Value MulAdjointX(const RuleContext& c, Value ct) { return ct * c.in[1]; }
-Value MulAdjointY(const RuleContext& c, Value ct) { return c.in[0] * ct; }
+Value MulAdjointX(const RuleContext& c, Value ct) { return ct * Known(c, 1); }
+Value MulAdjointY(const RuleContext& c, Value ct) { return Known(c, 0) * ct; }
 
 // A partial sum times a value that is the same everywhere (reduced) is a partial sum.
 absl::Status MulStates(const InferContext& c, std::vector<Type>* out) {
@@ -213,24 +229,34 @@ absl::Status MulStates(const InferContext& c, std::vector<Type>* out) {
 }
 
 Value DivJvpX(Value dx, Value, Value y, Value) { return dx / y; }
-Value DivJvpY(Value dy, Value x, Value y, Value) { return (-dy * x) * (1.0 / Square(y)); }
-Value DivAdjointX(const RuleContext& c, Value ct) { return ct / c.in[1]; }
+Value DivJvpY(Value dy, Value x, Value y, Value) {
+  const Value numerator = -dy * x;
+  return numerator * (1.0 / Square(y));
+}
+Value DivAdjointX(const RuleContext& c, Value ct) { return ct / Known(c, 1); }
 
 // x rem y = x - y * trunc(x / y).
-Value Truncated(Value x) { return Sign(x) * Floor(Abs(x)); }
-Value RemJvpY(Value dy, Value x, Value y, Value) { return -dy * Truncated(x / y); }
+Value Truncated(Value x) {
+  const Value sign = Sign(x);
+  return sign * Floor(Abs(x));
+}
+Value RemJvpY(Value dy, Value x, Value y, Value) {
+  const Value minus_dy = -dy;
+  return minus_dy * Truncated(x / y);
+}
 
 Value PowJvpX(Value dx, Value x, Value y, Value) { return dx * (y * Pow(x, y - FullLike(y, 1))); }
 // d/dy x^y = log(x) x^y, and 0 where x is 0.
 Value PowJvpY(Value dy, Value x, Value, Value z) {
-  return dy * (Log(Select(IsZero(x), FullLike(x, 1), x)) * z);
+  const Value is_zero = IsZero(x);
+  return dy * (Log(Select(is_zero, FullLike(x, 1), x)) * z);
 }
 
 // 1 for the operand that is the result, 1/2 for each of two equal ones.
 Value ShareOf(Value operand, Value other, Value result) {
   const Value one = FullLike(result, 1);
-  return Where(Compare(operand, result, "EQ"), one, 0) /
-         Where(Compare(other, result, "NE"), one, 2);
+  const Value is_result = Where(Compare(operand, result, "EQ"), one, 0);
+  return is_result / Where(Compare(other, result, "NE"), one, 2);
 }
 Value ExtremumJvpX(Value dx, Value x, Value y, Value z) { return dx * ShareOf(x, y, z); }
 Value ExtremumJvpY(Value dy, Value x, Value y, Value z) { return dy * ShareOf(y, x, z); }
@@ -383,10 +409,10 @@ std::vector<Value> SelectJvp(const RuleContext& c, Values d) {
   return {Select(c.in[0], tangent(1), tangent(2))};
 }
 Value SelectAdjointTrue(const RuleContext& c, Value ct) {
-  return Select(c.in[0], ct, Zeros(c.b, ct.type()));
+  return Select(Known(c, 0), ct, Zeros(c.b, ct.type()));
 }
 Value SelectAdjointFalse(const RuleContext& c, Value ct) {
-  return Select(c.in[0], Zeros(c.b, ct.type()), ct);
+  return Select(Known(c, 0), Zeros(c.b, ct.type()), ct);
 }
 
 consteval OpDef SelectDef() {
@@ -428,8 +454,9 @@ std::vector<Value> ClampJvp(const RuleContext& c, Values d) {
   const Type& type = c.out_types[0];
   const Value min = Widened(c.in[0], type), x = ShardedLike(c.in[1], type),
               max = Widened(c.in[2], type);
-  const Value where[] = {And(Compare(min, x, "GT"), Compare(min, max, "LT")),
-                         And(Compare(x, min, "GT"), Compare(x, max, "LT")), Compare(max, x, "LT")};
+  const Value min_cuts = Compare(min, x, "GT"), above_min = Compare(x, min, "GT");
+  const Value where[] = {And(min_cuts, Compare(min, max, "LT")),
+                         And(above_min, Compare(x, max, "LT")), Compare(max, x, "LT")};
   Value sum;
   for (int i = 0; i < 3; ++i)
     if (d[i]) sum = SumOf(sum, Where(where[i], Widened(d[i], type), 0), type);
@@ -594,6 +621,7 @@ constexpr OpDef kReducePrecision =
 
 // ---- stop_gradient: x, whose tangent is dropped. -----------------------------------------------
 constexpr OpDef kStopGradient = Unary<kAnything, [](auto x) { return x; }>(
-    "stop_gradient", "stop_gradient", {ZeroTangents, kNotLinear, StatesOfFirst});
+    "stop_gradient", "stop_gradient",
+    {ZeroTangents, Refused{"its derivative is zero by definition"}, StatesOfFirst});
 
 }  // namespace tessera::ir::ops

@@ -737,7 +737,7 @@ TEST(Elementwise, DerivativesWhereThereAreNoneAreJaxs) {
   EXPECT_EQ(Partial(ops::kMax, {2, 2}, 0), 0.5);
   EXPECT_EQ(Partial(ops::kMax, {2, 2}, 1), 0.5);
   EXPECT_EQ(Partial(ops::kMin, {2, 2}, 1), 0.5);
-  EXPECT_EQ(Partial(ops::kAbs, {0}, 0), 0);
+  EXPECT_EQ(Partial(ops::kAbs, {0}, 0), 1);
   EXPECT_EQ(Partial(ops::kPow, {0, 2}, 0), 0);
   EXPECT_EQ(Partial(ops::kPow, {0, 1}, 0), 1);
   EXPECT_EQ(Partial(ops::kPow, {0, 2}, 1), 0);

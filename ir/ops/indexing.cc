@@ -12,6 +12,7 @@ using Arrays = absl::StatusOr<std::vector<Array>>;
 
 consteval OpDef Indexing(OpDef d) {
   d.family = Family::kIndexing;
+  d.num_operands = kAnyNumber;
   d.lowering = Lowering::kDynamicIndex;
   d.varying = Derived{};
   d.partition = Derived{};
@@ -63,13 +64,15 @@ int BitsOf(int64_t last) {
 
 // starts[size], clamped to [0, last].
 Value ClampStart(Value start, int64_t last) {
-  return Clamp(FullLike(start, 0), start, FullLike(start, static_cast<double>(last)));
+  const Value zero = FullLike(start, 0);
+  return Clamp(zero, start, FullLike(start, static_cast<double>(last)));
 }
 
 // Whether bit `bit` of start[size] is set, spread over `like` along dim 0.
 Value BitSet(Value start, int bit, Value like) {
   Value mask = FullLike(start, static_cast<double>(int64_t{1} << bit));
-  Value set = Compare(And(start, mask), FullLike(start, 0), "NE");
+  const Value masked = And(start, mask);
+  Value set = Compare(masked, FullLike(start, 0), "NE");
   Attrs attrs{{"shape", like.shape()}, {"broadcast_dimensions", DimList{0}}};
   SetOutSharding(&attrs, like.type());
   return like.builder().Emit1(kBroadcastInDim, {set}, attrs);
@@ -102,7 +105,8 @@ Value TakeWindows(Value x, Value start, int dim, int64_t size) {
   x = PadDim(x, dim, 0, (int64_t{1} << bits) - 1 - last);  // never reached: start <= last
   for (int bit = bits - 1; bit >= 0; --bit) {
     const int64_t step = int64_t{1} << bit, window = size + step - 1;
-    x = Choose(at, bit, SliceDim(x, dim, step, window), SliceDim(x, dim, 0, window));
+    const Value later = SliceDim(x, dim, step, window);
+    x = Choose(at, bit, later, SliceDim(x, dim, 0, window));
   }
   return x;
 }
@@ -114,7 +118,8 @@ Value PutWindows(Value block, Value start, int dim, int64_t size) {
   Value at = ClampStart(start, last);
   for (int bit = 0; bit < bits; ++bit) {
     const int64_t step = int64_t{1} << bit;
-    block = Choose(at, bit, PadDim(block, dim, step, 0), PadDim(block, dim, 0, step));
+    const Value later = PadDim(block, dim, step, 0);
+    block = Choose(at, bit, later, PadDim(block, dim, 0, step));
   }
   return SliceDim(block, dim, 0, size);
 }
@@ -172,6 +177,13 @@ std::vector<Value> DynamicSliceJvp(const RuleContext& c, Values tangents) {
   return {DynamicSlice(tangents[0], From(c.in, 1), c.attrs.Ints("slice_sizes"))};
 }
 
+// Starts of a block whose op is transposed.
+std::vector<Value> KnownFrom(const RuleContext& c, int first) {
+  std::vector<Value> out;
+  for (int i = first; i < static_cast<int>(c.in.size()); ++i) out.push_back(Known(c, i));
+  return out;
+}
+
 std::vector<Value> TransposeDynamicSlice(const RuleContext& c, Values cts,
                                          const std::vector<bool>& linear) {
   std::vector<Value> out(c.in_types.size());
@@ -179,7 +191,7 @@ std::vector<Value> TransposeDynamicSlice(const RuleContext& c, Values cts,
   const Type x = CotangentType(c.in_types[0]);
   Type whole = x;  // an update lies like what it updates
   whole.sharding = cts[0].type().sharding;
-  out[0] = ShardedLike(DynamicUpdateSlice(Zeros(c.b, whole), cts[0], From(c.in, 1)), x);
+  out[0] = ShardedLike(DynamicUpdateSlice(Zeros(c.b, whole), cts[0], KnownFrom(c, 1)), x);
   return out;
 }
 
@@ -303,7 +315,7 @@ std::vector<Value> TransposeDynamicUpdateSlice(const RuleContext& c, Values cts,
                                                const std::vector<bool>& linear) {
   std::vector<Value> out(c.in_types.size());
   if (!cts[0]) return out;
-  const std::vector<Value> starts = From(c.in, 2);
+  const std::vector<Value> starts = KnownFrom(c, 2);
   if (linear[0])
     out[0] = DynamicUpdateSlice(cts[0], Zeros(c.b, CotangentType(c.in_types[1])), starts);
   if (linear[1])

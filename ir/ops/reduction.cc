@@ -333,7 +333,7 @@ std::vector<Value> ProdJvp(const RuleContext& c, Values tangents) {
       };
       Value pa = part(p, 0, half), pb = part(p, half, 2 * half);
       Value ta = part(t, 0, half), tb = part(t, half, 2 * half);
-      Value pab = Mul(pa, pb), tab = Add(Mul(ta, pb), Mul(pa, tb));
+      Value pab = Mul(pa, pb), left = Mul(ta, pb), tab = Add(left, Mul(pa, tb));
       p = n % 2 ? Concatenate({pab, part(p, n - 1, n)}, dim) : pab;
       t = n % 2 ? Concatenate({tab, part(t, n - 1, n)}, dim) : tab;
     }
@@ -361,7 +361,8 @@ std::vector<Value> ChooserJvp(const RuleContext& c, Values tangents) {
   SetOutSharding(&attrs, x.type());
   Value best = c.b.Emit1(kBroadcastInDim, {c.out[0]}, attrs);
   Value chosen = Convert(Compare(x, best, "EQ"), tangents[0].dtype());
-  return {Div(ReduceSum(Mul(tangents[0], chosen), dims), ReduceSum(chosen, dims))};
+  const Value sum = ReduceSum(Mul(tangents[0], chosen), dims);
+  return {Div(sum, ReduceSum(chosen, dims))};
 }
 
 }  // namespace

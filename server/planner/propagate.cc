@@ -140,8 +140,9 @@ bool SweepRegion(const Function& f, size_t index, FunctionShardings* s) {
   changed |= Sweep(body, inner);
   for (const ir::RegionTie& t : map.results)
     changed |= SyncTie(f, s, op.results[t.outer], body, inner, body.results[t.inner], t, source);
-  for (const auto& [param, result] : map.carries) {
-    const ValueId r = body.results[result];
+  for (const auto& carry : map.carries) {
+    const int param = carry.first;
+    const ValueId r = body.results[carry.second];
     for (int d = 0; d < body.types[param].rank(); ++d) {
       changed |= Grow(body, inner, param, d, inner->of[r][d],
                       [&](const std::string& axis) { return inner->why[r][axis]; });

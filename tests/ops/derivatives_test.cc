@@ -1,5 +1,6 @@
 // jvp = finite differences, of the op and of its derivative; linearize = jvp; transpose = dot-product
 // test.  Lanes of manual code move together, each with its own block.
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_join.h"
@@ -118,6 +119,25 @@ TEST_P(JvpTest, IsWhatFiniteDifferencesGive) {
     ForRows([](const Sample& s) -> std::string {
       return s.dtype() != DType::kF64 || s.Excludes(Check::kJvp) ? "" : "is not differentiated";
     });
+}
+
+// A row that is left out and would pass hides nothing: it need not be left out.
+TEST_P(JvpTest, FailsWhereARowIsLeftOut) {
+  if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
+  ForRows([](const Sample& s) -> std::string {
+    const FunctionRef f = FunctionOf(s);
+    const std::vector<bool> active = Inexact(f->param_types());
+    if (!s.Excludes(Check::kJvp) || !Any(active) || !AllF64(f->param_types()) ||
+        !AllF64(f->result_types()) || !Any(Inexact(f->result_types())))
+      return "";
+    for (const std::vector<bool>& choice : Choices(active)) {
+      std::string why;
+      const absl::Status status =
+          CatchStatus([&] { why = CheckAgainstDifferences(*f, choice, ArgsOf(s), s.name + "#t", 1); });
+      if (!status.ok() || !why.empty()) return "";
+    }
+    return absl::StrCat("is left out, '", s.excluded.at(Check::kJvp), "', and yet passes");
+  });
 }
 
 // Every dtype and special value: tangents have the type of what they are tangent to.
@@ -240,6 +260,33 @@ TEST_P(TransposeTest, OfALinearOpPassesTheDotProductTest) {
   });
   EXPECT_TRUE(checked > 0 || floats == 0)
       << op().name << " has a transpose; its rows must say in which operands it is linear";
+}
+
+// Any operands at all may be called linear: what the op is not linear in is refused, with a reason.
+TEST_P(TransposeTest, OfWhatIsNotLinearIsRefused) {
+  ForRows([](const Sample& s) -> std::string {
+    const FunctionRef f = FunctionOf(s);
+    const std::vector<Type> results = f->result_types();
+    if (!Any(Inexact(results))) return "";
+    const size_t n = std::min<size_t>(s.operands.size(), 4);
+    for (unsigned set = 1; set < 1u << n; ++set) {
+      std::vector<bool> linear(s.operands.size(), false);
+      std::vector<int> operands;
+      for (size_t i = 0; i < n; ++i)
+        if ((linear[i] = set >> i & 1)) operands.push_back(static_cast<int>(i));
+      const absl::Status status = TransposeFunction(*f, linear).status();
+      bool is_linear = false;
+      for (std::vector<int> known : s.linear) {
+        std::sort(known.begin(), known.end());
+        is_linear = is_linear || known == operands;
+      }
+      if (is_linear && !s.def->transpose.refused() && !status.ok()) return Why(status);
+      if (!status.ok() && ReasonOf(status) != "NOT_IMPLEMENTED")
+        return absl::StrCat("operands ", absl::StrJoin(operands, ","), ": ", status.ToString());
+      if (!status.ok() && status.message().empty()) return "is refused without a reason";
+    }
+    return "";
+  });
 }
 
 // The reverse mode of any op: linearize, then transpose what is linear.

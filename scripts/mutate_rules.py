@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Deletes the rules of the ops one at a time and says what notices.
+
+  scripts/mutate_rules.py [build/dev] [--ops PATTERN] [--rules jvp,batch] [--list]
+
+A rule is a designated initialiser of an op (`.jvp = DotJvp`), an assignment in a family's constructor
+(`d.batch = BatchReduce;`), or an entry of an elementwise op's calculus ({Along<F>, Adjoints<G>, States}).
+Each is deleted from a copy of its file.  What does not compile is noticed by the compiler.  What does
+is linked into the tests of the ops, in a folder of its own, and must fail one of them by the op's
+name.  The exit status is 1 when a deletion goes unnoticed; the tree and the build are not touched.
+
+Slow (a compilation and a few links for each deletion): run it over the ops that changed.
+"""
+import argparse
+import fnmatch
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FIELDS = ("num_operands|num_regions|attrs|has_effects|lowering|infer|factors|sharding|varying|jvp|"
+          "jvp_emits_primals|transpose|batch|partition|localize|partial_eval|region_map|pinned|cost|"
+          "scalar|eval|eval_lanes|reduce|family")
+CALCULUS = ("jvp", "transpose", "varying")
+# In the order of likelihood.  Those of ops/ take a filter by op.
+TESTS = ["all_ops_test", "ops_derivatives_test", "ops_batch_test", "ops_sharding_test",
+         "ir_transform_transform_test", "ir_transform_transcripts_test", "ir_ops_{file}_test",
+         "server_planner_planner_test"]
+
+
+def blanked(text):
+    """The text with comments and the insides of strings blanked out, at the same offsets."""
+    def blank(m):
+        s = m.group()
+        return s if s[0] not in '/"' else s[0] + " " * (len(s) - 2) + (s[-1] if s[0] == '"' else " ")
+    return re.sub(r'//[^\n]*|"(?:\\.|[^"\\\n])*"', blank, text)
+
+
+def end_of(text, at):
+    """Past the expression that begins at `at`: the next comma, bracket or semicolon on its level."""
+    depth = 0
+    for i in range(at, len(text)):
+        c = text[i]
+        if c in "([{<" and not (c == "<" and text[i - 1] == " "):
+            depth += 1
+        elif c in ")]}>" and not (c == ">" and text[i - 1] in " -"):
+            if depth == 0:
+                return i
+            depth -= 1
+        elif c in ",;" and depth == 0:
+            return i
+    raise ValueError("an expression does not end")
+
+
+class Mutation:
+    def __init__(self, path, text, begin, end, op, field, replacement=""):
+        self.path, self.op, self.field = path, op, field
+        self.line = text.count("\n", 0, begin) + 1
+        self.deleted = " ".join(text[begin:end].split()).rstrip(",")
+        self.text = text[:begin] + replacement + text[end:]
+
+    def __str__(self):
+        return f"{self.path.name}:{self.line} {self.op}: {self.deleted}"
+
+
+def wire_name(text, begin, end):
+    m = re.search(r'\.name = "(\w+)"|[({]\s*"(\w+)"', text[begin:end])
+    return (m.group(1) or m.group(2)) if m else None
+
+
+def mutations_of(path):
+    text = path.read_text()
+    code = blanked(text)
+    out = []
+    # Paragraphs: an op's constant, or a constructor of one op or of a family.
+    heads = [m for m in re.finditer(r"^(?:const(?:expr)? OpDef k(\w+)|consteval OpDef (\w+))", code, re.M)]
+    for head in heads:
+        if head.group(1):
+            end = code.index(";\n", head.end())
+        else:
+            end = re.compile(r"^}", re.M).search(code, head.end()).start()
+        op = wire_name(text, head.start(), end) if head.group(1) else None
+        op = op or f"({head.group(1) or head.group(2)})"
+        for m in re.compile(rf"\.({FIELDS}) = ").finditer(code, head.end(), end):
+            stop = end_of(code, m.end())
+            if code[m.start() - 1] in " {(\n":  # .field = value inside braces
+                stop += code[stop] == ","
+                out.append(Mutation(path, text, m.start(), stop, op, m.group(1)))
+            else:                               # d.field = value;
+                begin = code.rindex("\n", 0, m.start()) + 1
+                out.append(Mutation(path, text, begin, code.index(";", m.end()) + 1, op, m.group(1)))
+        # The calculus of an elementwise op: the braces after the meaning's.
+        call = re.compile(r"(?:Unary|Binary)<|Elementwise\(").search(code, head.end(), end)
+        braces = [m for m in re.compile(r"{(?=[A-Z])(?!Eval)").finditer(code, call.end(), end)
+                  if code[:m.start()].rstrip()[-1] == ","] if call else []
+        if not braces:
+            continue
+        call = braces[0]
+        at = call.end()
+        for field in CALCULUS:
+            stop = end_of(code, at)
+            default = {"jvp": "{}", "transpose": "kNotLinear", "varying": "Derived{}"}[field]
+            out.append(Mutation(path, text, at, stop, op, field, default))
+            if field == "transpose":
+                for m in re.finditer(r"(?<=[<,])\s*(\w+)(?=[,>])", code[at:stop]):
+                    if m.group(1) != "nullptr":
+                        out.append(Mutation(path, text, at + m.start(1), at + m.end(1), op, field,
+                                            "nullptr"))
+            if code[stop] != ",":
+                break
+            at = stop + 1
+    return out
+
+
+class Build:
+    """Compiles a changed file and links it before the library that holds the unchanged one."""
+
+    def __init__(self, folder, scratch):
+        self.folder, self.scratch = folder, scratch
+        self.links = {}
+        self.targets = set(re.findall(r"^(\w+): phony", self.ask("targets", "all"), re.M))
+
+    def ask(self, tool, *args):
+        return subprocess.run(["ninja", "-t", tool, *args], cwd=self.folder, check=True,
+                              stdout=subprocess.PIPE, text=True).stdout
+
+    def command(self, target):
+        return self.ask("commands", target).strip().splitlines()[-1]
+
+    def object_of(self, path):
+        return f"ir/CMakeFiles/tessera_ir.dir/{path.relative_to(ROOT / 'ir')}.o"
+
+    def compile(self, mutation):
+        """The error, or None; leaves changed.o."""
+        source = self.scratch / mutation.path.name
+        source.write_text(mutation.text)
+        command = self.command(self.object_of(mutation.path))
+        command = re.sub(r"-o \S+\.o -c \S+", f"-o {self.scratch}/changed.o -c {source}", command)
+        # What only a warning notices does not count.
+        command = re.sub(r"\S*ccache |-M[DF]( \S+\.d)?|-MT \S+|-Werror|-Wall|-Wextra", "", command)
+        done = subprocess.run(f"{command} -O0", shell=True, cwd=self.folder,
+                              stderr=subprocess.PIPE, text=True)
+        if done.returncode == 0:
+            return None
+        if "error:" not in done.stderr:
+            raise RuntimeError(f"the compiler cannot be run:\n{done.stderr}")
+        said = re.search(r'"(op [^"]*)"|(op (?:has|with) no [^\']*)', done.stderr)
+        error = re.search(r"error: (.*)", done.stderr)
+        return (said.group(1) or said.group(2)) if said else error.group(1)
+
+    def link(self, test):
+        """The test with changed.o in it, or None when this build has no such test."""
+        if test not in self.targets:
+            return None
+        if test not in self.links:
+            subprocess.run(["ninja", test], cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
+            self.links[test] = self.command(test)
+        line = self.links[test]
+        binary = self.scratch / test
+        line = re.sub(r" -o \S+", f" {self.scratch}/changed.o -o {binary}", line, count=1)
+        subprocess.run(line, shell=True, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
+        return binary
+
+
+def verdict_on(build, mutation):
+    """What notices the deletion, or None."""
+    error = build.compile(mutation)
+    if error is not None:
+        return f"does not compile: {error}"
+    for test in TESTS:
+        binary = build.link(test.format(file=mutation.path.stem))
+        failed = run(binary, mutation.op) if binary else None
+        if failed:
+            return failed
+    return None
+
+
+def run(binary, op):
+    """The name of the test that fails, or None."""
+    filters = [f"--gtest_filter=*/{op}", "--gtest_filter=*"] if not op.startswith("(") else [
+        "--gtest_filter=*"]
+    for f in filters:
+        try:
+            done = subprocess.run([binary, f], cwd=ROOT, stdout=subprocess.PIPE, text=True,
+                                  stderr=subprocess.STDOUT, timeout=300)
+        except subprocess.TimeoutExpired:
+            return f"{binary.name} does not end"
+        failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", done.stdout, re.M)
+        if failed:
+            return failed[0] if len(set(failed)) == 1 else f"{failed[0]} and {len(set(failed)) - 1} more"
+        if done.returncode:
+            started = re.findall(r"^\[ RUN      \] (\S+)", done.stdout, re.M)
+            return f"{started[-1] if started else binary.name} (stops the process)"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("build", nargs="?", default="build/dev")
+    parser.add_argument("--ops", default="*", help="wire names, as a pattern; families as (Movement)")
+    parser.add_argument("--rules", default="", help="fields, separated by commas")
+    parser.add_argument("--files", default="*", help="ir/ops/<pattern>.cc")
+    parser.add_argument("--list", action="store_true", help="only say what would be deleted")
+    args = parser.parse_args()
+    rules = set(filter(None, args.rules.split(",")))
+    chosen = [m for path in sorted((ROOT / "ir/ops").glob(f"{args.files}.cc"))
+              if not path.name.endswith("_test.cc") for m in mutations_of(path)
+              if fnmatch.fnmatch(m.op, args.ops) and (not rules or m.field in rules)]
+    if args.list:
+        print("\n".join(map(str, chosen)))
+        return
+    if not chosen:
+        sys.exit("no rule is called so")
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="mutate_rules."))
+    build = Build((ROOT / args.build).resolve(), scratch)
+    unnoticed = []
+    for path in sorted({m.path for m in chosen}):
+        verdict = verdict_on(build, Mutation(path, path.read_text(), 0, 0, "(nothing)", ""))
+        if verdict:
+            sys.exit(f"{path.name} fails as it is: {verdict}")
+    for m in chosen:
+        verdict = verdict_on(build, m)
+        if verdict is None:
+            unnoticed.append(m)
+        print(f"{m}\n    {verdict or 'UNNOTICED'}", flush=True)
+    shutil.rmtree(scratch)
+    print(f"{len(chosen)} deletions, {len(unnoticed)} unnoticed")
+    sys.exit(bool(unnoticed))
+
+
+if __name__ == "__main__":
+    main()

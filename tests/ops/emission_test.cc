@@ -1,0 +1,99 @@
+// What the rules of an op emit, and in which order, is the same with every compiler: a fingerprint
+// of every transform of every row, in tests/golden/ops/emission.txt.
+//
+// C++ leaves open which argument of a call is evaluated first.  A rule that emits in two arguments
+// of one call gives another program with another compiler: name the first value.  A fingerprint
+// also changes with the rule or its rows; TESSERA_REWRITE=1 then writes the file again.
+#include "absl/strings/str_format.h"
+#include "base/testing/datadriven.h"
+#include "ir/transform/transform.h"
+#include "tests/ops/op_test.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+// FNV-1a over the hashes of functions; a refusal counts as its text.
+class Fingerprint {
+ public:
+  void Add(const absl::StatusOr<FunctionRef>& f) {
+    const std::string text = f.ok() ? StructuralHash(**f) : std::string(f.status().message());
+    for (const unsigned char c : text) hash_ = (hash_ ^ c) * 0x100000001b3u;
+    any_ = true;
+  }
+  std::string ToString() const { return any_ ? absl::StrFormat("%016x", hash_) : "-"; }
+
+ private:
+  uint64_t hash_ = 0xcbf29ce484222325u;
+  bool any_ = false;
+};
+
+absl::StatusOr<FunctionRef> FnOf(const absl::StatusOr<JvpResult>& r) {
+  if (!r.ok()) return r.status();
+  return r->fn;
+}
+
+// The tangents, and the tangents of these.
+std::string JvpOf(const std::vector<FunctionRef>& rows) {
+  Fingerprint out;
+  for (const FunctionRef& f : rows) {
+    const std::vector<bool> active = Inexact(f->param_types());
+    if (!Any(active)) continue;
+    const absl::StatusOr<JvpResult> jvp = Jvp(*f, active);
+    out.Add(FnOf(jvp));
+    if (jvp.ok()) out.Add(FnOf(Jvp(*jvp->fn, Inexact(jvp->fn->param_types()))));
+  }
+  return out.ToString();
+}
+
+// Of every operand alone, and of the linearized op.
+std::string TransposeOf(const std::vector<FunctionRef>& rows) {
+  Fingerprint out;
+  for (const FunctionRef& f : rows) {
+    const std::vector<bool> active = Inexact(f->param_types());
+    for (size_t i = 0; i < active.size(); ++i) {
+      if (!active[i]) continue;
+      std::vector<bool> one(active.size(), false);
+      one[i] = true;
+      out.Add(TransposeFunction(*f, one));
+    }
+    const absl::StatusOr<Linearized> lin = Linearize(*f, active);
+    if (!Any(active) || !lin.ok()) continue;
+    std::vector<bool> linear(lin->linear->num_params, true);
+    std::fill_n(linear.begin(), lin->num_residuals, false);
+    out.Add(TransposeFunction(*lin->linear, linear));
+  }
+  return out.ToString();
+}
+
+// With all operands batched in front, and each alone at the end.
+std::string BatchOf(const std::vector<FunctionRef>& rows) {
+  Fingerprint out;
+  const auto add = [&](const Function& f, const std::vector<int>& dims) {
+    const absl::StatusOr<BatchResult> batch = Batch(f, dims, 3);
+    out.Add(batch.ok() ? absl::StatusOr<FunctionRef>(batch->fn) : batch.status());
+  };
+  for (const FunctionRef& f : rows) {
+    if (f->num_params == 0) continue;
+    add(*f, std::vector<int>(f->num_params, 0));
+    for (int i = 0; i < f->num_params; ++i) {
+      std::vector<int> dims(f->num_params, -1);
+      dims[i] = f->types[i].rank();
+      add(*f, dims);
+    }
+  }
+  return out.ToString();
+}
+
+TEST(EmissionTest, IsTheSameWithEveryCompiler) {
+  std::string text = absl::StrFormat("%-24s %-16s %-16s %-16s\n", "op", "jvp", "transpose", "vmap");
+  for (const OpDef* def : AllOps()) {
+    std::vector<FunctionRef> rows;
+    for (const Sample* s : SamplesOf(*def)) rows.push_back(FunctionOf(*s));
+    absl::StrAppendFormat(&text, "%-24s %-16s %-16s %-16s\n", ToAbsl(def->name), JvpOf(rows),
+                          TransposeOf(rows), BatchOf(rows));
+  }
+  ExpectFileHolds("tests/golden/ops/emission.txt", text);
+}
+
+}  // namespace
+}  // namespace tessera::ir::samples
