@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""Runs the acceptance programs in JAX and records what they answer.
+
+  python3 -m venv .venv && .venv/bin/pip install jax==0.10.2
+  .venv/bin/python scripts/record_acceptance.py
+
+Each function below is a program a user of JAX would write; tests/acceptance/acceptance_test.cc
+holds the same programs in C++ and compares with tests/acceptance/recorded.json: every element, the
+dtype, shape and sharding of each result, or the kind of the error and its key phrases. A case whose
+error lacks a phrase given here is not recorded, and the run fails.
+"""
+import json
+import os
+import pathlib
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from jax import lax  # noqa: E402
+from jax.sharding import Mesh, PartitionSpec as P  # noqa: E402
+
+CASES = {}
+
+
+def mesh(**axes):
+    """Axes are Auto: the constructor's default."""
+    n = int(np.prod(list(axes.values())))
+    return Mesh(np.array(jax.devices()[:n]).reshape(tuple(axes.values())), tuple(axes))
+
+
+def spec_of(x):
+    spec = list(x.sharding.spec) if isinstance(x.sharding, jax.sharding.NamedSharding) else []
+    spec += [None] * (x.ndim - len(spec))
+    return [[] if s is None else [s] if isinstance(s, str) else list(s) for s in spec]
+
+
+DTYPES = {"float32": "f32", "int32": "s32"}
+
+
+def gives(name, f, *args):
+    """Records f(*args), which must be the same compiled as a whole and op by op."""
+    out = jax.tree.leaves(f(*args))
+    for a, b in zip(out, jax.tree.leaves(jax.jit(f)(*args)), strict=True):
+        if a.dtype != b.dtype or not np.array_equal(a, b):
+            raise AssertionError(f"{name}: jit gives {b}, eager {a}")
+    CASES[name] = {"results": [
+        {"dtype": DTYPES[str(x.dtype)], "shape": list(x.shape), "sharding": spec_of(x),
+         "values": np.asarray(x).ravel().tolist()} for x in out]}
+
+
+def refuses(name, phrases, f, *args):
+    """Records the kind of error that f(*args) raises, and the phrases its text must hold."""
+    try:
+        f(*args)
+    except Exception as e:
+        missing = [p for p in phrases if p not in str(e)]
+        if missing:
+            raise AssertionError(f"{name}: {missing} not in {type(e).__name__}: {e}") from e
+        CASES[name] = {"error": type(e).__name__, "phrases": phrases}
+        return
+    raise AssertionError(f"{name}: no error")
+
+
+def a01_a02_linearize():
+    m = mesh(x=2)
+
+    def f(v):
+        return jnp.mean(v ** 2)
+
+    def program(cast):
+        def run(p, t):
+            def body(t):
+                q = lax.pcast(p, ("x",), to="varying") if cast else p
+                _, fwd = jax.linearize(f, q)
+                bwd = jax.linear_transpose(fwd, q)
+                return bwd(fwd(t))
+            return jax.shard_map(body, mesh=m, in_specs=P("x"), out_specs=P("x"))(t)
+        return run
+
+    one = jnp.array([1.0])
+    refuses("A01", ["linearized function called on tangent values inconsistent",
+                    "pcast(..., ('x',), to='varying')", "to the primal value passed"],
+            program(False), one, jnp.array([1.0, 1.0]))
+    gives("A02 ones", program(True), one, jnp.array([1.0, 1.0]))
+    gives("A02 threes", program(True), jnp.array([3.0]), jnp.array([1.0, 2.0]))
+
+
+def a03_repeated_psum():
+    gives("A03", jax.shard_map(lambda x: lax.psum(lax.psum(x, "i"), "i"), mesh=mesh(i=4),
+                               in_specs=P("i"), out_specs=P()), jnp.arange(4.0))
+
+
+def a04_out_specs_promise():
+    m = mesh(x=2, y=2, z=2)
+    x = jnp.arange(16.0).reshape(4, 2, 2)
+
+    def program(check):
+        return jax.shard_map(lambda b: 2 * b, mesh=m, in_specs=P("x", "y", "z"), out_specs=P("x"),
+                             check_vma=check)
+
+    refuses("A04", ["require replication which can't be statically inferred",
+                    "only varying across mesh axes {x} and not {y,z}"], program(True), x)
+    gives("A04 unchecked", program(False), x)
+
+
+def a05_grads_of_invarying_params():
+    m = mesh(d=2)
+    params = jnp.array([1.0, 2.0])
+    samples = jnp.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
+
+    def program(cast):
+        def run(params, samples):
+            def body(block):
+                p = lax.pcast(params, ("d",), to="varying") if cast else params
+                return jax.vmap(jax.grad(lambda q, x: jnp.dot(q, x)), (None, 0))(p, block)
+            return jax.shard_map(body, mesh=m, in_specs=P("d"), out_specs=P("d"))(samples)
+        return run
+
+    gives("A05 summed", program(False), params, samples)
+    gives("A05 cast", program(True), params, samples)
+
+
+def a06_psum_transpose():
+    m = mesh(i=4)
+
+    def program(check):
+        def body(p, x):
+            return jax.grad(lambda q: lax.psum(jnp.sum(q * x), "i"))(p)
+        return jax.shard_map(body, mesh=m, in_specs=(P("i"), P("i")), out_specs=P("i"),
+                             check_vma=check)
+
+    for check in (True, False):
+        gives("A06 checked" if check else "A06 unchecked", program(check), jnp.ones(4),
+              jnp.array([1.0, 2.0, 3.0, 4.0]))
+
+
+def a07_grad_of_shard_map():
+    m = mesh(i=4)
+    for check in (True, False):
+        g = jax.shard_map(lambda b: lax.psum(jnp.sum(b ** 2), "i"), mesh=m, in_specs=P("i"),
+                          out_specs=P(), check_vma=check)
+        gives("A07 checked" if check else "A07 unchecked", jax.grad(g), jnp.arange(4.0))
+
+
+def a08_implicit_cast():
+    gives("A08", jax.shard_map(lambda x, y: x * y, mesh=mesh(i=2), in_specs=(P("i"), P()),
+                               out_specs=P("i")), jnp.arange(6.0), jnp.array([10.0, 20.0, 30.0]))
+
+
+def a09_scan_carry():
+    m = mesh(i=2)
+
+    def program(cast):
+        def body(x, y):
+            if cast:
+                y = lax.pcast(y, ("i",), to="varying")
+            return lax.scan(lambda c, _: ((c[1], c[0]), ()), (x, y), None, length=2)[0]
+        return jax.shard_map(body, mesh=m, in_specs=(P("i"), P()), out_specs=P("i"))
+
+    args = jnp.arange(6.0), jnp.arange(3.0)
+    refuses("A09", ["carry input and carry output must have equal types",
+                    "pcast(..., ('i',), to='varying')", "initial carry value corresponding to"],
+            program(False), *args)
+    gives("A09 cast", program(True), *args)
+
+
+def a11_gather_scatter():
+    m = mesh(i=4)
+
+    def program(body, out_specs):
+        return jax.shard_map(body, mesh=m, in_specs=P("i"), out_specs=out_specs)
+
+    def gather(x):
+        return lax.all_gather(x, "i", tiled=True)
+
+    v = jnp.arange(4.0)
+    gives("A11 psum_scatter",
+          program(lambda b: lax.psum_scatter(b, "i", scatter_dimension=1, tiled=True), P("i")),
+          jnp.arange(16.0).reshape(4, 4))
+    gives("A11 all_gather", program(gather, P("i")), v)
+    refuses("A11 promise", ["require replication"], program(gather, P()), v)
+    gives("A11 invarying",
+          program(lambda b: lax.all_gather(b, "i", tiled=True, to="invarying"), P()), v)
+
+
+def a12_ppermute():
+    m = mesh(i=4)
+    x = jnp.array([10.0, 20.0, 30.0, 40.0])
+    w = jnp.array([1.0, 2.0, 3.0, 4.0])
+    rotation = [(k, (k + 1) % 4) for k in range(4)]
+
+    def program(perm):
+        return jax.shard_map(lambda b: lax.ppermute(b, "i", perm), mesh=m, in_specs=P("i"),
+                             out_specs=P("i"))
+
+    gives("A12 partial", program([(0, 1), (1, 2)]), x)
+    gives("A12 rotation", program(rotation), x)
+    gives("A12 grad", jax.grad(lambda x, w: jnp.sum(w * program(rotation)(x))), x, w)
+    refuses("A12 twice", ["sources and destinations must be unique"],
+            jax.jit(program([(0, 1), (2, 1)])), x)
+
+
+def a13_all_to_all_axis_index():
+    gives("A13 all_to_all",
+          jax.shard_map(lambda b: lax.all_to_all(b, "i", 1, 0, tiled=True), mesh=mesh(i=2),
+                        in_specs=P("i", None), out_specs=P(None, "i")),
+          jnp.arange(8.0).reshape(4, 2))
+    # Both programs take an argument that they do not use: one of no arguments has no sharding.
+    gives("A13 axis_index",
+          lambda x: jax.shard_map(lambda: lax.axis_index(("i", "j"))[None, None],
+                                  mesh=mesh(i=4, j=2), in_specs=(), out_specs=P("i", "j"))(),
+          jnp.float32(0))
+    gives("A13 axis_size",
+          jax.shard_map(lambda b: jnp.zeros(lax.axis_size("i")) + b, mesh=mesh(i=4),
+                        in_specs=P("i"), out_specs=P("i")), jnp.arange(4.0))
+    refuses("A13 outside", ["unbound axis name: i"], lambda x: lax.psum(x, "i"), jnp.arange(2.0))
+
+
+def a14_boundary():
+    m = mesh(x=2)
+
+    def program(f=lambda a: a, in_specs=P("x"), out_specs=P("x"), **kw):
+        return lambda x: jax.shard_map(f, mesh=m, in_specs=in_specs, out_specs=out_specs, **kw)(x)
+
+    four = jnp.arange(4.0)
+    refuses("A14 uneven", ["evenly divisible"], program(), jnp.arange(5.0))
+    refuses("A14 scalar", ["too long", "add at least one (singleton) axis"], program(jnp.sum), four)
+    refuses("A14 unknown", ["must refer to an axis marked as manual"],
+            program(in_specs=P("q"), out_specs=P()), four)
+    refuses("A14 subset", ["to be a subset"],
+            program(in_specs=P(), out_specs=P(), axis_names={"q"}), four)
+    refuses("A14 rank", ["in_specs entry which is too long"],
+            program(in_specs=P(None, "x"), out_specs=P()), four)
+    refuses("A14 no mesh", ["context mesh cannot be empty"],
+            lambda x: jax.shard_map(lambda a: a, in_specs=P(), out_specs=P())(x), four)
+
+    def under_another(x):
+        with jax.set_mesh(mesh(x=4)):
+            return program()(x)
+    refuses("A14 other mesh", ["should match the mesh passed to shard_map"], under_another, four)
+    gives("A14 matmul",
+          jax.shard_map(lambda a, b: lax.psum(a @ b, "y"), mesh=mesh(x=4, y=2),
+                        in_specs=(P("x", "y"), P("y", None)), out_specs=P("x", None)),
+          jnp.arange(128.0).reshape(8, 16), jnp.arange(64.0).reshape(16, 4))
+
+
+def main():
+    for program in (a01_a02_linearize, a03_repeated_psum, a04_out_specs_promise,
+                    a05_grads_of_invarying_params, a06_psum_transpose, a07_grad_of_shard_map,
+                    a08_implicit_cast, a09_scan_carry, a11_gather_scatter, a12_ppermute,
+                    a13_all_to_all_axis_index, a14_boundary):
+        program()
+    path = pathlib.Path(__file__).resolve().parent.parent / "tests/acceptance/recorded.json"
+    source = f"jax {jax.__version__}, jaxlib {jax.lib.__version__}, numpy {np.__version__}, cpu"
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(case)}" for name, case in CASES.items())
+    path.write_text(f'{{"source": {json.dumps(source)}, "cases": {{\n{lines}\n}}}}\n')
+    print(f"{len(CASES)} cases")
+
+
+if __name__ == "__main__":
+    main()

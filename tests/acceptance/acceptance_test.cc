@@ -1,0 +1,345 @@
+// The acceptance programs: what a user of JAX writes, written with the SDK, gives what JAX gives.
+//
+// Expected results lie in recorded.json, made by scripts/record_acceptance.py, which holds the same
+// programs in JAX.  Each program runs on the embedded cluster in three ways that may not differ: at
+// once, under jit, and under jit with its arguments already cut over the mesh.  Typing of the same
+// programs without a cluster: client/transform_test.cc.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/testing/datadriven.h"
+#include "client/tessera.h"
+#include "client/testing.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+// The file, and which of its cases the tests have asked for.
+class Recording {
+ public:
+  Recording() {
+    std::ifstream file(SourcePath("tests/acceptance/recorded.json"));
+    all_ = json::parse(file).at("cases");
+  }
+  const json& Take(const std::string& name) {
+    used_.insert(name);
+    return all_.at(name);
+  }
+  std::vector<std::string> Unused() const {
+    std::vector<std::string> out;
+    for (const auto& [name, value] : all_.items()) {
+      if (!used_.count(name)) out.push_back(name);
+    }
+    return out;
+  }
+
+ private:
+  json all_;
+  std::set<std::string> used_;
+};
+Recording& Recorded() {
+  static Recording recording;
+  return recording;
+}
+
+// Axes of each dim, without trailing whole dims left out.
+ir::DimAxes AxesOf(const Array& x) {
+  ir::DimAxes dims = x.sharding().dims;
+  dims.resize(x.rank());
+  return dims;
+}
+
+void ExpectRecorded(const std::string& name, const std::vector<Array>& got) {
+  const json& want = Recorded().Take(name).at("results");
+  ASSERT_EQ(got.size(), want.size()) << name;
+  for (size_t i = 0; i < got.size(); ++i) {
+    SCOPED_TRACE(name + ", result " + std::to_string(i));
+    EXPECT_EQ(ir::DTypeName(got[i].dtype()), want[i].at("dtype").get<std::string>());
+    EXPECT_EQ(got[i].shape(), want[i].at("shape").get<Dims>());
+    EXPECT_EQ(got[i].value().ToDoubles(), want[i].at("values").get<std::vector<double>>());
+    EXPECT_EQ(AxesOf(got[i]), want[i].at("sharding").get<ir::DimAxes>());
+  }
+}
+
+// A cluster of 8 devices for the suite: starting one costs more than a program.
+class Acceptance : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { Session::SetDefault(Session::Embedded({.devices = 8})); }
+  static void TearDownTestSuite() { Session::SetDefault(nullptr); }
+
+  static Mesh AutoMesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names) {
+    return make_mesh(shape, names, std::vector<AxisType>(names.size(), AxisType::kAuto));
+  }
+
+  // `specs`: how the arguments lie in the third run.
+  template <class F, class... A>
+  static void Gives(const std::string& name, const F& f, const Mesh& mesh,
+                    const std::vector<PartitionSpec>& specs, const A&... args) {
+    {
+      SCOPED_TRACE("op by op");
+      ExpectRecorded(name, flatten(f(args...)).leaves);
+    }
+    const auto compiled = jit(f);
+    {
+      SCOPED_TRACE("jit");
+      ExpectRecorded(name, flatten(compiled(args...)).leaves);
+    }
+    SCOPED_TRACE("jit of sharded arguments");
+    ASSERT_EQ(specs.size(), sizeof...(A));
+    const auto cut = [&]<size_t... kI>(std::index_sequence<kI...>) {
+      return std::tuple(put(args, mesh, specs[kI])...);
+    }
+    (std::index_sequence_for<A...>());
+    ExpectRecorded(name, flatten(std::apply(compiled, cut)).leaves);
+  }
+
+  static void Refuses(const std::string& name, const std::function<void()>& f) {
+    SCOPED_TRACE(name);
+    const json& want = Recorded().Take(name);
+    const Error e = testing::ErrorOf(f);
+    EXPECT_EQ(PythonName(e.kind()), want.at("error").get<std::string>()) << e.what();
+    for (const json& phrase : want.at("phrases")) {
+      EXPECT_THAT(e.what(), HasSubstr(phrase.get<std::string>()));
+    }
+    EXPECT_THAT(e.what(), HasSubstr("acceptance_test.cc:"));
+  }
+
+ private:
+  static std::string PythonName(ErrorKind kind) {
+    switch (kind) {
+      case ErrorKind::kValueError:
+        return "ValueError";
+      case ErrorKind::kTypeError:
+        return "TypeError";
+      case ErrorKind::kNameError:
+        return "NameError";
+      default:
+        return "another kind";
+    }
+  }
+};
+
+Array Arange(int64_t n, Dims shape) { return arange(n, kF32).reshape(std::move(shape)); }
+
+// ---- A01, A02: linearize and its transpose inside shard_map. ------------------------------------
+
+auto LinearizeProgram(const Mesh& mesh, bool cast) {
+  return [=](const Array& p, const Array& t) {
+    return shard_map(
+        [=](Array tangent) {
+          const Array q = cast ? lax::pcast(p, "x", "varying") : p;
+          const auto linearized = linearize([](Array v) { return mean(square(v)); }, q);
+          const auto fwd = linearized.second;
+          const auto bwd = linear_transpose(fwd, q);
+          return bwd(fwd(tangent));
+        },
+        mesh, {P("x")}, P("x"))(t);
+  };
+}
+
+TEST_F(Acceptance, SeedA01RefusesATangentThatVariesWhereThePrimalDoesNot) {
+  Refuses("A01", [] {
+    LinearizeProgram(AutoMesh({2}, {"x"}), false)(array<float>({1}), array<float>({1, 1}));
+  });
+}
+
+TEST_F(Acceptance, SeedA02TransposesPerShardOnceCast) {
+  const Mesh mesh = AutoMesh({2}, {"x"});
+  const auto f = LinearizeProgram(mesh, true);
+  Gives("A02 ones", f, mesh, {P(), P("x")}, array<float>({1}), array<float>({1, 1}));
+  Gives("A02 threes", f, mesh, {P(), P("x")}, array<float>({3}), array<float>({1, 2}));
+}
+
+// ---- A03 to A05: what varies, and what is summed. -----------------------------------------------
+
+TEST_F(Acceptance, SeedA03RepeatedPsumVariesAgain) {
+  const Mesh mesh = AutoMesh({4}, {"i"});
+  Gives("A03",
+        shard_map([](Array x) { return lax::psum(lax::psum(x, "i"), "i"); }, mesh, {P("i")}, P()),
+        mesh, {P("i")}, Arange(4, {4}));
+}
+
+TEST_F(Acceptance, SeedA04OutSpecsPromiseIsProven) {
+  const Mesh mesh = AutoMesh({2, 2, 2}, {"x", "y", "z"});
+  const auto program = [&](bool check) {
+    return shard_map([](Array b) { return 2 * b; }, mesh, {P("x", "y", "z")}, P("x"),
+                     {.axis_names = {}, .check_vma = check});
+  };
+  const Array x = Arange(16, {4, 2, 2});
+  Refuses("A04", [&] { program(true)(x); });
+  Gives("A04 unchecked", program(false), mesh, {P("x", "y", "z")}, x);
+}
+
+TEST_F(Acceptance, SeedA05GradientsOfInvaryingParamsAreSummed) {
+  const Mesh mesh = AutoMesh({2}, {"d"});
+  const auto program = [&](bool cast) {
+    return [=](const Array& params, const Array& samples) {
+      return shard_map(
+          [=](Array block) {
+            const Array p = cast ? lax::pcast(params, "d", "varying") : params;
+            return vmap(grad([](Array q, Array x) { return dot(q, x); }), {None, 0})(p, block);
+          },
+          mesh, {P("d")}, P("d"))(samples);
+    };
+  };
+  const Array params = array<float>({1, 2});
+  const Array samples = array<float>({0, 1, 1, 1, 1, 0, 0, 0}, {4, 2});
+  Gives("A05 summed", program(false), mesh, {P(), P("d")}, params, samples);
+  Gives("A05 cast", program(true), mesh, {P(), P("d")}, params, samples);
+}
+
+// ---- A06, A07: gradients inside and of shard_map, checked or not. -------------------------------
+
+TEST_F(Acceptance, SeedA06GradInsideDependsOnTheMode) {
+  const Mesh mesh = AutoMesh({4}, {"i"});
+  for (const bool check : {true, false}) {
+    const auto f = shard_map(
+        [](Array p, Array x) {
+          return grad([&](Array q) { return lax::psum(sum(q * x), "i"); })(p);
+        },
+        mesh, {P("i"), P("i")}, P("i"), {.axis_names = {}, .check_vma = check});
+    Gives(check ? "A06 checked" : "A06 unchecked", f, mesh, {P("i"), P("i")}, ones({4}),
+          array<float>({1, 2, 3, 4}));
+  }
+}
+
+TEST_F(Acceptance, SeedA07GradThroughIsRightInBothModes) {
+  const Mesh mesh = AutoMesh({4}, {"i"});
+  for (const bool check : {true, false}) {
+    const auto g = shard_map([](Array b) { return lax::psum(sum(square(b)), "i"); }, mesh, {P("i")},
+                             P(), {.axis_names = {}, .check_vma = check});
+    Gives(check ? "A07 checked" : "A07 unchecked", grad(g), mesh, {P("i")}, Arange(4, {4}));
+  }
+}
+
+// ---- A08, A09: casts, given and wanted. ---------------------------------------------------------
+
+TEST_F(Acceptance, SeedA08MixedOperandsAreCast) {
+  const Mesh mesh = AutoMesh({2}, {"i"});
+  const auto f = shard_map([](Array x, Array y) { return x * y; }, mesh, {P("i"), P()}, P("i"));
+  Gives("A08", f, mesh, {P("i"), P()}, Arange(6, {6}), array<float>({10, 20, 30}));
+  // One cast, on y.
+  const ir::FunctionRef traced = trace(f, abstract({6}), abstract({3})).fn();
+  const ir::Function& body = *traced->ops.back().regions.at(0);
+  std::vector<ir::ValueId> cast;
+  for (const ir::Op& op : body.ops) {
+    if (op.def->name == "pvary") cast.push_back(op.operands[0]);
+  }
+  EXPECT_THAT(cast, ::testing::ElementsAre(1));
+}
+
+TEST_F(Acceptance, SeedA09ScanCarryMustVaryFromTheStart) {
+  const Mesh mesh = AutoMesh({2}, {"i"});
+  const auto program = [&](bool cast) {
+    return shard_map(
+        [cast](Array x, Array y) {
+          if (cast) y = lax::pcast(y, "i", "varying");
+          return scan(
+                     [](std::pair<Array, Array> c, NoneType) {
+                       return std::pair(std::pair(c.second, c.first), std::tuple<>());
+                     },
+                     std::pair(x, y), None, {.length = 2})
+              .first;
+        },
+        mesh, {P("i"), P()}, P("i"));
+  };
+  Refuses("A09", [&] { program(false)(Arange(6, {6}), Arange(3, {3})); });
+  Gives("A09 cast", program(true), mesh, {P("i"), P()}, Arange(6, {6}), Arange(3, {3}));
+}
+
+// ---- A11 to A13: the collectives. ---------------------------------------------------------------
+
+TEST_F(Acceptance, SeedA11GathersAndScatters) {
+  const Mesh mesh = AutoMesh({4}, {"i"});
+  const auto scatter = [](Array b) { return lax::psum_scatter(b, "i", 1, /*tiled=*/true); };
+  const auto gather = [](Array b) { return lax::all_gather(b, "i", 0, /*tiled=*/true); };
+  const auto invarying = [](Array b) {
+    return lax::all_gather(b, "i", 0, /*tiled=*/true, "invarying");
+  };
+  const Array v = Arange(4, {4});
+  Gives("A11 psum_scatter", shard_map(scatter, mesh, {P("i")}, P("i")), mesh, {P("i")},
+        Arange(16, {4, 4}));
+  Gives("A11 all_gather", shard_map(gather, mesh, {P("i")}, P("i")), mesh, {P("i")}, v);
+  Refuses("A11 promise", [&] { shard_map(gather, mesh, {P("i")}, P())(v); });
+  Gives("A11 invarying", shard_map(invarying, mesh, {P("i")}, P()), mesh, {P("i")}, v);
+}
+
+TEST_F(Acceptance, SeedA12Permutes) {
+  const Mesh mesh = AutoMesh({4}, {"i"});
+  const auto program = [&](std::vector<std::pair<int64_t, int64_t>> perm) {
+    return shard_map([=](Array b) { return lax::ppermute(b, "i", perm); }, mesh, {P("i")}, P("i"));
+  };
+  const auto rotate = program({{0, 1}, {1, 2}, {2, 3}, {3, 0}});
+  const Array x = array<float>({10, 20, 30, 40});
+  Gives("A12 partial", program({{0, 1}, {1, 2}}), mesh, {P("i")}, x);
+  Gives("A12 rotation", rotate, mesh, {P("i")}, x);
+  Gives("A12 grad", grad([=](Array y, Array w) { return sum(w * rotate(y)); }), mesh,
+        {P("i"), P("i")}, x, array<float>({1, 2, 3, 4}));
+  Refuses("A12 twice", [&] { program({{0, 1}, {2, 1}})(x); });
+}
+
+TEST_F(Acceptance, SeedA13ExchangesAndKnowsItsPlace) {
+  const Mesh two = AutoMesh({2}, {"i"});
+  Gives("A13 all_to_all",
+        shard_map([](Array b) { return lax::all_to_all(b, "i", 1, 0, /*tiled=*/true); }, two,
+                  {P("i", None)}, P(None, "i")),
+        two, {P("i", None)}, Arange(8, {4, 2}));
+  const Mesh grid = AutoMesh({4, 2}, {"i", "j"});
+  const auto index = [=](const Array&) {
+    return shard_map(
+        [] {
+          return lax::axis_index({"i", "j"}).reshape({1, 1});
+        },
+        grid, {}, P("i", "j"))();
+  };
+  Gives("A13 axis_index", index, grid, {P()}, scalar(0.0f));
+  const Mesh four = AutoMesh({4}, {"i"});
+  Gives("A13 axis_size",
+        shard_map([](Array b) { return zeros({lax::axis_size("i")}) + b; }, four, {P("i")}, P("i")),
+        four, {P("i")}, Arange(4, {4}));
+  Refuses("A13 outside", [] { lax::psum(arange(2, kF32), "i"); });
+}
+
+// ---- A14: the boundary of shard_map. ------------------------------------------------------------
+
+TEST_F(Acceptance, SeedA14BoundaryIsChecked) {
+  const Mesh mesh = AutoMesh({2}, {"x"});
+  const Array four = Arange(4, {4});
+  const auto id = [](Array a) { return a; };
+  Refuses("A14 uneven", [&] { shard_map(id, mesh, {P("x")}, P("x"))(Arange(5, {5})); });
+  Refuses("A14 scalar",
+          [&] { shard_map([](Array a) { return sum(a); }, mesh, {P("x")}, P("x"))(four); });
+  Refuses("A14 unknown", [&] { shard_map(id, mesh, {P("q")}, P())(four); });
+  Refuses("A14 subset",
+          [&] { shard_map(id, mesh, {P()}, P(), {.axis_names = {"q"}, .check_vma = true})(four); });
+  Refuses("A14 rank", [&] { shard_map(id, mesh, {P(None, "x")}, P())(four); });
+  Refuses("A14 no mesh", [&] { shard_map(id, Mesh{}, {P()}, P())(four); });
+  Refuses("A14 other mesh", [&] {
+    set_mesh context(AutoMesh({4}, {"x"}));
+    shard_map(id, mesh, {P("x")}, P("x"))(four);
+  });
+}
+
+TEST_F(Acceptance, SeedA14MultipliesOverTwoAxes) {
+  const Mesh mesh = AutoMesh({4, 2}, {"x", "y"});
+  const auto f = shard_map([](Array a, Array b) { return lax::psum(matmul(a, b), "y"); }, mesh,
+                           {P("x", "y"), P("y", None)}, P("x", None));
+  Gives("A14 matmul", f, mesh, {P("x", "y"), P("y", None)}, Arange(128, {8, 16}),
+        Arange(64, {16, 4}));
+}
+
+// Last: a recorded program without its C++ twin is a promise that nobody checks.
+TEST_F(Acceptance, SeedZEveryRecordedCaseIsCompared) {
+  if (::testing::GTEST_FLAG(filter) != "*") GTEST_SKIP() << "only part of the suite runs";
+  EXPECT_THAT(Recorded().Unused(), ::testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace tessera
