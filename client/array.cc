@@ -146,7 +146,7 @@ PartitionSpec Array::sharding(Site site) const { return placement(site).spec; }
 
 void Array::Delete() {
   const ConcreteState* c = AsConcrete(*this);
-  if (c && !c->deleted.exchange(true)) c->session->Release(c->id);
+  if (c && !c->deleted.exchange(true)) c->session->Release(c->id, c->type.num_bytes());
 }
 
 std::string Array::to_string() const {

@@ -14,6 +14,9 @@ namespace {
 constexpr absl::Duration kLongestWait = absl::Minutes(10);
 constexpr absl::Duration kLongestQueueWait = absl::Minutes(1);  // then QUEUE_FULL is thrown
 constexpr size_t kMaxReleased = 64;       // deletions that may wait for the next call
+// The next run takes them along when there are so many, or their arrays are so large.
+constexpr size_t kReleasedWorthTelling = 32;
+constexpr int64_t kReleasedBytesWorthTelling = 1 << 20;
 constexpr size_t kMaxExecutables = 4096;  // then the oldest is forgotten (the server keeps its own)
 
 thread_local absl::Time current_deadline = absl::InfiniteFuture();
@@ -116,7 +119,8 @@ std::shared_ptr<Session> Session::Embedded(EmbeddedOptions options, Site site) {
   if (!TesseraStartEmbedded) {
     internal::ThrowError(ErrorKind::kNotImplemented,
                          "Session::Embedded: this program is linked without the embedded cluster. "
-                         "Link tessera_embed, or name a coordinator in TESSERA_ADDRESS",
+                         "Link tessera_embed (installed: Tessera::embedded), or name a coordinator in "
+                         "TESSERA_ADDRESS",
                          site);
   }
   absl::StatusOr<std::shared_ptr<api::Service>> service = absl::UnknownError("not started");
@@ -130,7 +134,7 @@ std::shared_ptr<Session> Session::Connect(const std::string& address, ConnectOpt
     internal::ThrowError(ErrorKind::kNotImplemented,
                          absl::StrCat("Session::Connect(", address,
                                       "): this program is linked without the gRPC carrier. Link "
-                                      "tessera_client_remote"),
+                                      "tessera_client_remote (installed: Tessera::client)"),
                          site);
   }
   if (const char* token = std::getenv("TESSERA_TOKEN"); token && options.token.empty()) {
@@ -170,11 +174,12 @@ std::vector<api::Device> Session::devices(Site site) {
   return internal::Take(service_->ListDevices(), site);
 }
 
-void Session::Release(uint64_t array) {
+void Session::Release(uint64_t array, int64_t bytes) {
   bool full;
   {
     absl::MutexLock lock(&mu_);
     released_.push_back(array);
+    released_bytes_ += bytes;
     full = released_.size() >= kMaxReleased;
   }
   if (full) FlushReleased();
@@ -185,6 +190,7 @@ void Session::FlushReleased() {
   {
     absl::MutexLock lock(&mu_);
     gone.swap(released_);
+    released_bytes_ = 0;
   }
   // A cluster that cannot be told frees them with the session's lease.
   if (!gone.empty()) service_->Delete(gone).IgnoreError();
@@ -240,7 +246,6 @@ absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::Execut
 
 std::vector<Array> Session::Run(const Executable& executable, const std::vector<Array>& args,
                                 std::vector<bool> donate, const Site& site) {
-  FlushReleased();
   api::ExecuteRequest request;
   request.executable = executable.reply.executable;
   for (const Array& a : args) {
@@ -259,7 +264,17 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
   if (internal::CurrentDeadline() != absl::InfiniteFuture()) {
     request.deadline = internal::BoundedWait(absl::InfiniteDuration());
   }
-  const api::ExecuteReply reply = internal::Take(ExecuteWhenAccepted(request), site);
+  {
+    absl::MutexLock lock(&mu_);
+    if (released_.size() >= kReleasedWorthTelling ||
+        released_bytes_ >= kReleasedBytesWorthTelling) {
+      request.release.swap(released_);
+      released_bytes_ = 0;
+    }
+  }
+  absl::StatusOr<api::ExecuteReply> accepted = ExecuteWhenAccepted(request);
+  if (!accepted.ok() && !request.release.empty()) service_->Delete(request.release).IgnoreError();
+  const api::ExecuteReply reply = internal::Take(std::move(accepted), site);
   for (size_t i = 0; i < donate.size(); ++i) {
     if (donate[i]) internal::AsConcrete(args[i])->deleted.store(true);
   }

@@ -60,8 +60,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<Array> Run(const Executable& executable, const std::vector<Array>& args,
                          std::vector<bool> donate, const Site& site);
   Array Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec, const Site& site);
-  // Deletes soon: with the next call, or when many have gathered.
-  void Release(uint64_t array) ABSL_LOCKS_EXCLUDED(mu_);
+  // Deletes soon: with the next run once many or large ones have gathered, or with the next put.
+  void Release(uint64_t array, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   explicit Session(std::shared_ptr<api::Service> service) : service_(std::move(service)) {}
@@ -76,6 +76,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::map<std::string, std::shared_ptr<const Executable>> executables_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> oldest_first_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> released_ ABSL_GUARDED_BY(mu_);
+  int64_t released_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 // Every run started and every wait made in scope must end within `limit`; scopes nest, the earliest

@@ -130,7 +130,7 @@ ir::FunctionRef Close(FrameScope& scope, const std::vector<Array>& results, cons
 }  // namespace
 
 ConcreteState::~ConcreteState() {
-  if (session && !deleted.load()) session->Release(id);
+  if (session && !deleted.load()) session->Release(id, type.num_bytes());
 }
 
 const ConcreteState* AsConcrete(const Array& a) {

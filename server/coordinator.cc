@@ -96,8 +96,23 @@ void Coordinator::CompileAsync(api::CompileRequest request, Then<api::CompileRep
                [then = std::move(then)](Reply r) { then(As<api::CompileReply>(std::move(r))); });
 }
 
+void Coordinator::ExecuteToEndAsync(api::ExecuteRequest request, Then<api::ExecuteReply> accepted,
+                                    Then<api::Completion> ended) {
+  absl::Status admitted = admission::AdmitExecute(request, limits_);
+  admitted.Update(admission::AdmitDelete(request.release.size()));
+  if (!admitted.ok()) {
+    accepted(admitted);
+    return ended(admitted);
+  }
+  driver_.CallToEnd(
+      scheduler::Execute{0, std::move(request)},
+      [then = std::move(accepted)](Reply r) { then(As<api::ExecuteReply>(std::move(r))); },
+      [then = std::move(ended)](Reply r) { then(As<api::Completion>(std::move(r))); });
+}
+
 void Coordinator::ExecuteAsync(api::ExecuteRequest request, Then<api::ExecuteReply> then) {
-  const absl::Status admitted = admission::AdmitExecute(request, limits_);
+  absl::Status admitted = admission::AdmitExecute(request, limits_);
+  admitted.Update(admission::AdmitDelete(request.release.size()));
   if (!admitted.ok()) return then(admitted);
   driver_.Call(scheduler::Execute{0, std::move(request)},
                [then = std::move(then)](Reply r) { then(As<api::ExecuteReply>(std::move(r))); });

@@ -54,12 +54,15 @@ class Coordinator final : public api::Service, public api::WorkerEvents {
   absl::StatusOr<api::Operation> WaitOperation(uint64_t operation, absl::Duration timeout) override;
   absl::Status Cancel(uint64_t operation) override;
 
-  // ---- The same without blocking; callbacks run on the driver's thread (scheduler/driver.h). ----
+  // ---- The same without blocking; callbacks: see scheduler/driver.h. ----
   template <class T>
   using Then = std::function<void(absl::StatusOr<T>)>;
   void ListDevicesAsync(Then<std::vector<api::Device>> then);
   void CompileAsync(api::CompileRequest request, Then<api::CompileReply> then);
   void ExecuteAsync(api::ExecuteRequest request, Then<api::ExecuteReply> then);
+  // `accepted`, then `ended`; an error of the first is one of the second as well.
+  void ExecuteToEndAsync(api::ExecuteRequest request, Then<api::ExecuteReply> accepted,
+                         Then<api::Completion> ended);
   void CreateArrayAsync(api::ArraySpec spec, Then<TicketedArray> then);
   // One ticket per ordinal asked for; none asked for: one per distinct block.
   void ReadTicketsAsync(uint64_t array, std::vector<int> ordinals, absl::Duration timeout,

@@ -87,7 +87,7 @@ TEST_F(CoordinatorTest, AnswersDoNotDependOnWhereTheInputsLie) {
                                   api::Placement{{{{"y", 2}}}, Spec({{"y"}}), {3, 1}}}) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, coordinator_.Put(value, p));
     TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
-                                 coordinator_.Execute({f.executable, {id}, {}, {}}));
+                                 coordinator_.Execute({f.executable, {id}, {}, {}, {}, 0}));
     ASSERT_EQ(run.outputs.size(), 2u);
     for (int i : {0, 1})
       EXPECT_THAT(coordinator_.Get(run.outputs[i], absl::Seconds(10)), IsOkAndHolds(expected[i]))
@@ -104,7 +104,7 @@ TEST_F(CoordinatorTest, ResultsChainBeforeTheyAreThere) {
   worker_->HoldLaunches(true);
   for (int i = 0; i < 5; ++i) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
-                                 coordinator_.Execute({f.executable, {id}, {true}, {}}));
+                                 coordinator_.Execute({f.executable, {id}, {true}, {}, {}, 0}));
     id = run.outputs[0];
     EXPECT_THAT(coordinator_.Delete({run.outputs[1]}), IsOk());
   }
@@ -140,7 +140,7 @@ TEST_F(CoordinatorTest, LosingTheExecutorIsToldAndRecoveredFrom) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, coordinator_.Put(value, f.in[0].placement));
   worker_->HoldLaunches(true);
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
-                               coordinator_.Execute({f.executable, {id}, {}, {}}));
+                               coordinator_.Execute({f.executable, {id}, {}, {}, {}, 0}));
   worker_->LoseExecutor("killed by signal 9");
   EXPECT_THAT(coordinator_.Get(run.outputs[0], absl::Seconds(10)),
               ReasonIs("WORKER_LOST", "worker w0: executor w0/0 (incarnation 1) was lost: killed by "
@@ -153,7 +153,7 @@ TEST_F(CoordinatorTest, LosingTheExecutorIsToldAndRecoveredFrom) {
   worker_->RestoreExecutor();
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t again, coordinator_.Put(value, f.in[0].placement));
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply rerun,
-                               coordinator_.Execute({f.executable, {again}, {}, {}}));
+                               coordinator_.Execute({f.executable, {again}, {}, {}, {}, 0}));
   TESSERA_EXPECT_OK(coordinator_.Get(rerun.outputs[0], absl::Seconds(10)));
 }
 
@@ -163,7 +163,7 @@ TEST_F(CoordinatorTest, CancelReachesAHeldLaunch) {
                                coordinator_.Put(Counting({8, 4}), f.in[0].placement));
   worker_->HoldLaunches(true);
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
-                               coordinator_.Execute({f.executable, {id}, {}, {}}));
+                               coordinator_.Execute({f.executable, {id}, {}, {}, {}, 0}));
   TESSERA_EXPECT_OK(coordinator_.Cancel(run.operation));
   EXPECT_THAT(coordinator_.Get(run.outputs[0], absl::Seconds(10)), ReasonIs("CANCELLED"));
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::Operation op, coordinator_.GetOperation(run.operation));
@@ -176,7 +176,7 @@ TEST_F(CoordinatorTest, StopAnswersWhatWaits) {
                                coordinator_.Put(Counting({8, 4}), f.in[0].placement));
   worker_->HoldLaunches(true);
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
-                               coordinator_.Execute({f.executable, {id}, {}, {}}));
+                               coordinator_.Execute({f.executable, {id}, {}, {}, {}, 0}));
   std::thread stopper([&] { coordinator_.Stop(); });
   EXPECT_THAT(coordinator_.Get(run.outputs[0], absl::Seconds(30)), ReasonIs("SERVER_STOPPING"));
   stopper.join();

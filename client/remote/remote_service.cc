@@ -1,5 +1,6 @@
 #include "client/remote/remote_service.h"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -20,6 +21,10 @@ constexpr absl::Duration kCompileLimit = absl::Minutes(5);    // planning large 
 constexpr absl::Duration kTransferLimit = absl::Minutes(10);  // of one array
 constexpr absl::Duration kGrace = absl::Seconds(5);           // beyond what the server waits
 constexpr size_t kDeletesPerCall = 10'000;
+constexpr absl::Duration kWatchLimit = absl::Minutes(2);  // beyond what the server waits
+// Runs watched at a time. Each holds a stream of the connection; deeper pipelines do not need one.
+constexpr size_t kWatchedMax = 32;
+constexpr size_t kExecutionsMax = 256;  // whose results are kept: at most 16 MiB
 
 bool IsLoopback(const std::string& address) {
   return absl::StartsWith(address, "127.") || absl::StartsWith(address, "localhost:") ||
@@ -57,10 +62,10 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
   std::shared_ptr<RemoteService> service(
       new RemoteService(address, options, std::move(credentials)));
   if (!service->channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + options.timeout))) {
-    return absl::UnavailableError(
-        absl::StrCat("no coordinator answers at ", address, " within ",
-                     absl::FormatDuration(options.timeout),
-                     ". Check that it runs and that the address is right"));
+    return MakeError(ErrorKind::kServerStopping,
+                     absl::StrCat("no coordinator answers at ", address, " within ",
+                                  absl::FormatDuration(options.timeout),
+                                  ". Check that it runs and that the address is right"));
   }
   return std::shared_ptr<api::Service>(std::move(service));
 }
@@ -86,7 +91,8 @@ void RemoteService::Prepare(grpc::ClientContext* context, absl::Duration limit) 
 }
 
 absl::Status RemoteService::Done(const grpc::Status& status) const {
-  return FromGrpc(status, absl::StrCat("the coordinator at ", address_));
+  return FromGrpc(status, absl::StrCat("the coordinator at ", address_),
+                  ErrorKind::kServerStopping);
 }
 
 absl::StatusOr<std::vector<api::Device>> RemoteService::ListDevices() {
@@ -105,10 +111,75 @@ absl::StatusOr<api::CompileReply> RemoteService::Compile(const api::CompileReque
   v1::CompileProgramResponse response;
   TESSERA_RETURN_IF_ERROR(
       Done(programs_->CompileProgram(&context, ir::serial::ToProto(request), &response)));
-  return ir::serial::FromProto(response);
+  absl::StatusOr<api::CompileReply> reply = ir::serial::FromProto(response);
+  if (!reply.ok()) return reply;
+  int64_t bytes = 0;
+  for (const api::ArraySpec& s : reply->out) bytes += ir::MakeType(s.dtype, s.shape).num_bytes();
+  if (bytes > api::kInlineBytesMax || reply->out.empty()) {
+    absl::MutexLock lock(&mu_);
+    large_.insert(reply->executable);
+  }
+  return reply;
+}
+
+bool RemoteService::WorthWatching(uint64_t executable) {
+  std::vector<std::shared_ptr<Execution>> running;
+  {
+    absl::MutexLock lock(&mu_);
+    if (large_.count(executable) > 0) return false;
+    if (running_.size() < kWatchedMax) return true;
+    running.assign(running_.begin(), running_.end());
+  }
+  std::set<Execution*> ended;
+  for (const auto& e : running)
+    if (e->AwaitEnd(absl::UnixEpoch())) ended.insert(e.get());
+  absl::MutexLock lock(&mu_);
+  std::erase_if(running_, [&](const auto& e) { return ended.count(e.get()) > 0; });
+  return running_.size() < kWatchedMax;
+}
+
+absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteAndWatch(
+    const api::ExecuteRequest& request) {
+  auto context = std::make_unique<grpc::ClientContext>();
+  Prepare(context.get(), kWatchLimit);
+  v1::ExecuteProgramRequest proto = ir::serial::ToProto(request);
+  proto.set_inline_results_bytes_max(api::kInlineBytesMax);
+  const auto execution = std::make_shared<Execution>(programs_.get(), std::move(context), proto);
+  api::ExecuteReply reply;
+  TESSERA_RETURN_IF_ERROR(Done(execution->Accept(&reply)));
+  std::vector<std::shared_ptr<Execution>> dropped;  // without the lock
+  absl::MutexLock lock(&mu_);
+  running_.push_back(execution);
+  for (uint64_t array : reply.outputs) executions_.emplace(array, execution);
+  while (executions_.size() > kExecutionsMax) {
+    dropped.push_back(executions_.begin()->second);
+    executions_.erase(executions_.begin());
+  }
+  return reply;
+}
+
+std::shared_ptr<Execution> RemoteService::ExecutionOf(uint64_t array) {
+  absl::MutexLock lock(&mu_);
+  const auto it = executions_.find(array);
+  return it == executions_.end() ? nullptr : it->second;
+}
+
+void RemoteService::Forget(absl::Span<const uint64_t> arrays) {
+  std::vector<std::shared_ptr<Execution>> dropped;  // without the lock
+  absl::MutexLock lock(&mu_);
+  for (uint64_t array : arrays) {
+    const auto it = executions_.find(array);
+    if (it == executions_.end()) continue;
+    dropped.push_back(std::move(it->second));
+    executions_.erase(it);
+  }
 }
 
 absl::StatusOr<api::ExecuteReply> RemoteService::Execute(const api::ExecuteRequest& request) {
+  Forget(request.release);
+  for (size_t i = 0; i < request.donate.size() && i < request.args.size(); ++i)
+    if (request.donate[i]) Forget({&request.args[i], 1});
+  if (WorthWatching(request.executable)) return ExecuteAndWatch(request);
   grpc::ClientContext context;
   Prepare(&context, kCallLimit);
   v1::ExecuteProgramResponse response;
@@ -157,6 +228,21 @@ absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::ReadTickets(
 }
 
 absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration timeout) {
+  if (const std::shared_ptr<Execution> execution = ExecutionOf(array)) {
+    const absl::Time start = absl::Now();
+    const bool ended = execution->AwaitEnd(start + timeout);
+    if (ended) {
+      absl::MutexLock lock(&mu_);
+      if (!running_.empty() && running_.back() == execution) {
+        running_.pop_back();
+      } else if (!running_.empty() && running_.front() == execution) {
+        running_.pop_front();
+      }
+    }
+    if (std::optional<ir::Array> value = execution->ResultOf(array)) return *std::move(value);
+    // Too large, failed, or not ended: the coordinator knows.
+    timeout = std::max(timeout - (absl::Now() - start), absl::ZeroDuration());
+  }
   TESSERA_ASSIGN_OR_RETURN(const v1::CreateReadTicketsResponse tickets,
                            ReadTickets(array, {}, timeout));
   TESSERA_ASSIGN_OR_RETURN(const api::ArraySpec spec, ir::serial::FromProto(tickets.spec()));
@@ -213,6 +299,7 @@ absl::StatusOr<api::ArraySpec> RemoteService::Describe(uint64_t array) {
 }
 
 absl::Status RemoteService::Delete(absl::Span<const uint64_t> arrays) {
+  Forget(arrays);
   for (size_t at = 0; at < arrays.size(); at += kDeletesPerCall) {
     grpc::ClientContext context;
     Prepare(&context, kCallLimit);

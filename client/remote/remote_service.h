@@ -2,10 +2,16 @@
 //
 // Thread-safe.  Every call has a deadline.
 #pragma once
+#include <deque>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/remote/execution.h"
 #include "client/remote/transfer.h"
 #include "client/session.h"
 #include "ir/api/service.h"
@@ -44,6 +50,12 @@ class RemoteService final : public api::Service {
                                                             const std::vector<int>& ordinals,
                                                             absl::Duration timeout) const;
 
+  // Watches the run when one of its results may be small and few others are watched.
+  absl::StatusOr<api::ExecuteReply> ExecuteAndWatch(const api::ExecuteRequest& request);
+  bool WorthWatching(uint64_t executable) ABSL_LOCKS_EXCLUDED(mu_);
+  std::shared_ptr<Execution> ExecutionOf(uint64_t array) ABSL_LOCKS_EXCLUDED(mu_);
+  void Forget(absl::Span<const uint64_t> arrays) ABSL_LOCKS_EXCLUDED(mu_);
+
   const std::string address_, token_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::ClusterService::Stub> cluster_;
@@ -51,6 +63,13 @@ class RemoteService final : public api::Service {
   const std::unique_ptr<v1::ArrayService::Stub> arrays_;
   const std::unique_ptr<v1::OperationService::Stub> operations_;
   Transfer transfer_;
+
+  absl::Mutex mu_;
+  std::set<uint64_t> large_ ABSL_GUARDED_BY(mu_);  // executables whose results never come along
+  // Those that have not ended, as far as we know, oldest first.
+  std::deque<std::shared_ptr<Execution>> running_ ABSL_GUARDED_BY(mu_);
+  // By result, until it is deleted or there are too many.
+  std::map<uint64_t, std::shared_ptr<Execution>> executions_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::remote

@@ -44,9 +44,22 @@ TEST(StatusTest, TheReasonTravels) {
   const absl::Status want = MakeError(ErrorKind::kArrayDeleted, "gone");
   const grpc::Status wire(grpc::StatusCode::FAILED_PRECONDITION, "gone",
                           ir::serial::ToProto(want).SerializeAsString());
-  const absl::Status got = FromGrpc(wire, "peer");
+  const absl::Status got = FromGrpc(wire, "peer", ErrorKind::kWorkerLost);
   EXPECT_EQ(got.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ReasonOf(got), "ARRAY_DELETED");
+}
+
+TEST(StatusTest, ATransportThatSpeaksForAPeerThatIsGoneNamesIt) {
+  for (const auto code : {grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::CANCELLED}) {
+    const absl::Status got = FromGrpc({code, "reset"}, "peer", ErrorKind::kServerStopping);
+    EXPECT_EQ(got.code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(ReasonOf(got), "SERVER_STOPPING");
+    EXPECT_THAT(std::string(got.message()), HasSubstr("peer does not answer: reset"));
+  }
+  const absl::Status big = FromGrpc({grpc::StatusCode::RESOURCE_EXHAUSTED, "larger than max"},
+                                    "peer", ErrorKind::kServerStopping);
+  EXPECT_EQ(big.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(big), "LIMIT_EXCEEDED");
 }
 
 TEST(ConnectTest, NobodyThereIsSaidWithinTheTimeout) {

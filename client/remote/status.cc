@@ -1,26 +1,30 @@
 #include "client/remote/status.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "google/rpc/status.pb.h"
 #include "ir/serial/status.h"
 
 namespace tessera::remote {
 
-absl::Status FromGrpc(const grpc::Status& status, const std::string& peer) {
+absl::Status FromGrpc(const grpc::Status& status, const std::string& peer, ErrorKind gone) {
   if (status.ok()) return absl::OkStatus();
   google::rpc::Status details;
   if (!status.error_details().empty() && details.ParseFromString(status.error_details()) &&
       details.code() != 0) {
     return ir::serial::FromProto(details);
   }
-  // Without details it is the transport that speaks.
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-    return absl::UnavailableError(
-        absl::StrCat(peer, " does not answer: ", status.error_message(),
-                     ". Check that it runs and that the address is right"));
+  // Without details it is the transport that speaks. We cancel nothing: the peer cuts off what it has
+  // not answered when it stops.
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+      status.error_code() == grpc::StatusCode::CANCELLED) {
+    return MakeError(gone, absl::StrCat(peer, " does not answer: ", status.error_message(),
+                                        ". Check that it runs and that the address is right"));
   }
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      absl::StrCat(peer, ": ", status.error_message()));
+  absl::Status out(static_cast<absl::StatusCode>(status.error_code()),
+                   absl::StrCat(peer, ": ", status.error_message()));
+  out.SetPayload(kReasonPayload, absl::Cord(ToAbsl(InfoOf(KindOf(out)).reason)));
+  return out;
 }
 
 }  // namespace tessera::remote

@@ -17,6 +17,10 @@ namespace {
 constexpr int64_t kChunkBytes = 1 << 20;
 constexpr int kParallelTransfers = 4;
 
+absl::Status FromExecutor(const grpc::Status& status, const std::string& endpoint) {
+  return FromGrpc(status, absl::StrCat("the executor at ", endpoint), ErrorKind::kWorkerLost);
+}
+
 }  // namespace
 
 absl::StatusOr<Block> BlockOf(const api::ArraySpec& spec, int ordinal) {
@@ -81,7 +85,7 @@ absl::Status Transfer::Write(const std::string& endpoint, const std::string& tic
     sent += size;
   } while (sent < shard.num_bytes());
   writer->WritesDone();
-  TESSERA_RETURN_IF_ERROR(FromGrpc(writer->Finish(), endpoint));
+  TESSERA_RETURN_IF_ERROR(FromExecutor(writer->Finish(), endpoint));
   if (response.committed_bytes() != shard.num_bytes()) {
     return MakeError(ErrorKind::kInternal,
                      absl::StrCat(endpoint, " stored ", response.committed_bytes(), " of ",
@@ -118,7 +122,7 @@ absl::StatusOr<ir::Array> Transfer::Read(const std::string& endpoint, const std:
     if (size > 0) std::memcpy(bytes + received, chunk.data().data(), static_cast<size_t>(size));
     received += size;
   }
-  TESSERA_RETURN_IF_ERROR(FromGrpc(reader->Finish(), endpoint));
+  TESSERA_RETURN_IF_ERROR(FromExecutor(reader->Finish(), endpoint));
   if (received != shard.num_bytes()) {
     return MakeError(ErrorKind::kInternal, absl::StrCat(endpoint, " sent ", received, " of ",
                                                         shard.num_bytes(), " bytes"));

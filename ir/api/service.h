@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -61,6 +62,10 @@ struct ExecuteRequest {
   std::vector<uint64_t> args;       // array ids, resharded by the server where they lie otherwise
   std::vector<bool> donate;         // empty: none.  A donated array is deleted once it has been read
   std::optional<absl::Duration> deadline;  // for the run, from acceptance
+  // Arrays to delete first, as Delete does; of a call that fails they may be left.
+  std::vector<uint64_t> release;
+  // Carriers that report the end of a run ask for results with it that are together no larger.
+  int64_t inline_bytes_max = 0;
 };
 struct ExecuteReply {
   uint64_t operation = 0;
@@ -74,6 +79,15 @@ struct Operation {
   OperationState state = OperationState::kPending;
   absl::Status error;  // when failed or cancelled
   std::string pending_reason;  // why it has not started
+};
+
+// What a server brings along at most.
+constexpr int64_t kInlineBytesMax = 64 << 10;
+
+// How a run ended, with those of its results that were small enough to come along.
+struct Completion {
+  Operation operation;
+  std::vector<std::pair<uint64_t, ir::Array>> results;
 };
 
 class Service {

@@ -113,6 +113,13 @@ struct Launch {
   std::vector<uint64_t> args, results;
   std::vector<bool> donate;     // empty: none.  The buffer is freed, or reused, by the launch
   absl::Duration timeout = absl::InfiniteDuration();  // from when it starts
+  // Shards of results, small ones, that LaunchDone brings along.
+  struct InlineResult {
+    int32_t result = 0;         // index into results
+    int32_t device = 0;         // local
+    bool operator==(const InlineResult&) const = default;
+  };
+  std::vector<InlineResult> inline_results = {};
 };
 // Builds shards of a new array from blocks of shards of another, wherever those lie.  In the same
 // order as launches; answered by LaunchDone or LaunchFailed.  A source on another executor is read
@@ -181,6 +188,13 @@ struct ProgramLoaded {
 struct LaunchDone {
   uint64_t launch = 0;
   absl::Duration run_time;
+  // Of what the launch asked for, that which was not deleted meanwhile.
+  struct InlineResult {
+    uint64_t array = 0;
+    int32_t device = 0;
+    ir::Array value;
+  };
+  std::vector<InlineResult> inline_results = {};
 };
 // The status names the op, the site and, for a collective, who was missing.
 struct LaunchFailed {

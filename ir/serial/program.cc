@@ -298,7 +298,7 @@ class Reader {
         if (depth > limits_.region_depth)
           return TooMany("levels of nested functions", depth, limits_.region_depth);
       }
-      TESSERA_RETURN_IF_ERROR(ReadOp(op, std::move(regions), &b, &values));
+      TESSERA_RETURN_IF_ERROR(WithSite(ReadOp(op, std::move(regions), &b, &values), op));
     }
     if (proto.results_size() > limits_.values_per_op)
       return TooMany("results of one function", proto.results_size(), limits_.values_per_op);
@@ -311,6 +311,17 @@ class Reader {
     ops_.push_back(ops);
     depth_.push_back(depth);
     return absl::OkStatus();
+  }
+
+  // With the user's line at the end, as the Builder's own errors have it.
+  absl::Status WithSite(const absl::Status& status, const v1::Op& op) const {
+    if (status.ok() || op.file() < 1 || op.file() > static_cast<int>(files_.size())) return status;
+    const Site site{files_[op.file() - 1], op.line()};
+    if (!site.valid()) return status;
+    absl::Status out(status.code(), absl::StrCat(status.message(), " (", site.ToString(), ")"));
+    status.ForEachPayload(
+        [&](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
+    return out;
   }
 
   absl::Status ReadOp(const v1::Op& proto, std::vector<FunctionRef> regions, Builder* b,

@@ -203,7 +203,7 @@ TEST(WorkerSerialTest, CommandsComeBackTheSameBytes) {
   const std::vector<api::Command> commands = {
       api::ConfigureCommunicator{1, {{"w/0", 3, "h:2"}, {"x/0", 4, "h:3"}}, 1, "s\0t"},
       api::CloseCommunicator{2}, load, api::UnloadPrograms{{1, 2}},
-      api::Launch{1, 2, 3, 4, {5, 6}, {7}, {true, false}, absl::Milliseconds(1)},
+      api::Launch{1, 2, 3, 4, {5, 6}, {7}, {true, false}, absl::Milliseconds(1), {{0, 3}}},
       api::Launch{}, transfer, api::WriteBuffer{1, 2, Array::Scalar(DType::kF32, 3)},
       api::ReadBuffer{1, 2, 3}, api::DeleteBuffers{{1}},
       api::CancelLaunch{1, MakeError(ErrorKind::kPeerFailed, "why")}, api::Drain{}};
@@ -222,7 +222,8 @@ TEST(WorkerSerialTest, ReportsComeBackTheSameBytes) {
   const absl::Status lost = MakeError(ErrorKind::kWorkerLost, "gone");
   const std::vector<api::ReportBody> bodies = {
       api::Heartbeat{}, api::CommunicatorReady{1, lost}, api::ProgramLoaded{1, {}, 64},
-      api::LaunchDone{1, absl::Milliseconds(2)}, api::LaunchFailed{1, lost},
+      api::LaunchDone{1, absl::Milliseconds(2), {{7, 3, Array::Scalar(DType::kF32, 3)}}},
+      api::LaunchFailed{1, lost},
       api::BufferWritten{1, 2, lost}, api::BufferRead{1, Array::Scalar(DType::kS32, 4)},
       api::BufferRead{1, lost}, api::ExecutorLost{"signal 9", 4, "psum (a.cc:1)"},
       api::ExecutorReady{{0, 2, "cpu", 4, "h:1", "h:2", 1 << 20}}};

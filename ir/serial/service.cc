@@ -142,6 +142,8 @@ v1::ExecuteProgramRequest ToProto(const api::ExecuteRequest& request) {
   out.mutable_args()->Assign(request.args.begin(), request.args.end());
   for (bool d : request.donate) out.add_donate(d);
   if (request.deadline) *out.mutable_deadline() = ToProto(*request.deadline);
+  out.mutable_release()->Assign(request.release.begin(), request.release.end());
+  out.set_inline_results_bytes_max(request.inline_bytes_max);
   return out;
 }
 
@@ -151,6 +153,8 @@ api::ExecuteRequest FromProto(const v1::ExecuteProgramRequest& proto) {
   out.args.assign(proto.args().begin(), proto.args().end());
   out.donate.assign(proto.donate().begin(), proto.donate().end());
   if (proto.has_deadline()) out.deadline = FromProto(proto.deadline());
+  out.release.assign(proto.release().begin(), proto.release().end());
+  out.inline_bytes_max = proto.inline_results_bytes_max();
   return out;
 }
 
@@ -163,6 +167,27 @@ v1::ExecuteProgramResponse ToProto(const api::ExecuteReply& reply) {
 
 api::ExecuteReply FromProto(const v1::ExecuteProgramResponse& proto) {
   return {.operation = proto.operation(), .outputs = {proto.outputs().begin(), proto.outputs().end()}};
+}
+
+v1::ExecutionEnd ToProto(const api::Completion& completion) {
+  v1::ExecutionEnd out;
+  *out.mutable_operation() = ToProto(completion.operation);
+  for (const auto& [array, value] : completion.results) {
+    v1::InlineResult* result = out.add_results();
+    result->set_array(array);
+    *result->mutable_value() = ToProto(value);
+  }
+  return out;
+}
+
+absl::StatusOr<api::Completion> FromProto(const v1::ExecutionEnd& proto) {
+  api::Completion out;
+  out.operation = FromProto(proto.operation());
+  for (const v1::InlineResult& r : proto.results()) {
+    TESSERA_ASSIGN_OR_RETURN(Array value, FromProto(r.value(), api::kInlineBytesMax));
+    out.results.emplace_back(r.array(), std::move(value));
+  }
+  return out;
 }
 
 }  // namespace tessera::ir::serial

@@ -33,5 +33,7 @@ v1::ExecuteProgramRequest ToProto(const api::ExecuteRequest& request);
 api::ExecuteRequest FromProto(const v1::ExecuteProgramRequest& proto);
 v1::ExecuteProgramResponse ToProto(const api::ExecuteReply& reply);
 api::ExecuteReply FromProto(const v1::ExecuteProgramResponse& proto);
+v1::ExecutionEnd ToProto(const api::Completion& completion);
+absl::StatusOr<api::Completion> FromProto(const v1::ExecutionEnd& proto);
 
 }  // namespace tessera::ir::serial

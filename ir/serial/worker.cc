@@ -77,6 +77,11 @@ void Write(const api::Launch& c, v1::WorkerCommand* out) {
   p->mutable_results()->Assign(c.results.begin(), c.results.end());
   for (bool d : c.donate) p->add_donate(d);
   if (c.timeout < absl::InfiniteDuration()) *p->mutable_timeout() = ToProto(c.timeout);
+  for (const api::Launch::InlineResult& r : c.inline_results) {
+    auto* wanted = p->add_inline_results();
+    wanted->set_result(r.result);
+    wanted->set_device(r.device);
+  }
 }
 void Write(const api::Transfer& c, v1::WorkerCommand* out) {
   auto* p = out->mutable_transfer();
@@ -210,6 +215,12 @@ void Write(const api::ProgramLoaded& r, v1::WorkerReport* out) {
 void Write(const api::LaunchDone& r, v1::WorkerReport* out) {
   out->mutable_launch_done()->set_launch(r.launch);
   *out->mutable_launch_done()->mutable_run_time() = ToProto(r.run_time);
+  for (const api::LaunchDone::InlineResult& i : r.inline_results) {
+    auto* shard = out->mutable_launch_done()->add_inline_results();
+    shard->set_array(i.array);
+    shard->set_device(i.device);
+    *shard->mutable_value() = ToProto(i.value);
+  }
 }
 void Write(const api::LaunchFailed& r, v1::WorkerReport* out) {
   out->mutable_launch_failed()->set_launch(r.launch);
@@ -266,11 +277,17 @@ absl::StatusOr<api::Command> FromProto(const v1::WorkerCommand& proto, const Lim
       return api::Command(api::UnloadPrograms{VectorOf(proto.unload_programs().executables())});
     case v1::WorkerCommand::kLaunch: {
       const auto& p = proto.launch();
-      return api::Command(api::Launch{.launch = p.launch(), .sequence = p.sequence(),
-                                      .executable = p.executable(), .generation = p.generation(),
-                                      .args = VectorOf(p.args()), .results = VectorOf(p.results()),
-                                      .donate = {p.donate().begin(), p.donate().end()},
-                                      .timeout = TimeoutOf(p.has_timeout(), p.timeout())});
+      api::Launch c{.launch = p.launch(), .sequence = p.sequence(),
+                    .executable = p.executable(), .generation = p.generation(),
+                    .args = VectorOf(p.args()), .results = VectorOf(p.results()),
+                    .donate = {p.donate().begin(), p.donate().end()},
+                    .timeout = TimeoutOf(p.has_timeout(), p.timeout())};
+      for (const auto& r : p.inline_results()) {
+        if (r.result() < 0 || r.result() >= p.results_size())
+          return Bad("launch: an inline result is not one of the results");
+        c.inline_results.push_back({r.result(), r.device()});
+      }
+      return api::Command(std::move(c));
     }
     case v1::WorkerCommand::kTransfer: return ReadTransfer(proto.transfer(), limits);
     case v1::WorkerCommand::kWriteBuffer: {
@@ -318,10 +335,15 @@ absl::StatusOr<api::Report> FromProto(const v1::WorkerReport& proto, const Limit
                                     FromProto(proto.program_loaded().status()),
                                     proto.program_loaded().memory_bytes()};
       return out;
-    case v1::WorkerReport::kLaunchDone:
-      out.body = api::LaunchDone{proto.launch_done().launch(),
-                                 FromProto(proto.launch_done().run_time())};
+    case v1::WorkerReport::kLaunchDone: {
+      api::LaunchDone r{proto.launch_done().launch(), FromProto(proto.launch_done().run_time())};
+      for (const auto& i : proto.launch_done().inline_results()) {
+        TESSERA_ASSIGN_OR_RETURN(Array value, FromProto(i.value(), kRelayBytesMax, limits));
+        r.inline_results.push_back({i.array(), i.device(), std::move(value)});
+      }
+      out.body = std::move(r);
       return out;
+    }
     case v1::WorkerReport::kLaunchFailed: {
       absl::Status status = FromProto(proto.launch_failed().status());
       if (status.ok()) status = absl::UnknownError("the worker gave no reason");

@@ -1,9 +1,15 @@
 #include "server/rpc/client_services.h"
 
 #include <algorithm>
+#include <memory>
+#include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
@@ -32,6 +38,22 @@ grpc::ServerUnaryReactor* Refuse(grpc::ServerUnaryReactor* reactor, const absl::
   return reactor;
 }
 
+template <class Message>
+absl::Status Decode(const grpc::ByteBuffer& bytes, Message* out) {
+  grpc::ByteBuffer copy = bytes;  // of the references; decoding uses them up
+  if (grpc::SerializationTraits<Message>::Deserialize(&copy, out).ok()) return absl::OkStatus();
+  return MakeError(ErrorKind::kMalformedProgram,
+                   absl::StrCat("request: its ", bytes.Length(), " bytes are no ",
+                                Message::descriptor()->full_name(),
+                                "; build it with the server's protos"));
+}
+template <class Message>
+void Encode(const Message& message, grpc::ByteBuffer* out) {
+  bool own = false;
+  const grpc::Status encoded = grpc::SerializationTraits<Message>::Serialize(message, out, &own);
+  TESSERA_CHECK(encoded.ok()) << encoded.error_message();
+}
+
 // Answers with what `fill` makes of the value.
 template <class T, class Fill>
 std::function<void(absl::StatusOr<T>)> Then(grpc::ServerUnaryReactor* reactor, Fill fill) {
@@ -50,6 +72,91 @@ void Fill(const std::vector<ShardTicket>& tickets,
     ticket->set_ticket(t.ticket);
   }
 }
+
+// One ExecuteAndWatch: at most one write in flight, and Finish once, when none is.
+class ExecutionStream final : public grpc::ServerWriteReactor<v1::ExecuteProgramEvent>,
+                              public std::enable_shared_from_this<ExecutionStream> {
+ public:
+  static ExecutionStream* Start(Coordinator* coordinator, api::ExecuteRequest request) {
+    const auto stream = std::make_shared<ExecutionStream>();
+    stream->self_ = stream;
+    coordinator->ExecuteToEndAsync(
+        std::move(request),
+        [stream](const absl::StatusOr<api::ExecuteReply>& reply) { stream->Accepted(reply); },
+        [stream](const absl::StatusOr<api::Completion>& end) { stream->Ended(end); });
+    return stream.get();
+  }
+
+  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
+    bool end = false;
+    {
+      absl::MutexLock lock(&mu_);
+      writing_ = false;
+      if (!ok) status_ = absl::CancelledError("the caller has left");
+      end = TakeEnd();
+    }
+    if (end) End();
+  }
+  void OnCancel() override { Leave(absl::CancelledError("the caller has left")); }
+  void OnDone() override { const std::shared_ptr<ExecutionStream> last = std::move(self_); }
+
+ private:
+  void Accepted(const absl::StatusOr<api::ExecuteReply>& reply) ABSL_LOCKS_EXCLUDED(mu_) {
+    if (!reply.ok()) return Leave(reply.status());
+    {
+      absl::MutexLock lock(&mu_);
+      if (ending_) return;
+      writing_ = true;
+    }
+    *accepted_.mutable_accepted() = ToProto(*reply);
+    StartWrite(&accepted_);
+  }
+  void Ended(const absl::StatusOr<api::Completion>& end) ABSL_LOCKS_EXCLUDED(mu_) {
+    if (!end.ok()) return Leave(end.status());
+    v1::ExecuteProgramEvent event;
+    *event.mutable_ended() = ToProto(*end);
+    bool now = false;
+    {
+      absl::MutexLock lock(&mu_);
+      if (ending_) return;
+      ended_ = std::move(event);
+      has_ended_ = true;
+      now = TakeEnd();
+    }
+    if (now) End();
+  }
+  void Leave(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
+    bool now = false;
+    {
+      absl::MutexLock lock(&mu_);
+      status_.Update(why);
+      now = TakeEnd();
+    }
+    if (now) End();
+  }
+  // Whether the caller is to call End.
+  bool TakeEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (writing_ || ending_ || (!has_ended_ && status_.ok())) return false;
+    ending_ = true;
+    return true;
+  }
+  // Nothing changes what it reads once ending_ is set.
+  void End() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (has_ended_ && status_.ok()) {
+      StartWriteAndFinish(&ended_, {}, grpc::Status::OK);
+    } else {
+      Finish(ToGrpc(status_));
+    }
+  }
+
+  std::shared_ptr<ExecutionStream> self_;
+  v1::ExecuteProgramEvent accepted_, ended_;
+  absl::Mutex mu_;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool has_ended_ ABSL_GUARDED_BY(mu_) = false;
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
+};
 
 }  // namespace
 
@@ -142,19 +249,21 @@ ProgramService::ProgramService(Coordinator* coordinator)
     : coordinator_(coordinator), pool_(coordinator) {}
 
 grpc::ServerUnaryReactor* ProgramService::CompileProgram(grpc::CallbackServerContext* context,
-                                                         const v1::CompileProgramRequest* request,
-                                                         v1::CompileProgramResponse* response) {
+                                                         const grpc::ByteBuffer* bytes,
+                                                         grpc::ByteBuffer* response) {
   auto* reactor = context->DefaultReactor();
-  if (static_cast<int64_t>(request->program().ByteSizeLong()) >
+  v1::CompileProgramRequest request;
+  if (absl::Status s = Decode(*bytes, &request); !s.ok()) return Refuse(reactor, s);
+  if (static_cast<int64_t>(request.program().ByteSizeLong()) >
       coordinator_->options().max_program_bytes)
     return Refuse(reactor, MakeError(ErrorKind::kLimitExceeded,
                                      "compile: the program is larger than max_program_bytes "
                                      "(GetCapabilities)"));
-  absl::StatusOr<api::CompileRequest> body = FromProto(*request, coordinator_->limits());
+  absl::StatusOr<api::CompileRequest> body = FromProto(request, coordinator_->limits());
   if (!body.ok()) return Refuse(reactor, body.status());
   coordinator_->CompileAsync(
       *std::move(body), Then<api::CompileReply>(reactor, [response](const api::CompileReply& r) {
-        *response = ToProto(r);
+        Encode(ToProto(r), response);
       }));
   return reactor;
 }
@@ -170,15 +279,29 @@ grpc::ServerUnaryReactor* ProgramService::ExecuteProgram(grpc::CallbackServerCon
   return reactor;
 }
 
+grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ProgramService::ExecuteAndWatch(
+    grpc::CallbackServerContext*, const v1::ExecuteProgramRequest* request) {
+  return ExecutionStream::Start(coordinator_, FromProto(*request));
+}
+
 grpc::ServerUnaryReactor* ProgramService::RunProgram(grpc::CallbackServerContext* context,
-                                                     const v1::RunProgramRequest* request,
-                                                     v1::RunProgramResponse* response) {
+                                                     const grpc::ByteBuffer* bytes,
+                                                     grpc::ByteBuffer* response) {
+  struct Call {
+    v1::RunProgramRequest request;
+    v1::RunProgramResponse response;
+  };
   auto* reactor = context->DefaultReactor();
+  auto call = std::make_shared<Call>();
+  if (absl::Status s = Decode(*bytes, &call->request); !s.ok()) return Refuse(reactor, s);
   const absl::Duration timeout = std::min(
-      WaitOf(context, request->has_timeout(), request->timeout()),
+      WaitOf(context, call->request.has_timeout(), call->request.timeout()),
       absl::Milliseconds(coordinator_->options().result_wait_ms_max));
-  pool_.Run(request, response, timeout,
-            [reactor](const absl::Status& s) { reactor->Finish(ToGrpc(s)); });
+  pool_.Run(&call->request, &call->response, timeout,
+            [reactor, response, call](const absl::Status& s) {
+              if (s.ok()) Encode(call->response, response);
+              reactor->Finish(ToGrpc(s));
+            });
   return reactor;
 }
 

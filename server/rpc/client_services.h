@@ -48,18 +48,28 @@ class ArrayService final : public v1::ArrayService::CallbackService {
   Coordinator* const coordinator_;
 };
 
-class ProgramService final : public v1::ProgramService::CallbackService {
+// The calls that carry programs decode themselves: gRPC answers bytes that do not decode with an
+// UNIMPLEMENTED that says nothing.
+using ProgramServiceBase = v1::ProgramService::WithRawCallbackMethod_CompileProgram<
+    v1::ProgramService::WithRawCallbackMethod_RunProgram<
+        v1::ProgramService::WithCallbackMethod_ExecuteProgram<
+            v1::ProgramService::WithCallbackMethod_ExecuteAndWatch<
+                v1::ProgramService::Service>>>>;
+
+class ProgramService final : public ProgramServiceBase {
  public:
   explicit ProgramService(Coordinator* coordinator);
   grpc::ServerUnaryReactor* CompileProgram(grpc::CallbackServerContext* context,
-                                           const v1::CompileProgramRequest* request,
-                                           v1::CompileProgramResponse* response) override;
+                                           const grpc::ByteBuffer* request,
+                                           grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ExecuteProgram(grpc::CallbackServerContext* context,
                                            const v1::ExecuteProgramRequest* request,
                                            v1::ExecuteProgramResponse* response) override;
+  grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ExecuteAndWatch(
+      grpc::CallbackServerContext* context, const v1::ExecuteProgramRequest* request) override;
   grpc::ServerUnaryReactor* RunProgram(grpc::CallbackServerContext* context,
-                                       const v1::RunProgramRequest* request,
-                                       v1::RunProgramResponse* response) override;
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
 
  private:
   Coordinator* const coordinator_;

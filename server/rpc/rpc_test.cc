@@ -138,6 +138,88 @@ TEST_F(RpcTest, ErrorsCarryReasonAndPlace) {
   EXPECT_EQ(info.domain(), "tessera.dev");
 }
 
+// The ids at once, then the end with the result that was small enough.
+TEST_F(RpcTest, ExecuteAndWatchBringsTheResultAlong) {
+  const auto stub = v1::ProgramService::NewStub(channel_);
+  const auto compiled = coordinator_.Compile({.program = Product(), .devices = {}, .name = "product"});
+  TESSERA_ASSERT_OK(compiled);
+  ir::Array a(DType::kF32, {4, 2});
+  for (int i = 0; i < 8; ++i) a.Set(i, i);
+  v1::ExecuteProgramRequest request;
+  request.set_executable(compiled->executable);
+  for (const api::ArraySpec& in : compiled->in) {
+    const auto put = coordinator_.Put(a, in.placement);
+    TESSERA_ASSERT_OK(put);
+    request.add_args(*put);
+  }
+  for (const int64_t bytes : {32, 31}) {
+    request.set_inline_results_bytes_max(bytes);
+    grpc::ClientContext context;
+    const auto reader = stub->ExecuteAndWatch(&context, request);
+    v1::ExecuteProgramEvent event;
+    ASSERT_TRUE(reader->Read(&event));
+    ASSERT_EQ(event.accepted().outputs_size(), 1);
+    const uint64_t output = event.accepted().outputs(0);
+    ASSERT_TRUE(reader->Read(&event));
+    EXPECT_EQ(event.ended().operation().state(), v1::OPERATION_STATE_DONE);
+    EXPECT_FALSE(reader->Read(&event));
+    TESSERA_EXPECT_OK(Read(reader->Finish()));
+    if (bytes == 31) {
+      EXPECT_EQ(event.ended().results_size(), 0) << "too large to come along";
+      continue;
+    }
+    ASSERT_EQ(event.ended().results_size(), 1);
+    EXPECT_EQ(event.ended().results(0).array(), output);
+    const auto value = ir::serial::FromProto(event.ended().results(0).value(), 1 << 10);
+    TESSERA_ASSERT_OK(value);
+    EXPECT_EQ(value->ToDoubles(), (std::vector<double>{0, 1, 4, 9, 16, 25, 36, 49}));
+  }
+}
+
+TEST_F(RpcTest, ExecuteAndWatchRefusesAndReportsFailures) {
+  const auto stub = v1::ProgramService::NewStub(channel_);
+  v1::ExecuteProgramRequest request;
+  request.set_executable(99);
+  v1::ExecuteProgramEvent event;
+  {
+    grpc::ClientContext context;
+    const auto reader = stub->ExecuteAndWatch(&context, request);
+    EXPECT_FALSE(reader->Read(&event));
+    EXPECT_THAT(Read(reader->Finish()), ReasonIs("PROGRAM_NOT_FOUND", "99"));
+  }
+  // A caller that leaves changes nothing for the run; one that stays learns how it ended.
+  const auto compiled = coordinator_.Compile({.program = Product(), .devices = {}, .name = "product"});
+  TESSERA_ASSERT_OK(compiled);
+  request.set_executable(compiled->executable);
+  for (const api::ArraySpec& in : compiled->in) {
+    const auto put = coordinator_.Put(ir::Array(DType::kF32, {4, 2}), in.placement);
+    TESSERA_ASSERT_OK(put);
+    request.add_args(*put);
+  }
+  worker_->HoldLaunches(true);
+  uint64_t left = 0;
+  {
+    grpc::ClientContext context;
+    const auto reader = stub->ExecuteAndWatch(&context, request);
+    ASSERT_TRUE(reader->Read(&event));
+    left = event.accepted().operation();
+    context.TryCancel();
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  grpc::ClientContext context;
+  const auto reader = stub->ExecuteAndWatch(&context, request);
+  ASSERT_TRUE(reader->Read(&event));
+  TESSERA_ASSERT_OK(coordinator_.Cancel(event.accepted().operation()));
+  ASSERT_TRUE(reader->Read(&event));
+  EXPECT_EQ(event.ended().operation().state(), v1::OPERATION_STATE_CANCELLED);
+  EXPECT_EQ(event.ended().results_size(), 0);
+  TESSERA_EXPECT_OK(Read(reader->Finish()));
+  worker_->HoldLaunches(false);
+  const auto op = coordinator_.WaitOperation(left, absl::Seconds(20));
+  TESSERA_ASSERT_OK(op);
+  EXPECT_EQ(op->state, api::OperationState::kDone);
+}
+
 TEST_F(RpcTest, CompileExecuteAndWait) {
   const auto programs = v1::ProgramService::NewStub(channel_);
   const auto arrays = v1::ArrayService::NewStub(channel_);
@@ -307,6 +389,34 @@ TEST(JsonTest, MisfitsSayWhere) {
   EXPECT_THAT(ArrayFromJson(number(1), DType::kF32, {2}), ReasonIs("VALUE_ERROR", "a list of 2"));
   // A shape that promises more than came takes no memory.
   EXPECT_THAT(ArrayFromJson(number(1), DType::kF32, {int64_t{1} << 40}), ReasonIs("VALUE_ERROR"));
+}
+
+// The first rows alone agree with the shape, which promises 40 GB.
+TEST(JsonTest, NoMemoryIsTakenForRowsThatAreMissing) {
+  constexpr int kRows = 100'000;
+  Value rows;
+  for (int i = 0; i < kRows; ++i) rows.mutable_list_value()->add_values();
+  for (int i = 0; i < kRows; ++i)
+    rows.mutable_list_value()->mutable_values(0)->mutable_list_value()->add_values()->set_number_value(0);
+  EXPECT_THAT(ArrayFromJson(rows, DType::kF32, {kRows, kRows}),
+              ReasonIs("VALUE_ERROR", "at [1]: a list of 100000 was expected"));
+}
+
+TEST(JsonTest, DtypesWithoutNumbersAreRefused) {
+  Value one;
+  one.set_number_value(1);
+  for (const DType dtype : {DType::kF16, DType::kC64, DType::kF8E4M3FN}) {
+    EXPECT_THAT(ArrayFromJson(one, dtype, {}), ReasonIs("NOT_IMPLEMENTED", "no JSON form"));
+    EXPECT_THAT(JsonFromArray(ir::Array(dtype, {})), ReasonIs("NOT_IMPLEMENTED", "no JSON form"));
+  }
+}
+
+// 2^40 empty lists are no bytes as an array.
+TEST(JsonTest, ResultsOfTooManyValuesAreRefused) {
+  EXPECT_THAT(JsonFromArray(ir::Array(DType::kF32, {int64_t{1} << 40, 0})),
+              ReasonIs("LIMIT_EXCEEDED", "read its arrays"));
+  EXPECT_THAT(JsonFromArray(ir::Array(DType::kF32, {0, int64_t{1} << 40})), IsOk());
+  EXPECT_THAT(JsonFromArray(ir::Array(DType::kU8, {1 << 22})), ReasonIs("LIMIT_EXCEEDED"));
 }
 
 }  // namespace

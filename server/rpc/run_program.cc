@@ -21,11 +21,35 @@ using ir::DType;
 
 constexpr int kThreads = 4;
 constexpr size_t kJobsMax = 64;
+constexpr int64_t kJsonValuesMax = 1 << 22;  // Of one result; about 46 MB on the wire.
 constexpr double kExact = 9007199254740992.0;  // 2^53: integers up to here are exact as doubles
 
 absl::Status Misfit(const std::string& where, const std::string& what) {
   return MakeError(ErrorKind::kValueError,
                    absl::StrCat("input", where.empty() ? "" : " at ", where, ": ", what));
+}
+
+// The dtypes whose elements ir::Array reads and sets as numbers.
+absl::Status CheckJsonDType(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+    case DType::kS8:
+    case DType::kS16:
+    case DType::kS32:
+    case DType::kS64:
+    case DType::kU8:
+    case DType::kU16:
+    case DType::kU32:
+    case DType::kU64:
+    case DType::kBF16:
+    case DType::kF32:
+    case DType::kF64: return absl::OkStatus();
+    default:
+      return MakeError(ErrorKind::kNotImplemented,
+                       absl::StrCat("run: ", ToAbsl(ir::DTypeName(dtype)),
+                                    " values have no JSON form; compile and execute the program, "
+                                    "and write and read its arrays"));
+  }
 }
 
 // The least and greatest integer of a dtype; kU64 is handled by its texts.
@@ -80,15 +104,28 @@ absl::Status SetLeaf(const Value& value, const std::string& where, int64_t index
   return absl::OkStatus();
 }
 
-absl::Status ReadJson(const Value& value, size_t dim, const std::string& where, int64_t* index,
-                      ir::Array* out) {
-  if (dim == out->shape().size()) return SetLeaf(value, where, (*index)++, out);
-  const int64_t n = out->shape()[dim];
+// Lists of the sizes that the shape says, all the way down.
+absl::Status CheckLists(const Value& value, const ir::Dims& shape, size_t dim,
+                        const std::string& where) {
+  if (dim == shape.size()) return absl::OkStatus();
+  const int64_t n = shape[dim];
   if (value.kind_case() != Value::kListValue)
     return Misfit(where, absl::StrCat("a list of ", n, " was expected"));
   if (value.list_value().values_size() != n)
     return Misfit(where, absl::StrCat("a list of ", n, " was expected, got ",
                                       value.list_value().values_size()));
+  if (dim + 1 == shape.size()) return absl::OkStatus();
+  for (int64_t i = 0; i < n; ++i)
+    TESSERA_RETURN_IF_ERROR(CheckLists(value.list_value().values(static_cast<int>(i)), shape,
+                                       dim + 1, absl::StrCat(where, "[", i, "]")));
+  return absl::OkStatus();
+}
+
+// Of values that CheckLists has passed.
+absl::Status ReadJson(const Value& value, size_t dim, const std::string& where, int64_t* index,
+                      ir::Array* out) {
+  if (dim == out->shape().size()) return SetLeaf(value, where, (*index)++, out);
+  const int64_t n = out->shape()[dim];
   for (int64_t i = 0; i < n; ++i)
     TESSERA_RETURN_IF_ERROR(ReadJson(value.list_value().values(static_cast<int>(i)), dim + 1,
                                      absl::StrCat(where, "[", i, "]"), index, out));
@@ -118,6 +155,24 @@ void WriteJson(const ir::Array& array, size_t dim, int64_t* index, Value* out) {
   out->mutable_list_value();
   for (int64_t i = 0; i < array.shape()[dim]; ++i)
     WriteJson(array, dim + 1, index, out->mutable_list_value()->add_values());
+}
+
+// Lists count too: an array without elements may have many.
+absl::Status CheckJsonSize(const ir::Type& type) {
+  int64_t level = 1;
+  int64_t values = 1;
+  for (const int64_t n : type.shape) {
+    if (level == 0) break;
+    // Neither overflows: the level before is within the bound.
+    level = n > kJsonValuesMax / level ? kJsonValuesMax : level * n;
+    values += level;
+    if (values > kJsonValuesMax)
+      return MakeError(ErrorKind::kLimitExceeded,
+                       absl::StrCat("run: a result of type ", type.ToString(), " is more than ",
+                                    kJsonValuesMax, " JSON values; compile and execute the program "
+                                    "and read its arrays"));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ir::Program> ProgramOf(const v1::RunProgramRequest& request,
@@ -154,16 +209,9 @@ class Cleanup {
 }  // namespace
 
 absl::StatusOr<ir::Array> ArrayFromJson(const Value& value, DType dtype, const ir::Dims& shape) {
-  if (ir::IsComplex(dtype))
-    return MakeError(ErrorKind::kNotImplemented, "run: complex inputs have no JSON form");
-  // Leaves are counted before memory is taken for what the shape promises.
-  const Value* level = &value;
-  for (size_t d = 0; d < shape.size(); ++d) {
-    if (shape[d] == 0) break;
-    if (level->kind_case() != Value::kListValue || level->list_value().values_size() != shape[d])
-      return Misfit(absl::StrCat("depth ", d), absl::StrCat("a list of ", shape[d], " was expected"));
-    level = &level->list_value().values(0);
-  }
+  TESSERA_RETURN_IF_ERROR(CheckJsonDType(dtype));
+  // All of it is there before memory is taken for what the shape promises.
+  TESSERA_RETURN_IF_ERROR(CheckLists(value, shape, 0, ""));
   ir::Array out(dtype, shape);
   int64_t index = 0;
   TESSERA_RETURN_IF_ERROR(ReadJson(value, 0, "", &index, &out));
@@ -171,8 +219,8 @@ absl::StatusOr<ir::Array> ArrayFromJson(const Value& value, DType dtype, const i
 }
 
 absl::StatusOr<Value> JsonFromArray(const ir::Array& array) {
-  if (ir::IsComplex(array.dtype()))
-    return MakeError(ErrorKind::kNotImplemented, "run: complex results have no JSON form");
+  TESSERA_RETURN_IF_ERROR(CheckJsonDType(array.dtype()));
+  TESSERA_RETURN_IF_ERROR(CheckJsonSize(ir::MakeType(array.dtype(), array.shape())));
   Value out;
   int64_t index = 0;
   WriteJson(array, 0, &index, &out);
@@ -191,6 +239,10 @@ absl::Status RunOne(Coordinator& coordinator, const v1::RunProgramRequest& reque
     return MakeError(ErrorKind::kTypeError, absl::StrCat("run: the program takes ", params,
                                                          " arguments but got ",
                                                          request.inputs_size()));
+  for (const ir::Type& type : compile.program.entry->result_types()) {
+    TESSERA_RETURN_IF_ERROR(CheckJsonDType(type.dtype));
+    TESSERA_RETURN_IF_ERROR(CheckJsonSize(type));
+  }
   std::vector<ir::Array> inputs;
   for (int i = 0; i < params; ++i) {
     const ir::Type& type = compile.program.entry->types[i];

@@ -18,7 +18,8 @@ namespace tessera::server::rpc {
 
 // Nested lists, row-major, to an array of that type and back.  Numbers for numbers, true and false for
 // bool; "NaN", "Infinity", "-Infinity" and, for 64-bit integers, decimal texts.  VALUE_ERROR says
-// where in the lists the value does not fit.  Complex dtypes are NOT_IMPLEMENTED.
+// where in the lists the value does not fit.  f16, f8 and complex dtypes are
+// NOT_IMPLEMENTED, lists of more than 2^22 values LIMIT_EXCEEDED.
 absl::StatusOr<ir::Array> ArrayFromJson(const google::protobuf::Value& value, ir::DType dtype,
                                         const ir::Dims& shape);
 absl::StatusOr<google::protobuf::Value> JsonFromArray(const ir::Array& array);

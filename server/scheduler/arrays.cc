@@ -205,7 +205,12 @@ void Machine::SendRead(uint64_t request, const ArrayRecord& array) {
 }
 
 void Machine::On(const DeleteArrays& e) {
-  for (uint64_t id : e.arrays) {
+  Delete(e.arrays);
+  Answer(e.request, std::monostate());
+}
+
+void Machine::Delete(const std::vector<uint64_t>& arrays) {
+  for (uint64_t id : arrays) {
     const auto it = s_.arrays.find(id);
     if (it == s_.arrays.end() || it->second.deleted) continue;
     it->second.deleted = true;
@@ -213,7 +218,6 @@ void Machine::On(const DeleteArrays& e) {
                                 absl::StrCat("array ", id, " has been deleted")));
     TryFree(id);
   }
-  Answer(e.request, std::monostate());
 }
 
 void Machine::ArrayScheduled(uint64_t id) {

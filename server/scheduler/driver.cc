@@ -1,6 +1,7 @@
 #include "server/scheduler/driver.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,9 @@
 
 namespace tessera::server::scheduler {
 namespace {
+
+// What a thread that brings an event does for others, before the driver's own takes over.
+constexpr int kEventsOfOthersMax = 64;
 
 absl::Status Stopping() {
   return MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later");
@@ -25,36 +29,61 @@ Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan, App
 
 Driver::~Driver() { Stop(); }
 
+absl::Status Driver::Refusal() const {
+  if (stopping_) return Stopping();
+  if (static_cast<int64_t>(events_.size()) < options_.events_max) return absl::OkStatus();
+  return MakeError(ErrorKind::kQueueFull,
+                   absl::StrCat("coordinator: ", events_.size(), " requests wait, at most ",
+                                options_.events_max, " are accepted; wait and retry"));
+}
+
 uint64_t Driver::NewRequest(Done done) {
   Reply refused;
   {
     absl::MutexLock lock(&mu_);
-    if (!stopping_ && static_cast<int64_t>(events_.size()) < options_.events_max) {
+    refused.status = Refusal();
+    if (refused.status.ok()) {
       requests_.emplace(++last_request_, std::move(done));
       return last_request_;
     }
-    refused.status =
-        stopping_ ? Stopping()
-                  : MakeError(ErrorKind::kQueueFull,
-                              absl::StrCat("coordinator: ", events_.size(),
-                                           " requests wait, at most ", options_.events_max,
-                                           " are accepted; wait and retry"));
   }
   done(std::move(refused));
   return 0;
 }
 
+void Driver::CallToEnd(Execute event, Done accepted, Done ended) {
+  Reply refused;
+  {
+    absl::MutexLock lock(&mu_);
+    refused.status = Refusal();
+    if (refused.status.ok()) {
+      requests_.emplace(event.request = ++last_request_, std::move(accepted));
+      requests_.emplace(event.end_request = ++last_request_, std::move(ended));
+    }
+  }
+  if (refused.status.ok()) return Post(std::move(event));
+  accepted(refused);
+  ended(std::move(refused));
+}
+
 void Driver::Post(Event event) {
-  absl::MutexLock lock(&mu_);
-  events_.push_back(std::move(event));
+  {
+    absl::MutexLock lock(&mu_);
+    events_.push_back(std::move(event));
+  }
+  Work(kEventsOfOthersMax);
 }
 
 uint64_t Driver::AddWorker(const api::Registration& registration,
                            std::shared_ptr<api::WorkerLink> link) {
-  absl::MutexLock lock(&mu_);
-  const uint64_t session = ++last_session_;
-  links_.emplace(session, std::move(link));
-  events_.push_back(WorkerRegistered{session, registration});
+  uint64_t session = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    session = ++last_session_;
+    links_.emplace(session, std::move(link));
+    events_.push_back(WorkerRegistered{session, registration});
+  }
+  Work(kEventsOfOthersMax);
   return session;
 }
 
@@ -63,13 +92,17 @@ void Driver::Report(uint64_t session, api::Report report) {
 }
 
 void Driver::RemoveWorker(uint64_t session, const absl::Status& why) {
-  absl::MutexLock lock(&mu_);
-  links_.erase(session);
-  events_.push_back(WorkerGone{session, why});
-  // Unless this is a call that the link made while it was being used.
-  if (std::this_thread::get_id() == driver_.get_id()) return;
-  auto unused = [this, session]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return sending_to_ != session; };
-  mu_.Await(absl::Condition(&unused));
+  {
+    absl::MutexLock lock(&mu_);
+    links_.erase(session);
+    events_.push_back(WorkerGone{session, why});
+    // Unless this is a call that the link made while it was being used.
+    if (worker_ == std::this_thread::get_id()) return;
+    auto unused = [this, session]()
+                      ABSL_SHARED_LOCKS_REQUIRED(mu_) { return sending_to_ != session; };
+    mu_.Await(absl::Condition(&unused));
+  }
+  Work(kEventsOfOthersMax);
 }
 
 void Driver::Stop() {
@@ -84,6 +117,9 @@ void Driver::Stop() {
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links;
   {
     absl::MutexLock lock(&mu_);
+    auto idle = [this]()
+                    ABSL_SHARED_LOCKS_REQUIRED(mu_) { return worker_ == std::thread::id(); };
+    mu_.Await(absl::Condition(&idle));
     left.swap(requests_);
     links.swap(links_);
   }
@@ -96,24 +132,46 @@ void Driver::Stop() {
   for (auto& [session, link] : links) link->Close(Stopping());
 }
 
-void Driver::Run() {
+void Driver::Work(int limit) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (worker_ != std::thread::id() || stopping_) return;
+    worker_ = std::this_thread::get_id();
+  }
   while (true) {
-    std::deque<Event> events;
+    Event event = Tick{};
     {
       absl::MutexLock lock(&mu_);
-      auto work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || !events_.empty(); };
+      const bool due = timer_ <= clock_->Now();
+      if (stopping_ || limit-- <= 0 || (events_.empty() && !due)) {
+        worker_ = std::thread::id();
+        return;
+      }
+      if (due) {
+        timer_ = absl::InfiniteFuture();
+      } else {
+        event = std::move(events_.front());
+        events_.pop_front();
+      }
+    }
+    for (Effect& effect : Step(state_, event, clock_->Now())) Carry(effect);
+  }
+}
+
+void Driver::Run() {
+  while (true) {
+    {
+      absl::MutexLock lock(&mu_);
+      const absl::Time timer = timer_;
+      auto work = [this, timer]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+        return stopping_ || timer_ < timer || (worker_ == std::thread::id() && !events_.empty());
+      };
       const absl::Duration until = std::max(timer_ - clock_->Now(), absl::ZeroDuration());
       // The bound is for clocks that are moved by hand.
       mu_.AwaitWithTimeout(absl::Condition(&work), std::min(until, absl::Seconds(1)));
       if (stopping_) return;
-      events.swap(events_);
     }
-    for (const Event& event : events)
-      for (Effect& effect : Step(state_, event, clock_->Now())) Carry(effect);
-    if (timer_ <= clock_->Now()) {
-      timer_ = absl::InfiniteFuture();
-      for (Effect& effect : Step(state_, Tick{}, clock_->Now())) Carry(effect);
-    }
+    Work(std::numeric_limits<int>::max());
   }
 }
 
@@ -160,6 +218,7 @@ void Driver::Carry(Effect& effect) {
     // The step has happened in memory; a log that cannot be written must not let it be acknowledged.
     TESSERA_CHECK_OK(append_(append->record));
   } else if (auto* timer = std::get_if<SetTimer>(&effect)) {
+    absl::MutexLock lock(&mu_);
     timer_ = timer->when;
   }
 }

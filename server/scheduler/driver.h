@@ -1,8 +1,11 @@
-// The one thread that feeds events to the state machine and carries out its effects, and the one that
-// plans.
+// Feeds events to the state machine and carries out its effects, one after the other; and the thread
+// that plans.
 //
-// Thread-safe.  Callbacks run on the driver's thread, without a lock: they must not block, and may
-// call anything here but Stop.  Stop answers what is left with SERVER_STOPPING; the destructor stops.
+// Thread-safe.  Whoever posts an event while nobody is at work takes the work on itself, so that an
+// event costs no switch of threads; the driver's own thread takes what is left and keeps the timer.
+// Callbacks run on the thread at work, without a lock of ours: they must not block, and may call
+// anything here but Stop.  So nobody may call in with a lock held that a callback or a link takes.
+// Stop answers what is left with SERVER_STOPPING; the destructor stops.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -46,6 +49,8 @@ class Driver {
     event.request = NewRequest(std::move(done));
     if (event.request != 0) Post(std::move(event));
   }
+  // The same; `ended` is called with the Completion, or as `accepted` when that is an error.
+  void CallToEnd(Execute event, Done accepted, Done ended);
   // Returns the session.
   uint64_t AddWorker(const api::Registration& registration, std::shared_ptr<api::WorkerLink> link);
   void Report(uint64_t session, api::Report report);
@@ -54,9 +59,13 @@ class Driver {
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // Why no request is taken now.
+  absl::Status Refusal() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // 0 when it was answered at once, since the driver is full or stopping.
   uint64_t NewRequest(Done done) ABSL_LOCKS_EXCLUDED(mu_);
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mu_);
+  // Works off events, at most `limit`, unless somebody does already.
+  void Work(int limit) ABSL_LOCKS_EXCLUDED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   void RunPlanner() ABSL_LOCKS_EXCLUDED(mu_);
   void Carry(Effect& effect) ABSL_LOCKS_EXCLUDED(mu_);
@@ -66,11 +75,12 @@ class Driver {
   const core::PlanFn plan_;
   const AppendFn append_;
 
-  State state_;         // the driver's thread only
-  absl::Time timer_ = absl::InfiniteFuture();  // the driver's thread only
+  State state_;  // of the thread at work
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread::id worker_ ABSL_GUARDED_BY(mu_);  // the thread at work; none: no thread
+  absl::Time timer_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   uint64_t last_request_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_session_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<Event> events_ ABSL_GUARDED_BY(mu_);

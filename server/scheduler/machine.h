@@ -49,11 +49,11 @@ class Machine {
     Reply r;
     r.request = request;
     r.body = std::move(body);
-    effects_.push_back(std::move(r));
+    effects_.emplace_back(std::move(r));
   }
   // Requires: the executor is alive.
   void Send(const Executor& executor, api::Command command);
-  void Log(std::string record) { effects_.push_back(Append{std::move(record)}); }
+  void Log(std::string record) { effects_.emplace_back(Append{std::move(record)}); }
   void Arm(absl::Time when, TimerKind kind, uint64_t id);
   void Disarm(absl::Time when, TimerKind kind, uint64_t id);
   void Wait(uint64_t request, Waiter waiter);
@@ -76,6 +76,10 @@ class Machine {
   void ArrayReady(uint64_t id);
   void ArrayFailed(uint64_t id, const absl::Status& error, ArrayState state = ArrayState::kFailed);
   void EndArrayWaits(uint64_t id, const absl::Status& error);
+  // Unknown and deleted ones are no error.
+  void Delete(const std::vector<uint64_t>& arrays);
+  // What was freed so far; else it goes at the end of the step.
+  void SendDeletes();
   // Deletes buffers once no operation without a place needs them, and the record once nothing does.
   void TryFree(uint64_t id);
   void Written(Executor& executor, const api::BufferWritten& report);
@@ -87,6 +91,8 @@ class Machine {
   absl::Duration LoadWait(const Executable& executable) const;
   // The executor has gone or come back.
   void RestartLoadWaits(const std::string& executor);
+  // Why a Compile that waits for executors has waited in vain.
+  std::string NotLoaded(const Executable& executable) const;
   void SendLoad(uint64_t id, Executable& executable, const Executor& executor);
   void LoadWhereAlive(uint64_t id);
   void AnswerCompiled(uint64_t id);
@@ -107,6 +113,9 @@ class Machine {
   void SendLaunches(Operation& op, const std::vector<std::string>& executors);
   void SendTransfers(Operation& op, const std::vector<std::string>& executors);
   uint64_t GenerationFor(const std::vector<std::string>& executors);
+  // No later launch uses it; it is closed when those that do have ended.
+  void Retire(uint64_t generation);
+  void CloseRetired(uint64_t generation);
   void Done(uint64_t id);
   void Fail(uint64_t id, absl::Status error,
             api::OperationState state = api::OperationState::kFailed);
@@ -114,6 +123,12 @@ class Machine {
   std::string PendingReason(const Operation& op);
   api::Operation Describe(const Operation& op);
   void LaunchEnded(const Executor& executor, uint64_t launch, const absl::Status& status);
+  // The distinct shards of results that are to come along, as (result, ordinal); none when they are
+  // too large.
+  std::vector<std::pair<int32_t, int>> InlineShards(const Operation& op) const;
+  void KeepInlined(const Executor& executor, const api::LaunchDone& done);
+  // Takes what came along.
+  api::Completion Complete(Operation& op);
 
   // ---- workers.cc ----
   absl::Status CheckRegistration(const api::Registration& r) const;
@@ -122,6 +137,8 @@ class Machine {
   void Lose(const std::string& executor, const std::string& reason, uint64_t launch,
             const std::string& op);
   void LoseWorker(const std::string& worker, const std::string& reason);
+  // "executor w0/0 of worker w0 is lost (its connection ended)"; empty when all are alive.
+  std::string FirstLost(const std::vector<std::string>& executors) const;
   // What waited for executors goes on.
   void Retry();
 

@@ -18,7 +18,9 @@ namespace {
 // A failure that only says that somebody else failed.
 bool BlamesAPeer(const absl::Status& status) {
   const ErrorKind kind = KindOf(status);
-  return kind == ErrorKind::kPeerFailed || kind == ErrorKind::kCollectiveTimeout;
+  // An executor that speaks is not lost itself: WORKER_LOST is what it saw of a peer.
+  return kind == ErrorKind::kPeerFailed || kind == ErrorKind::kCollectiveTimeout ||
+         kind == ErrorKind::kWorkerLost;
 }
 
 std::string_view StateName(api::OperationState state) {
@@ -82,7 +84,14 @@ absl::Status Machine::CheckExecute(const api::ExecuteRequest& body) {
 }
 
 void Machine::On(const Execute& e) {
-  if (absl::Status s = CheckExecute(e.body); !s.ok()) return Answer(e.request, s);
+  // Before the launch, which may need their memory.
+  Delete(e.body.release);
+  SendDeletes();
+  const auto refuse = [&](const absl::Status& why) {
+    Answer(e.request, why);
+    if (e.end_request != 0) Answer(e.end_request, why);
+  };
+  if (absl::Status s = CheckExecute(e.body); !s.ok()) return refuse(s);
   Executable& x = s_.executables.at(e.body.executable);
   x.last_use = ++s_.uses;
   const std::vector<api::ArraySpec> in = x.reply.in, out = x.reply.out;
@@ -92,6 +101,8 @@ void Machine::On(const Execute& e) {
   op.args = e.body.args;
   op.donate = e.body.donate;
   if (e.body.deadline) op.deadline = now_ + *e.body.deadline;
+  if (e.end_request != 0)
+    op.inline_bytes_max = std::min(e.body.inline_bytes_max, api::kInlineBytesMax);
   // Where an argument lies otherwise, an operation before this one moves it into a temporary.
   x.operations.insert(0);  // Not to be dropped for the programs that move arguments.
   std::vector<uint64_t> temporaries;
@@ -110,7 +121,7 @@ void Machine::On(const Execute& e) {
   for (uint64_t t : temporaries) s_.arrays.at(t).deleted = true;
   if (!moved.ok()) {
     for (uint64_t t : temporaries) TryFree(t);
-    return Answer(e.request, moved);
+    return refuse(moved);
   }
   for (size_t i = 0; i < e.body.args.size(); ++i) {
     if (e.body.donate.empty() || !e.body.donate[i]) continue;
@@ -126,6 +137,13 @@ void Machine::On(const Execute& e) {
                    absl::StrJoin(e.body.args, ","), ") -> (", absl::StrJoin(accepted.results, ","),
                    ")"));
   Answer(e.request, api::ExecuteReply{id, accepted.results});
+  if (e.end_request != 0) {
+    Waiter w;
+    w.kind = Waiter::kEnd;
+    w.id = id;
+    w.until = now_ + s_.config.result_wait_max;
+    Wait(e.end_request, std::move(w));
+  }
   for (uint64_t a : e.body.args) TryFree(a);  // Donated, and read by a move alone.
   TryStart(id);
 }
@@ -251,9 +269,70 @@ void Machine::SendLaunches(Operation& op, const std::vector<std::string>& execut
     const ArrayRecord& a = s_.arrays.at(op.args[i]);
     launch.donate.push_back(op.donate[i] && a.waiting.size() == 1);
   }
-  launch.generation = executors.size() > 1 ? GenerationFor(executors) : 0;
+  launch.generation = op.generation = executors.size() > 1 ? GenerationFor(executors) : 0;
   for (const std::string& name : executors) SendLoad(op.executable, x, s_.executors.at(name));
-  for (const std::string& name : executors) Send(s_.executors.at(name), launch);
+  const std::vector<std::pair<int32_t, int>> inlined = InlineShards(op);
+  for (const std::string& name : executors) {
+    launch.inline_results.clear();
+    for (const auto& [result, ordinal] : inlined) {
+      const int64_t device = s_.arrays.at(op.results[result]).spec.placement.devices[ordinal];
+      if (s_.devices[device].executor == name)
+        launch.inline_results.push_back({result, s_.devices[device].local});
+    }
+    Send(s_.executors.at(name), launch);
+  }
+}
+
+std::vector<std::pair<int32_t, int>> Machine::InlineShards(const Operation& op) const {
+  std::vector<std::pair<int32_t, int>> shards;
+  int64_t bytes = 0;
+  for (size_t r = 0; r < op.results.size(); ++r) {
+    const api::ArraySpec& spec = s_.arrays.at(op.results[r]).spec;
+    bytes += ir::MakeType(spec.dtype, spec.shape).num_bytes();
+    if (bytes > op.inline_bytes_max) return {};
+    for (int ordinal : api::DistinctBlocks(spec.placement, spec.shape))
+      shards.emplace_back(static_cast<int32_t>(r), ordinal);
+  }
+  return shards;
+}
+
+void Machine::KeepInlined(const Executor& executor, const api::LaunchDone& done) {
+  const auto it = s_.operations.find(done.launch);
+  if (it == s_.operations.end() || it->second.ended() || it->second.inline_bytes_max == 0) return;
+  for (const auto& [array, device, value] : done.inline_results) {
+    const auto a = s_.arrays.find(array);
+    if (a == s_.arrays.end() || device < 0 || device >= executor.info.num_devices) continue;
+    const api::ArraySpec& spec = a->second.spec;
+    if (value.dtype() != spec.dtype || value.shape() != api::LocalShape(spec.placement, spec.shape))
+      continue;
+    it->second.inlined.insert_or_assign({array, executor.first_device + device}, value);
+  }
+}
+
+api::Completion Machine::Complete(Operation& op) {
+  api::Completion out{Describe(op), {}};
+  const auto inlined = std::exchange(op.inlined, {});
+  if (op.state != api::OperationState::kDone) return out;
+  for (uint64_t r : op.results) {
+    const auto it = s_.arrays.find(r);
+    if (it == s_.arrays.end()) continue;
+    const api::ArraySpec& spec = it->second.spec;
+    ir::Array whole;
+    bool complete = true;
+    for (int k : api::DistinctBlocks(spec.placement, spec.shape)) {
+      const auto shard = inlined.find({r, spec.placement.devices[k]});
+      complete = shard != inlined.end();
+      if (!complete) break;
+      if (shard->second.shape() == spec.shape) {
+        whole = shard->second;
+        break;
+      }
+      if (whole.shape() != spec.shape) whole = ir::Array(spec.dtype, spec.shape);
+      ir::WriteBlock(&whole, api::BlockStarts(spec.placement, spec.shape, k), shard->second);
+    }
+    if (complete) out.results.emplace_back(r, std::move(whole));
+  }
+  return out;
 }
 
 void Machine::SendTransfers(Operation& op, const std::vector<std::string>& executors) {
@@ -328,6 +407,26 @@ uint64_t Machine::GenerationFor(const std::vector<std::string>& executors) {
   return configure.generation;
 }
 
+void Machine::Retire(uint64_t generation) {
+  const auto it = std::find_if(
+      s_.communicators.begin(), s_.communicators.end(),
+      [&](const auto& communicator) { return communicator.second.generation == generation; });
+  if (it == s_.communicators.end()) return;
+  s_.retired[generation] = it->first;
+  s_.communicators.erase(it);
+}
+
+void Machine::CloseRetired(uint64_t generation) {
+  const auto it = s_.retired.find(generation);
+  if (it == s_.retired.end()) return;
+  for (uint64_t id : s_.live)
+    if (s_.operations.at(id).generation == generation) return;
+  for (const auto& [name, incarnation] : it->second)
+    if (const Executor& x = s_.executors.at(name); x.alive() && x.info.incarnation == incarnation)
+      Send(x, api::CloseCommunicator{generation});
+  s_.retired.erase(it);
+}
+
 void Machine::Done(uint64_t id) {
   Operation& op = s_.operations.at(id);
   const std::vector<uint64_t> results = op.results;
@@ -356,6 +455,8 @@ void Machine::Fail(uint64_t id, absl::Status error, api::OperationState state) {
     const Executor& x = s_.executors.at(name);
     if (x.alive() && x.info.incarnation == incarnation) Send(x, api::CancelLaunch{id, stop});
   }
+  // Its executors may have left their collectives at different points.
+  if (op.generation != 0) Retire(op.generation);
   End(op, state);
   if (!started) {
     // It has read nothing: what it was given is the client's again.
@@ -376,6 +477,7 @@ void Machine::End(Operation& op, api::OperationState state) {
   Disarm(op.verdict_until, kVerdictTimer, id);
   s_.live.erase(id);
   s_.blocked_on_executors.erase(id);
+  if (op.generation != 0) CloseRetired(op.generation);
   if (const auto x = s_.executables.find(op.executable); x != s_.executables.end())
     x->second.operations.erase(id);
   std::string record = absl::StrCat("operation ", id, " ", ToAbsl(StateName(state)));
@@ -384,9 +486,13 @@ void Machine::End(Operation& op, api::OperationState state) {
   Log(std::move(record));
   const std::set<uint64_t> waiters = op.waiters;
   for (uint64_t request : waiters) {
-    EndWait(request);
-    Answer(request, Describe(op));
+    if (EndWait(request).kind == Waiter::kEnd) {
+      Answer(request, Complete(op));
+    } else {
+      Answer(request, Describe(op));
+    }
   }
+  op.inlined.clear();
   const std::vector<uint64_t> args = op.args;
   s_.ended.push_back(id);
   for (uint64_t a : args)
@@ -407,9 +513,9 @@ void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl:
     const absl::Status error = Annotate(
         status, std::string(absl::StrCat("operation ", launch, " (", op.name, ") on ", executor.name)));
     if (!BlamesAPeer(status)) return Fail(launch, error);
-    // A verdict of a timeout says more than that a peer failed.
+    // Who is gone or was missing says more than that a peer failed.
     if (op.peer_error.ok() || (KindOf(op.peer_error) == ErrorKind::kPeerFailed &&
-                               KindOf(error) == ErrorKind::kCollectiveTimeout))
+                               KindOf(error) != ErrorKind::kPeerFailed))
       op.peer_error = error;
     if (op.verdict_until == absl::InfiniteFuture()) {
       op.verdict_until = now_ + s_.config.verdict_wait;
@@ -439,11 +545,8 @@ std::string Machine::PendingReason(const Operation& op) {
     if (state == ArrayState::kPlanned)
       return absl::StrCat("argument array ", a, " is not produced yet");
   }
-  for (const std::string& name : ExecutorsOf(op))
-    if (const Executor& x = s_.executors.at(name); !x.alive())
-      return absl::StrCat("executor ", name, " of worker ", x.worker, " is lost (", x.lost_reason,
-                          ")");
-  return "about to start";
+  const std::string lost = FirstLost(ExecutorsOf(op));
+  return lost.empty() ? "about to start" : lost;
 }
 
 api::Operation Machine::Describe(const Operation& op) {

@@ -91,7 +91,7 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
     x.coordinates.push_back({static_cast<int32_t>(member - x.members.begin()),
                              s_.devices[d].local});
   }
-  effects_.push_back(std::move(plan));
+  effects_.emplace_back(std::move(plan));
   DropOldExecutables();
   return id;
 }
@@ -166,6 +166,19 @@ void Machine::RestartLoadWaits(const std::string& executor) {
       Arm(w.until, kRequestTimer, request);
     }
   }
+}
+
+std::string Machine::NotLoaded(const Executable& x) const {
+  const std::string lost = FirstLost(x.members);
+  if (!lost.empty())
+    return absl::StrCat(lost, ", and it was not back within ",
+                        absl::FormatDuration(s_.config.recovery_wait));
+  for (const std::string& member : x.members)
+    if (x.loaded.count(member) == 0)
+      return absl::StrCat("executor ", member, " did not compile ", x.name, " within ",
+                          absl::FormatDuration(s_.config.load_wait));
+  return absl::StrCat("the plan of ", x.name, " was not made within ",
+                      absl::FormatDuration(s_.config.load_wait));
 }
 
 void Machine::SendLoad(uint64_t id, Executable& x, const Executor& executor) {

@@ -15,10 +15,15 @@ std::vector<Effect> Step(State& state, const Event& event, absl::Time now) {
   return machine.Finish();
 }
 
-std::vector<Effect> Machine::Finish() {
+void Machine::SendDeletes() {
   for (auto& [name, arrays] : deletes_)
     if (const Executor& executor = s_.executors.at(name); executor.alive())
       Send(executor, api::DeleteBuffers{std::move(arrays)});
+  deletes_.clear();
+}
+
+std::vector<Effect> Machine::Finish() {
+  SendDeletes();
   while (static_cast<int64_t>(s_.ended.size()) > s_.config.operations_kept) {
     s_.operations.erase(s_.ended.front());
     s_.ended.pop_front();
@@ -26,7 +31,7 @@ std::vector<Effect> Machine::Finish() {
   const absl::Time next = s_.timers.empty() ? absl::InfiniteFuture() : s_.timers.begin()->first;
   if (next < s_.armed) {
     s_.armed = next;
-    effects_.push_back(SetTimer{next});
+    effects_.emplace_back(SetTimer{next});
   }
   return std::move(effects_);
 }
@@ -49,7 +54,7 @@ void Machine::On(const Tick&) {
         }
         const std::string why =
             absl::StrCat("it was silent for ", absl::FormatDuration(s_.config.lease));
-        effects_.push_back(
+        effects_.emplace_back(
             DropWorker{id, MakeError(ErrorKind::kWorkerLost,
                                      absl::StrCat("worker ", worker, " is lost: ", why,
                                                   "; register anew"))});
@@ -62,18 +67,24 @@ void Machine::On(const Tick&) {
           case Waiter::kOperation:
             Answer(id, Describe(s_.operations.at(w.id)));
             break;
+          case Waiter::kEnd:
+            Answer(id, Complete(s_.operations.at(w.id)));
+            break;
           case Waiter::kCompile:
             Answer(id, MakeError(ErrorKind::kWorkerLost,
-                                 absl::StrCat("compile: the executors of executable ", w.id,
-                                              " did not load it in time; retry")));
+                                 absl::StrCat("compile: ", NotLoaded(s_.executables.at(w.id)),
+                                              "; retry")));
             break;
-          case Waiter::kCreate:
+          case Waiter::kCreate: {
+            std::vector<std::string> holders;
+            for (int64_t d : w.spec.placement.devices) holders.push_back(ExecutorOf(d).name);
             Answer(id, MakeError(ErrorKind::kWorkerLost,
-                                 absl::StrCat("array: an executor that is to hold it is lost and "
-                                              "was not back within ",
+                                 absl::StrCat("array: ", FirstLost(holders),
+                                              ", and it was not back within ",
                                               absl::FormatDuration(s_.config.recovery_wait),
                                               "; retry")));
             break;
+          }
           case Waiter::kArray:
           case Waiter::kShard:
             Answer(id, MakeError(ErrorKind::kDeadlineExceeded,
@@ -120,12 +131,12 @@ void Machine::Answer(uint64_t request, absl::Status error) {
   Reply r;
   r.request = request;
   r.status = std::move(error);
-  effects_.push_back(std::move(r));
+  effects_.emplace_back(std::move(r));
 }
 
 void Machine::Send(const Executor& executor, api::Command command) {
   TESSERA_CHECK(executor.alive()) << executor.name;
-  effects_.push_back(
+  effects_.emplace_back(
       SendCommand{executor.session, executor.info.index, executor.info.incarnation,
                   std::move(command)});
 }
@@ -143,7 +154,8 @@ void Machine::Wait(uint64_t request, Waiter waiter) {
     case Waiter::kShard:
     case Waiter::kWrite: s_.arrays.at(waiter.id).waiters.insert(request); break;
     case Waiter::kCompile: s_.executables.at(waiter.id).waiters.insert(request); break;
-    case Waiter::kOperation: s_.operations.at(waiter.id).waiters.insert(request); break;
+    case Waiter::kOperation:
+    case Waiter::kEnd: s_.operations.at(waiter.id).waiters.insert(request); break;
     case Waiter::kCreate: break;
   }
   Arm(waiter.until, kRequestTimer, request);
@@ -166,7 +178,8 @@ Waiter Machine::EndWait(uint64_t request) {
       if (auto e = s_.executables.find(w.id); e != s_.executables.end())
         e->second.waiters.erase(request);
       break;
-    case Waiter::kOperation: s_.operations.at(w.id).waiters.erase(request); break;
+    case Waiter::kOperation:
+    case Waiter::kEnd: s_.operations.at(w.id).waiters.erase(request); break;
     case Waiter::kCreate: break;
   }
   return w;

@@ -59,6 +59,8 @@ struct Compile {
 struct Execute {
   uint64_t request = 0;
   api::ExecuteRequest body;
+  // When not 0, answered too: with the Completion, or as `request` is refused.
+  uint64_t end_request = 0;
 };
 struct CreateArray {
   uint64_t request = 0;
@@ -150,7 +152,7 @@ struct Reply {
   uint64_t request = 0;
   absl::Status status;      // the rest holds when it is OK
   std::variant<std::monostate, std::vector<api::Device>, api::CompileReply, api::ExecuteReply,
-               ArrayInfo, ir::Array, api::Operation> body;
+               ArrayInfo, ir::Array, api::Operation, api::Completion> body;
 };
 // Close the connection: it is fenced.
 struct DropWorker {
@@ -232,10 +234,13 @@ struct Operation {
   absl::Time deadline = absl::InfiniteFuture();
   absl::Time executors_until = absl::InfiniteFuture();  // while it waits for executors
   uint64_t sequence = 0;                  // 0: no place yet
+  uint64_t generation = 0;                // communicator of its launch; 0: none
   std::map<std::string, uint64_t> outstanding;  // executors that have not reported -> incarnation
   std::set<uint64_t> waiters;             // requests
   absl::Status peer_error;                // the first report that blames a peer
   absl::Time verdict_until = absl::InfiniteFuture();    // then peer_error is the verdict
+  int64_t inline_bytes_max = 0;           // results that come along with the end; 0: none are wanted
+  std::map<std::pair<uint64_t, int64_t>, ir::Array> inlined;  // (array, device id), until it ends
   bool ended() const { return state >= api::OperationState::kDone; }
 };
 
@@ -246,7 +251,7 @@ struct Communicator {
 
 // A request that waits.
 struct Waiter {
-  enum Kind : uint8_t { kArray, kOperation, kShard, kWrite, kCompile, kCreate } kind = kArray;
+  enum Kind : uint8_t { kArray, kOperation, kEnd, kShard, kWrite, kCompile, kCreate } kind = kArray;
   uint64_t id = 0;            // array, operation or executable
   int ordinal = 0;            // kShard
   absl::Time until;
@@ -275,6 +280,8 @@ struct State {
   std::set<uint64_t> blocked_on_executors;    // arguments are there, executors are not
   std::deque<uint64_t> ended;                 // oldest first
   std::map<std::vector<std::pair<std::string, uint64_t>>, Communicator> communicators;
+  // Generations that only launches sent earlier still use, and their members.
+  std::map<uint64_t, std::vector<std::pair<std::string, uint64_t>>> retired;
   std::map<uint64_t, Waiter> waiters;         // by request
   std::set<std::pair<absl::Time, std::pair<int, uint64_t>>> timers;  // (TimerKind, id), machine.h
   absl::Time armed = absl::InfiniteFuture();  // the Tick that was asked for last

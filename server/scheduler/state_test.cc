@@ -11,7 +11,7 @@
 //   report s1/0#1 ready 0#2x2
 //   compile f mesh=x:4 in=x,- out=x [devices=0,1,2,3]
 //   planned 1                                     (or: planned 1 INTERNAL text)
-//   execute 1 args=2,3 [donate=2] [deadline=500]
+//   execute 1 args=2,3 [donate=2] [deadline=500] [release=4] [watch=64]      watch: bytes that come along
 //   create mesh=x:4 spec=x devices=0,1,2,3
 //   write 2 0 | read 2 0 | describe 2 | wait-array 2 1000 | delete 2,3
 //   wait 7 1000 | cancel 7 | devices | tick
@@ -130,6 +130,8 @@ class Harness {
       state_.config.queue_bound = static_cast<int64_t>(Number(v));
     if (const std::string v = Arg(w, "executables"); !v.empty())
       state_.config.executables_max = static_cast<int64_t>(Number(v));
+    if (const std::string v = Arg(w, "result-wait"); !v.empty())
+      state_.config.result_wait_max = absl::Milliseconds(Number(v));
     if (const std::string v = Arg(w, "arrays"); !v.empty())
       state_.config.arrays_max = static_cast<int64_t>(Number(v));
   }
@@ -163,6 +165,11 @@ class Harness {
           e.body.donate.push_back(std::count(donated.begin(), donated.end(), a) > 0);
       if (const std::string d = Arg(w, "deadline"); !d.empty())
         e.body.deadline = absl::Milliseconds(Number(d));
+      e.body.release = Numbers(Arg(w, "release"));
+      if (const std::string bytes = Arg(w, "watch"); !bytes.empty()) {
+        e.end_request = ++requests_;
+        e.body.inline_bytes_max = static_cast<int64_t>(Number(bytes));
+      }
       return e;
     }
     if (verb == "create") {
@@ -202,7 +209,15 @@ class Harness {
     if (what == "heartbeat") {
       e.report.body = api::Heartbeat{};
     } else if (what == "done") {
-      e.report.body = api::LaunchDone{Number(w.at(3)), absl::Milliseconds(1)};
+      api::LaunchDone done{Number(w.at(3)), absl::Milliseconds(1), {}};
+      for (const std::string& shard : List(Arg(w, "inline"))) {  // array/dev0/value
+        const Words of = absl::StrSplit(shard, '/');
+        ir::Array value(ir::DType::kF32, {2});
+        for (int i = 0; i < 2; ++i) value.Set(i, static_cast<double>(Number(of.at(2))));
+        done.inline_results.push_back(
+            {Number(of.at(0)), static_cast<int32_t>(Number(of.at(1).substr(3))), value});
+      }
+      e.report.body = std::move(done);
     } else if (what == "failed") {
       e.report.body = api::LaunchFailed{Number(w.at(3)), StatusOf(w.at(4), Rest(w, 5))};
     } else if (what == "loaded") {
@@ -318,15 +333,15 @@ TEST_P(TranscriptTest, Holds) {
               [&](const DataCase& c) { return harness.Run(c); });
 }
 INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
-                         ::testing::Values("launch", "loss", "cancel", "donate", "transfer", "bounds",
-                                           "verdict"),
+                         ::testing::Values("launch", "loss", "cancel", "retire", "donate", "transfer",
+                                           "bounds", "verdict", "watch"),
                          [](const auto& info) { return info.param; });
 
 TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 7);
+  EXPECT_EQ(files, 9);
 }
 
 }  // namespace

@@ -39,6 +39,8 @@ std::string Text(const api::Launch& c) {
     if (c.donate[i]) absl::StrAppend(&out, " donate=", c.args[i]);
   if (c.timeout < absl::InfiniteDuration())
     absl::StrAppend(&out, " timeout=", absl::FormatDuration(c.timeout));
+  for (const auto& i : c.inline_results)
+    absl::StrAppend(&out, " inline=", c.results[i.result], "/dev", i.device);
   return out;
 }
 std::string Text(const api::Transfer& c) {
@@ -102,6 +104,13 @@ std::string Text(const api::Operation& o) {
   std::string out = absl::StrCat("operation=", o.id, " ", ToAbsl(StateText(o.state)));
   if (!o.error.ok()) absl::StrAppend(&out, " ", Text(o.error));
   if (!o.pending_reason.empty()) absl::StrAppend(&out, " (", o.pending_reason, ")");
+  return out;
+}
+
+std::string Text(const api::Completion& c) {
+  std::string out = Text(c.operation);
+  for (const auto& [array, value] : c.results)
+    absl::StrAppend(&out, " ", array, "=", value.ToString());
   return out;
 }
 

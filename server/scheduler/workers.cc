@@ -47,11 +47,11 @@ absl::Status Machine::CheckRegistration(const api::Registration& r) const {
 void Machine::On(const WorkerRegistered& e) {
   const api::Registration& r = e.registration;
   if (absl::Status s = CheckRegistration(r); !s.ok()) {
-    effects_.push_back(DropWorker{e.session, s});
+    effects_.emplace_back(DropWorker{e.session, s});
     return;
   }
   if (Worker& w = s_.workers[r.worker]; w.session != 0) {
-    effects_.push_back(
+    effects_.emplace_back(
         DropWorker{w.session, MakeError(ErrorKind::kWorkerLost,
                                         absl::StrCat("worker ", r.worker,
                                                      " has registered again; this one is lost"))});
@@ -84,6 +84,14 @@ void Machine::Up(const std::string& worker, const std::string& host, uint64_t se
   x.info = info;
   x.lost_reason.clear();
   if (!added) RestartLoadWaits(name);
+}
+
+std::string Machine::FirstLost(const std::vector<std::string>& executors) const {
+  for (const std::string& name : executors)
+    if (const Executor& x = s_.executors.at(name); !x.alive())
+      return absl::StrCat("executor ", name, " of worker ", x.worker, " is lost (", x.lost_reason,
+                          ")");
+  return "";
 }
 
 void Machine::Retry() {
@@ -202,7 +210,7 @@ void Machine::On(const WorkerReported& e) {
   if (const auto* ready = std::get_if<api::ExecutorReady>(&report.body)) {
     api::Registration one{.worker = worker, .host = "", .executors = {ready->info}};
     if (absl::Status s = CheckRegistration(one); !s.ok()) {
-      effects_.push_back(DropWorker{e.session, s});
+      effects_.emplace_back(DropWorker{e.session, s});
       return LoseWorker(worker, std::string(s.message()));
     }
     const std::string ready_name = ExecutorName(worker, ready->info.index);
@@ -219,6 +227,7 @@ void Machine::On(const WorkerReported& e) {
     return;
   Executor& x = it->second;
   if (const auto* done = std::get_if<api::LaunchDone>(&report.body)) {
+    KeepInlined(x, *done);
     LaunchEnded(x, done->launch, absl::OkStatus());
   } else if (const auto* failed = std::get_if<api::LaunchFailed>(&report.body)) {
     LaunchEnded(x, failed->launch,

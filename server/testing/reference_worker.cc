@@ -10,17 +10,25 @@ void ReferenceWorker::Start() {
   api::Registration registration;
   registration.worker = name_;
   registration.host = "here";
-  absl::MutexLock lock(&mu_);
-  ++incarnation_;
-  alive_ = true;
-  closed_ = absl::OkStatus();
-  buffers_.clear();
-  programs_.clear();
-  registration.executors = {Info()};
-  // Held, so that no command is answered before the session is known; Register only queues.
+  {
+    absl::MutexLock lock(&mu_);
+    ++incarnation_;
+    alive_ = true;
+    closed_ = absl::OkStatus();
+    buffers_.clear();
+    programs_.clear();
+    registration.executors = {Info()};
+    // No command is answered before the session is known.
+    telling_ = true;
+  }
   absl::StatusOr<api::Welcome> welcome = events_->Register(registration, shared_from_this());
   TESSERA_CHECK_OK(welcome);
-  session_ = welcome->session;
+  {
+    absl::MutexLock lock(&mu_);
+    session_ = welcome->session;
+    telling_ = false;
+  }
+  Tell();
 }
 
 api::ExecutorInfo ReferenceWorker::Info() {
@@ -32,35 +40,63 @@ api::ExecutorInfo ReferenceWorker::Info() {
 }
 
 void ReferenceWorker::LoseExecutor(const std::string& reason) {
-  absl::MutexLock lock(&mu_);
-  alive_ = false;
-  uint64_t launch = 0;
-  for (const api::Command& c : held_)
-    if (const auto* l = std::get_if<api::Launch>(&c); l != nullptr && launch == 0) launch = l->launch;
-  held_.clear();
-  buffers_.clear();
-  programs_.clear();
-  Report(api::ExecutorLost{reason, launch, ""});
+  {
+    absl::MutexLock lock(&mu_);
+    alive_ = false;
+    uint64_t launch = 0;
+    for (const api::Command& c : held_)
+      if (const auto* l = std::get_if<api::Launch>(&c); l != nullptr && launch == 0)
+        launch = l->launch;
+    held_.clear();
+    buffers_.clear();
+    programs_.clear();
+    Report(api::ExecutorLost{reason, launch, ""});
+  }
+  Tell();
 }
 
 void ReferenceWorker::RestoreExecutor() {
-  absl::MutexLock lock(&mu_);
-  ++incarnation_;
-  alive_ = true;
-  Report(api::ExecutorReady{Info()});
+  {
+    absl::MutexLock lock(&mu_);
+    ++incarnation_;
+    alive_ = true;
+    Report(api::ExecutorReady{Info()});
+  }
+  Tell();
 }
 
 void ReferenceWorker::HoldLaunches(bool hold) {
-  absl::MutexLock lock(&mu_);
-  hold_ = hold;
-  if (hold) return;
-  for (const api::Command& command : held_) RunInOrder(command);
-  held_.clear();
+  {
+    absl::MutexLock lock(&mu_);
+    hold_ = hold;
+    if (hold) return;
+    for (const api::Command& command : held_) RunInOrder(command);
+    held_.clear();
+  }
+  Tell();
 }
 
 void ReferenceWorker::Report(api::ReportBody body) {
-  // The coordinator only queues it.
-  events_->OnReport(session_, {0, incarnation_, std::move(body)});
+  reports_.push_back({0, incarnation_, std::move(body)});
+}
+
+void ReferenceWorker::Tell() {
+  while (true) {
+    uint64_t session = 0;
+    api::Report report;
+    {
+      absl::MutexLock lock(&mu_);
+      // Whoever tells already, this thread perhaps, goes on until nothing is left.
+      if (telling_ || reports_.empty()) return;
+      telling_ = true;
+      session = session_;
+      report = std::move(reports_.front());
+      reports_.pop_front();
+    }
+    events_->OnReport(session, std::move(report));
+    absl::MutexLock lock(&mu_);
+    telling_ = false;
+  }
 }
 
 void ReferenceWorker::Close(const absl::Status& why) {
@@ -78,6 +114,11 @@ int64_t ReferenceWorker::buffers() {
 }
 
 void ReferenceWorker::Send(int32_t executor, uint64_t incarnation, api::Command command) {
+  Obey(executor, incarnation, std::move(command));
+  Tell();
+}
+
+void ReferenceWorker::Obey(int32_t executor, uint64_t incarnation, api::Command command) {
   absl::MutexLock lock(&mu_);
   if (executor != 0 || incarnation != incarnation_ || !alive_) return;
   if (auto* load = std::get_if<api::LoadProgram>(&command)) {
@@ -150,7 +191,12 @@ void ReferenceWorker::Run(const api::Launch& launch) {
   for (size_t a = 0; a < launch.donate.size(); ++a)
     if (launch.donate[a])
       for (const auto& [coordinate, device] : local) buffers_.erase({launch.args[a], device});
-  Report(api::LaunchDone{launch.launch, absl::Microseconds(1)});
+  api::LaunchDone done{launch.launch, absl::Microseconds(1), {}};
+  for (const auto& [result, device] : launch.inline_results) {
+    const uint64_t array = launch.results[result];
+    done.inline_results.push_back({array, device, buffers_.at({array, device})});
+  }
+  Report(std::move(done));
 }
 
 void ReferenceWorker::Run(const api::Transfer& transfer) {

@@ -1,6 +1,7 @@
 // A worker for tests: one executor whose devices are lanes of the reference evaluator, called
 // directly.  It carries out commands as they are sent, on the caller's thread.
 #pragma once
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -35,7 +36,10 @@ class ReferenceWorker : public api::WorkerLink, public std::enable_shared_from_t
 
  private:
   using Key = std::pair<uint64_t, int32_t>;
+  void Obey(int32_t executor, uint64_t incarnation, api::Command command) ABSL_LOCKS_EXCLUDED(mu_);
   void Report(api::ReportBody body) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Reports what is to be reported; without the lock, since the coordinator may send at once.
+  void Tell() ABSL_LOCKS_EXCLUDED(mu_);
   void Run(const api::Launch& launch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Launch, Transfer and DeleteBuffers.
   void RunInOrder(const api::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -55,6 +59,8 @@ class ReferenceWorker : public api::WorkerLink, public std::enable_shared_from_t
   std::map<Key, ir::Array> buffers_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, api::LoadProgram> programs_ ABSL_GUARDED_BY(mu_);
   std::vector<api::Command> held_ ABSL_GUARDED_BY(mu_);
+  std::deque<api::Report> reports_ ABSL_GUARDED_BY(mu_);
+  bool telling_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace tessera::server

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status.h"
 
 namespace tessera::worker {
@@ -308,7 +309,11 @@ absl::Status Exchange::Accept(const Call& call, int phase, Transfer& t, const Fr
 }
 
 void Exchange::GiveCredit(const Call& call, int to, int64_t credit, const Deadline& deadline) {
-  if (IsLocal(to)) return mailboxes_[to]->ReturnCredit(call.rank, credit);
+  if (IsLocal(to)) {
+    const bool owed = mailboxes_[to]->ReturnCredit(call.rank, credit);
+    TESSERA_CHECK(owed) << "to=" << to << " credit=" << credit;
+    return;
+  }
   FrameHeader header;
   header.type = FrameType::kCredit;
   header.generation = config_->generation;

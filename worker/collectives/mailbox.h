@@ -43,10 +43,14 @@ class Mailbox {
     return true;
   }
 
-  void ReturnCredit(int to, int64_t bytes) {
+  // False if that is more than was taken and not returned.
+  bool ReturnCredit(int to, int64_t bytes) {
     absl::MutexLock lock(&mu_);
-    in_flight_[to] -= bytes;
+    int64_t& in_flight = in_flight_[to];
+    if (bytes > in_flight) return false;
+    in_flight -= bytes;
     Changed();
+    return true;
   }
 
   // Something outside changed that the rank's thread may be waiting for.

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "worker/collectives/receive.h"
 
 namespace tessera::worker {
 namespace {
@@ -24,17 +25,6 @@ constexpr absl::Duration kLastRetry = absl::Milliseconds(500);
 constexpr absl::Duration kHandshakeTime = absl::Seconds(5);
 constexpr absl::Duration kGoodbyeTime = absl::Seconds(1);
 constexpr size_t kMaxArrivals = 256;  // Beyond, connections wait in the kernel's backlog.
-
-// The kinds that tell everything by themselves keep their kind at the peers.
-absl::Status FailureFromPeer(const std::string& executor, const std::string& host,
-                             const std::string& reason, const std::string& message) {
-  for (const ErrorKind kind :
-       {ErrorKind::kCollectiveTimeout, ErrorKind::kWorkerLost, ErrorKind::kPeerFailed}) {
-    if (reason == InfoOf(kind).reason) return MakeError(kind, message);
-  }
-  return MakeError(ErrorKind::kPeerFailed, absl::StrCat("executor ", executor, " on host ", host,
-                                                        " failed first: ", message));
-}
 
 iovec Part(const void* data, size_t size) { return {const_cast<void*>(data), size}; }
 
@@ -80,10 +70,7 @@ struct TcpLinks::Arrival {
 
   UniqueFd fd;
   Deadline deadline;
-  Hello hello;
-  std::string text;  // Name, then secret.
-  size_t read = 0;   // Of hello and text.
-  bool whole = false;
+  HelloReader reader;
 };
 
 TcpLinks::TcpLinks(const CommunicatorConfig* config, int listen_fd, FailureLatch* failure,
@@ -300,48 +287,12 @@ std::string TcpLinks::ReadFrames(Peer& peer) {
   BufferedReader reader(fd);
   while (true) {
     Frame frame;
-    FrameHeader& header = frame.header;
-    if (!reader.Read(&header, sizeof(header))) return reader.Reason();
-    if (header.magic != kFrameMagic || header.length > kMaxPayloadBytes ||
-        header.label_length > kMaxLabelBytes) {
-      return "it sent a malformed frame";
+    std::string fault = ReadFrame(reader, config_->generation, &frame);
+    if (fault.empty()) {
+      fault = DeliverFrame(*config_, peer.member, mailboxes_, failure_, std::move(frame));
     }
-    if (header.generation != config_->generation) {
-      return absl::StrCat("it sent a frame of generation ", header.generation, ", this is ",
-                          config_->generation);
-    }
-    frame.label.resize(header.label_length);
-    if (!reader.Read(frame.label.data(), frame.label.size())) return reader.Reason();
-    frame.payload.reset(new std::byte[header.length]);
-    if (!reader.Read(frame.payload.get(), header.length)) return reader.Reason();
-    std::string fault = Dispatch(peer, std::move(frame));
     if (!fault.empty()) return fault;
   }
-}
-
-// Returns what was wrong with the frame, or "".
-std::string TcpLinks::Dispatch(Peer& peer, Frame frame) {
-  const FrameHeader& header = frame.header;
-  if (header.type == FrameType::kAbort) {
-    const std::string message(reinterpret_cast<const char*>(frame.payload.get()), header.length);
-    failure_->Set(FailureFromPeer(peer.member.executor, peer.member.host, frame.label, message));
-    return "";
-  }
-  const size_t ranks = mailboxes_.size();
-  if (header.from >= ranks || header.to >= ranks || peer_of_rank_[header.from] != &peer ||
-      mailboxes_[header.to] == nullptr) {
-    return absl::StrCat("it sent a frame from rank ", header.from, " to rank ", header.to,
-                        ", which are not its and ours");
-  }
-  const int from = static_cast<int>(header.from);
-  Mailbox& mailbox = *mailboxes_[header.to];
-  if (header.type == FrameType::kCredit) {
-    if (header.total > static_cast<uint64_t>(kWindowBytes)) return "it gave more than was taken";
-    mailbox.ReturnCredit(from, static_cast<int64_t>(header.total));
-    return "";
-  }
-  if (header.type != FrameType::kData) return "it sent a frame of unknown type";
-  return mailbox.Deliver(from, std::move(frame)) ? "" : "it sent more than its window";
 }
 
 void TcpLinks::RunAcceptor() {
@@ -360,8 +311,8 @@ void TcpLinks::RunAcceptor() {
     if (fds[0].revents != 0) return;
     arrivals.remove_if([this](Arrival& arrival) {
       if (!Advance(arrival) || arrival.deadline.Passed()) return true;
-      if (arrival.whole) Admit(arrival);
-      return arrival.whole;
+      if (arrival.reader.whole()) Admit(arrival);
+      return arrival.reader.whole();
     });
     if (fds[1].revents == 0) continue;
     const int fd = TakeConnection(listen_fd_);
@@ -377,37 +328,20 @@ void TcpLinks::RunAcceptor() {
 
 // Reads what there is of a hello, and no more than the hello. False if it is none.
 bool TcpLinks::Advance(Arrival& arrival) {
-  while (!arrival.whole) {
-    const bool in_head = arrival.read < sizeof(Hello);
-    char* into = in_head ? reinterpret_cast<char*>(&arrival.hello) + arrival.read
-                         : arrival.text.data() + (arrival.read - sizeof(Hello));
-    const size_t wanted = sizeof(Hello) + arrival.text.size() - arrival.read;
-    if (wanted > 0) {
-      const ssize_t got = recv(arrival.fd.get(), into, wanted, MSG_DONTWAIT);
-      if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-      if (got <= 0) return false;
-      arrival.read += got;
-    }
-    if (arrival.read < sizeof(Hello)) continue;
-    const Hello& hello = arrival.hello;
-    if (arrival.text.empty()) {
-      if (hello.magic != kHelloMagic || hello.version != kWireVersion || hello.name_length == 0 ||
-          hello.name_length > kMaxNameBytes || hello.secret_length > kMaxSecretBytes) {
-        return false;
-      }
-      arrival.text.resize(hello.name_length + hello.secret_length);
-    }
-    arrival.whole = arrival.read == sizeof(Hello) + arrival.text.size();
+  while (!arrival.reader.whole()) {
+    const absl::Span<char> wanted = arrival.reader.Wanted();
+    const ssize_t got = recv(arrival.fd.get(), wanted.data(), wanted.size(), MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (got <= 0 || !arrival.reader.Took(static_cast<size_t>(got))) return false;
   }
   return true;
 }
 
 void TcpLinks::Admit(Arrival& arrival) {
-  const Hello& hello = arrival.hello;
-  const std::string name = arrival.text.substr(0, hello.name_length);
+  const Hello& hello = arrival.reader.hello();
+  const std::string name = arrival.reader.name();
   // Who does not know the secret learns nothing, not even the generation.
-  if (!ConstantTimeEquals(absl::string_view(arrival.text).substr(hello.name_length),
-                          config_->secret)) {
+  if (!ConstantTimeEquals(arrival.reader.secret(), config_->secret)) {
     TESSERA_LOG(WARNING) << "a peer connected with a wrong secret"
                          << Field("generation", config_->generation);
     return;

@@ -64,7 +64,6 @@ class TcpLinks {
   UniqueFd AwaitAccepted(Peer& peer, std::string* reason);
   bool Introduce(const Peer& peer, const UniqueFd& fd, Welcome* welcome, const Deadline& deadline);
   std::string ReadFrames(Peer& peer);
-  std::string Dispatch(Peer& peer, Frame frame);
   void MarkDown(Peer& peer, const std::string& reason);
 
   // The acceptor's thread.

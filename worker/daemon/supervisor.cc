@@ -65,10 +65,24 @@ void Supervisor::Send(uint64_t incarnation, std::string_view message) {
     if (outgoing_.size() >= options_.queue_max) {
       if (kill_reason_.empty()) kill_reason_ = "killed: it does not take its commands";
     } else {
-      outgoing_.push_back(EncodeFrame(message));
+      std::string frame = EncodeFrame(message);
+      // Without a switch of threads when nothing stands before it.
+      if (outgoing_.empty() && !flushing_) frame = SendNow(std::move(frame));
+      if (frame.empty()) return;
+      outgoing_.push_back(std::move(frame));
     }
   }
   Wake();
+}
+
+std::string Supervisor::SendNow(std::string frame) {
+  ssize_t sent = 0;
+  do {
+    sent = send(socket_, frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  // The thread meets an error again, and deals with it.
+  if (sent > 0) frame.erase(0, static_cast<size_t>(sent));
+  return frame;
 }
 
 void Supervisor::Restart(std::string why) {
@@ -128,6 +142,8 @@ void Supervisor::Live(uint64_t incarnation) {
   {
     absl::MutexLock lock(&mu_);
     current_ = incarnation;
+    socket_ = life.socket.get();
+    flushing_ = false;
     outgoing_.clear();
     kill_reason_.clear();
   }
@@ -137,6 +153,7 @@ void Supervisor::Live(uint64_t incarnation) {
   {
     absl::MutexLock lock(&mu_);
     current_ = 0;
+    socket_ = -1;
     outgoing_.clear();
   }
   if (life.ready && absl::Now() - life.ready_at >= options_.settled) {
@@ -154,7 +171,8 @@ bool Supervisor::Flush(Life& life) {
   while (true) {
     if (life.sent == life.sending.size()) {
       absl::MutexLock lock(&mu_);
-      if (outgoing_.empty()) {
+      flushing_ = !outgoing_.empty();
+      if (!flushing_) {
         life.sending.clear();
         life.sent = 0;
         return true;

@@ -80,6 +80,8 @@ class Supervisor {
   bool Flush(Life& life);
   bool Receive(Life& life);
   void Wake();
+  // What of the frame the socket does not take at once.
+  std::string SendNow(std::string frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool WaitUnlessStopped(absl::Duration time);
 
   const SupervisorOptions options_;
@@ -90,6 +92,8 @@ class Supervisor {
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t current_ ABSL_GUARDED_BY(mu_) = 0;  // incarnation; 0: none
+  int socket_ ABSL_GUARDED_BY(mu_) = -1;          // of the process; borrowed from its Life
+  bool flushing_ ABSL_GUARDED_BY(mu_) = false;    // the thread has a message that is not sent whole
   std::deque<std::string> outgoing_ ABSL_GUARDED_BY(mu_);
   std::string kill_reason_ ABSL_GUARDED_BY(mu_);
 

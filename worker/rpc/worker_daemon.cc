@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -32,6 +34,108 @@ constexpr absl::Duration kReconnectMin = absl::Milliseconds(50);
 constexpr absl::Duration kReconnectMax = absl::Seconds(2);
 constexpr absl::Duration kHeartbeatMin = absl::Milliseconds(10);
 
+// One connection to the coordinator. gRPC's threads bring the commands; reports are written by
+// whoever has them, without waiting: at most one write is in flight, the others queue.
+class Link final : public grpc::ClientBidiReactor<v1::WorkerReport, v1::WorkerCommand> {
+ public:
+  using OnCommand = std::function<void(const v1::WorkerCommand&)>;
+
+  // `on_command` is called for one command at a time, and not after AwaitEnd has returned.
+  Link(v1::WorkerService::Stub* stub, OnCommand on_command) : on_command_(std::move(on_command)) {
+    stub->async()->Connect(&context_, this);
+    // Held by us until the end, so that writes may be started from any thread.
+    AddHold();
+    StartRead(&command_);
+    StartCall();
+  }
+
+  void Send(v1::WorkerReport report) ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (closed_) return;
+      queue_.push_back(std::move(report));
+    }
+    Pump();
+  }
+  bool idle() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return !writing_;
+  }
+  void Cancel() { context_.TryCancel(); }
+  // Whether it has ended.
+  bool AwaitEnd(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return mu_.AwaitWithTimeout(absl::Condition(&done_), timeout);
+  }
+  grpc::Status end() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return end_;
+  }
+
+  void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
+    if (!ok) return Close();
+    on_command_(command_);
+    StartRead(&command_);
+  }
+  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      writing_ = false;
+    }
+    ok ? Pump() : Close();
+  }
+  void OnDone(const grpc::Status& status) override ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    end_ = status;
+    done_ = true;
+  }
+
+ private:
+  void Pump() ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (writing_ || closed_ || queue_.empty()) return;
+      report_ = std::move(queue_.front());
+      queue_.pop_front();
+      writing_ = true;
+      ++starting_;
+    }
+    StartWrite(&report_);
+    Started();
+  }
+  // No write is started any more; the hold ends once none is being started.
+  void Close() ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (closed_) return;
+      closed_ = true;
+      ++starting_;
+    }
+    Started();
+  }
+  void Started() ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (--starting_ > 0 || !closed_ || released_) return;
+      released_ = true;
+    }
+    RemoveHold();
+  }
+
+  const OnCommand on_command_;
+  grpc::ClientContext context_;
+  v1::WorkerCommand command_;  // of the read in flight
+  v1::WorkerReport report_;    // of the write in flight
+  absl::Mutex mu_;
+  std::deque<v1::WorkerReport> queue_ ABSL_GUARDED_BY(mu_);
+  int starting_ ABSL_GUARDED_BY(mu_) = 0;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  bool released_ ABSL_GUARDED_BY(mu_) = false;
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::Status end_ ABSL_GUARDED_BY(mu_);
+};
+
 class Daemon final : public WorkerDaemon {
  public:
   Daemon(const WorkerDaemonOptions& options, Listener data, Listener peer)
@@ -55,7 +159,7 @@ class Daemon final : public WorkerDaemon {
     {
       absl::MutexLock lock(&mu_);
       stopping_ = true;
-      if (context_ != nullptr) context_->TryCancel();
+      if (link_ != nullptr) link_->Cancel();
     }
     thread_.join();
     executor_->Stop();
@@ -92,7 +196,7 @@ class Daemon final : public WorkerDaemon {
     ready_ = report.executor_ready().info();
     if (!registered_) return;
     executor_->Send(incarnation, welcome_);
-    outgoing_.push_back(std::move(report));
+    link_->Send(std::move(report));
   }
 
   void OnMessage(uint64_t, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -101,7 +205,7 @@ class Daemon final : public WorkerDaemon {
     if (!report.ParseFromString(message)) {
       return executor_->Restart("killed: it does not speak our protocol");
     }
-    if (registered_) outgoing_.push_back(std::move(report));
+    if (registered_) link_->Send(std::move(report));
   }
 
   void OnLost(uint64_t incarnation, const ProcessLoss& loss) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -112,7 +216,7 @@ class Daemon final : public WorkerDaemon {
     absl::MutexLock lock(&mu_);
     ready_.reset();
     if (!registered_ || !loss.was_ready) return;
-    outgoing_.push_back(ir::serial::ToProto(
+    link_->Send(ir::serial::ToProto(
         api::Report{kExecutor, incarnation,
                     api::ExecutorLost{loss.reason, loss.in_flight.launch, loss.in_flight.op}}));
   }
@@ -162,96 +266,73 @@ class Daemon final : public WorkerDaemon {
     return true;
   }
 
-  using Stream = grpc::ClientReaderWriter<v1::WorkerReport, v1::WorkerCommand>;
-
   // One connection, from registration to its end. Whether the coordinator took us.
   bool Session(v1::WorkerService::Stub& stub, const v1::ExecutorInfo& info)
       ABSL_LOCKS_EXCLUDED(mu_) {
-    grpc::ClientContext context;
-    {
-      absl::MutexLock lock(&mu_);
-      if (stopping_) return false;
-      context_ = &context;
-    }
-    const std::unique_ptr<Stream> stream = stub.Connect(&context);
+    bool welcomed = false;  // of the thread that brings commands; ours once the link has ended
+    Link link(&stub, [&](const v1::WorkerCommand& command) {
+      if (welcomed) {
+        if (command.executor() != kExecutor || command.has_welcome()) return;
+        executor_->Send(command.incarnation(), command.SerializeAsString());
+      } else if (command.has_welcome()) {
+        welcomed = true;
+        Begin(command, info.incarnation());
+      } else {
+        absl::MutexLock lock(&mu_);
+        if (link_ != nullptr) link_->Cancel();
+      }
+    });
     v1::WorkerReport first;
     v1::Registration& registration = *first.mutable_registration();
     registration.set_worker(options_.name);
     registration.set_host(options_.host);
     registration.set_opset(ir::kOpset);
     *registration.add_executors() = info;
-    v1::WorkerCommand command;
-    bool welcomed = stream->Write(first) && stream->Read(&command) && command.has_welcome();
-    if (welcomed) welcomed = Begin(command, info.incarnation());
-    if (welcomed) {
-      std::thread writer([&] { WriteReports(*stream, context); });
-      while (stream->Read(&command)) {
-        if (command.executor() != kExecutor || command.has_welcome()) continue;
-        executor_->Send(command.incarnation(), command.SerializeAsString());
-      }
-      {
-        absl::MutexLock lock(&mu_);
-        registered_ = false;
-      }
-      writer.join();
-    } else {
-      context.TryCancel();
+    {
+      absl::MutexLock lock(&mu_);
+      if (stopping_) link.Cancel();
+      link_ = &link;
     }
-    const grpc::Status end = stream->Finish();
+    link.Send(std::move(first));
+    v1::WorkerReport heartbeat;
+    heartbeat.mutable_heartbeat();
+    absl::Duration interval;
+    do {
+      absl::MutexLock lock(&mu_);
+      interval = heartbeat_;
+      // Behind a write that is stuck it would only queue.
+      if (registered_ && link.idle()) link.Send(heartbeat);
+    } while (!link.AwaitEnd(interval));
     TESSERA_LOG(WARNING) << "connection to the coordinator ended" << Field("worker", options_.name)
                          << Field("coordinator", options_.coordinator)
-                         << Field("registered", welcomed) << Field("why", FromGrpc(end));
+                         << Field("registered", welcomed) << Field("why", FromGrpc(link.end()));
     absl::MutexLock lock(&mu_);
-    context_ = nullptr;
+    link_ = nullptr;
     registered_ = false;
-    outgoing_.clear();
     return welcomed;
   }
 
   // The session has begun, unless the executor that was registered is gone by now: what happens
   // from here on is reported.
-  bool Begin(const v1::WorkerCommand& welcome, uint64_t incarnation) ABSL_LOCKS_EXCLUDED(mu_) {
+  void Begin(const v1::WorkerCommand& welcome, uint64_t incarnation) ABSL_LOCKS_EXCLUDED(mu_) {
     const std::string message = welcome.SerializeAsString();
     absl::MutexLock lock(&mu_);
     heartbeat_ = std::max(ir::serial::FromProto(welcome.welcome().heartbeat()), kHeartbeatMin);
     welcome_ = message;
     registered_ = true;
-    outgoing_.clear();
     const bool same = ready_ && ready_->incarnation() == incarnation;
     if (!same) {
-      outgoing_.push_back(ir::serial::ToProto(api::Report{
+      link_->Send(ir::serial::ToProto(api::Report{
           kExecutor, incarnation, api::ExecutorLost{"it ended during registration", 0, ""}}));
     }
-    if (!ready_) return true;
+    if (!ready_) return;
     executor_->Send(ready_->incarnation(), welcome_);
-    if (same) return true;
+    if (same) return;
     v1::WorkerReport report;
     report.set_executor(kExecutor);
     report.set_incarnation(ready_->incarnation());
     *report.mutable_executor_ready()->mutable_info() = *ready_;
-    outgoing_.push_back(std::move(report));
-    return true;
-  }
-
-  void WriteReports(Stream& stream, grpc::ClientContext& context) ABSL_LOCKS_EXCLUDED(mu_) {
-    v1::WorkerReport heartbeat;
-    heartbeat.mutable_heartbeat();
-    while (true) {
-      std::deque<v1::WorkerReport> batch;
-      {
-        absl::MutexLock lock(&mu_);
-        const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-          return !registered_ || !outgoing_.empty();
-        };
-        mu_.AwaitWithTimeout(absl::Condition(&due), heartbeat_);
-        if (!registered_) return;
-        batch.swap(outgoing_);
-      }
-      if (batch.empty()) batch.push_back(heartbeat);
-      for (const v1::WorkerReport& report : batch) {
-        if (!stream.Write(report)) return context.TryCancel();
-      }
-    }
+    link_->Send(std::move(report));
   }
 
   const WorkerDaemonOptions options_;
@@ -264,8 +345,7 @@ class Daemon final : public WorkerDaemon {
   bool registered_ ABSL_GUARDED_BY(mu_) = false;
   std::string welcome_ ABSL_GUARDED_BY(mu_);  // for executors that come later
   absl::Duration heartbeat_ ABSL_GUARDED_BY(mu_) = absl::Milliseconds(300);
-  std::deque<v1::WorkerReport> outgoing_ ABSL_GUARDED_BY(mu_);
-  grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;
+  Link* link_ ABSL_GUARDED_BY(mu_) = nullptr;  // there while registered_
   std::thread thread_;
 };
 

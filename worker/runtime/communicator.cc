@@ -39,7 +39,8 @@ void Communicator::Open(const std::string& host, absl::Duration timeout, PeerPor
       const int rank = first_rank_[m] + d;
       if (self) config.local_ranks.push_back(rank);
       config.members.push_back(
-          {rank, member.executor, member.incarnation, member.endpoint, self ? host : ""});
+          {rank, member.executor, member.incarnation, member.endpoint,
+           self ? host : member.endpoint.substr(0, member.endpoint.rfind(':'))});
     }
   }
   absl::MutexLock lock(&mu_);

@@ -77,6 +77,13 @@ void Executor::Report(api::ReportBody body) {
   });
 }
 
+void Executor::ReportHere(api::ReportBody body) {
+  const bool here = reporter_->RunIfIdle([this, &body] {
+    if (!silent_) report_(std::move(body));
+  });
+  if (!here) Report(std::move(body));
+}
+
 void Executor::Send(api::Command command) {
   absl::MutexLock lock(&send_mu_);
   if (draining_) return;  // The coordinator sends nothing after a Drain.
@@ -283,7 +290,7 @@ void Executor::Refuse(const LaunchRef& launch, const absl::Status& why) {
       if (!buffers_.Known(id)) launch->expected.push_back(id);
     }
   }
-  Finish(launch);
+  Finish(launch, /*on_stream=*/false);
 }
 
 void Executor::Handle(const api::Launch& command) {
@@ -291,13 +298,17 @@ void Executor::Handle(const api::Launch& command) {
   launch->args = command.args;
   launch->results = command.results;
   launch->donate = command.donate;
+  for (const auto& [result, device] : command.inline_results) {
+    if (result >= 0 && result < static_cast<int32_t>(command.results.size()) && HasDevice(device))
+      launch->inlined.push_back({command.results[result], device});
+  }
   if (absl::Status status = Resolve(command, launch.get()); !status.ok()) {
     return Refuse(launch, status);
   }
   std::vector<int32_t> devices;
   for (const auto& [mesh_device, device] : launch->program->local) devices.push_back(device);
   if (absl::Status status = Admit(launch, devices); !status.ok()) return Refuse(launch, status);
-  if (devices.empty()) return Finish(launch);
+  if (devices.empty()) return Finish(launch, /*on_stream=*/false);
   for (const auto& [mesh_device, device] : launch->program->local) {
     streams_[device]->Push(
         [this, launch, at = mesh_device, on = device] { RunLane(launch, at, on); });
@@ -341,7 +352,7 @@ void Executor::Handle(const api::Transfer& command) {
   std::vector<int32_t> devices;
   for (const auto& shard : command.shards) devices.push_back(shard.device);
   if (absl::Status status = Admit(launch, devices); !status.ok()) return Refuse(launch, status);
-  if (devices.empty()) return Finish(launch);
+  if (devices.empty()) return Finish(launch, /*on_stream=*/false);
   for (const auto& from : command.shards) {
     auto shard = std::make_shared<TransferShard>();
     shard->device = from.device;

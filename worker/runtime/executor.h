@@ -3,7 +3,7 @@
 //
 // Used directly when embedded, and behind a pipe in the executor process of a worker. Send is
 // thread-safe and does not block; commands take effect in the order sent. What happens is told to
-// the report function, in the order in which it happened, on one thread; it may call Send.
+// the report function, in the order in which it happened, one at a time; it may call Send.
 //
 // Threads: one dispatch stream per device, one for compiling and connecting, one for reports, one
 // for timers. The destructor cancels what runs, waits for it to notice, and reports nothing more.
@@ -120,13 +120,16 @@ class Executor {
   // collective.
   void Fail(Launch& launch, const absl::Status& why, bool tell_peers);
   void TimeOut(Launch& launch);
-  void Finish(const LaunchRef& launch);
+  void Finish(const LaunchRef& launch, bool on_stream);
 
   // On the control thread.
   void OpenCommunicator(const std::shared_ptr<Communicator>& communicator) ABSL_LOCKS_EXCLUDED(mu_);
   void CompileProgram(const ProgramRef& program, const ir::Program& source);
   bool HasDevice(int32_t device) const { return device >= 0 && device < num_devices_; }
   void Report(api::ReportBody body);
+  // The same without a switch of threads if no other report is on its way. Not with a lock held.
+  void ReportHere(api::ReportBody body);
+  std::vector<api::LaunchDone::InlineResult> InlineResults(const Launch& launch);
 
   // Immutable, or thread-safe by themselves.
   const ExecutorOptions options_;

@@ -172,7 +172,7 @@ void Executor::EndLane(const LaunchRef& launch, int32_t device, const absl::Stat
     }
   }
   in_flight_->slot(device).EndLaunch();
-  if (launch->remaining.fetch_sub(1) == 1) Finish(launch);
+  if (launch->remaining.fetch_sub(1) == 1) Finish(launch, /*on_stream=*/true);
 }
 
 void Executor::Fail(Launch& launch, const absl::Status& why, bool tell_peers) {
@@ -184,11 +184,25 @@ void Executor::Fail(Launch& launch, const absl::Status& why, bool tell_peers) {
   }
   if (own != nullptr) own->Abort(why);
   if (tell_peers && launch.communicator != nullptr && launch.UsesCollectives()) {
-    launch.communicator->Abort(why);
+    // Launches that come later on the same communicator did not fail themselves.
+    launch.communicator->Abort(KindOf(why) == ErrorKind::kWorkerLost
+                                   ? why
+                                   : MakeError(ErrorKind::kPeerFailed, std::string(why.message())));
   }
 }
 
-void Executor::Finish(const LaunchRef& launch) {
+std::vector<api::LaunchDone::InlineResult> Executor::InlineResults(const Launch& launch) {
+  std::vector<api::LaunchDone::InlineResult> results;
+  for (const BufferId& id : launch.inlined) {
+    const absl::StatusOr<DeviceBufferRef> buffer = buffers_.Get(id);
+    if (!buffer.ok()) continue;  // Deleted: nobody wants it.
+    absl::StatusOr<ir::Array> value = backend_->ToHost(**buffer);
+    if (value.ok()) results.push_back({id.array, id.device, *std::move(value)});
+  }
+  return results;
+}
+
+void Executor::Finish(const LaunchRef& launch, bool on_stream) {
   bool timed = false;
   Timer::Id timer;
   absl::Duration run_time;
@@ -213,7 +227,10 @@ void Executor::Finish(const LaunchRef& launch) {
     absl::MutexLock lock(&mu_);
     launches_.erase(launch->id);
   }
-  if (!failed) return Report(api::LaunchDone{launch->id, run_time});
+  if (!failed) {
+    api::LaunchDone done{launch->id, run_time, InlineResults(*launch)};
+    return on_stream ? ReportHere(std::move(done)) : Report(std::move(done));
+  }
   const absl::Status why = launch->cancel.status();
   for (const BufferId& id : launch->expected) buffers_.SetFailed(id, why);
   for (size_t a = 0; a < launch->args.size(); ++a) {

@@ -46,6 +46,7 @@ struct Executor::Launch {
   std::vector<bool> donate;
   std::vector<int32_t> devices;
   std::vector<BufferId> expected;
+  std::vector<BufferId> inlined;  // that LaunchDone brings along
   absl::Duration timeout;
 
   CancelToken cancel;

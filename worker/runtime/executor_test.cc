@@ -162,6 +162,25 @@ TEST_F(ExecutorTest, APsumOverTwoDevicesByDirectCall) {
   }
 }
 
+TEST_F(ExecutorTest, SmallResultsComeAlongWithTheEnd) {
+  Start(2);
+  Load(1, PsumProgram(2));
+  for (int d = 0; d < 2; ++d) {
+    Array x(DType::kF32, {4});
+    for (int i = 0; i < 4; ++i) x.Set(i, i + d);
+    Write(10, d, x);
+  }
+  api::Launch launch = MakeLaunch(5, 1, {10}, {11});
+  // What does not exist is not answered.
+  launch.inline_results = {{0, 1}, {0, 9}, {3, 0}};
+  executor_->Send(launch);
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone done, reports_.Next<api::LaunchDone>());
+  ASSERT_EQ(done.inline_results.size(), 1u);
+  EXPECT_EQ(done.inline_results[0].array, 11u);
+  EXPECT_EQ(done.inline_results[0].device, 1);
+  EXPECT_EQ(done.inline_results[0].value.ToDoubles(), (std::vector<double>{2, 6, 10, 14}));
+}
+
 TEST_F(ExecutorTest, EveryCollectiveEqualsTheLogicalEvaluation) {
   constexpr int kDevices = 4;
   Start(kDevices);

@@ -19,6 +19,18 @@ void Stream::Push(std::function<void()> task) {
   queue_.push_back(std::move(task));
 }
 
+bool Stream::RunIfIdle(absl::FunctionRef<void()> task) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (busy_ || stopping_ || !queue_.empty()) return false;
+    busy_ = true;
+  }
+  task();
+  absl::MutexLock lock(&mu_);
+  busy_ = false;
+  return true;
+}
+
 int64_t Stream::depth() const {
   absl::MutexLock lock(&mu_);
   return static_cast<int64_t>(queue_.size()) + (busy_ ? 1 : 0);
@@ -37,7 +49,7 @@ void Stream::Run() {
     {
       absl::MutexLock lock(&mu_);
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        return stopping_ || !queue_.empty();
+        return stopping_ || (!queue_.empty() && !busy_);
       };
       mu_.Await(absl::Condition(&ready));
       if (stopping_) return;

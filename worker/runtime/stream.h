@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 
 namespace tessera::worker {
@@ -22,6 +23,8 @@ class Stream {
   ~Stream();
 
   void Push(std::function<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
+  // Runs the task on this thread, in its place in the order, if none waits or runs. Whether it did.
+  bool RunIfIdle(absl::FunctionRef<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
   // Tasks that wait or run.
   int64_t depth() const ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until it is idle, at most until `deadline`.

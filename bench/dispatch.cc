@@ -1,0 +1,317 @@
+// What one dispatch costs: the round trip of a one-op execute with its result, embedded and over
+// loopback gRPC, beside a raw gRPC relay of the same shape (relay.h) in the same run.
+//
+//   bench-dispatch [--rounds N] [--iterations N] [--json] [--smoke] [--bin-dir DIR]
+//
+// The cases take turns, round by round, so that what the machine does meanwhile hits all of them.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "bench/process.h"
+#include "bench/relay.h"
+#include "bench/samples.h"
+#include "client/tessera.h"
+#include "grpcpp/grpcpp.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr absl::Duration kStartLimit = absl::Seconds(30);
+constexpr int64_t kElements = 16;  // of f32: 64 bytes go through the relay, too
+constexpr int kCallers = 8;        // of the concurrent cases
+
+struct Flags {
+  int rounds = 20;
+  int iterations = 200;  // of each case in a round
+  bool json = false;
+  bool smoke = false;
+  bool only_service = false;  // to profile it
+  std::string bin_dir = OwnFolder();
+};
+
+// The processes of both sides. Members end in reverse.
+struct Cluster {
+  Process coordinator, worker, relay_a, relay_b;
+  std::string coordinator_address, relay_address;
+};
+
+absl::StatusOr<std::string> LineAfter(Process& process, const std::string& prefix) {
+  TESSERA_ASSIGN_OR_RETURN(std::string line, process.ReadLine(kStartLimit));
+  if (line.compare(0, prefix.size(), prefix) != 0)
+    return absl::InternalError(absl::StrCat("expected '", prefix, "...' but got '", line, "'"));
+  return line.substr(prefix.size());
+}
+
+absl::StatusOr<Cluster> StartProcesses(const Flags& flags) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  TESSERA_ASSIGN_OR_RETURN(
+      Process coordinator,
+      Process::Start({flags.bin_dir + "/tessera-coordinator", "--listen", "127.0.0.1:0"}));
+  TESSERA_ASSIGN_OR_RETURN(const std::string address, LineAfter(coordinator, "listening on "));
+  TESSERA_ASSIGN_OR_RETURN(
+      Process worker, Process::Start({flags.bin_dir + "/tessera-worker", "--coordinator", address,
+                                      "--name", "w0", "--devices", "1"}));
+  TESSERA_ASSIGN_OR_RETURN(Process relay_a, Process::Start({self, "--relay-a"}));
+  TESSERA_ASSIGN_OR_RETURN(const std::string relay, LineAfter(relay_a, ""));
+  TESSERA_ASSIGN_OR_RETURN(Process relay_b, Process::Start({self, "--relay-b", relay}));
+  TESSERA_RETURN_IF_ERROR(LineAfter(relay_a, "ready").status());
+  return Cluster{std::move(coordinator), std::move(worker), std::move(relay_a),
+                 std::move(relay_b),     address,           relay};
+}
+
+absl::Status AwaitDevice(Session& session) {
+  const absl::Time end = absl::Now() + kStartLimit;
+  while (session.devices().empty()) {
+    if (absl::Now() > end) return absl::DeadlineExceededError("the worker did not register");
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return absl::OkStatus();
+}
+
+// One compiled op and its argument on a session.
+class OneOp {
+ public:
+  explicit OneOp(std::shared_ptr<Session> session)
+      : x_(session->Put(Ramp(), context_mesh(), PartitionSpec{}, Site::Here())) {
+    RoundTrip();  // compiles
+    CheckLast();
+  }
+  Array Start() const { return double_(x_); }
+  void RoundTrip() const { last_ = Start().value(); }
+  // What came last is right: a fast wrong answer is worth nothing.
+  void CheckLast() const { Check(last_); }
+
+ private:
+  static ir::Array Ramp() {
+    ir::Array a(DType::kF32, {kElements});
+    for (int64_t i = 0; i < kElements; ++i) a.Set(i, static_cast<double>(i));
+    return a;
+  }
+  static void Check(const ir::Array& got) {
+    for (int64_t i = 0; i < kElements; ++i)
+      TESSERA_CHECK_EQ(got.At(i), 2.0 * static_cast<double>(i));
+  }
+
+  Jitted<Array (*)(const Array&)> double_ = jit(+[](const Array& x) { return x + x; });
+  Array x_;
+  mutable ir::Array last_{DType::kF32, {kElements}};
+};
+
+absl::Duration TimeOf(const std::function<void()>& f) {
+  const absl::Time start = absl::Now();
+  f();
+  return absl::Now() - start;
+}
+
+// Runs `f(caller)` on many threads; calls per second.
+double RateOf(int callers, int calls_each, const std::function<void(int)>& f) {
+  const absl::Duration took = TimeOf([&] {
+    std::vector<std::thread> threads;
+    for (int c = 0; c < callers; ++c)
+      threads.emplace_back([&, c] {
+        for (int i = 0; i < calls_each; ++i) f(c);
+      });
+    for (std::thread& t : threads) t.join();
+  });
+  return callers * calls_each / absl::ToDoubleSeconds(took);
+}
+
+struct Results {
+  Samples embedded, service, relay;    // us, one at a time
+  std::vector<double> p50_ratios;      // per round, service to relay
+  Samples service_rates, relay_rates;  // calls/s, several callers that wait for results
+  Samples service_posted_rates, relay_posted_rates;  // calls/s, one caller that does not
+};
+
+absl::StatusOr<Results> Measure(const Flags& flags) {
+  TESSERA_ASSIGN_OR_RETURN(Cluster cluster, StartProcesses(flags));
+  const std::shared_ptr<Session> embedded = Session::Embedded({.devices = 1});
+  const std::shared_ptr<Session> remote = Session::Connect(cluster.coordinator_address);
+  TESSERA_RETURN_IF_ERROR(AwaitDevice(*remote));
+  const OneOp here(embedded), there(remote);
+  std::vector<std::unique_ptr<OneOp>> callers;
+  for (int c = 0; c < kCallers; ++c) callers.push_back(std::make_unique<OneOp>(remote));
+  const std::unique_ptr<RelayClient> relay = RelayClient::Connect(cluster.relay_address);
+  const std::string bytes(kElements * sizeof(float), 'x');
+  const auto relay_trip = [&] { TESSERA_CHECK_OK(relay->RoundTrip(bytes)); };
+  const auto service_trip = [&] { there.RoundTrip(); };
+
+  const int n = flags.iterations;
+  for (int i = 0; i < n && i < 50; ++i) {  // Warm.
+    here.RoundTrip();
+    service_trip();
+    relay_trip();
+  }
+  Results r;
+  for (int round = 0; round < flags.rounds; ++round) {
+    Samples service, pure;
+    for (int i = 0; i < n && !flags.only_service; ++i)
+      r.embedded.Add(TimeOf([&] { here.RoundTrip(); }));
+    // Finely interleaved: this is the ratio that counts.
+    for (int i = 0; i < n; ++i) {
+      service.Add(TimeOf(service_trip));
+      if (!flags.only_service) pure.Add(TimeOf(relay_trip));
+    }
+    if (flags.only_service) pure.Add(absl::Microseconds(1));
+    r.p50_ratios.push_back(service.Quantile(0.5) / pure.Quantile(0.5));
+    r.service.Add(service);
+    r.relay.Add(pure);
+    if (flags.only_service) continue;
+    const int each = std::max(1, n / kCallers);
+    r.service_rates.AddValue(RateOf(kCallers, each, [&](int c) { callers[c]->RoundTrip(); }));
+    r.relay_rates.AddValue(RateOf(kCallers, each, [&](int) { relay_trip(); }));
+    r.service_posted_rates.AddValue(n / absl::ToDoubleSeconds(TimeOf([&] {
+                                      Array last;
+                                      for (int i = 0; i < n; ++i) last = there.Start();
+                                      last.wait();
+                                    })));
+    r.relay_posted_rates.AddValue(n / absl::ToDoubleSeconds(TimeOf([&] {
+                                    for (int i = 0; i < n; ++i)
+                                      TESSERA_CHECK_OK(relay->Post(bytes));
+                                    relay_trip();  // B has seen all of them.
+                                  })));
+  }
+  here.CheckLast();
+  there.CheckLast();
+  for (const auto& c : callers) c->CheckLast();
+  return r;
+}
+
+std::string BuildType() {
+#ifdef NDEBUG
+  return "release";
+#else
+  return "with assertions";
+#endif
+}
+
+void PrintTimes(const char* name, const Samples& s) {
+  absl::PrintF("%-44s %9.1f %9.1f %9.1f us\n", name, s.Quantile(0.5), s.Quantile(0.9),
+               s.Quantile(0.99));
+}
+
+void PrintText(const Flags& flags, const Results& r) {
+  absl::PrintF("dispatch: %d cores, %s, gcc %s, gRPC %s, %d x %d round trips, f32[%d]\n",
+               std::thread::hardware_concurrency(), BuildType(), __VERSION__, grpc::Version(),
+               flags.rounds, flags.iterations, kElements);
+  absl::PrintF("%-44s %9s %9s %9s\n", "round trip", "p50", "p90", "p99");
+  PrintTimes("execute and result, embedded", r.embedded);
+  PrintTimes("execute and result, loopback gRPC", r.service);
+  PrintTimes("relay of three processes", r.relay);
+  absl::PrintF("%-44s %9.2f %9.2f %9.2f\n", "ratio, gRPC to relay",
+               r.service.Quantile(0.5) / r.relay.Quantile(0.5),
+               r.service.Quantile(0.9) / r.relay.Quantile(0.9),
+               r.service.Quantile(0.99) / r.relay.Quantile(0.99));
+  absl::PrintF("%-44s %9s\n", "rate, median of rounds", "calls/s");
+  const auto rate = [](const char* name, const Samples& s) {
+    absl::PrintF("%-44s %9.0f\n", name, s.Quantile(0.5));
+  };
+  rate("execute and result, 8 callers", r.service_rates);
+  rate("relay, 8 callers", r.relay_rates);
+  absl::PrintF("%-44s %9.2f\n", "ratio, 8 callers",
+               r.relay_rates.Quantile(0.5) / r.service_rates.Quantile(0.5));
+  rate("execute without waiting, 1 caller", r.service_posted_rates);
+  rate("relay without waiting, 1 caller", r.relay_posted_rates);
+  absl::PrintF("%-44s %9.2f\n", "ratio, posted",
+               r.relay_posted_rates.Quantile(0.5) / r.service_posted_rates.Quantile(0.5));
+}
+
+void PrintJson(const Flags& flags, const Results& r) {
+  const auto times = [](const char* name, const Samples& s) {
+    return absl::StrFormat("\"%s\": {\"p50\": %.2f, \"p90\": %.2f, \"p99\": %.2f}", name,
+                           s.Quantile(0.5), s.Quantile(0.9), s.Quantile(0.99));
+  };
+  absl::PrintF(
+      "{\"benchmark\": \"dispatch\", \"cores\": %d, \"build\": \"%s\", \"compiler\": "
+      "\"%s\", \"grpc\": \"%s\", \"rounds\": %d, \"iterations\": %d,\n",
+      std::thread::hardware_concurrency(), BuildType(), __VERSION__, grpc::Version(), flags.rounds,
+      flags.iterations);
+  absl::PrintF(" \"round_trip_us\": {%s, %s, %s},\n", times("embedded", r.embedded),
+               times("grpc", r.service), times("relay", r.relay));
+  absl::PrintF(" \"ratio_p50\": %.3f,\n", r.service.Quantile(0.5) / r.relay.Quantile(0.5));
+  absl::PrintF(
+      " \"calls_per_s\": {\"grpc_8_callers\": %.0f, \"relay_8_callers\": %.0f, "
+      "\"grpc_posted\": %.0f, \"relay_posted\": %.0f}}\n",
+      r.service_rates.Quantile(0.5), r.relay_rates.Quantile(0.5),
+      r.service_posted_rates.Quantile(0.5), r.relay_posted_rates.Quantile(0.5));
+}
+
+// False: an argument is wrong; said on standard error.
+bool Parse(const std::vector<std::string>& args, Flags* flags) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    const bool has_value = i + 1 < args.size();
+    bool ok = true;
+    if (args[i] == "--json") {
+      flags->json = true;
+    } else if (args[i] == "--smoke") {
+      flags->smoke = true;
+      flags->rounds = 2;
+      flags->iterations = 10;
+    } else if (args[i] == "--only-service") {
+      flags->only_service = true;
+    } else if (args[i] == "--rounds" && has_value) {
+      ok = absl::SimpleAtoi(args[++i], &flags->rounds) && flags->rounds > 0;
+    } else if (args[i] == "--iterations" && has_value) {
+      ok = absl::SimpleAtoi(args[++i], &flags->iterations) && flags->iterations > 0;
+    } else if (args[i] == "--bin-dir" && has_value) {
+      flags->bin_dir = args[++i];
+    } else {
+      ok = false;
+    }
+    if (!ok) {
+      std::cerr << "bench-dispatch: '" << args[i] << "'; usage: bench-dispatch [--rounds N] "
+                << "[--iterations N] [--json] [--smoke] [--bin-dir DIR]\n";
+      return false;
+    }
+  }
+  return true;
+}
+
+int Main(const std::vector<std::string>& args) {
+  if (args.size() == 1 && args[0] == "--relay-a") return RunRelayA();
+  if (args.size() == 2 && args[0] == "--relay-b") return RunRelayB(args[1]);
+  Flags flags;
+  if (!Parse(args, &flags)) return 2;
+  try {
+    const absl::StatusOr<Results> results = Measure(flags);
+    if (!results.ok()) {
+      std::cerr << "bench-dispatch: " << results.status() << "\n";
+      return 1;
+    }
+    if (flags.only_service) {
+      PrintTimes("execute and result, loopback gRPC", results->service);
+    } else if (flags.json) {
+      PrintJson(flags, *results);
+    } else {
+      PrintText(flags, *results);
+    }
+  } catch (const Error& e) {
+    std::cerr << "bench-dispatch: " << e.what() << "\n";
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) {
+  return tessera::bench::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,104 @@
+#include "bench/process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr absl::Duration kStopGrace = absl::Seconds(3);  // then it is killed
+
+// Whether it has ended within the time.
+bool ReapWithin(int pid, absl::Duration time) {
+  const absl::Time end = absl::Now() + time;
+  while (waitpid(pid, nullptr, WNOHANG) == 0) {
+    if (absl::Now() >= end) return false;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<Process> Process::Start(const std::vector<std::string>& args) {
+  int ends[2] = {-1, -1};
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    return absl::InternalError(absl::StrCat("pipe: ", std::strerror(errno)));
+  // Nothing may be allocated between fork and exec.
+  std::vector<char*> argv;
+  for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+  argv.push_back(nullptr);
+  const int parent = getpid();
+  const int pid = fork();
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);
+    dup2(ends[1], STDOUT_FILENO);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  close(ends[1]);
+  if (pid < 0) {
+    close(ends[0]);
+    return absl::InternalError(absl::StrCat("fork: ", std::strerror(errno)));
+  }
+  return Process(args[0], pid, ends[0]);
+}
+
+Process::Process(Process&& other) noexcept
+    : name_(std::move(other.name_)),
+      pid_(std::exchange(other.pid_, -1)),
+      output_(std::exchange(other.output_, -1)),
+      pending_(std::move(other.pending_)) {}
+
+Process::~Process() {
+  if (output_ >= 0) close(output_);
+  if (pid_ < 0) return;
+  kill(pid_, SIGTERM);
+  if (ReapWithin(pid_, kStopGrace)) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+absl::StatusOr<std::string> Process::ReadLine(absl::Duration timeout) {
+  const absl::Time end = absl::Now() + timeout;
+  while (true) {
+    if (const size_t newline = pending_.find('\n'); newline != std::string::npos) {
+      std::string line = pending_.substr(0, newline);
+      pending_.erase(0, newline + 1);
+      return line;
+    }
+    pollfd fd = {output_, POLLIN, 0};
+    const absl::Duration left = std::max(end - absl::Now(), absl::ZeroDuration());
+    const int ready = poll(&fd, 1, static_cast<int>(absl::ToInt64Milliseconds(left)));
+    if (ready == 0)
+      return absl::DeadlineExceededError(
+          absl::StrCat(name_, " printed nothing for ", absl::FormatDuration(timeout)));
+    char bytes[4096];
+    const ssize_t got = ready < 0 ? -1 : read(output_, bytes, sizeof(bytes));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0)
+      return absl::UnavailableError(
+          absl::StrCat(name_, " ended, or cannot be started; is it built?"));
+    pending_.append(bytes, static_cast<size_t>(got));
+  }
+}
+
+std::string OwnFolder() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+}
+
+}  // namespace tessera::bench

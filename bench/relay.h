@@ -1,0 +1,31 @@
+// The yardstick of dispatch: a gRPC relay of three processes that does nothing but pass bytes on.
+//
+//   client -unary-> A -message of one bidirectional stream-> B -message-> A -reply-> client
+//
+// It has the shape of an execute: B dials A and keeps one stream, as a worker does; A uses gRPC's
+// callback interface, as the coordinator does. No message is parsed.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace tessera::bench {
+
+// The processes. A prints its address on standard output and "ready" once B is there. Both return
+// when they are told to stop (SIGTERM).
+int RunRelayA();
+int RunRelayB(const std::string& address);
+
+// Thread-safe.
+class RelayClient {
+ public:
+  static std::unique_ptr<RelayClient> Connect(const std::string& address);
+  virtual ~RelayClient() = default;
+  // `bytes` go to B, which sends `reply_bytes` back.
+  virtual absl::Status RoundTrip(const std::string& bytes) = 0;
+  // A replies at once and passes the bytes on to B, whose answer it drops.
+  virtual absl::Status Post(const std::string& bytes) = 0;
+};
+
+}  // namespace tessera::bench

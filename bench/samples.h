@@ -1,0 +1,22 @@
+// Times measured, and what is said of them. Values; thread-compatible.
+#pragma once
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace tessera::bench {
+
+class Samples {
+ public:
+  void Add(absl::Duration time) { values_.push_back(absl::ToDoubleMicroseconds(time)); }
+  void AddValue(double value) { values_.push_back(value); }
+  void Add(const Samples& other);
+  // Times are in microseconds. Of at least one sample; q in [0, 1].
+  double Quantile(double q) const;
+  size_t size() const { return values_.size(); }
+
+ private:
+  std::vector<double> values_;
+};
+
+}  // namespace tessera::bench

@@ -1,0 +1,148 @@
+// Messages of any content, from clients, coordinators and workers. An input that begins with
+// "# tessera.v1.Program" and a line's end is a message of that name in protobuf's text format; any
+// other is its first byte, which chooses the message, and wire bytes.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/log.h"
+#include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/text_format.h"
+#include "ir/serial/program.h"
+#include "ir/serial/service.h"
+#include "ir/serial/status.h"
+#include "ir/serial/worker.h"
+
+namespace tessera::ir::serial {
+namespace {
+
+// Says nothing: most inputs do not parse.
+class Silent : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int, int, const std::string&) override {}
+};
+
+bool FromText(absl::string_view text, google::protobuf::Message* out) {
+  Silent silent;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&silent);
+  parser.SetRecursionLimit(100);  // As the wire's.
+  google::protobuf::io::ArrayInputStream in(text.data(), static_cast<int>(text.size()));
+  return parser.Parse(&in, out);
+}
+
+// What was read is written in a form that reads as the same again.
+void CheckProgram(const Program& program) {
+  const absl::Status verified = Verify(program);
+  TESSERA_CHECK(verified.ok()) << verified;
+  const v1::Program written = ToProto(program);
+  const absl::StatusOr<Program> again = FromProto(written);
+  TESSERA_CHECK(again.ok()) << again.status();
+  TESSERA_CHECK_EQ(StructuralHash(*again), StructuralHash(program));
+  TESSERA_CHECK_EQ(ToProto(*again).SerializeAsString(), written.SerializeAsString());
+}
+
+// Reads, writes, sends, reads and writes: the written forms agree.
+template <class Proto, class Read, class Write>
+void CheckRoundTrip(const Proto& proto, Read read, Write write) {
+  const auto first = read(proto);
+  if (!first.ok()) return;
+  const std::string sent = write(*first).SerializeAsString();
+  Proto received;
+  TESSERA_CHECK(received.ParseFromString(sent)) << proto.ShortDebugString();
+  const auto second = read(received);
+  TESSERA_CHECK(second.ok()) << second.status();
+  TESSERA_CHECK_EQ(write(*second).SerializeAsString(), sent);
+}
+template <class Proto>
+void CheckRoundTrip(const Proto& proto) {
+  CheckRoundTrip(
+      proto, [](const Proto& p) { return FromProto(p); },
+      [](const auto& value) { return ToProto(value); });
+}
+
+template <class Proto>
+void Check(const Proto& proto) {
+  CheckRoundTrip(proto);
+}
+void Check(const v1::Program& proto) {
+  const absl::StatusOr<Program> program = FromProto(proto);
+  if (program.ok()) CheckProgram(*program);
+}
+void Check(const v1::CompileProgramRequest& proto) {
+  const absl::StatusOr<api::CompileRequest> request = FromProto(proto);
+  if (request.ok()) CheckProgram(request->program);
+  CheckRoundTrip(proto);
+}
+void Check(const v1::ExecuteProgramRequest& proto) {
+  CheckRoundTrip(
+      proto, [](const auto& p) -> absl::StatusOr<api::ExecuteRequest> { return FromProto(p); },
+      [](const auto& value) { return ToProto(value); });
+}
+void Check(const v1::WorkerCommand& proto) {
+  CheckRoundTrip(
+      proto, [](const auto& p) { return FromProto(p); },
+      [&](const auto& value) { return ToProto(proto.executor(), proto.incarnation(), value); });
+}
+
+using Handler = void (*)(absl::string_view bytes, bool text);
+template <class Proto>
+void Handle(absl::string_view bytes, bool text) {
+  Proto proto;
+  if (text) {
+    Proto parsed;
+    if (!FromText(bytes, &parsed)) return;
+    // As it would arrive: what the wire refuses, such as text that is not UTF-8, is no message.
+    if (!proto.ParseFromString(parsed.SerializeAsString())) return;
+  } else if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return;
+  }
+  Check(proto);
+}
+
+struct Row {
+  absl::string_view name;
+  Handler handler;
+};
+constexpr Row kRows[] = {
+    {"Program", Handle<v1::Program>},
+    {"CompileProgramRequest", Handle<v1::CompileProgramRequest>},
+    {"CompileProgramResponse", Handle<v1::CompileProgramResponse>},
+    {"ArraySpec", Handle<v1::ArraySpec>},
+    {"ExecuteProgramRequest", Handle<v1::ExecuteProgramRequest>},
+    {"ExecutionEnd", Handle<v1::ExecutionEnd>},
+    {"WorkerCommand", Handle<v1::WorkerCommand>},
+    {"WorkerReport", Handle<v1::WorkerReport>},
+    {"Registration", Handle<v1::Registration>},
+};
+
+void OneInput(absl::string_view input) {
+  absl::string_view rest = input;
+  if (absl::ConsumePrefix(&rest, "# tessera.v1.")) {
+    const absl::string_view name = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(name.size());
+    for (const Row& row : kRows) {
+      if (row.name == name) row.handler(rest, /*text=*/true);
+    }
+  } else if (!input.empty()) {
+    const size_t index = static_cast<unsigned char>(input[0]) % std::size(kRows);
+    kRows[index].handler(input.substr(1), /*text=*/false);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::ir::serial
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  // Inputs that are no message are logged, once each, if this is not said.
+  static const bool quiet = [] {
+    google::protobuf::SetLogHandler(nullptr);
+    return true;
+  }();
+  static_cast<void>(quiet);
+  tessera::ir::serial::OneInput({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

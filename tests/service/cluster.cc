@@ -1,0 +1,223 @@
+#include "tests/service/cluster.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "base/testing/processes.h"
+
+namespace tessera::service {
+namespace {
+
+using testing::ChildrenOf;
+using testing::DescendantsOf;
+using testing::Eventually;
+using testing::HasEnded;
+
+constexpr absl::Duration kStartPatience = absl::Seconds(30);
+constexpr absl::Duration kKillPatience = absl::Seconds(20);
+constexpr char kListening[] = "listening on ";
+
+absl::Status Errno(const std::string& what) {
+  return MakeError(ErrorKind::kInternal, absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+// The first line that comes out of `fd`.
+absl::StatusOr<std::string> ReadLine(int fd, absl::Duration patience) {
+  const absl::Time end = absl::Now() + patience;
+  std::string line;
+  while (absl::Now() < end) {
+    pollfd readable{fd, POLLIN, 0};
+    poll(&readable, 1, static_cast<int>(absl::ToInt64Milliseconds(end - absl::Now())));
+    char byte = 0;
+    if (readable.revents == 0) continue;
+    if (read(fd, &byte, 1) != 1) return absl::UnavailableError("it ended before it listened");
+    if (byte == '\n') return line;
+    line.push_back(byte);
+  }
+  return absl::DeadlineExceededError("it does not listen");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Process>> Process::Start(const std::string& binary,
+                                                        const std::vector<std::string>& args,
+                                                        const std::string& log, int output) {
+  const int out = open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (out < 0) return Errno(absl::StrCat("cannot write ", log));
+  std::vector<char*> argv = {const_cast<char*>(binary.c_str())};
+  for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+  argv.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    // Only what is safe after a fork among threads.
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(126);
+    dup2(out, STDERR_FILENO);
+    dup2(output >= 0 ? output : out, STDOUT_FILENO);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  close(out);
+  if (pid < 0) return Errno(absl::StrCat("cannot start ", binary));
+  return std::unique_ptr<Process>(new Process(pid));
+}
+
+Process::~Process() {
+  if (end_) return;
+  kill(pid_, SIGKILL);
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
+}
+
+void Process::Signal(int signal) const {
+  if (!end_) kill(pid_, signal);
+}
+
+std::optional<int> Process::Wait(absl::Duration patience) {
+  Eventually(
+      [this] {
+        int status = 0;
+        if (!end_ && waitpid(pid_, &status, WNOHANG) == pid_) end_ = status;
+        return end_.has_value();
+      },
+      patience);
+  return end_;
+}
+
+absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(const ClusterOptions& options) {
+  std::error_code error;
+  std::string folder = (std::filesystem::temp_directory_path(error) / "tessera-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) return Errno(absl::StrCat("cannot make ", folder));
+  std::unique_ptr<Cluster> cluster(new Cluster(options, folder));
+  const auto start = [&]() -> absl::Status {
+    TESSERA_RETURN_IF_ERROR(cluster->StartCoordinator());
+    cluster->workers_.resize(options.workers);
+    for (int w = 0; w < options.workers; ++w) TESSERA_RETURN_IF_ERROR(cluster->StartWorker(w));
+    cluster->session_ = Session::Connect(cluster->address_);
+    return cluster->AwaitHealthyDevices(options.workers * options.devices_per_worker,
+                                        kStartPatience);
+  };
+  if (const absl::Status status = start(); !status.ok()) {
+    return Annotate(status, absl::StrCat("the cluster does not start\n", cluster->Logs()));
+  }
+  return cluster;
+}
+
+Cluster::~Cluster() {
+  session_.reset();
+  const std::vector<int> all = pids();
+  workers_.clear();
+  coordinator_.reset();
+  // The executors are ended by the kernel; none may be left when the next cluster starts.
+  Eventually([&] { return std::all_of(all.begin(), all.end(), HasEnded); }, kKillPatience);
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+absl::Status Cluster::StartCoordinator() {
+  int ends[2] = {-1, -1};
+  if (pipe2(ends, O_CLOEXEC) != 0) return Errno("pipe");
+  std::vector<std::string> args = {"--listen=127.0.0.1:0"};
+  args.insert(args.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
+  auto started = Process::Start(TESSERA_COORDINATOR_BINARY, args, LogFile("coordinator"), ends[1]);
+  close(ends[1]);
+  absl::StatusOr<std::string> line =
+      started.ok() ? ReadLine(ends[0], kStartPatience) : started.status();
+  close(ends[0]);
+  TESSERA_RETURN_IF_ERROR(line);
+  coordinator_ = *std::move(started);
+  if (!absl::StartsWith(*line, kListening)) {
+    return MakeError(ErrorKind::kInternal, absl::StrCat("the coordinator said: ", *line));
+  }
+  address_ = line->substr(std::strlen(kListening));
+  return absl::OkStatus();
+}
+
+absl::Status Cluster::StartWorker(int w) {
+  const std::string name = absl::StrCat("w", w);
+  std::vector<std::string> args = {
+      absl::StrCat("--coordinator=", address_), absl::StrCat("--name=", name),
+      absl::StrCat("--devices=", options_.devices_per_worker), "--device-memory-bytes=67108864"};
+  args.insert(args.end(), options_.worker_flags.begin(), options_.worker_flags.end());
+  TESSERA_ASSIGN_OR_RETURN(workers_[w], Process::Start(TESSERA_WORKER_BINARY, args, LogFile(name)));
+  return absl::OkStatus();
+}
+
+absl::Status Cluster::RestartWorker(int w) {
+  workers_[w].reset();
+  return StartWorker(w);
+}
+
+absl::Status Cluster::AwaitHealthyDevices(int count, absl::Duration patience) const {
+  absl::StatusOr<std::vector<api::Device>> devices;
+  int healthy = 0;
+  const bool there = Eventually(
+      [&] {
+        devices = session_->service().ListDevices();
+        if (!devices.ok()) return true;
+        healthy = static_cast<int>(std::count_if(devices->begin(), devices->end(),
+                                                 [](const api::Device& d) { return d.healthy; }));
+        return healthy == count;
+      },
+      patience);
+  TESSERA_RETURN_IF_ERROR(devices);
+  if (there) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat(
+      healthy, " healthy devices after ", absl::FormatDuration(patience), "; expected ", count));
+}
+
+int Cluster::executor_pid(int w) const {
+  const std::vector<int> children = ChildrenOf(workers_[w]->pid());
+  return children.empty() ? -1 : children[0];
+}
+
+std::vector<int> Cluster::pids() const {
+  std::vector<int> all;
+  if (coordinator_) all.push_back(coordinator_->pid());
+  for (const auto& worker : workers_) {
+    if (!worker) continue;
+    all.push_back(worker->pid());
+    for (const int child : DescendantsOf(worker->pid())) all.push_back(child);
+  }
+  all.erase(std::remove_if(all.begin(), all.end(), HasEnded), all.end());
+  return all;
+}
+
+std::string Cluster::Logs() const {
+  std::string all;
+  std::error_code error;
+  std::vector<std::filesystem::path> files;
+  for (const auto& file : std::filesystem::directory_iterator(folder_, error)) {
+    files.push_back(file.path());
+  }
+  std::sort(files.begin(), files.end());
+  for (const std::filesystem::path& file : files) {
+    std::ifstream in(file);
+    std::stringstream text;
+    text << in.rdbuf();
+    absl::StrAppend(&all, "---- ", file.filename().string(), "\n", text.str());
+  }
+  return all;
+}
+
+}  // namespace tessera::service

@@ -1,0 +1,258 @@
+// What a user of the SDK sees when processes of the cluster are killed or told to stop in the
+// middle of a step.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/testing/processes.h"
+#include "base/testing/status_matchers.h"
+#include "client/tessera.h"
+#include "client/testing.h"
+#include "tests/service/cluster.h"
+#include "worker/telemetry/in_flight.h"
+
+namespace tessera::service {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using testing::ErrorOf;
+using testing::Eventually;
+using testing::HasEnded;
+using ::testing::HasSubstr;
+
+constexpr int kWorkers = 2;
+constexpr int kDevices = 2;  // of each
+// What the service promises after a kill.
+constexpr absl::Duration kToldWithin = absl::Seconds(2);
+constexpr absl::Duration kBackWithin = absl::Seconds(3);
+// A daemon that was told to stop.
+constexpr absl::Duration kStopsWithin = absl::Seconds(5);
+
+// What the executor of a daemon is doing, from the page that the two share.
+worker::InFlightOp InFlight(int daemon) {
+  std::error_code gone;
+  const std::string folder = absl::StrCat("/proc/", daemon, "/fd");
+  for (const auto& entry : std::filesystem::directory_iterator(folder, gone)) {
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (!absl::StrContains(target, "memfd:tessera-in-flight")) continue;
+    const int fd = open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
+    if (fd < 0) continue;
+    const worker::InFlightPage page(fd, kDevices);
+    close(fd);
+    return page.Suspect();
+  }
+  return {};
+}
+
+class FaultsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start({kWorkers, kDevices, {}, {}}));
+    Session::SetDefault(cluster_->session());
+    mesh_ = make_mesh({kWorkers * kDevices}, {"i"}, {AxisType::kAuto});
+  }
+  void TearDown() override {
+    Session::SetDefault(nullptr);
+    if (HasFailure() && cluster_) std::cerr << cluster_->Logs();
+  }
+
+  Array Ramp(const Mesh& mesh) {
+    std::vector<double> values(8);
+    for (int i = 0; i < 8; ++i) values[i] = i;
+    return put(ir::Array::Of(kF32, {8}, values), mesh, P("i"));
+  }
+
+  // Minutes of steps, each with a sum over all devices.
+  auto LongSteps() {
+    first_line_ = __LINE__;
+    return jit([mesh = mesh_](Array x) {
+      return shard_map(
+          [](Array b) {
+            const auto step = [](Array c, NoneType) {
+              return std::make_pair(sin(c) + lax::psum(c, "i") * 0.1, std::tuple<>());
+            };
+            return scan(step, b, None, {.length = 100'000'000}).first;
+          },
+          mesh, {P("i")}, P("i"))(x);
+    });
+  }
+  int first_line_ = 0;
+  static constexpr int kLines = 12;
+
+  // One sum over all devices of the mesh.
+  static auto ShortStep(const Mesh& mesh) {
+    return jit([mesh](Array x) {
+      return shard_map([](Array b) { return lax::psum(b, "i"); }, mesh, {P("i")}, P())(x);
+    });
+  }
+
+  void AwaitMidStep() {
+    for (int w = 0; w < kWorkers; ++w) {
+      ASSERT_TRUE(Eventually([&] { return !InFlight(cluster_->worker(w).pid()).op.empty(); }))
+          << "worker " << w << " runs nothing";
+    }
+  }
+
+  // The message names an op of LongSteps and its line.
+  void ExpectNamesTheOp(const Error& e) {
+    std::vector<std::string> places;
+    for (int line = first_line_; line < first_line_ + kLines; ++line) {
+      places.push_back(absl::StrCat(" (faults_test.cc:", line, ");"));
+    }
+    const std::string message = e.what();
+    const size_t op = message.find(", op ");
+    ASSERT_NE(op, std::string::npos) << message;
+    EXPECT_TRUE(std::any_of(places.begin(), places.end(), [&](const std::string& place) {
+      return message.find(place, op) != std::string::npos;
+    })) << message;
+  }
+
+  // One executor killed: whoever waits is told, the peer is free, the next submit runs.
+  void KillAnExecutor(int victim) {
+    const int peer = 1 - victim;
+    const auto step = ShortStep(mesh_);
+    EXPECT_THAT(step(Ramp(mesh_)).get<float>(), ElementsAre(12, 16));
+    const auto steps = LongSteps();
+    const Array kept = Ramp(mesh_);
+    const Array y = steps(kept);
+    ASSERT_NO_FATAL_FAILURE(AwaitMidStep());
+    const int killed_pid = cluster_->executor_pid(victim);
+    ASSERT_GT(killed_pid, 0);
+
+    const absl::Time killed = absl::Now();
+    ASSERT_EQ(kill(killed_pid, SIGKILL), 0);
+    const Error e = ErrorOf([&] { y.wait(absl::Seconds(60)); });
+    EXPECT_LT(absl::Now() - killed, kToldWithin);
+    EXPECT_EQ(e.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(e.reason(), "WORKER_LOST");
+    EXPECT_THAT(e.what(), AllOf(HasSubstr(absl::StrCat("worker w", victim)),
+                                HasSubstr("killed by signal 9")));
+    ExpectNamesTheOp(e);
+
+    // The next submit, on all devices, waits for the executor that comes back.
+    const Array z = step(Ramp(mesh_));
+    EXPECT_THAT(z.get<float>(), ElementsAre(12, 16));
+    EXPECT_LT(absl::Now() - killed, kBackWithin);
+    EXPECT_TRUE(
+        Eventually([&] { return InFlight(cluster_->worker(peer).pid()).launch == 0; }, kToldWithin))
+        << "the peer still runs " << InFlight(cluster_->worker(peer).pid()).op;
+
+    // What lay there is lost, and says so.
+    const Error lost = ErrorOf([&] { kept.value(); });
+    EXPECT_EQ(lost.reason(), "WORKER_LOST");
+    EXPECT_THAT(lost.what(), HasSubstr("make it again"));
+    // The result carries the error that its producer ended with.
+    EXPECT_EQ(ErrorOf([&] { y.value(); }).reason(), "WORKER_LOST");
+    EXPECT_EQ(ErrorOf([&] { (y + 1).value(); }).reason(), "WORKER_LOST");
+  }
+
+  std::unique_ptr<Cluster> cluster_;
+  Mesh mesh_;
+};
+
+TEST_F(FaultsTest, AKilledExecutorIsNamedAndTheNextStepRuns) { KillAnExecutor(1); }
+
+TEST_F(FaultsTest, EitherExecutorMayBeKilledAgainAndAgain) {
+  for (int i = 0; i < 4; ++i) {
+    SCOPED_TRACE(i);
+    ASSERT_NO_FATAL_FAILURE(KillAnExecutor(i % kWorkers));
+  }
+}
+
+TEST_F(FaultsTest, AKilledWorkerIsNamedAndTheOtherGoesOn) {
+  const auto steps = LongSteps();
+  const Array y = steps(Ramp(mesh_));
+  ASSERT_NO_FATAL_FAILURE(AwaitMidStep());
+  const int executor = cluster_->executor_pid(1);
+  const absl::Time killed = absl::Now();
+  cluster_->worker(1).Signal(SIGKILL);
+  const Error e = ErrorOf([&] { y.wait(absl::Seconds(60)); });
+  EXPECT_LT(absl::Now() - killed, kToldWithin);
+  EXPECT_EQ(e.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(e.reason(), "WORKER_LOST");
+  EXPECT_THAT(e.what(), AllOf(HasSubstr("worker w1"), HasSubstr("connection ended"),
+                              HasSubstr("(faults_test.cc:")));
+  EXPECT_TRUE(Eventually([&] { return HasEnded(executor); })) << "its executor lives on";
+
+  // The half that is left works at once.
+  const Mesh half = make_mesh({kDevices}, {"i"}, {AxisType::kAuto});
+  EXPECT_THAT(ShortStep(half)(Ramp(half)).get<float>(), ElementsAre(4, 6, 8, 10));
+  EXPECT_LT(absl::Now() - killed, kBackWithin);
+
+  // What needs the other half is refused, with what to wait for.
+  for (const api::Device& device : cluster_->session()->devices()) {
+    EXPECT_EQ(device.healthy, device.worker == "w0") << device.id;
+    EXPECT_THAT(device.reason, HasSubstr(device.healthy ? "" : "connection ended"));
+  }
+  const Error away = ErrorOf([&] { ShortStep(mesh_)(Ramp(mesh_)).value(); });
+  EXPECT_EQ(away.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(away.reason(), "WORKER_LOST");
+  EXPECT_THAT(away.what(), AllOf(HasSubstr("executor w1/0 of worker w1 is lost"),
+                                 HasSubstr("not back within 3s"), HasSubstr("(faults_test.cc:")));
+
+  // It comes back under its name, with the same devices.
+  TESSERA_ASSERT_OK(cluster_->RestartWorker(1));
+  TESSERA_ASSERT_OK(cluster_->AwaitHealthyDevices(kWorkers * kDevices));
+  EXPECT_THAT(ShortStep(mesh_)(Ramp(mesh_)).get<float>(), ElementsAre(12, 16));
+}
+
+TEST_F(FaultsTest, ACoordinatorToldToStopTellsItsClients) {
+  const Array y = LongSteps()(Ramp(mesh_));
+  ASSERT_NO_FATAL_FAILURE(AwaitMidStep());
+  const std::vector<int> all = cluster_->pids();
+  ASSERT_EQ(all.size(), 1u + 2u * kWorkers);
+  std::thread stop([&] { cluster_->coordinator().Signal(SIGTERM); });
+  const absl::Time told = absl::Now();
+  const Error e = ErrorOf([&] { y.value(); });
+  stop.join();
+  EXPECT_LT(absl::Now() - told, kToldWithin);
+  EXPECT_EQ(e.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(e.reason(), "SERVER_STOPPING") << e.what();
+  EXPECT_TRUE(IsRetryable(e.status()));
+  EXPECT_THAT(e.what(), HasSubstr("(faults_test.cc:"));
+
+  const std::optional<int> end = cluster_->coordinator().Wait(kStopsWithin);
+  ASSERT_TRUE(end) << "the coordinator does not stop";
+  EXPECT_TRUE(WIFEXITED(*end) && WEXITSTATUS(*end) == 0) << *end;
+  const Error after = ErrorOf([&] { array<float>({1}); });
+  EXPECT_EQ(after.reason(), "SERVER_STOPPING");
+  EXPECT_THAT(after.what(), AllOf(HasSubstr(cluster_->address()), HasSubstr("Check that it runs")));
+
+  // Workers look for it until they are told to stop as well; then nothing is left.
+  for (int w = 0; w < kWorkers; ++w) cluster_->worker(w).Signal(SIGTERM);
+  for (int w = 0; w < kWorkers; ++w) {
+    const std::optional<int> status = cluster_->worker(w).Wait(kStopsWithin);
+    ASSERT_TRUE(status) << "worker " << w << " does not stop";
+    EXPECT_TRUE(WIFEXITED(*status) && WEXITSTATUS(*status) == 0) << *status;
+  }
+  EXPECT_TRUE(Eventually([&] { return std::all_of(all.begin(), all.end(), HasEnded); }));
+}
+
+TEST_F(FaultsTest, AWorkerToldToStopInMidStepLeavesNoProcess) {
+  const Array y = LongSteps()(Ramp(mesh_));
+  ASSERT_NO_FATAL_FAILURE(AwaitMidStep());
+  const int executor = cluster_->executor_pid(1);
+  const absl::Time told = absl::Now();
+  cluster_->worker(1).Signal(SIGTERM);
+  const Error e = ErrorOf([&] { y.wait(absl::Seconds(60)); });
+  EXPECT_LT(absl::Now() - told, kToldWithin);
+  EXPECT_EQ(e.reason(), "WORKER_LOST");
+  const std::optional<int> end = cluster_->worker(1).Wait(kStopsWithin);
+  ASSERT_TRUE(end) << "the worker does not stop";
+  EXPECT_TRUE(WIFEXITED(*end) && WEXITSTATUS(*end) == 0) << *end;
+  EXPECT_TRUE(Eventually([&] { return HasEnded(executor); }));
+}
+
+}  // namespace
+}  // namespace tessera::service

@@ -1,0 +1,264 @@
+#!/usr/bin/python3
+"""A client of Tessera in JSON that knows none of its protos.
+
+Everything it needs to call a service it asks of the service itself, by gRPC server reflection:
+
+    client = Client("127.0.0.1:8470")
+    client.services()      # ["grpc.health.v1.Health", "tessera.v1.ArrayService", ...]
+    client.call("tessera.v1.ProgramService/RunProgram", {
+        "text": "func main(%0: f32[2]) -> (f32[2]) {\n  %1 = add(%0, %0)\n  return %1\n}\n",
+        "inputs": [[1, 2]],
+    })                     # {"outputs": [[2, 4]], "types": ["f32[2]"]}
+
+Messages are what protobuf's JSON mapping makes of them: dicts, lists, numbers; 64-bit integers and
+durations are texts ("7", "1.5s"), bytes are base64. A call that fails raises Error, with the code,
+the reason and the details that came with it.
+
+From a shell:
+
+    json_client.py 127.0.0.1:8470                                          lists the services
+    json_client.py 127.0.0.1:8470 tessera.v1.ClusterService/ListDevices '{}'
+
+Debian packages: python3-grpcio, python3-protobuf.
+"""
+import base64
+import json
+import sys
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+
+REFLECTION = "grpc.reflection.v1alpha"
+CHUNK = 1 << 20
+
+
+class Error(Exception):
+    """What a call answered instead of a response."""
+
+    def __init__(self, code, message, details):
+        super().__init__(f"{code}: {message}")
+        self.code = code  # "INVALID_ARGUMENT"
+        self.message = message
+        self.details = details  # of google.rpc.Status, as dicts with "@type"
+        info = next((d for d in details if d["@type"].endswith("/google.rpc.ErrorInfo")), {})
+        self.reason = info.get("reason")  # "MALFORMED_PROGRAM"
+        self.domain = info.get("domain")  # "tessera.dev"
+        self.metadata = info.get("metadata", {})
+
+
+class Client:
+    """One channel to one server. Use as a context manager, or close it."""
+
+    def __init__(self, address):
+        self.channel = grpc.insecure_channel(
+            address, options=[("grpc.max_receive_message_length", 64 << 20),
+                              ("grpc.max_send_message_length", -1)])
+        self.pool = descriptor_pool.DescriptorPool()
+        self.known = set()  # names of the files in the pool
+        self.reflection = descriptor_pool.DescriptorPool()
+        self.reflection.Add(_reflection_file())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.channel.close()
+
+    def services(self):
+        """Full names of the services that the server lists."""
+        answer = self._reflect(list_services="*")
+        return sorted(s.name for s in answer.list_services_response.service)
+
+    def methods(self, service):
+        """Full names of the methods of a service."""
+        return [f"{service}/{m.name}" for m in self._find(service, "Service").methods]
+
+    def call(self, method, request=None, timeout=60):
+        """Calls "package.Service/Method"; streams are lists of messages."""
+        service, name = method.split("/")
+        found = self._find(service, "Service").FindMethodByName(name)
+        if found is None:
+            raise KeyError(f"{service} has no method {name}")
+        proto = descriptor_pb2.MethodDescriptorProto()
+        found.CopyToProto(proto)
+        requests = request if proto.client_streaming else [request or {}]
+        sent = [json_format.ParseDict(r, self._class(found.input_type)(), descriptor_pool=self.pool)
+                for r in requests]
+        answer = self.call_raw(method, [m.SerializeToString() for m in sent],
+                               (proto.client_streaming, proto.server_streaming), timeout)
+        read = [self._to_json(found.output_type, data) for data in answer]
+        return read if proto.server_streaming else read[0]
+
+    def call_raw(self, method, requests, streaming=(False, False), timeout=60):
+        """Calls with serialized messages, a list each way."""
+        up, down = streaming
+        kind = ("stream" if up else "unary") + "_" + ("stream" if down else "unary")
+        stub = getattr(self.channel, kind)("/" + method)
+        try:
+            answer = stub(iter(requests) if up else requests[0], timeout=timeout)
+            return list(answer) if down else [answer]
+        except grpc.RpcError as error:
+            raise self._error(error) from None
+
+    def _error(self, error):
+        details = []
+        for key, value in error.trailing_metadata() or ():
+            if key == "grpc-status-details-bin":
+                status = self._to_json(self._find("google.rpc.Status", "MessageType"), value)
+                details = status.get("details", [])
+        return Error(error.code().name, error.details(), details)
+
+    def _to_json(self, message_type, data):
+        message = self._class(message_type).FromString(data)
+        self._learn(message)
+        return json_format.MessageToDict(message, descriptor_pool=self.pool)
+
+    def _learn(self, message):
+        """Asks for the types that its Anys hold: no method mentions them."""
+        if message.DESCRIPTOR.full_name == "google.protobuf.Any":
+            return self._find(message.type_url.split("/")[-1], "MessageType")
+        for field, value in message.ListFields():
+            if field.message_type and not field.message_type.GetOptions().map_entry:
+                for part in value if field.label == field.LABEL_REPEATED else [value]:
+                    self._learn(part)
+
+    def _class(self, message_type):
+        if hasattr(message_factory, "GetMessageClass"):
+            return message_factory.GetMessageClass(message_type)
+        return message_factory.MessageFactory(self.pool).GetPrototype(message_type)
+
+    # ---- Reflection. ----
+
+    def _find(self, name, kind):
+        find = getattr(self.pool, f"Find{kind}ByName")
+        try:
+            return find(name)
+        except KeyError:
+            answer = self._reflect(file_containing_symbol=name)
+            files = {}
+            for data in answer.file_descriptor_response.file_descriptor_proto:
+                file = descriptor_pb2.FileDescriptorProto.FromString(data)
+                files[file.name] = file
+            for file in files.values():
+                self._add(file, files)
+            return find(name)
+
+    def _add(self, file, files):
+        """Adds a file after those that it imports."""
+        if file.name in self.known:
+            return
+        self.known.add(file.name)
+        for imported in file.dependency:
+            if imported not in files:
+                answer = self._reflect(file_by_filename=imported)
+                for data in answer.file_descriptor_response.file_descriptor_proto:
+                    found = descriptor_pb2.FileDescriptorProto.FromString(data)
+                    files.setdefault(found.name, found)
+            self._add(files[imported], files)
+        self.pool.Add(file)
+
+    def _reflect(self, **query):
+        find = self.reflection.FindMessageTypeByName
+        request = self._class(find(REFLECTION + ".ServerReflectionRequest"))(**query)
+        response = self._class(find(REFLECTION + ".ServerReflectionResponse"))
+        stub = self.channel.stream_stream(
+            f"/{REFLECTION}.ServerReflection/ServerReflectionInfo",
+            type(request).SerializeToString, response.FromString)
+        answer = next(iter(stub(iter([request]), timeout=60)))
+        if answer.HasField("error_response"):
+            raise KeyError(f"{query}: {answer.error_response.error_message}")
+        return answer
+
+
+def _reflection_file():
+    """The part of the public grpc/reflection/v1alpha/reflection.proto that a client needs."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="grpc/reflection/v1alpha/reflection.proto", package=REFLECTION, syntax="proto3")
+    field = descriptor_pb2.FieldDescriptorProto
+
+    def message(name, *fields):
+        added = file.message_type.add(name=name)
+        for number, field_name, field_type, repeated in fields:
+            f = added.field.add(name=field_name, number=number,
+                                label=field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL)
+            if isinstance(field_type, str):
+                f.type, f.type_name = field.TYPE_MESSAGE, f".{REFLECTION}.{field_type}"
+            else:
+                f.type = field_type
+        return added
+
+    request = message("ServerReflectionRequest",
+                      (3, "file_by_filename", field.TYPE_STRING, False),
+                      (4, "file_containing_symbol", field.TYPE_STRING, False),
+                      (7, "list_services", field.TYPE_STRING, False))
+    request.oneof_decl.add(name="message_request")
+    for f in request.field:
+        f.oneof_index = 0
+    message("ServerReflectionResponse",
+            (4, "file_descriptor_response", "FileDescriptorResponse", False),
+            (6, "list_services_response", "ListServiceResponse", False),
+            (7, "error_response", "ErrorResponse", False))
+    message("FileDescriptorResponse", (1, "file_descriptor_proto", field.TYPE_BYTES, True))
+    message("ListServiceResponse", (1, "service", "ServiceResponse", True))
+    message("ServiceResponse", (1, "name", field.TYPE_STRING, False))
+    message("ErrorResponse", (1, "error_code", field.TYPE_INT32, False),
+            (2, "error_message", field.TYPE_STRING, False))
+    return file
+
+
+# ---- Bulk bytes: straight between the client and the executors, by ticket. ----
+
+def write_shard(ticket, data):
+    """Uploads the bytes of one shard (row-major, little endian) with a ticket of CreateArray."""
+    chunks = []
+    for at in range(0, max(len(data), 1), CHUNK):
+        part = data[at:at + CHUNK]
+        chunks.append({"offset": str(at), "data": base64.b64encode(part).decode(),
+                       "crc32c": crc32c(part)})
+    chunks[0]["ticket"] = ticket["ticket"]
+    with Client(ticket["endpoint"]) as executor:
+        return executor.call("tessera.v1.DataService/Write", chunks)
+
+
+def read_shard(ticket):
+    """Downloads the bytes of one shard with a ticket of CreateReadTickets."""
+    with Client(ticket["endpoint"]) as executor:
+        chunks = executor.call("tessera.v1.DataService/Read", {"ticket": ticket["ticket"]})
+    data = b""
+    for chunk in chunks:
+        part = base64.b64decode(chunk.get("data", ""))
+        if int(chunk.get("offset", 0)) != len(data) or chunk.get("crc32c", 0) != crc32c(part):
+            raise ValueError("the chunks do not fit together; read the shard again")
+        data += part
+    return data
+
+
+def crc32c(data):
+    """CRC-32C (Castagnoli), bit by bit: for small things."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def main(args):
+    if len(args) not in (1, 2, 3):
+        print(__doc__, file=sys.stderr)
+        return 2
+    with Client(args[0]) as client:
+        if len(args) == 1:
+            print("\n".join(m for s in client.services() for m in client.methods(s)))
+            return 0
+        try:
+            answer = client.call(args[1], json.loads(args[2]) if len(args) == 3 else {})
+        except Error as error:
+            print(error, json.dumps(error.details), file=sys.stderr)
+            return 1
+        print(json.dumps(answer, indent=2))
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,62 @@
+// with_cluster COMMAND [ARG...]: runs the command while a cluster of two workers with two CPU
+// devices each is up, its address in TESSERA_SUITE_ADDRESS, and exits as the command does.
+//
+// The cluster must live through the command: a process of it that ends makes this fail as well.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+
+#include "client/error.h"
+#include "tests/service/cluster.h"
+
+extern char** environ;
+
+namespace tessera::service {
+namespace {
+
+// Less than the test's own bound, so that the logs are seen.
+constexpr absl::Duration kPatience = absl::Seconds(280);
+
+int Main(const std::vector<std::string>& command) {
+  if (command.empty()) {
+    std::cerr << "usage: with_cluster COMMAND [ARG...]\n";
+    return 2;
+  }
+  absl::StatusOr<std::unique_ptr<Cluster>> cluster = Cluster::Start();
+  if (!cluster.ok()) {
+    std::cerr << cluster.status().message() << "\n";
+    return 1;
+  }
+  const std::vector<int> before = (*cluster)->pids();
+  setenv("TESSERA_SUITE_ADDRESS", (*cluster)->address().c_str(), /*overwrite=*/1);
+  auto child = Process::Start(command[0], {command.begin() + 1, command.end()}, "/dev/stderr",
+                              STDOUT_FILENO);
+  if (!child.ok()) {
+    std::cerr << child.status().message() << "\n";
+    return 1;
+  }
+  const std::optional<int> end = (*child)->Wait(kPatience);
+  const bool unharmed = (*cluster)->pids() == before;
+  const bool good = end && WIFEXITED(*end) && WEXITSTATUS(*end) == 0;
+  if (good && unharmed) return 0;
+  std::cerr << (*cluster)->Logs();
+  if (!end) std::cerr << command[0] << " has not ended in time\n";
+  if (!unharmed) std::cerr << "a process of the cluster ended meanwhile\n";
+  if (end && WIFSIGNALED(*end))
+    std::cerr << command[0] << " died of signal " << WTERMSIG(*end) << "\n";
+  return end && WIFEXITED(*end) && WEXITSTATUS(*end) != 0 ? WEXITSTATUS(*end) : 1;
+}
+
+}  // namespace
+}  // namespace tessera::service
+
+int main(int argc, char** argv) {
+  try {
+    return tessera::service::Main(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const tessera::Error& e) {
+    std::cerr << e.what() << "\n";
+    return 1;
+  }
+}

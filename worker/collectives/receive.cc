@@ -1,0 +1,79 @@
+#include "worker/collectives/receive.h"
+
+#include <utility>
+
+#include "base/status.h"
+
+namespace tessera::worker {
+namespace {
+
+// The kinds that tell everything by themselves keep their kind at the peers.
+absl::Status FailureFromPeer(const Member& sender, const std::string& reason,
+                             const std::string& message) {
+  for (const ErrorKind kind :
+       {ErrorKind::kCollectiveTimeout, ErrorKind::kWorkerLost, ErrorKind::kPeerFailed}) {
+    if (reason == InfoOf(kind).reason) return MakeError(kind, message);
+  }
+  return MakeError(ErrorKind::kPeerFailed, absl::StrCat("executor ", sender.executor, " on host ",
+                                                        sender.host, " failed first: ", message));
+}
+
+}  // namespace
+
+absl::Span<char> HelloReader::Wanted() {
+  if (read_ < sizeof(Hello)) {
+    return {reinterpret_cast<char*>(&hello_) + read_, sizeof(Hello) - read_};
+  }
+  return absl::MakeSpan(text_).subspan(read_ - sizeof(Hello));
+}
+
+bool HelloReader::Took(size_t size) {
+  const bool had_head = read_ >= sizeof(Hello);
+  read_ += size;
+  if (had_head || read_ < sizeof(Hello)) return true;
+  if (hello_.magic != kHelloMagic || hello_.version != kWireVersion || hello_.name_length == 0 ||
+      hello_.name_length > kMaxNameBytes || hello_.secret_length > kMaxSecretBytes) {
+    return false;
+  }
+  text_.resize(hello_.name_length + hello_.secret_length);
+  return true;
+}
+
+std::string FrameFault(const FrameHeader& header, uint64_t generation) {
+  if (header.magic != kFrameMagic || header.length > kMaxPayloadBytes ||
+      header.label_length > kMaxLabelBytes) {
+    return "it sent a malformed frame";
+  }
+  if (header.generation != generation) {
+    return absl::StrCat("it sent a frame of generation ", header.generation, ", this is ",
+                        generation);
+  }
+  return "";
+}
+
+std::string DeliverFrame(const CommunicatorConfig& config, const Member& sender,
+                         absl::Span<Mailbox* const> mailboxes, FailureLatch* failure, Frame frame) {
+  const FrameHeader& header = frame.header;
+  if (header.type == FrameType::kAbort) {
+    const std::string message(reinterpret_cast<const char*>(frame.payload.get()), header.length);
+    failure->Set(FailureFromPeer(sender, frame.label, message));
+    return "";
+  }
+  const size_t ranks = mailboxes.size();
+  if (header.from >= ranks || header.to >= ranks || mailboxes[header.to] == nullptr ||
+      config.members[header.from].executor != sender.executor) {
+    return absl::StrCat("it sent a frame from rank ", header.from, " to rank ", header.to,
+                        ", which are not its and ours");
+  }
+  const int from = static_cast<int>(header.from);
+  Mailbox& mailbox = *mailboxes[header.to];
+  if (header.type == FrameType::kCredit) {
+    const bool owed = header.total <= static_cast<uint64_t>(kWindowBytes) &&
+                      mailbox.ReturnCredit(from, static_cast<int64_t>(header.total));
+    return owed ? "" : "it gave more than was taken";
+  }
+  if (header.type != FrameType::kData) return "it sent a frame of unknown type";
+  return mailbox.Deliver(from, std::move(frame)) ? "" : "it sent more than its window";
+}
+
+}  // namespace tessera::worker
