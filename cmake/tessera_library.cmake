@@ -23,7 +23,8 @@ set(TESSERA_LAYER_bench 4)
 set(TESSERA_LAYER_examples 4)
 
 # The only folders that may see generated protobuf and gRPC types. tests/tidy_test checks includes.
-set(TESSERA_PROTO_USERS "^(proto|ir/serial|client/remote|client/pjrt|server/rpc|worker/rpc)(/|$)")
+set(TESSERA_PROTO_USERS
+    "^(proto|ir/serial|client/remote|client/pjrt|server/rpc|worker/rpc|bench)(/|$)")
 
 define_property(GLOBAL PROPERTY TESSERA_EDGES BRIEF_DOCS "from-folder|from-target|to-target rows")
 
@@ -36,7 +37,7 @@ endfunction()
 function(_tessera_setup name kind deps)
   _tessera_folder(folder)
   target_compile_features(${name} PUBLIC cxx_std_20)
-  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_compile_options(${name} PRIVATE -Wall -Wextra -Werror
     $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
   target_link_libraries(${name} PUBLIC ${deps})
@@ -58,7 +59,7 @@ function(tessera_library)
     # Headers alone: compiled where they are used.
     add_library(${ARG_NAME} INTERFACE)
     _tessera_folder(folder)
-    target_include_directories(${ARG_NAME} INTERFACE ${PROJECT_SOURCE_DIR})
+    target_include_directories(${ARG_NAME} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
     target_link_libraries(${ARG_NAME} INTERFACE ${ARG_DEPS})
     set_target_properties(${ARG_NAME} PROPERTIES TESSERA_FOLDER "${folder}")
     foreach(dep IN LISTS ARG_DEPS)
@@ -100,23 +101,37 @@ function(tessera_binary)
 endfunction()
 
 # SRCS define LLVMFuzzerTestOneInput. The fuzz preset fuzzes for a bounded number of runs; every other
-# preset replays the corpus, a folder of the repository that holds at least one file.
+# preset replays the corpus, a folder of the repository that holds at least one file, and mutations
+# of it (base/testing/fuzz_replay_main.cc). MAX_LEN bounds the inputs that fuzzing makes. The target
+# "fuzz_targets" builds them all.
+add_custom_target(fuzz_targets)
 function(tessera_fuzz)
-  cmake_parse_arguments(PARSE_ARGV 0 ARG "" "NAME;CORPUS" "SRCS;DEPS")
+  cmake_parse_arguments(PARSE_ARGV 0 ARG "" "NAME;CORPUS;MAX_LEN" "SRCS;DEPS")
+  if(ARG_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "tessera_fuzz(${ARG_NAME}): unknown ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT ARG_MAX_LEN)
+    set(ARG_MAX_LEN 4096)
+  endif()
   add_executable(${ARG_NAME} ${ARG_SRCS})
+  add_dependencies(fuzz_targets ${ARG_NAME})
   _tessera_setup(${ARG_NAME} fuzz "${ARG_DEPS}")
   set(corpus ${PROJECT_SOURCE_DIR}/${ARG_CORPUS})
+  # What is found goes to the build folder; the corpus is only read.
+  set(found ${CMAKE_CURRENT_BINARY_DIR}/${ARG_NAME}_found)
+  file(MAKE_DIRECTORY ${found})
   if(TESSERA_FUZZ)
     target_link_options(${ARG_NAME} PRIVATE -fsanitize=fuzzer)
-    # Found inputs go to the build folder, which comes first; the corpus is only read.
-    set(found ${CMAKE_CURRENT_BINARY_DIR}/${ARG_NAME}_found)
-    file(MAKE_DIRECTORY ${found})
-    add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME} -runs=20000 -max_total_time=60 ${found} ${corpus})
+    add_test(NAME ${ARG_NAME} WORKING_DIRECTORY ${found}
+             COMMAND ${ARG_NAME} -runs=20000 -max_total_time=60 -max_len=${ARG_MAX_LEN} -timeout=20
+                     -rss_limit_mb=1024 -artifact_prefix=${found}/ ${found} ${corpus})
   else()
     target_sources(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/base/testing/fuzz_replay_main.cc)
-    add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME} ${corpus})
+    add_test(NAME ${ARG_NAME} WORKING_DIRECTORY ${found} COMMAND ${ARG_NAME} ${corpus})
   endif()
-  set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT 120 LABELS fuzz)
+  # The packaged protobuf and Abseil share containers with us and are not built for the sanitizer.
+  set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT 120 LABELS fuzz
+                       ENVIRONMENT ASAN_OPTIONS=detect_container_overflow=0)
 endfunction()
 
 # The folder that an edge leads to, or "proto" for the wire libraries, or "" for other third parties.
@@ -166,7 +181,8 @@ function(tessera_check_layers)
     if(to_top STREQUAL "proto" AND NOT from_top STREQUAL "proto")
       if(NOT from MATCHES "${TESSERA_PROTO_USERS}")
         message(FATAL_ERROR "${target} (${from}/) depends on ${dep}: protobuf and gRPC are for "
-                            "ir/serial, client/remote, client/pjrt, server/rpc and worker/rpc")
+                            "ir/serial, client/remote, client/pjrt, server/rpc, worker/rpc "
+                            "and bench")
       endif()
       continue()
     endif()

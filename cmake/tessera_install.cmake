@@ -1,0 +1,93 @@
+# What `cmake --install` puts under the prefix, and the package that find_package(Tessera) reads:
+#
+#   bin/tessera-coordinator  bin/tessera-worker
+#   include/tessera/client/tessera.h, and the headers that it needs
+#   lib/libtessera_*.a
+#   lib/cmake/Tessera/TesseraConfig.cmake with the targets Tessera::client and Tessera::embedded
+#
+# Included last, when every target is known.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+if(NOT TARGET tessera_client_remote OR NOT TARGET tessera_sdk)
+  return()  # A part of the tree, which is no package.
+endif()
+
+# The headers that `header` includes, itself first, by paths relative to the repository.
+function(_tessera_headers_of header out)
+  set(found)
+  set(left ${header})
+  while(left)
+    list(POP_FRONT left next)
+    if(next IN_LIST found OR NOT EXISTS ${PROJECT_SOURCE_DIR}/${next})
+      continue()
+    endif()
+    list(APPEND found ${next})
+    file(STRINGS ${PROJECT_SOURCE_DIR}/${next} lines REGEX "^#include \"")
+    foreach(line IN LISTS lines)
+      string(REGEX REPLACE "^#include \"([^\"]*)\".*" "\\1" included "${line}")
+      list(APPEND left ${included})
+    endforeach()
+  endwhile()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+# Our libraries that `target` needs, itself first.
+function(_tessera_libraries_of target out)
+  get_property(edges GLOBAL PROPERTY TESSERA_EDGES)
+  set(found)
+  set(left ${target})
+  while(left)
+    list(POP_FRONT left next)
+    if(next IN_LIST found)
+      continue()
+    endif()
+    list(APPEND found ${next})
+    foreach(edge IN LISTS edges)
+      if(edge MATCHES "^[^|]*\\|${next}\\|(tessera_[^|]*)\\|")
+        list(APPEND left ${CMAKE_MATCH_1})
+      endif()
+    endforeach()
+  endwhile()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+# The two names that users link.
+set_target_properties(tessera_client_remote PROPERTIES EXPORT_NAME client)
+set_target_properties(tessera_sdk PROPERTIES EXPORT_NAME embedded)
+
+_tessera_libraries_of(tessera_client_remote client_libraries)
+_tessera_libraries_of(tessera_sdk embedded_libraries)
+# tessera_sdk names the carrier beside its DEPS.
+list(REMOVE_ITEM embedded_libraries ${client_libraries})
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
+install(TARGETS ${client_libraries} EXPORT TesseraClient
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
+install(TARGETS ${embedded_libraries} EXPORT TesseraEmbedded
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
+foreach(set Client Embedded)
+  install(EXPORT Tessera${set} FILE Tessera${set}Targets.cmake NAMESPACE Tessera::
+    DESTINATION ${package_dir})
+endforeach()
+install(TARGETS tessera_coordinator_bin tessera_worker_bin
+  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+_tessera_headers_of(client/tessera.h headers)
+foreach(header IN LISTS headers)
+  get_filename_component(dir ${header} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header}
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera/${dir})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
+endforeach()
+
+configure_package_config_file(cmake/TesseraConfig.cmake.in TesseraConfig.cmake
+  INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(TesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES
+  ${PROJECT_BINARY_DIR}/TesseraConfig.cmake
+  ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindTesseraDnnl.cmake
+  DESTINATION ${package_dir})

@@ -1,0 +1,23 @@
+# Installs into an empty prefix and looks for what the README promises.
+file(REMOVE_RECURSE ${PREFIX})
+execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX}
+  COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET)
+foreach(file bin/tessera-coordinator bin/tessera-worker include/tessera/client/tessera.h)
+  if(NOT EXISTS ${PREFIX}/${file})
+    message(FATAL_ERROR "${file} was not installed")
+  endif()
+endforeach()
+foreach(daemon tessera-coordinator tessera-worker)
+  execute_process(COMMAND ${PREFIX}/bin/${daemon} --help
+    COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE help)
+  if(NOT help MATCHES "--log-level")
+    message(FATAL_ERROR "${daemon} --help says: ${help}")
+  endif()
+endforeach()
+# Only what users include: no tests, no generated code, no server.
+file(GLOB_RECURSE headers RELATIVE ${PREFIX}/include/tessera ${PREFIX}/include/tessera/*)
+foreach(header IN LISTS headers)
+  if(NOT header MATCHES "^(base|ir|client)/" OR header MATCHES "(test|\\.pb\\.h)")
+    message(FATAL_ERROR "${header} is not for users")
+  endif()
+endforeach()
