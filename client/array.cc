@@ -86,7 +86,8 @@ ir::Array Array::value(Site site) const {
 ir::Array Array::shard(int ordinal, Site site) const {
   const ConcreteState& c = Readable("shard", *this, site);
   return Await(
-      [&](absl::Duration wait) { return c.session->service().GetShard(c.id, ordinal, wait); }, site);
+      [&](absl::Duration wait) { return c.session->service().GetShard(c.id, ordinal, wait); },
+      site);
 }
 
 void Array::CheckOneElement(const Site& site) const {
@@ -115,10 +116,9 @@ const Array& Array::wait(absl::Duration timeout, Site site) const {
   api::Operation op;
   do {
     const absl::Duration left = std::max(end - absl::Now(), absl::ZeroDuration());
-    op = internal::Take(
-        c.session->service().WaitOperation(
-            c.operation, std::min(left, absl::Duration(absl::Seconds(20)))),
-        site);
+    op = internal::Take(c.session->service().WaitOperation(
+                            c.operation, std::min(left, absl::Duration(absl::Seconds(20)))),
+                        site);
   } while (!ended(op) && absl::Now() < end);
   if (!ended(op)) {
     ThrowError(ErrorKind::kDeadlineExceeded,
@@ -159,8 +159,7 @@ std::string Array::to_string() const {
   }
   if (c->deleted.load()) return absl::StrCat(out, " (deleted)");
   if (internal::CurrentFrame()) return out;
-  auto value = c->session->service().Get(
-      c->id, internal::BoundedWait(absl::InfiniteDuration()));
+  auto value = c->session->service().Get(c->id, internal::BoundedWait(absl::InfiniteDuration()));
   if (!value.ok()) return absl::StrCat(out, " failed: ", std::string(value.status().message()));
   return absl::StrCat(out, " ", value->ToString());
 }
@@ -218,7 +217,9 @@ Array Array::at(int64_t i, Site site) const {
   });
 }
 
-Array abstract(Dims shape, DType dtype) { return abstract_of(ir::MakeType(dtype, std::move(shape))); }
+Array abstract(Dims shape, DType dtype) {
+  return abstract_of(ir::MakeType(dtype, std::move(shape)));
+}
 Array abstract_of(const Type& type) { return Array(std::make_shared<AbstractState>(type)); }
 
 }  // namespace tessera

@@ -75,8 +75,8 @@ class Array {
   bool is_concrete() const;
   bool is_traced() const;
 
-  // The contents.  Wait, at most until the deadline in scope (client/deadline.h) or `timeout`; throw
-  // the producer's error; throw when tracing.
+  // The contents.  Wait, at most until the deadline in scope (client/deadline.h) or `timeout`;
+  // throw the producer's error; throw when tracing.
   ir::Array value(Site site = Site::Here()) const;
   template <class T>
   std::vector<T> get(Site site = Site::Here()) const {
@@ -102,7 +102,8 @@ class Array {
 
   // Asynchrony.
   bool is_ready(Site site = Site::Here()) const;
-  // Until ready, at most `timeout` (the deadline in scope when shorter); throws the producer's error.
+  // Until ready, at most `timeout` (the deadline in scope when shorter); throws the producer's
+  // error.
   const Array& wait(absl::Duration timeout = absl::InfiniteDuration(),
                     Site site = Site::Here()) const;
   void cancel(Site site = Site::Here()) const;  // the run that makes it
@@ -148,8 +149,7 @@ struct Arg {
   // NOLINTBEGIN(google-explicit-constructor): operands convert
   Arg(const Array& a, Site s = Site::Here()) : array(a), site(s) {}
   template <class T>
-    requires std::is_arithmetic_v<T>
-  Arg(T v, Site s = Site::Here())
+  requires std::is_arithmetic_v<T> Arg(T v, Site s = Site::Here())
       : number(static_cast<double>(v)), site(s) {
     if constexpr (std::is_same_v<T, bool>) {
       kind = kBoolean;
@@ -160,7 +160,7 @@ struct Arg {
     } else {
       kind = kReal;
     }
-  // NOLINTEND(google-explicit-constructor)
+    // NOLINTEND(google-explicit-constructor)
   }
 };
 

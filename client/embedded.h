@@ -13,8 +13,8 @@
 namespace tessera {
 
 struct EmbeddedOptions {
-  int devices = 4;                       // CPU devices
-  int64_t memory_bytes_per_device = 0;   // 0: a fair share of the machine
+  int devices = 4;                      // CPU devices
+  int64_t memory_bytes_per_device = 0;  // 0: a fair share of the machine
 };
 
 struct ConnectOptions;

@@ -1,7 +1,7 @@
 // The one exception of the SDK: a status, the kind of error, and the user's file and line.
 //
-// Thrown by everything in client/ that users call; `what()` is the message, which ends with the place
-// when one is known.  A value; any thread may throw or read it.
+// Thrown by everything in client/ that users call; `what()` is the message, which ends with the
+// place when one is known.  A value; any thread may throw or read it.
 #pragma once
 #include <stdexcept>
 #include <string>

@@ -29,9 +29,8 @@ ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which
 }
 
 Array FullArray(const Type& type, double value, const Site& site) {
-  return Apply1("full", site, {}, [&](ir::Builder& b, std::vector<ir::Value>) {
-    return ir::Full(b, type, value);
-  });
+  return Apply1("full", site, {},
+                [&](ir::Builder& b, std::vector<ir::Value>) { return ir::Full(b, type, value); });
 }
 
 // An array of `tangent`'s dtype rules: what has a tangent.
@@ -77,8 +76,9 @@ void CheckTangentTypes(const Linear& linear, const std::vector<Array>& tangents)
 void CheckCotangentTypes(std::string_view what, ErrorKind kind, const std::vector<Type>& out_types,
                          const std::vector<Array>& cotangents, const Site& site) {
   if (cotangents.size() != out_types.size()) {
-    ThrowError(kind, absl::StrCat(ToAbsl(what), ": ", out_types.size(), " cotangents are expected, not ",
-                                  cotangents.size()),
+    ThrowError(kind,
+               absl::StrCat(ToAbsl(what), ": ", out_types.size(), " cotangents are expected, not ",
+                            cotangents.size()),
                site);
   }
   for (size_t i = 0; i < out_types.size(); ++i) {
@@ -105,14 +105,18 @@ void CheckLoss(const char* name, const Nested& n, const Site& site) {
   const Type loss = n.fn->type(n.fn->results[0]);
   if (loss.rank() != 0) {
     ThrowError(ErrorKind::kTypeError,
-               absl::StrCat(name, ": Gradient only defined for scalar-output functions. Output had "
-                            "shape: (", ir::DimsToString(loss.shape), "). Reduce it, e.g. by sum"),
+               absl::StrCat(name,
+                            ": Gradient only defined for scalar-output functions. Output had "
+                            "shape: (",
+                            ir::DimsToString(loss.shape), "). Reduce it, e.g. by sum"),
                site);
   }
   if (!ir::IsFloat(loss.dtype)) {
     ThrowError(ErrorKind::kTypeError,
-               absl::StrCat(name, " requires real-valued outputs (output dtype that is a float), "
-                            "but got ", std::string(ir::DTypeName(loss.dtype))),
+               absl::StrCat(name,
+                            " requires real-valued outputs (output dtype that is a float), "
+                            "but got ",
+                            std::string(ir::DTypeName(loss.dtype))),
                site);
   }
 }
@@ -136,8 +140,10 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
     wanted.push_back(args.leaves[i]);
     if (!ir::IsFloat(args.leaves[i].dtype())) {
       ThrowError(ErrorKind::kTypeError,
-                 absl::StrCat(name, " requires real-valued inputs (input dtype that is a float), "
-                              "but ", args.paths[i], " is ", args.leaves[i].type().ToString(),
+                 absl::StrCat(name,
+                              " requires real-valued inputs (input dtype that is a float), "
+                              "but ",
+                              args.paths[i], " is ", args.leaves[i].type().ToString(),
                               ". Convert it, or differentiate by another argument"),
                  site);
     }
@@ -147,8 +153,7 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
     CheckLoss(name, n, site);
     const ir::Linearized lin =
         Take(ir::Linearize(*n.fn, With(active, n.captures.size(), false)), site);
-    std::vector<Array> out =
-        CallFunction(lin.forward, Concat(args.leaves, n.captures), name, site);
+    std::vector<Array> out = CallFunction(lin.forward, Concat(args.leaves, n.captures), name, site);
     const std::vector<Array> residuals(out.end() - lin.num_residuals, out.end());
     out.resize(out.size() - lin.num_residuals);
     if (!lin.out_active[0]) return Concat(out, ZerosLike(wanted, site));
@@ -170,9 +175,9 @@ std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& ta
     if (!ir::SameShapeAndDType(primals.leaves[i].type(), tangents[i].type())) {
       ThrowError(ErrorKind::kTypeError,
                  absl::StrCat("primal and tangent arguments to jvp do not match; dtypes and shapes "
-                              "must be equal: ", primals.paths[i], " is ",
-                              primals.leaves[i].type().ToString(), " but its tangent is ",
-                              tangents[i].type().ToString()),
+                              "must be equal: ",
+                              primals.paths[i], " is ", primals.leaves[i].type().ToString(),
+                              " but its tangent is ", tangents[i].type().ToString()),
                  site);
     }
     moving.push_back(tangents[i]);
@@ -182,8 +187,8 @@ std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& ta
     const ir::JvpResult jvp =
         Take(ir::Jvp(*n.fn, With(active, n.captures.size(), false), /*instantiate=*/true), site);
     // The function wants its primals, then the tangents.
-    const std::vector<Array> flat = CallFunction(
-        jvp.fn, Concat(Concat(primals.leaves, n.captures), moving), "jvp", site);
+    const std::vector<Array> flat =
+        CallFunction(jvp.fn, Concat(Concat(primals.leaves, n.captures), moving), "jvp", site);
     const size_t results = n.fn->results.size();
     std::vector<Array> out(flat.begin(), flat.begin() + results);
     size_t next = results;
@@ -203,8 +208,8 @@ LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site&
   std::vector<Array> out = InProgram(name, site, args.leaves, [&] {
     const Nested n = TraceFlat(CurrentScope(), linear->in_types, name, site, body);
     linear->out_types = n.fn->result_types();
-    linear->parts = Take(
-        ir::Linearize(*n.fn, With(Inexact(args.leaves), n.captures.size(), false)), site);
+    linear->parts =
+        Take(ir::Linearize(*n.fn, With(Inexact(args.leaves), n.captures.size(), false)), site);
     return CallFunction(linear->parts.forward, Concat(args.leaves, n.captures), name, site);
   });
   const int n = linear->parts.num_residuals;
@@ -243,8 +248,8 @@ std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cota
     int moving = 0;
     for (const Type& t : linear.in_types) moving += ir::IsInexact(t.dtype);
     const std::vector<bool> mask(linear.residuals.size(), false);
-    const ir::FunctionRef transposed = Take(
-        ir::TransposeFunction(*linear.parts.linear, With(mask, moving, true)), linear.site);
+    const ir::FunctionRef transposed =
+        Take(ir::TransposeFunction(*linear.parts.linear, With(mask, moving, true)), linear.site);
     const std::vector<Array> moved = CallFunction(transposed, in, "vjp", linear.site);
     std::vector<Array> out;
     size_t next = 0;
@@ -294,11 +299,11 @@ int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims
     const int d = *call.dims[i] < 0 ? *call.dims[i] + type.rank() : *call.dims[i];
     if (d < 0 || d >= type.rank()) {
       ThrowError(ErrorKind::kValueError,
-                 absl::StrCat("vmap was requested to map its argument ", call.args.paths[i],
-                              " along axis ", *call.dims[i],
-                              ", which implies that its rank should be at least ",
-                              (*call.dims[i] < 0 ? -*call.dims[i] : *call.dims[i] + 1),
-                              ", but is only ", type.rank(), " (its type is ", type.ToString(), ")"),
+                 absl::StrCat(
+                     "vmap was requested to map its argument ", call.args.paths[i], " along axis ",
+                     *call.dims[i], ", which implies that its rank should be at least ",
+                     (*call.dims[i] < 0 ? -*call.dims[i] : *call.dims[i] + 1), ", but is only ",
+                     type.rank(), " (its type is ", type.ToString(), ")"),
                  site);
     }
     if (size >= 0 && size != type.shape[d]) {
@@ -316,7 +321,8 @@ int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims
   }
   if (size < 0) {
     ThrowError(ErrorKind::kValueError,
-               "vmap must have at least one non-None value in in_axes, or be given axis_size", site);
+               "vmap must have at least one non-None value in in_axes, or be given axis_size",
+               site);
   }
   return size;
 }
@@ -370,11 +376,12 @@ namespace {
 ir::AxisList ManualAxes(const ShardMapFlat& call, const ir::Mesh& mesh, const Site& site) {
   for (const std::string& axis : call.axis_names) {
     if (!mesh.Has(axis)) {
-      ThrowError(ErrorKind::kValueError,
-                 absl::StrCat("shard_map requires axis_names={", absl::StrJoin(call.axis_names, ","),
-                              "} to be a subset of the mesh's axes, but ", mesh.ToString(),
-                              " has no axis '", axis, "'"),
-                 site);
+      ThrowError(
+          ErrorKind::kValueError,
+          absl::StrCat("shard_map requires axis_names={", absl::StrJoin(call.axis_names, ","),
+                       "} to be a subset of the mesh's axes, but ", mesh.ToString(),
+                       " has no axis '", axis, "'"),
+          site);
     }
   }
   if (!call.axis_names.empty()) return call.axis_names;
@@ -390,11 +397,12 @@ void CheckSpecAxes(std::string_view which, const PartitionSpec& spec, const std:
   for (const ir::AxisList& axes : spec.dims) {
     for (const std::string& axis : axes) {
       if (std::find(manual.begin(), manual.end(), axis) == manual.end()) {
-        ThrowError(ErrorKind::kValueError,
-                   absl::StrCat("shard_map ", ToAbsl(which), " must refer to an axis marked as manual (",
-                                absl::StrJoin(manual, ", "), "), but the spec of ", path, " refers to '",
-                                axis, "'"),
-                   site);
+        ThrowError(
+            ErrorKind::kValueError,
+            absl::StrCat("shard_map ", ToAbsl(which), " must refer to an axis marked as manual (",
+                         absl::StrJoin(manual, ", "), "), but the spec of ", path, " refers to '",
+                         axis, "'"),
+            site);
       }
     }
   }
@@ -404,21 +412,21 @@ Type BlockType(const Array& arg, const PartitionSpec& spec, const std::string& p
                const ir::Scope& inside, const ir::AxisList& manual, const Site& site) {
   Type type = arg.type();
   if (static_cast<int>(spec.dims.size()) > type.rank()) {
-    ThrowError(ErrorKind::kValueError,
-               absl::StrCat("shard_map was given an in_specs entry which is too long: ",
-                            spec.ToString(), " for ", path, ", which has rank ", type.rank(), " (",
-                            type.ToString(), ")"),
-               site);
+    ThrowError(
+        ErrorKind::kValueError,
+        absl::StrCat("shard_map was given an in_specs entry which is too long: ", spec.ToString(),
+                     " for ", path, ", which has rank ", type.rank(), " (", type.ToString(), ")"),
+        site);
   }
   for (size_t d = 0; d < spec.dims.size(); ++d) {
     const int64_t parts = inside.mesh.SizeOf(spec.dims[d]);
     if (type.shape[d] % parts != 0) {
-      ThrowError(ErrorKind::kValueError,
-                 absl::StrCat("shard_map applied to ", path, " with in_spec ", spec.ToString(),
-                              ": dim ", d, " of ", type.ToString(), " is not evenly divisible by ",
-                              parts, ", the size of mesh axes (",
-                              absl::StrJoin(spec.dims[d], ", "), ")"),
-                 site);
+      ThrowError(
+          ErrorKind::kValueError,
+          absl::StrCat("shard_map applied to ", path, " with in_spec ", spec.ToString(), ": dim ",
+                       d, " of ", type.ToString(), " is not evenly divisible by ", parts,
+                       ", the size of mesh axes (", absl::StrJoin(spec.dims[d], ", "), ")"),
+          site);
     }
     type.shape[d] /= parts;
     type.varying.insert(spec.dims[d].begin(), spec.dims[d].end());
@@ -437,22 +445,21 @@ Type BlockType(const Array& arg, const PartitionSpec& spec, const std::string& p
 Array MatchOutSpec(const Array& r, const PartitionSpec& spec, const std::string& path,
                    const ir::Scope& inside, const Site& site) {
   if (static_cast<int>(spec.dims.size()) > r.rank()) {
-    ThrowError(ErrorKind::kValueError,
-               absl::StrCat("shard_map was given an out_specs entry which is too long: ",
-                            spec.ToString(), " for ", path, ", which has rank ", r.rank(), " (",
-                            r.type().ToString(), ")",
-                            r.rank() == 0 ? "; add at least one (singleton) axis to the result so "
-                                            "that blocks can be concatenated"
-                                          : ""),
-               site);
+    ThrowError(
+        ErrorKind::kValueError,
+        absl::StrCat("shard_map was given an out_specs entry which is too long: ", spec.ToString(),
+                     " for ", path, ", which has rank ", r.rank(), " (", r.type().ToString(), ")",
+                     r.rank() == 0 ? "; add at least one (singleton) axis to the result so "
+                                     "that blocks can be concatenated"
+                                   : ""),
+        site);
   }
   ir::AxisSet missing;
   for (const ir::AxisList& axes : spec.dims) missing.insert(axes.begin(), axes.end());
   for (const std::string& axis : r.type().varying) missing.erase(axis);
   if (missing.empty() || !inside.check_vma) return r;
-  return Apply1("pvary", site, {r}, [&](ir::Builder&, std::vector<ir::Value> v) {
-    return ir::Pvary(v[0], missing);
-  });
+  return Apply1("pvary", site, {r},
+                [&](ir::Builder&, std::vector<ir::Value> v) { return ir::Pvary(v[0], missing); });
 }
 
 }  // namespace
@@ -485,16 +492,17 @@ std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatB
                                  manual, site));
     }
     std::vector<PartitionSpec> specs;
-    const Nested n = TraceFlat(inside, blocks, "shard_map", site, [&](const std::vector<Array>& in) {
-      std::vector<Array> out = body(in);
-      specs = out_specs();
-      const std::vector<std::string> paths = out_paths();
-      for (size_t r = 0; r < out.size(); ++r) {
-        CheckSpecAxes("out_specs", specs[r], paths[r], manual, site);
-        out[r] = MatchOutSpec(out[r], specs[r], paths[r], inside, site);
-      }
-      return out;
-    });
+    const Nested n =
+        TraceFlat(inside, blocks, "shard_map", site, [&](const std::vector<Array>& in) {
+          std::vector<Array> out = body(in);
+          specs = out_specs();
+          const std::vector<std::string> paths = out_paths();
+          for (size_t r = 0; r < out.size(); ++r) {
+            CheckSpecAxes("out_specs", specs[r], paths[r], manual, site);
+            out[r] = MatchOutSpec(out[r], specs[r], paths[r], inside, site);
+          }
+          return out;
+        });
     std::vector<PartitionSpec> in_specs = call.in_specs;
     in_specs.resize(in_specs.size() + n.captures.size());
     return Apply("shard_map", site, Concat(call.args.leaves, n.captures),
@@ -520,11 +528,11 @@ int64_t ScanLength(const ScanFlat& call, const Site& site) {
                  site);
     }
     if (length >= 0 && length != t.shape[0]) {
-      ThrowError(ErrorKind::kValueError,
-                 absl::StrCat("scan got values with different leading axis sizes: ",
-                              call.xs.paths[i], " is ", t.ToString(), " but ", length,
-                              " steps are expected"),
-                 site);
+      ThrowError(
+          ErrorKind::kValueError,
+          absl::StrCat("scan got values with different leading axis sizes: ", call.xs.paths[i],
+                       " is ", t.ToString(), " but ", length, " steps are expected"),
+          site);
     }
     length = t.shape[0];
   }
@@ -545,16 +553,19 @@ void CheckCarry(const ScanFlat& call, const ir::Function& f, const Site& site) {
                     in.ToString(), " but the corresponding output carry component has type ",
                     out.ToString());
     if (!hint.empty()) {
-      absl::StrAppend(&wrong, ", so the varying manual axes do not match. This might be fixed by "
-                      "applying ", hint, " to the initial carry value corresponding to ",
-                      call.carry.paths[i]);
+      absl::StrAppend(&wrong,
+                      ", so the varying manual axes do not match. This might be fixed by "
+                      "applying ",
+                      hint, " to the initial carry value corresponding to ", call.carry.paths[i]);
     }
   }
   if (!wrong.empty()) {
-    ThrowError(ErrorKind::kTypeError,
-               absl::StrCat("scan function carry input and carry output must have equal types (e.g. "
-                            "shapes and dtypes of arrays), but they differ:", wrong),
-               site);
+    ThrowError(
+        ErrorKind::kTypeError,
+        absl::StrCat("scan function carry input and carry output must have equal types (e.g. "
+                     "shapes and dtypes of arrays), but they differ:",
+                     wrong),
+        site);
   }
 }
 
@@ -573,24 +584,21 @@ std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body
     const int declared = static_cast<int>(args.size());
     for (int i = declared; i < n.fn->num_params; ++i) order.push_back(i);
     for (int i = 0; i < declared; ++i) order.push_back(i);
-    const ir::FunctionRef fn =
-        Translate(site, [&] { return ReorderParams(*n.fn, order); });
-    return Apply("scan", site, Concat(n.captures, args),
-                 [&](ir::Builder& b, std::vector<ir::Value> in) {
-                   return ir::Scan(b, fn, in, static_cast<int>(n.captures.size()),
-                                   static_cast<int>(call.carry.leaves.size()), length,
-                                   call.reverse);
-                 });
+    const ir::FunctionRef fn = Translate(site, [&] { return ReorderParams(*n.fn, order); });
+    return Apply(
+        "scan", site, Concat(n.captures, args), [&](ir::Builder& b, std::vector<ir::Value> in) {
+          return ir::Scan(b, fn, in, static_cast<int>(n.captures.size()),
+                          static_cast<int>(call.carry.leaves.size()), length, call.reverse);
+        });
   });
 }
 
 std::vector<Array> CheckpointFlat(const FlatArgs& args, const Site& site, FlatBody body) {
   return InProgram("checkpoint", site, args.leaves, [&] {
     const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), "checkpoint", site, body);
-    return Apply("checkpoint", site, Concat(args.leaves, n.captures),
-                 [&](ir::Builder& b, std::vector<ir::Value> in) {
-                   return ir::Checkpoint(b, n.fn, in);
-                 });
+    return Apply(
+        "checkpoint", site, Concat(args.leaves, n.captures),
+        [&](ir::Builder& b, std::vector<ir::Value> in) { return ir::Checkpoint(b, n.fn, in); });
   });
 }
 
@@ -611,9 +619,9 @@ TracedProgram TraceForJit(const FlatArgs& args, const JitCache::Options& options
 std::string PlacementKey(const Array& a) {
   const ConcreteState* c = AsConcrete(a);
   if (!c) return "?";
-  return absl::StrCat(c->type.ToString(), c->placement.mesh.ToString(), c->placement.spec.ToString(),
-                      "@", absl::StrJoin(c->placement.devices, ","), "/",
-                      reinterpret_cast<uintptr_t>(c->session.get()), ";");
+  return absl::StrCat(c->type.ToString(), c->placement.mesh.ToString(),
+                      c->placement.spec.ToString(), "@", absl::StrJoin(c->placement.devices, ","),
+                      "/", reinterpret_cast<uintptr_t>(c->session.get()), ";");
 }
 
 void RequireConcrete(const std::string& name, const FlatArgs& args, const Site& site) {
@@ -633,8 +641,7 @@ std::vector<Array> JitCache::Call(const std::string& key, const FlatArgs& args,
                                   const Options& options, const Site& site, FlatBody body,
                                   std::any* like_out) {
   if (CurrentFrame()) {
-    const Nested n =
-        TraceFlat(CurrentScope(), TypesOf(args.leaves), options.name, site, body);
+    const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), options.name, site, body);
     return Apply("jit", site, Concat(args.leaves, n.captures),
                  [&](ir::Builder& b, std::vector<ir::Value> in) {
                    return ir::Call(b, n.fn, in, options.name);

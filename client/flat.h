@@ -1,7 +1,7 @@
 // The transforms on flat lists of arrays: what the templates of transform.h call.
 //
-// Each traces the body into a function, transforms that, and applies the result in the current frame,
-// or as a program of its own when there is none.  Not for users.
+// Each traces the body into a function, transforms that, and applies the result in the current
+// frame, or as a program of its own when there is none.  Not for users.
 #pragma once
 #include <any>
 #include <memory>
@@ -52,11 +52,11 @@ std::vector<Array> PushForward(const Linear& linear, const std::vector<Array>& t
 std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cotangents);
 
 // `body` is linear in all of its arguments, which have the types of `like`.
-std::vector<Array> LinearTransposeFlat(const FlatArgs& like,
-                                       const std::vector<Array>& cotangents, const Site& site,
-                                       FlatBody body);
+std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<Array>& cotangents,
+                                       const Site& site, FlatBody body);
 
-// dims[i]: the mapped dim of argument i, or nullopt.  `out_dims` answers once the results are known.
+// dims[i]: the mapped dim of argument i, or nullopt.  `out_dims` answers once the results are
+// known.
 struct VmapFlat {
   FlatArgs args;
   std::vector<std::optional<int>> dims;
@@ -91,7 +91,7 @@ class JitCache {
  public:
   struct Options {
     std::string name;
-    std::vector<bool> donate;  // per leaf of this call
+    std::vector<bool> donate;                                // per leaf of this call
     std::vector<std::optional<PartitionSpec>> in_shardings;  // per leaf; empty: where they lie
     // Per result, asked once the results are known; empty: the planner decides.
     absl::FunctionRef<std::vector<std::optional<PartitionSpec>>()> out_shardings;

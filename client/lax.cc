@@ -54,15 +54,15 @@ Array Collective(const char* name, const Arg& x, const AxisNames& axes,
 
 }  // namespace
 
-#define TESSERA_DEFINE_UNARY(name, Symbol)                                             \
-  Array name(const Arg& x) {                                                           \
-    return ApplyArgs(#name, {x}, Operands::kStrict,                                    \
-                     [](ir::Builder&, Vs v) { return ir::Symbol(v[0]); });             \
+#define TESSERA_DEFINE_UNARY(name, Symbol)                                 \
+  Array name(const Arg& x) {                                               \
+    return ApplyArgs(#name, {x}, Operands::kStrict,                        \
+                     [](ir::Builder&, Vs v) { return ir::Symbol(v[0]); }); \
   }
-#define TESSERA_DEFINE_BINARY(name, Symbol)                                            \
-  Array name(const Arg& x, const Arg& y) {                                             \
-    return ApplyArgs(#name, {x, y}, Operands::kStrict,                                 \
-                     [](ir::Builder&, Vs v) { return ir::Symbol(v[0], v[1]); });       \
+#define TESSERA_DEFINE_BINARY(name, Symbol)                                      \
+  Array name(const Arg& x, const Arg& y) {                                       \
+    return ApplyArgs(#name, {x, y}, Operands::kStrict,                           \
+                     [](ir::Builder&, Vs v) { return ir::Symbol(v[0], v[1]); }); \
   }
 TESSERA_LAX_UNARY(TESSERA_DEFINE_UNARY)
 TESSERA_LAX_BINARY(TESSERA_DEFINE_BINARY)
@@ -94,9 +94,8 @@ Array bitcast_convert_type(const Arg& x, DType dtype) {
   return One("bitcast_convert_type", x, [&](ir::Value v) { return ir::BitcastConvert(v, dtype); });
 }
 Array reduce_precision(const Arg& x, int exponent_bits, int mantissa_bits) {
-  return One("reduce_precision", x, [&](ir::Value v) {
-    return ir::ReducePrecision(v, exponent_bits, mantissa_bits);
-  });
+  return One("reduce_precision", x,
+             [&](ir::Value v) { return ir::ReducePrecision(v, exponent_bits, mantissa_bits); });
 }
 
 Array iota(DType dtype, Dims shape, int dimension, Site site) {
@@ -121,9 +120,8 @@ Array transpose(const Arg& x, std::vector<int64_t> permutation) {
   return One("transpose", x, [&](ir::Value v) { return ir::Transpose(v, permutation); });
 }
 Array slice(const Arg& x, Dims start_indices, Dims limit_indices, Dims strides) {
-  return One("slice", x, [&](ir::Value v) {
-    return ir::Slice(v, start_indices, limit_indices, strides);
-  });
+  return One("slice", x,
+             [&](ir::Value v) { return ir::Slice(v, start_indices, limit_indices, strides); });
 }
 Array concatenate(const std::vector<Array>& xs, int dimension, Site site) {
   return Apply1("concatenate", site, xs,
@@ -132,9 +130,8 @@ Array concatenate(const std::vector<Array>& xs, int dimension, Site site) {
 Array pad(const Arg& x, const Arg& padding_value, std::vector<int64_t> low,
           std::vector<int64_t> high, std::vector<int64_t> interior) {
   const Array fill = AsArray(padding_value, internal::CommonDType({x}));
-  return ApplyArgs("pad", {x, Arg(fill, x.site)}, Operands::kStrict, [&](ir::Builder&, Vs v) {
-    return ir::Pad(v[0], v[1], low, high, interior);
-  });
+  return ApplyArgs("pad", {x, Arg(fill, x.site)}, Operands::kStrict,
+                   [&](ir::Builder&, Vs v) { return ir::Pad(v[0], v[1], low, high, interior); });
 }
 Array rev(const Arg& x, std::vector<int64_t> dimensions) {
   return One("rev", x, [&](ir::Value v) { return ir::Reverse(v, dimensions); });
@@ -164,15 +161,14 @@ Array dynamic_index_in_dim(const Arg& x, const Arg& index, int dim) {
                    [&](ir::Builder&, Vs v) { return ir::DynamicIndexInDim(v[0], v[1], dim); });
 }
 Array dynamic_update_index_in_dim(const Arg& x, const Arg& row, const Arg& index, int dim) {
-  return ApplyArgs("dynamic_update_index_in_dim", WithIndices({x, row}, {index}),
-                   Operands::kStrict, [&](ir::Builder&, Vs v) {
-                     return ir::DynamicUpdateIndexInDim(v[0], v[1], v[2], dim);
-                   });
+  return ApplyArgs(
+      "dynamic_update_index_in_dim", WithIndices({x, row}, {index}), Operands::kStrict,
+      [&](ir::Builder&, Vs v) { return ir::DynamicUpdateIndexInDim(v[0], v[1], v[2], dim); });
 }
 
-#define TESSERA_DEFINE_REDUCE(name, Symbol)                                       \
-  Array name(const Arg& x, std::vector<int64_t> axes) {                           \
-    return One(#name, x, [&](ir::Value v) { return ir::Symbol(v, axes); });       \
+#define TESSERA_DEFINE_REDUCE(name, Symbol)                                 \
+  Array name(const Arg& x, std::vector<int64_t> axes) {                     \
+    return One(#name, x, [&](ir::Value v) { return ir::Symbol(v, axes); }); \
   }
 TESSERA_DEFINE_REDUCE(reduce_sum, ReduceSum)
 TESSERA_DEFINE_REDUCE(reduce_prod, ReduceProd)
@@ -192,18 +188,18 @@ Array argmin(const Arg& x, int axis, DType index_dtype) {
 Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
                   const PartitionSpec* out_sharding) {
   return ApplyArgs("dot_general", {lhs, rhs}, Operands::kStrict, [&](ir::Builder&, Vs v) {
-    return ir::DotGeneral(
-        v[0], v[1], {dims.lhs_batch, dims.rhs_batch, dims.lhs_contract, dims.rhs_contract},
-        out_sharding);
+    return ir::DotGeneral(v[0], v[1],
+                          {dims.lhs_batch, dims.rhs_batch, dims.lhs_contract, dims.rhs_contract},
+                          out_sharding);
   });
 }
 Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec) {
-  return One("sharding_constraint", x, [&](ir::Value v) { return ir::ShardingConstraint(v, spec); });
+  return One("sharding_constraint", x,
+             [&](ir::Value v) { return ir::ShardingConstraint(v, spec); });
 }
 std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site) {
-  return internal::Apply("optimization_barrier", site, xs, [&](ir::Builder& b, Vs v) {
-    return ir::OptimizationBarrier(b, v);
-  });
+  return internal::Apply("optimization_barrier", site, xs,
+                         [&](ir::Builder& b, Vs v) { return ir::OptimizationBarrier(b, v); });
 }
 
 Array psum(const Arg& x, const AxisNames& axes) {
@@ -225,26 +221,24 @@ Array pmean(const Arg& x, const AxisNames& axes) {
 }
 Array all_gather(const Arg& x, const AxisNames& axes, int axis, bool tiled, std::string_view to) {
   if (to != "varying" && to != "invarying") {
-    ThrowError(ErrorKind::kNotImplemented,
-               absl::StrCat("all_gather: to='", ToAbsl(to), "' is not one of 'varying', 'invarying'"),
-               x.site);
+    ThrowError(
+        ErrorKind::kNotImplemented,
+        absl::StrCat("all_gather: to='", ToAbsl(to), "' is not one of 'varying', 'invarying'"),
+        x.site);
   }
-  return Collective("all_gather", x, axes, [&](ir::Value v) {
-    return ir::AllGather(v, axes.names, axis, tiled, to);
-  });
+  return Collective("all_gather", x, axes,
+                    [&](ir::Value v) { return ir::AllGather(v, axes.names, axis, tiled, to); });
 }
 Array psum_scatter(const Arg& x, const AxisNames& axes, int scatter_dimension, bool tiled) {
   return Collective("psum_scatter", x, axes, [&](ir::Value v) {
     return ir::PsumScatter(v, axes.names, scatter_dimension, tiled);
   });
 }
-Array ppermute(const Arg& x, const AxisNames& axes,
-               std::vector<std::pair<int64_t, int64_t>> perm) {
+Array ppermute(const Arg& x, const AxisNames& axes, std::vector<std::pair<int64_t, int64_t>> perm) {
   return Collective("ppermute", x, axes,
                     [&](ir::Value v) { return ir::Ppermute(v, axes.names, perm); });
 }
-Array all_to_all(const Arg& x, const AxisNames& axes, int split_axis, int concat_axis,
-                 bool tiled) {
+Array all_to_all(const Arg& x, const AxisNames& axes, int split_axis, int concat_axis, bool tiled) {
   return Collective("all_to_all", x, axes, [&](ir::Value v) {
     return ir::AllToAll(v, axes.names, split_axis, concat_axis, tiled);
   });
@@ -276,14 +270,14 @@ Array pcast(const Arg& x, const AxisNames& axes, std::string_view to) {
     for (const std::string& axis : axes.names) {
       const Type& t = v.type();
       if (t.varying.contains(axis) || t.unreduced.contains(axis) || t.reduced.contains(axis)) {
-        ThrowError(ErrorKind::kValueError,
-                   absl::StrCat("Unsupported pcast from=",
-                                t.varying.contains(axis)     ? "varying"
-                                : t.unreduced.contains(axis) ? "unreduced"
-                                                             : "reduced",
-                                ", to=varying on axis '", axis, "' for a value of type ",
-                                t.ToString()),
-                   x.site);
+        ThrowError(
+            ErrorKind::kValueError,
+            absl::StrCat("Unsupported pcast from=",
+                         t.varying.contains(axis)     ? "varying"
+                         : t.unreduced.contains(axis) ? "unreduced"
+                                                      : "reduced",
+                         ", to=varying on axis '", axis, "' for a value of type ", t.ToString()),
+            x.site);
       }
       set.insert(axis);
     }

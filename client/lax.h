@@ -14,20 +14,20 @@
 
 namespace tessera::lax {
 
-#define TESSERA_LAX_UNARY(X)                                                                     \
-  X(abs, Abs)                                                                                    \
-  X(neg, Neg) X(sign, Sign) X(exp, Exp) X(expm1, Expm1) X(log, Log) X(log1p, Log1p)              \
-  X(logistic, Logistic) X(tanh, Tanh) X(sin, Sin) X(cos, Cos) X(tan, Tan) X(sqrt, Sqrt)          \
-  X(rsqrt, Rsqrt) X(cbrt, Cbrt) X(erf, Erf) X(erf_inv, ErfInv) X(ceil, Ceil) X(floor, Floor)     \
-  X(round, RoundNearestAfz) X(round_even, RoundNearestEven) X(bitwise_not, Not)                  \
-  X(population_count, PopulationCount) X(clz, Clz) X(is_finite, IsFinite) X(square, Square)      \
-  X(stop_gradient, StopGradient)
-#define TESSERA_LAX_BINARY(X)                                                                    \
-  X(add, Add)                                                                                    \
-  X(sub, Sub) X(mul, Mul) X(div, Div) X(rem, Rem) X(pow, Pow) X(max, Max) X(min, Min)            \
-  X(atan2, Atan2) X(bitwise_and, And) X(bitwise_or, Or) X(bitwise_xor, Xor)                      \
-  X(shift_left, ShiftLeft) X(shift_right_arithmetic, ShiftRightArithmetic)                       \
+// clang-format off
+#define TESSERA_LAX_UNARY(X)                                                                   \
+  X(abs, Abs) X(neg, Neg) X(sign, Sign) X(exp, Exp) X(expm1, Expm1) X(log, Log)                \
+  X(log1p, Log1p) X(logistic, Logistic) X(tanh, Tanh) X(sin, Sin) X(cos, Cos) X(tan, Tan)      \
+  X(sqrt, Sqrt) X(rsqrt, Rsqrt) X(cbrt, Cbrt) X(erf, Erf) X(erf_inv, ErfInv) X(ceil, Ceil)     \
+  X(floor, Floor) X(round, RoundNearestAfz) X(round_even, RoundNearestEven)                    \
+  X(bitwise_not, Not) X(population_count, PopulationCount) X(clz, Clz)                         \
+  X(is_finite, IsFinite) X(square, Square) X(stop_gradient, StopGradient)
+#define TESSERA_LAX_BINARY(X)                                                                  \
+  X(add, Add) X(sub, Sub) X(mul, Mul) X(div, Div) X(rem, Rem) X(pow, Pow) X(max, Max)          \
+  X(min, Min) X(atan2, Atan2) X(bitwise_and, And) X(bitwise_or, Or) X(bitwise_xor, Xor)        \
+  X(shift_left, ShiftLeft) X(shift_right_arithmetic, ShiftRightArithmetic)                     \
   X(shift_right_logical, ShiftRightLogical)
+// clang-format on
 
 #define TESSERA_DECLARE_UNARY(name, Symbol) Array name(const Arg& x);
 #define TESSERA_DECLARE_BINARY(name, Symbol) Array name(const Arg& x, const Arg& y);
@@ -101,13 +101,13 @@ Array pmin(const Arg& x, const AxisNames& axes);
 Array pmean(const Arg& x, const AxisNames& axes);
 // Every array of a tree.
 template <class T>
-  requires(!std::is_convertible_v<const T&, Arg>)
-T psum(const T& tree, const AxisNames& axes, Site site = Site::Here()) {
+requires(!std::is_convertible_v<const T&, Arg>) T
+    psum(const T& tree, const AxisNames& axes, Site site = Site::Here()) {
   return tree_map([&](const Array& a) { return psum(Arg(a, site), axes); }, tree);
 }
 template <class T>
-  requires(!std::is_convertible_v<const T&, Arg>)
-T pmean(const T& tree, const AxisNames& axes, Site site = Site::Here()) {
+requires(!std::is_convertible_v<const T&, Arg>) T
+    pmean(const T& tree, const AxisNames& axes, Site site = Site::Here()) {
   return tree_map([&](const Array& a) { return pmean(Arg(a, site), axes); }, tree);
 }
 // `to`: "varying" or "invarying".

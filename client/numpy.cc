@@ -52,8 +52,7 @@ int NormalAxis(std::string_view op, int64_t axis, int rank, const Site& site) {
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
-std::vector<int64_t> NormalAxes(std::string_view op, const Axes& axes, int rank,
-                                const Site& site) {
+std::vector<int64_t> NormalAxes(std::string_view op, const Axes& axes, int rank, const Site& site) {
   std::vector<int64_t> out;
   if (!axes.list) {
     out.resize(rank);
@@ -137,10 +136,9 @@ Array operator/(const Arg& x, const Arg& y) {
   return Promoted("div", x, y, ir::Div, Inexact(internal::CommonDType({x, y})));
 }
 
-#define TESSERA_DEFINE_COMPARE(function, name, direction)                              \
-  Array function(const Arg& x, const Arg& y) {                                         \
-    return Promoted(name, x, y,                                                        \
-                    [](Value a, Value b) { return ir::Compare(a, b, direction); });    \
+#define TESSERA_DEFINE_COMPARE(function, name, direction)                                       \
+  Array function(const Arg& x, const Arg& y) {                                                  \
+    return Promoted(name, x, y, [](Value a, Value b) { return ir::Compare(a, b, direction); }); \
   }
 TESSERA_DEFINE_COMPARE(operator<, "lt", "LT")
 TESSERA_DEFINE_COMPARE(operator<=, "le", "LE")
@@ -208,9 +206,8 @@ Array where(const Arg& condition, const Arg& x, const Arg& y) {
 }
 
 Array clip(const Arg& x, const Arg& low, const Arg& high) {
-  return ApplyArgs("clip", {x, low, high}, Operands::kPromote, [](ir::Builder&, Vs v) {
-    return ir::Min(ir::Max(v[0], v[1]), v[2]);
-  });
+  return ApplyArgs("clip", {x, low, high}, Operands::kPromote,
+                   [](ir::Builder&, Vs v) { return ir::Min(ir::Max(v[0], v[1]), v[2]); });
 }
 
 #define TESSERA_DEFINE_INEXACT(name, Symbol) \
@@ -251,7 +248,8 @@ Array relu(const Arg& x) {
   });
 }
 Array silu(const Arg& x) {
-  return One("silu", x, [](Value v) { return v * ir::Logistic(v); }, /*inexact=*/true);
+  return One(
+      "silu", x, [](Value v) { return v * ir::Logistic(v); }, /*inexact=*/true);
 }
 Array gelu(const Arg& x, bool approximate) {
   return One(
@@ -299,14 +297,12 @@ Array min(const Arg& x, const Axes& axes, bool keepdims) {
                 [](Value v, const std::vector<int64_t>& d) { return ir::ReduceMin(v, d); });
 }
 Array all(const Arg& x, const Axes& axes, bool keepdims) {
-  return Reduce("all", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
-    return ir::ReduceAnd(ToBool(v), d);
-  });
+  return Reduce("all", x, axes, keepdims,
+                [](Value v, const std::vector<int64_t>& d) { return ir::ReduceAnd(ToBool(v), d); });
 }
 Array any(const Arg& x, const Axes& axes, bool keepdims) {
-  return Reduce("any", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
-    return ir::ReduceOr(ToBool(v), d);
-  });
+  return Reduce("any", x, axes, keepdims,
+                [](Value v, const std::vector<int64_t>& d) { return ir::ReduceOr(ToBool(v), d); });
 }
 Array mean(const Arg& x, const Axes& axes, bool keepdims) {
   return Reduce("mean", x, axes, keepdims, Mean);
@@ -391,9 +387,8 @@ Array matmul(const Arg& x, const Arg& y) {
     const Dims lead_a(xs.begin(), xs.end() - (x_vector ? 1 : 2));
     const Dims lead_b(ys.begin(), ys.end() - (y_vector ? 1 : 2));
     // A matrix on the right serves every leading dim of the left as it is.
-    const Dims lead = lead_b.empty()
-                          ? Dims{}
-                          : internal::BroadcastShapes("matmul", {lead_a, lead_b}, site);
+    const Dims lead =
+        lead_b.empty() ? Dims{} : internal::BroadcastShapes("matmul", {lead_a, lead_b}, site);
     const int64_t nb = static_cast<int64_t>(lead.size());
     ir::DotDims dims;
     for (int64_t d = 0; d < nb; ++d) {
@@ -610,8 +605,12 @@ Array flip(const Arg& x, const Axes& axes) {
 
 // ---- Making arrays. -----------------------------------------------------------------------------
 
-Array zeros(Dims shape, DType dtype, Site site) { return lax::full(std::move(shape), 0, dtype, site); }
-Array ones(Dims shape, DType dtype, Site site) { return lax::full(std::move(shape), 1, dtype, site); }
+Array zeros(Dims shape, DType dtype, Site site) {
+  return lax::full(std::move(shape), 0, dtype, site);
+}
+Array ones(Dims shape, DType dtype, Site site) {
+  return lax::full(std::move(shape), 1, dtype, site);
+}
 Array full(Dims shape, double value, DType dtype, Site site) {
   return lax::full(std::move(shape), value, dtype, site);
 }
@@ -632,9 +631,9 @@ Array arange(double start, double stop, double step, DType dtype, Site site) {
 }
 Array eye(int64_t n, DType dtype, Site site) {
   return Apply1("eye", site, {}, [&](ir::Builder& b, Vs) {
-    return ir::Convert(ir::Compare(ir::Iota(b, DType::kS32, {n, n}, 0),
-                                   ir::Iota(b, DType::kS32, {n, n}, 1), "EQ"),
-                       dtype);
+    return ir::Convert(
+        ir::Compare(ir::Iota(b, DType::kS32, {n, n}, 0), ir::Iota(b, DType::kS32, {n, n}, 1), "EQ"),
+        dtype);
   });
 }
 Array one_hot(const Arg& x, int64_t classes, DType dtype) {
@@ -644,8 +643,8 @@ Array one_hot(const Arg& x, int64_t classes, DType dtype) {
     std::vector<int64_t> kept(v.rank());
     std::iota(kept.begin(), kept.end(), 0);
     const Value wide = ir::BroadcastInDim(v, shape, kept);
-    return ir::Convert(
-        ir::Compare(wide, ir::Iota(v.builder(), v.dtype(), shape, v.rank()), "EQ"), dtype);
+    return ir::Convert(ir::Compare(wide, ir::Iota(v.builder(), v.dtype(), shape, v.rank()), "EQ"),
+                       dtype);
   });
 }
 

@@ -1,5 +1,6 @@
-// Arithmetic and array functions with numpy's rules: dtypes promote, shapes broadcast, negative axes
-// count from the end.  In namespace tessera, so that they are found for arrays wherever one writes.
+// Arithmetic and array functions with numpy's rules: dtypes promote, shapes broadcast, negative
+// axes count from the end.  In namespace tessera, so that they are found for arrays wherever one
+// writes.
 //
 // Each is recorded at the caller's line.  All throw tessera::Error.
 #pragma once
@@ -17,7 +18,8 @@ Array operator-(const Arg& x);
 Array operator+(const Arg& x, const Arg& y);
 Array operator-(const Arg& x, const Arg& y);
 Array operator*(const Arg& x, const Arg& y);
-Array operator/(const Arg& x, const Arg& y);  // integers divide as floats: s64 as f64, others as f32
+Array operator/(const Arg& x,
+                const Arg& y);  // integers divide as floats: s64 as f64, others as f32
 Array operator<(const Arg& x, const Arg& y);
 Array operator<=(const Arg& x, const Arg& y);
 Array operator>(const Arg& x, const Arg& y);

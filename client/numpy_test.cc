@@ -13,24 +13,23 @@ namespace {
 
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Pointwise;
 using testing::ErrorOf;
 using testing::Evaluated;
+using ::testing::HasSubstr;
 using testing::Host;
+using ::testing::Pointwise;
 using testing::Values;
 using testing::Vec;
 
 const ir::Array kM = Host({1, 2, 3, 4, 5, 6}, {2, 3});
 
 TEST(NumpyTest, ShapesBroadcast) {
-  const auto out = Evaluated([](Array x, Array y) { return x + y; }, Host({1, 2}, {2, 1}),
-                             Vec({10, 20, 30}));
+  const auto out =
+      Evaluated([](Array x, Array y) { return x + y; }, Host({1, 2}, {2, 1}), Vec({10, 20, 30}));
   EXPECT_EQ(out[0].shape(), (Dims{2, 3}));
   EXPECT_THAT(out[0].ToDoubles(), ElementsAre(11, 21, 31, 12, 22, 32));
-  const Error e = ErrorOf([] {
-    trace([](Array x, Array y) { return x + y; }, abstract({2}), abstract({3}));
-  });
+  const Error e =
+      ErrorOf([] { trace([](Array x, Array y) { return x + y; }, abstract({2}), abstract({3})); });
   EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
   EXPECT_THAT(e.what(), HasSubstr("add: incompatible shapes for broadcasting: (2), (3)"));
 }
@@ -109,10 +108,19 @@ TEST(NumpyTest, Einsum) {
 }
 
 TEST(NumpyTest, ShapesAndJoins) {
-  EXPECT_THAT(Values([](Array x) { return reshape(x, {3, -1}); }, kM), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(Values(
+                  [](Array x) {
+                    return reshape(x, {3, -1});
+                  },
+                  kM),
+              ElementsAre(1, 2, 3, 4, 5, 6));
   EXPECT_THAT(Values([](Array x) { return x.T(); }, kM), ElementsAre(1, 4, 2, 5, 3, 6));
   EXPECT_THAT(Values([](Array x) { return x.at(-1); }, kM), ElementsAre(4, 5, 6));
-  EXPECT_THAT(Values([](Array x) { return concatenate({x.at(0), x.at(1)}); }, kM),
+  EXPECT_THAT(Values(
+                  [](Array x) {
+                    return concatenate({x.at(0), x.at(1)});
+                  },
+                  kM),
               ElementsAre(1, 2, 3, 4, 5, 6));
   EXPECT_EQ(Evaluated([](Array x) { return stack({x, x}, -1); }, kM)[0].shape(), (Dims{2, 3, 2}));
   EXPECT_THAT(Values([](Array x) { return flip(x, 1); }, kM), ElementsAre(3, 2, 1, 6, 5, 4));
@@ -159,14 +167,16 @@ TEST(NumpyTest, IntegersAndBoolsAreTaken) {
 TEST(NumpyTest, TheLargestOfNothingIsRefused) {
   const Error e = ErrorOf([] { trace([](Array x) { return max(x); }, abstract({0})); });
   EXPECT_EQ(e.kind(), ErrorKind::kValueError);
-  EXPECT_THAT(e.what(), HasSubstr("zero-size array to reduction operation max which has no identity"));
+  EXPECT_THAT(e.what(),
+              HasSubstr("zero-size array to reduction operation max which has no identity"));
   EXPECT_EQ(Evaluated([](Array x) { return max(x, 1); }, Host({}, {0, 2}))[0].shape(), (Dims{0}));
 }
 
 TEST(NumpyTest, Activations) {
   EXPECT_THAT(Values(grad([](Array x) { return sum(relu(x)); }), Vec({-1, 0, 2})),
               ElementsAre(0, 0, 1));
-  EXPECT_THAT(Values([](Array x) { return gelu(x); }, Vec({1})), Pointwise(DoubleNear(1e-5), {0.841192}));
+  EXPECT_THAT(Values([](Array x) { return gelu(x); }, Vec({1})),
+              Pointwise(DoubleNear(1e-5), {0.841192}));
   EXPECT_THAT(Values([](Array x) { return gelu(x, false); }, Vec({1})),
               Pointwise(DoubleNear(1e-5), {0.841345}));
 }

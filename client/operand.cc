@@ -71,7 +71,8 @@ Dims BroadcastShapes(std::string_view op, const std::vector<Dims>& shapes, const
       int64_t& o = out[rank - s.size() + d];
       if (s[d] != 1 && o != 1 && s[d] != o) {
         std::string all;
-        for (const Dims& t : shapes) absl::StrAppend(&all, all.empty() ? "" : ", ", "(", ir::DimsToString(t), ")");
+        for (const Dims& t : shapes)
+          absl::StrAppend(&all, all.empty() ? "" : ", ", "(", ir::DimsToString(t), ")");
         ThrowError(ErrorKind::kTypeError,
                    absl::StrCat(ToAbsl(op), ": incompatible shapes for broadcasting: ", all,
                                 ". Aligned at the right, sizes must be equal or 1"),
@@ -115,9 +116,8 @@ Array ApplyArgs(std::string_view name, const std::vector<Arg>& args, Operands ho
     arrays.push_back(*a.array);
     shapes.push_back(a.array->shape());
   }
-  const Dims shape = how == Operands::kPromote || shapes.empty()
-                         ? BroadcastShapes(name, shapes, site)
-                         : shapes[0];
+  const Dims shape =
+      how == Operands::kPromote || shapes.empty() ? BroadcastShapes(name, shapes, site) : shapes[0];
   return Apply1(name, site, arrays, [&](ir::Builder& b, std::vector<ir::Value> values) {
     std::vector<ir::Value> in;
     size_t next = 0;

@@ -1,5 +1,5 @@
-// Operands of the public ops made values: literals take the dtype of what they meet, dtypes promote,
-// shapes broadcast.  Not for users.
+// Operands of the public ops made values: literals take the dtype of what they meet, dtypes
+// promote, shapes broadcast.  Not for users.
 #pragma once
 #include <string_view>
 #include <vector>

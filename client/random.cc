@@ -16,8 +16,8 @@ using ir::Value;
 using Vs = std::vector<Value>;
 
 const Array& Key(std::string_view op, const Arg& k) {
-  const bool ok = k.kind == Arg::kArray && k.array->dtype() == DType::kU32 &&
-                  k.array->shape() == Dims{2};
+  const bool ok =
+      k.kind == Arg::kArray && k.array->dtype() == DType::kU32 && k.array->shape() == Dims{2};
   if (!ok) {
     ThrowError(ErrorKind::kTypeError,
                absl::StrCat("random::", ToAbsl(op), ": a key, u32[2], is expected, not ",
@@ -28,7 +28,9 @@ const Array& Key(std::string_view op, const Arg& k) {
   return *k.array;
 }
 
-Value U32(ir::Builder& b, uint32_t v) { return ir::Constant(b, ir::Array::ScalarInt(DType::kU32, v)); }
+Value U32(ir::Builder& b, uint32_t v) {
+  return ir::Constant(b, ir::Array::ScalarInt(DType::kU32, v));
+}
 
 // Word `i` of a key, everywhere in `shape`.
 Value Word(Value key, int64_t i, const Dims& shape) {
@@ -40,17 +42,17 @@ Value FlatIndex(ir::Builder& b, const Dims& shape, const Site& site) {
   int64_t n = 1;
   for (int64_t d : shape) n *= d;
   if (n >= (int64_t{1} << 32)) {
-    ThrowError(ErrorKind::kLimitExceeded,
-               absl::StrCat("random: ", n, " elements from one key; at most 2^32 - 1. Split the key"),
-               site);
+    ThrowError(
+        ErrorKind::kLimitExceeded,
+        absl::StrCat("random: ", n, " elements from one key; at most 2^32 - 1. Split the key"),
+        site);
   }
   const Dims strides = ir::StridesOf(shape);
   Value index = ir::BroadcastInDim(U32(b, 0), shape, {});
   for (size_t d = 0; d < shape.size(); ++d) {
     if (shape[d] == 1) continue;
     const Value i = ir::Iota(b, DType::kU32, shape, static_cast<int>(d));
-    index = index +
-            i * ir::BroadcastInDim(U32(b, static_cast<uint32_t>(strides[d])), shape, {});
+    index = index + i * ir::BroadcastInDim(U32(b, static_cast<uint32_t>(strides[d])), shape, {});
   }
   return index;
 }
@@ -58,9 +60,9 @@ Value FlatIndex(ir::Builder& b, const Dims& shape, const Site& site) {
 // Both words of the cipher at each element's counter.
 std::pair<Value, Value> Blocks(Value key, const Dims& shape, const Site& site) {
   ir::Builder& b = key.builder();
-  const std::vector<Value> in = ir::MatchVarying(
-      {Word(key, 0, shape), Word(key, 1, shape), ir::BroadcastInDim(U32(b, 0), shape, {}),
-       FlatIndex(b, shape, site)});
+  const std::vector<Value> in =
+      ir::MatchVarying({Word(key, 0, shape), Word(key, 1, shape),
+                        ir::BroadcastInDim(U32(b, 0), shape, {}), FlatIndex(b, shape, site)});
   return ir::Threefry2x32(in[0], in[1], in[2], in[3]);
 }
 
@@ -71,13 +73,13 @@ Value Bits32(Value key, const Dims& shape, const Site& site) {
 
 Value Shifted(Value x, int64_t by) {
   return ir::ShiftRightLogical(
-      x, ir::BroadcastInDim(
-             ir::Constant(x.builder(), ir::Array::ScalarInt(x.dtype(), by)), x.shape(), {}));
+      x, ir::BroadcastInDim(ir::Constant(x.builder(), ir::Array::ScalarInt(x.dtype(), by)),
+                            x.shape(), {}));
 }
 Value OrWith(Value x, int64_t bits) {
-  return ir::Or(x, ir::BroadcastInDim(
-                       ir::Constant(x.builder(), ir::Array::ScalarInt(x.dtype(), bits)), x.shape(),
-                       {}));
+  return ir::Or(x,
+                ir::BroadcastInDim(ir::Constant(x.builder(), ir::Array::ScalarInt(x.dtype(), bits)),
+                                   x.shape(), {}));
 }
 
 // In [0, 1): the bits of a mantissa, with the exponent of 1, minus 1.
@@ -149,16 +151,14 @@ Array bits(const Arg& k, Dims shape) {
 }
 
 Array uniform(const Arg& k, Dims shape, DType dtype, double low, double high) {
-  return Apply1("random_uniform", k.site, {Key("uniform", k)}, [&](ir::Builder&, Vs v) {
-    return Uniform(v[0], shape, dtype, low, high, k.site);
-  });
+  return Apply1("random_uniform", k.site, {Key("uniform", k)},
+                [&](ir::Builder&, Vs v) { return Uniform(v[0], shape, dtype, low, high, k.site); });
 }
 
 Array normal(const Arg& k, Dims shape, DType dtype) {
   return Apply1("random_normal", k.site, {Key("normal", k)}, [&](ir::Builder&, Vs v) {
-    const double low = dtype == DType::kF64
-                           ? std::nextafter(-1.0, 0.0)
-                           : static_cast<double>(std::nextafterf(-1.0f, 0.0f));
+    const double low = dtype == DType::kF64 ? std::nextafter(-1.0, 0.0)
+                                            : static_cast<double>(std::nextafterf(-1.0f, 0.0f));
     const Value u = Uniform(v[0], shape, dtype, low, 1, k.site);
     return ir::FullLike(u, std::sqrt(2.0)) * ir::ErfInv(u);
   });
@@ -174,16 +174,17 @@ Array bernoulli(const Arg& k, double p, Dims shape) {
 Array randint(const Arg& k, Dims shape, int32_t low, int32_t high) {
   const int64_t span = static_cast<int64_t>(high) - low;
   if (span <= 0 || span > std::numeric_limits<int32_t>::max()) {
-    ThrowError(ErrorKind::kValueError,
-               absl::StrCat("random::randint: an interval of 1 to 2^31 - 1 numbers is expected, not [",
-                            low, ", ", high, ")"),
-               k.site);
+    ThrowError(
+        ErrorKind::kValueError,
+        absl::StrCat("random::randint: an interval of 1 to 2^31 - 1 numbers is expected, not [",
+                     low, ", ", high, ")"),
+        k.site);
   }
   // Two draws of 32 bits make one of 64, reduced modulo the span.
   return Apply1("random_randint", k.site, {Key("randint", k)}, [&](ir::Builder& b, Vs v) {
     const auto [key_high, key_low] = Blocks(v[0], {2}, k.site);
-    const Value keys = ir::Concatenate(
-        {ir::ExpandDims(key_high, {1}), ir::ExpandDims(key_low, {1})}, 1);
+    const Value keys =
+        ir::Concatenate({ir::ExpandDims(key_high, {1}), ir::ExpandDims(key_low, {1})}, 1);
     const auto draw = [&](int64_t i) {
       return Bits32(ir::Squeeze(ir::Slice(keys, {i, 0}, {i + 1, 2}), {0}), shape, k.site);
     };
@@ -191,11 +192,10 @@ Array randint(const Arg& k, Dims shape, int32_t low, int32_t high) {
     const uint32_t s = static_cast<uint32_t>(span);
     const uint32_t half = static_cast<uint32_t>((uint64_t{1} << 16) % s);
     const uint32_t multiplier = half * half % s;  // in 32 bits, as JAX
-    const Value offset =
-        ir::Rem(ir::Rem(draw(0), whole(s)) * whole(multiplier) + ir::Rem(draw(1), whole(s)),
-                whole(s));
-    const Value base = ir::BroadcastInDim(ir::Constant(b, ir::Array::ScalarInt(DType::kS32, low)),
-                                          shape, {});
+    const Value offset = ir::Rem(
+        ir::Rem(draw(0), whole(s)) * whole(multiplier) + ir::Rem(draw(1), whole(s)), whole(s));
+    const Value base =
+        ir::BroadcastInDim(ir::Constant(b, ir::Array::ScalarInt(DType::kS32, low)), shape, {});
     return base + ir::Convert(offset, DType::kS32);
   });
 }

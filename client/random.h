@@ -10,9 +10,9 @@
 namespace tessera::random {
 
 Array key(uint64_t seed, Site site = Site::Here());
-Array split(const Arg& key, int64_t n = 2);       // u32[n,2]
-Array fold_in(const Arg& key, const Arg& data);   // a key for (key, data); data 32 bits
-Array bits(const Arg& key, Dims shape);           // u32
+Array split(const Arg& key, int64_t n = 2);      // u32[n,2]
+Array fold_in(const Arg& key, const Arg& data);  // a key for (key, data); data 32 bits
+Array bits(const Arg& key, Dims shape);          // u32
 Array uniform(const Arg& key, Dims shape, DType dtype = DType::kF32, double low = 0,
               double high = 1);
 Array normal(const Arg& key, Dims shape, DType dtype = DType::kF32);

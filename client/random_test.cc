@@ -13,9 +13,9 @@ namespace {
 
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
+using testing::ErrorOf;
 using ::testing::HasSubstr;
 using ::testing::Pointwise;
-using testing::ErrorOf;
 using testing::Values;
 using testing::Vec;
 
@@ -38,7 +38,9 @@ TEST(RandomTest, Bits) {
   EXPECT_THAT(FromKey0([](Array k) { return random::bits(k, {4}); }),
               ElementsAre(4070199207, 4202968722, 1427181096, 2012915765));
   // The counter is the flat index, whatever the shape.
-  EXPECT_THAT(FromKey0([](Array k) { return random::bits(k, {2, 2}); }),
+  EXPECT_THAT(FromKey0([](Array k) {
+                return random::bits(k, {2, 2});
+              }),
               ElementsAre(4070199207, 4202968722, 1427181096, 2012915765));
 }
 TEST(RandomTest, Uniform) {
@@ -77,7 +79,8 @@ TEST(RandomTest, BatchedKeysDrawAsEachAlone) {
             }));
 }
 TEST(RandomTest, RefusesWhatIsNoKey) {
-  const Error e = ErrorOf([] { trace([](Array x) { return random::bits(x, {2}); }, abstract({2})); });
+  const Error e =
+      ErrorOf([] { trace([](Array x) { return random::bits(x, {2}); }, abstract({2})); });
   EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
   EXPECT_THAT(e.what(), HasSubstr("a key, u32[2], is expected, not f32[2]"));
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr absl::Duration kLongestWait = absl::Minutes(10);
 constexpr absl::Duration kLongestQueueWait = absl::Minutes(1);  // then QUEUE_FULL is thrown
-constexpr size_t kMaxReleased = 64;       // deletions that may wait for the next call
+constexpr size_t kMaxReleased = 64;  // deletions that may wait for the next call
 // The next run takes them along when there are so many, or their arrays are so large.
 constexpr size_t kReleasedWorthTelling = 32;
 constexpr int64_t kReleasedBytesWorthTelling = 1 << 20;
@@ -50,8 +50,8 @@ void CheckSpec(const ir::Array& value, const Mesh& mesh, const PartitionSpec& sp
     internal::ThrowError(
         ErrorKind::kValueError,
         absl::StrCat("put: Length of sharding.spec (", spec.dims.size(),
-                     ") must be at most the rank of the array (", value.rank(), "): ",
-                     spec.ToString(), " for shape (", ir::DimsToString(value.shape()), ")"),
+                     ") must be at most the rank of the array (", value.rank(),
+                     "): ", spec.ToString(), " for shape (", ir::DimsToString(value.shape()), ")"),
         site);
   }
   ir::AxisSet seen;
@@ -98,12 +98,12 @@ void AwaitDevices(Session& session, const std::string& address, const ConnectOpt
     }
     if (healthy >= options.min_devices) return;
     if (absl::Now() >= until) {
-      internal::ThrowError(ErrorKind::kNotEnoughDevices,
-                           absl::StrCat("Session::Connect(", address, "): the cluster has ", healthy,
-                                        " healthy devices after ",
-                                        absl::FormatDuration(options.timeout), ", ",
-                                        options.min_devices, " were asked for", lost),
-                           site);
+      internal::ThrowError(
+          ErrorKind::kNotEnoughDevices,
+          absl::StrCat("Session::Connect(", address, "): the cluster has ", healthy,
+                       " healthy devices after ", absl::FormatDuration(options.timeout), ", ",
+                       options.min_devices, " were asked for", lost),
+          site);
     }
     absl::SleepFor(std::min(kLook, until - absl::Now()));
   }
@@ -117,11 +117,12 @@ std::shared_ptr<Session> Session::Over(std::shared_ptr<api::Service> service) {
 
 std::shared_ptr<Session> Session::Embedded(EmbeddedOptions options, Site site) {
   if (!TesseraStartEmbedded) {
-    internal::ThrowError(ErrorKind::kNotImplemented,
-                         "Session::Embedded: this program is linked without the embedded cluster. "
-                         "Link tessera_embed (installed: Tessera::embedded), or name a coordinator in "
-                         "TESSERA_ADDRESS",
-                         site);
+    internal::ThrowError(
+        ErrorKind::kNotImplemented,
+        "Session::Embedded: this program is linked without the embedded cluster. "
+        "Link tessera_embed (installed: Tessera::embedded), or name a coordinator in "
+        "TESSERA_ADDRESS",
+        site);
   }
   absl::StatusOr<std::shared_ptr<api::Service>> service = absl::UnknownError("not started");
   TesseraStartEmbedded(options, &service);
@@ -166,9 +167,7 @@ void Session::SetDefault(std::shared_ptr<Session> session) {
   // The old one, if this was its last user, ends here, without the lock.
 }
 
-Session::~Session() {
-  FlushReleased();
-}
+Session::~Session() { FlushReleased(); }
 
 std::vector<api::Device> Session::devices(Site site) {
   return internal::Take(service_->ListDevices(), site);
@@ -252,11 +251,11 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
     const internal::ConcreteState* c = internal::AsConcrete(a);
     if (!c) internal::RefuseWhileTracing(executable.name, a, site);
     if (c->deleted.load()) {
-      internal::ThrowError(ErrorKind::kArrayDeleted,
-                           absl::StrCat(executable.name, ": Array has been deleted or donated: ",
-                                        a.type().ToString(),
-                                        ". Keep a handle to what is used again"),
-                           site);
+      internal::ThrowError(
+          ErrorKind::kArrayDeleted,
+          absl::StrCat(executable.name, ": Array has been deleted or donated: ",
+                       a.type().ToString(), ". Keep a handle to what is used again"),
+          site);
     }
     request.args.push_back(c->id);
   }
@@ -308,8 +307,10 @@ Array Session::Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec
     }
     if (static_cast<int64_t>(placement.devices.size()) < mesh.size()) {
       internal::ThrowError(ErrorKind::kNotEnoughDevices,
-                           absl::StrCat("put: needs ", mesh.size(), " healthy devices, the session "
-                                        "has ", placement.devices.size()),
+                           absl::StrCat("put: needs ", mesh.size(),
+                                        " healthy devices, the session "
+                                        "has ",
+                                        placement.devices.size()),
                            site);
     }
   }

@@ -111,8 +111,8 @@ Array array(const std::vector<T>& values, Site site = Site::Here()) {
   return array<T>(values, Dims{static_cast<int64_t>(values.size())}, DTypeOf<T>(), site);
 }
 template <class T>
-  requires std::is_arithmetic_v<T>
-Array scalar(T value, DType dtype = DTypeOf<T>(), Site site = Site::Here()) {
+requires std::is_arithmetic_v<T> Array scalar(T value, DType dtype = DTypeOf<T>(),
+                                              Site site = Site::Here()) {
   return put(std::is_integral_v<T> && !ir::IsFloat(dtype)
                  ? ir::Array::ScalarInt(dtype, static_cast<int64_t>(value))
                  : ir::Array::Scalar(dtype, static_cast<double>(value)),

@@ -87,12 +87,12 @@ void CheckMeshOf(const ConcreteState& c, const Frame& frame, const Site& site) {
   while (root->parent) root = root->parent;
   if (root->builder.mesh().empty()) throw RetraceWithMesh{{c.placement.mesh, c.placement.devices}};
   if (c.type.is_sharded()) {
-    ThrowError(ErrorKind::kShardingTypeError,
-               absl::StrCat("Mesh for all inputs should be equal: the program's mesh is ",
-                            mesh.ToString(), " but an array of type ", c.type.ToString(),
-                            " lies on ", c.placement.mesh.ToString(),
-                            ". Put it on the program's mesh first"),
-               site);
+    ThrowError(
+        ErrorKind::kShardingTypeError,
+        absl::StrCat("Mesh for all inputs should be equal: the program's mesh is ", mesh.ToString(),
+                     " but an array of type ", c.type.ToString(), " lies on ",
+                     c.placement.mesh.ToString(), ". Put it on the program's mesh first"),
+        site);
   }
 }
 
@@ -297,9 +297,8 @@ Array Apply1(std::string_view name, const Site& site, const std::vector<Array>& 
 
 std::vector<Array> CallFunction(const ir::FunctionRef& f, const std::vector<Array>& args,
                                 std::string_view name, const Site& site) {
-  return Apply(name, site, args, [&](ir::Builder& b, std::vector<ir::Value> in) {
-    return ir::Inline(b, *f, in);
-  });
+  return Apply(name, site, args,
+               [&](ir::Builder& b, std::vector<ir::Value> in) { return ir::Inline(b, *f, in); });
 }
 
 ir::FunctionRef ReorderParams(const ir::Function& f, const std::vector<int>& order) {
@@ -313,7 +312,8 @@ void RefuseWhileTracing(std::string_view what, const Array& a, const Site& site)
   if (AsConcrete(a)) {
     if (!CurrentFrame()) return;
     ThrowError(ErrorKind::kTypeError,
-               absl::StrCat(ToAbsl(what), ": reading the contents of an array while tracing would "
+               absl::StrCat(ToAbsl(what),
+                            ": reading the contents of an array while tracing would "
                             "freeze them into the program; read it before, or pass it in"),
                site);
   }

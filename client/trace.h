@@ -2,8 +2,8 @@
 //
 // A frame records one ir::Function.  What its body uses from outside becomes a capture: an extra
 // param, whose value the enclosing frame supplies when the function is used; at the outermost frame
-// captures are concrete arrays, the program's hidden arguments.  Not for users; frames belong to the
-// thread that opened them.
+// captures are concrete arrays, the program's hidden arguments.  Not for users; frames belong to
+// the thread that opened them.
 #pragma once
 #include <atomic>
 #include <map>
@@ -74,8 +74,8 @@ Array Wrap(const std::shared_ptr<Frame>& frame, ir::Value v);
 // Wraps a value of the current frame.
 Array Wrap(ir::Value v);
 
-// A closed function and what it needs beside its declared params: params are the declared ones, then
-// one per capture.
+// A closed function and what it needs beside its declared params: params are the declared ones,
+// then one per capture.
 struct Nested {
   ir::FunctionRef fn;
   std::vector<Array> captures;
@@ -105,7 +105,8 @@ std::vector<Array> CallFunction(const ir::FunctionRef& f, const std::vector<Arra
 // `f` with its params in another order: new param i is old param order[i].
 ir::FunctionRef ReorderParams(const ir::Function& f, const std::vector<int>& order);
 
-// A program recorded outside any run: entry's params are `num_args` arguments, then the hidden ones.
+// A program recorded outside any run: entry's params are `num_args` arguments, then the hidden
+// ones.
 struct TracedProgram {
   ir::Program program;
   Mesh mesh;

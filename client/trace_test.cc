@@ -9,8 +9,8 @@ namespace tessera {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::ErrorOf;
+using ::testing::HasSubstr;
 using testing::Values;
 using testing::Vec;
 
@@ -94,9 +94,7 @@ TEST(TraceTest, AnInnerValueDoesNotEscapeItsTransform) {
 
 TEST(TraceTest, OuterValuesAreCapturedThroughTwoLevels) {
   const auto f = [](Array x, Array w) {
-    return grad([&](Array y) {
-      return sum(vmap([&](Array row) { return row * w; })(y));
-    })(x);
+    return grad([&](Array y) { return sum(vmap([&](Array row) { return row * w; })(y)); })(x);
   };
   EXPECT_THAT(Values(f, Vec({1, 2}), testing::Host({3}, {})), ElementsAre(3, 3));
 }

@@ -56,8 +56,8 @@ T Front(std::vector<Array>* leaves, const T& like) {
 // ---- jit ----------------------------------------------------------------------------------------
 
 struct JitOptions {
-  std::string name;                          // for people; the place of the call when empty
-  std::vector<int> donate_argnums;           // their memory may be reused; using them again throws
+  std::string name;                 // for people; the place of the call when empty
+  std::vector<int> donate_argnums;  // their memory may be reused; using them again throws
   Prefix<PartitionSpec> in_shardings, out_shardings;  // on Auto axes; else the planner decides
 };
 
@@ -89,8 +89,8 @@ class Jitted {
     auto out_shardings = [&] { return OutShardings(*like); };
     const std::string key =
         std::string(typeid(internal::ArgTuple<A...>).name()) + flat.tree.Signature();
-    const std::vector<Array> out = cache_->Call(key, leaves, OptionsFor(flat, out_shardings), site_,
-                                                traced, &remembered);
+    const std::vector<Array> out =
+        cache_->Call(key, leaves, OptionsFor(flat, out_shardings), site_, traced, &remembered);
     return unflatten(*std::any_cast<std::shared_ptr<R>>(remembered), out);
   }
 
@@ -254,15 +254,13 @@ auto jvp(F f, const std::tuple<A...>& primals, const std::tuple<T...>& tangents,
   const internal::FlatArgs leaves = internal::Named(primals, "primals", &p);
   const Flat t = flatten(tangents);
   if (const std::string diff = StructureDifference(p.tree, t.tree, "tangents"); !diff.empty()) {
-    internal::ThrowError(ErrorKind::kTypeError,
-                         "primal and tangent arguments to jvp must have the same tree structure; " +
-                             diff,
-                         site);
+    internal::ThrowError(
+        ErrorKind::kTypeError,
+        "primal and tangent arguments to jvp must have the same tree structure; " + diff, site);
   }
   std::optional<R> like;
-  std::vector<Array> out =
-      internal::JvpFlat(leaves, t.leaves, site,
-                        internal::TreeBody<F, std::tuple<A...>, R>{f, primals, &like});
+  std::vector<Array> out = internal::JvpFlat(
+      leaves, t.leaves, site, internal::TreeBody<F, std::tuple<A...>, R>{f, primals, &like});
   R value = internal::Front(&out, *like);
   return std::pair(std::move(value), internal::Front(&out, *like));
 }
@@ -276,8 +274,7 @@ class LinearFn {
   R operator()(const A&... tangents) const {
     const std::tuple<A...> tuple(tangents...);
     const Flat got = flatten(tuple);
-    if (const std::string diff =
-            StructureDifference(flatten(args_).tree, got.tree, "tangents");
+    if (const std::string diff = StructureDifference(flatten(args_).tree, got.tree, "tangents");
         !diff.empty()) {
       internal::ThrowError(ErrorKind::kTypeError, "linearized function: " + diff, linear_->site);
     }
@@ -289,7 +286,8 @@ class LinearFn {
   R like_;
   std::tuple<A...> args_;
 };
-// The transpose of the linear map at the point, answered by vjp: cotangents in, one per argument out.
+// The transpose of the linear map at the point, answered by vjp: cotangents in, one per argument
+// out.
 template <class R, class... A>
 class VjpFn {
  public:
@@ -318,9 +316,8 @@ auto LinearizeTree(const char* name, const F& f, const std::tuple<A...>& primals
                    const Site& site) {
   using R = ResultOf<F, A...>;
   std::optional<R> like;
-  const LinearizedFlat out =
-      LinearizeFlat(name, Named(primals, "primals"), site,
-                    TreeBody<F, std::tuple<A...>, R>{f, primals, &like});
+  const LinearizedFlat out = LinearizeFlat(name, Named(primals, "primals"), site,
+                                           TreeBody<F, std::tuple<A...>, R>{f, primals, &like});
   R value = unflatten(*like, out.results);
   return std::pair(value, Fn<R, A...>(out.linear, value, primals));
 }
@@ -345,8 +342,8 @@ auto vjp(const F& f, const A& x, Site site = Site::Here()) {
   return internal::LinearizeTree<VjpFn>("vjp", f, std::tuple<A>(x), site);
 }
 
-// linear_transpose(f, x): f is linear; answers cotangents of f's result -> tuple of one per argument.
-// Only the types of x matter.
+// linear_transpose(f, x): f is linear; answers cotangents of f's result -> tuple of one per
+// argument. Only the types of x matter.
 template <class F, class... A>
 auto linear_transpose(F f, const std::tuple<A...>& like, Site site = Site::Here()) {
   using R = internal::ResultOf<F, A...>;
@@ -385,8 +382,8 @@ auto vmap(F f, Prefix<int> in_axes = 0, Prefix<int> out_axes = 0, VmapOptions op
     auto out_dims = [&] {
       return internal::BroadcastPrefix(out_axes, flatten(*like).tree, "vmap out_axes", site);
     };
-    const std::vector<Array> out = internal::RunVmap(
-        call, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like}, out_dims);
+    const std::vector<Array> out =
+        internal::RunVmap(call, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like}, out_dims);
     return unflatten(*like, out);
   };
 }
@@ -400,15 +397,15 @@ template <class F>
 auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionSpec> out_specs,
                ShardMapOptions options = {}, Site site = Site::Here()) {
   return [f = std::move(f), mesh = std::move(mesh), in_specs = std::move(in_specs),
-          out_specs = std::move(out_specs), options = std::move(options), site](const auto&... args) {
+          out_specs = std::move(out_specs), options = std::move(options),
+          site](const auto&... args) {
     using Tuple = internal::ArgTuple<decltype(args)...>;
     using R = std::decay_t<std::invoke_result_t<const F&, decltype(args)...>>;
     const Tuple tuple(args...);
     Flat flat;
     internal::ShardMapFlat call;
     call.args = internal::Named(tuple, "args", &flat);
-    for (auto& spec :
-         internal::BroadcastPrefix(in_specs, flat.tree, "shard_map in_specs", site)) {
+    for (auto& spec : internal::BroadcastPrefix(in_specs, flat.tree, "shard_map in_specs", site)) {
       call.in_specs.push_back(spec ? *spec : PartitionSpec{});
     }
     call.mesh = mesh;
@@ -417,8 +414,8 @@ auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionS
     std::optional<R> like;
     auto specs = [&] {
       std::vector<PartitionSpec> out;
-      for (auto& spec : internal::BroadcastPrefix(out_specs, flatten(*like).tree,
-                                                  "shard_map out_specs", site)) {
+      for (auto& spec :
+           internal::BroadcastPrefix(out_specs, flatten(*like).tree, "shard_map out_specs", site)) {
         out.push_back(spec ? *spec : PartitionSpec{});
       }
       return out;
@@ -436,7 +433,8 @@ struct ScanOptions {
   int64_t length = -1;  // needed when xs has no array
   bool reverse = false;
 };
-// f(carry, x) -> pair{carry, y}, over the leading dim of xs (None: no xs).  Answers {carry, stacked ys}.
+// f(carry, x) -> pair{carry, y}, over the leading dim of xs (None: no xs).  Answers {carry, stacked
+// ys}.
 template <class F, class C, class X>
 auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
           Site site = Site::Here()) {
@@ -452,12 +450,12 @@ auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
   const TreeNode want = flatten(init).tree;
   auto checked = [&](const std::vector<Array>& in) {
     std::vector<Array> out = body(in);
-    if (const std::string diff =
-            StructureDifference(want, flatten(like->first).tree, "carry");
+    if (const std::string diff = StructureDifference(want, flatten(like->first).tree, "carry");
         !diff.empty()) {
       internal::ThrowError(ErrorKind::kTypeError,
                            "scan body function carry input and carry output must have the same "
-                           "pytree structure; " + diff,
+                           "pytree structure; " +
+                               diff,
                            site);
     }
     return out;
@@ -474,9 +472,8 @@ auto checkpoint(F f, Site site = Site::Here()) {
     using R = std::decay_t<std::invoke_result_t<const F&, decltype(args)...>>;
     const Tuple tuple(args...);
     std::optional<R> like;
-    const std::vector<Array> out =
-        internal::CheckpointFlat(internal::Named(tuple, "args"), site,
-                                 internal::TreeBody<F, Tuple, R>{f, tuple, &like});
+    const std::vector<Array> out = internal::CheckpointFlat(
+        internal::Named(tuple, "args"), site, internal::TreeBody<F, Tuple, R>{f, tuple, &like});
     return unflatten(*like, out);
   };
 }

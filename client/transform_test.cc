@@ -19,11 +19,11 @@ namespace {
 using ::testing::AllOf;
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Pointwise;
 using testing::ErrorOf;
 using testing::Evaluated;
+using ::testing::HasSubstr;
 using testing::Host;
+using ::testing::Pointwise;
 using testing::Values;
 using testing::Vec;
 
@@ -113,12 +113,13 @@ TEST(JvpTest, GivesTheTangent) {
 
 TEST(JvpTest, RefusesOtherShapes) {
   const Error e = ErrorOf([] {
-    trace([](Array x, Array t) {
-      return jvp([](Array y) { return y; }, std::tuple(x), std::tuple(t));
-    }, abstract({2}), abstract({3}));
+    trace([](Array x,
+             Array t) { return jvp([](Array y) { return y; }, std::tuple(x), std::tuple(t)); },
+          abstract({2}), abstract({3}));
   });
   EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
-  EXPECT_THAT(e.what(), AllOf(HasSubstr("dtypes and shapes must be equal"), HasSubstr("primals[0]")));
+  EXPECT_THAT(e.what(),
+              AllOf(HasSubstr("dtypes and shapes must be equal"), HasSubstr("primals[0]")));
 }
 
 TEST(VjpTest, PullsCotangentsBack) {
@@ -133,10 +134,12 @@ TEST(VjpTest, PullsCotangentsBack) {
 
 TEST(VjpTest, ChecksTheCotangentsType) {
   const Error e = ErrorOf([] {
-    trace([](Array x) {
-      auto [y, pull] = vjp([](Array a) { return a * a; }, x);
-      return std::get<0>(pull(sum(y)));
-    }, abstract({2}));
+    trace(
+        [](Array x) {
+          auto [y, pull] = vjp([](Array a) { return a * a; }, x);
+          return std::get<0>(pull(sum(y)));
+        },
+        abstract({2}));
   });
   EXPECT_EQ(e.kind(), ErrorKind::kValueError);
   EXPECT_THAT(e.what(), HasSubstr("for argument to VJP function"));
@@ -171,8 +174,9 @@ auto Seed(bool cast) {
 TEST(LinearizeTest, RefusesATangentThatVariesWhereThePrimalDoesNot) {
   const Error e = ErrorOf([] { trace(Seed(false), abstract({1}), abstract({2})); });
   EXPECT_EQ(e.kind(), ErrorKind::kValueError);
-  EXPECT_THAT(e.what(), AllOf(HasSubstr("linearized function called on tangent values inconsistent"),
-                              HasSubstr("pcast(..., ('x',), to='varying') to the primal value passed")));
+  EXPECT_THAT(e.what(),
+              AllOf(HasSubstr("linearized function called on tangent values inconsistent"),
+                    HasSubstr("pcast(..., ('x',), to='varying') to the primal value passed")));
 }
 TEST(LinearizeTest, TransposesPerShardOnceCast) {
   EXPECT_THAT(Values(Seed(true), Vec({1}), Vec({1, 1})), ElementsAre(4, 4));
@@ -181,9 +185,11 @@ TEST(LinearizeTest, TransposesPerShardOnceCast) {
 
 TEST(LinearTransposeTest, ChecksTheCotangent) {
   const Error e = ErrorOf([] {
-    trace([](Array x) {
-      return std::get<0>(linear_transpose([](Array v) { return 2 * v; }, x)(sum(x)));
-    }, abstract({2}));
+    trace(
+        [](Array x) {
+          return std::get<0>(linear_transpose([](Array v) { return 2 * v; }, x)(sum(x)));
+        },
+        abstract({2}));
   });
   EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
   EXPECT_THAT(e.what(), HasSubstr("cotangent type does not match function output"));
@@ -221,8 +227,8 @@ TEST(VmapTest, RefusesWrongAxes) {
   const auto id = [](Array a) { return a; };
   const auto two = [](Array a, Array) { return a; };
   const Error rank = ErrorOf([&] { trace(vmap(id, 2), abstract({4})); });
-  EXPECT_THAT(rank.what(), AllOf(HasSubstr("rank should be at least 3, but is only 1"),
-                                 HasSubstr("args[0]")));
+  EXPECT_THAT(rank.what(),
+              AllOf(HasSubstr("rank should be at least 3, but is only 1"), HasSubstr("args[0]")));
   const Error size = ErrorOf([&] { trace(vmap(two), abstract({4}), abstract({5})); });
   EXPECT_THAT(size.what(), HasSubstr("inconsistent sizes for array axes to be mapped"));
   const Error none = ErrorOf([&] { trace(vmap(id, None), abstract({4})); });
@@ -237,8 +243,8 @@ TEST(VmapTest, RefusesWrongAxes) {
 
 TEST(ShardMapTest, RepeatedPsumVariesAgain) {  // reference A03
   const auto f = [](Array x) {
-    return shard_map([](Array b) { return lax::psum(lax::psum(b, "i"), "i"); }, AutoMesh({4}, {"i"}),
-                     {P("i")}, P())(x);
+    return shard_map([](Array b) { return lax::psum(lax::psum(b, "i"), "i"); },
+                     AutoMesh({4}, {"i"}), {P("i")}, P())(x);
   };
   EXPECT_THAT(Values(f, Vec({0, 1, 2, 3})), ElementsAre(24));
 }
@@ -318,20 +324,22 @@ TEST(ShardMapTest, ScanCarryMustVaryFromTheStart) {  // reference A09
 TEST(ShardMapTest, BoundaryErrors) {  // reference A14
   const Mesh mesh = AutoMesh({2}, {"x"});
   const auto id = [](Array a) { return a; };
-  const Error uneven = ErrorOf([&] { trace(shard_map(id, mesh, {P("x")}, P("x")), abstract({5})); });
+  const Error uneven =
+      ErrorOf([&] { trace(shard_map(id, mesh, {P("x")}, P("x")), abstract({5})); });
   EXPECT_THAT(uneven.what(), AllOf(HasSubstr("evenly divisible"), HasSubstr("args[0]")));
   const Error scalar = ErrorOf([&] {
     trace(shard_map([](Array a) { return sum(a); }, mesh, {P("x")}, P("x")), abstract({4}));
   });
-  EXPECT_THAT(scalar.what(), AllOf(HasSubstr("too long"),
-                                   HasSubstr("add at least one (singleton) axis")));
+  EXPECT_THAT(scalar.what(),
+              AllOf(HasSubstr("too long"), HasSubstr("add at least one (singleton) axis")));
   const Error unknown = ErrorOf([&] { trace(shard_map(id, mesh, {P("q")}, P()), abstract({4})); });
   EXPECT_THAT(unknown.what(), HasSubstr("must refer to an axis marked as manual"));
   const Error subset = ErrorOf([&] {
     trace(shard_map(id, mesh, {P()}, P(), {.axis_names = {"q"}, .check_vma = true}), abstract({4}));
   });
   EXPECT_THAT(subset.what(), HasSubstr("subset"));
-  const Error long_in = ErrorOf([&] { trace(shard_map(id, mesh, {P(None, "x")}, P()), abstract({4})); });
+  const Error long_in =
+      ErrorOf([&] { trace(shard_map(id, mesh, {P(None, "x")}, P()), abstract({4})); });
   EXPECT_THAT(long_in.what(), HasSubstr("in_specs entry which is too long"));
   const Error no_mesh = ErrorOf([&] { trace(shard_map(id, Mesh{}, {P()}, P()), abstract({4})); });
   EXPECT_THAT(no_mesh.what(), HasSubstr("context mesh cannot be empty"));
@@ -356,15 +364,18 @@ TEST(ShardMapTest, MatmulOverTwoAxes) {  // reference A14
   for (int i = 0; i < 64; ++i) b[i] = i;
   const std::vector<double> out = Values(f, Host(a, {8, 16}), Host(b, {16, 4}));
   ASSERT_EQ(out.size(), 32u);
-  EXPECT_THAT(std::vector<double>(out.begin(), out.begin() + 4), ElementsAre(4960, 5080, 5200, 5320));
-  EXPECT_THAT(std::vector<double>(out.end() - 4, out.end()), ElementsAre(58720, 60632, 62544, 64456));
+  EXPECT_THAT(std::vector<double>(out.begin(), out.begin() + 4),
+              ElementsAre(4960, 5080, 5200, 5320));
+  EXPECT_THAT(std::vector<double>(out.end() - 4, out.end()),
+              ElementsAre(58720, 60632, 62544, 64456));
 }
 
 TEST(ShardMapTest, AxisSizeIsStaticAndUnknownNamesAreRefused) {
   const auto f = [](Array x) {
     return shard_map(
         [](Array b) {
-          return broadcast_to(lax::axis_index("i"), {lax::axis_size("i")}) + 0 * sum(b).astype(kS32);
+          return broadcast_to(lax::axis_index("i"), {lax::axis_size("i")}) +
+                 0 * sum(b).astype(kS32);
         },
         AutoMesh({2}, {"i"}), {P("i")}, P("i"))(x);
   };
@@ -376,16 +387,16 @@ TEST(ShardMapTest, AxisSizeIsStaticAndUnknownNamesAreRefused) {
 
 TEST(ShardMapTest, CastsThatDoNotExistAreRefused) {
   const auto with = [](auto body) {
-    return ErrorOf([&] {
-      trace(shard_map(body, AutoMesh({2}, {"i"}), {P("i")}, P("i")), abstract({2}));
-    });
+    return ErrorOf(
+        [&] { trace(shard_map(body, AutoMesh({2}, {"i"}), {P("i")}, P("i")), abstract({2})); });
   };
   EXPECT_THAT(with([](Array b) { return lax::pcast(b, "i", "varying"); }).what(),
               HasSubstr("Unsupported pcast from=varying"));
   EXPECT_THAT(with([](Array b) { return lax::pcast(b, "i", "invarying"); }).what(),
               HasSubstr("Unsupported pcast to='invarying'"));
-  EXPECT_THAT(ErrorOf([] { trace([](Array x) { return lax::pcast(x, "i"); }, abstract({2})); }).what(),
-              HasSubstr("should be called under shard_map"));
+  EXPECT_THAT(
+      ErrorOf([] { trace([](Array x) { return lax::pcast(x, "i"); }, abstract({2})); }).what(),
+      HasSubstr("should be called under shard_map"));
 }
 
 // ---- scan, checkpoint, jit. ---------------------------------------------------------------------
@@ -417,17 +428,22 @@ TEST(ScanTest, GradientThroughMatchesTheProduct) {
 
 TEST(ScanTest, RefusesACarryOfAnotherType) {
   const Error e = ErrorOf([] {
-    trace([](Array xs) {
-      return scan([](Array c, Array x) { return std::make_pair(c * x, x); }, xs.at(0).astype(kS32),
-                  xs).first;
-    }, abstract({3}));
+    trace(
+        [](Array xs) {
+          return scan([](Array c, Array x) { return std::make_pair(c * x, x); },
+                      xs.at(0).astype(kS32), xs)
+              .first;
+        },
+        abstract({3}));
   });
   EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
   EXPECT_THAT(e.what(), HasSubstr("carry has type s32[] but the corresponding output"));
   const Error length = ErrorOf([] {
-    trace([](Array x) {
-      return scan([](Array c, NoneType) { return std::make_pair(c, c); }, x, None).first;
-    }, abstract({3}));
+    trace(
+        [](Array x) {
+          return scan([](Array c, NoneType) { return std::make_pair(c, c); }, x, None).first;
+        },
+        abstract({3}));
   });
   EXPECT_THAT(length.what(), HasSubstr("must be given as length"));
 }

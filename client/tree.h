@@ -1,7 +1,7 @@
 // Trees: structs, vectors, maps, tuples and pairs with arrays at the leaves.
 //
-// Everything that is not an array is static: part of the structure, compared by value, never traced.
-// A struct of the user's becomes a tree by naming its fields, in its own namespace:
+// Everything that is not an array is static: part of the structure, compared by value, never
+// traced. A struct of the user's becomes a tree by naming its fields, in its own namespace:
 //
 //   struct Params { Array w, b; int layers; };
 //   TESSERA_TREE(Params, w, b, layers)
@@ -77,7 +77,9 @@ struct NullSink {
   void operator()(const char*, A&) {}
 };
 template <class T>
-concept UserTree = requires(T& t, NullSink& s) { TesseraTreeWalk(t, s); };
+concept UserTree = requires(T& t, NullSink& s) {
+  TesseraTreeWalk(t, s);
+};
 template <class T>
 concept UserStatic = requires(const T& t) {
   { TesseraTreeStatic(t) } -> std::convertible_to<std::string>;
@@ -238,9 +240,8 @@ T tree_map(F&& f, T first, const Rest&... rest) {
   }
   size_t i = 0;
   for_each_leaf(first, [&](Array& a) {
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      a = f(a, others[I][i]...);
-    }(std::index_sequence_for<Rest...>{});
+    [&]<size_t... I>(std::index_sequence<I...>) { a = f(a, others[I][i]...); }
+    (std::index_sequence_for<Rest...>{});
     ++i;
   });
   return first;
@@ -341,14 +342,14 @@ std::vector<std::optional<L>> BroadcastPrefix(const Prefix<L>& p, const TreeNode
 #define TESSERA_FIELD_AGAIN_() TESSERA_FIELD_
 
 // Makes Struct a tree of the named fields (at most 25).  At namespace scope, beside Struct.
-#define TESSERA_TREE(Struct, ...)                                                              \
-  template <class TreeSink>                                                                    \
+#define TESSERA_TREE(Struct, ...)                                                                  \
+  template <class TreeSink>                                                                        \
   void TesseraTreeWalk([[maybe_unused]] Struct& tree_self, [[maybe_unused]] TreeSink& tree_sink) { \
-    TESSERA_EACH_FIELD_(__VA_ARGS__)                                                           \
-  }                                                                                            \
-  template <class TreeSink>                                                                    \
-  void TesseraTreeWalk([[maybe_unused]] const Struct& tree_self,                               \
-                       [[maybe_unused]] TreeSink& tree_sink) {                                 \
-    TESSERA_EACH_FIELD_(__VA_ARGS__)                                                           \
-  }                                                                                            \
+    TESSERA_EACH_FIELD_(__VA_ARGS__)                                                               \
+  }                                                                                                \
+  template <class TreeSink>                                                                        \
+  void TesseraTreeWalk([[maybe_unused]] const Struct& tree_self,                                   \
+                       [[maybe_unused]] TreeSink& tree_sink) {                                     \
+    TESSERA_EACH_FIELD_(__VA_ARGS__)                                                               \
+  }                                                                                                \
   inline const char* TesseraTreeName(const Struct*) { return #Struct; }

@@ -75,8 +75,8 @@ TEST(TreeTest, MapsAndPairsAndOptionals) {
 
 TEST(TreeTest, MapOverTreesOfOtherShapeNamesThePath) {
   const std::vector<Array> two = {abstract({1}), abstract({1})}, one = {abstract({1})};
-  const Error e = testing::ErrorOf(
-      [&] { tree_map([](const Array& a, const Array&) { return a; }, two, one); });
+  const Error e =
+      testing::ErrorOf([&] { tree_map([](const Array& a, const Array&) { return a; }, two, one); });
   EXPECT_EQ(e.kind(), ErrorKind::kValueError);
   EXPECT_THAT(e.what(), HasSubstr("expected a vector of 2, got a vector of 1"));
 }
@@ -109,7 +109,8 @@ TEST(PrefixTest, ErrorsNameTheKeyPath) {
     internal::BroadcastPrefix(Prefix<int>{{0, {0, 0}}, 0}, flatten(args).tree, "vmap in_axes",
                               Site::Here());
   });
-  EXPECT_THAT(leaf.what(), HasSubstr("in_axes[0][1], a list of 2 is given, but the value is an array"));
+  EXPECT_THAT(leaf.what(),
+              HasSubstr("in_axes[0][1], a list of 2 is given, but the value is an array"));
 }
 
 }  // namespace

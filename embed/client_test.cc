@@ -1,7 +1,7 @@
 // The client's suite: what a session promises, whatever carries it.
 //
-// Runs on the embedded cluster, and, when TESSERA_SUITE_ADDRESS names a coordinator with at least four
-// CPU devices, on that too.
+// Runs on the embedded cluster, and, when TESSERA_SUITE_ADDRESS names a coordinator with at least
+// four CPU devices, on that too.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,8 +22,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::ErrorOf;
+using ::testing::HasSubstr;
 
 std::vector<std::string> Carriers() {
   std::vector<std::string> out = {"embedded"};
@@ -34,8 +34,8 @@ std::vector<std::string> Carriers() {
 class ClientTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    session_ = GetParam() == "embedded" ? Session::Embedded({.devices = 4})
-                                        : Session::Connect(GetParam());
+    session_ =
+        GetParam() == "embedded" ? Session::Embedded({.devices = 4}) : Session::Connect(GetParam());
     Session::SetDefault(session_);
   }
   void TearDown() override { Session::SetDefault(nullptr); }
@@ -103,8 +103,7 @@ TEST_P(ClientTest, PutCutsAndGetPutsTogether) {
   EXPECT_EQ(a.devices().size(), 4u);
   ir::Array host(kF32, {4, 6});
   for (int i = 0; i < 24; ++i) host.Set(i, i);
-  for (const PartitionSpec& spec :
-       {P("x", "y"), P("y", "x"), P({"x", "y"}), P(None, "y"), P()}) {
+  for (const PartitionSpec& spec : {P("x", "y"), P("y", "x"), P({"x", "y"}), P(None, "y"), P()}) {
     const Array b = put(host, mesh, spec);
     EXPECT_EQ(b.value(), host) << spec.ToString();
   }
@@ -125,9 +124,8 @@ TEST_P(ClientTest, PlacementChangesNoIntegerResult) {
   const Mesh mesh = AutoMesh({2, 2}, {"x", "y"});
   ir::Array host(kS32, {8, 8});
   for (int i = 0; i < 64; ++i) host.Set(i, i % 13 - 6);
-  const auto f = jit([](Array a, Array b) {
-    return std::make_pair(sum(a * b, 0), argmax(a + b, 1));
-  });
+  const auto f =
+      jit([](Array a, Array b) { return std::make_pair(sum(a * b, 0), argmax(a + b, 1)); });
   const auto want = f(put(host), put(host));
   for (const PartitionSpec& sa : {P("x"), P("x", "y"), P(None, {"x", "y"}), P()}) {
     for (const PartitionSpec& sb : {P("y"), P("y", "x")}) {
@@ -142,8 +140,8 @@ TEST_P(ClientTest, MatmulOverASharedContraction) {
   const Mesh mesh = AutoMesh({4}, {"k"});
   const Array a = put(ir::Array::Of(kF32, {2, 4}, std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7}),
                       mesh, P(None, "k"));
-  const Array b = put(ir::Array::Of(kF32, {4, 2}, std::vector<double>{1, 0, 0, 1, 1, 0, 0, 1}),
-                      mesh, P("k"));
+  const Array b =
+      put(ir::Array::Of(kF32, {4, 2}, std::vector<double>{1, 0, 0, 1, 1, 0, 0, 1}), mesh, P("k"));
   const auto f = jit([](Array x, Array y) { return matmul(x, y); });
   EXPECT_THAT(f(a, b).get<float>(), ElementsAre(2, 4, 10, 12));
   EXPECT_THAT(explain(f, a, b), HasSubstr("psum"));
@@ -176,8 +174,11 @@ TEST_P(ClientTest, RandomBitsDoNotDependOnTheSharding) {
   const Mesh mesh = AutoMesh({2, 2}, {"x", "y"});
   const Array key = random::key(42);
   const auto draw = [](const PartitionSpec& spec, const Mesh& m) {
-    return jit([](Array k) { return random::bits(k, {8, 4}); },
-               {.name = "draw", .donate_argnums = {}, .in_shardings = {}, .out_shardings = spec})(
+    return jit(
+        [](Array k) {
+          return random::bits(k, {8, 4});
+        },
+        {.name = "draw", .donate_argnums = {}, .in_shardings = {}, .out_shardings = spec})(
         put(random::key(42), m, P()));
   };
   const ir::Array want = random::bits(key, {8, 4}).value();
@@ -186,10 +187,8 @@ TEST_P(ClientTest, RandomBitsDoNotDependOnTheSharding) {
 }
 
 TEST_P(ClientTest, DonatedArraysAreRefusedAfterwards) {
-  const auto f = jit([](Array x) { return x + 1; }, {.name = "",
-                                                    .donate_argnums = {0},
-                                                    .in_shardings = {},
-                                                    .out_shardings = {}});
+  const auto f = jit([](Array x) { return x + 1; },
+                     {.name = "", .donate_argnums = {0}, .in_shardings = {}, .out_shardings = {}});
   const Array x = array<float>({1});
   EXPECT_THAT(f(x).get<float>(), ElementsAre(2));
   EXPECT_EQ(ErrorOf([&] { f(x); }).reason(), "ARRAY_DELETED");

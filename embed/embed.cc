@@ -55,8 +55,8 @@ absl::StatusOr<std::shared_ptr<api::Service>> Start(const EmbeddedOptions& optio
       cluster->worker,
       worker::LocalWorker::Start(
           local,
-          worker::MakeCpuBackend({.num_devices = options.devices,
-                                  .memory_bytes = options.memory_bytes_per_device}),
+          worker::MakeCpuBackend(
+              {.num_devices = options.devices, .memory_bytes = options.memory_bytes_per_device}),
           &cluster->coordinator));
   api::Service* const service = &cluster->coordinator;
   return std::shared_ptr<api::Service>(std::move(cluster), service);

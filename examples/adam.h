@@ -46,11 +46,10 @@ AdamState<Params> AdamStep(const AdamState<Params>& s, const Params& grads,
       tree_map([&](Array v, Array g) { return o.beta2 * v + (1 - o.beta2) * g * g; }, s.v, grads);
   // Moments start at zero; these undo the bias.
   const Array c1 = 1 - power(o.beta1, next.step), c2 = 1 - power(o.beta2, next.step);
-  next.params = tree_map(
-      [&](Array p, Array m, Array v) {
-        return p - o.learning_rate * (m / c1) / (sqrt(v / c2) + o.epsilon);
-      },
-      s.params, next.m, next.v);
+  next.params =
+      tree_map([&](Array p, Array m,
+                   Array v) { return p - o.learning_rate * (m / c1) / (sqrt(v / c2) + o.epsilon); },
+               s.params, next.m, next.v);
   return next;
 }
 

@@ -27,8 +27,8 @@ struct Training {
 
 Training Train(const std::string& mesh, const std::string& dtype) {
   const std::string at = ::testing::TempDir() + "/agreement_" + dtype + "_" + mesh;
-  const std::string command = std::string(MLP_DIGITS) + " --embedded --no-explain --dtype " + dtype +
-                              " --mesh " + mesh + " --losses-out " + at + ".losses" +
+  const std::string command = std::string(MLP_DIGITS) + " --embedded --no-explain --dtype " +
+                              dtype + " --mesh " + mesh + " --losses-out " + at + ".losses" +
                               " --predictions-out " + at + ".predictions >" + at + ".out 2>&1";
   Training t;
   if (std::system(command.c_str()) != 0) {
@@ -43,7 +43,8 @@ Training Train(const std::string& mesh, const std::string& dtype) {
 
 double WorstRelative(const std::vector<double>& a, const std::vector<double>& b, size_t steps) {
   double worst = 0;
-  for (size_t i = 0; i < steps; ++i) worst = std::fmax(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
+  for (size_t i = 0; i < steps; ++i)
+    worst = std::fmax(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
   return worst;
 }
 

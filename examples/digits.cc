@@ -39,7 +39,9 @@ Digits Digits::Select(const std::vector<int64_t>& order, int64_t begin, int64_t 
 
 Digits ReadDigits(const std::string& path) {
   std::ifstream in(path);
-  if (!in) throw std::runtime_error(path + ": cannot be read. Run from the repository's root, or give --data");
+  if (!in)
+    throw std::runtime_error(path +
+                             ": cannot be read. Run from the repository's root, or give --data");
   Digits digits;
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {

@@ -217,21 +217,19 @@ int Run(const Flags& flags) {
 
   const std::shared_ptr<Session> session = Open(flags);
   Session::SetDefault(session);
-  const Mesh mesh = make_mesh({flags.data, flags.model}, {"data", "model"},
-                              {AxisType::kAuto, AxisType::kAuto});
+  const Mesh mesh =
+      make_mesh({flags.data, flags.model}, {"data", "model"}, {AxisType::kAuto, AxisType::kAuto});
   std::printf("mesh %s on %zu devices, %lld images to learn from, %lld to test on\n",
               mesh.ToString().c_str(), mesh.devices.size(), static_cast<long long>(train.size()),
               static_cast<long long>(test.size()));
 
   State state = Initial(mesh, flags.dtype);
-  const auto step = jit(Step, {.name = "train_step",
-                               .donate_argnums = {0},
-                               .in_shardings = {},
-                               .out_shardings = {{{kW1, kB1, kW2, kB2},
-                                                  {kW1, kB1, kW2, kB2},
-                                                  {kW1, kB1, kW2, kB2},
-                                                  P()},
-                                                 P()}});
+  const auto step = jit(
+      Step, {.name = "train_step",
+             .donate_argnums = {0},
+             .in_shardings = {},
+             .out_shardings = {
+                 {{kW1, kB1, kW2, kB2}, {kW1, kB1, kW2, kB2}, {kW1, kB1, kW2, kB2}, P()}, P()}});
   const auto predict = jit(
       Predict, {.name = "predict", .donate_argnums = {}, .in_shardings = {}, .out_shardings = {}});
   const Batch test_batch = PutBatch(test, mesh, flags.dtype);

@@ -122,10 +122,15 @@ Array Array::ScalarInt(DType dtype, int64_t value) {
   Array a(dtype, {});
   switch (dtype) {
     case DType::kS64:
-    case DType::kU64: Store<int64_t>(a.MutableData(), value); break;
+    case DType::kU64:
+      Store<int64_t>(a.MutableData(), value);
+      break;
     case DType::kS32:
-    case DType::kU32: Store<uint32_t>(a.MutableData(), static_cast<uint32_t>(value)); break;
-    default: a.Set(0, static_cast<double>(value));
+    case DType::kU32:
+      Store<uint32_t>(a.MutableData(), static_cast<uint32_t>(value));
+      break;
+    default:
+      a.Set(0, static_cast<double>(value));
   }
   return a;
 }
@@ -138,11 +143,16 @@ std::byte* Array::MutableData() {
 double Array::At(int64_t i) const {
   const std::byte* p = data() + i * ByteWidth(dtype_);
   switch (dtype_) {
-    case DType::kF32: return Load<float>(p);
-    case DType::kF64: return Load<double>(p);
-    case DType::kBF16: return Bf16ToFloat(Load<uint16_t>(p));
-    case DType::kU64: return static_cast<double>(Load<uint64_t>(p));
-    default: return static_cast<double>(IntAt(i));
+    case DType::kF32:
+      return Load<float>(p);
+    case DType::kF64:
+      return Load<double>(p);
+    case DType::kBF16:
+      return Bf16ToFloat(Load<uint16_t>(p));
+    case DType::kU64:
+      return static_cast<double>(Load<uint64_t>(p));
+    default:
+      return static_cast<double>(IntAt(i));
   }
 }
 
@@ -150,37 +160,66 @@ int64_t Array::IntAt(int64_t i) const {
   const std::byte* p = data() + i * ByteWidth(dtype_);
   switch (dtype_) {
     case DType::kBool:
-    case DType::kU8: return Load<uint8_t>(p);
-    case DType::kS8: return Load<int8_t>(p);
-    case DType::kS16: return Load<int16_t>(p);
-    case DType::kU16: return Load<uint16_t>(p);
-    case DType::kS32: return Load<int32_t>(p);
-    case DType::kU32: return Load<uint32_t>(p);
+    case DType::kU8:
+      return Load<uint8_t>(p);
+    case DType::kS8:
+      return Load<int8_t>(p);
+    case DType::kS16:
+      return Load<int16_t>(p);
+    case DType::kU16:
+      return Load<uint16_t>(p);
+    case DType::kS32:
+      return Load<int32_t>(p);
+    case DType::kU32:
+      return Load<uint32_t>(p);
     case DType::kS64:
-    case DType::kU64: return Load<int64_t>(p);
+    case DType::kU64:
+      return Load<int64_t>(p);
     case DType::kF32:
     case DType::kF64:
-    case DType::kBF16: return ToInt(At(i));
-    default: TESSERA_CHECK(false) << "no host access for this dtype yet"; return 0;
+    case DType::kBF16:
+      return ToInt(At(i));
+    default:
+      TESSERA_CHECK(false) << "no host access for this dtype yet";
+      return 0;
   }
 }
 
 void Array::Set(int64_t i, double v) {
   std::byte* p = MutableData() + i * ByteWidth(dtype_);
   switch (dtype_) {
-    case DType::kBool: Store<uint8_t>(p, v != 0); break;
+    case DType::kBool:
+      Store<uint8_t>(p, v != 0);
+      break;
     case DType::kU8:
-    case DType::kS8: Store<uint8_t>(p, static_cast<uint8_t>(ToInt(v))); break;
+    case DType::kS8:
+      Store<uint8_t>(p, static_cast<uint8_t>(ToInt(v)));
+      break;
     case DType::kU16:
-    case DType::kS16: Store<uint16_t>(p, static_cast<uint16_t>(ToInt(v))); break;
+    case DType::kS16:
+      Store<uint16_t>(p, static_cast<uint16_t>(ToInt(v)));
+      break;
     case DType::kU32:
-    case DType::kS32: Store<uint32_t>(p, static_cast<uint32_t>(ToInt(v))); break;
-    case DType::kS64: Store<int64_t>(p, ToInt(v)); break;
-    case DType::kU64: Store<uint64_t>(p, static_cast<uint64_t>(v)); break;
-    case DType::kBF16: Store<uint16_t>(p, FloatToBf16(static_cast<float>(v))); break;
-    case DType::kF32: Store<float>(p, static_cast<float>(v)); break;
-    case DType::kF64: Store<double>(p, v); break;
-    default: TESSERA_CHECK(false) << "no host access for this dtype yet";
+    case DType::kS32:
+      Store<uint32_t>(p, static_cast<uint32_t>(ToInt(v)));
+      break;
+    case DType::kS64:
+      Store<int64_t>(p, ToInt(v));
+      break;
+    case DType::kU64:
+      Store<uint64_t>(p, static_cast<uint64_t>(v));
+      break;
+    case DType::kBF16:
+      Store<uint16_t>(p, FloatToBf16(static_cast<float>(v)));
+      break;
+    case DType::kF32:
+      Store<float>(p, static_cast<float>(v));
+      break;
+    case DType::kF64:
+      Store<double>(p, v);
+      break;
+    default:
+      TESSERA_CHECK(false) << "no host access for this dtype yet";
   }
 }
 
@@ -213,9 +252,8 @@ Array SliceBlock(const Array& global, const Dims& starts, const Dims& shape) {
   const int64_t w = ByteWidth(global.dtype());
   const int64_t row = shape.empty() ? 1 : shape.back();
   std::byte* out = block.MutableData();
-  ForRows(global.shape(), starts, shape, [&](int64_t g, int64_t b) {
-    std::memcpy(out + b * w, global.data() + g * w, row * w);
-  });
+  ForRows(global.shape(), starts, shape,
+          [&](int64_t g, int64_t b) { std::memcpy(out + b * w, global.data() + g * w, row * w); });
   return block;
 }
 
@@ -223,9 +261,8 @@ void WriteBlock(Array* global, const Dims& starts, const Array& block) {
   const int64_t w = ByteWidth(global->dtype());
   const int64_t row = block.shape().empty() ? 1 : block.shape().back();
   std::byte* out = global->MutableData();
-  ForRows(global->shape(), starts, block.shape(), [&](int64_t g, int64_t b) {
-    std::memcpy(out + g * w, block.data() + b * w, row * w);
-  });
+  ForRows(global->shape(), starts, block.shape(),
+          [&](int64_t g, int64_t b) { std::memcpy(out + g * w, block.data() + b * w, row * w); });
 }
 
 }  // namespace tessera::ir

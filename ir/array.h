@@ -40,8 +40,8 @@ class Array {
   absl::Span<T> MutableAs() {
     return {reinterpret_cast<T*>(MutableData()), static_cast<size_t>(num_elements_)};
   }
-  double At(int64_t flat_index) const;       // as double
-  int64_t IntAt(int64_t flat_index) const;   // exact for integers
+  double At(int64_t flat_index) const;      // as double
+  int64_t IntAt(int64_t flat_index) const;  // exact for integers
   void Set(int64_t flat_index, double value);
   std::vector<double> ToDoubles() const;
   // Same bytes under another shape with as many elements.

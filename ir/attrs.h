@@ -15,9 +15,9 @@
 
 namespace tessera::ir {
 
-using AttrValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>,
-                               std::vector<std::string>, std::vector<bool>, DType, Array,
-                               PartitionSpec, std::vector<PartitionSpec>>;
+using AttrValue =
+    std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>,
+                 std::vector<bool>, DType, Array, PartitionSpec, std::vector<PartitionSpec>>;
 
 class Attrs {
  public:
@@ -25,7 +25,9 @@ class Attrs {
   Attrs(std::initializer_list<std::pair<const std::string, AttrValue>> init) : map_(init) {}
 
   bool Has(std::string_view name) const { return map_.find(name) != map_.end(); }
-  void Set(std::string_view name, AttrValue value) { map_.insert_or_assign(std::string(name), std::move(value)); }
+  void Set(std::string_view name, AttrValue value) {
+    map_.insert_or_assign(std::string(name), std::move(value));
+  }
   void Erase(std::string_view name) {
     if (auto it = map_.find(name); it != map_.end()) map_.erase(it);
   }
@@ -38,13 +40,21 @@ class Attrs {
   int64_t Int(std::string_view name) const { return Get<int64_t>(name); }
   double Double(std::string_view name) const { return Get<double>(name); }
   const std::string& Str(std::string_view name) const { return Get<std::string>(name); }
-  const std::vector<int64_t>& Ints(std::string_view name) const { return Get<std::vector<int64_t>>(name); }
-  const std::vector<std::string>& Strings(std::string_view name) const { return Get<std::vector<std::string>>(name); }
-  const std::vector<bool>& Bools(std::string_view name) const { return Get<std::vector<bool>>(name); }
+  const std::vector<int64_t>& Ints(std::string_view name) const {
+    return Get<std::vector<int64_t>>(name);
+  }
+  const std::vector<std::string>& Strings(std::string_view name) const {
+    return Get<std::vector<std::string>>(name);
+  }
+  const std::vector<bool>& Bools(std::string_view name) const {
+    return Get<std::vector<bool>>(name);
+  }
   DType Dtype(std::string_view name) const { return Get<DType>(name); }
   const Array& Literal(std::string_view name) const { return Get<Array>(name); }
   const PartitionSpec& Spec(std::string_view name) const { return Get<PartitionSpec>(name); }
-  const std::vector<PartitionSpec>& Specs(std::string_view name) const { return Get<std::vector<PartitionSpec>>(name); }
+  const std::vector<PartitionSpec>& Specs(std::string_view name) const {
+    return Get<std::vector<PartitionSpec>>(name);
+  }
 
  private:
   template <class T>
@@ -57,6 +67,18 @@ class Attrs {
 };
 
 // The alternatives of AttrValue, in order, for OpDef::attrs.
-enum class AttrKind : uint8_t { kBool, kInt, kDouble, kString, kInts, kStrings, kBools, kDType, kArray, kSpec, kSpecs };
+enum class AttrKind : uint8_t {
+  kBool,
+  kInt,
+  kDouble,
+  kString,
+  kInts,
+  kStrings,
+  kBools,
+  kDType,
+  kArray,
+  kSpec,
+  kSpecs
+};
 
 }  // namespace tessera::ir

@@ -22,7 +22,8 @@ bool HasSite(absl::string_view message) {
 absl::Status WithSite(const absl::Status& status, const Site& site) {
   if (status.ok() || !site.valid() || HasSite(status.message())) return status;
   absl::Status out(status.code(), absl::StrCat(status.message(), " (", site.ToString(), ")"));
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& p) { out.SetPayload(url, p); });
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& p) { out.SetPayload(url, p); });
   return out;
 }
 
@@ -50,8 +51,8 @@ absl::Status ApplyTypeRule(const Rule<TypeFn>& rule, TypeFn derived, const Infer
                            std::vector<Type>* out) {
   if (rule.refused())
     return MakeError(ErrorKind::kNotImplemented,
-                     absl::StrCat("sharding rule for ", ToAbsl(c.def.lax_name), " is not implemented: ",
-                                  ToAbsl(rule.reason)));
+                     absl::StrCat("sharding rule for ", ToAbsl(c.def.lax_name),
+                                  " is not implemented: ", ToAbsl(rule.reason)));
   return rule.written() ? rule.fn(c, out) : derived(c, out);
 }
 
@@ -68,12 +69,12 @@ absl::StatusOr<std::vector<Type>> InferTypes(const OpDef& def, const Scope& scop
                                              absl::Span<const FunctionRef> regions) {
   if (def.num_operands >= 0 && static_cast<int>(in.size()) != def.num_operands)
     return MakeError(ErrorKind::kMalformedProgram,
-                     absl::StrCat(ToAbsl(def.lax_name), ": takes ", def.num_operands, " operands, got ",
-                                  in.size()));
+                     absl::StrCat(ToAbsl(def.lax_name), ": takes ", def.num_operands,
+                                  " operands, got ", in.size()));
   if (static_cast<int>(regions.size()) != def.num_regions)
     return MakeError(ErrorKind::kMalformedProgram,
-                     absl::StrCat(ToAbsl(def.lax_name), ": takes ", def.num_regions, " regions, got ",
-                                  regions.size()));
+                     absl::StrCat(ToAbsl(def.lax_name), ": takes ", def.num_regions,
+                                  " regions, got ", regions.size()));
   TESSERA_RETURN_IF_ERROR(CheckAttrs(def, attrs));
   const InferContext c{def, scope, in, attrs, regions};
   absl::StatusOr<std::vector<Type>> types = std::vector<Type>{};
@@ -83,7 +84,8 @@ absl::StatusOr<std::vector<Type>> InferTypes(const OpDef& def, const Scope& scop
   thrown = CatchStatus([&] {
     if (!def.sharding.derived() || AnySharded(in))
       ThrowIfError(ApplyTypeRule(def.sharding, derive::ShardingByFactors, c, &*types));
-    if (scope.check_vma) ThrowIfError(ApplyTypeRule(def.varying, derive::VaryingAllEqual, c, &*types));
+    if (scope.check_vma)
+      ThrowIfError(ApplyTypeRule(def.varying, derive::VaryingAllEqual, c, &*types));
   });
   TESSERA_RETURN_IF_ERROR(thrown);
   for (Type& t : *types) {
@@ -138,7 +140,8 @@ std::vector<Value> Builder::Emit(const OpDef& def, Values operands, Attrs attrs,
   return results;
 }
 
-Value Builder::Emit1(const OpDef& def, Values operands, Attrs attrs, std::vector<FunctionRef> regions) {
+Value Builder::Emit1(const OpDef& def, Values operands, Attrs attrs,
+                     std::vector<FunctionRef> regions) {
   return Emit(def, operands, std::move(attrs), std::move(regions)).at(0);
 }
 
@@ -159,8 +162,8 @@ FunctionRef Builder::Build(Values results) {
   }
   for (int i = static_cast<int>(f_.ops.size()) - 1; i >= 0; --i) {
     const Op& op = f_.ops[i];
-    live_op[i] = op.def->has_effects ||
-                 std::any_of(op.results.begin(), op.results.end(), [&](ValueId r) { return live_value[r]; });
+    live_op[i] = op.def->has_effects || std::any_of(op.results.begin(), op.results.end(),
+                                                    [&](ValueId r) { return live_value[r]; });
     if (live_op[i])
       for (ValueId v : op.operands) live_value[v] = true;
   }
@@ -191,7 +194,8 @@ FunctionRef Builder::Build(Values results) {
 
 std::vector<Value> Inline(Builder& b, const Function& f, Values args) {
   TESSERA_CHECK(static_cast<int>(args.size()) == f.num_params)
-      << "inlining " << f.name << ": " << args.size() << " arguments for " << f.num_params << " params";
+      << "inlining " << f.name << ": " << args.size() << " arguments for " << f.num_params
+      << " params";
   std::vector<Value> env(f.types.size());
   std::copy(args.begin(), args.end(), env.begin());
   for (size_t i = 0; i < f.ops.size(); ++i) {

@@ -1,8 +1,8 @@
 // The only way to make a program: infers, checks, and records the caller's file and line.
 //
-// `Emit` is strict: no casts.  The functions of ops.h insert the implicit casts that users and rules
-// rely on.  A Builder belongs to one thread.  Errors are thrown as StatusException, which never
-// leaves ir's public functions (docs/decisions/0001): wrap calls in CatchStatus.
+// `Emit` is strict: no casts.  The functions of ops.h insert the implicit casts that users and
+// rules rely on.  A Builder belongs to one thread.  Errors are thrown as StatusException, which
+// never leaves ir's public functions (docs/decisions/0001): wrap calls in CatchStatus.
 #pragma once
 #include <deque>
 #include <string>
@@ -53,7 +53,8 @@ class Builder {
   // Infers, checks and appends.  Throws the user's error, naming the op and the current site.
   std::vector<Value> Emit(const OpDef& def, Values operands, Attrs attrs = {},
                           std::vector<FunctionRef> regions = {});
-  Value Emit1(const OpDef& def, Values operands, Attrs attrs = {}, std::vector<FunctionRef> regions = {});
+  Value Emit1(const OpDef& def, Values operands, Attrs attrs = {},
+              std::vector<FunctionRef> regions = {});
   // The site stamped on emitted ops, until changed.
   const Site& site() const { return site_; }
   void SetSite(const Site& site) { site_ = site; }
@@ -62,7 +63,8 @@ class Builder {
   int num_ops() const { return static_cast<int>(f_.ops.size()); }
   // The op that made `v`, or null for a param.
   const Op* DefiningOp(Value v) const;
-  // Ends building, drops ops that no result needs and that have no effects.  The builder is empty after.
+  // Ends building, drops ops that no result needs and that have no effects.  The builder is empty
+  // after.
   FunctionRef Build(Values results);
 
  private:

@@ -26,9 +26,12 @@ std::string EntryText(const AxisList& axes, bool open) {
 
 std::string_view AxisTypeName(AxisType type) {
   switch (type) {
-    case AxisType::kAuto: return "auto";
-    case AxisType::kExplicit: return "explicit";
-    case AxisType::kManual: return "manual";
+    case AxisType::kAuto:
+      return "auto";
+    case AxisType::kExplicit:
+      return "explicit";
+    case AxisType::kManual:
+      return "manual";
   }
   return "?";
 }
@@ -68,10 +71,9 @@ Mesh Mesh::With(absl::Span<const std::string> names, AxisType type) const {
 }
 
 bool Mesh::SameShape(const Mesh& other) const {
-  return std::equal(axes.begin(), axes.end(), other.axes.begin(), other.axes.end(),
-                    [](const MeshAxis& a, const MeshAxis& b) {
-                      return a.name == b.name && a.size == b.size;
-                    });
+  return std::equal(
+      axes.begin(), axes.end(), other.axes.begin(), other.axes.end(),
+      [](const MeshAxis& a, const MeshAxis& b) { return a.name == b.name && a.size == b.size; });
 }
 
 std::vector<int64_t> Mesh::Coordinates(int64_t device) const {
@@ -112,11 +114,14 @@ std::vector<int64_t> Mesh::GroupOf(int64_t device, absl::Span<const std::string>
 }
 
 std::string Mesh::ToString() const {
-  return absl::StrCat("(", absl::StrJoin(axes, ", ", [](std::string* out, const MeshAxis& a) {
-                        absl::StrAppend(out, a.name, "=", a.size);
-                        if (a.type != AxisType::kAuto)
-                          absl::StrAppend(out, ":", ToAbsl(AxisTypeName(a.type)));
-                      }), ")");
+  return absl::StrCat("(",
+                      absl::StrJoin(axes, ", ",
+                                    [](std::string* out, const MeshAxis& a) {
+                                      absl::StrAppend(out, a.name, "=", a.size);
+                                      if (a.type != AxisType::kAuto)
+                                        absl::StrAppend(out, ":", ToAbsl(AxisTypeName(a.type)));
+                                    }),
+                      ")");
 }
 
 absl::Status CheckMesh(const Mesh& mesh) {
@@ -147,7 +152,9 @@ std::string PartitionSpec::ToString() const {
 }
 
 bool PartitionSpec::Mentions(std::string_view axis) const {
-  auto in = [&](const AxisList& list) { return std::find(list.begin(), list.end(), axis) != list.end(); };
+  auto in = [&](const AxisList& list) {
+    return std::find(list.begin(), list.end(), axis) != list.end();
+  };
   return std::any_of(dims.begin(), dims.end(), in) || in(unreduced) || in(reduced);
 }
 

@@ -37,7 +37,9 @@ struct Mesh {
   int64_t SizeOf(std::string_view axis) const;
   AxisType TypeOf(std::string_view axis) const;
   int64_t SizeOf(absl::Span<const std::string> axes) const;  // the product
-  bool IsManual(std::string_view axis) const { return Has(axis) && TypeOf(axis) == AxisType::kManual; }
+  bool IsManual(std::string_view axis) const {
+    return Has(axis) && TypeOf(axis) == AxisType::kManual;
+  }
   std::vector<std::string> AxesOfType(AxisType type) const;  // in mesh order
   // A copy in which `names` have `type`.
   Mesh With(absl::Span<const std::string> names, AxisType type) const;

@@ -1,6 +1,6 @@
 // What an op is: one constant of type OpDef, complete at compile time.
 //
-// A rule is a pure function over IR types and values: no I/O, no device, no globals, no clock.  Each
+// A rule is a pure function over IR types and values: no I/O, no device, no globals, no clock. Each
 // is written, derived from the family, or refused with a reason the user reads; an unset rule does
 // not compile (Checked).  Rules see the op with inputs and outputs already mapped into the
 // destination program.  They throw StatusException on user errors (docs/decisions/0001).
@@ -20,20 +20,29 @@
 namespace tessera::ir {
 
 enum class Family : uint8_t {
-  kUnset, kElementwise, kReduction, kContraction, kDataMovement, kIndexing, kControlFlow, kRandom,
-  kCollective, kCast, kCustom,
+  kUnset,
+  kElementwise,
+  kReduction,
+  kContraction,
+  kDataMovement,
+  kIndexing,
+  kControlFlow,
+  kRandom,
+  kCollective,
+  kCast,
+  kCustom,
 };
 // What a backend must know how to do.  A new ordinary op never needs a new kind.
 enum class Lowering : uint8_t {
   kUnset,
-  kScalar,      // one loop over the scalar graph
-  kReduce,      // a loop with a combiner
-  kContract,    // dot_general
-  kIndexMap,    // each result element is an operand element at a static affine index, or a fill
+  kScalar,        // one loop over the scalar graph
+  kReduce,        // a loop with a combiner
+  kContract,      // dot_general
+  kIndexMap,      // each result element is an operand element at a static affine index, or a fill
   kDynamicIndex,  // the same with run-time offsets
-  kCollective,  // exchanges data along mesh axes
-  kRegion,      // runs nested functions
-  kAlias,       // result is the operand: casts between Manual states, sharding_constraint, barriers
+  kCollective,    // exchanges data along mesh axes
+  kRegion,        // runs nested functions
+  kAlias,  // result is the operand: casts between Manual states, sharding_constraint, barriers
 };
 enum class ReduceKind : uint8_t { kNone, kSum, kProd, kMax, kMin, kAnd, kOr, kArgMax, kArgMin };
 std::string_view ReduceKindName(ReduceKind kind);
@@ -60,8 +69,8 @@ struct Factor {
   FactorKind kind;
   int64_t size;
 };
-using FactorList = std::vector<int>;             // of one dim, major to minor
-using TensorFactors = std::vector<FactorList>;   // per dim
+using FactorList = std::vector<int>;            // of one dim, major to minor
+using TensorFactors = std::vector<FactorList>;  // per dim
 struct Signature {
   std::vector<Factor> factors;
   std::vector<TensorFactors> operands, results;
@@ -75,7 +84,7 @@ struct RuleContext {
   const OpDef& def;
   const Attrs& attrs;
   absl::Span<const FunctionRef> regions;
-  std::vector<Value> in, out;          // in the destination program; a linear operand is none in transpose
+  std::vector<Value> in, out;  // in the destination program; a linear operand is none in transpose
   std::vector<Type> in_types, out_types;  // of the source op
 };
 // Tangents of the results from tangents of the operands; none is a symbolic zero.  `out` holds the
@@ -84,7 +93,8 @@ struct RuleContext {
 using JvpFn = std::vector<Value> (*)(const RuleContext&, Values tangents);
 // Cotangents of the linear operands from those of the results.  `linear[i]` marks the operands to
 // differentiate; entries for others are ignored.
-using TransposeFn = std::vector<Value> (*)(const RuleContext&, Values cotangents, const std::vector<bool>& linear);
+using TransposeFn = std::vector<Value> (*)(const RuleContext&, Values cotangents,
+                                           const std::vector<bool>& linear);
 // `in` are batched values; dims[i] is the batch dim of operand i or -1.  Returns results and where
 // each carries the batch dim (or -1).
 struct Batched {
@@ -99,7 +109,8 @@ struct PartitionContext {
   std::vector<Type> local_out;               // local types of the results
 };
 using PartitionFn = std::vector<Value> (*)(const RuleContext&, const PartitionContext&);
-// The attributes of the op on local blocks; for derived partition of ops whose attributes hold sizes.
+// The attributes of the op on local blocks; for derived partition of ops whose attributes hold
+// sizes.
 using LocalizeFn = Attrs (*)(const RuleContext&, const PartitionContext&);
 // Splits an op with regions between what is known before the tangents are and what is not
 // (transform/partial_eval.h calls it).  `known` marks operands; emits the known part through
@@ -109,15 +120,15 @@ using PartialEvalFn = void (*)(PartialEvalContext&);
 
 // How the regions of an op meet its operands and results; what the planner follows.  One region.
 struct RegionTie {
-  int outer = 0, inner = 0;   // index of the op's operand (result), of the region's param (result)
-  bool leading_dim = false;   // outer has a dim 0 that inner lacks (scan's xs and ys)
-  DimAxes prefix = {};        // axes that shard outer and are Manual inside; empty: none
+  int outer = 0, inner = 0;  // index of the op's operand (result), of the region's param (result)
+  bool leading_dim = false;  // outer has a dim 0 that inner lacks (scan's xs and ys)
+  DimAxes prefix = {};       // axes that shard outer and are Manual inside; empty: none
 };
 struct RegionMap {
   std::vector<RegionTie> operands, results;
   std::vector<std::pair<int, int>> carries;  // region param, region result that lie alike
-  AxisList manual_axes;       // Manual inside; the op dissolves when its body is partitioned
-  int64_t trips = 1;          // how often the region runs
+  AxisList manual_axes;  // Manual inside; the op dissolves when its body is partitioned
+  int64_t trips = 1;     // how often the region runs
 };
 using RegionMapFn = RegionMap (*)(const InferContext&);
 // The sharding an op demands of its result 0, or null.
@@ -130,11 +141,12 @@ struct Cost {
 using CostFn = Cost (*)(const InferContext&, absl::Span<const Type> out);
 
 // ---- Meaning. ----------------------------------------------------------------------------------
-// Elementwise ops: out[k][i] = f(in[0][i], ...) for n elements; computed wide, rounded to the dtype.
-// `operand` is the dtype of the last operand (select's cases, clamp's bounds), `result` of result 0.
-// Operands arrive expanded to n elements.
+// Elementwise ops: out[k][i] = f(in[0][i], ...) for n elements; computed wide, rounded to the
+// dtype. `operand` is the dtype of the last operand (select's cases, clamp's bounds), `result` of
+// result 0. Operands arrive expanded to n elements.
 struct Scalar {
-  void (*eval)(const Attrs&, DType operand, DType result, const void* const* in, void* const* out, int64_t n) = nullptr;
+  void (*eval)(const Attrs&, DType operand, DType result, const void* const* in, void* const* out,
+               int64_t n) = nullptr;
   // The same as a graph of scalar primitives, one root per result.
   ScalarGraph (*record)(const Attrs&, DType operand, DType result) = nullptr;
 };
@@ -147,10 +159,12 @@ struct EvalContext {
   absl::Span<const Type> out_types;
   Evaluator& evaluator;
 };
-using EvalFn = absl::StatusOr<std::vector<Array>> (*)(const EvalContext&, absl::Span<const Array> in);
+using EvalFn = absl::StatusOr<std::vector<Array>> (*)(const EvalContext&,
+                                                      absl::Span<const Array> in);
 // Region and collective ops see every lane (mesh coordinate) at once: in[operand][lane].
 using Lanes = std::vector<Array>;
-using EvalLanesFn = absl::StatusOr<std::vector<Lanes>> (*)(const EvalContext&, absl::Span<const Lanes> in);
+using EvalLanesFn = absl::StatusOr<std::vector<Lanes>> (*)(const EvalContext&,
+                                                           absl::Span<const Lanes> in);
 
 // ---- Rules. ------------------------------------------------------------------------------------
 template <class Fn>
@@ -160,7 +174,8 @@ struct Rule {
   std::string_view reason;
 
   constexpr Rule() = default;
-  constexpr Rule(Fn f) : kind(kFn), fn(f) {}  // NOLINT(google-explicit-constructor): rows read better
+  constexpr Rule(Fn f)
+      : kind(kFn), fn(f) {}  // NOLINT(google-explicit-constructor): rows read better
   constexpr Rule(Kind k, std::string_view why) : kind(k), reason(why) {}
   constexpr bool written() const { return kind == kFn; }
   constexpr bool derived() const { return kind == kDerived; }
@@ -197,7 +212,7 @@ struct OpDef {
   int num_operands = kUnsetNumber;  // or kAnyNumber
   int num_regions = 0;
   absl::Span<const AttrSpec> attrs = {};
-  bool has_effects = false;   // kept even when no result is used
+  bool has_effects = false;  // kept even when no result is used
   Lowering lowering = Lowering::kUnset;
   InferFn infer = nullptr;
   FactorsFn factors = nullptr;
@@ -213,8 +228,8 @@ struct OpDef {
   RegionMapFn region_map = nullptr;  // ops with regions
   PinnedFn pinned = nullptr;
   Rule<CostFn> cost = {};
-  Scalar scalar = {};              // elementwise
-  EvalFn eval = nullptr;           // others
+  Scalar scalar = {};                // elementwise
+  EvalFn eval = nullptr;             // others
   EvalLanesFn eval_lanes = nullptr;  // regions and collectives
   ReduceKind reduce = ReduceKind::kNone;
 };
@@ -265,9 +280,10 @@ Cost CostByFactors(const InferContext&, absl::Span<const Type> out);
 
 // The signature of `def` applied; and the refusal of a rule as the error the user reads:
 // "Differentiation rule for 'pmax' not implemented: <reason> (model.cc:41)".
-[[noreturn]] void ThrowRefused(std::string_view what, const OpDef& def, std::string_view reason, const Site& site);
-// Operand i, for a transpose rule that reads it.  Refused where it is linear too: the op is then not
-// linear in its operands, as in x * x.
+[[noreturn]] void ThrowRefused(std::string_view what, const OpDef& def, std::string_view reason,
+                               const Site& site);
+// Operand i, for a transpose rule that reads it.  Refused where it is linear too: the op is then
+// not linear in its operands, as in x * x.
 Value Known(const RuleContext& c, int i);
 
 }  // namespace tessera::ir

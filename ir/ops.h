@@ -2,8 +2,8 @@
 //
 // They insert the implicit casts of JAX's public API: a weak or rank-0 literal takes the other
 // operand's dtype and shape, an operand that is invarying where another varies gets `pvary`.
-// Shapes otherwise must agree, as in lax; numpy-style broadcasting is the client's (client/numpy.h).
-// All throw StatusException.
+// Shapes otherwise must agree, as in lax; numpy-style broadcasting is the client's
+// (client/numpy.h). All throw StatusException.
 #pragma once
 #include <string_view>
 #include <utility>
@@ -99,7 +99,8 @@ struct DotDims {
   std::vector<int64_t> lhs_batch, rhs_batch, lhs_contract, rhs_contract;
 };
 // Result dims: batch, lhs free, rhs free.  `out_sharding` decides an Explicit ambiguity.
-Value DotGeneral(Value lhs, Value rhs, const DotDims& dims, const PartitionSpec* out_sharding = nullptr);
+Value DotGeneral(Value lhs, Value rhs, const DotDims& dims,
+                 const PartitionSpec* out_sharding = nullptr);
 Value Matmul2D(Value lhs, Value rhs);  // [m,k] x [k,n]
 
 // ---- random.cc ----
@@ -111,8 +112,8 @@ std::pair<Value, Value> Threefry2x32(Value key0, Value key1, Value count0, Value
 Value Psum(Value x, AxisList axes);
 Value Pmax(Value x, AxisList axes);
 Value Pmin(Value x, AxisList axes);
-// `dimension`: where blocks are concatenated (tiled) or the new dim is inserted.  `to`: "varying" or
-// "invarying".
+// `dimension`: where blocks are concatenated (tiled) or the new dim is inserted.  `to`: "varying"
+// or "invarying".
 Value AllGather(Value x, AxisList axes, int dimension, bool tiled, std::string_view to = "varying");
 Value PsumScatter(Value x, AxisList axes, int scatter_dimension, bool tiled);
 Value Ppermute(Value x, AxisList axes, std::vector<std::pair<int64_t, int64_t>> perm);

@@ -1,8 +1,8 @@
 // A program: functions of SSA ops with regions.  Immutable once built; shared by const pointer.
 //
-// A region is a closed Function: what it takes from outside is an operand of the op that owns it, so
-// a transform never looks outside the function it walks.  Made only by Builder (builder.h), or by
-// the readers in text.h and serial/, which go through Builder.
+// A region is a closed Function: what it takes from outside is an operand of the op that owns it,
+// so a transform never looks outside the function it walks.  Made only by Builder (builder.h), or
+// by the readers in text.h and serial/, which go through Builder.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -44,9 +44,9 @@ struct Scope {
 struct Function {
   std::string name;
   Scope scope;
-  int num_params = 0;             // params are values 0 .. num_params-1
-  std::vector<Type> types;        // of every value
-  std::vector<Op> ops;            // operands precede uses
+  int num_params = 0;       // params are values 0 .. num_params-1
+  std::vector<Type> types;  // of every value
+  std::vector<Op> ops;      // operands precede uses
   std::vector<ValueId> results;
   // Where each op was written, parallel to `ops`; never part of a hash.
   std::vector<Site> sites;

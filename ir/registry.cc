@@ -30,9 +30,10 @@ const OpDef* FindOp(std::string_view wire_name) {
   return nullptr;
 }
 
-void ThrowRefused(std::string_view what, const OpDef& def, std::string_view reason, const Site& site) {
-  std::string text = absl::StrCat(ToAbsl(what), " for '", ToAbsl(def.lax_name), "' not implemented: ",
-                                  ToAbsl(reason));
+void ThrowRefused(std::string_view what, const OpDef& def, std::string_view reason,
+                  const Site& site) {
+  std::string text = absl::StrCat(ToAbsl(what), " for '", ToAbsl(def.lax_name),
+                                  "' not implemented: ", ToAbsl(reason));
   if (site.valid()) absl::StrAppend(&text, " (", site.ToString(), ")");
   Throw(MakeError(ErrorKind::kNotImplemented, text));
 }
@@ -40,21 +41,31 @@ void ThrowRefused(std::string_view what, const OpDef& def, std::string_view reas
 Value Known(const RuleContext& c, int i) {
   if (!c.in[i])
     ThrowRefused("Transpose rule (for reverse-mode differentiation)", c.def,
-                 absl::StrCat("it is not linear in operand ", i, " together with the others"), c.b.site());
+                 absl::StrCat("it is not linear in operand ", i, " together with the others"),
+                 c.b.site());
   return c.in[i];
 }
 
 std::string_view ReduceKindName(ReduceKind kind) {
   switch (kind) {
-    case ReduceKind::kNone: return "none";
-    case ReduceKind::kSum: return "sum";
-    case ReduceKind::kProd: return "prod";
-    case ReduceKind::kMax: return "max";
-    case ReduceKind::kMin: return "min";
-    case ReduceKind::kAnd: return "and";
-    case ReduceKind::kOr: return "or";
-    case ReduceKind::kArgMax: return "argmax";
-    case ReduceKind::kArgMin: return "argmin";
+    case ReduceKind::kNone:
+      return "none";
+    case ReduceKind::kSum:
+      return "sum";
+    case ReduceKind::kProd:
+      return "prod";
+    case ReduceKind::kMax:
+      return "max";
+    case ReduceKind::kMin:
+      return "min";
+    case ReduceKind::kAnd:
+      return "and";
+    case ReduceKind::kOr:
+      return "or";
+    case ReduceKind::kArgMax:
+      return "argmax";
+    case ReduceKind::kArgMin:
+      return "argmin";
   }
   return "?";
 }

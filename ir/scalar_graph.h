@@ -12,12 +12,13 @@
 
 namespace tessera::ir {
 
-#define TESSERA_SCALAR_PRIMS(X)                                                                  \
-  X(Input) X(Constant) X(Add) X(Sub) X(Mul) X(Div) X(Rem) X(Neg) X(Abs) X(Min) X(Max) X(Exp)     \
-  X(Expm1) X(Log) X(Log1p) X(Sin) X(Cos) X(Tan) X(Tanh) X(Atan2) X(Pow) X(Sqrt) X(Rsqrt) X(Cbrt) \
-  X(Erf) X(Floor) X(Ceil) X(RoundEven) X(RoundAway) X(And) X(Or) X(Xor) X(Not) X(Shl) X(ShrA)    \
-  X(ShrL) X(PopCount) X(Clz) X(Eq) X(Ne) X(Lt) X(Le) X(Gt) X(Ge) X(IsFinite) X(Select)           \
-  X(Convert) X(Bitcast)
+#define TESSERA_SCALAR_PRIMS(X)                                                                    \
+  X(Input)                                                                                         \
+  X(Constant) X(Add) X(Sub) X(Mul) X(Div) X(Rem) X(Neg) X(Abs) X(Min) X(Max) X(Exp) X(Expm1)       \
+      X(Log) X(Log1p) X(Sin) X(Cos) X(Tan) X(Tanh) X(Atan2) X(Pow) X(Sqrt) X(Rsqrt) X(Cbrt) X(Erf) \
+          X(Floor) X(Ceil) X(RoundEven) X(RoundAway) X(And) X(Or) X(Xor) X(Not) X(Shl) X(ShrA)     \
+              X(ShrL) X(PopCount) X(Clz) X(Eq) X(Ne) X(Lt) X(Le) X(Gt) X(Ge) X(IsFinite) X(Select) \
+                  X(Convert) X(Bitcast)
 
 enum class ScalarPrim : uint8_t {
 #define TESSERA_X(Name) k##Name,
@@ -28,10 +29,10 @@ std::string_view ScalarPrimName(ScalarPrim prim);
 
 struct ScalarNode {
   ScalarPrim prim;
-  DType dtype;               // of the result
-  std::vector<int> args;     // indices of earlier nodes
-  double value = 0;          // kConstant (floats); kInput: operand index
-  int64_t int_value = 0;     // kConstant (integers, bool)
+  DType dtype;            // of the result
+  std::vector<int> args;  // indices of earlier nodes
+  double value = 0;       // kConstant (floats); kInput: operand index
+  int64_t int_value = 0;  // kConstant (integers, bool)
 };
 struct ScalarGraph {
   std::vector<ScalarNode> nodes;  // arguments precede uses

@@ -39,8 +39,8 @@ std::string LiteralText(const Array& a) {
     absl::StrAppend(&out, a.IntAt(0));
   } else {
     absl::StrAppend(&out, "0x",
-                    absl::BytesToHexString(absl::string_view(
-                        reinterpret_cast<const char*>(a.data()), a.num_bytes())));
+                    absl::BytesToHexString(
+                        absl::string_view(reinterpret_cast<const char*>(a.data()), a.num_bytes())));
   }
   return out + ">";
 }
@@ -49,15 +49,20 @@ struct AttrPrinter {
   std::string operator()(bool v) const { return v ? "true" : "false"; }
   std::string operator()(int64_t v) const { return absl::StrCat(v); }
   std::string operator()(double v) const { return DoubleText(v); }
-  std::string operator()(const std::string& v) const { return absl::StrCat("\"", absl::CEscape(v), "\""); }
+  std::string operator()(const std::string& v) const {
+    return absl::StrCat("\"", absl::CEscape(v), "\"");
+  }
   std::string operator()(const std::vector<int64_t>& v) const {
     return absl::StrCat("[", absl::StrJoin(v, ","), "]");
   }
   std::string operator()(const std::vector<std::string>& v) const {
     if (v.empty()) return "strings[]";
-    return absl::StrCat("[", absl::StrJoin(v, ",", [](std::string* o, const std::string& s) {
-                          absl::StrAppend(o, "\"", absl::CEscape(s), "\"");
-                        }), "]");
+    return absl::StrCat("[",
+                        absl::StrJoin(v, ",",
+                                      [](std::string* o, const std::string& s) {
+                                        absl::StrAppend(o, "\"", absl::CEscape(s), "\"");
+                                      }),
+                        "]");
   }
   std::string operator()(const std::vector<bool>& v) const {
     std::vector<std::string> parts;
@@ -68,9 +73,12 @@ struct AttrPrinter {
   std::string operator()(const Array& v) const { return LiteralText(v); }
   std::string operator()(const PartitionSpec& v) const { return v.ToString(); }
   std::string operator()(const std::vector<PartitionSpec>& v) const {
-    return absl::StrCat("specs[", absl::StrJoin(v, ",", [](std::string* o, const PartitionSpec& s) {
-                          absl::StrAppend(o, s.ToString());
-                        }), "]");
+    return absl::StrCat("specs[",
+                        absl::StrJoin(v, ",",
+                                      [](std::string* o, const PartitionSpec& s) {
+                                        absl::StrAppend(o, s.ToString());
+                                      }),
+                        "]");
   }
 };
 
@@ -115,9 +123,13 @@ void Print(const Function& f, const PrintOptions& options, int indent,
     if (!op.results.empty()) absl::StrAppend(out, ValueList(op.results), " = ");
     absl::StrAppend(out, ToAbsl(op.def->name), "(", ValueList(op.operands), ")");
     if (!op.attrs.map().empty())
-      absl::StrAppend(out, " {", absl::StrJoin(op.attrs.map(), ", ", [](std::string* o, const auto& kv) {
-                        absl::StrAppend(o, kv.first, "=", std::visit(AttrPrinter{}, kv.second));
-                      }), "}");
+      absl::StrAppend(out, " {",
+                      absl::StrJoin(op.attrs.map(), ", ",
+                                    [](std::string* o, const auto& kv) {
+                                      absl::StrAppend(o, kv.first, "=",
+                                                      std::visit(AttrPrinter{}, kv.second));
+                                    }),
+                      "}");
     for (size_t r = 0; r < op.results.size(); ++r)
       absl::StrAppend(out, r ? ", " : " : ", f.types[op.results[r]].ToString());
     if (!op.regions.empty()) *out += " with";
@@ -125,10 +137,12 @@ void Print(const Function& f, const PrintOptions& options, int indent,
     *out += "\n";
     for (const FunctionRef& r : op.regions) Print(*r, options, indent + 4, {}, {}, &f.scope, out);
   }
-  absl::StrAppend(out, pad, "  return", f.results.empty() ? "" : " ", ValueList(f.results), "\n", pad, "}\n");
+  absl::StrAppend(out, pad, "  return", f.results.empty() ? "" : " ", ValueList(f.results), "\n",
+                  pad, "}\n");
 }
 
-// ---- Parsing: recursive descent over the bytes. --------------------------------------------------
+// ---- Parsing: recursive descent over the bytes.
+// --------------------------------------------------
 
 class Parser {
  public:
@@ -166,8 +180,12 @@ class Parser {
     }
     return absl::StrCat("program text, line ", line, ", column ", column, ": ", ToAbsl(what));
   }
-  [[noreturn]] void Fail(std::string_view what) { Throw(MakeError(ErrorKind::kMalformedProgram, Where(what))); }
-  [[noreturn]] void OverLimit(std::string_view what) { Throw(MakeError(ErrorKind::kLimitExceeded, Where(what))); }
+  [[noreturn]] void Fail(std::string_view what) {
+    Throw(MakeError(ErrorKind::kMalformedProgram, Where(what)));
+  }
+  [[noreturn]] void OverLimit(std::string_view what) {
+    Throw(MakeError(ErrorKind::kLimitExceeded, Where(what)));
+  }
   void CheckMeshHere(const Mesh& mesh) {
     if (const absl::Status status = CheckMesh(mesh); !status.ok()) Fail(ToStd(status.message()));
   }
@@ -186,7 +204,8 @@ class Parser {
     token_ = pos_;
   }
   static bool WordChar(char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '<' || c == '>';
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '<' ||
+           c == '>';
   }
   static bool NameChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
   bool At(std::string_view token) {
@@ -235,7 +254,8 @@ class Parser {
     while (pos_ < text_.size() && text_[pos_] != quote) pos_ += text_[pos_] == '\\' ? 2 : 1;
     if (pos_ >= text_.size()) Fail("a string does not end");
     std::string out;
-    if (!absl::CUnescape(ToAbsl(text_.substr(begin, pos_ - begin)), &out)) Fail("bad escape in string");
+    if (!absl::CUnescape(ToAbsl(text_.substr(begin, pos_ - begin)), &out))
+      Fail("bad escape in string");
     ++pos_;
     return out;
   }
@@ -257,9 +277,12 @@ class Parser {
       a.size = Integer();
       if (Accept(":")) {
         const std::string t = Name();
-        if (t == "explicit") a.type = AxisType::kExplicit;
-        else if (t == "manual") a.type = AxisType::kManual;
-        else if (t != "auto") Fail("axis types are auto, explicit and manual");
+        if (t == "explicit")
+          a.type = AxisType::kExplicit;
+        else if (t == "manual")
+          a.type = AxisType::kManual;
+        else if (t != "auto")
+          Fail("axis types are auto, explicit and manual");
       }
       m.axes.push_back(std::move(a));
     });
@@ -308,8 +331,10 @@ class Parser {
         is_open = true;
       } else if (At("(")) {
         List("(", ")", [&] {
-          if (Accept("?")) is_open = true;
-          else axes.push_back(Quoted('\''));
+          if (Accept("?"))
+            is_open = true;
+          else
+            axes.push_back(Quoted('\''));
         });
       } else if (!Accept("None")) {
         axes.push_back(Quoted('\''));
@@ -327,15 +352,18 @@ class Parser {
     Expect("<");
     const Type t = TypeText();
     Expect(":");
-    if (!CheckType(t, {}).ok() || t.num_elements() > limits_.attr_bytes || t.num_bytes() > limits_.attr_bytes)
+    if (!CheckType(t, {}).ok() || t.num_elements() > limits_.attr_bytes ||
+        t.num_bytes() > limits_.attr_bytes)
       OverLimit(absl::StrCat("literal is larger than ", limits_.attr_bytes, " bytes"));
     const int64_t bytes = t.num_bytes();
     Skip();
     if (text_.substr(pos_, 2) == "0x") {
       const size_t begin = pos_ += 2;
       while (pos_ < text_.size() && std::isxdigit(static_cast<unsigned char>(text_[pos_]))) ++pos_;
-      const std::string raw = absl::HexStringToBytes(ToAbsl(text_.substr(begin, (pos_ - begin) / 2 * 2)));
-      if (static_cast<int64_t>(raw.size()) != bytes || (pos_ - begin) % 2) Fail("literal has the wrong number of bytes");
+      const std::string raw =
+          absl::HexStringToBytes(ToAbsl(text_.substr(begin, (pos_ - begin) / 2 * 2)));
+      if (static_cast<int64_t>(raw.size()) != bytes || (pos_ - begin) % 2)
+        Fail("literal has the wrong number of bytes");
       Expect(">");
       return Array(t.dtype, t.shape, {reinterpret_cast<const std::byte*>(raw.data()), raw.size()});
     }
@@ -345,12 +373,17 @@ class Parser {
     int64_t i;
     double d;
     Array one;
-    if (!IsFloat(t.dtype) && absl::SimpleAtoi(number, &i)) one = Array::ScalarInt(t.dtype, i);
-    else if (IsFloat(t.dtype) && absl::SimpleAtod(number, &d)) one = Array::Scalar(t.dtype, d);
-    else Fail("expected a number");
-    // One number fills the literal; the text pays for few bytes, so all such literals share a bound.
+    if (!IsFloat(t.dtype) && absl::SimpleAtoi(number, &i))
+      one = Array::ScalarInt(t.dtype, i);
+    else if (IsFloat(t.dtype) && absl::SimpleAtod(number, &d))
+      one = Array::Scalar(t.dtype, d);
+    else
+      Fail("expected a number");
+    // One number fills the literal; the text pays for few bytes, so all such literals share a
+    // bound.
     if ((filled_bytes_ += bytes) > limits_.attr_bytes)
-      OverLimit(absl::StrCat("literals filled by one number hold more than ", limits_.attr_bytes, " bytes"));
+      OverLimit(absl::StrCat("literals filled by one number hold more than ", limits_.attr_bytes,
+                             " bytes"));
     Array out(t.dtype, t.shape);
     const int64_t w = ByteWidth(t.dtype);
     std::byte* p = out.MutableData();
@@ -397,8 +430,10 @@ class Parser {
     std::vector<std::string> strings;
     List("[", "]", [&] {
       Skip();
-      if (pos_ < text_.size() && text_[pos_] == '"') strings.push_back(Quoted('"'));
-      else ints.push_back(Integer());
+      if (pos_ < text_.size() && text_[pos_] == '"')
+        strings.push_back(Quoted('"'));
+      else
+        ints.push_back(Integer());
     });
     if (!strings.empty() && !ints.empty()) Fail("a list mixes strings and integers");
     if (!strings.empty() || (ints.empty() && kind == AttrKind::kStrings)) return strings;
@@ -432,8 +467,10 @@ class Parser {
     }
     Scope scope = outer;
     if (depth > 0) scope.check_vma = true;
-    if (Accept("mesh")) scope.mesh = MeshText();
-    else if (depth > 0) scope.check_vma = outer.check_vma;
+    if (Accept("mesh"))
+      scope.mesh = MeshText();
+    else if (depth > 0)
+      scope.check_vma = outer.check_vma;
     if (Accept("unchecked")) scope.check_vma = false;
     CheckMeshHere(scope.mesh);
 
@@ -458,7 +495,8 @@ class Parser {
   void OpText(Builder& b, std::map<std::string, Value>* env, int depth) {
     b.SetSite(Here());
     const size_t begin = token_;  // what is wrong with the whole op is said there
-    if (++ops_ > limits_.ops) OverLimit(absl::StrCat("the program has more than ", limits_.ops, " ops"));
+    if (++ops_ > limits_.ops)
+      OverLimit(absl::StrCat("the program has more than ", limits_.ops, " ops"));
     std::vector<std::string> names;
     if (At("%")) {
       do names.push_back(ValueName());
@@ -499,14 +537,18 @@ class Parser {
     token_ = begin;
     if (!declared.empty()) CheckDeclared(declared, TypesOf(results), op_name);
     if (names.size() != results.size() && !names.empty())
-      Fail(absl::StrCat(op_name, " has ", results.size(), " results, ", names.size(), " are named"));
+      Fail(
+          absl::StrCat(op_name, " has ", results.size(), " results, ", names.size(), " are named"));
     for (size_t r = 0; r < names.size(); ++r)
-      if (!env->emplace(names[r], results[r]).second) Fail("value %" + names[r] + " is defined twice");
+      if (!env->emplace(names[r], results[r]).second)
+        Fail("value %" + names[r] + " is defined twice");
   }
 
-  void CheckDeclared(const std::vector<Type>& declared, const std::vector<Type>& inferred, const std::string& what) {
+  void CheckDeclared(const std::vector<Type>& declared, const std::vector<Type>& inferred,
+                     const std::string& what) {
     auto text = [](const std::vector<Type>& types) {
-      return absl::StrJoin(types, ", ", [](std::string* o, const Type& t) { absl::StrAppend(o, t.ToString()); });
+      return absl::StrJoin(types, ", ",
+                           [](std::string* o, const Type& t) { absl::StrAppend(o, t.ToString()); });
     };
     if (declared != inferred)
       Fail(absl::StrCat(what, ": declared ", text(declared), ", inferred ", text(inferred)));
@@ -540,7 +582,8 @@ absl::Status Printable(const absl::Status& status) {
   if (status.message().size() > kLongest) message += "...";
   if (status.ok() || message == status.message()) return status;
   absl::Status out(status.code(), message);
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& p) { out.SetPayload(url, p); });
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& p) { out.SetPayload(url, p); });
   return out;
 }
 
@@ -561,7 +604,8 @@ std::string PrintProgram(const Program& p, const PrintOptions& options) {
 
 absl::StatusOr<Program> ParseProgram(std::string_view text, const Limits& limits) {
   Program p;
-  TESSERA_RETURN_IF_ERROR(Printable(CatchStatus([&] { p = Parser(text, limits).ParseProgramText(); })));
+  TESSERA_RETURN_IF_ERROR(
+      Printable(CatchStatus([&] { p = Parser(text, limits).ParseProgramText(); })));
   TESSERA_RETURN_IF_ERROR(Verify(p, limits));
   return p;
 }

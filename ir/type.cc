@@ -22,8 +22,9 @@ absl::Status Bad(std::string_view text) {
 absl::Status CheckAxis(const Type& t, const Mesh& mesh, const std::string& axis, AxisType want,
                        std::set<std::string>* seen) {
   if (!mesh.Has(axis))
-    return MakeError(ErrorKind::kUnknownAxis, absl::StrCat("type ", t.ToString(), ": axis '", axis,
-                                                           "' is not in the mesh ", mesh.ToString()));
+    return MakeError(ErrorKind::kUnknownAxis,
+                     absl::StrCat("type ", t.ToString(), ": axis '", axis, "' is not in the mesh ",
+                                  mesh.ToString()));
   if (mesh.TypeOf(axis) != want)
     return MakeError(ErrorKind::kShardingTypeError,
                      absl::StrCat("type ", t.ToString(), ": axis '", axis, "' is ",
@@ -113,9 +114,8 @@ absl::Status CheckType(const Type& t, const Mesh& mesh) {
     if (d > 0) elements *= d;
   }
   if (!t.sharding.empty() && t.sharding.size() != t.shape.size())
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("type: sharding has ", t.sharding.size(), " entries, rank is ",
-                                  t.rank()));
+    return MakeError(ErrorKind::kValueError, absl::StrCat("type: sharding has ", t.sharding.size(),
+                                                          " entries, rank is ", t.rank()));
   std::set<std::string> seen;
   for (size_t d = 0; d < t.sharding.size(); ++d) {
     for (const std::string& a : t.sharding[d])

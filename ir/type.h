@@ -1,8 +1,8 @@
 // The one type of an array value: dtype, shape, weak flag, and per mesh axis either the dim it
 // shards (Explicit axes) or the state of the value across it (Manual axes).
 //
-// Printed in full: `f32[8@data,512]{V:model}`, a weak type as `f32[]~`.  States across a Manual axis
-// (reference: JAX's ManualAxisType): absent = invarying, V varying, U unreduced, R reduced.
+// Printed in full: `f32[8@data,512]{V:model}`, a weak type as `f32[]~`.  States across a Manual
+// axis (reference: JAX's ManualAxisType): absent = invarying, V varying, U unreduced, R reduced.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -56,7 +56,7 @@ Type CotangentType(const Type& type);
 // Reads ToString's form.
 absl::StatusOr<Type> ParseType(std::string_view text);
 
-std::string DimsToString(const Dims& dims);           // 8,512
-std::string AxesToString(const AxisSet& axes);        // {x,y}
+std::string DimsToString(const Dims& dims);     // 8,512
+std::string AxesToString(const AxisSet& axes);  // {x,y}
 
 }  // namespace tessera::ir

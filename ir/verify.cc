@@ -28,13 +28,16 @@ class Verifier {
   explicit Verifier(const Limits& limits) : limits_(limits) {}
 
   absl::Status Check(const Function& f, int64_t depth) {
-    if (depth > limits_.region_depth) return OverLimit("regions nest deeper than ", limits_.region_depth);
+    if (depth > limits_.region_depth)
+      return OverLimit("regions nest deeper than ", limits_.region_depth);
     if ((ops_ += static_cast<int64_t>(f.ops.size())) > limits_.ops)
       return OverLimit("more than ", limits_.ops, " ops");
     TESSERA_RETURN_IF_ERROR(CheckMesh(f.scope.mesh));
     if (f.scope.mesh.num_devices() > limits_.mesh_devices)
-      return OverLimit("mesh ", f.scope.mesh.ToString(), " has more than ", limits_.mesh_devices, " devices");
-    if (f.num_params < 0 || f.num_params > static_cast<int>(f.types.size()) || f.sites.size() != f.ops.size())
+      return OverLimit("mesh ", f.scope.mesh.ToString(), " has more than ", limits_.mesh_devices,
+                       " devices");
+    if (f.num_params < 0 || f.num_params > static_cast<int>(f.types.size()) ||
+        f.sites.size() != f.ops.size())
       return Malformed(f, "its tables disagree in size");
     for (const Type& t : f.types) {
       if (t.rank() > limits_.rank) return OverLimit("a value has rank ", t.rank());
@@ -58,14 +61,17 @@ class Verifier {
 
   absl::Status CheckOp(const Function& f, const Op& op, std::vector<bool>* defined, int64_t depth) {
     if (op.def == nullptr) return Malformed(f, "an op has no definition");
-    if (static_cast<int64_t>(std::max(op.operands.size(), op.results.size())) > limits_.values_per_op)
-      return OverLimit(ToAbsl(op.def->name), " has more than ", limits_.values_per_op, " operands or results");
+    if (static_cast<int64_t>(std::max(op.operands.size(), op.results.size())) >
+        limits_.values_per_op)
+      return OverLimit(ToAbsl(op.def->name), " has more than ", limits_.values_per_op,
+                       " operands or results");
     for (const auto& [name, value] : op.attrs.map())
       if (const Array* a = std::get_if<Array>(&value); a && a->num_bytes() > limits_.attr_bytes)
         return OverLimit("attribute ", name, " holds ", a->num_bytes(), " bytes");
     std::vector<Type> in;
     for (ValueId v : op.operands) {
-      if (!Defined(v, *defined)) return Malformed(f, "operand %", v, " is not defined before its use");
+      if (!Defined(v, *defined))
+        return Malformed(f, "operand %", v, " is not defined before its use");
       in.push_back(f.types[v]);
     }
     for (const FunctionRef& r : op.regions) {
@@ -75,7 +81,8 @@ class Verifier {
     absl::StatusOr<std::vector<Type>> out = InferTypes(*op.def, f.scope, in, op.attrs, op.regions);
     TESSERA_RETURN_IF_ERROR(out);
     if (out->size() != op.results.size())
-      return Malformed(f, ToAbsl(op.def->name), " has ", out->size(), " results, ", op.results.size(), " are given");
+      return Malformed(f, ToAbsl(op.def->name), " has ", out->size(), " results, ",
+                       op.results.size(), " are given");
     for (size_t r = 0; r < out->size(); ++r) {
       const ValueId v = op.results[r];
       if (v < 0 || v >= static_cast<ValueId>(defined->size()) || (*defined)[v])
@@ -95,22 +102,26 @@ class Verifier {
 absl::Status CheckSpecs(const std::vector<std::optional<PartitionSpec>>& specs,
                         const std::vector<Type>& types, const char* what) {
   if (!specs.empty() && specs.size() != types.size())
-    return MakeError(ErrorKind::kMalformedProgram, absl::StrCat("program has ", specs.size(), " ", what,
-                                                                " shardings for ", types.size(), " values"));
+    return MakeError(ErrorKind::kMalformedProgram,
+                     absl::StrCat("program has ", specs.size(), " ", what, " shardings for ",
+                                  types.size(), " values"));
   for (size_t i = 0; i < specs.size(); ++i)
     if (specs[i] && static_cast<int>(specs[i]->dims.size()) > types[i].rank())
       return MakeError(ErrorKind::kValueError,
-                       absl::StrCat(what, " sharding ", i, " ", specs[i]->ToString(), " is too long for ",
-                                    types[i].ToString()));
+                       absl::StrCat(what, " sharding ", i, " ", specs[i]->ToString(),
+                                    " is too long for ", types[i].ToString()));
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status VerifyFunction(const Function& f, const Limits& limits) { return Verifier(limits).Check(f, 0); }
+absl::Status VerifyFunction(const Function& f, const Limits& limits) {
+  return Verifier(limits).Check(f, 0);
+}
 
 absl::Status Verify(const Program& program, const Limits& limits) {
-  if (program.entry == nullptr) return MakeError(ErrorKind::kMalformedProgram, "program has no entry function");
+  if (program.entry == nullptr)
+    return MakeError(ErrorKind::kMalformedProgram, "program has no entry function");
   if (program.opset < 1 || program.opset > kOpset)
     return MakeError(ErrorKind::kUnknownOp, absl::StrCat("program is of opset ", program.opset,
                                                          "; this build reads up to ", kOpset));

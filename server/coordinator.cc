@@ -142,30 +142,30 @@ void Coordinator::CreateArrayAsync(api::ArraySpec spec, Then<TicketedArray> then
   driver_.Call(scheduler::CreateArray{0, std::move(spec)}, [this, then = std::move(then)](Reply r) {
     absl::StatusOr<ArrayInfo> info = As<ArrayInfo>(std::move(r));
     if (!info.ok()) return then(info.status());
-    then(TicketedArray{info->array, info->spec, Tickets(*info, AllOrdinals(*info), /*write=*/true)});
+    then(
+        TicketedArray{info->array, info->spec, Tickets(*info, AllOrdinals(*info), /*write=*/true)});
   });
 }
 
 void Coordinator::ReadTicketsAsync(uint64_t array, std::vector<int> ordinals,
                                    absl::Duration timeout, Then<TicketedArray> then) {
-  driver_.Call(
-      scheduler::WaitArray{0, array, timeout},
-      [this, ordinals = std::move(ordinals), then = std::move(then)](Reply r) {
-        absl::StatusOr<ArrayInfo> info = As<ArrayInfo>(std::move(r));
-        if (!info.ok()) return then(info.status());
-        const int shards = static_cast<int>(info->shards.size());
-        for (int k : ordinals)
-          if (k < 0 || k >= shards)
-            return then(MakeError(ErrorKind::kValueError,
-                                  absl::StrCat("array ", info->array, ": shard ", k,
-                                               " does not exist; it has ", shards)));
-        then(TicketedArray{
-            info->array, info->spec,
-            Tickets(*info,
-                    ordinals.empty() ? api::DistinctBlocks(info->spec.placement, info->spec.shape)
-                                     : ordinals,
-                    /*write=*/false)});
-      });
+  driver_.Call(scheduler::WaitArray{0, array, timeout}, [this, ordinals = std::move(ordinals),
+                                                         then = std::move(then)](Reply r) {
+    absl::StatusOr<ArrayInfo> info = As<ArrayInfo>(std::move(r));
+    if (!info.ok()) return then(info.status());
+    const int shards = static_cast<int>(info->shards.size());
+    for (int k : ordinals)
+      if (k < 0 || k >= shards)
+        return then(
+            MakeError(ErrorKind::kValueError, absl::StrCat("array ", info->array, ": shard ", k,
+                                                           " does not exist; it has ", shards)));
+    then(TicketedArray{
+        info->array, info->spec,
+        Tickets(*info,
+                ordinals.empty() ? api::DistinctBlocks(info->spec.placement, info->spec.shape)
+                                 : ordinals,
+                /*write=*/false)});
+  });
 }
 
 void Coordinator::DescribeAsync(uint64_t array, Then<ArrayInfo> then) {
@@ -224,9 +224,9 @@ absl::StatusOr<api::ExecuteReply> Coordinator::Execute(const api::ExecuteRequest
 
 absl::StatusOr<uint64_t> Coordinator::Put(const ir::Array& value, const api::Placement& placement) {
   const api::ArraySpec spec{value.dtype(), value.shape(), placement};
-  TESSERA_ASSIGN_OR_RETURN(
-      const TicketedArray array,
-      Await<TicketedArray>([&](auto then) { CreateArrayAsync(spec, std::move(then)); }));
+  TESSERA_ASSIGN_OR_RETURN(const TicketedArray array, Await<TicketedArray>([&](auto then) {
+                             CreateArrayAsync(spec, std::move(then));
+                           }));
   const ir::Dims local = api::LocalShape(placement, value.shape());
   const int n = static_cast<int>(placement.devices.size());
   // Replicas share one copy of their block.
@@ -246,7 +246,8 @@ absl::StatusOr<uint64_t> Coordinator::Put(const ir::Array& value, const api::Pla
   }
   {
     absl::MutexLock lock(&mu);
-    mu.Await(absl::Condition(+[](int* left) { return *left == 0; }, &left));
+    mu.Await(absl::Condition(
+        +[](int* left) { return *left == 0; }, &left));
   }
   if (!first.ok()) {
     (void)Delete({array.array});
@@ -291,7 +292,8 @@ absl::StatusOr<ir::Array> Coordinator::Get(uint64_t array, absl::Duration timeou
                  });
   {
     absl::MutexLock lock(&mu);
-    mu.Await(absl::Condition(+[](int* left) { return *left == 0; }, &left));
+    mu.Await(absl::Condition(
+        +[](int* left) { return *left == 0; }, &left));
   }
   ir::Array whole(spec.dtype, spec.shape);
   for (size_t i = 0; i < ordinals.size(); ++i) {
@@ -321,8 +323,7 @@ absl::StatusOr<api::Operation> Coordinator::WaitOperation(uint64_t operation,
   while (true) {
     const absl::Duration left = std::max(until - clock_->Now(), absl::ZeroDuration());
     TESSERA_ASSIGN_OR_RETURN(
-        api::Operation op,
-        As<api::Operation>(Wait(scheduler::WaitOperation{0, operation, left})));
+        api::Operation op, As<api::Operation>(Wait(scheduler::WaitOperation{0, operation, left})));
     if (op.state >= api::OperationState::kDone ||
         left <= absl::Milliseconds(options_.result_wait_ms_max))
       return op;

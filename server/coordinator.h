@@ -2,9 +2,9 @@
 // (api::Service) and the worker's (api::WorkerEvents).
 //
 // Thread-safe.  It holds metadata only; Put, Get and GetShard relay bytes and are for embedding and
-// for RunProgram, remote clients use tickets.  `clock` and `store` outlive it.  The destructor stops
-// it: what waits answers SERVER_STOPPING, links are closed.  Workers that call in directly must have
-// been disconnected, or be ready for Close, before it is destroyed.
+// for RunProgram, remote clients use tickets.  `clock` and `store` outlive it.  The destructor
+// stops it: what waits answers SERVER_STOPPING, links are closed.  Workers that call in directly
+// must have been disconnected, or be ready for Close, before it is destroyed.
 #pragma once
 #include <functional>
 #include <memory>
@@ -86,8 +86,8 @@ class Coordinator final : public api::Service, public api::WorkerEvents {
   // Posts `event` and waits for its reply.
   template <class E>
   scheduler::Reply Wait(E event);
-  std::vector<ShardTicket> Tickets(const scheduler::ArrayInfo& info, const std::vector<int>& ordinals,
-                                   bool write) const;
+  std::vector<ShardTicket> Tickets(const scheduler::ArrayInfo& info,
+                                   const std::vector<int>& ordinals, bool write) const;
 
   const Options options_;
   const ir::Limits limits_;

@@ -66,7 +66,8 @@ class CoordinatorTest : public ::testing::Test {
 TEST_F(CoordinatorTest, ArraysComeBackAsTheyWerePut) {
   const ir::Array value = Counting({8, 4});
   for (const ir::DimAxes& dims : {ir::DimAxes{}, ir::DimAxes{{"x"}}, ir::DimAxes{{}, {"x"}}}) {
-    TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, coordinator_.Put(value, On(dims, {2, 0, 3, 1})));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id,
+                                 coordinator_.Put(value, On(dims, {2, 0, 3, 1})));
     EXPECT_THAT(coordinator_.Get(id, absl::Seconds(10)), IsOkAndHolds(value));
     TESSERA_ASSERT_OK_AND_ASSIGN(const api::ArraySpec spec, coordinator_.Describe(id));
     EXPECT_EQ(spec.placement, On(dims, {2, 0, 3, 1}));
@@ -82,9 +83,9 @@ TEST_F(CoordinatorTest, AnswersDoNotDependOnWhereTheInputsLie) {
   const ir::Array value = Counting({8, 4});
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Array> expected,
                                ir::Evaluate(*SumProgram().program.entry, {value}));
-  for (const api::Placement& p : {f.in[0].placement, On({}), On({{}, {"x"}}),
-                                  On({{"x"}}, {3, 2, 1, 0}),
-                                  api::Placement{{{{"y", 2}}}, Spec({{"y"}}), {3, 1}}}) {
+  for (const api::Placement& p :
+       {f.in[0].placement, On({}), On({{}, {"x"}}), On({{"x"}}, {3, 2, 1, 0}),
+        api::Placement{{{{"y", 2}}}, Spec({{"y"}}), {3, 1}}}) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, coordinator_.Put(value, p));
     TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
                                  coordinator_.Execute({f.executable, {id}, {}, {}, {}, 0}));
@@ -143,8 +144,9 @@ TEST_F(CoordinatorTest, LosingTheExecutorIsToldAndRecoveredFrom) {
                                coordinator_.Execute({f.executable, {id}, {}, {}, {}, 0}));
   worker_->LoseExecutor("killed by signal 9");
   EXPECT_THAT(coordinator_.Get(run.outputs[0], absl::Seconds(10)),
-              ReasonIs("WORKER_LOST", "worker w0: executor w0/0 (incarnation 1) was lost: killed by "
-                                      "signal 9"));
+              ReasonIs("WORKER_LOST",
+                       "worker w0: executor w0/0 (incarnation 1) was lost: killed by "
+                       "signal 9"));
   EXPECT_THAT(coordinator_.Get(id, absl::Seconds(10)), ReasonIs("WORKER_LOST", "array"));
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<api::Device> devices, coordinator_.ListDevices());
   EXPECT_FALSE(devices[0].healthy);

@@ -73,8 +73,8 @@ int Main(int argc, char** argv) {
   absl::StatusOr<ParsedOptions> parsed =
       ParseOptions(std::vector<std::string>(argv + 1, argv + argc), ProcessEnv());
   if (parsed.ok() && !parsed->help && !parsed->rest.empty())
-    parsed = MakeError(ErrorKind::kValueError, "unknown argument '" + parsed->rest[0] +
-                                                   "'; --help lists the options");
+    parsed = MakeError(ErrorKind::kValueError,
+                       "unknown argument '" + parsed->rest[0] + "'; --help lists the options");
   if (!parsed.ok()) {
     std::cerr << "tessera-coordinator: " << parsed.status().message() << "\n";
     return 2;

@@ -166,7 +166,8 @@ TEST(Readme, ShowsTheExampleAsItIs) {
   const size_t end = readme.find("```", begin + open.size());
   const std::string shown = readme.substr(begin + open.size(), end - begin - open.size());
   const std::string example = ReadFile(SourcePath("examples/quickstart.cc"));
-  EXPECT_NE(example.find(shown), std::string::npos) << "README.md differs from the example:\n" << shown;
+  EXPECT_NE(example.find(shown), std::string::npos) << "README.md differs from the example:\n"
+                                                    << shown;
 }
 
 TEST(Tidy, TheTreeHoldsNoFault) {

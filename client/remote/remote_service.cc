@@ -47,7 +47,8 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(
   }
   if (!options.insecure && !IsLoopback(address)) {
     return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("Connect(", address, "): plain text beyond this machine. Give the "
+                     absl::StrCat("Connect(", address,
+                                  "): plain text beyond this machine. Give the "
                                   "ca_file of the cluster, or say insecure"));
   }
   return grpc::InsecureChannelCredentials();
@@ -74,11 +75,12 @@ RemoteService::RemoteService(const std::string& address, const ConnectOptions& o
                              std::shared_ptr<grpc::ChannelCredentials> credentials)
     : address_(address),
       token_(options.token),
-      channel_(grpc::CreateCustomChannel(address, credentials, [] {
-        grpc::ChannelArguments args;
-        args.SetMaxReceiveMessageSize(256 << 20);
-        return args;
-      }())),
+      channel_(grpc::CreateCustomChannel(address, credentials,
+                                         [] {
+                                           grpc::ChannelArguments args;
+                                           args.SetMaxReceiveMessageSize(256 << 20);
+                                           return args;
+                                         }())),
       cluster_(v1::ClusterService::NewStub(channel_)),
       programs_(v1::ProgramService::NewStub(channel_)),
       arrays_(v1::ArrayService::NewStub(channel_)),
@@ -255,9 +257,9 @@ absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration time
     TESSERA_ASSIGN_OR_RETURN(Block block, BlockOf(spec, t.ordinal()));
     elements += ir::MakeType(spec.dtype, block.shape).num_elements();
     jobs.push_back([&, block, ticket = &t]() -> absl::Status {
-      TESSERA_ASSIGN_OR_RETURN(const ir::Array shard,
-                               transfer_.Read(ticket->endpoint(), ticket->ticket(), spec.dtype,
-                                              block.shape, end));
+      TESSERA_ASSIGN_OR_RETURN(
+          const ir::Array shard,
+          transfer_.Read(ticket->endpoint(), ticket->ticket(), spec.dtype, block.shape, end));
       absl::MutexLock lock(&mu);
       ir::WriteBlock(&whole, block.starts, shard);
       return absl::OkStatus();
@@ -279,9 +281,9 @@ absl::StatusOr<ir::Array> RemoteService::GetShard(uint64_t array, int ordinal,
                            ReadTickets(array, {ordinal}, timeout));
   TESSERA_ASSIGN_OR_RETURN(const api::ArraySpec spec, ir::serial::FromProto(tickets.spec()));
   if (tickets.tickets_size() != 1) {
-    return MakeError(ErrorKind::kInternal, absl::StrCat("the coordinator gave ",
-                                                        tickets.tickets_size(),
-                                                        " tickets for one shard"));
+    return MakeError(
+        ErrorKind::kInternal,
+        absl::StrCat("the coordinator gave ", tickets.tickets_size(), " tickets for one shard"));
   }
   TESSERA_ASSIGN_OR_RETURN(const Block block, BlockOf(spec, ordinal));
   return transfer_.Read(tickets.tickets(0).endpoint(), tickets.tickets(0).ticket(), spec.dtype,

@@ -1,4 +1,5 @@
-// The seam of ir/api/service.h carried by gRPC to a coordinator, and to its executors for the bytes.
+// The seam of ir/api/service.h carried by gRPC to a coordinator, and to its executors for the
+// bytes.
 //
 // Thread-safe.  Every call has a deadline.
 #pragma once

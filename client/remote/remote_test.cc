@@ -68,7 +68,8 @@ TEST(ConnectTest, NobodyThereIsSaidWithinTheTimeout) {
   // Port 1 of loopback serves nobody.
   const auto service = RemoteService::Connect("127.0.0.1:1", options);
   EXPECT_EQ(service.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(service.status().message()), HasSubstr("no coordinator answers at 127.0.0.1:1"));
+  EXPECT_THAT(std::string(service.status().message()),
+              HasSubstr("no coordinator answers at 127.0.0.1:1"));
 }
 
 TEST(ConnectTest, PlainTextStaysOnThisMachine) {

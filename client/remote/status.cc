@@ -14,8 +14,8 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& peer, Error
       details.code() != 0) {
     return ir::serial::FromProto(details);
   }
-  // Without details it is the transport that speaks. We cancel nothing: the peer cuts off what it has
-  // not answered when it stops.
+  // Without details it is the transport that speaks. We cancel nothing: the peer cuts off what it
+  // has not answered when it stops.
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
       status.error_code() == grpc::StatusCode::CANCELLED) {
     return MakeError(gone, absl::StrCat(peer, " does not answer: ", status.error_message(),

@@ -111,8 +111,8 @@ absl::StatusOr<ir::Array> Transfer::Read(const std::string& endpoint, const std:
     if (chunk.offset() != received || size > shard.num_bytes() - received) {
       context.TryCancel();
       return MakeError(ErrorKind::kInternal,
-                       absl::StrCat(endpoint, " sent ", size, " bytes at ", chunk.offset(), " when ",
-                                    received, " of ", shard.num_bytes(), " were there"));
+                       absl::StrCat(endpoint, " sent ", size, " bytes at ", chunk.offset(),
+                                    " when ", received, " of ", shard.num_bytes(), " were there"));
     }
     if (api::Crc32c(0, chunk.data().data(), chunk.data().size()) != chunk.crc32c()) {
       context.TryCancel();

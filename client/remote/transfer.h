@@ -32,8 +32,8 @@ class Transfer {
   explicit Transfer(std::shared_ptr<grpc::ChannelCredentials> credentials)
       : credentials_(std::move(credentials)) {}
 
-  absl::Status Write(const std::string& endpoint, const std::string& ticket,
-                     const ir::Array& shard, absl::Time end);
+  absl::Status Write(const std::string& endpoint, const std::string& ticket, const ir::Array& shard,
+                     absl::Time end);
   absl::StatusOr<ir::Array> Read(const std::string& endpoint, const std::string& ticket,
                                  ir::DType dtype, const ir::Dims& shape, absl::Time end);
 

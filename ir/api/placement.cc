@@ -27,10 +27,10 @@ absl::Status CheckPlacement(const Placement& placement, const ir::Dims& shape) {
   if (distinct.size() != placement.devices.size())
     return MakeError(ErrorKind::kValueError, "placement: a device is given twice");
   if (spec.dims.size() > shape.size())
-    return MakeError(
-        ErrorKind::kValueError,
-        absl::StrCat("placement: sharding ", spec.ToString(), " is only valid for values of rank at least ",
-                     spec.dims.size(), ", but was applied to a value of rank ", shape.size()));
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("placement: sharding ", spec.ToString(),
+                                  " is only valid for values of rank at least ", spec.dims.size(),
+                                  ", but was applied to a value of rank ", shape.size()));
   if (!spec.unreduced.empty() || !spec.reduced.empty())
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("placement: ", spec.ToString(),
@@ -48,18 +48,16 @@ absl::Status CheckPlacement(const Placement& placement, const ir::Dims& shape) {
                          absl::StrCat("placement: ", spec.ToString(), " names axis '", axis,
                                       "', which mesh ", mesh.ToString(), " does not have"));
       if (!used.insert(axis).second)
-        return MakeError(ErrorKind::kValueError,
-                         absl::StrCat("placement: ", spec.ToString(), " uses axis '", axis,
-                                      "' twice"));
+        return MakeError(ErrorKind::kValueError, absl::StrCat("placement: ", spec.ToString(),
+                                                              " uses axis '", axis, "' twice"));
       parts *= mesh.SizeOf(axis);
     }
     if (shape[d] % parts != 0)
-      return MakeError(
-          ErrorKind::kIndivisible,
-          absl::StrCat("placement: sharding ", spec.ToString(),
-                       " implies that the global size of its dimension ", d,
-                       " should be divisible by ", parts, ", but it is equal to ", shape[d],
-                       " (full shape: (", ir::DimsToString(shape), "))"));
+      return MakeError(ErrorKind::kIndivisible,
+                       absl::StrCat("placement: sharding ", spec.ToString(),
+                                    " implies that the global size of its dimension ", d,
+                                    " should be divisible by ", parts, ", but it is equal to ",
+                                    shape[d], " (full shape: (", ir::DimsToString(shape), "))"));
   }
   return absl::OkStatus();
 }

@@ -22,12 +22,12 @@
 namespace tessera::api {
 
 struct Device {
-  int64_t id = 0;           // unique in the cluster, stable while its worker is registered
-  std::string kind;         // "cpu", "gpu"
+  int64_t id = 0;    // unique in the cluster, stable while its worker is registered
+  std::string kind;  // "cpu", "gpu"
   std::string worker, host;
-  std::string executor;     // the process that owns it
+  std::string executor;  // the process that owns it
   bool healthy = true;
-  std::string reason;       // why not
+  std::string reason;  // why not
 };
 
 // Where an array lies: a block of `spec` of `mesh`, whose device k (row-major) is `devices[k]`.
@@ -46,21 +46,22 @@ struct ArraySpec {
 
 struct CompileRequest {
   ir::Program program;
-  std::vector<int64_t> devices;  // one per coordinate of the program's mesh; empty: the server chooses
-  std::string name;              // for people: metrics, explain, errors
+  std::vector<int64_t>
+      devices;       // one per coordinate of the program's mesh; empty: the server chooses
+  std::string name;  // for people: metrics, explain, errors
   bool explain = false;
 };
 struct CompileReply {
   uint64_t executable = 0;
-  std::vector<ArraySpec> in, out;   // as the plan wants arguments and leaves results
+  std::vector<ArraySpec> in, out;          // as the plan wants arguments and leaves results
   std::string explain_text, explain_json;  // when asked for
-  int64_t memory_bound_bytes = 0;   // per device
+  int64_t memory_bound_bytes = 0;          // per device
 };
 
 struct ExecuteRequest {
   uint64_t executable = 0;
-  std::vector<uint64_t> args;       // array ids, resharded by the server where they lie otherwise
-  std::vector<bool> donate;         // empty: none.  A donated array is deleted once it has been read
+  std::vector<uint64_t> args;  // array ids, resharded by the server where they lie otherwise
+  std::vector<bool> donate;    // empty: none.  A donated array is deleted once it has been read
   std::optional<absl::Duration> deadline;  // for the run, from acceptance
   // Arrays to delete first, as Delete does; of a call that fails they may be left.
   std::vector<uint64_t> release;
@@ -77,7 +78,7 @@ struct Operation {
   uint64_t id = 0;
   std::string name;
   OperationState state = OperationState::kPending;
-  absl::Status error;  // when failed or cancelled
+  absl::Status error;          // when failed or cancelled
   std::string pending_reason;  // why it has not started
 };
 
@@ -104,7 +105,8 @@ class Service {
   // Waits until the array is ready or its producer has failed, at most `timeout`.
   virtual absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) = 0;
   // One shard, as it lies on `placement.devices[ordinal]`.
-  virtual absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal, absl::Duration timeout) = 0;
+  virtual absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal,
+                                             absl::Duration timeout) = 0;
   virtual absl::StatusOr<ArraySpec> Describe(uint64_t array) = 0;
   // Later uses answer ARRAY_DELETED.  Deleting twice, or an unknown id, is not an error.
   virtual absl::Status Delete(absl::Span<const uint64_t> arrays) = 0;

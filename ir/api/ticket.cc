@@ -54,10 +54,9 @@ std::array<std::array<uint32_t, 256>, 8> MakeCrcTables() {
 }  // namespace
 
 std::string SignTicket(const Ticket& t, std::string_view key) {
-  std::string body = absl::StrCat(
-      "v1|", static_cast<int>(t.access), "|", t.incarnation, "|", t.array, "|", t.device, "|",
-      ToAbsl(ir::DTypeName(t.dtype)), "|", absl::StrJoin(t.shape, ","), "|",
-      absl::ToUnixMillis(t.expires));
+  std::string body = absl::StrCat("v1|", static_cast<int>(t.access), "|", t.incarnation, "|",
+                                  t.array, "|", t.device, "|", ToAbsl(ir::DTypeName(t.dtype)), "|",
+                                  absl::StrJoin(t.shape, ","), "|", absl::ToUnixMillis(t.expires));
   const std::string mac = Mac(body, key);
   absl::StrAppend(&body, "|", mac);
   return body;
@@ -98,8 +97,8 @@ absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, 
   if (now > t.expires)
     return Refused(absl::StrCat("expired ", absl::FormatDuration(now - t.expires), " ago"));
   if (t.incarnation != incarnation)
-    return Refused(absl::StrCat("for executor incarnation ", t.incarnation, ", this is ",
-                                incarnation));
+    return Refused(
+        absl::StrCat("for executor incarnation ", t.incarnation, ", this is ", incarnation));
   return t;
 }
 
@@ -112,8 +111,8 @@ uint32_t Crc32c(uint32_t crc, const void* bytes, size_t size) {
     std::memcpy(&w, p, 8);
     w ^= c;
     c = kTables[7][w & 0xff] ^ kTables[6][(w >> 8) & 0xff] ^ kTables[5][(w >> 16) & 0xff] ^
-        kTables[4][(w >> 24) & 0xff] ^ kTables[3][(w >> 32) & 0xff] ^
-        kTables[2][(w >> 40) & 0xff] ^ kTables[1][(w >> 48) & 0xff] ^ kTables[0][w >> 56];
+        kTables[4][(w >> 24) & 0xff] ^ kTables[3][(w >> 32) & 0xff] ^ kTables[2][(w >> 40) & 0xff] ^
+        kTables[1][(w >> 48) & 0xff] ^ kTables[0][w >> 56];
   }
   for (; size > 0; ++p, --size) c = kTables[0][(c ^ *p) & 0xff] ^ (c >> 8);
   return ~c;

@@ -19,10 +19,10 @@ struct Ticket {
   Access access = Access::kRead;
   uint64_t incarnation = 0;  // of the executor
   uint64_t array = 0;
-  int32_t device = 0;        // local to the executor
+  int32_t device = 0;  // local to the executor
   ir::DType dtype = ir::DType::kF32;
-  ir::Dims shape;            // of the shard
-  absl::Time expires;        // by the coordinator's clock; millisecond grain
+  ir::Dims shape;      // of the shard
+  absl::Time expires;  // by the coordinator's clock; millisecond grain
   bool operator==(const Ticket&) const = default;
 };
 

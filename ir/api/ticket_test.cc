@@ -6,8 +6,12 @@ namespace tessera::api {
 namespace {
 
 Ticket Sample() {
-  return {.access = Ticket::Access::kWrite, .incarnation = 7, .array = 1ull << 60, .device = 3,
-          .dtype = ir::DType::kBF16, .shape = {8, 0, 512},
+  return {.access = Ticket::Access::kWrite,
+          .incarnation = 7,
+          .array = 1ull << 60,
+          .device = 3,
+          .dtype = ir::DType::kBF16,
+          .shape = {8, 0, 512},
           .expires = absl::FromUnixMillis(1'000'000)};
 }
 

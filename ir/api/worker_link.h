@@ -3,8 +3,8 @@
 //
 // Commands go down, reports come up; neither waits for the other.  The coordinator calls
 // WorkerLink, the worker calls WorkerEvents; both are thread-safe and never block.  An executor is
-// named by (worker, index, incarnation): a command for an incarnation that is gone is dropped, since
-// ExecutorLost has already failed what it belonged to.
+// named by (worker, index, incarnation): a command for an incarnation that is gone is dropped,
+// since ExecutorLost has already failed what it belonged to.
 //
 // Order.  An executor carries out the Launch and Transfer commands in the order sent, which is the
 // same global order on every executor, so collectives cannot deadlock.  LoadProgram and
@@ -12,8 +12,8 @@
 // DeleteBuffers takes effect after every earlier Launch.  WriteBuffer, ReadBuffer and CancelLaunch
 // do not wait for launches, except that a read waits for the buffer's producer.
 //
-// Buffers.  A shard is (array id, local device): an array has at most one shard on a device.  Ids are
-// given by the coordinator and are never used twice.
+// Buffers.  A shard is (array id, local device): an array has at most one shard on a device.  Ids
+// are given by the coordinator and are never used twice.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -34,27 +34,27 @@ namespace tessera::api {
 
 // ---- Who is there. ------------------------------------------------------------------------------
 struct ExecutorInfo {
-  int32_t index = 0;            // within the worker
-  uint64_t incarnation = 0;     // grows with every process started for the index; never 0
-  std::string device_kind;      // "cpu", "gpu"
+  int32_t index = 0;         // within the worker
+  uint64_t incarnation = 0;  // grows with every process started for the index; never 0
+  std::string device_kind;   // "cpu", "gpu"
   int32_t num_devices = 1;
-  std::string data_endpoint;    // host:port of its DataService as clients reach it; "" in process
-  std::string peer_endpoint;    // host:port for collectives as peers reach it; "" in process
-  int64_t memory_bytes = 0;     // per device; 0: unknown
+  std::string data_endpoint;  // host:port of its DataService as clients reach it; "" in process
+  std::string peer_endpoint;  // host:port for collectives as peers reach it; "" in process
+  int64_t memory_bytes = 0;   // per device; 0: unknown
 };
 struct Registration {
-  std::string worker;           // unique in the cluster, stable over restarts
+  std::string worker;  // unique in the cluster, stable over restarts
   std::string host;
-  int opset = ir::kOpset;       // the newest op set it runs
+  int opset = ir::kOpset;  // the newest op set it runs
   std::vector<ExecutorInfo> executors;
 };
 // What the coordinator answers.
 struct Welcome {
-  uint64_t session = 0;         // names this registration in every report
-  uint64_t epoch = 0;           // of the coordinator; a worker obeys only the greatest it has seen
-  absl::Duration heartbeat;     // report at least this often
-  absl::Duration lease;         // silence after which the worker is lost
-  std::string ticket_key;       // checks the tickets of data transfers (ir/api/ticket.h)
+  uint64_t session = 0;      // names this registration in every report
+  uint64_t epoch = 0;        // of the coordinator; a worker obeys only the greatest it has seen
+  absl::Duration heartbeat;  // report at least this often
+  absl::Duration lease;      // silence after which the worker is lost
+  std::string ticket_key;    // checks the tickets of data transfers (ir/api/ticket.h)
 };
 
 // ---- Coordinator -> executor. -------------------------------------------------------------------
@@ -62,16 +62,16 @@ struct Welcome {
 // never reused.  Answered by CommunicatorReady.  Launches name the generation they use.
 struct ConfigureCommunicator {
   struct Member {
-    std::string executor;       // "worker/index"
+    std::string executor;  // "worker/index"
     uint64_t incarnation = 0;
-    std::string endpoint;       // peer endpoint
-    int32_t num_devices = 1;    // of the executor
+    std::string endpoint;     // peer endpoint
+    int32_t num_devices = 1;  // of the executor
     bool operator==(const Member&) const = default;
   };
   uint64_t generation = 0;
   std::vector<Member> members;
-  int32_t self = 0;             // index of the receiver in members
-  std::string secret;           // peers prove that they know it
+  int32_t self = 0;    // index of the receiver in members
+  std::string secret;  // peers prove that they know it
 };
 // Closes connections and fails what still waits on them.
 struct CloseCommunicator {
@@ -80,12 +80,12 @@ struct CloseCommunicator {
 // Compiles the device program.  Answered by ProgramLoaded.
 struct LoadProgram {
   struct Coordinate {
-    int32_t member = 0;         // whose executor, index into the communicator's members
-    int32_t device = 0;         // local to that executor
+    int32_t member = 0;  // whose executor, index into the communicator's members
+    int32_t device = 0;  // local to that executor
     bool operator==(const Coordinate&) const = default;
   };
   uint64_t executable = 0;
-  std::string name;             // for people
+  std::string name;  // for people
   // One lane: params, results and every type are local blocks; all mesh axes are Manual and
   // check_vma is false.  entry->scope.mesh is the mesh.
   ir::Program program;
@@ -95,28 +95,29 @@ struct LoadProgram {
   std::vector<std::pair<int64_t, int32_t>> Local() const {
     std::vector<std::pair<int64_t, int32_t>> local;
     for (size_t k = 0; k < coordinates.size(); ++k)
-      if (coordinates[k].member == self) local.emplace_back(static_cast<int64_t>(k), coordinates[k].device);
+      if (coordinates[k].member == self)
+        local.emplace_back(static_cast<int64_t>(k), coordinates[k].device);
     return local;
   }
 };
 struct UnloadPrograms {
   std::vector<uint64_t> executables;
 };
-// Runs an executable on every local device of it.  Argument a on device d is the buffer (args[a], d),
-// result r becomes (results[r], d).  Answered by LaunchDone or LaunchFailed once every local device
-// has ended.  A launch whose argument has failed fails with the argument's error.
+// Runs an executable on every local device of it.  Argument a on device d is the buffer (args[a],
+// d), result r becomes (results[r], d).  Answered by LaunchDone or LaunchFailed once every local
+// device has ended.  A launch whose argument has failed fails with the argument's error.
 struct Launch {
   uint64_t launch = 0;
-  uint64_t sequence = 0;        // place in the global order
+  uint64_t sequence = 0;  // place in the global order
   uint64_t executable = 0;
-  uint64_t generation = 0;      // communicator; 0: one executor, none needed
+  uint64_t generation = 0;  // communicator; 0: one executor, none needed
   std::vector<uint64_t> args, results;
-  std::vector<bool> donate;     // empty: none.  The buffer is freed, or reused, by the launch
+  std::vector<bool> donate;  // empty: none.  The buffer is freed, or reused, by the launch
   absl::Duration timeout = absl::InfiniteDuration();  // from when it starts
   // Shards of results, small ones, that LaunchDone brings along.
   struct InlineResult {
-    int32_t result = 0;         // index into results
-    int32_t device = 0;         // local
+    int32_t result = 0;  // index into results
+    int32_t device = 0;  // local
     bool operator==(const InlineResult&) const = default;
   };
   std::vector<InlineResult> inline_results = {};
@@ -126,10 +127,10 @@ struct Launch {
 // from its DataService with the ticket, which waits for the source's producer.
 struct Transfer {
   struct Piece {
-    bool local = false;         // the source is on this executor: (source, source_device)
+    bool local = false;  // the source is on this executor: (source, source_device)
     uint64_t source = 0;
     int32_t source_device = 0;
-    std::string endpoint, ticket;  // when not local
+    std::string endpoint, ticket;                // when not local
     ir::Dims source_starts, dest_starts, shape;  // a block of each shard
   };
   struct Shard {
@@ -138,7 +139,7 @@ struct Transfer {
   };
   uint64_t launch = 0;
   uint64_t sequence = 0;
-  uint64_t result = 0;          // array id
+  uint64_t result = 0;  // array id
   ir::DType dtype = ir::DType::kF32;
   ir::Dims local_shape;
   std::vector<Shard> shards;
@@ -169,9 +170,9 @@ struct CancelLaunch {
 // Finish what was sent, then report LaunchDone for it and exit.
 struct Drain {};
 
-using Command = std::variant<ConfigureCommunicator, CloseCommunicator, LoadProgram, UnloadPrograms,
-                             Launch, Transfer, WriteBuffer, ReadBuffer, DeleteBuffers, CancelLaunch,
-                             Drain>;
+using Command =
+    std::variant<ConfigureCommunicator, CloseCommunicator, LoadProgram, UnloadPrograms, Launch,
+                 Transfer, WriteBuffer, ReadBuffer, DeleteBuffers, CancelLaunch, Drain>;
 
 // ---- Worker -> coordinator. ---------------------------------------------------------------------
 // Every report of an executor names its incarnation; those of an old one are dropped.
@@ -183,7 +184,7 @@ struct CommunicatorReady {
 struct ProgramLoaded {
   uint64_t executable = 0;
   absl::Status status;
-  int64_t memory_bytes = 0;     // true peak per device, scratch included
+  int64_t memory_bytes = 0;  // true peak per device, scratch included
 };
 struct LaunchDone {
   uint64_t launch = 0;
@@ -213,19 +214,20 @@ struct BufferRead {
 };
 // The process is gone and its buffers with it.
 struct ExecutorLost {
-  std::string reason;           // "killed by signal 9"
-  uint64_t launch = 0;          // what it ran; 0: nothing or unknown
-  std::string op;               // the op in flight, "psum (model.cc:41)"; "" when unknown
+  std::string reason;   // "killed by signal 9"
+  uint64_t launch = 0;  // what it ran; 0: nothing or unknown
+  std::string op;       // the op in flight, "psum (model.cc:41)"; "" when unknown
 };
 // A new process serves the index.
 struct ExecutorReady {
   ExecutorInfo info;
 };
 
-using ReportBody = std::variant<Heartbeat, CommunicatorReady, ProgramLoaded, LaunchDone, LaunchFailed,
-                                BufferWritten, BufferRead, ExecutorLost, ExecutorReady>;
+using ReportBody =
+    std::variant<Heartbeat, CommunicatorReady, ProgramLoaded, LaunchDone, LaunchFailed,
+                 BufferWritten, BufferRead, ExecutorLost, ExecutorReady>;
 struct Report {
-  int32_t executor = 0;         // index; ignored by Heartbeat
+  int32_t executor = 0;  // index; ignored by Heartbeat
   uint64_t incarnation = 0;
   ReportBody body;
 };
@@ -236,7 +238,8 @@ class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
   virtual void Send(int32_t executor, uint64_t incarnation, Command command) = 0;
-  // The coordinator has given the worker up and sends nothing more; a carrier closes its connection.
+  // The coordinator has given the worker up and sends nothing more; a carrier closes its
+  // connection.
   virtual void Close(const absl::Status& why) { (void)why; }
 };
 
@@ -250,8 +253,8 @@ class WorkerEvents {
                                            std::shared_ptr<WorkerLink> link) = 0;
   // In the order in which things happened on the executor.  Unknown sessions are ignored.
   virtual void OnReport(uint64_t session, Report report) = 0;
-  // The worker is gone: its executors and arrays are lost.  One that comes back starts its executors
-  // anew, with greater incarnations, before it registers.
+  // The worker is gone: its executors and arrays are lost.  One that comes back starts its
+  // executors anew, with greater incarnations, before it registers.
   virtual void Disconnect(uint64_t session, const absl::Status& why) = 0;
 };
 

@@ -30,14 +30,16 @@ absl::StatusOr<std::vector<AxisList>> UnifyFactors(const InferContext& c, const 
       if (c.in[i].axes_of(d).empty()) continue;
       auto split = SplitAxes(c.in[i].axes_of(d), s.operands[i][d], s, c.scope.mesh);
       if (!split)
-        return ShardingError(c, ": operand ", i, " of type ", c.in[i].ToString(), " is sharded on dim ", d,
+        return ShardingError(c, ": operand ", i, " of type ", c.in[i].ToString(),
+                             " is sharded on dim ", d,
                              " in a way the op cannot keep; reshard it first");
       for (size_t k = 0; k < split->size(); ++k) {
         AxisList& have = axes[s.operands[i][d][k]];
         const AxisList& want = (*split)[k];
         if (want.empty() || have == want) continue;
         if (!have.empty())
-          return ShardingError(c, " got incompatible shardings for broadcasting: ", OperandTypes(c.in),
+          return ShardingError(c,
+                               " got incompatible shardings for broadcasting: ", OperandTypes(c.in),
                                "; reshard one operand");
         have = want;
       }
@@ -48,16 +50,22 @@ absl::StatusOr<std::vector<AxisList>> UnifyFactors(const InferContext& c, const 
 
 Value Complete(Value local, ReduceKind kind, const AxisList& axes) {
   switch (kind) {
-    case ReduceKind::kSum: return Psum(local, axes);
-    case ReduceKind::kMax: return Pmax(local, axes);
-    case ReduceKind::kMin: return Pmin(local, axes);
+    case ReduceKind::kSum:
+      return Psum(local, axes);
+    case ReduceKind::kMax:
+      return Pmax(local, axes);
+    case ReduceKind::kMin:
+      return Pmin(local, axes);
     case ReduceKind::kProd: {
       Value all = AllGather(local, axes, 0, /*tiled=*/false);
       return ReduceProd(all, {0});
     }
-    case ReduceKind::kAnd: return Convert(Pmin(Convert(local, DType::kS32), axes), local.dtype());
-    case ReduceKind::kOr: return Convert(Pmax(Convert(local, DType::kS32), axes), local.dtype());
-    default: break;
+    case ReduceKind::kAnd:
+      return Convert(Pmin(Convert(local, DType::kS32), axes), local.dtype());
+    case ReduceKind::kOr:
+      return Convert(Pmax(Convert(local, DType::kS32), axes), local.dtype());
+    default:
+      break;
   }
   Throw(MakeError(ErrorKind::kInternal, "partition: a reduce factor without a reduction"));
 }
@@ -70,8 +78,9 @@ absl::Status ShardingByFactors(const InferContext& c, std::vector<Type>* out) {
   TESSERA_RETURN_IF_ERROR(axes);
   for (size_t f = 0; f < axes->size(); ++f)
     if (s.factors[f].kind == FactorKind::kReplicate && !(*axes)[f].empty())
-      return ShardingError(c, ": a dim that must be whole is sharded over {", absl::StrJoin((*axes)[f], ","),
-                           "}: ", OperandTypes(c.in), "; reshard the operand to leave it unsharded");
+      return ShardingError(c, ": a dim that must be whole is sharded over {",
+                           absl::StrJoin((*axes)[f], ","), "}: ", OperandTypes(c.in),
+                           "; reshard the operand to leave it unsharded");
   for (size_t r = 0; r < out->size(); ++r) {
     Type& t = (*out)[r];
     AxisSet seen;
@@ -94,14 +103,16 @@ absl::Status VaryingAllEqual(const InferContext& c, std::vector<Type>* out) {
   for (size_t i = 0; i < c.in.size(); ++i) {
     const Type &a = c.in[0], &b = c.in[i];
     if (!b.unreduced.empty())
-      return MakeError(ErrorKind::kNotImplemented,
-                       absl::StrCat("unreduced rule for ", ToAbsl(c.def.lax_name), " is not implemented: ",
-                                    OperandTypes(c.in), "; reduce the operand first"));
+      return MakeError(
+          ErrorKind::kNotImplemented,
+          absl::StrCat("unreduced rule for ", ToAbsl(c.def.lax_name),
+                       " is not implemented: ", OperandTypes(c.in), "; reduce the operand first"));
     if (a.varying != b.varying || a.reduced != b.reduced)
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("Primitive ", ToAbsl(c.def.lax_name),
-                                    " requires varying manual axes to match, but got [", OperandTypes(c.in),
-                                    "]; cast with pcast(x, axes, to='varying')"));
+      return MakeError(
+          ErrorKind::kValueError,
+          absl::StrCat("Primitive ", ToAbsl(c.def.lax_name),
+                       " requires varying manual axes to match, but got [", OperandTypes(c.in),
+                       "]; cast with pcast(x, axes, to='varying')"));
   }
   if (c.in.empty()) return absl::OkStatus();
   for (Type& t : *out) {
@@ -147,8 +158,7 @@ Batched ElementwiseBatch(const RuleContext& c, absl::Span<const int> dims, int64
 
 std::vector<Value> PartitionByFactors(const RuleContext& c, const PartitionContext& p) {
   const Attrs attrs = c.def.localize ? c.def.localize(c, p) : c.attrs;
-  std::vector<Value> out =
-      c.b.Emit(c.def, c.in, attrs, {c.regions.begin(), c.regions.end()});
+  std::vector<Value> out = c.b.Emit(c.def, c.in, attrs, {c.regions.begin(), c.regions.end()});
   AxisList reduced;
   for (size_t f = 0; f < p.factor_axes.size(); ++f)
     if (p.signature.factors[f].kind == FactorKind::kReduce)
@@ -161,7 +171,9 @@ std::vector<Value> PartitionByFactors(const RuleContext& c, const PartitionConte
 Cost CostByFactors(const InferContext& c, absl::Span<const Type> out) {
   const Signature s = c.def.factors(c, out);
   Cost cost;
-  cost.flops = c.def.family == Family::kContraction ? 2 : c.def.lowering == Lowering::kIndexMap ? 0 : 1;
+  cost.flops = c.def.family == Family::kContraction    ? 2
+               : c.def.lowering == Lowering::kIndexMap ? 0
+                                                       : 1;
   for (const Factor& f : s.factors) cost.flops *= static_cast<double>(f.size);
   for (const Type& t : c.in) cost.bytes += static_cast<double>(t.num_bytes());
   for (const Type& t : out) cost.bytes += static_cast<double>(t.num_bytes());

@@ -20,8 +20,8 @@ Array Expanded(const Array& a, const Dims& shape) {
   return out;
 }
 
-std::vector<Array> EvalScalar(const OpDef& def, const Attrs& attrs, absl::Span<const Type> out_types,
-                              absl::Span<const Array> in) {
+std::vector<Array> EvalScalar(const OpDef& def, const Attrs& attrs,
+                              absl::Span<const Type> out_types, absl::Span<const Array> in) {
   std::vector<Array> operands, out;
   std::vector<const void*> in_ptrs;
   std::vector<void*> out_ptrs;
@@ -37,9 +37,9 @@ std::vector<Array> EvalScalar(const OpDef& def, const Attrs& attrs, absl::Span<c
 absl::Status CheckArg(const Function& f, int i, const Array& a) {
   const Type& t = f.types[i];
   if (a.dtype() == t.dtype && a.shape() == t.shape) return absl::OkStatus();
-  return MakeError(ErrorKind::kValueError,
-                   absl::StrCat("argument ", i, " of ", f.name, " is ",
-                                MakeType(a.dtype(), a.shape()).ToString(), "; expected ", t.ToString()));
+  return MakeError(ErrorKind::kValueError, absl::StrCat("argument ", i, " of ", f.name, " is ",
+                                                        MakeType(a.dtype(), a.shape()).ToString(),
+                                                        "; expected ", t.ToString()));
 }
 
 // For each op, the values nobody reads after it.
@@ -81,7 +81,8 @@ absl::StatusOr<std::vector<Lanes>> EvalOp(Evaluator& ev, const Function& f, size
       } else if (op.def->eval) {
         got = op.def->eval(c, in);
       } else {
-        return MakeError(ErrorKind::kInternal, absl::StrCat(ToAbsl(op.def->name), ": no hook ran it"));
+        return MakeError(ErrorKind::kInternal,
+                         absl::StrCat(ToAbsl(op.def->name), ": no hook ran it"));
       }
       TESSERA_RETURN_IF_ERROR(got);
       for (size_t r = 0; r < out.size(); ++r) out[r].push_back(std::move((*got)[r]));
@@ -128,7 +129,8 @@ absl::StatusOr<std::vector<Array>> Evaluator::Run(const Function& f, absl::Span<
 }
 
 absl::StatusOr<std::vector<Lanes>> Evaluator::WithLanes(std::vector<int64_t> devices,
-                                                        const Function& body, std::vector<Lanes> args) {
+                                                        const Function& body,
+                                                        std::vector<Lanes> args) {
   std::swap(lane_devices_, devices);
   absl::StatusOr<std::vector<Lanes>> out = RunLanes(body, std::move(args));
   std::swap(lane_devices_, devices);

@@ -1,5 +1,5 @@
-// What the op files share: constructors that fill in a family's rules, and small checks whose errors
-// name the op in lax's words.
+// What the op files share: constructors that fill in a family's rules, and small checks whose
+// errors name the op in lax's words.
 #pragma once
 #include <string>
 #include <vector>
@@ -24,7 +24,8 @@ absl::Status TypeError(const InferContext& c, const Parts&... parts) {
 }
 template <class... Parts>
 absl::Status ShardingError(const InferContext& c, const Parts&... parts) {
-  return MakeError(ErrorKind::kShardingTypeError, absl::StrCat(ToAbsl(c.def.lax_name), ": ", parts...));
+  return MakeError(ErrorKind::kShardingTypeError,
+                   absl::StrCat(ToAbsl(c.def.lax_name), ": ", parts...));
 }
 
 // One pass factor per dim of the result, shared by every operand of that rank (rank-0 operands have

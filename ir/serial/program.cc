@@ -201,19 +201,23 @@ absl::StatusOr<AttrValue> ReadAttribute(const v1::Attribute& proto, const Limits
   if (size > limits.attr_bytes + 1024)
     return TooMany("bytes in one attribute", size, limits.attr_bytes);
   switch (proto.value_case()) {
-    case v1::Attribute::kBoolValue: return AttrValue(proto.bool_value());
-    case v1::Attribute::kIntValue: return AttrValue(proto.int_value());
-    case v1::Attribute::kDoubleValue: return AttrValue(proto.double_value());
-    case v1::Attribute::kStringValue: return AttrValue(proto.string_value());
+    case v1::Attribute::kBoolValue:
+      return AttrValue(proto.bool_value());
+    case v1::Attribute::kIntValue:
+      return AttrValue(proto.int_value());
+    case v1::Attribute::kDoubleValue:
+      return AttrValue(proto.double_value());
+    case v1::Attribute::kStringValue:
+      return AttrValue(proto.string_value());
     case v1::Attribute::kInts:
-      return AttrValue(std::vector<int64_t>(proto.ints().values().begin(),
-                                            proto.ints().values().end()));
+      return AttrValue(
+          std::vector<int64_t>(proto.ints().values().begin(), proto.ints().values().end()));
     case v1::Attribute::kStrings:
       return AttrValue(std::vector<std::string>(proto.strings().values().begin(),
                                                 proto.strings().values().end()));
     case v1::Attribute::kBools:
-      return AttrValue(std::vector<bool>(proto.bools().values().begin(),
-                                         proto.bools().values().end()));
+      return AttrValue(
+          std::vector<bool>(proto.bools().values().begin(), proto.bools().values().end()));
     case v1::Attribute::kDtype: {
       TESSERA_ASSIGN_OR_RETURN(DType dtype, DTypeFromName(proto.dtype()));
       return AttrValue(dtype);
@@ -234,7 +238,8 @@ absl::StatusOr<AttrValue> ReadAttribute(const v1::Attribute& proto, const Limits
       }
       return AttrValue(std::move(specs));
     }
-    case v1::Attribute::VALUE_NOT_SET: break;
+    case v1::Attribute::VALUE_NOT_SET:
+      break;
   }
   return Malformed(absl::StrCat("attribute ", Shown(proto.name()), " has no value"));
 }
@@ -349,8 +354,8 @@ class Reader {
     Site site;
     if (proto.file() != 0) {
       if (proto.file() < 0 || proto.file() > static_cast<int>(files_.size()) || proto.line() < 0)
-        return Malformed(absl::StrCat(Shown(proto.name()), ": file ", proto.file(), " of ",
-                                      files_.size()));
+        return Malformed(
+            absl::StrCat(Shown(proto.name()), ": file ", proto.file(), " of ", files_.size()));
       site = Site{files_[proto.file() - 1], proto.line()};
     }
     b->SetSite(site);
@@ -370,8 +375,8 @@ class Reader {
   static absl::StatusOr<Value> At(const std::vector<Value>& values, int index,
                                   const std::string& user) {
     if (index < 0 || index >= static_cast<int>(values.size()))
-      return Malformed(absl::StrCat(Shown(user), " uses value ", index, ", ", values.size(),
-                                    " come before it"));
+      return Malformed(
+          absl::StrCat(Shown(user), " uses value ", index, ", ", values.size(), " come before it"));
     return values[index];
   }
 
@@ -498,7 +503,8 @@ absl::StatusOr<Array> FromProto(const v1::Literal& proto, int64_t bytes_max, con
                                   size, " bytes, ", expected, " were expected"));
   if (dtype == DType::kBool)
     for (char c : proto.data())
-      if (c != 0 && c != 1) return Malformed("a literal of type bool has a byte that is not 0 or 1");
+      if (c != 0 && c != 1)
+        return Malformed("a literal of type bool has a byte that is not 0 or 1");
   return Array(dtype, std::move(shape),
                {reinterpret_cast<const std::byte*>(proto.data().data()), proto.data().size()});
 }
@@ -511,12 +517,12 @@ absl::StatusOr<Program> FromProto(const v1::Program& proto, const Limits& limits
   Program program;
   program.opset = proto.opset();
   TESSERA_ASSIGN_OR_RETURN(program.entry, Reader(proto, limits).Read());
-  TESSERA_ASSIGN_OR_RETURN(program.in_shardings,
-                           ReadShardings(proto.in_shardings(), program.entry->num_params,
-                                         "argument", limits));
-  TESSERA_ASSIGN_OR_RETURN(program.out_shardings,
-                           ReadShardings(proto.out_shardings(), program.entry->results.size(),
-                                         "result", limits));
+  TESSERA_ASSIGN_OR_RETURN(
+      program.in_shardings,
+      ReadShardings(proto.in_shardings(), program.entry->num_params, "argument", limits));
+  TESSERA_ASSIGN_OR_RETURN(
+      program.out_shardings,
+      ReadShardings(proto.out_shardings(), program.entry->results.size(), "result", limits));
   return program;
 }
 

@@ -1,8 +1,8 @@
 // Programs, meshes, shardings and arrays to their wire form and back.
 //
-// Writing cannot fail.  Reading trusts nothing: every field is bounded by ir::Limits before memory is
-// taken for it, and functions are rebuilt through ir::Builder, so that every type is inferred again
-// and every op checked.  Pure functions; any thread.
+// Writing cannot fail.  Reading trusts nothing: every field is bounded by ir::Limits before memory
+// is taken for it, and functions are rebuilt through ir::Builder, so that every type is inferred
+// again and every op checked.  Pure functions; any thread.
 #pragma once
 #include <vector>
 

@@ -78,7 +78,8 @@ TEST_P(BrokenProgramTest, IsRefusedWithAReason) {
 const Broken kBroken[] = {
     {"NoFunction", [](v1::Program& p) { p.clear_functions(); }, "MALFORMED_PROGRAM", "no function"},
     {"FutureOpset", [](v1::Program& p) { p.set_opset(kOpset + 1); }, "UNKNOWN_OP", "op set"},
-    {"UnknownOp", [](v1::Program& p) { p.mutable_functions(1)->mutable_ops(0)->set_name("add\n2"); },
+    {"UnknownOp",
+     [](v1::Program& p) { p.mutable_functions(1)->mutable_ops(0)->set_name("add\n2"); },
      "UNKNOWN_OP", "'add\\n2'"},
     {"OperandFromTheFuture",
      [](v1::Program& p) { p.mutable_functions(1)->mutable_ops(0)->set_operands(0, 2); },
@@ -102,7 +103,9 @@ const Broken kBroken[] = {
      },
      "MALFORMED_PROGRAM", "colour"},
     {"ValuelessAttribute",
-     [](v1::Program& p) { p.mutable_functions(1)->mutable_ops(0)->add_attributes()->set_name("a"); },
+     [](v1::Program& p) {
+       p.mutable_functions(1)->mutable_ops(0)->add_attributes()->set_name("a");
+     },
      "MALFORMED_PROGRAM", "has no value"},
     {"UnknownDType",
      [](v1::Program& p) { p.mutable_functions(1)->mutable_params(0)->set_dtype("f33"); },
@@ -112,7 +115,8 @@ const Broken kBroken[] = {
      "VALUE_ERROR", "-8"},
     {"HugeShape",
      [](v1::Program& p) {
-       for (int d : {0, 1}) p.mutable_functions(1)->mutable_params(0)->set_shape(d, int64_t{1} << 40);
+       for (int d : {0, 1})
+         p.mutable_functions(1)->mutable_params(0)->set_shape(d, int64_t{1} << 40);
      },
      "LIMIT_EXCEEDED", "2^62"},
     {"HugeMesh",
@@ -193,20 +197,34 @@ TEST(StatusSerialTest, DurationsComeBack) {
 }
 
 TEST(WorkerSerialTest, CommandsComeBackTheSameBytes) {
-  api::Transfer transfer{.launch = 3, .sequence = 4, .result = 5, .dtype = DType::kBF16,
-                         .local_shape = {4, 2}, .shards = {}, .timeout = absl::Seconds(2)};
+  api::Transfer transfer{.launch = 3,
+                         .sequence = 4,
+                         .result = 5,
+                         .dtype = DType::kBF16,
+                         .local_shape = {4, 2},
+                         .shards = {},
+                         .timeout = absl::Seconds(2)};
   transfer.shards.push_back({1, {{false, 9, 2, "h:1", "ticket", {0, 0}, {2, 0}, {2, 2}}}});
   Program one = Sample();
   one.in_shardings.clear();
-  api::LoadProgram load{.executable = 1, .name = "n", .program = one,
-                        .coordinates = {{0, 0}, {0, 1}, {1, 0}, {1, 1}}, .self = 1};
+  api::LoadProgram load{.executable = 1,
+                        .name = "n",
+                        .program = one,
+                        .coordinates = {{0, 0}, {0, 1}, {1, 0}, {1, 1}},
+                        .self = 1};
   const std::vector<api::Command> commands = {
       api::ConfigureCommunicator{1, {{"w/0", 3, "h:2"}, {"x/0", 4, "h:3"}}, 1, "s\0t"},
-      api::CloseCommunicator{2}, load, api::UnloadPrograms{{1, 2}},
+      api::CloseCommunicator{2},
+      load,
+      api::UnloadPrograms{{1, 2}},
       api::Launch{1, 2, 3, 4, {5, 6}, {7}, {true, false}, absl::Milliseconds(1), {{0, 3}}},
-      api::Launch{}, transfer, api::WriteBuffer{1, 2, Array::Scalar(DType::kF32, 3)},
-      api::ReadBuffer{1, 2, 3}, api::DeleteBuffers{{1}},
-      api::CancelLaunch{1, MakeError(ErrorKind::kPeerFailed, "why")}, api::Drain{}};
+      api::Launch{},
+      transfer,
+      api::WriteBuffer{1, 2, Array::Scalar(DType::kF32, 3)},
+      api::ReadBuffer{1, 2, 3},
+      api::DeleteBuffers{{1}},
+      api::CancelLaunch{1, MakeError(ErrorKind::kPeerFailed, "why")},
+      api::Drain{}};
   EXPECT_GE(commands.size(), std::variant_size_v<api::Command>);
   for (const api::Command& c : commands) {
     const v1::WorkerCommand wire = ToProto(6, 7, c);
@@ -221,11 +239,15 @@ TEST(WorkerSerialTest, CommandsComeBackTheSameBytes) {
 TEST(WorkerSerialTest, ReportsComeBackTheSameBytes) {
   const absl::Status lost = MakeError(ErrorKind::kWorkerLost, "gone");
   const std::vector<api::ReportBody> bodies = {
-      api::Heartbeat{}, api::CommunicatorReady{1, lost}, api::ProgramLoaded{1, {}, 64},
+      api::Heartbeat{},
+      api::CommunicatorReady{1, lost},
+      api::ProgramLoaded{1, {}, 64},
       api::LaunchDone{1, absl::Milliseconds(2), {{7, 3, Array::Scalar(DType::kF32, 3)}}},
       api::LaunchFailed{1, lost},
-      api::BufferWritten{1, 2, lost}, api::BufferRead{1, Array::Scalar(DType::kS32, 4)},
-      api::BufferRead{1, lost}, api::ExecutorLost{"signal 9", 4, "psum (a.cc:1)"},
+      api::BufferWritten{1, 2, lost},
+      api::BufferRead{1, Array::Scalar(DType::kS32, 4)},
+      api::BufferRead{1, lost},
+      api::ExecutorLost{"signal 9", 4, "psum (a.cc:1)"},
       api::ExecutorReady{{0, 2, "cpu", 4, "h:1", "h:2", 1 << 20}}};
   EXPECT_GE(bodies.size(), std::variant_size_v<api::ReportBody>);
   for (const api::ReportBody& body : bodies) {

@@ -20,8 +20,13 @@ v1::Device ToProto(const api::Device& device) {
 }
 
 api::Device FromProto(const v1::Device& proto) {
-  return {.id = proto.id(), .kind = proto.kind(), .worker = proto.worker(), .host = proto.host(),
-          .executor = proto.executor(), .healthy = proto.healthy(), .reason = proto.reason()};
+  return {.id = proto.id(),
+          .kind = proto.kind(),
+          .worker = proto.worker(),
+          .host = proto.host(),
+          .executor = proto.executor(),
+          .healthy = proto.healthy(),
+          .reason = proto.reason()};
 }
 
 v1::Placement ToProto(const api::Placement& placement) {
@@ -77,8 +82,8 @@ api::Operation FromProto(const v1::Operation& proto) {
   out.name = proto.name();
   const bool known = proto.state() >= v1::OPERATION_STATE_PENDING &&
                      proto.state() <= v1::OPERATION_STATE_CANCELLED;
-  out.state = known ? static_cast<api::OperationState>(proto.state() - 1)
-                    : api::OperationState::kPending;
+  out.state =
+      known ? static_cast<api::OperationState>(proto.state() - 1) : api::OperationState::kPending;
   out.error = FromProto(proto.error());
   out.pending_reason = proto.pending_reason();
   return out;
@@ -166,7 +171,8 @@ v1::ExecuteProgramResponse ToProto(const api::ExecuteReply& reply) {
 }
 
 api::ExecuteReply FromProto(const v1::ExecuteProgramResponse& proto) {
-  return {.operation = proto.operation(), .outputs = {proto.outputs().begin(), proto.outputs().end()}};
+  return {.operation = proto.operation(),
+          .outputs = {proto.outputs().begin(), proto.outputs().end()}};
 }
 
 v1::ExecutionEnd ToProto(const api::Completion& completion) {

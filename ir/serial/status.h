@@ -3,10 +3,9 @@
 // Pure functions; any thread.
 #pragma once
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "google/protobuf/duration.pb.h"
 #include "google/rpc/status.pb.h"
-
-#include "absl/time/time.h"
 
 namespace tessera::ir::serial {
 

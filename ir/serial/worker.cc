@@ -156,10 +156,14 @@ absl::StatusOr<api::Command> ReadTransfer(const v1::Transfer& p, const Limits& l
     api::Transfer::Shard shard;
     shard.device = s.device();
     for (const auto& x : s.pieces()) {
-      api::Transfer::Piece piece{.local = x.local(), .source = x.source(),
-                                 .source_device = x.source_device(), .endpoint = x.endpoint(),
-                                 .ticket = x.ticket(), .source_starts = VectorOf(x.source_starts()),
-                                 .dest_starts = VectorOf(x.dest_starts()), .shape = {}};
+      api::Transfer::Piece piece{.local = x.local(),
+                                 .source = x.source(),
+                                 .source_device = x.source_device(),
+                                 .endpoint = x.endpoint(),
+                                 .ticket = x.ticket(),
+                                 .source_starts = VectorOf(x.source_starts()),
+                                 .dest_starts = VectorOf(x.dest_starts()),
+                                 .shape = {}};
       TESSERA_ASSIGN_OR_RETURN(piece.shape, DimsFrom(x.shape(), c.dtype, limits));
       if (x.source_starts_size() != rank || x.dest_starts_size() != rank || x.shape_size() != rank)
         return Bad("transfer: a piece has another rank than the array");
@@ -195,9 +199,12 @@ absl::StatusOr<api::ExecutorInfo> ReadExecutor(const v1::ExecutorInfo& p) {
                             " are accepted"));
   if (p.data_endpoint().size() > 4 * kNameMax || p.peer_endpoint().size() > 4 * kNameMax)
     return Bad("executor: an endpoint is too long");
-  return api::ExecutorInfo{.index = p.index(), .incarnation = p.incarnation(),
-                           .device_kind = p.device_kind(), .num_devices = p.num_devices(),
-                           .data_endpoint = p.data_endpoint(), .peer_endpoint = p.peer_endpoint(),
+  return api::ExecutorInfo{.index = p.index(),
+                           .incarnation = p.incarnation(),
+                           .device_kind = p.device_kind(),
+                           .num_devices = p.num_devices(),
+                           .data_endpoint = p.data_endpoint(),
+                           .peer_endpoint = p.peer_endpoint(),
                            .memory_bytes = std::max<int64_t>(p.memory_bytes(), 0)};
 }
 
@@ -262,8 +269,8 @@ absl::StatusOr<api::Command> FromProto(const v1::WorkerCommand& proto, const Lim
   switch (proto.command_case()) {
     case v1::WorkerCommand::kConfigureCommunicator: {
       const auto& p = proto.configure_communicator();
-      api::ConfigureCommunicator c{.generation = p.generation(), .members = {}, .self = p.self(),
-                                   .secret = p.secret()};
+      api::ConfigureCommunicator c{
+          .generation = p.generation(), .members = {}, .self = p.self(), .secret = p.secret()};
       for (const auto& m : p.members())
         c.members.push_back({m.executor(), m.incarnation(), m.endpoint(), m.num_devices()});
       if (c.self < 0 || c.self >= p.members_size())
@@ -272,14 +279,18 @@ absl::StatusOr<api::Command> FromProto(const v1::WorkerCommand& proto, const Lim
     }
     case v1::WorkerCommand::kCloseCommunicator:
       return api::Command(api::CloseCommunicator{proto.close_communicator().generation()});
-    case v1::WorkerCommand::kLoadProgram: return ReadLoadProgram(proto.load_program(), limits);
+    case v1::WorkerCommand::kLoadProgram:
+      return ReadLoadProgram(proto.load_program(), limits);
     case v1::WorkerCommand::kUnloadPrograms:
       return api::Command(api::UnloadPrograms{VectorOf(proto.unload_programs().executables())});
     case v1::WorkerCommand::kLaunch: {
       const auto& p = proto.launch();
-      api::Launch c{.launch = p.launch(), .sequence = p.sequence(),
-                    .executable = p.executable(), .generation = p.generation(),
-                    .args = VectorOf(p.args()), .results = VectorOf(p.results()),
+      api::Launch c{.launch = p.launch(),
+                    .sequence = p.sequence(),
+                    .executable = p.executable(),
+                    .generation = p.generation(),
+                    .args = VectorOf(p.args()),
+                    .results = VectorOf(p.results()),
                     .donate = {p.donate().begin(), p.donate().end()},
                     .timeout = TimeoutOf(p.has_timeout(), p.timeout())};
       for (const auto& r : p.inline_results()) {
@@ -289,7 +300,8 @@ absl::StatusOr<api::Command> FromProto(const v1::WorkerCommand& proto, const Lim
       }
       return api::Command(std::move(c));
     }
-    case v1::WorkerCommand::kTransfer: return ReadTransfer(proto.transfer(), limits);
+    case v1::WorkerCommand::kTransfer:
+      return ReadTransfer(proto.transfer(), limits);
     case v1::WorkerCommand::kWriteBuffer: {
       const auto& p = proto.write_buffer();
       api::WriteBuffer c{.array = p.array(), .device = p.device(), .value = {}};
@@ -305,9 +317,11 @@ absl::StatusOr<api::Command> FromProto(const v1::WorkerCommand& proto, const Lim
     case v1::WorkerCommand::kCancelLaunch:
       return api::Command(api::CancelLaunch{proto.cancel_launch().launch(),
                                             FromProto(proto.cancel_launch().why())});
-    case v1::WorkerCommand::kDrain: return api::Command(api::Drain{});
+    case v1::WorkerCommand::kDrain:
+      return api::Command(api::Drain{});
     case v1::WorkerCommand::kWelcome:
-    case v1::WorkerCommand::COMMAND_NOT_SET: break;
+    case v1::WorkerCommand::COMMAND_NOT_SET:
+      break;
   }
   return Bad("worker command: it is empty, or of a kind this worker does not know");
 }
@@ -325,7 +339,9 @@ absl::StatusOr<api::Report> FromProto(const v1::WorkerReport& proto, const Limit
   out.executor = proto.executor();
   out.incarnation = proto.incarnation();
   switch (proto.report_case()) {
-    case v1::WorkerReport::kHeartbeat: out.body = api::Heartbeat{}; return out;
+    case v1::WorkerReport::kHeartbeat:
+      out.body = api::Heartbeat{};
+      return out;
     case v1::WorkerReport::kCommunicatorReady:
       out.body = api::CommunicatorReady{proto.communicator_ready().generation(),
                                         FromProto(proto.communicator_ready().status())};
@@ -371,13 +387,13 @@ absl::StatusOr<api::Report> FromProto(const v1::WorkerReport& proto, const Limit
                                    proto.executor_lost().op().substr(0, 1024)};
       return out;
     case v1::WorkerReport::kExecutorReady: {
-      TESSERA_ASSIGN_OR_RETURN(api::ExecutorInfo info,
-                               ReadExecutor(proto.executor_ready().info()));
+      TESSERA_ASSIGN_OR_RETURN(api::ExecutorInfo info, ReadExecutor(proto.executor_ready().info()));
       out.body = api::ExecutorReady{std::move(info)};
       return out;
     }
     case v1::WorkerReport::kRegistration:
-    case v1::WorkerReport::REPORT_NOT_SET: break;
+    case v1::WorkerReport::REPORT_NOT_SET:
+      break;
   }
   return Bad("worker report: it is empty, or of a kind this coordinator does not know");
 }
@@ -398,8 +414,8 @@ absl::StatusOr<api::Registration> FromProto(const v1::Registration& proto) {
   if (proto.executors().empty() || proto.executors_size() > kExecutorsMax)
     return Bad(absl::StrCat("registration: ", proto.executors_size(), " executors, 1 to ",
                             kExecutorsMax, " are accepted"));
-  api::Registration out{.worker = proto.worker(), .host = proto.host(), .opset = proto.opset(),
-                        .executors = {}};
+  api::Registration out{
+      .worker = proto.worker(), .host = proto.host(), .opset = proto.opset(), .executors = {}};
   std::set<int32_t> seen;
   for (const v1::ExecutorInfo& e : proto.executors()) {
     TESSERA_ASSIGN_OR_RETURN(api::ExecutorInfo info, ReadExecutor(e));
@@ -421,8 +437,10 @@ v1::Welcome ToProto(const api::Welcome& welcome) {
 }
 
 api::Welcome FromProto(const v1::Welcome& proto) {
-  return {.session = proto.session(), .epoch = proto.epoch(),
-          .heartbeat = FromProto(proto.heartbeat()), .lease = FromProto(proto.lease()),
+  return {.session = proto.session(),
+          .epoch = proto.epoch(),
+          .heartbeat = FromProto(proto.heartbeat()),
+          .lease = FromProto(proto.lease()),
           .ticket_key = proto.ticket_key()};
 }
 

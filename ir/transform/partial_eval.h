@@ -11,10 +11,10 @@ namespace tessera::ir {
 struct PartialEvalContext {
   Builder& known_b;
   Builder& unknown_b;
-  const Op& op;                    // the source op; attrs and regions
+  const Op& op;  // the source op; attrs and regions
   std::vector<Type> in_types, out_types;
-  std::vector<bool> known;         // per operand
-  std::vector<Value> known_in;     // valid where known, in known_b
+  std::vector<bool> known;      // per operand
+  std::vector<Value> known_in;  // valid where known, in known_b
   // An operand on the unknown side: a residual is made of a known one on first use.
   std::function<Value(int operand)> unknown_in;
   // Turns a value of known_b into one of unknown_b.

@@ -1,5 +1,5 @@
-// Transforms of programs: each is one generic walk Function -> Function that applies every op's rule,
-// region bodies included.  None names an op.
+// Transforms of programs: each is one generic walk Function -> Function that applies every op's
+// rule, region bodies included.  None names an op.
 //
 // All return errors that name the op and the user's line.  Results are new immutable functions.
 #pragma once
@@ -10,17 +10,19 @@
 
 namespace tessera::ir {
 
-// Jvp: takes f's params followed by one tangent for each param with `active[i]`; returns f's results
-// followed by one tangent for each result with `out_active[i]`.  Integer results are never active.
-// `instantiate`: give every inexact result a tangent, zeros where it has none.
+// Jvp: takes f's params followed by one tangent for each param with `active[i]`; returns f's
+// results followed by one tangent for each result with `out_active[i]`.  Integer results are never
+// active. `instantiate`: give every inexact result a tangent, zeros where it has none.
 struct JvpResult {
   FunctionRef fn;
   std::vector<bool> out_active;
 };
-absl::StatusOr<JvpResult> Jvp(const Function& f, const std::vector<bool>& active, bool instantiate = false);
+absl::StatusOr<JvpResult> Jvp(const Function& f, const std::vector<bool>& active,
+                              bool instantiate = false);
 // The same with the output set forced: results with `want[i]` get a tangent (zeros if need be).
 // Used for carries.
-absl::StatusOr<JvpResult> JvpWithOutputs(const Function& f, const std::vector<bool>& active, const std::vector<bool>& want);
+absl::StatusOr<JvpResult> JvpWithOutputs(const Function& f, const std::vector<bool>& active,
+                                         const std::vector<bool>& want);
 
 // Splits f by which params are known first.
 //   known:   known params -> known results, then residuals
@@ -64,6 +66,7 @@ absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dim
 FunctionRef Dce(const Function& f, bool keep_params = true, std::vector<bool>* kept = nullptr);
 // The same body typed in another scope (axes that become Manual, check_vma), every op inferred anew
 // from the given param types.
-absl::StatusOr<FunctionRef> Rescope(const Function& f, const Scope& scope, const std::vector<Type>& params);
+absl::StatusOr<FunctionRef> Rescope(const Function& f, const Scope& scope,
+                                    const std::vector<Type>& params);
 
 }  // namespace tessera::ir

@@ -36,7 +36,8 @@ absl::Status AdmitCompile(const api::CompileRequest& request, const ir::Limits& 
                      absl::StrCat("compile: the program is of op set ", program.opset,
                                   ", this server knows 1 to ", ir::kOpset));
   if (request.name.size() > kNameMax)
-    return TooMany("compile: bytes in the name", static_cast<int64_t>(request.name.size()), kNameMax);
+    return TooMany("compile: bytes in the name", static_cast<int64_t>(request.name.size()),
+                   kNameMax);
   if (static_cast<int64_t>(request.devices.size()) > limits.mesh_devices)
     return TooMany("compile: devices", static_cast<int64_t>(request.devices.size()),
                    limits.mesh_devices);

@@ -13,7 +13,8 @@ ir::Limits LimitsOf(const Options& options);
 
 // The program verifies, is of an op set that is known, and is within the limits.
 absl::Status AdmitCompile(const api::CompileRequest& request, const ir::Limits& limits);
-// The placement fits the shape and both are within the limits.  Whether devices exist is asked later.
+// The placement fits the shape and both are within the limits.  Whether devices exist is asked
+// later.
 absl::Status AdmitArray(const api::ArraySpec& spec, const ir::Limits& limits);
 // At most 100'000 ids in one call.
 absl::Status AdmitDelete(size_t arrays);

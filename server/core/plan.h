@@ -19,35 +19,35 @@ namespace tessera::server::core {
 struct ClusterSnapshot {
   struct Device {
     int64_t id = 0;
-    std::string kind;           // "cpu", "gpu"
+    std::string kind;  // "cpu", "gpu"
     std::string host, executor;
-    int64_t memory_bytes = 0;   // 0: unknown
+    int64_t memory_bytes = 0;  // 0: unknown
     bool operator==(const Device&) const = default;
   };
   std::vector<Device> devices;
 };
 
 struct PlanOptions {
-  bool explain = true;          // fill in the texts
+  bool explain = true;  // fill in the texts
 };
 
 struct PlanRequest {
-  ir::Program program;          // verified
+  ir::Program program;  // verified
   std::string name;
-  ClusterSnapshot cluster;      // as many devices as program.mesh() has
+  ClusterSnapshot cluster;  // as many devices as program.mesh() has
   PlanOptions options;
 };
 
 // How an argument is wanted or a result left: a block of `spec` of the plan's mesh.
 struct PlanValue {
   ir::DType dtype = ir::DType::kF32;
-  ir::Dims shape;               // global
-  ir::PartitionSpec spec;       // divides every dim evenly
+  ir::Dims shape;          // global
+  ir::PartitionSpec spec;  // divides every dim evenly
 };
 
 // Collectives of a device program, summed by (op, axes).
 struct CollectiveSummary {
-  std::string op;               // "psum"
+  std::string op;  // "psum"
   ir::AxisList axes;
   int64_t count = 0;
   int64_t bytes_per_device = 0;  // sent
@@ -57,7 +57,7 @@ struct Plan {
   // One lane of the device program: params and results are local blocks; all mesh axes are Manual,
   // check_vma is false.
   ir::FunctionRef device_program;
-  ir::Mesh mesh;                // device_program->scope.mesh has the same shape
+  ir::Mesh mesh;  // device_program->scope.mesh has the same shape
   std::vector<PlanValue> in, out;
   std::vector<CollectiveSummary> collectives;
   int64_t memory_bound_bytes = 0;  // per device

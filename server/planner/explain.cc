@@ -44,7 +44,9 @@ void Collect(const ir::Function& f, int64_t times, std::vector<CollectiveUse>* u
   }
 }
 
-std::string Axes(const ir::AxisList& axes) { return absl::StrCat("[", absl::StrJoin(axes, ","), "]"); }
+std::string Axes(const ir::AxisList& axes) {
+  return absl::StrCat("[", absl::StrJoin(axes, ","), "]");
+}
 
 bool Cut(const OpNote& n) {
   return std::any_of(n.results.begin(), n.results.end(),
@@ -87,8 +89,8 @@ std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
 
 std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
                         const MemoryBound& memory) {
-  std::string out = absl::StrCat("plan of ", program.entry->name, " on mesh ",
-                                 program.mesh().ToString(), "\n");
+  std::string out =
+      absl::StrCat("plan of ", program.entry->name, " on mesh ", program.mesh().ToString(), "\n");
   for (size_t i = 0; i < device.in.size(); ++i)
     absl::StrAppend(&out, "  argument ", i, ": ", program.entry->types[i].ToString(), " ",
                     device.in[i].ToString(), "\n");
@@ -121,7 +123,8 @@ std::string ExplainJson(const ir::Program& program, const DeviceProgram& device,
   nlohmann::json j;
   j["program"] = program.entry->name;
   for (const ir::MeshAxis& a : program.mesh().axes)
-    j["mesh"].push_back({{"name", a.name}, {"size", a.size}, {"type", std::string(AxisTypeName(a.type))}});
+    j["mesh"].push_back(
+        {{"name", a.name}, {"size", a.size}, {"type", std::string(AxisTypeName(a.type))}});
   for (const ir::PartitionSpec& p : device.in) j["arguments"].push_back(p.ToString());
   for (const ir::PartitionSpec& p : device.out) j["results"].push_back(p.ToString());
   for (const OpNote& n : device.notes)

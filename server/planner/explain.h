@@ -1,5 +1,5 @@
-// The plan as a person reads it, and the same as JSON: for every op its shardings, who decided, what
-// moved, with the user's line; the collectives with their bytes; memory.
+// The plan as a person reads it, and the same as JSON: for every op its shardings, who decided,
+// what moved, with the user's line; the collectives with their bytes; memory.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,7 +24,9 @@ struct CollectiveUse {
 };
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 
-std::string ExplainText(const ir::Program& program, const DeviceProgram& device, const MemoryBound& memory);
-std::string ExplainJson(const ir::Program& program, const DeviceProgram& device, const MemoryBound& memory);
+std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
+                        const MemoryBound& memory);
+std::string ExplainJson(const ir::Program& program, const DeviceProgram& device,
+                        const MemoryBound& memory);
 
 }  // namespace tessera::server::planner

@@ -40,8 +40,8 @@ class Partitioner {
   explicit Partitioner(std::vector<OpNote>* notes) : notes_(notes) {}
 
   // Emits f's body into `b`.  `args` are blocks as s.of says for the params; so are the results.
-  std::vector<Value> Body(const Function& f, const FunctionShardings& s, Builder& b, ir::Values args,
-                          int depth) {
+  std::vector<Value> Body(const Function& f, const FunctionShardings& s, Builder& b,
+                          ir::Values args, int depth) {
     std::vector<Value> env(f.types.size());
     std::copy(args.begin(), args.end(), env.begin());
     for (size_t i = 0; i < f.ops.size(); ++i) {
@@ -49,8 +49,8 @@ class Partitioner {
       const Op& op = f.ops[i];
       const size_t note = notes_->size();
       notes_->push_back(NoteOf(f, i, s, depth));
-      std::vector<Value> out = op.def->region_map ? Region(f, i, s, b, env, depth, note)
-                                                  : Plain(f, op, s, b, env, note);
+      std::vector<Value> out =
+          op.def->region_map ? Region(f, i, s, b, env, depth, note) : Plain(f, op, s, b, env, note);
       for (size_t r = 0; r < out.size(); ++r) env[op.results[r]] = out[r];
     }
     std::vector<Value> results;
@@ -90,15 +90,17 @@ class Partitioner {
     for (ValueId v : op.results) rule.out_types.push_back(f.types[v]);
     for (size_t i = 0; i < op.operands.size(); ++i)
       rule.in.push_back(Move(env[op.operands[i]], f.types[op.operands[i]], in[i],
-                             ir::JoinAxes(sig.operands[i], axes), note, absl::StrCat("operand ", i)));
+                             ir::JoinAxes(sig.operands[i], axes), note,
+                             absl::StrCat("operand ", i)));
     ir::PartitionContext p{sig, axes, {}};
     std::vector<DimAxes> got;
     for (size_t r = 0; r < op.results.size(); ++r) {
       got.push_back(ir::JoinAxes(sig.results[r], axes));
       p.local_out.push_back(ir::LocalType(f.types[op.results[r]], got[r], f.scope.mesh));
     }
-    std::vector<Value> local = op.def->partition.written() ? op.def->partition.fn(rule, p)
-                                                           : ir::derive::PartitionByFactors(rule, p);
+    std::vector<Value> local = op.def->partition.written()
+                                   ? op.def->partition.fn(rule, p)
+                                   : ir::derive::PartitionByFactors(rule, p);
     for (size_t r = 0; r < local.size(); ++r)
       local[r] = Move(local[r], f.types[op.results[r]], got[r], out[r], note, "result");
     return local;
@@ -108,7 +110,8 @@ class Partitioner {
   static DimAxes Needed(const ir::RegionTie& t, const DimAxes& inner, const DimAxes& outer_now) {
     DimAxes need = inner;
     for (size_t d = 0; d < need.size(); ++d)
-      if (!t.prefix.empty()) need[d].insert(need[d].begin(), t.prefix[d].begin(), t.prefix[d].end());
+      if (!t.prefix.empty())
+        need[d].insert(need[d].begin(), t.prefix[d].begin(), t.prefix[d].end());
     if (t.leading_dim) need.insert(need.begin(), AxisList{});
     need.resize(outer_now.size());
     return need;
@@ -119,7 +122,8 @@ class Partitioner {
     const Op& op = f.ops[index];
     std::vector<Type> in_types;
     for (ValueId v : op.operands) in_types.push_back(f.types[v]);
-    const ir::RegionMap map = op.def->region_map({*op.def, f.scope, in_types, op.attrs, op.regions});
+    const ir::RegionMap map =
+        op.def->region_map({*op.def, f.scope, in_types, op.attrs, op.regions});
     const Function& body = *op.regions[0];
     const FunctionShardings& inner = *s.regions.at(static_cast<int>(index));
 
@@ -144,7 +148,8 @@ class Partitioner {
     for (const ir::RegionTie& t : map.results) {
       const ValueId v = op.results[t.outer];
       const DimAxes& lies = inner.of[ResultLiesLike(body, map, t.inner)];
-      out[t.outer] = Move(out[t.outer], f.types[v], Needed(t, lies, s.of[v]), s.of[v], note, "result");
+      out[t.outer] =
+          Move(out[t.outer], f.types[v], Needed(t, lies, s.of[v]), s.of[v], note, "result");
     }
     return out;
   }

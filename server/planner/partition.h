@@ -14,16 +14,16 @@ namespace tessera::server::planner {
 
 // What was done to one op, for explain; parallel to the walk of the program, regions in place.
 struct OpNote {
-  std::string op;                  // wire name
+  std::string op;  // wire name
   Site site;
-  int depth = 0;                   // of regions
+  int depth = 0;                     // of regions
   std::vector<std::string> results;  // global type and sharding of each result
-  std::string why;                 // who decided the first result's sharding
-  std::vector<std::string> moves;  // reshards and gathers done for it, with operand and bytes
+  std::string why;                   // who decided the first result's sharding
+  std::vector<std::string> moves;    // reshards and gathers done for it, with operand and bytes
 };
 
 struct DeviceProgram {
-  ir::FunctionRef fn;               // scope: all axes Manual, check_vma off
+  ir::FunctionRef fn;  // scope: all axes Manual, check_vma off
   std::vector<ir::PartitionSpec> in, out;
   std::vector<OpNote> notes;
 };

@@ -1,4 +1,5 @@
-// The planner: a pure function from a program, its shardings and a snapshot of the cluster to a plan.
+// The planner: a pure function from a program, its shardings and a snapshot of the cluster to a
+// plan.
 //
 // Passes, in order: seed, propagate, partition, bound memory, explain.  The same request gives the
 // same bytes.  Any thread.
@@ -8,9 +9,9 @@
 
 namespace tessera::server::planner {
 
-// Errors: VALUE_ERROR, UNKNOWN_AXIS, INDIVISIBLE, SHARDING_TYPE_ERROR or NOT_IMPLEMENTED, each naming
-// the op and the user's line; FAILED_PRECONDITION (NOT_ENOUGH_DEVICES) when the snapshot has another
-// number of devices than the mesh.  Requires: the program has been verified.
+// Errors: VALUE_ERROR, UNKNOWN_AXIS, INDIVISIBLE, SHARDING_TYPE_ERROR or NOT_IMPLEMENTED, each
+// naming the op and the user's line; FAILED_PRECONDITION (NOT_ENOUGH_DEVICES) when the snapshot has
+// another number of devices than the mesh.  Requires: the program has been verified.
 absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request);
 
 }  // namespace tessera::server::planner

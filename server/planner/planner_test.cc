@@ -23,12 +23,14 @@ using ir::DType;
 Array SmallIntegers(const ir::Type& t, int seed) {
   Array a(t.dtype, t.shape);
   for (int64_t i = 0; i < a.num_elements(); ++i)
-    a.Set(i, t.dtype == DType::kBool ? (i * 5 + seed) % 2 : (i * 7 + seed * 3) % 5 - (t.dtype == DType::kU32 ? 0 : 2));
+    a.Set(i, t.dtype == DType::kBool ? (i * 5 + seed) % 2
+                                     : (i * 7 + seed * 3) % 5 - (t.dtype == DType::kU32 ? 0 : 2));
   return a;
 }
 
 // Start of the block that `device` holds under `spec`.
-ir::Dims BlockStart(const ir::Mesh& mesh, const ir::PartitionSpec& spec, const ir::Dims& local, int64_t device) {
+ir::Dims BlockStart(const ir::Mesh& mesh, const ir::PartitionSpec& spec, const ir::Dims& local,
+                    int64_t device) {
   ir::Dims start(local.size());
   for (size_t d = 0; d < local.size(); ++d)
     start[d] = mesh.IndexAlong(device, spec.dims[d]) * local[d];
@@ -38,7 +40,8 @@ ir::Dims BlockStart(const ir::Mesh& mesh, const ir::PartitionSpec& spec, const i
 // Runs the plan on all devices at once; an error text when a result differs from the logical run.
 std::string CompareWithLogical(const ir::Program& program, const core::Plan& plan) {
   std::vector<Array> args;
-  for (int i = 0; i < program.entry->num_params; ++i) args.push_back(SmallIntegers(program.entry->types[i], i + 1));
+  for (int i = 0; i < program.entry->num_params; ++i)
+    args.push_back(SmallIntegers(program.entry->types[i], i + 1));
   auto expected = ir::Evaluate(*program.entry, args);
   if (!expected.ok()) return expected.status().ToString();
 
@@ -49,7 +52,8 @@ std::string CompareWithLogical(const ir::Program& program, const core::Plan& pla
   for (size_t i = 0; i < args.size(); ++i) {
     lanes.emplace_back();
     for (int64_t d : devices)
-      lanes.back().push_back(ir::SliceBlock(args[i], BlockStart(plan.mesh, plan.in[i].spec, f.types[i].shape, d), f.types[i].shape));
+      lanes.back().push_back(ir::SliceBlock(
+          args[i], BlockStart(plan.mesh, plan.in[i].spec, f.types[i].shape, d), f.types[i].shape));
   }
   ir::Evaluator evaluator;
   auto got = evaluator.WithLanes(devices, f, lanes);
@@ -57,9 +61,11 @@ std::string CompareWithLogical(const ir::Program& program, const core::Plan& pla
   for (size_t r = 0; r < expected->size(); ++r)
     for (int64_t d : devices) {
       const Array& block = (*got)[r][d];
-      const Array want = ir::SliceBlock((*expected)[r], BlockStart(plan.mesh, plan.out[r].spec, block.shape(), d), block.shape());
+      const Array want = ir::SliceBlock(
+          (*expected)[r], BlockStart(plan.mesh, plan.out[r].spec, block.shape(), d), block.shape());
       if (!(want == block))
-        return absl::StrCat("result ", r, " on device ", d, " is ", block.ToString(), ", expected ", want.ToString());
+        return absl::StrCat("result ", r, " on device ", d, " is ", block.ToString(), ", expected ",
+                            want.ToString());
     }
   return "";
 }
@@ -71,7 +77,8 @@ std::string PlanText(const DataCase& c) {
   request.program = *program;
   request.cluster.devices.resize(program->mesh().num_devices());
   absl::StatusOr<core::Plan> plan = MakePlan(request);
-  if (!plan.ok()) return absl::StrCat(ToAbsl(ReasonOf(plan.status())), ": ", plan.status().message(), "\n");
+  if (!plan.ok())
+    return absl::StrCat(ToAbsl(ReasonOf(plan.status())), ": ", plan.status().message(), "\n");
   if (c.command == "explain") return plan->explain_text;
   std::string out = ir::PrintFunction(*plan->device_program);
   for (const CollectiveUse& u : CollectivesOf(*plan->device_program))
@@ -107,8 +114,9 @@ func main(%x: f32[8,4] P('data'), %w: f32[4,6] P(None,'model')) -> (f32[8,6]) {
 }
 
 TEST(PlannerTest, AClusterOfAnotherSizeIsRefused) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Program program,
-                               ir::ParseProgram("mesh (x=2)\nfunc main(%x: f32[4]) -> (f32[4]) { return %x }"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(
+      const ir::Program program,
+      ir::ParseProgram("mesh (x=2)\nfunc main(%x: f32[4]) -> (f32[4]) { return %x }"));
   core::PlanRequest request;
   request.program = program;
   EXPECT_THAT(MakePlan(request).status(), ReasonIs("NOT_ENOUGH_DEVICES"));

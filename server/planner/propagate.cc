@@ -76,8 +76,9 @@ bool SweepOp(const Function& f, size_t index, FunctionShardings* s) {
   return changed;
 }
 
-// Leaves a factor whole where it is minor to one that is not cut to single elements: blocks of such a
-// dim would not be contiguous, which no sharding of the dim says.  (8@x merged behind a whole 4 into 32.)
+// Leaves a factor whole where it is minor to one that is not cut to single elements: blocks of such
+// a dim would not be contiguous, which no sharding of the dim says.  (8@x merged behind a whole 4
+// into 32.)
 void KeepBlocksContiguous(const Signature& sig, const ir::Mesh& mesh, std::vector<AxisList>* axes) {
   bool changed = true;
   auto visit = [&](const ir::TensorFactors& dims) {
@@ -201,10 +202,11 @@ absl::Status CheckSpec(const Function& f, ValueId v, const ir::PartitionSpec& sp
                                                               " names axis '", a, "' twice"));
     }
     if (int64_t n = f.scope.mesh.SizeOf(dims[d]); t.shape[d] % n != 0)
-      return MakeError(ErrorKind::kIndivisible,
-                       absl::StrCat(what, ": dim ", d, " of ", t.ToString(), " has size ", t.shape[d],
-                                    ", which is not evenly divisible by the ", n, " shards of ",
-                                    spec.ToString(), "; pad the dim or choose another axis"));
+      return MakeError(
+          ErrorKind::kIndivisible,
+          absl::StrCat(what, ": dim ", d, " of ", t.ToString(), " has size ", t.shape[d],
+                       ", which is not evenly divisible by the ", n, " shards of ", spec.ToString(),
+                       "; pad the dim or choose another axis"));
   }
   return absl::OkStatus();
 }
@@ -255,19 +257,22 @@ std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Si
         const AxisList& want = (*split)[k];
         if (want.empty() || sig.factors[factor].kind == ir::FactorKind::kReplicate) continue;
         const bool longer = want.size() > axes[factor].size() && IsPrefix(axes[factor], want);
-        if (axes[factor].empty() || longer || (!IsPrefix(want, axes[factor]) && bytes > weight[factor])) {
+        if (axes[factor].empty() || longer ||
+            (!IsPrefix(want, axes[factor]) && bytes > weight[factor])) {
           axes[factor] = want;
           weight[factor] = std::max(weight[factor], bytes);
         }
       }
     }
   };
-  for (size_t i = 0; i < operands.size(); ++i) consider(op.operands[i], sig.operands[i], operands[i]);
+  for (size_t i = 0; i < operands.size(); ++i)
+    consider(op.operands[i], sig.operands[i], operands[i]);
   for (size_t i = 0; i < results.size(); ++i) consider(op.results[i], sig.results[i], results[i]);
   // An axis serves one factor: the one whose tensor is larger, then the one that passes through.
   std::vector<size_t> order(axes.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return weight[a] > weight[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return weight[a] > weight[b]; });
   std::set<std::string> taken;
   for (size_t factor : order) {
     AxisList kept;

@@ -1,4 +1,5 @@
-// Propagation: from the shardings that were given to one for every value, by factors, to a fixpoint.
+// Propagation: from the shardings that were given to one for every value, by factors, to a
+// fixpoint.
 //
 // Pure.  A sharding only ever grows, so the fixpoint exists and does not depend on the order of
 // visits beyond the order of the program.  Every decision keeps its reason.  Reference: Shardy's
@@ -19,10 +20,10 @@ namespace tessera::server::planner {
 
 // Where each value of one function lies on the axes that are not Manual there.
 struct FunctionShardings {
-  std::vector<ir::DimAxes> of;         // per value, one entry per dim
+  std::vector<ir::DimAxes> of;  // per value, one entry per dim
   // Per value and mesh axis that cuts it: who decided, an argument, a result or an op.
   std::vector<std::map<std::string, std::string>> why;
-  std::vector<bool> pinned;            // given, must not grow
+  std::vector<bool> pinned;                                   // given, must not grow
   std::map<int, std::unique_ptr<FunctionShardings>> regions;  // by op index
 };
 

@@ -17,7 +17,8 @@ bool IsPrefix(const AxisList& a, const AxisList& b) {
 
 int DimOf(const DimAxes& dims, const std::string& axis) {
   for (size_t d = 0; d < dims.size(); ++d)
-    if (std::find(dims[d].begin(), dims[d].end(), axis) != dims[d].end()) return static_cast<int>(d);
+    if (std::find(dims[d].begin(), dims[d].end(), axis) != dims[d].end())
+      return static_cast<int>(d);
   return -1;
 }
 
@@ -81,7 +82,8 @@ bool TryGather(Value* block, DimAxes* from, const DimAxes& to) {
 }  // namespace
 
 Value Reshard(Value block, DimAxes from, const DimAxes& to) {
-  while (TrySlice(&block, &from, to) || TryMove(&block, &from, to) || TryGather(&block, &from, to)) {
+  while (TrySlice(&block, &from, to) || TryMove(&block, &from, to) ||
+         TryGather(&block, &from, to)) {
   }
   return block;
 }

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <memory>
-#include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
@@ -42,10 +41,10 @@ template <class Message>
 absl::Status Decode(const grpc::ByteBuffer& bytes, Message* out) {
   grpc::ByteBuffer copy = bytes;  // of the references; decoding uses them up
   if (grpc::SerializationTraits<Message>::Deserialize(&copy, out).ok()) return absl::OkStatus();
-  return MakeError(ErrorKind::kMalformedProgram,
-                   absl::StrCat("request: its ", bytes.Length(), " bytes are no ",
-                                Message::descriptor()->full_name(),
-                                "; build it with the server's protos"));
+  return MakeError(
+      ErrorKind::kMalformedProgram,
+      absl::StrCat("request: its ", bytes.Length(), " bytes are no ",
+                   Message::descriptor()->full_name(), "; build it with the server's protos"));
 }
 template <class Message>
 void Encode(const Message& message, grpc::ByteBuffer* out) {
@@ -199,11 +198,11 @@ grpc::ServerUnaryReactor* ArrayService::CreateArray(grpc::CallbackServerContext*
   auto* reactor = context->DefaultReactor();
   absl::StatusOr<api::ArraySpec> spec = FromProto(request->spec(), coordinator_->limits());
   if (!spec.ok()) return Refuse(reactor, spec.status());
-  coordinator_->CreateArrayAsync(
-      *std::move(spec), Then<TicketedArray>(reactor, [response](const TicketedArray& a) {
-        response->set_array(a.array);
-        Fill(a.tickets, response->mutable_tickets());
-      }));
+  coordinator_->CreateArrayAsync(*std::move(spec),
+                                 Then<TicketedArray>(reactor, [response](const TicketedArray& a) {
+                                   response->set_array(a.array);
+                                   Fill(a.tickets, response->mutable_tickets());
+                                 }));
   return reactor;
 }
 
@@ -225,13 +224,13 @@ grpc::ServerUnaryReactor* ArrayService::CreateReadTickets(
     grpc::CallbackServerContext* context, const v1::CreateReadTicketsRequest* request,
     v1::CreateReadTicketsResponse* response) {
   auto* reactor = context->DefaultReactor();
-  coordinator_->ReadTicketsAsync(
-      request->array(), {request->ordinals().begin(), request->ordinals().end()},
-      WaitOf(context, request->has_timeout(), request->timeout()),
-      Then<TicketedArray>(reactor, [response](const TicketedArray& a) {
-        *response->mutable_spec() = ToProto(a.spec);
-        Fill(a.tickets, response->mutable_tickets());
-      }));
+  coordinator_->ReadTicketsAsync(request->array(),
+                                 {request->ordinals().begin(), request->ordinals().end()},
+                                 WaitOf(context, request->has_timeout(), request->timeout()),
+                                 Then<TicketedArray>(reactor, [response](const TicketedArray& a) {
+                                   *response->mutable_spec() = ToProto(a.spec);
+                                   Fill(a.tickets, response->mutable_tickets());
+                                 }));
   return reactor;
 }
 
@@ -294,9 +293,9 @@ grpc::ServerUnaryReactor* ProgramService::RunProgram(grpc::CallbackServerContext
   auto* reactor = context->DefaultReactor();
   auto call = std::make_shared<Call>();
   if (absl::Status s = Decode(*bytes, &call->request); !s.ok()) return Refuse(reactor, s);
-  const absl::Duration timeout = std::min(
-      WaitOf(context, call->request.has_timeout(), call->request.timeout()),
-      absl::Milliseconds(coordinator_->options().result_wait_ms_max));
+  const absl::Duration timeout =
+      std::min(WaitOf(context, call->request.has_timeout(), call->request.timeout()),
+               absl::Milliseconds(coordinator_->options().result_wait_ms_max));
   pool_.Run(&call->request, &call->response, timeout,
             [reactor, response, call](const absl::Status& s) {
               if (s.ok()) Encode(call->response, response);
@@ -312,7 +311,8 @@ grpc::ServerUnaryReactor* OperationService::GetOperation(grpc::CallbackServerCon
   auto* reactor = context->DefaultReactor();
   coordinator_->WaitOperationAsync(
       request->operation(), absl::ZeroDuration(),
-      Then<api::Operation>(reactor, [response](const api::Operation& o) { *response = ToProto(o); }));
+      Then<api::Operation>(reactor,
+                           [response](const api::Operation& o) { *response = ToProto(o); }));
   return reactor;
 }
 
@@ -322,7 +322,8 @@ grpc::ServerUnaryReactor* OperationService::WaitOperation(grpc::CallbackServerCo
   auto* reactor = context->DefaultReactor();
   coordinator_->WaitOperationAsync(
       request->operation(), WaitOf(context, request->has_timeout(), request->timeout()),
-      Then<api::Operation>(reactor, [response](const api::Operation& o) { *response = ToProto(o); }));
+      Then<api::Operation>(reactor,
+                           [response](const api::Operation& o) { *response = ToProto(o); }));
   return reactor;
 }
 

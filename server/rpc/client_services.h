@@ -1,5 +1,5 @@
-// The services of clients over gRPC: decode, call the coordinator, encode.  No request holds a thread
-// while it waits, but for RunProgram, which has a few threads of its own.
+// The services of clients over gRPC: decode, call the coordinator, encode.  No request holds a
+// thread while it waits, but for RunProgram, which has a few threads of its own.
 #pragma once
 #include <memory>
 
@@ -53,8 +53,7 @@ class ArrayService final : public v1::ArrayService::CallbackService {
 using ProgramServiceBase = v1::ProgramService::WithRawCallbackMethod_CompileProgram<
     v1::ProgramService::WithRawCallbackMethod_RunProgram<
         v1::ProgramService::WithCallbackMethod_ExecuteProgram<
-            v1::ProgramService::WithCallbackMethod_ExecuteAndWatch<
-                v1::ProgramService::Service>>>>;
+            v1::ProgramService::WithCallbackMethod_ExecuteAndWatch<v1::ProgramService::Service>>>>;
 
 class ProgramService final : public ProgramServiceBase {
  public:

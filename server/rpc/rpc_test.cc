@@ -141,7 +141,8 @@ TEST_F(RpcTest, ErrorsCarryReasonAndPlace) {
 // The ids at once, then the end with the result that was small enough.
 TEST_F(RpcTest, ExecuteAndWatchBringsTheResultAlong) {
   const auto stub = v1::ProgramService::NewStub(channel_);
-  const auto compiled = coordinator_.Compile({.program = Product(), .devices = {}, .name = "product"});
+  const auto compiled =
+      coordinator_.Compile({.program = Product(), .devices = {}, .name = "product"});
   TESSERA_ASSERT_OK(compiled);
   ir::Array a(DType::kF32, {4, 2});
   for (int i = 0; i < 8; ++i) a.Set(i, i);
@@ -188,7 +189,8 @@ TEST_F(RpcTest, ExecuteAndWatchRefusesAndReportsFailures) {
     EXPECT_THAT(Read(reader->Finish()), ReasonIs("PROGRAM_NOT_FOUND", "99"));
   }
   // A caller that leaves changes nothing for the run; one that stays learns how it ended.
-  const auto compiled = coordinator_.Compile({.program = Product(), .devices = {}, .name = "product"});
+  const auto compiled =
+      coordinator_.Compile({.program = Product(), .devices = {}, .name = "product"});
   TESSERA_ASSERT_OK(compiled);
   request.set_executable(compiled->executable);
   for (const api::ArraySpec& in : compiled->in) {
@@ -290,14 +292,14 @@ TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
   // What is put on its device comes down as a command, and the answer goes up.
   api::Placement placement;
   placement.devices = {4};
-  std::thread put([&] {
-    TESSERA_EXPECT_OK(coordinator_.Put(ir::Array::Scalar(DType::kF32, 5), placement));
-  });
+  std::thread put(
+      [&] { TESSERA_EXPECT_OK(coordinator_.Put(ir::Array::Scalar(DType::kF32, 5), placement)); });
   v1::WorkerCommand command;
   ASSERT_TRUE(stream->Read(&command));
   EXPECT_EQ(command.incarnation(), 7u);
   ASSERT_TRUE(command.has_write_buffer());
-  api::Report written{0, 7, api::BufferWritten{command.write_buffer().array(), 0, absl::OkStatus()}};
+  api::Report written{0, 7,
+                      api::BufferWritten{command.write_buffer().array(), 0, absl::OkStatus()}};
   ASSERT_TRUE(stream->Write(ir::serial::ToProto(written)));
   put.join();
   context.TryCancel();
@@ -363,8 +365,8 @@ TEST(JsonTest, NumbersOfEveryKindComeBack) {
         ir::Array::Of(DType::kBF16, {2}, {1.5, -2}), ir::Array::Of(DType::kBool, {2}, {1, 0}),
         ir::Array::Of(DType::kS32, {3}, {-2147483648.0, 0, 2147483647}),
         ir::Array::ScalarInt(DType::kS64, INT64_MIN), ir::Array::Scalar(DType::kF64, 0.1),
-        ir::Array::Of(DType::kF64, {3}, {INFINITY, -INFINITY, 1e300}), ir::Array(DType::kF32, {0, 3}),
-        ir::Array(DType::kF32, {2, 0})}) {
+        ir::Array::Of(DType::kF64, {3}, {INFINITY, -INFINITY, 1e300}),
+        ir::Array(DType::kF32, {0, 3}), ir::Array(DType::kF32, {2, 0})}) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const Value json, JsonFromArray(a));
     EXPECT_THAT(ArrayFromJson(json, a.dtype(), a.shape()), IsOkAndHolds(a)) << json.DebugString();
   }
@@ -381,10 +383,12 @@ TEST(JsonTest, MisfitsSayWhere) {
     out.set_number_value(v);
     return out;
   };
-  EXPECT_THAT(ArrayFromJson(number(1.5), DType::kS32, {}), ReasonIs("VALUE_ERROR", "1.5 is not a s32"));
+  EXPECT_THAT(ArrayFromJson(number(1.5), DType::kS32, {}),
+              ReasonIs("VALUE_ERROR", "1.5 is not a s32"));
   EXPECT_THAT(ArrayFromJson(number(3e9), DType::kS32, {}), ReasonIs("VALUE_ERROR"));
   EXPECT_THAT(ArrayFromJson(number(-1), DType::kU32, {}), ReasonIs("VALUE_ERROR"));
-  EXPECT_THAT(ArrayFromJson(number(1e18), DType::kS64, {}), ReasonIs("VALUE_ERROR", "decimal text"));
+  EXPECT_THAT(ArrayFromJson(number(1e18), DType::kS64, {}),
+              ReasonIs("VALUE_ERROR", "decimal text"));
   EXPECT_THAT(ArrayFromJson(number(1), DType::kBool, {}), ReasonIs("VALUE_ERROR", "true or false"));
   EXPECT_THAT(ArrayFromJson(number(1), DType::kF32, {2}), ReasonIs("VALUE_ERROR", "a list of 2"));
   // A shape that promises more than came takes no memory.
@@ -397,7 +401,11 @@ TEST(JsonTest, NoMemoryIsTakenForRowsThatAreMissing) {
   Value rows;
   for (int i = 0; i < kRows; ++i) rows.mutable_list_value()->add_values();
   for (int i = 0; i < kRows; ++i)
-    rows.mutable_list_value()->mutable_values(0)->mutable_list_value()->add_values()->set_number_value(0);
+    rows.mutable_list_value()
+        ->mutable_values(0)
+        ->mutable_list_value()
+        ->add_values()
+        ->set_number_value(0);
   EXPECT_THAT(ArrayFromJson(rows, DType::kF32, {kRows, kRows}),
               ReasonIs("VALUE_ERROR", "at [1]: a list of 100000 was expected"));
 }

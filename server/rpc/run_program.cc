@@ -21,7 +21,7 @@ using ir::DType;
 
 constexpr int kThreads = 4;
 constexpr size_t kJobsMax = 64;
-constexpr int64_t kJsonValuesMax = 1 << 22;  // Of one result; about 46 MB on the wire.
+constexpr int64_t kJsonValuesMax = 1 << 22;    // Of one result; about 46 MB on the wire.
 constexpr double kExact = 9007199254740992.0;  // 2^53: integers up to here are exact as doubles
 
 absl::Status Misfit(const std::string& where, const std::string& what) {
@@ -43,7 +43,8 @@ absl::Status CheckJsonDType(DType dtype) {
     case DType::kU64:
     case DType::kBF16:
     case DType::kF32:
-    case DType::kF64: return absl::OkStatus();
+    case DType::kF64:
+      return absl::OkStatus();
     default:
       return MakeError(ErrorKind::kNotImplemented,
                        absl::StrCat("run: ", ToAbsl(ir::DTypeName(dtype)),
@@ -86,19 +87,20 @@ absl::Status SetText(const std::string& text, const std::string& where, int64_t 
 absl::Status SetLeaf(const Value& value, const std::string& where, int64_t index, ir::Array* out) {
   const DType dtype = out->dtype();
   if (dtype == DType::kBool) {
-    if (value.kind_case() != Value::kBoolValue)
-      return Misfit(where, "true or false was expected");
+    if (value.kind_case() != Value::kBoolValue) return Misfit(where, "true or false was expected");
     out->Set(index, value.bool_value() ? 1 : 0);
     return absl::OkStatus();
   }
-  if (value.kind_case() == Value::kStringValue) return SetText(value.string_value(), where, index, out);
+  if (value.kind_case() == Value::kStringValue)
+    return SetText(value.string_value(), where, index, out);
   if (value.kind_case() != Value::kNumberValue) return Misfit(where, "a number was expected");
   const double v = value.number_value();
   if (ir::IsInteger(dtype)) {
     const auto [least, greatest] = RangeOf(dtype);
     if (v != std::floor(v) || v < least || v > greatest || std::abs(v) > kExact)
-      return Misfit(where, absl::StrCat(v, " is not a ", ToAbsl(ir::DTypeName(dtype)),
-                                        std::abs(v) > kExact ? "; write it as a decimal text" : ""));
+      return Misfit(where,
+                    absl::StrCat(v, " is not a ", ToAbsl(ir::DTypeName(dtype)),
+                                 std::abs(v) > kExact ? "; write it as a decimal text" : ""));
   }
   out->Set(index, v);
   return absl::OkStatus();
@@ -167,10 +169,11 @@ absl::Status CheckJsonSize(const ir::Type& type) {
     level = n > kJsonValuesMax / level ? kJsonValuesMax : level * n;
     values += level;
     if (values > kJsonValuesMax)
-      return MakeError(ErrorKind::kLimitExceeded,
-                       absl::StrCat("run: a result of type ", type.ToString(), " is more than ",
-                                    kJsonValuesMax, " JSON values; compile and execute the program "
-                                    "and read its arrays"));
+      return MakeError(
+          ErrorKind::kLimitExceeded,
+          absl::StrCat("run: a result of type ", type.ToString(), " is more than ", kJsonValuesMax,
+                       " JSON values; compile and execute the program "
+                       "and read its arrays"));
   }
   return absl::OkStatus();
 }
@@ -236,9 +239,9 @@ absl::Status RunOne(Coordinator& coordinator, const v1::RunProgramRequest& reque
   compile.name = compile.program.entry->name;
   const int params = compile.program.entry->num_params;
   if (request.inputs_size() != params)
-    return MakeError(ErrorKind::kTypeError, absl::StrCat("run: the program takes ", params,
-                                                         " arguments but got ",
-                                                         request.inputs_size()));
+    return MakeError(ErrorKind::kTypeError,
+                     absl::StrCat("run: the program takes ", params, " arguments but got ",
+                                  request.inputs_size()));
   for (const ir::Type& type : compile.program.entry->result_types()) {
     TESSERA_RETURN_IF_ERROR(CheckJsonDType(type.dtype));
     TESSERA_RETURN_IF_ERROR(CheckJsonSize(type));
@@ -247,7 +250,8 @@ absl::Status RunOne(Coordinator& coordinator, const v1::RunProgramRequest& reque
   for (int i = 0; i < params; ++i) {
     const ir::Type& type = compile.program.entry->types[i];
     auto input = ArrayFromJson(request.inputs(i), type.dtype, type.shape);
-    if (!input.ok()) return Annotate(input.status(), std::string(absl::StrCat("run: argument ", i)));
+    if (!input.ok())
+      return Annotate(input.status(), std::string(absl::StrCat("run: argument ", i)));
     inputs.push_back(*std::move(input));
   }
   TESSERA_ASSIGN_OR_RETURN(const api::CompileReply executable, coordinator.Compile(compile));
@@ -262,7 +266,8 @@ absl::Status RunOne(Coordinator& coordinator, const v1::RunProgramRequest& reque
   }
   const absl::Duration left = until - absl::Now();
   if (left <= absl::ZeroDuration())
-    return MakeError(ErrorKind::kDeadlineExceeded, "run: compiling and uploading took all the time");
+    return MakeError(ErrorKind::kDeadlineExceeded,
+                     "run: compiling and uploading took all the time");
   execute.deadline = left;
   TESSERA_ASSIGN_OR_RETURN(const api::ExecuteReply run, coordinator.Execute(execute));
   for (uint64_t output : run.outputs) cleanup.Add(output);
@@ -291,7 +296,8 @@ RunPool::~RunPool() {
     left.swap(jobs_);
   }
   for (Job& job : left)
-    job.done(MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later"));
+    job.done(
+        MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later"));
   for (std::thread& t : threads_) t.join();
 }
 
@@ -305,7 +311,8 @@ void RunPool::Run(const v1::RunProgramRequest* request, v1::RunProgramResponse* 
     }
   }
   done(MakeError(ErrorKind::kQueueFull,
-                 absl::StrCat("run: ", kJobsMax, " calls wait already; retry, or use CompileProgram "
+                 absl::StrCat("run: ", kJobsMax,
+                              " calls wait already; retry, or use CompileProgram "
                               "and ExecuteProgram")));
 }
 

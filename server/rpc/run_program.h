@@ -16,10 +16,10 @@
 
 namespace tessera::server::rpc {
 
-// Nested lists, row-major, to an array of that type and back.  Numbers for numbers, true and false for
-// bool; "NaN", "Infinity", "-Infinity" and, for 64-bit integers, decimal texts.  VALUE_ERROR says
-// where in the lists the value does not fit.  f16, f8 and complex dtypes are
-// NOT_IMPLEMENTED, lists of more than 2^22 values LIMIT_EXCEEDED.
+// Nested lists, row-major, to an array of that type and back.  Numbers for numbers, true and false
+// for bool; "NaN", "Infinity", "-Infinity" and, for 64-bit integers, decimal texts.  VALUE_ERROR
+// says where in the lists the value does not fit.  f16, f8 and complex dtypes are NOT_IMPLEMENTED,
+// lists of more than 2^22 values LIMIT_EXCEEDED.
 absl::StatusOr<ir::Array> ArrayFromJson(const google::protobuf::Value& value, ir::DType dtype,
                                         const ir::Dims& shape);
 absl::StatusOr<google::protobuf::Value> JsonFromArray(const ir::Array& array);
@@ -28,7 +28,7 @@ absl::StatusOr<google::protobuf::Value> JsonFromArray(const ir::Array& array);
 absl::Status RunOne(Coordinator& coordinator, const v1::RunProgramRequest& request,
                     v1::RunProgramResponse* response, absl::Duration timeout);
 
-// A few threads for RunOne and a bounded queue, beyond which QUEUE_FULL is the answer.  Thread-safe;
+// A few threads for RunOne and a bounded queue, beyond which QUEUE_FULL is the answer. Thread-safe;
 // the coordinator outlives it; the destructor answers what waits with SERVER_STOPPING.
 class RunPool {
  public:

@@ -21,11 +21,13 @@ class Server {
   // "127.0.0.1:41234".
   virtual const std::string& address() const = 0;
   virtual int port() const = 0;
-  // Refuses new calls, gives those in progress `grace`, then cancels them.  Health says NOT_SERVING.
+  // Refuses new calls, gives those in progress `grace`, then cancels them.  Health says
+  // NOT_SERVING.
   virtual void Shutdown(absl::Duration grace) = 0;
 };
 
 // VALUE_ERROR: not an address, or not loopback and not `insecure`.  UNAVAILABLE: cannot bind.
-absl::StatusOr<std::unique_ptr<Server>> Serve(const ServeOptions& options, Coordinator* coordinator);
+absl::StatusOr<std::unique_ptr<Server>> Serve(const ServeOptions& options,
+                                              Coordinator* coordinator);
 
 }  // namespace tessera::server::rpc

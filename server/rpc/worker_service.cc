@@ -74,8 +74,8 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
     } else if (absl::StatusOr<api::Report> report = ir::serial::FromProto(report_); report.ok()) {
       events_->OnReport(session_, *std::move(report));
     } else {
-      return End(report.status(), absl::StrCat("it sent what does not read: ",
-                                               report.status().message()));
+      return End(report.status(),
+                 absl::StrCat("it sent what does not read: ", report.status().message()));
     }
     StartRead(&report_);
   }
@@ -90,9 +90,12 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
     }
     Pump();
   }
-  void OnCancel() override { End(absl::CancelledError("the stream was cancelled"), "its connection ended"); }
+  void OnCancel() override {
+    End(absl::CancelledError("the stream was cancelled"), "its connection ended");
+  }
   void OnDone() override ABSL_LOCKS_EXCLUDED(context_mu_) {
-    if (session_ != 0) events_->Disconnect(session_, absl::UnavailableError("its connection ended"));
+    if (session_ != 0)
+      events_->Disconnect(session_, absl::UnavailableError("its connection ended"));
     {
       absl::MutexLock lock(&context_mu_);
       done_ = true;

@@ -13,9 +13,13 @@ void Machine::On(const ListDevices& e) {
   std::vector<api::Device> devices;
   for (size_t id = 0; id < s_.devices.size(); ++id) {
     const Executor& x = s_.executors.at(s_.devices[id].executor);
-    devices.push_back({.id = static_cast<int64_t>(id), .kind = x.info.device_kind,
-                       .worker = x.worker, .host = x.host, .executor = x.name,
-                       .healthy = x.alive(), .reason = x.alive() ? "" : x.lost_reason});
+    devices.push_back({.id = static_cast<int64_t>(id),
+                       .kind = x.info.device_kind,
+                       .worker = x.worker,
+                       .host = x.host,
+                       .executor = x.name,
+                       .healthy = x.alive(),
+                       .reason = x.alive() ? "" : x.lost_reason});
   }
   Answer(e.request, std::move(devices));
 }
@@ -41,8 +45,8 @@ absl::StatusOr<ArrayRecord*> Machine::FindArray(uint64_t id) {
   if (it != s_.arrays.end() && !it->second.deleted) return &it->second;
   // Ids are given in order and never reused, so one that was given is of an array that is gone, or
   // of something else.
-  const bool given = id != 0 && id <= s_.last_id && s_.executables.count(id) == 0 &&
-                     s_.operations.count(id) == 0;
+  const bool given =
+      id != 0 && id <= s_.last_id && s_.executables.count(id) == 0 && s_.operations.count(id) == 0;
   if (!given)
     return MakeError(ErrorKind::kArrayNotFound, absl::StrCat("array ", id, " does not exist"));
   const bool donated = it != s_.arrays.end() && it->second.donated_to != 0;
@@ -61,8 +65,7 @@ uint64_t Machine::NewArray(api::ArraySpec spec, ArrayState state) {
 }
 
 void Machine::HoldByCurrent(ArrayRecord& array) {
-  for (int64_t d : array.spec.placement.devices)
-    array.holders[d] = ExecutorOf(d).info.incarnation;
+  for (int64_t d : array.spec.placement.devices) array.holders[d] = ExecutorOf(d).info.incarnation;
 }
 
 ArrayInfo Machine::Info(uint64_t id) {
@@ -71,15 +74,23 @@ ArrayInfo Machine::Info(uint64_t id) {
   info.array = id;
   info.spec = a.spec;
   switch (a.state) {
-    case ArrayState::kReady: info.state = "READY"; break;
-    case ArrayState::kFailed: info.state = "FAILED"; break;
-    case ArrayState::kLost: info.state = "LOST"; break;
-    default: info.state = "PENDING";
+    case ArrayState::kReady:
+      info.state = "READY";
+      break;
+    case ArrayState::kFailed:
+      info.state = "FAILED";
+      break;
+    case ArrayState::kLost:
+      info.state = "LOST";
+      break;
+    default:
+      info.state = "PENDING";
   }
   for (int64_t d : a.spec.placement.devices) {
     const Executor& x = ExecutorOf(d);
     const auto held = a.holders.find(d);
-    info.shards.push_back({.executor = x.name, .endpoint = x.info.data_endpoint,
+    info.shards.push_back({.executor = x.name,
+                           .endpoint = x.info.data_endpoint,
                            .incarnation = held == a.holders.end() ? 0 : held->second,
                            .device = s_.devices[d].local});
   }
@@ -88,10 +99,10 @@ ArrayInfo Machine::Info(uint64_t id) {
 
 void Machine::On(const CreateArray& e) {
   if (static_cast<int64_t>(s_.arrays.size()) >= s_.config.arrays_max)
-    return Answer(e.request, MakeError(ErrorKind::kLimitExceeded,
-                                       absl::StrCat("array: ", s_.arrays.size(), " exist, at most ",
-                                                    s_.config.arrays_max,
-                                                    " are kept; delete some")));
+    return Answer(e.request,
+                  MakeError(ErrorKind::kLimitExceeded,
+                            absl::StrCat("array: ", s_.arrays.size(), " exist, at most ",
+                                         s_.config.arrays_max, " are kept; delete some")));
   if (absl::Status s = CheckDevices(e.spec.placement.devices); !s.ok())
     return Answer(e.request, Annotate(s, "array"));
   if (TryCreate(e.request, e.spec)) return;
@@ -214,8 +225,8 @@ void Machine::Delete(const std::vector<uint64_t>& arrays) {
     const auto it = s_.arrays.find(id);
     if (it == s_.arrays.end() || it->second.deleted) continue;
     it->second.deleted = true;
-    EndArrayWaits(id, MakeError(ErrorKind::kArrayDeleted,
-                                absl::StrCat("array ", id, " has been deleted")));
+    EndArrayWaits(
+        id, MakeError(ErrorKind::kArrayDeleted, absl::StrCat("array ", id, " has been deleted")));
     TryFree(id);
   }
 }

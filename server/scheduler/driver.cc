@@ -21,7 +21,10 @@ absl::Status Stopping() {
 }  // namespace
 
 Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan, AppendFn append)
-    : options_(std::move(options)), clock_(clock), plan_(std::move(plan)), append_(std::move(append)) {
+    : options_(std::move(options)),
+      clock_(clock),
+      plan_(std::move(plan)),
+      append_(std::move(append)) {
   state_.config = options_.config;
   driver_ = std::thread([this] { Run(); });
   planner_ = std::thread([this] { RunPlanner(); });
@@ -117,8 +120,7 @@ void Driver::Stop() {
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links;
   {
     absl::MutexLock lock(&mu_);
-    auto idle = [this]()
-                    ABSL_SHARED_LOCKS_REQUIRED(mu_) { return worker_ == std::thread::id(); };
+    auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return worker_ == std::thread::id(); };
     mu_.Await(absl::Condition(&idle));
     left.swap(requests_);
     links.swap(links_);
@@ -215,7 +217,8 @@ void Driver::Carry(Effect& effect) {
     link->Close(drop->why);
   } else if (auto* append = std::get_if<Append>(&effect)) {
     TESSERA_VLOG << append->record;
-    // The step has happened in memory; a log that cannot be written must not let it be acknowledged.
+    // The step has happened in memory; a log that cannot be written must not let it be
+    // acknowledged.
     TESSERA_CHECK_OK(append_(append->record));
   } else if (auto* timer = std::get_if<SetTimer>(&effect)) {
     absl::MutexLock lock(&mu_);

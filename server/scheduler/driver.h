@@ -1,5 +1,5 @@
-// Feeds events to the state machine and carries out its effects, one after the other; and the thread
-// that plans.
+// Feeds events to the state machine and carries out its effects, one after the other; and the
+// thread that plans.
 //
 // Thread-safe.  Whoever posts an event while nobody is at work takes the work on itself, so that an
 // event costs no switch of threads; the driver's own thread takes what is left and keeps the timer.
@@ -26,8 +26,8 @@ namespace tessera::server::scheduler {
 
 struct DriverOptions {
   Config config;
-  // Events that wait; beyond it requests of clients answer QUEUE_FULL.  Reports of workers are always
-  // taken: launches bound them.
+  // Events that wait; beyond it requests of clients answer QUEUE_FULL.  Reports of workers are
+  // always taken: launches bound them.
   int64_t events_max = 100'000;
 };
 

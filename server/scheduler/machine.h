@@ -1,5 +1,5 @@
-// One step of the state machine: the state, the time, and the effects gathered so far.  Lives for one
-// Step.  Its functions are grouped in files by what they are about.
+// One step of the state machine: the state, the time, and the effects gathered so far.  Lives for
+// one Step.  Its functions are grouped in files by what they are about.
 #pragma once
 #include <map>
 #include <string>
@@ -10,7 +10,14 @@
 
 namespace tessera::server::scheduler {
 
-enum TimerKind : int { kLeaseTimer, kRequestTimer, kDeadlineTimer, kExecutorsTimer, kVerdictTimer, kUploadTimer };
+enum TimerKind : int {
+  kLeaseTimer,
+  kRequestTimer,
+  kDeadlineTimer,
+  kExecutorsTimer,
+  kVerdictTimer,
+  kUploadTimer
+};
 
 class Machine {
  public:
@@ -151,8 +158,8 @@ class Machine {
 // ---- transfer.cc: pure geometry. ----
 // Each device of `wanted` finds its block of `array`, whole, on the same device.
 bool LiesAs(const api::ArraySpec& array, const api::ArraySpec& wanted);
-// The pieces that make the block of `ordinal` of `wanted` out of blocks of `array`; a source is given
-// as ordinal of `array`.  Of the replicas of a block `prefer` picks one.
+// The pieces that make the block of `ordinal` of `wanted` out of blocks of `array`; a source is
+// given as ordinal of `array`.  Of the replicas of a block `prefer` picks one.
 struct SourcePiece {
   int64_t source = 0;
   ir::Dims source_starts, dest_starts, shape;

@@ -25,11 +25,16 @@ bool BlamesAPeer(const absl::Status& status) {
 
 std::string_view StateName(api::OperationState state) {
   switch (state) {
-    case api::OperationState::kPending: return "pending";
-    case api::OperationState::kRunning: return "running";
-    case api::OperationState::kDone: return "done";
-    case api::OperationState::kFailed: return "failed";
-    case api::OperationState::kCancelled: return "cancelled";
+    case api::OperationState::kPending:
+      return "pending";
+    case api::OperationState::kRunning:
+      return "running";
+    case api::OperationState::kDone:
+      return "done";
+    case api::OperationState::kFailed:
+      return "failed";
+    case api::OperationState::kCancelled:
+      return "cancelled";
   }
   return "?";
 }
@@ -44,9 +49,10 @@ absl::Status Machine::CheckExecute(const api::ExecuteRequest& body) {
                                   " does not exist, or was dropped; compile it again"));
   const Executable& x = it->second;
   if (static_cast<int64_t>(s_.live.size()) >= s_.config.queue_bound)
-    return MakeError(ErrorKind::kQueueFull,
-                     absl::StrCat("execute: ", s_.live.size(), " operations have not ended, at most ",
-                                  s_.config.queue_bound, " are accepted; wait and retry"));
+    return MakeError(
+        ErrorKind::kQueueFull,
+        absl::StrCat("execute: ", s_.live.size(), " operations have not ended, at most ",
+                     s_.config.queue_bound, " are accepted; wait and retry"));
   if (body.args.size() != x.reply.in.size())
     return MakeError(ErrorKind::kTypeError,
                      absl::StrCat("execute: ", x.name, " takes ", x.reply.in.size(),
@@ -61,25 +67,25 @@ absl::Status Machine::CheckExecute(const api::ExecuteRequest& body) {
   for (size_t i = 0; i < body.args.size(); ++i) {
     auto found = FindArray(body.args[i]);
     if (!found.ok())
-      return Annotate(found.status(), std::string(absl::StrCat("execute: argument ", i, " of ", x.name)));
+      return Annotate(found.status(),
+                      std::string(absl::StrCat("execute: argument ", i, " of ", x.name)));
     const api::ArraySpec& has = (*found)->spec;
     const api::ArraySpec& wants = x.reply.in[i];
     if (has.dtype != wants.dtype || has.shape != wants.shape)
-      return MakeError(ErrorKind::kTypeError,
-                       absl::StrCat("execute: argument ", i, " of ", x.name, " is array ",
-                                    body.args[i], " of type ",
-                                    ir::MakeType(has.dtype, has.shape).ToString(),
-                                    "; the program takes ",
-                                    ir::MakeType(wants.dtype, wants.shape).ToString()));
+      return MakeError(
+          ErrorKind::kTypeError,
+          absl::StrCat("execute: argument ", i, " of ", x.name, " is array ", body.args[i],
+                       " of type ", ir::MakeType(has.dtype, has.shape).ToString(),
+                       "; the program takes ", ir::MakeType(wants.dtype, wants.shape).ToString()));
     const bool donate = !body.donate.empty() && body.donate[i];
     if (donate) donated.emplace(body.args[i], i);
   }
   for (size_t i = 0; i < body.args.size(); ++i)
     if (auto d = donated.find(body.args[i]); d != donated.end() && d->second != i)
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("execute: array ", body.args[i], " is donated as argument ",
-                                    d->second, " and is argument ", i,
-                                    " as well; donate an array once and use it once"));
+      return MakeError(
+          ErrorKind::kValueError,
+          absl::StrCat("execute: array ", body.args[i], " is donated as argument ", d->second,
+                       " and is argument ", i, " as well; donate an array once and use it once"));
   return absl::OkStatus();
 }
 
@@ -128,9 +134,9 @@ void Machine::On(const Execute& e) {
     ArrayRecord& a = s_.arrays.at(e.body.args[i]);
     a.deleted = true;
     a.donated_to = id;
-    EndArrayWaits(e.body.args[i],
-                  MakeError(ErrorKind::kArrayDeleted,
-                            absl::StrCat("array ", e.body.args[i], " was donated to operation ", id)));
+    EndArrayWaits(e.body.args[i], MakeError(ErrorKind::kArrayDeleted,
+                                            absl::StrCat("array ", e.body.args[i],
+                                                         " was donated to operation ", id)));
   }
   const Operation& accepted = s_.operations.at(id);
   Log(absl::StrCat("operation ", id, " accepted: executable ", e.body.executable, " (",
@@ -154,8 +160,7 @@ absl::StatusOr<uint64_t> Machine::Reshard(uint64_t source, const api::ArraySpec&
   op.name = "reshard";
   op.args = {source};
   if (has.placement.mesh.SameShape(wanted.placement.mesh) &&
-      has.placement.devices == wanted.placement.devices &&
-      has.placement.mesh.num_devices() > 1) {
+      has.placement.devices == wanted.placement.devices && has.placement.mesh.num_devices() > 1) {
     // On one mesh: the identity, which the planner turns into collectives.
     ir::Mesh mesh = has.placement.mesh;
     for (ir::MeshAxis& axis : mesh.axes) axis.type = ir::AxisType::kAuto;
@@ -207,8 +212,7 @@ std::vector<std::string> Machine::ExecutorsOf(const Operation& op) {
 void Machine::TryStart(uint64_t id) {
   Operation& op = s_.operations.at(id);
   if (op.ended() || op.sequence != 0) return;
-  if (op.executable != 0 &&
-      s_.executables.at(op.executable).state != ExecutableState::kPlanned)
+  if (op.executable != 0 && s_.executables.at(op.executable).state != ExecutableState::kPlanned)
     return;
   for (uint64_t arg : op.args) {
     const ArrayRecord& a = s_.arrays.at(arg);
@@ -359,8 +363,10 @@ void Machine::SendTransfers(Operation& op, const std::vector<std::string>& execu
       if (!piece.local) {
         piece.endpoint = x.info.data_endpoint;
         piece.ticket = api::SignTicket({.access = api::Ticket::Access::kRead,
-                                        .incarnation = x.info.incarnation, .array = op.args[0],
-                                        .device = piece.source_device, .dtype = source.spec.dtype,
+                                        .incarnation = x.info.incarnation,
+                                        .array = op.args[0],
+                                        .device = piece.source_device,
+                                        .dtype = source.spec.dtype,
                                         .shape = source_local,
                                         .expires = now_ + s_.config.write_wait},
                                        s_.config.ticket_key);
@@ -432,7 +438,8 @@ void Machine::Done(uint64_t id) {
   const std::vector<uint64_t> results = op.results;
   End(op, api::OperationState::kDone);
   for (uint64_t r : results) {
-    if (const auto it = s_.arrays.find(r); it == s_.arrays.end() || !it->second.error.ok()) continue;
+    if (const auto it = s_.arrays.find(r); it == s_.arrays.end() || !it->second.error.ok())
+      continue;
     ArrayReady(r);
     TryFree(r);
   }
@@ -448,9 +455,9 @@ void Machine::Fail(uint64_t id, absl::Status error, api::OperationState state) {
   const absl::Status stop =
       kind == ErrorKind::kCancelled || kind == ErrorKind::kDeadlineExceeded
           ? error
-          : MakeError(ErrorKind::kPeerFailed, absl::StrCat("operation ", id, " (", op.name,
-                                                           ") was stopped; first failure: ",
-                                                           error.message()));
+          : MakeError(ErrorKind::kPeerFailed,
+                      absl::StrCat("operation ", id, " (", op.name,
+                                   ") was stopped; first failure: ", error.message()));
   for (const auto& [name, incarnation] : op.outstanding) {
     const Executor& x = s_.executors.at(name);
     if (x.alive() && x.info.incarnation == incarnation) Send(x, api::CancelLaunch{id, stop});
@@ -481,8 +488,7 @@ void Machine::End(Operation& op, api::OperationState state) {
   if (const auto x = s_.executables.find(op.executable); x != s_.executables.end())
     x->second.operations.erase(id);
   std::string record = absl::StrCat("operation ", id, " ", ToAbsl(StateName(state)));
-  if (!op.error.ok())
-    absl::StrAppend(&record, ": ", ToAbsl(InfoOf(KindOf(op.error)).reason));
+  if (!op.error.ok()) absl::StrAppend(&record, ": ", ToAbsl(InfoOf(KindOf(op.error)).reason));
   Log(std::move(record));
   const std::set<uint64_t> waiters = op.waiters;
   for (uint64_t request : waiters) {
@@ -511,7 +517,8 @@ void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl:
   if (op.outstanding.erase(executor.name) == 0 || op.ended()) return;
   if (!status.ok()) {
     const absl::Status error = Annotate(
-        status, std::string(absl::StrCat("operation ", launch, " (", op.name, ") on ", executor.name)));
+        status,
+        std::string(absl::StrCat("operation ", launch, " (", op.name, ") on ", executor.name)));
     if (!BlamesAPeer(status)) return Fail(launch, error);
     // Who is gone or was missing says more than that a peer failed.
     if (op.peer_error.ok() || (KindOf(op.peer_error) == ErrorKind::kPeerFailed &&
@@ -580,10 +587,11 @@ void Machine::On(const CancelOperation& e) {
     return Answer(e.request, MakeError(ErrorKind::kOperationNotFound,
                                        absl::StrCat("operation ", e.operation,
                                                     " does not exist, or its record has expired")));
-  Fail(e.operation,
-       MakeError(ErrorKind::kCancelled, absl::StrCat("operation ", e.operation, " (",
-                                                     it->second.name, ") was cancelled on request")),
-       api::OperationState::kCancelled);
+  Fail(
+      e.operation,
+      MakeError(ErrorKind::kCancelled, absl::StrCat("operation ", e.operation, " (",
+                                                    it->second.name, ") was cancelled on request")),
+      api::OperationState::kCancelled);
   Answer(e.request, std::monostate());
 }
 

@@ -80,7 +80,9 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
   plan.request.name = x.name;
   for (int64_t d : devices) {
     const Executor& e = ExecutorOf(d);
-    plan.request.cluster.devices.push_back({.id = d, .kind = e.info.device_kind, .host = e.host,
+    plan.request.cluster.devices.push_back({.id = d,
+                                            .kind = e.info.device_kind,
+                                            .host = e.host,
                                             .executor = e.name,
                                             .memory_bytes = e.info.memory_bytes});
     auto [member, added] = std::pair(std::find(x.members.begin(), x.members.end(), e.name), false);
@@ -88,8 +90,8 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
       x.members.push_back(e.name);
       member = x.members.end() - 1;
     }
-    x.coordinates.push_back({static_cast<int32_t>(member - x.members.begin()),
-                             s_.devices[d].local});
+    x.coordinates.push_back(
+        {static_cast<int32_t>(member - x.members.begin()), s_.devices[d].local});
   }
   effects_.emplace_back(std::move(plan));
   DropOldExecutables();
@@ -122,11 +124,10 @@ void Machine::On(const Planned& e) {
     const int64_t memory = ExecutorOf(d).info.memory_bytes;
     if (memory > 0 && plan.memory_bound_bytes > memory)
       return ExecutableFailed(
-          e.executable,
-          MakeError(ErrorKind::kOutOfMemory,
-                    absl::StrCat("compile: ", x.name, " needs up to ", plan.memory_bound_bytes,
-                                 " bytes on device ", d, ", which has ", memory,
-                                 "; shard it further")));
+          e.executable, MakeError(ErrorKind::kOutOfMemory,
+                                  absl::StrCat("compile: ", x.name, " needs up to ",
+                                               plan.memory_bound_bytes, " bytes on device ", d,
+                                               ", which has ", memory, "; shard it further")));
   }
   x.plan = std::make_shared<const core::Plan>(plan);
   x.state = ExecutableState::kPlanned;
@@ -190,8 +191,8 @@ void Machine::SendLoad(uint64_t id, Executable& x, const Executor& executor) {
   load.name = x.name;
   load.program.entry = x.plan->device_program;
   load.coordinates = x.coordinates;
-  load.self = static_cast<int32_t>(
-      std::find(x.members.begin(), x.members.end(), executor.name) - x.members.begin());
+  load.self = static_cast<int32_t>(std::find(x.members.begin(), x.members.end(), executor.name) -
+                                   x.members.begin());
   Send(executor, std::move(load));
 }
 
@@ -223,9 +224,9 @@ void Machine::Loaded(const Executor& executor, const api::ProgramLoaded& report)
   const auto it = s_.executables.find(report.executable);
   if (it == s_.executables.end()) return;
   if (!report.status.ok())
-    return ExecutableFailed(report.executable,
-                            Annotate(report.status, absl::StrCat("compile: ", it->second.name,
-                                                                 " on ", executor.name)));
+    return ExecutableFailed(
+        report.executable,
+        Annotate(report.status, absl::StrCat("compile: ", it->second.name, " on ", executor.name)));
   it->second.loaded[executor.name] = executor.info.incarnation;
   AnswerCompiled(report.executable);
 }

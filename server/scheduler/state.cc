@@ -54,10 +54,9 @@ void Machine::On(const Tick&) {
         }
         const std::string why =
             absl::StrCat("it was silent for ", absl::FormatDuration(s_.config.lease));
-        effects_.emplace_back(
-            DropWorker{id, MakeError(ErrorKind::kWorkerLost,
-                                     absl::StrCat("worker ", worker, " is lost: ", why,
-                                                  "; register anew"))});
+        effects_.emplace_back(DropWorker{
+            id, MakeError(ErrorKind::kWorkerLost,
+                          absl::StrCat("worker ", worker, " is lost: ", why, "; register anew"))});
         LoseWorker(worker, why);
         break;
       }
@@ -79,10 +78,9 @@ void Machine::On(const Tick&) {
             std::vector<std::string> holders;
             for (int64_t d : w.spec.placement.devices) holders.push_back(ExecutorOf(d).name);
             Answer(id, MakeError(ErrorKind::kWorkerLost,
-                                 absl::StrCat("array: ", FirstLost(holders),
-                                              ", and it was not back within ",
-                                              absl::FormatDuration(s_.config.recovery_wait),
-                                              "; retry")));
+                                 absl::StrCat(
+                                     "array: ", FirstLost(holders), ", and it was not back within ",
+                                     absl::FormatDuration(s_.config.recovery_wait), "; retry")));
             break;
           }
           case Waiter::kArray:
@@ -93,7 +91,8 @@ void Machine::On(const Tick&) {
             break;
           case Waiter::kWrite:
             Answer(id, MakeError(ErrorKind::kDeadlineExceeded,
-                                 absl::StrCat("array ", w.id, ": the executor did not take the "
+                                 absl::StrCat("array ", w.id,
+                                              ": the executor did not take the "
                                               "shard in time")));
             break;
         }
@@ -106,8 +105,7 @@ void Machine::On(const Tick&) {
         break;
       case kExecutorsTimer:
         Fail(id, MakeError(ErrorKind::kWorkerLost,
-                           absl::StrCat("operation ", id, ": ",
-                                        PendingReason(s_.operations.at(id)),
+                           absl::StrCat("operation ", id, ": ", PendingReason(s_.operations.at(id)),
                                         ", and it was not back within ",
                                         absl::FormatDuration(s_.config.recovery_wait))));
         break;
@@ -136,9 +134,8 @@ void Machine::Answer(uint64_t request, absl::Status error) {
 
 void Machine::Send(const Executor& executor, api::Command command) {
   TESSERA_CHECK(executor.alive()) << executor.name;
-  effects_.emplace_back(
-      SendCommand{executor.session, executor.info.index, executor.info.incarnation,
-                  std::move(command)});
+  effects_.emplace_back(SendCommand{executor.session, executor.info.index,
+                                    executor.info.incarnation, std::move(command)});
 }
 
 void Machine::Arm(absl::Time when, TimerKind kind, uint64_t id) {
@@ -152,11 +149,18 @@ void Machine::Wait(uint64_t request, Waiter waiter) {
   switch (waiter.kind) {
     case Waiter::kArray:
     case Waiter::kShard:
-    case Waiter::kWrite: s_.arrays.at(waiter.id).waiters.insert(request); break;
-    case Waiter::kCompile: s_.executables.at(waiter.id).waiters.insert(request); break;
+    case Waiter::kWrite:
+      s_.arrays.at(waiter.id).waiters.insert(request);
+      break;
+    case Waiter::kCompile:
+      s_.executables.at(waiter.id).waiters.insert(request);
+      break;
     case Waiter::kOperation:
-    case Waiter::kEnd: s_.operations.at(waiter.id).waiters.insert(request); break;
-    case Waiter::kCreate: break;
+    case Waiter::kEnd:
+      s_.operations.at(waiter.id).waiters.insert(request);
+      break;
+    case Waiter::kCreate:
+      break;
   }
   Arm(waiter.until, kRequestTimer, request);
   s_.waiters.emplace(request, std::move(waiter));
@@ -179,8 +183,11 @@ Waiter Machine::EndWait(uint64_t request) {
         e->second.waiters.erase(request);
       break;
     case Waiter::kOperation:
-    case Waiter::kEnd: s_.operations.at(w.id).waiters.erase(request); break;
-    case Waiter::kCreate: break;
+    case Waiter::kEnd:
+      s_.operations.at(w.id).waiters.erase(request);
+      break;
+    case Waiter::kCreate:
+      break;
   }
   return w;
 }

@@ -4,18 +4,15 @@
 // sharding is an axis of dim 0 or `-`.
 //
 //   at 100                                        the time, in ms
-//   register s1 w0 0#1x2 1#1x2                    session, worker, executors index#incarnation x devices
-//   gone s1 its connection ended
-//   report s1/0#1 done 7 | failed 7 OUT_OF_MEMORY text | loaded 3 | written 5 dev1 | read 9 | heartbeat
-//   report s1/0#1 lost 7 psum (a.cc:1) ; killed by signal 9      the launch (0: none), op ; reason
-//   report s1/0#1 ready 0#2x2
-//   compile f mesh=x:4 in=x,- out=x [devices=0,1,2,3]
-//   planned 1                                     (or: planned 1 INTERNAL text)
-//   execute 1 args=2,3 [donate=2] [deadline=500] [release=4] [watch=64]      watch: bytes that come along
-//   create mesh=x:4 spec=x devices=0,1,2,3
-//   write 2 0 | read 2 0 | describe 2 | wait-array 2 1000 | delete 2,3
-//   wait 7 1000 | cancel 7 | devices | tick
-//   invariants                                    checks what must hold in every state
+//   register s1 w0 0#1x2 1#1x2                    session, worker, executors index#incarnation x
+//   devices gone s1 its connection ended report s1/0#1 done 7 | failed 7 OUT_OF_MEMORY text |
+//   loaded 3 | written 5 dev1 | read 9 | heartbeat report s1/0#1 lost 7 psum (a.cc:1) ; killed by
+//   signal 9      the launch (0: none), op ; reason report s1/0#1 ready 0#2x2 compile f mesh=x:4
+//   in=x,- out=x [devices=0,1,2,3] planned 1                                     (or: planned 1
+//   INTERNAL text) execute 1 args=2,3 [donate=2] [deadline=500] [release=4] [watch=64]      watch:
+//   bytes that come along create mesh=x:4 spec=x devices=0,1,2,3 write 2 0 | read 2 0 | describe 2
+//   | wait-array 2 1000 | delete 2,3 wait 7 1000 | cancel 7 | devices | tick invariants checks what
+//   must hold in every state
 #include "server/scheduler/state.h"
 
 #include <filesystem>
@@ -56,7 +53,8 @@ std::string Arg(const Words& words, const std::string& key, std::string otherwis
   return otherwise;
 }
 std::string Rest(const Words& words, size_t from) {
-  return absl::StrJoin(words.begin() + static_cast<long>(std::min(from, words.size())), words.end(), " ");
+  return absl::StrJoin(words.begin() + static_cast<long>(std::min(from, words.size())), words.end(),
+                       " ");
 }
 absl::Status StatusOf(const std::string& reason, const std::string& text) {
   for (const ErrorKindInfo* k = ErrorKindsBegin(); k != ErrorKindsEnd(); ++k)
@@ -146,7 +144,8 @@ class Harness {
       for (size_t i = 3; i < w.size(); ++i) e.registration.executors.push_back(ExecutorOf(w[i]));
       return e;
     }
-    if (verb == "gone") return WorkerGone{Number(w.at(1).substr(1)), absl::UnavailableError(Rest(w, 2))};
+    if (verb == "gone")
+      return WorkerGone{Number(w.at(1).substr(1)), absl::UnavailableError(Rest(w, 2))};
     if (verb == "report") return ReportOf(w);
     if (verb == "compile") return CompileOf(w);
     if (verb == "planned") {
@@ -225,15 +224,15 @@ class Harness {
       e.report.body = api::ProgramLoaded{Number(w.at(3)), std::move(s), 64};
     } else if (what == "written") {
       absl::Status s = w.size() > 5 ? StatusOf(w[5], Rest(w, 6)) : absl::OkStatus();
-      e.report.body = api::BufferWritten{Number(w.at(3)), static_cast<int32_t>(Number(w.at(4).substr(3))),
-                                         std::move(s)};
+      e.report.body = api::BufferWritten{
+          Number(w.at(3)), static_cast<int32_t>(Number(w.at(4).substr(3))), std::move(s)};
     } else if (what == "read") {
       e.report.body = api::BufferRead{Number(w.at(3)), ir::Array(ir::DType::kF32, {2})};
     } else if (what == "lost") {
       const Words parts = absl::StrSplit(Rest(w, 4), ';');
-      e.report.body = api::ExecutorLost{
-          std::string(absl::StripAsciiWhitespace(parts.at(1))), Number(w.at(3)),
-          std::string(absl::StripAsciiWhitespace(parts.at(0)))};
+      e.report.body =
+          api::ExecutorLost{std::string(absl::StripAsciiWhitespace(parts.at(1))), Number(w.at(3)),
+                            std::string(absl::StripAsciiWhitespace(parts.at(0)))};
     } else {
       EXPECT_EQ(what, "ready");
       e.report.body = api::ExecutorReady{ExecutorOf(w.at(3))};
@@ -266,8 +265,10 @@ class Harness {
     core::Plan plan;
     plan.device_program = request.program.entry;
     plan.mesh = request.program.mesh();
-    for (const auto& s : request.program.in_shardings) plan.in.push_back({ir::DType::kF32, {8}, *s});
-    for (const auto& s : request.program.out_shardings) plan.out.push_back({ir::DType::kF32, {8}, *s});
+    for (const auto& s : request.program.in_shardings)
+      plan.in.push_back({ir::DType::kF32, {8}, *s});
+    for (const auto& s : request.program.out_shardings)
+      plan.out.push_back({ir::DType::kF32, {8}, *s});
     return plan;
   }
 
@@ -333,8 +334,8 @@ TEST_P(TranscriptTest, Holds) {
               [&](const DataCase& c) { return harness.Run(c); });
 }
 INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
-                         ::testing::Values("launch", "loss", "cancel", "retire", "donate", "transfer",
-                                           "bounds", "verdict", "watch"),
+                         ::testing::Values("launch", "loss", "cancel", "retire", "donate",
+                                           "transfer", "bounds", "verdict", "watch"),
                          [](const auto& info) { return info.param; });
 
 TEST(TranscriptTest, EveryFileIsRun) {

@@ -32,9 +32,9 @@ std::string Text(const api::UnloadPrograms& c) {
   return absl::StrCat("unload executables=", Text(c.executables));
 }
 std::string Text(const api::Launch& c) {
-  std::string out = absl::StrCat("launch ", c.launch, " sequence=", c.sequence, " executable=",
-                                 c.executable, " generation=", c.generation, " (", Text(c.args),
-                                 ") -> (", Text(c.results), ")");
+  std::string out = absl::StrCat("launch ", c.launch, " sequence=", c.sequence,
+                                 " executable=", c.executable, " generation=", c.generation, " (",
+                                 Text(c.args), ") -> (", Text(c.results), ")");
   for (size_t i = 0; i < c.donate.size(); ++i)
     if (c.donate[i]) absl::StrAppend(&out, " donate=", c.args[i]);
   if (c.timeout < absl::InfiniteDuration())
@@ -72,11 +72,16 @@ std::string Text(const api::Drain&) { return "drain"; }
 
 std::string_view StateText(api::OperationState state) {
   switch (state) {
-    case api::OperationState::kPending: return "PENDING";
-    case api::OperationState::kRunning: return "RUNNING";
-    case api::OperationState::kDone: return "DONE";
-    case api::OperationState::kFailed: return "FAILED";
-    case api::OperationState::kCancelled: return "CANCELLED";
+    case api::OperationState::kPending:
+      return "PENDING";
+    case api::OperationState::kRunning:
+      return "RUNNING";
+    case api::OperationState::kDone:
+      return "DONE";
+    case api::OperationState::kFailed:
+      return "FAILED";
+    case api::OperationState::kCancelled:
+      return "CANCELLED";
   }
   return "?";
 }
@@ -90,9 +95,7 @@ std::string Text(const std::vector<api::Device>& devices) {
   }
   return out;
 }
-std::string Text(const api::CompileReply& r) {
-  return absl::StrCat("executable=", r.executable);
-}
+std::string Text(const api::CompileReply& r) { return absl::StrCat("executable=", r.executable); }
 std::string Text(const api::ExecuteReply& r) {
   return absl::StrCat("operation=", r.operation, " outputs=", Text(r.outputs));
 }
@@ -115,22 +118,23 @@ std::string Text(const api::Completion& c) {
 }
 
 std::string Line(const MakePlan& e) {
-  return absl::StrCat("plan executable=", e.executable, " devices=",
-                      absl::StrJoin(e.request.cluster.devices, ",",
-                                    [](std::string* out, const auto& d) {
-                                      absl::StrAppend(out, d.id);
-                                    }));
+  return absl::StrCat(
+      "plan executable=", e.executable, " devices=",
+      absl::StrJoin(e.request.cluster.devices, ",",
+                    [](std::string* out, const auto& d) { absl::StrAppend(out, d.id); }));
 }
 std::string Line(const SendCommand& e) {
   return absl::StrCat("s", e.session, "/", e.executor, "#", e.incarnation, " <- ",
                       std::visit([](const auto& c) { return Text(c); }, e.command));
 }
 std::string Line(const Reply& e) {
-  return absl::StrCat("reply ", e.request, ": ",
-                      e.status.ok() ? std::visit([](const auto& b) { return Text(b); }, e.body)
-                                    : Text(e.status));
+  return absl::StrCat(
+      "reply ", e.request, ": ",
+      e.status.ok() ? std::visit([](const auto& b) { return Text(b); }, e.body) : Text(e.status));
 }
-std::string Line(const DropWorker& e) { return absl::StrCat("drop s", e.session, " ", Text(e.why)); }
+std::string Line(const DropWorker& e) {
+  return absl::StrCat("drop s", e.session, " ", Text(e.why));
+}
 std::string Line(const Append& e) { return absl::StrCat("append ", e.record); }
 std::string Line(const SetTimer& e) {
   return absl::StrCat("timer ", absl::ToUnixMillis(e.when), "ms");

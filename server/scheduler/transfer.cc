@@ -9,7 +9,8 @@ namespace tessera::server::scheduler {
 
 bool LiesAs(const api::ArraySpec& array, const api::ArraySpec& wanted) {
   if (array.placement == wanted.placement) return true;
-  if (api::LocalShape(array.placement, array.shape) != api::LocalShape(wanted.placement, wanted.shape))
+  if (api::LocalShape(array.placement, array.shape) !=
+      api::LocalShape(wanted.placement, wanted.shape))
     return false;
   std::map<int64_t, int64_t> ordinal_of;
   for (size_t k = 0; k < array.placement.devices.size(); ++k)

@@ -19,8 +19,8 @@ absl::Status Machine::CheckRegistration(const api::Registration& r) const {
   if (s_.workers.count(r.worker) == 0 &&
       static_cast<int64_t>(s_.workers.size()) >= s_.config.workers_max)
     return MakeError(ErrorKind::kLimitExceeded,
-                     absl::StrCat("registration: ", s_.workers.size(), " workers are known, at most ",
-                                  s_.config.workers_max, " are"));
+                     absl::StrCat("registration: ", s_.workers.size(),
+                                  " workers are known, at most ", s_.config.workers_max, " are"));
   if (r.opset < ir::kOpset)
     return MakeError(ErrorKind::kUnknownOp,
                      absl::StrCat("registration: worker ", r.worker, " runs op set ", r.opset,
@@ -30,16 +30,17 @@ absl::Status Machine::CheckRegistration(const api::Registration& r) const {
     if (it == s_.executors.end()) continue;
     const api::ExecutorInfo& was = it->second.info;
     if (info.incarnation <= was.incarnation)
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("registration: executor ", it->first, " comes with incarnation ",
-                                    info.incarnation, ", the last was ", was.incarnation,
-                                    "; start the executor anew with a greater one"));
+      return MakeError(
+          ErrorKind::kValueError,
+          absl::StrCat("registration: executor ", it->first, " comes with incarnation ",
+                       info.incarnation, ", the last was ", was.incarnation,
+                       "; start the executor anew with a greater one"));
     if (info.num_devices != was.num_devices || info.device_kind != was.device_kind)
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("registration: executor ", it->first, " comes with ",
-                                    info.num_devices, " ", info.device_kind, " devices, it had ",
-                                    was.num_devices, " ", was.device_kind,
-                                    "; give the worker another name"));
+      return MakeError(
+          ErrorKind::kValueError,
+          absl::StrCat("registration: executor ", it->first, " comes with ", info.num_devices, " ",
+                       info.device_kind, " devices, it had ", was.num_devices, " ", was.device_kind,
+                       "; give the worker another name"));
   }
   return absl::OkStatus();
 }
@@ -51,10 +52,10 @@ void Machine::On(const WorkerRegistered& e) {
     return;
   }
   if (Worker& w = s_.workers[r.worker]; w.session != 0) {
-    effects_.emplace_back(
-        DropWorker{w.session, MakeError(ErrorKind::kWorkerLost,
-                                        absl::StrCat("worker ", r.worker,
-                                                     " has registered again; this one is lost"))});
+    effects_.emplace_back(DropWorker{
+        w.session,
+        MakeError(ErrorKind::kWorkerLost,
+                  absl::StrCat("worker ", r.worker, " has registered again; this one is lost"))});
     LoseWorker(r.worker, "it registered again");
   }
   Worker& w = s_.workers.at(r.worker);
@@ -142,16 +143,16 @@ void Machine::Lose(const std::string& name, const std::string& reason, uint64_t 
   const uint64_t incarnation = x.info.incarnation;
   x.session = 0;
   x.lost_reason = reason;
-  const std::string who =
-      absl::StrCat("worker ", x.worker, ": executor ", name, " (incarnation ", incarnation,
-                   ") was lost: ", reason);
+  const std::string who = absl::StrCat("worker ", x.worker, ": executor ", name, " (incarnation ",
+                                       incarnation, ") was lost: ", reason);
   // Everything that took part, the launch that ran first: its error is the cause of the others'.
   std::vector<uint64_t> hit;
   for (uint64_t id : s_.live)
     if (const auto o = s_.operations.at(id).outstanding.find(name);
         o != s_.operations.at(id).outstanding.end() && o->second == incarnation)
       hit.push_back(id);
-  if (launch != 0) std::stable_partition(hit.begin(), hit.end(), [&](uint64_t id) { return id == launch; });
+  if (launch != 0)
+    std::stable_partition(hit.begin(), hit.end(), [&](uint64_t id) { return id == launch; });
   for (uint64_t id : hit) {
     Operation& op = s_.operations.at(id);
     op.outstanding.erase(name);
@@ -173,11 +174,11 @@ void Machine::Lose(const std::string& name, const std::string& reason, uint64_t 
       }
   }
   for (uint64_t id : arrays)
-    ArrayFailed(id,
-                MakeError(ErrorKind::kWorkerLost,
-                          absl::StrCat("array ", id, " is lost with its shards on ", who,
-                                       "; make it again")),
-                ArrayState::kLost);
+    ArrayFailed(
+        id,
+        MakeError(ErrorKind::kWorkerLost, absl::StrCat("array ", id, " is lost with its shards on ",
+                                                       who, "; make it again")),
+        ArrayState::kLost);
   for (auto it = s_.communicators.begin(); it != s_.communicators.end();) {
     const bool member = std::find(it->first.begin(), it->first.end(),
                                   std::pair(name, incarnation)) != it->first.end();
@@ -230,9 +231,9 @@ void Machine::On(const WorkerReported& e) {
     KeepInlined(x, *done);
     LaunchEnded(x, done->launch, absl::OkStatus());
   } else if (const auto* failed = std::get_if<api::LaunchFailed>(&report.body)) {
-    LaunchEnded(x, failed->launch,
-                failed->status.ok() ? absl::InternalError("the executor gave no reason")
-                                    : failed->status);
+    LaunchEnded(
+        x, failed->launch,
+        failed->status.ok() ? absl::InternalError("the executor gave no reason") : failed->status);
   } else if (const auto* loaded = std::get_if<api::ProgramLoaded>(&report.body)) {
     Loaded(x, *loaded);
   } else if (const auto* written = std::get_if<api::BufferWritten>(&report.body)) {

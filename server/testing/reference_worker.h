@@ -14,7 +14,8 @@
 namespace tessera::server {
 
 // Thread-safe.  `events` outlives it.
-class ReferenceWorker : public api::WorkerLink, public std::enable_shared_from_this<ReferenceWorker> {
+class ReferenceWorker : public api::WorkerLink,
+                        public std::enable_shared_from_this<ReferenceWorker> {
  public:
   ReferenceWorker(api::WorkerEvents* events, std::string name, int devices)
       : events_(events), name_(std::move(name)), devices_(devices) {}
@@ -24,8 +25,8 @@ class ReferenceWorker : public api::WorkerLink, public std::enable_shared_from_t
   // The executor dies, and comes back with the next incarnation.
   void LoseExecutor(const std::string& reason);
   void RestoreExecutor();
-  // Launches, and what comes behind them in their order, are kept back until they are let go, so that
-  // tests can act in between.
+  // Launches, and what comes behind them in their order, are kept back until they are let go, so
+  // that tests can act in between.
   void HoldLaunches(bool hold);
 
   void Send(int32_t executor, uint64_t incarnation, api::Command command) override

@@ -23,7 +23,8 @@ std::vector<Type> TypesOf(const Sample& s) {
   return types;
 }
 
-// ---- Coverage. -----------------------------------------------------------------------------------
+// ---- Coverage.
+// -----------------------------------------------------------------------------------
 
 class CoverageTest : public OpTest {};
 
@@ -74,14 +75,16 @@ TEST(SampleTest, DifferencesAreSeen) {
   EXPECT_NE(Difference(one, Array::Scalar(DType::kF64, 1), Ulps(1), nullptr), "");
 }
 
-// ---- Forms. --------------------------------------------------------------------------------------
+// ---- Forms.
+// --------------------------------------------------------------------------------------
 
 class FormsTest : public OpTest {};
 
 std::string SameProgram(const Program& got, const Program& want) {
   if (got.entry->types != want.entry->types) return "types differ";
   if (StructuralHash(got) != StructuralHash(want))
-    return absl::StrCat("the hash differs; it is now\n", PrintProgram(got), "and was\n", PrintProgram(want));
+    return absl::StrCat("the hash differs; it is now\n", PrintProgram(got), "and was\n",
+                        PrintProgram(want));
   return PrintProgram(got) == PrintProgram(want) ? "" : "the text differs";
 }
 
@@ -106,7 +109,8 @@ TEST_P(FormsTest, WireComesBackEqual) {
 }
 TESSERA_FOR_EVERY_OP(FormsTest);
 
-// ---- Values. -------------------------------------------------------------------------------------
+// ---- Values.
+// -------------------------------------------------------------------------------------
 
 class ValuesTest : public OpTest {};
 
@@ -115,7 +119,8 @@ TEST_P(ValuesTest, InferredTypesAreTheEvaluatedOnes) {
     const FunctionRef f = FunctionOf(s);
     const std::vector<Lanes> out = ValueOrThrow(RunLanes(*f, ArgsOf(s)));
     const std::vector<Type> types = f->result_types();
-    if (out.size() != types.size()) return absl::StrCat(out.size(), " results for ", types.size(), " types");
+    if (out.size() != types.size())
+      return absl::StrCat(out.size(), " results for ", types.size(), " types");
     for (size_t r = 0; r < out.size(); ++r) {
       if (out[r].size() != DevicesOf(s.scope).size()) return "a lane is missing";
       for (const Array& a : out[r])
@@ -149,8 +154,9 @@ const Recorded* FindRecorded(const Sample& s, std::string* why) {
   static const auto* const kAll = [] {
     auto* all = new std::map<std::string_view, absl::StatusOr<Recording>>;
     for (const SampleFamily& f : Families())
-      all->emplace(f.name,
-                   ReadRecording(SourcePath(absl::StrCat("tests/ops/recorded/", ToAbsl(f.name), ".jsonl"))));
+      all->emplace(
+          f.name,
+          ReadRecording(SourcePath(absl::StrCat("tests/ops/recorded/", ToAbsl(f.name), ".jsonl"))));
     return all;
   }();
   for (const SampleFamily& f : Families()) {
@@ -173,14 +179,16 @@ TEST_P(ValuesTest, EvaluatorGivesTheRecordedValues) {
     if (want->digest != DigestOf(s))
       return "the row has changed since its values were recorded; run scripts/record_samples.py";
     const std::vector<Lanes> got = ValueOrThrow(RunLanes(*FunctionOf(s), ArgsOf(s)));
-    if (s.tolerance.kind != Tolerance::kReordered) return Differences(got, want->results, s.tolerance, nullptr);
+    if (s.tolerance.kind != Tolerance::kReordered)
+      return Differences(got, want->results, s.tolerance, nullptr);
     const std::vector<Lanes> magnitudes = ValueOrThrow(MagnitudesOf(s, ArgsOf(s)));
     return Differences(got, want->results, s.tolerance, &magnitudes);
   });
 }
 TESSERA_FOR_EVERY_OP(ValuesTest);
 
-// ---- Cost. ---------------------------------------------------------------------------------------
+// ---- Cost.
+// ---------------------------------------------------------------------------------------
 
 class CostTest : public OpTest {};
 
@@ -191,7 +199,8 @@ Cost CostOf(const Function& f) {
     for (ValueId v : op.operands) in.push_back(f.types[v]);
     for (ValueId v : op.results) out.push_back(f.types[v]);
     const InferContext c{*op.def, f.scope, in, op.attrs, op.regions};
-    const Cost cost = op.def->cost.written() ? op.def->cost.fn(c, out) : derive::CostByFactors(c, out);
+    const Cost cost =
+        op.def->cost.written() ? op.def->cost.fn(c, out) : derive::CostByFactors(c, out);
     sum.flops += cost.flops;
     sum.bytes += cost.bytes;
   }
@@ -202,33 +211,40 @@ TEST_P(CostTest, IsPositiveAndGrowsWithTheBatch) {
   ForRows([](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
     const Cost cost = CostOf(*f);
-    if (!(cost.flops >= 0 && std::isfinite(cost.flops) && std::isfinite(cost.bytes))) return "is not a number";
+    if (!(cost.flops >= 0 && std::isfinite(cost.flops) && std::isfinite(cost.bytes)))
+      return "is not a number";
     bool empty = true;
     for (const Type& t : f->types) empty = empty && t.num_elements() == 0;
     const bool free = s.Excludes(Check::kCost);
-    if (free && cost.bytes != 0) return absl::StrCat("moves ", cost.bytes, " bytes; the row says none");
+    if (free && cost.bytes != 0)
+      return absl::StrCat("moves ", cost.bytes, " bytes; the row says none");
     if (!free && !empty && !(cost.bytes > 0)) return "moves no bytes";
     if (s.operands.empty() || s.def->batch.refused()) return "";
     std::vector<int> dims(s.operands.size(), 0);
     const Cost small = CostOf(*ValueOrThrow(Batch(*f, dims, 2)).fn);
     const Cost large = CostOf(*ValueOrThrow(Batch(*f, dims, 6)).fn);
-    if (large.flops < small.flops) return absl::StrCat(small.flops, " flops for 2, ", large.flops, " for 6");
-    if (large.bytes < small.bytes) return absl::StrCat(small.bytes, " bytes for 2, ", large.bytes, " for 6");
+    if (large.flops < small.flops)
+      return absl::StrCat(small.flops, " flops for 2, ", large.flops, " for 6");
+    if (large.bytes < small.bytes)
+      return absl::StrCat(small.bytes, " bytes for 2, ", large.bytes, " for 6");
     // A batched op that does nothing may vanish.
-    if (small.bytes > 0 && !(large.bytes > small.bytes)) return "costs the same for a batch of 2 and of 6";
+    if (small.bytes > 0 && !(large.bytes > small.bytes))
+      return "costs the same for a batch of 2 and of 6";
     return "";
   });
 }
 TESSERA_FOR_EVERY_OP(CostTest);
 
-// ---- Varying axes. -------------------------------------------------------------------------------
+// ---- Varying axes.
+// -------------------------------------------------------------------------------
 
 class VaryingTest : public OpTest {};
 
 TEST_P(VaryingTest, AWrongVaryingSetIsRefused) {
   ForRows(Check::kVarying, [](const Sample& s) -> std::string {
     const OpDef& def = *s.def;
-    if (def.num_regions > 0 || s.operands.empty()) return "";  // regions are typed in their own scope
+    if (def.num_regions > 0 || s.operands.empty())
+      return "";  // regions are typed in their own scope
     Scope scope = s.scope;
     std::vector<Type> all = TypesOf(s);
     const bool collective = s.manual();
@@ -237,15 +253,18 @@ TEST_P(VaryingTest, AWrongVaryingSetIsRefused) {
       for (Type& t : all) t.varying = {"i"};
       const std::vector<Type> out = ValueOrThrow(InferTypes(def, scope, all, s.attrs, s.regions));
       for (const Type& t : out)
-        if (t.varying != AxisSet{"i"}) return absl::StrCat("a varying operand gives ", t.ToString());
+        if (t.varying != AxisSet{"i"})
+          return absl::StrCat("a varying operand gives ", t.ToString());
       // A value pending a sum along `i` may only go where the op commutes with the sum.
       std::vector<Type> partial = all;
       for (Type& t : partial) {
         t.varying.clear();
         if (IsInexact(t.dtype)) t.unreduced = {"i"};
       }
-      if (Any(Inexact(partial)) && s.linear.empty() && InferTypes(def, scope, partial, s.attrs, s.regions).ok())
-        return "a pending sum is accepted, though the row names no operand in which the op is linear";
+      if (Any(Inexact(partial)) && s.linear.empty() &&
+          InferTypes(def, scope, partial, s.attrs, s.regions).ok())
+        return "a pending sum is accepted, though the row names no operand in which the op is "
+               "linear";
     }
     if (!collective && all.size() < 2) return "";
     for (size_t i = 0; i < all.size(); ++i) {
@@ -261,16 +280,20 @@ TEST_P(VaryingTest, AWrongVaryingSetIsRefused) {
 }
 TESSERA_FOR_EVERY_OP(VaryingTest);
 
-// ---- Refusals. -----------------------------------------------------------------------------------
+// ---- Refusals.
+// -----------------------------------------------------------------------------------
 
 class RefusalTest : public OpTest {};
 
-std::string Refuses(const absl::Status& status, std::string_view what, const OpDef& def, std::string_view reason) {
+std::string Refuses(const absl::Status& status, std::string_view what, const OpDef& def,
+                    std::string_view reason) {
   if (status.ok()) return absl::StrCat(ToAbsl(what), " is refused and yet done");
   for (std::string_view part : {what, def.lax_name, reason})
     if (!absl::StrContains(status.message(), ToAbsl(part)))
       return absl::StrCat("the refusal lacks '", ToAbsl(part), "': ", status.message());
-  return ReasonOf(status) == "NOT_IMPLEMENTED" ? "" : "the refusal is a " + std::string(ReasonOf(status));
+  return ReasonOf(status) == "NOT_IMPLEMENTED"
+             ? ""
+             : "the refusal is a " + std::string(ReasonOf(status));
 }
 
 TEST_P(RefusalTest, EveryRefusedRuleSaysWhy) {
@@ -294,13 +317,13 @@ TEST_P(RefusalTest, TransformsGiveTheReason) {
       if (!why.empty()) return why;
     }
     if (s.def->transpose.refused() && Any(active) && Any(results)) {
-      const std::string why = Refuses(TransposeFunction(*f, active).status(), "Transpose rule", *s.def,
-                                      s.def->transpose.reason);
+      const std::string why = Refuses(TransposeFunction(*f, active).status(), "Transpose rule",
+                                      *s.def, s.def->transpose.reason);
       if (!why.empty()) return why;
     }
     if (s.def->batch.refused() && !s.operands.empty())
-      return Refuses(Batch(*f, std::vector<int>(s.operands.size(), 0), 2).status(), "Batching rule", *s.def,
-                     s.def->batch.reason);
+      return Refuses(Batch(*f, std::vector<int>(s.operands.size(), 0), 2).status(), "Batching rule",
+                     *s.def, s.def->batch.reason);
     return "";
   });
 }

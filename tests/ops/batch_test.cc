@@ -86,9 +86,11 @@ std::string CheckBatch(const Sample& s, const std::vector<int>& dims) {
   std::vector<Lanes> args = examples[0];
   for (size_t i = 0; i < dims.size(); ++i)
     for (size_t lane = 0; lane < args[i].size() && dims[i] >= 0; ++lane)
-      args[i][lane] = Stacked({examples[0][i][lane], examples[1][i][lane], examples[2][i][lane]}, dims[i]);
+      args[i][lane] =
+          Stacked({examples[0][i][lane], examples[1][i][lane], examples[2][i][lane]}, dims[i]);
   const std::vector<Lanes> got = ValueOrThrow(RunLanes(*batch.fn, args));
-  if (got.size() != f->results.size() || batch.out_dims.size() != got.size()) return "another number of results";
+  if (got.size() != f->results.size() || batch.out_dims.size() != got.size())
+    return "another number of results";
   for (int64_t k = 0; k < kSize; ++k) {
     std::vector<Lanes> example = examples[0];
     for (size_t i = 0; i < dims.size(); ++i)
@@ -133,10 +135,12 @@ TEST_P(BatchTest, GivesResultsWhereTheyAreWanted) {
     const FunctionRef f = FunctionOf(s);
     const std::vector<int> want(f->results.size(), 0);
     for (int at : {-1, 0}) {
-      const BatchResult batch = ValueOrThrow(Batch(*f, std::vector<int>(s.operands.size(), at), kSize, want));
+      const BatchResult batch =
+          ValueOrThrow(Batch(*f, std::vector<int>(s.operands.size(), at), kSize, want));
       if (batch.out_dims != want) return "a result is not where it was wanted";
       for (size_t r = 0; r < want.size(); ++r)
-        if (batch.fn->result_types()[r].shape.at(0) != kSize) return absl::StrCat("result ", r, " lacks the batch dim");
+        if (batch.fn->result_types()[r].shape.at(0) != kSize)
+          return absl::StrCat("result ", r, " lacks the batch dim");
     }
     return "";
   });

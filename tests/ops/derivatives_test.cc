@@ -1,5 +1,5 @@
-// jvp = finite differences, of the op and of its derivative; linearize = jvp; transpose = dot-product
-// test.  Lanes of manual code move together, each with its own block.
+// jvp = finite differences, of the op and of its derivative; linearize = jvp; transpose =
+// dot-product test.  Lanes of manual code move together, each with its own block.
 #include <algorithm>
 #include <cmath>
 
@@ -23,7 +23,8 @@ std::vector<Type> Where(const std::vector<Type>& types, const std::vector<bool>&
     if (mask[i]) out.push_back(types[i]);
   return out;
 }
-Arguments FillAll(const std::vector<Type>& types, const Fill& fill, const Scope& scope, const std::string& key) {
+Arguments FillAll(const std::vector<Type>& types, const Fill& fill, const Scope& scope,
+                  const std::string& key) {
   Arguments out;
   for (size_t i = 0; i < types.size(); ++i)
     out.push_back(FilledLanes(types[i], fill, scope, absl::StrCat(key, i)));
@@ -34,7 +35,8 @@ Arguments Joined(Arguments a, const Arguments& b) {
   return a;
 }
 // args + step * tangents at the active places.
-Arguments Moved(Arguments args, const std::vector<bool>& active, const Arguments& tangents, double step) {
+Arguments Moved(Arguments args, const std::vector<bool>& active, const Arguments& tangents,
+                double step) {
   size_t next = 0;
   for (size_t i = 0; i < args.size(); ++i) {
     if (!active[i]) continue;
@@ -47,8 +49,8 @@ Arguments Moved(Arguments args, const std::vector<bool>& active, const Arguments
 }
 
 // The tangents that the jvp of f gives at args along tangents: one for each inexact result.
-std::string CheckAgainstDifferences(const Function& f, const std::vector<bool>& active, const Arguments& args,
-                                    const std::string& key, int order) {
+std::string CheckAgainstDifferences(const Function& f, const std::vector<bool>& active,
+                                    const Arguments& args, const std::string& key, int order) {
   const std::vector<Type> results = f.result_types();
   const JvpResult jvp = ValueOrThrow(Jvp(f, active, /*instantiate=*/true));
   const std::vector<bool> inexact = Inexact(results);
@@ -57,7 +59,8 @@ std::string CheckAgainstDifferences(const Function& f, const std::vector<bool>& 
   const Arguments all = Joined(args, tangents);
   const std::vector<Lanes> got = ValueOrThrow(RunLanes(*jvp.fn, all));
   const std::vector<Lanes> primal = ValueOrThrow(RunLanes(f, args));
-  if (got.size() != results.size() + Where(results, inexact).size()) return "jvp has another number of results";
+  if (got.size() != results.size() + Where(results, inexact).size())
+    return "jvp has another number of results";
   for (size_t r = 0; r < results.size(); ++r)
     if (got[r] != primal[r]) return absl::StrCat("jvp changes result ", r);
   constexpr double kStep = 1e-5;
@@ -75,13 +78,14 @@ std::string CheckAgainstDifferences(const Function& f, const std::vector<bool>& 
         // Truncation (step^2 f''') and cancellation (eps f / step) of well-scaled functions.
         const double allowed = 1e-6 * (1 + std::abs(want) + std::abs(primal[r][lane].At(k)));
         if (!(std::abs(t[lane].At(k) - want) <= allowed))
-          return absl::StrCat("order ", order, ": tangent ", k, " of result ", r, " on lane ", lane, " is ",
-                              t[lane].At(k), ", differences give ", want);
+          return absl::StrCat("order ", order, ": tangent ", k, " of result ", r, " on lane ", lane,
+                              " is ", t[lane].At(k), ", differences give ", want);
       }
     }
   }
   if (order > 1) return "";
-  return CheckAgainstDifferences(*jvp.fn, Inexact(jvp.fn->param_types()), all, key + "'", order + 1);
+  return CheckAgainstDifferences(*jvp.fn, Inexact(jvp.fn->param_types()), all, key + "'",
+                                 order + 1);
 }
 
 // All inexact operands at once, and each alone.
@@ -105,7 +109,8 @@ TEST_P(JvpTest, IsWhatFiniteDifferencesGive) {
     const FunctionRef f = FunctionOf(s);
     const std::vector<Type> params = f->param_types();
     inexact += Any(Inexact(params)) && Any(Inexact(f->result_types()));
-    if (s.Excludes(Check::kJvp) || !Any(Inexact(params)) || !AllF64(params) || !AllF64(f->result_types()))
+    if (s.Excludes(Check::kJvp) || !Any(Inexact(params)) || !AllF64(params) ||
+        !AllF64(f->result_types()))
       return "";
     ++checked;
     for (const std::vector<bool>& active : Choices(Inexact(params))) {
@@ -132,8 +137,8 @@ TEST_P(JvpTest, FailsWhereARowIsLeftOut) {
       return "";
     for (const std::vector<bool>& choice : Choices(active)) {
       std::string why;
-      const absl::Status status =
-          CatchStatus([&] { why = CheckAgainstDifferences(*f, choice, ArgsOf(s), s.name + "#t", 1); });
+      const absl::Status status = CatchStatus(
+          [&] { why = CheckAgainstDifferences(*f, choice, ArgsOf(s), s.name + "#t", 1); });
       if (!status.ok() || !why.empty()) return "";
     }
     return absl::StrCat("is left out, '", s.excluded.at(Check::kJvp), "', and yet passes");
@@ -154,17 +159,22 @@ TEST_P(JvpTest, KeepsTypes) {
       if (jvp.out_active[r]) {
         Type want = results[r], got = types.at(next++);
         want.weak = got.weak = false;
-        if (got != want) return absl::StrCat("tangent of ", want.ToString(), " is ", got.ToString());
+        if (got != want)
+          return absl::StrCat("tangent of ", want.ToString(), " is ", got.ToString());
       }
-    const Arguments tangents = FillAll(Where(f->param_types(), active), Uniform(-1, 1), s.scope, s.name + "#t");
+    const Arguments tangents =
+        FillAll(Where(f->param_types(), active), Uniform(-1, 1), s.scope, s.name + "#t");
     return Why(RunLanes(*jvp.fn, Joined(ArgsOf(s), tangents)).status());
   });
 }
 TESSERA_FOR_EVERY_OP(JvpTest);
 
-// ---- Transposes. ---------------------------------------------------------------------------------
+// ---- Transposes.
+// ---------------------------------------------------------------------------------
 
-double Accuracy(DType dtype) { return dtype == DType::kF64 ? 1e-12 : dtype == DType::kF32 ? 1e-5 : 2e-2; }
+double Accuracy(DType dtype) {
+  return dtype == DType::kF64 ? 1e-12 : dtype == DType::kF32 ? 1e-5 : 2e-2;
+}
 
 // The inner product of values spread over lanes, each counted once, and the sum of its terms'
 // magnitudes.
@@ -187,7 +197,8 @@ struct Product {
 };
 std::string Compare(const Product& forward, const Product& back) {
   const double accuracy = std::max(forward.accuracy, back.accuracy);
-  if (std::abs(forward.sum - back.sum) <= accuracy * (forward.magnitude + back.magnitude) + 1e-300) return "";
+  if (std::abs(forward.sum - back.sum) <= accuracy * (forward.magnitude + back.magnitude) + 1e-300)
+    return "";
   return absl::StrCat("<ct, J t> is ", forward.sum, ", <J' ct, t> is ", back.sum);
 }
 
@@ -195,7 +206,8 @@ std::string SameTypes(const std::vector<Type>& got, std::vector<Type> want) {
   for (size_t i = 0; i < want.size(); ++i) {
     want[i] = CotangentType(want[i]);
     if (!EqualButWeak(got.at(i), want[i]))
-      return absl::StrCat("cotangent ", i, " is ", got[i].ToString(), ", expected ", want[i].ToString());
+      return absl::StrCat("cotangent ", i, " is ", got[i].ToString(), ", expected ",
+                          want[i].ToString());
   }
   return got.size() == want.size() ? "" : "another number of cotangents";
 }
@@ -211,7 +223,8 @@ std::string CheckLinearIn(const Sample& s, const std::vector<int>& set) {
   std::vector<Type> x_types = Where(params, linear);
   // Whole numbers keep narrow floats exact.
   for (size_t i = 0; i < args.size(); ++i)
-    if (linear[i]) args[i] = FilledLanes(params[i], Ints(-3, 3), s.scope, absl::StrCat(s.name, "#x", i));
+    if (linear[i])
+      args[i] = FilledLanes(params[i], Ints(-3, 3), s.scope, absl::StrCat(s.name, "#x", i));
   zero = args;
   for (size_t i = 0; i < args.size(); ++i) {
     if (!linear[i]) known.push_back(args[i]);
@@ -222,9 +235,10 @@ std::string CheckLinearIn(const Sample& s, const std::vector<int>& set) {
   if (std::string why = SameTypes(transposed->result_types(), x_types); !why.empty()) return why;
   Arguments cts;
   for (size_t r = 0; r < results.size(); ++r)
-    cts.push_back(FilledLanes(results[r], IsInexact(results[r].dtype) ? Ints(-3, 3) : Values({0}), s.scope,
-                              absl::StrCat(s.name, "#ct", r)));
-  const std::vector<Lanes> high = ValueOrThrow(RunLanes(*f, args)), low = ValueOrThrow(RunLanes(*f, zero));
+    cts.push_back(FilledLanes(results[r], IsInexact(results[r].dtype) ? Ints(-3, 3) : Values({0}),
+                              s.scope, absl::StrCat(s.name, "#ct", r)));
+  const std::vector<Lanes> high = ValueOrThrow(RunLanes(*f, args)),
+                           low = ValueOrThrow(RunLanes(*f, zero));
   const std::vector<Lanes> back = ValueOrThrow(RunLanes(*transposed, Joined(known, cts)));
   Product forward, backward;
   for (size_t r = 0; r < results.size(); ++r) {
@@ -299,13 +313,15 @@ TEST_P(TransposeTest, OfALinearizedOpPassesTheDotProductTest) {
     if (!Any(active) || !AllF64(params) || !AllF64(f->result_types())) return "";
     const Linearized lin = ValueOrThrow(Linearize(*f, active));
     if (!Any(lin.out_active)) return "";
-    const Arguments args = ArgsOf(s), tangents = FillAll(Where(params, active), Uniform(-1, 1), s.scope, s.name + "#t");
+    const Arguments args = ArgsOf(s), tangents = FillAll(Where(params, active), Uniform(-1, 1),
+                                                         s.scope, s.name + "#t");
     std::vector<Lanes> forward = ValueOrThrow(RunLanes(*lin.forward, args));
     const std::vector<Lanes> primal = ValueOrThrow(RunLanes(*f, args));
     for (size_t r = 0; r < primal.size(); ++r)
       if (forward.at(r) != primal[r]) return absl::StrCat("linearize changes result ", r);
     const Arguments residuals(forward.begin() + static_cast<int64_t>(primal.size()), forward.end());
-    if (static_cast<int>(residuals.size()) != lin.num_residuals) return "another number of residuals";
+    if (static_cast<int>(residuals.size()) != lin.num_residuals)
+      return "another number of residuals";
     const std::vector<Lanes> out = ValueOrThrow(RunLanes(*lin.linear, Joined(residuals, tangents)));
 
     const JvpResult jvp = ValueOrThrow(Jvp(*f, active));
@@ -317,13 +333,15 @@ TEST_P(TransposeTest, OfALinearizedOpPassesTheDotProductTest) {
     std::vector<bool> linear(lin.linear->num_params, true);
     std::fill(linear.begin(), linear.begin() + lin.num_residuals, false);
     const FunctionRef transposed = ValueOrThrow(TransposeFunction(*lin.linear, linear));
-    const std::vector<Type> out_types = lin.linear->result_types(), in_types = Where(params, active);
+    const std::vector<Type> out_types = lin.linear->result_types(),
+                            in_types = Where(params, active);
     if (std::string why = SameTypes(transposed->result_types(), in_types); !why.empty()) return why;
     const Arguments cts = FillAll(out_types, Uniform(-1, 1), s.scope, s.name + "#ct");
     const std::vector<Lanes> back = ValueOrThrow(RunLanes(*transposed, Joined(residuals, cts)));
     Product forth, backward;
     for (size_t r = 0; r < cts.size(); ++r) forth.Add(out_types[r], cts[r], out[r], s.scope.mesh);
-    for (size_t i = 0; i < tangents.size(); ++i) backward.Add(in_types[i], tangents[i], back[i], s.scope.mesh);
+    for (size_t i = 0; i < tangents.size(); ++i)
+      backward.Add(in_types[i], tangents[i], back[i], s.scope.mesh);
     return Compare(forth, backward);
   });
 }

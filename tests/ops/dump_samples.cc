@@ -16,7 +16,8 @@ int main(int argc, char** argv) {
     if (!only.empty() && family.name != only) continue;
     found = true;
     for (const samples::Sample& s : family.samples) {
-      const absl::Status status = tessera::CatchStatus([&] { std::puts(samples::ToJson(s).c_str()); });
+      const absl::Status status =
+          tessera::CatchStatus([&] { std::puts(samples::ToJson(s).c_str()); });
       if (!status.ok()) {
         std::fprintf(stderr, "%s: %s\n", s.name.c_str(), status.ToString().c_str());
         return 1;

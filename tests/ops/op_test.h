@@ -16,7 +16,7 @@ class OpTest : public ::testing::TestWithParam<const OpDef*> {
  protected:
   const OpDef& op() const { return *GetParam(); }
 
-  // Calls `check` for each row; what it returns is why the row fails, "" if it does not.  Exceptions
+  // Calls `check` for each row; what it returns is why the row fails, "" if it does not. Exceptions
   // of rules are failures too.
   void ForRows(const std::function<std::string(const Sample&)>& check) {
     for (const Sample* s : SamplesOf(op())) {
@@ -36,9 +36,9 @@ inline std::string NameOfOp(const ::testing::TestParamInfo<const OpDef*>& info) 
   return std::string(info.param->name);
 }
 
-#define TESSERA_FOR_EVERY_OP(Suite)                                                          \
-  INSTANTIATE_TEST_SUITE_P(AllOps, Suite,                                                    \
-                           ::testing::ValuesIn(AllOps().begin(), AllOps().end()), NameOfOp)
+#define TESSERA_FOR_EVERY_OP(Suite)                                                              \
+  INSTANTIATE_TEST_SUITE_P(AllOps, Suite, ::testing::ValuesIn(AllOps().begin(), AllOps().end()), \
+                           NameOfOp)
 
 // "result 0: ..." unless ok.
 inline std::string Why(const absl::Status& status) { return status.ok() ? "" : status.ToString(); }

@@ -75,8 +75,11 @@ Json BodyJson(const Sample& s) {
   }
   const FunctionRef f = FunctionOf(s);
   for (const Type& t : f->result_types()) results.push_back(TypeJson(t));
-  return {{"mesh", mesh}, {"manual", s.manual()}, {"function", FunctionJson(*f)},
-          {"operands", operands}, {"results", results}};
+  return {{"mesh", mesh},
+          {"manual", s.manual()},
+          {"function", FunctionJson(*f)},
+          {"operands", operands},
+          {"results", results}};
 }
 
 std::string Digest(const std::string& text) {
@@ -90,8 +93,9 @@ absl::StatusOr<Array> ArrayFrom(const Json& j, const std::string& hex) {
   if (!dtype) return MakeError(ErrorKind::kValueError, "recorded: no such dtype");
   Array a(*dtype, j.at("shape").get<Dims>());
   if (static_cast<int64_t>(hex.size()) != 2 * a.num_bytes())
-    return MakeError(ErrorKind::kValueError, absl::StrCat("recorded: ", hex.size() / 2, " bytes for a ",
-                                                          MakeType(a.dtype(), a.shape()).ToString()));
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("recorded: ", hex.size() / 2, " bytes for a ",
+                                  MakeType(a.dtype(), a.shape()).ToString()));
   const std::string bytes = absl::HexStringToBytes(hex);
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(a.MutableData()));
   return a;

@@ -1,4 +1,5 @@
-// Samples as JSON, for programs in other languages; and the values such a program recorded for them.
+// Samples as JSON, for programs in other languages; and the values such a program recorded for
+// them.
 //
 // Arrays are hex of their bytes, so that nothing is rounded on the way.
 #pragma once

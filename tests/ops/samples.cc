@@ -72,11 +72,15 @@ Array Filled(const Type& type, const Fill& fill, std::string_view key) {
     case Fill::kInts:
       for (int64_t i = 0; i < n; ++i) a.Set(i, IntIn(r, fill));
       break;
-    case Fill::kBits: FillBits(r, &a); break;
+    case Fill::kBits:
+      FillBits(r, &a);
+      break;
     case Fill::kValues:
       for (int64_t i = 0; i < n; ++i) a.Set(i, fill.values[i % fill.values.size()]);
       break;
-    case Fill::kDistinct: FillDistinct(r, fill, &a); break;
+    case Fill::kDistinct:
+      FillDistinct(r, fill, &a);
+      break;
   }
   return a;
 }
@@ -93,17 +97,24 @@ int64_t Ordinal(const Array& a, int64_t i) {
       const int64_t magnitude = bits & std::numeric_limits<int64_t>::max();
       return bits < 0 ? -magnitude : magnitude;
     }
-    case DType::kF32: return ordered(std::bit_cast<uint32_t>(static_cast<float>(a.At(i))), 32);
-    case DType::kBF16: return ordered(FloatToBf16(static_cast<float>(a.At(i))), 16);
-    default: TESSERA_CHECK(false) << "no ordinals for this dtype"; return 0;
+    case DType::kF32:
+      return ordered(std::bit_cast<uint32_t>(static_cast<float>(a.At(i))), 32);
+    case DType::kBF16:
+      return ordered(FloatToBf16(static_cast<float>(a.At(i))), 16);
+    default:
+      TESSERA_CHECK(false) << "no ordinals for this dtype";
+      return 0;
   }
 }
 
 double Epsilon(DType dtype) {
   switch (dtype) {
-    case DType::kF64: return 0x1p-52;
-    case DType::kF32: return 0x1p-23;
-    default: return 0x1p-7;
+    case DType::kF64:
+      return 0x1p-52;
+    case DType::kF32:
+      return 0x1p-23;
+    default:
+      return 0x1p-7;
   }
 }
 
@@ -154,8 +165,9 @@ std::string_view CheckName(Check check) {
 }
 
 bool Sample::manual() const {
-  return !scope.mesh.empty() && static_cast<size_t>(scope.mesh.AxesOfType(AxisType::kManual).size()) ==
-                                    scope.mesh.axes.size();
+  return !scope.mesh.empty() &&
+         static_cast<size_t>(scope.mesh.AxesOfType(AxisType::kManual).size()) ==
+             scope.mesh.axes.size();
 }
 Sample& Sample::With(Attrs a) {
   attrs = std::move(a);
@@ -234,9 +246,8 @@ std::vector<const Sample*> SamplesOf(const OpDef& def) {
 }
 
 const std::vector<DType>& Computable() {
-  static const auto* const kAll =
-      new std::vector<DType>{DType::kBool, DType::kS32, DType::kU32, DType::kS64,
-                             DType::kBF16, DType::kF32, DType::kF64};
+  static const auto* const kAll = new std::vector<DType>{
+      DType::kBool, DType::kS32, DType::kU32, DType::kS64, DType::kBF16, DType::kF32, DType::kF64};
   return *kAll;
 }
 std::vector<DType> Floats() { return {DType::kBF16, DType::kF32, DType::kF64}; }
@@ -254,10 +265,9 @@ FunctionRef FunctionOf(const Sample& s) {
 }
 
 std::vector<int64_t> DevicesOf(const Scope& scope) {
-  const bool manual =
-      !scope.mesh.empty() &&
-      std::any_of(scope.mesh.axes.begin(), scope.mesh.axes.end(),
-                  [](const MeshAxis& a) { return a.type == AxisType::kManual; });
+  const bool manual = !scope.mesh.empty() &&
+                      std::any_of(scope.mesh.axes.begin(), scope.mesh.axes.end(),
+                                  [](const MeshAxis& a) { return a.type == AxisType::kManual; });
   std::vector<int64_t> devices(manual ? scope.mesh.num_devices() : 1);
   for (size_t i = 0; i < devices.size(); ++i) devices[i] = static_cast<int64_t>(i);
   return devices;
@@ -277,8 +287,8 @@ Lanes FilledLanes(const Type& type, const Fill& fill, const Scope& scope, std::s
 std::vector<Lanes> ArgsOf(const Sample& s) {
   std::vector<Lanes> args;
   for (size_t i = 0; i < s.operands.size(); ++i)
-    args.push_back(FilledLanes(s.operands[i].type, s.operands[i].fill, s.scope,
-                               absl::StrCat(s.name, "#", i)));
+    args.push_back(
+        FilledLanes(s.operands[i].type, s.operands[i].fill, s.scope, absl::StrCat(s.name, "#", i)));
   return args;
 }
 
@@ -294,7 +304,8 @@ std::string Difference(const Array& got, const Array& want, const Tolerance& tol
   const bool is_float = IsFloat(got.dtype());
   for (int64_t i = 0; i < got.num_elements(); ++i) {
     if (SameBits(got, want, i)) continue;
-    std::string text = absl::StrCat("element ", i, " is ", Element(got, i), ", expected ", Element(want, i));
+    std::string text =
+        absl::StrCat("element ", i, " is ", Element(got, i), ", expected ", Element(want, i));
     if (!is_float || tolerance.kind == Tolerance::kExact) {
       if (is_float && std::isnan(got.At(i)) && std::isnan(want.At(i))) continue;
       return text;
@@ -331,7 +342,8 @@ std::string Differences(const std::vector<Lanes>& got, const std::vector<Lanes>&
     return absl::StrCat(got.size(), " results, expected ", want.size());
   for (size_t r = 0; r < got.size(); ++r) {
     if (got[r].size() != want[r].size())
-      return absl::StrCat("result ", r, " has ", got[r].size(), " lanes, expected ", want[r].size());
+      return absl::StrCat("result ", r, " has ", got[r].size(), " lanes, expected ",
+                          want[r].size());
     for (size_t lane = 0; lane < got[r].size(); ++lane) {
       const std::string d = Difference(got[r][lane], want[r][lane], tolerance,
                                        magnitudes ? &(*magnitudes)[r][lane] : nullptr);

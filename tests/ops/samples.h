@@ -1,8 +1,10 @@
-// Samples: the rows that drive every check of an op (tests/ops/*_test.cc, scripts/record_samples.py).
+// Samples: the rows that drive every check of an op (tests/ops/*_test.cc,
+// scripts/record_samples.py).
 //
-// A row is an op with attributes, operand types and a way to fill them.  Nothing in a row depends on
-// time, memory or the standard library's distributions: the same row gives the same bytes everywhere,
-// so that values recorded elsewhere stay comparable.  Rows are made once; any thread may read them.
+// A row is an op with attributes, operand types and a way to fill them.  Nothing in a row depends
+// on time, memory or the standard library's distributions: the same row gives the same bytes
+// everywhere, so that values recorded elsewhere stay comparable.  Rows are made once; any thread
+// may read them.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -24,11 +26,11 @@ namespace tessera::ir::samples {
 // and, where the operand varies over mesh axes, on the coordinate along these.
 struct Fill {
   enum Kind : uint8_t {
-    kUniform,  // floats in [low, high)
-    kInts,     // whole numbers low..high
-    kBits,     // every bit at random; bools at even odds
-    kValues,   // `values` in turn
-    kDistinct, // a shuffle of equally spaced numbers from low to high: no two are close
+    kUniform,   // floats in [low, high)
+    kInts,      // whole numbers low..high
+    kBits,      // every bit at random; bools at even odds
+    kValues,    // `values` in turn
+    kDistinct,  // a shuffle of equally spaced numbers from low to high: no two are close
   } kind = kUniform;
   double low = 0, high = 1;
   std::vector<double> values;
@@ -83,9 +85,9 @@ struct Sample {
   std::vector<Operand> operands;
   Attrs attrs;
   std::vector<FunctionRef> regions;
-  Scope scope;       // all axes Manual: the op stands inside a manual_computation over them all
+  Scope scope;  // all axes Manual: the op stands inside a manual_computation over them all
   Tolerance tolerance;
-  int main = 0;      // the operand whose dtype stands for the row's
+  int main = 0;  // the operand whose dtype stands for the row's
   // Sets of operands in which the op is linear, all of a set at once.
   std::vector<std::vector<int>> linear;
   std::map<Check, std::string> excluded;
@@ -142,8 +144,8 @@ FunctionRef FunctionOf(const Sample& s);
 std::vector<int64_t> DevicesOf(const Scope& scope);
 // The operands, args[operand][lane].
 std::vector<Lanes> ArgsOf(const Sample& s);
-// An array of `type` (a block for each lane, equal where the type is invarying) for other data that a
-// check needs; `key` tells them apart.
+// An array of `type` (a block for each lane, equal where the type is invarying) for other data that
+// a check needs; `key` tells them apart.
 Lanes FilledLanes(const Type& type, const Fill& fill, const Scope& scope, std::string_view key);
 // Runs `f` on the lanes of its own scope.
 absl::StatusOr<std::vector<Lanes>> RunLanes(const Function& f, std::vector<Lanes> args);

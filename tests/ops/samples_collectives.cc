@@ -13,8 +13,8 @@ Scope TwoAxes() { return {Mesh{{{"x", 2, AxisType::kManual}, {"y", 2, AxisType::
 
 struct Group {
   Scope scope;
-  AxisList axes;     // of the collective
-  AxisSet varying;   // of the operand
+  AxisList axes;    // of the collective
+  AxisSet varying;  // of the operand
   int64_t size;
 };
 std::vector<Group> Groups() {
@@ -30,19 +30,25 @@ constexpr char kPerShard[] = "a collective stands inside manual code; the planne
 
 class Rows {
  public:
-  void Add(std::string_view op, DType d, std::string_view label, const Group& g, Dims shape, Attrs attrs,
-           Tolerance t, bool linear) {
+  void Add(std::string_view op, DType d, std::string_view label, const Group& g, Dims shape,
+           Attrs attrs, Tolerance t, bool linear) {
     attrs.Set("axes", g.axes);
-    Sample s = Make(op, absl::StrCat(N(d), "/", absl::StrJoin(g.scope.mesh.axes, "", [](std::string* o, const MeshAxis& a) { *o += a.name; }),
-                                     "_over_", absl::StrJoin(g.axes, ""), label.empty() ? "" : "/", ToAbsl(label)),
-                    {Varying(d, std::move(shape), g.varying)})
-                   .With(std::move(attrs))
-                   .In(g.scope)
-                   .Within(t)
-                   .Without(Check::kSharded, kPerShard);
+    Sample s =
+        Make(op,
+             absl::StrCat(N(d), "/",
+                          absl::StrJoin(g.scope.mesh.axes, "",
+                                        [](std::string* o, const MeshAxis& a) { *o += a.name; }),
+                          "_over_", absl::StrJoin(g.axes, ""), label.empty() ? "" : "/",
+                          ToAbsl(label)),
+             {Varying(d, std::move(shape), g.varying)})
+            .With(std::move(attrs))
+            .In(g.scope)
+            .Within(t)
+            .Without(Check::kSharded, kPerShard);
     if (linear) s.Linear({{0}});
     if (op == "ppermute" && g.axes.size() > 1 && g.axes[0] > g.axes[1])
-      s.Without(Check::kRecorded, "JAX counts positions in mesh order here, unlike in axis_index; we do not");
+      s.Without(Check::kRecorded,
+                "JAX counts positions in mesh order here, unlike in axis_index; we do not");
     rows.push_back(std::move(s));
   }
   std::vector<Sample> rows;
@@ -72,22 +78,27 @@ std::vector<Sample> CollectiveSamples() {
       for (bool tiled : {false, true})
         for (const char* to : {"varying", "invarying"})
           r.Add("all_gather", d, absl::StrCat(tiled ? "tiled_" : "", to), g, {2, 3},
-                {{"all_gather_dimension", int64_t{1}}, {"tiled", tiled}, {"to", std::string(to)}}, kExact, true);
+                {{"all_gather_dimension", int64_t{1}}, {"tiled", tiled}, {"to", std::string(to)}},
+                kExact, true);
       Dims ring, partial;
       for (int64_t i = 0; i < n; ++i) ring.insert(ring.end(), {i, (i + 1) % n});
       partial = {0, n - 1};
       r.Add("ppermute", d, "ring", g, {2, 3}, {{"perm", ring}}, kExact, true);
       r.Add("ppermute", d, "partial", g, {2, 3}, {{"perm", partial}}, kExact, true);
       r.Add("all_to_all", d, "", g, {n, 3},
-            {{"split_dimension", int64_t{0}}, {"concat_dimension", int64_t{1}}, {"tiled", false}}, kExact, true);
+            {{"split_dimension", int64_t{0}}, {"concat_dimension", int64_t{1}}, {"tiled", false}},
+            kExact, true);
       r.Add("all_to_all", d, "tiled", g, {2 * n, 3},
-            {{"split_dimension", int64_t{0}}, {"concat_dimension", int64_t{1}}, {"tiled", true}}, kExact, true);
+            {{"split_dimension", int64_t{0}}, {"concat_dimension", int64_t{1}}, {"tiled", true}},
+            kExact, true);
     }
-    r.rows.push_back(Make("axis_index", absl::StrCat(g.scope.mesh.axes.size(), "d_over_", absl::StrJoin(g.axes, "")), {})
-                         .With({{"axes", g.axes}})
-                         .In(g.scope)
-                         .Without(Check::kCost, kFree)
-                         .Without(Check::kSharded, kPerShard));
+    r.rows.push_back(
+        Make("axis_index",
+             absl::StrCat(g.scope.mesh.axes.size(), "d_over_", absl::StrJoin(g.axes, "")), {})
+            .With({{"axes", g.axes}})
+            .In(g.scope)
+            .Without(Check::kCost, kFree)
+            .Without(Check::kSharded, kPerShard));
   }
   for (DType d : Computable()) {
     r.rows.push_back(Make("pvary", absl::StrCat(N(d), "/one"), {Of(d, {2, 3})})

@@ -36,10 +36,11 @@ std::vector<Sample> ContractionSamples() {
   };
   for (const Shapes& s : all)
     for (DType d : Numbers())
-      rows.push_back(Make("dot_general", absl::StrCat(N(d), "/", s.label), {Of(d, s.lhs), Of(d, s.rhs)})
-                         .With(attrs(s))
-                         .Within(IsFloat(d) ? Reordered(s.terms + 1) : kExact)
-                         .Linear({{0}, {1}}));
+      rows.push_back(
+          Make("dot_general", absl::StrCat(N(d), "/", s.label), {Of(d, s.lhs), Of(d, s.rhs)})
+              .With(attrs(s))
+              .Within(IsFloat(d) ? Reordered(s.terms + 1) : kExact)
+              .Linear({{0}, {1}}));
   for (auto [from, to] : {std::pair{kBF16, kF32}, {kF32, kF64}}) {
     Attrs a = attrs(all[0]);
     a.Set("preferred_element_type", to);

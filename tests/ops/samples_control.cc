@@ -20,7 +20,9 @@ FunctionRef Fn(const Scope& scope, const std::vector<Type>& params, const Body& 
 Scope OnMesh() { return {Mesh{{{"x", 2}, {"y", 2}}}}; }
 
 // x * y + x, and x.
-std::vector<Value> MulAdd(Builder&, const std::vector<Value>& v) { return {v[0] * v[1] + v[0], v[0]}; }
+std::vector<Value> MulAdd(Builder&, const std::vector<Value>& v) {
+  return {v[0] * v[1] + v[0], v[0]};
+}
 // sin(x) * y; one result.
 std::vector<Value> SinMul(Builder&, const std::vector<Value>& v) { return {Sin(v[0]) * v[1]}; }
 
@@ -39,14 +41,16 @@ void AddCalls(std::vector<Sample>* rows) {
   }
   const Type t = MakeType(kF64, {4, 8}), p = MakeType(kBool, {4, 8});
   rows->push_back(Make("call", "f64/linear", {Of(kF64, {4, 8}), Of(kF64, {4, 8})})
-                      .Region(Fn({}, {t, t}, [](Builder&, const std::vector<Value>& v) {
-                        return std::vector<Value>{v[0] + v[1], -v[1]};
-                      }))
+                      .Region(Fn({}, {t, t},
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   return std::vector<Value>{v[0] + v[1], -v[1]};
+                                 }))
                       .Linear({{0, 1}, {0}, {1}}));
   rows->push_back(Make("call", "f64/bilinear", {Of(kF64, {4, 8}), Of(kF64, {8, 4})})
-                      .Region(Fn({}, {t, MakeType(kF64, {8, 4})}, [](Builder&, const std::vector<Value>& v) {
-                        return std::vector<Value>{Matmul2D(v[0], v[1])};
-                      }))
+                      .Region(Fn({}, {t, MakeType(kF64, {8, 4})},
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   return std::vector<Value>{Matmul2D(v[0], v[1])};
+                                 }))
                       .Linear({{0}, {1}})
                       .Within(Reordered(9)));
   rows->push_back(Make("checkpoint", "f64/sin", {Of(kF64, {4, 8}), Of(kF64, {4, 8})})
@@ -76,7 +80,8 @@ constexpr char kFree[] = "it moves nothing";
 
 void AddCasts(std::vector<Sample>* rows) {
   for (DType d : Computable()) {
-    rows->push_back(Make("optimization_barrier", N(d), {Of(d, {4, 8}), Of(d, {8})}).Linear({{0, 1}, {0}, {1}})
+    rows->push_back(Make("optimization_barrier", N(d), {Of(d, {4, 8}), Of(d, {8})})
+                        .Linear({{0, 1}, {0}, {1}})
                         .Without(Check::kCost, kFree)
                         .Without(Check::kVarying, "each operand keeps its own state"));
     rows->push_back(Make("sharding_constraint", N(d), {Of(d, {4, 8})})
@@ -157,36 +162,44 @@ void AddManual(std::vector<Sample>* rows) {
     t.varying = std::move(varying);
     return t;
   };
-  auto attrs = [](std::vector<PartitionSpec> in, std::vector<PartitionSpec> out, AxisList axes, bool check) {
-    return Attrs{{"in_specs", std::move(in)}, {"out_specs", std::move(out)},
-                 {"manual_axes", std::move(axes)}, {"check_vma", check}};
+  auto attrs = [](std::vector<PartitionSpec> in, std::vector<PartitionSpec> out, AxisList axes,
+                  bool check) {
+    return Attrs{{"in_specs", std::move(in)},
+                 {"out_specs", std::move(out)},
+                 {"manual_axes", std::move(axes)},
+                 {"check_vma", check}};
   };
   for (DType d : Numbers()) {
     // Block (x, y) of a times what is the same everywhere, summed over x.
     rows->push_back(
         Make("manual_computation", absl::StrCat(N(d), "/psum"), {Of(d, {4, 8}), Of(d, {4})})
-            .With(attrs({both, whole}, {PartitionSpec{{{}, {"y"}}, {}, {}, {}}, both}, {"x", "y"}, true))
-            .Region(Fn(inner, {local(d, {2, 4}, {"x", "y"}), local(d, {4}, {})},
-                       [](Builder&, const std::vector<Value>& v) {
-                         const Value scaled = v[0] * Pvary(BroadcastInDim(v[1], {2, 4}, {1}), {"x", "y"});
-                         return std::vector<Value>{Psum(scaled, {"x"}), scaled};
-                       }))
+            .With(attrs({both, whole}, {PartitionSpec{{{}, {"y"}}, {}, {}, {}}, both}, {"x", "y"},
+                        true))
+            .Region(Fn(
+                inner, {local(d, {2, 4}, {"x", "y"}), local(d, {4}, {})},
+                [](Builder&, const std::vector<Value>& v) {
+                  const Value scaled = v[0] * Pvary(BroadcastInDim(v[1], {2, 4}, {1}), {"x", "y"});
+                  return std::vector<Value>{Psum(scaled, {"x"}), scaled};
+                }))
             .In(outer)
             .Within(IsFloat(d) ? Reordered(4) : kExact));
-    rows->push_back(Make("manual_computation", absl::StrCat(N(d), "/gather"), {Of(d, {4, 8})})
-                        .With(attrs({both}, {whole}, {"x", "y"}, true))
-                        .Region(Fn(inner, {local(d, {2, 4}, {"x", "y"})},
-                                   [](Builder&, const std::vector<Value>& v) {
-                                     const Value columns = AllGather(v[0], {"y"}, 1, true, "invarying");
-                                     return std::vector<Value>{AllGather(columns, {"x"}, 0, true, "invarying")};
-                                   }))
-                        .In(outer)
-                        .Linear({{0}}));
+    rows->push_back(
+        Make("manual_computation", absl::StrCat(N(d), "/gather"), {Of(d, {4, 8})})
+            .With(attrs({both}, {whole}, {"x", "y"}, true))
+            .Region(Fn(inner, {local(d, {2, 4}, {"x", "y"})},
+                       [](Builder&, const std::vector<Value>& v) {
+                         const Value columns = AllGather(v[0], {"y"}, 1, true, "invarying");
+                         return std::vector<Value>{AllGather(columns, {"x"}, 0, true, "invarying")};
+                       }))
+            .In(outer)
+            .Linear({{0}}));
   }
   rows->push_back(Make("manual_computation", "bool/local", {Of(kBool, {4, 8})})
                       .With(attrs({both}, {both}, {"x", "y"}, true))
                       .Region(Fn(inner, {local(kBool, {2, 4}, {"x", "y"})},
-                                 [](Builder&, const std::vector<Value>& v) { return std::vector<Value>{Not(v[0])}; }))
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   return std::vector<Value>{Not(v[0])};
+                                 }))
                       .In(outer));
   const Scope unchecked{inner.mesh, /*check_vma=*/false};
   rows->push_back(Make("manual_computation", "f64/unchecked", {Of(kF64, {4, 8}), Of(kF64, {2, 8})})

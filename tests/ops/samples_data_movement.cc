@@ -1,4 +1,5 @@
-// Rows of ir/ops/data_movement.cc.  Every result element is an operand element or a fill: bit-equal.
+// Rows of ir/ops/data_movement.cc.  Every result element is an operand element or a fill:
+// bit-equal.
 #include "absl/strings/str_cat.h"
 #include "tests/ops/samples.h"
 
@@ -8,14 +9,18 @@ namespace {
 using enum DType;
 
 // Bits of every kind pass through a move; floats stay numbers so that they can be differentiated.
-Operand Moved(DType d, Dims shape) { return Of(d, std::move(shape), IsFloat(d) ? Usual(d) : Bits()); }
+Operand Moved(DType d, Dims shape) {
+  return Of(d, std::move(shape), IsFloat(d) ? Usual(d) : Bits());
+}
 
 class Rows {
  public:
   // One row for each dtype.
   void Unary(std::string_view op, std::string_view label, Dims shape, const Attrs& attrs) {
     for (DType d : Computable())
-      rows.push_back(Make(op, absl::StrCat(N(d), "/", ToAbsl(label)), {Moved(d, shape)}).With(attrs).Linear({{0}}));
+      rows.push_back(Make(op, absl::StrCat(N(d), "/", ToAbsl(label)), {Moved(d, shape)})
+                         .With(attrs)
+                         .Linear({{0}}));
   }
   void Broadcast(std::string_view label, Dims from, Dims shape, Dims at) {
     Unary("broadcast_in_dim", label, from, {{"shape", shape}, {"broadcast_dimensions", at}});
@@ -49,18 +54,20 @@ class Rows {
   }
   void Pad(std::string_view label, Dims from, Dims low, Dims high, Dims interior) {
     for (DType d : Computable())
-      rows.push_back(Make("pad", absl::StrCat(N(d), "/", ToAbsl(label)), {Moved(d, from), Moved(d, {})})
-                         .With({{"edge_padding_low", low},
-                                {"edge_padding_high", high},
-                                {"interior_padding", interior}})
-                         .Linear({{0, 1}, {0}, {1}}));
+      rows.push_back(
+          Make("pad", absl::StrCat(N(d), "/", ToAbsl(label)), {Moved(d, from), Moved(d, {})})
+              .With({{"edge_padding_low", low},
+                     {"edge_padding_high", high},
+                     {"interior_padding", interior}})
+              .Linear({{0, 1}, {0}, {1}}));
   }
 
   std::vector<Sample> rows;
 };
 
 Array SomeLiteral(DType d, Dims shape) {
-  return FilledLanes(MakeType(d, shape), d == kBool || IsFloat(d) ? Usual(d) : Bits(), {}, "literal")[0];
+  return FilledLanes(MakeType(d, shape), d == kBool || IsFloat(d) ? Usual(d) : Bits(), {},
+                     "literal")[0];
 }
 
 }  // namespace
@@ -69,18 +76,21 @@ std::vector<Sample> DataMovementSamples() {
   Rows r;
   for (DType d : Computable()) {
     r.rows.push_back(Make("constant", N(d), {}).With({{"value", SomeLiteral(d, {})}}));
-    r.rows.push_back(
-        Make("constant", absl::StrCat(N(d), "/matrix"), {}).With({{"value", SomeLiteral(d, {4, 4})}}));
+    r.rows.push_back(Make("constant", absl::StrCat(N(d), "/matrix"), {})
+                         .With({{"value", SomeLiteral(d, {4, 4})}}));
   }
   for (DType d : Numbers()) {
-    r.rows.push_back(Make("iota", absl::StrCat(N(d), "/rows"), {})
-                         .With({{"dtype", d}, {"shape", Dims{8, 4}}, {"iota_dimension", int64_t{0}}}));
-    r.rows.push_back(Make("iota", absl::StrCat(N(d), "/columns"), {})
-                         .With({{"dtype", d}, {"shape", Dims{4, 8}}, {"iota_dimension", int64_t{1}}}));
+    r.rows.push_back(
+        Make("iota", absl::StrCat(N(d), "/rows"), {})
+            .With({{"dtype", d}, {"shape", Dims{8, 4}}, {"iota_dimension", int64_t{0}}}));
+    r.rows.push_back(
+        Make("iota", absl::StrCat(N(d), "/columns"), {})
+            .With({{"dtype", d}, {"shape", Dims{4, 8}}, {"iota_dimension", int64_t{1}}}));
   }
   // Past 256 a bf16 cannot count: the index is rounded, not the sum.
-  r.rows.push_back(Make("iota", "bf16/long", {})
-                       .With({{"dtype", kBF16}, {"shape", Dims{520}}, {"iota_dimension", int64_t{0}}}));
+  r.rows.push_back(
+      Make("iota", "bf16/long", {})
+          .With({{"dtype", kBF16}, {"shape", Dims{520}}, {"iota_dimension", int64_t{0}}}));
 
   r.Broadcast("scalar", {}, {4, 8}, {});
   r.Broadcast("rows", {4}, {4, 8}, {0});

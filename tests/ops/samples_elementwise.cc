@@ -49,7 +49,8 @@ class Rows {
       Sample s = Make(op, absl::StrCat(N(d), "/special"), {Of(d, {4, 4}, Values(Specials()))})
                      .Within(t)
                      .NotSmooth(kKinks);
-      if (!record_specials) s.Without(Check::kRecorded, "tiny and huge results differ by range reduction");
+      if (!record_specials)
+        s.Without(Check::kRecorded, "tiny and huge results differ by range reduction");
       Add(std::move(s));
     }
   }
@@ -68,7 +69,8 @@ class Rows {
     }
   }
   // Extreme values of the dtype.
-  void Edges(std::string_view op, DType d, int operands, const std::vector<std::vector<int>>& linear = {}) {
+  void Edges(std::string_view op, DType d, int operands,
+             const std::vector<std::vector<int>>& linear = {}) {
     if (d == kBool) return;
     std::vector<Operand> in;
     if (IsFloat(d)) {
@@ -79,12 +81,15 @@ class Rows {
     }
     in.resize(operands);
     Add(Make(op, absl::StrCat(N(d), "/edges"), in).NotSmooth(kKinks).Linear(linear));
-    if (operands == 1 && IsInteger(d)) Add(Make(op, absl::StrCat(N(d), "/bits"), {Of(d, {8}, Bits())}));
+    if (operands == 1 && IsInteger(d))
+      Add(Make(op, absl::StrCat(N(d), "/bits"), {Of(d, {8}, Bits())}));
     if (operands == 2 && IsInteger(d))
-      Add(Make(op, absl::StrCat(N(d), "/bits"), {Of(d, {8}, Bits()), Of(d, {8}, Bits())}).Linear(linear));
+      Add(Make(op, absl::StrCat(N(d), "/bits"), {Of(d, {8}, Bits()), Of(d, {8}, Bits())})
+              .Linear(linear));
   }
   void Scalar(std::string_view op, const std::vector<std::vector<int>>& linear = {}) {
-    Add(Make(op, "f64/rank0", std::vector<Operand>(FindOp(op)->num_operands, Of(kF64, {}, Uniform(0.25, 0.75))))
+    Add(Make(op, "f64/rank0",
+             std::vector<Operand>(FindOp(op)->num_operands, Of(kF64, {}, Uniform(0.25, 0.75))))
             .Within(Ulps(4))
             .Linear(linear));
   }
@@ -147,7 +152,8 @@ void AddArithmetic(Rows& r) {
   r.Scalar("add", sum);
   r.Scalar("multiply", product);
   for (DType d : Numbers()) {
-    const Fill divisor = IsFloat(d) ? Uniform(0.5, 3) : Values({1, 2, 3, 5, IsSignedInt(d) ? -2.0 : 7});
+    const Fill divisor =
+        IsFloat(d) ? Uniform(0.5, 3) : Values({1, 2, 3, 5, IsSignedInt(d) ? -2.0 : 7});
     r.Add(Make("divide", N(d), {Of(d, {4, 4}), Of(d, {4, 4}, divisor)}).Linear({{0}}));
     r.Edges("divide", d, 2, {{0}});
     r.Add(Make("remainder", N(d), {Of(d, {4, 4}), Of(d, {4, 4}, divisor)}));
@@ -204,18 +210,23 @@ void AddChoices(Rows& r) {
                 .Without(Check::kJvp, "a predicate has no tangent"));
   for (DType d : WithBool(Numbers())) {
     const std::vector<std::vector<int>> cases = {{1}, {2}, {1, 2}};
-    r.Add(Make("select", N(d), {Of(kBool, {4, 4}), Of(d, {4, 4}), Of(d, {4, 4})}).Main(1).Linear(cases));
-    r.Add(Make("select", absl::StrCat(N(d), "/scalar_pred"), {Of(kBool, {}), Of(d, {4, 4}), Of(d, {4, 4})})
+    r.Add(Make("select", N(d), {Of(kBool, {4, 4}), Of(d, {4, 4}), Of(d, {4, 4})})
               .Main(1)
               .Linear(cases));
-    const Fill low = IsFloat(d) ? Uniform(-1, -0.5) : Values({0}), high = IsFloat(d) ? Uniform(0.5, 1) : Values({4});
+    r.Add(Make("select", absl::StrCat(N(d), "/scalar_pred"),
+               {Of(kBool, {}), Of(d, {4, 4}), Of(d, {4, 4})})
+              .Main(1)
+              .Linear(cases));
+    const Fill low = IsFloat(d) ? Uniform(-1, -0.5) : Values({0}),
+               high = IsFloat(d) ? Uniform(0.5, 1) : Values({4});
     r.Add(Make("clamp", N(d), {Of(d, {4, 4}, low), Of(d, {4, 4}), Of(d, {4, 4}, high)}));
     r.Add(Make("clamp", absl::StrCat(N(d), "/scalar_bounds"),
                {Of(d, {}, low), Of(d, {4, 4}), Of(d, {}, high)}));
     if (IsFloat(d))
-      r.Add(Make("clamp", absl::StrCat(N(d), "/special"),
-                 {Of(d, {}, Values({-1})), Of(d, {4, 4}, Values(Specials())), Of(d, {}, Values({2}))})
-                .NotSmooth(kKinks));
+      r.Add(
+          Make("clamp", absl::StrCat(N(d), "/special"),
+               {Of(d, {}, Values({-1})), Of(d, {4, 4}, Values(Specials())), Of(d, {}, Values({2}))})
+              .NotSmooth(kKinks));
     r.Add(Make("stop_gradient", N(d), {Of(d, {4, 4})})
               .Linear({{0}})
               .Without(Check::kJvp, "its tangent is zero by definition"));
@@ -246,9 +257,10 @@ void AddCasts(Rows& r) {
     }
   for (DType d : Floats()) {
     // Room for every bit: the identity.
-    r.Add(Make("reduce_precision", absl::StrCat(N(d), "/e11m52"), {Of(d, {4, 4}, Uniform(-300, 300))})
-              .With({{"exponent_bits", int64_t{11}}, {"mantissa_bits", int64_t{52}}})
-              .Linear({{0}}));
+    r.Add(
+        Make("reduce_precision", absl::StrCat(N(d), "/e11m52"), {Of(d, {4, 4}, Uniform(-300, 300))})
+            .With({{"exponent_bits", int64_t{11}}, {"mantissa_bits", int64_t{52}}})
+            .Linear({{0}}));
     for (auto [exponent, mantissa] : {std::pair<int64_t, int64_t>{5, 10}, {8, 7}, {4, 3}, {8, 0}}) {
       const Attrs attrs{{"exponent_bits", exponent}, {"mantissa_bits", mantissa}};
       const std::string label = absl::StrCat(N(d), "/e", exponent, "m", mantissa);

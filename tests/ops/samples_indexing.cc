@@ -7,20 +7,24 @@ namespace {
 
 using enum DType;
 
-Operand Moved(DType d, Dims shape) { return Of(d, std::move(shape), IsFloat(d) ? Usual(d) : Bits()); }
+Operand Moved(DType d, Dims shape) {
+  return Of(d, std::move(shape), IsFloat(d) ? Usual(d) : Bits());
+}
 Operand At(double start, DType index = kS32) { return Of(index, {}, Values({start})); }
 
 }  // namespace
 
 std::vector<Sample> IndexingSamples() {
   std::vector<Sample> rows;
-  auto slice = [&](std::string_view label, DType d, Dims shape, Dims sizes, std::vector<Operand> starts) {
+  auto slice = [&](std::string_view label, DType d, Dims shape, Dims sizes,
+                   std::vector<Operand> starts) {
     starts.insert(starts.begin(), Moved(d, shape));
     rows.push_back(Make("dynamic_slice", absl::StrCat(N(d), "/", ToAbsl(label)), starts)
                        .With({{"slice_sizes", sizes}})
                        .Linear({{0}}));
   };
-  auto update = [&](std::string_view label, DType d, Dims shape, Dims block, std::vector<Operand> starts) {
+  auto update = [&](std::string_view label, DType d, Dims shape, Dims block,
+                    std::vector<Operand> starts) {
     starts.insert(starts.begin(), {Moved(d, shape), Moved(d, block)});
     rows.push_back(Make("dynamic_update_slice", absl::StrCat(N(d), "/", ToAbsl(label)), starts)
                        .Linear({{0, 1}, {0}, {1}}));

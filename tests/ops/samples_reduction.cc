@@ -31,8 +31,8 @@ double Terms(const Shape& s) {
 
 std::vector<Sample> ReductionSamples() {
   std::vector<Sample> rows;
-  auto add = [&](std::string_view op, DType d, const Shape& shape, std::string_view suffix, Fill fill,
-                 Tolerance t, bool linear) -> Sample& {
+  auto add = [&](std::string_view op, DType d, const Shape& shape, std::string_view suffix,
+                 Fill fill, Tolerance t, bool linear) -> Sample& {
     Sample s = Make(op,
                     absl::StrCat(N(d), "/", absl::StrJoin(shape.shape, "x"), "_over_",
                                  absl::StrJoin(shape.dims, "_"), ToAbsl(suffix)),
@@ -48,13 +48,15 @@ std::vector<Sample> ReductionSamples() {
       // Sums in another order: one rounding a term and the last one.
       const Tolerance sum = IsFloat(d) ? Reordered(Terms(shape)) : kExact;
       add("reduce_sum", d, shape, "", Usual(d), sum, true);
-      add("reduce_prod", d, shape, "", IsFloat(d) ? Uniform(0.5, 1.5) : Values({1, 2, 1, 3, 1}), sum, false);
+      add("reduce_prod", d, shape, "", IsFloat(d) ? Uniform(0.5, 1.5) : Values({1, 2, 1, 3, 1}),
+          sum, false);
       add("reduce_max", d, shape, "", Distinct(d == kU32 ? 0 : -40, 40), kExact, false);
       add("reduce_min", d, shape, "", Distinct(d == kU32 ? 0 : -40, 40), kExact, false);
     }
     for (DType d : {kBool, kS32, kU32, kS64}) {
       add("reduce_and", d, shape, "", d == kBool ? Values({1, 1, 1, 0, 1}) : Bits(), kExact, false);
-      add("reduce_or", d, shape, "", d == kBool ? Values({0, 0, 0, 0, 0, 1}) : Bits(), kExact, false);
+      add("reduce_or", d, shape, "", d == kBool ? Values({0, 0, 0, 0, 0, 1}) : Bits(), kExact,
+          false);
     }
   }
   for (DType d : Numbers()) {
@@ -68,14 +70,17 @@ std::vector<Sample> ReductionSamples() {
         add(op, d, {{4, 8}, {1}}, "/bits", Bits(), kExact, std::string_view(op) == "reduce_sum");
   }
   for (DType d : {kBool, kS32})
-    for (const char* op : {"reduce_and", "reduce_or"}) add(op, d, {{4, 0}, {1}}, "", Usual(d), kExact, false);
+    for (const char* op : {"reduce_and", "reduce_or"})
+      add(op, d, {{4, 0}, {1}}, "", Usual(d), kExact, false);
   for (DType d : Floats()) {
     for (const char* op : {"reduce_max", "reduce_min"}) {
       add(op, d, {{4, 4}, {1}}, "/special",
-          Values({0, -0.0, 1, -1, kInf, 1, 2, 3, -kInf, -2, -3, -1, kNan, 1, kInf, 2}), kExact, false)
+          Values({0, -0.0, 1, -1, kInf, 1, 2, 3, -kInf, -2, -3, -1, kNan, 1, kInf, 2}), kExact,
+          false)
           .NotSmooth("NaNs and infinities have no finite difference");
       const bool is_max = std::string_view(op) == "reduce_max";
-      add(op, d, {{4, 4}, {1}}, "/ties", is_max ? Values({1, 1, 0, 1}) : Values({0, 0, 1, 0}), kExact, false)
+      add(op, d, {{4, 4}, {1}}, "/ties", is_max ? Values({1, 1, 0, 1}) : Values({0, 0, 1, 0}),
+          kExact, false)
           .Without(Check::kJvp, "a tie shares the tangent; a finite difference takes one side");
     }
     // A zero among the factors: no division by it.
@@ -86,8 +91,8 @@ std::vector<Sample> ReductionSamples() {
     for (const Shape& shape : {Shape{{4, 8}, {1}}, Shape{{8}, {0}}})
       add(op, kBool, shape, "", Bits(), kExact, false);
 
-  auto arg = [&](std::string_view op, std::string_view label, DType d, Dims shape, int64_t dim, DType index,
-                 Fill fill) {
+  auto arg = [&](std::string_view op, std::string_view label, DType d, Dims shape, int64_t dim,
+                 DType index, Fill fill) {
     rows.push_back(Make(op, absl::StrCat(N(d), "/", ToAbsl(label)), {Of(d, shape, std::move(fill))})
                        .With({{"dimension", dim}, {"index_dtype", index}})
                        .Without(Check::kJvp, "an index has no tangent"));
@@ -98,7 +103,8 @@ std::vector<Sample> ReductionSamples() {
       arg(op, "columns", d, {8, 4}, 0, kS32, Usual(d));
       arg(op, "ties", d, {8}, 0, kS32, Values({0, 1, 1, 0}));
     }
-    for (DType index : {kU32, kS64}) arg(op, "index_" + N(index), kF32, {4, 8}, 1, index, Usual(kF32));
+    for (DType index : {kU32, kS64})
+      arg(op, "index_" + N(index), kF32, {4, 8}, 1, index, Usual(kF32));
     for (DType d : Floats())
       arg(op, "special", d, {4, 4}, 1, kS32,
           Values({0, -0.0, 0, -0.0, kInf, kNan, 1, kNan, -kInf, -2, kInf, -1, -0.0, 0, kNan, 2}));

@@ -1,5 +1,5 @@
-// sharded = unsharded: for every factor of every row, the plan that cuts it over 2 and 4 devices, run
-// on all devices at once, gives the blocks of what one device gives.
+// sharded = unsharded: for every factor of every row, the plan that cuts it over 2 and 4 devices,
+// run on all devices at once, gives the blocks of what one device gives.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
@@ -31,8 +31,8 @@ FunctionRef FunctionOn(const Sample& s, const Mesh& mesh, const std::vector<Type
 
 // The axes of each dim of a value whose factors are cut so.  A minor factor cannot be cut while a
 // major one stays whole: such a dim is left alone.
-PartitionSpec SpecUnder(const TensorFactors& dims, const Type& type, const Signature& s, const Cut& cut,
-                        const Mesh& mesh) {
+PartitionSpec SpecUnder(const TensorFactors& dims, const Type& type, const Signature& s,
+                        const Cut& cut, const Mesh& mesh) {
   PartitionSpec spec;
   AxisSet used;
   for (int d = 0; d < type.rank(); ++d) {
@@ -53,7 +53,8 @@ PartitionSpec SpecUnder(const TensorFactors& dims, const Type& type, const Signa
 
 bool CutsAny(const Specs& specs) {
   return std::any_of(specs.begin(), specs.end(), [](const std::optional<PartitionSpec>& s) {
-    return s && std::any_of(s->dims.begin(), s->dims.end(), [](const AxisList& a) { return !a.empty(); });
+    return s && std::any_of(s->dims.begin(), s->dims.end(),
+                            [](const AxisList& a) { return !a.empty(); });
   });
 }
 
@@ -80,7 +81,8 @@ class Checker {
  public:
   explicit Checker(const Sample& s) : s_(s), args_(ArgsOf(s)) {
     want_ = ValueOrThrow(RunLanes(*FunctionOf(s), args_));
-    if (s.tolerance.kind == Tolerance::kReordered) magnitudes_ = ValueOrThrow(MagnitudesOf(s, args_));
+    if (s.tolerance.kind == Tolerance::kReordered)
+      magnitudes_ = ValueOrThrow(MagnitudesOf(s, args_));
   }
 
   // The program under these specs, on all devices.  `sums_cut`: a sum may be cut, hence reordered;
@@ -92,12 +94,15 @@ class Checker {
       const Outcome o = PlanAndRun({kOpset, f, in, out}, args_);
       for (size_t i = 0; i < in.size(); ++i)
         if (in[i] && o.plan.in[i].spec.dims != Padded(*in[i], o.plan.in[i]))
-          return absl::StrCat(where, "operand ", i, " is planned as ", o.plan.in[i].spec.ToString());
+          return absl::StrCat(where, "operand ", i, " is planned as ",
+                              o.plan.in[i].spec.ToString());
       for (size_t r = 0; r < out.size(); ++r)
         if (out[r] && o.plan.out[r].spec.dims != Padded(*out[r], o.plan.out[r]))
-          return absl::StrCat(where, "result ", r, " is planned as ", o.plan.out[r].spec.ToString());
+          return absl::StrCat(where, "result ", r, " is planned as ",
+                              o.plan.out[r].spec.ToString());
       const std::string why = Compare(o, sums_cut);
-      return why.empty() ? "" : absl::StrCat(where, why, "\n", PrintFunction(*o.plan.device_program));
+      return why.empty() ? ""
+                         : absl::StrCat(where, why, "\n", PrintFunction(*o.plan.device_program));
     } catch (const StatusException& e) {
       return absl::StrCat(where, e.status().ToString());
     }
@@ -141,7 +146,8 @@ std::vector<std::pair<Mesh, Cut>> Cuts(const Sample& s, const Signature& signatu
   const Mesh square = s.scope.mesh.empty() ? Meshed({{"x", 2}, {"y", 2}}) : s.scope.mesh;
   for (int f = 0; f < n; ++f)
     for (int g = 0; g < n; ++g)
-      if (f != g && divides(f, 2) && divides(g, 2)) out.push_back({square, {{f, {"x"}}, {g, {"y"}}}});
+      if (f != g && divides(f, 2) && divides(g, 2))
+        out.push_back({square, {{f, {"x"}}, {g, {"y"}}}});
   for (int f = 0; f < n; ++f)
     if (divides(f, 4)) {
       out.push_back({square, {{f, {"x", "y"}}}});
@@ -155,7 +161,8 @@ std::vector<std::pair<Mesh, Cut>> Cuts(const Sample& s, const Signature& signatu
 bool Sums(const OpDef& def, const std::vector<FunctionRef>& regions) {
   if (def.reduce == ReduceKind::kSum || def.reduce == ReduceKind::kProd) return true;
   return std::any_of(regions.begin(), regions.end(), [](const FunctionRef& r) {
-    return std::any_of(r->ops.begin(), r->ops.end(), [](const Op& op) { return Sums(*op.def, op.regions); });
+    return std::any_of(r->ops.begin(), r->ops.end(),
+                       [](const Op& op) { return Sums(*op.def, op.regions); });
   });
 }
 // Whether this cut may change the order of a sum: one over a factor that is cut.  A region's own
@@ -196,7 +203,8 @@ TEST_P(ShardingTest, PlansGiveWhatOneDeviceGives) {
         out.push_back(SpecUnder(signature.results[r], results[r], signature, cut, mesh));
       const Specs open_in(in.size()), open_out(out.size()), whole_out(out.size(), PartitionSpec{});
       any = any || CutsAny(in) || CutsAny(out);
-      for (const auto& [from, to] : {std::pair(in, open_out), {in, out}, {in, whole_out}, {open_in, out}}) {
+      for (const auto& [from, to] :
+           {std::pair(in, open_out), {in, out}, {in, whole_out}, {open_in, out}}) {
         std::string why = checker.Check(f, from, to, CutsSums(s, signature, cut));
         if (!why.empty()) return why;
       }
@@ -225,9 +233,12 @@ TEST_P(ShardingTest, ExplicitTypesAreKept) {
         params.push_back(t);
       }
       FunctionRef f;
-      if (const absl::Status status = CatchStatus([&] { f = FunctionOn(s, mesh, params); }); !status.ok()) {
+      if (const absl::Status status = CatchStatus([&] { f = FunctionOn(s, mesh, params); });
+          !status.ok()) {
         const std::string_view reason = ReasonOf(status);
-        if (reason == "SHARDING_TYPE_ERROR" || reason == "NOT_IMPLEMENTED" || reason == "INDIVISIBLE") continue;
+        if (reason == "SHARDING_TYPE_ERROR" || reason == "NOT_IMPLEMENTED" ||
+            reason == "INDIVISIBLE")
+          continue;
         return absl::StrCat("is refused otherwise than as a sharding: ", status.ToString());
       }
       Specs in, out;

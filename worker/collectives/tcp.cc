@@ -28,8 +28,8 @@ constexpr size_t kMaxArrivals = 256;  // Beyond, connections wait in the kernel'
 
 iovec Part(const void* data, size_t size) { return {const_cast<void*>(data), size}; }
 
-// The next connection of a listening socket, or of the pipe through which a PeerPort hands them over;
-// -1 with errno if there is none.
+// The next connection of a listening socket, or of the pipe through which a PeerPort hands them
+// over; -1 with errno if there is none.
 int TakeConnection(int source) {
   const int accepted = accept4(source, nullptr, nullptr, SOCK_CLOEXEC);
   if (accepted >= 0 || errno != ENOTSOCK) return accepted;

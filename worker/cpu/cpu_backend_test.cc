@@ -163,7 +163,11 @@ TEST(CpuBackendTest, RecordsTheOpInFlightWithItsLine) {
 TEST(CpuBackendTest, DevicesMultiplyAtTheSameTime) {
   OneDnnMatmul matmul;
   // Operands that oneDNN packs into scratch memory first.
-  const MatmulShape shape{.batch = 1, .m = 64, .n = 64, .k = 64, .a_strides = {4096, 1, 64},
+  const MatmulShape shape{.batch = 1,
+                          .m = 64,
+                          .n = 64,
+                          .k = 64,
+                          .a_strides = {4096, 1, 64},
                           .b_strides = {4096, 1, 64}};
   constexpr int kThreads = 4, kRounds = 200;
   std::vector<std::thread> threads;

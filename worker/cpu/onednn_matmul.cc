@@ -1,8 +1,8 @@
 #include "worker/cpu/onednn_matmul.h"
 
 #include <dlfcn.h>
-#include <dnnl.hpp>
 
+#include <dnnl.hpp>
 #include <list>
 #include <map>
 #include <optional>
@@ -112,11 +112,11 @@ bool OneDnnMatmul::Run(const MatmulShape& shape, const void* a, const void* b, v
     const auto memory = [this](const dnnl::memory::desc& desc, const void* data) {
       return dnnl::memory(desc, cache_->engine, const_cast<void*>(data));
     };
-    primitive->matmul.execute(stream, {{DNNL_ARG_SRC, memory(primitive->a, a)},
-                                       {DNNL_ARG_WEIGHTS, memory(primitive->b, b)},
-                                       {DNNL_ARG_DST, memory(primitive->c, c)},
-                                       {DNNL_ARG_SCRATCHPAD,
-                                        dnnl::memory(primitive->scratchpad, cache_->engine)}});
+    primitive->matmul.execute(
+        stream, {{DNNL_ARG_SRC, memory(primitive->a, a)},
+                 {DNNL_ARG_WEIGHTS, memory(primitive->b, b)},
+                 {DNNL_ARG_DST, memory(primitive->c, c)},
+                 {DNNL_ARG_SCRATCHPAD, dnnl::memory(primitive->scratchpad, cache_->engine)}});
     stream.wait();
     return true;
   } catch (const dnnl::error&) {

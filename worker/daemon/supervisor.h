@@ -91,9 +91,9 @@ class Supervisor {
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t current_ ABSL_GUARDED_BY(mu_) = 0;  // incarnation; 0: none
-  int socket_ ABSL_GUARDED_BY(mu_) = -1;          // of the process; borrowed from its Life
-  bool flushing_ ABSL_GUARDED_BY(mu_) = false;    // the thread has a message that is not sent whole
+  uint64_t current_ ABSL_GUARDED_BY(mu_) = 0;   // incarnation; 0: none
+  int socket_ ABSL_GUARDED_BY(mu_) = -1;        // of the process; borrowed from its Life
+  bool flushing_ ABSL_GUARDED_BY(mu_) = false;  // the thread has a message that is not sent whole
   std::deque<std::string> outgoing_ ABSL_GUARDED_BY(mu_);
   std::string kill_reason_ ABSL_GUARDED_BY(mu_);
 

@@ -31,11 +31,11 @@ namespace {
 using ir::Array;
 using ir::DType;
 using ::testing::AllOf;
-using ::testing::HasSubstr;
 using testing::ChildrenOf;
 using testing::CpuTicks;
 using testing::Eventually;
 using testing::HasEnded;
+using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 constexpr char kKey[] = "the key of this epoch";
