@@ -461,22 +461,19 @@ std::optional<Cell> Compute(ScalarPrim prim, const std::vector<T>& x) {
   if (prim == ScalarPrim::k##Name && x.size() == 2) {                            \
     if constexpr (requires { m::Name(x[0], x[1]); }) return m::Name(x[0], x[1]); \
   }
-  TESSERA_1(Neg)
-  TESSERA_1(Abs)
-  TESSERA_1(Exp)
-  TESSERA_1(Expm1)
-  TESSERA_1(Log)
-  TESSERA_1(Log1p) TESSERA_1(Sin) TESSERA_1(Cos) TESSERA_1(Tan) TESSERA_1(Tanh) TESSERA_1(Sqrt)
-      TESSERA_1(Rsqrt) TESSERA_1(Cbrt) TESSERA_1(Erf) TESSERA_1(Floor) TESSERA_1(Ceil)
-          TESSERA_1(RoundEven) TESSERA_1(RoundAway) TESSERA_1(Not) TESSERA_1(PopCount)
-              TESSERA_1(Clz) TESSERA_1(IsFinite) TESSERA_2(Add) TESSERA_2(Sub) TESSERA_2(Mul)
-                  TESSERA_2(Div) TESSERA_2(Rem) TESSERA_2(Min) TESSERA_2(Max) TESSERA_2(Atan2)
-                      TESSERA_2(Pow) TESSERA_2(And) TESSERA_2(Or) TESSERA_2(Xor) TESSERA_2(Shl)
-                          TESSERA_2(ShrA) TESSERA_2(ShrL) TESSERA_2(Eq) TESSERA_2(Ne) TESSERA_2(Lt)
-                              TESSERA_2(Le) TESSERA_2(Gt) TESSERA_2(Ge)
+  // clang-format off
+  TESSERA_1(Neg) TESSERA_1(Abs) TESSERA_1(Exp) TESSERA_1(Expm1) TESSERA_1(Log) TESSERA_1(Log1p)
+  TESSERA_1(Sin) TESSERA_1(Cos) TESSERA_1(Tan) TESSERA_1(Tanh) TESSERA_1(Sqrt) TESSERA_1(Rsqrt)
+  TESSERA_1(Cbrt) TESSERA_1(Erf) TESSERA_1(Floor) TESSERA_1(Ceil) TESSERA_1(RoundEven)
+  TESSERA_1(RoundAway) TESSERA_1(Not) TESSERA_1(PopCount) TESSERA_1(Clz) TESSERA_1(IsFinite)
+  TESSERA_2(Add) TESSERA_2(Sub) TESSERA_2(Mul) TESSERA_2(Div) TESSERA_2(Rem) TESSERA_2(Min)
+  TESSERA_2(Max) TESSERA_2(Atan2) TESSERA_2(Pow) TESSERA_2(And) TESSERA_2(Or) TESSERA_2(Xor)
+  TESSERA_2(Shl) TESSERA_2(ShrA) TESSERA_2(ShrL) TESSERA_2(Eq) TESSERA_2(Ne) TESSERA_2(Lt)
+  TESSERA_2(Le) TESSERA_2(Gt) TESSERA_2(Ge)
+  // clang-format on
 #undef TESSERA_1
 #undef TESSERA_2
-                                  return std::nullopt;
+                                      return std::nullopt;
 }
 
 std::optional<Cell> RunNode(const ScalarNode& n, const std::vector<Cell>& env,
