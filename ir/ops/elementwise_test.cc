@@ -470,10 +470,10 @@ std::optional<Cell> Compute(ScalarPrim prim, const std::vector<T>& x) {
   TESSERA_2(Max) TESSERA_2(Atan2) TESSERA_2(Pow) TESSERA_2(And) TESSERA_2(Or) TESSERA_2(Xor)
   TESSERA_2(Shl) TESSERA_2(ShrA) TESSERA_2(ShrL) TESSERA_2(Eq) TESSERA_2(Ne) TESSERA_2(Lt)
   TESSERA_2(Le) TESSERA_2(Gt) TESSERA_2(Ge)
-  // clang-format on
 #undef TESSERA_1
 #undef TESSERA_2
-                                      return std::nullopt;
+  return std::nullopt;
+  // clang-format on
 }
 
 std::optional<Cell> RunNode(const ScalarNode& n, const std::vector<Cell>& env,
