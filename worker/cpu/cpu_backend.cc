@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "ir/eval/eval.h"
+#include "ir/ops/region.h"
 #include "worker/cpu/collective_ops.h"
 #include "worker/cpu/dot.h"
 #include "worker/cpu/memory_bound.h"
@@ -43,14 +44,22 @@ class DoneEvent final : public Event {
   void OnDone(std::function<void(const absl::Status&)> done) override { done(absl::OkStatus()); }
 };
 
+// About 20 us op by op; a switch of threads costs as much.
+constexpr size_t kQuickOps = 16;
+constexpr double kQuickCost = 16'384;  // flops and bytes
+
 class CpuExecutable final : public Executable {
  public:
   explicit CpuExecutable(ir::Program program) : program_(std::move(program)) {
     memory_bytes_ = PeakBytes(*program_.entry);
     Scan(*program_.entry);
+    const ir::Cost cost = ir::ops::CostOf(*program_.entry);
+    quick_ =
+        !has_collectives_ && labels_.size() <= kQuickOps && cost.flops + cost.bytes <= kQuickCost;
   }
   int64_t memory_bytes() const override { return memory_bytes_; }
   bool has_collectives() const override { return has_collectives_; }
+  bool quick() const override { return quick_; }
 
   const ir::Function& entry() const { return *program_.entry; }
   // "psum (model.cc:41)".
@@ -71,6 +80,7 @@ class CpuExecutable final : public Executable {
   const ir::Program program_;
   int64_t memory_bytes_ = 0;
   bool has_collectives_ = false;
+  bool quick_ = false;
   absl::flat_hash_map<const ir::Op*, std::string> labels_;
 };
 

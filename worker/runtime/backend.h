@@ -57,6 +57,8 @@ class Executable {
   // True peak per device while it runs: arguments, results and scratch.
   virtual int64_t memory_bytes() const = 0;
   virtual bool has_collectives() const = 0;
+  // Ends by itself within microseconds, so that a switch of threads would cost more than it does.
+  virtual bool quick() const = 0;
 };
 
 // What Enqueue gives: results, in the order of the program's, and when they are there. A failure

@@ -85,10 +85,17 @@ void Executor::ReportHere(api::ReportBody body) {
 }
 
 void Executor::Send(api::Command command) {
-  absl::MutexLock lock(&send_mu_);
-  if (draining_) return;  // The coordinator sends nothing after a Drain.
-  draining_ = std::holds_alternative<api::Drain>(command);
-  std::visit([this](const auto& c) { Handle(c); }, command);
+  std::optional<Claimed> claimed;
+  {
+    absl::MutexLock lock(&send_mu_);
+    if (draining_) return;  // The coordinator sends nothing after a Drain.
+    draining_ = std::holds_alternative<api::Drain>(command);
+    std::visit([this](const auto& c) ABSL_NO_THREAD_SAFETY_ANALYSIS { Handle(c); }, command);
+    claimed = std::exchange(claimed_, std::nullopt);
+  }
+  if (!claimed) return;
+  RunLane(claimed->launch, claimed->mesh_device, claimed->device);
+  streams_[claimed->device]->Release();
 }
 
 void Executor::OnDrained(std::function<void()> drained) {
@@ -293,6 +300,12 @@ void Executor::Refuse(const LaunchRef& launch, const absl::Status& why) {
   Finish(launch, /*on_stream=*/false);
 }
 
+bool Executor::IsQuick(const Launch& launch) {
+  const Program& program = *launch.program;
+  if (program.local.size() != 1 || !program.compiled.HasBeenNotified()) return false;
+  return program.executable.ok() && (*program.executable)->quick();
+}
+
 void Executor::Handle(const api::Launch& command) {
   const LaunchRef launch = NewLaunch(command.launch, command.timeout);
   launch->args = command.args;
@@ -309,6 +322,10 @@ void Executor::Handle(const api::Launch& command) {
   for (const auto& [mesh_device, device] : launch->program->local) devices.push_back(device);
   if (absl::Status status = Admit(launch, devices); !status.ok()) return Refuse(launch, status);
   if (devices.empty()) return Finish(launch, /*on_stream=*/false);
+  if (const auto& [at, on] = launch->program->local[0]; IsQuick(*launch) && streams_[on]->Claim()) {
+    claimed_ = Claimed{launch, at, on};
+    return;
+  }
   for (const auto& [mesh_device, device] : launch->program->local) {
     streams_[device]->Push(
         [this, launch, at = mesh_device, on = device] { RunLane(launch, at, on); });

@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -86,7 +87,7 @@ class Executor {
   void Handle(const api::CloseCommunicator& command);
   void Handle(const api::LoadProgram& command);
   void Handle(const api::UnloadPrograms& command);
-  void Handle(const api::Launch& command);
+  void Handle(const api::Launch& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(send_mu_);
   void Handle(const api::Transfer& command);
   void Handle(const api::WriteBuffer& command);
   void Handle(const api::ReadBuffer& command);
@@ -102,6 +103,8 @@ class Executor {
   // Ends a launch that reached no stream.
   void Refuse(const LaunchRef& launch, const absl::Status& why);
   LaunchRef NewLaunch(uint64_t id, absl::Duration timeout);
+  // Whether Send's own thread may run the launch, once it has let go of the lock.
+  static bool IsQuick(const Launch& launch);
 
   // On a stream.
   void RunLane(const LaunchRef& launch, int64_t mesh_device, int32_t device);
@@ -148,6 +151,13 @@ class Executor {
   // Serialises Send, so that every stream gets the launches in the same order.
   absl::Mutex send_mu_;
   bool draining_ ABSL_GUARDED_BY(send_mu_) = false;
+  // A quick launch whose stream Send has claimed.
+  struct Claimed {
+    LaunchRef launch;
+    int64_t mesh_device = 0;
+    int32_t device = 0;
+  };
+  std::optional<Claimed> claimed_ ABSL_GUARDED_BY(send_mu_);
 
   mutable absl::Mutex mu_ ABSL_ACQUIRED_AFTER(send_mu_);
   std::map<uint64_t, ProgramRef> programs_ ABSL_GUARDED_BY(mu_);

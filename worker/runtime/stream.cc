@@ -19,15 +19,22 @@ void Stream::Push(std::function<void()> task) {
   queue_.push_back(std::move(task));
 }
 
-bool Stream::RunIfIdle(absl::FunctionRef<void()> task) {
-  {
-    absl::MutexLock lock(&mu_);
-    if (busy_ || stopping_ || !queue_.empty()) return false;
-    busy_ = true;
-  }
-  task();
+bool Stream::Claim() {
+  absl::MutexLock lock(&mu_);
+  if (busy_ || stopping_ || !queue_.empty()) return false;
+  busy_ = true;
+  return true;
+}
+
+void Stream::Release() {
   absl::MutexLock lock(&mu_);
   busy_ = false;
+}
+
+bool Stream::RunIfIdle(absl::FunctionRef<void()> task) {
+  if (!Claim()) return false;
+  task();
+  Release();
   return true;
 }
 

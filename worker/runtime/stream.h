@@ -23,7 +23,11 @@ class Stream {
   ~Stream();
 
   void Push(std::function<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
-  // Runs the task on this thread, in its place in the order, if none waits or runs. Whether it did.
+  // Takes the stream's place in the order for this thread, if no task waits or runs: what is pushed
+  // runs after Release, which must follow. Whether it did.
+  bool Claim() ABSL_LOCKS_EXCLUDED(mu_);
+  void Release() ABSL_LOCKS_EXCLUDED(mu_);
+  // Claims the stream, runs the task on this thread, and releases it. Whether it did.
   bool RunIfIdle(absl::FunctionRef<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
   // Tasks that wait or run.
   int64_t depth() const ABSL_LOCKS_EXCLUDED(mu_);

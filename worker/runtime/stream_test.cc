@@ -1,0 +1,61 @@
+#include "worker/runtime/stream.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace tessera::worker {
+namespace {
+
+TEST(StreamTest, RunsInTheOrderOfPushing) {
+  Stream stream;
+  std::vector<int> order;
+  absl::Notification done;
+  for (int i = 0; i < 100; ++i) stream.Push([&order, i] { order.push_back(i); });
+  stream.Push([&done] { done.Notify(); });
+  ASSERT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(order[i], i);
+}
+
+TEST(StreamTest, AClaimHoldsBackWhatIsPushedAfterIt) {
+  Stream stream;
+  ASSERT_TRUE(stream.Claim());
+  EXPECT_FALSE(stream.Claim()) << "one at a time";
+  EXPECT_FALSE(stream.RunIfIdle([] { FAIL(); }));
+  bool released = false, in_order = false;
+  absl::Notification done;
+  stream.Push([&] {
+    in_order = released;
+    done.Notify();
+  });
+  EXPECT_EQ(stream.depth(), 2);
+  EXPECT_FALSE(stream.Drain(absl::Now()));
+  released = true;
+  stream.Release();
+  ASSERT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_TRUE(in_order);
+  EXPECT_TRUE(stream.Drain(absl::Now() + absl::Seconds(30)));
+  EXPECT_TRUE(stream.RunIfIdle([] {}));
+}
+
+TEST(StreamTest, NothingIsClaimedWhileSomethingRuns) {
+  Stream stream;
+  absl::Notification running, go;
+  stream.Push([&] {
+    running.Notify();
+    go.WaitForNotificationWithTimeout(absl::Seconds(30));
+  });
+  ASSERT_TRUE(running.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_FALSE(stream.Claim());
+  go.Notify();
+  ASSERT_TRUE(stream.Drain(absl::Now() + absl::Seconds(30)));
+  EXPECT_TRUE(stream.Claim());
+  stream.Release();
+}
+
+}  // namespace
+}  // namespace tessera::worker
