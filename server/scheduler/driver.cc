@@ -73,6 +73,7 @@ void Driver::Post(Event event) {
   {
     absl::MutexLock lock(&mu_);
     events_.push_back(std::move(event));
+    if (!Claim()) return;
   }
   Work(kEventsOfOthersMax);
 }
@@ -85,6 +86,7 @@ uint64_t Driver::AddWorker(const api::Registration& registration,
     session = ++last_session_;
     links_.emplace(session, std::move(link));
     events_.push_back(WorkerRegistered{session, registration});
+    if (!Claim()) return session;
   }
   Work(kEventsOfOthersMax);
   return session;
@@ -104,6 +106,7 @@ void Driver::RemoveWorker(uint64_t session, const absl::Status& why) {
     auto unused = [this, session]()
                       ABSL_SHARED_LOCKS_REQUIRED(mu_) { return sending_to_ != session; };
     mu_.Await(absl::Condition(&unused));
+    if (!Claim()) return;
   }
   Work(kEventsOfOthersMax);
 }
@@ -134,12 +137,13 @@ void Driver::Stop() {
   for (auto& [session, link] : links) link->Close(Stopping());
 }
 
+bool Driver::Claim() {
+  if (worker_ != std::thread::id() || stopping_) return false;
+  worker_ = std::this_thread::get_id();
+  return true;
+}
+
 void Driver::Work(int limit) {
-  {
-    absl::MutexLock lock(&mu_);
-    if (worker_ != std::thread::id() || stopping_) return;
-    worker_ = std::this_thread::get_id();
-  }
   while (true) {
     Event event = Tick{};
     {
@@ -172,6 +176,7 @@ void Driver::Run() {
       // The bound is for clocks that are moved by hand.
       mu_.AwaitWithTimeout(absl::Condition(&work), std::min(until, absl::Seconds(1)));
       if (stopping_) return;
+      if (!Claim()) continue;
     }
     Work(std::numeric_limits<int>::max());
   }

@@ -64,7 +64,10 @@ class Driver {
   // 0 when it was answered at once, since the driver is full or stopping.
   uint64_t NewRequest(Done done) ABSL_LOCKS_EXCLUDED(mu_);
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mu_);
-  // Works off events, at most `limit`, unless somebody does already.
+  // Makes this thread the one that works off events, unless somebody does already.  With the
+  // event's push, so that the driver's own thread is not woken for it.
+  bool Claim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Works off events, at most `limit`.  Claimed before.
   void Work(int limit) ABSL_LOCKS_EXCLUDED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   void RunPlanner() ABSL_LOCKS_EXCLUDED(mu_);

@@ -95,6 +95,12 @@ absl::StatusOr<DeviceBufferRef> BufferTable::Get(const BufferId& id) const {
   return GetLocked(id);
 }
 
+DeviceBufferRef BufferTable::IfReady(const BufferId& id) const {
+  absl::MutexLock lock(&mu_);
+  const auto it = entries_.find(id);
+  return it == entries_.end() || it->second.state != State::kReady ? nullptr : it->second.buffer;
+}
+
 absl::StatusOr<std::pair<DeviceBufferRef, Reservation>> BufferTable::Take(const BufferId& id) {
   absl::MutexLock lock(&mu_);
   TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer, GetLocked(id));

@@ -47,6 +47,8 @@ class BufferTable {
   // The buffer, which must have been produced; or the producer's error, ARRAY_DELETED, or
   // ARRAY_NOT_FOUND.
   absl::StatusOr<DeviceBufferRef> Get(const BufferId& id) const;
+  // Null in every other state.
+  DeviceBufferRef IfReady(const BufferId& id) const;
   // The same, and the buffer is deleted: its memory is the caller's.
   absl::StatusOr<std::pair<DeviceBufferRef, Reservation>> Take(const BufferId& id);
 

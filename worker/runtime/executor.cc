@@ -87,8 +87,13 @@ void Executor::ReportHere(api::ReportBody body) {
 void Executor::Send(api::Command command) {
   std::optional<Claimed> claimed;
   {
-    absl::MutexLock lock(&send_mu_);
+    absl::ReleasableMutexLock lock(&send_mu_);
     if (draining_) return;  // The coordinator sends nothing after a Drain.
+    if (const auto* read = std::get_if<api::ReadBuffer>(&command)) {
+      // Stands in no stream's order, and may answer at once, which wants no lock.
+      lock.Release();
+      return Handle(*read);
+    }
     draining_ = std::holds_alternative<api::Drain>(command);
     std::visit([this](const auto& c) ABSL_NO_THREAD_SAFETY_ANALYSIS { Handle(c); }, command);
     claimed = std::exchange(claimed_, std::nullopt);
@@ -456,6 +461,9 @@ void Executor::Handle(const api::WriteBuffer& command) {
 
 void Executor::Handle(const api::ReadBuffer& command) {
   const BufferId id{command.array, command.device};
+  if (const DeviceBufferRef ready = buffers_.IfReady(id)) {
+    return ReportHere(api::BufferRead{command.request, backend_->ToHost(*ready)});
+  }
   if (!buffers_.Known(id)) {
     return Report(api::BufferRead{
         command.request,
