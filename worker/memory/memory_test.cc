@@ -68,6 +68,17 @@ TEST_F(BufferTableTest, AReaderWaitsForTheProducer) {
   EXPECT_EQ((*got)->num_bytes(), 8);
 }
 
+TEST_F(BufferTableTest, IfReadyAnswersInThatStateAlone) {
+  EXPECT_EQ(table_.IfReady(id_), nullptr);
+  ASSERT_THAT(table_.Expect(id_), IsOk());
+  EXPECT_EQ(table_.IfReady(id_), nullptr);
+  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
+  ASSERT_NE(table_.IfReady(id_), nullptr);
+  EXPECT_EQ(table_.IfReady(id_)->num_bytes(), 8);
+  table_.SetFailed(id_, MakeError(ErrorKind::kWorkerLost, "lost"));
+  EXPECT_EQ(table_.IfReady(id_), nullptr);
+}
+
 TEST_F(BufferTableTest, ReadersOfAFailedBufferGetTheFirstFailure) {
   ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
   table_.SetFailed(id_, MakeError(ErrorKind::kWorkerLost, "first"));
