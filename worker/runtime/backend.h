@@ -4,8 +4,9 @@
 // enqueues them on the devices; the executor owns everything else: order, buffers, quotas,
 // failures.
 //
-// Every device has one dispatch stream. Enqueue is called by that stream's thread alone, in the
-// order of the plan; it may return before the work has run, in which case the results are good for
+// Every device has one dispatch stream. Enqueue is called by one thread at a time for a device, in
+// the order of the plan: the stream's own, or, for a quick executable, one that has claimed the
+// stream (stream.h); it may return before the work has run, in which case the results are good for
 // work that is enqueued later on the same device, and for everybody once the event is done. A
 // backend that runs synchronously returns events that are done.
 //

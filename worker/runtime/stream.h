@@ -1,8 +1,9 @@
-// One device's dispatch stream: a thread that runs tasks in the order in which they were pushed.
+// One device's dispatch stream: a thread that runs tasks in the order in which they were pushed. A
+// thread that finds it idle may claim it and stand in for it.
 //
-// The queue of launches is bounded by its user, who asks HasRoom before pushing a launch to every
-// stream; other tasks (deletes) are small and always admitted. Push is thread-safe. The destructor
-// drops what has not begun and joins; tasks must have been told to end before.
+// The queue of launches is bounded by its user, who looks at depth() before pushing a launch to
+// every stream; other tasks (deletes) are small and always admitted. Push is thread-safe. The
+// destructor drops what has not begun and joins; tasks must have been told to end before.
 #pragma once
 #include <deque>
 #include <functional>
