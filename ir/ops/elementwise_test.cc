@@ -830,6 +830,8 @@ TEST(Elementwise, TransposeOfANonlinearOpIsRefusedByName) {
       ReasonIs("NOT_IMPLEMENTED",
                HasSubstr(
                    "Transpose rule (for reverse-mode differentiation) for 'div' not implemented")));
+  EXPECT_THAT(TransposeFunction(*OneOp(ops::kStopGradient, 1, {}), {true}),
+              ReasonIs("NOT_IMPLEMENTED", HasSubstr("its derivative is zero by definition")));
 }
 
 // ---- Batching. ---------------------------------------------------------------------------------
