@@ -12,13 +12,15 @@
 
 namespace tessera::ir {
 
-#define TESSERA_SCALAR_PRIMS(X)                                                                    \
-  X(Input)                                                                                         \
-  X(Constant) X(Add) X(Sub) X(Mul) X(Div) X(Rem) X(Neg) X(Abs) X(Min) X(Max) X(Exp) X(Expm1)       \
-      X(Log) X(Log1p) X(Sin) X(Cos) X(Tan) X(Tanh) X(Atan2) X(Pow) X(Sqrt) X(Rsqrt) X(Cbrt) X(Erf) \
-          X(Floor) X(Ceil) X(RoundEven) X(RoundAway) X(And) X(Or) X(Xor) X(Not) X(Shl) X(ShrA)     \
-              X(ShrL) X(PopCount) X(Clz) X(Eq) X(Ne) X(Lt) X(Le) X(Gt) X(Ge) X(IsFinite) X(Select) \
-                  X(Convert) X(Bitcast)
+// clang-format off
+#define TESSERA_SCALAR_PRIMS(X)                                                                \
+  X(Input) X(Constant)                                                                         \
+  X(Add) X(Sub) X(Mul) X(Div) X(Rem) X(Neg) X(Abs) X(Min) X(Max) X(Exp) X(Expm1) X(Log)        \
+  X(Log1p) X(Sin) X(Cos) X(Tan) X(Tanh) X(Atan2) X(Pow) X(Sqrt) X(Rsqrt) X(Cbrt) X(Erf)        \
+  X(Floor) X(Ceil) X(RoundEven) X(RoundAway) X(And) X(Or) X(Xor) X(Not) X(Shl) X(ShrA) X(ShrL) \
+  X(PopCount) X(Clz) X(Eq) X(Ne) X(Lt) X(Le) X(Gt) X(Ge) X(IsFinite) X(Select)                 \
+  X(Convert) X(Bitcast)
+// clang-format on
 
 enum class ScalarPrim : uint8_t {
 #define TESSERA_X(Name) k##Name,
