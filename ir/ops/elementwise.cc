@@ -622,6 +622,6 @@ constexpr OpDef kReducePrecision =
 // ---- stop_gradient: x, whose tangent is dropped. -----------------------------------------------
 constexpr OpDef kStopGradient = Unary<kAnything, [](auto x) { return x; }>(
     "stop_gradient", "stop_gradient",
-    {ZeroTangents, Refused{"its derivative is zero by definition"}, StatesOfFirst});
+    {ZeroTangents, Refused{"its derivative is zero by definition"}});
 
 }  // namespace tessera::ir::ops
