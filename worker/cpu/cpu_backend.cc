@@ -41,6 +41,7 @@ const Array& ArrayOf(const DeviceBuffer& buffer) {
 // Work that ended before it was handed out.
 class DoneEvent final : public Event {
  public:
+  bool done() const override { return true; }
   void OnDone(std::function<void(const absl::Status&)> done) override { done(absl::OkStatus()); }
 };
 

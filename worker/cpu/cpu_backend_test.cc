@@ -150,8 +150,8 @@ TEST(CpuBackendTest, RecordsTheOpInFlightWithItsLine) {
   CancelToken cancel;
   RunContext context;
   context.cancel = &cancel;
-  context.in_flight = &page.slot(0);
-  page.slot(0).BeginLaunch(9);
+  InFlightQueue queue(&page.slot(0));
+  context.in_flight = queue.Begin(9);
   ASSERT_THAT(backend->Enqueue(*executable, context, {arg}), IsOk());
   // Another mapping sees it, as the daemon does.
   InFlightPage seen(page.fd(), 1);

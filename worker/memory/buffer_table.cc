@@ -50,13 +50,28 @@ absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
     if (entry.state == State::kReady) {
       return MakeError(ErrorKind::kInternal, absl::StrCat(ToString(id), " is written twice"));
     }
-    entry.state = State::kReady;
-    entry.buffer = buffer;
-    entry.reservation = std::move(reservation);
     waiters.swap(entry.waiters);
+    if (entry.doomed) {
+      entries_.erase(id);
+      Bury(id);
+    } else {
+      entry.state = State::kReady;
+      entry.buffer = buffer;
+      entry.outcome = nullptr;
+      entry.reservation = std::move(reservation);
+    }
   }
   CallAll(std::move(waiters), std::move(buffer));
   return absl::OkStatus();
+}
+
+void BufferTable::SetEnqueued(const BufferId& id, DeviceBufferRef buffer, OutcomeRef outcome) {
+  absl::MutexLock lock(&mu_);
+  const auto it = entries_.find(id);
+  // Deleted before its producer came to it, or failed with another lane: nobody wants it.
+  if (it == entries_.end() || it->second.state != State::kExpected) return;
+  it->second.buffer = std::move(buffer);
+  it->second.outcome = std::move(outcome);
 }
 
 void BufferTable::SetFailed(const BufferId& id, const absl::Status& why) {
@@ -71,8 +86,13 @@ void BufferTable::SetFailed(const BufferId& id, const absl::Status& why) {
     entry.state = State::kFailed;
     entry.error = why;
     freed = std::move(entry.buffer);
+    entry.outcome = nullptr;
     released = std::move(entry.reservation);
     waiters.swap(entry.waiters);
+    if (entry.doomed) {
+      entries_.erase(id);
+      Bury(id);
+    }
   }
   CallAll(std::move(waiters), why);
 }
@@ -93,6 +113,17 @@ absl::StatusOr<DeviceBufferRef> BufferTable::GetLocked(const BufferId& id) const
 absl::StatusOr<DeviceBufferRef> BufferTable::Get(const BufferId& id) const {
   absl::MutexLock lock(&mu_);
   return GetLocked(id);
+}
+
+absl::StatusOr<std::pair<DeviceBufferRef, OutcomeRef>> BufferTable::GetEnqueued(
+    const BufferId& id) const {
+  absl::MutexLock lock(&mu_);
+  const auto it = entries_.find(id);
+  if (it != entries_.end() && it->second.outcome != nullptr) {
+    return std::pair(it->second.buffer, it->second.outcome);
+  }
+  TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer, GetLocked(id));
+  return std::pair(std::move(buffer), OutcomeRef());
 }
 
 DeviceBufferRef BufferTable::IfReady(const BufferId& id) const {
@@ -159,6 +190,10 @@ void BufferTable::Delete(const BufferId& id) {
   {
     absl::MutexLock lock(&mu_);
     if (const auto it = entries_.find(id); it != entries_.end()) {
+      if (it->second.outcome != nullptr) {
+        it->second.doomed = true;
+        return;
+      }
       freed = std::move(it->second);
       entries_.erase(it);
     }

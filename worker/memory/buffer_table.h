@@ -32,6 +32,24 @@ struct BufferId {
 };
 std::string ToString(const BufferId& id);  // "array 7 on device 1"
 
+// How work that was enqueued has ended: OK as long as it has not. Thread-safe.
+class Outcome {
+ public:
+  void Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    status_.Update(why);
+  }
+  absl::Status status() const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return status_;
+  }
+
+ private:
+  mutable absl::Mutex mu_;
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
+};
+using OutcomeRef = std::shared_ptr<Outcome>;
+
 class BufferTable {
  public:
   using Callback = std::function<void(absl::StatusOr<DeviceBufferRef>)>;
@@ -41,12 +59,18 @@ class BufferTable {
   // The bytes came. They are dropped if the id was deleted meanwhile: ARRAY_DELETED; and it is an
   // error to write one that is ready: INTERNAL.
   absl::Status SetReady(const BufferId& id, DeviceBufferRef buffer, Reservation reservation);
+  // The producer is enqueued on the buffer's device: until SetReady or SetFailed the buffer is good
+  // for work that is enqueued there later, and for nobody else. `outcome` is told its end.
+  void SetEnqueued(const BufferId& id, DeviceBufferRef buffer, OutcomeRef outcome);
   // The producer failed; bytes that are there are freed. Of a deleted id nothing is kept.
   void SetFailed(const BufferId& id, const absl::Status& why);
 
   // The buffer, which must have been produced; or the producer's error, ARRAY_DELETED, or
   // ARRAY_NOT_FOUND.
   absl::StatusOr<DeviceBufferRef> Get(const BufferId& id) const;
+  // For work on the buffer's own device: its producer may be enqueued only; its outcome then comes
+  // along.
+  absl::StatusOr<std::pair<DeviceBufferRef, OutcomeRef>> GetEnqueued(const BufferId& id) const;
   // Null in every other state.
   DeviceBufferRef IfReady(const BufferId& id) const;
   // The same, and the buffer is deleted: its memory is the caller's.
@@ -59,7 +83,8 @@ class BufferTable {
   bool Forget(const BufferId& id, uint64_t ticket);
   bool Known(const BufferId& id) const;
 
-  // Frees the shards of an array on one device. Waiters get ARRAY_DELETED.
+  // Frees the shards of an array on one device. Waiters get ARRAY_DELETED; but those of a producer
+  // that is enqueued came before the delete, and get what it makes.
   void Delete(const BufferId& id);
 
   // Answers everybody who waits with `why`; the buffers stay as they are.
@@ -72,6 +97,8 @@ class BufferTable {
   struct Entry {
     State state = State::kUnknown;
     DeviceBufferRef buffer;
+    OutcomeRef outcome;   // of the producer, while it is enqueued only
+    bool doomed = false;  // deleted meanwhile: goes when the producer has ended
     Reservation reservation;
     absl::Status error;
     std::map<uint64_t, Callback> waiters;

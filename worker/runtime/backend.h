@@ -7,8 +7,9 @@
 // Every device has one dispatch stream. Enqueue is called by one thread at a time for a device, in
 // the order of the plan: the stream's own, or, for a quick executable, one that has claimed the
 // stream (stream.h); it may return before the work has run, in which case the results are good for
-// work that is enqueued later on the same device, and for everybody once the event is done. A
-// backend that runs synchronously returns events that are done.
+// work that is enqueued later on the same device, and for everybody once the event is done. The
+// events of a device are done in the order of its Enqueues. A backend that runs synchronously
+// returns events that are done.
 //
 // The backend outlives its executables, buffers and events. Other calls come from any thread.
 #pragma once
@@ -35,6 +36,8 @@ namespace tessera::worker {
 class Event {
  public:
   virtual ~Event() = default;
+  // Whether the work had ended when this was made.
+  virtual bool done() const { return false; }
   // Calls `done` once, possibly at once, on any thread, when the work has ended, with how.
   virtual void OnDone(std::function<void(const absl::Status&)> done) = 0;
 };
@@ -49,7 +52,7 @@ struct RunContext {
   Collectives* collectives = nullptr;
   absl::Span<const int> ranks;
   const CancelToken* cancel = nullptr;
-  InFlightSlot* in_flight = nullptr;
+  InFlightQueue::Launch* in_flight = nullptr;
 };
 
 class Executable {

@@ -35,6 +35,7 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
   for (int32_t d = 0; d < num_devices_; ++d) {
     const std::string device = absl::StrCat(ToAbsl(backend_->device_kind()), ":", d, " of ", name_);
     accounts_.push_back(std::make_unique<MemoryAccount>(device, backend_->memory_bytes()));
+    in_flight_queues_.push_back(std::make_unique<InFlightQueue>(&in_flight_->slot(d)));
     streams_.push_back(std::make_unique<Stream>());
   }
 }
@@ -55,6 +56,14 @@ Executor::~Executor() {
   for (const LaunchRef& launch : launches) Fail(*launch, why, /*tell_peers=*/true);
   for (const auto& communicator : communicators) communicator->Close(why);
   streams_.clear();
+  {
+    // What an asynchronous device still has; each launch was told to end above.
+    constexpr absl::Duration kPatience = absl::Seconds(30);
+    absl::MutexLock lock(&mu_);
+    const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return lanes_enqueued_ == 0; };
+    TESSERA_CHECK(mu_.AwaitWithTimeout(absl::Condition(&idle), kPatience))
+        << lanes_enqueued_ << " launches on the devices of " << name_ << " do not end";
+  }
   control_.reset();
   timer_.reset();
   buffers_.FailWaiters(why);
@@ -218,6 +227,7 @@ void Executor::Handle(const api::UnloadPrograms& command) {
 Executor::LaunchRef Executor::NewLaunch(uint64_t id, absl::Duration timeout) {
   auto launch = std::make_shared<Launch>();
   launch->id = id;
+  launch->in_flight.resize(num_devices_);
   launch->timeout = timeout;
   absl::MutexLock lock(&mu_);
   launches_[id] = launch;
@@ -394,7 +404,7 @@ void Executor::Handle(const api::Transfer& command) {
                          });
     }
     streams_[from.device]->Push([this, launch, shard] {
-      in_flight_->slot(shard->device).BeginLaunch(launch->id);
+      BeginLane(*launch, shard->device);
       EndLane(launch, shard->device, RunTransfer(launch, *shard));
     });
   }

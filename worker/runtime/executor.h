@@ -6,7 +6,9 @@
 // the report function, in the order in which it happened, one at a time; it may call Send.
 //
 // Threads: one dispatch stream per device, one for compiling and connecting, one for reports, one
-// for timers. The destructor cancels what runs, waits for it to notice, and reports nothing more.
+// for timers. A launch's results are good for later launches on the same device as soon as it is
+// enqueued; everybody else has them when the device is done. The destructor cancels what runs,
+// waits for it to notice, and reports nothing more.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -110,7 +112,12 @@ class Executor {
   void RunLane(const LaunchRef& launch, int64_t mesh_device, int32_t device);
   absl::Status StartLane(const LaunchRef& launch, int64_t mesh_device, int32_t device);
   absl::Status AwaitProgram(Launch& launch);
-  absl::StatusOr<std::vector<DeviceBufferRef>> TakeArgs(Launch& launch, int32_t device);
+  // The arguments, and what earlier launches on the device that make them have come to.
+  struct Args {
+    std::vector<DeviceBufferRef> buffers;
+    std::vector<OutcomeRef> outcomes;
+  };
+  absl::StatusOr<Args> TakeArgs(Launch& launch, int32_t device);
   absl::StatusOr<Collectives*> CollectivesOf(Launch& launch);
   void KeepResults(const Launch& launch, int32_t device,
                    const std::vector<DeviceBufferRef>& results, Reservation reservation);
@@ -118,6 +125,7 @@ class Executor {
   absl::StatusOr<ir::Array> Fetch(Launch& launch, const TransferPiece& piece, ir::DType dtype);
   // The first lane starts the launch's clock. An error if it has been cancelled.
   absl::Status Start(const LaunchRef& launch);
+  void BeginLane(Launch& launch, int32_t device);
   void EndLane(const LaunchRef& launch, int32_t device, const absl::Status& status);
   // Ends the launch with its first failure, here and, if `tell_peers`, at whoever meets it in a
   // collective.
@@ -142,7 +150,8 @@ class Executor {
   const ReportFn report_;
   std::unique_ptr<InFlightPage> own_page_;
   InFlightPage* in_flight_;
-  std::unique_ptr<PeerPort> peer_port_;  // null: no other executors
+  std::vector<std::unique_ptr<InFlightQueue>> in_flight_queues_;  // per device
+  std::unique_ptr<PeerPort> peer_port_;                           // null: no other executors
   std::atomic<bool> silent_{false};
   // Accounts outlive the buffers that reserve from them.
   std::vector<std::unique_ptr<MemoryAccount>> accounts_;
@@ -164,6 +173,7 @@ class Executor {
   std::map<uint64_t, std::shared_ptr<Communicator>> communicators_ ABSL_GUARDED_BY(mu_);
   uint64_t last_generation_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, LaunchRef> launches_ ABSL_GUARDED_BY(mu_);
+  int64_t lanes_enqueued_ ABSL_GUARDED_BY(mu_) = 0;  // that the device has not ended
   std::function<void()> drained_ ABSL_GUARDED_BY(mu_);
 
   // Ended by the destructor: streams, then control, then the others.

@@ -23,7 +23,7 @@ bool Executor::Launch::UsesCollectives() const {
 }
 
 void Executor::RunLane(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
-  in_flight_->slot(device).BeginLaunch(launch->id);
+  BeginLane(*launch, device);
   const absl::Status status = StartLane(launch, mesh_device, device);
   if (!status.ok()) EndLane(launch, device, status);
 }
@@ -65,12 +65,12 @@ absl::Status Executor::AwaitProgram(Launch& launch) {
   return launch.program->executable.status();
 }
 
-absl::StatusOr<std::vector<DeviceBufferRef>> Executor::TakeArgs(Launch& launch, int32_t device) {
+absl::StatusOr<Executor::Args> Executor::TakeArgs(Launch& launch, int32_t device) {
   const ir::Function& entry = *launch.program->entry;
-  std::vector<DeviceBufferRef> args;
+  Args args;
   for (size_t a = 0; a < launch.args.size(); ++a) {
     const BufferId id{launch.args[a], device};
-    TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer, buffers_.Get(id));
+    TESSERA_ASSIGN_OR_RETURN((auto [buffer, outcome]), buffers_.GetEnqueued(id));
     const ir::Type& type = entry.type(static_cast<ir::ValueId>(a));
     if (buffer->dtype() != type.dtype || buffer->shape() != type.shape) {
       return MakeError(ErrorKind::kValueError,
@@ -78,7 +78,8 @@ absl::StatusOr<std::vector<DeviceBufferRef>> Executor::TakeArgs(Launch& launch, 
                                     ir::MakeType(buffer->dtype(), buffer->shape()).ToString(),
                                     "; expected ", type.ToString()));
     }
-    args.push_back(std::move(buffer));
+    args.buffers.push_back(std::move(buffer));
+    if (outcome != nullptr) args.outcomes.push_back(std::move(outcome));
   }
   return args;
 }
@@ -118,9 +119,9 @@ absl::Status Executor::StartLane(const LaunchRef& launch, int64_t mesh_device, i
   TESSERA_RETURN_IF_ERROR(launch->cancel.status());
   TESSERA_RETURN_IF_ERROR(AwaitProgram(*launch));
   const Executable& executable = **launch->program->executable;
-  TESSERA_ASSIGN_OR_RETURN(std::vector<DeviceBufferRef> args, TakeArgs(*launch, device));
+  TESSERA_ASSIGN_OR_RETURN(Args args, TakeArgs(*launch, device));
   int64_t held = 0;
-  for (const DeviceBufferRef& arg : args) held += arg->num_bytes();
+  for (const DeviceBufferRef& arg : args.buffers) held += arg->num_bytes();
   TESSERA_ASSIGN_OR_RETURN(
       Reservation taken,
       accounts_[device]->Reserve(std::max<int64_t>(executable.memory_bytes() - held, 0),
@@ -134,15 +135,34 @@ absl::Status Executor::StartLane(const LaunchRef& launch, int64_t mesh_device, i
   context.mesh_device = mesh_device;
   context.ranks = *launch->ranks;
   context.cancel = &launch->cancel;
-  context.in_flight = &in_flight_->slot(device);
+  context.in_flight = launch->in_flight[device];
   TESSERA_ASSIGN_OR_RETURN(context.collectives, CollectivesOf(*launch));
-  TESSERA_ASSIGN_OR_RETURN(Enqueued enqueued, backend_->Enqueue(executable, context, args));
-  // The arguments and the memory are held until the device is done with them.
+  TESSERA_ASSIGN_OR_RETURN(Enqueued enqueued, backend_->Enqueue(executable, context, args.buffers));
   const auto event = std::shared_ptr<Event>(std::move(enqueued.event));
-  event->OnDone([this, launch, device, event, args = std::move(args), reservation,
-                 results = std::move(enqueued.results)](const absl::Status& status) {
+  const auto outcome = std::make_shared<Outcome>();
+  const bool later = !event->done();
+  if (later) {
+    absl::MutexLock lock(&mu_);
+    ++lanes_enqueued_;
+  }
+  for (size_t r = 0; later && r < enqueued.results.size(); ++r) {
+    buffers_.SetEnqueued({launch->results[r], device}, enqueued.results[r], outcome);
+  }
+  // The arguments and the memory are held until the device is done with them.
+  event->OnDone([this, launch, device, event, outcome, later, args = std::move(args), reservation,
+                 results = std::move(enqueued.results)](absl::Status status) mutable {
+    // The device did what it was told, on what an earlier failure left in its memory.
+    for (const OutcomeRef& producer : args.outcomes) status.Update(producer->status());
+    outcome->Fail(status);
     if (status.ok()) KeepResults(*launch, device, results, std::move(*reservation));
     EndLane(launch, device, status);
+    if (!later) return;
+    // Nothing of ours is held by the device's thread when the executor may go.
+    args = {};
+    results.clear();
+    reservation.reset();
+    absl::MutexLock lock(&mu_);
+    --lanes_enqueued_;
   });
   return absl::OkStatus();
 }
@@ -162,6 +182,10 @@ void Executor::KeepResults(const Launch& launch, int32_t device,
   }
 }
 
+void Executor::BeginLane(Launch& launch, int32_t device) {
+  launch.in_flight[device] = in_flight_queues_[device]->Begin(launch.id);
+}
+
 void Executor::EndLane(const LaunchRef& launch, int32_t device, const absl::Status& status) {
   if (!status.ok()) {
     launch->failed = true;
@@ -171,7 +195,7 @@ void Executor::EndLane(const LaunchRef& launch, int32_t device, const absl::Stat
       buffers_.SetFailed({result, device}, launch->cancel.status());
     }
   }
-  in_flight_->slot(device).EndLaunch();
+  in_flight_queues_[device]->End(launch->in_flight[device]);
   if (launch->remaining.fetch_sub(1) == 1) Finish(launch, /*on_stream=*/true);
 }
 
@@ -286,7 +310,7 @@ absl::Status Executor::RunTransfer(const LaunchRef& launch, const TransferShard&
   TESSERA_RETURN_IF_ERROR(Start(launch));
   const int64_t bytes = ir::MakeType(shard.dtype, shard.shape).num_bytes();
   TESSERA_ASSIGN_OR_RETURN(Reservation reservation, ReserveShard(shard.result, bytes));
-  in_flight_->slot(shard.device).SetOp("transfer", /*waiting=*/true);
+  launch->in_flight[shard.device]->SetOp("transfer", /*waiting=*/true);
   ir::Array whole(shard.dtype, shard.shape);
   for (const TransferPiece& piece : shard.pieces) {
     TESSERA_ASSIGN_OR_RETURN(ir::Array block, Fetch(*launch, piece, shard.dtype));

@@ -50,6 +50,8 @@ struct Executor::Launch {
   absl::Duration timeout;
 
   CancelToken cancel;
+  // Per device of the executor; a device's own lane writes it, before the lane's work is enqueued.
+  std::vector<InFlightQueue::Launch*> in_flight;
   std::atomic<int> remaining{0};
   std::atomic<bool> failed{false};  // a lane did not get to its end
 

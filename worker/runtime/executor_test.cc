@@ -144,6 +144,136 @@ Array Vec(std::vector<double> values) {
   return Array::Of(DType::kF32, {static_cast<int64_t>(values.size())}, values);
 }
 
+// CPU devices whose work ends when the test says so: asynchronous, as an accelerator is.
+class HeldBackend final : public Backend {
+ public:
+  class HeldEvent final : public Event {
+   public:
+    explicit HeldEvent(HeldBackend* backend) : backend_(backend) {}
+    void OnDone(std::function<void(const absl::Status&)> done) override {
+      absl::MutexLock lock(&backend_->mu_);
+      backend_->held_.push_back(std::move(done));
+    }
+
+   private:
+    HeldBackend* const backend_;
+  };
+
+  // The streams' threads alone enqueue.
+  class NotQuick final : public Executable {
+   public:
+    explicit NotQuick(std::shared_ptr<const Executable> of) : of_(std::move(of)) {}
+    int64_t memory_bytes() const override { return of_->memory_bytes(); }
+    bool has_collectives() const override { return of_->has_collectives(); }
+    bool quick() const override { return false; }
+    const Executable& of() const { return *of_; }
+
+   private:
+    const std::shared_ptr<const Executable> of_;
+  };
+
+  std::string_view device_kind() const override { return cpu_->device_kind(); }
+  int num_devices() const override { return cpu_->num_devices(); }
+  int64_t memory_bytes() const override { return cpu_->memory_bytes(); }
+  absl::Span<const ir::Lowering> lowerings() const override { return cpu_->lowerings(); }
+  absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) override {
+    TESSERA_ASSIGN_OR_RETURN(auto executable, cpu_->Compile(program));
+    return std::make_shared<NotQuick>(std::move(executable));
+  }
+  absl::StatusOr<Enqueued> Enqueue(const Executable& executable, const RunContext& context,
+                                   absl::Span<const DeviceBufferRef> args) override {
+    TESSERA_ASSIGN_OR_RETURN(
+        Enqueued enqueued,
+        cpu_->Enqueue(static_cast<const NotQuick&>(executable).of(), context, args));
+    enqueued.event = std::make_unique<HeldEvent>(this);
+    return enqueued;
+  }
+  absl::StatusOr<DeviceBufferRef> FromHost(int device, Array value) override {
+    return cpu_->FromHost(device, std::move(value));
+  }
+  absl::StatusOr<Array> ToHost(const DeviceBuffer& buffer) override { return cpu_->ToHost(buffer); }
+
+  size_t num_held() {
+    absl::MutexLock lock(&mu_);
+    return held_.size();
+  }
+  // Ends the oldest.
+  void End(const absl::Status& status) {
+    std::function<void(const absl::Status&)> done;
+    {
+      absl::MutexLock lock(&mu_);
+      done = std::move(held_.front());
+      held_.pop_front();
+    }
+    done(status);
+  }
+
+ private:
+  const std::unique_ptr<Backend> cpu_ = MakeCpuBackend({.memory_bytes = 1 << 24});
+  absl::Mutex mu_;
+  std::deque<std::function<void(const absl::Status&)>> held_ ABSL_GUARDED_BY(mu_);
+};
+
+class AsyncExecutorTest : public ExecutorTest {
+ protected:
+  void SetUp() override {
+    auto backend = std::make_unique<HeldBackend>();
+    backend_ = backend.get();
+    ExecutorOptions options;
+    options.worker = "w0";
+    executor_ =
+        std::make_unique<Executor>(options, std::move(backend),
+                                   [this](api::ReportBody body) { reports_.Add(std::move(body)); });
+    Load(1, PsumProgram(1));  // twice its argument
+    Write(10, 0, Vec({1, 2, 3, 4}));
+    executor_->Send(MakeLaunch(1, 1, {10}, {11}));
+    executor_->Send(MakeLaunch(2, 1, {11}, {12}));
+    // The second is enqueued on what the first will have made.
+    Until([&] { return backend_->num_held() == 2; });
+  }
+  HeldBackend* backend_ = nullptr;
+};
+
+TEST_F(AsyncExecutorTest, ALaterLaunchIsEnqueuedBeforeTheFirstIsDone) {
+  executor_->Send(api::ReadBuffer{7, 12, 0});
+  EXPECT_EQ(executor_->in_flight(0).launch, 1u) << "the device is at the oldest";
+  backend_->End(absl::OkStatus());
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone first, reports_.Next<api::LaunchDone>());
+  EXPECT_EQ(first.launch, 1u);
+  EXPECT_EQ(executor_->in_flight(0).launch, 2u);
+  EXPECT_THAT(Read(11, 0), IsOkAndHolds(Vec({2, 4, 6, 8})));
+  backend_->End(absl::OkStatus());
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::BufferRead read, reports_.Next<api::BufferRead>());
+  EXPECT_EQ(read.request, 7u);
+  EXPECT_THAT(read.value, IsOkAndHolds(Vec({4, 8, 12, 16})));
+  EXPECT_EQ(executor_->in_flight(0).launch, 0u);
+}
+
+TEST_F(AsyncExecutorTest, WhatWasEnqueuedBehindAFailureFailsWithIt) {
+  backend_->End(MakeError(ErrorKind::kInternal, "the first broke"));
+  backend_->End(absl::OkStatus());
+  for (const uint64_t launch : {1, 2}) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
+    EXPECT_EQ(failed.launch, launch);
+    EXPECT_THAT(failed.status, ReasonIs("INTERNAL", "the first broke"));
+    EXPECT_THAT(Read(10 + launch, 0), ReasonIs("INTERNAL", "the first broke"));
+  }
+}
+
+TEST_F(AsyncExecutorTest, ADeleteBehindTheProducerTakesNothingFromThoseBeforeIt) {
+  executor_->Send(api::ReadBuffer{7, 11, 0});
+  executor_->Send(api::DeleteBuffers{{11}});
+  // Comes after the delete on the device's stream.
+  Load(2, PsumProgram(1));
+  executor_->Send(MakeLaunch(3, 2, {10}, {13}));
+  Until([&] { return backend_->num_held() == 3; });
+  for (int i = 0; i < 3; ++i) backend_->End(absl::OkStatus());
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::BufferRead read, reports_.Next<api::BufferRead>());
+  EXPECT_THAT(read.value, IsOkAndHolds(Vec({2, 4, 6, 8})));
+  EXPECT_THAT(Read(12, 0), IsOkAndHolds(Vec({4, 8, 12, 16})));
+  EXPECT_THAT(Read(11, 0), ReasonIs("ARRAY_DELETED", "array 11"));
+}
+
 TEST_F(ExecutorTest, APsumOverTwoDevicesByDirectCall) {
   Start(2);
   Load(1, PsumProgram(2));

@@ -10,25 +10,19 @@
 
 namespace tessera::worker {
 
-void InFlightSlot::Write(uint64_t launch, std::string_view op, bool waiting) {
+void InFlightSlot::Write(const InFlightOp& op) {
   const uint64_t version = version_.load(std::memory_order_relaxed);
   version_.store(version + 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  launch_.store(launch, std::memory_order_relaxed);
-  const size_t size = std::min(op.size(), kTextBytes);
-  size_and_waiting_.store(size << 1 | (waiting ? 1 : 0), std::memory_order_relaxed);
+  launch_.store(op.launch, std::memory_order_relaxed);
+  const size_t size = std::min(op.op.size(), kTextBytes);
+  size_and_waiting_.store(size << 1 | (op.waiting ? 1 : 0), std::memory_order_relaxed);
   for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
     uint64_t word = 0;
-    std::memcpy(&word, op.data() + at, std::min(sizeof(word), size - at));
+    std::memcpy(&word, op.op.data() + at, std::min(sizeof(word), size - at));
     text_[at / sizeof(uint64_t)].store(word, std::memory_order_relaxed);
   }
   version_.store(version + 2, std::memory_order_release);
-}
-
-void InFlightSlot::BeginLaunch(uint64_t launch) { Write(launch, "", /*waiting=*/false); }
-
-void InFlightSlot::SetOp(std::string_view op, bool waiting) {
-  Write(launch_.load(std::memory_order_relaxed), op, waiting);
 }
 
 InFlightOp InFlightSlot::Read() const {
@@ -47,6 +41,26 @@ InFlightOp InFlightSlot::Read() const {
     return read;
   }
   return {};
+}
+
+void InFlightQueue::Launch::SetOp(std::string_view op, bool waiting) {
+  absl::MutexLock lock(&queue_->mu_);
+  op_.op.assign(op);
+  op_.waiting = waiting;
+  if (&queue_->launches_.front() == this) queue_->slot_->Write(op_);
+}
+
+InFlightQueue::Launch* InFlightQueue::Begin(uint64_t launch) {
+  absl::MutexLock lock(&mu_);
+  launches_.push_back(Launch(this, launch));
+  if (launches_.size() == 1) slot_->Write(launches_.front().op_);
+  return &launches_.back();
+}
+
+void InFlightQueue::End(Launch* launch) {
+  absl::MutexLock lock(&mu_);
+  launches_.remove_if([launch](const Launch& l) { return &l == launch; });
+  slot_->Write(launches_.empty() ? InFlightOp{} : launches_.front().op_);
 }
 
 InFlightPage::InFlightPage(int num_devices) : num_devices_(num_devices) {

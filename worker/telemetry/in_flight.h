@@ -3,14 +3,19 @@
 // A page is a fixed layout of one slot per device. The executor writes it; the daemon, which mapped
 // the same memory, reads it when the executor is lost, so that the loss names the op in flight.
 //
-// A slot has one writer, its device's stream; any thread or process may read. Readers never block
-// the writer: a read that overlaps a write is tried again a few times, then answers "unknown".
+// A slot has one writer, the InFlightQueue of its device; any thread or process may read. Readers
+// never block the writer: a read that overlaps a write is tried again a few times, then answers
+// "unknown".
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 
 namespace tessera::worker {
 
@@ -25,16 +30,11 @@ class InFlightSlot {
  public:
   static constexpr size_t kTextBytes = 184;
 
-  // The stream's thread.
-  void BeginLaunch(uint64_t launch);
-  void SetOp(std::string_view op, bool waiting);
-  void EndLaunch() { BeginLaunch(0); }
-
+  void Write(const InFlightOp& op);
   InFlightOp Read() const;
 
  private:
   static constexpr size_t kWords = kTextBytes / sizeof(uint64_t);
-  void Write(uint64_t launch, std::string_view op, bool waiting);
 
   std::atomic<uint64_t> version_{0};  // odd while being written
   std::atomic<uint64_t> launch_{0};
@@ -42,6 +42,33 @@ class InFlightSlot {
   std::atomic<uint64_t> text_[kWords] = {};
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+// The launches that one device has under way, oldest first: its slot shows the oldest, which is the
+// one that the device is at. Thread-safe; outlives the launches, and the slot outlives it.
+class InFlightQueue {
+ public:
+  class Launch {
+   public:
+    void SetOp(std::string_view op, bool waiting);
+
+   private:
+    friend class InFlightQueue;
+    explicit Launch(InFlightQueue* queue, uint64_t id) : queue_(queue) { op_.launch = id; }
+    InFlightQueue* const queue_;
+    InFlightOp op_;  // guarded by the queue's lock
+  };
+
+  explicit InFlightQueue(InFlightSlot* slot) : slot_(slot) {}
+
+  // Valid until End.
+  Launch* Begin(uint64_t launch) ABSL_LOCKS_EXCLUDED(mu_);
+  void End(Launch* launch) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  InFlightSlot* const slot_;
+  absl::Mutex mu_;
+  std::list<Launch> launches_ ABSL_GUARDED_BY(mu_);
+};
 
 // A mapped page of slots. Move-only; owns the mapping and, when it made it, the descriptor.
 class InFlightPage {
