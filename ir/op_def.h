@@ -6,6 +6,7 @@
 // destination program.  They throw StatusException on user errors (docs/decisions/0001).
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -40,12 +41,23 @@ enum class Lowering : uint8_t {
   kContract,      // dot_general
   kIndexMap,      // each result element is an operand element at a static affine index, or a fill
   kDynamicIndex,  // the same with run-time offsets
-  kCollective,    // exchanges data along mesh axes
+  kCollective,    // exchanges data along mesh axes (Exchange says how)
   kRegion,        // runs nested functions
   kAlias,  // result is the operand: casts between Manual states, sharding_constraint, barriers
 };
 enum class ReduceKind : uint8_t { kNone, kSum, kProd, kMax, kMin, kAnd, kOr, kArgMax, kArgMin };
 std::string_view ReduceKindName(ReduceKind kind);
+// What a collective does with the blocks of the group that attribute `axes` names. Where a block is
+// cut or blocks are joined, `tiled` says whether the dim keeps its place or is one of its own.
+enum class Exchange : uint8_t {
+  kNone,
+  kAllReduce,      // the combined blocks
+  kAllGather,      // all blocks, joined along `all_gather_dimension`
+  kReduceScatter,  // this position's piece, along `scatter_dimension`, of the combined blocks
+  kAllToAll,       // pieces along `split_dimension`, joined along `concat_dimension`
+  kPermute,        // the block of the position that `perm` pairs with this one; zeros if none
+  kPosition,       // no data: where the device stands along the axes
+};
 
 // ---- What inference sees. --------------------------------------------------------------------
 struct InferContext {
@@ -129,10 +141,39 @@ struct RegionMap {
   std::vector<std::pair<int, int>> carries;  // region param, region result that lie alike
   AxisList manual_axes;  // Manual inside; the op dissolves when its body is partitioned
   int64_t trips = 1;     // how often the region runs
+  bool reverse = false;  // leading dims are walked from the end
 };
 using RegionMapFn = RegionMap (*)(const InferContext&);
 // The sharding an op demands of its result 0, or null.
 using PinnedFn = const PartitionSpec* (*)(const Attrs&);
+
+// ---- Index maps: where the elements of a result come from. --------------------------------------
+// A start known at run time: stride * clamp(value of the operand, 0, max), in flat elements.
+struct IndexShift {
+  int operand = 0;
+  int64_t max = 0;
+  int64_t stride = 0;
+};
+// A box of the result. Its element j, which stands at index start + step * j of the result, moved
+// by the shifts in `write`, is the source's flat element offset + sum(strides * j), moved by those
+// in `read`. The source is an operand, the literal, or the numbers themselves: that number,
+// converted.
+struct IndexPiece {
+  static constexpr int kNumbers = -1, kLiteral = -2;
+  int source = kNumbers;
+  Dims start, step, shape;  // per dim of the result
+  int64_t offset = 0;
+  Dims strides;
+  std::vector<IndexShift> read, write;
+};
+// Every element of the result lies in a piece; later pieces overwrite earlier ones.
+struct IndexMap {
+  std::vector<IndexPiece> pieces;
+  std::optional<Array> literal;
+};
+using IndexMapFn = IndexMap (*)(const InferContext&, absl::Span<const Type> out);
+// The piece is all of a result of type `out`, taken in order from the first element of its source.
+bool IsWhole(const IndexPiece& piece, const Type& out);
 
 struct Cost {
   double flops = 0;
@@ -229,9 +270,11 @@ struct OpDef {
   PinnedFn pinned = nullptr;
   Rule<CostFn> cost = {};
   Scalar scalar = {};                // elementwise
+  IndexMapFn index_map = nullptr;    // index maps
   EvalFn eval = nullptr;             // others
   EvalLanesFn eval_lanes = nullptr;  // regions and collectives
   ReduceKind reduce = ReduceKind::kNone;
+  Exchange exchange = Exchange::kNone;  // collectives
 };
 
 consteval OpDef Checked(OpDef d) {
@@ -250,7 +293,7 @@ consteval OpDef Checked(OpDef d) {
   if (d.cost.kind == Rule<CostFn>::kUnset) throw "op has no cost rule";
   if (d.num_regions > 0 && !d.region_map) throw "op with regions has no region map";
   if (d.num_regions > 0 && !d.partial_eval) throw "op with regions has no partial evaluation";
-  if (!d.scalar.eval && !d.eval && !d.eval_lanes) throw "op has no meaning";
+  if (!d.scalar.eval && !d.index_map && !d.eval && !d.eval_lanes) throw "op has no meaning";
   // A backend goes by the lowering: what it then reads must be there.
   if ((d.lowering == Lowering::kScalar) != (d.scalar.record != nullptr))
     throw "op has no scalar graph, or has one and is lowered otherwise";
@@ -259,6 +302,14 @@ consteval OpDef Checked(OpDef d) {
   if ((d.lowering == Lowering::kReduce || d.lowering == Lowering::kContract) &&
       d.reduce == ReduceKind::kNone)
     throw "op has no combiner";
+  if ((d.lowering == Lowering::kIndexMap || d.lowering == Lowering::kDynamicIndex) !=
+      (d.index_map != nullptr))
+    throw "op has no index map, or has one and is lowered otherwise";
+  if ((d.lowering == Lowering::kCollective) != (d.exchange != Exchange::kNone))
+    throw "op has no kind of exchange, or has one and is lowered otherwise";
+  if ((d.exchange == Exchange::kAllReduce || d.exchange == Exchange::kReduceScatter) &&
+      d.reduce == ReduceKind::kNone)
+    throw "op has no combiner for what it exchanges";
   if (d.num_regions > 0 && d.jvp.written() && !d.jvp_emits_primals)
     throw "op has no primals: the jvp of an op with regions emits them";
   return d;
@@ -276,6 +327,8 @@ std::vector<Value> LinearJvp(const RuleContext&, Values tangents);
 Batched ElementwiseBatch(const RuleContext&, absl::Span<const int> dims, int64_t size);
 std::vector<Value> PartitionByFactors(const RuleContext&, const PartitionContext&);
 Cost CostByFactors(const InferContext&, absl::Span<const Type> out);
+// The meaning of an op with an index map.
+absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext&, absl::Span<const Array> in);
 }  // namespace derive
 
 // The signature of `def` applied; and the refusal of a rule as the error the user reads:

@@ -23,7 +23,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FIELDS = ("num_operands|num_regions|attrs|has_effects|lowering|infer|factors|sharding|varying|jvp|"
           "jvp_emits_primals|transpose|batch|partition|localize|partial_eval|region_map|pinned|cost|"
-          "scalar|eval|eval_lanes|reduce|family")
+          "scalar|index_map|eval|eval_lanes|reduce|exchange|family")
 CALCULUS = ("jvp", "transpose", "varying")
 # In the order of likelihood.  Those of ops/ take a filter by op.
 TESTS = ["all_ops_test", "ops_derivatives_test", "ops_batch_test", "ops_sharding_test",

@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<Lanes>> EvalOp(Evaluator& ev, const Function& f, size
 
   std::vector<Lanes> out(op.results.size());
   const OpHook& hook = ev.options().hook;
-  const bool per_lane = op.def->scalar.eval || op.def->eval;
+  const bool per_lane = op.def->scalar.eval || op.def->index_map || op.def->eval;
   if (per_lane || (hook && op.def->lowering == Lowering::kCollective)) {
     for (size_t lane = 0; lane < lanes; ++lane) {
       std::vector<Array> in;
@@ -78,6 +78,8 @@ absl::StatusOr<std::vector<Lanes>> EvalOp(Evaluator& ev, const Function& f, size
         got = *std::move(hooked);
       } else if (op.def->scalar.eval) {
         got = EvalScalar(*op.def, op.attrs, out_types, in);
+      } else if (op.def->index_map) {
+        got = derive::EvalIndexMap(c, in);
       } else if (op.def->eval) {
         got = op.def->eval(c, in);
       } else {

@@ -415,6 +415,8 @@ std::vector<Group> Groups(const EvalContext& c, const Lanes& in) {
 template <class T>
 T Combine(ReduceKind kind, T a, T b) {
   if (kind == ReduceKind::kSum) return a + b;
+  TESSERA_CHECK(kind == ReduceKind::kMax || kind == ReduceKind::kMin)
+      << "no exchange combines by " << std::string(ReduceKindName(kind));
   // NaN wins, as in StableHLO's maximum and minimum.
   if constexpr (std::is_floating_point_v<T>) {
     if (std::isnan(a)) return a;
@@ -542,7 +544,7 @@ absl::StatusOr<std::vector<Lanes>> EvalPsumScatter(const EvalContext& c,
       pieces.push_back(Piece(*block, dim, n, g.position, c.attrs.Bool("tiled")));
     Group mine;
     for (const Array& piece : pieces) mine.blocks.push_back(&piece);
-    return Fold(ReduceKind::kSum, mine);
+    return Fold(c.def.reduce, mine);
   });
 }
 
@@ -622,7 +624,8 @@ consteval OpDef Extremum(std::string_view name, ReduceKind kind) {
        .transpose = Refused{"the op is not linear"},
        .batch = RideAlong,
        .eval_lanes = EvalReduce,
-       .reduce = kind});
+       .reduce = kind,
+       .exchange = Exchange::kAllReduce});
 }
 
 }  // namespace
@@ -636,7 +639,8 @@ const OpDef kPsum = Collective({.name = "psum",
                                 .transpose = PsumTranspose,
                                 .batch = RideAlong,
                                 .eval_lanes = EvalReduce,
-                                .reduce = ReduceKind::kSum});
+                                .reduce = ReduceKind::kSum,
+                                .exchange = Exchange::kAllReduce});
 const OpDef kPmax = Extremum("pmax", ReduceKind::kMax);
 const OpDef kPmin = Extremum("pmin", ReduceKind::kMin);
 const OpDef kAllGather = Collective({.name = "all_gather",
@@ -647,7 +651,8 @@ const OpDef kAllGather = Collective({.name = "all_gather",
                                      .varying = GatherStates,
                                      .transpose = AllGatherTranspose,
                                      .batch = BatchAllGather,
-                                     .eval_lanes = EvalAllGather});
+                                     .eval_lanes = EvalAllGather,
+                                     .exchange = Exchange::kAllGather});
 const OpDef kPsumScatter = Collective({.name = "psum_scatter",
                                        .lax_name = "reduce_scatter",
                                        .attrs = kScatterAttrs,
@@ -657,7 +662,8 @@ const OpDef kPsumScatter = Collective({.name = "psum_scatter",
                                        .transpose = PsumScatterTranspose,
                                        .batch = BatchPsumScatter,
                                        .eval_lanes = EvalPsumScatter,
-                                       .reduce = ReduceKind::kSum});
+                                       .reduce = ReduceKind::kSum,
+                                       .exchange = Exchange::kReduceScatter});
 const OpDef kPpermute = Collective({.name = "ppermute",
                                     .lax_name = "ppermute",
                                     .attrs = kPermuteAttrs,
@@ -666,7 +672,8 @@ const OpDef kPpermute = Collective({.name = "ppermute",
                                     .varying = StaysVarying,
                                     .transpose = PpermuteTranspose,
                                     .batch = RideAlong,
-                                    .eval_lanes = EvalPpermute});
+                                    .eval_lanes = EvalPpermute,
+                                    .exchange = Exchange::kPermute});
 const OpDef kAllToAll = Collective({.name = "all_to_all",
                                     .lax_name = "all_to_all",
                                     .attrs = kAllToAllAttrs,
@@ -675,7 +682,8 @@ const OpDef kAllToAll = Collective({.name = "all_to_all",
                                     .varying = StaysVarying,
                                     .transpose = AllToAllTranspose,
                                     .batch = BatchAllToAll,
-                                    .eval_lanes = EvalAllToAll});
+                                    .eval_lanes = EvalAllToAll,
+                                    .exchange = Exchange::kAllToAll});
 const OpDef kAxisIndex = Checked({.name = "axis_index",
                                   .lax_name = "axis_index",
                                   .family = Family::kCollective,
@@ -691,7 +699,8 @@ const OpDef kAxisIndex = Checked({.name = "axis_index",
                                   .batch = Refused{"it has no operand"},
                                   .partition = kPerShard,
                                   .cost = NoCost,
-                                  .eval_lanes = EvalAxisIndex});
+                                  .eval_lanes = EvalAxisIndex,
+                                  .exchange = Exchange::kPosition});
 const OpDef kPvary = Checked({.name = "pvary",
                               .lax_name = "pvary",
                               .family = Family::kCast,

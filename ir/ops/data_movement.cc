@@ -6,28 +6,10 @@
 
 #include "absl/strings/str_join.h"
 #include "ir/derive/factors.h"
-#include "ir/ops/dims.h"
-#include "ir/ops/strided.h"
+#include "ir/ops/movement.h"
 
 namespace tessera::ir::ops {
-namespace {
 
-using Types = absl::StatusOr<std::vector<Type>>;
-using Arrays = absl::StatusOr<std::vector<Array>>;
-
-// Fills in what movement ops share: linear in every operand, states of operand 0.
-consteval OpDef Movement(OpDef d) {
-  d.family = Family::kDataMovement;
-  d.lowering = Lowering::kIndexMap;
-  if (d.sharding.kind == Rule<TypeFn>::kUnset) d.sharding = Derived{};
-  if (d.varying.kind == Rule<TypeFn>::kUnset) d.varying = StatesOfFirst;
-  if (d.jvp.kind == Rule<JvpFn>::kUnset) d.jvp = Derived{};
-  if (d.partition.kind == Rule<PartitionFn>::kUnset) d.partition = Derived{};
-  d.cost = Derived{};
-  return Checked(d);
-}
-
-// `type` with another shape: dtype and weak flag of a moved operand.
 Type Moved(const Type& x, Dims shape) {
   Type t = MakeType(x.dtype, std::move(shape));
   t.weak = x.weak;
@@ -40,26 +22,19 @@ absl::Status CheckLength(const InferContext& c, std::string_view what, size_t le
                     c.in[0].ToString());
 }
 
-// A signature in which dims for which `same(d)` pass from operand 0 to the result and the others
-// must be whole on both sides.
-template <class Same>
-Signature PassWhere(const InferContext& c, absl::Span<const Type> out, Same same) {
-  Signature s;
-  TensorFactors from, to;
-  auto add = [&](FactorKind kind, int64_t size) {
-    s.factors.push_back({kind, size});
-    return static_cast<int>(s.factors.size()) - 1;
-  };
-  for (int d = 0; d < c.in[0].rank(); ++d) {
-    const bool pass = same(d);
-    from.push_back({add(pass ? FactorKind::kPass : FactorKind::kReplicate, c.in[0].shape[d])});
-    to.push_back(pass ? from.back() : FactorList{add(FactorKind::kReplicate, out[0].shape[d])});
-  }
-  s.operands.push_back(from);
-  for (size_t i = 1; i < c.in.size(); ++i) s.operands.emplace_back();
-  s.results = {to};
-  return s;
+IndexPiece WholeFrom(int source, const Dims& shape) {
+  IndexPiece piece;
+  piece.source = source;
+  piece.start.assign(shape.size(), 0);
+  piece.step.assign(shape.size(), 1);
+  piece.shape = shape;
+  piece.strides = StridesOf(shape);
+  return piece;
 }
+
+namespace {
+
+using Types = absl::StatusOr<std::vector<Type>>;
 
 // Ops without operands are the same under every transform.
 Batched SameForAll(const RuleContext& c, absl::Span<const int>, int64_t) {
@@ -93,8 +68,8 @@ std::vector<Value> PartitionConstant(const RuleContext& c, const PartitionContex
   return {DynamicSlice(whole, starts, local)};
 }
 
-Arrays EvalConstant(const EvalContext& c, absl::Span<const Array>) {
-  return std::vector<Array>{c.attrs.Literal("value")};
+IndexMap ConstantMap(const InferContext& c, absl::Span<const Type> out) {
+  return {{WholeFrom(IndexPiece::kLiteral, out[0].shape)}, c.attrs.Literal("value")};
 }
 
 constexpr AttrSpec kConstantAttrs[] = {{"value", AttrKind::kArray}};
@@ -107,12 +82,11 @@ constexpr OpDef kConstant = Movement({.name = "constant",
                                       .attrs = kConstantAttrs,
                                       .infer = InferConstant,
                                       .factors = Pointwise,
-                                      .sharding = Inferred,
                                       .varying = Inferred,
                                       .transpose = Refused{"it has no operands"},
                                       .batch = SameForAll,
                                       .partition = PartitionConstant,
-                                      .eval = EvalConstant});
+                                      .index_map = ConstantMap});
 
 // ---- iota: element i along one dim is i. ----
 namespace {
@@ -145,14 +119,11 @@ std::vector<Value> PartitionIota(const RuleContext& c, const PartitionContext& p
   return {Convert(Add(Iota(c.b, count, local, dim), starts), dtype)};
 }
 
-Arrays EvalIota(const EvalContext& c, absl::Span<const Array>) {
-  const Type& t = c.out_types[0];
-  const int64_t dim = c.attrs.Int("iota_dimension");
-  Array line(t.dtype, {t.shape[dim]});
-  for (int64_t i = 0; i < t.shape[dim]; ++i) line.Set(i, static_cast<double>(i));
-  Dims strides(t.shape.size(), 0);
-  strides[dim] = 1;
-  return std::vector<Array>{ReadStrided(line, 0, strides, t.shape)};
+IndexMap IotaMap(const InferContext& c, absl::Span<const Type> out) {
+  IndexPiece piece = WholeFrom(IndexPiece::kNumbers, out[0].shape);
+  piece.strides.assign(out[0].rank(), 0);
+  piece.strides[c.attrs.Int("iota_dimension")] = 1;
+  return {{piece}, {}};
 }
 
 constexpr AttrSpec kIotaAttrs[] = {
@@ -166,12 +137,11 @@ constexpr OpDef kIota = Movement({.name = "iota",
                                   .attrs = kIotaAttrs,
                                   .infer = InferIota,
                                   .factors = Pointwise,
-                                  .sharding = Inferred,
                                   .varying = Inferred,
                                   .transpose = Refused{"it has no operands"},
                                   .batch = SameForAll,
                                   .partition = PartitionIota,
-                                  .eval = EvalIota});
+                                  .index_map = IotaMap});
 
 // ---- broadcast_in_dim: operand dim i is result dim broadcast_dimensions[i]; others are copies.
 // ----
@@ -247,14 +217,14 @@ Batched BatchBroadcast(const RuleContext& c, absl::Span<const int> dims, int64_t
   return {c.b.Emit(c.def, {MoveDim(c.in[0], dims[0], 0)}, attrs), {0}};
 }
 
-Arrays EvalBroadcast(const EvalContext& c, absl::Span<const Array> in) {
-  const Type& t = c.out_types[0];
+IndexMap BroadcastMap(const InferContext& c, absl::Span<const Type> out) {
   const DimList& at = c.attrs.Ints("broadcast_dimensions");
-  const Dims from = StridesOf(in[0].shape());
-  Dims strides(t.rank(), 0);
-  for (int d = 0; d < in[0].rank(); ++d)
-    if (in[0].shape()[d] == t.shape[at[d]]) strides[at[d]] = from[d];
-  return std::vector<Array>{ReadStrided(in[0], 0, strides, t.shape)};
+  const Dims from = StridesOf(c.in[0].shape);
+  IndexPiece piece = WholeFrom(0, out[0].shape);
+  piece.strides.assign(out[0].rank(), 0);
+  for (int d = 0; d < c.in[0].rank(); ++d)
+    if (!Expands(c.in[0], out[0], at, d)) piece.strides[at[d]] = from[d];
+  return {{piece}, {}};
 }
 
 constexpr AttrSpec kBroadcastAttrs[] = {{"shape", AttrKind::kInts},
@@ -273,7 +243,7 @@ constexpr OpDef kBroadcastInDim = Movement({.name = "broadcast_in_dim",
                                             .transpose = TransposeBroadcast,
                                             .batch = BatchBroadcast,
                                             .localize = LocalShape,
-                                            .eval = EvalBroadcast});
+                                            .index_map = BroadcastMap});
 
 // ---- reshape: the same elements, row-major, under another shape. ----
 namespace {
@@ -421,8 +391,8 @@ Batched BatchReshape(const RuleContext& c, absl::Span<const int> dims, int64_t s
   return {c.b.Emit(c.def, {MoveDim(c.in[0], dims[0], 0)}, attrs), {0}};
 }
 
-Arrays EvalReshape(const EvalContext& c, absl::Span<const Array> in) {
-  return std::vector<Array>{in[0].Reshaped(c.out_types[0].shape)};
+IndexMap ReshapeMap(const InferContext&, absl::Span<const Type> out) {
+  return {{WholeFrom(0, out[0].shape)}, {}};
 }
 
 constexpr AttrSpec kReshapeAttrs[] = {{"shape", AttrKind::kInts},
@@ -440,7 +410,7 @@ constexpr OpDef kReshape = Movement({.name = "reshape",
                                      .transpose = TransposeReshape,
                                      .batch = BatchReshape,
                                      .localize = LocalShape,
-                                     .eval = EvalReshape});
+                                     .index_map = ReshapeMap});
 
 // ---- transpose: result dim i is operand dim permutation[i]. ----
 namespace {
@@ -471,8 +441,11 @@ Batched BatchTranspose(const RuleContext& c, absl::Span<const int> dims, int64_t
   return {{Transpose(c.in[0], WithInserted(perm, 0, int64_t{dims[0]}))}, {0}};
 }
 
-Arrays EvalTranspose(const EvalContext& c, absl::Span<const Array> in) {
-  return std::vector<Array>{Permuted(in[0], c.attrs.Ints("permutation"))};
+IndexMap TransposeMap(const InferContext& c, absl::Span<const Type> out) {
+  const Dims from = StridesOf(c.in[0].shape);
+  IndexPiece piece = WholeFrom(0, out[0].shape);
+  for (int d = 0; d < out[0].rank(); ++d) piece.strides[d] = from[c.attrs.Ints("permutation")[d]];
+  return {{piece}, {}};
 }
 
 constexpr AttrSpec kTransposeAttrs[] = {{"permutation", AttrKind::kInts}};
@@ -487,7 +460,7 @@ constexpr OpDef kTranspose = Movement({.name = "transpose",
                                        .factors = TransposeFactors,
                                        .transpose = TransposeTranspose,
                                        .batch = BatchTranspose,
-                                       .eval = EvalTranspose});
+                                       .index_map = TransposeMap});
 
 // ---- slice: elements start, start + stride, ... below limit, per dim. ----
 namespace {
@@ -553,15 +526,15 @@ Attrs LocalizeSlice(const RuleContext& c, const PartitionContext& p) {
   return attrs;
 }
 
-Arrays EvalSlice(const EvalContext& c, absl::Span<const Array> in) {
+IndexMap SliceMap(const InferContext& c, absl::Span<const Type> out) {
   const DimList &start = c.attrs.Ints("start_indices"), &stride = c.attrs.Ints("strides");
-  Dims strides = StridesOf(in[0].shape());
-  int64_t offset = 0;
-  for (int d = 0; d < in[0].rank(); ++d) {
-    offset += start[d] * strides[d];
-    strides[d] *= c.out_types[0].shape[d] <= 1 ? 1 : stride[d];
+  const Dims from = StridesOf(c.in[0].shape);
+  IndexPiece piece = WholeFrom(0, out[0].shape);
+  for (int d = 0; d < out[0].rank(); ++d) {
+    piece.offset += start[d] * from[d];
+    piece.strides[d] = out[0].shape[d] <= 1 ? from[d] : from[d] * stride[d];
   }
-  return std::vector<Array>{ReadStrided(in[0], offset, strides, c.out_types[0].shape)};
+  return {{piece}, {}};
 }
 
 constexpr AttrSpec kSliceAttrs[] = {{"start_indices", AttrKind::kInts},
@@ -580,246 +553,7 @@ constexpr OpDef kSlice = Movement({.name = "slice",
                                    .transpose = TransposeSlice,
                                    .batch = BatchSlice,
                                    .localize = LocalizeSlice,
-                                   .eval = EvalSlice});
-
-// ---- concatenate: operands one after the other along `dimension`. ----
-namespace {
-
-Types InferConcatenate(const InferContext& c) {
-  if (c.in.empty()) return ValueError(c, "takes at least one operand, got none");
-  const int64_t dim = c.attrs.Int("dimension");
-  const Type& first = c.in[0];
-  if (dim < 0 || dim >= first.rank())
-    return ValueError(c, "dimension ", dim, " is not a dim of ", first.ToString(),
-                      "; expected one in [0, ", first.rank(), ")");
-  Type out = Moved(first, first.shape);
-  for (size_t i = 1; i < c.in.size(); ++i) {
-    const Type& x = c.in[i];
-    if (x.dtype != first.dtype)
-      return TypeError(c, "operand ", i, " is ", x.ToString(), ", operand 0 is ", first.ToString(),
-                       "; expected equal dtypes");
-    Dims want = first.shape;
-    if (x.rank() == first.rank()) want[dim] = x.shape[dim];
-    if (x.shape != want)
-      return TypeError(c, "operand ", i, " is ", x.ToString(), ", operand 0 is ", first.ToString(),
-                       "; cannot concatenate arrays with shapes that differ in dimensions other "
-                       "than the one being concatenated (",
-                       dim, ")");
-    if (__builtin_add_overflow(out.shape[dim], x.shape[dim], &out.shape[dim]))
-      return ValueError(c, "the result would have too many elements");
-    out.weak = out.weak && x.weak;
-  }
-  return std::vector<Type>{out};
-}
-
-Signature ConcatenateFactors(const InferContext& c, absl::Span<const Type> out) {
-  Signature s = Pointwise(c, out);
-  const int64_t dim = c.attrs.Int("dimension");
-  s.factors[dim].kind = FactorKind::kReplicate;
-  for (size_t i = 0; i < c.in.size(); ++i) {
-    s.operands[i][dim] = {static_cast<int>(s.factors.size())};
-    s.factors.push_back({FactorKind::kReplicate, c.in[i].shape[dim]});
-  }
-  return s;
-}
-
-absl::Status ConcatenateSharding(const InferContext& c, std::vector<Type>* out) {
-  for (const Type& x : c.in)
-    if (x.sharding != c.in[0].sharding)
-      return ShardingError(c, "All operands should have the same sharding. Got ",
-                           c.in[0].ToString(), " and ", x.ToString(), "; reshard one of them");
-  (*out)[0].sharding = c.in[0].sharding;
-  return absl::OkStatus();
-}
-
-// Linear, so pending sums over the same axes may be concatenated.
-absl::Status ConcatenateStates(const InferContext& c, std::vector<Type>* out) {
-  for (const Type& x : c.in)
-    if (x.varying != c.in[0].varying || x.unreduced != c.in[0].unreduced ||
-        x.reduced != c.in[0].reduced)
-      return derive::VaryingAllEqual(c, out);
-  return StatesOfFirst(c, out);
-}
-
-std::vector<Value> TransposeConcatenate(const RuleContext& c, Values cts,
-                                        const std::vector<bool>& linear) {
-  std::vector<Value> out(c.in_types.size());
-  if (!cts[0]) return out;
-  const int64_t dim = c.attrs.Int("dimension");
-  DimList start(c.out_types[0].rank(), 0), limit = c.out_types[0].shape;
-  for (size_t i = 0; i < out.size(); ++i) {
-    limit[dim] = start[dim] + c.in_types[i].shape[dim];
-    if (linear[i]) out[i] = ShardedLike(Slice(cts[0], start, limit), c.in_types[i]);
-    start[dim] = limit[dim];
-  }
-  return out;
-}
-
-Batched BatchConcatenate(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  std::vector<Value> in;
-  for (size_t i = 0; i < c.in.size(); ++i) in.push_back(BatchInFront(c, dims, i, size));
-  return {{Concatenate(in, static_cast<int>(c.attrs.Int("dimension")) + 1)}, {0}};
-}
-
-Arrays EvalConcatenate(const EvalContext& c, absl::Span<const Array> in) {
-  Array out(c.out_types[0].dtype, c.out_types[0].shape);
-  Dims start(out.rank(), 0);
-  for (const Array& x : in) {
-    WriteBlock(&out, start, x);
-    start[c.attrs.Int("dimension")] += x.shape()[c.attrs.Int("dimension")];
-  }
-  return std::vector<Array>{out};
-}
-
-constexpr AttrSpec kConcatenateAttrs[] = {{"dimension", AttrKind::kInt}};
-
-}  // namespace
-
-constexpr OpDef kConcatenate = Movement({.name = "concatenate",
-                                         .lax_name = "concatenate",
-                                         .num_operands = kAnyNumber,
-                                         .attrs = kConcatenateAttrs,
-                                         .infer = InferConcatenate,
-                                         .factors = ConcatenateFactors,
-                                         .sharding = ConcatenateSharding,
-                                         .varying = ConcatenateStates,
-                                         .transpose = TransposeConcatenate,
-                                         .batch = BatchConcatenate,
-                                         .eval = EvalConcatenate});
-
-// ---- pad: x spread out by `interior`, then widened (or cut, where negative) at both edges. ----
-namespace {
-
-Types InferPad(const InferContext& c) {
-  const Type& x = c.in[0];
-  const DimList &low = c.attrs.Ints("edge_padding_low"), &high = c.attrs.Ints("edge_padding_high"),
-                &interior = c.attrs.Ints("interior_padding");
-  TESSERA_RETURN_IF_ERROR(CheckLength(c, "edge_padding_low", low.size(), x.rank()));
-  TESSERA_RETURN_IF_ERROR(CheckLength(c, "edge_padding_high", high.size(), x.rank()));
-  TESSERA_RETURN_IF_ERROR(CheckLength(c, "interior_padding", interior.size(), x.rank()));
-  if (c.in[1].rank() != 0 || c.in[1].dtype != x.dtype)
-    return TypeError(c, "padding_value is ", c.in[1].ToString(), "; expected a scalar ",
-                     ToAbsl(DTypeName(x.dtype)), "[]");
-  Dims shape;
-  for (int d = 0; d < x.rank(); ++d) {
-    if (interior[d] < 0)
-      return ValueError(c, "interior_padding of dim ", d, " is ", interior[d],
-                        "; expected a non-negative amount");
-    const __int128 n = static_cast<__int128>(low[d]) + high[d] + x.shape[d] +
-                       static_cast<__int128>(std::max<int64_t>(x.shape[d] - 1, 0)) * interior[d];
-    if (n < 0 || n > std::numeric_limits<int64_t>::max())
-      return ValueError(c, "padding of dim ", d, " of ", x.ToString(), " by (", low[d], ", ",
-                        high[d], ", ", interior[d],
-                        ") gives no valid size; expected one in [0, 2^63)");
-    shape.push_back(static_cast<int64_t>(n));
-  }
-  return std::vector<Type>{Moved(x, shape)};
-}
-
-bool PadsNothing(const Attrs& attrs, int64_t size, int d) {
-  return attrs.Ints("edge_padding_low")[d] == 0 && attrs.Ints("edge_padding_high")[d] == 0 &&
-         (size <= 1 || attrs.Ints("interior_padding")[d] == 0);
-}
-
-Signature PadFactors(const InferContext& c, absl::Span<const Type> out) {
-  return PassWhere(c, out, [&](int d) { return PadsNothing(c.attrs, c.in[0].shape[d], d); });
-}
-
-absl::Status PadSharding(const InferContext& c, std::vector<Type>* out) {
-  return KeepWhereDivisible(c, "padding", &(*out)[0]);
-}
-
-DimList Negated(DimList list) {
-  for (int64_t& n : list) n = -n;
-  return list;
-}
-
-// x's cotangent is what lies where x was put; padding_value's is the sum of the rest.
-std::vector<Value> TransposePad(const RuleContext& c, Values cts, const std::vector<bool>& linear) {
-  std::vector<Value> out(2);
-  if (!cts[0]) return out;
-  const Type& x = c.in_types[0];
-  const DimList &low = c.attrs.Ints("edge_padding_low"), &high = c.attrs.Ints("edge_padding_high"),
-                &interior = c.attrs.Ints("interior_padding");
-  Value zero = Constant(c.b, x.dtype, 0);
-  if (linear[0]) {
-    Value spread = Pad(cts[0], zero, Negated(low), Negated(high));
-    DimList stride;
-    for (int d = 0; d < x.rank(); ++d) stride.push_back(x.shape[d] <= 1 ? 1 : interior[d] + 1);
-    out[0] = ShardedLike(Slice(spread, DimList(x.rank(), 0), spread.shape(), stride), x);
-  }
-  if (linear[1]) {
-    Type kept = x;
-    kept.dtype = DType::kBool;
-    const Value inside = Full(c.b, kept, 0);
-    Value fill = Pad(inside, Constant(c.b, DType::kBool, 1), low, high, interior);
-    std::vector<Value> v = MatchVarying({fill, cts[0]});
-    Value rest = Select(v[0], v[1], FullLike(v[1], 0));
-    out[1] = ReduceSum(rest, Others(rest.rank(), {}));
-  }
-  return out;
-}
-
-// A batched padding value is chosen where the padded mask says fill.
-Batched BatchPad(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  Value x = BatchInFront(c, dims, 0, size);
-  const DimList low = WithInserted(c.attrs.Ints("edge_padding_low"), 0, int64_t{0});
-  const DimList high = WithInserted(c.attrs.Ints("edge_padding_high"), 0, int64_t{0});
-  const DimList interior = WithInserted(c.attrs.Ints("interior_padding"), 0, int64_t{0});
-  if (dims[1] < 0) return {{Pad(x, c.in[1], low, high, interior)}, {0}};
-  Value padded = Pad(x, Constant(c.b, x.dtype(), 0), low, high, interior);
-  Type kept = x.type();
-  kept.dtype = DType::kBool;
-  const Value inside = Full(c.b, kept, 0);
-  Value fill = Pad(inside, Constant(c.b, DType::kBool, 1), low, high, interior);
-  Attrs attrs{{"shape", padded.shape()}, {"broadcast_dimensions", DimList{0}}};
-  SetOutSharding(&attrs, padded.type());
-  Value values = c.b.Emit1(kBroadcastInDim, {c.in[1]}, attrs);
-  std::vector<Value> v = MatchVarying({fill, values, padded});
-  return {{Select(v[0], v[1], v[2])}, {0}};
-}
-
-Arrays EvalPad(const EvalContext& c, absl::Span<const Array> in) {
-  const Array& x = in[0];
-  Array out = Filled(in[1], c.out_types[0].shape);
-  const Dims from = StridesOf(x.shape()), to = StridesOf(out.shape());
-  Dims count, step;
-  int64_t read = 0, write = 0;
-  for (int d = 0; d < x.rank(); ++d) {
-    const int64_t low = c.attrs.Ints("edge_padding_low")[d];
-    const int64_t by = x.shape()[d] <= 1 ? 1 : c.attrs.Ints("interior_padding")[d] + 1;
-    // Elements first .. last of x land at low + i * by, inside the result.
-    const int64_t first = low >= 0 ? 0 : (-low + by - 1) / by;
-    const int64_t room = out.shape()[d] - 1 - low;
-    const int64_t last = room < 0 ? -1 : std::min(x.shape()[d] - 1, room / by);
-    if (last < first) return std::vector<Array>{out};
-    count.push_back(last - first + 1);
-    step.push_back(to[d] * by);
-    read += first * from[d];
-    write += (low + first * by) * to[d];
-  }
-  const int64_t width = ByteWidth(x.dtype());
-  CopyStrided(width, count, x.data() + read * width, from, out.MutableData() + write * width, step);
-  return std::vector<Array>{out};
-}
-
-constexpr AttrSpec kPadAttrs[] = {{"edge_padding_low", AttrKind::kInts},
-                                  {"edge_padding_high", AttrKind::kInts},
-                                  {"interior_padding", AttrKind::kInts}};
-
-}  // namespace
-
-constexpr OpDef kPad = Movement({.name = "pad",
-                                 .lax_name = "pad",
-                                 .num_operands = 2,
-                                 .attrs = kPadAttrs,
-                                 .infer = InferPad,
-                                 .factors = PadFactors,
-                                 .sharding = PadSharding,
-                                 .varying = Derived{},
-                                 .transpose = TransposePad,
-                                 .batch = BatchPad,
-                                 .eval = EvalPad});
+                                   .index_map = SliceMap});
 
 // ---- reverse: the last element first, along each of `dimensions`. ----
 namespace {
@@ -845,14 +579,13 @@ Batched BatchReverse(const RuleContext& c, absl::Span<const int> dims, int64_t) 
   return {{Reverse(c.in[0], Shifted(c.attrs.Ints("dimensions"), dims[0]))}, {dims[0]}};
 }
 
-Arrays EvalReverse(const EvalContext& c, absl::Span<const Array> in) {
-  Dims strides = StridesOf(in[0].shape());
-  int64_t offset = 0;
+IndexMap ReverseMap(const InferContext& c, absl::Span<const Type> out) {
+  IndexPiece piece = WholeFrom(0, out[0].shape);
   for (int64_t d : c.attrs.Ints("dimensions")) {
-    offset += (in[0].shape()[d] - 1) * strides[d];
-    strides[d] = -strides[d];
+    piece.offset += (out[0].shape[d] - 1) * piece.strides[d];
+    piece.strides[d] = -piece.strides[d];
   }
-  return std::vector<Array>{ReadStrided(in[0], offset, strides, in[0].shape())};
+  return {{piece}, {}};
 }
 
 constexpr AttrSpec kReverseAttrs[] = {{"dimensions", AttrKind::kInts}};
@@ -868,7 +601,7 @@ constexpr OpDef kReverse = Movement({.name = "reverse",
                                      .sharding = ShardingOfFirst,
                                      .transpose = TransposeReverse,
                                      .batch = BatchReverse,
-                                     .eval = EvalReverse});
+                                     .index_map = ReverseMap});
 
 }  // namespace tessera::ir::ops
 
@@ -933,27 +666,6 @@ Value Slice(Value x, Dims start_indices, Dims limit_indices, Dims strides) {
                            {{"start_indices", std::move(start_indices)},
                             {"limit_indices", std::move(limit_indices)},
                             {"strides", std::move(strides)}});
-}
-
-Value Concatenate(std::vector<Value> xs, int dimension) {
-  if (xs.empty())
-    Throw(ErrorKind::kValueError, "concatenate: takes at least one operand, got none");
-  auto strong = std::find_if(xs.begin(), xs.end(), [](Value x) { return !x.type().weak; });
-  const Value like = strong == xs.end() ? xs[0] : *strong;
-  for (Value& x : xs) x = ops::WeakTo(x, like);
-  xs = MatchVarying(std::move(xs));
-  return like.builder().Emit1(ops::kConcatenate, xs, {{"dimension", int64_t{dimension}}});
-}
-
-Value Pad(Value x, Value padding_value, std::vector<int64_t> low, std::vector<int64_t> high,
-          std::vector<int64_t> interior) {
-  if (interior.empty()) interior.assign(x.rank(), 0);
-  const std::vector<int64_t> none(x.rank(), 0);
-  if (low == none && high == none && interior == none) return x;
-  return x.builder().Emit1(ops::kPad, MatchVarying({x, ops::WeakTo(padding_value, x)}),
-                           {{"edge_padding_low", std::move(low)},
-                            {"edge_padding_high", std::move(high)},
-                            {"interior_padding", std::move(interior)}});
 }
 
 Value Reverse(Value x, std::vector<int64_t> dimensions) {

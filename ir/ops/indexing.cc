@@ -2,13 +2,12 @@
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
-#include "ir/ops/dims.h"
+#include "ir/ops/movement.h"
 
 namespace tessera::ir::ops {
 namespace {
 
 using Types = absl::StatusOr<std::vector<Type>>;
-using Arrays = absl::StatusOr<std::vector<Array>>;
 
 consteval OpDef Indexing(OpDef d) {
   d.family = Family::kIndexing;
@@ -33,16 +32,14 @@ absl::Status CheckStarts(const InferContext& c, size_t first) {
   return absl::OkStatus();
 }
 
-// Where each block of `block` in `x` starts, clamped.
-Dims ClampedStarts(const Array& x, const Dims& block, absl::Span<const Array> starts) {
-  Dims out;
-  for (int d = 0; d < x.rank(); ++d) {
-    const int64_t last = x.shape()[d] - block[d];
-    int64_t at = starts[d].IntAt(0);
-    if (at < 0 && IsUnsignedInt(starts[d].dtype())) at = last;  // beyond 2^63
-    out.push_back(std::clamp<int64_t>(at, 0, last));
-  }
-  return out;
+// Where a block of `block` starts in operand 0: one operand from `first` on per dim, clamped so
+// that it lies inside.
+std::vector<IndexShift> StartShifts(const Type& x, const Dims& block, int first) {
+  const Dims strides = StridesOf(x.shape);
+  std::vector<IndexShift> shifts;
+  for (int d = 0; d < x.rank(); ++d)
+    if (block[d] < x.shape[d]) shifts.push_back({first + d, x.shape[d] - block[d], strides[d]});
+  return shifts;
 }
 
 std::vector<Value> From(const std::vector<Value>& values, size_t first) {
@@ -244,9 +241,11 @@ Attrs LocalizeDynamicSlice(const RuleContext& c, const PartitionContext& p) {
   return attrs;
 }
 
-Arrays EvalDynamicSlice(const EvalContext& c, absl::Span<const Array> in) {
-  const Dims& sizes = c.attrs.Ints("slice_sizes");
-  return std::vector<Array>{SliceBlock(in[0], ClampedStarts(in[0], sizes, in.subspan(1)), sizes)};
+IndexMap DynamicSliceMap(const InferContext& c, absl::Span<const Type> out) {
+  IndexPiece piece = WholeFrom(0, out[0].shape);
+  piece.strides = StridesOf(c.in[0].shape);
+  piece.read = StartShifts(c.in[0], out[0].shape, 1);
+  return {{piece}, {}};
 }
 
 constexpr AttrSpec kDynamicSliceAttrs[] = {{"slice_sizes", AttrKind::kInts}};
@@ -263,7 +262,7 @@ constexpr OpDef kDynamicSlice = Indexing({.name = "dynamic_slice",
                                           .transpose = TransposeDynamicSlice,
                                           .batch = BatchDynamicSlice,
                                           .localize = LocalizeDynamicSlice,
-                                          .eval = EvalDynamicSlice});
+                                          .index_map = DynamicSliceMap});
 
 // ---- dynamic_update_slice: operand 0 with `update` written at run-time starts. ----
 namespace {
@@ -344,10 +343,10 @@ Batched BatchDynamicUpdateSlice(const RuleContext& c, absl::Span<const int> dims
   return {{Select(v[0], v[1], v[2])}, {0}};
 }
 
-Arrays EvalDynamicUpdateSlice(const EvalContext&, absl::Span<const Array> in) {
-  Array out = in[0];
-  WriteBlock(&out, ClampedStarts(in[0], in[1].shape(), in.subspan(2)), in[1]);
-  return std::vector<Array>{out};
+IndexMap DynamicUpdateSliceMap(const InferContext& c, absl::Span<const Type> out) {
+  IndexPiece update = WholeFrom(1, c.in[1].shape);
+  update.write = StartShifts(c.in[0], c.in[1].shape, 2);
+  return {{WholeFrom(0, out[0].shape), update}, {}};
 }
 
 }  // namespace
@@ -360,7 +359,7 @@ constexpr OpDef kDynamicUpdateSlice = Indexing({.name = "dynamic_update_slice",
                                                 .jvp = DynamicUpdateSliceJvp,
                                                 .transpose = TransposeDynamicUpdateSlice,
                                                 .batch = BatchDynamicUpdateSlice,
-                                                .eval = EvalDynamicUpdateSlice});
+                                                .index_map = DynamicUpdateSliceMap});
 
 }  // namespace tessera::ir::ops
 

@@ -499,6 +499,7 @@ RegionMap ScanRegionMap(const InferContext& c) {
   const int carry = static_cast<int>(c.attrs.Int("num_carry"));
   RegionMap map;
   map.trips = c.attrs.Int("length");
+  map.reverse = c.attrs.Bool("reverse");
   for (int i = 0; i < c.regions[0]->num_params; ++i)
     map.operands.push_back({i, i, /*leading_dim=*/i >= consts + carry});
   for (int i = 0; i < static_cast<int>(c.regions[0]->results.size()); ++i)

@@ -84,8 +84,4 @@ Array Permuted(const Array& x, absl::Span<const int64_t> permutation) {
   return ReadStrided(x, 0, strides, shape);
 }
 
-Array Filled(const Array& value, Dims shape) {
-  return ReadStrided(value, 0, Dims(shape.size(), 0), shape);
-}
-
 }  // namespace tessera::ir::ops

@@ -19,7 +19,5 @@ void CopyStrided(int64_t width, const Dims& shape, const std::byte* src, const D
 Array ReadStrided(const Array& x, int64_t offset, const Dims& strides, Dims shape);
 // `x` with its dims in the order of `permutation`, dense.
 Array Permuted(const Array& x, absl::Span<const int64_t> permutation);
-// `value` (one element) everywhere.
-Array Filled(const Array& value, Dims shape);
 
 }  // namespace tessera::ir::ops

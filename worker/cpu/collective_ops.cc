@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "ir/ops.h"
+#include "ir/op_def.h"
 
 namespace tessera::worker {
 namespace {
@@ -60,7 +60,27 @@ Dims WithOneAt(Dims shape, int64_t dim) {
   return shape;
 }
 
-struct Exchange {
+absl::StatusOr<ReduceKind> KindOf(ir::ReduceKind kind) {
+  switch (kind) {
+    case ir::ReduceKind::kSum:
+      return ReduceKind::kSum;
+    case ir::ReduceKind::kMax:
+      return ReduceKind::kMax;
+    case ir::ReduceKind::kMin:
+      return ReduceKind::kMin;
+    case ir::ReduceKind::kProd:
+      return ReduceKind::kProd;
+    case ir::ReduceKind::kAnd:
+      return ReduceKind::kAnd;
+    case ir::ReduceKind::kOr:
+      return ReduceKind::kOr;
+    default:
+      return MakeError(ErrorKind::kNotImplemented,
+                       absl::StrCat("no exchange combines by ", ToAbsl(ir::ReduceKindName(kind))));
+  }
+}
+
+struct Blocks {
   const RunContext& context;
   const ir::Op& op;
   const Array& x;
@@ -72,7 +92,8 @@ struct Exchange {
   int64_t n() const { return static_cast<int64_t>(group.size()); }
   Collectives& collectives() const { return *context.collectives; }
 
-  absl::StatusOr<Array> Reduce(ReduceKind kind) const {
+  absl::StatusOr<Array> Reduce() const {
+    TESSERA_ASSIGN_OR_RETURN(const ReduceKind kind, KindOf(op.def->reduce));
     Array out(x.dtype(), x.shape());
     TESSERA_RETURN_IF_ERROR(
         collectives().AllReduce(rank, group, key, kind, x.dtype(), Bytes(x), MutableBytes(out)));
@@ -95,8 +116,9 @@ struct Exchange {
     const int64_t dim = op.attrs.Int("scatter_dimension");
     const Array split = dim == 0 ? x : Split(x, dim, n());
     Array out(x.dtype(), out_type.shape);
-    TESSERA_RETURN_IF_ERROR(collectives().ReduceScatter(
-        rank, group, key, ReduceKind::kSum, x.dtype(), Bytes(split), MutableBytes(out)));
+    TESSERA_ASSIGN_OR_RETURN(const ReduceKind kind, KindOf(op.def->reduce));
+    TESSERA_RETURN_IF_ERROR(collectives().ReduceScatter(rank, group, key, kind, x.dtype(),
+                                                        Bytes(split), MutableBytes(out)));
     return out;
   }
 
@@ -136,7 +158,7 @@ absl::StatusOr<Array> RunCollective(const RunContext& context, const ir::Functio
                                     const std::string& label) {
   const ir::Mesh& mesh = f.scope.mesh;
   const ir::AxisList& axes = op.attrs.Strings("axes");
-  if (op.def == &ir::ops::kAxisIndex) {
+  if (op.def->exchange == ir::Exchange::kPosition) {
     return Array::ScalarInt(ir::DType::kS32, mesh.IndexAlong(context.mesh_device, axes));
   }
   if (context.collectives == nullptr) {
@@ -146,22 +168,29 @@ absl::StatusOr<Array> RunCollective(const RunContext& context, const ir::Functio
   for (const int64_t device : mesh.GroupOf(context.mesh_device, axes)) {
     group.push_back(context.ranks.at(device));
   }
-  const Exchange exchange{context,
-                          op,
-                          in[0],
-                          f.type(op.results[0]),
-                          context.ranks.at(context.mesh_device),
-                          std::move(group),
-                          {context.launch, sequence, label, std::string(context.program)}};
-  if (op.def == &ir::ops::kPsum) return exchange.Reduce(ReduceKind::kSum);
-  if (op.def == &ir::ops::kPmax) return exchange.Reduce(ReduceKind::kMax);
-  if (op.def == &ir::ops::kPmin) return exchange.Reduce(ReduceKind::kMin);
-  if (op.def == &ir::ops::kAllGather) return exchange.Gather();
-  if (op.def == &ir::ops::kPsumScatter) return exchange.Scatter();
-  if (op.def == &ir::ops::kPpermute) return exchange.Permute();
-  if (op.def == &ir::ops::kAllToAll) return exchange.AllToAll();
+  const Blocks exchange{context,
+                        op,
+                        in[0],
+                        f.type(op.results[0]),
+                        context.ranks.at(context.mesh_device),
+                        std::move(group),
+                        {context.launch, sequence, label, std::string(context.program)}};
+  switch (op.def->exchange) {
+    case ir::Exchange::kAllReduce:
+      return exchange.Reduce();
+    case ir::Exchange::kAllGather:
+      return exchange.Gather();
+    case ir::Exchange::kReduceScatter:
+      return exchange.Scatter();
+    case ir::Exchange::kPermute:
+      return exchange.Permute();
+    case ir::Exchange::kAllToAll:
+      return exchange.AllToAll();
+    default:
+      break;
+  }
   return MakeError(ErrorKind::kNotImplemented,
-                   absl::StrCat(label, ": this executor has no such collective"));
+                   absl::StrCat(label, ": this executor has no such exchange"));
 }
 
 }  // namespace tessera::worker

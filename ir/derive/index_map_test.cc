@@ -1,0 +1,69 @@
+// Index maps: what their evaluation shares, and which piece is the whole of its source.
+#include <gtest/gtest.h>
+
+#include "base/status_exception.h"
+#include "ir/eval/eval.h"
+#include "ir/ops.h"
+
+namespace tessera::ir {
+namespace {
+
+IndexMap MapOf(const OpDef& def, const std::vector<Type>& in, const Attrs& attrs) {
+  const Scope scope;
+  const std::vector<Type> out = ValueOrThrow(InferTypes(def, scope, in, attrs, {}));
+  return def.index_map({def, scope, in, attrs, {}}, out);
+}
+
+bool MovesNothing(const OpDef& def, const Type& in, const Attrs& attrs) {
+  const IndexMap map = MapOf(def, {in}, attrs);
+  return IsWhole(map.pieces.at(0), ValueOrThrow(InferTypes(def, Scope(), {in}, attrs, {}))[0]);
+}
+
+using List = std::vector<int64_t>;
+
+TEST(IndexMapTest, ReshapeIsTheWholeOfItsOperand) {
+  EXPECT_TRUE(MovesNothing(ops::kReshape, MakeType(DType::kF32, {2, 6}), {{"shape", Dims{3, 4}}}));
+}
+
+TEST(IndexMapTest, OnlyATransposeOfDimsOfOneMovesNothing) {
+  EXPECT_TRUE(
+      MovesNothing(ops::kTranspose, MakeType(DType::kF32, {1, 6}), {{"permutation", List{1, 0}}}));
+  EXPECT_FALSE(
+      MovesNothing(ops::kTranspose, MakeType(DType::kF32, {2, 6}), {{"permutation", List{1, 0}}}));
+}
+
+TEST(IndexMapTest, ASliceOfAllMovesNothing) {
+  const Type x = MakeType(DType::kF32, {4, 6});
+  const auto slice = [](List start, List limit, List strides) {
+    return Attrs{{"start_indices", start}, {"limit_indices", limit}, {"strides", strides}};
+  };
+  EXPECT_TRUE(MovesNothing(ops::kSlice, x, slice({0, 0}, {4, 6}, {1, 1})));
+  EXPECT_TRUE(MovesNothing(ops::kSlice, x, slice({0, 0}, {2, 6}, {1, 1})));
+  EXPECT_FALSE(MovesNothing(ops::kSlice, x, slice({1, 0}, {4, 6}, {1, 1})));
+  EXPECT_FALSE(MovesNothing(ops::kSlice, x, slice({0, 0}, {4, 3}, {1, 1})));
+  EXPECT_FALSE(MovesNothing(ops::kSlice, x, slice({0, 0}, {4, 6}, {2, 1})));
+}
+
+TEST(IndexMapTest, WhatMovesNothingSharesItsBytes) {
+  const Array x = Array::Of(DType::kF32, {2, 3}, {1, 2, 3, 4, 5, 6});
+  const auto reshaped = ValueOrThrow(EvaluateOp(ops::kReshape, {}, {x}, {{"shape", Dims{3, 2}}}));
+  EXPECT_EQ(reshaped[0].data(), x.data());
+  const auto literal = ValueOrThrow(EvaluateOp(ops::kConstant, {}, {}, {{"value", x}}));
+  EXPECT_EQ(literal[0].data(), x.data());
+}
+
+TEST(IndexMapTest, AnUpdateReadsEachStartThatCanDiffer) {
+  const Type x = MakeType(DType::kF32, {4, 6}), update = MakeType(DType::kF32, {2, 6});
+  const Type start = MakeType(DType::kS32, {});
+  const IndexMap map = MapOf(ops::kDynamicUpdateSlice, {x, update, start, start}, {});
+  ASSERT_EQ(map.pieces.size(), 2);
+  EXPECT_EQ(map.pieces[0].source, 0);
+  EXPECT_TRUE(map.pieces[1].read.empty());
+  ASSERT_EQ(map.pieces[1].write.size(), 1);
+  EXPECT_EQ(map.pieces[1].write[0].operand, 2);
+  EXPECT_EQ(map.pieces[1].write[0].max, 2);
+  EXPECT_EQ(map.pieces[1].write[0].stride, 6);
+}
+
+}  // namespace
+}  // namespace tessera::ir

@@ -1,0 +1,276 @@
+// Ops that put an array beside others or into a larger one. Attributes and meaning are StableHLO's.
+#include <algorithm>
+#include <limits>
+
+#include "ir/ops/movement.h"
+
+namespace tessera::ir::ops {
+
+// ---- concatenate: operands one after the other along `dimension`. ----
+namespace {
+
+using Types = absl::StatusOr<std::vector<Type>>;
+
+Types InferConcatenate(const InferContext& c) {
+  if (c.in.empty()) return ValueError(c, "takes at least one operand, got none");
+  const int64_t dim = c.attrs.Int("dimension");
+  const Type& first = c.in[0];
+  if (dim < 0 || dim >= first.rank())
+    return ValueError(c, "dimension ", dim, " is not a dim of ", first.ToString(),
+                      "; expected one in [0, ", first.rank(), ")");
+  Type out = Moved(first, first.shape);
+  for (size_t i = 1; i < c.in.size(); ++i) {
+    const Type& x = c.in[i];
+    if (x.dtype != first.dtype)
+      return TypeError(c, "operand ", i, " is ", x.ToString(), ", operand 0 is ", first.ToString(),
+                       "; expected equal dtypes");
+    Dims want = first.shape;
+    if (x.rank() == first.rank()) want[dim] = x.shape[dim];
+    if (x.shape != want)
+      return TypeError(c, "operand ", i, " is ", x.ToString(), ", operand 0 is ", first.ToString(),
+                       "; cannot concatenate arrays with shapes that differ in dimensions other "
+                       "than the one being concatenated (",
+                       dim, ")");
+    if (__builtin_add_overflow(out.shape[dim], x.shape[dim], &out.shape[dim]))
+      return ValueError(c, "the result would have too many elements");
+    out.weak = out.weak && x.weak;
+  }
+  return std::vector<Type>{out};
+}
+
+Signature ConcatenateFactors(const InferContext& c, absl::Span<const Type> out) {
+  Signature s = Pointwise(c, out);
+  const int64_t dim = c.attrs.Int("dimension");
+  s.factors[dim].kind = FactorKind::kReplicate;
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    s.operands[i][dim] = {static_cast<int>(s.factors.size())};
+    s.factors.push_back({FactorKind::kReplicate, c.in[i].shape[dim]});
+  }
+  return s;
+}
+
+absl::Status ConcatenateSharding(const InferContext& c, std::vector<Type>* out) {
+  for (const Type& x : c.in)
+    if (x.sharding != c.in[0].sharding)
+      return ShardingError(c, "All operands should have the same sharding. Got ",
+                           c.in[0].ToString(), " and ", x.ToString(), "; reshard one of them");
+  (*out)[0].sharding = c.in[0].sharding;
+  return absl::OkStatus();
+}
+
+// Linear, so pending sums over the same axes may be concatenated.
+absl::Status ConcatenateStates(const InferContext& c, std::vector<Type>* out) {
+  for (const Type& x : c.in)
+    if (x.varying != c.in[0].varying || x.unreduced != c.in[0].unreduced ||
+        x.reduced != c.in[0].reduced)
+      return derive::VaryingAllEqual(c, out);
+  return StatesOfFirst(c, out);
+}
+
+std::vector<Value> TransposeConcatenate(const RuleContext& c, Values cts,
+                                        const std::vector<bool>& linear) {
+  std::vector<Value> out(c.in_types.size());
+  if (!cts[0]) return out;
+  const int64_t dim = c.attrs.Int("dimension");
+  DimList start(c.out_types[0].rank(), 0), limit = c.out_types[0].shape;
+  for (size_t i = 0; i < out.size(); ++i) {
+    limit[dim] = start[dim] + c.in_types[i].shape[dim];
+    if (linear[i]) out[i] = ShardedLike(Slice(cts[0], start, limit), c.in_types[i]);
+    start[dim] = limit[dim];
+  }
+  return out;
+}
+
+Batched BatchConcatenate(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  std::vector<Value> in;
+  for (size_t i = 0; i < c.in.size(); ++i) in.push_back(BatchInFront(c, dims, i, size));
+  return {{Concatenate(in, static_cast<int>(c.attrs.Int("dimension")) + 1)}, {0}};
+}
+
+IndexMap ConcatenateMap(const InferContext& c, absl::Span<const Type>) {
+  const int64_t dim = c.attrs.Int("dimension");
+  IndexMap map;
+  int64_t start = 0;
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    IndexPiece piece = WholeFrom(static_cast<int>(i), c.in[i].shape);
+    piece.start[dim] = start;
+    start += c.in[i].shape[dim];
+    map.pieces.push_back(std::move(piece));
+  }
+  return map;
+}
+
+constexpr AttrSpec kConcatenateAttrs[] = {{"dimension", AttrKind::kInt}};
+
+}  // namespace
+
+constexpr OpDef kConcatenate = Movement({.name = "concatenate",
+                                         .lax_name = "concatenate",
+                                         .num_operands = kAnyNumber,
+                                         .attrs = kConcatenateAttrs,
+                                         .infer = InferConcatenate,
+                                         .factors = ConcatenateFactors,
+                                         .sharding = ConcatenateSharding,
+                                         .varying = ConcatenateStates,
+                                         .transpose = TransposeConcatenate,
+                                         .batch = BatchConcatenate,
+                                         .index_map = ConcatenateMap});
+
+// ---- pad: x spread out by `interior`, then widened (or cut, where negative) at both edges. ----
+namespace {
+
+Types InferPad(const InferContext& c) {
+  const Type& x = c.in[0];
+  const DimList &low = c.attrs.Ints("edge_padding_low"), &high = c.attrs.Ints("edge_padding_high"),
+                &interior = c.attrs.Ints("interior_padding");
+  TESSERA_RETURN_IF_ERROR(CheckLength(c, "edge_padding_low", low.size(), x.rank()));
+  TESSERA_RETURN_IF_ERROR(CheckLength(c, "edge_padding_high", high.size(), x.rank()));
+  TESSERA_RETURN_IF_ERROR(CheckLength(c, "interior_padding", interior.size(), x.rank()));
+  if (c.in[1].rank() != 0 || c.in[1].dtype != x.dtype)
+    return TypeError(c, "padding_value is ", c.in[1].ToString(), "; expected a scalar ",
+                     ToAbsl(DTypeName(x.dtype)), "[]");
+  Dims shape;
+  for (int d = 0; d < x.rank(); ++d) {
+    if (interior[d] < 0)
+      return ValueError(c, "interior_padding of dim ", d, " is ", interior[d],
+                        "; expected a non-negative amount");
+    const __int128 n = static_cast<__int128>(low[d]) + high[d] + x.shape[d] +
+                       static_cast<__int128>(std::max<int64_t>(x.shape[d] - 1, 0)) * interior[d];
+    if (n < 0 || n > std::numeric_limits<int64_t>::max())
+      return ValueError(c, "padding of dim ", d, " of ", x.ToString(), " by (", low[d], ", ",
+                        high[d], ", ", interior[d],
+                        ") gives no valid size; expected one in [0, 2^63)");
+    shape.push_back(static_cast<int64_t>(n));
+  }
+  return std::vector<Type>{Moved(x, shape)};
+}
+
+bool PadsNothing(const Attrs& attrs, int64_t size, int d) {
+  return attrs.Ints("edge_padding_low")[d] == 0 && attrs.Ints("edge_padding_high")[d] == 0 &&
+         (size <= 1 || attrs.Ints("interior_padding")[d] == 0);
+}
+
+Signature PadFactors(const InferContext& c, absl::Span<const Type> out) {
+  return PassWhere(c, out, [&](int d) { return PadsNothing(c.attrs, c.in[0].shape[d], d); });
+}
+
+absl::Status PadSharding(const InferContext& c, std::vector<Type>* out) {
+  return KeepWhereDivisible(c, "padding", &(*out)[0]);
+}
+
+DimList Negated(DimList list) {
+  for (int64_t& n : list) n = -n;
+  return list;
+}
+
+// x's cotangent is what lies where x was put; padding_value's is the sum of the rest.
+std::vector<Value> TransposePad(const RuleContext& c, Values cts, const std::vector<bool>& linear) {
+  std::vector<Value> out(2);
+  if (!cts[0]) return out;
+  const Type& x = c.in_types[0];
+  const DimList &low = c.attrs.Ints("edge_padding_low"), &high = c.attrs.Ints("edge_padding_high"),
+                &interior = c.attrs.Ints("interior_padding");
+  Value zero = Constant(c.b, x.dtype, 0);
+  if (linear[0]) {
+    Value spread = Pad(cts[0], zero, Negated(low), Negated(high));
+    DimList stride;
+    for (int d = 0; d < x.rank(); ++d) stride.push_back(x.shape[d] <= 1 ? 1 : interior[d] + 1);
+    out[0] = ShardedLike(Slice(spread, DimList(x.rank(), 0), spread.shape(), stride), x);
+  }
+  if (linear[1]) {
+    Type kept = x;
+    kept.dtype = DType::kBool;
+    const Value inside = Full(c.b, kept, 0);
+    Value fill = Pad(inside, Constant(c.b, DType::kBool, 1), low, high, interior);
+    std::vector<Value> v = MatchVarying({fill, cts[0]});
+    Value rest = Select(v[0], v[1], FullLike(v[1], 0));
+    out[1] = ReduceSum(rest, Others(rest.rank(), {}));
+  }
+  return out;
+}
+
+// A batched padding value is chosen where the padded mask says fill.
+Batched BatchPad(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  Value x = BatchInFront(c, dims, 0, size);
+  const DimList low = WithInserted(c.attrs.Ints("edge_padding_low"), 0, int64_t{0});
+  const DimList high = WithInserted(c.attrs.Ints("edge_padding_high"), 0, int64_t{0});
+  const DimList interior = WithInserted(c.attrs.Ints("interior_padding"), 0, int64_t{0});
+  if (dims[1] < 0) return {{Pad(x, c.in[1], low, high, interior)}, {0}};
+  Value padded = Pad(x, Constant(c.b, x.dtype(), 0), low, high, interior);
+  Type kept = x.type();
+  kept.dtype = DType::kBool;
+  const Value inside = Full(c.b, kept, 0);
+  Value fill = Pad(inside, Constant(c.b, DType::kBool, 1), low, high, interior);
+  Attrs attrs{{"shape", padded.shape()}, {"broadcast_dimensions", DimList{0}}};
+  SetOutSharding(&attrs, padded.type());
+  Value values = c.b.Emit1(kBroadcastInDim, {c.in[1]}, attrs);
+  std::vector<Value> v = MatchVarying({fill, values, padded});
+  return {{Select(v[0], v[1], v[2])}, {0}};
+}
+
+// The padding value everywhere, then what of x lies inside.
+IndexMap PadMap(const InferContext& c, absl::Span<const Type> out) {
+  const Type& x = c.in[0];
+  IndexPiece fill = WholeFrom(1, out[0].shape), piece = WholeFrom(0, x.shape);
+  fill.strides.assign(out[0].rank(), 0);
+  for (int d = 0; d < x.rank(); ++d) {
+    const int64_t low = c.attrs.Ints("edge_padding_low")[d];
+    const int64_t by = x.shape[d] <= 1 ? 1 : c.attrs.Ints("interior_padding")[d] + 1;
+    // Elements first .. last of x land at low + i * by, inside the result.
+    const int64_t first = low >= 0 ? 0 : (-low + by - 1) / by;
+    const int64_t room = out[0].shape[d] - 1 - low;
+    const int64_t last = room < 0 ? -1 : std::min(x.shape[d] - 1, room / by);
+    if (last < first) return {{fill}, {}};
+    piece.offset += first * piece.strides[d];
+    piece.start[d] = low + first * by;
+    piece.step[d] = by;
+    piece.shape[d] = last - first + 1;
+  }
+  return {{fill, piece}, {}};
+}
+
+constexpr AttrSpec kPadAttrs[] = {{"edge_padding_low", AttrKind::kInts},
+                                  {"edge_padding_high", AttrKind::kInts},
+                                  {"interior_padding", AttrKind::kInts}};
+
+}  // namespace
+
+constexpr OpDef kPad = Movement({.name = "pad",
+                                 .lax_name = "pad",
+                                 .num_operands = 2,
+                                 .attrs = kPadAttrs,
+                                 .infer = InferPad,
+                                 .factors = PadFactors,
+                                 .sharding = PadSharding,
+                                 .varying = Derived{},
+                                 .transpose = TransposePad,
+                                 .batch = BatchPad,
+                                 .index_map = PadMap});
+
+}  // namespace tessera::ir::ops
+
+// ---- The functions of ops.h. --------------------------------------------------------------------
+namespace tessera::ir {
+
+Value Concatenate(std::vector<Value> xs, int dimension) {
+  if (xs.empty())
+    Throw(ErrorKind::kValueError, "concatenate: takes at least one operand, got none");
+  auto strong = std::find_if(xs.begin(), xs.end(), [](Value x) { return !x.type().weak; });
+  const Value like = strong == xs.end() ? xs[0] : *strong;
+  for (Value& x : xs) x = ops::WeakTo(x, like);
+  xs = MatchVarying(std::move(xs));
+  return like.builder().Emit1(ops::kConcatenate, xs, {{"dimension", int64_t{dimension}}});
+}
+
+Value Pad(Value x, Value padding_value, std::vector<int64_t> low, std::vector<int64_t> high,
+          std::vector<int64_t> interior) {
+  if (interior.empty()) interior.assign(x.rank(), 0);
+  const std::vector<int64_t> none(x.rank(), 0);
+  if (low == none && high == none && interior == none) return x;
+  return x.builder().Emit1(ops::kPad, MatchVarying({x, ops::WeakTo(padding_value, x)}),
+                           {{"edge_padding_low", std::move(low)},
+                            {"edge_padding_high", std::move(high)},
+                            {"interior_padding", std::move(interior)}});
+}
+
+}  // namespace tessera::ir
