@@ -126,6 +126,10 @@ absl::Status Verify(const Program& program, const Limits& limits) {
     return MakeError(ErrorKind::kUnknownOp, absl::StrCat("program is of opset ", program.opset,
                                                          "; this build reads up to ", kOpset));
   TESSERA_RETURN_IF_ERROR(VerifyFunction(*program.entry, limits));
+  return VerifyShardings(program);
+}
+
+absl::Status VerifyShardings(const Program& program) {
   TESSERA_RETURN_IF_ERROR(CheckSpecs(program.in_shardings, program.entry->param_types(), "in"));
   return CheckSpecs(program.out_shardings, program.entry->result_types(), "out");
 }

@@ -523,6 +523,7 @@ absl::StatusOr<Program> FromProto(const v1::Program& proto, const Limits& limits
   TESSERA_ASSIGN_OR_RETURN(
       program.out_shardings,
       ReadShardings(proto.out_shardings(), program.entry->results.size(), "result", limits));
+  TESSERA_RETURN_IF_ERROR(VerifyShardings(program));
   return program;
 }
 

@@ -126,6 +126,11 @@ const Broken kBroken[] = {
      "LIMIT_EXCEEDED", "devices in one mesh"},
     {"ShardingCount", [](v1::Program& p) { p.add_in_shardings(); }, "MALFORMED_PROGRAM",
      "3 argument shardings for 2 values"},
+    {"LongSharding",
+     [](v1::Program& p) {
+       for (int d = 0; d < 9; ++d) p.mutable_out_shardings(1)->mutable_spec()->add_dims();
+     },
+     "VALUE_ERROR", "is too long for"},
     {"FileOutOfRange", [](v1::Program& p) { p.mutable_functions(1)->mutable_ops(0)->set_file(9); },
      "MALFORMED_PROGRAM", "file 9"},
     {"DeepRegions",
