@@ -48,8 +48,10 @@ struct RunContext {
   std::string_view program;
   int device = 0;           // local
   int64_t mesh_device = 0;  // the coordinate that this device stands at
-  // Null for programs without collectives. `ranks`: the rank of each mesh device.
+  // Null for programs without collectives. `ranks`: the rank of each mesh device. `generation`: of
+  // the communicator, 0 for one among the executor's own devices.
   Collectives* collectives = nullptr;
+  uint64_t generation = 0;
   absl::Span<const int> ranks;
   const CancelToken* cancel = nullptr;
   InFlightQueue::Launch* in_flight = nullptr;
@@ -89,6 +91,9 @@ class Backend {
   // points to stays valid until the event is done.
   virtual absl::StatusOr<Enqueued> Enqueue(const Executable& executable, const RunContext& context,
                                            absl::Span<const DeviceBufferRef> args) = 0;
+
+  // No launch of this communicator's generation comes any more.
+  virtual void CloseGeneration(uint64_t) {}
 
   // Copies, ordered behind nothing: the buffer is ready. Blocking.
   virtual absl::StatusOr<DeviceBufferRef> FromHost(int device, ir::Array value) = 0;

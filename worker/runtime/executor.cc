@@ -20,7 +20,8 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
       backend_(std::move(backend)),
       num_devices_(backend_->num_devices()),
       report_(std::move(report)),
-      in_flight_(options_.in_flight) {
+      in_flight_(options_.in_flight),
+      lanes_enqueued_(num_devices_) {
   if (in_flight_ == nullptr) {
     own_page_ = std::make_unique<InFlightPage>(num_devices_);
     in_flight_ = own_page_.get();
@@ -60,9 +61,11 @@ Executor::~Executor() {
     // What an asynchronous device still has; each launch was told to end above.
     constexpr absl::Duration kPatience = absl::Seconds(30);
     absl::MutexLock lock(&mu_);
-    const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return lanes_enqueued_ == 0; };
+    const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return std::count(lanes_enqueued_.begin(), lanes_enqueued_.end(), 0) == num_devices_;
+    };
     TESSERA_CHECK(mu_.AwaitWithTimeout(absl::Condition(&idle), kPatience))
-        << lanes_enqueued_ << " launches on the devices of " << name_ << " do not end";
+        << "launches on the devices of " << name_ << " do not end";
   }
   control_.reset();
   timer_.reset();
@@ -110,6 +113,15 @@ void Executor::Send(api::Command command) {
   if (!claimed) return;
   RunLane(claimed->launch, claimed->mesh_device, claimed->device);
   streams_[claimed->device]->Release();
+}
+
+bool Executor::Settle(absl::Time deadline) {
+  {
+    absl::MutexLock lock(&mu_);
+    const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return launches_.empty(); };
+    if (!mu_.AwaitWithDeadline(absl::Condition(&idle), deadline)) return false;
+  }
+  return reporter_->Drain(deadline);
 }
 
 void Executor::OnDrained(std::function<void()> drained) {
@@ -164,7 +176,8 @@ void Executor::Handle(const api::CloseCommunicator& command) {
     communicator = std::move(it->second);
     communicators_.erase(it);
   }
-  control_->Push([communicator] {
+  control_->Push([this, communicator] {
+    backend_->CloseGeneration(communicator->generation());
     communicator->Close(
         MakeError(ErrorKind::kPeerFailed, absl::StrCat("the communicator of generation ",
                                                        communicator->generation(), " was closed")));

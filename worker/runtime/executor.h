@@ -61,6 +61,9 @@ class Executor {
 
   api::ExecutorInfo info() const;
   void Send(api::Command command);
+  // Waits until every launch has ended and been reported, at most until `deadline`. Whether it was
+  // so. For a process that is about to end.
+  bool Settle(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   // Called once, on a thread of the executor, when a Drain has been carried out.
   void OnDrained(std::function<void()> drained) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -112,6 +115,12 @@ class Executor {
   void RunLane(const LaunchRef& launch, int64_t mesh_device, int32_t device);
   absl::Status StartLane(const LaunchRef& launch, int64_t mesh_device, int32_t device);
   absl::Status AwaitProgram(Launch& launch);
+  // Waits until one of the lanes that the device still has is done, or the launch is cancelled.
+  absl::Status AwaitLane(const Launch& launch, int32_t device, int64_t had)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t LanesEnqueued(int32_t device) const ABSL_LOCKS_EXCLUDED(mu_);
+  // The memory of a launch. What is short while earlier launches hold theirs is waited for.
+  absl::StatusOr<Reservation> ReserveLane(const Launch& launch, int32_t device, int64_t bytes);
   // The arguments, and what earlier launches on the device that make them have come to.
   struct Args {
     std::vector<DeviceBufferRef> buffers;
@@ -173,7 +182,7 @@ class Executor {
   std::map<uint64_t, std::shared_ptr<Communicator>> communicators_ ABSL_GUARDED_BY(mu_);
   uint64_t last_generation_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, LaunchRef> launches_ ABSL_GUARDED_BY(mu_);
-  int64_t lanes_enqueued_ ABSL_GUARDED_BY(mu_) = 0;  // that the device has not ended
+  std::vector<int64_t> lanes_enqueued_ ABSL_GUARDED_BY(mu_);  // per device: it has not ended them
   std::function<void()> drained_ ABSL_GUARDED_BY(mu_);
 
   // Ended by the destructor: streams, then control, then the others.

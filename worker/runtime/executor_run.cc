@@ -9,6 +9,12 @@
 #include "worker/runtime/executor_state.h"
 
 namespace tessera::worker {
+namespace {
+
+// Launches that a device may have at once: enough to be never idle, few enough to be cancelled.
+constexpr int64_t kLanesEnqueuedMax = 16;
+
+}  // namespace
 
 std::string Executor::Launch::Name() const {
   if (program == nullptr) return absl::StrCat("transfer ", id);
@@ -63,6 +69,34 @@ absl::Status Executor::AwaitProgram(Launch& launch) {
     TESSERA_RETURN_IF_ERROR(launch.cancel.status());
   }
   return launch.program->executable.status();
+}
+
+int64_t Executor::LanesEnqueued(int32_t device) const {
+  absl::MutexLock lock(&mu_);
+  return lanes_enqueued_[device];
+}
+
+absl::Status Executor::AwaitLane(const Launch& launch, int32_t device, int64_t had) {
+  constexpr absl::Duration kLook = absl::Milliseconds(10);
+  absl::MutexLock lock(&mu_);
+  const auto ended = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return lanes_enqueued_[device] < had;
+  };
+  while (!mu_.AwaitWithTimeout(absl::Condition(&ended), kLook)) {
+    TESSERA_RETURN_IF_ERROR(launch.cancel.status());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Reservation> Executor::ReserveLane(const Launch& launch, int32_t device,
+                                                  int64_t bytes) {
+  while (true) {
+    const int64_t enqueued = LanesEnqueued(device);
+    absl::StatusOr<Reservation> reservation =
+        accounts_[device]->Reserve(std::max<int64_t>(bytes, 0), launch.Name());
+    if (reservation.ok() || enqueued == 0) return reservation;
+    TESSERA_RETURN_IF_ERROR(AwaitLane(launch, device, enqueued));
+  }
 }
 
 absl::StatusOr<Executor::Args> Executor::TakeArgs(Launch& launch, int32_t device) {
@@ -122,10 +156,12 @@ absl::Status Executor::StartLane(const LaunchRef& launch, int64_t mesh_device, i
   TESSERA_ASSIGN_OR_RETURN(Args args, TakeArgs(*launch, device));
   int64_t held = 0;
   for (const DeviceBufferRef& arg : args.buffers) held += arg->num_bytes();
-  TESSERA_ASSIGN_OR_RETURN(
-      Reservation taken,
-      accounts_[device]->Reserve(std::max<int64_t>(executable.memory_bytes() - held, 0),
-                                 launch->Name()));
+  TESSERA_ASSIGN_OR_RETURN(Reservation taken,
+                           ReserveLane(*launch, device, executable.memory_bytes() - held));
+  const int64_t enqueued_before = LanesEnqueued(device);
+  if (enqueued_before >= kLanesEnqueuedMax) {
+    TESSERA_RETURN_IF_ERROR(AwaitLane(*launch, device, enqueued_before));
+  }
   auto reservation = std::make_shared<Reservation>(std::move(taken));
   TESSERA_RETURN_IF_ERROR(Start(launch));
   RunContext context;
@@ -137,13 +173,14 @@ absl::Status Executor::StartLane(const LaunchRef& launch, int64_t mesh_device, i
   context.cancel = &launch->cancel;
   context.in_flight = launch->in_flight[device];
   TESSERA_ASSIGN_OR_RETURN(context.collectives, CollectivesOf(*launch));
+  if (launch->communicator != nullptr) context.generation = launch->communicator->generation();
   TESSERA_ASSIGN_OR_RETURN(Enqueued enqueued, backend_->Enqueue(executable, context, args.buffers));
   const auto event = std::shared_ptr<Event>(std::move(enqueued.event));
   const auto outcome = std::make_shared<Outcome>();
   const bool later = !event->done();
   if (later) {
     absl::MutexLock lock(&mu_);
-    ++lanes_enqueued_;
+    ++lanes_enqueued_[device];
   }
   for (size_t r = 0; later && r < enqueued.results.size(); ++r) {
     buffers_.SetEnqueued({launch->results[r], device}, enqueued.results[r], outcome);
@@ -162,7 +199,7 @@ absl::Status Executor::StartLane(const LaunchRef& launch, int64_t mesh_device, i
     results.clear();
     reservation.reset();
     absl::MutexLock lock(&mu_);
-    --lanes_enqueued_;
+    --lanes_enqueued_[device];
   });
   return absl::OkStatus();
 }

@@ -274,6 +274,27 @@ TEST_F(AsyncExecutorTest, ADeleteBehindTheProducerTakesNothingFromThoseBeforeIt)
   EXPECT_THAT(Read(11, 0), ReasonIs("ARRAY_DELETED", "array 11"));
 }
 
+TEST_F(AsyncExecutorTest, MemoryThatEarlierLaunchesHoldIsWaitedFor) {
+  // Argument and result: twelve of the sixteen MiB of the device.
+  constexpr int64_t kElements = (6 << 20) / sizeof(float);
+  ir::Builder b(Lanes(1));
+  const ir::Value x = b.Param(ir::MakeType(DType::kF32, {kElements}));
+  Load(2, {.entry = b.Build({{ir::Neg(x)}}), .in_shardings = {}, .out_shardings = {}});
+  Write(20, 0, Array(DType::kF32, {kElements}));
+  executor_->Send(MakeLaunch(3, 2, {20}, {21}));
+  Until([&] { return backend_->num_held() == 3; });
+  executor_->Send(MakeLaunch(4, 2, {20}, {22}));
+  executor_->Send(api::DeleteBuffers{{21}});
+  EXPECT_FALSE(executor_->Settle(absl::Now() + absl::Milliseconds(20)));
+  EXPECT_EQ(backend_->num_held(), 3u) << "there was no room for a fourth";
+  for (int i = 0; i < 3; ++i) backend_->End(absl::OkStatus());
+  // Nothing is under way that could give memory back.
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
+  EXPECT_EQ(failed.launch, 4u);
+  EXPECT_THAT(failed.status, ReasonIs("OUT_OF_MEMORY", "array 21"));
+  EXPECT_TRUE(executor_->Settle(absl::Now() + kPatience));
+}
+
 TEST_F(ExecutorTest, APsumOverTwoDevicesByDirectCall) {
   Start(2);
   Load(1, PsumProgram(2));
