@@ -90,4 +90,5 @@ install(FILES
   ${PROJECT_BINARY_DIR}/TesseraConfig.cmake
   ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindTesseraDnnl.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindTesseraLlvm.cmake
   DESTINATION ${package_dir})

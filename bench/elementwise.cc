@@ -1,0 +1,354 @@
+// Fused elementwise chains and a row sum through the host code generator, beside what the memory of
+// this machine gives in the same run, and beside JAX where there is one; and what compiling costs.
+//
+//   bench-elementwise [--elements N] [--rounds N] [--smoke] [--jax PYTHON]
+//
+// Bandwidth counts the bytes that a program must read and write once. The limit is a triad
+// a = b + s c with stores that bypass the caches, on as many threads. The cases take turns, round
+// by round, so that what the machine does meanwhile hits all of them.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "bench/process.h"
+#include "bench/samples.h"
+#include "worker/codegen/host_code.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace tessera::bench {
+namespace {
+
+namespace codegen = worker::codegen;
+using codegen::HostCode;
+using codegen::Kernel;
+
+constexpr int64_t kRow = 1024;
+constexpr int kThreadsMax = 2;
+constexpr absl::Duration kJaxLimit = absl::Seconds(300);
+
+struct Flags {
+  int64_t elements = int64_t{64} << 20;  // of f32: 256 MiB
+  int rounds = 15;
+  std::string jax;
+};
+
+// ---- Kernels. ----------------------------------------------------------------------------------
+
+// The arrays of all cases: x and y of rows by kRow, w, b and g of a row, m and r of a column, s of
+// a column, written.
+enum Array { kX, kW, kB, kG, kM, kR, kY, kS, kNumArrays };
+
+struct Case {
+  std::string name;
+  Kernel kernel;
+  int64_t bytes;  // that must move
+};
+
+Kernel Parse(int64_t rows, bool reduce, const std::string& body) {
+  const int64_t all = rows * kRow;
+  const std::string text = absl::StrCat(
+      "kernel [", rows, ",", kRow, "] reduced ", reduce ? 1 : 0, "\nin f32 ", all, "\nin f32 ",
+      kRow, "\nin f32 ", kRow, "\nin f32 ", kRow, "\nin f32 ", rows, "\nin f32 ", rows,
+      "\nout f32 ", all, "\nout f32 ", rows, "\n%0 = load p0 [0: ", kRow, ",1] : f32\n", body);
+  absl::StatusOr<Kernel> kernel = codegen::ParseKernel(text);
+  TESSERA_CHECK_OK(kernel) << text;
+  return *std::move(kernel);
+}
+
+std::vector<Case> Cases(int64_t elements) {
+  const int64_t rows = elements / kRow, bytes = 4 * elements;
+  const std::string scale =
+      "%1 = load p1 [0: 0,1] : f32\n%2 = load p2 [0: 0,1] : f32\n"
+      "%3 = Mul %0, %1 : f32\n%4 = Add %3, %2 : f32\n";
+  const std::string store = absl::StrCat(" p6 [0: ", kRow, ",1]\n");
+  return {
+      {"x * w + b", Parse(rows, false, absl::StrCat(scale, "store %4", store)), 2 * bytes},
+      {"tanh(x * w + b) * g",
+       Parse(rows, false,
+             absl::StrCat(scale,
+                          "%5 = Tanh %4 : f32\n%6 = load p3 [0: 0,1] : f32\n"
+                          "%7 = Mul %5, %6 : f32\nstore %7",
+                          store)),
+       2 * bytes},
+      {"exp(x - m) * r",
+       Parse(rows, false,
+             absl::StrCat("%1 = load p4 [0: 1,0] : f32\n%2 = load p5 [0: 1,0] : f32\n"
+                          "%3 = Sub %0, %1 : f32\n%4 = Exp %3 : f32\n%5 = Mul %4, %2 : f32\n"
+                          "store %5",
+                          store)),
+       2 * bytes},
+      {"row sum", Parse(rows, true, "%1 = reduce sum %0 : f32\nstore %1 p7 [0: 1,0]\n"), bytes},
+  };
+}
+
+// ---- Memory and threads. -----------------------------------------------------------------------
+
+// Zeros, in large pages where the kernel has them. Never freed: the benchmark ends first.
+float* Allocate(int64_t elements) {
+  const size_t bytes = static_cast<size_t>(elements) * sizeof(float);
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  TESSERA_CHECK(memory != MAP_FAILED);
+  madvise(memory, bytes, MADV_HUGEPAGE);
+  return static_cast<float*>(memory);
+}
+
+// Threads that stay, one of them the caller's: thread t runs its part of every job.
+class Team {
+ public:
+  Team() {
+    for (int t = 1; t < kThreadsMax; ++t) threads_.emplace_back([this, t] { Serve(t); });
+  }
+  ~Team() {
+    Post(nullptr, kThreadsMax);
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  using Job = std::function<void(int part, int parts)>;
+  void Run(const Job& job, int parts) {
+    Post(&job, parts);
+    job(0, parts);
+    absl::MutexLock lock(&mu_);
+    mu_.Await(absl::Condition(
+        +[](int* left) { return *left == 0; }, &left_));
+  }
+
+ private:
+  void Post(const Job* job, int parts) {
+    absl::MutexLock lock(&mu_);
+    job_ = job;
+    parts_ = parts;
+    left_ = parts - 1;
+    ++number_;
+  }
+  void Serve(int part) {
+    int64_t seen = 0;
+    while (true) {
+      const Job* job = nullptr;
+      int parts = 0;
+      {
+        absl::MutexLock lock(&mu_);
+        const auto posted = [this, &seen]()
+                                ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return number_ != seen; };
+        mu_.Await(absl::Condition(&posted));
+        seen = number_;
+        job = job_;
+        parts = parts_;
+      }
+      if (job == nullptr) return;
+      if (part >= parts) continue;
+      (*job)(part, parts);
+      absl::MutexLock lock(&mu_);
+      --left_;
+    }
+  }
+
+  absl::Mutex mu_;
+  const Job* job_ ABSL_GUARDED_BY(mu_) = nullptr;
+  int parts_ ABSL_GUARDED_BY(mu_) = 0;
+  int left_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t number_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<std::thread> threads_;
+};
+
+// a = b + s c, past the caches. The arrays are aligned to 64 bytes and their size is a multiple.
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) void Triad(float* a, const float* b, const float* c,
+                                               int64_t n) {
+  const __m256 s = _mm256_set1_ps(3.0F);
+  for (int64_t i = 0; i < n; i += 16) {
+    const __m256 low = _mm256_fmadd_ps(s, _mm256_load_ps(c + i), _mm256_load_ps(b + i));
+    const __m256 high = _mm256_fmadd_ps(s, _mm256_load_ps(c + i + 8), _mm256_load_ps(b + i + 8));
+    _mm256_stream_ps(a + i, low);
+    _mm256_stream_ps(a + i + 8, high);
+  }
+  _mm_sfence();
+}
+#else
+void Triad(float* a, const float* b, const float* c, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) a[i] = b[i] + 3.0F * c[i];
+}
+#endif
+
+// ---- Measuring. --------------------------------------------------------------------------------
+
+double Seconds(const std::function<void()>& run) {
+  const absl::Time begin = absl::Now();
+  run();
+  return absl::ToDoubleSeconds(absl::Now() - begin);
+}
+
+struct Row {
+  std::string name;
+  int threads;
+  int64_t bytes;
+  std::function<void()> run;
+  Samples seconds = {};
+  // Of the fastest round: others share the machine's memory.
+  double Best() const { return seconds.Quantile(0); }
+  double Bandwidth() const { return static_cast<double>(bytes) / Best() / 1e9; }
+};
+
+// Kernels that differ in a constant, so that none is the same as another.
+std::vector<Kernel> Variants(int64_t rows, int count) {
+  std::vector<Kernel> kernels;
+  for (int i = 0; i < count; ++i) {
+    kernels.push_back(Parse(rows, false,
+                            absl::StrCat("%1 = load p1 [0: 0,1] : f32\n%2 = Mul %0, %1 : f32\n"
+                                         "%3 = Constant ",
+                                         i, " : f32\n%4 = Add %2, %3 : f32\n%5 = Tanh %4 : f32\n",
+                                         "store %5 p6 [0: ", kRow, ",1]\n")));
+  }
+  return kernels;
+}
+
+void PrintCompileTimes(int64_t rows, int count) {
+  const std::string folder =
+      (std::filesystem::temp_directory_path() / absl::StrCat("tessera-bench-", getpid())).string();
+  const std::vector<Kernel> kernels = Variants(rows, count);
+  codegen::HostCompilerOptions options;
+  options.cache_dir = folder;
+  const auto compile_all = [&] {
+    codegen::HostCompiler compiler(options);
+    return 1e3 / count * Seconds([&] { TESSERA_CHECK_OK(compiler.Compile(kernels)); });
+  };
+  compile_all();
+  std::filesystem::remove_all(folder);
+  const double cold = compile_all(), warm = compile_all();
+  std::filesystem::remove_all(folder);
+  std::printf("compile, tanh chain, ms a kernel of %d: cold %.2f, from the disk cache %.3f\n",
+              count, cold, warm);
+}
+
+// The script beside this one's source prints "name<TAB>threads<TAB>seconds" lines, of the fastest
+// round.
+void PrintJax(const Flags& flags, const std::vector<Row>& rows) {
+  absl::StatusOr<Process> process =
+      Process::Start({flags.jax, std::string(TESSERA_SOURCE_DIR) + "/bench/elementwise_jax.py",
+                      absl::StrCat(flags.elements), absl::StrCat(flags.rounds)});
+  if (!process.ok()) {
+    std::printf("JAX: %s\n", std::string(process.status().message()).c_str());
+    return;
+  }
+  while (true) {
+    const absl::StatusOr<std::string> line = process->ReadLine(kJaxLimit);
+    if (!line.ok()) return;
+    const std::vector<std::string> words = absl::StrSplit(*line, '\t');
+    double seconds = 0;
+    int threads = 0;
+    if (words.size() != 3 || !absl::SimpleAtoi(words[1], &threads) ||
+        !absl::SimpleAtod(words[2], &seconds))
+      continue;
+    for (const Row& row : rows) {
+      if (row.name != words[0] || row.threads != threads) continue;
+      std::printf("%-22s %d threads: JAX %7.2f ms, ours %7.2f ms, ratio %.2f\n", row.name.c_str(),
+                  threads, 1e3 * seconds, 1e3 * row.Best(), seconds / row.Best());
+    }
+  }
+}
+
+int Run(const Flags& flags) {
+  const int64_t rows = flags.elements / kRow;
+  const int64_t sizes[kNumArrays] = {flags.elements, kRow, kRow,           kRow,
+                                     rows,           rows, flags.elements, rows};
+  std::vector<void*> arrays;
+  for (const int64_t size : sizes) arrays.push_back(Allocate(size));
+  float* const third = Allocate(flags.elements);
+  for (int a = 0; a < kNumArrays; ++a)
+    for (int64_t i = 0; i < sizes[a]; ++i)
+      static_cast<float*>(arrays[a])[i] = static_cast<float>(i % 61) * 0.05F - 1.5F;
+  for (int64_t i = 0; i < flags.elements; ++i) third[i] = 1.0F;
+
+  const std::vector<Case> cases = Cases(flags.elements);
+  std::vector<Kernel> kernels;
+  for (const Case& c : cases) kernels.push_back(c.kernel);
+  codegen::HostCompiler compiler({});
+  const absl::StatusOr<std::shared_ptr<const HostCode>> code = compiler.Compile(kernels);
+  TESSERA_CHECK_OK(code);
+
+  Team team;
+  std::vector<Row> table;
+  for (const int threads : {1, kThreadsMax}) {
+    table.push_back({"triad, past the caches", threads, 12 * flags.elements, [&, threads] {
+                       team.Run(
+                           [&](int part, int parts) {
+                             const int64_t n = flags.elements / parts;
+                             Triad(static_cast<float*>(arrays[kY]) + part * n,
+                                   static_cast<const float*>(arrays[kX]) + part * n,
+                                   third + part * n, n);
+                           },
+                           threads);
+                     }});
+    for (size_t k = 0; k < cases.size(); ++k) {
+      table.push_back({cases[k].name, threads, cases[k].bytes, [&, k, threads] {
+                         const int64_t n = kernels[k].num_iterations();
+                         team.Run(
+                             [&](int part, int parts) {
+                               (*code)->function(static_cast<int>(k))(
+                                   arrays.data(), n * part / parts, n * (part + 1) / parts);
+                             },
+                             threads);
+                       }});
+    }
+  }
+  for (Row& row : table) row.run();
+  for (int round = 0; round < flags.rounds; ++round)
+    for (Row& row : table) row.seconds.AddValue(Seconds(row.run));
+
+  double triad = 0;
+  for (const Row& row : table) {
+    if (row.name.rfind("triad", 0) == 0) triad = row.Bandwidth();
+    std::printf("%-22s %d threads: %7.2f ms, %6.2f GB/s, ratio to triad %.2f\n", row.name.c_str(),
+                row.threads, 1e3 * row.Best(), row.Bandwidth(), row.Bandwidth() / triad);
+  }
+  PrintCompileTimes(rows, /*count=*/flags.rounds > 1 ? 64 : 4);
+  if (!flags.jax.empty()) PrintJax(flags, table);
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const bool value = i + 1 < argc;
+    if (arg == "--smoke") {
+      flags.elements = 64 * kRow;
+      flags.rounds = 1;
+    } else if (arg == "--jax" && value) {
+      flags.jax = argv[++i];
+    } else if (!(arg == "--elements" && value && absl::SimpleAtoi(argv[++i], &flags.elements) &&
+                 flags.elements % (64 * kRow) == 0 && flags.elements > 0) &&
+               !(arg == "--rounds" && value && absl::SimpleAtoi(argv[++i], &flags.rounds) &&
+                 flags.rounds > 0)) {
+      std::cerr << "usage: bench-elementwise [--elements N, of 65536s] [--rounds N] [--smoke] "
+                   "[--jax PYTHON]\n";
+      return 2;
+    }
+  }
+  return Run(flags);
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) { return tessera::bench::Main(argc, argv); }

@@ -1,0 +1,153 @@
+#include "worker/codegen/compile.h"
+
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/IR/PassManager.h"
+#include "llvm/IR/Verifier.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Support/raw_ostream.h"
+#include "llvm/Target/TargetMachine.h"
+#include "llvm/TargetParser/Host.h"
+#include "llvm/Transforms/Scalar/EarlyCSE.h"
+#include "llvm/Transforms/Scalar/SimplifyCFG.h"
+#include "llvm/Transforms/Utils/Mem2Reg.h"
+#include "worker/codegen/emit_host.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+std::unique_ptr<llvm::TargetMachine> MakeMachine(const HostTarget& target) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+  });
+  const std::string triple = llvm::sys::getProcessTriple();
+  std::string error;
+  const llvm::Target* const llvm_target = llvm::TargetRegistry::lookupTarget(triple, error);
+  TESSERA_CHECK(llvm_target != nullptr) << error;
+  llvm::TargetOptions options;
+  // A multiply and an add stay two roundings unless the code says fma.
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+  return std::unique_ptr<llvm::TargetMachine>(llvm_target->createTargetMachine(
+      triple, target.cpu, /*Features=*/"", options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
+      llvm::CodeGenOptLevel::Default));
+}
+
+// The passes that make machine code are many and take longer to set up than a small kernel to
+// compile: they are kept, and run again on every module.
+class Generator {
+ public:
+  Generator(llvm::TargetMachine* machine, llvm::CodeGenFileType type) : stream_(bytes_) {
+    TESSERA_CHECK(!machine->addPassesToEmitFile(passes_, stream_, nullptr, type));
+  }
+  std::string Run(llvm::Module* module) {
+    bytes_.clear();
+    passes_.run(*module);
+    return std::string(bytes_.data(), bytes_.size());
+  }
+
+ private:
+  llvm::SmallVector<char, 0> bytes_;
+  llvm::raw_svector_ostream stream_;
+  llvm::legacy::PassManager passes_;
+};
+
+}  // namespace
+
+class HostCodegen::Impl {
+ public:
+  explicit Impl(const HostTarget& target)
+      : target_(target),
+        machine_(MakeMachine(target)),
+        to_object_(machine_.get(), llvm::CodeGenFileType::ObjectFile) {
+    llvm::PassBuilder builder(machine_.get());
+    builder.registerModuleAnalyses(modules_);
+    builder.registerCGSCCAnalyses(call_graphs_);
+    builder.registerFunctionAnalyses(functions_);
+    builder.registerLoopAnalyses(loops_);
+    builder.crossRegisterProxies(loops_, functions_, call_graphs_, modules_);
+    // The emitter writes code as it should run; what is left is to put accumulators in registers
+    // and to drop what was written twice.
+    passes_.addPass(llvm::PromotePass());
+    passes_.addPass(llvm::EarlyCSEPass());
+    passes_.addPass(llvm::SimplifyCFGPass());
+  }
+
+  absl::StatusOr<std::unique_ptr<llvm::Module>> Emit(const Kernel& kernel) {
+    auto module = std::make_unique<llvm::Module>("kernel", context_);
+    module->setDataLayout(machine_->createDataLayout());
+    module->setTargetTriple(machine_->getTargetTriple().str());
+    EmitHost(kernel, target_, kFunctionName, module.get());
+    std::string fault;
+    llvm::raw_string_ostream stream(fault);
+    if (llvm::verifyModule(*module, &stream)) {
+      return MakeError(ErrorKind::kInternal,
+                       absl::StrCat("codegen: the emitted function is malformed: ", fault));
+    }
+    return module;
+  }
+
+  void Optimise(llvm::Module* module) {
+    for (llvm::Function& function : *module)
+      if (!function.isDeclaration()) passes_.run(function, functions_);
+    functions_.clear();
+  }
+
+  std::string ToObject(llvm::Module* module) { return to_object_.Run(module); }
+  std::string ToAssembly(llvm::Module* module) {
+    return Generator(machine_.get(), llvm::CodeGenFileType::AssemblyFile).Run(module);
+  }
+
+ private:
+  const HostTarget target_;
+  llvm::LLVMContext context_;
+  const std::unique_ptr<llvm::TargetMachine> machine_;
+  llvm::LoopAnalysisManager loops_;
+  llvm::FunctionAnalysisManager functions_;
+  llvm::CGSCCAnalysisManager call_graphs_;
+  llvm::ModuleAnalysisManager modules_;
+  llvm::FunctionPassManager passes_;
+  Generator to_object_;
+};
+
+HostCodegen::HostCodegen(const HostTarget& target)
+    : target_(target), impl_(std::make_unique<Impl>(target)) {}
+HostCodegen::~HostCodegen() = default;
+
+absl::StatusOr<std::string> HostCodegen::Compile(const Kernel& kernel) {
+  // LLVM's context keeps every type and constant it has seen.
+  constexpr int kKernelsPerContext = 1000;
+  if (++since_fresh_ > kKernelsPerContext) {
+    impl_ = std::make_unique<Impl>(target_);
+    since_fresh_ = 1;
+  }
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<llvm::Module> module, impl_->Emit(kernel));
+  impl_->Optimise(module.get());
+  return impl_->ToObject(module.get());
+}
+
+HostCodegen::Listing HostCodegen::List(const Kernel& kernel) {
+  absl::StatusOr<std::unique_ptr<llvm::Module>> module = impl_->Emit(kernel);
+  Listing listing;
+  if (!module.ok()) {
+    listing.ir = std::string(module.status().message());
+    return listing;
+  }
+  llvm::raw_string_ostream(listing.ir) << **module;
+  impl_->Optimise(module->get());
+  llvm::raw_string_ostream(listing.optimised) << **module;
+  listing.assembly = impl_->ToAssembly(module->get());
+  return listing;
+}
+
+}  // namespace tessera::worker::codegen

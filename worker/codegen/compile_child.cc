@@ -1,0 +1,209 @@
+#include "worker/codegen/compile_child.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <map>
+#include <optional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "worker/codegen/compile.h"
+#include "worker/daemon/child_process.h"
+#include "worker/daemon/frames.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+// A request is a line "TARGET MEMORY_BYTES SECONDS" and the kernel's text; a reply one of these and
+// the object or the message.
+constexpr char kObject = 'o', kError = 'e';
+constexpr int kChildFd = 3;
+
+class Fd {
+ public:
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&&) = delete;
+  ~Fd() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+struct Running {
+  ChildProcess process;
+  Fd socket;
+};
+
+enum class ReadEnd { kMessage, kClosed, kLate };
+ReadEnd ReadBefore(int fd, absl::Time deadline, std::string* message) {
+  FrameParser parser;
+  while (true) {
+    const int64_t left_ms = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - absl::Now()));
+    pollfd ready{fd, POLLIN, 0};
+    const int count = poll(&ready, 1, static_cast<int>(std::min<int64_t>(left_ms + 1, 1 << 30)));
+    if (count < 0 && errno == EINTR) continue;
+    if (count == 0) return ReadEnd::kLate;
+    char bytes[1 << 16];
+    const ssize_t got = recv(fd, bytes, sizeof bytes, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return ReadEnd::kClosed;
+    parser.Add(bytes, static_cast<size_t>(got));
+    if (std::optional<std::string> whole = parser.Next()) {
+      *message = *std::move(whole);
+      return ReadEnd::kMessage;
+    }
+    if (parser.broken()) return ReadEnd::kClosed;
+  }
+}
+
+}  // namespace
+
+class CompileChild::Impl {
+ public:
+  explicit Impl(CompileChildOptions options) : options_(std::move(options)) {}
+
+  absl::StatusOr<std::string> Compile(const Kernel& kernel, const std::string& label) {
+    absl::MutexLock lock(&mu_);
+    if (!running_) TESSERA_RETURN_IF_ERROR(Start());
+    const std::string request =
+        absl::StrCat(options_.target, " ", options_.memory_bytes_max, " ",
+                     absl::ToInt64Seconds(options_.deadline) + 1, "\n", kernel.ToString());
+    std::string reply;
+    ReadEnd end = ReadEnd::kClosed;
+    if (WriteFrame(running_->socket.get(), request))
+      end = ReadBefore(running_->socket.get(), absl::Now() + options_.deadline, &reply);
+    if (end != ReadEnd::kMessage || reply.empty()) return Lost(end, label);
+    if (reply[0] == kObject) return reply.substr(1);
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat("compile of ", label, ": ", absl::string_view(reply).substr(1)));
+  }
+
+ private:
+  absl::Status Start() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+      return MakeError(ErrorKind::kInternal, "compile child: no sockets are left");
+    Fd ours(ends[0]);
+    const Fd theirs(ends[1]);
+    TESSERA_ASSIGN_OR_RETURN(ChildProcess process,
+                             ChildProcess::Spawn(options_.binary, options_.args, {theirs.get()}));
+    running_.emplace(Running{std::move(process), std::move(ours)});
+    return absl::OkStatus();
+  }
+
+  absl::Status Lost(ReadEnd end, const std::string& label) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::string how;
+    if (end == ReadEnd::kLate) {
+      how = absl::StrCat("it took longer than ", absl::FormatDuration(options_.deadline),
+                         " and was killed");
+    } else {
+      // The socket is closed by the child's end, which is then about to be reported.
+      pollfd ended{running_->process.pidfd(), POLLIN, 0};
+      constexpr int kReapMs = 1000;
+      if (ended.fd >= 0) poll(&ended, 1, kReapMs);
+      how = absl::StrCat("the compiler ", running_->process.Reap().value_or("closed its socket"));
+    }
+    running_.reset();
+    TESSERA_LOG(ERROR) << "a kernel does not compile" << Field("kernel", label)
+                       << Field("how", how);
+    return MakeError(ErrorKind::kInternal, absl::StrCat("compile of ", label, ": ", how,
+                                                        "; please report it with the kernel"));
+  }
+
+  const CompileChildOptions options_;
+  absl::Mutex mu_;
+  std::optional<Running> running_ ABSL_GUARDED_BY(mu_);
+};
+
+CompileChild::CompileChild(CompileChildOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {}
+CompileChild::~CompileChild() = default;
+
+absl::StatusOr<std::string> CompileChild::Compile(const Kernel& kernel, const std::string& label) {
+  return impl_->Compile(kernel, label);
+}
+
+// ---- The child. --------------------------------------------------------------------------------
+namespace {
+
+void Limit(int resource, int64_t soft) {
+  rlimit limit;
+  if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return;
+  limit.rlim_cur = std::min<rlim_t>(static_cast<rlim_t>(soft), limit.rlim_max);
+  setrlimit(static_cast<__rlimit_resource>(resource), &limit);
+}
+
+// The address space that this process takes now. What a compile may add is counted from there: the
+// libraries are mapped already, and sanitizers reserve more than there is.
+int64_t MappedBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages = 0;
+  statm >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+int64_t ProcessorSeconds() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + 1;
+}
+
+class Server {
+ public:
+  std::string Serve(const std::string& request) {
+    absl::StatusOr<std::string> object = Compile(request);
+    if (object.ok()) return absl::StrCat(std::string(1, kObject), *object);
+    return absl::StrCat(std::string(1, kError), object.status().message());
+  }
+
+ private:
+  absl::StatusOr<std::string> Compile(const std::string& request) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(request, absl::MaxSplits('\n', 1));
+    const std::vector<std::string> words = absl::StrSplit(parts.first, ' ');
+    int64_t memory_bytes = 0, seconds = 0;
+    if (words.size() != 3 || !absl::SimpleAtoi(words[1], &memory_bytes) ||
+        !absl::SimpleAtoi(words[2], &seconds))
+      return MakeError(ErrorKind::kInternal, "the request is malformed");
+    Limit(RLIMIT_AS, mapped_bytes_ + memory_bytes);
+    Limit(RLIMIT_CPU, ProcessorSeconds() + seconds);
+    TESSERA_ASSIGN_OR_RETURN(const HostTarget target, FindHostTarget(words[0]));
+    TESSERA_ASSIGN_OR_RETURN(const Kernel kernel, ParseKernel(parts.second));
+    std::unique_ptr<HostCodegen>& codegen = codegens_[words[0]];
+    if (codegen == nullptr) codegen = std::make_unique<HostCodegen>(target);
+    return codegen->Compile(kernel);
+  }
+
+  const int64_t mapped_bytes_ = MappedBytes();
+  std::map<std::string, std::unique_ptr<HostCodegen>> codegens_;
+};
+
+}  // namespace
+
+int RunCompileChild() {
+  fcntl(kChildFd, F_SETFD, FD_CLOEXEC);
+  Limit(RLIMIT_CORE, 0);
+  Server server;
+  while (const std::optional<std::string> request = ReadFrame(kChildFd))
+    if (!WriteFrame(kChildFd, server.Serve(*request))) return 1;
+  return 0;
+}
+
+}  // namespace tessera::worker::codegen

@@ -1,0 +1,70 @@
+#include "worker/codegen/device_code.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+#include "worker/codegen/emit_nvptx.h"
+#include "worker/codegen/gpu_plan.h"
+#include "worker/codegen/host_target.h"
+#include "worker/codegen/sha256.h"
+#include "worker/codegen/simt.h"
+#include "worker/codegen/simt_thread.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+constexpr absl::string_view kSimtTarget = "simt-host";
+
+absl::StatusOr<std::string> MakeImage(absl::string_view target, absl::Span<const Kernel> kernels,
+                                      absl::Span<const GpuPlan> plans) {
+  if (target == kSimtTarget) return CompileForSimt(kernels, plans);
+  if (absl::ConsumePrefix(&target, "nvptx-")) return EmitNvptx(target, kernels, plans);
+  return MakeError(ErrorKind::kValueError,
+                   absl::StrCat("gpu code: target \"", target,
+                                "\"; expected nvptx-sm_80, nvptx-sm_90 or simt-host"));
+}
+
+// What decides the image: the emulator's depends on the host's CPU too.
+absl::StatusOr<std::string> KeyOf(absl::string_view target, absl::Span<const Kernel> kernels) {
+  std::string text = absl::StrCat("device code ", kDeviceCodeVersion, "\n", target, "\n");
+  if (target == kSimtTarget) {
+    TESSERA_ASSIGN_OR_RETURN(const HostTarget host, FindHostTarget("host"));
+    absl::StrAppend(&text, host.name, " ", kSimtVersion, "\n");
+  }
+  for (const Kernel& kernel : kernels) absl::StrAppend(&text, kernel.ToString(), "\n");
+  return Sha256Hex(text);
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
+                                            absl::Span<const Kernel> kernels, ObjectCache* cache) {
+  std::vector<Kernel> normal;
+  std::vector<GpuPlan> plans;
+  DeviceCode code;
+  for (const Kernel& kernel : kernels) {
+    normal.push_back(Canonical(kernel));
+    TESSERA_ASSIGN_OR_RETURN(const GpuPlan plan, PlanGpu(normal.back()));
+    GpuKernel& gpu = code.kernels.emplace_back();
+    gpu.entry = GpuEntryName(static_cast<int>(plans.size()));
+    std::copy(plan.grid, plan.grid + 3, gpu.grid);
+    std::copy(plan.block, plan.block + 3, gpu.block);
+    gpu.shared_bytes = plan.shared_bytes;
+    gpu.num_args = static_cast<int>(kernel.params.size());
+    plans.push_back(plan);
+  }
+  TESSERA_ASSIGN_OR_RETURN(const std::string key, KeyOf(target, normal));
+  if (cache != nullptr) {
+    if (std::optional<std::string> image = cache->Get(key)) {
+      code.image = *std::move(image);
+      return code;
+    }
+  }
+  TESSERA_ASSIGN_OR_RETURN(code.image, MakeImage(target, normal, plans));
+  if (cache != nullptr) cache->Put(key, code.image);
+  return code;
+}
+
+}  // namespace tessera::worker::codegen

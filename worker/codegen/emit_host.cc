@@ -1,0 +1,831 @@
+#include "worker/codegen/emit_host.h"
+
+#include <functional>
+#include <limits>
+#include <map>
+
+#include "base/log.h"
+#include "llvm/IR/IRBuilder.h"
+#include "worker/codegen/host_plan.h"
+#include "worker/codegen/host_runtime.h"
+#include "worker/codegen/lanes.h"
+#include "worker/codegen/math.h"
+#include "worker/codegen/wide_math.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+using ir::DType;
+using ir::ReduceKind;
+using ir::ScalarPrim;
+using llvm::BasicBlock;
+using llvm::Type;
+using llvm::Value;
+
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kAheadBytes = 1024;  // what is prefetched of an array that is read in order
+
+bool IsArg(ReduceKind kind) { return kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMin; }
+
+class HostEmitter {
+ public:
+  HostEmitter(const Kernel& kernel, const HostTarget& target, const std::string& name,
+              llvm::Module* module)
+      : kernel_(kernel),
+        plan_(PlanHost(kernel, target)),
+        levels_(LevelsOf(kernel)),
+        module_(*module),
+        b_(module->getContext()),
+        values_(kernel.nodes.size()),
+        node_rows_(kernel.nodes.size()),
+        store_rows_(kernel.stores.size()),
+        coords_(kernel.rank()),
+        accumulators_(kernel.nodes.size()) {
+    Type* const pointer = b_.getPtrTy();
+    Type* const count = b_.getInt64Ty();
+    function_ = llvm::Function::Create(
+        llvm::FunctionType::get(b_.getVoidTy(), {pointer, count, count}, /*isVarArg=*/false),
+        llvm::Function::ExternalLinkage, name, module);
+    function_->setDoesNotThrow();
+    function_->addFnAttr("prefer-vector-width", std::to_string(8 * target.vector_bytes));
+    function_->addFnAttr("min-legal-vector-width", std::to_string(8 * target.vector_bytes));
+  }
+
+  void Emit() {
+    b_.SetInsertPoint(BasicBlock::Create(b_.getContext(), "entry", function_));
+    Value* const begin = function_->getArg(1);
+    Value* const end = function_->getArg(2);
+    if (kernel_.num_iterations() > 0) {
+      LoadParams();
+      if (plan_.tile_dim >= 0) {
+        EmitTiles(begin, end);
+      } else if (plan_.lane_dim >= 0 && !plan_.lanes_reduced) {
+        EmitRows(begin, end);
+      } else {
+        EmitElements(begin, end);
+      }
+    }
+    // Stores past the caches become visible to others in no order but this.
+    if (plan_.bypass_cache) b_.CreateFence(llvm::AtomicOrdering::SequentiallyConsistent);
+    b_.CreateRetVoid();
+  }
+
+ private:
+  // ---- Loops. ----------------------------------------------------------------------------------
+
+  // for (i = from; i < to; i = body(i)). The body may run in several blocks.
+  void For(Value* from, Value* to, const std::function<Value*(Value*)>& body) {
+    BasicBlock* const before = b_.GetInsertBlock();
+    BasicBlock* const head = NewBlock("head");
+    BasicBlock* const inside = NewBlock("body");
+    BasicBlock* const after = NewBlock("after");
+    b_.CreateBr(head);
+    b_.SetInsertPoint(head);
+    llvm::PHINode* const i = b_.CreatePHI(b_.getInt64Ty(), 2);
+    i->addIncoming(from, before);
+    b_.CreateCondBr(b_.CreateICmpSLT(i, to), inside, after);
+    b_.SetInsertPoint(inside);
+    Value* const next = body(i);
+    i->addIncoming(next, b_.GetInsertBlock());
+    b_.CreateBr(head);
+    b_.SetInsertPoint(after);
+  }
+  void If(Value* condition, const std::function<void()>& then) {
+    BasicBlock* const inside = NewBlock("then");
+    BasicBlock* const after = NewBlock("fi");
+    b_.CreateCondBr(condition, inside, after);
+    b_.SetInsertPoint(inside);
+    then();
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+  }
+  void IfElse(Value* condition, const std::function<void()>& then,
+              const std::function<void()>& otherwise) {
+    BasicBlock* const yes = NewBlock("then");
+    BasicBlock* const no = NewBlock("else");
+    BasicBlock* const after = NewBlock("fi");
+    b_.CreateCondBr(condition, yes, no);
+    b_.SetInsertPoint(yes);
+    then();
+    b_.CreateBr(after);
+    b_.SetInsertPoint(no);
+    otherwise();
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+  }
+  BasicBlock* NewBlock(const char* name) {
+    return BasicBlock::Create(b_.getContext(), name, function_);
+  }
+
+  // Lanes along the innermost kept dim: rows of it, blocks of a row.
+  void EmitRows(Value* begin, Value* end) {
+    const int dim = plan_.lane_dim;
+    Value* const extent = Int(kernel_.shape[dim]);
+    For(begin, end, [&](Value* i) {
+      Value* const row = b_.CreateUDiv(i, extent);
+      Value* const from = b_.CreateSub(i, b_.CreateMul(row, extent));
+      Value* const count = Least(b_.CreateSub(extent, from), b_.CreateSub(end, i));
+      EnterRow(row, dim);
+      EmitNodes(Level::kBefore, /*varying=*/false);
+      Value* const to = b_.CreateAdd(from, count);
+      For(from, to, [&](Value* j) {
+        coords_[dim] = j;
+        EnterBlock(FirstLanes(j, from, b_.CreateSub(to, j)));
+        EmitNodes(Level::kBefore, /*varying=*/true);
+        EmitReductions();
+        EmitNodes(Level::kAfter, /*varying=*/false);
+        EmitNodes(Level::kAfter, /*varying=*/true);
+        for (size_t s = 0; s < kernel_.stores.size(); ++s) StoreBlock(s);
+        return b_.CreateAdd(j, num_lanes_);
+      });
+      return b_.CreateAdd(i, count);
+    });
+  }
+
+  // The same where loads lie along the tile dim: some of its indices at once, for every block the
+  // one after the other. A range's first and last, which may be cut, go alone.
+  void EmitTiles(Value* begin, Value* end) {
+    const int dim = plan_.lane_dim, tile_dim = plan_.tile_dim;
+    int64_t inner_size = 1;
+    for (int d = tile_dim + 1; d <= dim; ++d) inner_size *= kernel_.shape[d];
+    Value* const inner = Int(inner_size);
+    Value* const extent = Int(kernel_.shape[dim]);
+    Value* const tile_extent = Int(kernel_.shape[tile_dim]);
+    tiles_.resize(kernel_.nodes.size());
+    for (size_t n = 0; n < kernel_.nodes.size(); ++n) {
+      if (plan_.tiled[n])
+        tiles_[n] =
+            Stage(MemoryType(b_.getContext(), kernel_.nodes[n].dtype, plan_.tile * plan_.lanes));
+    }
+    Value* const past = b_.CreateUDiv(b_.CreateAdd(end, Int(inner_size - 1)), inner);
+    For(b_.CreateUDiv(begin, inner), past, [&](Value* u) {
+      Value* const base = b_.CreateMul(u, inner);
+      Value* const low = Most(b_.CreateSub(begin, base), Int(0));
+      Value* const left = b_.CreateSub(end, base);
+      Value* const high = Least(left, inner);
+      Value* const first = b_.CreateURem(u, tile_extent);
+      Value* const whole = b_.CreateUDiv(left, inner);
+      Value* const most = Least(Least(Int(plan_.tile), b_.CreateSub(tile_extent, first)), whole);
+      Value* const is_cut = b_.CreateOr(b_.CreateICmpNE(low, Int(0)), b_.CreateIsNull(whole));
+      Value* const count = b_.CreateSelect(is_cut, Int(1), most);
+      SetCoords(b_.CreateUDiv(u, tile_extent), 0, tile_dim);
+      For(low, high, [&](Value* i) {
+        Value* const row = b_.CreateUDiv(i, extent);
+        Value* const from = b_.CreateSub(i, b_.CreateMul(row, extent));
+        Value* const lanes = Least(b_.CreateSub(extent, from), b_.CreateSub(high, i));
+        SetCoords(row, tile_dim + 1, dim);
+        Value* const to = b_.CreateAdd(from, lanes);
+        For(from, to, [&](Value* j) {
+          coords_[dim] = j;
+          EnterBlock(Least(b_.CreateSub(to, j), Int(plan_.lanes)));
+          coords_[tile_dim] = first;
+          EnterRowAt(dim);
+          for (size_t n = 0; n < kernel_.nodes.size(); ++n)
+            if (plan_.tiled[n]) FillTile(static_cast<int>(n), count);
+          For(Int(0), count, [&](Value* q) {
+            coords_[tile_dim] = b_.CreateAdd(first, q);
+            tile_index_ = q;
+            EnterRowAt(dim);
+            EmitNodes(Level::kBefore, /*varying=*/false);
+            EmitNodes(Level::kBefore, /*varying=*/true);
+            for (size_t s = 0; s < kernel_.stores.size(); ++s) StoreBlock(s);
+            return b_.CreateAdd(q, Int(1));
+          });
+          return b_.CreateAdd(j, num_lanes_);
+        });
+        return b_.CreateAdd(i, lanes);
+      });
+      return b_.CreateAdd(u, count);
+    });
+  }
+
+  // Reads `count` neighbours of every lane and writes them a block's lanes apart.
+  void FillTile(int n, Value* count) {
+    const Node& node = kernel_.nodes[n];
+    Type* const type = MemoryType(b_.getContext(), node.dtype);
+    const llvm::Align align = ElementAlign(node.dtype);
+    Value* const source = Address(node.param, OffsetOf(node.access, node_rows_[n]));
+    const int64_t lane_stride = node.access.strides[plan_.lane_dim];
+    const int64_t tile_stride = node.access.strides[plan_.tile_dim];
+    For(Int(0), num_lanes_, [&](Value* lane) {
+      Value* const line = b_.CreateGEP(type, source, b_.CreateMul(lane, Int(lane_stride)));
+      Value* const column = b_.CreateGEP(type, tiles_[n], lane);
+      // Lines lie far apart, which nothing else foresees.
+      constexpr int64_t kLanesAhead = 16;
+      Prefetch(b_.CreateConstGEP1_64(type, line, kLanesAhead * lane_stride), /*ahead=*/0, 1);
+      For(Int(0), count, [&](Value* q) {
+        Value* const from = b_.CreateGEP(type, line, b_.CreateMul(q, Int(tile_stride)));
+        Value* const to = b_.CreateGEP(type, column, b_.CreateMul(q, Int(plan_.lanes)));
+        b_.CreateAlignedStore(b_.CreateAlignedLoad(type, from, align), to, align);
+        return b_.CreateAdd(q, Int(1));
+      });
+      return b_.CreateAdd(lane, Int(1));
+    });
+  }
+
+  // Lanes along a reduced dim, or none: one kept element after the other.
+  void EmitElements(Value* begin, Value* end) {
+    For(begin, end, [&](Value* i) {
+      EnterRow(i, kernel_.num_kept());
+      num_lanes_ = Int(1);
+      EmitNodes(Level::kBefore, /*varying=*/false);
+      EmitReductions();
+      EmitNodes(Level::kAfter, /*varying=*/false);
+      for (size_t s = 0; s < kernel_.stores.size(); ++s) {
+        const Store& store = kernel_.stores[s];
+        const DType dtype = kernel_.params[store.param].dtype;
+        b_.CreateAlignedStore(ToMemory(b_, dtype, values_[store.node]),
+                              Address(store.param, OffsetOf(store.access, store_rows_[s])),
+                              ElementAlign(dtype));
+      }
+      return b_.CreateAdd(i, Int(1));
+    });
+  }
+
+  // Lanes of the block that starts at `j`, with `left` to go in the row. The first block of a long
+  // row ends where the first output's cache lines begin.
+  Value* FirstLanes(Value* j, Value* from, Value* left) {
+    Value* lanes = Least(left, Int(plan_.lanes));
+    if (!plan_.bypass_cache) return lanes;
+    const Store& store = kernel_.stores[0];
+    if (LaneStride(store.access) != 1) return lanes;
+    const int64_t width = WidthOf(store.param);
+    Value* const at = b_.CreatePtrToInt(
+        Address(store.param, OffsetOf(store.access, store_rows_[0])), b_.getInt64Ty());
+    Value* const bytes = b_.CreateAnd(b_.CreateNeg(at), Int(kLineBytes - 1));
+    Value* const short_of = b_.CreateUDiv(bytes, Int(width));
+    Value* const first = b_.CreateAnd(b_.CreateICmpEQ(j, from), b_.CreateIsNotNull(short_of));
+    return Least(b_.CreateSelect(first, short_of, lanes), lanes);
+  }
+
+  void EmitReductions() {
+    if (kernel_.num_reduced == 0) return;
+    for (size_t n = 0; n < kernel_.nodes.size(); ++n)
+      if (kernel_.nodes[n].kind == Node::Kind::kReduce) StartReduction(static_cast<int>(n));
+    EmitReducedDim(kernel_.num_kept());
+    for (size_t n = 0; n < kernel_.nodes.size(); ++n)
+      if (kernel_.nodes[n].kind == Node::Kind::kReduce) FinishReduction(static_cast<int>(n));
+  }
+
+  void EmitReducedDim(int dim) {
+    if (dim == kernel_.rank()) {
+      EmitNodes(Level::kInner, /*varying=*/false);
+      EmitNodes(Level::kInner, /*varying=*/true);
+      for (size_t n = 0; n < kernel_.nodes.size(); ++n)
+        if (kernel_.nodes[n].kind == Node::Kind::kReduce) Accumulate(static_cast<int>(n));
+      return;
+    }
+    Value* const extent = Int(kernel_.shape[dim]);
+    if (dim != plan_.chunk_dim) {
+      EmitReducedSteps(dim, Int(0), extent);
+      return;
+    }
+    For(Int(0), extent, [&](Value* from) {
+      Value* const to = Least(b_.CreateAdd(from, Int(plan_.chunk)), extent);
+      StartChunk();
+      EmitReducedSteps(dim, from, to);
+      FinishChunk();
+      return to;
+    });
+  }
+
+  void EmitReducedSteps(int dim, Value* from, Value* to) {
+    Value* const extent = Int(kernel_.shape[dim]);
+    For(from, to, [&](Value* r) {
+      coords_[dim] = r;
+      if (dim != plan_.lane_dim) {
+        EmitReducedDim(dim + 1);
+        return b_.CreateAdd(r, Int(1));
+      }
+      const bool whole = kernel_.shape[dim] % plan_.lanes == 0;
+      EnterBlock(whole ? Int(plan_.lanes) : Least(b_.CreateSub(extent, r), Int(plan_.lanes)));
+      EmitReducedDim(dim + 1);
+      return b_.CreateAdd(r, num_lanes_);
+    });
+  }
+
+  // ---- Where elements are. ---------------------------------------------------------------------
+
+  void LoadParams() {
+    for (size_t p = 0; p < kernel_.params.size(); ++p) {
+      Value* const at = b_.CreateConstGEP1_64(b_.getPtrTy(), function_->getArg(0), p);
+      params_.push_back(b_.CreateLoad(b_.getPtrTy(), at));
+    }
+    for (const Node& node : kernel_.nodes) node_bases_.push_back(BaseOf(node.access));
+    for (const Store& store : kernel_.stores) store_bases_.push_back(BaseOf(store.access));
+  }
+
+  // The offset and the shifts: what is the same for all elements.
+  Value* BaseOf(const Access& access) {
+    Value* base = Int(access.offset);
+    for (const Shift& shift : access.shifts) {
+      const DType dtype = kernel_.params[shift.param].dtype;
+      Value* const read = b_.CreateLoad(RegisterType(b_.getContext(), dtype), params_[shift.param]);
+      Value* at = b_.CreateIntCast(read, b_.getInt64Ty(), ir::IsSignedInt(dtype));
+      if (ir::IsSignedInt(dtype)) at = b_.CreateSelect(b_.CreateICmpSLT(at, Int(0)), Int(0), at);
+      at = b_.CreateSelect(b_.CreateICmpUGT(at, Int(shift.max)), Int(shift.max), at);
+      base = b_.CreateAdd(base, b_.CreateMul(at, Int(shift.stride)));
+    }
+    return base;
+  }
+
+  // Sets the coordinates of dims first to last from their row-major number.
+  void SetCoords(Value* number, int first, int last) {
+    for (int d = last - 1; d >= first; --d) {
+      if (d == first) {
+        coords_[d] = number;
+        break;
+      }
+      Value* const extent = Int(kernel_.shape[d]);
+      Value* const rest = b_.CreateUDiv(number, extent);
+      coords_[d] = b_.CreateSub(number, b_.CreateMul(rest, extent));
+      number = rest;
+    }
+  }
+
+  // Also sets what every access has of them.
+  void EnterRow(Value* row, int num_dims) {
+    SetCoords(row, 0, num_dims);
+    EnterRowAt(num_dims);
+  }
+  void EnterRowAt(int num_dims) {
+    const auto row_of = [&](const Access& access, Value* base) {
+      for (int d = 0; d < num_dims && !access.strides.empty(); ++d)
+        base = AddStep(base, access.strides[d], coords_[d]);
+      return base;
+    };
+    for (size_t n = 0; n < kernel_.nodes.size(); ++n)
+      node_rows_[n] = row_of(kernel_.nodes[n].access, node_bases_[n]);
+    for (size_t s = 0; s < kernel_.stores.size(); ++s)
+      store_rows_[s] = row_of(kernel_.stores[s].access, store_bases_[s]);
+  }
+
+  // The offset of the first lane, from that of the row.
+  Value* OffsetOf(const Access& access, Value* row) {
+    const int first =
+        plan_.lane_dim >= 0 && !plan_.lanes_reduced ? plan_.lane_dim : kernel_.num_kept();
+    for (int d = first; d < kernel_.rank(); ++d) row = AddStep(row, access.strides[d], coords_[d]);
+    return row;
+  }
+  Value* AddStep(Value* offset, int64_t stride, Value* coord) {
+    return stride == 0 ? offset : b_.CreateAdd(offset, b_.CreateMul(coord, Int(stride)));
+  }
+  int64_t LaneStride(const Access& access) const {
+    return kernel_.shape[plan_.lane_dim] == 1 ? 1 : access.strides[plan_.lane_dim];
+  }
+
+  Value* Address(int param, Value* offset) {
+    return b_.CreateGEP(MemoryType(b_.getContext(), kernel_.params[param].dtype), params_[param],
+                        offset);
+  }
+  int64_t WidthOf(int param) const { return ir::ByteWidth(kernel_.params[param].dtype); }
+  static llvm::Align ElementAlign(DType dtype) {
+    return llvm::Align(static_cast<uint64_t>(std::min<int64_t>(ir::ByteWidth(dtype), 8)));
+  }
+
+  // ---- Blocks of lanes. ------------------------------------------------------------------------
+
+  void EnterBlock(Value* num_lanes) {
+    num_lanes_ = num_lanes;
+    if (!AlwaysFull() && (plan_.masks || plan_.lanes_reduced)) mask_ = MakeMask();
+  }
+  // Every block has all its lanes.
+  bool AlwaysFull() { return num_lanes_ == b_.getInt64(plan_.lanes); }
+  Value* IsFull() { return b_.CreateICmpEQ(num_lanes_, Int(plan_.lanes)); }
+
+  // Which lanes there are; at least one.
+  Value* MakeMask() {
+    const auto bits = static_cast<unsigned>(plan_.lanes);
+    if (plan_.masks) {
+      Type* const type = b_.getIntNTy(bits);
+      Value* const missing = b_.CreateTrunc(b_.CreateSub(Int(bits), num_lanes_), type);
+      Value* const ones = b_.CreateLShr(llvm::ConstantInt::getAllOnesValue(type), missing);
+      return b_.CreateBitCast(ones, llvm::FixedVectorType::get(b_.getInt1Ty(), bits));
+    }
+    Value* const count = b_.CreateTrunc(num_lanes_, b_.getInt32Ty());
+    return b_.CreateICmpULT(Iota(b_.getInt32Ty()), Splat(count));
+  }
+
+  Value* LoadBlock(int param, Value* address, int64_t stride) {
+    const DType dtype = kernel_.params[param].dtype;
+    Type* const type = MemoryType(b_.getContext(), dtype, plan_.lanes);
+    const llvm::Align align = ElementAlign(dtype);
+    if (stride == 1 && plan_.prefetch)
+      Prefetch(address, kAheadBytes, plan_.lanes * ir::ByteWidth(dtype));
+    Value* stored = nullptr;
+    if (stride == 1 && AlwaysFull()) {
+      stored = b_.CreateAlignedLoad(type, address, align);
+    } else if (stride == 1 && plan_.masks) {
+      stored = b_.CreateMaskedLoad(type, address, align, mask_, llvm::Constant::getNullValue(type));
+    } else if (stride == 1) {
+      BasicBlock* const before = b_.GetInsertBlock();
+      Value* const stage = Stage(type);
+      If(b_.CreateNot(IsFull()), [&] { Copy(dtype, stage, 1, address, 1); });
+      llvm::PHINode* const from = b_.CreatePHI(b_.getPtrTy(), 2);
+      for (BasicBlock* const in : llvm::predecessors(b_.GetInsertBlock()))
+        from->addIncoming(in == before ? address : stage, in);
+      stored = b_.CreateFreeze(b_.CreateAlignedLoad(type, from, align));
+    } else {
+      Value* const stage = Stage(type);
+      Copy(dtype, stage, 1, address, stride);
+      stored = b_.CreateFreeze(b_.CreateAlignedLoad(type, stage, align));
+    }
+    return FromMemory(b_, dtype, stored);
+  }
+
+  Value* LoadFromTile(int n) {
+    const DType dtype = kernel_.nodes[n].dtype;
+    Type* const type = MemoryType(b_.getContext(), dtype, plan_.lanes);
+    Value* const at = b_.CreateGEP(type, tiles_[n], tile_index_);
+    return FromMemory(b_, dtype,
+                      b_.CreateFreeze(b_.CreateAlignedLoad(type, at, ElementAlign(dtype))));
+  }
+
+  // Asks for what a later block will read. An address beyond the buffer does no harm.
+  void Prefetch(Value* address, int64_t ahead_bytes, int64_t bytes) {
+    constexpr int kRead = 0, kAllCaches = 3, kData = 1;
+    for (int64_t at = 0; at < bytes; at += kLineBytes) {
+      Value* const ahead = b_.CreateConstGEP1_64(b_.getInt8Ty(), address, ahead_bytes + at);
+      b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+                         {ahead, b_.getInt32(kRead), b_.getInt32(kAllCaches), b_.getInt32(kData)});
+    }
+  }
+
+  void StoreBlock(size_t s) {
+    const Store& store = kernel_.stores[s];
+    const DType dtype = kernel_.params[store.param].dtype;
+    Value* const address = Address(store.param, OffsetOf(store.access, store_rows_[s]));
+    Value* const value = ToMemory(b_, dtype, AsLanes(store.node));
+    if (LaneStride(store.access) != 1) {
+      Value* const stage = Stage(value->getType());
+      b_.CreateStore(value, stage);
+      Copy(dtype, address, LaneStride(store.access), stage, 1);
+      return;
+    }
+    const int64_t block_bytes = plan_.lanes * ir::ByteWidth(dtype);
+    if (!plan_.bypass_cache || block_bytes % kLineBytes != 0) {
+      StoreLanes(dtype, value, address);
+      return;
+    }
+    Value* const at = b_.CreatePtrToInt(address, b_.getInt64Ty());
+    Value* const aligned = b_.CreateIsNull(b_.CreateAnd(at, Int(kLineBytes - 1)));
+    IfElse(
+        b_.CreateAnd(aligned, IsFull()),
+        [&] {
+          llvm::StoreInst* const past =
+              b_.CreateAlignedStore(value, address, llvm::Align(kLineBytes));
+          past->setMetadata(
+              llvm::LLVMContext::MD_nontemporal,
+              llvm::MDNode::get(b_.getContext(), llvm::ConstantAsMetadata::get(b_.getInt32(1))));
+        },
+        [&] { StoreLanes(dtype, value, address); });
+  }
+
+  void StoreLanes(DType dtype, Value* value, Value* address) {
+    const llvm::Align align = ElementAlign(dtype);
+    if (plan_.masks) {
+      b_.CreateMaskedStore(value, address, align, mask_);
+      return;
+    }
+    IfElse(
+        IsFull(), [&] { b_.CreateAlignedStore(value, address, align); },
+        [&] {
+          Value* const stage = Stage(value->getType());
+          b_.CreateStore(value, stage);
+          Copy(dtype, address, 1, stage, 1);
+        });
+  }
+
+  // Stack memory for a block of lanes, outside all loops.
+  Value* Stage(Type* type) {
+    llvm::IRBuilder<> entry(&function_->getEntryBlock(), function_->getEntryBlock().begin());
+    llvm::AllocaInst* const stage = entry.CreateAlloca(type);
+    stage->setAlignment(llvm::Align(kLineBytes));
+    return stage;
+  }
+
+  // Copies the block's elements one by one, with strides in elements.
+  void Copy(DType dtype, Value* to, int64_t to_stride, Value* from, int64_t from_stride) {
+    Type* const type = MemoryType(b_.getContext(), dtype);
+    const llvm::Align align = ElementAlign(dtype);
+    For(Int(0), num_lanes_, [&](Value* i) {
+      Value* const source = b_.CreateGEP(type, from, b_.CreateMul(i, Int(from_stride)));
+      Value* const target = b_.CreateGEP(type, to, b_.CreateMul(i, Int(to_stride)));
+      b_.CreateAlignedStore(b_.CreateAlignedLoad(type, source, align), target, align);
+      return b_.CreateAdd(i, Int(1));
+    });
+  }
+
+  // ---- Nodes. ----------------------------------------------------------------------------------
+
+  void EmitNodes(Level level, bool varying) {
+    for (size_t n = 0; n < kernel_.nodes.size(); ++n) {
+      const Node& node = kernel_.nodes[n];
+      if (levels_[n] == level && plan_.varies[n] == varying && node.kind != Node::Kind::kReduce)
+        values_[n] = EmitNode(static_cast<int>(n));
+    }
+  }
+
+  Value* EmitNode(int n) {
+    const Node& node = kernel_.nodes[n];
+    switch (node.kind) {
+      case Node::Kind::kLoad: {
+        Value* const address = Address(node.param, OffsetOf(node.access, node_rows_[n]));
+        if (plan_.tiled[n]) return LoadFromTile(n);
+        if (plan_.varies[n]) return LoadBlock(node.param, address, LaneStride(node.access));
+        Type* const type = MemoryType(b_.getContext(), node.dtype);
+        return FromMemory(b_, node.dtype,
+                          b_.CreateAlignedLoad(type, address, ElementAlign(node.dtype)));
+      }
+      case Node::Kind::kIndex: {
+        Type* const type = RegisterType(b_.getContext(), node.dtype);
+        Value* const first = b_.CreateTrunc(OffsetOf(node.access, node_rows_[n]), type);
+        if (!plan_.varies[n]) return first;
+        Value* const stride =
+            llvm::ConstantInt::getSigned(type, node.access.strides[plan_.lane_dim]);
+        return b_.CreateAdd(Splat(first), b_.CreateMul(Iota(type), Splat(stride)));
+      }
+      case Node::Kind::kScalar:
+        return EmitScalar(node, plan_.varies[n]);
+      case Node::Kind::kReduce:
+        break;
+    }
+    return nullptr;
+  }
+
+  Value* EmitScalar(const Node& node, bool varying) {
+    if (node.prim == ScalarPrim::kConstant)
+      return ConstantOf(b_, node.dtype, node.value, node.int_value);
+    std::vector<Value*> args;
+    for (const int arg : node.args) args.push_back(varying ? AsLanes(arg) : values_[arg]);
+    const DType operand = kernel_.nodes[node.args.back()].dtype;
+    if (Value* const value = EmitPrim(b_, node.prim, operand, node.dtype, args)) return value;
+    if (node.dtype == DType::kF32 && node.prim != ScalarPrim::kRem) return EmitWide(node, args);
+    return CallLaneFn(node, args);
+  }
+
+  // By way of f64, in lanes; lanes of one element are lanes, too, and not computed otherwise.
+  Value* EmitWide(const Node& node, std::vector<Value*> args) {
+    const bool scalar = !args[0]->getType()->isVectorTy();
+    if (scalar)
+      for (Value*& arg : args) arg = b_.CreateVectorSplat(1, arg);
+    Value* result = EmitWidePrim(b_, node.prim, node.dtype, args);
+    if (IsTrigonometric(node.prim)) result = WithLargeAngles(node, args, result);
+    return scalar ? b_.CreateExtractElement(result, uint64_t{0}) : result;
+  }
+  static bool IsTrigonometric(ScalarPrim prim) {
+    return prim == ScalarPrim::kSin || prim == ScalarPrim::kCos || prim == ScalarPrim::kTan;
+  }
+  // Large arguments, which are rare, take their lanes from the library.
+  Value* WithLargeAngles(const Node& node, const std::vector<Value*>& args, Value* result) {
+    const V large = Abs(V(b_, args[0])) >= kLargeAngle;
+    BasicBlock* const before = b_.GetInsertBlock();
+    Value* called = nullptr;
+    BasicBlock* from = nullptr;
+    If(b_.CreateOrReduce(large.get()), [&] {
+      called = b_.CreateSelect(large.get(), CallLaneFn(node, args), result);
+      from = b_.GetInsertBlock();
+    });
+    llvm::PHINode* const phi = b_.CreatePHI(result->getType(), 2);
+    phi->addIncoming(result, before);
+    phi->addIncoming(called, from);
+    return phi;
+  }
+
+  Value* CallLaneFn(const Node& node, const std::vector<Value*>& args) {
+    Type* const pointer = b_.getPtrTy();
+    const llvm::FunctionCallee fn =
+        module_.getOrInsertFunction(LaneFnName(node.prim, node.dtype), b_.getVoidTy(), pointer,
+                                    pointer, pointer, b_.getInt64Ty());
+    std::vector<Value*> staged;
+    for (Value* const arg : args) {
+      staged.push_back(Stage(arg->getType()));
+      b_.CreateStore(arg, staged.back());
+    }
+    Value* const out = Stage(args[0]->getType());
+    const auto* const lanes = llvm::dyn_cast<llvm::FixedVectorType>(args[0]->getType());
+    Value* const count = lanes != nullptr && lanes->getNumElements() > 1 ? num_lanes_ : Int(1);
+    b_.CreateCall(fn, {staged.front(), staged.back(), out, count});
+    return b_.CreateFreeze(b_.CreateLoad(args[0]->getType(), out));
+  }
+
+  Value* AsLanes(int node) {
+    return values_[node]->getType()->isVectorTy() ? values_[node] : Splat(values_[node]);
+  }
+  Value* Splat(Value* value) {
+    return b_.CreateVectorSplat(static_cast<unsigned>(plan_.lanes), value);
+  }
+  Value* Iota(Type* type) {
+    std::vector<llvm::Constant*> lanes;
+    for (int i = 0; i < plan_.lanes; ++i)
+      lanes.push_back(llvm::ConstantInt::get(type, static_cast<uint64_t>(i)));
+    return llvm::ConstantVector::get(lanes);
+  }
+
+  // ---- Reductions. -----------------------------------------------------------------------------
+
+  // A running value, and its index for argmax and argmin; of the sums of chunks, and of a chunk.
+  struct Accumulator {
+    llvm::AllocaInst* value = nullptr;
+    llvm::AllocaInst* index = nullptr;
+    llvm::AllocaInst* total = nullptr;
+  };
+  struct Best {
+    Value* value;
+    Value* index;
+  };
+
+  DType OperandOf(int n) const { return kernel_.nodes[kernel_.nodes[n].args[0]].dtype; }
+  bool AccumulatesLanes(int n) const {
+    return plan_.lanes_reduced || plan_.varies[kernel_.nodes[n].args[0]];
+  }
+
+  Value* Identity(ReduceKind kind, DType dtype) {
+    constexpr double kInf = std::numeric_limits<double>::infinity();
+    const unsigned bits =
+        dtype == DType::kBool ? 1 : static_cast<unsigned>(8 * ir::ByteWidth(dtype));
+    const uint64_t ones = ~uint64_t{0} >> (64 - bits);
+    const bool is_signed = ir::IsSignedInt(dtype);
+    const auto biggest = static_cast<int64_t>(is_signed ? ones >> 1 : ones);
+    const auto constant = [&](double real, int64_t integer) {
+      return ConstantOf(b_, dtype, real, integer);
+    };
+    switch (kind) {
+      case ReduceKind::kProd:
+        return constant(1, 1);
+      case ReduceKind::kMax:
+      case ReduceKind::kArgMax:
+        return constant(-kInf, is_signed ? -biggest - 1 : 0);
+      case ReduceKind::kMin:
+      case ReduceKind::kArgMin:
+        return constant(kInf, biggest);
+      case ReduceKind::kAnd:
+        return constant(0, -1);
+      default:
+        return constant(0, 0);
+    }
+  }
+  // Beyond every index: gives way to any element, even one equal to the identity.
+  Value* NoIndex(DType dtype) {
+    return ConstantOf(b_, dtype, 0,
+                      dtype == DType::kS32 ? std::numeric_limits<int32_t>::max()
+                                           : std::numeric_limits<int64_t>::max());
+  }
+
+  void StartReduction(int n) {
+    const Node& node = kernel_.nodes[n];
+    const auto start = [&](Value* value, llvm::AllocaInst** slot) {
+      if (AccumulatesLanes(n)) value = Splat(value);
+      if (*slot == nullptr) *slot = llvm::cast<llvm::AllocaInst>(Stage(value->getType()));
+      b_.CreateStore(value, *slot);
+    };
+    start(Identity(node.reduce, OperandOf(n)), &accumulators_[n].value);
+    if (IsArg(node.reduce)) start(NoIndex(node.dtype), &accumulators_[n].index);
+  }
+
+  bool IsFloatSum(size_t n) const {
+    const Node& node = kernel_.nodes[n];
+    return node.kind == Node::Kind::kReduce && node.reduce == ReduceKind::kSum &&
+           ir::IsFloat(node.dtype);
+  }
+  // A chunk starts at 0 and is added to what came before it.
+  void StartChunk() {
+    for (size_t n = 0; n < kernel_.nodes.size(); ++n) {
+      if (!IsFloatSum(n)) continue;
+      Accumulator& acc = accumulators_[n];
+      if (acc.total == nullptr)
+        acc.total = llvm::cast<llvm::AllocaInst>(Stage(acc.value->getAllocatedType()));
+      b_.CreateStore(Load(acc.value), acc.total);
+      b_.CreateStore(llvm::Constant::getNullValue(acc.value->getAllocatedType()), acc.value);
+    }
+  }
+  void FinishChunk() {
+    for (size_t n = 0; n < kernel_.nodes.size(); ++n) {
+      if (!IsFloatSum(n)) continue;
+      const Accumulator& acc = accumulators_[n];
+      b_.CreateStore(Combine(static_cast<int>(n), Load(acc.total), Load(acc.value)), acc.value);
+    }
+  }
+
+  Value* Load(llvm::AllocaInst* slot) { return b_.CreateLoad(slot->getAllocatedType(), slot); }
+
+  void Accumulate(int n) {
+    const Node& node = kernel_.nodes[n];
+    const Accumulator& acc = accumulators_[n];
+    const int arg = node.args[0];
+    const bool lanes = AccumulatesLanes(n);
+    Value* value = lanes ? AsLanes(arg) : values_[arg];
+    // Lanes beyond the row's end change nothing.
+    const bool cut = plan_.lanes_reduced && !AlwaysFull();
+    if (cut) value = b_.CreateSelect(mask_, value, Splat(Identity(node.reduce, OperandOf(n))));
+    if (!IsArg(node.reduce)) {
+      b_.CreateStore(Combine(n, Load(acc.value), value), acc.value);
+      return;
+    }
+    Type* const type = RegisterType(b_.getContext(), node.dtype);
+    Value* index = b_.CreateTrunc(coords_[kernel_.rank() - 1], type);
+    if (lanes) index = Splat(index);
+    if (plan_.lanes_reduced) index = b_.CreateAdd(index, Iota(type));
+    if (cut) index = b_.CreateSelect(mask_, index, Splat(NoIndex(node.dtype)));
+    const Best best = Better(n, {Load(acc.value), Load(acc.index)}, {value, index});
+    b_.CreateStore(best.value, acc.value);
+    b_.CreateStore(best.index, acc.index);
+  }
+
+  Value* Combine(int n, Value* x, Value* y) {
+    const auto emit = [&](ScalarPrim prim) {
+      return EmitPrim(b_, prim, OperandOf(n), OperandOf(n), {x, y});
+    };
+    switch (kernel_.nodes[n].reduce) {
+      case ReduceKind::kSum:
+        return emit(ScalarPrim::kAdd);
+      case ReduceKind::kProd:
+        return emit(ScalarPrim::kMul);
+      case ReduceKind::kMax:
+        return emit(ScalarPrim::kMax);
+      case ReduceKind::kMin:
+        return emit(ScalarPrim::kMin);
+      case ReduceKind::kAnd:
+        return emit(ScalarPrim::kAnd);
+      default:
+        return emit(ScalarPrim::kOr);
+    }
+  }
+
+  // A NaN before all else, then the larger (or smaller), then the first: an order in which any
+  // grouping of the elements gives the same.
+  Best Better(int n, Best x, Best y) {
+    const bool want_max = kernel_.nodes[n].reduce == ReduceKind::kArgMax;
+    const DType dtype = OperandOf(n);
+    const auto compare = [&](ScalarPrim prim) {
+      return V(b_, EmitPrim(b_, prim, dtype, DType::kBool, {y.value, x.value}));
+    };
+    const V first(b_, b_.CreateICmpSLT(y.index, x.index));
+    V better =
+        compare(want_max ? ScalarPrim::kGt : ScalarPrim::kLt) | (compare(ScalarPrim::kEq) & first);
+    if (ir::IsFloat(dtype)) {
+      const V y_nan = IsNan(V(b_, y.value)), x_nan = IsNan(V(b_, x.value));
+      better = better | (y_nan & (~x_nan | first));
+    }
+    return {b_.CreateSelect(better.get(), y.value, x.value),
+            b_.CreateSelect(better.get(), y.index, x.index)};
+  }
+
+  // Joins the lanes of a reduced dim by halves.
+  void FinishReduction(int n) {
+    const Accumulator& acc = accumulators_[n];
+    const bool arg = IsArg(kernel_.nodes[n].reduce);
+    Best all = {Load(acc.value), arg ? Load(acc.index) : nullptr};
+    if (plan_.lanes_reduced) {
+      for (int half = plan_.lanes / 2; half > 0; half /= 2) {
+        const Best low = {Part(all.value, 0, half), arg ? Part(all.index, 0, half) : nullptr};
+        const Best high = {Part(all.value, half, half),
+                           arg ? Part(all.index, half, half) : nullptr};
+        if (arg) {
+          all = Better(n, low, high);
+        } else {
+          all.value = Combine(n, low.value, high.value);
+        }
+      }
+      all.value = b_.CreateExtractElement(all.value, uint64_t{0});
+      if (arg) all.index = b_.CreateExtractElement(all.index, uint64_t{0});
+    }
+    values_[n] = arg ? all.index : all.value;
+  }
+  Value* Part(Value* lanes, int from, int count) {
+    std::vector<int> which;
+    for (int i = 0; i < count; ++i) which.push_back(from + i);
+    return b_.CreateShuffleVector(lanes, which);
+  }
+
+  Value* Int(int64_t value) { return b_.getInt64(static_cast<uint64_t>(value)); }
+  Value* Most(Value* x, Value* y) { return b_.CreateSelect(b_.CreateICmpSLT(x, y), y, x); }
+  Value* Least(Value* x, Value* y) { return b_.CreateSelect(b_.CreateICmpSLT(x, y), x, y); }
+
+  const Kernel& kernel_;
+  const HostPlan plan_;
+  const std::vector<Level> levels_;
+  llvm::Module& module_;
+  llvm::IRBuilder<> b_;
+  llvm::Function* function_ = nullptr;
+  std::vector<Value*> params_;
+  // Of each node: its value at this point of the function, one lane where it does not vary.
+  std::vector<Value*> values_;
+  // Of each access: its offset before any coordinate, and at the row.
+  std::vector<Value*> node_bases_, store_bases_, node_rows_, store_rows_;
+  std::vector<Value*> coords_;  // of the first lane
+  Value* num_lanes_ = nullptr;  // of the block
+  Value* mask_ = nullptr;       // which of them there are, where any may be missing
+  std::vector<Accumulator> accumulators_;
+  std::vector<Value*> tiles_;  // of tiled loads: what FillTile read
+  Value* tile_index_ = nullptr;
+};
+
+}  // namespace
+
+void EmitHost(const Kernel& kernel, const HostTarget& target, const std::string& name,
+              llvm::Module* module) {
+  HostEmitter(kernel, target, name, module).Emit();
+}
+
+}  // namespace tessera::worker::codegen

@@ -1,0 +1,388 @@
+// Host code against the interpreter: every op and primitive on every dtype, random kernels, on
+// every target that this CPU runs.
+#include "worker/codegen/emit_host.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/codegen/compile.h"
+#include "worker/codegen/host_code.h"
+#include "worker/codegen/host_plan.h"
+#include "worker/codegen/host_target.h"
+#include "worker/codegen/kernel_testing.h"
+#include "worker/codegen/loader.h"
+#include "worker/codegen/scalar_fn.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+using ir::DType;
+using ir::ScalarPrim;
+
+class EmitHost : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const HostTarget target, FindHostTarget(GetParam()));
+    if (!CpuRuns(target)) GTEST_SKIP() << "this CPU does not run " << GetParam();
+    HostCompilerOptions options;
+    options.target = GetParam();
+    compiler_ = std::make_unique<HostCompiler>(options);
+  }
+
+  std::shared_ptr<const HostCode> Compile(const std::vector<Kernel>& kernels) {
+    absl::StatusOr<std::shared_ptr<const HostCode>> code = compiler_->Compile(kernels);
+    EXPECT_THAT(code, IsOk());
+    return code.ok() ? *code : nullptr;
+  }
+
+  std::unique_ptr<HostCompiler> compiler_;
+};
+
+// Within what a few functions of 2 ulps and the roundings between them add up to.
+constexpr Tolerance kOpTolerance{.ulps = 6};
+
+TEST_P(EmitHost, EveryOpAgreesWithTheEvaluator) {
+  const std::vector<OpCase> cases = ScalarOpCases();
+  std::vector<Kernel> kernels;
+  for (const OpCase& op : cases) kernels.push_back(op.kernel);
+  const auto code = Compile(kernels);
+  ASSERT_NE(code, nullptr);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const OpCase& op = cases[i];
+    TestBuffers got(op.kernel, op.inputs), want(op.kernel, op.inputs);
+    code->function(i)(got.pointers().data(), 0, op.kernel.num_iterations());
+    size_t output = 0;
+    for (size_t p = 0; p < op.kernel.params.size(); ++p) {
+      if (!op.kernel.params[p].output) continue;
+      const ir::Array& expected = op.outputs[output++];
+      std::memcpy(want.pointers()[p], expected.data(), expected.num_bytes());
+    }
+    EXPECT_EQ(Difference(op.kernel, got, want, kOpTolerance), "") << op.name;
+  }
+}
+
+TEST_P(EmitHost, RandomKernelsAgreeWithTheInterpreter) {
+  constexpr int kKernels = 150;
+  for (const bool reduce : {false, true}) {
+    std::vector<Kernel> kernels;
+    for (int seed = 0; seed < kKernels; ++seed)
+      kernels.push_back(RandomKernel(seed, {.reduce = reduce, .size_max = seed % 3 ? 40 : 200}));
+    const auto code = Compile(kernels);
+    ASSERT_NE(code, nullptr);
+    const Tolerance tolerance{.ulps = 0, .relative = reduce ? 1e-4 : 0, .zero_signs = !reduce};
+    for (int seed = 0; seed < kKernels; ++seed) {
+      const Kernel& kernel = kernels[seed];
+      const int64_t n = kernel.num_iterations();
+      TestBuffers got(kernel, seed, seed % 5), want(kernel, seed, seed % 5);
+      Interpret(kernel, want.pointers(), 0, n);
+      // In ranges cut anywhere.
+      const int64_t cut = n * (seed % 7) / 7;
+      code->function(seed)(got.pointers().data(), cut, n);
+      code->function(seed)(got.pointers().data(), 0, cut);
+      EXPECT_EQ(Difference(kernel, got, want, tolerance), "") << "seed " << seed << "\n"
+                                                              << kernel.ToString();
+    }
+  }
+}
+
+// ---- Every primitive. --------------------------------------------------------------------------
+
+constexpr DType kComputed[] = {DType::kBool, DType::kS32, DType::kU32, DType::kS64,
+                               DType::kBF16, DType::kF32, DType::kF64};
+
+struct PrimCase {
+  ScalarPrim prim;
+  DType operand, result;
+};
+std::vector<PrimCase> PrimCases() {
+  std::vector<PrimCase> cases;
+  for (int p = 0; p <= static_cast<int>(ScalarPrim::kBitcast); ++p) {
+    const auto prim = static_cast<ScalarPrim>(p);
+    for (const DType operand : kComputed)
+      for (const DType result : kComputed)
+        if (prim != ScalarPrim::kInput && prim != ScalarPrim::kConstant &&
+            FindScalarFn(prim, operand, result) != nullptr)
+          cases.push_back({prim, operand, result});
+  }
+  return cases;
+}
+// Functions of floats may be off by 2 ulp; everything else is exact.
+Tolerance ToleranceOf(ScalarPrim prim) {
+  switch (prim) {
+    case ScalarPrim::kExp:
+    case ScalarPrim::kLog:
+    case ScalarPrim::kTanh:
+    case ScalarPrim::kErf:
+    case ScalarPrim::kRsqrt:
+    case ScalarPrim::kExpm1:
+    case ScalarPrim::kLog1p:
+    case ScalarPrim::kSin:
+    case ScalarPrim::kCos:
+    case ScalarPrim::kTan:
+    case ScalarPrim::kAtan2:
+    case ScalarPrim::kPow:
+    case ScalarPrim::kCbrt:
+      return {.ulps = 2};
+    default:
+      return {};
+  }
+}
+
+// Whole blocks, a few lanes more, and fewer than a block; forwards, with gaps, backwards and
+// scattered over two dims.
+std::vector<Kernel> LayoutsOf(const PrimCase& c) {
+  std::vector<Kernel> kernels;
+  for (const int64_t n : {128, 203, 5})
+    kernels.push_back(KernelOfPrim(c.prim, c.operand, c.result, n));
+  const auto with_strides = [&](ir::Dims shape, ir::Dims strides, int64_t offset, int64_t size) {
+    Kernel kernel = KernelOfPrim(c.prim, c.operand, c.result, 1);
+    kernel.shape = std::move(shape);
+    for (Param& param : kernel.params) param.size = size;
+    for (Node& node : kernel.nodes)
+      if (node.kind == Node::Kind::kLoad) node.access = {offset, strides, {}};
+    for (Store& store : kernel.stores) store.access = {offset, strides, {}};
+    kernels.push_back(kernel);
+  };
+  with_strides({75}, {3}, 2, 230);
+  with_strides({75}, {-1}, 74, 75);
+  with_strides({7, 19}, {1, 7}, 0, 133);
+  return kernels;
+}
+
+TEST_P(EmitHost, EveryPrimitiveAgreesWithTheInterpreterInEveryLayout) {
+  const std::vector<PrimCase> cases = PrimCases();
+  ASSERT_GT(cases.size(), 150u);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const PrimCase& c = cases[i];
+    const std::vector<Kernel> kernels = LayoutsOf(c);
+    const auto code = Compile(kernels);
+    ASSERT_NE(code, nullptr);
+    for (size_t k = 0; k < kernels.size(); ++k) {
+      TestBuffers got(kernels[k], i, 1), want(kernels[k], i, 1);
+      Interpret(kernels[k], want.pointers(), 0, kernels[k].num_iterations());
+      code->function(k)(got.pointers().data(), 0, kernels[k].num_iterations());
+      EXPECT_EQ(Difference(kernels[k], got, want, ToleranceOf(c.prim)), "")
+          << ScalarPrimName(c.prim) << " " << DTypeName(c.operand) << " to " << DTypeName(c.result)
+          << ", layout " << k;
+    }
+  }
+}
+
+// ---- Where an element lies changes nothing. ----------------------------------------------------
+
+// The same arguments at every place of a row, and in ranges of every size: the same bits.
+TEST_P(EmitHost, AnElementsBitsDoNotDependOnItsPlace) {
+  constexpr int64_t kElements = 150;
+  for (const PrimCase& c : PrimCases()) {
+    if (!ir::IsFloat(c.operand) || !ir::IsFloat(c.result) || c.operand == DType::kBF16) continue;
+    const Kernel kernel = KernelOfPrim(c.prim, c.operand, c.result, kElements);
+    const auto code = Compile({kernel});
+    ASSERT_NE(code, nullptr);
+    const size_t result_bytes = ir::ByteWidth(c.result);
+    for (uint32_t seed = 0; seed < 20; ++seed) {
+      TestBuffers buffers(kernel, seed);
+      const std::vector<void*> pointers = buffers.pointers();
+      for (size_t p = 0; p + 1 < pointers.size(); ++p) {
+        const int64_t width = ir::ByteWidth(kernel.params[p].dtype);
+        for (int64_t i = 1; i < kElements; ++i)
+          std::memcpy(static_cast<char*>(pointers[p]) + i * width, pointers[p], width);
+      }
+      for (int64_t begin = 0, size = 1; begin < kElements; begin += size++)
+        code->function(0)(pointers.data(), begin, std::min(kElements, begin + size));
+      const char* const out = static_cast<const char*>(pointers.back());
+      for (int64_t i = 1; i < kElements; ++i)
+        ASSERT_EQ(std::memcmp(out, out + i * result_bytes, result_bytes), 0)
+            << ScalarPrimName(c.prim) << " " << DTypeName(c.operand) << " at " << i;
+    }
+  }
+}
+
+// ---- Reductions. -------------------------------------------------------------------------------
+
+const char* const kReductions[] = {"sum f32",    "sum s32",    "sum s64",    "sum f64",
+                                   "prod f32",   "max f32",    "min f64",    "max s32",
+                                   "min u32",    "max bool",   "and bool",   "or s32",
+                                   "argmax f32", "argmin f64", "argmax s64", "argmin bool"};
+
+// Rows of `n` reduced, or columns of `n`; `kept` of them.
+Kernel ReductionOf(const std::string& what, int64_t kept, int64_t n, bool columns) {
+  const std::vector<std::string> words = absl::StrSplit(what, ' ');
+  const std::string result = words[0].rfind("arg", 0) == 0 ? "s32" : words[1];
+  const absl::StatusOr<Kernel> kernel = ParseKernel(absl::StrCat(
+      "kernel [", kept, ",", n, "] reduced 1\nin ", words[1], " ", kept * n, "\nout ", result, " ",
+      kept, "\n%0 = load p0 [0: ", columns ? 1 : n, ",", columns ? kept : 1, "] : ", words[1],
+      "\n%1 = reduce ", words[0], " %0 : ", result, "\nstore %1 p1 [0: 1,0]\n"));
+  EXPECT_THAT(kernel, IsOk());
+  return *kernel;
+}
+
+// Sums and products of special values depend on the order: ordinary ones for these.
+template <class T>
+void Tame(TestBuffers* buffers, int64_t n) {
+  T* const values = static_cast<T*>(buffers->pointers()[0]);
+  for (int64_t i = 0; i < n; ++i) values[i] = static_cast<T>(1 + (i * 37 % 101 - 50) * 1e-4);
+}
+TestBuffers ReductionBuffers(const Kernel& kernel, const std::string& what, uint32_t seed) {
+  TestBuffers buffers(kernel, seed, 1);
+  if (what == "sum f32" || what == "prod f32") Tame<float>(&buffers, kernel.params[0].size);
+  if (what == "sum f64") Tame<double>(&buffers, kernel.params[0].size);
+  return buffers;
+}
+
+TEST_P(EmitHost, ReductionsOfEverySizeAroundABlock) {
+  for (const std::string what : kReductions) {
+    std::vector<Kernel> kernels;
+    for (const int64_t n : {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 128, 129, 1000})
+      for (const bool columns : {false, true}) kernels.push_back(ReductionOf(what, 9, n, columns));
+    for (const int64_t kept : {1, 15, 16, 17, 64, 65, 130})
+      kernels.push_back(ReductionOf(what, kept, 3, /*columns=*/true));
+    const auto code = Compile(kernels);
+    ASSERT_NE(code, nullptr);
+    for (size_t k = 0; k < kernels.size(); ++k) {
+      const Kernel& kernel = kernels[k];
+      for (uint32_t seed = 0; seed < 3; ++seed) {
+        TestBuffers got = ReductionBuffers(kernel, what, seed), want = got, again = got;
+        const int64_t kept = kernel.num_iterations();
+        Interpret(kernel, want.pointers(), 0, kept);
+        code->function(k)(got.pointers().data(), 0, kept);
+        EXPECT_EQ(Difference(kernel, got, want, {.relative = 1e-5, .zero_signs = false}), "")
+            << what << " seed " << seed << "\n"
+            << kernel.ToString();
+        // One after the other: the order of a reduction does not depend on the range.
+        for (int64_t i = 0; i < kept; ++i) code->function(k)(again.pointers().data(), i, i + 1);
+        EXPECT_EQ(Difference(kernel, again, got, {}), "") << what;
+      }
+    }
+  }
+}
+
+TEST_P(EmitHost, EmptyReductionsGiveTheIdentity) {
+  for (const std::string what : kReductions) {
+    if (what.rfind("arg", 0) == 0) continue;  // has none
+    const Kernel kernel = ReductionOf(what, 70, 0, /*columns=*/false);
+    const auto code = Compile({kernel});
+    ASSERT_NE(code, nullptr);
+    TestBuffers got(kernel, 1), want(kernel, 1);
+    Interpret(kernel, want.pointers(), 0, 70);
+    code->function(0)(got.pointers().data(), 0, 70);
+    EXPECT_EQ(Difference(kernel, got, want, {}), "") << what;
+  }
+}
+
+// The error does not grow with the number of terms that one lane adds.
+TEST_P(EmitHost, LongSumsAreAccurate) {
+  constexpr int64_t kTerms = (int64_t{1} << 22) - 2;
+  const std::vector<float> in(2 * kTerms + 3, 0.1f);
+  // Lanes along the terms, and along what is kept.
+  for (const std::string strides : {"0,1", "1,2"}) {
+    const absl::StatusOr<Kernel> kernel =
+        ParseKernel(absl::StrCat("kernel [3,", kTerms, "] reduced 1\nin f32 ", in.size(),
+                                 "\nout f32 3\n%0 = load p0 [0: ", strides,
+                                 "] : f32\n%1 = reduce sum %0 : f32\nstore %1 p1 [0: 1,0]\n"));
+    ASSERT_THAT(kernel, IsOk());
+    const auto code = Compile({*kernel});
+    ASSERT_NE(code, nullptr);
+    float out[3] = {};
+    void* const buffers[] = {const_cast<float*>(in.data()), out};
+    code->function(0)(buffers, 0, 3);
+    const double exact = static_cast<double>(0.1f) * kTerms;
+    for (const float sum : out) EXPECT_NEAR(sum, exact, 1e-4 * exact) << strides;
+  }
+}
+
+// A NaN wins over all else, wherever it is, and argmax names the first.
+TEST_P(EmitHost, NaNsWin) {
+  constexpr int kElements = 200;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const bool columns : {false, true}) {
+    const auto code = Compile({ReductionOf("max f32", 1, kElements, columns),
+                               ReductionOf("min f32", 1, kElements, columns),
+                               ReductionOf("argmax f32", 1, kElements, columns),
+                               ReductionOf("argmin f32", 1, kElements, columns)});
+    ASSERT_NE(code, nullptr);
+    for (int at = 0; at < kElements; ++at) {
+      std::vector<float> in(kElements, 3.0f);
+      in[at] = in[at / 2 + kElements / 2] = nan;
+      float extremum = 0;
+      int32_t index = -1;
+      void* const to_value[] = {in.data(), &extremum};
+      void* const to_index[] = {in.data(), &index};
+      for (int k = 0; k < 2; ++k) {
+        extremum = 0;
+        code->function(k)(to_value, 0, 1);
+        EXPECT_TRUE(std::isnan(extremum)) << at;
+        code->function(2 + k)(to_index, 0, 1);
+        EXPECT_EQ(index, std::min(at, at / 2 + kElements / 2));
+      }
+    }
+  }
+}
+
+// The first of equals, also where all equal what an empty reduction gives.
+TEST_P(EmitHost, ArgMaxNamesTheFirstOfEquals) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const auto code = Compile({ReductionOf("argmax f32", 1, 200, false)});
+  ASSERT_NE(code, nullptr);
+  for (const float value : {-inf, inf, 0.0f}) {
+    std::vector<float> in(200, value);
+    int32_t index = -1;
+    void* const buffers[] = {in.data(), &index};
+    code->function(0)(buffers, 0, 1);
+    EXPECT_EQ(index, 0);
+    if (value == inf) continue;
+    in[131] = in[150] = 1.0f;
+    code->function(0)(buffers, 0, 1);
+    EXPECT_EQ(index, 131);
+  }
+}
+
+// ---- Arrays beyond the caches. -----------------------------------------------------------------
+
+// The code for large arrays, on small ones: stores past the caches, at any alignment.
+TEST_P(EmitHost, StoresPastTheCachesAreTheSame) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(HostTarget target, FindHostTarget(GetParam()));
+  target.cache_bytes = 0;
+  HostCodegen codegen(target);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto loader, HostLoader::Create());
+  for (const std::string dtype : {"f32", "f64", "bf16", "bool", "s64"}) {
+    for (const int64_t inner : {1024, 1500}) {
+      const int64_t all = 3 * inner;
+      TESSERA_ASSERT_OK_AND_ASSIGN(
+          const Kernel kernel,
+          ParseKernel(absl::StrCat("kernel [3,", inner, "] reduced 0\nin f32 ", all, "\nout f32 ",
+                                   all, "\nout ", dtype, " ", all, "\n%0 = load p0 [0: ", inner,
+                                   ",1] : f32\n%1 = Neg %0 : f32\n%2 = Convert %0 : ", dtype,
+                                   "\nstore %1 p1 [0: ", inner, ",1]\nstore %2 p2 [0: ", inner,
+                                   ",1]\n")));
+      const HostPlan plan = PlanHost(kernel, target);
+      EXPECT_TRUE(plan.bypass_cache);
+      EXPECT_TRUE(
+          PlanHost(KernelOfPrim(ScalarPrim::kTanh, DType::kF32, DType::kF32, 1 << 20), target)
+              .prefetch);
+      TESSERA_ASSERT_OK_AND_ASSIGN(const std::string object, codegen.Compile(kernel));
+      TESSERA_ASSERT_OK_AND_ASSIGN(const auto function, loader->Load(object, kFunctionName));
+      const HostCode code({function});
+      for (int misaligned = 0; misaligned < 17; ++misaligned) {
+        TestBuffers got(kernel, 5, misaligned), want(kernel, 5, misaligned);
+        Interpret(kernel, want.pointers(), 0, all);
+        const int64_t cut = all / 2 + misaligned;
+        code.function(0)(got.pointers().data(), 0, cut);
+        code.function(0)(got.pointers().data(), cut, all);
+        EXPECT_EQ(Difference(kernel, got, want, {}), "") << dtype << " " << misaligned;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, EmitHost, ::testing::Values("baseline", "avx2", "avx512"),
+                         [](const auto& target) { return target.param; });
+
+}  // namespace
+}  // namespace tessera::worker::codegen

@@ -1,0 +1,22 @@
+// Kernels as PTX text for an NVIDIA GPU, by LLVM's NVPTX target.
+//
+// PTX is what a driver compiles for its device: code for sm_80 runs on every later one too. No
+// toolkit and no driver is needed here. Any thread; calls run at the same time.
+#pragma once
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "worker/codegen/gpu_plan.h"
+#include "worker/codegen/kernel.h"
+
+namespace tessera::worker::codegen {
+
+// Kernel i is entry GpuEntryName(i), laid out as plans[i]. `architecture` is "sm_80" or "sm_90".
+// Requires Verify.
+absl::StatusOr<std::string> EmitNvptx(absl::string_view architecture,
+                                      absl::Span<const Kernel> kernels,
+                                      absl::Span<const GpuPlan> plans);
+
+}  // namespace tessera::worker::codegen

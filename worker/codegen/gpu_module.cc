@@ -1,0 +1,74 @@
+#include "worker/codegen/gpu_module.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Verifier.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/raw_ostream.h"
+#include "llvm/Transforms/InstCombine/InstCombine.h"
+#include "llvm/Transforms/Scalar/EarlyCSE.h"
+#include "llvm/Transforms/Scalar/SimplifyCFG.h"
+#include "llvm/Transforms/Utils/Mem2Reg.h"
+#include "worker/codegen/gpu_emit.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+// Accumulators into registers, equal addresses computed once. What remains is left to the target.
+void Simplify(llvm::TargetMachine* machine, llvm::Module* module) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager call_graphs;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(machine);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(call_graphs);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, call_graphs, modules);
+  llvm::FunctionPassManager passes;
+  passes.addPass(llvm::PromotePass());
+  passes.addPass(llvm::EarlyCSEPass());
+  passes.addPass(llvm::InstCombinePass());
+  passes.addPass(llvm::SimplifyCFGPass());
+  passes.addPass(llvm::EarlyCSEPass());
+  for (llvm::Function& function : *module)
+    if (!function.isDeclaration()) passes.run(function, functions);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<llvm::Module>> MakeGpuModule(absl::Span<const Kernel> kernels,
+                                                            absl::Span<const GpuPlan> plans,
+                                                            llvm::TargetMachine* machine,
+                                                            llvm::LLVMContext* context) {
+  TESSERA_CHECK_EQ(kernels.size(), plans.size());
+  auto module = std::make_unique<llvm::Module>("kernels", *context);
+  module->setDataLayout(machine->createDataLayout());
+  module->setTargetTriple(machine->getTargetTriple().str());
+  for (size_t i = 0; i < kernels.size(); ++i)
+    EmitGpu(kernels[i], plans[i], GpuEntryName(static_cast<int>(i)), module.get());
+  std::string fault;
+  llvm::raw_string_ostream fault_stream(fault);
+  if (llvm::verifyModule(*module, &fault_stream))
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat("gpu code: the emitted module is malformed: ", fault));
+  Simplify(machine, module.get());
+  return module;
+}
+
+std::string GenerateCode(llvm::TargetMachine* machine, llvm::CodeGenFileType type,
+                         llvm::Module* module) {
+  llvm::SmallVector<char, 0> out;
+  llvm::raw_svector_ostream stream(out);
+  llvm::legacy::PassManager codegen;
+  TESSERA_CHECK(!machine->addPassesToEmitFile(codegen, stream, nullptr, type))
+      << "the target emits no such file";
+  codegen.run(*module);
+  return std::string(out.data(), out.size());
+}
+
+}  // namespace tessera::worker::codegen

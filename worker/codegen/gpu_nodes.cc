@@ -1,0 +1,204 @@
+#include "worker/codegen/gpu_nodes.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "llvm/IR/Metadata.h"
+#include "worker/codegen/math.h"
+#include "worker/codegen/wide_math.h"
+
+namespace tessera::worker::codegen {
+
+using ir::DType;
+using ir::ScalarPrim;
+using llvm::Type;
+using llvm::Value;
+
+namespace {
+
+constexpr int64_t kWideBytes = 16;
+
+// `lanes` elements side by side are moved 16 bytes at a time, or all at once if they are fewer;
+// narrow ones as 32-bit words.
+template <class F>
+void ForEachPiece(DType dtype, int lanes, F f) {
+  const int64_t width = ir::ByteWidth(dtype);
+  const int per_piece = static_cast<int>(std::min<int64_t>(lanes, kWideBytes / width));
+  for (int l = 0; l < lanes; l += per_piece) f(l, per_piece);
+}
+llvm::Align PieceAlign(DType dtype, int count) { return llvm::Align(ir::ByteWidth(dtype) * count); }
+
+}  // namespace
+
+GpuNodes::GpuNodes(const Kernel& kernel, const GpuPlan& plan, const std::string& entry,
+                   llvm::Module* module)
+    : GpuThread(plan, static_cast<int>(kernel.params.size()), entry, module),
+      kernel_(kernel),
+      values_(kernel.nodes.size()),
+      levels_(LevelsOf(kernel)),
+      coords_(kernel.rank()) {
+  if (plan.layout == GpuPlan::Layout::kNothing) return;
+  for (const Node& node : kernel.nodes) LoadShifts(node.access);
+  for (const Store& store : kernel.stores) LoadShifts(store.access);
+}
+
+// Coordinates of dims begin to end from the row-major number `flat`.
+void GpuNodes::SetCoords(Value* flat, int begin, int end) {
+  for (int d = end - 1; d >= begin; --d) {
+    if (d == begin) {
+      coords_[d] = flat;
+    } else {
+      Value* const size = Int(kernel_.shape[d]);
+      coords_[d] = b_.CreateURem(flat, size);
+      flat = b_.CreateUDiv(flat, size);
+    }
+  }
+}
+
+// Every shift is the same for all threads.
+void GpuNodes::LoadShifts(const Access& access) {
+  for (const Shift& shift : access.shifts) {
+    Value*& known = shifts_[{shift.param, shift.max}];
+    if (known != nullptr) continue;
+    const DType dtype = kernel_.params[shift.param].dtype;
+    Value* start = b_.CreateLoad(MemoryType(b_.getContext(), dtype), Buffer(shift.param));
+    start = dtype == DType::kU32 ? b_.CreateZExt(start, b_.getInt64Ty())
+                                 : b_.CreateSExt(start, b_.getInt64Ty());
+    Value* const zero = b_.getInt64(0);
+    Value* const max = b_.getInt64(shift.max);
+    start = b_.CreateSelect(b_.CreateICmpSLT(start, zero), zero, start);
+    start = b_.CreateSelect(b_.CreateICmpSGT(start, max), max, start);
+    known = b_.CreateTrunc(start, index_type_);
+  }
+}
+
+// The number of the element at lane 0.
+Value* GpuNodes::Element(const Access& access) {
+  Value* element = Int(access.offset);
+  for (int d = 0; d < kernel_.rank(); ++d) {
+    if (access.strides[d] == 0 || kernel_.shape[d] == 1) continue;
+    element = b_.CreateAdd(element, b_.CreateMul(coords_[d], Int(access.strides[d])));
+  }
+  for (const Shift& shift : access.shifts)
+    element = b_.CreateAdd(element,
+                           b_.CreateMul(shifts_.at({shift.param, shift.max}), Int(shift.stride)));
+  return element;
+}
+Value* GpuNodes::Address(int param, Value* element) {
+  return b_.CreateGEP(MemoryType(b_.getContext(), kernel_.params[param].dtype), Buffer(param),
+                      b_.CreateSExt(element, b_.getInt64Ty()));
+}
+int64_t GpuNodes::LaneStride(const Access& access) const {
+  return plan_.lane_dim < 0 || kernel_.shape[plan_.lane_dim] == 1 ? 0
+                                                                  : access.strides[plan_.lane_dim];
+}
+bool GpuNodes::IsWide(const Access& access, int lanes) const {
+  return lanes > 1 && IsWideAccess(kernel_, access, plan_.lane_dim, lanes);
+}
+
+Value* GpuNodes::MarkLoad(int param, llvm::LoadInst* load) {
+  // What nobody writes may be read through the cache that is not coherent.
+  if (!kernel_.params[param].output)
+    load->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(b_.getContext(), {}));
+  return load;
+}
+
+Type* GpuNodes::PieceType(DType dtype, int count) {
+  const int64_t bytes = ir::ByteWidth(dtype) * count;
+  if (ir::ByteWidth(dtype) >= 4 || bytes < 4)
+    return llvm::FixedVectorType::get(MemoryType(b_.getContext(), dtype), count);
+  if (bytes == 4) return b_.getInt32Ty();
+  return llvm::FixedVectorType::get(b_.getInt32Ty(), bytes / 4);
+}
+
+GpuNodes::Lanes GpuNodes::LoadLanes(const Node& node, int lanes) {
+  Value* const element = Element(node.access);
+  Type* const type = MemoryType(b_.getContext(), node.dtype);
+  Lanes loaded;
+  if (IsWide(node.access, lanes)) {
+    ForEachPiece(node.dtype, lanes, [&](int begin, int count) {
+      Value* const address = Address(node.param, b_.CreateAdd(element, Int(begin)));
+      Value* const piece =
+          MarkLoad(node.param, b_.CreateAlignedLoad(PieceType(node.dtype, count), address,
+                                                    PieceAlign(node.dtype, count)));
+      Value* const vector = b_.CreateBitCast(piece, llvm::FixedVectorType::get(type, count));
+      for (int l = 0; l < count; ++l) loaded.push_back(b_.CreateExtractElement(vector, l));
+    });
+  } else {
+    // The plan has lanes only where every access is wide, or the same for all.
+    TESSERA_CHECK(lanes == 1 || LaneStride(node.access) == 0) << "a load of lanes that lie apart";
+    loaded.push_back(MarkLoad(node.param, b_.CreateLoad(type, Address(node.param, element))));
+  }
+  for (Value*& value : loaded) value = FromMemory(b_, node.dtype, value);
+  return loaded;
+}
+
+void GpuNodes::StoreLanes(const Store& store, int lanes) {
+  const DType dtype = kernel_.params[store.param].dtype;
+  Value* const element = Element(store.access);
+  Type* const type = MemoryType(b_.getContext(), dtype);
+  const auto at = [&](int l) { return ToMemory(b_, dtype, At(store.node, l)); };
+  if (IsWide(store.access, lanes)) {
+    ForEachPiece(dtype, lanes, [&](int begin, int count) {
+      Value* vector = llvm::PoisonValue::get(llvm::FixedVectorType::get(type, count));
+      for (int l = 0; l < count; ++l) vector = b_.CreateInsertElement(vector, at(begin + l), l);
+      b_.CreateAlignedStore(b_.CreateBitCast(vector, PieceType(dtype, count)),
+                            Address(store.param, b_.CreateAdd(element, Int(begin))),
+                            PieceAlign(dtype, count));
+    });
+    return;
+  }
+  TESSERA_CHECK_EQ(lanes, 1);
+  b_.CreateStore(at(0), Address(store.param, element));
+}
+void GpuNodes::EmitStores(int lanes) {
+  for (const Store& store : kernel_.stores) StoreLanes(store, lanes);
+}
+
+void GpuNodes::EmitLevel(Level level, int lanes) {
+  for (size_t id = 0; id < kernel_.nodes.size(); ++id)
+    if (levels_[id] == level && kernel_.nodes[id].kind != Node::Kind::kReduce)
+      values_[id] = EmitNode(kernel_.nodes[id], LanesOfLevel(level, lanes));
+}
+// In rows the lanes lie along a reduced dim: elsewhere than inside there is one.
+int GpuNodes::LanesOfLevel(Level level, int lanes) const {
+  return plan_.layout == GpuPlan::Layout::kRows && level != Level::kInner ? 1 : lanes;
+}
+
+GpuNodes::Lanes GpuNodes::EmitNode(const Node& node, int lanes) {
+  switch (node.kind) {
+    case Node::Kind::kLoad:
+      return LoadLanes(node, lanes);
+    case Node::Kind::kIndex: {
+      Value* const first = Element(node.access);
+      const int64_t stride = LaneStride(node.access);
+      Lanes numbers;
+      for (int l = 0; l < (stride == 0 ? 1 : lanes); ++l)
+        numbers.push_back(b_.CreateSExtOrTrunc(b_.CreateAdd(first, Int(l * stride)),
+                                               RegisterType(b_.getContext(), node.dtype)));
+      return numbers;
+    }
+    case Node::Kind::kScalar:
+      break;
+    case Node::Kind::kReduce:
+      TESSERA_CHECK(false) << "a reduction is no scalar";
+  }
+  if (node.prim == ScalarPrim::kConstant)
+    return {ConstantOf(b_, node.dtype, node.value, node.int_value)};
+  int distinct = 1;
+  for (int arg : node.args) distinct = std::max<int>(distinct, values_[arg].size());
+  const DType operand = kernel_.nodes[node.args.back()].dtype;
+  Lanes results;
+  for (int l = 0; l < distinct; ++l) {
+    llvm::SmallVector<Value*, 3> args;
+    for (int arg : node.args) args.push_back(At(arg, l));
+    Value* result = EmitPrim(b_, node.prim, operand, node.dtype, args);
+    if (result == nullptr) result = EmitWidePrim(b_, node.prim, operand, args);
+    TESSERA_CHECK(result != nullptr)
+        << "no code for " << ScalarPrimName(node.prim) << " of " << DTypeName(operand);
+    results.push_back(result);
+  }
+  return results;
+}
+
+}  // namespace tessera::worker::codegen

@@ -1,0 +1,57 @@
+// A kernel's elements on one thread of a GPU: addresses, wide loads and stores, scalars. What the
+// layouts of gpu_emit.cc put into their loops.
+//
+// Writes one function; thread-compatible.
+#pragma once
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/codegen/gpu_thread.h"
+#include "worker/codegen/kernel.h"
+
+namespace tessera::worker::codegen {
+
+class GpuNodes : protected GpuThread {
+ protected:
+  // The value of a node at each lane; one where it is the same at all.
+  using Lanes = llvm::SmallVector<llvm::Value*, 8>;
+
+  GpuNodes(const Kernel& kernel, const GpuPlan& plan, const std::string& entry,
+           llvm::Module* module);
+
+  // Where the element at lane 0 is: coordinates of dims begin to end from the row-major number
+  // `flat`.
+  void SetCoords(llvm::Value* flat, int begin, int end);
+  // The nodes of a level but its reductions, at `lanes` lanes.
+  void EmitLevel(Level level, int lanes);
+  void EmitStores(int lanes);
+  llvm::Value* At(int id, int lane) {
+    return values_[id].size() == 1 ? values_[id][0] : values_[id][lane];
+  }
+
+  const Kernel& kernel_;
+  std::vector<Lanes> values_;
+
+ private:
+  void LoadShifts(const Access& access);
+  llvm::Value* Buffer(int param) { return function_->getArg(param); }
+  // The number of the element at lane 0.
+  llvm::Value* Element(const Access& access);
+  llvm::Value* Address(int param, llvm::Value* element);
+  int64_t LaneStride(const Access& access) const;
+  bool IsWide(const Access& access, int lanes) const;
+  llvm::Value* MarkLoad(int param, llvm::LoadInst* load);
+  llvm::Type* PieceType(ir::DType dtype, int count);
+  Lanes LoadLanes(const Node& node, int lanes);
+  void StoreLanes(const Store& store, int lanes);
+  int LanesOfLevel(Level level, int lanes) const;
+  Lanes EmitNode(const Node& node, int lanes);
+
+  const std::vector<Level> levels_;
+  std::vector<llvm::Value*> coords_;
+  std::map<std::pair<int, int64_t>, llvm::Value*> shifts_;  // by param and max
+};
+
+}  // namespace tessera::worker::codegen

@@ -1,0 +1,200 @@
+#include "worker/codegen/gpu_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+constexpr int64_t kBlockThreads = 256;
+constexpr int64_t kGridMax = std::numeric_limits<int32_t>::max();
+// Enough blocks that no multiprocessor of the largest devices is idle.
+constexpr int64_t kManyBlocks = 512;
+constexpr int64_t kSharedBytesMax = 32 << 10;
+constexpr int kSlotBytes = 8;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+bool IsInner(const Kernel& kernel, const Access& access) {
+  return std::any_of(access.strides.begin() + kernel.num_kept(), access.strides.end(),
+                     [](int64_t stride) { return stride != 0; });
+}
+
+// What touches memory: each access with its param.
+struct Use {
+  const Access* access;
+  int param;
+  bool inner;
+};
+std::vector<Use> UsesOf(const Kernel& kernel) {
+  std::vector<Use> uses;
+  for (const Node& node : kernel.nodes)
+    if (node.kind == Node::Kind::kLoad)
+      uses.push_back({&node.access, node.param, IsInner(kernel, node.access)});
+  for (const Store& store : kernel.stores) uses.push_back({&store.access, store.param, false});
+  return uses;
+}
+
+// The lanes that all accesses allow along `dim`: the widest moves 16 bytes at once, narrower dtypes
+// at least 8.
+int LanesAlong(const Kernel& kernel, int dim, bool inner_only) {
+  if (dim < 0) return 1;
+  int64_t widest = 0;
+  for (const Use& use : UsesOf(kernel)) {
+    if ((inner_only && !use.inner) || use.access->strides[dim] == 0) continue;
+    widest = std::max(widest, ir::ByteWidth(kernel.params[use.param].dtype));
+  }
+  if (widest == 0) return 1;
+  for (int lanes = widest <= 2 ? 8 : 4; lanes > 1; lanes /= 2) {
+    bool all = true;
+    for (const Use& use : UsesOf(kernel)) {
+      if ((inner_only && !use.inner) || use.access->strides[dim] == 0) continue;
+      all = all && IsWideAccess(kernel, *use.access, dim, lanes);
+    }
+    if (all) return lanes;
+  }
+  return 1;
+}
+
+// No number that the code computes passes 2^31.
+bool NeedsWideIndex(const Kernel& kernel) {
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max() - (int64_t{1} << 20);
+  int64_t box = 1;
+  for (int64_t size : kernel.shape) box *= std::max<int64_t>(size, 1);
+  if (box > kMax) return true;
+  const auto wide = [&](const Access& access) {
+    double reach = std::abs(static_cast<double>(access.offset));
+    for (size_t d = 0; d < access.strides.size(); ++d)
+      reach += std::abs(static_cast<double>(access.strides[d])) *
+               static_cast<double>(std::max<int64_t>(kernel.shape[d] - 1, 0));
+    for (const Shift& shift : access.shifts)
+      reach += std::abs(static_cast<double>(shift.stride)) * static_cast<double>(shift.max);
+    return reach > static_cast<double>(kMax);
+  };
+  return std::any_of(kernel.nodes.begin(), kernel.nodes.end(),
+                     [&](const Node& node) { return wide(node.access); }) ||
+         std::any_of(kernel.stores.begin(), kernel.stores.end(),
+                     [&](const Store& store) { return wide(store.access); });
+}
+
+// Slots of 8 bytes that one thread's accumulators take.
+int SlotsOf(const Kernel& kernel) {
+  int slots = 0;
+  for (const Node& node : kernel.nodes) {
+    if (node.kind != Node::Kind::kReduce) continue;
+    const bool arg =
+        node.reduce == ir::ReduceKind::kArgMax || node.reduce == ir::ReduceKind::kArgMin;
+    slots += arg ? 2 : 1;
+  }
+  return slots;
+}
+
+void PlanElementwise(const Kernel& kernel, GpuPlan* plan) {
+  plan->layout = GpuPlan::Layout::kElementwise;
+  plan->lane_dim = kernel.rank() - 1;
+  plan->lanes = LanesAlong(kernel, plan->lane_dim, /*inner_only=*/false);
+  const int64_t threads = CeilDiv(kernel.num_iterations(), plan->lanes);
+  plan->block[0] =
+      static_cast<uint32_t>(std::min(kBlockThreads, CeilDiv(threads, kWarpSize) * kWarpSize));
+  plan->grid[0] = static_cast<uint32_t>(std::min(CeilDiv(threads, plan->block[0]), kGridMax + 1));
+}
+
+// Whether the reduced elements of one result lie closer together than those of neighbours do.
+bool ReducesRows(const Kernel& kernel) {
+  if (kernel.num_iterations() == 1) return true;
+  int64_t rows = 0, columns = 0;
+  for (const Use& use : UsesOf(kernel)) {
+    if (!use.inner) continue;
+    const int64_t width = ir::ByteWidth(kernel.params[use.param].dtype);
+    if (std::abs(use.access->strides.back()) == 1) rows += width;
+    if (kernel.num_kept() > 0 && std::abs(use.access->strides[kernel.num_kept() - 1]) == 1)
+      columns += width;
+  }
+  return rows >= columns;
+}
+
+void PlanRows(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
+  plan->layout = GpuPlan::Layout::kRows;
+  plan->lane_dim = kernel.rank() - 1;
+  plan->lanes = LanesAlong(kernel, plan->lane_dim, /*inner_only=*/true);
+  // About eight wide loads a thread, and a whole block where rows are few.
+  const int64_t work = CeilDiv(reduced, plan->lanes);
+  const int64_t per_thread = kernel.num_iterations() >= 16 * kManyBlocks ? 8 : 2;
+  int64_t threads = 1;
+  while (threads < 1024 && threads * (threads < kWarpSize ? 1 : per_thread) < work) threads *= 2;
+  plan->threads_per_row = static_cast<int>(threads);
+  int64_t block = std::max<int64_t>(threads, kWarpSize);
+  while (block < kBlockThreads && block / threads < kernel.num_iterations()) block *= 2;
+  plan->block[0] = static_cast<uint32_t>(block);
+  if (threads > kWarpSize) {
+    // One row a block.
+    plan->block[0] = static_cast<uint32_t>(threads);
+    plan->shared_bytes = static_cast<uint32_t>(threads / kWarpSize * SlotsOf(kernel) * kSlotBytes);
+  }
+  plan->grid[0] = static_cast<uint32_t>(std::min(
+      CeilDiv(kernel.num_iterations(), plan->block[0] / plan->threads_per_row), kGridMax + 1));
+}
+
+void PlanColumns(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
+  plan->layout = GpuPlan::Layout::kColumns;
+  plan->lane_dim = kernel.num_kept() - 1;
+  const int64_t columns = kernel.num_iterations();
+  const int lanes = LanesAlong(kernel, plan->lane_dim, /*inner_only=*/false);
+  if (columns % lanes == 0 && columns / lanes >= kManyBlocks * kWarpSize) plan->lanes = lanes;
+  const int64_t groups = CeilDiv(columns, plan->lanes);
+  // As many threads share a column as it takes to have enough of them.
+  int64_t split = 1;
+  while (split < 32 && reduced / split >= 16 && groups * split < kManyBlocks * kBlockThreads &&
+         2 * split * kWarpSize * plan->lanes * SlotsOf(kernel) * kSlotBytes <= kSharedBytesMax)
+    split *= 2;
+  plan->block[0] = split > 1 ? kWarpSize : static_cast<uint32_t>(kBlockThreads);
+  plan->block[1] = static_cast<uint32_t>(split);
+  if (split > 1)
+    plan->shared_bytes =
+        static_cast<uint32_t>(split * kWarpSize * plan->lanes * SlotsOf(kernel) * kSlotBytes);
+  plan->grid[0] = static_cast<uint32_t>(std::min(CeilDiv(groups, plan->block[0]), kGridMax + 1));
+}
+
+}  // namespace
+
+std::string GpuEntryName(int kernel) { return absl::StrCat("tessera_kernel_", kernel); }
+
+bool IsWideAccess(const Kernel& kernel, const Access& access, int dim, int lanes) {
+  if (access.strides[dim] != 1 || access.offset % lanes != 0 || kernel.shape[dim] == 0)
+    return false;
+  for (int d = 0; d < kernel.rank(); ++d)
+    if (d != dim && kernel.shape[d] > 1 && access.strides[d] % lanes != 0) return false;
+  // Rows of the dim start at a multiple, unless there is one row alone.
+  for (int d = 0; d < kernel.rank(); ++d)
+    if (d != dim && kernel.shape[d] > 1 && kernel.shape[dim] % lanes != 0) return false;
+  return std::all_of(access.shifts.begin(), access.shifts.end(),
+                     [lanes](const Shift& shift) { return shift.stride % lanes == 0; });
+}
+
+absl::StatusOr<GpuPlan> PlanGpu(const Kernel& kernel) {
+  GpuPlan plan;
+  if (kernel.num_iterations() == 0) return plan;
+  plan.wide_index = NeedsWideIndex(kernel);
+  int64_t reduced = 1;
+  for (int d = kernel.num_kept(); d < kernel.rank(); ++d) reduced *= kernel.shape[d];
+  if (kernel.num_reduced == 0) {
+    PlanElementwise(kernel, &plan);
+  } else if (ReducesRows(kernel)) {
+    PlanRows(kernel, reduced, &plan);
+  } else {
+    PlanColumns(kernel, reduced, &plan);
+  }
+  if (plan.grid[0] > kGridMax)
+    return MakeError(
+        ErrorKind::kNotImplemented,
+        absl::StrCat("gpu code: a kernel of ", kernel.num_iterations(),
+                     " elements needs more than ", kGridMax, " blocks; split the array"));
+  return plan;
+}
+
+}  // namespace tessera::worker::codegen

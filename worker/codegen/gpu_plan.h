@@ -1,0 +1,49 @@
+// How a kernel is laid on the threads of a GPU: which threads compute which elements, and in which
+// order they reduce. Depends on the kernel alone, never on a device, so that every device of a
+// target computes the same bits.
+//
+// Pure functions of plain values.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/codegen/kernel.h"
+
+namespace tessera::worker::codegen {
+
+inline constexpr int kWarpSize = 32;
+
+struct GpuPlan {
+  enum class Layout : uint8_t {
+    kNothing,      // no iterations: one thread, which returns
+    kElementwise,  // a thread computes `lanes` consecutive elements
+    kRows,         // `threads_per_row` threads reduce a row: part of a warp, a warp or a block
+    kColumns,      // a block is block[0] columns wide; block[1] threads reduce a column
+  };
+  Layout layout = Layout::kNothing;
+  // Each thread works on as many consecutive elements along `lane_dim` at once, by wide loads and
+  // stores. 1 where an access would not allow it.
+  int lanes = 1;
+  int lane_dim = -1;  // a dim of the box; -1 if it has no dims
+  int threads_per_row = 1;
+  bool wide_index = false;  // element numbers need 64 bits
+  uint32_t grid[3] = {1, 1, 1};
+  uint32_t block[3] = {1, 1, 1};
+  uint32_t shared_bytes = 0;
+
+  int64_t num_threads() const { return int64_t{block[0]} * block[1] * block[2]; }
+};
+
+// Requires Verify(kernel); kernels in normal form get the best plans. NOT_IMPLEMENTED for one that
+// needs more blocks than a launch can have.
+absl::StatusOr<GpuPlan> PlanGpu(const Kernel& kernel);
+
+// The name of the function of kernel i of a module.
+std::string GpuEntryName(int kernel);
+
+// Whether the elements at `lanes` consecutive indices along `dim`, the first a multiple of `lanes`,
+// lie side by side in memory and start at a multiple of `lanes`.
+bool IsWideAccess(const Kernel& kernel, const Access& access, int dim, int lanes);
+
+}  // namespace tessera::worker::codegen

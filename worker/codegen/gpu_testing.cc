@@ -1,0 +1,54 @@
+#include "worker/codegen/gpu_testing.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+
+namespace tessera::worker::codegen {
+
+SimtKernels::SimtKernels(absl::Span<const Kernel> kernels)
+    : kernels_(kernels.begin(), kernels.end()) {
+  absl::StatusOr<DeviceCode> code = CompileForDevice("simt-host", kernels);
+  TESSERA_CHECK(code.ok()) << code.status();
+  code_ = *std::move(code);
+  absl::StatusOr<std::shared_ptr<const SimtModule>> module = SimtModule::Load(code_.image);
+  TESSERA_CHECK(module.ok()) << module.status();
+  module_ = *std::move(module);
+}
+
+absl::Status SimtKernels::Run(int i, TestBuffers* buffers, bool reversed) const {
+  const GpuKernel& kernel = code_.kernels[i];
+  SimtLaunch launch;
+  launch.entry = kernel.entry;
+  std::copy(kernel.grid, kernel.grid + 3, launch.grid);
+  std::copy(kernel.block, kernel.block + 3, launch.block);
+  launch.shared_bytes = kernel.shared_bytes;
+  launch.reversed = reversed;
+  for (void* pointer : buffers->pointers())
+    launch.args.push_back(reinterpret_cast<uint64_t>(pointer));
+  launch.may_access = [&](uint64_t address, uint64_t bytes, bool write) {
+    for (size_t p = 0; p < launch.args.size(); ++p)
+      if (launch.args[p] <= address &&
+          address + bytes <= launch.args[p] + buffers->bytes(static_cast<int>(p)).size())
+        return !write || kernels_[i].params[p].output;
+    return false;
+  };
+  return module_->Launch(launch);
+}
+
+std::string SimtDifference(const SimtKernels& compiled, int i, const Kernel& kernel,
+                           const TestBuffers& buffers, const Tolerance& tolerance) {
+  TestBuffers want = buffers;
+  Interpret(kernel, want.pointers(), 0, kernel.num_iterations());
+  for (const bool reversed : {false, true}) {
+    TestBuffers got = buffers;
+    if (const absl::Status status = compiled.Run(i, &got, reversed); !status.ok())
+      return status.ToString();
+    const std::string difference = Difference(kernel, got, want, tolerance);
+    if (!difference.empty()) return absl::StrCat(difference, reversed ? " (reversed)" : "");
+  }
+  return "";
+}
+
+}  // namespace tessera::worker::codegen

@@ -1,0 +1,126 @@
+#include "worker/codegen/gpu_thread.h"
+
+#include "llvm/IR/IntrinsicsNVPTX.h"
+#include "llvm/IR/Metadata.h"
+#include "worker/codegen/gpu_emit.h"
+
+namespace tessera::worker::codegen {
+
+using llvm::BasicBlock;
+using llvm::Type;
+using llvm::Value;
+
+namespace {
+
+constexpr unsigned kGlobalSpace = 1;
+constexpr unsigned kSharedSpace = 3;
+constexpr int64_t kSlotBytes = 8;
+
+}  // namespace
+
+GpuThread::GpuThread(const GpuPlan& plan, int num_params, const std::string& entry,
+                     llvm::Module* module)
+    : plan_(plan),
+      module_(*module),
+      b_(module->getContext()),
+      index_type_(plan.wide_index ? b_.getInt64Ty() : b_.getInt32Ty()) {
+  const std::vector<Type*> params(num_params, b_.getPtrTy(kGlobalSpace));
+  function_ =
+      llvm::Function::Create(llvm::FunctionType::get(b_.getVoidTy(), params, /*isVarArg=*/false),
+                             llvm::Function::ExternalLinkage, entry, module);
+  function_->setCallingConv(llvm::CallingConv::PTX_Kernel);
+  function_->setDoesNotThrow();
+  for (int p = 0; p < num_params; ++p)
+    function_->addParamAttr(
+        p, llvm::Attribute::getWithAlignment(b_.getContext(), llvm::Align(kBufferAlign)));
+  Annotate("maxntidx", plan.block[0]);
+  Annotate("maxntidy", plan.block[1]);
+  Annotate("maxntidz", plan.block[2]);
+  b_.SetInsertPoint(BasicBlock::Create(b_.getContext(), "entry", function_));
+}
+
+void GpuThread::If(Value* condition, const std::function<void()>& then) {
+  BasicBlock* const inside = BasicBlock::Create(b_.getContext(), "then", function_);
+  BasicBlock* const after = BasicBlock::Create(b_.getContext(), "fi", function_);
+  b_.CreateCondBr(condition, inside, after);
+  b_.SetInsertPoint(inside);
+  then();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+// for (i = from; i < to; i += step).
+void GpuThread::For(Value* from, int64_t to, int64_t step,
+                    const std::function<void(Value*)>& body) {
+  BasicBlock* const before = b_.GetInsertBlock();
+  BasicBlock* const head = BasicBlock::Create(b_.getContext(), "head", function_);
+  BasicBlock* const inside = BasicBlock::Create(b_.getContext(), "body", function_);
+  BasicBlock* const after = BasicBlock::Create(b_.getContext(), "after", function_);
+  b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* const i = b_.CreatePHI(index_type_, 2);
+  i->addIncoming(from, before);
+  b_.CreateCondBr(b_.CreateICmpSLT(i, Int(to)), inside, after);
+  b_.SetInsertPoint(inside);
+  body(i);
+  i->addIncoming(b_.CreateAdd(i, Int(step)), b_.GetInsertBlock());
+  b_.CreateBr(head);
+  b_.SetInsertPoint(after);
+}
+
+Value* GpuThread::ThreadNumber() {
+  return Index(b_.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_tid_x, {}, {}));
+}
+Value* GpuThread::ThreadRow() {
+  return Index(b_.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_tid_y, {}, {}));
+}
+Value* GpuThread::BlockNumber() {
+  return Index(b_.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x, {}, {}));
+}
+void GpuThread::Barrier() { b_.CreateIntrinsic(llvm::Intrinsic::nvvm_barrier0, {}, {}); }
+
+// Of the thread whose number in the warp differs in the bits of `mask`.
+Value* GpuThread::Shuffle(Value* v, int mask) {
+  Type* const type = v->getType();
+  const unsigned bits = type->getScalarSizeInBits();
+  Value* whole = b_.CreateBitCast(v, b_.getIntNTy(bits));
+  if (bits < 32) whole = b_.CreateZExt(whole, b_.getInt32Ty());
+  if (bits <= 32)
+    return b_.CreateBitCast(b_.CreateTrunc(ShuffleWord(whole, mask), b_.getIntNTy(bits)), type);
+  Value* const low = ShuffleWord(b_.CreateTrunc(whole, b_.getInt32Ty()), mask);
+  Value* const high = ShuffleWord(b_.CreateTrunc(b_.CreateLShr(whole, 32), b_.getInt32Ty()), mask);
+  return b_.CreateBitCast(b_.CreateOr(b_.CreateZExt(low, b_.getInt64Ty()),
+                                      b_.CreateShl(b_.CreateZExt(high, b_.getInt64Ty()), 32)),
+                          type);
+}
+Value* GpuThread::ShuffleWord(Value* word, int mask) {
+  return b_.CreateIntrinsic(
+      llvm::Intrinsic::nvvm_shfl_sync_bfly_i32, {},
+      {b_.getInt32(0xffffffff), word, b_.getInt32(mask), b_.getInt32(kWarpSize - 1)});
+}
+
+Value* GpuThread::Slot(Value* number) {
+  llvm::GlobalVariable* array = module_.getGlobalVariable(kSharedArray);
+  if (array == nullptr) {
+    array = new llvm::GlobalVariable(module_, llvm::ArrayType::get(b_.getInt8Ty(), 0),
+                                     /*isConstant=*/false, llvm::GlobalValue::ExternalLinkage,
+                                     nullptr, kSharedArray, nullptr,
+                                     llvm::GlobalValue::NotThreadLocal, kSharedSpace);
+    array->setAlignment(llvm::Align(kBufferAlign));
+  }
+  return b_.CreateGEP(b_.getInt8Ty(), array, b_.CreateMul(number, Int(kSlotBytes)));
+}
+
+void GpuThread::Annotate(const char* key, uint32_t value) {
+  module_.getOrInsertNamedMetadata("nvvm.annotations")
+      ->addOperand(llvm::MDNode::get(
+          b_.getContext(),
+          {llvm::ConstantAsMetadata::get(function_), llvm::MDString::get(b_.getContext(), key),
+           llvm::ConstantAsMetadata::get(b_.getInt32(value))}));
+}
+
+llvm::AllocaInst* GpuThread::Local(Type* type) {
+  llvm::IRBuilder<> entry(&function_->getEntryBlock(), function_->getEntryBlock().begin());
+  return entry.CreateAlloca(type);
+}
+
+}  // namespace tessera::worker::codegen

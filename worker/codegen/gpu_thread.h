@@ -1,0 +1,55 @@
+// What every GPU function needs, whatever it computes: loops and branches, thread numbers, shuffles
+// and shared memory, in terms of NVPTX's intrinsics. For gpu_emit.cc.
+//
+// Writes one function; thread-compatible.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/Module.h"
+#include "worker/codegen/gpu_plan.h"
+
+namespace tessera::worker::codegen {
+
+class GpuThread {
+ protected:
+  // Adds the function, of so many buffers, to the module; the builder stands at its beginning.
+  GpuThread(const GpuPlan& plan, int num_params, const std::string& entry, llvm::Module* module);
+
+  // ---- Control flow. ----
+
+  void If(llvm::Value* condition, const std::function<void()>& then);
+  // for (i = from; i < to; i += step).
+  void For(llvm::Value* from, int64_t to, int64_t step,
+           const std::function<void(llvm::Value*)>& body);
+  // A variable of this thread.
+  llvm::AllocaInst* Local(llvm::Type* type);
+
+  // ---- Threads. All numbers are of the index type. ----
+
+  llvm::Value* Int(int64_t value) { return llvm::ConstantInt::getSigned(index_type_, value); }
+  llvm::Value* ThreadNumber();
+  llvm::Value* ThreadRow();  // in the second dim of the block
+  llvm::Value* BlockNumber();
+  void Barrier();
+  // Of the thread whose number in the warp differs in the bits of `mask`.
+  llvm::Value* Shuffle(llvm::Value* v, int mask);
+  // 8 bytes of the block's shared memory.
+  llvm::Value* Slot(llvm::Value* number);
+
+  const GpuPlan& plan_;
+  llvm::Module& module_;
+  llvm::IRBuilder<> b_;
+  llvm::Type* const index_type_;
+  llvm::Function* function_;
+
+ private:
+  llvm::Value* Index(llvm::Value* unsigned_32) {
+    return b_.CreateZExtOrTrunc(unsigned_32, index_type_);
+  }
+  llvm::Value* ShuffleWord(llvm::Value* word, int mask);
+  void Annotate(const char* key, uint32_t value);
+};
+
+}  // namespace tessera::worker::codegen

@@ -1,0 +1,170 @@
+#include "worker/codegen/host_code.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "worker/codegen/compile.h"
+#include "worker/codegen/compile_child.h"
+#include "worker/codegen/loader.h"
+#include "worker/codegen/object_cache.h"
+#include "worker/codegen/sha256.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+// Compilers of this process that are not at work: as many as threads were compiling at once.
+class CodegenPool {
+ public:
+  explicit CodegenPool(HostTarget target) : target_(std::move(target)) {}
+
+  absl::StatusOr<std::string> Compile(const Kernel& kernel) {
+    std::unique_ptr<HostCodegen> codegen = Take();
+    absl::StatusOr<std::string> object = codegen->Compile(kernel);
+    absl::MutexLock lock(&mu_);
+    idle_.push_back(std::move(codegen));
+    return object;
+  }
+
+ private:
+  std::unique_ptr<HostCodegen> Take() {
+    absl::MutexLock lock(&mu_);
+    if (idle_.empty()) return std::make_unique<HostCodegen>(target_);
+    std::unique_ptr<HostCodegen> codegen = std::move(idle_.back());
+    idle_.pop_back();
+    return codegen;
+  }
+
+  const HostTarget target_;
+  absl::Mutex mu_;
+  std::vector<std::unique_ptr<HostCodegen>> idle_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+class HostCompiler::Impl {
+ public:
+  explicit Impl(HostCompilerOptions options)
+      : options_(std::move(options)),
+        target_(FindHostTarget(options_.target)),
+        loader_(HostLoader::Create()),
+        cache_(options_.cache_dir, options_.cache_bytes_max),
+        pool_(target_.value_or(HostTarget())),
+        child_({options_.compile_binary, options_.compile_args, target_.value_or(HostTarget()).name,
+                options_.compile_memory_bytes_max, options_.compile_deadline}) {}
+
+  absl::StatusOr<std::shared_ptr<const HostCode>> Compile(absl::Span<const Kernel> kernels,
+                                                          absl::Span<const std::string> labels) {
+    TESSERA_RETURN_IF_ERROR(target_.status());
+    TESSERA_RETURN_IF_ERROR(loader_.status());
+    TESSERA_CHECK(labels.empty() || labels.size() == kernels.size());
+    std::vector<std::shared_ptr<const void>> mapped;
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      const std::string label = labels.empty() ? absl::StrCat("kernel ", i) : labels[i];
+      TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<const void> function,
+                               FunctionOf(Canonical(kernels[i]), label));
+      mapped.push_back(std::move(function));
+    }
+    return std::make_shared<const HostCode>(std::move(mapped));
+  }
+
+  Counters counters() {
+    absl::MutexLock lock(&mu_);
+    return counters_;
+  }
+
+ private:
+  using Function = std::shared_ptr<const void>;
+
+  absl::StatusOr<Function> FunctionOf(const Kernel& kernel, const std::string& label) {
+    const std::string key = Sha256Hex(
+        absl::StrCat("host ", target_->name, " ", kCodegenVersion, "\n", kernel.ToString()));
+    if (Function function = AlreadyLoaded(key)) return function;
+    if (const std::optional<std::string> object = cache_.Get(key)) {
+      absl::StatusOr<Function> function = (*loader_)->Load(*object, kFunctionName);
+      if (function.ok()) return Remember(key, *std::move(function), &Counters::from_disk);
+      TESSERA_LOG(WARNING) << "a cached object does not load; compiling it anew"
+                           << Field("kernel", label) << Field("status", function.status());
+    }
+    TESSERA_ASSIGN_OR_RETURN(const std::string object, ObjectOf(kernel, label));
+    absl::StatusOr<Function> function = (*loader_)->Load(object, kFunctionName);
+    if (!function.ok()) return Annotate(function.status(), label);
+    cache_.Put(key, object);
+    return Remember(key, *std::move(function), &Counters::compiled);
+  }
+
+  absl::StatusOr<std::string> ObjectOf(const Kernel& kernel, const std::string& label) {
+    if (!options_.compile_binary.empty()) return child_.Compile(kernel, label);
+    absl::StatusOr<std::string> object = pool_.Compile(kernel);
+    if (!object.ok()) return Annotate(object.status(), label);
+    return object;
+  }
+
+  Function AlreadyLoaded(const std::string& key) {
+    absl::MutexLock lock(&mu_);
+    const auto at = loaded_.find(key);
+    if (at == loaded_.end()) return nullptr;
+    Function function = at->second.lock();
+    if (function != nullptr) ++counters_.shared;
+    return function;
+  }
+
+  Function Remember(const std::string& key, Function function, int64_t Counters::*counter) {
+    absl::MutexLock lock(&mu_);
+    ++(counters_.*counter);
+    // Entries of code that is gone are dropped when there may be as many as of code that is not.
+    if (loaded_.size() >= prune_at_) {
+      for (auto at = loaded_.begin(); at != loaded_.end();)
+        at = at->second.expired() ? loaded_.erase(at) : std::next(at);
+      prune_at_ = 2 * loaded_.size() + kPruneMin;
+    }
+    loaded_[key] = function;
+    return function;
+  }
+
+  static constexpr size_t kPruneMin = 256;
+
+  const HostCompilerOptions options_;
+  const absl::StatusOr<HostTarget> target_;
+  const absl::StatusOr<std::shared_ptr<HostLoader>> loader_;
+  ObjectCache cache_;
+  CodegenPool pool_;
+  CompileChild child_;
+  absl::Mutex mu_;
+  std::map<std::string, std::weak_ptr<const void>> loaded_ ABSL_GUARDED_BY(mu_);
+  size_t prune_at_ ABSL_GUARDED_BY(mu_) = kPruneMin;
+  Counters counters_ ABSL_GUARDED_BY(mu_);
+};
+
+HostCompiler::HostCompiler(HostCompilerOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {}
+HostCompiler::~HostCompiler() = default;
+
+absl::StatusOr<std::shared_ptr<const HostCode>> HostCompiler::Compile(
+    absl::Span<const Kernel> kernels, absl::Span<const std::string> labels) {
+  return impl_->Compile(kernels, labels);
+}
+
+HostCompiler::Counters HostCompiler::counters() const { return impl_->counters(); }
+
+HostCompilerOptions HostCompilerOptionsFrom(const Options& options, const EnvLookup& env) {
+  HostCompilerOptions out;
+  out.cache_bytes_max = options.cache_bytes_max;
+  out.compile_memory_bytes_max = options.compile_memory_bytes_max;
+  out.compile_deadline = absl::Milliseconds(options.compile_timeout_ms);
+  if (options.cache_dir == "off") return out;
+  if (!options.cache_dir.empty()) {
+    out.cache_dir = options.cache_dir;
+  } else if (const auto xdg = env("XDG_CACHE_HOME"); xdg && !xdg->empty()) {
+    out.cache_dir = *xdg + "/tessera";
+  } else if (const auto home = env("HOME"); home && !home->empty()) {
+    out.cache_dir = *home + "/.cache/tessera";
+  }
+  return out;
+}
+
+}  // namespace tessera::worker::codegen

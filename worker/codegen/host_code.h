@@ -1,0 +1,84 @@
+// Kernels as functions of this process: compiled for the host's CPU, cached on disk, loaded.
+//
+//   HostCompiler compiler(options);
+//   TESSERA_ASSIGN_OR_RETURN(auto code, compiler.Compile(kernels, labels));
+//   code->function(0)(buffers, 0, kernels[0].num_iterations());
+//
+// The one path from kernel.h to running CPU code. A HostCompiler is made once per process; any
+// thread may call Compile, and calls run at the same time except where they wait for one compile
+// child. HostCode is immutable, shared, and keeps its machine code mapped, even after the compiler
+// is gone.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "base/options.h"
+#include "worker/codegen/kernel.h"
+
+namespace tessera::worker::codegen {
+
+struct HostCompilerOptions {
+  // "host" is the best of the others that this CPU runs: "baseline", "avx2", "avx512".
+  std::string target = "host";
+  std::string cache_dir;  // empty: nothing is kept on disk
+  int64_t cache_bytes_max = int64_t{1} << 30;
+  // The binary that compiles in a child process (compile_child.h); empty: in this process.
+  std::string compile_binary;
+  std::vector<std::string> compile_args;
+  int64_t compile_memory_bytes_max = int64_t{4} << 30;  // of the child
+  absl::Duration compile_deadline = absl::Seconds(60);  // of one batch of kernels
+};
+// What the options table says; compiles in this process until a compile_binary is given.
+HostCompilerOptions HostCompilerOptionsFrom(const Options& options,
+                                            const EnvLookup& env = ProcessEnv());
+
+class HostCode {
+ public:
+  // Runs the iterations begin <= i < end (row-major over the kept dims) on `buffers`, one per
+  // param, each aligned to its element. Ranges may be cut anywhere, run by any threads at the same
+  // time: every element's bits depend on its inputs alone.
+  using Fn = void (*)(void* const* buffers, int64_t begin, int64_t end);
+
+  explicit HostCode(std::vector<std::shared_ptr<const void>> mapped) : mapped_(std::move(mapped)) {}
+
+  // Of the kernel with that number in the call of Compile. Valid while this lives.
+  Fn function(int kernel) const {
+    return reinterpret_cast<Fn>(reinterpret_cast<uintptr_t>(mapped_[kernel].get()));
+  }
+  int size() const { return static_cast<int>(mapped_.size()); }
+
+ private:
+  const std::vector<std::shared_ptr<const void>> mapped_;  // the entry of each function
+};
+
+class HostCompiler {
+ public:
+  explicit HostCompiler(HostCompilerOptions options);
+  ~HostCompiler();
+  HostCompiler(const HostCompiler&) = delete;
+  HostCompiler& operator=(const HostCompiler&) = delete;
+
+  // Every kernel must pass Verify. `labels` name them in errors: one each, or none. Errors are of
+  // the compiler, not of the program: kInternal, with the label.
+  absl::StatusOr<std::shared_ptr<const HostCode>> Compile(
+      absl::Span<const Kernel> kernels, absl::Span<const std::string> labels = {});
+
+  // What happened so far; for tests and telemetry.
+  struct Counters {
+    int64_t compiled = 0;   // kernels that went through code generation
+    int64_t from_disk = 0;  // kernels read from the cache
+    int64_t shared = 0;     // kernels already loaded in this process
+  };
+  Counters counters() const;
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera::worker::codegen

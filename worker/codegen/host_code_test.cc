@@ -1,0 +1,270 @@
+// From kernels to running functions: sharing, the cache on disk, and compilers that crash or hang.
+#include "worker/codegen/host_code.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/codegen/compile.h"
+#include "worker/codegen/compile_child.h"
+#include "worker/codegen/kernel_testing.h"
+#include "worker/codegen/object_cache.h"
+#include "worker/daemon/frames.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// p1[i] = p0[i] + addend.
+Kernel Adder(int addend, int64_t n = 100) {
+  const absl::StatusOr<Kernel> kernel =
+      ParseKernel(absl::StrCat("kernel [", n, "] reduced 0\nin s32 ", n, "\nout s32 ", n,
+                               "\n%0 = load p0 [0: 1] : s32\n%1 = Constant ", addend,
+                               " : s32\n%2 = Add %0, %1 : s32\nstore %2 p1 [0: 1]\n"));
+  TESSERA_CHECK_OK(kernel);
+  return *kernel;
+}
+
+// What the adder gives for 5.
+int AddedTo5(const HostCode& code, int kernel) {
+  std::vector<int32_t> in(100, 5), out(100, -1);
+  void* const buffers[] = {in.data(), out.data()};
+  code.function(kernel)(buffers, 0, 100);
+  for (const int32_t v : out) EXPECT_EQ(v, out[0]);
+  return out[0];
+}
+
+class HostCodeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "host_code_test.XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    options_.cache_dir = name;
+  }
+  void TearDown() override { fs::remove_all(options_.cache_dir); }
+
+  // Compiles in children that this binary becomes, of a kind that main knows.
+  void UseChild(const std::string& kind) {
+    options_.cache_dir.clear();
+    options_.compile_binary = fs::read_symlink("/proc/self/exe").string();
+    options_.compile_args = {kind};
+  }
+
+  HostCompilerOptions options_;
+};
+
+TEST_F(HostCodeTest, KernelsAreCompiledOnceAndThenShared) {
+  HostCompiler compiler(options_);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto code, compiler.Compile({Adder(1), Adder(2), Adder(1)}));
+  EXPECT_EQ(AddedTo5(*code, 0), 6);
+  EXPECT_EQ(AddedTo5(*code, 1), 7);
+  EXPECT_EQ(AddedTo5(*code, 2), 6);
+  EXPECT_EQ(code->function(0), code->function(2));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto again, compiler.Compile({Adder(2)}));
+  EXPECT_EQ(again->function(0), code->function(1));
+  EXPECT_EQ(compiler.counters().compiled, 2);
+  EXPECT_EQ(compiler.counters().shared, 2);
+  EXPECT_EQ(compiler.counters().from_disk, 0);
+}
+
+TEST_F(HostCodeTest, CodeOutlivesTheCompiler) {
+  std::shared_ptr<const HostCode> code;
+  {
+    HostCompiler compiler(options_);
+    TESSERA_ASSERT_OK_AND_ASSIGN(code, compiler.Compile({Adder(3)}));
+  }
+  EXPECT_EQ(AddedTo5(*code, 0), 8);
+}
+
+TEST_F(HostCodeTest, TheNextProcessFindsItOnDisk) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto first, HostCompiler(options_).Compile({Adder(1)}));
+  HostCompiler next(options_);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto code, next.Compile({Adder(1), Adder(4)}));
+  EXPECT_EQ(AddedTo5(*code, 0), 6);
+  EXPECT_EQ(AddedTo5(*code, 1), 9);
+  EXPECT_EQ(next.counters().from_disk, 1);
+  EXPECT_EQ(next.counters().compiled, 1);
+}
+
+TEST_F(HostCodeTest, AnotherTargetIsAnotherEntry) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto first, HostCompiler(options_).Compile({Adder(1)}));
+  options_.target = "baseline";
+  HostCompiler next(options_);
+  const absl::StatusOr<HostTarget> best = FindHostTarget("host");
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto code, next.Compile({Adder(1)}));
+  EXPECT_EQ(AddedTo5(*code, 0), 6);
+  EXPECT_EQ(next.counters().compiled, best->name == "baseline" ? 0 : 1);
+}
+
+// An entry that is whole but no object, as of a compiler with a bug.
+TEST_F(HostCodeTest, AnEntryThatDoesNotLoadIsCompiledAnew) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto first, HostCompiler(options_).Compile({Adder(1)}));
+  std::string entry;
+  for (const fs::directory_entry& file : fs::directory_iterator(options_.cache_dir))
+    entry = file.path().stem().string();
+  ObjectCache(options_.cache_dir, 1 << 20).Put(entry, "no object at all");
+  HostCompiler next(options_);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto code, next.Compile({Adder(1)}));
+  EXPECT_EQ(AddedTo5(*code, 0), 6);
+  EXPECT_EQ(next.counters().compiled, 1);
+}
+
+TEST_F(HostCodeTest, AnUnknownTargetIsAnError) {
+  options_.target = "vax";
+  EXPECT_THAT(HostCompiler(options_).Compile({Adder(1)}),
+              ReasonIs("VALUE_ERROR", AllOf(HasSubstr("vax"), HasSubstr("baseline"))));
+}
+
+TEST_F(HostCodeTest, ThreadsCompileAtOnce) {
+  HostCompiler compiler(options_);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&compiler, t] {
+      for (int i = 0; i < 10; ++i) {
+        // Some are the same as another thread's.
+        const int addend = t / 2 * 100 + i;
+        const auto code = compiler.Compile({Adder(addend)});
+        ASSERT_THAT(code, IsOk());
+        EXPECT_EQ(AddedTo5(**code, 0), 5 + addend);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(HostCodeTest, AnObjectDoesNotDependOnWhatWasCompiledBefore) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const HostTarget target, FindHostTarget("host"));
+  HostCodegen used(target);
+  for (int seed = 0; seed < 20; ++seed) {
+    const Kernel kernel = RandomKernel(seed, {.reduce = seed % 2 == 0, .functions = true});
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::string object, used.Compile(kernel));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::string fresh, HostCodegen(target).Compile(kernel));
+    EXPECT_EQ(object, fresh) << "seed " << seed;
+  }
+}
+
+// ---- In a child. -------------------------------------------------------------------------------
+
+TEST_F(HostCodeTest, AChildCompilesTheSame) {
+  const Kernel kernel = RandomKernel(3, {.functions = true});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const HostTarget target, FindHostTarget("host"));
+  UseChild(kCompileChildFlag);
+  CompileChild child({options_.compile_binary, options_.compile_args, target.name});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::string here, HostCodegen(target).Compile(kernel));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::string there, child.Compile(kernel, "k"));
+  EXPECT_EQ(here, there);
+  HostCompiler compiler(options_);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto code, compiler.Compile({Adder(1), Adder(2)}));
+  EXPECT_EQ(AddedTo5(*code, 1), 7);
+}
+
+TEST_F(HostCodeTest, ACrashIsAnErrorThatNamesTheKernelAndTheNextCompileWorks) {
+  // Crashes on kernels that add 13.
+  UseChild("--crash-on-13");
+  HostCompiler compiler(options_);
+  EXPECT_THAT(compiler.Compile({Adder(1)}, {"one"}), IsOk());
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_THAT(compiler.Compile({Adder(2), Adder(13)}, {"fine", "tanh (model.cc:3)"}),
+                ReasonIs("INTERNAL", AllOf(HasSubstr("compile of tanh (model.cc:3)"),
+                                           HasSubstr("killed by signal"))));
+  }
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto code, compiler.Compile({Adder(3)}, {"three"}));
+  EXPECT_EQ(AddedTo5(*code, 0), 8);
+}
+
+TEST_F(HostCodeTest, ACompilerThatHangsIsKilledAtTheDeadline) {
+  UseChild("--hang-on-13");
+  options_.compile_deadline = absl::Seconds(5);
+  HostCompiler compiler(options_);
+  EXPECT_THAT(compiler.Compile({Adder(1)}, {"one"}), IsOk());
+  options_.compile_deadline = absl::Milliseconds(50);
+  HostCompiler impatient(options_);
+  EXPECT_THAT(
+      impatient.Compile({Adder(13)}, {"slow"}),
+      ReasonIs("INTERNAL", AllOf(HasSubstr("compile of slow"), HasSubstr("longer than 50ms"))));
+}
+
+TEST_F(HostCodeTest, ACompilerOutOfMemoryIsAnError) {
+  UseChild(kCompileChildFlag);
+  options_.compile_memory_bytes_max = 1 << 20;
+  std::string text = "kernel [100] reduced 0\nin f32 100\nout f32 100\n%0 = load p0 [0: 1] : f32\n";
+  constexpr int kFunctions = 300;
+  for (int i = 0; i < kFunctions; ++i)
+    absl::StrAppend(&text, "%", i + 1, " = Tanh %", i, " : f32\n");
+  absl::StrAppend(&text, "store %", kFunctions, " p1 [0: 1]\n");
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Kernel kernel, ParseKernel(text));
+  EXPECT_THAT(HostCompiler(options_).Compile({kernel}, {"many"}),
+              ReasonIs("INTERNAL", HasSubstr("compile of many: the compiler killed by")));
+}
+
+TEST_F(HostCodeTest, AMissingCompilerIsAnError) {
+  options_.compile_binary = "/no/such/compiler";
+  EXPECT_THAT(HostCompiler(options_).Compile({Adder(1)}, {"one"}),
+              ReasonIs("INTERNAL", HasSubstr("/no/such/compiler")));
+}
+
+TEST(HostCompilerOptions, TheFolderIsTheOptionOrTheUsersCache) {
+  const auto env = [](std::map<std::string, std::string> vars) {
+    return [vars](const std::string& name) -> std::optional<std::string> {
+      const auto at = vars.find(name);
+      return at == vars.end() ? std::nullopt : std::optional(at->second);
+    };
+  };
+  Options options;
+  EXPECT_EQ(HostCompilerOptionsFrom(options, env({{"HOME", "/h"}})).cache_dir, "/h/.cache/tessera");
+  EXPECT_EQ(
+      HostCompilerOptionsFrom(options, env({{"HOME", "/h"}, {"XDG_CACHE_HOME", "/x"}})).cache_dir,
+      "/x/tessera");
+  EXPECT_EQ(HostCompilerOptionsFrom(options, env({})).cache_dir, "");
+  options.cache_dir = "/c";
+  EXPECT_EQ(HostCompilerOptionsFrom(options, env({{"HOME", "/h"}})).cache_dir, "/c");
+  options.cache_dir = "off";
+  EXPECT_EQ(HostCompilerOptionsFrom(options, env({{"HOME", "/h"}})).cache_dir, "");
+}
+
+// A compiler with a bug: what it cannot stand ends it, or keeps it. The rest is compiled.
+int RunFaultyChild(bool crash) {
+  constexpr int kFd = 3;
+  TESSERA_CHECK(FindHostTarget("host").ok());
+  HostCodegen codegen(*FindHostTarget("host"));
+  while (const std::optional<std::string> request = ReadFrame(kFd)) {
+    if (request->find("Constant 13") != std::string::npos) {
+      if (crash) raise(SIGKILL);
+      while (ReadFrame(kFd)) continue;  // until the parent gives up
+      return 0;
+    }
+    const absl::StatusOr<Kernel> kernel = ParseKernel(request->substr(request->find('\n') + 1));
+    if (!WriteFrame(kFd, "o" + *codegen.Compile(*kernel))) return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int MainOfTest(int argc, char** argv) {
+  const std::string kind = argc > 1 ? argv[1] : "";
+  if (kind == kCompileChildFlag) return RunCompileChild();
+  if (kind == "--crash-on-13") return RunFaultyChild(/*crash=*/true);
+  if (kind == "--hang-on-13") return RunFaultyChild(/*crash=*/false);
+  ::testing::InitGoogleMock(&argc, argv);
+  return RUN_ALL_TESTS();
+}
+
+}  // namespace tessera::worker::codegen
+
+int main(int argc, char** argv) { return tessera::worker::codegen::MainOfTest(argc, argv); }

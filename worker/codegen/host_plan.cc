@@ -1,0 +1,194 @@
+#include "worker/codegen/host_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+
+namespace tessera::worker::codegen {
+namespace {
+
+// Enough independent work to hide the latency of chains, few enough to stay in registers.
+constexpr int kRegistersPerBlock = 4;
+constexpr int kLanesMin = 8;
+// Rows shorter than this stay in the caches long enough to be worth it.
+constexpr int64_t kBypassRowBytesMin = 4096;
+
+// A function of f32 that is computed in f64.
+bool IsWide(const Node& node) {
+  switch (node.prim) {
+    case ir::ScalarPrim::kExpm1:
+    case ir::ScalarPrim::kLog1p:
+    case ir::ScalarPrim::kSin:
+    case ir::ScalarPrim::kCos:
+    case ir::ScalarPrim::kTan:
+    case ir::ScalarPrim::kAtan2:
+    case ir::ScalarPrim::kPow:
+    case ir::ScalarPrim::kCbrt:
+      return node.kind == Node::Kind::kScalar && node.dtype == ir::DType::kF32;
+    default:
+      return false;
+  }
+}
+
+int64_t WidestElement(const Kernel& kernel) {
+  int64_t widest = 4;
+  for (const Node& node : kernel.nodes)
+    widest = std::max({widest, ir::ByteWidth(node.dtype), IsWide(node) ? int64_t{8} : int64_t{0}});
+  return widest;
+}
+
+// Elements that the loads step over when they go along `dim`: one is best, none costs nothing.
+int64_t StepsAlong(const Kernel& kernel, int dim) {
+  int64_t steps = 0;
+  for (const Node& node : kernel.nodes) {
+    if (node.kind != Node::Kind::kLoad) continue;
+    constexpr int64_t kLine = 16;  // beyond a cache line all steps cost the same
+    steps += std::min<int64_t>(std::abs(node.access.strides[dim]), kLine);
+  }
+  return steps;
+}
+
+int LaneDim(const Kernel& kernel) {
+  const int kept = kernel.num_kept() - 1, reduced = kernel.rank() - 1;
+  if (kernel.num_reduced == 0 || kernel.num_elements() == 0) return kept;
+  if (kept < 0) return reduced;
+  const int64_t along_kept = StepsAlong(kernel, kept), along_reduced = StepsAlong(kernel, reduced);
+  // Broadcasts along a dim make its steps cheap and the work no less: what counts is which dim
+  // the bytes that must be read lie along.
+  if (along_kept == 0) return reduced;
+  if (along_reduced == 0) return kept;
+  return along_reduced <= along_kept ? reduced : kept;
+}
+
+int64_t Traffic(const Kernel& kernel) {
+  int64_t bytes = 0;
+  for (const Node& node : kernel.nodes) {
+    if (node.kind != Node::Kind::kLoad) continue;
+    const Param& param = kernel.params[node.param];
+    bytes += std::min(param.size, kernel.num_elements()) * ir::ByteWidth(param.dtype);
+  }
+  for (const Store& store : kernel.stores)
+    bytes += kernel.num_iterations() * ir::ByteWidth(kernel.params[store.param].dtype);
+  return bytes;
+}
+
+// A load that steps over many elements from lane to lane, but over one along `dim`.
+bool LiesAlong(const Kernel& kernel, const HostPlan& plan, const Node& node, int dim) {
+  if (node.kind != Node::Kind::kLoad || dim == plan.lane_dim) return false;
+  const ir::Dims& strides = node.access.strides;
+  return std::abs(strides[dim]) == 1 && std::abs(strides[plan.lane_dim]) > 1 &&
+         kernel.shape[dim] > 1;
+}
+
+void PlanTiles(const Kernel& kernel, HostPlan* plan) {
+  plan->tiled.assign(kernel.nodes.size(), false);
+  if (plan->lane_dim < 0 || kernel.num_reduced > 0) return;
+  for (int dim = 0; dim < kernel.num_kept() && plan->tile_dim < 0; ++dim)
+    for (size_t n = 0; n < kernel.nodes.size(); ++n)
+      if (LiesAlong(kernel, *plan, kernel.nodes[n], dim)) plan->tile_dim = dim;
+  if (plan->tile_dim < 0) return;
+  constexpr int kTile = 16;  // f32 in a cache line
+  plan->tile = kTile;
+  for (size_t n = 0; n < kernel.nodes.size(); ++n)
+    plan->tiled[n] = LiesAlong(kernel, *plan, kernel.nodes[n], plan->tile_dim);
+}
+
+// As many chunks as steps in each.
+void PlanChunks(const Kernel& kernel, HostPlan* plan) {
+  constexpr int64_t kStepsMin = 256;
+  int64_t longest = 2 * kStepsMin;
+  for (int dim = kernel.num_kept(); dim < kernel.rank(); ++dim) {
+    const int64_t step = dim == plan->lane_dim ? plan->lanes : 1;
+    const int64_t steps = kernel.shape[dim] / step;
+    if (steps <= longest) continue;
+    longest = steps;
+    plan->chunk_dim = dim;
+    plan->chunk = std::max<int64_t>(kStepsMin, std::llround(std::sqrt(steps))) * step;
+  }
+}
+
+// About how many instructions a node costs, where it is not one.
+int WorkOf(const Node& node) {
+  constexpr int kExtremum = 5, kFunction = 20;
+  if (node.kind == Node::Kind::kReduce)
+    return node.reduce == ir::ReduceKind::kSum || node.reduce == ir::ReduceKind::kProd ? 1
+                                                                                       : kExtremum;
+  if (node.kind != Node::Kind::kScalar) return 0;
+  switch (node.prim) {
+    case ir::ScalarPrim::kConstant:
+      return 0;
+    case ir::ScalarPrim::kMin:
+    case ir::ScalarPrim::kMax:
+      return kExtremum;
+    case ir::ScalarPrim::kDiv:
+    case ir::ScalarPrim::kRem:
+    case ir::ScalarPrim::kExp:
+    case ir::ScalarPrim::kExpm1:
+    case ir::ScalarPrim::kLog:
+    case ir::ScalarPrim::kLog1p:
+    case ir::ScalarPrim::kSin:
+    case ir::ScalarPrim::kCos:
+    case ir::ScalarPrim::kTan:
+    case ir::ScalarPrim::kTanh:
+    case ir::ScalarPrim::kAtan2:
+    case ir::ScalarPrim::kPow:
+    case ir::ScalarPrim::kSqrt:
+    case ir::ScalarPrim::kRsqrt:
+    case ir::ScalarPrim::kCbrt:
+    case ir::ScalarPrim::kErf:
+      return kFunction;
+    default:
+      return 1;
+  }
+}
+
+// The processor looks ahead by so many instructions only: a block that is longer hides the loads of
+// the next from it.
+bool HidesLoads(const Kernel& kernel, const HostPlan& plan) {
+  constexpr int kWorkMin = 5;
+  int work = 0;
+  for (size_t n = 0; n < kernel.nodes.size(); ++n)
+    if (plan.varies[n] || kernel.nodes[n].kind == Node::Kind::kReduce)
+      work += WorkOf(kernel.nodes[n]);
+  return work >= kWorkMin;
+}
+
+std::vector<bool> VaryingNodes(const Kernel& kernel, const HostPlan& plan) {
+  std::vector<bool> varies;
+  for (const Node& node : kernel.nodes) {
+    const bool reads = node.kind == Node::Kind::kLoad || node.kind == Node::Kind::kIndex;
+    bool any = plan.lane_dim >= 0 && reads && node.access.strides[plan.lane_dim] != 0;
+    for (const int arg : node.args) any = any || varies[arg];
+    if (node.kind == Node::Kind::kReduce && plan.lanes_reduced) any = false;
+    varies.push_back(any);
+  }
+  return varies;
+}
+
+}  // namespace
+
+HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
+  HostPlan plan;
+  plan.lane_dim = LaneDim(kernel);
+  plan.lanes_reduced = plan.lane_dim >= kernel.num_kept();
+  const int64_t widest = WidestElement(kernel);
+  plan.masks = target.masks && widest <= 8;
+  if (plan.lane_dim >= 0) {
+    const auto extent = static_cast<uint64_t>(std::max<int64_t>(kernel.shape[plan.lane_dim], 1));
+    const int64_t lanes = kRegistersPerBlock * target.vector_bytes / widest;
+    plan.lanes = static_cast<int>(std::max<int64_t>(
+        kLanesMin, std::min<int64_t>(lanes, static_cast<int64_t>(std::bit_ceil(extent)))));
+    const int64_t row = static_cast<int64_t>(extent) * 4;
+    const bool beyond_caches = Traffic(kernel) > target.cache_bytes;
+    plan.bypass_cache = !plan.lanes_reduced && row >= kBypassRowBytesMin && beyond_caches;
+    plan.prefetch = beyond_caches;
+  }
+  PlanTiles(kernel, &plan);
+  PlanChunks(kernel, &plan);
+  plan.varies = VaryingNodes(kernel, plan);
+  plan.prefetch = plan.prefetch && HidesLoads(kernel, plan);
+  return plan;
+}
+
+}  // namespace tessera::worker::codegen

@@ -1,0 +1,54 @@
+#include "worker/codegen/host_target.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+// Above this much traffic non-temporal stores pay, whatever the last-level cache is said to be:
+// virtual machines report one that others share. One value for all machines, so that the code for
+// a target is the same everywhere.
+constexpr int64_t kCacheBytes = 64 << 20;
+
+}  // namespace
+
+std::vector<HostTarget> HostTargets() {
+#if defined(__x86_64__)
+  return {{"baseline", "x86-64", 16, /*masks=*/false, kCacheBytes},
+          {"avx2", "x86-64-v3", 32, /*masks=*/false, kCacheBytes},
+          {"avx512", "x86-64-v4", 64, /*masks=*/true, kCacheBytes}};
+#else
+  return {{"baseline", "generic", 16, /*masks=*/false, kCacheBytes}};
+#endif
+}
+
+bool CpuRuns(const HostTarget& target) {
+#if defined(__x86_64__)
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+  if (target.name == "avx2") return v3;
+  if (target.name == "avx512") {
+    return v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+  }
+#endif
+  return target.name == "baseline";
+}
+
+absl::StatusOr<HostTarget> FindHostTarget(absl::string_view name) {
+  std::string names = "host";
+  HostTarget best;
+  for (const HostTarget& target : HostTargets()) {
+    if (target.name == name) return target;
+    if (CpuRuns(target)) best = target;
+    absl::StrAppend(&names, ", ", target.name);
+  }
+  if (name == "host") return best;
+  return MakeError(
+      ErrorKind::kValueError,
+      absl::StrCat("host target '", name, "' does not exist; expected one of ", names));
+}
+
+}  // namespace tessera::worker::codegen

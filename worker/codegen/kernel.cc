@@ -1,0 +1,166 @@
+#include "worker/codegen/kernel.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/log.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+using ir::ReduceKind;
+
+int64_t Product(const ir::Dims& dims, int count) {
+  int64_t n = 1;
+  for (int d = 0; d < count; ++d) n *= dims[d];
+  return n;
+}
+
+bool HasAccess(const Node& node) {
+  return node.kind == Node::Kind::kLoad || node.kind == Node::Kind::kIndex;
+}
+
+bool VariesOverReduced(const Kernel& kernel, const Access& access) {
+  return std::any_of(access.strides.begin() + kernel.num_kept(), access.strides.end(),
+                     [](int64_t stride) { return stride != 0; });
+}
+
+// ---- Normal form. ------------------------------------------------------------------------------
+
+// Keeps what the stores need, once each, depth first from the first store.
+class Renumbering {
+ public:
+  explicit Renumbering(const Kernel& from) : from_(from), renamed_(from.nodes.size(), -1) {}
+
+  // Recursion would be as deep as the longest chain of nodes.
+  int Visit(int root) {
+    std::vector<int> stack = {root};
+    while (!stack.empty()) {
+      const int id = stack.back();
+      if (renamed_[id] >= 0) {
+        stack.pop_back();
+        continue;
+      }
+      const Node& node = from_.nodes[id];
+      const size_t depth = stack.size();
+      for (auto arg = node.args.rbegin(); arg != node.args.rend(); ++arg)
+        if (renamed_[*arg] < 0) stack.push_back(*arg);
+      if (stack.size() > depth) continue;
+      stack.pop_back();
+      renamed_[id] = Place(node);
+    }
+    return renamed_[root];
+  }
+  std::vector<Node> Take() { return std::move(nodes_); }
+
+ private:
+  int Place(Node node) {
+    for (int& arg : node.args) arg = renamed_[arg];
+    // The text says everything about a node, constants by their bits.
+    Kernel one;
+    one.shape = from_.shape;
+    one.nodes = {node};
+    const auto [it, is_new] = known_.try_emplace(one.ToString(), static_cast<int>(nodes_.size()));
+    if (is_new) nodes_.push_back(std::move(node));
+    return it->second;
+  }
+
+  const Kernel& from_;
+  std::vector<int> renamed_;
+  std::map<std::string, int> known_;
+  std::vector<Node> nodes_;
+};
+
+void RenumberNodes(Kernel* kernel) {
+  Renumbering renumbering(*kernel);
+  for (Store& store : kernel->stores) store.node = renumbering.Visit(store.node);
+  kernel->nodes = renumbering.Take();
+}
+
+std::vector<Access*> AccessesOf(Kernel* kernel) {
+  std::vector<Access*> all;
+  for (Node& node : kernel->nodes)
+    if (HasAccess(node)) all.push_back(&node.access);
+  for (Store& store : kernel->stores) all.push_back(&store.access);
+  return all;
+}
+
+void DropDim(int d, Kernel* kernel) {
+  if (d >= kernel->num_kept()) --kernel->num_reduced;
+  kernel->shape.erase(kernel->shape.begin() + d);
+  for (Access* access : AccessesOf(kernel)) access->strides.erase(access->strides.begin() + d);
+}
+
+// A kernel that reduces keeps one reduced dim.
+void DropUnitDims(Kernel* kernel) {
+  const bool reduces =
+      std::any_of(kernel->nodes.begin(), kernel->nodes.end(),
+                  [](const Node& node) { return node.kind == Node::Kind::kReduce; });
+  for (int d = kernel->rank() - 1; d >= 0; --d) {
+    const bool reduced = d >= kernel->num_kept();
+    if (reduced && !reduces) {
+      DropDim(d, kernel);
+    } else if (kernel->shape[d] == 1 && !(reduced && kernel->num_reduced == 1)) {
+      DropDim(d, kernel);
+    }
+  }
+  // The one that was kept may still be of size 1: nothing varies over it.
+  if (kernel->num_reduced == 1 && kernel->shape.back() == 1)
+    for (Access* access : AccessesOf(kernel)) access->strides.back() = 0;
+}
+
+bool CanMerge(int d, Kernel* kernel) {
+  if (d + 1 == kernel->num_kept()) return false;
+  const int64_t inner_size = kernel->shape[d + 1];
+  const std::vector<Access*> all = AccessesOf(kernel);
+  return std::all_of(all.begin(), all.end(), [&](const Access* access) {
+    int64_t stride;
+    return !__builtin_mul_overflow(access->strides[d + 1], inner_size, &stride) &&
+           access->strides[d] == stride;
+  });
+}
+
+void MergeDims(Kernel* kernel) {
+  for (int d = kernel->rank() - 2; d >= 0; --d) {
+    if (!CanMerge(d, kernel)) continue;
+    const int64_t merged = kernel->shape[d] * kernel->shape[d + 1];
+    for (Access* access : AccessesOf(kernel)) access->strides.erase(access->strides.begin() + d);
+    if (d >= kernel->num_kept()) --kernel->num_reduced;
+    kernel->shape.erase(kernel->shape.begin() + d);
+    kernel->shape[d] = merged;
+  }
+}
+
+}  // namespace
+
+int64_t Kernel::num_elements() const { return Product(shape, rank()); }
+int64_t Kernel::num_iterations() const { return Product(shape, num_kept()); }
+
+std::vector<Level> LevelsOf(const Kernel& kernel) {
+  std::vector<Level> levels;
+  for (const Node& node : kernel.nodes) {
+    Level level = Level::kBefore;
+    if (node.kind == Node::Kind::kReduce) {
+      level = Level::kAfter;
+    } else if (HasAccess(node)) {
+      if (VariesOverReduced(kernel, node.access)) level = Level::kInner;
+    } else {
+      for (int arg : node.args) level = std::max(level, levels[arg]);
+    }
+    levels.push_back(level);
+  }
+  return levels;
+}
+
+Kernel Canonical(const Kernel& kernel) {
+  Kernel out = kernel;
+  RenumberNodes(&out);
+  DropUnitDims(&out);
+  MergeDims(&out);
+  // Accesses that differed along the dropped dims alone are equal now.
+  RenumberNodes(&out);
+  return out;
+}
+
+}  // namespace tessera::worker::codegen

@@ -1,0 +1,125 @@
+// A kernel: one loop nest over a box of indices, described without a machine.
+//
+// What the fuser makes (program/fuse.h), what the emitters turn into machine code (host vectors,
+// NVPTX), and what Interpret runs slowly, which is its meaning. Plain values; compared, hashed and
+// cached by their text: Parse(k.ToString()) == k.
+//
+// The box has dims `shape`; the last `num_reduced` of them are reduced. Element (i_0, i_1, ...) is
+// computed by the nodes in order; a node stands at the full box ("inner") if it is a load or an
+// index whose strides over a reduced dim are not all 0, or a scalar op of an inner node; otherwise,
+// and if it is a reduction, it stands at the kept dims alone ("outer"). Without reduced dims there
+// is one level. Arguments precede uses, so what follows a reduction reads only outer nodes and
+// results of reductions. Stores write outer nodes.
+//
+// Elements are computed as ir/ops/scalar_math.h says for their dtype; functions of floats may be
+// off by 2 ulp. The order of a reduction depends on the shape and the target alone. bf16 is loaded,
+// stored and converted only; dtypes that have no scalar_math (ir::IsComputable) and at most 8 bytes
+// are loaded and stored only. A bool is a byte, 0 or 1.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "ir/dtype.h"
+#include "ir/op_def.h"
+#include "ir/scalar_graph.h"
+#include "ir/type.h"
+
+namespace tessera::worker::codegen {
+
+// A run-time part of an offset: stride * clamp(params[param][0], 0, max), for dynamic_slice and
+// dynamic_update_slice. The param is an input of an integer dtype.
+struct Shift {
+  int param = 0;
+  int64_t max = 0;
+  int64_t stride = 0;
+  bool operator==(const Shift&) const = default;
+};
+
+// The element of a buffer that belongs to an index: offset + sum(strides[d] * i_d) + the shifts,
+// in elements. One stride per dim of the box; 0: the same for all; may be negative.
+struct Access {
+  int64_t offset = 0;
+  ir::Dims strides;
+  std::vector<Shift> shifts;
+  bool operator==(const Access&) const = default;
+};
+
+struct Node {
+  enum class Kind : uint8_t { kLoad, kIndex, kScalar, kReduce };
+  Kind kind = Kind::kScalar;
+  ir::DType dtype = ir::DType::kF32;  // of the result
+  // kScalar: any primitive but Input; for Constant the value.
+  ir::ScalarPrim prim = ir::ScalarPrim::kConstant;
+  double value = 0;
+  int64_t int_value = 0;
+  // kReduce. Sums of bf16 are not there: convert first. kArgMax and kArgMin give the first index,
+  // of dtype s32 or s64, along the single reduced dim; NaN wins.
+  ir::ReduceKind reduce = ir::ReduceKind::kNone;
+  std::vector<int> args;  // kScalar, kReduce: earlier nodes
+  // kLoad: which element of which param; kIndex: the number itself, with no shifts.
+  int param = 0;
+  Access access;
+  bool operator==(const Node&) const = default;
+};
+
+struct Param {
+  ir::DType dtype = ir::DType::kF32;
+  int64_t size = 0;  // elements of the buffer
+  bool output = false;
+  bool operator==(const Param&) const = default;
+};
+
+// Writes node `node` to an output, of the node's dtype. Strides over reduced dims are 0; distinct
+// kept indices write distinct elements; no param is both loaded and stored, save where every load
+// and store of it has the same access (in place).
+struct Store {
+  int node = 0;
+  int param = 0;
+  Access access;
+  bool operator==(const Store&) const = default;
+};
+
+struct Kernel {
+  ir::Dims shape;
+  int num_reduced = 0;
+  std::vector<Param> params;
+  std::vector<Node> nodes;
+  std::vector<Store> stores;
+  bool operator==(const Kernel&) const = default;
+
+  int rank() const { return static_cast<int>(shape.size()); }
+  int num_kept() const { return rank() - num_reduced; }
+  // Elements of the box, and of its kept dims: what a range of iterations counts.
+  int64_t num_elements() const;
+  int64_t num_iterations() const;
+  // One line per dim list, param, node and store.
+  std::string ToString() const;
+};
+
+// Where a node stands: at the kept dims before the reductions, at the full box, or at the kept dims
+// after them (a reduction, or what reads one). Without reduced dims all nodes are kBefore.
+enum class Level : uint8_t { kBefore, kInner, kAfter };
+// Of each node. Requires: arguments precede uses.
+std::vector<Level> LevelsOf(const Kernel& kernel);
+
+// The inverse of ToString. VALUE_ERROR with the line for text that is none; bounded in size, nodes
+// and params; checked by Verify.
+absl::StatusOr<Kernel> ParseKernel(absl::string_view text);
+
+// Every rule above, and that no access can leave its buffer. VALUE_ERROR names the node or store.
+absl::Status Verify(const Kernel& kernel);
+
+// The same kernel in normal form: dims of size 1 dropped, neighbours merged where every access
+// allows it, dead nodes dropped, equal nodes merged. What two kernels have in common is found by
+// comparing normal forms.
+Kernel Canonical(const Kernel& kernel);
+
+// Runs the iterations begin <= i < end (row-major over the kept dims) on host buffers, one per
+// param. The reference for every emitter; slow.
+void Interpret(const Kernel& kernel, absl::Span<void* const> buffers, int64_t begin, int64_t end);
+
+}  // namespace tessera::worker::codegen

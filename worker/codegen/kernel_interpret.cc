@@ -1,0 +1,273 @@
+// What a kernel means: one element after the other, one node after the other.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "base/log.h"
+#include "ir/ops/scalar_eval.h"
+#include "worker/codegen/kernel.h"
+#include "worker/codegen/scalar_fn.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+using ir::DType;
+using ir::ReduceKind;
+using ir::ScalarPrim;
+namespace scalar = ir::scalar;
+
+// ---- Reductions: accumulated wide and rounded once, as in ir/ops/reduction.cc. -----------------
+
+struct Accumulator {
+  double real = 0;
+  uint64_t bits = 0;  // of integers and bools, extended by their sign
+  Cell best = 0;      // of argmax and argmin
+  int64_t best_index = -1;
+};
+
+template <class T>
+T ReadAs(Cell cell) {
+  T value;
+  std::memcpy(&value, &cell, sizeof value);
+  return value;
+}
+template <class T>
+Cell CellOf(T value) {
+  Cell cell = 0;
+  std::memcpy(&cell, &value, sizeof value);
+  return cell;
+}
+
+template <class T>
+bool IsNan(T v) {
+  if constexpr (std::is_floating_point_v<T>) return std::isnan(v);
+  return false;
+}
+// The later one only if it is better, or the first NaN.
+template <class T>
+bool Replaces(bool want_larger, T have, T next) {
+  return !IsNan(have) && (IsNan(next) || (want_larger ? have < next : next < have));
+}
+
+template <class T>
+void Start(ReduceKind kind, Accumulator* acc) {
+  *acc = Accumulator();
+  if constexpr (std::is_floating_point_v<T>) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    if (kind == ReduceKind::kProd) acc->real = 1;
+    if (kind == ReduceKind::kMax) acc->real = -infinity;
+    if (kind == ReduceKind::kMin) acc->real = infinity;
+  } else {
+    using L = std::numeric_limits<T>;
+    const auto extended = [](T v) { return static_cast<uint64_t>(static_cast<int64_t>(v)); };
+    if (kind == ReduceKind::kProd) acc->bits = 1;
+    if (kind == ReduceKind::kMax) acc->bits = extended(L::lowest());
+    if (kind == ReduceKind::kMin) acc->bits = extended(L::max());
+    if (kind == ReduceKind::kAnd) acc->bits = extended(static_cast<T>(-1));
+  }
+}
+
+template <class T>
+void Fold(ReduceKind kind, Cell cell, int64_t index, Accumulator* acc) {
+  const T value = ReadAs<T>(cell);
+  if (kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMin) {
+    if (acc->best_index < 0 ||
+        Replaces<T>(kind == ReduceKind::kArgMax, ReadAs<T>(acc->best), value)) {
+      acc->best = cell;
+      acc->best_index = index;
+    }
+    return;
+  }
+  if constexpr (std::is_floating_point_v<T>) {
+    const double wide = value;
+    if (kind == ReduceKind::kSum) acc->real += wide;
+    if (kind == ReduceKind::kProd) acc->real *= wide;
+    if (kind == ReduceKind::kMax && Replaces(true, acc->real, wide)) acc->real = wide;
+    if (kind == ReduceKind::kMin && Replaces(false, acc->real, wide)) acc->real = wide;
+  } else {
+    const uint64_t wide = static_cast<uint64_t>(static_cast<int64_t>(value));
+    const T have = static_cast<T>(acc->bits);
+    if (kind == ReduceKind::kSum) acc->bits += wide;
+    if (kind == ReduceKind::kProd) acc->bits *= wide;
+    if (kind == ReduceKind::kMax && have < value) acc->bits = wide;
+    if (kind == ReduceKind::kMin && value < have) acc->bits = wide;
+    if (kind == ReduceKind::kAnd) acc->bits &= wide;
+    if (kind == ReduceKind::kOr) acc->bits |= wide;
+  }
+}
+
+template <class T>
+Cell Finish(const Node& node, const Accumulator& acc) {
+  if (node.reduce == ReduceKind::kArgMax || node.reduce == ReduceKind::kArgMin)
+    return node.dtype == DType::kS32 ? CellOf(static_cast<int32_t>(acc.best_index))
+                                     : CellOf(acc.best_index);
+  if constexpr (std::is_floating_point_v<T>) return CellOf(static_cast<T>(acc.real));
+  return CellOf(static_cast<T>(acc.bits));
+}
+
+struct Reduction {
+  void (*start)(ReduceKind, Accumulator*) = nullptr;
+  void (*fold)(ReduceKind, Cell, int64_t, Accumulator*) = nullptr;
+  Cell (*finish)(const Node&, const Accumulator&) = nullptr;
+};
+Reduction ReductionOf(DType operand) {
+  Reduction reduction;
+  constexpr int kReduced = scalar::kAnything;
+  scalar::Dispatch<kReduced>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
+    using T = scalar::WideOf<kD>;
+    reduction = {Start<T>, Fold<T>, Finish<T>};
+  });
+  return reduction;
+}
+
+// ---- The loops. --------------------------------------------------------------------------------
+
+class Interpreter {
+ public:
+  Interpreter(const Kernel& kernel, absl::Span<void* const> buffers)
+      : kernel_(kernel),
+        buffers_(buffers),
+        levels_(LevelsOf(kernel)),
+        values_(kernel.nodes.size()),
+        index_(kernel.rank()),
+        fns_(kernel.nodes.size()),
+        reductions_(kernel.nodes.size()),
+        accumulators_(kernel.nodes.size()) {
+    for (size_t i = 0; i < kernel.nodes.size(); ++i) {
+      const Node& node = kernel.nodes[i];
+      if (node.kind == Node::Kind::kReduce)
+        reductions_[i] = ReductionOf(kernel.nodes[node.args[0]].dtype);
+      if (node.kind == Node::Kind::kScalar && node.prim != ScalarPrim::kConstant)
+        fns_[i] = FindScalarFn(node.prim, kernel.nodes[node.args.back()].dtype, node.dtype);
+    }
+  }
+
+  void Run(int64_t begin, int64_t end) {
+    int64_t reduced = 1;
+    for (int d = kernel_.num_kept(); d < kernel_.rank(); ++d) reduced *= kernel_.shape[d];
+    for (int64_t i = begin; i < end; ++i) {
+      std::fill(index_.begin(), index_.end(), 0);
+      SetIndex(i, 0, kernel_.num_kept());
+      Compute(Level::kBefore);
+      StartReductions();
+      for (int64_t r = 0; r < reduced && kernel_.num_reduced > 0; ++r) {
+        SetIndex(r, kernel_.num_kept(), kernel_.rank());
+        Compute(Level::kInner);
+        FoldReductions(r);
+      }
+      Compute(Level::kAfter);
+      for (const Store& store : kernel_.stores) {
+        const int64_t width = ir::ByteWidth(kernel_.params[store.param].dtype);
+        std::memcpy(static_cast<char*>(buffers_[store.param]) + Element(store.access) * width,
+                    &values_[store.node], width);
+      }
+    }
+  }
+
+ private:
+  // Dims begin to end of the index from the row-major number `flat`.
+  void SetIndex(int64_t flat, int begin, int end) {
+    for (int d = end - 1; d >= begin; --d) {
+      index_[d] = flat % kernel_.shape[d];
+      flat /= kernel_.shape[d];
+    }
+  }
+
+  int64_t ReadShift(int param) {
+    const void* buffer = buffers_[param];
+    int64_t wide = 0;
+    switch (kernel_.params[param].dtype) {
+      case DType::kS32:
+        return ReadAs<int32_t>(Load(buffer, 4));
+      case DType::kU32:
+        return ReadAs<uint32_t>(Load(buffer, 4));
+      default:
+        std::memcpy(&wide, buffer, sizeof wide);
+        return wide;
+    }
+  }
+  static Cell Load(const void* from, int64_t width) {
+    Cell cell = 0;
+    std::memcpy(&cell, from, width);
+    return cell;
+  }
+
+  int64_t Element(const Access& access) {
+    int64_t element = access.offset;
+    for (int d = 0; d < kernel_.rank(); ++d) element += access.strides[d] * index_[d];
+    for (const Shift& shift : access.shifts)
+      element += shift.stride * std::clamp<int64_t>(ReadShift(shift.param), 0, shift.max);
+    return element;
+  }
+
+  void Compute(Level level) {
+    for (size_t i = 0; i < kernel_.nodes.size(); ++i)
+      if (levels_[i] == level) values_[i] = ValueOf(i);
+  }
+
+  Cell ValueOf(size_t i) {
+    const Node& node = kernel_.nodes[i];
+    switch (node.kind) {
+      case Node::Kind::kLoad: {
+        const int64_t width = ir::ByteWidth(node.dtype);
+        const Cell cell = Load(
+            static_cast<const char*>(buffers_[node.param]) + Element(node.access) * width, width);
+        return node.dtype == DType::kBool ? Cell{cell != 0} : cell;
+      }
+      case Node::Kind::kIndex: {
+        const int64_t value = Element(node.access);
+        return ir::ByteWidth(node.dtype) == 8 ? CellOf(value)
+                                              : CellOf(static_cast<uint32_t>(value));
+      }
+      case Node::Kind::kReduce:
+        return reductions_[i].finish(node, accumulators_[i]);
+      case Node::Kind::kScalar:
+        break;
+    }
+    if (node.prim == ScalarPrim::kConstant) return ConstantOf(node);
+    Cell args[3] = {};
+    for (size_t a = 0; a < node.args.size(); ++a) args[a] = values_[node.args[a]];
+    return fns_[i](args);
+  }
+
+  static Cell ConstantOf(const Node& node) {
+    if (node.dtype == DType::kF32) return CellOf(static_cast<float>(node.value));
+    if (node.dtype == DType::kF64) return CellOf(node.value);
+    if (node.dtype == DType::kS64) return CellOf(node.int_value);
+    return CellOf(static_cast<uint32_t>(node.int_value));
+  }
+
+  void StartReductions() {
+    for (size_t i = 0; i < kernel_.nodes.size(); ++i)
+      if (reductions_[i].start) reductions_[i].start(kernel_.nodes[i].reduce, &accumulators_[i]);
+  }
+  void FoldReductions(int64_t index) {
+    for (size_t i = 0; i < kernel_.nodes.size(); ++i) {
+      if (!reductions_[i].fold) continue;
+      const Node& node = kernel_.nodes[i];
+      reductions_[i].fold(node.reduce, values_[node.args[0]], index, &accumulators_[i]);
+    }
+  }
+
+  const Kernel& kernel_;
+  const absl::Span<void* const> buffers_;
+  const std::vector<Level> levels_;
+  std::vector<Cell> values_;
+  ir::Dims index_;
+  std::vector<ScalarFn> fns_;
+  std::vector<Reduction> reductions_;
+  std::vector<Accumulator> accumulators_;
+};
+
+}  // namespace
+
+void Interpret(const Kernel& kernel, absl::Span<void* const> buffers, int64_t begin, int64_t end) {
+  TESSERA_CHECK_EQ(buffers.size(), kernel.params.size());
+  TESSERA_CHECK(0 <= begin && end <= kernel.num_iterations())
+      << "iterations " << begin << " to " << end << " of " << kernel.num_iterations();
+  Interpreter(kernel, buffers).Run(begin, end);
+}
+
+}  // namespace tessera::worker::codegen

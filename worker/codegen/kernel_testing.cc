@@ -1,0 +1,596 @@
+#include "worker/codegen/kernel_testing.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "ir/eval/eval.h"
+#include "ir/op_def.h"
+#include "worker/codegen/scalar_fn.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+using ir::Array;
+using ir::DType;
+using ir::ReduceKind;
+using ir::ScalarPrim;
+
+constexpr size_t kGuardBytes = 256;
+constexpr std::byte kGuard{0xA5};
+
+constexpr DType kComputed[] = {DType::kBool, DType::kS32, DType::kU32, DType::kS64,
+                               DType::kBF16, DType::kF32, DType::kF64};
+
+// ---- Filling buffers. --------------------------------------------------------------------------
+
+bool ShiftsByParam(const Kernel& kernel, int param) {
+  const auto by = [param](const Access& access) {
+    return std::any_of(access.shifts.begin(), access.shifts.end(),
+                       [param](const Shift& shift) { return shift.param == param; });
+  };
+  return std::any_of(kernel.nodes.begin(), kernel.nodes.end(),
+                     [&](const Node& node) { return by(node.access); }) ||
+         std::any_of(kernel.stores.begin(), kernel.stores.end(),
+                     [&](const Store& store) { return by(store.access); });
+}
+
+void PutElement(DType dtype, double number, int64_t integer, std::byte* to) {
+  const auto put = [to](auto value) { std::memcpy(to, &value, sizeof value); };
+  switch (dtype) {
+    case DType::kBool:
+      return put(static_cast<uint8_t>(integer & 1));
+    case DType::kBF16:
+      return put(ir::FloatToBf16(static_cast<float>(number)));
+    case DType::kF32:
+      return put(static_cast<float>(number));
+    case DType::kF64:
+      return put(number);
+    default:
+      std::memcpy(to, &integer, ir::ByteWidth(dtype));
+  }
+}
+
+// Mostly ordinary, now and then special.
+double RandomFloat(std::mt19937* random) {
+  static const auto* const special = new std::vector<double>(FloatSamples());
+  const uint32_t r = (*random)();
+  if (r % 16 == 0) return (*special)[(r >> 8) % special->size()];
+  return (static_cast<double>((*random)()) / 4294967296.0 - 0.5) * (r % 3 == 0 ? 20 : 2);
+}
+int64_t RandomInt(DType dtype, std::mt19937* random) {
+  const uint32_t r = (*random)();
+  if (r % 8 == 0) {
+    const std::vector<int64_t> special = IntSamples(dtype);
+    return special[(r >> 8) % special.size()];
+  }
+  if (r % 3 == 0) return static_cast<int32_t>((*random)());
+  return static_cast<int64_t>((r >> 8) % 41) - 20;
+}
+
+// ---- Comparing. --------------------------------------------------------------------------------
+
+// Numbers in the order of the floats they are the bits of.
+template <class Bits>
+Bits Ordered(Bits bits) {
+  return bits < 0 ? std::numeric_limits<Bits>::min() - bits : bits;
+}
+
+template <class F, class Bits>
+bool CloseAs(const std::byte* got, const std::byte* want, const Tolerance& tolerance) {
+  F a, b;
+  std::memcpy(&a, got, sizeof a);
+  std::memcpy(&b, want, sizeof b);
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  if (a == b) return a != 0 || !tolerance.zero_signs || std::signbit(a) == std::signbit(b);
+  if (std::isinf(a) != std::isinf(b)) {
+    // The largest number and infinity are neighbours.
+    if (tolerance.ulps == 0) return false;
+  }
+  const Bits apart = Ordered(std::bit_cast<Bits>(a)) - Ordered(std::bit_cast<Bits>(b));
+  if (std::abs(static_cast<double>(apart)) <= tolerance.ulps) return true;
+  return std::abs(static_cast<double>(a) - static_cast<double>(b)) <=
+         tolerance.relative * std::max(1.0, std::abs(static_cast<double>(b)));
+}
+
+bool Close(DType dtype, const std::byte* got, const std::byte* want, const Tolerance& tolerance) {
+  switch (dtype) {
+    case DType::kF32:
+      return CloseAs<float, int32_t>(got, want, tolerance);
+    case DType::kF64:
+      return CloseAs<double, int64_t>(got, want, tolerance);
+    case DType::kBF16: {
+      // The upper half of an f32, whose ulp is 2^16 of the smaller ones.
+      uint16_t a, b;
+      std::memcpy(&a, got, sizeof a);
+      std::memcpy(&b, want, sizeof b);
+      const float x = ir::Bf16ToFloat(a), y = ir::Bf16ToFloat(b);
+      Tolerance wide = tolerance;
+      wide.ulps = tolerance.ulps > 0 ? 1 << 16 : 0;
+      return CloseAs<float, int32_t>(reinterpret_cast<const std::byte*>(&x),
+                                     reinterpret_cast<const std::byte*>(&y), wide);
+    }
+    default:
+      return std::memcmp(got, want, ir::ByteWidth(dtype)) == 0;
+  }
+}
+
+std::string ElementText(DType dtype, const std::byte* at) {
+  if (ir::IsComputable(dtype)) {
+    const Array one(dtype, {1}, absl::MakeConstSpan(at, ir::ByteWidth(dtype)));
+    char text[40];
+    std::snprintf(text, sizeof text, "%.17g", one.At(0));
+    return ir::IsFloat(dtype) ? text : absl::StrCat(one.IntAt(0));
+  }
+  uint64_t bits = 0;
+  std::memcpy(&bits, at, std::min<int64_t>(8, ir::ByteWidth(dtype)));
+  return absl::StrCat(absl::Hex(bits));
+}
+
+// ---- Building kernels. -------------------------------------------------------------------------
+
+Node LoadOf(const Kernel& kernel, int param, Access access) {
+  Node node;
+  node.kind = Node::Kind::kLoad;
+  node.dtype = kernel.params[param].dtype;
+  node.param = param;
+  node.access = std::move(access);
+  return node;
+}
+Node ScalarOf(ScalarPrim prim, DType dtype, std::vector<int> args) {
+  Node node;
+  node.prim = prim;
+  node.dtype = dtype;
+  node.args = std::move(args);
+  return node;
+}
+
+// The graph over one dim of n elements; operand j is param j.
+Kernel KernelOfGraph(const ir::ScalarGraph& graph, absl::Span<const DType> operands, int64_t n) {
+  Kernel kernel;
+  kernel.shape = {n};
+  const Access contiguous{0, {1}, {}};
+  for (DType dtype : operands) kernel.params.push_back({dtype, n, false});
+  for (const ir::ScalarNode& from : graph.nodes) {
+    if (from.prim == ScalarPrim::kInput) {
+      kernel.nodes.push_back(LoadOf(kernel, static_cast<int>(from.value), contiguous));
+      continue;
+    }
+    Node node = ScalarOf(from.prim, from.dtype, from.args);
+    node.value = from.value;
+    node.int_value = from.int_value;
+    kernel.nodes.push_back(node);
+  }
+  for (int root : graph.roots) {
+    kernel.stores.push_back({root, static_cast<int>(kernel.params.size()), contiguous});
+    kernel.params.push_back({kernel.nodes[root].dtype, n, true});
+  }
+  return kernel;
+}
+
+std::vector<ir::Attrs> AttrsToTry(const ir::OpDef& op) {
+  std::vector<ir::Attrs> all;
+  const auto has = [&](std::string_view name) {
+    return std::any_of(op.attrs.begin(), op.attrs.end(),
+                       [name](const ir::AttrSpec& spec) { return spec.name == name; });
+  };
+  if (has("direction")) {
+    for (const char* direction : {"EQ", "NE", "LT", "LE", "GT", "GE"})
+      all.push_back({{"direction", std::string(direction)}});
+  } else if (has("dtype")) {
+    for (DType dtype : kComputed) all.push_back({{"dtype", dtype}});
+  } else if (has("exponent_bits")) {
+    all.push_back({{"exponent_bits", int64_t{5}}, {"mantissa_bits", int64_t{10}}});
+  } else {
+    all.push_back({});
+  }
+  return all;
+}
+
+std::string AttrsText(const ir::Attrs& attrs) {
+  if (attrs.Has("direction")) return absl::StrCat(" ", attrs.Str("direction"));
+  if (attrs.Has("dtype")) return absl::StrCat(" to ", ToAbsl(DTypeName(attrs.Dtype("dtype"))));
+  return "";
+}
+
+}  // namespace
+
+// ---- TestBuffers. ------------------------------------------------------------------------------
+
+void TestBuffers::Allocate(const Kernel& kernel, int misaligned_elements) {
+  for (const Param& param : kernel.params) {
+    Block block;
+    const int64_t width = ir::ByteWidth(param.dtype);
+    block.size = param.size * width;
+    block.memory.assign(block.size + 2 * kGuardBytes + 64 + misaligned_elements * width, kGuard);
+    const auto base = reinterpret_cast<uintptr_t>(block.memory.data());
+    block.begin = (base + kGuardBytes + 63) / 64 * 64 - base + misaligned_elements * width;
+    std::fill_n(block.memory.begin() + block.begin, block.size, std::byte{0x5C});
+    blocks_.push_back(std::move(block));
+  }
+}
+
+TestBuffers::TestBuffers(const Kernel& kernel, uint32_t seed, int misaligned_elements) {
+  Allocate(kernel, misaligned_elements);
+  Fill(kernel, seed, /*tame=*/false);
+}
+TestBuffers TestBuffers::Tame(const Kernel& kernel, uint32_t seed) {
+  TestBuffers buffers;
+  buffers.Allocate(kernel, 0);
+  buffers.Fill(kernel, seed, /*tame=*/true);
+  return buffers;
+}
+
+void TestBuffers::Fill(const Kernel& kernel, uint32_t seed, bool tame) {
+  std::mt19937 random(seed);
+  for (size_t p = 0; p < kernel.params.size(); ++p) {
+    const Param& param = kernel.params[p];
+    const bool shifts = ShiftsByParam(kernel, static_cast<int>(p));
+    for (int64_t i = 0; i < param.size; ++i) {
+      const double number = tame ? 0.5 + random() / 4294967296.0 : RandomFloat(&random);
+      int64_t integer = RandomInt(param.dtype, &random);
+      if (shifts) integer = static_cast<int64_t>(random() % 12) - 2;
+      PutElement(param.dtype, number, integer,
+                 blocks_[p].memory.data() + blocks_[p].begin + i * ir::ByteWidth(param.dtype));
+    }
+  }
+}
+
+TestBuffers::TestBuffers(const Kernel& kernel, absl::Span<const Array> inputs) {
+  Allocate(kernel, 0);
+  size_t next = 0;
+  for (size_t p = 0; p < kernel.params.size(); ++p) {
+    if (kernel.params[p].output) continue;
+    TESSERA_CHECK(next < inputs.size()) << "too few inputs";
+    const Array& input = inputs[next++];
+    TESSERA_CHECK_EQ(static_cast<size_t>(input.num_bytes()), blocks_[p].size);
+    std::copy_n(input.data(), blocks_[p].size, blocks_[p].memory.data() + blocks_[p].begin);
+  }
+}
+
+std::vector<void*> TestBuffers::pointers() {
+  std::vector<void*> out;
+  for (Block& block : blocks_) out.push_back(block.memory.data() + block.begin);
+  return out;
+}
+
+bool TestBuffers::GuardsHold() const {
+  return std::all_of(blocks_.begin(), blocks_.end(), [](const Block& block) {
+    const auto is_guard = [](std::byte b) { return b == kGuard; };
+    const auto begin = block.memory.begin() + block.begin;
+    return std::all_of(block.memory.begin(), begin, is_guard) &&
+           std::all_of(begin + block.size, block.memory.end(), is_guard);
+  });
+}
+
+absl::Span<const std::byte> TestBuffers::bytes(int param) const {
+  const Block& block = blocks_[param];
+  return absl::MakeConstSpan(block.memory).subspan(block.begin, block.size);
+}
+
+std::string Difference(const Kernel& kernel, const TestBuffers& got, const TestBuffers& want,
+                       const Tolerance& tolerance) {
+  if (!got.GuardsHold()) return "bytes outside a buffer were written";
+  for (size_t p = 0; p < kernel.params.size(); ++p) {
+    const Param& param = kernel.params[p];
+    const std::byte* a = got.bytes(p).data();
+    const std::byte* b = want.bytes(p).data();
+    const int64_t width = ir::ByteWidth(param.dtype);
+    for (int64_t i = 0; i < param.size; ++i, a += width, b += width)
+      if (std::memcmp(a, b, width) != 0 && !(param.output && Close(param.dtype, a, b, tolerance)))
+        return absl::StrCat("p", p, "[", i, "] is ", ElementText(param.dtype, a), ", expected ",
+                            ElementText(param.dtype, b));
+  }
+  return "";
+}
+
+// ---- Samples. ----------------------------------------------------------------------------------
+
+std::vector<double> FloatSamples() {
+  const double inf = std::numeric_limits<double>::infinity();
+  return {0.0,          -0.0,   1.0,       -1.0,       0.5,          -0.5,         1.5,
+          2.5,          -2.5,   3.0,       0.75,       -0.1,         0.3,          10.0,
+          -7.25,        88.5,   -88.5,     100.0,      -104.0,       700.0,        1e-3,
+          1e-20,        -1e-38, 1e-40,     1e-45,      1e10,         -1e20,        3e38,
+          -3.4e38,      1e300,  8388607.5, 16777217.0, 2147483647.0, 2147483648.0, -2147483648.0,
+          4294967296.0, 9.3e18, -9.3e18,   inf,        -inf,         std::nan("")};
+}
+
+std::vector<int64_t> IntSamples(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return {0, 1};
+    case DType::kU32:
+      return {0, 1, 2, 3, 7, 31, 32, 33, 1000, 65536, 0x7fffffff, 0x80000000, 0xffffffff};
+    case DType::kS64:
+      return {0,
+              1,
+              -1,
+              2,
+              3,
+              -3,
+              7,
+              31,
+              32,
+              63,
+              64,
+              65,
+              1000,
+              -100000,
+              int64_t{1} << 31,
+              (int64_t{1} << 53) + 1,
+              std::numeric_limits<int64_t>::max(),
+              std::numeric_limits<int64_t>::min(),
+              std::numeric_limits<int64_t>::min() + 1};
+    default:
+      return {0,
+              1,
+              -1,
+              2,
+              3,
+              -3,
+              7,
+              31,
+              32,
+              33,
+              1000,
+              -100000,
+              16777217,
+              std::numeric_limits<int32_t>::max(),
+              std::numeric_limits<int32_t>::min(),
+              std::numeric_limits<int32_t>::min() + 1};
+  }
+}
+
+Array SamplesOf(DType dtype, int operand, int64_t n) {
+  const std::vector<double> floats = FloatSamples();
+  const std::vector<int64_t> ints = IntSamples(dtype);
+  const int64_t count = ir::IsFloat(dtype) ? floats.size() : ints.size();
+  std::mt19937 random(17 + operand);
+  Array out(dtype, {n});
+  for (int64_t i = 0; i < n; ++i) {
+    const bool paired = i < count * count;
+    const int64_t pick =
+        operand > 1 || !paired ? random() % count : (operand == 0 ? i % count : i / count);
+    PutElement(dtype, ir::IsFloat(dtype) ? floats[pick] : 0, ir::IsFloat(dtype) ? 0 : ints[pick],
+               out.MutableData() + i * ir::ByteWidth(dtype));
+  }
+  return out;
+}
+
+std::vector<OpCase> ScalarOpCases() {
+  constexpr int64_t kElements = 2048;
+  std::vector<OpCase> cases;
+  for (const ir::OpDef* op : ir::AllOps()) {
+    if (op->scalar.record == nullptr) continue;
+    for (DType dtype : kComputed) {
+      for (const ir::Attrs& attrs : AttrsToTry(*op)) {
+        const bool predicated = op->name == "select";
+        std::vector<Array> inputs;
+        std::vector<DType> dtypes;
+        for (int j = 0; j < op->num_operands; ++j) {
+          dtypes.push_back(predicated && j == 0 ? DType::kBool : dtype);
+          inputs.push_back(SamplesOf(dtypes.back(), j, kElements));
+        }
+        // Where the op does not take the dtype, inference says so.
+        absl::StatusOr<std::vector<Array>> outputs =
+            ir::EvaluateOp(*op, ir::Scope(), inputs, attrs);
+        if (!outputs.ok()) continue;
+        const ir::ScalarGraph graph = op->scalar.record(attrs, dtype, (*outputs)[0].dtype());
+        cases.push_back(
+            {absl::StrCat(ToAbsl(op->name), " ", ToAbsl(DTypeName(dtype)), AttrsText(attrs)),
+             KernelOfGraph(graph, dtypes, kElements), std::move(inputs), *std::move(outputs)});
+      }
+    }
+  }
+  return cases;
+}
+
+Kernel KernelOfPrim(ScalarPrim prim, DType operand, DType result, int64_t n) {
+  ir::ScalarGraph graph;
+  std::vector<DType> operands;
+  std::vector<int> args;
+  for (int j = 0; j < ArityOf(prim); ++j) {
+    operands.push_back(prim == ScalarPrim::kSelect && j == 0 ? DType::kBool : operand);
+    graph.nodes.push_back({ScalarPrim::kInput, operands.back(), {}, static_cast<double>(j)});
+    args.push_back(j);
+  }
+  graph.nodes.push_back({prim, result, args});
+  graph.roots = {static_cast<int>(args.size())};
+  return KernelOfGraph(graph, operands, n);
+}
+
+// ---- Random kernels. ---------------------------------------------------------------------------
+namespace {
+
+class Generator {
+ public:
+  Generator(uint32_t seed, const RandomKernelOptions& options) : random_(seed), options_(options) {}
+
+  Kernel Make() {
+    const int rank = Below(3) + 1;
+    for (int d = 0; d < rank; ++d)
+      k_.shape.push_back(Below(4) == 0 ? 1 : Below(static_cast<int>(options_.size_max)) + 1);
+    if (options_.reduce) k_.num_reduced = Below(rank) + 1;
+    const int loads = Below(3) + 1;
+    for (int i = 0; i < loads; ++i) AddLoad(/*outer=*/false);
+    if (Below(3) == 0) AddIndex();
+    const int ops = Below(6) + 1;
+    for (int i = 0; i < ops; ++i) AddScalar(0);
+    if (options_.reduce) {
+      const int before = static_cast<int>(k_.nodes.size());
+      const int reductions = Below(2) + 1;
+      for (int i = 0; i < reductions; ++i) AddReduce(before);
+      first_after_ = before;
+      if (Below(2) == 0) AddLoad(/*outer=*/true);
+      const int after = Below(3);
+      for (int i = 0; i < after; ++i) AddScalar(before);
+    }
+    const int stores = Below(2) + 1;
+    for (int i = 0; i < stores; ++i) AddStore();
+    return k_;
+  }
+
+ private:
+  int Below(int n) { return static_cast<int>(random_() % n); }
+  int64_t DimSize(int d) const { return k_.shape[d]; }
+
+  DType PickDType() {
+    constexpr DType kDTypes[] = {DType::kF32, DType::kF32,  DType::kF32, DType::kBF16, DType::kS32,
+                                 DType::kS64, DType::kBool, DType::kF64, DType::kU32};
+    return kDTypes[Below(9)];
+  }
+
+  // Walks some dims forwards or backwards, in any order, dense or with gaps; repeats along others.
+  // Returns the elements it needs.
+  int64_t MakeAccess(bool outer, bool injective, Access* access) {
+    const int rank = k_.rank(), kept = k_.num_kept();
+    access->strides.assign(rank, 0);
+    std::vector<int> order;
+    for (int d = 0; d < (outer ? kept : rank); ++d) order.push_back(d);
+    if (Below(3) == 0) std::shuffle(order.begin(), order.end(), random_);
+    int64_t stride = Below(8) == 0 ? 2 : 1;
+    const bool flips = Below(4) == 0;
+    for (auto d = order.rbegin(); d != order.rend(); ++d) {
+      if (!injective && Below(5) == 0) continue;
+      access->strides[*d] = stride;
+      if (flips && Below(2) == 0) {
+        access->strides[*d] = -stride;
+        access->offset += stride * (DimSize(*d) - 1);
+      }
+      stride *= DimSize(*d);
+      if (Below(6) == 0) stride += Below(5);
+    }
+    if (Below(5) == 0) access->offset += Below(7);
+    int64_t high = access->offset;
+    for (int d = 0; d < rank; ++d)
+      high += std::max<int64_t>(0, access->strides[d]) * (std::max<int64_t>(1, DimSize(d)) - 1);
+    if (Below(6) == 0) {
+      const Shift shift{static_cast<int>(k_.params.size()), Below(8), Below(3) + 1};
+      k_.params.push_back({Below(2) ? DType::kS32 : DType::kS64, 1, false});
+      access->shifts.push_back(shift);
+      high += shift.max * shift.stride;
+    }
+    return high + 1 + Below(4);
+  }
+
+  void AddLoad(bool outer) {
+    Access access;
+    const int64_t size = MakeAccess(outer, /*injective=*/false, &access);
+    k_.params.push_back({PickDType(), size, false});
+    k_.nodes.push_back(LoadOf(k_, static_cast<int>(k_.params.size()) - 1, access));
+    if (k_.nodes.back().dtype == DType::kBF16) Append(ScalarPrim::kConvert, DType::kF32, {Last()});
+  }
+  void AddIndex() {
+    Node node;
+    node.kind = Node::Kind::kIndex;
+    node.dtype = Below(2) ? DType::kS32 : DType::kS64;
+    node.access.offset = Below(9) - 4;
+    for (int d = 0; d < k_.rank(); ++d) node.access.strides.push_back(Below(5) - 2);
+    k_.nodes.push_back(node);
+  }
+  int Last() const { return static_cast<int>(k_.nodes.size()) - 1; }
+  int Append(ScalarPrim prim, DType dtype, std::vector<int> args) {
+    k_.nodes.push_back(ScalarOf(prim, dtype, std::move(args)));
+    return Last();
+  }
+
+  // A node from `from` on whose dtype computes.
+  int Pick(int from) {
+    while (true) {
+      const int id = from + Below(static_cast<int>(k_.nodes.size()) - from);
+      if (k_.nodes[id].dtype != DType::kBF16) return id;
+      if (from == Last()) return Append(ScalarPrim::kConvert, DType::kF32, {id});
+    }
+  }
+  int As(DType dtype, int id) {
+    return k_.nodes[id].dtype == dtype ? id : Append(ScalarPrim::kConvert, dtype, {id});
+  }
+
+  void AddScalar(int from) {
+    constexpr ScalarPrim kExact[] = {
+        ScalarPrim::kAdd, ScalarPrim::kSub, ScalarPrim::kMul,   ScalarPrim::kMax,
+        ScalarPrim::kMin, ScalarPrim::kNeg, ScalarPrim::kAbs,   ScalarPrim::kLt,
+        ScalarPrim::kEq,  ScalarPrim::kAnd, ScalarPrim::kFloor, ScalarPrim::kSelect,
+        ScalarPrim::kXor, ScalarPrim::kDiv, ScalarPrim::kShl,   ScalarPrim::kConvert};
+    constexpr ScalarPrim kFunctions[] = {ScalarPrim::kExp, ScalarPrim::kTanh, ScalarPrim::kLog,
+                                         ScalarPrim::kRsqrt};
+    const int x = Pick(from);
+    const DType dtype = k_.nodes[x].dtype;
+    ScalarPrim prim = kExact[Below(16)];
+    if (options_.functions && Below(3) == 0 && dtype == DType::kF32) prim = kFunctions[Below(4)];
+    if (prim == ScalarPrim::kSelect) {
+      const int pred = As(DType::kBool, Pick(from));
+      Append(prim, dtype, {pred, x, As(dtype, Pick(from))});
+      return;
+    }
+    if (prim == ScalarPrim::kConvert) {
+      DType to = PickDType();
+      if (to == DType::kBF16) to = DType::kF32;
+      Append(prim, to, {x});
+      return;
+    }
+    const DType result = prim == ScalarPrim::kLt || prim == ScalarPrim::kEq ? DType::kBool : dtype;
+    if (FindScalarFn(prim, dtype, result) == nullptr) return;
+    std::vector<int> args = {x};
+    if (ArityOf(prim) == 2) args.push_back(As(dtype, Pick(from)));
+    Append(prim, result, args);
+  }
+
+  void AddReduce(int before) {
+    constexpr ReduceKind kKinds[] = {ReduceKind::kSum,  ReduceKind::kMax,    ReduceKind::kMin,
+                                     ReduceKind::kProd, ReduceKind::kArgMax, ReduceKind::kArgMin,
+                                     ReduceKind::kAnd,  ReduceKind::kOr};
+    int arg = Below(before);
+    if (k_.nodes[arg].dtype == DType::kBF16) arg = 1 + arg;  // Its conversion follows a load.
+    const DType dtype = k_.nodes[arg].dtype;
+    ReduceKind kind = kKinds[Below(8)];
+    const bool argument = kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMin;
+    const bool number = kind == ReduceKind::kSum || kind == ReduceKind::kProd;
+    const bool bits = kind == ReduceKind::kAnd || kind == ReduceKind::kOr;
+    if ((argument && k_.num_reduced != 1) || (number && dtype == DType::kBool) ||
+        (bits && ir::IsFloat(dtype)) || (number && ir::IsFloat(dtype) && options_.exact_reductions))
+      kind = ReduceKind::kMax;
+    Node node;
+    node.kind = Node::Kind::kReduce;
+    node.reduce = kind;
+    node.dtype = kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMin
+                     ? (Below(2) ? DType::kS32 : DType::kS64)
+                     : dtype;
+    node.args = {arg};
+    k_.nodes.push_back(node);
+  }
+
+  void AddStore() {
+    int node = Last() - Below(std::min<int>(2, static_cast<int>(k_.nodes.size()) - first_after_));
+    if (k_.nodes[node].dtype == DType::kF32 && Below(4) == 0)
+      node = Append(ScalarPrim::kConvert, DType::kBF16, {node});
+    Store store;
+    store.node = node;
+    const int64_t size = MakeAccess(/*outer=*/true, /*injective=*/true, &store.access);
+    store.param = static_cast<int>(k_.params.size());
+    k_.params.push_back({k_.nodes[node].dtype, size, true});
+    k_.stores.push_back(store);
+  }
+
+  std::mt19937 random_;
+  const RandomKernelOptions options_;
+  Kernel k_;
+  int first_after_ = 0;
+};
+
+}  // namespace
+
+Kernel RandomKernel(uint32_t seed, const RandomKernelOptions& options) {
+  const Kernel kernel = Generator(seed, options).Make();
+  const absl::Status status = Verify(kernel);
+  TESSERA_CHECK(status.ok()) << "seed " << seed << ": " << status << "\n" << kernel.ToString();
+  return kernel;
+}
+
+}  // namespace tessera::worker::codegen

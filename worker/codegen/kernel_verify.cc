@@ -1,0 +1,418 @@
+// What makes a kernel one: dtypes, levels, and accesses that stay inside their buffers.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "worker/codegen/kernel.h"
+#include "worker/codegen/scalar_fn.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+using ir::DType;
+using ir::ReduceKind;
+using ir::ScalarPrim;
+
+constexpr int kRankMax = 32;
+constexpr size_t kParamsMax = 256;
+constexpr size_t kNodesMax = 4096;
+constexpr size_t kStoresMax = 256;
+constexpr size_t kShiftsMax = 32;
+constexpr int64_t kElementsMax = int64_t{1} << 56;
+
+template <class... Parts>
+absl::Status Fault(const Parts&... parts) {
+  return MakeError(ErrorKind::kValueError, absl::StrCat("kernel: ", parts...));
+}
+std::string Name(DType dtype) { return std::string(DTypeName(dtype)); }
+
+// The least and the largest value of an access without its shifts, and with them. The bounds are
+// inclusive.
+struct Range {
+  int64_t low = 0, high = 0;
+};
+
+// False on overflow.
+bool Extend(int64_t stride, int64_t max, Range* range) {
+  int64_t reach;
+  if (__builtin_mul_overflow(stride, max, &reach)) return false;
+  int64_t* end = reach < 0 ? &range->low : &range->high;
+  return !__builtin_add_overflow(*end, reach, end);
+}
+
+class Verifier {
+ public:
+  explicit Verifier(const Kernel& kernel) : kernel_(kernel) {}
+
+  absl::Status Run() {
+    TESSERA_RETURN_IF_ERROR(CheckBox());
+    TESSERA_RETURN_IF_ERROR(CheckParams());
+    if (kernel_.nodes.size() > kNodesMax)
+      return Fault(kernel_.nodes.size(), " nodes; at most ", kNodesMax, " are allowed");
+    if (kernel_.stores.size() > kStoresMax)
+      return Fault(kernel_.stores.size(), " stores; at most ", kStoresMax, " are allowed");
+    for (size_t i = 0; i < kernel_.nodes.size(); ++i) {
+      const Node& node = kernel_.nodes[i];
+      const absl::Status status = CheckNode(node, static_cast<int>(i));
+      if (!status.ok()) return Annotate(status, absl::StrCat("node %", i, " (", What(node), ")"));
+      levels_.push_back(LevelOf(node));
+    }
+    for (size_t i = 0; i < kernel_.stores.size(); ++i)
+      TESSERA_RETURN_IF_ERROR(
+          Annotate(CheckStore(kernel_.stores[i]),
+                   absl::StrCat("store ", i, " to p", kernel_.stores[i].param)));
+    return CheckSharedParams();
+  }
+
+ private:
+  static std::string What(const Node& node) {
+    switch (node.kind) {
+      case Node::Kind::kLoad:
+        return absl::StrCat("load p", node.param);
+      case Node::Kind::kIndex:
+        return "index";
+      case Node::Kind::kScalar:
+        return std::string(ScalarPrimName(node.prim));
+      case Node::Kind::kReduce:
+        return absl::StrCat("reduce ", ToAbsl(ReduceKindName(node.reduce)));
+    }
+    return "?";
+  }
+
+  absl::Status CheckBox() {
+    if (kernel_.rank() > kRankMax)
+      return Fault("rank ", kernel_.rank(), "; at most ", kRankMax, " is allowed");
+    if (kernel_.num_reduced < 0 || kernel_.num_reduced > kernel_.rank())
+      return Fault(kernel_.num_reduced, " reduced dims of ", kernel_.rank(),
+                   "; expected a number from 0 to the rank");
+    int64_t elements = 1;
+    for (int64_t size : kernel_.shape) {
+      if (size < 0) return Fault("a dim of size ", size, "; expected one that is not negative");
+      if (__builtin_mul_overflow(elements, std::max<int64_t>(size, 1), &elements) ||
+          elements > kElementsMax)
+        return Fault("the box has more than ", kElementsMax, " elements; split it");
+    }
+    const auto kept_end = kernel_.shape.begin() + kernel_.num_kept();
+    no_iterations_ = std::find(kernel_.shape.begin(), kept_end, 0) != kept_end;
+    no_elements_ =
+        no_iterations_ || std::find(kept_end, kernel_.shape.end(), 0) != kernel_.shape.end();
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckParams() {
+    if (kernel_.params.size() > kParamsMax)
+      return Fault(kernel_.params.size(), " params; at most ", kParamsMax, " are allowed");
+    for (size_t i = 0; i < kernel_.params.size(); ++i) {
+      const Param& param = kernel_.params[i];
+      if (ir::ByteWidth(param.dtype) > 8)
+        return Fault("p", i, " is of dtype ", Name(param.dtype),
+                     "; expected one of at most 8 bytes");
+      if (param.size < 0 || param.size > kElementsMax)
+        return Fault("p", i, " has ", param.size, " elements; expected 0 to ", kElementsMax);
+    }
+    return absl::OkStatus();
+  }
+
+  bool IsParam(int param) const {
+    return param >= 0 && param < static_cast<int>(kernel_.params.size());
+  }
+
+  // The elements that `access` can reach, into `range`. `what` it has to stay below, or -1.
+  absl::Status CheckAccess(const Access& access, Range* range) {
+    if (access.strides.size() != kernel_.shape.size())
+      return Fault(access.strides.size(), " strides; expected one for each of the ", kernel_.rank(),
+                   " dims");
+    if (access.shifts.size() > kShiftsMax)
+      return Fault(access.shifts.size(), " shifts; at most ", kShiftsMax, " are allowed");
+    *range = {access.offset, access.offset};
+    for (int d = 0; d < kernel_.rank(); ++d)
+      if (!Extend(access.strides[d], std::max<int64_t>(kernel_.shape[d], 1) - 1, range))
+        return Fault("stride ", access.strides[d], " of dim ", d, " overflows");
+    for (const Shift& shift : access.shifts) {
+      if (!IsParam(shift.param)) return Fault("shift by p", shift.param, ", which is no param");
+      const Param& param = kernel_.params[shift.param];
+      if (param.output || !ir::IsInteger(param.dtype) || !ir::IsComputable(param.dtype) ||
+          param.size < 1)
+        return Fault("shift by p", shift.param, ", an ", param.output ? "output" : "input",
+                     " of dtype ", Name(param.dtype), " with ", param.size,
+                     " elements; expected an input of dtype s32, u32 or s64 with at least one");
+      if (shift.max < 0) return Fault("shift of at most ", shift.max, "; expected 0 or more");
+      if (!Extend(shift.stride, shift.max, range))
+        return Fault("shift by p", shift.param, " overflows");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckInside(const Access& access, int param, bool never) {
+    Range range;
+    TESSERA_RETURN_IF_ERROR(CheckAccess(access, &range));
+    const int64_t size = kernel_.params[param].size;
+    if (!never && (range.low < 0 || range.high >= size))
+      return Fault("it reaches elements ", range.low, " to ", range.high, " of p", param,
+                   ", which has ", size);
+    return absl::OkStatus();
+  }
+
+  bool VariesOverReduced(const Access& access) const {
+    return std::any_of(access.strides.begin() + kernel_.num_kept(), access.strides.end(),
+                       [](int64_t stride) { return stride != 0; });
+  }
+
+  Level LevelOf(const Node& node) const {
+    if (node.kind == Node::Kind::kReduce) return Level::kAfter;
+    if (!node.access.strides.empty() && VariesOverReduced(node.access)) return Level::kInner;
+    Level level = Level::kBefore;
+    for (int arg : node.args) level = std::max(level, levels_[arg]);
+    return level;
+  }
+
+  // What a node of another kind has no use for is not set, so that the text says everything.
+  absl::Status CheckUnused(const Node& node) {
+    const bool scalar = node.kind == Node::Kind::kScalar;
+    const bool access = node.kind == Node::Kind::kLoad || node.kind == Node::Kind::kIndex;
+    const bool constant = scalar && node.prim == ScalarPrim::kConstant;
+    if ((!scalar && node.prim != ScalarPrim::kConstant) ||
+        (node.kind != Node::Kind::kReduce && node.reduce != ReduceKind::kNone) ||
+        (node.kind != Node::Kind::kLoad && node.param != 0) || (access && !node.args.empty()) ||
+        (!access && !(node.access == Access())) ||
+        (!(constant && IsFloat(node.dtype)) && !(node.value == 0 && !std::signbit(node.value))) ||
+        (!(constant && !IsFloat(node.dtype)) && node.int_value != 0))
+      return Fault("a field is set that this kind of node does not read; leave it as it was");
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckNode(const Node& node, int id) {
+    for (int arg : node.args)
+      if (arg < 0 || arg >= id) return Fault("argument %", arg, " is no earlier node");
+    TESSERA_RETURN_IF_ERROR(CheckUnused(node));
+    switch (node.kind) {
+      case Node::Kind::kLoad:
+        return CheckLoad(node);
+      case Node::Kind::kIndex:
+        return CheckIndex(node);
+      case Node::Kind::kScalar:
+        return node.prim == ScalarPrim::kConstant ? CheckConstant(node) : CheckScalar(node);
+      case Node::Kind::kReduce:
+        return CheckReduce(node);
+    }
+    return Fault("no kind of node");
+  }
+
+  absl::Status CheckLoad(const Node& node) {
+    if (!IsParam(node.param)) return Fault("p", node.param, " is no param");
+    const DType dtype = kernel_.params[node.param].dtype;
+    if (node.dtype != dtype)
+      return Fault("dtype ", Name(node.dtype), " of a param of dtype ", Name(dtype),
+                   "; load it as it is and convert");
+    if (node.access.strides.size() != kernel_.shape.size())
+      return Fault(node.access.strides.size(), " strides; expected one for each of the ",
+                   kernel_.rank(), " dims");
+    return CheckInside(node.access, node.param,
+                       VariesOverReduced(node.access) ? no_elements_ : no_iterations_);
+  }
+
+  absl::Status CheckIndex(const Node& node) {
+    if (!ir::IsInteger(node.dtype) || !ir::IsComputable(node.dtype))
+      return Fault("dtype ", Name(node.dtype), "; expected s32, u32 or s64: convert it");
+    if (!node.access.shifts.empty()) return Fault("an index has no shifts");
+    Range range;
+    return CheckAccess(node.access, &range);
+  }
+
+  absl::Status CheckConstant(const Node& node) {
+    if (!node.args.empty()) return Fault("a constant has no arguments");
+    const double v = node.value;
+    const int64_t i = node.int_value;
+    bool fits = false;
+    switch (node.dtype) {
+      case DType::kBool:
+        fits = i == 0 || i == 1;
+        break;
+      case DType::kS32:
+        fits = i == static_cast<int32_t>(i);
+        break;
+      case DType::kU32:
+        fits = i == static_cast<uint32_t>(i);
+        break;
+      case DType::kF32:
+        fits = std::isnan(v) || std::isinf(v) ||
+               (std::fabs(v) <= std::numeric_limits<float>::max() && v == static_cast<float>(v));
+        break;
+      default:
+        fits = node.dtype == DType::kS64 || node.dtype == DType::kF64;
+    }
+    if (fits) return absl::OkStatus();
+    return Fault("the value is none of dtype ", Name(node.dtype),
+                 "; expected a value of bool, s32, u32, s64, f32 or f64");
+  }
+
+  absl::Status CheckScalar(const Node& node) {
+    const int arity = ArityOf(node.prim);
+    if (node.prim == ScalarPrim::kInput || static_cast<int>(node.args.size()) != arity)
+      return Fault(node.args.size(), " arguments; the primitive takes ", arity);
+    const DType operand = kernel_.nodes[node.args.back()].dtype;
+    for (size_t i = 0; i < node.args.size(); ++i) {
+      const bool predicate = node.prim == ScalarPrim::kSelect && i == 0;
+      const DType have = kernel_.nodes[node.args[i]].dtype;
+      const DType want = predicate ? DType::kBool : operand;
+      if (have != want)
+        return Fault("argument ", i, " is of dtype ", Name(have), "; expected ", Name(want));
+    }
+    if (FindScalarFn(node.prim, operand, node.dtype) == nullptr)
+      return Fault("it takes no ", Name(operand), " to ", Name(node.dtype),
+                   "; see ir/ops/scalar_math.h for its dtypes, and convert");
+    bool inner = false, after = false;
+    for (int arg : node.args) {
+      inner = inner || levels_[arg] == Level::kInner;
+      after = after || levels_[arg] == Level::kAfter;
+    }
+    if (inner && after)
+      return Fault("it reads a reduction and an element of the full box; make two kernels");
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckReduce(const Node& node) {
+    if (node.args.size() != 1) return Fault(node.args.size(), " arguments; a reduction takes 1");
+    if (kernel_.num_reduced == 0) return Fault("the kernel has no reduced dims");
+    const DType dtype = kernel_.nodes[node.args[0]].dtype;
+    if (!ir::IsComputable(dtype) || dtype == DType::kBF16)
+      return Fault("an operand of dtype ", Name(dtype),
+                   "; expected bool, s32, u32, s64, f32 or f64: convert it");
+    if (levels_[node.args[0]] == Level::kAfter)
+      return Fault("it reduces what a reduction gave; make two kernels");
+    const bool is_bool = dtype == DType::kBool;
+    bool accepts = false;
+    DType result = dtype;
+    switch (node.reduce) {
+      case ReduceKind::kSum:
+      case ReduceKind::kProd:
+        accepts = !is_bool;
+        break;
+      case ReduceKind::kMax:
+      case ReduceKind::kMin:
+        accepts = true;
+        break;
+      case ReduceKind::kAnd:
+      case ReduceKind::kOr:
+        accepts = !IsFloat(dtype);
+        break;
+      case ReduceKind::kArgMax:
+      case ReduceKind::kArgMin:
+        return CheckArg(node);
+      case ReduceKind::kNone:
+        break;
+    }
+    if (!accepts) return Fault("it does not take dtype ", Name(dtype));
+    if (node.dtype != result)
+      return Fault("a result of dtype ", Name(node.dtype), " from ", Name(dtype),
+                   "; expected the same");
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckArg(const Node& node) {
+    if (kernel_.num_reduced != 1)
+      return Fault(kernel_.num_reduced, " reduced dims; the index of the best is along one");
+    const int64_t size = kernel_.shape.back();
+    if (size < 1) return Fault("the reduced dim is empty; there is no best of no elements");
+    if (node.dtype != DType::kS32 && node.dtype != DType::kS64)
+      return Fault("a result of dtype ", Name(node.dtype), "; expected s32 or s64");
+    if (node.dtype == DType::kS32 && size - 1 > std::numeric_limits<int32_t>::max())
+      return Fault("an index of ", size, " elements does not fit s32; use s64");
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckStore(const Store& store) {
+    if (!IsParam(store.param)) return Fault("p", store.param, " is no param");
+    const Param& param = kernel_.params[store.param];
+    if (!param.output) return Fault("p", store.param, " is an input");
+    if (store.node < 0 || store.node >= static_cast<int>(kernel_.nodes.size()))
+      return Fault("%", store.node, " is no node");
+    const DType dtype = kernel_.nodes[store.node].dtype;
+    if (dtype != param.dtype)
+      return Fault("%", store.node, " is of dtype ", Name(dtype), ", the param of ",
+                   Name(param.dtype), "; convert it");
+    if (levels_[store.node] == Level::kInner)
+      return Fault("%", store.node, " varies over the reduced dims; reduce it");
+    TESSERA_RETURN_IF_ERROR(CheckInside(store.access, store.param, no_iterations_));
+    if (VariesOverReduced(store.access)) return Fault("a stride over a reduced dim is not 0");
+    if (!no_iterations_ && !IsInjective(store.access))
+      return Fault(
+          "two indices may write the same element; expected strides of which each is "
+          "beyond the reach of the smaller ones");
+    return absl::OkStatus();
+  }
+
+  // Sufficient: every stride is beyond the sum of what the smaller ones reach.
+  bool IsInjective(const Access& access) {
+    std::vector<std::pair<int64_t, int64_t>> dims;  // |stride|, size
+    for (int d = 0; d < kernel_.num_kept(); ++d)
+      if (kernel_.shape[d] > 1) dims.emplace_back(std::abs(access.strides[d]), kernel_.shape[d]);
+    std::sort(dims.begin(), dims.end());
+    int64_t reach = 0;
+    for (const auto& [stride, size] : dims) {
+      if (stride <= reach) return false;
+      reach += stride * (size - 1);
+    }
+    return true;
+  }
+
+  // A param that is stored is loaded in place alone, and two stores to it never meet.
+  absl::Status CheckSharedParams() {
+    std::map<int, std::vector<size_t>> stores;
+    for (size_t i = 0; i < kernel_.stores.size(); ++i) stores[kernel_.stores[i].param].push_back(i);
+    for (const auto& [param, list] : stores)
+      for (size_t a = 0; a < list.size(); ++a)
+        for (size_t b = a + 1; b < list.size(); ++b)
+          if (!no_iterations_ &&
+              MayMeet(kernel_.stores[list[a]].access, kernel_.stores[list[b]].access))
+            return Fault("stores ", list[a], " and ", list[b], " may write the same element of p",
+                         param);
+    for (size_t i = 0; i < kernel_.nodes.size(); ++i) {
+      const Node& node = kernel_.nodes[i];
+      if (node.kind != Node::Kind::kLoad || !kernel_.params[node.param].output) continue;
+      for (size_t store : stores[node.param])
+        if (!(kernel_.stores[store].access == node.access))
+          return Fault("node %", i, " loads p", node.param, " and store ", store,
+                       " writes it elsewhere; only in place may a param be both");
+    }
+    return absl::OkStatus();
+  }
+
+  // Their ranges overlap, and so do the residues of their strides.
+  bool MayMeet(const Access& a, const Access& b) {
+    Range x, y;
+    if (!CheckAccess(a, &x).ok() || !CheckAccess(b, &y).ok()) return true;
+    if (a.shifts == b.shifts) {
+      // Both are moved alike: what matters is where they start.
+      Access a0 = a, b0 = b;
+      a0.shifts = b0.shifts = {};
+      if (!CheckAccess(a0, &x).ok() || !CheckAccess(b0, &y).ok()) return true;
+    }
+    if (x.high < y.low || y.high < x.low) return false;
+    if (!(a.shifts == b.shifts)) return true;
+    uint64_t common = 0;
+    for (int d = 0; d < kernel_.num_kept(); ++d) {
+      if (kernel_.shape[d] < 2) continue;
+      common = std::gcd(common, static_cast<uint64_t>(std::abs(a.strides[d])));
+      common = std::gcd(common, static_cast<uint64_t>(std::abs(b.strides[d])));
+    }
+    const uint64_t apart = static_cast<uint64_t>(std::abs(a.offset - b.offset));
+    return common == 0 ? apart == 0 : apart % common == 0;
+  }
+
+  const Kernel& kernel_;
+  std::vector<Level> levels_;
+  bool no_iterations_ = false;  // of the kept dims
+  bool no_elements_ = false;    // of the box
+};
+
+}  // namespace
+
+absl::Status Verify(const Kernel& kernel) { return Verifier(kernel).Run(); }
+
+}  // namespace tessera::worker::codegen

@@ -1,0 +1,170 @@
+#include "worker/codegen/object_cache.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "worker/codegen/sha256.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kMagic[] = "tessera object 1\n";
+constexpr size_t kMagicBytes = sizeof(kMagic) - 1;
+constexpr size_t kDigestBytes = 64;  // in hex
+// Other processes write too: what is there is counted anew after so many entries.
+constexpr int64_t kEntriesPerCount = 64;
+
+// An entry: the magic, the digest of the object, the object.
+std::string Encode(std::string_view object) {
+  return absl::StrCat(kMagic, Sha256Hex(object), absl::string_view(object.data(), object.size()));
+}
+std::optional<std::string> Decode(const std::string& entry) {
+  if (entry.size() < kMagicBytes + kDigestBytes || entry.compare(0, kMagicBytes, kMagic) != 0)
+    return std::nullopt;
+  std::string object = entry.substr(kMagicBytes + kDigestBytes);
+  if (entry.compare(kMagicBytes, kDigestBytes, Sha256Hex(object)) != 0) return std::nullopt;
+  return object;
+}
+
+std::optional<std::string> ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+}
+
+// The errno of the first step that did not work, or 0.
+int WriteFile(const std::string& path, std::string_view bytes) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return errno;
+  int error = 0;
+  while (!bytes.empty() && error == 0) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written > 0) {
+      bytes.remove_prefix(static_cast<size_t>(written));
+    } else if (errno != EINTR) {
+      error = errno;
+    }
+  }
+  if (close(fd) != 0 && error == 0) error = errno;
+  return error;
+}
+
+}  // namespace
+
+ObjectCache::ObjectCache(std::string folder, int64_t bytes_max)
+    : folder_(std::move(folder)), bytes_max_(bytes_max) {}
+
+bool ObjectCache::Usable() {
+  if (state_ != State::kUnknown) return state_ == State::kUsable;
+  if (folder_.empty()) {
+    state_ = State::kUnusable;
+    return false;
+  }
+  std::error_code error;
+  fs::create_directories(fs::path(folder_).parent_path(), error);
+  mkdir(folder_.c_str(), 0700);
+  struct stat info;
+  if (stat(folder_.c_str(), &info) != 0) {
+    GiveUp("cannot be made", errno);
+  } else if (!S_ISDIR(info.st_mode)) {
+    GiveUp("is no folder", ENOTDIR);
+  } else if (info.st_uid != geteuid() || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    // Entries are code that this process will run.
+    GiveUp("can be written by others", EPERM);
+  } else {
+    state_ = State::kUsable;
+    Trim();
+  }
+  return state_ == State::kUsable;
+}
+
+void ObjectCache::GiveUp(std::string_view what, int error) {
+  state_ = State::kUnusable;
+  TESSERA_LOG(WARNING) << "the folder for compiled code " << what
+                       << "; compiling anew in every process" << Field("folder", folder_)
+                       << Field("error", std::strerror(error));
+}
+
+std::optional<std::string> ObjectCache::Get(const std::string& key) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (!Usable()) return std::nullopt;
+  }
+  const std::string path = PathOf(key);
+  const std::optional<std::string> entry = ReadFile(path);
+  if (!entry) return std::nullopt;
+  std::optional<std::string> object = Decode(*entry);
+  if (object) {
+    utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // used just now
+  } else {
+    TESSERA_LOG(WARNING) << "a compiled object is damaged; compiling it anew"
+                         << Field("file", path);
+    unlink(path.c_str());
+  }
+  return object;
+}
+
+void ObjectCache::Put(const std::string& key, std::string_view object) {
+  static std::atomic<int64_t> next{0};
+  absl::MutexLock lock(&mu_);
+  if (!Usable()) return;
+  const std::string entry = Encode(object);
+  if (static_cast<int64_t>(entry.size()) > bytes_max_) return;
+  const std::string temporary = absl::StrCat(folder_, "/", getpid(), ".", next++, ".part");
+  int error = WriteFile(temporary, entry);
+  if (error == 0 && rename(temporary.c_str(), PathOf(key).c_str()) != 0) error = errno;
+  if (error != 0) {
+    unlink(temporary.c_str());
+    GiveUp("cannot be written", error);
+    return;
+  }
+  bytes_ += static_cast<int64_t>(entry.size());
+  if (bytes_ > bytes_max_ || ++since_count_ >= kEntriesPerCount) Trim();
+}
+
+void ObjectCache::Trim() {
+  struct File {
+    fs::file_time_type used;
+    std::string path;
+    int64_t bytes;
+  };
+  std::vector<File> files;
+  std::error_code error;
+  bytes_ = 0;
+  since_count_ = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
+    // Another process may remove it meanwhile: it then counts for nothing.
+    std::error_code gone;
+    const auto bytes = static_cast<int64_t>(entry.file_size(gone));
+    const fs::file_time_type used = entry.last_write_time(gone);
+    if (gone) continue;
+    files.push_back({used, entry.path().string(), bytes});
+    bytes_ += bytes;
+  }
+  if (bytes_ <= bytes_max_) return;
+  std::sort(files.begin(), files.end(), [](const File& a, const File& b) {
+    return a.used != b.used ? a.used < b.used : a.path < b.path;
+  });
+  // Some room is made at once, so that not every entry trims.
+  const int64_t enough = bytes_max_ - bytes_max_ / 8;
+  for (const File& file : files) {
+    if (bytes_ <= enough) break;
+    unlink(file.path.c_str());
+    bytes_ -= file.bytes;
+  }
+}
+
+}  // namespace tessera::worker::codegen

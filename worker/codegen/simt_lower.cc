@@ -1,0 +1,317 @@
+#include "worker/codegen/simt_lower.h"
+
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/IntrinsicInst.h"
+#include "llvm/IR/IntrinsicsNVPTX.h"
+#include "llvm/IR/Verifier.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/raw_ostream.h"
+#include "llvm/Transforms/Coroutines/CoroCleanup.h"
+#include "llvm/Transforms/Coroutines/CoroEarly.h"
+#include "llvm/Transforms/Coroutines/CoroSplit.h"
+#include "llvm/Transforms/Scalar/EarlyCSE.h"
+#include "llvm/Transforms/Scalar/SimplifyCFG.h"
+#include "worker/codegen/gpu_emit.h"
+#include "worker/codegen/simt_thread.h"
+
+namespace tessera::worker::codegen {
+namespace {
+
+using llvm::BasicBlock;
+using llvm::Function;
+using llvm::Value;
+using llvm::Intrinsic::ID;
+
+constexpr unsigned kGlobalSpace = 1;
+
+bool Waits(const llvm::IntrinsicInst& call) {
+  return call.getIntrinsicID() == llvm::Intrinsic::nvvm_barrier0 ||
+         call.getIntrinsicID() == llvm::Intrinsic::nvvm_shfl_sync_bfly_i32;
+}
+
+class Lowering {
+ public:
+  explicit Lowering(Function* old) : old_(old), module_(*old->getParent()), b_(old->getContext()) {}
+
+  absl::Status Run() {
+    std::vector<llvm::IntrinsicInst*> calls;
+    for (llvm::Instruction& instruction : llvm::instructions(*old_))
+      if (auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction)) {
+        coroutine_ = coroutine_ || Waits(*call);
+        calls.push_back(call);
+      }
+    MakeFunction();
+    uint32_t site = 0;
+    for (llvm::IntrinsicInst* call : calls) TESSERA_RETURN_IF_ERROR(Replace(call, &site));
+    CheckAccesses();
+    ReplaceShared();
+    FinishReturns();
+    return absl::OkStatus();
+  }
+
+ private:
+  // The new function with the old one's body, its arguments read from `args`.
+  void MakeFunction() {
+    llvm::Type* const pointer = b_.getPtrTy();
+    Function* const fn =
+        Function::Create(llvm::FunctionType::get(pointer, {pointer, pointer}, /*isVarArg=*/false),
+                         Function::ExternalLinkage, "", &module_);
+    fn->takeName(old_);
+    fn->setDoesNotThrow();
+    new_ = fn;
+    thread_ = fn->getArg(0);
+    BasicBlock* const entry = BasicBlock::Create(b_.getContext(), "start", fn);
+    BasicBlock* const body = &old_->getEntryBlock();
+    fn->splice(fn->end(), old_);
+    b_.SetInsertPoint(entry);
+    if (coroutine_) BeginCoroutine();
+    for (llvm::Argument& arg : old_->args()) {
+      Value* const at = b_.CreateConstGEP1_64(b_.getInt64Ty(), fn->getArg(1), arg.getArgNo());
+      arg.replaceAllUsesWith(b_.CreateIntToPtr(b_.CreateLoad(b_.getInt64Ty(), at), arg.getType()));
+    }
+    b_.CreateBr(body);
+  }
+
+  void BeginCoroutine() {
+    new_->setPresplitCoroutine();
+    Value* const null = llvm::ConstantPointerNull::get(b_.getPtrTy());
+    id_ = b_.CreateIntrinsic(llvm::Intrinsic::coro_id, {},
+                             {b_.getInt32(kSimtFrameAlign), null, null, null});
+    Value* const bytes = b_.CreateIntrinsic(llvm::Intrinsic::coro_size, {b_.getInt64Ty()}, {});
+    Value* const allocate = b_.CreateLoad(b_.getPtrTy(), Field(offsetof(SimtThread, allocate)));
+    Value* const memory = b_.CreateCall(
+        llvm::FunctionType::get(b_.getPtrTy(), {b_.getPtrTy(), b_.getInt64Ty()}, false), allocate,
+        {thread_, bytes});
+    handle_ = b_.CreateIntrinsic(llvm::Intrinsic::coro_begin, {}, {id_, memory});
+    // Where the function leaves for good, and where it only waits.
+    cleanup_ = BasicBlock::Create(b_.getContext(), "cleanup", new_);
+    leave_ = BasicBlock::Create(b_.getContext(), "leave", new_);
+    llvm::IRBuilder<> out(cleanup_);
+    out.CreateIntrinsic(llvm::Intrinsic::coro_free, {}, {id_, handle_});
+    out.CreateBr(leave_);
+    out.SetInsertPoint(leave_);
+    out.CreateIntrinsic(llvm::Intrinsic::coro_end, {},
+                        {handle_, out.getFalse(), llvm::ConstantTokenNone::get(out.getContext())});
+    out.CreateRet(handle_);
+  }
+
+  Value* Field(size_t offset) { return b_.CreateConstGEP1_64(b_.getInt8Ty(), thread_, offset); }
+  Value* ReadWord(size_t offset) { return b_.CreateLoad(b_.getInt32Ty(), Field(offset)); }
+  void WriteWord(size_t offset, Value* v) { b_.CreateStore(v, Field(offset)); }
+
+  absl::Status Replace(llvm::IntrinsicInst* call, uint32_t* site) {
+    b_.SetInsertPoint(call);
+    const auto replaced = [&](Value* by) {
+      call->replaceAllUsesWith(by);
+      call->eraseFromParent();
+      return absl::OkStatus();
+    };
+    switch (call->getIntrinsicID()) {
+      case llvm::Intrinsic::nvvm_read_ptx_sreg_tid_x:
+        return replaced(ReadWord(offsetof(SimtThread, thread)));
+      case llvm::Intrinsic::nvvm_read_ptx_sreg_tid_y:
+        return replaced(ReadWord(offsetof(SimtThread, thread) + 4));
+      case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x:
+        return replaced(ReadWord(offsetof(SimtThread, block)));
+      case llvm::Intrinsic::nvvm_barrier0:
+        Wait(call, SimtThread::kBarrier, (*site)++);
+        call->eraseFromParent();
+        return absl::OkStatus();
+      case llvm::Intrinsic::nvvm_shfl_sync_bfly_i32: {
+        WriteWord(offsetof(SimtThread, word), call->getArgOperand(1));
+        WriteWord(offsetof(SimtThread, lane_mask), call->getArgOperand(2));
+        Wait(call, SimtThread::kShuffle, (*site)++);
+        return replaced(ReadWord(offsetof(SimtThread, word)));
+      }
+      default:
+        break;
+    }
+    if (!call->getCalledFunction()->getName().starts_with("llvm.nvvm.")) return absl::OkStatus();
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat("simt: the emulator does not know ",
+                                  std::string(call->getCalledFunction()->getName())));
+  }
+
+  // Suspends before `at`, and leaves the builder there.
+  void Wait(llvm::Instruction* at, SimtThread::Wait what, uint32_t site) {
+    WriteWord(offsetof(SimtThread, wait), b_.getInt32(what));
+    WriteWord(offsetof(SimtThread, site), b_.getInt32(site));
+    Suspend(at, /*final=*/false);
+  }
+  void Suspend(llvm::Instruction* at, bool final) {
+    BasicBlock* const before = at->getParent();
+    BasicBlock* const after = before->splitBasicBlock(at, "resumed");
+    before->getTerminator()->eraseFromParent();
+    b_.SetInsertPoint(before);
+    Value* const state =
+        b_.CreateIntrinsic(llvm::Intrinsic::coro_suspend, {},
+                           {llvm::ConstantTokenNone::get(b_.getContext()), b_.getInt1(final)});
+    llvm::SwitchInst* const next = b_.CreateSwitch(state, leave_, 2);
+    next->addCase(b_.getInt8(0), after);
+    next->addCase(b_.getInt8(1), cleanup_);
+    b_.SetInsertPoint(at);
+  }
+
+  // Global memory but constants of the module's own.
+  void CheckAccesses() {
+    std::vector<llvm::Instruction*> accesses;
+    for (llvm::Instruction& instruction : llvm::instructions(*new_)) {
+      const Value* const address = llvm::getLoadStorePointerOperand(&instruction);
+      if (address == nullptr || address->getType()->getPointerAddressSpace() != kGlobalSpace)
+        continue;
+      if (!llvm::isa<llvm::GlobalVariable>(llvm::getUnderlyingObject(address)))
+        accesses.push_back(&instruction);
+    }
+    for (llvm::Instruction* instruction : accesses) {
+      auto* const store = llvm::dyn_cast<llvm::StoreInst>(instruction);
+      const unsigned operand = store != nullptr ? store->getPointerOperandIndex()
+                                                : llvm::LoadInst::getPointerOperandIndex();
+      const uint64_t bytes =
+          module_.getDataLayout().getTypeStoreSize(llvm::getLoadStoreType(instruction));
+      const uint64_t align = llvm::getLoadStoreAlignment(instruction).value();
+      b_.SetInsertPoint(instruction);
+      Value* const address = instruction->getOperand(operand);
+      Value* const check = b_.CreateLoad(b_.getPtrTy(), Field(offsetof(SimtThread, access)));
+      Value* const allowed = b_.CreateCall(
+          llvm::FunctionType::get(b_.getPtrTy(),
+                                  {b_.getPtrTy(), b_.getPtrTy(), b_.getInt64Ty(), b_.getInt64Ty()},
+                                  /*isVarArg=*/false),
+          check,
+          {thread_, b_.CreateAddrSpaceCast(address, b_.getPtrTy()), b_.getInt64(bytes),
+           b_.getInt64(2 * align + (store != nullptr))});
+      instruction->setOperand(operand, b_.CreateAddrSpaceCast(allowed, address->getType()));
+    }
+  }
+
+  // The array becomes the thread's own pointer.
+  void ReplaceShared() {
+    llvm::GlobalVariable* const array = module_.getGlobalVariable(kSharedArray);
+    if (array == nullptr) return;
+    std::vector<std::pair<llvm::Instruction*, unsigned>> uses;
+    for (llvm::Instruction& instruction : llvm::instructions(*new_))
+      for (unsigned i = 0; i < instruction.getNumOperands(); ++i)
+        if (Reaches(instruction.getOperand(i), array)) uses.emplace_back(&instruction, i);
+    for (const auto& [instruction, operand] : uses) {
+      // What a phi reads is computed where control comes from.
+      const auto* const phi = llvm::dyn_cast<llvm::PHINode>(instruction);
+      b_.SetInsertPoint(phi == nullptr ? instruction
+                                       : phi->getIncomingBlock(operand)->getTerminator());
+      Value* const shared = b_.CreateAddrSpaceCast(
+          b_.CreateLoad(b_.getPtrTy(), Field(offsetof(SimtThread, shared))), array->getType());
+      instruction->setOperand(operand, Rebuilt(instruction->getOperand(operand), array, shared));
+    }
+  }
+  // Constant expressions: offsets into the array.
+  static bool Reaches(Value* v, Value* array) {
+    if (v == array) return true;
+    const auto* const expression = llvm::dyn_cast<llvm::ConstantExpr>(v);
+    if (expression == nullptr) return false;
+    for (Value* operand : expression->operands())
+      if (Reaches(operand, array)) return true;
+    return false;
+  }
+  Value* Rebuilt(Value* v, Value* array, Value* shared) {
+    if (v == array) return shared;
+    auto* const expression = llvm::dyn_cast<llvm::ConstantExpr>(v);
+    if (expression == nullptr) return v;
+    llvm::Instruction* const instruction = b_.Insert(expression->getAsInstruction());
+    for (unsigned i = 0; i < instruction->getNumOperands(); ++i)
+      if (Reaches(instruction->getOperand(i), array)) {
+        b_.SetInsertPoint(instruction);
+        instruction->setOperand(i, Rebuilt(instruction->getOperand(i), array, shared));
+      }
+    b_.SetInsertPoint(instruction->getNextNode());
+    return instruction;
+  }
+
+  void FinishReturns() {
+    std::vector<llvm::ReturnInst*> returns;
+    for (BasicBlock& block : *new_)
+      if (auto* ret = llvm::dyn_cast<llvm::ReturnInst>(block.getTerminator());
+          ret != nullptr && ret->getReturnValue() == nullptr)
+        returns.push_back(ret);
+    for (llvm::ReturnInst* ret : returns) {
+      b_.SetInsertPoint(ret);
+      if (coroutine_) {
+        Suspend(ret, /*final=*/true);
+        // A coroutine that is done is not resumed.
+        b_.CreateUnreachable();
+      } else {
+        b_.CreateRet(llvm::ConstantPointerNull::get(b_.getPtrTy()));
+      }
+      ret->eraseFromParent();
+    }
+  }
+
+  Function* const old_;
+  llvm::Module& module_;
+  llvm::IRBuilder<> b_;
+  Function* new_ = nullptr;
+  Value* thread_ = nullptr;
+  bool coroutine_ = false;
+  Value* id_ = nullptr;
+  Value* handle_ = nullptr;
+  BasicBlock* cleanup_ = nullptr;
+  BasicBlock* leave_ = nullptr;
+};
+
+void SplitCoroutines(llvm::TargetMachine* machine, llvm::Module* module) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager call_graphs;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(machine);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(call_graphs);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, call_graphs, modules);
+  // The module came simplified: what is left is to split the coroutines.
+  llvm::ModulePassManager passes;
+  passes.addPass(llvm::CoroEarlyPass());
+  passes.addPass(
+      llvm::createModuleToPostOrderCGSCCPassAdaptor(llvm::CoroSplitPass(/*OptimizeFrame=*/true)));
+  passes.addPass(llvm::CoroCleanupPass());
+  passes.addPass(llvm::createModuleToFunctionPassAdaptor(llvm::EarlyCSEPass()));
+  passes.addPass(llvm::createModuleToFunctionPassAdaptor(llvm::SimplifyCFGPass()));
+  passes.run(*module, modules);
+}
+
+}  // namespace
+
+absl::Status LowerForSimt(llvm::TargetMachine* machine, llvm::Module* module) {
+  std::vector<Function*> kernels;
+  for (Function& function : *module)
+    if (!function.isDeclaration()) kernels.push_back(&function);
+  std::vector<llvm::Constant*> entries;
+  for (Function* kernel : kernels) {
+    const std::string name = kernel->getName().str();
+    TESSERA_RETURN_IF_ERROR(Lowering(kernel).Run());
+    entries.push_back(module->getFunction(name));
+  }
+  auto* const type =
+      llvm::ArrayType::get(llvm::PointerType::getUnqual(module->getContext()), entries.size());
+  new llvm::GlobalVariable(*module, type, /*isConstant=*/true, llvm::GlobalValue::ExternalLinkage,
+                           llvm::ConstantArray::get(type, entries), kSimtTable);
+  // What named the old functions and the array goes first.
+  if (llvm::NamedMDNode* annotations = module->getNamedMetadata("nvvm.annotations"))
+    annotations->eraseFromParent();
+  for (Function* kernel : kernels) kernel->eraseFromParent();
+  if (llvm::GlobalVariable* array = module->getGlobalVariable(kSharedArray))
+    array->eraseFromParent();
+  std::string fault;
+  llvm::raw_string_ostream fault_stream(fault);
+  if (llvm::verifyModule(*module, &fault_stream))
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat("simt: the lowered module is malformed: ", fault));
+  SplitCoroutines(machine, module);
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::worker::codegen
