@@ -1,0 +1,154 @@
+// Accesses compose as the elements they name do; products see operands as they lie; orders grow.
+#include "worker/program/access.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "worker/program/matmul.h"
+#include "worker/program/order.h"
+
+namespace tessera::worker::program {
+namespace {
+
+using ir::Dims;
+
+// The elements that an access names, over a box in row-major order. Shifts count as 0.
+std::vector<int64_t> Elements(const Dims& box, const ValueAccess& access) {
+  std::vector<int64_t> elements;
+  Dims index(box.size(), 0);
+  for (int64_t i = 0; i < NumElements(box); ++i) {
+    int64_t at = access.offset;
+    for (size_t d = 0; d < box.size(); ++d) at += access.strides[d] * index[d];
+    elements.push_back(at);
+    for (int d = static_cast<int>(box.size()) - 1; d >= 0; --d) {
+      if (++index[d] < box[d]) break;
+      index[d] = 0;
+    }
+  }
+  return elements;
+}
+
+// Composes, cutting as is asked for.
+std::optional<ValueAccess> ComposeAll(Dims* box, ValueAccess access, const View& view) {
+  while (true) {
+    const Composed composed = Compose(*box, access, view);
+    if (composed.access || !composed.split) return composed.access;
+    Apply(*composed.split, &access);
+    Apply(*composed.split, box);
+  }
+}
+
+TEST(AccessTest, AFlatReadOfATransposeIsCut) {
+  Dims box = {24};
+  const View transposed{{4, 6}, {0, {1, 4}, {}}};
+  const auto access = ComposeAll(&box, Dense(box, 1), transposed);
+  ASSERT_TRUE(access.has_value());
+  EXPECT_EQ(box, (Dims{4, 6}));
+  EXPECT_EQ(access->strides, (Dims{1, 4}));
+}
+
+TEST(AccessTest, WhatCrossesARowDoesNotCompose) {
+  // Elements 1, 2, ... of a 4 x 6 matrix that is read transposed: no cut fits.
+  const View transposed{{4, 6}, {0, {1, 4}, {}}};
+  EXPECT_FALSE(Compose({7}, {1, {1}, {}}, transposed).access.has_value());
+  EXPECT_FALSE(Compose({7}, {1, {1}, {}}, transposed).split.has_value());
+}
+
+TEST(AccessTest, AShiftIsADimThatRunsToItsMost) {
+  const View transposed{{4, 6}, {0, {1, 4}, {}}};
+  // Row `start` of the transpose: column `start` of the source.
+  const Composed row = Compose({6}, {0, {1}, {{7, 3, 6}}}, transposed);
+  ASSERT_TRUE(row.access.has_value());
+  EXPECT_EQ(row.access->strides, (Dims{4}));
+  ASSERT_EQ(row.access->shifts.size(), 1u);
+  EXPECT_EQ(row.access->shifts[0], (ShiftBy{7, 3, 1}));
+  // One that may go on to the next row does not compose.
+  EXPECT_FALSE(Compose({6}, {0, {1}, {{7, 3, 1}}}, transposed).access.has_value());
+}
+
+TEST(AccessTest, ComposingIsReadingThrough) {
+  std::mt19937 gen(1);
+  const auto below = [&](int n) { return static_cast<int64_t>(gen() % n); };
+  int composed = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    View view;
+    int64_t n = 1;
+    for (int64_t d = below(4); d > 0; --d) {
+      view.shape.push_back(below(4) + 1);
+      view.access.strides.push_back(below(41) - 20);
+      n *= view.shape.back();
+    }
+    view.access.offset = below(50);
+    Dims box;
+    ValueAccess access;
+    access.offset = below(static_cast<int>(n));
+    for (int64_t d = below(3); d > 0; --d) {
+      box.push_back(below(6) + 1);
+      access.strides.push_back(below(9) - 3);
+    }
+    const std::vector<int64_t> read = Elements(box, access);
+    const bool inside =
+        std::all_of(read.begin(), read.end(), [&](int64_t e) { return e >= 0 && e < n; });
+    if (!inside) continue;
+    const std::vector<int64_t> through = Elements(view.shape, view.access);
+    const auto result = ComposeAll(&box, access, view);
+    if (!result) continue;
+    ++composed;
+    std::vector<int64_t> want;
+    for (int64_t e : read) want.push_back(through[e]);
+    ASSERT_EQ(Elements(box, *result), want) << "round " << round;
+  }
+  EXPECT_GT(composed, 2000);
+}
+
+TEST(MatricesTest, DimsMergeWhereTheirStridesAllow) {
+  const auto seen = SeeAsMatrices({2, 3, 4, 5}, {60, 20, 5, 1}, 1, 2);
+  ASSERT_TRUE(seen.has_value());
+  EXPECT_EQ(seen->sizes[1], 12);
+  EXPECT_EQ(seen->strides[0], 60);
+  EXPECT_EQ(seen->strides[1], 5);
+  EXPECT_EQ(seen->strides[2], 1);
+  EXPECT_TRUE(SeeAsMatrices({4, 5}, {1, 4}, 0, 1).has_value()) << "transposed";
+  EXPECT_FALSE(SeeAsMatrices({2, 3, 4}, {4, 8, 1}, 0, 2).has_value()) << "rows in two orders";
+  EXPECT_FALSE(SeeAsMatrices({4, 5}, {10, 2}, 0, 1).has_value()) << "no stride is 1";
+  EXPECT_FALSE(SeeAsMatrices({4, 5}, {0, 1}, 0, 1).has_value()) << "one row, repeated";
+  EXPECT_FALSE(SeeAsMatrices({4, 5}, {-5, 1}, 0, 1).has_value()) << "backwards";
+}
+
+TEST(PartialOrderTest, AgreesWithASearchOfAll) {
+  constexpr int kNodes = 60;
+  std::mt19937 gen(3);
+  PartialOrder order;
+  std::vector<std::vector<bool>> reaches(kNodes, std::vector<bool>(kNodes, false));
+  for (int i = 0; i < kNodes; ++i) order.AddFirst();
+  std::vector<bool> gone(kNodes, false);
+  for (int round = 0; round < 2000; ++round) {
+    const int a = static_cast<int>(gen() % kNodes), b = static_cast<int>(gen() % kNodes);
+    if (a == b || gone[a] || gone[b]) continue;
+    ASSERT_EQ(order.Precedes(a, b), reaches[a][b]) << a << " before " << b;
+    if (reaches[a][b] || reaches[b][a]) continue;
+    if (gen() % 4 == 0) {
+      order.Merge(b, a);
+      gone[b] = true;
+      for (int n = 0; n < kNodes; ++n) {
+        if (reaches[n][b]) reaches[n][a] = true;
+        if (reaches[b][n]) reaches[a][n] = true;
+        reaches[n][b] = reaches[b][n] = false;
+      }
+    } else {
+      order.Before(a, b);
+      reaches[a][b] = true;
+    }
+    for (int k = 0; k < kNodes; ++k)
+      for (int i = 0; i < kNodes; ++i)
+        for (int j = 0; j < kNodes; ++j)
+          if (reaches[i][k] && reaches[k][j]) reaches[i][j] = true;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::worker::program

@@ -1,0 +1,498 @@
+#include "worker/program/assign.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/log.h"
+
+namespace tessera::worker::program {
+namespace {
+
+constexpr int kAfterAll = std::numeric_limits<int>::max();
+
+int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Calls read(v) and write(v) for the values of a step that is no loop.
+template <class Read, class Write>
+void ForValues(const Step& step, const std::vector<codegen::Kernel>& kernels, Read read,
+               Write write) {
+  if (const auto* k = std::get_if<KernelStep>(&step.what)) {
+    for (size_t i = 0; i < k->slots.size(); ++i)
+      kernels[k->kernel].params[i].output ? write(k->slots[i]) : read(k->slots[i]);
+  } else if (const auto* c = std::get_if<ContractStep>(&step.what)) {
+    read(c->a);
+    read(c->b);
+    write(c->c);
+  } else if (const auto* c = std::get_if<CollectiveStep>(&step.what)) {
+    read(c->in);
+    write(c->out);
+  } else if (const auto* p = std::get_if<PositionStep>(&step.what)) {
+    write(p->out);
+  } else if (const auto* c = std::get_if<CopyStep>(&step.what)) {
+    read(c->in);
+    write(c->out);
+  } else if (const auto* g = std::get_if<GeneralStep>(&step.what)) {
+    for (int v : g->in) read(v);
+    for (int v : g->out) write(v);
+  }
+}
+
+// Every load of param `in` reads the element that the one store to `out` overwrites.
+bool InPlace(const codegen::Kernel& kernel, int in, int out) {
+  const codegen::Store* store = nullptr;
+  for (const codegen::Store& s : kernel.stores) {
+    if (s.param == out && store != nullptr) return false;
+    if (s.param == out) store = &s;
+    for (const codegen::Shift& shift : s.access.shifts)
+      if (shift.param == in) return false;
+  }
+  if (store == nullptr || !(kernel.params[in].dtype == kernel.params[out].dtype) ||
+      kernel.params[in].size != kernel.params[out].size)
+    return false;
+  for (const codegen::Node& n : kernel.nodes) {
+    for (const codegen::Shift& shift : n.access.shifts)
+      if (shift.param == in) return false;
+    if (n.kind == codegen::Node::Kind::kLoad && n.param == in && !(n.access == store->access))
+      return false;
+  }
+  return true;
+}
+
+// The same kernel with param `in` become param `out`, which is then loaded and stored.
+codegen::Kernel WithOneParam(codegen::Kernel kernel, int in, int out) {
+  const auto renamed = [&](int param) {
+    if (param == in) param = out;
+    return param > in ? param - 1 : param;
+  };
+  const auto rename = [&](codegen::Access* access) {
+    for (codegen::Shift& s : access->shifts) s.param = renamed(s.param);
+  };
+  for (codegen::Node& n : kernel.nodes) {
+    if (n.kind == codegen::Node::Kind::kLoad) n.param = renamed(n.param);
+    rename(&n.access);
+  }
+  for (codegen::Store& s : kernel.stores) {
+    s.param = renamed(s.param);
+    rename(&s.access);
+  }
+  kernel.params.erase(kernel.params.begin() + in);
+  return codegen::Canonical(kernel);
+}
+
+class Assigner {
+ public:
+  Assigner(Lowered lowered, Fused fused) : in_(std::move(lowered)), fused_(std::move(fused)) {
+    out_.mesh = in_.mesh;
+    out_.arguments = in_.arguments;
+    out_.labels = in_.labels;
+    out_.num_loops = in_.num_loops;
+    out_.kernels = std::move(fused_.kernels);
+    for (size_t k = 0; k < out_.kernels.size(); ++k)
+      known_kernels_[out_.kernels[k].ToString()] = static_cast<int>(k);
+  }
+
+  DeviceProgram Run() && {
+    KeepConstantResults();
+    FindLifetimes();
+    ForCopies(fused_.steps);
+    ForKernels(fused_.steps);
+    PlaceResults();
+    FillArena();
+    out_.steps = Emit(std::move(fused_.steps));
+    DropUnusedKernels(&out_.steps);
+    return std::move(out_);
+  }
+
+ private:
+  // Of a value, and of the class of values that share its memory: from the first write to the last
+  // access, as numbers of steps.
+  struct Life {
+    int begin = -1, end = -1;
+    std::set<int> accesses;
+    int64_t bytes = 0;
+    int window = -1;      // the value in which the class lies
+    int result = -1;      // the result in which the class lies
+    int64_t offset = -1;  // where in the arena
+  };
+  struct Span {
+    int begin = 0, end = 0;
+  };
+  using Loops = std::vector<int>;
+
+  const Value& value(int v) const { return in_.values[v]; }
+  bool IsLocal(int v) const {
+    return value(v).argument < 0 && value(v).constant < 0 && !value(v).window;
+  }
+  int ClassOf(int v) const {
+    while (class_of_[v] != v) v = class_of_[v] = class_of_[class_of_[v]];
+    return v;
+  }
+  Life& ClassLife(int v) { return lives_[ClassOf(v)]; }
+
+  // A result has memory of its own.
+  void KeepConstantResults() {
+    std::map<int, int> copies;
+    for (int& v : in_.result_values) {
+      if (value(v).constant < 0) continue;
+      const auto [it, is_new] = copies.try_emplace(v, static_cast<int>(in_.values.size()));
+      if (is_new) {
+        Value copy = value(v);
+        copy.constant = -1;
+        in_.values.push_back(copy);
+        Step step;
+        step.label = static_cast<int>(out_.labels.size());
+        step.fused = {step.label};
+        out_.labels.push_back("constant");
+        step.what = CopyStep{v, it->second};
+        if (copy.elements > 0) fused_.steps.push_back(std::move(step));
+      }
+      v = it->second;
+    }
+  }
+
+  // ---- Lifetimes. ----
+
+  void FindLifetimes() {
+    lives_.resize(in_.values.size());
+    spans_.resize(in_.num_loops);
+    class_of_.resize(in_.values.size());
+    for (size_t v = 0; v < class_of_.size(); ++v) {
+      class_of_[v] = static_cast<int>(v);
+      lives_[v].bytes =
+          value(static_cast<int>(v)).elements * ir::ByteWidth(value(static_cast<int>(v)).dtype);
+    }
+    Number(fused_.steps);
+    for (const Access& a : accesses_) Touch(a.value, a.at);
+    // What is accessed in a loop that began after it did is alive until that ends.
+    for (const Access& a : accesses_) Extend(a.value, a.loops);
+    for (int v : in_.result_values)
+      if (IsLocal(v)) lives_[v].end = kAfterAll;
+  }
+
+  void Number(const std::vector<Step>& steps, const Loops& loops = {}) {
+    for (const Step& step : steps) {
+      const int at = static_cast<int>(step_at_.size());
+      step_at_.push_back(&step);
+      positions_[&step] = at;
+      if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
+        Loops inner = loops;
+        inner.push_back(loop->loop);
+        Number(loop->body, inner);
+        spans_[loop->loop] = {at, static_cast<int>(step_at_.size())};
+        step_at_.push_back(&step);
+        continue;
+      }
+      const auto access = [&](int v) { accesses_.push_back({v, at, loops}); };
+      ForValues(step, out_.kernels, access, access);
+    }
+  }
+
+  void Touch(int v, int at) {
+    Life& life = lives_[v];
+    life.accesses.insert(at);
+    life.begin = life.begin < 0 ? at : std::min(life.begin, at);
+    life.end = std::max(life.end, at);
+    if (const auto& window = value(v).window) {  // The whole is alive while its loop runs.
+      Touch(window->of, spans_[window->loop].begin);
+      Touch(window->of, spans_[window->loop].end);
+    }
+  }
+  void Extend(int v, const Loops& loops) {
+    for (int loop : loops)
+      if (lives_[v].begin < spans_[loop].begin)
+        lives_[v].end = std::max(lives_[v].end, spans_[loop].end);
+    if (const auto& window = value(v).window)
+      Extend(window->of, Loops(loops.begin(), std::find(loops.begin(), loops.end(), window->loop)));
+  }
+
+  // ---- Sharing. ----
+
+  void Union(int from, int to) {
+    Life &a = lives_[from], &b = lives_[to];
+    b.begin = std::min(a.begin, b.begin);
+    b.end = std::max(a.end, b.end);
+    if (a.accesses.size() > b.accesses.size()) std::swap(a.accesses, b.accesses);
+    b.accesses.insert(a.accesses.begin(), a.accesses.end());
+    class_of_[from] = to;
+  }
+
+  // Whether the step may read class `in` where it writes class `out`.
+  bool WritesInPlace(const Step& step, int in, int out) const {
+    if (std::holds_alternative<CopyStep>(step.what)) return true;
+    const auto* k = std::get_if<KernelStep>(&step.what);
+    if (k == nullptr) return false;
+    const codegen::Kernel& kernel = out_.kernels[k->kernel];
+    int written = -1;
+    for (size_t i = 0; i < k->slots.size(); ++i) {
+      if (!kernel.params[i].output || !IsLocal(k->slots[i])) continue;
+      const int c = ClassOf(k->slots[i]);
+      if (c == in || (c == out && written >= 0)) return false;
+      if (c == out) written = static_cast<int>(i);
+    }
+    if (written < 0) return false;
+    for (size_t i = 0; i < k->slots.size(); ++i)
+      if (!kernel.params[i].output && IsLocal(k->slots[i]) && ClassOf(k->slots[i]) == in &&
+          !InPlace(kernel, static_cast<int>(i), written))
+        return false;
+    return true;
+  }
+
+  // Copies: the two are one, if the first ends here and the second begins here, or is a carry that
+  // nobody looks at between the first write of the one and here.
+  void ForCopies(const std::vector<Step>& steps) {
+    for (const Step& step : steps) {
+      if (const auto* loop = std::get_if<LoopStep>(&step.what)) ForCopies(loop->body);
+      const auto* copy = std::get_if<CopyStep>(&step.what);
+      if (copy == nullptr || !IsLocal(copy->in)) continue;
+      const int at = PositionOf(step);
+      const int from = ClassOf(copy->in);
+      const Life& a = lives_[from];
+      if (a.end != at || a.window >= 0) continue;
+      if (const auto& window = value(copy->out).window) {
+        if (lives_[copy->out].accesses.size() == 1 && a.begin > spans_[window->loop].begin)
+          lives_[from].window = copy->out;
+        continue;
+      }
+      const int to = ClassOf(copy->out);
+      const Life& b = lives_[to];
+      if (to == from || b.window >= 0 || a.bytes != b.bytes) continue;
+      if (b.begin == at) {
+        Union(from, to);
+      } else if (b.begin < a.begin) {
+        const auto next = b.accesses.upper_bound(a.begin);
+        if (next == b.accesses.end() || *next < at) continue;
+        if (b.accesses.count(a.begin) > 0 && !WritesInPlace(*step_at_[a.begin], to, from)) continue;
+        Union(from, to);
+      }
+    }
+  }
+
+  // Kernels: an operand that ends here is where the result begins, if each of its elements is read
+  // for the element that is written there.
+  void ForKernels(const std::vector<Step>& steps) {
+    for (const Step& step : steps) {
+      if (const auto* loop = std::get_if<LoopStep>(&step.what)) ForKernels(loop->body);
+      const auto* k = std::get_if<KernelStep>(&step.what);
+      if (k == nullptr) continue;
+      const codegen::Kernel& kernel = out_.kernels[k->kernel];
+      const int at = PositionOf(step);
+      for (size_t o = 0; o < k->slots.size(); ++o) {
+        if (!kernel.params[o].output || !IsLocal(k->slots[o])) continue;
+        for (size_t i = 0; i < k->slots.size(); ++i) {
+          if (kernel.params[i].output || !IsLocal(k->slots[i])) continue;
+          const int from = ClassOf(k->slots[i]), to = ClassOf(k->slots[o]);
+          const Life &a = lives_[from], &b = lives_[to];
+          if (from == to || a.end != at || b.begin != at || a.window >= 0 || b.window >= 0 ||
+              a.bytes != b.bytes || !WritesInPlace(step, from, to))
+            continue;
+          Union(from, to);
+          break;
+        }
+      }
+    }
+  }
+
+  int PositionOf(const Step& step) const { return positions_.at(&step); }
+
+  // ---- Places. ----
+
+  void PlaceResults() {
+    for (size_t i = 0; i < in_.result_values.size(); ++i) {
+      const int v = in_.result_values[i];
+      if (IsLocal(v) && ClassLife(v).result < 0) ClassLife(v).result = static_cast<int>(i);
+      out_.results.push_back({in_.results[i], SlotOf(v)});
+    }
+  }
+
+  void FillArena() {
+    std::vector<int> all, placed;
+    for (size_t v = 0; v < lives_.size(); ++v) {
+      const Life& life = lives_[v];
+      if (IsLocal(static_cast<int>(v)) && class_of_[v] == static_cast<int>(v) && life.begin >= 0 &&
+          life.result < 0 && life.window < 0)
+        all.push_back(static_cast<int>(v));
+    }
+    std::stable_sort(all.begin(), all.end(), [&](int a, int b) {
+      return lives_[a].bytes != lives_[b].bytes ? lives_[a].bytes > lives_[b].bytes
+                                                : lives_[a].begin < lives_[b].begin;
+    });
+    for (int v : all) {
+      Life& life = lives_[v];
+      std::vector<std::pair<int64_t, int64_t>> taken;  // from, to
+      for (int other : placed) {
+        const Life& o = lives_[other];
+        if (o.begin <= life.end && life.begin <= o.end)
+          taken.emplace_back(o.offset, o.offset + Aligned(o.bytes));
+      }
+      std::sort(taken.begin(), taken.end());
+      const int64_t need = Aligned(life.bytes);
+      int64_t free_from = 0, best = -1, best_size = 0;
+      for (const auto& [from, to] : taken) {
+        const int64_t gap = from - free_from;
+        if (gap >= need && (best < 0 || gap < best_size)) {
+          best = free_from;
+          best_size = gap;
+        }
+        free_from = std::max(free_from, to);
+      }
+      life.offset = best >= 0 ? best : free_from;
+      out_.arena_bytes = std::max(out_.arena_bytes, life.offset + need);
+      placed.push_back(v);
+    }
+  }
+
+  int SlotOf(int v) {
+    const auto known = slot_of_.find(v);
+    if (known != slot_of_.end()) return known->second;
+    Slot slot = Where(v);
+    slot.dtype = value(v).dtype;
+    slot.elements = value(v).elements;
+    const auto [same, is_new] =
+        known_slots_.try_emplace(Key(slot), static_cast<int>(out_.slots.size()));
+    if (is_new) out_.slots.push_back(std::move(slot));
+    return slot_of_[v] = same->second;
+  }
+
+  static std::vector<int64_t> Key(const Slot& slot) {
+    std::vector<int64_t> key = {static_cast<int64_t>(slot.kind), slot.index, slot.offset,
+                                static_cast<int64_t>(slot.dtype), slot.elements};
+    for (const Trip& trip : slot.trips) key.insert(key.end(), {trip.loop, trip.stride});
+    return key;
+  }
+
+  Slot Where(int v) {
+    Slot slot;
+    if (const auto& window = value(v).window) {
+      const int64_t width = ir::ByteWidth(value(v).dtype);
+      slot = Where(window->of);
+      slot.offset += window->offset * width;
+      slot.trips.push_back({window->loop, window->stride * width});
+      return slot;
+    }
+    if (value(v).argument >= 0) {
+      slot.kind = Slot::Kind::kArgument;
+      slot.index = value(v).argument;
+      return slot;
+    }
+    if (value(v).constant >= 0) {
+      slot.kind = Slot::Kind::kConstant;
+      const auto [it, is_new] =
+          constants_.try_emplace(value(v).constant, static_cast<int>(out_.constants.size()));
+      if (is_new) out_.constants.push_back(in_.constants[value(v).constant]);
+      slot.index = it->second;
+      return slot;
+    }
+    const Life& life = ClassLife(v);
+    if (life.window >= 0) return Where(life.window);
+    slot.kind = life.result >= 0 ? Slot::Kind::kResult : Slot::Kind::kArena;
+    slot.index = std::max(life.result, 0);
+    slot.offset = std::max<int64_t>(life.offset, 0);
+    return slot;
+  }
+
+  // ---- Steps on slots. ----
+
+  std::vector<Step> Emit(std::vector<Step> steps) {
+    std::vector<Step> emitted;
+    for (Step& step : steps) {
+      if (auto* loop = std::get_if<LoopStep>(&step.what)) {
+        loop->body = Emit(std::move(loop->body));
+      } else if (auto* k = std::get_if<KernelStep>(&step.what)) {
+        EmitKernel(k);
+      } else if (auto* c = std::get_if<ContractStep>(&step.what)) {
+        c->a = SlotOf(c->a);
+        c->b = SlotOf(c->b);
+        c->c = SlotOf(c->c);
+      } else if (auto* c = std::get_if<CollectiveStep>(&step.what)) {
+        c->in = SlotOf(c->in);
+        c->out = SlotOf(c->out);
+      } else if (auto* p = std::get_if<PositionStep>(&step.what)) {
+        p->out = SlotOf(p->out);
+      } else if (auto* c = std::get_if<CopyStep>(&step.what)) {
+        c->in = SlotOf(c->in);
+        c->out = SlotOf(c->out);
+        if (c->in == c->out) continue;
+      } else if (auto* g = std::get_if<GeneralStep>(&step.what)) {
+        for (int& v : g->in) v = SlotOf(v);
+        for (int& v : g->out) v = SlotOf(v);
+      }
+      emitted.push_back(std::move(step));
+    }
+    return emitted;
+  }
+
+  // A value that is read and overwritten is one param.
+  void EmitKernel(KernelStep* step) {
+    codegen::Kernel kernel = out_.kernels[step->kernel];
+    for (int& v : step->slots) v = SlotOf(v);
+    bool changed = false;
+    for (size_t i = 0; i < step->slots.size();) {
+      size_t o = 0;
+      while (o < step->slots.size() &&
+             (!kernel.params[o].output || step->slots[o] != step->slots[i]))
+        ++o;
+      if (kernel.params[i].output || o == step->slots.size()) {
+        ++i;
+        continue;
+      }
+      kernel = WithOneParam(std::move(kernel), static_cast<int>(i), static_cast<int>(o));
+      step->slots.erase(step->slots.begin() + i);
+      changed = true;
+    }
+    if (!changed) return;
+    const auto [it, is_new] =
+        known_kernels_.try_emplace(kernel.ToString(), static_cast<int>(out_.kernels.size()));
+    if (is_new) out_.kernels.push_back(std::move(kernel));
+    step->kernel = it->second;
+  }
+
+  void DropUnusedKernels(std::vector<Step>* steps) {
+    std::vector<int> renamed(out_.kernels.size(), -1);
+    std::vector<codegen::Kernel> kept;
+    Rename(steps, &renamed, &kept);
+    out_.kernels = std::move(kept);
+  }
+  void Rename(std::vector<Step>* steps, std::vector<int>* renamed,
+              std::vector<codegen::Kernel>* kept) {
+    for (Step& step : *steps) {
+      if (auto* loop = std::get_if<LoopStep>(&step.what)) Rename(&loop->body, renamed, kept);
+      auto* k = std::get_if<KernelStep>(&step.what);
+      if (k == nullptr) continue;
+      int& name = (*renamed)[k->kernel];
+      if (name < 0) {
+        name = static_cast<int>(kept->size());
+        kept->push_back(out_.kernels[k->kernel]);
+      }
+      k->kernel = name;
+    }
+  }
+
+  struct Access {
+    int value, at;
+    Loops loops;
+  };
+
+  Lowered in_;
+  Fused fused_;
+  DeviceProgram out_;
+  std::map<std::string, int> known_kernels_;
+  std::vector<const Step*> step_at_;  // by number; a loop has two, its begin and its end
+  std::map<const Step*, int> positions_;
+  std::vector<Span> spans_;  // of loops
+  std::vector<Access> accesses_;
+  mutable std::vector<int> class_of_;  // paths shorten when they are walked
+  std::vector<Life> lives_;
+  std::map<int, int> slot_of_, constants_;
+  std::map<std::vector<int64_t>, int> known_slots_;
+};
+
+}  // namespace
+
+DeviceProgram Assign(Lowered lowered, Fused fused) {
+  return Assigner(std::move(lowered), std::move(fused)).Run();
+}
+
+}  // namespace tessera::worker::program

@@ -1,0 +1,142 @@
+#include "worker/program/device_program.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "worker/program/assign.h"
+#include "worker/program/fuse.h"
+#include "worker/program/lower.h"
+
+namespace tessera::worker::program {
+namespace {
+
+std::string_view ExchangeName(ir::Exchange exchange) {
+  switch (exchange) {
+    case ir::Exchange::kNone:
+      return "none";
+    case ir::Exchange::kAllReduce:
+      return "all_reduce";
+    case ir::Exchange::kAllGather:
+      return "all_gather";
+    case ir::Exchange::kReduceScatter:
+      return "reduce_scatter";
+    case ir::Exchange::kAllToAll:
+      return "all_to_all";
+    case ir::Exchange::kPermute:
+      return "permute";
+    case ir::Exchange::kPosition:
+      return "position";
+  }
+  return "?";
+}
+
+std::string NameOf(const Buffer& buffer) {
+  return ir::MakeType(buffer.dtype, buffer.shape).ToString();
+}
+
+// "s3", and what it is at the first mention of each slot: below, in a table of its own.
+class Printer {
+ public:
+  explicit Printer(const DeviceProgram& program) : p_(program) {}
+
+  std::string Print() {
+    for (size_t i = 0; i < p_.arguments.size(); ++i)
+      absl::StrAppend(&out_, "argument ", i, ": ", NameOf(p_.arguments[i]), "\n");
+    for (size_t i = 0; i < p_.results.size(); ++i)
+      absl::StrAppend(&out_, "result ", i, ": ", NameOf(p_.results[i].buffer), " = s",
+                      p_.results[i].slot, "\n");
+    for (size_t i = 0; i < p_.constants.size(); ++i)
+      absl::StrAppend(&out_, "constant ", i, ": ",
+                      ir::MakeType(p_.constants[i].dtype(), p_.constants[i].shape()).ToString(),
+                      " ", p_.constants[i].ToString(), "\n");
+    absl::StrAppend(&out_, "arena: ", p_.arena_bytes, " bytes\n");
+    for (size_t i = 0; i < p_.slots.size(); ++i)
+      absl::StrAppend(&out_, "s", i, ": ", Print(p_.slots[i]), "\n");
+    Print(p_.steps, "");
+    for (size_t i = 0; i < p_.kernels.size(); ++i)
+      absl::StrAppend(&out_, "kernel ", i, "\n", p_.kernels[i].ToString());
+    return std::move(out_);
+  }
+
+ private:
+  static std::string Print(const Slot& slot) {
+    static constexpr absl::string_view kKinds[] = {"argument ", "result ", "constant ", "arena"};
+    std::string text = absl::StrCat(kKinds[static_cast<int>(slot.kind)]);
+    if (slot.kind != Slot::Kind::kArena) absl::StrAppend(&text, slot.index);
+    if (slot.kind == Slot::Kind::kArena || slot.offset != 0)
+      absl::StrAppend(&text, " + ", slot.offset);
+    for (const Trip& trip : slot.trips)
+      absl::StrAppend(&text, " + ", trip.stride, " * loop", trip.loop);
+    absl::StrAppend(&text, ", ", ToAbsl(DTypeName(slot.dtype)), "[", slot.elements, "]");
+    return text;
+  }
+  static std::string Names(const std::vector<int>& slots) {
+    return absl::StrJoin(slots, ", ",
+                         [](std::string* out, int s) { absl::StrAppend(out, "s", s); });
+  }
+  static std::string Strides(const int64_t (&strides)[3]) {
+    return absl::StrCat("(", strides[0], ", ", strides[1], ", ", strides[2], ")");
+  }
+
+  void Print(const std::vector<Step>& steps, const std::string& indent) {
+    for (const Step& step : steps) {
+      absl::StrAppend(&out_, indent, Print(step), "  # ",
+                      absl::StrJoin(step.fused, "; ",
+                                    [&](std::string* out, int label) {
+                                      absl::StrAppend(out, p_.labels[label]);
+                                    }),
+                      "\n");
+      if (const auto* loop = std::get_if<LoopStep>(&step.what)) Print(loop->body, indent + "  ");
+    }
+  }
+
+  static std::string Print(const Step& step) {
+    if (const auto* k = std::get_if<KernelStep>(&step.what))
+      return absl::StrCat("kernel ", k->kernel, " (", Names(k->slots), ")");
+    if (const auto* c = std::get_if<ContractStep>(&step.what)) {
+      const auto at = [](int slot, int64_t offset) {
+        return offset == 0 ? absl::StrCat("s", slot) : absl::StrCat("s", slot, " + ", offset);
+      };
+      return absl::StrCat("s", c->c, " = contract ", c->shape.batch, " x ", c->shape.m, " x ",
+                          c->shape.n, " x ", c->shape.k, " (", at(c->a, c->a_offset), " ",
+                          Strides(c->shape.a_strides), ", ", at(c->b, c->b_offset), " ",
+                          Strides(c->shape.b_strides), ")");
+    }
+    if (const auto* c = std::get_if<CollectiveStep>(&step.what)) {
+      std::string text = absl::StrCat("s", c->out, " = ", ToAbsl(ExchangeName(c->exchange)));
+      if (c->reduce != ir::ReduceKind::kNone)
+        absl::StrAppend(&text, " ", ToAbsl(ir::ReduceKindName(c->reduce)));
+      absl::StrAppend(&text, " {", absl::StrJoin(c->axes, ","), "} of ", c->group_size, ", ",
+                      c->elements, " elements (s", c->in, ")");
+      for (const auto& [source, target] : c->pairs)
+        absl::StrAppend(&text, " ", source, "->", target);
+      return text;
+    }
+    if (const auto* p = std::get_if<PositionStep>(&step.what))
+      return absl::StrCat("s", p->out, " = position {", absl::StrJoin(p->axes, ","), "}");
+    if (const auto* c = std::get_if<CopyStep>(&step.what))
+      return absl::StrCat("s", c->out, " = s", c->in);
+    if (const auto* g = std::get_if<GeneralStep>(&step.what))
+      return absl::StrCat(Names(g->out), " = general (", Names(g->in), ")");
+    const LoopStep& loop = std::get<LoopStep>(step.what);
+    return absl::StrCat("loop", loop.loop, " of ", loop.trips, " trips");
+  }
+
+  const DeviceProgram& p_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string DeviceProgram::ToString() const { return Printer(*this).Print(); }
+
+absl::StatusOr<DeviceProgram> Build(const ir::Function& function, const BuildOptions& options) {
+  TESSERA_ASSIGN_OR_RETURN(Lowered lowered, Lower(function, options));
+  Fused fused = Fuse(&lowered);
+  return Assign(std::move(lowered), std::move(fused));
+}
+
+}  // namespace tessera::worker::program

@@ -1,0 +1,594 @@
+#include "worker/program/fuse.h"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <queue>
+#include <set>
+
+#include "base/log.h"
+#include "worker/program/group.h"
+#include "worker/program/order.h"
+#include "worker/program/product.h"
+
+namespace tessera::worker::program {
+namespace {
+
+// What may be computed twice rather than kept: little work on at most one operand that is read from
+// memory; on single elements, a little more.
+constexpr int kCheapWeight = 2;
+constexpr int kCheapScalarWeight = 8;
+// Kernels that read the same large value share one loop over it.
+constexpr int64_t kSharedElements = 256;
+constexpr size_t kSharersMax = 12;
+
+bool IsOrdered(const Item& item) {
+  if (std::holds_alternative<CollectiveItem>(item.what)) return true;
+  const auto* loop = std::get_if<LoopItem>(&item.what);
+  return loop != nullptr && std::any_of(loop->body.begin(), loop->body.end(), IsOrdered);
+}
+
+// The kernels of the whole program, each once.
+class Kernels {
+ public:
+  int Add(codegen::Kernel kernel) {
+    const auto [it, is_new] = known_.try_emplace(kernel.ToString(), static_cast<int>(all_.size()));
+    if (is_new) all_.push_back(std::move(kernel));
+    return it->second;
+  }
+  std::vector<codegen::Kernel> Take() { return std::move(all_); }
+
+ private:
+  std::map<std::string, int> known_;
+  std::vector<codegen::Kernel> all_;
+};
+
+// The items of one block: the function's, or a loop's body.
+class BlockFuser {
+ public:
+  BlockFuser(Lowered* lowered, std::vector<Item>& items, Kernels* kernels)
+      : lowered_(*lowered), items_(items), kernels_(*kernels) {}
+
+  // `kept` are read when the block has ended.
+  std::vector<Step> Run(const std::vector<int>& kept) {
+    const int end = NewNode(-1, kEnd);
+    for (int v : kept) ReadInMemory(v, end);
+    for (int i = static_cast<int>(items_.size()) - 1; i >= 0; --i) Visit(i);
+    ShareReads();
+    return Ordered();
+  }
+
+ private:
+  static constexpr int kEnd = -1;
+
+  // A step to be: a group, or an item that stands for itself.
+  struct Node {
+    int item = kEnd;
+    int group = -1;
+    int merged_into = -1;
+    std::vector<int> labels;
+  };
+  const Value& value(int v) const { return lowered_.values[v]; }
+  int NewNode(int item, int label) {
+    Node node;
+    node.item = item;
+    if (label >= 0) node.labels = {label};
+    nodes_.push_back(std::move(node));
+    return order_.AddFirst();
+  }
+  int NewGroup(const Item& item, ir::Dims kept) {
+    const int node = NewNode(kEnd, item.label);
+    nodes_[node].group = static_cast<int>(groups_.size());
+    groups_.emplace_back(std::move(kept));
+    return node;
+  }
+  int Find(int node) const {
+    while (nodes_[node].merged_into >= 0) node = nodes_[node].merged_into;
+    return node;
+  }
+  Group& group(int node) { return groups_[nodes_[node].group]; }
+
+  // `node` wants the value in memory.
+  void ReadInMemory(int v, int node) {
+    const std::optional<Value::Window>& window = value(v).window;
+    if (window) ReadInMemory(window->of, node);
+    in_memory_[v].insert(node);
+  }
+  // What a group reads is looked up when the producer is met.
+  void NoteReads(int node) {
+    for (int v : group(node).ValuesRead()) {
+      readers_[v].insert(node);
+      if (value(v).window) ReadInMemory(value(v).window->of, node);
+    }
+    group(node).ForEachShift([&](int v) { ReadInMemory(v, node); });
+  }
+  std::vector<int> Readers(int v) {
+    std::set<int> found;
+    for (int node : readers_[v])
+      if (group(Find(node)).Reads(v)) found.insert(Find(node));
+    return {found.begin(), found.end()};
+  }
+  std::set<int> InMemory(int v) {
+    std::set<int> found;
+    for (int node : in_memory_[v]) found.insert(Find(node));
+    return found;
+  }
+  void AddLabel(int node, const Item& item) {
+    std::vector<int>& labels = nodes_[node].labels;
+    if (std::find(labels.begin(), labels.end(), item.label) == labels.end())
+      labels.push_back(item.label);
+  }
+
+  // ---- Order. ----
+
+  void Before(int first, int second) {
+    if (first != second) order_.Before(first, second);
+  }
+  // The value is written by `node`: whoever reads it comes later.
+  void Place(int v, int node) {
+    for (int reader : Readers(v)) Before(node, reader);
+    for (int reader : InMemory(v)) Before(node, reader);
+    readers_.erase(v);
+    in_memory_.erase(v);
+  }
+  bool IsRead(int v) { return !InMemory(v).empty() || !Readers(v).empty(); }
+
+  // ---- Items. ----
+
+  void Visit(int index) {
+    const Item& item = items_[index];
+    const bool read =
+        std::any_of(item.results.begin(), item.results.end(), [&](int v) { return IsRead(v); });
+    if (!read && !IsOrdered(item)) return;  // Dead.
+    if (const auto* scalar = std::get_if<ScalarItem>(&item.what)) return VisitScalar(item, *scalar);
+    if (const auto* view = std::get_if<ViewItem>(&item.what)) return VisitView(item, *view);
+    if (const auto* reduce = std::get_if<ReduceItem>(&item.what)) return VisitReduce(item, *reduce);
+    if (const auto* pieces = std::get_if<PiecesItem>(&item.what)) return VisitPieces(item, *pieces);
+    const int node = NewNode(index, item.label);
+    for (int v : item.results) Place(v, node);
+    if (IsOrdered(item)) {
+      if (first_ordered_ >= 0) Before(node, first_ordered_);
+      first_ordered_ = node;
+    }
+    if (const auto* contract = std::get_if<ContractItem>(&item.what)) {
+      VisitContract(item, *contract, node);
+      return;
+    }
+    for (int v : item.operands) ReadInMemory(v, node);
+    if (const auto* loop = std::get_if<LoopItem>(&item.what)) {
+      std::set<int> outside;
+      OutsideOf(*loop, &outside);
+      for (int v : outside) ReadInMemory(v, node);
+      for (int v : item.results) ReadInMemory(v, node);  // Carries are set before.
+    }
+  }
+
+  // The values that a loop reads and does not make.
+  void OutsideOf(const LoopItem& loop, std::set<int>* values) const {
+    const auto reads = [&](const ValueAccess& access) {
+      for (const ShiftBy& s : access.shifts) values->insert(s.value);
+    };
+    for (const Item& item : loop.body) {
+      values->insert(item.operands.begin(), item.operands.end());
+      if (const auto* view = std::get_if<ViewItem>(&item.what)) reads(view->view.access);
+      if (const auto* pieces = std::get_if<PiecesItem>(&item.what))
+        for (const PiecesItem::Piece& p : pieces->pieces) {
+          reads(p.read);
+          reads(p.write);
+        }
+      if (const auto* inner = std::get_if<LoopItem>(&item.what)) OutsideOf(*inner, values);
+    }
+    for (const auto& [from, to] : loop.updates) values->insert(from);
+    for (const Item& item : loop.body)
+      for (int v : item.results) values->erase(v);
+  }
+
+  // The kernel that reads the value may as well write it, if nothing that comes before it reads
+  // the value too.
+  bool MayWrite(int node, const std::vector<int>& values) {
+    for (int v : values) {
+      const std::set<int> in_memory = InMemory(v);
+      if (in_memory.count(node) > 0) return false;
+      for (int other : in_memory)
+        if (order_.Precedes(other, node)) return false;
+      for (int other : Readers(v))
+        if (other != node && order_.Precedes(other, node)) return false;
+    }
+    return true;
+  }
+
+  bool HasRoom(int node, int nodes, int reads, int weight = 0) {
+    return group(node).num_nodes() + nodes <= Group::kNodesMax &&
+           group(node).num_reads() + reads <= Group::kReadsMax &&
+           group(node).weight() + weight <= Group::kWeightMax;
+  }
+
+  void WriteScalarInto(int node, const Item& item, const ScalarItem& scalar) {
+    std::vector<std::vector<std::pair<int, int>>> reads;  // by access
+    for (size_t r = 0; r < item.results.size(); ++r)
+      for (int read : group(node).ReadsOf(item.results[r])) {
+        const auto same = std::find_if(reads.begin(), reads.end(), [&](const auto& others) {
+          return group(node).access(others[0].first) == group(node).access(read);
+        });
+        if (same == reads.end()) {
+          reads.push_back({{read, static_cast<int>(r)}});
+        } else {
+          same->emplace_back(read, static_cast<int>(r));
+        }
+      }
+    for (const auto& list : reads)
+      group(node).WriteScalar(list, scalar, item.operands, lowered_.values);
+    AddLabel(node, item);
+    NoteReads(node);
+  }
+
+  void VisitScalar(const Item& item, const ScalarItem& scalar) {
+    JoinReaders(item);
+    const int64_t elements = value(item.results[0]).elements;
+    const int weight = WeightOf(scalar.graph);
+    std::set<int> readers;
+    bool in_memory = false;
+    for (int v : item.results) {
+      for (int node : Readers(v)) readers.insert(node);
+      in_memory |= !InMemory(v).empty();
+    }
+    int instances = 0;
+    bool repeats = false, room = true;
+    for (int node : readers) {
+      std::set<std::vector<int64_t>> accesses;
+      for (int v : item.results)
+        for (int read : group(node).ReadsOf(v)) {
+          const ValueAccess& a = group(node).access(read);
+          std::vector<int64_t> key = a.strides;
+          key.push_back(a.offset);
+          for (const ShiftBy& s : a.shifts) key.insert(key.end(), {s.value, s.max, s.stride});
+          accesses.insert(std::move(key));
+          repeats |= group(node).Repeats(read);
+        }
+      instances += static_cast<int>(accesses.size());
+      room &= HasRoom(node, static_cast<int>(accesses.size() * scalar.graph.nodes.size()),
+                      static_cast<int>(accesses.size() * item.operands.size()),
+                      static_cast<int>(accesses.size()) * weight);
+    }
+    int large_operands = 0;
+    for (int v : std::set<int>(item.operands.begin(), item.operands.end()))
+      large_operands += value(v).elements > 1;
+    const bool cheap = elements == 1 ? weight <= kCheapScalarWeight
+                                     : weight <= kCheapWeight && large_operands <= 1;
+    const bool once = instances == 1 && (!repeats || cheap);
+    if (!in_memory && room && (once || cheap)) {
+      for (int node : readers) WriteScalarInto(node, item, scalar);
+      for (int v : item.results) readers_.erase(v);
+      return;
+    }
+    int home = -1;
+    for (int node : readers) {
+      bool dense = HasRoom(node, static_cast<int>(scalar.graph.nodes.size()),
+                           static_cast<int>(item.operands.size()), weight);
+      for (int v : item.results) {
+        const std::vector<int> reads = group(node).ReadsOf(v);
+        dense &= reads.size() <= 1;
+        for (int read : reads) dense &= group(node).IsDenseRead(read, elements);
+      }
+      if (dense && MayWrite(node, item.results)) {
+        home = node;
+        break;
+      }
+    }
+    if (home < 0) home = NewGroup(item, {elements});
+    Group& g = group(home);
+    std::vector<std::pair<int, int>> stored;  // read, value
+    for (int v : item.results) {
+      bool others = !InMemory(v).empty();
+      for (int node : Readers(v)) others |= node != home;
+      if (!others) continue;
+      const int read = g.AddRead(value(v), v, Dense(g.box(), g.num_kept()));
+      stored.emplace_back(read, v);
+    }
+    WriteScalarInto(home, item, scalar);
+    for (const auto& [read, v] : stored) g.AddStore(read, v, Dense(g.box(), g.num_kept()));
+    for (int v : item.results) Place(v, home);
+  }
+
+  void VisitView(const Item& item, const ViewItem& view) {
+    const int result = item.results[0];
+    const int operand = item.operands.empty() ? -1 : item.operands[0];
+    bool needed = false;
+    for (int node : InMemory(result)) needed |= !SeeThrough(node, result, operand, view);
+    const std::vector<int> readers = Readers(result);
+    std::vector<int> direct;
+    for (int node : readers) {
+      bool all = HasRoom(node, 2, 1);
+      for (int read : group(node).ReadsOf(result)) all &= group(node).Views(read, view);
+      if (all) direct.push_back(node);
+    }
+    needed |= direct.size() != readers.size();
+    // What is written anyway is read as it is, unless there is less to read at the source.
+    const bool less = operand < 0 || value(operand).elements < value(result).elements;
+    for (int node : direct) {
+      if (needed && !less) continue;
+      for (int read : group(node).ReadsOf(result)) {
+        if (group(node).WriteView(read, view, operand, lowered_.values)) continue;
+        needed = true;
+      }
+      AddLabel(node, item);
+      NoteReads(node);
+    }
+    if (!needed) {
+      readers_.erase(result);
+      in_memory_.erase(result);
+      return;
+    }
+    const int node = NewGroup(item, view.view.shape);
+    Materialize(node, result, [&](int read) {
+      TESSERA_CHECK(group(node).WriteView(read, view, operand, lowered_.values))
+          << "a view does not compose with itself";
+    });
+  }
+
+  // Writes `v` from `node`, densely, once `write` has replaced the read.
+  void Materialize(int node, int v, const std::function<void(int)>& write) {
+    Group& g = group(node);
+    const int read = g.AddRead(value(v), v, Dense(g.box(), g.num_kept()));
+    write(read);
+    g.AddStore(read, v, Dense(g.box(), g.num_kept()));
+    NoteReads(node);
+    Place(v, node);
+  }
+
+  void VisitReduce(const Item& item, const ReduceItem& reduce) {
+    JoinReaders(item);
+    const int result = item.results[0], operand = item.operands[0];
+    const std::vector<int> readers = Readers(result);
+    const auto write = [&](int node) {
+      const std::vector<int> reads = group(node).ReadsOf(result);
+      if (reads.size() != 1 || !HasRoom(node, 4, 1)) return false;
+      return group(node).WriteReduce(reads[0], reduce, operand, lowered_.values);
+    };
+    for (int node : readers) {
+      const bool alone = readers.size() == 1 && InMemory(result).empty();
+      if (!alone && !MayWrite(node, {result})) continue;
+      const std::vector<int> reads = group(node).ReadsOf(result);
+      if (reads.size() != 1 || !write(node)) continue;
+      if (!alone)
+        group(node).AddStore(reads[0], result, Dense(group(node).box(), group(node).num_kept()));
+      AddLabel(node, item);
+      NoteReads(node);
+      Place(result, node);
+      return;
+    }
+    const int node = NewGroup(item, {reduce.box.begin(), reduce.box.end() - reduce.num_reduced});
+    Materialize(node, result, [&](int read) {
+      TESSERA_CHECK(group(node).WriteReduce(read, reduce, operand, lowered_.values))
+          << "a reduction does not fit its own kernel";
+    });
+  }
+
+  void VisitPieces(const Item& item, const PiecesItem& pieces) {
+    const int result = item.results[0];
+    int later = -1;
+    std::vector<int> nodes;
+    for (auto piece = pieces.pieces.rbegin(); piece != pieces.pieces.rend(); ++piece) {
+      const int node = NewGroup(item, piece->box);
+      Group& g = group(node);
+      const int operand = piece->operand < 0 ? -1 : item.operands[piece->operand];
+      const int read = g.AddRead(value(result), result, Dense(g.box(), g.num_kept()));
+      const ViewItem view{{piece->box, piece->read}};
+      g.AddStore(read, result, piece->write);
+      TESSERA_CHECK(g.WriteView(read, view, operand, lowered_.values))
+          << "a piece does not compose with itself";
+      NoteReads(node);
+      if (later >= 0) Before(node, later);
+      later = node;
+      nodes.push_back(node);
+    }
+    std::set<int> after = InMemory(result);
+    for (int node : Readers(result)) after.insert(node);
+    for (int node : nodes)
+      for (int reader : after)
+        if (std::find(nodes.begin(), nodes.end(), reader) == nodes.end()) Before(node, reader);
+    readers_.erase(result);
+    in_memory_.erase(result);
+  }
+
+  // ---- Products. ----
+
+  void VisitContract(const Item& item, const ContractItem& contract, int node) {
+    Product product(contract, item.operands);
+    while (const std::optional<int> operand = product.Unseen()) {
+      const int source = product.value(*operand);
+      Value packed;
+      packed.dtype = value(source).dtype;
+      packed.elements = value(source).elements;
+      lowered_.values.push_back(packed);
+      const int copy = static_cast<int>(lowered_.values.size()) - 1;
+      const ViewItem view{product.Pack(*operand, copy)};
+      ReadInMemory(copy, node);
+      const int pack_node = NewGroup(item, view.view.shape);
+      Materialize(pack_node, copy, [&](int read) {
+        TESSERA_CHECK(group(pack_node).WriteView(read, view, source, lowered_.values))
+            << "a packing does not compose with itself";
+      });
+    }
+    for (int operand : {0, 1}) ReadInMemory(product.value(operand), node);
+    products_.emplace(node, std::move(product));
+  }
+
+  // Whether a product can read `operand` in place of the view of it.
+  bool SeeThrough(int node, int v, int operand, const ViewItem& view) {
+    const auto found = products_.find(node);
+    if (found == products_.end() || operand < 0) return false;
+    if (!found->second.SeeThrough(v, operand, view.view)) return false;
+    in_memory_[v].erase(node);
+    ReadInMemory(operand, node);
+    return true;
+  }
+
+  // ---- Sharing. ----
+
+  // Kernels over one box that read a result become one, so that it need not be kept.
+  void JoinReaders(const Item& item) {
+    for (int v : item.results) {
+      std::vector<int> readers = Readers(v);
+      if (readers.size() > kSharersMax) readers.resize(kSharersMax);
+      for (size_t a = 0; a < readers.size(); ++a)
+        for (size_t b = a + 1; b < readers.size(); ++b) {
+          if (!TryMerge(readers[a], readers[b])) continue;
+          readers.erase(readers.begin() + b);
+          --b;
+        }
+    }
+  }
+
+  // Kernels that read the same values of the outside.
+  void ShareReads() {
+    std::map<int, std::set<int>> by_value;
+    for (int i = 0; i < static_cast<int>(nodes_.size()); ++i) {
+      if (nodes_[i].group < 0 || nodes_[i].merged_into >= 0) continue;
+      for (int v : group(i).ValuesRead())
+        if (value(v).elements >= kSharedElements) by_value[v].insert(i);
+    }
+    for (const auto& [v, all] : by_value) {
+      std::vector<int> readers;
+      for (int node : all)
+        if (std::find(readers.begin(), readers.end(), Find(node)) == readers.end())
+          readers.push_back(Find(node));
+      if (readers.size() > kSharersMax) readers.resize(kSharersMax);
+      for (size_t a = 0; a < readers.size(); ++a)
+        for (size_t b = a + 1; b < readers.size(); ++b) {
+          if (!TryMerge(readers[a], readers[b])) continue;
+          readers.erase(readers.begin() + b);
+          --b;
+        }
+    }
+  }
+
+  // Makes `b` part of `a`.
+  bool TryMerge(int a, int b) {
+    if (nodes_[a].group < 0 || nodes_[b].group < 0 || a == b) return false;
+    if (order_.Precedes(a, b) || order_.Precedes(b, a)) return false;
+    if (!group(a).CanMerge(&group(b))) return false;
+    group(a).Merge(group(b));
+    nodes_[b].merged_into = a;
+    order_.Merge(b, a);
+    for (int label : nodes_[b].labels)
+      if (std::find(nodes_[a].labels.begin(), nodes_[a].labels.end(), label) ==
+          nodes_[a].labels.end())
+        nodes_[a].labels.push_back(label);
+    NoteReads(a);
+    return true;
+  }
+
+  // ---- Steps. ----
+
+  std::vector<Step> Ordered() {
+    std::vector<int> waits(nodes_.size(), 0);
+    for (size_t i = 0; i < nodes_.size(); ++i)
+      for (int after : order_.next(static_cast<int>(i))) ++waits[after];
+    // Nodes were made from the last to the first.
+    std::priority_queue<int> ready;
+    int left = 0;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (nodes_[i].merged_into >= 0) continue;
+      ++left;
+      if (waits[i] == 0) ready.push(static_cast<int>(i));
+    }
+    std::vector<Step> steps;
+    while (!ready.empty()) {
+      const int node = ready.top();
+      ready.pop();
+      --left;
+      AddSteps(node, &steps);
+      for (int after : order_.next(node))
+        if (--waits[after] == 0) ready.push(after);
+    }
+    TESSERA_CHECK_EQ(left, 0) << "steps wait for each other";
+    return steps;
+  }
+
+  void AddSteps(int node, std::vector<Step>* steps) {
+    const Node& n = nodes_[node];
+    if (n.group < 0 && n.item == kEnd) return;
+    Step step;
+    step.fused = n.labels;
+    std::sort(step.fused.begin(), step.fused.end());
+    step.label = step.fused.empty() ? 0 : step.fused[0];
+    if (n.group >= 0) {
+      Group::Built built = group(node).Build(lowered_.values, lowered_.constants);
+      if (IsCopy(built)) {
+        step.what = CopyStep{built.values[0], built.values[1]};
+      } else {
+        step.what = KernelStep{kernels_.Add(std::move(built.kernel)), std::move(built.values)};
+      }
+    } else {
+      step.what = StepOf(items_[n.item], node);
+    }
+    steps->push_back(std::move(step));
+  }
+
+  bool IsCopy(const Group::Built& built) const {
+    const codegen::Kernel& k = built.kernel;
+    if (k.nodes.size() != 1 || k.stores.size() != 1 || built.values.size() != 2) return false;
+    if (k.nodes[0].kind != codegen::Node::Kind::kLoad || !(k.nodes[0].access == k.stores[0].access))
+      return false;
+    // In normal form, all of a value in order is one dim.
+    const int64_t n = value(built.values[0]).elements;
+    return n == value(built.values[1]).elements && k.num_elements() == n &&
+           k.nodes[0].access.shifts.empty() && k.nodes[0].access.offset == 0 && k.rank() <= 1;
+  }
+
+  std::variant<KernelStep, ContractStep, CollectiveStep, PositionStep, CopyStep, GeneralStep,
+               LoopStep>
+  StepOf(Item& item, int node) {
+    if (auto* collective = std::get_if<CollectiveItem>(&item.what)) {
+      CollectiveStep step = collective->step;
+      step.in = item.operands[0];
+      step.out = item.results[0];
+      return step;
+    }
+    if (auto* position = std::get_if<PositionItem>(&item.what))
+      return PositionStep{position->axes, item.results[0]};
+    if (auto* general = std::get_if<GeneralItem>(&item.what))
+      return GeneralStep{general->function, item.operands, item.results};
+    if (std::holds_alternative<CopyItem>(item.what))
+      return CopyStep{item.operands[0], item.results[0]};
+    if (std::holds_alternative<ContractItem>(item.what))
+      return products_.at(node).Step(lowered_.values, item.results[0]);
+    LoopItem& loop = std::get<LoopItem>(item.what);
+    LoopStep step{loop.loop, loop.trips, {}};
+    std::vector<int> kept;
+    for (const auto& [from, to] : loop.updates) kept.push_back(from);
+    step.body = BlockFuser(&lowered_, loop.body, &kernels_).Run(kept);
+    for (const auto& [from, to] : loop.updates) {
+      Step copy;
+      copy.label = item.label;
+      copy.fused = {item.label};
+      copy.what = CopyStep{from, to};
+      step.body.push_back(std::move(copy));
+    }
+    return step;
+  }
+
+  Lowered& lowered_;
+  std::vector<Item>& items_;
+  Kernels& kernels_;
+  std::vector<Node> nodes_;
+  PartialOrder order_;        // of the nodes, by what reads what
+  std::deque<Group> groups_;  // references stay good
+  std::map<int, std::set<int>> readers_, in_memory_;
+  std::map<int, Product> products_;
+  int first_ordered_ = -1;
+};
+
+}  // namespace
+
+Fused Fuse(Lowered* lowered) {
+  Kernels kernels;
+  Fused fused;
+  fused.steps = BlockFuser(lowered, lowered->items, &kernels).Run(lowered->result_values);
+  fused.kernels = kernels.Take();
+  return fused;
+}
+
+}  // namespace tessera::worker::program

@@ -1,0 +1,525 @@
+#include "worker/program/group.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/log.h"
+
+namespace tessera::worker::program {
+namespace {
+
+using ir::DType;
+using ir::ScalarPrim;
+using Kind = codegen::Node::Kind;
+
+constexpr size_t kRankMax = 16;
+
+bool IsArg(ir::ReduceKind kind) {
+  return kind == ir::ReduceKind::kArgMax || kind == ir::ReduceKind::kArgMin;
+}
+
+// The numbers of an access lie in [low, high].
+struct Range {
+  int64_t low = 0, high = 0;
+};
+Range RangeOf(const ir::Dims& box, const ValueAccess& access) {
+  Range range{access.offset, access.offset};
+  for (size_t d = 0; d < box.size(); ++d)
+    (access.strides[d] < 0 ? range.low : range.high) += access.strides[d] * (box[d] - 1);
+  return range;
+}
+
+// The cuts that turn `sizes` into `wanted`, first dim first; nullopt where there are none. Dims of
+// 1 on either side are no matter.
+std::optional<std::vector<Split>> CutsFor(ir::Dims sizes, const ir::Dims& wanted) {
+  std::vector<Split> cuts;
+  size_t d = sizes.size(), w = wanted.size();
+  while (d > 0 || w > 0) {
+    if (d > 0 && sizes[d - 1] == 1) {
+      --d;
+      continue;
+    }
+    if (w > 0 && wanted[w - 1] == 1) {
+      --w;
+      continue;
+    }
+    if (d == 0 || w == 0) return std::nullopt;
+    const int64_t have = sizes[d - 1], want = wanted[w - 1];
+    if (have != want) {
+      if (have % want != 0) return std::nullopt;
+      const Split cut{static_cast<int>(d) - 1, want};
+      Apply(cut, &sizes);
+      cuts.push_back(cut);
+      --w;
+      continue;  // What is left of it is dim d - 1.
+    }
+    --d;
+    --w;
+  }
+  return cuts;
+}
+
+// The finest that both can be cut to, or nullopt.
+std::optional<ir::Dims> Common(const ir::Dims& a, const ir::Dims& b) {
+  ir::Dims common;
+  size_t i = a.size(), j = b.size();
+  int64_t left = 1, right = 1;
+  while (true) {
+    while (left == 1 && i > 0) left = a[--i];
+    while (right == 1 && j > 0) right = b[--j];
+    if (left == 1 && right == 1) break;
+    const int64_t least = std::min(left, right), most = std::max(left, right);
+    if (least == 1 || most % least != 0) return std::nullopt;
+    common.insert(common.begin(), least);
+    left /= least;
+    right /= least;
+  }
+  return common;
+}
+
+int WeightOf(ScalarPrim prim) {
+  switch (prim) {
+    case ScalarPrim::kInput:
+    case ScalarPrim::kConstant:
+    case ScalarPrim::kBitcast:
+      return 0;
+    case ScalarPrim::kDiv:
+    case ScalarPrim::kRem:
+    case ScalarPrim::kSqrt:
+    case ScalarPrim::kRsqrt:
+      return 6;
+    case ScalarPrim::kExp:
+    case ScalarPrim::kExpm1:
+    case ScalarPrim::kLog:
+    case ScalarPrim::kLog1p:
+    case ScalarPrim::kSin:
+    case ScalarPrim::kCos:
+    case ScalarPrim::kTan:
+    case ScalarPrim::kTanh:
+    case ScalarPrim::kAtan2:
+    case ScalarPrim::kPow:
+    case ScalarPrim::kCbrt:
+    case ScalarPrim::kErf:
+      return 20;
+    default:
+      return 1;
+  }
+}
+
+}  // namespace
+
+int WeightOf(const ir::ScalarGraph& graph) {
+  int weight = 0;
+  for (const ir::ScalarNode& node : graph.nodes) weight += WeightOf(node.prim);
+  return weight;
+}
+
+int Group::weight() const {
+  int weight = 0;
+  for (const Node& n : nodes_) weight += n.kind == Kind::kScalar ? WeightOf(n.prim) : 0;
+  return weight;
+}
+
+int Group::num_reads() const {
+  int n = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) n += IsRead(static_cast<int>(i));
+  return n;
+}
+
+int Group::AddRead(const Value& v, int value, ValueAccess access) {
+  if (v.elements == 1) {  // However it is counted.
+    access = ValueAccess();
+    access.strides.assign(box_.size(), 0);
+  }
+  for (size_t d = 0; d < box_.size(); ++d)
+    if (box_[d] == 1) access.strides[d] = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    if (IsRead(static_cast<int>(i)) && nodes_[i].read == value && nodes_[i].access == access)
+      return static_cast<int>(i);
+  Node node;
+  node.kind = Kind::kLoad;
+  node.dtype = v.dtype;
+  node.read = value;
+  node.access = std::move(access);
+  return Add(std::move(node));
+}
+
+void Group::AddStore(int node, int value, ValueAccess access) {
+  stores_.push_back({node, value, std::move(access)});
+}
+
+bool Group::Reads(int value) const {
+  return std::any_of(nodes_.begin(), nodes_.end(),
+                     [&](const Node& n) { return n.kind == Kind::kLoad && n.read == value; });
+}
+
+std::set<int> Group::ValuesRead() const {
+  std::set<int> values;
+  for (const Node& n : nodes_)
+    if (n.kind == Kind::kLoad && n.read >= 0) values.insert(n.read);
+  return values;
+}
+
+void Group::ForEachShift(const std::function<void(int)>& f) const {
+  for (const Node& n : nodes_) {
+    if (n.kind != Kind::kLoad || n.read < 0) continue;
+    for (const ShiftBy& s : n.access.shifts) f(s.value);
+  }
+  for (const Store& store : stores_)
+    for (const ShiftBy& s : store.access.shifts) f(s.value);
+}
+
+std::vector<int> Group::ReadsOf(int value) {
+  std::vector<int> reads;
+  for (int i = 0; i < num_nodes(); ++i) {
+    if (!IsRead(i) || nodes_[i].read != value) continue;
+    const auto same = std::find_if(reads.begin(), reads.end(), [&](int other) {
+      return nodes_[other].access == nodes_[i].access;
+    });
+    if (same == reads.end()) {
+      reads.push_back(i);
+      continue;
+    }
+    for (Node& n : nodes_) std::replace(n.args.begin(), n.args.end(), i, *same);
+    for (Store& s : stores_)
+      if (s.node == i) s.node = *same;
+    nodes_[i].read = -1;
+  }
+  return reads;
+}
+
+bool Group::IsDenseRead(int read, int64_t elements) const {
+  return NumElements(absl::MakeConstSpan(box_).subspan(0, num_kept())) == elements &&
+         IsDense(box_, num_kept(), nodes_[read].access);
+}
+
+bool Group::Repeats(int read) const {
+  for (int d = 0; d < num_kept(); ++d)
+    if (box_[d] > 1 && nodes_[read].access.strides[d] == 0) return true;
+  return false;
+}
+
+bool Group::FeedsReduction(int node) const {
+  std::vector<bool> tainted(nodes_.size(), false);
+  tainted[node] = true;
+  for (bool changed = true; changed;) {  // Arguments may follow uses.
+    changed = false;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (tainted[i] || std::none_of(nodes_[i].args.begin(), nodes_[i].args.end(),
+                                     [&](int arg) { return tainted[arg]; }))
+        continue;
+      if (nodes_[i].kind == Kind::kReduce) return true;
+      tainted[i] = changed = true;
+    }
+  }
+  return false;
+}
+
+int Group::AddConvert(int node, DType to) {
+  if (nodes_[node].dtype == to) return node;
+  Node convert;
+  convert.prim = ScalarPrim::kConvert;
+  convert.dtype = to;
+  convert.args = {node};
+  return Add(std::move(convert));
+}
+
+// ---- Cuts. -------------------------------------------------------------------------------------
+
+bool Group::MayCut(const Split& split) const {
+  return box_.size() < kRankMax && !(whole_reduced_ && split.dim >= num_kept());
+}
+
+void Group::Cut(const Split& split) {
+  if (split.dim >= num_kept()) ++num_reduced_;
+  Apply(split, &box_);
+  for (Node& n : nodes_)
+    if (n.kind == Kind::kLoad || n.kind == Kind::kIndex) Apply(split, &n.access);
+  for (Store& s : stores_) Apply(split, &s.access);
+}
+
+std::optional<ValueAccess> Group::ComposeCutting(const ValueAccess& access, const View& view) {
+  ValueAccess now = access;
+  while (true) {
+    Composed composed = Compose(box_, now, view);
+    if (composed.access) return composed.access;
+    if (!composed.split || !MayCut(*composed.split)) return std::nullopt;
+    Apply(*composed.split, &now);
+    Cut(*composed.split);
+  }
+}
+
+bool Group::Refine(const ir::Dims& kept, const ir::Dims& reduced) {
+  const auto kept_end = box_.begin() + num_kept();
+  const auto cuts = CutsFor({box_.begin(), kept_end}, kept);
+  const auto reduced_cuts = CutsFor({kept_end, box_.end()}, reduced);
+  if (!cuts || !reduced_cuts || box_.size() + cuts->size() + reduced_cuts->size() > kRankMax ||
+      (whole_reduced_ && !reduced_cuts->empty()))
+    return false;
+  for (Split cut : *reduced_cuts) {
+    cut.dim += num_kept();
+    Cut(cut);
+  }
+  for (const Split& cut : *cuts) Cut(cut);
+  return true;
+}
+
+// ---- Writing items in. -------------------------------------------------------------------------
+
+void Group::WriteScalar(const std::vector<std::pair<int, int>>& reads, const ScalarItem& item,
+                        const std::vector<int>& operands, const std::vector<Value>& values) {
+  const ValueAccess access = nodes_[reads[0].first].access;
+  const int64_t elements = values[nodes_[reads[0].first].read].elements;
+  std::vector<int> written;
+  for (const ir::ScalarNode& n : item.graph.nodes) {
+    if (n.prim == ScalarPrim::kInput) {
+      const int operand = operands[static_cast<int>(n.value)];
+      ValueAccess from = access;
+      if (values[operand].elements != elements) {
+        from = ValueAccess();
+        from.strides.assign(box_.size(), 0);
+      }
+      written.push_back(AddRead(values[operand], operand, std::move(from)));
+      continue;
+    }
+    Node node;
+    node.prim = n.prim;
+    node.dtype = n.dtype;
+    if (n.prim == ScalarPrim::kConstant && IsFloat(n.dtype)) node.value = n.value;
+    if (n.prim == ScalarPrim::kConstant && !IsFloat(n.dtype)) node.int_value = n.int_value;
+    for (int arg : n.args) node.args.push_back(written[arg]);
+    written.push_back(Add(std::move(node)));
+  }
+  for (const auto& [read, root] : reads)
+    nodes_[read] = Node(nodes_[written[item.graph.roots[root]]]);
+}
+
+bool Group::Views(int read, const ViewItem& item) const {
+  Group trial(*this);
+  return trial.ComposeCutting(nodes_[read].access, item.view).has_value();
+}
+
+bool Group::WriteView(int read, const ViewItem& item, int operand,
+                      const std::vector<Value>& values) {
+  std::optional<ValueAccess> access = ComposeCutting(nodes_[read].access, item.view);
+  if (!access) return false;
+  const DType dtype = nodes_[read].dtype;
+  if (operand >= 0) {
+    const int now = AddRead(values[operand], operand, *std::move(access));
+    nodes_[read] = Node(nodes_[now]);
+    return true;
+  }
+  if (!access->shifts.empty()) return false;
+  const Range range = RangeOf(box_, *access);
+  const bool small = range.low >= std::numeric_limits<int32_t>::min() &&
+                     range.high <= std::numeric_limits<int32_t>::max();
+  Node index;
+  index.kind = Kind::kIndex;
+  index.dtype = small ? DType::kS32 : DType::kS64;
+  index.access = *std::move(access);
+  int number = Add(std::move(index));
+  if (dtype == DType::kBF16) number = AddConvert(number, DType::kF32);
+  number = AddConvert(number, dtype);
+  nodes_[read] = Node(nodes_[number]);
+  return true;
+}
+
+bool Group::WriteReduce(int read, const ReduceItem& item, int operand,
+                        const std::vector<Value>& values) {
+  const size_t item_kept = item.box.size() - item.num_reduced;
+  const ir::Dims kept(item.box.begin(), item.box.begin() + item_kept);
+  const ir::Dims reduced(item.box.begin() + item_kept, item.box.end());
+  if (!IsDenseRead(read, NumElements(kept)) || FeedsReduction(read)) return false;
+  if (box_.size() + reduced.size() > kRankMax) return false;
+  if (num_reduced_ > 0 && (IsArg(item.kind) || whole_reduced_)) return false;
+  // The kept dims, as the group cuts them.
+  View view{kept, {item.access.offset, {}, item.access.shifts}};
+  view.access.strides.assign(item.access.strides.begin(), item.access.strides.begin() + item_kept);
+  const std::optional<ValueAccess> composed = ComposeCutting(nodes_[read].access, view);
+  if (!composed) return false;
+  ValueAccess access = *composed;
+  if (num_reduced_ == 0) {
+    num_reduced_ = item.num_reduced;
+    box_.insert(box_.end(), reduced.begin(), reduced.end());
+    for (Node& n : nodes_)
+      if (n.kind == Kind::kLoad || n.kind == Kind::kIndex) n.access.strides.resize(box_.size(), 0);
+    for (Store& s : stores_) s.access.strides.resize(box_.size(), 0);
+    access.strides.resize(num_kept());
+    access.strides.insert(access.strides.end(), item.access.strides.begin() + item_kept,
+                          item.access.strides.end());
+  } else {
+    // Another reduction over as much: its reduced dims are cut as those that are here.
+    const ir::Dims here(box_.begin() + num_kept(), box_.end());
+    const auto cuts = CutsFor(reduced, here);
+    if (!cuts) return false;
+    ir::Dims sizes = reduced;
+    ValueAccess inner;
+    inner.strides.assign(item.access.strides.begin() + item_kept, item.access.strides.end());
+    for (const Split& cut : *cuts) {
+      Apply(cut, &sizes);
+      Apply(cut, &inner);
+    }
+    ir::Dims strides;
+    for (size_t d = 0; d < sizes.size(); ++d)
+      if (sizes[d] != 1) strides.push_back(inner.strides[d]);
+    access.strides.resize(num_kept());
+    size_t next = 0;
+    for (int64_t size : here) access.strides.push_back(size == 1 ? 0 : strides.at(next++));
+  }
+  whole_reduced_ |= IsArg(item.kind);
+  const DType dtype = nodes_[read].dtype;
+  int from = AddRead(values[operand], operand, std::move(access));
+  if (values[operand].dtype == DType::kBF16) from = AddConvert(from, DType::kF32);
+  Node node;
+  node.kind = Kind::kReduce;
+  node.reduce = item.kind;
+  node.dtype = nodes_[from].dtype;
+  if (IsArg(item.kind)) node.dtype = dtype == DType::kS64 ? DType::kS64 : DType::kS32;
+  node.args = {from};
+  const int result = AddConvert(Add(std::move(node)), dtype);
+  nodes_[read] = Node(nodes_[result]);
+  return true;
+}
+
+// ---- Merging. ----------------------------------------------------------------------------------
+
+bool Group::CanMerge(Group* other) {
+  if (num_reduced_ > 0 && other->num_reduced_ > 0 && (whole_reduced_ || other->whole_reduced_))
+    return false;
+  if ((num_reduced_ > 0) != (other->num_reduced_ > 0)) return false;
+  if (num_nodes() + other->num_nodes() > kNodesMax ||
+      num_reads() + other->num_reads() > kReadsMax || weight() + other->weight() > kWeightMax)
+    return false;
+  const auto parts = [](const Group& g) {
+    const auto end = g.box_.begin() + g.num_kept();
+    return std::pair(ir::Dims(g.box_.begin(), end), ir::Dims(end, g.box_.end()));
+  };
+  const auto [kept, reduced] = parts(*this);
+  const auto [other_kept, other_reduced] = parts(*other);
+  const auto common = Common(kept, other_kept), common_reduced = Common(reduced, other_reduced);
+  if (!common || !common_reduced) return false;
+  Group a(*this), b(*other);
+  if (!a.Refine(*common, *common_reduced) || !b.Refine(*common, *common_reduced)) return false;
+  a.DropUnits();
+  b.DropUnits();
+  if (a.box_ != b.box_ || a.num_reduced_ != b.num_reduced_) return false;
+  *this = std::move(a);
+  *other = std::move(b);
+  return true;
+}
+
+void Group::Merge(const Group& other) {
+  const int base = num_nodes();
+  for (Node node : other.nodes_) {
+    for (int& arg : node.args) arg += base;
+    nodes_.push_back(std::move(node));
+  }
+  for (Store store : other.stores_) {
+    store.node += base;
+    stores_.push_back(std::move(store));
+  }
+}
+
+void Group::DropUnits() {
+  for (int d = static_cast<int>(box_.size()) - 1; d >= 0; --d) {
+    if (box_[d] != 1) continue;
+    if (d >= num_kept()) {
+      if (num_reduced_ == 1) continue;
+      --num_reduced_;
+    }
+    box_.erase(box_.begin() + d);
+    for (Node& n : nodes_)
+      if (n.kind == Kind::kLoad || n.kind == Kind::kIndex)
+        n.access.strides.erase(n.access.strides.begin() + d);
+    for (Store& s : stores_) s.access.strides.erase(s.access.strides.begin() + d);
+  }
+}
+
+// ---- The kernel. -------------------------------------------------------------------------------
+
+Group::Built Group::Build(const std::vector<Value>& values,
+                          const std::vector<ir::Array>& constants) const {
+  Built built;
+  codegen::Kernel& kernel = built.kernel;
+  kernel.shape = box_;
+  kernel.num_reduced = num_reduced_;
+  std::map<int, int> inputs;
+  const auto input = [&](int value) {
+    const auto [it, is_new] = inputs.try_emplace(value, static_cast<int>(kernel.params.size()));
+    if (is_new) {
+      kernel.params.push_back({values[value].dtype, values[value].elements, /*output=*/false});
+      built.values.push_back(value);
+    }
+    return it->second;
+  };
+  const auto accessed = [&](const ValueAccess& access) {
+    codegen::Access a{access.offset, access.strides, {}};
+    for (const ShiftBy& s : access.shifts) a.shifts.push_back({input(s.value), s.max, s.stride});
+    return a;
+  };
+  std::vector<int> renamed(nodes_.size(), -1);
+  const auto add = [&](codegen::Node node) {
+    kernel.nodes.push_back(std::move(node));
+    return static_cast<int>(kernel.nodes.size()) - 1;
+  };
+  const auto place = [&](const Node& n) {
+    codegen::Node node;
+    node.kind = n.kind;
+    node.dtype = n.dtype;
+    node.prim = n.prim;
+    node.value = n.value;
+    node.int_value = n.int_value;
+    node.reduce = n.reduce;
+    for (int arg : n.args) node.args.push_back(renamed[arg]);
+    if (n.kind == Kind::kIndex) node.access = accessed(n.access);
+    if (n.kind != Kind::kLoad) return add(std::move(node));
+    const Value& v = values[n.read];
+    if (v.constant < 0 || v.elements != 1) {
+      node.param = input(n.read);
+      node.access = accessed(n.access);
+      return add(std::move(node));
+    }
+    const ir::Array& literal = constants[v.constant];
+    node.kind = Kind::kScalar;
+    if (IsFloat(n.dtype)) node.value = literal.At(0);
+    if (!IsFloat(n.dtype)) node.int_value = literal.IntAt(0);
+    if (n.dtype != DType::kBF16) return add(std::move(node));
+    node.dtype = DType::kF32;
+    codegen::Node convert;
+    convert.prim = ScalarPrim::kConvert;
+    convert.dtype = DType::kBF16;
+    convert.args = {add(std::move(node))};
+    return add(std::move(convert));
+  };
+  for (const Store& store : stores_) {
+    std::vector<int> stack = {store.node};
+    while (!stack.empty()) {
+      const int id = stack.back();
+      if (renamed[id] >= 0) {
+        stack.pop_back();
+        continue;
+      }
+      const size_t depth = stack.size();
+      for (auto arg = nodes_[id].args.rbegin(); arg != nodes_[id].args.rend(); ++arg)
+        if (renamed[*arg] < 0) stack.push_back(*arg);
+      TESSERA_CHECK(stack.size() <= depth + nodes_.size()) << "a kernel's nodes go in a circle";
+      if (stack.size() > depth) continue;
+      stack.pop_back();
+      renamed[id] = place(nodes_[id]);
+    }
+  }
+  for (const Store& store : stores_) {
+    codegen::Store s;
+    s.node = renamed[store.node];
+    s.access = accessed(store.access);
+    s.param = static_cast<int>(kernel.params.size());
+    kernel.params.push_back(
+        {values[store.value].dtype, values[store.value].elements, /*output=*/true});
+    built.values.push_back(store.value);
+    kernel.stores.push_back(std::move(s));
+  }
+  kernel = codegen::Canonical(kernel);
+  return built;
+}
+
+}  // namespace tessera::worker::program

@@ -1,0 +1,670 @@
+#include "worker/program/lower.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/status_exception.h"
+#include "worker/codegen/scalar_fn.h"
+
+namespace tessera::worker::program {
+namespace {
+
+using ir::Dims;
+using ir::Exchange;
+using ir::Lowering;
+
+// Reductions over so many elements, to fewer than half of kPartials, are done in two.
+constexpr int64_t kLongReduction = 1 << 15;
+constexpr int64_t kPartials = 1024;
+constexpr int64_t kPartElements = 1024;  // at least, of each
+
+bool HasCollective(const ir::Function& f) {
+  return std::any_of(f.ops.begin(), f.ops.end(), [](const ir::Op& op) {
+    return op.def->lowering == Lowering::kCollective ||
+           std::any_of(op.regions.begin(), op.regions.end(),
+                       [](const ir::FunctionRef& region) { return HasCollective(*region); });
+  });
+}
+
+bool HasKernels(const ir::ScalarGraph& graph) {
+  for (const ir::ScalarNode& node : graph.nodes) {
+    if (!ir::IsComputable(node.dtype)) return false;
+    if (node.prim == ir::ScalarPrim::kInput || node.prim == ir::ScalarPrim::kConstant) continue;
+    const ir::DType operand = graph.nodes[node.args.back()].dtype;
+    if (codegen::FindScalarFn(node.prim, operand, node.dtype) == nullptr) return false;
+  }
+  return true;
+}
+
+// The dims of a shape at `dims`, and their strides in a dense array.
+Dims Pick(const Dims& from, const std::vector<int>& dims) {
+  Dims picked;
+  for (int d : dims) picked.push_back(from[d]);
+  return picked;
+}
+Dims Joined(std::initializer_list<Dims> lists) {
+  Dims all;
+  for (const Dims& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+// A block of pre x n x post elements as n blocks of pre x post, and back.
+View Apart(int64_t pre, int64_t n, int64_t post) {
+  return {{n, pre, post}, {0, {post, n * post, 1}, {}}};
+}
+View Together(int64_t pre, int64_t n, int64_t post) {
+  return {{pre, n, post}, {0, {post, pre * post, 1}, {}}};
+}
+int64_t Before(const Dims& shape, int64_t dim) {
+  return NumElements(absl::MakeConstSpan(shape).subspan(0, dim));
+}
+int64_t From(const Dims& shape, int64_t dim) {
+  return NumElements(absl::MakeConstSpan(shape).subspan(dim));
+}
+
+class Lowerer {
+ public:
+  explicit Lowerer(const BuildOptions& options) : options_(options) {}
+
+  void Run(const ir::Function& f) {
+    out_.mesh = f.scope.mesh;
+    std::vector<int> args;
+    for (int i = 0; i < f.num_params; ++i) {
+      const ir::Type& t = f.types[i];
+      args.push_back(NewValue(t.dtype, t.num_elements()));
+      out_.values.back().argument = i;
+      out_.arguments.push_back({t.dtype, t.shape});
+    }
+    items_ = &out_.items;
+    out_.result_values = LowerFunction(f, args);
+    for (const ir::Type& t : f.result_types()) out_.results.push_back({t.dtype, t.shape});
+  }
+  absl::StatusOr<Lowered> Take() && {
+    TESSERA_RETURN_IF_ERROR(refused_);
+    return std::move(out_);
+  }
+
+ private:
+  // One op where it stands.
+  struct At {
+    const ir::Function& f;
+    const ir::Op& op;
+    std::vector<int> operands;  // values of the lowered program
+
+    const ir::OpDef& def() const { return *op.def; }
+    const ir::Type& in(int i) const { return f.type(op.operands[i]); }
+    const ir::Type& out(int i) const { return f.type(op.results[i]); }
+    std::vector<ir::Type> in_types() const { return TypesOf(op.operands); }
+    std::vector<ir::Type> out_types() const { return TypesOf(op.results); }
+    std::vector<ir::Type> TypesOf(const std::vector<ir::ValueId>& ids) const {
+      std::vector<ir::Type> types;
+      for (ir::ValueId v : ids) types.push_back(f.type(v));
+      return types;
+    }
+  };
+
+  int NewValue(ir::DType dtype, int64_t elements) {
+    Value value;
+    value.dtype = dtype;
+    value.elements = elements;
+    out_.values.push_back(std::move(value));
+    return static_cast<int>(out_.values.size()) - 1;
+  }
+  int NewValue(const ir::Type& type) { return NewValue(type.dtype, type.num_elements()); }
+  int NewConstant(const ir::Array& literal) {
+    const int value = NewValue(literal.dtype(), literal.num_elements());
+    out_.values[value].constant = static_cast<int>(out_.constants.size());
+    out_.constants.push_back(literal);
+    return value;
+  }
+  template <class What>
+  void Add(std::vector<int> operands, std::vector<int> results, What what) {
+    items_->push_back({label_, std::move(operands), std::move(results), std::move(what)});
+  }
+
+  // The values of the results of `f` for `args`.
+  std::vector<int> LowerFunction(const ir::Function& f, const std::vector<int>& args) {
+    std::vector<int> env(f.types.size(), -1);
+    std::copy(args.begin(), args.end(), env.begin());
+    for (size_t i = 0; i < f.ops.size(); ++i) {
+      const ir::Op& op = f.ops[i];
+      const std::string site = i < f.sites.size() ? f.sites[i].ToString() : "";
+      const int outer_label = label_;
+      label_ = static_cast<int>(out_.labels.size());
+      out_.labels.push_back(absl::StrCat(ToAbsl(op.def->lax_name), site.empty() ? "" : " (", site,
+                                         site.empty() ? "" : ")"));
+      At at{f, op, {}};
+      for (ir::ValueId v : op.operands) at.operands.push_back(env[v]);
+      const std::vector<int> results = LowerOp(at);
+      for (size_t r = 0; r < results.size(); ++r) env[op.results[r]] = results[r];
+      label_ = outer_label;
+    }
+    std::vector<int> results;
+    for (ir::ValueId v : f.results) results.push_back(env[v]);
+    return results;
+  }
+
+  std::vector<int> LowerOp(const At& at) {
+    if (at.def().lowering == Lowering::kAlias) return at.operands;
+    if (at.def().lowering == Lowering::kRegion) return LowerRegion(at);
+    const std::vector<ir::Type> results = at.out_types();
+    if (std::all_of(results.begin(), results.end(),
+                    [](const ir::Type& t) { return t.num_elements() == 0; })) {
+      std::vector<int> values;  // Nobody reads them.
+      for (const ir::Type& t : results) values.push_back(NewValue(t));
+      return values;
+    }
+    std::vector<ir::Type> all = at.in_types();
+    all.insert(all.end(), results.begin(), results.end());
+    if (std::all_of(all.begin(), all.end(),
+                    [](const ir::Type& t) { return ir::IsComputable(t.dtype); })) {
+      const std::optional<std::vector<int>> done = LowerComputable(at);
+      if (done) return *done;
+    }
+    return LowerGeneral(at);
+  }
+
+  // nullopt where there is no code for it.
+  std::optional<std::vector<int>> LowerComputable(const At& at) {
+    switch (at.def().lowering) {
+      case Lowering::kScalar:
+        return LowerScalar(at);
+      case Lowering::kIndexMap:
+      case Lowering::kDynamicIndex:
+        return LowerIndexMap(at);
+      case Lowering::kReduce:
+        return LowerReduce(at);
+      case Lowering::kContract:
+        return LowerContract(at);
+      case Lowering::kCollective:
+        return LowerCollective(at);
+      default:
+        return std::nullopt;
+    }
+  }
+
+  std::vector<int> LowerGeneral(const At& at) {
+    auto f = std::make_shared<ir::Function>();
+    for (const ir::FunctionRef& region : at.op.regions)
+      if (HasCollective(*region)) Refuse("collectives inside it are not planned");
+    if (at.def().lowering == Lowering::kCollective)
+      Refuse(absl::StrCat("its operand ", at.in(0).ToString(), " has no kernels"));
+    f->name = "general";
+    f->scope = at.f.scope;
+    f->types = at.in_types();
+    f->num_params = static_cast<int>(f->types.size());
+    ir::Op op = at.op;
+    for (size_t i = 0; i < op.operands.size(); ++i) op.operands[i] = static_cast<ir::ValueId>(i);
+    std::vector<int> results;
+    for (ir::ValueId& r : op.results) {
+      results.push_back(NewValue(at.f.type(r)));
+      f->types.push_back(at.f.type(r));
+      r = static_cast<ir::ValueId>(f->types.size()) - 1;
+      f->results.push_back(r);
+    }
+    f->ops.push_back(std::move(op));
+    f->sites.emplace_back();
+    Add(at.operands, results, GeneralItem{std::move(f)});
+    return results;
+  }
+
+  // The first refusal is the answer.
+  void Refuse(absl::string_view why) {
+    if (!refused_.ok()) return;
+    refused_ = MakeError(ErrorKind::kNotImplemented, absl::StrCat(out_.labels[label_], ": ", why));
+  }
+
+  std::optional<std::vector<int>> LowerScalar(const At& at) {
+    const ir::ScalarGraph graph = at.def().scalar.record(
+        at.op.attrs, at.in(static_cast<int>(at.operands.size()) - 1).dtype, at.out(0).dtype);
+    if (!HasKernels(graph)) return std::nullopt;
+    std::vector<int> results;
+    for (const ir::Type& t : at.out_types()) results.push_back(NewValue(t));
+    Add(at.operands, results, ScalarItem{ir::Canonical(graph)});
+    return results;
+  }
+
+  // ---- Index maps. ----
+
+  static std::vector<ShiftBy> ShiftsOf(const At& at, const std::vector<ir::IndexShift>& shifts) {
+    std::vector<ShiftBy> by;
+    for (const ir::IndexShift& s : shifts) by.push_back({at.operands[s.operand], s.max, s.stride});
+    return by;
+  }
+
+  int SourceOf(const At& at, const ir::IndexMap& map, const ir::IndexPiece& piece) {
+    if (piece.source == ir::IndexPiece::kNumbers) return -1;
+    if (piece.source == ir::IndexPiece::kLiteral) return NewConstant(*map.literal);
+    return at.operands[piece.source];
+  }
+
+  std::vector<int> LowerIndexMap(const At& at) {
+    const std::vector<ir::Type> in = at.in_types(), out = at.out_types();
+    const ir::IndexMap map =
+        at.def().index_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions}, out);
+    const Dims dense = ir::StridesOf(out[0].shape);
+    if (map.pieces.size() == 1 && IsAllOf(map.pieces[0], out[0])) {
+      const ir::IndexPiece& piece = map.pieces[0];
+      const int source = SourceOf(at, map, piece);
+      if (source >= 0 && ir::IsWhole(piece, out[0]) &&
+          out_.values[source].elements == out[0].num_elements())
+        return {source};
+      const int result = NewValue(out[0]);
+      std::vector<int> operands;
+      if (source >= 0) operands.push_back(source);
+      Add(operands, {result},
+          ViewItem{{piece.shape, {piece.offset, piece.strides, ShiftsOf(at, piece.read)}}});
+      return {result};
+    }
+    PiecesItem pieces;
+    std::vector<int> operands;
+    for (const ir::IndexPiece& piece : map.pieces) {
+      if (NumElements(piece.shape) == 0) continue;
+      PiecesItem::Piece p;
+      p.box = piece.shape;
+      p.read = {piece.offset, piece.strides, ShiftsOf(at, piece.read)};
+      p.write.shifts = ShiftsOf(at, piece.write);
+      for (int d = 0; d < out[0].rank(); ++d) {
+        p.write.offset += piece.start[d] * dense[d];
+        p.write.strides.push_back(piece.step[d] * dense[d]);
+      }
+      const int source = SourceOf(at, map, piece);
+      if (source >= 0) {
+        p.operand = static_cast<int>(operands.size());
+        operands.push_back(source);
+      }
+      pieces.pieces.push_back(std::move(p));
+    }
+    const int result = NewValue(out[0]);
+    Add(operands, {result}, std::move(pieces));
+    return {result};
+  }
+
+  // The piece covers the result, each element once and in place.
+  static bool IsAllOf(const ir::IndexPiece& piece, const ir::Type& out) {
+    if (piece.shape != out.shape || !piece.write.empty()) return false;
+    for (int d = 0; d < out.rank(); ++d)
+      if (piece.start[d] != 0 || (piece.step[d] != 1 && out.shape[d] > 1)) return false;
+    return true;
+  }
+
+  // ---- Reductions and contractions: the factors say which dims are which. ----
+
+  static ir::Signature SignatureOf(const At& at) {
+    const std::vector<ir::Type> in = at.in_types(), out = at.out_types();
+    return at.def().factors({at.def(), at.f.scope, in, at.op.attrs, at.op.regions}, out);
+  }
+  static std::set<int> FactorsIn(const ir::TensorFactors& dims) {
+    std::set<int> all;
+    for (const ir::FactorList& dim : dims) all.insert(dim.begin(), dim.end());
+    return all;
+  }
+  static bool Has(const std::set<int>& factors, const ir::FactorList& dim) {
+    return std::all_of(dim.begin(), dim.end(), [&](int f) { return factors.count(f) > 0; });
+  }
+  static bool IsEmpty(const At& at) {
+    const std::vector<ir::Type> in = at.in_types();
+    return std::any_of(in.begin(), in.end(),
+                       [](const ir::Type& t) { return t.num_elements() == 0; });
+  }
+
+  std::optional<std::vector<int>> LowerReduce(const At& at) {
+    if (IsEmpty(at)) return std::nullopt;
+    const ir::Signature s = SignatureOf(at);
+    const std::set<int> kept_factors = FactorsIn(s.results[0]);
+    std::vector<int> kept, reduced;
+    for (int d = 0; d < at.in(0).rank(); ++d)
+      (Has(kept_factors, s.operands[0][d]) ? kept : reduced).push_back(d);
+    if (reduced.empty()) return std::vector<int>{at.operands[0]};
+    const Dims strides = ir::StridesOf(at.in(0).shape);
+    ReduceItem item;
+    item.kind = at.def().reduce;
+    item.box = Joined({Pick(at.in(0).shape, kept), Pick(at.in(0).shape, reduced)});
+    item.num_reduced = static_cast<int>(reduced.size());
+    item.access.strides = Joined({Pick(strides, kept), Pick(strides, reduced)});
+    const bool arg = item.kind == ir::ReduceKind::kArgMax || item.kind == ir::ReduceKind::kArgMin;
+    if (arg && item.num_reduced != 1) return std::nullopt;
+    const int result = NewValue(at.out(0));
+    AddReduction(at.operands[0], result, std::move(item));
+    return std::vector<int>{result};
+  }
+
+  // A long reduction to a few elements is one of parts to partial results, and one of those: there
+  // is work for many threads, and less is lost where sums are rounded.
+  void AddReduction(int operand, int result, ReduceItem item) {
+    const bool arg = item.kind == ir::ReduceKind::kArgMax || item.kind == ir::ReduceKind::kArgMin;
+    const int num_kept = static_cast<int>(item.box.size()) - item.num_reduced;
+    const absl::Span<const int64_t> box = item.box;
+    const int64_t kept = NumElements(box.subspan(0, num_kept));
+    const int64_t reduced = NumElements(box.subspan(num_kept));
+    if (arg || reduced < kLongReduction || kept >= kPartials / 2) {
+      Add({operand}, {result}, std::move(item));
+      return;
+    }
+    // Whole dims from the major end, then a divisor of the next.
+    const int64_t wanted = std::min(kPartials / kept, reduced / kPartElements);
+    int64_t parts = 1;
+    int d = num_kept;
+    while (parts * item.box[d] <= wanted) parts *= item.box[d++];
+    int64_t cut = wanted / parts;
+    while (item.box[d] % cut != 0) --cut;
+    if (cut > 1) {
+      const Split split{d, item.box[d] / cut};
+      Apply(split, &item.box);
+      Apply(split, &item.access);
+      parts *= cut;
+      ++d;
+    }
+    if (parts < 2) {
+      Add({operand}, {result}, std::move(item));
+      return;
+    }
+    item.num_reduced = static_cast<int>(item.box.size()) - d;
+    ir::DType wide = out_.values[result].dtype;
+    if (wide == ir::DType::kBF16) wide = ir::DType::kF32;
+    ReduceItem rest;
+    rest.kind = item.kind;
+    rest.box.assign(item.box.begin(), item.box.begin() + num_kept);
+    rest.box.push_back(parts);
+    rest.num_reduced = 1;
+    rest.access = Dense(rest.box, static_cast<int>(rest.box.size()));
+    const int partial = NewValue(wide, kept * parts);
+    Add({operand}, {partial}, std::move(item));
+    Add({partial}, {result}, std::move(rest));
+  }
+
+  std::optional<std::vector<int>> LowerContract(const At& at) {
+    if (IsEmpty(at) || at.def().reduce != ir::ReduceKind::kSum) return std::nullopt;
+    const ir::Signature s = SignatureOf(at);
+    const std::set<int> a = FactorsIn(s.operands[0]), b = FactorsIn(s.operands[1]);
+    const std::set<int> c = FactorsIn(s.results[0]);
+    // Dims of each operand by what they are, in the order of the result's, or of the lhs'.
+    std::vector<int> batch[2], free[2], contracted[2];
+    const auto find = [](const ir::TensorFactors& dims, const ir::FactorList& dim) {
+      return static_cast<int>(std::find(dims.begin(), dims.end(), dim) - dims.begin());
+    };
+    int part = 0;  // the result is batch, then m, then n
+    for (const ir::FactorList& dim : s.results[0]) {
+      const bool in_a = Has(a, dim), in_b = Has(b, dim);
+      const int now = in_a && in_b ? 0 : in_a ? 1 : 2;
+      if (now < part) return std::nullopt;
+      part = now;
+      if (now == 0) {
+        batch[0].push_back(find(s.operands[0], dim));
+        batch[1].push_back(find(s.operands[1], dim));
+      } else {
+        free[now - 1].push_back(find(s.operands[now - 1], dim));
+      }
+    }
+    for (int d = 0; d < at.in(0).rank(); ++d) {
+      if (Has(c, s.operands[0][d])) continue;
+      const int other = find(s.operands[1], s.operands[0][d]);
+      if (other >= at.in(1).rank()) return std::nullopt;
+      contracted[0].push_back(d);
+      contracted[1].push_back(other);
+    }
+    const Dims &x = at.in(0).shape, &y = at.in(1).shape;
+    const Dims xs = ir::StridesOf(x), ys = ir::StridesOf(y);
+    ContractItem item;
+    item.batch = Pick(x, batch[0]);
+    item.m = Pick(x, free[0]);
+    item.k = Pick(x, contracted[0]);
+    item.n = Pick(y, free[1]);
+    item.a.strides = Joined({Pick(xs, batch[0]), Pick(xs, free[0]), Pick(xs, contracted[0])});
+    item.b.strides = Joined({Pick(ys, batch[1]), Pick(ys, contracted[1]), Pick(ys, free[1])});
+    const int result = NewValue(at.out(0));
+    if (options_.multiplies && options_.multiplies(at.in(0).dtype, at.out(0).dtype)) {
+      Add(at.operands, {result}, std::move(item));
+    } else {
+      AddProductAsReduction(at, item, result);
+    }
+    return std::vector<int>{result};
+  }
+
+  // Two views over (batch, m, n, k), multiplied and summed in the result's precision.
+  void AddProductAsReduction(const At& at, const ContractItem& item, int result) {
+    const Dims box = Joined({item.batch, item.m, item.n, item.k});
+    const size_t nb = item.batch.size(), nm = item.m.size(), nn = item.n.size(), nk = item.k.size();
+    ir::DType wide = at.out(0).dtype;
+    if (ir::IsFloat(wide))
+      wide = at.in(0).dtype == ir::DType::kF64 || wide == ir::DType::kF64 ? ir::DType::kF64
+                                                                          : ir::DType::kF32;
+    View a{box, item.a}, b{box, item.b};
+    a.access.strides.insert(a.access.strides.begin() + nb + nm, nn, 0);
+    Dims b_strides(item.b.strides.begin(), item.b.strides.begin() + nb);
+    b_strides.insert(b_strides.end(), nm, 0);
+    b_strides.insert(b_strides.end(), item.b.strides.begin() + nb + nk, item.b.strides.end());
+    b_strides.insert(b_strides.end(), item.b.strides.begin() + nb,
+                     item.b.strides.begin() + nb + nk);
+    b.access.strides = b_strides;
+    const int64_t n = NumElements(box);
+    const int x = NewValue(at.in(0).dtype, n), y = NewValue(at.in(1).dtype, n);
+    Add({at.operands[0]}, {x}, ViewItem{std::move(a)});
+    Add({at.operands[1]}, {y}, ViewItem{std::move(b)});
+    const bool converts = wide != at.out(0).dtype;
+    const int xy = nk == 0 && !converts ? result : NewValue(wide, n);
+    Add({x, y}, {xy}, ScalarItem{ProductGraph(at.in(0).dtype, wide)});
+    if (nk == 0) {
+      if (converts) Add({xy}, {result}, ScalarItem{ConvertGraph(wide, at.out(0).dtype)});
+      return;
+    }
+    ReduceItem sum;
+    sum.kind = ir::ReduceKind::kSum;
+    sum.box = box;
+    sum.num_reduced = static_cast<int>(nk);
+    sum.access = Dense(box, static_cast<int>(box.size()));
+    if (!converts) return AddReduction(xy, result, std::move(sum));
+    const int total = NewValue(wide, out_.values[result].elements);
+    AddReduction(xy, total, std::move(sum));
+    Add({total}, {result}, ScalarItem{ConvertGraph(wide, at.out(0).dtype)});
+  }
+
+  static ir::ScalarGraph ConvertGraph(ir::DType from, ir::DType to) {
+    ir::ScalarGraph graph;
+    graph.nodes = {{ir::ScalarPrim::kInput, from, {}}, {ir::ScalarPrim::kConvert, to, {0}}};
+    graph.roots = {1};
+    return graph;
+  }
+  static ir::ScalarGraph ProductGraph(ir::DType in, ir::DType wide) {
+    ir::ScalarGraph graph;
+    graph.nodes = {{ir::ScalarPrim::kInput, in, {}, 0}, {ir::ScalarPrim::kInput, in, {}, 1}};
+    int x = 0, y = 1;
+    if (in != wide) {
+      graph.nodes.push_back({ir::ScalarPrim::kConvert, wide, {0}});
+      graph.nodes.push_back({ir::ScalarPrim::kConvert, wide, {1}});
+      x = 2;
+      y = 3;
+    }
+    graph.nodes.push_back({ir::ScalarPrim::kMul, wide, {x, y}});
+    graph.roots = {static_cast<int>(graph.nodes.size()) - 1};
+    return graph;
+  }
+
+  // ---- Collectives: packed to contiguous blocks before, unpacked after. ----
+
+  int AddView(int operand, const View& view) {
+    if (view.shape[0] == 1 || view.shape[1] == 1) return operand;  // Nothing changes its place.
+    const int result = NewValue(out_.values[operand].dtype, out_.values[operand].elements);
+    Add({operand}, {result}, ViewItem{view});
+    return result;
+  }
+
+  std::vector<int> LowerCollective(const At& at) {
+    const ir::AxisList& axes = at.op.attrs.Strings("axes");
+    const Exchange exchange = at.def().exchange;
+    if (exchange == Exchange::kPosition) {
+      const int result = NewValue(at.out(0));
+      Add({}, {result}, PositionItem{axes});
+      return {result};
+    }
+    const int64_t n = at.f.scope.mesh.SizeOf(axes);
+    if (n == 1 && exchange != Exchange::kPermute) return {at.operands[0]};  // Nobody else.
+    CollectiveStep step;
+    step.exchange = exchange;
+    step.reduce = at.def().reduce;
+    step.axes = axes;
+    step.group_size = static_cast<int>(n);
+    step.dtype = at.in(0).dtype;
+    step.elements = at.in(0).num_elements();
+    int in = at.operands[0];
+    const Dims& x = at.in(0).shape;
+    const auto cut = [&](int64_t dim) {  // n chunks along a dim
+      in = AddView(in, Apart(Before(x, dim), n, From(x, dim) / n));
+      step.elements /= n;
+    };
+    int64_t result_elements = step.elements;
+    std::optional<View> unpack;
+    switch (exchange) {
+      case Exchange::kAllGather: {
+        const int64_t dim = at.op.attrs.Int("all_gather_dimension");
+        result_elements *= n;
+        unpack = Together(Before(x, dim), n, From(x, dim));
+        break;
+      }
+      case Exchange::kReduceScatter:
+        cut(at.op.attrs.Int("scatter_dimension"));
+        result_elements = step.elements;
+        break;
+      case Exchange::kAllToAll: {
+        const int64_t split = at.op.attrs.Int("split_dimension");
+        const int64_t concat = at.op.attrs.Int("concat_dimension");
+        cut(split);
+        Dims block = x;
+        block[split] /= n;
+        if (!at.op.attrs.Bool("tiled")) block.erase(block.begin() + split);
+        unpack = Together(Before(block, concat), n, From(block, concat));
+        break;
+      }
+      case Exchange::kPermute: {
+        const std::vector<int64_t>& perm = at.op.attrs.Ints("perm");
+        for (size_t i = 0; i + 1 < perm.size(); i += 2)
+          step.pairs.emplace_back(static_cast<int>(perm[i]), static_cast<int>(perm[i + 1]));
+        break;
+      }
+      default:
+        break;
+    }
+    if (exchange == Exchange::kAllReduce && options_.combines &&
+        !options_.combines(step.reduce, step.dtype)) {
+      return LowerByGathering(in, std::move(step));
+    }
+    int out = NewValue(step.dtype, result_elements);
+    Add({in}, {out}, CollectiveItem{std::move(step)});
+    if (unpack) out = AddView(out, *unpack);
+    return {out};
+  }
+
+  // An all_reduce as an all_gather and a reduction in the order of the group.
+  std::vector<int> LowerByGathering(int in, CollectiveStep step) {
+    ReduceItem reduce;
+    reduce.kind = step.reduce;
+    reduce.box = {step.elements, step.group_size};
+    reduce.num_reduced = 1;
+    reduce.access.strides = {1, step.elements};
+    step.exchange = Exchange::kAllGather;
+    step.reduce = ir::ReduceKind::kNone;
+    const int blocks = NewValue(step.dtype, step.elements * step.group_size);
+    const int result = NewValue(step.dtype, step.elements);
+    Add({in}, {blocks}, CollectiveItem{std::move(step)});
+    Add({blocks}, {result}, std::move(reduce));
+    return {result};
+  }
+
+  // ---- Regions. ----
+
+  std::vector<int> LowerRegion(const At& at) {
+    const std::vector<ir::Type> in = at.in_types();
+    const ir::RegionMap map =
+        at.def().region_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions});
+    if (!map.manual_axes.empty()) return LowerGeneral(at);
+    const auto leads = [](const ir::RegionTie& tie) { return tie.leading_dim; };
+    const bool loop = map.trips != 1 || !map.carries.empty() ||
+                      std::any_of(map.operands.begin(), map.operands.end(), leads) ||
+                      std::any_of(map.results.begin(), map.results.end(), leads);
+    return loop ? LowerLoop(at, map) : LowerCall(at, map);
+  }
+
+  std::vector<int> LowerCall(const At& at, const ir::RegionMap& map) {
+    const ir::Function& body = *at.op.regions[0];
+    std::vector<int> args(body.num_params, -1);
+    for (const ir::RegionTie& tie : map.operands) args[tie.inner] = at.operands[tie.outer];
+    const std::vector<int> inner = LowerFunction(body, args);
+    std::vector<int> results(at.op.results.size(), -1);
+    for (const ir::RegionTie& tie : map.results) results[tie.outer] = inner[tie.inner];
+    return results;
+  }
+
+  // One row of `whole` per trip.
+  int AddWindow(int whole, const ir::Type& row, int loop, const ir::RegionMap& map) {
+    const int value = NewValue(row);
+    const int64_t n = row.num_elements();
+    out_.values[value].window =
+        Value::Window{whole, map.reverse ? (map.trips - 1) * n : 0, loop, map.reverse ? -n : n};
+    return value;
+  }
+
+  std::vector<int> LowerLoop(const At& at, const ir::RegionMap& map) {
+    const ir::Function& body = *at.op.regions[0];
+    LoopItem item;
+    item.loop = out_.num_loops++;
+    item.trips = map.trips;
+    std::vector<int> results;
+    for (const ir::Type& t : at.out_types()) results.push_back(NewValue(t));
+    std::vector<int> args(body.num_params, -1);
+    for (const ir::RegionTie& tie : map.operands)
+      args[tie.inner] =
+          tie.leading_dim ? AddWindow(at.operands[tie.outer], body.types[tie.inner], item.loop, map)
+                          : at.operands[tie.outer];
+    // A carry lives where the result will.
+    for (const auto& [param, inner_result] : map.carries)
+      for (const ir::RegionTie& tie : map.results) {
+        if (tie.inner != inner_result || tie.leading_dim) continue;
+        if (out_.values[args[param]].elements > 0)
+          Add({args[param]}, {results[tie.outer]}, CopyItem{});
+        args[param] = results[tie.outer];
+      }
+    if (map.trips == 0) return results;
+
+    std::vector<Item>* const outer = items_;
+    items_ = &item.body;
+    const std::vector<int> inner = LowerFunction(body, args);
+    for (const ir::RegionTie& tie : map.results) {
+      int to = results[tie.outer];
+      if (tie.leading_dim) to = AddWindow(to, body.type(body.results[tie.inner]), item.loop, map);
+      if (inner[tie.inner] != to && out_.values[to].elements > 0)
+        item.updates.emplace_back(inner[tie.inner], to);
+    }
+    // A carry that becomes another carry is taken aside before it is written.
+    for (auto& [from, to] : item.updates) {
+      const int source = from;
+      if (std::none_of(item.updates.begin(), item.updates.end(),
+                       [&](const auto& update) { return update.second == source; }))
+        continue;
+      from = NewValue(out_.values[source].dtype, out_.values[source].elements);
+      Add({source}, {from}, CopyItem{});
+    }
+    items_ = outer;
+    Add({}, results, std::move(item));
+    return results;
+  }
+
+  const BuildOptions& options_;
+  Lowered out_;
+  std::vector<Item>* items_ = nullptr;
+  int label_ = -1;
+  absl::Status refused_;
+};
+
+}  // namespace
+
+absl::StatusOr<Lowered> Lower(const ir::Function& function, const BuildOptions& options) {
+  Lowerer lowerer(options);
+  TESSERA_RETURN_IF_ERROR(CatchStatus([&] { lowerer.Run(function); }));  // Rules of ops throw.
+  return std::move(lowerer).Take();
+}
+
+}  // namespace tessera::worker::program

@@ -1,0 +1,113 @@
+// A function as a list of items, before anything is fused: regions entered, aliases gone, every op
+// one of a few kinds. The input of Fuse.
+//
+// Values are dense row-major arrays known by their elements alone: a reshape of a value is the
+// value. Plain values; pure functions; any thread.
+#pragma once
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/array.h"
+#include "ir/op_def.h"
+#include "ir/program.h"
+#include "ir/scalar_graph.h"
+#include "worker/program/access.h"
+#include "worker/program/device_program.h"
+
+namespace tessera::worker::program {
+
+struct Value {
+  ir::DType dtype = ir::DType::kF32;
+  int64_t elements = 0;
+  // At most one of the three is set; else it is what an item computes, in memory of its own.
+  int argument = -1;
+  int constant = -1;
+  // Part of another value: from element `offset` on, and `stride` elements further in every trip
+  // of the loop.
+  struct Window {
+    int of = 0;
+    int64_t offset = 0;
+    int loop = 0;
+    int64_t stride = 0;
+  };
+  std::optional<Window> window;
+};
+
+// result[i] = graph(operands[i], ...); an operand of one element is the same for all.
+struct ScalarItem {
+  ir::ScalarGraph graph;
+};
+// The result is `view` of the operand; or, without operand, of the numbers 0, 1, 2, ...
+struct ViewItem {
+  View view;
+};
+// The result's boxes, written one after the other: over `box`, `write` of the result is `read` of
+// the operand (-1: of the numbers).
+struct PiecesItem {
+  struct Piece {
+    ir::Dims box;
+    int operand = -1;
+    ValueAccess read, write;
+  };
+  std::vector<Piece> pieces;
+};
+// Over the box, whose last num_reduced dims are reduced, of which the operand is read at `access`.
+struct ReduceItem {
+  ir::ReduceKind kind = ir::ReduceKind::kNone;
+  ir::Dims box;
+  int num_reduced = 0;
+  ValueAccess access;
+};
+// result[b, m, n] = sum over k of a[b, m, k] b[b, k, n]; each of the four may be several dims.
+struct ContractItem {
+  ir::Dims batch, m, n, k;
+  ValueAccess a, b;  // over (batch, m, k) and (batch, k, n)
+};
+struct CollectiveItem {
+  CollectiveStep step;  // but for the slots
+};
+struct PositionItem {
+  ir::AxisList axes;
+};
+struct GeneralItem {
+  ir::FunctionRef function;
+};
+// result = operand.
+struct CopyItem {};
+struct Item;
+// The body reads values from outside as they are; `updates` are written back at the end of each
+// trip, all at the same time: (body value, value of outside).
+struct LoopItem {
+  int loop = 0;
+  int64_t trips = 0;
+  std::vector<Item> body;
+  std::vector<std::pair<int, int>> updates;
+};
+
+struct Item {
+  int label = 0;
+  std::vector<int> operands, results;
+  std::variant<ScalarItem, ViewItem, PiecesItem, ReduceItem, ContractItem, CollectiveItem,
+               PositionItem, GeneralItem, CopyItem, LoopItem>
+      what;
+};
+
+struct Lowered {
+  ir::Mesh mesh;
+  std::vector<Value> values;
+  std::vector<Buffer> arguments;  // argument i is value i
+  std::vector<ir::Array> constants;
+  std::vector<Item> items;
+  std::vector<Buffer> results;
+  std::vector<int> result_values;
+  std::vector<std::string> labels;
+  int num_loops = 0;
+};
+
+absl::StatusOr<Lowered> Lower(const ir::Function& function, const BuildOptions& options);
+
+}  // namespace tessera::worker::program

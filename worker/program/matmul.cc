@@ -1,0 +1,53 @@
+#include "worker/program/matmul.h"
+
+namespace tessera::worker::program {
+namespace {
+
+// Dims that act as one.
+struct Group {
+  int64_t size = 1, stride = 1;
+};
+
+// One size and stride that walks dims [begin, end) in order, if there is one.
+std::optional<Group> Merge(absl::Span<const int64_t> box, absl::Span<const int64_t> strides,
+                           int begin, int end) {
+  Group group;
+  bool first = true;
+  for (int d = end - 1; d >= begin; --d) {
+    if (box[d] == 1) continue;
+    if (first) {
+      group = {box[d], strides[d]};
+      first = false;
+    } else if (strides[d] == group.size * group.stride) {
+      group.size *= box[d];
+    } else {
+      return std::nullopt;
+    }
+  }
+  return group;
+}
+
+}  // namespace
+
+std::optional<Matrices> SeeAsMatrices(absl::Span<const int64_t> box,
+                                      absl::Span<const int64_t> strides, int num_batch,
+                                      int num_rows) {
+  const int end = static_cast<int>(box.size());
+  const std::optional<Group> batch = Merge(box, strides, 0, num_batch);
+  std::optional<Group> rows = Merge(box, strides, num_batch, num_batch + num_rows);
+  std::optional<Group> columns = Merge(box, strides, num_batch + num_rows, end);
+  if (!batch || !rows || !columns) return std::nullopt;
+  // The stride of a single one means nothing: it is what a dense operand would have, so that equal
+  // products look equal.
+  if (columns->size == 1) columns->stride = rows->stride == 1 && rows->size > 1 ? rows->size : 1;
+  if (rows->size == 1) rows->stride = columns->stride == 1 ? columns->size : 1;
+  const bool by_rows = columns->stride == 1 && rows->stride >= columns->size;
+  const bool by_columns = rows->stride == 1 && columns->stride >= rows->size;
+  if (!by_rows && !by_columns) return std::nullopt;
+  const int64_t matrix = rows->size * columns->size;
+  const int64_t step = batch->size == 1 ? matrix : batch->stride;
+  if (step < 1) return std::nullopt;
+  return Matrices{{batch->size, rows->size, columns->size}, {step, rows->stride, columns->stride}};
+}
+
+}  // namespace tessera::worker::program

@@ -1,0 +1,40 @@
+// Products of batches of matrices, as libraries take them, and how operands of a contraction are
+// seen as such.
+//
+// Pure functions; any thread may call them.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "absl/types/span.h"
+#include "ir/dtype.h"
+#include "ir/type.h"
+
+namespace tessera::worker {
+
+// C[b] = A[b] B[b]: A is batch x m x k, B is batch x k x n, C is dense. Strides in elements; one of
+// the last two of each operand is 1.
+struct MatmulShape {
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+  int64_t a_strides[3] = {}, b_strides[3] = {};
+  ir::DType in = ir::DType::kF32;
+  ir::DType out = ir::DType::kF32;
+  auto operator<=>(const MatmulShape&) const = default;
+};
+
+namespace program {
+
+// An operand as batch x rows x columns.
+struct Matrices {
+  int64_t sizes[3] = {1, 1, 1};
+  int64_t strides[3] = {0, 0, 1};
+};
+
+// Dims [0, num_batch) of the box are the batch, the next num_rows the rows, the others the columns.
+// nullopt: the strides cannot be merged to three that a library takes, the operand must be packed.
+std::optional<Matrices> SeeAsMatrices(absl::Span<const int64_t> box,
+                                      absl::Span<const int64_t> strides, int num_batch,
+                                      int num_rows);
+
+}  // namespace program
+}  // namespace tessera::worker

@@ -1,0 +1,77 @@
+#include "worker/program/order.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace tessera::worker::program {
+namespace {
+
+constexpr size_t kSearchMax = 4096;
+
+}  // namespace
+
+int PartialOrder::AddFirst() {
+  nodes_.push_back({--first_, {}, {}});
+  return size() - 1;
+}
+
+bool PartialOrder::Precedes(int first, int second) const {
+  const int64_t end = nodes_[second].position;
+  if (nodes_[first].position >= end) return false;
+  std::vector<int> stack = {first};
+  std::set<int> seen;
+  while (!stack.empty()) {
+    const int node = stack.back();
+    stack.pop_back();
+    for (int next : nodes_[node].next) {
+      if (next == second) return true;
+      if (nodes_[next].position < end && seen.insert(next).second) stack.push_back(next);
+    }
+    if (seen.size() > kSearchMax) return true;
+  }
+  return false;
+}
+
+void PartialOrder::Before(int first, int second) {
+  if (!nodes_[first].next.insert(second).second) return;
+  nodes_[second].previous.insert(first);
+  const int64_t low = nodes_[second].position, high = nodes_[first].position;
+  if (high < low) return;
+  // What follows `second` and what leads to `first`, as far as they lie the wrong way round, take
+  // each other's places.
+  std::vector<int> after = {second}, before = {first};
+  std::set<int> seen = {first, second};
+  for (size_t i = 0; i < after.size(); ++i)
+    for (int node : nodes_[after[i]].next) {
+      TESSERA_CHECK(node != first) << "steps wait for each other";
+      if (nodes_[node].position <= high && seen.insert(node).second) after.push_back(node);
+    }
+  for (size_t i = 0; i < before.size(); ++i)
+    for (int node : nodes_[before[i]].previous)
+      if (nodes_[node].position >= low && seen.insert(node).second) before.push_back(node);
+  const auto by_position = [this](int a, int b) { return nodes_[a].position < nodes_[b].position; };
+  std::sort(after.begin(), after.end(), by_position);
+  std::sort(before.begin(), before.end(), by_position);
+  std::vector<int> all = before;
+  all.insert(all.end(), after.begin(), after.end());
+  std::vector<int64_t> places;
+  for (int node : all) places.push_back(nodes_[node].position);
+  std::sort(places.begin(), places.end());
+  for (size_t i = 0; i < all.size(); ++i) nodes_[all[i]].position = places[i];
+}
+
+void PartialOrder::Merge(int from, int into) {
+  const Node gone = std::move(nodes_[from]);
+  nodes_[from] = {gone.position, {}, {}};
+  for (int node : gone.next) {
+    nodes_[node].previous.erase(from);
+    Before(into, node);
+  }
+  for (int node : gone.previous) {
+    nodes_[node].next.erase(from);
+    Before(node, into);
+  }
+}
+
+}  // namespace tessera::worker::program

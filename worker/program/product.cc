@@ -1,0 +1,78 @@
+#include "worker/program/product.h"
+
+#include <algorithm>
+
+namespace tessera::worker::program {
+namespace {
+
+ir::Dims Joined(const ir::Dims& a, const ir::Dims& b, const ir::Dims& c) {
+  ir::Dims all = a;
+  all.insert(all.end(), b.begin(), b.end());
+  all.insert(all.end(), c.begin(), c.end());
+  return all;
+}
+
+}  // namespace
+
+Product::Product(const ContractItem& item, const std::vector<int>& operands) {
+  for (int k = 0; k < 2; ++k) {
+    Operand& o = operands_[k];
+    o.value = operands[k];
+    o.box = k == 0 ? Joined(item.batch, item.m, item.k) : Joined(item.batch, item.k, item.n);
+    o.num_batch = static_cast<int>(item.batch.size());
+    o.num_rows = static_cast<int>(k == 0 ? item.m.size() : item.k.size());
+    o.access = k == 0 ? item.a : item.b;
+    o.matrices = o.See(o.access);
+  }
+}
+
+std::optional<int> Product::Unseen() const {
+  for (int k = 0; k < 2; ++k)
+    if (!operands_[k].matrices) return k;
+  return std::nullopt;
+}
+
+View Product::Pack(int operand, int packed) {
+  Operand& o = operands_[operand];
+  const View view{o.box, o.access};
+  o.value = packed;
+  o.access = Dense(o.box, static_cast<int>(o.box.size()));
+  o.matrices = o.See(o.access);
+  return view;
+}
+
+bool Product::SeeThrough(int v, int source, const View& view) {
+  Product seen = *this;
+  for (Operand& o : seen.operands_) {
+    if (o.value != v) continue;
+    const Composed composed = Compose(o.box, o.access, view);
+    if (!composed.access || !composed.access->shifts.empty()) return false;
+    o.matrices = o.See(*composed.access);
+    if (!o.matrices) return false;
+    o.value = source;
+    o.access = *composed.access;
+  }
+  *this = seen;
+  return true;
+}
+
+ContractStep Product::Step(const std::vector<Value>& values, int result) const {
+  const Operand &a = operands_[0], &b = operands_[1];
+  ContractStep step;
+  step.shape.batch = a.matrices->sizes[0];
+  step.shape.m = a.matrices->sizes[1];
+  step.shape.k = a.matrices->sizes[2];
+  step.shape.n = b.matrices->sizes[2];
+  std::copy_n(a.matrices->strides, 3, step.shape.a_strides);
+  std::copy_n(b.matrices->strides, 3, step.shape.b_strides);
+  step.shape.in = values[a.value].dtype;
+  step.shape.out = values[result].dtype;
+  step.a = a.value;
+  step.b = b.value;
+  step.c = result;
+  step.a_offset = a.access.offset;
+  step.b_offset = b.access.offset;
+  return step;
+}
+
+}  // namespace tessera::worker::program

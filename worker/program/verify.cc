@@ -1,0 +1,245 @@
+// What a device program promises to whoever runs it.
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "worker/program/device_program.h"
+
+namespace tessera::worker::program {
+namespace {
+
+using ir::DType;
+
+template <class... Parts>
+absl::Status Fault(const Parts&... parts) {
+  return MakeError(ErrorKind::kInternal, absl::StrCat("device program: ", parts...));
+}
+
+class Verifier {
+ public:
+  explicit Verifier(const DeviceProgram& program) : p_(program) {}
+
+  absl::Status Run() {
+    trips_.assign(p_.num_loops, 0);
+    if (p_.num_loops < 0) return Fault("a negative number of loops");
+    FindTrips(p_.steps);
+    for (size_t k = 0; k < p_.kernels.size(); ++k)
+      TESSERA_RETURN_IF_ERROR(Annotate(codegen::Verify(p_.kernels[k]), absl::StrCat("kernel ", k)));
+    for (size_t i = 0; i < p_.slots.size(); ++i)
+      TESSERA_RETURN_IF_ERROR(Annotate(CheckSlot(p_.slots[i]), absl::StrCat("slot ", i)));
+    for (size_t i = 0; i < p_.results.size(); ++i)
+      TESSERA_RETURN_IF_ERROR(
+          Annotate(CheckResult(static_cast<int>(i)), absl::StrCat("result ", i)));
+    std::vector<int> loops;
+    return CheckSteps(p_.steps, &loops);
+  }
+
+ private:
+  void FindTrips(const std::vector<Step>& steps) {
+    for (const Step& step : steps) {
+      const auto* loop = std::get_if<LoopStep>(&step.what);
+      if (loop == nullptr) continue;
+      if (loop->loop >= 0 && loop->loop < p_.num_loops) trips_[loop->loop] = loop->trips;
+      FindTrips(loop->body);
+    }
+  }
+
+  static int64_t Bytes(DType dtype, const ir::Dims& shape) {
+    return ir::MakeType(dtype, shape).num_bytes();
+  }
+
+  // The memory that a slot is part of.
+  absl::StatusOr<int64_t> WholeBytes(const Slot& slot) const {
+    const auto in = [&](size_t count) {
+      return slot.index >= 0 && static_cast<size_t>(slot.index) < count;
+    };
+    switch (slot.kind) {
+      case Slot::Kind::kArgument:
+        if (!in(p_.arguments.size())) return Fault("there is no argument ", slot.index);
+        return Bytes(p_.arguments[slot.index].dtype, p_.arguments[slot.index].shape);
+      case Slot::Kind::kResult:
+        if (!in(p_.results.size())) return Fault("there is no result ", slot.index);
+        return Bytes(p_.results[slot.index].buffer.dtype, p_.results[slot.index].buffer.shape);
+      case Slot::Kind::kConstant:
+        if (!in(p_.constants.size())) return Fault("there is no constant ", slot.index);
+        return p_.constants[slot.index].num_bytes();
+      case Slot::Kind::kArena:
+        break;
+    }
+    return p_.arena_bytes;
+  }
+
+  absl::Status CheckSlot(const Slot& slot) const {
+    TESSERA_ASSIGN_OR_RETURN(const int64_t whole, WholeBytes(slot));
+    int64_t low = slot.offset, high = slot.offset + slot.bytes();
+    for (const Trip& trip : slot.trips) {
+      if (trip.loop < 0 || trip.loop >= p_.num_loops) return Fault("there is no loop ", trip.loop);
+      (trip.stride < 0 ? low : high) += trip.stride * std::max<int64_t>(trips_[trip.loop] - 1, 0);
+    }
+    if (slot.elements < 0 || low < 0 || high > whole)
+      return Fault("bytes ", low, " to ", high, " of ", whole);
+    if (slot.kind == Slot::Kind::kArena && slot.trips.empty() && slot.offset % kAlignment != 0)
+      return Fault("offset ", slot.offset, " is not a multiple of ", kAlignment);
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckResult(int i) const {
+    const Result& result = p_.results[i];
+    TESSERA_RETURN_IF_ERROR(CheckIndex(result.slot));
+    const Slot& slot = p_.slots[result.slot];
+    if (slot.offset != 0 || !slot.trips.empty() ||
+        slot.bytes() != Bytes(result.buffer.dtype, result.buffer.shape))
+      return Fault("it is not all of its slot");
+    const bool own = slot.kind == Slot::Kind::kResult && slot.index <= i;
+    if (!own && slot.kind != Slot::Kind::kArgument)
+      return Fault("it lies neither in a result nor in an argument");
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckIndex(int slot) const {
+    if (slot < 0 || static_cast<size_t>(slot) >= p_.slots.size())
+      return Fault("there is no slot ", slot);
+    return absl::OkStatus();
+  }
+  // A slot of so many elements, or of at least so many with `exact` false.
+  absl::Status CheckUse(int slot, DType dtype, int64_t elements, bool write,
+                        const std::vector<int>& loops, bool exact = true) const {
+    TESSERA_RETURN_IF_ERROR(CheckIndex(slot));
+    const Slot& s = p_.slots[slot];
+    if (s.dtype != dtype || (exact ? s.elements != elements : s.elements < elements))
+      return Fault("s", slot, " has ", s.elements, " elements of ", ToAbsl(DTypeName(s.dtype)),
+                   "; expected ", elements, " of ", ToAbsl(DTypeName(dtype)));
+    if (write && (s.kind == Slot::Kind::kArgument || s.kind == Slot::Kind::kConstant))
+      return Fault("s", slot, " is written, and is an argument or a constant");
+    for (const Trip& trip : s.trips)
+      if (std::find(loops.begin(), loops.end(), trip.loop) == loops.end())
+        return Fault("s", slot, " moves with loop ", trip.loop, ", which does not run here");
+    return absl::OkStatus();
+  }
+
+  // Memory that one of them may write while the other is used.
+  bool Overlap(int a, int b) const {
+    const Slot &x = p_.slots[a], &y = p_.slots[b];
+    if (x.kind != y.kind || (x.kind != Slot::Kind::kArena && x.index != y.index)) return false;
+    if (x.trips != y.trips) return false;  // Windows of one value: their loop keeps them apart.
+    return x.offset < y.offset + y.bytes() && y.offset < x.offset + x.bytes();
+  }
+
+  absl::Status CheckSteps(const std::vector<Step>& steps, std::vector<int>* loops) {
+    for (const Step& step : steps) {
+      const int labels = static_cast<int>(p_.labels.size());
+      if (step.label < 0 || step.label >= labels) return Fault("there is no label ", step.label);
+      for (int label : step.fused)
+        if (label < 0 || label >= labels) return Fault("there is no label ", label);
+      TESSERA_RETURN_IF_ERROR(Annotate(CheckStep(step, loops), p_.labels[step.label]));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckStep(const Step& step, std::vector<int>* loops) {
+    if (const auto* k = std::get_if<KernelStep>(&step.what)) return CheckKernel(*k, *loops);
+    if (const auto* c = std::get_if<ContractStep>(&step.what)) return CheckContract(*c, *loops);
+    if (const auto* c = std::get_if<CollectiveStep>(&step.what)) return CheckCollective(*c, *loops);
+    if (const auto* p = std::get_if<PositionStep>(&step.what))
+      return CheckUse(p->out, DType::kS32, 1, /*write=*/true, *loops);
+    if (const auto* c = std::get_if<CopyStep>(&step.what)) {
+      TESSERA_RETURN_IF_ERROR(CheckIndex(c->in));
+      TESSERA_RETURN_IF_ERROR(CheckIndex(c->out));
+      const Slot& out = p_.slots[c->out];
+      TESSERA_RETURN_IF_ERROR(CheckUse(c->out, out.dtype, out.elements, /*write=*/true, *loops));
+      TESSERA_RETURN_IF_ERROR(CheckUse(c->in, out.dtype, out.elements, /*write=*/false, *loops));
+      if (Overlap(c->in, c->out)) return Fault("a copy within s", c->in);
+      return absl::OkStatus();
+    }
+    if (const auto* g = std::get_if<GeneralStep>(&step.what)) return CheckGeneral(*g, *loops);
+    const LoopStep& loop = std::get<LoopStep>(step.what);
+    if (loop.loop < 0 || loop.loop >= p_.num_loops || loop.trips < 1)
+      return Fault("loop ", loop.loop, " of ", loop.trips, " trips");
+    loops->push_back(loop.loop);
+    const absl::Status body = CheckSteps(loop.body, loops);
+    loops->pop_back();
+    return body;
+  }
+
+  absl::Status CheckKernel(const KernelStep& k, const std::vector<int>& loops) const {
+    if (k.kernel < 0 || static_cast<size_t>(k.kernel) >= p_.kernels.size())
+      return Fault("there is no kernel ", k.kernel);
+    const codegen::Kernel& kernel = p_.kernels[k.kernel];
+    if (k.slots.size() != kernel.params.size())
+      return Fault(k.slots.size(), " slots for ", kernel.params.size(), " params");
+    for (size_t i = 0; i < k.slots.size(); ++i) {
+      const codegen::Param& param = kernel.params[i];
+      TESSERA_RETURN_IF_ERROR(CheckUse(k.slots[i], param.dtype, param.size, param.output, loops));
+      for (size_t j = 0; j < i; ++j)
+        if ((param.output || kernel.params[j].output) && Overlap(k.slots[i], k.slots[j]))
+          return Fault("params ", j, " and ", i, " overlap and one is written");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckContract(const ContractStep& c, const std::vector<int>& loops) const {
+    const MatmulShape& s = c.shape;
+    const int64_t sizes[2][3] = {{s.batch, s.m, s.k}, {s.batch, s.k, s.n}};
+    const int64_t* strides[2] = {s.a_strides, s.b_strides};
+    const int slots[2] = {c.a, c.b};
+    const int64_t offsets[2] = {c.a_offset, c.b_offset};
+    for (int i = 0; i < 2; ++i) {
+      int64_t last = offsets[i];
+      for (int d = 0; d < 3; ++d) {
+        if (sizes[i][d] < 1 || strides[i][d] < 1)
+          return Fault("operand ", i, " has a size or stride below 1");
+        last += strides[i][d] * (sizes[i][d] - 1);
+      }
+      if (offsets[i] < 0 || (strides[i][1] != 1 && strides[i][2] != 1))
+        return Fault("operand ", i, " is none that a library takes");
+      TESSERA_RETURN_IF_ERROR(
+          CheckUse(slots[i], s.in, last + 1, /*write=*/false, loops, /*exact=*/false));
+      if (Overlap(slots[i], c.c)) return Fault("operand ", i, " overlaps the product");
+    }
+    return CheckUse(c.c, s.out, s.batch * s.m * s.n, /*write=*/true, loops);
+  }
+
+  absl::Status CheckCollective(const CollectiveStep& c, const std::vector<int>& loops) const {
+    const int64_t n = c.group_size;
+    const bool cut =
+        c.exchange == ir::Exchange::kReduceScatter || c.exchange == ir::Exchange::kAllToAll;
+    const bool joined =
+        c.exchange == ir::Exchange::kAllGather || c.exchange == ir::Exchange::kAllToAll;
+    for (const std::string& axis : c.axes)
+      if (!p_.mesh.Has(axis)) return Fault("the mesh has no axis ", axis);
+    if (n != p_.mesh.SizeOf(c.axes)) return Fault("a group of ", n);
+    TESSERA_RETURN_IF_ERROR(
+        CheckUse(c.in, c.dtype, c.elements * (cut ? n : 1), /*write=*/false, loops));
+    TESSERA_RETURN_IF_ERROR(
+        CheckUse(c.out, c.dtype, c.elements * (joined ? n : 1), /*write=*/true, loops));
+    if (Overlap(c.in, c.out)) return Fault("s", c.in, " overlaps s", c.out);
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckGeneral(const GeneralStep& g, const std::vector<int>& loops) const {
+    if (g.function == nullptr || g.in.size() != static_cast<size_t>(g.function->num_params) ||
+        g.out.size() != g.function->results.size())
+      return Fault("a function that does not fit its slots");
+    for (size_t i = 0; i < g.in.size(); ++i) {
+      const ir::Type& t = g.function->types[i];
+      TESSERA_RETURN_IF_ERROR(CheckUse(g.in[i], t.dtype, t.num_elements(), /*write=*/false, loops));
+    }
+    for (size_t i = 0; i < g.out.size(); ++i) {
+      const ir::Type& t = g.function->type(g.function->results[i]);
+      TESSERA_RETURN_IF_ERROR(CheckUse(g.out[i], t.dtype, t.num_elements(), /*write=*/true, loops));
+      for (int in : g.in)
+        if (Overlap(in, g.out[i])) return Fault("s", in, " overlaps s", g.out[i]);
+    }
+    return absl::OkStatus();
+  }
+
+  const DeviceProgram& p_;
+  std::vector<int64_t> trips_;
+};
+
+}  // namespace
+
+absl::Status Verify(const DeviceProgram& program) { return Verifier(program).Run(); }
+
+}  // namespace tessera::worker::program
