@@ -1,0 +1,153 @@
+#include "tests/fakes/control.h"
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+namespace tessera::fakes {
+namespace {
+
+struct Row {
+  const char* name;
+  int64_t initial;
+};
+constexpr Row kRows[] = {
+#define TESSERA_FAKE_KNOB(name, initial, help) {#name, initial},
+#include "tests/fakes/knobs.def"
+#undef TESSERA_FAKE_KNOB
+};
+constexpr int kNumKnobs = sizeof kRows / sizeof kRows[0];
+
+// Never destroyed: threads of streams outlive main.
+struct State {
+  std::array<std::atomic<int64_t>, kNumKnobs> values;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string violations;  // Under mutex; one a line.
+  std::string reported;    // What tesseraFakeViolations gave last.
+
+  State() {
+    for (int i = 0; i < kNumKnobs; ++i) values[i] = kRows[i].initial;
+    const char* text = getenv("TESSERA_FAKE");
+    for (std::string rest = text != nullptr ? text : ""; !rest.empty();) {
+      const size_t comma = rest.find(',');
+      Assign(rest.substr(0, comma));
+      rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+    }
+  }
+
+  void Assign(const std::string& assignment) {
+    const size_t equals = assignment.find('=');
+    const int row = Find(assignment.substr(0, equals).c_str());
+    if (row < 0 || equals == std::string::npos) {
+      fprintf(stderr, "TESSERA_FAKE: \"%s\" sets no knob; tests/fakes/knobs.def has them all\n",
+              assignment.c_str());
+      abort();
+    }
+    values[row] = strtoll(assignment.c_str() + equals + 1, nullptr, 0);
+  }
+
+  static int Find(const char* name) {
+    for (int i = 0; i < kNumKnobs; ++i) {
+      if (strcmp(kRows[i].name, name) == 0) return i;
+    }
+    return -1;
+  }
+};
+
+State& TheState() {
+  static auto* const state = new State;
+  return *state;
+}
+
+}  // namespace
+
+int64_t Get(Knob knob) { return TheState().values[static_cast<int>(knob)]; }
+
+void Set(Knob knob, int64_t value) {
+  State& state = TheState();
+  {
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    state.values[static_cast<int>(knob)] = value;
+  }
+  state.changed.notify_all();
+}
+
+bool Strikes(Knob knob) {
+  std::atomic<int64_t>& left = TheState().values[static_cast<int>(knob)];
+  int64_t value = left;
+  while (value > 0 && !left.compare_exchange_weak(value, value - 1)) {
+  }
+  return value == 1;
+}
+
+bool Await(std::chrono::milliseconds timeout, const std::function<bool()>& done) {
+  State& state = TheState();
+  std::unique_lock<std::mutex> lock(state.mutex);
+  return state.changed.wait_until(lock, std::chrono::system_clock::now() + timeout, done);
+}
+
+void Wake() {
+  State& state = TheState();
+  { const std::lock_guard<std::mutex> lock(state.mutex); }
+  state.changed.notify_all();
+}
+
+void Violation(const char* format, ...) {
+  char text[2048];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  if (Get(Knob::violation_abort) != 0) {
+    fprintf(stderr, "fake device: %s\n", text);
+    abort();
+  }
+  State& state = TheState();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  state.violations += std::string(text) + "\n";
+}
+
+}  // namespace tessera::fakes
+
+using tessera::fakes::Knob;
+using tessera::fakes::State;
+using tessera::fakes::TheState;
+
+// What worker/cuda/testing/fakes.h declares.
+extern "C" {
+
+TESSERA_FAKE_EXPORT int tesseraFakeSet(const char* name, int64_t value) {
+  const int row = State::Find(name);
+  if (row < 0) return 0;
+  tessera::fakes::Set(static_cast<Knob>(row), value);
+  return 1;
+}
+
+TESSERA_FAKE_EXPORT void tesseraFakeReset() {
+  State& state = TheState();
+  {
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    for (int i = 0; i < tessera::fakes::kNumKnobs; ++i) {
+      state.values[i] = tessera::fakes::kRows[i].initial;
+    }
+    state.violations.clear();
+  }
+  state.changed.notify_all();
+}
+
+TESSERA_FAKE_EXPORT const char* tesseraFakeViolations() {
+  State& state = TheState();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  state.reported = std::move(state.violations);
+  state.violations.clear();
+  return state.reported.c_str();
+}
+
+}  // extern "C"

@@ -1,0 +1,44 @@
+// The knobs of the fakes, and what they do when they are used wrongly.
+//
+// Knobs are numbers (knobs.def), set from the environment, TESSERA_FAKE="devices=4,oom_at=3", and
+// by tests through tesseraFakeSet. A knob named *_at counts down: it is the number of the event,
+// from now on, that fails.
+//
+// A violation is a use that the real thing might let pass and that is wrong all the same. It ends
+// the process with a line on stderr; with violation_abort=0 it is remembered instead, for
+// tesseraFakeViolations, and the call fails.
+//
+// Any thread.
+#ifndef TESSERA_TESTS_FAKES_CONTROL_H_
+#define TESSERA_TESTS_FAKES_CONTROL_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+
+#define TESSERA_FAKE_EXPORT __attribute__((visibility("default")))
+
+namespace tessera::fakes {
+
+enum class Knob {
+#define TESSERA_FAKE_KNOB(name, initial, help) name,
+#include "tests/fakes/knobs.def"
+#undef TESSERA_FAKE_KNOB
+};
+
+TESSERA_FAKE_EXPORT int64_t Get(Knob knob);
+TESSERA_FAKE_EXPORT void Set(Knob knob, int64_t value);
+
+// For a knob that counts down: true for the event that it names.
+TESSERA_FAKE_EXPORT bool Strikes(Knob knob);
+
+// Waits until `done()`, which is asked again after every Set and every Wake; false after `timeout`.
+TESSERA_FAKE_EXPORT bool Await(std::chrono::milliseconds timeout,
+                               const std::function<bool()>& done);
+TESSERA_FAKE_EXPORT void Wake();
+
+__attribute__((format(printf, 1, 2))) TESSERA_FAKE_EXPORT void Violation(const char* format, ...);
+
+}  // namespace tessera::fakes
+
+#endif  // TESSERA_TESTS_FAKES_CONTROL_H_

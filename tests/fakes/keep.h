@@ -1,0 +1,24 @@
+// Handles of the fakes live for ever, so that a stale one is known for what it is.
+#ifndef TESSERA_TESTS_FAKES_KEEP_H_
+#define TESSERA_TESTS_FAKES_KEEP_H_
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace tessera::fakes {
+
+// A new T that is never destroyed. Any thread.
+template <class T, class... Args>
+T* KeepNew(Args&&... args) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<T*>;
+  auto* const made = new T{std::forward<Args>(args)...};
+  const std::lock_guard<std::mutex> lock(mutex);
+  kept->push_back(made);
+  return made;
+}
+
+}  // namespace tessera::fakes
+
+#endif  // TESSERA_TESTS_FAKES_KEEP_H_

@@ -1,0 +1,179 @@
+#include "tests/fakes/memory.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+namespace tessera::fakes {
+namespace {
+
+// Not canonical on any x86-64 or arm64: the host faults where it uses one.
+constexpr uint64_t kTag = 0x7e00'0000'0000'0000;
+constexpr uint64_t kTagMask = 0xff00'0000'0000'0000;
+constexpr int kDeviceShift = 44;
+constexpr size_t kAlignment = 256;
+
+// On both sides of every allocation.
+constexpr size_t kFence = 256;
+constexpr auto kFenceByte = std::byte{0xfe};
+// Fresh memory is filled, so that reading it shows; big arenas only stay as the system gives them.
+constexpr size_t kFilledMax = size_t{16} << 20;
+constexpr auto kFreshByte = std::byte{0xa5};
+
+size_t RoundUp(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+using Map = std::map<uint64_t, std::shared_ptr<Allocation>>;
+
+// Never destroyed: threads of streams outlive main.
+struct Heap {
+  std::mutex mutex;
+  std::map<int, Map> devices;
+  std::map<int, uint64_t> next;  // Offset of the next allocation, by device.
+  std::map<int, size_t> used;
+  Map pinned;
+};
+Heap& TheHeap() {
+  static auto* const heap = new Heap;
+  return *heap;
+}
+
+Place FindIn(const Map& map, uint64_t address, size_t bytes) {
+  auto it = map.upper_bound(address);
+  if (it == map.begin()) return {};
+  const std::shared_ptr<Allocation>& allocation = (--it)->second;
+  const uint64_t offset = address - allocation->address();
+  if (offset > allocation->size() || bytes > allocation->size() - offset) return {};
+  return {allocation, allocation->data() + offset};
+}
+
+// Takes the allocation that starts at `address` out of `map`.
+std::shared_ptr<Allocation> Take(Map& map, uint64_t address) {
+  const auto it = map.find(address);
+  if (it == map.end()) return nullptr;
+  std::shared_ptr<Allocation> taken = std::move(it->second);
+  map.erase(it);
+  taken->freed = true;
+  return taken;
+}
+
+void CheckFreed(const Allocation& allocation) {
+  if (const int users = allocation.users) {
+    Violation("memory at %#" PRIx64
+              " (%zu bytes) is freed while %d piece%s of enqueued work "
+              "use%s it",
+              allocation.address(), allocation.size(), users, users == 1 ? "" : "s",
+              users == 1 ? "s" : "");
+  }
+  if (!allocation.Intact()) {
+    Violation("something was written outside the memory at %#" PRIx64 " (%zu bytes)",
+              allocation.address(), allocation.size());
+  }
+}
+
+}  // namespace
+
+Allocation::Allocation(int device, uint64_t address, size_t bytes)
+    : device_(device),
+      size_(bytes),
+      block_(static_cast<std::byte*>(aligned_alloc(kAlignment, RoundUp(bytes) + 2 * kFence))),
+      data_(block_ + kFence),
+      address_(device < 0 ? reinterpret_cast<uint64_t>(data_) : address) {
+  if (block_ == nullptr) abort();
+  std::fill_n(block_, kFence, kFenceByte);
+  std::fill_n(data_ + size_, kFence, kFenceByte);
+  if (size_ <= kFilledMax) std::fill_n(data_, size_, kFreshByte);
+}
+
+Allocation::~Allocation() { free(block_); }
+
+bool Allocation::Intact() const {
+  const auto is_fence = [](std::byte byte) { return byte == kFenceByte; };
+  return std::all_of(block_, block_ + kFence, is_fence) &&
+         std::all_of(data_ + size_, data_ + size_ + kFence, is_fence);
+}
+
+bool IsDeviceAddress(uint64_t address) { return (address & kTagMask) == kTag; }
+
+uint64_t AllocateDevice(int device, size_t bytes) {
+  Heap& heap = TheHeap();
+  const std::lock_guard<std::mutex> lock(heap.mutex);
+  const size_t limit = static_cast<size_t>(Get(Knob::memory_bytes));
+  size_t& used = heap.used[device];
+  const size_t size = RoundUp(bytes);
+  if (size < bytes || size > limit - std::min(limit, used)) return 0;
+  uint64_t& next = heap.next[device];
+  const uint64_t address = kTag | (static_cast<uint64_t>(device) << kDeviceShift) | next;
+  // Neighbours do not touch.
+  next += size + kAlignment;
+  used += size;
+  heap.devices[device][address] = std::make_shared<Allocation>(device, address, bytes);
+  return address;
+}
+
+bool FreeDevice(int device, uint64_t address) {
+  Heap& heap = TheHeap();
+  std::shared_ptr<Allocation> taken;
+  {
+    const std::lock_guard<std::mutex> lock(heap.mutex);
+    taken = Take(heap.devices[device], address);
+    if (taken != nullptr) heap.used[device] -= RoundUp(taken->size());
+  }
+  if (taken == nullptr) return false;
+  CheckFreed(*taken);
+  return true;
+}
+
+size_t FreeBytes(int device) {
+  Heap& heap = TheHeap();
+  const std::lock_guard<std::mutex> lock(heap.mutex);
+  const size_t limit = static_cast<size_t>(Get(Knob::memory_bytes));
+  return limit - std::min(limit, heap.used[device]);
+}
+
+void FreeAll(int device) {
+  Heap& heap = TheHeap();
+  Map freed;
+  const std::lock_guard<std::mutex> lock(heap.mutex);
+  freed.swap(heap.devices[device]);
+  for (const auto& [address, allocation] : freed) allocation->freed = true;
+  heap.used[device] = 0;
+}
+
+void* AllocatePinned(size_t bytes) {
+  Heap& heap = TheHeap();
+  auto allocation = std::make_shared<Allocation>(/*device=*/-1, 0, bytes);
+  const std::lock_guard<std::mutex> lock(heap.mutex);
+  void* const data = allocation->data();
+  const uint64_t address = allocation->address();
+  heap.pinned[address] = std::move(allocation);
+  return data;
+}
+
+bool FreePinned(void* address) {
+  Heap& heap = TheHeap();
+  std::shared_ptr<Allocation> taken;
+  {
+    const std::lock_guard<std::mutex> lock(heap.mutex);
+    taken = Take(heap.pinned, reinterpret_cast<uint64_t>(address));
+  }
+  if (taken == nullptr) return false;
+  CheckFreed(*taken);
+  return true;
+}
+
+Place FindDevice(int device, uint64_t address, size_t bytes) {
+  Heap& heap = TheHeap();
+  const std::lock_guard<std::mutex> lock(heap.mutex);
+  return FindIn(heap.devices[device], address, bytes);
+}
+
+Place FindPinned(const void* address, size_t bytes) {
+  Heap& heap = TheHeap();
+  const std::lock_guard<std::mutex> lock(heap.mutex);
+  return FindIn(heap.pinned, reinterpret_cast<uint64_t>(address), bytes);
+}
+
+}  // namespace tessera::fakes

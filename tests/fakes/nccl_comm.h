@@ -1,0 +1,85 @@
+// A rank of a fake communicator, and the operations that it runs on a stream.
+#ifndef TESSERA_TESTS_FAKES_NCCL_COMM_H_
+#define TESSERA_TESTS_FAKES_NCCL_COMM_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/fakes/memory.h"
+#include "tests/fakes/nccl_segment.h"
+#include "worker/cuda/nccl_api.h"
+
+namespace tessera::fakes {
+
+// NOLINTNEXTLINE(google-build-using-namespace): the fakes speak NCCL's names throughout.
+using namespace worker::cuda;
+
+enum class OpKind : uint32_t { kAllReduce, kAllGather, kReduceScatter, kPeer };
+
+inline constexpr const char* kOpNames[] = {"ncclAllReduce", "ncclAllGather", "ncclReduceScatter",
+                                           "ncclSend/ncclRecv"};
+
+inline const char* NameOf(OpKind kind) { return kOpNames[static_cast<int>(kind)]; }
+
+struct Op {
+  OpKind kind = OpKind::kAllReduce;
+  ncclDataType_t type = ncclUint8;
+  ncclRedOp_t reduction = ncclSum;
+  size_t count = 0;  // As the call says it.
+  size_t bytes = 0;  // Of count elements.
+  int peer = -1;
+  bool is_send = false;
+  Place in, out;
+};
+
+enum class State { kInit, kReady, kFinalizing, kRevoked, kAborted };
+
+}  // namespace tessera::fakes
+
+namespace tessera::worker::cuda {
+
+struct ncclComm {
+  int rank = 0;
+  int num_ranks = 0;
+  int device = 0;
+  std::shared_ptr<fakes::Segment> segment;
+
+  std::atomic<bool> abort{false};
+  std::atomic<bool> running{false};
+  // The thread that is in a call, or has a group open on the communicator.
+  std::atomic<std::thread::id> user{std::thread::id()};
+  // Held by the work that is enqueued, and by graphs of it.
+  std::shared_ptr<int> in_use = std::make_shared<int>(0);
+
+  std::mutex mutex;  // Guards what follows.
+  fakes::State state = fakes::State::kInit;
+  bool destroyed = false;
+  bool init_done = false;
+  ncclResult_t error = ncclSuccess;
+  std::string error_text;
+  int64_t polls_left = 0;
+  std::vector<std::function<ncclResult_t()>> deferred;
+  uint64_t num_collectives = 0;
+  std::map<int, uint64_t> num_sent, num_received;  // By peer.
+};
+
+}  // namespace tessera::worker::cuda
+
+namespace tessera::fakes {
+
+// Remembers why the communicator has failed, if nothing else has failed it before. Any thread.
+void Fail(ncclComm_t comm, ncclResult_t error, const std::string& text);
+
+// One launch's operations, on the stream's thread: to their end, or to the communicator's abort.
+void Run(ncclComm_t comm, const std::vector<Op>& ops);
+
+}  // namespace tessera::fakes
+
+#endif  // TESSERA_TESTS_FAKES_NCCL_COMM_H_

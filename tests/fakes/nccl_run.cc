@@ -1,0 +1,160 @@
+#include <signal.h>
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/dtype.h"
+#include "tests/fakes/control.h"
+#include "tests/fakes/nccl_comm.h"
+#include "tests/fakes/nccl_exchange.h"
+#include "worker/collectives/reduce.h"
+
+namespace tessera::fakes {
+namespace {
+
+ir::DType DTypeOf(ncclDataType_t type) {
+  constexpr ir::DType kTypes[] = {
+      ir::DType::kS8,  ir::DType::kU8,  ir::DType::kS32, ir::DType::kU32, ir::DType::kS64,
+      ir::DType::kU64, ir::DType::kF16, ir::DType::kF32, ir::DType::kF64, ir::DType::kBF16};
+  return kTypes[type];
+}
+
+worker::ReduceKind ReduceOf(ncclRedOp_t op) {
+  constexpr worker::ReduceKind kKinds[] = {worker::ReduceKind::kSum, worker::ReduceKind::kProd,
+                                           worker::ReduceKind::kMax, worker::ReduceKind::kMin};
+  return kKinds[op];
+}
+
+std::string Describe(const Label& label) {
+  char text[160];
+  snprintf(text, sizeof text, "%s %llu of %llu elements of type %u, reduction %u",
+           NameOf(static_cast<OpKind>(label.kind)), static_cast<unsigned long long>(label.number),
+           static_cast<unsigned long long>(label.count), label.type, label.reduction);
+  return text;
+}
+
+// What each rank contributes to a reduction.
+using Parts = std::vector<std::vector<std::byte>>;
+
+// The part of a launch that concerns this rank, as messages.
+struct Plan {
+  std::vector<Message> sends, receives;
+  std::vector<Parts> parts;  // Of each operation.
+};
+
+void AddCollective(ncclComm_t comm, const Op& op, Parts* parts, Plan* plan) {
+  Label label = {static_cast<uint32_t>(op.kind), op.type, op.reduction, op.count, 0};
+  {
+    const std::lock_guard<std::mutex> lock(comm->mutex);
+    label.number = comm->num_collectives++;
+  }
+  const bool reduces = op.kind != OpKind::kAllGather;
+  if (reduces) parts->assign(comm->num_ranks, std::vector<std::byte>(op.bytes));
+  for (int peer = 0; peer < comm->num_ranks; ++peer) {
+    const size_t in_offset = op.kind == OpKind::kReduceScatter ? peer * op.bytes : 0;
+    std::byte* const to = reduces ? (*parts)[peer].data() : op.out.data + peer * op.bytes;
+    plan->sends.push_back({peer, label, op.in.data + in_offset, op.bytes});
+    plan->receives.push_back({peer, label, to, op.bytes});
+  }
+}
+
+void AddPeer(ncclComm_t comm, const Op& op, Plan* plan) {
+  Label label = {static_cast<uint32_t>(op.kind), op.type, 0, op.count, 0};
+  const std::lock_guard<std::mutex> lock(comm->mutex);
+  label.number = op.is_send ? comm->num_sent[op.peer]++ : comm->num_received[op.peer]++;
+  if (op.is_send) {
+    plan->sends.push_back({op.peer, label, op.in.data, op.bytes});
+  } else {
+    plan->receives.push_back({op.peer, label, op.out.data, op.bytes});
+  }
+}
+
+void Reduce(const Op& op, const Parts& parts) {
+  const auto reducer = worker::FindReducer(ReduceOf(op.reduction), DTypeOf(op.type));
+  std::vector<const std::byte*> inputs;
+  for (const std::vector<std::byte>& part : parts) inputs.push_back(part.data());
+  std::byte* const out = op.out.data;
+  (*reducer)(inputs, absl::MakeConstSpan(&out, 1), static_cast<int64_t>(op.bytes));
+}
+
+void WaitForAbort(ncclComm_t comm) {
+  while (!comm->abort) {
+    const uint32_t seen = comm->segment->changes();
+    if (comm->abort) return;
+    comm->segment->WaitForChange(seen);
+  }
+}
+
+// The faults that befall this operation. False if it ends there.
+bool MeetFaults(ncclComm_t comm) {
+  const int64_t rank = Get(Knob::nccl_fault_rank);
+  if (rank != -1 && rank != comm->rank) return true;
+  if (Strikes(Knob::nccl_die_at)) raise(SIGKILL);
+  if (Strikes(Knob::nccl_stall_at)) {
+    WaitForAbort(comm);
+    return false;
+  }
+  if (Strikes(Knob::nccl_error_at)) {
+    Fail(comm, static_cast<ncclResult_t>(Get(Knob::nccl_error)), "as the knob nccl_error_at says");
+    WaitForAbort(comm);
+    return false;
+  }
+  return true;
+}
+
+ExchangeEvents EventsOf(ncclComm_t comm) {
+  ExchangeEvents events;
+  events.aborted = [comm] { return comm->abort.load(); };
+  events.lost = [comm](int peer, const char* how) {
+    if (Get(Knob::nccl_dead_peer_hangs) != 0) return;
+    Fail(comm, ncclRemoteError, "rank " + std::to_string(peer) + " " + how);
+  };
+  events.deadlocked = [comm](uint32_t ranks) {
+    Violation("rank %d waits for ever: the ranks (as bits) %#x wait for one another", comm->rank,
+              ranks);
+    Fail(comm, ncclInternalError, "the ranks wait for one another");
+  };
+  events.mismatched = [comm](int peer, const Label& sent, const Label& expected) {
+    Violation("rank %d is at %s; rank %d is at %s", peer, Describe(sent).c_str(), comm->rank,
+              Describe(expected).c_str());
+    Fail(comm, ncclInvalidUsage, "the ranks' operations differ");
+  };
+  return events;
+}
+
+}  // namespace
+
+void Fail(ncclComm_t comm, ncclResult_t error, const std::string& text) {
+  const std::lock_guard<std::mutex> lock(comm->mutex);
+  if (comm->error != ncclSuccess) return;
+  comm->error = error;
+  comm->error_text = text;
+}
+
+void Run(ncclComm_t comm, const std::vector<Op>& ops) {
+  if (comm->abort) return;
+  if (comm->running.exchange(true)) {
+    Violation("two operations of rank %d's communicator run at the same time: order their streams",
+              comm->rank);
+    return;
+  }
+  if (MeetFaults(comm)) {
+    Plan plan;
+    plan.parts.resize(ops.size());
+    for (size_t i = 0; i < ops.size(); ++i) {
+      ops[i].kind == OpKind::kPeer ? AddPeer(comm, ops[i], &plan)
+                                   : AddCollective(comm, ops[i], &plan.parts[i], &plan);
+    }
+    const bool done = Exchange(comm->segment.get(), comm->rank, std::move(plan.sends),
+                               std::move(plan.receives), EventsOf(comm));
+    for (size_t i = 0; done && i < ops.size(); ++i) {
+      if (!plan.parts[i].empty()) Reduce(ops[i], plan.parts[i]);
+    }
+  }
+  comm->running = false;
+  Wake();
+}
+
+}  // namespace tessera::fakes

@@ -1,0 +1,429 @@
+#include "tests/fakes/stream.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+#include <utility>
+
+#include "tests/fakes/extension.h"
+#include "tests/fakes/keep.h"
+
+namespace tessera::fakes {
+namespace {
+
+thread_local CUcontext current_context = nullptr;
+thread_local CUstreamCaptureMode thread_capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+thread_local bool thread_in_group = false;
+
+// Never destroyed: threads of streams outlive main.
+struct Captures {
+  std::mutex mutex;
+  std::set<Capture*> active;
+};
+Captures& TheCaptures() {
+  static auto* const captures = new Captures;
+  return *captures;
+}
+
+struct PrimaryContexts {
+  std::mutex mutex;
+  std::map<int, CUcontext> by_device;  // Null where nobody retains it.
+};
+PrimaryContexts& ThePrimaryContexts() {
+  static auto* const contexts = new PrimaryContexts;
+  return *contexts;
+}
+
+// Counts the holds of work that is enqueued or runs.
+void AddUsers(const Work& work, int change) {
+  for (const Place& place : work.holds) {
+    if (place.allocation != nullptr) place.allocation->users += change;
+  }
+}
+
+// The result of one piece of work on a context.
+void Run(CUcontext context, const Work& work) {
+  if (context->sticky != CUDA_SUCCESS) return;
+  for (const Place& place : work.holds) {
+    if (place.allocation != nullptr && place.allocation->freed) {
+      EndContext(context, CUDA_ERROR_ILLEGAL_ADDRESS, work.name, "uses memory that was freed");
+      return;
+    }
+  }
+  const CUresult result = work.run();
+  if (result != CUDA_SUCCESS) EndContext(context, result, work.name, "failed");
+}
+
+void Serve(CUstream stream) {
+  std::unique_lock<std::mutex> lock(stream->mutex);
+  while (true) {
+    stream->changed.wait(lock, [&] { return stream->closed || !stream->queue.empty(); });
+    if (stream->queue.empty()) return;
+    Work work = std::move(stream->queue.front());
+    stream->queue.pop_front();
+    stream->busy = true;
+    lock.unlock();
+    Run(stream->context, work);
+    AddUsers(work, -1);
+    work = {};
+    lock.lock();
+    stream->busy = false;
+  }
+}
+
+// Requires the lock of captures.
+void Spoil(Capture* capture, CUresult error) {
+  if (capture->invalid == CUDA_SUCCESS) capture->invalid = error;
+}
+
+bool Covers(const Clock& clock, const Clock& other) {
+  return std::all_of(other.begin(), other.end(), [&](const auto& entry) {
+    const auto it = clock.find(entry.first);
+    return it != clock.end() && it->second >= entry.second;
+  });
+}
+
+void Merge(const Clock& from, Clock* into) {
+  for (const auto& [stream, count] : from) (*into)[stream] = std::max((*into)[stream], count);
+}
+
+// Whether `call` may be made in between ncclGroupStart and ncclGroupEnd.
+CUresult CheckUngrouped(const char* call) {
+  if (!thread_in_group) return CUDA_SUCCESS;
+  Violation(
+      "%s between ncclGroupStart and ncclGroupEnd may wait for what the group has not "
+      "launched",
+      call);
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace
+
+void Point::Reach() {
+  when_ = std::chrono::steady_clock::now();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    reached_.store(true, std::memory_order_release);
+  }
+  changed_.notify_all();
+}
+
+void Point::Wait() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return reached_.load(); });
+}
+
+CUcontext CurrentContext() { return current_context; }
+void SetCurrentContext(CUcontext context) { current_context = context; }
+
+CUcontext RetainContext(int device) {
+  PrimaryContexts& primary = ThePrimaryContexts();
+  const std::lock_guard<std::mutex> lock(primary.mutex);
+  CUcontext& context = primary.by_device[device];
+  if (context == nullptr) {
+    context = KeepNew<CUctx_st>();
+    context->device = device;
+  }
+  ++context->retained;
+  return context;
+}
+
+bool ReleaseContext(int device) {
+  PrimaryContexts& primary = ThePrimaryContexts();
+  const std::lock_guard<std::mutex> lock(primary.mutex);
+  CUcontext& context = primary.by_device[device];
+  if (context == nullptr) return false;
+  if (--context->retained > 0) return true;
+  // Its streams run nothing any more; whoever retains it next gets another.
+  context->sticky = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  context = nullptr;
+  FreeAll(device);
+  return true;
+}
+
+void EndContext(CUcontext context, CUresult error, const char* work, const char* why) {
+  CUresult none = CUDA_SUCCESS;
+  if (!context->sticky.compare_exchange_strong(none, error)) return;
+  fprintf(stderr, "fake device %d: %s: %s: every later call answers error %u\n", context->device,
+          work, why, error);
+}
+
+CUresult CheckContext() {
+  if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return current_context->sticky;
+}
+
+CUresult CheckStream(CUstream stream, const char* call) {
+  if (const CUresult result = CheckContext()) return result;
+  if (stream == nullptr) {
+    Violation("%s on the default stream, which waits for the others", call);
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (stream->destroyed) {
+    Violation("%s on a stream that was destroyed", call);
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (stream->context != current_context) {
+    Violation("%s on a stream of device %d by a thread whose context is of device %d", call,
+              stream->context->device, current_context->device);
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (stream->promised > 0) {
+    Violation("%s on a stream on which NCCL, whose call is in progress, has yet to enqueue", call);
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult CheckUncaptured(const char* call) {
+  if (const CUresult result = CheckUngrouped(call)) return result;
+  if (thread_capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
+  Captures& captures = TheCaptures();
+  const std::lock_guard<std::mutex> lock(captures.mutex);
+  CUresult result = CUDA_SUCCESS;
+  for (Capture* capture : captures.active) {
+    const bool ours = capture->thread == std::this_thread::get_id();
+    const bool forbidden = capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL
+                               ? ours || thread_capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL
+                               : ours && capture->mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    if (!forbidden) continue;
+    Spoil(capture, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  return result;
+}
+
+CUstream NewStream() {
+  auto* const stream = KeepNew<CUstream_st>();
+  stream->context = current_context;
+  std::thread(Serve, stream).detach();
+  return stream;
+}
+
+CUresult DestroyStream(CUstream stream) {
+  if (stream == nullptr || stream->destroyed.exchange(true)) {
+    Violation("cuStreamDestroy of a stream that was destroyed");
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(stream->mutex);
+    stream->closed = true;
+  }
+  stream->changed.notify_all();
+  return CUDA_SUCCESS;
+}
+
+CUresult QueryStream(CUstream stream) {
+  if (const CUresult result = CheckContext()) return result;
+  if (const CUresult result = CheckUngrouped("cuStreamQuery")) return result;
+  if (stream == nullptr) return CUDA_SUCCESS;
+  if (stream->destroyed) {
+    Violation("cuStreamQuery of a stream that was destroyed");
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  const std::lock_guard<std::mutex> lock(stream->mutex);
+  return stream->queue.empty() && !stream->busy ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult Enqueue(CUstream stream, Work work) {
+  {
+    Captures& captures = TheCaptures();
+    const std::lock_guard<std::mutex> lock(captures.mutex);
+    if (Capture* capture = stream->capture) {
+      if (capture->invalid != CUDA_SUCCESS) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+      ++capture->clocks[stream][stream];
+      capture->nodes.push_back(std::move(work));
+      return CUDA_SUCCESS;
+    }
+  }
+  AddUsers(work, 1);
+  {
+    const std::lock_guard<std::mutex> lock(stream->mutex);
+    stream->queue.push_back(std::move(work));
+  }
+  stream->changed.notify_all();
+  return CUDA_SUCCESS;
+}
+
+CUevent NewEvent(bool timing) {
+  auto* const event = KeepNew<CUevent_st>();
+  event->context = current_context;
+  event->timing = timing;
+  return event;
+}
+
+CUresult DestroyEvent(CUevent event) {
+  if (event == nullptr || event->destroyed.exchange(true)) {
+    Violation("cuEventDestroy of an event that was destroyed");
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult RecordEvent(CUevent event, CUstream stream) {
+  if (event->destroyed) {
+    Violation("cuEventRecord of an event that was destroyed");
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (event->context != stream->context) {
+    Violation("cuEventRecord of an event of device %d on a stream of device %d",
+              event->context->device, stream->context->device);
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  Captures& captures = TheCaptures();
+  {
+    const std::lock_guard<std::mutex> lock(captures.mutex);
+    if (Capture* capture = stream->capture) {
+      if (capture->invalid != CUDA_SUCCESS) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+      const std::lock_guard<std::mutex> event_lock(event->mutex);
+      event->capture = capture;
+      event->clock = capture->clocks[stream];
+      event->point = nullptr;
+      return CUDA_SUCCESS;
+    }
+  }
+  auto point = std::make_shared<Point>();
+  {
+    const std::lock_guard<std::mutex> lock(event->mutex);
+    event->capture = nullptr;
+    event->point = point;
+  }
+  // Not by Enqueue, for points are reached on a lost context, too.
+  {
+    const std::lock_guard<std::mutex> lock(stream->mutex);
+    stream->queue.push_back({"event", {}, [] { return CUDA_SUCCESS; }});
+    // The guard is destroyed with the work, run or not.
+    stream->queue.back().run = [guard = std::shared_ptr<Point>(point.get(), [point](Point*) {
+                                  point->Reach();
+                                })] { return CUDA_SUCCESS; };
+  }
+  stream->changed.notify_all();
+  return CUDA_SUCCESS;
+}
+
+CUresult WaitEvent(CUstream stream, CUevent event) {
+  if (event->destroyed) {
+    Violation("cuStreamWaitEvent for an event that was destroyed");
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  std::shared_ptr<Point> point;
+  {
+    Captures& captures = TheCaptures();
+    const std::lock_guard<std::mutex> lock(captures.mutex);
+    const std::lock_guard<std::mutex> event_lock(event->mutex);
+    point = event->point;
+    if (event->capture != nullptr) {
+      if (captures.active.count(event->capture) == 0) return CUDA_ERROR_CAPTURED_EVENT;
+      if (stream->capture == nullptr) {
+        stream->capture = event->capture;
+      } else if (stream->capture != event->capture) {
+        Spoil(stream->capture, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        Spoil(event->capture, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+      }
+      Merge(event->clock, &stream->capture->clocks[stream]);
+      return CUDA_SUCCESS;
+    }
+    if (stream->capture != nullptr) {
+      if (point == nullptr) return CUDA_SUCCESS;
+      Spoil(stream->capture, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+      return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    }
+  }
+  if (point == nullptr) return CUDA_SUCCESS;
+  return Enqueue(stream, {"wait", {}, [point] {
+                            point->Wait();
+                            return CUDA_SUCCESS;
+                          }});
+}
+
+CUresult QueryEvent(CUevent event) {
+  if (event->destroyed) {
+    Violation("cuEventQuery of an event that was destroyed");
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (const CUresult result = CheckUncaptured("cuEventQuery")) return result;
+  if (event->context->sticky != CUDA_SUCCESS) return event->context->sticky;
+  const std::lock_guard<std::mutex> lock(event->mutex);
+  if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+  return event->point == nullptr || event->point->reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult BeginCapture(CUstream stream, CUstreamCaptureMode mode) {
+  Captures& captures = TheCaptures();
+  const std::lock_guard<std::mutex> lock(captures.mutex);
+  if (stream->capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+  // Events keep pointing to it.
+  auto* const capture = KeepNew<Capture>();
+  capture->origin = stream;
+  capture->thread = std::this_thread::get_id();
+  capture->mode = mode;
+  capture->clocks[stream] = {};
+  stream->capture = capture;
+  captures.active.insert(capture);
+  return CUDA_SUCCESS;
+}
+
+CUresult EndCapture(CUstream stream, CUgraph* graph) {
+  *graph = nullptr;
+  Captures& captures = TheCaptures();
+  const std::lock_guard<std::mutex> lock(captures.mutex);
+  Capture* const capture = stream->capture;
+  if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+  if (capture->origin != stream) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+      capture->thread != std::this_thread::get_id()) {
+    return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+  }
+  captures.active.erase(capture);
+  bool joined = true;
+  for (const auto& [member, clock] : capture->clocks) {
+    member->capture = nullptr;
+    joined = joined && Covers(capture->clocks[stream], clock);
+  }
+  std::vector<Work> nodes = std::move(capture->nodes);
+  capture->nodes.clear();
+  if (capture->invalid != CUDA_SUCCESS) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (!joined) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+  *graph = new CUgraph_st{std::move(nodes)};
+  return CUDA_SUCCESS;
+}
+
+CUstreamCaptureMode ExchangeCaptureMode(CUstreamCaptureMode mode) {
+  return std::exchange(thread_capture_mode, mode);
+}
+
+CUresult LaunchGraph(CUgraphExec exec, CUstream stream) {
+  if (exec->destroyed) {
+    Violation("cuGraphLaunch of a graph that was destroyed");
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  Work work = {"graph", {}, nullptr};
+  for (const Work& node : *exec->nodes) {
+    work.holds.insert(work.holds.end(), node.holds.begin(), node.holds.end());
+  }
+  work.run = [context = stream->context, nodes = exec->nodes] {
+    for (const Work& node : *nodes) Run(context, node);
+    return CUDA_SUCCESS;
+  };
+  return Enqueue(stream, std::move(work));
+}
+
+// What the other fakes use.
+
+CUresult EnqueueOn(CUstream stream, const char* name, std::vector<Place> holds,
+                   std::function<CUresult()> run) {
+  if (const CUresult result = CheckStream(stream, name)) return result;
+  return Enqueue(stream, {name, std::move(holds), std::move(run)});
+}
+
+int DeviceOf(CUstream stream) { return stream->context->device; }
+
+int CurrentDevice() { return current_context == nullptr ? -1 : current_context->device; }
+
+void SetInGroup(bool in_group) { thread_in_group = in_group; }
+
+void Promise(CUstream stream, int change) { stream->promised += change; }
+
+}  // namespace tessera::fakes

@@ -1,0 +1,216 @@
+// Compiles only if our declarations agree with NVIDIA's: values, sizes, and of every function the
+// number of parameters and how each is passed. Built where the toolkit's headers are.
+#include <cublasLt.h>
+#include <cuda.h>
+#include <nccl.h>
+
+#include <cstddef>
+#include <type_traits>
+
+#include "worker/cuda/cublaslt_api.h"
+#include "worker/cuda/driver_api.h"
+#include "worker/cuda/nccl_api.h"
+
+namespace tessera::worker::cuda {
+namespace {
+
+// How a parameter is passed: pointers alike, numbers by their size, structs by size.
+template <class T>
+constexpr int KindOf() {
+  if constexpr (std::is_void_v<T>) {
+    return 0;
+  } else if constexpr (std::is_pointer_v<T>) {
+    return 1;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return 2;
+  } else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
+    return 3;
+  } else {
+    return 4;
+  }
+}
+template <class A, class B>
+constexpr bool SamePassing() {
+  if constexpr (std::is_void_v<A> || std::is_void_v<B>) {
+    return std::is_void_v<A> && std::is_void_v<B>;
+  } else {
+    return KindOf<A>() == KindOf<B>() && sizeof(A) == sizeof(B) && alignof(A) == alignof(B);
+  }
+}
+template <class A, class B>
+struct SameCall : std::false_type {};
+template <class RA, class... A, class RB, class... B>
+requires(sizeof...(A) == sizeof...(B)) struct SameCall<RA (*)(A...), RB (*)(B...)>
+    : std::bool_constant<SamePassing<RA, RB>() && (SamePassing<A, B>() && ...)> {
+};
+
+// Within this, a wrong declaration is found.
+static_assert(SameCall<int (*)(int, void*), unsigned (*)(unsigned, char*)>::value);
+static_assert(!SameCall<int (*)(int), int (*)(long)>::value);
+static_assert(!SameCall<int (*)(int), int (*)(void*)>::value);
+static_assert(!SameCall<int (*)(int), int (*)(int, int)>::value);
+
+#define TESSERA_X(name, params) \
+  static_assert(SameCall<decltype(DriverApi::name), decltype(&::name)>::value, #name);
+TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_X)
+TESSERA_CUDA_DRIVER_OPTIONAL_FUNCTIONS(TESSERA_X)
+#undef TESSERA_X
+#define TESSERA_X(result, name, params) \
+  static_assert(SameCall<decltype(NcclApi::name), decltype(&::name)>::value, #name);
+TESSERA_NCCL_FUNCTIONS(TESSERA_X)
+TESSERA_NCCL_OPTIONAL_FUNCTIONS(TESSERA_X)
+#undef TESSERA_X
+#define TESSERA_X(result, name, params) \
+  static_assert(SameCall<decltype(CublasLtApi::name), decltype(&::name)>::value, #name);
+TESSERA_CUBLASLT_FUNCTIONS(TESSERA_X)
+#undef TESSERA_X
+
+#define TESSERA_SAME(name) \
+  static_assert(static_cast<long long>(name) == static_cast<long long>(::name), #name)
+
+TESSERA_SAME(CUDA_SUCCESS);
+TESSERA_SAME(CUDA_ERROR_INVALID_VALUE);
+TESSERA_SAME(CUDA_ERROR_OUT_OF_MEMORY);
+TESSERA_SAME(CUDA_ERROR_NOT_INITIALIZED);
+TESSERA_SAME(CUDA_ERROR_DEINITIALIZED);
+TESSERA_SAME(CUDA_ERROR_STUB_LIBRARY);
+static_assert(CUDA_ERROR_INSUFFICIENT_DRIVER ==
+              static_cast<CUresult>(::cudaErrorInsufficientDriver));
+TESSERA_SAME(CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER);
+TESSERA_SAME(CUDA_ERROR_DEVICE_UNAVAILABLE);
+TESSERA_SAME(CUDA_ERROR_NO_DEVICE);
+TESSERA_SAME(CUDA_ERROR_INVALID_DEVICE);
+TESSERA_SAME(CUDA_ERROR_INVALID_IMAGE);
+TESSERA_SAME(CUDA_ERROR_INVALID_CONTEXT);
+TESSERA_SAME(CUDA_ERROR_NO_BINARY_FOR_GPU);
+TESSERA_SAME(CUDA_ERROR_ECC_UNCORRECTABLE);
+TESSERA_SAME(CUDA_ERROR_INVALID_PTX);
+TESSERA_SAME(CUDA_ERROR_NVLINK_UNCORRECTABLE);
+TESSERA_SAME(CUDA_ERROR_JIT_COMPILER_NOT_FOUND);
+TESSERA_SAME(CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+TESSERA_SAME(CUDA_ERROR_CONTAINED);
+TESSERA_SAME(CUDA_ERROR_INVALID_HANDLE);
+TESSERA_SAME(CUDA_ERROR_ILLEGAL_STATE);
+TESSERA_SAME(CUDA_ERROR_NOT_FOUND);
+TESSERA_SAME(CUDA_ERROR_NOT_READY);
+TESSERA_SAME(CUDA_ERROR_ILLEGAL_ADDRESS);
+TESSERA_SAME(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+TESSERA_SAME(CUDA_ERROR_LAUNCH_TIMEOUT);
+TESSERA_SAME(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+TESSERA_SAME(CUDA_ERROR_ASSERT);
+TESSERA_SAME(CUDA_ERROR_HARDWARE_STACK_ERROR);
+TESSERA_SAME(CUDA_ERROR_ILLEGAL_INSTRUCTION);
+TESSERA_SAME(CUDA_ERROR_MISALIGNED_ADDRESS);
+TESSERA_SAME(CUDA_ERROR_INVALID_ADDRESS_SPACE);
+TESSERA_SAME(CUDA_ERROR_INVALID_PC);
+TESSERA_SAME(CUDA_ERROR_LAUNCH_FAILED);
+TESSERA_SAME(CUDA_ERROR_TENSOR_MEMORY_LEAK);
+TESSERA_SAME(CUDA_ERROR_NOT_SUPPORTED);
+TESSERA_SAME(CUDA_ERROR_SYSTEM_NOT_READY);
+TESSERA_SAME(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+TESSERA_SAME(CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE);
+TESSERA_SAME(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+TESSERA_SAME(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+TESSERA_SAME(CUDA_ERROR_STREAM_CAPTURE_MERGE);
+TESSERA_SAME(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+TESSERA_SAME(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+TESSERA_SAME(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+TESSERA_SAME(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+TESSERA_SAME(CUDA_ERROR_CAPTURED_EVENT);
+TESSERA_SAME(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+TESSERA_SAME(CUDA_ERROR_UNKNOWN);
+TESSERA_SAME(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+TESSERA_SAME(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+TESSERA_SAME(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
+TESSERA_SAME(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+TESSERA_SAME(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+TESSERA_SAME(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+TESSERA_SAME(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+TESSERA_SAME(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+TESSERA_SAME(CU_JIT_ERROR_LOG_BUFFER);
+TESSERA_SAME(CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES);
+TESSERA_SAME(CU_STREAM_CAPTURE_MODE_GLOBAL);
+TESSERA_SAME(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+TESSERA_SAME(CU_STREAM_CAPTURE_MODE_RELAXED);
+TESSERA_SAME(CU_STREAM_NON_BLOCKING);
+TESSERA_SAME(CU_EVENT_DEFAULT);
+TESSERA_SAME(CU_EVENT_DISABLE_TIMING);
+
+TESSERA_SAME(ncclSuccess);
+TESSERA_SAME(ncclUnhandledCudaError);
+TESSERA_SAME(ncclSystemError);
+TESSERA_SAME(ncclInternalError);
+TESSERA_SAME(ncclInvalidArgument);
+TESSERA_SAME(ncclInvalidUsage);
+TESSERA_SAME(ncclRemoteError);
+TESSERA_SAME(ncclInProgress);
+TESSERA_SAME(ncclSum);
+TESSERA_SAME(ncclProd);
+TESSERA_SAME(ncclMax);
+TESSERA_SAME(ncclMin);
+TESSERA_SAME(ncclInt8);
+TESSERA_SAME(ncclUint8);
+TESSERA_SAME(ncclInt32);
+TESSERA_SAME(ncclUint32);
+TESSERA_SAME(ncclInt64);
+TESSERA_SAME(ncclUint64);
+TESSERA_SAME(ncclFloat16);
+TESSERA_SAME(ncclFloat32);
+TESSERA_SAME(ncclFloat64);
+TESSERA_SAME(ncclBfloat16);
+static_assert(sizeof(ncclUniqueId) == sizeof(::ncclUniqueId));
+// NcclConfig is a beginning of NCCL's.
+static_assert(sizeof(NcclConfig) <= sizeof(::ncclConfig_t));
+static_assert(offsetof(NcclConfig, size) == offsetof(::ncclConfig_t, size));
+static_assert(offsetof(NcclConfig, magic) == offsetof(::ncclConfig_t, magic));
+static_assert(offsetof(NcclConfig, version) == offsetof(::ncclConfig_t, version));
+static_assert(offsetof(NcclConfig, blocking) == offsetof(::ncclConfig_t, blocking));
+static_assert(offsetof(NcclConfig, cga_cluster_size) == offsetof(::ncclConfig_t, cgaClusterSize));
+static_assert(offsetof(NcclConfig, min_ctas) == offsetof(::ncclConfig_t, minCTAs));
+static_assert(offsetof(NcclConfig, max_ctas) == offsetof(::ncclConfig_t, maxCTAs));
+static_assert(offsetof(NcclConfig, net_name) == offsetof(::ncclConfig_t, netName));
+static_assert(offsetof(NcclConfig, split_share) == offsetof(::ncclConfig_t, splitShare));
+constexpr ::ncclConfig_t kInitial = NCCL_CONFIG_INITIALIZER;
+static_assert(NcclConfig().magic == kInitial.magic);
+static_assert(NcclConfig().blocking == kInitial.blocking);
+static_assert(NcclConfig().cga_cluster_size == kInitial.cgaClusterSize);
+static_assert(NcclConfig().min_ctas == kInitial.minCTAs);
+static_assert(NcclConfig().max_ctas == kInitial.maxCTAs);
+static_assert(NcclConfig().net_name == kInitial.netName);
+static_assert(NcclConfig().split_share == kInitial.splitShare);
+
+TESSERA_SAME(CUBLAS_STATUS_SUCCESS);
+TESSERA_SAME(CUBLAS_STATUS_NOT_INITIALIZED);
+TESSERA_SAME(CUBLAS_STATUS_ALLOC_FAILED);
+TESSERA_SAME(CUBLAS_STATUS_INVALID_VALUE);
+TESSERA_SAME(CUBLAS_STATUS_ARCH_MISMATCH);
+TESSERA_SAME(CUBLAS_STATUS_EXECUTION_FAILED);
+TESSERA_SAME(CUBLAS_STATUS_INTERNAL_ERROR);
+TESSERA_SAME(CUBLAS_STATUS_NOT_SUPPORTED);
+TESSERA_SAME(CUDA_R_32F);
+TESSERA_SAME(CUDA_R_64F);
+TESSERA_SAME(CUDA_R_16F);
+TESSERA_SAME(CUDA_R_16BF);
+TESSERA_SAME(CUBLAS_COMPUTE_32F);
+TESSERA_SAME(CUBLAS_COMPUTE_64F);
+TESSERA_SAME(CUBLAS_COMPUTE_32F_FAST_TF32);
+TESSERA_SAME(CUBLAS_OP_N);
+TESSERA_SAME(CUBLAS_OP_T);
+TESSERA_SAME(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT);
+TESSERA_SAME(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
+TESSERA_SAME(CUBLASLT_MATMUL_DESC_TRANSA);
+TESSERA_SAME(CUBLASLT_MATMUL_DESC_TRANSB);
+TESSERA_SAME(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+TESSERA_SAME(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES);
+TESSERA_SAME(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES);
+TESSERA_SAME(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES);
+TESSERA_SAME(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
+static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(::cublasLtMatmulAlgo_t));
+static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == sizeof(::cublasLtMatmulHeuristicResult_t));
+static_assert(offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize) ==
+              offsetof(::cublasLtMatmulHeuristicResult_t, workspaceSize));
+static_assert(offsetof(cublasLtMatmulHeuristicResult_t, state) ==
+              offsetof(::cublasLtMatmulHeuristicResult_t, state));
+
+}  // namespace
+}  // namespace tessera::worker::cuda

@@ -1,0 +1,22 @@
+#include "worker/cuda/capture_mode.h"
+
+#include "worker/cuda/driver.h"
+
+namespace tessera::worker::cuda {
+namespace {
+
+thread_local int captures = 0;
+
+}  // namespace
+
+void AddThreadCapture(int change) { captures += change; }
+
+RelaxedCapture::RelaxedCapture() : active_(captures > 0) {
+  if (active_) Cu().cuThreadExchangeStreamCaptureMode(&mode_);
+}
+
+RelaxedCapture::~RelaxedCapture() {
+  if (active_) Cu().cuThreadExchangeStreamCaptureMode(&mode_);
+}
+
+}  // namespace tessera::worker::cuda

@@ -1,0 +1,28 @@
+// While a thread records a graph, the driver forbids it calls that might disturb the recording:
+// allocation, questions about events. Ours do not, so they are made under a RelaxedCapture, which
+// lifts the ban for its scope and costs nothing outside a recording.
+#ifndef TESSERA_WORKER_CUDA_CAPTURE_MODE_H_
+#define TESSERA_WORKER_CUDA_CAPTURE_MODE_H_
+
+#include "worker/cuda/driver_api.h"
+
+namespace tessera::worker::cuda {
+
+// The calling thread's recordings under way.
+void AddThreadCapture(int change);
+
+class RelaxedCapture {
+ public:
+  RelaxedCapture();
+  ~RelaxedCapture();
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const bool active_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+}  // namespace tessera::worker::cuda
+
+#endif  // TESSERA_WORKER_CUDA_CAPTURE_MODE_H_

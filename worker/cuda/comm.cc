@@ -1,0 +1,448 @@
+#include "worker/cuda/comm.h"
+
+#include <atomic>
+#include <cinttypes>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "ir/dtype.h"
+#include "worker/cuda/error.h"
+#include "worker/cuda/library.h"
+
+namespace tessera::worker::cuda {
+namespace {
+
+using ir::DType;
+
+// worker::ReduceKind, whose header needs more than the plugin has. device_api_test compares them.
+enum class Reduce : tessera_reduce { kSum, kMax, kMin, kProd, kAnd, kOr };
+
+std::atomic<const Nccl*> the_nccl{nullptr};
+
+int Load(Nccl* nccl) {
+  const Library library = Library::Open("TESSERA_CUDA_NCCL", {"libnccl.so.2"});
+  if (!library.ok()) {
+    return Fail(TESSERA_UNSUPPORTED,
+                "no NCCL, so no collectives between GPUs: %s; install libnccl2, or put it on the "
+                "library path",
+                library.error().c_str());
+  }
+  const char* missing = nullptr;
+#define TESSERA_X(result, function, params)                                  \
+  nccl->api.function = library.Find<decltype(NcclApi::function)>(#function); \
+  if (nccl->api.function == nullptr && missing == nullptr) missing = #function;
+  TESSERA_NCCL_FUNCTIONS(TESSERA_X)
+#undef TESSERA_X
+#define TESSERA_X(result, function, params) \
+  nccl->api.function = library.Find<decltype(NcclApi::function)>(#function);
+  TESSERA_NCCL_OPTIONAL_FUNCTIONS(TESSERA_X)
+#undef TESSERA_X
+  if (missing == nullptr) {
+    nccl->api.ncclGetVersion(&nccl->version);
+    if (nccl->version < kNcclVersionRevoke) nccl->api.ncclCommRevoke = nullptr;
+    if (nccl->version >= kNcclVersionMin) return TESSERA_OK;
+  }
+  const std::string what = missing != nullptr
+                               ? std::string("it has no function ") + missing
+                               : "it is version " + std::to_string(nccl->version / 10000) + "." +
+                                     std::to_string(nccl->version % 10000 / 100);
+  return Fail(TESSERA_UNSUPPORTED,
+              "the NCCL in %s is too old: %s; install 2.18 or newer, without which there are no "
+              "collectives between GPUs",
+              library.name().c_str(), what.c_str());
+}
+
+// How many of NCCL's elements make one of ours, and which.
+struct Element {
+  ncclDataType_t type;
+  int width;
+};
+
+bool IsFloating(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 ||
+         dtype == DType::kF64;
+}
+
+// For moving data about: any dtype, as what is as wide.
+int FindElement(const char* call, tessera_dtype dtype, Element* element) {
+  switch (static_cast<DType>(dtype)) {
+    case DType::kBool:
+    case DType::kU8:
+    case DType::kF8E4M3FN:
+    case DType::kF8E5M2:
+      *element = {ncclUint8, 1};
+      return TESSERA_OK;
+    case DType::kS8:
+      *element = {ncclInt8, 1};
+      return TESSERA_OK;
+    case DType::kS16:
+    case DType::kU16:
+      *element = {ncclUint8, 2};
+      return TESSERA_OK;
+    case DType::kF16:
+      *element = {ncclFloat16, 1};
+      return TESSERA_OK;
+    case DType::kBF16:
+      *element = {ncclBfloat16, 1};
+      return TESSERA_OK;
+    case DType::kS32:
+      *element = {ncclInt32, 1};
+      return TESSERA_OK;
+    case DType::kU32:
+      *element = {ncclUint32, 1};
+      return TESSERA_OK;
+    case DType::kF32:
+      *element = {ncclFloat32, 1};
+      return TESSERA_OK;
+    case DType::kS64:
+      *element = {ncclInt64, 1};
+      return TESSERA_OK;
+    case DType::kU64:
+      *element = {ncclUint64, 1};
+      return TESSERA_OK;
+    case DType::kF64:
+      *element = {ncclFloat64, 1};
+      return TESSERA_OK;
+    case DType::kC64:
+      *element = {ncclFloat32, 2};
+      return TESSERA_OK;
+    case DType::kC128:
+      *element = {ncclFloat64, 2};
+      return TESSERA_OK;
+  }
+  return Fail(TESSERA_INVALID, "%s: %d is no dtype", call, dtype);
+}
+
+int64_t BytesOf(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8:
+    case ncclUint8:
+      return 1;
+    case ncclFloat16:
+    case ncclBfloat16:
+      return 2;
+    case ncclInt32:
+    case ncclUint32:
+    case ncclFloat32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+int Unsupported(const char* call, tessera_dtype dtype, tessera_reduce reduce, const char* why) {
+  return Fail(TESSERA_UNSUPPORTED, "%s: reduction %d of dtype %d: %s; gather and reduce instead",
+              call, reduce, dtype, why);
+}
+
+// For combining elements.
+int FindReduction(const char* call, tessera_dtype dtype, tessera_reduce reduce, Element* element,
+                  ncclRedOp_t* op) {
+  TESSERA_CUDA_TRY(FindElement(call, dtype, element));
+  if (reduce < 0 || reduce > static_cast<tessera_reduce>(Reduce::kOr)) {
+    return Fail(TESSERA_INVALID, "%s: %d is no reduction", call, reduce);
+  }
+  const auto kind = static_cast<Reduce>(reduce);
+  const auto type = static_cast<DType>(dtype);
+  if (type == DType::kBool) {
+    const bool is_and = kind == Reduce::kAnd || kind == Reduce::kMin || kind == Reduce::kProd;
+    *op = is_and ? ncclMin : ncclMax;
+    return TESSERA_OK;
+  }
+  const bool complex = element->width == 2 && (type == DType::kC64 || type == DType::kC128);
+  const bool f8 = type == DType::kF8E4M3FN || type == DType::kF8E5M2;
+  if (f8 || (element->width != 1 && !complex)) {
+    return Unsupported(call, dtype, reduce, "NCCL does not compute with it");
+  }
+  switch (kind) {
+    case Reduce::kSum:
+      *op = ncclSum;
+      return TESSERA_OK;
+    case Reduce::kProd:
+      if (complex) return Unsupported(call, dtype, reduce, "NCCL has no complex product");
+      *op = ncclProd;
+      return TESSERA_OK;
+    case Reduce::kMax:
+    case Reduce::kMin:
+      if (complex) return Unsupported(call, dtype, reduce, "complex numbers have no order");
+      if (IsFloating(type)) return Unsupported(call, dtype, reduce, "NCCL's drops NaNs");
+      *op = kind == Reduce::kMax ? ncclMax : ncclMin;
+      return TESSERA_OK;
+    case Reduce::kAnd:
+    case Reduce::kOr:
+      break;
+  }
+  return Unsupported(call, dtype, reduce, "NCCL has no bitwise operations");
+}
+
+// Done, or about to be.
+bool IsUnderWay(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
+
+const void* In(uint64_t address) { return reinterpret_cast<const void*>(address); }
+void* Out(uint64_t address) { return reinterpret_cast<void*>(address); }
+
+}  // namespace
+
+int OpenNccl(const Nccl** nccl) {
+  *nccl = the_nccl.load();
+  if (*nccl != nullptr) return TESSERA_OK;
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if ((*nccl = the_nccl.load()) != nullptr) return TESSERA_OK;
+  auto loaded = std::make_unique<Nccl>();
+  TESSERA_CUDA_TRY(Load(loaded.get()));
+  // Kept for good, as the library is.
+  *nccl = loaded.release();
+  the_nccl.store(*nccl);
+  return TESSERA_OK;
+}
+
+std::string NcclVersionText() {
+  const Nccl* nccl = the_nccl.load();
+  if (nccl == nullptr) return "";
+  return ", NCCL " + std::to_string(nccl->version / 10000) + "." +
+         std::to_string(nccl->version % 10000 / 100) + "." + std::to_string(nccl->version % 100);
+}
+
+}  // namespace tessera::worker::cuda
+
+// NOLINTNEXTLINE(google-build-using-namespace): the C names are global.
+using namespace tessera::worker::cuda;
+
+int tessera_comm::MakeId(tessera_comm_id* id) {
+  const Nccl* nccl = nullptr;
+  TESSERA_CUDA_TRY(OpenNccl(&nccl));
+  ncclUniqueId unique = {};
+  const ncclResult_t result = nccl->api.ncclGetUniqueId(&unique);
+  if (result != ncclSuccess) {
+    return Fail(TESSERA_UNSUPPORTED,
+                "comm_id: ncclGetUniqueId: %s; check the network interfaces "
+                "(NCCL_SOCKET_IFNAME)",
+                nccl->api.ncclGetErrorString(result));
+  }
+  static_assert(sizeof id->bytes == sizeof unique.internal);
+  memcpy(id->bytes, unique.internal, sizeof id->bytes);
+  return TESSERA_OK;
+}
+
+int tessera_comm::Create(tessera_context* context, const tessera_comm_id& id, int32_t num_ranks,
+                         int32_t rank, tessera_comm** comm) {
+  if (num_ranks < 1 || rank < 0 || rank >= num_ranks) {
+    return Fail(TESSERA_INVALID, "comm_create: rank %d of %d; expected one from 0 to %d", rank,
+                num_ranks, num_ranks - 1);
+  }
+  TESSERA_CUDA_TRY(context->Use());
+  context->Reap();
+  const Nccl* nccl = nullptr;
+  TESSERA_CUDA_TRY(OpenNccl(&nccl));
+  std::unique_ptr<tessera_comm> created(new tessera_comm(context, *nccl, num_ranks, rank));
+  NcclConfig config;
+  config.blocking = 0;
+  ncclUniqueId unique;
+  memcpy(unique.internal, id.bytes, sizeof unique.internal);
+  const ncclResult_t result =
+      nccl->api.ncclCommInitRankConfig(&created->comm_, num_ranks, unique, rank, &config);
+  const int code = created->Finish(result, "ncclCommInitRank");
+  if (code != TESSERA_OK && code != TESSERA_NOT_READY) return code;
+  *comm = created.release();
+  return code;
+}
+
+tessera_comm::~tessera_comm() {
+  if (comm_ == nullptr || context_->Use() != TESSERA_OK) return;
+  const NcclApi& nccl = nccl_.api;
+  // A communicator that has failed stops at once where NCCL can (Revoke); one that has not ends
+  // when its work has and the other ranks end theirs. Neither is waited for here. One that has
+  // failed under an older NCCL, and that was not aborted, is left to the end of the process.
+  if (failure_ != TESSERA_OK && nccl.ncclCommRevoke == nullptr) return;
+  const bool failed = failure_ != TESSERA_OK;
+  context_->PollLater([&nccl, comm = comm_, failed, ending = false]() mutable {
+    ncclResult_t state = ncclSuccess;
+    if (nccl.ncclCommGetAsyncError(comm, &state) != ncclSuccess) return true;
+    if (state == ncclInProgress) return false;
+    // Lost while it ended: only an abort, which may block, would free it.
+    if (ending && state != ncclSuccess) return true;
+    if (!ending) {
+      ending = true;
+      const ncclResult_t result =
+          failed ? nccl.ncclCommRevoke(comm, /*flags=*/0) : nccl.ncclCommFinalize(comm);
+      if (result == ncclInProgress) return false;
+    }
+    nccl.ncclCommDestroy(comm);
+    return true;
+  });
+}
+
+int tessera_comm::Lose(int code, ncclResult_t result, const char* call) {
+  const char* detail = nccl_.api.ncclGetLastError(comm_);
+  failure_ =
+      Fail(code, "%s, rank %d of %d: %s%s%s", call, rank_, num_ranks_,
+           nccl_.api.ncclGetErrorString(result), detail != nullptr && *detail != '\0' ? ": " : "",
+           detail != nullptr ? detail : "");
+  failure_text_ = ErrorText();
+  pending_ = nullptr;
+  return failure_;
+}
+
+int tessera_comm::Finish(ncclResult_t result, const char* call) {
+  switch (result) {
+    case ncclSuccess:
+      pending_ = nullptr;
+      return TESSERA_OK;
+    case ncclInProgress:
+      pending_ = call;
+      return TESSERA_NOT_READY;
+    case ncclInvalidArgument:
+    case ncclInvalidUsage:
+      // Inside NCCL these, too, end the communicator.
+      return Lose(TESSERA_INVALID, result, call);
+    case ncclUnhandledCudaError: {
+      // The context may be gone, which says more than NCCL does.
+      const CUresult state = Cu().cuStreamQuery(nullptr);
+      if (IsSticky(state)) {
+        failure_ = context_->Check(state, call);
+        failure_text_ = ErrorText();
+        return failure_;
+      }
+      return Lose(TESSERA_PEER, result, call);
+    }
+    default:
+      return Lose(TESSERA_PEER, result, call);
+  }
+}
+
+int tessera_comm::Ready() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return ReadyLocked();
+}
+
+int tessera_comm::ReadyLocked() {
+  TESSERA_CUDA_TRY(context_->Use());
+  if (failure_ != TESSERA_OK) return Fail(failure_, "%s", failure_text_.c_str());
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t result = nccl_.api.ncclCommGetAsyncError(comm_, &state);
+  if (result != ncclSuccess) return Finish(result, "ncclCommGetAsyncError");
+  return Finish(state, pending_ != nullptr ? pending_ : "a collective under way");
+}
+
+int tessera_comm::Abort() {
+  TESSERA_CUDA_TRY(context_->Use());
+  ncclComm_t aborted = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (comm_ == nullptr) return TESSERA_OK;
+    aborted = std::exchange(comm_, nullptr);
+    if (failure_ == TESSERA_OK) {
+      failure_ = TESSERA_PEER;
+      failure_text_ = "the communicator was aborted; make a new one";
+    }
+  }
+  const ncclResult_t result = nccl_.api.ncclCommAbort(aborted);
+  if (IsUnderWay(result)) return TESSERA_OK;
+  return Fail(TESSERA_PEER, "ncclCommAbort, rank %d of %d: %s; end the process", rank_, num_ranks_,
+              nccl_.api.ncclGetErrorString(result));
+}
+
+int tessera_comm::Enqueue(const char* name, int64_t elements,
+                          const std::function<ncclResult_t()>& call) {
+  if (elements < 0) {
+    return Fail(TESSERA_INVALID, "%s: %" PRId64 " elements; expected at least 0", name, elements);
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const char* const before = pending_;
+  const int ready = ReadyLocked();
+  if (ready == TESSERA_NOT_READY) {
+    return Fail(TESSERA_INVALID, "%s: %s is still under way; ask comm_ready first", name,
+                before != nullptr ? before : "a call");
+  }
+  TESSERA_CUDA_TRY(ready);
+  return Finish(call(), name);
+}
+
+ncclResult_t tessera_comm::Group(const std::function<ncclResult_t()>& calls) {
+  const NcclApi& nccl = nccl_.api;
+  const ncclResult_t start = nccl.ncclGroupStart();
+  if (start != ncclSuccess) return start;
+  const ncclResult_t inside = calls();
+  const ncclResult_t end = nccl.ncclGroupEnd();
+  return IsUnderWay(inside) ? end : inside;
+}
+
+int tessera_comm::AllReduce(tessera_stream* stream, tessera_dtype dtype, tessera_reduce reduce,
+                            uint64_t in, uint64_t out, int64_t elements) {
+  Element element;
+  ncclRedOp_t op;
+  TESSERA_CUDA_TRY(FindReduction("all_reduce", dtype, reduce, &element, &op));
+  return Enqueue("all_reduce", elements, [&] {
+    return nccl_.api.ncclAllReduce(In(in), Out(out), elements * element.width, element.type, op,
+                                   comm_, stream->get());
+  });
+}
+
+int tessera_comm::AllGather(tessera_stream* stream, tessera_dtype dtype, uint64_t in, uint64_t out,
+                            int64_t elements) {
+  Element element;
+  TESSERA_CUDA_TRY(FindElement("all_gather", dtype, &element));
+  return Enqueue("all_gather", elements, [&] {
+    return nccl_.api.ncclAllGather(In(in), Out(out), elements * element.width, element.type, comm_,
+                                   stream->get());
+  });
+}
+
+int tessera_comm::ReduceScatter(tessera_stream* stream, tessera_dtype dtype, tessera_reduce reduce,
+                                uint64_t in, uint64_t out, int64_t elements) {
+  Element element;
+  ncclRedOp_t op;
+  TESSERA_CUDA_TRY(FindReduction("reduce_scatter", dtype, reduce, &element, &op));
+  return Enqueue("reduce_scatter", elements, [&] {
+    return nccl_.api.ncclReduceScatter(In(in), Out(out), elements * element.width, element.type, op,
+                                       comm_, stream->get());
+  });
+}
+
+int tessera_comm::AllToAll(tessera_stream* stream, tessera_dtype dtype, uint64_t in, uint64_t out,
+                           int64_t elements) {
+  Element element;
+  TESSERA_CUDA_TRY(FindElement("all_to_all", dtype, &element));
+  return Enqueue("all_to_all", elements, [&] {
+    const int64_t count = elements * element.width;
+    const int64_t bytes = count * BytesOf(element.type);
+    return Group([&] {
+      ncclResult_t result = ncclSuccess;
+      for (int peer = 0; peer < num_ranks_ && IsUnderWay(result); ++peer) {
+        result = nccl_.api.ncclSend(In(in + peer * bytes), count, element.type, peer, comm_,
+                                    stream->get());
+        if (!IsUnderWay(result)) break;
+        result = nccl_.api.ncclRecv(Out(out + peer * bytes), count, element.type, peer, comm_,
+                                    stream->get());
+      }
+      return result;
+    });
+  });
+}
+
+int tessera_comm::SendReceive(tessera_stream* stream, tessera_dtype dtype, uint64_t in,
+                              int32_t target, uint64_t out, int32_t source, int64_t elements) {
+  Element element;
+  TESSERA_CUDA_TRY(FindElement("send_receive", dtype, &element));
+  for (const int32_t peer : {target, source}) {
+    if (peer >= -1 && peer < num_ranks_) continue;
+    return Fail(TESSERA_INVALID, "send_receive: peer %d; expected -1 or a rank below %d", peer,
+                num_ranks_);
+  }
+  return Enqueue("send_receive", elements, [&] {
+    const int64_t count = elements * element.width;
+    return Group([&] {
+      ncclResult_t result = ncclSuccess;
+      if (target != -1) {
+        result = nccl_.api.ncclSend(In(in), count, element.type, target, comm_, stream->get());
+      }
+      if (source != -1 && IsUnderWay(result)) {
+        result = nccl_.api.ncclRecv(Out(out), count, element.type, source, comm_, stream->get());
+      }
+      return result;
+    });
+  });
+}

@@ -1,0 +1,91 @@
+// Communicators: NCCL, opened by the first call that needs it.
+//
+// TESSERA_CUDA_NCCL names another library than libnccl.so.2, for tests.
+//
+// Communicators are non-blocking: a call that NCCL has not finished answers TESSERA_NOT_READY, and
+// nothing else may be enqueued on the stream or the communicator before Ready says that it has.
+// After the first failure a communicator answers nothing but TESSERA_PEER with that failure; Abort
+// frees NCCL's side of it.
+//
+// Reductions are NCCL's: their order is NCCL's own, and is the same on every rank. NCCL has no max
+// and min that keep a NaN, and no bitwise operations: TESSERA_UNSUPPORTED for these; gather and
+// reduce instead. Bools are bytes of 0 and 1: "and" is their min, "or" and their sum the max.
+//
+// One thread at a time for a communicator, save that Abort may come from any while another call is
+// under way. Launches of one device's communicators go to one stream, or are ordered by events, the
+// same on every rank.
+#ifndef TESSERA_WORKER_CUDA_COMM_H_
+#define TESSERA_WORKER_CUDA_COMM_H_
+
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "worker/cuda/nccl_api.h"
+#include "worker/cuda/stream.h"
+#include "worker/device/device_api.h"
+
+namespace tessera::worker::cuda {
+
+struct Nccl {
+  NcclApi api;
+  int version = 0;
+};
+
+// TESSERA_UNSUPPORTED, with why, if there is no NCCL or it is too old.
+int OpenNccl(const Nccl** nccl);
+
+// ", NCCL 2.28.9", or nothing while it is not open.
+std::string NcclVersionText();
+
+}  // namespace tessera::worker::cuda
+
+struct tessera_comm {
+ public:
+  static int MakeId(tessera_comm_id* id);
+  static int Create(tessera_context* context, const tessera_comm_id& id, int32_t num_ranks,
+                    int32_t rank, tessera_comm** comm);
+  ~tessera_comm();
+
+  int Ready();
+  int Abort();
+
+  int AllReduce(tessera_stream* stream, tessera_dtype dtype, tessera_reduce reduce, uint64_t in,
+                uint64_t out, int64_t elements);
+  int AllGather(tessera_stream* stream, tessera_dtype dtype, uint64_t in, uint64_t out,
+                int64_t elements);
+  int ReduceScatter(tessera_stream* stream, tessera_dtype dtype, tessera_reduce reduce, uint64_t in,
+                    uint64_t out, int64_t elements);
+  int AllToAll(tessera_stream* stream, tessera_dtype dtype, uint64_t in, uint64_t out,
+               int64_t elements);
+  int SendReceive(tessera_stream* stream, tessera_dtype dtype, uint64_t in, int32_t target,
+                  uint64_t out, int32_t source, int64_t elements);
+
+ private:
+  using ncclResult_t = tessera::worker::cuda::ncclResult_t;
+  tessera_comm(tessera_context* context, const tessera::worker::cuda::Nccl& nccl, int32_t num_ranks,
+               int32_t rank)
+      : context_(context), nccl_(nccl), num_ranks_(num_ranks), rank_(rank) {}
+
+  // Enqueues one operation, if that can be done now: makes `call`, which is NCCL's answer.
+  int Enqueue(const char* name, int64_t elements, const std::function<ncclResult_t()>& call);
+  // What NCCL's answer to `call` means; remembers a failure, and that the call is under way.
+  int Finish(ncclResult_t result, const char* call);
+  int Lose(int code, ncclResult_t result, const char* call);
+  int ReadyLocked();
+  // One group, ended whatever happens inside it.
+  ncclResult_t Group(const std::function<ncclResult_t()>& calls);
+
+  tessera_context* const context_;
+  const tessera::worker::cuda::Nccl& nccl_;
+  const int32_t num_ranks_;
+  const int32_t rank_;
+
+  std::mutex mutex_;  // Guards what follows. No call that is made under it blocks.
+  tessera::worker::cuda::ncclComm_t comm_ = nullptr;
+  const char* pending_ = nullptr;  // The call under way.
+  int failure_ = TESSERA_OK;       // The first; final.
+  std::string failure_text_;
+};
+
+#endif  // TESSERA_WORKER_CUDA_COMM_H_

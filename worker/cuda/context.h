@@ -1,0 +1,95 @@
+// A device as this process holds it: the driver's primary context, which NCCL and cuBLASLt share,
+// and what has been given up while the device still works on it.
+//
+// Any thread. Owned by the caller of Open, and outlives its streams, events, modules, graphs,
+// products and communicators.
+#ifndef TESSERA_WORKER_CUDA_CONTEXT_H_
+#define TESSERA_WORKER_CUDA_CONTEXT_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "worker/cuda/driver.h"
+#include "worker/cuda/handle.h"
+#include "worker/device/device_api.h"
+
+namespace tessera::worker::cuda {
+
+struct CublasLt;  // matmul.h
+
+}  // namespace tessera::worker::cuda
+
+struct tessera_context {
+ public:
+  using CUcontext = tessera::worker::cuda::CUcontext;
+  using CUdevice = tessera::worker::cuda::CUdevice;
+  using CUresult = tessera::worker::cuda::CUresult;
+  using CUstream = tessera::worker::cuda::CUstream;
+
+  static int Open(int32_t device, tessera_context** context);
+  ~tessera_context();
+  tessera_context(const tessera_context&) = delete;
+  tessera_context& operator=(const tessera_context&) = delete;
+
+  CUdevice device() const { return device_; }
+
+  // Makes this the calling thread's context. The first call of every function that enqueues or
+  // creates; fails once the context is lost.
+  int Use();
+
+  // FromDriver, which remembers an error that is the context's end.
+  int Check(CUresult result, const char* call);
+
+  int Info(tessera_device_info* info);
+
+  // The streams that may have work under way.
+  void AddStream(CUstream stream);
+  void RemoveStream(CUstream stream);
+
+  // Captures under way on any stream, from before they begin until they have ended.
+  void BeginCapture();
+  void EndCapture();
+
+  // cuBLASLt for this context: what `start` has given before or, if that was null, gives now.
+  std::shared_ptr<const tessera::worker::cuda::CublasLt> Products(
+      const std::function<std::shared_ptr<const tessera::worker::cuda::CublasLt>()>& start);
+
+  // Runs `destroy` once every stream has passed the point it has reached now: at a later call, for
+  // nothing here waits. What is left when the context closes goes with the driver's context.
+  void DestroyLater(std::function<void()> destroy);
+  // Calls `ended` now and at later calls until it says true.
+  void PollLater(std::function<bool()> ended);
+  // Destroys what can be destroyed by now.
+  void Reap();
+
+ private:
+  using Mark = std::shared_ptr<tessera::worker::cuda::EventHandle>;
+  explicit tessera_context(CUdevice device) : device_(device) {}
+  int Query(tessera::worker::cuda::CUdevice_attribute attribute, int32_t* value);
+  static Mark MarkOf(CUstream stream);
+  static bool IsReached(const Mark& mark);
+  // The point that each stream has reached now. False while one is being captured, for then what is
+  // enqueued would become part of the graph.
+  bool TakeMarks(std::vector<Mark>* marks);
+
+  const CUdevice device_;
+  CUcontext context_ = nullptr;
+
+  std::atomic<bool> sticky_{false};
+
+  std::mutex mutex_;         // Guards what follows.
+  std::string sticky_text_;  // Written once, before sticky_ is set.
+  std::vector<CUstream> streams_;
+  std::vector<Mark> orphans_;  // The ends of destroyed streams.
+  std::vector<std::function<bool()>> pending_;
+  int captures_ = 0;
+
+  std::mutex products_mutex_;  // Guards what follows. Held while the library starts.
+  std::shared_ptr<const tessera::worker::cuda::CublasLt> products_;
+};
+
+#endif  // TESSERA_WORKER_CUDA_CONTEXT_H_

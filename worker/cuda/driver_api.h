@@ -1,0 +1,188 @@
+// What we use of the CUDA driver API, declared by ourselves so that the plugin builds on any
+// machine: types, constants and the table of entry points that driver.h fills in.
+//
+// These are facts of the ABI as of cuda.h 13.0 (CUDA_VERSION 13000); worker/cuda/abi_check.cc
+// compares them with the real header where there is one. Names are NVIDIA's, in our namespace.
+#ifndef TESSERA_WORKER_CUDA_DRIVER_API_H_
+#define TESSERA_WORKER_CUDA_DRIVER_API_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera::worker::cuda {
+
+struct CUctx_st;
+struct CUmod_st;
+struct CUfunc_st;
+struct CUstream_st;
+struct CUevent_st;
+struct CUgraph_st;
+struct CUgraphExec_st;
+
+using CUresult = uint32_t;
+using CUdevice = int;
+using CUdeviceptr = uint64_t;
+using CUcontext = CUctx_st*;
+using CUmodule = CUmod_st*;
+using CUfunction = CUfunc_st*;
+using CUstream = CUstream_st*;
+using CUevent = CUevent_st*;
+using CUgraph = CUgraph_st*;
+using CUgraphExec = CUgraphExec_st*;
+
+enum : CUresult {
+  CUDA_SUCCESS = 0,
+  CUDA_ERROR_INVALID_VALUE = 1,
+  CUDA_ERROR_OUT_OF_MEMORY = 2,
+  CUDA_ERROR_NOT_INITIALIZED = 3,
+  CUDA_ERROR_DEINITIALIZED = 4,
+  CUDA_ERROR_STUB_LIBRARY = 34,
+  // Only the runtime API has this number in its table; some drivers answer cuInit with it.
+  CUDA_ERROR_INSUFFICIENT_DRIVER = 35,
+  CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER = 36,
+  CUDA_ERROR_DEVICE_UNAVAILABLE = 46,
+  CUDA_ERROR_NO_DEVICE = 100,
+  CUDA_ERROR_INVALID_DEVICE = 101,
+  CUDA_ERROR_INVALID_IMAGE = 200,
+  CUDA_ERROR_INVALID_CONTEXT = 201,
+  CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
+  CUDA_ERROR_ECC_UNCORRECTABLE = 214,
+  CUDA_ERROR_INVALID_PTX = 218,
+  CUDA_ERROR_NVLINK_UNCORRECTABLE = 220,
+  CUDA_ERROR_JIT_COMPILER_NOT_FOUND = 221,
+  CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
+  CUDA_ERROR_CONTAINED = 226,
+  CUDA_ERROR_INVALID_HANDLE = 400,
+  CUDA_ERROR_ILLEGAL_STATE = 401,
+  CUDA_ERROR_NOT_FOUND = 500,
+  CUDA_ERROR_NOT_READY = 600,
+  CUDA_ERROR_ILLEGAL_ADDRESS = 700,
+  CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
+  CUDA_ERROR_LAUNCH_TIMEOUT = 702,
+  CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
+  CUDA_ERROR_ASSERT = 710,
+  CUDA_ERROR_HARDWARE_STACK_ERROR = 714,
+  CUDA_ERROR_ILLEGAL_INSTRUCTION = 715,
+  CUDA_ERROR_MISALIGNED_ADDRESS = 716,
+  CUDA_ERROR_INVALID_ADDRESS_SPACE = 717,
+  CUDA_ERROR_INVALID_PC = 718,
+  CUDA_ERROR_LAUNCH_FAILED = 719,
+  CUDA_ERROR_TENSOR_MEMORY_LEAK = 721,
+  CUDA_ERROR_NOT_SUPPORTED = 801,
+  CUDA_ERROR_SYSTEM_NOT_READY = 802,
+  CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
+  CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE = 804,
+  CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+  CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+  CUDA_ERROR_STREAM_CAPTURE_MERGE = 902,
+  CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
+  CUDA_ERROR_STREAM_CAPTURE_UNJOINED = 904,
+  CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
+  CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
+  CUDA_ERROR_CAPTURED_EVENT = 907,
+  CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
+  CUDA_ERROR_UNKNOWN = 999,
+};
+
+enum CUdevice_attribute : uint32_t {
+  CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 1,
+  CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK = 8,
+  CU_DEVICE_ATTRIBUTE_WARP_SIZE = 10,
+  CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
+  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
+  CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
+};
+
+enum CUfunction_attribute : uint32_t { CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
+
+enum CUjit_option : uint32_t {
+  CU_JIT_ERROR_LOG_BUFFER = 5,
+  CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6,
+};
+
+enum CUstreamCaptureMode : uint32_t {
+  CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
+  CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
+  CU_STREAM_CAPTURE_MODE_RELAXED = 2,
+};
+
+inline constexpr unsigned int CU_STREAM_NON_BLOCKING = 1;
+inline constexpr unsigned int CU_EVENT_DEFAULT = 0;
+inline constexpr unsigned int CU_EVENT_DISABLE_TIMING = 2;
+
+// Every function of the driver that we call, as X(symbol, parameters); all return CUresult. The
+// symbol is the one in the library, versions included.
+// clang-format off
+#define TESSERA_CUDA_DRIVER_FUNCTIONS(X)                                                          \
+  X(cuInit, (unsigned int flags))                                                                 \
+  X(cuDriverGetVersion, (int* version))                                                           \
+  X(cuGetErrorName, (CUresult error, const char** text))                                          \
+  X(cuGetErrorString, (CUresult error, const char** text))                                        \
+  X(cuDeviceGetCount, (int* count))                                                               \
+  X(cuDeviceGet, (CUdevice* device, int ordinal))                                                 \
+  X(cuDeviceGetName, (char* name, int size, CUdevice device))                                     \
+  X(cuDeviceTotalMem_v2, (size_t* bytes, CUdevice device))                                        \
+  X(cuDeviceGetAttribute, (int* value, CUdevice_attribute attribute, CUdevice device))            \
+  X(cuDevicePrimaryCtxRetain, (CUcontext* context, CUdevice device))                              \
+  X(cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                              \
+  X(cuCtxSetCurrent, (CUcontext context))                                                         \
+  X(cuCtxGetStreamPriorityRange, (int* least, int* greatest))                                     \
+  X(cuMemGetInfo_v2, (size_t* free, size_t* total))                                               \
+  X(cuMemAlloc_v2, (CUdeviceptr* address, size_t bytes))                                          \
+  X(cuMemFree_v2, (CUdeviceptr address))                                                          \
+  X(cuMemAllocHost_v2, (void** address, size_t bytes))                                            \
+  X(cuMemFreeHost, (void* address))                                                               \
+  X(cuStreamCreateWithPriority, (CUstream* stream, unsigned int flags, int priority))             \
+  X(cuStreamDestroy_v2, (CUstream stream))                                                        \
+  X(cuStreamQuery, (CUstream stream))                                                             \
+  X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags))                      \
+  X(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode))                         \
+  X(cuStreamEndCapture, (CUstream stream, CUgraph* graph))                                        \
+  X(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode* mode))                               \
+  X(cuEventCreate, (CUevent* event, unsigned int flags))                                          \
+  X(cuEventDestroy_v2, (CUevent event))                                                           \
+  X(cuEventRecord, (CUevent event, CUstream stream))                                              \
+  X(cuEventQuery, (CUevent event))                                                                \
+  X(cuEventElapsedTime, (float* milliseconds, CUevent begin, CUevent end))                        \
+  X(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void* from, size_t bytes, CUstream stream))      \
+  X(cuMemcpyDtoHAsync_v2, (void* to, CUdeviceptr from, size_t bytes, CUstream stream))            \
+  X(cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))      \
+  X(cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream))        \
+  X(cuMemsetD2D8Async, (CUdeviceptr to, size_t pitch, unsigned char value, size_t width,          \
+                        size_t height, CUstream stream))                                          \
+  X(cuModuleLoadDataEx, (CUmodule* module, const void* image, unsigned int num_options,           \
+                         CUjit_option* options, void** values))                                   \
+  X(cuModuleUnload, (CUmodule module))                                                            \
+  X(cuModuleGetFunction, (CUfunction* function, CUmodule module, const char* name))               \
+  X(cuFuncSetAttribute, (CUfunction function, CUfunction_attribute attribute, int value))         \
+  X(cuLaunchKernel, (CUfunction function, unsigned int grid_x, unsigned int grid_y,               \
+                     unsigned int grid_z, unsigned int block_x, unsigned int block_y,             \
+                     unsigned int block_z, unsigned int shared_bytes, CUstream stream,            \
+                     void** params, void** extra))                                                \
+  X(cuGraphInstantiateWithFlags, (CUgraphExec* exec, CUgraph graph, unsigned long long flags))    \
+  X(cuGraphLaunch, (CUgraphExec exec, CUstream stream))                                           \
+  X(cuGraphExecDestroy, (CUgraphExec exec))                                                       \
+  X(cuGraphDestroy, (CUgraph graph))
+
+// Functions that older drivers lack and that we do without: null in the table then.
+#define TESSERA_CUDA_DRIVER_OPTIONAL_FUNCTIONS(X)                                                 \
+  X(cuModuleGetFunctionCount, (unsigned int* count, CUmodule module))                             \
+  X(cuModuleEnumerateFunctions, (CUfunction* functions, unsigned int count, CUmodule module))     \
+  X(cuFuncLoad, (CUfunction function))
+// clang-format on
+
+struct DriverApi {
+#define TESSERA_X(name, params) CUresult(*name) params = nullptr;
+  TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_X)
+  TESSERA_CUDA_DRIVER_OPTIONAL_FUNCTIONS(TESSERA_X)
+#undef TESSERA_X
+};
+
+// A driver that is no NVIDIA driver says by this symbol what code it runs ("simt-host").
+inline constexpr char kImageTargetSymbol[] = "tesseraFakeImageTarget";
+using ImageTargetFn = const char* (*)();
+
+}  // namespace tessera::worker::cuda
+
+#endif  // TESSERA_WORKER_CUDA_DRIVER_API_H_

@@ -1,0 +1,27 @@
+#include "worker/cuda/error.h"
+
+#include <cstdarg>
+#include <cstdio>
+
+namespace tessera::worker::cuda {
+namespace {
+
+// Long enough for ptxas to name a line; longer texts are cut.
+thread_local char text[4096];
+
+}  // namespace
+
+int Fail(int code, const char* format, ...) {
+  // The arguments may point into the text of the failure before.
+  char next[sizeof text];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(next, sizeof next, format, args);
+  va_end(args);
+  snprintf(text, sizeof text, "%s", next);
+  return code;
+}
+
+const char* ErrorText() { return text; }
+
+}  // namespace tessera::worker::cuda

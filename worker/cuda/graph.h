@@ -1,0 +1,27 @@
+// Work recorded once and launched as one unit.
+//
+// A recording is begun and ended by the same thread. The graph keeps the code that it launches;
+// memory, and the plans of products, are the caller's to keep.
+#ifndef TESSERA_WORKER_CUDA_GRAPH_H_
+#define TESSERA_WORKER_CUDA_GRAPH_H_
+
+#include <memory>
+#include <vector>
+
+#include "worker/cuda/module.h"
+#include "worker/cuda/stream.h"
+
+struct tessera_graph {
+ public:
+  static int Begin(tessera_stream* stream);
+  static int End(tessera_stream* stream, tessera_graph** graph);
+
+  int Launch(tessera_stream* stream);
+
+ private:
+  // The graph goes before the code. The driver frees one that runs when it has ended.
+  std::vector<std::shared_ptr<tessera::worker::cuda::LoadedModule>> modules_;
+  tessera::worker::cuda::GraphExecHandle exec_;
+};
+
+#endif  // TESSERA_WORKER_CUDA_GRAPH_H_

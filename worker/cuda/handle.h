@@ -1,0 +1,46 @@
+// Owns one handle of the driver: a stream, an event, a graph. Move-only; destroyed by the driver's
+// function `kDestroy`, which neither waits for work under way nor fails in a way that matters.
+#ifndef TESSERA_WORKER_CUDA_HANDLE_H_
+#define TESSERA_WORKER_CUDA_HANDLE_H_
+
+#include <utility>
+
+#include "worker/cuda/driver.h"
+
+namespace tessera::worker::cuda {
+
+template <class T, CUresult (*DriverApi::*kDestroy)(T)>
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(T value) : value_(value) {}
+  Handle(Handle&& other) noexcept : value_(std::exchange(other.value_, nullptr)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    if (this != &other) {
+      Reset();
+      value_ = std::exchange(other.value_, nullptr);
+    }
+    return *this;
+  }
+  ~Handle() { Reset(); }
+
+  T get() const { return value_; }
+  // For the driver to write a new handle to. Holds none before.
+  T* out() { return &value_; }
+  T Release() { return std::exchange(value_, nullptr); }
+  void Reset() {
+    if (value_ != nullptr) (Cu().*kDestroy)(std::exchange(value_, nullptr));
+  }
+
+ private:
+  T value_ = nullptr;
+};
+
+using StreamHandle = Handle<CUstream, &DriverApi::cuStreamDestroy_v2>;
+using EventHandle = Handle<CUevent, &DriverApi::cuEventDestroy_v2>;
+using GraphHandle = Handle<CUgraph, &DriverApi::cuGraphDestroy>;
+using GraphExecHandle = Handle<CUgraphExec, &DriverApi::cuGraphExecDestroy>;
+
+}  // namespace tessera::worker::cuda
+
+#endif  // TESSERA_WORKER_CUDA_HANDLE_H_

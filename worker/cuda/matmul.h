@@ -1,0 +1,89 @@
+// Matrix products by cuBLASLt, opened by the first plan.
+//
+// TESSERA_CUDA_CUBLASLT names another library than libcublasLt.so.13 or .12, for tests.
+// TESSERA_CUDA_TF32=1 lets f32 products round their operands to TF32 (10 bits of mantissa).
+// TESSERA_CUDA_MATMUL_TRIALS=n times the n algorithms that cuBLASLt likes best when a product is
+// planned and keeps the fastest; without it the first is taken.
+//
+// f32, f64, and bf16 and f16 with sums in f32, to their own dtype or to f32. Addresses are aligned
+// to 16 bytes, scratch to 256.
+#ifndef TESSERA_WORKER_CUDA_MATMUL_H_
+#define TESSERA_WORKER_CUDA_MATMUL_H_
+
+#include <memory>
+#include <string>
+
+#include "worker/cuda/cublaslt_api.h"
+#include "worker/cuda/stream.h"
+#include "worker/device/device_api.h"
+
+namespace tessera::worker::cuda {
+
+// ", cuBLASLt 13.1.0", or nothing while it is not open.
+std::string CublasLtVersionText();
+
+// A descriptor of cuBLASLt, owned.
+template <class T, cublasStatus_t (*CublasLtApi::*kDestroy)(T)>
+class CublasLtHandle {
+ public:
+  explicit CublasLtHandle(const CublasLtApi* api) : api_(api) {}
+  CublasLtHandle(const CublasLtHandle&) = delete;
+  CublasLtHandle& operator=(const CublasLtHandle&) = delete;
+  ~CublasLtHandle() {
+    if (value_ != nullptr) (api_->*kDestroy)(value_);
+  }
+  T get() const { return value_; }
+  T* out() { return &value_; }
+
+ private:
+  const CublasLtApi* const api_;
+  T value_ = nullptr;
+};
+using MatrixLayout =
+    CublasLtHandle<cublasLtMatrixLayout_t, &CublasLtApi::cublasLtMatrixLayoutDestroy>;
+using MatmulDesc = CublasLtHandle<cublasLtMatmulDesc_t, &CublasLtApi::cublasLtMatmulDescDestroy>;
+using MatmulPreference =
+    CublasLtHandle<cublasLtMatmulPreference_t, &CublasLtApi::cublasLtMatmulPreferenceDestroy>;
+
+// The library, started for one context, and shared with its plans.
+struct CublasLt {
+  CublasLt(const CublasLtApi& functions, cublasLtHandle_t started)
+      : api(functions), handle(started) {}
+  CublasLt(const CublasLt&) = delete;
+  CublasLt& operator=(const CublasLt&) = delete;
+  ~CublasLt();
+
+  const CublasLtApi api;
+  const cublasLtHandle_t handle;
+};
+
+}  // namespace tessera::worker::cuda
+
+struct tessera_matmul {
+ public:
+  static int Plan(tessera_context* context, const tessera_matmul_shape& shape,
+                  tessera_matmul** matmul, int64_t* scratch_bytes);
+  int Run(tessera_stream* stream, uint64_t a, uint64_t b, uint64_t c, uint64_t scratch);
+
+ private:
+  explicit tessera_matmul(std::shared_ptr<const tessera::worker::cuda::CublasLt> library);
+  // The library's operands are `left` and `right`: ours exchanged if C is row-major.
+  int Describe(const tessera_matmul_shape& shape);
+  int Choose(tessera_context* context);
+  int FillWithZeros(tessera_stream* stream, uint64_t c) const;
+  int Multiply(tessera::worker::cuda::CUstream stream,
+               const tessera::worker::cuda::cublasLtMatmulHeuristicResult_t& algorithm, uint64_t a,
+               uint64_t b, uint64_t c, uint64_t scratch) const;
+  int Check(tessera::worker::cuda::cublasStatus_t status, const char* call) const;
+
+  const std::shared_ptr<const tessera::worker::cuda::CublasLt> library_;
+  tessera_matmul_shape shape_ = {};
+  int64_t element_bytes_ = 0;  // of C
+  bool exchanged_ = false;
+  bool is_f64_ = false;
+  tessera::worker::cuda::MatmulDesc desc_;
+  tessera::worker::cuda::MatrixLayout left_, right_, result_;
+  tessera::worker::cuda::cublasLtMatmulHeuristicResult_t algorithm_ = {};
+};
+
+#endif  // TESSERA_WORKER_CUDA_MATMUL_H_

@@ -1,0 +1,29 @@
+// Which of a few algorithms for a matrix product is the fastest on this device, by trying them.
+#ifndef TESSERA_WORKER_CUDA_MATMUL_TRIALS_H_
+#define TESSERA_WORKER_CUDA_MATMUL_TRIALS_H_
+
+#include <functional>
+
+#include "worker/cuda/context.h"
+#include "worker/cuda/cublaslt_api.h"
+#include "worker/device/device_api.h"
+
+namespace tessera::worker::cuda {
+
+// TESSERA_CUDA_MATMUL_TRIALS; 0 if it is not set.
+int MatmulTrials();
+
+struct TrialBuffers {
+  CUdeviceptr a = 0, b = 0, c = 0, scratch = 0;
+};
+using TrialFn =
+    std::function<int(CUstream, const cublasLtMatmulHeuristicResult_t&, const TrialBuffers&)>;
+
+// The index of the fastest of the first `count` algorithms, on buffers and a stream of its own;
+// blocks. 0, the library's own choice, if memory is short or the trial does not end in a second.
+int FastestTrial(tessera_context* context, const tessera_matmul_shape& shape,
+                 const cublasLtMatmulHeuristicResult_t* algorithms, int count, const TrialFn& run);
+
+}  // namespace tessera::worker::cuda
+
+#endif  // TESSERA_WORKER_CUDA_MATMUL_TRIALS_H_

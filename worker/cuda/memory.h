@@ -1,0 +1,22 @@
+// Memory of the device and pinned memory of the host, and copies between them.
+#ifndef TESSERA_WORKER_CUDA_MEMORY_H_
+#define TESSERA_WORKER_CUDA_MEMORY_H_
+
+#include "worker/cuda/stream.h"
+
+namespace tessera::worker::cuda {
+
+// The driver's own: Free waits for the device, so arenas are freed when their work is done.
+int Allocate(tessera_context* context, int64_t bytes, uint64_t* address);
+int Free(tessera_context* context, uint64_t address);
+int AllocateHost(tessera_context* context, int64_t bytes, void** address);
+int FreeHost(tessera_context* context, void* address);
+
+int CopyToDevice(tessera_stream* stream, uint64_t to, const void* from, int64_t bytes);
+int CopyToHost(tessera_stream* stream, void* to, uint64_t from, int64_t bytes);
+int Copy(tessera_stream* stream, uint64_t to, uint64_t from, int64_t bytes);
+int FillZero(tessera_stream* stream, uint64_t to, int64_t bytes);
+
+}  // namespace tessera::worker::cuda
+
+#endif  // TESSERA_WORKER_CUDA_MEMORY_H_

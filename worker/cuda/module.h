@@ -1,0 +1,54 @@
+// Code on a device, and its launch.
+//
+// A module may be unloaded while kernels of it run or a graph that was recorded from it lives: the
+// code itself, LoadedModule, is shared with the graphs, and goes when the device has passed its
+// last use.
+#ifndef TESSERA_WORKER_CUDA_MODULE_H_
+#define TESSERA_WORKER_CUDA_MODULE_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "worker/cuda/context.h"
+#include "worker/cuda/stream.h"
+
+namespace tessera::worker::cuda {
+
+class LoadedModule {
+ public:
+  // PTX text need not end in a zero byte.
+  static int Load(tessera_context* context, const void* image, int64_t bytes,
+                  std::shared_ptr<LoadedModule>* module);
+  ~LoadedModule();
+
+  // The function, which may be launched with that much dynamic shared memory. Any thread.
+  int Find(const char* name, uint32_t shared_bytes, CUfunction* function);
+
+ private:
+  struct Function {
+    CUfunction function = nullptr;
+    uint32_t shared_bytes_max = 0;  // What the driver has been told.
+  };
+  LoadedModule(tessera_context* context, CUmodule module) : context_(context), module_(module) {}
+  void LoadFunctions();
+
+  tessera_context* const context_;
+  const CUmodule module_;
+  std::mutex mutex_;
+  std::map<std::string, Function, std::less<>> functions_;  // Under mutex_.
+};
+
+}  // namespace tessera::worker::cuda
+
+struct tessera_module {
+  std::shared_ptr<tessera::worker::cuda::LoadedModule> code;
+
+  int Launch(tessera_stream* stream, const char* function, const uint32_t grid[3],
+             const uint32_t block[3], uint32_t shared_bytes, const uint64_t* args,
+             int32_t num_args);
+};
+
+#endif  // TESSERA_WORKER_CUDA_MODULE_H_

@@ -1,0 +1,111 @@
+// What we use of NCCL, declared by ourselves so that the plugin builds on any machine: types,
+// constants and the table of entry points that comm.cc fills in.
+//
+// These are facts of the ABI as of nccl.h 2.28.9 (NCCL_VERSION_CODE 22809); abi_check.cc compares
+// them with the real header where there is one. Names are NCCL's, in our namespace.
+#ifndef TESSERA_WORKER_CUDA_NCCL_API_H_
+#define TESSERA_WORKER_CUDA_NCCL_API_H_
+
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+
+#include "worker/cuda/driver_api.h"
+
+namespace tessera::worker::cuda {
+
+struct ncclComm;
+
+using ncclResult_t = uint32_t;
+using ncclComm_t = ncclComm*;
+
+struct ncclUniqueId {
+  char internal[128];
+};
+
+enum : ncclResult_t {
+  ncclSuccess = 0,
+  ncclUnhandledCudaError = 1,
+  ncclSystemError = 2,
+  ncclInternalError = 3,
+  ncclInvalidArgument = 4,
+  ncclInvalidUsage = 5,
+  ncclRemoteError = 6,
+  ncclInProgress = 7,
+};
+
+enum ncclRedOp_t : uint32_t { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3 };
+
+enum ncclDataType_t : uint32_t {
+  ncclInt8 = 0,
+  ncclUint8 = 1,
+  ncclInt32 = 2,
+  ncclUint32 = 3,
+  ncclInt64 = 4,
+  ncclUint64 = 5,
+  ncclFloat16 = 6,
+  ncclFloat32 = 7,
+  ncclFloat64 = 8,
+  ncclBfloat16 = 9,
+};
+
+// The first fields of ncclConfig_t: those of 2.18. NCCL reads `size` bytes and gives the rest its
+// defaults, so that older and newer libraries both take it.
+struct NcclConfig {
+  size_t size = sizeof(NcclConfig);
+  unsigned int magic = 0xcafebeef;
+  unsigned int version = 21800;
+  int blocking = INT_MIN;
+  int cga_cluster_size = INT_MIN;
+  int min_ctas = INT_MIN;
+  int max_ctas = INT_MIN;
+  const char* net_name = nullptr;
+  int split_share = INT_MIN;
+};
+
+// The oldest library that takes NcclConfig, and the first that has ncclCommRevoke.
+inline constexpr int kNcclVersionMin = 21800;
+inline constexpr int kNcclVersionRevoke = 22807;
+
+// Every function of NCCL that we call, as X(result, symbol, parameters).
+// clang-format off
+#define TESSERA_NCCL_FUNCTIONS(X)                                                                 \
+  X(ncclResult_t, ncclGetVersion, (int* version))                                                 \
+  X(ncclResult_t, ncclGetUniqueId, (ncclUniqueId* id))                                            \
+  X(ncclResult_t, ncclCommInitRankConfig, (ncclComm_t* comm, int num_ranks, ncclUniqueId id,      \
+                                           int rank, NcclConfig* config))                         \
+  X(ncclResult_t, ncclCommFinalize, (ncclComm_t comm))                                            \
+  X(ncclResult_t, ncclCommDestroy, (ncclComm_t comm))                                             \
+  X(ncclResult_t, ncclCommAbort, (ncclComm_t comm))                                               \
+  X(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* error))                  \
+  X(const char*, ncclGetErrorString, (ncclResult_t result))                                       \
+  X(const char*, ncclGetLastError, (ncclComm_t comm))                                             \
+  X(ncclResult_t, ncclGroupStart, ())                                                             \
+  X(ncclResult_t, ncclGroupEnd, ())                                                               \
+  X(ncclResult_t, ncclAllReduce, (const void* in, void* out, size_t count, ncclDataType_t type,   \
+                                  ncclRedOp_t op, ncclComm_t comm, CUstream stream))              \
+  X(ncclResult_t, ncclAllGather, (const void* in, void* out, size_t count, ncclDataType_t type,   \
+                                  ncclComm_t comm, CUstream stream))                              \
+  X(ncclResult_t, ncclReduceScatter, (const void* in, void* out, size_t count,                    \
+                                      ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,       \
+                                      CUstream stream))                                           \
+  X(ncclResult_t, ncclSend, (const void* in, size_t count, ncclDataType_t type, int peer,         \
+                             ncclComm_t comm, CUstream stream))                                   \
+  X(ncclResult_t, ncclRecv, (void* out, size_t count, ncclDataType_t type, int peer,              \
+                             ncclComm_t comm, CUstream stream))
+
+// Null in the table where the library is older.
+#define TESSERA_NCCL_OPTIONAL_FUNCTIONS(X)                                                        \
+  X(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int flags))
+// clang-format on
+
+struct NcclApi {
+#define TESSERA_X(result, name, params) result(*name) params = nullptr;
+  TESSERA_NCCL_FUNCTIONS(TESSERA_X)
+  TESSERA_NCCL_OPTIONAL_FUNCTIONS(TESSERA_X)
+#undef TESSERA_X
+};
+
+}  // namespace tessera::worker::cuda
+
+#endif  // TESSERA_WORKER_CUDA_NCCL_API_H_

@@ -1,0 +1,65 @@
+// What the built files need to be loaded: no driver, no NCCL, no cuBLASLt. A machine without them
+// starts the same binaries.
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera::worker::cuda {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+// The libraries that the loader opens with the file, as readelf names them.
+std::vector<std::string> NeededBy(const std::string& path) {
+  const std::string command = "readelf -d '" + path + "'";
+  const std::unique_ptr<FILE, int (*)(FILE*)> output(popen(command.c_str(), "r"), pclose);
+  std::vector<std::string> needed;
+  if (output == nullptr) return needed;
+  char line[4096];
+  while (fgets(line, sizeof line, output.get()) != nullptr) {
+    const std::string text = line;
+    const size_t open = text.find('[');
+    if (text.find("(NEEDED)") == std::string::npos || open == std::string::npos) continue;
+    needed.push_back(text.substr(open + 1, text.find(']') - open - 1));
+  }
+  return needed;
+}
+
+constexpr char kOfTheAccelerator[] = ".*(cuda|cudart|nccl|cublas|cudnn|nvrtc|nvJitLink).*";
+
+TEST(Needed, ThePluginNeedsTheCppLibraryAlone) {
+  const std::vector<std::string> needed = NeededBy(TESSERA_PLUGIN);
+  ASSERT_THAT(needed, Not(IsEmpty())) << "readelf (binutils) says nothing of " << TESSERA_PLUGIN;
+  EXPECT_THAT(needed, Each(MatchesRegex("(libstdc\\+\\+|libgcc_s|libm|libc|libdl|libpthread|"
+                                        "ld-linux-[a-z0-9_-]+|lib[a-z]+san)\\.so.*")));
+}
+
+TEST(Needed, TheWorkerNeedsNothingOfTheAccelerator) {
+  const std::string worker = TESSERA_WORKER;
+  if (worker.empty()) GTEST_SKIP() << "this build has no worker binary (TESSERA_GRPC is off)";
+  const std::vector<std::string> needed = NeededBy(worker);
+  ASSERT_THAT(needed, Not(IsEmpty())) << "readelf (binutils) says nothing of " << worker;
+  EXPECT_THAT(needed, Each(Not(MatchesRegex(kOfTheAccelerator))));
+}
+
+TEST(Needed, WhatIsLookedForWouldBeFound) {
+  // This test's own program needs the C library, and the pattern knows the accelerator's.
+  EXPECT_THAT(NeededBy("/proc/" + std::to_string(getpid()) + "/exe"),
+              ::testing::Contains(HasSubstr("libc.so")));
+  for (const char* name : {"libcuda.so.1", "libnccl.so.2", "libcublasLt.so.13"}) {
+    EXPECT_THAT(name, MatchesRegex(kOfTheAccelerator));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::worker::cuda

@@ -1,0 +1,137 @@
+// The plugin's one entry: the table of worker/device/device_api.h over CUDA, NCCL and cuBLASLt.
+#include <new>
+
+#include "worker/cuda/capture_mode.h"
+#include "worker/cuda/comm.h"
+#include "worker/cuda/context.h"
+#include "worker/cuda/error.h"
+#include "worker/cuda/graph.h"
+#include "worker/cuda/matmul.h"
+#include "worker/cuda/memory.h"
+#include "worker/cuda/module.h"
+#include "worker/cuda/stream.h"
+#include "worker/device/device_api.h"
+
+namespace tessera::worker::cuda {
+namespace {
+
+int DeviceCount(int32_t* count) {
+  *count = 0;
+  const Driver* driver = nullptr;
+  TESSERA_CUDA_TRY(OpenDriver(&driver));
+  int found = 0;
+  TESSERA_CUDA_TRY(FromDriver(driver->api.cuDeviceGetCount(&found), "cuDeviceGetCount"));
+  if (found == 0) {
+    return Fail(TESSERA_UNAVAILABLE,
+                "the NVIDIA driver shows no GPU; check nvidia-smi, and that CUDA_VISIBLE_DEVICES "
+                "or the container hides none");
+  }
+  *count = found;
+  return TESSERA_OK;
+}
+
+int ModuleLoad(tessera_context* context, const void* image, int64_t bytes,
+               tessera_module** module) {
+  std::shared_ptr<LoadedModule> code;
+  TESSERA_CUDA_TRY(LoadedModule::Load(context, image, bytes, &code));
+  *module = new tessera_module{std::move(code)};
+  return TESSERA_OK;
+}
+
+template <class T>
+void Delete(T* handle) {
+  delete handle;
+}
+
+constexpr tessera_device_api kApi = {
+    .version = TESSERA_DEVICE_API_VERSION,
+    .kind = "gpu",
+    .error_text = ErrorText,
+    .device_count = DeviceCount,
+    .open = tessera_context::Open,
+    .close = Delete<tessera_context>,
+    .info = [](tessera_context* context, tessera_device_info* info) { return context->Info(info); },
+    .allocate = Allocate,
+    .free = Free,
+    .allocate_host = AllocateHost,
+    .free_host = FreeHost,
+    .stream_create =
+        [](tessera_context* context, int32_t high_priority, tessera_stream** stream) {
+          return tessera_stream::Create(context, high_priority != 0, stream);
+        },
+    .stream_destroy = Delete<tessera_stream>,
+    .event_create = tessera_event::Create,
+    .event_destroy = Delete<tessera_event>,
+    .event_record = [](tessera_event* event,
+                       tessera_stream* stream) { return event->Record(stream); },
+    .stream_wait = [](tessera_stream* stream,
+                      tessera_event* event) { return event->Block(stream); },
+    .event_query = [](tessera_event* event) { return event->Query(); },
+    .copy_to_device = CopyToDevice,
+    .copy_to_host = CopyToHost,
+    .copy = Copy,
+    .fill_zero = FillZero,
+    .module_load = ModuleLoad,
+    .module_unload = Delete<tessera_module>,
+    .launch =
+        [](tessera_stream* stream, tessera_module* module, const char* function,
+           const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
+           const uint64_t* args, int32_t num_args) {
+          return module->Launch(stream, function, grid, block, shared_bytes, args, num_args);
+        },
+    .graph_begin = tessera_graph::Begin,
+    .graph_end = tessera_graph::End,
+    .graph_destroy = Delete<tessera_graph>,
+    .graph_launch = [](tessera_stream* stream,
+                       tessera_graph* graph) { return graph->Launch(stream); },
+    .matmul_plan =
+        [](tessera_context* context, const tessera_matmul_shape* shape, tessera_matmul** matmul,
+           int64_t* scratch_bytes) {
+          return tessera_matmul::Plan(context, *shape, matmul, scratch_bytes);
+        },
+    .matmul_destroy = Delete<tessera_matmul>,
+    .matmul_run = [](tessera_stream* stream, tessera_matmul* matmul, uint64_t a, uint64_t b,
+                     uint64_t c,
+                     uint64_t scratch) { return matmul->Run(stream, a, b, c, scratch); },
+    .comm_id = tessera_comm::MakeId,
+    .comm_create =
+        [](tessera_context* context, const tessera_comm_id* id, int32_t num_ranks, int32_t rank,
+           tessera_comm** comm) {
+          return tessera_comm::Create(context, *id, num_ranks, rank, comm);
+        },
+    .comm_ready = [](tessera_comm* comm) { return comm->Ready(); },
+    .comm_abort = [](tessera_comm* comm) { return comm->Abort(); },
+    .comm_destroy = Delete<tessera_comm>,
+    .all_reduce =
+        [](tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, tessera_reduce reduce,
+           uint64_t in, uint64_t out,
+           int64_t elements) { return comm->AllReduce(stream, dtype, reduce, in, out, elements); },
+    .all_gather =
+        [](tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, uint64_t in,
+           uint64_t out,
+           int64_t elements) { return comm->AllGather(stream, dtype, in, out, elements); },
+    .reduce_scatter =
+        [](tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, tessera_reduce reduce,
+           uint64_t in, uint64_t out, int64_t elements) {
+          return comm->ReduceScatter(stream, dtype, reduce, in, out, elements);
+        },
+    .all_to_all = [](tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, uint64_t in,
+                     uint64_t out,
+                     int64_t elements) { return comm->AllToAll(stream, dtype, in, out, elements); },
+    .send_receive =
+        [](tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, uint64_t in,
+           int32_t target, uint64_t out, int32_t source, int64_t elements) {
+          return comm->SendReceive(stream, dtype, in, target, out, source, elements);
+        },
+};
+
+}  // namespace
+}  // namespace tessera::worker::cuda
+
+// A function and a type of one name would hide one another.
+extern "C" __attribute__((visibility("default"))) const tessera_device_api* PluginEntry(
+    uint32_t version) asm("tessera_device_api");
+
+const tessera_device_api* PluginEntry(uint32_t version) {
+  return version == TESSERA_DEVICE_API_VERSION ? &tessera::worker::cuda::kApi : nullptr;
+}

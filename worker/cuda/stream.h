@@ -1,0 +1,56 @@
+// Streams and events: queues of work for a device, and points in them.
+//
+// Owned by their callers. Destroying one with work under way lets the work end by itself.
+#ifndef TESSERA_WORKER_CUDA_STREAM_H_
+#define TESSERA_WORKER_CUDA_STREAM_H_
+
+#include <memory>
+#include <vector>
+
+#include "worker/cuda/context.h"
+#include "worker/cuda/handle.h"
+
+namespace tessera::worker::cuda {
+
+class LoadedModule;  // module.h
+
+}  // namespace tessera::worker::cuda
+
+struct tessera_stream {
+ public:
+  static int Create(tessera_context* context, bool high_priority, tessera_stream** stream);
+  ~tessera_stream();
+
+  tessera_context* context() const { return context_; }
+  tessera::worker::cuda::CUstream get() const { return stream_.get(); }
+
+  // True between graph_begin and graph_end.
+  bool capturing = false;
+  // What the graph being recorded will need for as long as it lives.
+  std::vector<std::shared_ptr<tessera::worker::cuda::LoadedModule>> captured;
+
+ private:
+  explicit tessera_stream(tessera_context* context) : context_(context) {}
+
+  tessera_context* const context_;
+  tessera::worker::cuda::StreamHandle stream_;
+};
+
+struct tessera_event {
+ public:
+  static int Create(tessera_context* context, tessera_event** event);
+
+  int Record(tessera_stream* stream);
+  // Makes `stream` wait for the point recorded last.
+  int Block(tessera_stream* stream);
+  // Any thread.
+  int Query();
+
+ private:
+  explicit tessera_event(tessera_context* context) : context_(context) {}
+
+  tessera_context* const context_;
+  tessera::worker::cuda::EventHandle event_;
+};
+
+#endif  // TESSERA_WORKER_CUDA_STREAM_H_

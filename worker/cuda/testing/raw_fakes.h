@@ -1,0 +1,18 @@
+// For tests of the fakes themselves: their functions, without the plugin between.
+#ifndef TESSERA_WORKER_CUDA_TESTING_RAW_FAKES_H_
+#define TESSERA_WORKER_CUDA_TESTING_RAW_FAKES_H_
+
+#include "worker/cuda/cublaslt_api.h"
+#include "worker/cuda/driver_api.h"
+#include "worker/cuda/nccl_api.h"
+
+namespace tessera::worker::cuda {
+
+// Each function is there.
+const DriverApi& RawDriver();
+const NcclApi& RawNccl();
+const CublasLtApi& RawCublasLt();
+
+}  // namespace tessera::worker::cuda
+
+#endif  // TESSERA_WORKER_CUDA_TESTING_RAW_FAKES_H_

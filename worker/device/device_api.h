@@ -1,0 +1,171 @@
+/* The devices of one kind as a table of C functions: what a plugin for an accelerator provides.
+ *
+ * A plugin is a shared library with one entry, tessera_device_api, which returns a table that lives
+ * as long as the library. worker/cuda makes libtessera_cuda.so; docs/another_accelerator.md says
+ * how to make another. Nothing of the accelerator's own interface passes through here, so a worker
+ * links none of it.
+ *
+ * Calls answer 0 or a TESSERA_* code; `error_text` then says what happened, per calling thread. A
+ * context belongs to one process and one device. Any thread may call anything; calls that name the
+ * same stream, communicator, graph or matmul come from one thread at a time. Handles are opaque,
+ * owned by the caller, and destroyed by the function that is named for it; destroying a handle with
+ * work under way is safe and waits for nothing.
+ *
+ * TESSERA_STICKY: the device's context is lost (an illegal address, an ECC error, a launch that
+ * never ends): every later call fails and the process must end. Nothing else is ever fatal.
+ */
+#ifndef TESSERA_WORKER_DEVICE_DEVICE_API_H_
+#define TESSERA_WORKER_DEVICE_DEVICE_API_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TESSERA_DEVICE_API_VERSION 1
+
+enum {
+  TESSERA_OK = 0,
+  TESSERA_NOT_READY = 1, /* the event, or the communicator, is still under way */
+  TESSERA_OUT_OF_MEMORY = 2,
+  TESSERA_UNAVAILABLE = 3, /* no device, no driver, no library: use another backend */
+  TESSERA_UNSUPPORTED = 4, /* this device or library version cannot */
+  TESSERA_INVALID = 5,     /* the call is wrong: our bug */
+  TESSERA_PEER = 6,        /* a communicator's peer is lost, or it was aborted */
+  TESSERA_STICKY = 7
+};
+
+/* ir::DType, by its value. */
+typedef int32_t tessera_dtype;
+/* worker::ReduceKind: sum, max, min, prod, and, or. */
+typedef int32_t tessera_reduce;
+
+typedef struct tessera_context tessera_context;
+typedef struct tessera_stream tessera_stream;
+typedef struct tessera_event tessera_event;
+typedef struct tessera_module tessera_module;
+typedef struct tessera_graph tessera_graph;
+typedef struct tessera_matmul tessera_matmul;
+typedef struct tessera_comm tessera_comm;
+
+typedef struct tessera_device_info {
+  char name[64];        /* "NVIDIA H200" */
+  char target[32];      /* what code is compiled for: "nvptx-sm_90", "simt-host" */
+  int64_t memory_bytes; /* of the device */
+  int64_t free_bytes;   /* now */
+  int32_t num_cores;    /* multiprocessors */
+  int32_t warp_size;
+  int32_t max_threads_per_block;
+  int32_t shared_bytes_per_block;
+  char versions[128]; /* of driver and libraries, for people */
+} tessera_device_info;
+
+/* C[b] = A[b] B[b], row-major with strides in elements; one of the last two strides is 1. */
+typedef struct tessera_matmul_shape {
+  int64_t batch, m, n, k;
+  int64_t a_strides[3], b_strides[3], c_strides[3];
+  tessera_dtype in, out;
+} tessera_matmul_shape;
+
+typedef struct tessera_comm_id {
+  char bytes[128];
+} tessera_comm_id;
+
+typedef struct tessera_device_api {
+  uint32_t version; /* TESSERA_DEVICE_API_VERSION */
+  const char* kind; /* "gpu" */
+
+  /* What the last call that failed on this thread has to say. Valid until the next call. */
+  const char* (*error_text)(void);
+
+  /* Devices of the machine. TESSERA_UNAVAILABLE, with why in error_text, if there can be none. */
+  int (*device_count)(int32_t* count);
+  int (*open)(int32_t device, tessera_context** context);
+  void (*close)(tessera_context* context);
+  int (*info)(tessera_context* context, tessera_device_info* info);
+
+  /* Memory of the device, aligned to 256 bytes; and pinned memory of the host, for copies. */
+  int (*allocate)(tessera_context* context, int64_t bytes, uint64_t* address);
+  int (*free)(tessera_context* context, uint64_t address);
+  int (*allocate_host)(tessera_context* context, int64_t bytes, void** address);
+  int (*free_host)(tessera_context* context, void* address);
+
+  /* Streams run their work in order; different streams run at the same time. */
+  int (*stream_create)(tessera_context* context, int32_t high_priority, tessera_stream** stream);
+  void (*stream_destroy)(tessera_stream* stream);
+  /* The point that work enqueued so far on `stream` has reached. */
+  int (*event_create)(tessera_context* context, tessera_event** event);
+  void (*event_destroy)(tessera_event* event);
+  int (*event_record)(tessera_event* event, tessera_stream* stream);
+  int (*stream_wait)(tessera_stream* stream, tessera_event* event);
+  /* TESSERA_OK once reached, TESSERA_NOT_READY before. */
+  int (*event_query)(tessera_event* event);
+
+  /* Copies between device memory and pinned host memory, or within the device; `bytes` may be 0.
+   * The memory may be reused once an event recorded after the copy is reached. */
+  int (*copy_to_device)(tessera_stream* stream, uint64_t to, const void* from, int64_t bytes);
+  int (*copy_to_host)(tessera_stream* stream, void* to, uint64_t from, int64_t bytes);
+  int (*copy)(tessera_stream* stream, uint64_t to, uint64_t from, int64_t bytes);
+  int (*fill_zero)(tessera_stream* stream, uint64_t to, int64_t bytes);
+
+  /* Code for info.target: PTX text, or an object for the emulator. */
+  int (*module_load)(tessera_context* context, const void* image, int64_t bytes,
+                     tessera_module** module);
+  void (*module_unload)(tessera_module* module);
+  /* Runs `function` of the module. `args` are 8 bytes each. */
+  int (*launch)(tessera_stream* stream, tessera_module* module, const char* function,
+                const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
+                const uint64_t* args, int32_t num_args);
+
+  /* Records what is enqueued on `stream` instead of running it, until graph_end; the graph is then
+   * launched any number of times. TESSERA_UNSUPPORTED if what was enqueued cannot be recorded. */
+  int (*graph_begin)(tessera_stream* stream);
+  int (*graph_end)(tessera_stream* stream, tessera_graph** graph);
+  void (*graph_destroy)(tessera_graph* graph);
+  int (*graph_launch)(tessera_stream* stream, tessera_graph* graph);
+
+  /* A matrix product, planned once: which algorithm, how much scratch. TESSERA_UNSUPPORTED where
+   * the library has none for the dtypes. a, b and c are aligned to 16 bytes, scratch to 256. */
+  int (*matmul_plan)(tessera_context* context, const tessera_matmul_shape* shape,
+                     tessera_matmul** matmul, int64_t* scratch_bytes);
+  void (*matmul_destroy)(tessera_matmul* matmul);
+  int (*matmul_run)(tessera_stream* stream, tessera_matmul* matmul, uint64_t a, uint64_t b,
+                    uint64_t c, uint64_t scratch);
+
+  /* Communicators. An id is made by one rank and carried to the others by the caller. comm_create,
+   * and every call on a communicator, may leave it NOT_READY: the caller asks comm_ready, with its
+   * own deadline, before it enqueues anything else on the stream or the communicator. Ranks make
+   * the same calls in the same order. Reductions are sums of every dtype, max and min of integers,
+   * and all of bools; others may be TESSERA_UNSUPPORTED. */
+  int (*comm_id)(tessera_comm_id* id);
+  int (*comm_create)(tessera_context* context, const tessera_comm_id* id, int32_t num_ranks,
+                     int32_t rank, tessera_comm** comm);
+  int (*comm_ready)(tessera_comm* comm);
+  /* Ends what is under way on this rank; alone among the calls on a communicator, it may come while
+   * another is under way. May block: the caller bounds it by ending the process. */
+  int (*comm_abort)(tessera_comm* comm);
+  void (*comm_destroy)(tessera_comm* comm);
+  int (*all_reduce)(tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype,
+                    tessera_reduce reduce, uint64_t in, uint64_t out, int64_t elements);
+  /* `elements` are those of one rank's part. */
+  int (*all_gather)(tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, uint64_t in,
+                    uint64_t out, int64_t elements);
+  int (*reduce_scatter)(tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype,
+                        tessera_reduce reduce, uint64_t in, uint64_t out, int64_t elements);
+  int (*all_to_all)(tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, uint64_t in,
+                    uint64_t out, int64_t elements);
+  /* Sends `in` to `target` and takes `out` from `source`; either may be -1. */
+  int (*send_receive)(tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, uint64_t in,
+                      int32_t target, uint64_t out, int32_t source, int64_t elements);
+} tessera_device_api;
+
+/* The table, or null if this library does not speak `version`. The symbol "tessera_device_api". */
+typedef const tessera_device_api* (*tessera_device_api_fn)(uint32_t version);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TESSERA_WORKER_DEVICE_DEVICE_API_H_ */

@@ -1,0 +1,22 @@
+// Finds the plugin that drives this machine's accelerators, and asks whether there are any.
+//
+// A plugin stays loaded until the process ends. Any thread; the first call may take a second, for
+// the driver starts.
+#pragma once
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/device/device_api.h"
+
+namespace tessera::worker::device {
+
+// Where a plugin of that file name is expected: beside this program's file, else in ../lib from
+// there. The first of the two that exists, or the first.
+std::string PluginPath(const std::string& file_name);
+
+// The table of the plugin at `path` or, if it is empty, of libtessera_cuda.so where PluginPath
+// says; its device_count has answered at least 1. FAILED_PRECONDITION says in one line why there is
+// none and what to do: no such file, no plugin, another version, no driver, no device.
+absl::StatusOr<const tessera_device_api*> LoadDevicePlugin(const std::string& path);
+
+}  // namespace tessera::worker::device
