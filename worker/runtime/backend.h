@@ -54,7 +54,7 @@ struct RunContext {
   uint64_t generation = 0;
   absl::Span<const int> ranks;
   const CancelToken* cancel = nullptr;
-  InFlightQueue::Launch* in_flight = nullptr;
+  InFlightQueue::Launch* in_flight = nullptr;  // null: nobody looks
 };
 
 class Executable {

@@ -1,0 +1,311 @@
+// What a device gives through its plugin, beside its own limits in the same run: kernels beside its
+// copy bandwidth, products beside the library's fastest algorithm, launches one by one beside a
+// graph of them.
+//
+//   bench-device [--plugin PATH] [--device N] [--megabytes N] [--rounds N] [--smoke]
+//
+// Bandwidth counts the bytes that a kernel must read and write once; a copy reads and writes. The
+// cases take turns, round by round. Times are of the host's clock, from the first launch of a batch
+// until an event behind the last is reached.
+#include "worker/device/device.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "bench/samples.h"
+#include "worker/codegen/device_code.h"
+#include "worker/codegen/kernel.h"
+#include "worker/device/plugin.h"
+
+namespace tessera::bench {
+namespace {
+
+namespace codegen = worker::codegen;
+using worker::device::Device;
+using worker::device::EventHandle;
+using worker::device::GraphHandle;
+using worker::device::MatmulHandle;
+using worker::device::ModuleHandle;
+using worker::device::StreamHandle;
+
+constexpr absl::Duration kLimit = absl::Seconds(60);  // for one batch
+constexpr int64_t kRow = 1024;
+
+struct Flags {
+  std::string plugin;
+  int device = 0;
+  int64_t bytes = int64_t{256} << 20;  // of each array
+  int rounds = 11;
+  int batch = 10;  // launches between two looks at the clock
+  int64_t matmul = 4096;
+};
+
+class Bench {
+ public:
+  explicit Bench(const Flags& flags) : flags_(flags) {
+    absl::StatusOr<const tessera_device_api*> api = worker::device::LoadDevicePlugin(flags.plugin);
+    if (!api.ok()) {
+      std::cout << "no device: " << api.status().message() << "\n";
+      std::exit(0);
+    }
+    absl::StatusOr<std::unique_ptr<Device>> device = Device::Open(*api, flags.device);
+    TESSERA_CHECK_OK(device);
+    device_ = *std::move(device);
+    absl::StatusOr<StreamHandle> stream = device_->NewStream(/*high_priority=*/false);
+    TESSERA_CHECK_OK(stream);
+    stream_ = *std::move(stream);
+    for (uint64_t& array : arrays_) array = Allocate(flags.bytes);
+    std::cout << device_->info().name << ", " << device_->info().versions << ", "
+              << device_->info().target << "\n";
+  }
+  ~Bench() {
+    for (const uint64_t address : allocated_) {
+      static_cast<void>(api().free(device_->context(), address));
+    }
+  }
+
+  void Run() {
+    Bandwidth();
+    Products();
+    Launches();
+  }
+
+ private:
+  const tessera_device_api& api() const { return device_->api(); }
+  void Check(int code, const char* what) const {
+    const absl::Status status = device_->Check(code, what);
+    TESSERA_CHECK_OK(status);
+  }
+
+  uint64_t Allocate(int64_t bytes) {
+    uint64_t address = 0;
+    Check(api().allocate(device_->context(), bytes, &address), "an array");
+    Check(api().fill_zero(stream_.get(), address, bytes), "an array's zeros");
+    allocated_.push_back(address);
+    return address;
+  }
+
+  // Until everything on the stream has ended.
+  void Await() const {
+    absl::StatusOr<EventHandle> event = device_->Record(stream_);
+    TESSERA_CHECK_OK(event);
+    const absl::Time deadline = absl::Now() + kLimit;
+    while (true) {
+      const absl::StatusOr<bool> reached = device_->Reached(*event);
+      TESSERA_CHECK_OK(reached);
+      if (*reached) return;
+      TESSERA_CHECK(absl::Now() < deadline) << "the device does not end";
+    }
+  }
+
+  // One call of `work`, in microseconds, of a batch of them.
+  double Time(const std::function<void()>& work) const {
+    Await();
+    const absl::Time start = absl::Now();
+    for (int i = 0; i < flags_.batch; ++i) work();
+    Await();
+    return absl::ToDoubleMicroseconds(absl::Now() - start) / flags_.batch;
+  }
+
+  struct Case {
+    std::string name;
+    std::function<void()> work;
+    Samples samples;
+  };
+  void TakeTurns(std::vector<Case>& cases) const {
+    for (Case& c : cases) c.work();  // Warm.
+    for (int round = 0; round < flags_.rounds; ++round) {
+      for (Case& c : cases) c.samples.AddValue(Time(c.work));
+    }
+  }
+
+  struct Code {
+    codegen::DeviceCode code;
+    ModuleHandle module;
+  };
+  Code Compile(const std::string& text) const {
+    absl::StatusOr<codegen::Kernel> kernel = codegen::ParseKernel(text);
+    TESSERA_CHECK_OK(kernel) << text;
+    absl::StatusOr<codegen::DeviceCode> code =
+        codegen::CompileForDevice(device_->info().target, {codegen::Canonical(*kernel)});
+    TESSERA_CHECK_OK(code) << text;
+    tessera_module* module = nullptr;
+    Check(api().module_load(device_->context(), code->image.data(),
+                            static_cast<int64_t>(code->image.size()), &module),
+          "a module");
+    return {*std::move(code), ModuleHandle(&api(), module)};
+  }
+  void Launch(const Code& code, const std::vector<uint64_t>& args) const {
+    const codegen::GpuKernel& k = code.code.kernels[0];
+    Check(api().launch(stream_.get(), code.module.get(), k.entry.c_str(), k.grid, k.block,
+                       k.shared_bytes, args.data(), static_cast<int32_t>(args.size())),
+          "a launch");
+  }
+
+  void Bandwidth() {
+    const int64_t n = flags_.bytes / 4, rows = n / kRow;
+    const auto [x, y, z] = std::tuple(arrays_[0], arrays_[1], arrays_[2]);
+    const std::string shape = absl::StrCat("kernel [", n, "] reduced 0\n");
+    const std::string one = absl::StrCat("in f32 ", n, "\n"),
+                      out = absl::StrCat("out f32 ", n, "\n");
+    const std::string load = "%0 = load p0 [0: 1] : f32\n";
+    const auto add = std::make_shared<Code>(
+        Compile(absl::StrCat(shape, one, one, out, load, "%1 = load p1 [0: 1] : f32\n",
+                             "%2 = Add %0, %1 : f32\nstore %2 p2 [0: 1]\n")));
+    const auto chain = std::make_shared<Code>(Compile(absl::StrCat(
+        shape, one, out, load,
+        "%1 = Tanh %0 : f32\n%2 = Mul %1, %0 : f32\n%3 = Exp %2 : f32\nstore %3 p1 [0: 1]\n")));
+    const auto sum = std::make_shared<Code>(Compile(absl::StrCat(
+        "kernel [", rows, ",", kRow, "] reduced 1\n", one, "out f32 ", rows, "\n%0 = load p0 [0: ",
+        kRow, ",1] : f32\n%1 = reduce sum %0 : f32\nstore %1 p1 [0: 1,0]\n")));
+    std::vector<Case> cases(4);
+    cases[0] = {
+        "copy", [=, this] { Check(api().copy(stream_.get(), y, x, flags_.bytes), "a copy"); }, {}};
+    cases[1] = {"add", [=, this] { Launch(*add, {x, y, z}); }, {}};
+    cases[2] = {"exp(tanh(x) x)", [=, this] { Launch(*chain, {x, y}); }, {}};
+    cases[3] = {"row sum", [=, this] { Launch(*sum, {x, y}); }, {}};
+    const double bytes[] = {2.0 * flags_.bytes, 3.0 * flags_.bytes, 2.0 * flags_.bytes,
+                            1.0 * flags_.bytes};
+    TakeTurns(cases);
+    std::printf("%-28s %12s %12s %10s\n", "kernel, f32", "us", "GB/s", "of copy");
+    const double copy = bytes[0] / cases[0].samples.Quantile(0.5);
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const double us = cases[i].samples.Quantile(0.5);
+      std::printf("%-28s %12.1f %12.1f %9.1f%%\n", cases[i].name.c_str(), us, bytes[i] / us / 1e3,
+                  100 * bytes[i] / us / copy);
+    }
+  }
+
+  struct Product {
+    MatmulHandle matmul;
+    uint64_t scratch = 0;
+  };
+  // With the algorithm the library likes best, or the fastest of some that are timed.
+  Product PlanProduct(ir::DType dtype, int trials) {
+    setenv("TESSERA_CUDA_MATMUL_TRIALS", absl::StrCat(trials).c_str(), 1);
+    const int64_t n = flags_.matmul;
+    tessera_matmul_shape shape = {};
+    shape.batch = 1;
+    shape.m = shape.n = shape.k = n;
+    for (int64_t* strides : {shape.a_strides, shape.b_strides, shape.c_strides}) {
+      strides[0] = n * n, strides[1] = n, strides[2] = 1;
+    }
+    shape.in = shape.out = static_cast<tessera_dtype>(dtype);
+    tessera_matmul* matmul = nullptr;
+    int64_t scratch = 0;
+    Check(api().matmul_plan(device_->context(), &shape, &matmul, &scratch), "a product");
+    return {MatmulHandle(&api(), matmul), scratch > 0 ? Allocate(scratch) : 0};
+  }
+
+  void Products() {
+    constexpr int kTrials = 32;
+    std::printf("%-28s %12s %12s %10s\n", "product", "us", "TFLOP/s", "of best");
+    for (const ir::DType dtype : {ir::DType::kBF16, ir::DType::kF32}) {
+      const int64_t n = flags_.matmul;
+      const uint64_t a = Allocate(4 * n * n), b = Allocate(4 * n * n), c = Allocate(4 * n * n);
+      const auto run = [=, this](const std::shared_ptr<Product>& p) {
+        return [=, this] {
+          Check(api().matmul_run(stream_.get(), p->matmul.get(), a, b, c, p->scratch), "a product");
+        };
+      };
+      std::vector<Case> cases(2);
+      cases[0] = {"as planned", run(std::make_shared<Product>(PlanProduct(dtype, 0))), {}};
+      cases[1] = {"best", run(std::make_shared<Product>(PlanProduct(dtype, kTrials))), {}};
+      TakeTurns(cases);
+      const double best = cases[1].samples.Quantile(0.5);
+      for (const Case& each : cases) {
+        const double us = each.samples.Quantile(0.5);
+        std::printf("%-28s %12.1f %12.1f %9.1f%%\n",
+                    absl::StrCat(n, "^3 ", ToAbsl(ir::DTypeName(dtype)), ", ", each.name).c_str(),
+                    us, 2e-6 * n * n * n / us, 100 * best / us);
+      }
+    }
+  }
+
+  // The host's part of a step of many small kernels.
+  void Launches() {
+    constexpr int kKernels = 100;
+    const auto small = std::make_shared<Code>(
+        Compile("kernel [1024] reduced 0\nin f32 1024\nout f32 1024\n"
+                "%0 = load p0 [0: 1] : f32\n%1 = Add %0, %0 : f32\nstore %1 p1 [0: 1]\n"));
+    const auto step = [=, this] {
+      for (int i = 0; i < kKernels; ++i) {
+        Launch(*small, {arrays_[i % 2], arrays_[(i + 1) % 2]});
+      }
+    };
+    Check(api().graph_begin(stream_.get()), "a graph");
+    step();
+    tessera_graph* captured = nullptr;
+    Check(api().graph_end(stream_.get(), &captured), "a graph");
+    const auto graph = std::make_shared<GraphHandle>(&api(), captured);
+    std::vector<Case> cases(2);
+    cases[0] = {"100 launches", step, {}};
+    cases[1] = {"a graph of them",
+                [=, this] { Check(api().graph_launch(stream_.get(), graph->get()), "a graph"); },
+                {}};
+    for (Case& c : cases) c.work();
+    std::printf("%-28s %12s %12s\n", "step of 100 small kernels", "host us", "us");
+    for (Case& c : cases) {
+      Samples host;
+      for (int round = 0; round < flags_.rounds; ++round) {
+        Await();
+        const absl::Time start = absl::Now();
+        c.work();
+        host.Add(absl::Now() - start);
+        c.samples.AddValue(Time(c.work));
+      }
+      std::printf("%-28s %12.1f %12.1f\n", c.name.c_str(), host.Quantile(0.5),
+                  c.samples.Quantile(0.5));
+    }
+  }
+
+  const Flags flags_;
+  std::unique_ptr<Device> device_;
+  StreamHandle stream_;
+  std::vector<uint64_t> allocated_;
+  uint64_t arrays_[3] = {};
+};
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == "--smoke") {
+      flags.bytes = 1 << 20, flags.rounds = 2, flags.batch = 2, flags.matmul = 64;
+      continue;
+    }
+    const std::string value = i + 1 < args.size() ? args[i + 1] : "";
+    int64_t megabytes = 0;
+    const bool known =
+        (args[i] == "--plugin" && !value.empty()) ||
+        (args[i] == "--device" && absl::SimpleAtoi(value, &flags.device)) ||
+        (args[i] == "--rounds" && absl::SimpleAtoi(value, &flags.rounds) && flags.rounds > 0) ||
+        (args[i] == "--megabytes" && absl::SimpleAtoi(value, &megabytes) && megabytes > 0);
+    if (!known) {
+      std::cerr << "bench-device: '" << args[i] << " " << value
+                << "': expected --plugin PATH, --device N, --megabytes N, --rounds N or --smoke\n";
+      return 2;
+    }
+    if (args[i] == "--plugin") flags.plugin = value;
+    if (megabytes > 0) flags.bytes = megabytes << 20;
+    ++i;
+  }
+  Bench(flags).Run();
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) { return tessera::bench::Main(argc, argv); }

@@ -1,0 +1,94 @@
+#include "worker/device/arena.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "worker/memory/memory_account.h"
+
+namespace tessera::worker::device {
+
+Block::~Block() {
+  if (arena_ != nullptr) arena_->Free(address_, bytes_);
+}
+
+absl::StatusOr<std::unique_ptr<Arena>> Arena::Make(const Device* device, int64_t bytes) {
+  bytes -= bytes % kAlignment;
+  uint64_t base = 0;
+  TESSERA_RETURN_IF_ERROR(
+      device->Check(device->api().allocate(device->context(), bytes, &base), "the memory arena"));
+  return std::unique_ptr<Arena>(new Arena(device, base, bytes));
+}
+
+Arena::Arena(const Device* device, uint64_t base, int64_t bytes)
+    : device_(device), base_(base), capacity_bytes_(bytes) {
+  free_[base] = bytes;
+  by_size_.emplace(bytes, base);
+  free_bytes_ = bytes;
+}
+
+Arena::~Arena() {
+  {
+    absl::MutexLock lock(&mu_);
+    TESSERA_CHECK_EQ(free_bytes_, capacity_bytes_) << "blocks outlive their arena";
+  }
+  static_cast<void>(device_->api().free(device_->context(), base_));
+}
+
+absl::StatusOr<Block> Arena::Allocate(int64_t bytes, const char* what) {
+  const int64_t rounded = (std::max<int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  absl::MutexLock lock(&mu_);
+  const auto it = by_size_.lower_bound({rounded, 0});
+  if (it == by_size_.end()) {
+    const int64_t largest = by_size_.empty() ? 0 : by_size_.rbegin()->first;
+    return MakeError(
+        ErrorKind::kOutOfMemory,
+        absl::StrCat(device_->name(), ": ", what, " wants ", BytesToString(bytes), "; ",
+                     BytesToString(free_bytes_), " of ", BytesToString(capacity_bytes_),
+                     " are free, the largest piece ", BytesToString(largest)));
+  }
+  const auto [size, address] = *it;
+  by_size_.erase(it);
+  free_.erase(address);
+  if (size > rounded) {
+    free_[address + rounded] = size - rounded;
+    by_size_.emplace(size - rounded, address + rounded);
+  }
+  free_bytes_ -= rounded;
+  Block block;
+  block.arena_ = this;
+  block.address_ = address;
+  block.bytes_ = rounded;
+  return block;
+}
+
+void Arena::Free(uint64_t address, int64_t bytes) {
+  absl::MutexLock lock(&mu_);
+  free_bytes_ += bytes;
+  const auto next = free_.lower_bound(address);
+  if (next != free_.end() && next->first == address + bytes) {
+    bytes += next->second;
+    by_size_.erase({next->second, next->first});
+    free_.erase(next);
+  }
+  const auto after = free_.lower_bound(address);
+  if (after != free_.begin()) {
+    const auto before = std::prev(after);
+    if (before->first + before->second == address) {
+      address = before->first;
+      bytes += before->second;
+      by_size_.erase({before->second, before->first});
+      free_.erase(before);
+    }
+  }
+  free_[address] = bytes;
+  by_size_.emplace(bytes, address);
+}
+
+int64_t Arena::free_bytes() const {
+  absl::MutexLock lock(&mu_);
+  return free_bytes_;
+}
+
+}  // namespace tessera::worker::device

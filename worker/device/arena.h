@@ -1,0 +1,78 @@
+// The memory of one device, in one piece that is taken at the start and cut up by us: blocks come
+// and go without a call of the driver, and the same sequence of requests gives the same addresses,
+// so that a repeated launch finds its buffers where they were.
+//
+// Best fit, with neighbours joined when they are freed. A block is given back by whoever holds it,
+// once the device is done with it. Thread-safe; the arena outlives its blocks.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "worker/device/device.h"
+
+namespace tessera::worker::device {
+
+class Arena;
+
+// A piece of the arena. Move-only; the arena has it back when it is destroyed.
+class Block {
+ public:
+  Block() = default;
+  Block(Block&& other) noexcept { *this = std::move(other); }
+  Block& operator=(Block&& other) noexcept {
+    std::swap(arena_, other.arena_);
+    std::swap(address_, other.address_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Block();
+
+  uint64_t address() const { return address_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  friend class Arena;
+  Arena* arena_ = nullptr;
+  uint64_t address_ = 0;
+  int64_t bytes_ = 0;
+};
+
+class Arena {
+ public:
+  static constexpr int64_t kAlignment = 256;
+
+  // Takes `bytes` of the device. OUT_OF_MEMORY if they are not there.
+  static absl::StatusOr<std::unique_ptr<Arena>> Make(const Device* device, int64_t bytes);
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena();
+
+  // A block of at least `bytes`, which may be 0. OUT_OF_MEMORY says what is free, and in how large
+  // a piece.
+  absl::StatusOr<Block> Allocate(int64_t bytes, const char* what) ABSL_LOCKS_EXCLUDED(mu_);
+
+  int64_t capacity_bytes() const { return capacity_bytes_; }
+  int64_t free_bytes() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  friend class Block;
+  Arena(const Device* device, uint64_t base, int64_t bytes);
+  void Free(uint64_t address, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const Device* const device_;
+  const uint64_t base_;
+  const int64_t capacity_bytes_;
+  mutable absl::Mutex mu_;
+  std::map<uint64_t, int64_t> free_ ABSL_GUARDED_BY(mu_);                // address -> bytes
+  std::set<std::pair<int64_t, uint64_t>> by_size_ ABSL_GUARDED_BY(mu_);  // the same
+  int64_t free_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace tessera::worker::device

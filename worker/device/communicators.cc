@@ -1,0 +1,108 @@
+#include "worker/device/communicators.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+
+namespace tessera::worker::device {
+namespace {
+
+// The group's first rank makes the id; everybody has it from the same exchange.
+absl::StatusOr<tessera_comm_id> ShareId(const Device& device, const RunContext& context,
+                                        const std::vector<int>& group, int position,
+                                        const CallKey& key) {
+  tessera_comm_id mine = {};
+  if (position == 0) {
+    TESSERA_RETURN_IF_ERROR(device.Check(device.api().comm_id(&mine), "a communicator's id"));
+  }
+  std::vector<tessera_comm_id> all(group.size());
+  const absl::Span<const std::byte> in(reinterpret_cast<const std::byte*>(&mine), sizeof(mine));
+  const absl::Span<std::byte> out(reinterpret_cast<std::byte*>(all.data()),
+                                  sizeof(mine) * all.size());
+  TESSERA_RETURN_IF_ERROR(context.collectives->AllGather(group[position], group, key, in, out));
+  return all[0];
+}
+
+}  // namespace
+
+absl::StatusOr<CommunicatorRef> Communicators::Get(const RunContext& context,
+                                                   const std::vector<int>& group,
+                                                   const CallKey& key) {
+  const Key which(context.generation, group);
+  {
+    absl::MutexLock lock(&mu_);
+    const auto it = communicators_.find(which);
+    if (it != communicators_.end()) return it->second;
+  }
+  if (context.collectives == nullptr) {
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat(key.op, ": the launch has no communicator"));
+  }
+  const int rank = context.ranks[context.mesh_device];
+  const auto at = std::find(group.begin(), group.end(), rank);
+  if (at == group.end()) {
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat(key.op, ": rank ", rank, " is not in its own group {",
+                                  absl::StrJoin(group, ","), "}"));
+  }
+  auto communicator = std::make_shared<Communicator>();
+  communicator->group = group;
+  communicator->position = static_cast<int>(at - group.begin());
+  TESSERA_ASSIGN_OR_RETURN(const tessera_comm_id id,
+                           ShareId(*device_, context, group, communicator->position, key));
+  tessera_comm* comm = nullptr;
+  const int code = device_->api().comm_create(
+      device_->context(), &id, static_cast<int32_t>(group.size()), communicator->position, &comm);
+  if (code != TESSERA_NOT_READY) TESSERA_RETURN_IF_ERROR(device_->Check(code, "a communicator"));
+  communicator->handle = CommHandle(&device_->api(), comm);
+  const absl::Status ready = AwaitReady(*communicator, context, key.op);
+  if (!ready.ok()) {
+    // Whoever is not there is found below; what is left here must not wait for it for ever.
+    communicator->aborted = true;
+    static_cast<void>(device_->api().comm_abort(comm));
+    return ready;
+  }
+  absl::MutexLock lock(&mu_);
+  communicators_[which] = communicator;
+  return communicator;
+}
+
+absl::Status Communicators::AwaitReady(const Communicator& communicator, const RunContext& context,
+                                       const std::string& label) const {
+  constexpr absl::Duration kLook = absl::Microseconds(50);
+  const absl::Time deadline = absl::Now() + timeout_;
+  const absl::Notification never;
+  while (true) {
+    const int code = device_->api().comm_ready(communicator.handle.get());
+    if (code != TESSERA_NOT_READY) return device_->Check(code, label.c_str());
+    TESSERA_RETURN_IF_ERROR(context.cancel->status());
+    if (absl::Now() > deadline) {
+      return MakeError(
+          ErrorKind::kCollectiveTimeout,
+          absl::StrCat(label, " of ", ToAbsl(context.program), ": ", device_->name(), " waited ",
+                       absl::FormatDuration(timeout_), " for the communicator of ranks {",
+                       absl::StrJoin(communicator.group, ","), "}"));
+    }
+    never.WaitForNotificationWithTimeout(kLook);
+  }
+}
+
+void Communicators::Close(uint64_t generation) {
+  std::vector<CommunicatorRef> closed;  // Destroyed without the lock.
+  absl::MutexLock lock(&mu_);
+  for (auto it = communicators_.begin(); it != communicators_.end();) {
+    if (it->first.first != generation) {
+      ++it;
+      continue;
+    }
+    closed.push_back(std::move(it->second));
+    it = communicators_.erase(it);
+  }
+}
+
+}  // namespace tessera::worker::device

@@ -1,0 +1,73 @@
+#include "worker/device/completion.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace tessera::worker::device {
+namespace {
+
+// Between looks: short while things end, up to the longest while nothing does.
+constexpr absl::Duration kPauseMin = absl::Microseconds(5);
+constexpr absl::Duration kPauseMax = absl::Microseconds(200);
+
+}  // namespace
+
+Completion::Completion(int num_lanes) : lanes_(num_lanes), thread_([this] { Run(); }) {}
+
+Completion::~Completion() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+    changed_.Signal();
+  }
+  thread_.join();
+}
+
+void Completion::Add(int lane, std::unique_ptr<Watched> work) {
+  absl::MutexLock lock(&mu_);
+  lanes_[lane].push_back(std::move(work));
+  if (watched_++ == 0) changed_.Signal();
+}
+
+void Completion::Run() {
+  absl::Duration pause = kPauseMin;
+  while (true) {
+    {
+      absl::MutexLock lock(&mu_);
+      while (watched_ == 0 && !stopping_) changed_.Wait(&mu_);
+      if (stopping_) return;
+    }
+    if (LookAtAll()) {
+      pause = kPauseMin;
+      continue;
+    }
+    absl::MutexLock lock(&mu_);
+    if (!stopping_) changed_.WaitWithTimeout(&mu_, pause);
+    pause = std::min(pause * 1.25, kPauseMax);
+  }
+}
+
+bool Completion::LookAtAll() {
+  const absl::Time now = absl::Now();
+  bool ended = false;
+  for (size_t lane = 0;; ++lane) {
+    Watched* oldest = nullptr;
+    {
+      absl::MutexLock lock(&mu_);
+      if (lane == lanes_.size()) return ended;
+      if (!lanes_[lane].empty()) oldest = lanes_[lane].front().get();
+    }
+    // Only this thread takes from a lane, so the oldest stays.
+    if (oldest == nullptr || !oldest->Look(now)) continue;
+    ended = true;
+    std::unique_ptr<Watched> done;
+    absl::MutexLock lock(&mu_);
+    done = std::move(lanes_[lane].front());
+    lanes_[lane].pop_front();
+    --watched_;
+  }
+}
+
+}  // namespace tessera::worker::device

@@ -1,0 +1,79 @@
+// A device of a plugin (device_api.h) with its handles as owning types and its answers as statuses.
+//
+// Device is thread-safe as the table is; it outlives every handle made from it.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/device/device_api.h"
+
+namespace tessera::worker::device {
+
+// Owns what the table calls `T`, and destroys it by the table's function.
+template <class T, void (*tessera_device_api::*kDestroy)(T*)>
+class Handle {
+ public:
+  Handle() = default;
+  Handle(const tessera_device_api* api, T* handle) : api_(api), handle_(handle) {}
+  Handle(Handle&& other) noexcept : api_(other.api_), handle_(std::exchange(other.handle_, {})) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(api_, other.api_);
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Handle() {
+    if (handle_ != nullptr) (api_->*kDestroy)(handle_);
+  }
+  T* get() const { return handle_; }
+
+ private:
+  const tessera_device_api* api_ = nullptr;
+  T* handle_ = nullptr;
+};
+using StreamHandle = Handle<tessera_stream, &tessera_device_api::stream_destroy>;
+using EventHandle = Handle<tessera_event, &tessera_device_api::event_destroy>;
+using ModuleHandle = Handle<tessera_module, &tessera_device_api::module_unload>;
+using GraphHandle = Handle<tessera_graph, &tessera_device_api::graph_destroy>;
+using MatmulHandle = Handle<tessera_matmul, &tessera_device_api::matmul_destroy>;
+using CommHandle = Handle<tessera_comm, &tessera_device_api::comm_destroy>;
+
+class Device {
+ public:
+  // `name` is for messages: "gpu:0". The table outlives the device.
+  static absl::StatusOr<std::unique_ptr<Device>> Open(const tessera_device_api* api,
+                                                      int32_t ordinal);
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device() { api_->close(context_); }
+
+  const tessera_device_api& api() const { return *api_; }
+  tessera_context* context() const { return context_; }
+  const tessera_device_info& info() const { return info_; }
+  const std::string& name() const { return name_; }
+
+  // OK for TESSERA_OK. Others name the device, `what` and what the plugin says, as OUT_OF_MEMORY,
+  // NOT_IMPLEMENTED, PEER_FAILED, WORKER_LOST (sticky) or INTERNAL. TESSERA_NOT_READY is not an
+  // answer of the calls that come here.
+  absl::Status Check(int code, const char* what) const;
+
+  absl::StatusOr<StreamHandle> NewStream(bool high_priority) const;
+  // An event at what has been enqueued on `stream`.
+  absl::StatusOr<EventHandle> Record(const StreamHandle& stream) const;
+  // Whether it has been reached.
+  absl::StatusOr<bool> Reached(const EventHandle& event) const;
+
+ private:
+  Device(const tessera_device_api* api, std::string name, tessera_context* context)
+      : api_(api), name_(std::move(name)), context_(context) {}
+
+  const tessera_device_api* const api_;
+  const std::string name_;
+  tessera_context* const context_;
+  tessera_device_info info_ = {};
+};
+
+}  // namespace tessera::worker::device

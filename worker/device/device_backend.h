@@ -1,0 +1,40 @@
+// One device of a plugin (device_api.h) as a Backend: device programs run as kernels, library calls
+// and exchanges on the device's streams, asynchronously.
+//
+// All work of launches goes to one stream, in the order of Enqueue; copies of arrays have streams
+// of their own. A launch without exchanges that is seen again with the same buffers becomes a
+// graph, and is from then on one call. Results of at most 64 KiB are copied to the host along
+// with the launch, so that reading them asks nothing of the device.
+//
+// Failures. A launch that is cancelled, or whose exchange stands still beyond the timeout, is
+// broken: its communicators are aborted, and it ends when the device does. A device that does not
+// end, and one that reports that its context is lost, is fatal: `on_fatal` is told once, every
+// launch ends with WORKER_LOST, and the process is expected to end.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker/device/device_api.h"
+#include "worker/runtime/backend.h"
+
+namespace tessera::worker::device {
+
+struct DeviceBackendOptions {
+  int32_t ordinal = 0;       // which device of the plugin
+  int64_t memory_bytes = 0;  // to take of it; 0: nine tenths of what is free
+  absl::Duration collective_timeout = absl::Seconds(5);
+  // How long a broken launch may take to leave the device.
+  absl::Duration abort_grace = absl::Seconds(3);
+  // Called once, on any thread, when the device is of no more use. May be null.
+  std::function<void(const absl::Status&)> on_fatal;
+};
+
+// Opens the device. `api` outlives the backend. WORKER_LOST or OUT_OF_MEMORY if it does not open.
+absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceBackend(const tessera_device_api* api,
+                                                           const DeviceBackendOptions& options);
+
+}  // namespace tessera::worker::device

@@ -1,0 +1,434 @@
+// The backend for accelerators, through the CUDA plugin, on the fake driver and its emulator.
+#include "worker/device/device_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/status_exception.h"
+#include "base/testing/status_matchers.h"
+#include "ir/eval/eval.h"
+#include "ir/ops.h"
+#include "ir/text.h"
+#include "worker/cuda/testing/fakes.h"
+
+namespace tessera::worker::device {
+namespace {
+
+using ir::Array;
+using ir::DType;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr int kLostDevice = 7;  // whose context does not come back in this process
+
+Array Random(DType dtype, const ir::Dims& shape, uint32_t seed) {
+  Array a(dtype, shape);
+  for (int64_t i = 0; i < a.num_elements(); ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    a.Set(i, dtype == DType::kF32 || dtype == DType::kF64
+                 ? static_cast<double>(seed >> 8) / (1 << 23) - 1
+                 : static_cast<double>((seed >> 8) % 100));
+  }
+  return a;
+}
+
+ir::Program Parse(const std::string& text) {
+  absl::StatusOr<ir::Program> program = ir::ParseProgram(text);
+  EXPECT_THAT(program, IsOk());
+  return program.ok() ? *std::move(program) : ir::Program{};
+}
+
+// One device with what a launch needs around it.
+class Lane {
+ public:
+  explicit Lane(int device, DeviceBackendOptions options = {}) {
+    options.ordinal = device;
+    options.memory_bytes = 64 << 20;
+    options.on_fatal = [this](const absl::Status& why) {
+      absl::MutexLock lock(&mu_);
+      fatal_.Update(why);
+    };
+    absl::StatusOr<std::unique_ptr<Backend>> made =
+        MakeDeviceBackend(&cuda::FakeDevices(), options);
+    EXPECT_THAT(made, IsOk());
+    if (made.ok()) backend = *std::move(made);
+  }
+
+  absl::Status fatal() {
+    absl::MutexLock lock(&mu_);
+    return fatal_;
+  }
+
+  // What has been enqueued, and its end.
+  struct Running {
+    std::vector<DeviceBufferRef> results;
+    std::shared_ptr<absl::Notification> done = std::make_shared<absl::Notification>();
+    std::shared_ptr<absl::Status> status = std::make_shared<absl::Status>();
+    std::shared_ptr<Event> event;
+    std::vector<DeviceBufferRef> args;
+
+    absl::Status Wait() const {
+      if (!done->WaitForNotificationWithTimeout(kPatience)) {
+        return absl::DeadlineExceededError("the launch does not end");
+      }
+      return *status;
+    }
+  };
+  absl::StatusOr<Running> Enqueue(const Executable& executable,
+                                  const std::vector<DeviceBufferRef>& args) {
+    context.launch = ++launches_;
+    context.program = "program";
+    context.cancel = &cancel;
+    context.in_flight = queue_.Begin(context.launch);
+    TESSERA_ASSIGN_OR_RETURN(Enqueued enqueued, backend->Enqueue(executable, context, args));
+    Running running;
+    running.results = std::move(enqueued.results);
+    running.args = args;
+    running.event = std::move(enqueued.event);
+    running.event->OnDone([done = running.done, into = running.status](const absl::Status& s) {
+      *into = s;
+      done->Notify();
+    });
+    return running;
+  }
+  absl::StatusOr<std::vector<Array>> Run(const Executable& executable,
+                                         const std::vector<DeviceBufferRef>& args) {
+    TESSERA_ASSIGN_OR_RETURN(const Running running, Enqueue(executable, args));
+    TESSERA_RETURN_IF_ERROR(running.Wait());
+    std::vector<Array> results;
+    for (const DeviceBufferRef& result : running.results) {
+      TESSERA_ASSIGN_OR_RETURN(results.emplace_back(), backend->ToHost(*result));
+    }
+    return results;
+  }
+  DeviceBufferRef Put(const Array& value) {
+    absl::StatusOr<DeviceBufferRef> buffer = backend->FromHost(0, value);
+    EXPECT_THAT(buffer, IsOk());
+    return buffer.ok() ? *buffer : nullptr;
+  }
+
+  CancelToken cancel;
+  RunContext context;
+  std::unique_ptr<Backend> backend;
+
+ private:
+  uint64_t launches_ = 0;
+  InFlightPage page_{1};
+  InFlightQueue queue_{&page_.slot(0)};
+  absl::Mutex mu_;
+  absl::Status fatal_ ABSL_GUARDED_BY(mu_);
+};
+
+class DeviceBackendTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    cuda::ResetFakes();
+    cuda::SetFake("devices", 8);
+  }
+};
+
+// The device gives what the evaluator gives, within a few units of the last place.
+void ExpectAsEvaluated(const std::string& text, double tolerance = 1e-5) {
+  SCOPED_TRACE(text);
+  const ir::Program program = Parse(text);
+  ASSERT_NE(program.entry, nullptr);
+  Lane lane(0);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(program));
+  std::vector<Array> args;
+  std::vector<DeviceBufferRef> buffers;
+  for (const ir::Type& type : program.entry->param_types()) {
+    args.push_back(Random(type.dtype, type.shape, static_cast<uint32_t>(args.size()) + 1));
+    buffers.push_back(lane.Put(args.back()));
+  }
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*program.entry, args));
+  // The first run is direct, a later one may be a graph.
+  for (int run = 0; run < 4; ++run) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, lane.Run(*executable, buffers));
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t r = 0; r < got.size(); ++r) {
+      ASSERT_EQ(got[r].dtype(), want[r].dtype());
+      ASSERT_EQ(got[r].shape(), want[r].shape());
+      for (int64_t i = 0; i < got[r].num_elements(); ++i) {
+        ASSERT_NEAR(got[r].At(i), want[r].At(i), tolerance * (1 + std::fabs(want[r].At(i))))
+            << "run " << run << ", result " << r << ", element " << i;
+      }
+    }
+  }
+  EXPECT_EQ(cuda::FakeViolations(), "");
+}
+
+TEST_F(DeviceBackendTest, ElementwiseReductionsAndMovement) {
+  ExpectAsEvaluated(R"(func main(%x: f32[7,33], %y: f32[33]) -> (f32[7,33], f32[7], f32[33,7]) {
+  %b = broadcast_in_dim(%y) {broadcast_dimensions=[1], shape=[7,33]}
+  %m = multiply(%x, %b)
+  %t = tanh(%m)
+  %e = exponential(%t)
+  %s = reduce_sum(%e) {dimensions=[1]}
+  %p = transpose(%t) {permutation=[1,0]}
+  return %e, %s, %p
+})");
+}
+
+TEST_F(DeviceBackendTest, ProductsAreTheLibrarys) {
+  ExpectAsEvaluated(R"(func main(%x: f32[8,16], %w: f32[16,4]) -> (f32[8,4]) {
+  %d = dot_general(%x, %w) {lhs_batching_dimensions=[], lhs_contracting_dimensions=[1], rhs_batching_dimensions=[], rhs_contracting_dimensions=[0]}
+  %r = tanh(%d)
+  return %r
+})");
+}
+
+TEST_F(DeviceBackendTest, LoopsWalkRowsThatBeginAnywhere) {
+  // Rows of three elements: all but the first begin where no wide load may.
+  ExpectAsEvaluated(R"(func main(%c: f32[3], %xs: f32[5,3]) -> (f32[3], f32[5,3]) {
+  %r, %ys = scan(%c, %xs) {num_consts=0, num_carry=1, length=5, reverse=false} with
+    func body(%a: f32[3], %x: f32[3]) -> (f32[3], f32[3]) {
+      %s = add(%a, %x)
+      %p = multiply(%s, %x)
+      return %s, %p
+    }
+  return %r, %ys
+})");
+}
+
+TEST_F(DeviceBackendTest, ConstantsAndEmptyArrays) {
+  ExpectAsEvaluated(R"(func main(%x: f32[4], %e: f32[0,3]) -> (f32[4], f32[0,3]) {
+  %k = constant() {value=dense<f32[4]: 0x0000803f000000400000404000008040>}
+  %s = add(%x, %k)
+  %n = negate(%e)
+  return %s, %n
+})");
+}
+
+const char kDouble[] = R"(func main(%x: f32[1024]) -> (f32[1024]) {
+  %y = add(%x, %x)
+  return %y
+})";
+
+TEST_F(DeviceBackendTest, LaterWorkTakesResultsThatAreNotThereYet) {
+  Lane lane(0);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(Parse(kDouble)));
+  Array one(DType::kF32, {1024});
+  for (int i = 0; i < 1024; ++i) one.Set(i, 1);
+  TESSERA_ASSERT_OK_AND_ASSIGN(Lane::Running last, lane.Enqueue(*executable, {lane.Put(one)}));
+  std::vector<Lane::Running> all = {last};
+  for (int i = 0; i < 9; ++i) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(last, lane.Enqueue(*executable, {last.results[0]}));
+    all.push_back(last);
+  }
+  for (const Lane::Running& running : all) EXPECT_THAT(running.Wait(), IsOk());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Array got, lane.backend->ToHost(*last.results[0]));
+  EXPECT_EQ(got.At(1023), 1024);
+}
+
+TEST_F(DeviceBackendTest, ADeviceThatIsFullSaysWhatIsFree) {
+  Lane lane(0);
+  EXPECT_THAT(lane.backend->FromHost(0, Array(DType::kF32, {32 << 20})),
+              ReasonIs("OUT_OF_MEMORY", AllOf(HasSubstr("gpu:0"), HasSubstr("128.0 MiB"))));
+  EXPECT_THAT(lane.fatal(), IsOk());
+}
+
+TEST_F(DeviceBackendTest, ALostContextEndsEveryLaunchAndIsTold) {
+  Lane lane(kLostDevice);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(Parse(kDouble)));
+  const DeviceBufferRef x = lane.Put(Array(DType::kF32, {1024}));
+  cuda::SetFake("sticky_at", 1);
+  const absl::StatusOr<Lane::Running> first = lane.Enqueue(*executable, {x});
+  const absl::Status ended = first.ok() ? first->Wait() : first.status();
+  EXPECT_THAT(ended, ReasonIs("WORKER_LOST", HasSubstr("gpu:7")));
+  EXPECT_THAT(lane.fatal(), ReasonIs("WORKER_LOST"));
+  EXPECT_THAT(lane.Enqueue(*executable, {x}).status(), ReasonIs("WORKER_LOST"));
+}
+
+TEST_F(DeviceBackendTest, WhatNeedsTheHostIsRefusedWithItsLine) {
+  // A reduction of nothing has no kernel: the CPU's evaluator does it, a device says so.
+  Lane lane(0);
+  ir::Builder b{ir::Scope{}};
+  const ir::Value x = b.Param(ir::MakeType(DType::kF32, {0, 3}));
+  b.SetSite({"/src/model.cc", 12});
+  const ir::Program program{
+      .entry = b.Build({{ir::ReduceSum(x, {0})}}), .in_shardings = {}, .out_shardings = {}};
+  EXPECT_THAT(lane.backend->Compile(program).status(),
+              ReasonIs("NOT_IMPLEMENTED",
+                       AllOf(HasSubstr("reduce_sum (model.cc:12)"), HasSubstr("CPU devices"))));
+}
+
+// ---- Several devices. ---------------------------------------------------------------------------
+
+// Two devices of one process, which meet on the host in process.
+class TwoLanes {
+ public:
+  explicit TwoLanes(absl::Duration timeout = absl::Seconds(20)) {
+    DeviceBackendOptions options;
+    options.collective_timeout = timeout;
+    options.abort_grace = absl::Seconds(2);
+    CommunicatorConfig config;
+    config.timeout = timeout;
+    config.generation = 1;
+    for (int r : {0, 1}) {
+      config.local_ranks.push_back(r);
+      config.members.push_back({r, "w0/0", 1, "", "here"});
+    }
+    host = MakeCollectives(std::move(config), -1);
+    for (int d : {0, 1}) {
+      lanes.push_back(std::make_unique<Lane>(d, options));
+      RunContext& context = lanes[d]->context;
+      context.mesh_device = d;
+      context.collectives = host.get();
+      context.generation = 1;
+      context.ranks = ranks;
+    }
+  }
+  // On both at the same time.
+  template <class F>
+  void OnBoth(F f) {
+    std::thread other([&] { f(1); });
+    f(0);
+    other.join();
+  }
+
+  const std::vector<int> ranks = {0, 1};
+  std::unique_ptr<Collectives> host;
+  std::vector<std::unique_ptr<Lane>> lanes;
+};
+
+ir::Program PsumProgram() {
+  ir::Builder b({.mesh = {.axes = {{"i", 2, ir::AxisType::kManual}}}, .check_vma = false});
+  const ir::Value x = b.Param(ir::MakeType(DType::kF32, {4}));
+  b.SetSite({"/src/model.cc", 41});
+  const ir::Value s = ir::Psum(x, {"i"});
+  return {.entry = b.Build({{ir::Add(s, s)}}), .in_shardings = {}, .out_shardings = {}};
+}
+
+TEST_F(DeviceBackendTest, APsumOverTwoDevicesRunsAgainAndAgain) {
+  TwoLanes two;
+  two.OnBoth([&](int d) {
+    Lane& lane = *two.lanes[d];
+    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(PsumProgram()));
+    const DeviceBufferRef x =
+        lane.Put(Array::Of(DType::kF32, {4}, {1.0 + d, 2.0 + d, 3.0 + d, 4.0 + d}));
+    for (int run = 0; run < 3; ++run) {
+      TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, lane.Run(*executable, {x}));
+      EXPECT_EQ(got[0], Array::Of(DType::kF32, {4}, {6, 10, 14, 18}));
+    }
+  });
+  EXPECT_EQ(cuda::FakeViolations(), "");
+}
+
+TEST_F(DeviceBackendTest, EveryExchangeIsTheEvaluators) {
+  using Body = std::function<ir::Value(ir::Value)>;
+  const std::vector<std::pair<const char*, Body>> bodies = {
+      {"psum", [](ir::Value x) { return ir::Psum(x, {"i"}); }},
+      {"pmax", [](ir::Value x) { return ir::Pmax(x, {"i"}); }},
+      {"all_gather", [](ir::Value x) { return ir::AllGather(x, {"i"}, 1, true); }},
+      {"psum_scatter", [](ir::Value x) { return ir::PsumScatter(x, {"i"}, 1, true); }},
+      {"all_to_all", [](ir::Value x) { return ir::AllToAll(x, {"i"}, 0, 1, true); }},
+      {"ppermute there",
+       [](ir::Value x) {
+         return ir::Ppermute(x, {"i"}, {{0, 1}});
+       }},
+      {"ppermute both",
+       [](ir::Value x) {
+         return ir::Ppermute(x, {"i"}, {{0, 1}, {1, 0}});
+       }},
+      {"axis_index", [](ir::Value x) { return ir::AxisIndex(x.builder(), {"i"}); }},
+  };
+  TwoLanes two;
+  for (const auto& named : bodies) {
+    SCOPED_TRACE(named.first);
+    ir::Builder b({.mesh = {.axes = {{"i", 2, ir::AxisType::kManual}}}, .check_vma = false});
+    ir::FunctionRef f;
+    ASSERT_THAT(CatchStatus([&] {
+                  const ir::Value x = b.Param(ir::MakeType(DType::kF32, {4, 2}));
+                  f = b.Build({{named.second(x)}});
+                }),
+                IsOk());
+    ir::Lanes in = {Random(DType::kF32, {4, 2}, 1), Random(DType::kF32, {4, 2}, 2)};
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Lanes> want,
+                                 ir::Evaluator().WithLanes({0, 1}, *f, {in}));
+    two.OnBoth([&](int d) {
+      Lane& lane = *two.lanes[d];
+      TESSERA_ASSERT_OK_AND_ASSIGN(
+          auto executable,
+          lane.backend->Compile({.entry = f, .in_shardings = {}, .out_shardings = {}}));
+      TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got,
+                                   lane.Run(*executable, {lane.Put(in[d])}));
+      EXPECT_EQ(got[0], want[0][d]);
+    });
+  }
+  EXPECT_EQ(cuda::FakeViolations(), "");
+}
+
+TEST_F(DeviceBackendTest, ARankThatNeverComesIsNamed) {
+  TwoLanes two(absl::Milliseconds(500));
+  Lane& lane = *two.lanes[0];
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(PsumProgram()));
+  const absl::Status status = lane.Run(*executable, {lane.Put(Array(DType::kF32, {4}))}).status();
+  EXPECT_THAT(status, ReasonIs("COLLECTIVE_TIMEOUT",
+                               AllOf(HasSubstr("psum (model.cc:41)"), HasSubstr("device 1"))));
+  EXPECT_THAT(lane.fatal(), IsOk()) << "the device is as good as before";
+}
+
+TEST_F(DeviceBackendTest, AnExchangeThatStandsStillEndsWithinItsBounds) {
+  TwoLanes two(absl::Seconds(1));
+  const auto run = [&](int d) {
+    Lane& lane = *two.lanes[d];
+    absl::StatusOr<std::shared_ptr<const Executable>> executable =
+        lane.backend->Compile(PsumProgram());
+    EXPECT_THAT(executable, IsOk());
+    return lane.Run(**executable, {lane.Put(Array(DType::kF32, {4}))}).status();
+  };
+  two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  cuda::SetFake("nccl_stall_at", 1);
+  const absl::Time start = absl::Now();
+  two.OnBoth([&](int d) {
+    EXPECT_THAT(run(d), ReasonIs("COLLECTIVE_TIMEOUT", HasSubstr("psum (model.cc:41)")));
+  });
+  EXPECT_LT(absl::Now() - start, absl::Seconds(10));
+  for (const auto& lane : two.lanes) EXPECT_THAT(lane->fatal(), IsOk());
+}
+
+TEST_F(DeviceBackendTest, AnAbortThatHangsEndsTheExecutorNotTheWait) {
+  auto two = std::make_unique<TwoLanes>(absl::Milliseconds(500));
+  const auto run = [&](int d) {
+    Lane& lane = *two->lanes[d];
+    absl::StatusOr<std::shared_ptr<const Executable>> executable =
+        lane.backend->Compile(PsumProgram());
+    EXPECT_THAT(executable, IsOk());
+    return lane.Run(**executable, {lane.Put(Array(DType::kF32, {4}))}).status();
+  };
+  two->OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  cuda::SetFake("nccl_stall_at", 1);
+  cuda::SetFake("nccl_abort_hangs", 1);
+  two->OnBoth([&](int d) { EXPECT_THAT(run(d), ReasonIs("COLLECTIVE_TIMEOUT")); });
+  for (const auto& lane : two->lanes) {
+    EXPECT_THAT(lane->fatal(), ReasonIs("WORKER_LOST", HasSubstr("did not leave the device")));
+  }
+  cuda::SetFake("nccl_abort_hangs", 0);
+}
+
+TEST_F(DeviceBackendTest, ACancelledExchangeIsTakenOffTheDevice) {
+  TwoLanes two;
+  const auto compiled = [&](int d) { return *two.lanes[d]->backend->Compile(PsumProgram()); };
+  // The communicator is there; then one of the two alone comes to the exchange.
+  const std::shared_ptr<const Executable> executables[] = {compiled(0), compiled(1)};
+  const DeviceBufferRef args[] = {two.lanes[0]->Put(Array(DType::kF32, {4})),
+                                  two.lanes[1]->Put(Array(DType::kF32, {4}))};
+  two.OnBoth(
+      [&](int d) { EXPECT_THAT(two.lanes[d]->Run(*executables[d], {args[d]}).status(), IsOk()); });
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running running,
+                               two.lanes[0]->Enqueue(*executables[0], {args[0]}));
+  EXPECT_FALSE(running.done->HasBeenNotified());
+  two.lanes[0]->cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
+  EXPECT_THAT(running.Wait(), ReasonIs("CANCELLED", "enough"));
+  EXPECT_THAT(two.lanes[0]->fatal(), IsOk());
+}
+
+}  // namespace
+}  // namespace tessera::worker::device

@@ -1,0 +1,41 @@
+#include "worker/device/pinned_slots.h"
+
+#include "base/status.h"
+
+namespace tessera::worker::device {
+
+PinnedSlot::~PinnedSlot() {
+  absl::MutexLock lock(&pool_->mu_);
+  pool_->free_.push_back(address_);
+}
+
+absl::StatusOr<std::unique_ptr<PinnedSlots>> PinnedSlots::Make(const Device* device, int slots,
+                                                               int64_t slot_bytes) {
+  void* base = nullptr;
+  TESSERA_RETURN_IF_ERROR(
+      device->Check(device->api().allocate_host(device->context(), slots * slot_bytes, &base),
+                    "pinned memory for results"));
+  std::unique_ptr<PinnedSlots> pool(new PinnedSlots(device, base));
+  absl::MutexLock lock(&pool->mu_);
+  for (int i = 0; i < slots; ++i) {
+    pool->free_.push_back(static_cast<std::byte*>(base) + i * slot_bytes);
+  }
+  return pool;
+}
+
+PinnedSlots::~PinnedSlots() {
+  static_cast<void>(device_->api().free_host(device_->context(), base_));
+}
+
+PinnedSlotRef PinnedSlots::Take() {
+  std::byte* address = nullptr;
+  {
+    absl::MutexLock lock(&mu_);
+    if (free_.empty()) return nullptr;
+    address = free_.back();
+    free_.pop_back();
+  }
+  return std::make_shared<PinnedSlot>(this, address);
+}
+
+}  // namespace tessera::worker::device

@@ -1,0 +1,52 @@
+// Small pieces of pinned host memory for results that come along with their launch.
+//
+// Thread-safe; a slot is given back when its last holder lets go, and the pool outlives the slots.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "worker/device/device.h"
+
+namespace tessera::worker::device {
+
+class PinnedSlots;
+
+class PinnedSlot {
+ public:
+  PinnedSlot(PinnedSlots* pool, std::byte* address) : pool_(pool), address_(address) {}
+  PinnedSlot(const PinnedSlot&) = delete;
+  PinnedSlot& operator=(const PinnedSlot&) = delete;
+  ~PinnedSlot();
+  std::byte* address() const { return address_; }
+
+ private:
+  PinnedSlots* const pool_;
+  std::byte* const address_;
+};
+using PinnedSlotRef = std::shared_ptr<PinnedSlot>;
+
+class PinnedSlots {
+ public:
+  static absl::StatusOr<std::unique_ptr<PinnedSlots>> Make(const Device* device, int slots,
+                                                           int64_t slot_bytes);
+  ~PinnedSlots();
+
+  // Null if all are taken.
+  PinnedSlotRef Take() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  friend class PinnedSlot;
+  PinnedSlots(const Device* device, void* base) : device_(device), base_(base) {}
+
+  const Device* const device_;
+  void* const base_;
+  absl::Mutex mu_;
+  std::vector<std::byte*> free_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace tessera::worker::device

@@ -1,0 +1,131 @@
+#include "worker/device/staging.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "base/status.h"
+
+namespace tessera::worker::device {
+namespace {
+
+// The end of one copy, shared with whoever waits for it: the wait may be given up.
+struct Ended {
+  absl::Notification notification;
+  absl::Status status;
+};
+
+class WatchedCopy final : public Watched {
+ public:
+  WatchedCopy(const Device* device, EventHandle event, std::shared_ptr<Ended> ended)
+      : device_(device), event_(std::move(event)), ended_(std::move(ended)) {}
+  bool Look(absl::Time) override {
+    const absl::StatusOr<bool> reached = device_->Reached(event_);
+    if (reached.ok() && !*reached) return false;
+    ended_->status = reached.status();
+    ended_->notification.Notify();
+    return true;
+  }
+
+ private:
+  const Device* const device_;
+  const EventHandle event_;
+  const std::shared_ptr<Ended> ended_;
+};
+
+}  // namespace
+
+class Staging::Lease {
+ public:
+  Lease(Staging* staging, Channel* channel) : staging_(staging), channel_(channel) {}
+  ~Lease() {
+    absl::MutexLock lock(&staging_->mu_);
+    staging_->free_.push_back(channel_);
+  }
+  Channel& operator*() const { return *channel_; }
+  Channel* operator->() const { return channel_; }
+
+ private:
+  Staging* const staging_;
+  Channel* const channel_;
+};
+
+absl::StatusOr<std::unique_ptr<Staging>> Staging::Make(const Device* device, Completion* completion,
+                                                       StagingOptions options) {
+  std::unique_ptr<Staging> staging(new Staging(device, completion, options));
+  for (int i = 0; i < options.channels; ++i) {
+    auto channel = std::make_unique<Channel>();
+    channel->lane = i;
+    TESSERA_ASSIGN_OR_RETURN(channel->stream, device->NewStream(/*high_priority=*/true));
+    void* pinned = nullptr;
+    TESSERA_RETURN_IF_ERROR(device->Check(
+        device->api().allocate_host(device->context(), options.channel_bytes, &pinned),
+        "pinned memory for copies"));
+    channel->pinned = static_cast<std::byte*>(pinned);
+    absl::MutexLock lock(&staging->mu_);
+    staging->free_.push_back(channel.get());
+    staging->channels_.push_back(std::move(channel));
+  }
+  return staging;
+}
+
+Staging::~Staging() {
+  for (const auto& channel : channels_) {
+    static_cast<void>(device_->api().free_host(device_->context(), channel->pinned));
+  }
+}
+
+absl::StatusOr<Staging::Channel*> Staging::Take() {
+  absl::MutexLock lock(&mu_);
+  const auto there = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !free_.empty(); };
+  if (!mu_.AwaitWithTimeout(absl::Condition(&there), options_.bound)) {
+    return MakeError(ErrorKind::kWorkerLost,
+                     absl::StrCat(device_->name(), ": no channel for a copy came free within ",
+                                  absl::FormatDuration(options_.bound)));
+  }
+  Channel* channel = free_.back();
+  free_.pop_back();
+  return channel;
+}
+
+absl::Status Staging::Wait(Channel& channel) {
+  TESSERA_ASSIGN_OR_RETURN(EventHandle event, device_->Record(channel.stream));
+  auto ended = std::make_shared<Ended>();
+  completion_->Add(channel.lane, std::make_unique<WatchedCopy>(device_, std::move(event), ended));
+  if (ended->notification.WaitForNotificationWithTimeout(options_.bound)) return ended->status;
+  return MakeError(ErrorKind::kWorkerLost,
+                   absl::StrCat(device_->name(), ": a copy did not end within ",
+                                absl::FormatDuration(options_.bound)));
+}
+
+absl::Status Staging::ToDevice(uint64_t to, const std::byte* from, int64_t bytes) {
+  TESSERA_ASSIGN_OR_RETURN(Channel* const taken, Take());
+  const Lease channel(this, taken);
+  for (int64_t at = 0; at < bytes; at += options_.channel_bytes) {
+    const int64_t piece = std::min(options_.channel_bytes, bytes - at);
+    std::memcpy(channel->pinned, from + at, piece);
+    TESSERA_RETURN_IF_ERROR(device_->Check(
+        device_->api().copy_to_device(channel->stream.get(), to + at, channel->pinned, piece),
+        "a copy to the device"));
+    TESSERA_RETURN_IF_ERROR(Wait(*channel));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Staging::ToHost(std::byte* to, uint64_t from, int64_t bytes) {
+  TESSERA_ASSIGN_OR_RETURN(Channel* const taken, Take());
+  const Lease channel(this, taken);
+  for (int64_t at = 0; at < bytes; at += options_.channel_bytes) {
+    const int64_t piece = std::min(options_.channel_bytes, bytes - at);
+    TESSERA_RETURN_IF_ERROR(device_->Check(
+        device_->api().copy_to_host(channel->stream.get(), channel->pinned, from + at, piece),
+        "a copy from the device"));
+    TESSERA_RETURN_IF_ERROR(Wait(*channel));
+    std::memcpy(to + at, channel->pinned, piece);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::worker::device

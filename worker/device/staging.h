@@ -1,0 +1,61 @@
+// Copies between arrays of the host and memory of the device, through pinned memory.
+//
+// A copy takes one of a few channels, each a stream and a pinned buffer of its own, and goes
+// through it in pieces. Blocking; thread-safe; a caller that finds every channel taken waits for
+// one, and a copy that does not end within the bound answers WORKER_LOST: the device hangs.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "worker/device/completion.h"
+#include "worker/device/device.h"
+
+namespace tessera::worker::device {
+
+struct StagingOptions {
+  int channels = 2;
+  int64_t channel_bytes = int64_t{4} << 20;
+  absl::Duration bound = absl::Seconds(30);  // for a channel to come free, and for each piece
+};
+
+class Staging {
+ public:
+  // Channel i watches its copies in lane i of `completion`. Both outlive the result.
+  static absl::StatusOr<std::unique_ptr<Staging>> Make(const Device* device, Completion* completion,
+                                                       StagingOptions options);
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  ~Staging();
+
+  absl::Status ToDevice(uint64_t to, const std::byte* from, int64_t bytes);
+  absl::Status ToHost(std::byte* to, uint64_t from, int64_t bytes);
+
+ private:
+  struct Channel {
+    int lane = 0;
+    StreamHandle stream;
+    std::byte* pinned = nullptr;
+  };
+  class Lease;
+
+  Staging(const Device* device, Completion* completion, StagingOptions options)
+      : device_(device), completion_(completion), options_(options) {}
+  absl::StatusOr<Channel*> Take() ABSL_LOCKS_EXCLUDED(mu_);
+  // Until what is enqueued on the channel has ended.
+  absl::Status Wait(Channel& channel);
+
+  const Device* const device_;
+  Completion* const completion_;
+  const StagingOptions options_;
+  std::vector<std::unique_ptr<Channel>> channels_;
+  absl::Mutex mu_;
+  std::vector<Channel*> free_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace tessera::worker::device
