@@ -10,12 +10,15 @@
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <random>
 #include <set>
 #include <string>
+#include <system_error>
 
 namespace tessera::fakes {
 namespace {
@@ -28,8 +31,22 @@ struct Registry {
   std::map<std::string, std::weak_ptr<Segment>> open;
   std::set<std::string> created;  // Names to take away when the process ends.
 };
+constexpr char kFolder[] = "/dev/shm/";
+constexpr char kPrefix[] = "tessera-fake-nccl-";
+
+// Takes away what killed processes have left: names that begin with the number of one that is gone.
+void Sweep() {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder, error)) {
+    const std::string name = entry.path().filename();
+    if (name.compare(0, strlen(kPrefix), kPrefix) != 0) continue;
+    if (!IsAlive(atoi(name.c_str() + strlen(kPrefix)))) shm_unlink(("/" + name).c_str());
+  }
+}
+
 Registry& TheRegistry() {
   static auto* const registry = [] {
+    Sweep();
     atexit([] {
       Registry& r = TheRegistry();
       const std::lock_guard<std::mutex> lock(r.mutex);
@@ -55,7 +72,7 @@ Segment::Shared* Segment::Map(int file) {
 
 std::string Segment::Create() {
   static std::atomic<int> count{0};
-  const std::string name = "/tessera-fake-nccl-" + std::to_string(getpid()) + "-" +
+  const std::string name = "/" + std::string(kPrefix) + std::to_string(getpid()) + "-" +
                            std::to_string(count++) + "-" + std::to_string(std::random_device()());
   const int file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
   if (file < 0) Die("fake NCCL: shm_open");

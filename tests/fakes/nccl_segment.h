@@ -3,7 +3,8 @@
 // each pair of ranks a mailbox for one chunk on its way.
 //
 // A Segment is shared by the ranks of one process. The memory goes with the last of them; the name
-// goes once all ranks have joined, or when the process that made it ends. Any thread.
+// goes once all ranks have joined, when the process that made it ends or, if that was killed, when
+// another makes one. Any thread.
 #ifndef TESSERA_TESTS_FAKES_NCCL_SEGMENT_H_
 #define TESSERA_TESTS_FAKES_NCCL_SEGMENT_H_
 

@@ -16,7 +16,8 @@
 namespace tessera::worker::codegen {
 
 // How one kernel is launched. Its arguments are the addresses of the kernel's params, in order,
-// each aligned to 16 bytes.
+// each aligned to 16 bytes. A kernel must not run twice at the same time: its blocks may meet in
+// memory of the module's own.
 struct GpuKernel {
   std::string entry;
   uint32_t grid[3] = {1, 1, 1};

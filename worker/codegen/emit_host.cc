@@ -1,11 +1,9 @@
 #include "worker/codegen/emit_host.h"
 
-#include <functional>
-#include <limits>
-#include <map>
+#include <algorithm>
 
-#include "base/log.h"
-#include "llvm/IR/IRBuilder.h"
+#include "worker/codegen/combine.h"
+#include "worker/codegen/host_blocks.h"
 #include "worker/codegen/host_plan.h"
 #include "worker/codegen/host_runtime.h"
 #include "worker/codegen/lanes.h"
@@ -22,37 +20,21 @@ using llvm::BasicBlock;
 using llvm::Type;
 using llvm::Value;
 
-constexpr int64_t kLineBytes = 64;
-constexpr int64_t kAheadBytes = 1024;  // what is prefetched of an array that is read in order
-
-bool IsArg(ReduceKind kind) { return kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMin; }
-
-class HostEmitter {
+class HostEmitter : private HostBlocks {
  public:
   HostEmitter(const Kernel& kernel, const HostTarget& target, const std::string& name,
               llvm::Module* module)
-      : kernel_(kernel),
-        plan_(PlanHost(kernel, target)),
+      : HostBlocks(PlanHost(kernel, target), target.vector_bytes, name, module),
+        kernel_(kernel),
         levels_(LevelsOf(kernel)),
         module_(*module),
-        b_(module->getContext()),
         values_(kernel.nodes.size()),
         node_rows_(kernel.nodes.size()),
         store_rows_(kernel.stores.size()),
         coords_(kernel.rank()),
-        accumulators_(kernel.nodes.size()) {
-    Type* const pointer = b_.getPtrTy();
-    Type* const count = b_.getInt64Ty();
-    function_ = llvm::Function::Create(
-        llvm::FunctionType::get(b_.getVoidTy(), {pointer, count, count}, /*isVarArg=*/false),
-        llvm::Function::ExternalLinkage, name, module);
-    function_->setDoesNotThrow();
-    function_->addFnAttr("prefer-vector-width", std::to_string(8 * target.vector_bytes));
-    function_->addFnAttr("min-legal-vector-width", std::to_string(8 * target.vector_bytes));
-  }
+        accumulators_(kernel.nodes.size()) {}
 
   void Emit() {
-    b_.SetInsertPoint(BasicBlock::Create(b_.getContext(), "entry", function_));
     Value* const begin = function_->getArg(1);
     Value* const end = function_->getArg(2);
     if (kernel_.num_iterations() > 0) {
@@ -71,51 +53,7 @@ class HostEmitter {
   }
 
  private:
-  // ---- Loops. ----------------------------------------------------------------------------------
-
-  // for (i = from; i < to; i = body(i)). The body may run in several blocks.
-  void For(Value* from, Value* to, const std::function<Value*(Value*)>& body) {
-    BasicBlock* const before = b_.GetInsertBlock();
-    BasicBlock* const head = NewBlock("head");
-    BasicBlock* const inside = NewBlock("body");
-    BasicBlock* const after = NewBlock("after");
-    b_.CreateBr(head);
-    b_.SetInsertPoint(head);
-    llvm::PHINode* const i = b_.CreatePHI(b_.getInt64Ty(), 2);
-    i->addIncoming(from, before);
-    b_.CreateCondBr(b_.CreateICmpSLT(i, to), inside, after);
-    b_.SetInsertPoint(inside);
-    Value* const next = body(i);
-    i->addIncoming(next, b_.GetInsertBlock());
-    b_.CreateBr(head);
-    b_.SetInsertPoint(after);
-  }
-  void If(Value* condition, const std::function<void()>& then) {
-    BasicBlock* const inside = NewBlock("then");
-    BasicBlock* const after = NewBlock("fi");
-    b_.CreateCondBr(condition, inside, after);
-    b_.SetInsertPoint(inside);
-    then();
-    b_.CreateBr(after);
-    b_.SetInsertPoint(after);
-  }
-  void IfElse(Value* condition, const std::function<void()>& then,
-              const std::function<void()>& otherwise) {
-    BasicBlock* const yes = NewBlock("then");
-    BasicBlock* const no = NewBlock("else");
-    BasicBlock* const after = NewBlock("fi");
-    b_.CreateCondBr(condition, yes, no);
-    b_.SetInsertPoint(yes);
-    then();
-    b_.CreateBr(after);
-    b_.SetInsertPoint(no);
-    otherwise();
-    b_.CreateBr(after);
-    b_.SetInsertPoint(after);
-  }
-  BasicBlock* NewBlock(const char* name) {
-    return BasicBlock::Create(b_.getContext(), name, function_);
-  }
+  // ---- Loops over kept dims. -------------------------------------------------------------------
 
   // Lanes along the innermost kept dim: rows of it, blocks of a row.
   void EmitRows(Value* begin, Value* end) {
@@ -379,60 +317,6 @@ class HostEmitter {
                         offset);
   }
   int64_t WidthOf(int param) const { return ir::ByteWidth(kernel_.params[param].dtype); }
-  static llvm::Align ElementAlign(DType dtype) {
-    return llvm::Align(static_cast<uint64_t>(std::min<int64_t>(ir::ByteWidth(dtype), 8)));
-  }
-
-  // ---- Blocks of lanes. ------------------------------------------------------------------------
-
-  void EnterBlock(Value* num_lanes) {
-    num_lanes_ = num_lanes;
-    if (!AlwaysFull() && (plan_.masks || plan_.lanes_reduced)) mask_ = MakeMask();
-  }
-  // Every block has all its lanes.
-  bool AlwaysFull() { return num_lanes_ == b_.getInt64(plan_.lanes); }
-  Value* IsFull() { return b_.CreateICmpEQ(num_lanes_, Int(plan_.lanes)); }
-
-  // Which lanes there are; at least one.
-  Value* MakeMask() {
-    const auto bits = static_cast<unsigned>(plan_.lanes);
-    if (plan_.masks) {
-      Type* const type = b_.getIntNTy(bits);
-      Value* const missing = b_.CreateTrunc(b_.CreateSub(Int(bits), num_lanes_), type);
-      Value* const ones = b_.CreateLShr(llvm::ConstantInt::getAllOnesValue(type), missing);
-      return b_.CreateBitCast(ones, llvm::FixedVectorType::get(b_.getInt1Ty(), bits));
-    }
-    Value* const count = b_.CreateTrunc(num_lanes_, b_.getInt32Ty());
-    return b_.CreateICmpULT(Iota(b_.getInt32Ty()), Splat(count));
-  }
-
-  Value* LoadBlock(int param, Value* address, int64_t stride) {
-    const DType dtype = kernel_.params[param].dtype;
-    Type* const type = MemoryType(b_.getContext(), dtype, plan_.lanes);
-    const llvm::Align align = ElementAlign(dtype);
-    if (stride == 1 && plan_.prefetch)
-      Prefetch(address, kAheadBytes, plan_.lanes * ir::ByteWidth(dtype));
-    Value* stored = nullptr;
-    if (stride == 1 && AlwaysFull()) {
-      stored = b_.CreateAlignedLoad(type, address, align);
-    } else if (stride == 1 && plan_.masks) {
-      stored = b_.CreateMaskedLoad(type, address, align, mask_, llvm::Constant::getNullValue(type));
-    } else if (stride == 1) {
-      BasicBlock* const before = b_.GetInsertBlock();
-      Value* const stage = Stage(type);
-      If(b_.CreateNot(IsFull()), [&] { Copy(dtype, stage, 1, address, 1); });
-      llvm::PHINode* const from = b_.CreatePHI(b_.getPtrTy(), 2);
-      for (BasicBlock* const in : llvm::predecessors(b_.GetInsertBlock()))
-        from->addIncoming(in == before ? address : stage, in);
-      stored = b_.CreateFreeze(b_.CreateAlignedLoad(type, from, align));
-    } else {
-      Value* const stage = Stage(type);
-      Copy(dtype, stage, 1, address, stride);
-      stored = b_.CreateFreeze(b_.CreateAlignedLoad(type, stage, align));
-    }
-    return FromMemory(b_, dtype, stored);
-  }
-
   Value* LoadFromTile(int n) {
     const DType dtype = kernel_.nodes[n].dtype;
     Type* const type = MemoryType(b_.getContext(), dtype, plan_.lanes);
@@ -441,79 +325,12 @@ class HostEmitter {
                       b_.CreateFreeze(b_.CreateAlignedLoad(type, at, ElementAlign(dtype))));
   }
 
-  // Asks for what a later block will read. An address beyond the buffer does no harm.
-  void Prefetch(Value* address, int64_t ahead_bytes, int64_t bytes) {
-    constexpr int kRead = 0, kAllCaches = 3, kData = 1;
-    for (int64_t at = 0; at < bytes; at += kLineBytes) {
-      Value* const ahead = b_.CreateConstGEP1_64(b_.getInt8Ty(), address, ahead_bytes + at);
-      b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
-                         {ahead, b_.getInt32(kRead), b_.getInt32(kAllCaches), b_.getInt32(kData)});
-    }
-  }
-
   void StoreBlock(size_t s) {
     const Store& store = kernel_.stores[s];
     const DType dtype = kernel_.params[store.param].dtype;
-    Value* const address = Address(store.param, OffsetOf(store.access, store_rows_[s]));
-    Value* const value = ToMemory(b_, dtype, AsLanes(store.node));
-    if (LaneStride(store.access) != 1) {
-      Value* const stage = Stage(value->getType());
-      b_.CreateStore(value, stage);
-      Copy(dtype, address, LaneStride(store.access), stage, 1);
-      return;
-    }
-    const int64_t block_bytes = plan_.lanes * ir::ByteWidth(dtype);
-    if (!plan_.bypass_cache || block_bytes % kLineBytes != 0) {
-      StoreLanes(dtype, value, address);
-      return;
-    }
-    Value* const at = b_.CreatePtrToInt(address, b_.getInt64Ty());
-    Value* const aligned = b_.CreateIsNull(b_.CreateAnd(at, Int(kLineBytes - 1)));
-    IfElse(
-        b_.CreateAnd(aligned, IsFull()),
-        [&] {
-          llvm::StoreInst* const past =
-              b_.CreateAlignedStore(value, address, llvm::Align(kLineBytes));
-          past->setMetadata(
-              llvm::LLVMContext::MD_nontemporal,
-              llvm::MDNode::get(b_.getContext(), llvm::ConstantAsMetadata::get(b_.getInt32(1))));
-        },
-        [&] { StoreLanes(dtype, value, address); });
-  }
-
-  void StoreLanes(DType dtype, Value* value, Value* address) {
-    const llvm::Align align = ElementAlign(dtype);
-    if (plan_.masks) {
-      b_.CreateMaskedStore(value, address, align, mask_);
-      return;
-    }
-    IfElse(
-        IsFull(), [&] { b_.CreateAlignedStore(value, address, align); },
-        [&] {
-          Value* const stage = Stage(value->getType());
-          b_.CreateStore(value, stage);
-          Copy(dtype, address, 1, stage, 1);
-        });
-  }
-
-  // Stack memory for a block of lanes, outside all loops.
-  Value* Stage(Type* type) {
-    llvm::IRBuilder<> entry(&function_->getEntryBlock(), function_->getEntryBlock().begin());
-    llvm::AllocaInst* const stage = entry.CreateAlloca(type);
-    stage->setAlignment(llvm::Align(kLineBytes));
-    return stage;
-  }
-
-  // Copies the block's elements one by one, with strides in elements.
-  void Copy(DType dtype, Value* to, int64_t to_stride, Value* from, int64_t from_stride) {
-    Type* const type = MemoryType(b_.getContext(), dtype);
-    const llvm::Align align = ElementAlign(dtype);
-    For(Int(0), num_lanes_, [&](Value* i) {
-      Value* const source = b_.CreateGEP(type, from, b_.CreateMul(i, Int(from_stride)));
-      Value* const target = b_.CreateGEP(type, to, b_.CreateMul(i, Int(to_stride)));
-      b_.CreateAlignedStore(b_.CreateAlignedLoad(type, source, align), target, align);
-      return b_.CreateAdd(i, Int(1));
-    });
+    HostBlocks::StoreBlock(dtype, AsLanes(store.node),
+                           Address(store.param, OffsetOf(store.access, store_rows_[s])),
+                           LaneStride(store.access));
   }
 
   // ---- Nodes. ----------------------------------------------------------------------------------
@@ -532,7 +349,7 @@ class HostEmitter {
       case Node::Kind::kLoad: {
         Value* const address = Address(node.param, OffsetOf(node.access, node_rows_[n]));
         if (plan_.tiled[n]) return LoadFromTile(n);
-        if (plan_.varies[n]) return LoadBlock(node.param, address, LaneStride(node.access));
+        if (plan_.varies[n]) return LoadBlock(node.dtype, address, LaneStride(node.access));
         Type* const type = MemoryType(b_.getContext(), node.dtype);
         return FromMemory(b_, node.dtype,
                           b_.CreateAlignedLoad(type, address, ElementAlign(node.dtype)));
@@ -612,16 +429,6 @@ class HostEmitter {
   Value* AsLanes(int node) {
     return values_[node]->getType()->isVectorTy() ? values_[node] : Splat(values_[node]);
   }
-  Value* Splat(Value* value) {
-    return b_.CreateVectorSplat(static_cast<unsigned>(plan_.lanes), value);
-  }
-  Value* Iota(Type* type) {
-    std::vector<llvm::Constant*> lanes;
-    for (int i = 0; i < plan_.lanes; ++i)
-      lanes.push_back(llvm::ConstantInt::get(type, static_cast<uint64_t>(i)));
-    return llvm::ConstantVector::get(lanes);
-  }
-
   // ---- Reductions. -----------------------------------------------------------------------------
 
   // A running value, and its index for argmax and argmin; of the sums of chunks, and of a chunk.
@@ -630,46 +437,9 @@ class HostEmitter {
     llvm::AllocaInst* index = nullptr;
     llvm::AllocaInst* total = nullptr;
   };
-  struct Best {
-    Value* value;
-    Value* index;
-  };
-
   DType OperandOf(int n) const { return kernel_.nodes[kernel_.nodes[n].args[0]].dtype; }
   bool AccumulatesLanes(int n) const {
     return plan_.lanes_reduced || plan_.varies[kernel_.nodes[n].args[0]];
-  }
-
-  Value* Identity(ReduceKind kind, DType dtype) {
-    constexpr double kInf = std::numeric_limits<double>::infinity();
-    const unsigned bits =
-        dtype == DType::kBool ? 1 : static_cast<unsigned>(8 * ir::ByteWidth(dtype));
-    const uint64_t ones = ~uint64_t{0} >> (64 - bits);
-    const bool is_signed = ir::IsSignedInt(dtype);
-    const auto biggest = static_cast<int64_t>(is_signed ? ones >> 1 : ones);
-    const auto constant = [&](double real, int64_t integer) {
-      return ConstantOf(b_, dtype, real, integer);
-    };
-    switch (kind) {
-      case ReduceKind::kProd:
-        return constant(1, 1);
-      case ReduceKind::kMax:
-      case ReduceKind::kArgMax:
-        return constant(-kInf, is_signed ? -biggest - 1 : 0);
-      case ReduceKind::kMin:
-      case ReduceKind::kArgMin:
-        return constant(kInf, biggest);
-      case ReduceKind::kAnd:
-        return constant(0, -1);
-      default:
-        return constant(0, 0);
-    }
-  }
-  // Beyond every index: gives way to any element, even one equal to the identity.
-  Value* NoIndex(DType dtype) {
-    return ConstantOf(b_, dtype, 0,
-                      dtype == DType::kS32 ? std::numeric_limits<int32_t>::max()
-                                           : std::numeric_limits<int64_t>::max());
   }
 
   void StartReduction(int n) {
@@ -679,8 +449,8 @@ class HostEmitter {
       if (*slot == nullptr) *slot = llvm::cast<llvm::AllocaInst>(Stage(value->getType()));
       b_.CreateStore(value, *slot);
     };
-    start(Identity(node.reduce, OperandOf(n)), &accumulators_[n].value);
-    if (IsArg(node.reduce)) start(NoIndex(node.dtype), &accumulators_[n].index);
+    start(IdentityOf(b_, node.reduce, OperandOf(n)), &accumulators_[n].value);
+    if (IsArg(node.reduce)) start(NoIndex(b_, node.dtype), &accumulators_[n].index);
   }
 
   bool IsFloatSum(size_t n) const {
@@ -717,7 +487,8 @@ class HostEmitter {
     Value* value = lanes ? AsLanes(arg) : values_[arg];
     // Lanes beyond the row's end change nothing.
     const bool cut = plan_.lanes_reduced && !AlwaysFull();
-    if (cut) value = b_.CreateSelect(mask_, value, Splat(Identity(node.reduce, OperandOf(n))));
+    if (cut)
+      value = b_.CreateSelect(mask_, value, Splat(IdentityOf(b_, node.reduce, OperandOf(n))));
     if (!IsArg(node.reduce)) {
       b_.CreateStore(Combine(n, Load(acc.value), value), acc.value);
       return;
@@ -726,49 +497,17 @@ class HostEmitter {
     Value* index = b_.CreateTrunc(coords_[kernel_.rank() - 1], type);
     if (lanes) index = Splat(index);
     if (plan_.lanes_reduced) index = b_.CreateAdd(index, Iota(type));
-    if (cut) index = b_.CreateSelect(mask_, index, Splat(NoIndex(node.dtype)));
+    if (cut) index = b_.CreateSelect(mask_, index, Splat(NoIndex(b_, node.dtype)));
     const Best best = Better(n, {Load(acc.value), Load(acc.index)}, {value, index});
     b_.CreateStore(best.value, acc.value);
     b_.CreateStore(best.index, acc.index);
   }
 
   Value* Combine(int n, Value* x, Value* y) {
-    const auto emit = [&](ScalarPrim prim) {
-      return EmitPrim(b_, prim, OperandOf(n), OperandOf(n), {x, y});
-    };
-    switch (kernel_.nodes[n].reduce) {
-      case ReduceKind::kSum:
-        return emit(ScalarPrim::kAdd);
-      case ReduceKind::kProd:
-        return emit(ScalarPrim::kMul);
-      case ReduceKind::kMax:
-        return emit(ScalarPrim::kMax);
-      case ReduceKind::kMin:
-        return emit(ScalarPrim::kMin);
-      case ReduceKind::kAnd:
-        return emit(ScalarPrim::kAnd);
-      default:
-        return emit(ScalarPrim::kOr);
-    }
+    return codegen::Combine(b_, kernel_.nodes[n].reduce, OperandOf(n), x, y);
   }
-
-  // A NaN before all else, then the larger (or smaller), then the first: an order in which any
-  // grouping of the elements gives the same.
-  Best Better(int n, Best x, Best y) {
-    const bool want_max = kernel_.nodes[n].reduce == ReduceKind::kArgMax;
-    const DType dtype = OperandOf(n);
-    const auto compare = [&](ScalarPrim prim) {
-      return V(b_, EmitPrim(b_, prim, dtype, DType::kBool, {y.value, x.value}));
-    };
-    const V first(b_, b_.CreateICmpSLT(y.index, x.index));
-    V better =
-        compare(want_max ? ScalarPrim::kGt : ScalarPrim::kLt) | (compare(ScalarPrim::kEq) & first);
-    if (ir::IsFloat(dtype)) {
-      const V y_nan = IsNan(V(b_, y.value)), x_nan = IsNan(V(b_, x.value));
-      better = better | (y_nan & (~x_nan | first));
-    }
-    return {b_.CreateSelect(better.get(), y.value, x.value),
-            b_.CreateSelect(better.get(), y.index, x.index)};
+  Best Better(int n, const Best& x, const Best& y) {
+    return codegen::Better(b_, kernel_.nodes[n].reduce, OperandOf(n), x, y);
   }
 
   // Joins the lanes of a reduced dim by halves.
@@ -798,24 +537,15 @@ class HostEmitter {
     return b_.CreateShuffleVector(lanes, which);
   }
 
-  Value* Int(int64_t value) { return b_.getInt64(static_cast<uint64_t>(value)); }
-  Value* Most(Value* x, Value* y) { return b_.CreateSelect(b_.CreateICmpSLT(x, y), y, x); }
-  Value* Least(Value* x, Value* y) { return b_.CreateSelect(b_.CreateICmpSLT(x, y), x, y); }
-
   const Kernel& kernel_;
-  const HostPlan plan_;
   const std::vector<Level> levels_;
   llvm::Module& module_;
-  llvm::IRBuilder<> b_;
-  llvm::Function* function_ = nullptr;
   std::vector<Value*> params_;
   // Of each node: its value at this point of the function, one lane where it does not vary.
   std::vector<Value*> values_;
   // Of each access: its offset before any coordinate, and at the row.
   std::vector<Value*> node_bases_, store_bases_, node_rows_, store_rows_;
   std::vector<Value*> coords_;  // of the first lane
-  Value* num_lanes_ = nullptr;  // of the block
-  Value* mask_ = nullptr;       // which of them there are, where any may be missing
   std::vector<Accumulator> accumulators_;
   std::vector<Value*> tiles_;  // of tiled loads: what FillTile read
   Value* tile_index_ = nullptr;

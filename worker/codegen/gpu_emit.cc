@@ -1,5 +1,6 @@
 #include "worker/codegen/gpu_emit.h"
 
+#include <functional>
 #include <limits>
 
 #include "base/log.h"
@@ -66,7 +67,7 @@ class GpuEmitter : private GpuNodes {
     // The last ones, one a thread: the threads after those of whole groups are at most one.
     if (whole == n) return;
     If(b_.CreateICmpEQ(first, Int(whole)), [&] {
-      For(Int(whole), n, 1, [&](Value* i) {
+      For(Int(whole), Int(n), 1, [&](Value* i) {
         SetCoords(i, 0, kernel_.rank());
         EmitElements(1);
       });
@@ -94,24 +95,31 @@ class GpuEmitter : private GpuNodes {
 
     const int64_t reduced = NumReduced();
     const int64_t whole = reduced / plan_.lanes * plan_.lanes;
-    For(b_.CreateMul(lane, Int(plan_.lanes)), whole, int64_t{threads} * plan_.lanes, [&](Value* r) {
+    const int64_t turn = int64_t{threads} * plan_.lanes;
+    const Range share = Share(whole, turn);
+    ForShare(share, b_.CreateMul(lane, Int(plan_.lanes)), turn, whole % turn == 0, [&](Value* r) {
       SetCoords(r, kernel_.num_kept(), kernel_.rank());
       EmitLevel(Level::kInner, plan_.lanes);
       FoldReductions(r, plan_.lanes);
     });
-    // A single row may end with fewer elements than lanes.
-    if (whole < reduced)
-      For(b_.CreateAdd(lane, Int(whole)), reduced, threads, [&](Value* r) {
-        SetCoords(r, kernel_.num_kept(), kernel_.rank());
-        EmitLevel(Level::kInner, 1);
-        FoldReductions(r, 1);
-      });
+    // A single row may end with fewer elements than lanes: they are for its first block.
+    if (whole < reduced) {
+      Value* const first = b_.CreateAdd(lane, Int(whole));
+      For(plan_.blocks_per_result == 1
+              ? first
+              : b_.CreateSelect(b_.CreateICmpEQ(share.begin, Int(0)), first, Int(reduced)),
+          Int(reduced), threads, [&](Value* r) {
+            SetCoords(r, kernel_.num_kept(), kernel_.rank());
+            EmitLevel(Level::kInner, 1);
+            FoldReductions(r, 1);
+          });
+    }
     std::vector<Partial> partials = JoinLanes(plan_.lanes);
     for (int mask = std::min(threads, kWarpSize) / 2; mask > 0; mask /= 2)
       ShuffleJoin(mask, &partials);
     Value* leads = b_.CreateICmpEQ(lane, Int(0));
     if (threads > kWarpSize) JoinWarps(tid, threads / kWarpSize, &partials);
-    If(b_.CreateAnd(leads, inside), [&] { FinishRow(partials, 1); });
+    If(b_.CreateAnd(leads, inside), [&] { Finish(row, kernel_.num_iterations(), partials, 1); });
   }
 
   void EmitColumns() {
@@ -126,7 +134,7 @@ class GpuEmitter : private GpuNodes {
     SetCoords(b_.CreateMul(safe, Int(lanes)), 0, kernel_.num_kept());
     EmitLevel(Level::kBefore, lanes);
     StartReductions(lanes);
-    For(y, NumReduced(), split, [&](Value* r) {
+    ForShare(Share(NumReduced(), split), y, split, NumReduced() % split == 0, [&](Value* r) {
       SetCoords(r, kernel_.num_kept(), kernel_.rank());
       EmitLevel(Level::kInner, lanes);
       FoldReductions(r, lanes);
@@ -136,7 +144,104 @@ class GpuEmitter : private GpuNodes {
     for (int id : Reductions())
       for (int l = 0; l < lanes; ++l) partials.push_back(Read(accumulators_[id][l]));
     if (split > 1) JoinSplits(x, y, split, &partials);
-    If(b_.CreateAnd(b_.CreateICmpEQ(y, Int(0)), inside), [&] { FinishRow(partials, lanes); });
+    If(b_.CreateAnd(b_.CreateICmpEQ(y, Int(0)), inside),
+       [&] { Finish(group, groups, partials, lanes); });
+  }
+
+  // The part of `count` reduced elements that is for this block, in whole turns.
+  struct Range {
+    Value* begin;
+    Value* end;
+  };
+  Range Share(int64_t count, int64_t turn) {
+    if (plan_.blocks_per_result == 1) return {Int(0), Int(count)};
+    const int64_t turns = (count + turn - 1) / turn;
+    const int64_t share = (turns + plan_.blocks_per_result - 1) / plan_.blocks_per_result * turn;
+    Value* const begin = b_.CreateMul(BlockRow(), Int(share));
+    Value* const end = b_.CreateAdd(begin, Int(share));
+    return {begin, b_.CreateSelect(b_.CreateICmpSLT(end, Int(count)), end, Int(count))};
+  }
+
+  // A thread's elements of the share: every `turn`th from `first` on. Where all threads have as
+  // many
+  // (`even`), the loop counts alike for all, so that the assembler may unroll it.
+  void ForShare(const Range& share, Value* first, int64_t turn, bool even,
+                const std::function<void(Value*)>& body) {
+    if (!even) return For(b_.CreateAdd(share.begin, first), share.end, turn, body);
+    For(share.begin, share.end, turn, [&](Value* base) { body(b_.CreateAdd(base, first)); });
+  }
+
+  // What one thread does with the results of its block: all blocks put theirs down, and the last
+  // one that comes takes them up again in the order of the blocks.
+  void Finish(Value* result, int64_t num_results, const std::vector<Partial>& partials, int lanes) {
+    const int64_t blocks = plan_.blocks_per_result;
+    if (blocks == 1) return FinishRow(partials, lanes);
+    int64_t words = 0;
+    for (const Partial& partial : partials) words += partial.index == nullptr ? 1 : 2;
+    llvm::GlobalVariable* const memory =
+        OwnMemory("partials", b_.getInt64Ty(), num_results * blocks * words);
+    llvm::GlobalVariable* const counters = OwnMemory("counters", b_.getInt32Ty(), num_results);
+    // By result, by block.
+    const auto word_of = [&](Value* block) {
+      return b_.CreateMul(b_.CreateAdd(b_.CreateMul(result, Int(blocks)), block), Int(words));
+    };
+    Value* const mine = word_of(BlockRow());
+    int64_t next = 0;
+    const auto put = [&](Value* v) {
+      Value* const stored = v->getType()->isIntegerTy(1) ? b_.CreateZExt(v, b_.getInt8Ty()) : v;
+      b_.CreateStore(stored,
+                     b_.CreateGEP(b_.getInt64Ty(), memory, b_.CreateAdd(mine, Int(next++))));
+    };
+    for (const Partial& partial : partials) {
+      put(partial.value);
+      if (partial.index != nullptr) put(partial.index);
+    }
+    Fence();
+    Value* const counter = b_.CreateGEP(b_.getInt32Ty(), counters, result);
+    Value* const before = b_.CreateAtomicRMW(llvm::AtomicRMWInst::Add, counter, b_.getInt32(1),
+                                             llvm::MaybeAlign(4), llvm::AtomicOrdering::Monotonic);
+    If(b_.CreateICmpEQ(before, b_.getInt32(static_cast<uint32_t>(blocks - 1))), [&] {
+      Fence();
+      b_.CreateStore(b_.getInt32(0), counter);  // for the next launch
+      const auto accumulators = ResultAccumulators(lanes);
+      const auto take = [&](Value* block) {
+        Value* const from = word_of(block);
+        int64_t word = 0;
+        const auto get = [&](Value* like) -> Value* {
+          const bool is_bool = like->getType()->isIntegerTy(1);
+          Value* const loaded =
+              b_.CreateLoad(is_bool ? b_.getInt8Ty() : like->getType(),
+                            b_.CreateGEP(b_.getInt64Ty(), memory, b_.CreateAdd(from, Int(word++))),
+                            /*isVolatile=*/true);
+          return is_bool ? b_.CreateTrunc(loaded, b_.getInt1Ty()) : loaded;
+        };
+        std::vector<Partial> taken;
+        for (const Partial& like : partials) {
+          Value* const value = get(like.value);
+          taken.push_back({value, like.index == nullptr ? nullptr : get(like.index)});
+        }
+        return taken;
+      };
+      const std::vector<Partial> first = take(Int(0));
+      for (size_t i = 0; i < first.size(); ++i) Write(first[i], *accumulators[i].second);
+      For(Int(1), Int(blocks), 1, [&](Value* block) {
+        const std::vector<Partial> taken = take(block);
+        for (size_t i = 0; i < taken.size(); ++i) {
+          const auto& [node, acc] = accumulators[i];
+          Write(Join(*node, Read(*acc), taken[i]), *acc);
+        }
+      });
+      std::vector<Partial> all;
+      for (const auto& [node, acc] : accumulators) all.push_back(Read(*acc));
+      FinishRow(all, lanes);
+    });
+  }
+  // Of each reduction and lane of the results, in the order of partials.
+  std::vector<std::pair<const Node*, const Accumulator*>> ResultAccumulators(int lanes) {
+    std::vector<std::pair<const Node*, const Accumulator*>> all;
+    for (int id : Reductions())
+      for (int l = 0; l < lanes; ++l) all.emplace_back(&kernel_.nodes[id], &accumulators_[id][l]);
+    return all;
   }
 
   // What follows the reductions, from their results: `lanes` of each.
@@ -347,22 +452,18 @@ class GpuEmitter : private GpuNodes {
     const int64_t width = plan_.block[0];
     Put(b_.CreateAdd(b_.CreateMul(y, Int(width)), x), split * width, *partials);
     Barrier();
-    std::vector<const Accumulator*> accumulators;
-    std::vector<const Node*> nodes;
-    for (int id : Reductions())
-      for (const Accumulator& acc : accumulators_[id]) {
-        accumulators.push_back(&acc);
-        nodes.push_back(&kernel_.nodes[id]);
-      }
+    const auto accumulators = ResultAccumulators(plan_.lanes);
     If(b_.CreateICmpEQ(y, Int(0)), [&] {
-      For(Int(1), split, 1, [&](Value* other) {
+      For(Int(1), Int(split), 1, [&](Value* other) {
         Value* const slot = b_.CreateAdd(x, b_.CreateMul(other, Int(width)));
         const std::vector<Partial> next = Get(slot, split * width, *partials);
-        for (size_t i = 0; i < next.size(); ++i)
-          Write(Join(*nodes[i], Read(*accumulators[i]), next[i]), *accumulators[i]);
+        for (size_t i = 0; i < next.size(); ++i) {
+          const auto& [node, acc] = accumulators[i];
+          Write(Join(*node, Read(*acc), next[i]), *acc);
+        }
       });
     });
-    for (size_t i = 0; i < partials->size(); ++i) (*partials)[i] = Read(*accumulators[i]);
+    for (size_t i = 0; i < partials->size(); ++i) (*partials)[i] = Read(*accumulators[i].second);
   }
   std::vector<std::vector<Accumulator>> accumulators_;  // of each reduction, of each lane
 };

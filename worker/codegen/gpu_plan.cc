@@ -15,6 +15,11 @@ constexpr int64_t kBlockThreads = 256;
 constexpr int64_t kGridMax = std::numeric_limits<int32_t>::max();
 // Enough blocks that no multiprocessor of the largest devices is idle.
 constexpr int64_t kManyBlocks = 512;
+// Fewer leave most of them idle; as many may share a result, with so many turns of their loops
+// each.
+constexpr int64_t kFewBlocks = 64;
+constexpr int64_t kShareMax = 128;
+constexpr int64_t kTurnsMin = 8;
 constexpr int64_t kSharedBytesMax = 32 << 10;
 constexpr int kSlotBytes = 8;
 
@@ -104,6 +109,16 @@ void PlanElementwise(const Kernel& kernel, GpuPlan* plan) {
   plan->grid[0] = static_cast<uint32_t>(std::min(CeilDiv(threads, plan->block[0]), kGridMax + 1));
 }
 
+// Few blocks with much to do each get company; `least` is what a block should have to do.
+void ShareResults(int64_t reduced, int64_t least, GpuPlan* plan) {
+  const int64_t blocks = plan->grid[0];
+  if (blocks >= kFewBlocks) return;
+  const int64_t share = std::min({kShareMax, kManyBlocks / blocks, reduced / least});
+  if (share < 2) return;
+  plan->blocks_per_result = static_cast<int>(share);
+  plan->grid[1] = static_cast<uint32_t>(share);
+}
+
 // Whether the reduced elements of one result lie closer together than those of neighbours do.
 bool ReducesRows(const Kernel& kernel) {
   if (kernel.num_iterations() == 1) return true;
@@ -138,6 +153,7 @@ void PlanRows(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
   }
   plan->grid[0] = static_cast<uint32_t>(std::min(
       CeilDiv(kernel.num_iterations(), plan->block[0] / plan->threads_per_row), kGridMax + 1));
+  if (threads > kWarpSize) ShareResults(reduced, threads * plan->lanes * kTurnsMin, plan);
 }
 
 void PlanColumns(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
@@ -158,6 +174,7 @@ void PlanColumns(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
     plan->shared_bytes =
         static_cast<uint32_t>(split * kWarpSize * plan->lanes * SlotsOf(kernel) * kSlotBytes);
   plan->grid[0] = static_cast<uint32_t>(std::min(CeilDiv(groups, plan->block[0]), kGridMax + 1));
+  ShareResults(reduced, split * kTurnsMin, plan);
 }
 
 }  // namespace

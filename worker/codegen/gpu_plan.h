@@ -27,6 +27,10 @@ struct GpuPlan {
   int lanes = 1;
   int lane_dim = -1;  // a dim of the box; -1 if it has no dims
   int threads_per_row = 1;
+  // Blocks, along grid[1], that share the reduction of each result where results are few. They
+  // meet in memory of the module's own, in the order of their numbers; so a kernel must not run
+  // twice at the same time.
+  int blocks_per_result = 1;
   bool wide_index = false;  // element numbers need 64 bits
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};

@@ -232,6 +232,9 @@ constexpr ReduceShape kShapes[] = {
     {"[64,300]", "1,64", 1, 64, 19200},  // Columns that threads share.
     {"[1000,17]", "1,1000", 1, 1000, 17000},
     {"[7,5,40]", "5,1,35", 1, 35, 1400},
+    {"[300007]", "1", 1, 1, 300007},  // Blocks share rows,
+    {"[3,70000]", "70000,1", 1, 3, 210000},
+    {"[40,9000]", "1,40", 1, 40, 360000},  // and columns.
     {"[4,0]", "0,1", 1, 4, 0},
 };
 
@@ -278,7 +281,8 @@ TEST(GpuCode, EveryReductionOfEveryDtypeAndShapeAgreesWithTheInterpreter) {
       for (DType dtype : kComputed) {
         // Every dtype within a warp, within a block and along columns; two of them everywhere.
         const absl::string_view dims = shape.dims;
-        const bool all = dims == "[3,10]" || dims == "[2,5000]" || dims == "[64,300]";
+        const bool all =
+            dims == "[3,10]" || dims == "[2,5000]" || dims == "[64,300]" || dims == "[3,70000]";
         if (dtype == DType::kBF16 || !(all || dtype == DType::kF32 || dtype == DType::kS64))
           continue;
         if (Takes(static_cast<ReduceKind>(k), dtype, shape))
@@ -409,6 +413,31 @@ TEST(GpuPlan, WideWhereMemoryLiesSo) {
   EXPECT_EQ(lanes(copy("[10,8]", "[0: 12,1]", "[0: 8,1]")), 4);
 }
 
+TEST(GpuPlan, BlocksShareWhatIsReducedToFewResults) {
+  const auto plan = [](const ReduceShape& shape) {
+    return *PlanGpu(Canonical(ReduceOf(ReduceKind::kSum, DType::kF32, shape)));
+  };
+  const GpuPlan all = plan({"[16777216]", "1", 1, 1, 16777216});
+  EXPECT_EQ(all.grid[0], 1u);
+  EXPECT_EQ(all.grid[1], 128u);
+  EXPECT_EQ(all.block[0], 1024u);
+  const GpuPlan columns = plan({"[128,65536]", "1,128", 1, 128, 8388608});
+  EXPECT_EQ(columns.grid[0], 4u);
+  EXPECT_EQ(columns.grid[1], 128u);
+  EXPECT_EQ(columns.block[1], 32u);
+  // Where there are many, or little to do, a block does all.
+  EXPECT_EQ(plan({"[1024,65536]", "65536,1", 1, 1024, 67108864}).grid[1], 1u);
+  EXPECT_EQ(plan({"[1000]", "1", 1, 1, 1000}).grid[1], 1u);
+}
+
+TEST(GpuCode, BlocksThatShareAResultCountAnewInEveryLaunch) {
+  const Kernel kernel = ReduceOf(ReduceKind::kSum, DType::kS32, {"[300007]", "1", 1, 1, 300007});
+  const SimtKernels compiled({kernel});
+  ASSERT_GT(compiled.code().kernels[0].grid[1], 1u);
+  for (uint32_t seed = 0; seed < 3; ++seed)
+    EXPECT_THAT(SimtDifference(compiled, 0, kernel, TestBuffers(kernel, seed), {}), IsEmpty());
+}
+
 TEST(GpuPlan, BigBoxesHaveWideIndices) {
   const auto plan = [](absl::string_view text) { return *PlanGpu(Parsed(text)); };
   EXPECT_FALSE(plan("kernel [1000000000] reduced 0\nout s8 1000000000\nin s8 1\n"
@@ -508,6 +537,22 @@ TEST(Ptx, ContiguousChainsLoadAndStore16BytesAtOnce) {
     EXPECT_THAT(code->image, Not(HasSubstr("div.full")));
     EXPECT_THAT(code->image, Not(HasSubstr(".ftz")));
     EXPECT_THAT(code->image, Not(HasSubstr(".extern .func")));
+  }
+}
+
+// What only a GPU with many blocks at once could get wrong: the partial result is out before the
+// count is, and the last block reads no stale one.
+TEST(Ptx, BlocksThatShareAResultMeetInOrder) {
+  const absl::StatusOr<DeviceCode> code = CompileForDevice(
+      "nvptx-sm_90", {ReduceOf(ReduceKind::kSum, DType::kF32, {"[4194304]", "1", 1, 1, 4194304})});
+  ASSERT_THAT(code, IsOk());
+  size_t at = 0;
+  for (const char* step :
+       {"ld.global.nc.v4.", "shfl.sync.bfly", "bar.sync", "st.global.f32", "membar.gl",
+        "atom.global.add.u32", "membar.gl", "ld.volatile.global", "st.global.f32"}) {
+    at = code->image.find(step, at);
+    ASSERT_NE(at, std::string::npos) << step << "\n" << code->image;
+    ++at;
   }
 }
 

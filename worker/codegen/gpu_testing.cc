@@ -27,11 +27,20 @@ absl::Status SimtKernels::Run(int i, TestBuffers* buffers, bool reversed) const 
   launch.reversed = reversed;
   for (void* pointer : buffers->pointers())
     launch.args.push_back(reinterpret_cast<uint64_t>(pointer));
+  std::vector<std::vector<bool>> written;
+  for (size_t p = 0; p < launch.args.size(); ++p)
+    written.emplace_back(buffers->bytes(static_cast<int>(p)).size());
   launch.may_access = [&](uint64_t address, uint64_t bytes, bool write) {
-    for (size_t p = 0; p < launch.args.size(); ++p)
-      if (launch.args[p] <= address &&
-          address + bytes <= launch.args[p] + buffers->bytes(static_cast<int>(p)).size())
-        return !write || kernels_[i].params[p].output;
+    for (size_t p = 0; p < launch.args.size(); ++p) {
+      if (address < launch.args[p] || address + bytes > launch.args[p] + written[p].size())
+        continue;
+      if (!write) return true;
+      if (!kernels_[i].params[p].output) return false;
+      const auto first = written[p].begin() + static_cast<int64_t>(address - launch.args[p]);
+      const bool again = std::find(first, first + bytes, true) != first + bytes;
+      std::fill(first, first + bytes, true);
+      return !again;
+    }
     return false;
   };
   return module_->Launch(launch);

@@ -16,7 +16,8 @@ class SimtKernels {
  public:
   // Fails the test where that fails.
   explicit SimtKernels(absl::Span<const Kernel> kernels);
-  // Runs kernel i in place of an accelerator. It may touch its params and nothing else.
+  // Runs kernel i in place of an accelerator. It may touch its params and nothing else, and write
+  // each element once: two threads that write the same may not do so at the same time.
   absl::Status Run(int i, TestBuffers* buffers, bool reversed = false) const;
   const DeviceCode& code() const { return code_; }
 

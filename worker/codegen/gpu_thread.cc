@@ -16,6 +16,20 @@ constexpr unsigned kGlobalSpace = 1;
 constexpr unsigned kSharedSpace = 3;
 constexpr int64_t kSlotBytes = 8;
 
+// gcc takes LLVM's operators new and delete of globals, which are a pair, for a mismatch.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+llvm::GlobalVariable* AddGlobal(const llvm::Twine& name, Type* type, llvm::Constant* value,
+                                unsigned space, llvm::Module* module) {
+  auto* const global = new llvm::GlobalVariable(
+      *module, type, /*isConstant=*/false,
+      value == nullptr ? llvm::GlobalValue::ExternalLinkage : llvm::GlobalValue::InternalLinkage,
+      value, name, nullptr, llvm::GlobalValue::NotThreadLocal, space);
+  global->setAlignment(llvm::Align(kBufferAlign));
+  return global;
+}
+#pragma GCC diagnostic pop
+
 }  // namespace
 
 GpuThread::GpuThread(const GpuPlan& plan, int num_params, const std::string& entry,
@@ -49,8 +63,7 @@ void GpuThread::If(Value* condition, const std::function<void()>& then) {
   b_.SetInsertPoint(after);
 }
 // for (i = from; i < to; i += step).
-void GpuThread::For(Value* from, int64_t to, int64_t step,
-                    const std::function<void(Value*)>& body) {
+void GpuThread::For(Value* from, Value* to, int64_t step, const std::function<void(Value*)>& body) {
   BasicBlock* const before = b_.GetInsertBlock();
   BasicBlock* const head = BasicBlock::Create(b_.getContext(), "head", function_);
   BasicBlock* const inside = BasicBlock::Create(b_.getContext(), "body", function_);
@@ -59,7 +72,7 @@ void GpuThread::For(Value* from, int64_t to, int64_t step,
   b_.SetInsertPoint(head);
   llvm::PHINode* const i = b_.CreatePHI(index_type_, 2);
   i->addIncoming(from, before);
-  b_.CreateCondBr(b_.CreateICmpSLT(i, Int(to)), inside, after);
+  b_.CreateCondBr(b_.CreateICmpSLT(i, to), inside, after);
   b_.SetInsertPoint(inside);
   body(i);
   i->addIncoming(b_.CreateAdd(i, Int(step)), b_.GetInsertBlock());
@@ -72,6 +85,9 @@ Value* GpuThread::ThreadNumber() {
 }
 Value* GpuThread::ThreadRow() {
   return Index(b_.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_tid_y, {}, {}));
+}
+Value* GpuThread::BlockRow() {
+  return Index(b_.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_y, {}, {}));
 }
 Value* GpuThread::BlockNumber() {
   return Index(b_.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x, {}, {}));
@@ -100,13 +116,9 @@ Value* GpuThread::ShuffleWord(Value* word, int mask) {
 
 Value* GpuThread::Slot(Value* number) {
   llvm::GlobalVariable* array = module_.getGlobalVariable(kSharedArray);
-  if (array == nullptr) {
-    array = new llvm::GlobalVariable(module_, llvm::ArrayType::get(b_.getInt8Ty(), 0),
-                                     /*isConstant=*/false, llvm::GlobalValue::ExternalLinkage,
-                                     nullptr, kSharedArray, nullptr,
-                                     llvm::GlobalValue::NotThreadLocal, kSharedSpace);
-    array->setAlignment(llvm::Align(kBufferAlign));
-  }
+  if (array == nullptr)
+    array = AddGlobal(kSharedArray, llvm::ArrayType::get(b_.getInt8Ty(), 0), nullptr, kSharedSpace,
+                      &module_);
   return b_.CreateGEP(b_.getInt8Ty(), array, b_.CreateMul(number, Int(kSlotBytes)));
 }
 
@@ -117,6 +129,14 @@ void GpuThread::Annotate(const char* key, uint32_t value) {
           {llvm::ConstantAsMetadata::get(function_), llvm::MDString::get(b_.getContext(), key),
            llvm::ConstantAsMetadata::get(b_.getInt32(value))}));
 }
+
+llvm::GlobalVariable* GpuThread::OwnMemory(const char* what, Type* element, int64_t count) {
+  Type* const type = llvm::ArrayType::get(element, count);
+  return AddGlobal(function_->getName() + "_" + what, type, llvm::ConstantAggregateZero::get(type),
+                   kGlobalSpace, &module_);
+}
+
+void GpuThread::Fence() { b_.CreateIntrinsic(llvm::Intrinsic::nvvm_membar_gl, {}, {}); }
 
 llvm::AllocaInst* GpuThread::Local(Type* type) {
   llvm::IRBuilder<> entry(&function_->getEntryBlock(), function_->getEntryBlock().begin());

@@ -21,7 +21,7 @@ class GpuThread {
 
   void If(llvm::Value* condition, const std::function<void()>& then);
   // for (i = from; i < to; i += step).
-  void For(llvm::Value* from, int64_t to, int64_t step,
+  void For(llvm::Value* from, llvm::Value* to, int64_t step,
            const std::function<void(llvm::Value*)>& body);
   // A variable of this thread.
   llvm::AllocaInst* Local(llvm::Type* type);
@@ -32,11 +32,16 @@ class GpuThread {
   llvm::Value* ThreadNumber();
   llvm::Value* ThreadRow();  // in the second dim of the block
   llvm::Value* BlockNumber();
+  llvm::Value* BlockRow();  // in the second dim of the grid
   void Barrier();
   // Of the thread whose number in the warp differs in the bits of `mask`.
   llvm::Value* Shuffle(llvm::Value* v, int mask);
   // 8 bytes of the block's shared memory.
   llvm::Value* Slot(llvm::Value* number);
+  // Memory of the kernel's own, shared by all blocks; zeros before its first launch.
+  llvm::GlobalVariable* OwnMemory(const char* what, llvm::Type* element, int64_t count);
+  // What this thread wrote before is seen by those that see what it writes after.
+  void Fence();
 
   const GpuPlan& plan_;
   llvm::Module& module_;

@@ -119,6 +119,12 @@ class Lowering {
         return replaced(ReadWord(offsetof(SimtThread, thread) + 4));
       case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x:
         return replaced(ReadWord(offsetof(SimtThread, block)));
+      case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_y:
+        return replaced(ReadWord(offsetof(SimtThread, block) + 4));
+      case llvm::Intrinsic::nvvm_membar_gl:
+        // Threads run one at a time.
+        call->eraseFromParent();
+        return absl::OkStatus();
       case llvm::Intrinsic::nvvm_barrier0:
         Wait(call, SimtThread::kBarrier, (*site)++);
         call->eraseFromParent();

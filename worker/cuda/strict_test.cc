@@ -205,6 +205,7 @@ class RawDriverTest : public StrictTest {
     EXPECT_EQ(cu_.cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
   }
   ~RawDriverTest() override {
+    EXPECT_EQ(cu_.cuCtxSetCurrent(context_), CUDA_SUCCESS);
     EXPECT_EQ(cu_.cuMemFree_v2(address_), CUDA_SUCCESS);
     EXPECT_EQ(cu_.cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
   }

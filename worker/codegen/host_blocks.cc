@@ -1,0 +1,220 @@
+#include "worker/codegen/host_blocks.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "worker/codegen/math.h"
+
+namespace tessera::worker::codegen {
+
+using ir::DType;
+using llvm::BasicBlock;
+using llvm::Type;
+using llvm::Value;
+
+namespace {
+
+constexpr int64_t kAheadBytes = 1024;  // what is prefetched of an array that is read in order
+
+llvm::Function* AddFunction(llvm::Module* module, int vector_bytes, const std::string& name) {
+  llvm::IRBuilder<> b(module->getContext());
+  Type* const pointer = b.getPtrTy();
+  Type* const count = b.getInt64Ty();
+  llvm::Function* const function = llvm::Function::Create(
+      llvm::FunctionType::get(b.getVoidTy(), {pointer, count, count}, /*isVarArg=*/false),
+      llvm::Function::ExternalLinkage, name, module);
+  function->setDoesNotThrow();
+  function->addFnAttr("prefer-vector-width", std::to_string(8 * vector_bytes));
+  function->addFnAttr("min-legal-vector-width", std::to_string(8 * vector_bytes));
+  return function;
+}
+
+}  // namespace
+
+HostBlocks::HostBlocks(HostPlan plan, int vector_bytes, const std::string& name,
+                       llvm::Module* module)
+    : plan_(std::move(plan)),
+      b_(module->getContext()),
+      function_(AddFunction(module, vector_bytes, name)) {
+  b_.SetInsertPoint(BasicBlock::Create(b_.getContext(), "entry", function_));
+}
+
+void HostBlocks::For(Value* from, Value* to, const std::function<Value*(Value*)>& body) {
+  BasicBlock* const before = b_.GetInsertBlock();
+  BasicBlock* const head = NewBlock("head");
+  BasicBlock* const inside = NewBlock("body");
+  BasicBlock* const after = NewBlock("after");
+  b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* const i = b_.CreatePHI(b_.getInt64Ty(), 2);
+  i->addIncoming(from, before);
+  b_.CreateCondBr(b_.CreateICmpSLT(i, to), inside, after);
+  b_.SetInsertPoint(inside);
+  Value* const next = body(i);
+  i->addIncoming(next, b_.GetInsertBlock());
+  b_.CreateBr(head);
+  b_.SetInsertPoint(after);
+}
+void HostBlocks::If(Value* condition, const std::function<void()>& then) {
+  BasicBlock* const inside = NewBlock("then");
+  BasicBlock* const after = NewBlock("fi");
+  b_.CreateCondBr(condition, inside, after);
+  b_.SetInsertPoint(inside);
+  then();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+void HostBlocks::IfElse(Value* condition, const std::function<void()>& then,
+                        const std::function<void()>& otherwise) {
+  BasicBlock* const yes = NewBlock("then");
+  BasicBlock* const no = NewBlock("else");
+  BasicBlock* const after = NewBlock("fi");
+  b_.CreateCondBr(condition, yes, no);
+  b_.SetInsertPoint(yes);
+  then();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(no);
+  otherwise();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+BasicBlock* HostBlocks::NewBlock(const char* name) {
+  return BasicBlock::Create(b_.getContext(), name, function_);
+}
+
+void HostBlocks::EnterBlock(Value* num_lanes) {
+  num_lanes_ = num_lanes;
+  if (!AlwaysFull() && (plan_.masks || plan_.lanes_reduced)) mask_ = MakeMask();
+}
+
+// Which lanes there are; at least one.
+Value* HostBlocks::MakeMask() {
+  const auto bits = static_cast<unsigned>(plan_.lanes);
+  if (plan_.masks) {
+    Type* const type = b_.getIntNTy(bits);
+    Value* const missing = b_.CreateTrunc(b_.CreateSub(Int(bits), num_lanes_), type);
+    Value* const ones = b_.CreateLShr(llvm::ConstantInt::getAllOnesValue(type), missing);
+    return b_.CreateBitCast(ones, llvm::FixedVectorType::get(b_.getInt1Ty(), bits));
+  }
+  Value* const count = b_.CreateTrunc(num_lanes_, b_.getInt32Ty());
+  return b_.CreateICmpULT(Iota(b_.getInt32Ty()), Splat(count));
+}
+
+Value* HostBlocks::LoadBlock(DType dtype, Value* address, int64_t stride) {
+  Type* const type = MemoryType(b_.getContext(), dtype, plan_.lanes);
+  const llvm::Align align = ElementAlign(dtype);
+  if (stride == 1 && plan_.prefetch)
+    Prefetch(address, kAheadBytes, plan_.lanes * ir::ByteWidth(dtype));
+  Value* stored = nullptr;
+  if (stride == 1 && AlwaysFull()) {
+    stored = b_.CreateAlignedLoad(type, address, align);
+  } else if (stride == 1 && plan_.masks) {
+    stored = b_.CreateMaskedLoad(type, address, align, mask_, llvm::Constant::getNullValue(type));
+  } else if (stride == 1) {
+    BasicBlock* const before = b_.GetInsertBlock();
+    Value* const stage = Stage(type);
+    If(b_.CreateNot(IsFull()), [&] { Copy(dtype, stage, 1, address, 1); });
+    llvm::PHINode* const from = b_.CreatePHI(b_.getPtrTy(), 2);
+    for (BasicBlock* const in : llvm::predecessors(b_.GetInsertBlock()))
+      from->addIncoming(in == before ? address : stage, in);
+    stored = b_.CreateFreeze(b_.CreateAlignedLoad(type, from, align));
+  } else {
+    Value* const stage = Stage(type);
+    Copy(dtype, stage, 1, address, stride);
+    stored = b_.CreateFreeze(b_.CreateAlignedLoad(type, stage, align));
+  }
+  return FromMemory(b_, dtype, stored);
+}
+
+void HostBlocks::StoreLanes(DType dtype, Value* value, Value* address) {
+  const llvm::Align align = ElementAlign(dtype);
+  if (plan_.masks) {
+    b_.CreateMaskedStore(value, address, align, mask_);
+    return;
+  }
+  IfElse(
+      IsFull(), [&] { b_.CreateAlignedStore(value, address, align); },
+      [&] {
+        Value* const stage = Stage(value->getType());
+        b_.CreateStore(value, stage);
+        Copy(dtype, address, 1, stage, 1);
+      });
+}
+
+llvm::AllocaInst* HostBlocks::Stage(Type* type) {
+  llvm::IRBuilder<> entry(&function_->getEntryBlock(), function_->getEntryBlock().begin());
+  llvm::AllocaInst* const stage = entry.CreateAlloca(type);
+  stage->setAlignment(llvm::Align(kLineBytes));
+  return stage;
+}
+
+void HostBlocks::Copy(DType dtype, Value* to, int64_t to_stride, Value* from, int64_t from_stride) {
+  Type* const type = MemoryType(b_.getContext(), dtype);
+  const llvm::Align align = ElementAlign(dtype);
+  For(Int(0), num_lanes_, [&](Value* i) {
+    Value* const source = b_.CreateGEP(type, from, b_.CreateMul(i, Int(from_stride)));
+    Value* const target = b_.CreateGEP(type, to, b_.CreateMul(i, Int(to_stride)));
+    b_.CreateAlignedStore(b_.CreateAlignedLoad(type, source, align), target, align);
+    return b_.CreateAdd(i, Int(1));
+  });
+}
+
+void HostBlocks::StoreBlock(DType dtype, Value* lanes, Value* address, int64_t stride) {
+  Value* const value = ToMemory(b_, dtype, lanes);
+  if (stride != 1) {
+    Value* const stage = Stage(value->getType());
+    b_.CreateStore(value, stage);
+    Copy(dtype, address, stride, stage, 1);
+    return;
+  }
+  const int64_t block_bytes = plan_.lanes * ir::ByteWidth(dtype);
+  if (!plan_.bypass_cache || block_bytes % kLineBytes != 0) {
+    StoreLanes(dtype, value, address);
+    return;
+  }
+  Value* const at = b_.CreatePtrToInt(address, b_.getInt64Ty());
+  Value* const aligned = b_.CreateIsNull(b_.CreateAnd(at, Int(kLineBytes - 1)));
+  IfElse(
+      b_.CreateAnd(aligned, IsFull()),
+      [&] {
+        llvm::StoreInst* const past =
+            b_.CreateAlignedStore(value, address, llvm::Align(kLineBytes));
+        past->setMetadata(
+            llvm::LLVMContext::MD_nontemporal,
+            llvm::MDNode::get(b_.getContext(), llvm::ConstantAsMetadata::get(b_.getInt32(1))));
+      },
+      [&] { StoreLanes(dtype, value, address); });
+}
+
+void HostBlocks::Prefetch(Value* address, int64_t ahead_bytes, int64_t bytes) {
+  constexpr int kRead = 0, kAllCaches = 3, kData = 1;
+  for (int64_t at = 0; at < bytes; at += kLineBytes) {
+    Value* const ahead = b_.CreateConstGEP1_64(b_.getInt8Ty(), address, ahead_bytes + at);
+    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+                       {ahead, b_.getInt32(kRead), b_.getInt32(kAllCaches), b_.getInt32(kData)});
+  }
+}
+
+Value* HostBlocks::Splat(Value* value) {
+  return b_.CreateVectorSplat(static_cast<unsigned>(plan_.lanes), value);
+}
+Value* HostBlocks::Iota(Type* type) {
+  std::vector<llvm::Constant*> lanes;
+  for (int i = 0; i < plan_.lanes; ++i)
+    lanes.push_back(llvm::ConstantInt::get(type, static_cast<uint64_t>(i)));
+  return llvm::ConstantVector::get(lanes);
+}
+
+llvm::Align HostBlocks::ElementAlign(DType dtype) {
+  return llvm::Align(static_cast<uint64_t>(std::min<int64_t>(ir::ByteWidth(dtype), 8)));
+}
+
+Value* HostBlocks::Most(Value* x, Value* y) {
+  return b_.CreateSelect(b_.CreateICmpSLT(x, y), y, x);
+}
+Value* HostBlocks::Least(Value* x, Value* y) {
+  return b_.CreateSelect(b_.CreateICmpSLT(x, y), x, y);
+}
+
+}  // namespace tessera::worker::codegen
