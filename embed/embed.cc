@@ -9,6 +9,7 @@
 #include "server/coordinator.h"
 #include "server/planner/planner.h"
 #include "server/store/store.h"
+#include "worker/codegen/host_code.h"
 #include "worker/cpu/cpu_backend.h"
 #include "worker/runtime/local_worker.h"
 
@@ -56,7 +57,10 @@ absl::StatusOr<std::shared_ptr<api::Service>> Start(const EmbeddedOptions& optio
       worker::LocalWorker::Start(
           local,
           worker::MakeCpuBackend(
-              {.num_devices = options.devices, .memory_bytes = options.memory_bytes_per_device}),
+              {.num_devices = options.devices,
+               .memory_bytes = options.memory_bytes_per_device,
+               .codegen = worker::codegen::HostCompilerOptionsFrom(cluster->options),
+               .dump = ProcessEnv()("TESSERA_DUMP").value_or("")}),
           &cluster->coordinator));
   api::Service* const service = &cluster->coordinator;
   return std::shared_ptr<api::Service>(std::move(cluster), service);

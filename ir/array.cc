@@ -1,5 +1,6 @@
 #include "ir/array.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -97,17 +98,43 @@ Dims StridesOf(const Dims& shape) {
   return s;
 }
 
+namespace {
+
+// Large arrays begin at a cache line, for loops over whole vectors.
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
+constexpr int64_t kAlignedFrom = 4096;
+
+std::shared_ptr<std::byte[]> Uninitialized(int64_t n) {
+  if (n < kAlignedFrom) return std::make_shared_for_overwrite<std::byte[]>(n);
+  auto lines = std::make_shared_for_overwrite<Line[]>((n + 63) / 64);
+  std::byte* first = lines[0].bytes;
+  return {std::move(lines), first};
+}
+
+}  // namespace
+
 Array::Array(DType dtype, Dims shape)
     : dtype_(dtype),
       shape_(std::move(shape)),
       num_elements_(Count(shape_)),
-      bytes_(std::make_shared<std::vector<std::byte>>(num_bytes())) {}
+      bytes_(Uninitialized(num_bytes())) {
+  std::fill_n(bytes_.get(), num_bytes(), std::byte{0});
+}
 
 Array::Array(DType dtype, Dims shape, absl::Span<const std::byte> bytes)
     : dtype_(dtype), shape_(std::move(shape)), num_elements_(Count(shape_)) {
   TESSERA_CHECK(static_cast<int64_t>(bytes.size()) == num_bytes()) << "array: wrong byte count";
-  bytes_ = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
+  bytes_ = Uninitialized(num_bytes());
+  std::copy(bytes.begin(), bytes.end(), bytes_.get());
 }
+
+Array::Array(DType dtype, Dims shape, std::shared_ptr<std::byte[]> bytes)
+    : dtype_(dtype),
+      shape_(std::move(shape)),
+      num_elements_(Count(shape_)),
+      bytes_(std::move(bytes)) {}
 
 Array Array::Of(DType dtype, Dims shape, absl::Span<const double> values) {
   Array a(dtype, std::move(shape));
@@ -136,8 +163,12 @@ Array Array::ScalarInt(DType dtype, int64_t value) {
 }
 
 std::byte* Array::MutableData() {
-  if (bytes_.use_count() != 1) bytes_ = std::make_shared<std::vector<std::byte>>(*bytes_);
-  return bytes_->data();
+  if (bytes_.use_count() != 1) {
+    auto own = Uninitialized(num_bytes());
+    std::copy_n(bytes_.get(), num_bytes(), own.get());
+    bytes_ = std::move(own);
+  }
+  return bytes_.get();
 }
 
 double Array::At(int64_t i) const {
@@ -237,7 +268,8 @@ Array Array::Reshaped(Dims shape) const {
 }
 
 bool Array::operator==(const Array& o) const {
-  return dtype_ == o.dtype_ && shape_ == o.shape_ && *bytes_ == *o.bytes_;
+  return dtype_ == o.dtype_ && shape_ == o.shape_ &&
+         std::equal(data(), data() + num_bytes(), o.data());
 }
 
 std::string Array::ToString() const {

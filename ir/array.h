@@ -19,6 +19,8 @@ class Array {
   Array(DType dtype, Dims shape);  // zeros
   // Copies `bytes`.  Requires: bytes.size() is the size the shape implies.
   Array(DType dtype, Dims shape, absl::Span<const std::byte> bytes);
+  // Shares `bytes`, which are at least as many as the shape implies.
+  Array(DType dtype, Dims shape, std::shared_ptr<std::byte[]> bytes);
 
   // Converts each value as C++ does, floats to bf16 by round to nearest even.
   static Array Of(DType dtype, Dims shape, absl::Span<const double> values);
@@ -30,7 +32,7 @@ class Array {
   int rank() const { return static_cast<int>(shape_.size()); }
   int64_t num_elements() const { return num_elements_; }
   int64_t num_bytes() const { return num_elements_ * ByteWidth(dtype_); }
-  const std::byte* data() const { return bytes_->data(); }
+  const std::byte* data() const { return bytes_.get(); }
   std::byte* MutableData();
   template <class T>
   absl::Span<const T> As() const {
@@ -44,6 +46,8 @@ class Array {
   int64_t IntAt(int64_t flat_index) const;  // exact for integers
   void Set(int64_t flat_index, double value);
   std::vector<double> ToDoubles() const;
+  // The bytes, shared: nobody may write them.
+  const std::shared_ptr<std::byte[]>& bytes() const { return bytes_; }
   // Same bytes under another shape with as many elements.
   Array Reshaped(Dims shape) const;
   bool operator==(const Array& other) const;  // dtype, shape and bits
@@ -53,7 +57,7 @@ class Array {
   DType dtype_;
   Dims shape_;
   int64_t num_elements_;
-  std::shared_ptr<std::vector<std::byte>> bytes_;
+  std::shared_ptr<std::byte[]> bytes_;
 };
 
 float Bf16ToFloat(uint16_t bits);

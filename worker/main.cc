@@ -1,9 +1,11 @@
 // tessera-worker: the daemon of a worker, or, with --executor, one of its executor processes.
 //
-//   tessera-worker --coordinator 127.0.0.1:8470 --devices 4 --name w0
+//   tessera-worker --coordinator 127.0.0.1:8470 --name w0              its GPUs, or a CPU device
+//   tessera-worker --coordinator 127.0.0.1:8470 --name w0 --devices 4  four CPU devices
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -16,18 +18,24 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "worker/codegen/compile_child.h"
+#include "worker/codegen/host_code.h"
 #include "worker/rpc/executor_process.h"
 #include "worker/rpc/worker_daemon.h"
 
 namespace tessera::worker {
 namespace {
 
-constexpr char kUsage[] = R"(usage: tessera-worker --coordinator HOST:PORT --name NAME [--devices N]
+constexpr char kUsage[] =
+    R"(usage: tessera-worker --coordinator HOST:PORT --name NAME [--gpus N | --devices N]
 
   --coordinator HOST:PORT      Where the coordinator listens.
   --name NAME                  Unique in the cluster, stable over restarts.
-  --devices N                  CPU devices of this worker (1).
-  --device-memory-bytes N      Memory of each; 0 shares the machine's evenly (0).
+  --gpus N                     GPUs of this worker, each with an executor of its own. Without it and
+                               without --devices: all that there are, or else one CPU device.
+  --devices N                  CPU devices of this worker, and no GPUs.
+  --device-memory-bytes N      Memory of each; 0 takes nine tenths of a GPU's, or shares the
+                               machine's evenly among CPU devices (0).
   --data-listen HOST:PORT      Where clients bring and fetch array bytes (127.0.0.1:0).
   --peer-listen HOST:PORT      Where other executors connect for collectives (127.0.0.1:0).
   --advertise-client HOST[:PORT]  How clients reach the first; as listened on if not given.
@@ -36,7 +44,7 @@ constexpr char kUsage[] = R"(usage: tessera-worker --coordinator HOST:PORT --nam
 )";
 
 struct Flags {
-  bool executor = false;
+  bool executor = false, count_gpus = false;
   rpc::WorkerDaemonOptions daemon;
   rpc::ExecutorProcessOptions process;
 };
@@ -56,12 +64,13 @@ std::function<bool(const std::string&)> Text(std::string* into) {
 absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
   Flags flags;
   int64_t memory_bytes = 0;
-  int devices = 1;
+  int devices = -1, gpus = -1;
   const std::map<std::string, std::function<bool(const std::string&)>> table = {
       {"coordinator", Text(&flags.daemon.coordinator)},
       {"name", Text(&flags.daemon.name)},
       {"host", Text(&flags.daemon.host)},
       {"devices", Number(&devices)},
+      {"gpus", Number(&gpus)},
       {"device-memory-bytes", Number(&memory_bytes)},
       {"data-listen", Text(&flags.daemon.data_listen)},
       {"peer-listen", Text(&flags.daemon.peer_listen)},
@@ -70,13 +79,14 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
       // From a daemon to its executors.
       {"parent", Number(&flags.process.parent)},
       {"index", Number(&flags.process.index)},
+      {"gpu", Number(&flags.process.gpu)},
       {"incarnation", Number(&flags.process.incarnation)},
       {"data-endpoint", Text(&flags.process.data_endpoint)},
       {"peer-endpoint", Text(&flags.process.peer_endpoint)},
   };
   for (size_t i = 0; i < args.size(); ++i) {
-    if (args[i] == "--executor") {
-      flags.executor = true;
+    if (args[i] == "--executor" || args[i] == "--count-gpus") {
+      (args[i] == "--executor" ? flags.executor : flags.count_gpus) = true;
       continue;
     }
     const size_t equals = args[i].find('=');
@@ -100,7 +110,12 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
     gethostname(host, sizeof(host) - 1);
     flags.daemon.host = host;
   }
-  flags.daemon.num_devices = flags.process.num_devices = devices;
+  if (devices >= 0 && gpus > 0) {
+    return MakeError(ErrorKind::kValueError,
+                     "--gpus and --devices exclude each other; a worker's devices are of one kind");
+  }
+  flags.daemon.num_devices = flags.process.num_devices = devices < 0 ? 1 : devices;
+  flags.daemon.num_gpus = gpus < 0 && devices < 0 ? rpc::kAllGpus : std::max(gpus, 0);
   flags.daemon.memory_bytes = flags.process.memory_bytes = memory_bytes;
   flags.process.worker = flags.daemon.name;
   flags.process.host = flags.daemon.host;
@@ -128,6 +143,9 @@ int Main(int argc, char** argv) {
     std::cerr << "tessera-worker: " << status.message() << "; --help lists the options\n";
     return 2;
   };
+  // An executor's compiler: none of the rest.
+  if (argc == 2 && std::string(argv[1]) == codegen::kCompileChildFlag)
+    return codegen::RunCompileChild();
   const absl::StatusOr<ParsedOptions> parsed =
       ParseOptions(std::vector<std::string>(argv + 1, argv + argc), ProcessEnv());
   if (!parsed.ok()) return complain(parsed.status());
@@ -144,6 +162,10 @@ int Main(int argc, char** argv) {
   flags->daemon.collective_timeout = flags->process.collective_timeout = timeout;
   // Twice what the coordinator lets wait: the bound there is met first.
   flags->process.queue_bound = 2 * options.queue_bound;
+  flags->process.cuda_plugin = flags->daemon.cuda_plugin = options.cuda_plugin;
+  flags->process.codegen = codegen::HostCompilerOptionsFrom(options);
+  flags->process.codegen.compile_binary = "/proc/self/exe";
+  flags->process.codegen.compile_args = {codegen::kCompileChildFlag};
   signal(SIGPIPE, SIG_IGN);
   if (!flags->executor) {
     // Blocked before any thread starts, so that sigwait gets them.
@@ -157,6 +179,7 @@ int Main(int argc, char** argv) {
   log.level = *level;
   log.file = options.log_file;
   if (const absl::Status status = StartLogging(log); !status.ok()) return complain(status);
+  if (flags->count_gpus) return rpc::CountGpus(options.cuda_plugin);
   if (flags->executor) return rpc::RunExecutorProcess(flags->process);
   const absl::Status status = RunDaemon(flags->daemon);
   StopLogging();

@@ -114,8 +114,7 @@ absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(const ClusterOptions& op
     cluster->workers_.resize(options.workers);
     for (int w = 0; w < options.workers; ++w) TESSERA_RETURN_IF_ERROR(cluster->StartWorker(w));
     cluster->session_ = Session::Connect(cluster->address_);
-    return cluster->AwaitHealthyDevices(options.workers * options.devices_per_worker,
-                                        kStartPatience);
+    return cluster->AwaitHealthyDevices(options.num_devices(), kStartPatience);
   };
   if (const absl::Status status = start(); !status.ok()) {
     return Annotate(status, absl::StrCat("the cluster does not start\n", cluster->Logs()));
@@ -155,11 +154,26 @@ absl::Status Cluster::StartCoordinator() {
 
 absl::Status Cluster::StartWorker(int w) {
   const std::string name = absl::StrCat("w", w);
-  std::vector<std::string> args = {
-      absl::StrCat("--coordinator=", address_), absl::StrCat("--name=", name),
-      absl::StrCat("--devices=", options_.devices_per_worker), "--device-memory-bytes=67108864"};
+  std::vector<std::string> args = {absl::StrCat("--coordinator=", address_),
+                                   absl::StrCat("--name=", name), "--device-memory-bytes=67108864"};
+  if (options_.gpus_per_worker > 0) {
+    args.push_back(absl::StrCat("--gpus=", options_.gpus_per_worker));
+  } else if (options_.gpus_per_worker == 0) {
+    args.push_back(absl::StrCat("--devices=", options_.devices_per_worker));
+  }
   args.insert(args.end(), options_.worker_flags.begin(), options_.worker_flags.end());
-  TESSERA_ASSIGN_OR_RETURN(workers_[w], Process::Start(TESSERA_WORKER_BINARY, args, LogFile(name)));
+  std::vector<std::string> names;
+  for (const std::string& variable :
+       options_.worker_env ? options_.worker_env(w) : std::vector<std::string>()) {
+    const size_t equals = variable.find('=');
+    names.push_back(variable.substr(0, equals));
+    setenv(names.back().c_str(), variable.substr(equals + 1).c_str(), /*overwrite=*/1);
+  }
+  absl::StatusOr<std::unique_ptr<Process>> started =
+      Process::Start(TESSERA_WORKER_BINARY, args, LogFile(name));
+  for (const std::string& variable : names) unsetenv(variable.c_str());
+  TESSERA_RETURN_IF_ERROR(started);
+  workers_[w] = *std::move(started);
   return absl::OkStatus();
 }
 

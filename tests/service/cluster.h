@@ -7,6 +7,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,6 +47,14 @@ struct ClusterOptions {
   int workers = 2;
   int devices_per_worker = 2;
   std::vector<std::string> coordinator_flags, worker_flags;
+  // Above 0: in place of the CPU devices. -1: the worker looks for itself.
+  int gpus_per_worker = 0;
+  // Variables of worker w's environment beside this process's, "NAME=value".
+  std::function<std::vector<std::string>(int w)> worker_env;
+
+  int num_devices() const {
+    return workers * (gpus_per_worker > 0 ? gpus_per_worker : devices_per_worker);
+  }
 };
 
 class Cluster {

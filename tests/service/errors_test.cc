@@ -230,7 +230,7 @@ TEST_F(ErrorsTest, ADeadlineThatPasses) {
 
 TEST(NoWorkerTest, IsSaid) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Cluster> cluster,
-                               Cluster::Start({0, 0, {}, {}}));
+                               Cluster::Start({0, 0, {}, {}, 0, {}}));
   Session::SetDefault(cluster->session());
   const Error e = ErrorOf([] { array<float>({1}); });
   Session::SetDefault(nullptr);

@@ -58,7 +58,7 @@ worker::InFlightOp InFlight(int daemon) {
 class FaultsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start({kWorkers, kDevices, {}, {}}));
+    TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start({kWorkers, kDevices, {}, {}, 0, {}}));
     Session::SetDefault(cluster_->session());
     mesh_ = make_mesh({kWorkers * kDevices}, {"i"}, {AxisType::kAuto});
   }

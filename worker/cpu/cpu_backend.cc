@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -12,15 +15,30 @@
 #include "base/status.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/region.h"
-#include "worker/cpu/collective_ops.h"
-#include "worker/cpu/dot.h"
+#include "ir/text.h"
+#include "worker/cpu/host_pool.h"
 #include "worker/cpu/memory_bound.h"
 #include "worker/cpu/onednn_matmul.h"
+#include "worker/cpu/program_run.h"
+#include "worker/cpu/thread_pool.h"
+#include "worker/cpu/tile.h"
 
 namespace tessera::worker {
 namespace {
 
 using ir::Array;
+
+// What flops and bytes say of a program. To compile a kernel takes milliseconds, as long as the
+// evaluator takes for a few hundred thousand of them, so a program with less than that to do is
+// evaluated: programs of one op on a few numbers, as scripts run them one after the other. Many ops
+// are a program that somebody wrote to be run again. The program alone decides, so that it gives
+// the same bits each time.
+constexpr double kEvaluatedCost = 65'536;
+constexpr int64_t kEvaluatedOps = 48;
+// Evaluated, about 20 us, and compiled, about as long; a switch of threads costs as much.
+constexpr int64_t kQuickOps = 16;
+constexpr double kQuickEvaluatedCost = 16'384;
+constexpr double kQuickCompiledCost = 131'072;
 
 class HostBuffer final : public DeviceBuffer {
  public:
@@ -45,119 +63,201 @@ class DoneEvent final : public Event {
   void OnDone(std::function<void(const absl::Status&)> done) override { done(absl::OkStatus()); }
 };
 
-// About 20 us op by op; a switch of threads costs as much.
-constexpr size_t kQuickOps = 16;
-constexpr double kQuickCost = 16'384;  // flops and bytes
+bool HasCollectives(const ir::Function& f) {
+  return std::any_of(f.ops.begin(), f.ops.end(), [](const ir::Op& op) {
+    return (op.def->lowering == ir::Lowering::kCollective && !op.operands.empty()) ||
+           std::any_of(op.regions.begin(), op.regions.end(),
+                       [](const ir::FunctionRef& region) { return HasCollectives(*region); });
+  });
+}
 
-class CpuExecutable final : public Executable {
+bool IsFunction(ir::ScalarPrim prim) {
+  switch (prim) {
+    case ir::ScalarPrim::kExp:
+    case ir::ScalarPrim::kExpm1:
+    case ir::ScalarPrim::kLog:
+    case ir::ScalarPrim::kLog1p:
+    case ir::ScalarPrim::kSin:
+    case ir::ScalarPrim::kCos:
+    case ir::ScalarPrim::kTan:
+    case ir::ScalarPrim::kTanh:
+    case ir::ScalarPrim::kAtan2:
+    case ir::ScalarPrim::kPow:
+    case ir::ScalarPrim::kRsqrt:
+    case ir::ScalarPrim::kCbrt:
+    case ir::ScalarPrim::kErf:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Whether kernels round something otherwise than the evaluator does: functions of f32, and of bf16,
+// which are those of f32. A number must not depend on how much else its program has to do.
+bool HasFunctions(const ir::ScalarGraph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const ir::ScalarNode& node) {
+    return node.dtype == ir::DType::kF32 && IsFunction(node.prim);
+  });
+}
+bool HasFunctions(const ir::Function& f) {
+  return std::any_of(f.ops.begin(), f.ops.end(), [&](const ir::Op& op) {
+    if (op.def->lowering == ir::Lowering::kScalar &&
+        HasFunctions(op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
+                                           f.type(op.results[0]).dtype))) {
+      return true;
+    }
+    return std::any_of(op.regions.begin(), op.regions.end(),
+                       [](const ir::FunctionRef& region) { return HasFunctions(*region); });
+  });
+}
+
+// What the executables of a backend share. Thread-safe.
+struct Shared {
+  Shared(const CpuBackendOptions& options, int cores)
+      : pool(options.memory_bytes / 8),
+        threads(std::max(cores - 1, 0)),
+        num_threads(std::max(cores / options.num_devices, 1)) {}
+
+  OneDnnMatmul matmul;
+  HostPool pool;
+  ThreadPool threads;
+  const int num_threads;  // per device
+};
+
+class CpuExecutable : public Executable {
  public:
-  explicit CpuExecutable(ir::Program program) : program_(std::move(program)) {
-    memory_bytes_ = PeakBytes(*program_.entry);
-    Scan(*program_.entry);
-    const ir::Cost cost = ir::ops::CostOf(*program_.entry);
-    quick_ =
-        !has_collectives_ && labels_.size() <= kQuickOps && cost.flops + cost.bytes <= kQuickCost;
+  virtual absl::StatusOr<std::vector<Array>> Run(const RunContext& context,
+                                                 std::vector<Array> args) const = 0;
+};
+
+// ---- A program op by op. -----------------------------------------------------------------------
+
+class EvaluatedExecutable final : public CpuExecutable {
+ public:
+  EvaluatedExecutable(ir::Program program, bool quick)
+      : program_(std::move(program)), memory_bytes_(PeakBytes(*program_.entry)), quick_(quick) {
+    AddLabels(*program_.entry);
   }
   int64_t memory_bytes() const override { return memory_bytes_; }
-  bool has_collectives() const override { return has_collectives_; }
+  bool has_collectives() const override { return false; }
   bool quick() const override { return quick_; }
 
-  const ir::Function& entry() const { return *program_.entry; }
-  // "psum (model.cc:41)".
-  const std::string& LabelOf(const ir::Op& op) const { return labels_.at(&op); }
+  absl::StatusOr<std::vector<Array>> Run(const RunContext& context,
+                                         std::vector<Array> args) const override {
+    const std::string* label = nullptr;
+    ir::EvalOptions options;
+    options.device = context.mesh_device;
+    options.hook =
+        [&](const ir::Function&, const ir::Op& op, const Site&,
+            absl::Span<const Array>) -> std::optional<absl::StatusOr<std::vector<Array>>> {
+      label = &labels_.at(&op);
+      if (context.in_flight != nullptr) context.in_flight->SetOp(*label, /*waiting=*/false);
+      if (op.def->exchange != ir::Exchange::kPosition) return std::nullopt;
+      const int64_t at = program_.mesh().IndexAlong(context.mesh_device, op.attrs.Strings("axes"));
+      return std::vector<Array>{Array::ScalarInt(ir::DType::kS32, at)};
+    };
+    options.check_cancel = [&] { return context.cancel->status(); };
+    absl::StatusOr<std::vector<Array>> results =
+        ir::Evaluator(std::move(options)).Run(*program_.entry, args);
+    // With the op that was in flight, unless it says so itself or came from outside.
+    if (results.ok() || label == nullptr || context.cancel->cancelled() ||
+        absl::StrContains(results.status().message(), *label)) {
+      return results;
+    }
+    return Annotate(results.status(), *label);
+  }
 
  private:
-  void Scan(const ir::Function& f) {
+  // "psum (model.cc:41)".
+  void AddLabels(const ir::Function& f) {
     for (size_t i = 0; i < f.ops.size(); ++i) {
       const ir::Op& op = f.ops[i];
       const std::string site = i < f.sites.size() ? f.sites[i].ToString() : "";
       labels_[&op] = absl::StrCat(ToAbsl(op.def->lax_name), site.empty() ? "" : " (", site,
                                   site.empty() ? "" : ")");
-      has_collectives_ |= op.def->lowering == ir::Lowering::kCollective && !op.operands.empty();
-      for (const ir::FunctionRef& region : op.regions) Scan(*region);
+      for (const ir::FunctionRef& region : op.regions) AddLabels(*region);
     }
   }
 
   const ir::Program program_;
-  int64_t memory_bytes_ = 0;
-  bool has_collectives_ = false;
-  bool quick_ = false;
+  const int64_t memory_bytes_;
+  const bool quick_;
   absl::flat_hash_map<const ir::Op*, std::string> labels_;
 };
 
-// The hook of one run: what the backend does in the evaluator's place, and what it records.
-class LaneRun {
+// ---- A compiled program. -----------------------------------------------------------------------
+
+class CompiledExecutable final : public CpuExecutable {
  public:
-  LaneRun(const CpuExecutable& executable, const RunContext& context, OneDnnMatmul& matmul)
-      : executable_(executable), context_(context), matmul_(matmul) {}
-
-  absl::StatusOr<std::vector<Array>> Run(absl::Span<const Array> args) {
-    ir::EvalOptions options;
-    options.device = context_.mesh_device;
-    options.hook = [this](const ir::Function& f, const ir::Op& op, const Site&,
-                          absl::Span<const Array> in) { return OnOp(f, op, in); };
-    options.check_cancel = [this] { return context_.cancel->status(); };
-    ir::Evaluator evaluator(std::move(options));
-    absl::StatusOr<std::vector<Array>> results = evaluator.Run(executable_.entry(), args);
-    if (results.ok()) return results;
-    return Named(results.status());
+  CompiledExecutable(HostProgram host, std::shared_ptr<Shared> shared, double cost)
+      : host_(std::move(host)),
+        shared_(std::move(shared)),
+        quick_(!host_.has_collectives && host_.program.num_loops == 0 &&
+               host_.num_steps <= kQuickOps && cost <= kQuickCompiledCost) {
+    const program::DeviceProgram& p = host_.program;
+    memory_bytes_ = p.arena_bytes + host_.scratch_bytes;
+    for (const program::Buffer& b : p.arguments)
+      memory_bytes_ += ir::MakeType(b.dtype, b.shape).num_bytes();
+    // Also of results that share their memory: the account knows each by itself.
+    for (const program::Result& r : p.results)
+      memory_bytes_ += ir::MakeType(r.buffer.dtype, r.buffer.shape).num_bytes();
   }
+  int64_t memory_bytes() const override { return memory_bytes_; }
+  bool has_collectives() const override { return host_.has_collectives; }
+  bool quick() const override { return quick_; }
 
- private:
-  std::optional<absl::StatusOr<std::vector<Array>>> OnOp(const ir::Function& f, const ir::Op& op,
-                                                         absl::Span<const Array> in) {
-    const std::string& label = executable_.LabelOf(op);
-    const bool collective = op.def->lowering == ir::Lowering::kCollective;
-    label_ = &label;
-    if (context_.in_flight != nullptr) {
-      context_.in_flight->SetOp(label, /*waiting=*/collective && !op.operands.empty());
-    }
-    if (collective) {
-      if (!op.operands.empty()) ++sequence_;
-      return One(RunCollective(context_, f, op, in, sequence_, label));
-    }
-    if (op.def->lowering == ir::Lowering::kContract) {
-      std::optional<Array> product = DotGeneral(matmul_, op, f.type(op.results[0]), in);
-      if (product) return One(*std::move(product));
-    }
-    return std::nullopt;
-  }
-
-  static absl::StatusOr<std::vector<Array>> One(absl::StatusOr<Array> result) {
-    TESSERA_RETURN_IF_ERROR(result);
+  absl::StatusOr<std::vector<Array>> Run(const RunContext& context,
+                                         std::vector<Array> args) const override {
+    const program::DeviceProgram& p = host_.program;
+    std::vector<const std::byte*> arguments;
+    for (const Array& arg : args) arguments.push_back(arg.data());
+    std::vector<std::byte*> places(p.results.size(), nullptr);
     std::vector<Array> results;
-    results.push_back(*std::move(result));
+    for (size_t i = 0; i < p.results.size(); ++i) {
+      const program::Result& r = p.results[i];
+      const program::Slot& slot = p.slots[r.slot];
+      std::shared_ptr<std::byte[]> bytes;
+      if (slot.kind == program::Slot::Kind::kArgument) {
+        bytes = args[slot.index].bytes();
+      } else if (slot.index < static_cast<int>(i)) {
+        bytes = results[slot.index].bytes();
+      } else {
+        bytes = shared_->pool.Allocate(slot.bytes());
+        places[i] = bytes.get();
+      }
+      results.emplace_back(r.buffer.dtype, r.buffer.shape, std::move(bytes));
+    }
+    std::shared_ptr<std::byte[]> arena;
+    if (p.arena_bytes > 0) arena = shared_->pool.Allocate(p.arena_bytes);
+    const HostMemory memory{arguments, places, arena.get()};
+    const HostHelp help{&shared_->matmul, &shared_->threads, shared_->num_threads};
+    TESSERA_RETURN_IF_ERROR(RunProgram(host_, context, memory, help));
     return results;
   }
 
-  // The error with the op that was in flight, unless it says so itself or came from outside.
-  absl::Status Named(const absl::Status& status) const {
-    if (label_ == nullptr || context_.cancel->cancelled()) return status;
-    if (absl::StrContains(status.message(), *label_)) return status;
-    return Annotate(status, *label_);
-  }
-
-  const CpuExecutable& executable_;
-  const RunContext& context_;
-  OneDnnMatmul& matmul_;
-  uint32_t sequence_ = 0;
-  const std::string* label_ = nullptr;
+ private:
+  const HostProgram host_;
+  const std::shared_ptr<Shared> shared_;
+  const bool quick_;
+  int64_t memory_bytes_ = 0;
 };
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(const CpuBackendOptions& options) : options_(options) {
-    TESSERA_CHECK_GT(options.num_devices, 0);
-    if (options_.memory_bytes > 0) return;
-    const int64_t machine = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-    options_.memory_bytes = machine / options_.num_devices;
-  }
+  explicit CpuBackend(CpuBackendOptions options)
+      : options_(WithMemory(std::move(options))),
+        shared_(std::make_shared<Shared>(options_,
+                                         static_cast<int>(std::thread::hardware_concurrency()))),
+        compiler_(options_.codegen) {}
 
   std::string_view device_kind() const override { return "cpu"; }
   int num_devices() const override { return options_.num_devices; }
   int64_t memory_bytes() const override { return options_.memory_bytes; }
   absl::Span<const ir::Lowering> lowerings() const override {
-    static constexpr ir::Lowering kOwn[] = {ir::Lowering::kContract, ir::Lowering::kCollective};
+    static constexpr ir::Lowering kOwn[] = {ir::Lowering::kScalar,       ir::Lowering::kReduce,
+                                            ir::Lowering::kContract,     ir::Lowering::kIndexMap,
+                                            ir::Lowering::kDynamicIndex, ir::Lowering::kCollective,
+                                            ir::Lowering::kRegion,       ir::Lowering::kAlias};
     return kOwn;
   }
 
@@ -165,7 +265,32 @@ class CpuBackend final : public Backend {
     if (program.entry == nullptr) {
       return MakeError(ErrorKind::kMalformedProgram, "the program has no entry function");
     }
-    return std::make_shared<const CpuExecutable>(program);
+    const ir::Function& entry = *program.entry;
+    const ir::Cost counted = ir::ops::CostOf(entry);
+    const double cost = counted.flops + counted.bytes;
+    const int64_t ops = ir::CountOps(entry);
+    if (options_.kernels == CpuBackendOptions::Kernels::kWhereWorthIt && cost <= kEvaluatedCost &&
+        ops <= kEvaluatedOps && !HasCollectives(entry) && !HasFunctions(entry)) {
+      return std::make_shared<const EvaluatedExecutable>(
+          program, /*quick=*/ops <= kQuickOps && cost <= kQuickEvaluatedCost);
+    }
+    program::BuildOptions options;
+    options.multiplies = [this](ir::DType in, ir::DType out) {
+      const bool known = in == ir::DType::kF32
+                             ? out == in
+                             : in == ir::DType::kBF16 && (out == in || out == ir::DType::kF32);
+      return known && shared_->matmul.Supports(in, out);
+    };
+    TESSERA_ASSIGN_OR_RETURN(program::DeviceProgram built, program::Build(entry, options));
+    TESSERA_RETURN_IF_ERROR(program::Verify(built));
+    if (!options_.dump.empty()) Dump(entry, built);
+    std::shared_ptr<const codegen::HostCode> code;
+    if (options_.kernels != CpuBackendOptions::Kernels::kInterpreted) {
+      for (codegen::Kernel& kernel : built.kernels) kernel = Tiled(std::move(kernel));
+      TESSERA_ASSIGN_OR_RETURN(code, compiler_.Compile(built.kernels));
+    }
+    return std::make_shared<const CompiledExecutable>(
+        MakeHostProgram(std::move(built), std::move(code), shared_->matmul), shared_, cost);
   }
 
   absl::StatusOr<Enqueued> Enqueue(const Executable& executable, const RunContext& context,
@@ -173,8 +298,9 @@ class CpuBackend final : public Backend {
     TESSERA_RETURN_IF_ERROR(context.cancel->status());
     std::vector<Array> in;
     for (const DeviceBufferRef& arg : args) in.push_back(ArrayOf(*arg));
-    LaneRun run(static_cast<const CpuExecutable&>(executable), context, matmul_);
-    TESSERA_ASSIGN_OR_RETURN(std::vector<Array> results, run.Run(in));
+    TESSERA_ASSIGN_OR_RETURN(
+        std::vector<Array> results,
+        static_cast<const CpuExecutable&>(executable).Run(context, std::move(in)));
     Enqueued enqueued;
     for (Array& result : results) {
       enqueued.results.push_back(std::make_shared<const HostBuffer>(std::move(result)));
@@ -189,8 +315,26 @@ class CpuBackend final : public Backend {
   absl::StatusOr<Array> ToHost(const DeviceBuffer& buffer) override { return ArrayOf(buffer); }
 
  private:
-  CpuBackendOptions options_;
-  OneDnnMatmul matmul_;
+  static CpuBackendOptions WithMemory(CpuBackendOptions options) {
+    TESSERA_CHECK_GT(options.num_devices, 0);
+    if (options.memory_bytes > 0) return options;
+    const int64_t machine = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+    options.memory_bytes = machine / options.num_devices;
+    return options;
+  }
+
+  // For people who want to see what became of their program: a failure is no matter.
+  void Dump(const ir::Function& entry, const program::DeviceProgram& built) const {
+    const std::string path = absl::StrCat(options_.dump, "/device_program_",
+                                          ir::StructuralHash(entry).substr(0, 12), ".txt");
+    std::ofstream file(path);
+    file << ir::PrintFunction(entry) << "\n" << built.ToString();
+    if (!file.flush()) TESSERA_LOG(WARNING) << "a dump is not written" << Field("path", path);
+  }
+
+  const CpuBackendOptions options_;
+  const std::shared_ptr<Shared> shared_;
+  codegen::HostCompiler compiler_;
 };
 
 }  // namespace

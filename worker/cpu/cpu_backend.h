@@ -1,13 +1,16 @@
-// N CPU devices in one process, which run device programs op by op.
+// N CPU devices in one process.
 //
-// The reference evaluator walks the lane; products go to oneDNN on the calling thread, collectives
-// to Collectives, everything else is the evaluator's. The cancel word is looked at between ops, and
-// the op in flight is recorded with the user's file and line. Enqueue runs to the end before it
-// returns.
+// A program becomes a device program (program/device_program.h) whose kernels are compiled for this
+// machine; products go to oneDNN, exchanges to Collectives. One that does little is evaluated op by
+// op instead: its code would take longer to make than to do without. The cancel word is looked at
+// between steps and on the back-edges of loops, and the op in flight is recorded with the user's
+// file and line. Enqueue runs to the end before it returns.
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string>
 
+#include "worker/codegen/host_code.h"
 #include "worker/runtime/backend.h"
 
 namespace tessera::worker {
@@ -15,6 +18,12 @@ namespace tessera::worker {
 struct CpuBackendOptions {
   int num_devices = 1;
   int64_t memory_bytes = 0;  // per device; 0: the machine's memory shared evenly
+  codegen::HostCompilerOptions codegen = {};
+  // Tests choose one way for programs of any size; kInterpreted runs kernels by their definition.
+  enum class Kernels : uint8_t { kWhereWorthIt, kAlways, kInterpreted };
+  Kernels kernels = Kernels::kWhereWorthIt;
+  // Where each device program is written as text when it is compiled; empty: nowhere.
+  std::string dump = {};
 };
 
 std::unique_ptr<Backend> MakeCpuBackend(const CpuBackendOptions& options);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <random>
 #include <thread>
@@ -12,9 +13,12 @@
 #include "base/testing/status_matchers.h"
 #include "ir/eval/eval.h"
 #include "ir/ops.h"
-#include "worker/cpu/dot.h"
+#include "ir/text.h"
+#include "worker/cpu/host_pool.h"
 #include "worker/cpu/memory_bound.h"
 #include "worker/cpu/onednn_matmul.h"
+#include "worker/cpu/thread_pool.h"
+#include "worker/program/testing.h"
 
 namespace tessera::worker {
 namespace {
@@ -43,8 +47,38 @@ void PrintTo(const DotCase& c, std::ostream* os) { *os << c.name; }
 
 class DotTest : public ::testing::TestWithParam<DotCase> {};
 
-// The hook must take the product, and agree with the evaluator within the bound of a reordered sum.
-TEST_P(DotTest, OneDnnAgreesWithTheEvaluator) {
+ir::Program ProgramOf(ir::FunctionRef entry) {
+  ir::Program program;
+  program.entry = std::move(entry);
+  return program;
+}
+
+absl::StatusOr<std::vector<Array>> RunOn(Backend& backend, const ir::FunctionRef& f,
+                                         std::vector<Array> in) {
+  TESSERA_ASSIGN_OR_RETURN(const auto executable, backend.Compile(ProgramOf(f)));
+  CancelToken never;
+  RunContext context;
+  context.cancel = &never;
+  std::vector<DeviceBufferRef> args;
+  for (Array& a : in) {
+    TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef arg, backend.FromHost(0, std::move(a)));
+    args.push_back(std::move(arg));
+  }
+  TESSERA_ASSIGN_OR_RETURN(const Enqueued enqueued, backend.Enqueue(*executable, context, args));
+  std::vector<Array> out;
+  for (const DeviceBufferRef& r : enqueued.results) {
+    TESSERA_ASSIGN_OR_RETURN(Array a, backend.ToHost(*r));
+    out.push_back(std::move(a));
+  }
+  return out;
+}
+
+// What kernels give, whatever the size.
+absl::StatusOr<std::vector<Array>> RunCompiled(const ir::FunctionRef& f, std::vector<Array> in) {
+  return RunOn(*MakeCpuBackend({.kernels = CpuBackendOptions::Kernels::kAlways}), f, std::move(in));
+}
+
+TEST_P(DotTest, AgreesWithTheEvaluator) {
   const DotCase& c = GetParam();
   Builder b({});
   ir::FunctionRef f;
@@ -55,12 +89,8 @@ TEST_P(DotTest, OneDnnAgreesWithTheEvaluator) {
               }),
               IsOk());
   const std::vector<Array> in = {Random(c.dtype, c.lhs, 1), Random(c.dtype, c.rhs, 2)};
-  const ir::Op& dot = f->ops.back();
-  ASSERT_EQ(dot.def->name, "dot_general");
-  OneDnnMatmul matmul;
-  const std::optional<Array> got = DotGeneral(matmul, dot, f->type(f->results[0]), in);
-  if (c.dtype == DType::kBF16 && !got) GTEST_SKIP() << "oneDNN has no bf16 on this CPU";
-  ASSERT_TRUE(got.has_value());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> results, RunCompiled(f, in));
+  const Array* const got = &results.at(0);
   TESSERA_ASSERT_OK_AND_ASSIGN(std::vector<Array> want, ir::Evaluate(*f, in));
   ASSERT_EQ(got->shape(), want[0].shape());
   int64_t k = 1;
@@ -98,17 +128,21 @@ INSTANTIATE_TEST_SUITE_P(
         DotCase{"Bf16", DType::kBF16, {16, 32}, {32, 8}, {{}, {}, {1}, {0}}}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(DotTest, LeavesOtherDtypesAndEmptyArraysToTheEvaluator) {
-  OneDnnMatmul matmul;
-  for (const auto& [dtype, rows] :
-       {std::pair{DType::kF64, 2}, {DType::kS32, 2}, {DType::kF32, 0}}) {
+TEST(DotTest, OtherDtypesAndEmptyArraysAgreeToo) {
+  for (const auto& [dtype, rows, inner] : {std::tuple{DType::kF64, 2, 3},
+                                           {DType::kS32, 2, 3},
+                                           {DType::kF32, 0, 3},
+                                           {DType::kF32, 2, 0}}) {
     Builder b({});
-    ir::Value x = b.Param(ir::MakeType(dtype, {rows, 3}));
-    ir::Value y = b.Param(ir::MakeType(dtype, {3, 2}));
+    ir::Value x = b.Param(ir::MakeType(dtype, {rows, inner}));
+    ir::Value y = b.Param(ir::MakeType(dtype, {inner, 2}));
     const ir::FunctionRef f = b.Build({{ir::Matmul2D(x, y)}});
-    EXPECT_FALSE(DotGeneral(matmul, f->ops.back(), f->type(f->results[0]),
-                            {Array(dtype, {rows, 3}), Array(dtype, {3, 2})})
-                     .has_value());
+    std::vector<Array> in = {Array(dtype, {rows, inner}), Array(dtype, {inner, 2})};
+    for (Array& a : in)
+      for (int64_t i = 0; i < a.num_elements(); ++i) a.Set(i, static_cast<double>(i + 1));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, RunCompiled(f, in));
+    EXPECT_EQ(got[0], want[0]);
   }
 }
 
@@ -117,15 +151,9 @@ ir::FunctionRef Chain(int ops) {
   ir::Value x = b.Param(ir::MakeType(DType::kF32, {256}));
   for (int i = 0; i < ops; ++i) {
     b.SetSite({"/src/model.cc", 10 + i});
-    x = ir::Sin(x);
+    x = ir::Neg(x);
   }
   return b.Build({{x}});
-}
-
-ir::Program ProgramOf(ir::FunctionRef entry) {
-  ir::Program program;
-  program.entry = std::move(entry);
-  return program;
 }
 
 TEST(CpuBackendTest, CancelStopsBetweenOps) {
@@ -156,7 +184,7 @@ TEST(CpuBackendTest, RecordsTheOpInFlightWithItsLine) {
   // Another mapping sees it, as the daemon does.
   InFlightPage seen(page.fd(), 1);
   EXPECT_EQ(seen.Suspect().launch, 9u);
-  EXPECT_EQ(seen.Suspect().op, "sin (model.cc:12)");
+  EXPECT_EQ(seen.Suspect().op, "neg (model.cc:12)");
 }
 
 // The devices of an executor share the primitives.
@@ -197,6 +225,163 @@ TEST(CpuBackendTest, DevicesMultiplyAtTheSameTime) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(wrong, ::testing::Each(0)) << "wrong products of " << kRounds << " by thread";
+}
+
+// A program that is compiled tells of its steps as one that is evaluated does of its ops.
+TEST(CpuBackendTest, NamesTheLinesOfWhatIsFused) {
+  const std::unique_ptr<Backend> backend =
+      MakeCpuBackend({.kernels = CpuBackendOptions::Kernels::kAlways});
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, backend->Compile(ProgramOf(Chain(3))));
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto arg, backend->FromHost(0, Random(DType::kF32, {256}, 1)));
+  InFlightPage page(1);
+  CancelToken cancel;
+  RunContext context;
+  context.cancel = &cancel;
+  InFlightQueue queue(&page.slot(0));
+  context.in_flight = queue.Begin(9);
+  ASSERT_THAT(backend->Enqueue(*executable, context, {arg}), IsOk());
+  EXPECT_EQ(page.slot(0).Read().op, "neg (model.cc:10)");
+  EXPECT_TRUE(cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough")));
+  EXPECT_THAT(backend->Enqueue(*executable, context, {arg}), ReasonIs("CANCELLED", "enough"));
+}
+
+TEST(CpuBackendTest, MemoryIsArgumentsResultsAndWhatLivesBetween) {
+  const std::unique_ptr<Backend> backend =
+      MakeCpuBackend({.kernels = CpuBackendOptions::Kernels::kAlways});
+  // A chain is one kernel: nothing lives between.
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto chain, backend->Compile(ProgramOf(Chain(5))));
+  EXPECT_EQ(chain->memory_bytes(), 2 * 1024);
+  // A product of 16 x 16 does, until the next product has read it.
+  Builder b({});
+  ir::Value x = b.Param(ir::MakeType(DType::kF32, {16, 16}));
+  const ir::Value y = ir::Matmul2D(x, x);
+  const ir::FunctionRef f = b.Build({{ir::Matmul2D(y, x)}});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto products, backend->Compile(ProgramOf(f)));
+  EXPECT_GE(products->memory_bytes(), 3 * 1024);
+  EXPECT_LE(products->memory_bytes(), 3 * 1024 + 4096) << "scratch of the library at most";
+}
+
+TEST(CpuBackendTest, ALittleWorkIsQuickAndALotIsNot) {
+  const std::unique_ptr<Backend> backend = MakeCpuBackend({});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto little, backend->Compile(ProgramOf(Chain(2))));
+  EXPECT_TRUE(little->quick());
+  Builder b({});
+  ir::Value x = b.Param(ir::MakeType(DType::kF32, {512, 512}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto much,
+                               backend->Compile(ProgramOf(b.Build({{ir::Matmul2D(x, x)}}))));
+  EXPECT_FALSE(much->quick());
+}
+
+// Whatever is fused, shared and overwritten.
+TEST(CpuBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
+  for (uint32_t seed = 0; seed < 150; ++seed) {
+    const ir::FunctionRef f = program::RandomProgram(seed);
+    std::vector<Array> in;
+    for (int i = 0; i < f->num_params; ++i) in.push_back(program::WholeNumbers(f->types[i], i));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
+    const absl::StatusOr<std::vector<Array>> got = RunCompiled(f, in);
+    ASSERT_THAT(got, IsOk()) << "seed " << seed;
+    for (size_t r = 0; r < want.size(); ++r)
+      ASSERT_TRUE((*got)[r] == want[r])
+          << "seed " << seed << ", result " << r << " is " << (*got)[r].ToString() << "\nexpected "
+          << want[r].ToString() << "\n"
+          << ir::PrintFunction(*f);
+  }
+}
+
+// Between its ops an evaluated program holds a value that a compiled one does not.
+TEST(CpuBackendTest, WhatDoesLittleIsEvaluatedAndWhatDoesMuchIsCompiled) {
+  const std::unique_ptr<Backend> backend = MakeCpuBackend({});
+  const auto negated = [](int64_t elements, int ops) {
+    Builder b({});
+    ir::Value x = b.Param(ir::MakeType(DType::kF32, {elements}));
+    for (int i = 0; i < ops; ++i) x = ir::Neg(x);
+    return b.Build({{x}});
+  };
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto little, backend->Compile(ProgramOf(negated(256, 3))));
+  EXPECT_EQ(little->memory_bytes(), 3 * 1024);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto many_ops, backend->Compile(ProgramOf(negated(16, 60))));
+  EXPECT_EQ(many_ops->memory_bytes(), 2 * 64);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto much, backend->Compile(ProgramOf(negated(1 << 16, 3))));
+  EXPECT_EQ(much->memory_bytes(), 2 << 18);
+}
+
+// A function of a number has the same bits in every program.
+TEST(CpuBackendTest, AFunctionOfANumberDoesNotDependOnHowManyThereAre) {
+  const auto sines = [](int64_t elements) -> absl::StatusOr<Array> {
+    Builder b({});
+    const ir::FunctionRef f = b.Build({ir::Sin(b.Param(ir::MakeType(DType::kF32, {elements})))});
+    Array x(DType::kF32, {elements});
+    for (int64_t i = 0; i < elements; ++i) x.Set(i, 0.37 * static_cast<double>(i % 300) - 50);
+    TESSERA_ASSIGN_OR_RETURN(std::vector<Array> out, RunOn(*MakeCpuBackend({}), f, {x}));
+    return std::move(out[0]);
+  };
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Array few, sines(300));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Array many, sines(30'000));
+  EXPECT_EQ(ir::SliceBlock(many, {29'700}, {300}), few);
+}
+
+// An argument that is a result is not copied.
+TEST(CpuBackendTest, AnArgumentThatIsAResultIsShared) {
+  Builder b({});
+  ir::Value x = b.Param(ir::MakeType(DType::kF32, {8, 4}));
+  const ir::FunctionRef f = b.Build({ir::Reshape(x, {32}), ir::Neg(x)});
+  const std::vector<Array> in = {Random(DType::kF32, {8, 4}, 1)};
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, RunCompiled(f, in));
+  EXPECT_EQ(got[0].data(), in[0].data());
+  EXPECT_EQ(got[0].shape(), (ir::Dims{32}));
+  EXPECT_NE(got[1].data(), in[0].data());
+}
+
+// Large enough for several threads; every element is there.
+TEST(CpuBackendTest, LargeKernelsAndProductsAreCut) {
+  constexpr int64_t kN = 1 << 21, kM = 300;
+  Builder b({});
+  ir::Value x = b.Param(ir::MakeType(DType::kF32, {kN}));
+  ir::Value y = b.Param(ir::MakeType(DType::kF32, {kM, kM}));
+  const ir::FunctionRef f = b.Build({{ir::Add(x, x), ir::Matmul2D(y, y)}});
+  std::vector<Array> in = {Random(DType::kF32, {kN}, 1), Random(DType::kF32, {kM, kM}, 2)};
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, RunCompiled(f, in));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
+  EXPECT_TRUE(got[0] == want[0]);
+  for (int64_t i = 0; i < kM * kM; ++i)
+    ASSERT_NEAR(got[1].At(i), want[1].At(i), kM * kM * std::pow(2.0, -23)) << i;
+}
+
+TEST(HostPoolTest, KeepsWhatIsFreedForTheNextOfItsSize) {
+  HostPool pool(1 << 20);
+  std::shared_ptr<std::byte[]> a = pool.Allocate(100'000);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(a.get()) % HostPool::kAlignment, 0u);
+  std::byte* const where = a.get();
+  EXPECT_EQ(pool.kept_bytes(), 0);
+  a.reset();
+  EXPECT_GE(pool.kept_bytes(), 100'000);
+  EXPECT_EQ(pool.Allocate(99'999).get(), where);
+}
+
+TEST(HostPoolTest, GivesBackWhatIsBeyondItsBound) {
+  HostPool pool(100'000);
+  pool.Allocate(1 << 20).reset();
+  EXPECT_EQ(pool.kept_bytes(), 0);
+  std::shared_ptr<std::byte[]> outlives = pool.Allocate(5000);
+  {
+    HostPool gone(1 << 20);
+    outlives = gone.Allocate(50'000);
+  }
+  outlives[49'999] = std::byte{1};
+}
+
+TEST(ThreadPoolTest, EveryPieceRunsOnceWhoeverCalls) {
+  ThreadPool pool(3);
+  constexpr int kCallers = 4, kPieces = 200;
+  std::vector<std::vector<std::atomic<int>>> runs;
+  for (int c = 0; c < kCallers; ++c) runs.emplace_back(kPieces);
+  std::vector<std::thread> callers;
+  for (int c = 0; c < kCallers; ++c)
+    callers.emplace_back([&, c] { pool.Run(kPieces, [&](int64_t i) { ++runs[c][i]; }); });
+  for (std::thread& t : callers) t.join();
+  for (const auto& of_caller : runs)
+    for (const std::atomic<int>& n : of_caller) EXPECT_EQ(n, 1);
 }
 
 TEST(MemoryBoundTest, CountsWhatLivesAtOnce) {

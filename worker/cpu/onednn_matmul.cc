@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <dnnl.hpp>
 #include <list>
 #include <map>
@@ -122,6 +123,21 @@ bool OneDnnMatmul::Run(const MatmulShape& shape, const void* a, const void* b, v
   } catch (const dnnl::error&) {
     return false;
   }
+}
+
+bool OneDnnMatmul::Supports(ir::DType in, ir::DType out) {
+  MatmulShape shape;
+  shape.m = shape.n = shape.k = 1;
+  for (int64_t* strides : {shape.a_strides, shape.b_strides}) std::fill_n(strides, 3, 1);
+  shape.in = in;
+  shape.out = out;
+  return cache_->Find(shape) != nullptr;
+}
+
+int64_t OneDnnMatmul::ScratchBytes(const MatmulShape& shape) {
+  UseOneThread();
+  const std::shared_ptr<const Primitive> primitive = cache_->Find(shape);
+  return primitive == nullptr ? 0 : static_cast<int64_t>(primitive->scratchpad.get_size());
 }
 
 }  // namespace tessera::worker

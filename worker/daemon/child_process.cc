@@ -1,6 +1,7 @@
 #include "worker/daemon/child_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -8,11 +9,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/status.h"
+#include "worker/collectives/socket.h"
 
 extern char** environ;
 
@@ -88,6 +92,41 @@ std::optional<std::string> ChildProcess::Reap() {
   if (pid_ < 0 || waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
   pid_ = -1;
   return HowItEnded(status);
+}
+
+absl::StatusOr<std::string> AnswerOf(const std::string& binary,
+                                     const std::vector<std::string>& args, absl::Duration timeout) {
+  constexpr size_t kAnswerMax = 64 << 10;
+  const absl::Time deadline = absl::Now() + timeout;
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    return MakeError(ErrorKind::kInternal, absl::StrCat("no pipe: ", std::strerror(errno)));
+  }
+  const UniqueFd from(ends[0]);
+  UniqueFd to(ends[1]);
+  TESSERA_ASSIGN_OR_RETURN(const ChildProcess child, ChildProcess::Spawn(binary, args, {to.get()}));
+  to = UniqueFd();
+  std::string answer;
+  while (answer.size() < kAnswerMax) {
+    pollfd ready = {from.get(), POLLIN, 0};
+    const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
+    const int n = poll(&ready, 1, static_cast<int>(std::max<int64_t>(left, 0)));
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) {
+      return MakeError(ErrorKind::kDeadlineExceeded,
+                       absl::StrCat(binary, " did not answer within ",
+                                    absl::FormatDuration(timeout), " and was killed"));
+    }
+    char buffer[4096];
+    const ssize_t got = read(from.get(), buffer, sizeof(buffer));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    answer.append(buffer, got);
+  }
+  if (answer.empty()) {
+    return MakeError(ErrorKind::kInternal, absl::StrCat(binary, " ended without an answer"));
+  }
+  return answer;
 }
 
 void DieWithParent(pid_t parent) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace tessera::worker {
 
@@ -39,6 +40,11 @@ class ChildProcess {
   pid_t pid_;
   int pidfd_;
 };
+
+// What `binary`, run to its end, writes to descriptor 3: at most 64 KiB. DEADLINE_EXCEEDED, and it
+// is killed, if it takes longer than `timeout`; INTERNAL if it does not start or says nothing.
+absl::StatusOr<std::string> AnswerOf(const std::string& binary,
+                                     const std::vector<std::string>& args, absl::Duration timeout);
 
 // For the child, first thing: dies with `parent`, by SIGKILL.
 void DieWithParent(pid_t parent);

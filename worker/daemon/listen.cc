@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
@@ -21,6 +22,14 @@ std::string Listener::AdvertisedAs(const std::string& advertised) const {
   const size_t colon = advertised.rfind(':');
   if (colon != std::string::npos && !absl::EndsWith(advertised, "]")) return advertised;
   return absl::StrCat(advertised, ":", port);
+}
+
+std::string PortPlus(const std::string& address, int more) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  const bool given = colon != std::string::npos && !absl::EndsWith(address, "]") &&
+                     absl::SimpleAtoi(address.substr(colon + 1), &port) && port != 0;
+  return given ? absl::StrCat(address.substr(0, colon + 1), port + more) : address;
 }
 
 absl::StatusOr<Listener> Listen(const std::string& address) {

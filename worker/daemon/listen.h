@@ -16,6 +16,9 @@ struct Listener {
   std::string AdvertisedAs(const std::string& advertised) const;
 };
 
+// "host:port" with `more` added to a port that is not 0; other text as it is.
+std::string PortPlus(const std::string& address, int more);
+
 // Binds "host:port", port 0 for any; listens. VALUE_ERROR says what is wrong with the address.
 absl::StatusOr<Listener> Listen(const std::string& address);
 

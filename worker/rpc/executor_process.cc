@@ -4,13 +4,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "ir/serial/worker.h"
@@ -18,12 +22,16 @@
 #include "worker/cpu/cpu_backend.h"
 #include "worker/daemon/child_process.h"
 #include "worker/daemon/frames.h"
+#include "worker/device/device_backend.h"
+#include "worker/device/plugin.h"
 #include "worker/rpc/data_server.h"
 #include "worker/rpc/grpc_peer_reader.h"
 #include "worker/runtime/executor.h"
 
 namespace tessera::worker::rpc {
 namespace {
+
+constexpr int kDeviceLostExit = 4;
 
 // The way up to the daemon.
 class Uplink {
@@ -73,7 +81,36 @@ void Obey(const std::string& message, Executor& executor, DataServer& data, Upli
   TESSERA_LOG(ERROR) << "a command does not read" << Field("why", command.status());
 }
 
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
+    const ExecutorProcessOptions& options, std::function<void(const absl::Status&)> on_fatal) {
+  if (options.gpu < 0) {
+    return MakeCpuBackend(
+        {.num_devices = options.num_devices, .memory_bytes = options.memory_bytes,
+         .codegen = options.codegen});
+  }
+  TESSERA_ASSIGN_OR_RETURN(const tessera_device_api* const api,
+                           device::LoadDevicePlugin(options.cuda_plugin));
+  device::DeviceBackendOptions device;
+  device.ordinal = options.gpu;
+  device.memory_bytes = options.memory_bytes;
+  device.collective_timeout = options.collective_timeout;
+  device.on_fatal = std::move(on_fatal);
+  return device::MakeDeviceBackend(api, device);
+}
+
 }  // namespace
+
+int CountGpus(const std::string& cuda_plugin) {
+  constexpr int kAnswerFd = 3;
+  const absl::StatusOr<const tessera_device_api*> api = device::LoadDevicePlugin(cuda_plugin);
+  int32_t count = 0;
+  std::string answer(api.status().message());
+  if (api.ok()) {
+    answer = (*api)->device_count(&count) == TESSERA_OK ? absl::StrCat(count)
+                                                        : std::string((*api)->error_text());
+  }
+  return write(kAnswerFd, answer.data(), answer.size()) < 0 ? 1 : 0;
+}
 
 int RunExecutorProcess(const ExecutorProcessOptions& options) {
   DieWithParent(options.parent);
@@ -96,10 +133,21 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
   executor_options.queue_bound = options.queue_bound;
   executor_options.in_flight = &page;
   executor_options.peers = peers.get();
-  Executor executor(
-      std::move(executor_options),
-      MakeCpuBackend({.num_devices = options.num_devices, .memory_bytes = options.memory_bytes}),
-      [&uplink](api::ReportBody body) { uplink.Report(std::move(body)); });
+  // A device that is lost ends the process, by way of the end of its socket.
+  std::atomic<bool> lost{false};
+  absl::StatusOr<std::unique_ptr<Backend>> backend =
+      MakeBackend(options, [&lost, &options](const absl::Status&) {
+        lost = true;
+        shutdown(options.control_fd, SHUT_RD);
+      });
+  if (!backend.ok()) {
+    TESSERA_LOG(ERROR) << "the executor's device does not open" << Field("worker", options.worker)
+                       << Field("index", options.index) << Field("why", backend.status().message());
+    StopLogging();
+    _exit(1);
+  }
+  Executor executor(std::move(executor_options), *std::move(backend),
+                    [&uplink](api::ReportBody body) { uplink.Report(std::move(body)); });
   executor.OnDrained([&options] { shutdown(options.control_fd, SHUT_RD); });
   const std::unique_ptr<DataServer> data =
       DataServer::Start({.listen_fd = options.data_fd}, &executor);
@@ -109,9 +157,12 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
   while (const std::optional<std::string> message = ReadFrame(options.control_fd)) {
     Obey(*message, executor, *data, uplink);
   }
+  // Those who wait for what the device was doing are told why before the process is missed.
+  constexpr absl::Duration kLastWords = absl::Seconds(1);
+  if (lost) executor.Settle(absl::Now() + kLastWords);
   StopLogging();
   // Nobody is left to tell, and the kernel frees faster than destructors.
-  _exit(0);
+  _exit(lost ? kDeviceLostExit : 0);
 }
 
 }  // namespace tessera::worker::rpc

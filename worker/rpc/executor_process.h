@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "worker/codegen/host_code.h"
 
 namespace tessera::worker::rpc {
 
@@ -15,16 +16,23 @@ struct ExecutorProcessOptions {
   std::string worker, host;
   int32_t index = 0;
   uint64_t incarnation = 0;
+  int32_t gpu = -1;         // which GPU; -1: CPU devices
+  std::string cuda_plugin;  // empty: where it is expected
   int num_devices = 1;
   int64_t memory_bytes = 0;                  // per device; 0: the machine's, shared evenly
   std::string data_endpoint, peer_endpoint;  // as others reach them
   absl::Duration collective_timeout = absl::Seconds(5);
   int64_t queue_bound = 2048;
+  codegen::HostCompilerOptions codegen = {};
   // As the daemon's Supervisor hands them over.
   int control_fd = 3, in_flight_fd = 4, data_fd = 5, peer_fd = 6;
 };
 
 // Serves until the daemon closes the socket, or a Drain is done. The exit status of the process.
 int RunExecutorProcess(const ExecutorProcessOptions& options);
+
+// Writes to descriptor 3 how many GPUs the plugin finds or, in one line, why there are none. The
+// exit status of the process.
+int CountGpus(const std::string& cuda_plugin);
 
 }  // namespace tessera::worker::rpc

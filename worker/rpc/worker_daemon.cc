@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -20,6 +21,7 @@
 #include "ir/serial/status.h"
 #include "ir/serial/worker.h"
 #include "tessera/v1/worker.grpc.pb.h"
+#include "worker/daemon/child_process.h"
 #include "worker/daemon/listen.h"
 #include "worker/daemon/supervisor.h"
 #include "worker/rpc/status.h"
@@ -27,8 +29,9 @@
 namespace tessera::worker::rpc {
 namespace {
 
-constexpr int32_t kExecutor = 0;  // CPUs have one executor per worker.
 constexpr int kMessageBytes = 1 << 30;
+constexpr int kGpusMax = 64;
+constexpr absl::Duration kCountGpusTimeout = absl::Seconds(20);  // drivers start slowly
 constexpr int kKeepAliveMillis = 2000;
 constexpr absl::Duration kReconnectMin = absl::Milliseconds(50);
 constexpr absl::Duration kReconnectMax = absl::Seconds(2);
@@ -136,22 +139,32 @@ class Link final : public grpc::ClientBidiReactor<v1::WorkerReport, v1::WorkerCo
   grpc::Status end_ ABSL_GUARDED_BY(mu_);
 };
 
+using Infos = std::vector<v1::ExecutorInfo>;  // per executor
+
 class Daemon final : public WorkerDaemon {
  public:
-  Daemon(const WorkerDaemonOptions& options, Listener data, Listener peer)
-      : options_(options), data_(std::move(data)), peer_(std::move(peer)) {
-    SupervisorOptions supervised;
-    supervised.binary = options_.binary;
-    supervised.args = [this](uint64_t incarnation) { return ExecutorArgs(incarnation); };
-    supervised.fds = {data_.fd.get(), peer_.fd.get()};
-    supervised.num_devices = options_.num_devices;
-    Supervisor::Callbacks callbacks;
-    callbacks.on_ready = [this](uint64_t i, std::string m) { OnReady(i, m); };
-    callbacks.on_message = [this](uint64_t i, std::string m) { OnMessage(i, m); };
-    callbacks.on_lost = [this](uint64_t i, ProcessLoss loss) { OnLost(i, loss); };
-    // Callbacks wait for mu_ until the pointer is there.
+  // What one executor listens with.
+  struct Ports {
+    Listener data, peer;
+  };
+
+  Daemon(const WorkerDaemonOptions& options, std::vector<Ports> ports)
+      : options_(options), ports_(std::move(ports)), ready_(ports_.size()) {
+    // Callbacks wait for mu_ until the pointers are there.
     absl::MutexLock lock(&mu_);
-    executor_ = std::make_unique<Supervisor>(std::move(supervised), std::move(callbacks));
+    for (int32_t e = 0; e < num_executors(); ++e) {
+      SupervisorOptions supervised;
+      supervised.binary = options_.binary;
+      supervised.args = [this, e](uint64_t incarnation) { return ExecutorArgs(e, incarnation); };
+      supervised.fds = {ports_[e].data.fd.get(), ports_[e].peer.fd.get()};
+      supervised.num_devices = num_devices();
+      Supervisor::Callbacks callbacks;
+      callbacks.on_ready = [this, e](uint64_t i, std::string m) { OnReady(e, i, m); };
+      callbacks.on_message = [this, e](uint64_t, std::string m) { OnMessage(e, m); };
+      callbacks.on_lost = [this, e](uint64_t i, ProcessLoss loss) { OnLost(e, i, loss); };
+      executors_.push_back(
+          std::make_unique<Supervisor>(std::move(supervised), std::move(callbacks)));
+    }
     thread_ = std::thread([this] { Run(); });
   }
 
@@ -162,62 +175,71 @@ class Daemon final : public WorkerDaemon {
       if (link_ != nullptr) link_->Cancel();
     }
     thread_.join();
-    executor_->Stop();
+    for (const auto& executor : executors_) executor->Stop();
   }
 
-  std::string data_endpoint() const override {
-    return data_.AdvertisedAs(options_.advertise_client);
-  }
-  int executor_pid() const override { return executor_->pid(); }
+  std::string data_endpoint() const override { return data_endpoint(0); }
+  int executor_pid(int executor) const override { return executors_[executor]->pid(); }
 
  private:
-  std::vector<std::string> ExecutorArgs(uint64_t incarnation) const {
+  int32_t num_executors() const { return static_cast<int32_t>(ports_.size()); }
+  int num_devices() const { return options_.num_gpus > 0 ? 1 : options_.num_devices; }
+  std::string data_endpoint(int32_t executor) const {
+    return ports_[executor].data.AdvertisedAs(PortPlus(options_.advertise_client, executor));
+  }
+
+  std::vector<std::string> ExecutorArgs(int32_t executor, uint64_t incarnation) const {
     return {"--executor",
             absl::StrCat("--parent=", getpid()),
             "--name=" + options_.name,
             "--host=" + options_.host,
-            absl::StrCat("--index=", kExecutor),
+            absl::StrCat("--index=", executor),
             absl::StrCat("--incarnation=", incarnation),
-            absl::StrCat("--devices=", options_.num_devices),
+            absl::StrCat("--gpu=", options_.num_gpus > 0 ? executor : -1),
+            "--cuda-plugin=" + options_.cuda_plugin,
+            absl::StrCat("--devices=", num_devices()),
             absl::StrCat("--device-memory-bytes=", options_.memory_bytes),
-            "--data-endpoint=" + data_endpoint(),
-            "--peer-endpoint=" + peer_.AdvertisedAs(options_.advertise_peer),
+            "--data-endpoint=" + data_endpoint(executor),
+            "--peer-endpoint=" +
+                ports_[executor].peer.AdvertisedAs(PortPlus(options_.advertise_peer, executor)),
             absl::StrCat("--collective-timeout-ms=",
                          absl::ToInt64Milliseconds(options_.collective_timeout))};
   }
 
-  // ---- On the supervisor's thread. ----
-  void OnReady(uint64_t incarnation, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_) {
+  // ---- On the supervisors' threads. ----
+  void OnReady(int32_t executor, uint64_t incarnation, const std::string& message)
+      ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     v1::WorkerReport report;
     if (!report.ParseFromString(message) || !report.has_executor_ready()) {
-      return executor_->Restart("killed: it does not speak our protocol");
+      return executors_[executor]->Restart("killed: it does not speak our protocol");
     }
-    ready_ = report.executor_ready().info();
+    ready_[executor] = report.executor_ready().info();
     if (!registered_) return;
-    executor_->Send(incarnation, welcome_);
+    executors_[executor]->Send(incarnation, WelcomeTo(executor, incarnation));
     link_->Send(std::move(report));
   }
 
-  void OnMessage(uint64_t, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_) {
+  void OnMessage(int32_t executor, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     v1::WorkerReport report;
     if (!report.ParseFromString(message)) {
-      return executor_->Restart("killed: it does not speak our protocol");
+      return executors_[executor]->Restart("killed: it does not speak our protocol");
     }
     if (registered_) link_->Send(std::move(report));
   }
 
-  void OnLost(uint64_t incarnation, const ProcessLoss& loss) ABSL_LOCKS_EXCLUDED(mu_) {
+  void OnLost(int32_t executor, uint64_t incarnation, const ProcessLoss& loss)
+      ABSL_LOCKS_EXCLUDED(mu_) {
     TESSERA_LOG(WARNING) << "executor lost" << Field("worker", options_.name)
-                         << Field("incarnation", incarnation) << Field("reason", loss.reason)
-                         << Field("launch", loss.in_flight.launch)
+                         << Field("executor", executor) << Field("incarnation", incarnation)
+                         << Field("reason", loss.reason) << Field("launch", loss.in_flight.launch)
                          << Field("op", loss.in_flight.op);
     absl::MutexLock lock(&mu_);
-    ready_.reset();
+    ready_[executor].reset();
     if (!registered_ || !loss.was_ready) return;
     link_->Send(ir::serial::ToProto(
-        api::Report{kExecutor, incarnation,
+        api::Report{executor, incarnation,
                     api::ExecutorLost{loss.reason, loss.in_flight.launch, loss.in_flight.op}}));
   }
 
@@ -238,45 +260,60 @@ class Daemon final : public WorkerDaemon {
     }();
     const auto stub = v1::WorkerService::NewStub(channel);
     while (true) {
-      v1::ExecutorInfo info;
-      if (!AwaitReady(&info)) return;
-      const bool was_registered = Session(*stub, info);
+      Infos infos;
+      if (!AwaitReady(&infos)) return;
+      const bool was_registered = Session(*stub, infos);
       if (was_registered) {
         // The coordinator counts the arrays as lost; so must we.
-        executor_->Restart("killed: the connection to the coordinator ended");
+        for (const auto& executor : executors_) {
+          executor->Restart("killed: the connection to the coordinator ended");
+        }
         backoff = kReconnectMin;
       }
       absl::MutexLock lock(&mu_);
       const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; };
       if (mu_.AwaitWithTimeout(absl::Condition(&stopping), backoff)) return;
       backoff = std::min(2 * backoff, kReconnectMax);
-      // The process that served the old session must not be the one of the next.
-      if (was_registered && ready_ && ready_->incarnation() == info.incarnation()) ready_.reset();
+      // A process that served the old session must not be one of the next.
+      for (int32_t e = 0; was_registered && e < num_executors(); ++e) {
+        if (Runs(e, infos[e].incarnation())) ready_[e].reset();
+      }
     }
   }
 
-  bool AwaitReady(v1::ExecutorInfo* info) ABSL_LOCKS_EXCLUDED(mu_) {
+  // Until every executor is ready, which is when the worker is.
+  bool AwaitReady(Infos* infos) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return stopping_ || ready_.has_value();
+      return stopping_ || std::all_of(ready_.begin(), ready_.end(),
+                                      [](const auto& info) { return info.has_value(); });
     };
     mu_.Await(absl::Condition(&ready));
     if (stopping_) return false;
-    *info = *ready_;
+    for (const auto& info : ready_) infos->push_back(*info);
     return true;
+  }
+  bool Runs(int32_t executor, uint64_t incarnation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return ready_[executor] && ready_[executor]->incarnation() == incarnation;
+  }
+  // The coordinator's welcome, addressed to one process.
+  std::string WelcomeTo(int32_t executor, uint64_t incarnation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    welcome_.set_executor(executor);
+    welcome_.set_incarnation(incarnation);
+    return welcome_.SerializeAsString();
   }
 
   // One connection, from registration to its end. Whether the coordinator took us.
-  bool Session(v1::WorkerService::Stub& stub, const v1::ExecutorInfo& info)
-      ABSL_LOCKS_EXCLUDED(mu_) {
+  bool Session(v1::WorkerService::Stub& stub, const Infos& infos) ABSL_LOCKS_EXCLUDED(mu_) {
     bool welcomed = false;  // of the thread that brings commands; ours once the link has ended
     Link link(&stub, [&](const v1::WorkerCommand& command) {
       if (welcomed) {
-        if (command.executor() != kExecutor || command.has_welcome()) return;
-        executor_->Send(command.incarnation(), command.SerializeAsString());
+        const int32_t executor = command.executor();
+        if (executor < 0 || executor >= num_executors() || command.has_welcome()) return;
+        executors_[executor]->Send(command.incarnation(), command.SerializeAsString());
       } else if (command.has_welcome()) {
         welcomed = true;
-        Begin(command, info.incarnation());
+        Begin(command, infos);
       } else {
         absl::MutexLock lock(&mu_);
         if (link_ != nullptr) link_->Cancel();
@@ -287,7 +324,7 @@ class Daemon final : public WorkerDaemon {
     registration.set_worker(options_.name);
     registration.set_host(options_.host);
     registration.set_opset(ir::kOpset);
-    *registration.add_executors() = info;
+    for (const v1::ExecutorInfo& info : infos) *registration.add_executors() = info;
     {
       absl::MutexLock lock(&mu_);
       if (stopping_) link.Cancel();
@@ -312,59 +349,88 @@ class Daemon final : public WorkerDaemon {
     return welcomed;
   }
 
-  // The session has begun, unless the executor that was registered is gone by now: what happens
+  // The session has begun, but for executors that were registered and are gone by now: what happens
   // from here on is reported.
-  void Begin(const v1::WorkerCommand& welcome, uint64_t incarnation) ABSL_LOCKS_EXCLUDED(mu_) {
-    const std::string message = welcome.SerializeAsString();
+  void Begin(const v1::WorkerCommand& welcome, const Infos& infos) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     heartbeat_ = std::max(ir::serial::FromProto(welcome.welcome().heartbeat()), kHeartbeatMin);
-    welcome_ = message;
+    welcome_ = welcome;
     registered_ = true;
-    const bool same = ready_ && ready_->incarnation() == incarnation;
-    if (!same) {
-      link_->Send(ir::serial::ToProto(api::Report{
-          kExecutor, incarnation, api::ExecutorLost{"it ended during registration", 0, ""}}));
+    for (int32_t e = 0; e < num_executors(); ++e) {
+      const bool same = Runs(e, infos[e].incarnation());
+      if (!same) {
+        link_->Send(ir::serial::ToProto(api::Report{
+            e, infos[e].incarnation(), api::ExecutorLost{"it ended during registration", 0, ""}}));
+      }
+      if (!ready_[e]) continue;
+      const uint64_t incarnation = ready_[e]->incarnation();
+      executors_[e]->Send(incarnation, WelcomeTo(e, incarnation));
+      if (same) continue;
+      v1::WorkerReport report;
+      report.set_executor(e);
+      report.set_incarnation(incarnation);
+      *report.mutable_executor_ready()->mutable_info() = *ready_[e];
+      link_->Send(std::move(report));
     }
-    if (!ready_) return;
-    executor_->Send(ready_->incarnation(), welcome_);
-    if (same) return;
-    v1::WorkerReport report;
-    report.set_executor(kExecutor);
-    report.set_incarnation(ready_->incarnation());
-    *report.mutable_executor_ready()->mutable_info() = *ready_;
-    link_->Send(std::move(report));
   }
 
   const WorkerDaemonOptions options_;
-  const Listener data_, peer_;
-  std::unique_ptr<Supervisor> executor_;  // set before any callback gets on
+  const std::vector<Ports> ports_;                      // per executor
+  std::vector<std::unique_ptr<Supervisor>> executors_;  // set before any callback gets on
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::optional<v1::ExecutorInfo> ready_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::optional<v1::ExecutorInfo>> ready_ ABSL_GUARDED_BY(mu_);  // per executor
   bool registered_ ABSL_GUARDED_BY(mu_) = false;
-  std::string welcome_ ABSL_GUARDED_BY(mu_);  // for executors that come later
+  v1::WorkerCommand welcome_ ABSL_GUARDED_BY(mu_);  // for executors that come later
   absl::Duration heartbeat_ ABSL_GUARDED_BY(mu_) = absl::Milliseconds(300);
   Link* link_ ABSL_GUARDED_BY(mu_) = nullptr;  // there while registered_
   std::thread thread_;
 };
 
+// Asked of a child, since a daemon holds no state of a GPU's driver.
+int GpusHere(const WorkerDaemonOptions& options) {
+  const absl::StatusOr<std::string> answer = AnswerOf(
+      options.binary, {"--count-gpus", "--cuda-plugin=" + options.cuda_plugin}, kCountGpusTimeout);
+  int count = 0;
+  std::string why;
+  if (!answer.ok()) {
+    why = std::string(answer.status().message());
+  } else if (!absl::SimpleAtoi(*answer, &count) || count < 0 || count > kGpusMax) {
+    count = 0;
+    why = *answer;
+  }
+  if (count == 0) {
+    TESSERA_LOG(INFO) << "no GPUs; using CPU devices" << Field("worker", options.name)
+                      << Field("why", why);
+  }
+  return count;
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<WorkerDaemon>> WorkerDaemon::Start(
-    const WorkerDaemonOptions& options) {
+absl::StatusOr<std::unique_ptr<WorkerDaemon>> WorkerDaemon::Start(WorkerDaemonOptions options) {
   if (options.coordinator.empty() || options.name.empty()) {
     return MakeError(ErrorKind::kValueError,
                      "a worker needs --coordinator HOST:PORT and --name NAME");
+  }
+  if (options.num_gpus < kAllGpus || options.num_gpus > kGpusMax) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("--gpus is ", options.num_gpus, "; expected 0 to ", kGpusMax));
   }
   if (options.num_devices < 1 || options.num_devices > InFlightPage::kMaxDevices) {
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("--devices is ", options.num_devices, "; expected 1 to ",
                                   InFlightPage::kMaxDevices));
   }
-  TESSERA_ASSIGN_OR_RETURN(Listener data, Listen(options.data_listen));
-  TESSERA_ASSIGN_OR_RETURN(Listener peer, Listen(options.peer_listen));
-  return std::make_unique<Daemon>(options, std::move(data), std::move(peer));
+  if (options.num_gpus == kAllGpus) options.num_gpus = GpusHere(options);
+  std::vector<Daemon::Ports> ports;
+  for (int e = 0; e < std::max(options.num_gpus, 1); ++e) {
+    TESSERA_ASSIGN_OR_RETURN(Listener data, Listen(PortPlus(options.data_listen, e)));
+    TESSERA_ASSIGN_OR_RETURN(Listener peer, Listen(PortPlus(options.peer_listen, e)));
+    ports.push_back({std::move(data), std::move(peer)});
+  }
+  return std::make_unique<Daemon>(options, std::move(ports));
 }
 
 }  // namespace tessera::worker::rpc

@@ -14,14 +14,21 @@
 
 namespace tessera::worker::rpc {
 
+inline constexpr int kAllGpus = -1;
+
 struct WorkerDaemonOptions {
   std::string coordinator;  // host:port
   std::string name, host;
-  int num_devices = 1;       // CPU devices, all of one executor
+  int num_devices = 1;  // CPU devices, all of one executor
+  // Not 0: GPUs in place of CPU devices, each with its executor. kAllGpus: those there are, by the
+  // plugin at `cuda_plugin`; none, with a line that says why, leaves the CPU devices.
+  int num_gpus = 0;
+  std::string cuda_plugin;
   int64_t memory_bytes = 0;  // per device; 0: the machine's, shared evenly
   std::string data_listen = "127.0.0.1:0";
   std::string peer_listen = "127.0.0.1:0";
-  // How clients and peers reach the two, host or host:port; empty: as listened on.
+  // How clients and peers reach the two, host or host:port; empty: as listened on. Executor i adds
+  // i to every port that is given.
   std::string advertise_client, advertise_peer;
   std::string binary = "/proc/self/exe";  // started as an executor with --executor
   absl::Duration collective_timeout = absl::Seconds(5);
@@ -30,13 +37,13 @@ struct WorkerDaemonOptions {
 
 class WorkerDaemon {
  public:
-  // Binds the ports; the rest happens in the background.
-  static absl::StatusOr<std::unique_ptr<WorkerDaemon>> Start(const WorkerDaemonOptions& options);
+  // Counts the GPUs if it is to, binds the ports; the rest happens in the background.
+  static absl::StatusOr<std::unique_ptr<WorkerDaemon>> Start(WorkerDaemonOptions options);
   virtual ~WorkerDaemon() = default;
 
   virtual std::string data_endpoint() const = 0;
-  // Of the executor process; -1 while there is none.
-  virtual int executor_pid() const = 0;
+  // Of an executor's process; -1 while there is none.
+  virtual int executor_pid(int executor = 0) const = 0;
 };
 
 }  // namespace tessera::worker::rpc

@@ -509,18 +509,19 @@ TEST_F(ExecutorTest, ALaunchThatOverrunsItsTimeoutNamesTheOpInFlight) {
 
 TEST_F(ExecutorTest, AFullDeviceSaysWhoHoldsWhat) {
   Start(1, {}, /*memory_bytes=*/64 << 10);
-  Load(1, LongProgram(1, 2));  // 16 KiB each: argument, and two values.
+  Load(1, LongProgram(1, 2));  // 16 KiB each: argument and result; nothing lives between.
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   Write(20, 0, Array(DType::kF32, {1 << 12}));
+  Write(21, 0, Array(DType::kF32, {1 << 12}));
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
   ASSERT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
-  EXPECT_EQ(executor_->account(0).used_bytes(), 48 << 10);
+  EXPECT_EQ(executor_->account(0).used_bytes(), 64 << 10);
   executor_->Send(MakeLaunch(2, 1, {10}, {12}));
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
   EXPECT_THAT(failed.status,
               ReasonIs("OUT_OF_MEMORY",
-                       AllOf(HasSubstr("cpu:0 of w0/0: launch 2 of program1 needs 32.0 KiB, but "
-                                       "only 16.0 KiB of 64.0 KiB is free"),
+                       AllOf(HasSubstr("cpu:0 of w0/0: launch 2 of program1 needs 16.0 KiB, but "
+                                       "only 0 B of 64.0 KiB is free"),
                              HasSubstr("array 11 (program1) 16.0 KiB"))));
   executor_->Send(api::DeleteBuffers{{20}});
   executor_->Send(MakeLaunch(3, 1, {10}, {13}));

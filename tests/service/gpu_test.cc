@@ -1,0 +1,161 @@
+// Workers with GPUs, which are the fakes of tests/fakes: real daemons, an executor process for each
+// GPU, the CUDA plugin, kernels on the emulator.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/testing/processes.h"
+#include "base/testing/status_matchers.h"
+#include "client/tessera.h"
+#include "client/testing.h"
+#include "tests/service/cluster.h"
+
+namespace tessera::service {
+namespace {
+
+using ::testing::AllOf;
+using testing::ErrorOf;
+using testing::Eventually;
+using ::testing::HasSubstr;
+
+std::string Fake(const std::string& name, const std::string& library) {
+  return absl::StrCat("TESSERA_CUDA_", name, "=", TESSERA_FAKES_DIR, "/libfake", library, ".so");
+}
+
+class GpuTest : public ::testing::Test {
+ protected:
+  // `faults` are knobs of the fakes, for the workers that `faulty` names.
+  void Start(int workers, int gpus, const std::string& faults = "", int faulty = -1) {
+    ClusterOptions options;
+    options.workers = workers;
+    options.gpus_per_worker = gpus;
+    options.worker_flags = {"--collective-timeout-ms=1000"};
+    options.worker_env = [=](int w) {
+      std::vector<std::string> env = {Fake("DRIVER", "cuda"), Fake("NCCL", "nccl"),
+                                      Fake("CUBLASLT", "cublaslt")};
+      // The workers share a machine, but no GPU.
+      std::vector<int> own;
+      for (int g = 0; g < gpus; ++g) own.push_back(w * gpus + g);
+      env.push_back("CUDA_VISIBLE_DEVICES=" + absl::StrJoin(own, ","));
+      env.push_back(absl::StrCat("TESSERA_FAKE=devices=", workers * gpus,
+                                 w == faulty ? absl::StrCat(",", faults) : ""));
+      return env;
+    };
+    TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start(options));
+    Session::SetDefault(cluster_->session());
+  }
+  void TearDown() override {
+    Session::SetDefault(nullptr);
+    if (HasFailure() && cluster_) std::cerr << cluster_->Logs();
+  }
+
+  // The sum of 0 .. 7 over all devices of a mesh of n.
+  static Array SumOver(int n) {
+    const Mesh mesh = make_mesh({n}, {"i"}, {AxisType::kAuto});
+    std::vector<double> values(8);
+    for (int i = 0; i < 8; ++i) values[i] = i;
+    const Array x = put(ir::Array::Of(kF32, {8}, values), mesh, P("i"));
+    return jit([mesh](Array a) {
+      return shard_map([](Array b) { return lax::psum(b, "i"); }, mesh, {P("i")}, P())(a);
+    })(x);
+  }
+
+  std::unique_ptr<Cluster> cluster_;
+};
+
+std::vector<double> Losses(const std::string& flags) {
+  const std::string at = ::testing::TempDir() + "/gpu_test.losses";
+  const std::string command = std::string(MLP_DIGITS) + " --no-explain --epochs 3 --mesh " +
+                              "data=2,model=1 --losses-out " + at + " " + flags + " >/dev/null";
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  std::ifstream in(at);
+  std::vector<double> values;
+  for (double value; in >> value;) values.push_back(value);
+  return values;
+}
+
+TEST_F(GpuTest, TheDemoOverTwoGpusFollowsTheCpusCurve) {
+  Start(/*workers=*/1, /*gpus=*/2);
+  const std::vector<double> gpus = Losses("--address " + cluster_->address());
+  const std::vector<double> cpus = Losses("--embedded");
+  ASSERT_EQ(gpus.size(), cpus.size());
+  ASSERT_GE(gpus.size(), 20u);
+  for (size_t step = 0; step < 20; ++step) {
+    EXPECT_LE(std::abs(gpus[step] - cpus[step]) / std::abs(cpus[step]), 1e-5) << step;
+  }
+}
+
+TEST_F(GpuTest, GpusOfTwoWorkersSum) {
+  Start(/*workers=*/2, /*gpus=*/2);
+  EXPECT_EQ(SumOver(4).value().ToDoubles(), (std::vector<double>{12, 16}));
+}
+
+TEST_F(GpuTest, AnExchangeThatStandsStillIsToldWithinItsBound) {
+  Start(/*workers=*/2, /*gpus=*/1, "nccl_stall_at=1", /*faulty=*/1);
+  const std::vector<int> before = cluster_->pids();
+  const absl::Time start = absl::Now();
+  const Error error = ErrorOf([] { SumOver(2).value(); });
+  EXPECT_LT(absl::Now() - start, absl::Seconds(10));
+  EXPECT_EQ(error.reason(), "COLLECTIVE_TIMEOUT");
+  EXPECT_THAT(error.what(), HasSubstr("psum"));
+  // The stall struck once; the next step has a new communicator.
+  EXPECT_EQ(SumOver(2).value().ToDoubles(), (std::vector<double>{4, 6, 8, 10}));
+  EXPECT_EQ(cluster_->pids(), before) << "nobody had to end";
+}
+
+TEST_F(GpuTest, ALostContextEndsItsExecutorAndNoOther) {
+  Start(/*workers=*/2, /*gpus=*/1, "sticky_at=1", /*faulty=*/1);
+  const int daemon = cluster_->worker(1).pid(), other = cluster_->executor_pid(0);
+  const int executor = cluster_->executor_pid(1);
+  const absl::Time start = absl::Now();
+  const Error error = ErrorOf([] {
+    const Mesh mesh = make_mesh({2}, {"i"}, {AxisType::kAuto});
+    const Array x = put(ir::Array::Of(kF32, {8}, std::vector<double>(8, 1)), mesh, P("i"));
+    jit([](Array a) { return sin(a) + a; })(x).value();
+  });
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+  EXPECT_EQ(error.reason(), "WORKER_LOST");
+  EXPECT_THAT(error.what(), HasSubstr("w1"));
+  EXPECT_EQ(cluster_->worker(1).pid(), daemon);
+  EXPECT_EQ(cluster_->executor_pid(0), other) << "its neighbour never noticed";
+  EXPECT_TRUE(Eventually(
+      [&] {
+        const int now = cluster_->executor_pid(1);
+        return now > 0 && now != executor;
+      },
+      absl::Seconds(10)));
+}
+
+TEST_F(GpuTest, ARankThatDiesInAnExchangeIsNamed) {
+  Start(/*workers=*/2, /*gpus=*/1, "nccl_die_at=1", /*faulty=*/1);
+  const absl::Time start = absl::Now();
+  const Error error = ErrorOf([] { SumOver(2).value(); });
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+  EXPECT_EQ(error.reason(), "WORKER_LOST");
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("w1"), HasSubstr("psum")));
+}
+
+TEST_F(GpuTest, WithoutADriverTheWorkerServesWithItsCpu) {
+  ClusterOptions options;
+  options.workers = 1;
+  options.devices_per_worker = 1;
+  options.gpus_per_worker = -1;  // neither --gpus nor --devices
+  options.worker_env = [](int) {
+    return std::vector<std::string>{"TESSERA_CUDA_DRIVER=/no/such/libcuda.so.1"};
+  };
+  TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start(options));
+  Session::SetDefault(cluster_->session());
+  EXPECT_EQ(SumOver(1).value().At(7), 7);
+  EXPECT_THAT(cluster_->Logs(),
+              AllOf(HasSubstr("no GPUs; using CPU devices"), HasSubstr("no NVIDIA driver")));
+}
+
+}  // namespace
+}  // namespace tessera::service

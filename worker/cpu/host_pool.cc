@@ -1,0 +1,94 @@
+#include "worker/cpu/host_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "base/log.h"
+
+namespace tessera::worker {
+namespace {
+
+// Smaller ones are the allocator's business: it keeps them itself.
+constexpr int64_t kSmallBytes = 4096;
+constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+
+int64_t ClassOf(int64_t bytes) {
+  const int64_t step = std::max<int64_t>(
+      HostPool::kAlignment, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes))) / 8);
+  return (bytes + step - 1) / step * step;
+}
+
+void* FromSystem(int64_t bytes) {
+  const bool huge = bytes >= 2 * kHugePageBytes;
+  const int64_t alignment = huge ? kHugePageBytes : HostPool::kAlignment;
+  void* p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  TESSERA_CHECK(p != nullptr) << "no memory for " << bytes << " bytes";
+  if (huge) madvise(p, bytes, MADV_HUGEPAGE);  // A wish.
+  return p;
+}
+
+}  // namespace
+
+// Outlives the pool with the blocks that come from it.
+struct HostPool::Shelf {
+  explicit Shelf(int64_t max) : kept_max(max) {}
+  ~Shelf() {
+    for (auto& [size, blocks] : kept)
+      for (void* p : blocks) std::free(p);
+  }
+
+  void* Take(int64_t size) {
+    {
+      absl::MutexLock lock(&mu);
+      const auto found = kept.find(size);
+      if (found != kept.end() && !found->second.empty()) {
+        void* p = found->second.back();
+        found->second.pop_back();
+        kept_bytes -= size;
+        return p;
+      }
+    }
+    return FromSystem(size);
+  }
+  void Put(void* p, int64_t size) {
+    {
+      absl::MutexLock lock(&mu);
+      if (kept_bytes + size <= kept_max) {
+        kept[size].push_back(p);
+        kept_bytes += size;
+        return;
+      }
+    }
+    std::free(p);
+  }
+
+  const int64_t kept_max;
+  absl::Mutex mu;
+  int64_t kept_bytes ABSL_GUARDED_BY(mu) = 0;
+  std::map<int64_t, std::vector<void*>> kept ABSL_GUARDED_BY(mu);
+};
+
+HostPool::HostPool(int64_t kept_bytes_max) : shelf_(std::make_shared<Shelf>(kept_bytes_max)) {}
+
+std::shared_ptr<std::byte[]> HostPool::Allocate(int64_t bytes) {
+  const int64_t size = ClassOf(std::max<int64_t>(bytes, 1));
+  if (size < kSmallBytes) {
+    return {static_cast<std::byte*>(FromSystem(size)), [](std::byte* p) { std::free(p); }};
+  }
+  return {static_cast<std::byte*>(shelf_->Take(size)),
+          [shelf = shelf_, size](std::byte* p) { shelf->Put(p, size); }};
+}
+
+int64_t HostPool::kept_bytes() const {
+  absl::MutexLock lock(&shelf_->mu);
+  return shelf_->kept_bytes;
+}
+
+}  // namespace tessera::worker

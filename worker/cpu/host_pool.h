@@ -1,0 +1,29 @@
+// Host memory for arrays and arenas: aligned, not zeroed, and kept for the next of its size, so
+// that a program that runs again touches pages that are already there.
+//
+// Sizes are rounded up to classes an eighth apart; what is freed is kept by class up to a bound,
+// and given back to the system beyond it. Thread-safe. Blocks may outlive the pool.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace tessera::worker {
+
+class HostPool {
+ public:
+  static constexpr int64_t kAlignment = 64;
+
+  explicit HostPool(int64_t kept_bytes_max);
+
+  // At least one byte. Dies when the system has no memory: the account was asked before.
+  std::shared_ptr<std::byte[]> Allocate(int64_t bytes);
+  // What is kept for reuse.
+  int64_t kept_bytes() const;
+
+ private:
+  struct Shelf;
+  const std::shared_ptr<Shelf> shelf_;
+};
+
+}  // namespace tessera::worker

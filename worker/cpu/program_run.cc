@@ -1,0 +1,341 @@
+#include "worker/cpu/program_run.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "ir/eval/eval.h"
+#include "worker/cpu/memory_bound.h"
+
+namespace tessera::worker {
+namespace {
+
+using program::CollectiveStep;
+using program::ContractStep;
+using program::CopyStep;
+using program::GeneralStep;
+using program::KernelStep;
+using program::LoopStep;
+using program::PositionStep;
+using program::Slot;
+using program::Step;
+
+// How work is cut: a thread is woken for no less than `least`, and the cancel word is looked at
+// after `most`.
+struct Grain {
+  int64_t least = 0, most = 0;
+};
+constexpr Grain kKernelGrain = {1 << 19, 1 << 25};            // elements times nodes
+constexpr Grain kCopyGrain = {1 << 21, 1 << 28};              // bytes
+constexpr Grain kProductGrain = {1 << 22, int64_t{1} << 33};  // multiplications
+
+absl::StatusOr<ReduceKind> KindOf(ir::ReduceKind kind) {
+  switch (kind) {
+    case ir::ReduceKind::kSum:
+      return ReduceKind::kSum;
+    case ir::ReduceKind::kMax:
+      return ReduceKind::kMax;
+    case ir::ReduceKind::kMin:
+      return ReduceKind::kMin;
+    case ir::ReduceKind::kProd:
+      return ReduceKind::kProd;
+    case ir::ReduceKind::kAnd:
+      return ReduceKind::kAnd;
+    case ir::ReduceKind::kOr:
+      return ReduceKind::kOr;
+    default:
+      return MakeError(ErrorKind::kNotImplemented,
+                       absl::StrCat("no exchange combines by ", ToAbsl(ir::ReduceKindName(kind))));
+  }
+}
+
+// By its definition, where the library does not take it.
+template <class T, class Load, class Store>
+void MultiplyPlainly(const MatmulShape& s, const T* a, const T* b, Load load, Store store) {
+  for (int64_t i = 0; i < s.batch; ++i)
+    for (int64_t m = 0; m < s.m; ++m)
+      for (int64_t n = 0; n < s.n; ++n) {
+        double sum = 0;
+        for (int64_t k = 0; k < s.k; ++k)
+          sum += static_cast<double>(
+                     load(a[i * s.a_strides[0] + m * s.a_strides[1] + k * s.a_strides[2]])) *
+                 static_cast<double>(
+                     load(b[i * s.b_strides[0] + k * s.b_strides[1] + n * s.b_strides[2]]));
+        store((i * s.m + m) * s.n + n, static_cast<float>(sum));
+      }
+}
+
+void MultiplyPlainly(const MatmulShape& s, const std::byte* a, const std::byte* b, std::byte* c) {
+  const auto multiply = [&](auto store) {
+    if (s.in == ir::DType::kBF16) {
+      MultiplyPlainly(s, reinterpret_cast<const uint16_t*>(a), reinterpret_cast<const uint16_t*>(b),
+                      ir::Bf16ToFloat, store);
+    } else {
+      MultiplyPlainly(
+          s, reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b),
+          [](float x) { return x; }, store);
+    }
+  };
+  if (s.out == ir::DType::kBF16) {
+    multiply([out = reinterpret_cast<uint16_t*>(c)](int64_t i, float v) {
+      out[i] = ir::FloatToBf16(v);
+    });
+  } else {
+    multiply([out = reinterpret_cast<float*>(c)](int64_t i, float v) { out[i] = v; });
+  }
+}
+
+class Run {
+ public:
+  Run(const HostProgram& host, const RunContext& context, const HostMemory& memory,
+      const HostHelp& help)
+      : host_(host),
+        p_(host.program),
+        context_(context),
+        memory_(memory),
+        help_(help),
+        trips_(p_.num_loops, 0) {}
+
+  absl::Status Steps(const std::vector<Step>& steps) {
+    for (const Step& step : steps) {
+      if (context_.cancel->cancelled()) return context_.cancel->status();
+      if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
+        for (int64_t i = 0; i < loop->trips; ++i) {
+          trips_[loop->loop] = i;
+          TESSERA_RETURN_IF_ERROR(Steps(loop->body));
+        }
+        continue;
+      }
+      const std::string& label = p_.labels[step.label];
+      const absl::Status status = One(step, label);
+      if (!status.ok()) return Named(status, label);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // The error with the op that was in flight, unless it says so itself or came from outside.
+  absl::Status Named(const absl::Status& status, const std::string& label) const {
+    if (context_.cancel->cancelled() || absl::StrContains(status.message(), label)) return status;
+    return Annotate(status, label);
+  }
+
+  std::byte* At(int slot) const {
+    const Slot& s = p_.slots[slot];
+    std::byte* base = nullptr;
+    switch (s.kind) {
+      case Slot::Kind::kArgument:
+        base = const_cast<std::byte*>(memory_.arguments[s.index]);  // Read only.
+        break;
+      case Slot::Kind::kResult:
+        base = memory_.results[s.index];
+        break;
+      case Slot::Kind::kConstant:
+        base = const_cast<std::byte*>(p_.constants[s.index].data());  // Read only.
+        break;
+      case Slot::Kind::kArena:
+        base = memory_.arena;
+        break;
+    }
+    base += s.offset;
+    for (const program::Trip& trip : s.trips) base += trip.stride * trips_[trip.loop];
+    return base;
+  }
+  absl::Span<const std::byte> Bytes(int slot) const {
+    return {At(slot), static_cast<size_t>(p_.slots[slot].bytes())};
+  }
+  absl::Span<std::byte> MutableBytes(int slot) const {
+    return {At(slot), static_cast<size_t>(p_.slots[slot].bytes())};
+  }
+
+  absl::Status One(const Step& step, const std::string& label) {
+    const auto* collective = std::get_if<CollectiveStep>(&step.what);
+    if (context_.in_flight != nullptr) {
+      context_.in_flight->SetOp(label, /*waiting=*/collective != nullptr);
+    }
+    if (collective != nullptr) return Exchange(*collective, label);
+    if (const auto* k = std::get_if<KernelStep>(&step.what)) return RunKernel(*k);
+    if (const auto* c = std::get_if<ContractStep>(&step.what)) return Multiply(*c);
+    if (const auto* c = std::get_if<CopyStep>(&step.what)) return Copy(*c);
+    if (const auto* g = std::get_if<GeneralStep>(&step.what)) return Evaluate(*g);
+    const PositionStep& position = std::get<PositionStep>(step.what);
+    const auto at = static_cast<int32_t>(p_.mesh.IndexAlong(context_.mesh_device, position.axes));
+    std::memcpy(At(position.out), &at, sizeof at);
+    return absl::OkStatus();
+  }
+
+  // Calls `work(begin, end)` for parts of [0, n), `each` being the work of one of them.
+  template <class Work>
+  absl::Status InPieces(int64_t n, int64_t each, Grain grain, const Work& work) {
+    const int64_t all = n * each;
+    if (all < 2 * grain.least || help_.num_threads == 1 || n == 1) {
+      const int64_t at_once = std::max<int64_t>(grain.most / each, 1);
+      for (int64_t i = 0; i < n; i += at_once) {
+        if (context_.cancel->cancelled()) return context_.cancel->status();
+        work(i, std::min(n, i + at_once));
+      }
+      return absl::OkStatus();
+    }
+    // As many for each thread, and more where the cancel word is to be looked at.
+    int64_t pieces = std::min<int64_t>({n, all / grain.least, help_.num_threads});
+    pieces *= std::max<int64_t>(all / pieces / grain.most, 1);
+    pieces = std::min(pieces, n);
+    help_.threads->Run(pieces, [&](int64_t i) {
+      if (context_.cancel->cancelled()) return;
+      work(n * i / pieces, n * (i + 1) / pieces);
+    });
+    return context_.cancel->cancelled() ? context_.cancel->status() : absl::OkStatus();
+  }
+
+  absl::Status RunKernel(const KernelStep& step) {
+    const codegen::Kernel& kernel = p_.kernels[step.kernel];
+    buffers_.clear();
+    for (int slot : step.slots) buffers_.push_back(At(slot));
+    const int64_t n = kernel.num_iterations();
+    if (n == 0) return absl::OkStatus();
+    const int64_t each =
+        std::max<int64_t>(kernel.num_elements() / n, 1) * static_cast<int64_t>(kernel.nodes.size());
+    if (host_.code == nullptr) {
+      codegen::Interpret(kernel, buffers_, 0, n);
+      return absl::OkStatus();
+    }
+    const codegen::HostCode::Fn fn = host_.code->function(step.kernel);
+    return InPieces(n, each, kKernelGrain,
+                    [&](int64_t begin, int64_t end) { fn(buffers_.data(), begin, end); });
+  }
+
+  absl::Status Multiply(const ContractStep& step) {
+    const MatmulShape& s = step.shape;
+    const int64_t in_width = ir::ByteWidth(s.in), out_width = ir::ByteWidth(s.out);
+    const std::byte* a = At(step.a) + step.a_offset * in_width;
+    const std::byte* b = At(step.b) + step.b_offset * in_width;
+    std::byte* c = At(step.c);
+    const auto multiply = [&](const MatmulShape& part, int64_t a_at, int64_t b_at, int64_t c_at) {
+      const std::byte* from = a + a_at * in_width;
+      const std::byte* by = b + b_at * in_width;
+      std::byte* to = c + c_at * out_width;
+      if (!help_.matmul->Run(part, from, by, to)) MultiplyPlainly(part, from, by, to);
+    };
+    if (s.batch > 1) {
+      return InPieces(s.batch, s.m * s.n * s.k, kProductGrain, [&](int64_t begin, int64_t end) {
+        MatmulShape part = s;
+        part.batch = end - begin;
+        multiply(part, begin * s.a_strides[0], begin * s.b_strides[0], begin * s.m * s.n);
+      });
+    }
+    // Whole blocks of rows, as the library's kernels take them.
+    constexpr int64_t kRows = 32;
+    return InPieces((s.m + kRows - 1) / kRows, std::min(kRows, s.m) * s.n * s.k, kProductGrain,
+                    [&](int64_t begin, int64_t end) {
+                      MatmulShape part = s;
+                      const int64_t first = begin * kRows;
+                      part.m = std::min(s.m, end * kRows) - first;
+                      part.a_strides[0] = part.m * s.k;  // Of one batch: any.
+                      multiply(part, first * s.a_strides[1], 0, first * s.n);
+                    });
+  }
+
+  absl::Status Copy(const CopyStep& step) {
+    const absl::Span<std::byte> to = MutableBytes(step.out);
+    const std::byte* from = At(step.in);
+    return InPieces(static_cast<int64_t>(to.size()), 1, kCopyGrain,
+                    [&](int64_t begin, int64_t end) {
+                      std::memcpy(to.data() + begin, from + begin, end - begin);
+                    });
+  }
+
+  absl::Status Evaluate(const GeneralStep& step) {
+    const ir::Function& f = *step.function;
+    std::vector<ir::Array> in;
+    for (size_t i = 0; i < step.in.size(); ++i)
+      in.emplace_back(f.types[i].dtype, f.types[i].shape, Bytes(step.in[i]));
+    ir::EvalOptions options;
+    options.device = context_.mesh_device;
+    options.check_cancel = [this] { return context_.cancel->status(); };
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> out,
+                             ir::Evaluator(std::move(options)).Run(f, in));
+    for (size_t i = 0; i < out.size(); ++i)
+      std::memcpy(At(step.out[i]), out[i].data(), out[i].num_bytes());
+    return absl::OkStatus();
+  }
+
+  absl::Status Exchange(const CollectiveStep& step, const std::string& label) {
+    if (context_.collectives == nullptr) {
+      return MakeError(ErrorKind::kInternal, "the launch has no communicator");
+    }
+    std::vector<int> group;
+    for (const int64_t device : p_.mesh.GroupOf(context_.mesh_device, step.axes)) {
+      group.push_back(context_.ranks.at(device));
+    }
+    const int rank = context_.ranks.at(context_.mesh_device);
+    const CallKey key{context_.launch, ++sequence_, label, std::string(context_.program)};
+    const absl::Span<const std::byte> in = Bytes(step.in);
+    const absl::Span<std::byte> out = MutableBytes(step.out);
+    Collectives& collectives = *context_.collectives;
+    switch (step.exchange) {
+      case ir::Exchange::kAllReduce: {
+        TESSERA_ASSIGN_OR_RETURN(const ReduceKind kind, KindOf(step.reduce));
+        return collectives.AllReduce(rank, group, key, kind, step.dtype, in, out);
+      }
+      case ir::Exchange::kAllGather:
+        return collectives.AllGather(rank, group, key, in, out);
+      case ir::Exchange::kReduceScatter: {
+        TESSERA_ASSIGN_OR_RETURN(const ReduceKind kind, KindOf(step.reduce));
+        return collectives.ReduceScatter(rank, group, key, kind, step.dtype, in, out);
+      }
+      case ir::Exchange::kAllToAll:
+        return collectives.AllToAll(rank, group, key, in, out);
+      case ir::Exchange::kPermute: {
+        std::vector<PermutePair> pairs;
+        for (const auto& [source, target] : step.pairs) pairs.push_back({source, target});
+        return collectives.Permute(rank, group, key, pairs, in, out);
+      }
+      default:
+        return MakeError(ErrorKind::kNotImplemented, "this executor has no such exchange");
+    }
+  }
+
+  const HostProgram& host_;
+  const program::DeviceProgram& p_;
+  const RunContext& context_;
+  const HostMemory& memory_;
+  const HostHelp& help_;
+  std::vector<int64_t> trips_;  // of loops, where they are
+  std::vector<void*> buffers_;  // of the kernel that runs
+  uint32_t sequence_ = 0;       // of collectives
+};
+
+void Survey(const std::vector<Step>& steps, OneDnnMatmul& matmul, HostProgram* host) {
+  for (const Step& step : steps) {
+    ++host->num_steps;
+    if (std::holds_alternative<CollectiveStep>(step.what)) host->has_collectives = true;
+    int64_t scratch = 0;
+    if (const auto* c = std::get_if<ContractStep>(&step.what))
+      scratch = matmul.ScratchBytes(c->shape);
+    if (const auto* g = std::get_if<GeneralStep>(&step.what)) scratch = PeakBytes(*g->function);
+    host->scratch_bytes = std::max(host->scratch_bytes, scratch);
+    if (const auto* loop = std::get_if<LoopStep>(&step.what)) Survey(loop->body, matmul, host);
+  }
+}
+
+}  // namespace
+
+HostProgram MakeHostProgram(program::DeviceProgram program,
+                            std::shared_ptr<const codegen::HostCode> code, OneDnnMatmul& matmul) {
+  HostProgram host;
+  host.program = std::move(program);
+  host.code = std::move(code);
+  Survey(host.program.steps, matmul, &host);
+  return host;
+}
+
+absl::Status RunProgram(const HostProgram& program, const RunContext& context,
+                        const HostMemory& memory, const HostHelp& help) {
+  return Run(program, context, memory, help).Steps(program.program.steps);
+}
+
+}  // namespace tessera::worker

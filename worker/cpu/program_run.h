@@ -1,0 +1,51 @@
+// A device program on host memory: steps in order, kernels on threads, products by oneDNN,
+// exchanges by Collectives.
+//
+// A HostProgram is immutable and shared by the devices that run it. RunProgram is called by the
+// device's stream, one run at a time per device, and blocks until the program has ended.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "worker/codegen/host_code.h"
+#include "worker/cpu/onednn_matmul.h"
+#include "worker/cpu/thread_pool.h"
+#include "worker/program/device_program.h"
+#include "worker/runtime/backend.h"
+
+namespace tessera::worker {
+
+struct HostProgram {
+  program::DeviceProgram program;
+  // Of the program's kernels; null: they are interpreted, as tests do to tell the two apart.
+  std::shared_ptr<const codegen::HostCode> code;
+  bool has_collectives = false;
+  int64_t num_steps = 0;      // of loops too, without the trips
+  int64_t scratch_bytes = 0;  // beyond the arena: of products, and of what is evaluated
+};
+HostProgram MakeHostProgram(program::DeviceProgram program,
+                            std::shared_ptr<const codegen::HostCode> code, OneDnnMatmul& matmul);
+
+// Where the program's memory is.
+struct HostMemory {
+  absl::Span<const std::byte* const> arguments;
+  absl::Span<std::byte* const> results;  // null for those that lie elsewhere
+  std::byte* arena = nullptr;
+};
+
+// The device's helpers.
+struct HostHelp {
+  OneDnnMatmul* matmul = nullptr;
+  ThreadPool* threads = nullptr;
+  int num_threads = 1;  // that this device may use
+};
+
+// An error names the op and the user's line, unless it came from outside.
+absl::Status RunProgram(const HostProgram& program, const RunContext& context,
+                        const HostMemory& memory, const HostHelp& help);
+
+}  // namespace tessera::worker

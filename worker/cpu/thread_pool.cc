@@ -1,0 +1,55 @@
+#include "worker/cpu/thread_pool.h"
+
+#include <algorithm>
+
+namespace tessera::worker {
+
+ThreadPool::ThreadPool(int helpers) {
+  for (int i = 0; i < helpers; ++i) threads_.emplace_back([this] { Serve(); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  for (std::thread& t : threads_) t.join();
+}
+
+void ThreadPool::Help(Job* job) {
+  while (job->next < job->pieces) {
+    const int64_t piece = job->next++;
+    if (job->next == job->pieces) open_.erase(std::find(open_.begin(), open_.end(), job));
+    mu_.Unlock();
+    job->work(piece);
+    mu_.Lock();
+    ++job->ended;
+  }
+}
+
+void ThreadPool::Run(int64_t pieces, absl::FunctionRef<void(int64_t)> work) {
+  if (pieces <= 1 || threads_.empty()) {
+    for (int64_t i = 0; i < pieces; ++i) work(i);
+    return;
+  }
+  Job job{work, pieces};
+  absl::MutexLock lock(&mu_);
+  open_.push_back(&job);
+  Help(&job);
+  const auto over = [&job] { return job.ended == job.pieces; };
+  mu_.Await(absl::Condition(&over));
+}
+
+void ThreadPool::Serve() {
+  absl::MutexLock lock(&mu_);
+  const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return stopping_ || !open_.empty();
+  };
+  while (true) {
+    mu_.Await(absl::Condition(&wanted));
+    if (stopping_) return;
+    Help(open_.front());
+  }
+}
+
+}  // namespace tessera::worker
