@@ -1,0 +1,139 @@
+#include "tests/ops/on_backends.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "base/status_exception.h"
+#include "ir/eval/eval.h"
+#include "ir/text.h"
+#include "tests/ops/planned.h"
+#include "worker/collectives/communicator.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+using worker::DeviceBufferRef;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// One lane: the arguments of one device to its results.
+std::vector<Array> RunLane(worker::Backend& backend, const worker::Executable& executable,
+                           const worker::RunContext& context, std::vector<Array> args) {
+  std::vector<DeviceBufferRef> buffers;
+  for (Array& a : args)
+    buffers.push_back(ValueOrThrow(backend.FromHost(context.device, std::move(a))));
+  const worker::Enqueued enqueued = ValueOrThrow(backend.Enqueue(executable, context, buffers));
+  struct End {
+    absl::Notification done;
+    absl::Status status;
+  };
+  const auto end = std::make_shared<End>();
+  enqueued.event->OnDone([end](const absl::Status& status) {
+    end->status = status;
+    end->done.Notify();
+  });
+  if (!end->done.WaitForNotificationWithTimeout(kPatience))
+    Throw(absl::DeadlineExceededError("the launch does not end"));
+  if (!end->status.ok()) Throw(end->status);
+  std::vector<Array> results;
+  for (const DeviceBufferRef& r : enqueued.results)
+    results.push_back(ValueOrThrow(backend.ToHost(*r)));
+  return results;
+}
+
+// `f` is a device program; args[argument][lane], as the answer is [result][lane].
+std::vector<Lanes> RunOn(const std::vector<LaneDevice>& on, const FunctionRef& f,
+                         const std::vector<Lanes>& args, const std::vector<int64_t>& devices) {
+  const int n = static_cast<int>(devices.size());
+  std::map<worker::Backend*, std::shared_ptr<const worker::Executable>> executables;
+  worker::CommunicatorConfig config;
+  config.timeout = kPatience;
+  config.generation = 1;
+  std::vector<int> ranks;
+  for (int i = 0; i < n; ++i) {
+    auto& executable = executables[on[i].backend.get()];
+    if (executable == nullptr)
+      executable = ValueOrThrow(on[i].backend->Compile({kOpset, f, {}, {}}));
+    config.members.push_back({i, "test", 1, "", "here"});
+    config.local_ranks.push_back(i);
+    ranks.push_back(i);
+  }
+  // A device keeps what it has made for a generation.
+  static std::atomic<uint64_t> generation{0};
+  const uint64_t this_generation = ++generation;
+  const auto collectives = worker::MakeCollectives(std::move(config), -1);
+  const worker::CancelToken never;
+  std::vector<std::vector<Array>> results(n);
+  std::vector<absl::Status> ends(n);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < n; ++i) {
+    threads.emplace_back([&, i] {
+      worker::RunContext context;
+      context.launch = 1;
+      context.program = "sample";
+      context.device = on[i].device;
+      context.mesh_device = devices[i];
+      context.collectives = collectives.get();
+      context.generation = this_generation;
+      context.ranks = ranks;
+      context.cancel = &never;
+      std::vector<Array> mine;
+      for (const Lanes& lanes : args) mine.push_back(lanes[i]);
+      worker::Backend& backend = *on[i].backend;
+      ends[i] = CatchStatus(
+          [&] { results[i] = RunLane(backend, *executables.at(&backend), context, mine); });
+      if (!ends[i].ok()) collectives->Abort(ends[i]);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (const auto& [backend, executable] : executables) backend->CloseGeneration(this_generation);
+  for (const absl::Status& end : ends)
+    if (!end.ok()) Throw(end);
+  std::vector<Lanes> out(f->results.size());
+  for (size_t r = 0; r < out.size(); ++r)
+    for (int i = 0; i < n; ++i) out[r].push_back(results[i][r]);
+  return out;
+}
+
+}  // namespace
+
+std::string DifferenceOnBackends(
+    const Sample& s, double ulps_min,
+    const std::function<std::vector<LaneDevice>(int lanes)>& devices_for) {
+  FunctionRef f = FunctionOf(s);
+  std::vector<Lanes> args = ArgsOf(s);
+  std::vector<Lanes> magnitudes;
+  const bool reordered = s.tolerance.kind == Tolerance::kReordered;
+  if (reordered) magnitudes = ValueOrThrow(MagnitudesOf(s, args));
+  std::vector<int64_t> devices = DevicesOf(s.scope);
+  if (!s.scope.mesh.empty() && !s.manual()) {  // What only a plan can run.
+    std::vector<Array> whole;
+    for (const Lanes& lanes : args) whole.push_back(lanes[0]);
+    Planned p = PlanOf({kOpset, f, {}, {}}, whole);
+    f = p.plan.device_program;
+    args = std::move(p.args);
+    devices = std::move(p.devices);
+    for (size_t r = 0; r < magnitudes.size(); ++r) {
+      const Array of_whole = magnitudes[r][0];
+      magnitudes[r].clear();
+      for (const int64_t d : devices)
+        magnitudes[r].push_back(BlockOf(of_whole, p.plan.out[r].spec, p.plan.mesh, d));
+    }
+  }
+  const std::vector<LaneDevice> on = devices_for(static_cast<int>(devices.size()));
+  if (on.empty()) return "";
+  const std::vector<Lanes> want = ValueOrThrow(Evaluator().WithLanes(devices, *f, args));
+  const std::vector<Lanes> got = RunOn(on, f, args, devices);
+  Tolerance tolerance = s.tolerance;
+  if (tolerance.kind == Tolerance::kUlps)
+    tolerance = ulps_min == 0 ? kExact : Ulps(std::max(tolerance.bound, ulps_min));
+  const std::string why = Differences(got, want, tolerance, reordered ? &magnitudes : nullptr);
+  return why.empty() ? "" : absl::StrCat(why, "\n", PrintFunction(*f));
+}
+
+}  // namespace tessera::ir::samples
