@@ -247,16 +247,21 @@ TEST_F(DeviceBackendTest, ALostContextEndsEveryLaunchAndIsTold) {
 }
 
 TEST_F(DeviceBackendTest, WhatNeedsTheHostIsRefusedWithItsLine) {
-  // A reduction of nothing has no kernel: the CPU's evaluator does it, a device says so.
+  // Lanes inside a lane are the evaluator's: the planner leaves none, so a device has no code.
   Lane lane(0);
-  ir::Builder b{ir::Scope{}};
-  const ir::Value x = b.Param(ir::MakeType(DType::kF32, {0, 3}));
-  b.SetSite({"/src/model.cc", 12});
-  const ir::Program program{
-      .entry = b.Build({{ir::ReduceSum(x, {0})}}), .in_shardings = {}, .out_shardings = {}};
+  const ir::Program program = Parse(R"(mesh (i=1)
+func main(%x: f32[8]) -> (f32[8]) {
+  %y = manual_computation(%x) {in_specs=specs[P('i')], out_specs=specs[P('i')], manual_axes=["i"], check_vma=true} with
+    func body(%b: f32[8]{V:i}) -> (f32[8]{V:i}) mesh (i=1:manual) {
+      %n = negate(%b)
+      return %n
+    }
+  return %y
+})");
+  ASSERT_NE(program.entry, nullptr);
   EXPECT_THAT(lane.backend->Compile(program).status(),
               ReasonIs("NOT_IMPLEMENTED",
-                       AllOf(HasSubstr("reduce_sum (model.cc:12)"), HasSubstr("CPU devices"))));
+                       AllOf(HasSubstr("shard_map (program.txt:3)"), HasSubstr("CPU devices"))));
 }
 
 // ---- Several devices. ---------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/status_exception.h"
+#include "ir/eval/eval.h"
 #include "worker/codegen/scalar_fn.h"
 
 namespace tessera::worker::program {
@@ -312,8 +313,18 @@ class Lowerer {
                        [](const ir::Type& t) { return t.num_elements() == 0; });
   }
 
+  // An op of nothing has the same result always: the evaluator's.
+  std::optional<std::vector<int>> LowerOfNothing(const At& at) {
+    std::vector<ir::Array> nothing;
+    for (const ir::Type& t : at.in_types()) nothing.emplace_back(t.dtype, t.shape);
+    const absl::StatusOr<std::vector<ir::Array>> values =
+        ir::EvaluateOp(at.def(), at.f.scope, nothing, at.op.attrs);
+    if (!values.ok()) return std::nullopt;
+    return std::vector<int>{NewConstant((*values)[0])};
+  }
+
   std::optional<std::vector<int>> LowerReduce(const At& at) {
-    if (IsEmpty(at)) return std::nullopt;
+    if (IsEmpty(at)) return LowerOfNothing(at);
     const ir::Signature s = SignatureOf(at);
     const std::set<int> kept_factors = FactorsIn(s.results[0]);
     std::vector<int> kept, reduced;
@@ -378,7 +389,8 @@ class Lowerer {
   }
 
   std::optional<std::vector<int>> LowerContract(const At& at) {
-    if (IsEmpty(at) || at.def().reduce != ir::ReduceKind::kSum) return std::nullopt;
+    if (IsEmpty(at)) return LowerOfNothing(at);
+    if (at.def().reduce != ir::ReduceKind::kSum) return std::nullopt;
     const ir::Signature s = SignatureOf(at);
     const std::set<int> a = FactorsIn(s.operands[0]), b = FactorsIn(s.operands[1]);
     const std::set<int> c = FactorsIn(s.results[0]);
