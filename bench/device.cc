@@ -155,7 +155,7 @@ class Bench {
 
   void Bandwidth() {
     const int64_t n = flags_.bytes / 4, rows = n / kRow;
-    const auto [x, y, z] = std::tuple(arrays_[0], arrays_[1], arrays_[2]);
+    const uint64_t x = arrays_[0], y = arrays_[1], z = arrays_[2];
     const std::string shape = absl::StrCat("kernel [", n, "] reduced 0\n");
     const std::string one = absl::StrCat("in f32 ", n, "\n"),
                       out = absl::StrCat("out f32 ", n, "\n");

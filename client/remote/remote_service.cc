@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "client/remote/status.h"
 #include "grpcpp/create_channel.h"
@@ -20,6 +21,8 @@ constexpr absl::Duration kCallLimit = absl::Seconds(30);      // for what should
 constexpr absl::Duration kCompileLimit = absl::Minutes(5);    // planning large programs takes time
 constexpr absl::Duration kTransferLimit = absl::Minutes(10);  // of one array
 constexpr absl::Duration kGrace = absl::Seconds(5);           // beyond what the server waits
+// How long the coordinator may take to hear of an executor that did not answer us; between looks.
+constexpr absl::Duration kLossKnownWithin = absl::Seconds(2), kLossLook = absl::Milliseconds(20);
 constexpr size_t kDeletesPerCall = 10'000;
 constexpr absl::Duration kWatchLimit = absl::Minutes(2);  // beyond what the server waits
 // Runs watched at a time. Each holds a stream of the connection; deeper pipelines do not need one.
@@ -208,7 +211,7 @@ absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value,
                              ir::SliceBlock(value, block.starts, block.shape), end);
     });
   }
-  const absl::Status written = RunAll(jobs);
+  const absl::Status written = WhyLost(response.array(), RunAll(jobs));
   if (!written.ok()) {
     Delete({response.array()}).IgnoreError();
     return written;
@@ -271,8 +274,21 @@ absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration time
                                   whole.num_elements(), " elements of array ", array));
   }
   if (jobs.empty()) return whole;
-  TESSERA_RETURN_IF_ERROR(RunAll(jobs));
+  TESSERA_RETURN_IF_ERROR(WhyLost(array, RunAll(jobs)));
   return whole;
+}
+
+absl::Status RemoteService::WhyLost(uint64_t array, absl::Status moved) const {
+  if (KindOf(moved) != ErrorKind::kWorkerLost) return moved;
+  // The coordinator hears of the loss from the worker's daemon, at about the time that we do.
+  const absl::Time deadline = absl::Now() + kLossKnownWithin;
+  const absl::Notification never;
+  while (absl::Now() < deadline) {
+    const absl::Status known = ReadTickets(array, {}, absl::ZeroDuration()).status();
+    if (KindOf(known) == ErrorKind::kWorkerLost) return known;
+    never.WaitForNotificationWithTimeout(kLossLook);
+  }
+  return moved;
 }
 
 absl::StatusOr<ir::Array> RemoteService::GetShard(uint64_t array, int ordinal,
@@ -286,8 +302,11 @@ absl::StatusOr<ir::Array> RemoteService::GetShard(uint64_t array, int ordinal,
         absl::StrCat("the coordinator gave ", tickets.tickets_size(), " tickets for one shard"));
   }
   TESSERA_ASSIGN_OR_RETURN(const Block block, BlockOf(spec, ordinal));
-  return transfer_.Read(tickets.tickets(0).endpoint(), tickets.tickets(0).ticket(), spec.dtype,
-                        block.shape, absl::Now() + kTransferLimit);
+  absl::StatusOr<ir::Array> shard =
+      transfer_.Read(tickets.tickets(0).endpoint(), tickets.tickets(0).ticket(), spec.dtype,
+                     block.shape, absl::Now() + kTransferLimit);
+  TESSERA_RETURN_IF_ERROR(WhyLost(array, shard.status()));
+  return shard;
 }
 
 absl::StatusOr<api::ArraySpec> RemoteService::Describe(uint64_t array) {

@@ -47,6 +47,9 @@ class RemoteService final : public api::Service {
   void Prepare(grpc::ClientContext* context, absl::Duration limit) const;
   absl::Status Done(const grpc::Status& status) const;
   // Tickets for what is wanted, read in parallel into `*whole` (or, for one shard, as it is).
+  // `moved`, how moving the bytes of an array ended; but where an executor did not answer, what the
+  // coordinator knows of the loss.
+  absl::Status WhyLost(uint64_t array, absl::Status moved) const;
   absl::StatusOr<v1::CreateReadTicketsResponse> ReadTickets(uint64_t array,
                                                             const std::vector<int>& ordinals,
                                                             absl::Duration timeout) const;

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/codegen/device_code.h"
+#include "worker/codegen/object_cache.h"
 #include "worker/device/arena.h"
 #include "worker/device/communicators.h"
 #include "worker/device/completion.h"
@@ -431,7 +432,7 @@ class DeviceBackend final : public Backend {
     TESSERA_RETURN_IF_ERROR(Plan(*executable));
     TESSERA_ASSIGN_OR_RETURN(
         executable->code,
-        codegen::CompileForDevice(device().info().target, executable->program.kernels));
+        codegen::CompileForDevice(device().info().target, executable->program.kernels, &cache_));
     if (!executable->program.kernels.empty()) {
       tessera_module* module = nullptr;
       const std::string& image = executable->code.image;
@@ -542,7 +543,8 @@ class DeviceBackend final : public Backend {
   }
 
  private:
-  explicit DeviceBackend(const DeviceBackendOptions& options) : options_(options) {}
+  explicit DeviceBackend(const DeviceBackendOptions& options)
+      : options_(options), cache_(options.cache_dir, options.cache_bytes_max) {}
 
   absl::Status Open(const tessera_device_api* api) {
     kind_ = api->kind;
@@ -698,6 +700,7 @@ class DeviceBackend final : public Backend {
   }
 
   const DeviceBackendOptions options_;
+  codegen::ObjectCache cache_;
   std::string kind_;
   program::BuildOptions build_options_;
   std::unique_ptr<Core> core_ = std::make_unique<Core>();

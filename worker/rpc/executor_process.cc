@@ -84,9 +84,9 @@ void Obey(const std::string& message, Executor& executor, DataServer& data, Upli
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
     const ExecutorProcessOptions& options, std::function<void(const absl::Status&)> on_fatal) {
   if (options.gpu < 0) {
-    return MakeCpuBackend(
-        {.num_devices = options.num_devices, .memory_bytes = options.memory_bytes,
-         .codegen = options.codegen});
+    return MakeCpuBackend({.num_devices = options.num_devices,
+                           .memory_bytes = options.memory_bytes,
+                           .codegen = options.codegen});
   }
   TESSERA_ASSIGN_OR_RETURN(const tessera_device_api* const api,
                            device::LoadDevicePlugin(options.cuda_plugin));
@@ -94,6 +94,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
   device.ordinal = options.gpu;
   device.memory_bytes = options.memory_bytes;
   device.collective_timeout = options.collective_timeout;
+  device.cache_dir = options.codegen.cache_dir;
+  device.cache_bytes_max = options.codegen.cache_bytes_max;
   device.on_fatal = std::move(on_fatal);
   return device::MakeDeviceBackend(api, device);
 }
