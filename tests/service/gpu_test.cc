@@ -21,6 +21,7 @@ namespace tessera::service {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using testing::ErrorOf;
 using testing::Eventually;
 using ::testing::HasSubstr;
@@ -140,6 +141,36 @@ TEST_F(GpuTest, ARankThatDiesInAnExchangeIsNamed) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(5));
   EXPECT_EQ(error.reason(), "WORKER_LOST");
   EXPECT_THAT(error.what(), AllOf(HasSubstr("w1"), HasSubstr("psum")));
+}
+
+TEST_F(GpuTest, AnErrorOfTheLibraryIsToldAndTheNextStepRuns) {
+  Start(/*workers=*/2, /*gpus=*/1, "nccl_error_at=1", /*faulty=*/1);
+  const std::vector<int> before = cluster_->pids();
+  const absl::Time start = absl::Now();
+  const Error error = ErrorOf([] { SumOver(2).value(); });
+  EXPECT_LT(absl::Now() - start, absl::Seconds(10));
+  EXPECT_THAT(std::string(error.reason()), AnyOf("PEER_FAILED", "COLLECTIVE_TIMEOUT"));
+  EXPECT_THAT(error.what(), HasSubstr("psum"));
+  EXPECT_EQ(SumOver(2).value().ToDoubles(), (std::vector<double>{4, 6, 8, 10}));
+  EXPECT_EQ(cluster_->pids(), before);
+}
+
+TEST_F(GpuTest, AnAbortThatHangsEndsTheExecutorsNotTheDaemons) {
+  Start(/*workers=*/2, /*gpus=*/1, "nccl_stall_at=1,nccl_abort_hangs=1", /*faulty=*/1);
+  const int daemons[] = {cluster_->worker(0).pid(), cluster_->worker(1).pid()};
+  const int executor = cluster_->executor_pid(1);
+  const absl::Time start = absl::Now();
+  const Error error = ErrorOf([] { SumOver(2).value(); });
+  EXPECT_LT(absl::Now() - start, absl::Seconds(15));
+  EXPECT_THAT(std::string(error.reason()), AnyOf("COLLECTIVE_TIMEOUT", "WORKER_LOST"));
+  EXPECT_TRUE(Eventually(
+      [&] {
+        const int now = cluster_->executor_pid(1);
+        return now > 0 && now != executor;
+      },
+      absl::Seconds(20)));
+  EXPECT_EQ(cluster_->worker(0).pid(), daemons[0]);
+  EXPECT_EQ(cluster_->worker(1).pid(), daemons[1]);
 }
 
 TEST_F(GpuTest, WithoutADriverTheWorkerServesWithItsCpu) {

@@ -234,6 +234,15 @@ TEST_F(DeviceBackendTest, ADeviceThatIsFullSaysWhatIsFree) {
   EXPECT_THAT(lane.fatal(), IsOk());
 }
 
+TEST_F(DeviceBackendTest, ADeviceWithoutRoomForItsArenaDoesNotOpen) {
+  static_cast<void>(cuda::FakeDevices());
+  cuda::SetFake("oom_at", 1);
+  DeviceBackendOptions options;
+  options.memory_bytes = 64 << 20;
+  EXPECT_THAT(MakeDeviceBackend(&cuda::FakeDevices(), options).status(),
+              ReasonIs("OUT_OF_MEMORY", AllOf(HasSubstr("gpu:0"), HasSubstr("memory arena"))));
+}
+
 TEST_F(DeviceBackendTest, ALostContextEndsEveryLaunchAndIsTold) {
   Lane lane(kLostDevice);
   TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(Parse(kDouble)));
