@@ -19,6 +19,7 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "worker/codegen/compile_child.h"
+#include "worker/codegen/device_code.h"
 #include "worker/codegen/host_code.h"
 #include "worker/rpc/executor_process.h"
 #include "worker/rpc/worker_daemon.h"
@@ -145,7 +146,7 @@ int Main(int argc, char** argv) {
   };
   // An executor's compiler: none of the rest.
   if (argc == 2 && std::string(argv[1]) == codegen::kCompileChildFlag)
-    return codegen::RunCompileChild();
+    return codegen::RunCompileChild(codegen::CompileDeviceImage);
   const absl::StatusOr<ParsedOptions> parsed =
       ParseOptions(std::vector<std::string>(argv + 1, argv + argc), ProcessEnv());
   if (!parsed.ok()) return complain(parsed.status());

@@ -16,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "base/log.h"
@@ -27,8 +28,9 @@
 namespace tessera::worker::codegen {
 namespace {
 
-// A request is a line "TARGET MEMORY_BYTES SECONDS" and the kernel's text; a reply one of these and
-// the object or the message.
+// A request is a line "TARGET MEMORY_BYTES SECONDS" and the kernels' texts with kBetween between
+// them; a reply one of these and the object or the message.
+constexpr char kBetween[] = "--\n";
 constexpr char kObject = 'o', kError = 'e';
 constexpr int kChildFd = 3;
 
@@ -79,12 +81,15 @@ class CompileChild::Impl {
  public:
   explicit Impl(CompileChildOptions options) : options_(std::move(options)) {}
 
-  absl::StatusOr<std::string> Compile(const Kernel& kernel, const std::string& label) {
+  absl::StatusOr<std::string> Compile(absl::Span<const Kernel> kernels, const std::string& label) {
     absl::MutexLock lock(&mu_);
     if (!running_) TESSERA_RETURN_IF_ERROR(Start());
     const std::string request =
         absl::StrCat(options_.target, " ", options_.memory_bytes_max, " ",
-                     absl::ToInt64Seconds(options_.deadline) + 1, "\n", kernel.ToString());
+                     absl::ToInt64Seconds(options_.deadline) + 1, "\n",
+                     absl::StrJoin(kernels, kBetween, [](std::string* out, const Kernel& kernel) {
+                       absl::StrAppend(out, kernel.ToString());
+                     }));
     std::string reply;
     ReadEnd end = ReadEnd::kClosed;
     if (WriteFrame(running_->socket.get(), request))
@@ -136,8 +141,9 @@ CompileChild::CompileChild(CompileChildOptions options)
     : impl_(std::make_unique<Impl>(std::move(options))) {}
 CompileChild::~CompileChild() = default;
 
-absl::StatusOr<std::string> CompileChild::Compile(const Kernel& kernel, const std::string& label) {
-  return impl_->Compile(kernel, label);
+absl::StatusOr<std::string> CompileChild::Compile(absl::Span<const Kernel> kernels,
+                                                  const std::string& label) {
+  return impl_->Compile(kernels, label);
 }
 
 // ---- The child. --------------------------------------------------------------------------------
@@ -167,6 +173,8 @@ int64_t ProcessorSeconds() {
 
 class Server {
  public:
+  explicit Server(CompileImageFn others) : others_(others) {}
+
   std::string Serve(const std::string& request) {
     absl::StatusOr<std::string> object = Compile(request);
     if (object.ok()) return absl::StrCat(std::string(1, kObject), *object);
@@ -184,23 +192,31 @@ class Server {
       return MakeError(ErrorKind::kInternal, "the request is malformed");
     Limit(RLIMIT_AS, mapped_bytes_ + memory_bytes);
     Limit(RLIMIT_CPU, ProcessorSeconds() + seconds);
-    TESSERA_ASSIGN_OR_RETURN(const HostTarget target, FindHostTarget(words[0]));
-    TESSERA_ASSIGN_OR_RETURN(const Kernel kernel, ParseKernel(parts.second));
+    std::vector<Kernel> kernels;
+    for (const absl::string_view text : absl::StrSplit(parts.second, kBetween)) {
+      TESSERA_ASSIGN_OR_RETURN(kernels.emplace_back(), ParseKernel(text));
+    }
+    const absl::StatusOr<HostTarget> target = FindHostTarget(words[0]);
+    if (!target.ok() && others_ != nullptr) return others_(words[0], kernels);
+    TESSERA_RETURN_IF_ERROR(target);
+    if (kernels.size() != 1)
+      return MakeError(ErrorKind::kInternal, "the host's kernels are objects of their own");
     std::unique_ptr<HostCodegen>& codegen = codegens_[words[0]];
-    if (codegen == nullptr) codegen = std::make_unique<HostCodegen>(target);
-    return codegen->Compile(kernel);
+    if (codegen == nullptr) codegen = std::make_unique<HostCodegen>(*target);
+    return codegen->Compile(kernels[0]);
   }
 
+  const CompileImageFn others_;
   const int64_t mapped_bytes_ = MappedBytes();
   std::map<std::string, std::unique_ptr<HostCodegen>> codegens_;
 };
 
 }  // namespace
 
-int RunCompileChild() {
+int RunCompileChild(CompileImageFn others) {
   fcntl(kChildFd, F_SETFD, FD_CLOEXEC);
   Limit(RLIMIT_CORE, 0);
-  Server server;
+  Server server(others);
   while (const std::optional<std::string> request = ReadFrame(kChildFd))
     if (!WriteFrame(kChildFd, server.Serve(*request))) return 1;
   return 0;

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "worker/codegen/kernel.h"
 
 namespace tessera::worker::codegen {
@@ -29,9 +31,10 @@ class CompileChild {
   explicit CompileChild(CompileChildOptions options);
   ~CompileChild();
 
-  // The object of the kernel. kInternal, naming `label`, if the child ended or took longer than the
-  // deadline, with how; the next call starts another.
-  absl::StatusOr<std::string> Compile(const Kernel& kernel, const std::string& label);
+  // The kernels as one image for the target; for the host's targets one kernel, as an object.
+  // kInternal, naming `label`, if the child ended or took longer than the deadline, with how; the
+  // next call starts another.
+  absl::StatusOr<std::string> Compile(absl::Span<const Kernel> kernels, const std::string& label);
 
  private:
   class Impl;
@@ -40,8 +43,11 @@ class CompileChild {
 
 // What a binary of ours is started with to be one; the only argument.
 inline constexpr char kCompileChildFlag[] = "--compile-child";
-// The child's main, after exec: serves the socket that is descriptor 3 until it closes. Returns the
-// exit status.
-int RunCompileChild();
+// Kernels to the image of a target that is not the host's.
+using CompileImageFn = absl::StatusOr<std::string> (*)(absl::string_view target,
+                                                       absl::Span<const Kernel> kernels);
+// The child's main, after exec: serves the socket that is descriptor 3 until it closes. `others`
+// compiles for targets that are not the host's; null: there are none. Returns the exit status.
+int RunCompileChild(CompileImageFn others);
 
 }  // namespace tessera::worker::codegen

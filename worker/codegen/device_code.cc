@@ -39,8 +39,18 @@ absl::StatusOr<std::string> KeyOf(absl::string_view target, absl::Span<const Ker
 
 }  // namespace
 
+absl::StatusOr<std::string> CompileDeviceImage(absl::string_view target,
+                                               absl::Span<const Kernel> kernels) {
+  std::vector<GpuPlan> plans;
+  for (const Kernel& kernel : kernels) {
+    TESSERA_ASSIGN_OR_RETURN(plans.emplace_back(), PlanGpu(kernel));
+  }
+  return MakeImage(target, kernels, plans);
+}
+
 absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
-                                            absl::Span<const Kernel> kernels, ObjectCache* cache) {
+                                            absl::Span<const Kernel> kernels, ObjectCache* cache,
+                                            CompileChild* child) {
   std::vector<Kernel> normal;
   std::vector<GpuPlan> plans;
   DeviceCode code;
@@ -62,7 +72,11 @@ absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
       return code;
     }
   }
-  TESSERA_ASSIGN_OR_RETURN(code.image, MakeImage(target, normal, plans));
+  if (child != nullptr && !normal.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(code.image, child->Compile(normal, "a device's kernels"));
+  } else {
+    TESSERA_ASSIGN_OR_RETURN(code.image, MakeImage(target, normal, plans));
+  }
   if (cache != nullptr) cache->Put(key, code.image);
   return code;
 }

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "worker/codegen/compile_child.h"
 #include "worker/codegen/kernel.h"
 #include "worker/codegen/object_cache.h"
 
@@ -37,9 +38,15 @@ inline constexpr int kDeviceCodeVersion = 1;
 // `target` is tessera_device_info's: "nvptx-sm_80", "nvptx-sm_90" or "simt-host". VALUE_ERROR for
 // another; NOT_IMPLEMENTED for a kernel of more elements than a launch has threads. Requires Verify
 // of every kernel. Images are taken from `cache` and put there, if it is given: the same target and
-// kernels (in normal form) have the same image.
+// kernels (in normal form) have the same image. `child`, made for the target, compiles if it is
+// given; else this process does.
 absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
                                             absl::Span<const Kernel> kernels,
-                                            ObjectCache* cache = nullptr);
+                                            ObjectCache* cache = nullptr,
+                                            CompileChild* child = nullptr);
+
+// The image alone, of kernels in normal form: what a compile child runs.
+absl::StatusOr<std::string> CompileDeviceImage(absl::string_view target,
+                                               absl::Span<const Kernel> kernels);
 
 }  // namespace tessera::worker::codegen

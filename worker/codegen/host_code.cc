@@ -98,7 +98,7 @@ class HostCompiler::Impl {
   }
 
   absl::StatusOr<std::string> ObjectOf(const Kernel& kernel, const std::string& label) {
-    if (!options_.compile_binary.empty()) return child_.Compile(kernel, label);
+    if (!options_.compile_binary.empty()) return child_.Compile({kernel}, label);
     absl::StatusOr<std::string> object = pool_.Compile(kernel);
     if (!object.ok()) return Annotate(object.status(), label);
     return object;

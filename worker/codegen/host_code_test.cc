@@ -166,7 +166,7 @@ TEST_F(HostCodeTest, AChildCompilesTheSame) {
   UseChild(kCompileChildFlag);
   CompileChild child({options_.compile_binary, options_.compile_args, target.name});
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::string here, HostCodegen(target).Compile(kernel));
-  TESSERA_ASSERT_OK_AND_ASSIGN(const std::string there, child.Compile(kernel, "k"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::string there, child.Compile({kernel}, "k"));
   EXPECT_EQ(here, there);
   HostCompiler compiler(options_);
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto code, compiler.Compile({Adder(1), Adder(2)}));
@@ -258,7 +258,7 @@ int RunFaultyChild(bool crash) {
 
 int MainOfTest(int argc, char** argv) {
   const std::string kind = argc > 1 ? argv[1] : "";
-  if (kind == kCompileChildFlag) return RunCompileChild();
+  if (kind == kCompileChildFlag) return RunCompileChild(/*others=*/nullptr);
   if (kind == "--crash-on-13") return RunFaultyChild(/*crash=*/true);
   if (kind == "--hang-on-13") return RunFaultyChild(/*crash=*/false);
   ::testing::InitGoogleMock(&argc, argv);

@@ -60,20 +60,21 @@ absl::StatusOr<CommunicatorRef> Communicators::Get(const RunContext& context,
       device_->context(), &id, static_cast<int32_t>(group.size()), communicator->position, &comm);
   if (code != TESSERA_NOT_READY) TESSERA_RETURN_IF_ERROR(device_->Check(code, "a communicator"));
   communicator->handle = CommHandle(&device_->api(), comm);
-  const absl::Status ready = AwaitReady(*communicator, context, key.op);
-  if (!ready.ok()) {
-    // Whoever is not there is found below; what is left here must not wait for it for ever.
-    communicator->aborted = true;
-    static_cast<void>(device_->api().comm_abort(comm));
-    return ready;
-  }
+  TESSERA_RETURN_IF_ERROR(AwaitReady(*communicator, context, key.op));
   absl::MutexLock lock(&mu_);
   communicators_[which] = communicator;
   return communicator;
 }
 
-absl::Status Communicators::AwaitReady(const Communicator& communicator, const RunContext& context,
+absl::Status Communicators::AwaitReady(Communicator& communicator, const RunContext& context,
                                        const std::string& label) const {
+  absl::Status ready = Await(communicator, context, label);
+  if (!ready.ok()) abort_(communicator);
+  return ready;
+}
+
+absl::Status Communicators::Await(const Communicator& communicator, const RunContext& context,
+                                  const std::string& label) const {
   constexpr absl::Duration kLook = absl::Microseconds(50);
   const absl::Time deadline = absl::Now() + timeout_;
   const absl::Notification never;

@@ -7,6 +7,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -32,25 +33,31 @@ using CommunicatorRef = std::shared_ptr<Communicator>;
 
 class Communicators {
  public:
-  // `timeout` bounds each wait for the library.
-  Communicators(const Device* device, absl::Duration timeout)
-      : device_(device), timeout_(timeout) {}
+  // `timeout` bounds each wait for the library. `abort` takes a communicator off the device, and is
+  // itself bounded.
+  Communicators(const Device* device, absl::Duration timeout,
+                std::function<void(Communicator&)> abort)
+      : device_(device), timeout_(timeout), abort_(std::move(abort)) {}
 
   // Of the ranks in `group`, which lists this device's. COLLECTIVE_TIMEOUT, WORKER_LOST or
   // PEER_FAILED if the others do not come, as Collectives says it.
   absl::StatusOr<CommunicatorRef> Get(const RunContext& context, const std::vector<int>& group,
                                       const CallKey& key) ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until the last call on it has been taken.
-  absl::Status AwaitReady(const Communicator& communicator, const RunContext& context,
+  // Waits until the last call on it has been taken. If it is not, the communicator is aborted
+  // before the error is returned: until then nothing may be enqueued behind the call.
+  absl::Status AwaitReady(Communicator& communicator, const RunContext& context,
                           const std::string& label) const;
   // Forgets those of a generation; launches that use one keep it.
   void Close(uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   using Key = std::pair<uint64_t, std::vector<int>>;
+  absl::Status Await(const Communicator& communicator, const RunContext& context,
+                     const std::string& label) const;
 
   const Device* const device_;
   const absl::Duration timeout_;
+  const std::function<void(Communicator&)> abort_;
   absl::Mutex mu_;
   std::map<Key, CommunicatorRef> communicators_ ABSL_GUARDED_BY(mu_);
 };

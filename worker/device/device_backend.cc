@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/codegen/device_code.h"
@@ -32,6 +33,7 @@ using program::Slot;
 using program::Step;
 
 constexpr int64_t kMirrorBytes = 64 << 10;
+enum Lane { kLaunchLane, kAbortLane, kNumLanes };
 constexpr int kMirrors = 64;
 // Sets of buffers for which an executable keeps a graph. A training loop alternates between two.
 constexpr size_t kGraphsMax = 8;
@@ -148,6 +150,25 @@ struct Core {
   // Apart: those who are told the end of a launch may copy, and wait for it.
   std::unique_ptr<Completion> launches, copies;
   std::unique_ptr<Staging> staging;  // Last: watches its copies in `copies`.
+};
+
+// Bounds a call that may block for ever.
+class AbortGuard final : public Watched {
+ public:
+  AbortGuard(std::shared_ptr<const std::atomic<bool>> done, absl::Time deadline,
+             std::function<void()> late)
+      : done_(std::move(done)), deadline_(deadline), late_(std::move(late)) {}
+  bool Look(absl::Time now) override {
+    if (*done_) return true;
+    if (now <= deadline_) return false;
+    late_();
+    return true;
+  }
+
+ private:
+  const std::shared_ptr<const std::atomic<bool>> done_;
+  const absl::Time deadline_;
+  const std::function<void()> late_;
 };
 
 // Enqueues one launch.
@@ -303,7 +324,6 @@ class Runner {
 
   absl::Status Run(const program::CollectiveStep& step) {
     const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
-    const auto dtype = static_cast<tessera_dtype>(step.dtype);
     const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);
     std::vector<int> group;
     for (const int64_t device : program().mesh.GroupOf(context_.mesh_device, step.axes)) {
@@ -330,41 +350,44 @@ class Runner {
       return step.exchange == ir::Exchange::kPermute && source < 0 ? absl::OkStatus()
                                                                    : Copy(out, in, bytes);
     }
+    if (source == position && target == position) return Copy(out, in, bytes);
     WatchedExchange watched;
     watched.label = *label_;
     watched.key = std::move(key);
     watched.communicator = communicator;
     TESSERA_ASSIGN_OR_RETURN(watched.begin, device_.Record(core_.compute));
-    tessera_comm* const comm = communicator->handle.get();
-    const tessera_device_api& api = device_.api();
-    int code = TESSERA_OK;
-    switch (step.exchange) {
-      case ir::Exchange::kAllReduce:
-        code = api.all_reduce(comm, stream(), dtype, ReduceOf(step.reduce), in, out, step.elements);
-        break;
-      case ir::Exchange::kAllGather:
-        code = api.all_gather(comm, stream(), dtype, in, out, step.elements);
-        break;
-      case ir::Exchange::kReduceScatter:
-        code = api.reduce_scatter(comm, stream(), dtype, ReduceOf(step.reduce), in, out,
-                                  step.elements);
-        break;
-      case ir::Exchange::kAllToAll:
-        code = api.all_to_all(comm, stream(), dtype, in, out, step.elements);
-        break;
-      case ir::Exchange::kPermute:
-        if (source == position && target == position) return Copy(out, in, bytes);
-        code = api.send_receive(comm, stream(), dtype, in, target, out, source, step.elements);
-        break;
-      case ir::Exchange::kPosition:
-      case ir::Exchange::kNone:
-        return MakeError(ErrorKind::kInternal, "no exchange of blocks");
-    }
+    // Kept also if it fails here: what of it is on the device has to be aborted.
+    exchanges_.push_back(std::move(watched));
+    const int code = Enqueue(step, communicator->handle.get(), in, out, source, target);
     if (code != TESSERA_NOT_READY) TESSERA_RETURN_IF_ERROR(device_.Check(code, "an exchange"));
     TESSERA_RETURN_IF_ERROR(core_.communicators->AwaitReady(*communicator, context_, *label_));
-    TESSERA_ASSIGN_OR_RETURN(watched.end, device_.Record(core_.compute));
-    exchanges_.push_back(std::move(watched));
+    TESSERA_ASSIGN_OR_RETURN(exchanges_.back().end, device_.Record(core_.compute));
     return absl::OkStatus();
+  }
+
+  // Its code.
+  int Enqueue(const program::CollectiveStep& step, tessera_comm* comm, uint64_t in, uint64_t out,
+              int source, int target) const {
+    const tessera_device_api& api = device_.api();
+    const auto dtype = static_cast<tessera_dtype>(step.dtype);
+    switch (step.exchange) {
+      case ir::Exchange::kAllReduce:
+        return api.all_reduce(comm, stream(), dtype, ReduceOf(step.reduce), in, out, step.elements);
+      case ir::Exchange::kAllGather:
+        return api.all_gather(comm, stream(), dtype, in, out, step.elements);
+      case ir::Exchange::kReduceScatter:
+        return api.reduce_scatter(comm, stream(), dtype, ReduceOf(step.reduce), in, out,
+                                  step.elements);
+      case ir::Exchange::kAllToAll:
+        return api.all_to_all(comm, stream(), dtype, in, out, step.elements);
+      case ir::Exchange::kPermute:
+        return api.send_receive(comm, stream(), dtype, in, target, out, source, step.elements);
+      case ir::Exchange::kPosition:
+      case ir::Exchange::kNone:
+        break;
+    }
+    TESSERA_CHECK(false) << "a step that exchanges no blocks";
+    return TESSERA_INVALID;
   }
 
   static tessera_reduce ReduceOf(ir::ReduceKind kind) {
@@ -432,7 +455,8 @@ class DeviceBackend final : public Backend {
     TESSERA_RETURN_IF_ERROR(Plan(*executable));
     TESSERA_ASSIGN_OR_RETURN(
         executable->code,
-        codegen::CompileForDevice(device().info().target, executable->program.kernels, &cache_));
+        codegen::CompileForDevice(device().info().target, executable->program.kernels, &cache_,
+                                  child_.get()));
     if (!executable->program.kernels.empty()) {
       tessera_module* module = nullptr;
       const std::string& image = executable->code.image;
@@ -515,7 +539,7 @@ class DeviceBackend final : public Backend {
     auto ended = std::make_shared<LaunchEnd>();
     enqueued.event = std::make_unique<LaunchEvent>(ended);
     core_->launches->Add(
-        /*lane=*/0,
+        kLaunchLane,
         std::make_unique<Launch>(
             &device(), core_->ladder.get(),
             LaunchBounds{options_.collective_timeout, options_.abort_grace},
@@ -537,14 +561,14 @@ class DeviceBackend final : public Backend {
       std::memcpy(value.MutableData(), memory.mirror->address(), memory.num_bytes());
       return value;
     }
-    TESSERA_RETURN_IF_ERROR(Watched(core_->staging->ToHost(
+    TESSERA_RETURN_IF_ERROR(Noted(core_->staging->ToHost(
         value.MutableData(), memory.block()->address(), memory.num_bytes())));
     return value;
   }
 
  private:
   explicit DeviceBackend(const DeviceBackendOptions& options)
-      : options_(options), cache_(options.cache_dir, options.cache_bytes_max) {}
+      : options_(options), cache_(options.codegen.cache_dir, options.codegen.cache_bytes_max) {}
 
   absl::Status Open(const tessera_device_api* api) {
     kind_ = api->kind;
@@ -556,10 +580,11 @@ class DeviceBackend final : public Backend {
     TESSERA_ASSIGN_OR_RETURN(core.mirrors, PinnedSlots::Make(&device(), kMirrors, kMirrorBytes));
     TESSERA_ASSIGN_OR_RETURN(core.compute, device().NewStream(/*high_priority=*/false));
     TESSERA_ASSIGN_OR_RETURN(core.scratch, Allocate(0, "scratch memory"));
-    core.communicators = std::make_unique<Communicators>(&device(), options_.collective_timeout);
+    core.communicators = std::make_unique<Communicators>(&device(), options_.collective_timeout,
+                                                         [this](Communicator& c) { AbortHere(c); });
     core.ladder = std::make_unique<AbortLadder>(&device());
     const StagingOptions staging;
-    core.launches = std::make_unique<Completion>(/*num_lanes=*/1);
+    core.launches = std::make_unique<Completion>(kNumLanes);
     core.copies = std::make_unique<Completion>(staging.channels);
     TESSERA_ASSIGN_OR_RETURN(core.staging, Staging::Make(&device(), core.copies.get(), staging));
     build_options_.multiplies = [this](ir::DType in, ir::DType out) {
@@ -570,6 +595,12 @@ class DeviceBackend final : public Backend {
       int64_t scratch = 0;
       return PlanMatmul(shape, &scratch).ok();
     };
+    const codegen::HostCompilerOptions& compiler = options_.codegen;
+    if (!compiler.compile_binary.empty()) {
+      child_ = std::make_unique<codegen::CompileChild>(codegen::CompileChildOptions{
+          compiler.compile_binary, compiler.compile_args, device().info().target,
+          compiler.compile_memory_bytes_max, compiler.compile_deadline});
+    }
     // What device_api.h promises of all_reduce.
     build_options_.combines = [](ir::ReduceKind reduce, ir::DType dtype) {
       const bool extremum = reduce == ir::ReduceKind::kMax || reduce == ir::ReduceKind::kMin;
@@ -589,11 +620,11 @@ class DeviceBackend final : public Backend {
   absl::StatusOr<BlockRef> Upload(const ir::Array& value, const char* what) {
     TESSERA_ASSIGN_OR_RETURN(BlockRef block, Allocate(value.num_bytes(), what));
     TESSERA_RETURN_IF_ERROR(
-        Watched(core_->staging->ToDevice(block->address(), value.data(), value.num_bytes())));
+        Noted(core_->staging->ToDevice(block->address(), value.data(), value.num_bytes())));
     return block;
   }
   // A copy that is lost means that the device is.
-  absl::Status Watched(absl::Status copied) {
+  absl::Status Noted(absl::Status copied) {
     if (KindOf(copied) == ErrorKind::kWorkerLost) SetFatal(copied);
     return copied;
   }
@@ -681,6 +712,20 @@ class DeviceBackend final : public Backend {
     return absl::OkStatus();
   }
 
+  // On the thread that enqueues, which may enqueue nothing else before this has returned.
+  void AbortHere(Communicator& communicator) {
+    if (communicator.aborted.exchange(true)) return;
+    const auto done = std::make_shared<std::atomic<bool>>(false);
+    core_->launches->Add(
+        kAbortLane, std::make_unique<AbortGuard>(done, absl::Now() + options_.abort_grace, [this] {
+          SetFatal(MakeError(ErrorKind::kWorkerLost,
+                             absl::StrCat(device().name(), ": an abort did not end within ",
+                                          absl::FormatDuration(options_.abort_grace))));
+        }));
+    static_cast<void>(api().comm_abort(communicator.handle.get()));
+    *done = true;
+  }
+
   bool is_fatal() const { return is_fatal_.load(std::memory_order_acquire); }
   absl::Status fatal() const ABSL_LOCKS_EXCLUDED(mu_) {
     if (!is_fatal()) return absl::OkStatus();
@@ -701,6 +746,7 @@ class DeviceBackend final : public Backend {
 
   const DeviceBackendOptions options_;
   codegen::ObjectCache cache_;
+  std::unique_ptr<codegen::CompileChild> child_;  // null: kernels are compiled in this process
   std::string kind_;
   program::BuildOptions build_options_;
   std::unique_ptr<Core> core_ = std::make_unique<Core>();

@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "worker/codegen/host_code.h"
 #include "worker/device/device_api.h"
 #include "worker/runtime/backend.h"
 
@@ -29,9 +30,8 @@ struct DeviceBackendOptions {
   absl::Duration collective_timeout = absl::Seconds(5);
   // How long a broken launch may take to leave the device.
   absl::Duration abort_grace = absl::Seconds(3);
-  // Where compiled code is kept between runs; empty: nowhere.
-  std::string cache_dir;
-  int64_t cache_bytes_max = int64_t{1} << 30;
+  // Where compiled code is kept between runs, and which child compiles; the target is the device's.
+  codegen::HostCompilerOptions codegen = {};
   // Called once, on any thread, when the device is of no more use. May be null.
   std::function<void(const absl::Status&)> on_fatal;
 };

@@ -408,6 +408,23 @@ TEST_F(DeviceBackendTest, AnExchangeThatStandsStillEndsWithinItsBounds) {
   for (const auto& lane : two.lanes) EXPECT_THAT(lane->fatal(), IsOk());
 }
 
+TEST_F(DeviceBackendTest, AnExchangeThatFailsAsItIsEnqueuedLeavesTheDevice) {
+  TwoLanes two(absl::Seconds(2));
+  const auto run = [&](int d) {
+    Lane& lane = *two.lanes[d];
+    absl::StatusOr<std::shared_ptr<const Executable>> executable =
+        lane.backend->Compile(PsumProgram());
+    EXPECT_THAT(executable, IsOk());
+    return lane.Run(**executable, {lane.Put(Array(DType::kF32, {4}))}).status();
+  };
+  two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  // In progress for as long as it takes until the error is there.
+  cuda::SetFake("nccl_error_at", 1);
+  cuda::SetFake("nccl_in_progress_polls", 1'000'000);
+  two.OnBoth([&](int d) { EXPECT_FALSE(run(d).ok()); });
+  for (const auto& lane : two.lanes) EXPECT_THAT(lane->fatal(), IsOk());
+}
+
 TEST_F(DeviceBackendTest, AnAbortThatHangsEndsTheExecutorNotTheWait) {
   auto two = std::make_unique<TwoLanes>(absl::Milliseconds(500));
   const auto run = [&](int d) {

@@ -94,8 +94,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
   device.ordinal = options.gpu;
   device.memory_bytes = options.memory_bytes;
   device.collective_timeout = options.collective_timeout;
-  device.cache_dir = options.codegen.cache_dir;
-  device.cache_bytes_max = options.codegen.cache_bytes_max;
+  device.codegen = options.codegen;
   device.on_fatal = std::move(on_fatal);
   return device::MakeDeviceBackend(api, device);
 }
