@@ -205,16 +205,24 @@ int Cluster::executor_pid(int w) const {
   return children.empty() ? -1 : children[0];
 }
 
-std::vector<int> Cluster::pids() const {
+std::vector<int> Cluster::Running(std::vector<int> (*of_worker)(int pid)) const {
   std::vector<int> all;
   if (coordinator_) all.push_back(coordinator_->pid());
   for (const auto& worker : workers_) {
     if (!worker) continue;
     all.push_back(worker->pid());
-    for (const int child : DescendantsOf(worker->pid())) all.push_back(child);
+    for (const int process : of_worker(worker->pid())) all.push_back(process);
   }
   all.erase(std::remove_if(all.begin(), all.end(), HasEnded), all.end());
   return all;
+}
+
+std::vector<int> Cluster::pids() const {
+  return Running([](int pid) { return DescendantsOf(pid); });
+}
+
+std::vector<int> Cluster::members() const {
+  return Running([](int pid) { return ChildrenOf(pid); });
 }
 
 std::string Cluster::Logs() const {

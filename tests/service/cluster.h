@@ -72,8 +72,10 @@ class Cluster {
   Process& worker(int w) { return *workers_[w]; }
   // The daemon's child; -1 while there is none.
   int executor_pid(int w) const;
-  // Every process of the cluster that runs.
+  // Every process of the cluster that runs; and of these the coordinator, the daemons and the
+  // executors, which stay as they are while nothing is lost (compilers come and go).
   std::vector<int> pids() const;
+  std::vector<int> members() const;
 
   // Starts worker `w`, which has ended, again under its name.
   absl::Status RestartWorker(int w);
@@ -85,6 +87,7 @@ class Cluster {
  private:
   Cluster(const ClusterOptions& options, std::string folder)
       : options_(options), folder_(std::move(folder)) {}
+  std::vector<int> Running(std::vector<int> (*of_worker)(int pid)) const;
   absl::Status StartCoordinator();
   absl::Status StartWorker(int w);
   std::string LogFile(const std::string& name) const { return folder_ + "/" + name + ".log"; }

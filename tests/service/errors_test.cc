@@ -42,12 +42,12 @@ class ErrorsTest : public ::testing::Test {
   void SetUp() override {
     ASSERT_NE(cluster_, nullptr);
     Session::SetDefault(cluster_->session());
-    before_ = cluster_->pids();
+    before_ = cluster_->members();
   }
   void TearDown() override {
     if (cluster_ != nullptr) {
       ExpectServes();
-      EXPECT_EQ(cluster_->pids(), before_) << "a process ended, or took another's place";
+      EXPECT_EQ(cluster_->members(), before_) << "a process ended, or took another's place";
       if (HasFailure()) std::cerr << cluster_->Logs();
     }
     Session::SetDefault(nullptr);

@@ -100,7 +100,7 @@ TEST_F(GpuTest, GpusOfTwoWorkersSum) {
 
 TEST_F(GpuTest, AnExchangeThatStandsStillIsToldWithinItsBound) {
   Start(/*workers=*/2, /*gpus=*/1, "nccl_stall_at=1", /*faulty=*/1);
-  const std::vector<int> before = cluster_->pids();
+  const std::vector<int> before = cluster_->members();
   const absl::Time start = absl::Now();
   const Error error = ErrorOf([] { SumOver(2).value(); });
   EXPECT_LT(absl::Now() - start, absl::Seconds(10));
@@ -108,7 +108,7 @@ TEST_F(GpuTest, AnExchangeThatStandsStillIsToldWithinItsBound) {
   EXPECT_THAT(error.what(), HasSubstr("psum"));
   // The stall struck once; the next step has a new communicator.
   EXPECT_EQ(SumOver(2).value().ToDoubles(), (std::vector<double>{4, 6, 8, 10}));
-  EXPECT_EQ(cluster_->pids(), before) << "nobody had to end";
+  EXPECT_EQ(cluster_->members(), before) << "nobody had to end";
 }
 
 TEST_F(GpuTest, ALostContextEndsItsExecutorAndNoOther) {
@@ -145,14 +145,14 @@ TEST_F(GpuTest, ARankThatDiesInAnExchangeIsNamed) {
 
 TEST_F(GpuTest, AnErrorOfTheLibraryIsToldAndTheNextStepRuns) {
   Start(/*workers=*/2, /*gpus=*/1, "nccl_error_at=1", /*faulty=*/1);
-  const std::vector<int> before = cluster_->pids();
+  const std::vector<int> before = cluster_->members();
   const absl::Time start = absl::Now();
   const Error error = ErrorOf([] { SumOver(2).value(); });
   EXPECT_LT(absl::Now() - start, absl::Seconds(10));
   EXPECT_THAT(std::string(error.reason()), AnyOf("PEER_FAILED", "COLLECTIVE_TIMEOUT"));
   EXPECT_THAT(error.what(), HasSubstr("psum"));
   EXPECT_EQ(SumOver(2).value().ToDoubles(), (std::vector<double>{4, 6, 8, 10}));
-  EXPECT_EQ(cluster_->pids(), before);
+  EXPECT_EQ(cluster_->members(), before);
 }
 
 TEST_F(GpuTest, AnAbortThatHangsEndsTheExecutorsNotTheDaemons) {

@@ -29,7 +29,7 @@ int Main(const std::vector<std::string>& command) {
     std::cerr << cluster.status().message() << "\n";
     return 1;
   }
-  const std::vector<int> before = (*cluster)->pids();
+  const std::vector<int> before = (*cluster)->members();
   setenv("TESSERA_SUITE_ADDRESS", (*cluster)->address().c_str(), /*overwrite=*/1);
   auto child = Process::Start(command[0], {command.begin() + 1, command.end()}, "/dev/stderr",
                               STDOUT_FILENO);
@@ -38,7 +38,7 @@ int Main(const std::vector<std::string>& command) {
     return 1;
   }
   const std::optional<int> end = (*child)->Wait(kPatience);
-  const bool unharmed = (*cluster)->pids() == before;
+  const bool unharmed = (*cluster)->members() == before;
   const bool good = end && WIFEXITED(*end) && WEXITSTATUS(*end) == 0;
   if (good && unharmed) return 0;
   std::cerr << (*cluster)->Logs();
