@@ -78,6 +78,7 @@ class Bench {
   void Run() {
     Bandwidth();
     Products();
+    Exchanges();
     Launches();
   }
 
@@ -230,6 +231,59 @@ class Bench {
                     absl::StrCat(n, "^3 ", ToAbsl(ir::DTypeName(dtype)), ", ", each.name).c_str(),
                     us, 2e-6 * n * n * n / us, 100 * best / us);
       }
+    }
+  }
+
+  // One rank alone: that the library's calls work on this device, and what a call costs.
+  void Exchanges() {
+    tessera_comm_id id = {};
+    tessera_comm* made = nullptr;
+    int code = api().comm_id(&id);
+    if (code == TESSERA_OK) code = api().comm_create(device_->context(), &id, 1, 0, &made);
+    const auto comm = std::make_shared<worker::device::CommHandle>(&api(), made);
+    const absl::Time deadline = absl::Now() + kLimit;
+    while (code == TESSERA_NOT_READY && absl::Now() < deadline) code = api().comm_ready(made);
+    if (code != TESSERA_OK) {
+      std::cout << "no exchanges: " << api().error_text() << "\n";
+      return;
+    }
+    const int64_t n = flags_.bytes / 4;
+    const auto f32 = static_cast<tessera_dtype>(ir::DType::kF32);
+    const uint64_t in = arrays_[0], out = arrays_[1];
+    // Answers in order: each is taken before the next is asked.
+    const auto call = [=, this](const std::function<int()>& exchange) {
+      return [=, this] {
+        int answer = exchange();
+        const absl::Time end = absl::Now() + kLimit;
+        while (answer == TESSERA_NOT_READY && absl::Now() < end) {
+          answer = api().comm_ready(comm->get());
+        }
+        Check(answer, "an exchange");
+      };
+    };
+    tessera_stream* const stream = stream_.get();
+    std::vector<Case> cases(4);
+    cases[0] = {"all_reduce",
+                call([=, this] {
+                  return api().all_reduce(comm->get(), stream, f32, /*sum*/ 0, in, out, n);
+                }),
+                {}};
+    cases[1] = {"all_gather",
+                call([=, this] { return api().all_gather(comm->get(), stream, f32, in, out, n); }),
+                {}};
+    cases[2] = {"reduce_scatter",
+                call([=, this] {
+                  return api().reduce_scatter(comm->get(), stream, f32, /*sum*/ 0, in, out, n);
+                }),
+                {}};
+    cases[3] = {"all_to_all",
+                call([=, this] { return api().all_to_all(comm->get(), stream, f32, in, out, n); }),
+                {}};
+    TakeTurns(cases);
+    std::printf("%-28s %12s %12s\n", "exchange, one rank", "us", "GB/s");
+    for (const Case& each : cases) {
+      const double us = each.samples.Quantile(0.5);
+      std::printf("%-28s %12.1f %12.1f\n", each.name.c_str(), us, 2.0 * flags_.bytes / us / 1e3);
     }
   }
 

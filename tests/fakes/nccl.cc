@@ -6,8 +6,8 @@
 //
 // What NCCL's users must take care of is a violation here: a communicator used by two threads at
 // once, or before it is ready, or after it ended; calls that wait inside a group; operations that
-// differ between ranks in kind, order, count, dtype or reduction, that wait for one another, or that
-// run at the same time on one communicator; memory that is not the device's.
+// differ between ranks in kind, order, count, dtype or reduction, that wait for one another, or
+// that run at the same time on one communicator; memory that is not the device's.
 #include <unistd.h>
 
 #include <chrono>
