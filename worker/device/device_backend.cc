@@ -542,7 +542,7 @@ class DeviceBackend final : public Backend {
         kLaunchLane,
         std::make_unique<Launch>(
             &device(), core_->ladder.get(),
-            LaunchBounds{options_.collective_timeout, options_.abort_grace},
+            LaunchBounds{options_.collective_timeout, options_.abort_grace, options_.cancel_grace},
             [this](const absl::Status& why) { SetFatal(why); }, ended, std::move(work)));
     return enqueued;
   }

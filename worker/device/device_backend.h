@@ -30,6 +30,8 @@ struct DeviceBackendOptions {
   absl::Duration collective_timeout = absl::Seconds(5);
   // How long a broken launch may take to leave the device.
   absl::Duration abort_grace = absl::Seconds(3);
+  // The same where there is nothing to abort: kernels that are enqueued run to their end.
+  absl::Duration cancel_grace = absl::Seconds(30);
   // Where compiled code is kept between runs, and which child compiles; the target is the device's.
   codegen::HostCompilerOptions codegen = {};
   // Called once, on any thread, when the device is of no more use. May be null.

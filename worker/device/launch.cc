@@ -97,7 +97,8 @@ void Launch::Break(absl::Time now, const absl::Status& why, int stuck) {
     verdict_->status = why;
   }
   // The question who is missing has the host's timeout; then the abort has its own.
-  give_up_at_ = now + bounds_.abort_grace;
+  grace_ = exchanges_->empty() ? bounds_.cancel_grace : bounds_.abort_grace;
+  give_up_at_ = now + grace_;
   if (stuck >= 0) give_up_at_ += bounds_.collective_timeout;
   if (exchanges_->empty()) return;
   ladder_->Climb(work_.context, exchanges_, stuck, why,
@@ -149,7 +150,7 @@ bool Launch::Look(absl::Time now) {
   fatal_(MakeError(ErrorKind::kWorkerLost,
                    absl::StrCat(device_->name(), ": launch ", work_.context.launch, " of ",
                                 ToAbsl(work_.context.program), " did not leave the device within ",
-                                absl::FormatDuration(bounds_.abort_grace),
+                                absl::FormatDuration(grace_),
                                 " of being broken off: ", BrokenStatus().message())));
   return End(BrokenStatus());
 }

@@ -74,7 +74,7 @@ class AbortLadder {
 };
 
 struct LaunchBounds {
-  absl::Duration collective_timeout, abort_grace;
+  absl::Duration collective_timeout, abort_grace, cancel_grace;
 };
 
 class Launch final : public Watched {
@@ -118,6 +118,7 @@ class Launch final : public Watched {
   size_t next_ = 0;                           // exchange that the device has not left
   std::optional<absl::Time> standing_since_;  // that it is at it
   bool broken_ = false;
+  absl::Duration grace_;  // that it then has to leave the device
   absl::Time give_up_at_ = absl::InfiniteFuture();
   const std::shared_ptr<Verdict> verdict_ = std::make_shared<Verdict>();
 };
