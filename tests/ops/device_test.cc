@@ -15,13 +15,15 @@ namespace {
 
 constexpr int kFakeDevices = 8;
 
-// The devices, opened once and kept to the end of the process.
+// The devices, opened once and closed after the last test.
 class Devices {
  public:
   static Devices& Get() {
     static auto* const devices = new Devices;
     return *devices;
   }
+
+  void Close() { open_.clear(); }
 
   // None if there are too few.
   std::vector<LaneDevice> For(int lanes) {
@@ -54,6 +56,13 @@ class Devices {
   int32_t count_ = 0;
   std::vector<std::shared_ptr<worker::Backend>> open_;
 };
+
+class CloseDevices final : public ::testing::Environment {
+ public:
+  void TearDown() override { Devices::Get().Close(); }
+};
+[[maybe_unused]] const auto* const kCloseDevices =
+    ::testing::AddGlobalTestEnvironment(new CloseDevices);
 
 class DeviceTest : public OpTest {};
 
