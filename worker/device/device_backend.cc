@@ -430,6 +430,7 @@ class DeviceBackend final : public Backend {
 
   ~DeviceBackend() override {
     if (!is_fatal()) return;
+    if (core_->ladder != nullptr) core_->ladder->Abandon();
     // Reachable for ever, for threads that never come back.
     static auto* const lost = new std::vector<std::unique_ptr<Core>>;
     lost->push_back(std::move(core_));

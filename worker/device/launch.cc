@@ -41,6 +41,12 @@ AbortLadder::~AbortLadder() {
   for (std::thread& thread : threads) thread.join();
 }
 
+void AbortLadder::Abandon() {
+  absl::MutexLock lock(&mu_);
+  for (std::thread& thread : threads_) thread.detach();
+  threads_.clear();
+}
+
 void AbortLadder::Climb(const RunContext& context,
                         std::shared_ptr<std::vector<WatchedExchange>> exchanges, int stuck,
                         absl::Status why, std::function<void(const absl::Status&)> done) {

@@ -60,6 +60,8 @@ class AbortLadder {
  public:
   explicit AbortLadder(const Device* device) : device_(device) {}
   ~AbortLadder();
+  // Gives up the threads, which may never come back; what they use must stay.
+  void Abandon() ABSL_LOCKS_EXCLUDED(mu_);
 
   // `stuck` is the exchange that stands still, or -1: nobody is to be asked. `done` is called with
   // the verdict, or with `why` if there is none, before anything is aborted.
