@@ -1,6 +1,5 @@
 #include "worker/codegen/compile.h"
 
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,37 +10,17 @@
 #include "llvm/IR/Module.h"
 #include "llvm/IR/PassManager.h"
 #include "llvm/IR/Verifier.h"
-#include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
-#include "llvm/Support/TargetSelect.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Target/TargetMachine.h"
-#include "llvm/TargetParser/Host.h"
 #include "llvm/Transforms/Scalar/EarlyCSE.h"
 #include "llvm/Transforms/Scalar/SimplifyCFG.h"
 #include "llvm/Transforms/Utils/Mem2Reg.h"
 #include "worker/codegen/emit_host.h"
+#include "worker/codegen/host_machine.h"
 
 namespace tessera::worker::codegen {
 namespace {
-
-std::unique_ptr<llvm::TargetMachine> MakeMachine(const HostTarget& target) {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    llvm::InitializeNativeTarget();
-    llvm::InitializeNativeTargetAsmPrinter();
-  });
-  const std::string triple = llvm::sys::getProcessTriple();
-  std::string error;
-  const llvm::Target* const llvm_target = llvm::TargetRegistry::lookupTarget(triple, error);
-  TESSERA_CHECK(llvm_target != nullptr) << error;
-  llvm::TargetOptions options;
-  // A multiply and an add stay two roundings unless the code says fma.
-  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  return std::unique_ptr<llvm::TargetMachine>(llvm_target->createTargetMachine(
-      triple, target.cpu, /*Features=*/"", options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
-      llvm::CodeGenOptLevel::Default));
-}
 
 // The passes that make machine code are many and take longer to set up than a small kernel to
 // compile: they are kept, and run again on every module.
@@ -68,7 +47,7 @@ class HostCodegen::Impl {
  public:
   explicit Impl(const HostTarget& target)
       : target_(target),
-        machine_(MakeMachine(target)),
+        machine_(MakeHostMachine(target, llvm::CodeGenOptLevel::Default)),
         to_object_(machine_.get(), llvm::CodeGenFileType::ObjectFile) {
     llvm::PassBuilder builder(machine_.get());
     builder.registerModuleAnalyses(modules_);

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/codegen/compile.h"
+#include "worker/collectives/socket.h"
 #include "worker/daemon/child_process.h"
 #include "worker/daemon/frames.h"
 
@@ -34,23 +35,9 @@ constexpr char kBetween[] = "--\n";
 constexpr char kObject = 'o', kError = 'e';
 constexpr int kChildFd = 3;
 
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&&) = delete;
-  ~Fd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 struct Running {
   ChildProcess process;
-  Fd socket;
+  UniqueFd socket;
 };
 
 enum class ReadEnd { kMessage, kClosed, kLate };
@@ -105,8 +92,8 @@ class CompileChild::Impl {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
       return MakeError(ErrorKind::kInternal, "compile child: no sockets are left");
-    Fd ours(ends[0]);
-    const Fd theirs(ends[1]);
+    UniqueFd ours(ends[0]);
+    const UniqueFd theirs(ends[1]);
     TESSERA_ASSIGN_OR_RETURN(ChildProcess process,
                              ChildProcess::Spawn(options_.binary, options_.args, {theirs.get()}));
     running_.emplace(Running{std::move(process), std::move(ours)});

@@ -13,13 +13,11 @@
 #include "base/status.h"
 #include "llvm/AsmParser/Parser.h"
 #include "llvm/IR/Module.h"
-#include "llvm/MC/TargetRegistry.h"
 #include "llvm/Support/SourceMgr.h"
-#include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
-#include "llvm/TargetParser/Host.h"
 #include "worker/codegen/gpu_emit.h"
 #include "worker/codegen/gpu_module.h"
+#include "worker/codegen/host_machine.h"
 #include "worker/codegen/host_target.h"
 #include "worker/codegen/loader.h"
 #include "worker/codegen/simt_lower.h"
@@ -31,20 +29,6 @@ namespace {
 constexpr absl::string_view kMagic = "tessera-simt";
 constexpr int64_t kThreadsMax = 1024;
 constexpr uint32_t kSharedMax = 48 << 10;
-
-std::unique_ptr<llvm::TargetMachine> MakeMachine(const HostTarget& target) {
-  llvm::InitializeNativeTarget();
-  llvm::InitializeNativeTargetAsmPrinter();
-  const std::string triple = llvm::sys::getProcessTriple();
-  std::string error;
-  const llvm::Target* const llvm_target = llvm::TargetRegistry::lookupTarget(triple, error);
-  TESSERA_CHECK(llvm_target != nullptr) << error;
-  llvm::TargetOptions options;
-  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  return std::unique_ptr<llvm::TargetMachine>(llvm_target->createTargetMachine(
-      triple, target.cpu, /*Features=*/"", options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
-      llvm::CodeGenOptLevel::Less));
-}
 
 // ---- Running a block. --------------------------------------------------------------------------
 
@@ -366,7 +350,8 @@ class LoadedModule : public SimtModule {
 absl::StatusOr<std::string> CompileForSimt(absl::Span<const Kernel> kernels,
                                            absl::Span<const GpuPlan> plans) {
   TESSERA_ASSIGN_OR_RETURN(const HostTarget target, FindHostTarget("host"));
-  const std::unique_ptr<llvm::TargetMachine> machine = MakeMachine(target);
+  const std::unique_ptr<llvm::TargetMachine> machine =
+      MakeHostMachine(target, llvm::CodeGenOptLevel::Less);
   llvm::LLVMContext context;
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<llvm::Module> module,
                            MakeGpuModule(kernels, plans, machine.get(), &context));
@@ -375,7 +360,8 @@ absl::StatusOr<std::string> CompileForSimt(absl::Span<const Kernel> kernels,
 
 absl::StatusOr<std::string> CompileIrForSimt(const std::string& ir) {
   TESSERA_ASSIGN_OR_RETURN(const HostTarget target, FindHostTarget("host"));
-  const std::unique_ptr<llvm::TargetMachine> machine = MakeMachine(target);
+  const std::unique_ptr<llvm::TargetMachine> machine =
+      MakeHostMachine(target, llvm::CodeGenOptLevel::Less);
   llvm::LLVMContext context;
   llvm::SMDiagnostic fault;
   const std::unique_ptr<llvm::Module> module = llvm::parseAssemblyString(ir, fault, context);

@@ -1,0 +1,33 @@
+#include "worker/codegen/host_machine.h"
+
+#include <mutex>
+#include <string>
+
+#include "base/log.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Target/TargetOptions.h"
+#include "llvm/TargetParser/Host.h"
+
+namespace tessera::worker::codegen {
+
+std::unique_ptr<llvm::TargetMachine> MakeHostMachine(const HostTarget& target,
+                                                     llvm::CodeGenOptLevel level) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+  });
+  const std::string triple = llvm::sys::getProcessTriple();
+  std::string error;
+  const llvm::Target* const llvm_target = llvm::TargetRegistry::lookupTarget(triple, error);
+  TESSERA_CHECK(llvm_target != nullptr) << error;
+  llvm::TargetOptions options;
+  // A multiply and an add stay two roundings unless the code says fma.
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+  return std::unique_ptr<llvm::TargetMachine>(
+      llvm_target->createTargetMachine(triple, target.cpu, /*Features=*/"", options,
+                                       llvm::Reloc::PIC_, llvm::CodeModel::Small, level));
+}
+
+}  // namespace tessera::worker::codegen

@@ -1,0 +1,16 @@
+// LLVM's machine for code of this host: one way to make it, for kernels and for the emulator.
+//
+// For the files that use LLVM. Any thread; a machine is for one thread at a time.
+#pragma once
+#include <memory>
+
+#include "llvm/Support/CodeGen.h"
+#include "llvm/Target/TargetMachine.h"
+#include "worker/codegen/host_target.h"
+
+namespace tessera::worker::codegen {
+
+std::unique_ptr<llvm::TargetMachine> MakeHostMachine(const HostTarget& target,
+                                                     llvm::CodeGenOptLevel level);
+
+}  // namespace tessera::worker::codegen
