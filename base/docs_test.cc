@@ -2,6 +2,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/metrics.h"
 #include "base/options.h"
 #include "base/status.h"
 #include "base/testing/datadriven.h"
@@ -29,6 +30,7 @@ std::string ErrorsMarkdown() {
 }
 
 TEST(Docs, ErrorsPageIsTheTable) { ExpectFileHolds("docs/errors.md", ErrorsMarkdown()); }
+TEST(Docs, MetricsPageIsTheTable) { ExpectFileHolds("docs/metrics.md", MetricsMarkdown()); }
 TEST(Docs, EnvPageIsTheTable) { ExpectFileHolds("docs/env.md", OptionsMarkdown()); }
 
 }  // namespace

@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "spdlog/async.h"
 #include "spdlog/sinks/basic_file_sink.h"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -33,6 +35,7 @@ constexpr std::array<LevelRow, 5> kLevels = {{
 // The process's one log. Leaked, so that objects which outlive main may still log.
 struct Sink {
   std::atomic<LogLevel> level{LogLevel::kOff};
+  std::atomic<LogFormat> format{LogFormat::kText};
   absl::Mutex mu;
   std::shared_ptr<spdlog::details::thread_pool> pool ABSL_GUARDED_BY(mu);
   std::shared_ptr<spdlog::logger> logger ABSL_GUARDED_BY(mu);
@@ -47,7 +50,50 @@ std::string_view FileName(std::string_view path) {
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
+// The length of the UTF-8 sequence that `text` begins with, or 0.
+size_t Utf8Length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates, and what lies beyond Unicode.
+  const uint8_t second = byte(1);
+  if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
+      (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) {
+    return 0;
+  }
+  return length;
+}
+
+// Which slot of a stream leads to the fields of its line.
+int JsonSlot() {
+  static const int slot = std::ios_base::xalloc();
+  return slot;
+}
+
+std::string Site(const char* file, int line) {
+  return absl::StrCat(ToAbsl(FileName(file)), ":", line);
+}
+
+// What follows the time in a JSON line.
+std::string JsonBody(std::string_view level, std::string_view message, std::string_view site,
+                     std::string_view fields) {
+  return absl::StrCat("\"level\":", JsonString(level), ",\"msg\":", JsonString(message),
+                      ",\"site\":", JsonString(site), ToAbsl(fields), "}");
+}
+
 }  // namespace
+
+absl::StatusOr<LogFormat> ParseLogFormat(std::string_view text) {
+  if (text == "text") return LogFormat::kText;
+  if (text == "json") return LogFormat::kJson;
+  return MakeError(ErrorKind::kValueError,
+                   absl::StrCat("log format: got \"", ToAbsl(text), "\", expected text or json"));
+}
 
 absl::StatusOr<LogLevel> ParseLogLevel(std::string_view text) {
   for (const LevelRow& row : kLevels) {
@@ -74,7 +120,11 @@ absl::Status StartLogging(const LogOptions& options) {
       std::max<int64_t>(1, options.queue_lines_max), /*threads_n=*/1);
   auto logger = std::make_shared<spdlog::async_logger>(
       "tessera", std::move(target), pool, spdlog::async_overflow_policy::overrun_oldest);
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %v");
+  if (options.format == LogFormat::kJson) {
+    logger->set_pattern(R"({"ts":"%Y-%m-%dT%H:%M:%S.%eZ",%v)", spdlog::pattern_time_type::utc);
+  } else {
+    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %v");
+  }
   logger->set_level(spdlog::level::trace);  // TESSERA_LOG has filtered already.
   logger->flush_on(spdlog::level::info);
 
@@ -85,6 +135,7 @@ absl::Status StartLogging(const LogOptions& options) {
     sink.pool = std::move(pool);
     sink.logger = std::move(logger);
   }
+  sink.format = options.format;
   sink.level = options.level;
   return absl::OkStatus();
 }
@@ -128,7 +179,52 @@ std::string FormatField(std::string_view key, std::string_view value) {
   return absl::StrCat(" ", ToAbsl(key), "=\"", quoted, "\"");
 }
 
+std::string JsonString(std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out = "\"";
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = Utf8Length(text.substr(at));
+    if (length != 1) {
+      out += length == 0 ? std::string_view("\\ufffd") : text.substr(at, length);
+      at += length == 0 ? 1 : length;
+      continue;
+    }
+    const char c = text[at++];
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (static_cast<uint8_t>(c) < 0x20 || c == 0x7f) {
+      out += "\\u00";
+      out += kHex[c >> 4];
+      out += kHex[c & 15];
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
 namespace internal {
+
+std::string* JsonFields(std::ostream& os) {
+  return static_cast<std::string*>(os.pword(JsonSlot()));
+}
+
+void AddJsonField(std::string& fields, std::string_view key, std::string_view value, bool literal) {
+  // The line's own keys stay its own.
+  const bool taken = key == "ts" || key == "level" || key == "msg" || key == "site";
+  absl::StrAppend(&fields, ",", JsonString(absl::StrCat(taken ? "field_" : "", ToAbsl(key))), ":",
+                  literal ? std::string(value) : JsonString(value));
+}
+
+LogLine::LogLine(LogLevel level, const char* file, int line)
+    : level_(level), file_(file), line_(line) {
+  if (TheSink().format.load(std::memory_order_relaxed) == LogFormat::kJson) {
+    stream_.pword(JsonSlot()) = &json_fields_;
+  }
+}
 
 LogLine::~LogLine() {
   std::shared_ptr<spdlog::logger> logger;
@@ -139,12 +235,22 @@ LogLine::~LogLine() {
   }
   if (logger == nullptr) return;
   const LevelRow& row = kLevels[static_cast<size_t>(level_)];
-  logger->log(row.spdlog_level, "{}:{} {}", std::string(FileName(file_)), line_, stream_.str());
+  const std::string site = Site(file_, line_);
+  logger->log(row.spdlog_level, "{}",
+              stream_.pword(JsonSlot()) != nullptr
+                  ? JsonBody(row.name, stream_.str(), site, json_fields_)
+                  : absl::StrCat(site, " ", stream_.str()));
 }
 
 CheckFailure::~CheckFailure() {
-  const std::string file(FileName(file_));
-  std::fprintf(stderr, "%s:%d %s\n", file.c_str(), line_, stream_.str().c_str());
+  const std::string site = Site(file_, line_);
+  std::string text = absl::StrCat(site, " ", stream_.str());
+  if (TheSink().format.load(std::memory_order_relaxed) == LogFormat::kJson) {
+    text = absl::StrCat("{\"ts\":\"",
+                        absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()),
+                        "\",", JsonBody("fatal", stream_.str(), site, ""));
+  }
+  std::fprintf(stderr, "%s\n", text.c_str());
   std::fflush(stderr);
   std::abort();
 }

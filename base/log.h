@@ -4,9 +4,11 @@
 //   TESSERA_CHECK(n > 0) << "n=" << n;       TESSERA_CHECK_EQ(a, b) << "after repartition";
 //
 // Until StartLogging is called nothing is written, so tests and embedding programs are silent. A
-// line is text with key=value fields at its end. Writing never blocks: the queue holds a bounded
-// number of lines, the oldest gives way, and LogLinesDropped counts what was lost. Any thread may
-// log. CHECK is for what only our own bug can break: it prints to stderr and aborts.
+// line is text with key=value fields at its end, or a JSON object: "ts" (RFC 3339, UTC, with
+// milliseconds), "level", "msg", "site" and the fields, numbers and booleans as such. Writing never
+// blocks: the queue holds a bounded number of lines, the oldest gives way, and LogLinesDropped
+// counts what was lost. Any thread may log. CHECK is for what only our own bug can break: it prints
+// to stderr, in the same form, and aborts.
 #ifndef TESSERA_BASE_LOG_H_
 #define TESSERA_BASE_LOG_H_
 
@@ -27,14 +29,19 @@ namespace tessera {
 // VLOG is for following one request through the code; it is off unless asked for.
 enum class LogLevel { kVlog, kInfo, kWarning, kError, kOff };
 
+enum class LogFormat { kText, kJson };
+
 struct LogOptions {
   LogLevel level = LogLevel::kInfo;
+  LogFormat format = LogFormat::kText;
   std::string file;                // Empty: stderr.
   int64_t queue_lines_max = 8192;  // At the bound the oldest line is dropped and counted.
 };
 
 // "vlog", "info", "warning", "error" or "off".
 absl::StatusOr<LogLevel> ParseLogLevel(std::string_view text);
+// "text" or "json".
+absl::StatusOr<LogFormat> ParseLogFormat(std::string_view text);
 
 // Starts the writer thread. Call once in main, before other threads log. Calling it again replaces
 // the sink. StopLogging writes out what is queued.
@@ -55,11 +62,29 @@ FieldOf<T> Field(std::string_view key, const T& value) {
   return {key, value};
 }
 std::string FormatField(std::string_view key, std::string_view value);
+// `"text"`, as JSON writes it; what is not UTF-8 becomes U+FFFD.
+std::string JsonString(std::string_view text);
+
+namespace internal {
+
+// Where the fields of a JSON line go that is written through this stream; null: into its text.
+std::string* JsonFields(std::ostream& os);
+// Appends `,"key":value`. `literal`: the value is a number or a boolean, to be written as it is.
+void AddJsonField(std::string& fields, std::string_view key, std::string_view value, bool literal);
+
+}  // namespace internal
+
 template <typename T>
 std::ostream& operator<<(std::ostream& os, const FieldOf<T>& field) {
   std::ostringstream value;
+  std::string* const json = internal::JsonFields(os);
+  if constexpr (std::is_same_v<T, bool>) value << std::boolalpha;
   value << field.value;
-  return os << FormatField(field.key, value.str());
+  if (json == nullptr) return os << FormatField(field.key, value.str());
+  constexpr bool kLiteral =
+      std::is_same_v<T, bool> || (std::is_integral_v<T> && !std::is_same_v<T, char>);
+  internal::AddJsonField(*json, field.key, value.str(), kLiteral);
+  return os;
 }
 
 namespace internal {
@@ -67,7 +92,9 @@ namespace internal {
 // Collects one line and hands it over at the end of the statement.
 class LogLine {
  public:
-  LogLine(LogLevel level, const char* file, int line) : level_(level), file_(file), line_(line) {}
+  LogLine(LogLevel level, const char* file, int line);
+  LogLine(const LogLine&) = delete;
+  LogLine& operator=(const LogLine&) = delete;
   ~LogLine();
   std::ostream& stream() { return stream_; }
 
@@ -76,6 +103,7 @@ class LogLine {
   const char* const file_;
   const int line_;
   std::ostringstream stream_;
+  std::string json_fields_;
 };
 
 // Prints and aborts at the end of the statement.

@@ -21,10 +21,10 @@ struct Opaque {
 
 // Runs `f` while logging to a file and returns what was written.
 template <typename F>
-std::string Logged(LogLevel level, F f) {
+std::string Logged(LogLevel level, F f, LogFormat format = LogFormat::kText) {
   const std::string path = ::testing::TempDir() + "/tessera_log_test.txt";
   std::remove(path.c_str());
-  EXPECT_TRUE(StartLogging({.level = level, .file = path}).ok());
+  EXPECT_TRUE(StartLogging({.level = level, .format = format, .file = path}).ok());
   f();
   StopLogging();
   std::stringstream text;
@@ -40,6 +40,36 @@ TEST(Log, LinesCarryPlaceAndFields) {
   EXPECT_THAT(text, HasSubstr(" I log_test.cc:"));
   EXPECT_THAT(text, HasSubstr(" worker joined worker=7 host=\"a b=\\\"c\\\"\\n\"\n"));
   EXPECT_THAT(text, Not(HasSubstr("not written")));
+}
+
+TEST(Log, JsonLinesAreObjectsWithTheirFields) {
+  const std::string text = Logged(
+      LogLevel::kVlog,
+      [] {
+        TESSERA_LOG(INFO) << "worker \"w0\"\n\tjoined" << Field("session", uint64_t{1} << 40)
+                          << Field("tenant", "a\\b") << Field("ok", true) << Field("msg", "mine")
+                          << " late";
+        TESSERA_VLOG << "bytes \xff\xc3\x28 and \xe2\x82\xac" << Field("empty", "");
+      },
+      LogFormat::kJson);
+  EXPECT_THAT(
+      text,
+      ::testing::MatchesRegex(
+          "\\{\"ts\":\"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z\","
+          "\"level\":\"info\",\"msg\":\"worker \\\\\"w0\\\\\"\\\\n\\\\u0009joined late\","
+          "\"site\":\"log_test.cc:[0-9]+\",\"session\":1099511627776,\"tenant\":\"a\\\\\\\\b\","
+          "\"ok\":true,\"field_msg\":\"mine\"\\}\n"
+          "\\{\"ts\":\"[^\"]*\",\"level\":\"vlog\",\"msg\":\"bytes \\\\ufffd\\\\ufffd\\( and "
+          "\xe2\x82\xac\",\"site\":\"[^\"]*\",\"empty\":\"\"\\}\n"))
+      << text;
+}
+
+TEST(Log, JsonStringsHoldNoBytesThatAreNotUtf8) {
+  EXPECT_EQ(JsonString("\xed\xa0\x80"), "\"\\ufffd\\ufffd\\ufffd\"");  // a surrogate
+  EXPECT_EQ(JsonString("\xc0\xaf"), "\"\\ufffd\\ufffd\"");             // overlong
+  EXPECT_EQ(JsonString("\xf0\x9f\x98\x80"), "\"\xf0\x9f\x98\x80\"");
+  EXPECT_EQ(JsonString(std::string_view("\0\x7f", 2)), "\"\\u0000\\u007f\"");
+  EXPECT_EQ(JsonString("\xe2\x82"), "\"\\ufffd\\ufffd\"");  // cut off
 }
 
 TEST(Log, WhatIsOffIsNotEvaluated) {
@@ -70,6 +100,11 @@ TEST(Log, ABadFileIsAnError) {
 TEST(Log, LevelsParse) {
   EXPECT_EQ(*ParseLogLevel("warning"), LogLevel::kWarning);
   EXPECT_THAT(std::string(ParseLogLevel("loud").status().message()), HasSubstr("got \"loud\""));
+}
+
+TEST(Log, FormatsParse) {
+  EXPECT_EQ(*ParseLogFormat("json"), LogFormat::kJson);
+  EXPECT_THAT(std::string(ParseLogFormat("xml").status().message()), HasSubstr("got \"xml\""));
 }
 
 TEST(Check, PassesInSilence) {

@@ -124,14 +124,15 @@ const OptionRow* RowOfFlag(std::string_view flag) {
   return FindRow(absl::StrReplaceAll(ToAbsl(flag.substr(2)), {{"-", "_"}}));
 }
 
-std::string DefaultText(const OptionRow& row) {
-  const Options initial;
-  if (auto* text = std::get_if<std::string Options::*>(&row.member)) return initial.**text;
+std::string TextOf(const OptionRow& row, const Options& options) {
+  if (auto* text = std::get_if<std::string Options::*>(&row.member)) return options.**text;
   if (auto* flag = std::get_if<bool Options::*>(&row.member)) {
-    return initial.**flag ? "true" : "false";
+    return options.**flag ? "true" : "false";
   }
-  return absl::StrCat(initial.*std::get<int64_t Options::*>(row.member));
+  return absl::StrCat(options.*std::get<int64_t Options::*>(row.member));
 }
+
+std::string DefaultText(const OptionRow& row) { return TextOf(row, Options()); }
 
 std::string WithUnit(const std::string& value, std::string_view unit) {
   if (value.empty()) return "(empty)";
@@ -189,6 +190,21 @@ absl::Status SetOption(Options& options, std::string_view name, std::string_view
                      absl::StrCat("option ", ToAbsl(name), " does not exist; see --help"));
   }
   return SetRow(options, *row, name, value);
+}
+
+std::vector<std::string> FlagsFor(const Options& options, const EnvLookup& env) {
+  Options of_env;
+  // What does not read leaves a default, and is overruled.
+  for (const OptionRow& row : kRows) {
+    const std::optional<std::string> value = env(row.Env());
+    if (value) SetRow(of_env, row, row.Env(), *value).IgnoreError();
+  }
+  std::vector<std::string> flags;
+  for (const OptionRow& row : kRows) {
+    const std::string text = TextOf(row, options);
+    if (text != TextOf(row, of_env)) flags.push_back(absl::StrCat(row.Flag(), "=", text));
+  }
+  return flags;
 }
 
 std::string OptionsHelp() {

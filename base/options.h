@@ -44,6 +44,9 @@ absl::StatusOr<ParsedOptions> ParseOptions(const std::vector<std::string>& args,
 // Sets one option by its name in the table.
 absl::Status SetOption(Options& options, std::string_view name, std::string_view value);
 
+// The flags that make a child process with this environment have the same options.
+std::vector<std::string> FlagsFor(const Options& options, const EnvLookup& env);
+
 // The table, for --help and for docs/env.md.
 std::string OptionsHelp();
 std::string OptionsMarkdown();

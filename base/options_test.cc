@@ -58,6 +58,17 @@ TEST(Options, SetByName) {
   EXPECT_THAT(SetOption(options, "no_such", "3"), ReasonIs("VALUE_ERROR"));
 }
 
+TEST(Options, AChildIsGivenWhatItsEnvironmentDoesNotSay) {
+  const EnvLookup env = FakeEnv({{"TESSERA_LEASE_MS", "7"}, {"TESSERA_QUEUE_BOUND", "9"}});
+  TESSERA_ASSERT_OK_AND_ASSIGN(
+      const ParsedOptions parent,
+      ParseOptions({"--queue-bound=1024", "--insecure", "--dump=/a b"}, env));
+  const std::vector<std::string> flags = FlagsFor(parent.options, env);
+  EXPECT_THAT(flags, ElementsAre("--dump=/a b", "--queue-bound=1024", "--insecure=true"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ParsedOptions child, ParseOptions(flags, env));
+  EXPECT_THAT(FlagsFor(child.options, env), flags);
+}
+
 TEST(Options, HelpNamesEveryRow) {
   EXPECT_THAT(OptionsHelp(), HasSubstr("--collective-timeout-ms [TESSERA_COLLECTIVE_TIMEOUT_MS]"));
   EXPECT_THAT(OptionsHelp(), HasSubstr("Default: 5000 ms."));

@@ -1,0 +1,41 @@
+#include "base/keepalive.h"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+// The names are those of grpc/impl/codegen/grpc_types.h.
+constexpr char kTime[] = "grpc.keepalive_time_ms";
+constexpr char kTimeout[] = "grpc.keepalive_timeout_ms";
+constexpr char kWithoutCalls[] = "grpc.keepalive_permit_without_calls";
+constexpr char kPingsWithoutData[] = "grpc.http2.max_pings_without_data";
+constexpr char kReceiveInterval[] = "grpc.http2.min_ping_interval_without_data_ms";
+
+int Millis(absl::Duration duration) { return static_cast<int>(absl::ToInt64Milliseconds(duration)); }
+
+}  // namespace
+
+Keepalive KeepaliveFrom(const Options& options) {
+  return {absl::Milliseconds(options.keepalive_ms),
+          absl::Milliseconds(options.keepalive_timeout_ms)};
+}
+
+std::vector<ChannelArgument> ClientArguments(const Keepalive& keepalive, bool without_calls) {
+  return {{kTime, Millis(std::max(keepalive.time, kKeepaliveTimeMin))},
+          {kTimeout, Millis(keepalive.timeout)},
+          {kWithoutCalls, without_calls ? 1 : 0},
+          // A call may well wait minutes for a result without a byte either way.
+          {kPingsWithoutData, 0}};
+}
+
+std::vector<ChannelArgument> ServerArguments(const Keepalive& keepalive) {
+  return {{kTime, Millis(keepalive.time)},
+          {kTimeout, Millis(keepalive.timeout)},
+          {kWithoutCalls, 1},
+          {kPingsWithoutData, 0},
+          // Half of what clients keep to: pings bunch up on a slow way.
+          {kReceiveInterval, Millis(kKeepaliveTimeMin / 2)}};
+}
+
+}  // namespace tessera

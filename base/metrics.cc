@@ -1,0 +1,393 @@
+#include "base/metrics.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace tessera {
+namespace internal {
+
+std::atomic<uint32_t> last_thread{0};
+
+}  // namespace internal
+
+namespace {
+
+using internal::Cell;
+using internal::kCellsPerLine;
+using internal::kShards;
+
+enum class BucketSet : uint8_t { kNone, kFast, kLong, kBytes, kSmall };
+
+struct MetricRow {
+  const char* name;
+  MetricType type;
+  const char* labels;
+  BucketSet buckets;
+  MetricPlace place;
+  const char* help;
+};
+constexpr MetricRow kRows[] = {
+#define TESSERA_METRIC(id, name, type, labels, buckets, place, help) \
+  {name, MetricType::k##type, labels, BucketSet::k##buckets, MetricPlace::k##place, help},
+#include "base/metrics.def"
+};
+
+std::vector<std::string> ClosedValues(std::string_view text) {
+  std::vector<std::string> values;
+  for (const auto value : absl::StrSplit(ToAbsl(text), '|')) {
+    if (value != "@error_kinds") {
+      values.emplace_back(value);
+      continue;
+    }
+    for (const ErrorKindInfo* info = ErrorKindsBegin(); info != ErrorKindsEnd(); ++info) {
+      values.emplace_back(info->reason);
+    }
+  }
+  return values;
+}
+
+std::vector<LabelDomain> MakeDomains() {
+  std::vector<LabelDomain> domains;
+#define TESSERA_LABEL(domain, values) \
+  domains.push_back({#domain, /*open=*/false, 0, ClosedValues(values)});
+#define TESSERA_OPEN_LABEL(domain, max) domains.push_back({#domain, /*open=*/true, max, {}});
+#include "base/metrics.def"
+  return domains;
+}
+
+// Seconds are kept in nanoseconds; what else there is, is whole.
+double UnitsOf(std::string_view name) {
+  return name.find("seconds") != std::string_view::npos ? 1e9 : 1;
+}
+
+const std::vector<double>& Bounds(BucketSet set) {
+  static const auto* const fast = new std::vector<double>{
+      .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10};
+  static const auto* const slow = new std::vector<double>{
+      .001, .01, .05, .1, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400};
+  static const auto* const bytes =
+      new std::vector<double>{0x1p10, 0x1p14, 0x1p18, 0x1p20, 0x1p22, 0x1p24,
+                              0x1p26, 0x1p28, 0x1p30, 0x1p32, 0x1p34, 0x1p36};
+  static const auto* const little = new std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  switch (set) {
+    case BucketSet::kFast:
+      return *fast;
+    case BucketSet::kLong:
+      return *slow;
+    case BucketSet::kBytes:
+      return *bytes;
+    default:
+      return *little;
+  }
+}
+
+// One for each pair of a set and a unit; never freed.
+const MetricBuckets* BucketsOf(BucketSet set, double units) {
+  static auto* const made = new std::map<std::pair<BucketSet, double>, const MetricBuckets*>;
+  const MetricBuckets*& buckets = (*made)[{set, units}];
+  if (buckets != nullptr) return buckets;
+  auto* const fresh = new MetricBuckets;
+  fresh->bounds = Bounds(set);
+  for (const double bound : fresh->bounds) {
+    fresh->in_units.push_back(static_cast<uint64_t>(bound * units + 0.5));
+  }
+  return buckets = fresh;
+}
+
+std::vector<LabelInfo> ParseLabels(std::string_view text) {
+  std::vector<LabelInfo> labels;
+  for (const std::string& part :
+       std::vector<std::string>(absl::StrSplit(ToAbsl(text), ',', absl::SkipEmpty()))) {
+    const size_t colon = part.find(':');
+    const std::string domain = colon == std::string::npos ? part : part.substr(colon + 1);
+    const auto& domains = AllLabelDomains();
+    const auto it = std::find_if(domains.begin(), domains.end(),
+                                 [&](const LabelDomain& d) { return d.name == domain; });
+    TESSERA_CHECK(it != domains.end()) << "base/metrics.def: no label domain " << domain;
+    labels.push_back({part.substr(0, colon), &*it});
+  }
+  return labels;
+}
+
+std::vector<MetricInfo> MakeInfos() {
+  std::vector<MetricInfo> infos;
+  for (const MetricRow& row : kRows) {
+    MetricInfo info;
+    info.id = static_cast<Metric>(infos.size());
+    info.name = row.name;
+    info.type = row.type;
+    info.labels = ParseLabels(row.labels);
+    info.place = row.place;
+    info.help = row.help;
+    info.units = UnitsOf(row.name);
+    TESSERA_CHECK_EQ(row.type == MetricType::kHistogram, row.buckets != BucketSet::kNone)
+        << row.name;
+    if (row.buckets != BucketSet::kNone) info.buckets = BucketsOf(row.buckets, info.units);
+    infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
+std::string_view TypeName(MetricType type) {
+  constexpr std::string_view kNames[] = {"counter", "gauge", "histogram"};
+  return kNames[static_cast<size_t>(type)];
+}
+
+std::string_view PlaceName(MetricPlace place) {
+  constexpr std::string_view kNames[] = {"coordinator", "worker", "both", "worker", "both"};
+  return kNames[static_cast<size_t>(place)];
+}
+
+std::string BucketsName(const MetricInfo& info) {
+  for (const auto& [set, name] : {std::pair(BucketSet::kFast, "fast"),
+                                  {BucketSet::kLong, "long"},
+                                  {BucketSet::kBytes, "bytes"},
+                                  {BucketSet::kSmall, "small"}}) {
+    if (info.buckets != nullptr && info.buckets->bounds == Bounds(set)) return name;
+  }
+  return "";
+}
+
+}  // namespace
+
+int LabelDomain::Find(std::string_view value) const {
+  const auto it = std::find(values.begin(), values.end(), value);
+  return it == values.end() ? -1 : static_cast<int>(it - values.begin());
+}
+
+int MetricInfo::label(std::string_view label_name) const {
+  for (size_t l = 0; l < labels.size(); ++l) {
+    if (labels[l].name == label_name) return static_cast<int>(l);
+  }
+  return -1;
+}
+
+const std::vector<LabelDomain>& AllLabelDomains() {
+  static const auto* const domains = new std::vector<LabelDomain>(MakeDomains());
+  return *domains;
+}
+
+const std::vector<MetricInfo>& AllMetrics() {
+  static const auto* const infos = new std::vector<MetricInfo>(MakeInfos());
+  return *infos;
+}
+
+const MetricInfo& InfoOf(Metric metric) { return AllMetrics()[static_cast<size_t>(metric)]; }
+
+std::string MetricsMarkdown() {
+  std::string text =
+      "# Metrics\n\n"
+      "Generated from `base/metrics.def`; to change it: `base_docs_test --rewrite`.\n\n"
+      "The coordinator exposes its metrics at `http://127.0.0.1:9470/metrics`, a worker its own\n"
+      "and its executors' at `http://127.0.0.1:9471/metrics` (`--metrics-listen`). They are plain\n"
+      "HTTP without a password and hold no data of users, but names of tenants and programs; open\n"
+      "them to the network of your Prometheus alone.\n\n"
+      "A counter or histogram appears with its first event. Gauges are computed when they are\n"
+      "asked for. If the coordinator's scheduler does not answer within a second, those that need\n"
+      "it are left out rather than shown as they were, and `tessera_eventloop_lag_seconds` grows.\n"
+      "An executor's are read from memory that it shares with its worker, so one that hangs is\n"
+      "seen as it is. `device` is the device's number within its worker. Canaries are of the\n"
+      "tenant `system`. `exposer_*` are the HTTP server's own.\n\n"
+      "| metric | type | labels | buckets | where | meaning |\n"
+      "|---|---|---|---|---|---|\n";
+  for (const MetricInfo& info : AllMetrics()) {
+    std::vector<std::string> labels;
+    for (const LabelInfo& label : info.labels) {
+      labels.push_back(label.name == label.domain->name
+                           ? label.name
+                           : absl::StrCat(label.name, " (", label.domain->name, ")"));
+    }
+    absl::StrAppend(&text, "| `", info.name, "` | ", ToAbsl(TypeName(info.type)), " | ",
+                    absl::StrJoin(labels, ", "), " | ", BucketsName(info), " | ",
+                    ToAbsl(PlaceName(info.place)), " | ", info.help, " |\n");
+  }
+  absl::StrAppend(&text, "\n## Labels\n\n| label | values |\n|---|---|\n");
+  for (const LabelDomain& domain : AllLabelDomains()) {
+    absl::StrAppend(
+        &text, "| ", domain.name, " | ",
+        domain.open ? absl::StrCat("names, at most ", domain.max, "; those beyond count as `other`")
+                    : absl::StrCat("`", absl::StrJoin(domain.values, "` `"), "`"),
+        " |\n");
+  }
+  absl::StrAppend(&text, "\n## Buckets\n\n| buckets | upper bounds |\n|---|---|\n");
+  for (const auto& [set, name] :
+       {std::pair(BucketSet::kFast, "fast"), {BucketSet::kLong, "long"}}) {
+    absl::StrAppend(&text, "| ", name, " | ", absl::StrJoin(Bounds(set), " "), " |\n");
+  }
+  return text;
+}
+
+// ---- Series. ------------------------------------------------------------------------------------
+
+std::vector<std::string> Metrics::Bound(const MetricInfo& info,
+                                        absl::Span<const std::string_view> labels) {
+  TESSERA_CHECK_EQ(labels.size(), info.labels.size()) << info.name;
+  std::vector<std::string> out;
+  for (size_t l = 0; l < labels.size(); ++l) {
+    const LabelDomain& domain = *info.labels[l].domain;
+    if (!domain.open) {
+      out.emplace_back(domain.Find(labels[l]) >= 0 ? labels[l] : kOtherLabel);
+      continue;
+    }
+    absl::MutexLock lock(&mu_);
+    auto& seen = seen_[&domain];
+    if (seen.find(labels[l]) != seen.end()) {
+      out.emplace_back(labels[l]);
+    } else if (seen.size() < domain.max) {
+      seen.emplace(labels[l], true);
+      out.emplace_back(labels[l]);
+    } else {
+      out.emplace_back(kOtherLabel);
+    }
+  }
+  return out;
+}
+
+internal::Series Metrics::SeriesOf(const MetricInfo& info,
+                                   absl::Span<const std::string_view> labels) {
+  const std::vector<std::string> bound = Bound(info, labels);
+  absl::MutexLock lock(&mu_);
+  auto& family = series_[info.id];
+  if (const auto it = family.find(bound); it != family.end()) return it->second;
+  if (series_count_ >= series_max_) {
+    refused_.fetch_add(1, std::memory_order_relaxed);
+    return {};
+  }
+  ++series_count_;
+  const size_t cells = info.buckets == nullptr ? 1 : info.buckets->bounds.size() + 2;
+  internal::Series series;
+  series.stride = (cells + kCellsPerLine - 1) / kCellsPerLine * kCellsPerLine;
+  series.shards = kShards;
+  // One line more, to begin at one.
+  const size_t total = series.stride * kShards + kCellsPerLine;
+  memory_.push_back(std::make_unique<Cell[]>(total));
+  const auto address = reinterpret_cast<uintptr_t>(memory_.back().get());
+  series.cells = memory_.back().get() + (64 - address % 64) % 64 / sizeof(Cell);
+  family.emplace(bound, series);
+  return series;
+}
+
+Counter Metrics::counter(Metric metric, Labels labels) {
+  const MetricInfo& info = InfoOf(metric);
+  TESSERA_CHECK(info.type != MetricType::kHistogram) << info.name;
+  return Counter(SeriesOf(info, {labels.begin(), labels.size()}));
+}
+
+Histogram Metrics::histogram(Metric metric, Labels labels) {
+  const MetricInfo& info = InfoOf(metric);
+  TESSERA_CHECK(info.type == MetricType::kHistogram) << info.name;
+  return {SeriesOf(info, {labels.begin(), labels.size()}), info.buckets};
+}
+
+// ---- Scrapes. -----------------------------------------------------------------------------------
+
+MetricSample* Scrape::At(Metric metric, absl::Span<const std::string_view> labels) {
+  std::vector<std::string> bound = metrics_->Bound(InfoOf(metric), labels);
+  auto& family = families_[metric];
+  const auto it = family.find(bound);
+  if (it != family.end()) return &it->second;
+  if (series_ >= metrics_->series_max_) {
+    ++refused_;
+    return nullptr;
+  }
+  ++series_;
+  MetricSample sample;
+  sample.labels = bound;
+  return &family.emplace(std::move(bound), std::move(sample)).first->second;
+}
+
+void Scrape::Add(Metric metric, absl::Span<const std::string_view> labels, double value) {
+  if (MetricSample* const sample = At(metric, labels)) sample->value += value;
+}
+
+void Scrape::Merge(Metric metric, absl::Span<const std::string_view> labels,
+                   const std::vector<uint64_t>& counts, double sum) {
+  MetricSample* const sample = At(metric, labels);
+  if (sample == nullptr) return;
+  sample->counts.resize(std::max(sample->counts.size(), counts.size()));
+  for (size_t b = 0; b < counts.size(); ++b) sample->counts[b] += counts[b];
+  sample->sum += sum;
+}
+
+int64_t Metrics::AddCollector(Collector collector) {
+  absl::MutexLock lock(&collectors_mu_);
+  collectors_.emplace(++last_collector_, std::move(collector));
+  return last_collector_;
+}
+
+void Metrics::RemoveCollector(int64_t id) {
+  absl::MutexLock lock(&collectors_mu_);
+  collectors_.erase(id);
+}
+
+std::vector<MetricFamily> Metrics::Collect() {
+  // Held while the collectors run, so that Remove waits for them.
+  absl::MutexLock collecting(&collectors_mu_);
+  Scrape scrape(this);
+  {
+    std::map<Metric, std::map<std::vector<std::string>, internal::Series>> series;
+    {
+      absl::MutexLock lock(&mu_);
+      series = series_;
+    }
+    for (const auto& [metric, family] : series) {
+      const MetricInfo& info = InfoOf(metric);
+      for (const auto& [labels, cells] : family) {
+        const std::vector<std::string_view> views(labels.begin(), labels.end());
+        if (info.buckets == nullptr) {
+          scrape.Add(metric, views,
+                     static_cast<double>(static_cast<int64_t>(cells.Sum(0))) / info.units);
+          continue;
+        }
+        std::vector<uint64_t> counts;
+        for (size_t b = 0; b <= info.buckets->bounds.size(); ++b)
+          counts.push_back(cells.Sum(1 + b));
+        scrape.Merge(metric, views, counts, static_cast<double>(cells.Sum(0)) / info.units);
+      }
+    }
+  }
+  for (const auto& [id, collector] : collectors_) collector(scrape);
+  // Itself and the next two.
+  const int64_t shown = scrape.series_ + 3;
+  const auto own = [&](Metric metric, double value) {
+    MetricSample sample;
+    sample.value = value;
+    scrape.families_[metric][{}] = sample;
+  };
+  const int64_t refused =
+      scrape.refused_ > 0
+          ? refused_.fetch_add(scrape.refused_, std::memory_order_relaxed) + scrape.refused_
+          : refused_.load(std::memory_order_relaxed);
+  own(Metric::kMetricsSeries, static_cast<double>(shown));
+  own(Metric::kMetricsSeriesMax, static_cast<double>(series_max_));
+  own(Metric::kMetricsSeriesRefused, static_cast<double>(refused));
+  std::vector<MetricFamily> families;
+  for (auto& [metric, samples] : scrape.families_) {
+    MetricFamily& family = families.emplace_back();
+    family.info = &InfoOf(metric);
+    for (auto& [labels, sample] : samples) family.samples.push_back(std::move(sample));
+  }
+  return families;
+}
+
+double Metrics::Value(Metric metric, std::vector<std::string> labels) {
+  for (const MetricFamily& family : Collect()) {
+    if (family.info->id != metric) continue;
+    for (const MetricSample& sample : family.samples) {
+      if (sample.labels != labels) continue;
+      if (family.info->buckets == nullptr) return sample.value;
+      uint64_t count = 0;
+      for (const uint64_t n : sample.counts) count += n;
+      return static_cast<double>(count);
+    }
+  }
+  return 0;
+}
+
+}  // namespace tessera

@@ -1,0 +1,273 @@
+// Counters, gauges and histograms of one process, by the table base/metrics.def.
+//
+//   Counter submitted = metrics->counter(Metric::kOperationsSubmitted, {tenant, "execute"});
+//   submitted.Add(1);
+//
+// Owner: a daemon's main (or a test), which passes Metrics* to those that measure. A null Metrics*
+// means that nobody looks: a default-made handle drops what it gets.
+//
+// Threads: all of it is thread-safe. A handle is a pointer to cells that live as long as the
+// Metrics; Add and Observe are wait-free, touch one cache line of the calling thread's shard, and
+// cost some nanoseconds. Making a handle takes a lock and is for the edge: keep the handle.
+//
+// What must not lie while something hangs is computed when it is asked for: AddCollector.
+#ifndef TESSERA_BASE_METRICS_H_
+#define TESSERA_BASE_METRICS_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+namespace tessera {
+
+enum class Metric : int {
+#define TESSERA_METRIC(id, ...) k##id,
+#include "base/metrics.def"
+};
+
+enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };
+enum class MetricPlace : uint8_t {
+  kCoordinator,
+  kWorker,
+  kBoth,
+  kExecutor,
+  kCoordinatorAndExecutor
+};
+
+// The values that a label may take.
+struct LabelDomain {
+  std::string name;
+  bool open = false;
+  size_t max = 0;                   // open: values told apart
+  std::vector<std::string> values;  // closed: all of them; "other" is not among them unless listed
+  // The place of `value`, or -1.
+  int Find(std::string_view value) const;
+};
+
+struct LabelInfo {
+  std::string name;
+  const LabelDomain* domain = nullptr;
+};
+
+// Upper bounds of a histogram's buckets but the last, which is +Inf; in units.
+struct MetricBuckets {
+  std::vector<double> bounds;      // as exposed
+  std::vector<uint64_t> in_units;  // the same in what is observed
+};
+
+struct MetricInfo {
+  Metric id;
+  std::string name;
+  MetricType type = MetricType::kCounter;
+  std::vector<LabelInfo> labels;
+  const MetricBuckets* buckets = nullptr;  // null: no histogram
+  MetricPlace place = MetricPlace::kBoth;
+  std::string help;
+  // One of what is exposed is this many units: seconds are kept in nanoseconds.
+  double units = 1;
+
+  bool in_executor() const {
+    return place == MetricPlace::kExecutor || place == MetricPlace::kCoordinatorAndExecutor;
+  }
+  int label(std::string_view label_name) const;  // its place, or -1
+};
+
+const std::vector<MetricInfo>& AllMetrics();
+const MetricInfo& InfoOf(Metric metric);
+const std::vector<LabelDomain>& AllLabelDomains();
+// docs/metrics.md.
+std::string MetricsMarkdown();
+
+// The value that stands for those that a domain does not hold.
+inline constexpr char kOtherLabel[] = "other";
+
+namespace internal {
+
+using Cell = std::atomic<uint64_t>;
+static_assert(Cell::is_always_lock_free);
+
+inline constexpr size_t kShards = 16;
+inline constexpr size_t kCellsPerLine = 64 / sizeof(Cell);
+
+extern std::atomic<uint32_t> last_thread;
+// Which shard this thread writes. Threads share one when there are more of them than shards.
+inline size_t ThisShard() {
+  // Made without a guard, since it is constant until the thread's first use.
+  static thread_local uint32_t mine = 0;
+  if (__builtin_expect(mine == 0, 0)) {
+    mine = last_thread.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+  return mine % kShards;
+}
+
+// The cells of one series: one run per shard, each beginning a cache line.
+struct Series {
+  Cell* cells = nullptr;
+  size_t stride = 0;  // cells from one shard to the next
+  size_t shards = 0;  // a power of two, at most kShards
+
+  Cell* mine() const { return cells + (ThisShard() & (shards - 1)) * stride; }
+  uint64_t Sum(size_t cell) const {
+    uint64_t sum = 0;
+    for (size_t s = 0; s < shards; ++s) {
+      sum += cells[s * stride + cell].load(std::memory_order_relaxed);
+    }
+    return sum;
+  }
+};
+
+}  // namespace internal
+
+// A count that grows, or with Add of negative numbers goes up and down.
+class Counter {
+ public:
+  Counter() = default;
+  explicit Counter(internal::Series series) : series_(series) {}
+
+  void Add(int64_t units = 1) const {
+    if (series_.cells == nullptr) return;
+    series_.mine()->fetch_add(static_cast<uint64_t>(units), std::memory_order_relaxed);
+  }
+  void Add(absl::Duration time) const { Add(absl::ToInt64Nanoseconds(time)); }
+  int64_t value() const {
+    return series_.cells == nullptr ? 0 : static_cast<int64_t>(series_.Sum(0));
+  }
+  explicit operator bool() const { return series_.cells != nullptr; }
+
+ private:
+  internal::Series series_;
+};
+using UpDown = Counter;
+
+class Histogram {
+ public:
+  Histogram() = default;
+  Histogram(internal::Series series, const MetricBuckets* buckets)
+      : series_(series), buckets_(buckets) {}
+
+  void Observe(uint64_t units) const {
+    if (series_.cells == nullptr) return;
+    size_t bucket = 0;
+    // All of them, without a branch to miss.
+    for (const uint64_t bound : buckets_->in_units) bucket += units > bound ? 1 : 0;
+    internal::Cell* const mine = series_.mine();
+    mine[1 + bucket].fetch_add(1, std::memory_order_relaxed);
+    mine[0].fetch_add(units, std::memory_order_relaxed);
+  }
+  void Observe(absl::Duration time) const {
+    Observe(static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Nanoseconds(time))));
+  }
+  explicit operator bool() const { return series_.cells != nullptr; }
+
+ private:
+  internal::Series series_;
+  const MetricBuckets* buckets_ = nullptr;
+};
+
+// ---- What a scrape gives. -----------------------------------------------------------------------
+struct MetricSample {
+  std::vector<std::string> labels;  // as MetricInfo::labels
+  double value = 0;                 // of counters and gauges
+  std::vector<uint64_t> counts;     // of histograms: per bucket, not cumulative
+  double sum = 0;
+};
+struct MetricFamily {
+  const MetricInfo* info = nullptr;
+  std::vector<MetricSample> samples;  // by labels
+};
+
+class Metrics;
+
+// Takes what collectors compute. Of one scrape, on its thread.
+class Scrape {
+ public:
+  using Labels = std::initializer_list<std::string_view>;
+  // Adds to what the series has so far.
+  void Add(Metric metric, Labels labels, double value) { Add(metric, Span(labels), value); }
+  void Add(Metric metric, absl::Span<const std::string_view> labels, double value);
+  void Merge(Metric metric, absl::Span<const std::string_view> labels,
+             const std::vector<uint64_t>& counts, double sum);
+
+ private:
+  friend class Metrics;
+  explicit Scrape(Metrics* metrics) : metrics_(metrics) {}
+  static absl::Span<const std::string_view> Span(Labels labels) {
+    return {labels.begin(), labels.size()};
+  }
+  // The sample, or null when there are too many.
+  MetricSample* At(Metric metric, absl::Span<const std::string_view> labels);
+
+  Metrics* const metrics_;
+  std::map<Metric, std::map<std::vector<std::string>, MetricSample>> families_;
+  int64_t series_ = 0;
+  int64_t refused_ = 0;
+};
+
+class Metrics {
+ public:
+  using Labels = std::initializer_list<std::string_view>;
+
+  explicit Metrics(int64_t series_max = 20'000) : series_max_(series_max) {}
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // As many labels as the row has. A value outside a closed set, or one too many of an open one,
+  // counts as "other". Beyond `series_max` series what is new is dropped and counted.
+  Counter counter(Metric metric, Labels labels = {}) ABSL_LOCKS_EXCLUDED(mu_);
+  UpDown gauge(Metric metric, Labels labels = {}) { return counter(metric, labels); }
+  Histogram histogram(Metric metric, Labels labels = {}) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Called in every Collect, from the thread that collects. Until Remove has returned.
+  using Collector = std::function<void(Scrape&)>;
+  int64_t AddCollector(Collector collector) ABSL_LOCKS_EXCLUDED(collectors_mu_);
+  void RemoveCollector(int64_t id) ABSL_LOCKS_EXCLUDED(collectors_mu_);
+
+  // Everything, by the order of the table. One at a time.
+  std::vector<MetricFamily> Collect() ABSL_LOCKS_EXCLUDED(collectors_mu_, mu_);
+  // One series of it, for tests: the value, or a histogram's count; 0 when it is not there.
+  double Value(Metric metric, std::vector<std::string> labels = {});
+
+ private:
+  friend class Scrape;
+  std::vector<std::string> Bound(const MetricInfo& info, absl::Span<const std::string_view> labels)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  internal::Series SeriesOf(const MetricInfo& info, absl::Span<const std::string_view> labels)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  const int64_t series_max_;
+  std::atomic<int64_t> refused_{0};
+
+  absl::Mutex collectors_mu_ ABSL_ACQUIRED_BEFORE(mu_);
+  int64_t last_collector_ ABSL_GUARDED_BY(collectors_mu_) = 0;
+  std::map<int64_t, Collector> collectors_ ABSL_GUARDED_BY(collectors_mu_);
+
+  absl::Mutex mu_;
+  // Of open domains: what has been seen.
+  std::map<const LabelDomain*, std::map<std::string, bool, std::less<>>> seen_ ABSL_GUARDED_BY(mu_);
+  std::map<Metric, std::map<std::vector<std::string>, internal::Series>> series_
+      ABSL_GUARDED_BY(mu_);
+  int64_t series_count_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<std::unique_ptr<internal::Cell[]>> memory_ ABSL_GUARDED_BY(mu_);
+};
+
+// process_*, tessera_threads, tessera_log_dropped_total and tessera_build_info of this process.
+// `grpc` is its version; "" without it.
+void CollectProcess(Scrape& scrape, std::string_view grpc);
+
+}  // namespace tessera
+
+#endif  // TESSERA_BASE_METRICS_H_

@@ -1,0 +1,186 @@
+#include "base/metrics_http.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <limits>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "prometheus/client_metric.h"
+#include "prometheus/collectable.h"
+#include "prometheus/exposer.h"
+#include "prometheus/metric_family.h"
+#include "prometheus/metric_type.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kThreads[] = "4";
+constexpr char kTimeoutMs[] = "10000";
+
+prometheus::MetricType TypeOf(MetricType type) {
+  switch (type) {
+    case MetricType::kCounter:
+      return prometheus::MetricType::Counter;
+    case MetricType::kGauge:
+      return prometheus::MetricType::Gauge;
+    case MetricType::kHistogram:
+      return prometheus::MetricType::Histogram;
+  }
+  return prometheus::MetricType::Untyped;
+}
+
+prometheus::ClientMetric ToPrometheus(const MetricInfo& info, const MetricSample& sample) {
+  prometheus::ClientMetric out;
+  for (size_t l = 0; l < info.labels.size(); ++l) {
+    out.label.push_back({info.labels[l].name, sample.labels[l]});
+  }
+  if (info.type == MetricType::kCounter) out.counter.value = sample.value;
+  if (info.type == MetricType::kGauge) out.gauge.value = sample.value;
+  if (info.type != MetricType::kHistogram) return out;
+  uint64_t seen = 0;
+  for (size_t b = 0; b < sample.counts.size(); ++b) {
+    seen += sample.counts[b];
+    const bool last = b == info.buckets->bounds.size();
+    out.histogram.bucket.push_back(
+        {seen, last ? std::numeric_limits<double>::infinity() : info.buckets->bounds[b]});
+  }
+  // Of the same reading as the buckets, so that they agree.
+  out.histogram.sample_count = seen;
+  out.histogram.sample_sum = sample.sum;
+  return out;
+}
+
+class Collectable final : public prometheus::Collectable {
+ public:
+  explicit Collectable(Metrics* metrics) : metrics_(metrics) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    std::vector<prometheus::MetricFamily> families;
+    for (const MetricFamily& family : metrics_->Collect()) {
+      prometheus::MetricFamily& out = families.emplace_back();
+      out.name = family.info->name;
+      out.help = family.info->help;
+      out.type = TypeOf(family.info->type);
+      for (const MetricSample& sample : family.samples) {
+        out.metric.push_back(ToPrometheus(*family.info, sample));
+      }
+    }
+    return families;
+  }
+
+ private:
+  Metrics* const metrics_;
+};
+
+// Connects to 127.0.0.1:`port` and hangs up.
+void Knock(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return;
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  static_cast<void>(!connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)));
+  close(fd);
+}
+
+class Server final : public MetricsServer {
+ public:
+  explicit Server(Metrics* metrics) : collectable_(std::make_shared<Collectable>(metrics)) {}
+  ~Server() override {
+    if (exposer_ == nullptr) return;
+    // The HTTP server looks whether it is to stop when somebody connects, or else every 2 s.
+    absl::Notification stopped;
+    std::thread stop([&] {
+      exposer_.reset();
+      stopped.Notify();
+    });
+    while (!stopped.WaitForNotificationWithTimeout(absl::Milliseconds(20))) Knock(port_);
+    stop.join();
+  }
+
+  absl::Status Listen(const std::string& listen) {
+    const size_t colon = listen.rfind(':');
+    int port = 0;
+    if (colon == std::string::npos || !absl::SimpleAtoi(listen.substr(colon + 1), &port) ||
+        port < 0 || port > 65535) {
+      return MakeError(ErrorKind::kValueError, absl::StrCat("metrics_listen: '", listen,
+                                                            "' is not HOST:PORT, nor \"off\""));
+    }
+    try {
+      exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
+          "listening_ports", listen, "num_threads", kThreads, "request_timeout_ms", kTimeoutMs});
+    } catch (const std::exception& e) {
+      return absl::UnavailableError(absl::StrCat(
+          "metrics_listen: ", listen, " cannot be bound; is the port taken? ", e.what()));
+    }
+    exposer_->RegisterCollectable(collectable_);
+    const std::vector<int> ports = exposer_->GetListeningPorts();
+    port_ = ports.empty() ? port : ports[0];
+    address_ = absl::StrCat(listen.substr(0, colon), ":", port_);
+    return absl::OkStatus();
+  }
+
+  const std::string& address() const override { return address_; }
+
+ private:
+  const std::shared_ptr<Collectable> collectable_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
+  int port_ = 0;
+  std::string address_;
+};
+
+// Whole or not at all, so that whoever waits for the file never reads half an address.
+absl::Status WriteAddress(const std::string& path, const std::string& address) {
+  const std::string next = path + ".tmp";
+  std::ofstream out(next);
+  out << address << "\n";
+  out.close();
+  if (!out || std::rename(next.c_str(), path.c_str()) != 0) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("metrics_port_file: cannot write ", path));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& listen,
+                                                                    Metrics* metrics) {
+  auto server = std::make_unique<Server>(metrics);
+  TESSERA_RETURN_IF_ERROR(server->Listen(listen));
+  return server;
+}
+
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::StartFor(const std::string& listen,
+                                                                       const std::string& usual,
+                                                                       const std::string& port_file,
+                                                                       Metrics* metrics) {
+  if (listen == "off") return nullptr;
+  auto server = Start(listen.empty() ? usual : listen, metrics);
+  if (!server.ok() && listen.empty()) {
+    TESSERA_LOG(WARNING) << "the usual port for metrics is taken" << Field("usual", usual)
+                         << Field("why", server.status().message());
+    server = Start(absl::StrCat(usual.substr(0, usual.rfind(':')), ":0"), metrics);
+  }
+  TESSERA_RETURN_IF_ERROR(server);
+  TESSERA_LOG(INFO) << "metrics are served" << Field("address", (*server)->address());
+  if (!port_file.empty()) TESSERA_RETURN_IF_ERROR(WriteAddress(port_file, (*server)->address()));
+  return server;
+}
+
+}  // namespace tessera

@@ -1,0 +1,218 @@
+#include "base/metrics_page.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace tessera {
+
+using internal::Cell;
+using internal::kCellsPerLine;
+
+// At the beginning of the memory, a cache line.
+struct MetricsPage::Header {
+  std::atomic<uint64_t> layout;  // a hash of what LayoutOf says
+  std::atomic<uint64_t> num_devices;
+};
+
+namespace {
+
+// An executor has few threads that measure.
+constexpr size_t kPageShards = 4;
+
+// One row: where its series begin, in cells, and how they are counted.
+struct PageRow {
+  const MetricInfo* info = nullptr;
+  size_t begin = 0;
+  size_t stride = 0;      // of a shard
+  size_t per_device = 1;  // series of one device, or of all when it has none
+  bool has_device = false;
+};
+struct PageLayout {
+  std::vector<PageRow> rows;
+  size_t cells = 0;
+  uint64_t hash = 14695981039346656037u;
+};
+
+bool IsOurs(const LabelInfo& label) { return label.name == "worker" || label.name == "device"; }
+
+PageLayout LayoutOf(int num_devices) {
+  PageLayout layout;
+  const auto mix = [&](std::string_view text) {
+    for (const char c : text)
+      layout.hash = (layout.hash ^ static_cast<uint8_t>(c)) * 1099511628211u;
+  };
+  for (const MetricInfo& info : AllMetrics()) {
+    if (!info.in_executor()) continue;
+    PageRow row;
+    row.info = &info;
+    row.begin = layout.cells;
+    const size_t cells = info.buckets == nullptr ? 1 : info.buckets->bounds.size() + 2;
+    row.stride = (cells + kCellsPerLine - 1) / kCellsPerLine * kCellsPerLine;
+    mix(info.name);
+    for (const LabelInfo& label : info.labels) {
+      if (label.name == "device") row.has_device = true;
+      if (IsOurs(label)) continue;
+      TESSERA_CHECK(!label.domain->open) << info.name << " is of an executor: " << label.name;
+      row.per_device *= label.domain->values.size();
+      for (const std::string& value : label.domain->values) mix(value);
+    }
+    const size_t series = row.per_device * (row.has_device ? num_devices : 1);
+    layout.cells += series * row.stride * kPageShards;
+    layout.rows.push_back(row);
+  }
+  mix(absl::StrCat(layout.cells));
+  return layout;
+}
+
+// For a number of devices; read by every handle that is made, so kept.
+const PageLayout& Layout(int num_devices) {
+  static absl::Mutex mu(absl::kConstInit);
+  static auto* const layouts = new std::map<int, PageLayout>;
+  absl::MutexLock lock(&mu);
+  auto it = layouts->find(num_devices);
+  if (it == layouts->end()) it = layouts->emplace(num_devices, LayoutOf(num_devices)).first;
+  return it->second;
+}
+
+}  // namespace
+
+void MetricsPage::MapFd(int fd) {
+  bytes_ = 64 + Layout(num_devices_).cells * sizeof(Cell);
+  void* const memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  TESSERA_CHECK(memory != MAP_FAILED) << std::strerror(errno);
+  header_ = static_cast<Header*>(memory);
+  cells_ = reinterpret_cast<Cell*>(static_cast<char*>(memory) + 64);
+}
+
+MetricsPage::MetricsPage(int num_devices) : num_devices_(num_devices) {
+  static_assert(sizeof(Header) <= 64);
+  TESSERA_CHECK(num_devices > 0 && num_devices <= kDevicesMax) << num_devices;
+  fd_ = memfd_create("tessera-metrics", MFD_CLOEXEC);
+  TESSERA_CHECK(fd_ >= 0) << std::strerror(errno);
+  const PageLayout& layout = Layout(num_devices);
+  TESSERA_CHECK(ftruncate(fd_, static_cast<off_t>(64 + layout.cells * sizeof(Cell))) == 0)
+      << std::strerror(errno);
+  MapFd(fd_);
+  header_->layout = layout.hash;
+  header_->num_devices = static_cast<uint64_t>(num_devices);
+}
+
+absl::StatusOr<std::unique_ptr<MetricsPage>> MetricsPage::Map(int fd, int num_devices) {
+  auto page = std::unique_ptr<MetricsPage>(new MetricsPage);
+  page->num_devices_ = num_devices;
+  struct stat file {};
+  const PageLayout& layout = Layout(num_devices);
+  if (fstat(fd, &file) != 0 ||
+      file.st_size != static_cast<off_t>(64 + layout.cells * sizeof(Cell))) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("metrics page: descriptor ", fd, " is no page of ", num_devices,
+                                  " devices; the daemon and its executors must be one program"));
+  }
+  page->MapFd(fd);
+  if (page->header_->layout != layout.hash) {
+    return MakeError(ErrorKind::kValueError,
+                     "metrics page: its rows are not those of this program; the daemon and its "
+                     "executors must be one program");
+  }
+  return page;
+}
+
+MetricsPage::~MetricsPage() {
+  if (header_ != nullptr) munmap(header_, bytes_);
+  if (fd_ >= 0) close(fd_);
+}
+
+internal::Series MetricsPage::SeriesAt(Metric metric, Labels labels, int device) {
+  for (const PageRow& row : Layout(num_devices_).rows) {
+    if (row.info->id != metric) continue;
+    size_t index = row.has_device ? static_cast<size_t>(device) * row.per_device : 0;
+    size_t place = 0;  // of what is left of the labels
+    size_t scale = 1;
+    TESSERA_CHECK(!row.has_device || (device >= 0 && device < num_devices_)) << device;
+    for (const LabelInfo& label : row.info->labels) {
+      if (IsOurs(label)) continue;
+      TESSERA_CHECK(place < labels.size()) << row.info->name;
+      int value = label.domain->Find(labels.begin()[place++]);
+      if (value < 0) value = label.domain->Find(kOtherLabel);
+      // A value that the table does not have, and no place for others: it is not counted.
+      if (value < 0) return {};
+      index += static_cast<size_t>(value) * scale;
+      scale *= label.domain->values.size();
+    }
+    TESSERA_CHECK_EQ(place, labels.size()) << row.info->name;
+    return {cells_ + row.begin + index * row.stride * kPageShards, row.stride, kPageShards};
+  }
+  TESSERA_CHECK(false) << InfoOf(metric).name << " is not a metric of executors";
+  return {};
+}
+
+Counter MetricsPage::counter(Metric metric, Labels labels, int device) {
+  TESSERA_CHECK(InfoOf(metric).buckets == nullptr) << InfoOf(metric).name;
+  return Counter(SeriesAt(metric, labels, device));
+}
+
+Histogram MetricsPage::histogram(Metric metric, Labels labels, int device) {
+  TESSERA_CHECK(InfoOf(metric).buckets != nullptr) << InfoOf(metric).name;
+  return {SeriesAt(metric, labels, device), InfoOf(metric).buckets};
+}
+
+void MetricsPage::Collect(Scrape& scrape, std::string_view worker, int first_device) const {
+  for (const PageRow& row : Layout(num_devices_).rows) {
+    const MetricInfo& info = *row.info;
+    const size_t count = row.per_device * (row.has_device ? num_devices_ : 1);
+    for (size_t s = 0; s < count; ++s) {
+      const internal::Series series{cells_ + row.begin + s * row.stride * kPageShards, row.stride,
+                                    kPageShards};
+      const std::string device = absl::StrCat(first_device + static_cast<int>(s / row.per_device));
+      std::vector<std::string_view> labels;
+      size_t index = s % row.per_device;
+      for (const LabelInfo& label : info.labels) {
+        if (label.name == "worker") {
+          labels.push_back(worker);
+        } else if (label.name == "device") {
+          labels.push_back(device);
+        } else {
+          labels.push_back(label.domain->values[index % label.domain->values.size()]);
+          index /= label.domain->values.size();
+        }
+      }
+      if (info.buckets == nullptr) {
+        const auto units = static_cast<int64_t>(series.Sum(0));
+        // Most of what could be counted never is. A gauge of a device is there, though, at 0.
+        if (units == 0 && !(row.has_device && info.type == MetricType::kGauge)) continue;
+        scrape.Add(info.id, labels, static_cast<double>(units) / info.units);
+        continue;
+      }
+      std::vector<uint64_t> counts;
+      uint64_t total = 0;
+      for (size_t b = 0; b <= info.buckets->bounds.size(); ++b) {
+        counts.push_back(series.Sum(1 + b));
+        total += counts.back();
+      }
+      if (total == 0) continue;
+      scrape.Merge(info.id, labels, counts, static_cast<double>(series.Sum(0)) / info.units);
+    }
+  }
+}
+
+void MetricsPage::ResetGauges() {
+  for (const PageRow& row : Layout(num_devices_).rows) {
+    if (row.info->type != MetricType::kGauge) continue;
+    const size_t cells =
+        row.per_device * (row.has_device ? num_devices_ : 1) * row.stride * kPageShards;
+    for (size_t c = 0; c < cells; ++c) {
+      cells_[row.begin + c].store(0, std::memory_order_relaxed);
+    }
+  }
+}
+
+}  // namespace tessera

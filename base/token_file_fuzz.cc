@@ -1,0 +1,26 @@
+// The file of tokens and the texts of tokens, which callers send: refused, or what is read is
+// written again as it was.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/token_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto records = tessera::ParseTokenFile(text);
+  if (records.ok()) {
+    TESSERA_CHECK(tessera::FormatTokenFile(*records) == text);
+  } else {
+    TESSERA_CHECK(tessera::ReasonOf(records.status()) == "VALUE_ERROR") << records.status();
+  }
+  if (const auto token = tessera::ParseToken(text); token.ok()) {
+    const std::string again = token->fingerprint.empty()
+                                  ? tessera::BearerToken(*token)
+                                  : tessera::JoinToken(*token, token->fingerprint);
+    TESSERA_CHECK(again == text);
+  }
+  return 0;
+}

@@ -1,0 +1,14 @@
+// How the members of a cluster are named in their certificates.  Constants; any thread.
+#pragma once
+
+namespace tessera::api {
+
+// The DNS name in every worker's certificate, and in no other.  Whoever connects to an executor
+// (its data port, its peers) checks for it in place of the address, which may be any: gRPC's
+// target name override.  The coordinator goes by the names and addresses in its certificate.
+inline constexpr char kWorkerServerName[] = "worker.tessera";
+
+// A worker's certificate names it by this URI with its name behind.
+inline constexpr char kWorkerUriPrefix[] = "tessera://workers/";
+
+}  // namespace tessera::api

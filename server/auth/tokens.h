@@ -1,0 +1,49 @@
+// The coordinator's tokens: kept in memory by id, and in a file of hashes that is replaced whole
+// with every change (base/token_file.h).
+//
+// Thread-safe. One process at a time writes the file. When a token was used last is written with
+// the next change or by Flush, so a crash loses minutes of that and nothing else.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "base/token_file.h"
+#include "server/core/tokens.h"
+
+namespace tessera::server::auth {
+
+class Tokens final : public core::TokenStore {
+ public:
+  // VALUE_ERROR: the file does not read. Only its owner may read or write it; else VALUE_ERROR.
+  static absl::StatusOr<std::unique_ptr<Tokens>> Open(const std::string& path);
+
+  absl::StatusOr<core::Caller> Authenticate(absl::string_view text, absl::Time now) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Check(const std::string& name, absl::Time now) const override
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<core::MadeToken> Create(const core::NewToken& token, absl::Time now) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<core::TokenInfo> List() const override ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<core::TokenInfo> Revoke(const std::string& name) override ABSL_LOCKS_EXCLUDED(mu_);
+  // Writes what has changed in memory alone.
+  absl::Status Flush() override ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  using ByName = std::map<std::string, TokenRecord>;
+
+  Tokens(std::string path, ByName records);
+  // Writes `records` and, once they are kept, goes by them.
+  absl::Status Keep(ByName records) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::string path_;
+  mutable absl::Mutex mu_;
+  ByName records_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::string> names_by_id_ ABSL_GUARDED_BY(mu_);
+  bool unwritten_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace tessera::server::auth

@@ -1,0 +1,62 @@
+// What the coordinator asks of whoever keeps its tokens.  server/auth implements it; the gate and
+// the administrators' service use it.
+//
+// Thread-safe.  A token's text is given out once, when it is made.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/core/caller.h"
+
+namespace tessera::server::core {
+
+// A token without its text.
+struct TokenInfo {
+  std::string name;  // unique
+  Role role = Role::kViewer;
+  std::string tenant;  // empty for workers
+  absl::Time created;
+  absl::Time expires = absl::InfiniteFuture();
+  absl::Time last_used = absl::InfinitePast();  // never
+  bool revoked = false;
+};
+
+struct NewToken {
+  std::string name;
+  Role role = Role::kUser;
+  std::string tenant;  // empty: the default; workers have none
+  absl::Duration time_to_live = absl::InfiniteDuration();
+};
+
+struct MadeToken {
+  std::string text;  // shown once, kept nowhere
+  TokenInfo info;
+};
+
+class TokenStore {
+ public:
+  virtual ~TokenStore() = default;
+  // TOKEN_UNKNOWN, TOKEN_EXPIRED, TOKEN_REVOKED.
+  virtual absl::StatusOr<Caller> Authenticate(absl::string_view text, absl::Time now) = 0;
+  // Whether the token of that name is good; callers with open streams are asked about again.
+  virtual absl::Status Check(const std::string& name, absl::Time now) const = 0;
+
+  // VALUE_ERROR: a name, tenant or life that is none; ALREADY_EXISTS.  Kept when it returns.
+  virtual absl::StatusOr<MadeToken> Create(const NewToken& token, absl::Time now) = 0;
+  virtual std::vector<TokenInfo> List() const = 0;  // by name
+  // TOKEN_NOT_FOUND.  Kept when it returns.
+  virtual absl::StatusOr<TokenInfo> Revoke(const std::string& name) = 0;
+  // Keeps what has gathered in memory: when tokens were used.
+  virtual absl::Status Flush() = 0;
+};
+
+// "viewer", "user", "operator", "admin", "worker", and back: VALUE_ERROR names what there is.
+absl::string_view RoleName(Role role);
+absl::StatusOr<Role> ParseRole(absl::string_view name);
+
+}  // namespace tessera::server::core
