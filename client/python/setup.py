@@ -1,0 +1,56 @@
+"""Writes tessera/_proto.binpb, the descriptors of the wire contract, before anything is packed.
+
+Everything else stands in pyproject.toml. Descriptors are made by grpcio-tools, which pip installs
+for the build; where it is missing, by protoc.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROTOS = HERE.parent.parent / "proto"
+DESCRIPTORS = HERE / "tessera" / "_proto.binpb"
+
+
+def write_descriptors():
+    if not PROTOS.is_dir():
+        if DESCRIPTORS.exists():
+            return  # A source archive, which holds them.
+        raise SystemExit(f"{PROTOS} is missing: install from a checkout of the repository")
+    arguments = [
+        f"--proto_path={PROTOS}",
+        "--include_imports",
+        f"--descriptor_set_out={DESCRIPTORS}",
+        *sorted(str(p.relative_to(PROTOS)) for p in PROTOS.rglob("*.proto")),
+    ]
+    try:
+        import grpc_tools
+    except ImportError:
+        command = ["protoc"]
+    else:
+        command = [sys.executable, "-m", "grpc_tools.protoc"]
+        # The well-known types come along with it.
+        well_known = os.path.join(os.path.dirname(grpc_tools.__file__), "_proto")
+        arguments.insert(1, f"--proto_path={well_known}")
+    try:
+        subprocess.run(command + arguments, check=True)
+    except FileNotFoundError:
+        raise SystemExit(
+            "neither grpcio-tools nor protoc is here, one of which makes the client's descriptors"
+        ) from None
+
+
+class BuildPy(build_py):
+    """Runs for wheels and for editable installs alike."""
+
+    def run(self):
+        write_descriptors()
+        super().run()
+
+
+setup(cmdclass={"build_py": BuildPy})

@@ -1,0 +1,446 @@
+"""A client of one cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tessera import _dtypes, _proto, _rpc, errors
+from tessera._array import Array
+from tessera._executable import Executable, Plan
+from tessera._operation import Operation, OperationStatus
+from tessera._rpc import Connection, Deadline
+from tessera._session import Session
+from tessera._transfer import Transfers
+from tessera.sharding import ArraySpec, Device, Mesh, P
+
+_DEFAULT_ADDRESS = "127.0.0.1:8470"
+# Arrays that were forgotten are freed by the next run, or once there are this many.
+_FORGOTTEN_MAX = 256
+# How long the coordinator is asked what became of an array whose executor does not answer.
+_VERDICT = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Worker:
+    """One worker of the cluster."""
+
+    name: str
+    state: str  # "READY", "SUSPECT", "CORDONED", "DRAINING", "LOST"
+    reason: str
+    host: str
+    devices: tuple[int, ...]
+    operations: int
+    arrays: int
+
+
+def connect(
+    address: str | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+    *,
+    lease: float | None = 60.0,
+    timeout: float = 60.0,
+    insecure: bool = False,
+) -> Client:
+    """Connects to a coordinator and opens a session there.
+
+    address   HOST:PORT; None: TESSERA_ADDRESS, else 127.0.0.1:8470.
+    ca        The PEM file of the cluster's authority, which asks for TLS; None: TESSERA_CA_FILE, else
+              plain text, to this machine alone.
+    token     Its text; None: TESSERA_TOKEN, else none.
+    lease     Seconds that the session outlives this process, if that dies; None: no session of its
+              own, arrays and operations then belong to the tenant and stay.
+    timeout   Seconds that calls may take which are given no timeout of their own.
+    insecure  Plain text to another machine too, the token included.
+    """
+    address = address or os.environ.get("TESSERA_ADDRESS") or _DEFAULT_ADDRESS
+    ca = ca or os.environ.get("TESSERA_CA_FILE") or None
+    token = token or os.environ.get("TESSERA_TOKEN") or None
+    if not ca and not insecure and not _rpc.is_loopback(address):
+        raise ValueError(
+            f"connect({address!r}): plain text beyond this machine: give the cluster's authority "
+            "(ca=, TESSERA_CA_FILE), or say insecure=True"
+        )
+    authority = None if ca is None else pathlib.Path(ca).read_bytes()
+    connection = Connection(address, authority, token)
+    try:
+        session = Session(connection, lease, timeout)
+    except BaseException:
+        connection.close()
+        raise
+    return Client(connection, session, Transfers(authority), timeout)
+
+
+def _close(session: Session, transfers: Transfers) -> None:
+    transfers.close()
+    session.close()
+
+
+class Client:
+    """A connection with a session; made by connect(). Thread-safe.
+
+    A context manager: leaving it ends the session, which cancels its operations and frees its
+    arrays. So does forgetting the client, or the end of the process.
+    """
+
+    def __init__(
+        self, connection: Connection, session: Session, transfers: Transfers, timeout: float
+    ) -> None:
+        self._connection = connection
+        self._session = session
+        self._transfers = transfers
+        self._timeout = timeout
+        self._finalizer = weakref.finalize(self, _close, session, transfers)
+
+    def close(self) -> None:
+        """Ends the session. Closing again changes nothing."""
+        self._finalizer()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def address(self) -> str:
+        """Of the coordinator."""
+        return self._connection.address
+
+    @property
+    def session(self) -> int:
+        """The session's id; 0: the tenant's own."""
+        return self._session.id
+
+    # ---- What there is. ----
+
+    def devices(self, timeout: float | None = None) -> list[Device]:
+        """Every device, healthy or not, by id."""
+        return [
+            Device(
+                id=d.id,
+                kind=d.kind,
+                worker=d.worker,
+                host=d.host,
+                executor=d.executor,
+                healthy=d.healthy,
+                reason=d.reason,
+                memory_bytes=d.memory_bytes,
+                cordoned=d.cordoned,
+            )
+            for d in self._pages("ClusterService/ListDevices", "devices", timeout)
+        ]
+
+    def workers(self, timeout: float | None = None) -> list[Worker]:
+        """Every worker that was seen since the coordinator started, by name."""
+        found = []
+        for w in self._pages("ClusterService/ListWorkers", "workers", timeout):
+            state = w.DESCRIPTOR.fields_by_name["state"].enum_type.values_by_number[w.state].name
+            found.append(
+                Worker(
+                    name=w.name,
+                    state=state.removeprefix("WORKER_STATE_"),
+                    reason=w.reason,
+                    host=w.host,
+                    devices=tuple(w.devices),
+                    operations=w.operations,
+                    arrays=w.arrays,
+                )
+            )
+        return found
+
+    def capabilities(self, timeout: float | None = None) -> dict[str, Any]:
+        """The server's version, limits and time bounds, as GetCapabilities names them."""
+        request = _proto.message("GetCapabilitiesRequest")()
+        answer = self._call("ClusterService/GetCapabilities", request, timeout)
+        return {
+            f.name: list(v) if f.name == "features" else v
+            for f in answer.DESCRIPTOR.fields
+            for v in [getattr(answer, f.name)]
+        }
+
+    # ---- Arrays. ----
+
+    def put(self, value: Any, mesh: Mesh, spec: P = P(), *, timeout: float | None = None) -> Array:
+        """Brings an array to devices: shard by shard, straight to the executors."""
+        array = np.asarray(value)
+        deadline = self._deadline(timeout)
+        mesh = self._resolve(mesh, deadline.left)
+        described = ArraySpec(_dtypes.from_numpy(array.dtype), array.shape, mesh, spec)
+        return self._put(array, described, deadline.left)
+
+    def get(
+        self, array: Array, *, timeout: float | None = None, bits: bool = False
+    ) -> np.ndarray[Any, Any]:
+        """Waits for an array and brings it here. What made it may have failed: then that is raised.
+
+        bits  As unsigned integers of the same width: for bf16 where ml_dtypes is not installed.
+        """
+        deadline = self._deadline(timeout)
+        if not bits:
+            _dtypes.to_numpy(array.spec.dtype)  # Before anything moves.
+
+        def tickets() -> Sequence[Any]:
+            found: Sequence[Any] = self._read_tickets(array.id, deadline).tickets
+            return found
+
+        try:
+            value: np.ndarray[Any, Any] = self._transfers.read(
+                array.spec, tickets, deadline, bits=bits
+            )
+        except errors.UnavailableError as error:
+            raise self._verdict(array.id, error) from None
+        return value
+
+    def array(self, id: int, timeout: float | None = None) -> Array:
+        """A handle to an array that exists, of another client perhaps. Forgetting it frees the
+        array, as for any handle."""
+        request = _proto.message("GetArrayRequest")(array=id)
+        found = self._call("ArrayService/GetArray", request, timeout)
+        return Array(self, id, ArraySpec.from_proto(found.spec))
+
+    def delete(self, *arrays: Array, timeout: float | None = None) -> None:
+        """Frees arrays at once. Deleting one again changes nothing."""
+        request = _proto.message("DeleteArraysRequest")(arrays=[a.id for a in arrays])
+        self._call("ArrayService/DeleteArrays", request, timeout)
+
+    def save(
+        self,
+        path: str,
+        arrays: Mapping[str, Array] | Array,
+        *,
+        overwrite: bool = False,
+        timeout: float | None = None,
+    ) -> Operation:
+        """Has the workers write arrays to files below their folder of files, each its shards.
+
+        path    Ends in .safetensors, or in .npy, which holds one array without a name.
+        """
+        named = {"": arrays} if isinstance(arrays, Array) else arrays
+        request = _proto.message("SaveArraysRequest")(path=path, overwrite=overwrite)
+        for name, array in named.items():
+            request.arrays.add(name=name, array=array.id)
+        answer = self._call("ArrayService/SaveArrays", request, timeout)
+        return Operation(self, answer.id)
+
+    def load(
+        self,
+        path: str,
+        placements: Mapping[str, tuple[Mesh, P]],
+        *,
+        timeout: float | None = None,
+    ) -> dict[str, Array]:
+        """Has the workers read arrays of a file below their folder of files, each what its shards
+        need. The name in a .npy is ""."""
+        deadline = self._deadline(timeout)
+        request = _proto.message("LoadArraysRequest")(path=path, session=self.session)
+        for name, (mesh, spec) in placements.items():
+            # Rank and dtype are the file's; the rest of the spec is a placement.
+            mesh = self._resolve(mesh, deadline.left)
+            whole = _proto.message("ArraySpec")()
+            for axis, size in mesh.axes.items():
+                whole.placement.mesh.axes.add(name=axis, size=size)
+            for axes in spec:
+                whole.placement.spec.dims.add(axes=axes)
+            whole.placement.devices.extend(mesh.devices or ())
+            request.arrays.add(name=name, placement=whole.placement)
+        answer = self._call("ArrayService/LoadArrays", request, deadline.left)
+        operation = Operation(self, answer.operation.id)
+        return {
+            name: Array(self, made.id, ArraySpec.from_proto(made.spec), operation)
+            for name, made in zip(placements, answer.arrays)
+        }
+
+    def _put(self, value: Any, spec: ArraySpec, timeout: float) -> Array:
+        deadline = Deadline(timeout)
+        if len(self._session.forgotten) > _FORGOTTEN_MAX:
+            self._session.free_forgotten(deadline.left)
+        value = value.astype(_dtypes.to_numpy(spec.dtype), copy=False)
+        request = _proto.message("CreateArrayRequest")(spec=spec.to_proto(), session=self.session)
+        made = self._call("ArrayService/CreateArray", request, deadline.left)
+        array = Array(self, made.array, spec)
+        try:
+            self._transfers.write(spec, made.tickets, value, deadline)
+        except errors.UnavailableError as error:
+            raise self._verdict(array.id, error) from None
+        return array
+
+    def _read_tickets(self, array: int, deadline: Deadline) -> Any:
+        request = _proto.message("CreateReadTicketsRequest")(array=array)
+        while True:
+            # The server answers at its own bound at the latest.
+            patience = min(deadline.left, 30.0)
+            _proto.set_duration(request.timeout, patience)
+            try:
+                return self._call("ArrayService/CreateReadTickets", request, patience + 10.0)
+            except errors.DeadlineExceededError as error:
+                if error.reason != "DEADLINE_EXCEEDED" or not deadline.left:
+                    raise
+
+    def _verdict(self, array: int, error: errors.Error) -> errors.Error:
+        """The coordinator knows better than this process why an executor does not answer."""
+        try:
+            self._read_tickets(array, Deadline(_VERDICT))
+        except errors.UnavailableError as verdict:
+            return verdict if verdict.reason else error
+        except errors.Error:
+            pass
+        return error
+
+    def _forget(self, array: int) -> None:
+        """From a finalizer, on any thread: takes no lock, makes no call."""
+        self._session.forgotten.append(array)
+
+    def _resolve(self, mesh: Mesh, timeout: float) -> Mesh:
+        if mesh.devices is not None:
+            return mesh
+        free = [d for d in self.devices(timeout) if d.healthy and not d.cordoned]
+        if len(free) < mesh.size:
+            raise errors.FailedPreconditionError(
+                f"{mesh} needs {mesh.size} devices, {len(free)} are healthy and not cordoned: use a "
+                "smaller mesh, or add workers",
+                reason="NOT_ENOUGH_DEVICES",
+            )
+        return mesh.on(free[: mesh.size])
+
+    # ---- Programs. ----
+
+    def compile(
+        self,
+        program: str | bytes | Any,
+        *,
+        mesh: Mesh | str | None = None,
+        name: str = "",
+        timeout: float | None = None,
+    ) -> Executable:
+        """Plans a program for devices. The same program for the same devices answers at once.
+
+        program  In the text form, as a tessera.v1.Program, or the bytes of one.
+        mesh     Whose devices are taken, in the order of the program's own mesh; or the name of a
+                 mesh that the cluster knows. None: the server chooses.
+        name     For people: metrics, operations, errors.
+        """
+        request = _proto.message("CompileProgramRequest")(name=name)
+        explain = _proto.message("ExplainProgramRequest")()
+        for target in (request, explain):
+            if isinstance(program, str):
+                target.text = program
+            elif isinstance(program, bytes):
+                target.program.MergeFromString(program)
+            else:
+                target.program.MergeFromString(program.SerializeToString())
+            if isinstance(mesh, str):
+                target.mesh = mesh
+            elif mesh is not None:
+                target.devices.extend(mesh.devices or ())
+        compiled = self._call("ProgramService/CompileProgram", request, timeout)
+        executable = Executable(self, compiled, explain)
+        if not explain.mesh:
+            del explain.devices[:]
+            explain.devices.extend(executable.devices)
+        return executable
+
+    def explain(
+        self, program: str, *, mesh: Mesh | str | None = None, timeout: float | None = None
+    ) -> Plan:
+        """The plan of a program in the text form, without compiling it."""
+        request = _proto.message("ExplainProgramRequest")(text=program)
+        if isinstance(mesh, str):
+            request.mesh = mesh
+        elif mesh is not None:
+            request.devices.extend(mesh.devices or ())
+        return Plan.from_proto(self._call("ProgramService/ExplainProgram", request, timeout))
+
+    def run(
+        self,
+        program: str,
+        *args: Any,
+        mesh: Mesh | str | None = None,
+        timeout: float | None = None,
+    ) -> tuple[np.ndarray[Any, Any], ...]:
+        """Compiles, uploads, runs and downloads; the results as NumPy arrays."""
+        deadline = self._deadline(timeout)
+        executable = self.compile(program, mesh=mesh, timeout=deadline.left)
+        run = executable.submit(*args, deadline=deadline.left, timeout=deadline.left)
+        return tuple(self.get(a, timeout=deadline.left) for a in run.outputs)
+
+    # ---- Operations. ----
+
+    def operation(self, id: int) -> Operation:
+        """A handle to an operation by its id; asks nothing."""
+        return Operation(self, id)
+
+    def operations(
+        self, *, live: bool = False, all_sessions: bool = False, timeout: float | None = None
+    ) -> list[OperationStatus]:
+        """The session's operations, by id; with all_sessions, the tenant's."""
+        return [
+            OperationStatus.from_proto(o)
+            for o in self._pages(
+                "OperationService/ListOperations",
+                "operations",
+                timeout,
+                session=0 if all_sessions else self.session,
+                all_sessions=all_sessions,
+                live_only=live,
+            )
+        ]
+
+    # ---- Any call. ----
+
+    def call(
+        self,
+        method: str,
+        request: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Any unary method, in protobuf's JSON: call("AdminService/DrainWorker", {"worker": "w0"}).
+        64-bit integers are texts there."""
+        message = _proto.method(method).request()
+        return _proto.to_json(
+            self._call(method, _proto.from_json(dict(request or {}), message), timeout)
+        )
+
+    def _deadline(self, timeout: float | None) -> Deadline:
+        return Deadline(self._timeout if timeout is None else timeout)
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive:
+            raise ValueError("the client is closed")
+
+    def _call(self, method: str, request: Any, timeout: float | None) -> Any:
+        self._check_open()
+        return self._connection.call(method, request, self._timeout if timeout is None else timeout)
+
+    def _read_stream(self, method: str, request: Any, timeout: float) -> Iterator[Any]:
+        self._check_open()
+        return self._connection.read_stream(method, request, timeout)
+
+    def _pages(
+        self, method: str, field: str, timeout: float | None, **fields: Any
+    ) -> Iterator[Any]:
+        deadline = self._deadline(timeout)
+        request = _proto.method(method).request(**fields)
+        while True:
+            answer = self._call(method, request, deadline.left)
+            yield from getattr(answer, field)
+            if not answer.next_page_token:
+                return
+            request.page_token = answer.next_page_token
+
+    def __repr__(self) -> str:
+        closed = "" if self._finalizer.alive else " closed"
+        return f"<tessera.Client {self.address} session {self.session}{closed}>"

@@ -1,0 +1,142 @@
+"""Programs that were planned for devices, and plans."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tessera import _dtypes, _proto
+from tessera._array import Array
+from tessera._operation import Operation, PendingReason, Run
+from tessera.sharding import ArraySpec
+
+if TYPE_CHECKING:
+    from tessera._client import Client
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What the planner decided. str() of it is the text for people."""
+
+    text: str
+    json: Any  # for tools
+    memory_bound_bytes: int  # per device
+    devices: tuple[int, ...]
+    pending_reasons: tuple[PendingReason, ...]  # if it had to run now; empty: it would start
+
+    def __str__(self) -> str:
+        return self.text
+
+    @staticmethod
+    def from_proto(proto: Any) -> Plan:
+        """As the wire has it."""
+        return Plan(
+            text=proto.text,
+            json=json.loads(proto.json) if proto.json else None,
+            memory_bound_bytes=proto.memory_bound_bytes,
+            devices=tuple(proto.devices),
+            pending_reasons=tuple(
+                PendingReason(r.code, r.message, tuple(r.resources)) for r in proto.pending_reasons
+            ),
+        )
+
+
+class Executable:
+    """A program, compiled for devices. Calling it runs it."""
+
+    def __init__(self, client: Client, compiled: Any, explain: Any) -> None:
+        self._client = client
+        self._explain = explain  # the request that explains it
+        self.id: int = compiled.executable
+        # The field's name is a word of the language.
+        self.inputs = tuple(ArraySpec.from_proto(s) for s in getattr(compiled, "in"))
+        self.outputs = tuple(ArraySpec.from_proto(s) for s in compiled.out)
+        self.memory_bound_bytes: int = compiled.memory_bound_bytes
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """Where it runs."""
+        specs = self.outputs + self.inputs
+        return (specs[0].mesh.devices or ()) if specs else ()
+
+    def __call__(
+        self,
+        *args: Any,
+        donate: Sequence[int] = (),
+        deadline: float | None = None,
+        timeout: float | None = None,
+    ) -> tuple[Array, ...]:
+        """Runs it and answers with its results, before it has run; see submit()."""
+        return self.submit(*args, donate=donate, deadline=deadline, timeout=timeout).outputs
+
+    def submit(
+        self,
+        *args: Any,
+        donate: Sequence[int] = (),
+        deadline: float | None = None,
+        timeout: float | None = None,
+    ) -> Run:
+        """Has the run accepted.
+
+        args      Arrays, wherever they lie; or what NumPy makes an array of, which is put first.
+        donate    Arguments, by number, to delete once they have been read.
+        deadline  Seconds that the run may take; None: any.
+        timeout   Of the call, uploads included.
+        """
+        if len(args) != len(self.inputs):
+            raise TypeError(f"the program takes {len(self.inputs)} arguments, {len(args)} given")
+        bound = self._client._deadline(timeout)
+        arrays = [self._put(i, a, bound.left) for i, a in enumerate(args)]
+        request = _proto.message("ExecuteProgramRequest")(
+            executable=self.id,
+            args=[a.id for a in arrays],
+            session=self._client.session,
+            release=self._client._session.take_forgotten(),
+        )
+        if donate:
+            if not all(0 <= i < len(args) for i in donate):
+                raise ValueError(f"donate={list(donate)}: there are {len(args)} arguments")
+            request.donate.extend(i in donate for i in range(len(args)))
+        if deadline is not None:
+            _proto.set_duration(request.deadline, deadline)
+        try:
+            answer = self._client._call("ProgramService/ExecuteProgram", request, bound.left)
+        except BaseException:
+            self._client._session.forgotten.extend(request.release)
+            raise
+        operation = Operation(self._client, answer.operation)
+        return Run(
+            self._client,
+            answer.operation,
+            tuple(
+                Array(self._client, id, spec, operation)
+                for id, spec in zip(answer.outputs, self.outputs)
+            ),
+        )
+
+    def _put(self, index: int, value: Any, timeout: float) -> Array:
+        if isinstance(value, Array):
+            return value
+        spec = self.inputs[index]
+        # A list or a number has no dtype of its own; an array that has another one is a mistake.
+        typed = isinstance(value, (np.ndarray, np.generic))
+        array = np.asarray(value) if typed else np.asarray(value, _dtypes.to_numpy(spec.dtype))
+        if _dtypes.from_numpy(array.dtype) != spec.dtype or array.shape != spec.shape:
+            found = f"{_dtypes.from_numpy(array.dtype)}[{','.join(map(str, array.shape))}]"
+            raise TypeError(f"argument {index} is {spec.type} in the program, {found} given")
+        return self._client._put(array, spec, timeout)
+
+    def explain(self, timeout: float | None = None) -> Plan:
+        """What lies where, who decided it, what moves, and what a run would wait for now."""
+        return Plan.from_proto(
+            self._client._call("ProgramService/ExplainProgram", self._explain, timeout)
+        )
+
+    def __repr__(self) -> str:
+        takes = ", ".join(s.type for s in self.inputs)
+        gives = ", ".join(s.type for s in self.outputs)
+        return f"<tessera.Executable {self.id} ({takes}) -> ({gives}) on {list(self.devices)}>"

@@ -1,0 +1,166 @@
+"""Runs that were accepted: how far they are, why they wait, how they ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tessera import _proto, _rpc, errors
+from tessera._array import Array
+from tessera._rpc import Deadline
+
+if TYPE_CHECKING:
+    from tessera._client import Client
+
+_ENDED = ("DONE", "FAILED", "CANCELLED")
+# The longest that one call waits; the server has a bound of its own.
+_WAIT = 30.0
+# What a call may take beyond the wait that it asks for.
+_GRACE = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class PendingReason:
+    """Why an operation has not started."""
+
+    code: str  # "WAITING_FOR_UPLOAD"
+    message: str
+    resources: tuple[str, ...]  # "arrays/7"
+
+
+@dataclasses.dataclass(frozen=True)
+class OperationStatus:
+    """An operation as it was when the server was asked."""
+
+    id: int
+    name: str  # of the executable
+    kind: str  # "execute", "save", "load", "reshard"
+    state: str  # "PENDING", "RUNNING", "DONE", "FAILED", "CANCELLED"
+    session: int
+    pending_reason: str
+    error: errors.Error | None
+    outputs: tuple[int, ...]  # arrays
+    create_time: datetime.datetime | None
+    start_time: datetime.datetime | None
+    end_time: datetime.datetime | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will not change any more."""
+        return self.state in _ENDED
+
+    @staticmethod
+    def from_proto(proto: Any) -> OperationStatus:
+        """As the wire has it."""
+
+        def time(field: str) -> datetime.datetime | None:
+            if not proto.HasField(field):
+                return None
+            found: datetime.datetime = getattr(proto, field).ToDatetime(datetime.timezone.utc)
+            return found
+
+        state = proto.DESCRIPTOR.fields_by_name["state"].enum_type.values_by_number[proto.state]
+        return OperationStatus(
+            id=proto.id,
+            name=proto.name,
+            kind=proto.kind,
+            state=state.name.removeprefix("OPERATION_STATE_"),
+            session=proto.session,
+            pending_reason=proto.pending_reason,
+            error=_rpc.from_status(proto.error.code, proto.error.message, proto.error)
+            if proto.error.code
+            else None,
+            outputs=tuple(proto.outputs),
+            create_time=time("create_time"),
+            start_time=time("start_time"),
+            end_time=time("end_time"),
+        )
+
+
+class Operation:
+    """One accepted run. Survives this process; the server keeps its record for a while."""
+
+    def __init__(self, client: Client, id: int) -> None:
+        self._client = client
+        self.id = id
+
+    def status(self, timeout: float | None = None) -> OperationStatus:
+        """As it is."""
+        request = _proto.message("GetOperationRequest")(operation=self.id)
+        return OperationStatus.from_proto(
+            self._client._call("OperationService/GetOperation", request, timeout)
+        )
+
+    def wait(self, timeout: float | None = None) -> OperationStatus:
+        """Waits for the end. Raises the operation's error when it failed or was cancelled, and
+        DeadlineExceededError, which says what it waits for, when it has not ended in time; it goes
+        on then."""
+        deadline = self._client._deadline(timeout)
+        request = _proto.message("WaitOperationRequest")(operation=self.id)
+        while True:
+            patience = min(deadline.left, _WAIT)
+            _proto.set_duration(request.timeout, patience)
+            status = OperationStatus.from_proto(
+                self._client._call("OperationService/WaitOperation", request, patience + _GRACE)
+            )
+            if status.error is not None:
+                raise status.error
+            if status.ended:
+                return status
+            if not deadline.left:
+                why = status.pending_reason or f"it is {status.state}"
+                raise errors.DeadlineExceededError(
+                    f"operation {self.id} ({status.name}) has not ended within "
+                    f"{deadline.timeout:g} s: {why}; it goes on",
+                    reason="DEADLINE_EXCEEDED",
+                    metadata={"operation": str(self.id), "state": status.state},
+                )
+
+    def watch(self, timeout: float | None = None) -> Iterator[OperationStatus]:
+        """As it is now and at every change, the last time when it has ended; asks again when the
+        connection breaks. DeadlineExceededError when it has not ended in time."""
+        deadline = self._client._deadline(timeout)
+        request = _proto.message("WatchOperationRequest")(operation=self.id)
+        last: OperationStatus | None = None
+        tries = 0
+        while True:
+            try:
+                for proto in self._client._read_stream(
+                    "OperationService/WatchOperation", request, deadline.left
+                ):
+                    status, tries = OperationStatus.from_proto(proto), 0
+                    if status != last:
+                        yield status
+                    if status.ended:
+                        return
+                    last = status
+            except errors.Error as error:
+                tries += 1
+                if tries > 5 or not _rpc.is_passing(error):
+                    raise
+                if not deadline.pause(_rpc.pause_before(tries, error)):
+                    raise
+
+    def pending(self, timeout: float | None = None) -> list[PendingReason]:
+        """Why it has not started, what matters most first; empty when it has."""
+        request = _proto.message("ExplainPendingRequest")(operation=self.id)
+        answer = self._client._call("OperationService/ExplainPending", request, timeout)
+        return [PendingReason(r.code, r.message, tuple(r.resources)) for r in answer.reasons]
+
+    def cancel(self, timeout: float | None = None) -> None:
+        """Stops it if it has not ended; its results then fail with CANCELLED."""
+        request = _proto.message("CancelOperationRequest")(operation=self.id)
+        self._client._call("OperationService/CancelOperation", request, timeout)
+
+    def __repr__(self) -> str:
+        return f"<tessera.Operation {self.id}>"
+
+
+class Run(Operation):
+    """A run of this process, with handles to its results."""
+
+    def __init__(self, client: Client, id: int, outputs: tuple[Array, ...]) -> None:
+        super().__init__(client, id)
+        self.outputs = outputs

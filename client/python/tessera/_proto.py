@@ -1,0 +1,96 @@
+"""The messages and methods of tessera.v1, made from descriptors when the package is imported.
+
+No generated Python code: that of one protobuf release does not run with the next one. The build
+writes `_proto.binpb`, a FileDescriptorSet of /proto with all imports, in which each file follows
+those that it imports. It is loaded into a pool of its own, so that it cannot clash with another
+package's google.rpc.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any, NamedTuple
+
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+
+# A protobuf message; its class is made at run time.
+Message = Any
+
+PACKAGE = "tessera.v1"
+
+
+def _load() -> descriptor_pool.DescriptorPool:
+    path = pathlib.Path(__file__).with_name("_proto.binpb")
+    try:
+        files = descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes())
+    except FileNotFoundError:
+        raise ImportError(
+            f"{path} is missing: it is made by `pip install -e client/python` "
+            "or by building the target python_client"
+        ) from None
+    loaded = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        loaded.AddSerializedFile(file.SerializeToString())
+    return loaded
+
+
+pool = _load()
+
+if hasattr(message_factory, "GetMessageClass"):
+    _class_of = message_factory.GetMessageClass
+else:  # Before 4.22.
+    _class_of = message_factory.MessageFactory(pool).GetPrototype
+
+
+def message(name: str) -> Any:
+    """The class of a message: "CreateArrayRequest", "google.rpc.Status"."""
+    full = name if "." in name else f"{PACKAGE}.{name}"
+    return _class_of(pool.FindMessageTypeByName(full))
+
+
+class Method(NamedTuple):
+    """How to call a method."""
+
+    path: str  # "/tessera.v1.ArrayService/CreateArray"
+    request: Any
+    response: Any
+    streams: tuple[bool, bool]  # of requests, of responses
+
+
+_methods: dict[str, Method] = {}
+
+
+def method(name: str) -> Method:
+    """The method "ArrayService/CreateArray"; the package may be written before it."""
+    if name not in _methods:
+        service, _, short = name.rpartition("/")
+        full = service if "." in service else f"{PACKAGE}.{service}"
+        found = pool.FindServiceByName(full).FindMethodByName(short)
+        if found is None:
+            raise KeyError(f"{full} has no method {short}")
+        proto = descriptor_pb2.MethodDescriptorProto()
+        found.CopyToProto(proto)
+        _methods[name] = Method(
+            f"/{full}/{short}",
+            _class_of(found.input_type),
+            _class_of(found.output_type),
+            (proto.client_streaming, proto.server_streaming),
+        )
+    return _methods[name]
+
+
+def to_json(value: Message) -> dict[str, Any]:
+    """Protobuf's JSON mapping, Anys decoded."""
+    answer: dict[str, Any] = json_format.MessageToDict(value, descriptor_pool=pool)
+    return answer
+
+
+def from_json(value: dict[str, Any], into: Message) -> Message:
+    """The inverse of to_json; returns `into`."""
+    return json_format.ParseDict(value, into, descriptor_pool=pool)
+
+
+def set_duration(duration: Message, seconds: float) -> None:
+    """Fills in a google.protobuf.Duration."""
+    nanos = round(seconds * 1e9)
+    duration.seconds, duration.nanos = divmod(max(nanos, 0), 10**9)

@@ -1,0 +1,193 @@
+"""One server: channels, credentials, deadlines, retries, errors."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import random
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import grpc
+
+from tessera import _proto, errors
+
+# As the server's own: a connection that is silent in the middle of a call is asked after 20 s, and
+# given up 10 s later.
+_OPTIONS: list[tuple[str, int | str]] = [
+    ("grpc.max_receive_message_length", 256 << 20),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 0),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A channel of its own per client: what one closes does not touch another.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+_TRIES = 5
+_FIRST_PAUSE = 0.1
+# Errors that say themselves that nothing was done and the same call may succeed.
+_RETRIED = ("SERVER_STOPPING", "RATE_LIMITED", "QUEUE_FULL")
+
+
+class Deadline:
+    """A point in time that a call and all its parts are bounded by."""
+
+    def __init__(self, timeout: float) -> None:
+        if not timeout >= 0:
+            raise ValueError(f"a timeout is a number of seconds, not {timeout!r}")
+        self.timeout = timeout
+        self._end = time.monotonic() + timeout
+
+    @property
+    def left(self) -> float:
+        """Seconds; at least 0."""
+        return max(self._end - time.monotonic(), 0.0)
+
+    def pause(self, seconds: float) -> bool:
+        """Waits so long, if that leaves time for another try."""
+        if seconds >= self.left:
+            return False
+        time.sleep(seconds)
+        return True
+
+
+class Connection:
+    """A channel to one address. Thread-safe; closed once.
+
+    server_name   What the certificate must name in place of the address.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        ca: bytes | None,
+        token: str | None = None,
+        server_name: str | None = None,
+    ) -> None:
+        self.address = address
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        if ca is None:
+            self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+        else:
+            credentials = grpc.ssl_channel_credentials(root_certificates=ca)
+            options = list(_OPTIONS)
+            if server_name:
+                options.append(("grpc.ssl_target_name_override", server_name))
+            self._channel = grpc.secure_channel(address, credentials, options=options)
+
+    def close(self) -> None:
+        """Cuts what is under way."""
+        self._channel.close()
+
+    def call(self, name: str, request: Any, timeout: float, *, retry: bool = True) -> Any:
+        """A unary call. With `retry`, one that was refused before it did anything is made again; a
+        request_id that is not set makes that safe for one that may have done something."""
+        method = _proto.method(name)
+        if retry and "request_id" in method.request.DESCRIPTOR.fields_by_name:
+            request.request_id = request.request_id or uuid.uuid4().hex
+        stub = self._channel.unary_unary(
+            method.path, method.request.SerializeToString, method.response.FromString
+        )
+        deadline = Deadline(timeout)
+        for number in range(1, _TRIES + 1):
+            try:
+                return stub(request, timeout=deadline.left, metadata=self._metadata)
+            except grpc.RpcError as error:
+                found = to_error(error, self.address, name)
+                if not retry or number == _TRIES or not is_passing(found):
+                    raise found from None
+                if not deadline.pause(pause_before(number, found)):
+                    raise found from None
+        raise AssertionError("unreachable")
+
+    def read_stream(self, name: str, request: Any, timeout: float) -> Iterator[Any]:
+        """A call that is answered by a stream. Not retried; leaving it early cancels it."""
+        method = _proto.method(name)
+        stub = self._channel.unary_stream(
+            method.path, method.request.SerializeToString, method.response.FromString
+        )
+        call = stub(request, timeout=timeout, metadata=self._metadata)
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise to_error(error, self.address, name) from None
+        finally:
+            call.cancel()
+
+    def write_stream(self, name: str, requests: Iterable[Any], timeout: float) -> Any:
+        """A call that sends a stream. Not retried."""
+        method = _proto.method(name)
+        stub = self._channel.stream_unary(
+            method.path, method.request.SerializeToString, method.response.FromString
+        )
+        try:
+            return stub(iter(requests), timeout=timeout, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise to_error(error, self.address, name) from None
+
+
+def is_passing(error: errors.Error) -> bool:
+    """Whether the same call may succeed a moment later, as far as the answer says: the connection
+    broke, or the server refused for now."""
+    if isinstance(error, errors.UnavailableError) and not error.reason:
+        return True
+    return error.reason in _RETRIED
+
+
+def pause_before(number: int, error: errors.Error) -> float:
+    """Seconds before try `number` + 1."""
+    backoff: float = _FIRST_PAUSE * 2.0 ** (number - 1) * (0.5 + random.random())
+    return max(backoff, error.retry_delay or 0.0)
+
+
+def to_error(error: grpc.RpcError, address: str, name: str) -> errors.Error:
+    """What a failed call says."""
+    number = error.code().value[0]
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            status = _proto.message("google.rpc.Status").FromString(value)
+            return from_status(number, error.details() or status.message, status)
+    text = error.details() or "no message"
+    reason = "DEADLINE_EXCEEDED" if number == grpc.StatusCode.DEADLINE_EXCEEDED.value[0] else ""
+    return errors.class_of(number)(f"{name} at {address}: {text}", reason=reason)
+
+
+def from_status(number: int, text: str, status: Any) -> errors.Error:
+    """The error of a google.rpc.Status."""
+    details = [_detail(any_) for any_ in status.details]
+    info: dict[str, Any] = {}
+    delay = None
+    for detail in details:
+        kind = detail.get("@type", "").rpartition("/")[2]
+        if kind == "google.rpc.ErrorInfo" and not info:
+            info = detail
+        elif kind == "google.rpc.RetryInfo":
+            delay = float(detail.get("retryDelay", "0s").rstrip("s"))
+    return errors.class_of(number)(
+        text,
+        reason=info.get("reason", ""),
+        metadata=info.get("metadata", {}),
+        retry_delay=delay,
+        details=details,
+    )
+
+
+def _detail(any_: Any) -> dict[str, Any]:
+    try:
+        return _proto.to_json(any_)
+    except Exception:  # A type of a newer server; protobuf's releases differ in what they raise.
+        return {"@type": any_.type_url, "value": base64.b64encode(any_.value).decode()}
+
+
+def is_loopback(address: str) -> bool:
+    """Whether HOST:PORT is this machine's own and cannot be listened in on."""
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost" or address.startswith("unix:"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

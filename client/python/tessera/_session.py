@@ -1,0 +1,93 @@
+"""The lease of a session: renewed by a thread, ended when the client is closed or forgotten."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import os
+import socket
+import sys
+import threading
+
+from tessera import _proto, errors
+from tessera._rpc import Connection
+
+_LOG = logging.getLogger("tessera")
+_GOODBYE = 5.0  # seconds that closing may take
+
+
+class Session:
+    """A leased session, or with `lease` None the tenant's own, which has no lease. Thread-safe.
+
+    Frees what is put into `forgotten`, ids of arrays, each time it renews.
+    """
+
+    def __init__(self, connection: Connection, lease: float | None, timeout: float) -> None:
+        self.id = 0
+        self.forgotten: collections.deque[int] = collections.deque()
+        self._connection = connection
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        if lease is None:
+            return
+        if not lease > 0:
+            raise ValueError(f"lease is a number of seconds above 0, or None, not {lease!r}")
+        script = os.path.basename(sys.argv[0] if sys.argv else "") or "python"
+        request = _proto.message("CreateSessionRequest")(
+            display_name=f"{script} on {socket.gethostname()}"
+        )
+        _proto.set_duration(request.lease, lease)
+        session = connection.call("SessionService/CreateSession", request, timeout)
+        self.id = session.id
+        # The server may have bounded it.
+        granted = session.lease.seconds + session.lease.nanos / 1e9
+        self._thread = threading.Thread(
+            target=self._renew, args=(granted,), name="tessera-session", daemon=True
+        )
+        self._thread.start()
+
+    def _renew(self, lease: float) -> None:
+        request = _proto.message("RenewSessionRequest")(session=self.id)
+        while not self._stop.wait(lease / 3):
+            try:
+                self._connection.call("SessionService/RenewSession", request, lease / 3)
+                self.free_forgotten(lease / 3)
+            except errors.NotFoundError as error:
+                _LOG.warning("session %d is gone, and its arrays with it: %s", self.id, error)
+                return
+            except errors.Error as error:
+                if not self._stop.is_set():
+                    _LOG.warning("session %d is not renewed: %s", self.id, error)
+            except ValueError:  # The channel was closed meanwhile.
+                return
+
+    def take_forgotten(self) -> list[int]:
+        """The ids that have come since, for a call that frees them."""
+        ids: list[int] = []
+        while self.forgotten and len(ids) < 10_000:
+            ids.append(self.forgotten.popleft())
+        return ids
+
+    def free_forgotten(self, timeout: float) -> None:
+        """Frees them by a call of its own."""
+        if ids := self.take_forgotten():
+            request = _proto.message("DeleteArraysRequest")(arrays=ids)
+            self._connection.call("ArrayService/DeleteArrays", request, timeout)
+
+    def close(self) -> None:
+        """Ends the session and closes the connection. The server does the same when the lease runs
+        out, so what goes wrong here matters little."""
+        self._stop.set()
+        try:
+            if self._thread is not None:
+                request = _proto.message("DeleteSessionRequest")(session=self.id)
+                self._connection.call(
+                    "SessionService/DeleteSession", request, _GOODBYE, retry=False
+                )
+            else:
+                self.free_forgotten(_GOODBYE)
+        except errors.Error as error:
+            _LOG.debug("closing session %d: %s", self.id, error)
+        self._connection.close()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_GOODBYE)

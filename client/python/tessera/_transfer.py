@@ -1,0 +1,245 @@
+"""Array bytes: straight between this process and the executors, by ticket, shards side by side.
+
+A transfer that breaks off is gone on with where it stopped, as long as it makes progress and its
+deadline has not passed.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera import _crc32c, _dtypes, _proto, errors
+from tessera._rpc import Connection, Deadline, is_passing, pause_before
+from tessera.sharding import ArraySpec
+
+CHUNK = 1 << 20  # bytes
+_PARALLEL = 4
+# In every worker's certificate, which names no addresses.
+_WORKER_SERVER_NAME = "worker.tessera"
+_TRIES_WITHOUT_PROGRESS = 4
+
+_Request = _proto.message("WriteRequest")
+_Bytes = memoryview
+
+
+class Transfers:
+    """The connections to executors. Thread-safe; closed once."""
+
+    def __init__(self, ca: bytes | None) -> None:
+        self._ca = ca
+        self._lock = threading.Lock()
+        self._connections: dict[str, Connection] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Cuts what is under way."""
+        with self._lock:
+            self._closed = True
+            connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            connection.close()
+
+    def _to(self, endpoint: str) -> Connection:
+        with self._lock:
+            if self._closed:
+                raise ValueError("the client is closed")
+            if endpoint not in self._connections:
+                # A ticket is the only credential: executors are shown no token.
+                self._connections[endpoint] = Connection(
+                    endpoint, self._ca, server_name=_WORKER_SERVER_NAME
+                )
+            return self._connections[endpoint]
+
+    # ---- Up. ----
+
+    def write(
+        self, spec: ArraySpec, tickets: Sequence[Any], value: Any, deadline: Deadline
+    ) -> None:
+        """Uploads every shard of an array that has just been created."""
+
+        def job(ticket: Any) -> None:
+            block = np.ascontiguousarray(value[spec.block_of(ticket.ordinal)])
+            self._write_shard(ticket, _bytes_of(block), deadline)
+
+        _run([functools.partial(job, t) for t in tickets])
+
+    def _write_shard(self, ticket: Any, data: _Bytes, deadline: Deadline) -> None:
+        connection = self._to(ticket.endpoint)
+        upload = _Upload(ticket.ticket, data)
+        offset, tries = 0, 0
+        while True:
+            try:
+                response = connection.write_stream(
+                    "DataService/Write", upload.requests(offset), deadline.left
+                )
+                break
+            except errors.Error as error:
+                tries += 1
+                _go_on_or_raise(error, tries, deadline, ticket.endpoint)
+            status = _status(connection, ticket, deadline)
+            if status.complete:
+                return
+            if status.committed_bytes > offset:
+                offset, tries = min(status.committed_bytes, len(data)), 0
+        if response.committed_bytes != len(data) or response.crc32c != upload.crc32c():
+            raise errors.DataLossError(
+                f"the executor at {ticket.endpoint} stored {response.committed_bytes} of "
+                f"{len(data)} bytes with checksum {response.crc32c:#x}: put the array again",
+                reason="CHECKSUM_MISMATCH",
+            )
+
+    # ---- Down. ----
+
+    def read(
+        self,
+        spec: ArraySpec,
+        tickets: Callable[[], Sequence[Any]],
+        deadline: Deadline,
+        bits: bool = False,
+    ) -> Any:
+        """Downloads an array. `tickets` gives those of its distinct blocks; it is asked once more
+        when they are refused, which is what old ones are."""
+        dtype = (
+            np.dtype(f"u{_dtypes.byte_width(spec.dtype)}")
+            if bits
+            else (_dtypes.to_numpy(spec.dtype))
+        )
+        value = np.empty(spec.shape, dtype)
+        done: set[int] = set()
+
+        def job(ticket: Any) -> None:
+            if ticket.ordinal in done:
+                return
+            # With the ellipsis a block of a scalar, too, is a view.
+            at: Any = (*spec.block_of(ticket.ordinal), ...)
+            block = value[at]
+            direct = block.flags.c_contiguous
+            into = block if direct else np.empty(spec.block_shape, dtype)
+            self._read_shard(ticket, _bytes_of(into), deadline)
+            if not direct:
+                value[at] = into
+            done.add(ticket.ordinal)
+
+        try:
+            _run([functools.partial(job, t) for t in tickets()])
+        except errors.PermissionDeniedError as error:
+            if error.reason != "TICKET_REFUSED":
+                raise
+            _run([functools.partial(job, t) for t in tickets()])
+        return value
+
+    def _read_shard(self, ticket: Any, into: _Bytes, deadline: Deadline) -> None:
+        connection = self._to(ticket.endpoint)
+        request = _proto.message("ReadRequest")(ticket=ticket.ticket)
+        at, tries = 0, 0
+        while True:
+            try:
+                request.offset = at
+                for chunk in connection.read_stream("DataService/Read", request, deadline.left):
+                    size = len(chunk.data)
+                    if chunk.offset != at or at + size > len(into):
+                        raise errors.InternalError(
+                            f"the executor at {ticket.endpoint} sent {size} bytes at "
+                            f"{chunk.offset}, when {at} of {len(into)} were there"
+                        )
+                    if _crc32c.crc32c(chunk.data) != chunk.crc32c:
+                        raise errors.DataLossError(
+                            f"a chunk from {ticket.endpoint} does not match its checksum",
+                            reason="CHECKSUM_MISMATCH",
+                        )
+                    into[at : at + size] = chunk.data
+                    at, tries = at + size, 0
+                if at == len(into):
+                    return
+                raise errors.InternalError(
+                    f"the executor at {ticket.endpoint} sent {at} of {len(into)} bytes"
+                )
+            except errors.Error as error:
+                tries += 1
+                _go_on_or_raise(error, tries, deadline, ticket.endpoint)
+
+
+def _bytes_of(array: Any) -> _Bytes:
+    """The bytes of a contiguous array, whatever its dtype: ml_dtypes' have no buffers."""
+    return memoryview(array.reshape(-1).view(np.uint8))
+
+
+class _Upload:
+    """The messages of one shard; each chunk's checksum is computed once."""
+
+    def __init__(self, ticket: str, data: _Bytes) -> None:
+        self._ticket = ticket
+        self._data = data
+        self._sums: dict[int, int] = {}  # by where the chunk starts
+
+    def requests(self, offset: int) -> Iterator[Any]:
+        """From `offset` on; an empty shard still says its ticket."""
+        first = True
+        while first or offset < len(self._data):
+            end = min(offset - offset % CHUNK + CHUNK, len(self._data))
+            part = bytes(self._data[offset:end])
+            crc = _crc32c.crc32c(part) if offset % CHUNK else self._sum(offset, part)
+            request = _Request(offset=offset, data=part, crc32c=crc)
+            if first:
+                request.ticket = self._ticket
+            yield request
+            offset, first = end, False
+
+    def crc32c(self) -> int:
+        """Of the whole."""
+        whole = 0
+        for at in range(0, len(self._data), CHUNK):
+            part = self._data[at : at + CHUNK]
+            whole = _crc32c.combine(whole, self._sum(at, part), len(part))
+        return whole
+
+    def _sum(self, at: int, part: bytes | _Bytes) -> int:
+        if at not in self._sums:
+            self._sums[at] = _crc32c.crc32c(part)
+        return self._sums[at]
+
+
+def _status(connection: Connection, ticket: Any, deadline: Deadline) -> Any:
+    request = _proto.message("GetShardStatusRequest")(ticket=ticket.ticket)
+    try:
+        return connection.call("DataService/GetShardStatus", request, deadline.left)
+    except errors.UnavailableError as error:
+        raise _gone(error, connection.address) from None
+
+
+def _go_on_or_raise(error: errors.Error, tries: int, deadline: Deadline, endpoint: str) -> None:
+    passing = is_passing(error) or error.reason in ("CHECKSUM_MISMATCH", "DEADLINE_EXCEEDED")
+    if passing and tries < _TRIES_WITHOUT_PROGRESS and deadline.pause(pause_before(tries, error)):
+        return
+    raise _gone(error, endpoint) from None
+
+
+def _gone(error: errors.Error, endpoint: str) -> errors.Error:
+    """An executor that cannot be reached is lost, as far as this process can tell."""
+    if not isinstance(error, errors.UnavailableError) or error.reason:
+        return error
+    return errors.UnavailableError(
+        f"the executor at {endpoint} does not answer: {error.message}",
+        reason="WORKER_LOST",
+        metadata={"endpoint": endpoint},
+    )
+
+
+def _run(jobs: Sequence[Callable[[], None]]) -> None:
+    """Side by side; raises the first error when all have ended."""
+    if len(jobs) == 1:
+        return jobs[0]()
+    with concurrent.futures.ThreadPoolExecutor(min(_PARALLEL, len(jobs))) as pool:
+        futures = [pool.submit(job) for job in jobs]
+        concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION)
+        for future in futures:
+            future.cancel()
+    for future in futures:
+        if not future.cancelled():
+            future.result()

@@ -1,0 +1,154 @@
+"""What calls raise: one class per canonical code, all of them `Error`.
+
+The code tells a program what to do, `reason` and `metadata` tell it what happened, the message tells
+a person. Reasons are listed in docs/errors.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class Error(Exception):
+    """A call that did not succeed.
+
+    code      "UNAVAILABLE", as in google.rpc.Code.
+    message   For people, in English.
+    reason    "WORKER_LOST", a row of docs/errors.md; "" when the server did not say.
+    metadata  Facts about this one error, by name.
+    retry_delay  Seconds after which the same call may succeed; None when it will not by itself.
+    details   All that came with it, as JSON of google.rpc's messages.
+    """
+
+    code = "UNKNOWN"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "",
+        metadata: Mapping[str, str] | None = None,
+        retry_delay: float | None = None,
+        details: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.metadata = dict(metadata or {})
+        self.retry_delay = retry_delay
+        self.details = [dict(d) for d in details]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.code} ({self.reason}): {self.message}"
+            if self.reason
+            else (f"{self.code}: {self.message}")
+        )
+
+
+class CancelledError(Error):
+    """Stopped on request."""
+
+    code = "CANCELLED"
+
+
+class UnknownError(Error):
+    """The server did not say what happened."""
+
+
+class InvalidArgumentError(Error):
+    """The program or the call is wrong; the message says where."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class DeadlineExceededError(Error, TimeoutError):
+    """Not done in time."""
+
+    code = "DEADLINE_EXCEEDED"
+
+
+class NotFoundError(Error, LookupError):
+    """Nothing has this name."""
+
+    code = "NOT_FOUND"
+
+
+class AlreadyExistsError(Error):
+    """Something else has this name."""
+
+    code = "ALREADY_EXISTS"
+
+
+class PermissionDeniedError(Error, PermissionError):
+    """The caller's role, or the ticket, does not allow it."""
+
+    code = "PERMISSION_DENIED"
+
+
+class ResourceExhaustedError(Error):
+    """A queue, a memory or a limit is full."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+
+class FailedPreconditionError(Error):
+    """Right call, wrong state."""
+
+    code = "FAILED_PRECONDITION"
+
+
+class AbortedError(Error):
+    """Stopped because something else failed first."""
+
+    code = "ABORTED"
+
+
+class OutOfRangeError(Error):
+    """Beyond the end."""
+
+    code = "OUT_OF_RANGE"
+
+
+class UnimplementedError(Error, NotImplementedError):
+    """This server does not have it."""
+
+    code = "UNIMPLEMENTED"
+
+
+class InternalError(Error):
+    """A bug in Tessera."""
+
+    code = "INTERNAL"
+
+
+class UnavailableError(Error, ConnectionError):
+    """A worker or the server is away."""
+
+    code = "UNAVAILABLE"
+
+
+class DataLossError(Error):
+    """Bytes are damaged."""
+
+    code = "DATA_LOSS"
+
+
+class UnauthenticatedError(Error):
+    """No token, or not one that the server knows."""
+
+    code = "UNAUTHENTICATED"
+
+
+_NUMBERS: tuple[type[Error] | None, ...] = (
+    None, CancelledError, UnknownError, InvalidArgumentError, DeadlineExceededError, NotFoundError,
+    AlreadyExistsError, PermissionDeniedError, ResourceExhaustedError, FailedPreconditionError,
+    AbortedError, OutOfRangeError, UnimplementedError, InternalError, UnavailableError,
+    DataLossError, UnauthenticatedError,
+)  # fmt: skip
+
+
+def class_of(code: int) -> type[Error]:
+    """The class for a number of google.rpc.Code other than OK."""
+    return (_NUMBERS[code] if 0 < code < len(_NUMBERS) else None) or UnknownError

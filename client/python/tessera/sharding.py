@@ -1,0 +1,192 @@
+"""Meshes, partition specs and where the block of each device lies."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, Union
+
+from tessera import _dtypes, _proto
+
+Entry: TypeAlias = Union[None, str, Sequence[str]]
+
+
+class P(tuple[tuple[str, ...], ...]):
+    """A partition spec: per dim the mesh axes that shard it, major to minor.
+
+    P("x", None) shards the rows over x, P(("x", "y")) over both, P() nothing: every device holds the
+    whole array. Dims beyond the entries are not sharded.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *entries: Entry) -> P:
+        dims = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in entries]
+        while dims and not dims[-1]:
+            dims.pop()
+        named = [a for dim in dims for a in dim]
+        if not all(isinstance(a, str) for a in named):
+            raise TypeError(f"P{entries}: an entry is None, an axis, or a sequence of axes")
+        if len(set(named)) != len(named):
+            raise ValueError(f"P{entries} names an axis twice")
+        return super().__new__(cls, dims)
+
+    def __getnewargs__(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"P({', '.join('None' if not d else repr(d[0] if len(d) == 1 else d) for d in self)})"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """One device of the cluster."""
+
+    id: int
+    kind: str  # "cpu", "gpu"
+    worker: str
+    host: str
+    executor: str  # the process that owns it
+    healthy: bool
+    reason: str  # why not
+    memory_bytes: int  # 0: unknown
+    cordoned: bool
+
+    def __int__(self) -> int:
+        return self.id
+
+
+class Mesh:
+    """A logical arrangement of devices with named axes: Mesh({"x": 2, "y": 2}).
+
+    devices   One per coordinate, row-major, as ids or as Client.devices() gives them. None: the
+              client takes the first that are healthy and not cordoned, anew for each use.
+    """
+
+    def __init__(
+        self, axes: Mapping[str, int], devices: Sequence[Device | int] | None = None
+    ) -> None:
+        self.axes = {str(name): int(size) for name, size in axes.items()}
+        if any(size < 1 for size in self.axes.values()):
+            raise ValueError(f"Mesh({dict(axes)}): an axis has at least one device")
+        self.devices = None if devices is None else tuple(int(d) for d in devices)
+        if self.devices is not None and len(self.devices) != self.size:
+            raise ValueError(
+                f"Mesh({self.axes}) has {self.size} coordinates, but {len(self.devices)} devices "
+                "were given"
+            )
+
+    @property
+    def size(self) -> int:
+        """How many devices it takes."""
+        return math.prod(self.axes.values())
+
+    def on(self, devices: Sequence[Device | int]) -> Mesh:
+        """The same axes on these devices."""
+        return Mesh(self.axes, devices)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Mesh)
+            and list(self.axes.items()) == list(other.axes.items())
+            and self.devices == other.devices
+        )
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.axes.items()), self.devices))
+
+    def __repr__(self) -> str:
+        on = "" if self.devices is None else f", devices={list(self.devices)}"
+        return f"Mesh({self.axes}{on})"
+
+
+@dataclasses.dataclass(frozen=True)
+class ArraySpec:
+    """What an array is and where it lies. The mesh has its devices."""
+
+    dtype: str  # "f32"
+    shape: tuple[int, ...]
+    mesh: Mesh
+    spec: P
+
+    def __post_init__(self) -> None:
+        if len(self.spec) > len(self.shape):
+            raise ValueError(
+                f"{self.spec!r} has {len(self.spec)} entries, {self.type} has "
+                f"{len(self.shape)} dims"
+            )
+        for dim, axes in enumerate(self.spec):
+            for axis in axes:
+                if axis not in self.mesh.axes:
+                    raise ValueError(
+                        f"{self.spec!r} names axis {axis!r}; the mesh has {list(self.mesh.axes)}"
+                    )
+            parts = math.prod(self.mesh.axes[a] for a in axes)
+            if self.shape[dim] % parts:
+                raise ValueError(
+                    f"dim {dim} of {self.type} does not divide over {axes}, which are {parts} "
+                    "devices: pad the array, or shard another dim"
+                )
+
+    @property
+    def type(self) -> str:
+        """ "f32[8,4]"."""
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    @property
+    def nbytes(self) -> int:
+        """Of the array, counted once."""
+        return math.prod(self.shape) * _dtypes.byte_width(self.dtype)
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        """Of the block of each device."""
+        parts = [math.prod(self.mesh.axes[a] for a in axes) for axes in self.spec]
+        return tuple(
+            size // (parts[dim] if dim < len(parts) else 1) for dim, size in enumerate(self.shape)
+        )
+
+    def block_of(self, ordinal: int) -> tuple[slice, ...]:
+        """Where the block of the mesh's device `ordinal` lies in the array."""
+        at: dict[str, int] = {}
+        for axis, size in reversed(self.mesh.axes.items()):
+            ordinal, at[axis] = divmod(ordinal, size)
+        starts = []
+        for dim, size in enumerate(self.block_shape):
+            index = 0
+            for axis in self.spec[dim] if dim < len(self.spec) else ():
+                index = index * self.mesh.axes[axis] + at[axis]
+            starts.append(index * size)
+        return tuple(slice(s, s + n) for s, n in zip(starts, self.block_shape))
+
+    def to_proto(self) -> Any:
+        """As the wire has it."""
+        proto = _proto.message("ArraySpec")(dtype=self.dtype, shape=self.shape)
+        for name, size in self.mesh.axes.items():
+            proto.placement.mesh.axes.add(name=name, size=size)
+        for axes in self.spec:
+            proto.placement.spec.dims.add(axes=axes)
+        proto.placement.devices.extend(self.mesh.devices or ())
+        return proto
+
+    @staticmethod
+    def from_proto(proto: Any) -> ArraySpec:
+        """The inverse of to_proto."""
+        placement = proto.placement
+        if placement.spec.unreduced:
+            raise ValueError(
+                f"the array is a sum that is still to be taken along {placement.spec.unreduced}; "
+                "this client does not hold such arrays: reduce it in the program"
+            )
+        return ArraySpec(
+            dtype=proto.dtype,
+            shape=tuple(proto.shape),
+            mesh=Mesh({a.name: a.size for a in placement.mesh.axes}, list(placement.devices)),
+            spec=P(*(tuple(d.axes) for d in placement.spec.dims)),
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.type} {self.spec!r} on {self.mesh!r}"

@@ -1,0 +1,128 @@
+"""The grpcurl commands of a Markdown file, and what it says that they print."""
+import dataclasses
+import json
+import re
+
+ELLIPSIS = "..."
+_FENCE = re.compile(r"^(\s*)```(\w*)\s*$")
+_COMMAND = re.compile(r"^(?:(\w+)=\$\()?grpcurl\b")
+_DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+
+
+@dataclasses.dataclass
+class Command:
+    line: int  # in the file
+    text: str  # as the shell gets it, perhaps of several lines
+    variable: str  # that it is assigned to; "" when it prints
+    expected: str = None  # text of the block behind it
+    kind: str = None  # of that block: "json", "text"
+
+
+def _blocks(text):
+    """(language, number of the first line, lines) of each fenced block, and None between blocks that
+    have more than empty lines between them."""
+    language, block, start = None, [], 0
+    for number, line in enumerate(text.split("\n"), 1):
+        fence = _FENCE.match(line)
+        if language is not None:
+            if fence and not fence[2]:
+                yield language, start, block
+                language = None
+            else:
+                block.append(line[indent:] if line[:indent].isspace() else line)
+        elif fence:
+            language, indent, start, block = fence[2], len(fence[1]), number + 1, []
+        elif line.strip():
+            yield None
+    assert language is None, f"the block that begins in line {start} does not end"
+
+
+def _shell_commands(start, lines):
+    at = 0
+    while at < len(lines):
+        first = at
+        found = _COMMAND.match(lines[at])
+        while lines[at].endswith("\\") and at + 1 < len(lines):
+            at += 1
+        document = _DOCUMENT.search("\n".join(lines[first:at + 1]))
+        if document:
+            while lines[at].strip() != document[2]:
+                at += 1
+                assert at < len(lines), f"line {start + first}: <<{document[2]} does not end"
+            # The parenthesis of NAME=$(grpcurl ... <<EOF stands behind the document.
+            if found and found[1] and at + 1 < len(lines) and lines[at + 1].startswith(")"):
+                at += 1
+        at += 1
+        if found:
+            yield Command(start + first, "\n".join(lines[first:at]), found[1] or "")
+
+
+def commands_of(text):
+    """Every command of the ```sh blocks whose line begins with grpcurl or NAME=$(grpcurl. What a
+    ```json or ```text block directly behind such a block holds is what its last command prints."""
+    found, last = [], None
+    for block in _blocks(text):
+        if block is None:
+            last = None
+            continue
+        language, start, lines = block
+        if language == "sh":
+            new = list(_shell_commands(start, lines))
+            found += new
+            last = new[-1] if new else None
+        else:
+            if language in ("json", "text") and last and not last.variable:
+                last.expected, last.kind = "\n".join(lines), language
+            last = None
+    return found
+
+
+def documents(text):
+    """The JSON documents of a text, one behind the other."""
+    decoder, found, text = json.JSONDecoder(), [], text.strip()
+    while text:
+        value, end = decoder.raw_decode(text)
+        found.append(value)
+        text = text[end:].lstrip()
+    return found
+
+
+def mismatch(expected, actual, at="$"):
+    """"" when `actual` is what the documentation shows; else what is not. "..." stands for any value,
+    as the last item of a list for any rest, and as a key for any other fields."""
+    if expected == ELLIPSIS:
+        return ""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        named = {k: v for k, v in expected.items() if k != ELLIPSIS}
+        if missing := [k for k in named if k not in actual]:
+            return f"{at} has no {missing[0]!r}"
+        if ELLIPSIS not in expected and (more := [k for k in actual if k not in named]):
+            return f"{at} has {more[0]!r}, which the documentation does not show"
+        found = (mismatch(v, actual[k], f"{at}.{k}") for k, v in named.items())
+    elif isinstance(expected, list) and isinstance(actual, list):
+        if expected and expected[-1] == ELLIPSIS and len(actual) >= len(expected) - 1:
+            expected, actual = expected[:-1], actual[:len(expected) - 1]
+        if len(expected) != len(actual):
+            return f"{at} has {len(actual)} items, the documentation shows {len(expected)}"
+        found = (mismatch(e, a, f"{at}[{i}]") for i, (e, a) in enumerate(zip(expected, actual)))
+    elif isinstance(expected, str) and isinstance(actual, str) and ELLIPSIS in expected:
+        return "" if _pattern(expected).fullmatch(actual) else (
+            f"{at} is {actual!r}, the documentation shows {expected!r}")
+    else:
+        same = expected == actual and isinstance(expected, bool) == isinstance(actual, bool)
+        return "" if same else f"{at} is {actual!r}, the documentation shows {expected!r}"
+    return next((f for f in found if f), "")
+
+
+def _pattern(text):
+    return re.compile(".*".join(map(re.escape, text.split(ELLIPSIS))), re.DOTALL)
+
+
+def text_mismatch(expected, actual):
+    """As mismatch, for text: "..." stands for anything; space at the ends of lines does not count."""
+    def bare(text):
+        return re.sub(r"[ \t]+", " ", "\n".join(line.strip() for line in text.strip().split("\n")))
+
+    if _pattern(bare(expected)).fullmatch(bare(actual)):
+        return ""
+    return f"it prints\n{actual}\nand the documentation shows\n{expected}"

@@ -1,0 +1,182 @@
+"""Arrays: put, got, described, freed, on real daemons."""
+import gc
+import importlib.util
+
+import daemons
+import numpy as np
+import pytest
+import tessera
+from tessera import _dtypes
+
+P = tessera.P
+MESH = tessera.Mesh({"x": 2, "y": 2})
+HAS_ML_DTYPES = importlib.util.find_spec("ml_dtypes") is not None
+
+
+def sample(name, shape):
+    """Bits of every kind, as the dtype."""
+    width = _dtypes.byte_width(name)
+    count = int(np.prod(shape))
+    bits = np.random.default_rng(count + width).integers(0, 256, count * width, np.uint8)
+    if name == "bool":
+        bits &= 1
+    return bits.view(_dtypes.to_numpy(name)).reshape(shape)
+
+
+def same_bits(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("name", _dtypes.names())
+def test_every_dtype_comes_back_bit_for_bit(client, name):
+    if name in _dtypes._ML_DTYPES and not HAS_ML_DTYPES:
+        pytest.skip("ml_dtypes is not installed")
+    value = sample(name, (4, 6))
+    array = client.put(value, MESH, P("x", "y"))
+    assert same_bits(client.get(array), value)
+    assert array.dtype == value.dtype and array.shape == value.shape
+    assert array.nbytes == value.nbytes and array.sharding == P("x", "y")
+
+
+@pytest.mark.parametrize("spec", [
+    P(), P("x"), P("y"), P(None, "x"), P("x", "y"), P("y", "x"), P(("x", "y")), P(("y", "x")),
+    P(None, ("x", "y")), P("x", None, "y"), P(None, None, ("y", "x"))])
+def test_every_placement_comes_back(client, spec):
+    value = np.arange(8 * 4 * 4, dtype=np.float32).reshape(8, 4, 4)
+    array = client.put(value, MESH, spec)
+    np.testing.assert_array_equal(client.get(array), value)
+    described = client.call("ArrayService/GetArray", {"array": str(array.id)})
+    assert described["spec"]["shape"] == ["8", "4", "4"]
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (4, 0, 2), (1, 1, 1, 1, 1)])
+def test_shapes_at_the_edge(client, shape):
+    value = np.ones(shape, np.float64)
+    assert same_bits(client.get(client.put(value, MESH)), value)
+
+
+def test_memory_order_does_not_matter(client):
+    value = np.arange(64, dtype=np.int32).reshape(8, 8)
+    for view in (value.T, value[::-1], value[::2, ::2], np.asfortranarray(value),
+                 value.astype(">i4")):
+        array = client.put(view, MESH, P("x", "y"))
+        np.testing.assert_array_equal(client.get(array), view)
+
+
+def test_an_array_of_many_chunks(client):
+    value = np.random.default_rng(1).integers(0, 1 << 62, (1 << 20) + 6, np.int64)[:, None]
+    array = client.put(value, MESH, P("x"))  # more than 4 MiB a shard
+    np.testing.assert_array_equal(client.get(array), value)
+
+
+def test_devices_in_any_order(client):
+    value = np.arange(4, dtype=np.float32)
+    array = client.put(value, tessera.Mesh({"x": 4}, [3, 1, 0, 2]), P("x"))
+    np.testing.assert_array_equal(client.get(array), value)
+    assert array.mesh.devices == (3, 1, 0, 2)
+
+
+def test_bits_of_what_numpy_has_no_dtype_for(client):
+    # Half the bits of 1.0f, which is bfloat16's 1.0.
+    program = """mesh (x=1)
+func main(%a: f32[2]) -> (bf16[2]) {
+  %b = convert(%a) {dtype=bf16}
+  return %b
+}
+"""
+    (array,) = client.compile(program)(np.array([1, -2], np.float32))
+    np.testing.assert_array_equal(client.get(array, bits=True), np.array([0x3F80, 0xC000], "u2"))
+    if not HAS_ML_DTYPES:
+        with pytest.raises(TypeError, match="pip install ml_dtypes"):
+            client.get(array)
+
+
+def test_numpy_functions_take_arrays(client):
+    array = client.put(np.arange(4, dtype=np.float32), MESH)
+    assert np.sum(np.asarray(array)) == 6
+    assert len(array) == 4 and array.ndim == 1
+    with pytest.raises(TypeError):
+        len(client.put(np.float32(1), MESH))
+
+
+def test_what_is_there(client):
+    devices = client.devices()
+    assert [d.id for d in devices] == [0, 1, 2, 3]
+    assert {d.worker for d in devices} == {"w0", "w1"}
+    assert all(d.healthy and d.kind == "cpu" and not d.cordoned for d in devices)
+    workers = client.workers()
+    assert [w.name for w in workers] == ["w0", "w1"]
+    assert all(w.state == "READY" for w in workers)
+    assert sorted(d for w in workers for d in w.devices) == [0, 1, 2, 3]
+    limits = client.capabilities()
+    assert limits["max_program_bytes"] > 0 and isinstance(limits["features"], list)
+
+
+def test_a_mesh_beyond_the_cluster(client):
+    with pytest.raises(tessera.FailedPreconditionError) as caught:
+        client.put(np.zeros(8, np.float32), tessera.Mesh({"x": 8}), P("x"))
+    assert caught.value.reason == "NOT_ENOUGH_DEVICES"
+    with pytest.raises(tessera.FailedPreconditionError) as caught:
+        client.put(np.zeros(2, np.float32), tessera.Mesh({"x": 2}, [0, 99]), P("x"))
+    assert caught.value.reason == "NOT_ENOUGH_DEVICES"
+
+
+def test_a_full_device(client):
+    with pytest.raises(tessera.ResourceExhaustedError) as caught:
+        client.put(np.zeros(80 << 20, np.uint8), tessera.Mesh({"x": 1}))
+    assert caught.value.reason == "OUT_OF_MEMORY"
+
+
+def test_a_deleted_array(client):
+    array = client.put(np.zeros(4, np.float32), MESH)
+    assert array.state() == "READY"
+    array.delete()
+    array.delete()
+    with pytest.raises(tessera.FailedPreconditionError) as caught:
+        client.get(array)
+    assert caught.value.reason == "ARRAY_DELETED"
+
+
+def test_an_array_that_is_not_there(client):
+    with pytest.raises(tessera.NotFoundError) as caught:
+        client.array(987654)
+    assert caught.value.reason == "ARRAY_NOT_FOUND"
+    assert isinstance(caught.value, LookupError)
+
+
+def test_a_handle_by_its_id(client):
+    value = np.arange(6, dtype=np.int32)
+    made = client.put(value, MESH, P("x"))
+    again = client.array(made.id)
+    assert again.spec == made.spec
+    np.testing.assert_array_equal(again.numpy(), value)
+    # One handle of the two is enough to free it.
+    del again
+
+
+def test_arrays_without_a_handle_are_freed(client):
+    def held():
+        found = client.call("SessionService/GetSession", {"session": str(client.session)})
+        return int(found.get("arrays", 0))
+
+    arrays = [client.put(np.zeros(2, np.float32), MESH) for _ in range(5)]
+    assert held() == 5
+    del arrays[1:]
+    gc.collect()
+    # With the next run at the latest.
+    client.run("mesh (x=1)\nfunc main(%a: f32[]) -> (f32[]) {\n  return %a\n}\n", 1.0)
+    gc.collect()
+    client._session.free_forgotten(10)
+    daemons.eventually(lambda: held() == 1, 10)
+    np.testing.assert_array_equal(client.get(arrays[0]), 0)
+
+
+def test_many_threads_share_a_client(client):
+    import concurrent.futures
+
+    def round_trip(seed):
+        value = np.random.default_rng(seed).random((8, 8))
+        return np.array_equal(client.get(client.put(value, MESH, P("x", "y"))), value)
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(round_trip, range(24)))

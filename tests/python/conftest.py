@@ -1,0 +1,62 @@
+"""Where the client is, a cluster for the tests that want one, and what must hold after each test."""
+import gc
+import os
+import pathlib
+import sys
+import threading
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests/service"))
+# As the build lays it out, or as pip has installed it from the source tree.
+_places = [os.environ.get("TESSERA_PYTHON_DIR"), ROOT / "build/dev/python", ROOT / "client/python"]
+for place in filter(None, _places):
+    if (pathlib.Path(place) / "tessera/_proto.binpb").exists():
+        sys.path.insert(0, str(place))
+        break
+for name in ("TESSERA_ADDRESS", "TESSERA_CA_FILE", "TESSERA_TOKEN"):
+    os.environ.pop(name, None)
+
+import daemons  # noqa: E402
+import tessera  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Two workers with two CPU devices each, which every test must leave unharmed."""
+    with daemons.Cluster() as running:
+        before = {n: (p.pid, p.poll()) for n, p in running.processes.items()}
+        executors = [running.executor_pids(w) for w in (0, 1)]
+        yield running
+        assert before == {n: (p.pid, p.poll()) for n, p in running.processes.items()}
+        assert executors == [running.executor_pids(w) for w in (0, 1)]
+
+
+@pytest.fixture
+def client(cluster):
+    with tessera.connect(cluster.address, timeout=30) as connected:
+        yield connected
+
+
+@pytest.fixture
+def own_cluster():
+    """One to break."""
+    with daemons.Cluster() as running:
+        yield running
+
+
+def _threads():
+    # gRPC's own end with its channels, a moment later.
+    return {t for t in threading.enumerate() if t.name.startswith(("tessera", "ThreadPool"))}
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left(request):
+    if "module_client" in request.fixturenames:
+        yield
+        return
+    before = _threads()
+    yield
+    gc.collect()
+    daemons.eventually(lambda: _threads() <= before, 5, "the client's threads end")

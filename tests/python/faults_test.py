@@ -1,0 +1,485 @@
+"""Retries, resumed transfers, deadlines, TLS and tokens, against a server that misbehaves on demand."""
+import subprocess
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+import tessera
+from fake_server import FakeServer, fail
+from tessera import _crc32c, _proto, _transfer
+
+P = tessera.P
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+MESH = tessera.Mesh({"x": 2}, [0, 1])
+
+
+class Shards:
+    """A DataService that keeps what it is sent, and the coordinator's part that hands out tickets."""
+
+    def __init__(self, count=2):
+        self.data = [bytearray() for _ in range(count)]
+        self.reads = 0
+        self.cut_writes = []  # after how many chunks of a call to break off, per call
+        self.cut_reads = []
+        self.spoil = False  # the next chunk that is read
+        self.offsets = []  # of each call
+        self.server = None
+
+    def tickets(self, spec=None):
+        return [{"ordinal": i, "endpoint": self.server.address, "ticket": f"t{i}"}
+                for i in range(len(self.data))]
+
+    def handlers(self):
+        message = _proto.message
+
+        def create(request, context):
+            self.spec = request.spec
+            return message("CreateArrayResponse")(array=7, tickets=self.tickets())
+
+        def read_tickets(request, context):
+            return message("CreateReadTicketsResponse")(spec=self.spec, tickets=self.tickets())
+
+        def write(requests, context):
+            left = self.cut_writes.pop(0) if self.cut_writes else None
+            shard = None
+            for request in requests:
+                if request.ticket:
+                    shard = self.data[int(request.ticket[1:])]
+                    self.offsets.append(request.offset)
+                    assert request.offset <= len(shard)
+                    del shard[request.offset:]
+                if left == 0:
+                    context.abort(UNAVAILABLE, "cut")
+                left = None if left is None else left - 1
+                assert request.offset == len(shard)
+                assert request.crc32c == _crc32c.crc32c(request.data)
+                shard += request.data
+            return message("WriteResponse")(committed_bytes=len(shard),
+                                            crc32c=_crc32c.crc32c(shard))
+
+        def status(request, context):
+            shard = self.data[int(request.ticket[1:])]
+            return message("GetShardStatusResponse")(committed_bytes=len(shard))
+
+        def read(request, context):
+            left = self.cut_reads.pop(0) if self.cut_reads else None
+            self.offsets.append(request.offset)
+            shard = bytes(self.data[int(request.ticket[1:])])
+            for at in range(request.offset, len(shard), _transfer.CHUNK):
+                if left == 0:
+                    context.abort(UNAVAILABLE, "cut")
+                left = None if left is None else left - 1
+                part = shard[at:at + _transfer.CHUNK]
+                crc, self.spoil = _crc32c.crc32c(part) ^ self.spoil, False
+                yield message("ReadResponse")(offset=at, data=part, crc32c=crc)
+
+        def delete(request, context):
+            return message("DeleteArraysResponse")()
+
+        return {"ArrayService/CreateArray": create, "ArrayService/CreateReadTickets": read_tickets,
+                "ArrayService/DeleteArrays": delete, "DataService/Write": write,
+                "DataService/GetShardStatus": status, "DataService/Read": read}
+
+
+@pytest.fixture
+def shards(monkeypatch):
+    monkeypatch.setattr(_transfer, "CHUNK", 1000)
+    monkeypatch.setattr("tessera._rpc._FIRST_PAUSE", 0.001)
+    shards = Shards()
+    with FakeServer(shards.handlers()) as shards.server:
+        yield shards
+
+
+def connect(server, **more):
+    return tessera.connect(server.address, lease=None, timeout=20, **more)
+
+
+VALUE = np.arange(20_000, dtype=np.uint16).reshape(2, 10_000)
+
+
+def test_a_transfer_without_faults(shards):
+    with connect(shards.server) as client:
+        array = client.put(VALUE, MESH, P("x"))
+        assert bytes(shards.data[1]) == VALUE[1].tobytes()
+        np.testing.assert_array_equal(client.get(array), VALUE)
+    assert shards.offsets == [0, 0, 0, 0]
+
+
+def test_an_upload_goes_on_where_it_was_cut(shards):
+    shards.cut_writes = [7, 3, 5]
+    with connect(shards.server) as client:
+        client.put(VALUE, MESH, P("x"))
+    assert [bytes(d) for d in shards.data] == [VALUE[0].tobytes(), VALUE[1].tobytes()]
+    assert sum(o > 0 for o in shards.offsets) >= 2
+
+
+def test_an_upload_that_is_whole_already_is_not_sent_again(shards):
+    def write(requests, context):
+        list(requests)
+        context.abort(UNAVAILABLE, "the answer is lost")
+
+    def status(request, context):
+        return _proto.message("GetShardStatusResponse")(complete=True)
+
+    shards.server.handlers.update({"DataService/Write": write,
+                                   "DataService/GetShardStatus": status})
+    with connect(shards.server) as client:
+        client.put(VALUE, MESH, P("x"))
+    assert shards.server.calls("DataService/Write") == 2
+
+
+def test_a_download_goes_on_where_it_was_cut(shards):
+    with connect(shards.server) as client:
+        array = client.put(VALUE, MESH, P("x"))
+        shards.offsets.clear()
+        shards.cut_reads = [11, 2, 19]
+        np.testing.assert_array_equal(client.get(array), VALUE)
+    assert sorted(shards.offsets)[0] == 0 and max(shards.offsets) >= 2000
+
+
+def test_a_spoilt_chunk_is_asked_for_again(shards):
+    with connect(shards.server) as client:
+        array = client.put(VALUE, MESH, P("x"))
+        shards.spoil = True
+        np.testing.assert_array_equal(client.get(array), VALUE)
+    assert len(shards.offsets) == 5
+
+
+def test_a_stored_shard_of_another_checksum_is_no_success(shards):
+    def write(requests, context):
+        size = sum(len(r.data) for r in requests)
+        return _proto.message("WriteResponse")(committed_bytes=size, crc32c=1)
+
+    shards.server.handlers["DataService/Write"] = write
+    with connect(shards.server) as client, pytest.raises(tessera.DataLossError) as caught:
+        client.put(VALUE, MESH, P("x"))
+    assert caught.value.reason == "CHECKSUM_MISMATCH"
+
+
+def test_a_transfer_without_progress_is_given_up(shards):
+    shards.cut_writes = [0] * 100
+    with connect(shards.server) as client, pytest.raises(tessera.UnavailableError) as caught:
+        client.put(VALUE, MESH, P("x"))
+    assert caught.value.reason == "WORKER_LOST"
+    assert caught.value.metadata == {"endpoint": shards.server.address}
+    assert 4 <= len(shards.offsets) <= 8
+
+
+def test_refused_tickets_are_asked_for_anew(shards):
+    with connect(shards.server) as client:
+        array = client.put(VALUE, MESH, P("x"))
+        good = shards.server.handlers["DataService/Read"]
+        refused = []
+
+        def read(request, context):
+            if not refused:
+                refused.append(request.ticket)
+                fail(context, grpc.StatusCode.PERMISSION_DENIED, reason="TICKET_REFUSED")
+            yield from good(request, context)
+
+        shards.server.handlers["DataService/Read"] = read
+        np.testing.assert_array_equal(client.get(array), VALUE)
+    assert shards.server.calls("ArrayService/CreateReadTickets") == 2
+
+
+def test_blocks_that_are_not_contiguous_are_put_together(shards):
+    value = np.arange(40_000, dtype=np.int32).reshape(100, 400)
+    with connect(shards.server) as client:
+        array = client.put(value.T, MESH, P(None, "x"))
+        np.testing.assert_array_equal(client.get(array), value.T)
+        assert bytes(shards.data[1]) == value.T[:, 50:].tobytes()
+
+
+# ---- Single calls. ----
+
+def answering(*outcomes):
+    """A handler of GetArray that meets each call with the next outcome; None is success."""
+    left = list(outcomes)
+
+    def get(request, context):
+        outcome = left.pop(0)
+        if outcome:
+            fail(context, *outcome[:2], **outcome[2])
+        return _proto.message("Array")(id=request.array, state="READY")
+
+    return {"ArrayService/GetArray": get}
+
+
+def get_array(server):
+    with connect(server) as client:
+        return client.call("ArrayService/GetArray", {"array": "7"})
+
+
+STOPPING = (UNAVAILABLE, "going down", {"reason": "SERVER_STOPPING"})
+BUSY = (grpc.StatusCode.RESOURCE_EXHAUSTED, "slow", {"reason": "RATE_LIMITED", "retry_delay": 0.01})
+
+
+@pytest.mark.parametrize("outcome", [STOPPING, BUSY, (UNAVAILABLE, "no details", {})])
+def test_calls_that_may_succeed_later_are_made_again(outcome, monkeypatch):
+    monkeypatch.setattr("tessera._rpc._FIRST_PAUSE", 0.001)
+    with FakeServer(answering(outcome, outcome, None)) as server:
+        assert get_array(server)["state"] == "READY"
+        assert server.calls("ArrayService/GetArray") == 3
+
+
+@pytest.mark.parametrize("outcome, kind", [
+    ((UNAVAILABLE, "gone", {"reason": "WORKER_LOST", "metadata": {"worker": "w0"}}),
+     tessera.UnavailableError),
+    ((grpc.StatusCode.NOT_FOUND, "no", {"reason": "ARRAY_NOT_FOUND"}), tessera.NotFoundError),
+    ((grpc.StatusCode.RESOURCE_EXHAUSTED, "big", {"reason": "LIMIT_EXCEEDED"}),
+     tessera.ResourceExhaustedError),
+])
+def test_other_calls_are_not(outcome, kind):
+    with FakeServer(answering(outcome)) as server, pytest.raises(kind) as caught:
+        get_array(server)
+    error = caught.value
+    assert (error.message, error.reason) == (outcome[1], outcome[2]["reason"])
+    assert error.metadata == dict(outcome[2].get("metadata", {}))
+    assert error.details[0]["domain"] == "tessera.dev"
+    assert str(error) == f"{kind.code} ({error.reason}): {error.message}"
+
+
+def test_calls_are_not_made_again_for_ever(monkeypatch):
+    monkeypatch.setattr("tessera._rpc._FIRST_PAUSE", 0.001)
+    with FakeServer(answering(*[STOPPING] * 9)) as server, pytest.raises(tessera.UnavailableError):
+        get_array(server)
+    assert server.calls("ArrayService/GetArray") == 5
+
+
+def test_a_retry_that_would_come_too_late_is_not_waited_for():
+    late = (*BUSY[:2], {**BUSY[2], "retry_delay": 1000.0})
+    with FakeServer(answering(late)) as server:
+        start = time.monotonic()
+        with pytest.raises(tessera.ResourceExhaustedError) as caught:
+            get_array(server)
+    assert time.monotonic() - start < 10
+    assert caught.value.retry_delay == 1000
+
+
+def test_mutations_that_are_made_again_have_one_request_id(monkeypatch):
+    monkeypatch.setattr("tessera._rpc._FIRST_PAUSE", 0.001)
+    seen = []
+
+    def create(request, context):
+        seen.append(request.request_id)
+        if len(seen) < 3:
+            context.abort(UNAVAILABLE, "cut")
+        return _proto.message("Session")(id=5)
+
+    with FakeServer({"SessionService/CreateSession": create}) as server, connect(server) as client:
+        client.call("SessionService/CreateSession")
+        client.call("SessionService/CreateSession")
+    assert len(seen) == 4 and seen[0] == seen[1] == seen[2] != seen[3]
+    assert all(len(s) == 32 for s in seen)
+
+
+def test_details_of_an_unknown_type_do_no_harm():
+    def get(request, context):
+        status = _proto.message("google.rpc.Status")(code=5)
+        status.details.add(type_url="type.googleapis.com/of.the.Future", value=b"\x01")
+        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        context.abort(grpc.StatusCode.NOT_FOUND, "no")
+
+    with FakeServer({"ArrayService/GetArray": get}) as server:
+        with pytest.raises(tessera.NotFoundError) as caught:
+            get_array(server)
+    assert caught.value.details == [{"@type": "type.googleapis.com/of.the.Future", "value": "AQ=="}]
+
+
+def test_a_server_that_never_answers():
+    release = threading.Event()
+
+    def get(request, context):
+        release.wait(30)
+        return _proto.message("Array")()
+
+    with FakeServer({"ArrayService/GetArray": get}) as server, connect(server) as client:
+        start = time.monotonic()
+        with pytest.raises(TimeoutError) as caught:
+            client.call("ArrayService/GetArray", timeout=0.2)
+        release.set()
+        assert 0.2 <= time.monotonic() - start < 10
+    assert isinstance(caught.value, tessera.DeadlineExceededError)
+    assert caught.value.reason == "DEADLINE_EXCEEDED"
+    assert "GetArray" in str(caught.value) and server.address in str(caught.value)
+
+
+def test_nobody_listens():
+    with FakeServer({}) as server:
+        address = server.address
+    start = time.monotonic()
+    with pytest.raises(tessera.UnavailableError, match=address):
+        tessera.connect(address, timeout=5)
+    assert time.monotonic() - start < 10
+
+
+def test_a_closed_client_says_so():
+    with FakeServer(answering()) as server:
+        client = connect(server)
+        client.close()
+        client.close()
+        with pytest.raises(ValueError, match="the client is closed"):
+            client.devices()
+        assert "closed" in repr(client)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_timeouts_that_are_none(timeout):
+    with FakeServer({}) as server, connect(server) as client:
+        with pytest.raises(ValueError, match="a timeout is a number of seconds"):
+            client.call("ArrayService/GetArray", timeout=timeout)
+
+
+# ---- The lease. ----
+
+def sessions(lease, renewals, renew=None):
+    message = _proto.message
+
+    def create(request, context):
+        answer = message("Session")(id=3)
+        _proto.set_duration(answer.lease, lease)
+        return answer
+
+    def renewed(request, context):
+        renewals.append(request.session)
+        if renew:
+            renew(context)
+        return message("Session")(id=3)
+
+    def delete(request, context):
+        renewals.append(-request.session)
+        return message("DeleteSessionResponse")()
+
+    return {"SessionService/CreateSession": create, "SessionService/RenewSession": renewed,
+            "SessionService/DeleteSession": delete}
+
+
+def await_that(condition, patience=10):
+    import daemons
+    daemons.eventually(condition, patience)
+
+
+def test_the_lease_is_renewed_as_often_as_the_server_granted_it():
+    renewals = []
+    with FakeServer(sessions(0.06, renewals)) as server:
+        with tessera.connect(server.address, lease=3600) as client:
+            assert client.session == 3
+            await_that(lambda: len(renewals) >= 3)
+        assert renewals[-1] == -3 and set(renewals[:-1]) == {3}
+
+
+def test_a_renewal_that_fails_is_tried_again():
+    renewals = []
+
+    def busy(context):
+        if len(renewals) < 3:
+            fail(context, grpc.StatusCode.INTERNAL, reason="INTERNAL")
+
+    with FakeServer(sessions(0.06, renewals, busy)) as server:
+        with tessera.connect(server.address):
+            await_that(lambda: len(renewals) >= 5)
+
+
+def test_a_session_that_is_gone_is_not_renewed():
+    renewals = []
+
+    def gone(context):
+        fail(context, grpc.StatusCode.NOT_FOUND, reason="SESSION_NOT_FOUND")
+
+    with FakeServer(sessions(0.03, renewals, gone)) as server:
+        with tessera.connect(server.address):
+            await_that(lambda: not any(t.name == "tessera-session" for t in threading.enumerate()))
+            assert renewals == [3]
+
+
+def test_forgetting_the_client_ends_the_session():
+    renewals = []
+    with FakeServer(sessions(60, renewals)) as server:
+        client = tessera.connect(server.address)
+        del client
+        await_that(lambda: renewals == [-3])
+
+
+# ---- TLS and tokens. ----
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """A certificate for localhost that signs itself."""
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-keyout", folder / "key.pem", "-out", folder / "cert.pem", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+        check=True, capture_output=True, timeout=60)
+    return folder
+
+
+def test_tls_and_a_token(authority, monkeypatch):
+    pair = [(authority / "key.pem").read_bytes(), (authority / "cert.pem").read_bytes()]
+    credentials = grpc.ssl_server_credentials([pair])
+    with FakeServer(answering(None, None), credentials) as server:
+        with connect(server, ca=authority / "cert.pem", token="tsr_secret") as client:
+            client.call("ArrayService/GetArray")
+        monkeypatch.setenv("TESSERA_ADDRESS", server.address)
+        monkeypatch.setenv("TESSERA_CA_FILE", str(authority / "cert.pem"))
+        monkeypatch.setenv("TESSERA_TOKEN", "tsr_other")
+        with tessera.connect(lease=None) as client:
+            client.call("ArrayService/GetArray")
+    assert [m["authorization"] for _, m in server.seen] == ["Bearer tsr_secret", "Bearer tsr_other"]
+
+
+def test_executors_are_shown_no_token(shards):
+    with connect(shards.server, token="tsr_secret") as client:
+        client.put(VALUE, MESH, P("x"))
+    for name, metadata in shards.server.seen:
+        assert ("authorization" in metadata) == (not name.startswith("DataService/")), name
+
+
+def test_another_authority_is_refused(authority, tmp_path):
+    other = tmp_path / "other.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-keyout", tmp_path / "key.pem", "-out", other, "-days", "2", "-subj", "/CN=x"],
+        check=True, capture_output=True, timeout=60)
+    pair = [(authority / "key.pem").read_bytes(), (authority / "cert.pem").read_bytes()]
+    with FakeServer(answering(None), grpc.ssl_server_credentials([pair])) as server:
+        with connect(server, ca=other) as client, pytest.raises(tessera.UnavailableError):
+            client.call("ArrayService/GetArray", timeout=3)
+    assert server.seen == []
+
+
+def test_plain_text_stays_on_this_machine():
+    with pytest.raises(ValueError, match="plain text beyond this machine"):
+        tessera.connect("203.0.113.7:8470", timeout=1)
+    with pytest.raises(tessera.Error):
+        tessera.connect("203.0.113.7:1", insecure=True, timeout=0.1)
+
+
+def test_executors_are_known_by_the_name_in_their_certificates(authority, shards, tmp_path):
+    """Their certificates name no address, and so no coordinator passes for one of them."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem", "-days", "2",
+         "-subj", "/CN=w", "-addext", "subjectAltName=DNS:worker.tessera"],
+        check=True, capture_output=True, timeout=60)
+    both = tmp_path / "ca.pem"
+    both.write_bytes((authority / "cert.pem").read_bytes() + (tmp_path / "cert.pem").read_bytes())
+
+    def credentials(folder):
+        pair = [(folder / "key.pem").read_bytes(), (folder / "cert.pem").read_bytes()]
+        return grpc.ssl_server_credentials([pair])
+
+    handlers = shards.handlers()
+    data = {k: v for k, v in handlers.items() if k.startswith("DataService/")}
+    with FakeServer(handlers, credentials(authority)) as coordinator, \
+            FakeServer(data, credentials(tmp_path)) as executor, \
+            connect(coordinator, ca=both) as client:
+        shards.server = executor
+        array = client.put(VALUE, MESH, P("x"))
+        np.testing.assert_array_equal(client.get(array), VALUE)
+        shards.server = coordinator
+        with pytest.raises(tessera.UnavailableError):
+            client.get(array, timeout=3)
+    assert coordinator.calls("DataService/Read") == 0

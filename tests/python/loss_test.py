@@ -1,0 +1,83 @@
+"""What a client is told when processes die."""
+import os
+import signal
+import time
+
+import daemons
+import numpy as np
+import pytest
+import tessera
+from programs_test import PRODUCT, A, B
+
+P = tessera.P
+
+
+def test_a_killed_worker_is_named(own_cluster):
+    with tessera.connect(own_cluster.address, timeout=30) as client:
+        lost = next(w for w in client.workers() if w.name == "w1")
+        mesh = tessera.Mesh({"x": 2}, lost.devices)
+        array = client.put(A, mesh, P("x"))
+        own_cluster.kill_worker(1)
+        start = time.monotonic()
+        with pytest.raises(tessera.UnavailableError) as caught:
+            client.get(array, timeout=20)
+        assert caught.value.reason == "WORKER_LOST", caught.value
+        assert "w1" in caught.value.message
+        assert isinstance(caught.value, ConnectionError)
+        assert time.monotonic() - start < 15
+        assert array.state() == "LOST"
+        daemons.eventually(
+            lambda: {w.name: w.state for w in client.workers()} == {"w0": "READY", "w1": "LOST"})
+        assert [d.worker for d in client.devices() if d.healthy] == ["w0", "w0"]
+        # What does not need it goes on: new meshes take other devices.
+        product, _ = client.run(PRODUCT, A, B)
+        np.testing.assert_array_equal(product, A * B)
+
+
+def test_a_killed_executor_comes_back(own_cluster):
+    with tessera.connect(own_cluster.address, timeout=30) as client:
+        worker = next(w for w in client.workers() if w.name == "w0")
+        mesh = tessera.Mesh({"x": 2}, worker.devices)
+        array = client.put(A, mesh, P("x"))
+        executors = own_cluster.executor_pids(0)
+        assert len(executors) == 1
+        os.kill(executors[0], signal.SIGKILL)
+        with pytest.raises(tessera.UnavailableError) as caught:
+            client.get(array, timeout=20)
+        assert caught.value.reason == "WORKER_LOST"
+        assert "w0" in caught.value.message
+        own_cluster.await_devices(4)
+        again = client.put(A, mesh, P("x"))
+        np.testing.assert_array_equal(client.get(again), A)
+
+
+def test_a_worker_that_dies_in_the_middle_of_a_run(own_cluster):
+    program = """mesh (x=4)
+func main(%a: f32[4] P('x'), %b: f32[4]) -> (f32[]) {
+  %c = multiply(%a, %b)
+  %s = reduce_sum(%c) {dimensions=[0]}
+  return %s
+}
+"""
+    with tessera.connect(own_cluster.address, timeout=30) as client:
+        exe = client.compile(program)
+        request = tessera._proto.message("CreateArrayRequest")(
+            spec=exe.inputs[0].to_proto(), session=client.session)
+        made = client._call("ArrayService/CreateArray", request, None)
+        run = exe.submit(client.array(made.array), B)
+        own_cluster.kill_worker(0)
+        with pytest.raises(tessera.Error) as caught:
+            run.wait(timeout=20)
+        assert (caught.value.code, caught.value.reason) == ("UNAVAILABLE", "WORKER_LOST")
+        assert "w0" in caught.value.message
+
+
+def test_a_coordinator_that_is_gone(own_cluster):
+    client = tessera.connect(own_cluster.address, timeout=3)
+    own_cluster.processes["coordinator"].kill()
+    with pytest.raises(tessera.UnavailableError) as caught:
+        client.devices()
+    assert own_cluster.address in caught.value.message
+    start = time.monotonic()
+    client.close()
+    assert time.monotonic() - start < 10

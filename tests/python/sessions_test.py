@@ -1,0 +1,127 @@
+"""Sessions on real daemons: whose things are whose, and until when."""
+import os
+import signal
+import subprocess
+import sys
+
+import daemons
+import numpy as np
+import pytest
+import tessera
+
+MESH = tessera.Mesh({"x": 2})
+VALUE = np.arange(4, dtype=np.float32)
+
+
+@pytest.fixture
+def witness(cluster):
+    """A client that outlives the others and looks at their things."""
+    with tessera.connect(cluster.address, lease=None, timeout=30) as connected:
+        yield connected
+
+
+def is_gone(client, array):
+    try:
+        client.call("ArrayService/GetArray", {"array": str(array)})
+    except (tessera.NotFoundError, tessera.FailedPreconditionError):
+        return True
+    return False
+
+
+def test_leaving_frees_what_the_session_has(cluster, witness):
+    with tessera.connect(cluster.address, lease=60) as client:
+        array = client.put(VALUE, MESH)
+        session = {"session": str(client.session)}
+        found = client.call("SessionService/GetSession", session)
+        assert found["lease"] == "60s" and found["arrays"] == "1"
+        assert os.path.basename(sys.argv[0]) in found["displayName"]
+        assert not is_gone(witness, array.id)
+    assert is_gone(witness, array.id)
+    with pytest.raises(tessera.NotFoundError) as caught:
+        witness.call("SessionService/GetSession", session)
+    assert caught.value.reason == "SESSION_NOT_FOUND"
+
+
+def test_the_lease_holds_while_the_client_does_nothing(cluster, witness):
+    with tessera.connect(cluster.address, lease=0.3) as client:
+        array = client.put(VALUE, MESH)
+        before = client.call("SessionService/GetSession", {"session": str(client.session)})
+
+        def renewed():
+            now = witness.call("SessionService/GetSession", {"session": str(client.session)})
+            return now["expireTime"] > before["expireTime"]
+
+        daemons.eventually(renewed, 10)
+        np.testing.assert_array_equal(client.get(array), VALUE)
+
+
+def test_things_without_a_session_stay(cluster, witness):
+    with tessera.connect(cluster.address, lease=None) as client:
+        assert client.session == 0
+        array = client.put(VALUE, MESH)
+        client._session.forgotten.clear()
+        kept = array.id
+        array._client = None  # A handle that frees nothing.
+    assert not is_gone(witness, kept)
+    witness.delete(witness.array(kept))
+    assert is_gone(witness, kept)
+
+
+SCRIPT = """
+import os, signal, sys
+import numpy as np
+import tessera
+
+client = tessera.connect({address!r}, lease={lease})
+array = client.put(np.zeros(4, np.float32), tessera.Mesh({{"x": 2}}))
+print(client.session, array.id, flush=True)
+{end}
+"""
+
+
+def run_script(cluster, end, lease):
+    script = SCRIPT.format(address=cluster.address, lease=lease, end=end)
+    path = os.pathsep.join(filter(None, [os.path.dirname(os.path.dirname(tessera.__file__)),
+                                         os.environ.get("PYTHONPATH")]))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          timeout=60, env={**os.environ, "PYTHONPATH": path})
+    session, array = map(int, done.stdout.split())
+    return done, session, array
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(0)"])
+def test_a_script_that_ends_leaves_nothing(cluster, witness, end):
+    done, _, array = run_script(cluster, end, lease=3600)
+    assert done.returncode == 0 and done.stderr == ""
+    assert is_gone(witness, array)
+
+
+def test_a_script_that_fails_leaves_nothing(cluster, witness):
+    done, _, array = run_script(cluster, "raise KeyError('mine')", lease=3600)
+    assert done.returncode == 1 and done.stderr.rstrip().endswith("KeyError: 'mine'")
+    assert is_gone(witness, array)
+
+
+def test_a_script_that_is_killed_loses_its_things_with_the_lease(cluster, witness):
+    done, session, array = run_script(cluster, "os.kill(os.getpid(), signal.SIGKILL)", lease=0.5)
+    assert done.returncode == -signal.SIGKILL
+    daemons.eventually(lambda: is_gone(witness, array), 10)
+    with pytest.raises(tessera.NotFoundError) as caught:
+        witness.call("SessionService/GetSession", {"session": str(session)})
+    assert caught.value.reason == "SESSION_NOT_FOUND"
+
+
+def test_the_end_of_a_session_cancels_what_runs(cluster, witness):
+    from programs_test import waiting
+    with tessera.connect(cluster.address) as client:
+        run, _ = waiting(client)
+    status = witness.operation(run.id).status()
+    assert status.state == "CANCELLED"
+
+
+def test_calls_after_the_session_are_told(cluster):
+    with tessera.connect(cluster.address) as client:
+        client.call("SessionService/DeleteSession", {"session": str(client.session)})
+        with pytest.raises(tessera.NotFoundError) as caught:
+            client.put(VALUE, MESH)
+        assert caught.value.reason == "SESSION_NOT_FOUND"
