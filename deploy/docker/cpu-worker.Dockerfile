@@ -1,0 +1,22 @@
+# syntax=docker/dockerfile:1
+# A worker with CPU devices. Built from the repository's root:
+#   docker build -f deploy/docker/cpu-worker.Dockerfile -t tessera/cpu-worker .
+FROM debian:12 AS build
+WORKDIR /src
+COPY scripts/setup scripts/packages.txt scripts/
+RUN scripts/setup && rm -rf /var/lib/apt/lists/*
+COPY . .
+RUN --mount=type=cache,target=/root/.cache/ccache \
+    cmake --preset release && cmake --build --preset release --target image_programs
+RUN scripts/stage deploy/images/cpu-worker.files build/release /stage/opt/tessera
+
+FROM debian:12-slim
+RUN --mount=type=bind,source=deploy/images/prepare,target=/prepare /prepare
+COPY --from=build /stage/opt/tessera /opt/tessera
+ENV PATH=/opt/tessera/bin:/usr/bin:/bin
+USER 10001:10001
+WORKDIR /var/lib/tessera
+EXPOSE 8471 8472 9471
+HEALTHCHECK --interval=5s --timeout=4s --start-period=30s --retries=3 \
+    CMD ["tessera", "doctor", "--health", "http://127.0.0.1:9471/healthz"]
+ENTRYPOINT ["tessera-worker"]

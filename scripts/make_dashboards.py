@@ -1,0 +1,538 @@
+#!/usr/bin/env python3
+"""Writes deploy/grafana/dashboards/*.json. The dashboards are described here, the JSON is generated.
+
+    scripts/make_dashboards.py            writes the files
+    scripts/make_dashboards.py --check    says which differ from what would be written, and fails
+
+A dashboard is rows of panels; a panel is a title, a unit, queries with their legends, and a sentence
+that says what is normal. tests/deploy parses every query and runs it against real daemons.
+"""
+
+import json
+import os
+import sys
+
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                      "deploy/grafana/dashboards")
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+WIDTH = 24  # Columns of Grafana's grid.
+
+GOOD, WARN, BAD, PLAIN = "green", "orange", "red", "blue"
+
+
+# -- Panels.
+
+
+def steps(*pairs):
+    """Thresholds: (None, colour), (from, colour)..."""
+    return {"mode": "absolute", "steps": [{"value": at, "color": colour} for at, colour in pairs]}
+
+
+def panel(kind, title, unit, queries, about, *, width, height, instant=False, thresholds=None,
+          options=None, custom=None, **defaults):
+    """One panel. `queries` are (expression, legend) pairs."""
+    if kind == "heatmap":
+        targets_format = "heatmap"
+    else:
+        targets_format = "table" if kind == "table" else "time_series"
+    field = {"unit": unit, **defaults}
+    if thresholds:
+        field["thresholds"] = thresholds
+    if custom is not None:
+        field["custom"] = custom
+    return {
+        "type": kind,
+        "title": title,
+        "description": about,
+        "datasource": SOURCE,
+        "fieldConfig": {"defaults": field, "overrides": []},
+        "gridPos": {"w": width, "h": height},
+        "options": options or {},
+        "targets": [{"datasource": SOURCE, "refId": chr(ord("A") + i), "expr": expr,
+                     "legendFormat": legend, "format": targets_format, "instant": instant,
+                     "range": not instant}
+                    for i, (expr, legend) in enumerate(queries)],
+    }
+
+
+def stat(title, unit, expr, about, thresholds, *, width=3, decimals=None, mappings=None):
+    extra = {} if decimals is None else {"decimals": decimals}
+    if mappings:
+        extra["mappings"] = mappings
+    return panel("stat", title, unit, [(expr, title)], about, width=width, height=4, instant=True,
+                 thresholds=thresholds, **extra,
+                 options={"colorMode": "background", "graphMode": "none", "justifyMode": "center",
+                          "reduceOptions": {"calcs": ["lastNotNull"], "fields": "",
+                                            "values": False}})
+
+
+def graph(title, unit, queries, about, *, width=8, height=8, stack=False, limit=None, top=None):
+    custom = {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 30 if stack else 8,
+              "showPoints": "never", "spanNulls": False,
+              "stacking": {"mode": "normal" if stack else "none", "group": "A"}}
+    thresholds = None
+    if limit is not None:
+        custom["thresholdsStyle"] = {"mode": "dashed"}
+        thresholds = steps((None, "transparent"), (limit, BAD))
+    extra = {"min": 0}
+    if top is not None:
+        extra["max"] = top
+    return panel("timeseries", title, unit, queries, about, width=width, height=height,
+                 custom=custom, thresholds=thresholds, **extra,
+                 options={"legend": {"displayMode": "table", "placement": "bottom",
+                                     "calcs": ["lastNotNull", "max"]},
+                          "tooltip": {"mode": "multi", "sort": "desc"}})
+
+
+def table(title, unit, expr, about, *, width=8, height=8):
+    made = panel("table", title, unit, [(expr, "")], about, width=width, height=height,
+                 instant=True, options={"showHeader": True,
+                                        "sortBy": [{"displayName": "Value", "desc": True}]})
+    made["transformations"] = [{"id": "organize", "options": {"excludeByName": {
+        "Time": True, "__name__": True, "instance": True, "job": True}}}]
+    return made
+
+
+def heat(title, unit, expr, about, *, width=8, height=8):
+    return panel("heatmap", title, unit, [(expr, "{{le}}")], about, width=width, height=height,
+                 options={"calculate": False, "yAxis": {"unit": unit},
+                          "color": {"mode": "scheme", "scheme": "Blues", "steps": 32},
+                          "cellGap": 1, "tooltip": {"show": True}})
+
+
+def bars(title, unit, expr, legend, about, thresholds, *, width=8, height=8, top=None):
+    extra = {} if top is None else {"min": 0, "max": top}
+    return panel("bargauge", title, unit, [(expr, legend)], about, width=width, height=height,
+                 instant=True, thresholds=thresholds, **extra,
+                 options={"displayMode": "lcd", "orientation": "horizontal",
+                          "reduceOptions": {"calcs": ["lastNotNull"], "fields": "",
+                                            "values": False}})
+
+
+def firing(title, about, *, width=8, height=8):
+    return {"type": "alertlist", "title": title, "description": about, "datasource": SOURCE,
+            "gridPos": {"w": width, "h": height}, "targets": [],
+            "options": {"viewMode": "list", "groupMode": "default", "maxItems": 20,
+                        "sortOrder": 3, "alertName": "Tessera",
+                        "stateFilter": {"firing": True, "pending": True, "error": True,
+                                        "noData": False, "normal": False}}}
+
+
+def quantiles(metric, by, filters, at=(0.5, 0.95, 0.99)):
+    """(expression, legend) of a histogram's quantiles; `by` are the labels kept."""
+    kept = ", ".join([*by, "le"])
+    name = " ".join("{{%s}}" % label for label in by)
+    return [(f"histogram_quantile({q}, sum by ({kept}) "
+             f"(rate({metric}_bucket{{{filters}}}[$__rate_interval])))",
+             f"{name} p{q * 100:g}".strip()) for q in at]
+
+
+# -- What the dashboards share.
+
+TENANT = 'tenant=~"$tenant"'
+WORKER = 'worker=~"$worker"'
+COORDINATOR = 'job="tessera-coordinator"'
+
+VARIABLES = {
+    "tenant": ("Tenant", "label_values(tessera_operations_submitted_total, tenant)"),
+    "worker": ("Worker", "label_values(tessera_executor_up, worker)"),
+    "program": ("Program", "label_values(tessera_program_steps_total, program)"),
+}
+
+LINKS = [{"type": "dashboards", "title": "Tessera", "tags": ["tessera"], "asDropdown": True,
+          "includeVars": True, "keepTime": True}]
+
+
+def variables(names):
+    listed = [{"type": "datasource", "name": "datasource", "label": "Data source",
+               "query": "prometheus", "current": {}, "hide": 0, "refresh": 1}]
+    for name in names:
+        label, query = VARIABLES[name]
+        listed.append({"type": "query", "name": name, "label": label, "datasource": SOURCE,
+                       "query": {"query": query, "refId": name}, "definition": query,
+                       "includeAll": True, "allValue": ".*", "multi": True, "refresh": 2,
+                       "sort": 1, "current": {"text": ["All"], "value": ["$__all"]}})
+    return listed
+
+
+def dashboard(uid, title, about, variable_names, *rows):
+    """`rows` are (title, panels...); panels flow from left to right and wrap."""
+    panels = []
+    y = 0
+    for name, *members in rows:
+        panels.append({"type": "row", "title": name, "collapsed": False, "panels": [],
+                       "gridPos": {"x": 0, "y": y, "w": WIDTH, "h": 1}})
+        y += 1
+        x = line = 0
+        for member in members:
+            place = member["gridPos"]
+            if x + place["w"] > WIDTH:
+                x, y, line = 0, y + line, 0
+            place.update(x=x, y=y)
+            x += place["w"]
+            line = max(line, place["h"])
+            panels.append(member)
+        y += line
+    for number, member in enumerate(panels, 1):
+        member["id"] = number
+    return {"uid": uid, "title": title, "description": about, "tags": ["tessera"],
+            "schemaVersion": 39, "version": 1, "editable": True, "graphTooltip": 1,
+            "refresh": "10s", "time": {"from": "now-30m", "to": "now"}, "timezone": "browser",
+            "links": LINKS, "templating": {"list": variables(variable_names)},
+            "annotations": {"list": [
+                {"name": "Coordinator starts", "datasource": SOURCE, "enable": True,
+                 "iconColor": WARN, "titleFormat": "coordinator started",
+                 "expr": "changes(tessera_coordinator_epoch[1m]) > 0"}]},
+            "panels": panels}
+
+
+# -- The four dashboards.
+
+
+def overview():
+    completed = f"tessera_operations_completed_total{{{TENANT}}}"
+    failed = f'tessera_operations_completed_total{{outcome="error",{TENANT}}}'
+    return dashboard(
+        "tessera-overview", "Tessera / Overview",
+        "Is it up, is it busy, who waits, what fails.", ["tenant", "worker"],
+        ("Now",
+         stat("Serving", "none", 'min(tessera_health{check="ready"})',
+              "1 while a canary program has lately run on the devices; the health check answers "
+              "the same.", steps((None, BAD), (1, GOOD)),
+              mappings=[{"type": "value", "options": {"0": {"text": "NO"}, "1": {"text": "YES"}}}]),
+         stat("Ready devices", "none", 'sum(tessera_devices{state="ready"})',
+              "Devices that take launches.", steps((None, BAD), (1, GOOD))),
+         stat("Devices", "none", "sum(tessera_devices)",
+              "Devices of all workers that have registered, lost ones included.",
+              steps((None, PLAIN))),
+         stat("Operations per second", "ops", f"sum(rate({completed}[$__rate_interval]))",
+              "Operations that ended, well or not.", steps((None, PLAIN)), decimals=1),
+         stat("Failed", "percentunit",
+              f"sum(rate({failed}[$__rate_interval])) / "
+              f"(sum(rate({completed}[$__rate_interval])) > 0)",
+              "Share of the operations that ended in an error, users' own mistakes included; "
+              "cancelled ones are none. Empty while nothing ends.",
+              steps((None, GOOD), (0.01, WARN), (0.05, BAD)), decimals=2),
+         stat("End to end, p99", "s",
+              quantiles("tessera_operation_end_to_end_seconds", [], TENANT, at=(0.99,))[0][0],
+              "From acceptance to the end, waiting included. Empty while nothing ends.",
+              steps((None, PLAIN)), decimals=2),
+         stat("Oldest operation", "s", "max(tessera_operation_oldest_age_seconds)",
+              "The age of the oldest operation that has not ended; counted at the scrape, so that "
+              "it grows during a hang.", steps((None, GOOD), (60, WARN), (600, BAD)), decimals=0),
+         stat("Stuck collectives, 24 h", "none",
+              "sum(increase(tessera_collective_stuck_total[24h]))",
+              "Operations that failed because a collective did not end. Normal: 0.",
+              steps((None, GOOD), (1, BAD)), decimals=0)),
+        ("Work",
+         graph("Operations by outcome", "ops",
+               [(f"sum by (outcome) (rate({completed}[$__rate_interval]))", "{{outcome}}")],
+               "How operations end.", stack=True),
+         graph("Waiting, by tenant", "none",
+               [(f"sum by (tenant) (tessera_queue_depth{{{TENANT}}})", "{{tenant}}")],
+               "Operations accepted that have no place in the order yet.", stack=True),
+         graph("Waiting, by what for", "none",
+               [("sum by (reason) (tessera_queue_pending_reason)", "{{reason}}")],
+               "The same operations by the reason that GetOperation gives.", stack=True),
+         graph("Busy share of devices", "percentunit",
+               [(f"sum by (worker) (rate(tessera_device_busy_seconds_total{{{WORKER}}}"
+                 f"[$__rate_interval])) / count by (worker) "
+                 f"(tessera_device_busy_seconds_total{{{WORKER}}})", "{{worker}}")],
+               "Time with a launch under way, over the worker's devices. 1 is all of them all the "
+               "time.", top=1),
+         graph("Workers by state", "none",
+               [("sum by (state) (tessera_workers)", "{{state}}")],
+               "Normal: all ready. `tessera drain` and cordons show here.", stack=True),
+         graph("End to end", "s",
+               quantiles("tessera_operation_end_to_end_seconds", [], TENANT),
+               "From acceptance to the end.")),
+        ("What fails",
+         table("Errors by reason", "none",
+               "topk(10, sum by (tenant, reason) (increase(tessera_operations_completed_total"
+               f'{{outcome!="ok",{TENANT}}}[$__range])))',
+               "Over the time shown. docs/errors.md says what each reason means and whether a "
+               "retry helps.", width=8),
+         graph("Calls that fail, by code", "ops",
+               [('sum by (code) (rate(tessera_rpc_duration_seconds_count{code!="OK"}'
+                 "[$__rate_interval]))", "{{code}}")],
+               "RPCs of the coordinator that answered with an error.", stack=True),
+         firing("Alerts", "What fires or is about to; each alert links its runbook.")))
+
+
+def one_run():
+    program = 'program=~"$program"'
+    rate = "[$__rate_interval]"
+    count = f"rate(tessera_program_steps_total{{{program}}}{rate})"
+    def per_step(metric):
+        return (f"sum by (program) (rate({metric}{{{program}}}{rate})) / "
+                f"(sum by (program) ({count}) > 0)")
+    return dashboard(
+        "tessera-run", "Tessera / One run",
+        "Where the time of a program's steps goes. The 20 programs that use devices most have a "
+        "name of their own; the rest is `other`.", ["program", "tenant", "worker"],
+        ("Steps",
+         graph("Steps per second", "ops", [(f"sum by (program) ({count})", "{{program}}")],
+               "Runs of the program that ended well."),
+         graph("Time of a step", "s",
+               [(per_step("tessera_program_step_seconds_total"), "{{program}}")],
+               "From a place in the order to the end, the mean."),
+         graph("Device time of a step", "s",
+               [(per_step("tessera_program_device_busy_seconds_total"), "{{program}}")],
+               "Summed over devices: divided by their number and the time of a step it is the "
+               "share in which they compute."),
+         graph("Why steps wait", "s",
+               [(f"sum by (cause) (rate(tessera_program_idle_seconds_total{{{program}}}{rate})) / "
+                 f"scalar(sum({count}) > 0)", "{{cause}}")],
+               "Waiting of a step before its devices took it, by cause: for an input, for a peer, "
+               "for the compiler, or because there was no work.", stack=True),
+         graph("Bytes moved by a step", "bytes",
+               [(per_step("tessera_program_bytes_moved_total"), "{{program}}")],
+               "What its collectives send and what is moved to bring arguments into place."),
+         table("Programs by device time", "s",
+               f"topk(20, sum by (program) (increase(tessera_program_device_busy_seconds_total"
+               f"{{{program}}}[$__range])))", "Over the time shown.")),
+        ("An operation's way",
+         graph("Waiting for a place", "s",
+               quantiles("tessera_operation_queue_seconds", ["tenant"], TENANT, at=(0.5, 0.95)),
+               "From acceptance to a place in the one order."),
+         graph("Running", "s",
+               quantiles("tessera_operation_execute_seconds", ["platform"], TENANT,
+                         at=(0.5, 0.95)),
+               "From a place in the order to the end."),
+         graph("Under way", "none",
+               [(f"sum by (kind, stage) (tessera_operations_active{{{TENANT}}})",
+                 "{{kind}} {{stage}}")], "Operations that have not ended.", stack=True)),
+        ("Before the first step",
+         graph("Planning", "s", quantiles("tessera_plan_seconds", ["outcome"], "", at=(0.5, 0.95)),
+               "Propagation, partition and the bound on memory, once per program and mesh."),
+         graph("Compiling", "s",
+               quantiles("tessera_compile_seconds", ["platform"], WORKER, at=(0.5, 0.95)),
+               "A device program to machine code, once per kind of device."),
+         graph("Plans found ready", "percentunit",
+               [("sum(rate(tessera_compile_cache_requests_total{result=~\"hit|coalesced\"}"
+                 f"{rate})) / (sum(rate(tessera_compile_cache_requests_total{rate})) > 0)",
+                 "found or being made")],
+               "A training loop is near 1 after its first step; a low value means that the "
+               "program differs from step to step.", top=1)),
+        ("Arrays",
+         graph("Arrays", "none",
+               [(f"sum by (state) (tessera_arrays{{{TENANT}}})", "{{state}}")],
+               "A line that only grows is a client that keeps handles.", stack=True),
+         graph("Bytes of arrays", "bytes",
+               [(f"sum by (tenant, space) (tessera_array_bytes{{{TENANT}}})",
+                 "{{tenant}} {{space}}")], "Replicas counted.", stack=True),
+         graph("Array bytes moved", "Bps",
+               [(f"sum by (direction, path) (rate(tessera_transfer_bytes_total{{{WORKER}}}{rate}))",
+                 "{{direction}} {{path}}")],
+               "Put and get by clients, and between executors.")))
+
+
+def workers():
+    rate = "[$__rate_interval]"
+    return dashboard(
+        "tessera-workers", "Tessera / Workers, devices and memory",
+        "Which machine is ill, and who has the memory.", ["worker"],
+        ("Workers",
+         graph("Workers by state", "none", [("sum by (state) (tessera_workers)", "{{state}}")],
+               "Lost: silent for longer than its lease.", stack=True, width=6),
+         graph("Silence", "s",
+               [(f"max by (worker) (tessera_worker_heartbeat_age_seconds{{{WORKER}}})",
+                 "{{worker}}")],
+               "Since the coordinator last heard of the worker. Normal: below 0.5 s; at the "
+               "lease's end (1.5 s) it is lost.", width=6, limit=1.5),
+         graph("Executors that ended", "none",
+               [(f"sum by (worker, cause) (increase(tessera_executor_restarts_total{{{WORKER}}}"
+                 f"{rate}))", "{{worker}} {{cause}}")],
+               "Each end loses the arrays of its devices. Normal: none.", width=6),
+         graph("Workers lost for their silence", "none",
+               [(f"sum by (worker) (increase(tessera_worker_lease_expired_total{{{WORKER}}}{rate}))",
+                 "{{worker}}")], "Normal: none.", width=6)),
+        ("Devices",
+         graph("Devices by state", "none",
+               [("sum by (state, platform) (tessera_devices)", "{{platform}} {{state}}")],
+               "Devices of all workers that have registered.", stack=True, width=6),
+         graph("Busy share", "percentunit",
+               [(f"rate(tessera_device_busy_seconds_total{{{WORKER}}}{rate})",
+                 "{{worker}}/{{device}}")], "Time with a launch under way.", top=1, width=6),
+         graph("Idle, by cause", "percentunit",
+               [(f"sum by (cause) (rate(tessera_device_idle_seconds_total{{{WORKER}}}{rate})) / "
+                 f"scalar(count(tessera_executor_up{{{WORKER}}}))", "{{cause}}")],
+               "Share of the devices' time. `no_work`: clients send too little; `waiting_peer`: "
+               "one device holds up the others.", stack=True, width=6),
+         graph("Since the launch under way last went on", "s",
+               [(f"tessera_device_progress_age_seconds{{{WORKER}}}", "{{worker}}/{{device}}")],
+               "0 without a launch. Grows while a kernel or a collective hangs; an alert fires at "
+               "60 s.", width=6, limit=60)),
+        ("Proof that devices compute",
+         graph("Age of the last good canary", "s",
+               [(f"tessera_device_canary_age_seconds{{{WORKER}}}",
+                 "{{worker}}/{{device}} {{kind}}")],
+               "A small program, and a small collective, that run on every device from time to "
+               "time. An alert fires at 120 s.", limit=120),
+         graph("Canaries by result", "ops",
+               [(f"sum by (kind, result) (rate(tessera_device_canaries_total{rate}))",
+                 "{{kind}} {{result}}")], "`wrong` is a device that computes wrongly."),
+         graph("Time of canaries", "s",
+               quantiles("tessera_device_canary_seconds", ["kind"], "", at=(0.5, 0.99)),
+               "Those that passed. A rise without load is a device that slows down.")),
+        ("Memory",
+         bars("Reserved", "percentunit",
+              f'max by (worker, device) (tessera_device_memory_bytes{{kind="reserved",{WORKER}}}) '
+              f'/ max by (worker, device) (tessera_device_memory_bytes{{kind="total",{WORKER}}})',
+              "{{worker}}/{{device}}", "Arrays at rest and the workspace of launches, of all.",
+              steps((None, GOOD), (0.85, WARN), (0.95, BAD)), top=1),
+         graph("Who has it", "bytes",
+               [(f'sum by (worker, kind) (tessera_device_memory_bytes{{kind=~"arrays|workspace",'
+                 f"{WORKER}}})", "{{worker}} {{kind}}")],
+               "Arrays at rest, and the workspace of launches.", stack=True),
+         graph("Peak since the executor started", "bytes",
+               [(f"tessera_device_memory_peak_bytes{{{WORKER}}}", "{{worker}}/{{device}}")],
+               "The most that was reserved at a time."),
+         graph("Refused or failed for want of memory", "none",
+               [(f"sum by (where, platform) (increase(tessera_oom_total{rate}))",
+                 "{{where}} {{platform}}")],
+               "`admission`: refused before it ran, which is right; `runtime`: the bound was "
+               "wrong, which is ours."),
+         graph("Arrays lost", "none",
+               [(f"sum by (cause) (increase(tessera_array_lost_total{rate}))", "{{cause}}")],
+               "With the process that held them."),
+         graph("Bytes that did not match", "none",
+               [(f"sum by (worker, direction) (increase(tessera_checksum_errors_total{{{WORKER}}}"
+                 f"{rate}))", "{{worker}} {{direction}} checksum"),
+                (f"sum by (worker, direction) (increase(tessera_transfer_retries_total{{{WORKER}}}"
+                 f"{rate}))", "{{worker}} {{direction}} taken up again")],
+               "Chunks refused for their checksum, and transfers that went on after a cut.")),
+        ("Processes",
+         graph("Processor", "percentunit",
+               [(f'rate(process_cpu_seconds_total{{job=~"tessera-.*"}}{rate})', "{{instance}}")],
+               "1 is one core. The daemons' own; executors are processes of their own.", width=6),
+         graph("Resident memory", "bytes",
+               [('process_resident_memory_bytes{job=~"tessera-.*"}', "{{instance}}")],
+               "A line that only grows under a steady load is a leak.", width=6),
+         graph("Open files", "percentunit",
+               [('process_open_fds{job=~"tessera-.*"} / process_max_fds{job=~"tessera-.*"}',
+                 "{{instance}}")], "Of those that may be open.", width=6, top=1),
+         graph("Threads", "none", [('tessera_threads{job=~"tessera-.*"}', "{{instance}}")],
+               "Of the daemon.", width=6),
+         table("What runs", "none", "max by (instance, version, revision, compiler, grpc) "
+               "(tessera_build_info)", "Versions; they differ during an upgrade.", width=16),
+         table("Up since", "dateTimeAsIso",
+               'max by (instance) (process_start_time_seconds{job=~"tessera-.*"}) * 1000',
+               "When each daemon started.")))
+
+
+def collectives():
+    rate = "[$__rate_interval]"
+    return dashboard(
+        "tessera-collectives", "Tessera / Collectives and dispatch",
+        "What devices say to each other, and how fast a launch reaches them.", ["worker"],
+        ("Collectives",
+         graph("Collectives per second", "ops",
+               [(f"sum by (kind, backend) (rate(tessera_collective_seconds_count{{{WORKER}}}{rate}))",
+                 "{{kind}} {{backend}}")], "Calls of single ranks.", stack=True),
+         graph("Time of a rank's call, p95", "s",
+               quantiles("tessera_collective_seconds", ["kind", "backend"], WORKER, at=(0.95,)),
+               "Waiting for peers included: much above the median is one rank that comes late."),
+         graph("By size, p50", "s",
+               quantiles("tessera_collective_seconds", ["size_class"], WORKER, at=(0.5,)),
+               "By the largest message of the class, in bytes."),
+         graph("Bytes brought to collectives", "Bps",
+               [(f"sum by (kind) (rate(tessera_collective_bytes_total{{{WORKER}}}{rate}))",
+                 "{{kind}}")], "Over all ranks.", stack=True),
+         graph("Bus bandwidth", "Bps",
+               [(f"max by (kind, size_class) "
+                 f"(tessera_collective_bus_bandwidth_bytes_per_second{{{WORKER}}})",
+                 "{{kind}} {{size_class}}")],
+               "Of the last collective of each kind and size, as nccl-tests define it."),
+         heat("Calls by time", "s",
+              f"sum by (le) (increase(tessera_collective_seconds_bucket{{{WORKER}}}{rate}))",
+              "A second band far above the first is waiting.")),
+        ("When they break",
+         graph("Stuck, by verdict", "none",
+               [(f"sum by (verdict) (increase(tessera_collective_stuck_total{rate}))",
+                 "{{verdict}}")],
+               "Operations that failed because a collective did not end: a rank did not come, "
+               "hangs in a kernel, is silent, or came with another op. Normal: none.", width=6),
+         graph("Time of aborts, p99", "s",
+               quantiles("tessera_collective_abort_seconds", ["method"], WORKER, at=(0.99,)),
+               "How long survivors needed to leave a broken communicator. Empty until one broke.",
+               width=6),
+         graph("Communicators", "none",
+               [("sum by (state) (tessera_communicators)", "{{state}}")],
+               "Open, or only used by launches that were sent before.", width=6),
+         graph("Opening a communicator, p95", "s",
+               quantiles("tessera_communicator_init_seconds", ["backend", "ranks_class"], WORKER,
+                         at=(0.95,)), "On one executor.", width=6)),
+        ("Dispatch",
+         graph("Time of a launch on its way, p50", "s",
+               quantiles("tessera_dispatch_seconds", ["phase"], "", at=(0.5,)),
+               "In the coordinator; before its turn on the device; until it is enqueued."),
+         graph("The same, p99", "s", quantiles("tessera_dispatch_seconds", ["phase"], "",
+                                               at=(0.99,)),
+               "`worker_queue` is long where earlier launches still run, which is no fault."),
+         heat("Launching", "s",
+              f'sum by (le) (increase(tessera_dispatch_seconds_bucket{{phase="launch"}}{rate}))',
+              "Until the launch is enqueued on its device."),
+         graph("One step of the scheduler", "s",
+               quantiles("tessera_scheduler_cycle_seconds", [], ""),
+               "With the sending of what it decided."),
+         graph("Lag of the scheduler's loop", "s",
+               quantiles("tessera_eventloop_lag_seconds", ["loop"], "", at=(0.5, 0.99)),
+               "How long an event waits before the loop takes it. An alert fires at 0.5 s.",
+               limit=0.5),
+         graph("From a cancel to quiet", "s",
+               quantiles("tessera_cancel_latency_seconds", ["result"], "", at=(0.5, 0.99)),
+               "Until the last executor's word on the operation.")),
+        ("Calls",
+         graph("Calls per second", "ops",
+               [(f"topk(10, sum by (method) (rate(tessera_rpc_started_total{rate})))",
+                 "{{method}}")], "The ten methods that are called most.", stack=True),
+         graph("Time of calls, p99", "s",
+               [("topk(10, histogram_quantile(0.99, sum by (method, le) "
+                 f"(rate(tessera_rpc_duration_seconds_bucket{rate}))))", "{{method}}")],
+               "Streams count from their first to their last message; waiting calls wait."),
+         graph("Calls under way", "none",
+               [("sum by (method) (tessera_rpc_in_flight) > 0", "{{method}}")],
+               "Worker links and waiting clients are always here.", stack=True),
+         graph("Refused", "ops",
+               [(f"sum by (reason) (rate(tessera_rpc_rejected_total{rate}))", "{{reason}}"),
+                (f"sum by (reason) (rate(tessera_auth_failures_total{rate}))", "who: {{reason}}")],
+               "For a bound, or for who calls."),
+         graph("Data calls per second", "ops",
+               [(f"sum by (worker, method) (rate(tessera_data_rpc_started_total{{{WORKER}}}{rate}))",
+                 "{{worker}} {{method}}")], "Shards that clients bring and fetch.", stack=True),
+         graph("Series", "none",
+               [('tessera_metrics_series{job=~"tessera-.*"}', "{{instance}}"),
+                ('tessera_metrics_series_limit{job=~"tessera-.*"}', "limit {{instance}}")],
+               "What each daemon exposes, and may.")))
+
+
+def files():
+    """Name -> contents."""
+    made = {"overview": overview(), "run": one_run(), "workers": workers(),
+            "collectives": collectives()}
+    return {name + ".json": json.dumps(value, indent=1, sort_keys=True) + "\n"
+            for name, value in made.items()}
+
+
+def main():
+    stale = []
+    for name, text in files().items():
+        path = os.path.join(FOLDER, name)
+        try:
+            with open(path, encoding="utf-8") as file:
+                same = file.read() == text
+        except FileNotFoundError:
+            same = False
+        if same:
+            continue
+        stale.append(name)
+        if "--check" not in sys.argv:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+    if "--check" in sys.argv and stale:
+        sys.exit(f"{', '.join(stale)}: not what scripts/make_dashboards.py writes; run it")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""deploy/compose.yaml and the images without an engine: the Compose specification's schema, what it
+refers to, and what we promise of it."""
+import json
+import os
+import re
+import unittest
+
+import jsonschema
+import yaml
+
+import deploy_testing as deploy
+
+COMPOSE = "deploy/compose.yaml"
+DAEMONS = {"coordinator": "server/main.cc", "worker-0": "worker/main.cc",
+           "worker-1": "worker/main.cc", "worker-gpu": "worker/main.cc"}
+# They run once, or while someone waits.
+ONCE = {"init", "cli"}
+
+
+def compose():
+    return yaml.safe_load(deploy.read(COMPOSE))
+
+
+def defaults(text):
+    """With ${NAME:-value} replaced as Compose does where nothing is set."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+
+
+def known_flags(main):
+    """What a daemon takes: the options' table and its own."""
+    rows = re.findall(r"^TESSERA_\w+_OPTION\((\w+)", deploy.read("base/options.def"), re.M)
+    own = re.findall(r'^\s*\{"([\w-]+)",', deploy.read(main), re.M)
+    return {row.replace("_", "-") for row in rows} | set(own)
+
+
+class ComposeTest(unittest.TestCase):
+    def setUp(self):
+        self.file = compose()
+        self.services = self.file["services"]
+
+    def test_it_follows_the_specification(self):
+        schema = json.loads(deploy.read("tests/deploy/compose-spec.json"))
+        check = jsonschema.Draft7Validator(schema)
+        self.assertEqual([f"{list(e.path)}: {e.message}" for e in check.iter_errors(self.file)], [])
+        # And the schema refuses what is no Compose file.
+        self.services["coordinator"]["prots"] = ["1:1"]
+        self.assertTrue(list(check.iter_errors(self.file)))
+
+    def test_what_it_refers_to_exists(self):
+        volumes, networks = set(self.file["volumes"]), set(self.file["networks"])
+        used_volumes, used_networks = set(), set()
+        for name, service in self.services.items():
+            with self.subTest(name):
+                self.assertLessEqual(set(service.get("depends_on", {})), set(self.services))
+                used_networks |= set(service.get("networks", []))
+                for mount in service.get("volumes", []):
+                    source = mount.split(":")[0]
+                    if source.startswith("."):
+                        self.assertTrue(os.path.exists(deploy.path("deploy", source)), source)
+                    else:
+                        used_volumes.add(source)
+                if "build" in service:
+                    build = service["build"]
+                    root = deploy.path("deploy", build["context"])
+                    self.assertEqual(os.path.realpath(root), os.path.realpath(deploy.ROOT))
+                    self.assertTrue(os.path.exists(os.path.join(root, build["dockerfile"])))
+        self.assertEqual(used_volumes, volumes)
+        self.assertEqual(used_networks, networks)
+
+    def test_nothing_waits_for_itself(self):
+        def reach(name, seen):
+            self.assertNotIn(name, seen)
+            for other in self.services[name].get("depends_on", {}):
+                reach(other, seen + [name])
+        for name in self.services:
+            reach(name, [])
+
+    def test_no_worker_waits_for_a_healthy_coordinator(self):
+        """A coordinator is healthy once a worker's device has proved itself: they would wait for
+        each other."""
+        for name, service in self.services.items():
+            waits = service.get("depends_on", {}).get("coordinator")
+            if waits:
+                self.assertEqual(waits["condition"], "service_started", name)
+
+    def test_every_service_is_bounded_watched_and_started_again(self):
+        for name, service in self.services.items():
+            with self.subTest(name):
+                if name in ONCE:
+                    self.assertEqual(service["healthcheck"], {"disable": True})
+                    continue
+                self.assertEqual(service["restart"], "unless-stopped")
+                self.assertIn("memory", service["deploy"]["resources"]["limits"])
+                self.assertIn("test", service["healthcheck"])
+                self.assertEqual(service["cap_drop"], ["ALL"])
+                self.assertEqual(service["security_opt"], ["no-new-privileges:true"])
+
+    def test_only_clients_ports_are_published(self):
+        published = {name: service.get("ports", []) for name, service in self.services.items()}
+        self.assertEqual({name: ports for name, ports in published.items() if ports}, {
+            "coordinator": ["8470:8470"],
+            "worker-0": ["8471:8471"],
+            "worker-1": ["8481:8471"],
+            "worker-gpu": ["8491-8505:8491-8505"],
+            "grafana": ["127.0.0.1:3000:3000"],
+        })
+        for name in ("cluster", "metrics", "dashboards"):
+            self.assertEqual(self.file["networks"][name], {"internal": True})
+
+    def test_daemons_know_their_flags_and_their_files(self):
+        for name, main in DAEMONS.items():
+            mounts = {mount.split(":")[1] for mount in self.services[name]["volumes"]}
+            flags = dict(defaults(word)[2:].split("=", 1) for word in self.services[name]["command"])
+            with self.subTest(name):
+                self.assertLessEqual(set(flags), known_flags(main))
+                for flag, value in flags.items():
+                    if value.startswith("/"):
+                        self.assertTrue(any(value.startswith(mount) for mount in mounts),
+                                        f"--{flag}={value} is on no volume")
+                for flag in ("tls-cert-file", "tls-key-file", "tls-ca-file"):
+                    self.assertIn(flag, flags)
+                self.assertNotIn("insecure", flags)
+
+    def test_clients_reach_workers_where_they_are_published(self):
+        for name, service in self.services.items():
+            flags = dict(word[2:].split("=", 1) for word in service.get("command", [])
+                         if "=" in word)
+            if "advertise-client" in flags:
+                host, port = defaults(flags["advertise-client"]).split(":")
+                self.assertEqual(host, "localhost")
+                inside = flags["data-listen"].split(":")[1]
+                # An executor per GPU, two ports apart.
+                last = 14 if name == "worker-gpu" else 0
+                self.assertEqual(service["ports"], [
+                    f"{port}-{int(port) + last}:{inside}-{int(inside) + last}" if last
+                    else f"{port}:{inside}"])
+                self.assertEqual(flags["advertise-peer"], f"{name}:8472")
+                self.assertEqual(flags["name"], name)
+
+    def test_gpus_get_what_nccl_wants(self):
+        gpu = self.services["worker-gpu"]
+        self.assertEqual(gpu["profiles"], ["gpu"])
+        self.assertEqual(gpu["shm_size"], "8g")
+        self.assertEqual(gpu["ulimits"]["memlock"], -1)
+        self.assertEqual(gpu["deploy"]["resources"]["reservations"]["devices"],
+                         [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}])
+
+    def test_prometheus_scrapes_the_services(self):
+        jobs = {job["job_name"]: job for job in
+                yaml.safe_load(deploy.read("deploy/prometheus/prometheus.yml"))["scrape_configs"]}
+        scraped = set()
+        for job in jobs.values():
+            for group in job.get("static_configs", []):
+                scraped |= set(group["targets"])
+            for group in job.get("dns_sd_configs", []):
+                scraped |= {f"{name}:{group['port']}" for name in group["names"]}
+        listens = {"localhost:9090"}
+        for name in DAEMONS:
+            flags = dict(word[2:].split("=", 1) for word in self.services[name]["command"])
+            port = flags["metrics-listen"].rsplit(":", 1)[1]
+            listens.add(f"{name}:{port}")
+            self.assertIn("metrics", self.services[name]["networks"])
+        self.assertEqual(scraped, listens)
+
+    def test_grafana_finds_its_files(self):
+        mounts = dict(reversed(mount.split(":")[:2])
+                      for mount in self.services["grafana"]["volumes"])
+        self.assertEqual(mounts["/etc/grafana/provisioning"], "./grafana/provisioning")
+        provider = yaml.safe_load(deploy.read("deploy/grafana/provisioning/dashboards/tessera.yml"))
+        self.assertEqual(mounts[provider["providers"][0]["options"]["path"]],
+                         "./grafana/dashboards")
+        home = self.services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+        self.assertIn(os.path.basename(home), deploy.dashboards())
+        source = yaml.safe_load(deploy.read("deploy/grafana/provisioning/datasources/prometheus.yml"))
+        self.assertEqual(source["datasources"][0]["url"], "http://prometheus:9090")
+        # $__rate_interval is made from it.
+        scrape = yaml.safe_load(deploy.read("deploy/prometheus/prometheus.yml"))["global"]
+        self.assertEqual(source["datasources"][0]["jsonData"]["timeInterval"],
+                         scrape["scrape_interval"])
+
+
+class ImagesTest(unittest.TestCase):
+    def test_dockerfiles_stage_their_list_and_run_as_a_user(self):
+        for name in ("coordinator", "cpu-worker", "cuda-worker"):
+            with self.subTest(name):
+                text = deploy.read(f"deploy/docker/{name}.Dockerfile")
+                self.assertIn(f"RUN scripts/stage deploy/images/{name}.files build/release "
+                              "/stage/opt/tessera\n", text)
+                self.assertTrue(os.path.exists(deploy.path(f"deploy/images/{name}.files")))
+                final = text[text.rindex("\nFROM "):]
+                self.assertIn("\nUSER 10001:10001\n", final)
+                self.assertIn("\nHEALTHCHECK ", final)
+                # Nothing but the staged files, whatever the build made.
+                self.assertEqual(re.findall(r"^COPY .*$", final, re.M),
+                                 ["COPY --from=build /stage/opt/tessera /opt/tessera"])
+                for source in re.findall(r"(?:source=|COPY )(scripts/\S+|deploy/\S+?)[, ]", text):
+                    self.assertTrue(os.path.exists(deploy.path(source)), source)
+
+    def test_volumes_belong_to_the_user(self):
+        """A new volume takes the owner of the folder in the image that it is mounted on."""
+        prepared = set(deploy.read("deploy/images/prepare").replace("\\\n", " ").split())
+        for name, service in compose()["services"].items():
+            if service["image"].startswith("tessera/"):
+                for mount in service.get("volumes", []):
+                    self.assertIn(mount.split(":")[1], {p.rstrip(";") for p in prepared}, name)
+
+
+class SystemdTest(unittest.TestCase):
+    def test_units_know_the_daemons_flags(self):
+        for unit, main in (("coordinator", "server/main.cc"), ("worker", "worker/main.cc")):
+            text = deploy.read(f"deploy/systemd/tessera-{unit}.service")
+            start = re.search(r"^ExecStart=((?:.*\\\n)*.*)$", text, re.M).group(1)
+            words = start.replace("\\\n", " ").split()
+            self.assertEqual(words[0], f"/opt/tessera/bin/tessera-{unit}")
+            flags = {word[2:].split("=")[0] for word in words[1:] if word.startswith("--")}
+            self.assertGreater(len(flags), 5)
+            self.assertLessEqual(flags, known_flags(main))
+            for line in ("User=tessera", "Restart=always", "NoNewPrivileges=yes"):
+                self.assertIn(f"\n{line}\n", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

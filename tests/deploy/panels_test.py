@@ -1,0 +1,290 @@
+"""Every query of every panel, and everything that alerts look at, answered by a real Prometheus that
+scrapes real daemons under load: programs run, fail, are cancelled, and an executor is killed.
+
+    panels_test.py BIN [SECONDS]     BIN holds the programs; SECONDS is the patience (240)
+
+No query here needs a GPU: what only GPUs have has no panel yet.
+"""
+import ctypes
+import json
+import math
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import yaml
+
+import deploy_testing as deploy
+
+SERVICE_TESTS = deploy.path("tests/service")
+# How far back rates look; scrapes are a second apart.
+RATE = "15s"
+STEP_S = 1.0
+
+
+class Failure(Exception):
+    pass
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+class Cluster:
+    """Daemons and Prometheus, on free loopback ports, in one folder."""
+
+    def __init__(self, bin_dir, folder):
+        self.bin = bin_dir
+        self.folder = folder
+        self.processes = {}
+
+    def start(self, name, *command, env=None):
+        with open(os.path.join(self.folder, name + ".log"), "ab") as log:
+            self.processes[name] = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                env={**os.environ, **(env or {})}, preexec_fn=die_with_parent)
+        return self.processes[name]
+
+    def await_file(self, name, file, deadline):
+        path = os.path.join(self.folder, file)
+        while not (os.path.exists(path) and os.path.getsize(path)):
+            if self.processes[name].poll() is not None:
+                raise Failure(f"{name} ended: {self.log(name)}")
+            if time.monotonic() > deadline:
+                raise Failure(f"{name} wrote no {file} in time: {self.log(name)}")
+            PAUSE.wait(0.05)
+        with open(path, encoding="utf-8") as read:
+            return read.read().strip()
+
+    def log(self, name):
+        with open(os.path.join(self.folder, name + ".log"), encoding="utf-8",
+                  errors="replace") as file:
+            return "".join(file.readlines()[-30:])
+
+    def start_daemons(self, deadline):
+        at = self.folder
+        self.start("coordinator", f"{self.bin}/tessera-coordinator", "--listen", "127.0.0.1:0",
+                   "--port-file", f"{at}/address", "--metrics-listen", "127.0.0.1:0",
+                   "--metrics-port-file", f"{at}/coordinator.metrics",
+                   "--canary-interval-ms", "1000")
+        self.address = self.await_file("coordinator", "address", deadline)
+        for name in ("w0", "w1"):
+            self.start(name, f"{self.bin}/tessera-worker", "--coordinator", self.address,
+                       "--name", name, "--devices", "2", "--metrics-listen", "127.0.0.1:0",
+                       "--metrics-port-file", f"{at}/{name}.metrics")
+        self.metrics = {name: self.await_file(name, f"{name}.metrics", deadline)
+                        for name in ("coordinator", "w0", "w1")}
+
+    def start_prometheus(self, deadline):
+        """deploy/prometheus with its targets here and seconds for tens of seconds."""
+        config = yaml.safe_load(deploy.read("deploy/prometheus/prometheus.yml"))
+        config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config["rule_files"] = [deploy.path("deploy/prometheus/alerts.yml")]
+        jobs = {job["job_name"]: job for job in config["scrape_configs"]}
+        targets = {"tessera-coordinator": ["coordinator"], "tessera-worker": ["w0", "w1"]}
+        config["scrape_configs"] = [
+            {"job_name": jobs[job]["job_name"],
+             "static_configs": [{"targets": [self.metrics[name] for name in names]}]}
+            for job, names in targets.items()]
+        with open(os.path.join(self.folder, "prometheus.yml"), "w", encoding="utf-8") as file:
+            yaml.safe_dump(config, file)
+        # Prometheus takes no port 0: a port that was free may be gone, then the next one.
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+            self.prometheus = f"http://127.0.0.1:{port}"
+            process = self.start(
+                "prometheus", deploy.tool("prometheus"),
+                f"--config.file={self.folder}/prometheus.yml",
+                f"--storage.tsdb.path={self.folder}/tsdb",
+                f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn")
+            while process.poll() is None and time.monotonic() < deadline:
+                try:
+                    urllib.request.urlopen(self.prometheus + "/-/ready", timeout=5).close()
+                    return
+                except (urllib.error.URLError, OSError):
+                    PAUSE.wait(0.1)
+        raise Failure(f"Prometheus did not start: {self.log('prometheus')}")
+
+    def ask(self, what, **arguments):
+        url = f"{self.prometheus}/api/v1/{what}?{urllib.parse.urlencode(arguments)}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            raise Failure(f"{arguments}: {error.read().decode()}") from None
+
+    def query(self, expression):
+        """(labels, value) of each element."""
+        return [(item["metric"], float(item["value"][1]))
+                for item in self.ask("query", query=expression)["result"]]
+
+    def executors(self, worker):
+        """Pids of the daemon's executors."""
+        pid = self.processes[worker].pid
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+            children = file.read().split()
+        found = []
+        for child in children:
+            try:
+                with open(f"/proc/{child}/cmdline", "rb") as file:
+                    if b"--executor" in file.read().split(b"\0"):
+                        found.append(int(child))
+            except FileNotFoundError:
+                pass
+        return found
+
+    def stop(self):
+        for process in reversed(list(self.processes.values())):
+            process.kill()
+            process.wait(timeout=30)
+
+
+PAUSE = threading.Event()  # Never set: waiting on it is a pause with a bound.
+
+
+class Load:
+    """What keeps the cluster busy until it is told to stop, each part on a thread of its own."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.stopping = threading.Event()
+        self.rounds = {"calls": 0, "training": 0}
+        self.last = {}
+        self.threads = [
+            threading.Thread(target=self.repeat, daemon=True, args=("calls", [
+                "/usr/bin/python3", f"{SERVICE_TESTS}/json_client_test.py"])),
+            threading.Thread(target=self.repeat, daemon=True, args=("training", [
+                f"{cluster.bin}/mlp_digits", "--address", cluster.address, "--mesh",
+                "data=2,model=2"]))]
+        for thread in self.threads:
+            thread.start()
+
+    def repeat(self, name, command):
+        while not self.stopping.is_set():
+            done = subprocess.Popen(
+                command, cwd=deploy.ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True, preexec_fn=die_with_parent,
+                env={**os.environ, "TESSERA_SUITE_ADDRESS": self.cluster.address,
+                     "PYTHONDONTWRITEBYTECODE": "1"})
+            # Killed with the test; what it prints is small.
+            while done.poll() is None and not self.stopping.wait(0.2):
+                pass
+            done.kill()
+            self.last[name] = done.communicate()[0][-2000:]
+            self.rounds[name] += done.returncode == 0
+
+    def stop(self):
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join(timeout=30)
+
+
+def selectors(expression):
+    """The vector selectors of an expression: name{...}, without ranges."""
+    return re.findall(r"\b(?:tessera_\w+|process_\w+|up|[a-z]+:\w+:\w+)\b(?:\{[^}]*\})?",
+                      re.sub(r"\b(by|on)\s*\([^)]*\)", "", expression))
+
+
+def wanted():
+    """What must return data: label -> expression."""
+    found = {where: deploy.concrete(expression, rate=RATE)
+             for where, expression in deploy.panel_queries()
+             # True only while the coordinator has just started.
+             if ": annotation" not in where}
+    rules = yaml.safe_load(deploy.read("deploy/prometheus/alerts.yml"))
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            for selector in selectors(rule["expr"]):
+                found[f"{rule.get('alert', rule.get('record'))}: {selector}"] = selector
+    return found
+
+
+def still_wanted(cluster, missing):
+    left = {}
+    for where, expression in missing.items():
+        values = [value for _, value in cluster.query(expression)]
+        # A quantile of nothing is no number.
+        if not any(math.isfinite(value) for value in values):
+            left[where] = expression
+    return left
+
+
+def firing(cluster):
+    return {labels["alertname"] for labels, _ in cluster.query('ALERTS{alertstate="firing"}')}
+
+
+def run(cluster, patience):
+    deadline = time.monotonic() + patience
+    cluster.start_daemons(deadline)
+    cluster.start_prometheus(deadline)
+    names = {rule["name"]: rule["health"]
+             for group in cluster.ask("rules")["groups"] for rule in group["rules"]}
+    missing = everything = wanted()
+    load = Load(cluster)
+    try:
+        # First what an unharmed cluster shows, then what takes a death.
+        while min(load.rounds.values()) < 1:
+            if time.monotonic() > deadline:
+                raise Failure(f"the load did not run through once: {load.rounds}\n"
+                              + "\n".join(load.last.values()))
+            PAUSE.wait(STEP_S)
+            missing = still_wanted(cluster, missing)
+        calm = firing(cluster)
+        if calm:
+            raise Failure(f"alerts fire on an unharmed cluster: {sorted(calm)}")
+        print(f"after one round of load {len(missing)} of {len(everything)} have no data yet",
+              flush=True)
+        fired = set()
+        next_kill = 0.0
+        while missing or "TesseraArraysLost" not in fired:
+            if time.monotonic() > deadline:
+                break
+            if time.monotonic() > next_kill:
+                # Again and again: the death must meet a collective under way.
+                next_kill = time.monotonic() + 10
+                for pid in cluster.executors("w1"):
+                    os.kill(pid, signal.SIGKILL)
+            PAUSE.wait(STEP_S)
+            fired |= firing(cluster)
+            missing = still_wanted(cluster, missing)
+    finally:
+        load.stop()
+    bad = {name: health for name, health in names.items() if health == "err"}
+    if bad:
+        raise Failure(f"rules that Prometheus cannot evaluate: {bad}")
+    if missing:
+        raise Failure("no data came for\n" + "\n".join(
+            f"  {where}\n    {expression}" for where, expression in sorted(missing.items())))
+    if "TesseraArraysLost" not in fired:
+        raise Failure(f"an executor was killed and TesseraArraysLost did not fire; {fired} did")
+    for name in ("coordinator", "w0", "w1", "prometheus"):
+        if cluster.processes[name].poll() is not None:
+            raise Failure(f"{name} ended: {cluster.log(name)}")
+    print(f"{len(everything)} queries returned data; fired: {', '.join(sorted(fired))}")
+
+
+def main():
+    patience = float(sys.argv[2]) if len(sys.argv) > 2 else 240
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Cluster(os.path.abspath(sys.argv[1]), folder)
+        try:
+            run(cluster, patience)
+        except Failure as failure:
+            sys.exit(f"panels_test: {failure}")
+        finally:
+            cluster.stop()
+
+
+if __name__ == "__main__":
+    main()
