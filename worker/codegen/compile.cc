@@ -10,12 +10,12 @@
 #include "llvm/IR/Module.h"
 #include "llvm/IR/PassManager.h"
 #include "llvm/IR/Verifier.h"
-#include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Target/TargetMachine.h"
 #include "llvm/Transforms/Scalar/EarlyCSE.h"
 #include "llvm/Transforms/Scalar/SimplifyCFG.h"
 #include "llvm/Transforms/Utils/Mem2Reg.h"
+#include "worker/codegen/analyses.h"
 #include "worker/codegen/emit_host.h"
 #include "worker/codegen/host_machine.h"
 
@@ -48,13 +48,8 @@ class HostCodegen::Impl {
   explicit Impl(const HostTarget& target)
       : target_(target),
         machine_(MakeHostMachine(target, llvm::CodeGenOptLevel::Default)),
+        analyses_(machine_.get()),
         to_object_(machine_.get(), llvm::CodeGenFileType::ObjectFile) {
-    llvm::PassBuilder builder(machine_.get());
-    builder.registerModuleAnalyses(modules_);
-    builder.registerCGSCCAnalyses(call_graphs_);
-    builder.registerFunctionAnalyses(functions_);
-    builder.registerLoopAnalyses(loops_);
-    builder.crossRegisterProxies(loops_, functions_, call_graphs_, modules_);
     // The emitter writes code as it should run; what is left is to put accumulators in registers
     // and to drop what was written twice.
     passes_.addPass(llvm::PromotePass());
@@ -78,8 +73,8 @@ class HostCodegen::Impl {
 
   void Optimise(llvm::Module* module) {
     for (llvm::Function& function : *module)
-      if (!function.isDeclaration()) passes_.run(function, functions_);
-    functions_.clear();
+      if (!function.isDeclaration()) passes_.run(function, analyses_.functions);
+    analyses_.functions.clear();
   }
 
   std::string ToObject(llvm::Module* module) { return to_object_.Run(module); }
@@ -91,10 +86,7 @@ class HostCodegen::Impl {
   const HostTarget target_;
   llvm::LLVMContext context_;
   const std::unique_ptr<llvm::TargetMachine> machine_;
-  llvm::LoopAnalysisManager loops_;
-  llvm::FunctionAnalysisManager functions_;
-  llvm::CGSCCAnalysisManager call_graphs_;
-  llvm::ModuleAnalysisManager modules_;
+  Analyses analyses_;
   llvm::FunctionPassManager passes_;
   Generator to_object_;
 };

@@ -10,13 +10,13 @@
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/IntrinsicsNVPTX.h"
 #include "llvm/IR/Verifier.h"
-#include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Transforms/Coroutines/CoroCleanup.h"
 #include "llvm/Transforms/Coroutines/CoroEarly.h"
 #include "llvm/Transforms/Coroutines/CoroSplit.h"
 #include "llvm/Transforms/Scalar/EarlyCSE.h"
 #include "llvm/Transforms/Scalar/SimplifyCFG.h"
+#include "worker/codegen/analyses.h"
 #include "worker/codegen/gpu_emit.h"
 #include "worker/codegen/simt_thread.h"
 
@@ -268,16 +268,7 @@ class Lowering {
 };
 
 void SplitCoroutines(llvm::TargetMachine* machine, llvm::Module* module) {
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager call_graphs;
-  llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder builder(machine);
-  builder.registerModuleAnalyses(modules);
-  builder.registerCGSCCAnalyses(call_graphs);
-  builder.registerFunctionAnalyses(functions);
-  builder.registerLoopAnalyses(loops);
-  builder.crossRegisterProxies(loops, functions, call_graphs, modules);
+  Analyses analyses(machine);
   // The module came simplified: what is left is to split the coroutines.
   llvm::ModulePassManager passes;
   passes.addPass(llvm::CoroEarlyPass());
@@ -286,7 +277,7 @@ void SplitCoroutines(llvm::TargetMachine* machine, llvm::Module* module) {
   passes.addPass(llvm::CoroCleanupPass());
   passes.addPass(llvm::createModuleToFunctionPassAdaptor(llvm::EarlyCSEPass()));
   passes.addPass(llvm::createModuleToFunctionPassAdaptor(llvm::SimplifyCFGPass()));
-  passes.run(*module, modules);
+  passes.run(*module, analyses.modules);
 }
 
 }  // namespace
