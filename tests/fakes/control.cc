@@ -79,6 +79,11 @@ void Set(Knob knob, int64_t value) {
   state.changed.notify_all();
 }
 
+void Count(Knob knob) {
+  ++TheState().values[static_cast<int>(knob)];
+  Wake();
+}
+
 bool Strikes(Knob knob) {
   std::atomic<int64_t>& left = TheState().values[static_cast<int>(knob)];
   int64_t value = left;
@@ -128,6 +133,19 @@ TESSERA_FAKE_EXPORT int tesseraFakeSet(const char* name, int64_t value) {
   if (row < 0) return 0;
   tessera::fakes::Set(static_cast<Knob>(row), value);
   return 1;
+}
+
+TESSERA_FAKE_EXPORT int tesseraFakeAwait(const char* name, int64_t least, int64_t timeout_ms) {
+  const int row = State::Find(name);
+  if (row < 0) return -1;
+  return tessera::fakes::Await(std::chrono::milliseconds(timeout_ms), [&] {
+    return tessera::fakes::Get(static_cast<Knob>(row)) >= least;
+  });
+}
+
+TESSERA_FAKE_EXPORT int64_t tesseraFakeGet(const char* name) {
+  const int row = State::Find(name);
+  return row < 0 ? -1 : tessera::fakes::Get(static_cast<Knob>(row));
 }
 
 TESSERA_FAKE_EXPORT void tesseraFakeReset() {

@@ -29,6 +29,9 @@ enum class Knob {
 TESSERA_FAKE_EXPORT int64_t Get(Knob knob);
 TESSERA_FAKE_EXPORT void Set(Knob knob, int64_t value);
 
+// Counts up.
+TESSERA_FAKE_EXPORT void Count(Knob knob);
+
 // For a knob that counts down: true for the event that it names.
 TESSERA_FAKE_EXPORT bool Strikes(Knob knob);
 

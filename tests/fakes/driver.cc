@@ -152,7 +152,12 @@ CUresult Bind(CUstream stream, const CUfunc_st& function, void** params, Bound* 
 
 CUresult RunKernel(const CUfunc_st& function, const Bound& bound) {
   if (Strikes(Knob::sticky_at)) return static_cast<CUresult>(Get(Knob::sticky_code));
+  if (Strikes(Knob::stall_at) && !Await(std::chrono::milliseconds(Get(Knob::gate_timeout_ms)),
+                                        [] { return Get(Knob::gate) > 0; })) {
+    return CUDA_ERROR_LAUNCH_TIMEOUT;
+  }
   const CUresult result = function.module->image->Run(function.name, bound.launch);
+  Count(Knob::kernels_run);
   for (const Place& place : bound.holds) {
     if (!place.allocation->Intact()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   }

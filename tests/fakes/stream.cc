@@ -405,6 +405,7 @@ CUresult LaunchGraph(CUgraphExec exec, CUstream stream) {
   }
   work.run = [context = stream->context, nodes = exec->nodes] {
     for (const Work& node : *nodes) Run(context, node);
+    Count(Knob::graphs_run);
     return CUDA_SUCCESS;
   };
   return Enqueue(stream, std::move(work));

@@ -98,7 +98,7 @@ bool GpuNodes::IsWide(const Access& access, int lanes) const {
 
 Value* GpuNodes::MarkLoad(int param, llvm::LoadInst* load) {
   // What nobody writes may be read through the cache that is not coherent.
-  if (!kernel_.params[param].output)
+  if (!kernel_.params[param].output && !kernel_.params[param].overwritten)
     load->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(b_.getContext(), {}));
   return load;
 }

@@ -542,6 +542,23 @@ TEST(Ptx, ContiguousChainsLoadAndStore16BytesAtOnce) {
 
 // What only a GPU with many blocks at once could get wrong: the partial result is out before the
 // count is, and the last block reads no stale one.
+// The cache that is not coherent may keep what a param held before it was overwritten.
+TEST(Ptx, WhatIsOverwrittenIsReadCoherently) {
+  const Kernel kernel = Parsed(R"(kernel [4096] reduced 0
+in place f32 4096
+in f32 4096
+out f32 4096
+%0 = load p0 [0: 1] : f32
+%1 = load p1 [0: 1] : f32
+%2 = Sub %0, %1 : f32
+store %2 p2 [0: 1]
+)");
+  TESSERA_ASSERT_OK_AND_ASSIGN(const DeviceCode code,
+                               CompileForDevice("nvptx-sm_90", {kernel}, nullptr, nullptr));
+  EXPECT_EQ(Count(code.image, "ld.global.nc.v4."), 1) << code.image;
+  EXPECT_EQ(Count(code.image, "ld.global.v4."), 1) << code.image;
+}
+
 TEST(Ptx, BlocksThatShareAResultMeetInOrder) {
   const absl::StatusOr<DeviceCode> code = CompileForDevice(
       "nvptx-sm_90", {ReduceOf(ReduceKind::kSum, DType::kF32, {"[4194304]", "1", 1, 1, 4194304})});

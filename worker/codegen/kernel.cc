@@ -163,4 +163,24 @@ Kernel Canonical(const Kernel& kernel) {
   return out;
 }
 
+bool MayGoInPlace(const Kernel& kernel, int in, int out) {
+  const Store* store = nullptr;
+  const auto shifts_by_it = [&](const Access& access) {
+    return std::any_of(access.shifts.begin(), access.shifts.end(),
+                       [&](const Shift& shift) { return shift.param == in; });
+  };
+  for (const Store& s : kernel.stores) {
+    if (s.param == out && store != nullptr) return false;
+    if (s.param == out) store = &s;
+    if (shifts_by_it(s.access)) return false;
+  }
+  if (store == nullptr || kernel.params[in].dtype != kernel.params[out].dtype ||
+      kernel.params[in].size != kernel.params[out].size)
+    return false;
+  return std::none_of(kernel.nodes.begin(), kernel.nodes.end(), [&](const Node& node) {
+    return shifts_by_it(node.access) ||
+           (node.kind == Node::Kind::kLoad && node.param == in && !(node.access == store->access));
+  });
+}
+
 }  // namespace tessera::worker::codegen

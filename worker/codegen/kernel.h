@@ -70,6 +70,8 @@ struct Param {
   ir::DType dtype = ir::DType::kF32;
   int64_t size = 0;  // elements of the buffer
   bool output = false;
+  // An input whose buffer may be that of an output with which it goes in place (MayGoInPlace).
+  bool overwritten = false;
   bool operator==(const Param&) const = default;
 };
 
@@ -117,6 +119,10 @@ absl::Status Verify(const Kernel& kernel);
 // allows it, dead nodes dropped, equal nodes merged. What two kernels have in common is found by
 // comparing normal forms.
 Kernel Canonical(const Kernel& kernel);
+
+// Whether input `in` may lie in the buffer of output `out`: every load of it reads the element that
+// the one store to `out` overwrites, and no access is shifted by it.
+bool MayGoInPlace(const Kernel& kernel, int in, int out);
 
 // Runs the iterations begin <= i < end (row-major over the kept dims) on host buffers, one per
 // param. The reference for every emitter; slow.

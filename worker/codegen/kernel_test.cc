@@ -103,8 +103,9 @@ TEST(KernelText, BadTextIsRefusedWithItsLine) {
               ReasonIs("VALUE_ERROR", HasSubstr("the bits of a NaN")));
   EXPECT_THAT(error("kernel [3] reduced 0\n%0 = index [0: 99999999999999999999] : s32"),
               ReasonIs("VALUE_ERROR", HasSubstr("a 64-bit integer")));
-  EXPECT_THAT(error("kernel [3] reduced 0\nwhat"),
-              ReasonIs("VALUE_ERROR", HasSubstr("\"in\", \"out\", \"store\" or a node")));
+  EXPECT_THAT(
+      error("kernel [3] reduced 0\nwhat"),
+      ReasonIs("VALUE_ERROR", HasSubstr("\"in\", \"in place\", \"out\", \"store\" or a node")));
   EXPECT_THAT(error("kernel [3] reduced 0 extra"),
               ReasonIs("VALUE_ERROR", HasSubstr("the end of the line")));
   EXPECT_THAT(error(std::string(5 << 20, ' ')), ReasonIs("VALUE_ERROR", HasSubstr("at most")));
@@ -288,6 +289,26 @@ TEST(KernelVerify, InPlaceAndInterleavedStoresAreAllowed) {
   EXPECT_THAT(two_stores("[0: 1] shift p1 max 9 stride 1", "[4: 1] shift p1 max 9 stride 1"),
               IsOk());
   EXPECT_THAT(two_stores("[0: 1] shift p1 max 9 stride 1", "[4: 1]"), ReasonIs("VALUE_ERROR"));
+}
+
+TEST(KernelVerify, AnInputIsOverwrittenElementForElement) {
+  const auto kernel = [](absl::string_view load, absl::string_view second) {
+    return absl::StrCat("kernel [6] reduced 0\nin place f32 6\nout f32 6\n%0 = load p0 ", load,
+                        " : f32\n%1 = Neg %0 : f32\nstore %1 p1 [0: 1]\n", second);
+  };
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Kernel good, ParseKernel(kernel("[0: 1]", "")));
+  EXPECT_TRUE(good.params[0].overwritten);
+  EXPECT_EQ(ParseKernel(good.ToString()).value(), good);
+  EXPECT_TRUE(MayGoInPlace(good, 0, 1));
+  EXPECT_THAT(ParseKernel(kernel("[5: -1]", "")),
+              ReasonIs("VALUE_ERROR", HasSubstr("no output is stored where it is loaded")));
+  EXPECT_THAT(ParseKernel(kernel("[0: 0]", "")), ReasonIs("VALUE_ERROR"));
+  EXPECT_THAT(ParseKernel("kernel [3] reduced 0\nin place f32 3\nout f32 6\n"
+                          "%0 = load p0 [0: 1] : f32\nstore %0 p1 [0: 2]\n"),
+              ReasonIs("VALUE_ERROR"));
+  Kernel output = good;
+  output.params[1].overwritten = true;
+  EXPECT_THAT(Verify(output), ReasonIs("VALUE_ERROR", HasSubstr("p1 is an output")));
 }
 
 TEST(KernelVerify, AccessesThatNeverRunMayPointAnywhere) {

@@ -297,7 +297,9 @@ void ParseItem(Line* line, Kernel* kernel) {
   } else {
     Param param;
     param.output = line->TryEat("out ");
-    if (!param.output && !line->TryEat("in ")) line->Fail("\"in\", \"out\", \"store\" or a node");
+    param.overwritten = !param.output && line->TryEat("in place ");
+    if (!param.output && !param.overwritten && !line->TryEat("in "))
+      line->Fail("\"in\", \"in place\", \"out\", \"store\" or a node");
     param.dtype = ParseDTypeIn(line);
     param.size = line->Int();
     kernel->params.push_back(param);
@@ -310,8 +312,11 @@ std::string Kernel::ToString() const {
   std::string out =
       absl::StrCat("kernel [", absl::StrJoin(shape, ","), "] reduced ", num_reduced, "\n");
   for (const Param& param : params)
-    absl::StrAppend(&out, param.output ? "out " : "in ", ToAbsl(DTypeName(param.dtype)), " ",
-                    param.size, "\n");
+    absl::StrAppend(&out,
+                    param.output        ? "out "
+                    : param.overwritten ? "in place "
+                                        : "in ",
+                    ToAbsl(DTypeName(param.dtype)), " ", param.size, "\n");
   for (size_t i = 0; i < nodes.size(); ++i)
     absl::StrAppend(&out, "%", i, " = ", NodeText(nodes[i]), " : ",
                     ToAbsl(DTypeName(nodes[i].dtype)), "\n");

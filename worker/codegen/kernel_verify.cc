@@ -66,7 +66,8 @@ class Verifier {
       TESSERA_RETURN_IF_ERROR(
           Annotate(CheckStore(kernel_.stores[i]),
                    absl::StrCat("store ", i, " to p", kernel_.stores[i].param)));
-    return CheckSharedParams();
+    TESSERA_RETURN_IF_ERROR(CheckSharedParams());
+    return CheckOverwritten();
   }
 
  private:
@@ -114,6 +115,8 @@ class Verifier {
                      "; expected one of at most 8 bytes");
       if (param.size < 0 || param.size > kElementsMax)
         return Fault("p", i, " has ", param.size, " elements; expected 0 to ", kElementsMax);
+      if (param.output && param.overwritten)
+        return Fault("p", i, " is an output and marked as an input that is overwritten");
     }
     return absl::OkStatus();
   }
@@ -379,6 +382,19 @@ class Verifier {
         if (!(kernel_.stores[store].access == node.access))
           return Fault("node %", i, " loads p", node.param, " and store ", store,
                        " writes it elsewhere; only in place may a param be both");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckOverwritten() const {
+    const int n = static_cast<int>(kernel_.params.size());
+    for (int in = 0; in < n; ++in) {
+      if (!kernel_.params[in].overwritten) continue;
+      bool any = false;
+      for (int out = 0; out < n && !any; ++out)
+        any = kernel_.params[out].output && MayGoInPlace(kernel_, in, out);
+      if (!any)
+        return Fault("p", in, " is to be overwritten, but no output is stored where it is loaded");
     }
     return absl::OkStatus();
   }

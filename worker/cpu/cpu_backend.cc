@@ -128,7 +128,17 @@ class CpuExecutable : public Executable {
  public:
   virtual absl::StatusOr<std::vector<Array>> Run(const RunContext& context,
                                                  std::vector<Array> args) const = 0;
+  virtual std::vector<int> ChooseTakeovers(const std::vector<bool>& may_overwrite) const = 0;
 };
+
+// Whether nobody else has the array's bytes, nor had them at any time from which he may yet be
+// thought to read.
+bool OwnsItsBytes(const Array& array) {
+  if (array.bytes().use_count() != 1) return false;
+  // To let go of a reference is to come after all who did so before.
+  std::shared_ptr<std::byte[]>(array.bytes()).reset();
+  return true;
+}
 
 // ---- A program op by op. -----------------------------------------------------------------------
 
@@ -141,6 +151,7 @@ class EvaluatedExecutable final : public CpuExecutable {
   int64_t memory_bytes() const override { return memory_bytes_; }
   bool has_collectives() const override { return false; }
   bool quick() const override { return quick_; }
+  std::vector<int> ChooseTakeovers(const std::vector<bool>&) const override { return {}; }
 
   absl::StatusOr<std::vector<Array>> Run(const RunContext& context,
                                          std::vector<Array> args) const override {
@@ -205,6 +216,9 @@ class CompiledExecutable final : public CpuExecutable {
   int64_t memory_bytes() const override { return memory_bytes_; }
   bool has_collectives() const override { return host_.has_collectives; }
   bool quick() const override { return quick_; }
+  std::vector<int> ChooseTakeovers(const std::vector<bool>& may_overwrite) const override {
+    return program::ChooseTakeovers(host_.program, may_overwrite);
+  }
 
   absl::StatusOr<std::vector<Array>> Run(const RunContext& context,
                                          std::vector<Array> args) const override {
@@ -221,6 +235,9 @@ class CompiledExecutable final : public CpuExecutable {
         bytes = args[slot.index].bytes();
       } else if (slot.index < static_cast<int>(i)) {
         bytes = results[slot.index].bytes();
+      } else if (!context.takeovers.empty() && context.takeovers[i] >= 0) {
+        bytes = args[context.takeovers[i]].bytes();
+        places[i] = bytes.get();
       } else {
         bytes = shared_->pool.Allocate(slot.bytes());
         places[i] = bytes.get();
@@ -291,6 +308,15 @@ class CpuBackend final : public Backend {
     }
     return std::make_shared<const CompiledExecutable>(
         MakeHostProgram(std::move(built), std::move(code), shared_->matmul), shared_, cost);
+  }
+
+  std::vector<int> ChooseTakeovers(const Executable& executable,
+                                   absl::Span<const DeviceBufferRef> args,
+                                   std::vector<bool> may_overwrite) const override {
+    for (size_t i = 0; i < args.size(); ++i) {
+      may_overwrite[i] = may_overwrite[i] && OwnsItsBytes(ArrayOf(*args[i]));
+    }
+    return static_cast<const CpuExecutable&>(executable).ChooseTakeovers(may_overwrite);
   }
 
   absl::StatusOr<Enqueued> Enqueue(const Executable& executable, const RunContext& context,

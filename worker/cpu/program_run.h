@@ -33,7 +33,8 @@ HostProgram MakeHostProgram(program::DeviceProgram program,
 // Where the program's memory is.
 struct HostMemory {
   absl::Span<const std::byte* const> arguments;
-  absl::Span<std::byte* const> results;  // null for those that lie elsewhere
+  // Null for those that lie elsewhere; an argument's where that is taken over.
+  absl::Span<std::byte* const> results;
   std::byte* arena = nullptr;
 };
 

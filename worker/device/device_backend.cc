@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <deque>
-#include <map>
-#include <optional>
 #include <set>
 #include <utility>
 #include <variant>
@@ -17,13 +14,9 @@
 #include "base/status.h"
 #include "worker/codegen/device_code.h"
 #include "worker/codegen/object_cache.h"
-#include "worker/device/arena.h"
-#include "worker/device/communicators.h"
-#include "worker/device/completion.h"
-#include "worker/device/device.h"
-#include "worker/device/launch.h"
-#include "worker/device/pinned_slots.h"
-#include "worker/device/staging.h"
+#include "worker/device/core.h"
+#include "worker/device/executable.h"
+#include "worker/device/runner.h"
 #include "worker/program/device_program.h"
 
 namespace tessera::worker::device {
@@ -35,14 +28,6 @@ using program::Step;
 constexpr int64_t kMirrorBytes = 64 << 10;
 enum Lane { kLaunchLane, kAbortLane, kNumLanes };
 constexpr int kMirrors = 64;
-// Sets of buffers for which an executable keeps a graph. A training loop alternates between two.
-constexpr size_t kGraphsMax = 8;
-
-using BlockRef = std::shared_ptr<const Block>;
-
-int64_t Rounded(int64_t bytes) {
-  return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
-}
 
 class DeviceMemory final : public DeviceBuffer {
  public:
@@ -56,6 +41,9 @@ class DeviceMemory final : public DeviceBuffer {
   // The copy on the host that came along with the launch; null: none. Set before the launch's event
   // is done, read after.
   PinnedSlotRef mirror;
+  // Another array has lain in the same block, so that nobody may overwrite it. Of the thread that
+  // enqueues.
+  mutable bool shared = false;
 
  private:
   const ir::Type type_;
@@ -66,63 +54,6 @@ const DeviceMemory& MemoryOf(const DeviceBuffer& buffer) {
   return static_cast<const DeviceMemory&>(buffer);
 }
 
-// A graph for each set of buffers that has been launched more than once.
-class Graphs {
- public:
-  using Key = std::vector<uint64_t>;
-
-  // Null if there is none; whether it is worth making one now.
-  tessera_graph* Find(const Key& key, bool* make) {
-    for (auto it = graphs_.begin(); it != graphs_.end(); ++it) {
-      if (it->first != key) continue;
-      graphs_.splice(graphs_.begin(), graphs_, it);
-      return graphs_.front().second.get();
-    }
-    *make = std::find(seen_.begin(), seen_.end(), key) != seen_.end();
-    if (!*make) seen_.push_front(key);
-    if (seen_.size() > kGraphsMax) seen_.pop_back();
-    return nullptr;
-  }
-  void Keep(Key key, GraphHandle graph) {
-    graphs_.emplace_front(std::move(key), std::move(graph));
-    if (graphs_.size() > kGraphsMax) graphs_.pop_back();
-  }
-
- private:
-  std::list<std::pair<Key, GraphHandle>> graphs_;  // latest use first
-  std::deque<Key> seen_;
-};
-
-class DeviceExecutable final : public Executable {
- public:
-  int64_t memory_bytes() const override { return memory_bytes_; }
-  bool has_collectives() const override { return has_collectives_; }
-  bool quick() const override { return false; }
-
-  program::DeviceProgram program;
-  codegen::DeviceCode code;
-  ModuleHandle module;
-  std::vector<BlockRef> constants;
-  std::map<MatmulShape, MatmulHandle> matmuls;
-  // Behind the arena: what products need, then where kernels' slots are moved that lie unaligned.
-  int64_t product_bytes = 0, moved_bytes = 0;
-  int64_t scratch_bytes() const {
-    return Rounded(program.arena_bytes) + product_bytes + moved_bytes;
-  }
-  int64_t memory_bytes_ = 0;
-  bool has_collectives_ = false;
-  // Of the thread that enqueues.
-  mutable Graphs graphs;
-};
-
-// What kernels ask of their arguments' addresses (codegen/device_code.h).
-constexpr int64_t kKernelAlignment = 16;
-bool MayBeUnaligned(const Slot& slot) {
-  if (slot.offset % kKernelAlignment != 0) return true;
-  return std::any_of(slot.trips.begin(), slot.trips.end(),
-                     [](const program::Trip& trip) { return trip.stride % kKernelAlignment != 0; });
-}
-
 // Every step, loops' bodies included, in the order of the text.
 template <class F>
 void ForEachStep(const std::vector<Step>& steps, const F& f) {
@@ -131,26 +62,6 @@ void ForEachStep(const std::vector<Step>& steps, const F& f) {
     if (const auto* loop = std::get_if<program::LoopStep>(&step.what)) ForEachStep(loop->body, f);
   }
 }
-
-class DeviceBackend;
-
-// What all of a backend's work shares. Not destroyed once the device is lost: threads may be stuck
-// in calls of its library, and the process ends.
-struct Core {
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Arena> arena;
-  std::unique_ptr<PinnedSlots> mirrors;
-  StreamHandle compute;
-  std::unique_ptr<Communicators> communicators;
-  // The executables' scratch memory: one for all, since their work is in one order. Replaced by a
-  // larger one when that is needed; launches hold the one they use.
-  BlockRef scratch;
-  std::map<int32_t, BlockRef> positions;  // an s32 of that value
-  std::unique_ptr<AbortLadder> ladder;
-  // Apart: those who are told the end of a launch may copy, and wait for it.
-  std::unique_ptr<Completion> launches, copies;
-  std::unique_ptr<Staging> staging;  // Last: watches its copies in `copies`.
-};
 
 // Bounds a call that may block for ever.
 class AbortGuard final : public Watched {
@@ -169,254 +80,6 @@ class AbortGuard final : public Watched {
   const std::shared_ptr<const std::atomic<bool>> done_;
   const absl::Time deadline_;
   const std::function<void()> late_;
-};
-
-// Enqueues one launch.
-class Runner {
- public:
-  Runner(Core& core, const DeviceExecutable& executable, const RunContext& context,
-         std::vector<uint64_t> arguments, std::vector<uint64_t> results, uint64_t arena)
-      : core_(core),
-        device_(*core.device),
-        executable_(executable),
-        context_(context),
-        arguments_(std::move(arguments)),
-        results_(std::move(results)),
-        arena_(arena),
-        trips_(executable.program.num_loops) {}
-
-  // As a graph if there is one for these buffers, or it is worth making one.
-  absl::Status Run() {
-    if (executable_.has_collectives() || executable_.program.steps.empty()) return RunSteps();
-    Graphs::Key key = arguments_;
-    key.insert(key.end(), results_.begin(), results_.end());
-    key.push_back(arena_);
-    key.push_back(static_cast<uint64_t>(context_.mesh_device));
-    bool make = false;
-    tessera_graph* graph = executable_.graphs.Find(key, &make);
-    if (graph == nullptr && make) {
-      TESSERA_ASSIGN_OR_RETURN(GraphHandle captured, Capture());
-      graph = captured.get();
-      if (graph != nullptr) executable_.graphs.Keep(std::move(key), std::move(captured));
-    }
-    if (graph == nullptr) return RunSteps();
-    return device_.Check(device_.api().graph_launch(stream(), graph), "a graph");
-  }
-
-  std::vector<WatchedExchange> TakeExchanges() { return std::move(exchanges_); }
-
- private:
-  const program::DeviceProgram& program() const { return executable_.program; }
-  tessera_stream* stream() const { return core_.compute.get(); }
-
-  // An empty handle: this cannot be recorded.
-  absl::StatusOr<GraphHandle> Capture() {
-    const tessera_device_api& api = device_.api();
-    TESSERA_RETURN_IF_ERROR(device_.Check(api.graph_begin(stream()), "recording a graph"));
-    const absl::Status recorded = RunSteps();
-    tessera_graph* graph = nullptr;
-    const int code = api.graph_end(stream(), &graph);
-    TESSERA_RETURN_IF_ERROR(recorded);
-    if (code == TESSERA_UNSUPPORTED) return GraphHandle();
-    TESSERA_RETURN_IF_ERROR(device_.Check(code, "recording a graph"));
-    return GraphHandle(&api, graph);
-  }
-
-  absl::Status RunSteps() { return RunSteps(program().steps); }
-  absl::Status RunSteps(const std::vector<Step>& steps) {
-    for (const Step& step : steps) {
-      label_ = &program().labels[step.label];
-      if (context_.in_flight != nullptr) context_.in_flight->SetOp(*label_, /*waiting=*/false);
-      const absl::Status status =
-          std::visit([this](const auto& what) { return Run(what); }, step.what);
-      if (!status.ok()) return Annotate(status, *label_);
-    }
-    return absl::OkStatus();
-  }
-
-  uint64_t AddressOf(int slot_index) const {
-    const Slot& slot = program().slots[slot_index];
-    uint64_t address = slot.offset;
-    switch (slot.kind) {
-      case Slot::Kind::kArgument:
-        address += arguments_[slot.index];
-        break;
-      case Slot::Kind::kResult:
-        address += results_[slot.index];
-        break;
-      case Slot::Kind::kConstant:
-        address += executable_.constants[slot.index]->address();
-        break;
-      case Slot::Kind::kArena:
-        address += arena_;
-        break;
-    }
-    for (const program::Trip& trip : slot.trips) address += trips_[trip.loop] * trip.stride;
-    return address;
-  }
-
-  // A row of a larger array may begin anywhere, and is then moved to where a kernel takes it.
-  absl::Status Run(const program::KernelStep& step) {
-    const codegen::GpuKernel& kernel = executable_.code.kernels[step.kernel];
-    const std::vector<codegen::Param>& params = program().kernels[step.kernel].params;
-    std::vector<uint64_t> args;
-    struct Moved {
-      uint64_t from, to;
-      int64_t bytes;
-    };
-    std::vector<Moved> back;
-    uint64_t aligned = arena_ + Rounded(program().arena_bytes) + executable_.product_bytes;
-    for (size_t i = 0; i < step.slots.size(); ++i) {
-      const Slot& slot = program().slots[step.slots[i]];
-      uint64_t address = AddressOf(step.slots[i]);
-      if (MayBeUnaligned(slot)) {
-        TESSERA_RETURN_IF_ERROR(Copy(aligned, address, slot.bytes()));
-        if (params[i].output) back.push_back({aligned, address, slot.bytes()});
-        address = aligned;
-        aligned += Rounded(slot.bytes());
-      }
-      args.push_back(address);
-    }
-    TESSERA_RETURN_IF_ERROR(
-        device_.Check(device_.api().launch(stream(), executable_.module.get(), kernel.entry.c_str(),
-                                           kernel.grid, kernel.block, kernel.shared_bytes,
-                                           args.data(), static_cast<int32_t>(args.size())),
-                      "a kernel"));
-    for (const Moved& m : back) TESSERA_RETURN_IF_ERROR(Copy(m.to, m.from, m.bytes));
-    return absl::OkStatus();
-  }
-
-  absl::Status Run(const program::ContractStep& step) {
-    const int64_t width = ir::ByteWidth(step.shape.in);
-    return device_.Check(
-        device_.api().matmul_run(stream(), executable_.matmuls.at(step.shape).get(),
-                                 AddressOf(step.a) + step.a_offset * width,
-                                 AddressOf(step.b) + step.b_offset * width, AddressOf(step.c),
-                                 arena_ + Rounded(program().arena_bytes)),
-        "a product");
-  }
-
-  absl::Status Run(const program::CopyStep& step) {
-    return Copy(AddressOf(step.out), AddressOf(step.in), program().slots[step.in].bytes());
-  }
-  absl::Status Copy(uint64_t to, uint64_t from, int64_t bytes) {
-    return device_.Check(device_.api().copy(stream(), to, from, bytes), "a copy");
-  }
-
-  absl::Status Run(const program::PositionStep& step) {
-    const auto at =
-        static_cast<int32_t>(program().mesh.IndexAlong(context_.mesh_device, step.axes));
-    return Copy(AddressOf(step.out), core_.positions.at(at)->address(), sizeof(at));
-  }
-
-  absl::Status Run(const program::GeneralStep&) {
-    return MakeError(ErrorKind::kInternal, "the host's work is refused when it is compiled");
-  }
-
-  absl::Status Run(const program::LoopStep& step) {
-    for (int64_t& trip = trips_[step.loop] = 0; trip < step.trips; ++trip) {
-      TESSERA_RETURN_IF_ERROR(context_.cancel->status());
-      TESSERA_RETURN_IF_ERROR(RunSteps(step.body));
-    }
-    trips_[step.loop] = 0;
-    return absl::OkStatus();
-  }
-
-  absl::Status Run(const program::CollectiveStep& step) {
-    const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
-    const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);
-    std::vector<int> group;
-    for (const int64_t device : program().mesh.GroupOf(context_.mesh_device, step.axes)) {
-      group.push_back(context_.ranks[device]);
-    }
-    CallKey key{context_.launch, ++sequence_, *label_, std::string(context_.program)};
-    int position = 0;
-    CommunicatorRef communicator;
-    if (group.size() > 1) {
-      TESSERA_ASSIGN_OR_RETURN(communicator, core_.communicators->Get(context_, group, key));
-      position = communicator->position;
-    }
-    int source = -1, target = -1;
-    for (const auto& [from, to] : step.pairs) {
-      if (from == position) target = to;
-      if (to == position) source = from;
-    }
-    if (step.exchange == ir::Exchange::kPermute && source < 0) {
-      TESSERA_RETURN_IF_ERROR(
-          device_.Check(device_.api().fill_zero(stream(), out, bytes), "zeros"));
-    }
-    // A group of one has what it wants; so has a position that is sent its own.
-    if (communicator == nullptr) {
-      return step.exchange == ir::Exchange::kPermute && source < 0 ? absl::OkStatus()
-                                                                   : Copy(out, in, bytes);
-    }
-    if (source == position && target == position) return Copy(out, in, bytes);
-    WatchedExchange watched;
-    watched.label = *label_;
-    watched.key = std::move(key);
-    watched.communicator = communicator;
-    TESSERA_ASSIGN_OR_RETURN(watched.begin, device_.Record(core_.compute));
-    // Kept also if it fails here: what of it is on the device has to be aborted.
-    exchanges_.push_back(std::move(watched));
-    const int code = Enqueue(step, communicator->handle.get(), in, out, source, target);
-    if (code != TESSERA_NOT_READY) TESSERA_RETURN_IF_ERROR(device_.Check(code, "an exchange"));
-    TESSERA_RETURN_IF_ERROR(core_.communicators->AwaitReady(*communicator, context_, *label_));
-    TESSERA_ASSIGN_OR_RETURN(exchanges_.back().end, device_.Record(core_.compute));
-    return absl::OkStatus();
-  }
-
-  // Its code.
-  int Enqueue(const program::CollectiveStep& step, tessera_comm* comm, uint64_t in, uint64_t out,
-              int source, int target) const {
-    const tessera_device_api& api = device_.api();
-    const auto dtype = static_cast<tessera_dtype>(step.dtype);
-    switch (step.exchange) {
-      case ir::Exchange::kAllReduce:
-        return api.all_reduce(comm, stream(), dtype, ReduceOf(step.reduce), in, out, step.elements);
-      case ir::Exchange::kAllGather:
-        return api.all_gather(comm, stream(), dtype, in, out, step.elements);
-      case ir::Exchange::kReduceScatter:
-        return api.reduce_scatter(comm, stream(), dtype, ReduceOf(step.reduce), in, out,
-                                  step.elements);
-      case ir::Exchange::kAllToAll:
-        return api.all_to_all(comm, stream(), dtype, in, out, step.elements);
-      case ir::Exchange::kPermute:
-        return api.send_receive(comm, stream(), dtype, in, target, out, source, step.elements);
-      case ir::Exchange::kPosition:
-      case ir::Exchange::kNone:
-        break;
-    }
-    TESSERA_CHECK(false) << "a step that exchanges no blocks";
-    return TESSERA_INVALID;
-  }
-
-  static tessera_reduce ReduceOf(ir::ReduceKind kind) {
-    switch (kind) {
-      case ir::ReduceKind::kMax:
-        return static_cast<tessera_reduce>(ReduceKind::kMax);
-      case ir::ReduceKind::kMin:
-        return static_cast<tessera_reduce>(ReduceKind::kMin);
-      case ir::ReduceKind::kProd:
-        return static_cast<tessera_reduce>(ReduceKind::kProd);
-      case ir::ReduceKind::kAnd:
-        return static_cast<tessera_reduce>(ReduceKind::kAnd);
-      case ir::ReduceKind::kOr:
-        return static_cast<tessera_reduce>(ReduceKind::kOr);
-      default:
-        return static_cast<tessera_reduce>(ReduceKind::kSum);
-    }
-  }
-
-  Core& core_;
-  const Device& device_;
-  const DeviceExecutable& executable_;
-  const RunContext& context_;
-  const std::vector<uint64_t> arguments_, results_;
-  const uint64_t arena_;
-  std::vector<int64_t> trips_;
-  const std::string* label_ = nullptr;
-  uint32_t sequence_ = 0;
-  std::vector<WatchedExchange> exchanges_;
 };
 
 class DeviceBackend final : public Backend {
@@ -453,6 +116,7 @@ class DeviceBackend final : public Backend {
     }
     auto executable = std::make_shared<DeviceExecutable>();
     TESSERA_ASSIGN_OR_RETURN(executable->program, program::Build(*program.entry, build_options_));
+    TESSERA_RETURN_IF_ERROR(program::Verify(executable->program));
     TESSERA_RETURN_IF_ERROR(Plan(*executable));
     TESSERA_ASSIGN_OR_RETURN(
         executable->code,
@@ -474,41 +138,44 @@ class DeviceBackend final : public Backend {
     return executable;
   }
 
+  std::vector<int> ChooseTakeovers(const Executable& executable,
+                                   absl::Span<const DeviceBufferRef> args,
+                                   std::vector<bool> may_overwrite) const override {
+    for (size_t i = 0; i < args.size(); ++i) {
+      may_overwrite[i] = may_overwrite[i] && !MemoryOf(*args[i]).shared;
+    }
+    return program::ChooseTakeovers(static_cast<const DeviceExecutable&>(executable).program,
+                                    may_overwrite);
+  }
+
   absl::StatusOr<Enqueued> Enqueue(const Executable& base, const RunContext& context,
                                    absl::Span<const DeviceBufferRef> args) override {
     TESSERA_RETURN_IF_ERROR(context.cancel->status());
     TESSERA_RETURN_IF_ERROR(fatal());
     const auto& executable = static_cast<const DeviceExecutable&>(base);
     const program::DeviceProgram& program = executable.program;
-    std::vector<uint64_t> arguments, results;
+    Runner::Memory addresses;
     for (const DeviceBufferRef& arg : args) {
-      arguments.push_back(MemoryOf(*arg).block()->address());
+      addresses.arguments.push_back(MemoryOf(*arg).block()->address());
     }
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<DeviceMemory>> made,
+                             MakeResults(program, context, args));
     Enqueued enqueued;
-    std::vector<std::shared_ptr<DeviceMemory>> made;
-    for (const program::Result& result : program.results) {
-      const Slot& slot = program.slots[result.slot];
-      BlockRef block;
-      if (slot.kind == Slot::Kind::kArgument) {
-        block = MemoryOf(*args[slot.index]).block();
-      } else if (slot.index < static_cast<int>(made.size())) {
-        block = made[slot.index]->block();
-      } else {
-        const int64_t bytes = ir::MakeType(result.buffer.dtype, result.buffer.shape).num_bytes();
-        TESSERA_ASSIGN_OR_RETURN(block, Allocate(bytes, "a result"));
-      }
-      results.push_back(block->address());
-      made.push_back(std::make_shared<DeviceMemory>(result.buffer.dtype, result.buffer.shape,
-                                                    std::move(block)));
-      enqueued.results.push_back(made.back());
+    for (const auto& result : made) {
+      addresses.results.push_back(result->block()->address());
+      enqueued.results.push_back(result);
     }
     TESSERA_RETURN_IF_ERROR(ReserveScratch(executable.scratch_bytes()));
     TESSERA_RETURN_IF_ERROR(PreparePositions(program, context));
+    addresses.arena = core_->scratch->address();
 
-    Runner runner(*core_, executable, context, std::move(arguments), std::move(results),
-                  core_->scratch->address());
+    Runner runner(*core_, executable, context, std::move(addresses));
     Launch::Work work;
     work.broken = runner.Run();
+    if (absl::Status joined = runner.Join(); !joined.ok()) {
+      SetFatal(joined);
+      return work.broken.ok() ? joined : work.broken;
+    }
     std::vector<std::pair<std::shared_ptr<DeviceMemory>, PinnedSlotRef>> mirrors;
     if (work.broken.ok()) {
       for (const auto& result : made) {
@@ -580,6 +247,7 @@ class DeviceBackend final : public Backend {
     TESSERA_ASSIGN_OR_RETURN(core.arena, Arena::Make(&device(), bytes));
     TESSERA_ASSIGN_OR_RETURN(core.mirrors, PinnedSlots::Make(&device(), kMirrors, kMirrorBytes));
     TESSERA_ASSIGN_OR_RETURN(core.compute, device().NewStream(/*high_priority=*/false));
+    TESSERA_ASSIGN_OR_RETURN(core.exchange, device().NewStream(/*high_priority=*/true));
     TESSERA_ASSIGN_OR_RETURN(core.scratch, Allocate(0, "scratch memory"));
     core.communicators = std::make_unique<Communicators>(&device(), options_.collective_timeout,
                                                          [this](Communicator& c) { AbortHere(c); });
@@ -688,6 +356,33 @@ class DeviceBackend final : public Backend {
       executable.memory_bytes_ += constant.num_bytes();
     }
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<std::shared_ptr<DeviceMemory>>> MakeResults(
+      const program::DeviceProgram& program, const RunContext& context,
+      absl::Span<const DeviceBufferRef> args) {
+    std::vector<std::shared_ptr<DeviceMemory>> made;
+    for (const program::Result& result : program.results) {
+      const Slot& slot = program.slots[result.slot];
+      const int taken = context.takeovers.empty() ? -1 : context.takeovers[made.size()];
+      BlockRef block;
+      const DeviceMemory* sharer = nullptr;
+      if (slot.kind == Slot::Kind::kArgument) {
+        sharer = &MemoryOf(*args[slot.index]);
+      } else if (slot.index < static_cast<int>(made.size())) {
+        sharer = made[slot.index].get();
+      } else if (taken >= 0) {
+        block = MemoryOf(*args[taken]).block();
+      } else {
+        const int64_t bytes = ir::MakeType(result.buffer.dtype, result.buffer.shape).num_bytes();
+        TESSERA_ASSIGN_OR_RETURN(block, Allocate(bytes, "a result"));
+      }
+      made.push_back(
+          std::make_shared<DeviceMemory>(result.buffer.dtype, result.buffer.shape,
+                                         sharer != nullptr ? sharer->block() : std::move(block)));
+      if (sharer != nullptr) made.back()->shared = sharer->shared = true;
+    }
+    return made;
   }
 
   absl::Status ReserveScratch(int64_t bytes) {

@@ -1,10 +1,12 @@
 // One device of a plugin (device_api.h) as a Backend: device programs run as kernels, library calls
 // and exchanges on the device's streams, asynchronously.
 //
-// All work of launches goes to one stream, in the order of Enqueue; copies of arrays have streams
-// of their own. A launch without exchanges that is seen again with the same buffers becomes a
-// graph, and is from then on one call. Results of at most 64 KiB are copied to the host along
-// with the launch, so that reading them asks nothing of the device.
+// Launches run in the order of Enqueue, their exchanges on a stream of their own, beside the steps
+// that need nothing of them (runner.h); copies of arrays have streams, too. What of a launch lies
+// between its exchanges and is seen again with the same buffers becomes a graph, and is from then
+// on one call. Results are given the memory of donated arguments where the program allows it.
+// Results of at most 64 KiB are copied to the host along with the launch, so that reading them asks
+// nothing of the device.
 //
 // Failures. A launch that is cancelled, or whose exchange stands still beyond the timeout, is
 // broken: its communicators are aborted, and it ends when the device does. A device that does not

@@ -50,7 +50,7 @@ class Lane {
  public:
   explicit Lane(int device, DeviceBackendOptions options = {}) {
     options.ordinal = device;
-    options.memory_bytes = 64 << 20;
+    if (options.memory_bytes == 0) options.memory_bytes = 64 << 20;
     options.on_fatal = [this](const absl::Status& why) {
       absl::MutexLock lock(&mu_);
       fatal_.Update(why);
@@ -81,8 +81,14 @@ class Lane {
       return *status;
     }
   };
+  // Arguments for which `may_overwrite` is true are nobody else's.
   absl::StatusOr<Running> Enqueue(const Executable& executable,
-                                  const std::vector<DeviceBufferRef>& args) {
+                                  const std::vector<DeviceBufferRef>& args,
+                                  std::vector<bool> may_overwrite = {}) {
+    may_overwrite.resize(args.size(), false);
+    const std::vector<int> takeovers =
+        backend->ChooseTakeovers(executable, args, std::move(may_overwrite));
+    context.takeovers = takeovers;
     context.launch = ++launches_;
     context.program = "program";
     context.cancel = &cancel;
@@ -99,8 +105,10 @@ class Lane {
     return running;
   }
   absl::StatusOr<std::vector<Array>> Run(const Executable& executable,
-                                         const std::vector<DeviceBufferRef>& args) {
-    TESSERA_ASSIGN_OR_RETURN(const Running running, Enqueue(executable, args));
+                                         const std::vector<DeviceBufferRef>& args,
+                                         std::vector<bool> may_overwrite = {}) {
+    TESSERA_ASSIGN_OR_RETURN(const Running running,
+                             Enqueue(executable, args, std::move(may_overwrite)));
     TESSERA_RETURN_IF_ERROR(running.Wait());
     std::vector<Array> results;
     for (const DeviceBufferRef& result : running.results) {
@@ -271,6 +279,142 @@ func main(%x: f32[8]) -> (f32[8]) {
   EXPECT_THAT(lane.backend->Compile(program).status(),
               ReasonIs("NOT_IMPLEMENTED",
                        AllOf(HasSubstr("shard_map (program.txt:3)"), HasSubstr("CPU devices"))));
+}
+
+// ---- Arguments that may be overwritten. --------------------------------------------------------
+
+constexpr int64_t kWeights = 100'000;  // in no whole number of vectors and blocks
+constexpr int64_t kRoomForTwo = 1 << 20;
+
+const char kSgd[] = R"(func main(%w: f32[100000], %g: f32[100000]) -> (f32[100000]) {
+  %h = constant() {value=dense<f32[]: 0.5>}
+  %b = broadcast_in_dim(%h) {shape=[100000], broadcast_dimensions=[]}
+  %d = multiply(%g, %b)
+  %r = subtract(%w, %d)
+  return %r
+})";
+
+Array Filled(double value) {
+  Array a(DType::kF32, {kWeights});
+  for (float& x : a.MutableAs<float>()) x = static_cast<float>(value);
+  return a;
+}
+
+TEST_F(DeviceBackendTest, AStepInPlaceNeedsNoRoomForItsResult) {
+  DeviceBackendOptions options;
+  options.memory_bytes = kRoomForTwo;
+  Lane lane(0, options);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(Parse(kSgd)));
+  const DeviceBufferRef g = lane.Put(Filled(4));
+  DeviceBufferRef w = lane.Put(Filled(21));
+  EXPECT_THAT(lane.Enqueue(*executable, {w, g}).status(), ReasonIs("OUT_OF_MEMORY", "a result"));
+  // Each on what the one before it will have made.
+  std::vector<Lane::Running> all;
+  for (int i = 0; i < 10; ++i) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(Lane::Running step,
+                                 lane.Enqueue(*executable, {w, g}, {true, false}));
+    w = step.results[0];
+    all.push_back(std::move(step));
+  }
+  for (const Lane::Running& step : all) EXPECT_THAT(step.Wait(), IsOk());
+  EXPECT_THAT(lane.backend->ToHost(*w), IsOkAndHolds(Filled(1)));
+  EXPECT_THAT(lane.backend->ToHost(*g), IsOkAndHolds(Filled(4)));
+  EXPECT_EQ(cuda::FakeViolations(), "");
+}
+
+TEST_F(DeviceBackendTest, WorkThatWasEnqueuedEarlierReadsWhatItWasGiven) {
+  Lane lane(0);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto sgd, lane.backend->Compile(Parse(kSgd)));
+  const DeviceBufferRef g = lane.Put(Filled(4)), w = lane.Put(Filled(3));
+  // The first waits on the device while the second, which overwrites its argument, is enqueued.
+  cuda::SetFake("stall_at", 1);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running earlier, lane.Enqueue(*sgd, {w, g}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running later, lane.Enqueue(*sgd, {w, w}, {}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running last, lane.Enqueue(*sgd, {w, g}, {true, false}));
+  EXPECT_FALSE(earlier.done->HasBeenNotified());
+  cuda::SetFake("gate", 1);
+  for (const Lane::Running* run : {&earlier, &later, &last}) EXPECT_THAT(run->Wait(), IsOk());
+  EXPECT_THAT(lane.backend->ToHost(*earlier.results[0]), IsOkAndHolds(Filled(1)));
+  EXPECT_THAT(lane.backend->ToHost(*later.results[0]), IsOkAndHolds(Filled(1.5)));
+  EXPECT_THAT(lane.backend->ToHost(*last.results[0]), IsOkAndHolds(Filled(1)));
+}
+
+TEST_F(DeviceBackendTest, WhatSharesItsMemoryIsNotOverwritten) {
+  Lane lane(0);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto sgd, lane.backend->Compile(Parse(kSgd)));
+  TESSERA_ASSERT_OK_AND_ASSIGN(
+      auto twice, lane.backend->Compile(Parse(
+                      R"(func main(%x: f32[100000]) -> (f32[100000], f32[100000], f32[100000]) {
+  %n = negate(%x)
+  return %x, %n, %n
+})")));
+  const DeviceBufferRef g = lane.Put(Filled(4)), w = lane.Put(Filled(3));
+  const auto taken = [&](const DeviceBufferRef& from) {
+    const std::vector<DeviceBufferRef> args = {from, g};
+    return lane.backend->ChooseTakeovers(*sgd, args, {true, false})[0] == 0;
+  };
+  EXPECT_TRUE(taken(w));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running run, lane.Enqueue(*twice, {w}, {true}));
+  EXPECT_THAT(run.Wait(), IsOk());
+  EXPECT_FALSE(taken(w)) << "result 0 lies there";
+  for (const DeviceBufferRef& result : run.results) EXPECT_FALSE(taken(result));
+  EXPECT_THAT(lane.Run(*sgd, {w, g}, {true, false}), IsOkAndHolds(std::vector{Filled(1)}));
+  EXPECT_THAT(lane.backend->ToHost(*run.results[0]), IsOkAndHolds(Filled(3)));
+}
+
+TEST_F(DeviceBackendTest, ALoopStartsInTheMemoryOfItsCarry) {
+  DeviceBackendOptions options;
+  options.memory_bytes = kRoomForTwo;
+  Lane lane(0, options);
+  TESSERA_ASSERT_OK_AND_ASSIGN(
+      auto loop,
+      lane.backend->Compile(Parse(R"(func main(%w: f32[100000], %g: f32[100000]) -> (f32[100000]) {
+  %r = scan(%g, %w) {num_consts=1, num_carry=1, length=5, reverse=false} with
+    func body(%k: f32[100000], %a: f32[100000]) -> (f32[100000]) {
+      %s = add(%a, %k)
+      return %s
+    }
+  return %r
+})")));
+  const DeviceBufferRef w = lane.Put(Filled(3)), g = lane.Put(Filled(4));
+  EXPECT_THAT(lane.Enqueue(*loop, {w, g}).status(), ReasonIs("OUT_OF_MEMORY"));
+  EXPECT_THAT(lane.Run(*loop, {w, g}, {true, false}), IsOkAndHolds(std::vector{Filled(23)}));
+}
+
+// ---- Broken off. --------------------------------------------------------------------------------
+
+TEST_F(DeviceBackendTest, ACancelledLaunchMayTakeItsGraceToLeave) {
+  DeviceBackendOptions options;
+  options.cancel_grace = absl::Seconds(30);
+  Lane lane(0, options);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(Parse(kDouble)));
+  const DeviceBufferRef x = lane.Put(Array(DType::kF32, {1024}));
+  cuda::SetFake("stall_at", 1);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running running, lane.Enqueue(*executable, {x}));
+  lane.cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
+  EXPECT_FALSE(running.done->WaitForNotificationWithTimeout(absl::Milliseconds(20)))
+      << "what is on the device holds its memory";
+  cuda::SetFake("gate", 1);
+  EXPECT_THAT(running.Wait(), ReasonIs("CANCELLED", "enough"));
+  EXPECT_THAT(lane.fatal(), IsOk());
+}
+
+TEST_F(DeviceBackendTest, ACancelledLaunchThatOutstaysItsGraceIsFatal) {
+  DeviceBackendOptions options;
+  options.cancel_grace = absl::Milliseconds(100);
+  {
+    Lane lane(0, options);
+    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(Parse(kDouble)));
+    const DeviceBufferRef x = lane.Put(Array(DType::kF32, {1024}));
+    cuda::SetFake("stall_at", 1);
+    TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running running, lane.Enqueue(*executable, {x}));
+    lane.cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
+    EXPECT_THAT(running.Wait(), ReasonIs("CANCELLED", "enough"));
+    EXPECT_THAT(lane.fatal(), ReasonIs("WORKER_LOST", AllOf(HasSubstr("did not leave the device"),
+                                                            HasSubstr("100ms"))));
+  }
+  cuda::SetFake("gate", 1);
+  EXPECT_TRUE(cuda::AwaitFake("kernels_run", 1));
 }
 
 // ---- Several devices. ---------------------------------------------------------------------------
@@ -459,6 +603,156 @@ TEST_F(DeviceBackendTest, ACancelledExchangeIsTakenOffTheDevice) {
   two.lanes[0]->cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
   EXPECT_THAT(running.Wait(), ReasonIs("CANCELLED", "enough"));
   EXPECT_THAT(two.lanes[0]->fatal(), IsOk());
+}
+
+// ---- Exchanges beside other steps.
+// ---------------------------------------------------------------
+
+// (x, y) -> (-psum(x), tanh(y)): of two kernels the second reads the exchange.
+ir::Program BesideProgram() {
+  return Parse(R"(mesh (i=2:manual)
+func main(%x: f32[64], %y: f32[64]) -> (f32[64], f32[64]) unchecked {
+  %s = psum(%x) {axes=["i"]}
+  %t = tanh(%y)
+  %u = negate(%s)
+  return %u, %t
+})");
+}
+
+TEST_F(DeviceBackendTest, WhatNeedsNothingOfAnExchangeRunsBesideIt) {
+  TwoLanes two;
+  const auto compile = [&](int d) { return *two.lanes[d]->backend->Compile(BesideProgram()); };
+  const std::shared_ptr<const Executable> executables[] = {compile(0), compile(1)};
+  Array x(DType::kF32, {64}), y(DType::kF32, {64});
+  for (int i = 0; i < 64; ++i) x.Set(i, i), y.Set(i, 0.01 * i);
+  const auto args = [&](int d) {
+    return std::vector<DeviceBufferRef>{two.lanes[d]->Put(x), two.lanes[d]->Put(y)};
+  };
+  // The communicator is there; then one of the two alone comes to the exchange.
+  two.OnBoth(
+      [&](int d) { EXPECT_THAT(two.lanes[d]->Run(*executables[d], args(d)).status(), IsOk()); });
+  const int64_t before = cuda::GetFake("kernels_run");
+  EXPECT_EQ(before, 4);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running first,
+                               two.lanes[0]->Enqueue(*executables[0], args(0)));
+  EXPECT_TRUE(cuda::AwaitFake("kernels_run", before + 1)) << "tanh waits for the exchange";
+  EXPECT_FALSE(first.done->HasBeenNotified());
+  EXPECT_EQ(cuda::GetFake("kernels_run"), before + 1) << "what reads the exchange came before it";
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running second,
+                               two.lanes[1]->Enqueue(*executables[1], args(1)));
+  for (const auto* running : {&first, &second}) EXPECT_THAT(running->Wait(), IsOk());
+  for (int d : {0, 1}) {
+    const Lane::Running& running = d == 0 ? first : second;
+    TESSERA_ASSERT_OK_AND_ASSIGN(const Array u, two.lanes[d]->backend->ToHost(*running.results[0]));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const Array t, two.lanes[d]->backend->ToHost(*running.results[1]));
+    for (int i = 0; i < 64; ++i) {
+      EXPECT_EQ(u.At(i), -2.0 * i);
+      EXPECT_NEAR(t.At(i), std::tanh(0.01 * i), 1e-6);
+    }
+  }
+  EXPECT_EQ(cuda::FakeViolations(), "");
+}
+
+// A kernel before the exchange, which reads what it wrote, and one after it that writes there.
+TEST_F(DeviceBackendTest, AnExchangeReadsWhatCameBeforeItAndNothingLater) {
+  TwoLanes two;
+  const ir::Program program = Parse(R"(mesh (i=2:manual)
+func main(%x: f32[64]) -> (f32[64]) unchecked {
+  %r, %o = scan(%x) {num_consts=0, num_carry=1, length=20, reverse=false} with
+    func body(%a: f32[64]) -> (f32[64], f32[64]) {
+      %n = negate(%a)
+      %s = psum(%n) {axes=["i"]}
+      %h = constant() {value=dense<f32[]: 0.5>}
+      %b = broadcast_in_dim(%h) {shape=[64], broadcast_dimensions=[]}
+      %m = multiply(%s, %b)
+      %k = cosine(%a)
+      return %m, %k
+    }
+  return %r
+})");
+  ASSERT_NE(program.entry, nullptr);
+  two.OnBoth([&](int d) {
+    Lane& lane = *two.lanes[d];
+    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(program));
+    Array x(DType::kF32, {64});
+    for (int i = 0; i < 64; ++i) x.Set(i, i);
+    for (int run = 0; run < 5; ++run)
+      EXPECT_THAT(lane.Run(*executable, {lane.Put(x)}, {true}), IsOkAndHolds(std::vector{x}));
+  });
+  EXPECT_EQ(cuda::FakeViolations(), "");
+}
+
+// ---- Graphs between exchanges. ------------------------------------------------------------------
+
+// Two steps, an exchange, two steps: what cannot be one kernel.
+ir::Program StretchesProgram() {
+  return Parse(R"(mesh (i=2:manual)
+func main(%x: f32[4,64]) -> (f32[4,64]) unchecked {
+  %a = reduce_sum(%x) {dimensions=[1]}
+  %b = broadcast_in_dim(%a) {broadcast_dimensions=[0], shape=[4,64]}
+  %c = subtract(%x, %b)
+  %d = reduce_max(%c) {dimensions=[0]}
+  %e = broadcast_in_dim(%d) {broadcast_dimensions=[1], shape=[4,64]}
+  %f = subtract(%c, %e)
+  %s = psum(%f) {axes=["i"]}
+  %g = reduce_sum(%s) {dimensions=[1]}
+  %h = broadcast_in_dim(%g) {broadcast_dimensions=[0], shape=[4,64]}
+  %i = subtract(%s, %h)
+  %j = reduce_max(%i) {dimensions=[0]}
+  %k = broadcast_in_dim(%j) {broadcast_dimensions=[1], shape=[4,64]}
+  %l = subtract(%i, %k)
+  return %l
+})");
+}
+
+TEST_F(DeviceBackendTest, StepsBetweenExchangesBecomeGraphs) {
+  TwoLanes two;
+  const ir::Program program = StretchesProgram();
+  const Array x = Random(DType::kF32, {4, 64}, 1);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Lanes> want,
+                               ir::Evaluator().WithLanes({0, 1}, *program.entry, {{x, x}}));
+  std::vector<std::shared_ptr<const Executable>> executables(2);
+  std::vector<DeviceBufferRef> args(2);
+  const auto run = [&] {
+    two.OnBoth([&](int d) {
+      Lane& lane = *two.lanes[d];
+      TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got,
+                                   lane.Run(*executables[d], {args[d]}));
+      for (int64_t i = 0; i < x.num_elements(); ++i)
+        EXPECT_NEAR(got[0].At(i), want[0][d].At(i), 1e-3) << i;
+    });
+    return cuda::GetFake("graphs_run");
+  };
+  for (int d : {0, 1}) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(executables[d], two.lanes[d]->backend->Compile(program));
+    args[d] = two.lanes[d]->Put(x);
+  }
+  EXPECT_EQ(run(), 0);
+  // With the same buffers; two stretches on each of two devices.
+  EXPECT_EQ(run(), 4);
+  EXPECT_EQ(run(), 8);
+  EXPECT_EQ(cuda::FakeViolations(), "");
+}
+
+TEST_F(DeviceBackendTest, AnExchangeThatStandsStillBetweenGraphsEndsWithinItsBounds) {
+  TwoLanes two(absl::Seconds(1));
+  const ir::Program program = StretchesProgram();
+  std::vector<std::shared_ptr<const Executable>> executables(2);
+  std::vector<DeviceBufferRef> args(2);
+  for (int d : {0, 1}) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(executables[d], two.lanes[d]->backend->Compile(program));
+    args[d] = two.lanes[d]->Put(Random(DType::kF32, {4, 64}, 1));
+  }
+  const auto run = [&](int d) { return two.lanes[d]->Run(*executables[d], {args[d]}).status(); };
+  for (int i = 0; i < 3; ++i) two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  EXPECT_GT(cuda::GetFake("graphs_run"), 0);
+  cuda::SetFake("nccl_stall_at", 1);
+  const absl::Time start = absl::Now();
+  two.OnBoth([&](int d) {
+    EXPECT_THAT(run(d), ReasonIs("COLLECTIVE_TIMEOUT", HasSubstr("psum (program.txt:9)")));
+  });
+  EXPECT_LT(absl::Now() - start, absl::Seconds(10));
+  for (const auto& lane : two.lanes) EXPECT_THAT(lane->fatal(), IsOk());
 }
 
 }  // namespace

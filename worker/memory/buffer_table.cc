@@ -42,8 +42,14 @@ absl::Status BufferTable::Expect(const BufferId& id) {
 absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
                                    Reservation reservation) {
   std::map<uint64_t, Callback> waiters;
+  DeviceBufferRef for_waiters;
   {
     absl::MutexLock lock(&mu_);
+    if (const auto heir = heirs_.find(id); heir != heirs_.end()) {
+      *heir->second = std::move(reservation);
+      heirs_.erase(heir);
+      return Deleted(id);
+    }
     if (DeletedLocked(id)) return Deleted(id);
     Entry& entry = entries_[id];
     if (entry.state == State::kFailed) return entry.error;
@@ -51,17 +57,18 @@ absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
       return MakeError(ErrorKind::kInternal, absl::StrCat(ToString(id), " is written twice"));
     }
     waiters.swap(entry.waiters);
+    entry.buffer = std::move(buffer);
+    if (!waiters.empty()) for_waiters = ReaderOf(entry);
     if (entry.doomed) {
       entries_.erase(id);
       Bury(id);
     } else {
       entry.state = State::kReady;
-      entry.buffer = buffer;
       entry.outcome = nullptr;
       entry.reservation = std::move(reservation);
     }
   }
-  CallAll(std::move(waiters), std::move(buffer));
+  CallAll(std::move(waiters), std::move(for_waiters));
   return absl::OkStatus();
 }
 
@@ -80,6 +87,7 @@ void BufferTable::SetFailed(const BufferId& id, const absl::Status& why) {
   Reservation released;
   {
     absl::MutexLock lock(&mu_);
+    heirs_.erase(id);
     if (DeletedLocked(id)) return;
     Entry& entry = entries_[id];
     if (entry.state == State::kFailed) return;  // The first failure is the one to tell.
@@ -110,36 +118,56 @@ absl::StatusOr<DeviceBufferRef> BufferTable::GetLocked(const BufferId& id) const
   return entry.buffer;
 }
 
-absl::StatusOr<DeviceBufferRef> BufferTable::Get(const BufferId& id) const {
-  absl::MutexLock lock(&mu_);
-  return GetLocked(id);
+DeviceBufferRef BufferTable::ReaderOf(Entry& entry) {
+  if (entry.readers == nullptr) entry.readers = std::make_shared<std::atomic<int64_t>>(0);
+  entry.readers->fetch_add(1, std::memory_order_relaxed);
+  // What the reader did comes before whatever is done when its reference is seen to be gone.
+  return DeviceBufferRef(entry.buffer.get(),
+                         [buffer = entry.buffer, readers = entry.readers](const DeviceBuffer*) {
+                           readers->fetch_sub(1, std::memory_order_release);
+                         });
 }
 
-absl::StatusOr<std::pair<DeviceBufferRef, OutcomeRef>> BufferTable::GetEnqueued(
-    const BufferId& id) const {
+absl::StatusOr<DeviceBufferRef> BufferTable::Get(const BufferId& id) const {
+  absl::MutexLock lock(&mu_);
+  TESSERA_RETURN_IF_ERROR(GetLocked(id).status());
+  return ReaderOf(entries_.at(id));
+}
+
+absl::StatusOr<BufferTable::ForDevice> BufferTable::GetEnqueued(const BufferId& id) const {
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
   if (it != entries_.end() && it->second.outcome != nullptr) {
-    return std::pair(it->second.buffer, it->second.outcome);
+    return ForDevice{it->second.buffer, it->second.outcome, nullptr};
   }
   TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer, GetLocked(id));
-  return std::pair(std::move(buffer), OutcomeRef());
+  return ForDevice{std::move(buffer), nullptr, nullptr};
+}
+
+absl::StatusOr<BufferTable::ForDevice> BufferTable::Take(const BufferId& id) {
+  TESSERA_ASSIGN_OR_RETURN(ForDevice taken, GetEnqueued(id));
+  absl::MutexLock lock(&mu_);
+  const auto it = entries_.find(id);
+  // Deleted or failed meanwhile: what was got is as it was.
+  if (it == entries_.end() || it->second.buffer != taken.buffer) return taken;
+  Entry& entry = it->second;
+  if (!entry.waiters.empty() ||
+      (entry.readers != nullptr && entry.readers->load(std::memory_order_acquire) > 0)) {
+    return taken;
+  }
+  taken.outcome = entry.outcome;
+  taken.reservation = std::make_shared<Reservation>(std::move(entry.reservation));
+  if (taken.outcome != nullptr) heirs_.emplace(id, taken.reservation);
+  entries_.erase(it);
+  Bury(id);
+  return taken;
 }
 
 DeviceBufferRef BufferTable::IfReady(const BufferId& id) const {
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
-  return it == entries_.end() || it->second.state != State::kReady ? nullptr : it->second.buffer;
-}
-
-absl::StatusOr<std::pair<DeviceBufferRef, Reservation>> BufferTable::Take(const BufferId& id) {
-  absl::MutexLock lock(&mu_);
-  TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer, GetLocked(id));
-  std::pair<DeviceBufferRef, Reservation> taken(std::move(buffer),
-                                                std::move(entries_[id].reservation));
-  entries_.erase(id);  // Ready, so nobody waits.
-  Bury(id);
-  return taken;
+  if (it == entries_.end() || it->second.state != State::kReady) return nullptr;
+  return ReaderOf(it->second);
 }
 
 uint64_t BufferTable::WhenReady(const BufferId& id, Callback callback) {
@@ -157,6 +185,7 @@ uint64_t BufferTable::WhenReady(const BufferId& id, Callback callback) {
         return ticket;
       }
       outcome = GetLocked(id);
+      if (outcome.ok()) outcome = ReaderOf(entry);
     }
   }
   callback(std::move(outcome));

@@ -6,10 +6,12 @@
 //
 // Thread-safe. Callbacks run without the lock, on the thread that resolved the buffer.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -70,11 +72,19 @@ class BufferTable {
   absl::StatusOr<DeviceBufferRef> Get(const BufferId& id) const;
   // For work on the buffer's own device: its producer may be enqueued only; its outcome then comes
   // along.
-  absl::StatusOr<std::pair<DeviceBufferRef, OutcomeRef>> GetEnqueued(const BufferId& id) const;
+  struct ForDevice {
+    DeviceBufferRef buffer;
+    OutcomeRef outcome;  // null: it is ready
+    // Of a buffer that was taken: what its memory is reserved by, empty until the producer has
+    // ended. Null: it was not taken.
+    std::shared_ptr<Reservation> reservation;
+  };
+  absl::StatusOr<ForDevice> GetEnqueued(const BufferId& id) const;
+  // The same, and takes it if nobody reads it or waits to: it is then deleted, and work that is
+  // enqueued on its device may overwrite it. Else it stays.
+  absl::StatusOr<ForDevice> Take(const BufferId& id);
   // Null in every other state.
   DeviceBufferRef IfReady(const BufferId& id) const;
-  // The same, and the buffer is deleted: its memory is the caller's.
-  absl::StatusOr<std::pair<DeviceBufferRef, Reservation>> Take(const BufferId& id);
 
   // Calls back, possibly at once, when the buffer is ready, has failed or is deleted. An id that
   // was never heard of is waited for: its producer's command may be on its way. The ticket ends the
@@ -94,9 +104,12 @@ class BufferTable {
 
  private:
   enum class State : uint8_t { kUnknown, kExpected, kReady, kFailed };
+  // References that were given out to be read by others than the buffer's device.
+  using Readers = std::shared_ptr<std::atomic<int64_t>>;
   struct Entry {
     State state = State::kUnknown;
     DeviceBufferRef buffer;
+    Readers readers;      // null: there was none
     OutcomeRef outcome;   // of the producer, while it is enqueued only
     bool doomed = false;  // deleted meanwhile: goes when the producer has ended
     Reservation reservation;
@@ -106,6 +119,8 @@ class BufferTable {
 
   absl::StatusOr<DeviceBufferRef> GetLocked(const BufferId& id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // To the buffer of an entry of `entries_`.
+  static DeviceBufferRef ReaderOf(Entry& entry);
   bool DeletedLocked(const BufferId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Bury(const BufferId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -114,7 +129,9 @@ class BufferTable {
   static constexpr size_t kTombstonesMax = 1 << 16;
 
   mutable absl::Mutex mu_;
-  std::map<BufferId, Entry> entries_ ABSL_GUARDED_BY(mu_);
+  mutable std::map<BufferId, Entry> entries_ ABSL_GUARDED_BY(mu_);
+  // Who gets the reservations of buffers that were taken before their producers had ended.
+  std::map<BufferId, std::shared_ptr<Reservation>> heirs_ ABSL_GUARDED_BY(mu_);
   std::set<BufferId> deleted_ ABSL_GUARDED_BY(mu_);
   std::deque<BufferId> deleted_order_ ABSL_GUARDED_BY(mu_);
   uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/log.h"
@@ -69,7 +70,12 @@ absl::StatusOr<Reservation> MemoryAccount::Reserve(int64_t bytes, std::string ho
 
 void MemoryAccount::Add(const std::string& holder, int64_t bytes) {
   used_bytes_ += bytes;
-  peak_bytes_ = std::max(peak_bytes_, used_bytes_);
+  reserved_.Add(bytes);
+  (absl::StartsWith(holder, "array ") ? arrays_ : workspace_).Add(bytes);
+  if (used_bytes_ > peak_bytes_) {
+    peak_.Add(used_bytes_ - peak_bytes_);
+    peak_bytes_ = used_bytes_;
+  }
   int64_t& held = holders_[holder];
   held += bytes;
   if (held == 0) holders_.erase(holder);
@@ -92,6 +98,15 @@ std::string MemoryAccount::Report(int64_t bytes, const std::string& holder) cons
   if (held.size() > kNamed) absl::StrAppend(&report, " and ", held.size() - kNamed, " more");
   return absl::StrCat(report, held.empty() ? "" : ".",
                       " Delete arrays, donate arguments or shard further.");
+}
+
+void MemoryAccount::ShowAs(const UpDown& reserved, const UpDown& arrays, const UpDown& workspace,
+                           const UpDown& peak) {
+  absl::MutexLock lock(&mu_);
+  reserved_ = reserved;
+  arrays_ = arrays;
+  workspace_ = workspace;
+  peak_ = peak;
 }
 
 int64_t MemoryAccount::used_bytes() const {

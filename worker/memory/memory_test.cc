@@ -100,11 +100,64 @@ TEST_F(BufferTableTest, ADeletedIdStaysDeleted) {
 TEST_F(BufferTableTest, TakeFreesTheEntryAndKeepsTheMemoryUntilDropped) {
   ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
   {
-    auto taken = table_.Take(id_);
-    ASSERT_THAT(taken, IsOk());
+    TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::ForDevice taken, table_.Take(id_));
+    ASSERT_NE(taken.reservation, nullptr);
+    EXPECT_EQ(taken.outcome, nullptr);
     EXPECT_EQ(account_.used_bytes(), 8);
     EXPECT_THAT(table_.Get(id_), ReasonIs("ARRAY_DELETED"));
+    EXPECT_THAT(table_.Take(id_), ReasonIs("ARRAY_DELETED"));
   }
+  EXPECT_EQ(account_.used_bytes(), 0);
+}
+
+TEST_F(BufferTableTest, NothingIsTakenThatSomebodyReads) {
+  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
+  TESSERA_ASSERT_OK_AND_ASSIGN(DeviceBufferRef got, table_.Get(id_));
+  DeviceBufferRef ready = table_.IfReady(id_), waited;
+  table_.WhenReady(id_, [&](absl::StatusOr<DeviceBufferRef> b) { waited = *std::move(b); });
+  for (DeviceBufferRef* reader : {&got, &ready, &waited}) {
+    EXPECT_EQ(table_.Take(id_)->reservation, nullptr);
+    EXPECT_THAT(table_.Get(id_), IsOk()) << "it stays";
+    reader->reset();
+  }
+  EXPECT_NE(table_.Take(id_)->reservation, nullptr);
+}
+
+TEST_F(BufferTableTest, WorkOnTheDeviceIsNoReader) {
+  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::ForDevice earlier, table_.GetEnqueued(id_));
+  EXPECT_NE(table_.Take(id_)->reservation, nullptr);
+}
+
+TEST_F(BufferTableTest, WhatIsTakenBeforeItIsMadeBringsItsReservationLater) {
+  ASSERT_THAT(table_.Expect(id_), IsOk());
+  table_.SetEnqueued(id_, Bytes(8), std::make_shared<Outcome>());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::ForDevice taken, table_.Take(id_));
+  ASSERT_NE(taken.reservation, nullptr);
+  EXPECT_NE(taken.outcome, nullptr);
+  EXPECT_EQ(taken.reservation->bytes(), 0);
+  EXPECT_THAT(table_.Get(id_), ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), ReasonIs("ARRAY_DELETED"));
+  EXPECT_EQ(taken.reservation->bytes(), 8);
+  EXPECT_EQ(account_.used_bytes(), 8);
+}
+
+TEST_F(BufferTableTest, WhoeverWaitsForWhatIsEnqueuedGetsItUnchanged) {
+  ASSERT_THAT(table_.Expect(id_), IsOk());
+  DeviceBufferRef waited;
+  table_.WhenReady(id_, [&](absl::StatusOr<DeviceBufferRef> b) { waited = *std::move(b); });
+  table_.SetEnqueued(id_, Bytes(8), std::make_shared<Outcome>());
+  EXPECT_EQ(table_.Take(id_)->reservation, nullptr);
+  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
+  EXPECT_NE(waited, nullptr);
+}
+
+TEST_F(BufferTableTest, WhatWasTakenAndNeverMadeLeavesNothingBehind) {
+  ASSERT_THAT(table_.Expect(id_), IsOk());
+  table_.SetEnqueued(id_, Bytes(8), std::make_shared<Outcome>());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::ForDevice taken, table_.Take(id_));
+  table_.SetFailed(id_, MakeError(ErrorKind::kPeerFailed, "lost"));
+  EXPECT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), ReasonIs("ARRAY_DELETED"));
   EXPECT_EQ(account_.used_bytes(), 0);
 }
 

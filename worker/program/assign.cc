@@ -40,27 +40,6 @@ void ForValues(const Step& step, const std::vector<codegen::Kernel>& kernels, Re
   }
 }
 
-// Every load of param `in` reads the element that the one store to `out` overwrites.
-bool InPlace(const codegen::Kernel& kernel, int in, int out) {
-  const codegen::Store* store = nullptr;
-  for (const codegen::Store& s : kernel.stores) {
-    if (s.param == out && store != nullptr) return false;
-    if (s.param == out) store = &s;
-    for (const codegen::Shift& shift : s.access.shifts)
-      if (shift.param == in) return false;
-  }
-  if (store == nullptr || !(kernel.params[in].dtype == kernel.params[out].dtype) ||
-      kernel.params[in].size != kernel.params[out].size)
-    return false;
-  for (const codegen::Node& n : kernel.nodes) {
-    for (const codegen::Shift& shift : n.access.shifts)
-      if (shift.param == in) return false;
-    if (n.kind == codegen::Node::Kind::kLoad && n.param == in && !(n.access == store->access))
-      return false;
-  }
-  return true;
-}
-
 // The same kernel with param `in` become param `out`, which is then loaded and stored.
 codegen::Kernel WithOneParam(codegen::Kernel kernel, int in, int out) {
   const auto renamed = [&](int param) {
@@ -100,6 +79,7 @@ class Assigner {
     ForCopies(fused_.steps);
     ForKernels(fused_.steps);
     PlaceResults();
+    FindTakeovers();
     FillArena();
     out_.steps = Emit(std::move(fused_.steps));
     DropUnusedKernels(&out_.steps);
@@ -235,7 +215,7 @@ class Assigner {
     if (written < 0) return false;
     for (size_t i = 0; i < k->slots.size(); ++i)
       if (!kernel.params[i].output && IsLocal(k->slots[i]) && ClassOf(k->slots[i]) == in &&
-          !InPlace(kernel, static_cast<int>(i), written))
+          !codegen::MayGoInPlace(kernel, static_cast<int>(i), written))
         return false;
     return true;
   }
@@ -305,6 +285,79 @@ class Assigner {
       if (IsLocal(v) && ClassLife(v).result < 0) ClassLife(v).result = static_cast<int>(i);
       out_.results.push_back({in_.results[i], SlotOf(v)});
     }
+  }
+
+  // ---- Results in the memory of arguments. ----
+
+  int RootOf(int v) const {
+    while (value(v).window) v = value(v).window->of;
+    return v;
+  }
+
+  // The numbers of the steps after which the arguments are not read any more. One that a result
+  // shares its memory with is never to be overwritten.
+  std::vector<int> LastReads() const {
+    std::vector<int> last(in_.arguments.size(), -1);
+    for (const Access& a : accesses_) {
+      const int argument = value(RootOf(a.value)).argument;
+      if (argument < 0) continue;
+      const int at = a.loops.empty() ? a.at : spans_[a.loops.front()].end;
+      last[argument] = std::max(last[argument], at);
+    }
+    for (int v : in_.result_values)
+      if (const int argument = value(RootOf(v)).argument; argument >= 0) last[argument] = kAfterAll;
+    return last;
+  }
+
+  // Whether the step, which is the last to read the argument and the first to write the class, does
+  // both element for element.
+  bool TakesOver(const Step& step, int argument, int to) const {
+    if (const auto* copy = std::get_if<CopyStep>(&step.what))
+      return value(copy->in).argument == argument && IsLocal(copy->out) && ClassOf(copy->out) == to;
+    const auto* k = std::get_if<KernelStep>(&step.what);
+    if (k == nullptr) return false;
+    const codegen::Kernel& kernel = out_.kernels[k->kernel];
+    int written = -1;
+    for (size_t i = 0; i < k->slots.size(); ++i) {
+      if (!kernel.params[i].output || ClassOf(RootOf(k->slots[i])) != to) continue;
+      if (written >= 0 || !IsLocal(k->slots[i])) return false;
+      written = static_cast<int>(i);
+    }
+    if (written < 0) return false;
+    for (size_t i = 0; i < k->slots.size(); ++i) {
+      if (kernel.params[i].output || value(RootOf(k->slots[i])).argument != argument) continue;
+      if (value(k->slots[i]).window || !codegen::MayGoInPlace(kernel, static_cast<int>(i), written))
+        return false;
+    }
+    return true;
+  }
+
+  // Those that a step writes in place come first, for the others can go elsewhere; then those of
+  // the same number, for states are returned in the order in which they came.
+  void FindTakeovers() {
+    constexpr int kElsewhereMax = 4;  // for a result
+    const std::vector<int> last = LastReads();
+    const int arguments = static_cast<int>(in_.arguments.size());
+    std::vector<Takeover> elsewhere;
+    for (int r = 0; r < static_cast<int>(in_.results.size()); ++r) {
+      const int v = in_.result_values[r];
+      if (!IsLocal(v) || ClassLife(v).result != r || ClassLife(v).begin < 0) continue;
+      const Life& life = ClassLife(v);
+      int others = 0;
+      for (int i = 0; i < arguments; ++i) {
+        const int a = (r + i) % arguments;
+        if (life.bytes == 0 ||
+            ir::MakeType(in_.arguments[a].dtype, in_.arguments[a].shape).num_bytes() != life.bytes)
+          continue;
+        if (last[a] < life.begin) {
+          if (others++ < kElsewhereMax) elsewhere.push_back({a, r});
+        } else if (last[a] == life.begin && TakesOver(*step_at_[life.begin], a, ClassOf(v))) {
+          out_.takeovers.push_back({a, r});
+          overwritten_[step_at_[life.begin]].insert(a);
+        }
+      }
+    }
+    out_.takeovers.insert(out_.takeovers.end(), elsewhere.begin(), elsewhere.end());
   }
 
   void FillArena() {
@@ -401,7 +454,7 @@ class Assigner {
       if (auto* loop = std::get_if<LoopStep>(&step.what)) {
         loop->body = Emit(std::move(loop->body));
       } else if (auto* k = std::get_if<KernelStep>(&step.what)) {
-        EmitKernel(k);
+        EmitKernel(k, overwritten_[&step]);
       } else if (auto* c = std::get_if<ContractStep>(&step.what)) {
         c->a = SlotOf(c->a);
         c->b = SlotOf(c->b);
@@ -424,11 +477,16 @@ class Assigner {
     return emitted;
   }
 
-  // A value that is read and overwritten is one param.
-  void EmitKernel(KernelStep* step) {
+  // A value that is read and overwritten is one param. `overwritten` are arguments.
+  void EmitKernel(KernelStep* step, const std::set<int>& overwritten) {
     codegen::Kernel kernel = out_.kernels[step->kernel];
-    for (int& v : step->slots) v = SlotOf(v);
     bool changed = false;
+    for (size_t i = 0; i < step->slots.size(); ++i) {
+      const int v = step->slots[i];
+      if (!kernel.params[i].output && overwritten.count(value(v).argument) > 0)
+        kernel.params[i].overwritten = changed = true;
+      step->slots[i] = SlotOf(v);
+    }
     for (size_t i = 0; i < step->slots.size();) {
       size_t o = 0;
       while (o < step->slots.size() &&
@@ -485,6 +543,7 @@ class Assigner {
   std::vector<Access> accesses_;
   mutable std::vector<int> class_of_;  // paths shorten when they are walked
   std::vector<Life> lives_;
+  std::map<const Step*, std::set<int>> overwritten_;  // arguments, by the step that may do it
   std::map<int, int> slot_of_, constants_;
   std::map<std::vector<int64_t>, int> known_slots_;
 };

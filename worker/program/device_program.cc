@@ -9,6 +9,7 @@
 #include "worker/program/assign.h"
 #include "worker/program/fuse.h"
 #include "worker/program/lower.h"
+#include "worker/program/overlap.h"
 
 namespace tessera::worker::program {
 namespace {
@@ -52,6 +53,8 @@ class Printer {
       absl::StrAppend(&out_, "constant ", i, ": ",
                       ir::MakeType(p_.constants[i].dtype(), p_.constants[i].shape()).ToString(),
                       " ", p_.constants[i].ToString(), "\n");
+    for (const Takeover& t : p_.takeovers)
+      absl::StrAppend(&out_, "result ", t.result, " in place of argument ", t.argument, "\n");
     absl::StrAppend(&out_, "arena: ", p_.arena_bytes, " bytes\n");
     for (size_t i = 0; i < p_.slots.size(); ++i)
       absl::StrAppend(&out_, "s", i, ": ", Print(p_.slots[i]), "\n");
@@ -83,7 +86,8 @@ class Printer {
 
   void Print(const std::vector<Step>& steps, const std::string& indent) {
     for (const Step& step : steps) {
-      absl::StrAppend(&out_, indent, Print(step), "  # ",
+      absl::StrAppend(&out_, indent, Print(step),
+                      step.after < 0 ? "" : absl::StrCat(" after step ", step.after), "  # ",
                       absl::StrJoin(step.fused, "; ",
                                     [&](std::string* out, int label) {
                                       absl::StrAppend(out, p_.labels[label]);
@@ -136,7 +140,33 @@ std::string DeviceProgram::ToString() const { return Printer(*this).Print(); }
 absl::StatusOr<DeviceProgram> Build(const ir::Function& function, const BuildOptions& options) {
   TESSERA_ASSIGN_OR_RETURN(Lowered lowered, Lower(function, options));
   Fused fused = Fuse(&lowered);
-  return Assign(std::move(lowered), std::move(fused));
+  DeviceProgram program = Assign(std::move(lowered), std::move(fused));
+  PlanOverlap(&program);
+  return program;
+}
+
+bool IsExchange(const Step& step) {
+  const auto* collective = std::get_if<CollectiveStep>(&step.what);
+  return collective != nullptr && collective->group_size > 1;
+}
+
+bool HasExchange(const Step& step) {
+  const auto* loop = std::get_if<LoopStep>(&step.what);
+  return IsExchange(step) ||
+         (loop != nullptr && std::any_of(loop->body.begin(), loop->body.end(), HasExchange));
+}
+
+std::vector<int> ChooseTakeovers(const DeviceProgram& program,
+                                 const std::vector<bool>& may_overwrite) {
+  std::vector<int> chosen(program.results.size(), -1);
+  std::vector<bool> left = may_overwrite;
+  left.resize(program.arguments.size(), false);
+  for (const Takeover& t : program.takeovers) {
+    if (!left[t.argument] || chosen[t.result] >= 0) continue;
+    chosen[t.result] = t.argument;
+    left[t.argument] = false;
+  }
+  return chosen;
 }
 
 }  // namespace tessera::worker::program

@@ -9,9 +9,11 @@
 // the one arena of a run. Those of arguments, results and constants, and the arena, begin at
 // addresses that are multiples of kAlignment; a slot with trips may begin at any element. Slots
 // that are in use at the same time do not overlap, unless they are the same memory. Steps write
-// their results only; arguments and constants are never written.
+// their results only; arguments and constants are never written, save that a result may be given
+// the memory of an argument (Takeover).
 //
-// Order: steps run in order. Collectives and Position are the only ones that depend on the device.
+// Order: steps run in order, or exchanges beside the others as Step::after says. Collectives and
+// Position are the only ones that depend on the device.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -105,7 +107,12 @@ struct LoopStep {
   std::vector<Step> body;
 };
 
+// An exchange begins when the steps before it have ended. Another step begins when those before it
+// that are no exchanges have ended, and the exchanges up to `after`, so that later ones may still
+// be under way. All have ended at the end of the list: of the program, and of each trip of a loop.
 struct Step {
+  // A position in the list that this step is in, of an exchange before it; -1: it needs none.
+  int after = -1;
   // Of the op that the step is named after, and of all it does: indices into `labels`.
   int label = 0;
   std::vector<int> fused;
@@ -126,6 +133,16 @@ struct Result {
   int slot = 0;
 };
 
+// Result `result` may be given the memory of argument `argument`, if that may be overwritten: the
+// result's memory is written when the argument has been read for the last time, or by the step that
+// reads it last, element for element: a kernel whose param is marked `overwritten`, or a copy,
+// which then has nothing to do. Of several for one argument or one result a run uses one; any
+// choice is right.
+struct Takeover {
+  int argument = 0, result = 0;
+  bool operator==(const Takeover&) const = default;
+};
+
 struct DeviceProgram {
   ir::Mesh mesh;
   std::vector<Buffer> arguments;
@@ -135,6 +152,7 @@ struct DeviceProgram {
   std::vector<Slot> slots;
   std::vector<Step> steps;
   std::vector<std::string> labels;  // "psum (model.cc:41)"
+  std::vector<Takeover> takeovers;  // the most useful first
   int num_loops = 0;
   int64_t arena_bytes = 0;
 
@@ -153,6 +171,16 @@ struct BuildOptions {
 
 // Errors name the op and the user's line.
 absl::StatusOr<DeviceProgram> Build(const ir::Function& function, const BuildOptions& options);
+
+// Whether the step exchanges blocks with other devices.
+bool IsExchange(const Step& step);
+// The same of it, or of a step in it.
+bool HasExchange(const Step& step);
+
+// For each result the argument whose memory it is given in a run that may overwrite these
+// arguments; -1: none.
+std::vector<int> ChooseTakeovers(const DeviceProgram& program,
+                                 const std::vector<bool>& may_overwrite);
 
 // Every rule above, and codegen::Verify for each kernel. What fails is our bug.
 absl::Status Verify(const DeviceProgram& program);

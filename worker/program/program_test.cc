@@ -3,11 +3,18 @@
 //   build [multiplies]   the device program of a function, its kernels in full; with `multiplies` a
 //                        library takes products of f32
 //
-// Every program is verified, and run on its slots with the reference interpreter: what it gives is
-// what the evaluator gives.
+// Every program is verified, and run on its slots with the reference interpreter, once without and
+// once with results in the memory of arguments, wherever that may be: what it gives is what the
+// evaluator gives.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <cstring>
+#include <deque>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_exception.h"
 #include "base/testing/datadriven.h"
 #include "base/testing/status_matchers.h"
@@ -21,15 +28,20 @@ namespace {
 
 using ir::Array;
 
-// Runs a program without collectives on the host, one step after the other.
+// Runs a program on the host, one step after the other. Results lie in the arguments that
+// `takeovers` names for them. Sums over lanes are of lanes that all hold the same, and happen as
+// late as they may: when a step waits for them.
 class Runner {
  public:
-  Runner(const DeviceProgram& program, std::vector<Array> args)
+  Runner(const DeviceProgram& program, std::vector<Array> args,
+         const std::vector<int>& takeovers = {})
       : p_(program), args_(std::move(args)), trips_(program.num_loops, 0) {
     for (const Result& r : p_.results) results_.emplace_back(r.buffer.dtype, r.buffer.shape);
     arena_.assign(p_.arena_bytes + 1, std::byte{0xff});
     for (Array& a : args_) args_data_.push_back(a.MutableData());
     for (Array& a : results_) results_data_.push_back(a.MutableData());
+    for (size_t r = 0; r < takeovers.size(); ++r)
+      if (takeovers[r] >= 0) results_data_[r] = args_data_[takeovers[r]];
   }
 
   std::vector<Array> Run() {
@@ -66,7 +78,20 @@ class Runner {
   }
 
   void RunSteps(const std::vector<Step>& steps) {
-    for (const Step& step : steps) {
+    std::deque<int> postponed;
+    const auto sum_up_to = [&](int last) {
+      for (; !postponed.empty() && postponed.front() <= last; postponed.pop_front())
+        Sum(std::get<CollectiveStep>(steps[postponed.front()].what));
+    };
+    for (int at = 0; at < static_cast<int>(steps.size()); ++at) {
+      const Step& step = steps[at];
+      if (IsExchange(step)) {
+        postponed.push_back(at);
+        continue;
+      }
+      sum_up_to(step.after);
+      // Those in the loop come after those before it.
+      if (HasExchange(step)) sum_up_to(at);
       if (const auto* k = std::get_if<KernelStep>(&step.what)) {
         std::vector<void*> buffers;
         for (int s : k->slots) buffers.push_back(At(s));
@@ -75,7 +100,7 @@ class Runner {
       } else if (const auto* c = std::get_if<ContractStep>(&step.what)) {
         Multiply(*c);
       } else if (const auto* c = std::get_if<CopyStep>(&step.what)) {
-        std::memcpy(At(c->out), At(c->in), p_.slots[c->out].bytes());
+        std::memmove(At(c->out), At(c->in), p_.slots[c->out].bytes());
       } else if (const auto* g = std::get_if<GeneralStep>(&step.what)) {
         RunGeneral(*g);
       } else if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
@@ -85,6 +110,22 @@ class Runner {
         }
       } else {
         ADD_FAILURE() << "no step that a test on one device runs";
+      }
+    }
+    sum_up_to(static_cast<int>(steps.size()));
+  }
+
+  void Sum(const CollectiveStep& c) {
+    ASSERT_EQ(c.exchange, ir::Exchange::kAllReduce);
+    ASSERT_EQ(c.reduce, ir::ReduceKind::kSum);
+    for (int64_t i = 0; i < c.elements; ++i) {
+      if (c.dtype == ir::DType::kF32) {
+        reinterpret_cast<float*>(At(c.out))[i] =
+            static_cast<float>(c.group_size) * reinterpret_cast<float*>(At(c.in))[i];
+      } else {
+        ASSERT_EQ(c.dtype, ir::DType::kS32);
+        reinterpret_cast<int32_t*>(At(c.out))[i] =
+            c.group_size * reinterpret_cast<int32_t*>(At(c.in))[i];
       }
     }
   }
@@ -127,6 +168,23 @@ class Runner {
   std::vector<int64_t> trips_;
 };
 
+// With which of the results in the memory of arguments: none; of every argument that may be; of
+// the others, and of some.
+std::vector<std::vector<int>> WaysToTakeOver(const DeviceProgram& program) {
+  std::vector<std::vector<int>> ways = {{}};
+  const size_t n = program.arguments.size();
+  std::vector<bool> all(n, true), odd(n), one(n);
+  ways.push_back(ChooseTakeovers(program, all));
+  for (size_t i = 1; i < n; i += 2) odd[i] = true;
+  ways.push_back(ChooseTakeovers(program, odd));
+  for (const Takeover& t : program.takeovers) {
+    one.assign(n, false);
+    one[t.argument] = true;
+    ways.push_back(ChooseTakeovers(program, one));
+  }
+  return ways;
+}
+
 std::string BuildText(const DataCase& c) {
   const absl::StatusOr<ir::Program> program = ir::ParseProgram(c.input);
   if (!program.ok()) return absl::StrCat(program.status().message(), "\n");
@@ -145,13 +203,15 @@ std::string BuildText(const DataCase& c) {
     for (int i = 0; i < f.num_params; ++i) args.push_back(WholeNumbers(f.types[i], i));
     const auto want = ir::Evaluate(f, args);
     EXPECT_THAT(want, IsOk());
-    const std::vector<Array> got = Runner(*built, args).Run();
-    for (size_t r = 0; r < got.size(); ++r) {
-      EXPECT_EQ(got[r].shape(), (*want)[r].shape());
-      for (int64_t i = 0; i < got[r].num_elements(); ++i)
-        EXPECT_NEAR(got[r].At(i), (*want)[r].At(i), 1e-5 * (1 + std::abs((*want)[r].At(i))))
-            << "result " << r << ", element " << i << "\n"
-            << built->ToString();
+    for (const std::vector<int>& takeovers : WaysToTakeOver(*built)) {
+      const std::vector<Array> got = Runner(*built, args, takeovers).Run();
+      for (size_t r = 0; r < got.size(); ++r) {
+        EXPECT_EQ(got[r].shape(), (*want)[r].shape());
+        for (int64_t i = 0; i < got[r].num_elements(); ++i)
+          EXPECT_NEAR(got[r].At(i), (*want)[r].At(i), 1e-5 * (1 + std::abs((*want)[r].At(i))))
+              << "result " << r << ", element " << i << "\n"
+              << built->ToString();
+      }
     }
   }
   return built->ToString();
@@ -161,7 +221,7 @@ std::string BuildText(const DataCase& c) {
 
 TEST(RandomPrograms, GiveWhatTheEvaluatorGives) {
   constexpr uint32_t kPrograms = 3000;
-  int64_t kernels = 0, ops = 0;
+  int64_t kernels = 0, ops = 0, takeovers = 0;
   for (uint32_t seed = 0; seed < kPrograms; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     ir::FunctionRef f;
@@ -176,15 +236,276 @@ TEST(RandomPrograms, GiveWhatTheEvaluatorGives) {
     ASSERT_THAT(Verify(*built), IsOk()) << ir::PrintFunction(*f) << built->ToString();
     const auto want = ir::Evaluate(*f, args);
     ASSERT_THAT(want, IsOk());
-    const std::vector<Array> got = Runner(*built, args).Run();
-    for (size_t r = 0; r < got.size(); ++r)
-      ASSERT_TRUE(got[r] == (*want)[r]) << "result " << r << " is " << got[r].ToString()
-                                        << "\nexpected " << (*want)[r].ToString() << "\n"
-                                        << ir::PrintFunction(*f) << built->ToString();
+    for (const std::vector<int>& way : WaysToTakeOver(*built)) {
+      const std::vector<Array> got = Runner(*built, args, way).Run();
+      for (size_t r = 0; r < got.size(); ++r)
+        ASSERT_TRUE(got[r] == (*want)[r])
+            << "result " << r << " is " << got[r].ToString() << "\nexpected "
+            << (*want)[r].ToString() << "\nin place of argument " << (way.empty() ? -1 : way[r])
+            << "\n"
+            << ir::PrintFunction(*f) << built->ToString();
+    }
+    takeovers += static_cast<int64_t>(built->takeovers.size());
     kernels += static_cast<int64_t>(built->kernels.size());
     ops += ir::CountOps(*f);
   }
   EXPECT_LT(kernels, ops / 3) << "little is fused";
+  EXPECT_GT(takeovers, kPrograms) << "few results can take the memory of an argument";
+}
+
+// ---- Exchanges beside other steps. -------------------------------------------------------------
+
+const ir::Scope& TwoLanes() {
+  static const auto* const scope =
+      new ir::Scope{.mesh = {.axes = {{"i", 2, ir::AxisType::kManual}}}, .check_vma = false};
+  return *scope;
+}
+
+int CountWaits(const std::vector<Step>& steps) {
+  int waits = 0;
+  for (const Step& step : steps) {
+    waits += step.after >= 0 ? 1 : 0;
+    if (const auto* loop = std::get_if<LoopStep>(&step.what)) waits += CountWaits(loop->body);
+  }
+  return waits;
+}
+// Exchanges that are under way when some step begins.
+int CountBeside(const std::vector<Step>& steps) {
+  int beside = 0, ended = -1, last = -1;
+  for (int at = 0; at < static_cast<int>(steps.size()); ++at) {
+    if (IsExchange(steps[at])) {
+      last = at;
+      continue;
+    }
+    ended = std::max(ended, steps[at].after);
+    beside += last > ended ? 1 : 0;
+    if (HasExchange(steps[at])) ended = at;
+  }
+  return beside;
+}
+
+TEST(RandomPrograms, GiveTheSameHoweverLateExchangesAre) {
+  constexpr uint32_t kPrograms = 1500;
+  int waits = 0, beside = 0;
+  for (uint32_t seed = 0; seed < kPrograms; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    ir::FunctionRef f;
+    ASSERT_THAT(CatchStatus([&] { f = RandomProgram(seed, TwoLanes()); }), IsOk());
+    std::vector<Array> args;
+    std::vector<ir::Lanes> lanes;
+    for (int i = 0; i < f->num_params; ++i) {
+      args.push_back(WholeNumbers(f->types[i], i));
+      lanes.push_back({args.back(), args.back()});
+    }
+    const absl::StatusOr<DeviceProgram> built = Build(*f, {});
+    ASSERT_THAT(built, IsOk()) << ir::PrintFunction(*f);
+    ASSERT_THAT(Verify(*built), IsOk()) << ir::PrintFunction(*f) << built->ToString();
+    const auto want = ir::Evaluator().WithLanes({0, 1}, *f, lanes);
+    ASSERT_THAT(want, IsOk());
+    for (const std::vector<int>& way : WaysToTakeOver(*built)) {
+      const std::vector<Array> got = Runner(*built, args, way).Run();
+      for (size_t r = 0; r < got.size(); ++r)
+        ASSERT_TRUE(got[r] == (*want)[r][0]) << "result " << r << " is " << got[r].ToString()
+                                             << "\nexpected " << (*want)[r][0].ToString() << "\n"
+                                             << ir::PrintFunction(*f) << built->ToString();
+    }
+    waits += CountWaits(built->steps);
+    beside += CountBeside(built->steps);
+  }
+  EXPECT_GT(waits, 1000);
+  EXPECT_GT(beside, 300) << "nothing runs beside exchanges";
+}
+
+// Every wait is needed: without it the verifier speaks.
+TEST(Overlap, NoWaitMayBeLeftOut) {
+  int dropped = 0;
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    absl::StatusOr<DeviceProgram> built = Build(*RandomProgram(seed, TwoLanes()), {});
+    ASSERT_THAT(built, IsOk());
+    for (Step& step : built->steps) {
+      if (step.after < 0) continue;
+      const int after = std::exchange(step.after, -1);
+      EXPECT_THAT(Verify(*built), ReasonIs("INTERNAL", ::testing::HasSubstr("does not wait for")));
+      step.after = after;
+      ++dropped;
+    }
+  }
+  EXPECT_GT(dropped, 50);
+}
+
+TEST(Overlap, OnlyAnExchangeBeforeItIsWaitedFor) {
+  absl::StatusOr<ir::Program> program = ir::ParseProgram(R"(mesh (i=2:manual)
+func main(%x: f32[8], %y: f32[8]) -> (f32[8], f32[8]) unchecked {
+  %s = psum(%x) {axes=["i"]}
+  %t = tanh(%y)
+  %u = negate(%s)
+  return %u, %t
+})");
+  ASSERT_THAT(program, IsOk());
+  absl::StatusOr<DeviceProgram> built = Build(*program->entry, {});
+  ASSERT_THAT(built, IsOk());
+  ASSERT_EQ(built->steps.size(), 3u) << built->ToString();
+  ASSERT_TRUE(IsExchange(built->steps[0])) << built->ToString();
+  // What reads nothing of the exchange does not wait for it; what does, does.
+  EXPECT_EQ(built->steps[1].after + built->steps[2].after, -1) << built->ToString();
+  for (const int wrong : {-2, 1, 2, 7}) {
+    DeviceProgram forged = *built;
+    forged.steps[1].after = wrong;
+    EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", ::testing::HasSubstr("no exchange before")))
+        << wrong;
+  }
+}
+
+// ---- Results in the memory of arguments. -------------------------------------------------------
+
+DeviceProgram Built(const std::string& text) {
+  const absl::StatusOr<ir::Program> program = ir::ParseProgram(text);
+  EXPECT_THAT(program, IsOk());
+  absl::StatusOr<DeviceProgram> built = Build(*program->entry, {});
+  EXPECT_THAT(built, IsOk());
+  EXPECT_THAT(Verify(*built), IsOk());
+  return *std::move(built);
+}
+
+std::string Listed(const std::vector<Takeover>& takeovers) {
+  return absl::StrJoin(takeovers, " ", [](std::string* out, const Takeover& t) {
+    absl::StrAppend(out, t.argument, "->", t.result);
+  });
+}
+
+struct TakeoverRow {
+  const char* name;
+  const char* text;
+  const char* want;  // "argument->result ..."
+};
+// Every result that could go into an argument by its size, and whether it may.
+const TakeoverRow kTakeovers[] = {
+    {"an element for the same element", R"(func main(%w: f32[6], %g: f32[3]) -> (f32[6]) {
+  %x = multiply(%w, %w)
+  return %x
+})",
+     "0->0"},
+    {"either of two", R"(func main(%w: f32[6], %g: f32[6]) -> (f32[6]) {
+  %x = subtract(%w, %g)
+  return %x
+})",
+     "0->0 1->0"},
+    {"each of two has its own", R"(func main(%w: f32[600], %m: f32[600]) -> (f32[600], f32[600]) {
+  %a = subtract(%w, %m)
+  %b = multiply(%w, %m)
+  return %a, %b
+})",
+     "0->0 1->0 1->1 0->1"},
+    {"small ones are written one after the other",
+     R"(func main(%w: f32[6], %m: f32[6]) -> (f32[6], f32[6]) {
+  %a = subtract(%w, %m)
+  %b = multiply(%w, %m)
+  return %a, %b
+})",
+     "1->1 0->1"},
+    {"an element for another", R"(func main(%w: f32[2,3]) -> (f32[3,2]) {
+  %t = transpose(%w) {permutation=[1,0]}
+  %x = negate(%t)
+  return %x
+})",
+     ""},
+    {"at the same place and at another", R"(func main(%w: f32[3,3]) -> (f32[3,3]) {
+  %t = transpose(%w) {permutation=[1,0]}
+  %x = add(%t, %w)
+  return %x
+})",
+     ""},
+    {"turned round", R"(func main(%w: f32[6]) -> (f32[6]) {
+  %t = reverse(%w) {dimensions=[0]}
+  %x = negate(%t)
+  return %x
+})",
+     ""},
+    {"what another is shifted by", R"(func main(%w: s32[1], %v: s32[4]) -> (s32[1]) {
+  %s = reshape(%w) {shape=[]}
+  %d = dynamic_slice(%v, %s) {slice_sizes=[1]}
+  %x = negate(%d)
+  return %x
+})",
+     ""},
+    {"the argument is a result, too", R"(func main(%w: f32[6]) -> (f32[6], f32[6]) {
+  %x = negate(%w)
+  return %x, %w
+})",
+     ""},
+    {"read by a later step", R"(func main(%w: f32[2,2], %v: f32[2,3]) -> (f32[2,2], f32[2,2]) {
+  %s = reduce_sum(%v) {dimensions=[1]}
+  %b = broadcast_in_dim(%s) {broadcast_dimensions=[0], shape=[2,2]}
+  %x = multiply(%b, %b)
+  %d = dot_general(%x, %w) {lhs_batching_dimensions=[], lhs_contracting_dimensions=[1], rhs_batching_dimensions=[], rhs_contracting_dimensions=[0]}
+  return %x, %d
+})",
+     ""},
+    {"read by an earlier step alone", R"(func main(%w: f32[2,2], %k: f32[2,3]) -> (f32[2,2]) {
+  %d = dot_general(%w, %k) {lhs_batching_dimensions=[], lhs_contracting_dimensions=[1], rhs_batching_dimensions=[], rhs_contracting_dimensions=[0]}
+  %s = dot_general(%d, %k) {lhs_batching_dimensions=[], lhs_contracting_dimensions=[1], rhs_batching_dimensions=[], rhs_contracting_dimensions=[1]}
+  return %s
+})",
+     "0->0"},
+    {"read in every trip of a loop", R"(func main(%w: f32[3], %c: f32[3]) -> (f32[3]) {
+  %r = scan(%w, %c) {num_consts=1, num_carry=1, length=5, reverse=false} with
+    func body(%k: f32[3], %a: f32[3]) -> (f32[3]) {
+      %s = add(%a, %k)
+      return %s
+    }
+  return %r
+})",
+     "1->0"},
+};
+
+TEST(Takeovers, AreThoseThatAreRight) {
+  for (const TakeoverRow& row : kTakeovers) {
+    const DeviceProgram built = Built(row.text);
+    EXPECT_EQ(Listed(built.takeovers), row.want) << row.name << "\n" << built.ToString();
+  }
+}
+
+// Every other pair of the same size is refused by the verifier.
+TEST(Takeovers, OfAnyOtherPairAreRefused) {
+  int refused = 0;
+  for (const TakeoverRow& row : kTakeovers) {
+    SCOPED_TRACE(row.name);
+    const DeviceProgram built = Built(row.text);
+    for (int a = 0; a < static_cast<int>(built.arguments.size()); ++a)
+      for (int r = 0; r < static_cast<int>(built.results.size()); ++r) {
+        const Takeover pair{a, r};
+        const auto& listed = built.takeovers;
+        if (std::find(listed.begin(), listed.end(), pair) != listed.end()) continue;
+        DeviceProgram forged = built;
+        forged.takeovers.push_back(pair);
+        EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", ::testing::HasSubstr("in place of")))
+            << a << "->" << r;
+        ++refused;
+      }
+  }
+  EXPECT_GE(refused, 10);
+}
+
+TEST(Takeovers, AMarkThatNothingUsesIsRefused) {
+  DeviceProgram built = Built(kTakeovers[0].text);
+  built.takeovers.clear();
+  EXPECT_THAT(Verify(built), ReasonIs("INTERNAL", ::testing::HasSubstr("by no result")));
+}
+
+TEST(Takeovers, AKernelThatWasNotToldIsRefused) {
+  DeviceProgram built = Built(kTakeovers[0].text);
+  for (codegen::Kernel& kernel : built.kernels)
+    for (codegen::Param& param : kernel.params) param.overwritten = false;
+  EXPECT_THAT(Verify(built), ReasonIs("INTERNAL", ::testing::HasSubstr("element for element")));
+}
+
+TEST(Takeovers, ARunUsesOneForEachArgumentAndResult) {
+  const DeviceProgram built = Built(kTakeovers[2].text);
+  EXPECT_EQ(ChooseTakeovers(built, {true, true}), (std::vector<int>{0, 1}));
+  EXPECT_EQ(ChooseTakeovers(built, {false, true}), (std::vector<int>{1, -1}));
+  EXPECT_EQ(ChooseTakeovers(built, {true, false}), (std::vector<int>{0, -1}));
+  EXPECT_EQ(ChooseTakeovers(built, {}), (std::vector<int>{-1, -1}));
 }
 
 TEST(ProgramTranscripts, AreAsRecorded) {

@@ -14,12 +14,12 @@ namespace {
 
 class Maker {
  public:
-  explicit Maker(uint32_t seed) : gen_(seed) {
+  Maker(uint32_t seed, ir::Scope scope) : scope_(std::move(scope)), gen_(seed) {
     dtype_ = Below(2) == 0 ? ir::DType::kS32 : ir::DType::kF32;
   }
 
   ir::FunctionRef Make() {
-    ir::Builder b({});
+    ir::Builder b(scope_);
     std::vector<ir::Value> values;
     for (int i = Below(3) + 2; i > 0; --i) values.push_back(b.Param(ir::MakeType(dtype_, Shape())));
     std::vector<ir::Value> starts = {b.Param(ir::MakeType(ir::DType::kS32, {}))};
@@ -65,6 +65,8 @@ class Maker {
                  const std::vector<ir::Value>& starts, int depth) {
     const int rank = x.rank();
     const int dim = rank == 0 ? 0 : Below(rank);
+    if (!scope_.mesh.empty() && Below(4) == 0)
+      return Bounded(ir::Psum(x, {scope_.mesh.axes[0].name}));
     switch (Below(18)) {
       case 0:
         return Bounded(ir::Mul(x, Like(x, values)));
@@ -156,7 +158,7 @@ class Maker {
     if (x.rank() == 0 || x.dim(0) == 0) return x;
     const ir::Value other = Like(x, values), outside = values[Below(values.size())];
     ir::Dims row(x.shape().begin() + 1, x.shape().end());
-    ir::Builder body({}, "step");
+    ir::Builder body(scope_, "step");
     std::vector<ir::Value> inner = {
         body.Param(outside.type()), body.Param(ir::MakeType(ir::DType::kS32, {})),
         body.Param(x.type()), body.Param(other.type()), body.Param(ir::MakeType(dtype_, row))};
@@ -175,13 +177,16 @@ class Maker {
     return out[Below(out.size())];
   }
 
+  const ir::Scope scope_;
   std::mt19937 gen_;
   ir::DType dtype_;
 };
 
 }  // namespace
 
-ir::FunctionRef RandomProgram(uint32_t seed) { return Maker(seed).Make(); }
+ir::FunctionRef RandomProgram(uint32_t seed, const ir::Scope& scope) {
+  return Maker(seed, scope).Make();
+}
 
 ir::Array WholeNumbers(const ir::Type& type, int salt) {
   ir::Array a(type.dtype, type.shape);

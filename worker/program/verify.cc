@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "worker/program/device_program.h"
+#include "worker/program/overlap.h"
 
 namespace tessera::worker::program {
 namespace {
@@ -32,7 +33,11 @@ class Verifier {
       TESSERA_RETURN_IF_ERROR(
           Annotate(CheckResult(static_cast<int>(i)), absl::StrCat("result ", i)));
     std::vector<int> loops;
-    return CheckSteps(p_.steps, &loops);
+    TESSERA_RETURN_IF_ERROR(CheckSteps(p_.steps, &loops));
+    // Slots and steps are sound by now.
+    const Conflicts conflicts(p_);
+    TESSERA_RETURN_IF_ERROR(CheckOrder(conflicts, p_.steps));
+    return CheckTakeovers(conflicts);
   }
 
  private:
@@ -230,6 +235,138 @@ class Verifier {
       TESSERA_RETURN_IF_ERROR(CheckUse(g.out[i], t.dtype, t.num_elements(), /*write=*/true, loops));
       for (int in : g.in)
         if (Overlap(in, g.out[i])) return Fault("s", in, " overlaps s", g.out[i]);
+    }
+    return absl::OkStatus();
+  }
+
+  // Every step against every exchange that may still be under way when it begins.
+  absl::Status CheckOrder(const Conflicts& conflicts, const std::vector<Step>& steps) const {
+    int ended = -1;  // all exchanges up to this one
+    std::vector<std::pair<int, Conflicts::Use>> exchanges;
+    for (int at = 0; at < static_cast<int>(steps.size()); ++at) {
+      const Step& step = steps[at];
+      const std::string& label = p_.labels[step.label];
+      if (step.after != -1 && (IsExchange(step) || step.after < 0 || step.after >= at ||
+                               !IsExchange(steps[step.after])))
+        return Fault(label, ": it comes after step ", step.after,
+                     ", which is no exchange before it");
+      if (IsExchange(step)) {
+        exchanges.emplace_back(at, conflicts.UseOf(step));
+        continue;
+      }
+      ended = std::max(ended, step.after);
+      const Conflicts::Use use = conflicts.UseOf(step);
+      for (const auto& [exchange, used] : exchanges)
+        if (exchange > ended && conflicts.Between(use, used))
+          return Fault(label, ": it does not wait for step ", exchange,
+                       ", an exchange whose memory it uses");
+      if (const auto* loop = std::get_if<LoopStep>(&step.what))
+        TESSERA_RETURN_IF_ERROR(CheckOrder(conflicts, loop->body));
+      if (HasExchange(step)) ended = at;
+    }
+    return absl::OkStatus();
+  }
+
+  // ---- Takeovers. ----
+
+  // Of the steps of the program, a loop being one.
+  struct Reach {
+    std::vector<int> last_read;    // of each argument; -1: it is not read
+    std::vector<int> first_write;  // of each result
+  };
+  Reach ReachOf(const Conflicts& conflicts) const {
+    const int steps = static_cast<int>(p_.steps.size());
+    Reach reach{std::vector<int>(p_.arguments.size(), -1),
+                std::vector<int>(p_.results.size(), steps)};
+    for (int at = 0; at < steps; ++at) {
+      const Conflicts::Use use = conflicts.UseOf(p_.steps[at]);
+      for (int s : use.reads)
+        if (p_.slots[s].kind == Slot::Kind::kArgument) reach.last_read[p_.slots[s].index] = at;
+      for (int s : use.writes) {
+        if (p_.slots[s].kind != Slot::Kind::kResult) continue;
+        int& first = reach.first_write[p_.slots[s].index];
+        first = std::min(first, at);
+      }
+    }
+    for (const Result& r : p_.results)
+      if (p_.slots[r.slot].kind == Slot::Kind::kArgument)
+        reach.last_read[p_.slots[r.slot].index] = steps;  // It is a result.
+    return reach;
+  }
+
+  absl::Status CheckTakeovers(const Conflicts& conflicts) const {
+    const Reach reach = ReachOf(conflicts);
+    for (const Takeover& t : p_.takeovers)
+      TESSERA_RETURN_IF_ERROR(
+          Annotate(CheckTakeover(t, reach),
+                   absl::StrCat("result ", t.result, " in place of argument ", t.argument)));
+    for (const Step& step : p_.steps) TESSERA_RETURN_IF_ERROR(CheckOverwritten(step));
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckTakeover(const Takeover& t, const Reach& reach) const {
+    const auto in = [](int i, size_t count) { return i >= 0 && static_cast<size_t>(i) < count; };
+    if (!in(t.argument, p_.arguments.size()) || !in(t.result, p_.results.size()))
+      return Fault("there is no such argument or result");
+    const Result& result = p_.results[t.result];
+    if (!Is(result.slot, Slot::Kind::kResult, t.result))
+      return Fault("the result has no memory of its own");
+    const Buffer& argument = p_.arguments[t.argument];
+    if (Bytes(argument.dtype, argument.shape) != Bytes(result.buffer.dtype, result.buffer.shape))
+      return Fault("they differ in size");
+    const int read = reach.last_read[t.argument], written = reach.first_write[t.result];
+    if (read < written) return absl::OkStatus();
+    if (read > written || read == static_cast<int>(p_.steps.size()))
+      return Fault("the argument is read, or returned, after the result is begun");
+    if (!InPlace(p_.steps[read], t))
+      return Fault(p_.labels[p_.steps[read].label], " does not overwrite element for element");
+    return absl::OkStatus();
+  }
+
+  bool Is(int slot, Slot::Kind kind, int index) const {
+    return p_.slots[slot].kind == kind && p_.slots[slot].index == index;
+  }
+  // Is it all of a buffer of so many bytes?
+  bool IsWhole(int slot, int64_t bytes) const {
+    const Slot& s = p_.slots[slot];
+    return s.offset == 0 && s.trips.empty() && s.bytes() == bytes;
+  }
+
+  bool InPlace(const Step& step, const Takeover& t) const {
+    const Buffer& argument = p_.arguments[t.argument];
+    const int64_t bytes = Bytes(argument.dtype, argument.shape);
+    if (const auto* copy = std::get_if<CopyStep>(&step.what))
+      return IsWhole(copy->in, bytes) && IsWhole(copy->out, bytes);
+    const auto* k = std::get_if<KernelStep>(&step.what);
+    if (k == nullptr) return false;
+    const codegen::Kernel& kernel = p_.kernels[k->kernel];
+    std::vector<int> ins, outs;
+    for (size_t i = 0; i < k->slots.size(); ++i) {
+      if (Is(k->slots[i], Slot::Kind::kArgument, t.argument)) ins.push_back(static_cast<int>(i));
+      if (Is(k->slots[i], Slot::Kind::kResult, t.result)) outs.push_back(static_cast<int>(i));
+    }
+    if (outs.size() != 1 || !IsWhole(k->slots[outs[0]], bytes)) return false;
+    return std::all_of(ins.begin(), ins.end(), [&](int i) {
+      return kernel.params[i].overwritten && IsWhole(k->slots[i], bytes) &&
+             codegen::MayGoInPlace(kernel, i, outs[0]);
+    });
+  }
+
+  // The mark says no more than the list of takeovers.
+  absl::Status CheckOverwritten(const Step& step) const {
+    if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
+      for (const Step& inner : loop->body) TESSERA_RETURN_IF_ERROR(CheckOverwritten(inner));
+    }
+    const auto* k = std::get_if<KernelStep>(&step.what);
+    if (k == nullptr) return absl::OkStatus();
+    for (size_t i = 0; i < k->slots.size(); ++i) {
+      if (!p_.kernels[k->kernel].params[i].overwritten) continue;
+      const bool known =
+          std::any_of(p_.takeovers.begin(), p_.takeovers.end(), [&](const Takeover& t) {
+            return Is(k->slots[i], Slot::Kind::kArgument, t.argument) && InPlace(step, t);
+          });
+      if (!known)
+        return Fault(p_.labels[step.label], ": param ", i, " is overwritten by no result");
     }
     return absl::OkStatus();
   }

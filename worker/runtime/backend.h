@@ -53,6 +53,8 @@ struct RunContext {
   Collectives* collectives = nullptr;
   uint64_t generation = 0;
   absl::Span<const int> ranks;
+  // As Backend::ChooseTakeovers gave it for these arguments; empty: none.
+  absl::Span<const int> takeovers;
   const CancelToken* cancel = nullptr;
   InFlightQueue::Launch* in_flight = nullptr;  // null: nobody looks
 };
@@ -86,6 +88,15 @@ class Backend {
 
   // `program` is one lane at local types. Everything it needs is copied or shared.
   virtual absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) = 0;
+
+  // For each result of a launch with these arguments, the argument whose memory it is to be given,
+  // or -1. `may_overwrite` are those that nobody uses but work that was enqueued on the device
+  // before; the choice leaves out such as lie in the same memory as another array.
+  virtual std::vector<int> ChooseTakeovers(const Executable&, absl::Span<const DeviceBufferRef>,
+                                           std::vector<bool> may_overwrite) const {
+    static_cast<void>(may_overwrite);
+    return {};
+  }
 
   // Requires: `args` match the program's params in number; their types are checked. What `context`
   // points to stays valid until the event is done.

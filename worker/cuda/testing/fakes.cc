@@ -58,6 +58,18 @@ void SetFake(const std::string& knob, int64_t value) {
   abort();
 }
 
+int64_t GetFake(const std::string& knob) {
+  static const auto get = Find<int64_t (*)(const char*)>(FakePath("cuda"), "tesseraFakeGet");
+  return get(knob.c_str());
+}
+
+bool AwaitFake(const std::string& knob, int64_t least) {
+  static const auto await =
+      Find<int (*)(const char*, int64_t, int64_t)>(FakePath("cuda"), "tesseraFakeAwait");
+  constexpr int64_t kPatienceMs = 60'000;
+  return await(knob.c_str(), least, kPatienceMs) == 1;
+}
+
 void ResetFakes() {
   static const auto reset = Find<void (*)()>(FakePath("cuda"), "tesseraFakeReset");
   reset();

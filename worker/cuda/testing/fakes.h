@@ -28,6 +28,9 @@ const tessera_device_api& FakeDevices();
 
 // A knob of tests/fakes/knobs.def.
 void SetFake(const std::string& knob, int64_t value);
+int64_t GetFake(const std::string& knob);
+// Waits until the knob is at least `least`; false if it is not within a minute.
+bool AwaitFake(const std::string& knob, int64_t least);
 // All knobs as they were built, and no violations.
 void ResetFakes();
 // What was done wrongly since the last call, a line each. With violation_abort=0.

@@ -1,0 +1,308 @@
+#include "worker/device/runner.h"
+
+#include <utility>
+#include <variant>
+
+#include "base/log.h"
+#include "base/status.h"
+
+namespace tessera::worker::device {
+
+using program::Slot;
+using program::Step;
+
+namespace {
+
+tessera_reduce ReduceOf(ir::ReduceKind kind) {
+  switch (kind) {
+    case ir::ReduceKind::kMax:
+      return static_cast<tessera_reduce>(ReduceKind::kMax);
+    case ir::ReduceKind::kMin:
+      return static_cast<tessera_reduce>(ReduceKind::kMin);
+    case ir::ReduceKind::kProd:
+      return static_cast<tessera_reduce>(ReduceKind::kProd);
+    case ir::ReduceKind::kAnd:
+      return static_cast<tessera_reduce>(ReduceKind::kAnd);
+    case ir::ReduceKind::kOr:
+      return static_cast<tessera_reduce>(ReduceKind::kOr);
+    default:
+      return static_cast<tessera_reduce>(ReduceKind::kSum);
+  }
+}
+
+}  // namespace
+
+absl::Status Runner::Run() {
+  const Steps& steps = program().steps;
+  if (steps.empty()) return absl::OkStatus();
+  Graphs::Key key = memory_.arguments;
+  key.insert(key.end(), memory_.results.begin(), memory_.results.end());
+  key.push_back(memory_.arena);
+  key.push_back(static_cast<uint64_t>(context_.mesh_device));
+  return RunList(steps, executable_.graphs.Find(key));
+}
+
+absl::Status Runner::Join() {
+  if (!exchanged_) return absl::OkStatus();
+  TESSERA_ASSIGN_OR_RETURN(const EventHandle end, device_.Record(core_.exchange));
+  return Wait(compute(), end);
+}
+
+absl::Status Runner::Wait(tessera_stream* stream, const EventHandle& event) {
+  return device_.Check(device_.api().stream_wait(stream, event.get()), "an event");
+}
+
+// ---- Lists of steps. ----------------------------------------------------------------------------
+
+absl::Status Runner::RunList(const Steps& steps, Graphs::Stretches* graphs) {
+  std::vector<EventHandle> ends(steps.size());  // of the exchanges
+  int ended = -1;                               // all exchanges up to this one, for `compute`
+  int last = -1;
+  const auto await = [&](int after) -> absl::Status {
+    if (after <= ended) return absl::OkStatus();
+    ended = after;
+    return Wait(compute(), ends[after]);
+  };
+  const int size = static_cast<int>(steps.size());
+  for (int at = 0; at < size;) {
+    const Step& step = steps[at];
+    if (program::IsExchange(step)) {
+      label_ = &program().labels[step.label];
+      if (context_.in_flight != nullptr) context_.in_flight->SetOp(*label_, /*waiting=*/false);
+      absl::StatusOr<EventHandle> end = RunExchange(std::get<program::CollectiveStep>(step.what));
+      if (!end.ok()) return Annotate(end.status(), *label_);
+      ends[at] = *std::move(end);
+      last = at++;
+      continue;
+    }
+    TESSERA_RETURN_IF_ERROR(await(step.after));
+    compute_is_new_ = true;
+    if (program::HasExchange(step)) {
+      TESSERA_RETURN_IF_ERROR(RunLabelled(step));
+      ended = at++;
+      continue;
+    }
+    int end = at + 1;
+    while (end < size && !program::HasExchange(steps[end]) && steps[end].after <= ended) ++end;
+    TESSERA_RETURN_IF_ERROR(RunStretch(steps, at, end, graphs));
+    at = end;
+  }
+  return await(last);
+}
+
+// One step is as quick without a graph, unless it is a loop.
+absl::Status Runner::RunStretch(const Steps& steps, size_t begin, size_t end,
+                                Graphs::Stretches* graphs) {
+  const bool worth_it =
+      end > begin + 1 || std::holds_alternative<program::LoopStep>(steps[begin].what);
+  if (graphs == nullptr || !worth_it) return RunSteps(steps, begin, end);
+  auto it = graphs->find(begin);
+  if (it == graphs->end()) {
+    TESSERA_ASSIGN_OR_RETURN(GraphHandle captured, Capture(steps, begin, end));
+    it = graphs->emplace(begin, std::move(captured)).first;
+  }
+  if (it->second.get() == nullptr) return RunSteps(steps, begin, end);
+  return device_.Check(device_.api().graph_launch(compute(), it->second.get()), "a graph");
+}
+
+// An empty handle: this cannot be recorded.
+absl::StatusOr<GraphHandle> Runner::Capture(const Steps& steps, size_t begin, size_t end) {
+  const tessera_device_api& api = device_.api();
+  TESSERA_RETURN_IF_ERROR(device_.Check(api.graph_begin(compute()), "recording a graph"));
+  const absl::Status recorded = RunSteps(steps, begin, end);
+  tessera_graph* graph = nullptr;
+  const int code = api.graph_end(compute(), &graph);
+  TESSERA_RETURN_IF_ERROR(recorded);
+  if (code == TESSERA_UNSUPPORTED) return GraphHandle();
+  TESSERA_RETURN_IF_ERROR(device_.Check(code, "recording a graph"));
+  return GraphHandle(&api, graph);
+}
+
+absl::Status Runner::RunSteps(const Steps& steps, size_t begin, size_t end) {
+  for (size_t at = begin; at < end; ++at) TESSERA_RETURN_IF_ERROR(RunLabelled(steps[at]));
+  return absl::OkStatus();
+}
+
+absl::Status Runner::RunLabelled(const Step& step) {
+  label_ = &program().labels[step.label];
+  if (context_.in_flight != nullptr) context_.in_flight->SetOp(*label_, /*waiting=*/false);
+  const absl::Status status = std::visit([this](const auto& what) { return Run(what); }, step.what);
+  return status.ok() ? status : Annotate(status, program().labels[step.label]);
+}
+
+absl::Status Runner::Run(const program::LoopStep& step) {
+  for (int64_t& trip = trips_[step.loop] = 0; trip < step.trips; ++trip) {
+    TESSERA_RETURN_IF_ERROR(context_.cancel->status());
+    TESSERA_RETURN_IF_ERROR(RunList(step.body, /*graphs=*/nullptr));
+  }
+  trips_[step.loop] = 0;
+  return absl::OkStatus();
+}
+
+// ---- Steps on the compute stream. ---------------------------------------------------------------
+
+uint64_t Runner::AddressOf(int slot_index) const {
+  const Slot& slot = program().slots[slot_index];
+  uint64_t address = slot.offset;
+  switch (slot.kind) {
+    case Slot::Kind::kArgument:
+      address += memory_.arguments[slot.index];
+      break;
+    case Slot::Kind::kResult:
+      address += memory_.results[slot.index];
+      break;
+    case Slot::Kind::kConstant:
+      address += executable_.constants[slot.index]->address();
+      break;
+    case Slot::Kind::kArena:
+      address += memory_.arena;
+      break;
+  }
+  for (const program::Trip& trip : slot.trips) address += trips_[trip.loop] * trip.stride;
+  return address;
+}
+
+// A row of a larger array may begin anywhere, and is then moved to where a kernel takes it.
+absl::Status Runner::Run(const program::KernelStep& step) {
+  const codegen::GpuKernel& kernel = executable_.code.kernels[step.kernel];
+  const std::vector<codegen::Param>& params = program().kernels[step.kernel].params;
+  std::vector<uint64_t> args;
+  struct Moved {
+    uint64_t from, to;
+    int64_t bytes;
+  };
+  std::vector<Moved> back;
+  uint64_t aligned = memory_.arena + Rounded(program().arena_bytes) + executable_.product_bytes;
+  for (size_t i = 0; i < step.slots.size(); ++i) {
+    const Slot& slot = program().slots[step.slots[i]];
+    uint64_t address = AddressOf(step.slots[i]);
+    if (MayBeUnaligned(slot)) {
+      TESSERA_RETURN_IF_ERROR(Copy(compute(), aligned, address, slot.bytes()));
+      if (params[i].output) back.push_back({aligned, address, slot.bytes()});
+      address = aligned;
+      aligned += Rounded(slot.bytes());
+    }
+    args.push_back(address);
+  }
+  TESSERA_RETURN_IF_ERROR(
+      device_.Check(device_.api().launch(compute(), executable_.module.get(), kernel.entry.c_str(),
+                                         kernel.grid, kernel.block, kernel.shared_bytes,
+                                         args.data(), static_cast<int32_t>(args.size())),
+                    "a kernel"));
+  for (const Moved& m : back) TESSERA_RETURN_IF_ERROR(Copy(compute(), m.to, m.from, m.bytes));
+  return absl::OkStatus();
+}
+
+absl::Status Runner::Run(const program::ContractStep& step) {
+  const int64_t width = ir::ByteWidth(step.shape.in);
+  return device_.Check(
+      device_.api().matmul_run(compute(), executable_.matmuls.at(step.shape).get(),
+                               AddressOf(step.a) + step.a_offset * width,
+                               AddressOf(step.b) + step.b_offset * width, AddressOf(step.c),
+                               memory_.arena + Rounded(program().arena_bytes)),
+      "a product");
+}
+
+absl::Status Runner::Run(const program::CopyStep& step) {
+  const uint64_t to = AddressOf(step.out), from = AddressOf(step.in);
+  if (to == from) return absl::OkStatus();  // Taken over.
+  return Copy(compute(), to, from, program().slots[step.in].bytes());
+}
+absl::Status Runner::Copy(tessera_stream* stream, uint64_t to, uint64_t from, int64_t bytes) {
+  return device_.Check(device_.api().copy(stream, to, from, bytes), "a copy");
+}
+
+absl::Status Runner::Run(const program::PositionStep& step) {
+  const auto at = static_cast<int32_t>(program().mesh.IndexAlong(context_.mesh_device, step.axes));
+  return Copy(compute(), AddressOf(step.out), core_.positions.at(at)->address(), sizeof(at));
+}
+
+absl::Status Runner::Run(const program::GeneralStep&) {
+  return MakeError(ErrorKind::kInternal, "the host's work is refused when it is compiled");
+}
+
+// Of a group of one, which has what it wants.
+absl::Status Runner::Run(const program::CollectiveStep& step) {
+  const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
+  const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);
+  if (step.exchange == ir::Exchange::kPermute && step.pairs.empty()) {
+    return device_.Check(device_.api().fill_zero(compute(), out, bytes), "zeros");
+  }
+  return Copy(compute(), out, in, bytes);
+}
+
+// ---- Exchanges. ---------------------------------------------------------------------------------
+
+absl::StatusOr<EventHandle> Runner::RunExchange(const program::CollectiveStep& step) {
+  if (compute_is_new_) {
+    TESSERA_ASSIGN_OR_RETURN(const EventHandle before, device_.Record(core_.compute));
+    TESSERA_RETURN_IF_ERROR(Wait(exchange(), before));
+    compute_is_new_ = false;
+  }
+  exchanged_ = true;
+  TESSERA_RETURN_IF_ERROR(Exchange(step));
+  return device_.Record(core_.exchange);
+}
+
+absl::Status Runner::Exchange(const program::CollectiveStep& step) {
+  const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
+  const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);
+  std::vector<int> group;
+  for (const int64_t device : program().mesh.GroupOf(context_.mesh_device, step.axes)) {
+    group.push_back(context_.ranks[device]);
+  }
+  CallKey key{context_.launch, ++sequence_, *label_, std::string(context_.program)};
+  TESSERA_ASSIGN_OR_RETURN(const CommunicatorRef communicator,
+                           core_.communicators->Get(context_, group, key));
+  const int position = communicator->position;
+  int source = -1, target = -1;
+  for (const auto& [from, to] : step.pairs) {
+    if (from == position) target = to;
+    if (to == position) source = from;
+  }
+  if (step.exchange == ir::Exchange::kPermute && source < 0) {
+    TESSERA_RETURN_IF_ERROR(
+        device_.Check(device_.api().fill_zero(exchange(), out, bytes), "zeros"));
+  }
+  // A position that is sent its own has what it wants.
+  if (source == position && target == position) return Copy(exchange(), out, in, bytes);
+  WatchedExchange watched;
+  watched.label = *label_;
+  watched.key = std::move(key);
+  watched.communicator = communicator;
+  TESSERA_ASSIGN_OR_RETURN(watched.begin, device_.Record(core_.exchange));
+  // Kept also if it fails here: what of it is on the device has to be aborted.
+  exchanges_.push_back(std::move(watched));
+  const int code = Enqueue(step, communicator->handle.get(), in, out, source, target);
+  if (code != TESSERA_NOT_READY) TESSERA_RETURN_IF_ERROR(device_.Check(code, "an exchange"));
+  TESSERA_RETURN_IF_ERROR(core_.communicators->AwaitReady(*communicator, context_, *label_));
+  TESSERA_ASSIGN_OR_RETURN(exchanges_.back().end, device_.Record(core_.exchange));
+  return absl::OkStatus();
+}
+
+// Its code.
+int Runner::Enqueue(const program::CollectiveStep& step, tessera_comm* comm, uint64_t in,
+                    uint64_t out, int source, int target) const {
+  const tessera_device_api& api = device_.api();
+  const auto dtype = static_cast<tessera_dtype>(step.dtype);
+  switch (step.exchange) {
+    case ir::Exchange::kAllReduce:
+      return api.all_reduce(comm, exchange(), dtype, ReduceOf(step.reduce), in, out, step.elements);
+    case ir::Exchange::kAllGather:
+      return api.all_gather(comm, exchange(), dtype, in, out, step.elements);
+    case ir::Exchange::kReduceScatter:
+      return api.reduce_scatter(comm, exchange(), dtype, ReduceOf(step.reduce), in, out,
+                                step.elements);
+    case ir::Exchange::kAllToAll:
+      return api.all_to_all(comm, exchange(), dtype, in, out, step.elements);
+    case ir::Exchange::kPermute:
+      return api.send_receive(comm, exchange(), dtype, in, target, out, source, step.elements);
+    case ir::Exchange::kPosition:
+    case ir::Exchange::kNone:
+      break;
+  }
+  TESSERA_CHECK(false) << "a step that exchanges no blocks";
+  return TESSERA_INVALID;
+}
+
+}  // namespace tessera::worker::device

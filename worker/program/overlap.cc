@@ -1,0 +1,172 @@
+#include "worker/program/overlap.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+namespace tessera::worker::program {
+namespace {
+
+void FindTrips(const std::vector<Step>& steps, std::vector<int64_t>* trips) {
+  for (const Step& step : steps) {
+    const auto* loop = std::get_if<LoopStep>(&step.what);
+    if (loop == nullptr) continue;
+    (*trips)[loop->loop] = loop->trips;
+    FindTrips(loop->body, trips);
+  }
+}
+
+class Planner {
+ public:
+  explicit Planner(DeviceProgram* program) : p_(*program), conflicts_(*program) {}
+
+  void PlanList(std::vector<Step>* steps) {
+    std::vector<UnderWay> exchanges;
+    for (int at = 0; at < static_cast<int>(steps->size()); ++at) {
+      Step& step = (*steps)[at];
+      if (IsExchange(step)) {
+        exchanges.push_back({at, conflicts_.UseOf(step)});
+        continue;
+      }
+      if (!exchanges.empty()) {
+        const Conflicts::Use use = conflicts_.UseOf(step);
+        const auto last =
+            std::find_if(exchanges.rbegin(), exchanges.rend(),
+                         [&](const UnderWay& x) { return conflicts_.Between(use, x.use); });
+        if (last != exchanges.rend()) {
+          step.after = last->at;
+          exchanges.erase(exchanges.begin(), last.base());
+        }
+        for (const UnderWay& exchange : exchanges) {
+          NoteBeside(exchange.use, use);
+          NoteBeside(use, exchange.use);
+        }
+      }
+      if (!HasExchange(step)) continue;
+      PlanList(&std::get<LoopStep>(step.what).body);
+      exchanges.clear();  // They come before those of the loop, which are awaited at its end.
+    }
+  }
+
+  // Whether the argument is read while the result is written.
+  bool IsBeside(const Takeover& t) const { return beside_.count({t.argument, t.result}) > 0; }
+
+ private:
+  struct UnderWay {
+    int at = 0;
+    Conflicts::Use use;
+  };
+
+  void NoteBeside(const Conflicts::Use& reader, const Conflicts::Use& writer) {
+    for (int r : reader.reads)
+      for (int w : writer.writes)
+        if (p_.slots[r].kind == Slot::Kind::kArgument && p_.slots[w].kind == Slot::Kind::kResult)
+          beside_.emplace(p_.slots[r].index, p_.slots[w].index);
+  }
+
+  const DeviceProgram& p_;
+  const Conflicts conflicts_;
+  std::set<std::pair<int, int>> beside_;  // argument, result
+};
+
+// Whether a step overwrites the argument as it reads it.
+bool IsInPlace(const DeviceProgram& program, const std::vector<Conflicts::Use>& uses,
+               const Takeover& t) {
+  const auto any = [&](const std::vector<int>& slots, Slot::Kind kind, int index) {
+    return std::any_of(slots.begin(), slots.end(), [&](int s) {
+      return program.slots[s].kind == kind && program.slots[s].index == index;
+    });
+  };
+  return std::any_of(uses.begin(), uses.end(), [&](const Conflicts::Use& use) {
+    return any(use.reads, Slot::Kind::kArgument, t.argument) &&
+           any(use.writes, Slot::Kind::kResult, t.result);
+  });
+}
+
+}  // namespace
+
+void PlanOverlap(DeviceProgram* program) {
+  if (std::none_of(program->steps.begin(), program->steps.end(), HasExchange)) return;
+  std::vector<Conflicts::Use> uses;
+  const Conflicts conflicts(*program);
+  for (const Step& step : program->steps) uses.push_back(conflicts.UseOf(step));
+  std::vector<Takeover>& all = program->takeovers;
+  const auto rest = std::stable_partition(
+      all.begin(), all.end(), [&](const Takeover& t) { return IsInPlace(*program, uses, t); });
+  const std::vector<Takeover> others(rest, all.end());
+  all.erase(rest, all.end());
+  Planner planner(program);
+  planner.PlanList(&program->steps);
+  std::copy_if(others.begin(), others.end(), std::back_inserter(all),
+               [&](const Takeover& t) { return !planner.IsBeside(t); });
+}
+
+Conflicts::Conflicts(const DeviceProgram& program) : p_(program) {
+  std::vector<int64_t> trips(p_.num_loops, 0);
+  FindTrips(p_.steps, &trips);
+  for (const Slot& slot : p_.slots) {
+    Extent extent{slot.offset, slot.offset + slot.bytes()};
+    for (const Trip& trip : slot.trips)
+      (trip.stride < 0 ? extent.low : extent.high) +=
+          trip.stride * std::max<int64_t>(trips[trip.loop] - 1, 0);
+    extents_.push_back(extent);
+  }
+}
+
+void Conflicts::Add(const Step& step, Use* use) const {
+  if (const auto* k = std::get_if<KernelStep>(&step.what)) {
+    const std::vector<codegen::Param>& params = p_.kernels[k->kernel].params;
+    for (size_t i = 0; i < k->slots.size(); ++i)
+      (params[i].output ? use->writes : use->reads).push_back(k->slots[i]);
+  } else if (const auto* c = std::get_if<ContractStep>(&step.what)) {
+    use->reads.insert(use->reads.end(), {c->a, c->b});
+    use->writes.push_back(c->c);
+  } else if (const auto* c = std::get_if<CollectiveStep>(&step.what)) {
+    use->reads.push_back(c->in);
+    use->writes.push_back(c->out);
+  } else if (const auto* p = std::get_if<PositionStep>(&step.what)) {
+    use->writes.push_back(p->out);
+  } else if (const auto* c = std::get_if<CopyStep>(&step.what)) {
+    use->reads.push_back(c->in);
+    use->writes.push_back(c->out);
+  } else if (const auto* g = std::get_if<GeneralStep>(&step.what)) {
+    use->reads.insert(use->reads.end(), g->in.begin(), g->in.end());
+    use->writes.insert(use->writes.end(), g->out.begin(), g->out.end());
+  } else {
+    for (const Step& inner : std::get<LoopStep>(step.what).body) Add(inner, use);
+  }
+}
+
+Conflicts::Use Conflicts::UseOf(const Step& step) const {
+  Use use;
+  Add(step, &use);
+  for (std::vector<int>* slots : {&use.reads, &use.writes}) {
+    std::sort(slots->begin(), slots->end());
+    slots->erase(std::unique(slots->begin(), slots->end()), slots->end());
+  }
+  return use;
+}
+
+bool Conflicts::Meet(int a, int b) const {
+  const Slot &x = p_.slots[a], &y = p_.slots[b];
+  if (x.kind == y.kind) {
+    if (x.kind != Slot::Kind::kArena && x.index != y.index) return false;
+    return extents_[a].low < extents_[b].high && extents_[b].low < extents_[a].high;
+  }
+  if (y.kind == Slot::Kind::kArgument) return Meet(b, a);
+  if (x.kind != Slot::Kind::kArgument || y.kind != Slot::Kind::kResult) return false;
+  return std::find(p_.takeovers.begin(), p_.takeovers.end(), Takeover{x.index, y.index}) !=
+         p_.takeovers.end();
+}
+
+bool Conflicts::Between(const Use& a, const Use& b) const {
+  const auto any = [this](const std::vector<int>& some, const std::vector<int>& others) {
+    return std::any_of(some.begin(), some.end(), [&](int s) {
+      return std::any_of(others.begin(), others.end(), [&](int o) { return Meet(s, o); });
+    });
+  };
+  return any(a.writes, b.writes) || any(a.writes, b.reads) || any(a.reads, b.writes);
+}
+
+}  // namespace tessera::worker::program
