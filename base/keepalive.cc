@@ -12,7 +12,9 @@ constexpr char kWithoutCalls[] = "grpc.keepalive_permit_without_calls";
 constexpr char kPingsWithoutData[] = "grpc.http2.max_pings_without_data";
 constexpr char kReceiveInterval[] = "grpc.http2.min_ping_interval_without_data_ms";
 
-int Millis(absl::Duration duration) { return static_cast<int>(absl::ToInt64Milliseconds(duration)); }
+int Millis(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
 
 }  // namespace
 

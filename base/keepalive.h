@@ -25,7 +25,8 @@ Keepalive KeepaliveFrom(const Options& options);
 inline constexpr absl::Duration kKeepaliveTimeMin = absl::Seconds(1);
 
 // Pings as long as calls are open, or always when `without_calls`: for links that must learn early.
-std::vector<ChannelArgument> ClientArguments(const Keepalive& keepalive, bool without_calls = false);
+std::vector<ChannelArgument> ClientArguments(const Keepalive& keepalive,
+                                             bool without_calls = false);
 std::vector<ChannelArgument> ServerArguments(const Keepalive& keepalive);
 
 }  // namespace tessera

@@ -1,5 +1,7 @@
 #include "base/metrics.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -156,6 +158,12 @@ std::string BucketsName(const MetricInfo& info) {
 
 }  // namespace
 
+int64_t Since::Now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
+}
+
 int LabelDomain::Find(std::string_view value) const {
   const auto it = std::find(values.begin(), values.end(), value);
   return it == values.end() ? -1 : static_cast<int>(it - values.begin());
@@ -192,7 +200,8 @@ std::string MetricsMarkdown() {
       "asked for. If the coordinator's scheduler does not answer within a second, those that need\n"
       "it are left out rather than shown as they were, and `tessera_eventloop_lag_seconds` grows.\n"
       "An executor's are read from memory that it shares with its worker, so one that hangs is\n"
-      "seen as it is. `device` is the device's number within its worker. Canaries are of the\n"
+      "seen as it is. The same at `/healthz` is for those who ask whether the daemon lives. "
+      "`device` is the device's number within its worker. Canaries are of the\n"
       "tenant `system`. `exposer_*` are the HTTP server's own.\n\n"
       "| metric | type | labels | buckets | where | meaning |\n"
       "|---|---|---|---|---|---|\n";

@@ -153,6 +153,45 @@ class Counter {
 };
 using UpDown = Counter;
 
+// A number that is set. The last writer wins.
+class Level {
+ public:
+  Level() = default;
+  explicit Level(internal::Series series) : cell_(series.cells) {}
+
+  void Set(int64_t units) const {
+    if (cell_ != nullptr) cell_->store(static_cast<uint64_t>(units), std::memory_order_relaxed);
+  }
+
+ private:
+  internal::Cell* cell_ = nullptr;
+};
+
+// An age, kept as the moment that it counts from: whoever reads it computes it anew.
+class Since {
+ public:
+  Since() = default;
+  explicit Since(internal::Series series) : cell_(series.cells) {}
+
+  // As Now() says; 0: the age is 0.
+  void Set(int64_t monotonic_ns) const {
+    if (cell_ != nullptr) {
+      cell_->store(static_cast<uint64_t>(monotonic_ns), std::memory_order_relaxed);
+    }
+  }
+  absl::Duration Age() const {
+    const auto since =
+        cell_ == nullptr ? 0 : static_cast<int64_t>(cell_->load(std::memory_order_relaxed));
+    return since == 0 ? absl::ZeroDuration()
+                      : absl::Nanoseconds(std::max<int64_t>(0, Now() - since));
+  }
+  // The same for all processes of this machine.
+  static int64_t Now();
+
+ private:
+  internal::Cell* cell_ = nullptr;
+};
+
 class Histogram {
  public:
   Histogram() = default;

@@ -129,6 +129,7 @@ class Server final : public MetricsServer {
           "metrics_listen: ", listen, " cannot be bound; is the port taken? ", e.what()));
     }
     exposer_->RegisterCollectable(collectable_);
+    exposer_->RegisterCollectable(collectable_, "/healthz");
     const std::vector<int> ports = exposer_->GetListeningPorts();
     port_ = ports.empty() ? port : ports[0];
     address_ = absl::StrCat(listen.substr(0, colon), ":", port_);

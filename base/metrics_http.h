@@ -1,4 +1,5 @@
-// /metrics over HTTP, in Prometheus' text format.
+// /metrics over HTTP, in Prometheus' text format; and the same at /healthz, whose answer says that
+// the daemon lives and no more than that.
 //
 // The one edge to prometheus-cpp: its types are in metrics_http.cc alone. The server has threads of
 // its own, few of them, and gives up on a client that does not read; nothing but Metrics::Collect

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -41,6 +42,15 @@ struct PageLayout {
   size_t cells = 0;
   uint64_t hash = 14695981039346656037u;
 };
+
+bool IsAge(const MetricInfo& info) {
+  return info.type == MetricType::kGauge && absl::EndsWith(info.name, "_age_seconds");
+}
+
+// What alerts watch is there from the beginning, so that its first event is an increase.
+bool IsWatched(const MetricInfo& info) {
+  return info.id == Metric::kChecksumErrors || info.id == Metric::kTransferRetries;
+}
 
 bool IsOurs(const LabelInfo& label) { return label.name == "worker" || label.name == "device"; }
 
@@ -160,6 +170,16 @@ Counter MetricsPage::counter(Metric metric, Labels labels, int device) {
   return Counter(SeriesAt(metric, labels, device));
 }
 
+Level MetricsPage::level(Metric metric, Labels labels, int device) {
+  TESSERA_CHECK(InfoOf(metric).type == MetricType::kGauge) << InfoOf(metric).name;
+  return Level(SeriesAt(metric, labels, device));
+}
+
+Since MetricsPage::since(Metric metric, Labels labels, int device) {
+  TESSERA_CHECK(IsAge(InfoOf(metric))) << InfoOf(metric).name;
+  return Since(SeriesAt(metric, labels, device));
+}
+
 Histogram MetricsPage::histogram(Metric metric, Labels labels, int device) {
   TESSERA_CHECK(InfoOf(metric).buckets != nullptr) << InfoOf(metric).name;
   return {SeriesAt(metric, labels, device), InfoOf(metric).buckets};
@@ -185,10 +205,15 @@ void MetricsPage::Collect(Scrape& scrape, std::string_view worker, int first_dev
           index /= label.domain->values.size();
         }
       }
+      if (IsAge(info)) {
+        scrape.Add(info.id, labels, absl::ToDoubleSeconds(Since(series).Age()));
+        continue;
+      }
       if (info.buckets == nullptr) {
         const auto units = static_cast<int64_t>(series.Sum(0));
         // Most of what could be counted never is. A gauge of a device is there, though, at 0.
-        if (units == 0 && !(row.has_device && info.type == MetricType::kGauge)) continue;
+        const bool always = (row.has_device && info.type == MetricType::kGauge) || IsWatched(info);
+        if (units == 0 && !always) continue;
         scrape.Add(info.id, labels, static_cast<double>(units) / info.units);
         continue;
       }

@@ -46,6 +46,9 @@ class MetricsPage {
   UpDown gauge(Metric metric, Labels labels = {}, int device = 0) {
     return counter(metric, labels, device);
   }
+  Level level(Metric metric, Labels labels = {}, int device = 0);
+  // Of a row whose name ends _age_seconds.
+  Since since(Metric metric, Labels labels = {}, int device = 0);
   Histogram histogram(Metric metric, Labels labels = {}, int device = 0);
 
   // Adds what is there to a scrape. Device d is shown as `first_device` + d.

@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/metrics_http.h"
@@ -245,8 +246,10 @@ TEST(MetricsPage, EverySeriesHasCellsOfItsOwn) {
   MetricsPage page(kDevices);
   int64_t series = 0;
   for (const MetricInfo& info : AllMetrics()) {
-    if (!info.in_executor() || info.type == MetricType::kHistogram || info.label("device") < 0)
+    if (!info.in_executor() || info.type == MetricType::kHistogram || info.label("device") < 0 ||
+        info.id == Metric::kDeviceProgressAge) {
       continue;
+    }
     const bool kinds = info.labels.size() == 3;
     for (int d = 0; d < kDevices; ++d) {
       if (!kinds) {
@@ -262,11 +265,34 @@ TEST(MetricsPage, EverySeriesHasCellsOfItsOwn) {
   metrics.AddCollector([&](Scrape& scrape) { page.Collect(scrape, "w", 0); });
   std::set<double> units;
   for (const MetricFamily& family : metrics.Collect()) {
-    if (!family.info->in_executor()) continue;
+    if (family.info->label("device") < 0 || family.info->id == Metric::kDeviceProgressAge) continue;
     for (const MetricSample& sample : family.samples)
       units.insert(std::round(sample.value * family.info->units));
   }
-  EXPECT_EQ(static_cast<int64_t>(units.size()), series);
+  EXPECT_EQ(static_cast<int64_t>(units.size()), series) << absl::StrJoin(units, " ");
+}
+
+TEST(MetricsPage, AnAgeGoesOnWhenItsWriterDoesNot) {
+  MetricsPage page(1);
+  const Since since = page.since(Metric::kDeviceProgressAge);
+  Metrics metrics;
+  metrics.AddCollector([&](Scrape& scrape) { page.Collect(scrape, "w", 0); });
+  EXPECT_EQ(metrics.Value(Metric::kDeviceProgressAge, {"w", "0"}), 0);
+  since.Set(Since::Now() - 5'000'000'000);
+  EXPECT_GE(metrics.Value(Metric::kDeviceProgressAge, {"w", "0"}), 5);
+  EXPECT_LT(metrics.Value(Metric::kDeviceProgressAge, {"w", "0"}), 60);
+  page.ResetGauges();
+  EXPECT_EQ(metrics.Value(Metric::kDeviceProgressAge, {"w", "0"}), 0);
+}
+
+TEST(MetricsPage, ALevelIsWhatWasSetLast) {
+  MetricsPage page(1);
+  const Level level = page.level(Metric::kCollectiveBandwidth, {"all_reduce", "1Mi"});
+  level.Set(10);
+  std::thread([&] { level.Set(7); }).join();
+  Metrics metrics;
+  metrics.AddCollector([&](Scrape& scrape) { page.Collect(scrape, "w", 0); });
+  EXPECT_EQ(metrics.Value(Metric::kCollectiveBandwidth, {"w", "all_reduce", "1Mi"}), 7);
 }
 
 TEST(MetricsPage, AnotherSizeIsNotMapped) {
@@ -290,9 +316,10 @@ int Dial(const std::string& address) {
   return fd;
 }
 
-std::string Get(const std::string& address) {
+std::string Get(const std::string& address, const std::string& path = "/metrics") {
   const int fd = Dial(address);
-  const std::string request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  const std::string request =
+      absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
   std::string reply;
   pollfd readable{fd, POLLIN, 0};
@@ -314,6 +341,8 @@ TEST(MetricsServer, ServesTheTextFormatAndItsHistogramsAgree) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto server, MetricsServer::Start("127.0.0.1:0", &metrics));
   const std::string reply = Get(server->address());
   EXPECT_THAT(reply, HasSubstr("200 OK"));
+  EXPECT_THAT(Get(server->address(), "/healthz"), HasSubstr("200 OK"));
+  EXPECT_THAT(Get(server->address(), "/elsewhere"), HasSubstr("404"));
   EXPECT_THAT(reply, HasSubstr("# TYPE tessera_operations_submitted_total counter\n"));
   EXPECT_THAT(reply, HasSubstr("tessera_operations_submitted_total{tenant=\"a\\\"b\",kind="
                                "\"execute\"} 3\n"));

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,7 +28,9 @@ struct Device {
   std::string worker, host;
   std::string executor;  // the process that owns it
   bool healthy = true;
-  std::string reason;  // why not
+  std::string reason;        // why not
+  int64_t memory_bytes = 0;  // 0: unknown
+  bool cordoned = false;     // its worker takes no new programs
 };
 
 // Where an array lies: a block of `spec` of `mesh`, whose device k (row-major) is `devices[k]`.
@@ -50,12 +53,24 @@ struct CompileRequest {
       devices;       // one per coordinate of the program's mesh; empty: the server chooses
   std::string name;  // for people: metrics, explain, errors
   bool explain = false;
+  std::string mesh = {};   // a named mesh, whose devices are taken; not with `devices`
+  bool plan_only = false;  // no executable; the reply's is 0
 };
+
+// One of the reasons why an operation waits.
+struct PendingReason {
+  std::string code;                    // "WORKER_LOST", ...: see operation.proto
+  std::string message;                 // for people
+  std::vector<std::string> resources;  // "workers/w0", "arrays/7", ...
+};
+
 struct CompileReply {
   uint64_t executable = 0;
-  std::vector<ArraySpec> in, out;          // as the plan wants arguments and leaves results
-  std::string explain_text, explain_json;  // when asked for
-  int64_t memory_bound_bytes = 0;          // per device
+  std::vector<ArraySpec> in, out;           // as the plan wants arguments and leaves results
+  std::string explain_text, explain_json;   // when asked for
+  int64_t memory_bound_bytes = 0;           // per device
+  std::vector<int64_t> devices = {};        // per mesh coordinate
+  std::vector<PendingReason> pending = {};  // plan_only: what it would wait for if it ran now
 };
 
 struct ExecuteRequest {
@@ -67,6 +82,8 @@ struct ExecuteRequest {
   std::vector<uint64_t> release;
   // Carriers that report the end of a run ask for results with it that are together no larger.
   int64_t inline_bytes_max = 0;
+  uint64_t session = 0;  // whose the results are; carriers that have a session of their own set it
+  bool check_only = false;  // nothing is run, released or made
 };
 struct ExecuteReply {
   uint64_t operation = 0;
@@ -74,12 +91,30 @@ struct ExecuteReply {
 };
 
 enum class OperationState : uint8_t { kPending, kRunning, kDone, kFailed, kCancelled };
+// An array of a file, and where it is to lie.
+struct PlacedName {
+  std::string name;
+  Placement placement;
+};
+
+enum class OperationKind : uint8_t { kExecute, kReshard, kSave, kLoad };
+inline std::string_view OperationKindName(OperationKind kind) {
+  constexpr std::string_view kNames[] = {"execute", "reshard", "save", "load"};
+  return kNames[static_cast<int>(kind)];
+}
 struct Operation {
   uint64_t id = 0;
   std::string name;
   OperationState state = OperationState::kPending;
   absl::Status error;          // when failed or cancelled
   std::string pending_reason;  // why it has not started
+  uint64_t session = 0;
+  std::string tenant = {};
+  OperationKind kind = OperationKind::kExecute;
+  absl::Time created = {};
+  absl::Time started = absl::InfiniteFuture();  // not yet
+  absl::Time ended = absl::InfiniteFuture();    // not yet
+  std::vector<uint64_t> outputs = {};
 };
 
 // What a server brings along at most.

@@ -4,8 +4,6 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
-#include <array>
-#include <cstring>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -37,18 +35,6 @@ std::string Mac(absl::string_view body, std::string_view key) {
 absl::Status Refused(absl::string_view why) {
   return absl::PermissionDeniedError(
       absl::StrCat("ticket: ", why, "; ask the coordinator for a new one"));
-}
-
-std::array<std::array<uint32_t, 256>, 8> MakeCrcTables() {
-  std::array<std::array<uint32_t, 256>, 8> t{};
-  for (uint32_t n = 0; n < 256; ++n) {
-    uint32_t c = n;
-    for (int k = 0; k < 8; ++k) c = (c >> 1) ^ ((c & 1) ? 0x82f63b78u : 0u);
-    t[0][n] = c;
-  }
-  for (int k = 1; k < 8; ++k)
-    for (int n = 0; n < 256; ++n) t[k][n] = (t[k - 1][n] >> 8) ^ t[0][t[k - 1][n] & 0xff];
-  return t;
 }
 
 }  // namespace
@@ -100,22 +86,6 @@ absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, 
     return Refused(
         absl::StrCat("for executor incarnation ", t.incarnation, ", this is ", incarnation));
   return t;
-}
-
-uint32_t Crc32c(uint32_t crc, const void* bytes, size_t size) {
-  static const auto kTables = MakeCrcTables();
-  const auto* p = static_cast<const unsigned char*>(bytes);
-  uint32_t c = ~crc;
-  for (; size >= 8; p += 8, size -= 8) {
-    uint64_t w;
-    std::memcpy(&w, p, 8);
-    w ^= c;
-    c = kTables[7][w & 0xff] ^ kTables[6][(w >> 8) & 0xff] ^ kTables[5][(w >> 16) & 0xff] ^
-        kTables[4][(w >> 24) & 0xff] ^ kTables[3][(w >> 32) & 0xff] ^ kTables[2][(w >> 40) & 0xff] ^
-        kTables[1][(w >> 48) & 0xff] ^ kTables[0][w >> 56];
-  }
-  for (; size > 0; ++p, --size) c = kTables[0][(c ^ *p) & 0xff] ^ (c >> 8);
-  return ~c;
 }
 
 }  // namespace tessera::api

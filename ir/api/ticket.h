@@ -32,7 +32,4 @@ std::string SignTicket(const Ticket& ticket, std::string_view key);
 absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, absl::Time now,
                                    uint64_t incarnation);
 
-// CRC-32C (Castagnoli) of `bytes`, continuing `crc` (0 to start): the checksum of data chunks.
-uint32_t Crc32c(uint32_t crc, const void* bytes, size_t size);
-
 }  // namespace tessera::api

@@ -1,3 +1,4 @@
+#include "ir/api/crc32c.h"
 #include "ir/api/ticket.h"
 
 #include "base/testing/status_matchers.h"

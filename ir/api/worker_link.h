@@ -26,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ir/api/files.h"
 #include "ir/array.h"
 #include "ir/mesh.h"
 #include "ir/program.h"
@@ -41,6 +42,7 @@ struct ExecutorInfo {
   std::string data_endpoint;  // host:port of its DataService as clients reach it; "" in process
   std::string peer_endpoint;  // host:port for collectives as peers reach it; "" in process
   int64_t memory_bytes = 0;   // per device; 0: unknown
+  bool files = false;         // it has a folder of files: arrays can be saved and loaded
 };
 struct Registration {
   std::string worker;  // unique in the cluster, stable over restarts
@@ -158,6 +160,43 @@ struct ReadBuffer {
   uint64_t array = 0;
   int32_t device = 0;
 };
+// Blocks of arrays of a file and the shards that hold them, or are to hold them.
+struct FileShard {
+  int32_t index = 0;  // into the file's arrays
+  uint64_t array = 0;
+  int32_t device = 0;
+  ir::Dims starts, shape;  // the block
+  bool operator==(const FileShard&) const = default;
+};
+// Writes shards, which have been produced earlier in the order, into one file below the worker's
+// folder of files (ir/api/files.h), together with other executors, which see the same folder. The
+// file is there, whole, once part 0 is done. In the same order as launches; answered by LaunchDone
+// or LaunchFailed.
+struct SaveShards {
+  uint64_t launch = 0;
+  uint64_t sequence = 0;
+  std::string path;
+  std::string token;              // names the file while it is not whole; never reused
+  bool overwrite = false;         // a file that is there
+  int32_t part = 0, parts = 1;    // of the executors that write it
+  std::vector<FileArray> arrays;  // all that the file will hold, in this order
+  std::vector<FileShard> shards;  // the receiver's
+  absl::Duration timeout = absl::InfiniteDuration();
+};
+// Makes shards of what a file holds. Each is reported by BufferWritten; then, once, LaunchDone or
+// LaunchFailed. Stands in no order: whoever reads the arrays waits until they are written.
+struct LoadShards {
+  uint64_t launch = 0;
+  std::string path;
+  std::vector<FileArray> arrays;  // as InspectFile found them
+  std::vector<FileShard> shards;
+  absl::Duration timeout = absl::InfiniteDuration();
+};
+// Answered by FileInspected.
+struct InspectFile {
+  uint64_t request = 0;
+  std::string path;
+};
 // Frees the shards of these arrays on every local device; unknown ids are no error.
 struct DeleteBuffers {
   std::vector<uint64_t> arrays;
@@ -170,13 +209,21 @@ struct CancelLaunch {
 // Finish what was sent, then report LaunchDone for it and exit.
 struct Drain {};
 
-using Command =
-    std::variant<ConfigureCommunicator, CloseCommunicator, LoadProgram, UnloadPrograms, Launch,
-                 Transfer, WriteBuffer, ReadBuffer, DeleteBuffers, CancelLaunch, Drain>;
+using Command = std::variant<ConfigureCommunicator, CloseCommunicator, LoadProgram, UnloadPrograms,
+                             Launch, Transfer, WriteBuffer, ReadBuffer, DeleteBuffers, CancelLaunch,
+                             Drain, SaveShards, LoadShards, InspectFile>;
 
 // ---- Worker -> coordinator. ---------------------------------------------------------------------
 // Every report of an executor names its incarnation; those of an old one are dropped.
-struct Heartbeat {};
+struct Heartbeat {
+  // What an executor does, as its daemon sees it without asking it.
+  struct Executor {
+    int32_t executor = 0;         // index
+    absl::Duration progress_age;  // since what it runs last went on; 0 when it runs nothing
+    bool operator==(const Executor&) const = default;
+  };
+  std::vector<Executor> executors = {};
+};
 struct CommunicatorReady {
   uint64_t generation = 0;
   absl::Status status;
@@ -212,6 +259,10 @@ struct BufferRead {
   uint64_t request = 0;
   absl::StatusOr<ir::Array> value = absl::UnknownError("");
 };
+struct FileInspected {
+  uint64_t request = 0;
+  absl::StatusOr<std::vector<FileArray>> arrays = absl::UnknownError("");
+};
 // The process is gone and its buffers with it.
 struct ExecutorLost {
   std::string reason;   // "killed by signal 9"
@@ -225,7 +276,7 @@ struct ExecutorReady {
 
 using ReportBody =
     std::variant<Heartbeat, CommunicatorReady, ProgramLoaded, LaunchDone, LaunchFailed,
-                 BufferWritten, BufferRead, ExecutorLost, ExecutorReady>;
+                 BufferWritten, BufferRead, ExecutorLost, ExecutorReady, FileInspected>;
 struct Report {
   int32_t executor = 0;  // index; ignored by Heartbeat
   uint64_t incarnation = 0;

@@ -229,7 +229,11 @@ TEST(WorkerSerialTest, CommandsComeBackTheSameBytes) {
       api::ReadBuffer{1, 2, 3},
       api::DeleteBuffers{{1}},
       api::CancelLaunch{1, MakeError(ErrorKind::kPeerFailed, "why")},
-      api::Drain{}};
+      api::Drain{},
+      api::SaveShards{1, 2, "a/b.npy", "t", true, 1, 2, {{"x", DType::kBF16, {4, 2}}},
+                      {{0, 7, 1, {2, 0}, {2, 2}}}, absl::Seconds(1)},
+      api::LoadShards{1, "b.npy", {{"x", DType::kF32, {4}}}, {{0, 7, 1, {2}, {2}}}},
+      api::InspectFile{1, "b.npy"}};
   EXPECT_GE(commands.size(), std::variant_size_v<api::Command>);
   for (const api::Command& c : commands) {
     const v1::WorkerCommand wire = ToProto(6, 7, c);
@@ -245,6 +249,7 @@ TEST(WorkerSerialTest, ReportsComeBackTheSameBytes) {
   const absl::Status lost = MakeError(ErrorKind::kWorkerLost, "gone");
   const std::vector<api::ReportBody> bodies = {
       api::Heartbeat{},
+      api::Heartbeat{{{0, absl::ZeroDuration()}, {1, absl::Milliseconds(61'500)}}},
       api::CommunicatorReady{1, lost},
       api::ProgramLoaded{1, {}, 64},
       api::LaunchDone{1, absl::Milliseconds(2), {{7, 3, Array::Scalar(DType::kF32, 3)}}},
@@ -253,7 +258,9 @@ TEST(WorkerSerialTest, ReportsComeBackTheSameBytes) {
       api::BufferRead{1, Array::Scalar(DType::kS32, 4)},
       api::BufferRead{1, lost},
       api::ExecutorLost{"signal 9", 4, "psum (a.cc:1)"},
-      api::ExecutorReady{{0, 2, "cpu", 4, "h:1", "h:2", 1 << 20}}};
+      api::ExecutorReady{{0, 2, "cpu", 4, "h:1", "h:2", 1 << 20}},
+      api::FileInspected{1, std::vector<api::FileArray>{{"x", DType::kBF16, {4, 2}}}},
+      api::FileInspected{1, lost}};
   EXPECT_GE(bodies.size(), std::variant_size_v<api::ReportBody>);
   for (const api::ReportBody& body : bodies) {
     const v1::WorkerReport wire = ToProto(api::Report{3, 4, body});

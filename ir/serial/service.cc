@@ -16,6 +16,8 @@ v1::Device ToProto(const api::Device& device) {
   out.set_executor(device.executor);
   out.set_healthy(device.healthy);
   out.set_reason(device.reason);
+  out.set_memory_bytes(device.memory_bytes);
+  out.set_cordoned(device.cordoned);
   return out;
 }
 
@@ -26,7 +28,9 @@ api::Device FromProto(const v1::Device& proto) {
           .host = proto.host(),
           .executor = proto.executor(),
           .healthy = proto.healthy(),
-          .reason = proto.reason()};
+          .reason = proto.reason(),
+          .memory_bytes = proto.memory_bytes(),
+          .cordoned = proto.cordoned()};
 }
 
 v1::Placement ToProto(const api::Placement& placement) {
@@ -73,6 +77,14 @@ v1::Operation ToProto(const api::Operation& operation) {
   out.set_state(static_cast<v1::OperationState>(static_cast<int>(operation.state) + 1));
   if (!operation.error.ok()) *out.mutable_error() = ToProto(operation.error);
   out.set_pending_reason(operation.pending_reason);
+  out.set_session(operation.session);
+  out.set_tenant(operation.tenant);
+  out.set_kind(std::string(api::OperationKindName(operation.kind)));
+  *out.mutable_create_time() = ToProto(operation.created);
+  if (operation.started < absl::InfiniteFuture())
+    *out.mutable_start_time() = ToProto(operation.started);
+  if (operation.ended < absl::InfiniteFuture()) *out.mutable_end_time() = ToProto(operation.ended);
+  out.mutable_outputs()->Assign(operation.outputs.begin(), operation.outputs.end());
   return out;
 }
 
@@ -86,6 +98,23 @@ api::Operation FromProto(const v1::Operation& proto) {
       known ? static_cast<api::OperationState>(proto.state() - 1) : api::OperationState::kPending;
   out.error = FromProto(proto.error());
   out.pending_reason = proto.pending_reason();
+  out.session = proto.session();
+  out.tenant = proto.tenant();
+  for (const auto kind : {api::OperationKind::kExecute, api::OperationKind::kReshard,
+                          api::OperationKind::kSave, api::OperationKind::kLoad})
+    if (proto.kind() == api::OperationKindName(kind)) out.kind = kind;
+  out.created = FromProto(proto.create_time());
+  if (proto.has_start_time()) out.started = FromProto(proto.start_time());
+  if (proto.has_end_time()) out.ended = FromProto(proto.end_time());
+  out.outputs.assign(proto.outputs().begin(), proto.outputs().end());
+  return out;
+}
+
+v1::PendingReason ToProto(const api::PendingReason& reason) {
+  v1::PendingReason out;
+  out.set_code(reason.code);
+  out.set_message(reason.message);
+  out.mutable_resources()->Assign(reason.resources.begin(), reason.resources.end());
   return out;
 }
 
@@ -95,13 +124,21 @@ v1::CompileProgramRequest ToProto(const api::CompileRequest& request) {
   out.mutable_devices()->Assign(request.devices.begin(), request.devices.end());
   out.set_name(request.name);
   out.set_explain(request.explain);
+  out.set_mesh(request.mesh);
+  out.set_validate_only(request.plan_only);
   return out;
 }
 
 absl::StatusOr<api::CompileRequest> FromProto(const v1::CompileProgramRequest& proto,
                                               const Limits& limits) {
+  TESSERA_ASSIGN_OR_RETURN(Program program, FromProto(proto.program(), limits));
+  return CompileRequestOf(proto, std::move(program), limits);
+}
+
+absl::StatusOr<api::CompileRequest> CompileRequestOf(const v1::CompileProgramRequest& proto,
+                                                     Program program, const Limits& limits) {
   api::CompileRequest out;
-  TESSERA_ASSIGN_OR_RETURN(out.program, FromProto(proto.program(), limits));
+  out.program = std::move(program);
   if (proto.devices_size() > limits.mesh_devices)
     return MakeError(ErrorKind::kLimitExceeded,
                      absl::StrCat("compile: ", proto.devices_size(), " devices, at most ",
@@ -109,6 +146,8 @@ absl::StatusOr<api::CompileRequest> FromProto(const v1::CompileProgramRequest& p
   out.devices.assign(proto.devices().begin(), proto.devices().end());
   out.name = proto.name().substr(0, 256);
   out.explain = proto.explain();
+  out.mesh = proto.mesh();
+  out.plan_only = proto.validate_only();
   return out;
 }
 
@@ -149,6 +188,8 @@ v1::ExecuteProgramRequest ToProto(const api::ExecuteRequest& request) {
   if (request.deadline) *out.mutable_deadline() = ToProto(*request.deadline);
   out.mutable_release()->Assign(request.release.begin(), request.release.end());
   out.set_inline_results_bytes_max(request.inline_bytes_max);
+  out.set_session(request.session);
+  out.set_validate_only(request.check_only);
   return out;
 }
 
@@ -160,6 +201,8 @@ api::ExecuteRequest FromProto(const v1::ExecuteProgramRequest& proto) {
   if (proto.has_deadline()) out.deadline = FromProto(proto.deadline());
   out.release.assign(proto.release().begin(), proto.release().end());
   out.inline_bytes_max = proto.inline_results_bytes_max();
+  out.session = proto.session();
+  out.check_only = proto.validate_only();
   return out;
 }
 

@@ -22,9 +22,14 @@ absl::StatusOr<api::ArraySpec> FromProto(const v1::ArraySpec& proto, const Limit
 v1::Operation ToProto(const api::Operation& operation);
 api::Operation FromProto(const v1::Operation& proto);
 
+v1::PendingReason ToProto(const api::PendingReason& reason);
+
 v1::CompileProgramRequest ToProto(const api::CompileRequest& request);
 absl::StatusOr<api::CompileRequest> FromProto(const v1::CompileProgramRequest& proto,
                                               const Limits& limits = {});
+// What the message says of `program`, which it may name in other ways than by itself.
+absl::StatusOr<api::CompileRequest> CompileRequestOf(const v1::CompileProgramRequest& proto,
+                                                     Program program, const Limits& limits = {});
 v1::CompileProgramResponse ToProto(const api::CompileReply& reply);
 absl::StatusOr<api::CompileReply> FromProto(const v1::CompileProgramResponse& proto,
                                             const Limits& limits = {});

@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "google/protobuf/duration.pb.h"
+#include "google/protobuf/timestamp.pb.h"
 #include "google/rpc/status.pb.h"
 
 namespace tessera::ir::serial {
@@ -17,5 +18,7 @@ absl::Status FromProto(const google::rpc::Status& proto);
 
 google::protobuf::Duration ToProto(absl::Duration duration);
 absl::Duration FromProto(const google::protobuf::Duration& proto);
+google::protobuf::Timestamp ToProto(absl::Time time);
+absl::Time FromProto(const google::protobuf::Timestamp& proto);
 
 }  // namespace tessera::ir::serial

@@ -128,6 +128,112 @@ void Write(const api::CancelLaunch& c, v1::WorkerCommand* out) {
 }
 void Write(const api::Drain&, v1::WorkerCommand* out) { out->mutable_drain(); }
 
+template <class Proto>
+void WriteFileArrays(const std::vector<api::FileArray>& arrays, Proto* out) {
+  for (const api::FileArray& a : arrays) {
+    v1::FileArray* array = out->add_arrays();
+    array->set_name(a.name);
+    array->set_dtype(std::string(DTypeName(a.dtype)));
+    array->mutable_shape()->Assign(a.shape.begin(), a.shape.end());
+  }
+}
+template <class Proto>
+void WriteFileShards(const std::vector<api::FileShard>& shards, Proto* out) {
+  for (const api::FileShard& s : shards) {
+    v1::FileShard* shard = out->add_shards();
+    shard->set_index(s.index);
+    shard->set_array(s.array);
+    shard->set_device(s.device);
+    shard->mutable_starts()->Assign(s.starts.begin(), s.starts.end());
+    shard->mutable_shape()->Assign(s.shape.begin(), s.shape.end());
+  }
+}
+template <class Proto>
+absl::StatusOr<std::vector<api::FileArray>> ReadFileArrays(const Proto& proto,
+                                                           const Limits& limits) {
+  std::vector<api::FileArray> arrays;
+  if (proto.arrays_size() > static_cast<int>(api::kFileArraysMax)) return Bad("file: too many arrays");
+  for (const v1::FileArray& p : proto.arrays()) {
+    api::FileArray& a = arrays.emplace_back();
+    if (p.name().size() > api::kFileNameBytesMax) return Bad("file: an array's name is too long");
+    a.name = p.name();
+    TESSERA_ASSIGN_OR_RETURN(a.dtype, DTypeFromName(p.dtype()));
+    TESSERA_ASSIGN_OR_RETURN(a.shape, DimsFrom(p.shape(), a.dtype, limits));
+  }
+  return arrays;
+}
+// Requires: `arrays` are those that the shards' indices are into.
+template <class Proto>
+absl::StatusOr<std::vector<api::FileShard>> ReadFileShards(
+    const Proto& proto, const std::vector<api::FileArray>& arrays, const Limits& limits) {
+  std::vector<api::FileShard> shards;
+  for (const v1::FileShard& p : proto.shards()) {
+    if (p.index() < 0 || p.index() >= static_cast<int>(arrays.size()))
+      return Bad("file: a shard is of no array of the file");
+    const api::FileArray& array = arrays[p.index()];
+    api::FileShard s{p.index(), p.array(), p.device(), VectorOf(p.starts()), {}};
+    TESSERA_ASSIGN_OR_RETURN(s.shape, DimsFrom(p.shape(), array.dtype, limits));
+    bool inside = s.starts.size() == array.shape.size() && s.shape.size() == array.shape.size();
+    for (size_t d = 0; inside && d < s.shape.size(); ++d)
+      inside = s.starts[d] >= 0 && s.starts[d] <= array.shape[d] - s.shape[d];
+    if (!inside) return Bad("file: a block does not lie inside its array");
+    shards.push_back(std::move(s));
+  }
+  return shards;
+}
+
+void Write(const api::SaveShards& c, v1::WorkerCommand* out) {
+  auto* p = out->mutable_save_shards();
+  p->set_launch(c.launch);
+  p->set_sequence(c.sequence);
+  p->set_path(c.path);
+  p->set_token(c.token);
+  p->set_overwrite(c.overwrite);
+  p->set_part(c.part);
+  p->set_parts(c.parts);
+  WriteFileArrays(c.arrays, p);
+  WriteFileShards(c.shards, p);
+  if (c.timeout < absl::InfiniteDuration()) *p->mutable_timeout() = ToProto(c.timeout);
+}
+void Write(const api::LoadShards& c, v1::WorkerCommand* out) {
+  auto* p = out->mutable_load_shards();
+  p->set_launch(c.launch);
+  p->set_path(c.path);
+  WriteFileArrays(c.arrays, p);
+  WriteFileShards(c.shards, p);
+  if (c.timeout < absl::InfiniteDuration()) *p->mutable_timeout() = ToProto(c.timeout);
+}
+void Write(const api::InspectFile& c, v1::WorkerCommand* out) {
+  out->mutable_inspect_file()->set_request(c.request);
+  out->mutable_inspect_file()->set_path(c.path);
+}
+
+absl::StatusOr<api::Command> ReadSaveShards(const v1::SaveShards& p, const Limits& limits) {
+  api::SaveShards c;
+  c.launch = p.launch();
+  c.sequence = p.sequence();
+  c.path = p.path();
+  c.token = p.token();
+  c.overwrite = p.overwrite();
+  c.part = p.part();
+  c.parts = p.parts();
+  if (c.part < 0 || c.part >= c.parts || c.parts > kExecutorsMax)
+    return Bad(absl::StrCat("save: part ", c.part, " of ", c.parts));
+  TESSERA_ASSIGN_OR_RETURN(c.arrays, ReadFileArrays(p, limits));
+  TESSERA_ASSIGN_OR_RETURN(c.shards, ReadFileShards(p, c.arrays, limits));
+  c.timeout = TimeoutOf(p.has_timeout(), p.timeout());
+  return api::Command(std::move(c));
+}
+absl::StatusOr<api::Command> ReadLoadShards(const v1::LoadShards& p, const Limits& limits) {
+  api::LoadShards c;
+  c.launch = p.launch();
+  c.path = p.path();
+  TESSERA_ASSIGN_OR_RETURN(c.arrays, ReadFileArrays(p, limits));
+  TESSERA_ASSIGN_OR_RETURN(c.shards, ReadFileShards(p, c.arrays, limits));
+  c.timeout = TimeoutOf(p.has_timeout(), p.timeout());
+  return api::Command(std::move(c));
+}
+
 absl::StatusOr<api::Command> ReadLoadProgram(const v1::LoadProgram& p, const Limits& limits) {
   api::LoadProgram c;
   c.executable = p.executable();
@@ -187,6 +293,7 @@ void Write(const api::ExecutorInfo& info, v1::ExecutorInfo* out) {
   out->set_data_endpoint(info.data_endpoint);
   out->set_peer_endpoint(info.peer_endpoint);
   out->set_memory_bytes(info.memory_bytes);
+  out->set_files(info.files);
 }
 
 absl::StatusOr<api::ExecutorInfo> ReadExecutor(const v1::ExecutorInfo& p) {
@@ -205,11 +312,19 @@ absl::StatusOr<api::ExecutorInfo> ReadExecutor(const v1::ExecutorInfo& p) {
                            .num_devices = p.num_devices(),
                            .data_endpoint = p.data_endpoint(),
                            .peer_endpoint = p.peer_endpoint(),
-                           .memory_bytes = std::max<int64_t>(p.memory_bytes(), 0)};
+                           .memory_bytes = std::max<int64_t>(p.memory_bytes(), 0),
+                           .files = p.files()};
 }
 
 // One overload per alternative of ReportBody.
-void Write(const api::Heartbeat&, v1::WorkerReport* out) { out->mutable_heartbeat(); }
+void Write(const api::Heartbeat& b, v1::WorkerReport* out) {
+  auto* const heartbeat = out->mutable_heartbeat();
+  for (const api::Heartbeat::Executor& x : b.executors) {
+    auto* const to = heartbeat->add_executors();
+    to->set_executor(x.executor);
+    *to->mutable_progress_age() = ToProto(x.progress_age);
+  }
+}
 void Write(const api::CommunicatorReady& r, v1::WorkerReport* out) {
   out->mutable_communicator_ready()->set_generation(r.generation);
   if (!r.status.ok()) *out->mutable_communicator_ready()->mutable_status() = ToProto(r.status);
@@ -250,6 +365,15 @@ void Write(const api::ExecutorLost& r, v1::WorkerReport* out) {
   out->mutable_executor_lost()->set_reason(r.reason);
   out->mutable_executor_lost()->set_launch(r.launch);
   out->mutable_executor_lost()->set_op(r.op);
+}
+void Write(const api::FileInspected& r, v1::WorkerReport* out) {
+  auto* p = out->mutable_file_inspected();
+  p->set_request(r.request);
+  if (r.arrays.ok()) {
+    WriteFileArrays(*r.arrays, p);
+  } else {
+    *p->mutable_status() = ToProto(r.arrays.status());
+  }
 }
 void Write(const api::ExecutorReady& r, v1::WorkerReport* out) {
   Write(r.info, out->mutable_executor_ready()->mutable_info());
@@ -319,6 +443,13 @@ absl::StatusOr<api::Command> FromProto(const v1::WorkerCommand& proto, const Lim
                                             FromProto(proto.cancel_launch().why())});
     case v1::WorkerCommand::kDrain:
       return api::Command(api::Drain{});
+    case v1::WorkerCommand::kSaveShards:
+      return ReadSaveShards(proto.save_shards(), limits);
+    case v1::WorkerCommand::kLoadShards:
+      return ReadLoadShards(proto.load_shards(), limits);
+    case v1::WorkerCommand::kInspectFile:
+      return api::Command(
+          api::InspectFile{proto.inspect_file().request(), proto.inspect_file().path()});
     case v1::WorkerCommand::kWelcome:
     case v1::WorkerCommand::COMMAND_NOT_SET:
       break;
@@ -339,9 +470,13 @@ absl::StatusOr<api::Report> FromProto(const v1::WorkerReport& proto, const Limit
   out.executor = proto.executor();
   out.incarnation = proto.incarnation();
   switch (proto.report_case()) {
-    case v1::WorkerReport::kHeartbeat:
-      out.body = api::Heartbeat{};
+    case v1::WorkerReport::kHeartbeat: {
+      api::Heartbeat beat;
+      for (const auto& x : proto.heartbeat().executors())
+        beat.executors.push_back({x.executor(), FromProto(x.progress_age())});
+      out.body = std::move(beat);
       return out;
+    }
     case v1::WorkerReport::kCommunicatorReady:
       out.body = api::CommunicatorReady{proto.communicator_ready().generation(),
                                         FromProto(proto.communicator_ready().status())};
@@ -389,6 +524,17 @@ absl::StatusOr<api::Report> FromProto(const v1::WorkerReport& proto, const Limit
     case v1::WorkerReport::kExecutorReady: {
       TESSERA_ASSIGN_OR_RETURN(api::ExecutorInfo info, ReadExecutor(proto.executor_ready().info()));
       out.body = api::ExecutorReady{std::move(info)};
+      return out;
+    }
+    case v1::WorkerReport::kFileInspected: {
+      api::FileInspected r;
+      r.request = proto.file_inspected().request();
+      if (absl::Status status = FromProto(proto.file_inspected().status()); !status.ok()) {
+        r.arrays = std::move(status);
+      } else {
+        r.arrays = ReadFileArrays(proto.file_inspected(), limits);
+      }
+      out.body = std::move(r);
       return out;
     }
     case v1::WorkerReport::kRegistration:

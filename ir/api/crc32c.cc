@@ -1,0 +1,94 @@
+#include "ir/api/crc32c.h"
+
+#include <array>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
+namespace tessera::api {
+namespace {
+
+constexpr uint32_t kPolynomial = 0x82f63b78;  // bits reversed
+
+std::array<std::array<uint32_t, 256>, 8> MakeTables() {
+  std::array<std::array<uint32_t, 256>, 8> t{};
+  for (uint32_t n = 0; n < 256; ++n) {
+    uint32_t c = n;
+    for (int k = 0; k < 8; ++k) c = (c >> 1) ^ ((c & 1) ? kPolynomial : 0u);
+    t[0][n] = c;
+  }
+  for (int k = 1; k < 8; ++k)
+    for (int n = 0; n < 256; ++n) t[k][n] = (t[k - 1][n] >> 8) ^ t[0][t[k - 1][n] & 0xff];
+  return t;
+}
+
+uint32_t ByTables(uint32_t c, const unsigned char* p, size_t size) {
+  static const auto kTables = MakeTables();
+  for (; size >= 8; p += 8, size -= 8) {
+    uint64_t w;
+    std::memcpy(&w, p, 8);
+    w ^= c;
+    c = kTables[7][w & 0xff] ^ kTables[6][(w >> 8) & 0xff] ^ kTables[5][(w >> 16) & 0xff] ^
+        kTables[4][(w >> 24) & 0xff] ^ kTables[3][(w >> 32) & 0xff] ^ kTables[2][(w >> 40) & 0xff] ^
+        kTables[1][(w >> 48) & 0xff] ^ kTables[0][w >> 56];
+  }
+  for (; size > 0; ++p, --size) c = kTables[0][(c ^ *p) & 0xff] ^ (c >> 8);
+  return c;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) uint32_t ByInstruction(uint32_t c, const unsigned char* p,
+                                                         size_t size) {
+  uint64_t wide = c;
+  for (; size >= 8; p += 8, size -= 8) {
+    uint64_t w;
+    std::memcpy(&w, p, 8);
+    wide = _mm_crc32_u64(wide, w);
+  }
+  c = static_cast<uint32_t>(wide);
+  for (; size > 0; ++p, --size) c = _mm_crc32_u8(c, *p);
+  return c;
+}
+#endif
+
+// Polynomials modulo the checksum's, bits reversed: the top bit is the constant term.
+constexpr uint32_t kOne = 0x80000000;
+
+uint32_t Times(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (uint32_t bit = kOne; bit != 0; bit >>= 1) {
+    if ((a & bit) != 0) product ^= b;
+    b = (b & 1) != 0 ? (b >> 1) ^ kPolynomial : b >> 1;
+  }
+  return product;
+}
+
+// x to the power of 8 * `bytes`.
+uint32_t Shift(uint64_t bytes) {
+  uint32_t square = kOne >> 8;  // x^8
+  uint32_t power = kOne;
+  for (; bytes != 0; bytes >>= 1) {
+    if ((bytes & 1) != 0) power = Times(power, square);
+    square = Times(square, square);
+  }
+  return power;
+}
+
+}  // namespace
+
+uint32_t Crc32c(uint32_t crc, const void* bytes, size_t size) {
+  const auto* p = static_cast<const unsigned char*>(bytes);
+#if defined(__x86_64__)
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2") > 0;
+  if (has_instruction) return ~ByInstruction(~crc, p, size);
+#endif
+  return ~ByTables(~crc, p, size);
+}
+
+uint32_t Crc32cCombine(uint32_t first, uint32_t second, uint64_t second_size) {
+  return Times(Shift(second_size), first) ^ second;
+}
+
+}  // namespace tessera::api

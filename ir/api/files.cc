@@ -1,0 +1,78 @@
+#include "ir/api/files.h"
+
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+
+namespace tessera::api {
+
+absl::StatusOr<FileFormat> CheckFilePath(std::string_view text) {
+  const absl::string_view path = ToAbsl(text);
+  const auto bad = [&](absl::string_view why) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("path '", path.substr(0, 100), "': ", why));
+  };
+  if (path.empty()) return bad("it is empty; expected a file below the workers' folder of files");
+  if (path.size() > kFilePathBytesMax) {
+    return bad(absl::StrCat(path.size(), " bytes; expected at most ", kFilePathBytesMax));
+  }
+  if (path[0] == '/') return bad("expected a path relative to the workers' folder of files");
+  for (const absl::string_view part : absl::StrSplit(path, '/')) {
+    if (part.empty()) return bad("a part of it is empty");
+    if (part[0] == '.') return bad("a part of it begins with a dot");
+    for (const char c : part) {
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '\\') {
+        return bad("it holds a control character or a backslash");
+      }
+    }
+  }
+  if (absl::EndsWith(path, ".safetensors")) return FileFormat::kSafetensors;
+  if (absl::EndsWith(path, ".npy")) return FileFormat::kNumpy;
+  return bad("expected it to end in .safetensors or .npy, which says the format");
+}
+
+absl::Status CheckFileArrays(FileFormat format, absl::Span<const FileArray> arrays) {
+  if (arrays.empty() || arrays.size() > kFileArraysMax) {
+    return MakeError(
+        ErrorKind::kValueError,
+        absl::StrCat("file: ", arrays.size(), " arrays; expected 1 to ", kFileArraysMax));
+  }
+  if (format == FileFormat::kNumpy && arrays.size() != 1) {
+    return MakeError(ErrorKind::kValueError, absl::StrCat("file: a .npy holds one array, not ",
+                                                          arrays.size(), "; use .safetensors"));
+  }
+  std::set<std::string_view> names;
+  for (const FileArray& array : arrays) {
+    if (format == FileFormat::kNumpy) {
+      if (array.dtype == ir::DType::kBF16 || array.dtype == ir::DType::kF8E4M3FN ||
+          array.dtype == ir::DType::kF8E5M2) {
+        return MakeError(ErrorKind::kNotImplemented,
+                         absl::StrCat("file: .npy has no dtype ",
+                                      ToAbsl(ir::DTypeName(array.dtype)), "; use .safetensors"));
+      }
+      continue;
+    }
+    if (array.dtype == ir::DType::kC64 || array.dtype == ir::DType::kC128) {
+      return MakeError(ErrorKind::kNotImplemented,
+                       absl::StrCat("file: .safetensors has no dtype ",
+                                    ToAbsl(ir::DTypeName(array.dtype)), "; use .npy"));
+    }
+    if (array.name.empty() || array.name.size() > kFileNameBytesMax ||
+        array.name == "__metadata__") {
+      return MakeError(
+          ErrorKind::kValueError,
+          absl::StrCat("file: an array's name has 1 to ", kFileNameBytesMax,
+                       " bytes and is not __metadata__; got '", array.name.substr(0, 100), "'"));
+    }
+    if (!names.insert(array.name).second) {
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("file: two arrays are named '", array.name, "'"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::api
