@@ -1,24 +1,26 @@
 #include "server/coordinator.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <random>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
+#include "absl/synchronization/mutex.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "ir/api/placement.h"
 #include "ir/api/ticket.h"
 #include "server/admission/admission.h"
+#include "server/bound_service.h"
 
 namespace tessera::server {
 namespace {
 
 using scheduler::ArrayInfo;
 using scheduler::Reply;
-
-constexpr absl::Duration kTicketLife = absl::Minutes(5);
 
 std::string RandomBytes(size_t n) {
   std::random_device random;
@@ -27,24 +29,23 @@ std::string RandomBytes(size_t n) {
   return out;
 }
 
-scheduler::DriverOptions DriverOptionsOf(const Options& options, const std::string& ticket_key) {
-  scheduler::DriverOptions out;
-  out.config.queue_bound = options.queue_bound;
-  out.config.lease = absl::Milliseconds(options.lease_ms);
-  out.config.result_wait_max = absl::Milliseconds(options.result_wait_ms_max);
-  out.config.write_wait = kTicketLife;
-  out.config.ticket_key = ticket_key;
-  out.config.communicator_secret = RandomBytes(32);
-  return out;
-}
-
-// The body of a reply that is OK; anything else is our bug.
-template <class T>
-absl::StatusOr<T> As(Reply reply) {
-  if (!reply.status.ok()) return std::move(reply.status);
-  T* body = std::get_if<T>(&reply.body);
-  TESSERA_CHECK(body != nullptr) << "a reply is of kind " << reply.body.index();
-  return std::move(*body);
+scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key, uint64_t epoch) {
+  scheduler::Config config;
+  config.queue_bound = options.queue_bound;
+  config.arrays_max = options.arrays_max;
+  config.operations_kept = options.operations_kept;
+  config.sessions_max = options.sessions_max;
+  config.meshes_max = options.meshes_max;
+  config.lease = absl::Milliseconds(options.lease_ms);
+  config.heartbeat = absl::Milliseconds(options.heartbeat_ms);
+  config.session_lease = absl::Milliseconds(options.session_lease_ms);
+  config.session_lease_max = absl::Milliseconds(options.session_lease_ms_max);
+  config.result_wait_max = absl::Milliseconds(options.result_wait_ms_max);
+  config.write_wait = absl::Milliseconds(options.ticket_ms);
+  config.last_session = epoch;
+  config.ticket_key = ticket_key;
+  config.communicator_secret = RandomBytes(32);
+  return config;
 }
 
 std::vector<int> AllOrdinals(const ArrayInfo& info) {
@@ -53,51 +54,58 @@ std::vector<int> AllOrdinals(const ArrayInfo& info) {
   return all;
 }
 
+absl::Status CheckOrdinals(const ArrayInfo& info, const std::vector<int>& ordinals) {
+  const int shards = static_cast<int>(info.shards.size());
+  for (int k : ordinals)
+    if (k < 0 || k >= shards)
+      return MakeError(ErrorKind::kValueError, absl::StrCat("array ", info.array, ": shard ", k,
+                                                            " does not exist; it has ", shards));
+  return absl::OkStatus();
+}
+
+// The whole array out of its distinct blocks.
+absl::StatusOr<ir::Array> Assemble(const api::ArraySpec& spec, const std::vector<int>& ordinals,
+                                   const std::vector<absl::StatusOr<ir::Array>>& blocks) {
+  for (const auto& block : blocks) TESSERA_RETURN_IF_ERROR(block);
+  if (blocks.size() == 1) return blocks[0];
+  ir::Array whole(spec.dtype, spec.shape);
+  for (size_t i = 0; i < ordinals.size(); ++i)
+    ir::WriteBlock(&whole, api::BlockStarts(spec.placement, spec.shape, ordinals[i]), *blocks[i]);
+  return whole;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(const Options& options, const Clock* clock, core::PlanFn plan,
-                         store::Store* store)
+                         store::Store* store, core::Observer* observer)
     : options_(options),
       limits_(admission::LimitsOf(options)),
       clock_(clock),
       ticket_key_(RandomBytes(32)),
       epoch_(static_cast<uint64_t>(absl::ToUnixMillis(clock->Now()))),
-      driver_(DriverOptionsOf(options_, ticket_key_), clock, std::move(plan),
-              [store](std::string_view record) { return store->Append(record); }) {}
+      config_(ConfigOf(options_, ticket_key_, epoch_)),
+      driver_({.config = config_, .observer = observer}, clock, std::move(plan),
+              [store](std::string_view record) { return store->Append(record); }),
+      programs_({.programs_max = options.programs_max,
+                 .bytes_max = options.programs_bytes_max,
+                 .program_bytes_max = options.max_program_bytes}),
+      own_(For(core::Caller{}, 0)) {}
 
 Coordinator::~Coordinator() { Stop(); }
 void Coordinator::Stop() { driver_.Stop(); }
 
-template <class E>
-Reply Coordinator::Wait(E event) {
-  Reply reply;
-  absl::Notification done;
-  driver_.Call(std::move(event), [&](Reply r) {
-    reply = std::move(r);
-    done.Notify();
-  });
-  // The scheduler bounds every request, and Stop answers what is left.
-  done.WaitForNotification();
-  return reply;
-}
-
 // ---- Without blocking. --------------------------------------------------------------------------
-void Coordinator::ListDevicesAsync(Then<std::vector<api::Device>> then) {
-  driver_.Call(scheduler::ListDevices{}, [then = std::move(then)](Reply r) {
-    then(As<std::vector<api::Device>>(std::move(r)));
-  });
-}
-
-void Coordinator::CompileAsync(api::CompileRequest request, Then<api::CompileReply> then) {
+void Coordinator::CompileAsync(const core::Caller& caller, api::CompileRequest request,
+                               Then<api::CompileReply> then) {
   const absl::Status admitted = admission::AdmitCompile(request, limits_);
   if (!admitted.ok()) return then(admitted);
   std::string key = ir::StructuralHash(request.program);
-  driver_.Call(scheduler::Compile{0, std::move(key), std::move(request)},
-               [then = std::move(then)](Reply r) { then(As<api::CompileReply>(std::move(r))); });
+  Ask<api::CompileReply>(scheduler::Compile{{0, caller}, std::move(key), std::move(request)},
+                         std::move(then));
 }
 
-void Coordinator::ExecuteToEndAsync(api::ExecuteRequest request, Then<api::ExecuteReply> accepted,
-                                    Then<api::Completion> ended) {
+void Coordinator::ExecuteToEndAsync(const core::Caller& caller, api::ExecuteRequest request,
+                                    Then<api::ExecuteReply> accepted, Then<api::Completion> ended) {
   absl::Status admitted = admission::AdmitExecute(request, limits_);
   admitted.Update(admission::AdmitDelete(request.release.size()));
   if (!admitted.ok()) {
@@ -105,28 +113,29 @@ void Coordinator::ExecuteToEndAsync(api::ExecuteRequest request, Then<api::Execu
     return ended(admitted);
   }
   driver_.CallToEnd(
-      scheduler::Execute{0, std::move(request)},
+      scheduler::Execute{{0, caller}, std::move(request)},
       [then = std::move(accepted)](Reply r) { then(As<api::ExecuteReply>(std::move(r))); },
       [then = std::move(ended)](Reply r) { then(As<api::Completion>(std::move(r))); });
 }
 
-void Coordinator::ExecuteAsync(api::ExecuteRequest request, Then<api::ExecuteReply> then) {
+void Coordinator::ExecuteAsync(const core::Caller& caller, api::ExecuteRequest request,
+                               Then<api::ExecuteReply> then) {
   absl::Status admitted = admission::AdmitExecute(request, limits_);
   admitted.Update(admission::AdmitDelete(request.release.size()));
   if (!admitted.ok()) return then(admitted);
-  driver_.Call(scheduler::Execute{0, std::move(request)},
-               [then = std::move(then)](Reply r) { then(As<api::ExecuteReply>(std::move(r))); });
+  Ask<api::ExecuteReply>(scheduler::Execute{{0, caller}, std::move(request)}, std::move(then));
 }
 
 std::vector<ShardTicket> Coordinator::Tickets(const ArrayInfo& info,
-                                              const std::vector<int>& ordinals, bool write) const {
+                                              const std::vector<int>& ordinals, bool write,
+                                              absl::Time until) const {
   std::vector<ShardTicket> tickets;
   api::Ticket t;
   t.access = write ? api::Ticket::Access::kWrite : api::Ticket::Access::kRead;
   t.array = info.array;
   t.dtype = info.spec.dtype;
   t.shape = api::LocalShape(info.spec.placement, info.spec.shape);
-  t.expires = clock_->Now() + kTicketLife;
+  t.expires = until;
   for (int k : ordinals) {
     const ArrayInfo::Shard& shard = info.shards[k];
     t.incarnation = shard.incarnation;
@@ -136,203 +145,187 @@ std::vector<ShardTicket> Coordinator::Tickets(const ArrayInfo& info,
   return tickets;
 }
 
-void Coordinator::CreateArrayAsync(api::ArraySpec spec, Then<TicketedArray> then) {
+void Coordinator::CreateArrayAsync(const core::Caller& caller, uint64_t session,
+                                   api::ArraySpec spec, bool check_only, Then<TicketedArray> then) {
   const absl::Status admitted = admission::AdmitArray(spec, limits_);
   if (!admitted.ok()) return then(admitted);
-  driver_.Call(scheduler::CreateArray{0, std::move(spec)}, [this, then = std::move(then)](Reply r) {
-    absl::StatusOr<ArrayInfo> info = As<ArrayInfo>(std::move(r));
-    if (!info.ok()) return then(info.status());
-    then(
-        TicketedArray{info->array, info->spec, Tickets(*info, AllOrdinals(*info), /*write=*/true)});
-  });
+  Ask<ArrayInfo>(
+      scheduler::CreateArray{{0, caller}, session, std::move(spec), check_only},
+      [this, then = std::move(then)](absl::StatusOr<ArrayInfo> info) {
+        if (!info.ok()) return then(info.status());
+        then(TicketedArray{info->array, info->spec,
+                           Tickets(*info, AllOrdinals(*info), /*write=*/true,
+                                   clock_->Now() + absl::Milliseconds(options_.ticket_ms))});
+      });
 }
 
-void Coordinator::ReadTicketsAsync(uint64_t array, std::vector<int> ordinals,
-                                   absl::Duration timeout, Then<TicketedArray> then) {
-  driver_.Call(scheduler::WaitArray{0, array, timeout}, [this, ordinals = std::move(ordinals),
-                                                         then = std::move(then)](Reply r) {
-    absl::StatusOr<ArrayInfo> info = As<ArrayInfo>(std::move(r));
-    if (!info.ok()) return then(info.status());
-    const int shards = static_cast<int>(info->shards.size());
-    for (int k : ordinals)
-      if (k < 0 || k >= shards)
-        return then(
-            MakeError(ErrorKind::kValueError, absl::StrCat("array ", info->array, ": shard ", k,
-                                                           " does not exist; it has ", shards)));
-    then(TicketedArray{
-        info->array, info->spec,
-        Tickets(*info,
-                ordinals.empty() ? api::DistinctBlocks(info->spec.placement, info->spec.shape)
-                                 : ordinals,
-                /*write=*/false)});
-  });
+void Coordinator::ReadTicketsAsync(const core::Caller& caller, uint64_t array,
+                                   std::vector<int> ordinals, absl::Duration timeout,
+                                   Then<TicketedArray> then) {
+  Ask<ArrayInfo>(
+      scheduler::WaitArray{{0, caller}, array, timeout},
+      [this, ordinals = std::move(ordinals),
+       then = std::move(then)](absl::StatusOr<ArrayInfo> info) {
+        if (!info.ok()) return then(info.status());
+        if (absl::Status s = CheckOrdinals(*info, ordinals); !s.ok()) return then(s);
+        const api::ArraySpec& spec = info->spec;
+        const std::vector<int> wanted =
+            ordinals.empty() ? api::DistinctBlocks(spec.placement, spec.shape) : ordinals;
+        then(TicketedArray{info->array, spec,
+                           Tickets(*info, wanted, /*write=*/false,
+                                   clock_->Now() + absl::Milliseconds(options_.ticket_ms))});
+      });
 }
 
-void Coordinator::DescribeAsync(uint64_t array, Then<ArrayInfo> then) {
-  driver_.Call(scheduler::DescribeArray{0, array},
-               [then = std::move(then)](Reply r) { then(As<ArrayInfo>(std::move(r))); });
+void Coordinator::WriteTicketsAsync(const core::Caller& caller, uint64_t array,
+                                    std::vector<int> ordinals, Then<TicketedArray> then) {
+  Ask<ArrayInfo>(scheduler::DescribeUpload{{0, caller}, array},
+                 [this, ordinals = std::move(ordinals),
+                  then = std::move(then)](absl::StatusOr<ArrayInfo> info) {
+                   if (!info.ok()) return then(info.status());
+                   if (absl::Status s = CheckOrdinals(*info, ordinals); !s.ok()) return then(s);
+                   then(TicketedArray{info->array, info->spec,
+                                      Tickets(*info, ordinals.empty() ? info->unwritten : ordinals,
+                                              /*write=*/true, info->upload_until)});
+                 });
 }
 
-void Coordinator::DeleteAsync(std::vector<uint64_t> arrays,
+void Coordinator::DeleteAsync(const core::Caller& caller, std::vector<uint64_t> arrays,
                               std::function<void(absl::Status)> then) {
   const absl::Status admitted = admission::AdmitDelete(arrays.size());
   if (!admitted.ok()) return then(admitted);
-  driver_.Call(scheduler::DeleteArrays{0, std::move(arrays)},
+  driver_.Call(scheduler::DeleteArrays{{0, caller}, std::move(arrays)},
                [then = std::move(then)](Reply r) { then(r.status); });
 }
 
-void Coordinator::WaitOperationAsync(uint64_t operation, absl::Duration timeout,
-                                     Then<api::Operation> then) {
-  driver_.Call(scheduler::WaitOperation{0, operation, timeout},
-               [then = std::move(then)](Reply r) { then(As<api::Operation>(std::move(r))); });
+void Coordinator::PutAsync(const core::Caller& caller, uint64_t session, const ir::Array& value,
+                           const api::Placement& placement, Then<uint64_t> then) {
+  // The callers of `then` are the replies to the writes, the last of which answers.
+  struct Put {
+    absl::Mutex mu;
+    size_t left ABSL_GUARDED_BY(mu) = 0;
+    absl::Status first ABSL_GUARDED_BY(mu);
+    Then<uint64_t> then;
+  };
+  CreateArrayAsync(caller, session, {value.dtype(), value.shape(), placement}, /*check_only=*/false,
+                   [this, caller, value, placement,
+                    then = std::move(then)](absl::StatusOr<TicketedArray> array) mutable {
+                     if (!array.ok()) return then(array.status());
+                     const uint64_t id = array->array;
+                     const auto put = std::make_shared<Put>();
+                     put->then = std::move(then);
+                     const size_t n = placement.devices.size();
+                     {
+                       absl::MutexLock lock(&put->mu);
+                       put->left = n;
+                     }
+                     const ir::Dims local = api::LocalShape(placement, value.shape());
+                     std::map<ir::Dims, ir::Array> blocks;  // Replicas share one copy of theirs.
+                     for (size_t k = 0; k < n; ++k) {
+                       const ir::Dims starts =
+                           api::BlockStarts(placement, value.shape(), static_cast<int64_t>(k));
+                       auto it = blocks.find(starts);
+                       if (it == blocks.end())
+                         it = blocks.emplace(starts, ir::SliceBlock(value, starts, local)).first;
+                       driver_.Call(
+                           scheduler::WriteShard{{0, caller}, id, static_cast<int>(k), it->second},
+                           [this, caller, put, id](const Reply& r) {
+                             absl::Status first;
+                             {
+                               absl::MutexLock lock(&put->mu);
+                               put->first.Update(r.status);
+                               if (--put->left > 0) return;
+                               first = put->first;
+                             }
+                             if (first.ok()) return put->then(id);
+                             DeleteAsync(caller, {id},
+                                         [put, first](const absl::Status&) { put->then(first); });
+                           });
+                     }
+                   });
 }
 
-void Coordinator::CancelAsync(uint64_t operation, std::function<void(absl::Status)> then) {
-  driver_.Call(scheduler::CancelOperation{0, operation},
-               [then = std::move(then)](Reply r) { then(r.status); });
+void Coordinator::GetAsync(const core::Caller& caller, uint64_t array, absl::Duration timeout,
+                           int64_t bytes_max, Then<ir::Array> then) {
+  struct Get {
+    api::ArraySpec spec;
+    std::vector<int> ordinals;
+    Then<ir::Array> then;
+    absl::Mutex mu;
+    std::vector<absl::StatusOr<ir::Array>> blocks ABSL_GUARDED_BY(mu);
+    size_t left ABSL_GUARDED_BY(mu) = 0;
+  };
+  Ask<ArrayInfo>(
+      scheduler::DescribeArray{{0, caller}, array},
+      [this, caller, array, timeout, bytes_max,
+       then = std::move(then)](absl::StatusOr<ArrayInfo> info) mutable {
+        if (!info.ok()) return then(info.status());
+        const int64_t bytes = ir::MakeType(info->spec.dtype, info->spec.shape).num_bytes();
+        if (bytes > bytes_max)
+          return then(
+              MakeError(ErrorKind::kLimitExceeded,
+                        absl::StrCat("array ", array, " has ", bytes, " bytes, at most ", bytes_max,
+                                     " are relayed (relay_bytes_max); read it "
+                                     "by tickets")));
+        const auto get = std::make_shared<Get>();
+        get->spec = std::move(info->spec);
+        get->ordinals = api::DistinctBlocks(get->spec.placement, get->spec.shape);
+        get->then = std::move(then);
+        {
+          absl::MutexLock lock(&get->mu);
+          get->left = get->ordinals.size();
+          get->blocks.assign(get->left, absl::UnknownError(""));
+        }
+        for (size_t i = 0; i < get->ordinals.size(); ++i)
+          driver_.Call(scheduler::ReadShard{{0, caller}, array, get->ordinals[i], timeout},
+                       [get, i](Reply r) {
+                         absl::StatusOr<ir::Array> value = As<ir::Array>(std::move(r));
+                         std::vector<absl::StatusOr<ir::Array>> blocks;
+                         {
+                           absl::MutexLock lock(&get->mu);
+                           get->blocks[i] = std::move(value);
+                           if (--get->left > 0) return;
+                           blocks = std::move(get->blocks);
+                         }
+                         get->then(Assemble(get->spec, get->ordinals, blocks));
+                       });
+      });
 }
 
 // ---- api::Service. ------------------------------------------------------------------------------
-namespace {
-
-// Runs an asynchronous call and waits for it.
-template <class T, class F>
-absl::StatusOr<T> Await(F call) {
-  absl::StatusOr<T> out = absl::UnknownError("");
-  absl::Notification done;
-  call([&](absl::StatusOr<T> r) {
-    out = std::move(r);
-    done.Notify();
-  });
-  done.WaitForNotification();
-  return out;
+std::unique_ptr<api::Service> Coordinator::For(core::Caller caller, uint64_t session) {
+  return MakeBoundService(this, std::move(caller), session);
 }
 
-}  // namespace
-
-absl::StatusOr<std::vector<api::Device>> Coordinator::ListDevices() {
-  return Await<std::vector<api::Device>>([&](auto then) { ListDevicesAsync(std::move(then)); });
-}
-
+absl::StatusOr<std::vector<api::Device>> Coordinator::ListDevices() { return own_->ListDevices(); }
 absl::StatusOr<api::CompileReply> Coordinator::Compile(const api::CompileRequest& request) {
-  return Await<api::CompileReply>([&](auto then) { CompileAsync(request, std::move(then)); });
+  return own_->Compile(request);
 }
-
 absl::StatusOr<api::ExecuteReply> Coordinator::Execute(const api::ExecuteRequest& request) {
-  return Await<api::ExecuteReply>([&](auto then) { ExecuteAsync(request, std::move(then)); });
+  return own_->Execute(request);
 }
-
 absl::StatusOr<uint64_t> Coordinator::Put(const ir::Array& value, const api::Placement& placement) {
-  const api::ArraySpec spec{value.dtype(), value.shape(), placement};
-  TESSERA_ASSIGN_OR_RETURN(const TicketedArray array, Await<TicketedArray>([&](auto then) {
-                             CreateArrayAsync(spec, std::move(then));
-                           }));
-  const ir::Dims local = api::LocalShape(placement, value.shape());
-  const int n = static_cast<int>(placement.devices.size());
-  // Replicas share one copy of their block.
-  std::map<ir::Dims, ir::Array> blocks;
-  absl::Mutex mu;
-  int left = n;
-  absl::Status first;
-  for (int k = 0; k < n; ++k) {
-    const ir::Dims starts = api::BlockStarts(placement, value.shape(), k);
-    auto it = blocks.find(starts);
-    if (it == blocks.end()) it = blocks.emplace(starts, ir::SliceBlock(value, starts, local)).first;
-    driver_.Call(scheduler::WriteShard{0, array.array, k, it->second}, [&](Reply r) {
-      absl::MutexLock lock(&mu);
-      if (first.ok()) first = r.status;
-      --left;
-    });
-  }
-  {
-    absl::MutexLock lock(&mu);
-    mu.Await(absl::Condition(
-        +[](int* left) { return *left == 0; }, &left));
-  }
-  if (!first.ok()) {
-    (void)Delete({array.array});
-    return first;
-  }
-  return array.array;
+  return own_->Put(value, placement);
 }
-
+absl::StatusOr<ir::Array> Coordinator::Get(uint64_t array, absl::Duration timeout) {
+  return own_->Get(array, timeout);
+}
 absl::StatusOr<ir::Array> Coordinator::GetShard(uint64_t array, int ordinal,
                                                 absl::Duration timeout) {
-  const absl::Time until = clock_->Now() + timeout;
-  while (true) {
-    // The scheduler bounds one wait; longer ones ask again.
-    const absl::Duration left = std::max(until - clock_->Now(), absl::ZeroDuration());
-    absl::StatusOr<ir::Array> value =
-        As<ir::Array>(Wait(scheduler::ReadShard{0, array, ordinal, left}));
-    if (value.ok() || KindOf(value.status()) != ErrorKind::kDeadlineExceeded ||
-        left <= absl::Milliseconds(options_.result_wait_ms_max))
-      return value;
-  }
+  return own_->GetShard(array, ordinal, timeout);
 }
-
-absl::StatusOr<ir::Array> Coordinator::Get(uint64_t array, absl::Duration timeout) {
-  TESSERA_ASSIGN_OR_RETURN(const api::ArraySpec spec, Describe(array));
-  const std::vector<int> ordinals = api::DistinctBlocks(spec.placement, spec.shape);
-  const absl::Time until = clock_->Now() + timeout;
-  if (ordinals.size() == 1) return GetShard(array, ordinals[0], timeout);
-  // The first says when it is ready; the others are then asked for together.
-  std::vector<absl::StatusOr<ir::Array>> blocks(ordinals.size(), absl::UnknownError(""));
-  blocks[0] = GetShard(array, ordinals[0], timeout);
-  TESSERA_RETURN_IF_ERROR(blocks[0]);
-  absl::Mutex mu;
-  int left = static_cast<int>(ordinals.size()) - 1;
-  for (size_t i = 1; i < ordinals.size(); ++i)
-    driver_.Call(scheduler::ReadShard{0, array, ordinals[i],
-                                      std::max(until - clock_->Now(), absl::Seconds(1))},
-                 [&, i](Reply r) {
-                   absl::StatusOr<ir::Array> value = As<ir::Array>(std::move(r));
-                   absl::MutexLock lock(&mu);
-                   blocks[i] = std::move(value);
-                   --left;
-                 });
-  {
-    absl::MutexLock lock(&mu);
-    mu.Await(absl::Condition(
-        +[](int* left) { return *left == 0; }, &left));
-  }
-  ir::Array whole(spec.dtype, spec.shape);
-  for (size_t i = 0; i < ordinals.size(); ++i) {
-    TESSERA_RETURN_IF_ERROR(blocks[i]);
-    ir::WriteBlock(&whole, api::BlockStarts(spec.placement, spec.shape, ordinals[i]), *blocks[i]);
-  }
-  return whole;
-}
-
 absl::StatusOr<api::ArraySpec> Coordinator::Describe(uint64_t array) {
-  TESSERA_ASSIGN_OR_RETURN(ArrayInfo info, As<ArrayInfo>(Wait(scheduler::DescribeArray{0, array})));
-  return std::move(info.spec);
+  return own_->Describe(array);
 }
-
-absl::Status Coordinator::Delete(absl::Span<const uint64_t> arrays) {
-  TESSERA_RETURN_IF_ERROR(admission::AdmitDelete(arrays.size()));
-  return Wait(scheduler::DeleteArrays{0, {arrays.begin(), arrays.end()}}).status;
-}
-
+absl::Status Coordinator::Delete(absl::Span<const uint64_t> arrays) { return own_->Delete(arrays); }
 absl::StatusOr<api::Operation> Coordinator::GetOperation(uint64_t operation) {
-  return WaitOperation(operation, absl::ZeroDuration());
+  return own_->GetOperation(operation);
 }
-
 absl::StatusOr<api::Operation> Coordinator::WaitOperation(uint64_t operation,
                                                           absl::Duration timeout) {
-  const absl::Time until = clock_->Now() + timeout;
-  while (true) {
-    const absl::Duration left = std::max(until - clock_->Now(), absl::ZeroDuration());
-    TESSERA_ASSIGN_OR_RETURN(
-        api::Operation op, As<api::Operation>(Wait(scheduler::WaitOperation{0, operation, left})));
-    if (op.state >= api::OperationState::kDone ||
-        left <= absl::Milliseconds(options_.result_wait_ms_max))
-      return op;
-  }
+  return own_->WaitOperation(operation, timeout);
 }
-
-absl::Status Coordinator::Cancel(uint64_t operation) {
-  return Wait(scheduler::CancelOperation{0, operation}).status;
-}
+absl::Status Coordinator::Cancel(uint64_t operation) { return own_->Cancel(operation); }
 
 // ---- api::WorkerEvents. -------------------------------------------------------------------------
 absl::StatusOr<api::Welcome> Coordinator::Register(const api::Registration& registration,

@@ -12,12 +12,16 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "ir/api/service.h"
 #include "ir/api/worker_link.h"
 #include "ir/verify.h"
+#include "server/core/caller.h"
 #include "server/core/plan.h"
+#include "server/core/telemetry.h"
 #include "server/scheduler/driver.h"
+#include "server/store/program_store.h"
 #include "server/store/store.h"
 
 namespace tessera::server {
@@ -36,7 +40,9 @@ struct TicketedArray {
 
 class Coordinator final : public api::Service, public api::WorkerEvents {
  public:
-  Coordinator(const Options& options, const Clock* clock, core::PlanFn plan, store::Store* store);
+  // `observer`, when there is one, outlives it too.
+  Coordinator(const Options& options, const Clock* clock, core::PlanFn plan, store::Store* store,
+              core::Observer* observer = nullptr);
   ~Coordinator() override;
   // Answers everything that waits with SERVER_STOPPING and closes the links.
   void Stop();
@@ -54,23 +60,42 @@ class Coordinator final : public api::Service, public api::WorkerEvents {
   absl::StatusOr<api::Operation> WaitOperation(uint64_t operation, absl::Duration timeout) override;
   absl::Status Cancel(uint64_t operation) override;
 
-  // ---- The same without blocking; callbacks: see scheduler/driver.h. ----
+  // The same for another caller, whose results go to `session`.  Not outlived by the coordinator.
+  std::unique_ptr<api::Service> For(core::Caller caller, uint64_t session);
+
+  // ---- Without blocking; callbacks: see scheduler/driver.h. ----
   template <class T>
   using Then = std::function<void(absl::StatusOr<T>)>;
-  void ListDevicesAsync(Then<std::vector<api::Device>> then);
-  void CompileAsync(api::CompileRequest request, Then<api::CompileReply> then);
-  void ExecuteAsync(api::ExecuteRequest request, Then<api::ExecuteReply> then);
+  // Posts an event of scheduler/state.h that needs no admission; T is what it is answered with.
+  template <class T, class E>
+  void Ask(E event, Then<T> then) {
+    driver_.Call(std::move(event),
+                 [then = std::move(then)](scheduler::Reply r) { then(As<T>(std::move(r))); });
+  }
+  void CompileAsync(const core::Caller& caller, api::CompileRequest request,
+                    Then<api::CompileReply> then);
+  void ExecuteAsync(const core::Caller& caller, api::ExecuteRequest request,
+                    Then<api::ExecuteReply> then);
   // `accepted`, then `ended`; an error of the first is one of the second as well.
-  void ExecuteToEndAsync(api::ExecuteRequest request, Then<api::ExecuteReply> accepted,
-                         Then<api::Completion> ended);
-  void CreateArrayAsync(api::ArraySpec spec, Then<TicketedArray> then);
+  void ExecuteToEndAsync(const core::Caller& caller, api::ExecuteRequest request,
+                         Then<api::ExecuteReply> accepted, Then<api::Completion> ended);
+  void CreateArrayAsync(const core::Caller& caller, uint64_t session, api::ArraySpec spec,
+                        bool check_only, Then<TicketedArray> then);
   // One ticket per ordinal asked for; none asked for: one per distinct block.
-  void ReadTicketsAsync(uint64_t array, std::vector<int> ordinals, absl::Duration timeout,
-                        Then<TicketedArray> then);
-  void DescribeAsync(uint64_t array, Then<scheduler::ArrayInfo> then);
-  void DeleteAsync(std::vector<uint64_t> arrays, std::function<void(absl::Status)> then);
-  void WaitOperationAsync(uint64_t operation, absl::Duration timeout, Then<api::Operation> then);
-  void CancelAsync(uint64_t operation, std::function<void(absl::Status)> then);
+  void ReadTicketsAsync(const core::Caller& caller, uint64_t array, std::vector<int> ordinals,
+                        absl::Duration timeout, Then<TicketedArray> then);
+  // None asked for: one per shard that is not written.
+  void WriteTicketsAsync(const core::Caller& caller, uint64_t array, std::vector<int> ordinals,
+                         Then<TicketedArray> then);
+  void DeleteAsync(const core::Caller& caller, std::vector<uint64_t> arrays,
+                   std::function<void(absl::Status)> then);
+  // An array of `value`, relayed to the executors; answered when they have it.
+  void PutAsync(const core::Caller& caller, uint64_t session, const ir::Array& value,
+                const api::Placement& placement, Then<uint64_t> then);
+  // The whole array, relayed; LIMIT_EXCEEDED when it is larger than `bytes_max`.  The wait is
+  // bounded by result_wait_ms_max too.
+  void GetAsync(const core::Caller& caller, uint64_t array, absl::Duration timeout,
+                int64_t bytes_max, Then<ir::Array> then);
 
   // ---- api::WorkerEvents ----
   absl::StatusOr<api::Welcome> Register(const api::Registration& registration,
@@ -79,22 +104,36 @@ class Coordinator final : public api::Service, public api::WorkerEvents {
   void Disconnect(uint64_t session, const absl::Status& why) override;
 
   const Options& options() const { return options_; }
+  const scheduler::Config& config() const { return config_; }
+  const Clock* clock() const { return clock_; }
+  // What clients have uploaded; the carriers know what a program is.
+  store::ProgramStore& programs() { return programs_; }
+  uint64_t epoch() const { return epoch_; }
   // What the options allow of programs, meshes and arrays.
   const ir::Limits& limits() const { return limits_; }
 
  private:
-  // Posts `event` and waits for its reply.
-  template <class E>
-  scheduler::Reply Wait(E event);
+  // The body of a reply that is OK; anything else is our bug.
+  template <class T>
+  static absl::StatusOr<T> As(scheduler::Reply reply) {
+    if (!reply.status.ok()) return std::move(reply.status);
+    T* body = std::get_if<T>(&reply.body);
+    TESSERA_CHECK(body != nullptr) << "a reply is of kind " << reply.body.index();
+    return std::move(*body);
+  }
   std::vector<ShardTicket> Tickets(const scheduler::ArrayInfo& info,
-                                   const std::vector<int>& ordinals, bool write) const;
+                                   const std::vector<int>& ordinals, bool write,
+                                   absl::Time until) const;
 
   const Options options_;
   const ir::Limits limits_;
   const Clock* const clock_;
   const std::string ticket_key_;
   const uint64_t epoch_;
+  const scheduler::Config config_;
   scheduler::Driver driver_;
+  store::ProgramStore programs_;
+  const std::unique_ptr<api::Service> own_;  // for the default caller
 };
 
 }  // namespace tessera::server

@@ -189,15 +189,16 @@ TEST_F(CoordinatorTest, StopAnswersWhatWaits) {
 TEST_F(CoordinatorTest, TicketsNameTheShardAndOnlyThat) {
   const api::ArraySpec spec{DType::kF32, {8, 4}, On({{"x"}})};
   absl::Notification done;
-  coordinator_.CreateArrayAsync(spec, [&](absl::StatusOr<TicketedArray> a) {
-    TESSERA_ASSERT_OK(a);
-    ASSERT_EQ(a->tickets.size(), 4u);
-    EXPECT_EQ(a->tickets[3].ordinal, 3);
-    std::set<std::string> distinct;
-    for (const ShardTicket& t : a->tickets) distinct.insert(t.ticket);
-    EXPECT_EQ(distinct.size(), 4u);
-    done.Notify();
-  });
+  coordinator_.CreateArrayAsync({}, /*session=*/0, spec, /*check_only=*/false,
+                                [&](absl::StatusOr<TicketedArray> a) {
+                                  TESSERA_ASSERT_OK(a);
+                                  ASSERT_EQ(a->tickets.size(), 4u);
+                                  EXPECT_EQ(a->tickets[3].ordinal, 3);
+                                  std::set<std::string> distinct;
+                                  for (const ShardTicket& t : a->tickets) distinct.insert(t.ticket);
+                                  EXPECT_EQ(distinct.size(), 4u);
+                                  done.Notify();
+                                });
   done.WaitForNotification();
 }
 

@@ -11,17 +11,25 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/metrics.h"
+#include "base/metrics_http.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "server/auth/tokens.h"
 #include "server/coordinator.h"
+#include "server/health_keeper.h"
 #include "server/planner/planner.h"
+#include "server/rpc/gate.h"
+#include "server/rpc/rpc_metrics.h"
 #include "server/rpc/server.h"
 #include "server/store/store.h"
+#include "server/telemetry/telemetry.h"
 
 namespace tessera::server {
 namespace {
 
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+constexpr char kMetricsListen[] = "127.0.0.1:9470";
 
 // Whole or not at all, so that whoever waits for the file never reads half an address.
 absl::Status WriteAddress(const std::string& path, const std::string& address) {
@@ -39,6 +47,7 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
 absl::Status Run(const Options& options) {
   LogOptions log;
   TESSERA_ASSIGN_OR_RETURN(log.level, ParseLogLevel(options.log_level));
+  TESSERA_ASSIGN_OR_RETURN(log.format, ParseLogFormat(options.log_format));
   log.file = options.log_file;
   // Blocked before any thread starts, so that sigwait below gets them.
   sigset_t signals;
@@ -50,18 +59,65 @@ absl::Status Run(const Options& options) {
 
   RealClock clock;
   store::MemoryStore store;
-  Coordinator coordinator(options, &clock, planner::MakePlan, &store);
-  TESSERA_ASSIGN_OR_RETURN(
-      const std::unique_ptr<rpc::Server> server,
-      rpc::Serve({.listen = options.listen, .insecure = options.insecure}, &coordinator));
+  Metrics metrics(options.metrics_series_max);
+  metrics.AddCollector(
+      [](Scrape& scrape) { CollectProcess(scrape, rpc::GrpcVersion()); });
+  telemetry::Telemetry telemetry(&metrics);
+  Coordinator coordinator(options, &clock, planner::MakePlan, &store, &telemetry);
+  const telemetry::GaugeReader gauges(
+      &metrics,
+      [&coordinator](uint64_t first_array, telemetry::GaugeReader::Answer answer) {
+        scheduler::ReadTelemetry read;
+        read.first_array = first_array;
+        coordinator.Ask<core::ClusterReading>(std::move(read), std::move(answer));
+      },
+      coordinator.epoch());
+  std::unique_ptr<auth::Tokens> tokens;
+  if (!options.tokens_file.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(tokens, auth::Tokens::Open(options.tokens_file));
+  }
+  rpc::Gate gate(&clock, {.tokens = tokens.get(),
+                          .calls_per_second = options.rate_limit_per_second,
+                          .calls_max = options.tenant_calls_max});
+  rpc::ServeOptions serve;
+  serve.listen = options.listen;
+  serve.insecure = options.insecure;
+  serve.tls = {options.tls_cert_file, options.tls_key_file, options.tls_ca_file};
+  serve.ca_key_file = options.ca_key_file;
+  serve.gate = &gate;
+  serve.metrics = &metrics;
+  serve.top_programs = [&telemetry, &clock](const core::Caller& caller) {
+    const bool all = caller.role == core::Role::kOperator || caller.role == core::Role::kAdmin;
+    return telemetry.top_programs().Read(
+        [&caller](const std::string& tenant) { return caller.Sees(tenant); }, /*others=*/all,
+        clock.Now());
+  };
+  const bool canaries = options.canary_interval_ms > 0;
+  serve.health = {.live = true, .ready = !canaries, .progressing = !canaries};
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
+                           rpc::Serve(serve, &coordinator));
   TESSERA_LOG(INFO) << "coordinator serves" << Field("address", server->address());
   std::cout << "listening on " << server->address() << std::endl;
   if (!options.port_file.empty())
     TESSERA_RETURN_IF_ERROR(WriteAddress(options.port_file, server->address()));
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::unique_ptr<MetricsServer> metrics_server,
+      MetricsServer::StartFor(options.metrics_listen, kMetricsListen, options.metrics_port_file,
+                              &metrics));
+  health::Config health;
+  health.interval = absl::Milliseconds(options.canary_interval_ms);
+  health.timeout = absl::Milliseconds(options.canary_timeout_ms);
+  const std::unique_ptr<HealthKeeper> keeper = HealthKeeper::Start(
+      health, &coordinator, &clock, &metrics, [&server](const health::Verdict& verdict) {
+        server->SetHealth({.live = verdict.live.ok(),
+                           .ready = verdict.ready.ok(),
+                           .progressing = verdict.progressing.ok()});
+      });
 
   int signal = 0;
   sigwait(&signals, &signal);
   TESSERA_LOG(INFO) << "coordinator stops" << Field("signal", signal);
+  keeper->Stop();
   // What waits is answered with SERVER_STOPPING; then no call holds the listener back.
   coordinator.Stop();
   server->Shutdown(kShutdownGrace);

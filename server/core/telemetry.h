@@ -81,7 +81,7 @@ struct ExecutorReading {
   std::vector<int64_t> devices;  // ids
   int first_device = 0;          // the number of the first within its worker
   bool alive = false;
-  bool cordoned = false;  // or draining: canaries leave it alone
+  bool cordoned = false;   // or draining: canaries leave it alone
   int64_t operations = 0;  // that were sent to it and have not ended
   // Launches that it has ended well, and those of them with collectives.
   int64_t ended = 0, ended_collectives = 0;
@@ -93,7 +93,24 @@ struct ExecutorReading {
 struct ClusterReading {
   std::vector<Reading> readings;
   std::vector<ExecutorReading> executors;  // of the first part alone
-  uint64_t next_array = 0;  // the arrays that come next; 0: that was all
+  uint64_t next_array = 0;                 // the arrays that come next; 0: that was all
+};
+
+// ---- Programs. ----------------------------------------------------------------------------------
+// What the runs of one program have come to (server/telemetry/top_programs.h).
+struct ProgramUse {
+  std::string tenant, program;        // both "" for the others
+  int64_t steps = 0;                  // runs that ended well
+  int64_t failures = 0;               // and otherwise
+  absl::Duration step_time;           // of the steps, from a place in the order to the end
+  absl::Duration step_p50, step_p99;  // of the last ones
+  absl::Duration device_busy;         // summed over devices
+  // Before its devices took it: for its inputs, and for its plan; and after it had its place, for
+  // what stood before it and for peers.
+  absl::Duration idle_input, idle_compile, idle_peer;
+  int64_t bytes_moved = 0;  // by its collectives, and to bring its arguments into place
+  // Devices that it has lately kept busy, on average.
+  double devices_lately = 0;
 };
 
 }  // namespace tessera::server::core

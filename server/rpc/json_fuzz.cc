@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "google/protobuf/util/json_util.h"
 #include "ir/type.h"
-#include "server/rpc/run_program.h"
+#include "server/rpc/json.h"
 
 namespace tessera::server::rpc {
 namespace {

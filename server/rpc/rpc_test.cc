@@ -15,7 +15,7 @@
 #include "ir/serial/worker.h"
 #include "ir/text.h"
 #include "server/planner/planner.h"
-#include "server/rpc/run_program.h"
+#include "server/rpc/json.h"
 #include "server/rpc/server.h"
 #include "server/testing/reference_worker.h"
 #include "tessera/v1/array.grpc.pb.h"

@@ -1,241 +1,44 @@
 #include "server/rpc/run_program.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <utility>
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
-#include "ir/serial/program.h"
-#include "ir/text.h"
+#include "server/rpc/json.h"
 
 namespace tessera::server::rpc {
 namespace {
 
-using google::protobuf::Value;
-using ir::DType;
-
 constexpr int kThreads = 4;
 constexpr size_t kJobsMax = 64;
-constexpr int64_t kJsonValuesMax = 1 << 22;    // Of one result; about 46 MB on the wire.
-constexpr double kExact = 9007199254740992.0;  // 2^53: integers up to here are exact as doubles
-
-absl::Status Misfit(const std::string& where, const std::string& what) {
-  return MakeError(ErrorKind::kValueError,
-                   absl::StrCat("input", where.empty() ? "" : " at ", where, ": ", what));
-}
-
-// The dtypes whose elements ir::Array reads and sets as numbers.
-absl::Status CheckJsonDType(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-    case DType::kS8:
-    case DType::kS16:
-    case DType::kS32:
-    case DType::kS64:
-    case DType::kU8:
-    case DType::kU16:
-    case DType::kU32:
-    case DType::kU64:
-    case DType::kBF16:
-    case DType::kF32:
-    case DType::kF64:
-      return absl::OkStatus();
-    default:
-      return MakeError(ErrorKind::kNotImplemented,
-                       absl::StrCat("run: ", ToAbsl(ir::DTypeName(dtype)),
-                                    " values have no JSON form; compile and execute the program, "
-                                    "and write and read its arrays"));
-  }
-}
-
-// The least and greatest integer of a dtype; kU64 is handled by its texts.
-std::pair<double, double> RangeOf(DType dtype) {
-  const int bits = static_cast<int>(8 * ir::ByteWidth(dtype));
-  if (ir::IsUnsignedInt(dtype)) return {0, std::ldexp(1.0, bits) - 1};
-  return {-std::ldexp(1.0, bits - 1), std::ldexp(1.0, bits - 1) - 1};
-}
-
-absl::Status SetText(const std::string& text, const std::string& where, int64_t index,
-                     ir::Array* out) {
-  if (ir::IsFloat(out->dtype())) {
-    double v = 0;
-    if (text == "NaN") {
-      v = std::numeric_limits<double>::quiet_NaN();
-    } else if (text == "Infinity" || text == "-Infinity") {
-      v = text[0] == '-' ? -std::numeric_limits<double>::infinity()
-                         : std::numeric_limits<double>::infinity();
-    } else {
-      return Misfit(where, absl::StrCat("'", absl::CEscape(text.substr(0, 32)),
-                                        "' is not a number, NaN, Infinity or -Infinity"));
-    }
-    out->Set(index, v);
-    return absl::OkStatus();
-  }
-  if (out->dtype() == DType::kS64 && absl::SimpleAtoi(text, &out->MutableAs<int64_t>()[index]))
-    return absl::OkStatus();
-  if (out->dtype() == DType::kU64 && absl::SimpleAtoi(text, &out->MutableAs<uint64_t>()[index]))
-    return absl::OkStatus();
-  return Misfit(where, absl::StrCat("'", absl::CEscape(text.substr(0, 32)), "' is not a ",
-                                    ToAbsl(ir::DTypeName(out->dtype()))));
-}
-
-absl::Status SetLeaf(const Value& value, const std::string& where, int64_t index, ir::Array* out) {
-  const DType dtype = out->dtype();
-  if (dtype == DType::kBool) {
-    if (value.kind_case() != Value::kBoolValue) return Misfit(where, "true or false was expected");
-    out->Set(index, value.bool_value() ? 1 : 0);
-    return absl::OkStatus();
-  }
-  if (value.kind_case() == Value::kStringValue)
-    return SetText(value.string_value(), where, index, out);
-  if (value.kind_case() != Value::kNumberValue) return Misfit(where, "a number was expected");
-  const double v = value.number_value();
-  if (ir::IsInteger(dtype)) {
-    const auto [least, greatest] = RangeOf(dtype);
-    if (v != std::floor(v) || v < least || v > greatest || std::abs(v) > kExact)
-      return Misfit(where,
-                    absl::StrCat(v, " is not a ", ToAbsl(ir::DTypeName(dtype)),
-                                 std::abs(v) > kExact ? "; write it as a decimal text" : ""));
-  }
-  out->Set(index, v);
-  return absl::OkStatus();
-}
-
-// Lists of the sizes that the shape says, all the way down.
-absl::Status CheckLists(const Value& value, const ir::Dims& shape, size_t dim,
-                        const std::string& where) {
-  if (dim == shape.size()) return absl::OkStatus();
-  const int64_t n = shape[dim];
-  if (value.kind_case() != Value::kListValue)
-    return Misfit(where, absl::StrCat("a list of ", n, " was expected"));
-  if (value.list_value().values_size() != n)
-    return Misfit(where, absl::StrCat("a list of ", n, " was expected, got ",
-                                      value.list_value().values_size()));
-  if (dim + 1 == shape.size()) return absl::OkStatus();
-  for (int64_t i = 0; i < n; ++i)
-    TESSERA_RETURN_IF_ERROR(CheckLists(value.list_value().values(static_cast<int>(i)), shape,
-                                       dim + 1, absl::StrCat(where, "[", i, "]")));
-  return absl::OkStatus();
-}
-
-// Of values that CheckLists has passed.
-absl::Status ReadJson(const Value& value, size_t dim, const std::string& where, int64_t* index,
-                      ir::Array* out) {
-  if (dim == out->shape().size()) return SetLeaf(value, where, (*index)++, out);
-  const int64_t n = out->shape()[dim];
-  for (int64_t i = 0; i < n; ++i)
-    TESSERA_RETURN_IF_ERROR(ReadJson(value.list_value().values(static_cast<int>(i)), dim + 1,
-                                     absl::StrCat(where, "[", i, "]"), index, out));
-  return absl::OkStatus();
-}
-
-void WriteLeaf(const ir::Array& array, int64_t index, Value* out) {
-  if (array.dtype() == DType::kBool) return out->set_bool_value(array.At(index) != 0);
-  if (ir::IsInteger(array.dtype())) {
-    if (array.dtype() == DType::kU64) {
-      const uint64_t v = array.As<uint64_t>()[index];
-      if (static_cast<double>(v) > kExact) return out->set_string_value(absl::StrCat(v));
-      return out->set_number_value(static_cast<double>(v));
-    }
-    const int64_t v = array.IntAt(index);
-    if (std::abs(static_cast<double>(v)) > kExact) return out->set_string_value(absl::StrCat(v));
-    return out->set_number_value(static_cast<double>(v));
-  }
-  const double v = array.At(index);
-  if (std::isnan(v)) return out->set_string_value("NaN");
-  if (std::isinf(v)) return out->set_string_value(v > 0 ? "Infinity" : "-Infinity");
-  out->set_number_value(v);
-}
-
-void WriteJson(const ir::Array& array, size_t dim, int64_t* index, Value* out) {
-  if (dim == array.shape().size()) return WriteLeaf(array, (*index)++, out);
-  out->mutable_list_value();
-  for (int64_t i = 0; i < array.shape()[dim]; ++i)
-    WriteJson(array, dim + 1, index, out->mutable_list_value()->add_values());
-}
-
-// Lists count too: an array without elements may have many.
-absl::Status CheckJsonSize(const ir::Type& type) {
-  int64_t level = 1;
-  int64_t values = 1;
-  for (const int64_t n : type.shape) {
-    if (level == 0) break;
-    // Neither overflows: the level before is within the bound.
-    level = n > kJsonValuesMax / level ? kJsonValuesMax : level * n;
-    values += level;
-    if (values > kJsonValuesMax)
-      return MakeError(
-          ErrorKind::kLimitExceeded,
-          absl::StrCat("run: a result of type ", type.ToString(), " is more than ", kJsonValuesMax,
-                       " JSON values; compile and execute the program "
-                       "and read its arrays"));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<ir::Program> ProgramOf(const v1::RunProgramRequest& request,
-                                      const Coordinator& coordinator) {
-  const Options& options = coordinator.options();
-  switch (request.source_case()) {
-    case v1::RunProgramRequest::kText:
-      if (static_cast<int64_t>(request.text().size()) > options.max_program_bytes) break;
-      return ir::ParseProgram(request.text(), coordinator.limits());
-    case v1::RunProgramRequest::kProgram:
-      if (static_cast<int64_t>(request.program().ByteSizeLong()) > options.max_program_bytes) break;
-      return ir::serial::FromProto(request.program(), coordinator.limits());
-    case v1::RunProgramRequest::SOURCE_NOT_SET:
-      return MakeError(ErrorKind::kMalformedProgram,
-                       "run: there is no program; set `text` or `program`");
-  }
-  return MakeError(ErrorKind::kLimitExceeded, "run: the program is larger than max_program_bytes");
-}
 
 // Deletes arrays when it goes.
 class Cleanup {
  public:
-  explicit Cleanup(Coordinator& coordinator) : coordinator_(coordinator) {}
+  explicit Cleanup(api::Service& service) : service_(service) {}
   ~Cleanup() {
-    if (!arrays_.empty()) (void)coordinator_.Delete(arrays_);
+    if (!arrays_.empty()) (void)service_.Delete(arrays_);
   }
   void Add(uint64_t array) { arrays_.push_back(array); }
 
  private:
-  Coordinator& coordinator_;
+  api::Service& service_;
   std::vector<uint64_t> arrays_;
 };
 
 }  // namespace
 
-absl::StatusOr<ir::Array> ArrayFromJson(const Value& value, DType dtype, const ir::Dims& shape) {
-  TESSERA_RETURN_IF_ERROR(CheckJsonDType(dtype));
-  // All of it is there before memory is taken for what the shape promises.
-  TESSERA_RETURN_IF_ERROR(CheckLists(value, shape, 0, ""));
-  ir::Array out(dtype, shape);
-  int64_t index = 0;
-  TESSERA_RETURN_IF_ERROR(ReadJson(value, 0, "", &index, &out));
-  return out;
-}
-
-absl::StatusOr<Value> JsonFromArray(const ir::Array& array) {
-  TESSERA_RETURN_IF_ERROR(CheckJsonDType(array.dtype()));
-  TESSERA_RETURN_IF_ERROR(CheckJsonSize(ir::MakeType(array.dtype(), array.shape())));
-  Value out;
-  int64_t index = 0;
-  WriteJson(array, 0, &index, &out);
-  return out;
-}
-
-absl::Status RunOne(Coordinator& coordinator, const v1::RunProgramRequest& request,
-                    v1::RunProgramResponse* response, absl::Duration timeout) {
+absl::Status RunOne(api::Service& service, ir::Program program,
+                    const v1::RunProgramRequest& request, v1::RunProgramResponse* response,
+                    absl::Duration timeout) {
   const absl::Time until = absl::Now() + timeout;
   api::CompileRequest compile;
-  TESSERA_ASSIGN_OR_RETURN(compile.program, ProgramOf(request, coordinator));
+  compile.program = std::move(program);
   compile.devices.assign(request.devices().begin(), request.devices().end());
+  compile.mesh = request.mesh();
+  compile.plan_only = request.validate_only();
   compile.name = compile.program.entry->name;
   const int params = compile.program.entry->num_params;
   if (request.inputs_size() != params)
@@ -254,13 +57,17 @@ absl::Status RunOne(Coordinator& coordinator, const v1::RunProgramRequest& reque
       return Annotate(input.status(), std::string(absl::StrCat("run: argument ", i)));
     inputs.push_back(*std::move(input));
   }
-  TESSERA_ASSIGN_OR_RETURN(const api::CompileReply executable, coordinator.Compile(compile));
-  Cleanup cleanup(coordinator);
+  TESSERA_ASSIGN_OR_RETURN(const api::CompileReply executable, service.Compile(compile));
+  if (request.validate_only()) {
+    for (const api::ArraySpec& spec : executable.out)
+      response->add_types(ir::MakeType(spec.dtype, spec.shape).ToString());
+    return absl::OkStatus();
+  }
+  Cleanup cleanup(service);
   api::ExecuteRequest execute;
   execute.executable = executable.executable;
   for (int i = 0; i < params; ++i) {
-    TESSERA_ASSIGN_OR_RETURN(const uint64_t id,
-                             coordinator.Put(inputs[i], executable.in[i].placement));
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t id, service.Put(inputs[i], executable.in[i].placement));
     cleanup.Add(id);
     execute.args.push_back(id);
   }
@@ -269,70 +76,68 @@ absl::Status RunOne(Coordinator& coordinator, const v1::RunProgramRequest& reque
     return MakeError(ErrorKind::kDeadlineExceeded,
                      "run: compiling and uploading took all the time");
   execute.deadline = left;
-  TESSERA_ASSIGN_OR_RETURN(const api::ExecuteReply run, coordinator.Execute(execute));
+  TESSERA_ASSIGN_OR_RETURN(const api::ExecuteReply run, service.Execute(execute));
   for (uint64_t output : run.outputs) cleanup.Add(output);
   TESSERA_ASSIGN_OR_RETURN(const api::Operation ended,
-                           coordinator.WaitOperation(run.operation, left + absl::Seconds(1)));
+                           service.WaitOperation(run.operation, left + absl::Seconds(1)));
   TESSERA_RETURN_IF_ERROR(ended.error);
   for (uint64_t output : run.outputs) {
-    TESSERA_ASSIGN_OR_RETURN(
-        const ir::Array value,
-        coordinator.Get(output, std::max(until - absl::Now(), absl::Seconds(1))));
+    TESSERA_ASSIGN_OR_RETURN(const ir::Array value,
+                             service.Get(output, std::max(until - absl::Now(), absl::Seconds(1))));
     TESSERA_ASSIGN_OR_RETURN(*response->add_outputs(), JsonFromArray(value));
     response->add_types(ir::MakeType(value.dtype(), value.shape()).ToString());
   }
   return absl::OkStatus();
 }
 
-RunPool::RunPool(Coordinator* coordinator) : coordinator_(coordinator) {
+RunPool::RunPool() {
   for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
 RunPool::~RunPool() {
-  std::deque<Job> left;
+  std::deque<Waiting> left;
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
     left.swap(jobs_);
   }
-  for (Job& job : left)
-    job.done(
+  for (Waiting& waiting : left)
+    waiting.job(
         MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later"));
   for (std::thread& t : threads_) t.join();
 }
 
-void RunPool::Run(const v1::RunProgramRequest* request, v1::RunProgramResponse* response,
-                  absl::Duration timeout, std::function<void(absl::Status)> done) {
+void RunPool::Run(absl::Duration timeout, Job job) {
   {
     absl::MutexLock lock(&mu_);
     if (jobs_.size() < kJobsMax && !stopping_) {
-      jobs_.push_back({request, response, absl::Now() + timeout, std::move(done)});
+      jobs_.push_back({absl::Now() + timeout, std::move(job)});
       return;
     }
   }
-  done(MakeError(ErrorKind::kQueueFull,
-                 absl::StrCat("run: ", kJobsMax,
-                              " calls wait already; retry, or use CompileProgram "
-                              "and ExecuteProgram")));
+  job(MakeError(ErrorKind::kQueueFull,
+                absl::StrCat("run: ", kJobsMax,
+                             " calls wait already; retry, or use CompileProgram "
+                             "and ExecuteProgram")));
 }
 
 void RunPool::Work() {
   while (true) {
-    Job job;
+    Waiting next;
     {
       absl::MutexLock lock(&mu_);
       auto work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || !jobs_.empty(); };
       mu_.Await(absl::Condition(&work));
       if (stopping_) return;
-      job = std::move(jobs_.front());
+      next = std::move(jobs_.front());
       jobs_.pop_front();
     }
-    const absl::Duration left = job.until - absl::Now();
+    const absl::Duration left = next.until - absl::Now();
     if (left <= absl::ZeroDuration()) {
-      job.done(MakeError(ErrorKind::kDeadlineExceeded, "run: it waited for a thread all the time"));
-      continue;
+      next.job(MakeError(ErrorKind::kDeadlineExceeded, "run: it waited for a thread all the time"));
+    } else {
+      next.job(left);
     }
-    job.done(RunOne(*coordinator_, *job.request, job.response, left));
   }
 }
 

@@ -2,19 +2,33 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
+#include "base/keepalive.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "grpc/health/v1/health.pb.h"
+#include "grpcpp/ext/channelz_service_plugin.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
-#include "server/rpc/client_services.h"
+#include "server/rpc/admin_service.h"
+#include "server/rpc/array_service.h"
+#include "server/rpc/call.h"
+#include "server/rpc/cluster_service.h"
+#include "server/rpc/credentials.h"
+#include "server/rpc/enrollment_service.h"
+#include "server/rpc/gate.h"
+#include "server/rpc/operation_service.h"
+#include "server/rpc/program_service.h"
+#include "server/rpc/rpc_metrics.h"
+#include "server/rpc/session_service.h"
 #include "server/rpc/worker_service.h"
 
 namespace tessera::server::rpc {
@@ -22,21 +36,27 @@ namespace {
 
 constexpr int kStreamsPerConnection = 128;
 constexpr int kMetadataBytes = 16 << 10;
+// Connections that say nothing, or nothing that is TLS and HTTP/2, are closed after it.
+constexpr int kHandshakeMillis = 10'000;
 constexpr size_t kQuotaBytes = size_t{2} << 30;
-
-bool IsLoopback(absl::string_view host) {
-  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.") ||
-         absl::StartsWith(host, "unix:");
-}
 
 class GrpcServer final : public Server {
  public:
-  explicit GrpcServer(Coordinator* coordinator)
-      : cluster_(coordinator),
+  GrpcServer(Coordinator* coordinator, Gate* gate, std::unique_ptr<Gate> own_gate,
+             pki::Credential authority, const ServeOptions& options)
+      : own_gate_(std::move(own_gate)),
+        gate_(gate),
+        requests_({.answers_max = coordinator->options().request_ids_max,
+                   .age_max = absl::Milliseconds(coordinator->options().request_id_ms)}),
+        context_{gate, coordinator->clock(), &requests_},
+        sessions_(coordinator),
+        cluster_(coordinator, options.features, options.top_programs),
         arrays_(coordinator),
         programs_(coordinator),
         operations_(coordinator),
-        workers_(coordinator) {}
+        admin_(coordinator, gate),
+        workers_(coordinator, gate),
+        enrollment_(std::move(authority), &gate->clock(), gate) {}
   ~GrpcServer() override { Shutdown(absl::ZeroDuration()); }
 
   absl::Status Start(const ServeOptions& options, const Options& limits) {
@@ -47,45 +67,51 @@ class GrpcServer final : public Server {
       return MakeError(ErrorKind::kValueError,
                        absl::StrCat("listen: '", options.listen, "' is not HOST:PORT"));
     const std::string host = options.listen.substr(0, colon);
-    if (!IsLoopback(host) && !options.insecure)
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("listen: ", options.listen,
-                                    " is reachable from other machines and this listener has no "
-                                    "TLS; listen on 127.0.0.1, or say --insecure"));
+    TESSERA_ASSIGN_OR_RETURN(
+        const ListenerCredentials security,
+        CredentialsFor(host, {options.tls, options.insecure, gate_->tokens()}));
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    if (security.channelz) grpc::channelz::experimental::InitChannelzService();
     // gRPC's own health service has no descriptor; using ours makes reflection describe it.
     TESSERA_CHECK(::grpc::health::v1::HealthCheckRequest::descriptor() != nullptr);
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(options.listen, security.credentials, &port_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(limits.max_message_bytes));
     builder.SetMaxSendMessageSize(static_cast<int>(limits.max_message_bytes));
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnection);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytes);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMillis);
     // Two servers on one port would share its connections; the second is to fail.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
-    // Workers ping an idle stream every 2 s; a server that counts that as abuse would lose them.
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    for (const ChannelArgument& a : ServerArguments(KeepaliveFrom(limits)))
+      builder.AddChannelArgument(a.name, a.value);
     builder.SetResourceQuota(grpc::ResourceQuota("coordinator").Resize(kQuotaBytes));
-    for (grpc::Service* s :
-         {static_cast<grpc::Service*>(&cluster_), static_cast<grpc::Service*>(&arrays_),
-          static_cast<grpc::Service*>(&programs_), static_cast<grpc::Service*>(&operations_),
-          static_cast<grpc::Service*>(&workers_)})
-      builder.RegisterService(s);
+    if (gate_->tokens() != nullptr) cluster_.AddFeature("tokens");
+    if (security.tls) cluster_.AddFeature("tls");
+    if (security.channelz) cluster_.AddFeature("channelz");
+    MakeServices();
+    for (const auto& service : services_) builder.RegisterService(service.get());
+    builder.RegisterService(&workers_);
+    builder.RegisterService(&enrollment_);
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watchers;
+    watchers.push_back(gate_->Watcher());
+    if (options.metrics != nullptr) watchers.push_back(MetricsInterceptor(options.metrics));
+    builder.experimental().SetInterceptorCreators(std::move(watchers));
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0)
       return absl::UnavailableError(
           absl::StrCat("listen: ", options.listen, " cannot be bound; is the port taken?"));
-    server_->GetHealthCheckService()->SetServingStatus(true);
+    SetHealth(options.health);
     address_ = absl::StrCat(host, ":", port_);
     return absl::OkStatus();
   }
 
   const std::string& address() const override { return address_; }
   int port() const override { return port_; }
+  void SetHealth(const HealthStatus& status) override {
+    rpc::SetHealth(status, server_->GetHealthCheckService());
+  }
   void Shutdown(absl::Duration grace) override {
     if (server_ == nullptr || std::exchange(shut_, true)) return;
     server_->GetHealthCheckService()->SetServingStatus(false);
@@ -94,11 +120,33 @@ class GrpcServer final : public Server {
   }
 
  private:
+  void MakeServices() {
+    const auto add = [&](const google::protobuf::Descriptor* message,
+                         const std::vector<Row>& rows) {
+      services_.push_back(
+          std::make_unique<TableService>(*message->file()->service(0), rows, &context_));
+    };
+    add(v1::Session::descriptor(), sessions_.Rows());
+    add(v1::Device::descriptor(), cluster_.Rows());
+    add(v1::Array::descriptor(), arrays_.Rows());
+    add(v1::RunProgramRequest::descriptor(), programs_.Rows());
+    add(v1::Operation::descriptor(), operations_.Rows());
+    add(v1::Token::descriptor(), admin_.Rows());
+  }
+
+  const std::unique_ptr<Gate> own_gate_;  // when none was given
+  Gate* const gate_;
+  RequestLog requests_;
+  const CallContext context_;
+  SessionService sessions_;
   ClusterService cluster_;
   ArrayService arrays_;
   ProgramService programs_;
   OperationService operations_;
+  AdminService admin_;
+  std::vector<std::unique_ptr<TableService>> services_;
   WorkerService workers_;
+  EnrollmentService enrollment_;
   std::string address_;
   int port_ = 0;
   bool shut_ = false;
@@ -109,7 +157,17 @@ class GrpcServer final : public Server {
 
 absl::StatusOr<std::unique_ptr<Server>> Serve(const ServeOptions& options,
                                               Coordinator* coordinator) {
-  auto server = std::make_unique<GrpcServer>(coordinator);
+  static const RealClock* const clock = new RealClock;
+  TESSERA_ASSIGN_OR_RETURN(pki::Credential authority,
+                           ReadAuthority(options.tls.ca_file, options.ca_key_file));
+  const Options& limits = coordinator->options();
+  std::unique_ptr<Gate> own;
+  if (options.gate == nullptr)
+    own = std::make_unique<Gate>(
+        clock, GateOptions{nullptr, limits.rate_limit_per_second, limits.tenant_calls_max});
+  Gate* const gate = options.gate == nullptr ? own.get() : options.gate;
+  auto server = std::make_unique<GrpcServer>(coordinator, gate, std::move(own),
+                                             std::move(authority), options);
   TESSERA_RETURN_IF_ERROR(server->Start(options, coordinator->options()));
   return server;
 }

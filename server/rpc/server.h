@@ -2,9 +2,15 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/metrics.h"
 #include "server/coordinator.h"
+#include "server/rpc/cluster_service.h"
+#include "server/rpc/credentials.h"
+#include "server/rpc/gate.h"
+#include "server/rpc/health_status.h"
 
 namespace tessera::server::rpc {
 
@@ -12,6 +18,18 @@ struct ServeOptions {
   std::string listen = "127.0.0.1:0";  // port 0: any free one
   // Plain text beyond loopback is refused without it.
   bool insecure = false;
+  TlsFiles tls = {};
+  // Signs workers' certificates together with tls.ca_file; empty: none can enrol.
+  std::string ca_key_file = {};
+  // Outlives the server; null: one that takes every caller for an administrator.
+  Gate* gate = nullptr;
+  // Outlives it too; null: nothing is counted.
+  Metrics* metrics = nullptr;
+  HealthStatus health = {};  // at first
+  // What ListTopPrograms answers; empty: nothing is known.
+  TopProgramsFn top_programs = {};
+  // What GetCapabilities says is on.
+  std::vector<std::string> features = {};
 };
 
 // Thread-safe.  The coordinator outlives it.  The destructor shuts down.
@@ -21,12 +39,14 @@ class Server {
   // "127.0.0.1:41234".
   virtual const std::string& address() const = 0;
   virtual int port() const = 0;
+  virtual void SetHealth(const HealthStatus& status) = 0;
   // Refuses new calls, gives those in progress `grace`, then cancels them.  Health says
   // NOT_SERVING.
   virtual void Shutdown(absl::Duration grace) = 0;
 };
 
-// VALUE_ERROR: not an address, or not loopback and not `insecure`.  UNAVAILABLE: cannot bind.
+// VALUE_ERROR: not an address, not loopback and neither TLS nor `insecure`, or files that do not
+// read or fit.  UNAVAILABLE: cannot bind.
 absl::StatusOr<std::unique_ptr<Server>> Serve(const ServeOptions& options,
                                               Coordinator* coordinator);
 

@@ -32,8 +32,10 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
                            public api::WorkerLink,
                            public std::enable_shared_from_this<WorkerStream> {
  public:
-  static WorkerStream* Start(grpc::CallbackServerContext* context, api::WorkerEvents* events) {
-    auto stream = std::shared_ptr<WorkerStream>(new WorkerStream(context, events));
+  // `name`: the only one that the worker may register under; empty: any.
+  static WorkerStream* Start(grpc::CallbackServerContext* context, api::WorkerEvents* events,
+                             std::string name) {
+    auto stream = std::shared_ptr<WorkerStream>(new WorkerStream(context, events, std::move(name)));
     stream->self_ = stream;
     stream->StartRead(&stream->report_);
     return stream.get();
@@ -105,8 +107,8 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
   }
 
  private:
-  WorkerStream(grpc::CallbackServerContext* context, api::WorkerEvents* events)
-      : context_(context), events_(events) {}
+  WorkerStream(grpc::CallbackServerContext* context, api::WorkerEvents* events, std::string name)
+      : context_(context), events_(events), name_(std::move(name)) {}
 
   // Answers the first report.
   absl::Status Welcome() {
@@ -114,6 +116,11 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
       return MakeError(ErrorKind::kValueError, "worker: the first report is not a Registration");
     TESSERA_ASSIGN_OR_RETURN(const api::Registration registration,
                              ir::serial::FromProto(report_.registration()));
+    if (!name_.empty() && registration.worker != name_)
+      return MakeError(
+          ErrorKind::kRoleMissing,
+          absl::StrCat("worker: registers as '", registration.worker, "' with the certificate of '",
+                       name_, "'; join it under its own name"));
     TESSERA_ASSIGN_OR_RETURN(const api::Welcome welcome, events_->Register(registration, self_));
     session_ = welcome.session;
     v1::WorkerCommand first;
@@ -180,6 +187,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
 
   grpc::CallbackServerContext* const context_;
   api::WorkerEvents* const events_;
+  const std::string name_;
   std::shared_ptr<WorkerStream> self_;
   v1::WorkerReport report_;    // of the read in flight
   v1::WorkerCommand command_;  // of the write in flight
@@ -201,7 +209,11 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
 
 grpc::ServerBidiReactor<v1::WorkerReport, v1::WorkerCommand>* WorkerService::Connect(
     grpc::CallbackServerContext* context) {
-  return WorkerStream::Start(context, events_);
+  const absl::StatusOr<core::Caller> caller = gate_->Admit(context, Method::kWorkerService_Connect);
+  if (!caller.ok())
+    return new RefusedStream<grpc::ServerBidiReactor<v1::WorkerReport, v1::WorkerCommand>>(
+        caller.status());
+  return WorkerStream::Start(context, events_, Gate::WorkerOfCertificate(*context));
 }
 
 }  // namespace tessera::server::rpc

@@ -1,20 +1,22 @@
 // The worker link over gRPC: one bidirectional stream per worker (proto/tessera/v1/worker.proto).
 #pragma once
 #include "ir/api/worker_link.h"
+#include "server/rpc/gate.h"
 #include "tessera/v1/worker.grpc.pb.h"
 
 namespace tessera::server::rpc {
 
-// Thread-safe.  `events` outlives the server that this is registered with.
+// Thread-safe.  `events` and the gate outlive the server that this is registered with.
 class WorkerService final : public v1::WorkerService::CallbackService {
  public:
-  explicit WorkerService(api::WorkerEvents* events) : events_(events) {}
+  WorkerService(api::WorkerEvents* events, Gate* gate) : events_(events), gate_(gate) {}
 
   grpc::ServerBidiReactor<v1::WorkerReport, v1::WorkerCommand>* Connect(
       grpc::CallbackServerContext* context) override;
 
  private:
   api::WorkerEvents* const events_;
+  Gate* const gate_;
 };
 
 }  // namespace tessera::server::rpc

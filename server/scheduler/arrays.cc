@@ -9,21 +9,6 @@
 
 namespace tessera::server::scheduler {
 
-void Machine::On(const ListDevices& e) {
-  std::vector<api::Device> devices;
-  for (size_t id = 0; id < s_.devices.size(); ++id) {
-    const Executor& x = s_.executors.at(s_.devices[id].executor);
-    devices.push_back({.id = static_cast<int64_t>(id),
-                       .kind = x.info.device_kind,
-                       .worker = x.worker,
-                       .host = x.host,
-                       .executor = x.name,
-                       .healthy = x.alive(),
-                       .reason = x.alive() ? "" : x.lost_reason});
-  }
-  Answer(e.request, std::move(devices));
-}
-
 bool Machine::DeviceExists(int64_t device) const {
   return device >= 0 && device < static_cast<int64_t>(s_.devices.size());
 }
@@ -40,13 +25,16 @@ absl::Status Machine::CheckDevices(const std::vector<int64_t>& devices) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ArrayRecord*> Machine::FindArray(uint64_t id) {
+absl::StatusOr<ArrayRecord*> Machine::FindArray(const core::Caller& caller, uint64_t id,
+                                                Access access) {
   const auto it = s_.arrays.find(id);
-  if (it != s_.arrays.end() && !it->second.deleted) return &it->second;
+  if (it != s_.arrays.end() && !it->second.deleted && May(caller, it->second.tenant, access))
+    return &it->second;
   // Ids are given in order and never reused, so one that was given is of an array that is gone, or
   // of something else.
-  const bool given =
-      id != 0 && id <= s_.last_id && s_.executables.count(id) == 0 && s_.operations.count(id) == 0;
+  const std::string* owner = OwnerOf(id);
+  const bool given = owner != nullptr && May(caller, *owner, access) &&
+                     s_.executables.count(id) == 0 && s_.operations.count(id) == 0;
   if (!given)
     return MakeError(ErrorKind::kArrayNotFound, absl::StrCat("array ", id, " does not exist"));
   const bool donated = it != s_.arrays.end() && it->second.donated_to != 0;
@@ -56,12 +44,28 @@ absl::StatusOr<ArrayRecord*> Machine::FindArray(uint64_t id) {
                            : absl::StrCat("array ", id, " has been deleted"));
 }
 
-uint64_t Machine::NewArray(api::ArraySpec spec, ArrayState state) {
-  const uint64_t id = ++s_.last_id;
+uint64_t Machine::NewArray(api::ArraySpec spec, ArrayState state, uint64_t session) {
+  Session& owner = s_.sessions.at(session);
+  const uint64_t id = NewId(owner.tenant);
   ArrayRecord& a = s_.arrays[id];
   a.spec = std::move(spec);
   a.state = state;
+  a.tenant = owner.tenant;
+  a.session = session;
+  owner.arrays.insert(id);
   return id;
+}
+
+void Machine::SetDeleted(uint64_t id, bool deleted) {
+  ArrayRecord& a = s_.arrays.at(id);
+  a.deleted = deleted;
+  const auto session = s_.sessions.find(a.session);
+  if (session == s_.sessions.end()) return;
+  if (deleted) {
+    session->second.arrays.erase(id);
+  } else {
+    session->second.arrays.insert(id);
+  }
 }
 
 void Machine::HoldByCurrent(ArrayRecord& array) {
@@ -89,11 +93,15 @@ ArrayInfo Machine::Info(uint64_t id) {
   for (int64_t d : a.spec.placement.devices) {
     const Executor& x = ExecutorOf(d);
     const auto held = a.holders.find(d);
+    if (a.unwritten.count(d) > 0) info.unwritten.push_back(static_cast<int>(info.shards.size()));
     info.shards.push_back({.executor = x.name,
                            .endpoint = x.info.data_endpoint,
                            .incarnation = held == a.holders.end() ? 0 : held->second,
                            .device = s_.devices[d].local});
   }
+  info.tenant = a.tenant;
+  info.session = NameOfSession(a.session);
+  info.upload_until = a.upload_until;
   return info;
 }
 
@@ -105,18 +113,26 @@ void Machine::On(const CreateArray& e) {
                                          s_.config.arrays_max, " are kept; delete some")));
   if (absl::Status s = CheckDevices(e.spec.placement.devices); !s.ok())
     return Answer(e.request, Annotate(s, "array"));
-  if (TryCreate(e.request, e.spec)) return;
+  const auto session = FindSession(e.caller, e.session, Access::kChange);
+  if (!session.ok()) return Answer(e.request, session.status());
+  if (e.check_only) {
+    ArrayInfo checked;
+    checked.spec = e.spec;
+    return Answer(e.request, std::move(checked));
+  }
+  if (TryCreate(e.request, *session, e.spec)) return;
   Waiter w;
   w.kind = Waiter::kCreate;
+  w.id = *session;
   w.until = now_ + s_.config.recovery_wait;
   w.spec = e.spec;
   Wait(e.request, std::move(w));
 }
 
-bool Machine::TryCreate(uint64_t request, const api::ArraySpec& spec) {
+bool Machine::TryCreate(uint64_t request, uint64_t session, const api::ArraySpec& spec) {
   for (int64_t d : spec.placement.devices)
     if (!ExecutorOf(d).alive()) return false;
-  const uint64_t id = NewArray(spec, ArrayState::kWriting);
+  const uint64_t id = NewArray(spec, ArrayState::kWriting, session);
   ArrayRecord& a = s_.arrays.at(id);
   HoldByCurrent(a);
   a.unwritten.insert(spec.placement.devices.begin(), spec.placement.devices.end());
@@ -127,8 +143,20 @@ bool Machine::TryCreate(uint64_t request, const api::ArraySpec& spec) {
   return true;
 }
 
+void Machine::On(const DescribeUpload& e) {
+  auto found = FindArray(e.caller, e.array, Access::kChange);
+  if (!found.ok()) return Answer(e.request, found.status());
+  if (!(*found)->error.ok()) return Answer(e.request, (*found)->error);
+  if ((*found)->state != ArrayState::kWriting)
+    return Answer(e.request, MakeError(ErrorKind::kValueError,
+                                       absl::StrCat("array ", e.array,
+                                                    " is written already, or a program makes it; "
+                                                    "arrays are written once")));
+  Answer(e.request, Info(e.array));
+}
+
 void Machine::On(const WriteShard& e) {
-  auto found = FindArray(e.array);
+  auto found = FindArray(e.caller, e.array, Access::kChange);
   if (!found.ok()) return Answer(e.request, found.status());
   ArrayRecord& a = **found;
   if (!a.error.ok()) return Answer(e.request, a.error);
@@ -172,13 +200,25 @@ void Machine::Written(Executor& executor, const api::BufferWritten& report) {
 }
 
 void Machine::On(const DescribeArray& e) {
-  auto found = FindArray(e.array);
+  auto found = FindArray(e.caller, e.array, Access::kRead);
   if (!found.ok()) return Answer(e.request, found.status());
   Answer(e.request, Info(e.array));
 }
 
+void Machine::On(const ListArrays& e) {
+  const auto key = FindSession(e.caller, e.session, Access::kRead);
+  if (!key.ok()) return Answer(e.request, key.status());
+  Page<ArrayInfo> page;
+  const auto size = static_cast<size_t>(PageSize(e.page.size));
+  const std::set<uint64_t>& arrays = s_.sessions.at(*key).arrays;
+  auto it = arrays.upper_bound(e.page.after);
+  for (; it != arrays.end() && page.items.size() < size; ++it) page.items.push_back(Info(*it));
+  page.more = it != arrays.end();
+  Answer(e.request, std::move(page));
+}
+
 void Machine::On(const WaitArray& e) {
-  auto found = FindArray(e.array);
+  auto found = FindArray(e.caller, e.array, Access::kRead);
   if (!found.ok()) return Answer(e.request, found.status());
   if (!(*found)->error.ok()) return Answer(e.request, (*found)->error);
   if ((*found)->state == ArrayState::kReady) return Answer(e.request, Info(e.array));
@@ -189,7 +229,7 @@ void Machine::On(const WaitArray& e) {
 }
 
 void Machine::On(const ReadShard& e) {
-  auto found = FindArray(e.array);
+  auto found = FindArray(e.caller, e.array, Access::kRead);
   if (!found.ok()) return Answer(e.request, found.status());
   const ArrayRecord& a = **found;
   if (!a.error.ok()) return Answer(e.request, a.error);
@@ -216,19 +256,24 @@ void Machine::SendRead(uint64_t request, const ArrayRecord& array) {
 }
 
 void Machine::On(const DeleteArrays& e) {
-  Delete(e.arrays);
+  Delete(e.caller, e.arrays);
   Answer(e.request, std::monostate());
 }
 
-void Machine::Delete(const std::vector<uint64_t>& arrays) {
-  for (uint64_t id : arrays) {
-    const auto it = s_.arrays.find(id);
-    if (it == s_.arrays.end() || it->second.deleted) continue;
-    it->second.deleted = true;
-    EndArrayWaits(
-        id, MakeError(ErrorKind::kArrayDeleted, absl::StrCat("array ", id, " has been deleted")));
-    TryFree(id);
-  }
+void Machine::Delete(const core::Caller& caller, const std::vector<uint64_t>& arrays) {
+  for (uint64_t id : arrays)
+    if (const auto it = s_.arrays.find(id);
+        it != s_.arrays.end() && May(caller, it->second.tenant, Access::kChange))
+      Delete(id);
+}
+
+void Machine::Delete(uint64_t id) {
+  const auto it = s_.arrays.find(id);
+  if (it == s_.arrays.end() || it->second.deleted) return;
+  SetDeleted(id, true);
+  EndArrayWaits(
+      id, MakeError(ErrorKind::kArrayDeleted, absl::StrCat("array ", id, " has been deleted")));
+  TryFree(id);
 }
 
 void Machine::ArrayScheduled(uint64_t id) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -26,6 +27,7 @@ Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan, App
       plan_(std::move(plan)),
       append_(std::move(append)) {
   state_.config = options_.config;
+  state_.last_session = options_.config.last_session;
   driver_ = std::thread([this] { Run(); });
   planner_ = std::thread([this] { RunPlanner(); });
 }
@@ -160,8 +162,18 @@ void Driver::Work(int limit) {
         events_.pop_front();
       }
     }
-    for (Effect& effect : Step(state_, event, clock_->Now())) Carry(effect);
+    Take(event);
   }
+}
+
+void Driver::Take(const Event& event) {
+  const bool observed = options_.observer != nullptr;
+  const int64_t began = observed ? absl::GetCurrentTimeNanos() : 0;
+  for (Effect& effect : Step(state_, event, clock_->Now())) Carry(effect);
+  if (!observed) return;
+  options_.observer->OnStep(absl::Nanoseconds(absl::GetCurrentTimeNanos() - began),
+                            std::holds_alternative<Execute>(event));
+  for (const core::Note& note : state_.notes) options_.observer->OnNote(note);
 }
 
 void Driver::Run() {
@@ -242,7 +254,10 @@ void Driver::RunPlanner() {
       next = std::move(plans_.front());
       plans_.pop_front();
     }
+    const int64_t began = absl::GetCurrentTimeNanos();
     absl::StatusOr<core::Plan> plan = plan_(next.request);
+    if (options_.observer != nullptr)
+      options_.observer->OnPlan(absl::Nanoseconds(absl::GetCurrentTimeNanos() - began), plan.ok());
     Post(Planned{next.executable, std::move(plan)});
   }
 }

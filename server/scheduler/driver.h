@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "ir/api/worker_link.h"
 #include "server/core/plan.h"
+#include "server/core/telemetry.h"
 #include "server/scheduler/state.h"
 
 namespace tessera::server::scheduler {
@@ -29,6 +30,7 @@ struct DriverOptions {
   // Events that wait; beyond it requests of clients answer QUEUE_FULL.  Reports of workers are
   // always taken: launches bound them.
   int64_t events_max = 100'000;
+  core::Observer* observer = nullptr;  // outlives the driver; null: nobody looks
 };
 
 class Driver {
@@ -69,6 +71,8 @@ class Driver {
   bool Claim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Works off events, at most `limit`.  Claimed before.
   void Work(int limit) ABSL_LOCKS_EXCLUDED(mu_);
+  // One step, its effects, and what is to be told of it.
+  void Take(const Event& event);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   void RunPlanner() ABSL_LOCKS_EXCLUDED(mu_);
   void Carry(Effect& effect) ABSL_LOCKS_EXCLUDED(mu_);

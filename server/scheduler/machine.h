@@ -16,21 +16,45 @@ enum TimerKind : int {
   kDeadlineTimer,
   kExecutorsTimer,
   kVerdictTimer,
-  kUploadTimer
+  kUploadTimer,
+  kSessionTimer
 };
+
+// What somebody wants with what a tenant owns.
+enum class Access : uint8_t { kRead, kChange };
 
 class Machine {
  public:
   Machine(State& state, absl::Time now) : s_(state), now_(now) {}
 
-  // clients.cc, arrays.cc
+  // sessions.cc
+  void On(const OpenSession& e);
+  void On(const GetSession& e);
+  void On(const ListSessions& e);
+  void On(const CloseSession& e);
+  // cluster.cc
   void On(const ListDevices& e);
+  void On(const ListWorkers& e);
+  void On(const GetWorker& e);
+  void On(const GetTopology& e);
+  void On(const Cordon& e);
+  void On(const Drain& e);
+  void On(const CreateMesh& e);
+  void On(const GetMesh& e);
+  void On(const ListMeshes& e);
+  void On(const DeleteMesh& e);
+  // arrays.cc
   void On(const CreateArray& e);
+  void On(const DescribeUpload& e);
+  void On(const ListArrays& e);
   void On(const WriteShard& e);
   void On(const ReadShard& e);
   void On(const DescribeArray& e);
   void On(const WaitArray& e);
   void On(const DeleteArrays& e);
+  // files.cc
+  void On(const SaveArrays& e);
+  void On(const LoadArrays& e);
   // programs.cc
   void On(const Compile& e);
   void On(const Planned& e);
@@ -38,11 +62,16 @@ class Machine {
   void On(const Execute& e);
   void On(const WaitOperation& e);
   void On(const CancelOperation& e);
+  // queries.cc
+  void On(const ListOperations& e);
+  void On(const ExplainPending& e);
+  // telemetry.cc
+  void On(const ReadTelemetry& e);
   // workers.cc
   void On(const WorkerRegistered& e);
   void On(const WorkerGone& e);
   void On(const WorkerReported& e);
-  // timers.cc
+  // state.cc
   void On(const Tick& e);
 
   // Ends the step.
@@ -67,24 +96,69 @@ class Machine {
   // Ends the wait; the caller answers.
   Waiter EndWait(uint64_t request);
 
+  int64_t PageSize(int64_t asked) const;
+  // The next id of arrays, executables and operations.
+  uint64_t NewId(const std::string& tenant);
+  // Whose the id is, or was; null when it was given to nobody, or so long ago that it is forgotten.
+  const std::string* OwnerOf(uint64_t id) const;
+  static bool May(const core::Caller& caller, const std::string& tenant, Access access) {
+    return access == Access::kRead ? caller.Sees(tenant) : caller.Changes(tenant);
+  }
+
+  // ---- telemetry.cc ----
+  template <class T>
+  void Note(T note) {
+    s_.notes.emplace_back(std::move(note));
+  }
+  void NoteEnded(const Operation& op);
+  void ReadOperations(core::ClusterReading* out);
+  void ReadWorkers(core::ClusterReading* out);
+
+  // ---- sessions.cc ----
+  // The key of the tenant's own session, which is made when it is first asked for.
+  uint64_t OwnSession(const std::string& tenant);
+  // The key of the session that the caller calls `id`; one that is to be changed is renewed.
+  absl::StatusOr<uint64_t> FindSession(const core::Caller& caller, uint64_t id, Access access);
+  SessionInfo Info(uint64_t key, const Session& session) const;
+  // As clients call it.
+  uint64_t NameOfSession(uint64_t key) const;
+  void EndSession(uint64_t key, const std::string& why);
+  void SessionTimer(uint64_t key);
+
+  // ---- cluster.cc ----
+  WorkerInfo WorkerInfoOf(const std::string& name, const Worker& worker) const;
+  void AnswerWorker(uint64_t request, const std::string& name);
+  // Fills in how many arrays have shards on each.
+  void CountArrays(std::vector<WorkerInfo>& workers) const;
+  int64_t OperationsOn(const Worker& worker) const;
+  bool IsCordoned(int64_t device) const;
+  // Answers the drains of workers where nothing runs any more.
+  void EndDrains();
+  // What a drain held back.
+  void RetryHeld();
+  absl::StatusOr<const NamedMesh*> FindMesh(const core::Caller& caller, const std::string& name);
+
   // ---- arrays.cc ----
   Executor& ExecutorOf(int64_t device);
   bool DeviceExists(int64_t device) const;
   absl::Status CheckDevices(const std::vector<int64_t>& devices) const;
   // The record, or ARRAY_NOT_FOUND or ARRAY_DELETED.
-  absl::StatusOr<ArrayRecord*> FindArray(uint64_t id);
-  uint64_t NewArray(api::ArraySpec spec, ArrayState state);
+  absl::StatusOr<ArrayRecord*> FindArray(const core::Caller& caller, uint64_t id, Access access);
+  uint64_t NewArray(api::ArraySpec spec, ArrayState state, uint64_t session);
+  // For later uses it is gone, or is there again.
+  void SetDeleted(uint64_t id, bool deleted);
   // Its shards are, or will be, at the current incarnations of its devices.
   void HoldByCurrent(ArrayRecord& array);
   ArrayInfo Info(uint64_t id);
-  bool TryCreate(uint64_t request, const api::ArraySpec& spec);
+  bool TryCreate(uint64_t request, uint64_t session, const api::ArraySpec& spec);
   void SendRead(uint64_t request, const ArrayRecord& array);
   void ArrayScheduled(uint64_t id);
   void ArrayReady(uint64_t id);
   void ArrayFailed(uint64_t id, const absl::Status& error, ArrayState state = ArrayState::kFailed);
   void EndArrayWaits(uint64_t id, const absl::Status& error);
-  // Unknown and deleted ones are no error.
-  void Delete(const std::vector<uint64_t>& arrays);
+  // Unknown ones, deleted ones and other tenants' are no error.
+  void Delete(const core::Caller& caller, const std::vector<uint64_t>& arrays);
+  void Delete(uint64_t id);
   // What was freed so far; else it goes at the end of the step.
   void SendDeletes();
   // Deletes buffers once no operation without a place needs them, and the record once nothing does.
@@ -92,8 +166,16 @@ class Machine {
   void Written(Executor& executor, const api::BufferWritten& report);
 
   // ---- programs.cc ----
-  absl::StatusOr<std::vector<int64_t>> ChooseDevices(const api::CompileRequest& request) const;
-  absl::StatusOr<uint64_t> FindOrPlan(const api::CompileRequest& request, const std::string& key);
+  // The devices asked for, checked; or, when there are none, those that suit `mesh` best.  With
+  // `cordoned` also those of workers that take no new programs.
+  absl::StatusOr<std::vector<int64_t>> ChooseDevices(const char* what, const ir::Mesh& mesh,
+                                                     const std::vector<int64_t>& devices,
+                                                     bool cordoned) const;
+  // Of `tenant`; with `cordoned` also on workers that take no new programs.
+  absl::StatusOr<uint64_t> FindOrPlan(const api::CompileRequest& request, const std::string& key,
+                                      const std::string& tenant, bool cordoned);
+  // What a run of the program on these devices would wait for.
+  std::vector<api::PendingReason> PendingOn(const std::vector<int64_t>& devices, bool compiled);
   // How long a Compile waits for executors: less while one of them is away.
   absl::Duration LoadWait(const Executable& executable) const;
   // The executor has gone or come back.
@@ -103,15 +185,19 @@ class Machine {
   void SendLoad(uint64_t id, Executable& executable, const Executor& executor);
   void LoadWhereAlive(uint64_t id);
   void AnswerCompiled(uint64_t id);
+  // Of a plan that was asked for alone; drops it.
+  void AnswerPlanned(uint64_t id);
   void ExecutableFailed(uint64_t id, const absl::Status& error);
   void DropOldExecutables();
   void Unload(uint64_t id);
   void Loaded(const Executor& executor, const api::ProgramLoaded& report);
 
   // ---- operations.cc ----
-  absl::Status CheckExecute(const api::ExecuteRequest& body);
+  absl::Status CheckExecute(const core::Caller& caller, const api::ExecuteRequest& body);
   // An array like `source` that lies as `wanted` says, made by an operation of its own.
-  absl::StatusOr<uint64_t> Reshard(uint64_t source, const api::ArraySpec& wanted);
+  absl::StatusOr<uint64_t> Reshard(uint64_t session, uint64_t source, const api::ArraySpec& wanted);
+  // OPERATION_NOT_FOUND.
+  absl::StatusOr<Operation*> FindOperation(const core::Caller& caller, uint64_t id, Access access);
   uint64_t NewOperation(Operation op, std::vector<api::ArraySpec> results);
   std::vector<std::string> ExecutorsOf(const Operation& op);
   // Gives the operation its place if nothing stands in the way.
@@ -127,8 +213,15 @@ class Machine {
   void Fail(uint64_t id, absl::Status error,
             api::OperationState state = api::OperationState::kFailed);
   void End(Operation& op, api::OperationState state);
+  // Where it runs, or the first reason why it does not.
   std::string PendingReason(const Operation& op);
+  // Every reason why it has not started, the one that matters first.
+  std::vector<api::PendingReason> PendingReasons(const Operation& op);
+  void AddPlaceReasons(const std::vector<std::string>& executors,
+                       std::vector<api::PendingReason>* reasons) const;
   api::Operation Describe(const Operation& op);
+  // Answers those that wait for another state.
+  void TellChange(Operation& op);
   void LaunchEnded(const Executor& executor, uint64_t launch, const absl::Status& status);
   // The distinct shards of results that are to come along, as (result, ordinal); none when they are
   // too large.
@@ -136,6 +229,14 @@ class Machine {
   void KeepInlined(const Executor& executor, const api::LaunchDone& done);
   // Takes what came along.
   api::Completion Complete(Operation& op);
+
+  // ---- files.cc ----
+  absl::StatusOr<FileWork> CheckSave(const SaveArrays& e, std::vector<uint64_t>* args);
+  absl::StatusOr<Loading> StartLoad(const LoadArrays& e, const api::FileInspected& report);
+  void Inspected(const Executor& executor, const api::FileInspected& report);
+  std::vector<std::string> ExecutorsOfFile(const Operation& op);
+  void SendSaves(Operation& op, const std::vector<std::string>& executors);
+  void SendLoads(Operation& op, const std::vector<std::string>& executors);
 
   // ---- workers.cc ----
   absl::Status CheckRegistration(const api::Registration& r) const;

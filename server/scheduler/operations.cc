@@ -41,9 +41,10 @@ std::string_view StateName(api::OperationState state) {
 
 }  // namespace
 
-absl::Status Machine::CheckExecute(const api::ExecuteRequest& body) {
+absl::Status Machine::CheckExecute(const core::Caller& caller, const api::ExecuteRequest& body) {
   const auto it = s_.executables.find(body.executable);
-  if (it == s_.executables.end() || it->second.state != ExecutableState::kPlanned)
+  if (it == s_.executables.end() || it->second.state != ExecutableState::kPlanned ||
+      !May(caller, it->second.tenant, Access::kChange))
     return MakeError(ErrorKind::kProgramNotFound,
                      absl::StrCat("execute: executable ", body.executable,
                                   " does not exist, or was dropped; compile it again"));
@@ -65,7 +66,7 @@ absl::Status Machine::CheckExecute(const api::ExecuteRequest& body) {
     return MakeError(ErrorKind::kDeadlineExceeded, "execute: the deadline has passed already");
   std::map<uint64_t, size_t> donated;
   for (size_t i = 0; i < body.args.size(); ++i) {
-    auto found = FindArray(body.args[i]);
+    auto found = FindArray(caller, body.args[i], Access::kChange);
     if (!found.ok())
       return Annotate(found.status(),
                       std::string(absl::StrCat("execute: argument ", i, " of ", x.name)));
@@ -90,19 +91,28 @@ absl::Status Machine::CheckExecute(const api::ExecuteRequest& body) {
 }
 
 void Machine::On(const Execute& e) {
-  // Before the launch, which may need their memory.
-  Delete(e.body.release);
-  SendDeletes();
   const auto refuse = [&](const absl::Status& why) {
     Answer(e.request, why);
     if (e.end_request != 0) Answer(e.end_request, why);
   };
-  if (absl::Status s = CheckExecute(e.body); !s.ok()) return refuse(s);
+  const auto session = FindSession(e.caller, e.body.session, Access::kChange);
+  if (!session.ok()) return refuse(session.status());
+  if (e.body.check_only) {
+    if (absl::Status s = CheckExecute(e.caller, e.body); !s.ok()) return refuse(s);
+    Answer(e.request, api::ExecuteReply{});
+    if (e.end_request != 0) Answer(e.end_request, api::Completion{});
+    return;
+  }
+  // Before the launch, which may need their memory.
+  Delete(e.caller, e.body.release);
+  SendDeletes();
+  if (absl::Status s = CheckExecute(e.caller, e.body); !s.ok()) return refuse(s);
   Executable& x = s_.executables.at(e.body.executable);
   x.last_use = ++s_.uses;
   const std::vector<api::ArraySpec> in = x.reply.in, out = x.reply.out;
   Operation op;
   op.name = x.name;
+  op.session = *session;
   op.executable = e.body.executable;
   op.args = e.body.args;
   op.donate = e.body.donate;
@@ -115,7 +125,7 @@ void Machine::On(const Execute& e) {
   absl::Status moved;
   for (size_t i = 0; i < op.args.size() && moved.ok(); ++i) {
     if (LiesAs(s_.arrays.at(op.args[i]).spec, in[i])) continue;
-    auto temporary = Reshard(op.args[i], in[i]);
+    auto temporary = Reshard(*session, op.args[i], in[i]);
     moved = temporary.status();
     if (!moved.ok()) break;
     op.args[i] = *temporary;
@@ -124,16 +134,15 @@ void Machine::On(const Execute& e) {
   s_.executables.at(e.body.executable).operations.erase(0);
   const uint64_t id = moved.ok() ? NewOperation(std::move(op), out) : 0;
   // Temporaries are needed by this operation alone.
-  for (uint64_t t : temporaries) s_.arrays.at(t).deleted = true;
+  for (uint64_t t : temporaries) SetDeleted(t, true);
   if (!moved.ok()) {
     for (uint64_t t : temporaries) TryFree(t);
     return refuse(moved);
   }
   for (size_t i = 0; i < e.body.args.size(); ++i) {
     if (e.body.donate.empty() || !e.body.donate[i]) continue;
-    ArrayRecord& a = s_.arrays.at(e.body.args[i]);
-    a.deleted = true;
-    a.donated_to = id;
+    SetDeleted(e.body.args[i], true);
+    s_.arrays.at(e.body.args[i]).donated_to = id;
     EndArrayWaits(e.body.args[i], MakeError(ErrorKind::kArrayDeleted,
                                             absl::StrCat("array ", e.body.args[i],
                                                          " was donated to operation ", id)));
@@ -154,10 +163,13 @@ void Machine::On(const Execute& e) {
   TryStart(id);
 }
 
-absl::StatusOr<uint64_t> Machine::Reshard(uint64_t source, const api::ArraySpec& wanted) {
+absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
+                                          const api::ArraySpec& wanted) {
   const api::ArraySpec has = s_.arrays.at(source).spec;
   Operation op;
   op.name = "reshard";
+  op.kind = api::OperationKind::kReshard;
+  op.session = session;
   op.args = {source};
   if (has.placement.mesh.SameShape(wanted.placement.mesh) &&
       has.placement.devices == wanted.placement.devices && has.placement.mesh.num_devices() > 1) {
@@ -175,7 +187,8 @@ absl::StatusOr<uint64_t> Machine::Reshard(uint64_t source, const api::ArraySpec&
     request.program.in_shardings = {has.placement.spec};
     request.program.out_shardings = {wanted.placement.spec};
     TESSERA_ASSIGN_OR_RETURN(op.executable,
-                             FindOrPlan(request, ir::StructuralHash(request.program)));
+                             FindOrPlan(request, ir::StructuralHash(request.program),
+                                        s_.sessions.at(session).tenant, /*cordoned=*/true));
   }
   const uint64_t id = NewOperation(std::move(op), {wanted});
   const uint64_t result = s_.operations.at(id).results[0];
@@ -184,14 +197,24 @@ absl::StatusOr<uint64_t> Machine::Reshard(uint64_t source, const api::ArraySpec&
 }
 
 uint64_t Machine::NewOperation(Operation op, std::vector<api::ArraySpec> results) {
-  const uint64_t id = op.id = ++s_.last_id;
+  Session& session = s_.sessions.at(op.session);
+  const uint64_t id = op.id = NewId(session.tenant);
+  op.tenant = session.tenant;
+  op.session_name = session.own ? 0 : op.session;
+  op.created = now_;
+  session.operations.insert(id);
   for (api::ArraySpec& spec : results)
-    op.results.push_back(NewArray(std::move(spec), ArrayState::kPlanned));
+    op.results.push_back(NewArray(std::move(spec), ArrayState::kPlanned, op.session));
   for (uint64_t a : op.args) {
     s_.arrays.at(a).waiting.insert(id);
     s_.arrays.at(a).readers.insert(id);
   }
-  if (op.executable != 0) s_.executables.at(op.executable).operations.insert(id);
+  if (op.executable != 0) {
+    Executable& x = s_.executables.at(op.executable);
+    x.operations.insert(id);
+    op.planned_late = x.state != ExecutableState::kPlanned;
+  }
+  Note(core::OperationSubmitted{op.tenant, op.kind});
   Arm(op.deadline, kDeadlineTimer, id);
   s_.live.insert(id);
   s_.operations.emplace(id, std::move(op));
@@ -200,6 +223,7 @@ uint64_t Machine::NewOperation(Operation op, std::vector<api::ArraySpec> results
 
 std::vector<std::string> Machine::ExecutorsOf(const Operation& op) {
   if (op.executable != 0) return s_.executables.at(op.executable).members;
+  if (op.file != nullptr) return ExecutorsOfFile(op);
   // A transfer runs where its result lies.
   std::vector<std::string> executors;
   for (int64_t d : s_.arrays.at(op.results[0]).spec.placement.devices)
@@ -231,6 +255,15 @@ void Machine::TryStart(uint64_t id) {
     }
     return;
   }
+  if (!s_.draining.empty()) {
+    for (const std::string& name : executors) {
+      if (s_.draining.count(s_.executors.at(name).worker) == 0) continue;
+      s_.held.insert(id);
+      s_.blocked_on_executors.erase(id);
+      Disarm(op.executors_until, kExecutorsTimer, id);
+      return;
+    }
+  }
   Start(op, executors);
 }
 
@@ -239,10 +272,16 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
   Disarm(op.executors_until, kExecutorsTimer, op.id);
   op.sequence = ++s_.last_sequence;
   op.state = api::OperationState::kRunning;
+  op.started = now_;
+  TellChange(op);
   for (const std::string& name : executors)
     op.outstanding[name] = s_.executors.at(name).info.incarnation;
   if (op.executable != 0) {
     SendLaunches(op, executors);
+  } else if (op.kind == api::OperationKind::kSave) {
+    SendSaves(op, executors);
+  } else if (op.kind == api::OperationKind::kLoad) {
+    SendLoads(op, executors);
   } else {
     SendTransfers(op, executors);
   }
@@ -253,8 +292,9 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
     s_.arrays.at(a).waiting.erase(id);
     TryFree(a);
   }
+  const bool written_later = s_.operations.at(id).kind == api::OperationKind::kLoad;
   for (uint64_t r : results) {
-    ArrayScheduled(r);
+    if (!written_later) ArrayScheduled(r);
     TryFree(r);
   }
 }
@@ -438,7 +478,9 @@ void Machine::Done(uint64_t id) {
   const std::vector<uint64_t> results = op.results;
   End(op, api::OperationState::kDone);
   for (uint64_t r : results) {
-    if (const auto it = s_.arrays.find(r); it == s_.arrays.end() || !it->second.error.ok())
+    // What a file was loaded into was ready when its last shard was written.
+    if (const auto it = s_.arrays.find(r);
+        it == s_.arrays.end() || !it->second.error.ok() || it->second.state == ArrayState::kReady)
       continue;
     ArrayReady(r);
     TryFree(r);
@@ -470,7 +512,11 @@ void Machine::Fail(uint64_t id, absl::Status error, api::OperationState state) {
     for (uint64_t a : args)
       if (const auto it = s_.arrays.find(a); it != s_.arrays.end() && it->second.donated_to == id) {
         it->second.donated_to = 0;
-        it->second.deleted = false;
+        if (s_.sessions.count(it->second.session) > 0) {
+          SetDeleted(a, false);
+        } else {
+          TryFree(a);
+        }
       }
   }
   for (uint64_t r : results) ArrayFailed(r, error);
@@ -482,8 +528,13 @@ void Machine::End(Operation& op, api::OperationState state) {
   Disarm(op.deadline, kDeadlineTimer, id);
   Disarm(op.executors_until, kExecutorsTimer, id);
   Disarm(op.verdict_until, kVerdictTimer, id);
+  op.ended_at = now_;
+  NoteEnded(op);
   s_.live.erase(id);
   s_.blocked_on_executors.erase(id);
+  s_.held.erase(id);
+  if (const auto session = s_.sessions.find(op.session); session != s_.sessions.end())
+    session->second.operations.erase(id);
   if (op.generation != 0) CloseRetired(op.generation);
   if (const auto x = s_.executables.find(op.executable); x != s_.executables.end())
     x->second.operations.erase(id);
@@ -514,7 +565,12 @@ void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl:
   const auto it = s_.operations.find(launch);
   if (it == s_.operations.end()) return;
   Operation& op = it->second;
-  if (op.outstanding.erase(executor.name) == 0 || op.ended()) return;
+  if (op.outstanding.erase(executor.name) == 0) return;
+  if (op.ended()) {
+    if (op.state == api::OperationState::kCancelled && op.outstanding.empty())
+      Note(core::CancelDone{core::CancelDone::kStopped, now_ - op.ended_at});
+    return;
+  }
   if (!status.ok()) {
     const absl::Status error = Annotate(
         status,
@@ -536,62 +592,41 @@ void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl:
   Fail(launch, error);
 }
 
-std::string Machine::PendingReason(const Operation& op) {
-  if (op.ended()) return "";
-  if (op.sequence != 0) {
-    std::vector<std::string> names;
-    for (const auto& [name, incarnation] : op.outstanding) names.push_back(name);
-    return absl::StrCat("running on ", absl::StrJoin(names, ", "));
+void Machine::TellChange(Operation& op) {
+  std::vector<uint64_t> told;
+  for (uint64_t request : op.waiters)
+    if (s_.waiters.at(request).kind == Waiter::kChange) told.push_back(request);
+  for (uint64_t request : told) {
+    EndWait(request);
+    Answer(request, Describe(op));
   }
-  if (op.executable != 0 && s_.executables.at(op.executable).state != ExecutableState::kPlanned)
-    return "its program is being planned";
-  for (uint64_t a : op.args) {
-    const ArrayState state = s_.arrays.at(a).state;
-    if (state == ArrayState::kWriting)
-      return absl::StrCat("argument array ", a, " is being uploaded");
-    if (state == ArrayState::kPlanned)
-      return absl::StrCat("argument array ", a, " is not produced yet");
-  }
-  const std::string lost = FirstLost(ExecutorsOf(op));
-  return lost.empty() ? "about to start" : lost;
-}
-
-api::Operation Machine::Describe(const Operation& op) {
-  api::Operation out;
-  out.id = op.id;
-  out.name = op.name;
-  out.state = op.state;
-  out.error = op.error;
-  if (op.state == api::OperationState::kPending) out.pending_reason = PendingReason(op);
-  return out;
 }
 
 void Machine::On(const WaitOperation& e) {
-  const auto it = s_.operations.find(e.operation);
-  if (it == s_.operations.end())
-    return Answer(e.request, MakeError(ErrorKind::kOperationNotFound,
-                                       absl::StrCat("operation ", e.operation,
-                                                    " does not exist, or its record has expired")));
-  if (it->second.ended() || e.timeout <= absl::ZeroDuration())
-    return Answer(e.request, Describe(it->second));
+  const auto found = FindOperation(e.caller, e.operation, Access::kRead);
+  if (!found.ok()) return Answer(e.request, found.status());
+  const Operation& op = **found;
+  if (op.ended() || e.timeout <= absl::ZeroDuration() || (e.seen && *e.seen != op.state))
+    return Answer(e.request, Describe(op));
   Waiter w;
-  w.kind = Waiter::kOperation;
+  w.kind = e.seen ? Waiter::kChange : Waiter::kOperation;
   w.id = e.operation;
   w.until = now_ + std::min(e.timeout, s_.config.result_wait_max);
   Wait(e.request, std::move(w));
 }
 
 void Machine::On(const CancelOperation& e) {
-  const auto it = s_.operations.find(e.operation);
-  if (it == s_.operations.end())
-    return Answer(e.request, MakeError(ErrorKind::kOperationNotFound,
-                                       absl::StrCat("operation ", e.operation,
-                                                    " does not exist, or its record has expired")));
-  Fail(
-      e.operation,
-      MakeError(ErrorKind::kCancelled, absl::StrCat("operation ", e.operation, " (",
-                                                    it->second.name, ") was cancelled on request")),
-      api::OperationState::kCancelled);
+  const auto found = FindOperation(e.caller, e.operation, Access::kChange);
+  if (!found.ok()) return Answer(e.request, found.status());
+  if ((*found)->ended()) {
+    Note(core::CancelDone{core::CancelDone::kCompleted, absl::ZeroDuration()});
+  } else if ((*found)->sequence == 0) {
+    Note(core::CancelDone{core::CancelDone::kNotStarted, absl::ZeroDuration()});
+  }
+  Fail(e.operation,
+       MakeError(ErrorKind::kCancelled, absl::StrCat("operation ", e.operation, " (",
+                                                     (*found)->name, ") was cancelled on request")),
+       api::OperationState::kCancelled);
   Answer(e.request, std::monostate());
 }
 

@@ -9,35 +9,40 @@
 
 namespace tessera::server::scheduler {
 
-absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(
-    const api::CompileRequest& request) const {
-  const int64_t n = request.program.mesh().num_devices();
-  if (!request.devices.empty()) {
-    if (static_cast<int64_t>(request.devices.size()) != n)
+absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, const ir::Mesh& mesh,
+                                                            const std::vector<int64_t>& devices,
+                                                            bool cordoned) const {
+  const int64_t n = mesh.num_devices();
+  if (!devices.empty()) {
+    if (static_cast<int64_t>(devices.size()) != n)
       return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("compile: ", request.devices.size(), " devices for mesh ",
-                                    request.program.mesh().ToString(), ", which has ", n));
-    TESSERA_RETURN_IF_ERROR(Annotate(CheckDevices(request.devices), "compile"));
+                       absl::StrCat(what, ": ", devices.size(), " devices for mesh ",
+                                    mesh.ToString(), ", which has ", n));
+    TESSERA_RETURN_IF_ERROR(Annotate(CheckDevices(devices), what));
     std::set<int64_t> distinct;
-    const std::string& kind =
-        s_.executors.at(s_.devices[request.devices[0]].executor).info.device_kind;
-    for (int64_t d : request.devices) {
+    const std::string& kind = s_.executors.at(s_.devices[devices[0]].executor).info.device_kind;
+    for (int64_t d : devices) {
       if (!distinct.insert(d).second)
         return MakeError(ErrorKind::kValueError,
-                         absl::StrCat("compile: device ", d, " is given twice"));
+                         absl::StrCat(what, ": device ", d, " is given twice"));
       if (const std::string& other = s_.executors.at(s_.devices[d].executor).info.device_kind;
           other != kind)
         return MakeError(ErrorKind::kValueError,
-                         absl::StrCat("compile: devices of kinds ", kind, " and ", other,
+                         absl::StrCat(what, ": devices of kinds ", kind, " and ", other,
                                       " in one mesh; choose one kind"));
     }
-    return request.devices;
+    return devices;
   }
   // The kind with the most healthy devices, then the least ids; lost devices only when they are
   // needed, since they may come back.
   std::map<std::string, std::vector<int64_t>> healthy, all;
+  int64_t left_out = 0;
   for (size_t d = 0; d < s_.devices.size(); ++d) {
     const Executor& x = s_.executors.at(s_.devices[d].executor);
+    if (!cordoned && IsCordoned(static_cast<int64_t>(d))) {
+      ++left_out;
+      continue;
+    }
     all[x.info.device_kind].push_back(static_cast<int64_t>(d));
     if (x.alive()) healthy[x.info.device_kind].push_back(static_cast<int64_t>(d));
   }
@@ -49,30 +54,64 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(
       return std::vector<int64_t>(best->begin(), best->begin() + n);
   }
   return MakeError(ErrorKind::kNotEnoughDevices,
-                   absl::StrCat("compile: mesh ", request.program.mesh().ToString(), " needs ", n,
+                   absl::StrCat(what, ": mesh ", mesh.ToString(), " needs ", n,
                                 " devices of one kind; the cluster has ", s_.devices.size(),
+                                left_out == 0 ? "" : absl::StrCat(" (", left_out, " cordoned)"),
                                 "; use a smaller mesh or add workers"));
 }
 
 absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
-                                             const std::string& key) {
-  TESSERA_ASSIGN_OR_RETURN(std::vector<int64_t> devices, ChooseDevices(request));
-  const std::string full_key = absl::StrCat(key, "@", absl::StrJoin(devices, ","));
-  if (auto it = s_.executable_of.find(full_key); it != s_.executable_of.end()) {
-    s_.executables.at(it->second).last_use = ++s_.uses;
-    return it->second;
+                                             const std::string& key, const std::string& tenant,
+                                             bool cordoned) {
+  const ir::Mesh& mesh = request.program.mesh();
+  // Nobody learns from the time that it takes what other tenants run.
+  const auto key_on = [&](const std::vector<int64_t>& devices) {
+    return absl::StrCat(tenant, "|", key, "@", absl::StrJoin(devices, ","));
+  };
+  absl::StatusOr<std::vector<int64_t>> chosen =
+      ChooseDevices("compile", mesh, request.devices, cordoned);
+  if (!chosen.ok() && !cordoned) {
+    // What is compiled already is no new program for a worker that is cordoned.
+    absl::StatusOr<std::vector<int64_t>> before =
+        ChooseDevices("compile", mesh, request.devices, /*cordoned=*/true);
+    if (before.ok() && s_.executable_of.count(key_on(*before)) > 0) chosen = std::move(before);
   }
+  TESSERA_RETURN_IF_ERROR(chosen);
+  const std::vector<int64_t>& devices = *chosen;
+  const std::string full_key = key_on(devices);
+  if (auto it = s_.executable_of.find(full_key); it != s_.executable_of.end()) {
+    const Executable& known = s_.executables.at(it->second);
+    if (!request.plan_only || known.state == ExecutableState::kPlanned) {
+      s_.executables.at(it->second).last_use = ++s_.uses;
+      // The coordinator's own canaries would hide how often users' programs are there.
+      if (tenant != core::kSystemTenant)
+        Note(core::CacheLookup{known.state == ExecutableState::kPlanned
+                                   ? core::CacheLookup::kHit
+                                   : core::CacheLookup::kCoalesced});
+      return it->second;
+    }
+  }
+  if (!cordoned)
+    for (int64_t d : devices)
+      if (IsCordoned(d))
+        return MakeError(
+            ErrorKind::kNotEnoughDevices,
+            absl::StrCat("compile: device ", d, " belongs to worker ", ExecutorOf(d).worker,
+                         ", which is cordoned and takes no new programs; choose others"));
   if (s_.plans >= s_.config.plans_bound)
     return MakeError(ErrorKind::kQueueFull,
                      absl::StrCat("compile: ", s_.plans, " programs are being planned, at most ",
                                   s_.config.plans_bound, " at a time; retry"));
-  const uint64_t id = ++s_.last_id;
+  if (tenant != core::kSystemTenant) Note(core::CacheLookup{core::CacheLookup::kMiss});
+  const uint64_t id = NewId(tenant);
   Executable& x = s_.executables[id];
   x.key = full_key;
+  x.tenant = tenant;
+  x.plan_only = request.plan_only;
   x.name = request.name.empty() ? request.program.entry->name : request.name;
   x.devices = devices;
   x.last_use = ++s_.uses;
-  s_.executable_of[full_key] = id;
+  if (!x.plan_only) s_.executable_of[full_key] = id;
   ++s_.plans;
   MakePlan plan;
   plan.executable = id;
@@ -99,8 +138,32 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
 }
 
 void Machine::On(const Compile& e) {
-  auto id = FindOrPlan(e.body, e.key);
+  api::CompileRequest request = e.body;
+  if (!request.mesh.empty()) {
+    const auto mesh = FindMesh(e.caller, request.mesh);
+    if (!mesh.ok()) return Answer(e.request, mesh.status());
+    if (!request.devices.empty() || !(*mesh)->mesh.SameShape(request.program.mesh()))
+      return Answer(e.request,
+                    MakeError(ErrorKind::kValueError,
+                              request.devices.empty()
+                                  ? absl::StrCat("compile: the program is for mesh ",
+                                                 request.program.mesh().ToString(), ", mesh '",
+                                                 request.mesh, "' is ", (*mesh)->mesh.ToString())
+                                  : "compile: a mesh and devices are given; give one of them"));
+    request.devices = (*mesh)->devices;
+  }
+  // Who asks for an explanation is told that a worker is cordoned, and is not refused.
+  const bool cordoned = request.plan_only && request.explain;
+  auto id = FindOrPlan(request, e.key, e.caller.tenant, cordoned);
   if (!id.ok()) return Answer(e.request, id.status());
+  if (request.plan_only && s_.executables.at(*id).state == ExecutableState::kPlanned) {
+    const Executable& x = s_.executables.at(*id);
+    api::CompileReply reply = x.reply;
+    reply.executable = 0;
+    reply.pending = PendingOn(x.devices, /*compiled=*/true);
+    if (!request.explain) reply.explain_text = reply.explain_json = "";
+    return Answer(e.request, std::move(reply));
+  }
   Waiter w;
   w.kind = Waiter::kCompile;
   w.id = *id;
@@ -122,12 +185,13 @@ void Machine::On(const Planned& e) {
   const core::Plan& plan = *e.plan;
   for (int64_t d : x.devices) {
     const int64_t memory = ExecutorOf(d).info.memory_bytes;
-    if (memory > 0 && plan.memory_bound_bytes > memory)
-      return ExecutableFailed(
-          e.executable, MakeError(ErrorKind::kOutOfMemory,
-                                  absl::StrCat("compile: ", x.name, " needs up to ",
-                                               plan.memory_bound_bytes, " bytes on device ", d,
-                                               ", which has ", memory, "; shard it further")));
+    if (memory <= 0 || plan.memory_bound_bytes <= memory) continue;
+    Note(core::PlanTooLarge{ExecutorOf(d).info.device_kind});
+    return ExecutableFailed(e.executable,
+                            MakeError(ErrorKind::kOutOfMemory,
+                                      absl::StrCat("compile: ", x.name, " needs up to ",
+                                                   plan.memory_bound_bytes, " bytes on device ", d,
+                                                   ", which has ", memory, "; shard it further")));
   }
   x.plan = std::make_shared<const core::Plan>(plan);
   x.state = ExecutableState::kPlanned;
@@ -143,6 +207,8 @@ void Machine::On(const Planned& e) {
   };
   x.reply.in = specs(plan.in);
   x.reply.out = specs(plan.out);
+  x.reply.devices = x.devices;
+  if (x.plan_only) return AnswerPlanned(e.executable);
   LoadWhereAlive(e.executable);
   AnswerCompiled(e.executable);
   const std::set<uint64_t> operations = x.operations;
@@ -220,6 +286,20 @@ void Machine::AnswerCompiled(uint64_t id) {
   }
 }
 
+void Machine::AnswerPlanned(uint64_t id) {
+  Executable& x = s_.executables.at(id);
+  x.reply.executable = 0;
+  x.reply.pending = PendingOn(x.devices, /*compiled=*/false);
+  const std::set<uint64_t> waiters = x.waiters;
+  for (uint64_t request : waiters) {
+    const Waiter w = EndWait(request);
+    api::CompileReply reply = x.reply;
+    if (!w.explain) reply.explain_text = reply.explain_json = "";
+    Answer(request, std::move(reply));
+  }
+  Unload(id);
+}
+
 void Machine::Loaded(const Executor& executor, const api::ProgramLoaded& report) {
   const auto it = s_.executables.find(report.executable);
   if (it == s_.executables.end()) return;
@@ -251,7 +331,7 @@ void Machine::Unload(uint64_t id) {
     if (executor.alive() && executor.info.incarnation == incarnation)
       Send(executor, api::UnloadPrograms{{id}});
   }
-  s_.executable_of.erase(x.key);
+  if (!x.plan_only) s_.executable_of.erase(x.key);
   s_.executables.erase(id);
 }
 

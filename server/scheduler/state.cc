@@ -10,6 +10,7 @@
 namespace tessera::server::scheduler {
 
 std::vector<Effect> Step(State& state, const Event& event, absl::Time now) {
+  state.notes.clear();
   Machine machine(state, now);
   std::visit([&](const auto& e) { machine.On(e); }, event);
   return machine.Finish();
@@ -23,6 +24,7 @@ void Machine::SendDeletes() {
 }
 
 std::vector<Effect> Machine::Finish() {
+  if (!s_.draining.empty()) EndDrains();
   SendDeletes();
   while (static_cast<int64_t>(s_.ended.size()) > s_.config.operations_kept) {
     s_.operations.erase(s_.ended.front());
@@ -44,8 +46,8 @@ void Machine::On(const Tick&) {
     s_.timers.erase(s_.timers.begin());
     switch (kind) {
       case kLeaseTimer: {
-        const auto session = s_.sessions.find(id);
-        if (session == s_.sessions.end()) break;
+        const auto session = s_.registrations.find(id);
+        if (session == s_.registrations.end()) break;
         const std::string worker = session->second;
         const absl::Time ends = s_.workers.at(worker).last_seen + s_.config.lease;
         if (ends > now_) {
@@ -54,6 +56,7 @@ void Machine::On(const Tick&) {
         }
         const std::string why =
             absl::StrCat("it was silent for ", absl::FormatDuration(s_.config.lease));
+        Note(core::LeaseExpired{worker});
         effects_.emplace_back(DropWorker{
             id, MakeError(ErrorKind::kWorkerLost,
                           absl::StrCat("worker ", worker, " is lost: ", why, "; register anew"))});
@@ -64,7 +67,11 @@ void Machine::On(const Tick&) {
         const Waiter w = EndWait(id);
         switch (w.kind) {
           case Waiter::kOperation:
+          case Waiter::kChange:
             Answer(id, Describe(s_.operations.at(w.id)));
+            break;
+          case Waiter::kDrain:
+            AnswerWorker(id, w.executor);
             break;
           case Waiter::kEnd:
             Answer(id, Complete(s_.operations.at(w.id)));
@@ -83,6 +90,11 @@ void Machine::On(const Tick&) {
                                      absl::FormatDuration(s_.config.recovery_wait), "; retry")));
             break;
           }
+          case Waiter::kInspect:
+            Answer(id, MakeError(ErrorKind::kDeadlineExceeded,
+                                 absl::StrCat("load: ", w.executor,
+                                              " did not look at the file in time; retry")));
+            break;
           case Waiter::kArray:
           case Waiter::kShard:
             Answer(id, MakeError(ErrorKind::kDeadlineExceeded,
@@ -120,6 +132,9 @@ void Machine::On(const Tick&) {
                                                  " of its shards were not uploaded within ",
                                                  absl::FormatDuration(s_.config.write_wait))));
         break;
+      case kSessionTimer:
+        SessionTimer(id);
+        break;
     }
   }
 }
@@ -156,10 +171,15 @@ void Machine::Wait(uint64_t request, Waiter waiter) {
       s_.executables.at(waiter.id).waiters.insert(request);
       break;
     case Waiter::kOperation:
+    case Waiter::kChange:
     case Waiter::kEnd:
       s_.operations.at(waiter.id).waiters.insert(request);
       break;
+    case Waiter::kDrain:
+      s_.workers.at(waiter.executor).drains.insert(request);
+      break;
     case Waiter::kCreate:
+    case Waiter::kInspect:
       break;
   }
   Arm(waiter.until, kRequestTimer, request);
@@ -183,10 +203,15 @@ Waiter Machine::EndWait(uint64_t request) {
         e->second.waiters.erase(request);
       break;
     case Waiter::kOperation:
+    case Waiter::kChange:
     case Waiter::kEnd:
       s_.operations.at(w.id).waiters.erase(request);
       break;
+    case Waiter::kDrain:
+      s_.workers.at(w.executor).drains.erase(request);
+      break;
     case Waiter::kCreate:
+    case Waiter::kInspect:
       break;
   }
   return w;

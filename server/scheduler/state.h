@@ -13,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -24,7 +25,9 @@
 #include "absl/time/time.h"
 #include "ir/api/service.h"
 #include "ir/api/worker_link.h"
+#include "server/core/caller.h"
 #include "server/core/plan.h"
+#include "server/core/telemetry.h"
 
 namespace tessera::server::scheduler {
 
@@ -35,8 +38,18 @@ struct Config {
   int64_t executables_max = 4096;    // then the one used longest ago is dropped
   int64_t operations_kept = 10'000;  // records of ended operations
   int64_t workers_max = 1024;
+  int64_t sessions_max = 10'000;  // that have a lease; then LIMIT_EXCEEDED
+  int64_t meshes_max = 1'000;     // with a name, over all tenants; then LIMIT_EXCEEDED
+  int64_t page_size = 100;        // of lists, when none is asked for
+  int64_t page_size_max = 1000;
+  int64_t owners_max = 100'000;  // runs of ids whose tenant is remembered; older ids are unknown
+  uint64_t last_session = 0;     // ids of sessions begin after it, so that those of an earlier life
+                                 // of the coordinator mean nothing now
   int64_t communicators_max = 256;  // then the one used longest ago is closed
   absl::Duration lease = absl::Milliseconds(1500);
+  absl::Duration heartbeat = absl::Milliseconds(300);  // silence of two makes a worker suspect
+  absl::Duration session_lease = absl::Seconds(60);    // when none is asked for
+  absl::Duration session_lease_max = absl::Hours(24);
   absl::Duration recovery_wait = absl::Seconds(3);  // for an executor that was lost to come back
   absl::Duration verdict_wait = absl::Seconds(2);   // for the first cause when peers report theirs
   absl::Duration load_wait = absl::Seconds(120);    // for executors to compile
@@ -47,61 +60,151 @@ struct Config {
 };
 
 // ---- Events. ------------------------------------------------------------------------------------
-// Requests of clients carry the number under which the Reply comes.  They have passed admission.
-struct ListDevices {
+// Requests of clients carry the number under which the Reply comes, and who calls.  They have
+// passed admission.  What another tenant owns is NOT_FOUND, exactly as what does not exist.
+//
+// A session is named by its id; 0 is the caller's tenant's own, which has no lease.
+struct Request {
   uint64_t request = 0;
+  core::Caller caller;
 };
-struct Compile {
-  uint64_t request = 0;
+// One page of a list: what comes after the key `after`, in order; 0: the default size.
+template <class Key>
+struct PageRequest {
+  Key after = {};
+  int64_t size = 0;
+};
+
+struct OpenSession : Request {
+  std::string display_name;
+  absl::Duration lease;  // 0: the default
+};
+struct GetSession : Request {
+  uint64_t session = 0;
+  bool renew = false;
+};
+struct ListSessions : Request {
+  PageRequest<uint64_t> page;
+};
+struct CloseSession : Request {
+  uint64_t session = 0;
+};
+
+struct ListDevices : Request {
+  PageRequest<int64_t> page{-1, 0};  // a size of 0: all
+};
+struct ListWorkers : Request {
+  PageRequest<std::string> page;
+};
+struct GetWorker : Request {
+  std::string worker;
+};
+// Every executor.
+struct GetTopology : Request {};
+struct Cordon : Request {
+  std::string worker, reason;
+  bool on = true;
+};
+// Answered when nothing runs there any more, or at the timeout.
+struct Drain : Request {
+  std::string worker, reason;
+  absl::Duration timeout;
+};
+
+struct CreateMesh : Request {
+  std::string name;
+  ir::Mesh mesh;
+  std::vector<int64_t> devices;  // empty: chosen
+  bool check_only = false;
+};
+struct GetMesh : Request {
+  std::string name;
+};
+struct ListMeshes : Request {
+  PageRequest<std::string> page;
+};
+struct DeleteMesh : Request {
+  std::string name;
+};
+
+struct Compile : Request {
   std::string key;  // structural hash of the program
   api::CompileRequest body;
 };
-struct Execute {
-  uint64_t request = 0;
+struct Execute : Request {
   api::ExecuteRequest body;
   // When not 0, answered too: with the Completion, or as `request` is refused.
   uint64_t end_request = 0;
 };
-struct CreateArray {
-  uint64_t request = 0;
+struct CreateArray : Request {
+  uint64_t session = 0;
   api::ArraySpec spec;  // its devices need not exist
+  bool check_only = false;
+};
+// What tickets to write an array need; it must be one that is still being written.
+struct DescribeUpload : Request {
+  uint64_t array = 0;
 };
 // A shard relayed by the coordinator; answered when the executor has it.
-struct WriteShard {
-  uint64_t request = 0;
+struct WriteShard : Request {
   uint64_t array = 0;
   int ordinal = 0;
   ir::Array value;
 };
-struct ReadShard {
-  uint64_t request = 0;
+struct ReadShard : Request {
   uint64_t array = 0;
   int ordinal = 0;
   absl::Duration timeout;
 };
-struct DescribeArray {
-  uint64_t request = 0;
+struct DescribeArray : Request {
   uint64_t array = 0;
 };
+struct ListArrays : Request {
+  uint64_t session = 0;
+  PageRequest<uint64_t> page;
+};
 // Answered with the ArrayInfo once it is ready, or with its error.
-struct WaitArray {
-  uint64_t request = 0;
+struct WaitArray : Request {
   uint64_t array = 0;
   absl::Duration timeout;
 };
-struct DeleteArrays {
-  uint64_t request = 0;
+struct SaveArrays : Request {
+  std::vector<api::NamedArray> arrays;
+  std::string path;
+  bool overwrite = false;
+};
+// Answered with the Loading, once an executor has looked at the file.
+struct LoadArrays : Request {
+  uint64_t session = 0;
+  std::string path;
+  std::vector<api::PlacedName> arrays;
+};
+struct DeleteArrays : Request {
   std::vector<uint64_t> arrays;
 };
 // Answered when it has ended or the timeout is over; a zero timeout answers at once.
-struct WaitOperation {
-  uint64_t request = 0;
+struct WaitOperation : Request {
   uint64_t operation = 0;
   absl::Duration timeout;
+  // When set, answered as soon as the state is another.
+  std::optional<api::OperationState> seen = {};
 };
-struct CancelOperation {
-  uint64_t request = 0;
+struct CancelOperation : Request {
   uint64_t operation = 0;
+};
+struct ListOperations : Request {
+  uint64_t session = 0;
+  bool all_sessions = false;  // of the tenant; of every tenant that the caller sees
+  bool live_only = false;
+  PageRequest<uint64_t> page;
+};
+struct ExplainPending : Request {
+  uint64_t operation = 0;
+};
+// What is, for metrics and health (server/core/telemetry.h).
+struct ReadTelemetry : Request {
+  enum Part : uint8_t { kEverything, kWorkers, kNothing } part = kEverything;
+  uint64_t first_array = 0;  // kEverything: above 0, arrays from this one on and nothing else
 };
 struct Planned {
   uint64_t executable = 0;
@@ -121,9 +224,13 @@ struct WorkerReported {
 };
 struct Tick {};
 
-using Event = std::variant<ListDevices, Compile, Execute, CreateArray, WriteShard, ReadShard,
-                           DescribeArray, WaitArray, DeleteArrays, WaitOperation, CancelOperation,
-                           Planned, WorkerRegistered, WorkerGone, WorkerReported, Tick>;
+using Event =
+    std::variant<OpenSession, GetSession, ListSessions, CloseSession, ListDevices, ListWorkers,
+                 GetWorker, GetTopology, Cordon, Drain, CreateMesh, GetMesh, ListMeshes, DeleteMesh,
+                 Compile, Execute, CreateArray, DescribeUpload, WriteShard, ReadShard,
+                 DescribeArray, ListArrays, WaitArray, SaveArrays, LoadArrays, DeleteArrays,
+                 WaitOperation, CancelOperation, ListOperations, ExplainPending, ReadTelemetry,
+                 Planned, WorkerRegistered, WorkerGone, WorkerReported, Tick>;
 
 // ---- Effects. -----------------------------------------------------------------------------------
 struct MakePlan {
@@ -147,12 +254,62 @@ struct ArrayInfo {
   api::ArraySpec spec;
   std::string state;          // "PENDING", "READY", "FAILED", "LOST"
   std::vector<Shard> shards;  // per ordinal
+  std::string tenant;
+  uint64_t session = 0;
+  std::vector<int> unwritten;  // ordinals
+  absl::Time upload_until = absl::InfiniteFuture();
+};
+struct SessionInfo {
+  uint64_t id = 0;  // 0: the tenant's own
+  std::string tenant, display_name;
+  absl::Duration lease = absl::InfiniteDuration();
+  absl::Time expires = absl::InfiniteFuture();
+  int64_t arrays = 0, operations = 0;  // that exist; that have not ended
+};
+enum class WorkerState : uint8_t { kReady, kSuspect, kCordoned, kDraining, kLost };
+struct WorkerInfo {
+  std::string name, host;
+  WorkerState state = WorkerState::kReady;
+  std::string reason;  // why it is not ready
+  std::vector<int64_t> devices;
+  absl::Duration heartbeat_age = absl::InfiniteDuration();  // of a lost one
+  int64_t operations = 0, arrays = 0;
+  std::vector<std::string> data_endpoints;
+};
+struct MeshInfo {
+  std::string name, tenant;
+  ir::Mesh mesh;
+  std::vector<int64_t> devices;
+};
+struct ExecutorPlace {
+  std::string name, host, device_kind;
+  std::vector<int64_t> devices;
+  int64_t memory_bytes = 0;
+  bool healthy = false;
+  bool files = false;  // it has a folder of files
+};
+// An operation that loads arrays, and those that it will make.
+struct Loading {
+  api::Operation operation;
+  std::vector<ArrayInfo> arrays;
+};
+struct PendingInfo {
+  api::OperationState state = api::OperationState::kPending;
+  std::vector<api::PendingReason> reasons;
+  int64_t position = 0;  // live operations accepted before it on devices that it wants
+};
+template <class T>
+struct Page {
+  std::vector<T> items;
+  bool more = false;  // something comes after the last item
 };
 struct Reply {
   uint64_t request = 0;
   absl::Status status;  // the rest holds when it is OK
-  std::variant<std::monostate, std::vector<api::Device>, api::CompileReply, api::ExecuteReply,
-               ArrayInfo, ir::Array, api::Operation, api::Completion>
+  std::variant<std::monostate, Page<api::Device>, api::CompileReply, api::ExecuteReply, ArrayInfo,
+               ir::Array, api::Operation, api::Completion, SessionInfo, Page<SessionInfo>,
+               WorkerInfo, Page<WorkerInfo>, MeshInfo, Page<MeshInfo>, std::vector<ExecutorPlace>,
+               Page<ArrayInfo>, Page<api::Operation>, PendingInfo, core::ClusterReading, Loading>
       body;
 };
 // Close the connection: it is fenced.
@@ -178,12 +335,33 @@ struct Executor {
   api::ExecutorInfo info;
   int64_t first_device = 0;  // ids are first_device + local device
   std::string lost_reason;   // when gone
+  // For health: launches it has ended well, those with collectives, and what its worker said last.
+  int64_t ended = 0, ended_collectives = 0;
+  absl::Duration progress_age;
   bool alive() const { return session != 0; }
 };
 struct Worker {
   uint64_t session = 0;  // 0: gone
   absl::Time last_seen;
   std::vector<std::string> executors;
+  std::string host;
+  std::string lost_reason;  // when gone
+  bool cordoned = false;    // takes no new programs
+  std::string cordon_reason;
+  std::set<uint64_t> drains;  // requests that wait until nothing runs there
+};
+// What a client owns, and for how long.
+struct Session {
+  std::string tenant, display_name;
+  bool own = false;  // the tenant's own: no lease, called 0
+  absl::Duration lease = absl::InfiniteDuration();
+  absl::Time until = absl::InfiniteFuture();
+  std::set<uint64_t> arrays;      // not deleted
+  std::set<uint64_t> operations;  // not ended
+};
+struct NamedMesh {
+  ir::Mesh mesh;
+  std::vector<int64_t> devices;
 };
 struct Device {
   std::string executor;
@@ -194,6 +372,8 @@ struct Device {
 enum class ArrayState : uint8_t { kWriting, kPlanned, kScheduled, kReady, kFailed, kLost };
 struct ArrayRecord {
   api::ArraySpec spec;
+  std::string tenant;
+  uint64_t session = 0;  // a key of State::sessions; it may have ended
   ArrayState state = ArrayState::kWriting;
   absl::Status error;                   // kFailed, kLost
   std::map<int64_t, uint64_t> holders;  // device id -> incarnation of its executor, once scheduled
@@ -209,7 +389,8 @@ struct ArrayRecord {
 
 enum class ExecutableState : uint8_t { kPlanning, kPlanned, kFailed };
 struct Executable {
-  std::string key, name;
+  std::string key, name, tenant;
+  bool plan_only = false;  // made to be looked at; gone once it is planned
   ExecutableState state = ExecutableState::kPlanning;
   absl::Status error;
   std::vector<int64_t> devices;  // per mesh coordinate
@@ -224,12 +405,25 @@ struct Executable {
   uint64_t last_use = 0;                   // grows with every use
 };
 
+// What is saved or loaded.
+struct FileWork {
+  std::string path;  // below the workers' folder: the tenant's, then as the client said
+  bool overwrite = false;
+  std::vector<api::FileArray> arrays;  // of args, of results
+};
+
 struct Operation {
   uint64_t id = 0;
   std::string name;
+  std::string tenant;
+  uint64_t session = 0;       // a key of State::sessions; it may have ended
+  uint64_t session_name = 0;  // as clients call it
+  api::OperationKind kind = api::OperationKind::kExecute;
+  absl::Time created, started = absl::InfiniteFuture(), ended_at = absl::InfiniteFuture();
   api::OperationState state = api::OperationState::kPending;
   absl::Status error;
-  uint64_t executable = 0;  // 0: a transfer
+  uint64_t executable = 0;               // 0: a transfer, or work on a file
+  std::shared_ptr<const FileWork> file;  // null but for kSave and kLoad
   std::vector<uint64_t> args, results;
   std::vector<bool> donate;
   absl::Time deadline = absl::InfiniteFuture();
@@ -242,6 +436,9 @@ struct Operation {
   absl::Time verdict_until = absl::InfiniteFuture();  // then peer_error is the verdict
   int64_t inline_bytes_max = 0;  // results that come along with the end; 0: none are wanted
   std::map<std::pair<uint64_t, int64_t>, ir::Array> inlined;  // (array, device id), until it ends
+  // For notes: of the executors' runs the longest, and the sum over devices.
+  absl::Duration run_longest, run_total;
+  bool planned_late = false;  // its program was not planned yet when it was accepted
   bool ended() const { return state >= api::OperationState::kDone; }
 };
 
@@ -252,14 +449,26 @@ struct Communicator {
 
 // A request that waits.
 struct Waiter {
-  enum Kind : uint8_t { kArray, kOperation, kEnd, kShard, kWrite, kCompile, kCreate } kind = kArray;
-  uint64_t id = 0;  // array, operation or executable
+  enum Kind : uint8_t {
+    kArray,
+    kOperation,
+    kChange,  // of an operation's state
+    kEnd,
+    kShard,
+    kWrite,
+    kCompile,
+    kCreate,
+    kDrain,
+    kInspect
+  } kind = kArray;
+  uint64_t id = 0;  // array, operation or executable; kCreate: session
   int ordinal = 0;  // kShard
   absl::Time until;
-  std::string executor;  // kShard, kWrite once sent
-  int64_t device = -1;   // kWrite
-  bool explain = false;  // kCompile
-  api::ArraySpec spec;   // kCreate, until its executors are back
+  std::string executor;                    // kShard, kWrite once sent; kDrain: the worker
+  int64_t device = -1;                     // kWrite
+  bool explain = false;                    // kCompile
+  api::ArraySpec spec;                     // kCreate, until its executors are back
+  std::shared_ptr<const LoadArrays> load;  // kInspect
 };
 
 struct State {
@@ -269,7 +478,16 @@ struct State {
   uint64_t last_generation = 0;
   uint64_t uses = 0;  // of executables and communicators, to know the oldest
   std::map<std::string, Worker> workers;
-  std::map<uint64_t, std::string> sessions;  // live ones -> worker
+  std::map<uint64_t, std::string> registrations;  // sessions of live workers -> worker
+  // Of clients: those that have a lease under their ids, tenants' own under ids of their own.
+  std::map<uint64_t, Session> sessions;
+  std::map<std::string, uint64_t> own_sessions;  // tenant -> key of sessions
+  uint64_t last_session = 0;
+  int64_t leased_sessions = 0;
+  std::map<std::pair<std::string, std::string>, NamedMesh> meshes;  // (tenant, name)
+  // Whose the ids of arrays, executables and operations are: the tenant of each id from the key up
+  // to the next key.
+  std::map<uint64_t, std::string> owners;
   std::map<std::string, Executor> executors;
   std::vector<Device> devices;  // by id
   std::map<uint64_t, ArrayRecord> arrays;
@@ -279,6 +497,8 @@ struct State {
   std::map<uint64_t, Operation> operations;  // not ended, and the last that have
   std::set<uint64_t> live;                   // not ended
   std::set<uint64_t> blocked_on_executors;   // arguments are there, executors are not
+  std::set<std::string> draining;            // workers, cordoned ones, where nothing starts
+  std::set<uint64_t> held;                   // operations that could start but for a drain
   std::deque<uint64_t> ended;                // oldest first
   std::map<std::vector<std::pair<std::string, uint64_t>>, Communicator> communicators;
   // Generations that only launches sent earlier still use, and their members.
@@ -286,6 +506,7 @@ struct State {
   std::map<uint64_t, Waiter> waiters;                                // by request
   std::set<std::pair<absl::Time, std::pair<int, uint64_t>>> timers;  // (TimerKind, id), machine.h
   absl::Time armed = absl::InfiniteFuture();  // the Tick that was asked for last
+  std::vector<core::Note> notes;              // of the last step
 };
 
 std::vector<Effect> Step(State& state, const Event& event, absl::Time now);

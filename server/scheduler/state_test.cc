@@ -3,20 +3,31 @@
 // The input of a case is one event a line; the output is the effects.  Every array is f32[8]; a
 // sharding is an axis of dim 0 or `-`.
 //
-//   at 100                                        the time, in ms
-//   register s1 w0 0#1x2 1#1x2                    session, worker, executors index#incarnation x
-//   devices gone s1 its connection ended report s1/0#1 done 7 | failed 7 OUT_OF_MEMORY text |
-//   loaded 3 | written 5 dev1 | read 9 | heartbeat report s1/0#1 lost 7 psum (a.cc:1) ; killed by
-//   signal 9      the launch (0: none), op ; reason report s1/0#1 ready 0#2x2 compile f mesh=x:4
-//   in=x,- out=x [devices=0,1,2,3] planned 1                                     (or: planned 1
-//   INTERNAL text) execute 1 args=2,3 [donate=2] [deadline=500] [release=4] [watch=64]      watch:
-//   bytes that come along create mesh=x:4 spec=x devices=0,1,2,3 write 2 0 | read 2 0 | describe 2
-//   | wait-array 2 1000 | delete 2,3 wait 7 1000 | cancel 7 | devices | tick invariants checks what
-//   must hold in every state
+//   at 100                                   the time, in ms
+//   caller b user                            who calls from now on; at first default's
+//   administrator register s1 w0 0#1x2 1#1x2               session, worker, executors
+//   index#incarnation x devices gone s1 its connection ended report s1/0#1 done 7 | failed 7
+//   OUT_OF_MEMORY text | loaded 3 | written 5 dev1 | read 9 |
+//     heartbeat | lost 7 psum (a.cc:1) ; killed by signal 9   (launch or 0, op ; reason) |
+//     ready 0#2x2
+//   compile f mesh=x:4 in=x,- out=x [devices=0,1,2,3] [named=m] [plan=1] [explain=1]
+//   planned 1                                (or: planned 1 INTERNAL text)
+//   execute 1 args=2,3 [donate=2] [deadline=500] [release=4] [watch=64] [session=9] [check=1]
+//     watch: bytes that come along
+//   create mesh=x:4 spec=x devices=0,1,2,3 [session=9] [check=1]
+//   write 2 0 | read 2 0 | describe 2 | upload 2 | wait-array 2 1000 | delete 2,3 | arrays
+//   session=9 wait 7 1000 | watch 7 1000 PENDING | cancel 7 | pending 7 | operations [all=1]
+//   [live=1] open-session [lease=500] | session 9 | renew 9 | sessions | close-session 9 devices |
+//   workers | worker w0 | topology | cordon w0 why | uncordon w0 | drain w0 500 why create-mesh m
+//   mesh=x:2 [devices=0,1] | mesh m | meshes | delete-mesh m tick invariants checks what must hold
+//   in every state
+//
+// Lists take [size=2] [after=7].
 #include "server/scheduler/state.h"
 
 #include <filesystem>
 #include <random>
+#include <type_traits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -105,6 +116,15 @@ class Harness {
         now_ = absl::UnixEpoch() + absl::Milliseconds(Number(words.at(1)));
         continue;
       }
+      if (words[0] == "caller") {  // caller TENANT [viewer|user|operator|admin]
+        caller_.tenant = words.at(1);
+        caller_.role = words.size() < 3         ? core::Role::kUser
+                       : words[2] == "viewer"   ? core::Role::kViewer
+                       : words[2] == "operator" ? core::Role::kOperator
+                       : words[2] == "admin"    ? core::Role::kAdmin
+                                                : core::Role::kUser;
+        continue;
+      }
       if (words[0] == "config") {
         Configure(words);
         continue;
@@ -132,6 +152,36 @@ class Harness {
       state_.config.result_wait_max = absl::Milliseconds(Number(v));
     if (const std::string v = Arg(w, "arrays"); !v.empty())
       state_.config.arrays_max = static_cast<int64_t>(Number(v));
+    if (const std::string v = Arg(w, "sessions"); !v.empty())
+      state_.config.sessions_max = static_cast<int64_t>(Number(v));
+    if (const std::string v = Arg(w, "meshes"); !v.empty())
+      state_.config.meshes_max = static_cast<int64_t>(Number(v));
+    if (const std::string v = Arg(w, "lease"); !v.empty())
+      state_.config.lease = absl::Milliseconds(Number(v));
+    if (const std::string v = Arg(w, "owners"); !v.empty())
+      state_.config.owners_max = static_cast<int64_t>(Number(v));
+  }
+
+  // A request of the caller that was named last.
+  Request Ask() { return {++requests_, caller_}; }
+  template <class Key>
+  static PageRequest<Key> PageOf(const Words& w) {
+    PageRequest<Key> page;
+    if (const std::string size = Arg(w, "size"); !size.empty())
+      page.size = static_cast<int64_t>(Number(size));
+    if (const std::string after = Arg(w, "after"); !after.empty()) {
+      if constexpr (std::is_same_v<Key, std::string>) {
+        page.after = after;
+      } else {
+        page.after = static_cast<Key>(Number(after));
+      }
+    }
+    return page;
+  }
+  static absl::Duration MillisOf(const std::string& text) {
+    int64_t n = 0;
+    EXPECT_TRUE(text.empty() || absl::SimpleAtoi(text, &n)) << text;
+    return absl::Milliseconds(n);
   }
 
   Event EventOf(const Words& w) {
@@ -154,8 +204,9 @@ class Harness {
       return Planned{id, PlanOf(id)};
     }
     if (verb == "execute") {
-      Execute e;
-      e.request = ++requests_;
+      Execute e{Ask(), {}};
+      e.body.session = Number(Arg(w, "session", "0"));
+      e.body.check_only = Arg(w, "check") == "1";
       e.body.executable = Number(w.at(1));
       e.body.args = Numbers(Arg(w, "args"));
       const std::vector<uint64_t> donated = Numbers(Arg(w, "donate"));
@@ -172,8 +223,7 @@ class Harness {
       return e;
     }
     if (verb == "create") {
-      CreateArray e;
-      e.request = ++requests_;
+      CreateArray e{Ask(), Number(Arg(w, "session", "0")), {}, Arg(w, "check") == "1"};
       e.spec.shape = {8};
       e.spec.placement.mesh = MeshOf(Arg(w, "mesh"));
       e.spec.placement.spec = SpecOf(Arg(w, "spec"));
@@ -182,18 +232,69 @@ class Harness {
       EXPECT_THAT(api::CheckPlacement(e.spec.placement, e.spec.shape), IsOk());
       return e;
     }
+    if (verb == "save") {  // save PATH x=7 y=8 [overwrite=1]
+      SaveArrays e{Ask(), {}, w.at(1), Arg(w, "overwrite") == "1"};
+      for (const std::string& named : List(Arg(w, "arrays"))) {
+        const Words of = absl::StrSplit(named, '/');
+        e.arrays.push_back({of.at(0), Number(of.at(1))});
+      }
+      return e;
+    }
+    if (verb == "load-file") {  // load-file PATH names=x mesh=x:2 spec=x devices=0,1
+      LoadArrays e{Ask(), Number(Arg(w, "session", "0")), w.at(1), {}};
+      for (const std::string& name : List(Arg(w, "names"))) {
+        api::PlacedName& a = e.arrays.emplace_back();
+        a.name = name;
+        a.placement.mesh = MeshOf(Arg(w, "mesh"));
+        a.placement.spec = SpecOf(Arg(w, "spec"));
+        for (uint64_t d : Numbers(Arg(w, "devices")))
+          a.placement.devices.push_back(static_cast<int64_t>(d));
+      }
+      return e;
+    }
+    if (verb == "open-session")
+      return OpenSession{Ask(), Arg(w, "name"), MillisOf(Arg(w, "lease"))};
+    if (verb == "session") return GetSession{Ask(), Number(w.at(1)), false};
+    if (verb == "renew") return GetSession{Ask(), Number(w.at(1)), true};
+    if (verb == "sessions") return ListSessions{Ask(), PageOf<uint64_t>(w)};
+    if (verb == "close-session") return CloseSession{Ask(), Number(w.at(1))};
+    if (verb == "workers") return ListWorkers{Ask(), PageOf<std::string>(w)};
+    if (verb == "worker") return GetWorker{Ask(), w.at(1)};
+    if (verb == "topology") return GetTopology{Ask()};
+    if (verb == "cordon") return Cordon{Ask(), w.at(1), Rest(w, 2), true};
+    if (verb == "uncordon") return Cordon{Ask(), w.at(1), "", false};
+    if (verb == "drain") return Drain{Ask(), w.at(1), Rest(w, 3), MillisOf(w.at(2))};
+    if (verb == "create-mesh") {
+      CreateMesh e{Ask(), w.at(1), MeshOf(Arg(w, "mesh")), {}, Arg(w, "check") == "1"};
+      for (uint64_t d : Numbers(Arg(w, "devices"))) e.devices.push_back(static_cast<int64_t>(d));
+      return e;
+    }
+    if (verb == "mesh") return GetMesh{Ask(), w.at(1)};
+    if (verb == "meshes") return ListMeshes{Ask(), PageOf<std::string>(w)};
+    if (verb == "delete-mesh") return DeleteMesh{Ask(), w.at(1)};
+    if (verb == "arrays")
+      return ListArrays{Ask(), Number(Arg(w, "session", "0")), PageOf<uint64_t>(w)};
+    if (verb == "operations")
+      return ListOperations{Ask(), Number(Arg(w, "session", "0")), Arg(w, "all") == "1",
+                            Arg(w, "live") == "1", PageOf<uint64_t>(w)};
+    if (verb == "devices")
+      return ListDevices{Ask(), {-1, static_cast<int64_t>(Number(Arg(w, "size", "0")))}};
     const uint64_t id = w.size() > 1 && verb != "delete" ? Number(w[1]) : 0;
     const uint64_t more = w.size() > 2 ? Number(w[2]) : 0;
-    if (verb == "delete") return DeleteArrays{++requests_, Numbers(w.at(1))};
+    if (verb == "delete") return DeleteArrays{Ask(), Numbers(w.at(1))};
     if (verb == "write")
-      return WriteShard{++requests_, id, static_cast<int>(more), ir::Array(ir::DType::kF32, {2})};
-    if (verb == "read")
-      return ReadShard{++requests_, id, static_cast<int>(more), absl::Seconds(10)};
-    if (verb == "describe") return DescribeArray{++requests_, id};
-    if (verb == "wait-array") return WaitArray{++requests_, id, absl::Milliseconds(more)};
-    if (verb == "wait") return WaitOperation{++requests_, id, absl::Milliseconds(more)};
-    if (verb == "cancel") return CancelOperation{++requests_, id};
-    if (verb == "devices") return ListDevices{++requests_};
+      return WriteShard{Ask(), id, static_cast<int>(more), ir::Array(ir::DType::kF32, {2})};
+    if (verb == "read") return ReadShard{Ask(), id, static_cast<int>(more), absl::Seconds(10)};
+    if (verb == "describe") return DescribeArray{Ask(), id};
+    if (verb == "upload") return DescribeUpload{Ask(), id};
+    if (verb == "wait-array") return WaitArray{Ask(), id, absl::Milliseconds(more)};
+    if (verb == "wait") return WaitOperation{Ask(), id, absl::Milliseconds(more), {}};
+    if (verb == "watch")  // watch 7 1000 PENDING
+      return WaitOperation{
+          Ask(), id, absl::Milliseconds(more),
+          w.at(3) == "PENDING" ? api::OperationState::kPending : api::OperationState::kRunning};
+    if (verb == "cancel") return CancelOperation{Ask(), id};
+    if (verb == "pending") return ExplainPending{Ask(), id};
     EXPECT_EQ(verb, "tick") << "unknown event";
     return Tick{};
   }
@@ -228,6 +329,12 @@ class Harness {
           Number(w.at(3)), static_cast<int32_t>(Number(w.at(4).substr(3))), std::move(s)};
     } else if (what == "read") {
       e.report.body = api::BufferRead{Number(w.at(3)), ir::Array(ir::DType::kF32, {2})};
+    } else if (what == "inspected") {  // inspected REQUEST x y | inspected REQUEST CODE ...
+      api::FileInspected inspected{Number(w.at(3)), std::vector<api::FileArray>{}};
+      for (const std::string& name : List(Arg(w, "arrays")))
+        inspected.arrays->push_back({name, ir::DType::kF32, {8}});
+      if (inspected.arrays->empty()) inspected.arrays = StatusOf(w.at(4), Rest(w, 5));
+      e.report.body = std::move(inspected);
     } else if (what == "lost") {
       const Words parts = absl::StrSplit(Rest(w, 4), ';');
       e.report.body =
@@ -241,8 +348,10 @@ class Harness {
   }
 
   Event CompileOf(const Words& w) {
-    Compile e;
-    e.request = ++requests_;
+    Compile e{Ask(), {}, {}};
+    e.body.mesh = Arg(w, "named");
+    e.body.plan_only = Arg(w, "plan") == "1";
+    e.body.explain = Arg(w, "explain") == "1";
     e.body.name = e.key = w.at(1);
     ir::Builder b({MeshOf(Arg(w, "mesh")), true}, w.at(1));
     std::vector<ir::Value> params, results;
@@ -317,6 +426,22 @@ class Harness {
     for (const auto& [request, waiter] : state_.waiters)
       EXPECT_EQ(state_.timers.count({waiter.until, {1, request}}), 1u)
           << "request " << request << " waits without a bound";
+    for (const auto& [key, session] : state_.sessions) {
+      EXPECT_EQ(session.own, session.until == absl::InfiniteFuture()) << "session " << key;
+      for (uint64_t a : session.arrays) {
+        const auto it = state_.arrays.find(a);
+        EXPECT_TRUE(it != state_.arrays.end() && !it->second.deleted && it->second.session == key)
+            << "session " << key << " has array " << a;
+      }
+      for (uint64_t op : session.operations) EXPECT_EQ(state_.live.count(op), 1u) << key;
+    }
+    for (const auto& [id, a] : state_.arrays)
+      if (!a.deleted) {
+        EXPECT_TRUE(state_.sessions.count(a.session) == 1 &&
+                    state_.sessions.at(a.session).arrays.count(id) == 1)
+            << "array " << id << " is in no session";
+      }
+    for (uint64_t op : state_.held) EXPECT_EQ(state_.live.count(op), 1u) << op;
     EXPECT_LE(static_cast<int64_t>(state_.ended.size()), state_.config.operations_kept);
     EXPECT_EQ(state_.operations.size(), state_.live.size() + state_.ended.size());
   }
@@ -324,6 +449,7 @@ class Harness {
   State state_;
   absl::Time now_ = absl::UnixEpoch();
   uint64_t requests_ = 100;
+  core::Caller caller_;
   std::map<uint64_t, core::PlanRequest> plans_;
 };
 
@@ -335,14 +461,15 @@ TEST_P(TranscriptTest, Holds) {
 }
 INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
                          ::testing::Values("launch", "loss", "cancel", "retire", "donate",
-                                           "transfer", "bounds", "verdict", "watch"),
+                                           "transfer", "bounds", "verdict", "watch", "files",
+                                           "sessions", "tenants", "drain", "meshes", "pending"),
                          [](const auto& info) { return info.param; });
 
 TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 9);
+  EXPECT_EQ(files, 15);
 }
 
 }  // namespace

@@ -69,6 +69,23 @@ std::string Text(const api::CancelLaunch& c) {
   return absl::StrCat("cancel ", c.launch, " ", Text(c.why));
 }
 std::string Text(const api::Drain&) { return "drain"; }
+std::string Text(const std::vector<api::FileShard>& shards) {
+  std::string out;
+  for (const api::FileShard& s : shards)
+    absl::StrAppend(&out, out.empty() ? "" : " ", "array=", s.array, "=", s.index, "@[",
+                    ir::DimsToString(s.starts), "] dev", s.device);
+  return out;
+}
+std::string Text(const api::SaveShards& c) {
+  return absl::StrCat("save ", c.launch, " seq=", c.sequence, " ", c.path, " part=", c.part, "/",
+                      c.parts, " {", Text(c.shards), "}");
+}
+std::string Text(const api::LoadShards& c) {
+  return absl::StrCat("load_files ", c.launch, " ", c.path, " {", Text(c.shards), "}");
+}
+std::string Text(const api::InspectFile& c) {
+  return absl::StrCat("inspect request=", c.request, " ", c.path);
+}
 
 std::string_view StateText(api::OperationState state) {
   switch (state) {
@@ -87,15 +104,25 @@ std::string_view StateText(api::OperationState state) {
 }
 
 std::string Text(const std::monostate&) { return "ok"; }
-std::string Text(const std::vector<api::Device>& devices) {
-  std::string out = absl::StrCat(devices.size(), " devices");
-  for (const api::Device& d : devices) {
-    absl::StrAppend(&out, " ", d.id, "@", d.executor);
+std::string Text(const Page<api::Device>& page) {
+  std::string out = absl::StrCat(page.items.size(), " devices");
+  for (const api::Device& d : page.items) {
+    absl::StrAppend(&out, " ", d.id, "@", d.executor, d.cordoned ? "(cordoned)" : "");
     if (!d.healthy) absl::StrAppend(&out, "(", d.reason, ")");
   }
-  return out;
+  return out + (page.more ? " ..." : "");
 }
-std::string Text(const api::CompileReply& r) { return absl::StrCat("executable=", r.executable); }
+std::string Text(const std::vector<api::PendingReason>& reasons) {
+  return absl::StrJoin(reasons, "; ", [](std::string* out, const api::PendingReason& r) {
+    absl::StrAppend(out, r.code, " ", r.message, " [", absl::StrJoin(r.resources, ","), "]");
+  });
+}
+std::string Text(const api::CompileReply& r) {
+  return absl::StrCat("executable=", r.executable,
+                      r.executable == 0 ? absl::StrCat(" devices=", absl::StrJoin(r.devices, ","),
+                                                       " pending: ", Text(r.pending))
+                                        : "");
+}
 std::string Text(const api::ExecuteReply& r) {
   return absl::StrCat("operation=", r.operation, " outputs=", Text(r.outputs));
 }
@@ -107,6 +134,58 @@ std::string Text(const api::Operation& o) {
   std::string out = absl::StrCat("operation=", o.id, " ", ToAbsl(StateText(o.state)));
   if (!o.error.ok()) absl::StrAppend(&out, " ", Text(o.error));
   if (!o.pending_reason.empty()) absl::StrAppend(&out, " (", o.pending_reason, ")");
+  return out;
+}
+
+std::string Seconds(absl::Time t) {
+  return t == absl::InfiniteFuture() ? "never" : absl::StrCat(absl::ToUnixMillis(t), "ms");
+}
+std::string Text(const SessionInfo& s) {
+  return absl::StrCat("session=", s.id, " of ", s.tenant, " until ", Seconds(s.expires),
+                      " arrays=", s.arrays, " operations=", s.operations);
+}
+std::string Text(const WorkerInfo& w) {
+  constexpr const char* kStates[] = {"READY", "SUSPECT", "CORDONED", "DRAINING", "LOST"};
+  return absl::StrCat(w.name, " ", kStates[static_cast<int>(w.state)],
+                      w.reason.empty() ? "" : absl::StrCat(" (", w.reason, ")"),
+                      " devices=", absl::StrJoin(w.devices, ","), " operations=", w.operations,
+                      " arrays=", w.arrays);
+}
+std::string Text(const MeshInfo& m) {
+  return absl::StrCat("mesh ", m.name, " ", m.mesh.ToString(),
+                      " devices=", absl::StrJoin(m.devices, ","));
+}
+std::string Text(const std::vector<ExecutorPlace>& places) {
+  return absl::StrJoin(places, " ", [](std::string* out, const ExecutorPlace& p) {
+    absl::StrAppend(out, p.name, "@", p.host, "[", absl::StrJoin(p.devices, ","), "]",
+                    p.healthy ? "" : "(lost)");
+  });
+}
+std::string Text(const PendingInfo& p) {
+  return absl::StrCat(ToAbsl(StateText(p.state)), " position=", p.position, " ", Text(p.reasons));
+}
+template <class T>
+std::string Text(const Page<T>& page) {
+  std::string out = absl::StrCat(page.items.size(), " items");
+  for (const T& item : page.items) absl::StrAppend(&out, "\n    ", Text(item));
+  return out + (page.more ? "\n    ..." : "");
+}
+
+std::string Text(const Loading& l) {
+  std::string out = Text(l.operation);
+  for (const ArrayInfo& info : l.arrays) absl::StrAppend(&out, "\n    ", Text(info));
+  return out;
+}
+
+std::string Text(const core::ClusterReading& r) {
+  std::string out = absl::StrCat("readings next=", r.next_array);
+  for (const core::Reading& reading : r.readings)
+    absl::StrAppend(&out, "\n    ", tessera::InfoOf(reading.metric).name, "{",
+                    absl::StrJoin(reading.labels, ","), "} ", reading.value);
+  for (const core::ExecutorReading& x : r.executors)
+    absl::StrAppend(&out, "\n    ", x.name, "#", x.incarnation, x.alive ? "" : " lost",
+                    x.cordoned ? " cordoned" : "", " operations=", x.operations, " ended=", x.ended,
+                    "/", x.ended_collectives);
   return out;
 }
 

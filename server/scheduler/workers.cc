@@ -61,7 +61,9 @@ void Machine::On(const WorkerRegistered& e) {
   Worker& w = s_.workers.at(r.worker);
   w.session = e.session;
   w.last_seen = now_;
-  s_.sessions[e.session] = r.worker;
+  w.host = r.host;
+  w.lost_reason.clear();
+  s_.registrations[e.session] = r.worker;
   Arm(now_ + s_.config.lease, kLeaseTimer, e.session);
   Log(absl::StrCat("worker ", r.worker, " registered"));
   for (const api::ExecutorInfo& info : r.executors) Up(r.worker, r.host, e.session, info);
@@ -106,15 +108,15 @@ void Machine::Retry() {
   }
   for (uint64_t request : creates) {
     Waiter w = s_.waiters.at(request);
-    if (TryCreate(request, w.spec)) EndWait(request);
+    if (TryCreate(request, w.id, w.spec)) EndWait(request);
   }
   for (uint64_t id : executables)
     if (s_.executables.at(id).state == ExecutableState::kPlanned) LoadWhereAlive(id);
 }
 
 void Machine::On(const WorkerGone& e) {
-  const auto it = s_.sessions.find(e.session);
-  if (it == s_.sessions.end()) return;
+  const auto it = s_.registrations.find(e.session);
+  if (it == s_.registrations.end()) return;
   const std::string worker = it->second;
   LoseWorker(worker, e.why.ok() ? "its connection ended" : std::string(e.why.message()));
 }
@@ -132,7 +134,8 @@ void Machine::LoseWorker(const std::string& worker, const std::string& reason) {
       lost.push_back(name);
     }
   w.session = 0;
-  s_.sessions.erase(session);
+  w.lost_reason = reason;
+  s_.registrations.erase(session);
   Log(absl::StrCat("worker ", worker, " lost"));
   for (const std::string& name : lost) Lose(name, reason, 0, "");
 }
@@ -145,6 +148,14 @@ void Machine::Lose(const std::string& name, const std::string& reason, uint64_t 
   x.lost_reason = reason;
   const std::string who = absl::StrCat("worker ", x.worker, ": executor ", name, " (incarnation ",
                                        incarnation, ") was lost: ", reason);
+  // Who waits for it to look at a file.
+  std::vector<uint64_t> asked;
+  for (const auto& [request, w] : s_.waiters)
+    if (w.kind == Waiter::kInspect && w.executor == name) asked.push_back(request);
+  for (uint64_t request : asked) {
+    EndWait(request);
+    Answer(request, MakeError(ErrorKind::kWorkerLost, absl::StrCat("load: ", who, "; retry")));
+  }
   // Everything that took part, the launch that ran first: its error is the cause of the others'.
   std::vector<uint64_t> hit;
   for (uint64_t id : s_.live)
@@ -173,6 +184,7 @@ void Machine::Lose(const std::string& name, const std::string& reason, uint64_t 
         break;
       }
   }
+  if (!arrays.empty()) Note(core::ArraysLost{static_cast<int64_t>(arrays.size())});
   for (uint64_t id : arrays)
     ArrayFailed(
         id,
@@ -198,15 +210,22 @@ void Machine::Lose(const std::string& name, const std::string& reason, uint64_t 
     executable.loaded.erase(name);
   }
   RestartLoadWaits(name);
+  // What a drain holds back waits for the executor from now on, and not for ever.
+  if (!s_.held.empty()) RetryHeld();
 }
 
 void Machine::On(const WorkerReported& e) {
-  const auto session = s_.sessions.find(e.session);
-  if (session == s_.sessions.end()) return;
+  const auto session = s_.registrations.find(e.session);
+  if (session == s_.registrations.end()) return;
   const std::string worker = session->second;
   s_.workers.at(worker).last_seen = now_;
   const api::Report& report = e.report;
-  if (std::holds_alternative<api::Heartbeat>(report.body)) return;
+  if (const auto* beat = std::get_if<api::Heartbeat>(&report.body)) {
+    for (const auto& [index, age] : beat->executors)
+      if (const auto x = s_.executors.find(ExecutorName(worker, index)); x != s_.executors.end())
+        x->second.progress_age = age;
+    return;
+  }
   const std::string name = ExecutorName(worker, report.executor);
   if (const auto* ready = std::get_if<api::ExecutorReady>(&report.body)) {
     api::Registration one{.worker = worker, .host = "", .executors = {ready->info}};
@@ -229,6 +248,15 @@ void Machine::On(const WorkerReported& e) {
   Executor& x = it->second;
   if (const auto* done = std::get_if<api::LaunchDone>(&report.body)) {
     KeepInlined(x, *done);
+    if (const auto op = s_.operations.find(done->launch); op != s_.operations.end()) {
+      op->second.run_longest = std::max(op->second.run_longest, done->run_time);
+      op->second.run_total += done->run_time * x.info.num_devices;
+      ++x.ended;
+      const auto program = s_.executables.find(op->second.executable);
+      if (program != s_.executables.end() && program->second.plan != nullptr &&
+          !program->second.plan->collectives.empty())
+        ++x.ended_collectives;
+    }
     LaunchEnded(x, done->launch, absl::OkStatus());
   } else if (const auto* failed = std::get_if<api::LaunchFailed>(&report.body)) {
     LaunchEnded(
@@ -249,6 +277,8 @@ void Machine::On(const WorkerReported& e) {
     } else {
       Answer(read->request, read->value.status());
     }
+  } else if (const auto* inspected = std::get_if<api::FileInspected>(&report.body)) {
+    Inspected(x, *inspected);
   } else if (const auto* lost = std::get_if<api::ExecutorLost>(&report.body)) {
     Lose(name, lost->reason, lost->launch, lost->op);
   } else if (const auto* ready = std::get_if<api::CommunicatorReady>(&report.body)) {

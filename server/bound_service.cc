@@ -1,0 +1,136 @@
+#include "server/bound_service.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/synchronization/notification.h"
+#include "base/status.h"
+#include "server/coordinator.h"
+
+namespace tessera::server {
+namespace {
+
+// Runs an asynchronous call and waits for it.  The scheduler bounds every request, and
+// Coordinator::Stop answers what is left.
+template <class T, class F>
+absl::StatusOr<T> Await(F call) {
+  absl::StatusOr<T> out = absl::UnknownError("");
+  absl::Notification done;
+  call([&](absl::StatusOr<T> r) {
+    out = std::move(r);
+    done.Notify();
+  });
+  done.WaitForNotification();
+  return out;
+}
+
+class BoundService final : public api::Service {
+ public:
+  BoundService(Coordinator* coordinator, core::Caller caller, uint64_t session)
+      : coordinator_(coordinator), caller_(std::move(caller)), session_(session) {}
+
+  absl::StatusOr<std::vector<api::Device>> ListDevices() override {
+    TESSERA_ASSIGN_OR_RETURN(
+        scheduler::Page<api::Device> page,
+        Ask<scheduler::Page<api::Device>>(scheduler::ListDevices{{0, caller_}}));
+    return std::move(page.items);
+  }
+  absl::StatusOr<api::CompileReply> Compile(const api::CompileRequest& request) override {
+    return Await<api::CompileReply>(
+        [&](auto then) { coordinator_->CompileAsync(caller_, request, std::move(then)); });
+  }
+  absl::StatusOr<api::ExecuteReply> Execute(const api::ExecuteRequest& request) override {
+    api::ExecuteRequest mine = request;
+    if (mine.session == 0) mine.session = session_;
+    return Await<api::ExecuteReply>(
+        [&](auto then) { coordinator_->ExecuteAsync(caller_, std::move(mine), std::move(then)); });
+  }
+  absl::StatusOr<uint64_t> Put(const ir::Array& value, const api::Placement& placement) override {
+    return Await<uint64_t>([&](auto then) {
+      coordinator_->PutAsync(caller_, session_, value, placement, std::move(then));
+    });
+  }
+  absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override {
+    return AskAgain(timeout, [&](absl::Duration left) {
+      return Await<ir::Array>([&](auto then) {
+        coordinator_->GetAsync(caller_, array, left, std::numeric_limits<int64_t>::max(),
+                               std::move(then));
+      });
+    });
+  }
+  absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal, absl::Duration timeout) override {
+    return AskAgain(timeout, [&](absl::Duration left) {
+      return Ask<ir::Array>(scheduler::ReadShard{{0, caller_}, array, ordinal, left});
+    });
+  }
+  absl::StatusOr<api::ArraySpec> Describe(uint64_t array) override {
+    TESSERA_ASSIGN_OR_RETURN(
+        scheduler::ArrayInfo info,
+        Ask<scheduler::ArrayInfo>(scheduler::DescribeArray{{0, caller_}, array}));
+    return std::move(info.spec);
+  }
+  absl::Status Delete(absl::Span<const uint64_t> arrays) override {
+    return Await<std::monostate>([&](auto then) {
+             coordinator_->DeleteAsync(caller_, {arrays.begin(), arrays.end()},
+                                       [then = std::move(then)](const absl::Status& s) {
+                                         if (!s.ok()) return then(s);
+                                         then(std::monostate());
+                                       });
+           })
+        .status();
+  }
+  absl::StatusOr<api::Operation> GetOperation(uint64_t operation) override {
+    return WaitOperation(operation, absl::ZeroDuration());
+  }
+  absl::StatusOr<api::Operation> WaitOperation(uint64_t operation,
+                                               absl::Duration timeout) override {
+    const absl::Time until = coordinator_->clock()->Now() + timeout;
+    while (true) {
+      const absl::Duration left = Left(until);
+      TESSERA_ASSIGN_OR_RETURN(api::Operation op, Ask<api::Operation>(scheduler::WaitOperation{
+                                                      {0, caller_}, operation, left}));
+      if (op.state >= api::OperationState::kDone || left <= LongestWait()) return op;
+    }
+  }
+  absl::Status Cancel(uint64_t operation) override {
+    return Ask<std::monostate>(scheduler::CancelOperation{{0, caller_}, operation}).status();
+  }
+
+ private:
+  template <class T, class E>
+  absl::StatusOr<T> Ask(E event) {
+    return Await<T>([&](auto then) { coordinator_->Ask<T>(std::move(event), std::move(then)); });
+  }
+  absl::Duration LongestWait() const {
+    return absl::Milliseconds(coordinator_->options().result_wait_ms_max);
+  }
+  absl::Duration Left(absl::Time until) const {
+    return std::max(until - coordinator_->clock()->Now(), absl::ZeroDuration());
+  }
+  // The scheduler bounds one wait; longer ones ask again.
+  template <class F>
+  absl::StatusOr<ir::Array> AskAgain(absl::Duration timeout, F ask) {
+    const absl::Time until = coordinator_->clock()->Now() + timeout;
+    while (true) {
+      const absl::Duration left = Left(until);
+      absl::StatusOr<ir::Array> value = ask(left);
+      if (value.ok() || KindOf(value.status()) != ErrorKind::kDeadlineExceeded ||
+          left <= LongestWait())
+        return value;
+    }
+  }
+
+  Coordinator* const coordinator_;
+  const core::Caller caller_;
+  const uint64_t session_;
+};
+
+}  // namespace
+
+std::unique_ptr<api::Service> MakeBoundService(Coordinator* coordinator, core::Caller caller,
+                                               uint64_t session) {
+  return std::make_unique<BoundService>(coordinator, std::move(caller), session);
+}
+
+}  // namespace tessera::server

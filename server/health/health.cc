@@ -1,0 +1,212 @@
+#include "server/health/health.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+
+namespace tessera::server::health {
+
+const char* NameOf(Reason reason) {
+  constexpr const char* kNames[] = {"ok",
+                                    "loop_stuck",
+                                    "no_devices",
+                                    "unproven",
+                                    "kernel_canary",
+                                    "collective_canary",
+                                    "not_progressing",
+                                    "stopping"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
+const char* NameOf(CanaryKind kind) {
+  return kind == CanaryKind::kKernel ? "kernel" : "collective";
+}
+
+const char* NameOf(CanaryResult result) {
+  constexpr const char* kNames[] = {"ok", "wrong", "timeout", "error", "skipped"};
+  return kNames[static_cast<size_t>(result)];
+}
+
+void Health::Proof::Pass(absl::Time now, absl::Duration interval) {
+  last = now;
+  next = now + interval;
+  failed = false;
+  why.clear();
+}
+
+void Health::Proof::Fail(const std::string& text, absl::Time now, absl::Duration retry) {
+  failed = true;
+  why = text;
+  next = now + retry;
+}
+
+void Health::Read(const std::vector<core::ExecutorReading>& executors, absl::Time now) {
+  for (const core::ExecutorReading& reading : executors) {
+    Executor& x = executors_[reading.name];
+    const bool fresh = x.reading.incarnation != reading.incarnation || !x.reading.alive;
+    if (fresh) {
+      // Another process has proved nothing yet. What ran on the old one ends by itself.
+      x = {};
+      x.kernel.since = x.collective.since = now;
+    } else {
+      if (reading.ended > x.reading.ended) x.kernel.Pass(now, config_.interval);
+      if (reading.ended_collectives > x.reading.ended_collectives) {
+        x.collective.Pass(now, config_.interval);
+      }
+    }
+    x.reading = reading;
+    x.read_at = now;
+  }
+}
+
+std::map<std::string, std::vector<Health::Executor*>> Health::Groups() {
+  std::map<std::string, std::vector<Executor*>> groups;
+  for (auto& [name, x] : executors_) {
+    if (x.counts()) groups[x.reading.device_kind].push_back(&x);
+  }
+  return groups;
+}
+
+Canary Health::Start(CanaryKind kind, const std::vector<Executor*>& on) {
+  Canary canary;
+  canary.id = ++last_canary_;
+  canary.kind = kind;
+  for (Executor* x : on) {
+    x->canary = canary.id;
+    canary.executors.emplace_back(x->reading.name, x->reading.incarnation);
+    canary.devices.insert(canary.devices.end(), x->reading.devices.begin(),
+                          x->reading.devices.end());
+  }
+  running_[canary.id] = canary;
+  return canary;
+}
+
+std::vector<Canary> Health::Due(absl::Time now) {
+  std::vector<Canary> due;
+  if (stopping_ || config_.interval <= absl::ZeroDuration()) return due;
+  for (auto& [kind, group] : Groups()) {
+    for (Executor* x : group) {
+      if (x->idle() && x->kernel.next <= now) due.push_back(Start(CanaryKind::kKernel, {x}));
+    }
+    // A member that is stuck would hold up the others' work in a collective. So each has just
+    // shown that it is not.
+    size_t devices = 0;
+    bool may = true, wanted = false;
+    for (const Executor* x : group) {
+      devices += x->reading.devices.size();
+      may = may && x->idle() && !x->kernel.failed && now - x->kernel.last <= config_.interval;
+      wanted = wanted || x->collective.next <= now;
+    }
+    if (may && wanted && devices > 1) due.push_back(Start(CanaryKind::kCollective, group));
+  }
+  return due;
+}
+
+void Health::End(uint64_t id, CanaryResult result, const std::string& why, absl::Time now) {
+  const auto it = running_.find(id);
+  TESSERA_CHECK(it != running_.end()) << id;
+  const Canary canary = std::move(it->second);
+  running_.erase(it);
+  for (const auto& [name, incarnation] : canary.executors) {
+    const auto found = executors_.find(name);
+    // It has gone or been replaced, and so says nothing of the present one.
+    if (found == executors_.end() || found->second.canary != id) continue;
+    Executor& x = found->second;
+    x.canary = 0;
+    Proof& proof = canary.kind == CanaryKind::kKernel ? x.kernel : x.collective;
+    if (result == CanaryResult::kOk) {
+      proof.Pass(now, config_.interval);
+    } else if (result == CanaryResult::kSkipped) {
+      proof.next = now + config_.retry;
+    } else {
+      proof.Fail(absl::StrCat(NameOf(result), why.empty() ? "" : ": ", why), now, config_.retry);
+    }
+  }
+}
+
+Check Health::JudgeProgress(absl::Time now) const {
+  const auto since = [now](absl::Time when) {
+    return absl::FormatDuration(absl::Trunc(now - when, absl::Milliseconds(1)));
+  };
+  // Beyond which an idle device should have been asked, and have answered.
+  const absl::Duration bound = config_.interval + config_.timeout + config_.retry;
+  int proved = 0;
+  const Executor* newcomer = nullptr;
+  for (const auto& [name, x] : executors_) {
+    if (!x.counts()) continue;
+    if (x.kernel.failed) {
+      return {Reason::kKernelCanary,
+              absl::StrCat("a canary on executor ", name, " did not pass: ", x.kernel.why)};
+    }
+    if (x.reading.operations > 0 && x.canary == 0) {
+      if (x.reading.progress_age > config_.stall) {
+        return {Reason::kNotProgressing,
+                absl::StrCat("what executor ", name, " runs has stood still for ",
+                             absl::FormatDuration(x.reading.progress_age))};
+      }
+      // It is at work, which is proof enough.
+      ++proved;
+      continue;
+    }
+    if (x.collective.failed) {
+      return {Reason::kCollectiveCanary, absl::StrCat("a collective canary with executor ", name,
+                                                      " did not pass: ", x.collective.why)};
+    }
+    if (x.kernel.proved() && now - x.kernel.last <= bound) {
+      ++proved;
+    } else if (x.kernel.proved() || now - x.kernel.since > bound) {
+      return {Reason::kKernelCanary, absl::StrCat("executor ", name, " has proved nothing for ",
+                                                  since(std::max(x.kernel.last, x.kernel.since)))};
+    } else {
+      newcomer = &x;
+    }
+  }
+  if (proved > 0) return {};
+  return {Reason::kUnproven, absl::StrCat("executor ", newcomer->reading.name,
+                                          " is new and has not passed a canary yet")};
+}
+
+Verdict Health::Judge(absl::Time now) const {
+  Verdict verdict;
+  if (stopping_) {
+    verdict.live = {Reason::kStopping, "the coordinator stops"};
+  } else if (now - loop_answered_ > config_.loop_timeout) {
+    verdict.live = {Reason::kLoopStuck, "the scheduler's loop does not answer"};
+  }
+  verdict.ready = verdict.progressing = verdict.live;
+  if (!verdict.live.ok() || config_.interval <= absl::ZeroDuration()) return verdict;
+  const bool any = std::any_of(executors_.begin(), executors_.end(),
+                               [](const auto& x) { return x.second.counts(); });
+  if (!any) {
+    verdict.ready = verdict.progressing = {
+        Reason::kNoDevices,
+        "there is no device that may be given work; start or uncordon a worker"};
+    return verdict;
+  }
+  verdict.progressing = JudgeProgress(now);
+  return verdict;
+}
+
+std::vector<ProofAge> Health::Ages(absl::Time now) const {
+  std::vector<ProofAge> ages;
+  std::map<std::string, size_t> devices;
+  for (const auto& [name, x] : executors_) {
+    if (x.counts()) devices[x.reading.device_kind] += x.reading.devices.size();
+  }
+  for (const auto& [name, x] : executors_) {
+    if (!x.counts()) continue;
+    for (const auto& [kind, proof] :
+         {std::pair(CanaryKind::kKernel, &x.kernel), {CanaryKind::kCollective, &x.collective}}) {
+      // Alone it takes part in no collective.
+      if (kind == CanaryKind::kCollective && devices[x.reading.device_kind] < 2) continue;
+      for (size_t d = 0; d < x.reading.devices.size(); ++d) {
+        ages.push_back({x.reading.worker, x.reading.first_device + static_cast<int>(d), kind,
+                        now - std::max(proof->last, proof->since)});
+      }
+    }
+  }
+  return ages;
+}
+
+}  // namespace tessera::server::health

@@ -1,0 +1,160 @@
+// Canaries through the real scheduler and planner, on reference workers that may fall silent.
+#include "server/health_keeper.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/synchronization/mutex.h"
+#include "base/testing/processes.h"
+#include "base/testing/status_matchers.h"
+#include "ir/eval/eval.h"
+#include "server/planner/planner.h"
+#include "server/store/store.h"
+#include "server/telemetry/telemetry.h"
+#include "server/testing/reference_worker.h"
+
+namespace tessera::server {
+namespace {
+
+using health::CanaryKind;
+using health::Reason;
+using testing::Eventually;
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+TEST(CanaryPrograms, GiveTheirValuesOnAnyNumberOfDevices) {
+  for (const CanaryKind kind : {CanaryKind::kKernel, CanaryKind::kCollective}) {
+    for (const int64_t devices : {1, 2, 7, 64}) {
+      TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Program program, CanaryProgram(kind, devices));
+      TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Array> results,
+                                   ir::Evaluate(*program.entry, {}));
+      ASSERT_EQ(results.size(), 1u);
+      const absl::Span<const int32_t> values = results[0].As<int32_t>();
+      EXPECT_THAT(std::vector<int32_t>(values.begin(), values.end()),
+                  ::testing::ElementsAreArray(CanaryValues(kind, devices)));
+    }
+  }
+}
+
+class HealthKeeperTest : public ::testing::Test {
+ protected:
+  static Options Fast() {
+    Options options;
+    options.lease_ms = 3'600'000;  // The reference worker sends no heartbeats.
+    return options;
+  }
+  HealthKeeperTest()
+      : telemetry_(&metrics_),
+        coordinator_(Fast(), &clock_, planner::MakePlan, &store_, &telemetry_) {}
+  ~HealthKeeperTest() override {
+    keeper_.reset();
+    coordinator_.Stop();
+  }
+
+  void StartKeeper() {
+    health::Config config;
+    config.interval = absl::Milliseconds(20);
+    config.timeout = absl::Seconds(1);
+    config.retry = absl::Milliseconds(20);
+    keeper_ = HealthKeeper::Start(config, &coordinator_, &clock_, &metrics_, nullptr);
+  }
+  ::testing::AssertionResult Becomes(Reason reason) {
+    if (Eventually([&] { return keeper_->Last().progressing.reason == reason; }, kPatience))
+      return ::testing::AssertionSuccess();
+    const health::Check check = keeper_->Last().progressing;
+    return ::testing::AssertionFailure() << NameOf(check.reason) << ": " << check.text;
+  }
+
+  RealClock clock_;
+  store::MemoryStore store_;
+  Metrics metrics_;
+  telemetry::Telemetry telemetry_;
+  Coordinator coordinator_;
+  std::unique_ptr<HealthKeeper> keeper_;
+};
+
+TEST_F(HealthKeeperTest, DevicesProveThemselvesAndLeaveNothingBehind) {
+  StartKeeper();
+  EXPECT_TRUE(Becomes(Reason::kNoDevices));
+  const auto worker = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 4);
+  worker->Start();
+  EXPECT_TRUE(Becomes(Reason::kOk));
+  // Collectives too, and again and again.
+  EXPECT_TRUE(Eventually(
+      [&] {
+        return metrics_.Value(Metric::kCanaries, {"collective", "ok"}) >= 3 &&
+               metrics_.Value(Metric::kCanaries, {"kernel", "ok"}) >= 3;
+      },
+      kPatience));
+  EXPECT_GE(metrics_.Value(Metric::kCanarySeconds, {"kernel"}), 3);
+  EXPECT_EQ(metrics_.Value(Metric::kHealth, {"progressing", "ok"}), 1);
+  EXPECT_GE(metrics_.Value(Metric::kOperationsSubmitted, {"system", "execute"}), 6);
+  // They are no program of a user's.
+  EXPECT_EQ(metrics_.Value(Metric::kProgramSteps, {"canary_kernel"}), 0);
+  // Of each kind at most the arrays of the last runs are still there.
+  absl::Mutex mu;
+  core::ClusterReading reading;
+  bool there = false;
+  coordinator_.Ask<core::ClusterReading>(scheduler::ReadTelemetry{},
+                                         [&](absl::StatusOr<core::ClusterReading> answer) {
+                                           absl::MutexLock lock(&mu);
+                                           if (answer.ok()) reading = *std::move(answer);
+                                           there = true;
+                                         });
+  absl::MutexLock lock(&mu);
+  ASSERT_TRUE(mu.AwaitWithTimeout(absl::Condition(&there), kPatience));
+  double arrays = 0;
+  for (const core::Reading& r : reading.readings)
+    if (r.metric == Metric::kArrays && r.labels[0] == "system") arrays += r.value;
+  EXPECT_LE(arrays, 4);
+}
+
+TEST_F(HealthKeeperTest, AnExecutorThatDoesNothingIsFoundAndForgivenWhenItDoes) {
+  const auto stuck = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 2);
+  stuck->Start();
+  StartKeeper();
+  EXPECT_TRUE(Becomes(Reason::kOk));
+  stuck->HoldLaunches(true);
+  EXPECT_TRUE(Becomes(Reason::kKernelCanary));
+  const health::Verdict verdict = keeper_->Last();
+  EXPECT_TRUE(verdict.live.ok());
+  EXPECT_TRUE(verdict.ready.ok());
+  EXPECT_THAT(verdict.progressing.text, ::testing::HasSubstr("w0/0 did not pass: timeout"));
+  EXPECT_EQ(metrics_.Value(Metric::kHealth, {"progressing", "kernel_canary"}), 0);
+  EXPECT_GE(metrics_.Value(Metric::kCanaries, {"kernel", "timeout"}), 1);
+  stuck->HoldLaunches(false);
+  EXPECT_TRUE(Becomes(Reason::kOk));
+}
+
+TEST_F(HealthKeeperTest, AnExecutorThatDiesIsNotReady) {
+  const auto worker = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 2);
+  worker->Start();
+  StartKeeper();
+  EXPECT_TRUE(Becomes(Reason::kOk));
+  worker->LoseExecutor("killed by signal 9");
+  EXPECT_TRUE(Becomes(Reason::kNoDevices));
+  worker->RestoreExecutor();
+  EXPECT_TRUE(Becomes(Reason::kOk));
+}
+
+TEST_F(HealthKeeperTest, StoppingIsTold) {
+  StartKeeper();
+  keeper_->Stop();
+  EXPECT_EQ(keeper_->Last().live.reason, Reason::kStopping);
+}
+
+TEST_F(HealthKeeperTest, WithoutCanariesItProbesTheLoopAlone) {
+  health::Config config;
+  config.interval = absl::ZeroDuration();
+  keeper_ = HealthKeeper::Start(config, &coordinator_, &clock_, &metrics_, nullptr);
+  EXPECT_TRUE(Becomes(Reason::kOk));
+  EXPECT_TRUE(Eventually([&] { return metrics_.Value(Metric::kEventloopLag, {"scheduler"}) >= 2; },
+                         kPatience));
+  EXPECT_EQ(metrics_.Value(Metric::kOperationsSubmitted, {"system", "execute"}), 0);
+}
+
+}  // namespace
+}  // namespace tessera::server

@@ -1,0 +1,203 @@
+#include "server/rpc/array_service.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "ir/api/placement.h"
+#include "ir/serial/program.h"
+#include "ir/serial/service.h"
+#include "server/rpc/json.h"
+#include "server/rpc/paging.h"
+
+namespace tessera::server::rpc {
+namespace {
+
+using ir::serial::FromProto;
+using ir::serial::ToProto;
+using scheduler::ArrayInfo;
+using scheduler::Page;
+
+void FillTickets(const std::vector<ShardTicket>& tickets,
+                 google::protobuf::RepeatedPtrField<v1::ShardTicket>* out) {
+  for (const ShardTicket& t : tickets) {
+    v1::ShardTicket* ticket = out->Add();
+    ticket->set_ordinal(t.ordinal);
+    ticket->set_endpoint(t.endpoint);
+    ticket->set_ticket(t.ticket);
+  }
+}
+
+void FillArray(const ArrayInfo& info, v1::Array* out) {
+  out->set_id(info.array);
+  *out->mutable_spec() = ToProto(info.spec);
+  out->set_state(info.state);
+  out->set_name(
+      absl::StrCat("tenants/", info.tenant, "/sessions/", info.session, "/arrays/", info.array));
+  out->set_session(info.session);
+  const ir::Dims local = api::LocalShape(info.spec.placement, info.spec.shape);
+  out->set_bytes(ir::MakeType(info.spec.dtype, local).num_bytes() *
+                 static_cast<int64_t>(info.spec.placement.devices.size()));
+}
+
+// What a WriteArray brings, of the size that its spec says.
+absl::StatusOr<ir::Array> ValueOf(const v1::WriteArrayRequest& request, const api::ArraySpec& spec,
+                                  int64_t bytes_max) {
+  const int64_t bytes = ir::MakeType(spec.dtype, spec.shape).num_bytes();
+  if (bytes > bytes_max)
+    return MakeError(ErrorKind::kLimitExceeded,
+                     absl::StrCat("array: it has ", bytes, " bytes, at most ", bytes_max,
+                                  " are relayed (relay_bytes_max); write it by tickets"));
+  switch (request.value_case()) {
+    case v1::WriteArrayRequest::kJson:
+      return ArrayFromJson(request.json(), spec.dtype, spec.shape);
+    case v1::WriteArrayRequest::kData: {
+      if (static_cast<int64_t>(request.data().size()) != bytes)
+        return MakeError(
+            ErrorKind::kValueError,
+            absl::StrCat("array: ", request.data().size(), " bytes came for ",
+                         ir::MakeType(spec.dtype, spec.shape).ToString(), ", which has ", bytes));
+      ir::Array value(spec.dtype, spec.shape);
+      if (bytes > 0) std::memcpy(value.MutableData(), request.data().data(), request.data().size());
+      return value;
+    }
+    case v1::WriteArrayRequest::VALUE_NOT_SET:
+      break;
+  }
+  return MakeError(ErrorKind::kValueError, "array: there is no value; set `data` or `json`");
+}
+
+}  // namespace
+
+std::vector<Row> ArrayService::Rows() {
+  return {Unary(Method::kArrayService_CreateArray, this, &ArrayService::CreateArray),
+          Unary(Method::kArrayService_GetArray, this, &ArrayService::GetArray),
+          Unary(Method::kArrayService_ListArrays, this, &ArrayService::ListArrays),
+          Unary(Method::kArrayService_CreateWriteTickets, this, &ArrayService::CreateWriteTickets),
+          Unary(Method::kArrayService_CreateReadTickets, this, &ArrayService::CreateReadTickets),
+          Unary(Method::kArrayService_ReadArray, this, &ArrayService::ReadArray),
+          Unary(Method::kArrayService_WriteArray, this, &ArrayService::WriteArray),
+          Unary(Method::kArrayService_SaveArrays, this, &ArrayService::SaveArrays),
+          Unary(Method::kArrayService_LoadArrays, this, &ArrayService::LoadArrays),
+          Unary(Method::kArrayService_DeleteArrays, this, &ArrayService::DeleteArrays)};
+}
+
+void ArrayService::CreateArray(
+    const CallRef<v1::CreateArrayRequest, v1::CreateArrayResponse>& call) {
+  const v1::CreateArrayRequest& q = call->request();
+  absl::StatusOr<api::ArraySpec> spec = FromProto(q.spec(), coordinator_->limits());
+  if (!spec.ok()) return call->Finish(spec.status());
+  coordinator_->CreateArrayAsync(
+      call->caller(), q.session(), *std::move(spec), q.validate_only(),
+      Then<TicketedArray>(call, [](const TicketedArray& a, v1::CreateArrayResponse* out) {
+        out->set_array(a.array);
+        FillTickets(a.tickets, out->mutable_tickets());
+      }));
+}
+
+void ArrayService::GetArray(const CallRef<v1::GetArrayRequest, v1::Array>& call) {
+  coordinator_->Ask<ArrayInfo>(
+      scheduler::DescribeArray{{0, call->caller()}, call->request().array()},
+      Then<ArrayInfo>(call, FillArray));
+}
+
+void ArrayService::ListArrays(const CallRef<v1::ListArraysRequest, v1::ListArraysResponse>& call) {
+  const v1::ListArraysRequest& q = call->request();
+  scheduler::ListArrays event{{0, call->caller()}, q.session(), {}};
+  const std::string scope = absl::StrCat("arrays|", call->caller().tenant, "|", q.session());
+  if (absl::Status s = ReadPage(scope, q, &event.page); !s.ok()) return call->Finish(s);
+  coordinator_->Ask<Page<ArrayInfo>>(
+      std::move(event), Then<Page<ArrayInfo>>(call, [scope](const Page<ArrayInfo>& page,
+                                                            v1::ListArraysResponse* out) {
+        for (const ArrayInfo& info : page.items) FillArray(info, out->add_arrays());
+        if (page.more)
+          out->set_next_page_token(PageToken(scope, absl::StrCat(page.items.back().array)));
+      }));
+}
+
+void ArrayService::CreateWriteTickets(
+    const CallRef<v1::CreateWriteTicketsRequest, v1::CreateWriteTicketsResponse>& call) {
+  const v1::CreateWriteTicketsRequest& q = call->request();
+  coordinator_->WriteTicketsAsync(
+      call->caller(), q.array(), {q.ordinals().begin(), q.ordinals().end()},
+      Then<TicketedArray>(call, [](const TicketedArray& a, v1::CreateWriteTicketsResponse* out) {
+        FillTickets(a.tickets, out->mutable_tickets());
+      }));
+}
+
+void ArrayService::CreateReadTickets(
+    const CallRef<v1::CreateReadTicketsRequest, v1::CreateReadTicketsResponse>& call) {
+  const v1::CreateReadTicketsRequest& q = call->request();
+  coordinator_->ReadTicketsAsync(
+      call->caller(), q.array(), {q.ordinals().begin(), q.ordinals().end()},
+      call->Wait(q.has_timeout(), q.timeout()),
+      Then<TicketedArray>(call, [](const TicketedArray& a, v1::CreateReadTicketsResponse* out) {
+        *out->mutable_spec() = ToProto(a.spec);
+        FillTickets(a.tickets, out->mutable_tickets());
+      }));
+}
+
+void ArrayService::ReadArray(const CallRef<v1::ReadArrayRequest, v1::ReadArrayResponse>& call) {
+  const v1::ReadArrayRequest& q = call->request();
+  coordinator_->GetAsync(call->caller(), q.array(), call->Wait(q.has_timeout(), q.timeout()),
+                         coordinator_->options().relay_bytes_max,
+                         [call](absl::StatusOr<ir::Array> value) {
+                           if (!value.ok()) return call->Finish(value.status());
+                           v1::ReadArrayResponse& out = call->response();
+                           out.set_type(ir::MakeType(value->dtype(), value->shape()).ToString());
+                           if (!call->request().json()) {
+                             *out.mutable_literal() = ToProto(*value);
+                             return call->Finish(absl::OkStatus());
+                           }
+                           absl::StatusOr<google::protobuf::Value> json = JsonFromArray(*value);
+                           if (json.ok()) *out.mutable_json() = *std::move(json);
+                           call->Finish(json.status());
+                         });
+}
+
+void ArrayService::WriteArray(const CallRef<v1::WriteArrayRequest, v1::WriteArrayResponse>& call) {
+  const v1::WriteArrayRequest& q = call->request();
+  absl::StatusOr<api::ArraySpec> spec = FromProto(q.spec(), coordinator_->limits());
+  if (!spec.ok()) return call->Finish(spec.status());
+  const absl::StatusOr<ir::Array> value =
+      ValueOf(q, *spec, coordinator_->options().relay_bytes_max);
+  if (!value.ok()) return call->Finish(value.status());
+  coordinator_->PutAsync(call->caller(), q.session(), *value, spec->placement,
+                         Then<uint64_t>(call, [](uint64_t array, v1::WriteArrayResponse* out) {
+                           out->set_array(array);
+                         }));
+}
+
+void ArrayService::SaveArrays(const CallRef<v1::SaveArraysRequest, v1::Operation>& call) {
+  const v1::SaveArraysRequest& q = call->request();
+  scheduler::SaveArrays event{{0, call->caller()}, {}, q.path(), q.overwrite()};
+  for (const v1::NamedArray& a : q.arrays()) event.arrays.push_back({a.name(), a.array()});
+  coordinator_->Ask<api::Operation>(
+      std::move(event),
+      Then<api::Operation>(call, [](const api::Operation& operation, v1::Operation* out) {
+        *out = ToProto(operation);
+      }));
+}
+
+void ArrayService::LoadArrays(const CallRef<v1::LoadArraysRequest, v1::LoadArraysResponse>& call) {
+  const v1::LoadArraysRequest& q = call->request();
+  scheduler::LoadArrays event{{0, call->caller()}, q.session(), q.path(), {}};
+  for (const v1::LoadArray& a : q.arrays()) {
+    absl::StatusOr<api::Placement> placement = FromProto(a.placement(), coordinator_->limits());
+    if (!placement.ok()) return call->Finish(placement.status());
+    event.arrays.push_back({a.name(), *std::move(placement)});
+  }
+  coordinator_->Ask<scheduler::Loading>(
+      std::move(event), Then<scheduler::Loading>(call, [](const scheduler::Loading& loading,
+                                                          v1::LoadArraysResponse* out) {
+        *out->mutable_operation() = ToProto(loading.operation);
+        for (const ArrayInfo& info : loading.arrays) FillArray(info, out->add_arrays());
+      }));
+}
+
+void ArrayService::DeleteArrays(
+    const CallRef<v1::DeleteArraysRequest, v1::DeleteArraysResponse>& call) {
+  const v1::DeleteArraysRequest& q = call->request();
+  coordinator_->DeleteAsync(call->caller(), {q.arrays().begin(), q.arrays().end()},
+                            [call](const absl::Status& s) { call->Finish(s); });
+}
+
+}  // namespace tessera::server::rpc

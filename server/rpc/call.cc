@@ -1,0 +1,153 @@
+#include "server/rpc/call.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/secret.h"
+#include "base/status.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "ir/serial/status.h"
+
+namespace tessera::server::rpc {
+namespace {
+
+constexpr size_t kRequestIdMax = 64;
+constexpr absl::Duration kAnswerTime = absl::Milliseconds(20);
+
+// The same message gives the same bytes, maps included.
+std::string StableBytes(const google::protobuf::Message& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&coded);
+  coded.Trim();
+  return bytes;
+}
+
+void Encode(const google::protobuf::Message& message, grpc::ByteBuffer* out) {
+  bool own = false;
+  const grpc::Status encoded =
+      grpc::SerializationTraits<google::protobuf::Message>::Serialize(message, out, &own);
+  TESSERA_CHECK(encoded.ok()) << encoded.error_message();
+}
+
+}  // namespace
+
+absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
+                      const google::protobuf::Duration& timeout) {
+  const absl::Duration asked = given ? ir::serial::FromProto(timeout) : absl::InfiniteDuration();
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max())
+    return std::max(asked, absl::ZeroDuration());
+  const absl::Duration left = absl::FromChrono(deadline) - absl::Now() - kAnswerTime;
+  return std::max(std::min(asked, left), absl::ZeroDuration());
+}
+
+absl::Status Decode(const grpc::ByteBuffer& bytes, ErrorKind kind,
+                    google::protobuf::Message* request) {
+  grpc::ByteBuffer copy = bytes;                    // of the references; decoding uses them up
+  if (copy.Length() == 0) return absl::OkStatus();  // no field is set
+  if (grpc::SerializationTraits<google::protobuf::Message>::Deserialize(&copy, request).ok())
+    return absl::OkStatus();
+  return MakeError(kind, absl::StrCat("request: its ", bytes.Length(), " bytes are no ",
+                                      request->GetDescriptor()->full_name(),
+                                      "; build it with the server's protos"));
+}
+
+CallBase::CallBase(const CallContext* context, Method method, grpc::CallbackServerContext* grpc,
+                   grpc::ByteBuffer* out)
+    : context_(context),
+      method_(method),
+      grpc_(grpc),
+      out_(out),
+      reactor_(grpc->DefaultReactor()) {}
+
+CallBase::~CallBase() {
+  if (finished_) return;
+  const absl::Status bug =
+      MakeError(ErrorKind::kInternal, absl::StrCat(MethodName(method_), " was not answered"));
+  TESSERA_LOG(ERROR) << bug.message();
+  if (!key_.request_id.empty()) context_->requests->End(key_, {bug, ""}, context_->clock->Now());
+  Send(bug);
+}
+
+grpc::ServerUnaryReactor* CallBase::Run(const grpc::ByteBuffer& bytes,
+                                        const std::function<void()>& handle) {
+  // The call may end on another thread while this one still returns the reactor.
+  grpc::ServerUnaryReactor* const reactor = reactor_;
+  absl::StatusOr<core::Caller> caller = context_->gate->Admit(grpc_, method_);
+  absl::Status status = caller.status();
+  if (status.ok()) {
+    caller_ = *std::move(caller);
+    status = Decode(bytes, undecodable(), &request_message());
+  }
+  if (!status.ok()) {
+    Send(status);
+  } else if (!AnsweredBefore()) {
+    handle();
+  }
+  return reactor;
+}
+
+bool CallBase::AnsweredBefore() {
+  std::string* const id = request_id();
+  if (id == nullptr || id->empty()) return false;
+  if (id->size() > kRequestIdMax) {
+    Send(MakeError(ErrorKind::kValueError,
+                   absl::StrCat("request_id: it has ", id->size(), " bytes, at most ",
+                                kRequestIdMax, " are accepted")));
+    return true;
+  }
+  RequestLog::Key key{caller_.tenant, static_cast<int>(method_), std::exchange(*id, "")};
+  const std::string payload = Sha256Hex(StableBytes(request_message()));
+  const bool is_new = context_->requests->Begin(key, payload, context_->clock->Now(),
+                                                [self = shared_from_this()](const auto& answer) {
+                                                  if (answer.status.ok()) {
+                                                    grpc::Slice slice(answer.bytes);
+                                                    *self->out_ = grpc::ByteBuffer(&slice, 1);
+                                                  }
+                                                  self->finished_ = true;
+                                                  self->reactor_->Finish(ToGrpc(answer.status));
+                                                });
+  if (is_new) key_ = std::move(key);
+  return !is_new;
+}
+
+void CallBase::Finish(const absl::Status& status) {
+  if (!key_.request_id.empty())
+    context_->requests->End(
+        key_, {status, status.ok() ? response_message().SerializeAsString() : std::string()},
+        context_->clock->Now());
+  Send(status);
+}
+
+void CallBase::Send(const absl::Status& status) {
+  TESSERA_CHECK(!finished_) << MethodName(method_) << " was answered twice";
+  finished_ = true;
+  if (status.ok()) Encode(response_message(), out_);
+  reactor_->Finish(ToGrpc(status));
+}
+
+TableService::TableService(const google::protobuf::ServiceDescriptor& service,
+                           const std::vector<Row>& rows, const CallContext* context) {
+  for (int i = 0; i < service.method_count(); ++i) {
+    const google::protobuf::MethodDescriptor& method = *service.method(i);
+    const std::string name = absl::StrCat(service.full_name(), "/", method.name());
+    const auto row = std::find_if(rows.begin(), rows.end(),
+                                  [&](const Row& r) { return MethodName(r.method) == name; });
+    TESSERA_CHECK(row != rows.end()) << name << " has no row";
+    names_.push_back("/" + name);
+    AddMethod(new grpc::internal::RpcServiceMethod(names_.back().c_str(),
+                                                   method.server_streaming()
+                                                       ? grpc::internal::RpcMethod::SERVER_STREAMING
+                                                       : grpc::internal::RpcMethod::NORMAL_RPC,
+                                                   nullptr));
+    MarkMethodRawCallback(i, row->handler(context));
+  }
+}
+
+}  // namespace tessera::server::rpc

@@ -1,0 +1,311 @@
+#include "server/rpc/gate.h"
+
+#include <grpc/grpc_security_constants.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "ir/api/identity.h"
+
+namespace tessera::server::rpc {
+namespace {
+
+using core::Caller;
+using core::Role;
+
+constexpr absl::Duration kSweepEvery = absl::Seconds(5);
+constexpr absl::Duration kFlushEvery = absl::Minutes(5);  // of when tokens were used
+constexpr int kAuditLinesPerSecond = 50;
+// Of callers that show nothing, all together.
+constexpr int kAnyoneCallsPerSecond = 100;
+constexpr char kAnyoneTenant[] = "";
+constexpr char kBearer[] = "Bearer ";
+
+// The least role, as methods.def says it.
+enum class Least { kViewer, kUser, kOperator, kAdmin, kWorker, kAnyone };
+
+struct MethodRow {
+  const char* service;
+  const char* method;
+  Least least;
+};
+constexpr MethodRow kMethods[] = {
+#define TESSERA_METHOD(service, method, least) {#service, #method, Least::least},
+#include "server/rpc/methods.def"
+#undef TESSERA_METHOD
+};
+
+const MethodRow& RowOf(Method method) { return kMethods[static_cast<size_t>(method)]; }
+
+bool May(Role role, Least least) {
+  if (least == Least::kAnyone) return true;
+  if (least == Least::kWorker || role == Role::kWorker)
+    return least == Least::kWorker && role == Role::kWorker;
+  return static_cast<int>(role) >= static_cast<int>(least);
+}
+
+absl::string_view LeastName(Least least) { return core::RoleName(static_cast<Role>(least)); }
+
+absl::string_view View(const grpc::string_ref& text) { return {text.data(), text.size()}; }
+
+// The bearer token of the call; empty when it has none.
+absl::string_view BearerOf(const grpc::CallbackServerContext& context) {
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find("authorization");
+  if (found == metadata.end()) return "";
+  const absl::string_view value = View(found->second);
+  return absl::StartsWithIgnoreCase(value, kBearer) ? value.substr(sizeof(kBearer) - 1) : value;
+}
+
+}  // namespace
+
+std::string MethodName(Method method) {
+  return absl::StrCat("tessera.v1.", RowOf(method).service, "/", RowOf(method).method);
+}
+
+// Sees one call begin and end.
+class Gate::CallWatch final : public grpc::experimental::Interceptor {
+ public:
+  CallWatch(Gate* gate, grpc::ServerContextBase* context) : gate_(gate), context_(context) {
+    gate_->Begin(context_);
+  }
+  ~CallWatch() override { gate_->End(context_); }
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    // The last that is heard of a call while it may still be cancelled.
+    if (methods->QueryInterceptionHookPoint(
+            grpc::experimental::InterceptionHookPoints::POST_RECV_CLOSE))
+      gate_->End(context_);
+    methods->Proceed();
+  }
+
+ private:
+  Gate* const gate_;
+  grpc::ServerContextBase* const context_;
+};
+
+class Gate::WatchFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit WatchFactory(Gate* gate) : gate_(gate) {}
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override {
+    return new CallWatch(gate_, info->server_context());
+  }
+
+ private:
+  Gate* const gate_;
+};
+
+Gate::Gate(const Clock* clock, GateOptions options)
+    : clock_(clock), options_(options), sweeper_([this] { Run(); }) {}
+
+Gate::~Gate() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  sweeper_.join();
+}
+
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> Gate::Watcher() {
+  return std::make_unique<WatchFactory>(this);
+}
+
+std::string Gate::WorkerOfCertificate(const grpc::CallbackServerContext& context) {
+  // What the handshake has verified.
+  const auto auth = context.auth_context();
+  if (auth == nullptr || !auth->IsPeerAuthenticated()) return "";
+  for (const grpc::string_ref& uri : auth->FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
+    absl::string_view name = View(uri);
+    if (absl::ConsumePrefix(&name, api::kWorkerUriPrefix)) return std::string(name);
+  }
+  return "";
+}
+
+absl::StatusOr<Caller> Gate::Identify(const grpc::CallbackServerContext& context, absl::Time now) {
+  if (options_.tokens == nullptr) return Caller{};
+  if (const absl::string_view token = BearerOf(context); !token.empty())
+    return options_.tokens->Authenticate(token, now);
+  if (const std::string worker = WorkerOfCertificate(context); !worker.empty()) {
+    Caller caller{core::kSystemTenant, Role::kWorker, absl::StrCat(kCertificateCaller, worker)};
+    TESSERA_RETURN_IF_ERROR(StillGood(caller.token_name, now));
+    return caller;
+  }
+  return MakeError(ErrorKind::kTokenMissing,
+                   "the call carries no token; send the metadata \"authorization: Bearer TOKEN\"");
+}
+
+absl::Status Gate::StillGood(const std::string& token_name, absl::Time now) const {
+  absl::string_view name = token_name;
+  const bool certificate = absl::ConsumePrefix(&name, kCertificateCaller);
+  const absl::Status status = options_.tokens->Check(std::string(name), now);
+  // A certificate needs no token.
+  return certificate && !status.ok() && KindOf(status) != ErrorKind::kTokenRevoked
+             ? absl::OkStatus()
+             : status;
+}
+
+absl::StatusOr<Caller> Gate::Admit(grpc::CallbackServerContext* context, Method method) {
+  const absl::Time now = clock_->Now();
+  const MethodRow& row = RowOf(method);
+  absl::StatusOr<Caller> caller = row.least == Least::kAnyone
+                                      ? Caller{kAnyoneTenant, Role::kViewer, ""}
+                                      : Identify(*context, now);
+  absl::Status status = caller.status();
+  const bool open = options_.tokens == nullptr;
+  if (status.ok() && !open && !May(caller->role, row.least))
+    status = MakeError(ErrorKind::kRoleMissing,
+                       absl::StrCat(MethodName(method), " wants the role ", LeastName(row.least),
+                                    "; '", caller->token_name, "' has ",
+                                    core::RoleName(caller->role), ". Ask for another token"));
+  if (status.ok()) status = Count(context, *caller, now);
+  if (status.ok()) return caller;
+  Audit(*context, method, caller.ok() ? caller->token_name : "", status);
+  return status;
+}
+
+absl::Status Gate::Count(const grpc::CallbackServerContext* context, const Caller& caller,
+                         absl::Time now) {
+  const bool anyone = caller.tenant == kAnyoneTenant;
+  const double rate = anyone ? kAnyoneCallsPerSecond : options_.calls_per_second;
+  const bool limited = rate > 0 && caller.role != Role::kWorker;
+  absl::MutexLock lock(&mu_);
+  const auto [found, first] = tenants_.try_emplace(caller.tenant);
+  Tenant& tenant = found->second;
+  if (first) tenant.filled = now, tenant.tokens = rate;
+  if (limited) {
+    const double gained = std::max(0.0, absl::ToDoubleSeconds(now - tenant.filled)) * rate;
+    tenant.tokens = std::min(rate, tenant.tokens + gained);
+    tenant.filled = now;
+    if (tenant.tokens < 1)
+      return MakeError(ErrorKind::kRateLimited,
+                       absl::StrCat("tenant '", caller.tenant, "': more than ", rate,
+                                    " calls per second (rate_limit_per_second); wait and retry"));
+  }
+  if (tenant.open >= options_.calls_max && caller.role != Role::kWorker)
+    return MakeError(ErrorKind::kRateLimited,
+                     absl::StrCat("tenant '", caller.tenant, "': ", tenant.open,
+                                  " calls are open (tenant_calls_max); end some and retry"));
+  if (limited) tenant.tokens -= 1;
+  // Unknown without a Watcher, as in tests that call a handler themselves.
+  if (const auto call = calls_.find(context); call != calls_.end()) {
+    ++tenant.open;
+    call->second->tenant = &tenant;
+    call->second->token_name = caller.token_name;
+  }
+  return absl::OkStatus();
+}
+
+void Gate::Audit(const grpc::CallbackServerContext& context, Method method,
+                 const std::string& token, const absl::Status& why) {
+  int64_t unwritten = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    // Whoever can be refused often must not fill the disk.
+    const absl::Time now = clock_->Now();
+    const double gained = absl::ToDoubleSeconds(now - audit_.filled) * kAuditLinesPerSecond;
+    audit_.tokens =
+        std::clamp(audit_.tokens + gained, 0.0, static_cast<double>(kAuditLinesPerSecond));
+    audit_.filled = now;
+    if (audit_.tokens < 1) {
+      ++unwritten_;
+      return;
+    }
+    audit_.tokens -= 1;
+    unwritten = std::exchange(unwritten_, 0);
+  }
+  TESSERA_LOG(WARNING) << "call refused" << Field("method", MethodName(method))
+                       << Field("peer", context.peer()) << Field("token", token)
+                       << Field("reason", ToAbsl(ReasonOf(why)))
+                       << Field("not_logged_before", unwritten);
+}
+
+void Gate::Begin(grpc::ServerContextBase* context) {
+  const auto call = std::make_shared<Call>();
+  call->context = context;
+  absl::MutexLock lock(&mu_);
+  calls_[context] = call;
+}
+
+void Gate::End(grpc::ServerContextBase* context) {
+  absl::MutexLock lock(&mu_);
+  const auto found = calls_.find(context);
+  if (found == calls_.end()) return;
+  const std::shared_ptr<Call> call = found->second;
+  // gRPC may free what is being cancelled as soon as this returns. Cancelling may also end the call
+  // on the very thread that cancels, which is then past the point where it needs it.
+  const auto mine_or_nobodys = [&call] {
+    return call->cancelled_by == std::thread::id() ||
+           call->cancelled_by == std::this_thread::get_id();
+  };
+  mu_.Await(absl::Condition(&mine_or_nobodys));
+  if (call->ended) return;
+  call->ended = true;
+  if (call->tenant != nullptr) --call->tenant->open;
+  calls_.erase(context);
+}
+
+int64_t Gate::calls_open(const std::string& tenant) const {
+  absl::MutexLock lock(&mu_);
+  const auto found = tenants_.find(tenant);
+  return found == tenants_.end() ? 0 : found->second.open;
+}
+
+void Gate::Sweep() {
+  if (options_.tokens == nullptr) return;
+  const absl::Time now = clock_->Now();
+  std::vector<std::shared_ptr<Call>> bad;
+  {
+    absl::MutexLock lock(&mu_);
+    std::map<std::string, bool> good;
+    for (const auto& [key, call] : calls_) {
+      if (call->token_name.empty()) continue;
+      const auto [known, first] = good.try_emplace(call->token_name, true);
+      if (first) known->second = StillGood(call->token_name, now).ok();
+      if (!known->second) bad.push_back(call);
+    }
+  }
+  for (const std::shared_ptr<Call>& call : bad) Cancel(*call);
+}
+
+void Gate::Cancel(Call& call) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (call.ended || call.cancelled_by != std::thread::id()) return;
+    call.cancelled_by = std::this_thread::get_id();
+  }
+  // Not under the lock: what it sets off may run here, and End is part of that.
+  call.context->TryCancel();
+  absl::MutexLock lock(&mu_);
+  call.cancelled_by = std::thread::id();
+}
+
+void Gate::Flush() {
+  if (options_.tokens == nullptr) return;
+  if (const absl::Status kept = options_.tokens->Flush(); !kept.ok())
+    TESSERA_LOG(ERROR) << "when tokens were used is not kept" << Field("why", kept.message());
+}
+
+void Gate::Run() {
+  const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; };
+  absl::Time flush = clock_->Now() + kFlushEvery;
+  while (true) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (mu_.AwaitWithTimeout(absl::Condition(&stopping), kSweepEvery)) break;
+    }
+    Sweep();
+    if (clock_->Now() < flush) continue;
+    Flush();
+    flush = clock_->Now() + kFlushEvery;
+  }
+  Flush();
+}
+
+}  // namespace tessera::server::rpc

@@ -1,0 +1,127 @@
+// The gate: finds out who calls and whether he may, before a handler looks at the request.  Every
+// handler asks it first:
+//
+//   absl::StatusOr<core::Caller> caller = gate_->Admit(context, Method::kArrayService_GetArray);
+//   if (!caller.ok()) return Refuse(reactor, caller.status());
+//
+// Thread-safe.  It outlives the server whose builder was given its Watcher().  What it refuses is
+// logged, with who and why and without the token.
+#pragma once
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_interceptor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "server/core/caller.h"
+#include "server/core/tokens.h"
+#include "server/rpc/status.h"
+
+namespace tessera::server::rpc {
+
+// A row each of methods.def.
+enum class Method : int {
+#define TESSERA_METHOD(service, method, least) k##service##_##method,
+#include "server/rpc/methods.def"
+#undef TESSERA_METHOD
+};
+
+// What a caller with a worker's certificate has for a token's name, the worker's name behind. No
+// token has such a name. A revoked token with the worker's name shuts the certificate out too.
+inline constexpr char kCertificateCaller[] = "certificate:";
+
+struct GateOptions {
+  // Null: there are no tokens, and every caller is the default tenant's administrator.
+  core::TokenStore* tokens = nullptr;
+  int64_t calls_per_second = 0;  // per tenant, in bursts of as many; 0: any number
+  int64_t calls_max = 10'000;    // open at a time, per tenant
+};
+
+class Gate {
+ public:
+  explicit Gate(const Clock* clock, GateOptions options = {});
+  ~Gate();
+
+  // TOKEN_MISSING, TOKEN_UNKNOWN, TOKEN_EXPIRED, TOKEN_REVOKED, ROLE_MISSING, RATE_LIMITED.  The
+  // call counts among its tenant's until it ends.
+  absl::StatusOr<core::Caller> Admit(grpc::CallbackServerContext* context, Method method)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Cuts the open calls of tokens that are no longer good.  Called when one is revoked; happens by
+  // itself every few seconds besides, for those that expire.
+  void Sweep() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // For the server's builder: tells the gate when calls begin and end.
+  std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> Watcher();
+
+  // The worker that the client's certificate names; empty when it has none or is no worker's.
+  static std::string WorkerOfCertificate(const grpc::CallbackServerContext& context);
+
+  core::TokenStore* tokens() const { return options_.tokens; }
+  const Clock& clock() const { return *clock_; }
+  // Open calls that were admitted for the tenant.
+  int64_t calls_open(const std::string& tenant) const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  class CallWatch;
+  class WatchFactory;
+  struct Tenant {
+    int64_t open = 0;
+    double tokens = 0;  // calls that it may start now
+    absl::Time filled;
+  };
+  // One call, from its first byte to its end.
+  struct Call {
+    grpc::ServerContextBase* context = nullptr;
+    Tenant* tenant = nullptr;      // once admitted
+    std::string token_name;        // of the token that it came with
+    std::thread::id cancelled_by;  // who is at it; the call does not end elsewhere meanwhile
+    bool ended = false;
+  };
+
+  absl::StatusOr<core::Caller> Identify(const grpc::CallbackServerContext& context, absl::Time now);
+  // Whether the caller of that name may still call.
+  absl::Status StillGood(const std::string& token_name, absl::Time now) const;
+  absl::Status Count(const grpc::CallbackServerContext* context, const core::Caller& caller,
+                     absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
+  void Audit(const grpc::CallbackServerContext& context, Method method, const std::string& token,
+             const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
+  void Begin(grpc::ServerContextBase* context) ABSL_LOCKS_EXCLUDED(mu_);
+  void End(grpc::ServerContextBase* context) ABSL_LOCKS_EXCLUDED(mu_);
+  void Cancel(Call& call) ABSL_LOCKS_EXCLUDED(mu_);
+  void Run() ABSL_LOCKS_EXCLUDED(mu_);
+  void Flush();
+
+  const Clock* const clock_;
+  const GateOptions options_;
+  mutable absl::Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::unordered_map<const grpc::ServerContextBase*, std::shared_ptr<Call>> calls_
+      ABSL_GUARDED_BY(mu_);
+  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // bounded by the tokens' tenants
+  Tenant audit_ ABSL_GUARDED_BY(mu_);                           // lines that may be written
+  int64_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;                  // refusals since the last line
+  std::thread sweeper_;
+};
+
+// What a stream that was refused answers with.
+template <class Reactor>
+class RefusedStream final : public Reactor {
+ public:
+  explicit RefusedStream(const absl::Status& why) { this->Finish(ToGrpc(why)); }
+  void OnDone() override { delete this; }
+};
+
+// "tessera.v1.ArrayService/GetArray".
+std::string MethodName(Method method);
+
+}  // namespace tessera::server::rpc

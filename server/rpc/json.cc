@@ -1,0 +1,197 @@
+#include "server/rpc/json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tessera::server::rpc {
+namespace {
+
+using google::protobuf::Value;
+using ir::DType;
+
+constexpr int64_t kJsonValuesMax = 1 << 22;    // Of one result; about 46 MB on the wire.
+constexpr double kExact = 9007199254740992.0;  // 2^53: integers up to here are exact as doubles
+
+absl::Status Misfit(const std::string& where, const std::string& what) {
+  return MakeError(ErrorKind::kValueError,
+                   absl::StrCat("input", where.empty() ? "" : " at ", where, ": ", what));
+}
+
+// The least and greatest integer of a dtype; kU64 is handled by its texts.
+std::pair<double, double> RangeOf(DType dtype) {
+  const int bits = static_cast<int>(8 * ir::ByteWidth(dtype));
+  if (ir::IsUnsignedInt(dtype)) return {0, std::ldexp(1.0, bits) - 1};
+  return {-std::ldexp(1.0, bits - 1), std::ldexp(1.0, bits - 1) - 1};
+}
+
+absl::Status SetText(const std::string& text, const std::string& where, int64_t index,
+                     ir::Array* out) {
+  if (ir::IsFloat(out->dtype())) {
+    double v = 0;
+    if (text == "NaN") {
+      v = std::numeric_limits<double>::quiet_NaN();
+    } else if (text == "Infinity" || text == "-Infinity") {
+      v = text[0] == '-' ? -std::numeric_limits<double>::infinity()
+                         : std::numeric_limits<double>::infinity();
+    } else {
+      return Misfit(where, absl::StrCat("'", absl::CEscape(text.substr(0, 32)),
+                                        "' is not a number, NaN, Infinity or -Infinity"));
+    }
+    out->Set(index, v);
+    return absl::OkStatus();
+  }
+  if (out->dtype() == DType::kS64 && absl::SimpleAtoi(text, &out->MutableAs<int64_t>()[index]))
+    return absl::OkStatus();
+  if (out->dtype() == DType::kU64 && absl::SimpleAtoi(text, &out->MutableAs<uint64_t>()[index]))
+    return absl::OkStatus();
+  return Misfit(where, absl::StrCat("'", absl::CEscape(text.substr(0, 32)), "' is not a ",
+                                    ToAbsl(ir::DTypeName(out->dtype()))));
+}
+
+absl::Status SetLeaf(const Value& value, const std::string& where, int64_t index, ir::Array* out) {
+  const DType dtype = out->dtype();
+  if (dtype == DType::kBool) {
+    if (value.kind_case() != Value::kBoolValue) return Misfit(where, "true or false was expected");
+    out->Set(index, value.bool_value() ? 1 : 0);
+    return absl::OkStatus();
+  }
+  if (value.kind_case() == Value::kStringValue)
+    return SetText(value.string_value(), where, index, out);
+  if (value.kind_case() != Value::kNumberValue) return Misfit(where, "a number was expected");
+  const double v = value.number_value();
+  if (ir::IsInteger(dtype)) {
+    const auto [least, greatest] = RangeOf(dtype);
+    if (v != std::floor(v) || v < least || v > greatest || std::abs(v) > kExact)
+      return Misfit(where,
+                    absl::StrCat(v, " is not a ", ToAbsl(ir::DTypeName(dtype)),
+                                 std::abs(v) > kExact ? "; write it as a decimal text" : ""));
+  }
+  out->Set(index, v);
+  return absl::OkStatus();
+}
+
+// Lists of the sizes that the shape says, all the way down.
+absl::Status CheckLists(const Value& value, const ir::Dims& shape, size_t dim,
+                        const std::string& where) {
+  if (dim == shape.size()) return absl::OkStatus();
+  const int64_t n = shape[dim];
+  if (value.kind_case() != Value::kListValue)
+    return Misfit(where, absl::StrCat("a list of ", n, " was expected"));
+  if (value.list_value().values_size() != n)
+    return Misfit(where, absl::StrCat("a list of ", n, " was expected, got ",
+                                      value.list_value().values_size()));
+  if (dim + 1 == shape.size()) return absl::OkStatus();
+  for (int64_t i = 0; i < n; ++i)
+    TESSERA_RETURN_IF_ERROR(CheckLists(value.list_value().values(static_cast<int>(i)), shape,
+                                       dim + 1, absl::StrCat(where, "[", i, "]")));
+  return absl::OkStatus();
+}
+
+// Of values that CheckLists has passed.
+absl::Status ReadJson(const Value& value, size_t dim, const std::string& where, int64_t* index,
+                      ir::Array* out) {
+  if (dim == out->shape().size()) return SetLeaf(value, where, (*index)++, out);
+  const int64_t n = out->shape()[dim];
+  for (int64_t i = 0; i < n; ++i)
+    TESSERA_RETURN_IF_ERROR(ReadJson(value.list_value().values(static_cast<int>(i)), dim + 1,
+                                     absl::StrCat(where, "[", i, "]"), index, out));
+  return absl::OkStatus();
+}
+
+void WriteLeaf(const ir::Array& array, int64_t index, Value* out) {
+  if (array.dtype() == DType::kBool) return out->set_bool_value(array.At(index) != 0);
+  if (ir::IsInteger(array.dtype())) {
+    if (array.dtype() == DType::kU64) {
+      const uint64_t v = array.As<uint64_t>()[index];
+      if (static_cast<double>(v) > kExact) return out->set_string_value(absl::StrCat(v));
+      return out->set_number_value(static_cast<double>(v));
+    }
+    const int64_t v = array.IntAt(index);
+    if (std::abs(static_cast<double>(v)) > kExact) return out->set_string_value(absl::StrCat(v));
+    return out->set_number_value(static_cast<double>(v));
+  }
+  const double v = array.At(index);
+  if (std::isnan(v)) return out->set_string_value("NaN");
+  if (std::isinf(v)) return out->set_string_value(v > 0 ? "Infinity" : "-Infinity");
+  out->set_number_value(v);
+}
+
+void WriteJson(const ir::Array& array, size_t dim, int64_t* index, Value* out) {
+  if (dim == array.shape().size()) return WriteLeaf(array, (*index)++, out);
+  out->mutable_list_value();
+  for (int64_t i = 0; i < array.shape()[dim]; ++i)
+    WriteJson(array, dim + 1, index, out->mutable_list_value()->add_values());
+}
+
+}  // namespace
+
+// The dtypes whose elements ir::Array reads and sets as numbers.
+absl::Status CheckJsonDType(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+    case DType::kS8:
+    case DType::kS16:
+    case DType::kS32:
+    case DType::kS64:
+    case DType::kU8:
+    case DType::kU16:
+    case DType::kU32:
+    case DType::kU64:
+    case DType::kBF16:
+    case DType::kF32:
+    case DType::kF64:
+      return absl::OkStatus();
+    default:
+      return MakeError(ErrorKind::kNotImplemented,
+                       absl::StrCat("run: ", ToAbsl(ir::DTypeName(dtype)),
+                                    " values have no JSON form; compile and execute the program, "
+                                    "and write and read its arrays"));
+  }
+}
+
+// Lists count too: an array without elements may have many.
+absl::Status CheckJsonSize(const ir::Type& type) {
+  int64_t level = 1;
+  int64_t values = 1;
+  for (const int64_t n : type.shape) {
+    if (level == 0) break;
+    // Neither overflows: the level before is within the bound.
+    level = n > kJsonValuesMax / level ? kJsonValuesMax : level * n;
+    values += level;
+    if (values > kJsonValuesMax)
+      return MakeError(
+          ErrorKind::kLimitExceeded,
+          absl::StrCat("run: a result of type ", type.ToString(), " is more than ", kJsonValuesMax,
+                       " JSON values; compile and execute the program "
+                       "and read its arrays"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ir::Array> ArrayFromJson(const Value& value, DType dtype, const ir::Dims& shape) {
+  TESSERA_RETURN_IF_ERROR(CheckJsonDType(dtype));
+  // All of it is there before memory is taken for what the shape promises.
+  TESSERA_RETURN_IF_ERROR(CheckLists(value, shape, 0, ""));
+  ir::Array out(dtype, shape);
+  int64_t index = 0;
+  TESSERA_RETURN_IF_ERROR(ReadJson(value, 0, "", &index, &out));
+  return out;
+}
+
+absl::StatusOr<Value> JsonFromArray(const ir::Array& array) {
+  TESSERA_RETURN_IF_ERROR(CheckJsonDType(array.dtype()));
+  TESSERA_RETURN_IF_ERROR(CheckJsonSize(ir::MakeType(array.dtype(), array.shape())));
+  Value out;
+  int64_t index = 0;
+  WriteJson(array, 0, &index, &out);
+  return out;
+}
+
+}  // namespace tessera::server::rpc

@@ -1,0 +1,24 @@
+// Arrays as JSON values: for small things and for people.
+//
+// Pure functions; any thread.
+#pragma once
+#include "absl/status/statusor.h"
+#include "google/protobuf/struct.pb.h"
+#include "ir/array.h"
+#include "ir/type.h"
+
+namespace tessera::server::rpc {
+
+// Nested lists, row-major, to an array of that type and back.  Numbers for numbers, true and false
+// for bool; "NaN", "Infinity", "-Infinity" and, for 64-bit integers, decimal texts.  VALUE_ERROR
+// says where in the lists the value does not fit.  f16, f8 and complex dtypes are NOT_IMPLEMENTED,
+// lists of more than 2^22 values LIMIT_EXCEEDED.
+absl::StatusOr<ir::Array> ArrayFromJson(const google::protobuf::Value& value, ir::DType dtype,
+                                        const ir::Dims& shape);
+absl::StatusOr<google::protobuf::Value> JsonFromArray(const ir::Array& array);
+
+// Whether arrays of the dtype, or of the size, have a JSON form.
+absl::Status CheckJsonDType(ir::DType dtype);
+absl::Status CheckJsonSize(const ir::Type& type);
+
+}  // namespace tessera::server::rpc

@@ -1,0 +1,315 @@
+#include "server/rpc/program_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/status.h"
+#include "ir/op_def.h"
+#include "ir/serial/program.h"
+#include "ir/serial/service.h"
+#include "ir/text.h"
+#include "server/rpc/paging.h"
+
+namespace tessera::server::rpc {
+namespace {
+
+using ir::serial::FromProto;
+using ir::serial::ToProto;
+
+// The program of the bytes that were uploaded.
+absl::StatusOr<ir::Program> ParseBytes(std::string_view bytes, const ir::Limits& limits) {
+  v1::Program proto;
+  if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return MakeError(ErrorKind::kMalformedProgram,
+                     absl::StrCat("upload: its ", bytes.size(), " bytes are no ",
+                                  v1::Program::descriptor()->full_name()));
+  return FromProto(proto, limits);
+}
+
+void CountOps(const ir::Function& f, google::protobuf::Map<std::string, int64_t>* ops) {
+  for (const ir::Op& op : f.ops) {
+    ++(*ops)[std::string(op.def->name)];
+    for (const ir::FunctionRef& region : op.regions) CountOps(*region, ops);
+  }
+}
+
+// Without ops and text.
+void FillSignature(const std::string& tenant, const std::string& sha256, int64_t size,
+                   const ir::Program& program, v1::UploadedProgram* out) {
+  out->set_name(absl::StrCat("tenants/", tenant, "/programs/", sha256));
+  out->set_sha256(sha256);
+  out->set_size_bytes(size);
+  out->set_opset(program.opset);
+  for (int i = 0; i < program.entry->num_params; ++i)
+    out->add_params(program.entry->types[i].ToString());
+  for (const ir::Type& type : program.entry->result_types()) out->add_results(type.ToString());
+  *out->mutable_mesh() = ToProto(program.mesh());
+}
+
+// One ExecuteAndWatch: at most one write in flight, and Finish once, when none is.
+class ExecutionStream final : public grpc::ServerWriteReactor<v1::ExecuteProgramEvent>,
+                              public std::enable_shared_from_this<ExecutionStream> {
+ public:
+  static ExecutionStream* Start(
+      Coordinator* coordinator,
+      const StreamCall<v1::ExecuteProgramRequest, v1::ExecuteProgramEvent>& call) {
+    const auto stream = std::make_shared<ExecutionStream>();
+    stream->self_ = stream;
+    coordinator->ExecuteToEndAsync(
+        call.caller, FromProto(call.request),
+        [stream](const absl::StatusOr<api::ExecuteReply>& reply) { stream->Accepted(reply); },
+        [stream](const absl::StatusOr<api::Completion>& end) { stream->Ended(end); });
+    return stream.get();
+  }
+
+  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
+    bool end = false;
+    {
+      absl::MutexLock lock(&mu_);
+      writing_ = false;
+      if (!ok) status_ = absl::CancelledError("the caller has left");
+      end = TakeEnd();
+    }
+    if (end) End();
+  }
+  void OnCancel() override { Leave(absl::CancelledError("the caller has left")); }
+  void OnDone() override { const std::shared_ptr<ExecutionStream> last = std::move(self_); }
+
+ private:
+  void Accepted(const absl::StatusOr<api::ExecuteReply>& reply) ABSL_LOCKS_EXCLUDED(mu_) {
+    if (!reply.ok()) return Leave(reply.status());
+    {
+      absl::MutexLock lock(&mu_);
+      if (ending_) return;
+      writing_ = true;
+    }
+    *accepted_.mutable_accepted() = ToProto(*reply);
+    StartWrite(&accepted_);
+  }
+  void Ended(const absl::StatusOr<api::Completion>& end) ABSL_LOCKS_EXCLUDED(mu_) {
+    if (!end.ok()) return Leave(end.status());
+    v1::ExecuteProgramEvent event;
+    *event.mutable_ended() = ToProto(*end);
+    bool now = false;
+    {
+      absl::MutexLock lock(&mu_);
+      if (ending_) return;
+      ended_ = std::move(event);
+      has_ended_ = true;
+      now = TakeEnd();
+    }
+    if (now) End();
+  }
+  void Leave(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
+    bool now = false;
+    {
+      absl::MutexLock lock(&mu_);
+      status_.Update(why);
+      now = TakeEnd();
+    }
+    if (now) End();
+  }
+  // Whether the caller is to call End.
+  bool TakeEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (writing_ || ending_ || (!has_ended_ && status_.ok())) return false;
+    ending_ = true;
+    return true;
+  }
+  // Nothing changes what it reads once ending_ is set.
+  void End() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (has_ended_ && status_.ok()) {
+      StartWriteAndFinish(&ended_, {}, grpc::Status::OK);
+    } else {
+      Finish(ToGrpc(status_));
+    }
+  }
+
+  std::shared_ptr<ExecutionStream> self_;
+  v1::ExecuteProgramEvent accepted_, ended_;
+  absl::Mutex mu_;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool has_ended_ ABSL_GUARDED_BY(mu_) = false;
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+ProgramService::ProgramService(Coordinator* coordinator) : coordinator_(coordinator) {}
+
+std::vector<Row> ProgramService::Rows() {
+  return {Unary(Method::kProgramService_UploadProgram, this, &ProgramService::UploadProgram),
+          Unary(Method::kProgramService_GetProgram, this, &ProgramService::GetProgram),
+          Unary(Method::kProgramService_ListPrograms, this, &ProgramService::ListPrograms),
+          Unary(Method::kProgramService_DeleteProgram, this, &ProgramService::DeleteProgram),
+          Unary(Method::kProgramService_ExplainProgram, this, &ProgramService::ExplainProgram),
+          Unary(Method::kProgramService_CompileProgram, this, &ProgramService::CompileProgram),
+          Unary(Method::kProgramService_ExecuteProgram, this, &ProgramService::ExecuteProgram),
+          Stream(Method::kProgramService_ExecuteAndWatch, this, &ProgramService::ExecuteAndWatch),
+          Unary(Method::kProgramService_RunProgram, this, &ProgramService::RunProgram)};
+}
+
+// ---- Programs that are kept. --------------------------------------------------------------------
+void ProgramService::UploadProgram(
+    const CallRef<v1::UploadProgramRequest, v1::UploadProgramResponse>& call) {
+  const v1::UploadProgramRequest& q = call->request();
+  const std::string& tenant = call->caller().tenant;
+  const auto progress = coordinator_->programs().Upload(
+      tenant, {q.sha256(), q.size_bytes(), q.offset(), q.data(), q.crc32c()},
+      coordinator_->clock()->Now(), [this](std::string_view bytes) -> absl::Status {
+        TESSERA_ASSIGN_OR_RETURN(const ir::Program program,
+                                 ParseBytes(bytes, coordinator_->limits()));
+        return ir::Verify(program, coordinator_->limits());
+      });
+  if (progress.ok()) {
+    call->response().set_name(absl::StrCat("tenants/", tenant, "/programs/", q.sha256()));
+    call->response().set_committed_bytes(progress->committed_bytes);
+    call->response().set_complete(progress->complete);
+  }
+  call->Finish(progress.status());
+}
+
+void ProgramService::GetProgram(const CallRef<v1::GetProgramRequest, v1::UploadedProgram>& call) {
+  const v1::GetProgramRequest& q = call->request();
+  const std::string& tenant = call->caller().tenant;
+  const auto bytes = coordinator_->programs().Find(tenant, q.sha256());
+  if (!bytes.ok()) return call->Finish(bytes.status());
+  const absl::StatusOr<ir::Program> program = ParseBytes(**bytes, coordinator_->limits());
+  if (!program.ok()) return call->Finish(program.status());
+  v1::UploadedProgram& out = call->response();
+  FillSignature(tenant, q.sha256(), static_cast<int64_t>((*bytes)->size()), *program, &out);
+  CountOps(*program->entry, out.mutable_ops());
+  if (q.with_text()) out.set_text(ir::PrintProgram(*program));
+  call->Finish(absl::OkStatus());
+}
+
+void ProgramService::ListPrograms(
+    const CallRef<v1::ListProgramsRequest, v1::ListProgramsResponse>& call) {
+  const std::string& tenant = call->caller().tenant;
+  scheduler::PageRequest<std::string> page;
+  const std::string scope = absl::StrCat("programs|", tenant);
+  if (absl::Status s = ReadPage(scope, call->request(), &page); !s.ok()) return call->Finish(s);
+  const scheduler::Config& config = coordinator_->config();
+  const auto size = static_cast<size_t>(page.size == 0 ? config.page_size
+                                                       : std::min(page.size, config.page_size_max));
+  std::vector<store::ProgramStore::Listed> listed =
+      coordinator_->programs().List(tenant, page.after, size + 1);
+  const bool more = listed.size() > size;
+  if (more) listed.pop_back();
+  for (const auto& [sha256, bytes] : listed) {
+    const absl::StatusOr<ir::Program> program = ParseBytes(*bytes, coordinator_->limits());
+    if (!program.ok()) return call->Finish(program.status());
+    FillSignature(tenant, sha256, static_cast<int64_t>(bytes->size()), *program,
+                  call->response().add_programs());
+  }
+  if (more) call->response().set_next_page_token(PageToken(scope, listed.back().sha256));
+  call->Finish(absl::OkStatus());
+}
+
+void ProgramService::DeleteProgram(
+    const CallRef<v1::DeleteProgramRequest, v1::DeleteProgramResponse>& call) {
+  call->Finish(coordinator_->programs().Delete(call->caller().tenant, call->request().sha256()));
+}
+
+// ---- Compile. -----------------------------------------------------------------------------------
+absl::StatusOr<ir::Program> ProgramService::ProgramOf(const core::Caller& caller,
+                                                      const v1::Program* program,
+                                                      const std::string& text,
+                                                      const std::string& sha256) const {
+  const int64_t bytes_max = coordinator_->options().max_program_bytes;
+  const int ways = (program != nullptr ? 1 : 0) + (text.empty() ? 0 : 1) + (sha256.empty() ? 0 : 1);
+  if (ways != 1)
+    return MakeError(ErrorKind::kMalformedProgram,
+                     ways == 0 ? "there is no program; give it as a message, as text or by the "
+                                 "hash of an upload"
+                               : "the program is given in several ways; give it in one");
+  if (!sha256.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(const store::ProgramStore::Bytes bytes,
+                             coordinator_->programs().Find(caller.tenant, sha256));
+    return ParseBytes(*bytes, coordinator_->limits());
+  }
+  const auto size =
+      static_cast<int64_t>(program == nullptr ? text.size() : program->ByteSizeLong());
+  if (size > bytes_max)
+    return MakeError(ErrorKind::kLimitExceeded,
+                     absl::StrCat("the program has ", size, " bytes, at most ", bytes_max,
+                                  " are accepted (max_program_bytes)"));
+  if (program == nullptr) return ir::ParseProgram(text, coordinator_->limits());
+  return FromProto(*program, coordinator_->limits());
+}
+
+void ProgramService::CompileProgram(
+    const CallRef<v1::CompileProgramRequest, v1::CompileProgramResponse>& call) {
+  const v1::CompileProgramRequest& q = call->request();
+  absl::StatusOr<ir::Program> program = ProgramOf(
+      call->caller(), q.has_program() ? &q.program() : nullptr, q.text(), q.program_sha256());
+  if (!program.ok()) return call->Finish(Annotate(program.status(), "compile"));
+  absl::StatusOr<api::CompileRequest> body =
+      ir::serial::CompileRequestOf(q, *std::move(program), coordinator_->limits());
+  if (!body.ok()) return call->Finish(body.status());
+  coordinator_->CompileAsync(
+      call->caller(), *std::move(body),
+      Then<api::CompileReply>(call, [](const api::CompileReply& r,
+                                       v1::CompileProgramResponse* out) { *out = ToProto(r); }));
+}
+
+void ProgramService::ExplainProgram(
+    const CallRef<v1::ExplainProgramRequest, v1::ExplainProgramResponse>& call) {
+  const v1::ExplainProgramRequest& q = call->request();
+  absl::StatusOr<ir::Program> program = ProgramOf(
+      call->caller(), q.has_program() ? &q.program() : nullptr, q.text(), q.program_sha256());
+  if (!program.ok()) return call->Finish(Annotate(program.status(), "explain"));
+  api::CompileRequest body;
+  body.program = *std::move(program);
+  body.devices.assign(q.devices().begin(), q.devices().end());
+  body.mesh = q.mesh();
+  body.explain = true;
+  body.plan_only = true;
+  coordinator_->CompileAsync(call->caller(), std::move(body),
+                             Then<api::CompileReply>(call, [](const api::CompileReply& r,
+                                                              v1::ExplainProgramResponse* out) {
+                               out->set_text(r.explain_text);
+                               out->set_json(r.explain_json);
+                               out->set_memory_bound_bytes(r.memory_bound_bytes);
+                               out->mutable_devices()->Assign(r.devices.begin(), r.devices.end());
+                               for (const api::PendingReason& reason : r.pending)
+                                 *out->add_pending_reasons() = ToProto(reason);
+                             }));
+}
+
+// ---- Run. ---------------------------------------------------------------------------------------
+void ProgramService::ExecuteProgram(
+    const CallRef<v1::ExecuteProgramRequest, v1::ExecuteProgramResponse>& call) {
+  coordinator_->ExecuteAsync(
+      call->caller(), FromProto(call->request()),
+      Then<api::ExecuteReply>(call, [](const api::ExecuteReply& r,
+                                       v1::ExecuteProgramResponse* out) { *out = ToProto(r); }));
+}
+
+grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ProgramService::ExecuteAndWatch(
+    StreamCall<v1::ExecuteProgramRequest, v1::ExecuteProgramEvent> call) {
+  return ExecutionStream::Start(coordinator_, call);
+}
+
+void ProgramService::RunProgram(
+    const CallRef<v1::RunProgramRequest, v1::RunProgramResponse>& call) {
+  const v1::RunProgramRequest& q = call->request();
+  const absl::Duration timeout =
+      std::min(call->Wait(q.has_timeout(), q.timeout()), coordinator_->config().result_wait_max);
+  pool_.Run(timeout, [this, call](const absl::StatusOr<absl::Duration>& left) {
+    if (!left.ok()) return call->Finish(left.status());
+    const v1::RunProgramRequest& request = call->request();
+    absl::StatusOr<ir::Program> program = ProgramOf(
+        call->caller(), request.has_program() ? &request.program() : nullptr, request.text(), "");
+    if (request.source_case() == v1::RunProgramRequest::kText && request.text().empty())
+      program = ir::ParseProgram("", coordinator_->limits());
+    if (!program.ok()) return call->Finish(program.status());
+    const std::unique_ptr<api::Service> service = coordinator_->For(call->caller(), 0);
+    call->Finish(RunOne(*service, *std::move(program), request, &call->response(), *left));
+  });
+}
+
+}  // namespace tessera::server::rpc

@@ -1,0 +1,207 @@
+// Programs over the wire: uploaded in chunks, looked at, explained, compiled by hash, run.
+#include "absl/strings/str_cat.h"
+#include "base/secret.h"
+#include "ir/api/crc32c.h"
+#include "ir/serial/program.h"
+#include "ir/text.h"
+#include "server/planner/planner.h"
+#include "server/rpc/testing.h"
+#include "tessera/v1/program_service.grpc.pb.h"
+
+namespace tessera::server::rpc {
+
+core::PlanFn PlannerOfTests() { return planner::MakePlan; }
+
+namespace {
+
+using Programs = v1::ProgramService;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ProgramsTest : public SurfaceTest {
+ protected:
+  ProgramsTest() : SurfaceTest(/*tokens=*/true) {}
+
+  absl::StatusOr<v1::UploadProgramResponse> Send(const std::string& all, size_t offset, size_t size,
+                                                 const std::string& token = "a/user") {
+    v1::UploadProgramRequest q;
+    q.set_sha256(Sha256Hex(all));
+    q.set_size_bytes(static_cast<int64_t>(all.size()));
+    q.set_offset(static_cast<int64_t>(offset));
+    q.set_data(all.substr(offset, size));
+    q.set_crc32c(api::Crc32c(0, q.data().data(), q.data().size()));
+    return Do<Programs>(&Programs::Stub::UploadProgram, q, token);
+  }
+  static std::string Bytes() { return ir::serial::ToProto(Product()).SerializeAsString(); }
+  absl::StatusOr<v1::CompileProgramResponse> Compile(
+      const std::function<void(v1::CompileProgramRequest&)>& fill,
+      const std::string& token = "a/user") {
+    v1::CompileProgramRequest q;
+    fill(q);
+    return Do<Programs>(&Programs::Stub::CompileProgram, q, token);
+  }
+};
+
+TEST_F(ProgramsTest, AreUploadedInChunksAndCompiledByHash) {
+  const std::string all = Bytes();
+  const std::string hash = Sha256Hex(all);
+  const auto by_hash = [&](v1::CompileProgramRequest& q) { q.set_program_sha256(hash); };
+  EXPECT_THAT(Compile(by_hash), ReasonIs("PROGRAM_NOT_FOUND", hash));
+  TESSERA_ASSERT_OK_AND_ASSIGN(v1::UploadProgramResponse r, Send(all, 0, 10));
+  EXPECT_FALSE(r.complete());
+  EXPECT_THAT(Compile(by_hash), ReasonIs("PROGRAM_NOT_FOUND")) << "not yet";
+  EXPECT_THAT(Send(all, 11, 10), ReasonIs("VALUE_ERROR", "go on from 10"));
+  v1::UploadProgramRequest question;
+  question.set_sha256(hash);
+  TESSERA_ASSERT_OK_AND_ASSIGN(r, Do<Programs>(&Programs::Stub::UploadProgram, question, "a/user"));
+  EXPECT_EQ(r.committed_bytes(), 10);
+  TESSERA_ASSERT_OK_AND_ASSIGN(r, Send(all, 10, all.size()));
+  EXPECT_TRUE(r.complete());
+  EXPECT_EQ(r.name(), absl::StrCat("tenants/a/programs/", hash));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse compiled, Compile(by_hash));
+  // The same program, however it is given, is one executable.
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse by_message, Compile([](auto& q) {
+                                 *q.mutable_program() = ir::serial::ToProto(Product());
+                               }));
+  EXPECT_EQ(by_message.executable(), compiled.executable());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse by_text,
+                               Compile([](auto& q) { q.set_text(ir::PrintProgram(Product())); }));
+  EXPECT_EQ(by_text.executable(), compiled.executable());
+  // Not another tenant's.
+  EXPECT_THAT(Compile(by_hash, "b/user"), ReasonIs("PROGRAM_NOT_FOUND"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(
+      const v1::CompileProgramResponse theirs,
+      Compile([](auto& q) { q.set_text(ir::PrintProgram(Product())); }, "b/user"));
+  EXPECT_NE(theirs.executable(), compiled.executable());
+  v1::ExecuteProgramRequest execute;
+  execute.set_executable(compiled.executable());
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::ExecuteProgram, execute, "b/user"),
+              ReasonIs("PROGRAM_NOT_FOUND"));
+}
+
+TEST_F(ProgramsTest, UploadsThatAreNoProgramAreRefused) {
+  EXPECT_THAT(Send("\xff\xff\xff\xff", 0, 4), ReasonIs("MALFORMED_PROGRAM"));
+  v1::UploadProgramRequest q;
+  q.set_sha256("abc");
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::UploadProgram, q, "a/user"), ReasonIs("VALUE_ERROR"));
+  q.set_sha256(Sha256Hex("x"));
+  q.set_size_bytes(1);
+  q.set_data("x");
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::UploadProgram, q, "a/user"),
+              ReasonIs("CHECKSUM_MISMATCH"));
+  q.set_crc32c(api::Crc32c(0, "x", 1));
+  q.set_size_bytes(int64_t{1} << 40);
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::UploadProgram, q, "a/user"),
+              ReasonIs("LIMIT_EXCEEDED", "max_program_bytes"));
+}
+
+TEST_F(ProgramsTest, SayWhatTheyAre) {
+  const std::string all = Bytes();
+  const std::string hash = Sha256Hex(all);
+  TESSERA_ASSERT_OK(Send(all, 0, all.size()));
+  v1::GetProgramRequest get;
+  get.set_sha256(hash);
+  get.set_with_text(true);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::UploadedProgram program,
+                               Do<Programs>(&Programs::Stub::GetProgram, get, "a/viewer"));
+  EXPECT_EQ(program.size_bytes(), static_cast<int64_t>(all.size()));
+  EXPECT_EQ(program.opset(), ir::kOpset);
+  EXPECT_THAT(program.params(), ElementsAre("f32[4,2]", "f32[4,2]"));
+  EXPECT_THAT(program.results(), ElementsAre("f32[4,2]"));
+  EXPECT_EQ(program.ops().at("multiply"), 1);
+  EXPECT_EQ(program.ops_size(), 1);
+  EXPECT_EQ(program.text(), ir::PrintProgram(Product()));
+  EXPECT_EQ(program.mesh().axes(0).name(), "x");
+  v1::ListProgramsRequest list;
+  TESSERA_ASSERT_OK_AND_ASSIGN(v1::ListProgramsResponse page,
+                               Do<Programs>(&Programs::Stub::ListPrograms, list, "a/viewer"));
+  ASSERT_EQ(page.programs_size(), 1);
+  EXPECT_EQ(page.programs(0).sha256(), hash);
+  EXPECT_TRUE(page.programs(0).text().empty());
+  TESSERA_ASSERT_OK_AND_ASSIGN(page, Do<Programs>(&Programs::Stub::ListPrograms, list, "b/viewer"));
+  EXPECT_EQ(page.programs_size(), 0);
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::GetProgram, get, "b/viewer"),
+              ReasonIs("PROGRAM_NOT_FOUND"));
+  v1::DeleteProgramRequest del;
+  del.set_sha256(hash);
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::DeleteProgram, del, "b/user"),
+              ReasonIs("PROGRAM_NOT_FOUND"));
+  TESSERA_EXPECT_OK(Do<Programs>(&Programs::Stub::DeleteProgram, del, "a/user"));
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::DeleteProgram, del, "a/user"),
+              ReasonIs("PROGRAM_NOT_FOUND"));
+}
+
+TEST_F(ProgramsTest, ExplainsWithoutCompiling) {
+  v1::ExplainProgramRequest q;
+  q.set_text(ir::PrintProgram(Product()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(v1::ExplainProgramResponse r,
+                               Do<Programs>(&Programs::Stub::ExplainProgram, q, "a/user"));
+  EXPECT_THAT(r.text(), HasSubstr("multiply"));
+  EXPECT_THAT(r.json(), HasSubstr("multiply"));
+  EXPECT_GT(r.memory_bound_bytes(), 0);
+  EXPECT_THAT(r.devices(), ElementsAre(0, 1, 2, 3));
+  ASSERT_EQ(r.pending_reasons_size(), 1);
+  EXPECT_EQ(r.pending_reasons(0).code(), "COMPILING");
+  TESSERA_ASSERT_OK(Compile([](auto& c) { c.set_text(ir::PrintProgram(Product())); }));
+  TESSERA_ASSERT_OK_AND_ASSIGN(r, Do<Programs>(&Programs::Stub::ExplainProgram, q, "a/user"));
+  EXPECT_EQ(r.pending_reasons_size(), 0) << "it would start at once";
+  worker_->LoseExecutor("gone");
+  TESSERA_ASSERT_OK_AND_ASSIGN(r, Do<Programs>(&Programs::Stub::ExplainProgram, q, "a/user"));
+  ASSERT_EQ(r.pending_reasons_size(), 1);
+  EXPECT_EQ(r.pending_reasons(0).code(), "WORKER_LOST");
+  q.set_program_sha256(std::string(64, 'a'));
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::ExplainProgram, q, "a/user"),
+              ReasonIs("PROGRAM_NOT_FOUND"));
+}
+
+TEST_F(ProgramsTest, CompileErrorsHaveReasons) {
+  EXPECT_THAT(Compile([](auto&) {}), ReasonIs("MALFORMED_PROGRAM", "no program"));
+  EXPECT_THAT(Compile([](auto& q) {
+                q.set_text("func ???");
+                q.mutable_program();
+              }),
+              ReasonIs("MALFORMED_PROGRAM", "in one"));
+  EXPECT_THAT(Compile([](auto& q) { q.set_text("func ???"); }), ReasonIs("MALFORMED_PROGRAM"));
+  const auto product = [](v1::CompileProgramRequest& q) {
+    *q.mutable_program() = ir::serial::ToProto(Product());
+  };
+  EXPECT_THAT(Compile([&](auto& q) {
+                product(q);
+                q.set_mesh("nobody");
+              }),
+              ReasonIs("MESH_NOT_FOUND"));
+  EXPECT_THAT(Compile([&](auto& q) {
+                product(q);
+                for (int64_t d : {0, 1, 2, 9}) q.add_devices(d);
+              }),
+              ReasonIs("NOT_ENOUGH_DEVICES"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse checked, Compile([&](auto& q) {
+                                 product(q);
+                                 q.set_validate_only(true);
+                               }));
+  EXPECT_EQ(checked.executable(), 0u);
+  EXPECT_EQ(checked.in_size(), 2);
+}
+
+TEST_F(ProgramsTest, RunProgramChecksWithoutRunning) {
+  v1::RunProgramRequest q;
+  q.set_text(ir::PrintProgram(Product()));
+  for (int i = 0; i < 2; ++i) {
+    google::protobuf::Value* input = q.add_inputs();
+    for (int r = 0; r < 4; ++r) {
+      auto* row = input->mutable_list_value()->add_values()->mutable_list_value();
+      for (int c = 0; c < 2; ++c) row->add_values()->set_number_value(r);
+    }
+  }
+  q.set_validate_only(true);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::RunProgramResponse r,
+                               Do<Programs>(&Programs::Stub::RunProgram, q, "a/user"));
+  EXPECT_THAT(r.types(), ElementsAre("f32[4,2]"));
+  EXPECT_EQ(r.outputs_size(), 0);
+  EXPECT_EQ(worker_->buffers(), 0);
+  q.set_mesh("nobody");
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::RunProgram, q, "a/user"), ReasonIs("MESH_NOT_FOUND"));
+}
+
+}  // namespace
+}  // namespace tessera::server::rpc

@@ -1,0 +1,59 @@
+#include "server/rpc/raw_call.h"
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+
+namespace tessera::server::rpc {
+
+struct RawCaller::Stub {
+  explicit Stub(const std::string& address)
+      : generic(grpc::CreateChannel(address, grpc::InsecureChannelCredentials())) {}
+  grpc::GenericStub generic;
+};
+
+RawCaller::RawCaller(const std::string& address) : stub_(std::make_unique<Stub>(address)) {}
+RawCaller::~RawCaller() = default;
+
+absl::Status RawCaller::Call(const std::string& method, absl::string_view bytes,
+                             absl::Duration bound) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + bound));
+  grpc::CompletionQueue queue;
+  const auto wait = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    TESSERA_CHECK(queue.Next(&tag, &ok));
+    return ok;
+  };
+  const auto call = stub_->generic.PrepareCall(&context, absl::StrCat("/", method), &queue);
+  call->StartCall(nullptr);
+  bool goes_on = wait();
+  if (goes_on) {
+    const grpc::Slice slice(bytes.data(), bytes.size());
+    call->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
+    wait();
+  }
+  while (goes_on) {
+    grpc::ByteBuffer message;
+    call->Read(&message, nullptr);
+    goes_on = wait();
+  }
+  grpc::Status end;
+  call->Finish(&end, nullptr);
+  wait();
+  return absl::Status(static_cast<absl::StatusCode>(end.error_code()), end.error_message());
+}
+
+std::vector<std::string> AllMethods() {
+  return {
+#define TESSERA_METHOD(service, method, least) "tessera.v1." #service "/" #method,
+#include "server/rpc/methods.def"
+#undef TESSERA_METHOD
+  };
+}
+
+}  // namespace tessera::server::rpc

@@ -1,0 +1,32 @@
+// One call of any method with any bytes, over a connection: for fuzzing the whole of a server
+// without knowing its protos.
+//
+// Thread-compatible.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace tessera::server::rpc {
+
+class RawCaller {
+ public:
+  explicit RawCaller(const std::string& address);
+  ~RawCaller();
+  // Writes one message, ends the request, reads the answers and drops them. How the call ended,
+  // with its code alone meaning anything.
+  absl::Status Call(const std::string& method, absl::string_view bytes, absl::Duration bound);
+
+ private:
+  struct Stub;
+  const std::unique_ptr<Stub> stub_;
+};
+
+// Every row of methods.def, "tessera.v1.ArrayService/GetArray".
+std::vector<std::string> AllMethods();
+
+}  // namespace tessera::server::rpc

@@ -1,0 +1,196 @@
+#include "server/rpc/rpc_metrics.h"
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "google/protobuf/descriptor.h"
+#include "google/rpc/status.pb.h"
+#include "grpcpp/grpcpp.h"
+#include "grpcpp/support/status.h"
+#include "ir/serial/status.h"
+
+namespace tessera::server::rpc {
+namespace {
+
+using grpc::experimental::InterceptionHookPoints;
+using grpc::experimental::InterceptorBatchMethods;
+using grpc::experimental::ServerRpcInfo;
+
+constexpr size_t kCodes = 17;
+
+const char* CodeName(size_t code) {
+  constexpr std::array<const char*, kCodes> kNames = {"OK",
+                                                      "CANCELLED",
+                                                      "UNKNOWN",
+                                                      "INVALID_ARGUMENT",
+                                                      "DEADLINE_EXCEEDED",
+                                                      "NOT_FOUND",
+                                                      "ALREADY_EXISTS",
+                                                      "PERMISSION_DENIED",
+                                                      "RESOURCE_EXHAUSTED",
+                                                      "FAILED_PRECONDITION",
+                                                      "ABORTED",
+                                                      "OUT_OF_RANGE",
+                                                      "UNIMPLEMENTED",
+                                                      "INTERNAL",
+                                                      "UNAVAILABLE",
+                                                      "DATA_LOSS",
+                                                      "UNAUTHENTICATED"};
+  return code < kCodes ? kNames[code] : "UNKNOWN";
+}
+
+// Of one method, for as long as the server lives.
+class MethodMetrics {
+ public:
+  MethodMetrics(Metrics* metrics, std::string service, std::string method)
+      : metrics_(metrics), service_(std::move(service)), method_(std::move(method)) {
+    started_ = metrics->counter(Metric::kRpcStarted, {service_, method_});
+    in_flight_ = metrics->gauge(Metric::kRpcInFlight, {service_, method_});
+  }
+
+  void Begin() {
+    started_.Add();
+    in_flight_.Add(1);
+  }
+
+  void End(size_t code, absl::Duration time) ABSL_LOCKS_EXCLUDED(mu_) {
+    in_flight_.Add(-1);
+    if (code >= kCodes) code = static_cast<size_t>(grpc::StatusCode::UNKNOWN);
+    Histogram duration;
+    {
+      absl::MutexLock lock(&mu_);
+      if (!durations_[code]) {
+        durations_[code] =
+            metrics_->histogram(Metric::kRpcDuration, {service_, method_, CodeName(code)});
+      }
+      duration = durations_[code];
+    }
+    duration.Observe(time);
+  }
+
+ private:
+  Metrics* const metrics_;
+  const std::string service_, method_;
+  Counter started_;
+  UpDown in_flight_;
+  absl::Mutex mu_;
+  std::array<Histogram, kCodes> durations_ ABSL_GUARDED_BY(mu_);
+};
+
+// Counts a call that was refused for who called or for a bound.
+void CountRefusal(const grpc::Status& status, Metrics* metrics) {
+  google::rpc::Status details;
+  std::string reason;
+  if (details.ParseFromString(status.error_details())) {
+    reason = std::string(ReasonOf(ir::serial::FromProto(details)));
+  }
+  const auto rejected = [&](const char* why) {
+    metrics->counter(Metric::kRpcRejected, {why}).Add();
+  };
+  static const auto* const auth =
+      new std::map<std::string, const char*, std::less<>>{{"TOKEN_MISSING", "missing"},
+                                                          {"TOKEN_UNKNOWN", "unknown"},
+                                                          {"TOKEN_EXPIRED", "expired"},
+                                                          {"TOKEN_REVOKED", "revoked"},
+                                                          {"ROLE_MISSING", "role"}};
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::PERMISSION_DENIED: {
+      const auto why = auth->find(reason);
+      metrics->counter(Metric::kAuthFailures, {why == auth->end() ? kOtherLabel : why->second})
+          .Add();
+      return rejected("auth");
+    }
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      if (reason == "RATE_LIMITED") return rejected("quota");
+      if (reason == "QUEUE_FULL") return rejected("overload");
+      // gRPC's own answer to a message that is too large has no reason.
+      if (reason.empty() || reason == "LIMIT_EXCEEDED") return rejected("size");
+      return;
+    case grpc::StatusCode::UNAVAILABLE:
+      if (reason == "SERVER_STOPPING") return rejected("draining");
+      return;
+    default:
+      return;
+  }
+}
+
+// Of one call; gRPC deletes it when the call has ended.
+class Interceptor final : public grpc::experimental::Interceptor {
+ public:
+  Interceptor(MethodMetrics* method, Metrics* metrics)
+      : method_(method), metrics_(metrics), began_(absl::GetCurrentTimeNanos()) {
+    method_->Begin();
+  }
+  ~Interceptor() override {
+    method_->End(code_, absl::Nanoseconds(absl::GetCurrentTimeNanos() - began_));
+  }
+
+  void Intercept(InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      const grpc::Status status = methods->GetSendStatus();
+      code_ = static_cast<size_t>(status.error_code());
+      if (!status.ok()) CountRefusal(status, metrics_);
+    }
+    methods->Proceed();
+  }
+
+ private:
+  MethodMetrics* const method_;
+  Metrics* const metrics_;
+  const int64_t began_;
+  // One that ends without having sent a status was cut off by its client.
+  size_t code_ = static_cast<size_t>(grpc::StatusCode::CANCELLED);
+};
+
+class Factory final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit Factory(Metrics* metrics) : metrics_(metrics) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(ServerRpcInfo* info) override {
+    return new Interceptor(Of(info->method()), metrics_);
+  }
+
+ private:
+  // `path`: "/tessera.v1.ClusterService/ListDevices". What no service of this program has is one
+  // and the same, so that a client cannot make series.
+  MethodMetrics* Of(const char* path) ABSL_LOCKS_EXCLUDED(mu_) {
+    const std::string_view key = path == nullptr ? "" : path;
+    absl::MutexLock lock(&mu_);
+    if (const auto it = methods_.find(key); it != methods_.end()) return it->second.get();
+    const std::vector<std::string> parts = absl::StrSplit(ToAbsl(key), '/');
+    const bool known =
+        parts.size() == 3 && google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(
+                                 absl::StrCat(parts[1], ".", parts[2])) != nullptr;
+    std::unique_ptr<MethodMetrics>& method = methods_[known ? std::string(key) : ""];
+    if (method == nullptr) {
+      method = std::make_unique<MethodMetrics>(metrics_, known ? parts[1] : kOtherLabel,
+                                               known ? parts[2] : kOtherLabel);
+    }
+    return method.get();
+  }
+
+  Metrics* const metrics_;
+  absl::Mutex mu_;
+  std::map<std::string, std::unique_ptr<MethodMetrics>, std::less<>> methods_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MetricsInterceptor(
+    Metrics* metrics) {
+  return std::make_unique<Factory>(metrics);
+}
+
+std::string GrpcVersion() { return grpc::Version(); }
+
+}  // namespace tessera::server::rpc

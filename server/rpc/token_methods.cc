@@ -1,0 +1,91 @@
+#include "server/rpc/token_methods.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "ir/serial/status.h"
+
+namespace tessera::server::rpc {
+namespace {
+
+constexpr int kPageDefault = 100;
+constexpr int kPageMax = 1000;
+
+absl::StatusOr<core::TokenStore*> TokensOf(Gate& gate) {
+  if (gate.tokens() != nullptr) return gate.tokens();
+  return MakeError(ErrorKind::kTokensDisabled,
+                   "the coordinator runs without tokens; start it with --tokens-file");
+}
+
+void SetTime(absl::Time time, google::protobuf::Timestamp* out) {
+  const int64_t seconds = absl::ToUnixSeconds(time);
+  out->set_seconds(seconds);
+}
+
+v1::Token ToProto(const core::TokenInfo& info) {
+  v1::Token out;
+  out.set_name(info.name);
+  out.set_role(std::string(core::RoleName(info.role)));
+  out.set_tenant(info.tenant);
+  SetTime(info.created, out.mutable_create_time());
+  if (info.expires != absl::InfiniteFuture()) SetTime(info.expires, out.mutable_expire_time());
+  if (info.last_used != absl::InfinitePast()) SetTime(info.last_used, out.mutable_last_use_time());
+  out.set_revoked(info.revoked);
+  return out;
+}
+
+}  // namespace
+
+absl::Status CreateToken(Gate& gate, const v1::CreateTokenRequest& request,
+                         v1::CreateTokenResponse* response) {
+  TESSERA_ASSIGN_OR_RETURN(core::TokenStore* const tokens, TokensOf(gate));
+  core::NewToken token;
+  token.name = request.name();
+  TESSERA_ASSIGN_OR_RETURN(token.role, core::ParseRole(request.role()));
+  token.tenant = request.tenant();
+  if (request.has_time_to_live())
+    token.time_to_live = ir::serial::FromProto(request.time_to_live());
+  TESSERA_ASSIGN_OR_RETURN(const core::MadeToken made, tokens->Create(token, gate.clock().Now()));
+  TESSERA_LOG(INFO) << "token made" << Field("token", made.info.name)
+                    << Field("role", ToStd(core::RoleName(made.info.role)))
+                    << Field("tenant", made.info.tenant);
+  response->set_text(made.text);
+  *response->mutable_token() = ToProto(made.info);
+  return absl::OkStatus();
+}
+
+absl::Status ListTokens(Gate& gate, const v1::ListTokensRequest& request,
+                        v1::ListTokensResponse* response) {
+  TESSERA_ASSIGN_OR_RETURN(core::TokenStore* const tokens, TokensOf(gate));
+  if (request.page_size() < 0)
+    return MakeError(ErrorKind::kValueError, "page_size: is negative; expected 0 to 1000");
+  const int size =
+      request.page_size() == 0 ? kPageDefault : std::min(request.page_size(), kPageMax);
+  const std::vector<core::TokenInfo> all = tokens->List();
+  // A page's token is the name before it, which names a place even when it is gone.
+  auto next = std::upper_bound(
+      all.begin(), all.end(), request.page_token(),
+      [](const std::string& name, const core::TokenInfo& info) { return name < info.name; });
+  if (request.page_token().empty()) next = all.begin();
+  for (; next != all.end() && response->tokens_size() < size; ++next)
+    *response->add_tokens() = ToProto(*next);
+  if (next != all.end()) response->set_next_page_token(std::prev(next)->name);
+  return absl::OkStatus();
+}
+
+absl::Status RevokeToken(Gate& gate, const v1::RevokeTokenRequest& request, v1::Token* response) {
+  TESSERA_ASSIGN_OR_RETURN(core::TokenStore* const tokens, TokensOf(gate));
+  const absl::StatusOr<core::TokenInfo> info = tokens->Revoke(request.name());
+  // Even if the disk did not take it, it is revoked.
+  gate.Sweep();
+  TESSERA_RETURN_IF_ERROR(info);
+  TESSERA_LOG(INFO) << "token revoked" << Field("token", info->name);
+  *response = ToProto(*info);
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::server::rpc

@@ -1,0 +1,17 @@
+// AdminService's methods about tokens, over the gate's store.  Thread-safe.  TOKENS_DISABLED when
+// the gate has no tokens.
+#pragma once
+#include "absl/status/status.h"
+#include "server/rpc/gate.h"
+#include "tessera/v1/admin.pb.h"
+
+namespace tessera::server::rpc {
+
+absl::Status CreateToken(Gate& gate, const v1::CreateTokenRequest& request,
+                         v1::CreateTokenResponse* response);
+absl::Status ListTokens(Gate& gate, const v1::ListTokensRequest& request,
+                        v1::ListTokensResponse* response);
+// Open calls of the token are cut before it returns.
+absl::Status RevokeToken(Gate& gate, const v1::RevokeTokenRequest& request, v1::Token* response);
+
+}  // namespace tessera::server::rpc

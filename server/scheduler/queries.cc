@@ -1,0 +1,152 @@
+// Operations as clients see them: described, listed, and why they wait.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "server/scheduler/machine.h"
+
+namespace tessera::server::scheduler {
+
+absl::StatusOr<Operation*> Machine::FindOperation(const core::Caller& caller, uint64_t id,
+                                                  Access access) {
+  const auto it = s_.operations.find(id);
+  if (it == s_.operations.end() || !May(caller, it->second.tenant, access))
+    return MakeError(ErrorKind::kOperationNotFound,
+                     absl::StrCat("operation ", id, " does not exist, or its record has expired"));
+  return &it->second;
+}
+
+api::Operation Machine::Describe(const Operation& op) {
+  api::Operation out;
+  out.id = op.id;
+  out.name = op.name;
+  out.state = op.state;
+  out.error = op.error;
+  if (op.state == api::OperationState::kPending) out.pending_reason = PendingReason(op);
+  out.session = op.session_name;
+  out.tenant = op.tenant;
+  out.kind = op.kind;
+  out.created = op.created;
+  out.started = op.started;
+  out.ended = op.ended_at;
+  out.outputs = op.results;
+  return out;
+}
+
+void Machine::AddPlaceReasons(const std::vector<std::string>& executors,
+                              std::vector<api::PendingReason>* reasons) const {
+  std::vector<api::PendingReason> cordoned;
+  std::set<std::string> workers;
+  for (const std::string& name : executors) {
+    const Executor& x = s_.executors.at(name);
+    const Worker& worker = s_.workers.at(x.worker);
+    if (!x.alive())
+      reasons->push_back({"WORKER_LOST", FirstLost({name}), {absl::StrCat("workers/", x.worker)}});
+    if (!worker.cordoned || !workers.insert(x.worker).second) continue;
+    const char* how = s_.draining.count(x.worker) > 0 ? "draining" : "cordoned";
+    cordoned.push_back(
+        {"WORKER_CORDONED",
+         absl::StrCat("worker ", x.worker, " is ", how, worker.cordon_reason.empty() ? "" : ": ",
+                      worker.cordon_reason),
+         {absl::StrCat("workers/", x.worker)}});
+  }
+  reasons->insert(reasons->end(), cordoned.begin(), cordoned.end());
+}
+
+std::vector<api::PendingReason> Machine::PendingOn(const std::vector<int64_t>& devices,
+                                                   bool compiled) {
+  std::vector<std::string> executors;
+  for (int64_t d : devices)
+    if (const std::string& name = s_.devices[d].executor;
+        std::find(executors.begin(), executors.end(), name) == executors.end())
+      executors.push_back(name);
+  std::vector<api::PendingReason> reasons;
+  AddPlaceReasons(executors, &reasons);
+  if (!compiled) reasons.push_back({"COMPILING", "its program is not compiled yet", {}});
+  return reasons;
+}
+
+std::vector<api::PendingReason> Machine::PendingReasons(const Operation& op) {
+  std::vector<api::PendingReason> reasons;
+  if (op.ended() || op.sequence != 0) return reasons;
+  std::vector<api::PendingReason> place;
+  AddPlaceReasons(ExecutorsOf(op), &place);
+  // A worker that is cordoned but not draining still starts what was compiled for it.
+  for (api::PendingReason& reason : place)
+    if (reason.code == "WORKER_LOST" || s_.held.count(op.id) > 0)
+      reasons.push_back(std::move(reason));
+  if (op.executable != 0 && s_.executables.at(op.executable).state != ExecutableState::kPlanned)
+    reasons.push_back({"COMPILING",
+                       "its program is being planned",
+                       {absl::StrCat("executables/", op.executable)}});
+  std::vector<api::PendingReason> inputs;
+  for (uint64_t a : op.args) {
+    const ArrayRecord& array = s_.arrays.at(a);
+    const std::string name = absl::StrCat("arrays/", a);
+    if (array.state == ArrayState::kWriting)
+      reasons.push_back(
+          {"WAITING_FOR_UPLOAD",
+           absl::StrCat("argument array ", a, " is being uploaded: ",
+                        array.spec.placement.devices.size() - array.unwritten.size(), " of ",
+                        array.spec.placement.devices.size(), " shards are there"),
+           {name}});
+    if (array.state == ArrayState::kPlanned)
+      inputs.push_back({"WAITING_FOR_INPUT",
+                        absl::StrCat("argument array ", a, " is not produced yet"),
+                        {name}});
+  }
+  reasons.insert(reasons.end(), inputs.begin(), inputs.end());
+  if (reasons.empty()) reasons.push_back({"WAITING_FOR_TURN", "about to start", {}});
+  return reasons;
+}
+
+std::string Machine::PendingReason(const Operation& op) {
+  if (op.ended()) return "";
+  if (op.sequence == 0) return PendingReasons(op).front().message;
+  std::vector<std::string> names;
+  for (const auto& [name, incarnation] : op.outstanding) names.push_back(name);
+  return absl::StrCat("running on ", absl::StrJoin(names, ", "));
+}
+
+void Machine::On(const ListOperations& e) {
+  uint64_t session = 0;
+  if (!e.all_sessions) {
+    const auto key = FindSession(e.caller, e.session, Access::kRead);
+    if (!key.ok()) return Answer(e.request, key.status());
+    session = *key;
+  }
+  Page<api::Operation> page;
+  const auto size = static_cast<size_t>(PageSize(e.page.size));
+  for (auto it = s_.operations.upper_bound(e.page.after); it != s_.operations.end(); ++it) {
+    const Operation& op = it->second;
+    if (e.live_only && op.ended()) continue;
+    if (e.all_sessions ? !e.caller.Sees(op.tenant) : op.session != session) continue;
+    if (page.items.size() == size) {
+      page.more = true;
+      break;
+    }
+    page.items.push_back(Describe(op));
+  }
+  Answer(e.request, std::move(page));
+}
+
+void Machine::On(const ExplainPending& e) {
+  const auto found = FindOperation(e.caller, e.operation, Access::kRead);
+  if (!found.ok()) return Answer(e.request, found.status());
+  const Operation& op = **found;
+  PendingInfo info{op.state, PendingReasons(op), 0};
+  if (op.state == api::OperationState::kPending) {
+    const std::vector<std::string> wanted = ExecutorsOf(op);
+    for (uint64_t id : s_.live) {
+      if (id >= op.id) break;
+      const std::vector<std::string> used = ExecutorsOf(s_.operations.at(id));
+      info.position += std::any_of(wanted.begin(), wanted.end(), [&](const std::string& name) {
+        return std::find(used.begin(), used.end(), name) != used.end();
+      });
+    }
+  }
+  Answer(e.request, std::move(info));
+}
+
+}  // namespace tessera::server::scheduler

@@ -1,0 +1,170 @@
+// Sessions of clients: opened, renewed, ended; and whose ids are.
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "server/scheduler/machine.h"
+
+namespace tessera::server::scheduler {
+namespace {
+
+// Shorter ones would only keep the timers busy.
+constexpr absl::Duration kLeaseMin = absl::Milliseconds(100);
+
+absl::Status NoSession(uint64_t id) {
+  return MakeError(
+      ErrorKind::kSessionNotFound,
+      absl::StrCat("session ", id, " does not exist, was deleted, or its lease ran out; open one"));
+}
+
+}  // namespace
+
+uint64_t Machine::NewId(const std::string& tenant) {
+  const uint64_t id = ++s_.last_id;
+  if (s_.owners.empty() || std::prev(s_.owners.end())->second != tenant) {
+    s_.owners.emplace(id, tenant);
+    if (static_cast<int64_t>(s_.owners.size()) > s_.config.owners_max)
+      s_.owners.erase(s_.owners.begin());
+  }
+  return id;
+}
+
+const std::string* Machine::OwnerOf(uint64_t id) const {
+  if (id == 0 || id > s_.last_id) return nullptr;
+  const auto next = s_.owners.upper_bound(id);
+  return next == s_.owners.begin() ? nullptr : &std::prev(next)->second;
+}
+
+int64_t Machine::PageSize(int64_t asked) const {
+  return asked <= 0 ? s_.config.page_size : std::min(asked, s_.config.page_size_max);
+}
+
+uint64_t Machine::OwnSession(const std::string& tenant) {
+  const auto [it, added] = s_.own_sessions.try_emplace(tenant, 0);
+  if (added) {
+    it->second = ++s_.last_session;
+    Session& session = s_.sessions[it->second];
+    session.tenant = tenant;
+    session.own = true;
+  }
+  return it->second;
+}
+
+absl::StatusOr<uint64_t> Machine::FindSession(const core::Caller& caller, uint64_t id,
+                                              Access access) {
+  if (id == 0) return OwnSession(caller.tenant);
+  const auto it = s_.sessions.find(id);
+  if (it == s_.sessions.end() || it->second.own || !May(caller, it->second.tenant, access))
+    return NoSession(id);
+  // The timer that is armed finds that the lease has moved on.
+  if (access == Access::kChange) it->second.until = now_ + it->second.lease;
+  return id;
+}
+
+uint64_t Machine::NameOfSession(uint64_t key) const {
+  const auto it = s_.sessions.find(key);
+  return it != s_.sessions.end() && it->second.own ? 0 : key;
+}
+
+SessionInfo Machine::Info(uint64_t key, const Session& session) const {
+  return {.id = session.own ? 0 : key,
+          .tenant = session.tenant,
+          .display_name = session.display_name,
+          .lease = session.lease,
+          .expires = session.until,
+          .arrays = static_cast<int64_t>(session.arrays.size()),
+          .operations = static_cast<int64_t>(session.operations.size())};
+}
+
+void Machine::On(const OpenSession& e) {
+  if (e.lease < absl::ZeroDuration())
+    return Answer(e.request,
+                  MakeError(ErrorKind::kValueError,
+                            absl::StrCat("session: a lease of ", absl::FormatDuration(e.lease),
+                                         "; leases are positive")));
+  if (s_.leased_sessions >= s_.config.sessions_max)
+    return Answer(e.request,
+                  MakeError(ErrorKind::kLimitExceeded,
+                            absl::StrCat("session: ", s_.leased_sessions, " exist, at most ",
+                                         s_.config.sessions_max, " are kept; delete some")));
+  const uint64_t id = ++s_.last_session;
+  ++s_.leased_sessions;
+  Session& session = s_.sessions[id];
+  session.tenant = e.caller.tenant;
+  session.display_name = e.display_name;
+  session.lease = std::clamp(e.lease == absl::ZeroDuration() ? s_.config.session_lease : e.lease,
+                             kLeaseMin, s_.config.session_lease_max);
+  session.until = now_ + session.lease;
+  Arm(session.until, kSessionTimer, id);
+  Log(absl::StrCat("session ", id, " opened"));
+  Answer(e.request, Info(id, session));
+}
+
+void Machine::On(const GetSession& e) {
+  const auto key = FindSession(e.caller, e.session, e.renew ? Access::kChange : Access::kRead);
+  if (!key.ok()) return Answer(e.request, key.status());
+  Answer(e.request, Info(*key, s_.sessions.at(*key)));
+}
+
+void Machine::On(const ListSessions& e) {
+  Page<SessionInfo> page;
+  const auto size = static_cast<size_t>(PageSize(e.page.size));
+  for (auto it = s_.sessions.upper_bound(e.page.after); it != s_.sessions.end(); ++it) {
+    const Session& session = it->second;
+    if (session.own || session.tenant != e.caller.tenant) continue;
+    if (page.items.size() == size) {
+      page.more = true;
+      break;
+    }
+    page.items.push_back(Info(it->first, session));
+  }
+  Answer(e.request, std::move(page));
+}
+
+void Machine::On(const CloseSession& e) {
+  if (e.session == 0)
+    return Answer(e.request, MakeError(ErrorKind::kValueError,
+                                       "session 0 is the tenant's own and stays; delete its "
+                                       "arrays and cancel its operations"));
+  const auto key = FindSession(e.caller, e.session, Access::kChange);
+  if (!key.ok()) return Answer(e.request, key.status());
+  Note(core::SessionEnded{s_.sessions.at(*key).tenant, "deleted"});
+  EndSession(*key, "it was deleted");
+  Answer(e.request, std::monostate());
+}
+
+void Machine::SessionTimer(uint64_t key) {
+  const auto it = s_.sessions.find(key);
+  if (it == s_.sessions.end()) return;
+  if (it->second.until > now_) return Arm(it->second.until, kSessionTimer, key);
+  Note(core::SessionEnded{it->second.tenant, "lease_expired"});
+  EndSession(key, absl::StrCat("its lease of ", absl::FormatDuration(it->second.lease),
+                               " was not renewed"));
+}
+
+void Machine::EndSession(uint64_t key, const std::string& why) {
+  const auto it = s_.sessions.find(key);
+  const std::set<uint64_t> operations = std::move(it->second.operations);
+  const std::set<uint64_t> arrays = std::move(it->second.arrays);
+  // A timer that is still armed finds nothing.
+  s_.sessions.erase(it);
+  --s_.leased_sessions;
+  Log(absl::StrCat("session ", key, " ended: ", why));
+  for (uint64_t op : operations)
+    Fail(op,
+         MakeError(ErrorKind::kCancelled,
+                   absl::StrCat("operation ", op, " (", s_.operations.at(op).name,
+                                ") was cancelled: its session ", key, " has ended: ", why)),
+         api::OperationState::kCancelled);
+  for (uint64_t array : arrays) Delete(array);
+  std::vector<uint64_t> creates;
+  for (const auto& [request, w] : s_.waiters)
+    if (w.kind == Waiter::kCreate && w.id == key) creates.push_back(request);
+  for (uint64_t request : creates) {
+    EndWait(request);
+    Answer(request, NoSession(key));
+  }
+}
+
+}  // namespace tessera::server::scheduler

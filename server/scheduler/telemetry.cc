@@ -1,0 +1,232 @@
+// Readings for metrics and health: what is, at this moment. They change nothing.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ir/api/placement.h"
+#include "ir/type.h"
+#include "server/scheduler/machine.h"
+
+namespace tessera::server::scheduler {
+namespace {
+
+// What one step looks at, so that a scrape of a million arrays holds up nobody for long.
+constexpr int64_t kArraysPerStep = 4096;
+constexpr char kPriorityClass[] = "normal";
+
+// Counts by labels, put out once.
+class Tally {
+ public:
+  Tally(Metric metric, core::ClusterReading* out) : metric_(metric), out_(out) {}
+  ~Tally() {
+    for (auto& [labels, value] : counts_) out_->readings.push_back({metric_, labels, value});
+  }
+  void Add(std::vector<std::string> labels, double value = 1) {
+    counts_[std::move(labels)] += value;
+  }
+  void AtLeast(std::vector<std::string> labels, double value) {
+    double& greatest = counts_[std::move(labels)];
+    greatest = std::max(greatest, value);
+  }
+
+ private:
+  const Metric metric_;
+  core::ClusterReading* const out_;
+  std::map<std::vector<std::string>, double> counts_;
+};
+
+const char* NameOf(ArrayState state) {
+  switch (state) {
+    case ArrayState::kWriting:
+      return "writing";
+    case ArrayState::kPlanned:
+    case ArrayState::kScheduled:
+      return "pending";
+    case ArrayState::kReady:
+      return "ready";
+    case ArrayState::kFailed:
+      return "failed";
+    case ArrayState::kLost:
+      return "lost";
+  }
+  return "";
+}
+
+const char* NameOf(WorkerState state) {
+  switch (state) {
+    case WorkerState::kReady:
+      return "ready";
+    case WorkerState::kSuspect:
+      return "suspect";
+    case WorkerState::kCordoned:
+      return "cordoned";
+    case WorkerState::kDraining:
+      return "draining";
+    case WorkerState::kLost:
+      return "lost";
+  }
+  return "";
+}
+
+// As metrics call it.
+const char* MetricKindOf(api::OperationKind kind) {
+  switch (kind) {
+    case api::OperationKind::kExecute:
+      return "execute";
+    case api::OperationKind::kReshard:
+      return "copy";
+    case api::OperationKind::kSave:
+    case api::OperationKind::kLoad:
+      return "checkpoint";
+  }
+  return "";
+}
+
+}  // namespace
+
+void Machine::ReadOperations(core::ClusterReading* out) {
+  Tally active(Metric::kOperationsActive, out), oldest(Metric::kOperationOldestAge, out),
+      depth(Metric::kQueueDepth, out), reasons(Metric::kQueuePendingReason, out);
+  // What alerts watch is there when it is 0, too.
+  for (const char* stage : {"queued", "running"}) oldest.AtLeast({"execute", stage}, 0);
+  for (const std::string& reason :
+       tessera::InfoOf(Metric::kQueuePendingReason).labels[0].domain->values)
+    reasons.Add({reason}, 0);
+  depth.Add({core::kDefaultTenant, kPriorityClass}, 0);
+  for (uint64_t id : s_.live) {
+    const Operation& op = s_.operations.at(id);
+    const bool queued = op.sequence == 0;
+    const std::string kind = MetricKindOf(op.kind), stage = queued ? "queued" : "running";
+    active.Add({op.tenant, kind, stage});
+    oldest.AtLeast({kind, stage}, absl::ToDoubleSeconds(now_ - op.created));
+    if (!queued) continue;
+    depth.Add({op.tenant, kPriorityClass});
+    reasons.Add({PendingReasons(op).front().code});
+  }
+}
+
+void Machine::ReadWorkers(core::ClusterReading* out) {
+  Tally workers(Metric::kWorkers, out), devices(Metric::kDevices, out),
+      age(Metric::kWorkerHeartbeatAge, out), communicators(Metric::kCommunicators, out);
+  for (const char* state : {"ready", "suspect", "draining", "cordoned", "lost"})
+    workers.Add({state}, 0);
+  devices.Add({"ready", "cpu", "cpu"}, 0);
+  for (const auto& [name, worker] : s_.workers) {
+    const bool draining = s_.draining.count(name) > 0;
+    const absl::Duration silent = now_ - worker.last_seen;
+    WorkerState state = WorkerState::kReady;
+    if (worker.session == 0) {
+      state = WorkerState::kLost;
+    } else if (silent > 2 * s_.config.heartbeat) {
+      state = WorkerState::kSuspect;
+    } else if (worker.cordoned) {
+      state = draining ? WorkerState::kDraining : WorkerState::kCordoned;
+    }
+    workers.Add({NameOf(state)});
+    if (worker.session != 0) age.Add({name}, absl::ToDoubleSeconds(silent));
+    int first_device = 0;
+    for (const std::string& executor : worker.executors) {
+      const Executor& x = s_.executors.at(executor);
+      const char* device_state = !x.alive()        ? "lost"
+                                 : draining        ? "draining"
+                                 : worker.cordoned ? "cordoned"
+                                                   : "ready";
+      devices.Add({device_state, x.info.device_kind, x.info.device_kind}, x.info.num_devices);
+      core::ExecutorReading reading{.name = x.name,
+                                    .worker = name,
+                                    .device_kind = x.info.device_kind,
+                                    .index = x.info.index,
+                                    .incarnation = x.info.incarnation,
+                                    .devices = {},
+                                    .first_device = first_device,
+                                    .alive = x.alive(),
+                                    .cordoned = worker.cordoned,
+                                    .operations = 0,
+                                    .ended = x.ended,
+                                    .ended_collectives = x.ended_collectives,
+                                    .progress_age = x.progress_age};
+      for (int32_t d = 0; d < x.info.num_devices; ++d)
+        reading.devices.push_back(x.first_device + d);
+      first_device += x.info.num_devices;
+      out->executors.push_back(std::move(reading));
+    }
+  }
+  std::map<std::string, core::ExecutorReading*> by_name;
+  for (core::ExecutorReading& x : out->executors) by_name[x.name] = &x;
+  for (uint64_t id : s_.live)
+    for (const auto& [name, incarnation] : s_.operations.at(id).outstanding)
+      if (const auto x = by_name.find(name); x != by_name.end()) ++x->second->operations;
+  communicators.Add({"open"}, static_cast<double>(s_.communicators.size()));
+  communicators.Add({"retired"}, static_cast<double>(s_.retired.size()));
+}
+
+void Machine::On(const ReadTelemetry& e) {
+  core::ClusterReading out;
+  if (e.part == ReadTelemetry::kWorkers) ReadWorkers(&out);
+  if (e.part != ReadTelemetry::kEverything) return Answer(e.request, std::move(out));
+  if (e.first_array == 0) {
+    ReadOperations(&out);
+    ReadWorkers(&out);
+    Tally sessions(Metric::kSessions, &out), entries(Metric::kCompileCacheEntries, &out);
+    sessions.Add({core::kDefaultTenant, "active"}, 0);
+    for (const auto& [id, session] : s_.sessions)
+      if (!session.own) sessions.Add({session.tenant, "active"});
+    entries.Add({"memory"}, static_cast<double>(s_.executables.size()));
+  }
+  {
+    Tally arrays(Metric::kArrays, &out), bytes(Metric::kArrayBytes, &out);
+    arrays.Add({core::kDefaultTenant, "ready"}, 0);
+    bytes.Add({core::kDefaultTenant, "device"}, 0);
+    int64_t left = kArraysPerStep;
+    for (auto it = s_.arrays.lower_bound(e.first_array); it != s_.arrays.end(); ++it) {
+      if (left-- == 0) {
+        out.next_array = it->first;
+        break;
+      }
+      const ArrayRecord& array = it->second;
+      if (array.freed) continue;
+      const api::Placement& placement = array.spec.placement;
+      if (!array.deleted) arrays.Add({array.tenant, NameOf(array.state)});
+      if (array.state == ArrayState::kFailed || array.state == ArrayState::kLost) continue;
+      const int64_t shard =
+          ir::MakeType(array.spec.dtype, api::LocalShape(placement, array.spec.shape)).num_bytes();
+      bytes.Add({array.tenant, "device"},
+                static_cast<double>(shard) * static_cast<double>(placement.devices.size()));
+    }
+  }
+  Answer(e.request, std::move(out));
+}
+
+void Machine::NoteEnded(const Operation& op) {
+  core::OperationEnded note;
+  note.tenant = op.tenant;
+  note.name = op.name;
+  note.kind = op.kind;
+  note.state = op.state;
+  note.error = op.error;
+  note.created = op.created;
+  note.started = op.sequence == 0 ? absl::InfiniteFuture() : op.started;
+  note.ended = now_;
+  note.run_longest = op.run_longest;
+  note.run_total = op.run_total;
+  note.planned_late = op.planned_late;
+  if (const auto x = s_.executables.find(op.executable); x != s_.executables.end()) {
+    if (!x->second.devices.empty())
+      note.device_kind = ExecutorOf(x->second.devices.front()).info.device_kind;
+    if (x->second.plan != nullptr)
+      for (const core::CollectiveSummary& c : x->second.plan->collectives)
+        note.bytes_moved += c.bytes_per_device * static_cast<int64_t>(x->second.devices.size());
+  } else if (!op.results.empty()) {
+    if (const auto a = s_.arrays.find(op.results.front()); a != s_.arrays.end()) {
+      const api::ArraySpec& spec = a->second.spec;
+      if (!spec.placement.devices.empty())
+        note.device_kind = ExecutorOf(spec.placement.devices.front()).info.device_kind;
+      if (op.kind == api::OperationKind::kReshard)
+        note.bytes_moved = ir::MakeType(spec.dtype, spec.shape).num_bytes();
+    }
+  }
+  Note(std::move(note));
+}
+
+}  // namespace tessera::server::scheduler

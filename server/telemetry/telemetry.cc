@@ -1,0 +1,211 @@
+#include "server/telemetry/telemetry.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "server/core/caller.h"
+
+namespace tessera::server::telemetry {
+namespace {
+
+// As metrics call them.
+const char* NameOf(api::OperationKind kind) {
+  switch (kind) {
+    case api::OperationKind::kExecute:
+      return "execute";
+    case api::OperationKind::kReshard:
+      return "copy";
+    case api::OperationKind::kSave:
+    case api::OperationKind::kLoad:
+      return "checkpoint";
+  }
+  return "";
+}
+
+const char* OutcomeOf(const core::OperationEnded& note) {
+  if (note.state == api::OperationState::kDone) return "ok";
+  if (KindOf(note.error) == ErrorKind::kDeadlineExceeded) return "deadline";
+  return note.state == api::OperationState::kCancelled ? "cancelled" : "error";
+}
+
+// What kept a collective from ending, by what its error says.
+const char* VerdictOf(const absl::Status& error) {
+  if (absl::StrContains(error.message(), "not entered")) return "not_entered";
+  return absl::StrContains(error.message(), " stood in it ") ? "in_kernel" : "peer_silent";
+}
+
+}  // namespace
+
+Telemetry::Telemetry(Metrics* metrics)
+    : metrics_(metrics),
+      cycle_(metrics->histogram(Metric::kSchedulerCycle)),
+      dispatch_(metrics->histogram(Metric::kDispatch, {"coordinator"})),
+      plan_ok_(metrics->histogram(Metric::kPlan, {"ok"})),
+      plan_error_(metrics->histogram(Metric::kPlan, {"error"})),
+      cache_{metrics->counter(Metric::kCompileCacheRequests, {"hit"}),
+             metrics->counter(Metric::kCompileCacheRequests, {"miss"}),
+             metrics->counter(Metric::kCompileCacheRequests, {"coalesced"})} {
+  // What alerts watch is there from the beginning, so that its first event is an increase.
+  for (const std::string& verdict : InfoOf(Metric::kCollectiveStuck).labels[0].domain->values)
+    metrics->counter(Metric::kCollectiveStuck, {verdict});
+  for (const char* where : {"admission", "runtime"}) metrics->counter(Metric::kOom, {where, "cpu"});
+  metrics->counter(Metric::kArrayLost, {"worker_lost"});
+  for (const Metric refused : {Metric::kRpcRejected, Metric::kAuthFailures}) {
+    for (const std::string& why : InfoOf(refused).labels[0].domain->values)
+      metrics->counter(refused, {why});
+  }
+  for (const std::string& kind : InfoOf(Metric::kCanaries).labels[0].domain->values) {
+    for (const std::string& result : InfoOf(Metric::kCanaries).labels[1].domain->values)
+      metrics->counter(Metric::kCanaries, {kind, result});
+  }
+  collector_ = metrics->AddCollector([this](Scrape& scrape) { top_.Collect(scrape); });
+}
+
+Telemetry::~Telemetry() { metrics_->RemoveCollector(collector_); }
+
+void Telemetry::OnStep(absl::Duration time, bool execute) {
+  cycle_.Observe(time);
+  if (execute) dispatch_.Observe(time);
+}
+
+void Telemetry::OnPlan(absl::Duration time, bool ok) {
+  (ok ? plan_ok_ : plan_error_).Observe(time);
+}
+
+void Telemetry::OnNote(const core::Note& note) {
+  std::visit([this](const auto& n) { On(n); }, note);
+}
+
+Telemetry::OfTenant& Telemetry::Of(const std::string& tenant, api::OperationKind kind,
+                                   const std::string& device_kind) {
+  const auto [it, added] =
+      tenants_.try_emplace(absl::StrCat(tenant, "|", static_cast<int>(kind), "|", device_kind));
+  OfTenant& of = it->second;
+  if (!added) return of;
+  const char* const name = NameOf(kind);
+  of.submitted = metrics_->counter(Metric::kOperationsSubmitted, {tenant, name});
+  of.ok = metrics_->counter(Metric::kOperationsCompleted, {tenant, name, "ok", "OK"});
+  of.queue = metrics_->histogram(Metric::kOperationQueue, {tenant, "normal"});
+  of.end_to_end = metrics_->histogram(Metric::kOperationEndToEnd, {tenant, name});
+  of.execute = metrics_->histogram(Metric::kOperationExecute,
+                                   {tenant, device_kind.empty() ? kOtherLabel : device_kind});
+  return of;
+}
+
+void Telemetry::On(const core::OperationSubmitted& note) {
+  Counter submitted;
+  {
+    absl::MutexLock lock(&mu_);
+    // Of whatever kind of device: it is the same counter.
+    submitted = Of(note.tenant, note.kind, "cpu").submitted;
+  }
+  submitted.Add();
+}
+
+void Telemetry::On(const core::OperationEnded& note) {
+  OfTenant of;
+  {
+    absl::MutexLock lock(&mu_);
+    of = Of(note.tenant, note.kind, note.device_kind);
+  }
+  const bool ok = note.state == api::OperationState::kDone;
+  if (ok) {
+    of.ok.Add();
+  } else {
+    metrics_
+        ->counter(Metric::kOperationsCompleted,
+                  {note.tenant, NameOf(note.kind), OutcomeOf(note), ReasonOf(note.error)})
+        .Add();
+  }
+  const bool started = note.started < absl::InfiniteFuture();
+  of.end_to_end.Observe(note.ended - note.created);
+  if (started) {
+    of.queue.Observe(note.started - note.created);
+    of.execute.Observe(note.ended - note.started);
+  }
+  if (!ok) {
+    const ErrorKind kind = KindOf(note.error);
+    if (kind == ErrorKind::kCollectiveTimeout)
+      metrics_->counter(Metric::kCollectiveStuck, {VerdictOf(note.error)}).Add();
+    if (kind == ErrorKind::kOutOfMemory)
+      metrics_->counter(Metric::kOom, {"runtime", note.device_kind}).Add();
+  }
+  if (note.tenant != core::kSystemTenant) top_.Add(note);
+}
+
+void Telemetry::On(const core::CacheLookup& note) { cache_[note.result].Add(); }
+
+void Telemetry::On(const core::ArraysLost& note) {
+  metrics_->counter(Metric::kArrayLost, {"worker_lost"}).Add(note.count);
+}
+
+void Telemetry::On(const core::LeaseExpired& note) {
+  metrics_->counter(Metric::kWorkerLeaseExpired, {note.worker}).Add();
+}
+
+void Telemetry::On(const core::PlanTooLarge& note) {
+  metrics_->counter(Metric::kOom, {"admission", note.device_kind}).Add();
+}
+
+void Telemetry::On(const core::CancelDone& note) {
+  constexpr const char* kNames[] = {"not_started", "stopped", "completed"};
+  metrics_->histogram(Metric::kCancelLatency, {kNames[note.result]}).Observe(note.latency);
+}
+
+void Telemetry::On(const core::SessionEnded& note) {
+  metrics_->counter(Metric::kSessionEnd, {note.tenant, note.reason}).Add();
+}
+
+// ---- Gauges. ------------------------------------------------------------------------------------
+
+GaugeReader::GaugeReader(Metrics* metrics, AskFn ask, uint64_t epoch, absl::Duration wait_max)
+    : metrics_(metrics), ask_(std::move(ask)), epoch_(epoch), wait_max_(wait_max) {
+  collector_ = metrics->AddCollector([this](Scrape& scrape) { Collect(scrape); });
+}
+
+GaugeReader::~GaugeReader() { metrics_->RemoveCollector(collector_); }
+
+void GaugeReader::Collect(Scrape& scrape) const {
+  scrape.Add(Metric::kCoordinatorEpoch, {}, static_cast<double>(epoch_));
+  // Of one question; the answer may come when nobody waits any more.
+  struct Pending {
+    absl::Mutex mu;
+    std::optional<absl::StatusOr<core::ClusterReading>> reading ABSL_GUARDED_BY(mu);
+  };
+  const absl::Time until = absl::Now() + wait_max_;
+  std::vector<core::ClusterReading> parts;
+  uint64_t next = 0;
+  do {
+    auto pending = std::make_shared<Pending>();
+    ask_(next, [pending](absl::StatusOr<core::ClusterReading> reading) {
+      absl::MutexLock lock(&pending->mu);
+      pending->reading = std::move(reading);
+    });
+    absl::MutexLock lock(&pending->mu);
+    const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pending->mu) {
+      return pending->reading.has_value();
+    };
+    // All of it or none: a part would show fewer arrays than there are.
+    if (!pending->mu.AwaitWithDeadline(absl::Condition(&there), until)) return;
+    if (!pending->reading->ok()) return;
+    parts.push_back(**std::move(pending->reading));
+    next = parts.back().next_array;
+  } while (next != 0);
+  for (const core::ClusterReading& part : parts) {
+    for (const core::Reading& reading : part.readings) {
+      const std::vector<std::string_view> labels(reading.labels.begin(), reading.labels.end());
+      scrape.Add(reading.metric, labels, reading.value);
+      // Alerts watch the worker's losses from when it came.
+      if (reading.metric == Metric::kWorkerHeartbeatAge)
+        metrics_->counter(Metric::kWorkerLeaseExpired, {labels[0]});
+    }
+  }
+}
+
+}  // namespace tessera::server::telemetry

@@ -1,0 +1,82 @@
+// The coordinator's metrics: counts what the scheduler tells of itself, and asks it, when somebody
+// scrapes, for what is.
+//
+// Thread-safe. `metrics` outlives it; it outlives the coordinator that is given it as observer. The
+// gauges come with a GaugeReader, which is to be destroyed before the coordinator it asks.
+#pragma once
+#include <array>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/metrics.h"
+#include "server/core/telemetry.h"
+#include "server/telemetry/top_programs.h"
+
+namespace tessera::server::telemetry {
+
+class Telemetry final : public core::Observer {
+ public:
+  explicit Telemetry(Metrics* metrics);
+  ~Telemetry() override;
+
+  void OnNote(const core::Note& note) override;
+  void OnStep(absl::Duration time, bool execute) override;
+  void OnPlan(absl::Duration time, bool ok) override;
+
+  const TopPrograms& top_programs() const { return top_; }
+
+ private:
+  // What operations of one tenant and kind count.
+  struct OfTenant {
+    Counter submitted, ok;
+    Histogram queue, execute, end_to_end;
+  };
+  OfTenant& Of(const std::string& tenant, api::OperationKind kind, const std::string& device_kind)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void On(const core::OperationSubmitted& note);
+  void On(const core::OperationEnded& note);
+  void On(const core::CacheLookup& note);
+  void On(const core::ArraysLost& note);
+  void On(const core::LeaseExpired& note);
+  void On(const core::PlanTooLarge& note);
+  void On(const core::CancelDone& note);
+  void On(const core::SessionEnded& note);
+
+  Metrics* const metrics_;
+  const Histogram cycle_, dispatch_, plan_ok_, plan_error_;
+  const std::array<Counter, 3> cache_;
+  TopPrograms top_;
+  int64_t collector_ = 0;
+  absl::Mutex mu_;
+  std::map<std::string, OfTenant> tenants_ ABSL_GUARDED_BY(mu_);  // of tenant, kind and device
+};
+
+// Gauges computed at every scrape, by a question to the scheduler's loop with a bound on the wait;
+// when it does not answer in time they are left out. A scrape of many arrays asks several times.
+class GaugeReader {
+ public:
+  using Answer = std::function<void(absl::StatusOr<core::ClusterReading>)>;
+  // Asks for the part that begins at `first_array`; 0: all but arrays, and the first of them. May
+  // call back on any thread, at once, or after the reader has gone.
+  using AskFn = std::function<void(uint64_t first_array, Answer answer)>;
+
+  GaugeReader(Metrics* metrics, AskFn ask, uint64_t epoch,
+              absl::Duration wait_max = absl::Seconds(1));
+  ~GaugeReader();
+
+ private:
+  void Collect(Scrape& scrape) const;
+
+  Metrics* const metrics_;
+  const AskFn ask_;
+  const uint64_t epoch_;
+  const absl::Duration wait_max_;
+  int64_t collector_ = 0;
+};
+
+}  // namespace tessera::server::telemetry

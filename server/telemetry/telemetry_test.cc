@@ -1,0 +1,209 @@
+#include "server/telemetry/telemetry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "server/telemetry/top_programs.h"
+
+namespace tessera::server::telemetry {
+namespace {
+
+using ::testing::SizeIs;
+
+const absl::Time kStart = absl::FromUnixSeconds(1'000'000);
+
+core::OperationEnded Ran(const std::string& program, absl::Duration busy, absl::Time ended = kStart,
+                         const std::string& tenant = "acme") {
+  core::OperationEnded note;
+  note.tenant = tenant;
+  note.name = program;
+  note.device_kind = "cpu";
+  note.created = ended - absl::Seconds(3);
+  note.started = ended - absl::Seconds(2);
+  note.ended = ended;
+  note.run_longest = busy / 2;
+  note.run_total = busy;
+  note.bytes_moved = 10;
+  return note;
+}
+
+bool All(const std::string&) { return true; }
+
+TEST(TopPrograms, CountsAProgramsRuns) {
+  TopPrograms top;
+  top.Add(Ran("train", absl::Seconds(2)));
+  top.Add(Ran("train", absl::Seconds(1)));
+  core::OperationEnded failed = Ran("train", absl::Seconds(1));
+  failed.state = api::OperationState::kFailed;
+  top.Add(failed);
+  const std::vector<ProgramUse> uses = top.Read(All, /*others=*/false, kStart);
+  ASSERT_THAT(uses, SizeIs(1));
+  EXPECT_EQ(uses[0].program, "train");
+  EXPECT_EQ(uses[0].tenant, "acme");
+  EXPECT_EQ(uses[0].steps, 2);
+  EXPECT_EQ(uses[0].failures, 1);
+  EXPECT_EQ(uses[0].step_time, absl::Seconds(4));
+  EXPECT_EQ(uses[0].step_p50, absl::Seconds(2));
+  EXPECT_EQ(uses[0].step_p99, absl::Seconds(2));
+  EXPECT_EQ(uses[0].device_busy, absl::Seconds(3));
+  EXPECT_EQ(uses[0].idle_input, absl::Seconds(3));
+  EXPECT_EQ(uses[0].idle_peer, absl::Milliseconds(2500));
+  EXPECT_EQ(uses[0].bytes_moved, 20);
+  EXPECT_GT(uses[0].devices_lately, 0);
+}
+
+TEST(TopPrograms, HoldsKAndTheOthersTogether) {
+  TopPrograms top(/*k=*/3, /*candidates_max=*/5);
+  for (int p = 0; p < 50; ++p) top.Add(Ran(absl::StrCat("p", p), absl::Seconds(1)));
+  const std::vector<ProgramUse> uses = top.Read(All, /*others=*/true, kStart);
+  ASSERT_THAT(uses, SizeIs(4));
+  EXPECT_EQ(uses[3].program, "");
+  EXPECT_EQ(uses[3].steps, 47);
+}
+
+TEST(TopPrograms, WhoUsesMuchMoreComesInAtZeroAndNoSumFalls) {
+  TopPrograms top(/*k=*/1);
+  top.Add(Ran("first", absl::Seconds(1)));
+  top.Add(Ran("second", absl::Seconds(1)));  // the same: no change
+  EXPECT_EQ(top.Read(All, false, kStart)[0].program, "first");
+  top.Add(Ran("second", absl::Seconds(1)));
+  const std::vector<ProgramUse> uses = top.Read(All, true, kStart);
+  EXPECT_EQ(uses[0].program, "second");
+  EXPECT_EQ(uses[0].steps, 1);
+  EXPECT_EQ(uses[1].steps, 1);  // its first; that of "first" is with the past
+}
+
+TEST(TopPrograms, WhatWasLongAgoCountsLess) {
+  TopPrograms top(/*k=*/1);
+  top.Add(Ran("old", absl::Seconds(100)));
+  const absl::Time later = kStart + absl::Hours(2);  // twelve half-lives
+  top.Add(Ran("new", absl::Seconds(1), later));
+  EXPECT_EQ(top.Read(All, false, later)[0].program, "new");
+}
+
+TEST(TopPrograms, ATenantSeesItsOwn) {
+  TopPrograms top;
+  top.Add(Ran("a", absl::Seconds(1), kStart, "acme"));
+  top.Add(Ran("a", absl::Seconds(1), kStart, "rival"));
+  const auto uses =
+      top.Read([](const std::string& tenant) { return tenant == "acme"; }, false, kStart);
+  ASSERT_THAT(uses, SizeIs(1));
+  EXPECT_EQ(uses[0].tenant, "acme");
+}
+
+TEST(Telemetry, OperationsAreCountedByHowTheyEnd) {
+  Metrics metrics;
+  Telemetry telemetry(&metrics);
+  telemetry.OnNote(core::OperationSubmitted{"acme", api::OperationKind::kExecute});
+  telemetry.OnNote(Ran("p", absl::Seconds(1)));
+  core::OperationEnded late = Ran("p", absl::Seconds(1));
+  late.state = api::OperationState::kFailed;
+  late.error = MakeError(ErrorKind::kDeadlineExceeded, "late");
+  late.started = absl::InfiniteFuture();
+  telemetry.OnNote(late);
+  core::OperationEnded lost = Ran("p", absl::Seconds(1));
+  lost.state = api::OperationState::kFailed;
+  lost.error = MakeError(ErrorKind::kWorkerLost, "gone");
+  telemetry.OnNote(lost);
+  EXPECT_EQ(metrics.Value(Metric::kOperationsSubmitted, {"acme", "execute"}), 1);
+  EXPECT_EQ(metrics.Value(Metric::kOperationsCompleted, {"acme", "execute", "ok", "OK"}), 1);
+  EXPECT_EQ(metrics.Value(Metric::kOperationsCompleted,
+                          {"acme", "execute", "deadline", "DEADLINE_EXCEEDED"}),
+            1);
+  EXPECT_EQ(
+      metrics.Value(Metric::kOperationsCompleted, {"acme", "execute", "error", "WORKER_LOST"}), 1);
+  // What never had a place in the order has no time in it.
+  EXPECT_EQ(metrics.Value(Metric::kOperationQueue, {"acme", "normal"}), 2);
+  EXPECT_EQ(metrics.Value(Metric::kOperationExecute, {"acme", "cpu"}), 2);
+  EXPECT_EQ(metrics.Value(Metric::kOperationEndToEnd, {"acme", "execute"}), 3);
+  EXPECT_EQ(metrics.Value(Metric::kProgramSteps, {"p"}), 1);
+}
+
+TEST(Telemetry, AStuckCollectiveHasAVerdict) {
+  Metrics metrics;
+  Telemetry telemetry(&metrics);
+  core::OperationEnded stuck = Ran("p", absl::Seconds(1));
+  stuck.state = api::OperationState::kFailed;
+  stuck.error = MakeError(ErrorKind::kCollectiveTimeout,
+                          "psum: 1 of 2 members missing after 5s: rank 1: not entered");
+  telemetry.OnNote(stuck);
+  EXPECT_EQ(metrics.Value(Metric::kCollectiveStuck, {"not_entered"}), 1);
+  // The others are there from the beginning, so that the first is an increase.
+  EXPECT_EQ(metrics.Value(Metric::kCollectiveStuck, {"in_kernel"}), 0);
+}
+
+TEST(Telemetry, TheRestIsCounted) {
+  Metrics metrics;
+  Telemetry telemetry(&metrics);
+  telemetry.OnStep(absl::Microseconds(5), /*execute=*/true);
+  telemetry.OnStep(absl::Microseconds(5), /*execute=*/false);
+  telemetry.OnPlan(absl::Milliseconds(1), /*ok=*/false);
+  telemetry.OnNote(core::CacheLookup{core::CacheLookup::kCoalesced});
+  telemetry.OnNote(core::ArraysLost{3});
+  telemetry.OnNote(core::LeaseExpired{"w0"});
+  telemetry.OnNote(core::PlanTooLarge{"gpu"});
+  telemetry.OnNote(core::CancelDone{core::CancelDone::kStopped, absl::Milliseconds(2)});
+  telemetry.OnNote(core::SessionEnded{"acme", "lease_expired"});
+  EXPECT_EQ(metrics.Value(Metric::kSchedulerCycle), 2);
+  EXPECT_EQ(metrics.Value(Metric::kDispatch, {"coordinator"}), 1);
+  EXPECT_EQ(metrics.Value(Metric::kPlan, {"error"}), 1);
+  EXPECT_EQ(metrics.Value(Metric::kCompileCacheRequests, {"coalesced"}), 1);
+  EXPECT_EQ(metrics.Value(Metric::kArrayLost, {"worker_lost"}), 3);
+  EXPECT_EQ(metrics.Value(Metric::kWorkerLeaseExpired, {"w0"}), 1);
+  EXPECT_EQ(metrics.Value(Metric::kOom, {"admission", "gpu"}), 1);
+  EXPECT_EQ(metrics.Value(Metric::kCancelLatency, {"stopped"}), 1);
+  EXPECT_EQ(metrics.Value(Metric::kSessionEnd, {"acme", "lease_expired"}), 1);
+}
+
+core::ClusterReading Arrays(double count, uint64_t next) {
+  core::ClusterReading reading;
+  reading.readings = {{Metric::kArrays, {"acme", "ready"}, count}};
+  reading.next_array = next;
+  return reading;
+}
+
+TEST(GaugeReader, AddsUpTheParts) {
+  Metrics metrics;
+  std::vector<uint64_t> asked;
+  const GaugeReader reader(
+      &metrics,
+      [&](uint64_t first, const GaugeReader::Answer& answer) {
+        asked.push_back(first);
+        answer(Arrays(10, first == 0 ? 100 : 0));
+      },
+      /*epoch=*/7);
+  EXPECT_EQ(metrics.Value(Metric::kArrays, {"acme", "ready"}), 20);
+  EXPECT_THAT(asked, ::testing::ElementsAre(0, 100));
+  EXPECT_EQ(metrics.Value(Metric::kCoordinatorEpoch), 7);
+}
+
+TEST(GaugeReader, ALoopThatDoesNotAnswerLeavesThemOut) {
+  Metrics metrics;
+  GaugeReader::Answer late;
+  {
+    const GaugeReader reader(
+        &metrics,
+        [&](uint64_t first, GaugeReader::Answer answer) {
+          if (first == 0) return answer(Arrays(10, 100));
+          late = std::move(answer);
+        },
+        /*epoch=*/7, /*wait_max=*/absl::Milliseconds(20));
+    const absl::Time began = absl::Now();
+    for (const MetricFamily& family : metrics.Collect()) {
+      EXPECT_NE(family.info->id, Metric::kArrays) << "a part is not the whole";
+    }
+    EXPECT_LT(absl::Now() - began, absl::Seconds(10));
+    EXPECT_EQ(metrics.Value(Metric::kCoordinatorEpoch), 7);
+  }
+  // An answer when nobody waits any more.
+  late(Arrays(10, 0));
+}
+
+}  // namespace
+}  // namespace tessera::server::telemetry
