@@ -13,14 +13,23 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/metrics.h"
+#include "base/metrics_http.h"
+#include "base/keepalive.h"
 #include "base/options.h"
+#include "base/pki.h"
+#include "base/secret.h"
 #include "base/status.h"
+#include "base/token_file.h"
 #include "worker/codegen/compile_child.h"
 #include "worker/codegen/device_code.h"
 #include "worker/codegen/host_code.h"
+#include "worker/daemon/listen.h"
+#include "worker/rpc/data_metrics.h"
 #include "worker/rpc/executor_process.h"
 #include "worker/rpc/worker_daemon.h"
 
@@ -37,17 +46,25 @@ constexpr char kUsage[] =
   --devices N                  CPU devices of this worker, and no GPUs.
   --device-memory-bytes N      Memory of each; 0 takes nine tenths of a GPU's, or shares the
                                machine's evenly among CPU devices (0).
-  --data-listen HOST:PORT      Where clients bring and fetch array bytes (127.0.0.1:0).
-  --peer-listen HOST:PORT      Where other executors connect for collectives (127.0.0.1:0).
+  --data-listen HOST:PORT      Where clients bring and fetch array bytes (127.0.0.1:8471, or any
+                               port if it is taken).
+  --peer-listen HOST:PORT      Where other executors connect for collectives (127.0.0.1:8472, or any
+                               port if it is taken).
   --advertise-client HOST[:PORT]  How clients reach the first; as listened on if not given.
   --advertise-peer HOST[:PORT]    How executors reach the second.
+                               Of several executors, number i takes 2 i more than each port.
 
 )";
+
+constexpr char kMetricsListen[] = "127.0.0.1:9471";
 
 struct Flags {
   bool executor = false, count_gpus = false;
   rpc::WorkerDaemonOptions daemon;
   rpc::ExecutorProcessOptions process;
+
+  // The well-known ports, or any.
+  Flags() { daemon.data_listen = daemon.peer_listen = ""; }
 };
 
 template <class T>
@@ -123,9 +140,70 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
   return flags;
 }
 
-absl::Status RunDaemon(const rpc::WorkerDaemonOptions& options) {
+// Plain text stays on this machine unless it is asked for.
+absl::Status CheckListeners(const rpc::WorkerDaemonOptions& daemon, const Options& options) {
+  if (options.insecure || !options.tls_cert_file.empty()) return absl::OkStatus();
+  for (const std::string* address : {&daemon.data_listen, &daemon.peer_listen}) {
+    if (address->empty() || IsLoopback(*address)) continue;
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("listen: ", *address,
+                                  " is reachable from other machines and this worker has no "
+                                  "certificate; listen on 127.0.0.1, give --tls-cert-file, "
+                                  "--tls-key-file and --tls-ca-file, or say --insecure"));
+  }
+  return absl::OkStatus();
+}
+
+// What of the executor's side comes from the table of options.
+absl::Status TakeOptions(const Options& options, rpc::ExecutorProcessOptions* process) {
+  process->uploads = {.idle = absl::Milliseconds(options.upload_idle_ms),
+                      .keep = absl::Milliseconds(options.upload_keep_ms)};
+  process->keepalive = KeepaliveFrom(options);
+  process->files_dir = options.files_dir;
+  if (options.tls_cert_file.empty()) return absl::OkStatus();
+  TESSERA_ASSIGN_OR_RETURN(process->certificates, ReadWholeFile(options.tls_cert_file));
+  TESSERA_ASSIGN_OR_RETURN(process->key, ReadWholeFile(options.tls_key_file));
+  TESSERA_ASSIGN_OR_RETURN(process->authorities, ReadWholeFile(options.tls_ca_file));
+  TESSERA_RETURN_IF_ERROR(pki::CheckPair(process->certificates, process->key));
+  return pki::CheckIssuedBy(process->certificates, process->authorities);
+}
+
+// How the daemon proves to the coordinator what it is.
+absl::Status LinkSecurity(const Options& options, rpc::WorkerDaemonOptions* daemon) {
+  daemon->insecure = options.insecure;
+  if (!options.tls_ca_file.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(daemon->tls.authority, ReadWholeFile(options.tls_ca_file));
+  }
+  if (!options.tls_cert_file.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(daemon->tls.certificates, ReadWholeFile(options.tls_cert_file));
+    TESSERA_ASSIGN_OR_RETURN(daemon->tls.key, ReadWholeFile(options.tls_key_file));
+  }
+  if (!options.token_file.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(const std::string token, ReadWholeFile(options.token_file));
+    daemon->token = std::string(absl::StripAsciiWhitespace(token));
+    TESSERA_RETURN_IF_ERROR(ParseToken(daemon->token).status());
+  }
+  return absl::OkStatus();
+}
+
+// Whole or not at all, as the coordinator does: its two lines are for clients and for peers.
+absl::Status WritePorts(const std::string& path, const rpc::WorkerDaemon& daemon) {
+  if (path.empty()) return absl::OkStatus();
+  return ReplaceFile(path, absl::StrCat(daemon.data_address(), "\n", daemon.peer_address(), "\n"),
+                     /*is_private=*/false);
+}
+
+absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const Options& table) {
+  Metrics metrics(table.metrics_series_max);
+  metrics.AddCollector([](Scrape& scrape) { CollectProcess(scrape, rpc::GrpcVersion()); });
+  options.metrics = &metrics;
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::WorkerDaemon> daemon,
                            rpc::WorkerDaemon::Start(options));
+  TESSERA_RETURN_IF_ERROR(WritePorts(table.port_file, *daemon));
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::unique_ptr<MetricsServer> metrics_server,
+      MetricsServer::StartFor(table.metrics_listen, kMetricsListen, table.metrics_port_file,
+                              &metrics));
   TESSERA_LOG(INFO) << "worker serves" << Field("worker", options.name)
                     << Field("data", daemon->data_endpoint())
                     << Field("coordinator", options.coordinator);
@@ -178,11 +256,23 @@ int Main(int argc, char** argv) {
   }
   LogOptions log;
   log.level = *level;
+  const absl::StatusOr<LogFormat> format = ParseLogFormat(options.log_format);
+  if (!format.ok()) return complain(format.status());
+  log.format = *format;
   log.file = options.log_file;
   if (const absl::Status status = StartLogging(log); !status.ok()) return complain(status);
   if (flags->count_gpus) return rpc::CountGpus(options.cuda_plugin);
-  if (flags->executor) return rpc::RunExecutorProcess(flags->process);
-  const absl::Status status = RunDaemon(flags->daemon);
+  if (flags->executor) {
+    const absl::Status taken = TakeOptions(options, &flags->process);
+    return taken.ok() ? rpc::RunExecutorProcess(flags->process) : complain(taken);
+  }
+  flags->daemon.executor_flags = FlagsFor(options, ProcessEnv());
+  flags->daemon.data_tls = !options.tls_cert_file.empty();
+  rpc::ExecutorProcessOptions unused;  // Better told now than by every executor.
+  absl::Status status = TakeOptions(options, &unused);
+  status.Update(CheckListeners(flags->daemon, options));
+  status.Update(LinkSecurity(options, &flags->daemon));
+  if (status.ok()) status = RunDaemon(flags->daemon, options);
   StopLogging();
   return status.ok() ? 0 : complain(status);
 }

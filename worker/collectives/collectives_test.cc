@@ -2,8 +2,11 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "base/pki.h"
+#include "ir/api/identity.h"
 #include "worker/collectives/collectives_suite.h"
 #include "worker/collectives/socket.h"
+#include "worker/collectives/tls.h"
 #include "worker/collectives/wire.h"
 
 namespace tessera::worker {
@@ -26,6 +29,26 @@ struct Listener {
   std::string endpoint;
 };
 
+const pki::Credential& Authority() {
+  static const auto* const authority =
+      new pki::Credential(*pki::MakeAuthority("test", absl::Now()));
+  return *authority;
+}
+
+// What a worker of this name shows, and whom it trusts.
+std::shared_ptr<const TlsContext> TlsOf(const std::string& worker,
+                                        const pki::Credential& authority = Authority()) {
+  pki::CertificateSpec spec;
+  spec.common_name = worker;
+  spec.dns = {api::kWorkerServerName};
+  spec.uris = {api::kWorkerUriPrefix + worker};
+  const auto own = pki::Issue(authority, spec, absl::Now());
+  EXPECT_TRUE(own.ok()) << own.status();
+  const auto context = MakeTlsContext(own->cert_pem, own->key_pem, authority.cert_pem);
+  EXPECT_TRUE(context.ok()) << context.status();
+  return *context;
+}
+
 // Executors w0, w1, ... with `ranks_each` ranks each.
 class TestCluster : public Cluster {
  public:
@@ -46,6 +69,7 @@ class TestCluster : public Cluster {
   // The configuration that executor `e` is given.
   CommunicatorConfig ConfigOf(int e) const {
     CommunicatorConfig result = config;
+    if (use_tls) result.tls = TlsOf(ExecutorOf(e));
     for (int rank = 0; rank < ranks(); ++rank) {
       if (executor_of_rank[rank] == e) result.local_ranks.push_back(rank);
     }
@@ -68,11 +92,13 @@ class TestCluster : public Cluster {
 
   std::vector<Listener> listeners;
   CommunicatorConfig config;
+  bool use_tls = false;
 };
 
-CollectivesImpl Impl(std::string name, int executors, int ranks_each) {
+CollectivesImpl Impl(std::string name, int executors, int ranks_each, bool tls = false) {
   return {std::move(name), executors * ranks_each, [=](absl::Duration timeout) {
             auto cluster = std::make_unique<TestCluster>(executors, ranks_each, timeout);
+            cluster->use_tls = tls;
             cluster->StartAll();
             // The suite sees a Cluster; the rest is released with it.
             return std::unique_ptr<Cluster>(std::move(cluster));
@@ -88,11 +114,64 @@ INSTANTIATE_TEST_SUITE_P(Tcp, CollectivesSuite,
                          ImplName);
 INSTANTIATE_TEST_SUITE_P(Mixed, CollectivesSuite, testing::Values(Impl("Executors2Ranks2", 2, 2)),
                          ImplName);
+INSTANTIATE_TEST_SUITE_P(Tls, CollectivesSuite,
+                         testing::Values(Impl("Executors3", 3, 1, /*tls=*/true),
+                                         Impl("Executors2Ranks2", 2, 2, /*tls=*/true)),
+                         ImplName);
 
 const CallKey kKey = {7, 1, "psum at model.cc:41", "train_step"};
 const std::vector<int> kBoth = {0, 1};
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+TEST(TlsCollectives, WhoCannotShowThatItIsThePeerIsNotSpokenTo) {
+  const auto other = pki::MakeAuthority("other", absl::Now());
+  ASSERT_TRUE(other.ok());
+  struct Row {
+    std::string what;
+    std::shared_ptr<const TlsContext> of_w0, of_w1;
+  };
+  const Row rows[] = {{"another authority", TlsOf("w0"), TlsOf("w1", *other)},
+                      {"the acceptor is another worker", TlsOf("w0"), TlsOf("w9")},
+                      {"the connector is another worker", TlsOf("w9"), TlsOf("w1")},
+                      {"the acceptor speaks plain text", TlsOf("w0"), nullptr},
+                      {"the connector speaks plain text", nullptr, TlsOf("w1")}};
+  for (const Row& row : rows) {
+    TestCluster cluster(2, 1, absl::Milliseconds(400));
+    for (const int e : {0, 1}) {
+      CommunicatorConfig config = cluster.ConfigOf(e);
+      config.tls = e == 0 ? row.of_w0 : row.of_w1;
+      cluster.Start(e, config);
+    }
+    for (const absl::Status& status : cluster.Run(
+             kBoth, [&](int rank) { return cluster.of(rank).Barrier(rank, kBoth, kKey); })) {
+      EXPECT_FALSE(status.ok()) << row.what;
+    }
+  }
+}
+
+TEST(TlsCollectives, LosingAPeerInMidCallIsReportedAtOnce) {
+  TestCluster cluster(2, 1, absl::Seconds(60));
+  cluster.use_tls = true;
+  cluster.StartAll();
+  ASSERT_TRUE(
+      cluster.Run(kBoth, [&](int rank) { return cluster.of(rank).Barrier(rank, kBoth, kKey); })[0]
+          .ok());
+  std::thread dropper([&] { cluster.executors[1].reset(); });
+  const absl::Status status = cluster.of(0).Barrier(0, kBoth, kKey);
+  dropper.join();
+  EXPECT_EQ(ReasonOf(status), "WORKER_LOST") << status;
+}
+
+TEST(TlsContextTest, WhatIsNoCertificateIsSaid) {
+  const pki::Credential& authority = Authority();
+  EXPECT_THAT(Text(MakeTlsContext("", authority.key_pem, authority.cert_pem).status()),
+              testing::HasSubstr("certificate"));
+  EXPECT_THAT(Text(MakeTlsContext(authority.cert_pem, "x", authority.cert_pem).status()),
+              testing::HasSubstr("key"));
+  EXPECT_THAT(Text(MakeTlsContext(authority.cert_pem, authority.key_pem, "").status()),
+              testing::HasSubstr("authorities"));
+}
 
 TEST(TcpCollectives, LosingAPeerInMidCallIsReportedAtOnce) {
   TestCluster cluster(2, 1, absl::Seconds(60));
@@ -225,7 +304,7 @@ class RawPeer : public testing::Test {
   }
   void Write(const UniqueFd& fd, const void* data, size_t size) {
     iovec part = {const_cast<void*>(data), size};
-    WriteAll(fd.get(), absl::MakeSpan(&part, 1), deadline_, quiet_.fd());
+    WriteAll(fd.get(), nullptr, absl::MakeSpan(&part, 1), deadline_, quiet_.fd());
   }
   void SayHello(const UniqueFd& fd) {
     Hello hello;
@@ -240,12 +319,12 @@ class RawPeer : public testing::Test {
   }
   WelcomeCode ReadWelcome(const UniqueFd& fd) {
     Welcome welcome;
-    EXPECT_TRUE(ReadAll(fd.get(), &welcome, sizeof(welcome), deadline_, quiet_.fd()));
+    EXPECT_TRUE(ReadAll(fd.get(), nullptr, &welcome, sizeof(welcome), deadline_, quiet_.fd()));
     return welcome.code;
   }
   bool Closed(const UniqueFd& fd) {
     char byte;
-    return !ReadAll(fd.get(), &byte, 1, deadline_, quiet_.fd()) && !deadline_.Passed();
+    return !ReadAll(fd.get(), nullptr, &byte, 1, deadline_, quiet_.fd()) && !deadline_.Passed();
   }
   absl::Status Barrier() { return cluster_.of(1).Barrier(1, kBoth, kKey); }
   FrameHeader Header() {
@@ -382,7 +461,7 @@ TEST_F(RawPeer, APeerThatStallsInMidMessageIsToldApart) {
       [&] { status = cluster_.of(1).AllGather(1, kBoth, kKey, BytesOf(in), MutableBytesOf(out)); });
   // Answer its first frame with the like of it, and no more.
   FrameHeader header;
-  EXPECT_TRUE(ReadAll(fd_.get(), &header, sizeof(header), deadline_, quiet_.fd()));
+  EXPECT_TRUE(ReadAll(fd_.get(), nullptr, &header, sizeof(header), deadline_, quiet_.fd()));
   std::swap(header.from, header.to);
   header.label_length = 0;
   const std::string payload(header.length, 'x');

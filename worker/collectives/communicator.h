@@ -30,6 +30,8 @@
 
 namespace tessera::worker {
 
+class TlsContext;
+
 struct Member {
   int device = 0;  // Global mesh ordinal.
   std::string executor;
@@ -42,8 +44,10 @@ struct CommunicatorConfig {
   uint64_t generation = 0;
   std::vector<Member> members;   // Index = rank. Members of one executor agree but for `device`.
   std::vector<int> local_ranks;  // Every member of this executor.
-  // Shared by the members. It is compared, not a key: peer traffic is not encrypted.
+  // Shared by the members. It is compared, not a key.
   std::string secret;
+  // Null: what passes between executors is not encrypted. All members have one, or none.
+  std::shared_ptr<const TlsContext> tls;
   absl::Duration timeout;  // Bounds each call, and the first attempts to connect.
 };
 

@@ -93,10 +93,15 @@ bool PeerPort::Advance(Arrival& arrival) {
     const ssize_t seen = recv(arrival.fd.get(), &hello, sizeof(hello), MSG_PEEK | MSG_DONTWAIT);
     if (seen < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (seen <= 0) return true;
-    if (seen < static_cast<ssize_t>(sizeof(hello))) return false;
-    if (hello.magic != kHelloMagic || hello.version != kWireVersion) return true;
+    // Which of the two it is; whether it should be is the communicator's to judge.
+    TlsHello tls;
+    std::memcpy(static_cast<void*>(&tls), &hello, sizeof(tls));
+    const bool is_tls = tls.magic == kTlsMagic;
+    if (seen < static_cast<ssize_t>(is_tls ? sizeof(tls) : sizeof(hello))) return false;
+    if (!is_tls && hello.magic != kHelloMagic) return true;
+    if ((is_tls ? tls.version : hello.version) != kWireVersion) return true;
     arrival.known = true;
-    arrival.generation = hello.generation;
+    arrival.generation = is_tls ? tls.generation : hello.generation;
   }
   absl::MutexLock lock(&mu_);
   const auto door = doors_.find(arrival.generation);

@@ -83,6 +83,17 @@ void Signal::Raise() {
 }
 
 ptrdiff_t BufferedReader::Receive(std::byte* into, size_t size) {
+  while (tls_ != nullptr) {
+    TlsWant want = TlsWant::kNothing;
+    const ptrdiff_t got = tls_->Read(into, size, &want);
+    if (got >= 0) return got;
+    if (want == TlsWant::kNothing) {
+      tls_reason_ = tls_->Reason();
+      return -1;
+    }
+    pollfd wait = {fd_, static_cast<int16_t>(want == TlsWant::kRead ? POLLIN : POLLOUT), 0};
+    poll(&wait, 1, /*timeout=*/-1);
+  }
   while (true) {
     const ssize_t got = recv(fd_, into, size, 0);
     if (got >= 0) return got;
@@ -122,10 +133,56 @@ bool BufferedReader::Read(void* into, size_t size) {
 }
 
 std::string BufferedReader::Reason() const {
+  if (!tls_reason_.empty()) return tls_reason_;
   return error_ == 0 ? "it closed the connection" : std::strerror(error_);
 }
 
-bool WriteAll(int fd, absl::Span<iovec> parts, const Deadline& deadline, int stop) {
+namespace {
+
+bool AwaitWanted(int fd, TlsWant want, const Deadline& deadline, int stop) {
+  return want != TlsWant::kNothing &&
+         AwaitEvents(fd, want == TlsWant::kRead ? POLLIN : POLLOUT, deadline, stop);
+}
+
+// Small parts share a record.
+bool WriteRecords(int fd, TlsStream& tls, absl::Span<iovec> parts, const Deadline& deadline,
+                  int stop) {
+  constexpr size_t kRecordBytes = 16 << 10;
+  char record[kRecordBytes];
+  parts = Advance(parts, 0);
+  while (!parts.empty()) {
+    const void* from = parts[0].iov_base;
+    size_t size = parts[0].iov_len;
+    if (parts.size() > 1 && size < kRecordBytes) {
+      size = 0;
+      for (const iovec& part : parts) {
+        const size_t copied = std::min(part.iov_len, kRecordBytes - size);
+        std::memcpy(record + size, part.iov_base, copied);
+        size += copied;
+      }
+      from = record;
+    }
+    TlsWant want = TlsWant::kNothing;
+    ptrdiff_t put = tls.Write(from, size, &want);
+    while (put < 0 && AwaitWanted(fd, want, deadline, stop)) put = tls.Write(from, size, &want);
+    if (put <= 0) return false;
+    parts = Advance(parts, static_cast<size_t>(put));
+  }
+  return true;
+}
+
+}  // namespace
+
+bool Handshake(int fd, TlsStream& tls, const Deadline& deadline, int stop) {
+  TlsWant want = TlsWant::kNothing;
+  while (!tls.Handshake(&want)) {
+    if (!AwaitWanted(fd, want, deadline, stop)) return false;
+  }
+  return true;
+}
+
+bool WriteAll(int fd, TlsStream* tls, absl::Span<iovec> parts, const Deadline& deadline, int stop) {
+  if (tls != nullptr) return WriteRecords(fd, *tls, parts, deadline, stop);
   parts = Advance(parts, 0);
   while (!parts.empty()) {
     msghdr message = {};
@@ -143,8 +200,15 @@ bool WriteAll(int fd, absl::Span<iovec> parts, const Deadline& deadline, int sto
   return true;
 }
 
-bool ReadAll(int fd, void* into, size_t size, const Deadline& deadline, int stop) {
+bool ReadAll(int fd, TlsStream* tls, void* into, size_t size, const Deadline& deadline, int stop) {
   auto* at = static_cast<std::byte*>(into);
+  while (size > 0 && tls != nullptr) {
+    TlsWant want = TlsWant::kNothing;
+    const ptrdiff_t got = tls->Read(at, size, &want);
+    if (got == 0 || (got < 0 && !AwaitWanted(fd, want, deadline, stop))) return false;
+    at += std::max<ptrdiff_t>(got, 0);
+    size -= static_cast<size_t>(std::max<ptrdiff_t>(got, 0));
+  }
   while (size > 0) {
     const ssize_t got = recv(fd, at, size, MSG_DONTWAIT);
     if (got > 0) {

@@ -1,4 +1,4 @@
-// Plain sockets: owned descriptors, and writes and waits that end at a deadline or a signal.
+// Sockets: owned descriptors, and writes and waits that end at a deadline or a signal.
 #ifndef TESSERA_WORKER_COLLECTIVES_SOCKET_H_
 #define TESSERA_WORKER_COLLECTIVES_SOCKET_H_
 
@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/collectives/deadline.h"
+#include "worker/collectives/tls.h"
 
 struct iovec;
 
@@ -47,10 +48,20 @@ class Signal {
   UniqueFd fd_;
 };
 
+// A connection to a peer, with TLS or without. Move-only; the two halves may be used by a thread
+// each.
+struct Connection {
+  UniqueFd fd;
+  std::unique_ptr<TlsStream> tls;  // null: plain text
+  bool ok() const { return fd.ok(); }
+};
+
 // Reads exactly what is asked for, in few system calls. One thread.
 class BufferedReader {
  public:
-  explicit BufferedReader(int fd) : fd_(fd), buffer_(new std::byte[kBufferBytes]) {}
+  // `tls` may be null; both outlive this.
+  explicit BufferedReader(int fd, TlsStream* tls = nullptr)
+      : fd_(fd), tls_(tls), buffer_(new std::byte[kBufferBytes]) {}
 
   // False at the end of the stream or on an error: Reason() says which. Returns when the socket is
   // shut down.
@@ -64,18 +75,23 @@ class BufferedReader {
   ptrdiff_t Receive(std::byte* into, size_t size);
 
   int fd_;
+  TlsStream* tls_;
   std::unique_ptr<std::byte[]> buffer_;
   size_t begin_ = 0;
   size_t end_ = 0;
   int error_ = 0;
+  std::string tls_reason_;
 };
 
 // Writes all of `parts`, which it changes. False on an error, at the deadline, or once `stop` (a
 // Signal's fd) is raised and the socket is full; part of the bytes may then have been written.
-bool WriteAll(int fd, absl::Span<iovec> parts, const Deadline& deadline, int stop);
+bool WriteAll(int fd, TlsStream* tls, absl::Span<iovec> parts, const Deadline& deadline, int stop);
 
 // Reads exactly `size` bytes; false on an error, at the deadline, or once `stop` is raised.
-bool ReadAll(int fd, void* into, size_t size, const Deadline& deadline, int stop);
+bool ReadAll(int fd, TlsStream* tls, void* into, size_t size, const Deadline& deadline, int stop);
+
+// Shakes hands; the same.
+bool Handshake(int fd, TlsStream& tls, const Deadline& deadline, int stop);
 
 // Waits for `stop`. True if it was raised, false at the deadline.
 bool AwaitSignal(int stop, const Deadline& deadline);

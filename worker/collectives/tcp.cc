@@ -40,6 +40,11 @@ int TakeConnection(int source) {
   return -1;
 }
 
+// "w0" of "w0/1".
+std::string WorkerOf(const std::string& executor) {
+  return executor.substr(0, executor.rfind('/'));
+}
+
 }  // namespace
 
 struct TcpLinks::Peer {
@@ -54,8 +59,9 @@ struct TcpLinks::Peer {
   absl::CondVar changed;
   // Set once, before kUp; closed by the destructor only, so that its number is not used again.
   UniqueFd fd ABSL_GUARDED_BY(mu);
-  UniqueFd accepted ABSL_GUARDED_BY(mu);   // From the acceptor to the peer's thread.
-  bool taken ABSL_GUARDED_BY(mu) = false;  // A connection was accepted.
+  std::unique_ptr<TlsStream> tls ABSL_GUARDED_BY(mu);  // Of fd; null without TLS.
+  Connection accepted ABSL_GUARDED_BY(mu);             // From the acceptor to the peer's thread.
+  bool taken ABSL_GUARDED_BY(mu) = false;              // A connection was accepted.
   LinkState state ABSL_GUARDED_BY(mu) = LinkState::kConnecting;
   std::string reason ABSL_GUARDED_BY(mu);  // Why it is down.
   bool writing ABSL_GUARDED_BY(mu) = false;
@@ -71,6 +77,12 @@ struct TcpLinks::Arrival {
   UniqueFd fd;
   Deadline deadline;
   HelloReader reader;
+  // With TLS: what has come of the TlsHello, then the handshake.
+  TlsHello tls_hello;
+  size_t tls_hello_read = 0;
+  std::unique_ptr<TlsStream> tls;
+  bool shaken = false;
+  int16_t awaits = POLLIN;
 };
 
 TcpLinks::TcpLinks(const CommunicatorConfig* config, int listen_fd, FailureLatch* failure,
@@ -134,6 +146,7 @@ bool TcpLinks::Send(const FrameHeader& header, const std::string& label,
                     absl::Span<const std::byte> payload, const Deadline& deadline) {
   Peer& peer = *peer_of_rank_[header.to];
   int fd = -1;
+  TlsStream* tls = nullptr;
   {
     absl::MutexLock lock(&peer.mu);
     while (peer.writing && !failure_->failed() && !deadline.Passed()) {
@@ -142,10 +155,11 @@ bool TcpLinks::Send(const FrameHeader& header, const std::string& label,
     if (peer.writing || peer.write_closed || peer.state != LinkState::kUp) return false;
     peer.writing = true;
     fd = peer.fd.get();
+    tls = peer.tls.get();
   }
   iovec parts[] = {Part(&header, sizeof(header)), Part(label.data(), label.size()),
                    Part(payload.data(), payload.size())};
-  const bool written = WriteAll(fd, absl::MakeSpan(parts), deadline, failed_.fd());
+  const bool written = WriteAll(fd, tls, absl::MakeSpan(parts), deadline, failed_.fd());
   {
     absl::MutexLock lock(&peer.mu);
     peer.writing = false;
@@ -168,12 +182,14 @@ void TcpLinks::BroadcastFailure() {
 void TcpLinks::SendFailure(Peer& peer) {
   const absl::Status failure = failure_->status();
   int fd = -1;
+  TlsStream* tls = nullptr;
   {
     absl::MutexLock lock(&peer.mu);
     peer.changed.SignalAll();
     if (peer.state != LinkState::kUp || peer.writing || peer.write_closed) return;
     peer.write_closed = true;
     fd = peer.fd.get();
+    tls = peer.tls.get();
   }
   const std::string reason(InfoOf(KindOf(failure)).reason);
   const absl::string_view message = failure.message().substr(0, kMaxPayloadBytes);
@@ -185,7 +201,7 @@ void TcpLinks::SendFailure(Peer& peer) {
   iovec parts[] = {Part(&header, sizeof(header)), Part(reason.data(), reason.size()),
                    Part(message.data(), message.size())};
   // If it does not fit into the socket's buffer at once, the peer sees the end of the stream.
-  WriteAll(fd, absl::MakeSpan(parts), Deadline(absl::ZeroDuration()), failed_.fd());
+  WriteAll(fd, tls, absl::MakeSpan(parts), Deadline(absl::ZeroDuration()), failed_.fd());
   shutdown(fd, SHUT_WR);
 }
 
@@ -211,11 +227,12 @@ void TcpLinks::MarkDown(Peer& peer, const std::string& reason) {
 void TcpLinks::RunPeer(Peer& peer) {
   std::string reason;
   const bool connects = self_.executor < peer.member.executor;
-  UniqueFd fd = connects ? ConnectTo(peer, &reason) : AwaitAccepted(peer, &reason);
-  if (!fd.ok()) return MarkDown(peer, reason);
+  Connection connection = connects ? ConnectTo(peer, &reason) : AwaitAccepted(peer, &reason);
+  if (!connection.ok()) return MarkDown(peer, reason);
   {
     absl::MutexLock lock(&peer.mu);
-    peer.fd = std::move(fd);
+    peer.fd = std::move(connection.fd);
+    peer.tls = std::move(connection.tls);
     peer.state = LinkState::kUp;
     if (peer.stopping) shutdown(peer.fd.get(), SHUT_WR);
   }
@@ -229,23 +246,31 @@ void TcpLinks::RunPeer(Peer& peer) {
   MarkDown(peer, end);
 }
 
-UniqueFd TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
+Connection TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
   const Deadline deadline(config_->timeout);
   absl::Duration wait = kFirstRetry;
   *reason = "no attempt to connect was made";
   while (!deadline.Passed()) {
     absl::StatusOr<UniqueFd> fd = Connect(peer.member.endpoint, deadline, stopping_.fd());
+    Connection connection;
+    std::string insecure;
+    if (fd.ok()) {
+      connection.fd = *std::move(fd);
+      insecure = Secure(peer, &connection, deadline);
+    }
     Welcome welcome;
-    if (!fd.ok()) {
+    if (!connection.ok()) {
       *reason = absl::StrCat("no connection: ", fd.status().message());
-    } else if (!Introduce(peer, *fd, &welcome, deadline)) {
+    } else if (!insecure.empty()) {
+      *reason = absl::StrCat(peer.member.endpoint, ": ", insecure);
+    } else if (!Introduce(peer, connection, &welcome, deadline)) {
       *reason = absl::StrCat(peer.member.endpoint, " closed the connection before a welcome");
     } else if (welcome.code == WelcomeCode::kWelcome) {
-      return *std::move(fd);
+      return connection;
     } else if (welcome.code == WelcomeCode::kStale) {
       *reason = "it is at a later generation";
       FailAsStale(peer.member.executor, welcome.generation);
-      return UniqueFd();
+      return {};
     } else {
       *reason = absl::StrCat(peer.member.endpoint, " refused: it is at generation ",
                              welcome.generation, ", or expects another incarnation");
@@ -253,10 +278,30 @@ UniqueFd TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
     if (AwaitSignal(stopping_.fd(), Deadline(std::min(wait, deadline.Left())))) break;
     wait = std::min(wait * 2, kLastRetry);
   }
-  return UniqueFd();
+  return {};
 }
 
-bool TcpLinks::Introduce(const Peer& peer, const UniqueFd& fd, Welcome* welcome,
+std::string TcpLinks::Secure(const Peer& peer, Connection* connection, const Deadline& deadline) {
+  if (config_->tls == nullptr) return "";
+  TlsHello hello;
+  hello.generation = config_->generation;
+  iovec part = Part(&hello, sizeof(hello));
+  const int fd = connection->fd.get();
+  if (!WriteAll(fd, nullptr, absl::MakeSpan(&part, 1), deadline, stopping_.fd())) {
+    return "it closed the connection before TLS";
+  }
+  connection->tls = MakeTlsStream(*config_->tls, fd, /*connects=*/true);
+  if (!Handshake(fd, *connection->tls, deadline, stopping_.fd())) {
+    const std::string why = connection->tls->Reason();
+    return why.empty() ? "no TLS handshake" : why;
+  }
+  return connection->tls->PeerIs(WorkerOf(peer.member.executor))
+             ? ""
+             : absl::StrCat("its certificate does not name worker ",
+                            WorkerOf(peer.member.executor));
+}
+
+bool TcpLinks::Introduce(const Peer& peer, const Connection& connection, Welcome* welcome,
                          const Deadline& deadline) {
   Hello hello;
   hello.name_length = static_cast<uint16_t>(self_.executor.size());
@@ -266,12 +311,14 @@ bool TcpLinks::Introduce(const Peer& peer, const UniqueFd& fd, Welcome* welcome,
   hello.to_incarnation = peer.member.incarnation;
   iovec parts[] = {Part(&hello, sizeof(hello)), Part(self_.executor.data(), self_.executor.size()),
                    Part(config_->secret.data(), config_->secret.size())};
-  return WriteAll(fd.get(), absl::MakeSpan(parts), deadline, stopping_.fd()) &&
-         ReadAll(fd.get(), welcome, sizeof(*welcome), deadline, stopping_.fd()) &&
+  const int fd = connection.fd.get();
+  TlsStream* const tls = connection.tls.get();
+  return WriteAll(fd, tls, absl::MakeSpan(parts), deadline, stopping_.fd()) &&
+         ReadAll(fd, tls, welcome, sizeof(*welcome), deadline, stopping_.fd()) &&
          welcome->magic == kHelloMagic;
 }
 
-UniqueFd TcpLinks::AwaitAccepted(Peer& peer, std::string* reason) {
+Connection TcpLinks::AwaitAccepted(Peer& peer, std::string* reason) {
   absl::MutexLock lock(&peer.mu);
   while (!peer.accepted.ok() && !peer.stopping) peer.changed.Wait(&peer.mu);
   *reason = "this executor is stopping";
@@ -280,11 +327,13 @@ UniqueFd TcpLinks::AwaitAccepted(Peer& peer, std::string* reason) {
 
 std::string TcpLinks::ReadFrames(Peer& peer) {
   int fd = -1;
+  TlsStream* tls = nullptr;
   {
     absl::MutexLock lock(&peer.mu);
     fd = peer.fd.get();
+    tls = peer.tls.get();
   }
-  BufferedReader reader(fd);
+  BufferedReader reader(fd, tls);
   while (true) {
     Frame frame;
     std::string fault = ReadFrame(reader, config_->generation, &frame);
@@ -303,7 +352,7 @@ void TcpLinks::RunAcceptor() {
     fds.push_back({room ? listen_fd_ : -1, POLLIN, 0});
     int millis = -1;
     for (const Arrival& arrival : arrivals) {
-      fds.push_back({arrival.fd.get(), POLLIN, 0});
+      fds.push_back({arrival.fd.get(), arrival.awaits, 0});
       const int left = arrival.deadline.PollMillis();
       millis = millis < 0 ? left : std::min(millis, left);
     }
@@ -328,11 +377,46 @@ void TcpLinks::RunAcceptor() {
 
 // Reads what there is of a hello, and no more than the hello. False if it is none.
 bool TcpLinks::Advance(Arrival& arrival) {
-  while (!arrival.reader.whole()) {
+  bool ready = config_->tls == nullptr || arrival.shaken;
+  if (!ready && !AdvanceTls(arrival, &ready)) return false;
+  while (ready && !arrival.reader.whole()) {
     const absl::Span<char> wanted = arrival.reader.Wanted();
-    const ssize_t got = recv(arrival.fd.get(), wanted.data(), wanted.size(), MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    ptrdiff_t got = -1;
+    if (arrival.tls == nullptr) {
+      got = recv(arrival.fd.get(), wanted.data(), wanted.size(), MSG_DONTWAIT);
+      if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    } else {
+      TlsWant want = TlsWant::kNothing;
+      got = arrival.tls->Read(wanted.data(), wanted.size(), &want);
+      if (got < 0 && want != TlsWant::kNothing) return true;
+    }
     if (got <= 0 || !arrival.reader.Took(static_cast<size_t>(got))) return false;
+  }
+  return true;
+}
+
+bool TcpLinks::AdvanceTls(Arrival& arrival, bool* done) {
+  while (arrival.tls == nullptr) {
+    char* const into = reinterpret_cast<char*>(&arrival.tls_hello) + arrival.tls_hello_read;
+    const ssize_t got =
+        recv(arrival.fd.get(), into, sizeof(TlsHello) - arrival.tls_hello_read, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (got <= 0) return false;
+    arrival.tls_hello_read += static_cast<size_t>(got);
+    if (arrival.tls_hello_read < sizeof(TlsHello)) continue;
+    if (arrival.tls_hello.magic != kTlsMagic || arrival.tls_hello.version != kWireVersion) {
+      TESSERA_LOG(WARNING) << "a peer connected without TLS"
+                           << Field("generation", config_->generation);
+      return false;
+    }
+    arrival.tls = MakeTlsStream(*config_->tls, arrival.fd.get(), /*connects=*/false);
+  }
+  TlsWant want = TlsWant::kNothing;
+  arrival.shaken = *done = arrival.tls->Handshake(&want);
+  arrival.awaits = want == TlsWant::kWrite ? POLLOUT : POLLIN;
+  if (!arrival.shaken && want == TlsWant::kNothing) {
+    TESSERA_LOG(WARNING) << "a peer's TLS handshake ended" << Field("why", arrival.tls->Reason());
+    return false;
   }
   return true;
 }
@@ -346,21 +430,26 @@ void TcpLinks::Admit(Arrival& arrival) {
                          << Field("generation", config_->generation);
     return;
   }
+  if (arrival.tls != nullptr && !arrival.tls->PeerIs(WorkerOf(name))) {
+    TESSERA_LOG(WARNING) << "a peer's certificate does not name its worker"
+                         << Field("executor", name);
+    return;
+  }
   Peer* peer = nullptr;
   Welcome welcome;
   welcome.code = Judge(hello, name, &peer);
   welcome.generation = config_->generation;
   iovec part = Part(&welcome, sizeof(welcome));
   // Into an empty socket buffer: it fits or the peer is gone.
-  if (!WriteAll(arrival.fd.get(), absl::MakeSpan(&part, 1), Deadline(absl::ZeroDuration()),
-                stopping_.fd())) {
+  if (!WriteAll(arrival.fd.get(), arrival.tls.get(), absl::MakeSpan(&part, 1),
+                Deadline(absl::ZeroDuration()), stopping_.fd())) {
     return;
   }
   if (welcome.code == WelcomeCode::kTooSoon) return FailAsStale(name, hello.generation);
   if (welcome.code != WelcomeCode::kWelcome) return;
   absl::MutexLock lock(&peer->mu);
   peer->taken = true;
-  peer->accepted = std::move(arrival.fd);
+  peer->accepted = {std::move(arrival.fd), std::move(arrival.tls)};
   peer->changed.SignalAll();
 }
 

@@ -60,15 +60,20 @@ class TcpLinks {
 
   // The peer's thread.
   void RunPeer(Peer& peer);
-  UniqueFd ConnectTo(Peer& peer, std::string* reason);
-  UniqueFd AwaitAccepted(Peer& peer, std::string* reason);
-  bool Introduce(const Peer& peer, const UniqueFd& fd, Welcome* welcome, const Deadline& deadline);
+  Connection ConnectTo(Peer& peer, std::string* reason);
+  Connection AwaitAccepted(Peer& peer, std::string* reason);
+  // Makes `connection` a TLS one, if there are to be such. Why not, or "".
+  std::string Secure(const Peer& peer, Connection* connection, const Deadline& deadline);
+  bool Introduce(const Peer& peer, const Connection& connection, Welcome* welcome,
+                 const Deadline& deadline);
   std::string ReadFrames(Peer& peer);
   void MarkDown(Peer& peer, const std::string& reason);
 
   // The acceptor's thread.
   void RunAcceptor();
   bool Advance(Arrival& arrival);
+  // Towards TLS. False: this is none. `*done` once its Hello may come.
+  bool AdvanceTls(Arrival& arrival, bool* done);
   WelcomeCode Judge(const Hello& hello, const std::string& name, Peer** peer);
   void Admit(Arrival& arrival);
   void FailAsStale(const std::string& executor, uint64_t generation);

@@ -1,7 +1,9 @@
 // The bytes between two executors: a handshake, then frames. Little-endian, fixed headers.
 //
 // connector: Hello, name, secret.   acceptor: Welcome.   then both: FrameHeader, label, payload.
-// Whoever reads checks every length against the limits here before it allocates.
+// With TLS the connector says TlsHello first, in plain text, so that the connection finds its way
+// to the communicator; all else is inside. Whoever reads checks every length against the limits
+// here before it allocates.
 #ifndef TESSERA_WORKER_COLLECTIVES_WIRE_H_
 #define TESSERA_WORKER_COLLECTIVES_WIRE_H_
 
@@ -16,6 +18,7 @@ namespace tessera::worker {
 static_assert(std::endian::native == std::endian::little, "the wire is memory on these hosts");
 
 inline constexpr uint32_t kHelloMagic = 0x48435354;  // "TSCH"
+inline constexpr uint32_t kTlsMagic = 0x54435354;    // "TSCT"
 inline constexpr uint32_t kFrameMagic = 0x46435354;  // "TSCF"
 inline constexpr uint16_t kWireVersion = 1;
 
@@ -40,6 +43,14 @@ struct Hello {
   uint64_t to_incarnation = 0;
 };
 static_assert(sizeof(Hello) == 40);
+
+struct TlsHello {
+  uint32_t magic = kTlsMagic;
+  uint16_t version = kWireVersion;
+  uint16_t reserved = 0;
+  uint64_t generation = 0;
+};
+static_assert(sizeof(TlsHello) == 16);
 
 enum class WelcomeCode : uint32_t {
   kWelcome,

@@ -32,7 +32,14 @@ std::string PortPlus(const std::string& address, int more) {
   return given ? absl::StrCat(address.substr(0, colon + 1), port + more) : address;
 }
 
-absl::StatusOr<Listener> Listen(const std::string& address) {
+bool IsLoopback(const std::string& address) {
+  return absl::StartsWith(address, "127.") || absl::StartsWith(address, "localhost:") ||
+         absl::StartsWith(address, "[::1]:");
+}
+
+namespace {
+
+absl::StatusOr<Listener> Bind(const std::string& address, bool shared) {
   const auto bad = [&](absl::string_view why) {
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("cannot listen on '", address, "': ", why));
@@ -59,15 +66,33 @@ absl::StatusOr<Listener> Listen(const std::string& address) {
   auto* generic = reinterpret_cast<sockaddr*>(&bound);
   const bool listens = listener.fd.ok() &&
                        bind(listener.fd.get(), found->ai_addr, found->ai_addrlen) == 0 &&
-                       listen(listener.fd.get(), SOMAXCONN) == 0 &&
+                       (shared || listen(listener.fd.get(), SOMAXCONN) == 0) &&
                        getsockname(listener.fd.get(), generic, &size) == 0;
   const int failure = errno;
   freeaddrinfo(found);
+  // Once it is bound: whoever binds the port for itself is then refused, as we would have been.
+  if (shared) setsockopt(listener.fd.get(), SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
+  if (!listens && failure == EADDRINUSE) {
+    return MakeError(ErrorKind::kAlreadyExists,
+                     absl::StrCat("cannot listen on '", address,
+                                  "': the port is taken; give every worker of a machine ports of "
+                                  "its own"));
+  }
   if (!listens) return bad(std::strerror(failure));
   listener.port =
       ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
                                         : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
   return listener;
+}
+
+}  // namespace
+
+absl::StatusOr<Listener> Listen(const std::string& address) {
+  return Bind(address, /*shared=*/false);
+}
+
+absl::StatusOr<Listener> Reserve(const std::string& address) {
+  return Bind(address, /*shared=*/true);
 }
 
 }  // namespace tessera::worker

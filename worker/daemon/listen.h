@@ -19,7 +19,14 @@ struct Listener {
 // "host:port" with `more` added to a port that is not 0; other text as it is.
 std::string PortPlus(const std::string& address, int more);
 
-// Binds "host:port", port 0 for any; listens. VALUE_ERROR says what is wrong with the address.
+// Whether "host:port" can be reached from this machine only.
+bool IsLoopback(const std::string& address);
+
+// Binds "host:port", port 0 for any; listens. VALUE_ERROR says what is wrong with the address,
+// ALREADY_EXISTS that the port is taken.
 absl::StatusOr<Listener> Listen(const std::string& address);
+// Binds and does not listen: keeps the port for a process that listens on it with SO_REUSEPORT, as
+// the same user.
+absl::StatusOr<Listener> Reserve(const std::string& address);
 
 }  // namespace tessera::worker

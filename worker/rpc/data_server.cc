@@ -1,10 +1,12 @@
 #include "worker/rpc/data_server.h"
 
 #include <fcntl.h>
+#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -19,9 +21,11 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/server_posix.h"
+#include "ir/api/crc32c.h"
 #include "ir/api/ticket.h"
 #include "tessera/v1/data.grpc.pb.h"
 #include "worker/collectives/socket.h"
+#include "worker/rpc/data_metrics.h"
 #include "worker/rpc/status.h"
 
 namespace tessera::worker::rpc {
@@ -29,12 +33,15 @@ namespace {
 
 constexpr int64_t kChunkBytes = 1 << 20;
 constexpr int kMessageBytes = 8 << 20;
+constexpr int kStreamsPerConnection = 128;
 constexpr absl::Duration kStopGrace = absl::Milliseconds(200);
 
 class Service final : public v1::DataService::CallbackService {
  public:
-  explicit Service(Executor* executor, int64_t shard_bytes_max)
-      : executor_(executor), shard_bytes_max_(shard_bytes_max) {}
+  Service(Executor* executor, const DataServerOptions& options)
+      : executor_(executor),
+        shard_bytes_max_(options.shard_bytes_max),
+        uploads_(executor, options.uploads) {}
 
   void SetTicketKey(const std::string& key) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
@@ -43,10 +50,15 @@ class Service final : public v1::DataService::CallbackService {
 
   grpc::ServerReadReactor<v1::WriteRequest>* Write(grpc::CallbackServerContext* context,
                                                    v1::WriteResponse* response) override;
+  grpc::ServerUnaryReactor* GetShardStatus(grpc::CallbackServerContext* context,
+                                           const v1::GetShardStatusRequest* request,
+                                           v1::GetShardStatusResponse* response) override;
   grpc::ServerWriteReactor<v1::ReadResponse>* Read(grpc::CallbackServerContext* context,
                                                    const v1::ReadRequest* request) override;
 
   Executor& executor() const { return *executor_; }
+  UploadTable& uploads() { return uploads_; }
+  const UploadTable& uploads() const { return uploads_; }
 
   absl::StatusOr<api::Ticket> Check(const std::string& text, api::Ticket::Access access) const
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -56,9 +68,7 @@ class Service final : public v1::DataService::CallbackService {
       key = key_;
     }
     const auto denied = [](absl::string_view why) {
-      absl::Status status(absl::StatusCode::kPermissionDenied, absl::StrCat("ticket: ", why));
-      status.SetPayload(kReasonPayload, absl::Cord(ToAbsl(InfoOf(ErrorKind::kValueError).reason)));
-      return status;
+      return MakeError(ErrorKind::kTicketRefused, absl::StrCat("ticket: ", why));
     };
     if (key.empty()) return denied("this executor is not registered yet");
     absl::StatusOr<api::Ticket> ticket =
@@ -75,87 +85,81 @@ class Service final : public v1::DataService::CallbackService {
  private:
   Executor* const executor_;
   const int64_t shard_bytes_max_;
+  UploadTable uploads_;
   mutable absl::Mutex mu_;
   std::string key_ ABSL_GUARDED_BY(mu_);
 };
 
-// Takes one shard. gRPC calls it from one thread at a time.
-class WriteCall final : public grpc::ServerReadReactor<v1::WriteRequest> {
+// Takes one shard, or the rest of one. gRPC calls it from one thread at a time; Cut comes from
+// another. Kept by gRPC until OnDone, and by who cuts it.
+class WriteCall final : public grpc::ServerReadReactor<v1::WriteRequest>, public UploadStream {
  public:
-  WriteCall(const Service* service, v1::WriteResponse* response)
-      : service_(service), response_(response) {
-    StartRead(&request_);
+  static WriteCall* Start(Service* service, v1::WriteResponse* response) {
+    auto call = std::make_shared<WriteCall>(service, response);
+    call->self_ = call;
+    call->StartRead(&call->request_);
+    return call.get();
   }
+  WriteCall(Service* service, v1::WriteResponse* response)
+      : service_(service), response_(response) {}
+
   void OnReadDone(bool ok) override {
-    if (!ok) return Finish(ToGrpc(End()));
-    if (const absl::Status status = Take(); !status.ok()) return Finish(ToGrpc(status));
+    if (!ok) return End(Commit());
+    if (const absl::Status status = Take(); !status.ok()) return End(status);
     StartRead(&request_);
   }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    service_->uploads().Leave(turn_);
+    const std::shared_ptr<WriteCall> last = std::move(self_);
+  }
+  void Cut(const absl::Status& why) override { End(why); }
 
  private:
-  absl::Status Open() {
-    TESSERA_ASSIGN_OR_RETURN(ticket_,
-                             service_->Check(request_.ticket(), api::Ticket::Access::kWrite));
-    const int64_t bytes = ir::MakeType(ticket_.dtype, ticket_.shape).num_bytes();
-    TESSERA_ASSIGN_OR_RETURN(
-        reservation_, service_->executor().ReserveShard({ticket_.array, ticket_.device}, bytes));
-    value_ = ir::Array(ticket_.dtype, ticket_.shape);
-    open_ = true;
-    return absl::OkStatus();
+  void End(const absl::Status& status) {
+    if (!ending_.exchange(true)) Finish(ToGrpc(status));
   }
 
   absl::Status Take() {
-    if (!open_) TESSERA_RETURN_IF_ERROR(Open());
-    const std::string& data = request_.data();
-    const auto size = static_cast<int64_t>(data.size());
-    if (request_.offset() != received_ || size > value_.num_bytes() - received_) {
-      return MakeError(
-          ErrorKind::kValueError,
-          absl::StrCat("write: ", size, " bytes at offset ", request_.offset(),
-                       "; expected offset ", received_, " of ", value_.num_bytes(), " bytes"));
+    if (turn_.upload == nullptr) {
+      TESSERA_ASSIGN_OR_RETURN(const api::Ticket ticket,
+                               service_->Check(request_.ticket(), api::Ticket::Access::kWrite));
+      TESSERA_ASSIGN_OR_RETURN(turn_, service_->uploads().Open(ticket, request_.offset(), self_));
     }
-    if (api::Crc32c(0, data.data(), data.size()) != request_.crc32c()) {
-      absl::Status status(absl::StatusCode::kDataLoss,
-                          absl::StrCat("write: the chunk at offset ", request_.offset(),
-                                       " does not match its checksum; send the shard again"));
-      status.SetPayload(kReasonPayload, absl::Cord(ToAbsl(InfoOf(ErrorKind::kInternal).reason)));
-      return status;
+    return service_->uploads().Append(turn_, request_.offset(), request_.data().data(),
+                                      static_cast<int64_t>(request_.data().size()),
+                                      request_.crc32c());
+  }
+
+  absl::Status Commit() {
+    if (turn_.upload == nullptr) {
+      return MakeError(ErrorKind::kValueError, "write: the stream ended before its first message");
     }
-    std::memcpy(value_.MutableData() + received_, data.data(), data.size());
-    received_ += size;
+    TESSERA_ASSIGN_OR_RETURN(const UploadTable::Committed committed,
+                             service_->uploads().Commit(turn_));
+    service_->executor().metrics().TransferTook(TransferDirection::kPut, TransferPath::kTicket,
+                                                absl::Nanoseconds(Since::Now() - began_));
+    response_->set_committed_bytes(committed.bytes);
+    response_->set_crc32c(committed.crc32c);
     return absl::OkStatus();
   }
 
-  absl::Status End() {
-    if (!open_ || received_ != value_.num_bytes()) {
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("write: the stream ended after ", received_, " bytes",
-                                    open_ ? absl::StrCat(" of ", value_.num_bytes()) : ""));
-    }
-    TESSERA_RETURN_IF_ERROR(service_->executor().WriteShard(
-        {ticket_.array, ticket_.device}, std::move(value_), std::move(reservation_)));
-    response_->set_committed_bytes(received_);
-    return absl::OkStatus();
-  }
-
-  const Service* const service_;
+  Service* const service_;
   v1::WriteResponse* const response_;
+  std::shared_ptr<WriteCall> self_;
+  std::atomic<bool> ending_{false};
   v1::WriteRequest request_;
-  bool open_ = false;
-  api::Ticket ticket_;
-  Reservation reservation_;
-  ir::Array value_;
-  int64_t received_ = 0;
+  UploadTable::Turn turn_;
+  const int64_t began_ = Since::Now();
 };
 
 // Waits for one shard, then sends a block of it.
 class ReadCall final : public grpc::ServerWriteReactor<v1::ReadResponse> {
  public:
-  ReadCall(const Service* service, const v1::ReadRequest& request)
+  ReadCall(Service* service, const v1::ReadRequest& request)
       : service_(service),
         starts_(request.starts().begin(), request.starts().end()),
-        shape_(request.shape().begin(), request.shape().end()) {
+        shape_(request.shape().begin(), request.shape().end()),
+        sent_(request.offset()) {
     absl::StatusOr<api::Ticket> ticket =
         service->Check(request.ticket(), api::Ticket::Access::kRead);
     if (!ticket.ok()) {
@@ -203,15 +207,22 @@ class ReadCall final : public grpc::ServerWriteReactor<v1::ReadResponse> {
   }
 
   void Begin(absl::StatusOr<ir::Array> value) {
-    if (const absl::Status status = Cut(std::move(value)); !status.ok()) {
-      return Finish(ToGrpc(status));
+    absl::Status status = Cut(std::move(value));
+    if (status.ok() && (sent_ < 0 || sent_ > block_.num_bytes())) {
+      status = MakeError(ErrorKind::kValueError, absl::StrCat("read: offset ", sent_, " of ",
+                                                              block_.num_bytes(), " bytes"));
     }
-    Next();
+    status.ok() ? Next() : Finish(ToGrpc(status));
   }
 
   void Next() {
     const int64_t size = std::min(kChunkBytes, block_.num_bytes() - sent_);
-    if (size == 0) return Finish(grpc::Status::OK);
+    if (size == 0) {
+      service_->executor().metrics().Transferred(TransferDirection::kGet, TransferPath::kTicket,
+                                                 sent_ - first_,
+                                                 absl::Nanoseconds(Since::Now() - began_));
+      return Finish(grpc::Status::OK);
+    }
     response_.set_offset(sent_);
     response_.set_data(block_.data() + sent_, static_cast<size_t>(size));
     response_.set_crc32c(api::Crc32c(0, block_.data() + sent_, static_cast<size_t>(size)));
@@ -219,19 +230,36 @@ class ReadCall final : public grpc::ServerWriteReactor<v1::ReadResponse> {
     StartWrite(&response_);
   }
 
-  const Service* const service_;
+  Service* const service_;
   const ir::Dims starts_, shape_;
   BufferId id_;
   uint64_t wait_ = 0;
   // Of whoever holds the turn: the callback, then gRPC.
   ir::Array block_;
-  int64_t sent_ = 0;
+  int64_t sent_;
+  const int64_t first_ = sent_, began_ = Since::Now();
   v1::ReadResponse response_;
 };
 
 grpc::ServerReadReactor<v1::WriteRequest>* Service::Write(grpc::CallbackServerContext*,
                                                           v1::WriteResponse* response) {
-  return new WriteCall(this, response);
+  return WriteCall::Start(this, response);
+}
+
+grpc::ServerUnaryReactor* Service::GetShardStatus(grpc::CallbackServerContext* context,
+                                                  const v1::GetShardStatusRequest* request,
+                                                  v1::GetShardStatusResponse* response) {
+  const absl::Status status = [&]() -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(const api::Ticket ticket,
+                             Check(request->ticket(), api::Ticket::Access::kWrite));
+    TESSERA_ASSIGN_OR_RETURN(const UploadTable::Progress progress, uploads_.ProgressOf(ticket));
+    response->set_committed_bytes(progress.committed_bytes);
+    response->set_complete(progress.complete);
+    return absl::OkStatus();
+  }();
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status));
+  return reactor;
 }
 
 grpc::ServerWriteReactor<v1::ReadResponse>* Service::Read(grpc::CallbackServerContext*,
@@ -239,40 +267,77 @@ grpc::ServerWriteReactor<v1::ReadResponse>* Service::Read(grpc::CallbackServerCo
   return new ReadCall(this, *request);
 }
 
+// "127.0.0.1:8471", "[::1]:8471", as gRPC takes it.
+std::string AddressOf(int fd) {
+  sockaddr_storage bound = {};
+  socklen_t size = sizeof(bound);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
+  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
+  getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, host, sizeof(host), port, sizeof(port),
+              NI_NUMERICHOST | NI_NUMERICSERV);
+  return bound.ss_family == AF_INET6 ? absl::StrCat("[", host, "]:", port)
+                                     : absl::StrCat(host, ":", port);
+}
+
 class GrpcDataServer final : public DataServer {
  public:
   GrpcDataServer(const DataServerOptions& options, Executor* executor)
-      : service_(executor, options.shard_bytes_max), listen_fd_(options.listen_fd) {
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-    grpc::ServerBuilder builder;
-    builder.RegisterService(&service_);
-    builder.SetMaxReceiveMessageSize(kMessageBytes);
-    builder.SetMaxSendMessageSize(kMessageBytes);
-    server_ = builder.BuildAndStart();
-    TESSERA_CHECK(server_ != nullptr) << "gRPC does not start";
-    fcntl(listen_fd_, F_SETFL, fcntl(listen_fd_, F_GETFL) | O_NONBLOCK);
-    acceptor_ = std::thread([this] { Accept(); });
+      : options_(options), service_(executor, options) {
+    if (options.certificates.empty()) Build();
+    fcntl(options.listen_fd, F_SETFL, fcntl(options.listen_fd, F_GETFL) | O_NONBLOCK);
+    acceptor_ = std::thread([this] { Serve(); });
   }
   ~GrpcDataServer() override {
     stopping_.Raise();
     acceptor_.join();
-    server_->Shutdown(absl::ToChronoTime(absl::Now() + kStopGrace));
+    if (server_ != nullptr) server_->Shutdown(absl::ToChronoTime(absl::Now() + kStopGrace));
   }
   void SetTicketKey(const std::string& key) override {
     service_.SetTicketKey(key);
     keyed_.Raise();
   }
+  UploadTable::Counts uploads() const override { return service_.uploads().counts(); }
 
  private:
-  void Accept() {
-    // A client may have its ticket before we have the key: it waits in the backlog.
+  void Build() {
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::ServerBuilder builder;
+    int port = 0;
+    if (!options_.certificates.empty()) {
+      grpc::SslServerCredentialsOptions tls(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+      tls.pem_key_cert_pairs.push_back({options_.key, options_.certificates});
+      builder.AddListeningPort(AddressOf(options_.listen_fd), grpc::SslServerCredentials(tls),
+                               &port);
+      builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 1);
+    }
+    builder.RegisterService(&service_);
+    if (options_.metrics != nullptr) {
+      std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watchers;
+      watchers.push_back(DataMetrics(options_.metrics));
+      builder.experimental().SetInterceptorCreators(std::move(watchers));
+    }
+    builder.SetMaxReceiveMessageSize(kMessageBytes);
+    builder.SetMaxSendMessageSize(kMessageBytes);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnection);
+    for (const ChannelArgument& argument : ServerArguments(options_.keepalive)) {
+      builder.AddChannelArgument(argument.name, argument.value);
+    }
+    server_ = builder.BuildAndStart();
+    TESSERA_CHECK(server_ != nullptr && (options_.certificates.empty() || port > 0))
+        << "gRPC does not serve " << AddressOf(options_.listen_fd)
+        << "; are the certificate and its key a pair, and is the port free?";
+  }
+  void Serve() {
+    // A client may have its ticket before we have the key: it waits in the backlog, or comes again.
     pollfd first[] = {{stopping_.fd(), POLLIN, 0}, {keyed_.fd(), POLLIN, 0}};
     poll(first, 2, -1);
+    if (first[0].revents != 0) return;
+    if (server_ == nullptr) return Build();
     while (true) {
-      pollfd fds[] = {{stopping_.fd(), POLLIN, 0}, {listen_fd_, POLLIN, 0}};
+      pollfd fds[] = {{stopping_.fd(), POLLIN, 0}, {options_.listen_fd, POLLIN, 0}};
       poll(fds, 2, -1);
       if (fds[0].revents != 0) return;
-      const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      const int fd = accept4(options_.listen_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (fd >= 0) {
         TuneSocket(fd);
         grpc::AddInsecureChannelFromFd(server_.get(), fd);  // Takes it.
@@ -283,9 +348,9 @@ class GrpcDataServer final : public DataServer {
     }
   }
 
+  const DataServerOptions options_;
   Service service_;
-  const int listen_fd_;
-  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<grpc::Server> server_;  // of the acceptor, with certificates
   Signal stopping_, keyed_;
   std::thread acceptor_;
 };

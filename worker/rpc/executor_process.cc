@@ -116,11 +116,18 @@ int CountGpus(const std::string& cuda_plugin) {
 int RunExecutorProcess(const ExecutorProcessOptions& options) {
   DieWithParent(options.parent);
   for (const int fd :
-       {options.control_fd, options.in_flight_fd, options.data_fd, options.peer_fd}) {
+       {options.control_fd, options.in_flight_fd, options.data_fd, options.peer_fd, options.metrics_fd}) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);
   }
   InFlightPage page(options.in_flight_fd, options.num_devices);
-  const std::unique_ptr<PeerReader> peers = MakeGrpcPeerReader();
+  // Without it, and so without metrics, it works as well.
+  absl::StatusOr<std::unique_ptr<MetricsPage>> metrics =
+      MetricsPage::Map(options.metrics_fd, options.num_devices);
+  if (!metrics.ok()) {
+    TESSERA_LOG(ERROR) << "no metrics" << Field("worker", options.worker)
+                       << Field("index", options.index) << Field("why", metrics.status().message());
+  }
+  const std::unique_ptr<PeerReader> peers = MakeGrpcPeerReader(options.authorities);
   Uplink uplink(options.control_fd, options.index, options.incarnation);
   ExecutorOptions executor_options;
   executor_options.worker = options.worker;
@@ -132,8 +139,15 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
   executor_options.peer_listen_fd = options.peer_fd;
   executor_options.collective_timeout = options.collective_timeout;
   executor_options.queue_bound = options.queue_bound;
+  executor_options.files_dir = options.files_dir;
+  if (!options.certificates.empty()) {
+    auto tls = MakeTlsContext(options.certificates, options.key, options.authorities);
+    TESSERA_CHECK(tls.ok()) << tls.status();  // They were checked by whoever read them.
+    executor_options.tls = *std::move(tls);
+  }
   executor_options.in_flight = &page;
   executor_options.peers = peers.get();
+  executor_options.metrics = metrics.ok() ? metrics->get() : nullptr;
   // A device that is lost ends the process, by way of the end of its socket.
   std::atomic<bool> lost{false};
   absl::StatusOr<std::unique_ptr<Backend>> backend =
@@ -151,7 +165,13 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
                     [&uplink](api::ReportBody body) { uplink.Report(std::move(body)); });
   executor.OnDrained([&options] { shutdown(options.control_fd, SHUT_RD); });
   const std::unique_ptr<DataServer> data =
-      DataServer::Start({.listen_fd = options.data_fd}, &executor);
+      DataServer::Start({.listen_fd = options.data_fd,
+                         .uploads = options.uploads,
+                         .keepalive = options.keepalive,
+                         .certificates = options.certificates,
+                         .key = options.key,
+                         .metrics = metrics.ok() ? metrics->get() : nullptr},
+                        &executor);
   uplink.Report(api::ExecutorReady{executor.info()});
   TESSERA_LOG(INFO) << "executor ready" << Field("worker", options.worker)
                     << Field("index", options.index) << Field("incarnation", options.incarnation);

@@ -7,7 +7,9 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/keepalive.h"
 #include "worker/codegen/host_code.h"
+#include "worker/runtime/upload_table.h"
 
 namespace tessera::worker::rpc {
 
@@ -23,9 +25,14 @@ struct ExecutorProcessOptions {
   std::string data_endpoint, peer_endpoint;  // as others reach them
   absl::Duration collective_timeout = absl::Seconds(5);
   int64_t queue_bound = 2048;
+  UploadTable::Options uploads = {};
+  Keepalive keepalive = {};
+  // PEM; all of them or none. Of the data port and, both ways, of the connections to peers.
+  std::string certificates, key, authorities;
+  std::string files_dir;  // empty: no files
   codegen::HostCompilerOptions codegen = {};
   // As the daemon's Supervisor hands them over.
-  int control_fd = 3, in_flight_fd = 4, data_fd = 5, peer_fd = 6;
+  int control_fd = 3, in_flight_fd = 4, data_fd = 5, peer_fd = 6, metrics_fd = 7;
 };
 
 // Serves until the daemon closes the socket, or a Drain is done. The exit status of the process.

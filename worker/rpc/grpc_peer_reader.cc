@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/keepalive.h"
 #include "base/status.h"
 #include "grpcpp/grpcpp.h"
-#include "ir/api/ticket.h"
+#include "ir/api/crc32c.h"
+#include "ir/api/identity.h"
 #include "tessera/v1/data.grpc.pb.h"
 #include "worker/rpc/status.h"
 
@@ -16,8 +18,18 @@ namespace {
 constexpr int kMessageBytes = 8 << 20;
 constexpr size_t kChannelsMax = 1024;
 
+std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const std::string& authorities) {
+  if (authorities.empty()) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions tls;
+  tls.pem_root_certs = authorities;
+  return grpc::SslCredentials(tls);
+}
+
 class GrpcPeerReader final : public PeerReader {
  public:
+  explicit GrpcPeerReader(const std::string& authorities)
+      : credentials_(CredentialsOf(authorities)) {}
+
   absl::StatusOr<ir::Array> Read(const std::string& endpoint, const std::string& ticket,
                                  ir::DType dtype, const ir::Dims& starts, const ir::Dims& shape,
                                  absl::Time deadline, CancelToken& cancel) override {
@@ -80,17 +92,23 @@ class GrpcPeerReader final : public PeerReader {
     if (channel == nullptr) {
       grpc::ChannelArguments arguments;
       arguments.SetMaxReceiveMessageSize(kMessageBytes);
-      channel = grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
+      // Executors' certificates say what they are, not where.
+      arguments.SetString(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, api::kWorkerServerName);
+      for (const ChannelArgument& a : ClientArguments({})) arguments.SetInt(a.name, a.value);
+      channel = grpc::CreateCustomChannel(endpoint, credentials_, arguments);
     }
     return channel;
   }
 
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   absl::Mutex mu_;
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace
 
-std::unique_ptr<PeerReader> MakeGrpcPeerReader() { return std::make_unique<GrpcPeerReader>(); }
+std::unique_ptr<PeerReader> MakeGrpcPeerReader(const std::string& authorities) {
+  return std::make_unique<GrpcPeerReader>(authorities);
+}
 
 }  // namespace tessera::worker::rpc

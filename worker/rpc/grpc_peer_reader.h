@@ -10,6 +10,7 @@
 
 namespace tessera::worker::rpc {
 
-std::unique_ptr<PeerReader> MakeGrpcPeerReader();
+// `authorities`: PEM, whose certificates the other executors show; empty: plain text.
+std::unique_ptr<PeerReader> MakeGrpcPeerReader(const std::string& authorities = "");
 
 }  // namespace tessera::worker::rpc

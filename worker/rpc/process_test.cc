@@ -15,6 +15,7 @@
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "grpcpp/grpcpp.h"
+#include "ir/api/crc32c.h"
 #include "ir/api/ticket.h"
 #include "ir/ops.h"
 #include "ir/serial/worker.h"

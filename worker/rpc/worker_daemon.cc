@@ -11,11 +11,14 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/keepalive.h"
 #include "base/log.h"
+#include "base/metrics_page.h"
 #include "base/status.h"
 #include "grpcpp/grpcpp.h"
 #include "ir/serial/status.h"
@@ -31,8 +34,9 @@ namespace {
 
 constexpr int kMessageBytes = 1 << 30;
 constexpr int kGpusMax = 64;
+constexpr int kPortStride = 2;  // between the ports of a worker's executors
 constexpr absl::Duration kCountGpusTimeout = absl::Seconds(20);  // drivers start slowly
-constexpr int kKeepAliveMillis = 2000;
+constexpr Keepalive kLinkKeepalive = {absl::Seconds(2), absl::Seconds(2)};
 constexpr absl::Duration kReconnectMin = absl::Milliseconds(50);
 constexpr absl::Duration kReconnectMax = absl::Seconds(2);
 constexpr absl::Duration kHeartbeatMin = absl::Milliseconds(10);
@@ -44,7 +48,9 @@ class Link final : public grpc::ClientBidiReactor<v1::WorkerReport, v1::WorkerCo
   using OnCommand = std::function<void(const v1::WorkerCommand&)>;
 
   // `on_command` is called for one command at a time, and not after AwaitEnd has returned.
-  Link(v1::WorkerService::Stub* stub, OnCommand on_command) : on_command_(std::move(on_command)) {
+  Link(v1::WorkerService::Stub* stub, const std::string& token, OnCommand on_command)
+      : on_command_(std::move(on_command)) {
+    if (!token.empty()) context_.AddMetadata("authorization", absl::StrCat("Bearer ", token));
     stub->async()->Connect(&context_, this);
     // Held by us until the end, so that writes may be started from any thread.
     AddHold();
@@ -141,6 +147,28 @@ class Link final : public grpc::ClientBidiReactor<v1::WorkerReport, v1::WorkerCo
 
 using Infos = std::vector<v1::ExecutorInfo>;  // per executor
 
+constexpr char kWorkerStops[] = "the worker stops";  // as the supervisor says it
+// Why a process ended, by how its loss begins.
+struct RestartRow {
+  const char* begins;
+  const char* cause;
+};
+constexpr RestartRow kRestartRows[] = {
+    {"exited ", "exit"},
+    {"killed by signal", "signal"},
+    {"killed: it was not ready", "not_ready"},
+    {"killed: it does not speak", "protocol"},
+    {"killed: it does not take", "not_listening"},
+    {"killed: the connection to the coordinator", "disconnected"},
+    {"", "other"},
+};
+const char* CauseOf(const std::string& reason) {
+  for (const RestartRow& row : kRestartRows) {
+    if (absl::StartsWith(reason, row.begins)) return row.cause;
+  }
+  return kOtherLabel;
+}
+
 class Daemon final : public WorkerDaemon {
  public:
   // What one executor listens with.
@@ -148,15 +176,20 @@ class Daemon final : public WorkerDaemon {
     Listener data, peer;
   };
 
-  Daemon(const WorkerDaemonOptions& options, std::vector<Ports> ports)
-      : options_(options), ports_(std::move(ports)), ready_(ports_.size()) {
+  Daemon(const WorkerDaemonOptions& options, std::vector<Ports> ports,
+         std::shared_ptr<grpc::ChannelCredentials> credentials)
+      : options_(options),
+        credentials_(std::move(credentials)),
+        ports_(std::move(ports)),
+        ready_(ports_.size()) {
     // Callbacks wait for mu_ until the pointers are there.
     absl::MutexLock lock(&mu_);
     for (int32_t e = 0; e < num_executors(); ++e) {
       SupervisorOptions supervised;
       supervised.binary = options_.binary;
       supervised.args = [this, e](uint64_t incarnation) { return ExecutorArgs(e, incarnation); };
-      supervised.fds = {ports_[e].data.fd.get(), ports_[e].peer.fd.get()};
+      pages_.push_back(std::make_unique<MetricsPage>(num_devices()));
+      supervised.fds = {ports_[e].data.fd.get(), ports_[e].peer.fd.get(), pages_[e]->fd()};
       supervised.num_devices = num_devices();
       Supervisor::Callbacks callbacks;
       callbacks.on_ready = [this, e](uint64_t i, std::string m) { OnReady(e, i, m); };
@@ -167,8 +200,18 @@ class Daemon final : public WorkerDaemon {
     }
     thread_ = std::thread([this] { Run(); });
   }
+  // Once it is made; the collector may be asked at once.
+  void ShowMetrics() {
+    if (options_.metrics == nullptr) return;
+    // There from the beginning, so that the first is an increase.
+    for (const RestartRow& row : kRestartRows) {
+      options_.metrics->counter(Metric::kExecutorRestarts, {options_.name, row.cause});
+    }
+    collector_ = options_.metrics->AddCollector([this](Scrape& scrape) { Collect(scrape); });
+  }
 
   ~Daemon() override {
+    if (options_.metrics != nullptr) options_.metrics->RemoveCollector(collector_);
     {
       absl::MutexLock lock(&mu_);
       stopping_ = true;
@@ -179,31 +222,37 @@ class Daemon final : public WorkerDaemon {
   }
 
   std::string data_endpoint() const override { return data_endpoint(0); }
+  std::string data_address() const override { return ports_[0].data.endpoint(); }
+  std::string peer_address() const override { return ports_[0].peer.endpoint(); }
   int executor_pid(int executor) const override { return executors_[executor]->pid(); }
 
  private:
   int32_t num_executors() const { return static_cast<int32_t>(ports_.size()); }
   int num_devices() const { return options_.num_gpus > 0 ? 1 : options_.num_devices; }
   std::string data_endpoint(int32_t executor) const {
-    return ports_[executor].data.AdvertisedAs(PortPlus(options_.advertise_client, executor));
+    return ports_[executor].data.AdvertisedAs(
+        PortPlus(options_.advertise_client, kPortStride * executor));
   }
 
   std::vector<std::string> ExecutorArgs(int32_t executor, uint64_t incarnation) const {
-    return {"--executor",
-            absl::StrCat("--parent=", getpid()),
-            "--name=" + options_.name,
-            "--host=" + options_.host,
-            absl::StrCat("--index=", executor),
-            absl::StrCat("--incarnation=", incarnation),
-            absl::StrCat("--gpu=", options_.num_gpus > 0 ? executor : -1),
-            "--cuda-plugin=" + options_.cuda_plugin,
-            absl::StrCat("--devices=", num_devices()),
-            absl::StrCat("--device-memory-bytes=", options_.memory_bytes),
-            "--data-endpoint=" + data_endpoint(executor),
-            "--peer-endpoint=" +
-                ports_[executor].peer.AdvertisedAs(PortPlus(options_.advertise_peer, executor)),
-            absl::StrCat("--collective-timeout-ms=",
-                         absl::ToInt64Milliseconds(options_.collective_timeout))};
+    std::vector<std::string> args = {
+        "--executor",
+        absl::StrCat("--parent=", getpid()),
+        "--name=" + options_.name,
+        "--host=" + options_.host,
+        absl::StrCat("--index=", executor),
+        absl::StrCat("--incarnation=", incarnation),
+        absl::StrCat("--gpu=", options_.num_gpus > 0 ? executor : -1),
+        "--cuda-plugin=" + options_.cuda_plugin,
+        absl::StrCat("--devices=", num_devices()),
+        absl::StrCat("--device-memory-bytes=", options_.memory_bytes),
+        "--data-endpoint=" + data_endpoint(executor),
+        "--peer-endpoint=" + ports_[executor].peer.AdvertisedAs(
+                                 PortPlus(options_.advertise_peer, kPortStride * executor)),
+        absl::StrCat("--collective-timeout-ms=",
+                     absl::ToInt64Milliseconds(options_.collective_timeout))};
+    args.insert(args.end(), options_.executor_flags.begin(), options_.executor_flags.end());
+    return args;
   }
 
   // ---- On the supervisors' threads. ----
@@ -235,6 +284,12 @@ class Daemon final : public WorkerDaemon {
                          << Field("executor", executor) << Field("incarnation", incarnation)
                          << Field("reason", loss.reason) << Field("launch", loss.in_flight.launch)
                          << Field("op", loss.in_flight.op);
+    // Before the next process, which comes when we have returned.
+    pages_[executor]->ResetGauges();
+    if (options_.metrics != nullptr && loss.reason != kWorkerStops) {
+      options_.metrics->counter(Metric::kExecutorRestarts, {options_.name, CauseOf(loss.reason)})
+          .Add();
+    }
     absl::MutexLock lock(&mu_);
     ready_[executor].reset();
     if (!registered_ || !loss.was_ready) return;
@@ -243,20 +298,43 @@ class Daemon final : public WorkerDaemon {
                     api::ExecutorLost{loss.reason, loss.in_flight.launch, loss.in_flight.op}}));
   }
 
+  // ---- Metrics. ----
+  void Collect(Scrape& scrape) ABSL_LOCKS_EXCLUDED(mu_) {
+    std::vector<bool> up;
+    {
+      absl::MutexLock lock(&mu_);
+      for (const auto& info : ready_) up.push_back(info.has_value());
+    }
+    for (int32_t e = 0; e < num_executors(); ++e) {
+      pages_[e]->Collect(scrape, options_.name, e * num_devices());
+      for (int d = 0; d < num_devices(); ++d) {
+        scrape.Add(Metric::kExecutorUp, {options_.name, absl::StrCat(e * num_devices() + d)},
+                   up[e] ? 1 : 0);
+      }
+    }
+  }
+  // Since what the executor's devices run last went on; of the one that has stood longest.
+  absl::Duration ProgressAge(int32_t executor) {
+    absl::Duration oldest;
+    for (int d = 0; d < num_devices(); ++d) {
+      oldest = std::max(oldest, pages_[executor]->since(Metric::kDeviceProgressAge, {}, d).Age());
+    }
+    return oldest;
+  }
+
   // ---- The coordinator. ----
   void Run() {
     absl::Duration backoff = kReconnectMin;
     const auto channel = [this] {
       grpc::ChannelArguments arguments;
       arguments.SetMaxReceiveMessageSize(kMessageBytes);
-      arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepAliveMillis);
-      arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepAliveMillis);
-      // Pings without data are our wish to learn early that the coordinator is gone.
-      arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+      // Our wish to learn early that the coordinator is gone.
+      for (const ChannelArgument& a : ClientArguments(kLinkKeepalive)) {
+        arguments.SetInt(a.name, a.value);
+      }
       arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
                        static_cast<int>(absl::ToInt64Milliseconds(kReconnectMax)));
-      return grpc::CreateCustomChannel(options_.coordinator, grpc::InsecureChannelCredentials(),
-                                       arguments);
+      return grpc::CreateCustomChannel(options_.coordinator, credentials_, arguments);
     }();
     const auto stub = v1::WorkerService::NewStub(channel);
     while (true) {
@@ -306,7 +384,7 @@ class Daemon final : public WorkerDaemon {
   // One connection, from registration to its end. Whether the coordinator took us.
   bool Session(v1::WorkerService::Stub& stub, const Infos& infos) ABSL_LOCKS_EXCLUDED(mu_) {
     bool welcomed = false;  // of the thread that brings commands; ours once the link has ended
-    Link link(&stub, [&](const v1::WorkerCommand& command) {
+    Link link(&stub, options_.token, [&](const v1::WorkerCommand& command) {
       if (welcomed) {
         const int32_t executor = command.executor();
         if (executor < 0 || executor >= num_executors() || command.has_welcome()) return;
@@ -338,7 +416,15 @@ class Daemon final : public WorkerDaemon {
       absl::MutexLock lock(&mu_);
       interval = heartbeat_;
       // Behind a write that is stuck it would only queue.
-      if (registered_ && link.idle()) link.Send(heartbeat);
+      if (registered_ && link.idle()) {
+        heartbeat.mutable_heartbeat()->clear_executors();
+        for (int32_t e = 0; e < num_executors(); ++e) {
+          auto* const progress = heartbeat.mutable_heartbeat()->add_executors();
+          progress->set_executor(e);
+          *progress->mutable_progress_age() = ir::serial::ToProto(ProgressAge(e));
+        }
+        link.Send(heartbeat);
+      }
     } while (!link.AwaitEnd(interval));
     TESSERA_LOG(WARNING) << "connection to the coordinator ended" << Field("worker", options_.name)
                          << Field("coordinator", options_.coordinator)
@@ -375,8 +461,11 @@ class Daemon final : public WorkerDaemon {
   }
 
   const WorkerDaemonOptions options_;
-  const std::vector<Ports> ports_;                      // per executor
-  std::vector<std::unique_ptr<Supervisor>> executors_;  // set before any callback gets on
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;  // towards the coordinator
+  const std::vector<Ports> ports_;                               // per executor
+  std::vector<std::unique_ptr<MetricsPage>> pages_;              // per executor; as executors_
+  std::vector<std::unique_ptr<Supervisor>> executors_;           // set before any callback gets on
+  int64_t collector_ = 0;
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
@@ -407,6 +496,16 @@ int GpusHere(const WorkerDaemonOptions& options) {
   return count;
 }
 
+absl::StatusOr<Listener> ListenerFor(const std::string& given, int well_known, int executor,
+                                     bool reserve) {
+  const auto take = reserve ? Reserve : Listen;
+  if (!given.empty()) return take(PortPlus(given, kPortStride * executor));
+  absl::StatusOr<Listener> listener =
+      take(absl::StrCat("127.0.0.1:", well_known + kPortStride * executor));
+  if (KindOf(listener.status()) == ErrorKind::kAlreadyExists) listener = take("127.0.0.1:0");
+  return listener;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerDaemon>> WorkerDaemon::Start(WorkerDaemonOptions options) {
@@ -424,13 +523,20 @@ absl::StatusOr<std::unique_ptr<WorkerDaemon>> WorkerDaemon::Start(WorkerDaemonOp
                                   InFlightPage::kMaxDevices));
   }
   if (options.num_gpus == kAllGpus) options.num_gpus = GpusHere(options);
+  TESSERA_ASSIGN_OR_RETURN(
+      std::shared_ptr<grpc::ChannelCredentials> credentials,
+      CoordinatorCredentials(options.coordinator, options.tls, options.insecure));
   std::vector<Daemon::Ports> ports;
   for (int e = 0; e < std::max(options.num_gpus, 1); ++e) {
-    TESSERA_ASSIGN_OR_RETURN(Listener data, Listen(PortPlus(options.data_listen, e)));
-    TESSERA_ASSIGN_OR_RETURN(Listener peer, Listen(PortPlus(options.peer_listen, e)));
+    TESSERA_ASSIGN_OR_RETURN(Listener data,
+                             ListenerFor(options.data_listen, kDataPort, e, options.data_tls));
+    TESSERA_ASSIGN_OR_RETURN(Listener peer,
+                             ListenerFor(options.peer_listen, kPeerPort, e, /*reserve=*/false));
     ports.push_back({std::move(data), std::move(peer)});
   }
-  return std::make_unique<Daemon>(options, std::move(ports));
+  auto daemon = std::make_unique<Daemon>(options, std::move(ports), std::move(credentials));
+  daemon->ShowMetrics();
+  return daemon;
 }
 
 }  // namespace tessera::worker::rpc

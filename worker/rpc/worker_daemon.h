@@ -8,13 +8,17 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/metrics.h"
+#include "worker/rpc/credentials.h"
 
 namespace tessera::worker::rpc {
 
 inline constexpr int kAllGpus = -1;
+inline constexpr int kDataPort = 8471, kPeerPort = 8472;  // of executor 0
 
 struct WorkerDaemonOptions {
   std::string coordinator;  // host:port
@@ -25,14 +29,25 @@ struct WorkerDaemonOptions {
   int num_gpus = 0;
   std::string cuda_plugin;
   int64_t memory_bytes = 0;  // per device; 0: the machine's, shared evenly
+  // Of executor 0. Executor i adds 2 i to every port that is given, so that those of a worker with
+  // n executors, data and peer in turn, are 2 n ports without a gap. Empty: the well-known ports on
+  // loopback or, where one is taken, any.
   std::string data_listen = "127.0.0.1:0";
   std::string peer_listen = "127.0.0.1:0";
-  // How clients and peers reach the two, host or host:port; empty: as listened on. Executor i adds
-  // i to every port that is given.
+  // How clients and peers reach the two, host or host:port; empty: as listened on. Ports as above.
   std::string advertise_client, advertise_peer;
+  // gRPC listens by itself, with TLS: the data ports are kept for it (see data_server.h).
+  bool data_tls = false;
+  // Beside those that say what an executor is.
+  std::vector<std::string> executor_flags;
   std::string binary = "/proc/self/exe";  // started as an executor with --executor
+  // Towards the coordinator: the worker's certificate, or else a token, proves what it is.
+  TlsTexts tls;
+  std::string token;
+  bool insecure = false;  // plain text to a coordinator on another machine
   absl::Duration collective_timeout = absl::Seconds(5);
   absl::Duration connect_timeout = absl::Seconds(5);
+  Metrics* metrics = nullptr;  // outlives the daemon; null: nobody looks
 };
 
 class WorkerDaemon {
@@ -41,7 +56,10 @@ class WorkerDaemon {
   static absl::StatusOr<std::unique_ptr<WorkerDaemon>> Start(WorkerDaemonOptions options);
   virtual ~WorkerDaemon() = default;
 
+  // As clients reach executor 0; and where it and its peers are listened for.
   virtual std::string data_endpoint() const = 0;
+  virtual std::string data_address() const = 0;
+  virtual std::string peer_address() const = 0;
   // Of an executor's process; -1 while there is none.
   virtual int executor_pid(int executor = 0) const = 0;
 };

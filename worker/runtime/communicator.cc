@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "worker/runtime/metered_collectives.h"
 
 namespace tessera::worker {
 
@@ -27,8 +28,10 @@ absl::StatusOr<int> Communicator::RankOf(int32_t member, int32_t device) const {
   return first_rank_[member] + device;
 }
 
-void Communicator::Open(const std::string& host, absl::Duration timeout, PeerPort* port) {
+void Communicator::Open(const std::string& host, absl::Duration timeout, PeerPort* port,
+                        const ExecutorMetrics* metrics, std::shared_ptr<const TlsContext> tls) {
   CommunicatorConfig config;
+  config.tls = std::move(tls);
   config.generation = generation_;
   config.secret = secret_;
   config.timeout = timeout;
@@ -48,6 +51,10 @@ void Communicator::Open(const std::string& host, absl::Duration timeout, PeerPor
   if (remote()) port_ = port;
   const int source = port_ == nullptr ? -1 : port_->Open(generation_);
   collectives_ = MakeCollectives(std::move(config), source);
+  if (metrics != nullptr) {
+    collectives_ = Metered(std::move(collectives_),
+                           remote() ? CollectiveBackend::kTcp : CollectiveBackend::kInproc, metrics);
+  }
   opened_ = true;
 }
 

@@ -16,6 +16,7 @@
 #include "ir/api/worker_link.h"
 #include "worker/collectives/communicator.h"
 #include "worker/collectives/peer_port.h"
+#include "worker/telemetry/executor_metrics.h"
 
 namespace tessera::worker {
 
@@ -29,7 +30,12 @@ class Communicator final : public Collectives {
   // Members of the generation: ranks are their devices, in order. VALUE_ERROR if there is none.
   absl::StatusOr<int> RankOf(int32_t member, int32_t device) const;
   // Connects, unless it was closed meanwhile. `port` outlives the communicator; null: it is alone.
-  void Open(const std::string& host, absl::Duration timeout, PeerPort* port);
+  // `metrics`, which may be null, does so too.
+  void Open(const std::string& host, absl::Duration timeout, PeerPort* port,
+            const ExecutorMetrics* metrics = nullptr,
+            std::shared_ptr<const TlsContext> tls = nullptr);
+  // Of all its members.
+  int ranks() const { return first_rank_.back(); }
   // Calls answer `why` from now on. Returns when no call is under way and the connections are
   // closed.
   void Close(const absl::Status& why);

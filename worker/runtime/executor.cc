@@ -20,6 +20,8 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
       backend_(std::move(backend)),
       num_devices_(backend_->num_devices()),
       report_(std::move(report)),
+      metrics_(options_.metrics, ToAbsl(backend_->device_kind()) == "gpu" ? "gpu" : "cpu",
+               backend_->memory_bytes()),
       in_flight_(options_.in_flight),
       lanes_enqueued_(num_devices_) {
   if (in_flight_ == nullptr) {
@@ -33,10 +35,13 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
   reporter_ = std::make_unique<Stream>();
   timer_ = std::make_unique<Timer>();
   control_ = std::make_unique<Stream>();
+  files_ = std::make_unique<Stream>();
   for (int32_t d = 0; d < num_devices_; ++d) {
     const std::string device = absl::StrCat(ToAbsl(backend_->device_kind()), ":", d, " of ", name_);
     accounts_.push_back(std::make_unique<MemoryAccount>(device, backend_->memory_bytes()));
-    in_flight_queues_.push_back(std::make_unique<InFlightQueue>(&in_flight_->slot(d)));
+    const DeviceMetrics& shown = metrics_.device(d);
+    accounts_.back()->ShowAs(shown.reserved, shown.arrays, shown.workspace, shown.peak);
+    in_flight_queues_.push_back(std::make_unique<InFlightQueue>(&in_flight_->slot(d), &shown));
     streams_.push_back(std::make_unique<Stream>());
   }
 }
@@ -57,6 +62,7 @@ Executor::~Executor() {
   for (const LaunchRef& launch : launches) Fail(*launch, why, /*tell_peers=*/true);
   for (const auto& communicator : communicators) communicator->Close(why);
   streams_.clear();
+  files_.reset();
   {
     // What an asynchronous device still has; each launch was told to end above.
     constexpr absl::Duration kPatience = absl::Seconds(30);
@@ -80,7 +86,8 @@ api::ExecutorInfo Executor::info() const {
           num_devices_,
           options_.data_endpoint,
           options_.peer_endpoint,
-          backend_->memory_bytes()};
+          backend_->memory_bytes(),
+          !options_.files_dir.empty()};
 }
 
 void Executor::Report(api::ReportBody body) {
@@ -163,7 +170,11 @@ void Executor::Handle(const api::ConfigureCommunicator& command) {
 }
 
 void Executor::OpenCommunicator(const std::shared_ptr<Communicator>& communicator) {
-  communicator->Open(options_.host, options_.collective_timeout, peer_port_.get());
+  const int64_t began = Since::Now();
+  communicator->Open(options_.host, options_.collective_timeout, peer_port_.get(), &metrics_,
+                     options_.tls);
+  metrics_.CommunicatorOpened(CollectiveBackend::kTcp, communicator->ranks(),
+                              absl::Nanoseconds(Since::Now() - began));
   Report(api::CommunicatorReady{communicator->generation(), absl::OkStatus()});
 }
 
@@ -223,8 +234,10 @@ void Executor::Handle(const api::LoadProgram& command) {
 }
 
 void Executor::CompileProgram(const ProgramRef& program, const ir::Program& source) {
+  const int64_t began = Since::Now();
   program->executable = backend_->Compile(source);
   const absl::Status status = program->executable.status();
+  metrics_.Compiled(absl::Nanoseconds(Since::Now() - began), status.ok());
   const int64_t bytes = status.ok() ? (*program->executable)->memory_bytes() : 0;
   program->compiled.Notify();
   Report(api::ProgramLoaded{program->id, status, bytes});
@@ -242,6 +255,7 @@ Executor::LaunchRef Executor::NewLaunch(uint64_t id, absl::Duration timeout) {
   launch->id = id;
   launch->in_flight.resize(num_devices_);
   launch->timeout = timeout;
+  launch->came = Since::Now();
   absl::MutexLock lock(&mu_);
   launches_[id] = launch;
   return launch;
@@ -350,6 +364,7 @@ void Executor::Handle(const api::Launch& command) {
   for (const auto& [mesh_device, device] : launch->program->local) devices.push_back(device);
   if (absl::Status status = Admit(launch, devices); !status.ok()) return Refuse(launch, status);
   if (devices.empty()) return Finish(launch, /*on_stream=*/false);
+  CatchInlineResults(launch);
   if (const auto& [at, on] = launch->program->local[0]; IsQuick(*launch) && streams_[on]->Claim()) {
     claimed_ = Claimed{launch, at, on};
     return;
@@ -455,7 +470,9 @@ absl::StatusOr<Reservation> Executor::ReserveShard(const BufferId& id, int64_t b
   return accounts_[id.device]->Reserve(bytes, absl::StrCat("array ", id.array));
 }
 
-absl::Status Executor::WriteShard(const BufferId& id, ir::Array value, Reservation reservation) {
+absl::Status Executor::WriteShard(const BufferId& id, ir::Array value, Reservation reservation,
+                                  TransferPath path) {
+  metrics_.TransferredBytes(TransferDirection::kPut, path, value.num_bytes());
   TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer, backend_->FromHost(id.device, std::move(value)));
   TESSERA_RETURN_IF_ERROR(buffers_.SetReady(id, std::move(buffer), std::move(reservation)));
   Report(api::BufferWritten{id.array, id.device, absl::OkStatus()});
@@ -470,11 +487,20 @@ uint64_t Executor::ReadShard(const BufferId& id,
   });
 }
 
+uint64_t Executor::AwaitShard(const BufferId& id,
+                              std::function<void(const absl::Status&)> callback) {
+  return buffers_.WhenReady(id, [callback = std::move(callback)](
+                                    const absl::StatusOr<DeviceBufferRef>& buffer) {
+    callback(buffer.status());
+  });
+}
+
 void Executor::Handle(const api::WriteBuffer& command) {
   const BufferId id{command.array, command.device};
   absl::StatusOr<Reservation> reservation = ReserveShard(id, command.value.num_bytes());
   const absl::Status status = reservation.ok()
-                                  ? WriteShard(id, command.value, *std::move(reservation))
+                                  ? WriteShard(id, command.value, *std::move(reservation),
+                                               TransferPath::kRelay)
                                   : reservation.status();
   if (status.ok()) return;
   // Whoever uses the array learns why it is not there.
@@ -485,6 +511,7 @@ void Executor::Handle(const api::WriteBuffer& command) {
 void Executor::Handle(const api::ReadBuffer& command) {
   const BufferId id{command.array, command.device};
   if (const DeviceBufferRef ready = buffers_.IfReady(id)) {
+    metrics_.TransferredBytes(TransferDirection::kGet, TransferPath::kRelay, ready->num_bytes());
     return ReportHere(api::BufferRead{command.request, backend_->ToHost(*ready)});
   }
   if (!buffers_.Known(id)) {
@@ -493,6 +520,9 @@ void Executor::Handle(const api::ReadBuffer& command) {
         MakeError(ErrorKind::kArrayNotFound, absl::StrCat(ToString(id), " is not on ", name_))});
   }
   ReadShard(id, [this, request = command.request](absl::StatusOr<ir::Array> value) {
+    if (value.ok()) {
+      metrics_.TransferredBytes(TransferDirection::kGet, TransferPath::kRelay, value->num_bytes());
+    }
     Report(api::BufferRead{request, std::move(value)});
   });
 }

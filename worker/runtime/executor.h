@@ -5,8 +5,8 @@
 // thread-safe and does not block; commands take effect in the order sent. What happens is told to
 // the report function, in the order in which it happened, one at a time; it may call Send.
 //
-// Threads: one dispatch stream per device, one for compiling and connecting, one for reports, one
-// for timers. A launch's results are good for later launches on the same device as soon as it is
+// Threads: one dispatch stream per device, one for compiling and connecting, one for files, one for
+// reports, one for timers. A launch's results are good for later launches on the same device as soon as it is
 // enqueued; everybody else has them when the device is done. The destructor cancels what runs,
 // waits for it to notice, and reports nothing more.
 #pragma once
@@ -33,6 +33,7 @@
 #include "worker/runtime/peer_reader.h"
 #include "worker/runtime/stream.h"
 #include "worker/runtime/timer.h"
+#include "worker/telemetry/executor_metrics.h"
 #include "worker/telemetry/in_flight.h"
 
 namespace tessera::worker {
@@ -45,9 +46,12 @@ struct ExecutorOptions {
   std::string data_endpoint, peer_endpoint;  // as others reach it; "" when embedded
   int peer_listen_fd = -1;                   // borrowed; -1: no other executors
   absl::Duration collective_timeout = absl::Seconds(5);
+  std::shared_ptr<const TlsContext> tls;      // of connections to peers; null: plain text
   int64_t queue_bound = 2048;         // launches that may wait on a device; beyond it QUEUE_FULL
   InFlightPage* in_flight = nullptr;  // borrowed; null: one of its own
   PeerReader* peers = nullptr;        // borrowed; null: a transfer cannot read from elsewhere
+  std::string files_dir;              // below which arrays are saved and loaded; empty: they are not
+  MetricsPage* metrics = nullptr;     // borrowed; null: nobody looks
 };
 
 class Executor {
@@ -70,12 +74,16 @@ class Executor {
   // The data plane. Space for a shard that is about to come, before its bytes are taken.
   absl::StatusOr<Reservation> ReserveShard(const BufferId& id, int64_t bytes);
   // A shard came in; reports BufferWritten, unless it was refused.
-  absl::Status WriteShard(const BufferId& id, ir::Array value, Reservation reservation);
+  absl::Status WriteShard(const BufferId& id, ir::Array value, Reservation reservation,
+                          TransferPath path = TransferPath::kTicket);
   // Calls back with the shard, or its producer's error, when it is there; see
   // BufferTable::WhenReady.
   uint64_t ReadShard(const BufferId& id, std::function<void(absl::StatusOr<ir::Array>)> callback);
+  // The same without the bytes: how the shard came about, or that it was deleted.
+  uint64_t AwaitShard(const BufferId& id, std::function<void(const absl::Status&)> callback);
   bool ForgetRead(const BufferId& id, uint64_t ticket) { return buffers_.Forget(id, ticket); }
 
+  const ExecutorMetrics& metrics() const { return metrics_; }
   const BufferTable& buffers() const { return buffers_; }
   const MemoryAccount& account(int device) const { return *accounts_[device]; }
   InFlightOp in_flight(int device) const { return in_flight_->slot(device).Read(); }
@@ -99,6 +107,12 @@ class Executor {
   void Handle(const api::DeleteBuffers& command);
   void Handle(const api::CancelLaunch& command);
   void Handle(const api::Drain& command);
+  // executor_files.cc
+  void Handle(const api::SaveShards& command);
+  void Handle(const api::LoadShards& command);
+  void Handle(const api::InspectFile& command);
+  // Runs `work` behind earlier work on files, and ends the launch with what it says.
+  void RunOnFiles(const LaunchRef& launch, std::function<absl::Status(Launch&)> work);
 
   absl::Status CheckProgram(const api::LoadProgram& command) const;
   absl::Status CheckTransfer(const api::Transfer& command) const;
@@ -125,11 +139,16 @@ class Executor {
   struct Args {
     std::vector<DeviceBufferRef> buffers;
     std::vector<OutcomeRef> outcomes;
+    // Of those that may be overwritten; null for the others.
+    std::vector<std::shared_ptr<Reservation>> taken;
+    // For each result the argument whose memory it is given; -1: it has its own.
+    std::vector<int> takeovers;
   };
   absl::StatusOr<Args> TakeArgs(Launch& launch, int32_t device);
   absl::StatusOr<Collectives*> CollectivesOf(Launch& launch);
   void KeepResults(const Launch& launch, int32_t device,
-                   const std::vector<DeviceBufferRef>& results, Reservation reservation);
+                   const std::vector<DeviceBufferRef>& results, const Args& args,
+                   Reservation reservation);
   absl::Status RunTransfer(const LaunchRef& launch, const TransferShard& shard);
   absl::StatusOr<ir::Array> Fetch(Launch& launch, const TransferPiece& piece, ir::DType dtype);
   // The first lane starts the launch's clock. An error if it has been cancelled.
@@ -149,7 +168,10 @@ class Executor {
   void Report(api::ReportBody body);
   // The same without a switch of threads if no other report is on its way. Not with a lock held.
   void ReportHere(api::ReportBody body);
-  std::vector<api::LaunchDone::InlineResult> InlineResults(const Launch& launch);
+  // Holds the results that are to come along with the launch's end, so that nobody overwrites them.
+  void CatchInlineResults(const LaunchRef& launch);
+  std::vector<api::LaunchDone::InlineResult> InlineResults(
+      const std::map<BufferId, DeviceBufferRef>& caught);
 
   // Immutable, or thread-safe by themselves.
   const ExecutorOptions options_;
@@ -157,6 +179,7 @@ class Executor {
   const std::unique_ptr<Backend> backend_;
   const int32_t num_devices_;
   const ReportFn report_;
+  const ExecutorMetrics metrics_;
   std::unique_ptr<InFlightPage> own_page_;
   InFlightPage* in_flight_;
   std::vector<std::unique_ptr<InFlightQueue>> in_flight_queues_;  // per device
@@ -189,6 +212,7 @@ class Executor {
   std::unique_ptr<Stream> reporter_;
   std::unique_ptr<Timer> timer_;
   std::unique_ptr<Stream> control_;
+  std::unique_ptr<Stream> files_;
   std::vector<std::unique_ptr<Stream>> streams_;
 };
 

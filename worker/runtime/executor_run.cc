@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "worker/runtime/executor.h"
 #include "worker/runtime/executor_state.h"
+#include "worker/runtime/metered_collectives.h"
 
 namespace tessera::worker {
 namespace {
@@ -28,9 +29,16 @@ bool Executor::Launch::UsesCollectives() const {
          (program->executable.ok() && (*program->executable)->has_collectives());
 }
 
+bool Executor::Launch::DonatesAlone(size_t arg) const {
+  return donates(arg) && std::count(args.begin(), args.end(), args[arg]) == 1;
+}
+
 void Executor::RunLane(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
   BeginLane(*launch, device);
+  const int64_t began = Since::Now();
   const absl::Status status = StartLane(launch, mesh_device, device);
+  metrics_.Dispatched(absl::Nanoseconds(began - launch->came),
+                      absl::Nanoseconds(Since::Now() - began));
   if (!status.ok()) EndLane(launch, device, status);
 }
 
@@ -104,7 +112,8 @@ absl::StatusOr<Executor::Args> Executor::TakeArgs(Launch& launch, int32_t device
   Args args;
   for (size_t a = 0; a < launch.args.size(); ++a) {
     const BufferId id{launch.args[a], device};
-    TESSERA_ASSIGN_OR_RETURN((auto [buffer, outcome]), buffers_.GetEnqueued(id));
+    TESSERA_ASSIGN_OR_RETURN((auto [buffer, outcome, reservation]),
+                             launch.DonatesAlone(a) ? buffers_.Take(id) : buffers_.GetEnqueued(id));
     const ir::Type& type = entry.type(static_cast<ir::ValueId>(a));
     if (buffer->dtype() != type.dtype || buffer->shape() != type.shape) {
       return MakeError(ErrorKind::kValueError,
@@ -113,6 +122,7 @@ absl::StatusOr<Executor::Args> Executor::TakeArgs(Launch& launch, int32_t device
                                     "; expected ", type.ToString()));
     }
     args.buffers.push_back(std::move(buffer));
+    args.taken.push_back(std::move(reservation));
     if (outcome != nullptr) args.outcomes.push_back(std::move(outcome));
   }
   return args;
@@ -145,17 +155,25 @@ absl::StatusOr<Collectives*> Executor::CollectivesOf(Launch& launch) {
     config.members.push_back(
         {program.coordinates[rank].device, name_, options_.incarnation, "", options_.host});
   }
-  launch.own = MakeCollectives(std::move(config), -1);
+  launch.own =
+      Metered(MakeCollectives(std::move(config), -1), CollectiveBackend::kInproc, &metrics_);
   return launch.own.get();
 }
 
 absl::Status Executor::StartLane(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
+  const int64_t began = Since::Now();
   TESSERA_RETURN_IF_ERROR(launch->cancel.status());
   TESSERA_RETURN_IF_ERROR(AwaitProgram(*launch));
   const Executable& executable = **launch->program->executable;
   TESSERA_ASSIGN_OR_RETURN(Args args, TakeArgs(*launch, device));
   int64_t held = 0;
   for (const DeviceBufferRef& arg : args.buffers) held += arg->num_bytes();
+  std::vector<bool> may_overwrite;
+  for (const auto& taken : args.taken) may_overwrite.push_back(taken != nullptr);
+  args.takeovers = backend_->ChooseTakeovers(executable, args.buffers, std::move(may_overwrite));
+  for (const int arg : args.takeovers) {
+    if (arg >= 0) held += args.buffers[arg]->num_bytes();  // The result's, too.
+  }
   TESSERA_ASSIGN_OR_RETURN(Reservation taken,
                            ReserveLane(*launch, device, executable.memory_bytes() - held));
   const int64_t enqueued_before = LanesEnqueued(device);
@@ -170,10 +188,13 @@ absl::Status Executor::StartLane(const LaunchRef& launch, int64_t mesh_device, i
   context.device = device;
   context.mesh_device = mesh_device;
   context.ranks = *launch->ranks;
+  context.takeovers = args.takeovers;
   context.cancel = &launch->cancel;
   context.in_flight = launch->in_flight[device];
   TESSERA_ASSIGN_OR_RETURN(context.collectives, CollectivesOf(*launch));
   if (launch->communicator != nullptr) context.generation = launch->communicator->generation();
+  metrics_.Dispatched(absl::Nanoseconds(began - launch->came),
+                      absl::Nanoseconds(Since::Now() - began));
   TESSERA_ASSIGN_OR_RETURN(Enqueued enqueued, backend_->Enqueue(executable, context, args.buffers));
   const auto event = std::shared_ptr<Event>(std::move(enqueued.event));
   const auto outcome = std::make_shared<Outcome>();
@@ -191,7 +212,7 @@ absl::Status Executor::StartLane(const LaunchRef& launch, int64_t mesh_device, i
     // The device did what it was told, on what an earlier failure left in its memory.
     for (const OutcomeRef& producer : args.outcomes) status.Update(producer->status());
     outcome->Fail(status);
-    if (status.ok()) KeepResults(*launch, device, results, std::move(*reservation));
+    if (status.ok()) KeepResults(*launch, device, results, args, std::move(*reservation));
     EndLane(launch, device, status);
     if (!later) return;
     // Nothing of ours is held by the device's thread when the executor may go.
@@ -205,17 +226,21 @@ absl::Status Executor::StartLane(const LaunchRef& launch, int64_t mesh_device, i
 }
 
 void Executor::KeepResults(const Launch& launch, int32_t device,
-                           const std::vector<DeviceBufferRef>& results, Reservation reservation) {
+                           const std::vector<DeviceBufferRef>& results, const Args& args,
+                           Reservation reservation) {
   for (size_t a = 0; a < launch.args.size(); ++a) {
     if (launch.donates(a)) buffers_.Delete({launch.args[a], device});
   }
   for (size_t r = 0; r < results.size(); ++r) {
     const BufferId id{launch.results[r], device};
+    // Of an argument's memory the reservation is there: its producer has ended before.
+    const int taken = args.takeovers.empty() ? -1 : args.takeovers[r];
+    Reservation& from = taken < 0 ? reservation : *args.taken[taken];
     // Refused when it was deleted meanwhile, or failed with another lane: it is dropped.
     static_cast<void>(buffers_.SetReady(
         id, results[r],
-        reservation.Split(results[r]->num_bytes(),
-                          absl::StrCat("array ", id.array, " (", launch.program->name, ")"))));
+        from.Split(results[r]->num_bytes(),
+                   absl::StrCat("array ", id.array, " (", launch.program->name, ")"))));
   }
 }
 
@@ -252,12 +277,21 @@ void Executor::Fail(Launch& launch, const absl::Status& why, bool tell_peers) {
   }
 }
 
-std::vector<api::LaunchDone::InlineResult> Executor::InlineResults(const Launch& launch) {
+void Executor::CatchInlineResults(const LaunchRef& launch) {
+  for (const BufferId& id : launch->inlined) {
+    buffers_.WhenReady(id, [launch, id](absl::StatusOr<DeviceBufferRef> buffer) {
+      if (!buffer.ok()) return;  // Deleted: nobody wants it. Failed: its launch has failed.
+      absl::MutexLock lock(&launch->mu);
+      launch->caught.emplace(id, *std::move(buffer));
+    });
+  }
+}
+
+std::vector<api::LaunchDone::InlineResult> Executor::InlineResults(
+    const std::map<BufferId, DeviceBufferRef>& caught) {
   std::vector<api::LaunchDone::InlineResult> results;
-  for (const BufferId& id : launch.inlined) {
-    const absl::StatusOr<DeviceBufferRef> buffer = buffers_.Get(id);
-    if (!buffer.ok()) continue;  // Deleted: nobody wants it.
-    absl::StatusOr<ir::Array> value = backend_->ToHost(**buffer);
+  for (const auto& [id, buffer] : caught) {
+    absl::StatusOr<ir::Array> value = backend_->ToHost(*buffer);
     if (value.ok()) results.push_back({id.array, id.device, *std::move(value)});
   }
   return results;
@@ -276,9 +310,11 @@ void Executor::Finish(const LaunchRef& launch, bool on_stream) {
   if (timed) timer_->Cancel(timer);
   const bool failed = launch->failed;
   std::shared_ptr<Collectives> own;
+  std::map<BufferId, DeviceBufferRef> caught;
   {
     absl::MutexLock lock(&launch->mu);
     own = std::move(launch->own);
+    caught = std::move(launch->caught);
   }
   if (own != nullptr && !failed && !launch->cancel.cancelled()) {
     absl::MutexLock lock(&launch->program->mu);
@@ -289,7 +325,7 @@ void Executor::Finish(const LaunchRef& launch, bool on_stream) {
     launches_.erase(launch->id);
   }
   if (!failed) {
-    api::LaunchDone done{launch->id, run_time, InlineResults(*launch)};
+    api::LaunchDone done{launch->id, run_time, InlineResults(caught)};
     return on_stream ? ReportHere(std::move(done)) : Report(std::move(done));
   }
   const absl::Status why = launch->cancel.status();
@@ -345,6 +381,7 @@ absl::StatusOr<ir::Array> Executor::Fetch(Launch& launch, const TransferPiece& f
 
 absl::Status Executor::RunTransfer(const LaunchRef& launch, const TransferShard& shard) {
   TESSERA_RETURN_IF_ERROR(Start(launch));
+  const int64_t began = Since::Now();
   const int64_t bytes = ir::MakeType(shard.dtype, shard.shape).num_bytes();
   TESSERA_ASSIGN_OR_RETURN(Reservation reservation, ReserveShard(shard.result, bytes));
   launch->in_flight[shard.device]->SetOp("transfer", /*waiting=*/true);
@@ -356,6 +393,8 @@ absl::Status Executor::RunTransfer(const LaunchRef& launch, const TransferShard&
   TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer,
                            backend_->FromHost(shard.device, std::move(whole)));
   static_cast<void>(buffers_.SetReady(shard.result, std::move(buffer), std::move(reservation)));
+  metrics_.Transferred(TransferDirection::kReshard, TransferPath::kTicket, bytes,
+                       absl::Nanoseconds(Since::Now() - began));
   return absl::OkStatus();
 }
 

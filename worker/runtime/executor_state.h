@@ -1,6 +1,7 @@
 // What an Executor keeps about programs, launches and transfers. For executor*.cc alone.
 #pragma once
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -48,6 +49,7 @@ struct Executor::Launch {
   std::vector<BufferId> expected;
   std::vector<BufferId> inlined;  // that LaunchDone brings along
   absl::Duration timeout;
+  int64_t came = 0;  // when, by Since::Now
 
   CancelToken cancel;
   // Per device of the executor; a device's own lane writes it, before the lane's work is enqueued.
@@ -60,9 +62,12 @@ struct Executor::Launch {
   absl::Time started_at ABSL_GUARDED_BY(mu) = absl::InfiniteFuture();
   bool timed ABSL_GUARDED_BY(mu) = false;
   Timer::Id timer ABSL_GUARDED_BY(mu);
-  std::shared_ptr<Collectives> own ABSL_GUARDED_BY(mu);  // generation 0
+  std::shared_ptr<Collectives> own ABSL_GUARDED_BY(mu);            // generation 0
+  std::map<BufferId, DeviceBufferRef> caught ABSL_GUARDED_BY(mu);  // of `inlined`
 
   bool donates(size_t arg) const { return arg < donate.size() && donate[arg]; }
+  // Whether it is donated, and no other argument is the same array.
+  bool DonatesAlone(size_t arg) const;
   std::string Name() const;  // "launch 7 of train_step"
   bool UsesCollectives() const;
 };

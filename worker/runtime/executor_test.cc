@@ -188,6 +188,17 @@ class HeldBackend final : public Backend {
     enqueued.event = std::make_unique<HeldEvent>(this);
     return enqueued;
   }
+  std::vector<int> ChooseTakeovers(const Executable& executable,
+                                   absl::Span<const DeviceBufferRef> args,
+                                   std::vector<bool> may_overwrite) const override {
+    // As an accelerator, to which the launches before this one that hold its bytes are no matter.
+    std::vector<DeviceBufferRef> own;
+    for (const DeviceBufferRef& arg : args) {
+      own.push_back(*cpu_->FromHost(0, Array(arg->dtype(), arg->shape())));
+    }
+    return cpu_->ChooseTakeovers(static_cast<const NotQuick&>(executable).of(), own,
+                                 std::move(may_overwrite));
+  }
   absl::StatusOr<DeviceBufferRef> FromHost(int device, Array value) override {
     return cpu_->FromHost(device, std::move(value));
   }
@@ -541,6 +552,195 @@ TEST_F(ExecutorTest, ADonatedArgumentIsFreed) {
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed late, reports_.Next<api::LaunchFailed>());
   EXPECT_THAT(late.status, ReasonIs("ARRAY_DELETED", "array 10"));
   EXPECT_EQ(executor_->account(0).used_bytes(), 16 << 10);
+}
+
+// ---- Donated arguments. -------------------------------------------------------------------------
+
+constexpr int64_t kWeights = 1 << 16;
+constexpr int64_t kWeightBytes = kWeights * sizeof(float);
+
+// (w, g) -> w - g / 2. Large enough to be compiled.
+ir::Program SgdProgram() {
+  ir::Builder b(Lanes(1));
+  const ir::Value w = b.Param(ir::MakeType(DType::kF32, {kWeights}));
+  const ir::Value g = b.Param(ir::MakeType(DType::kF32, {kWeights}));
+  return {.entry = b.Build({{ir::Sub(w, ir::Mul(g, ir::FullLike(g, 0.5)))}}),
+          .in_shardings = {},
+          .out_shardings = {}};
+}
+// x -> (x, 2x): the first lies where its argument does.
+ir::Program AliasProgram() {
+  ir::Builder b(Lanes(1));
+  const ir::Value x = b.Param(ir::MakeType(DType::kF32, {kWeights}));
+  return {
+      .entry = b.Build({{x, ir::Mul(ir::Tanh(x), x)}}), .in_shardings = {}, .out_shardings = {}};
+}
+Array Filled(double value) {
+  Array a(DType::kF32, {kWeights});
+  for (float& x : a.MutableAs<float>()) x = static_cast<float>(value);
+  return a;
+}
+
+class DonationTest : public ExecutorTest {
+ protected:
+  void SetUp() override {
+    Start(1);
+    Load(1, SgdProgram());
+    Load(2, AliasProgram());
+    Write(20, 0, Filled(4));  // a gradient
+  }
+  void Step(uint64_t launch, uint64_t w, uint64_t result, bool donate) {
+    api::Launch step = MakeLaunch(launch, 1, {w, 20}, {result});
+    step.donate = {donate, false};
+    executor_->Send(std::move(step));
+    EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
+  }
+  // What the launch takes beside what was there.
+  int64_t BytesOfStep(bool donate) {
+    Write(10, 0, Filled(3));
+    const int64_t before = executor_->account(0).used_bytes();
+    Step(1, 10, 11, donate);
+    EXPECT_THAT(Read(11, 0), IsOkAndHolds(Filled(1)));
+    return executor_->account(0).peak_bytes() - before;
+  }
+};
+
+TEST_F(DonationTest, AStepInPlaceTakesLessMemoryByTheSizeOfTheWeights) {
+  const int64_t in_place = BytesOfStep(/*donate=*/true);
+  EXPECT_EQ(executor_->account(0).used_bytes(), 2 * kWeightBytes) << "w and g";
+  executor_.reset();
+  SetUp();
+  const int64_t beside = BytesOfStep(/*donate=*/false);
+  EXPECT_EQ(executor_->account(0).used_bytes(), 3 * kWeightBytes) << "old w, new w and g";
+  EXPECT_EQ(beside - in_place, kWeightBytes);
+}
+
+TEST_F(DonationTest, AStepInPlaceFitsWhereNoOtherDoes) {
+  Start(1, {}, 2 * kWeightBytes + (kWeightBytes / 2));
+  Load(1, SgdProgram());
+  Write(20, 0, Filled(4));
+  Write(10, 0, Filled(11));
+  executor_->Send(MakeLaunch(1, 1, {10, 20}, {9}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
+  EXPECT_THAT(failed.status, ReasonIs("OUT_OF_MEMORY"));
+  for (uint64_t i = 0; i < 5; ++i) Step(2 + i, 10 + i, 11 + i, /*donate=*/true);
+  EXPECT_THAT(Read(15, 0), IsOkAndHolds(Filled(1)));
+  EXPECT_EQ(executor_->account(0).used_bytes(), 2 * kWeightBytes);
+}
+
+TEST_F(DonationTest, ThoseWhoReadADonatedArrayKeepWhatTheyHave) {
+  Write(10, 0, Filled(3));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Array before, Read(10, 0));
+  Step(1, 10, 11, /*donate=*/true);
+  EXPECT_EQ(before, Filled(3));
+  EXPECT_THAT(Read(11, 0), IsOkAndHolds(Filled(1)));
+  EXPECT_THAT(Read(10, 0), ReasonIs("ARRAY_DELETED"));
+}
+
+TEST_F(DonationTest, AnArrayThatLiesInTheSameMemoryStaysAsItIs) {
+  Write(10, 0, Filled(3));
+  executor_->Send(MakeLaunch(1, 2, {10}, {11, 12}));
+  EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
+  Step(2, 10, 13, /*donate=*/true);
+  EXPECT_THAT(Read(11, 0), IsOkAndHolds(Filled(3)));
+  EXPECT_THAT(Read(13, 0), IsOkAndHolds(Filled(1)));
+}
+
+TEST_F(DonationTest, AnArrayThatIsTwoArgumentsIsNotOverwritten) {
+  api::Launch step = MakeLaunch(1, 1, {20, 20}, {11});
+  step.donate = {true, false};
+  executor_->Send(std::move(step));
+  EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
+  EXPECT_THAT(Read(11, 0), IsOkAndHolds(Filled(2)));
+  EXPECT_THAT(Read(20, 0), ReasonIs("ARRAY_DELETED"));
+  EXPECT_EQ(executor_->account(0).used_bytes(), kWeightBytes);
+}
+
+TEST_F(DonationTest, AResultThatComesAlongComesAsItWas) {
+  Write(10, 0, Filled(7));
+  api::Launch first = MakeLaunch(1, 1, {10, 20}, {11});
+  first.inline_results = {{0, 0}};
+  api::Launch second = MakeLaunch(2, 1, {11, 20}, {12});
+  second.donate = {true, false};
+  executor_->Send(std::move(first));
+  executor_->Send(std::move(second));
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone done, reports_.Next<api::LaunchDone>());
+  ASSERT_EQ(done.inline_results.size(), 1u);
+  EXPECT_EQ(done.inline_results[0].value, Filled(5));
+  EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
+  EXPECT_THAT(Read(12, 0), IsOkAndHolds(Filled(3)));
+}
+
+TEST_F(DonationTest, ADonatedArrayIsGoneWithTheRunThatFailed) {
+  Load(3, LongProgram(1, 1 << 16));
+  Write(10, 0, Array(DType::kF32, {1 << 12}));
+  api::Launch launch = MakeLaunch(1, 3, {10}, {11});
+  launch.donate = {true};
+  executor_->Send(std::move(launch));
+  Until([&] { return executor_->in_flight(0).op == "sin (model.cc:70)"; });
+  executor_->Send(api::CancelLaunch{1, MakeError(ErrorKind::kCancelled, "the user said so")});
+  EXPECT_THAT(reports_.Next<api::LaunchFailed>(), IsOk());
+  EXPECT_THAT(Read(10, 0), ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(Read(11, 0), ReasonIs("CANCELLED", "the user said so"));
+  EXPECT_EQ(executor_->account(0).used_bytes(), kWeightBytes) << "only g is left";
+}
+
+// Work is enqueued before what it donates has been made.
+class AsyncDonationTest : public AsyncExecutorTest {
+ protected:
+  void SetUp() override {
+    AsyncExecutorTest::SetUp();
+    for (int i = 0; i < 2; ++i) backend_->End(absl::OkStatus());
+    for (int i = 0; i < 2; ++i) ASSERT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
+    Load(2, SgdProgram());
+    Write(20, 0, Filled(4));
+    Write(30, 0, Filled(9));
+    before_ = executor_->account(0).used_bytes();
+  }
+  void Enqueue(uint64_t launch, uint64_t w, uint64_t result, size_t held) {
+    api::Launch step = MakeLaunch(launch, 2, {w, 20}, {result});
+    step.donate = {true, false};
+    executor_->Send(std::move(step));
+    Until([&] { return backend_->num_held() == held; });
+  }
+  int64_t before_ = 0;
+};
+
+TEST_F(AsyncDonationTest, AChainOfStepsIsInPlaceFromTheBeginning) {
+  Enqueue(3, 30, 31, 1);
+  Enqueue(4, 31, 32, 2);
+  Enqueue(5, 32, 33, 3);
+  EXPECT_EQ(executor_->account(0).peak_bytes(), before_) << "nothing was taken beside w";
+  for (int i = 0; i < 3; ++i) backend_->End(absl::OkStatus());
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
+  EXPECT_THAT(Read(33, 0), IsOkAndHolds(Filled(3)));
+  EXPECT_THAT(Read(32, 0), ReasonIs("ARRAY_DELETED"));
+  EXPECT_EQ(executor_->account(0).used_bytes(), before_);
+}
+
+TEST_F(AsyncDonationTest, WhoWaitedBeforeGetsWhatWasMade) {
+  Enqueue(3, 30, 31, 1);
+  executor_->Send(api::ReadBuffer{7, 31, 0});
+  Enqueue(4, 31, 32, 2);
+  for (int i = 0; i < 2; ++i) backend_->End(absl::OkStatus());
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::BufferRead read, reports_.Next<api::BufferRead>());
+  EXPECT_THAT(read.value, IsOkAndHolds(Filled(7)));
+  EXPECT_THAT(Read(32, 0), IsOkAndHolds(Filled(5)));
+}
+
+TEST_F(AsyncDonationTest, TheMemoryOfAFailedChainComesBack) {
+  Enqueue(3, 30, 31, 1);
+  Enqueue(4, 31, 32, 2);
+  backend_->End(MakeError(ErrorKind::kInternal, "the first broke"));
+  backend_->End(absl::OkStatus());
+  for (int i = 0; i < 2; ++i) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
+    EXPECT_THAT(failed.status, ReasonIs("INTERNAL", "the first broke"));
+  }
+  for (const uint64_t gone : {30, 31}) EXPECT_THAT(Read(gone, 0), ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(Read(32, 0), ReasonIs("INTERNAL", "the first broke"));
+  EXPECT_TRUE(executor_->Settle(absl::Now() + kPatience));
+  Until([&] { return executor_->account(0).used_bytes() == before_ - kWeightBytes; });
 }
 
 TEST_F(ExecutorTest, ATransferCutsAndJoinsShardsOfOtherDevices) {

@@ -47,20 +47,34 @@ void InFlightQueue::Launch::SetOp(std::string_view op, bool waiting) {
   absl::MutexLock lock(&queue_->mu_);
   op_.op.assign(op);
   op_.waiting = waiting;
-  if (&queue_->launches_.front() == this) queue_->slot_->Write(op_);
+  if (&queue_->launches_.front() == this) queue_->Show();
 }
 
 InFlightQueue::Launch* InFlightQueue::Begin(uint64_t launch) {
   absl::MutexLock lock(&mu_);
   launches_.push_back(Launch(this, launch));
-  if (launches_.size() == 1) slot_->Write(launches_.front().op_);
+  if (launches_.size() == 1) Show();
   return &launches_.back();
 }
 
 void InFlightQueue::End(Launch* launch) {
   absl::MutexLock lock(&mu_);
   launches_.remove_if([launch](const Launch& l) { return &l == launch; });
-  slot_->Write(launches_.empty() ? InFlightOp{} : launches_.front().op_);
+  Show();
+}
+
+void InFlightQueue::Show() {
+  const bool idle = launches_.empty();
+  slot_->Write(idle ? InFlightOp{} : launches_.front().op_);
+  if (metrics_ == nullptr) return;
+  const int64_t now = Since::Now();
+  const Counter& account = use_ == Use::kIdle   ? metrics_->idle_no_work
+                           : use_ == Use::kBusy ? metrics_->busy
+                                                : metrics_->idle_peer;
+  account.Add(now - since_);
+  since_ = now;
+  use_ = idle ? Use::kIdle : launches_.front().op_.waiting ? Use::kWaiting : Use::kBusy;
+  metrics_->progress.Set(idle ? 0 : now);
 }
 
 InFlightPage::InFlightPage(int num_devices) : num_devices_(num_devices) {

@@ -16,6 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "worker/telemetry/executor_metrics.h"
 
 namespace tessera::worker {
 
@@ -58,16 +59,24 @@ class InFlightQueue {
     InFlightOp op_;  // guarded by the queue's lock
   };
 
-  explicit InFlightQueue(InFlightSlot* slot) : slot_(slot) {}
+  // `metrics` outlives it; null: nobody looks.
+  explicit InFlightQueue(InFlightSlot* slot, const DeviceMetrics* metrics = nullptr)
+      : slot_(slot), metrics_(metrics), since_(Since::Now()) {}
 
   // Valid until End.
   Launch* Begin(uint64_t launch) ABSL_LOCKS_EXCLUDED(mu_);
   void End(Launch* launch) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // Shows the oldest, and puts the time since the last change to the account of what it was.
+  void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   InFlightSlot* const slot_;
+  const DeviceMetrics* const metrics_;
   absl::Mutex mu_;
   std::list<Launch> launches_ ABSL_GUARDED_BY(mu_);
+  enum class Use : uint8_t { kIdle, kBusy, kWaiting } use_ ABSL_GUARDED_BY(mu_) = Use::kIdle;
+  int64_t since_ ABSL_GUARDED_BY(mu_);
 };
 
 // A mapped page of slots. Move-only; owns the mapping and, when it made it, the descriptor.

@@ -1,0 +1,146 @@
+#include "worker/files/folder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "ir/array.h"
+
+namespace tessera::worker::files {
+namespace {
+
+absl::Status Failure(const std::string& what, int error) {
+  if (error == ENOENT || error == ENOTDIR) {
+    return MakeError(ErrorKind::kFileNotFound, absl::StrCat(what, " does not exist"));
+  }
+  if (error == ELOOP) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat(what, " is a link; links are not followed"));
+  }
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+    return MakeError(ErrorKind::kLimitExceeded, absl::StrCat(what, ": ", std::strerror(error)));
+  }
+  return MakeError(ErrorKind::kInternal, absl::StrCat(what, ": ", std::strerror(error)));
+}
+
+// Calls f(offset in the file, offset in the block, bytes) for each run without a gap.
+absl::Status ForRuns(int64_t offset, int64_t width, const ir::Dims& whole, const ir::Dims& starts,
+                     const ir::Dims& shape,
+                     const std::function<absl::Status(int64_t, int64_t, int64_t)>& f) {
+  const int rank = static_cast<int>(whole.size());
+  for (const int64_t dim : shape)
+    if (dim == 0) return absl::OkStatus();
+  const ir::Dims strides = ir::StridesOf(whole);
+  // Dims behind `split` are whole, so that a run goes through all of them.
+  int split = rank;
+  int64_t run = width;
+  while (split > 0) {
+    --split;
+    run *= shape[split];
+    if (shape[split] != whole[split]) break;
+  }
+  if (rank == 0) return f(offset, 0, width);
+  ir::Dims index(static_cast<size_t>(split), 0);
+  for (int64_t in_block = 0;; in_block += run) {
+    int64_t at = starts[split] * strides[split];
+    for (int d = 0; d < split; ++d) at += (starts[d] + index[d]) * strides[d];
+    TESSERA_RETURN_IF_ERROR(f(offset + at * width, in_block, run));
+    int d = split - 1;
+    for (; d >= 0 && ++index[d] == shape[d]; --d) index[d] = 0;
+    if (d < 0) return absl::OkStatus();
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Folder::Place> Folder::Find(const std::string& path, bool make) const {
+  if (path_.empty()) {
+    return MakeError(ErrorKind::kFilesDisabled,
+                     "files: this worker has no folder of files; start it with --files-dir");
+  }
+  Place place;
+  place.folder = UniqueFd(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!place.folder.ok()) return Failure("files: the folder of files", errno);
+  std::vector<std::string> parts = absl::StrSplit(path, '/');
+  place.name = parts.back();
+  parts.pop_back();
+  for (const std::string& part : parts) {
+    const int at = place.folder.get();
+    if (make && mkdirat(at, part.c_str(), 0755) != 0 && errno != EEXIST) {
+      return Failure(absl::StrCat("files: ", part, " in ", path), errno);
+    }
+    UniqueFd next(openat(at, part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!next.ok()) return Failure(absl::StrCat("files: ", part, " in ", path), errno);
+    place.folder = std::move(next);
+  }
+  return place;
+}
+
+absl::StatusOr<UniqueFd> Folder::Open(const std::string& path, int64_t* bytes) const {
+  TESSERA_ASSIGN_OR_RETURN(const Place place, Find(path, /*make=*/false));
+  // Not to wait for whoever would write into a pipe.
+  UniqueFd fd(openat(place.folder.get(), place.name.c_str(),
+                     O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat about = {};
+  if (!fd.ok() || fstat(fd.get(), &about) != 0) return Failure("files: " + path, errno);
+  if (!S_ISREG(about.st_mode)) {
+    return MakeError(ErrorKind::kFileNotFound, absl::StrCat("files: ", path, " is no file"));
+  }
+  *bytes = about.st_size;
+  return fd;
+}
+
+absl::Status ReadAll(int fd, int64_t offset, int64_t size, char* into) {
+  while (size > 0) {
+    const ssize_t got = pread(fd, into, static_cast<size_t>(size), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Failure("files: reading", errno);
+    if (got == 0) {
+      return MakeError(ErrorKind::kFileCorrupt, absl::StrCat("files: the file ends at ", offset,
+                                                             ", ", size, " bytes too early"));
+    }
+    into += got;
+    offset += got;
+    size -= got;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteAll(int fd, int64_t offset, int64_t size, const char* from) {
+  while (size > 0) {
+    const ssize_t put = pwrite(fd, from, static_cast<size_t>(size), offset);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return Failure("files: writing", errno);
+    from += put;
+    offset += put;
+    size -= put;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadBlock(int fd, int64_t offset, int64_t width, const ir::Dims& whole,
+                       const ir::Dims& starts, const ir::Dims& shape, char* block) {
+  return ForRuns(offset, width, whole, starts, shape,
+                 [&](int64_t in_file, int64_t in_block, int64_t bytes) {
+                   return ReadAll(fd, in_file, bytes, block + in_block);
+                 });
+}
+
+absl::Status WriteBlock(int fd, int64_t offset, int64_t width, const ir::Dims& whole,
+                        const ir::Dims& starts, const ir::Dims& shape, const char* block) {
+  return ForRuns(offset, width, whole, starts, shape,
+                 [&](int64_t in_file, int64_t in_block, int64_t bytes) {
+                   return WriteAll(fd, in_file, bytes, block + in_block);
+                 });
+}
+
+}  // namespace tessera::worker::files

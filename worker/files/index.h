@@ -1,0 +1,50 @@
+// What is where in a file of arrays: the headers of .safetensors and .npy, read and made.
+//
+// Reading is strict, since files come from anywhere: every length is checked against the limits
+// here before memory is taken for it, arrays cover the file without gap or overlap, and what is not
+// understood is refused. Pure; any thread.
+//
+// References: github.com/huggingface/safetensors (README, "Format"); numpy/lib/format.py.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "ir/api/files.h"
+
+namespace tessera::worker::files {
+
+inline constexpr int64_t kHeaderBytesMax = 32 << 20;
+
+struct Entry {
+  api::FileArray array;
+  int64_t offset = 0;  // of its first byte in the file
+  int64_t bytes() const { return ir::MakeType(array.dtype, array.shape).num_bytes(); }
+};
+struct Index {
+  std::vector<Entry> entries;
+  int64_t file_bytes = 0;
+  // The entry of this name; null if there is none.
+  const Entry* Find(std::string_view name) const;
+};
+
+// Reads `size` bytes at `offset`, all or an error.
+using ReadAt = std::function<absl::Status(int64_t offset, int64_t size, char* into)>;
+// FILE_CORRUPT says what is wrong and where.
+absl::StatusOr<Index> ReadIndex(api::FileFormat format, int64_t file_bytes, const ReadAt& read_at);
+
+// The header of a file of these arrays, which CheckFileArrays takes; `index` says where each goes.
+std::string MakeHeader(api::FileFormat format, absl::Span<const api::FileArray> arrays,
+                       Index* index);
+
+// ---- Of one format each, for tests and fuzzing. ----
+// `header` is what follows the eight bytes of its length; `data_bytes` is what follows it.
+absl::StatusOr<std::vector<Entry>> ParseSafetensors(std::string_view header, int64_t data_bytes);
+// `header` is the dictionary; `data_bytes` is what follows it.
+absl::StatusOr<api::FileArray> ParseNumpy(std::string_view header, int64_t data_bytes);
+
+}  // namespace tessera::worker::files

@@ -1,0 +1,264 @@
+#include "worker/files/task.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "worker/files/index.h"
+
+namespace tessera::worker::files {
+namespace {
+
+enum class Mark : char { kMissing = 0, kWritten = 1, kFailed = 2 };
+
+constexpr absl::Duration kFirstLook = absl::Milliseconds(2), kLastLook = absl::Milliseconds(100);
+// A file that is not whole and has not changed for so long belongs to a process that died.
+constexpr int64_t kAbandonedSeconds = 3600;
+
+absl::Status Errno(const std::string& what) {
+  return MakeError(ErrorKind::kInternal, absl::StrCat("files: ", what, ": ", std::strerror(errno)));
+}
+
+std::string HiddenName(const std::string& name, const std::string& token) {
+  return absl::StrCat(".", name, ".tessera-", token);
+}
+
+absl::Status Exists(const std::string& path) {
+  return MakeError(ErrorKind::kAlreadyExists,
+                   absl::StrCat("files: ", path,
+                                " is there already; say overwrite, or choose "
+                                "another path"));
+}
+
+void RemoveAbandoned(const Folder::Place& place) {
+  const std::string prefix = HiddenName(place.name, "");
+  DIR* const listing = fdopendir(dup(place.folder.get()));
+  if (listing == nullptr) return;
+  rewinddir(listing);
+  while (const dirent* entry = readdir(listing)) {
+    struct stat about = {};
+    if (absl::StartsWith(entry->d_name, prefix) &&
+        fstatat(place.folder.get(), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+        about.st_mtime < time(nullptr) - kAbandonedSeconds) {
+      unlinkat(place.folder.get(), entry->d_name, 0);
+    }
+  }
+  closedir(listing);
+}
+
+// The file while it is not whole, as one part sees it.
+class Draft {
+ public:
+  Draft(const api::SaveShards& command, Folder::Place place, const Index& index, UniqueFd fd)
+      : command_(&command),
+        place_(std::move(place)),
+        hidden_(HiddenName(place_.name, command.token)),
+        marks_at_(index.file_bytes),
+        fd_(std::move(fd)) {}
+
+  int fd() const { return fd_.get(); }
+  absl::Status SetMark(Mark mark) const {
+    const char byte = static_cast<char>(mark);
+    if (mark == Mark::kWritten && fdatasync(fd()) != 0) return Errno("fdatasync");
+    return WriteAll(fd(), marks_at_ + command_->part, 1, &byte);
+  }
+  // Of part 0: until all have written, or one has failed.
+  absl::Status AwaitOthers(const Hooks& hooks) const {
+    std::vector<char> marks(static_cast<size_t>(command_->parts));
+    absl::Duration look = kFirstLook;
+    while (true) {
+      TESSERA_RETURN_IF_ERROR(ReadAll(fd(), marks_at_, command_->parts, marks.data()));
+      for (int32_t part = 0; part < command_->parts; ++part) {
+        if (marks[part] == static_cast<char>(Mark::kFailed)) {
+          return MakeError(ErrorKind::kPeerFailed,
+                           absl::StrCat("save: part ", part, " of ", command_->path, " failed"));
+        }
+      }
+      if (std::find(marks.begin(), marks.end(), static_cast<char>(Mark::kMissing)) == marks.end()) {
+        return absl::OkStatus();
+      }
+      TESSERA_RETURN_IF_ERROR(hooks.wait(look));
+      look = std::min(2 * look, kLastLook);
+    }
+  }
+  // Of part 0: the file is whole and has its name, even if the machine loses its power.
+  absl::Status Publish() const {
+    const int folder = place_.folder.get();
+    if (ftruncate(fd(), marks_at_) != 0) return Errno("ftruncate");
+    if (fsync(fd()) != 0) return Errno("fsync");
+    if (command_->overwrite) {
+      if (renameat(folder, hidden_.c_str(), folder, place_.name.c_str()) != 0) {
+        return Errno("rename");
+      }
+    } else if (linkat(folder, hidden_.c_str(), folder, place_.name.c_str(), 0) != 0) {
+      return errno == EEXIST ? Exists(command_->path) : Errno("link");
+    } else {
+      unlinkat(folder, hidden_.c_str(), 0);
+    }
+    // Some filesystems cannot sync a folder, and need not.
+    static_cast<void>(fsync(folder));
+    return absl::OkStatus();
+  }
+  void Remove() const { unlinkat(place_.folder.get(), hidden_.c_str(), 0); }
+
+ private:
+  const api::SaveShards* command_;
+  Folder::Place place_;
+  std::string hidden_;
+  int64_t marks_at_;
+  UniqueFd fd_;
+};
+
+// Part 0 makes it; the others wait until it is there.
+absl::StatusOr<Draft> OpenDraft(const Folder& folder, const api::SaveShards& command,
+                                const std::string& header, const Index& index, const Hooks& hooks,
+                                absl::Duration patience) {
+  TESSERA_ASSIGN_OR_RETURN(Folder::Place place, folder.Find(command.path, /*make=*/true));
+  const std::string hidden = HiddenName(place.name, command.token);
+  const int at = place.folder.get();
+  if (command.part == 0) {
+    struct stat about = {};
+    if (!command.overwrite && fstatat(at, place.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0) {
+      return Exists(command.path);
+    }
+    RemoveAbandoned(place);
+    UniqueFd fd(
+        openat(at, hidden.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+    if (!fd.ok()) return Errno(absl::StrCat("cannot make ", hidden));
+    Draft draft(command, std::move(place), index, std::move(fd));
+    absl::Status made = WriteAll(draft.fd(), 0, static_cast<int64_t>(header.size()), header.data());
+    if (made.ok() && ftruncate(draft.fd(), index.file_bytes + command.parts) != 0) {
+      made = Errno("ftruncate");
+    }
+    if (!made.ok()) {
+      draft.Remove();
+      return made;
+    }
+    return draft;
+  }
+  const absl::Time end = absl::Now() + patience;
+  for (absl::Duration look = kFirstLook;; look = std::min(2 * look, kLastLook)) {
+    UniqueFd fd(openat(at, hidden.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+    struct stat about = {};
+    // Its length is the last thing that part 0 gives it.
+    if (fd.ok() && fstat(fd.get(), &about) == 0 &&
+        about.st_size >= index.file_bytes + command.parts) {
+      return Draft(command, std::move(place), index, std::move(fd));
+    }
+    if (absl::Now() > end) {
+      return MakeError(ErrorKind::kFilesDisabled,
+                       absl::StrCat("save: ", command.path,
+                                    ": the file that another worker began "
+                                    "is not here; arrays that lie on several workers are saved "
+                                    "into a folder that all of them share (--files-dir)"));
+    }
+    TESSERA_RETURN_IF_ERROR(hooks.wait(look));
+  }
+}
+
+absl::Status WriteShards(const api::SaveShards& command, const Index& index, int fd,
+                         const Hooks& hooks) {
+  for (const api::FileShard& shard : command.shards) {
+    TESSERA_RETURN_IF_ERROR(hooks.wait(absl::ZeroDuration()));
+    const Entry& entry = index.entries[shard.index];
+    TESSERA_ASSIGN_OR_RETURN(const ir::Array value, hooks.bytes_of(shard));
+    if (value.dtype() != entry.array.dtype || value.shape() != shard.shape) {
+      return MakeError(
+          ErrorKind::kInternal,
+          absl::StrCat("save: array ", shard.array, " is ",
+                       ir::MakeType(value.dtype(), value.shape()).ToString(), " here; expected ",
+                       ir::MakeType(entry.array.dtype, shard.shape).ToString()));
+    }
+    TESSERA_RETURN_IF_ERROR(WriteBlock(fd, entry.offset, ir::ByteWidth(entry.array.dtype),
+                                       entry.array.shape, shard.starts, shard.shape,
+                                       reinterpret_cast<const char*>(value.data())));
+  }
+  return absl::OkStatus();
+}
+
+struct Opened {
+  UniqueFd fd;
+  Index index;
+};
+absl::StatusOr<Opened> OpenFile(const Folder& folder, const std::string& path) {
+  TESSERA_ASSIGN_OR_RETURN(const api::FileFormat format, api::CheckFilePath(path));
+  Opened opened;
+  int64_t bytes = 0;
+  TESSERA_ASSIGN_OR_RETURN(opened.fd, folder.Open(path, &bytes));
+  absl::StatusOr<Index> index =
+      ReadIndex(format, bytes, [&](int64_t offset, int64_t size, char* into) {
+        return ReadAll(opened.fd.get(), offset, size, into);
+      });
+  TESSERA_RETURN_IF_ERROR(Annotate(index.status(), path));
+  opened.index = *std::move(index);
+  return opened;
+}
+
+}  // namespace
+
+absl::Status Save(const Folder& folder, const api::SaveShards& command, const Hooks& hooks,
+                  absl::Duration begin_patience) {
+  TESSERA_ASSIGN_OR_RETURN(const api::FileFormat format, api::CheckFilePath(command.path));
+  TESSERA_RETURN_IF_ERROR(api::CheckFileArrays(format, command.arrays));
+  Index index;
+  const std::string header = MakeHeader(format, command.arrays, &index);
+  TESSERA_ASSIGN_OR_RETURN(const Draft draft,
+                           OpenDraft(folder, command, header, index, hooks, begin_patience));
+  absl::Status status = WriteShards(command, index, draft.fd(), hooks);
+  if (command.part != 0) {
+    const absl::Status marked = draft.SetMark(status.ok() ? Mark::kWritten : Mark::kFailed);
+    status.Update(marked);
+    return status;
+  }
+  if (status.ok()) status = draft.SetMark(Mark::kWritten);
+  if (status.ok()) status = draft.AwaitOthers(hooks);
+  if (status.ok()) status = draft.Publish();
+  if (!status.ok()) draft.Remove();
+  return status;
+}
+
+absl::Status Load(const Folder& folder, const api::LoadShards& command, const Hooks& hooks) {
+  TESSERA_ASSIGN_OR_RETURN(const Opened file, OpenFile(folder, command.path));
+  for (const api::FileShard& shard : command.shards) {
+    TESSERA_RETURN_IF_ERROR(hooks.wait(absl::ZeroDuration()));
+    const api::FileArray& expected = command.arrays[shard.index];
+    const Entry* entry = file.index.Find(expected.name);
+    if (entry == nullptr || !(entry->array == expected)) {
+      return MakeError(ErrorKind::kFileNotFound,
+                       absl::StrCat("load: ", command.path, " holds another array '", expected.name,
+                                    "' than when it was looked at"));
+    }
+    const int64_t bytes = ir::MakeType(expected.dtype, shard.shape).num_bytes();
+    TESSERA_RETURN_IF_ERROR(hooks.reserve(shard, bytes));
+    const std::shared_ptr<std::byte[]> space(new std::byte[static_cast<size_t>(bytes)]);
+    TESSERA_RETURN_IF_ERROR(ReadBlock(file.fd.get(), entry->offset, ir::ByteWidth(expected.dtype),
+                                      expected.shape, shard.starts, shard.shape,
+                                      reinterpret_cast<char*>(space.get())));
+    TESSERA_RETURN_IF_ERROR(hooks.take(shard, ir::Array(expected.dtype, shard.shape, space)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<api::FileArray>> Inspect(const Folder& folder, const std::string& path) {
+  TESSERA_ASSIGN_OR_RETURN(const Opened file, OpenFile(folder, path));
+  std::vector<api::FileArray> arrays;
+  for (const Entry& entry : file.index.entries) arrays.push_back(entry.array);
+  return arrays;
+}
+
+}  // namespace tessera::worker::files

@@ -1,0 +1,18 @@
+// Metrics of the calls on an executor's DataService, by an interceptor, in the page that the daemon
+// reads. `page` outlives the server. Thread-safe.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "base/metrics_page.h"
+#include "grpcpp/support/server_interceptor.h"
+
+namespace tessera::worker::rpc {
+
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> DataMetrics(
+    MetricsPage* page);
+
+// Of the gRPC library, "1.51.1".
+std::string GrpcVersion();
+
+}  // namespace tessera::worker::rpc

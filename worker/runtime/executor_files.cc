@@ -1,0 +1,125 @@
+// Saving to files and loading from them, on a thread of their own: nothing on a device waits for a
+// disk.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "base/status.h"
+#include "worker/files/folder.h"
+#include "worker/files/task.h"
+#include "worker/runtime/executor.h"
+#include "worker/runtime/executor_state.h"
+
+namespace tessera::worker {
+namespace {
+
+// A shard that is to be saved, caught when its producer has ended: no later delete takes it away.
+struct Caught {
+  absl::Mutex mu;
+  bool done ABSL_GUARDED_BY(mu) = false;
+  absl::StatusOr<DeviceBufferRef> buffer ABSL_GUARDED_BY(mu) = absl::UnknownError("");
+};
+
+// Until it is there, or the launch is cancelled.
+absl::StatusOr<DeviceBufferRef> Await(Caught& caught, CancelToken& cancel) {
+  const int64_t listener = cancel.AddListener([&caught] { absl::MutexLock lock(&caught.mu); });
+  absl::StatusOr<DeviceBufferRef> buffer = absl::UnknownError("");
+  {
+    absl::MutexLock lock(&caught.mu);
+    const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(caught.mu) {
+      return caught.done || cancel.cancelled();
+    };
+    caught.mu.Await(absl::Condition(&over));
+    buffer = caught.done ? caught.buffer : cancel.status();
+  }
+  cancel.RemoveListener(listener);
+  return buffer;
+}
+
+absl::Status WaitOrCancelled(CancelToken& cancel, absl::Duration duration) {
+  if (duration > absl::ZeroDuration() && !cancel.cancelled()) {
+    absl::Notification cancelled;
+    const int64_t listener = cancel.AddListener([&cancelled] { cancelled.Notify(); });
+    cancelled.WaitForNotificationWithTimeout(duration);
+    cancel.RemoveListener(listener);
+  }
+  return cancel.status();
+}
+
+}  // namespace
+
+void Executor::RunOnFiles(const LaunchRef& launch, std::function<absl::Status(Launch&)> work) {
+  files_->Push([this, launch, work = std::move(work)] {
+    absl::Status status = Start(launch);
+    if (status.ok()) status = work(*launch);
+    // Cancelled after its last look: what is done is done, and whoever cancelled is told so.
+    if (!status.ok()) {
+      launch->failed = true;
+      Fail(*launch, status, /*tell_peers=*/false);
+    }
+    Finish(launch, /*on_stream=*/false);
+  });
+}
+
+void Executor::Handle(const api::SaveShards& command) {
+  const LaunchRef launch = NewLaunch(command.launch, command.timeout);
+  for (const api::FileShard& shard : command.shards) {
+    const BufferId id{shard.array, shard.device};
+    if (HasDevice(shard.device) && buffers_.Known(id)) continue;
+    return Refuse(launch, MakeError(ErrorKind::kArrayNotFound,
+                                    absl::StrCat("save: ", ToString(id), " is not on ", name_)));
+  }
+  auto all = std::make_shared<std::map<BufferId, std::shared_ptr<Caught>>>();
+  for (const api::FileShard& shard : command.shards) {
+    const BufferId id{shard.array, shard.device};
+    const auto caught = std::make_shared<Caught>();
+    all->insert_or_assign(id, caught);
+    buffers_.WhenReady(id, [caught](absl::StatusOr<DeviceBufferRef> buffer) {
+      absl::MutexLock lock(&caught->mu);
+      caught->buffer = std::move(buffer);
+      caught->done = true;
+    });
+  }
+  RunOnFiles(launch, [this, command, all](Launch& running) {
+    files::Hooks hooks;
+    hooks.bytes_of = [&](const api::FileShard& shard) -> absl::StatusOr<ir::Array> {
+      TESSERA_ASSIGN_OR_RETURN(const DeviceBufferRef buffer,
+                               Await(*all->at({shard.array, shard.device}), running.cancel));
+      return backend_->ToHost(*buffer);
+    };
+    hooks.wait = [&](absl::Duration d) { return WaitOrCancelled(running.cancel, d); };
+    return files::Save(files::Folder(options_.files_dir), command, hooks);
+  });
+}
+
+void Executor::Handle(const api::LoadShards& command) {
+  const LaunchRef launch = NewLaunch(command.launch, command.timeout);
+  RunOnFiles(launch, [this, command](Launch& running) {
+    files::Hooks hooks;
+    Reservation reserved;
+    hooks.reserve = [&](const api::FileShard& shard, int64_t bytes) -> absl::Status {
+      TESSERA_ASSIGN_OR_RETURN(reserved, ReserveShard({shard.array, shard.device}, bytes));
+      return absl::OkStatus();
+    };
+    hooks.take = [&](const api::FileShard& shard, ir::Array value) -> absl::Status {
+      const absl::Status written =
+          WriteShard({shard.array, shard.device}, std::move(value), std::move(reserved));
+      // Nobody wants it any more; the others may be wanted.
+      const bool deleted = !written.ok() && KindOf(written) == ErrorKind::kArrayDeleted;
+      return deleted ? absl::OkStatus() : written;
+    };
+    hooks.wait = [&](absl::Duration d) { return WaitOrCancelled(running.cancel, d); };
+    return files::Load(files::Folder(options_.files_dir), command, hooks);
+  });
+}
+
+void Executor::Handle(const api::InspectFile& command) {
+  files_->Push([this, command] {
+    Report(api::FileInspected{command.request,
+                              files::Inspect(files::Folder(options_.files_dir), command.path)});
+  });
+}
+
+}  // namespace tessera::worker

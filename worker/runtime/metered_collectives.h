@@ -1,0 +1,14 @@
+// Collectives that are counted: a wrapper that times every call of every rank.
+#pragma once
+#include <memory>
+
+#include "worker/collectives/communicator.h"
+#include "worker/telemetry/executor_metrics.h"
+
+namespace tessera::worker {
+
+// `metrics` outlives the result. Everything else is as with `inner`.
+std::unique_ptr<Collectives> Metered(std::unique_ptr<Collectives> inner, CollectiveBackend backend,
+                                     const ExecutorMetrics* metrics);
+
+}  // namespace tessera::worker

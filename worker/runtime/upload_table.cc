@@ -1,0 +1,317 @@
+#include "worker/runtime/upload_table.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "ir/api/crc32c.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr int64_t kChunkBytesMax = 4 << 20;
+
+absl::Status Superseded(const BufferId& id) {
+  return MakeError(ErrorKind::kCancelled,
+                   absl::StrCat("write: another stream goes on with ", ToString(id)));
+}
+
+}  // namespace
+
+class UploadTable::Upload {
+ public:
+  Upload(const BufferId& id, ir::Array space, Reservation reservation)
+      : id(id),
+        size(space.num_bytes()),
+        space(std::move(space)),
+        reserved(std::move(reservation)) {}
+
+  const BufferId id;
+  const int64_t size;
+  // Of the wait for the end of the array; set before anybody else has the upload.
+  uint64_t watch = 0;
+
+  absl::Mutex mu;
+  ir::Array space ABSL_GUARDED_BY(mu);
+  Reservation reserved ABSL_GUARDED_BY(mu);
+  int64_t committed ABSL_GUARDED_BY(mu) = 0;
+  uint32_t crc32c ABSL_GUARDED_BY(mu) = 0;            // of what is committed
+  uint64_t turn ABSL_GUARDED_BY(mu) = 0;              // of the stream that may write
+  bool open ABSL_GUARDED_BY(mu) = false;              // that stream has not left
+  bool over ABSL_GUARDED_BY(mu) = false;              // the space is gone
+  absl::Time last ABSL_GUARDED_BY(mu) = absl::Now();  // bytes came, or the stream left
+  std::weak_ptr<UploadStream> stream ABSL_GUARDED_BY(mu);
+
+  // Gives the memory back; later writes find that it is over.
+  void End() ABSL_LOCKS_EXCLUDED(mu) {
+    absl::MutexLock lock(&mu);
+    EndLocked();
+  }
+  void EndLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    over = true;
+    space = ir::Array();
+    reserved.Release();
+  }
+};
+
+UploadTable::UploadTable(Executor* executor, const Options& options)
+    : executor_(executor), options_(options), guard_(std::make_shared<Guard>()) {
+  absl::MutexLock lock(&guard_->mu);
+  guard_->table = this;
+  thread_ = std::thread([this] { Run(); });
+}
+
+UploadTable::~UploadTable() {
+  {
+    absl::MutexLock lock(&guard_->mu);
+    guard_->table = nullptr;
+  }
+  std::map<BufferId, UploadRef> left;
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+    left.swap(uploads_);
+  }
+  thread_.join();
+  for (const auto& [id, upload] : left) executor_->ForgetRead(id, upload->watch);
+}
+
+UploadTable::UploadRef UploadTable::Find(const BufferId& id) {
+  absl::MutexLock lock(&mu_);
+  const auto it = uploads_.find(id);
+  return it == uploads_.end() ? nullptr : it->second;
+}
+
+absl::StatusOr<UploadTable::Turn> UploadTable::Open(const api::Ticket& ticket, int64_t offset,
+                                                    std::weak_ptr<UploadStream> stream) {
+  const BufferId id{ticket.array, ticket.device};
+  if (const absl::Status there = executor_->buffers().Get(id).status(); there.ok()) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("write: ", ToString(id), " is written already; its bytes stay"));
+  } else if (KindOf(there) == ErrorKind::kArrayDeleted) {
+    return there;
+  }
+  UploadRef upload = Find(id);
+  if (upload == nullptr) {
+    const int64_t bytes = ir::MakeType(ticket.dtype, ticket.shape).num_bytes();
+    TESSERA_ASSIGN_OR_RETURN(Reservation reservation, executor_->ReserveShard(id, bytes));
+    // Not cleared: nobody sees the space before every byte of it was written.
+    ir::Array space(ticket.dtype, ticket.shape,
+                    std::shared_ptr<std::byte[]>(new std::byte[static_cast<size_t>(bytes)]));
+    auto made = std::make_shared<Upload>(id, std::move(space), std::move(reservation));
+    absl::MutexLock lock(&mu_);
+    UploadRef& place = uploads_[id];
+    if (place == nullptr) {
+      place = made;
+      wake_ = true;
+    }
+    upload = place;
+  }
+  // Whoever deletes the array, or writes it another way, ends the upload. Called with no lock, and
+  // perhaps at once.
+  bool watched = false;
+  {
+    absl::MutexLock lock(&upload->mu);
+    watched = upload->turn != 0;
+    // It is being dropped, or is becoming an array just now: whoever asks again finds out which.
+    if (upload->over) return Superseded(id);
+    if (offset < 0 || offset > upload->committed) {
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("write: to go on at ", offset, " of ", ToString(id),
+                                    ", of which ", upload->committed, " bytes are there"));
+    }
+    if (offset < upload->committed) {
+      upload->committed = offset;
+      upload->crc32c = api::Crc32c(0, upload->space.data(), static_cast<size_t>(offset));
+    }
+    if (offset > 0) {
+      ++resumed_;
+      executor_->metrics().TransferRetried();
+    }
+    ++upload->turn;
+    upload->open = true;
+    upload->last = absl::Now();
+    upload->stream = std::move(stream);
+    if (watched) return Turn{upload, upload->turn};
+  }
+  const uint64_t watch = executor_->AwaitShard(
+      id, [guard = guard_, weak = std::weak_ptr<Upload>(upload)](const absl::Status&) {
+        const UploadRef ended = weak.lock();
+        if (ended == nullptr) return;
+        ended->End();
+        absl::MutexLock lock(&guard->mu);
+        if (guard->table != nullptr) guard->table->Drop(ended);
+      });
+  absl::MutexLock lock(&upload->mu);
+  upload->watch = watch;
+  return Turn{upload, upload->turn};
+}
+
+absl::Status UploadTable::Append(const Turn& turn, int64_t offset, const void* data, int64_t size,
+                                 uint32_t crc32c) {
+  Upload& upload = *turn.upload;
+  absl::MutexLock lock(&upload.mu);
+  if (upload.turn != turn.number) return Superseded(upload.id);
+  if (upload.over) {
+    return MakeError(ErrorKind::kArrayDeleted, absl::StrCat(ToString(upload.id), " was deleted"));
+  }
+  if (size > kChunkBytesMax) {
+    return MakeError(
+        ErrorKind::kValueError,
+        absl::StrCat("write: a chunk of ", size, " bytes; expected at most ", kChunkBytesMax));
+  }
+  if (offset != upload.committed || size > upload.size - upload.committed) {
+    return MakeError(
+        ErrorKind::kValueError,
+        absl::StrCat("write: ", size, " bytes at offset ", offset, "; expected offset ",
+                     upload.committed, " of ", upload.size, " bytes"));
+  }
+  if (api::Crc32c(0, data, static_cast<size_t>(size)) != crc32c) {
+    ++corrupt_;
+    executor_->metrics().ChecksumFailed(TransferDirection::kPut);
+    return MakeError(
+        ErrorKind::kChecksumMismatch,
+        absl::StrCat("write: the chunk at offset ", offset, " of ", ToString(upload.id),
+                     " does not match its checksum; go on from ", upload.committed));
+  }
+  if (size > 0) {
+    std::memcpy(upload.space.MutableData() + offset, data, static_cast<size_t>(size));
+  }
+  upload.crc32c = api::Crc32cCombine(upload.crc32c, crc32c, static_cast<uint64_t>(size));
+  upload.committed += size;
+  upload.last = absl::Now();
+  bytes_ += size;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UploadTable::Committed> UploadTable::Commit(const Turn& turn) {
+  Upload& upload = *turn.upload;
+  ir::Array value;
+  Reservation reservation;
+  Committed committed;
+  {
+    absl::MutexLock lock(&upload.mu);
+    if (upload.turn != turn.number) return Superseded(upload.id);
+    if (upload.over) {
+      return MakeError(ErrorKind::kArrayDeleted, absl::StrCat(ToString(upload.id), " was deleted"));
+    }
+    if (upload.committed != upload.size) {
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("write: the stream ended after ", upload.committed,
+                                    " bytes of ", upload.size));
+    }
+    committed = {upload.committed, upload.crc32c};
+    value = std::move(upload.space);
+    reservation = std::move(upload.reserved);
+    upload.EndLocked();
+  }
+  const absl::Status written =
+      executor_->WriteShard(upload.id, std::move(value), std::move(reservation));
+  Drop(turn.upload);
+  TESSERA_RETURN_IF_ERROR(written);
+  return committed;
+}
+
+void UploadTable::Leave(const Turn& turn) {
+  if (turn.upload == nullptr) return;
+  {
+    absl::MutexLock lock(&turn.upload->mu);
+    if (turn.upload->turn != turn.number) return;
+    turn.upload->open = false;
+    turn.upload->last = absl::Now();
+  }
+  absl::MutexLock lock(&mu_);
+  wake_ = true;
+}
+
+absl::StatusOr<UploadTable::Progress> UploadTable::ProgressOf(const api::Ticket& ticket) {
+  const BufferId id{ticket.array, ticket.device};
+  const absl::Status there = executor_->buffers().Get(id).status();
+  if (there.ok()) return Progress{ir::MakeType(ticket.dtype, ticket.shape).num_bytes(), true};
+  if (KindOf(there) == ErrorKind::kArrayDeleted) return there;
+  const UploadRef upload = Find(id);
+  if (upload == nullptr) return Progress{};
+  absl::MutexLock lock(&upload->mu);
+  return Progress{upload->over ? 0 : upload->committed, false};
+}
+
+UploadTable::Counts UploadTable::counts() const {
+  return {bytes_, resumed_, corrupt_, idle_cut_, dropped_};
+}
+
+void UploadTable::Drop(const UploadRef& upload) {
+  uint64_t watch = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto it = uploads_.find(upload->id);
+    if (it == uploads_.end() || it->second != upload) return;
+    uploads_.erase(it);
+  }
+  {
+    absl::MutexLock lock(&upload->mu);
+    watch = upload->watch;
+  }
+  executor_->ForgetRead(upload->id, watch);
+}
+
+absl::Time UploadTable::Sweep(absl::Time now) {
+  std::vector<UploadRef> all;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& [id, upload] : uploads_) all.push_back(upload);
+  }
+  absl::Time next = absl::InfiniteFuture();
+  for (const UploadRef& upload : all) {
+    std::shared_ptr<UploadStream> idle;
+    bool drop = false;
+    {
+      absl::MutexLock lock(&upload->mu);
+      const absl::Time due = upload->last + (upload->open ? options_.idle : options_.keep);
+      if (due > now) {
+        next = std::min(next, due);
+        continue;
+      }
+      if (upload->open) {
+        idle = upload->stream.lock();
+        upload->open = false;
+        ++upload->turn;  // The stream writes no more.
+        upload->last = now;
+        next = std::min(next, now + options_.keep);
+      } else {
+        upload->EndLocked();
+        drop = true;
+      }
+    }
+    if (drop) {
+      ++dropped_;
+      TESSERA_LOG(INFO) << "an upload that broke off is dropped" << Field("array", upload->id.array)
+                        << Field("device", upload->id.device);
+      Drop(upload);
+    } else if (idle != nullptr) {
+      ++idle_cut_;
+      idle->Cut(MakeError(
+          ErrorKind::kDeadlineExceeded,
+          absl::StrCat("write: ", ToString(upload->id), ": no bytes for ",
+                       absl::FormatDuration(options_.idle), "; ask GetShardStatus and go on")));
+    }
+  }
+  return next;
+}
+
+void UploadTable::Run() {
+  while (true) {
+    const absl::Time next = Sweep(absl::Now());
+    absl::MutexLock lock(&mu_);
+    const auto woken = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || wake_; };
+    mu_.AwaitWithDeadline(absl::Condition(&woken), next);
+    if (stopping_) return;
+    wake_ = false;
+  }
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,168 @@
+#include "worker/runtime/upload_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "base/testing/processes.h"
+#include "base/testing/status_matchers.h"
+#include "ir/api/crc32c.h"
+#include "worker/cpu/cpu_backend.h"
+
+namespace tessera::worker {
+namespace {
+
+using ir::Array;
+using ir::DType;
+using testing::Eventually;
+
+constexpr int64_t kElements = 1000;
+constexpr int64_t kBytes = 4 * kElements;
+
+class FakeStream final : public UploadStream {
+ public:
+  void Cut(const absl::Status& why) override {
+    absl::MutexLock lock(&mu_);
+    why_ = why;
+  }
+  absl::Status why() {
+    absl::MutexLock lock(&mu_);
+    return why_;
+  }
+
+ private:
+  absl::Mutex mu_;
+  absl::Status why_;
+};
+
+class UploadTableTest : public ::testing::Test {
+ protected:
+  UploadTableTest()
+      : executor_(
+            [] {
+              ExecutorOptions options;
+              options.worker = "w0";
+              return options;
+            }(),
+            MakeCpuBackend({.num_devices = 2, .memory_bytes = 1 << 20}), [](api::ReportBody) {}) {
+    for (int64_t i = 0; i < kElements; ++i) value_.Set(i, static_cast<double>(i));
+  }
+
+  UploadTable& Table(UploadTable::Options options = {}) {
+    table_ = std::make_unique<UploadTable>(&executor_, options);
+    return *table_;
+  }
+  static api::Ticket TicketFor(uint64_t array) {
+    return {.access = api::Ticket::Access::kWrite,
+            .incarnation = 1,
+            .array = array,
+            .device = 1,
+            .dtype = DType::kF32,
+            .shape = {kElements},
+            .expires = absl::InfiniteFuture()};
+  }
+  absl::Status Append(const UploadTable::Turn& turn, int64_t offset, int64_t size,
+                      uint32_t spoil = 0) {
+    const std::byte* data = value_.data() + offset;
+    return table_->Append(turn, offset, data, size,
+                          api::Crc32c(0, data, static_cast<size_t>(size)) + spoil);
+  }
+  int64_t used() { return executor_.account(1).used_bytes(); }
+
+  Array value_{DType::kF32, {kElements}};
+  Executor executor_;
+  std::unique_ptr<UploadTable> table_;
+  std::shared_ptr<FakeStream> stream_ = std::make_shared<FakeStream>();
+};
+
+TEST_F(UploadTableTest, AStreamThatBreaksOffIsGoneOnWithWhereItWas) {
+  UploadTable& table = Table();
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto first, table.Open(TicketFor(1), 0, stream_));
+  ASSERT_THAT(Append(first, 0, 1024), IsOk());
+  table.Leave(first);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto progress, table.ProgressOf(TicketFor(1)));
+  EXPECT_EQ(progress.committed_bytes, 1024);
+  EXPECT_FALSE(progress.complete);
+  EXPECT_EQ(used(), kBytes) << "what is kept counts";
+
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto second, table.Open(TicketFor(1), 1024, stream_));
+  ASSERT_THAT(Append(second, 1024, kBytes - 1024), IsOk());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto committed, table.Commit(second));
+  EXPECT_EQ(committed.bytes, kBytes);
+  EXPECT_EQ(committed.crc32c, api::Crc32c(0, value_.data(), kBytes));
+  table.Leave(second);
+  TESSERA_ASSERT_OK_AND_ASSIGN(progress, table.ProgressOf(TicketFor(1)));
+  EXPECT_TRUE(progress.complete);
+  EXPECT_EQ(table.counts().resumed, 1);
+  EXPECT_THAT(table.Open(TicketFor(1), 0, stream_), ReasonIs("VALUE_ERROR", "written already"));
+}
+
+TEST_F(UploadTableTest, ALaterStreamTakesOverAndMayGoBack) {
+  UploadTable& table = Table();
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto first, table.Open(TicketFor(1), 0, stream_));
+  ASSERT_THAT(Append(first, 0, 3000), IsOk());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto second, table.Open(TicketFor(1), 1000, stream_));
+  EXPECT_THAT(Append(first, 3000, 1000), ReasonIs("CANCELLED", "another stream"));
+  EXPECT_THAT(table.Commit(first), ReasonIs("CANCELLED"));
+  table.Leave(first);
+  ASSERT_THAT(Append(second, 1000, 3000), IsOk());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto committed, table.Commit(second));
+  EXPECT_EQ(committed.crc32c, api::Crc32c(0, value_.data(), kBytes));
+}
+
+TEST_F(UploadTableTest, ChunksThatAreWrongAreRefusedAndWhatCameBeforeStays) {
+  UploadTable& table = Table();
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto turn, table.Open(TicketFor(1), 0, stream_));
+  ASSERT_THAT(Append(turn, 0, 1000), IsOk());
+  EXPECT_THAT(Append(turn, 1000, 1000, /*spoil=*/1), ReasonIs("CHECKSUM_MISMATCH", "from 1000"));
+  EXPECT_THAT(Append(turn, 1500, 100), ReasonIs("VALUE_ERROR", "expected offset 1000 of 4000"));
+  const std::vector<char> large(kBytes);
+  EXPECT_THAT(
+      table.Append(turn, 1000, large.data(), kBytes, api::Crc32c(0, large.data(), large.size())),
+      ReasonIs("VALUE_ERROR", "4000 bytes at offset 1000"));
+  EXPECT_THAT(table.Commit(turn), ReasonIs("VALUE_ERROR", "ended after 1000 bytes of 4000"));
+  EXPECT_THAT(Append(turn, 1000, 3000), IsOk());
+  EXPECT_EQ(table.counts().corrupt, 1);
+  EXPECT_THAT(table.Open(TicketFor(2), 8, stream_), ReasonIs("VALUE_ERROR", "to go on at 8"));
+}
+
+TEST_F(UploadTableTest, DeletingTheArrayEndsItsUpload) {
+  UploadTable& table = Table();
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto turn, table.Open(TicketFor(1), 0, stream_));
+  ASSERT_THAT(Append(turn, 0, 1000), IsOk());
+  executor_.Send(api::DeleteBuffers{{1}});
+  EXPECT_TRUE(Eventually([&] { return used() == 0; }));
+  EXPECT_THAT(Append(turn, 1000, 3000), ReasonIs("ARRAY_DELETED"));
+  table.Leave(turn);
+  EXPECT_THAT(table.Open(TicketFor(1), 0, stream_), ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(table.ProgressOf(TicketFor(1)), ReasonIs("ARRAY_DELETED"));
+}
+
+TEST_F(UploadTableTest, AnIdleStreamIsCutAndWhatNobodyGoesOnWithIsDropped) {
+  UploadTable& table = Table({.idle = absl::Milliseconds(50), .keep = absl::Milliseconds(150)});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto turn, table.Open(TicketFor(1), 0, stream_));
+  ASSERT_THAT(Append(turn, 0, 1000), IsOk());
+  ASSERT_TRUE(Eventually([&] { return !stream_->why().ok(); }));
+  EXPECT_THAT(stream_->why(), ReasonIs("DEADLINE_EXCEEDED", "no bytes for 50ms"));
+  EXPECT_THAT(Append(turn, 1000, 3000), ReasonIs("CANCELLED"));
+  table.Leave(turn);
+  EXPECT_TRUE(Eventually([&] { return used() == 0; }));
+  EXPECT_EQ(table.counts().idle_cut, 1);
+  EXPECT_EQ(table.counts().dropped, 1);
+  // From the first byte again.
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto progress, table.ProgressOf(TicketFor(1)));
+  EXPECT_EQ(progress.committed_bytes, 0);
+  EXPECT_THAT(table.Open(TicketFor(1), 0, stream_), IsOk());
+}
+
+TEST_F(UploadTableTest, AFullDeviceTakesNoUpload) {
+  UploadTable& table = Table();
+  api::Ticket large = TicketFor(1);
+  large.shape = {1 << 20};
+  EXPECT_THAT(table.Open(large, 0, stream_), ReasonIs("OUT_OF_MEMORY", "array 1 needs 4.0 MiB"));
+}
+
+}  // namespace
+}  // namespace tessera::worker

@@ -1,0 +1,118 @@
+#include "worker/telemetry/executor_metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "base/testing/processes.h"
+#include "worker/telemetry/in_flight.h"
+
+namespace tessera::worker {
+namespace {
+
+using testing::Eventually;
+
+class ExecutorMetricsTest : public ::testing::Test {
+ protected:
+  ExecutorMetricsTest() : page_(2), executor_(&page_, "cpu", 1000) {
+    metrics_.AddCollector([this](Scrape& scrape) { page_.Collect(scrape, "w", 0); });
+  }
+  double Value(Metric metric, std::vector<std::string> labels) {
+    labels.insert(labels.begin(), "w");
+    return metrics_.Value(metric, std::move(labels));
+  }
+
+  MetricsPage page_;
+  const ExecutorMetrics executor_;
+  Metrics metrics_;
+};
+
+TEST_F(ExecutorMetricsTest, TimeOfADeviceIsBusyOrWaitingOrIdle) {
+  InFlightSlot slot;
+  const int64_t began = Since::Now();
+  InFlightQueue queue(&slot, &executor_.device(1));
+  const auto spend = [] {
+    const int64_t until = Since::Now() + 2'000'000;
+    EXPECT_TRUE(Eventually([until] { return Since::Now() >= until; }));
+  };
+  spend();
+  InFlightQueue::Launch* const first = queue.Begin(1);
+  InFlightQueue::Launch* const second = queue.Begin(2);
+  spend();
+  EXPECT_GT(Value(Metric::kDeviceProgressAge, {"1"}), 0.001);
+  EXPECT_EQ(Value(Metric::kDeviceProgressAge, {"0"}), 0);
+  first->SetOp("psum (m.cc:1)", /*waiting=*/true);
+  spend();
+  second->SetOp("behind it", /*waiting=*/false);  // It does not show.
+  queue.End(first);
+  spend();
+  queue.End(second);
+  const double all = static_cast<double>(Since::Now() - began) * 1e-9;
+  const double busy = Value(Metric::kDeviceBusy, {"1"}),
+               idle = Value(Metric::kDeviceIdle, {"1", "no_work"}),
+               peer = Value(Metric::kDeviceIdle, {"1", "waiting_peer"});
+  EXPECT_GE(busy, 0.004);
+  EXPECT_GE(idle, 0.002);
+  EXPECT_GE(peer, 0.002);
+  EXPECT_LE(busy + idle + peer, all);
+  // Nothing runs: nothing stands still.
+  EXPECT_EQ(Value(Metric::kDeviceProgressAge, {"1"}), 0);
+}
+
+TEST_F(ExecutorMetricsTest, BandwidthIsTheBuss) {
+  // Four ranks reduce 1 MiB in 1 ms: each link carries 2 * 3/4 of it.
+  executor_.Collective(CollectiveKind::kAllReduce, CollectiveBackend::kTcp, 1 << 20, 1.5,
+                       absl::Milliseconds(1));
+  EXPECT_EQ(Value(Metric::kCollectiveBandwidth, {"all_reduce", "1Mi"}), 1.5 * (1 << 20) * 1000);
+  EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"all_reduce", "tcp", "1Mi"}), 1);
+  EXPECT_EQ(Value(Metric::kCollectiveBytes, {"all_reduce", "tcp"}), 1 << 20);
+  executor_.Collective(CollectiveKind::kBarrier, CollectiveBackend::kTcp, 0, 0,
+                       absl::Milliseconds(1));
+  EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"barrier", "tcp", "1Ki"}), 1);
+  EXPECT_EQ(Value(Metric::kCollectiveBandwidth, {"barrier", "1Ki"}), 0);
+}
+
+TEST_F(ExecutorMetricsTest, ClassesHoldTheirBounds) {
+  for (const int64_t bytes : {int64_t{1} << 30, int64_t{256} << 20, int64_t{1024}, int64_t{1025}}) {
+    executor_.Collective(CollectiveKind::kPermute, CollectiveBackend::kInproc, bytes, 1,
+                         absl::Milliseconds(1));
+  }
+  EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"permute", "inproc", "more"}), 1);
+  EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"permute", "inproc", "256Mi"}), 1);
+  EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"permute", "inproc", "1Ki"}), 1);
+  EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"permute", "inproc", "64Ki"}), 1);
+  for (const int ranks : {1, 2, 3, 8, 9, 65}) {
+    executor_.CommunicatorOpened(CollectiveBackend::kTcp, ranks, absl::Milliseconds(1));
+  }
+  EXPECT_EQ(Value(Metric::kCommunicatorInit, {"tcp", "2"}), 2);
+  EXPECT_EQ(Value(Metric::kCommunicatorInit, {"tcp", "8"}), 2);
+  EXPECT_EQ(Value(Metric::kCommunicatorInit, {"tcp", "64"}), 1);
+  EXPECT_EQ(Value(Metric::kCommunicatorInit, {"tcp", "more"}), 1);
+}
+
+TEST_F(ExecutorMetricsTest, MemoryAndTransfersAreShown) {
+  EXPECT_EQ(Value(Metric::kDeviceMemory, {"1", "total"}), 1000);
+  executor_.device(0).reserved.Add(10);
+  executor_.Transferred(TransferDirection::kGet, TransferPath::kTicket, 7, absl::Milliseconds(1));
+  executor_.TransferRetried();
+  executor_.ChecksumFailed(TransferDirection::kPut);
+  EXPECT_EQ(Value(Metric::kDeviceMemory, {"0", "reserved"}), 10);
+  EXPECT_EQ(Value(Metric::kTransferBytes, {"get", "ticket"}), 7);
+  EXPECT_EQ(Value(Metric::kTransferSeconds, {"get", "ticket"}), 1);
+  EXPECT_EQ(Value(Metric::kTransferRetries, {"put"}), 1);
+  EXPECT_EQ(Value(Metric::kChecksumErrors, {"put"}), 1);
+}
+
+TEST(ExecutorMetricsOff, NobodyLookingIsNoError) {
+  const ExecutorMetrics none;
+  none.device(5).busy.Add(1);
+  none.Compiled(absl::Seconds(1), true);
+  none.Collective(CollectiveKind::kAllReduce, CollectiveBackend::kTcp, 1, 1, absl::Seconds(1));
+  none.CommunicatorOpened(CollectiveBackend::kNccl, 4, absl::Seconds(1));
+  none.Transferred(TransferDirection::kPut, TransferPath::kRelay, 1, absl::Seconds(1));
+}
+
+}  // namespace
+}  // namespace tessera::worker
