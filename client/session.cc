@@ -141,6 +141,10 @@ std::shared_ptr<Session> Session::Connect(const std::string& address, ConnectOpt
   if (const char* token = std::getenv("TESSERA_TOKEN"); token && options.token.empty()) {
     options.token = token;
   }
+  if (const char* ca = std::getenv("TESSERA_CA_FILE");
+      ca && options.ca_file.empty() && !options.insecure) {
+    options.ca_file = ca;
+  }
   absl::StatusOr<std::shared_ptr<api::Service>> service = absl::UnknownError("not connected");
   const absl::Time until = absl::Now() + options.timeout;
   TesseraConnectRemote(address.c_str(), options, &service);

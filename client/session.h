@@ -3,14 +3,17 @@
 // Thread-safe.  Arrays keep their session alive; the last release of both closes it.  The default
 // session is the embedded cluster, or the one that TESSERA_ADDRESS names.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/keepalive.h"
 #include "client/array.h"
 #include "client/embedded.h"
 #include "client/mesh.h"
@@ -21,11 +24,20 @@ namespace tessera {
 struct ConnectOptions {
   absl::Duration timeout = absl::Seconds(30);  // to reach the coordinator
   std::string token;                           // empty: TESSERA_TOKEN
-  std::string ca_file;                         // empty: plain text, which only loopback allows
-  bool insecure = false;                       // plain text beyond loopback
+  std::string ca_file;    // empty: TESSERA_CA_FILE, else plain text on loopback
+  bool insecure = false;  // plain text beyond loopback
   // Waits, within `timeout` too, until the cluster has as many healthy devices; NOT_ENOUGH_DEVICES
   // if it does not get them.  Workers of a cluster that is starting come one by one.
   int min_devices = 0;
+  // Told, from any thread, of bytes of arrays that have moved between here and the devices. False:
+  // the transfer is given up, with CANCELLED.
+  std::function<bool(int64_t bytes)> on_bytes = nullptr;
+  Keepalive keepalive = {};  // how soon a connection that is dead is noticed
+  // Arrays and runs belong to a session at the coordinator, which ends with this one: by itself
+  // when this process dies, after the lease.  Named: one that somebody else has opened, which
+  // stays; 0 is the tenant's own, where arrays stay until they are deleted.
+  std::optional<uint64_t> session = std::nullopt;
+  absl::Duration lease = absl::ZeroDuration();  // 0: the server's choice
 };
 
 class Session : public std::enable_shared_from_this<Session> {

@@ -72,8 +72,15 @@ foreach(set Client Embedded)
   install(EXPORT Tessera${set} FILE Tessera${set}Targets.cmake NAMESPACE Tessera::
     DESTINATION ${package_dir})
 endforeach()
-install(TARGETS tessera_coordinator_bin tessera_worker_bin
+install(TARGETS tessera_coordinator_bin tessera_worker_bin tessera_cli_bin
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# Where the shells look for completions.
+install(FILES ${PROJECT_BINARY_DIR}/completions/tessera
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${PROJECT_BINARY_DIR}/completions/_tessera
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES ${PROJECT_BINARY_DIR}/completions/tessera.fish
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 
 _tessera_headers_of(client/tessera.h headers)
 foreach(header IN LISTS headers)
@@ -92,3 +99,32 @@ install(FILES
   ${PROJECT_SOURCE_DIR}/cmake/FindTesseraDnnl.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindTesseraLlvm.cmake
   DESTINATION ${package_dir})
+
+# ---- What images and the release are staged from (scripts/stage, scripts/release). ----
+
+# The SDK as one shared library, for users without our archives and their dependencies.
+# All of our archives, and what they need of others.
+add_library(tessera_shared SHARED EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/cmake/empty.cc)
+set(archives)
+foreach(library IN LISTS client_libraries embedded_libraries)
+  get_target_property(type ${library} TYPE)
+  if(type STREQUAL STATIC_LIBRARY)
+    list(APPEND archives $<TARGET_FILE:${library}>)
+  endif()
+endforeach()
+target_link_options(tessera_shared PRIVATE
+  LINKER:--whole-archive ${archives} LINKER:--no-whole-archive)
+target_link_libraries(tessera_shared PRIVATE tessera_sdk tessera_client_remote)
+set_target_properties(tessera_shared PROPERTIES OUTPUT_NAME tessera SOVERSION 0
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+
+# The programs in containers, and those of the release beside them.
+set(image_programs tessera_coordinator_bin tessera_worker_bin tessera_cuda)
+if(TARGET tessera_cli_bin)
+  list(APPEND image_programs tessera_cli_bin)
+endif()
+add_custom_target(image_programs DEPENDS ${image_programs})
+add_custom_target(release_programs DEPENDS ${image_programs} tessera_shared)
+if(TARGET tessera_example_mlp_digits)
+  add_dependencies(release_programs tessera_example_mlp_digits)
+endif()

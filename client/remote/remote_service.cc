@@ -1,15 +1,12 @@
 #include "client/remote/remote_service.h"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
+#include "client/remote/channel.h"
 #include "client/remote/status.h"
-#include "grpcpp/create_channel.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
 #include "ir/serial/status.h"
@@ -29,40 +26,12 @@ constexpr absl::Duration kWatchLimit = absl::Minutes(2);  // beyond what the ser
 constexpr size_t kWatchedMax = 32;
 constexpr size_t kExecutionsMax = 256;  // whose results are kept: at most 16 MiB
 
-bool IsLoopback(const std::string& address) {
-  return absl::StartsWith(address, "127.") || absl::StartsWith(address, "localhost:") ||
-         absl::StartsWith(address, "[::1]") || absl::StartsWith(address, "unix:");
-}
-
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(
-    const std::string& address, const ConnectOptions& options) {
-  if (!options.ca_file.empty()) {
-    std::ifstream file(options.ca_file);
-    std::stringstream pem;
-    pem << file.rdbuf();
-    if (!file || pem.str().empty()) {
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("ca_file: cannot read ", options.ca_file));
-    }
-    grpc::SslCredentialsOptions ssl;
-    ssl.pem_root_certs = pem.str();
-    return grpc::SslCredentials(ssl);
-  }
-  if (!options.insecure && !IsLoopback(address)) {
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("Connect(", address,
-                                  "): plain text beyond this machine. Give the "
-                                  "ca_file of the cluster, or say insecure"));
-  }
-  return grpc::InsecureChannelCredentials();
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
     const std::string& address, const ConnectOptions& options) {
   TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
-                           Credentials(address, options));
+                           CredentialsFor(address, options));
   std::shared_ptr<RemoteService> service(
       new RemoteService(address, options, std::move(credentials)));
   if (!service->channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + options.timeout))) {
@@ -71,24 +40,39 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
                                   absl::FormatDuration(options.timeout),
                                   ". Check that it runs and that the address is right"));
   }
+  const RemoteService* const self = service.get();
+  TESSERA_ASSIGN_OR_RETURN(
+      service->lease_,
+      Lease::Open(
+          service->channel_,
+          {.display_name = ThisProcess(), .lease = options.lease, .session = options.session},
+          [self](grpc::ClientContext* context, absl::Duration limit) {
+            self->Prepare(context, limit);
+          },
+          [self](const grpc::Status& status) { return self->Done(status); }));
   return std::shared_ptr<api::Service>(std::move(service));
+}
+
+template <class F>
+auto RemoteService::InSession(F call) {
+  const uint64_t session = lease_->session();
+  auto result = call(session);
+  if (result.ok() || KindOf(result.status()) != ErrorKind::kSessionNotFound) return result;
+  const absl::StatusOr<uint64_t> replaced = lease_->Replace(session);
+  if (!replaced.ok()) return decltype(result)(replaced.status());
+  return call(*replaced);
 }
 
 RemoteService::RemoteService(const std::string& address, const ConnectOptions& options,
                              std::shared_ptr<grpc::ChannelCredentials> credentials)
     : address_(address),
       token_(options.token),
-      channel_(grpc::CreateCustomChannel(address, credentials,
-                                         [] {
-                                           grpc::ChannelArguments args;
-                                           args.SetMaxReceiveMessageSize(256 << 20);
-                                           return args;
-                                         }())),
+      channel_(ChannelTo(address, credentials, options.keepalive)),
       cluster_(v1::ClusterService::NewStub(channel_)),
       programs_(v1::ProgramService::NewStub(channel_)),
       arrays_(v1::ArrayService::NewStub(channel_)),
       operations_(v1::OperationService::NewStub(channel_)),
-      transfer_(credentials) {}
+      transfer_(credentials, {.keepalive = options.keepalive, .on_bytes = options.on_bytes}) {}
 
 void RemoteService::Prepare(grpc::ClientContext* context, absl::Duration limit) const {
   context->set_deadline(absl::ToChronoTime(absl::Now() + limit));
@@ -184,7 +168,16 @@ absl::StatusOr<api::ExecuteReply> RemoteService::Execute(const api::ExecuteReque
   Forget(request.release);
   for (size_t i = 0; i < request.donate.size() && i < request.args.size(); ++i)
     if (request.donate[i]) Forget({&request.args[i], 1});
-  if (WorthWatching(request.executable)) return ExecuteAndWatch(request);
+  api::ExecuteRequest mine = request;
+  const bool watch = WorthWatching(request.executable);
+  return InSession([&](uint64_t session) {
+    mine.session = session;
+    return watch ? ExecuteAndWatch(mine) : JustExecute(mine);
+  });
+}
+
+absl::StatusOr<api::ExecuteReply> RemoteService::JustExecute(
+    const api::ExecuteRequest& request) const {
   grpc::ClientContext context;
   Prepare(&context, kCallLimit);
   v1::ExecuteProgramResponse response;
@@ -197,18 +190,26 @@ absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value,
                                             const api::Placement& placement) {
   const absl::Time end = absl::Now() + kTransferLimit;
   const api::ArraySpec spec{value.dtype(), value.shape(), placement};
-  grpc::ClientContext context;
-  Prepare(&context, kCallLimit);
   v1::CreateArrayRequest request;
   *request.mutable_spec() = ir::serial::ToProto(spec);
-  v1::CreateArrayResponse response;
-  TESSERA_RETURN_IF_ERROR(Done(arrays_->CreateArray(&context, request, &response)));
+  TESSERA_ASSIGN_OR_RETURN(
+      const v1::CreateArrayResponse response,
+      InSession([&](uint64_t session) -> absl::StatusOr<v1::CreateArrayResponse> {
+        grpc::ClientContext context;
+        Prepare(&context, kCallLimit);
+        request.set_session(session);
+        v1::CreateArrayResponse created;
+        TESSERA_RETURN_IF_ERROR(Done(arrays_->CreateArray(&context, request, &created)));
+        return created;
+      }));
   std::vector<std::function<absl::Status()>> jobs;
   for (const v1::ShardTicket& t : response.tickets()) {
     jobs.push_back([&, ticket = &t]() -> absl::Status {
       TESSERA_ASSIGN_OR_RETURN(const Block block, BlockOf(spec, ticket->ordinal()));
+      const bool whole = block.shape == value.shape();
       return transfer_.Write(ticket->endpoint(), ticket->ticket(),
-                             ir::SliceBlock(value, block.starts, block.shape), end);
+                             whole ? value : ir::SliceBlock(value, block.starts, block.shape), end,
+                             [&] { return Loss(response.array()); });
     });
   }
   const absl::Status written = WhyLost(response.array(), RunAll(jobs));
@@ -252,34 +253,53 @@ absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration time
                            ReadTickets(array, {}, timeout));
   TESSERA_ASSIGN_OR_RETURN(const api::ArraySpec spec, ir::serial::FromProto(tickets.spec()));
   const absl::Time end = absl::Now() + kTransferLimit;
-  ir::Array whole(spec.dtype, spec.shape);
+  const int64_t num_elements = ir::MakeType(spec.dtype, spec.shape).num_elements();
+  ir::Array whole;  // made for the first block that is not all of it
   absl::Mutex mu;
   std::vector<std::function<absl::Status()>> jobs;
   int64_t elements = 0;
   for (const v1::ShardTicket& t : tickets.tickets()) {
     TESSERA_ASSIGN_OR_RETURN(Block block, BlockOf(spec, t.ordinal()));
     elements += ir::MakeType(spec.dtype, block.shape).num_elements();
+    if (jobs.empty() && block.shape != spec.shape) whole = ir::Array(spec.dtype, spec.shape);
     jobs.push_back([&, block, ticket = &t]() -> absl::Status {
       TESSERA_ASSIGN_OR_RETURN(
           const ir::Array shard,
-          transfer_.Read(ticket->endpoint(), ticket->ticket(), spec.dtype, block.shape, end));
+          transfer_.Read(ticket->endpoint(), ticket->ticket(), spec.dtype, block.shape, end,
+                         [&] { return Loss(array); }));
       absl::MutexLock lock(&mu);
-      ir::WriteBlock(&whole, block.starts, shard);
+      if (block.shape == spec.shape) {
+        whole = shard;
+      } else {
+        ir::WriteBlock(&whole, block.starts, shard);
+      }
       return absl::OkStatus();
     });
   }
-  if (elements != whole.num_elements()) {
+  if (elements != num_elements) {
     return MakeError(ErrorKind::kInternal,
                      absl::StrCat("the coordinator gave tickets for ", elements, " of ",
-                                  whole.num_elements(), " elements of array ", array));
+                                  num_elements, " elements of array ", array));
   }
-  if (jobs.empty()) return whole;
+  if (jobs.empty()) return ir::Array(spec.dtype, spec.shape);
   TESSERA_RETURN_IF_ERROR(WhyLost(array, RunAll(jobs)));
   return whole;
 }
 
+absl::Status RemoteService::Loss(uint64_t array) const {
+  const absl::Status known = ReadTickets(array, {}, absl::ZeroDuration()).status();
+  const ErrorKind kind = KindOf(known);
+  const bool lost = kind == ErrorKind::kWorkerLost || kind == ErrorKind::kArrayDeleted ||
+                    kind == ErrorKind::kArrayNotFound;
+  return !known.ok() && lost ? known : absl::OkStatus();
+}
+
 absl::Status RemoteService::WhyLost(uint64_t array, absl::Status moved) const {
-  if (KindOf(moved) != ErrorKind::kWorkerLost) return moved;
+  // A ticket is refused by an executor process that has taken the place of the one it is for.
+  if (moved.ok() || (KindOf(moved) != ErrorKind::kWorkerLost &&
+                     KindOf(moved) != ErrorKind::kTicketRefused)) {
+    return moved;
+  }
   // The coordinator hears of the loss from the worker's daemon, at about the time that we do.
   const absl::Time deadline = absl::Now() + kLossKnownWithin;
   const absl::Notification never;
@@ -304,7 +324,7 @@ absl::StatusOr<ir::Array> RemoteService::GetShard(uint64_t array, int ordinal,
   TESSERA_ASSIGN_OR_RETURN(const Block block, BlockOf(spec, ordinal));
   absl::StatusOr<ir::Array> shard =
       transfer_.Read(tickets.tickets(0).endpoint(), tickets.tickets(0).ticket(), spec.dtype,
-                     block.shape, absl::Now() + kTransferLimit);
+                     block.shape, absl::Now() + kTransferLimit, [&] { return Loss(array); });
   TESSERA_RETURN_IF_ERROR(WhyLost(array, shard.status()));
   return shard;
 }

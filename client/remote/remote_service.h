@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/remote/execution.h"
+#include "client/remote/lease.h"
 #include "client/remote/transfer.h"
 #include "client/session.h"
 #include "ir/api/service.h"
@@ -46,7 +47,11 @@ class RemoteService final : public api::Service {
                 std::shared_ptr<grpc::ChannelCredentials> credentials);
   void Prepare(grpc::ClientContext* context, absl::Duration limit) const;
   absl::Status Done(const grpc::Status& status) const;
-  // Tickets for what is wanted, read in parallel into `*whole` (or, for one shard, as it is).
+  // `call(session)`; once more with a new session when the server does not know this one.
+  template <class F>
+  auto InSession(F call);
+  // What the coordinator knows of the end of an array whose bytes do not move; OK: nothing.
+  absl::Status Loss(uint64_t array) const;
   // `moved`, how moving the bytes of an array ended; but where an executor did not answer, what the
   // coordinator knows of the loss.
   absl::Status WhyLost(uint64_t array, absl::Status moved) const;
@@ -56,6 +61,7 @@ class RemoteService final : public api::Service {
 
   // Watches the run when one of its results may be small and few others are watched.
   absl::StatusOr<api::ExecuteReply> ExecuteAndWatch(const api::ExecuteRequest& request);
+  absl::StatusOr<api::ExecuteReply> JustExecute(const api::ExecuteRequest& request) const;
   bool WorthWatching(uint64_t executable) ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<Execution> ExecutionOf(uint64_t array) ABSL_LOCKS_EXCLUDED(mu_);
   void Forget(absl::Span<const uint64_t> arrays) ABSL_LOCKS_EXCLUDED(mu_);
@@ -67,6 +73,7 @@ class RemoteService final : public api::Service {
   const std::unique_ptr<v1::ArrayService::Stub> arrays_;
   const std::unique_ptr<v1::OperationService::Stub> operations_;
   Transfer transfer_;
+  std::unique_ptr<Lease> lease_;  // set by Connect
 
   absl::Mutex mu_;
   std::set<uint64_t> large_ ABSL_GUARDED_BY(mu_);  // executables whose results never come along

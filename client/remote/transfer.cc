@@ -4,21 +4,57 @@
 #include <atomic>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "base/status.h"
 #include "client/remote/status.h"
 #include "grpcpp/create_channel.h"
-#include "ir/api/ticket.h"
+#include "ir/api/crc32c.h"
+#include "ir/api/identity.h"
 
 namespace tessera::remote {
 namespace {
 
-constexpr int64_t kChunkBytes = 1 << 20;
 constexpr int kParallelTransfers = 4;
+constexpr int kMessageBytes = 8 << 20;
+constexpr absl::Duration kAskLimit = absl::Seconds(10);  // for what should answer at once
 
 absl::Status FromExecutor(const grpc::Status& status, const std::string& endpoint) {
   return FromGrpc(status, absl::StrCat("the executor at ", endpoint), ErrorKind::kWorkerLost);
+}
+
+// Whether it is the way there that speaks, and not the executor: a connection that broke, or bytes
+// that were damaged where no checksum of ours sees it.
+bool IsTransport(const grpc::Status& status) {
+  if (status.ok() || !status.error_details().empty()) return false;
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::INTERNAL:
+    case grpc::StatusCode::UNKNOWN:
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:  // whether it was our last is looked at elsewhere
+      return true;
+    default:
+      return false;
+  }
+}
+
+// What the executor says of an upload that may go on: a chunk was damaged, the stream was idle, or
+// it has not noticed yet that an earlier stream of ours is dead.
+bool AsksForMore(const absl::Status& status) {
+  const ErrorKind kind = KindOf(status);
+  return !status.ok() && (kind == ErrorKind::kChecksumMismatch || kind == ErrorKind::kCancelled ||
+                          kind == ErrorKind::kDeadlineExceeded);
+}
+
+// Bytes that nobody has written yet.
+ir::Array Unwritten(ir::DType dtype, const ir::Dims& shape) {
+  const int64_t bytes = ir::MakeType(dtype, shape).num_bytes();
+  return ir::Array(dtype, shape, std::shared_ptr<std::byte[]>(new std::byte[bytes]));
 }
 
 }  // namespace
@@ -53,81 +89,232 @@ absl::StatusOr<Block> BlockOf(const api::ArraySpec& spec, int ordinal) {
   return block;
 }
 
+// A shard on its way up.
+struct Transfer::Upload {
+  const std::string& endpoint;
+  const std::string& ticket;
+  const ir::Array& shard;
+  std::vector<uint32_t> crcs;  // of the chunks, as far as they were sent
+  int64_t committed = 0;       // as the executor said
+  int64_t sent = 0;            // the farthest that any attempt came
+  bool complete = false;
+
+  uint32_t CrcOf(int64_t offset, int64_t size, int64_t chunk_bytes) {
+    const auto compute = [&] {
+      return api::Crc32c(0, shard.data() + offset, static_cast<size_t>(size));
+    };
+    const auto index = static_cast<size_t>(offset / chunk_bytes);
+    if (offset % chunk_bytes != 0 || index > crcs.size()) return compute();
+    if (index == crcs.size()) crcs.push_back(compute());
+    return crcs[index];
+  }
+};
+
+// A block on its way down.
+struct Transfer::Download {
+  const std::string& endpoint;
+  const std::string& ticket;
+  ir::Array block;
+  int64_t received = 0;
+};
+
 std::shared_ptr<grpc::Channel> Transfer::ChannelTo(const std::string& endpoint) {
   absl::MutexLock lock(&mu_);
-  std::shared_ptr<grpc::Channel>& channel = channels_[endpoint];
-  if (!channel) {
+  Connections& connections = connections_[endpoint];
+  if (connections.channels.size() < kParallelTransfers) {
     grpc::ChannelArguments args;
-    args.SetMaxReceiveMessageSize(8 << 20);
-    channel = grpc::CreateCustomChannel(endpoint, credentials_, args);
+    args.SetMaxReceiveMessageSize(kMessageBytes);
+    // Executors' certificates say what they are, not where; over plain text this means nothing.
+    args.SetString(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, api::kWorkerServerName);
+    // Each a connection of its own, so that one that is stuck holds nobody else up.
+    args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
+                static_cast<int>(absl::ToInt64Milliseconds(options_.first_retry)));
+    args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+    args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
+                static_cast<int>(absl::ToInt64Milliseconds(options_.last_retry)));
+    for (const ChannelArgument& a : ClientArguments(options_.keepalive))
+      args.SetInt(a.name, a.value);
+    connections.channels.push_back(grpc::CreateCustomChannel(endpoint, credentials_, args));
+    return connections.channels.back();
   }
-  return channel;
+  return connections.channels[connections.next++ % connections.channels.size()];
 }
 
-absl::Status Transfer::Write(const std::string& endpoint, const std::string& ticket,
-                             const ir::Array& shard, absl::Time end) {
-  const auto stub = v1::DataService::NewStub(ChannelTo(endpoint));
+absl::Status Transfer::Persist(const std::string& endpoint, absl::Time end, const Known& known,
+                               const std::function<int64_t()>& moved,
+                               const std::function<Outcome(v1::DataService::Stub&)>& attempt) {
+  const absl::Notification never;
+  absl::Duration wait = options_.first_retry;
+  int64_t best = moved();
+  absl::Time stalled = absl::Now() + options_.stall;
+  while (true) {
+    const auto stub = v1::DataService::NewStub(ChannelTo(endpoint));
+    const auto [status, again] = attempt(*stub);
+    if (status.ok()) return status;
+    if (KindOf(status) == ErrorKind::kChecksumMismatch) ++corrupt_;
+    if (!again) return status;
+    if (known) TESSERA_RETURN_IF_ERROR(known());
+    if (moved() > best) {
+      best = moved();
+      stalled = absl::Now() + options_.stall;
+      wait = options_.first_retry;
+    }
+    const absl::Time now = absl::Now();
+    if (now + wait >= end) {
+      return MakeError(ErrorKind::kDeadlineExceeded,
+                       absl::StrCat("moving a shard: the time is over after ", best,
+                                    " bytes; the last attempt: ", status.message()));
+    }
+    if (now >= stalled) {
+      return Annotate(status, absl::StrCat("no progress for ", absl::FormatDuration(options_.stall),
+                                           " after ", best, " bytes"));
+    }
+    never.WaitForNotificationWithTimeout(wait);
+    wait = std::min(2 * wait, options_.last_retry);
+    ++retries_;
+  }
+}
+
+absl::Status Transfer::Tell(int64_t bytes) const {
+  if (!options_.on_bytes || options_.on_bytes(bytes)) return absl::OkStatus();
+  return MakeError(ErrorKind::kCancelled, "moving a shard: given up by the caller");
+}
+
+Transfer::Outcome Transfer::TryWrite(v1::DataService::Stub& stub, Upload& upload, absl::Time end) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(end));
   v1::WriteResponse response;
-  const auto writer = stub->Write(&context, &response);
-  const char* bytes = reinterpret_cast<const char*>(shard.data());
-  int64_t sent = 0;
-  // An empty shard still says its ticket.
+  const auto writer = stub.Write(&context, &response);
+  const ir::Array& shard = upload.shard;
+  int64_t at = upload.committed;
+  v1::WriteRequest request;
+  request.set_ticket(upload.ticket);
+  // An empty shard, or the end of one, still says its ticket.
   do {
-    v1::WriteRequest request;
-    if (sent == 0) request.set_ticket(ticket);
-    const int64_t size = std::min(kChunkBytes, shard.num_bytes() - sent);
-    request.set_offset(sent);
-    request.set_data(bytes + sent, static_cast<size_t>(size));
-    request.set_crc32c(api::Crc32c(0, bytes + sent, static_cast<size_t>(size)));
+    const int64_t size = std::min(options_.chunk_bytes, shard.num_bytes() - at);
+    request.set_offset(at);
+    request.set_data(shard.data() + at, static_cast<size_t>(size));
+    request.set_crc32c(upload.CrcOf(at, size, options_.chunk_bytes));
     if (!writer->Write(request)) break;  // Finish says why
-    sent += size;
-  } while (sent < shard.num_bytes());
+    at += size;
+    const int64_t more = std::max<int64_t>(0, at - upload.sent);
+    upload.sent += more;
+    if (absl::Status told = Tell(more); !told.ok()) {
+      context.TryCancel();
+      writer->Finish();
+      return {std::move(told)};
+    }
+    request.clear_ticket();
+  } while (at < shard.num_bytes());
   writer->WritesDone();
-  TESSERA_RETURN_IF_ERROR(FromExecutor(writer->Finish(), endpoint));
-  if (response.committed_bytes() != shard.num_bytes()) {
-    return MakeError(ErrorKind::kInternal,
-                     absl::StrCat(endpoint, " stored ", response.committed_bytes(), " of ",
-                                  shard.num_bytes(), " bytes"));
+  const grpc::Status finished = writer->Finish();
+  if (!finished.ok()) {
+    const absl::Status status = FromExecutor(finished, upload.endpoint);
+    return {status, IsTransport(finished) || AsksForMore(status)};
   }
-  return absl::OkStatus();
+  if (response.committed_bytes() != shard.num_bytes()) {
+    return {MakeError(ErrorKind::kInternal,
+                      absl::StrCat(upload.endpoint, " stored ", response.committed_bytes(), " of ",
+                                   shard.num_bytes(), " bytes"))};
+  }
+  uint32_t crc = 0;
+  for (int64_t offset = 0; offset < shard.num_bytes(); offset += options_.chunk_bytes) {
+    const int64_t size = std::min(options_.chunk_bytes, shard.num_bytes() - offset);
+    crc = api::Crc32cCombine(crc, upload.CrcOf(offset, size, options_.chunk_bytes),
+                             static_cast<uint64_t>(size));
+  }
+  if (response.crc32c() != crc) {
+    return {MakeError(ErrorKind::kInternal,
+                      absl::StrCat(upload.endpoint, " stored other bytes than were sent"))};
+  }
+  return {};
 }
 
-absl::StatusOr<ir::Array> Transfer::Read(const std::string& endpoint, const std::string& ticket,
-                                         ir::DType dtype, const ir::Dims& shape, absl::Time end) {
-  const auto stub = v1::DataService::NewStub(ChannelTo(endpoint));
+Transfer::Outcome Transfer::AskProgress(v1::DataService::Stub& stub, Upload& upload,
+                                        absl::Time end) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(std::min(end, absl::Now() + kAskLimit)));
+  v1::GetShardStatusRequest request;
+  request.set_ticket(upload.ticket);
+  v1::GetShardStatusResponse response;
+  const grpc::Status finished = stub.GetShardStatus(&context, request, &response);
+  if (!finished.ok()) return {FromExecutor(finished, upload.endpoint), IsTransport(finished)};
+  if (response.committed_bytes() < 0 || response.committed_bytes() > upload.shard.num_bytes()) {
+    return {MakeError(ErrorKind::kInternal,
+                      absl::StrCat(upload.endpoint, " has ", response.committed_bytes(),
+                                   " bytes of ", upload.shard.num_bytes()))};
+  }
+  upload.committed = response.committed_bytes();
+  upload.complete = response.complete();
+  return {};
+}
+
+absl::Status Transfer::Write(const std::string& endpoint, const std::string& ticket,
+                             const ir::Array& shard, absl::Time end, const Known& known) {
+  Upload upload{endpoint, ticket, shard, {}};
+  bool first = true;
+  return Persist(
+      endpoint, end, known, [&] { return upload.committed; },
+      [&](v1::DataService::Stub& stub) -> Outcome {
+        if (!std::exchange(first, false)) {
+          if (Outcome asked = AskProgress(stub, upload, end); !asked.status.ok()) return asked;
+        }
+        return upload.complete ? Outcome() : TryWrite(stub, upload, end);
+      });
+}
+
+Transfer::Outcome Transfer::TryRead(v1::DataService::Stub& stub, Download& download,
+                                    absl::Time end) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(end));
   v1::ReadRequest request;
-  request.set_ticket(ticket);
-  const auto reader = stub->Read(&context, request);
-  ir::Array shard(dtype, shape);
-  std::byte* bytes = shard.MutableData();
-  int64_t received = 0;
-  v1::ReadResponse chunk;
-  while (reader->Read(&chunk)) {
-    const int64_t size = static_cast<int64_t>(chunk.data().size());
-    if (chunk.offset() != received || size > shard.num_bytes() - received) {
-      context.TryCancel();
-      return MakeError(ErrorKind::kInternal,
-                       absl::StrCat(endpoint, " sent ", size, " bytes at ", chunk.offset(),
-                                    " when ", received, " of ", shard.num_bytes(), " were there"));
+  request.set_ticket(download.ticket);
+  request.set_offset(download.received);
+  const auto reader = stub.Read(&context, request);
+  std::byte* const bytes = download.block.MutableData();
+  const int64_t whole = download.block.num_bytes();
+  const auto take = [&]() -> absl::Status {
+    v1::ReadResponse chunk;
+    while (reader->Read(&chunk)) {
+      const int64_t size = static_cast<int64_t>(chunk.data().size());
+      if (chunk.offset() != download.received || size > whole - download.received) {
+        return MakeError(
+            ErrorKind::kInternal,
+            absl::StrCat(download.endpoint, " sent ", size, " bytes at ", chunk.offset(), " when ",
+                         download.received, " of ", whole, " were there"));
+      }
+      if (api::Crc32c(0, chunk.data().data(), chunk.data().size()) != chunk.crc32c()) {
+        return MakeError(ErrorKind::kChecksumMismatch,
+                         absl::StrCat("the chunk from ", download.endpoint, " at ", chunk.offset(),
+                                      " does not match its checksum"));
+      }
+      if (size > 0)
+        std::memcpy(bytes + download.received, chunk.data().data(), chunk.data().size());
+      download.received += size;
+      TESSERA_RETURN_IF_ERROR(Tell(size));
     }
-    if (api::Crc32c(0, chunk.data().data(), chunk.data().size()) != chunk.crc32c()) {
-      context.TryCancel();
-      return absl::DataLossError(
-          absl::StrCat("a chunk from ", endpoint, " does not match its checksum. Read it again"));
-    }
-    if (size > 0) std::memcpy(bytes + received, chunk.data().data(), static_cast<size_t>(size));
-    received += size;
-  }
-  TESSERA_RETURN_IF_ERROR(FromExecutor(reader->Finish(), endpoint));
-  if (received != shard.num_bytes()) {
-    return MakeError(ErrorKind::kInternal, absl::StrCat(endpoint, " sent ", received, " of ",
-                                                        shard.num_bytes(), " bytes"));
-  }
-  return shard;
+    return absl::OkStatus();
+  };
+  const absl::Status taken = take();
+  if (!taken.ok()) context.TryCancel();
+  const grpc::Status finished = reader->Finish();
+  if (!taken.ok()) return {taken, KindOf(taken) == ErrorKind::kChecksumMismatch};
+  if (!finished.ok()) return {FromExecutor(finished, download.endpoint), IsTransport(finished)};
+  if (download.received == whole) return {};
+  return {MakeError(
+      ErrorKind::kInternal,
+      absl::StrCat(download.endpoint, " sent ", download.received, " of ", whole, " bytes"))};
+}
+
+absl::StatusOr<ir::Array> Transfer::Read(const std::string& endpoint, const std::string& ticket,
+                                         ir::DType dtype, const ir::Dims& shape, absl::Time end,
+                                         const Known& known) {
+  Download download{endpoint, ticket, Unwritten(dtype, shape)};
+  TESSERA_RETURN_IF_ERROR(Persist(
+      endpoint, end, known, [&] { return download.received; },
+      [&](v1::DataService::Stub& stub) { return TryRead(stub, download, end); }));
+  return std::move(download.block);
 }
 
 absl::Status RunAll(const std::vector<std::function<absl::Status()>>& jobs) {

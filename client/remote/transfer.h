@@ -1,7 +1,10 @@
 // The bulk bytes: shards between this process and executors, by ticket.
 //
-// Thread-safe.  Keeps one channel per executor.
+// A transfer that breaks off goes on from the first byte that is missing, for as long as it makes
+// progress and its end has not come. Every chunk is checked; what is damaged is sent again.
+// Thread-safe. Keeps a few connections per executor.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/keepalive.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/security/credentials.h"
 #include "ir/api/service.h"
@@ -27,22 +31,68 @@ struct Block {
 // INVALID_ARGUMENT when the placement does not fit the shape.
 absl::StatusOr<Block> BlockOf(const api::ArraySpec& spec, int ordinal);
 
+struct TransferOptions {
+  Keepalive keepalive = {};
+  // Without a new byte for so long a transfer is given up. Longer than it takes to notice that a
+  // connection is dead.
+  absl::Duration stall = absl::Seconds(60);
+  absl::Duration first_retry = absl::Milliseconds(20), last_retry = absl::Seconds(1);
+  int64_t chunk_bytes = 1 << 20;
+  // Told, from any thread, how many bytes have moved, of a repeated attempt only those beyond the
+  // earlier ones. False: give up, with CANCELLED.
+  std::function<bool(int64_t bytes)> on_bytes = nullptr;
+};
+
 class Transfer {
  public:
-  explicit Transfer(std::shared_ptr<grpc::ChannelCredentials> credentials)
-      : credentials_(std::move(credentials)) {}
+  // What is known of the array beyond what its executor says: asked when a transfer has broken off.
+  // An error ends it.
+  using Known = std::function<absl::Status()>;
+
+  struct Counts {
+    int64_t retries = 0;  // attempts after the first
+    int64_t corrupt = 0;  // chunks that did not match their checksum, at either end
+  };
+
+  explicit Transfer(std::shared_ptr<grpc::ChannelCredentials> credentials,
+                    const TransferOptions& options = {})
+      : credentials_(std::move(credentials)), options_(options) {}
 
   absl::Status Write(const std::string& endpoint, const std::string& ticket, const ir::Array& shard,
-                     absl::Time end);
+                     absl::Time end, const Known& known = nullptr);
   absl::StatusOr<ir::Array> Read(const std::string& endpoint, const std::string& ticket,
-                                 ir::DType dtype, const ir::Dims& shape, absl::Time end);
+                                 ir::DType dtype, const ir::Dims& shape, absl::Time end,
+                                 const Known& known = nullptr);
+  Counts counts() const { return {retries_, corrupt_}; }
 
  private:
+  struct Upload;
+  struct Download;
+  // How an attempt ended: OK at the end of the transfer.
+  struct Outcome {
+    absl::Status status;
+    bool again = false;  // not the executor's last word
+  };
+  // OK: go on.
+  absl::Status Tell(int64_t bytes) const;
+  Outcome TryWrite(v1::DataService::Stub& stub, Upload& upload, absl::Time end);
+  Outcome TryRead(v1::DataService::Stub& stub, Download& download, absl::Time end);
+  Outcome AskProgress(v1::DataService::Stub& stub, Upload& upload, absl::Time end);
+  // Attempts, until one succeeds, or fails for good. `moved` tells how many bytes there are.
+  absl::Status Persist(const std::string& endpoint, absl::Time end, const Known& known,
+                       const std::function<int64_t()>& moved,
+                       const std::function<Outcome(v1::DataService::Stub&)>& attempt);
   std::shared_ptr<grpc::Channel> ChannelTo(const std::string& endpoint) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  const TransferOptions options_;
+  std::atomic<int64_t> retries_{0}, corrupt_{0};
   absl::Mutex mu_;
-  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mu_);
+  struct Connections {
+    std::vector<std::shared_ptr<grpc::Channel>> channels;
+    size_t next = 0;
+  };
+  std::map<std::string, Connections> connections_ ABSL_GUARDED_BY(mu_);
 };
 
 // Runs the jobs on a few threads; the first error.

@@ -2,7 +2,9 @@
 file(REMOVE_RECURSE ${PREFIX})
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX}
   COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET)
-foreach(file bin/tessera-coordinator bin/tessera-worker include/tessera/client/tessera.h)
+foreach(file bin/tessera bin/tessera-coordinator bin/tessera-worker
+    include/tessera/client/tessera.h share/bash-completion/completions/tessera
+    share/zsh/site-functions/_tessera share/fish/vendor_completions.d/tessera.fish)
   if(NOT EXISTS ${PREFIX}/${file})
     message(FATAL_ERROR "${file} was not installed")
   endif()
@@ -14,6 +16,11 @@ foreach(daemon tessera-coordinator tessera-worker)
     message(FATAL_ERROR "${daemon} --help says: ${help}")
   endif()
 endforeach()
+execute_process(COMMAND ${PREFIX}/bin/tessera version
+  COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE version)
+if(NOT version MATCHES "^tessera [0-9]+\\.[0-9]+\\.[0-9]+, op set ")
+  message(FATAL_ERROR "tessera version says: ${version}")
+endif()
 # Only what users include: no tests, no generated code, no server.
 file(GLOB_RECURSE headers RELATIVE ${PREFIX}/include/tessera ${PREFIX}/include/tessera/*)
 foreach(header IN LISTS headers)

@@ -53,8 +53,8 @@ def connect(
     """Connects to a coordinator and opens a session there.
 
     address   HOST:PORT; None: TESSERA_ADDRESS, else 127.0.0.1:8470.
-    ca        The PEM file of the cluster's authority, which asks for TLS; None: TESSERA_CA_FILE, else
-              plain text, to this machine alone.
+    ca        The PEM file of the cluster's authority, which asks for TLS; None: TESSERA_CA_FILE,
+              else plain text, to this machine alone.
     token     Its text; None: TESSERA_TOKEN, else none.
     lease     Seconds that the session outlives this process, if that dies; None: no session of its
               own, arrays and operations then belong to the tenant and stay.

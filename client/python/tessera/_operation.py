@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from tessera import _proto, _rpc, errors
 from tessera._array import Array
-from tessera._rpc import Deadline
 
 if TYPE_CHECKING:
     from tessera._client import Client

@@ -48,9 +48,12 @@ class Session:
 
     def _renew(self, lease: float) -> None:
         request = _proto.message("RenewSessionRequest")(session=self.id)
-        while not self._stop.wait(lease / 3):
+        pause = lease / 3
+        while not self._stop.wait(pause):
+            pause = lease / 12  # When it fails there is time for more.
             try:
                 self._connection.call("SessionService/RenewSession", request, lease / 3)
+                pause = lease / 3
                 self.free_forgotten(lease / 3)
             except errors.NotFoundError as error:
                 _LOG.warning("session %d is gone, and its arrays with it: %s", self.id, error)

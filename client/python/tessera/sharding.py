@@ -30,7 +30,7 @@ class P(tuple[tuple[str, ...], ...]):
             raise TypeError(f"P{entries}: an entry is None, an axis, or a sequence of axes")
         if len(set(named)) != len(named):
             raise ValueError(f"P{entries} names an axis twice")
-        return super().__new__(cls, dims)
+        return tuple.__new__(cls, dims)
 
     def __getnewargs__(self) -> tuple[tuple[str, ...], ...]:
         return tuple(self)

@@ -1,0 +1,316 @@
+// put, get, arrays, rm, save and load.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "client/cli/context.h"
+#include "client/cli/mesh_args.h"
+#include "client/cli/placing.h"
+#include "client/cli/values.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr absl::Duration kLook = absl::Seconds(1);
+
+// Of the whole array, in bytes; 0 when the coordinator does not say what it is.
+int64_t BytesOf(const Json& spec) {
+  const auto dtype = ir::ParseDType(TextOf(spec, "dtype"));
+  if (!dtype) return 0;
+  return ir::MakeType(*dtype, IntsOf(spec, "shape")).num_bytes();
+}
+
+std::string TypeText(const Json& spec) {
+  return absl::StrCat(TextOf(spec, "dtype"), "[", ir::DimsToString(IntsOf(spec, "shape")), "]");
+}
+
+std::string RequestId() { return absl::StrCat("cli-", absl::ToUnixNanos(absl::Now())); }
+
+absl::Status Put(Context& context, const Arguments& arguments) {
+  const std::string path = arguments.Text("FILE");
+  TESSERA_ASSIGN_OR_RETURN(const ir::Array value, ReadNpy(path));
+  TESSERA_ASSIGN_OR_RETURN(const api::Placement placement, PlacementOf(context, arguments));
+  TESSERA_ASSIGN_OR_RETURN(const std::shared_ptr<api::Service> service, context.service());
+  absl::StatusOr<uint64_t> array = absl::UnknownError("not put");
+  const absl::Time start = absl::Now();
+  {
+    const TransferMeter meter(context, absl::StrCat("put ", path),
+                              BytesOn(placement, value.num_bytes()));
+    array = context.Within<uint64_t>(absl::StrCat("put ", path), [service, value, placement] {
+      return service->Put(value, placement);
+    });
+  }
+  TESSERA_RETURN_IF_ERROR(array);
+  const std::string type = ir::MakeType(value.dtype(), value.shape()).ToString();
+  const Json document = {
+      {"array", std::to_string(*array)}, {"type", type}, {"placement", JsonOf(placement)}};
+  context.Show(document, [&] {
+    context.Note(absl::StrCat(type, " ", placement.spec.ToString(), " on devices ",
+                              JoinInts(placement.devices), ", ",
+                              BytesText(static_cast<double>(value.num_bytes())), " in ",
+                              DurationText(absl::Now() - start)));
+    context.terminal().Print(absl::StrCat("arrays/", *array, "\n"));
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Get(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(arguments.Text("ARRAY"), "arrays"));
+  TESSERA_ASSIGN_OR_RETURN(const Json known,
+                           context.Call("ArrayService/GetArray", {{"array", std::to_string(id)}}));
+  TESSERA_ASSIGN_OR_RETURN(const std::shared_ptr<api::Service> service, context.service());
+  absl::StatusOr<ir::Array> value = absl::UnknownError("not read");
+  {
+    const TransferMeter meter(context, absl::StrCat("get arrays/", id),
+                              BytesOf(ChildOf(known, "spec")));
+    value = context.Within<ir::Array>(
+        absl::StrCat("get arrays/", id),
+        [service, id, left = context.left()] { return service->Get(id, left); });
+  }
+  TESSERA_RETURN_IF_ERROR(value);
+  Json document = {{"array", std::to_string(id)},
+                   {"type", ir::MakeType(value->dtype(), value->shape()).ToString()}};
+  const std::string path = arguments.Text("out");
+  if (!path.empty()) {
+    TESSERA_RETURN_IF_ERROR(WriteNpy(path, *value));
+    document["file"] = path;
+  } else if (context.json()) {
+    TESSERA_ASSIGN_OR_RETURN(document["value"], JsonOfArray(*value));
+  }
+  context.Show(document, [&] {
+    context.terminal().Print(
+        absl::StrCat(TextOf(document, "type"), " ", path.empty() ? value->ToString() : path, "\n"));
+  });
+  return absl::OkStatus();
+}
+
+absl::Status List(Context& context, const Arguments& arguments) {
+  Json request = Json::object();
+  if (arguments.Has("session")) request["session"] = arguments.Text("session");
+  TESSERA_ASSIGN_OR_RETURN(const Json answer,
+                           context.CallPages("ArrayService/ListArrays", request, "arrays"));
+  context.Show(answer, [&] {
+    Table table({">ARRAY", "TYPE", "STATE", ">BYTES", "SPEC", "MESH", "DEVICES"});
+    int64_t bytes = 0;
+    for (const Json& a : ChildOf(answer, "arrays")) {
+      const Json& spec = ChildOf(a, "spec");
+      const Json& placement = ChildOf(spec, "placement");
+      const std::string state = TextOf(a, "state");
+      bytes += IntOf(a, "bytes");
+      table.Row({TextOf(a, "id"), TypeText(spec),
+                 context.looks().Paint(state == "READY"     ? Style::kGreen
+                                       : state == "PENDING" ? Style::kPlain
+                                                            : Style::kRed,
+                                       state),
+                 BytesText(NumberOf(a, "bytes")), SpecText(ChildOf(placement, "spec")),
+                 MeshOfJson(ChildOf(placement, "mesh")).ToString(),
+                 JoinInts(IntsOf(placement, "devices"))});
+    }
+    if (table.empty()) {
+      context.Note("no arrays");
+      return;
+    }
+    context.terminal().Print(table.Draw(context.looks()));
+    context.Note(absl::StrCat(ChildOf(answer, "arrays").size(), " arrays, ",
+                              BytesText(static_cast<double>(bytes)), " on devices"));
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Remove(Context& context, const Arguments& arguments) {
+  Json document = {{"arrays", Json::array()}};
+  for (const std::string& text : arguments.Texts("ARRAY")) {
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(text, "arrays"));
+    document["arrays"].push_back(std::to_string(id));
+  }
+  TESSERA_RETURN_IF_ERROR(context.Call("ArrayService/DeleteArrays", document));
+  context.Show(document, [&] {
+    context.Note(absl::StrCat(document["arrays"].size(), " arrays are deleted"));
+  });
+  return absl::OkStatus();
+}
+
+// Until the operation of a save or load has ended.
+absl::Status AwaitFiles(Context& context, const std::string& what, const Json& operation,
+                        Json* ended) {
+  *ended = operation;
+  const std::string id = TextOf(operation, "id");
+  Progress progress(context.looks(), what, 0, context.shows_progress());
+  while (true) {
+    const std::string state = TextOf(*ended, "state");
+    if (absl::EndsWith(state, "_DONE")) return absl::OkStatus();
+    if (absl::EndsWith(state, "_FAILED") || absl::EndsWith(state, "_CANCELLED")) {
+      return StatusOf(ChildOf(*ended, "error"));
+    }
+    if (Context::Interrupted() || context.left() < absl::Milliseconds(20)) break;
+    progress.Say(absl::StrCat("operation ", id, " ", TextOf(*ended, "pendingReason")));
+    absl::StatusOr<Json> next = context.Call(
+        "OperationService/WaitOperation",
+        {{"operation", id}, {"timeout", DurationField(std::min(kLook, context.left() / 2))}});
+    if (Context::Interrupted() || absl::IsDeadlineExceeded(next.status())) break;
+    TESSERA_RETURN_IF_ERROR(next);
+    *ended = *std::move(next);
+  }
+  progress.Done();
+  // The command's own deadline is over, or must not cut this short.
+  TESSERA_ASSIGN_OR_RETURN(const auto client, context.ClientOf(context.globals().address));
+  TESSERA_RETURN_IF_ERROR(client->Call("OperationService/CancelOperation",
+                                       Json{{"operation", id}}.dump(), absl::Seconds(5)));
+  if (Context::Interrupted()) {
+    return Context::InterruptedError(absl::StrCat("interrupted: operation ", id, " was cancelled"));
+  }
+  return MakeError(
+      ErrorKind::kDeadlineExceeded,
+      absl::StrCat(what, ": not done within ", absl::FormatDuration(context.globals().timeout),
+                   ", operation ", id, " was cancelled. Give it more with --timeout"));
+}
+
+absl::Status Save(Context& context, const Arguments& arguments) {
+  Json request = {{"arrays", Json::array()},
+                  {"path", arguments.Text("PATH")},
+                  {"overwrite", arguments.Flag("overwrite")},
+                  {"requestId", RequestId()}};
+  for (const std::string& text : arguments.Texts("array")) {
+    // "w=12", or "12", whose name is its number.
+    const size_t equals = text.find('=');
+    const std::string number = equals == std::string::npos ? text : text.substr(equals + 1);
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(number, "arrays"));
+    request["arrays"].push_back(
+        {{"name", equals == std::string::npos ? std::to_string(id) : text.substr(0, equals)},
+         {"array", std::to_string(id)}});
+  }
+  TESSERA_ASSIGN_OR_RETURN(const Json operation, context.Call("ArrayService/SaveArrays", request));
+  Json ended;
+  TESSERA_RETURN_IF_ERROR(
+      AwaitFiles(context, absl::StrCat("save ", arguments.Text("PATH")), operation, &ended));
+  context.Show(ended, [&] {
+    context.Note(absl::StrCat(request["arrays"].size(), " arrays are in ", arguments.Text("PATH"),
+                              " of the workers' folder of files"));
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Load(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const api::Placement placement, PlacementOf(context, arguments));
+  std::vector<std::string> names = arguments.Texts("name");
+  const std::string path = arguments.Text("PATH");
+  if (names.empty() && !absl::EndsWith(path, ".npy")) {
+    return UsageError(absl::StrCat(path, " may hold several arrays: say which with --name"));
+  }
+  if (names.empty()) names = {""};
+  Json request = {{"path", path}, {"arrays", Json::array()}, {"requestId", RequestId()}};
+  for (const std::string& name : names) {
+    request["arrays"].push_back({{"name", name}, {"placement", JsonOf(placement)}});
+  }
+  TESSERA_ASSIGN_OR_RETURN(Json answer, context.Call("ArrayService/LoadArrays", request));
+  Json ended;
+  TESSERA_RETURN_IF_ERROR(
+      AwaitFiles(context, absl::StrCat("load ", path), ChildOf(answer, "operation"), &ended));
+  answer["operation"] = ended;
+  context.Show(answer, [&] {
+    for (size_t i = 0; i < ChildOf(answer, "arrays").size(); ++i) {
+      const Json& a = answer["arrays"][i];
+      context.terminal().Print(absl::StrCat("arrays/", TextOf(a, "id"), "  ",
+                                            i < names.size() ? Safe(names[i]) : "", " ",
+                                            TypeText(ChildOf(a, "spec")), "\n"));
+    }
+  });
+  return absl::OkStatus();
+}
+
+const Option kArray = {.name = "ARRAY",
+                       .help = "Its id, as put, run --keep and arrays print it.",
+                       .positional = true,
+                       .required = true};
+
+}  // namespace
+
+std::vector<Command> ArrayCommands() {
+  const Option mesh = MeshOption(
+      "2x2 (axes x, y), data=2,model=2, or the name of a mesh of the cluster. Without it, one "
+      "device.");
+  Option arrays = kArray;
+  arrays.takes = Takes::kTexts;
+  const Option path = {.name = "PATH",
+                       .help =
+                           "Below the workers' folder of files (--files-dir); ends in "
+                           ".safetensors or .npy.",
+                       .positional = true,
+                       .required = true};
+  return {
+      {.name = "put",
+       .group = "Arrays",
+       .summary = "Copies a NumPy file to devices and prints the array's id.",
+       .options = {{.name = "FILE",
+                    .help = "A .npy file.",
+                    .positional = true,
+                    .required = true,
+                    .completes = Completes::kFile},
+                   mesh,
+                   SpecOption(),
+                   DevicesOption()},
+       .timeout = absl::Minutes(10),
+       .details = "The bytes go straight to the workers. The array stays until it is removed.",
+       .run = Put},
+      {.name = "get",
+       .group = "Arrays",
+       .summary = "Reads an array, once it is ready.",
+       .options = {kArray,
+                   {.name = "out",
+                    .letter = 'o',
+                    .value = "FILE",
+                    .help = "Write it there as .npy; else its values are printed, long ones in "
+                            "part.",
+                    .completes = Completes::kFile}},
+       .timeout = absl::Minutes(10),
+       .run = Get},
+      {.name = "arrays",
+       .group = "Arrays",
+       .summary = "Lists the arrays of a session.",
+       .options = {{.name = "session",
+                    .takes = Takes::kInt,
+                    .value = "ID",
+                    .help = "Which; else the tenant's own."}},
+       .run = List},
+      {.name = "rm",
+       .group = "Arrays",
+       .summary = "Deletes arrays.",
+       .options = {arrays},
+       .run = Remove},
+      {.name = "save",
+       .group = "Arrays",
+       .summary = "Has the workers write arrays to a file.",
+       .options = {path,
+                   {.name = "array",
+                    .letter = 'n',
+                    .takes = Takes::kTexts,
+                    .value = "[NAME=]ARRAY",
+                    .help = "Which, and its name in the file; may be given several times.",
+                    .required = true},
+                   {.name = "overwrite",
+                    .takes = Takes::kNothing,
+                    .help = "Replace a file that is there."}},
+       .timeout = absl::Minutes(10),
+       .run = Save},
+      {.name = "load",
+       .group = "Arrays",
+       .summary = "Has the workers make arrays of what a file holds.",
+       .options = {path,
+                   {.name = "name",
+                    .letter = 'n',
+                    .takes = Takes::kTexts,
+                    .value = "NAME",
+                    .help = "Which array of the file; may be given several times."},
+                   mesh,
+                   SpecOption(),
+                   DevicesOption()},
+       .timeout = absl::Minutes(10),
+       .run = Load},
+  };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,294 @@
+// devices, workers, sessions, meshes; cordon, uncordon, drain.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "client/cli/context.h"
+#include "client/cli/mesh_args.h"
+#include "client/cli/placing.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr absl::Duration kLook = absl::Seconds(1);        // one wait of a drain
+constexpr absl::Duration kLast = absl::Milliseconds(20);  // too little for another
+
+std::string StateOf(const Json& worker) {
+  const std::string state = TextOf(worker, "state");
+  return std::string(absl::StripPrefix(state, "WORKER_STATE_"));
+}
+
+Style StyleOf(const std::string& state) {
+  if (state == "READY") return Style::kGreen;
+  return state == "LOST" ? Style::kRed : Style::kYellow;
+}
+
+absl::Status Devices(Context& context, const Arguments&) {
+  TESSERA_ASSIGN_OR_RETURN(const Json answer,
+                           context.CallPages("ClusterService/ListDevices", {}, "devices"));
+  context.Show(answer, [&] {
+    Table table({">DEVICE", "KIND", "STATE", "WORKER", "EXECUTOR", "HOST", ">MEMORY"});
+    int64_t healthy = 0;
+    for (const Json& d : ChildOf(answer, "devices")) {
+      const bool well = FlagOf(d, "healthy"), cordoned = FlagOf(d, "cordoned");
+      healthy += well ? 1 : 0;
+      const std::string reason = TextOf(d, "reason");
+      const std::string state = !well ? absl::StrCat("lost", reason.empty() ? "" : ": ", reason)
+                                : cordoned ? "cordoned"
+                                           : "ready";
+      table.Row({TextOf(d, "id"), TextOf(d, "kind"),
+                 context.looks().Paint(!well      ? Style::kRed
+                                       : cordoned ? Style::kYellow
+                                                  : Style::kGreen,
+                                       state),
+                 TextOf(d, "worker"), TextOf(d, "executor"), TextOf(d, "host"),
+                 IntOf(d, "memoryBytes") > 0 ? BytesText(NumberOf(d, "memoryBytes")) : "?"});
+    }
+    if (table.empty()) {
+      context.Note(
+          "no devices: no worker has joined. `tessera join`, or `tessera up --devices`, "
+          "brings one");
+      return;
+    }
+    context.terminal().Print(table.Draw(context.looks()));
+    context.Note(
+        absl::StrCat(healthy, " of ", ChildOf(answer, "devices").size(), " devices are healthy"));
+  });
+  return absl::OkStatus();
+}
+
+void DrawWorkers(Context& context, const Json& workers) {
+  Table table({"WORKER", "STATE", "HOST", "DEVICES", ">OPERATIONS", ">ARRAYS", ">LAST HEARD",
+               "DATA ENDPOINTS", "REASON"});
+  for (const Json& w : workers) {
+    const std::string state = StateOf(w);
+    std::string endpoints;
+    for (const Json& e : ChildOf(w, "dataEndpoints")) {
+      if (e.is_string()) {
+        absl::StrAppend(&endpoints, endpoints.empty() ? "" : " ", Safe(e.get<std::string>()));
+      }
+    }
+    const auto age = DurationOf(w, "heartbeatAge");
+    table.Row({TextOf(w, "name"), context.looks().Paint(StyleOf(state), state), TextOf(w, "host"),
+               JoinInts(IntsOf(w, "devices")), absl::StrCat(IntOf(w, "operations")),
+               absl::StrCat(IntOf(w, "arrays")), age ? DurationText(*age) : "", endpoints,
+               TextOf(w, "reason")});
+  }
+  context.terminal().Print(table.Draw(context.looks()));
+}
+
+absl::Status Workers(Context& context, const Arguments&) {
+  TESSERA_ASSIGN_OR_RETURN(const Json answer,
+                           context.CallPages("ClusterService/ListWorkers", {}, "workers"));
+  context.Show(answer, [&] {
+    if (ChildOf(answer, "workers").empty()) {
+      context.Note("no worker has joined. `tessera join` brings one");
+    } else {
+      DrawWorkers(context, ChildOf(answer, "workers"));
+    }
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Sessions(Context& context, const Arguments&) {
+  TESSERA_ASSIGN_OR_RETURN(const Json answer,
+                           context.CallPages("SessionService/ListSessions", {}, "sessions"));
+  context.Show(answer, [&] {
+    Table table({">SESSION", "TENANT", "NAME", "LEASE ENDS", ">ARRAYS", ">OPERATIONS"});
+    for (const Json& s : ChildOf(answer, "sessions")) {
+      const auto expires = TimeOf(s, "expireTime");
+      table.Row({TextOf(s, "id"), TextOf(s, "tenant"), TextOf(s, "displayName"),
+                 expires ? "in " + DurationText(*expires - absl::Now()) : "never",
+                 absl::StrCat(IntOf(s, "arrays")), absl::StrCat(IntOf(s, "operations"))});
+    }
+    if (table.empty())
+      context.Note("no sessions");
+    else
+      context.terminal().Print(table.Draw(context.looks()));
+  });
+  return absl::OkStatus();
+}
+
+// ---- Meshes.
+
+void DrawMeshes(Context& context, const Json& meshes) {
+  Table table({"MESH", "AXES", "DEVICES"});
+  for (const Json& m : meshes) {
+    table.Row({TextOf(m, "name"), MeshOfJson(ChildOf(m, "mesh")).ToString(),
+               JoinInts(IntsOf(m, "devices"))});
+  }
+  if (table.empty())
+    context.Note("no mesh has a name; `tessera mesh create` gives one");
+  else
+    context.terminal().Print(table.Draw(context.looks()));
+}
+
+absl::Status MeshCreate(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const std::optional<ir::Mesh> mesh, ParseMesh(arguments.Text("AXES")));
+  if (!mesh) {
+    return UsageError(
+        absl::StrCat("axes '", arguments.Text("AXES"), "': data=2,model=2 or 2x2 is expected"));
+  }
+  Json named = {{"name", arguments.Text("NAME")}, {"mesh", JsonOf(*mesh)}};
+  if (arguments.Has("devices")) {
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<int64_t> devices,
+                             ParseInts(arguments.Text("devices")));
+    named["devices"] = devices;
+  }
+  TESSERA_ASSIGN_OR_RETURN(
+      const Json answer,
+      context.Call("ClusterService/CreateMesh",
+                   {{"mesh", named}, {"validateOnly", arguments.Flag("check")}}));
+  context.Show(answer, [&] { DrawMeshes(context, Json::array({answer})); });
+  return absl::OkStatus();
+}
+
+absl::Status MeshList(Context& context, const Arguments&) {
+  TESSERA_ASSIGN_OR_RETURN(const Json answer,
+                           context.CallPages("ClusterService/ListMeshes", {}, "meshes"));
+  context.Show(answer, [&] { DrawMeshes(context, ChildOf(answer, "meshes")); });
+  return absl::OkStatus();
+}
+
+absl::Status MeshRemove(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("ClusterService/DeleteMesh",
+                                                           {{"name", arguments.Text("NAME")}}));
+  context.Show(answer, [&] { context.Note("the name is forgotten"); });
+  return absl::OkStatus();
+}
+
+// ---- Workers in and out of service.
+
+absl::Status Cordon(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("AdminService/CordonWorker",
+                                                           {{"worker", arguments.Text("WORKER")},
+                                                            {"reason", arguments.Text("reason")}}));
+  context.Show(answer, [&] { DrawWorkers(context, Json::array({answer})); });
+  return absl::OkStatus();
+}
+
+absl::Status Uncordon(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("AdminService/UncordonWorker",
+                                                           {{"worker", arguments.Text("WORKER")}}));
+  context.Show(answer, [&] { DrawWorkers(context, Json::array({answer})); });
+  return absl::OkStatus();
+}
+
+absl::Status Drain(Context& context, const Arguments& arguments) {
+  const std::string name = arguments.Text("WORKER");
+  Progress progress(context.looks(), absl::StrCat("drain ", name), 0, context.shows_progress());
+  Json worker;
+  std::string still = "it is not known what still runs there";
+  while (true) {
+    absl::StatusOr<Json> answer =
+        context.Call("AdminService/DrainWorker",
+                     {{"worker", name},
+                      {"reason", arguments.Text("reason")},
+                      {"timeout", DurationField(std::min(kLook, context.left() / 2))}});
+    if (Context::Interrupted()) {
+      return Context::InterruptedError(absl::StrCat(
+          "interrupted: ", name, " stays cordoned and what runs there goes on; `tessera uncordon ",
+          name, "` puts it back"));
+    }
+    const bool late = absl::IsDeadlineExceeded(answer.status());
+    if (!late) {
+      TESSERA_RETURN_IF_ERROR(answer);
+      worker = *std::move(answer);
+      const int64_t left = IntOf(worker, "operations");
+      if (left == 0) break;
+      still = absl::StrCat(left, left == 1 ? " operation runs" : " operations run", " there still");
+      progress.Say(still);
+    }
+    if (late || context.left() < kLast) {
+      return MakeError(ErrorKind::kDeadlineExceeded,
+                       absl::StrCat(name, ": ", still,
+                                    "; it stays cordoned. Drain it again to go on waiting, or "
+                                    "`tessera cancel` what runs"));
+    }
+  }
+  progress.Done();
+  context.Show(worker, [&] {
+    DrawWorkers(context, Json::array({worker}));
+    const int64_t arrays = IntOf(worker, "arrays");
+    context.Note(arrays > 0 ? absl::StrCat("nothing runs there any more; ", arrays,
+                                           " arrays are lost when it stops")
+                            : "nothing runs there any more; it may be stopped");
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<Command> ClusterCommands() {
+  const Option worker = {.name = "WORKER",
+                         .help = "Its name, as workers prints it.",
+                         .positional = true,
+                         .required = true};
+  const Option reason = {.name = "reason",
+                         .letter = 'r',
+                         .value = "TEXT",
+                         .help = "For people: workers and pending reasons repeat it."};
+  const Option name = {
+      .name = "NAME", .help = "Of the mesh.", .positional = true, .required = true};
+  return {
+      {.name = "devices",
+       .group = "Cluster",
+       .summary = "Lists the devices and how they are.",
+       .options = {},
+       .run = Devices},
+      {.name = "workers",
+       .group = "Cluster",
+       .summary = "Lists the workers, what runs there and where their data ports are.",
+       .options = {},
+       .run = Workers},
+      {.name = "sessions",
+       .group = "Cluster",
+       .summary = "Lists the sessions of the tenant.",
+       .options = {},
+       .run = Sessions},
+      {.name = "mesh create",
+       .group = "Cluster",
+       .summary = "Gives a mesh and its devices a name.",
+       .options = {name,
+                   {.name = "AXES",
+                    .help = "data=2,model=2, or 2x2 for axes x and y.",
+                    .positional = true,
+                    .required = true},
+                   DevicesOption(),
+                   {.name = "check",
+                    .takes = Takes::kNothing,
+                    .help = "Only say what would be made."}},
+       .run = MeshCreate},
+      {.name = "mesh list",
+       .group = "Cluster",
+       .summary = "Lists the meshes that have names.",
+       .options = {},
+       .run = MeshList},
+      {.name = "mesh rm",
+       .group = "Cluster",
+       .summary = "Forgets the name of a mesh.",
+       .options = {name},
+       .run = MeshRemove},
+      {.name = "cordon",
+       .group = "Cluster",
+       .summary = "Takes a worker out of the choice for new programs.",
+       .options = {worker, reason},
+       .run = Cordon},
+      {.name = "uncordon",
+       .group = "Cluster",
+       .summary = "Puts a worker back.",
+       .options = {worker},
+       .run = Uncordon},
+      {.name = "drain",
+       .group = "Cluster",
+       .summary = "Cordons a worker and waits until nothing runs there.",
+       .options = {worker, reason},
+       .timeout = absl::Minutes(10),
+       .details = "Arrays stay until the worker stops. Ctrl-C leaves it cordoned.",
+       .run = Drain},
+  };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,105 @@
+// The command table of `tessera`: one row a command. The parser, the help, docs/cli.md and the
+// shell completions are all made from it.
+//
+// A row is a value without state of its own; `run` is called at most once in a process, on the main
+// thread.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace tessera::cli {
+
+class Context;  // client/cli/context.h: what every command gets
+
+// What an option takes.
+enum class Takes : uint8_t {
+  kNothing,  // a flag
+  kText,
+  kInt,       // a non-negative integer
+  kDuration,  // "500ms", "30s", "2m"
+  kTexts,     // may be given several times; as a positional: one or more
+};
+
+// What completes it in a shell.
+enum class Completes : uint8_t { kNothing, kFile, kFolder };
+
+struct Option {
+  std::string name =
+      {};           // "out" is --out; of a positional, what help and errors call it: "PROGRAM"
+  char letter = 0;  // -o, where there is one
+  Takes takes = Takes::kText;
+  std::string value = {};  // what help calls the value: "DIR"
+  std::string help = {};   // a sentence
+  std::string initial = {};
+  bool positional = false;
+  bool required = false;
+  Completes completes = Completes::kNothing;
+  std::vector<std::string> choices = {};  // nothing else is taken
+};
+
+// What was given, checked against the row.
+class Arguments {
+ public:
+  // Requires: the row has the option.
+  bool Has(const std::string& name) const { return given_.count(name) > 0; }  // not the initial
+  bool Flag(const std::string& name) const { return Has(name); }
+  std::string Text(const std::string& name) const;  // "" when absent
+  std::vector<std::string> Texts(const std::string& name) const;
+  int64_t Int(const std::string& name) const;
+  absl::Duration Duration(const std::string& name) const;
+
+  // For the parser.
+  void Give(const std::string& name, std::vector<std::string> values);
+  void SetInitial(const std::string& name, std::string value);
+
+ private:
+  std::map<std::string, std::vector<std::string>> given_;
+  std::map<std::string, std::string> initial_;
+};
+
+struct Command {
+  std::string name = {};   // "devices", "mesh create"
+  std::string group = {};  // a heading of --help
+  std::string summary = {};
+  std::vector<Option> options = {};
+  // The bound on all that the command waits for, unless --timeout is given. Infinite: it runs until
+  // it is stopped, and takes no --timeout.
+  absl::Duration timeout = absl::Seconds(60);
+  std::string details = {};  // paragraphs below the options
+  absl::Status (*run)(Context& context, const Arguments& arguments) = nullptr;
+};
+
+// Every command, in the order of --help.
+const std::vector<Command>& Commands();
+
+// The files of the table. Up and join belong to the rows that start daemons.
+std::vector<Command> UpCommands();         // up.cc: up, init
+std::vector<Command> JoinCommands();       // join.cc: join
+std::vector<Command> ProgramCommands();    // programs.cc: run, explain
+std::vector<Command> OperationCommands();  // operations.cc: ps, wait, cancel
+std::vector<Command> ArrayCommands();      // arrays.cc: put, get, arrays, rm, save, load
+std::vector<Command> ClusterCommands();    // clusters.cc: devices, workers, mesh, cordon, drain ...
+std::vector<Command> SecurityCommands();   // tokens.cc: token create, list, revoke
+std::vector<Command> TopCommands();        // top.cc
+std::vector<Command> DoctorCommands();     // doctor.cc
+std::vector<Command> ShellCommands();      // shell.cc: completion, version
+
+// What a process exits with.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;       // the call, or what it asked for, failed
+inline constexpr int kExitUsage = 2;        // the command line is wrong; nothing was done
+inline constexpr int kExitUnavailable = 3;  // nobody answers, or not in time
+inline constexpr int kExitInterrupted = 130;
+
+// An error of the command line, found after parsing: exits with 2.
+absl::Status UsageError(const std::string& message);
+// `status`, which will exit with `code`.
+absl::Status WithExit(absl::Status status, int code);
+int ExitCodeOf(const absl::Status& status);
+
+}  // namespace tessera::cli

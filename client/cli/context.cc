@@ -1,0 +1,198 @@
+#include "client/cli/context.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "client/embedded.h"
+#include "client/session.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr absl::Duration kLook = absl::Milliseconds(50);  // between looks at Interrupted
+constexpr absl::Duration kGrace = absl::Seconds(2);       // of what is interrupted
+constexpr absl::Duration kConnect = absl::Seconds(5);
+constexpr absl::Duration kCallLimit = absl::Minutes(10);  // of commands that run until stopped
+constexpr int kPageSize = 1000;
+
+std::atomic<int> signals{0};
+
+void OnSignal(int) {
+  if (signals.fetch_add(1) > 0) _exit(kExitInterrupted);
+}
+
+absl::Status NoAddress() {
+  return WithExit(
+      MakeError(ErrorKind::kValueError,
+                "no address: which cluster is meant? Give --address HOST:PORT or set "
+                "TESSERA_ADDRESS; `tessera up` starts a cluster on this machine, and `tessera run` "
+                "and `tessera explain` work without one"),
+      kExitUsage);
+}
+
+}  // namespace
+
+// Shared with the threads that move bytes, which may outlive the context.
+struct Context::Transfers {
+  absl::Mutex mu;
+  std::function<void(int64_t)> on_bytes ABSL_GUARDED_BY(mu);
+};
+
+Context::Context(Globals globals, Terminal* terminal)
+    : globals_(std::move(globals)),
+      terminal_(terminal),
+      deadline_(absl::Now() + globals_.timeout),
+      transfers_(std::make_shared<Transfers>()) {}
+
+void Context::Note(const std::string& text) {
+  if (!json()) terminal_->Note(text);
+}
+
+absl::Duration Context::left() const {
+  return std::max(deadline_ - absl::Now(), absl::ZeroDuration());
+}
+
+bool Context::Interrupted() { return signals.load() > 0; }
+
+void Context::WatchSignals() {
+  struct sigaction action {};
+  action.sa_handler = OnSignal;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+absl::Status Context::InterruptedError(const std::string& message) {
+  return WithExit(MakeError(ErrorKind::kCancelled, message), kExitInterrupted);
+}
+
+bool Context::Pause(absl::Duration time) const {
+  const absl::Time end = std::min(absl::Now() + time, deadline_);
+  const absl::Notification never;
+  while (!Interrupted()) {
+    const absl::Duration rest = end - absl::Now();
+    if (rest <= absl::ZeroDuration()) return true;
+    never.WaitForNotificationWithTimeout(std::min(rest, kLook));
+  }
+  return false;
+}
+
+bool Context::Finishes(std::function<void()> f) const {
+  const auto done = std::make_shared<absl::Notification>();
+  std::thread([done, f = std::move(f)] {
+    f();
+    done->Notify();
+  }).detach();
+  while (!done->WaitForNotificationWithTimeout(kLook)) {
+    // Transfers that are interrupted clean up behind them, if their bytes move.
+    if (Interrupted()) return done->WaitForNotificationWithTimeout(kGrace);
+    if (absl::Now() > deadline_) return false;
+  }
+  return true;
+}
+
+absl::StatusOr<std::unique_ptr<remote::JsonClient>> Context::ClientOf(
+    const std::string& address) const {
+  ConnectOptions options;
+  options.ca_file = globals_.ca_file;
+  options.insecure = globals_.insecure;
+  options.token = globals_.token;
+  return remote::JsonClient::Make(address, options);
+}
+
+absl::StatusOr<Json> Context::Call(const std::string& method, const Json& request) {
+  if (!has_address()) return NoAddress();
+  if (!client_) {
+    TESSERA_ASSIGN_OR_RETURN(client_, ClientOf(globals_.address));
+  }
+  const absl::StatusOr<std::string> response =
+      client_->Call(method, request.dump(), std::min(left(), kCallLimit), Interrupted);
+  if (!response.ok() && Interrupted()) return InterruptedError(method + ": interrupted");
+  TESSERA_RETURN_IF_ERROR(response);
+  return ParseJson(*response, method);
+}
+
+absl::StatusOr<Json> Context::CallPages(const std::string& method, Json request,
+                                        const std::string& field) {
+  Json all;
+  request["pageSize"] = kPageSize;
+  while (true) {
+    TESSERA_ASSIGN_OR_RETURN(Json page, Call(method, request));
+    if (all.is_null()) {
+      all = page;
+    } else {
+      for (Json& item : page[field]) all[field].push_back(std::move(item));
+    }
+    const std::string next = TextOf(page, "nextPageToken");
+    if (next.empty()) break;
+    request["pageToken"] = next;
+  }
+  all["nextPageToken"] = "";
+  return all;
+}
+
+TransferMeter::TransferMeter(Context& context, const std::string& what, int64_t bytes)
+    : context_(context), progress_(context.looks(), what, bytes, context.shows_progress()) {
+  absl::MutexLock lock(&context_.transfers_->mu);
+  context_.transfers_->on_bytes = [this](int64_t moved) { progress_.Add(moved); };
+}
+
+TransferMeter::~TransferMeter() {
+  absl::MutexLock lock(&context_.transfers_->mu);
+  context_.transfers_->on_bytes = nullptr;
+}
+
+absl::StatusOr<std::shared_ptr<api::Service>> Context::service(Stays stays, int embedded_devices) {
+  if (service_) return service_;
+  absl::StatusOr<std::shared_ptr<api::Service>> made = absl::UnknownError("not connected");
+  if (!has_address()) {
+    if (embedded_devices == 0 || TesseraStartEmbedded == nullptr) return NoAddress();
+    Note(absl::StrCat("no address: on a cluster inside this process, with ", embedded_devices,
+                      embedded_devices == 1 ? " CPU device" : " CPU devices"));
+    EmbeddedOptions options;
+    options.devices = embedded_devices;
+    TesseraStartEmbedded(options, &made);
+  } else {
+    // Who is not there, or does not know the token, says so at once.
+    TESSERA_RETURN_IF_ERROR(Call("ClusterService/GetCapabilities"));
+    ConnectOptions options;
+    options.ca_file = globals_.ca_file;
+    options.insecure = globals_.insecure;
+    options.token = globals_.token;
+    options.timeout = std::min(left(), kConnect);
+    if (stays == Stays::kUntilRemoved) options.session = 0;
+    options.session = 0;  // What a command puts stays when the command ends.
+    options.on_bytes = [transfers = transfers_](int64_t bytes) {
+      absl::MutexLock lock(&transfers->mu);
+      if (transfers->on_bytes) transfers->on_bytes(bytes);
+      return !Interrupted();
+    };
+    TesseraConnectRemote(globals_.address.c_str(), options, &made);
+  }
+  TESSERA_RETURN_IF_ERROR(made);
+  service_ = *std::move(made);
+  return service_;
+}
+
+void Context::Show(const Json& document, const std::function<void()>& draw) {
+  shown_ = true;
+  if (json()) {
+    terminal_->Print(document.dump(1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) +
+                     "\n");
+  } else {
+    draw();
+  }
+}
+
+}  // namespace tessera::cli

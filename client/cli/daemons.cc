@@ -1,0 +1,125 @@
+#include "client/cli/daemons.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "base/secret.h"
+#include "base/status.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr absl::Duration kEndPatience = absl::Seconds(10);
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+constexpr size_t kLogLines = 12;
+
+std::string FindProgram(const std::string& name) {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) {
+    const std::filesystem::path beside = self.parent_path() / name;
+    if (access(beside.c_str(), X_OK) == 0) return beside.string();
+  }
+  const char* path = std::getenv("PATH");
+  for (absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':')) {
+    const std::string candidate = absl::StrCat(folder, "/", name);
+    if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return "";
+}
+
+std::string LastLines(const std::string& path) {
+  const auto text = ReadWholeFile(path, 64 << 20);
+  if (!text.ok()) return "";
+  std::vector<absl::string_view> lines = absl::StrSplit(*text, '\n', absl::SkipEmpty());
+  if (lines.size() > kLogLines) lines.erase(lines.begin(), lines.end() - kLogLines);
+  return absl::StrJoin(lines, "\n  ");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const std::string& name,
+                                                      const std::vector<std::string>& args,
+                                                      const std::string& log) {
+  const std::string binary = FindProgram(name);
+  if (binary.empty())
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat(name, ": not beside this program, nor in PATH; install it"));
+  const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+  if (out < 0)
+    return MakeError(ErrorKind::kValueError, absl::StrCat(log, ": ", std::strerror(errno)));
+  std::vector<char*> argv = {const_cast<char*>(binary.c_str())};
+  for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+  argv.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    // Only what is safe after a fork among threads.
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(126);
+    dup2(out, STDOUT_FILENO);
+    dup2(out, STDERR_FILENO);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  const int failure = errno;
+  close(out);
+  if (pid < 0)
+    return MakeError(ErrorKind::kInternal, absl::StrCat(binary, ": ", std::strerror(failure)));
+  return std::unique_ptr<Daemon>(new Daemon(name, pid, log));
+}
+
+std::optional<std::string> Daemon::Ended() {
+  int status = 0;
+  if (!end_ && waitpid(pid_, &status, WNOHANG) == pid_) {
+    end_ = WIFEXITED(status) ? absl::StrCat("exited with ", WEXITSTATUS(status))
+                             : absl::StrCat("was killed by signal ", WTERMSIG(status));
+  }
+  return end_;
+}
+
+absl::Status Daemon::Why() {
+  return MakeError(ErrorKind::kServerStopping,
+                   absl::StrCat(name_, " ", Ended().value_or("runs"), ". The end of ", log_,
+                                ":\n  ", LastLines(log_)));
+}
+
+Daemon::~Daemon() {
+  if (Ended()) return;
+  kill(pid_, SIGTERM);
+  const absl::Time end = absl::Now() + kEndPatience;
+  while (!Ended()) {
+    if (absl::Now() > end) kill(pid_, SIGKILL);
+    poll(nullptr, 0, 10);
+  }
+}
+
+absl::Status WatchDaemons(const Context& context, const std::vector<Daemon*>& daemons) {
+  while (true) {
+    for (Daemon* daemon : daemons)
+      if (daemon->Ended()) return daemon->Why();
+    if (!context.Pause(kLook)) return absl::OkStatus();
+  }
+}
+
+}  // namespace tessera::cli

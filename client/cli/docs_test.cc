@@ -1,0 +1,73 @@
+// The command table's page, its help and its completions hold what the table says.
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/testing/datadriven.h"
+#include "client/cli/commands.h"
+#include "client/cli/parse.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(CliDocs, PageIsTheTable) { ExpectFileHolds("docs/cli.md", CommandsMarkdown(Commands())); }
+
+TEST(CliDocs, HelpIsTheTable) {
+  std::string text = HelpText(Commands());
+  for (const Command& c : Commands()) {
+    absl::StrAppend(&text, "\n==== tessera ", c.name, " --help\n", HelpText(c));
+  }
+  ExpectFileHolds("tests/golden/cli/help.txt", text);
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
+    EXPECT_LE(line.size(), 100u) << line;
+  }
+}
+
+// A row that a parser, a reader or a shell would trip over.
+TEST(CliDocs, RowsAreWellFormed) {
+  std::set<std::string> names;
+  for (const Command& c : Commands()) {
+    EXPECT_TRUE(names.insert(c.name).second) << c.name;
+    EXPECT_NE(c.run, nullptr) << c.name;
+    EXPECT_EQ(c.summary.back(), '.') << c.name;
+    EXPECT_GT(c.timeout, absl::ZeroDuration()) << c.name;
+    std::set<std::string> options;
+    for (const Option& o : GlobalOptions()) options.insert(o.name);
+    bool many = false;
+    for (const Option& o : c.options) {
+      EXPECT_TRUE(options.insert(o.name).second) << c.name << " " << o.name;
+      EXPECT_EQ(o.help.back(), '.') << c.name << " " << o.name;
+      EXPECT_TRUE(o.positional || o.takes == Takes::kNothing || !o.value.empty())
+          << c.name << " " << o.name << ": what is its value called?";
+      EXPECT_EQ(o.positional, absl::ascii_isupper(static_cast<unsigned char>(o.name[0])))
+          << c.name << " " << o.name;
+      if (o.positional) {
+        EXPECT_FALSE(many) << c.name << ": nothing may follow " << o.name;
+        many = o.takes == Takes::kTexts;
+      }
+    }
+  }
+}
+
+TEST(CliDocs, CompletionsNameEveryCommandAndOption) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const std::string script = CompletionScript(Commands(), shell);
+    for (const Command& c : Commands()) {
+      for (const std::string& word : std::vector<std::string>(absl::StrSplit(c.name, ' '))) {
+        EXPECT_THAT(script, HasSubstr(word)) << shell;
+      }
+      for (const Option& o : c.options) {
+        if (o.positional) continue;
+        EXPECT_THAT(script, HasSubstr(o.name)) << shell << " " << c.name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::cli

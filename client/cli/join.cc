@@ -1,0 +1,210 @@
+// join: makes this machine a worker of a cluster.
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/pki.h"
+#include "base/secret.h"
+#include "base/status.h"
+#include "base/token_file.h"
+#include "client/cli/context.h"
+#include "client/cli/daemons.h"
+#include "client/cli/state_dir.h"
+#include "client/remote/enroll.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr char kDefaultPort[] = "8470";
+constexpr absl::Duration kCallLimit = absl::Seconds(20);
+
+std::string HostName() {
+  char name[256] = "localhost";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+// HOST, HOST:PORT, [V6] or [V6]:PORT, with the default port where there is none.
+absl::StatusOr<std::string> WithPort(const std::string& text) {
+  if (text.empty()) return UsageError("expected HOST[:PORT]");
+  const bool bracketed = text.front() == '[';
+  const size_t end = bracketed ? text.find(']') : std::string::npos;
+  if (bracketed && end == std::string::npos) return UsageError("HOST: '[' without ']'");
+  const size_t colon = text.find(':', bracketed ? end : 0);
+  if (colon == std::string::npos) return absl::StrCat(text, ":", kDefaultPort);
+  if (!bracketed && text.find(':', colon + 1) != std::string::npos)
+    return UsageError(absl::StrCat("HOST: write the address as [", text, "]"));
+  return text;
+}
+
+// This machine's address on the way to `address`: what others there know it by. Nothing is sent.
+std::string OwnAddressTowards(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  if (host.size() > 1 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found) != 0) return "";
+  const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_storage own = {};
+  socklen_t size = sizeof(own);
+  char text[NI_MAXHOST] = {};
+  const bool known = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+                     getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text, sizeof(text),
+                                 nullptr, 0, NI_NUMERICHOST) == 0;
+  if (fd >= 0) close(fd);
+  freeaddrinfo(found);
+  return known ? text : "";
+}
+
+// The authority that the token pins, or the one of --ca-file.
+absl::StatusOr<std::string> TrustedAuthority(const Context& context, const std::string& address,
+                                             const TokenText& token) {
+  if (token.fingerprint.empty()) {
+    if (context.globals().ca_file.empty())
+      return UsageError("--token: it pins no authority (tsj_...); give --ca-file too");
+    return ReadWholeFile(context.globals().ca_file);
+  }
+  TESSERA_ASSIGN_OR_RETURN(const std::string ca, remote::FetchAuthority(address, kCallLimit));
+  TESSERA_ASSIGN_OR_RETURN(const std::string print, pki::Fingerprint(ca));
+  if (!EqualInConstantTime(print, token.fingerprint))
+    return MakeError(ErrorKind::kTokenUnknown,
+                     absl::StrCat("join: ", address,
+                                  " is not the cluster of this token: its "
+                                  "authority has another fingerprint. Check the "
+                                  "address; else somebody is in between"));
+  return ca;
+}
+
+// A new key, and the cluster's certificate for it.
+absl::Status EnrollInto(const Context& context, const StateDir& dir, const std::string& address,
+                        const std::string& worker, const std::string& token_text) {
+  TESSERA_ASSIGN_OR_RETURN(const TokenText token, ParseToken(token_text));
+  TESSERA_ASSIGN_OR_RETURN(const std::string ca, TrustedAuthority(context, address, token));
+  TESSERA_ASSIGN_OR_RETURN(const pki::SigningRequest request, pki::MakeSigningRequest(worker));
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::string cert,
+      remote::Enroll(address, ca, BearerToken(token), worker, request.csr_pem, kCallLimit));
+  // What came is for our key and from whom we trust, or it is not kept.
+  TESSERA_RETURN_IF_ERROR(pki::CheckPair(cert, request.key_pem));
+  TESSERA_RETURN_IF_ERROR(pki::CheckIssuedBy(cert, ca));
+  TESSERA_RETURN_IF_ERROR(MakeFolder(dir.path() + "/" + worker));
+  TESSERA_RETURN_IF_ERROR(ReplaceFile(dir.File(worker, "ca.pem"), ca, /*is_private=*/false));
+  TESSERA_RETURN_IF_ERROR(
+      ReplaceFile(dir.File(worker, "key.pem"), request.key_pem, /*is_private=*/true));
+  return ReplaceFile(dir.File(worker, "cert.pem"), cert, /*is_private=*/false);
+}
+
+std::vector<std::string> WorkerFlags(const Arguments& arguments, const StateDir& dir,
+                                     const std::string& address, const std::string& worker) {
+  std::vector<std::string> flags = {"--tls-cert-file=" + dir.File(worker, "cert.pem"),
+                                    "--tls-key-file=" + dir.File(worker, "key.pem"),
+                                    "--tls-ca-file=" + dir.File(worker, "ca.pem"),
+                                    "--coordinator=" + address, "--name=" + worker};
+  if (arguments.Has("devices"))
+    flags.push_back(absl::StrCat("--devices=", arguments.Int("devices")));
+  // The well-known ports at the address by which the coordinator's side knows this machine.
+  std::string own = OwnAddressTowards(address);
+  if (own.find(':') != std::string::npos) own = absl::StrCat("[", own, "]");
+  const bool local = own.empty() || own == "[::1]" || own.rfind("127.", 0) == 0;
+  for (const auto& [flag, port] :
+       {std::pair("data-listen", 8471), std::pair("peer-listen", 8472)}) {
+    if (arguments.Has(flag))
+      flags.push_back(absl::StrCat("--", flag, "=", arguments.Text(flag)));
+    else if (!local)
+      flags.push_back(absl::StrCat("--", flag, "=", own, ":", port));
+  }
+  for (const char* flag : {"advertise-client", "advertise-peer"})
+    if (arguments.Has(flag)) flags.push_back(absl::StrCat("--", flag, "=", arguments.Text(flag)));
+  return flags;
+}
+
+absl::Status Join(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const std::string address, WithPort(arguments.Text("HOST")));
+  const std::string worker = arguments.Has("name") ? arguments.Text("name") : HostName();
+  const StateDir dir(arguments.Has("dir") ? arguments.Text("dir") : DefaultStateDir() + "-worker");
+  TESSERA_ASSIGN_OR_RETURN(const StateLock lock, StateLock::Take(dir.path()));
+  if (arguments.Has("token")) {
+    TESSERA_RETURN_IF_ERROR(EnrollInto(context, dir, address, worker, arguments.Text("token")));
+  } else if (!ReadWholeFile(dir.File(worker, "cert.pem")).ok()) {
+    return UsageError(absl::StrCat("'", worker, "' has no certificate in ", dir.path(),
+                                   "; give the --token that `tessera up` prints"));
+  }
+  if (arguments.Flag("no-start")) {
+    context.Show({{"worker", worker}, {"folder", dir.path()}}, [&] {
+      context.Note(absl::StrCat("'", worker, "' has joined; its certificate is in ", dir.path()));
+    });
+    return absl::OkStatus();
+  }
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Daemon> daemon,
+      Daemon::Start("tessera-worker", WorkerFlags(arguments, dir, address, worker),
+                    absl::StrCat(dir.path(), "/", worker, ".log")));
+  context.Show({{"worker", worker}, {"folder", dir.path()}, {"coordinator", address}}, [&] {
+    context.Note(absl::StrCat("'", worker, "' works for ", address, "; its log is in ", dir.path(),
+                              "; Ctrl-C ends it."));
+  });
+  return WatchDaemons(context, {daemon.get()});
+}
+
+}  // namespace
+
+std::vector<Command> JoinCommands() {
+  return {
+      {.name = "join",
+       .group = "Clusters",
+       .summary = "Makes this machine a worker of a cluster.",
+       .options = {{.name = "HOST",
+                    .help = "Of the coordinator: HOST[:PORT].",
+                    .positional = true,
+                    .required = true},
+                   {.name = "token",
+                    .value = "TOKEN",
+                    .help = "What `tessera up` printed. Not wanted again once this machine has its "
+                            "certificate."},
+                   {.name = "name",
+                    .value = "NAME",
+                    .help = "Of the worker, unique in the cluster; else this machine's name."},
+                   {.name = "dir",
+                    .value = "DIR",
+                    .help = "Where its key and certificate are kept; else "
+                            "~/.local/state/tessera-worker.",
+                    .completes = Completes::kFolder},
+                   {.name = "devices",
+                    .takes = Takes::kInt,
+                    .value = "N",
+                    .help = "CPU devices; else the machine's GPUs, or one CPU device."},
+                   {.name = "data-listen",
+                    .value = "HOST:PORT",
+                    .help = "Where clients bring and fetch bytes; else port 8471 of the address "
+                            "that faces the coordinator."},
+                   {.name = "peer-listen",
+                    .value = "HOST:PORT",
+                    .help = "Where other workers connect; else port 8472 there."},
+                   {.name = "advertise-client",
+                    .value = "HOST[:PORT]",
+                    .help = "How clients reach the first; else as listened on."},
+                   {.name = "advertise-peer",
+                    .value = "HOST[:PORT]",
+                    .help = "How workers reach the second."},
+                   {.name = "no-start",
+                    .takes = Takes::kNothing,
+                    .help = "Gets the certificate and starts no daemon."}},
+       .timeout = absl::InfiniteDuration(),
+       .details = "The token holds the fingerprint of the cluster's authority, so that nobody in "
+                  "between can pass for the coordinator. The key is made here and stays here. "
+                  "Runs until Ctrl-C. See docs/security.md.",
+       .run = Join},
+  };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,49 @@
+// JSON documents as the coordinator answers them (protobuf's mapping), read for people.
+//
+// Readers never fail: what is absent reads as empty or 0. Texts for people are made safe for a
+// terminal. Pure functions.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "nlohmann/json.hpp"
+
+namespace tessera::cli {
+
+using Json = nlohmann::ordered_json;
+
+absl::StatusOr<Json> ParseJson(const std::string& text, const std::string& where);
+
+// A text, without control characters but for line ends.
+std::string Safe(const std::string& text);
+
+std::string TextOf(const Json& object, const std::string& key);
+int64_t IntOf(const Json& object, const std::string& key);  // numbers, and int64 as texts
+double NumberOf(const Json& object, const std::string& key);
+bool FlagOf(const Json& object, const std::string& key);
+const Json& ChildOf(const Json& object, const std::string& key);  // null when absent
+std::vector<int64_t> IntsOf(const Json& object, const std::string& key);
+// Durations "1.5s", times "2026-01-02T03:04:05Z".
+std::optional<absl::Duration> DurationOf(const Json& object, const std::string& key);
+std::optional<absl::Time> TimeOf(const Json& object, const std::string& key);
+
+// google.rpc.Status, as {"error": ...} and as a field of an operation.
+Json ErrorDocument(const absl::Status& status);
+absl::Status StatusOf(const Json& error);
+
+// "512 B", "1.5 KiB", "12.3 GiB".
+std::string BytesText(double bytes);
+// "850 ms", "12.3 s", "4 m 05 s", "3 h 12 m", "2 d 4 h".
+std::string DurationText(absl::Duration duration);
+// "1,234,567".
+std::string CountText(int64_t count);
+std::string JoinInts(const std::vector<int64_t>& ints);  // "0-3,8", of sorted ints
+// For requests.
+std::string DurationField(absl::Duration duration);
+
+}  // namespace tessera::cli

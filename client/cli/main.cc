@@ -1,0 +1,104 @@
+// tessera: the command line.
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "client/cli/commands.h"
+#include "client/cli/context.h"
+#include "client/cli/parse.h"
+#include "client/cli/terminal.h"
+#include "client/cli/values.h"
+#include "client/error.h"
+
+namespace tessera::cli {
+namespace {
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// What happened, the reason, what to do.
+void PrintError(const Looks& looks, const std::string& command, const absl::Status& status) {
+  std::string name = "tessera";
+  if (!command.empty()) absl::StrAppend(&name, " ", command);
+  std::cerr << looks.PaintError(Style::kRed, name + ":") << " "
+            << Safe(std::string(status.message())) << "\n";
+  if (ExitCodeOf(status) == kExitUsage) return;
+  const std::string reason(ReasonOf(status));
+  std::cerr << looks.PaintError(Style::kDim, "  reason:") << " "
+            << (reason.empty() ? std::string(absl::StatusCodeToString(status.code())) : reason)
+            << "\n";
+  // Of an error without a reason the message says all that is known.
+  if (reason.empty()) return;
+  std::cerr << looks.PaintError(Style::kDim, "  to do: ") << " "
+            << std::string(InfoOf(KindOf(status)).sentence) << "\n";
+}
+
+absl::StatusOr<Globals> GlobalsOf(const Parsed& parsed) {
+  Globals out;
+  const Arguments& given = parsed.globals;
+  out.address = given.Has("address") ? given.Text("address") : Variable("TESSERA_ADDRESS");
+  out.ca_file = given.Has("ca-file") ? given.Text("ca-file") : Variable("TESSERA_CA_FILE");
+  out.token = Variable("TESSERA_TOKEN");
+  if (given.Has("token-file")) {
+    TESSERA_ASSIGN_OR_RETURN(const std::string token, ReadFile(given.Text("token-file")));
+    out.token = std::string(absl::StripAsciiWhitespace(token));
+  }
+  out.insecure = given.Flag("insecure");
+  out.json = given.Flag("json");
+  out.timeout = given.Has("timeout") ? given.Duration("timeout") : parsed.command->timeout;
+  return out;
+}
+
+int Main(const std::vector<std::string>& args) {
+  Terminal terminal(Looks::OfProcess());
+  const Looks& looks = terminal.looks();
+  absl::StatusOr<Parsed> parsed = ParseCommandLine(Commands(), args);
+  if (!parsed.ok()) {
+    PrintError(looks, "", parsed.status());
+    return kExitUsage;
+  }
+  if (!parsed->text.empty()) {
+    terminal.Print(parsed->text);
+    return args.empty() ? kExitUsage : kExitOk;
+  }
+  const absl::StatusOr<Globals> globals = GlobalsOf(*parsed);
+  if (!globals.ok()) {
+    PrintError(looks, parsed->command->name, globals.status());
+    return kExitUsage;
+  }
+  Context::WatchSignals();
+  Context context(*globals, &terminal);
+  absl::Status status;
+  try {
+    status = parsed->command->run(context, parsed->arguments);
+  } catch (const Error& e) {
+    status = e.status();
+  } catch (const std::exception& e) {
+    status = MakeError(ErrorKind::kInternal, e.what());
+  }
+  if (status.ok()) {
+    if (context.json() && !context.shown()) terminal.Print("{}\n");
+  } else {
+    PrintError(looks, parsed->command->name, status);
+    if (context.json() && !context.shown()) {
+      terminal.Print(ErrorDocument(status).dump(1, ' ', false, Json::error_handler_t::replace) +
+                     "\n");
+    }
+  }
+  context.Close();
+  // What a bounded wait has given up may still be at work; nothing of it is waited for.
+  std::fflush(nullptr);
+  std::_Exit(ExitCodeOf(status));
+}
+
+}  // namespace
+}  // namespace tessera::cli
+
+int main(int argc, char** argv) {
+  return tessera::cli::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,249 @@
+#include "client/cli/mesh_args.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/cli/commands.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr char kNames[] = "xyzw";
+constexpr size_t kIntsMax = 65'536;
+
+bool IsIdentifier(absl::string_view text) {
+  return !text.empty() && (std::isalpha(static_cast<unsigned char>(text[0])) || text[0] == '_') &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+         });
+}
+
+absl::Status MeshFault(const std::string& text) {
+  return UsageError(
+      absl::StrCat("mesh '", text, "': 2x2, data=2,model=2 or the name of a mesh is expected"));
+}
+
+// Reads "P('x', None, ('y','z'))"; no error but nothing when it is not one.
+std::optional<ir::PartitionSpec> ReadLong(absl::string_view text) {
+  ir::PartitionSpec out;
+  const auto blanks = [&] {
+    while (!text.empty() && text[0] == ' ') text.remove_prefix(1);
+  };
+  const auto accept = [&](absl::string_view word) {
+    blanks();
+    if (!absl::StartsWith(text, word)) return false;
+    text.remove_prefix(word.size());
+    return true;
+  };
+  const auto name = [&](ir::AxisList* axes) {
+    if (!accept("'")) return false;
+    const size_t end = text.find('\'');
+    if (end == absl::string_view::npos || !IsIdentifier(text.substr(0, end))) return false;
+    axes->emplace_back(text.substr(0, end));
+    text.remove_prefix(end + 1);
+    return true;
+  };
+  if (!accept("P(")) return std::nullopt;
+  while (!accept(")")) {
+    if (const bool pending = accept("unreduced={"); pending || accept("reduced={")) {
+      ir::AxisList* const set = pending ? &out.unreduced : &out.reduced;
+      while (!accept("}")) {
+        if (!name(set)) return std::nullopt;
+        accept(",");
+      }
+    } else if (accept("None")) {
+      out.dims.emplace_back();
+    } else if (accept("(")) {
+      out.dims.emplace_back();
+      while (!accept(")")) {
+        if (!name(&out.dims.back())) return std::nullopt;
+        accept(",");
+      }
+    } else {
+      out.dims.emplace_back();
+      if (!name(&out.dims.back())) return std::nullopt;
+    }
+    if (!accept(",") && !absl::StartsWith(text, ")")) return std::nullopt;
+  }
+  blanks();
+  if (!text.empty()) return std::nullopt;
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text, const ir::Mesh& like) {
+  ir::Mesh mesh;
+  if (absl::StrContains(text, '=')) {
+    for (absl::string_view part : absl::StrSplit(text, ',')) {
+      const std::vector<std::string> sides = absl::StrSplit(part, '=');
+      int64_t size = 0;
+      if (sides.size() != 2 || !IsIdentifier(sides[0]) || !absl::SimpleAtoi(sides[1], &size)) {
+        return MeshFault(text);
+      }
+      const int at = like.IndexOf(sides[0]);
+      mesh.axes.push_back({sides[0], size, at < 0 ? ir::AxisType::kAuto : like.axes[at].type});
+    }
+  } else if (!text.empty() && std::isdigit(static_cast<unsigned char>(text[0]))) {
+    for (absl::string_view part : absl::StrSplit(text, 'x')) {
+      int64_t size = 0;
+      if (!absl::SimpleAtoi(part, &size)) return MeshFault(text);
+      mesh.axes.push_back({"", size, ir::AxisType::kAuto});
+    }
+    const bool named = like.axes.size() == mesh.axes.size();
+    if (!like.empty() && !named) {
+      return UsageError(absl::StrCat("mesh '", text, "' has ", mesh.axes.size(),
+                                     " axes; the program's mesh ", like.ToString(), " has ",
+                                     like.axes.size()));
+    }
+    if (!named && mesh.axes.size() > sizeof(kNames) - 1) return MeshFault(text);
+    for (size_t i = 0; i < mesh.axes.size(); ++i) {
+      mesh.axes[i].name = named ? like.axes[i].name : std::string(1, kNames[i]);
+      if (named) mesh.axes[i].type = like.axes[i].type;
+    }
+  } else if (!text.empty()) {
+    return std::optional<ir::Mesh>();
+  } else {
+    return MeshFault(text);
+  }
+  if (const absl::Status status = CheckMesh(mesh); !status.ok()) {
+    return UsageError(absl::StrCat("mesh '", text, "': ", status.message()));
+  }
+  return std::optional<ir::Mesh>(std::move(mesh));
+}
+
+absl::StatusOr<ir::PartitionSpec> ParseSpec(const std::string& text) {
+  if (absl::StartsWith(text, "P(")) {
+    if (std::optional<ir::PartitionSpec> spec = ReadLong(text)) return *std::move(spec);
+    return UsageError(absl::StrCat("spec ", text, ": P('x', None, ('y','z')) is expected"));
+  }
+  ir::PartitionSpec out;
+  if (text.empty()) return out;
+  for (absl::string_view dim : absl::StrSplit(text, ',')) {
+    out.dims.emplace_back();
+    if (dim == "-") continue;
+    for (absl::string_view axis : absl::StrSplit(dim, '+')) {
+      if (!IsIdentifier(axis)) {
+        return UsageError(absl::StrCat("spec '", text,
+                                       "': data,-,x+y or P('data', None, ('x','y'))"
+                                       " is expected"));
+      }
+      out.dims.back().emplace_back(axis);
+    }
+  }
+  return out;
+}
+
+absl::StatusOr<std::vector<int64_t>> ParseInts(const std::string& text) {
+  std::vector<int64_t> out;
+  for (absl::string_view part : absl::StrSplit(text, ',')) {
+    const std::vector<std::string> ends = absl::StrSplit(part, '-');
+    int64_t first = 0, last = 0;
+    if (ends.size() > 2 || !absl::SimpleAtoi(ends[0], &first) ||
+        !absl::SimpleAtoi(ends.back(), &last) || first < 0 || last < first ||
+        last - first >= static_cast<int64_t>(kIntsMax - out.size())) {
+      return UsageError(absl::StrCat("'", text, "': numbers are expected, as 0,2,4-7"));
+    }
+    for (int64_t i = first; i <= last; ++i) out.push_back(i);
+  }
+  return out;
+}
+
+absl::StatusOr<uint64_t> ParseId(const std::string& text, const std::string& collection) {
+  const size_t slash = text.rfind('/');
+  uint64_t id = 0;
+  const std::string digits = slash == std::string::npos ? text : text.substr(slash + 1);
+  const std::string before = slash == std::string::npos ? "" : text.substr(0, slash);
+  if (!absl::SimpleAtoi(digits, &id) || id == 0 ||
+      (!before.empty() && before != collection && !absl::EndsWith(before, "/" + collection))) {
+    return UsageError(
+        absl::StrCat("'", text, "': a number, or ", collection, "/NUMBER, is expected"));
+  }
+  return id;
+}
+
+absl::StatusOr<std::string> WithMesh(const std::string& program, const std::string& mesh_text) {
+  // The line is the first that is neither empty nor a comment.
+  std::vector<std::string> lines = absl::StrSplit(program, '\n');
+  size_t at = 0;
+  while (at < lines.size()) {
+    const absl::string_view line = absl::StripAsciiWhitespace(lines[at]);
+    if (!line.empty() && line[0] != '#') break;
+    ++at;
+  }
+  ir::Mesh like;
+  const bool there = at < lines.size() && absl::StartsWith(lines[at], "mesh ");
+  std::string suffix;
+  if (there) {
+    const size_t open = lines[at].find('('), close = lines[at].find(')');
+    if (open == std::string::npos || close == std::string::npos || close < open) {
+      return UsageError("the program's mesh is not on one line, so --mesh cannot change it");
+    }
+    suffix = lines[at].substr(close + 1);
+    for (absl::string_view part : absl::StrSplit(lines[at].substr(open + 1, close - open - 1), ',',
+                                                 absl::SkipWhitespace())) {
+      const std::vector<std::string> sides =
+          absl::StrSplit(absl::StripAsciiWhitespace(part), absl::ByAnyChar("=:"));
+      ir::MeshAxis axis;
+      if (sides.size() < 2 || !absl::SimpleAtoi(sides[1], &axis.size)) {
+        return UsageError(absl::StrCat("the program's mesh line does not read: ", lines[at]));
+      }
+      axis.name = std::string(absl::StripAsciiWhitespace(sides[0]));
+      for (const ir::AxisType type : {ir::AxisType::kExplicit, ir::AxisType::kManual}) {
+        if (sides.size() > 2 && sides[2] == ir::AxisTypeName(type)) axis.type = type;
+      }
+      like.axes.push_back(std::move(axis));
+    }
+  }
+  absl::StatusOr<std::optional<ir::Mesh>> mesh = ParseMesh(mesh_text, like);
+  if (!mesh.ok()) return mesh.status();
+  if (!*mesh) return program;
+  const std::string line = absl::StrCat("mesh ", (*mesh)->ToString(), suffix);
+  if (there)
+    lines[at] = line;
+  else
+    lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(at), line);
+  return absl::StrJoin(lines, "\n");
+}
+
+std::vector<Range> BlockOf(const ir::Mesh& mesh, const ir::PartitionSpec& spec,
+                           const ir::Dims& shape, int64_t ordinal) {
+  std::vector<Range> out;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    Range range{0, shape[d], true};
+    if (d < spec.dims.size() && !spec.dims[d].empty() &&
+        std::all_of(spec.dims[d].begin(), spec.dims[d].end(),
+                    [&](const std::string& axis) { return mesh.Has(axis); })) {
+      const int64_t parts = mesh.SizeOf(spec.dims[d]);
+      // Arrays at rest divide evenly; were they not to, the last block would be the smaller one.
+      const int64_t size = (shape[d] + parts - 1) / std::max<int64_t>(parts, 1);
+      range.begin = std::min(shape[d], mesh.IndexAlong(ordinal, spec.dims[d]) * size);
+      range.end = std::min(shape[d], range.begin + size);
+      range.whole = parts == 1;
+    }
+    out.push_back(range);
+  }
+  return out;
+}
+
+std::string BlockText(const std::vector<Range>& block) {
+  if (std::all_of(block.begin(), block.end(), [](const Range& r) { return r.whole; })) {
+    return "whole";
+  }
+  return absl::StrCat("[",
+                      absl::StrJoin(block, ", ",
+                                    [](std::string* out, const Range& r) {
+                                      absl::StrAppend(out, r.whole
+                                                               ? std::string(":")
+                                                               : absl::StrCat(r.begin, ":", r.end));
+                                    }),
+                      "]");
+}
+
+}  // namespace tessera::cli

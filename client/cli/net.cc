@@ -1,0 +1,153 @@
+#include "client/cli/net.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr size_t kBodyBytesMax = 64 << 10;
+
+class Socket {
+ public:
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&&) = delete;
+  ~Socket() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Until the descriptor is ready for `events`.
+bool AwaitReady(int fd, short events, absl::Time end) {  // NOLINT(google-runtime-int): poll's type
+  while (true) {
+    pollfd entry{fd, events, 0};
+    const int64_t ms = absl::ToInt64Milliseconds(end - absl::Now());
+    if (ms <= 0) return false;
+    const int got = poll(&entry, 1, static_cast<int>(std::min<int64_t>(ms, 1000)));
+    if (got > 0) return true;
+    if (got < 0 && errno != EINTR) return false;
+  }
+}
+
+absl::StatusOr<Socket> Open(const HostPort& target, absl::Duration limit) {
+  const std::string where = absl::StrCat(target.host, ":", target.port);
+  const absl::Time end = absl::Now() + limit;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(target.host.c_str(), target.port.c_str(), &hints, &found);
+      error != 0) {
+    return absl::UnavailableError(absl::StrCat(where, ": ", gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, freeaddrinfo);
+  std::string why = "no address";
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+    Socket s(socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, a->ai_protocol));
+    if (s.fd() < 0) continue;
+    int error = connect(s.fd(), a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
+    if (error == EINPROGRESS) {
+      socklen_t size = sizeof(error);
+      if (!AwaitReady(s.fd(), POLLOUT, end)) {
+        why = absl::StrCat("no answer within ", absl::FormatDuration(limit));
+        continue;
+      }
+      getsockopt(s.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    if (error == 0) return s;
+    why = std::strerror(error);
+  }
+  return absl::UnavailableError(absl::StrCat(where, ": ", why));
+}
+
+}  // namespace
+
+absl::StatusOr<HostPort> ParseHostPort(const std::string& address) {
+  std::string rest = address;
+  if (const size_t scheme = rest.find("///"); scheme != std::string::npos) {
+    rest = rest.substr(scheme + 3);
+  }
+  const size_t colon = rest.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(rest.substr(colon + 1), &port) || port < 1 || port > 65535) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("'", address, "': HOST:PORT is expected, as 127.0.0.1:8470"));
+  }
+  std::string host = rest.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  return HostPort{host, rest.substr(colon + 1)};
+}
+
+absl::Status TryConnect(const HostPort& target, absl::Duration limit) {
+  return Open(target, limit).status();
+}
+
+absl::StatusOr<HttpAnswer> HttpGet(const std::string& url, absl::Duration limit) {
+  const absl::Time end = absl::Now() + limit;
+  absl::string_view rest = url;
+  absl::ConsumePrefix(&rest, "http://");
+  const size_t slash = rest.find('/');
+  const std::string authority(rest.substr(0, slash));
+  const std::string path = slash == absl::string_view::npos ? "/" : std::string(rest.substr(slash));
+  TESSERA_ASSIGN_OR_RETURN(const HostPort target, ParseHostPort(authority));
+  TESSERA_ASSIGN_OR_RETURN(const Socket s, Open(target, limit));
+  std::string out = absl::StrCat("GET ", path, " HTTP/1.0\r\nHost: ", authority, "\r\n\r\n");
+  while (!out.empty()) {
+    if (!AwaitReady(s.fd(), POLLOUT, end)) {
+      return absl::UnavailableError(absl::StrCat(url, ": no answer in time"));
+    }
+    const ssize_t sent = send(s.fd(), out.data(), out.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+      return absl::UnavailableError(absl::StrCat(url, ": ", std::strerror(errno)));
+    }
+    out.erase(0, static_cast<size_t>(std::max<ssize_t>(sent, 0)));
+  }
+  std::string in;
+  while (in.size() < kBodyBytesMax) {
+    if (!AwaitReady(s.fd(), POLLIN, end)) {
+      return absl::UnavailableError(absl::StrCat(url, ": no answer in time"));
+    }
+    char bytes[4096];
+    const ssize_t got = recv(s.fd(), bytes, sizeof(bytes), 0);
+    if (got == 0) break;
+    if (got < 0 && errno != EAGAIN && errno != EINTR) {
+      return absl::UnavailableError(absl::StrCat(url, ": ", std::strerror(errno)));
+    }
+    if (got > 0) in.append(bytes, static_cast<size_t>(got));
+  }
+  HttpAnswer answer;
+  const size_t blank = in.find(' ');
+  if (!absl::StartsWith(in, "HTTP/") || blank == std::string::npos ||
+      !absl::SimpleAtoi(in.substr(blank + 1, 3), &answer.code)) {
+    return absl::UnavailableError(absl::StrCat(url, ": what answers there does not speak HTTP"));
+  }
+  if (const size_t body = in.find("\r\n\r\n"); body != std::string::npos) {
+    answer.body = in.substr(body + 4);
+  }
+  return answer;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,30 @@
+// The least of the network that `doctor` looks at by itself: does a port take connections, what
+// does a page of HTTP say.
+//
+// Blocking, within the bound; any thread.
+#pragma once
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace tessera::cli {
+
+struct HostPort {
+  std::string host, port;
+};
+// "HOST:PORT", "[::1]:8470", with or without a scheme such as dns:///. VALUE_ERROR.
+absl::StatusOr<HostPort> ParseHostPort(const std::string& address);
+
+// Whether somebody listens there. UNAVAILABLE says what the system said.
+absl::Status TryConnect(const HostPort& target, absl::Duration limit);
+
+struct HttpAnswer {
+  int code = 0;
+  std::string body;
+};
+// "http://HOST:PORT/PATH" by HTTP/1.0. At most 64 KiB of body are read.
+absl::StatusOr<HttpAnswer> HttpGet(const std::string& url, absl::Duration limit);
+
+}  // namespace tessera::cli

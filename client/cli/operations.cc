@@ -1,0 +1,174 @@
+// ps, wait and cancel.
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "client/cli/context.h"
+#include "client/cli/mesh_args.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr absl::Duration kLook = absl::Seconds(1);        // one wait of a longer one
+constexpr absl::Duration kLast = absl::Milliseconds(20);  // too little for another
+
+// "RUNNING" of OPERATION_STATE_RUNNING.
+std::string StateOf(const Json& operation) {
+  const std::string state = TextOf(operation, "state");
+  return std::string(absl::StripPrefix(state, "OPERATION_STATE_"));
+}
+
+bool HasEnded(const std::string& state) {
+  return state == "DONE" || state == "FAILED" || state == "CANCELLED";
+}
+
+Style StyleOf(const std::string& state) {
+  if (state == "DONE") return Style::kGreen;
+  if (state == "FAILED") return Style::kRed;
+  if (state == "CANCELLED") return Style::kYellow;
+  return state == "RUNNING" ? Style::kCyan : Style::kPlain;
+}
+
+// How long it waited and ran, as far as it is.
+std::string TimeText(const Json& operation, absl::Time now) {
+  const auto created = TimeOf(operation, "createTime");
+  const auto started = TimeOf(operation, "startTime");
+  const auto ended = TimeOf(operation, "endTime");
+  if (started) return DurationText(ended.value_or(now) - *started);
+  if (created) return DurationText(ended.value_or(now) - *created);
+  return "";
+}
+
+std::string WhatNext(const Json& operation) {
+  const Json& error = ChildOf(operation, "error");
+  if (!error.is_null()) return TextOf(error, "message");
+  return TextOf(operation, "pendingReason");
+}
+
+absl::Status Ps(Context& context, const Arguments& arguments) {
+  Json request = {{"liveOnly", !arguments.Flag("all")}};
+  if (arguments.Has("session"))
+    request["session"] = arguments.Text("session");
+  else
+    request["allSessions"] = true;
+  TESSERA_ASSIGN_OR_RETURN(const Json answer, context.CallPages("OperationService/ListOperations",
+                                                                request, "operations"));
+  context.Show(answer, [&] {
+    const absl::Time now = absl::Now();
+    Table table({">OPERATION", "KIND", "NAME", "STATE", ">TIME", ">SESSION", "TENANT",
+                 "WAITS FOR, OR ERROR"});
+    for (const Json& o : ChildOf(answer, "operations")) {
+      const std::string state = StateOf(o);
+      const std::string what = WhatNext(o);
+      table.Row({TextOf(o, "id"), TextOf(o, "kind"), TextOf(o, "name"),
+                 context.looks().Paint(StyleOf(state), state), TimeText(o, now),
+                 TextOf(o, "session"), TextOf(o, "tenant"), what.substr(0, what.find('\n'))});
+    }
+    if (table.empty()) {
+      context.Note(arguments.Flag("all") ? "no operations"
+                                         : "nothing waits or runs; --all shows what has ended");
+    } else {
+      context.terminal().Print(table.Draw(context.looks()));
+    }
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Wait(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(arguments.Text("OPERATION"), "operations"));
+  Progress progress(context.looks(), absl::StrCat("operation ", id), 0, context.shows_progress());
+  Json operation;
+  std::string state = "not known to have started";
+  while (true) {
+    absl::StatusOr<Json> answer =
+        context.Call("OperationService/WaitOperation",
+                     {{"operation", std::to_string(id)},
+                      {"timeout", DurationField(std::min(kLook, context.left() / 2))}});
+    if (Context::Interrupted()) {
+      return Context::InterruptedError(absl::StrCat("interrupted: operation ", id,
+                                                    " goes on; `tessera cancel ", id, "` ends it"));
+    }
+    const bool late = absl::IsDeadlineExceeded(answer.status());
+    if (!late) {
+      TESSERA_RETURN_IF_ERROR(answer);
+      operation = *std::move(answer);
+      state = StateOf(operation);
+      if (HasEnded(state)) break;
+      progress.Say(state == "PENDING" ? "waits: " + TextOf(operation, "pendingReason") : "runs");
+    }
+    if (late || context.left() < kLast) {
+      return MakeError(ErrorKind::kDeadlineExceeded,
+                       absl::StrCat("operation ", id, " has not ended within ",
+                                    absl::FormatDuration(context.globals().timeout), "; it is ",
+                                    state, ". Wait again, or longer with --timeout"));
+    }
+  }
+  progress.Done();
+  const absl::Status failure = StatusOf(ChildOf(operation, "error"));
+  if (!failure.ok() && !context.json()) return failure;
+  context.Show(operation, [&] {
+    std::string text =
+        absl::StrCat("operation ", id, " ", context.looks().Paint(Style::kGreen, "DONE"), " in ",
+                     TimeText(operation, absl::Now()));
+    const std::vector<int64_t> outputs = IntsOf(operation, "outputs");
+    if (!outputs.empty()) absl::StrAppend(&text, ", made arrays ", JoinInts(outputs));
+    context.terminal().Print(text + "\n");
+  });
+  return failure;
+}
+
+absl::Status Cancel(Context& context, const Arguments& arguments) {
+  Json document = {{"cancelled", Json::array()}};
+  for (const std::string& text : arguments.Texts("OPERATION")) {
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(text, "operations"));
+    TESSERA_RETURN_IF_ERROR(
+        context.Call("OperationService/CancelOperation", {{"operation", std::to_string(id)}}));
+    document["cancelled"].push_back(std::to_string(id));
+  }
+  context.Show(document, [&] {
+    for (const Json& id : document["cancelled"]) {
+      context.terminal().Print(
+          absl::StrCat("operation ", id.get<std::string>(),
+                       ": asked to stop; one that has ended stays as it is\n"));
+    }
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<Command> OperationCommands() {
+  const Option operation = {.name = "OPERATION",
+                            .help = "Its id, as run and ps print it.",
+                            .positional = true,
+                            .required = true};
+  Option operations = operation;
+  operations.takes = Takes::kTexts;
+  return {
+      {.name = "ps",
+       .group = "Operations",
+       .summary = "Lists what waits and runs, and what for.",
+       .options = {{.name = "all", .takes = Takes::kNothing, .help = "Also what has ended."},
+                   {.name = "session",
+                    .takes = Takes::kInt,
+                    .value = "ID",
+                    .help = "Of one session; else of every session of the tenant."}},
+       .run = Ps},
+      {.name = "wait",
+       .group = "Operations",
+       .summary = "Waits for the end of an operation, and fails as it did.",
+       .options = {operation},
+       .timeout = absl::Minutes(10),
+       .run = Wait},
+      {.name = "cancel",
+       .group = "Operations",
+       .summary = "Stops operations.",
+       .options = {operations},
+       .run = Cancel},
+  };
+}
+
+}  // namespace tessera::cli

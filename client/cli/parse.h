@@ -1,0 +1,34 @@
+// A command line to a row of the table and its arguments; and the table as help, as docs/cli.md and
+// as shell completions.
+//
+// Pure functions.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cli/commands.h"
+
+namespace tessera::cli {
+
+// The options that every command takes, beside its own.
+const std::vector<Option>& GlobalOptions();
+
+struct Parsed {
+  const Command* command = nullptr;  // null: only help or the version was asked for
+  Arguments arguments;
+  Arguments globals;
+  std::string text;  // what to print in place of running, if not empty
+};
+// `args` without the program's name. Errors exit with kExitUsage and name the command's help.
+absl::StatusOr<Parsed> ParseCommandLine(const std::vector<Command>& commands,
+                                        const std::vector<std::string>& args);
+
+std::string HelpText(const std::vector<Command>& commands);
+std::string HelpText(const Command& command);
+// The page docs/cli.md.
+std::string CommandsMarkdown(const std::vector<Command>& commands);
+// `shell` is "bash", "zsh" or "fish".
+std::string CompletionScript(const std::vector<Command>& commands, const std::string& shell);
+
+}  // namespace tessera::cli

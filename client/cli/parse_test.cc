@@ -1,0 +1,132 @@
+#include "client/cli/parse.h"
+
+#include "base/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+absl::Status Nothing(Context&, const Arguments&) { return absl::OkStatus(); }
+
+const std::vector<Command>& Table() {
+  static const auto* const table = new std::vector<Command>{
+      {.name = "copy",
+       .group = "Things",
+       .summary = "Copies.",
+       .options =
+           {{.name = "FROM", .help = "Which.", .positional = true, .required = true},
+            {.name = "TO", .takes = Takes::kTexts, .help = "Where to.", .positional = true},
+            {.name = "tag",
+             .letter = 't',
+             .takes = Takes::kTexts,
+             .value = "TAG",
+             .help = "A tag."},
+            {.name = "times",
+             .takes = Takes::kInt,
+             .value = "N",
+             .help = "How often.",
+             .initial = "1"},
+            {.name = "every", .takes = Takes::kDuration, .value = "DURATION", .help = "How often."},
+            {.name = "kind", .value = "KIND", .help = "Of what.", .choices = {"a", "b"}},
+            {.name = "force", .letter = 'f', .takes = Takes::kNothing, .help = "Really."}},
+       .run = Nothing},
+      {.name = "thing make", .group = "Things", .summary = "Makes one.", .run = Nothing},
+      {.name = "thing drop", .group = "Things", .summary = "Drops one.", .run = Nothing},
+  };
+  return *table;
+}
+
+absl::StatusOr<Parsed> Parse(const std::vector<std::string>& args) {
+  return ParseCommandLine(Table(), args);
+}
+
+TEST(ParseCommandLine, GivesWhatTheRowTakes) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(
+      const Parsed p, Parse({"copy", "x", "y", "z", "-t", "1", "--tag=2", "--times", "7", "--every",
+                             "1500ms", "--kind=b", "-f"}));
+  ASSERT_NE(p.command, nullptr);
+  EXPECT_EQ(p.command->name, "copy");
+  EXPECT_EQ(p.arguments.Text("FROM"), "x");
+  EXPECT_THAT(p.arguments.Texts("TO"), ElementsAre("y", "z"));
+  EXPECT_THAT(p.arguments.Texts("tag"), ElementsAre("1", "2"));
+  EXPECT_EQ(p.arguments.Int("times"), 7);
+  EXPECT_EQ(p.arguments.Duration("every"), absl::Milliseconds(1500));
+  EXPECT_EQ(p.arguments.Text("kind"), "b");
+  EXPECT_TRUE(p.arguments.Flag("force"));
+}
+
+TEST(ParseCommandLine, WhatIsNotGivenIsTheInitialOrEmpty) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed p, Parse({"copy", "x"}));
+  EXPECT_EQ(p.arguments.Int("times"), 1);
+  EXPECT_FALSE(p.arguments.Has("times"));
+  EXPECT_FALSE(p.arguments.Flag("force"));
+  EXPECT_THAT(p.arguments.Texts("TO"), ElementsAre());
+  EXPECT_EQ(p.arguments.Text("kind"), "");
+}
+
+TEST(ParseCommandLine, GlobalOptionsStandOnEitherSide) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(
+      const Parsed p, Parse({"--address", "a:1", "--json", "thing", "make", "--address", "b:2"}));
+  EXPECT_EQ(p.command->name, "thing make");
+  EXPECT_EQ(p.globals.Text("address"), "b:2");
+  EXPECT_TRUE(p.globals.Flag("json"));
+  EXPECT_FALSE(p.globals.Has("timeout"));
+}
+
+TEST(ParseCommandLine, NegativeNumbersAndDashesAreValues) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed p, Parse({"copy", "-", "--tag=-3"}));
+  EXPECT_EQ(p.arguments.Text("FROM"), "-");
+  EXPECT_THAT(p.arguments.Texts("tag"), ElementsAre("-3"));
+}
+
+TEST(ParseCommandLine, ErrorsSayWhatWasExpectedAndExitWithUsage) {
+  const struct {
+    std::vector<std::string> args;
+    const char* said;
+  } rows[] = {
+      {{"copy"}, "FROM is required"},
+      {{"copy", "x", "--times", "-1"}, "-1 is not a number"},
+      {{"copy", "x", "--every", "soon"}, "soon is not a duration; 500ms"},
+      {{"copy", "x", "--kind", "c"}, "c is not one of a, b"},
+      {{"copy", "x", "--nothing"}, "--nothing"},
+      {{"cpy"}, "there is no command cpy; did you mean copy?"},
+      {{"elephant"}, "there is no command elephant. tessera --help"},
+      {{"thing"}, "which? thing make, thing drop"},
+      {{"thing", "break"}, "break"},
+      {{"--json"}, "no command was given"},
+  };
+  for (const auto& row : rows) {
+    const absl::StatusOr<Parsed> p = Parse(row.args);
+    EXPECT_THAT(p, StatusIs(absl::StatusCode::kInvalidArgument, row.said));
+    EXPECT_EQ(ExitCodeOf(p.status()), kExitUsage);
+  }
+}
+
+TEST(ParseCommandLine, HelpComesBeforeWhatIsMissing) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed all, Parse({"--help"}));
+  EXPECT_EQ(all.command, nullptr);
+  EXPECT_THAT(all.text, HasSubstr("thing make"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed one, Parse({"copy", "--help"}));
+  EXPECT_EQ(one.command, nullptr);
+  EXPECT_THAT(one.text, HasSubstr("usage: tessera copy FROM [TO...] [OPTION...]"));
+  EXPECT_THAT(one.text, HasSubstr("Default: 1."));
+  EXPECT_THAT(one.text, HasSubstr("One of a, b."));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed none, Parse({}));
+  EXPECT_EQ(none.text, all.text);
+}
+
+TEST(ExitCodes, FollowTheStatus) {
+  EXPECT_EQ(ExitCodeOf(absl::OkStatus()), 0);
+  EXPECT_EQ(ExitCodeOf(absl::NotFoundError("")), 1);
+  EXPECT_EQ(ExitCodeOf(UsageError("")), 2);
+  EXPECT_EQ(ExitCodeOf(absl::UnavailableError("")), 3);
+  EXPECT_EQ(ExitCodeOf(absl::DeadlineExceededError("")), 3);
+  EXPECT_EQ(ExitCodeOf(WithExit(absl::UnavailableError(""), 1)), 1);
+}
+
+}  // namespace
+}  // namespace tessera::cli

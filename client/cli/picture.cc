@@ -1,0 +1,456 @@
+#include "client/cli/picture.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "client/cli/mesh_args.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int kRowsMax = 8;       // of the mesh, and of an array's picture
+constexpr int kArraysInCell = 8;  // of a device
+constexpr int kBarColumns = 24;
+constexpr int kGap = 3;  // between pictures that stand side by side
+constexpr int kPictures = 12;
+constexpr size_t kGroupMax = 5;     // devices of a group
+constexpr int kGroupsColumns = 32;  // of all groups
+constexpr int kCellMin = 10, kIdsMax = 13;
+
+struct Lines {
+  const char *h, *v, *left_top, *right_top, *left_low, *right_low, *top, *low, *left, *right,
+      *cross, *full, *dots;
+};
+constexpr Lines kUnicode = {"─", "│", "╭", "╮", "╰", "╯", "┬", "┴", "├", "┤", "┼", "█", "…"};
+constexpr Lines kAscii = {"-", "|", "+", "+", "+", "+", "+", "+", "+", "+", "+", "#", ".."};
+
+const Lines& LinesOf(const Looks& looks) { return looks.unicode ? kUnicode : kAscii; }
+
+std::string Repeat(const std::string& what, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += what;
+  return out;
+}
+
+// Cells of any number of lines in a grid with lines around them. Widths and heights are those of
+// the largest cell of a column or row.
+class Grid {
+ public:
+  Grid(int rows, int columns)
+      : cells_(static_cast<size_t>(rows),
+               std::vector<std::vector<std::string>>(static_cast<size_t>(columns))) {}
+  std::vector<std::string>& at(int row, int column) {
+    return cells_[static_cast<size_t>(row)][static_cast<size_t>(column)];
+  }
+  // `labels` stand to the left or, where `behind`, to the right of the rows.
+  std::vector<std::string> Draw(const Lines& l, const std::vector<std::string>& titles,
+                                const std::vector<std::string>& labels, bool behind) const {
+    const size_t columns = cells_[0].size();
+    std::vector<int> widths(columns, 1);
+    for (size_t c = 0; c < columns; ++c) {
+      if (c < titles.size()) widths[c] = std::max(widths[c], WidthOf(titles[c]));
+      for (const auto& row : cells_)
+        for (const std::string& line : row[c]) widths[c] = std::max(widths[c], WidthOf(line));
+    }
+    int label = 0;
+    for (const std::string& text : labels) label = std::max(label, WidthOf(text));
+    const std::string margin = behind ? " " : Repeat(" ", label + 2);
+    const auto border = [&](const char* left, const char* between, const char* right) {
+      std::string out = margin + left;
+      for (size_t c = 0; c < columns; ++c) {
+        out += Repeat(l.h, widths[c] + 2) + (c + 1 < columns ? between : right);
+      }
+      return out;
+    };
+    std::vector<std::string> out;
+    if (!titles.empty()) {
+      std::string line = margin;
+      for (size_t c = 0; c < columns; ++c) line += "  " + Fit(titles[c], widths[c]) + " ";
+      while (line.back() == ' ') line.pop_back();
+      out.push_back(line);
+    }
+    out.push_back(border(l.left_top, l.top, l.right_top));
+    for (size_t r = 0; r < cells_.size(); ++r) {
+      size_t height = 1;
+      for (const auto& cell : cells_[r]) height = std::max(height, cell.size());
+      for (size_t i = 0; i < height; ++i) {
+        const std::string text = r < labels.size() && i == 0 ? labels[r] : "";
+        std::string line = behind ? margin : " " + Fit(text, label) + " ";
+        line += l.v;
+        for (size_t c = 0; c < columns; ++c) {
+          const auto& cell = cells_[r][c];
+          line += " " + Fit(i < cell.size() ? cell[i] : "", widths[c]) + " " + l.v;
+        }
+        if (behind && !text.empty()) line += " " + text;
+        out.push_back(line);
+      }
+      if (r + 1 < cells_.size()) out.push_back(border(l.left, l.cross, l.right));
+    }
+    out.push_back(border(l.left_low, l.low, l.right_low));
+    return out;
+  }
+
+ private:
+  std::vector<std::vector<std::vector<std::string>>> cells_;
+};
+
+bool IsCut(const ir::Mesh& mesh, const ir::PartitionSpec& spec) {
+  return std::any_of(spec.dims.begin(), spec.dims.end(), [&](const ir::AxisList& axes) {
+    return std::any_of(axes.begin(), axes.end(), [&](const std::string& axis) {
+      return mesh.Has(axis) && mesh.SizeOf(axis) > 1;
+    });
+  });
+}
+
+std::string DeviceName(const Plan& plan, int64_t ordinal) {
+  if (static_cast<size_t>(ordinal) >= plan.devices.size()) return absl::StrCat(ordinal);
+  return absl::StrCat(plan.devices[static_cast<size_t>(ordinal)]);
+}
+
+std::string AxisText(const ir::Mesh& mesh, int axis, int64_t at) {
+  return absl::StrCat(mesh.axes[static_cast<size_t>(axis)].name, "=", at);
+}
+
+// Columns are the coordinates of the last axis that has more than one, rows those of the axes
+// before it.
+void AppendMesh(const Plan& plan, const Looks& looks, std::string* out) {
+  const Lines& l = LinesOf(looks);
+  const int64_t devices = plan.mesh.num_devices();
+  int axes = static_cast<int>(plan.mesh.axes.size());
+  while (axes > 1 && plan.mesh.axes[static_cast<size_t>(axes) - 1].size == 1) --axes;
+  const int64_t columns_all = axes == 0 ? 1 : plan.mesh.axes[static_cast<size_t>(axes) - 1].size;
+  const int64_t rows_all = devices / columns_all;
+  std::vector<const PlanArray*> arrays;
+  for (const auto* list : {&plan.arguments, &plan.results})
+    for (const PlanArray& a : *list) arrays.push_back(&a);
+
+  const auto cell_of = [&](int64_t ordinal) {
+    std::vector<std::string> cell = {
+        looks.Paint(Style::kBold, absl::StrCat("device ", DeviceName(plan, ordinal)))};
+    if (static_cast<size_t>(ordinal) < plan.devices.size()) {
+      const auto worker = plan.worker_of.find(plan.devices[static_cast<size_t>(ordinal)]);
+      if (worker != plan.worker_of.end()) {
+        absl::StrAppend(&cell[0], " ", looks.Paint(Style::kDim, worker->second));
+      }
+    }
+    int shown = 0;
+    for (const PlanArray* a : arrays) {
+      if (shown == kArraysInCell && arrays.size() > kArraysInCell) {
+        cell.push_back(absl::StrCat(l.dots, " ", arrays.size() - kArraysInCell, " more"));
+        break;
+      }
+      ++shown;
+      const bool result = a->name[0] != '%';
+      cell.push_back(absl::StrCat(looks.Paint(result ? Style::kGreen : Style::kCyan, a->name), " ",
+                                  BlockText(BlockOf(plan.mesh, a->spec, a->type.shape, ordinal))));
+    }
+    return cell;
+  };
+  int widest = kCellMin;
+  for (int64_t ordinal : {int64_t{0}, devices - 1})
+    for (const std::string& line : cell_of(ordinal)) widest = std::max(widest, WidthOf(line));
+  const int label =
+      axes < 2 ? 0 : WidthOf(AxisText(plan.mesh, 0, rows_all)) * std::min(axes - 1, 3);
+  const int64_t fit = std::max((looks.columns - label - 4) / (widest + 3), 1);
+  const int columns = static_cast<int>(std::min(fit, columns_all));
+  const int rows = static_cast<int>(std::min<int64_t>(rows_all, kRowsMax));
+
+  Grid grid(rows, columns);
+  std::vector<std::string> titles, labels;
+  for (int c = 0; c < columns && axes > 0; ++c) titles.push_back(AxisText(plan.mesh, axes - 1, c));
+  for (int r = 0; r < rows; ++r) {
+    const std::vector<int64_t> at = plan.mesh.Coordinates(r * columns_all);
+    std::vector<std::string> parts;
+    for (int a = 0; a + 1 < axes; ++a) {
+      parts.push_back(AxisText(plan.mesh, a, at[static_cast<size_t>(a)]));
+    }
+    labels.push_back(absl::StrJoin(parts, ","));
+    for (int c = 0; c < columns; ++c) grid.at(r, c) = cell_of(r * columns_all + c);
+  }
+  for (const std::string& line : grid.Draw(l, titles, labels, /*behind=*/false)) {
+    absl::StrAppend(out, line, "\n");
+  }
+  if (rows < rows_all || columns < columns_all) {
+    absl::StrAppend(out, "  ", l.dots, " ", devices - static_cast<int64_t>(rows) * columns,
+                    " more of ", devices, " devices, cut in the same way\n");
+  }
+}
+
+// With at most so many columns.
+std::vector<std::string> DrawBlocks(const Plan& plan, const PlanArray& array, const Looks& looks,
+                                    int columns_max) {
+  const Lines& l = LinesOf(looks);
+  // Two dims are drawn: those that are cut, the first two of them; else one beside it.
+  std::vector<size_t> dims;
+  for (size_t d = 0; d < array.spec.dims.size() && d < array.type.shape.size(); ++d) {
+    ir::PartitionSpec one;
+    one.dims = {array.spec.dims[d]};
+    if (IsCut(plan.mesh, one)) dims.push_back(d);
+  }
+  if (dims.empty()) return {};
+  const size_t cut = dims.size();
+  if (dims.size() == 1 && array.type.shape.size() > 1) dims.push_back(dims[0] == 0 ? 1 : 0);
+  dims.resize(std::min<size_t>(dims.size(), 2));
+  std::sort(dims.begin(), dims.end());
+  const bool flat = dims.size() == 1;
+
+  // By the block's place, the devices that hold it.
+  const auto parts_of = [&](size_t d) -> int64_t {
+    return d < array.spec.dims.size() ? plan.mesh.SizeOf(array.spec.dims[d]) : 1;
+  };
+  const auto place_of = [&](size_t d, int64_t device) -> int64_t {
+    return d < array.spec.dims.size() ? plan.mesh.IndexAlong(device, array.spec.dims[d]) : 0;
+  };
+  const int64_t rows_all = flat ? 1 : parts_of(dims[0]), columns_all = parts_of(dims.back());
+  const int rows = static_cast<int>(std::min<int64_t>(rows_all, kRowsMax));
+  const int columns = static_cast<int>(std::min<int64_t>(columns_all, columns_max));
+  Grid grid(rows, columns);
+  std::vector<std::string> titles(static_cast<size_t>(columns)), labels(static_cast<size_t>(rows));
+  std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> holders;
+  for (int64_t device = 0; device < plan.mesh.num_devices(); ++device) {
+    const int64_t r = flat ? 0 : place_of(dims[0], device), c = place_of(dims.back(), device);
+    if (r >= rows || c >= columns) continue;
+    holders[{r, c}].push_back(plan.devices.empty() ? device
+                                                   : plan.devices[static_cast<size_t>(device)]);
+    const std::vector<Range> block = BlockOf(plan.mesh, array.spec, array.type.shape, device);
+    const auto range = [&](size_t d) { return absl::StrCat(block[d].begin, ":", block[d].end); };
+    titles[static_cast<size_t>(c)] = range(dims.back());
+    if (!flat) labels[static_cast<size_t>(r)] = range(dims[0]);
+  }
+  for (auto& [place, devices] : holders) {
+    std::sort(devices.begin(), devices.end());
+    grid.at(static_cast<int>(place.first), static_cast<int>(place.second)) = {
+        Fit(JoinInts(devices), std::min(kIdsMax, WidthOf(JoinInts(devices))))};
+  }
+  std::vector<std::string> out = grid.Draw(l, titles, labels, /*behind=*/true);
+  std::string title = absl::StrCat(" ", looks.Paint(Style::kBold, array.name), " ",
+                                   array.type.ToString(), " ", array.spec.ToString());
+  if (rows < rows_all || columns < columns_all) {
+    out.push_back(absl::StrCat(" ", l.dots, " ", rows_all, " x ", columns_all, " blocks"));
+  }
+  if (cut > 2) out.push_back(absl::StrCat(" ", cut - 2, " more dims are cut"));
+  if (WidthOf(title) > looks.columns) title = Fit(title, looks.columns);
+  out.insert(out.begin(), title);
+  return out;
+}
+
+void AppendArrayLines(const Plan& plan, const Looks& looks, std::string* out) {
+  std::vector<std::vector<std::string>> pictures;
+  std::vector<std::string> wholes;
+  for (const auto* list : {&plan.arguments, &plan.results}) {
+    for (const PlanArray& a : *list) {
+      std::vector<std::string> picture = DrawArray(plan, a, looks);
+      if (picture.empty()) {
+        wholes.push_back(absl::StrCat(a.name, " ", a.type.ToString()));
+      } else {
+        pictures.push_back(std::move(picture));
+      }
+    }
+  }
+  const size_t all = pictures.size();
+  if (all > kPictures) pictures.resize(kPictures);
+  for (size_t i = 0; i < pictures.size();) {
+    // As many side by side as there is room for.
+    std::vector<std::string> lines;
+    int used = 0;
+    do {
+      int width = 0;
+      for (const std::string& line : pictures[i]) width = std::max(width, WidthOf(line));
+      if (used > 0 && used + kGap + width > looks.columns) break;
+      const int left = used > 0 ? used + kGap : 0;
+      lines.resize(std::max(lines.size(), pictures[i].size()));
+      for (size_t n = 0; n < lines.size(); ++n) {
+        lines[n] = Fit(lines[n], std::max(left, WidthOf(lines[n])));
+        if (n < pictures[i].size()) lines[n] += pictures[i][n];
+      }
+      used = left + width;
+      ++i;
+    } while (i < pictures.size());
+    for (std::string& line : lines) {
+      while (!line.empty() && line.back() == ' ') line.pop_back();
+      absl::StrAppend(out, line, "\n");
+    }
+    *out += "\n";
+  }
+  if (all > kPictures) absl::StrAppend(out, " ", all - kPictures, " more arrays are cut\n\n");
+  if (!wholes.empty()) {
+    absl::StrAppend(out, " whole on every device: ", absl::StrJoin(wholes, ", "), "\n\n");
+  }
+}
+
+// "{0 1} {2 3}": the devices that exchange data.
+std::string GroupsText(const Plan& plan, const std::vector<std::string>& axes) {
+  std::set<int64_t> seen;
+  std::vector<std::string> groups;
+  for (int64_t d = 0; d < plan.mesh.num_devices() && groups.size() <= 4; ++d) {
+    if (seen.count(d) > 0) continue;
+    const std::vector<int64_t> group = plan.mesh.GroupOf(d, axes);
+    std::vector<std::string> names;
+    for (int64_t member : group) {
+      seen.insert(member);
+      names.push_back(DeviceName(plan, member));
+    }
+    if (names.size() > kGroupMax) {
+      names.resize(kGroupMax - 1);
+      names.push_back("..");
+    }
+    groups.push_back(absl::StrCat("{", absl::StrJoin(names, " "), "}"));
+  }
+  if (groups.size() > 4) groups[4] = "..";
+  const std::string text = absl::StrJoin(groups, " ");
+  return Fit(text, std::min(WidthOf(text), kGroupsColumns));
+}
+
+std::string Bar(int64_t part, int64_t most, const Lines& l) {
+  if (most <= 0 || part <= 0) return "";
+  return Repeat(l.full, static_cast<int>(std::max<int64_t>(1, part * kBarColumns / most)));
+}
+
+void AppendCollectives(const Plan& plan, const Looks& looks, std::string* out) {
+  const Lines& l = LinesOf(looks);
+  if (plan.collectives.empty()) {
+    absl::StrAppend(out, looks.Paint(Style::kBold, " collectives"),
+                    ": none; the devices do not talk to one another\n");
+    return;
+  }
+  int64_t most = 0, total = 0;
+  size_t name = 0, groups = 0;
+  for (const Plan::Collective& c : plan.collectives) {
+    most = std::max(most, c.bytes);
+    total += c.bytes;
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const Plan::Collective& c : plan.collectives) {
+    std::string what = absl::StrCat(c.op, " over ", absl::StrJoin(c.axes, ", "));
+    if (c.times > 1) absl::StrAppend(&what, ", ", c.times, " times");
+    rows.push_back({what, GroupsText(plan, c.axes), Bar(c.bytes, most, l),
+                    BytesText(static_cast<double>(c.bytes)), c.site});
+    name = std::max(name, rows.back()[0].size());
+    groups = std::max(groups, rows.back()[1].size());
+  }
+  absl::StrAppend(out, looks.Paint(Style::kBold, " collectives"), ": one device sends ",
+                  BytesText(static_cast<double>(total)), " a run\n");
+  for (const auto& row : rows) {
+    std::string line = absl::StrCat(
+        "   ", Fit(row[0], static_cast<int>(name)), "  ", Fit(row[1], static_cast<int>(groups)),
+        "  ", looks.Paint(Style::kYellow, row[2]), " ", row[3],
+        row[4].empty() ? "" : absl::StrCat("  ", looks.Paint(Style::kDim, row[4])));
+    if (WidthOf(line) > looks.columns) line = Fit(line, looks.columns);
+    absl::StrAppend(out, line, "\n");
+  }
+}
+
+void AppendMoves(const Plan& plan, const Looks& looks, std::string* out) {
+  if (plan.moves.empty()) return;
+  absl::StrAppend(out, looks.Paint(Style::kBold, " laid out anew"), "\n");
+  for (const Plan::Move& m : plan.moves) {
+    std::string line =
+        absl::StrCat("   ", m.op, ": ", m.what, m.site.empty() ? "" : absl::StrCat("  ", m.site));
+    if (WidthOf(line) > looks.columns) line = Fit(line, looks.columns);
+    absl::StrAppend(out, line, "\n");
+  }
+}
+
+void AppendMemory(const Plan& plan, const Looks& looks, std::string* out) {
+  const Lines& l = LinesOf(looks);
+  const int64_t rest =
+      std::max<int64_t>(0, plan.peak_bytes - plan.argument_bytes - plan.result_bytes);
+  absl::StrAppend(out, looks.Paint(Style::kBold, " memory"), ": a device holds at most ",
+                  BytesText(static_cast<double>(plan.peak_bytes)), "\n");
+  for (const auto& [name, bytes, style] :
+       {std::tuple("arguments", plan.argument_bytes, Style::kCyan),
+        std::tuple("results", plan.result_bytes, Style::kGreen),
+        std::tuple("in between", rest, Style::kBlue)}) {
+    if (bytes == 0) continue;
+    absl::StrAppend(out, "   ", Fit(name, 10), "  ",
+                    looks.Paint(style, Bar(bytes, plan.peak_bytes, l)), " ",
+                    BytesText(static_cast<double>(bytes)), "\n");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> PlanOf(const ir::Program& program, const Json& explain) {
+  Plan plan;
+  plan.program = program.entry->name;
+  plan.mesh = program.mesh();
+  const auto arrays = [&](const char* key, const std::vector<ir::Type>& types, const char* prefix,
+                          std::vector<PlanArray>* out) -> absl::Status {
+    const Json& specs = ChildOf(explain, key);
+    if (specs.size() != types.size()) {
+      return MakeError(ErrorKind::kInternal, absl::StrCat("the plan speaks of ", specs.size(), " ",
+                                                          key, ", the program of ", types.size()));
+    }
+    for (size_t i = 0; i < types.size(); ++i) {
+      const Json& text = specs[i];
+      TESSERA_ASSIGN_OR_RETURN(ir::PartitionSpec spec,
+                               ParseSpec(text.is_string() ? text.get<std::string>() : ""));
+      for (const ir::AxisList& axes : spec.dims) {
+        for (const std::string& axis : axes) {
+          if (!plan.mesh.Has(axis)) {
+            return MakeError(ErrorKind::kInternal,
+                             absl::StrCat("the plan names axis ", axis, ", which the mesh ",
+                                          plan.mesh.ToString(), " does not have"));
+          }
+        }
+      }
+      out->push_back({absl::StrCat(prefix, i), types[i], std::move(spec)});
+    }
+    return absl::OkStatus();
+  };
+  TESSERA_RETURN_IF_ERROR(arrays("arguments", program.entry->param_types(), "%", &plan.arguments));
+  TESSERA_RETURN_IF_ERROR(
+      arrays("results", program.entry->result_types(), "result ", &plan.results));
+  for (const Json& c : ChildOf(explain, "collectives")) {
+    Plan::Collective& out = plan.collectives.emplace_back();
+    out.op = TextOf(c, "op");
+    out.site = TextOf(c, "site");
+    for (const Json& axis : ChildOf(c, "axes"))
+      if (axis.is_string() && plan.mesh.Has(axis.get<std::string>()))
+        out.axes.push_back(axis.get<std::string>());
+    out.bytes = IntOf(c, "bytes_sent");
+    out.times = IntOf(c, "times");
+  }
+  for (const Json& op : ChildOf(explain, "ops")) {
+    for (const Json& move : ChildOf(op, "moves")) {
+      if (move.is_string()) {
+        plan.moves.push_back({TextOf(op, "op"), Safe(move.get<std::string>()), TextOf(op, "site")});
+      }
+    }
+  }
+  const Json& memory = ChildOf(explain, "memory");
+  plan.peak_bytes = IntOf(memory, "peak_bytes");
+  plan.argument_bytes = IntOf(memory, "argument_bytes");
+  plan.result_bytes = IntOf(memory, "result_bytes");
+  return plan;
+}
+
+std::vector<std::string> DrawArray(const Plan& plan, const PlanArray& array, const Looks& looks) {
+  if (!IsCut(plan.mesh, array.spec)) return {};
+  for (int columns = kRowsMax;; --columns) {
+    std::vector<std::string> lines = DrawBlocks(plan, array, looks, columns);
+    const bool fits = std::all_of(lines.begin(), lines.end(), [&](const std::string& line) {
+      return WidthOf(line) <= looks.columns;
+    });
+    if (fits || columns == 1) return lines;
+  }
+}
+
+std::string DrawPlan(const Plan& plan, const Looks& looks) {
+  std::string out = absl::StrCat(looks.Paint(Style::kBold, plan.program), " on mesh ",
+                                 plan.mesh.ToString(), ", ", plan.mesh.num_devices(),
+                                 plan.mesh.num_devices() == 1 ? " device" : " devices", "\n\n");
+  AppendMesh(plan, looks, &out);
+  out += "\n";
+  AppendArrayLines(plan, looks, &out);
+  AppendCollectives(plan, looks, &out);
+  AppendMoves(plan, looks, &out);
+  AppendMemory(plan, looks, &out);
+  return out;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,370 @@
+// run and explain: a program as text, on a cluster or inside this process.
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "client/cli/context.h"
+#include "client/cli/mesh_args.h"
+#include "client/cli/picture.h"
+#include "client/cli/placing.h"
+#include "client/cli/values.h"
+#include "ir/text.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr absl::Duration kLook = absl::Milliseconds(500);  // one wait for the end of a run
+constexpr int kEmbeddedDevicesMax = 1024;
+
+struct Source {
+  ir::Program program;
+  std::vector<int64_t> devices;  // of a named mesh, or --devices
+};
+
+absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
+  const std::string path = arguments.Text("PROGRAM");
+  TESSERA_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
+  Source out;
+  if (arguments.Has("mesh")) {
+    const std::string mesh = arguments.Text("mesh");
+    // What begins with a digit or holds '=' is sizes, whatever names the cluster knows.
+    const bool sizes = absl::StrContains(mesh, '=') ||
+                       (!mesh.empty() && std::isdigit(static_cast<unsigned char>(mesh[0])));
+    if (sizes) {
+      TESSERA_ASSIGN_OR_RETURN(text, WithMesh(text, mesh));
+    } else {
+      TESSERA_ASSIGN_OR_RETURN(NamedMesh named, FindMesh(context, mesh));
+      out.devices = std::move(named.devices);
+      const std::string axes = absl::StrJoin(
+          named.mesh.axes, ",",
+          [](std::string* o, const ir::MeshAxis& a) { absl::StrAppend(o, a.name, "=", a.size); });
+      TESSERA_ASSIGN_OR_RETURN(text, WithMesh(text, axes));
+    }
+  }
+  absl::StatusOr<ir::Program> program = ir::ParseProgram(text);
+  if (!program.ok()) return Annotate(program.status(), path);
+  out.program = *std::move(program);
+  if (arguments.Has("devices")) {
+    TESSERA_ASSIGN_OR_RETURN(out.devices, ParseInts(arguments.Text("devices")));
+  }
+  return out;
+}
+
+// As many devices as the program's mesh has, or the least that it was given.
+int EmbeddedDevices(const Source& source) {
+  int64_t count = source.program.mesh().num_devices();
+  for (int64_t d : source.devices) count = std::max(count, d + 1);
+  return static_cast<int>(std::clamp<int64_t>(count, 1, kEmbeddedDevicesMax));
+}
+
+absl::StatusOr<std::vector<ir::Array>> InputsOf(Context& context, const Arguments& arguments,
+                                                const ir::Program& program) {
+  const std::vector<ir::Type> types = program.entry->param_types();
+  std::vector<std::string> texts = arguments.Texts("input");
+  if (texts.empty() && !types.empty()) {
+    context.Note("no --input: every parameter counts 0, 1, 2, ...");
+    texts.assign(types.size(), "count");
+  }
+  if (texts.size() != types.size()) {
+    return UsageError(absl::StrCat("the program takes ", types.size(), " inputs; ", texts.size(),
+                                   " were given with --input"));
+  }
+  std::vector<ir::Array> out;
+  for (size_t i = 0; i < types.size(); ++i) {
+    absl::StatusOr<ir::Array> input = InputOf(texts[i], types[i]);
+    if (!input.ok()) {
+      return Annotate(input.status(),
+                      std::string(absl::StrCat("input ", i, " (", types[i].ToString(), ")")));
+    }
+    out.push_back(*std::move(input));
+  }
+  return out;
+}
+
+// Arrays that go with the command.
+class Scraps {
+ public:
+  explicit Scraps(std::shared_ptr<api::Service> service) : service_(std::move(service)) {}
+  ~Scraps() {
+    if (!arrays_.empty()) service_->Delete(arrays_).IgnoreError();
+  }
+  void Add(uint64_t array) { arrays_.push_back(array); }
+  void Keep() { arrays_.clear(); }
+
+ private:
+  const std::shared_ptr<api::Service> service_;
+  std::vector<uint64_t> arrays_;
+};
+
+absl::Status Await(Context& context, const std::shared_ptr<api::Service>& service,
+                   uint64_t operation) {
+  Progress progress(context.looks(), absl::StrCat("operation ", operation), 0,
+                    context.shows_progress());
+  while (true) {
+    if (Context::Interrupted()) {
+      TESSERA_RETURN_IF_ERROR(service->Cancel(operation));
+      progress.Done();
+      return Context::InterruptedError(
+          absl::StrCat("interrupted: operation ", operation, " was cancelled"));
+    }
+    absl::StatusOr<api::Operation> state =
+        service->WaitOperation(operation, std::min(kLook, context.left()));
+    TESSERA_RETURN_IF_ERROR(state);
+    switch (state->state) {
+      case api::OperationState::kDone:
+        return absl::OkStatus();
+      case api::OperationState::kFailed:
+      case api::OperationState::kCancelled:
+        return state->error;
+      case api::OperationState::kPending:
+        progress.Say(absl::StrCat("waits: ", Safe(state->pending_reason)));
+        break;
+      case api::OperationState::kRunning:
+        progress.Say("runs");
+        break;
+    }
+    if (context.left() == absl::ZeroDuration()) {
+      TESSERA_RETURN_IF_ERROR(service->Cancel(operation));
+      return MakeError(ErrorKind::kDeadlineExceeded,
+                       absl::StrCat("operation ", operation, " was not done within ",
+                                    absl::FormatDuration(context.globals().timeout),
+                                    " and was cancelled. Give it more with --timeout"));
+    }
+  }
+}
+
+// With a file for each result, or the values themselves.
+absl::StatusOr<Json> ShowResults(const Arguments& arguments, const std::vector<ir::Array>& results,
+                                 bool json) {
+  Json document = Json::object();
+  const std::string folder = arguments.Text("out");
+  if (!folder.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) return UsageError(absl::StrCat(folder, ": ", error.message()));
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    document["types"].push_back(ir::MakeType(results[i].dtype(), results[i].shape()).ToString());
+    if (!folder.empty()) {
+      const std::string file = absl::StrCat(folder, "/result", i, ".npy");
+      TESSERA_RETURN_IF_ERROR(WriteNpy(file, results[i]));
+      document["files"].push_back(file);
+    } else if (json) {
+      TESSERA_ASSIGN_OR_RETURN(Json values, JsonOfArray(results[i]));
+      document["outputs"].push_back(std::move(values));
+    }
+  }
+  return document;
+}
+
+absl::Status Run(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const Source source, SourceOf(context, arguments));
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> inputs,
+                           InputsOf(context, arguments, source.program));
+  const bool keep = arguments.Flag("keep");
+  if (keep && !context.has_address()) {
+    return UsageError("--keep wants a cluster that outlives the command: give --address");
+  }
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::shared_ptr<api::Service> service,
+      context.service(keep ? Context::Stays::kUntilRemoved : Context::Stays::kWithTheCommand,
+                      EmbeddedDevices(source)));
+  api::CompileRequest compile;
+  compile.program = source.program;
+  compile.devices = source.devices;
+  compile.name =
+      arguments.Has("name") ? arguments.Text("name") : std::string(source.program.entry->name);
+  TESSERA_ASSIGN_OR_RETURN(const api::CompileReply plan,
+                           context.Within<api::CompileReply>("compile", [service, compile] {
+                             return service->Compile(compile);
+                           }));
+
+  Scraps scraps(service);
+  api::ExecuteRequest execute;
+  execute.executable = plan.executable;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    bytes += BytesOn(plan.in[i].placement, inputs[i].num_bytes());
+  }
+  {
+    const TransferMeter meter(context, "inputs", bytes);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      TESSERA_ASSIGN_OR_RETURN(
+          const uint64_t array,
+          context.Within<uint64_t>(absl::StrCat("input ", i),
+                                   [service, input = inputs[i], place = plan.in[i].placement] {
+                                     return service->Put(input, place);
+                                   }));
+      scraps.Add(array);
+      execute.args.push_back(array);
+    }
+  }
+  execute.deadline = context.left();
+  TESSERA_ASSIGN_OR_RETURN(const api::ExecuteReply run, service->Execute(execute));
+  if (!keep)
+    for (uint64_t output : run.outputs) scraps.Add(output);
+  TESSERA_RETURN_IF_ERROR(Await(context, service, run.operation));
+
+  std::vector<ir::Array> results;
+  const bool fetch = !keep || arguments.Has("out");
+  for (size_t i = 0; fetch && i < run.outputs.size(); ++i) {
+    TESSERA_ASSIGN_OR_RETURN(
+        ir::Array value,
+        context.Within<ir::Array>(absl::StrCat("result ", i),
+                                  [service, id = run.outputs[i], left = context.left()] {
+                                    return service->Get(id, left);
+                                  }));
+    results.push_back(std::move(value));
+  }
+  TESSERA_ASSIGN_OR_RETURN(Json document, ShowResults(arguments, results, context.json()));
+  document["operation"] = std::to_string(run.operation);
+  if (keep) {
+    for (uint64_t output : run.outputs) document["arrays"].push_back(std::to_string(output));
+  }
+  context.Show(document, [&] {
+    std::string out;
+    for (size_t i = 0; i < run.outputs.size(); ++i) {
+      const api::ArraySpec& spec = plan.out[i];
+      absl::StrAppend(&out, context.looks().Paint(Style::kGreen, absl::StrCat("result ", i)), " ",
+                      ir::MakeType(spec.dtype, spec.shape).ToString());
+      if (keep) absl::StrAppend(&out, "  arrays/", run.outputs[i]);
+      if (arguments.Has("out")) {
+        absl::StrAppend(&out, "  ", document["files"][i].get<std::string>());
+      } else if (fetch) {
+        const std::string text = results[i].ToString();
+        absl::StrAppend(&out, text.find('\n') == std::string::npos ? " " : "\n", text);
+      }
+      out += "\n";
+    }
+    context.terminal().Print(out);
+  });
+  return absl::OkStatus();
+}
+
+// The coordinator plans without compiling; inside this process the plan comes with the executable.
+absl::StatusOr<Json> PlanAnywhere(Context& context, const Source& source) {
+  if (context.has_address()) {
+    Json request = {{"text", ir::PrintProgram(source.program)}};
+    if (!source.devices.empty()) request["devices"] = source.devices;
+    return context.Call("ProgramService/ExplainProgram", request);
+  }
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::shared_ptr<api::Service> service,
+      context.service(Context::Stays::kWithTheCommand, EmbeddedDevices(source)));
+  api::CompileRequest compile;
+  compile.program = source.program;
+  compile.devices = source.devices;
+  compile.name = source.program.entry->name;
+  compile.explain = true;
+  TESSERA_ASSIGN_OR_RETURN(const api::CompileReply plan,
+                           context.Within<api::CompileReply>(
+                               "plan", [service, compile] { return service->Compile(compile); }));
+  Json out = {{"text", plan.explain_text},
+              {"json", plan.explain_json},
+              {"memoryBoundBytes", std::to_string(plan.memory_bound_bytes)}};
+  out["devices"] = Json::array();
+  for (const auto* specs : {&plan.in, &plan.out}) {
+    if (!out["devices"].empty() || specs->empty()) continue;
+    for (int64_t d : (*specs)[0].placement.devices) out["devices"].push_back(std::to_string(d));
+  }
+  out["pendingReasons"] = Json::array();
+  return out;
+}
+
+absl::Status Explain(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const Source source, SourceOf(context, arguments));
+  TESSERA_ASSIGN_OR_RETURN(const Json answer, PlanAnywhere(context, source));
+  TESSERA_ASSIGN_OR_RETURN(
+      const Json explained,
+      ParseJson(
+          ChildOf(answer, "json").is_string() ? ChildOf(answer, "json").get<std::string>() : "",
+          "the plan"));
+  TESSERA_ASSIGN_OR_RETURN(Plan plan, PlanOf(source.program, explained));
+  plan.devices = IntsOf(answer, "devices");
+  if (static_cast<int64_t>(plan.devices.size()) != plan.mesh.num_devices()) plan.devices.clear();
+  if (context.has_address() && !context.json()) {
+    TESSERA_ASSIGN_OR_RETURN(plan.worker_of, WorkersOfDevices(context));
+  }
+  context.Show(answer, [&] {
+    std::string out;
+    if (arguments.Flag("text")) {
+      out = TextOf(answer, "text");
+    } else {
+      out = DrawPlan(plan, context.looks());
+    }
+    const Json& reasons = ChildOf(answer, "pendingReasons");
+    if (!reasons.empty()) {
+      absl::StrAppend(&out, context.looks().Paint(Style::kYellow, " it would wait"), "\n");
+    }
+    for (const Json& r : reasons) {
+      absl::StrAppend(&out, "   ", TextOf(r, "code"), ": ", TextOf(r, "message"), "\n");
+    }
+    context.terminal().Print(out);
+  });
+  return absl::OkStatus();
+}
+
+const Option kProgram = {.name = "PROGRAM",
+                         .help = "The program's text; - reads standard input.",
+                         .positional = true,
+                         .required = true,
+                         .completes = Completes::kFile};
+
+}  // namespace
+
+std::vector<Command> ProgramCommands() {
+  const Option mesh = MeshOption(
+      "In place of the program's mesh: sizes of its axes, 2x2, or data=2,model=2, or the name of a "
+      "mesh of the cluster.");
+  return {
+      {.name = "run",
+       .group = "Programs",
+       .summary = "Runs a program and shows its results.",
+       .options = {kProgram,
+                   {.name = "input",
+                    .letter = 'i',
+                    .takes = Takes::kTexts,
+                    .value = "VALUE",
+                    .help = "One per parameter, in order: FILE.npy, FILE.json, JSON such as "
+                            "[1, 2], or zeros, ones, count. Without any, parameters count.",
+                    .completes = Completes::kFile},
+                   mesh,
+                   DevicesOption(),
+                   {.name = "out",
+                    .letter = 'o',
+                    .value = "DIR",
+                    .help = "Write each result to DIR/resultN.npy.",
+                    .completes = Completes::kFolder},
+                   {.name = "keep",
+                    .takes = Takes::kNothing,
+                    .help = "Leave the results on the devices and print their ids."},
+                   {.name = "name",
+                    .value = "NAME",
+                    .help = "What top, ps and errors call it; else the function's name."}},
+       .timeout = absl::Minutes(10),
+       .details = "Without an address it runs on a cluster inside this process, with as many CPU\n"
+                  "devices as the mesh has. Ctrl-C, and the end of --timeout, cancel the run.",
+       .run = Run},
+      {.name = "explain",
+       .group = "Programs",
+       .summary = "Draws the plan of a program: what lies where, what the devices exchange.",
+       .options = {kProgram,
+                   mesh,
+                   DevicesOption(),
+                   {.name = "text",
+                    .takes = Takes::kNothing,
+                    .help = "The plan op by op, with who decided, in place of the picture."}},
+       .timeout = absl::Minutes(5),
+       .details = "Nothing is compiled for the cluster and nothing runs. Without an address it\n"
+                  "plans for a cluster inside this process.",
+       .run = Explain},
+  };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,52 @@
+// completion and version.
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "client/cli/context.h"
+#include "client/cli/parse.h"
+#include "ir/program.h"
+
+namespace tessera::cli {
+namespace {
+
+absl::Status Completion(Context& context, const Arguments& arguments) {
+  const std::string script = CompletionScript(Commands(), arguments.Text("SHELL"));
+  context.Show({{"script", script}}, [&] { context.terminal().Print(script); });
+  return absl::OkStatus();
+}
+
+absl::Status Version(Context& context, const Arguments&) {
+  Json document = {{"version", TESSERA_VERSION}, {"opset", ir::kOpset}};
+  std::string text = absl::StrCat("tessera ", TESSERA_VERSION, ", op set ", ir::kOpset, "\n");
+  if (context.has_address()) {
+    TESSERA_ASSIGN_OR_RETURN(const Json server, context.Call("ClusterService/GetCapabilities"));
+    document["server"] = server;
+    absl::StrAppend(&text, "coordinator at ", context.globals().address, ": ",
+                    TextOf(server, "version"), ", op set ", IntOf(server, "opset"), "\n");
+  }
+  context.Show(document, [&] { context.terminal().Print(text); });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<Command> ShellCommands() {
+  return {
+      {.name = "completion",
+       .group = "Shell",
+       .summary = "Prints a completion script.",
+       .options = {{.name = "SHELL",
+                    .help = "Which.",
+                    .positional = true,
+                    .required = true,
+                    .choices = {"bash", "zsh", "fish"}}},
+       .details = "bash: source <(tessera completion bash)",
+       .run = Completion},
+      {.name = "version",
+       .group = "Shell",
+       .summary = "Prints the version, and with an address the coordinator's.",
+       .options = {},
+       .run = Version},
+  };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,204 @@
+#include "client/cli/state_dir.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/pki.h"
+#include "base/secret.h"
+#include "base/status.h"
+#include "base/token_file.h"
+#include "ir/api/worker_certificate.h"
+
+namespace tessera::cli {
+namespace {
+
+// Certificates are renewed when less is left of them.
+constexpr absl::Duration kRenewBefore = absl::Hours(24 * 30);
+constexpr char kAdminToken[] = "admin";
+constexpr char kJoinTokens[] = "join-";
+constexpr size_t kTokensBytesMax = 8 << 20;
+
+bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+absl::Status Save(const std::string& path, const std::string& bytes, bool is_private) {
+  return ReplaceFile(path, bytes, is_private);
+}
+
+bool HasAll(std::vector<std::string> have, const std::vector<std::string>& want) {
+  return std::all_of(want.begin(), want.end(), [&](const std::string& name) {
+    return std::find(have.begin(), have.end(), name) != have.end();
+  });
+}
+
+// Whether the member's files still do: whole, the authority's, not about to end, with the names.
+bool StillGood(const StateDir& dir, const std::string& member, const std::string& ca_pem,
+               const pki::CertificateSpec& spec, absl::Time now) {
+  const auto cert = ReadWholeFile(dir.File(member, "cert.pem"));
+  const auto key = ReadWholeFile(dir.File(member, "key.pem"));
+  if (!cert.ok() || !key.ok() || !pki::CheckPair(*cert, *key).ok()) return false;
+  if (!pki::CheckIssuedBy(*cert, ca_pem).ok()) return false;
+  const auto info = pki::Describe(*cert);
+  return info.ok() && info->not_after - now > kRenewBefore && HasAll(info->dns, spec.dns) &&
+         HasAll(info->ips, spec.ips) && HasAll(info->uris, spec.uris);
+}
+
+absl::Status PrepareMember(const StateDir& dir, const std::string& member,
+                           const pki::CertificateSpec& spec, absl::Time now) {
+  TESSERA_RETURN_IF_ERROR(MakeFolder(dir.path() + "/" + member));
+  pki::Credential authority;
+  TESSERA_ASSIGN_OR_RETURN(authority.cert_pem, ReadWholeFile(dir.File("ca", "ca.pem")));
+  TESSERA_ASSIGN_OR_RETURN(authority.key_pem, ReadWholeFile(dir.File("ca", "ca.key")));
+  TESSERA_RETURN_IF_ERROR(
+      Save(dir.File(member, "ca.pem"), authority.cert_pem, /*is_private=*/false));
+  if (StillGood(dir, member, authority.cert_pem, spec, now)) return absl::OkStatus();
+  TESSERA_ASSIGN_OR_RETURN(const pki::Credential issued, pki::Issue(authority, spec, now));
+  TESSERA_RETURN_IF_ERROR(Save(dir.File(member, "key.pem"), issued.key_pem, /*is_private=*/true));
+  return Save(dir.File(member, "cert.pem"), issued.cert_pem, /*is_private=*/false);
+}
+
+absl::StatusOr<std::vector<TokenRecord>> ReadTokens(const std::string& path) {
+  TESSERA_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kTokensBytesMax));
+  absl::StatusOr<std::vector<TokenRecord>> records = ParseTokenFile(text);
+  return records.ok() ? records : Annotate(records.status(), path);
+}
+
+}  // namespace
+
+bool IsAddress(const std::string& text) {
+  in6_addr address;
+  return inet_pton(AF_INET, text.c_str(), &address) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), &address) == 1;
+}
+
+std::string DefaultStateDir() {
+  const char* state = std::getenv("XDG_STATE_HOME");
+  if (state != nullptr && state[0] == '/') return absl::StrCat(state, "/tessera");
+  const char* home = std::getenv("HOME");
+  return absl::StrCat(home == nullptr ? "." : home, "/.local/state/tessera");
+}
+
+absl::Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  if (!parent.empty()) std::filesystem::create_directories(parent, error);
+  // One that is there, a volume's mount point say, stays as it is but for its mode.
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return MakeError(ErrorKind::kValueError, absl::StrCat(path, ": ", std::strerror(errno)));
+  if (chmod(path.c_str(), 0700) != 0)
+    return MakeError(ErrorKind::kValueError, absl::StrCat(path, ": ", std::strerror(errno)));
+  return absl::OkStatus();
+}
+
+absl::Status StateDir::PrepareAuthority(absl::Time now) const {
+  TESSERA_RETURN_IF_ERROR(MakeFolder(path_));
+  TESSERA_RETURN_IF_ERROR(MakeFolder(path_ + "/ca"));
+  const std::string cert_file = File("ca", "ca.pem"), key_file = File("ca", "ca.key");
+  if (Exists(cert_file) || Exists(key_file)) {
+    TESSERA_ASSIGN_OR_RETURN(const std::string cert, ReadWholeFile(cert_file));
+    TESSERA_ASSIGN_OR_RETURN(const std::string key, ReadWholeFile(key_file));
+    return Annotate(pki::CheckPair(cert, key), path_ + "/ca");
+  }
+  TESSERA_ASSIGN_OR_RETURN(const pki::Credential made, pki::MakeAuthority("Tessera cluster", now));
+  TESSERA_RETURN_IF_ERROR(Save(key_file, made.key_pem, /*is_private=*/true));
+  return Save(cert_file, made.cert_pem, /*is_private=*/false);
+}
+
+absl::Status StateDir::PrepareTokens(absl::Time now) const {
+  const std::string tokens_file = File("coordinator", "tokens"),
+                    token_file = File("client", "token");
+  std::vector<TokenRecord> records;
+  if (Exists(tokens_file)) {
+    TESSERA_ASSIGN_OR_RETURN(records, ReadTokens(tokens_file));
+    if (Exists(token_file)) return absl::OkStatus();
+  }
+  TokenRecord admin;
+  // A second one when the first one's text is gone.
+  admin.name = records.empty() ? kAdminToken : absl::StrCat(kAdminToken, "-", RandomHex(4));
+  admin.role = "admin";
+  admin.tenant = "default";
+  admin.created = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
+  const std::string text = MakeToken(&admin);
+  records.push_back(std::move(admin));
+  // The hash first: a text without it would be of no use, and would be kept.
+  TESSERA_RETURN_IF_ERROR(Save(tokens_file, FormatTokenFile(records), /*is_private=*/true));
+  return Save(token_file, text + "\n", /*is_private=*/true);
+}
+
+absl::Status StateDir::Prepare(const std::vector<std::string>& names, absl::Time now) const {
+  TESSERA_RETURN_IF_ERROR(PrepareAuthority(now));
+  pki::CertificateSpec spec;
+  spec.common_name = "tessera-coordinator";
+  spec.client = false;
+  for (const std::string& name : names) (IsAddress(name) ? spec.ips : spec.dns).push_back(name);
+  TESSERA_RETURN_IF_ERROR(PrepareMember(*this, "coordinator", spec, now));
+  TESSERA_RETURN_IF_ERROR(MakeFolder(path_ + "/client"));
+  TESSERA_ASSIGN_OR_RETURN(const std::string ca, ReadWholeFile(File("ca", "ca.pem")));
+  TESSERA_RETURN_IF_ERROR(Save(File("client", "ca.pem"), ca, /*is_private=*/false));
+  return PrepareTokens(now);
+}
+
+absl::Status StateDir::PrepareWorker(const std::string& worker, absl::Time now) const {
+  TESSERA_ASSIGN_OR_RETURN(const pki::CertificateSpec spec, api::WorkerCertificate(worker));
+  for (const char* taken : {"ca", "coordinator", "client"})
+    if (worker == taken)
+      return MakeError(ErrorKind::kValueError, absl::StrCat("worker: '", worker,
+                                                            "' is a folder of the state; choose "
+                                                            "another name"));
+  return PrepareMember(*this, worker, spec, now);
+}
+
+absl::StatusOr<std::string> StateDir::MakeJoinToken(absl::Time now, absl::Duration life) const {
+  const std::string tokens_file = File("coordinator", "tokens");
+  TESSERA_ASSIGN_OR_RETURN(std::vector<TokenRecord> records, ReadTokens(tokens_file));
+  records.erase(std::remove_if(records.begin(), records.end(),
+                               [&](const TokenRecord& r) {
+                                 return r.role == "worker" && r.expires <= now &&
+                                        r.name.rfind(kJoinTokens, 0) == 0;
+                               }),
+                records.end());
+  TokenRecord join;
+  join.name = absl::StrCat(kJoinTokens, RandomHex(4));
+  join.role = "worker";
+  join.created = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
+  join.expires = join.created + absl::Floor(life, absl::Seconds(1));
+  TESSERA_ASSIGN_OR_RETURN(const TokenText token, ParseToken(MakeToken(&join)));
+  TESSERA_ASSIGN_OR_RETURN(const std::string ca, ReadWholeFile(File("ca", "ca.pem")));
+  TESSERA_ASSIGN_OR_RETURN(const std::string print, pki::Fingerprint(ca));
+  records.push_back(std::move(join));
+  TESSERA_RETURN_IF_ERROR(Save(tokens_file, FormatTokenFile(records), /*is_private=*/true));
+  return JoinToken(token, print);
+}
+
+absl::StatusOr<StateLock> StateLock::Take(const std::string& folder) {
+  TESSERA_RETURN_IF_ERROR(MakeFolder(folder));
+  const std::string path = folder + "/lock";
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0)
+    return MakeError(ErrorKind::kValueError, absl::StrCat(path, ": ", std::strerror(errno)));
+  StateLock lock(fd);
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+    return MakeError(ErrorKind::kAlreadyExists,
+                     absl::StrCat(folder,
+                                  ": another tessera runs from this folder; end it, or "
+                                  "give another one with --dir"));
+  return lock;
+}
+
+StateLock::~StateLock() {
+  if (fd_ >= 0) close(fd_);
+}
+
+}  // namespace tessera::cli

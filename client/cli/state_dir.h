@@ -1,0 +1,66 @@
+// The folder in which `tessera init` and `tessera up` keep what makes a cluster safe. Everything is
+// PEM or a line of text; folders are 0700, and keys and tokens 0600.
+//
+//   ca/ca.pem, ca/ca.key                             the authority
+//   coordinator/{ca.pem,cert.pem,key.pem,tokens}     tokens: hashes, for --tokens-file
+//   WORKER/{ca.pem,cert.pem,key.pem}                 of each worker
+//   client/{ca.pem,token}                            an administrator's token
+//
+// What is there and still good is kept, so all of it may be done again. One process at a time
+// changes a folder, which StateLock sees to; not while its coordinator runs.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace tessera::cli {
+
+class StateDir {
+ public:
+  explicit StateDir(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  std::string File(const std::string& member, const std::string& name) const {
+    return path_ + "/" + member + "/" + name;
+  }
+
+  // Makes what is missing: the authority, the coordinator's certificate for `names` (DNS names and
+  // addresses), the file of tokens with an administrator's. A certificate that lacks a name, or
+  // ends within 30 days, is made anew.
+  absl::Status Prepare(const std::vector<std::string>& names, absl::Time now) const;
+  // A worker's folder.
+  absl::Status PrepareWorker(const std::string& worker, absl::Time now) const;
+  // A token to join with, good for `life`; those that have expired are dropped.
+  absl::StatusOr<std::string> MakeJoinToken(absl::Time now, absl::Duration life) const;
+
+ private:
+  absl::Status PrepareAuthority(absl::Time now) const;
+  absl::Status PrepareTokens(absl::Time now) const;
+  const std::string path_;
+};
+
+// Makes the folder and those above it. VALUE_ERROR says which cannot be made.
+absl::Status MakeFolder(const std::string& path);
+
+// Holds a folder for this process; another that asks is refused, with what to do.
+class StateLock {
+ public:
+  static absl::StatusOr<StateLock> Take(const std::string& folder);
+  StateLock(StateLock&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  StateLock& operator=(StateLock&&) = delete;
+  ~StateLock();
+
+ private:
+  explicit StateLock(int fd) : fd_(fd) {}
+  int fd_;
+};
+
+// $XDG_STATE_HOME/tessera, or ~/.local/state/tessera.
+std::string DefaultStateDir();
+// Whether a text is an IP address, not a name.
+bool IsAddress(const std::string& text);
+
+}  // namespace tessera::cli

@@ -1,0 +1,265 @@
+#include "client/cli/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "client/cli/json.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr absl::Duration kQuiet = absl::Milliseconds(300);  // what is over sooner is not shown
+constexpr absl::Duration kRedraw = absl::Milliseconds(100);
+constexpr absl::Duration kLine = absl::Seconds(5);  // between lines where there is no terminal
+constexpr int64_t kLarge = 16 << 20;  // bytes of a transfer whose bar is there from the start
+constexpr int kColumnsMin = 40;
+constexpr int kGap = 2;  // between columns of a table
+constexpr char kClearLine[] = "\r\x1b[K";
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+const char* CodeOf(Style style) {
+  switch (style) {
+    case Style::kPlain:
+      return "";
+    case Style::kBold:
+      return "1";
+    case Style::kDim:
+      return "2";
+    case Style::kRed:
+      return "31";
+    case Style::kGreen:
+      return "32";
+    case Style::kYellow:
+      return "33";
+    case Style::kBlue:
+      return "34";
+    case Style::kMagenta:
+      return "35";
+    case Style::kCyan:
+      return "36";
+  }
+  return "";
+}
+
+std::string Painted(bool color, Style style, const std::string& text) {
+  if (!color || style == Style::kPlain || text.empty()) return text;
+  return absl::StrCat("\x1b[", CodeOf(style), "m", text, "\x1b[0m");
+}
+
+// The bytes of what stands at `at`: an escape sequence (no column) or a code point (one).
+size_t NextOf(const std::string& text, size_t at, bool* visible) {
+  size_t end = at + 1;
+  *visible = text[at] != '\x1b';
+  if (!*visible) {
+    while (end < text.size() && text[end] != 'm') ++end;
+    return std::min(end + 1, text.size());
+  }
+  while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) ++end;
+  return end;
+}
+
+}  // namespace
+
+Looks Looks::OfProcess() {
+  Looks looks;
+  looks.out_is_terminal = isatty(STDOUT_FILENO) == 1;
+  looks.err_is_terminal = isatty(STDERR_FILENO) == 1;
+  const bool colors = Variable("NO_COLOR").empty() && Variable("TERM") != "dumb";
+  looks.color_out = colors && looks.out_is_terminal;
+  looks.color_err = colors && looks.err_is_terminal;
+  // As the C library chooses: the first that is set.
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const std::string locale = absl::AsciiStrToLower(Variable(name));
+    if (locale.empty()) continue;
+    looks.unicode = absl::StrContains(locale, "utf-8") || absl::StrContains(locale, "utf8");
+    break;
+  }
+  winsize window{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0) {
+    looks.columns = window.ws_col;
+    looks.rows = window.ws_row;
+  }
+  if (int columns = 0; absl::SimpleAtoi(Variable("COLUMNS"), &columns) && columns > 0) {
+    looks.columns = columns;
+  }
+  looks.columns = std::max(looks.columns, kColumnsMin);
+  return looks;
+}
+
+std::string Looks::Paint(Style style, const std::string& text) const {
+  return Painted(color_out, style, text);
+}
+std::string Looks::PaintError(Style style, const std::string& text) const {
+  return Painted(color_err, style, text);
+}
+
+int WidthOf(const std::string& text) {
+  int width = 0;
+  for (size_t at = 0; at < text.size();) {
+    bool visible = false;
+    at = NextOf(text, at, &visible);
+    width += visible ? 1 : 0;
+  }
+  return width;
+}
+
+std::string Fit(const std::string& text, int width, bool right) {
+  const int has = WidthOf(text);
+  if (has <= width) {
+    const std::string blanks(static_cast<size_t>(width - has), ' ');
+    return right ? blanks + text : text + blanks;
+  }
+  std::string out;
+  int taken = 0;
+  for (size_t at = 0; at < text.size();) {
+    bool visible = false;
+    const size_t end = NextOf(text, at, &visible);
+    // Escape sequences are kept, so that a style always ends.
+    if (!visible || taken < width - 1) out.append(text, at, end - at);
+    if (visible && taken == width - 1) out += '~';
+    taken += visible ? 1 : 0;
+    at = end;
+  }
+  return out;
+}
+
+Table::Table(std::vector<std::string> header) : header_(std::move(header)) {
+  for (std::string& name : header_) {
+    right_.push_back(absl::StartsWith(name, ">"));
+    if (right_.back()) name.erase(0, 1);
+  }
+}
+
+void Table::Row(std::vector<std::string> cells) {
+  cells.resize(header_.size());
+  rows_.push_back(std::move(cells));
+}
+
+std::string Table::Draw(const Looks& looks) const {
+  std::vector<int> widths(header_.size());
+  for (size_t c = 0; c < header_.size(); ++c) {
+    widths[c] = WidthOf(header_[c]);
+    for (const auto& row : rows_) widths[c] = std::max(widths[c], WidthOf(row[c]));
+  }
+  std::string out;
+  const auto line = [&](const std::vector<std::string>& cells, Style style) {
+    std::string text;
+    for (size_t c = 0; c < cells.size(); ++c) {
+      const bool last = c + 1 == cells.size();
+      text += last && !right_[c] ? cells[c] : Fit(cells[c], widths[c], right_[c]);
+      if (!last) text.append(kGap, ' ');
+    }
+    while (!text.empty() && text.back() == ' ') text.pop_back();
+    if (looks.out_is_terminal && WidthOf(text) > looks.columns) text = Fit(text, looks.columns);
+    absl::StrAppend(&out, looks.Paint(style, text), "\n");
+  };
+  line(header_, Style::kDim);
+  for (const auto& row : rows_) line(row, Style::kPlain);
+  return out;
+}
+
+void Terminal::Print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void Terminal::Note(const std::string& text) {
+  const std::string line = looks_.PaintError(Style::kDim, text) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+void Terminal::Clear() {
+  if (looks_.out_is_terminal) Print("\x1b[H\x1b[2J");
+}
+
+std::string ProgressLine(const std::string& what, int64_t done, int64_t total,
+                         absl::Duration elapsed, int columns, bool unicode) {
+  const double seconds = std::max(absl::ToDoubleSeconds(elapsed), 1e-3);
+  const std::string rate = absl::StrCat(BytesText(static_cast<double>(done) / seconds), "/s");
+  const double part =
+      total > 0 ? std::min(1.0, static_cast<double>(done) / static_cast<double>(total)) : 1;
+  const std::string numbers = absl::StrFormat("%3d %%  %s of %s  %s", static_cast<int>(part * 100),
+                                              BytesText(static_cast<double>(done)),
+                                              BytesText(static_cast<double>(total)), rate);
+  const int room = columns - WidthOf(what) - WidthOf(numbers) - 7;
+  if (room < 8) return absl::StrCat(what, "  ", numbers);
+  const int width = std::min(room, 40);
+  const int full = static_cast<int>(part * width);
+  std::string bar;
+  for (int i = 0; i < width; ++i) {
+    bar += unicode ? (i < full ? "█" : "░") : (i < full ? "#" : "-");
+  }
+  return absl::StrCat(what, "  [", bar, "]  ", numbers);
+}
+
+Progress::Progress(const Looks& looks, std::string what, int64_t total, bool shown)
+    : looks_(looks),
+      what_(std::move(what)),
+      total_(total),
+      shown_(shown),
+      start_(absl::Now()),
+      drawn_(start_) {}
+
+Progress::~Progress() { Done(); }
+
+void Progress::Add(int64_t bytes) {
+  absl::MutexLock lock(&mu_);
+  done_ += bytes;
+  Draw(/*last=*/false);
+}
+
+void Progress::Say(const std::string& state) {
+  absl::MutexLock lock(&mu_);
+  state_ = state;
+  Draw(/*last=*/false);
+}
+
+void Progress::Done() {
+  absl::MutexLock lock(&mu_);
+  if (over_) return;
+  over_ = true;
+  if (ever_drawn_) Draw(/*last=*/true);
+}
+
+void Progress::Draw(bool last) {
+  const absl::Time now = absl::Now();
+  if (!shown_ || (over_ && !last)) return;
+  if (!last) {
+    const bool large = looks_.err_is_terminal && total_ >= kLarge;
+    if (!(large && !ever_drawn_) && now - start_ < kQuiet) return;
+    const absl::Duration between = looks_.err_is_terminal ? kRedraw : kLine;
+    if (!(large && !ever_drawn_) && now - drawn_ < between) return;
+  }
+  drawn_ = now;
+  ever_drawn_ = true;
+  std::string text = total_ > 0 ? ProgressLine(what_, done_, total_, now - start_,
+                                               looks_.columns - 1, looks_.unicode)
+                                : absl::StrCat(what_, "  ", DurationText(now - start_),
+                                               state_.empty() ? "" : "  ", state_);
+  if (!looks_.err_is_terminal) {
+    std::fprintf(stderr, "%s\n", text.c_str());
+    return;
+  }
+  // A wait leaves no trace; of a transfer the last line stays.
+  text = Fit(text, std::min(looks_.columns - 1, WidthOf(text)));
+  if (last && total_ == 0) text.clear();
+  std::fprintf(stderr, "%s%s%s", kClearLine, text.c_str(), last && total_ > 0 ? "\n" : "");
+  std::fflush(stderr);
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,106 @@
+#include "client/cli/terminal.h"
+
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "client/cli/json.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(Fit, CountsCodePointsAndNoEscapes) {
+  EXPECT_EQ(WidthOf("\x1b[31m█x\x1b[0m"), 2);
+  EXPECT_EQ(Fit("ab", 4), "ab  ");
+  EXPECT_EQ(Fit("ab", 4, /*right=*/true), "  ab");
+  EXPECT_EQ(Fit("abcdef", 4), "abc~");
+  EXPECT_EQ(Fit("\x1b[31mabcdef\x1b[0m", 4), "\x1b[31mabc~\x1b[0m");
+  EXPECT_EQ(Fit("██████", 3), "██~");
+}
+
+TEST(Table, ColumnsAreAsWideAsTheirCells) {
+  Table table({"NAME", ">BYTES", "WHY"});
+  table.Row({"a", "1", ""});
+  table.Row({"longer", "100", "because"});
+  EXPECT_EQ(table.Draw({}), "NAME    BYTES  WHY\na           1\nlonger    100  because\n");
+}
+
+TEST(Table, LinesFitTheTerminal) {
+  Looks looks;
+  looks.out_is_terminal = true;
+  looks.columns = 40;
+  Table table({"NAME", "WHY"});
+  table.Row({"a", std::string(100, 'x')});
+  for (absl::string_view line : absl::StrSplit(table.Draw(looks), '\n'))
+    EXPECT_LE(WidthOf(std::string(line)), 40) << line;
+  // A pipe gets all of it.
+  looks.out_is_terminal = false;
+  EXPECT_THAT(table.Draw(looks), HasSubstr(std::string(100, 'x')));
+}
+
+TEST(Looks, PaintsOnlyWhereColoursAre) {
+  Looks looks;
+  EXPECT_EQ(looks.Paint(Style::kRed, "x"), "x");
+  looks.color_out = true;
+  EXPECT_EQ(looks.Paint(Style::kRed, "x"), "\x1b[31mx\x1b[0m");
+  EXPECT_EQ(looks.PaintError(Style::kRed, "x"), "x");
+}
+
+TEST(ProgressLine, ShowsTheShareTheBytesAndTheRate) {
+  const std::string line = ProgressLine("put x", 512 << 20, 1 << 30, absl::Seconds(2), 100, false);
+  EXPECT_EQ(line,
+            "put x  [####################--------------------]   50 %  512.0 MiB of 1.0 GiB"
+            "  256.0 MiB/s");
+  EXPECT_THAT(ProgressLine("put x", 1, 2, absl::Seconds(1), 100, true), HasSubstr("█"));
+  // No room: the numbers stay.
+  EXPECT_THAT(ProgressLine("put x", 1, 2, absl::Seconds(1), 40, true), Not(HasSubstr("█")));
+}
+
+TEST(Safe, LeavesNoControlCharacters) {
+  EXPECT_EQ(Safe("a\x1b[31mb\x07\nc\td\x7f"), "a?[31mb?\nc\td?");
+  EXPECT_EQ(TextOf(Json{{"k", "\x1b"}}, "k"), "?");
+}
+
+TEST(Json, ReadsProtobufsMapping) {
+  const Json j = Json::parse(
+      R"({"a":"12","b":3,"c":"1.5s","d":"2026-01-02T03:04:05.5Z","e":true,"f":["1","2"]})");
+  EXPECT_EQ(IntOf(j, "a"), 12);
+  EXPECT_EQ(IntOf(j, "b"), 3);
+  EXPECT_EQ(IntOf(j, "none"), 0);
+  EXPECT_EQ(*DurationOf(j, "c"), absl::Milliseconds(1500));
+  EXPECT_EQ(absl::ToUnixMillis(*TimeOf(j, "d")), 1767323045500);
+  EXPECT_FALSE(TimeOf(j, "a").has_value());
+  EXPECT_TRUE(FlagOf(j, "e"));
+  EXPECT_EQ(IntsOf(j, "f"), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(IntOf(Json::array(), "a"), 0);
+}
+
+TEST(Json, ErrorsGoThereAndBack) {
+  absl::Status status = absl::NotFoundError("no array 7");
+  status.SetPayload("type.tessera.dev/reason", absl::Cord("ARRAY_NOT_FOUND"));
+  const absl::Status back = StatusOf(ErrorDocument(status)["error"]);
+  EXPECT_EQ(back.code(), status.code());
+  EXPECT_EQ(back.message(), status.message());
+  EXPECT_EQ(ReasonOf(back), "ARRAY_NOT_FOUND");
+  EXPECT_TRUE(StatusOf(Json()).ok());
+}
+
+TEST(Texts, OfBytesTimesAndIds) {
+  EXPECT_EQ(BytesText(0), "0 B");
+  EXPECT_EQ(BytesText(1023), "1023 B");
+  EXPECT_EQ(BytesText(1536), "1.5 KiB");
+  EXPECT_EQ(DurationText(absl::Microseconds(250)), "250 us");
+  EXPECT_EQ(DurationText(absl::Milliseconds(12)), "12 ms");
+  EXPECT_EQ(DurationText(absl::Seconds(65)), "1 m 05 s");
+  EXPECT_EQ(DurationText(absl::Hours(50)), "2 d 2 h");
+  EXPECT_EQ(CountText(1234567), "1,234,567");
+  EXPECT_EQ(CountText(-1000), "-1,000");
+  EXPECT_EQ(JoinInts({0, 1, 2, 3, 5, 7, 8}), "0-3,5,7,8");
+  EXPECT_EQ(JoinInts({}), "");
+}
+
+}  // namespace
+}  // namespace tessera::cli

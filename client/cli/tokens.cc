@@ -1,0 +1,99 @@
+// token create, list and revoke.
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "client/cli/context.h"
+#include "client/cli/values.h"
+
+namespace tessera::cli {
+namespace {
+
+absl::Status Create(Context& context, const Arguments& arguments) {
+  Json request = {{"name", arguments.Text("NAME")},
+                  {"role", arguments.Text("role")},
+                  {"requestId", absl::StrCat("cli-", absl::ToUnixNanos(absl::Now()))}};
+  if (arguments.Has("tenant")) request["tenant"] = arguments.Text("tenant");
+  if (arguments.Has("ttl")) request["timeToLive"] = DurationField(arguments.Duration("ttl"));
+  TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("AdminService/CreateToken", request));
+  context.Show(answer, [&] {
+    context.terminal().Print(TextOf(answer, "text") + "\n");
+    context.Note(
+        "this is the only time that it is shown. Its user sets TESSERA_TOKEN to it, or "
+        "keeps it in a file for --token-file");
+  });
+  return absl::OkStatus();
+}
+
+absl::Status List(Context& context, const Arguments&) {
+  TESSERA_ASSIGN_OR_RETURN(const Json answer,
+                           context.CallPages("AdminService/ListTokens", {}, "tokens"));
+  context.Show(answer, [&] {
+    const absl::Time now = absl::Now();
+    Table table({"TOKEN", "ROLE", "TENANT", "STATE", "LAST USED"});
+    for (const Json& t : ChildOf(answer, "tokens")) {
+      const auto expires = TimeOf(t, "expireTime"), used = TimeOf(t, "lastUseTime");
+      const bool over = expires && *expires < now;
+      const std::string state = FlagOf(t, "revoked") ? "revoked"
+                                : over               ? "expired"
+                                : expires ? absl::StrCat("for ", DurationText(*expires - now))
+                                          : "for ever";
+      table.Row(
+          {TextOf(t, "name"), TextOf(t, "role"), TextOf(t, "tenant"),
+           context.looks().Paint(FlagOf(t, "revoked") || over ? Style::kRed : Style::kGreen, state),
+           used ? DurationText(now - *used) + " ago" : "never"});
+    }
+    if (table.empty())
+      context.Note("no tokens");
+    else
+      context.terminal().Print(table.Draw(context.looks()));
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Revoke(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("AdminService/RevokeToken",
+                                                           {{"name", arguments.Text("NAME")}}));
+  context.Show(answer, [&] {
+    context.Note(
+        absl::StrCat(arguments.Text("NAME"), " is revoked: calls with it fail from now on"));
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<Command> SecurityCommands() {
+  const Option name = {.name = "NAME",
+                       .help = "Of the token: lower-case letters, digits, - and _.",
+                       .positional = true,
+                       .required = true};
+  return {
+      {.name = "token create",
+       .group = "Security",
+       .summary = "Makes a token and prints it, once.",
+       .options = {name,
+                   {.name = "role",
+                    .value = "ROLE",
+                    .help = "What it may do.",
+                    .initial = "user",
+                    .choices = {"viewer", "user", "operator", "admin", "worker"}},
+                   {.name = "tenant", .value = "TENANT", .help = "Where it acts."},
+                   {.name = "ttl",
+                    .takes = Takes::kDuration,
+                    .value = "DURATION",
+                    .help = "How long it lives: 720h; else for ever."}},
+       .run = Create},
+      {.name = "token list",
+       .group = "Security",
+       .summary = "Lists the tokens, without their texts.",
+       .options = {},
+       .run = List},
+      {.name = "token revoke",
+       .group = "Security",
+       .summary = "Takes a token's rights away at once.",
+       .options = {name},
+       .run = Revoke},
+  };
+}
+
+}  // namespace tessera::cli

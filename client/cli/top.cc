@@ -1,0 +1,136 @@
+// top: programs, workers and operations, drawn anew every few seconds.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "client/cli/context.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int kProgramsMax = 15, kOperationsMax = 10;
+
+struct Snapshot {
+  Json programs, workers, operations;
+};
+
+absl::StatusOr<Snapshot> Look(Context& context) {
+  Snapshot out;
+  TESSERA_ASSIGN_OR_RETURN(out.workers,
+                           context.CallPages("ClusterService/ListWorkers", {}, "workers"));
+  // Coordinators that do not count programs still show the rest.
+  absl::StatusOr<Json> programs =
+      context.Call("ClusterService/ListTopPrograms", {{"pageSize", kProgramsMax}});
+  if (programs.ok()) {
+    out.programs = *std::move(programs);
+  } else if (programs.status().code() != absl::StatusCode::kUnimplemented) {
+    return programs.status();
+  }
+  TESSERA_ASSIGN_OR_RETURN(
+      out.operations, context.CallPages("OperationService/ListOperations",
+                                        {{"allSessions", true}, {"liveOnly", true}}, "operations"));
+  return out;
+}
+
+std::string Draw(const Looks& looks, const std::string& address, const Snapshot& s) {
+  int64_t ready = 0, devices = 0, pending = 0;
+  for (const Json& w : ChildOf(s.workers, "workers")) {
+    if (TextOf(w, "state") == "WORKER_STATE_READY") {
+      ++ready;
+      devices += static_cast<int64_t>(ChildOf(w, "devices").size());
+    }
+  }
+  const Json& operations = ChildOf(s.operations, "operations");
+  for (const Json& o : operations) {
+    pending += TextOf(o, "state") == "OPERATION_STATE_PENDING" ? 1 : 0;
+  }
+  std::string out = absl::StrCat(
+      looks.Paint(Style::kBold, "tessera top"), "  ", address, "  ",
+      absl::FormatTime("%H:%M:%S", absl::Now(), absl::LocalTimeZone()), "   ", ready, " of ",
+      ChildOf(s.workers, "workers").size(), " workers ready, ", devices, " devices, ",
+      operations.size() - static_cast<size_t>(pending), " operations run, ", pending, " wait\n\n");
+
+  Table programs(
+      {"PROGRAM", ">RUNS", ">STEP p50", ">STEP p99", ">DEVICE BUSY", "IDLE FOR", ">MOVED"});
+  for (const Json& p : ChildOf(s.programs, "programs")) {
+    programs.Row({TextOf(p, "name"), CountText(IntOf(p, "runs")),
+                  DurationText(absl::Seconds(NumberOf(p, "stepSecondsP50"))),
+                  DurationText(absl::Seconds(NumberOf(p, "stepSecondsP99"))),
+                  DurationText(absl::Seconds(NumberOf(p, "deviceBusySeconds"))),
+                  TextOf(p, "idleCause"), BytesText(NumberOf(p, "bytesMoved"))});
+  }
+  if (!programs.empty()) absl::StrAppend(&out, programs.Draw(looks), "\n");
+
+  Table workers({"WORKER", "STATE", "HOST", ">DEVICES", ">OPERATIONS", ">ARRAYS", ">LAST HEARD"});
+  for (const Json& w : ChildOf(s.workers, "workers")) {
+    const std::string full = TextOf(w, "state");
+    const std::string state(absl::StripPrefix(full, "WORKER_STATE_"));
+    const auto age = DurationOf(w, "heartbeatAge");
+    workers.Row({TextOf(w, "name"),
+                 looks.Paint(state == "READY"  ? Style::kGreen
+                             : state == "LOST" ? Style::kRed
+                                               : Style::kYellow,
+                             state),
+                 TextOf(w, "host"), absl::StrCat(ChildOf(w, "devices").size()),
+                 absl::StrCat(IntOf(w, "operations")), absl::StrCat(IntOf(w, "arrays")),
+                 age ? DurationText(*age) : ""});
+  }
+  if (!workers.empty()) absl::StrAppend(&out, workers.Draw(looks), "\n");
+
+  Table live({">OPERATION", "NAME", "STATE", ">AGE", "WAITS FOR"});
+  int shown = 0;
+  for (const Json& o : operations) {
+    if (shown++ == kOperationsMax) break;
+    const std::string state = TextOf(o, "state");
+    const auto created = TimeOf(o, "createTime");
+    live.Row({TextOf(o, "id"), TextOf(o, "name"),
+              std::string(absl::StripPrefix(state, "OPERATION_STATE_")),
+              created ? DurationText(absl::Now() - *created) : "", TextOf(o, "pendingReason")});
+  }
+  if (!live.empty()) absl::StrAppend(&out, live.Draw(looks));
+  if (operations.size() > kOperationsMax) {
+    absl::StrAppend(&out, "and ", operations.size() - kOperationsMax, " more\n");
+  }
+  return out;
+}
+
+absl::Status Top(Context& context, const Arguments& arguments) {
+  // A screen that is drawn anew wants a terminal.
+  const bool once = arguments.Flag("once") || context.json() || !context.looks().out_is_terminal;
+  while (true) {
+    TESSERA_ASSIGN_OR_RETURN(const Snapshot snapshot, Look(context));
+    const Json document = {{"programs", ChildOf(snapshot.programs, "programs")},
+                           {"workers", ChildOf(snapshot.workers, "workers")},
+                           {"operations", ChildOf(snapshot.operations, "operations")}};
+    context.Show(document, [&] {
+      const std::string text = Draw(context.looks(), context.globals().address, snapshot);
+      if (!once) context.terminal().Clear();
+      context.terminal().Print(text);
+    });
+    if (once || !context.Pause(arguments.Duration("interval"))) return absl::OkStatus();
+  }
+}
+
+}  // namespace
+
+std::vector<Command> TopCommands() {
+  return {{.name = "top",
+           .group = "Cluster",
+           .summary = "Shows what programs and workers do, again and again.",
+           .options = {{.name = "once",
+                        .takes = Takes::kNothing,
+                        .help = "Once; so it is without a terminal too."},
+                       {.name = "interval",
+                        .takes = Takes::kDuration,
+                        .value = "DURATION",
+                        .help = "Between two looks.",
+                        .initial = "2s"}},
+           .timeout = absl::InfiniteDuration(),
+           .details = "Ctrl-C ends it.",
+           .run = Top}};
+}
+
+}  // namespace tessera::cli

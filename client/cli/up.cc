@@ -1,0 +1,342 @@
+// up and init: a cluster on this machine, and what makes it safe.
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "base/secret.h"
+#include "base/status.h"
+#include "client/cli/context.h"
+#include "client/cli/daemons.h"
+#include "client/cli/state_dir.h"
+#include "client/remote/remote_service.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr absl::Duration kLook = absl::Milliseconds(50);
+constexpr char kDefaultListen[] = "127.0.0.1:8470";
+constexpr int kDataPort = 8471, kPeerPort = 8472;
+
+struct HostPort {
+  std::string host;  // without brackets
+  std::string port;
+};
+absl::StatusOr<HostPort> ReadListen(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon + 1 == text.size())
+    return UsageError(absl::StrCat("--listen is '", text, "'; expected HOST:PORT"));
+  HostPort out{text.substr(0, colon), text.substr(colon + 1)};
+  if (out.host.size() > 1 && out.host.front() == '[' && out.host.back() == ']')
+    out.host = out.host.substr(1, out.host.size() - 2);
+  return out;
+}
+std::string Bracketed(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : absl::StrCat("[", host, "]");
+}
+bool IsAny(const std::string& host) { return host.empty() || host == "0.0.0.0" || host == "::"; }
+bool IsLocal(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+std::string HostName() {
+  char name[256] = "localhost";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+// The addresses by which other machines may know this one.
+std::vector<std::string> OwnAddresses() {
+  std::vector<std::string> out;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return out;
+  for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
+    const int family = i->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    char host[NI_MAXHOST] = {};
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    if (getnameinfo(i->ifa_addr, size, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0)
+      continue;
+    // Those of one link alone, "fe80::1%eth0", are no use in a certificate.
+    const std::string text = host;
+    if (text.find('%') == std::string::npos && !IsLocal(text)) out.push_back(text);
+  }
+  freeifaddrs(all);
+  return out;
+}
+
+void AddNew(std::vector<std::string>* names, const std::string& name) {
+  if (!name.empty() && std::find(names->begin(), names->end(), name) == names->end())
+    names->push_back(name);
+}
+
+// What the coordinator's certificate names.
+std::vector<std::string> NamesFor(const std::string& host,
+                                  const std::vector<std::string>& advertised) {
+  std::vector<std::string> names = advertised;
+  if (!IsAny(host)) AddNew(&names, host);
+  for (const char* local : {"localhost", "127.0.0.1", "::1"}) AddNew(&names, local);
+  if (IsLocal(host)) return names;
+  AddNew(&names, HostName());
+  for (const std::string& address : OwnAddresses()) AddNew(&names, address);
+  return names;
+}
+
+// How others reach it.
+std::string PublicHost(const std::string& host, const std::vector<std::string>& advertised) {
+  if (!advertised.empty()) return advertised[0];
+  if (!IsAny(host)) return host;
+  const std::vector<std::string> own = OwnAddresses();
+  return own.empty() ? HostName() : own[0];
+}
+
+std::vector<std::string> TlsFlags(const StateDir& dir, const std::string& member) {
+  return {"--tls-cert-file=" + dir.File(member, "cert.pem"),
+          "--tls-key-file=" + dir.File(member, "key.pem"),
+          "--tls-ca-file=" + dir.File(member, "ca.pem")};
+}
+
+// What `up` was asked for.
+struct Plan {
+  std::string dir, listen;
+  HostPort at;
+  std::vector<std::string> advertised;
+  std::string worker;  // empty: none
+  int64_t devices = 0;
+  absl::Duration patience, join_life;
+};
+
+absl::StatusOr<Plan> PlanOf(const Arguments& arguments) {
+  Plan plan;
+  plan.dir = arguments.Has("dir") ? arguments.Text("dir") : DefaultStateDir();
+  plan.listen = arguments.Text("listen");
+  TESSERA_ASSIGN_OR_RETURN(plan.at, ReadListen(plan.listen));
+  plan.advertised = arguments.Texts("advertise");
+  if (!arguments.Flag("no-worker"))
+    plan.worker = arguments.Has("name") ? arguments.Text("name") : HostName();
+  plan.devices = arguments.Int("devices");
+  plan.patience = arguments.Duration("start-timeout");
+  plan.join_life = arguments.Duration("join-for");
+  return plan;
+}
+
+// The address that the coordinator writes once it serves.
+absl::StatusOr<std::string> AwaitAddress(const Context& context, Daemon& coordinator,
+                                         const std::string& file, absl::Time end) {
+  while (absl::Now() < end) {
+    if (const auto address = ReadWholeFile(file); address.ok())
+      return std::string(absl::StripAsciiWhitespace(*address));
+    if (coordinator.Ended()) return coordinator.Why();
+    if (!context.Pause(kLook)) return Context::InterruptedError("up: interrupted");
+  }
+  return MakeError(ErrorKind::kDeadlineExceeded,
+                   "up: the coordinator does not serve in time; give it more with "
+                   "--start-timeout");
+}
+
+// Waits until a device of the worker is healthy.
+absl::Status AwaitWorker(const Context& context, const std::string& address,
+                         const ConnectOptions& options, const std::string& worker, Daemon& daemon,
+                         absl::Time end) {
+  TESSERA_ASSIGN_OR_RETURN(const std::shared_ptr<api::Service> service,
+                           remote::RemoteService::Connect(address, options));
+  while (absl::Now() < end) {
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<api::Device> devices, service->ListDevices());
+    for (const api::Device& device : devices)
+      if (device.worker == worker && device.healthy) return absl::OkStatus();
+    if (daemon.Ended()) return daemon.Why();
+    if (!context.Pause(kLook)) return Context::InterruptedError("up: interrupted");
+  }
+  return MakeError(ErrorKind::kDeadlineExceeded,
+                   absl::StrCat("up: the worker '", worker,
+                                "' does not register in time; see its "
+                                "log, or give it more with --start-timeout"));
+}
+
+std::vector<std::string> CoordinatorFlags(const Plan& plan, const StateDir& dir,
+                                          const std::string& port_file) {
+  std::vector<std::string> flags = TlsFlags(dir, "coordinator");
+  flags.push_back("--listen=" + plan.listen);
+  flags.push_back("--port-file=" + port_file);
+  flags.push_back("--ca-key-file=" + dir.File("ca", "ca.key"));
+  flags.push_back("--tokens-file=" + dir.File("coordinator", "tokens"));
+  return flags;
+}
+
+std::vector<std::string> WorkerFlags(const Plan& plan, const StateDir& dir,
+                                     const std::string& coordinator) {
+  std::vector<std::string> flags = TlsFlags(dir, plan.worker);
+  flags.push_back("--coordinator=" + coordinator);
+  flags.push_back("--name=" + plan.worker);
+  if (plan.devices > 0) flags.push_back(absl::StrCat("--devices=", plan.devices));
+  if (!IsLocal(plan.at.host)) {
+    const std::string host = Bracketed(IsAny(plan.at.host) ? "0.0.0.0" : plan.at.host);
+    const std::string known = Bracketed(PublicHost(plan.at.host, plan.advertised));
+    flags.push_back(absl::StrCat("--data-listen=", host, ":", kDataPort));
+    flags.push_back(absl::StrCat("--peer-listen=", host, ":", kPeerPort));
+    flags.push_back(absl::StrCat("--advertise-client=", known));
+    flags.push_back(absl::StrCat("--advertise-peer=", known));
+  }
+  return flags;
+}
+
+void ShowHowToConnect(Context& context, const StateDir& dir, const std::string& address,
+                      const std::string& join, const Plan& plan) {
+  const std::string ca = dir.File("client", "ca.pem"), token = dir.File("client", "token");
+  const std::string command = absl::StrCat("tessera join ", address, " --token ", join);
+  context.Show(
+      {{"address", address},
+       {"caFile", ca},
+       {"tokenFile", token},
+       {"joinCommand", command},
+       {"folder", dir.path()}},
+      [&] {
+        context.terminal().Print(absl::StrCat("export TESSERA_ADDRESS=", address,
+                                              "\nexport TESSERA_CA_FILE='", ca,
+                                              "'\nexport TESSERA_TOKEN=$(cat '", token, "')\n"));
+        context.Note(
+            absl::StrCat("\nThe lines above connect clients on this machine. On "
+                         "another one, within ",
+                         absl::FormatDuration(plan.join_life), " from now:\n\n  ", command, "\n"));
+        if (IsLocal(plan.at.host))
+          context.Note("It listens on this machine only; for others: --listen 0.0.0.0:8470\n");
+        context.Note("Serving; Ctrl-C ends it.");
+      });
+}
+
+absl::Status Up(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const Plan plan, PlanOf(arguments));
+  const StateDir dir(plan.dir);
+  TESSERA_ASSIGN_OR_RETURN(const StateLock lock, StateLock::Take(plan.dir));
+  const absl::Time now = absl::Now(), end = now + plan.patience;
+  TESSERA_RETURN_IF_ERROR(dir.Prepare(NamesFor(plan.at.host, plan.advertised), now));
+  if (!plan.worker.empty()) TESSERA_RETURN_IF_ERROR(dir.PrepareWorker(plan.worker, now));
+  TESSERA_ASSIGN_OR_RETURN(const std::string join, dir.MakeJoinToken(now, plan.join_life));
+
+  const std::string port_file = plan.dir + "/address";
+  unlink(port_file.c_str());
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Daemon> coordinator,
+      Daemon::Start("tessera-coordinator", CoordinatorFlags(plan, dir, port_file),
+                    plan.dir + "/coordinator.log"));
+  TESSERA_ASSIGN_OR_RETURN(const std::string bound,
+                           AwaitAddress(context, *coordinator, port_file, end));
+  const std::string port = bound.substr(bound.rfind(':'));
+  // Ours over loopback where that is listened on, so that nothing depends on names.
+  const std::string near = Bracketed(IsAny(plan.at.host) ? "127.0.0.1" : plan.at.host) + port;
+  const std::string address = Bracketed(PublicHost(plan.at.host, plan.advertised)) + port;
+
+  std::unique_ptr<Daemon> worker;  // ends before the coordinator
+  if (!plan.worker.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(worker, Daemon::Start("tessera-worker", WorkerFlags(plan, dir, near),
+                                                   plan.dir + "/worker.log"));
+    ConnectOptions options;
+    options.timeout = std::max(end - absl::Now(), absl::Seconds(1));
+    options.ca_file = dir.File("client", "ca.pem");
+    TESSERA_ASSIGN_OR_RETURN(const std::string token, ReadWholeFile(dir.File("client", "token")));
+    options.token = std::string(absl::StripAsciiWhitespace(token));
+    TESSERA_RETURN_IF_ERROR(AwaitWorker(context, near, options, plan.worker, *worker, end));
+  }
+  ShowHowToConnect(context, dir, address, join, plan);
+  std::vector<Daemon*> daemons = {coordinator.get()};
+  if (worker != nullptr) daemons.push_back(worker.get());
+  return WatchDaemons(context, daemons);
+}
+
+absl::Status Init(Context& context, const Arguments& arguments) {
+  const StateDir dir(arguments.Has("dir") ? arguments.Text("dir") : DefaultStateDir());
+  std::vector<std::string> names;
+  for (const std::string& given : arguments.Texts("coordinator"))
+    for (const absl::string_view name : absl::StrSplit(given, ',', absl::SkipEmpty()))
+      AddNew(&names, std::string(name));
+  for (const char* local : {"localhost", "127.0.0.1", "::1"}) AddNew(&names, local);
+  const absl::Time now = absl::Now();
+  TESSERA_ASSIGN_OR_RETURN(const StateLock lock, StateLock::Take(dir.path()));
+  TESSERA_RETURN_IF_ERROR(dir.Prepare(names, now));
+  for (const std::string& worker : arguments.Texts("worker")) {
+    // "NAME=HOST,..." is taken too: a worker's certificate names no host.
+    TESSERA_RETURN_IF_ERROR(dir.PrepareWorker(worker.substr(0, worker.find('=')), now));
+  }
+  context.Show({{"folder", dir.path()}},
+               [&] { context.Note(absl::StrCat("certificates and tokens are in ", dir.path())); });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<Command> UpCommands() {
+  const Option dir = {.name = "dir",
+                      .value = "DIR",
+                      .help =
+                          "Where the authority, certificates and tokens are kept; else "
+                          "~/.local/state/tessera.",
+                      .completes = Completes::kFolder};
+  return {
+      {.name = "up",
+       .group = "Clusters",
+       .summary = "Starts a coordinator and a worker on this machine, with TLS and tokens.",
+       .options = {dir,
+                   {.name = "listen",
+                    .value = "HOST:PORT",
+                    .help = "Where the coordinator listens; 0.0.0.0:8470 for other machines too.",
+                    .initial = kDefaultListen},
+                   {.name = "advertise",
+                    .takes = Takes::kTexts,
+                    .value = "NAME",
+                    .help = "A name or address by which others reach this machine, for its "
+                            "certificate; the first is the one that is printed."},
+                   {.name = "devices",
+                    .takes = Takes::kInt,
+                    .value = "N",
+                    .help = "CPU devices of the worker; else its GPUs, or one CPU device."},
+                   {.name = "name",
+                    .value = "NAME",
+                    .help = "Of the worker; else this machine's name."},
+                   {.name = "no-worker", .takes = Takes::kNothing, .help = "No worker here."},
+                   {.name = "join-for",
+                    .takes = Takes::kDuration,
+                    .value = "TIME",
+                    .help = "How long the printed token to join with is good.",
+                    .initial = "24h"},
+                   {.name = "start-timeout",
+                    .takes = Takes::kDuration,
+                    .value = "TIME",
+                    .help = "How long the daemons may take to serve.",
+                    .initial = "60s"}},
+       .timeout = absl::InfiniteDuration(),
+       .details = "Prints how clients connect and how another machine joins, then serves until "
+                  "Ctrl-C. Started again with the same folder it is the same cluster: its "
+                  "authority and tokens are kept. See docs/security.md.",
+       .run = Up},
+      {.name = "init",
+       .group = "Clusters",
+       .summary = "Makes the certificates and tokens of a cluster, and starts nothing.",
+       .options = {dir,
+                   {.name = "coordinator",
+                    .takes = Takes::kTexts,
+                    .value = "HOST,HOST",
+                    .help = "Names and addresses of the coordinator, for its certificate."},
+                   {.name = "worker",
+                    .takes = Takes::kTexts,
+                    .value = "NAME",
+                    .help = "A worker, which gets a folder with its certificate."}},
+       .details = "Writes DIR/ca, DIR/coordinator, DIR/client and a folder for each worker. What "
+                  "is there and still good is kept. Not while the coordinator runs that uses the "
+                  "folder.",
+       .run = Init},
+  };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,379 @@
+#include "client/cli/values.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+
+namespace tessera::cli {
+namespace {
+
+using ir::DType;
+
+constexpr char kMagic[] = "\x93NUMPY";
+constexpr size_t kMagicBytes = 6, kAlign = 64;
+constexpr size_t kRankMax = 32;
+constexpr double kExact = 9007199254740992.0;  // 2^53
+constexpr int64_t kCountPeriod = 1024;
+constexpr int64_t kJsonValuesMax = 1 << 22;
+
+struct NpyRow {
+  DType dtype;
+  const char* descr;
+};
+constexpr NpyRow kRows[] = {
+    {DType::kBool, "|b1"}, {DType::kS8, "|i1"},   {DType::kS16, "<i2"}, {DType::kS32, "<i4"},
+    {DType::kS64, "<i8"},  {DType::kU8, "|u1"},   {DType::kU16, "<u2"}, {DType::kU32, "<u4"},
+    {DType::kU64, "<u8"},  {DType::kBF16, "<V2"}, {DType::kF16, "<f2"}, {DType::kF32, "<f4"},
+    {DType::kF64, "<f8"},  {DType::kC64, "<c8"},
+};
+
+absl::Status Fault(const std::string& where, const std::string& what) {
+  return MakeError(ErrorKind::kValueError, absl::StrCat(where, ": ", what));
+}
+
+// What stands behind 'key': in the header's Python literal, up to `end`; nothing when absent.
+std::string FieldOf(const std::string& header, const std::string& key) {
+  const size_t at = header.find(absl::StrCat("'", key, "':"));
+  if (at == std::string::npos) return "";
+  size_t begin = at + key.size() + 3;
+  while (begin < header.size() && header[begin] == ' ') ++begin;
+  if (begin >= header.size()) return "";
+  const char open = header[begin];
+  const char close = open == '(' ? ')' : open == '\'' ? '\'' : ',';
+  const size_t from = open == '(' || open == '\'' ? begin + 1 : begin;
+  const size_t end = header.find(close, from);
+  return end == std::string::npos ? "" : header.substr(from, end - from);
+}
+
+absl::StatusOr<ir::Dims> ShapeOf(const std::string& text, const std::string& where) {
+  ir::Dims shape;
+  int64_t elements = 1;
+  for (absl::string_view part : absl::StrSplit(text, ',')) {
+    part = absl::StripAsciiWhitespace(part);
+    if (part.empty()) continue;
+    int64_t n = 0;
+    if (!absl::SimpleAtoi(part, &n) || n < 0 || shape.size() == kRankMax) {
+      return Fault(where, absl::StrCat("the shape (", text, ") is not one"));
+    }
+    if (n > 0 && elements > (int64_t{1} << 58) / n) return Fault(where, "it is too large");
+    elements *= n;
+    shape.push_back(n);
+  }
+  return shape;
+}
+
+// Column-major bytes to a row-major array.
+ir::Array FromFortran(DType dtype, const ir::Dims& shape, const char* bytes) {
+  ir::Array out(dtype, shape);
+  const auto width = static_cast<size_t>(ir::ByteWidth(dtype));
+  std::byte* to = out.MutableData();
+  std::vector<int64_t> index(shape.size(), 0);
+  for (int64_t flat = 0; flat < out.num_elements(); ++flat) {
+    int64_t from = 0;
+    for (size_t d = shape.size(); d-- > 0;) from = from * shape[d] + index[d];
+    std::memcpy(to + static_cast<size_t>(flat) * width, bytes + static_cast<size_t>(from) * width,
+                width);
+    for (size_t d = shape.size(); d-- > 0;) {
+      if (++index[d] < shape[d]) break;
+      index[d] = 0;
+    }
+  }
+  return out;
+}
+
+absl::Status SetText(const std::string& text, const std::string& where, int64_t index,
+                     ir::Array* out) {
+  const DType dtype = out->dtype();
+  if (ir::IsFloat(dtype)) {
+    if (text == "NaN")
+      out->Set(index, std::numeric_limits<double>::quiet_NaN());
+    else if (text == "Infinity")
+      out->Set(index, std::numeric_limits<double>::infinity());
+    else if (text == "-Infinity")
+      out->Set(index, -std::numeric_limits<double>::infinity());
+    else
+      return Fault(where, "a number, \"NaN\", \"Infinity\" or \"-Infinity\" is expected");
+    return absl::OkStatus();
+  }
+  if (dtype == DType::kS64 && absl::SimpleAtoi(text, &out->MutableAs<int64_t>()[index]))
+    return absl::OkStatus();
+  if (dtype == DType::kU64 && absl::SimpleAtoi(text, &out->MutableAs<uint64_t>()[index]))
+    return absl::OkStatus();
+  return Fault(where, absl::StrCat("\"", Safe(text).substr(0, 32), "\" is not a ",
+                                   ToAbsl(ir::DTypeName(dtype))));
+}
+
+absl::Status SetLeaf(const Json& json, const std::string& where, int64_t index, ir::Array* out) {
+  const DType dtype = out->dtype();
+  if (dtype == DType::kBool) {
+    if (!json.is_boolean()) return Fault(where, "true or false is expected");
+    out->Set(index, json.get<bool>() ? 1 : 0);
+    return absl::OkStatus();
+  }
+  if (json.is_string()) return SetText(json.get<std::string>(), where, index, out);
+  if (!json.is_number()) return Fault(where, "a number is expected");
+  if (ir::IsInteger(dtype)) {
+    const absl::Status misfit =
+        Fault(where, absl::StrCat(json.dump(), " is not a ", ToAbsl(ir::DTypeName(dtype))));
+    if (dtype == DType::kS64 || dtype == DType::kU64) {
+      const bool large =
+          json.is_number_unsigned() &&
+          json.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+      const bool negative = json.is_number_integer() && !json.is_number_unsigned();
+      if (!json.is_number_integer()) return misfit;
+      if (dtype == DType::kS64 ? large : negative && json.get<int64_t>() < 0) return misfit;
+      if (dtype == DType::kS64) out->MutableAs<int64_t>()[index] = json.get<int64_t>();
+      if (dtype == DType::kU64) out->MutableAs<uint64_t>()[index] = json.get<uint64_t>();
+      return absl::OkStatus();
+    }
+    const double v = json.get<double>();
+    const int bits = static_cast<int>(8 * ir::ByteWidth(dtype));
+    const bool plus = ir::IsUnsignedInt(dtype);
+    const double least = plus ? 0 : -std::ldexp(1.0, bits - 1);
+    const double most = std::ldexp(1.0, plus ? bits : bits - 1) - 1;
+    if (v != std::floor(v) || v < least || v > most) return misfit;
+    out->Set(index, v);
+    return absl::OkStatus();
+  }
+  out->Set(index, json.get<double>());
+  return absl::OkStatus();
+}
+
+absl::Status CheckLists(const Json& json, const ir::Dims& shape, size_t dim,
+                        const std::string& where) {
+  if (dim == shape.size()) return absl::OkStatus();
+  if (!json.is_array() || static_cast<int64_t>(json.size()) != shape[dim]) {
+    return Fault(where,
+                 absl::StrCat("a list of ", shape[dim], " is expected",
+                              json.is_array() ? absl::StrCat(", not of ", json.size()) : ""));
+  }
+  for (size_t i = 0; i < json.size(); ++i) {
+    TESSERA_RETURN_IF_ERROR(CheckLists(json[i], shape, dim + 1, absl::StrCat(where, "[", i, "]")));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetAll(const Json& json, size_t dim, const std::string& where, int64_t* index,
+                    ir::Array* out) {
+  if (dim == out->shape().size()) return SetLeaf(json, where, (*index)++, out);
+  for (size_t i = 0; i < json.size(); ++i) {
+    TESSERA_RETURN_IF_ERROR(SetAll(json[i], dim + 1, absl::StrCat(where, "[", i, "]"), index, out));
+  }
+  return absl::OkStatus();
+}
+
+Json LeafOf(const ir::Array& array, int64_t index) {
+  const DType dtype = array.dtype();
+  if (dtype == DType::kBool) return array.At(index) != 0;
+  if (dtype == DType::kU64) {
+    const uint64_t v = array.As<uint64_t>()[index];
+    if (static_cast<double>(v) > kExact) return std::to_string(v);
+    return v;
+  }
+  if (ir::IsInteger(dtype)) {
+    const int64_t v = array.IntAt(index);
+    if (std::abs(static_cast<double>(v)) > kExact) return std::to_string(v);
+    return v;
+  }
+  const double v = array.At(index);
+  if (std::isnan(v)) return "NaN";
+  if (std::isinf(v)) return v > 0 ? "Infinity" : "-Infinity";
+  // A float prints as the shortest decimal that reads back as it.
+  if (dtype == DType::kF32) return Json::parse(absl::StrCat(static_cast<float>(v)), nullptr, false);
+  return v;
+}
+
+Json ListOf(const ir::Array& array, size_t dim, int64_t* index) {
+  if (dim == array.shape().size()) return LeafOf(array, (*index)++);
+  Json out = Json::array();
+  for (int64_t i = 0; i < array.shape()[dim]; ++i) out.push_back(ListOf(array, dim + 1, index));
+  return out;
+}
+
+bool HasNumbers(DType dtype) {
+  return dtype != DType::kF16 && dtype != DType::kC64 &&
+         std::any_of(std::begin(kRows), std::end(kRows),
+                     [&](const NpyRow& row) { return row.dtype == dtype; });
+}
+
+absl::Status NoJson(DType dtype) {
+  return MakeError(
+      ErrorKind::kNotImplemented,
+      absl::StrCat(ToAbsl(ir::DTypeName(dtype)), " values have no JSON form. Use .npy files"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  if (path == "-") {
+    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  }
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream bytes;
+  if (file) bytes << file.rdbuf();
+  if (!file) {
+    return MakeError(
+        ErrorKind::kFileNotFound,
+        absl::StrCat(path, ": ", errno != 0 ? std::strerror(errno) : "cannot be read"));
+  }
+  return std::move(bytes).str();
+}
+
+absl::Status WriteFile(const std::string& path, const std::string& bytes) {
+  const std::string next = path + ".part";
+  errno = 0;
+  {
+    std::ofstream out(next, std::ios::binary | std::ios::trunc);
+    out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    if (!out.flush()) {
+      return Fault(next, errno != 0 ? std::strerror(errno) : "cannot be written");
+    }
+  }
+  if (std::rename(next.c_str(), path.c_str()) != 0) return Fault(path, std::strerror(errno));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ir::Array> ParseNpy(const std::string& bytes, const std::string& where) {
+  if (bytes.size() < kMagicBytes + 4 || bytes.compare(0, kMagicBytes, kMagic) != 0) {
+    return Fault(where, "this is no .npy file");
+  }
+  const auto byte = [&](size_t at) { return static_cast<size_t>(static_cast<uint8_t>(bytes[at])); };
+  const size_t version = byte(6);
+  const size_t prefix = version == 1 ? 10 : 12;
+  if (version < 1 || version > 3 || bytes.size() < prefix) {
+    return Fault(where, absl::StrCat("version ", version, " of .npy; 1 to 3 are known"));
+  }
+  size_t size = byte(8) | byte(9) << 8;
+  if (version > 1) size |= byte(10) << 16 | byte(11) << 24;
+  if (size > bytes.size() - prefix) return Fault(where, "the file ends within its header");
+  const std::string header = bytes.substr(prefix, size);
+  std::string descr = FieldOf(header, "descr");
+  if (descr == "|V2") descr = "<V2";
+  const auto row = std::find_if(std::begin(kRows), std::end(kRows),
+                                [&](const NpyRow& r) { return descr == r.descr; });
+  if (row == std::end(kRows)) {
+    return Fault(where, absl::StrCat("elements of dtype '", Safe(descr).substr(0, 32),
+                                     "'; little-endian numbers and booleans are expected"));
+  }
+  TESSERA_ASSIGN_OR_RETURN(const ir::Dims shape, ShapeOf(FieldOf(header, "shape"), where));
+  const int64_t wanted = ir::MakeType(row->dtype, shape).num_bytes();
+  const size_t begin = prefix + size;
+  if (static_cast<int64_t>(bytes.size() - begin) != wanted) {
+    return Fault(where, absl::StrCat("it holds ", bytes.size() - begin, " bytes of elements; ",
+                                     wanted, " make up its shape"));
+  }
+  if (absl::StartsWith(FieldOf(header, "fortran_order"), "True")) {
+    return FromFortran(row->dtype, shape, bytes.data() + begin);
+  }
+  return ir::Array(
+      row->dtype, shape,
+      absl::Span<const std::byte>(reinterpret_cast<const std::byte*>(bytes.data() + begin),
+                                  static_cast<size_t>(wanted)));
+}
+
+absl::StatusOr<std::string> NpyOf(const ir::Array& array) {
+  const auto row = std::find_if(std::begin(kRows), std::end(kRows),
+                                [&](const NpyRow& r) { return r.dtype == array.dtype(); });
+  if (row == std::end(kRows)) {
+    return MakeError(ErrorKind::kNotImplemented, absl::StrCat(ToAbsl(ir::DTypeName(array.dtype())),
+                                                              " values have no .npy form"));
+  }
+  std::string header =
+      absl::StrCat("{'descr': '", row->descr, "', 'fortran_order': False, 'shape': (",
+                   absl::StrJoin(array.shape(), ", "), array.rank() == 1 ? "," : "", "), }");
+  const size_t used = kMagicBytes + 4 + header.size() + 1;
+  header.append((kAlign - used % kAlign) % kAlign, ' ');
+  header += '\n';
+  std::string out(kMagic, kMagicBytes);
+  out += {'\x01', '\x00', static_cast<char>(header.size() & 0xff),
+          static_cast<char>(header.size() >> 8)};
+  out += header;
+  out.append(reinterpret_cast<const char*>(array.data()), static_cast<size_t>(array.num_bytes()));
+  return out;
+}
+
+absl::StatusOr<ir::Array> ReadNpy(const std::string& path) {
+  TESSERA_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
+  return ParseNpy(bytes, path);
+}
+
+absl::Status WriteNpy(const std::string& path, const ir::Array& array) {
+  TESSERA_ASSIGN_OR_RETURN(const std::string bytes, NpyOf(array));
+  return WriteFile(path, bytes);
+}
+
+absl::StatusOr<ir::Array> ArrayOfJson(const Json& json, DType dtype, const ir::Dims& shape) {
+  if (!HasNumbers(dtype)) return NoJson(dtype);
+  TESSERA_RETURN_IF_ERROR(CheckLists(json, shape, 0, "value"));
+  ir::Array out(dtype, shape);
+  int64_t index = 0;
+  TESSERA_RETURN_IF_ERROR(SetAll(json, 0, "value", &index, &out));
+  return out;
+}
+
+absl::StatusOr<Json> JsonOfArray(const ir::Array& array) {
+  if (!HasNumbers(array.dtype())) return NoJson(array.dtype());
+  if (array.num_elements() > kJsonValuesMax) {
+    return MakeError(ErrorKind::kLimitExceeded,
+                     absl::StrCat("an array of ", array.num_elements(), " elements; at most ",
+                                  kJsonValuesMax, " are written as JSON. Write it to a file"));
+  }
+  int64_t index = 0;
+  return ListOf(array, 0, &index);
+}
+
+absl::StatusOr<ir::Array> InputOf(const std::string& text, const ir::Type& type) {
+  if (text == "zeros") return ir::Array(type.dtype, type.shape);
+  if (text == "ones" || text == "count") {
+    if (!HasNumbers(type.dtype)) return NoJson(type.dtype);
+    const bool count = text == "count";
+    ir::Array out(type.dtype, type.shape);
+    const int64_t period = type.dtype == DType::kBool       ? 2
+                           : ir::ByteWidth(type.dtype) == 1 ? 128
+                           : type.dtype == DType::kBF16     ? 256
+                                                            : kCountPeriod;
+    for (int64_t i = 0; i < out.num_elements(); ++i) {
+      out.Set(i, count ? static_cast<double>(i % period) : 1);
+    }
+    return out;
+  }
+  if (absl::EndsWith(text, ".npy")) {
+    TESSERA_ASSIGN_OR_RETURN(ir::Array array, ReadNpy(text));
+    if (array.dtype() != type.dtype || array.shape() != type.shape) {
+      return MakeError(
+          ErrorKind::kTypeError,
+          absl::StrCat(text, " holds ", ir::MakeType(array.dtype(), array.shape()).ToString(), "; ",
+                       ir::MakeType(type.dtype, type.shape).ToString(), " is expected"));
+    }
+    return array;
+  }
+  std::string source = text;
+  if (absl::EndsWith(text, ".json")) {
+    TESSERA_ASSIGN_OR_RETURN(source, ReadFile(text));
+  }
+  Json json = Json::parse(source, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) {
+    return Fault(Safe(text).substr(0, 40),
+                 "this is no input; FILE.npy, FILE.json, JSON, zeros, ones or count is expected");
+  }
+  return ArrayOfJson(json, type.dtype, type.shape);
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,33 @@
+// Arrays of files and of the command line: NumPy's .npy, JSON, and words that fill an array.
+//
+// Reads trust nothing: sizes are checked before memory is taken. Pure but for the file itself.
+#pragma once
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/cli/json.h"
+#include "ir/array.h"
+#include "ir/type.h"
+
+namespace tessera::cli {
+
+absl::StatusOr<std::string> ReadFile(const std::string& path);  // "-": standard input
+// Whole or not at all.
+absl::Status WriteFile(const std::string& path, const std::string& bytes);
+
+// Versions 1 to 3, little endian, row-major or column-major; bf16 is "<V2", as ml_dtypes writes it.
+absl::StatusOr<ir::Array> ParseNpy(const std::string& bytes, const std::string& where);
+absl::StatusOr<std::string> NpyOf(const ir::Array& array);
+absl::StatusOr<ir::Array> ReadNpy(const std::string& path);
+absl::Status WriteNpy(const std::string& path, const ir::Array& array);
+
+// Nested lists as RunProgram takes and gives them: NaN and infinities, and integers beyond 2^53,
+// are texts.
+absl::StatusOr<ir::Array> ArrayOfJson(const Json& json, ir::DType dtype, const ir::Dims& shape);
+absl::StatusOr<Json> JsonOfArray(const ir::Array& array);
+
+// What --input says for a parameter of `type`: a .npy file, a .json file, JSON, or one of the words
+// zeros, ones, count (0, 1, 2, ..., anew after 1024).
+absl::StatusOr<ir::Array> InputOf(const std::string& text, const ir::Type& type);
+
+}  // namespace tessera::cli

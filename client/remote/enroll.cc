@@ -1,0 +1,73 @@
+#include "client/remote/enroll.h"
+
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "client/remote/status.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/security/tls_certificate_verifier.h"
+#include "grpcpp/security/tls_credentials_options.h"
+#include "tessera/v1/enroll.grpc.pb.h"
+
+namespace tessera::remote {
+namespace {
+
+// TLS with whoever answers. What comes back is checked by its fingerprint.
+std::shared_ptr<grpc::ChannelCredentials> Unverified() {
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  options.set_verify_server_certs(false);
+  options.set_check_call_host(false);
+  options.set_certificate_verifier(std::make_shared<grpc::experimental::NoOpCertificateVerifier>());
+  return grpc::experimental::TlsCredentials(options);
+}
+
+void Bound(grpc::ClientContext* context, absl::Duration limit) {
+  context->set_deadline(absl::ToChronoTime(absl::Now() + limit));
+  context->set_wait_for_ready(false);
+}
+
+absl::Status Done(const grpc::Status& status, const std::string& address) {
+  return FromGrpc(status, absl::StrCat("the coordinator at ", address), ErrorKind::kServerStopping);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FetchAuthority(const std::string& address, absl::Duration limit) {
+  const auto stub = v1::EnrollmentService::NewStub(grpc::CreateChannel(address, Unverified()));
+  grpc::ClientContext context;
+  Bound(&context, limit);
+  v1::Authority response;
+  TESSERA_RETURN_IF_ERROR(Done(stub->GetAuthority(&context, {}, &response), address));
+  return response.ca_pem();
+}
+
+absl::StatusOr<std::string> Enroll(const std::string& address, const std::string& ca_pem,
+                                   const std::string& token, const std::string& worker,
+                                   const std::string& csr_pem, absl::Duration limit) {
+  grpc::SslCredentialsOptions ssl;
+  ssl.pem_root_certs = ca_pem;
+  const auto stub =
+      v1::EnrollmentService::NewStub(grpc::CreateChannel(address, grpc::SslCredentials(ssl)));
+  grpc::ClientContext context;
+  Bound(&context, limit);
+  context.AddMetadata("authorization", absl::StrCat("Bearer ", token));
+  v1::EnrollRequest request;
+  request.set_worker(worker);
+  request.set_csr_pem(csr_pem);
+  v1::EnrollResponse response;
+  const absl::Status status = Done(stub->Enroll(&context, request, &response), address);
+  // It answered a moment ago to whoever did not check.
+  if (ReasonOf(status) == InfoOf(ErrorKind::kServerStopping).reason)
+    return MakeError(ErrorKind::kServerStopping,
+                     absl::StrCat(status.message(),
+                                  ". If it runs: its certificate does not name this address; start "
+                                  "it with --advertise and the name or address used here"));
+  TESSERA_RETURN_IF_ERROR(status);
+  return response.certificate_pem();
+}
+
+}  // namespace tessera::remote

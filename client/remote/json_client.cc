@@ -1,0 +1,138 @@
+#include "client/remote/json_client.h"
+
+#include <google/protobuf/dynamic_message.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "client/remote/channel.h"
+#include "client/remote/status.h"
+#include "grpc/health/v1/health.pb.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/grpcpp.h"
+#include "tessera/v1/admin.pb.h"
+#include "tessera/v1/array.pb.h"
+#include "tessera/v1/cluster.pb.h"
+#include "tessera/v1/operation.pb.h"
+#include "tessera/v1/program_service.pb.h"
+#include "tessera/v1/session.pb.h"
+
+namespace tessera::remote {
+namespace {
+
+namespace pb = google::protobuf;
+
+constexpr absl::Duration kLook = absl::Milliseconds(100);  // between questions whether to give up
+
+// Naming a message of each file links the file.
+const pb::MethodDescriptor* MethodOf(const std::string& method) {
+  const size_t slash = method.find('/');
+  if (slash == std::string::npos) return nullptr;
+  std::string service = method.substr(0, slash);
+  service = service.substr(service.rfind('.') + 1);
+  for (const pb::Descriptor* d :
+       {v1::Token::descriptor(), v1::Array::descriptor(), v1::Device::descriptor(),
+        v1::Operation::descriptor(), v1::RunProgramRequest::descriptor(), v1::Session::descriptor(),
+        ::grpc::health::v1::HealthCheckRequest::descriptor()}) {
+    const pb::ServiceDescriptor* found = d->file()->FindServiceByName(service);
+    if (found != nullptr) return found->FindMethodByName(method.substr(slash + 1));
+  }
+  return nullptr;
+}
+
+::grpc::ByteBuffer BytesOf(const pb::Message& message) {
+  const ::grpc::Slice slice(message.SerializeAsString());
+  return ::grpc::ByteBuffer(&slice, 1);
+}
+
+bool Parse(const ::grpc::ByteBuffer& bytes, pb::Message* message) {
+  std::vector<::grpc::Slice> slices;
+  if (!bytes.Dump(&slices).ok()) return false;
+  std::string whole;
+  for (const ::grpc::Slice& s : slices) {
+    whole.append(reinterpret_cast<const char*>(s.begin()), s.size());
+  }
+  return message->ParseFromString(whole);
+}
+
+}  // namespace
+
+struct JsonClient::Channel {
+  explicit Channel(std::shared_ptr<::grpc::Channel> c) : stub(std::move(c)) {}
+  ::grpc::GenericStub stub;
+};
+
+absl::StatusOr<std::unique_ptr<JsonClient>> JsonClient::Make(const std::string& address,
+                                                             const ConnectOptions& options) {
+  TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<::grpc::ChannelCredentials> credentials,
+                           CredentialsFor(address, options));
+  return std::unique_ptr<JsonClient>(new JsonClient(
+      address, options.token, std::make_unique<Channel>(ChannelTo(address, credentials))));
+}
+
+JsonClient::JsonClient(std::string address, std::string token, std::unique_ptr<Channel> channel)
+    : address_(std::move(address)), token_(std::move(token)), channel_(std::move(channel)) {}
+JsonClient::~JsonClient() = default;
+
+absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const std::string& request,
+                                             absl::Duration limit,
+                                             const std::function<bool()>& give_up) const {
+  const pb::MethodDescriptor* const descriptor = MethodOf(method);
+  if (descriptor == nullptr || descriptor->server_streaming() || descriptor->client_streaming()) {
+    return MakeError(ErrorKind::kInternal, absl::StrCat("no unary method is called ", method));
+  }
+  pb::DynamicMessageFactory messages;
+  const std::unique_ptr<pb::Message> input(messages.GetPrototype(descriptor->input_type())->New());
+  if (const auto read = pb::util::JsonStringToMessage(request, input.get()); !read.ok()) {
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat(method, ": ", read.ToString(), " in ", request));
+  }
+
+  ::grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + limit));
+  // Plenty for a coordinator that just starts, and an error at once for an address that is wrong.
+  context.set_wait_for_ready(false);
+  if (!token_.empty()) context.AddMetadata("authorization", "Bearer " + token_);
+  ::grpc::CompletionQueue queue;
+  const auto call = channel_->stub.PrepareUnaryCall(
+      &context, absl::StrCat("/", descriptor->service()->full_name(), "/", descriptor->name()),
+      BytesOf(*input), &queue);
+  ::grpc::ByteBuffer reply;
+  ::grpc::Status status;
+  call->StartCall();
+  call->Finish(&reply, &status, &reply);
+  bool given_up = false;
+  while (true) {
+    void* tag = nullptr;
+    bool ok = false;
+    const auto next = queue.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kLook));
+    if (next != ::grpc::CompletionQueue::TIMEOUT) break;
+    if (!given_up && give_up()) {
+      given_up = true;
+      context.TryCancel();
+    }
+  }
+  if (given_up && !status.ok()) {
+    return MakeError(ErrorKind::kCancelled, absl::StrCat(method, ": given up by the caller"));
+  }
+  TESSERA_RETURN_IF_ERROR(
+      FromGrpc(status, absl::StrCat("the coordinator at ", address_), ErrorKind::kServerStopping));
+  const std::unique_ptr<pb::Message> output(
+      messages.GetPrototype(descriptor->output_type())->New());
+  std::string json;
+  pb::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  if (!Parse(reply, output.get()) || !pb::util::MessageToJsonString(*output, &json, options).ok()) {
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat("the coordinator at ", address_, " answers ", method,
+                                  " with what is no ", descriptor->output_type()->name(),
+                                  ". Compare its version with this program's"));
+  }
+  return json;
+}
+
+}  // namespace tessera::remote

@@ -1,0 +1,38 @@
+// The coordinator's methods called by name, with JSON for requests and responses: protobuf's own
+// mapping, so int64 is a text and names are in lowerCamelCase.
+//
+// Thread-safe. Every call has a deadline.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/session.h"
+
+namespace tessera::remote {
+
+class JsonClient {
+ public:
+  // Connects when it is used, so only options can be wrong: VALUE_ERROR.
+  static absl::StatusOr<std::unique_ptr<JsonClient>> Make(const std::string& address,
+                                                          const ConnectOptions& options);
+  ~JsonClient();
+
+  // `method` is a unary one of tessera.v1 or of grpc.health.v1: "ClusterService/ListDevices",
+  // "grpc.health.v1.Health/Check". Ends early, with CANCELLED, once `give_up` answers true; it is
+  // asked every now and then.
+  absl::StatusOr<std::string> Call(
+      const std::string& method, const std::string& request, absl::Duration limit,
+      const std::function<bool()>& give_up = [] { return false; }) const;
+
+ private:
+  struct Channel;
+  JsonClient(std::string address, std::string token, std::unique_ptr<Channel> channel);
+
+  const std::string address_, token_;
+  const std::unique_ptr<Channel> channel_;
+};
+
+}  // namespace tessera::remote

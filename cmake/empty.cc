@@ -1,0 +1,1 @@
+// tessera_shared is made of archives; CMake wants a source.

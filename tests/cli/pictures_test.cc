@@ -1,0 +1,56 @@
+// Plans as `tessera explain` draws them: tests/golden/cli/pictures.txt, from program text through
+// the planner to the picture.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "base/testing/datadriven.h"
+#include "client/cli/json.h"
+#include "client/cli/picture.h"
+#include "client/cli/terminal.h"
+#include "embed/embed.h"
+#include "gtest/gtest.h"
+#include "ir/text.h"
+
+namespace tessera::cli {
+namespace {
+
+absl::StatusOr<std::string> Draw(const DataCase& c) {
+  TESSERA_ASSIGN_OR_RETURN(const ir::Program program, ir::ParseProgram(c.input));
+  EmbeddedOptions options;
+  options.devices = static_cast<int>(program.mesh().num_devices());
+  TESSERA_ASSIGN_OR_RETURN(const auto service, embed::Start(options));
+  api::CompileRequest request;
+  request.program = program;
+  request.explain = true;
+  TESSERA_ASSIGN_OR_RETURN(const api::CompileReply reply, service->Compile(request));
+  TESSERA_ASSIGN_OR_RETURN(const Json json, ParseJson(reply.explain_json, "the plan"));
+  TESSERA_ASSIGN_OR_RETURN(Plan plan, PlanOf(program, json));
+  Looks looks;
+  looks.columns = std::stoi(c.Arg("columns", "100"));
+  looks.unicode = !c.Has("ascii");
+  looks.color_out = c.Has("colors");
+  if (c.Has("first")) {
+    // On other devices than those of the same numbers, of two workers.
+    const int64_t first = std::stoi(c.Arg("first"));
+    for (int64_t d = 0; d < plan.mesh.num_devices(); ++d) {
+      plan.devices.push_back(first + d);
+      plan.worker_of[first + d] = absl::StrCat("w", 2 * d / plan.mesh.num_devices());
+    }
+  }
+  const std::string picture = DrawPlan(plan, looks);
+  for (absl::string_view line : absl::StrSplit(picture, '\n')) {
+    EXPECT_LE(WidthOf(std::string(line)), looks.columns) << c.file << ":" << c.line << ": " << line;
+    EXPECT_TRUE(line.empty() || line.back() != ' ') << c.file << ":" << c.line << ": " << line;
+  }
+  return picture;
+}
+
+TEST(Pictures, AreAsTheyWere) {
+  RunDataFile("tests/golden/cli/pictures.txt", [](const DataCase& c) {
+    const absl::StatusOr<std::string> picture = Draw(c);
+    return picture.ok() ? *picture : absl::StrCat("error: ", picture.status().message(), "\n");
+  });
+}
+
+}  // namespace
+}  // namespace tessera::cli
