@@ -29,7 +29,7 @@ def tool(name):
 def promtool(*args, cwd=None):
     """(exit status, output)."""
     done = subprocess.run([tool("promtool"), *args], cwd=cwd, capture_output=True, text=True,
-                          timeout=60)
+                          timeout=120)
     return done.returncode, done.stdout + done.stderr
 
 

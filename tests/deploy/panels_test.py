@@ -21,9 +21,13 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+import grpc
 import yaml
 
 import deploy_testing as deploy
+
+sys.path.insert(0, deploy.path("tests/service"))
+import json_client  # noqa: E402: lies there
 
 SERVICE_TESTS = deploy.path("tests/service")
 # How far back rates look; scrapes are a second apart.
@@ -75,7 +79,8 @@ class Cluster:
         self.start("coordinator", f"{self.bin}/tessera-coordinator", "--listen", "127.0.0.1:0",
                    "--port-file", f"{at}/address", "--metrics-listen", "127.0.0.1:0",
                    "--metrics-port-file", f"{at}/coordinator.metrics",
-                   "--canary-interval-ms", "1000")
+                   # A busy machine is not what is tested.
+                   "--canary-interval-ms", "1000", "--lease-ms", "10000")
         self.address = self.await_file("coordinator", "address", deadline)
         for name in ("w0", "w1"):
             self.start(name, f"{self.bin}/tessera-worker", "--coordinator", self.address,
@@ -132,8 +137,13 @@ class Cluster:
     def executors(self, worker):
         """Pids of the daemon's executors."""
         pid = self.processes[worker].pid
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
-            children = file.read().split()
+        children = []
+        for task in os.listdir(f"/proc/{pid}/task"):
+            try:
+                with open(f"/proc/{pid}/task/{task}/children", encoding="utf-8") as file:
+                    children += file.read().split()
+            except FileNotFoundError:
+                pass
         found = []
         for child in children:
             try:
@@ -148,6 +158,31 @@ class Cluster:
         for process in reversed(list(self.processes.values())):
             process.kill()
             process.wait(timeout=30)
+
+
+# Every size is a program of its own: planned, compiled, with a collective among all devices. The
+# loop over the product takes long enough for a death to meet it.
+REDUCE = """mesh (x=4)
+func main(%a: f32[{n}] P('x')) -> (f32[]) {{
+  %s = reduce_sum(%a) {{dimensions=[0]}}
+  return %s
+}}
+"""
+PRODUCT = """mesh (x=4)
+func main(%a: f32[{n},{n}] P(None, 'x')) -> (f32[]) {{
+{lines}  %r = reduce_sum(%m{last}) {{dimensions=[0,1]}}
+  return %r
+}}
+"""
+
+
+def product(n, depth):
+    """A chain of products of a matrix, each with a collective."""
+    line = ("  %m{i} = dot_general(%{before}, %a) {{lhs_batching_dimensions=[], "
+            "lhs_contracting_dimensions=[1], rhs_batching_dimensions=[], "
+            "rhs_contracting_dimensions=[0]}}\n")
+    lines = "".join(line.format(i=i, before="a" if i == 0 else f"m{i - 1}") for i in range(depth))
+    return PRODUCT.format(n=n, lines=lines, last=depth - 1)
 
 
 PAUSE = threading.Event()  # Never set: waiting on it is a pause with a bound.
@@ -166,7 +201,8 @@ class Load:
                 "/usr/bin/python3", f"{SERVICE_TESTS}/json_client_test.py"])),
             threading.Thread(target=self.repeat, daemon=True, args=("training", [
                 f"{cluster.bin}/mlp_digits", "--address", cluster.address, "--mesh",
-                "data=2,model=2"]))]
+                "data=2,model=2"])),
+            threading.Thread(target=self.vary, daemon=True)]
         for thread in self.threads:
             thread.start()
 
@@ -182,7 +218,53 @@ class Load:
                 pass
             done.kill()
             self.last[name] = done.communicate()[0][-2000:]
-            self.rounds[name] += done.returncode == 0
+            # Whether its checks hold is its own test: here it is load.
+            self.rounds[name] += 1
+
+    def vary(self):
+        """Programs never seen before, long ones, and ones that are cancelled while they wait."""
+        programs = "tessera.v1.ProgramService"
+        with json_client.Client(self.cluster.address) as client:
+            matrix = client.call(programs + "/CompileProgram", {"text": product(1536, 8)})
+            data = b"\0" * (1536 * 1536 * 4)
+            n = 0
+            while not self.stopping.is_set():
+                n += 1
+                try:
+                    client.call(programs + "/RunProgram",
+                                {"text": REDUCE.format(n=4 * n), "inputs": [[1] * (4 * n)]},
+                                timeout=20)
+                    self.cancel(client, matrix)
+                    self.run_long(client, matrix, data)
+                    self.last["vary"] = f"{n} rounds"
+                except (json_client.Error, grpc.RpcError) as error:
+                    # The executor that it used was killed: what is asked for.
+                    self.last["vary"] = str(error)
+                    self.stopping.wait(0.2)
+
+    def create(self, client, spec):
+        return client.call("tessera.v1.ArrayService/CreateArray", {"spec": spec})
+
+    def execute(self, client, compiled, array):
+        return client.call("tessera.v1.ProgramService/ExecuteProgram",
+                           {"executable": compiled["executable"], "args": [array]})["operation"]
+
+    def run_long(self, client, compiled, data):
+        made = self.create(client, compiled["in"][0])
+        size = len(data) // len(made["tickets"])
+        for ticket in made["tickets"]:
+            json_client.write_shard(ticket, data[:size])
+        operation = self.execute(client, compiled, made["array"])
+        client.call("tessera.v1.OperationService/WaitOperation",
+                    {"operation": operation, "timeout": "20s"}, timeout=30)
+
+    def cancel(self, client, compiled):
+        """Its input never comes."""
+        made = self.create(client, compiled["in"][0])
+        operation = self.execute(client, compiled, made["array"])
+        client.call("tessera.v1.OperationService/CancelOperation", {"operation": operation})
+        client.call("tessera.v1.OperationService/WaitOperation",
+                    {"operation": operation, "timeout": "20s"}, timeout=30)
 
     def stop(self):
         self.stopping.set()
@@ -264,8 +346,10 @@ def run(cluster, patience):
     if bad:
         raise Failure(f"rules that Prometheus cannot evaluate: {bad}")
     if missing:
-        raise Failure("no data came for\n" + "\n".join(
-            f"  {where}\n    {expression}" for where, expression in sorted(missing.items())))
+        raise Failure("\n".join([
+            "no data came for",
+            *(f"  {where}\n    {expression}" for where, expression in sorted(missing.items())),
+            f"fired: {sorted(fired)}; while this ran:", *(text[-500:] for text in load.last.values())]))
     if "TesseraArraysLost" not in fired:
         raise Failure(f"an executor was killed and TesseraArraysLost did not fire; {fired} did")
     for name in ("coordinator", "w0", "w1", "prometheus"):

@@ -4,7 +4,7 @@ import json
 import re
 
 ELLIPSIS = "..."
-_FENCE = re.compile(r"^(\s*)```(\w*)\s*$")
+_FENCE = re.compile(r"^(\s*)```+([^`]*)$")
 _COMMAND = re.compile(r"^(?:(\w+)=\$\()?grpcurl\b")
 _DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 
@@ -21,17 +21,18 @@ class Command:
 def _blocks(text):
     """(language, number of the first line, lines) of each fenced block, and None between blocks that
     have more than empty lines between them."""
-    language, block, start = None, [], 0
+    language, indent, block, start = None, 0, [], 0
     for number, line in enumerate(text.split("\n"), 1):
         fence = _FENCE.match(line)
         if language is not None:
-            if fence and not fence[2]:
+            if fence and not fence[2].strip():
                 yield language, start, block
                 language = None
             else:
                 block.append(line[indent:] if line[:indent].isspace() else line)
         elif fence:
-            language, indent, start, block = fence[2], len(fence[1]), number + 1, []
+            language, indent = fence[2].strip(), len(fence[1])
+            start, block = number + 1, []
         elif line.strip():
             yield None
     assert language is None, f"the block that begins in line {start} does not end"

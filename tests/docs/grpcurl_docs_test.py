@@ -1,14 +1,16 @@
 """Every grpcurl command of the documentation, run against real daemons.
 
-A file's commands run in one shell, in order, beside a cluster of their own: workers w0 and w1 with two
-CPU devices each. docs/grpcurl.md says what a reader has to have; here that is given:
+A file's commands run in one shell, in order, beside workers w0 and w1 with two CPU devices each: a
+cluster of their own, but for the runbooks, which share one. What a reader has to have is given:
 
-  localhost:8470   is replaced by the cluster's address; TESSERA_ADDRESS is it too;
-  -cacert FILE     becomes -plaintext: the cluster has no certificates;
-  TESSERA_TOKEN    some text, which a cluster without tokens does not look at;
+  localhost:8470   is the cluster's address, and so is TESSERA_ADDRESS; commands with -cacert get that of
+                   a cluster with TLS and tokens, others that of one without;
+  TESSERA_CA_FILE, TESSERA_TOKEN
+                   its authority and an administrator's token;
   WORKER, SESSION, ARRAY, EXECUTABLE, OPERATION
                    things that exist. The operation waits for an upload that does not come.
 """
+import contextlib
 import os
 import pathlib
 import re
@@ -24,9 +26,8 @@ sys.path.insert(0, str(ROOT / "tests/service"))
 
 import commands  # noqa: E402
 import daemons  # noqa: E402
-import json_client  # noqa: E402
 
-PATIENCE = 120  # for all commands of a file
+PATIENCE = 240  # for all commands of a file
 PROGRAM = """mesh (x=2)
 func main(%a: f32[4] P('x')) -> (f32[4] P('x')) {
   %b = add(%a, %a)
@@ -68,19 +69,31 @@ def examples(client):
             "ARRAY": written["array"], "OPERATION": run["operation"]}
 
 
-def script(found, folder):
-    """Runs each command with its output in files; a command that fails does not stop the next."""
+def is_secure(command):
+    return "-cacert" in command.text
+
+
+def script(found, folder, addresses):
+    """Runs each command with its output in files; a command that fails does not stop the next.
+    `addresses` has those of the clusters, by whether they are secure."""
     lines = ["set -u -o pipefail"]
     for number, command in enumerate(found):
-        text = re.sub(r"-cacert[ =]\S+", "-plaintext", command.text)
-        text = re.sub(r"\b(localhost|127\.0\.0\.1):8470\b", "$TESSERA_ADDRESS", text)
+        text = re.sub(r"\b(localhost|127\.0\.0\.1):8470\b", "$TESSERA_ADDRESS", command.text)
         here = shlex.quote(str(folder / str(number)))
-        end = f"\necho $? >{here}.rc"
+        lines.append(f"TESSERA_ADDRESS={addresses[is_secure(command)]}")
         if command.variable:
-            end += f'\nprintf "%s" "${command.variable}" >{here}.out'
-        lines.append(f"{{\n{text}{end}\n}} >{here}.out 2>{here}.err"
-                     if not command.variable else f"{{\n{text}{end}\n}} 2>{here}.err")
+            lines.append(f"{{\n{text}\necho $? >{here}.rc\n"
+                         f'printf "%s" "${command.variable}" >{here}.out\n}} 2>{here}.err')
+        else:
+            lines.append(f"{{\n{text}\n}} >{here}.out 2>{here}.err\necho $? >{here}.rc")
     return "\n".join(lines) + "\n"
+
+
+def prints_json(text):
+    """Whether it is a call whose answer nothing else reads."""
+    head = re.sub(r"(<<.*)\n(.|\n)*", r"\1", text)  # Without the document.
+    bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", head)
+    return "|" not in bare and not re.search(r"\s(list|describe)(\s|$)", bare)
 
 
 def check(command, rc, out, err):
@@ -96,34 +109,54 @@ def check(command, rc, out, err):
         return "it prints nothing"
     if command.variable or command.kind == "text":
         return commands.text_mismatch(command.expected, out) if command.expected else ""
-    if re.search(r"\b(list|describe)\b", command.text) or "|" in command.text.split("<<")[0]:
+    if not prints_json(command.text):
         return ""
-    printed = commands.documents(out)
+    try:
+        printed = commands.documents(out)
+    except ValueError:
+        return f"it prints no JSON: {out}"
     if command.expected is None:
         return "" if printed else "it prints no JSON"
     return commands.mismatch(commands.documents(command.expected), printed)
 
 
+@pytest.fixture(scope="module")
+def shared_cluster():
+    with daemons.Cluster(secure=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def clusters(request, page):
+    """Those that the page asks for, by whether they are secure."""
+    kinds = {is_secure(command) for command in PAGES[page]}
+    if page.startswith("docs/runbooks/") and kinds == {True}:
+        yield {True: request.getfixturevalue("shared_cluster")}
+        return
+    with contextlib.ExitStack() as stack:
+        yield {k: stack.enter_context(daemons.Cluster(secure=k)) for k in sorted(kinds)}
+
+
 @pytest.mark.parametrize("page", [page for page, found in PAGES.items() if found])
-def test_the_commands_of(page, tmp_path):
+def test_the_commands_of(page, clusters, tmp_path):
     shim = tmp_path / "bin" / "grpcurl"
     shim.parent.mkdir()
     shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} '
                     f'{shlex.quote(str(HERE / "grpcurl.py"))} "$@"\n')
     shim.chmod(0o755)
-    with daemons.Cluster() as cluster:
-        with json_client.Client(cluster.address) as client:
-            known = examples(client)
-        env = {**os.environ, **known, "PATH": f"{shim.parent}:{os.environ['PATH']}",
-               "TESSERA_ADDRESS": cluster.address, "TESSERA_TOKEN": "tsr_documentation",
-               "TESSERA_CA_FILE": "ca.pem"}
-        subprocess.run(["bash", "-c", script(PAGES[page], tmp_path)], env=env, cwd=tmp_path,
-                       timeout=PATIENCE, check=False)
-        wrong = []
-        for number, command in enumerate(PAGES[page]):
-            parts = [tmp_path / f"{number}.{part}" for part in ("rc", "out", "err")]
-            rc, out, err = (p.read_text() if p.exists() else "" for p in parts)
-            fault = check(command, int(rc), out, err) if rc else "it was not reached"
-            if fault:
-                wrong.append(f"{page}:{command.line}: {command.text}\n{fault}")
+    with clusters[min(clusters)].connect() as client:
+        known = examples(client)
+    env = {**os.environ, **known, "PATH": f"{shim.parent}:{os.environ['PATH']}"}
+    if True in clusters:
+        env.update(TESSERA_CA_FILE=str(clusters[True].ca), TESSERA_TOKEN=clusters[True].token)
+    addresses = {secure: cluster.address for secure, cluster in clusters.items()}
+    subprocess.run(["bash", "-c", script(PAGES[page], tmp_path, addresses)], env=env, cwd=tmp_path,
+                   timeout=PATIENCE, check=False)
+    wrong = []
+    for number, command in enumerate(PAGES[page]):
+        parts = [tmp_path / f"{number}.{part}" for part in ("rc", "out", "err")]
+        rc, out, err = (p.read_text() if p.exists() else "" for p in parts)
+        fault = check(command, int(rc), out, err) if rc else "it was not reached"
+        if fault:
+            wrong.append(f"{page}:{command.line}: {command.text}\n{fault}")
     assert not wrong, "\n\n".join(wrong)

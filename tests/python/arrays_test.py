@@ -171,6 +171,26 @@ def test_arrays_without_a_handle_are_freed(client):
     np.testing.assert_array_equal(client.get(arrays[0]), 0)
 
 
+def test_files_hold_arrays(client):
+    whole = np.arange(32, dtype=np.float32).reshape(8, 4)
+    arrays = {"w": client.put(whole, MESH, P("x", "y")), "b": client.put(whole[0], MESH, P())}
+    assert client.save("python/model.safetensors", arrays).wait().kind == "save"
+    loaded = client.load("python/model.safetensors", {
+        "b": (tessera.Mesh({"z": 4}), P("z")), "w": (tessera.Mesh({"z": 4}), P("z"))})
+    assert loaded["w"].sharding == P("z") and loaded["b"].shape == (4,)
+    np.testing.assert_array_equal(client.get(loaded["w"]), whole)
+    np.testing.assert_array_equal(client.get(loaded["b"]), whole[0])
+    client.save("python/one.npy", arrays["w"]).wait()
+    (one,) = client.load("python/one.npy", {"": (MESH, P("y"))}).values()
+    np.testing.assert_array_equal(client.get(one), whole)
+    with pytest.raises(tessera.Error):
+        client.save("python/one.npy", arrays["w"]).wait()
+    client.save("python/one.npy", arrays["w"], overwrite=True).wait()
+    with pytest.raises(tessera.NotFoundError) as caught:
+        client.load("python/none.npy", {"": (MESH, P())})
+    assert caught.value.reason == "FILE_NOT_FOUND"
+
+
 def test_many_threads_share_a_client(client):
     import concurrent.futures
 

@@ -23,9 +23,10 @@ import tessera  # noqa: E402
 
 
 @pytest.fixture(scope="session")
-def cluster():
+def cluster(tmp_path_factory):
     """Two workers with two CPU devices each, which every test must leave unharmed."""
-    with daemons.Cluster() as running:
+    files = tmp_path_factory.mktemp("files")
+    with daemons.Cluster(worker_flags=[f"--files-dir={files}"]) as running:
         before = {n: (p.pid, p.poll()) for n, p in running.processes.items()}
         executors = [running.executor_pids(w) for w in (0, 1)]
         yield running
@@ -52,10 +53,7 @@ def _threads():
 
 
 @pytest.fixture(autouse=True)
-def no_thread_is_left(request):
-    if "module_client" in request.fixturenames:
-        yield
-        return
+def no_thread_is_left():
     before = _threads()
     yield
     gc.collect()

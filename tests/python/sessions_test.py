@@ -43,7 +43,7 @@ def test_leaving_frees_what_the_session_has(cluster, witness):
 
 
 def test_the_lease_holds_while_the_client_does_nothing(cluster, witness):
-    with tessera.connect(cluster.address, lease=0.3) as client:
+    with tessera.connect(cluster.address, lease=5) as client:
         array = client.put(VALUE, MESH)
         before = client.call("SessionService/GetSession", {"session": str(client.session)})
 
@@ -51,7 +51,7 @@ def test_the_lease_holds_while_the_client_does_nothing(cluster, witness):
             now = witness.call("SessionService/GetSession", {"session": str(client.session)})
             return now["expireTime"] > before["expireTime"]
 
-        daemons.eventually(renewed, 10)
+        daemons.eventually(renewed, 20)
         np.testing.assert_array_equal(client.get(array), VALUE)
 
 

@@ -136,7 +136,7 @@ Cluster::~Cluster() {
 absl::Status Cluster::StartCoordinator() {
   int ends[2] = {-1, -1};
   if (pipe2(ends, O_CLOEXEC) != 0) return Errno("pipe");
-  std::vector<std::string> args = {"--listen=127.0.0.1:0"};
+  std::vector<std::string> args = {"--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"};
   args.insert(args.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
   auto started = Process::Start(TESSERA_COORDINATOR_BINARY, args, LogFile("coordinator"), ends[1]);
   close(ends[1]);
@@ -155,7 +155,8 @@ absl::Status Cluster::StartCoordinator() {
 absl::Status Cluster::StartWorker(int w) {
   const std::string name = absl::StrCat("w", w);
   std::vector<std::string> args = {absl::StrCat("--coordinator=", address_),
-                                   absl::StrCat("--name=", name), "--device-memory-bytes=67108864"};
+                                   absl::StrCat("--name=", name), "--device-memory-bytes=67108864",
+                                   "--metrics-listen=127.0.0.1:0"};
   if (options_.gpus_per_worker > 0) {
     args.push_back(absl::StrCat("--gpus=", options_.gpus_per_worker));
   } else if (options_.gpus_per_worker == 0) {

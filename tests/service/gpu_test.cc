@@ -38,6 +38,8 @@ class GpuTest : public ::testing::Test {
     options.workers = workers;
     options.gpus_per_worker = gpus;
     options.worker_flags = {"--collective-timeout-ms=1000"};
+    // A canary would meet the fault before the program that is to meet it.
+    options.coordinator_flags = {"--canary-interval-ms=0"};
     options.worker_env = [=](int w) {
       std::vector<std::string> env = {Fake("DRIVER", "cuda"), Fake("NCCL", "nccl"),
                                       Fake("CUBLASLT", "cublaslt")};

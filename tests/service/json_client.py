@@ -1,12 +1,11 @@
-#!/usr/bin/python3
-"""A client of Tessera in JSON that knows none of its protos.
+"""A client of any gRPC server in JSON that knows none of its protos.
 
 Everything it needs to call a service it asks of the service itself, by gRPC server reflection:
 
     client = Client("127.0.0.1:8470")
     client.services()      # ["grpc.health.v1.Health", "tessera.v1.ArrayService", ...]
     client.call("tessera.v1.ProgramService/RunProgram", {
-        "text": "func main(%0: f32[2]) -> (f32[2]) {\n  %1 = add(%0, %0)\n  return %1\n}\n",
+        "text": "func main(%0: f32[2]) -> (f32[2]) {\\n  %1 = add(%0, %0)\\n  return %1\\n}\\n",
         "inputs": [[1, 2]],
     })                     # {"outputs": [[2, 4]], "types": ["f32[2]"]}
 
@@ -14,16 +13,9 @@ Messages are what protobuf's JSON mapping makes of them: dicts, lists, numbers; 
 durations are texts ("7", "1.5s"), bytes are base64. A call that fails raises Error, with the code,
 the reason and the details that came with it.
 
-From a shell:
-
-    json_client.py 127.0.0.1:8470                                          lists the services
-    json_client.py 127.0.0.1:8470 tessera.v1.ClusterService/ListDevices '{}'
-
-Debian packages: python3-grpcio, python3-protobuf.
+tests/docs/grpcurl.py is the same from a shell. Debian packages: python3-grpcio, python3-protobuf.
 """
 import base64
-import json
-import sys
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
@@ -36,8 +28,9 @@ class Error(Exception):
     """What a call answered instead of a response."""
 
     def __init__(self, code, message, details):
-        super().__init__(f"{code}: {message}")
-        self.code = code  # "INVALID_ARGUMENT"
+        super().__init__(f"{code.name}: {message}")
+        self.number = code.value[0]
+        self.code = code.name  # "INVALID_ARGUMENT"
         self.message = message
         self.details = details  # of google.rpc.Status, as dicts with "@type"
         info = next((d for d in details if d["@type"].endswith("/google.rpc.ErrorInfo")), {})
@@ -47,16 +40,27 @@ class Error(Exception):
 
 
 class Client:
-    """One channel to one server. Use as a context manager, or close it."""
+    """One channel to one server. Use as a context manager, or close it.
 
-    def __init__(self, address):
-        self.channel = grpc.insecure_channel(
-            address, options=[("grpc.max_receive_message_length", 64 << 20),
-                              ("grpc.max_send_message_length", -1)])
+    credentials  grpc.ChannelCredentials; None: plain text.
+    metadata     Goes with every call; reflection_metadata with those of reflection.
+    """
+
+    def __init__(self, address, credentials=None, metadata=(), reflection_metadata=None,
+                 options=()):
+        options = [("grpc.max_receive_message_length", 64 << 20),
+                   ("grpc.max_send_message_length", -1), *options]
+        self.channel = (grpc.secure_channel(address, credentials, options=options) if credentials
+                        else grpc.insecure_channel(address, options=options))
+        self.metadata = tuple(metadata)
+        self.reflection_metadata = (self.metadata if reflection_metadata is None
+                                    else tuple(reflection_metadata))
+        self.emit_defaults = False
+        self.allow_unknown_fields = False
         self.pool = descriptor_pool.DescriptorPool()
         self.known = set()  # names of the files in the pool
         self.reflection = descriptor_pool.DescriptorPool()
-        self.reflection.Add(_reflection_file())
+        self.reflection.AddSerializedFile(_reflection_file().SerializeToString())
 
     def __enter__(self):
         return self
@@ -71,55 +75,83 @@ class Client:
 
     def methods(self, service):
         """Full names of the methods of a service."""
-        return [f"{service}/{m.name}" for m in self._find(service, "Service").methods]
+        return [f"{service}/{m.name}" for m in self.find(service, "Service").methods]
 
     def call(self, method, request=None, timeout=60):
         """Calls "package.Service/Method"; streams are lists of messages."""
-        service, name = method.split("/")
-        found = self._find(service, "Service").FindMethodByName(name)
-        if found is None:
-            raise KeyError(f"{service} has no method {name}")
-        proto = descriptor_pb2.MethodDescriptorProto()
-        found.CopyToProto(proto)
-        requests = request if proto.client_streaming else [request or {}]
-        sent = [json_format.ParseDict(r, self._class(found.input_type)(), descriptor_pool=self.pool)
+        streams = self.method(method)[1]
+        answer = self.stream(method, request if streams[0] else [request or {}], timeout)
+        return list(answer) if streams[1] else next(answer)
+
+    def stream(self, method, requests, timeout=60):
+        """Calls with a list of requests; yields the answers as they come."""
+        found, streams = self.method(method)
+        sent = [json_format.ParseDict(r, self._class(found.input_type)(),
+                                      ignore_unknown_fields=self.allow_unknown_fields,
+                                      descriptor_pool=self.pool)
                 for r in requests]
-        answer = self.call_raw(method, [m.SerializeToString() for m in sent],
-                               (proto.client_streaming, proto.server_streaming), timeout)
-        read = [self._to_json(found.output_type, data) for data in answer]
-        return read if proto.server_streaming else read[0]
+        path = f"{found.containing_service.full_name}/{found.name}"
+        for data in self.stream_raw(path, [m.SerializeToString() for m in sent], streams, timeout):
+            yield self.to_json(found.output_type, data)
 
     def call_raw(self, method, requests, streaming=(False, False), timeout=60):
         """Calls with serialized messages, a list each way."""
+        return list(self.stream_raw(method, requests, streaming, timeout))
+
+    def stream_raw(self, method, requests, streaming, timeout):
+        """As call_raw; yields the answers as they come."""
         up, down = streaming
         kind = ("stream" if up else "unary") + "_" + ("stream" if down else "unary")
         stub = getattr(self.channel, kind)("/" + method)
         try:
-            answer = stub(iter(requests) if up else requests[0], timeout=timeout)
-            return list(answer) if down else [answer]
+            answer = stub(iter(requests) if up else requests[0], timeout=timeout,
+                          metadata=self.metadata)
+            yield from answer if down else [answer]
         except grpc.RpcError as error:
             raise self._error(error) from None
+
+    def method(self, name):
+        """The descriptor of "package.Service/Method" or "package.Service.Method", and whether
+        requests and responses are streams."""
+        service, _, short = name.rpartition("/" if "/" in name else ".")
+        found = self.find(service, "Service").methods_by_name.get(short)
+        if found is None:
+            raise KeyError(f"{service} has no method {short}")
+        proto = descriptor_pb2.MethodDescriptorProto()
+        found.CopyToProto(proto)
+        return found, (proto.client_streaming, proto.server_streaming)
 
     def _error(self, error):
         details = []
         for key, value in error.trailing_metadata() or ():
             if key == "grpc-status-details-bin":
-                status = self._to_json(self._find("google.rpc.Status", "MessageType"), value)
+                status = self.to_json(self.find("google.rpc.Status", "MessageType"), value)
                 details = status.get("details", [])
-        return Error(error.code().name, error.details(), details)
+        return Error(error.code(), error.details(), details)
 
-    def _to_json(self, message_type, data):
+    def to_json(self, message_type, data):
+        """A serialized message as protobuf's JSON."""
         message = self._class(message_type).FromString(data)
         self._learn(message)
-        return json_format.MessageToDict(message, descriptor_pool=self.pool)
+        # The option was renamed.
+        defaults = {}
+        if self.emit_defaults:
+            code = json_format.MessageToDict.__code__
+            name = ("including_default_value_fields"
+                    if "including_default_value_fields" in code.co_varnames
+                    else "always_print_fields_with_no_presence")
+            defaults[name] = True
+        return json_format.MessageToDict(message, descriptor_pool=self.pool, **defaults)
 
     def _learn(self, message):
         """Asks for the types that its Anys hold: no method mentions them."""
         if message.DESCRIPTOR.full_name == "google.protobuf.Any":
-            return self._find(message.type_url.split("/")[-1], "MessageType")
+            return self.find(message.type_url.split("/")[-1], "MessageType")
         for field, value in message.ListFields():
             if field.message_type and not field.message_type.GetOptions().map_entry:
-                for part in value if field.label == field.LABEL_REPEATED else [value]:
+                repeated = (field.is_repeated if hasattr(field, "is_repeated")
+                            else field.label == field.LABEL_REPEATED)
+                for part in value if repeated else [value]:
                     self._learn(part)
 
     def _class(self, message_type):
@@ -129,19 +161,24 @@ class Client:
 
     # ---- Reflection. ----
 
-    def _find(self, name, kind):
+    def find(self, name, kind):
+        """The descriptor of a "Service", "MessageType" or "EnumType"; KeyError without one."""
         find = getattr(self.pool, f"Find{kind}ByName")
         try:
             return find(name)
         except KeyError:
-            answer = self._reflect(file_containing_symbol=name)
-            files = {}
-            for data in answer.file_descriptor_response.file_descriptor_proto:
-                file = descriptor_pb2.FileDescriptorProto.FromString(data)
-                files[file.name] = file
-            for file in files.values():
-                self._add(file, files)
+            self.load(name)
             return find(name)
+
+    def load(self, symbol):
+        """Asks for the file that defines a symbol; KeyError if none does."""
+        answer = self._reflect(file_containing_symbol=symbol)
+        files = {}
+        for data in answer.file_descriptor_response.file_descriptor_proto:
+            file = descriptor_pb2.FileDescriptorProto.FromString(data)
+            files[file.name] = file
+        for file in list(files.values()):
+            self._add(file, files)
 
     def _add(self, file, files):
         """Adds a file after those that it imports."""
@@ -149,13 +186,14 @@ class Client:
             return
         self.known.add(file.name)
         for imported in file.dependency:
-            if imported not in files:
+            if imported not in files and imported not in self.known:
                 answer = self._reflect(file_by_filename=imported)
                 for data in answer.file_descriptor_response.file_descriptor_proto:
                     found = descriptor_pb2.FileDescriptorProto.FromString(data)
                     files.setdefault(found.name, found)
-            self._add(files[imported], files)
-        self.pool.Add(file)
+            if imported in files:
+                self._add(files[imported], files)
+        self.pool.AddSerializedFile(file.SerializeToString())
 
     def _reflect(self, **query):
         find = self.reflection.FindMessageTypeByName
@@ -164,9 +202,14 @@ class Client:
         stub = self.channel.stream_stream(
             f"/{REFLECTION}.ServerReflection/ServerReflectionInfo",
             type(request).SerializeToString, response.FromString)
-        answer = next(iter(stub(iter([request]), timeout=60)))
+        try:
+            answer = next(iter(stub(iter([request]), timeout=60,
+                                    metadata=self.reflection_metadata)))
+        except grpc.RpcError as error:
+            # The details' types are not known yet, and may not be asked for.
+            raise Error(error.code(), error.details(), []) from None
         if answer.HasField("error_response"):
-            raise KeyError(f"{query}: {answer.error_response.error_message}")
+            raise KeyError(answer.error_response.error_message)
         return answer
 
 
@@ -241,24 +284,3 @@ def crc32c(data):
         for _ in range(8):
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
     return crc ^ 0xFFFFFFFF
-
-
-def main(args):
-    if len(args) not in (1, 2, 3):
-        print(__doc__, file=sys.stderr)
-        return 2
-    with Client(args[0]) as client:
-        if len(args) == 1:
-            print("\n".join(m for s in client.services() for m in client.methods(s)))
-            return 0
-        try:
-            answer = client.call(args[1], json.loads(args[2]) if len(args) == 3 else {})
-        except Error as error:
-            print(error, json.dumps(error.details), file=sys.stderr)
-            return 1
-        print(json.dumps(answer, indent=2))
-        return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

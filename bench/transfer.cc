@@ -1,0 +1,305 @@
+// How fast arrays travel: put and get of one array over loopback, beside a plain gRPC stream of
+// chunks of the same size in the same run; and an all-reduce between two executors' sockets, in
+// plain text and with TLS.
+//
+//   bench-transfer [--mib N] [--rounds N] [--smoke] [--bin-dir DIR]
+//
+// The cases take turns, so that what the machine does meanwhile hits all of them; the best round of
+// each counts.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/pki.h"
+#include "base/status.h"
+#include "bench/process.h"
+#include "client/tessera.h"
+#include "grpcpp/grpcpp.h"
+#include "ir/api/identity.h"
+#include "tessera/v1/data.grpc.pb.h"
+#include "worker/collectives/communicator.h"
+#include "worker/collectives/socket.h"
+#include "worker/collectives/tls.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr absl::Duration kStartLimit = absl::Seconds(30);
+constexpr int64_t kChunkBytes = 1 << 20;
+constexpr int kMessageBytes = 8 << 20;
+
+struct Flags {
+  int64_t mib = 1024;
+  int rounds = 3;
+  int64_t reduce_mib = 64;
+  std::string bin_dir = OwnFolder();
+};
+
+double GigabytesPerSecond(int64_t bytes, absl::Duration took) {
+  return static_cast<double>(bytes) / 1e9 / absl::ToDoubleSeconds(took);
+}
+double Timed(int64_t bytes, const std::function<void()>& f) {
+  const absl::Time start = absl::Now();
+  f();
+  return GigabytesPerSecond(bytes, absl::Now() - start);
+}
+
+// ---- The plain stream: the same messages, nothing done with them. -------------------------------
+
+class PlainService final : public v1::DataService::Service {
+ public:
+  grpc::Status Write(grpc::ServerContext*, grpc::ServerReader<v1::WriteRequest>* reader,
+                     v1::WriteResponse* response) override {
+    v1::WriteRequest request;
+    int64_t bytes = 0;
+    while (reader->Read(&request)) bytes += static_cast<int64_t>(request.data().size());
+    response->set_committed_bytes(bytes);
+    return grpc::Status::OK;
+  }
+  // `offset` says how many bytes are wanted.
+  grpc::Status Read(grpc::ServerContext*, const v1::ReadRequest* request,
+                    grpc::ServerWriter<v1::ReadResponse>* writer) override {
+    v1::ReadResponse response;
+    for (int64_t left = request->offset(); left > 0; left -= kChunkBytes) {
+      response.mutable_data()->resize(static_cast<size_t>(std::min(left, kChunkBytes)));
+      writer->Write(response);
+    }
+    return grpc::Status::OK;
+  }
+};
+
+int ServePlain() {
+  PlainService service;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.SetMaxReceiveMessageSize(kMessageBytes);
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  std::cout << "127.0.0.1:" << port << std::endl;
+  server->Wait();
+  return 0;
+}
+
+class PlainClient {
+ public:
+  explicit PlainClient(const std::string& address) {
+    grpc::ChannelArguments args;
+    args.SetMaxReceiveMessageSize(kMessageBytes);
+    stub_ = v1::DataService::NewStub(
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args));
+  }
+  void Put(const ir::Array& value) {
+    grpc::ClientContext context;
+    v1::WriteResponse response;
+    const auto writer = stub_->Write(&context, &response);
+    v1::WriteRequest request;
+    for (int64_t at = 0; at < value.num_bytes(); at += kChunkBytes) {
+      const int64_t size = std::min(kChunkBytes, value.num_bytes() - at);
+      request.set_data(value.data() + at, static_cast<size_t>(size));
+      writer->Write(request);
+    }
+    writer->WritesDone();
+    TESSERA_CHECK(writer->Finish().ok());
+    TESSERA_CHECK_EQ(response.committed_bytes(), value.num_bytes());
+  }
+  void Get(int64_t bytes) {
+    grpc::ClientContext context;
+    v1::ReadRequest request;
+    request.set_offset(bytes);
+    const auto reader = stub_->Read(&context, request);
+    v1::ReadResponse response;
+    int64_t received = 0;
+    while (reader->Read(&response)) received += static_cast<int64_t>(response.data().size());
+    TESSERA_CHECK(reader->Finish().ok());
+    TESSERA_CHECK_EQ(received, bytes);
+  }
+
+ private:
+  std::unique_ptr<v1::DataService::Stub> stub_;
+};
+
+// ---- All-reduce between two executors. ----------------------------------------------------------
+
+struct Listener {
+  Listener() : fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    TESSERA_CHECK(bind(fd.get(), generic, size) == 0 && listen(fd.get(), 8) == 0 &&
+                  getsockname(fd.get(), generic, &size) == 0);
+    endpoint = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  }
+  worker::UniqueFd fd;
+  std::string endpoint;
+};
+
+class Pair {
+ public:
+  explicit Pair(bool tls) : listeners_(2) {
+    const pki::Credential authority = *pki::MakeAuthority("bench", absl::Now());
+    for (int e = 0; e < 2; ++e) {
+      worker::CommunicatorConfig config;
+      config.generation = 1;
+      config.secret = "secret";
+      config.timeout = absl::Seconds(30);
+      config.local_ranks = {e};
+      for (int m = 0; m < 2; ++m) {
+        config.members.push_back(
+            {m, absl::StrCat("w", m, "/0"), 1, listeners_[m].endpoint, "here"});
+      }
+      if (tls) {
+        pki::CertificateSpec spec;
+        spec.common_name = absl::StrCat("w", e);
+        spec.dns = {api::kWorkerServerName};
+        spec.uris = {absl::StrCat(api::kWorkerUriPrefix, spec.common_name)};
+        const auto own = pki::Issue(authority, spec, absl::Now());
+        TESSERA_CHECK(own.ok()) << own.status();
+        config.tls = *worker::MakeTlsContext(own->cert_pem, own->key_pem, authority.cert_pem);
+      }
+      executors_.push_back(worker::MakeCollectives(config, listeners_[e].fd.get()));
+    }
+  }
+  ~Pair() {
+    std::vector<std::thread> threads;
+    for (auto& executor : executors_) threads.emplace_back([&executor] { executor.reset(); });
+    for (std::thread& t : threads) t.join();
+  }
+  void AllReduce(int64_t bytes) {
+    const std::vector<int> group = {0, 1};
+    const worker::CallKey key{++launch_, 1, "psum", "bench"};
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        std::vector<float> in(static_cast<size_t>(bytes) / 4, 1.0f), out(in.size());
+        const absl::Status status = executors_[rank]->AllReduce(
+            rank, group, key, worker::ReduceKind::kSum, ir::DType::kF32,
+            {reinterpret_cast<const std::byte*>(in.data()), in.size() * 4},
+            {reinterpret_cast<std::byte*>(out.data()), out.size() * 4});
+        TESSERA_CHECK(status.ok()) << status;
+        TESSERA_CHECK_EQ(out.back(), 2.0f);
+      });
+    }
+    for (std::thread& t : threads) t.join();
+  }
+
+ private:
+  std::vector<Listener> listeners_;
+  std::vector<std::unique_ptr<worker::Collectives>> executors_;
+  uint64_t launch_ = 0;
+};
+
+void Row(const char* what, double ours, const char* other, double theirs) {
+  std::printf("%-28s %6.2f GB/s   %-22s %6.2f GB/s   ratio %.2f\n", what, ours, other, theirs,
+              ours / theirs);
+}
+
+absl::Status Run(const Flags& flags) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  TESSERA_ASSIGN_OR_RETURN(Process plain, Process::Start({self, "--plain"}));
+  TESSERA_ASSIGN_OR_RETURN(const std::string plain_address, plain.ReadLine(kStartLimit));
+  TESSERA_ASSIGN_OR_RETURN(
+      Process coordinator,
+      Process::Start({flags.bin_dir + "/tessera-coordinator", "--listen", "127.0.0.1:0"}));
+  TESSERA_ASSIGN_OR_RETURN(std::string address, coordinator.ReadLine(kStartLimit));
+  address = address.substr(std::strlen("listening on "));
+  TESSERA_ASSIGN_OR_RETURN(
+      Process worker,
+      Process::Start({flags.bin_dir + "/tessera-worker", "--coordinator", address, "--name", "w0",
+                      "--devices", "1", "--data-listen", "127.0.0.1:0", "--peer-listen",
+                      "127.0.0.1:0", "--device-memory-bytes",
+                      absl::StrCat((flags.mib + 64) << 20)}));
+  ConnectOptions options;
+  options.min_devices = 1;
+  const auto session = Session::Connect(address, options);
+
+  const int64_t bytes = flags.mib << 20;
+  ir::Array value(ir::DType::kU32, {bytes / 4});
+  for (int64_t i = 0; i < bytes / 4; i += 1024) {
+    value.MutableAs<uint32_t>()[static_cast<size_t>(i)] = static_cast<uint32_t>(i);
+  }
+  PlainClient client(plain_address);
+  double put = 0, get = 0, plain_put = 0, plain_get = 0;
+  for (int round = 0; round < flags.rounds; ++round) {
+    uint64_t array = 0;
+    put = std::max(put, Timed(bytes, [&] {
+                     array = *session->service().Put(value, {ir::Mesh{{{"x", 1}}}, {}, {0}});
+                   }));
+    plain_put = std::max(plain_put, Timed(bytes, [&] { client.Put(value); }));
+    ir::Array back;
+    get = std::max(get,
+                   Timed(bytes, [&] { back = *session->service().Get(array, absl::Minutes(1)); }));
+    plain_get = std::max(plain_get, Timed(bytes, [&] { client.Get(bytes); }));
+    TESSERA_CHECK(back == value) << "other bytes came back";
+    TESSERA_RETURN_IF_ERROR(session->service().Delete({&array, 1}));
+  }
+  std::printf("%lld MiB in chunks of 1 MiB over loopback, best of %d\n",
+              static_cast<long long>(flags.mib), flags.rounds);
+  Row("put", put, "plain gRPC stream up", plain_put);
+  Row("get", get, "plain gRPC stream down", plain_get);
+
+  Pair text(/*tls=*/false), tls(/*tls=*/true);
+  const int64_t reduced = flags.reduce_mib << 20;
+  double in_text = 0, in_tls = 0;
+  for (int round = 0; round < flags.rounds + 1; ++round) {
+    in_text = std::max(in_text, Timed(reduced, [&] { text.AllReduce(reduced); }));
+    in_tls = std::max(in_tls, Timed(reduced, [&] { tls.AllReduce(reduced); }));
+  }
+  std::printf("all-reduce of %lld MiB between two executors, bytes of the array per second\n",
+              static_cast<long long>(flags.reduce_mib));
+  Row("with TLS", in_tls, "plain text", in_text);
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const bool more = i + 1 < argc;
+    if (arg == "--plain") return ServePlain();
+    if (arg == "--smoke") {
+      flags.mib = 16;
+      flags.rounds = 1;
+      flags.reduce_mib = 4;
+    } else if (arg == "--mib" && more && absl::SimpleAtoi(argv[i + 1], &flags.mib)) {
+      ++i;
+    } else if (arg == "--rounds" && more && absl::SimpleAtoi(argv[i + 1], &flags.rounds)) {
+      ++i;
+    } else if (arg == "--bin-dir" && more) {
+      flags.bin_dir = argv[++i];
+    } else {
+      std::fprintf(stderr,
+                   "usage: bench-transfer [--mib N] [--rounds N] [--smoke] [--bin-dir DIR]\n");
+      return 2;
+    }
+  }
+  if (const absl::Status status = Run(flags); !status.ok()) {
+    std::fprintf(stderr, "bench-transfer: %s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) { return tessera::bench::Main(argc, argv); }

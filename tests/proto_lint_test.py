@@ -1,0 +1,292 @@
+"""Reads the wire contract as protoc describes it and fails on what its conventions forbid.
+
+Every message, field, enum value, service and method has a comment; every method's comment, or its
+service's, lists status codes with reasons that exist; names, packages and enums follow the AIPs;
+lists go by pages; what changes something takes a request_id. The shape of the contract is compared
+with tests/golden/proto_v1.txt: fields, numbers and types may be added and never changed or reused.
+
+    proto_lint_test.py PROTO_DIR [--rewrite]
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from google.protobuf import descriptor_pb2
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROTO = ROOT / "proto"
+SNAPSHOT = ROOT / "tests/golden/proto_v1.txt"
+CODES = {
+    "CANCELLED", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+    "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "UNIMPLEMENTED",
+    "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+}
+VERBS = (
+    "Attach Cancel Compile Connect Cordon Create Delete Drain Enroll Execute Explain Get List Load "
+    "Read Renew Revoke Run Save Uncordon Upload Wait Watch Write"
+).split()
+PREPOSITIONS = "for from with to of in on by at via per".split()
+
+# Names that are not VerbNoun, and why.
+NAMED_OTHERWISE = {
+    "DataService.Write": "the service names the one thing that it writes",
+    "DataService.Read": "as Write",
+    "WorkerService.Connect": "the one stream of a worker",
+    "ProgramService.ExecuteAndWatch": "two verbs, since it does two things in one call",
+    "OperationService.ExplainPending": "explains why an operation is pending",
+    "EnrollmentService.Enroll": "the service names what it enrols",
+}
+# Enums whose 0 means something, and why.
+WITH_A_ZERO = {"AxisType": "an axis without a type is Auto, in the text form too"}
+# Methods that change something and take no request_id, and why repeating them is safe.
+WITHOUT_REQUEST_ID = {
+    "SessionService.RenewSession": "renewing twice is renewing",
+    "OperationService.CancelOperation": "cancelling one that has ended changes nothing",
+    "AdminService.CordonWorker": "sets a state",
+    "AdminService.UncordonWorker": "sets a state",
+    "AdminService.DrainWorker": "sets a state, and waits",
+    "AdminService.RevokeToken": "revoking one that is revoked changes nothing",
+    "ProgramService.UploadProgram": "known by the hash of the bytes",
+    "ProgramService.RunProgram": "keeps nothing",
+    "ArrayService.CreateReadTickets": "changes nothing at the server",
+    "ArrayService.CreateWriteTickets": "changes nothing at the server",
+    "DataService.Write": "a stream, known by its ticket and offset",
+    "EnrollmentService.Enroll": "a certificate more does no harm",
+    "WorkerService.Connect": "a stream",
+}
+READS = ("Get", "List", "Read", "Wait", "Watch", "Explain")
+# Lists without pages, and why.
+UNPAGED = {"ClusterService.ListTopPrograms": "bounded by the server to a few"}
+
+
+def describe():
+    """The descriptors with comments of every file of ours."""
+    files = sorted(str(p.relative_to(PROTO)) for p in (PROTO / "tessera").rglob("*.proto"))
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "all"
+        subprocess.run(
+            ["protoc", "-I", str(PROTO), "--include_imports", "--include_source_info",
+             f"--descriptor_set_out={out}", *files],
+            check=True, timeout=120)
+        every = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
+    return [f for f in every.file if f.name.startswith("tessera/")]
+
+
+FILES = describe()
+
+
+def reasons():
+    """The reasons of base/error_kinds.def, with their codes."""
+    text = (ROOT / "base/error_kinds.def").read_text()
+    row = re.compile(r'^TESSERA_ERROR_KIND\(\w+, "([A-Z_]+)", k(\w+),', re.MULTILINE)
+    return {
+        reason: re.sub(r"(?<!^)(?=[A-Z])", "_", code).upper() for reason, code in row.findall(text)
+    }
+
+
+REASONS = reasons()
+
+
+def comments(file):
+    """Comment by path of descriptor numbers."""
+    return {tuple(l.path): l.leading_comments.strip() for l in file.source_code_info.location}
+
+
+def messages(file):
+    """(path, full name, descriptor) of every message, nested ones included, map entries not."""
+
+    def walk(path, prefix, message):
+        if message.options.map_entry:
+            return
+        name = f"{prefix}.{message.name}"
+        yield path, name, message
+        for i, nested in enumerate(message.nested_type):
+            yield from walk(path + (3, i), name, nested)
+
+    for i, message in enumerate(file.message_type):
+        yield from walk((4, i), file.package, message)
+
+
+def enums(file):
+    for i, enum in enumerate(file.enum_type):
+        yield (5, i), enum
+    for path, _, message in messages(file):
+        for i, enum in enumerate(message.enum_type):
+            yield path + (4, i), enum
+
+
+def methods(file):
+    """(service comment, method comment, "Service.Method", descriptor)."""
+    said = comments(file)
+    for i, service in enumerate(file.service):
+        for k, method in enumerate(service.method):
+            yield (said.get((6, i), ""), said.get((6, i, 2, k), ""),
+                   f"{service.name}.{method.name}", method)
+
+
+MESSAGES = {name: m for f in FILES for _, name, m in messages(f)}
+
+
+def fields_of(type_name):
+    """Of a message, by name."""
+    message = MESSAGES[type_name.lstrip(".")]
+    return {f.name: f for f in message.field}
+
+
+def listed(comment):
+    """(code, reasons) as a comment lists them: "NOT_FOUND (A, B)" and codes without reasons."""
+    found = re.findall(r"\b([A-Z]+(?:_[A-Z]+)*)\b(?:\s*\(([A-Z_,\s]+)\))?", comment)
+    return [(code, [r.strip() for r in why.split(",") if r.strip()])
+            for code, why in found if code in CODES]
+
+
+def shape():
+    """The contract, one line a field, value or method; comments do not count."""
+    lines = []
+    for file in FILES:
+        for _, name, message in messages(file):
+            lines.append(f"message {name}")
+            for f in message.field:
+                kind = f.type_name or descriptor_pb2.FieldDescriptorProto.Type.Name(f.type)[5:]
+                label = "repeated " if f.label == f.LABEL_REPEATED else ""
+                oneof = ""
+                if f.HasField("oneof_index") and not f.proto3_optional:
+                    oneof = f" of {message.oneof_decl[f.oneof_index].name}"
+                lines.append(f"  {name}.{f.number} {f.name}: {label}{kind.lower().lstrip('.')}{oneof}")
+        for _, enum in enums(file):
+            for value in enum.value:
+                lines.append(f"enum {file.package}.{enum.name}.{value.number} {value.name}")
+        for _, _, name, m in methods(file):
+            up = "stream " if m.client_streaming else ""
+            down = "stream " if m.server_streaming else ""
+            lines.append(f"rpc {file.package}.{name}({up}{m.input_type.lstrip('.')})"
+                         f" -> {down}{m.output_type.lstrip('.')}")
+    return sorted(lines)
+
+
+class ProtoLint(unittest.TestCase):
+    def test_everything_has_a_comment(self):
+        for file in FILES:
+            said = comments(file)
+            missing = []
+            for path, name, message in messages(file):
+                missing += [name] if not said.get(path) else []
+                missing += [f"{name}.{f.name}" for i, f in enumerate(message.field)
+                            if not said.get(path + (2, i))]
+            for path, enum in enums(file):
+                missing += [enum.name] if not said.get(path) else []
+                missing += [v.name for i, v in enumerate(enum.value) if not said.get(path + (2, i))]
+            for i, service in enumerate(file.service):
+                missing += [service.name] if not said.get((6, i)) else []
+            missing += [name for _, comment, name, _ in methods(file) if not comment]
+            self.assertEqual(missing, [], file.name)
+
+    def test_methods_list_their_errors(self):
+        for file in FILES:
+            for of_service, own, name, _ in methods(file):
+                found = listed(of_service) + listed(own)
+                refers = re.search(r"\bAs [A-Z]\w+", own)
+                self.assertTrue(found or refers, f"{name} lists no status code")
+                for code, why in found:
+                    for reason in why:
+                        self.assertIn(reason, REASONS, f"{name} lists a reason that no error has")
+                        self.assertEqual(REASONS[reason], code,
+                                         f"{name} lists {reason} under another code")
+
+    def test_errors_of_methods_have_reasons(self):
+        """A code without a reason in brackets tells a program too little."""
+        for file in FILES:
+            for _, own, name, _ in methods(file):
+                if not name.startswith(("DataService", "WorkerService")):
+                    for line in own.splitlines():
+                        starts = re.match(r"\s*([A-Z]+(?:_[A-Z]+)*)\b(.?.?)", line)
+                        if starts and starts[1] in CODES and "as for" not in line.lower():
+                            self.assertEqual(starts[2], " (", f"{name}: no reason: {line}")
+
+    def test_names(self):
+        for file in FILES:
+            self.assertEqual(file.package, "tessera.v1", file.name)
+            self.assertEqual(file.syntax, "proto3", file.name)
+            for used in file.dependency:
+                self.assertTrue(used.startswith(("google/", "tessera/v1/")), used)
+            for _, name, message in messages(file):
+                self.assertRegex(message.name, r"^([A-Z][a-z0-9]*)+$", name)
+                for f in message.field:
+                    self.assertRegex(f.name, r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", name)
+            for _, _, name, m in methods(file):
+                words = re.findall(r"[A-Z][a-z0-9]*", m.name)
+                for word in words:
+                    self.assertNotIn(word.lower(), PREPOSITIONS, f"{name} has a preposition")
+                if name not in NAMED_OTHERWISE:
+                    self.assertIn(words[0], VERBS, f"{name} does not begin with a verb")
+                    self.assertGreater(len(words), 1, f"{name} names nothing")
+
+    def test_enums_begin_with_unspecified(self):
+        for file in FILES:
+            for _, enum in enums(file):
+                prefix = re.sub(r"(?<!^)(?=[A-Z])", "_", enum.name).upper()
+                if enum.name in WITH_A_ZERO:
+                    continue
+                self.assertEqual((enum.value[0].number, enum.value[0].name),
+                                 (0, f"{prefix}_UNSPECIFIED"))
+                for value in enum.value:
+                    self.assertTrue(value.name.startswith(prefix + "_"), value.name)
+
+    def test_lists_go_by_pages(self):
+        seen = set()
+        for file in FILES:
+            for _, _, name, m in methods(file):
+                if not m.name.startswith("List"):
+                    continue
+                seen.add(name)
+                asked, answered = fields_of(m.input_type), fields_of(m.output_type)
+                repeated = [f.name for f in answered.values() if f.label == f.LABEL_REPEATED]
+                self.assertEqual(len(repeated), 1, name)
+                self.assertIn("page_size", asked, name)
+                if name not in UNPAGED:
+                    self.assertIn("page_token", asked, name)
+                    self.assertIn("next_page_token", answered, name)
+        self.assertLessEqual(set(UNPAGED), seen)
+
+    def test_what_changes_something_takes_a_request_id(self):
+        named = set()
+        for file in FILES:
+            for _, _, name, m in methods(file):
+                named.add(name)
+                if m.name.startswith(READS) and name not in WITHOUT_REQUEST_ID:
+                    continue
+                has = "request_id" in fields_of(m.input_type)
+                if m.server_streaming or m.client_streaming:
+                    continue
+                self.assertNotEqual(has, name in WITHOUT_REQUEST_ID,
+                                    f"{name}: request_id, or a reason in the list, and not both")
+        self.assertLessEqual(set(WITHOUT_REQUEST_ID) - named, set(), "rows of methods that are gone")
+
+    def test_every_method_has_a_role(self):
+        text = (ROOT / "server/rpc/methods.def").read_text()
+        rows = set(re.findall(r"^TESSERA_METHOD\((\w+), (\w+), k\w+\)", text, re.MULTILINE))
+        ours = {tuple(name.split(".")) for f in FILES for _, _, name, _ in methods(f)}
+        self.assertEqual(rows, {m for m in ours if m[0] != "DataService"})
+
+    def test_nothing_that_was_said_changes(self):
+        """What the snapshot holds stays; what is new is added with --rewrite."""
+        now = shape()
+        was = [l for l in SNAPSHOT.read_text().splitlines() if l and not l.startswith("#")]
+        gone = sorted(set(was) - set(now))
+        self.assertEqual(gone, [], "the contract is broken: these were promised")
+        self.assertEqual(sorted(set(now) - set(was)), [],
+                         "new: run tests/proto_lint_test.py --rewrite and read the diff")
+
+
+if __name__ == "__main__":
+    if "--rewrite" in sys.argv:
+        SNAPSHOT.write_text(
+            "# The wire contract, one line a message, field, enum value and method. Lines are added, "
+            "never changed\n# or taken away: tests/proto_lint_test.py --rewrite.\n"
+            + "\n".join(shape()) + "\n")
+    else:
+        unittest.main()

@@ -1,0 +1,91 @@
+"""TLS, tokens, roles and tenants, against daemons that `tessera init` has made files for."""
+import daemons
+import numpy as np
+import pytest
+import tessera
+
+P = tessera.P
+MESH = tessera.Mesh({"x": 4})
+VALUE = np.arange(8, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def secure():
+    with daemons.Cluster(secure=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def admin(secure):
+    with tessera.connect(secure.address, ca=secure.ca, token=secure.token, timeout=30) as client:
+        yield client
+
+
+def token_of(admin, name, role, tenant="default"):
+    made = admin.call("AdminService/CreateToken", {"name": name, "role": role, "tenant": tenant})
+    assert made["token"]["role"] == role
+    return made["text"]
+
+
+def test_everything_goes_over_tls(admin, monkeypatch, secure):
+    array = admin.put(VALUE, MESH, P("x"))
+    np.testing.assert_array_equal(admin.get(array), VALUE)
+    monkeypatch.setenv("TESSERA_ADDRESS", secure.address)
+    monkeypatch.setenv("TESSERA_CA_FILE", str(secure.ca))
+    monkeypatch.setenv("TESSERA_TOKEN", secure.token)
+    with tessera.connect() as client:
+        (out,) = client.run(
+            "mesh (x=4)\nfunc main(%a: f32[8] P('x')) -> (f32[]) {\n"
+            "  %s = reduce_sum(%a) {dimensions=[0]}\n  return %s\n}\n", VALUE)
+        assert out == 28
+
+
+@pytest.mark.parametrize("token, reason", [(None, "TOKEN_MISSING"), ("tsr_stolen", "TOKEN_UNKNOWN")])
+def test_without_a_token_that_the_server_knows(secure, token, reason):
+    with pytest.raises(tessera.UnauthenticatedError) as caught:
+        tessera.connect(secure.address, ca=secure.ca, token=token)
+    assert caught.value.reason == reason
+
+
+def test_plain_text_gets_no_answer(secure):
+    with pytest.raises(tessera.UnavailableError):
+        tessera.connect(secure.address, timeout=3)
+
+
+def test_a_viewer_only_looks(secure, admin):
+    token = token_of(admin, "eve", "viewer")
+    array = admin.put(VALUE, MESH, P("x"))
+    with tessera.connect(secure.address, ca=secure.ca, token=token, lease=None) as viewer:
+        np.testing.assert_array_equal(viewer.call("ArrayService/ReadArray", {
+            "array": str(array.id), "json": True})["json"], VALUE)
+        with pytest.raises(tessera.PermissionDeniedError) as caught:
+            viewer.put(VALUE, MESH)
+        assert caught.value.reason == "ROLE_MISSING"
+
+
+def test_tenants_do_not_see_one_another(secure, admin):
+    array = admin.put(VALUE, MESH)
+    token = token_of(admin, "ada", "user", "vision")
+    with tessera.connect(secure.address, ca=secure.ca, token=token) as other:
+        for act in (lambda: other.array(array.id),
+                    lambda: other.call("SessionService/GetSession",
+                                       {"session": str(admin.session)})):
+            with pytest.raises(tessera.NotFoundError):
+                act()
+        other.call("ArrayService/DeleteArrays", {"arrays": [str(array.id)]})
+        mine = other.put(VALUE, MESH)
+        assert [o.id for o in other.operations(all_sessions=True)] == []
+        # Administrators read what every tenant has.
+        found = admin.call("ArrayService/GetArray", {"array": str(mine.id)})
+        assert found["name"].startswith("tenants/vision/")
+    np.testing.assert_array_equal(admin.get(array), VALUE)
+
+
+def test_a_revoked_token_is_refused_at_once(secure, admin):
+    token = token_of(admin, "bob", "user")
+    with tessera.connect(secure.address, ca=secure.ca, token=token) as client:
+        array = client.put(VALUE, MESH)
+        admin.call("AdminService/RevokeToken", {"name": "bob"})
+        with pytest.raises(tessera.UnauthenticatedError) as caught:
+            client.get(array)
+        assert caught.value.reason == "TOKEN_REVOKED"

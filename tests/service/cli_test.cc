@@ -1,0 +1,648 @@
+// The command line against real daemons: each command, its JSON, its exit code, and what a terminal
+// sees of it.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/testing/processes.h"
+#include "base/testing/status_matchers.h"
+#include "client/cli/json.h"
+#include "client/cli/terminal.h"
+#include "client/cli/values.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/service/cluster.h"
+
+namespace tessera::service {
+namespace {
+
+using cli::IntOf;
+using cli::Json;
+using cli::TextOf;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using testing::Eventually;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr char kEscape[] = "\x1b";
+
+struct Ran {
+  int code = -1;  // -1: it did not end by itself
+  std::string out, err;
+};
+
+struct Setting {
+  std::string address;                   // TESSERA_ADDRESS
+  std::vector<std::string> environment;  // "NAME=value"
+  bool terminal = false;                 // stdout and stderr are one
+};
+
+std::string Slurp(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+// A tessera that runs. Not more than one is started at a time: the environment is this process's.
+class Running {
+ public:
+  Running(const std::vector<std::string>& args, const Setting& setting) {
+    folder_ = ::testing::TempDir() + "/tessera-cli-XXXXXX";
+    EXPECT_NE(mkdtemp(folder_.data()), nullptr);
+    std::vector<std::pair<std::string, std::string>> variables = {
+        {"TESSERA_ADDRESS", setting.address},
+        {"NO_COLOR", ""},
+        {"TERM", "xterm"},
+        {"LC_ALL", "C.UTF-8"},
+        {"COLUMNS", ""},
+        {"TESSERA_TOKEN", ""}};
+    for (const std::string& v : setting.environment) {
+      const size_t equals = v.find('=');
+      variables.emplace_back(v.substr(0, equals), v.substr(equals + 1));
+    }
+    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+    int out = -1;
+    std::string err = folder_ + "/err";
+    if (setting.terminal) {
+      char name[256];
+      winsize window{.ws_row = 40, .ws_col = 100, .ws_xpixel = 0, .ws_ypixel = 0};
+      EXPECT_EQ(openpty(&master_, &out, name, nullptr, &window), 0);
+      err = name;
+    } else {
+      out = open((folder_ + "/out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    }
+    auto started = Process::Start(TESSERA_BINARY, args, err, out);
+    close(out);
+    for (const auto& [name, value] : variables) unsetenv(name.c_str());
+    EXPECT_THAT(started, IsOk());
+    if (started.ok()) process_ = *std::move(started);
+    if (setting.terminal) reader_ = std::thread([this] { ReadTerminal(); });
+  }
+  ~Running() {
+    process_.reset();
+    if (reader_.joinable()) reader_.join();
+    if (master_ >= 0) close(master_);
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  void Signal(int signal) { process_->Signal(signal); }
+
+  Ran Wait() {
+    Ran ran;
+    const std::optional<int> end = process_->Wait(kPatience);
+    if (end && WIFEXITED(*end)) ran.code = WEXITSTATUS(*end);
+    if (reader_.joinable()) {
+      process_.reset();
+      reader_.join();
+      ran.out = seen_;
+    } else {
+      ran.out = Slurp(folder_ + "/out");
+      ran.err = Slurp(folder_ + "/err");
+    }
+    return ran;
+  }
+
+ private:
+  // Until the last writer has closed its end.
+  void ReadTerminal() {
+    char bytes[4096];
+    while (true) {
+      const ssize_t got = read(master_, bytes, sizeof(bytes));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return;
+      seen_.append(bytes, static_cast<size_t>(got));
+    }
+  }
+
+  std::string folder_, seen_;
+  int master_ = -1;
+  std::unique_ptr<Process> process_;
+  std::thread reader_;
+};
+
+Ran Tessera(const std::vector<std::string>& args, const Setting& setting = {}) {
+  return Running(args, setting).Wait();
+}
+
+constexpr char kMatmul[] = "examples/matmul.txt";
+
+// Runs for minutes unless it is stopped. The coordinator knows the same program by the name that it
+// had first, so each is another one.
+std::string Long() {
+  static int trips = 1'000'000'000;
+  return absl::StrCat(
+      "func long(%c: f32[4096]) -> (f32[4096]) {\n"
+      "  %last = scan(%c) {num_consts=0, num_carry=1, length=",
+      ++trips,
+      ", reverse=false} with\n"
+      "    func step(%carry: f32[4096]) -> (f32[4096]) {\n"
+      "      %next = sine(%carry)\n"
+      "      return %next\n"
+      "    }\n"
+      "  return %last\n"
+      "}\n");
+}
+
+class CliTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    files_ = new std::string(::testing::TempDir() + "/tessera-files-XXXXXX");
+    ASSERT_NE(mkdtemp(files_->data()), nullptr);
+    ClusterOptions options;
+    options.worker_flags = {absl::StrCat("--files-dir=", *files_)};
+    auto cluster = Cluster::Start(options);
+    ASSERT_THAT(cluster, IsOk());
+    cluster_ = cluster->release();
+  }
+  static void TearDownTestSuite() {
+    delete cluster_;
+    cluster_ = nullptr;
+    std::error_code ignored;
+    std::filesystem::remove_all(*files_, ignored);
+  }
+
+  static Setting Here() { return {.address = cluster_->address(), .environment = {}}; }
+  static Ran On(const std::vector<std::string>& args) { return Tessera(args, Here()); }
+  // The one document that --json promises, of a command that is expected to work.
+  static Json Document(std::vector<std::string> args, int code = 0) {
+    args.push_back("--json");
+    const Ran ran = On(args);
+    EXPECT_EQ(ran.code, code) << args[0] << ": " << ran.err;
+    const auto json = cli::ParseJson(ran.out, args[0]);
+    EXPECT_THAT(json, IsOk()) << ran.out;
+    EXPECT_THAT(ran.out, Not(HasSubstr(kEscape)));
+    return json.ok() ? *json : Json();
+  }
+  std::string File(const std::string& name, const std::string& bytes) {
+    const std::string path = absl::StrCat(*files_, "/", name);
+    std::ofstream(path, std::ios::binary) << bytes;
+    return path;
+  }
+  static std::string Counting(const std::string& name, int64_t rows, int64_t columns) {
+    ir::Array value(ir::DType::kF32, {rows, columns});
+    for (int64_t i = 0; i < rows * columns; ++i) value.Set(i, static_cast<double>(i));
+    const std::string path = absl::StrCat(*files_, "/", name);
+    EXPECT_THAT(cli::WriteNpy(path, value), IsOk());
+    return path;
+  }
+  // One of the worker's.
+  static std::string DeviceOf(const std::string& worker) {
+    const Json devices = Document({"devices"});
+    for (const Json& d : cli::ChildOf(devices, "devices")) {
+      if (TextOf(d, "worker") == worker) return TextOf(d, "id");
+    }
+    return "";
+  }
+  // The id of the live operation of this name.
+  static std::string LiveOperation(const std::string& name) {
+    std::string id;
+    EXPECT_TRUE(Eventually(
+        [&] {
+          const Json live = Document({"ps"});
+          for (const Json& o : cli::ChildOf(live, "operations")) {
+            if (TextOf(o, "name") == name && absl::EndsWith(TextOf(o, "state"), "RUNNING")) {
+              id = TextOf(o, "id");
+            }
+          }
+          return !id.empty();
+        },
+        kPatience));
+    return id;
+  }
+
+  static Cluster* cluster_;
+  static std::string* files_;
+};
+Cluster* CliTest::cluster_ = nullptr;
+std::string* CliTest::files_ = nullptr;
+
+// ---- Without a cluster.
+
+TEST(Cli, WithoutAnAddressRunAndExplainWork) {
+  const Ran run = Tessera({"run", kMatmul});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("a cluster inside this process, with 4 CPU devices"),
+                             HasSubstr("every parameter counts")));
+  EXPECT_THAT(run.out, AllOf(StartsWith("result 0 f32[8,6]"), HasSubstr("result 1 f32[] ")));
+  const Ran explain = Tessera({"explain", kMatmul});
+  EXPECT_EQ(explain.code, 0) << explain.err;
+  EXPECT_THAT(explain.out, AllOf(HasSubstr("data=0"), HasSubstr("collectives")));
+}
+
+TEST(Cli, WithoutAnAddressTheOthersSayWhatToDo) {
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"devices"}, {"ps"}, {"get", "1"}, {"arrays"}, {"top", "--once"}}) {
+    const Ran ran = Tessera(args);
+    EXPECT_EQ(ran.code, 2) << args[0];
+    EXPECT_THAT(ran.err, AllOf(HasSubstr("TESSERA_ADDRESS"), HasSubstr("tessera up"))) << args[0];
+    EXPECT_EQ(ran.out, "");
+  }
+}
+
+TEST(Cli, NobodyThereIsExitCodeThree) {
+  const Ran ran = Tessera({"devices", "--address", "127.0.0.1:1", "--json"});
+  EXPECT_EQ(ran.code, 3);
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("127.0.0.1:1 does not answer"),
+                             HasSubstr("reason: SERVER_STOPPING"), HasSubstr("to do:")));
+  const auto json = cli::ParseJson(ran.out, "out");
+  ASSERT_THAT(json, IsOk());
+  EXPECT_EQ(IntOf(cli::ChildOf(*json, "error"), "code"), 14);
+  EXPECT_EQ(Tessera({"doctor", "--health", "127.0.0.1:1"}).code, 1);
+  EXPECT_EQ(Tessera({"doctor", "--health", "http://127.0.0.1:1/healthz"}).code, 1);
+  const Ran doctor = Tessera({"doctor", "-a", "127.0.0.1:1"});
+  EXPECT_EQ(doctor.code, 1);
+  EXPECT_THAT(doctor.out, AllOf(ContainsRegex("FAILED +address"), HasSubstr("to do: check that")));
+}
+
+// Somebody listens and never says a word.
+class Silence {
+ public:
+  Silence() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(fd_, 8), 0);
+    EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  }
+  ~Silence() { close(fd_); }
+  const std::string& address() const { return address_; }
+  // Whether somebody has come.
+  bool Heard() const {
+    pollfd entry{fd_, POLLIN, 0};
+    return poll(&entry, 1, 0) == 1;
+  }
+
+ private:
+  const int fd_;
+  std::string address_;
+};
+
+TEST(Cli, WhoNeverAnswersIsGivenUp) {
+  const Silence silence;
+  const Ran late = Tessera({"devices", "-a", silence.address(), "--timeout", "500ms"});
+  EXPECT_EQ(late.code, 3) << late.err;
+  const Ran health = Tessera({"doctor", "--health", silence.address(), "--timeout", "500ms"});
+  EXPECT_EQ(health.code, 1) << health.err;
+  const Ran page =
+      Tessera({"doctor", "--health", absl::StrCat("http://", silence.address(), "/healthz"),
+               "--timeout", "500ms"});
+  EXPECT_EQ(page.code, 1) << page.err;
+}
+
+TEST(Cli, CtrlCEndsACall) {
+  const Silence silence;
+  Running call({"devices", "-a", silence.address()}, {});
+  EXPECT_TRUE(Eventually([&] { return silence.Heard(); }, kPatience));
+  call.Signal(SIGINT);
+  const Ran ended = call.Wait();
+  EXPECT_EQ(ended.code, 130) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("interrupted"));
+}
+
+TEST(Cli, PlainTextBeyondThisMachineIsRefused) {
+  const Ran ran = Tessera({"devices", "--address", "192.0.2.1:8470"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("plain text beyond this machine"));
+}
+
+TEST(Cli, CommandLinesThatAreWrongAreExitCodeTwo) {
+  for (const std::vector<std::string>& args : {std::vector<std::string>{},
+                                               {"frobnicate"},
+                                               {"run"},
+                                               {"ps", "--timeout", "soon"},
+                                               {"mesh"},
+                                               {"get", "x", "-a", "127.0.0.1:1"},
+                                               {"run", kMatmul, "--mesh", "2x2x2"},
+                                               {"run", kMatmul, "--input", "count"},
+                                               {"run", kMatmul, "--keep"}}) {
+    EXPECT_EQ(Tessera(args).code, 2) << (args.empty() ? "nothing" : args.back());
+  }
+}
+
+TEST(Cli, ProgramsThatAreWrongNameTheLine) {
+  const std::string path = ::testing::TempDir() + "/tessera_cli_wrong.txt";
+  std::ofstream(path) << "func main(%x: f32[2]) -> (f32[2]) {\n  %y = frob(%x)\n  return %y\n}\n";
+  const Ran ran = Tessera({"run", path});
+  std::filesystem::remove(path);
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("frob"), HasSubstr("reason: UNKNOWN_OP")));
+  EXPECT_THAT(Tessera({"run", "/nowhere/x.txt"}).err, HasSubstr("reason: FILE_NOT_FOUND"));
+}
+
+TEST(Cli, CompletionScriptsComplete) {
+  const Ran bash = Tessera({"completion", "bash"});
+  ASSERT_EQ(bash.code, 0);
+  const std::string path = ::testing::TempDir() + "/tessera_cli_completion.bash";
+  std::ofstream(path) << bash.out
+                      << "try() { COMP_WORDS=(\"$@\"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1));\n"
+                         "  COMPREPLY=(); _tessera; echo \"${COMPREPLY[*]}\"; }\n"
+                         "try tessera de\ntry tessera mesh ''\ntry tessera -a x:1 expl\n"
+                         "try tessera token create t --role w\ntry tessera run --ke\n";
+  const std::string out = ::testing::TempDir() + "/tessera_cli_completion.out";
+  EXPECT_EQ(std::system(absl::StrCat("bash ", path, " > ", out).c_str()), 0);
+  EXPECT_EQ(Slurp(out), "devices\ncreate list rm\nexplain\nworker\n--keep\n");
+  std::filesystem::remove(path);
+  std::filesystem::remove(out);
+}
+
+// ---- On a cluster.
+
+TEST_F(CliTest, DevicesAndWorkers) {
+  const Ran devices = On({"devices"});
+  EXPECT_EQ(devices.code, 0) << devices.err;
+  EXPECT_THAT(devices.out, AllOf(HasSubstr("DEVICE  KIND"), HasSubstr("w0/0"), HasSubstr("w1/0"),
+                                 HasSubstr("ready"), Not(HasSubstr(kEscape))));
+  EXPECT_THAT(devices.err, HasSubstr("4 of 4 devices are healthy"));
+  const Json json = Document({"devices"});
+  ASSERT_EQ(json["devices"].size(), 4u);
+  std::set<std::string> on;
+  for (const Json& d : json["devices"]) on.insert(TextOf(d, "executor"));
+  EXPECT_EQ(on, (std::set<std::string>{"w0/0", "w1/0"}));
+  const Json workers = Document({"workers"});
+  ASSERT_EQ(workers["workers"].size(), 2u);
+  EXPECT_EQ(TextOf(workers["workers"][0], "state"), "WORKER_STATE_READY");
+  EXPECT_THAT(On({"workers"}).out,
+              AllOf(HasSubstr("w0"), HasSubstr("READY"), HasSubstr("127.0.0.1:")));
+}
+
+TEST_F(CliTest, RunGivesTheSameValuesOnEveryMesh) {
+  const Json whole = Document({"run", kMatmul, "--mesh", "1x1"});
+  ASSERT_EQ(whole["outputs"].size(), 2u);
+  EXPECT_EQ(whole["types"], Json::parse(R"(["f32[8,6]", "f32[]"])"));
+  for (const char* mesh : {"2x2", "4x1", "data=1,model=2"}) {
+    EXPECT_EQ(Document({"run", kMatmul, "--mesh", mesh})["outputs"], whole["outputs"]) << mesh;
+  }
+  const Json zeros = Document({"run", kMatmul, "--input", "zeros", "-i", "ones"});
+  EXPECT_EQ(zeros["outputs"][1], Json(0.0));
+}
+
+TEST_F(CliTest, RunReadsAndWritesFiles) {
+  const std::string x = Counting("x.npy", 8, 4);
+  const std::string w = File("w.json", "[[1,0,0,0,0,0],[0,1,0,0,0,0],[0,0,1,0,0,0],[0,0,0,1,0,0]]");
+  const std::string out = *files_ + "/out";
+  const Ran ran = On({"run", kMatmul, "-i", x, "-i", w, "--out", out});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr(out + "/result0.npy"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array y, cli::ReadNpy(out + "/result0.npy"));
+  EXPECT_EQ(y.At(0 * 6 + 3), 3);
+  EXPECT_EQ(y.At(7 * 6 + 0), 28);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array t, cli::ReadNpy(out + "/result1.npy"));
+  EXPECT_EQ(t.At(0), 31 * 32 * 63 / 6);
+  EXPECT_THAT(On({"run", kMatmul, "-i", x, "-i", x}).err,
+              AllOf(HasSubstr("input 1 (f32[4,6])"), HasSubstr("holds f32[8,4]")));
+}
+
+TEST_F(CliTest, ExplainDrawsWhereEverythingLies) {
+  const Ran ran = On({"explain", kMatmul});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("main on mesh (data=2, model=2), 4 devices"),
+                             ContainsRegex("device 3 w[01]"), HasSubstr("%0 [4:8, :]"),
+                             HasSubstr("psum over"), HasSubstr("╭")));
+  for (absl::string_view line : absl::StrSplit(ran.out, '\n')) {
+    EXPECT_LE(cli::WidthOf(std::string(line)), 100) << line;
+  }
+  const Ran ascii =
+      Tessera({"explain", kMatmul}, {.address = cluster_->address(), .environment = {"LC_ALL=C"}});
+  EXPECT_TRUE(std::all_of(ascii.out.begin(), ascii.out.end(),
+                          [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
+  EXPECT_THAT(On({"explain", kMatmul, "--text"}).out, StartsWith("plan of main on mesh"));
+  const Json json = Document({"explain", kMatmul});
+  EXPECT_EQ(json["devices"].size(), 4u);
+  EXPECT_THAT(cli::ParseJson(json["json"].get<std::string>(), "plan"), IsOk());
+}
+
+TEST_F(CliTest, ArraysComeAndGo) {
+  const std::string file = Counting("a.npy", 4, 6);
+  const Ran put = On({"put", file, "--mesh", "2x2", "--spec", "x,y"});
+  ASSERT_EQ(put.code, 0) << put.err;
+  EXPECT_THAT(put.out, StartsWith("arrays/"));
+  const std::string id = put.out.substr(7, put.out.size() - 8);
+  const Json list = Document({"arrays"});
+  ASSERT_EQ(list["arrays"].size(), 1u);
+  EXPECT_EQ(TextOf(list["arrays"][0], "id"), id);
+  EXPECT_THAT(On({"arrays"}).out, AllOf(HasSubstr("f32[4,6]"), HasSubstr("P('x', 'y')"),
+                                        HasSubstr("READY"), HasSubstr("0-3")));
+  const std::string back = *files_ + "/back.npy";
+  EXPECT_EQ(On({"get", "arrays/" + id, "-o", back}).code, 0);
+  EXPECT_EQ(Slurp(back), Slurp(file));
+  EXPECT_EQ(Document({"get", id})["value"][1], Json::parse("[6.0,7.0,8.0,9.0,10.0,11.0]"));
+  EXPECT_EQ(On({"rm", id}).code, 0);
+  const Ran gone = On({"get", id});
+  EXPECT_EQ(gone.code, 1);
+  EXPECT_THAT(gone.err, HasSubstr("reason: ARRAY_DELETED"));
+  const Ran indivisible = On({"put", file, "--mesh", "4", "--spec", "-,x"});
+  EXPECT_EQ(indivisible.code, 1);
+  EXPECT_THAT(indivisible.err, HasSubstr("reason: INDIVISIBLE"));
+  EXPECT_THAT(On({"put", file, "--mesh", "64"}).err, HasSubstr("reason: NOT_ENOUGH_DEVICES"));
+}
+
+TEST_F(CliTest, ResultsThatAreKeptCanBeReadAndRemoved) {
+  const Json kept = Document({"run", kMatmul, "--keep"});
+  ASSERT_EQ(kept["arrays"].size(), 2u);
+  EXPECT_EQ(TextOf(Document({"wait", TextOf(kept, "operation")}), "state"), "OPERATION_STATE_DONE");
+  const Json value = Document({"get", kept["arrays"][1].get<std::string>()});
+  EXPECT_EQ(TextOf(value, "type"), "f32[]");
+  EXPECT_EQ(
+      On({"rm", kept["arrays"][0].get<std::string>(), kept["arrays"][1].get<std::string>()}).code,
+      0);
+  EXPECT_EQ(Document({"arrays"})["arrays"].size(), 0u);
+}
+
+TEST_F(CliTest, SavesAndLoads) {
+  const std::string file = Counting("s.npy", 4, 6);
+  const std::string id = TextOf(Document({"put", file, "--mesh", "2x2", "--spec", "x,y"}), "array");
+  const Ran saved = On({"save", "saved.safetensors", "-n", "w=" + id});
+  ASSERT_EQ(saved.code, 0) << saved.err;
+  const Ran again = On({"save", "saved.safetensors", "-n", "w=" + id});
+  EXPECT_EQ(again.code, 1) << "a file was replaced without --overwrite";
+  const Json loaded = Document({"load", "saved.safetensors", "-n", "w", "-m", "4", "-s", "x"});
+  ASSERT_EQ(loaded["arrays"].size(), 1u);
+  const std::string copy = TextOf(loaded["arrays"][0], "id");
+  EXPECT_EQ(Document({"get", copy})["value"], Document({"get", id})["value"]);
+  EXPECT_EQ(On({"load", "saved.safetensors"}).code, 2);
+  EXPECT_EQ(On({"load", "nothing.npy"}).code, 1);
+  EXPECT_EQ(On({"rm", id, copy}).code, 0);
+}
+
+TEST_F(CliTest, PsWaitAndCancel) {
+  const std::string program = File("long.txt", Long());
+  Running run({"run", program, "--name", "to-cancel", "--timeout", "2m"}, Here());
+  const std::string id = LiveOperation("to-cancel");
+  ASSERT_FALSE(id.empty());
+  EXPECT_THAT(On({"ps"}).out, AllOf(HasSubstr("to-cancel"), HasSubstr("RUNNING")));
+  const Ran impatient = On({"wait", id, "--timeout", "2s"});
+  EXPECT_EQ(impatient.code, 3);
+  EXPECT_THAT(impatient.err, HasSubstr("has not ended within 2s"));
+  EXPECT_EQ(On({"cancel", id}).code, 0);
+  const Ran ended = run.Wait();
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("reason: CANCELLED"));
+  const Ran waited = On({"wait", id});
+  EXPECT_EQ(waited.code, 1);
+  EXPECT_THAT(waited.err, HasSubstr("reason: CANCELLED"));
+  EXPECT_THAT(On({"ps", "--all"}).out, HasSubstr("CANCELLED"));
+  EXPECT_THAT(On({"wait", "999999"}).err, HasSubstr("reason: OPERATION_NOT_FOUND"));
+}
+
+TEST_F(CliTest, CtrlCCancelsTheRun) {
+  const std::string program = File("long.txt", Long());
+  Running run({"run", program, "--name", "to-interrupt", "--timeout", "2m"}, Here());
+  const std::string id = LiveOperation("to-interrupt");
+  run.Signal(SIGINT);
+  const Ran ended = run.Wait();
+  EXPECT_EQ(ended.code, 130);
+  EXPECT_THAT(ended.err, HasSubstr(absl::StrCat("operation ", id, " was cancelled")));
+  EXPECT_EQ(TextOf(Document({"wait", id}, /*code=*/1), "state"), "OPERATION_STATE_CANCELLED");
+}
+
+TEST_F(CliTest, TheEndOfTheTimeoutCancelsTheRun) {
+  const std::string program = File("long.txt", Long());
+  const Ran ran = On({"run", program, "--name", "to-outlast", "--timeout", "2s"});
+  EXPECT_EQ(ran.code, 3) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("reason: DEADLINE_EXCEEDED"));
+  EXPECT_TRUE(Eventually([&] { return Document({"ps"})["operations"].empty(); }, kPatience));
+}
+
+TEST_F(CliTest, MeshesHaveNames) {
+  const Ran made = On({"mesh", "create", "square", "data=2,model=2", "--devices", "3,1,2,0"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_THAT(On({"mesh", "list"}).out, AllOf(HasSubstr("square"), HasSubstr("(data=2, model=2)")));
+  const Json plan = Document({"explain", kMatmul, "--mesh", "square"});
+  EXPECT_EQ(cli::IntsOf(plan, "devices"), (std::vector<int64_t>{3, 1, 2, 0}));
+  EXPECT_EQ(Document({"run", kMatmul, "--mesh", "square"})["outputs"],
+            Document({"run", kMatmul})["outputs"]);
+  EXPECT_EQ(On({"mesh", "rm", "square"}).code, 0);
+  EXPECT_THAT(On({"run", kMatmul, "--mesh", "square"}).err, HasSubstr("reason: MESH_NOT_FOUND"));
+  EXPECT_EQ(On({"mesh", "create", "Not A Name", "2x2"}).code, 1);
+}
+
+TEST_F(CliTest, WorkersGoOutOfServiceAndBack) {
+  const Ran cordoned = On({"cordon", "w1", "--reason", "new disk"});
+  ASSERT_EQ(cordoned.code, 0) << cordoned.err;
+  EXPECT_THAT(cordoned.out, AllOf(HasSubstr("CORDONED"), HasSubstr("new disk")));
+  EXPECT_THAT(On({"devices"}).out, HasSubstr("cordoned"));
+  // Two devices are left.
+  EXPECT_EQ(On({"put", Counting("c.npy", 4, 4), "--mesh", "4"}).code, 1);
+  EXPECT_EQ(On({"uncordon", "w1"}).code, 0);
+  EXPECT_EQ(Document({"run", kMatmul})["types"].size(), 2u);
+
+  const Ran drained = On({"drain", "w0"});
+  EXPECT_EQ(drained.code, 0) << drained.err;
+  EXPECT_THAT(drained.err, HasSubstr("nothing runs there any more"));
+  EXPECT_EQ(On({"uncordon", "w0"}).code, 0);
+  EXPECT_THAT(On({"cordon", "w9"}).err, HasSubstr("reason: WORKER_NOT_FOUND"));
+}
+
+TEST_F(CliTest, DrainSaysWhatStillRuns) {
+  const std::string program = File("long.txt", Long());
+  Running run(
+      {"run", program, "--name", "to-drain", "--devices", DeviceOf("w0"), "--timeout", "2m"},
+      Here());
+  const std::string id = LiveOperation("to-drain");
+  const Ran drained = On({"drain", "w0", "--timeout", "4s"});
+  EXPECT_EQ(drained.code, 3);
+  EXPECT_THAT(drained.err, HasSubstr("1 operation runs there still"));
+  EXPECT_EQ(On({"cancel", id}).code, 0);
+  EXPECT_EQ(On({"drain", "w0"}).code, 0);
+  EXPECT_EQ(On({"uncordon", "w0"}).code, 0);
+  EXPECT_EQ(run.Wait().code, 1);
+}
+
+TEST_F(CliTest, TopShowsProgramsAndWorkers) {
+  ASSERT_EQ(On({"run", kMatmul, "--name", "on-top"}).code, 0);
+  const Ran top = On({"top"});
+  EXPECT_EQ(top.code, 0) << top.err;
+  EXPECT_THAT(top.out,
+              AllOf(HasSubstr("2 of 2 workers ready"), HasSubstr("w1"), Not(HasSubstr(kEscape))));
+  const Json json = Document({"top"});
+  EXPECT_EQ(json["workers"].size(), 2u);
+  EXPECT_TRUE(json.contains("programs"));
+}
+
+TEST_F(CliTest, DoctorFindsNothing) {
+  const Ran ran = On({"doctor"});
+  EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+  for (const char* check : {"address", "link", "token", "health", "versions", "devices", "clock"}) {
+    EXPECT_THAT(ran.out, ContainsRegex(absl::StrCat("ok +", check)));
+  }
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("w0/0: put and get in"), HasSubstr("w1/0: put and get in")));
+  const Json json = Document({"doctor"});
+  EXPECT_EQ(json["ok"], Json(true));
+  EXPECT_EQ(On({"doctor", "--health", cluster_->address()}).code, 0);
+}
+
+TEST_F(CliTest, SessionsAndTokens) {
+  const Json sessions = Document({"sessions"});
+  EXPECT_TRUE(sessions.contains("sessions"));
+  // This coordinator has no tokens file.
+  const Ran tokens = On({"token", "create", "ci", "--role", "user"});
+  EXPECT_EQ(tokens.code, 1);
+  EXPECT_THAT(tokens.err, HasSubstr("reason: TOKENS_DISABLED"));
+}
+
+TEST_F(CliTest, VersionNamesBothSides) {
+  const Json json = Document({"version"});
+  EXPECT_EQ(TextOf(json, "version"), TextOf(json["server"], "version"));
+}
+
+// ---- On a terminal.
+
+TEST_F(CliTest, ColoursAppearOnATerminalOnly) {
+  Setting setting = Here();
+  setting.terminal = true;
+  EXPECT_THAT(Tessera({"devices"}, setting).out, HasSubstr("\x1b[32mready\x1b[0m"));
+  setting.environment = {"NO_COLOR=1"};
+  EXPECT_THAT(Tessera({"devices"}, setting).out, Not(HasSubstr("\x1b[32m")));
+  setting.environment = {"TERM=dumb"};
+  EXPECT_THAT(Tessera({"devices"}, setting).out, Not(HasSubstr("\x1b[32m")));
+}
+
+TEST_F(CliTest, ALongTransferShowsABarOnATerminal) {
+  const std::string file = Counting("large.npy", 2048, 2048);
+  Setting setting = Here();
+  setting.terminal = true;
+  const Ran shown = Tessera({"put", file, "--mesh", "2x2"}, setting);
+  EXPECT_EQ(shown.code, 0) << shown.out;
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("\r\x1b[Kput "), HasSubstr("█"),
+                               HasSubstr("100 %  64.0 MiB of 64.0 MiB")));
+  const Ran plain = On({"put", file, "--mesh", "2x2", "--spec", "x"});
+  EXPECT_THAT(plain.err, Not(HasSubstr(kEscape)));
+  const Json left = Document({"arrays"});
+  for (const Json& a : cli::ChildOf(left, "arrays")) On({"rm", TextOf(a, "id")});
+}
+
+TEST_F(CliTest, AWaitShowsWhatItWaitsForOnATerminal) {
+  const std::string program = File("long.txt", Long());
+  Setting setting = Here();
+  setting.terminal = true;
+  const Ran ran = Tessera({"run", program, "--timeout", "3s"}, setting);
+  EXPECT_EQ(ran.code, 3) << ran.out;
+  EXPECT_THAT(ran.out, ContainsRegex("\r\x1b\\[Koperation [0-9]+  [0-9.]+ m?s  runs"));
+}
+
+}  // namespace
+}  // namespace tessera::service

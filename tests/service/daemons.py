@@ -1,0 +1,167 @@
+"""A cluster of real daemons on free loopback ports, for tests in Python.
+
+    with daemons.Cluster() as cluster:
+        cluster.address          # of the coordinator
+        cluster.kill_executor(0)
+
+The daemons are those of TESSERA_BIN_DIR, else of build/dev/bin. The kernel kills them when the thread
+that started them ends.
+"""
+import ctypes
+import os
+import pathlib
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+import grpc
+import json_client
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+START_PATIENCE = 30
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def bin_dir():
+    return pathlib.Path(os.environ.get("TESSERA_BIN_DIR") or ROOT / "build/dev/bin")
+
+
+def eventually(condition, patience=20, what=None):
+    """What `condition` answers once that is true; AssertionError when it never is."""
+    end = time.monotonic() + patience
+    pause = threading.Event()
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {patience} s: {what or condition.__doc__}")
+        pause.wait(0.02)
+
+
+def _die_with_parent():
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Cluster:
+    """Two workers, w0 and w1, with two CPU devices each, unless told otherwise.
+
+    secure  With the certificates and tokens of `tessera init`: TLS on every link, `ca` is the
+            authority's file and `token` an administrator's.
+    """
+
+    def __init__(self, workers=2, devices=2, coordinator_flags=(), worker_flags=(), secure=False):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-"))
+        self.processes = {}
+        self.ca = self.token = None
+        self._devices = devices
+        self._worker_flags = list(worker_flags)
+        try:
+            if secure:
+                self._init(workers)
+            self.address = self._start_coordinator(coordinator_flags)
+            for w in range(workers):
+                self.start_worker(w)
+            self.await_devices(workers * devices, START_PATIENCE)
+        except BaseException:
+            print(self.logs())
+            self.close()
+            raise
+
+    def _init(self, workers):
+        pki = self.folder / "pki"
+        names = [flag for w in range(workers) for flag in ("--worker", f"w{w}")]
+        subprocess.run([bin_dir() / "tessera", "init", "--dir", pki, "--coordinator",
+                        "localhost,127.0.0.1", *names], check=True, capture_output=True, timeout=60)
+        self.ca = pki / "client/ca.pem"
+        self.token = (pki / "client/token").read_text().strip()
+
+    def _tls_flags(self, name):
+        if self.ca is None:
+            return []
+        own = self.folder / "pki" / name
+        flags = [f"--tls-ca-file={own}/ca.pem", f"--tls-cert-file={own}/cert.pem",
+                 f"--tls-key-file={own}/key.pem"]
+        return flags + ([f"--tokens-file={own}/tokens"] if name == "coordinator" else [])
+
+    def connect(self, token=None):
+        """A client in JSON; with an administrator's token unless told otherwise."""
+        if self.ca is None:
+            return json_client.Client(self.address)
+        return json_client.Client(
+            self.address, grpc.ssl_channel_credentials(self.ca.read_bytes()),
+            [("authorization", f"Bearer {token or self.token}")])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is not None:
+            print(self.logs())
+        self.close()
+
+    def close(self):
+        for process in self.processes.values():
+            process.kill()
+        for process in self.processes.values():
+            process.wait()
+            if process.stdout:
+                process.stdout.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _start(self, name, binary, *flags, stdout=None):
+        log = open(self.folder / f"{name}.log", "ab")
+        env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
+        env["TESSERA_METRICS_LISTEN"] = "off"
+        with log:
+            self.processes[name] = subprocess.Popen(
+                [bin_dir() / binary, *flags], stdout=stdout or log, stderr=log, env=env,
+                preexec_fn=_die_with_parent)
+        return self.processes[name]
+
+    def _start_coordinator(self, flags):
+        process = self._start("coordinator", "tessera-coordinator", "--listen=127.0.0.1:0",
+                              *self._tls_flags("coordinator"), *flags, stdout=subprocess.PIPE)
+        ready, _, _ = select.select([process.stdout], [], [], START_PATIENCE)
+        line = process.stdout.readline().decode().strip() if ready else ""
+        if not line.startswith("listening on "):
+            raise AssertionError(f"the coordinator does not listen: {line!r}")
+        return line.removeprefix("listening on ")
+
+    def start_worker(self, number):
+        """Again under its name, if it was there before."""
+        name = f"w{number}"
+        self._start(name, "tessera-worker", f"--coordinator={self.address}", f"--name={name}",
+                    f"--devices={self._devices}", "--device-memory-bytes=67108864",
+                    "--data-listen=127.0.0.1:0", "--peer-listen=127.0.0.1:0",
+                    *self._tls_flags(name), *self._worker_flags)
+
+    def healthy_devices(self):
+        with self.connect() as client:
+            devices = client.call("tessera.v1.ClusterService/ListDevices").get("devices", [])
+        return [d for d in devices if d.get("healthy")]
+
+    def await_devices(self, count, patience=20):
+        eventually(lambda: len(self.healthy_devices()) == count, patience,
+                   f"{count} healthy devices")
+
+    def executor_pids(self, number):
+        """The children of a worker's daemon that own devices."""
+        daemon = self.processes[f"w{number}"].pid
+        tasks = pathlib.Path(f"/proc/{daemon}/task").glob("*/children")
+        return sorted(int(pid) for children in tasks for pid in children.read_text().split())
+
+    def kill_worker(self, number):
+        """The daemon, and its executors with it."""
+        process = self.processes[f"w{number}"]
+        process.kill()
+        process.wait()
+
+    def logs(self):
+        return "\n".join(f"---- {log.name}\n{log.read_text(errors='replace')}"
+                         for log in sorted(self.folder.glob("*.log")))

@@ -1,0 +1,309 @@
+#include "tests/service/fault_proxy.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+
+namespace tessera::service {
+namespace {
+
+constexpr size_t kBufferBytes = 64 << 10;
+
+// An end with SO_LINGER 0 is told by a reset.
+void Reset(int fd) {
+  const linger now = {1, 0};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
+bool ReadAddress(const std::string& text, sockaddr_in* address) {
+  const size_t colon = text.rfind(':');
+  int port = 0;
+  address->sin_family = AF_INET;
+  if (colon == std::string::npos || !absl::SimpleAtoi(text.substr(colon + 1), &port) ||
+      inet_pton(AF_INET, text.substr(0, colon).c_str(), &address->sin_addr) != 1) {
+    return false;
+  }
+  address->sin_port = htons(static_cast<uint16_t>(port));
+  return true;
+}
+
+int ConnectTo(const std::string& target) {
+  sockaddr_in address = {};
+  if (!ReadAddress(target, &address)) return -1;
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd >= 0 && connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+}  // namespace
+
+struct FaultProxy::Connection {
+  int client = -1, server = -1;
+  std::thread up, down;
+  // Written by the pumps with mu_.
+  int pumps = 2;
+
+  int from(Way way) const { return way == Way::kUp ? client : server; }
+  int to(Way way) const { return way == Way::kUp ? server : client; }
+  // Both ends at once, from any thread; they are closed when the pumps have left.
+  void Shut() const {
+    shutdown(client, SHUT_RDWR);
+    shutdown(server, SHUT_RDWR);
+  }
+};
+
+absl::StatusOr<std::unique_ptr<FaultProxy>> FaultProxy::Start(const std::string& target,
+                                                              const std::string& listen) {
+  std::unique_ptr<FaultProxy> proxy(new FaultProxy);
+  TESSERA_RETURN_IF_ERROR(proxy->Listen(listen));
+  proxy->SetTarget(target);
+  proxy->acceptor_ = std::thread([p = proxy.get()] { p->Accept(); });
+  return proxy;
+}
+
+absl::Status FaultProxy::Listen(const std::string& text) {
+  stop_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  listen_fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  sockaddr_in address = {};
+  socklen_t size = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (!ReadAddress(text, &address)) {
+    return MakeError(ErrorKind::kValueError, absl::StrCat("proxy: '", text, "' is no IPv4:PORT"));
+  }
+  if (bind(listen_fd_, generic, size) != 0 || listen(listen_fd_, SOMAXCONN) != 0 ||
+      getsockname(listen_fd_, generic, &size) != 0) {
+    return MakeError(ErrorKind::kInternal, absl::StrCat("proxy: ", std::strerror(errno)));
+  }
+  address_ = absl::StrCat(text.substr(0, text.rfind(':')), ":", ntohs(address.sin_port));
+  return absl::OkStatus();
+}
+
+FaultProxy::~FaultProxy() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+    for (const auto& connection : connections_) connection->Shut();
+  }
+  const uint64_t one = 1;
+  static_cast<void>(!write(stop_fd_, &one, sizeof(one)));
+  if (acceptor_.joinable()) acceptor_.join();
+  std::vector<std::unique_ptr<Connection>> left;
+  {
+    absl::MutexLock lock(&mu_);
+    left.swap(connections_);
+  }
+  for (const auto& connection : left) {
+    connection->up.join();
+    connection->down.join();
+    close(connection->client);
+    close(connection->server);
+  }
+  close(listen_fd_);
+  close(stop_fd_);
+}
+
+void FaultProxy::SetTarget(const std::string& target) {
+  absl::MutexLock lock(&mu_);
+  target_ = target;
+}
+
+void FaultProxy::SetFault(Way way, Fault fault, int64_t bytes) {
+  absl::MutexLock lock(&mu_);
+  std::vector<Pending>& faults = faults_[way];
+  faults.push_back({fault, passed_[way] + bytes});
+  std::sort(faults.begin(), faults.end(),
+            [](const Pending& a, const Pending& b) { return a.at < b.at; });
+}
+void FaultProxy::CutAfter(Way way, int64_t bytes) { SetFault(way, Fault::kCut, bytes); }
+void FaultProxy::CorruptAfter(Way way, int64_t bytes) { SetFault(way, Fault::kCorrupt, bytes); }
+void FaultProxy::CloseHalfAfter(Way way, int64_t bytes) { SetFault(way, Fault::kCloseHalf, bytes); }
+
+void FaultProxy::Blackhole(bool on) {
+  absl::MutexLock lock(&mu_);
+  blackhole_ = on;
+}
+
+void FaultProxy::Delay(absl::Duration delay) {
+  absl::MutexLock lock(&mu_);
+  delay_ = delay;
+}
+
+void FaultProxy::CutAll() {
+  absl::MutexLock lock(&mu_);
+  for (const auto& connection : connections_) {
+    Reset(connection->client);
+    Reset(connection->server);
+    connection->Shut();
+  }
+}
+
+int64_t FaultProxy::bytes(Way way) const {
+  absl::MutexLock lock(&mu_);
+  const auto it = passed_.find(way);
+  return it == passed_.end() ? 0 : it->second;
+}
+
+int64_t FaultProxy::connections() const {
+  absl::MutexLock lock(&mu_);
+  return accepted_;
+}
+
+int64_t FaultProxy::struck() const {
+  absl::MutexLock lock(&mu_);
+  return struck_;
+}
+
+void FaultProxy::Reap() {
+  std::vector<std::unique_ptr<Connection>> over;
+  {
+    absl::MutexLock lock(&mu_);
+    for (auto& connection : connections_)
+      if (connection->pumps == 0) over.push_back(std::move(connection));
+    std::erase_if(connections_, [](const auto& c) { return c == nullptr; });
+  }
+  for (const auto& connection : over) {
+    connection->up.join();
+    connection->down.join();
+    close(connection->client);
+    close(connection->server);
+  }
+}
+
+void FaultProxy::Accept() {
+  while (true) {
+    pollfd fds[] = {{stop_fd_, POLLIN, 0}, {listen_fd_, POLLIN, 0}};
+    // Looks now and then for connections that are over.
+    poll(fds, 2, 200);
+    if (fds[0].revents != 0) return;
+    Reap();
+    if (fds[1].revents == 0) continue;
+    std::string target;
+    {
+      // In a cable that was pulled, and before there is somebody to call, the backlog is where
+      // connections wait.
+      absl::MutexLock lock(&mu_);
+      const auto open = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return stopping_ || (!blackhole_ && !target_.empty());
+      };
+      mu_.Await(absl::Condition(&open));
+      if (stopping_) return;
+      target = target_;
+    }
+    const int client = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (client < 0) continue;
+    const int server = ConnectTo(target);
+    if (server < 0) {
+      Reset(client);
+      close(client);
+      continue;
+    }
+    const int on = 1;
+    setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    absl::MutexLock lock(&mu_);
+    ++accepted_;
+    Connection* connection = connections_.emplace_back(std::make_unique<Connection>()).get();
+    connection->client = client;
+    connection->server = server;
+    connection->up = std::thread([this, connection] { Pump(*connection, Way::kUp); });
+    connection->down = std::thread([this, connection] { Pump(*connection, Way::kDown); });
+    if (stopping_) connection->Shut();
+  }
+}
+
+void FaultProxy::Pump(Connection& connection, Way way) {
+  std::vector<char> buffer(kBufferBytes);
+  while (true) {
+    {
+      absl::MutexLock lock(&mu_);
+      const auto flows = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return stopping_ || !blackhole_;
+      };
+      mu_.Await(absl::Condition(&flows));
+      if (stopping_) break;
+    }
+    const ssize_t got = recv(connection.from(way), buffer.data(), buffer.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      // Told on, as the kind of end that it was.
+      if (got < 0) {
+        Reset(connection.to(way));
+        connection.Shut();
+      } else {
+        shutdown(connection.to(way), SHUT_WR);
+      }
+      break;
+    }
+    if (!Forward(connection, way, buffer.data(), static_cast<size_t>(got))) break;
+  }
+  absl::MutexLock lock(&mu_);
+  --connection.pumps;
+}
+
+bool FaultProxy::Forward(Connection& connection, Way way, char* data, size_t size) {
+  bool close_half = false, cut = false;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto flows = [this]()
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || !blackhole_; };
+    mu_.Await(absl::Condition(&flows));
+    if (delay_ > absl::ZeroDuration()) {
+      const auto stops = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; };
+      mu_.AwaitWithTimeout(absl::Condition(&stops), delay_);
+    }
+    if (stopping_) return false;
+    int64_t& passed = passed_[way];
+    std::vector<Pending>& faults = faults_[way];
+    while (!faults.empty() && faults.front().at < passed + static_cast<int64_t>(size)) {
+      const size_t at = static_cast<size_t>(std::max<int64_t>(faults.front().at - passed, 0));
+      const Fault fault = faults.front().fault;
+      faults.erase(faults.begin());
+      ++struck_;
+      if (fault == Fault::kCorrupt) {
+        data[at] = static_cast<char>(data[at] ^ 0x10);
+        continue;
+      }
+      (fault == Fault::kCut ? cut : close_half) = true;
+      size = at;
+      break;
+    }
+    passed += static_cast<int64_t>(size);
+  }
+  for (size_t sent = 0; sent < size;) {
+    const ssize_t put = send(connection.to(way), data + sent, size - sent, MSG_NOSIGNAL);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) {
+      Reset(connection.from(way));
+      connection.Shut();
+      return false;
+    }
+    sent += static_cast<size_t>(put);
+  }
+  if (cut) {
+    Reset(connection.client);
+    Reset(connection.server);
+    connection.Shut();
+  } else if (close_half) {
+    shutdown(connection.to(way), SHUT_WR);
+  }
+  return !cut && !close_half;
+}
+
+}  // namespace tessera::service

@@ -1,0 +1,178 @@
+"""Arrays saved and loaded by the workers, in files that NumPy and safetensors read and write.
+
+The package `safetensors` is used where it is installed; the format is read by hand either way.
+"""
+import base64
+import json
+import pathlib
+import struct
+import tempfile
+import unittest
+
+import numpy as np
+
+import daemons
+import json_client
+
+try:
+    import safetensors.numpy as safetensors
+except ImportError:
+    safetensors = None
+
+ARRAYS = "tessera.v1.ArrayService/"
+OPERATIONS = "tessera.v1.OperationService/"
+ROWS = {"mesh": {"axes": [{"name": "x", "size": "4"}]}, "spec": {"dims": [{"axes": ["x"]}]},
+        "devices": ["0", "1", "2", "3"]}
+COLUMNS = {"mesh": {"axes": [{"name": "x", "size": "2"}]},
+           "spec": {"dims": [{}, {"axes": ["x"]}]}, "devices": ["3", "1"]}
+ONE = {"mesh": {"axes": [{"name": "x", "size": "1"}]}, "spec": {}, "devices": ["2"]}
+
+
+def read_safetensors(path):
+    """{name: (dtype, shape, bytes)}, by the format's description alone."""
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    body = data[8 + size:]
+    assert sum(e["data_offsets"][1] - e["data_offsets"][0] for e in header.values()) == len(body)
+    return {name: (e["dtype"], e["shape"], body[slice(*e["data_offsets"])])
+            for name, e in header.items()}
+
+
+class FilesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="tessera-files-")
+        cls.files = pathlib.Path(cls.folder.name)
+        cls.cluster = daemons.Cluster(worker_flags=[f"--files-dir={cls.files}"])
+        cls.client = json_client.Client(cls.cluster.address)
+        # Every tenant has a folder of its own; without tokens there is one tenant.
+        cls.own = cls.files / "default"
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.__exit__(None, None, None)
+        cls.cluster.close()
+        cls.folder.cleanup()
+
+    def write(self, dtype, values, placement):
+        spec = {"dtype": dtype, "shape": [str(n) for n in values.shape], "placement": placement}
+        answer = self.client.call(ARRAYS + "WriteArray", {
+            "spec": spec, "data": base64.b64encode(values.tobytes()).decode()})
+        return answer["array"]
+
+    def read(self, array):
+        answer = self.client.call(ARRAYS + "ReadArray", {"array": array, "timeout": "20s"})
+        return answer["type"], base64.b64decode(answer["literal"].get("data", ""))
+
+    def wait(self, operation):
+        done = self.client.call(OPERATIONS + "WaitOperation",
+                                {"operation": operation["id"], "timeout": "30s"})
+        self.assertEqual(done["state"], "OPERATION_STATE_DONE", done)
+        return done
+
+    def save(self, path, named, **more):
+        return self.wait(self.client.call(ARRAYS + "SaveArrays", {
+            "path": path, "arrays": [{"name": n, "array": a} for n, a in named.items()], **more}))
+
+    def load(self, path, placements):
+        answer = self.client.call(ARRAYS + "LoadArrays", {
+            "path": path,
+            "arrays": [{"name": n, "placement": p} for n, p in placements.items()]})
+        self.wait(answer["operation"])
+        return [a["id"] for a in answer["arrays"]]
+
+    def test_sharded_arrays_make_one_file_that_others_read(self):
+        rows = np.arange(32, dtype=np.float32).reshape(8, 4)
+        columns = np.arange(12, dtype=np.int64).reshape(3, 4)
+        bf16 = np.arange(8, dtype=np.uint16)
+        operation = self.save("runs/7/model.safetensors", {
+            "rows": self.write("f32", rows, ROWS), "columns": self.write("s64", columns, COLUMNS),
+            "half": self.write("bf16", bf16, ROWS)})
+        self.assertEqual(operation["kind"].lower(), "save")
+        path = self.own / "runs/7/model.safetensors"
+        self.assertEqual(read_safetensors(path), {
+            "rows": ("F32", [8, 4], rows.tobytes()), "columns": ("I64", [3, 4], columns.tobytes()),
+            "half": ("BF16", [8], bf16.tobytes())})
+        self.assertEqual([p.name for p in path.parent.iterdir()], [path.name], "nothing beside it")
+        # Any other placement reads it.
+        half, again = self.load("runs/7/model.safetensors", {"half": ONE, "rows": COLUMNS})
+        self.assertEqual(self.read(half), ("bf16[8]", bf16.tobytes()))
+        self.assertEqual(self.read(again), ("f32[8,4]", rows.tobytes()))
+
+    def test_numpy_reads_and_writes_the_same(self):
+        for dtype, name in [(np.float64, "f64"), (np.int32, "s32"), (np.bool_, "bool"),
+                            (np.complex64, "c64"), (np.float16, "f16"), (np.uint8, "u8")]:
+            values = (np.arange(16) % 3).astype(dtype).reshape(4, 4)
+            self.save(f"{name}.npy", {"": self.write(name, values, ROWS)})
+            back = np.load(self.own / f"{name}.npy", allow_pickle=False)
+            self.assertEqual(back.dtype, values.dtype)
+            np.testing.assert_array_equal(back, values)
+            np.save(self.own / f"of-{name}.npy", values + values)
+            (array,) = self.load(f"of-{name}.npy", {"": COLUMNS})
+            self.assertEqual(self.read(array), (f"{name}[4,4]", (values + values).tobytes()))
+
+    @unittest.skipIf(safetensors is None, "the package safetensors is not installed")
+    def test_safetensors_reads_and_writes_the_same(self):
+        values = {"a": np.arange(24, dtype=np.float32).reshape(4, 6),
+                  "b/c": np.arange(8, dtype=np.int16), "empty": np.zeros((0, 4), np.float64)}
+        self.own.mkdir(exist_ok=True)
+        safetensors.save_file(values, self.own / "theirs.safetensors", {"format": "np"})
+        arrays = self.load("theirs.safetensors", {"a": ROWS, "b/c": ROWS, "empty": ONE})
+        for array, (name, value) in zip(arrays, values.items()):
+            self.assertEqual(self.read(array)[1], value.tobytes(), name)
+        self.save("ours.safetensors", dict(zip(values, arrays)))
+        ours = safetensors.load_file(self.own / "ours.safetensors")
+        self.assertEqual(set(ours), set(values))
+        for name, value in values.items():
+            np.testing.assert_array_equal(ours[name], value)
+
+    def test_what_cannot_be_done_says_why(self):
+        array = self.write("f32", np.zeros(4, np.float32), ROWS)
+        self.save("taken.npy", {"": array})
+
+        def refuse(reason, text, method, request):
+            with self.assertRaises(json_client.Error) as raised:
+                answer = self.client.call(ARRAYS + method, request)
+                done = self.client.call(OPERATIONS + "WaitOperation", {
+                    "operation": answer["id"], "timeout": "30s"})
+                self.assertEqual(done["state"], "OPERATION_STATE_FAILED", done)
+                self.assertIn(text, done["error"]["message"])
+                self.assertIn(reason, json.dumps(done["error"]))
+                raise json_client.Error(json_client.grpc.StatusCode.OK, text, [
+                    {"@type": "/google.rpc.ErrorInfo", "reason": reason}])
+            self.assertEqual(raised.exception.reason, reason)
+            self.assertIn(text, raised.exception.message)
+
+        named = [{"name": "a", "array": array}]
+        refuse("VALUE_ERROR", "begins with a dot", "SaveArrays",
+               {"path": "../out.npy", "arrays": named})
+        refuse("VALUE_ERROR", "relative", "SaveArrays", {"path": "/etc/x.npy", "arrays": named})
+        refuse("VALUE_ERROR", ".safetensors or .npy", "SaveArrays",
+               {"path": "x.pickle", "arrays": named})
+        refuse("ALREADY_EXISTS", "overwrite", "SaveArrays", {"path": "taken.npy", "arrays": named})
+        refuse("FILE_NOT_FOUND", "does not exist", "LoadArrays",
+               {"path": "no.npy", "arrays": [{"placement": ONE}]})
+        (self.own / "broken.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00{'descr': 'O'}  ")
+        refuse("FILE_CORRUPT", "broken.npy", "LoadArrays",
+               {"path": "broken.npy", "arrays": [{"placement": ONE}]})
+        (self.own / "link.npy").symlink_to("/etc/passwd")
+        refuse("VALUE_ERROR", "link", "LoadArrays",
+               {"path": "link.npy", "arrays": [{"placement": ONE}]})
+        self.save("taken.npy", {"": array}, overwrite=True)
+
+
+class NoFolderTest(unittest.TestCase):
+    def test_without_a_folder_it_is_off(self):
+        with daemons.Cluster(workers=1, devices=1) as cluster, \
+                json_client.Client(cluster.address) as client:
+            with self.assertRaises(json_client.Error) as raised:
+                client.call(ARRAYS + "LoadArrays", {"path": "x.npy", "arrays": [{
+                    "placement": {**ONE, "devices": ["0"]}}]})
+            self.assertEqual(raised.exception.reason, "FILES_DISABLED")
+            self.assertIn("--files-dir", raised.exception.message)
+
+
+if __name__ == "__main__":
+    unittest.main()

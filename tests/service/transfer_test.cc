@@ -1,0 +1,171 @@
+// Arrays on their way over a network that fails: every fault in the middle of a transfer, and the
+// bytes that must come out right.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/testing/processes.h"
+#include "base/testing/status_matchers.h"
+#include "client/tessera.h"
+#include "tests/service/cluster.h"
+#include "tests/service/fault_proxy.h"
+
+namespace tessera::service {
+namespace {
+
+using testing::Eventually;
+using Way = FaultProxy::Way;
+
+constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kBytes = 48 * kMiB;
+// What may be under way when a connection breaks: the sockets' buffers and HTTP/2's windows.
+constexpr int64_t kUnderWay = 16 * kMiB;
+
+ir::Array RandomBytes(int64_t bytes) {
+  ir::Array value(ir::DType::kU32, {bytes / 4});
+  std::minstd_rand random(7);
+  for (uint32_t& word : value.MutableAs<uint32_t>()) word = static_cast<uint32_t>(random());
+  return value;
+}
+
+class TransferTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    TESSERA_ASSERT_OK_AND_ASSIGN(proxy_, FaultProxy::Start());
+    ports_ = std::filesystem::path(::testing::TempDir()) /
+             absl::StrCat("tessera-ports-", getpid(), "-",
+                          ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    ClusterOptions options;
+    options.workers = 1;
+    options.devices_per_worker = 1;
+    options.worker_flags = {"--advertise-client=" + proxy_->address(),
+                            "--port-file=" + ports_.string(), "--device-memory-bytes=134217728",
+                            "--upload-idle-ms=500"};
+    TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start(options));
+    std::string data;
+    ASSERT_TRUE(std::getline(std::ifstream(ports_), data));
+    proxy_->SetTarget(data);
+    value_ = RandomBytes(kBytes);
+  }
+  void TearDown() override {
+    if (HasFailure() && cluster_) std::cerr << cluster_->Logs();
+    std::error_code ignored;
+    std::filesystem::remove(ports_, ignored);
+  }
+  std::shared_ptr<Session> Connect(ConnectOptions options = {}) {
+    return Session::Connect(cluster_->address(), std::move(options));
+  }
+  absl::StatusOr<uint64_t> Put(Session& session) {
+    return session.service().Put(value_, {ir::Mesh{{{"x", 1}}}, {}, {0}});
+  }
+
+  std::unique_ptr<FaultProxy> proxy_;
+  std::filesystem::path ports_;
+  std::unique_ptr<Cluster> cluster_;
+  ir::Array value_;
+};
+
+TEST_F(TransferTest, AConnectionThatIsCutCostsWhatWasUnderWay) {
+  const auto session = Connect();
+  proxy_->CutAfter(Way::kUp, 15 * kMiB);
+  proxy_->CutAfter(Way::kUp, 40 * kMiB);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Put(*session));
+  EXPECT_EQ(proxy_->struck(), 2);
+  EXPECT_LT(proxy_->bytes(Way::kUp), kBytes + 2 * kUnderWay) << "it started over";
+  proxy_->CutAfter(Way::kDown, 30 * kMiB);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back,
+                               session->service().Get(array, absl::Seconds(30)));
+  EXPECT_TRUE(back == value_);
+  EXPECT_EQ(proxy_->struck(), 3);
+  EXPECT_LT(proxy_->bytes(Way::kDown), kBytes + kUnderWay) << "it started over";
+}
+
+TEST_F(TransferTest, AByteThatChangesIsNoticedAndSentAgain) {
+  const auto session = Connect();
+  proxy_->CorruptAfter(Way::kUp, 20 * kMiB + 12345);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Put(*session));
+  proxy_->CorruptAfter(Way::kDown, 20 * kMiB + 12345);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back,
+                               session->service().Get(array, absl::Seconds(30)));
+  EXPECT_TRUE(back == value_);
+  EXPECT_EQ(proxy_->struck(), 2);
+}
+
+TEST_F(TransferTest, AHalfThatClosesEndsTheConnectionOnly) {
+  const auto session = Connect();
+  proxy_->CloseHalfAfter(Way::kUp, 20 * kMiB);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Put(*session));
+  proxy_->CloseHalfAfter(Way::kDown, 20 * kMiB);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back,
+                               session->service().Get(array, absl::Seconds(30)));
+  EXPECT_TRUE(back == value_);
+  EXPECT_EQ(proxy_->struck(), 2);
+}
+
+TEST_F(TransferTest, ATransferOutlivesACableThatWasPulledForAWhile) {
+  ConnectOptions options;
+  options.keepalive = {absl::Seconds(1), absl::Seconds(1)};
+  std::atomic<int64_t> moved{0};
+  options.on_bytes = [&](int64_t bytes) {
+    // Once, a third of the way.
+    if ((moved += bytes) > kBytes / 3 && moved - bytes <= kBytes / 3) proxy_->Blackhole(true);
+    return true;
+  };
+  const auto session = Connect(options);
+  std::thread cable([&] {
+    Eventually([&] { return moved > kBytes / 3; });
+    // Longer than it takes to give the connection up.
+    absl::Notification never;
+    never.WaitForNotificationWithTimeout(absl::Seconds(4));
+    proxy_->Blackhole(false);
+  });
+  const absl::Time start = absl::Now();
+  const absl::StatusOr<uint64_t> array = Put(*session);
+  cable.join();
+  ASSERT_THAT(array, IsOk());
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back,
+                               session->service().Get(*array, absl::Seconds(30)));
+  EXPECT_TRUE(back == value_);
+}
+
+TEST_F(TransferTest, AClientThatPausesIsCutAndGoesOn) {
+  ConnectOptions options;
+  std::atomic<bool> paused{false};
+  options.on_bytes = [&](int64_t) {
+    absl::Notification never;
+    // Beyond the idle bound of the worker.
+    if (!paused.exchange(true)) never.WaitForNotificationWithTimeout(absl::Milliseconds(1500));
+    return true;
+  };
+  const auto session = Connect(options);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Put(*session));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back,
+                               session->service().Get(array, absl::Seconds(30)));
+  EXPECT_TRUE(back == value_);
+}
+
+TEST_F(TransferTest, ACallIntoABlackHoleIsGivenUpWithinTheKeepalive) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto to_coordinator, FaultProxy::Start(cluster_->address()));
+  ConnectOptions options;
+  options.keepalive = {absl::Seconds(1), absl::Seconds(1)};
+  const auto session = Session::Connect(to_coordinator->address(), options);
+  ASSERT_THAT(session->service().ListDevices(), IsOk());
+  to_coordinator->Blackhole(true);
+  const absl::Time start = absl::Now();
+  EXPECT_THAT(session->service().ListDevices(), ReasonIs("SERVER_STOPPING", "does not answer"));
+  // Time and timeout, and a second for a machine that is busy. Without pings it is 30 s.
+  EXPECT_LT(absl::Now() - start, absl::Seconds(8));
+  to_coordinator->Blackhole(false);
+  EXPECT_TRUE(Eventually([&] { return session->service().ListDevices().ok(); }));
+}
+
+}  // namespace
+}  // namespace tessera::service

@@ -1,0 +1,224 @@
+"""`tessera init`, `up` and `join` as an operator uses them."""
+import json
+import os
+import pathlib
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import unittest
+
+import daemons
+import grpc
+import json_client
+import secure_cluster
+
+CLUSTER = "tessera.v1.ClusterService"
+PATIENCE = 60
+
+
+class Command:
+    """A `tessera` in the foreground that prints one JSON document once it serves."""
+
+    def __init__(self, *args):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
+        env["TESSERA_METRICS_LISTEN"] = "off"
+        self.process = subprocess.Popen([daemons.bin_dir() / "tessera", "--json", *args],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
+                                        preexec_fn=daemons._die_with_parent)
+        self.said = b""
+
+    def document(self):
+        """What it printed; AssertionError with its errors when it ended instead."""
+        fd = self.process.stdout.fileno()
+        while True:
+            try:
+                return json.loads(self.said)
+            except ValueError:
+                pass
+            ready, _, _ = select.select([fd], [], [], PATIENCE)
+            more = os.read(fd, 65536) if ready else b""
+            if not more:
+                raise AssertionError(f"it says {self.said!r} and {self.errors()}")
+            self.said += more
+
+    def errors(self):
+        self.process.kill()
+        return self.process.communicate()[1].decode()
+
+    def children(self):
+        pid = self.process.pid
+        return [int(c) for c in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def end(self, number=signal.SIGTERM):
+        """The exit status."""
+        self.process.send_signal(number)
+        try:
+            return self.process.wait(30)
+        finally:
+            self.close()
+
+    def close(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+def mode(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+class UpTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-up-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def up(self, *args):
+        command = Command("up", f"--dir={self.folder}/state", "--listen=127.0.0.1:0",
+                          "--name=here", "--devices=2", *args)
+        self.addCleanup(command.close)
+        return command
+
+    def join(self, address, *args, name="there"):
+        command = Command("join", address, f"--dir={self.folder}/{name}", f"--name={name}",
+                          "--devices=1", "--data-listen=127.0.0.1:0", "--peer-listen=127.0.0.1:0",
+                          *args)
+        self.addCleanup(command.close)
+        return command
+
+    def client(self, document, token=True):
+        ca = pathlib.Path(document["caFile"]).read_bytes()
+        text = pathlib.Path(document["tokenFile"]).read_text().strip()
+        metadata = [("authorization", f"Bearer {text}")] if token else []
+        return json_client.Client(document["address"],
+                                  grpc.ssl_channel_credentials(ca), metadata)
+
+    def healthy(self, client):
+        devices = client.call(f"{CLUSTER}/ListDevices").get("devices", [])
+        return sorted(d["worker"] for d in devices if d.get("healthy"))
+
+    def test_one_machine_comes_up_and_another_joins(self):
+        up = self.up()
+        said = up.document()
+        state = self.folder / "state"
+        for name in ("ca/ca.key", "coordinator/key.pem", "coordinator/tokens", "client/token",
+                     "here/key.pem"):
+            self.assertEqual(mode(state / name), 0o600, name)
+        self.assertEqual(mode(state), 0o700)
+        with self.client(said, token=False) as stranger:
+            with self.assertRaises(json_client.Error) as raised:
+                stranger.call(f"{CLUSTER}/ListDevices")
+            self.assertEqual(raised.exception.reason, "TOKEN_MISSING")
+        with self.client(said) as client:
+            daemons.eventually(lambda: self.healthy(client) == ["here", "here"], PATIENCE,
+                               "the first worker's devices")
+            address, token = said["joinCommand"].split()[2], said["joinCommand"].split()[4]
+            self.assertTrue(token.startswith("tsj_"))
+            joined = self.join(address, f"--token={token}")
+            self.assertEqual(joined.document()["worker"], "there")
+            daemons.eventually(lambda: self.healthy(client) == ["here", "here", "there"], PATIENCE,
+                               "the joined worker's device")
+            self.assertEqual(mode(self.folder / "there/there/key.pem"), 0o600)
+            # A program across both machines.
+            answer = client.call("tessera.v1.ProgramService/RunProgram", {
+                "text": "mesh (x=3)\nfunc main(%a: f32[3] P('x')) -> (f32[3]) {\n"
+                        "  %b = add(%a, %a)\n  return %b\n}\n", "inputs": [[1, 2, 3]]})
+            self.assertEqual(answer["outputs"], [[2, 4, 6]])
+            # The second time it needs no token: it has its certificate.
+            self.assertEqual(joined.end(), 0)
+            again = self.join(address)
+            daemons.eventually(lambda: self.healthy(client).count("there") == 1, PATIENCE,
+                               "the worker is back")
+            self.assertEqual(again.end(signal.SIGINT), 0)
+        children = up.children()
+        self.assertEqual(len(children), 2)
+        self.assertEqual(up.end(), 0)
+        for pid in children:
+            self.assertFalse(os.path.exists(f"/proc/{pid}"), "a daemon is left")
+
+    def test_who_joins_checks_whom_and_is_checked(self):
+        up = self.up("--no-worker")
+        said = up.document()
+        address, token = said["joinCommand"].split()[2], said["joinCommand"].split()[4]
+        kind, identity, secret, print_ = token.split("_")
+        other = "0" if print_[0] != "0" else "1"
+        cases = {
+            f"{kind}_{identity}_{secret}_{other}{print_[1:]}": "another fingerprint",
+            f"{kind}_{identity}_{secret[::-1]}_{print_}": "TOKEN_UNKNOWN",
+            f"{kind}_{identity}_{print_}": "not of the form",
+            "tsr_" + identity + "_" + secret: "--ca-file",
+        }
+        for bad, says in cases.items():
+            with self.subTest(says=says):
+                command = self.join(address, f"--token={bad}", "--no-start", name="bad")
+                _, errors = command.process.communicate(timeout=PATIENCE)
+                self.assertNotEqual(command.process.returncode, 0)
+                self.assertIn(says, errors.decode() + command.said.decode())
+                self.assertFalse((self.folder / "bad/bad/key.pem").exists())
+        admin = pathlib.Path(said["tokenFile"]).read_text().strip()
+        command = Command(f"--ca-file={said['caFile']}", "join", address, f"--token={admin}",
+                          f"--dir={self.folder}/x", "--name=x", "--no-start")
+        _, errors = command.process.communicate(timeout=PATIENCE)
+        self.assertIn("ROLE_MISSING", errors.decode())
+
+    def test_the_same_folder_is_the_same_cluster(self):
+        first = self.up("--no-worker")
+        said = first.document()
+        ca, token = (pathlib.Path(said[k]).read_text() for k in ("caFile", "tokenFile"))
+        second = self.up("--no-worker")
+        _, errors = second.process.communicate(timeout=PATIENCE)
+        self.assertNotEqual(second.process.returncode, 0)
+        self.assertIn("another tessera runs from this folder", errors.decode())
+        self.assertEqual(first.end(), 0)
+        again = self.up("--no-worker")
+        said = again.document()
+        self.assertEqual(pathlib.Path(said["caFile"]).read_text(), ca)
+        self.assertEqual(pathlib.Path(said["tokenFile"]).read_text(), token)
+        with self.client(said) as client:
+            self.assertEqual(self.healthy(client), [])
+        self.assertEqual(again.end(), 0)
+
+    def test_a_daemon_that_ends_ends_it_all(self):
+        up = self.up()
+        up.document()
+        children = up.children()
+        os.kill(children[0], signal.SIGKILL)
+        self.assertNotEqual(up.process.wait(30), 0)
+        self.assertIn("was killed by signal 9", up.errors())
+        for pid in children:
+            self.assertFalse(os.path.exists(f"/proc/{pid}"), "a daemon is left")
+
+    def test_what_cannot_start_says_why(self):
+        up = Command("up", f"--dir={self.folder}/state", "--listen=127.0.0.1:70000", "--no-worker")
+        _, errors = up.process.communicate(timeout=PATIENCE)
+        self.assertNotEqual(up.process.returncode, 0)
+        self.assertIn("is not HOST:PORT", errors.decode())
+
+    def test_init_keeps_what_is_good(self):
+        state = self.folder / "init"
+        run = lambda *args: secure_cluster.run_tessera("init", f"--dir={state}", *args)
+        run("--coordinator=a.example,10.0.0.1", "--worker=w0")
+
+        def files():
+            return {str(p.relative_to(state)): p.read_bytes() for p in state.rglob("*")
+                    if p.is_file()}
+        before = files()
+        run("--coordinator=a.example", "--worker=w0", "--worker=w1")
+        after = files()
+        self.assertEqual({k: v for k, v in after.items() if not k.startswith("w1/")}, before)
+        self.assertEqual({k for k in after if k.startswith("w1/")},
+                         {"w1/ca.pem", "w1/cert.pem", "w1/key.pem"})
+        token = before["client/token"].decode().strip()
+        self.assertNotIn(token.split("_")[2], before["coordinator/tokens"].decode())
+        # A name that the certificate lacks makes it anew; the authority stays.
+        run("--coordinator=b.example")
+        self.assertNotEqual(files()["coordinator/cert.pem"], before["coordinator/cert.pem"])
+        self.assertEqual(files()["ca/ca.pem"], before["ca/ca.pem"])
+        for bad in ("../x", "coordinator", ""):
+            with self.assertRaisesRegex(AssertionError, "worker"):
+                run(f"--worker={bad}")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
