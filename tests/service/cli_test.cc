@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -75,7 +76,8 @@ class Running {
         {"TERM", "xterm"},
         {"LC_ALL", "C.UTF-8"},
         {"COLUMNS", ""},
-        {"TESSERA_TOKEN", ""}};
+        {"TESSERA_TOKEN", ""},
+        {"TESSERA_CA_FILE", ""}};
     for (const std::string& v : setting.environment) {
       const size_t equals = v.find('=');
       variables.emplace_back(v.substr(0, equals), v.substr(equals + 1));
@@ -107,6 +109,8 @@ class Running {
   }
 
   void Signal(int signal) { process_->Signal(signal); }
+  // What it has printed so far.
+  std::string Output() const { return Slurp(folder_ + "/out") + Slurp(folder_ + "/err"); }
 
   Ran Wait() {
     Ran ran;
@@ -369,6 +373,58 @@ TEST(Cli, CompletionScriptsComplete) {
   std::filesystem::remove(out);
 }
 
+// ---- On a cluster with TLS and tokens.
+
+TEST(Cli, DoctorNamesWhatIsMissing) {
+  std::string folder = ::testing::TempDir() + "/tessera-up-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  Running up({"up", "--dir", folder, "--listen", "127.0.0.1:0", "--devices", "1"}, {});
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(up.Output(), "Ctrl-C"); }, kPatience));
+  const std::string ca = "TESSERA_CA_FILE=" + folder + "/client/ca.pem";
+  const std::string token = "TESSERA_TOKEN=" + Slurp(folder + "/client/token");
+  const std::string address = Slurp(folder + "/address");
+  const auto setting = [&](std::vector<std::string> environment) {
+    return Setting{.address = std::string(absl::StripAsciiWhitespace(address)),
+                   .environment = std::move(environment)};
+  };
+  const Setting whole = setting({ca, std::string(absl::StripAsciiWhitespace(token))});
+  // Health is proven by a program that has run, on devices that have come.
+  ASSERT_TRUE(Eventually(
+      [&] {
+        return Tessera({"doctor", "--health", whole.address}, whole).code == 0;
+      },
+      kPatience));
+  const Ran well = Tessera({"doctor"}, whole);
+  EXPECT_EQ(well.code, 0) << well.out << well.err;
+  EXPECT_THAT(well.out, AllOf(ContainsRegex("ok +link +TLS"), ContainsRegex("ok +token +known"),
+                              HasSubstr("put and get in")));
+  const Ran plain = Tessera({"doctor"}, setting({"TESSERA_CA_FILE="}));
+  EXPECT_EQ(plain.code, 1);
+  EXPECT_THAT(plain.out,
+              AllOf(ContainsRegex("FAILED +link +plain text"), HasSubstr("set TESSERA_CA_FILE")));
+  const Ran nameless = Tessera({"doctor"}, setting({ca}));
+  EXPECT_EQ(nameless.code, 1);
+  EXPECT_THAT(nameless.out, AllOf(ContainsRegex("FAILED +token"), HasSubstr("Set TESSERA_TOKEN")));
+  const Ran stranger = Tessera({"devices"}, setting({ca, "TESSERA_TOKEN=tsr_unknown"}));
+  EXPECT_EQ(stranger.code, 1);
+  EXPECT_THAT(stranger.err, HasSubstr("reason: TOKEN_UNKNOWN"));
+
+  const Ran made = Tessera({"token", "create", "ci", "--role", "viewer"}, whole);
+  ASSERT_EQ(made.code, 0) << made.err;
+  const Setting viewer =
+      setting({ca, "TESSERA_TOKEN=" + std::string(absl::StripAsciiWhitespace(made.out))});
+  EXPECT_EQ(Tessera({"devices"}, viewer).code, 0);
+  EXPECT_THAT(Tessera({"run", kMatmul, "--mesh", "1x1"}, viewer).err,
+              HasSubstr("reason: ROLE_MISSING"));
+  EXPECT_THAT(Tessera({"token", "list"}, whole).out, AllOf(HasSubstr("ci"), HasSubstr("viewer")));
+  EXPECT_EQ(Tessera({"token", "revoke", "ci"}, whole).code, 0);
+  EXPECT_THAT(Tessera({"devices"}, viewer).err, HasSubstr("reason: TOKEN_REVOKED"));
+  up.Signal(SIGINT);
+  EXPECT_GE(up.Wait().code, 0);
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+}
+
 // ---- On a cluster.
 
 TEST_F(CliTest, DevicesAndWorkers) {
@@ -584,6 +640,11 @@ TEST_F(CliTest, TopShowsProgramsAndWorkers) {
 }
 
 TEST_F(CliTest, DoctorFindsNothing) {
+  ASSERT_TRUE(Eventually(
+      [] {
+        return On({"doctor", "--health", cluster_->address()}).code == 0;
+      },
+      kPatience));
   const Ran ran = On({"doctor"});
   EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
   for (const char* check : {"address", "link", "token", "health", "versions", "devices", "clock"}) {

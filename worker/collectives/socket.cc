@@ -157,6 +157,7 @@ bool WriteRecords(int fd, TlsStream& tls, absl::Span<iovec> parts, const Deadlin
       size = 0;
       for (const iovec& part : parts) {
         const size_t copied = std::min(part.iov_len, kRecordBytes - size);
+        if (copied == 0) continue;  // an empty part may have no address
         std::memcpy(record + size, part.iov_base, copied);
         size += copied;
       }

@@ -3,7 +3,9 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -39,6 +41,29 @@ bool IsLoopback(const std::string& address) {
 
 namespace {
 
+absl::Status Taken(const std::string& address) {
+  return MakeError(ErrorKind::kAlreadyExists,
+                   absl::StrCat("cannot listen on '", address,
+                                "': the port is taken; give every worker of a machine ports of "
+                                "its own"));
+}
+
+// The kernel lets two sockets with SO_REUSEADDR bind one port while neither listens; an abstract
+// name of the network namespace belongs to one.  Not open when another has it.
+UniqueFd Claim(const std::string& address) {
+  UniqueFd claim(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const std::string text = absl::StrCat("tessera-reserved/", address);
+  sockaddr_un name = {};
+  name.sun_family = AF_UNIX;
+  // The first byte is zero.
+  const size_t length = std::min(text.size(), sizeof(name.sun_path) - 1);
+  std::memcpy(name.sun_path + 1, text.data(), length);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  if (claim.ok() && bind(claim.get(), reinterpret_cast<sockaddr*>(&name), size) != 0)
+    claim = UniqueFd();
+  return claim;
+}
+
 absl::StatusOr<Listener> Bind(const std::string& address, bool shared) {
   const auto bad = [&](absl::string_view why) {
     return MakeError(ErrorKind::kValueError,
@@ -46,7 +71,12 @@ absl::StatusOr<Listener> Bind(const std::string& address, bool shared) {
   };
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos) return bad("expected host:port");
+  const bool any_port = address.substr(colon + 1) == "0";
   Listener listener;
+  if (shared && !any_port) {
+    listener.claim = Claim(address);
+    if (!listener.claim.ok()) return Taken(address);
+  }
   listener.host = address.substr(0, colon);
   std::string node = listener.host;
   if (absl::StartsWith(node, "[") && absl::EndsWith(node, "]"))
@@ -60,7 +90,8 @@ absl::StatusOr<Listener> Bind(const std::string& address, bool shared) {
   if (error != 0) return bad(gai_strerror(error));
   listener.fd = UniqueFd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, found->ai_protocol));
   const int one = 1;
-  setsockopt(listener.fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  // Past connections do not hold a given port; of any port one is wanted that nobody has.
+  if (!any_port) setsockopt(listener.fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
   sockaddr_storage bound = {};
   socklen_t size = sizeof(bound);
   auto* generic = reinterpret_cast<sockaddr*>(&bound);
@@ -72,12 +103,7 @@ absl::StatusOr<Listener> Bind(const std::string& address, bool shared) {
   freeaddrinfo(found);
   // Once it is bound: whoever binds the port for itself is then refused, as we would have been.
   if (shared) setsockopt(listener.fd.get(), SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
-  if (!listens && failure == EADDRINUSE) {
-    return MakeError(ErrorKind::kAlreadyExists,
-                     absl::StrCat("cannot listen on '", address,
-                                  "': the port is taken; give every worker of a machine ports of "
-                                  "its own"));
-  }
+  if (!listens && failure == EADDRINUSE) return Taken(address);
   if (!listens) return bad(std::strerror(failure));
   listener.port =
       ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port

@@ -9,6 +9,7 @@ namespace tessera::worker {
 
 struct Listener {
   UniqueFd fd;
+  UniqueFd claim;  // of a reserved port: goes with this process
   std::string host;
   int port = 0;
   std::string endpoint() const;
@@ -26,7 +27,7 @@ bool IsLoopback(const std::string& address);
 // ALREADY_EXISTS that the port is taken.
 absl::StatusOr<Listener> Listen(const std::string& address);
 // Binds and does not listen: keeps the port for a process that listens on it with SO_REUSEPORT, as
-// the same user.
+// the same user. ALREADY_EXISTS also while nobody listens yet on what another has reserved.
 absl::StatusOr<Listener> Reserve(const std::string& address);
 
 }  // namespace tessera::worker
