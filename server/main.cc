@@ -60,8 +60,7 @@ absl::Status Run(const Options& options) {
   RealClock clock;
   store::MemoryStore store;
   Metrics metrics(options.metrics_series_max);
-  metrics.AddCollector(
-      [](Scrape& scrape) { CollectProcess(scrape, rpc::GrpcVersion()); });
+  metrics.AddCollector([](Scrape& scrape) { CollectProcess(scrape, rpc::GrpcVersion()); });
   telemetry::Telemetry telemetry(&metrics);
   Coordinator coordinator(options, &clock, planner::MakePlan, &store, &telemetry);
   const telemetry::GaugeReader gauges(
@@ -100,10 +99,9 @@ absl::Status Run(const Options& options) {
   std::cout << "listening on " << server->address() << std::endl;
   if (!options.port_file.empty())
     TESSERA_RETURN_IF_ERROR(WriteAddress(options.port_file, server->address()));
-  TESSERA_ASSIGN_OR_RETURN(
-      const std::unique_ptr<MetricsServer> metrics_server,
-      MetricsServer::StartFor(options.metrics_listen, kMetricsListen, options.metrics_port_file,
-                              &metrics));
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics_server,
+                           MetricsServer::StartFor(options.metrics_listen, kMetricsListen,
+                                                   options.metrics_port_file, &metrics));
   health::Config health;
   health.interval = absl::Milliseconds(options.canary_interval_ms);
   health.timeout = absl::Milliseconds(options.canary_timeout_ms);

@@ -16,10 +16,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/keepalive.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/metrics_http.h"
-#include "base/keepalive.h"
 #include "base/options.h"
 #include "base/pki.h"
 #include "base/secret.h"
@@ -200,10 +200,9 @@ absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const Options& table) {
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::WorkerDaemon> daemon,
                            rpc::WorkerDaemon::Start(options));
   TESSERA_RETURN_IF_ERROR(WritePorts(table.port_file, *daemon));
-  TESSERA_ASSIGN_OR_RETURN(
-      const std::unique_ptr<MetricsServer> metrics_server,
-      MetricsServer::StartFor(table.metrics_listen, kMetricsListen, table.metrics_port_file,
-                              &metrics));
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics_server,
+                           MetricsServer::StartFor(table.metrics_listen, kMetricsListen,
+                                                   table.metrics_port_file, &metrics));
   TESSERA_LOG(INFO) << "worker serves" << Field("worker", options.name)
                     << Field("data", daemon->data_endpoint())
                     << Field("coordinator", options.coordinator);

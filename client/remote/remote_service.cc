@@ -263,10 +263,9 @@ absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration time
     elements += ir::MakeType(spec.dtype, block.shape).num_elements();
     if (jobs.empty() && block.shape != spec.shape) whole = ir::Array(spec.dtype, spec.shape);
     jobs.push_back([&, block, ticket = &t]() -> absl::Status {
-      TESSERA_ASSIGN_OR_RETURN(
-          const ir::Array shard,
-          transfer_.Read(ticket->endpoint(), ticket->ticket(), spec.dtype, block.shape, end,
-                         [&] { return Loss(array); }));
+      TESSERA_ASSIGN_OR_RETURN(const ir::Array shard,
+                               transfer_.Read(ticket->endpoint(), ticket->ticket(), spec.dtype,
+                                              block.shape, end, [&] { return Loss(array); }));
       absl::MutexLock lock(&mu);
       if (block.shape == spec.shape) {
         whole = shard;
@@ -296,8 +295,8 @@ absl::Status RemoteService::Loss(uint64_t array) const {
 
 absl::Status RemoteService::WhyLost(uint64_t array, absl::Status moved) const {
   // A ticket is refused by an executor process that has taken the place of the one it is for.
-  if (moved.ok() || (KindOf(moved) != ErrorKind::kWorkerLost &&
-                     KindOf(moved) != ErrorKind::kTicketRefused)) {
+  if (moved.ok() ||
+      (KindOf(moved) != ErrorKind::kWorkerLost && KindOf(moved) != ErrorKind::kTicketRefused)) {
     return moved;
   }
   // The coordinator hears of the loss from the worker's daemon, at about the time that we do.

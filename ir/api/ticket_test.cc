@@ -1,7 +1,7 @@
-#include "ir/api/crc32c.h"
 #include "ir/api/ticket.h"
 
 #include "base/testing/status_matchers.h"
+#include "ir/api/crc32c.h"
 
 namespace tessera::api {
 namespace {

@@ -230,8 +230,16 @@ TEST(WorkerSerialTest, CommandsComeBackTheSameBytes) {
       api::DeleteBuffers{{1}},
       api::CancelLaunch{1, MakeError(ErrorKind::kPeerFailed, "why")},
       api::Drain{},
-      api::SaveShards{1, 2, "a/b.npy", "t", true, 1, 2, {{"x", DType::kBF16, {4, 2}}},
-                      {{0, 7, 1, {2, 0}, {2, 2}}}, absl::Seconds(1)},
+      api::SaveShards{1,
+                      2,
+                      "a/b.npy",
+                      "t",
+                      true,
+                      1,
+                      2,
+                      {{"x", DType::kBF16, {4, 2}}},
+                      {{0, 7, 1, {2, 0}, {2, 2}}},
+                      absl::Seconds(1)},
       api::LoadShards{1, "b.npy", {{"x", DType::kF32, {4}}}, {{0, 7, 1, {2}, {2}}}},
       api::InspectFile{1, "b.npy"}};
   EXPECT_GE(commands.size(), std::variant_size_v<api::Command>);

@@ -152,7 +152,8 @@ template <class Proto>
 absl::StatusOr<std::vector<api::FileArray>> ReadFileArrays(const Proto& proto,
                                                            const Limits& limits) {
   std::vector<api::FileArray> arrays;
-  if (proto.arrays_size() > static_cast<int>(api::kFileArraysMax)) return Bad("file: too many arrays");
+  if (proto.arrays_size() > static_cast<int>(api::kFileArraysMax))
+    return Bad("file: too many arrays");
   for (const v1::FileArray& p : proto.arrays()) {
     api::FileArray& a = arrays.emplace_back();
     if (p.name().size() > api::kFileNameBytesMax) return Bad("file: an array's name is too long");

@@ -1,4 +1,5 @@
-// Who calls: what the gate has found out and the roles of the coordinator go by.  Values; any thread.
+// Who calls: what the gate has found out and the roles of the coordinator go by.  Values; any
+// thread.
 #pragma once
 #include <cstdint>
 #include <string>

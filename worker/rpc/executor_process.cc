@@ -115,8 +115,8 @@ int CountGpus(const std::string& cuda_plugin) {
 
 int RunExecutorProcess(const ExecutorProcessOptions& options) {
   DieWithParent(options.parent);
-  for (const int fd :
-       {options.control_fd, options.in_flight_fd, options.data_fd, options.peer_fd, options.metrics_fd}) {
+  for (const int fd : {options.control_fd, options.in_flight_fd, options.data_fd, options.peer_fd,
+                       options.metrics_fd}) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);
   }
   InFlightPage page(options.in_flight_fd, options.num_devices);

@@ -52,8 +52,9 @@ void Communicator::Open(const std::string& host, absl::Duration timeout, PeerPor
   const int source = port_ == nullptr ? -1 : port_->Open(generation_);
   collectives_ = MakeCollectives(std::move(config), source);
   if (metrics != nullptr) {
-    collectives_ = Metered(std::move(collectives_),
-                           remote() ? CollectiveBackend::kTcp : CollectiveBackend::kInproc, metrics);
+    collectives_ =
+        Metered(std::move(collectives_),
+                remote() ? CollectiveBackend::kTcp : CollectiveBackend::kInproc, metrics);
   }
   opened_ = true;
 }

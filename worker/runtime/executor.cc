@@ -489,19 +489,19 @@ uint64_t Executor::ReadShard(const BufferId& id,
 
 uint64_t Executor::AwaitShard(const BufferId& id,
                               std::function<void(const absl::Status&)> callback) {
-  return buffers_.WhenReady(id, [callback = std::move(callback)](
-                                    const absl::StatusOr<DeviceBufferRef>& buffer) {
-    callback(buffer.status());
-  });
+  return buffers_.WhenReady(
+      id, [callback = std::move(callback)](const absl::StatusOr<DeviceBufferRef>& buffer) {
+        callback(buffer.status());
+      });
 }
 
 void Executor::Handle(const api::WriteBuffer& command) {
   const BufferId id{command.array, command.device};
   absl::StatusOr<Reservation> reservation = ReserveShard(id, command.value.num_bytes());
-  const absl::Status status = reservation.ok()
-                                  ? WriteShard(id, command.value, *std::move(reservation),
-                                               TransferPath::kRelay)
-                                  : reservation.status();
+  const absl::Status status =
+      reservation.ok()
+          ? WriteShard(id, command.value, *std::move(reservation), TransferPath::kRelay)
+          : reservation.status();
   if (status.ok()) return;
   // Whoever uses the array learns why it is not there.
   if (!buffers_.Known(id)) buffers_.SetFailed(id, status);

@@ -6,9 +6,9 @@
 // the report function, in the order in which it happened, one at a time; it may call Send.
 //
 // Threads: one dispatch stream per device, one for compiling and connecting, one for files, one for
-// reports, one for timers. A launch's results are good for later launches on the same device as soon as it is
-// enqueued; everybody else has them when the device is done. The destructor cancels what runs,
-// waits for it to notice, and reports nothing more.
+// reports, one for timers. A launch's results are good for later launches on the same device as
+// soon as it is enqueued; everybody else has them when the device is done. The destructor cancels
+// what runs, waits for it to notice, and reports nothing more.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -46,12 +46,12 @@ struct ExecutorOptions {
   std::string data_endpoint, peer_endpoint;  // as others reach it; "" when embedded
   int peer_listen_fd = -1;                   // borrowed; -1: no other executors
   absl::Duration collective_timeout = absl::Seconds(5);
-  std::shared_ptr<const TlsContext> tls;      // of connections to peers; null: plain text
+  std::shared_ptr<const TlsContext> tls;  // of connections to peers; null: plain text
   int64_t queue_bound = 2048;         // launches that may wait on a device; beyond it QUEUE_FULL
   InFlightPage* in_flight = nullptr;  // borrowed; null: one of its own
   PeerReader* peers = nullptr;        // borrowed; null: a transfer cannot read from elsewhere
-  std::string files_dir;              // below which arrays are saved and loaded; empty: they are not
-  MetricsPage* metrics = nullptr;     // borrowed; null: nobody looks
+  std::string files_dir;           // below which arrays are saved and loaded; empty: they are not
+  MetricsPage* metrics = nullptr;  // borrowed; null: nobody looks
 };
 
 class Executor {
