@@ -672,7 +672,17 @@ TEST_F(CliTest, VersionNamesBothSides) {
 
 // ---- On a terminal.
 
+bool HasTerminals() {
+  int master = -1, slave = -1;
+  if (openpty(&master, &slave, nullptr, nullptr, nullptr) != 0) return false;
+  close(master);
+  close(slave);
+  return true;
+}
+constexpr char kNoTerminals[] = "this system gives no terminals: is /dev/pts mounted?";
+
 TEST_F(CliTest, ColoursAppearOnATerminalOnly) {
+  if (!HasTerminals()) GTEST_SKIP() << kNoTerminals;
   Setting setting = Here();
   setting.terminal = true;
   EXPECT_THAT(Tessera({"devices"}, setting).out, HasSubstr("\x1b[32mready\x1b[0m"));
@@ -683,6 +693,7 @@ TEST_F(CliTest, ColoursAppearOnATerminalOnly) {
 }
 
 TEST_F(CliTest, ALongTransferShowsABarOnATerminal) {
+  if (!HasTerminals()) GTEST_SKIP() << kNoTerminals;
   const std::string file = Counting("large.npy", 2048, 2048);
   Setting setting = Here();
   setting.terminal = true;
@@ -697,6 +708,7 @@ TEST_F(CliTest, ALongTransferShowsABarOnATerminal) {
 }
 
 TEST_F(CliTest, AWaitShowsWhatItWaitsForOnATerminal) {
+  if (!HasTerminals()) GTEST_SKIP() << kNoTerminals;
   const std::string program = File("long.txt", Long());
   Setting setting = Here();
   setting.terminal = true;
