@@ -56,6 +56,9 @@ struct SessionEnded {
 using Note = std::variant<OperationSubmitted, OperationEnded, CacheLookup, ArraysLost, LeaseExpired,
                           PlanTooLarge, CancelDone, SessionEnded>;
 
+// An operation's kind as metrics call it: "execute", "copy", "checkpoint".
+const char* MetricNameOf(api::OperationKind kind);
+
 // Is told. Thread-safe; calls must not block, and come without a lock.
 class Observer {
  public:

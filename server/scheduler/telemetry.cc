@@ -69,20 +69,6 @@ const char* NameOf(WorkerState state) {
   return "";
 }
 
-// As metrics call it.
-const char* MetricKindOf(api::OperationKind kind) {
-  switch (kind) {
-    case api::OperationKind::kExecute:
-      return "execute";
-    case api::OperationKind::kReshard:
-      return "copy";
-    case api::OperationKind::kSave:
-    case api::OperationKind::kLoad:
-      return "checkpoint";
-  }
-  return "";
-}
-
 }  // namespace
 
 void Machine::ReadOperations(core::ClusterReading* out) {
@@ -97,7 +83,7 @@ void Machine::ReadOperations(core::ClusterReading* out) {
   for (uint64_t id : s_.live) {
     const Operation& op = s_.operations.at(id);
     const bool queued = op.sequence == 0;
-    const std::string kind = MetricKindOf(op.kind), stage = queued ? "queued" : "running";
+    const std::string kind = core::MetricNameOf(op.kind), stage = queued ? "queued" : "running";
     active.Add({op.tenant, kind, stage});
     oldest.AtLeast({kind, stage}, absl::ToDoubleSeconds(now_ - op.created));
     if (!queued) continue;

@@ -14,20 +14,6 @@
 namespace tessera::server::telemetry {
 namespace {
 
-// As metrics call them.
-const char* NameOf(api::OperationKind kind) {
-  switch (kind) {
-    case api::OperationKind::kExecute:
-      return "execute";
-    case api::OperationKind::kReshard:
-      return "copy";
-    case api::OperationKind::kSave:
-    case api::OperationKind::kLoad:
-      return "checkpoint";
-  }
-  return "";
-}
-
 const char* OutcomeOf(const core::OperationEnded& note) {
   if (note.state == api::OperationState::kDone) return "ok";
   if (KindOf(note.error) == ErrorKind::kDeadlineExceeded) return "deadline";
@@ -88,7 +74,7 @@ Telemetry::OfTenant& Telemetry::Of(const std::string& tenant, api::OperationKind
       tenants_.try_emplace(absl::StrCat(tenant, "|", static_cast<int>(kind), "|", device_kind));
   OfTenant& of = it->second;
   if (!added) return of;
-  const char* const name = NameOf(kind);
+  const char* const name = core::MetricNameOf(kind);
   of.submitted = metrics_->counter(Metric::kOperationsSubmitted, {tenant, name});
   of.ok = metrics_->counter(Metric::kOperationsCompleted, {tenant, name, "ok", "OK"});
   of.queue = metrics_->histogram(Metric::kOperationQueue, {tenant, "normal"});
@@ -120,7 +106,7 @@ void Telemetry::On(const core::OperationEnded& note) {
   } else {
     metrics_
         ->counter(Metric::kOperationsCompleted,
-                  {note.tenant, NameOf(note.kind), OutcomeOf(note), ReasonOf(note.error)})
+                  {note.tenant, core::MetricNameOf(note.kind), OutcomeOf(note), ReasonOf(note.error)})
         .Add();
   }
   const bool started = note.started < absl::InfiniteFuture();
