@@ -185,18 +185,17 @@ std::vector<std::string> DrawBlocks(const Plan& plan, const PlanArray& array, co
                                     int columns_max) {
   const Lines& l = LinesOf(looks);
   // Two dims are drawn: those that are cut, the first two of them; else one beside it.
-  std::vector<size_t> dims;
+  std::set<size_t> dims;
+  size_t cut = 0;
   for (size_t d = 0; d < array.spec.dims.size() && d < array.type.shape.size(); ++d) {
     ir::PartitionSpec one;
     one.dims = {array.spec.dims[d]};
-    if (IsCut(plan.mesh, one)) dims.push_back(d);
+    if (IsCut(plan.mesh, one) && ++cut <= 2) dims.insert(d);
   }
-  if (dims.empty()) return {};
-  const size_t cut = dims.size();
-  if (dims.size() == 1 && array.type.shape.size() > 1) dims.push_back(dims[0] == 0 ? 1 : 0);
-  dims.resize(std::min<size_t>(dims.size(), 2));
-  std::sort(dims.begin(), dims.end());
+  if (cut == 0) return {};
+  if (cut == 1 && array.type.shape.size() > 1) dims.insert(dims.count(0) > 0 ? 1 : 0);
   const bool flat = dims.size() == 1;
+  const size_t down = *dims.begin(), across = *dims.rbegin();
 
   // By the block's place, the devices that hold it.
   const auto parts_of = [&](size_t d) -> int64_t {
@@ -205,21 +204,21 @@ std::vector<std::string> DrawBlocks(const Plan& plan, const PlanArray& array, co
   const auto place_of = [&](size_t d, int64_t device) -> int64_t {
     return d < array.spec.dims.size() ? plan.mesh.IndexAlong(device, array.spec.dims[d]) : 0;
   };
-  const int64_t rows_all = flat ? 1 : parts_of(dims[0]), columns_all = parts_of(dims.back());
+  const int64_t rows_all = flat ? 1 : parts_of(down), columns_all = parts_of(across);
   const int rows = static_cast<int>(std::min<int64_t>(rows_all, kRowsMax));
   const int columns = static_cast<int>(std::min<int64_t>(columns_all, columns_max));
   Grid grid(rows, columns);
   std::vector<std::string> titles(static_cast<size_t>(columns)), labels(static_cast<size_t>(rows));
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> holders;
   for (int64_t device = 0; device < plan.mesh.num_devices(); ++device) {
-    const int64_t r = flat ? 0 : place_of(dims[0], device), c = place_of(dims.back(), device);
+    const int64_t r = flat ? 0 : place_of(down, device), c = place_of(across, device);
     if (r >= rows || c >= columns) continue;
     holders[{r, c}].push_back(plan.devices.empty() ? device
                                                    : plan.devices[static_cast<size_t>(device)]);
     const std::vector<Range> block = BlockOf(plan.mesh, array.spec, array.type.shape, device);
     const auto range = [&](size_t d) { return absl::StrCat(block[d].begin, ":", block[d].end); };
-    titles[static_cast<size_t>(c)] = range(dims.back());
-    if (!flat) labels[static_cast<size_t>(r)] = range(dims[0]);
+    titles[static_cast<size_t>(c)] = range(across);
+    if (!flat) labels[static_cast<size_t>(r)] = range(down);
   }
   for (auto& [place, devices] : holders) {
     std::sort(devices.begin(), devices.end());

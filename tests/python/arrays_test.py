@@ -129,7 +129,8 @@ def test_a_full_device(client):
 
 def test_a_deleted_array(client):
     array = client.put(np.zeros(4, np.float32), MESH)
-    assert array.state() == "READY"
+    # Its executors have it when put returns; the coordinator hears of it from them.
+    daemons.eventually(lambda: array.state() == "READY")
     array.delete()
     array.delete()
     with pytest.raises(tessera.FailedPreconditionError) as caught:

@@ -91,12 +91,13 @@ struct Exposition {
     double sum = 0;
     const auto it = samples.find(name);
     if (it == samples.end()) return 0;
-    for (const auto& [has, value] : it->second) {
+    for (const auto& sample : it->second) {
+      const Labels& has = sample.first;
       const bool fits = std::all_of(labels.begin(), labels.end(), [&](const auto& label) {
         const auto l = has.find(label.first);
         return l != has.end() && l->second == label.second;
       });
-      if (fits) sum += value;
+      if (fits) sum += sample.second;
     }
     return sum;
   }
