@@ -3,6 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
 namespace tessera::api {
 
 // Of `bytes`, continuing `crc` (0 to start).
@@ -11,5 +14,8 @@ uint32_t Crc32c(uint32_t crc, const void* bytes, size_t size);
 // Of two runs of bytes one after the other, from the checksum of each and the size of the second.
 // About a microsecond for any size.
 uint32_t Crc32cCombine(uint32_t first, uint32_t second, uint64_t second_size);
+
+// Copies what lies in `pieces`, one after the other, to `to`; its checksum.
+uint32_t CopyWithCrc32c(absl::Span<const absl::string_view> pieces, void* to);
 
 }  // namespace tessera::api

@@ -29,6 +29,39 @@ TEST(Crc32cTest, PartsMakeUpTheWhole) {
   }
 }
 
+// Bit by bit, as the checksum is defined.
+uint32_t ByDefinition(const unsigned char* p, size_t size) {
+  uint32_t c = ~0u;
+  for (size_t i = 0; i < size; ++i) {
+    c ^= p[i];
+    for (int k = 0; k < 8; ++k) c = (c >> 1) ^ ((c & 1) != 0 ? 0x82f63b78u : 0u);
+  }
+  return ~c;
+}
+
+TEST(Crc32cTest, AnySizeAndAlignment) {
+  std::vector<unsigned char> bytes((200 << 10) + 16);
+  uint64_t state = 1;
+  for (unsigned char& b : bytes) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    b = static_cast<unsigned char>(state >> 56);
+  }
+  for (const size_t size :
+       {1, 7, 3071, 3072, 3073, 6150, 49151, 49152, 49160, 52224, 147456, 200000}) {
+    for (const size_t at : {0, 3, 8}) {
+      EXPECT_EQ(Crc32c(0, &bytes[at], size), ByDefinition(&bytes[at], size))
+          << size << " at " << at;
+    }
+  }
+}
+
+TEST(Crc32cTest, CopiesPieces) {
+  char to[9] = {};
+  EXPECT_EQ(CopyWithCrc32c({"1", "", "2345678", "9"}, to), 0xe3069283u);
+  EXPECT_EQ(std::string(to, 9), "123456789");
+  EXPECT_EQ(CopyWithCrc32c({}, nullptr), 0u);
+}
+
 TEST(Crc32cTest, CombinesLargeSizes) {
   constexpr uint64_t kSize = 16 << 20;
   const std::string zeros(kSize, '\0');

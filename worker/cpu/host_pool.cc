@@ -1,7 +1,5 @@
 #include "worker/cpu/host_pool.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -10,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "base/host_memory.h"
 #include "base/log.h"
 
 namespace tessera::worker {
@@ -17,7 +16,6 @@ namespace {
 
 // Smaller ones are the allocator's business: it keeps them itself.
 constexpr int64_t kSmallBytes = 4096;
-constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 
 int64_t ClassOf(int64_t bytes) {
   const int64_t step = std::max<int64_t>(
@@ -26,11 +24,8 @@ int64_t ClassOf(int64_t bytes) {
 }
 
 void* FromSystem(int64_t bytes) {
-  const bool huge = bytes >= 2 * kHugePageBytes;
-  const int64_t alignment = huge ? kHugePageBytes : HostPool::kAlignment;
-  void* p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  void* const p = AllocateHostMemory(bytes);
   TESSERA_CHECK(p != nullptr) << "no memory for " << bytes << " bytes";
-  if (huge) madvise(p, bytes, MADV_HUGEPAGE);  // A wish.
   return p;
 }
 

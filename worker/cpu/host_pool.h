@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/host_memory.h"
+
 namespace tessera::worker {
 
 class HostPool {
  public:
-  static constexpr int64_t kAlignment = 64;
+  static constexpr int64_t kAlignment = kHostMemoryAlignment;
 
   explicit HostPool(int64_t kept_bytes_max);
 

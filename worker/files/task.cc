@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/host_memory.h"
 #include "base/status.h"
 #include "worker/files/index.h"
 
@@ -245,7 +246,7 @@ absl::Status Load(const Folder& folder, const api::LoadShards& command, const Ho
     }
     const int64_t bytes = ir::MakeType(expected.dtype, shard.shape).num_bytes();
     TESSERA_RETURN_IF_ERROR(hooks.reserve(shard, bytes));
-    const std::shared_ptr<std::byte[]> space(new std::byte[static_cast<size_t>(bytes)]);
+    const std::shared_ptr<std::byte[]> space = NewHostMemory(bytes);
     TESSERA_RETURN_IF_ERROR(ReadBlock(file.fd.get(), entry->offset, ir::ByteWidth(expected.dtype),
                                       expected.shape, shard.starts, shard.shape,
                                       reinterpret_cast<char*>(space.get())));
