@@ -2,18 +2,20 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/host_memory.h"
 #include "base/status.h"
 #include "client/remote/status.h"
 #include "grpcpp/create_channel.h"
 #include "ir/api/crc32c.h"
 #include "ir/api/identity.h"
+#include "ir/serial/chunk_call.h"
+#include "tessera/v1/data.grpc.pb.h"
 
 namespace tessera::remote {
 namespace {
@@ -49,12 +51,6 @@ bool AsksForMore(const absl::Status& status) {
   const ErrorKind kind = KindOf(status);
   return !status.ok() && (kind == ErrorKind::kChecksumMismatch || kind == ErrorKind::kCancelled ||
                           kind == ErrorKind::kDeadlineExceeded);
-}
-
-// Bytes that nobody has written yet.
-ir::Array Unwritten(ir::DType dtype, const ir::Dims& shape) {
-  const int64_t bytes = ir::MakeType(dtype, shape).num_bytes();
-  return ir::Array(dtype, shape, std::shared_ptr<std::byte[]>(new std::byte[bytes]));
 }
 
 }  // namespace
@@ -118,7 +114,7 @@ struct Transfer::Download {
   int64_t received = 0;
 };
 
-std::shared_ptr<grpc::Channel> Transfer::ChannelTo(const std::string& endpoint) {
+Transfer::Channel Transfer::ChannelTo(const std::string& endpoint) {
   absl::MutexLock lock(&mu_);
   Connections& connections = connections_[endpoint];
   if (connections.channels.size() < kParallelTransfers) {
@@ -143,14 +139,13 @@ std::shared_ptr<grpc::Channel> Transfer::ChannelTo(const std::string& endpoint) 
 
 absl::Status Transfer::Persist(const std::string& endpoint, absl::Time end, const Known& known,
                                const std::function<int64_t()>& moved,
-                               const std::function<Outcome(v1::DataService::Stub&)>& attempt) {
+                               const std::function<Outcome(const Channel&)>& attempt) {
   const absl::Notification never;
   absl::Duration wait = options_.first_retry;
   int64_t best = moved();
   absl::Time stalled = absl::Now() + options_.stall;
   while (true) {
-    const auto stub = v1::DataService::NewStub(ChannelTo(endpoint));
-    const auto [status, again] = attempt(*stub);
+    const auto [status, again] = attempt(ChannelTo(endpoint));
     if (status.ok()) return status;
     if (KindOf(status) == ErrorKind::kChecksumMismatch) ++corrupt_;
     if (!again) return status;
@@ -181,11 +176,10 @@ absl::Status Transfer::Tell(int64_t bytes) const {
   return MakeError(ErrorKind::kCancelled, "moving a shard: given up by the caller");
 }
 
-Transfer::Outcome Transfer::TryWrite(v1::DataService::Stub& stub, Upload& upload, absl::Time end) {
+Transfer::Outcome Transfer::TryWrite(const Channel& channel, Upload& upload, absl::Time end) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(end));
-  v1::WriteResponse response;
-  const auto writer = stub.Write(&context, &response);
+  ir::serial::ChunkCall call(channel, "/tessera.v1.DataService/Write", &context);
   const ir::Array& shard = upload.shard;
   int64_t at = upload.committed;
   v1::WriteRequest request;
@@ -194,26 +188,28 @@ Transfer::Outcome Transfer::TryWrite(v1::DataService::Stub& stub, Upload& upload
   do {
     const int64_t size = std::min(options_.chunk_bytes, shard.num_bytes() - at);
     request.set_offset(at);
-    request.set_data(shard.data() + at, static_cast<size_t>(size));
     request.set_crc32c(upload.CrcOf(at, size, options_.chunk_bytes));
-    if (!writer->Write(request)) break;  // Finish says why
+    if (!call.Write(ir::serial::MakeChunk(request, shard, at, size))) break;  // Finish says why
     at += size;
     const int64_t more = std::max<int64_t>(0, at - upload.sent);
     upload.sent += more;
     if (absl::Status told = Tell(more); !told.ok()) {
       context.TryCancel();
-      writer->Finish();
+      call.Finish();
       return {std::move(told)};
     }
     request.clear_ticket();
   } while (at < shard.num_bytes());
-  writer->WritesDone();
-  const grpc::Status finished = writer->Finish();
+  call.WritesDone();
+  grpc::ByteBuffer answer;
+  v1::WriteResponse response;
+  const bool answered = call.Read(&answer) && ir::serial::FromBuffer(answer, &response);
+  const grpc::Status finished = call.Finish();
   if (!finished.ok()) {
     const absl::Status status = FromExecutor(finished, upload.endpoint);
     return {status, IsTransport(finished) || AsksForMore(status)};
   }
-  if (response.committed_bytes() != shard.num_bytes()) {
+  if (!answered || response.committed_bytes() != shard.num_bytes()) {
     return {MakeError(ErrorKind::kInternal,
                       absl::StrCat(upload.endpoint, " stored ", response.committed_bytes(), " of ",
                                    shard.num_bytes(), " bytes"))};
@@ -231,14 +227,14 @@ Transfer::Outcome Transfer::TryWrite(v1::DataService::Stub& stub, Upload& upload
   return {};
 }
 
-Transfer::Outcome Transfer::AskProgress(v1::DataService::Stub& stub, Upload& upload,
-                                        absl::Time end) {
+Transfer::Outcome Transfer::AskProgress(const Channel& channel, Upload& upload, absl::Time end) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(std::min(end, absl::Now() + kAskLimit)));
   v1::GetShardStatusRequest request;
   request.set_ticket(upload.ticket);
   v1::GetShardStatusResponse response;
-  const grpc::Status finished = stub.GetShardStatus(&context, request, &response);
+  const grpc::Status finished =
+      v1::DataService::NewStub(channel)->GetShardStatus(&context, request, &response);
   if (!finished.ok()) return {FromExecutor(finished, upload.endpoint), IsTransport(finished)};
   if (response.committed_bytes() < 0 || response.committed_bytes() > upload.shard.num_bytes()) {
     return {MakeError(ErrorKind::kInternal,
@@ -256,49 +252,29 @@ absl::Status Transfer::Write(const std::string& endpoint, const std::string& tic
   bool first = true;
   return Persist(
       endpoint, end, known, [&] { return upload.committed; },
-      [&](v1::DataService::Stub& stub) -> Outcome {
+      [&](const Channel& channel) -> Outcome {
         if (!std::exchange(first, false)) {
-          if (Outcome asked = AskProgress(stub, upload, end); !asked.status.ok()) return asked;
+          if (Outcome asked = AskProgress(channel, upload, end); !asked.status.ok()) return asked;
         }
-        return upload.complete ? Outcome() : TryWrite(stub, upload, end);
+        return upload.complete ? Outcome() : TryWrite(channel, upload, end);
       });
 }
 
-Transfer::Outcome Transfer::TryRead(v1::DataService::Stub& stub, Download& download,
-                                    absl::Time end) {
+Transfer::Outcome Transfer::TryRead(const Channel& channel, Download& download, absl::Time end) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(end));
   v1::ReadRequest request;
   request.set_ticket(download.ticket);
   request.set_offset(download.received);
-  const auto reader = stub.Read(&context, request);
-  std::byte* const bytes = download.block.MutableData();
+  ir::serial::ChunkCall call(channel, "/tessera.v1.DataService/Read", &context);
+  absl::Status taken;
+  if (call.Write(ir::serial::ToBuffer(request)) && call.WritesDone()) {
+    taken = ir::serial::ReceiveBlock(call, download.endpoint, &download.block, &download.received,
+                                     [this](int64_t bytes) { return Tell(bytes); });
+  }
   const int64_t whole = download.block.num_bytes();
-  const auto take = [&]() -> absl::Status {
-    v1::ReadResponse chunk;
-    while (reader->Read(&chunk)) {
-      const int64_t size = static_cast<int64_t>(chunk.data().size());
-      if (chunk.offset() != download.received || size > whole - download.received) {
-        return MakeError(
-            ErrorKind::kInternal,
-            absl::StrCat(download.endpoint, " sent ", size, " bytes at ", chunk.offset(), " when ",
-                         download.received, " of ", whole, " were there"));
-      }
-      if (api::Crc32c(0, chunk.data().data(), chunk.data().size()) != chunk.crc32c()) {
-        return MakeError(ErrorKind::kChecksumMismatch,
-                         absl::StrCat("the chunk from ", download.endpoint, " at ", chunk.offset(),
-                                      " does not match its checksum"));
-      }
-      if (size > 0)
-        std::memcpy(bytes + download.received, chunk.data().data(), chunk.data().size());
-      download.received += size;
-      TESSERA_RETURN_IF_ERROR(Tell(size));
-    }
-    return absl::OkStatus();
-  };
-  const absl::Status taken = take();
   if (!taken.ok()) context.TryCancel();
-  const grpc::Status finished = reader->Finish();
+  const grpc::Status finished = call.Finish();
   if (!taken.ok()) return {taken, KindOf(taken) == ErrorKind::kChecksumMismatch};
   if (!finished.ok()) return {FromExecutor(finished, download.endpoint), IsTransport(finished)};
   if (download.received == whole) return {};
@@ -310,10 +286,11 @@ Transfer::Outcome Transfer::TryRead(v1::DataService::Stub& stub, Download& downl
 absl::StatusOr<ir::Array> Transfer::Read(const std::string& endpoint, const std::string& ticket,
                                          ir::DType dtype, const ir::Dims& shape, absl::Time end,
                                          const Known& known) {
-  Download download{endpoint, ticket, Unwritten(dtype, shape)};
+  const int64_t bytes = ir::MakeType(dtype, shape).num_bytes();
+  Download download{endpoint, ticket, ir::Array(dtype, shape, NewHostMemory(bytes))};
   TESSERA_RETURN_IF_ERROR(Persist(
       endpoint, end, known, [&] { return download.received; },
-      [&](v1::DataService::Stub& stub) { return TryRead(stub, download, end); }));
+      [&](const Channel& channel) { return TryRead(channel, download, end); }));
   return std::move(download.block);
 }
 

@@ -20,7 +20,6 @@
 #include "grpcpp/security/credentials.h"
 #include "ir/api/service.h"
 #include "ir/array.h"
-#include "tessera/v1/data.grpc.pb.h"
 
 namespace tessera::remote {
 
@@ -66,6 +65,7 @@ class Transfer {
   Counts counts() const { return {retries_, corrupt_}; }
 
  private:
+  using Channel = std::shared_ptr<grpc::Channel>;
   struct Upload;
   struct Download;
   // How an attempt ended: OK at the end of the transfer.
@@ -75,21 +75,21 @@ class Transfer {
   };
   // OK: go on.
   absl::Status Tell(int64_t bytes) const;
-  Outcome TryWrite(v1::DataService::Stub& stub, Upload& upload, absl::Time end);
-  Outcome TryRead(v1::DataService::Stub& stub, Download& download, absl::Time end);
-  Outcome AskProgress(v1::DataService::Stub& stub, Upload& upload, absl::Time end);
+  Outcome TryWrite(const Channel& channel, Upload& upload, absl::Time end);
+  Outcome TryRead(const Channel& channel, Download& download, absl::Time end);
+  Outcome AskProgress(const Channel& channel, Upload& upload, absl::Time end);
   // Attempts, until one succeeds, or fails for good. `moved` tells how many bytes there are.
   absl::Status Persist(const std::string& endpoint, absl::Time end, const Known& known,
                        const std::function<int64_t()>& moved,
-                       const std::function<Outcome(v1::DataService::Stub&)>& attempt);
-  std::shared_ptr<grpc::Channel> ChannelTo(const std::string& endpoint) ABSL_LOCKS_EXCLUDED(mu_);
+                       const std::function<Outcome(const Channel&)>& attempt);
+  Channel ChannelTo(const std::string& endpoint) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   const TransferOptions options_;
   std::atomic<int64_t> retries_{0}, corrupt_{0};
   absl::Mutex mu_;
   struct Connections {
-    std::vector<std::shared_ptr<grpc::Channel>> channels;
+    std::vector<Channel> channels;
     size_t next = 0;
   };
   std::map<std::string, Connections> connections_ ABSL_GUARDED_BY(mu_);

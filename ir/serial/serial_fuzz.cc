@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -11,6 +12,7 @@
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
+#include "ir/serial/chunk.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
 #include "ir/serial/status.h"
@@ -103,6 +105,28 @@ void Handle(absl::string_view bytes, bool text) {
   Check(proto);
 }
 
+// Taken apart in pieces a message is what it is in one.
+template <class Proto>
+void HandleChunk(absl::string_view bytes, bool text) {
+  std::string sent(bytes);
+  if (text) {
+    Proto parsed;
+    if (!FromText(bytes, &parsed)) return;
+    sent = parsed.SerializeAsString();
+  }
+  const size_t step = 1 + sent.size() % 7;
+  std::vector<absl::string_view> pieces, data;
+  for (absl::string_view left = sent; !left.empty(); left.remove_prefix(pieces.back().size()))
+    pieces.push_back(left.substr(0, step));
+  Proto whole, rest;
+  const bool split = SplitChunk(pieces, &rest, &data);
+  if (!whole.ParseFromString(sent)) return;
+  TESSERA_CHECK(split || !text);  // It need not take whatever is none of ours, such as groups.
+  if (!split) return;
+  for (const absl::string_view part : data) rest.mutable_data()->append(part.data(), part.size());
+  TESSERA_CHECK_EQ(rest.SerializeAsString(), whole.SerializeAsString());
+}
+
 struct Row {
   absl::string_view name;
   Handler handler;
@@ -117,6 +141,8 @@ constexpr Row kRows[] = {
     {"WorkerCommand", Handle<v1::WorkerCommand>},
     {"WorkerReport", Handle<v1::WorkerReport>},
     {"Registration", Handle<v1::Registration>},
+    {"WriteRequest", HandleChunk<v1::WriteRequest>},
+    {"ReadResponse", HandleChunk<v1::ReadResponse>},
 };
 
 void OneInput(absl::string_view input) {

@@ -12,6 +12,7 @@
 #include "base/keepalive.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "google/protobuf/stubs/logging.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpcpp/ext/channelz_service_plugin.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -158,6 +159,8 @@ class GrpcServer final : public Server {
 absl::StatusOr<std::unique_ptr<Server>> Serve(const ServeOptions& options,
                                               Coordinator* coordinator) {
   static const RealClock* const clock = new RealClock;
+  // Who sends what is no message hears of it; on the standard error it would be anybody's to fill.
+  google::protobuf::SetLogHandler(nullptr);
   TESSERA_ASSIGN_OR_RETURN(pki::Credential authority,
                            ReadAuthority(options.tls.ca_file, options.ca_key_file));
   const Options& limits = coordinator->options();

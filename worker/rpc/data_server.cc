@@ -18,11 +18,13 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "google/protobuf/stubs/logging.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/server_posix.h"
 #include "ir/api/crc32c.h"
 #include "ir/api/ticket.h"
+#include "ir/serial/chunk_call.h"
 #include "tessera/v1/data.grpc.pb.h"
 #include "worker/collectives/socket.h"
 #include "worker/rpc/data_metrics.h"
@@ -36,7 +38,12 @@ constexpr int kMessageBytes = 8 << 20;
 constexpr int kStreamsPerConnection = 128;
 constexpr absl::Duration kStopGrace = absl::Milliseconds(200);
 
-class Service final : public v1::DataService::CallbackService {
+// Write and Read take and give their messages as bytes: what they carry is not copied on the way.
+using RawDataService =
+    v1::DataService::WithRawCallbackMethod_Write<v1::DataService::WithCallbackMethod_GetShardStatus<
+        v1::DataService::WithRawCallbackMethod_Read<v1::DataService::Service>>>;
+
+class Service final : public RawDataService {
  public:
   Service(Executor* executor, const DataServerOptions& options)
       : executor_(executor),
@@ -48,13 +55,13 @@ class Service final : public v1::DataService::CallbackService {
     key_ = key;
   }
 
-  grpc::ServerReadReactor<v1::WriteRequest>* Write(grpc::CallbackServerContext* context,
-                                                   v1::WriteResponse* response) override;
+  grpc::ServerReadReactor<grpc::ByteBuffer>* Write(grpc::CallbackServerContext* context,
+                                                   grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* GetShardStatus(grpc::CallbackServerContext* context,
                                            const v1::GetShardStatusRequest* request,
                                            v1::GetShardStatusResponse* response) override;
-  grpc::ServerWriteReactor<v1::ReadResponse>* Read(grpc::CallbackServerContext* context,
-                                                   const v1::ReadRequest* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Read(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request) override;
 
   Executor& executor() const { return *executor_; }
   UploadTable& uploads() { return uploads_; }
@@ -90,23 +97,28 @@ class Service final : public v1::DataService::CallbackService {
   std::string key_ ABSL_GUARDED_BY(mu_);
 };
 
+absl::Status NoMessage(absl::string_view type) {
+  return MakeError(ErrorKind::kValueError,
+                   absl::StrCat("what was sent is no message of tessera.v1.", type));
+}
+
 // Takes one shard, or the rest of one. gRPC calls it from one thread at a time; Cut comes from
 // another. Kept by gRPC until OnDone, and by who cuts it.
-class WriteCall final : public grpc::ServerReadReactor<v1::WriteRequest>, public UploadStream {
+class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public UploadStream {
  public:
-  static WriteCall* Start(Service* service, v1::WriteResponse* response) {
+  static WriteCall* Start(Service* service, grpc::ByteBuffer* response) {
     auto call = std::make_shared<WriteCall>(service, response);
     call->self_ = call;
-    call->StartRead(&call->request_);
+    call->StartRead(&call->message_);
     return call.get();
   }
-  WriteCall(Service* service, v1::WriteResponse* response)
+  WriteCall(Service* service, grpc::ByteBuffer* response)
       : service_(service), response_(response) {}
 
   void OnReadDone(bool ok) override {
     if (!ok) return End(Commit());
     if (const absl::Status status = Take(); !status.ok()) return End(status);
-    StartRead(&request_);
+    StartRead(&message_);
   }
   void OnDone() override {
     service_->uploads().Leave(turn_);
@@ -120,14 +132,14 @@ class WriteCall final : public grpc::ServerReadReactor<v1::WriteRequest>, public
   }
 
   absl::Status Take() {
+    if (!chunk_.Parse(message_)) return NoMessage("WriteRequest");
+    const v1::WriteRequest& request = chunk_.rest();
     if (turn_.upload == nullptr) {
       TESSERA_ASSIGN_OR_RETURN(const api::Ticket ticket,
-                               service_->Check(request_.ticket(), api::Ticket::Access::kWrite));
-      TESSERA_ASSIGN_OR_RETURN(turn_, service_->uploads().Open(ticket, request_.offset(), self_));
+                               service_->Check(request.ticket(), api::Ticket::Access::kWrite));
+      TESSERA_ASSIGN_OR_RETURN(turn_, service_->uploads().Open(ticket, request.offset(), self_));
     }
-    return service_->uploads().Append(turn_, request_.offset(), request_.data().data(),
-                                      static_cast<int64_t>(request_.data().size()),
-                                      request_.crc32c());
+    return service_->uploads().Append(turn_, request.offset(), chunk_.data(), request.crc32c());
   }
 
   absl::Status Commit() {
@@ -138,30 +150,28 @@ class WriteCall final : public grpc::ServerReadReactor<v1::WriteRequest>, public
                              service_->uploads().Commit(turn_));
     service_->executor().metrics().TransferTook(TransferDirection::kPut, TransferPath::kTicket,
                                                 absl::Nanoseconds(Since::Now() - began_));
-    response_->set_committed_bytes(committed.bytes);
-    response_->set_crc32c(committed.crc32c);
+    v1::WriteResponse response;
+    response.set_committed_bytes(committed.bytes);
+    response.set_crc32c(committed.crc32c);
+    *response_ = ir::serial::ToBuffer(response);
     return absl::OkStatus();
   }
 
   Service* const service_;
-  v1::WriteResponse* const response_;
+  grpc::ByteBuffer* const response_;
   std::shared_ptr<WriteCall> self_;
   std::atomic<bool> ending_{false};
-  v1::WriteRequest request_;
+  grpc::ByteBuffer message_;
+  ir::serial::Chunk<v1::WriteRequest> chunk_;
   UploadTable::Turn turn_;
   const int64_t began_ = Since::Now();
 };
 
 // Waits for one shard, then sends a block of it.
-class ReadCall final : public grpc::ServerWriteReactor<v1::ReadResponse> {
+class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  ReadCall(Service* service, const v1::ReadRequest& request)
-      : service_(service),
-        starts_(request.starts().begin(), request.starts().end()),
-        shape_(request.shape().begin(), request.shape().end()),
-        sent_(request.offset()) {
-    absl::StatusOr<api::Ticket> ticket =
-        service->Check(request.ticket(), api::Ticket::Access::kRead);
+  ReadCall(Service* service, const grpc::ByteBuffer& message) : service_(service) {
+    absl::StatusOr<api::Ticket> ticket = Accept(message);
     if (!ticket.ok()) {
       Finish(ToGrpc(ticket.status()));
       return;
@@ -184,6 +194,15 @@ class ReadCall final : public grpc::ServerWriteReactor<v1::ReadResponse> {
   void OnDone() override { delete this; }
 
  private:
+  absl::StatusOr<api::Ticket> Accept(const grpc::ByteBuffer& message) {
+    v1::ReadRequest request;
+    if (!ir::serial::FromBuffer(message, &request)) return NoMessage("ReadRequest");
+    starts_.assign(request.starts().begin(), request.starts().end());
+    shape_.assign(request.shape().begin(), request.shape().end());
+    sent_ = first_ = request.offset();
+    return service_->Check(request.ticket(), api::Ticket::Access::kRead);
+  }
+
   absl::Status Cut(absl::StatusOr<ir::Array> value) {
     TESSERA_RETURN_IF_ERROR(value);
     if (starts_.empty() && shape_.empty()) {
@@ -223,26 +242,27 @@ class ReadCall final : public grpc::ServerWriteReactor<v1::ReadResponse> {
                                                  absl::Nanoseconds(Since::Now() - began_));
       return Finish(grpc::Status::OK);
     }
-    response_.set_offset(sent_);
-    response_.set_data(block_.data() + sent_, static_cast<size_t>(size));
-    response_.set_crc32c(api::Crc32c(0, block_.data() + sent_, static_cast<size_t>(size)));
+    v1::ReadResponse response;
+    response.set_offset(sent_);
+    response.set_crc32c(api::Crc32c(0, block_.data() + sent_, static_cast<size_t>(size)));
+    message_ = ir::serial::MakeChunk(response, block_, sent_, size);
     sent_ += size;
-    StartWrite(&response_);
+    StartWrite(&message_);
   }
 
   Service* const service_;
-  const ir::Dims starts_, shape_;
+  ir::Dims starts_, shape_;  // both empty: the whole shard
   BufferId id_;
   uint64_t wait_ = 0;
   // Of whoever holds the turn: the callback, then gRPC.
   ir::Array block_;
-  int64_t sent_;
-  const int64_t first_ = sent_, began_ = Since::Now();
-  v1::ReadResponse response_;
+  int64_t first_ = 0, sent_ = 0;
+  const int64_t began_ = Since::Now();
+  grpc::ByteBuffer message_;
 };
 
-grpc::ServerReadReactor<v1::WriteRequest>* Service::Write(grpc::CallbackServerContext*,
-                                                          v1::WriteResponse* response) {
+grpc::ServerReadReactor<grpc::ByteBuffer>* Service::Write(grpc::CallbackServerContext*,
+                                                          grpc::ByteBuffer* response) {
   return WriteCall::Start(this, response);
 }
 
@@ -262,8 +282,8 @@ grpc::ServerUnaryReactor* Service::GetShardStatus(grpc::CallbackServerContext* c
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::ReadResponse>* Service::Read(grpc::CallbackServerContext*,
-                                                          const v1::ReadRequest* request) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* Service::Read(grpc::CallbackServerContext*,
+                                                          const grpc::ByteBuffer* request) {
   return new ReadCall(this, *request);
 }
 
@@ -301,6 +321,7 @@ class GrpcDataServer final : public DataServer {
  private:
   void Build() {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    google::protobuf::SetLogHandler(nullptr);  // As the coordinator: who sent it hears of it.
     grpc::ServerBuilder builder;
     int port = 0;
     if (!options_.certificates.empty()) {

@@ -1,15 +1,14 @@
 #include "worker/rpc/grpc_peer_reader.h"
 
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/host_memory.h"
 #include "base/keepalive.h"
 #include "base/status.h"
 #include "grpcpp/grpcpp.h"
-#include "ir/api/crc32c.h"
 #include "ir/api/identity.h"
-#include "tessera/v1/data.grpc.pb.h"
+#include "ir/serial/chunk_call.h"
 #include "worker/rpc/status.h"
 
 namespace tessera::worker::rpc {
@@ -33,20 +32,23 @@ class GrpcPeerReader final : public PeerReader {
   absl::StatusOr<ir::Array> Read(const std::string& endpoint, const std::string& ticket,
                                  ir::DType dtype, const ir::Dims& starts, const ir::Dims& shape,
                                  absl::Time deadline, CancelToken& cancel) override {
-    const auto stub = v1::DataService::NewStub(ChannelTo(endpoint));
     grpc::ClientContext context;
     if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
     v1::ReadRequest request;
     request.set_ticket(ticket);
     request.mutable_starts()->Add(starts.begin(), starts.end());
     request.mutable_shape()->Add(shape.begin(), shape.end());
-    const auto reader = stub->Read(&context, request);
+    ir::serial::ChunkCall call(ChannelTo(endpoint), "/tessera.v1.DataService/Read", &context);
     const int64_t listener = cancel.AddListener([&context] { context.TryCancel(); });
-    ir::Array block(dtype, shape);
+    ir::Array block(dtype, shape, NewHostMemory(ir::MakeType(dtype, shape).num_bytes()));
     int64_t received = 0;
-    absl::Status status = Take(*reader, &block, &received);
+    absl::Status status;
+    if (call.Write(ir::serial::ToBuffer(request)) && call.WritesDone()) {
+      status = ir::serial::ReceiveBlock(call, absl::StrCat("the executor at ", endpoint), &block,
+                                        &received, [](int64_t) { return absl::OkStatus(); });
+    }
     if (!status.ok()) context.TryCancel();
-    const grpc::Status end = reader->Finish();
+    const grpc::Status end = call.Finish();
     cancel.RemoveListener(listener);
     if (cancel.cancelled()) return cancel.status();
     if (status.ok()) status = FromGrpc(end);
@@ -66,25 +68,6 @@ class GrpcPeerReader final : public PeerReader {
   }
 
  private:
-  // Reads to the end of the stream, or to the first chunk that does not fit.
-  static absl::Status Take(grpc::ClientReader<v1::ReadResponse>& reader, ir::Array* block,
-                           int64_t* received) {
-    v1::ReadResponse chunk;
-    std::byte* into = block->MutableData();
-    while (reader.Read(&chunk)) {
-      const auto size = static_cast<int64_t>(chunk.data().size());
-      if (chunk.offset() != *received || size > block->num_bytes() - *received) {
-        return MakeError(ErrorKind::kInternal, "a peer's chunks leave a gap or overlap");
-      }
-      if (api::Crc32c(0, chunk.data().data(), chunk.data().size()) != chunk.crc32c()) {
-        return MakeError(ErrorKind::kWorkerLost, "a chunk does not match its checksum");
-      }
-      std::memcpy(into + *received, chunk.data().data(), chunk.data().size());
-      *received += size;
-    }
-    return absl::OkStatus();
-  }
-
   std::shared_ptr<grpc::Channel> ChannelTo(const std::string& endpoint) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (channels_.size() >= kChannelsMax) channels_.clear();

@@ -22,6 +22,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/host_memory.h"
 #include "ir/array.h"
 #include "ir/op_def.h"
 #include "ir/program.h"
@@ -106,6 +107,10 @@ class Backend {
   // No launch of this communicator's generation comes any more.
   virtual void CloseGeneration(uint64_t) {}
 
+  // Memory for a shard that is to come in, not cleared, as FromHost likes it best. Thread-safe.
+  virtual std::shared_ptr<std::byte[]> NewShardMemory(int64_t bytes) {
+    return NewHostMemory(bytes);
+  }
   // Copies, ordered behind nothing: the buffer is ready. Blocking.
   virtual absl::StatusOr<DeviceBufferRef> FromHost(int device, ir::Array value) = 0;
   virtual absl::StatusOr<ir::Array> ToHost(const DeviceBuffer& buffer) = 0;

@@ -73,6 +73,9 @@ class Executor {
 
   // The data plane. Space for a shard that is about to come, before its bytes are taken.
   absl::StatusOr<Reservation> ReserveShard(const BufferId& id, int64_t bytes);
+  std::shared_ptr<std::byte[]> NewShardMemory(int64_t bytes) {
+    return backend_->NewShardMemory(bytes);
+  }
   // A shard came in; reports BufferWritten, unless it was refused.
   absl::Status WriteShard(const BufferId& id, ir::Array value, Reservation reservation,
                           TransferPath path = TransferPath::kTicket);

@@ -1,7 +1,6 @@
 #include "worker/runtime/upload_table.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -101,8 +100,7 @@ absl::StatusOr<UploadTable::Turn> UploadTable::Open(const api::Ticket& ticket, i
     const int64_t bytes = ir::MakeType(ticket.dtype, ticket.shape).num_bytes();
     TESSERA_ASSIGN_OR_RETURN(Reservation reservation, executor_->ReserveShard(id, bytes));
     // Not cleared: nobody sees the space before every byte of it was written.
-    ir::Array space(ticket.dtype, ticket.shape,
-                    std::shared_ptr<std::byte[]>(new std::byte[static_cast<size_t>(bytes)]));
+    ir::Array space(ticket.dtype, ticket.shape, executor_->NewShardMemory(bytes));
     auto made = std::make_shared<Upload>(id, std::move(space), std::move(reservation));
     absl::MutexLock lock(&mu_);
     UploadRef& place = uploads_[id];
@@ -152,8 +150,10 @@ absl::StatusOr<UploadTable::Turn> UploadTable::Open(const api::Ticket& ticket, i
   return Turn{upload, upload->turn};
 }
 
-absl::Status UploadTable::Append(const Turn& turn, int64_t offset, const void* data, int64_t size,
-                                 uint32_t crc32c) {
+absl::Status UploadTable::Append(const Turn& turn, int64_t offset,
+                                 absl::Span<const absl::string_view> data, uint32_t crc32c) {
+  int64_t size = 0;
+  for (const absl::string_view piece : data) size += static_cast<int64_t>(piece.size());
   Upload& upload = *turn.upload;
   absl::MutexLock lock(&upload.mu);
   if (upload.turn != turn.number) return Superseded(upload.id);
@@ -171,16 +171,14 @@ absl::Status UploadTable::Append(const Turn& turn, int64_t offset, const void* d
         absl::StrCat("write: ", size, " bytes at offset ", offset, "; expected offset ",
                      upload.committed, " of ", upload.size, " bytes"));
   }
-  if (api::Crc32c(0, data, static_cast<size_t>(size)) != crc32c) {
+  // What does not match is written over by what comes next.
+  if (api::CopyWithCrc32c(data, upload.space.MutableData() + offset) != crc32c) {
     ++corrupt_;
     executor_->metrics().ChecksumFailed(TransferDirection::kPut);
     return MakeError(
         ErrorKind::kChecksumMismatch,
         absl::StrCat("write: the chunk at offset ", offset, " of ", ToString(upload.id),
                      " does not match its checksum; go on from ", upload.committed));
-  }
-  if (size > 0) {
-    std::memcpy(upload.space.MutableData() + offset, data, static_cast<size_t>(size));
   }
   upload.crc32c = api::Crc32cCombine(upload.crc32c, crc32c, static_cast<uint64_t>(size));
   upload.committed += size;

@@ -17,8 +17,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "ir/api/ticket.h"
 #include "worker/runtime/executor.h"
 
@@ -72,7 +74,8 @@ class UploadTable {
   // Goes on at `offset`; 0 starts over. `ticket` was checked, and is for writing.
   absl::StatusOr<Turn> Open(const api::Ticket& ticket, int64_t offset,
                             std::weak_ptr<UploadStream> stream) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status Append(const Turn& turn, int64_t offset, const void* data, int64_t size,
+  // The next chunk: `data`, one piece after the other.
+  absl::Status Append(const Turn& turn, int64_t offset, absl::Span<const absl::string_view> data,
                       uint32_t crc32c);
   // The shard is to be whole.
   absl::StatusOr<Committed> Commit(const Turn& turn) ABSL_LOCKS_EXCLUDED(mu_);
