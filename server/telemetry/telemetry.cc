@@ -105,8 +105,8 @@ void Telemetry::On(const core::OperationEnded& note) {
     of.ok.Add();
   } else {
     metrics_
-        ->counter(Metric::kOperationsCompleted,
-                  {note.tenant, core::MetricNameOf(note.kind), OutcomeOf(note), ReasonOf(note.error)})
+        ->counter(Metric::kOperationsCompleted, {note.tenant, core::MetricNameOf(note.kind),
+                                                 OutcomeOf(note), ReasonOf(note.error)})
         .Add();
   }
   const bool started = note.started < absl::InfiniteFuture();
