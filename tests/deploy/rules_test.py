@@ -130,6 +130,20 @@ class AlertsTest(unittest.TestCase):
                         self.assertIn(method, known)
                         self.assertLessEqual(keys(command), known[method])
 
+    def test_runbooks_name_what_exists(self):
+        """Codes, reasons, states and label values, as the code has them."""
+        sources = ["base/metrics.def", "base/error_kinds.def", "base/options.def"]
+        sources += ["proto/tessera/v1/" + n for n in os.listdir(deploy.path("proto/tessera/v1"))
+                    if n.endswith(".proto")]
+        known = set(re.findall(r"\w+", " ".join(map(deploy.read, sources))))
+        named = set()
+        for name in sorted(os.listdir(deploy.path("docs/runbooks"))):
+            for word in re.findall(r"`(\w+_\w+)`", deploy.read("docs/runbooks", name)):
+                with self.subTest(page=name, word=word):
+                    self.assertIn(word, known)
+                named.add(word)
+        self.assertGreater(len(named), 10)
+
     def test_a_name_that_does_not_exist_is_seen(self):
         table = deploy.metric_table()
         self.assertEqual(deploy.unknown_names('rate(tessera_nothing_total[5m])', table),
