@@ -26,8 +26,8 @@ API = "tessera.v1."
 IDLE_CONNECTIONS = 2000
 WINDOWS = 7
 CALLS_PER_WINDOW = 300
-# Below it, differences are the machine's: a scheduler's tick.
-NOISE_FLOOR = 0.005
+# Below it, differences are the machine's: a turn of its scheduler.
+NOISE_FLOOR = 0.001
 COORDINATOR_BYTES_MAX = (2 << 30) + (512 << 20)  # its quota for gRPC, and the rest of it
 RECORD = b"\x16\x03\x01\x02\x00\x01"  # as a TLS handshake begins
 
@@ -165,8 +165,9 @@ class AbuseTest(unittest.TestCase):
             self.check(lambda: self.elsewhere("oversized", "rude", answers.name))
             said = set(answers.read().split())
         self.assertIn("RESOURCE_EXHAUSTED", said)
-        # A process that yields to all others may not get its message out in time.
-        self.assertLessEqual(said, {"RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"})
+        # A process that yields to all others may not get its message out in time, or before the
+        # server, which has answered, lets go of the connection.
+        self.assertLessEqual(said, {"RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "UNAVAILABLE"})
 
     def test_a_tenant_that_calls_too_often_does_not_slow_another(self):
         with secure_cluster.SecureCluster(
