@@ -1,4 +1,4 @@
-// Tells the thread sanitizer what Abseil's locks do. Linked into the tsan preset only.
+// Tells the thread sanitizer what Abseil's locks and counts do. Linked into the tsan preset only.
 //
 // The packaged Abseil is built without the sanitizer, which therefore sees no order between the
 // critical sections of an absl::Mutex and reports every guarded member as a race. The linker sends
@@ -106,6 +106,11 @@ TESSERA_AWAIT(bool, 7CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE, mu,
               (void* self, void* mu, Duration t), (self, mu, t))
 TESSERA_AWAIT(bool, 7CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE, mu,
               (void* self, void* mu, Time t), (self, mu, t))
+
+// -- Status: the count of those who share one is not seen, so what the last of them deletes looks
+// like a race with what the others read before they let go.
+TESSERA_WRAP_(void, TESSERA_ABSL_NAME(6Status15UnrefNonInlinedEm), self, kNothing, kNothing,
+              (void* self), (self))
 
 // -- Notification, BlockingCounter, Barrier.
 #define TESSERA_WAIT_CONST(result, tail, params, args) \
