@@ -62,11 +62,9 @@ double Timed(int64_t bytes, const std::function<void()>& f) {
   return GigabytesPerSecond(bytes, absl::Now() - start);
 }
 
-// ---- The plain stream: the same messages. What comes is dropped, or put into a new array, as an
-// upload and a download must do it.
-// -----------------------------------------------------------------
+// ---- The plain stream: the same messages. -------------------------------------------------------
 
-// Takes what comes; `bytes` is 0 where it is dropped.
+// Puts what comes into a new array of `bytes`, as an upload and a download must; 0: drops it.
 class Landing {
  public:
   explicit Landing(int64_t bytes) : memory_(bytes > 0 ? NewHostMemory(bytes) : nullptr) {}
