@@ -42,6 +42,7 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.session_lease_max = absl::Milliseconds(options.session_lease_ms_max);
   config.result_wait_max = absl::Milliseconds(options.result_wait_ms_max);
   config.write_wait = absl::Milliseconds(options.ticket_ms);
+  config.load_wait = absl::Milliseconds(options.compile_timeout_ms);
   config.last_session = epoch;
   config.ticket_key = ticket_key;
   config.communicator_secret = RandomBytes(32);
@@ -84,7 +85,10 @@ Coordinator::Coordinator(const Options& options, const Clock* clock, core::PlanF
       ticket_key_(RandomBytes(32)),
       epoch_(static_cast<uint64_t>(absl::ToUnixMillis(clock->Now()))),
       config_(ConfigOf(options_, ticket_key_, epoch_)),
-      driver_({.config = config_, .observer = observer}, clock, std::move(plan),
+      driver_({.config = config_,
+               .plan_threads = static_cast<int>(options.compile_jobs),
+               .observer = observer},
+              clock, std::move(plan),
               [store](std::string_view record) { return store->Append(record); }),
       programs_({.programs_max = options.programs_max,
                  .bytes_max = options.programs_bytes_max,

@@ -5,6 +5,8 @@
 #include <set>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
 #include "base/testing/status_matchers.h"
 #include "ir/builder.h"
@@ -62,6 +64,48 @@ class CoordinatorTest : public ::testing::Test {
   Coordinator coordinator_;
   std::shared_ptr<ReferenceWorker> worker_;
 };
+
+// f(a) = a + a + ..., with that many ops.
+api::CompileRequest ChainProgram(int ops) {
+  ir::Builder b({ir::Mesh{{{"x", 4}}}, true}, "chain");
+  const ir::Value a = b.Param(ir::MakeType(DType::kF32, {8}));
+  ir::Value sum = a;
+  for (int i = 0; i < ops; ++i) sum = b.Emit1(*ir::FindOp("add"), {sum, a});
+  api::CompileRequest request;
+  request.program.entry = b.Build({sum});
+  request.name = absl::StrCat("chain of ", ops);
+  return request;
+}
+
+TEST(CoordinatorPlansTest, ALargePlanDoesNotHoldUpSmallOnes) {
+  // More large programs than threads that plan; their plans take until they are let go.
+  constexpr int kLarge = 4, kLargeOps = 1000;
+  absl::Notification go;
+  const auto slow = [&](const core::PlanRequest& request) {
+    if (ir::CountOps(*request.program.entry) >= kLargeOps) go.WaitForNotification();
+    return planner::MakePlan(request);
+  };
+  RealClock clock;
+  store::MemoryStore store;
+  Options options;
+  options.lease_ms = 3'600'000;
+  options.compile_jobs = 2;
+  Coordinator coordinator(options, &clock, slow, &store);
+  const auto worker = std::make_shared<ReferenceWorker>(&coordinator, "w0", 4);
+  worker->Start();
+  absl::BlockingCounter large(kLarge);
+  for (int i = 0; i < kLarge; ++i) {
+    coordinator.CompileAsync({}, ChainProgram(kLargeOps + i), [&](const auto& reply) {
+      EXPECT_THAT(reply, IsOk());
+      large.DecrementCount();
+    });
+  }
+  EXPECT_THAT(coordinator.Compile(ChainProgram(2)), IsOk());
+  EXPECT_THAT(coordinator.Compile(ChainProgram(3)), IsOk());
+  go.Notify();
+  large.Wait();
+  coordinator.Stop();
+}
 
 TEST_F(CoordinatorTest, ArraysComeBackAsTheyWerePut) {
   const ir::Array value = Counting({8, 4});

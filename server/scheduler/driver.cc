@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "ir/program.h"
 
 namespace tessera::server::scheduler {
 namespace {
@@ -28,8 +29,8 @@ Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan, App
       append_(std::move(append)) {
   state_.config = options_.config;
   state_.last_session = options_.config.last_session;
+  planners_ = std::make_unique<SizedPool>(SizedPool::Options{.threads = options_.plan_threads});
   driver_ = std::thread([this] { Run(); });
-  planner_ = std::thread([this] { RunPlanner(); });
 }
 
 Driver::~Driver() { Stop(); }
@@ -121,12 +122,15 @@ void Driver::Stop() {
     stopping_ = true;
   }
   driver_.join();
-  planner_.join();
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links;
   {
     absl::MutexLock lock(&mu_);
     auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return worker_ == std::thread::id(); };
     mu_.Await(absl::Condition(&idle));
+  }
+  planners_.reset();  // Nobody is at work who would push to it.
+  {
+    absl::MutexLock lock(&mu_);
     left.swap(requests_);
     links.swap(links_);
   }
@@ -219,8 +223,8 @@ void Driver::Carry(Effect& effect) {
     }
     done(std::move(*reply));
   } else if (auto* plan = std::get_if<MakePlan>(&effect)) {
-    absl::MutexLock lock(&mu_);
-    plans_.push_back(std::move(*plan));
+    const int64_t ops = ir::CountOps(*plan->request.program.entry);
+    planners_->Push(ops, [this, wanted = std::move(*plan)] { Plan(wanted); });
   } else if (auto* drop = std::get_if<DropWorker>(&effect)) {
     std::shared_ptr<api::WorkerLink> link;
     {
@@ -243,23 +247,12 @@ void Driver::Carry(Effect& effect) {
   }
 }
 
-void Driver::RunPlanner() {
-  while (true) {
-    MakePlan next;
-    {
-      absl::MutexLock lock(&mu_);
-      auto work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || !plans_.empty(); };
-      mu_.Await(absl::Condition(&work));
-      if (stopping_) return;
-      next = std::move(plans_.front());
-      plans_.pop_front();
-    }
-    const int64_t began = absl::GetCurrentTimeNanos();
-    absl::StatusOr<core::Plan> plan = plan_(next.request);
-    if (options_.observer != nullptr)
-      options_.observer->OnPlan(absl::Nanoseconds(absl::GetCurrentTimeNanos() - began), plan.ok());
-    Post(Planned{next.executable, std::move(plan)});
-  }
+void Driver::Plan(const MakePlan& wanted) {
+  const int64_t began = absl::GetCurrentTimeNanos();
+  absl::StatusOr<core::Plan> plan = plan_(wanted.request);
+  if (options_.observer != nullptr)
+    options_.observer->OnPlan(absl::Nanoseconds(absl::GetCurrentTimeNanos() - began), plan.ok());
+  Post(Planned{wanted.executable, std::move(plan)});
 }
 
 }  // namespace tessera::server::scheduler

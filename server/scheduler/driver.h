@@ -1,5 +1,5 @@
 // Feeds events to the state machine and carries out its effects, one after the other; and the
-// thread that plans.
+// threads that plan, small programs first.
 //
 // Thread-safe.  Whoever posts an event while nobody is at work takes the work on itself, so that an
 // event costs no switch of threads; the driver's own thread takes what is left and keeps the timer.
@@ -18,6 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
+#include "base/sized_pool.h"
 #include "ir/api/worker_link.h"
 #include "server/core/plan.h"
 #include "server/core/telemetry.h"
@@ -30,6 +31,7 @@ struct DriverOptions {
   // Events that wait; beyond it requests of clients answer QUEUE_FULL.  Reports of workers are
   // always taken: launches bound them.
   int64_t events_max = 100'000;
+  int plan_threads = 0;                // at least 2; 0: one a core, from 2 to 8
   core::Observer* observer = nullptr;  // outlives the driver; null: nobody looks
 };
 
@@ -74,7 +76,8 @@ class Driver {
   // One step, its effects, and what is to be told of it.
   void Take(const Event& event);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
-  void RunPlanner() ABSL_LOCKS_EXCLUDED(mu_);
+  // On a thread that plans.
+  void Plan(const MakePlan& wanted) ABSL_LOCKS_EXCLUDED(mu_);
   void Carry(Effect& effect) ABSL_LOCKS_EXCLUDED(mu_);
 
   const DriverOptions options_;
@@ -94,9 +97,10 @@ class Driver {
   std::map<uint64_t, Done> requests_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links_ ABSL_GUARDED_BY(mu_);
   uint64_t sending_to_ ABSL_GUARDED_BY(mu_) = 0;  // session whose link is in use
-  std::deque<MakePlan> plans_ ABSL_GUARDED_BY(mu_);
 
-  std::thread driver_, planner_;  // last: they use the rest
+  // Last: they use the rest.
+  std::unique_ptr<SizedPool> planners_;
+  std::thread driver_;
 };
 
 }  // namespace tessera::server::scheduler

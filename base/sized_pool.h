@@ -1,0 +1,67 @@
+// Threads that carry out tasks, small ones first.
+//
+// One thread is kept for small tasks: however long the others take, a small task waits for small
+// ones alone. Among those that a thread may take, the smallest goes first, of equals the oldest;
+// but one that has waited longer than `patience` goes before all that are younger, so that nothing
+// waits for ever.
+//
+// Push is thread-safe and never blocks; how many tasks wait is bounded by those who push. The
+// destructor drops what has not begun and waits for what has.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace tessera {
+
+class SizedPool {
+ public:
+  struct Options {
+    int threads = 0;          // at least 2 are started; 0: DefaultThreads()
+    int64_t small_max = 256;  // the size of the largest task that is small; of programs, in ops
+    absl::Duration patience = absl::Seconds(10);
+  };
+
+  explicit SizedPool(const Options& options);
+  SizedPool(const SizedPool&) = delete;
+  SizedPool& operator=(const SizedPool&) = delete;
+  ~SizedPool();
+
+  void Push(int64_t size, std::function<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
+  int threads() const { return static_cast<int>(threads_.size()); }
+
+  // As many as there are cores for this process, from 2 to 8.
+  static int DefaultThreads();
+
+ private:
+  struct Task {
+    int64_t size = 0;
+    absl::Time since;
+    std::function<void()> run;
+  };
+  void Run() ABSL_LOCKS_EXCLUDED(mu_);
+  bool IsLarge(const Task& task) const { return task.size > options_.small_max; }
+  // The task that is next for a free thread; end: none.
+  std::deque<Task>::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether one more large task leaves a thread for small ones.
+  bool RoomForLarge() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return large_running_ + 1 < num_threads_;
+  }
+  bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+
+  const Options options_;
+  const int num_threads_;
+  absl::Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  int large_running_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<Task> waiting_ ABSL_GUARDED_BY(mu_);  // oldest first
+  std::vector<std::thread> threads_;               // last: they use the rest
+};
+
+}  // namespace tessera

@@ -1,0 +1,116 @@
+#include "base/sized_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/synchronization/notification.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr int64_t kSmall = 10, kLarge = 1000;
+constexpr absl::Duration kPatience = absl::Seconds(20);  // of these tests
+
+// What ran, in order.
+class Record {
+ public:
+  std::function<void()> Note(const std::string& name) {
+    return [this, name] {
+      absl::MutexLock lock(&mu_);
+      names_.push_back(name);
+    };
+  }
+  std::vector<std::string> Await(size_t count) {
+    absl::MutexLock lock(&mu_);
+    const auto there = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return names_.size() >= count; };
+    EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&there), kPatience));
+    return names_;
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::vector<std::string> names_ ABSL_GUARDED_BY(mu_);
+};
+
+// A task that runs until it is let go, for tests that say who waits.
+struct Held {
+  absl::Notification began, go;
+  std::function<void()> Task() {
+    return [this] {
+      began.Notify();
+      go.WaitForNotification();
+    };
+  }
+};
+
+TEST(SizedPoolTest, LargeTasksLeaveAThreadForSmallOnes) {
+  Record record;
+  Held first, second;
+  SizedPool pool({.threads = 3, .small_max = 100});
+  pool.Push(kLarge, first.Task());
+  pool.Push(kLarge, second.Task());
+  ASSERT_TRUE(first.began.WaitForNotificationWithTimeout(kPatience));
+  ASSERT_TRUE(second.began.WaitForNotificationWithTimeout(kPatience));
+  pool.Push(kLarge, record.Note("large"));
+  pool.Push(kSmall, record.Note("small"));
+  EXPECT_THAT(record.Await(1), ElementsAre("small"));
+  first.go.Notify();
+  EXPECT_THAT(record.Await(2), ElementsAre("small", "large"));
+  second.go.Notify();
+}
+
+TEST(SizedPoolTest, TheSmallestGoesFirstAndOfEqualsTheOldest) {
+  Record record;
+  Held large, small;
+  SizedPool pool({.threads = 2, .small_max = 100});
+  pool.Push(kLarge, large.Task());
+  pool.Push(kSmall, small.Task());
+  ASSERT_TRUE(large.began.WaitForNotificationWithTimeout(kPatience));
+  ASSERT_TRUE(small.began.WaitForNotificationWithTimeout(kPatience));
+  pool.Push(5, record.Note("5"));
+  pool.Push(3, record.Note("3, older"));
+  pool.Push(4, record.Note("4"));
+  pool.Push(3, record.Note("3, younger"));
+  small.go.Notify();
+  EXPECT_THAT(record.Await(4), ElementsAre("3, older", "3, younger", "4", "5"));
+  large.go.Notify();
+}
+
+TEST(SizedPoolTest, WhatHasWaitedTooLongGoesBeforeWhatIsYounger) {
+  Record record;
+  Held large, small;
+  SizedPool pool({.threads = 2, .small_max = 100, .patience = absl::ZeroDuration()});
+  pool.Push(kLarge, large.Task());
+  pool.Push(kSmall, small.Task());
+  ASSERT_TRUE(large.began.WaitForNotificationWithTimeout(kPatience));
+  ASSERT_TRUE(small.began.WaitForNotificationWithTimeout(kPatience));
+  pool.Push(9, record.Note("oldest"));
+  pool.Push(1, record.Note("smallest"));
+  small.go.Notify();
+  EXPECT_THAT(record.Await(2), ElementsAre("oldest", "smallest"));
+  large.go.Notify();
+}
+
+TEST(SizedPoolTest, TheEndWaitsForWhatRuns) {
+  Held running;
+  bool ended = false;
+  std::thread other;
+  {
+    SizedPool pool({.threads = 2, .small_max = 100});
+    pool.Push(kLarge, [&] {
+      running.Task()();
+      ended = true;
+    });
+    ASSERT_TRUE(running.began.WaitForNotificationWithTimeout(kPatience));
+    other = std::thread([&] { running.go.Notify(); });
+  }
+  EXPECT_TRUE(ended);
+  other.join();
+}
+
+}  // namespace
+}  // namespace tessera
