@@ -180,8 +180,10 @@ class Machine {
   absl::Duration LoadWait(const Executable& executable) const;
   // The executor has gone or come back.
   void RestartLoadWaits(const std::string& executor);
-  // Why a Compile that waits for executors has waited in vain.
-  std::string NotLoaded(const Executable& executable) const;
+  // Why what waits for its executors, `what`, has waited in vain.
+  absl::Status NotLoaded(const Executable& executable, const std::string& what) const;
+  // Whether every executor of it is there and has compiled it.
+  bool IsLoaded(const Executable& executable) const;
   void SendLoad(uint64_t id, Executable& executable, const Executor& executor);
   void LoadWhereAlive(uint64_t id);
   void AnswerCompiled(uint64_t id);
@@ -202,6 +204,11 @@ class Machine {
   std::vector<std::string> ExecutorsOf(const Operation& op);
   // Gives the operation its place if nothing stands in the way.
   void TryStart(uint64_t id);
+  // Waits, for so long and no longer, until executors are back or have compiled its program.
+  void Block(Operation& op, bool loading);
+  void Unblock(const Operation& op);
+  // It has waited for its executors in vain.
+  void ExecutorsLate(uint64_t id);
   void Start(Operation& op, const std::vector<std::string>& executors);
   void SendLaunches(Operation& op, const std::vector<std::string>& executors);
   void SendTransfers(Operation& op, const std::vector<std::string>& executors);

@@ -249,27 +249,48 @@ void Machine::TryStart(uint64_t id) {
   const std::vector<std::string> executors = ExecutorsOf(op);
   for (const std::string& name : executors) {
     if (s_.executors.at(name).alive()) continue;
-    if (s_.blocked_on_executors.insert(id).second) {
-      op.executors_until = now_ + s_.config.recovery_wait;
-      Arm(op.executors_until, kExecutorsTimer, id);
-    }
-    return;
+    return Block(op, /*loading=*/false);
   }
   if (!s_.draining.empty()) {
     for (const std::string& name : executors) {
       if (s_.draining.count(s_.executors.at(name).worker) == 0) continue;
       s_.held.insert(id);
-      s_.blocked_on_executors.erase(id);
-      Disarm(op.executors_until, kExecutorsTimer, id);
+      Unblock(op);
       return;
     }
+  }
+  if (op.executable != 0 && !IsLoaded(s_.executables.at(op.executable))) {
+    LoadWhereAlive(op.executable);
+    return Block(op, /*loading=*/true);
   }
   Start(op, executors);
 }
 
-void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
+void Machine::Block(Operation& op, bool loading) {
+  if (!s_.blocked_on_executors.insert(op.id).second && op.loading == loading) return;
+  Disarm(op.executors_until, kExecutorsTimer, op.id);
+  op.loading = loading;
+  op.executors_until = now_ + (loading ? s_.config.load_wait : s_.config.recovery_wait);
+  Arm(op.executors_until, kExecutorsTimer, op.id);
+}
+
+void Machine::Unblock(const Operation& op) {
   s_.blocked_on_executors.erase(op.id);
   Disarm(op.executors_until, kExecutorsTimer, op.id);
+}
+
+void Machine::ExecutorsLate(uint64_t id) {
+  const Operation& op = s_.operations.at(id);
+  if (op.loading)
+    return Fail(id, NotLoaded(s_.executables.at(op.executable), absl::StrCat("operation ", id)));
+  Fail(id, MakeError(ErrorKind::kWorkerLost,
+                     absl::StrCat("operation ", id, ": ", PendingReason(op),
+                                  ", and it was not back within ",
+                                  absl::FormatDuration(s_.config.recovery_wait))));
+}
+
+void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
+  Unblock(op);
   op.sequence = ++s_.last_sequence;
   op.state = api::OperationState::kRunning;
   op.started = now_;
@@ -300,7 +321,6 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
 }
 
 void Machine::SendLaunches(Operation& op, const std::vector<std::string>& executors) {
-  Executable& x = s_.executables.at(op.executable);
   api::Launch launch;
   launch.launch = op.id;
   launch.sequence = op.sequence;
@@ -314,7 +334,6 @@ void Machine::SendLaunches(Operation& op, const std::vector<std::string>& execut
     launch.donate.push_back(op.donate[i] && a.waiting.size() == 1);
   }
   launch.generation = op.generation = executors.size() > 1 ? GenerationFor(executors) : 0;
-  for (const std::string& name : executors) SendLoad(op.executable, x, s_.executors.at(name));
   const std::vector<std::pair<int32_t, int>> inlined = InlineShards(op);
   for (const std::string& name : executors) {
     launch.inline_results.clear();
@@ -526,12 +545,11 @@ void Machine::End(Operation& op, api::OperationState state) {
   op.state = state;
   const uint64_t id = op.id;
   Disarm(op.deadline, kDeadlineTimer, id);
-  Disarm(op.executors_until, kExecutorsTimer, id);
+  Unblock(op);
   Disarm(op.verdict_until, kVerdictTimer, id);
   op.ended_at = now_;
   NoteEnded(op);
   s_.live.erase(id);
-  s_.blocked_on_executors.erase(id);
   s_.held.erase(id);
   if (const auto session = s_.sessions.find(op.session); session != s_.sessions.end())
     session->second.operations.erase(id);

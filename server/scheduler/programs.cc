@@ -235,17 +235,22 @@ void Machine::RestartLoadWaits(const std::string& executor) {
   }
 }
 
-std::string Machine::NotLoaded(const Executable& x) const {
+absl::Status Machine::NotLoaded(const Executable& x, const std::string& what) const {
   const std::string lost = FirstLost(x.members);
   if (!lost.empty())
-    return absl::StrCat(lost, ", and it was not back within ",
-                        absl::FormatDuration(s_.config.recovery_wait));
+    return MakeError(ErrorKind::kWorkerLost,
+                     absl::StrCat(what, ": ", lost, ", and it was not back within ",
+                                  absl::FormatDuration(s_.config.recovery_wait), "; retry"));
+  std::string late = absl::StrCat("the plan of ", x.name, " was not made within ");
   for (const std::string& member : x.members)
-    if (x.loaded.count(member) == 0)
-      return absl::StrCat("executor ", member, " did not compile ", x.name, " within ",
-                          absl::FormatDuration(s_.config.load_wait));
-  return absl::StrCat("the plan of ", x.name, " was not made within ",
-                      absl::FormatDuration(s_.config.load_wait));
+    if (x.state == ExecutableState::kPlanned && x.loaded.count(member) == 0) {
+      late = absl::StrCat("executor ", member, " did not compile ", x.name, " within ");
+      break;
+    }
+  return MakeError(ErrorKind::kCompileTimeout,
+                   absl::StrCat(what, ": ", late, absl::FormatDuration(s_.config.load_wait),
+                                " (compile_timeout_ms); it goes on: retry, split the program, or "
+                                "raise the limit"));
 }
 
 void Machine::SendLoad(uint64_t id, Executable& x, const Executor& executor) {
@@ -269,14 +274,17 @@ void Machine::LoadWhereAlive(uint64_t id) {
       SendLoad(id, x, executor);
 }
 
-void Machine::AnswerCompiled(uint64_t id) {
-  Executable& x = s_.executables.at(id);
-  for (const std::string& member : x.members) {
+bool Machine::IsLoaded(const Executable& x) const {
+  return std::all_of(x.members.begin(), x.members.end(), [&](const std::string& member) {
     const Executor& executor = s_.executors.at(member);
     const auto it = x.loaded.find(member);
-    if (!executor.alive() || it == x.loaded.end() || it->second != executor.info.incarnation)
-      return;
-  }
+    return executor.alive() && it != x.loaded.end() && it->second == executor.info.incarnation;
+  });
+}
+
+void Machine::AnswerCompiled(uint64_t id) {
+  Executable& x = s_.executables.at(id);
+  if (!IsLoaded(x)) return;
   const std::set<uint64_t> waiters = x.waiters;
   for (uint64_t request : waiters) {
     const Waiter w = EndWait(request);
@@ -309,6 +317,8 @@ void Machine::Loaded(const Executor& executor, const api::ProgramLoaded& report)
         Annotate(report.status, absl::StrCat("compile: ", it->second.name, " on ", executor.name)));
   it->second.loaded[executor.name] = executor.info.incarnation;
   AnswerCompiled(report.executable);
+  const std::set<uint64_t> operations = it->second.operations;
+  for (uint64_t op : operations) TryStart(op);
 }
 
 void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {

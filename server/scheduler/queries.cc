@@ -80,6 +80,10 @@ std::vector<api::PendingReason> Machine::PendingReasons(const Operation& op) {
     reasons.push_back({"COMPILING",
                        "its program is being planned",
                        {absl::StrCat("executables/", op.executable)}});
+  if (op.loading && s_.blocked_on_executors.count(op.id) > 0)
+    reasons.push_back({"COMPILING",
+                       "its program is being compiled",
+                       {absl::StrCat("executables/", op.executable)}});
   std::vector<api::PendingReason> inputs;
   for (uint64_t a : op.args) {
     const ArrayRecord& array = s_.arrays.at(a);

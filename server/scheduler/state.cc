@@ -77,9 +77,7 @@ void Machine::On(const Tick&) {
             Answer(id, Complete(s_.operations.at(w.id)));
             break;
           case Waiter::kCompile:
-            Answer(id, MakeError(ErrorKind::kWorkerLost,
-                                 absl::StrCat("compile: ", NotLoaded(s_.executables.at(w.id)),
-                                              "; retry")));
+            Answer(id, NotLoaded(s_.executables.at(w.id), "compile"));
             break;
           case Waiter::kCreate: {
             std::vector<std::string> holders;
@@ -116,10 +114,7 @@ void Machine::On(const Tick&) {
                                         PendingReason(s_.operations.at(id)))));
         break;
       case kExecutorsTimer:
-        Fail(id, MakeError(ErrorKind::kWorkerLost,
-                           absl::StrCat("operation ", id, ": ", PendingReason(s_.operations.at(id)),
-                                        ", and it was not back within ",
-                                        absl::FormatDuration(s_.config.recovery_wait))));
+        ExecutorsLate(id);
         break;
       case kVerdictTimer:
         Fail(id, s_.operations.at(id).peer_error);

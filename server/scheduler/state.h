@@ -4,8 +4,9 @@
 // effects, in the driver, in tests and in the simulator.  One thread owns a State (driver.h).
 //
 // Gang order: a launch gets its place in the one global order, and goes to all of its executors in
-// the same step, once each argument is ready or produced earlier in that order.  What waits for an
-// upload, for a plan or for an executor that is coming back has no place yet and stalls nobody.
+// the same step, once its program is compiled there and each argument is ready or produced earlier
+// in that order.  What waits for an upload, for a plan, for a compiler or for an executor that is
+// coming back has no place yet and stalls nobody.
 //
 // Every table is bounded by Config; what happens at a bound is an error that says so.
 #pragma once
@@ -427,9 +428,11 @@ struct Operation {
   std::vector<uint64_t> args, results;
   std::vector<bool> donate;
   absl::Time deadline = absl::InfiniteFuture();
-  absl::Time executors_until = absl::InfiniteFuture();  // while it waits for executors
-  uint64_t sequence = 0;                                // 0: no place yet
-  uint64_t generation = 0;                              // communicator of its launch; 0: none
+  // While it waits for executors: to come back or, if `loading`, to compile its program.
+  absl::Time executors_until = absl::InfiniteFuture();
+  bool loading = false;
+  uint64_t sequence = 0;                        // 0: no place yet
+  uint64_t generation = 0;                      // communicator of its launch; 0: none
   std::map<std::string, uint64_t> outstanding;  // executors that have not reported -> incarnation
   std::set<uint64_t> waiters;                   // requests
   absl::Status peer_error;                      // the first report that blames a peer
@@ -496,10 +499,11 @@ struct State {
   int64_t plans = 0;
   std::map<uint64_t, Operation> operations;  // not ended, and the last that have
   std::set<uint64_t> live;                   // not ended
-  std::set<uint64_t> blocked_on_executors;   // arguments are there, executors are not
-  std::set<std::string> draining;            // workers, cordoned ones, where nothing starts
-  std::set<uint64_t> held;                   // operations that could start but for a drain
-  std::deque<uint64_t> ended;                // oldest first
+  // Arguments are there; executors are not, or have not compiled the program.
+  std::set<uint64_t> blocked_on_executors;
+  std::set<std::string> draining;  // workers, cordoned ones, where nothing starts
+  std::set<uint64_t> held;         // operations that could start but for a drain
+  std::deque<uint64_t> ended;      // oldest first
   std::map<std::vector<std::pair<std::string, uint64_t>>, Communicator> communicators;
   // Generations that only launches sent earlier still use, and their members.
   std::map<uint64_t, std::vector<std::pair<std::string, uint64_t>>> retired;

@@ -158,6 +158,8 @@ class Harness {
       state_.config.meshes_max = static_cast<int64_t>(Number(v));
     if (const std::string v = Arg(w, "lease"); !v.empty())
       state_.config.lease = absl::Milliseconds(Number(v));
+    if (const std::string v = Arg(w, "load-wait"); !v.empty())
+      state_.config.load_wait = absl::Milliseconds(Number(v));
     if (const std::string v = Arg(w, "owners"); !v.empty())
       state_.config.owners_max = static_cast<int64_t>(Number(v));
   }
@@ -462,14 +464,15 @@ TEST_P(TranscriptTest, Holds) {
 INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
                          ::testing::Values("launch", "loss", "cancel", "retire", "donate",
                                            "transfer", "bounds", "verdict", "watch", "files",
-                                           "sessions", "tenants", "drain", "meshes", "pending"),
+                                           "sessions", "tenants", "drain", "meshes", "pending",
+                                           "compile"),
                          [](const auto& info) { return info.param; });
 
 TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 15);
+  EXPECT_EQ(files, 16);
 }
 
 }  // namespace

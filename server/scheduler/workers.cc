@@ -205,10 +205,13 @@ void Machine::Lose(const std::string& name, const std::string& reason, uint64_t 
     }
     it = s_.communicators.erase(it);
   }
+  std::vector<uint64_t> loading;  // They wait for the executor from now on.
   for (auto& [id, executable] : s_.executables) {
-    executable.sent.erase(name);
     executable.loaded.erase(name);
+    if (executable.sent.erase(name) == 0) continue;
+    loading.insert(loading.end(), executable.operations.begin(), executable.operations.end());
   }
+  for (uint64_t op : loading) TryStart(op);
   RestartLoadWaits(name);
   // What a drain holds back waits for the executor from now on, and not for ever.
   if (!s_.held.empty()) RetryHeld();
