@@ -4,12 +4,11 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/host_limits.h"
 
 namespace tessera {
 
-int SizedPool::DefaultThreads() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, 8);
-}
+int SizedPool::DefaultThreads() { return std::clamp(OwnLimits().cores, 2, 8); }
 
 SizedPool::SizedPool(const Options& options)
     : options_(options),

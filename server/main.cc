@@ -10,6 +10,7 @@
 #include <iostream>
 
 #include "base/clock.h"
+#include "base/host_limits.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/metrics_http.h"
@@ -56,6 +57,7 @@ absl::Status Run(const Options& options) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   TESSERA_RETURN_IF_ERROR(StartLogging(log));
+  RaiseFileLimit();
 
   RealClock clock;
   store::MemoryStore store;

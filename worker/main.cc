@@ -16,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/host_limits.h"
 #include "base/keepalive.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -44,8 +45,9 @@ constexpr char kUsage[] =
   --gpus N                     GPUs of this worker, each with an executor of its own. Without it and
                                without --devices: all that there are, or else one CPU device.
   --devices N                  CPU devices of this worker, and no GPUs.
-  --device-memory-bytes N      Memory of each; 0 takes nine tenths of a GPU's, or shares the
-                               machine's evenly among CPU devices (0).
+  --device-memory-bytes N      Memory of each; 0 takes nine tenths of a GPU's, or shares four fifths
+                               of what the machine and the control groups of this process allow
+                               evenly among CPU devices (0).
   --data-listen HOST:PORT      Where clients bring and fetch array bytes (127.0.0.1:8471, or any
                                port if it is taken).
   --peer-listen HOST:PORT      Where other executors connect for collectives (127.0.0.1:8472, or any
@@ -245,6 +247,7 @@ int Main(int argc, char** argv) {
   flags->process.codegen.compile_binary = "/proc/self/exe";
   flags->process.codegen.compile_args = {codegen::kCompileChildFlag};
   signal(SIGPIPE, SIG_IGN);
+  RaiseFileLimit();
   if (!flags->executor) {
     // Blocked before any thread starts, so that sigwait gets them.
     sigset_t signals;

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <cstring>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "base/host_limits.h"
 #include "base/status.h"
 
 namespace tessera::worker {
@@ -176,7 +176,7 @@ absl::Status LocalRendezvous::FindConflict(const Call& call, const Meeting* mine
 
 absl::Status LocalRendezvous::AwaitMembers(const Call& call, const Deadline& deadline,
                                            Meeting& meeting) {
-  static const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  static const auto cores = static_cast<size_t>(OwnLimits().cores);
   if (meeting.group.size() <= cores) {
     for (int i = 0; i < kSpins; ++i) {
       if (meeting.state.load(std::memory_order_acquire) != kGathering) return absl::OkStatus();

@@ -1,16 +1,14 @@
 #include "worker/cpu/cpu_backend.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <fstream>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/host_limits.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "ir/eval/eval.h"
@@ -263,8 +261,7 @@ class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(CpuBackendOptions options)
       : options_(WithMemory(std::move(options))),
-        shared_(std::make_shared<Shared>(options_,
-                                         static_cast<int>(std::thread::hardware_concurrency()))),
+        shared_(std::make_shared<Shared>(options_, OwnLimits().cores)),
         compiler_(options_.codegen) {}
 
   std::string_view device_kind() const override { return "cpu"; }
@@ -348,8 +345,8 @@ class CpuBackend final : public Backend {
   static CpuBackendOptions WithMemory(CpuBackendOptions options) {
     TESSERA_CHECK_GT(options.num_devices, 0);
     if (options.memory_bytes > 0) return options;
-    const int64_t machine = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-    options.memory_bytes = machine / options.num_devices;
+    // The rest is for the processes themselves, their compilers, and what the pool keeps.
+    options.memory_bytes = OwnLimits().memory_bytes / 5 * 4 / options.num_devices;
     return options;
   }
 

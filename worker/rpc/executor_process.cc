@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/host_limits.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "ir/serial/worker.h"
@@ -84,9 +85,15 @@ void Obey(const std::string& message, Executor& executor, DataServer& data, Upli
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
     const ExecutorProcessOptions& options, std::function<void(const absl::Status&)> on_fatal) {
   if (options.gpu < 0) {
-    return MakeCpuBackend({.num_devices = options.num_devices,
-                           .memory_bytes = options.memory_bytes,
-                           .codegen = options.codegen});
+    std::unique_ptr<Backend> cpu = MakeCpuBackend({.num_devices = options.num_devices,
+                                                   .memory_bytes = options.memory_bytes,
+                                                   .codegen = options.codegen});
+    const HostLimits limits = OwnLimits();
+    TESSERA_LOG(INFO) << "CPU devices" << Field("worker", options.worker)
+                      << Field("devices", cpu->num_devices())
+                      << Field("memory_bytes", cpu->memory_bytes()) << Field("cores", limits.cores)
+                      << Field("limit_bytes", limits.memory_bytes);
+    return cpu;
   }
   TESSERA_ASSIGN_OR_RETURN(const tessera_device_api* const api,
                            device::LoadDevicePlugin(options.cuda_plugin));

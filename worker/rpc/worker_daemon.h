@@ -28,7 +28,7 @@ struct WorkerDaemonOptions {
   // plugin at `cuda_plugin`; none, with a line that says why, leaves the CPU devices.
   int num_gpus = 0;
   std::string cuda_plugin;
-  int64_t memory_bytes = 0;  // per device; 0: the machine's, shared evenly
+  int64_t memory_bytes = 0;  // per device; 0: as the backend decides
   // Of executor 0. Executor i adds 2 i to every port that is given, so that those of a worker with
   // n executors, data and peer in turn, are 2 n ports without a gap. Empty: the well-known ports on
   // loopback or, where one is taken, any.
