@@ -7,12 +7,10 @@
 The daemons are those of TESSERA_BIN_DIR, else of build/dev/bin. The kernel kills them when the thread
 that started them ends.
 """
-import ctypes
 import os
 import pathlib
 import select
 import shutil
-import signal
 import subprocess
 import tempfile
 import threading
@@ -23,8 +21,6 @@ import json_client
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 START_PATIENCE = 30
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
 
 
 def bin_dir():
@@ -44,8 +40,10 @@ def eventually(condition, patience=20, what=None):
         pause.wait(0.02)
 
 
-def _die_with_parent():
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def dying_with_us(command):
+    """`command`, which the kernel kills when the thread that starts it ends. A program sets that, not
+    Python between fork and exec: threads of gRPC may hold locks there."""
+    return ["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)]
 
 
 class Cluster:
@@ -53,18 +51,22 @@ class Cluster:
 
     secure  With the certificates and tokens of `tessera init`: TLS on every link, `ca` is the
             authority's file and `token` an administrator's.
+    environment  Of every daemon, beside this process's.
     """
 
-    def __init__(self, workers=2, devices=2, coordinator_flags=(), worker_flags=(), secure=False):
+    def __init__(self, workers=2, devices=2, coordinator_flags=(), worker_flags=(), secure=False,
+                 environment=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-"))
         self.processes = {}
         self.ca = self.token = None
         self._devices = devices
+        self._coordinator_flags = list(coordinator_flags)
         self._worker_flags = list(worker_flags)
+        self._environment = dict(environment or {})
         try:
             if secure:
                 self._init(workers)
-            self.address = self._start_coordinator(coordinator_flags)
+            self.address = self._start_coordinator("127.0.0.1:0")
             for w in range(workers):
                 self.start_worker(w)
             self.await_devices(workers * devices, START_PATIENCE)
@@ -118,20 +120,30 @@ class Cluster:
         log = open(self.folder / f"{name}.log", "ab")
         env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
         env["TESSERA_METRICS_LISTEN"] = "off"
+        env.update(self._environment)
         with log:
             self.processes[name] = subprocess.Popen(
-                [bin_dir() / binary, *flags], stdout=stdout or log, stderr=log, env=env,
-                preexec_fn=_die_with_parent)
+                dying_with_us([bin_dir() / binary, *flags]), stdout=stdout or log, stderr=log,
+                env=env)
         return self.processes[name]
 
-    def _start_coordinator(self, flags):
-        process = self._start("coordinator", "tessera-coordinator", "--listen=127.0.0.1:0",
-                              *self._tls_flags("coordinator"), *flags, stdout=subprocess.PIPE)
+    def _start_coordinator(self, listen):
+        process = self._start("coordinator", "tessera-coordinator", f"--listen={listen}",
+                              *self._tls_flags("coordinator"), *self._coordinator_flags,
+                              stdout=subprocess.PIPE)
         ready, _, _ = select.select([process.stdout], [], [], START_PATIENCE)
         line = process.stdout.readline().decode().strip() if ready else ""
         if not line.startswith("listening on "):
             raise AssertionError(f"the coordinator does not listen: {line!r}")
         return line.removeprefix("listening on ")
+
+    def restart_coordinator(self):
+        """Killed, and started again at its address."""
+        process = self.processes["coordinator"]
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        self._start_coordinator(self.address)
 
     def start_worker(self, number):
         """Again under its name, if it was there before."""

@@ -25,9 +25,9 @@ class Command:
     def __init__(self, *args):
         env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
         env["TESSERA_METRICS_LISTEN"] = "off"
-        self.process = subprocess.Popen([daemons.bin_dir() / "tessera", "--json", *args],
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
-                                        preexec_fn=daemons._die_with_parent)
+        command = daemons.dying_with_us([daemons.bin_dir() / "tessera", "--json", *args])
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        env=env)
         self.said = b""
 
     def document(self):

@@ -1,0 +1,117 @@
+// Steps the wall clock of the processes that load it (LD_PRELOAD): by as many seconds as the file
+// that CLOCK_STEP_FILE names holds, an int64 that may change at any time. Monotonic clocks stay.
+//
+// As with a real step, waits until a time of the wall clock that are under way end earlier or later
+// by it: such waits are cut into slices, after each of which the file is looked at again.
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace {
+
+constexpr int64_t kNanos = 1'000'000'000, kSlice = kNanos / 5;
+
+using ClockGetTime = int (*)(clockid_t, timespec*);
+using Syscall = long (*)(long, ...);  // NOLINT(google-runtime-int): libc's
+using CondTimedWait = int (*)(pthread_cond_t*, pthread_mutex_t*, const timespec*);
+
+template <class F>
+F Next(const char* name) {
+  return reinterpret_cast<F>(dlsym(RTLD_NEXT, name));
+}
+ClockGetTime RealClock() {
+  static const auto found = Next<ClockGetTime>("clock_gettime");
+  return found;
+}
+
+int64_t StepNanos() {
+  static const std::atomic<int64_t>* const seconds = [] {
+    const char* path = getenv("CLOCK_STEP_FILE");
+    const int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    void* at = fd < 0 ? MAP_FAILED : mmap(nullptr, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
+    if (fd >= 0) close(fd);
+    return at == MAP_FAILED ? nullptr : static_cast<const std::atomic<int64_t>*>(at);
+  }();
+  return seconds ? seconds->load(std::memory_order_relaxed) * kNanos : 0;
+}
+
+int64_t ToNanos(const timespec& t) { return t.tv_sec * kNanos + t.tv_nsec; }
+timespec ToTime(int64_t nanos) { return {nanos / kNanos, nanos % kNanos}; }
+
+int64_t RealNow() {
+  timespec now;
+  RealClock()(CLOCK_REALTIME, &now);
+  return ToNanos(now);
+}
+// Where the slice of a wait until `deadline` ends, by the real clock.
+int64_t SliceEnd(int64_t deadline, int64_t now) {
+  const int64_t real = deadline - StepNanos();
+  return real < now + kSlice ? real : now + kSlice;
+}
+
+}  // namespace
+
+extern "C" {
+
+int clock_gettime(clockid_t id, timespec* out) {
+  const int result = RealClock()(id, out);
+  if (result == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE))
+    *out = ToTime(ToNanos(*out) + StepNanos());
+  return result;
+}
+
+int gettimeofday(timeval* out, void* /*zone*/) {
+  const int64_t now = RealNow() + StepNanos();
+  *out = {now / kNanos, now % kNanos / 1000};
+  return 0;
+}
+
+time_t time(time_t* out) {
+  const time_t now = (RealNow() + StepNanos()) / kNanos;
+  if (out) *out = now;
+  return now;
+}
+
+// A wake between two slices changes the predicate while nobody waits for it; so each slice ends as
+// a spurious wake-up, after which callers look again.
+int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* deadline) {
+  static const auto real = Next<CondTimedWait>("pthread_cond_timedwait");
+  const int64_t now = RealNow(), end = SliceEnd(ToNanos(*deadline), now);
+  const timespec slice = ToTime(end);
+  const int result = real(cond, mutex, &slice);
+  return result == ETIMEDOUT && RealNow() + StepNanos() < ToNanos(*deadline) ? 0 : result;
+}
+
+// Abseil waits by the system call.
+long syscall(long number, ...) {  // NOLINT(google-runtime-int): libc's
+  static const auto real = Next<Syscall>("syscall");
+  long a[6];  // NOLINT(google-runtime-int): libc's
+  va_list list;
+  va_start(list, number);
+  for (auto& word : a) word = va_arg(list, long);  // NOLINT(google-runtime-int): libc's
+  va_end(list);
+  constexpr long kByWallClock = FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME;  // NOLINT
+  const auto* deadline = reinterpret_cast<const timespec*>(a[3]);
+  if (number != SYS_futex || (a[1] & kByWallClock) != kByWallClock || deadline == nullptr)
+    return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+  while (true) {
+    const timespec slice = ToTime(SliceEnd(ToNanos(*deadline), RealNow()));
+    const long result = real(number, a[0], a[1], a[2], &slice, a[4], a[5]);  // NOLINT
+    if (result == 0 || errno != ETIMEDOUT || RealNow() + StepNanos() >= ToNanos(*deadline))
+      return result;
+  }
+}
+
+}  // extern "C"

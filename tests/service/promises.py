@@ -1,0 +1,165 @@
+"""What the service promises when something breaks, measured on real processes.
+
+    promises.py                  every fault, 20 rounds of each
+    promises.py --rounds 1       the quick form
+    promises.py --only 2,16      some; --list names them
+
+Every round of a fault breaks something and measures what was promised of it. A line per round shows
+each bound beside what was measured; the table at the end, the worst over all rounds:
+
+    fault | bound | measured max over N | passed k of N
+
+Exits with 1 if a round broke a promise, with 130 on ^C; either way nothing that was started is left.
+The faults are in promised_faults.py. Binaries are those of TESSERA_BIN_DIR, else of build/dev/bin.
+"""
+import argparse
+import contextlib
+import signal
+import sys
+import time
+import traceback
+
+import daemons
+import promised_faults
+
+LINES_SHOWN = 12  # of an exception
+
+
+class Row:
+    """One promise of one fault, over all rounds."""
+
+    def __init__(self, fault, what, bound):
+        self.fault, self.what, self.bound = fault, what, bound
+        self.passed, self.worst = 0, None
+
+    def add(self, measured, unit, holds):
+        self.passed += holds
+        if self.worst is None or measured > self.worst[0]:
+            self.worst = (measured, unit)
+
+
+class Round:
+    """Measures one round of a fault."""
+
+    def __init__(self, fault, rows):
+        self._fault, self._rows = fault, rows
+        self.parts, self.failures = [], []
+
+    def took(self, what, bound, seconds):
+        """Seconds, of which no more than `bound` are promised. None: it never came."""
+        measured = float("inf") if seconds is None else seconds
+        self._add(what, f"{bound:g} s", measured, "s", measured <= bound, f"{measured:.2f} s")
+
+    def none(self, what, wrong):
+        """`wrong`, a list of what went wrong, of which none is promised."""
+        wrong = [str(w) for w in wrong]
+        told = f"{len(wrong)}: {wrong[0][:300]}" if wrong else "0"
+        self._add(what, "0", len(wrong), "", not wrong, told)
+
+    def holds(self, what, condition, otherwise=""):
+        """As `none`, of one thing."""
+        self.none(what, [] if condition else [otherwise or "it does not"])
+
+    def _add(self, what, bound, measured, unit, holds, told):
+        row = self._rows.setdefault((self._fault.number, what), Row(self._fault, what, bound))
+        row.add(measured, unit, holds)
+        self.parts.append(f"{what} {told} (bound {bound})")
+        if not holds:
+            self.failures.append(self.parts[-1])
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _unwind(*_):
+    """As ^C does; nothing interrupts the cleaning up that follows."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _run_fault(fault, rounds, rows):
+    """How many rounds passed. A round that broke a promise ends the cluster; the next has a new one."""
+    passed = 0
+    with contextlib.ExitStack() as stack:
+        running = None
+        for number in range(1, rounds + 1):
+            result = Round(fault, rows)
+            start = time.monotonic()
+            try:
+                if running is None:
+                    running = stack.enter_context(contextlib.closing(fault()))
+                running.round(result)
+            except promised_faults.Skip as skip:
+                print(f"[{fault.number}] {fault.name}: skipped: {skip}", flush=True)
+                return None
+            except Exception as error:  # whatever a broken promise may lead to
+                where = traceback.format_exc().splitlines()[-LINES_SHOWN:]
+                result.none("goes through", [f"{type(error).__name__}: {error}"])
+                print("\n".join("    " + line for line in where))
+            verdict = "FAILED" if result.failures else "ok"
+            print(f"[{fault.number}] {fault.name}, round {number} of {rounds}: {verdict} in "
+                  f"{time.monotonic() - start:.1f} s")
+            for part in result.parts:
+                print(("  ! " if part in result.failures else "    ") + part)
+            sys.stdout.flush()
+            passed += not result.failures
+            if result.failures and running is not None:
+                stack.close()
+                running = None
+    return passed
+
+
+def _table(faults, passed, rows, rounds):
+    lines = [("fault", "bound", f"measured max over {rounds}", f"passed k of {rounds}")]
+    for fault in faults:
+        name = f"{fault.number} {fault.name}"
+        if passed[fault] is None:
+            lines.append((name, "", "skipped", ""))
+            continue
+        lines.append((name, "", "", f"{passed[fault]} of {rounds}"))
+        for row in rows.values():
+            if row.fault is not fault:
+                continue
+            measured, unit = row.worst
+            shown = f"{measured:.2f} {unit}" if unit else f"{measured}"
+            # What only a failure measures has no row in rounds that passed.
+            lines.append((f"   {row.what}", row.bound, shown, f"{row.passed} of {rounds}"))
+    widths = [max(len(line[c]) for line in lines) for c in range(4)]
+    return "\n".join(" | ".join(cell.ljust(w) for cell, w in zip(line, widths)).rstrip()
+                     for line in lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=20, help="of each fault (20)")
+    parser.add_argument("--only", metavar="N,N", help="these faults")
+    parser.add_argument("--skip", metavar="N,N", default="", help="not these")
+    parser.add_argument("--list", action="store_true", help="names the faults")
+    flags = parser.parse_args()
+    faults = promised_faults.ALL
+    if flags.list:
+        print("\n".join(f"{f.number:4} {f.name}" for f in faults))
+        return 0
+    known = {f.number for f in faults}
+    chosen = set(flags.only.split(",")) if flags.only else known
+    skipped = set(filter(None, flags.skip.split(",")))
+    if flags.rounds < 1 or not chosen | skipped <= known:
+        parser.error(f"--rounds is at least 1; faults are {', '.join(sorted(known))}")
+    faults = [f for f in faults if f.number in chosen - skipped]
+    print(f"programs of {daemons.bin_dir()}", flush=True)
+    rows, passed = {}, {}
+    for number in SIGNALS:
+        signal.signal(number, _unwind)
+    try:
+        for fault in faults:
+            passed[fault] = _run_fault(fault, flags.rounds, rows)
+    except KeyboardInterrupt:
+        print("promises: interrupted", file=sys.stderr)
+        return 130
+    print("\n" + _table(faults, passed, rows, flags.rounds))
+    return 0 if all(p in (None, flags.rounds) for p in passed.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
