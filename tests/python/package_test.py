@@ -60,3 +60,39 @@ print(tessera._proto.message("google.rpc.Status")(code=5).code)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": path}, timeout=60, check=True)
     assert done.stdout == "5\n"
+
+
+USER_CODE = """import numpy as np
+import tessera
+
+
+def main() -> None:
+    with tessera.connect("localhost:8470") as client:
+        a = client.put(np.arange(8.0), tessera.Mesh({"x": 2}), tessera.P("x"))
+        reveal_type(a)
+        client.put(1, 2, 3)
+"""
+
+
+def test_an_editable_install_type_checks_in_a_project_of_ones_own(tmp_path):
+    """Without a network: pip takes what builds it from Debian's packages."""
+    ignored = shutil.ignore_patterns("_proto.binpb", "__pycache__", "build", "*.egg-info")
+    shutil.copytree(ROOT / "client/python", tmp_path / "client/python", ignore=ignored)
+    shutil.copytree(ROOT / "proto", tmp_path / "proto")
+
+    def run(*command, expect=0):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "MYPY"))}
+        done = subprocess.run(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True,
+                              stderr=subprocess.STDOUT, timeout=120, check=False)
+        assert done.returncode == expect, done.stdout
+        return done.stdout
+    python = tmp_path / "venv/bin/python"
+    run("/usr/bin/python3", "-m", "venv", "--system-site-packages", tmp_path / "venv")
+    run(python, "-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation", "-e",
+        "client/python")
+    (tmp_path / "app.py").write_text(USER_CODE)
+    said = run("/usr/bin/mypy", "--strict", "--python-executable", python, "--cache-dir",
+               tmp_path / "mypy", "app.py", expect=1)
+    assert 'Revealed type is "tessera._array.Array"' in said
+    assert 'Argument 2 to "put" of "Client" has incompatible type "int"; expected "Mesh"' in said
+    assert said.endswith("Found 2 errors in 1 file (checked 1 source file)\n"), said

@@ -36,10 +36,12 @@ def _load() -> descriptor_pool.DescriptorPool:
 
 pool = _load()
 
-if hasattr(message_factory, "GetMessageClass"):
-    _class_of = message_factory.GetMessageClass
-else:  # Before 4.22.
-    _class_of = message_factory.MessageFactory(pool).GetPrototype
+# Of protobuf before 4.22 it is a factory's method. Stubs know only one of the two.
+_factory: Any = message_factory
+if hasattr(_factory, "GetMessageClass"):
+    _class_of = _factory.GetMessageClass
+else:
+    _class_of = _factory.MessageFactory(pool).GetPrototype
 
 
 def message(name: str) -> Any:

@@ -146,7 +146,8 @@ def pause_before(number: int, error: errors.Error) -> float:
 def to_error(error: grpc.RpcError, address: str, name: str) -> errors.Error:
     """What a failed call says."""
     number = error.code().value[0]
-    for key, value in error.trailing_metadata() or ():
+    metadata: Any = error.trailing_metadata() or ()  # Stubs hide that its items are pairs.
+    for key, value in metadata:
         if key == "grpc-status-details-bin":
             status = _proto.message("google.rpc.Status").FromString(value)
             return from_status(number, error.details() or status.message, status)
