@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <complex>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "ir/narrow_float.h"
 
 namespace tessera::ir {
 namespace {
@@ -28,7 +31,16 @@ void Store(std::byte* p, T v) {
   std::memcpy(p, &v, sizeof(T));
 }
 
-int64_t ToInt(double v) { return static_cast<int64_t>(v); }
+// Towards zero; what no integer holds ends at the nearest bound, NaN at 0.
+template <class Int>
+Int ToInt(double v) {
+  if (v != v) return 0;
+  if (v <= static_cast<double>(std::numeric_limits<Int>::lowest()))
+    return std::numeric_limits<Int>::lowest();
+  if (v >= static_cast<double>(std::numeric_limits<Int>::max()))
+    return std::numeric_limits<Int>::max();
+  return static_cast<Int>(v);
+}
 
 // Calls f(offset in `global`, offset in block) for each contiguous row of the block, in elements.
 template <class F>
@@ -56,6 +68,11 @@ void Print(const Array& a, int dim, int64_t* next, std::string* out) {
       absl::StrAppend(out, a.At((*next)++) != 0 ? "true" : "false");
     } else if (IsInteger(a.dtype())) {
       absl::StrAppend(out, a.IntAt((*next)++));
+    } else if (IsComplex(a.dtype())) {
+      const int64_t i = (*next)++;
+      const double imaginary = a.dtype() == DType::kC64 ? a.As<std::complex<float>>()[i].imag()
+                                                        : a.As<std::complex<double>>()[i].imag();
+      absl::StrAppend(out, a.At(i), std::signbit(imaginary) ? "-" : "+", std::fabs(imaginary), "j");
     } else {
       absl::StrAppend(out, a.At((*next)++));
     }
@@ -182,9 +199,26 @@ double Array::At(int64_t i) const {
       return Bf16ToFloat(Load<uint16_t>(p));
     case DType::kU64:
       return static_cast<double>(Load<uint64_t>(p));
-    default:
-      return static_cast<double>(IntAt(i));
+    case DType::kF16:
+      return NarrowToDouble(dtype_, Load<uint16_t>(p));
+    case DType::kF8E4M3FN:
+    case DType::kF8E5M2:
+      return NarrowToDouble(dtype_, Load<uint8_t>(p));
+    case DType::kC64:  // The real part comes first.
+      return Load<float>(p);
+    case DType::kC128:
+      return Load<double>(p);
+    case DType::kBool:
+    case DType::kS8:
+    case DType::kS16:
+    case DType::kS32:
+    case DType::kS64:
+    case DType::kU8:
+    case DType::kU16:
+    case DType::kU32:
+      break;
   }
+  return static_cast<double>(IntAt(i));
 }
 
 int64_t Array::IntAt(int64_t i) const {
@@ -206,14 +240,17 @@ int64_t Array::IntAt(int64_t i) const {
     case DType::kS64:
     case DType::kU64:
       return Load<int64_t>(p);
+    case DType::kF16:
+    case DType::kBF16:
     case DType::kF32:
     case DType::kF64:
-    case DType::kBF16:
-      return ToInt(At(i));
-    default:
-      TESSERA_CHECK(false) << "no host access for this dtype yet";
-      return 0;
+    case DType::kC64:
+    case DType::kC128:
+    case DType::kF8E4M3FN:
+    case DType::kF8E5M2:
+      break;
   }
+  return ToInt<int64_t>(At(i));
 }
 
 void Array::Set(int64_t i, double v) {
@@ -224,21 +261,34 @@ void Array::Set(int64_t i, double v) {
       break;
     case DType::kU8:
     case DType::kS8:
-      Store<uint8_t>(p, static_cast<uint8_t>(ToInt(v)));
+      Store<uint8_t>(p, static_cast<uint8_t>(ToInt<int64_t>(v)));
       break;
     case DType::kU16:
     case DType::kS16:
-      Store<uint16_t>(p, static_cast<uint16_t>(ToInt(v)));
+      Store<uint16_t>(p, static_cast<uint16_t>(ToInt<int64_t>(v)));
       break;
     case DType::kU32:
     case DType::kS32:
-      Store<uint32_t>(p, static_cast<uint32_t>(ToInt(v)));
+      Store<uint32_t>(p, static_cast<uint32_t>(ToInt<int64_t>(v)));
       break;
     case DType::kS64:
-      Store<int64_t>(p, ToInt(v));
+      Store<int64_t>(p, ToInt<int64_t>(v));
       break;
     case DType::kU64:
-      Store<uint64_t>(p, static_cast<uint64_t>(v));
+      Store<uint64_t>(p, ToInt<uint64_t>(v));
+      break;
+    case DType::kF16:
+      Store<uint16_t>(p, DoubleToNarrow(dtype_, v));
+      break;
+    case DType::kF8E4M3FN:
+    case DType::kF8E5M2:
+      Store<uint8_t>(p, static_cast<uint8_t>(DoubleToNarrow(dtype_, v)));
+      break;
+    case DType::kC64:
+      Store<std::complex<float>>(p, static_cast<float>(v));
+      break;
+    case DType::kC128:
+      Store<std::complex<double>>(p, v);
       break;
     case DType::kBF16:
       Store<uint16_t>(p, FloatToBf16(static_cast<float>(v)));
@@ -249,8 +299,6 @@ void Array::Set(int64_t i, double v) {
     case DType::kF64:
       Store<double>(p, v);
       break;
-    default:
-      TESSERA_CHECK(false) << "no host access for this dtype yet";
   }
 }
 

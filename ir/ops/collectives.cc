@@ -3,16 +3,14 @@
 // Typing follows JAX's manual axis types: the ops are strict, the functions of ops.h insert
 // `pvary`. In a scope with check_vma=false no states are tracked and psum transposes to psum.
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
-#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_join.h"
-#include "base/log.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/family.h"
+#include "ir/ops/scalar_math.h"
 
 namespace tessera::ir {
 namespace ops {
@@ -142,15 +140,21 @@ absl::StatusOr<std::vector<Type>> Plain(const InferContext& c) {
   return std::vector<Type>{t};
 }
 
-absl::StatusOr<std::vector<Type>> InferPsum(const InferContext& c) {
+absl::Status CheckSummable(const InferContext& c) {
   if (c.in[0].dtype == DType::kBool)
     return TypeError(c, "cannot sum ", c.in[0].ToString(), "; convert it to s32 first");
+  return CheckComputable(c, c.in[0].dtype);
+}
+
+absl::StatusOr<std::vector<Type>> InferPsum(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(CheckSummable(c));
   return Plain(c);
 }
 
 absl::StatusOr<std::vector<Type>> InferPextremum(const InferContext& c) {
   if (IsComplex(c.in[0].dtype))
     return TypeError(c, "complex values have no order, got ", c.in[0].ToString());
+  TESSERA_RETURN_IF_ERROR(CheckComputable(c, c.in[0].dtype));
   return Plain(c);
 }
 
@@ -171,8 +175,7 @@ absl::StatusOr<std::vector<Type>> InferAllGather(const InferContext& c) {
 }
 
 absl::StatusOr<std::vector<Type>> InferPsumScatter(const InferContext& c) {
-  if (c.in[0].dtype == DType::kBool)
-    return TypeError(c, "cannot sum ", c.in[0].ToString(), "; convert it to s32 first");
+  TESSERA_RETURN_IF_ERROR(CheckSummable(c));
   TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, Plain(c));
   TESSERA_RETURN_IF_ERROR(CheckDim(c, "scatter_dimension", c.in[0].rank()));
   const int64_t dim = c.attrs.Int("scatter_dimension"), n = SizeAlong(c);
@@ -403,8 +406,9 @@ std::vector<Group> Groups(const EvalContext& c, const Lanes& in) {
     for (int64_t member : c.scope.mesh.GroupOf(device, AxesOf(c.attrs))) {
       if (member == device) g.position = static_cast<int64_t>(g.blocks.size());
       auto it = block_of.find(member);
-      TESSERA_CHECK(it != block_of.end())
-          << std::string(c.def.name) << ": device " << member << " runs on no lane";
+      if (it == block_of.end())
+        Throw(ErrorKind::kInternal, absl::StrCat(ToAbsl(c.def.name), ": device ", member,
+                                                 " takes part and runs on no lane"));
       g.blocks.push_back(it->second);
     }
     groups.push_back(std::move(g));
@@ -412,37 +416,21 @@ std::vector<Group> Groups(const EvalContext& c, const Lanes& in) {
   return groups;
 }
 
+// By `kind`, which is a sum, max or min, as the elementwise op of that name combines two.
 template <class T>
 T Combine(ReduceKind kind, T a, T b) {
-  if (kind == ReduceKind::kSum) return a + b;
-  TESSERA_CHECK(kind == ReduceKind::kMax || kind == ReduceKind::kMin)
-      << "no exchange combines by " << std::string(ReduceKindName(kind));
-  // NaN wins, as in StableHLO's maximum and minimum.
-  if constexpr (std::is_floating_point_v<T>) {
-    if (std::isnan(a)) return a;
-    if (std::isnan(b)) return b;
-  }
-  if (kind == ReduceKind::kMax) return std::max(a, b);
-  return std::min(a, b);
+  if (kind == ReduceKind::kMax) return scalar::math::Max(a, b);
+  if (kind == ReduceKind::kMin) return scalar::math::Min(a, b);
+  return scalar::math::Add(a, b);
 }
 
-// Integers by their own modular arithmetic.
+// Bools, which are not summed, as 0 and 1.
 template <class T>
 void FoldIntegers(ReduceKind kind, const Group& g, Array* out) {
-  using Wide = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
-  using Unsigned = std::make_unsigned_t<Wide>;
-  absl::Span<Wide> acc = out->MutableAs<Wide>();
+  const absl::Span<T> acc = out->MutableAs<T>();
   for (size_t k = 0; k < g.blocks.size(); ++k) {
-    absl::Span<const Wide> x = g.blocks[k]->As<Wide>();
-    for (size_t i = 0; i < x.size(); ++i) {
-      if (k == 0)
-        acc[i] = x[i];
-      else if (kind == ReduceKind::kSum)
-        acc[i] = static_cast<Wide>(
-            static_cast<Unsigned>(static_cast<Unsigned>(acc[i]) + static_cast<Unsigned>(x[i])));
-      else
-        acc[i] = Combine(kind, acc[i], x[i]);
-    }
+    const absl::Span<const T> x = g.blocks[k]->As<T>();
+    for (size_t i = 0; i < x.size(); ++i) acc[i] = k == 0 ? x[i] : Combine(kind, acc[i], x[i]);
   }
 }
 
@@ -459,31 +447,16 @@ Array Fold(ReduceKind kind, const Group& g) {
   Array out(g.blocks[0]->dtype(), g.blocks[0]->shape());
   switch (out.dtype()) {
     case DType::kBool:
-      FoldIntegers<bool>(kind, g, &out);
-      break;
-    case DType::kS8:
-      FoldIntegers<int8_t>(kind, g, &out);
-      break;
-    case DType::kS16:
-      FoldIntegers<int16_t>(kind, g, &out);
+      FoldIntegers<uint8_t>(kind, g, &out);
       break;
     case DType::kS32:
       FoldIntegers<int32_t>(kind, g, &out);
       break;
-    case DType::kS64:
-      FoldIntegers<int64_t>(kind, g, &out);
-      break;
-    case DType::kU8:
-      FoldIntegers<uint8_t>(kind, g, &out);
-      break;
-    case DType::kU16:
-      FoldIntegers<uint16_t>(kind, g, &out);
-      break;
     case DType::kU32:
       FoldIntegers<uint32_t>(kind, g, &out);
       break;
-    case DType::kU64:
-      FoldIntegers<uint64_t>(kind, g, &out);
+    case DType::kS64:
+      FoldIntegers<int64_t>(kind, g, &out);
       break;
     default:
       FoldFloats(kind, g, &out);

@@ -49,6 +49,10 @@ absl::Status CheckPairs(const InferContext& c, std::string_view kind, const DimL
   return absl::OkStatus();
 }
 
+bool HasProducts(DType dtype) {
+  return IsInteger(dtype) || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
+}
+
 Types InferDot(const InferContext& c) {
   const Type &x = c.in[0], &y = c.in[1];
   const Attrs& a = c.attrs;
@@ -71,6 +75,11 @@ Types InferDot(const InferContext& c) {
     return TypeError(c, "preferred_element_type ", ToAbsl(DTypeName(dtype)),
                      " is of another kind than the operands' ", ToAbsl(DTypeName(x.dtype)),
                      "; expected a wider or narrower type of the same kind");
+  if (!HasProducts(x.dtype) || !HasProducts(dtype))
+    return MakeError(
+        ErrorKind::kNotImplemented,
+        absl::StrCat("dot_general: no products from dtype ", ToAbsl(DTypeName(x.dtype)), " to ",
+                     ToAbsl(DTypeName(dtype)), "; use an integer type, bf16, f32 or f64"));
   const Side l = SideOf(a, true, x.rank()), r = SideOf(a, false, y.rank());
   Type t = MakeType(dtype, {});
   for (int64_t d : Joined(l.batch, l.free)) t.shape.push_back(x.shape[d]);
@@ -311,17 +320,8 @@ void StoreFloats(const Sizes& s, const Array& x, const Array& y, Array* out) {
   }
 }
 
-bool HasEvaluation(DType dtype) {
-  return IsInteger(dtype) || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
-}
-
 Arrays EvalDot(const EvalContext& c, absl::Span<const Array> in) {
   Array out(c.out_types[0].dtype, c.out_types[0].shape);
-  if (!HasEvaluation(in[0].dtype()) || !HasEvaluation(out.dtype()))
-    return MakeError(
-        ErrorKind::kNotImplemented,
-        absl::StrCat("dot_general: no evaluation from dtype ", ToAbsl(DTypeName(in[0].dtype())),
-                     " to ", ToAbsl(DTypeName(out.dtype())), " yet; convert the operands first"));
   const Side l = SideOf(c.attrs, true, in[0].rank()), r = SideOf(c.attrs, false, in[1].rank());
   Sizes s;
   for (int64_t d : l.batch) s.batch *= in[0].shape()[d];

@@ -194,7 +194,7 @@ TEST(DotGeneral, ErrorsNameOpAndFault) {
               bad("Primitive dot_general requires varying manual axes to match"));
   EXPECT_THAT(EvaluateOp(kDotGeneral, {}, {Array(DType::kF16, {1, 1}), Array(DType::kF16, {1, 1})},
                          Matmul()),
-              ReasonIs("NOT_IMPLEMENTED", "no evaluation from dtype f16"));
+              ReasonIs("NOT_IMPLEMENTED", "no products from dtype f16"));
 }
 
 TEST(DotGeneral, FunctionGivesWeakOperandsTheOthersDtype) {

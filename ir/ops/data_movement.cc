@@ -97,6 +97,7 @@ Types InferIota(const InferContext& c) {
   const int64_t dim = c.attrs.Int("iota_dimension");
   if (dtype == DType::kBool)
     return TypeError(c, "does not accept dtype bool; expected a number type");
+  TESSERA_RETURN_IF_ERROR(CheckComputable(c, dtype));
   if (dim < 0 || dim >= static_cast<int64_t>(shape.size()))
     return ValueError(c, "dimension ", dim, " is not a dim of the shape [", DimsToString(shape),
                       "]; expected one in [0, ", shape.size(), ")");

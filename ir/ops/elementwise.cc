@@ -468,17 +468,9 @@ constexpr OpDef kClamp =
 
 // ---- convert: the value in another dtype. ------------------------------------------------------
 namespace {
-absl::Status CheckTarget(const InferContext& c) {
-  const DType to = c.attrs.Dtype("dtype");
-  if (IsComputable(to)) return absl::OkStatus();
-  return MakeError(
-      ErrorKind::kNotImplemented,
-      absl::StrCat(ToAbsl(c.def.lax_name), ": no kernels for dtype ", ToAbsl(DTypeName(to)),
-                   "; use one of bool, s32, u32, s64, bf16, f32, f64"));
-}
 absl::StatusOr<std::vector<Type>> InferConvert(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckDomain(c, kAnything));
-  TESSERA_RETURN_IF_ERROR(CheckTarget(c));
+  TESSERA_RETURN_IF_ERROR(CheckComputable(c, c.attrs.Dtype("dtype")));
   Type out = MakeType(c.attrs.Dtype("dtype"), c.in[0].shape);
   out.weak = c.attrs.Has("weak") && c.attrs.Bool("weak");
   return std::vector<Type>{out};
@@ -528,7 +520,7 @@ constexpr OpDef kConvert =
 namespace {
 absl::StatusOr<std::vector<Type>> InferBitcast(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckDomain(c, kAnything));
-  TESSERA_RETURN_IF_ERROR(CheckTarget(c));
+  TESSERA_RETURN_IF_ERROR(CheckComputable(c, c.attrs.Dtype("dtype")));
   const DType from = c.in[0].dtype, to = c.attrs.Dtype("dtype");
   if (ByteWidth(from) != ByteWidth(to) || (from == DType::kBool) != (to == DType::kBool))
     return TypeError(c, "cannot read ", ToAbsl(DTypeName(from)), " (", ByteWidth(from),

@@ -2,6 +2,14 @@
 
 namespace tessera::ir::ops {
 
+absl::Status CheckComputable(const InferContext& c, DType dtype) {
+  if (IsComputable(dtype)) return absl::OkStatus();
+  return MakeError(
+      ErrorKind::kNotImplemented,
+      absl::StrCat(ToAbsl(c.def.lax_name), ": no kernels for dtype ", ToAbsl(DTypeName(dtype)),
+                   "; use one of bool, s32, u32, s64, bf16, f32, f64"));
+}
+
 Signature Pointwise(const InferContext& c, absl::Span<const Type> out) {
   Signature s;
   const int rank = out[0].rank();

@@ -28,6 +28,9 @@ absl::Status ShardingError(const InferContext& c, const Parts&... parts) {
                    absl::StrCat(ToAbsl(c.def.lax_name), ": ", parts...));
 }
 
+// NOT_IMPLEMENTED, which names the dtypes that have kernels, where `dtype` has none.
+absl::Status CheckComputable(const InferContext& c, DType dtype);
+
 // One pass factor per dim of the result, shared by every operand of that rank (rank-0 operands have
 // none).  The elementwise signature.
 Signature Pointwise(const InferContext&, absl::Span<const Type> out);

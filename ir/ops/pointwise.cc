@@ -43,11 +43,7 @@ absl::Status CheckDomain(const InferContext& c, int domain) {
     if (!InDomain(t.dtype, domain))
       return TypeError(c, "requires ", ToAbsl(DomainText(domain)), ", got ",
                        ToAbsl(DTypeName(t.dtype)), "; convert it with convert_element_type");
-    if (!IsComputable(t.dtype))
-      return MakeError(ErrorKind::kNotImplemented,
-                       absl::StrCat(ToAbsl(c.def.lax_name), ": no kernels for dtype ",
-                                    ToAbsl(DTypeName(t.dtype)),
-                                    "; use one of bool, s32, u32, s64, bf16, f32, f64"));
+    TESSERA_RETURN_IF_ERROR(CheckComputable(c, t.dtype));
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_join.h"
 #include "ir/ops/dims.h"
+#include "ir/ops/scalar_math.h"
 #include "ir/ops/strided.h"
 
 namespace tessera::ir::ops {
@@ -33,7 +34,7 @@ bool Accepts(ReduceKind kind, DType dtype) {
 }
 
 absl::Status CheckDtype(const InferContext& c) {
-  if (Accepts(c.def.reduce, c.in[0].dtype)) return absl::OkStatus();
+  if (Accepts(c.def.reduce, c.in[0].dtype)) return CheckComputable(c, c.in[0].dtype);
   const bool bits = c.def.reduce == ReduceKind::kAnd || c.def.reduce == ReduceKind::kOr;
   const bool number = c.def.reduce == ReduceKind::kSum || c.def.reduce == ReduceKind::kProd;
   return TypeError(c, "does not accept dtype ", ToAbsl(DTypeName(c.in[0].dtype)), "; expected ",
@@ -127,66 +128,34 @@ void Store(Wide<T> v, T* out) {
 }
 void Store(double v, Bf16* out) { out->bits = FloatToBf16(static_cast<float>(v)); }
 
-// Calls f(T{}) for the C++ type that holds `dtype`.
+// Calls f(T{}) for the C++ type that holds `dtype`, which is computable.
 template <class F>
-absl::Status VisitDType(const OpDef& def, DType dtype, F f) {
+void VisitDType(DType dtype, F f) {
   switch (dtype) {
     case DType::kBool:
-      f(bool{});
-      break;
-    case DType::kS8:
-      f(int8_t{});
-      break;
-    case DType::kS16:
-      f(int16_t{});
-      break;
+      return f(bool{});
     case DType::kS32:
-      f(int32_t{});
-      break;
+      return f(int32_t{});
     case DType::kS64:
-      f(int64_t{});
-      break;
-    case DType::kU8:
-      f(uint8_t{});
-      break;
-    case DType::kU16:
-      f(uint16_t{});
-      break;
+      return f(int64_t{});
     case DType::kU32:
-      f(uint32_t{});
-      break;
-    case DType::kU64:
-      f(uint64_t{});
-      break;
+      return f(uint32_t{});
     case DType::kBF16:
-      f(Bf16{});
-      break;
+      return f(Bf16{});
     case DType::kF32:
-      f(float{});
-      break;
+      return f(float{});
     case DType::kF64:
-      f(double{});
-      break;
+      return f(double{});
     default:
-      return MakeError(ErrorKind::kNotImplemented,
-                       absl::StrCat(ToAbsl(def.lax_name), ": no evaluation for dtype ",
-                                    ToAbsl(DTypeName(dtype)), " yet; convert the operand first"));
+      Throw(ErrorKind::kInternal,
+            absl::StrCat("reduction: dtype ", ToAbsl(DTypeName(dtype)), " passed inference"));
   }
-  return absl::OkStatus();
 }
 
 template <class W>
 bool IsNan(W v) {
   if constexpr (std::is_floating_point_v<W>) return std::isnan(v);
   return false;
-}
-template <class W>
-W Larger(W a, W b) {
-  return IsNan(a) || !(IsNan(b) || b > a) ? a : b;
-}
-template <class W>
-W Smaller(W a, W b) {
-  return IsNan(a) || !(IsNan(b) || b < a) ? a : b;
 }
 // Integer sums and products wrap, in a type whose overflow is defined.
 template <class W>
@@ -230,9 +199,9 @@ Wide<T> ReduceRow(ReduceKind kind, const T* row, int64_t n) {
         return static_cast<W>(static_cast<Wrap<W>>(a) * static_cast<Wrap<W>>(v));
       });
     case ReduceKind::kMax:
-      return fold(Larger<W>);
+      return fold([](W a, W v) { return scalar::math::Max(a, v); });
     case ReduceKind::kMin:
-      return fold(Smaller<W>);
+      return fold([](W a, W v) { return scalar::math::Min(a, v); });
     default:
       break;
   }
@@ -256,13 +225,13 @@ Arrays EvalReduce(const EvalContext& c, absl::Span<const Array> in) {
   Array out(c.out_types[0].dtype, c.out_types[0].shape);
   int64_t n = 1;
   for (int64_t d : Reduced(c.attrs)) n *= in[0].shape()[d];
-  TESSERA_RETURN_IF_ERROR(VisitDType(c.def, x.dtype(), [&](auto t) {
+  VisitDType(x.dtype(), [&](auto t) {
     using T = decltype(t);
     const T* row = reinterpret_cast<const T*>(x.data());
     T* to = reinterpret_cast<T*>(out.MutableData());
     for (int64_t i = 0; i < out.num_elements(); ++i)
       Store(ReduceRow(c.def.reduce, row + i * n, n), to + i);
-  }));
+  });
   return std::vector<Array>{out};
 }
 
@@ -434,12 +403,12 @@ Arrays EvalArg(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t dim = c.attrs.Int("dimension"), n = in[0].shape()[dim];
   const Array x = ReducedLast(in[0], {dim});
   Array out(c.out_types[0].dtype, c.out_types[0].shape);
-  TESSERA_RETURN_IF_ERROR(VisitDType(c.def, x.dtype(), [&](auto t) {
+  VisitDType(x.dtype(), [&](auto t) {
     using T = decltype(t);
     const T* row = reinterpret_cast<const T*>(x.data());
     for (int64_t i = 0; i < out.num_elements(); ++i)
       out.Set(i, static_cast<double>(BestOf(c.def.reduce, row + i * n, n)));
-  }));
+  });
   return std::vector<Array>{out};
 }
 

@@ -1,0 +1,547 @@
+// Whatever program a client sends, and on whatever arrays it runs, ends in a result or in an error
+// that says what is wrong with the program; nothing takes the executor down.
+//
+// The rows of the samples are changed in every way that text and wire can express: other dtypes,
+// sizes of 0 and of more than any machine has, attributes at their bounds, placements that fit and
+// that do not. The cluster is in this process: a broken invariant there ends the test, which then
+// prints the program.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "base/status_exception.h"
+#include "base/testing/status_matchers.h"
+#include "client/embedded.h"
+#include "embed/embed.h"
+#include "ir/derive/factors.h"
+#include "ir/ops.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "tests/ops/op_test.h"
+#include "tests/ops/wire.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+constexpr int kDevices = 4;
+constexpr int64_t kMemoryBytes = int64_t{64} << 20;  // of a device
+constexpr double kWorkMax = 1e7;  // flops and bytes of a program that is run, not only compiled
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// ---- What is printed when the process dies of a program. ----------------------------------------
+char dying_of[1 << 14] = "";
+void SayWhatOf(int) {
+  constexpr char kIntro[] = "\nThe process died of:\n";
+  if (write(STDERR_FILENO, kIntro, sizeof kIntro - 1) < 0) return;
+  if (write(STDERR_FILENO, dying_of, std::strlen(dying_of)) < 0) return;
+}
+void NowAt(const std::string& text) { std::strncpy(dying_of, text.c_str(), sizeof dying_of - 1); }
+
+// ---- Programs. ----------------------------------------------------------------------------------
+
+// One op as a client may write it, right or wrong.
+struct Candidate {
+  const OpDef* def = nullptr;
+  std::vector<Type> in;
+  Attrs attrs;
+  std::vector<FunctionRef> regions;
+  Scope scope;             // where the op stands
+  std::vector<Type> were;  // the results that the row has: what the client claims of this one's
+  std::vector<std::optional<PartitionSpec>> in_shardings;
+
+  bool manual() const {
+    return !scope.mesh.empty() &&
+           std::all_of(scope.mesh.axes.begin(), scope.mesh.axes.end(),
+                       [](const MeshAxis& a) { return a.type == AxisType::kManual; });
+  }
+};
+
+Candidate Of(const Sample& s) {
+  Candidate c{s.def, {}, s.attrs, s.regions, s.scope, {}, {}};
+  for (const Operand& o : s.operands) c.in.push_back(o.type);
+  c.were = ValueOrThrow(InferTypes(*c.def, c.scope, c.in, c.attrs, c.regions));
+  return c;
+}
+
+// As a client may write it that checks nothing: the results' types are those of the row.
+Program Unchecked(const Candidate& c) {
+  auto f = std::make_shared<Function>();
+  f->name = "any";
+  f->scope = c.scope;
+  f->num_params = static_cast<int>(c.in.size());
+  f->types = c.in;
+  Op op{c.def, {}, {}, c.attrs, c.regions};
+  for (int i = 0; i < f->num_params; ++i) op.operands.push_back(i);
+  for (const Type& t : c.were) {
+    op.results.push_back(static_cast<ValueId>(f->types.size()));
+    f->results.push_back(static_cast<ValueId>(f->types.size()));
+    f->types.push_back(t);
+  }
+  f->ops.push_back(std::move(op));
+  f->sites.emplace_back();
+  return {kOpset, f, c.in_shardings, {}};
+}
+
+// The op in manual code over its whole mesh: blocks are cut along dim 0.
+FunctionRef InManualCode(const Candidate& c) {
+  Mesh mesh = c.scope.mesh;
+  for (MeshAxis& a : mesh.axes) a.type = AxisType::kAuto;
+  const AxisList all = mesh.AxesOfType(AxisType::kAuto);
+  const auto spec_of = [](const Type& t, int64_t* blocks, const Mesh& m) {
+    if (t.rank() == 0 && !t.varying.empty())
+      Throw(ErrorKind::kValueError, "a scalar that varies has no spec at the boundary");
+    PartitionSpec spec;
+    spec.dims.resize(t.rank());
+    for (const MeshAxis& a : m.axes)
+      if (t.varying.contains(a.name)) spec.dims[0].push_back(a.name);
+    *blocks = t.rank() == 0 ? 1 : m.SizeOf(spec.dims[0]);
+    return spec;
+  };
+  Builder body(c.scope, "body");
+  std::vector<Value> in;
+  for (const Type& t : c.in) in.push_back(body.Param(t));
+  std::vector<Value> out = body.Emit(*c.def, in, c.attrs, c.regions);
+  for (Value& v : out)  // What varies needs a dim that says so.
+    if (v.rank() == 0 && !v.type().varying.empty()) v = Reshape(v, {1});
+  std::vector<PartitionSpec> in_specs, out_specs;
+  int64_t blocks;
+  for (const Value& v : out) out_specs.push_back(spec_of(v.type(), &blocks, mesh));
+  const FunctionRef region = body.Build(out);
+  Builder b({mesh, true}, "main");
+  std::vector<Value> args;
+  for (Type t : c.in) {
+    in_specs.push_back(spec_of(t, &blocks, mesh));
+    if (t.rank() > 0) t.shape[0] *= blocks;
+    t.varying = t.unreduced = t.reduced = {};
+    args.push_back(b.Param(t));
+  }
+  return b.Build(ManualComputation(b, region, args, in_specs, out_specs, all, c.scope.check_vma));
+}
+
+absl::StatusOr<Program> Checked(const Candidate& c) {
+  Program p;
+  p.in_shardings = c.in_shardings;
+  TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
+    if (c.manual()) {
+      p.entry = InManualCode(c);
+    } else {
+      Builder b(c.scope, "main");
+      std::vector<Value> in;
+      for (const Type& t : c.in) in.push_back(b.Param(t));
+      p.entry = b.Build(b.Emit(*c.def, in, c.attrs, c.regions));
+    }
+  }));
+  TESSERA_RETURN_IF_ERROR(Verify(p));
+  return p;
+}
+
+// ---- Changes. -----------------------------------------------------------------------------------
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : bits_(seed) {}
+  uint64_t Below(uint64_t n) { return bits_() % n; }
+  bool Coin() { return Below(2) != 0; }
+  template <class T>
+  const T& One(const std::vector<T>& of) {
+    return of[Below(of.size())];
+  }
+
+ private:
+  std::mt19937_64 bits_;
+};
+
+const std::vector<DType>& AllDTypes() {
+  static const auto* const kAll = [] {
+    auto* all = new std::vector<DType>;
+    for (int d = 0; d < kNumDTypes; ++d) all->push_back(static_cast<DType>(d));
+    return all;
+  }();
+  return *kAll;
+}
+
+int64_t Bound(Random& r) {
+  return r.One<int64_t>({-1, 0, 1, 2, 7, int64_t{1} << 31, int64_t{1} << 40, int64_t{1} << 62,
+                         std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()});
+}
+void ChangeDims(Random& r, Dims* dims) {
+  switch (r.Below(5)) {
+    case 0:
+      dims->push_back(Bound(r));
+      break;
+    case 1:
+      if (!dims->empty()) dims->erase(dims->begin() + r.Below(dims->size()));
+      break;
+    case 2:
+      if (dims->size() > 1) std::swap(dims->front(), dims->back());
+      break;
+    default:
+      if (!dims->empty()) (*dims)[r.Below(dims->size())] = Bound(r);
+  }
+}
+PartitionSpec AnySpec(Random& r) {
+  PartitionSpec spec;
+  const std::vector<AxisList> entries = {{}, {"x"}, {"y"}, {"x", "y"}, {"nowhere"}, {"x", "x"}};
+  for (uint64_t d = r.Below(4); d > 0; --d) spec.dims.push_back(r.One(entries));
+  if (r.Below(6) == 0) spec.unreduced = {"y"};
+  if (r.Below(6) == 0) spec.open.assign(spec.dims.size(), true);
+  return spec;
+}
+struct ChangeAttr {
+  Random& r;
+  AttrValue operator()(bool v) const { return !v; }
+  AttrValue operator()(int64_t) const { return Bound(r); }
+  AttrValue operator()(double) const {
+    return r.One<double>({0, -0.0, 1e308, -1, std::numeric_limits<double>::infinity(),
+                          std::numeric_limits<double>::quiet_NaN()});
+  }
+  AttrValue operator()(const std::string& v) const {
+    return r.One<std::string>({"", "nothing", v + v, std::string(1000, 'x')});
+  }
+  AttrValue operator()(std::vector<int64_t> v) const {
+    ChangeDims(r, &v);
+    return v;
+  }
+  AttrValue operator()(std::vector<std::string> v) const {
+    const uint64_t what = r.Below(3);
+    if (what == 0) v.push_back(v.empty() ? "x" : v[0]);
+    if (what == 1 && !v.empty()) v.pop_back();
+    if (what == 2) v.push_back("nowhere");
+    return v;
+  }
+  AttrValue operator()(std::vector<bool> v) const {
+    v.push_back(true);
+    return v;
+  }
+  AttrValue operator()(DType) const { return r.One(AllDTypes()); }
+  AttrValue operator()(const Array& v) const {
+    Dims shape = v.shape();
+    if (r.Coin()) shape.push_back(static_cast<int64_t>(r.Below(3)));
+    return Array(r.One(AllDTypes()), shape);
+  }
+  AttrValue operator()(const PartitionSpec&) const { return AnySpec(r); }
+  AttrValue operator()(std::vector<PartitionSpec> v) const {
+    if (v.empty() || r.Below(4) == 0) {
+      v.push_back(AnySpec(r));
+    } else {
+      v[r.Below(v.size())] = AnySpec(r);
+    }
+    return v;
+  }
+};
+
+// One thing about it is otherwise.
+void Change(Random& r, Candidate* c) {
+  const uint64_t what = r.Below(8);
+  const std::vector<std::pair<std::string, AttrValue>> attrs(c->attrs.map().begin(),
+                                                             c->attrs.map().end());
+  if (what < 4 && !attrs.empty()) {
+    const auto& [name, value] = r.One(attrs);
+    if (r.Below(12) == 0) return c->attrs.Erase(name);
+    if (r.Below(12) == 0) return c->attrs.Set(name, int64_t{3});
+    return c->attrs.Set(name, std::visit(ChangeAttr{r}, value));
+  }
+  if (c->in.empty()) return;
+  Type& t = c->in[r.Below(c->in.size())];
+  switch (what) {
+    case 5:
+      t.dtype = r.One(AllDTypes());
+      break;
+    case 6:
+      if (r.Coin()) {
+        c->in.pop_back();
+      } else {
+        c->in.push_back(c->in[0]);
+      }
+      break;
+    case 7:
+      t.weak = !t.weak;
+      break;
+    default:
+      ChangeDims(r, &t.shape);
+      t.sharding.clear();
+  }
+}
+
+// Everything that has the row's dtype has `d`; what an op without operands makes is of `d`.
+void SetDType(const Sample& s, DType d, Candidate* c) {
+  for (Type& t : c->in)
+    if (t.dtype == s.dtype()) t.dtype = d;
+  if (!c->in.empty()) return;
+  const Attrs were = c->attrs;
+  for (const auto& [name, value] : were.map()) {
+    if (std::holds_alternative<DType>(value)) c->attrs.Set(name, d);
+    if (const Array* a = std::get_if<Array>(&value)) c->attrs.Set(name, Array(d, a->shape()));
+  }
+}
+
+// On a mesh, cut in some way that often fits.
+void Place(Random& r, Candidate* c) {
+  if (!c->scope.mesh.empty()) return;
+  c->scope.mesh.axes = {{"x", 2}, {"y", 2}};
+  for (const Type& t : c->in) {
+    PartitionSpec spec;
+    std::vector<AxisList> entries = {{"x"}, {"y"}, {}, {"x", "y"}};
+    for (int d = 0; d < t.rank() && !entries.empty(); ++d) {
+      const uint64_t k = r.Below(entries.size());
+      spec.dims.push_back(entries[k]);
+      const AxisList taken = entries[k];
+      std::erase_if(entries, [&](const AxisList& e) {
+        return std::any_of(e.begin(), e.end(), [&](const std::string& a) {
+          return std::find(taken.begin(), taken.end(), a) != taken.end();
+        });
+      });
+    }
+    c->in_shardings.push_back(r.Below(4) == 0 ? std::nullopt : std::optional(spec));
+  }
+}
+
+// ---- Running. -----------------------------------------------------------------------------------
+
+Array AnyArray(Random& r, const Type& type) {
+  Array a(type.dtype, type.shape);
+  std::byte* const p = a.MutableData();
+  const uint64_t mask = type.dtype == DType::kBool ? 1 : 0xff;
+  for (int64_t i = 0; i < a.num_bytes(); ++i) p[i] = static_cast<std::byte>(r.Below(256) & mask);
+  return a;
+}
+
+class AnyProgramTest : public OpTest {
+ protected:
+  static void SetUpTestSuite() {
+    std::signal(SIGABRT, SayWhatOf);
+    std::signal(SIGSEGV, SayWhatOf);
+    service_ = new std::shared_ptr<api::Service>(
+        ValueOrThrow(embed::Start({.devices = kDevices, .memory_bytes_per_device = kMemoryBytes})));
+  }
+  static void TearDownTestSuite() {
+    delete service_;
+    service_ = nullptr;
+  }
+  api::Service& service() { return **service_; }
+
+  // The program is at fault, and what about it is said.
+  void ExpectRefusal(const absl::Status& status, const std::string& text) {
+    EXPECT_THAT(status.code(), ::testing::AnyOf(absl::StatusCode::kInvalidArgument,
+                                                absl::StatusCode::kUnimplemented,
+                                                absl::StatusCode::kResourceExhausted,
+                                                absl::StatusCode::kFailedPrecondition))
+        << status << "\n"
+        << text;
+    EXPECT_GT(status.message().size(), 10u) << text;
+    ++refused_;
+  }
+
+  void Try(Random& r, const Candidate& c) {
+    const Program claimed = Unchecked(c);
+    NowAt(PrintProgram(claimed));
+    const std::string text(dying_of);
+    if (const auto read = ThroughTheWire(claimed); read && !read->ok())
+      ExpectRefusal(read->status(), text);
+    if (const auto read = ParseProgram(PrintProgram(claimed)); !read.ok())
+      ExpectRefusal(read.status(), text);
+    const absl::StatusOr<Program> program = Checked(c);
+    if (!program.ok()) return ExpectRefusal(program.status(), text);
+    Run(r, *program, c);
+  }
+
+  void Run(Random& r, const Program& program, const Candidate& c) {
+    const std::string text = PrintProgram(program);
+    NowAt(text);
+    const absl::StatusOr<api::CompileReply> compiled = service().Compile({program, {}, "any"});
+    if (!compiled.ok()) return ExpectRefusal(compiled.status(), text);
+    std::vector<Type> in, out;
+    for (const Type& t : program.entry->param_types()) in.push_back(t);
+    for (const Type& t : program.entry->result_types()) out.push_back(t);
+    const Cost cost = CostOfAll(*program.entry);
+    if (cost.flops + cost.bytes > kWorkMax) return;
+    std::vector<Array> args;
+    api::ExecuteRequest run;
+    run.executable = compiled->executable;
+    for (size_t i = 0; i < in.size(); ++i) {
+      args.push_back(AnyArray(r, in[i]));
+      const auto put = service().Put(args.back(), compiled->in[i].placement);
+      ASSERT_TRUE(put.ok()) << put.status() << "\n" << text;
+      run.args.push_back(*put);
+      run.donate.push_back(r.Coin());
+    }
+    const auto started = service().Execute(run);
+    ASSERT_TRUE(started.ok()) << started.status() << "\n" << text;
+    ASSERT_EQ(started->outputs.size(), out.size());
+    std::vector<Array> got;
+    for (size_t i = 0; i < out.size(); ++i) {
+      const absl::StatusOr<Array> result = service().Get(started->outputs[i], kPatience);
+      ASSERT_TRUE(result.ok()) << result.status() << "\n" << text;
+      EXPECT_EQ(result->dtype(), out[i].dtype) << text;
+      EXPECT_EQ(result->shape(), out[i].shape) << text;
+      got.push_back(*result);
+    }
+    TESSERA_EXPECT_OK(service().Delete(started->outputs));
+    TESSERA_EXPECT_OK(service().Delete(run.args));
+    ++ran_;
+    // What no rounding touches has the evaluator's bits, wherever it lies.
+    if (c.manual() || c.def->num_regions > 0) return;
+    const absl::StatusOr<std::vector<Array>> want = Evaluate(*program.entry, args);
+    ASSERT_TRUE(want.ok()) << want.status() << "\n" << text;
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(IsInexact(out[i].dtype) || got[i] == (*want)[i]) << "result " << i << " of\n"
+                                                                   << text;
+  }
+
+  static Cost CostOfAll(const Function& f) {
+    Cost sum;
+    for (const Op& op : f.ops) {
+      std::vector<Type> in, out;
+      for (ValueId v : op.operands) in.push_back(f.types[v]);
+      for (ValueId v : op.results) out.push_back(f.types[v]);
+      for (const auto* list : {&in, &out})
+        for (const Type& t : *list) sum.bytes += static_cast<double>(t.num_bytes());
+      for (const FunctionRef& region : op.regions) sum.bytes += CostOfAll(*region).bytes;
+    }
+    return sum;
+  }
+
+  // Rows that stand for the rest: of an op with many, some of them.
+  std::vector<const Sample*> Some(size_t most) {
+    std::vector<const Sample*> rows;
+    for (const Sample* s : SamplesOf(op()))
+      if (s->dtype() == DType::kF32 || s->dtype() == DType::kS32) rows.push_back(s);
+    if (rows.empty()) rows = SamplesOf(op());
+    std::vector<const Sample*> some;
+    for (size_t i = 0; i < std::min(most, rows.size()); ++i)
+      some.push_back(rows[i * rows.size() / std::min(most, rows.size())]);
+    return some;
+  }
+
+  int ran_ = 0, refused_ = 0;
+
+ private:
+  static inline std::shared_ptr<api::Service>* service_ = nullptr;
+};
+
+TEST_P(AnyProgramTest, OfEveryDtypeRunsOrIsRefused) {
+  Random r(20240229);
+  for (const Sample* s : Some(3)) {
+    for (const DType d : AllDTypes()) {
+      for (const bool placed : {false, true}) {
+        Candidate c = Of(*s);
+        SetDType(*s, d, &c);
+        if (placed) Place(r, &c);
+        Try(r, c);
+      }
+    }
+  }
+  EXPECT_GT(ran_, 0) << op().name << " never ran";
+  RecordProperty("ran", ran_);
+  RecordProperty("refused", refused_);
+}
+
+TEST_P(AnyProgramTest, AtItsBoundsRunsOrIsRefused) {
+  Random r(19991231);
+  for (const Sample* s : Some(5)) {
+    for (int i = 0; i < 80; ++i) {
+      Candidate c = Of(*s);
+      for (uint64_t changes = 1 + r.Below(3); changes > 0; --changes) Change(r, &c);
+      if (r.Below(3) == 0) Place(r, &c);
+      Try(r, c);
+    }
+  }
+  RecordProperty("ran", ran_);
+  RecordProperty("refused", refused_);
+}
+TESSERA_FOR_EVERY_OP(AnyProgramTest);
+
+// ---- Requests around a sound program.
+// ------------------------------------------------------------
+
+TEST(AnyRequestTest, OfAnyMeshAndDevicesIsAnsweredOrRefused) {
+  const auto service = ValueOrThrow(embed::Start({.devices = kDevices}));
+  Random r(7);
+  for (int i = 0; i < 300; ++i) {
+    Scope scope;
+    for (const char* name : {"x", "y", "z"})
+      if (r.Coin()) scope.mesh.axes.push_back({name, r.One<int64_t>({1, 2, 4, 64, 1024, 1 << 20})});
+    Builder b(scope, "main");
+    api::CompileRequest request;
+    const absl::Status built = CatchStatus([&] {
+      const Value x = b.Param(MakeType(DType::kF32, {1 << 20, r.One<int64_t>({0, 1, 8})}));
+      request.program.entry = b.Build({ReduceSum(x, {0})});
+    });
+    ASSERT_TRUE(built.ok()) << built;
+    request.program.in_shardings = {AnySpec(r)};
+    request.plan_only = r.Coin();
+    request.explain = r.Coin();
+    for (uint64_t d = r.Below(5); d > 0; --d)
+      request.devices.push_back(r.One<int64_t>({0, 1, 2, 3, 4, -1, int64_t{1} << 60}));
+    if (r.Coin()) request.devices.clear();
+    const auto compiled = service->Compile(request);
+    if (compiled.ok()) continue;
+    EXPECT_THAT(compiled.status().code(), ::testing::AnyOf(absl::StatusCode::kInvalidArgument,
+                                                           absl::StatusCode::kUnimplemented,
+                                                           absl::StatusCode::kResourceExhausted,
+                                                           absl::StatusCode::kFailedPrecondition))
+        << compiled.status();
+  }
+}
+
+TEST(AnyRequestTest, OnAnyArraysRunsOrIsRefused) {
+  const auto service = ValueOrThrow(embed::Start({.devices = kDevices}));
+  Builder b({}, "main");
+  const Value x = b.Param(MakeType(DType::kF32, {8})), y = b.Param(MakeType(DType::kF32, {8}));
+  const FunctionRef f = b.Build({Add(x, y), x});
+  const auto compiled = service->Compile({{kOpset, f, {}, {}}, {}, "add"});
+  TESSERA_ASSERT_OK(compiled.status());
+  const auto put = [&](DType dtype, Dims shape) {
+    api::Placement placement = compiled->in[0].placement;
+    placement.spec = {};
+    return ValueOrThrow(service->Put(Array(dtype, std::move(shape)), placement));
+  };
+  Random r(11);
+  int ran = 0;
+  for (int i = 0; i < 300; ++i) {
+    const std::vector<uint64_t> known = {put(DType::kF32, {8}),    put(DType::kF32, {8}),
+                                         put(DType::kF32, {4, 2}), put(DType::kS32, {8}),
+                                         put(DType::kF32, {0}),    0,
+                                         uint64_t{1} << 63};
+    api::ExecuteRequest request;
+    request.executable = r.Below(8) == 0 ? r.One(known) : compiled->executable;
+    const uint64_t args = r.Below(8) == 0 ? r.Below(5) : 2;
+    for (uint64_t k = 0; k < args; ++k)  // The same one twice, often.
+      request.args.push_back(r.Below(4) == 0 ? r.One(known) : known[r.Below(2)]);
+    for (uint64_t k = r.Below(4); k > 0; --k) request.donate.push_back(r.Coin());
+    if (r.Below(4) == 0) request.release = {r.One(known), r.One(known)};
+    if (r.Below(4) == 0)
+      request.deadline = r.One<absl::Duration>({absl::ZeroDuration(), -absl::InfiniteDuration(),
+                                                absl::Seconds(30), absl::InfiniteDuration()});
+    request.inline_bytes_max = r.One<int64_t>({0, -1, 1, std::numeric_limits<int64_t>::max()});
+    request.check_only = r.Below(8) == 0;
+    const auto started = service->Execute(request);
+    if (started.ok()) {
+      for (uint64_t output : started->outputs) {
+        const absl::StatusOr<Array> result = service->Get(output, kPatience);
+        EXPECT_TRUE(result.ok()) << result.status();
+        ++ran;
+      }
+      TESSERA_EXPECT_OK(service->Delete(started->outputs));
+    } else {
+      EXPECT_THAT(started.status().code(),
+                  ::testing::AnyOf(absl::StatusCode::kInvalidArgument,
+                                   absl::StatusCode::kFailedPrecondition,
+                                   absl::StatusCode::kNotFound, absl::StatusCode::kDeadlineExceeded,
+                                   absl::StatusCode::kResourceExhausted))
+          << started.status();
+    }
+    TESSERA_EXPECT_OK(service->Delete(known));
+  }
+  EXPECT_GT(ran, 50);
+}
+
+}  // namespace
+}  // namespace tessera::ir::samples
