@@ -78,6 +78,9 @@ Array Filled(const Type& type, const Fill& fill, std::string_view key) {
     case Fill::kValues:
       for (int64_t i = 0; i < n; ++i) a.Set(i, fill.values[i % fill.values.size()]);
       break;
+    case Fill::kPicks:
+      for (int64_t i = 0; i < n; ++i) a.Set(i, fill.values[r.Next() % fill.values.size()]);
+      break;
     case Fill::kDistinct:
       FillDistinct(r, fill, &a);
       break;
@@ -138,6 +141,7 @@ Fill Ints(int64_t low, int64_t high) {
 }
 Fill Bits() { return {Fill::kBits, 0, 0, {}}; }
 Fill Values(std::vector<double> values) { return {Fill::kValues, 0, 0, std::move(values)}; }
+Fill Picks(std::vector<double> values) { return {Fill::kPicks, 0, 0, std::move(values)}; }
 Fill Distinct(double low, double high) { return {Fill::kDistinct, low, high, {}}; }
 Fill Usual(DType dtype) {
   if (IsFloat(dtype)) return Uniform(-2, 2);

@@ -30,6 +30,7 @@ struct Fill {
     kInts,      // whole numbers low..high
     kBits,      // every bit at random; bools at even odds
     kValues,    // `values` in turn
+    kPicks,     // `values` at random
     kDistinct,  // a shuffle of equally spaced numbers from low to high: no two are close
   } kind = kUniform;
   double low = 0, high = 1;
@@ -39,6 +40,7 @@ Fill Uniform(double low, double high);
 Fill Ints(int64_t low, int64_t high);
 Fill Bits();
 Fill Values(std::vector<double> values);
+Fill Picks(std::vector<double> values);
 Fill Distinct(double low, double high);
 // [-2, 2) for floats, -9..9 for signed integers, 0..9 for unsigned ones, coins for bools.
 Fill Usual(DType dtype);

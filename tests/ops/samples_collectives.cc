@@ -1,4 +1,6 @@
 // Rows of ir/ops/collectives.cc: every lane of a mesh with Manual axes, a block each.
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tests/ops/samples.h"
@@ -30,8 +32,8 @@ constexpr char kPerShard[] = "a collective stands inside manual code; the planne
 
 class Rows {
  public:
-  void Add(std::string_view op, DType d, std::string_view label, const Group& g, Dims shape,
-           Attrs attrs, Tolerance t, bool linear) {
+  Sample& Add(std::string_view op, DType d, std::string_view label, const Group& g, Dims shape,
+              Attrs attrs, Tolerance t, bool linear, std::optional<Fill> fill = {}) {
     attrs.Set("axes", g.axes);
     Sample s =
         Make(op,
@@ -40,7 +42,7 @@ class Rows {
                                         [](std::string* o, const MeshAxis& a) { *o += a.name; }),
                           "_over_", absl::StrJoin(g.axes, ""), label.empty() ? "" : "/",
                           ToAbsl(label)),
-             {Varying(d, std::move(shape), g.varying)})
+             {Varying(d, std::move(shape), g.varying, fill.value_or(Usual(d)))})
             .With(std::move(attrs))
             .In(g.scope)
             .Within(t)
@@ -50,6 +52,7 @@ class Rows {
       s.Without(Check::kRecorded,
                 "JAX counts positions in mesh order here, unlike in axis_index; we do not");
     rows.push_back(std::move(s));
+    return rows.back();
   }
   std::vector<Sample> rows;
 };
@@ -75,6 +78,10 @@ std::vector<Sample> CollectiveSamples() {
       }
       r.Add("pmax", d, "", g, {2, 3}, {}, kExact, false);
       r.Add("pmin", d, "", g, {2, 3}, {}, kExact, false);
+      if (IsFloat(d))
+        for (const char* op : {"pmax", "pmin"})
+          r.Add(op, d, "zeros", g, {4, 5}, {}, kExact, false, Picks({0, -0.0}))
+              .Without(Check::kRecorded, "JAX keeps the zero that comes first");
       for (bool tiled : {false, true})
         for (const char* to : {"varying", "invarying"})
           r.Add("all_gather", d, absl::StrCat(tiled ? "tiled_" : "", to), g, {2, 3},

@@ -78,6 +78,13 @@ std::vector<Sample> ReductionSamples() {
           Values({0, -0.0, 1, -1, kInf, 1, 2, 3, -kInf, -2, -3, -1, kNan, 1, kInf, 2}), kExact,
           false)
           .NotSmooth("NaNs and infinities have no finite difference");
+      // -0 is less than +0, wherever it stands: few and many elements, whole rows and parts.
+      for (const Shape& shape : {Shape{{16, 4}, {1}}, Shape{{4, 16}, {0}}, Shape{{40000}, {0}}}) {
+        Sample& zeros = add(op, d, shape, "/zeros", Picks({0, -0.0}), kExact, false);
+        zeros.NotSmooth("all elements are equal");
+        if (shape.dims.size() == shape.shape.size())
+          zeros.Without(Check::kRecorded, "of many zeros XLA keeps one or the other, by its lanes");
+      }
       const bool is_max = std::string_view(op) == "reduce_max";
       add(op, d, {{4, 4}, {1}}, "/ties", is_max ? Values({1, 1, 0, 1}) : Values({0, 0, 1, 0}),
           kExact, false)

@@ -84,8 +84,8 @@ void Fold(ReduceKind kind, Cell cell, int64_t index, Accumulator* acc) {
     const double wide = value;
     if (kind == ReduceKind::kSum) acc->real += wide;
     if (kind == ReduceKind::kProd) acc->real *= wide;
-    if (kind == ReduceKind::kMax && Replaces(true, acc->real, wide)) acc->real = wide;
-    if (kind == ReduceKind::kMin && Replaces(false, acc->real, wide)) acc->real = wide;
+    if (kind == ReduceKind::kMax) acc->real = scalar::math::Max(acc->real, wide);
+    if (kind == ReduceKind::kMin) acc->real = scalar::math::Min(acc->real, wide);
   } else {
     const uint64_t wide = static_cast<uint64_t>(static_cast<int64_t>(value));
     const T have = static_cast<T>(acc->bits);

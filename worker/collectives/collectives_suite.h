@@ -254,6 +254,29 @@ TEST_P(CollectivesSuite, MaxAndMinKeepNan) {
   }
 }
 
+TEST_P(CollectivesSuite, MinusZeroIsLessThanZero) {
+  for (const size_t size : {size_t{1}, size_t{50000}}) {
+    for (int where = 0; where < n(); ++where) {
+      const auto with_one = [&](float one, float others) {
+        std::vector<std::vector<float>> inputs(n(), std::vector<float>(size, others));
+        inputs[where].assign(size, one);
+        return inputs;
+      };
+      const auto check = [&](ReduceKind reduce, float one, bool negative) {
+        for (const auto& output :
+             AllReduce(All(), Key(op_++), reduce, ir::DType::kF32, with_one(one, -one))) {
+          for (const float x : output) {
+            ASSERT_EQ(x, 0);
+            ASSERT_EQ(std::signbit(x), negative) << "the odd one is of rank " << where;
+          }
+        }
+      };
+      check(ReduceKind::kMax, 0.0f, /*negative=*/false);
+      check(ReduceKind::kMin, -0.0f, /*negative=*/true);
+    }
+  }
+}
+
 TEST_P(CollectivesSuite, AllReduceMayBeInPlace) {
   for (const size_t size : {size_t{5}, size_t{100003}}) {
     std::vector<std::vector<int32_t>> data(n());

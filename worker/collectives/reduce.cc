@@ -101,16 +101,30 @@ struct Multiply {
     }
   }
 };
+// As elementwise max and min: NaN if either is, -0 below +0. Equal numbers have equal bits, but for
+// the zeros, whose signs are joined.
+template <typename T>
+using BitsOf = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 struct Max {
   template <typename T>
   static T Of(T a, T b) {
-    return IsNan(a) || a > b ? a : b;
+    if constexpr (std::is_floating_point_v<T>) {
+      const T same = std::bit_cast<T>(std::bit_cast<BitsOf<T>>(a) & std::bit_cast<BitsOf<T>>(b));
+      return a == b ? same : IsNan(a) || a > b ? a : b;
+    } else {
+      return a > b ? a : b;
+    }
   }
 };
 struct Min {
   template <typename T>
   static T Of(T a, T b) {
-    return IsNan(a) || a < b ? a : b;
+    if constexpr (std::is_floating_point_v<T>) {
+      const T same = std::bit_cast<T>(std::bit_cast<BitsOf<T>>(a) | std::bit_cast<BitsOf<T>>(b));
+      return a == b ? same : IsNan(a) || a < b ? a : b;
+    } else {
+      return a < b ? a : b;
+    }
   }
 };
 struct And {

@@ -21,6 +21,33 @@ T SumOf(ir::DType dtype, const std::vector<T>& inputs) {
   return result;
 }
 
+// The `reduce` of two elements of the bits `a` and `b`.
+template <typename T>
+T Of2(ReduceKind reduce, ir::DType dtype, T a, T b) {
+  const std::byte* const in[] = {reinterpret_cast<const std::byte*>(&a),
+                                 reinterpret_cast<const std::byte*>(&b)};
+  T result;
+  std::byte* const out[] = {reinterpret_cast<std::byte*>(&result)};
+  (*FindReducer(reduce, dtype))(absl::MakeConstSpan(in), absl::MakeConstSpan(out), sizeof(T));
+  return result;
+}
+
+TEST(Reduce, MinusZeroIsLessThanZeroInEveryFloat) {
+  const auto check = [](ir::DType dtype, auto minus_zero) {
+    const decltype(minus_zero) zero = 0;
+    EXPECT_EQ(Of2(ReduceKind::kMax, dtype, minus_zero, zero), zero);
+    EXPECT_EQ(Of2(ReduceKind::kMax, dtype, zero, minus_zero), zero);
+    EXPECT_EQ(Of2(ReduceKind::kMax, dtype, minus_zero, minus_zero), minus_zero);
+    EXPECT_EQ(Of2(ReduceKind::kMin, dtype, minus_zero, zero), minus_zero);
+    EXPECT_EQ(Of2(ReduceKind::kMin, dtype, zero, minus_zero), minus_zero);
+    EXPECT_EQ(Of2(ReduceKind::kMin, dtype, zero, zero), zero);
+  };
+  check(ir::DType::kF16, uint16_t{0x8000});
+  check(ir::DType::kBF16, uint16_t{0x8000});
+  check(ir::DType::kF32, uint32_t{0x80000000});
+  check(ir::DType::kF64, uint64_t{1} << 63);
+}
+
 float HalfToFloat(uint16_t half) {
   const int exponent = (half >> 10) & 31;
   const float fraction = static_cast<float>(half & 1023) / 1024;
