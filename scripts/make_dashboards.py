@@ -10,14 +10,45 @@ that says what is normal. tests/deploy parses every query and runs it against re
 
 import json
 import os
+import re
 import sys
 
-FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-                      "deploy/grafana/dashboards")
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FOLDER = os.path.join(ROOT, "deploy/grafana/dashboards")
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 WIDTH = 24  # Columns of Grafana's grid.
 
 GOOD, WARN, BAD, PLAIN = "green", "orange", "red", "blue"
+
+
+# -- Which daemons are looked at.
+
+# By who exposes a metric (base/metrics.def), the variables that choose its targets.
+TARGETS = {"Coordinator": "$coordinator", "Worker": "$instance", "Executor": "$instance",
+           "Both": "$coordinator|$instance", "CoordinatorAndExecutor": "$coordinator|$instance"}
+
+
+def exposers():
+    """Metric -> who exposes it."""
+    with open(os.path.join(ROOT, "base/metrics.def"), encoding="utf-8") as file:
+        return dict(re.findall(r'^TESSERA_METRIC\(\w+, "(\w+)", \w+, "[^"]*", \w+, (\w+), ',
+                               file.read(), re.M))
+
+
+EXPOSERS = exposers()
+
+
+def of_targets(expression):
+    """The expression with every metric of it restricted to the targets that are chosen."""
+    def restrict(match):
+        name, selected = match.group(1), match.group(2) or ""
+        place = EXPOSERS.get(name) or EXPOSERS[re.sub("_(bucket|count|sum)$", "", name)]
+        return f'{name}{{{", ".join(filter(None, [selected[1:-1], own(place)]))}}}'
+
+    def own(place):
+        return f'instance=~"{TARGETS[place]}"'
+
+    return re.sub(r"\b((?:tessera|process)_\w+)(\{[^}]*\})?", restrict, expression)
 
 
 # -- Panels.
@@ -48,7 +79,7 @@ def panel(kind, title, unit, queries, about, *, width, height, instant=False, th
         "fieldConfig": {"defaults": field, "overrides": []},
         "gridPos": {"w": width, "h": height},
         "options": options or {},
-        "targets": [{"datasource": SOURCE, "refId": chr(ord("A") + i), "expr": expr,
+        "targets": [{"datasource": SOURCE, "refId": chr(ord("A") + i), "expr": of_targets(expr),
                      "legendFormat": legend, "format": targets_format, "instant": instant,
                      "range": not instant}
                     for i, (expr, legend) in enumerate(queries)],
@@ -131,12 +162,16 @@ def quantiles(metric, by, filters, at=(0.5, 0.95, 0.99)):
 
 TENANT = 'tenant=~"$tenant"'
 WORKER = 'worker=~"$worker"'
-COORDINATOR = 'job="tessera-coordinator"'
 
+# The first two choose among clusters that one Prometheus watches.
 VARIABLES = {
-    "tenant": ("Tenant", "label_values(tessera_operations_submitted_total, tenant)"),
-    "worker": ("Worker", "label_values(tessera_executor_up, worker)"),
-    "program": ("Program", "label_values(tessera_program_steps_total, program)"),
+    "coordinator": ("Coordinator", "label_values(tessera_health, instance)"),
+    "instance": ("Worker daemon", "label_values(tessera_executor_up, instance)"),
+    "tenant": ("Tenant", "label_values({}, tenant)".format(
+        of_targets("tessera_operations_submitted_total"))),
+    "worker": ("Worker", "label_values({}, worker)".format(of_targets("tessera_executor_up"))),
+    "program": ("Program", "label_values({}, program)".format(
+        of_targets("tessera_program_steps_total"))),
 }
 
 LINKS = [{"type": "dashboards", "title": "Tessera", "tags": ["tessera"], "asDropdown": True,
@@ -157,6 +192,7 @@ def variables(names):
 
 def dashboard(uid, title, about, variable_names, *rows):
     """`rows` are (title, panels...); panels flow from left to right and wrap."""
+    variable_names = ["coordinator", "instance", *variable_names]
     panels = []
     y = 0
     for name, *members in rows:
@@ -182,7 +218,7 @@ def dashboard(uid, title, about, variable_names, *rows):
             "annotations": {"list": [
                 {"name": "Coordinator starts", "datasource": SOURCE, "enable": True,
                  "iconColor": WARN, "titleFormat": "coordinator started",
-                 "expr": "changes(tessera_coordinator_epoch[1m]) > 0"}]},
+                 "expr": of_targets("changes(tessera_coordinator_epoch[1m]) > 0")}]},
             "panels": panels}
 
 

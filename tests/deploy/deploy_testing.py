@@ -55,7 +55,8 @@ def panel_queries():
 def concrete(expression, rate="15s", span="5m"):
     """The expression as Grafana sends it, with every variable at "All"."""
     for name, value in (("$__rate_interval", rate), ("$__range", span), ("$tenant", ".*"),
-                        ("$worker", ".*"), ("$program", ".*")):
+                        ("$worker", ".*"), ("$program", ".*"), ("$coordinator", ".*"),
+                        ("$instance", ".*")):
         expression = expression.replace(name, value)
     return expression
 

@@ -102,7 +102,9 @@ class AlertsTest(unittest.TestCase):
                         self.assertIn("$labels." + label, notes["summary"])
                 self.assertTrue(notes["description"].endswith("."))
                 self.assertEqual(deploy.unknown_names(alert["expr"], table, records()), [])
-                self.assertEqual(notes["runbook_url"], f"docs/runbooks/{alert['alert']}.md")
+                served = re.fullmatch(r"\{\{ \$externalURL \}\}/user/(.*)", notes["runbook_url"])
+                self.assertEqual(served.group(1), f"runbooks/{alert['alert']}.md")
+                self.assertTrue(os.path.isfile(deploy.path("docs", served.group(1))))
 
     def test_records_use_metrics_that_exist(self):
         table = deploy.metric_table()
@@ -184,9 +186,25 @@ class DashboardsTest(unittest.TestCase):
             used = {v for v in used if not v.startswith("__")}
             self.assertEqual(used, listed - {"datasource"}, name)
             for variable in board["templating"]["list"]:
-                asked = re.match(r"label_values\((\w+), (\w+)\)", variable.get("definition", ""))
+                asked = re.match(r"label_values\((\w+)(\{.*\})?, (\w+)\)",
+                                 variable.get("definition", ""))
+                self.assertEqual(bool(asked), variable["type"] == "query")
                 if asked:
-                    self.assertIn(asked.group(2), table[asked.group(1)][1])
+                    self.assertIn(asked.group(3), table[asked.group(1)][1] | {"instance"})
+
+    def test_every_query_asks_the_chosen_targets_alone(self):
+        places = make_dashboards().EXPOSERS
+        self.assertEqual(set(places), set(deploy.metric_table()))
+        count = 0
+        for where, expression in deploy.panel_queries():
+            for name, selected in re.findall(r"\b((?:tessera|process)_\w+)(\{[^}]*\})?", expression):
+                with self.subTest(where, metric=name):
+                    place = places.get(name) or places[re.sub("_(bucket|count|sum)$", "", name)]
+                    chosen = re.search(r'instance=~"([^"]*)"', selected).group(1)
+                    self.assertEqual("$coordinator" in chosen, place.startswith(("Coord", "Both")))
+                    self.assertEqual("$instance" in chosen, place != "Coordinator")
+                    count += 1
+        self.assertGreater(count, 100)
 
     def test_every_panel_explains_itself_and_none_overlap(self):
         uids = set()
