@@ -30,6 +30,7 @@
 #include "worker/codegen/device_code.h"
 #include "worker/codegen/host_code.h"
 #include "worker/daemon/listen.h"
+#include "worker/files/folder.h"
 #include "worker/rpc/data_metrics.h"
 #include "worker/rpc/executor_process.h"
 #include "worker/rpc/worker_daemon.h"
@@ -42,6 +43,7 @@ constexpr char kUsage[] =
 
   --coordinator HOST:PORT      Where the coordinator listens.
   --name NAME                  Unique in the cluster, stable over restarts.
+  --host NAME                  The machine, as placement and errors know it (its host name).
   --gpus N                     GPUs of this worker, each with an executor of its own. Without it and
                                without --devices: all that there are, or else one CPU device.
   --devices N                  CPU devices of this worker, and no GPUs.
@@ -272,6 +274,9 @@ int Main(int argc, char** argv) {
   flags->daemon.data_tls = !options.tls_cert_file.empty();
   rpc::ExecutorProcessOptions unused;  // Better told now than by every executor.
   absl::Status status = TakeOptions(options, &unused);
+  if (!options.files_dir.empty()) {
+    status.Update(files::Folder(options.files_dir).Identity().status());
+  }
   status.Update(CheckListeners(flags->daemon, options));
   status.Update(LinkSecurity(options, &flags->daemon));
   if (status.ok()) status = RunDaemon(flags->daemon, options);

@@ -43,6 +43,7 @@ struct ExecutorInfo {
   std::string peer_endpoint;  // host:port for collectives as peers reach it; "" in process
   int64_t memory_bytes = 0;   // per device; 0: unknown
   bool files = false;         // it has a folder of files: arrays can be saved and loaded
+  std::string files_folder;   // executors that name the same one share it; "": unknown
 };
 struct Registration {
   std::string worker;  // unique in the cluster, stable over restarts

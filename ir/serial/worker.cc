@@ -295,6 +295,7 @@ void Write(const api::ExecutorInfo& info, v1::ExecutorInfo* out) {
   out->set_peer_endpoint(info.peer_endpoint);
   out->set_memory_bytes(info.memory_bytes);
   out->set_files(info.files);
+  out->set_files_folder(info.files_folder);
 }
 
 absl::StatusOr<api::ExecutorInfo> ReadExecutor(const v1::ExecutorInfo& p) {
@@ -307,6 +308,7 @@ absl::StatusOr<api::ExecutorInfo> ReadExecutor(const v1::ExecutorInfo& p) {
                             " are accepted"));
   if (p.data_endpoint().size() > 4 * kNameMax || p.peer_endpoint().size() > 4 * kNameMax)
     return Bad("executor: an endpoint is too long");
+  if (p.files_folder().size() > kNameMax) return Bad("executor: files_folder is too long");
   return api::ExecutorInfo{.index = p.index(),
                            .incarnation = p.incarnation(),
                            .device_kind = p.device_kind(),
@@ -314,7 +316,8 @@ absl::StatusOr<api::ExecutorInfo> ReadExecutor(const v1::ExecutorInfo& p) {
                            .data_endpoint = p.data_endpoint(),
                            .peer_endpoint = p.peer_endpoint(),
                            .memory_bytes = std::max<int64_t>(p.memory_bytes(), 0),
-                           .files = p.files()};
+                           .files = p.files(),
+                           .files_folder = p.files_folder()};
 }
 
 // One overload per alternative of ReportBody.

@@ -28,7 +28,37 @@ api::FileShard ShardOf(const api::ArraySpec& spec, size_t index, uint64_t array,
           api::LocalShape(spec.placement, spec.shape)};
 }
 
+absl::Status NoFolder(const char* what, const Executor& x) {
+  return MakeError(ErrorKind::kFilesDisabled,
+                   absl::StrCat(what, ": worker ", x.worker,
+                                " has no folder of files; start it with --files-dir, a folder that "
+                                "all workers share"));
+}
+
 }  // namespace
+
+// The parts of one file are written by several executors: into one folder, or not at all.
+absl::Status Machine::CheckFolders(const std::vector<uint64_t>& arrays) const {
+  const Executor* first = nullptr;
+  for (uint64_t id : arrays) {
+    const api::ArraySpec& spec = s_.arrays.at(id).spec;
+    for (int k : api::DistinctBlocks(spec.placement, spec.shape)) {
+      const Executor& x = s_.executors.at(s_.devices[spec.placement.devices[k]].executor);
+      if (!x.alive()) continue;  // The array's own error says more.
+      if (!x.info.files) return NoFolder("save", x);
+      if (first == nullptr) first = &x;
+      const std::string &a = first->info.files_folder, &b = x.info.files_folder;
+      if (a.empty() || b.empty() || a == b) continue;
+      return MakeError(
+          ErrorKind::kFilesDisabled,
+          absl::StrCat("save: the arrays lie on workers ", first->worker, " and ", x.worker,
+                       ", whose folders of files are not the same; start both with "
+                       "--files-dir of a folder that they share, or save what lies on "
+                       "one of them"));
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<FileWork> Machine::CheckSave(const SaveArrays& e, std::vector<uint64_t>* args) {
   TESSERA_ASSIGN_OR_RETURN(const api::FileFormat format, api::CheckFilePath(e.path));
@@ -45,6 +75,7 @@ absl::StatusOr<FileWork> Machine::CheckSave(const SaveArrays& e, std::vector<uin
     args->push_back(named.array);
   }
   TESSERA_RETURN_IF_ERROR(api::CheckFileArrays(format, work.arrays));
+  TESSERA_RETURN_IF_ERROR(CheckFolders(*args));
   if (static_cast<int64_t>(s_.live.size()) >= s_.config.queue_bound)
     return MakeError(ErrorKind::kQueueFull,
                      absl::StrCat("save: ", s_.live.size(), " operations have not ended, at most ",
@@ -84,6 +115,12 @@ void Machine::On(const LoadArrays& e) {
     return absl::OkStatus();
   }();
   if (!checked.ok()) return Answer(e.request, checked);
+  for (const api::PlacedName& a : e.arrays) {
+    for (const int64_t d : a.placement.devices) {
+      const Executor& x = ExecutorOf(d);
+      if (x.alive() && !x.info.files) return Answer(e.request, NoFolder("load", x));
+    }
+  }
   const Executor& x = ExecutorOf(e.arrays[0].placement.devices[0]);
   if (!x.alive())
     return Answer(e.request, MakeError(ErrorKind::kWorkerLost,

@@ -238,6 +238,7 @@ class Machine {
   api::Completion Complete(Operation& op);
 
   // ---- files.cc ----
+  absl::Status CheckFolders(const std::vector<uint64_t>& arrays) const;
   absl::StatusOr<FileWork> CheckSave(const SaveArrays& e, std::vector<uint64_t>* args);
   absl::StatusOr<Loading> StartLoad(const LoadArrays& e, const api::FileInspected& report);
   void Inspected(const Executor& executor, const api::FileInspected& report);

@@ -86,7 +86,9 @@ ir::PartitionSpec SpecOf(const std::string& text) {
   if (text != "-") spec.dims = {{text}};
   return spec;
 }
-api::ExecutorInfo ExecutorOf(const std::string& text) {  // 0#1x2
+api::ExecutorInfo ExecutorOf(const std::string& word) {  // 0#1x2, 0#1x2:FOLDER, 0#1x2:none
+  const Words c = absl::StrSplit(word, ':');
+  const std::string& text = c.at(0);
   const Words a = absl::StrSplit(text, '#');
   const Words b = absl::StrSplit(a.at(1), 'x');
   api::ExecutorInfo info;
@@ -96,6 +98,8 @@ api::ExecutorInfo ExecutorOf(const std::string& text) {  // 0#1x2
   info.device_kind = "cpu";
   info.data_endpoint = absl::StrCat("data-", info.incarnation);
   info.peer_endpoint = absl::StrCat("peer-", info.index);
+  info.files = c.size() < 2 || c[1] != "none";
+  if (c.size() > 1 && info.files) info.files_folder = c[1];
   return info;
 }
 

@@ -24,6 +24,7 @@ using api::FileArray;
 using api::FileFormat;
 using ir::Array;
 using ir::DType;
+using ::testing::Each;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
@@ -186,6 +187,22 @@ TEST_F(FolderTest, LinksLeadNowhere) {
   EXPECT_THAT(folder.Open("pipe.npy", &bytes), ReasonIs("FILE_NOT_FOUND"));
   EXPECT_THAT(folder.Open("no/x.npy", &bytes), ReasonIs("FILE_NOT_FOUND"));
   EXPECT_THAT(Folder("").Open("x.npy", &bytes), ReasonIs("FILES_DISABLED", "--files-dir"));
+}
+
+TEST_F(FolderTest, WhoSeesTheSameFolderReadsTheSameName) {
+  std::vector<std::string> names(8);
+  std::vector<std::thread> threads;
+  for (std::string& name : names)
+    threads.emplace_back([&] { name = Folder(root_).Identity().value_or("none"); });
+  for (std::thread& t : threads) t.join();
+  EXPECT_THAT(names, Each(names[0]));
+  EXPECT_EQ(names[0].size(), 32u);
+  EXPECT_EQ(std::distance(fs::directory_iterator(root_), fs::directory_iterator()), 1) << "drafts";
+  fs::create_directory(root_ / "other");
+  const auto other = Folder(root_ / "other").Identity();
+  ASSERT_THAT(other, IsOk());
+  EXPECT_NE(*other, names[0]);
+  EXPECT_THAT(Folder(root_ / "no").Identity(), ReasonIs("VALUE_ERROR", "does not open"));
 }
 
 // Two arrays, cut over the parts: rows of the one, columns of the other.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
@@ -97,6 +98,46 @@ absl::StatusOr<UniqueFd> Folder::Open(const std::string& path, int64_t* bytes) c
   }
   *bytes = about.st_size;
   return fd;
+}
+
+absl::StatusOr<std::string> Folder::Identity() const {
+  constexpr char kName[] = ".tessera-folder";
+  constexpr size_t kBytes = 16;
+  const auto failure = [this](const char* what) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("files-dir: ", path_, ": ", what, ": ", std::strerror(errno),
+                                  "; expected a folder that this process may write to"));
+  };
+  const UniqueFd folder(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.ok()) return failure("it does not open");
+  const auto read_it = [&]() -> std::string {
+    const UniqueFd fd(openat(folder.get(), kName, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    char text[2 * kBytes];
+    if (!fd.ok() || !ReadAll(fd.get(), 0, sizeof(text), text).ok()) return "";
+    return {text, sizeof(text)};
+  };
+  if (std::string known = read_it(); !known.empty()) return known;
+  char bytes[kBytes];
+  if (getentropy(bytes, sizeof(bytes)) != 0) return failure("no random bytes");
+  const std::string mine = absl::BytesToHexString(absl::string_view(bytes, sizeof(bytes)));
+  // Whole and then named, so that whoever finds it reads all of it; one name wins.
+  const std::string draft = absl::StrCat(kName, ".", mine);
+  const UniqueFd fd(
+      openat(folder.get(), draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!fd.ok()) return failure("a file in it cannot be made");
+  const absl::Status written =
+      WriteAll(fd.get(), 0, static_cast<int64_t>(mine.size()), mine.data());
+  const bool linked =
+      written.ok() &&
+      (linkat(folder.get(), draft.c_str(), folder.get(), kName, 0) == 0 || errno == EEXIST);
+  const int error = errno;
+  unlinkat(folder.get(), draft.c_str(), 0);
+  TESSERA_RETURN_IF_ERROR(written);
+  errno = error;
+  if (!linked) return failure("a file in it cannot be named");
+  std::string known = read_it();
+  if (known.empty()) return failure("what names it does not read");
+  return known;
 }
 
 absl::Status ReadAll(int fd, int64_t offset, int64_t size, char* into) {

@@ -10,9 +10,24 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "worker/files/folder.h"
 #include "worker/runtime/executor_state.h"
 
 namespace tessera::worker {
+
+namespace {
+
+// Where it cannot be told now, whoever saves into it will hear why.
+std::string NameOfFolder(const ExecutorOptions& options) {
+  if (options.files_dir.empty()) return "";
+  absl::StatusOr<std::string> name = files::Folder(options.files_dir).Identity();
+  if (name.ok()) return *std::move(name);
+  TESSERA_LOG(WARNING) << "the folder of files is not usable" << Field("worker", options.worker)
+                       << Field("why", name.status().message());
+  return "";
+}
+
+}  // namespace
 
 Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, ReportFn report)
     : options_(std::move(options)),
@@ -23,6 +38,7 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
       metrics_(options_.metrics, ToAbsl(backend_->device_kind()) == "gpu" ? "gpu" : "cpu",
                backend_->memory_bytes()),
       in_flight_(options_.in_flight),
+      files_folder_(NameOfFolder(options_)),
       lanes_enqueued_(num_devices_) {
   if (in_flight_ == nullptr) {
     own_page_ = std::make_unique<InFlightPage>(num_devices_);
@@ -87,7 +103,8 @@ api::ExecutorInfo Executor::info() const {
           options_.data_endpoint,
           options_.peer_endpoint,
           backend_->memory_bytes(),
-          !options_.files_dir.empty()};
+          !options_.files_dir.empty(),
+          files_folder_};
 }
 
 void Executor::Report(api::ReportBody body) {

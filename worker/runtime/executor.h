@@ -203,6 +203,8 @@ class Executor {
   };
   std::optional<Claimed> claimed_ ABSL_GUARDED_BY(send_mu_);
 
+  const std::string files_folder_;
+
   mutable absl::Mutex mu_ ABSL_ACQUIRED_AFTER(send_mu_);
   std::map<uint64_t, ProgramRef> programs_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::shared_ptr<Communicator>> communicators_ ABSL_GUARDED_BY(mu_);
