@@ -7,11 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -26,6 +28,8 @@ namespace {
 constexpr absl::Duration kEndPatience = absl::Seconds(10);
 constexpr absl::Duration kLook = absl::Milliseconds(100);
 constexpr size_t kLogLines = 12;
+constexpr absl::Duration kFirstPause = absl::Seconds(1), kLastPause = absl::Seconds(30);
+constexpr absl::Duration kSteady = absl::Minutes(1);
 
 std::string FindProgram(const std::string& name) {
   std::error_code error;
@@ -59,10 +63,18 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const std::string& name,
   if (binary.empty())
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat(name, ": not beside this program, nor in PATH; install it"));
-  const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+  std::unique_ptr<Daemon> daemon(new Daemon(name, binary, log));
+  TESSERA_RETURN_IF_ERROR(daemon->Spawn(args, O_TRUNC));
+  return daemon;
+}
+
+absl::Status Daemon::StartAgain(const std::vector<std::string>& args) { return Spawn(args, 0); }
+
+absl::Status Daemon::Spawn(const std::vector<std::string>& args, int log_flags) {
+  const int out = open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | log_flags, 0600);
   if (out < 0)
-    return MakeError(ErrorKind::kValueError, absl::StrCat(log, ": ", std::strerror(errno)));
-  std::vector<char*> argv = {const_cast<char*>(binary.c_str())};
+    return MakeError(ErrorKind::kValueError, absl::StrCat(log_, ": ", std::strerror(errno)));
+  std::vector<char*> argv = {const_cast<char*>(binary_.c_str())};
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
   const pid_t parent = getpid();
@@ -85,15 +97,19 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const std::string& name,
   const int failure = errno;
   close(out);
   if (pid < 0)
-    return MakeError(ErrorKind::kInternal, absl::StrCat(binary, ": ", std::strerror(failure)));
-  return std::unique_ptr<Daemon>(new Daemon(name, pid, log));
+    return MakeError(ErrorKind::kInternal, absl::StrCat(binary_, ": ", std::strerror(failure)));
+  pid_ = pid;
+  end_.reset();
+  exit_status_.reset();
+  return absl::OkStatus();
 }
 
 std::optional<std::string> Daemon::Ended() {
   int status = 0;
   if (!end_ && waitpid(pid_, &status, WNOHANG) == pid_) {
-    end_ = WIFEXITED(status) ? absl::StrCat("exited with ", WEXITSTATUS(status))
-                             : absl::StrCat("was killed by signal ", WTERMSIG(status));
+    if (WIFEXITED(status)) exit_status_ = WEXITSTATUS(status);
+    end_ = exit_status_ ? absl::StrCat("exited with ", *exit_status_)
+                        : absl::StrCat("was killed by signal ", WTERMSIG(status));
   }
   return end_;
 }
@@ -114,10 +130,41 @@ Daemon::~Daemon() {
   }
 }
 
-absl::Status WatchDaemons(const Context& context, const std::vector<Daemon*>& daemons) {
+std::optional<absl::Duration> RestartPolicy::AfterEnd(std::optional<int> exit_status,
+                                                      absl::Duration ran) {
+  const bool was_hopeless = std::exchange(hopeless_, exit_status == kHopeless);
+  if (hopeless_ && (first_ || was_hopeless)) return std::nullopt;
+  if (first_ || ran >= kSteady) next_ = kFirstPause;
+  first_ = false;
+  return std::exchange(next_, std::min(2 * next_, kLastPause));
+}
+
+absl::Status Supervise(Context& context, const std::vector<Supervised>& daemons) {
+  struct Member {
+    Supervised of;
+    RestartPolicy policy;
+    absl::Time since;                 // it runs
+    std::optional<absl::Time> again;  // it is started
+  };
+  std::vector<Member> members;
+  for (const Supervised& of : daemons) members.push_back({of, {}, absl::Now(), std::nullopt});
   while (true) {
-    for (Daemon* daemon : daemons)
-      if (daemon->Ended()) return daemon->Why();
+    for (Member& m : members) {
+      Daemon& daemon = *m.of.daemon;
+      const absl::Time now = absl::Now();
+      if (m.again) {
+        if (now < *m.again) continue;
+        TESSERA_RETURN_IF_ERROR(daemon.StartAgain(m.of.args));
+        m.again.reset();
+        m.since = now;
+      } else if (const std::optional<std::string> end = daemon.Ended()) {
+        const auto pause = m.policy.AfterEnd(daemon.exit_status(), now - m.since);
+        if (!pause) return daemon.Why();
+        m.again = now + *pause;
+        context.terminal().Note(absl::StrCat(daemon.name(), " ", *end, "; it starts again in ",
+                                             absl::FormatDuration(*pause)));
+      }
+    }
     if (!context.Pause(kLook)) return absl::OkStatus();
   }
 }

@@ -1,4 +1,4 @@
-// Daemons as children of this process: found, started, watched and ended.
+// Daemons as children of this process: found, started, watched, started again and ended.
 //
 // Thread-compatible; used on the main thread, with which the daemons end: they get SIGTERM when it
 // does, however it does.
@@ -23,28 +23,58 @@ class Daemon {
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const std::string& name,
                                                        const std::vector<std::string>& args,
                                                        const std::string& log);
+  // The same program once more, after it has ended. Its log goes on.
+  absl::Status StartAgain(const std::vector<std::string>& args);
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
   // Ends it: SIGTERM, and SIGKILL after a few seconds.
   ~Daemon();
 
   pid_t pid() const { return pid_; }
+  const std::string& name() const { return name_; }
   // How it ended, for people; nothing while it runs.
   std::optional<std::string> Ended();
+  // Its exit status, once it has ended; none if a signal ended it.
+  std::optional<int> exit_status() const { return exit_status_; }
   // The error of a daemon that ended by itself, with the last lines of its log.
   absl::Status Why();
 
  private:
-  Daemon(std::string name, pid_t pid, std::string log)
-      : name_(std::move(name)), pid_(pid), log_(std::move(log)) {}
+  Daemon(std::string name, std::string binary, std::string log)
+      : name_(std::move(name)), binary_(std::move(binary)), log_(std::move(log)) {}
+  absl::Status Spawn(const std::vector<std::string>& args, int log_flags);
 
-  const std::string name_;
-  const pid_t pid_;
-  const std::string log_;
-  std::optional<std::string> end_;
+  const std::string name_, binary_, log_;
+  pid_t pid_ = -1;
+  std::optional<std::string> end_ = "has not started";
+  std::optional<int> exit_status_;
 };
 
-// Waits until one of them ends, which is an error, or until Ctrl-C, which is none.
-absl::Status WatchDaemons(const Context& context, const std::vector<Daemon*>& daemons);
+// When a daemon that ended is started again: after a second, then after twice as long each time, at
+// most half a minute; from a second once more when it has run for a minute.
+class RestartPolicy {
+ public:
+  // Of a program that ended with this status, or by a signal (none), after having run so long.
+  // None: starting it again does not help. Daemons say so with kHopeless; they are believed at the
+  // first start, and later when they say it twice, because what a process of theirs held may still
+  // be given back.
+  std::optional<absl::Duration> AfterEnd(std::optional<int> exit_status, absl::Duration ran);
+
+  static constexpr int kHopeless = 2;
+
+ private:
+  bool first_ = true, hopeless_ = false;
+  absl::Duration next_;
+};
+
+// A daemon that runs, and what it is started with when it has ended.
+struct Supervised {
+  Daemon* daemon = nullptr;
+  std::vector<std::string> args;
+};
+
+// Starts again what ends, a line for each, until Ctrl-C, which is no error, or until starting one
+// again does not help: the error says why.
+absl::Status Supervise(Context& context, const std::vector<Supervised>& daemons);
 
 }  // namespace tessera::cli

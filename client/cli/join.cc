@@ -112,6 +112,7 @@ std::vector<std::string> WorkerFlags(const Arguments& arguments, const StateDir&
                                     "--coordinator=" + address, "--name=" + worker};
   if (arguments.Has("devices"))
     flags.push_back(absl::StrCat("--devices=", arguments.Int("devices")));
+  if (arguments.Has("files-dir")) flags.push_back("--files-dir=" + arguments.Text("files-dir"));
   // The well-known ports at the address by which the coordinator's side knows this machine.
   std::string own = OwnAddressTowards(address);
   if (own.find(':') != std::string::npos) own = absl::StrCat("[", own, "]");
@@ -145,15 +146,15 @@ absl::Status Join(Context& context, const Arguments& arguments) {
     });
     return absl::OkStatus();
   }
+  const std::vector<std::string> flags = WorkerFlags(arguments, dir, address, worker);
   TESSERA_ASSIGN_OR_RETURN(
       const std::unique_ptr<Daemon> daemon,
-      Daemon::Start("tessera-worker", WorkerFlags(arguments, dir, address, worker),
-                    absl::StrCat(dir.path(), "/", worker, ".log")));
+      Daemon::Start("tessera-worker", flags, absl::StrCat(dir.path(), "/", worker, ".log")));
   context.Show({{"worker", worker}, {"folder", dir.path()}, {"coordinator", address}}, [&] {
     context.Note(absl::StrCat("'", worker, "' works for ", address, "; its log is in ", dir.path(),
                               "; Ctrl-C ends it."));
   });
-  return WatchDaemons(context, {daemon.get()});
+  return Supervise(context, {{daemon.get(), flags}});
 }
 
 }  // namespace
@@ -183,6 +184,11 @@ std::vector<Command> JoinCommands() {
                     .takes = Takes::kInt,
                     .value = "N",
                     .help = "CPU devices; else the machine's GPUs, or one CPU device."},
+                   {.name = "files-dir",
+                    .value = "FOLDER",
+                    .help = "A folder that all workers share, where arrays are saved and loaded; "
+                            "without it this worker saves and loads none.",
+                    .completes = Completes::kFolder},
                    {.name = "data-listen",
                     .value = "HOST:PORT",
                     .help = "Where clients bring and fetch bytes; else port 8471 of the address "
@@ -200,9 +206,11 @@ std::vector<Command> JoinCommands() {
                     .takes = Takes::kNothing,
                     .help = "Gets the certificate and starts no daemon."}},
        .timeout = absl::InfiniteDuration(),
-       .details = "The token holds the fingerprint of the cluster's authority, so that nobody in "
-                  "between can pass for the coordinator. The key is made here and stays here. "
-                  "Runs until Ctrl-C. See docs/security.md.",
+       .details =
+           "The token holds the fingerprint of the cluster's authority, so that nobody in "
+           "between can pass for the coordinator. The key is made here and stays here. "
+           "Runs until Ctrl-C; a worker that ends is started again, within half a minute "
+           "at most, unless another start cannot help: then it says why. See docs/security.md.",
        .run = Join},
   };
 }

@@ -115,6 +115,7 @@ struct Plan {
   std::vector<std::string> advertised;
   std::string worker;  // empty: none
   int64_t devices = 0;
+  std::string files_dir;
   absl::Duration patience, join_life;
 };
 
@@ -127,6 +128,7 @@ absl::StatusOr<Plan> PlanOf(const Arguments& arguments) {
   if (!arguments.Flag("no-worker"))
     plan.worker = arguments.Has("name") ? arguments.Text("name") : HostName();
   plan.devices = arguments.Int("devices");
+  plan.files_dir = arguments.Has("files-dir") ? arguments.Text("files-dir") : plan.dir + "/files";
   plan.patience = arguments.Duration("start-timeout");
   plan.join_life = arguments.Duration("join-for");
   return plan;
@@ -165,10 +167,10 @@ absl::Status AwaitWorker(const Context& context, const std::string& address,
                                 "log, or give it more with --start-timeout"));
 }
 
-std::vector<std::string> CoordinatorFlags(const Plan& plan, const StateDir& dir,
+std::vector<std::string> CoordinatorFlags(const std::string& listen, const StateDir& dir,
                                           const std::string& port_file) {
   std::vector<std::string> flags = TlsFlags(dir, "coordinator");
-  flags.push_back("--listen=" + plan.listen);
+  flags.push_back("--listen=" + listen);
   flags.push_back("--port-file=" + port_file);
   flags.push_back("--ca-key-file=" + dir.File("ca", "ca.key"));
   flags.push_back("--tokens-file=" + dir.File("coordinator", "tokens"));
@@ -180,6 +182,7 @@ std::vector<std::string> WorkerFlags(const Plan& plan, const StateDir& dir,
   std::vector<std::string> flags = TlsFlags(dir, plan.worker);
   flags.push_back("--coordinator=" + coordinator);
   flags.push_back("--name=" + plan.worker);
+  flags.push_back("--files-dir=" + plan.files_dir);
   if (plan.devices > 0) flags.push_back(absl::StrCat("--devices=", plan.devices));
   if (!IsLocal(plan.at.host)) {
     const std::string host = Bracketed(IsAny(plan.at.host) ? "0.0.0.0" : plan.at.host);
@@ -222,14 +225,17 @@ absl::Status Up(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const StateLock lock, StateLock::Take(plan.dir));
   const absl::Time now = absl::Now(), end = now + plan.patience;
   TESSERA_RETURN_IF_ERROR(dir.Prepare(NamesFor(plan.at.host, plan.advertised), now));
-  if (!plan.worker.empty()) TESSERA_RETURN_IF_ERROR(dir.PrepareWorker(plan.worker, now));
+  if (!plan.worker.empty()) {
+    TESSERA_RETURN_IF_ERROR(dir.PrepareWorker(plan.worker, now));
+    TESSERA_RETURN_IF_ERROR(MakeFolder(plan.files_dir));
+  }
   TESSERA_ASSIGN_OR_RETURN(const std::string join, dir.MakeJoinToken(now, plan.join_life));
 
   const std::string port_file = plan.dir + "/address";
   unlink(port_file.c_str());
   TESSERA_ASSIGN_OR_RETURN(
       const std::unique_ptr<Daemon> coordinator,
-      Daemon::Start("tessera-coordinator", CoordinatorFlags(plan, dir, port_file),
+      Daemon::Start("tessera-coordinator", CoordinatorFlags(plan.listen, dir, port_file),
                     plan.dir + "/coordinator.log"));
   TESSERA_ASSIGN_OR_RETURN(const std::string bound,
                            AwaitAddress(context, *coordinator, port_file, end));
@@ -239,9 +245,15 @@ absl::Status Up(Context& context, const Arguments& arguments) {
   const std::string address = Bracketed(PublicHost(plan.at.host, plan.advertised)) + port;
 
   std::unique_ptr<Daemon> worker;  // ends before the coordinator
+  // Where clients and workers know it, whichever port it was.
+  std::vector<Supervised> daemons = {
+      {coordinator.get(),
+       CoordinatorFlags(plan.listen.substr(0, plan.listen.rfind(':')) + port, dir, port_file)}};
   if (!plan.worker.empty()) {
-    TESSERA_ASSIGN_OR_RETURN(worker, Daemon::Start("tessera-worker", WorkerFlags(plan, dir, near),
-                                                   plan.dir + "/worker.log"));
+    const std::vector<std::string> flags = WorkerFlags(plan, dir, near);
+    TESSERA_ASSIGN_OR_RETURN(worker,
+                             Daemon::Start("tessera-worker", flags, plan.dir + "/worker.log"));
+    daemons.push_back({worker.get(), flags});
     ConnectOptions options;
     options.timeout = std::max(end - absl::Now(), absl::Seconds(1));
     options.ca_file = dir.File("client", "ca.pem");
@@ -250,9 +262,7 @@ absl::Status Up(Context& context, const Arguments& arguments) {
     TESSERA_RETURN_IF_ERROR(AwaitWorker(context, near, options, plan.worker, *worker, end));
   }
   ShowHowToConnect(context, dir, address, join, plan);
-  std::vector<Daemon*> daemons = {coordinator.get()};
-  if (worker != nullptr) daemons.push_back(worker.get());
-  return WatchDaemons(context, daemons);
+  return Supervise(context, daemons);
 }
 
 absl::Status Init(Context& context, const Arguments& arguments) {
@@ -304,6 +314,12 @@ std::vector<Command> UpCommands() {
                    {.name = "name",
                     .value = "NAME",
                     .help = "Of the worker; else this machine's name."},
+                   {.name = "files-dir",
+                    .value = "FOLDER",
+                    .help = "Where the worker saves arrays and finds those to load; else files "
+                            "below --dir. Arrays that lie on several workers are saved into a "
+                            "folder that all of them share.",
+                    .completes = Completes::kFolder},
                    {.name = "no-worker", .takes = Takes::kNothing, .help = "No worker here."},
                    {.name = "join-for",
                     .takes = Takes::kDuration,
@@ -317,7 +333,9 @@ std::vector<Command> UpCommands() {
                     .initial = "60s"}},
        .timeout = absl::InfiniteDuration(),
        .details = "Prints how clients connect and how another machine joins, then serves until "
-                  "Ctrl-C. Started again with the same folder it is the same cluster: its "
+                  "Ctrl-C. A daemon that ends is started again, within half a minute at most, "
+                  "unless another start cannot help: then it ends and says why. Started again with "
+                  "the same folder it is the same cluster: its "
                   "authority and tokens are kept. See docs/security.md.",
        .run = Up},
       {.name = "init",

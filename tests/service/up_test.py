@@ -1,4 +1,5 @@
 """`tessera init`, `up` and `join` as an operator uses them."""
+import base64
 import json
 import os
 import pathlib
@@ -8,6 +9,7 @@ import signal
 import stat
 import subprocess
 import tempfile
+import time
 import unittest
 
 import daemons
@@ -43,6 +45,18 @@ class Command:
             if not more:
                 raise AssertionError(f"it says {self.said!r} and {self.errors()}")
             self.said += more
+
+    def error_line(self):
+        """The next line of its errors."""
+        fd = self.process.stderr.fileno()
+        line = b""
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([fd], [], [], PATIENCE)
+            more = os.read(fd, 1) if ready else b""
+            if not more:
+                raise AssertionError(f"no line; {line!r}")
+            line += more
+        return line.decode().rstrip()
 
     def errors(self):
         self.process.kill()
@@ -179,15 +193,83 @@ class UpTest(unittest.TestCase):
             self.assertEqual(self.healthy(client), [])
         self.assertEqual(again.end(), 0)
 
-    def test_a_daemon_that_ends_ends_it_all(self):
+    def test_daemons_that_end_are_started_again(self):
         up = self.up()
-        up.document()
-        children = up.children()
-        os.kill(children[0], signal.SIGKILL)
-        self.assertNotEqual(up.process.wait(30), 0)
-        self.assertIn("was killed by signal 9", up.errors())
-        for pid in children:
+        said = up.document()
+        coordinator, worker = up.children()
+        address, token = said["joinCommand"].split()[2], said["joinCommand"].split()[4]
+        joined = self.join(address, f"--token={token}")
+        joined.document()
+        all_three = ["here", "here", "there"]
+        for command, victim in ((up, worker), (joined, joined.children()[0]), (up, coordinator)):
+            def told_to_clients():
+                try:
+                    with self.client(said) as client:
+                        return self.healthy(client) == all_three
+                except json_client.Error:
+                    return False  # The coordinator is about to be back.
+            daemons.eventually(told_to_clients, PATIENCE, "every device")
+            os.kill(victim, signal.SIGKILL)
+            self.assertRegex(command.error_line(),
+                             r"^tessera-\w+ was killed by signal 9; it starts again in 1s$")
+            daemons.eventually(lambda: victim not in command.children()
+                               and len(command.children()) == (2 if command is up else 1),
+                               PATIENCE, "another process in its place")
+        daemons.eventually(told_to_clients, PATIENCE, "every device is back")
+        left = up.children() + joined.children()
+        self.assertEqual([joined.end(), up.end(signal.SIGINT)], [0, 0])
+        for pid in left:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a daemon is left")
+
+    def test_what_no_start_mends_is_said_and_ends_it(self):
+        up = self.up("--no-worker")
+        said = up.document()
+        address, token = said["joinCommand"].split()[2], said["joinCommand"].split()[4]
+        joined = self.join(address, f"--token={token}", f"--files-dir={self.folder}/nowhere")
+        self.assertNotEqual(joined.process.wait(PATIENCE), 0)
+        self.assertIn("nowhere: it does not open", joined.errors())
+
+    def test_arrays_are_saved(self):
+        up = self.up()
+        said = up.document()
+        address, token = said["joinCommand"].split()[2], said["joinCommand"].split()[4]
+        near = {"mesh": {"axes": [{"name": "x", "size": "2"}]}, "spec": {"dims": [{"axes": ["x"]}]},
+                "devices": ["0", "1"]}
+        arrays = "tessera.v1.ArrayService/"
+        with self.client(said) as client:
+            def array(placement):
+                return client.call(arrays + "WriteArray", {
+                    "spec": {"dtype": "f32", "shape": ["2"], "placement": placement},
+                    "data": base64.b64encode(bytes(8)).decode()})["array"]
+
+            def save(path, placement):
+                return client.call(arrays + "SaveArrays", {
+                    "path": path, "arrays": [{"array": array(placement)}]})
+
+            daemons.eventually(lambda: len(self.healthy(client)) == 2, PATIENCE, "devices")
+            done = client.call("tessera.v1.OperationService/WaitOperation", {
+                "operation": save("a.npy", near)["id"], "timeout": "30s"})
+            self.assertEqual(done["state"], "OPERATION_STATE_DONE", done)
+            self.assertTrue(list((self.folder / "state/files").rglob("a.npy")))
+            # On two machines that share no folder: said at once.
+            far = {**near, "devices": ["1", "2"]}
+            cases = {"there has no folder of files": (), "not the same": ("own",)}
+            for number, (says, folders) in enumerate(cases.items()):
+                flags = []
+                for name in folders:
+                    (self.folder / name).mkdir()
+                    flags.append(f"--files-dir={self.folder / name}")
+                joined = self.join(address, *([] if number else [f"--token={token}"]), *flags)
+                daemons.eventually(lambda: len(self.healthy(client)) == 3, PATIENCE, "three devices")
+                start = time.monotonic()
+                with self.assertRaises(json_client.Error) as raised:
+                    save("b.npy", far)
+                self.assertLess(time.monotonic() - start, 2)
+                self.assertEqual(raised.exception.reason, "FILES_DISABLED")
+                self.assertIn(says, raised.exception.message)
+                self.assertIn("--files-dir", raised.exception.message)
+                self.assertEqual(joined.end(), 0)
+                daemons.eventually(lambda: len(self.healthy(client)) == 2, PATIENCE, "it is gone")
 
     def test_what_cannot_start_says_why(self):
         up = Command("up", f"--dir={self.folder}/state", "--listen=127.0.0.1:70000", "--no-worker")
