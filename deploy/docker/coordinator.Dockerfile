@@ -1,6 +1,8 @@
-# syntax=docker/dockerfile:1
 # The coordinator, and the command line. Built from the repository's root:
 #   docker build -f deploy/docker/coordinator.Dockerfile -t tessera/coordinator .
+# An image that has programs staged at /stage/opt/tessera serves as well.
+ARG PROGRAMS=build
+
 FROM debian:12 AS build
 WORKDIR /src
 COPY scripts/setup scripts/packages.txt scripts/
@@ -10,9 +12,11 @@ RUN --mount=type=cache,target=/root/.cache/ccache \
     cmake --preset release && cmake --build --preset release --target image_programs
 RUN scripts/stage deploy/images/coordinator.files build/release /stage/opt/tessera
 
+FROM ${PROGRAMS} AS programs
+
 FROM debian:12-slim
 RUN --mount=type=bind,source=deploy/images/prepare,target=/prepare /prepare
-COPY --from=build /stage/opt/tessera /opt/tessera
+COPY --from=programs /stage/opt/tessera /opt/tessera
 ENV PATH=/opt/tessera/bin:/usr/bin:/bin
 USER 10001:10001
 WORKDIR /var/lib/tessera

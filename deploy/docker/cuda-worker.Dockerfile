@@ -1,8 +1,9 @@
-# syntax=docker/dockerfile:1
 # A worker with NVIDIA GPUs: cuBLASLt and NCCL come with the image below, the driver from the host
 # (NVIDIA's container toolkit). Built from the repository's root:
 #   docker build -f deploy/docker/cuda-worker.Dockerfile -t tessera/cuda-worker .
 ARG CUDA_IMAGE=nvidia/cuda:13.0.1-runtime-ubuntu24.04
+# An image that has programs staged at /stage/opt/tessera serves as well.
+ARG PROGRAMS=build
 
 FROM debian:12 AS build
 WORKDIR /src
@@ -13,9 +14,11 @@ RUN --mount=type=cache,target=/root/.cache/ccache \
     cmake --preset release && cmake --build --preset release --target image_programs
 RUN scripts/stage deploy/images/cuda-worker.files build/release /stage/opt/tessera
 
+FROM ${PROGRAMS} AS programs
+
 FROM ${CUDA_IMAGE}
 RUN --mount=type=bind,source=deploy/images/prepare,target=/prepare /prepare
-COPY --from=build /stage/opt/tessera /opt/tessera
+COPY --from=programs /stage/opt/tessera /opt/tessera
 ENV PATH=/opt/tessera/bin:/usr/bin:/bin \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 10001:10001

@@ -95,6 +95,15 @@ class ComposeTest(unittest.TestCase):
                 self.assertEqual(service["cap_drop"], ["ALL"])
                 self.assertEqual(service["security_opt"], ["no-new-privileges:true"])
 
+    def test_a_small_machine_is_enough(self):
+        """An engine refuses limits of cores beyond the machine's, and one without privileges limits
+        of files beyond its own."""
+        for name, service in self.services.items():
+            with self.subTest(name):
+                limits = service.get("deploy", {}).get("resources", {}).get("limits", {})
+                self.assertIn(defaults(str(limits.get("cpus", "0"))), ("0",))
+                self.assertNotIn("nofile", service.get("ulimits", {}))
+
     def test_only_clients_ports_are_published(self):
         published = {name: service.get("ports", []) for name, service in self.services.items()}
         self.assertEqual({name: ports for name, ports in published.items() if ports}, {
@@ -102,6 +111,7 @@ class ComposeTest(unittest.TestCase):
             "worker-0": ["8471:8471"],
             "worker-1": ["8481:8471"],
             "worker-gpu": ["8491-8505:8491-8505"],
+            "prometheus": ["127.0.0.1:9090:9090"],
             "grafana": ["127.0.0.1:3000:3000"],
         })
         for name in ("cluster", "metrics", "dashboards"):
@@ -120,6 +130,13 @@ class ComposeTest(unittest.TestCase):
                 for flag in ("tls-cert-file", "tls-key-file", "tls-ca-file"):
                     self.assertIn(flag, flags)
                 self.assertNotIn("insecure", flags)
+
+    def test_workers_share_one_folder_of_files(self):
+        for name in DAEMONS:
+            if name != "coordinator":
+                service = self.services[name]
+                self.assertIn("--files-dir=/var/lib/tessera/files", service["command"])
+                self.assertIn("files:/var/lib/tessera/files", service["volumes"])
 
     def test_clients_reach_workers_where_they_are_published(self):
         for name, service in self.services.items():
@@ -162,6 +179,13 @@ class ComposeTest(unittest.TestCase):
             self.assertIn("metrics", self.services[name]["networks"])
         self.assertEqual(scraped, listens)
 
+    def test_prometheus_serves_the_runbooks_that_alerts_link(self):
+        prometheus = self.services["prometheus"]
+        self.assertIn("--web.external-url=http://localhost:9090", prometheus["command"])
+        self.assertIn("--web.user-assets=/docs", prometheus["command"])
+        self.assertIn("../docs:/docs:ro", prometheus["volumes"])
+        self.assertIn("outside", prometheus["networks"])
+
     def test_grafana_finds_its_files(self):
         mounts = dict(reversed(mount.split(":")[:2])
                       for mount in self.services["grafana"]["volumes"])
@@ -192,7 +216,12 @@ class ImagesTest(unittest.TestCase):
                 self.assertIn("\nHEALTHCHECK ", final)
                 # Nothing but the staged files, whatever the build made.
                 self.assertEqual(re.findall(r"^COPY .*$", final, re.M),
-                                 ["COPY --from=build /stage/opt/tessera /opt/tessera"])
+                                 ["COPY --from=programs /stage/opt/tessera /opt/tessera"])
+                # Built from the source unless an image is given that has them.
+                self.assertIn("\nARG PROGRAMS=build\n", text)
+                self.assertIn("\nFROM ${PROGRAMS} AS programs\n", text)
+                # Whatever an engine lacks it would fetch.
+                self.assertNotIn("# syntax", text)
                 for source in re.findall(r"(?:source=|COPY )(scripts/\S+|deploy/\S+?)[, ]", text):
                     self.assertTrue(os.path.exists(deploy.path(source)), source)
 
@@ -215,6 +244,10 @@ class SystemdTest(unittest.TestCase):
             flags = {word[2:].split("=")[0] for word in words[1:] if word.startswith("--")}
             self.assertGreater(len(flags), 5)
             self.assertLessEqual(flags, known_flags(main))
+            for folder in re.findall(r"=(/var/\S+)", start):
+                base, name = re.fullmatch(r"/var/(lib|cache)/(.*)", folder).groups()
+                directory = {"lib": "StateDirectory", "cache": "CacheDirectory"}[base]
+                self.assertIn(f"\n{directory}={name}\n", text)
             for line in ("User=tessera", "Restart=always", "NoNewPrivileges=yes"):
                 self.assertIn(f"\n{line}\n", text)
 
