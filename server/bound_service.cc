@@ -27,8 +27,8 @@ absl::StatusOr<T> Await(F call) {
 
 class BoundService final : public api::Service {
  public:
-  BoundService(Coordinator* coordinator, core::Caller caller, uint64_t session)
-      : coordinator_(coordinator), caller_(std::move(caller)), session_(session) {}
+  BoundService(Coordinator* coordinator, core::Caller caller, uint64_t session, absl::Time until)
+      : coordinator_(coordinator), caller_(std::move(caller)), session_(session), until_(until) {}
 
   absl::StatusOr<std::vector<api::Device>> ListDevices() override {
     TESSERA_ASSIGN_OR_RETURN(
@@ -37,8 +37,10 @@ class BoundService final : public api::Service {
     return std::move(page.items);
   }
   absl::StatusOr<api::CompileReply> Compile(const api::CompileRequest& request) override {
+    api::CompileRequest mine = request;
+    mine.timeout = std::min(mine.timeout, Left(until_));
     return Await<api::CompileReply>(
-        [&](auto then) { coordinator_->CompileAsync(caller_, request, std::move(then)); });
+        [&](auto then) { coordinator_->CompileAsync(caller_, std::move(mine), std::move(then)); });
   }
   absl::StatusOr<api::ExecuteReply> Execute(const api::ExecuteRequest& request) override {
     api::ExecuteRequest mine = request;
@@ -48,7 +50,7 @@ class BoundService final : public api::Service {
   }
   absl::StatusOr<uint64_t> Put(const ir::Array& value, const api::Placement& placement) override {
     return Await<uint64_t>([&](auto then) {
-      coordinator_->PutAsync(caller_, session_, value, placement, std::move(then));
+      coordinator_->PutAsync(caller_, session_, value, placement, Left(until_), std::move(then));
     });
   }
   absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override {
@@ -124,13 +126,14 @@ class BoundService final : public api::Service {
   Coordinator* const coordinator_;
   const core::Caller caller_;
   const uint64_t session_;
+  const absl::Time until_;
 };
 
 }  // namespace
 
 std::unique_ptr<api::Service> MakeBoundService(Coordinator* coordinator, core::Caller caller,
-                                               uint64_t session) {
-  return std::make_unique<BoundService>(coordinator, std::move(caller), session);
+                                               uint64_t session, absl::Time until) {
+  return std::make_unique<BoundService>(coordinator, std::move(caller), session, until);
 }
 
 }  // namespace tessera::server

@@ -43,6 +43,9 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.result_wait_max = absl::Milliseconds(options.result_wait_ms_max);
   config.write_wait = absl::Milliseconds(options.ticket_ms);
   config.load_wait = absl::Milliseconds(options.compile_timeout_ms);
+  config.run_deadline = absl::Milliseconds(options.run_deadline_ms);
+  config.cancel_grace = absl::Milliseconds(options.cancel_grace_ms);
+  config.unresponsive = absl::Milliseconds(options.unresponsive_ms);
   config.last_session = epoch;
   config.ticket_key = ticket_key;
   config.communicator_secret = RandomBytes(32);
@@ -203,7 +206,8 @@ void Coordinator::DeleteAsync(const core::Caller& caller, std::vector<uint64_t> 
 }
 
 void Coordinator::PutAsync(const core::Caller& caller, uint64_t session, const ir::Array& value,
-                           const api::Placement& placement, Then<uint64_t> then) {
+                           const api::Placement& placement, absl::Duration timeout,
+                           Then<uint64_t> then) {
   // The callers of `then` are the replies to the writes, the last of which answers.
   struct Put {
     absl::Mutex mu;
@@ -211,42 +215,42 @@ void Coordinator::PutAsync(const core::Caller& caller, uint64_t session, const i
     absl::Status first ABSL_GUARDED_BY(mu);
     Then<uint64_t> then;
   };
-  CreateArrayAsync(caller, session, {value.dtype(), value.shape(), placement}, /*check_only=*/false,
-                   [this, caller, value, placement,
-                    then = std::move(then)](absl::StatusOr<TicketedArray> array) mutable {
-                     if (!array.ok()) return then(array.status());
-                     const uint64_t id = array->array;
-                     const auto put = std::make_shared<Put>();
-                     put->then = std::move(then);
-                     const size_t n = placement.devices.size();
-                     {
-                       absl::MutexLock lock(&put->mu);
-                       put->left = n;
-                     }
-                     const ir::Dims local = api::LocalShape(placement, value.shape());
-                     std::map<ir::Dims, ir::Array> blocks;  // Replicas share one copy of theirs.
-                     for (size_t k = 0; k < n; ++k) {
-                       const ir::Dims starts =
-                           api::BlockStarts(placement, value.shape(), static_cast<int64_t>(k));
-                       auto it = blocks.find(starts);
-                       if (it == blocks.end())
-                         it = blocks.emplace(starts, ir::SliceBlock(value, starts, local)).first;
-                       driver_.Call(
-                           scheduler::WriteShard{{0, caller}, id, static_cast<int>(k), it->second},
-                           [this, caller, put, id](const Reply& r) {
-                             absl::Status first;
-                             {
-                               absl::MutexLock lock(&put->mu);
-                               put->first.Update(r.status);
-                               if (--put->left > 0) return;
-                               first = put->first;
-                             }
-                             if (first.ok()) return put->then(id);
-                             DeleteAsync(caller, {id},
-                                         [put, first](const absl::Status&) { put->then(first); });
-                           });
-                     }
-                   });
+  CreateArrayAsync(
+      caller, session, {value.dtype(), value.shape(), placement}, /*check_only=*/false,
+      [this, caller, value, placement, timeout,
+       then = std::move(then)](absl::StatusOr<TicketedArray> array) mutable {
+        if (!array.ok()) return then(array.status());
+        const uint64_t id = array->array;
+        const auto put = std::make_shared<Put>();
+        put->then = std::move(then);
+        const size_t n = placement.devices.size();
+        {
+          absl::MutexLock lock(&put->mu);
+          put->left = n;
+        }
+        const ir::Dims local = api::LocalShape(placement, value.shape());
+        std::map<ir::Dims, ir::Array> blocks;  // Replicas share one copy of theirs.
+        for (size_t k = 0; k < n; ++k) {
+          const ir::Dims starts =
+              api::BlockStarts(placement, value.shape(), static_cast<int64_t>(k));
+          auto it = blocks.find(starts);
+          if (it == blocks.end())
+            it = blocks.emplace(starts, ir::SliceBlock(value, starts, local)).first;
+          driver_.Call(
+              scheduler::WriteShard{{0, caller}, id, static_cast<int>(k), it->second, timeout},
+              [this, caller, put, id](const Reply& r) {
+                absl::Status first;
+                {
+                  absl::MutexLock lock(&put->mu);
+                  put->first.Update(r.status);
+                  if (--put->left > 0) return;
+                  first = put->first;
+                }
+                if (first.ok()) return put->then(id);
+                DeleteAsync(caller, {id}, [put, first](const absl::Status&) { put->then(first); });
+              });
+        }
+      });
 }
 
 void Coordinator::GetAsync(const core::Caller& caller, uint64_t array, absl::Duration timeout,
@@ -297,8 +301,9 @@ void Coordinator::GetAsync(const core::Caller& caller, uint64_t array, absl::Dur
 }
 
 // ---- api::Service. ------------------------------------------------------------------------------
-std::unique_ptr<api::Service> Coordinator::For(core::Caller caller, uint64_t session) {
-  return MakeBoundService(this, std::move(caller), session);
+std::unique_ptr<api::Service> Coordinator::For(core::Caller caller, uint64_t session,
+                                               absl::Time until) {
+  return MakeBoundService(this, std::move(caller), session, until);
 }
 
 absl::StatusOr<std::vector<api::Device>> Coordinator::ListDevices() { return own_->ListDevices(); }

@@ -61,7 +61,9 @@ class Coordinator final : public api::Service, public api::WorkerEvents {
   absl::Status Cancel(uint64_t operation) override;
 
   // The same for another caller, whose results go to `session`.  Not outlived by the coordinator.
-  std::unique_ptr<api::Service> For(core::Caller caller, uint64_t session);
+  // No call of it waits for executors beyond `until`: DEADLINE_EXCEEDED.
+  std::unique_ptr<api::Service> For(core::Caller caller, uint64_t session,
+                                    absl::Time until = absl::InfiniteFuture());
 
   // ---- Without blocking; callbacks: see scheduler/driver.h. ----
   template <class T>
@@ -89,9 +91,10 @@ class Coordinator final : public api::Service, public api::WorkerEvents {
                          Then<TicketedArray> then);
   void DeleteAsync(const core::Caller& caller, std::vector<uint64_t> arrays,
                    std::function<void(absl::Status)> then);
-  // An array of `value`, relayed to the executors; answered when they have it.
+  // An array of `value`, relayed to the executors; answered when they have it, or
+  // DEADLINE_EXCEEDED.
   void PutAsync(const core::Caller& caller, uint64_t session, const ir::Array& value,
-                const api::Placement& placement, Then<uint64_t> then);
+                const api::Placement& placement, absl::Duration timeout, Then<uint64_t> then);
   // The whole array, relayed; LIMIT_EXCEEDED when it is larger than `bytes_max`.  The wait is
   // bounded by result_wait_ms_max too.
   void GetAsync(const core::Caller& caller, uint64_t array, absl::Duration timeout,

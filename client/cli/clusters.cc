@@ -35,7 +35,8 @@ absl::Status Devices(Context& context, const Arguments&) {
       const bool well = FlagOf(d, "healthy"), cordoned = FlagOf(d, "cordoned");
       healthy += well ? 1 : 0;
       const std::string reason = TextOf(d, "reason");
-      const std::string state = !well ? absl::StrCat("lost", reason.empty() ? "" : ": ", reason)
+      const char* unwell = FlagOf(d, "unresponsive") ? "not ready" : "lost";
+      const std::string state = !well ? absl::StrCat(unwell, reason.empty() ? "" : ": ", reason)
                                 : cordoned ? "cordoned"
                                            : "ready";
       table.Row({TextOf(d, "id"), TextOf(d, "kind"),

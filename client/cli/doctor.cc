@@ -210,12 +210,13 @@ class Examination {
           "start a worker: `tessera join` on its machine; its log says why it does not join");
     } else if (!lost.empty()) {
       Say("devices", Verdict::kWarn,
-          absl::StrCat(detail, "; lost: ",
+          absl::StrCat(detail, "; not ready: ",
                        absl::StrJoin(lost, ", ",
                                      [](std::string* out, const auto& w) {
                                        absl::StrAppend(out, w.first, " (", w.second, ")");
                                      })),
-          "look at the logs of those workers; executors come back by themselves");
+          "look at the logs of those workers; executors that are lost come back by themselves, one "
+          "that does not answer is killed once somebody waits for it in vain");
     } else {
       Say("devices", Verdict::kOk, detail);
     }
@@ -283,6 +284,10 @@ class Examination {
       if (same.ok() && *same) {
         Say(name, Verdict::kOk,
             absl::StrCat(executor, ": put and get in ", DurationText(absl::Now() - start)));
+      } else if (const std::string silent = WhyNotReady(device); !silent.empty()) {
+        Say(name, Verdict::kFail, absl::StrCat(executor, ": ", silent),
+            "the port is not to blame: look at the worker's log; what stands still is killed once "
+            "somebody waits for it in vain");
       } else {
         Say(name, Verdict::kFail,
             absl::StrCat(executor, ": ",
@@ -292,6 +297,17 @@ class Examination {
                          "what it says now), and open that port"));
       }
     }
+  }
+
+  // Of a device that was ready when it was asked for; "" if it is still.
+  std::string WhyNotReady(int64_t device) {
+    const absl::StatusOr<Json> again =
+        context_.CallPages("ClusterService/ListDevices", {}, "devices");
+    if (!again.ok()) return "";
+    for (const Json& d : ChildOf(*again, "devices")) {
+      if (IntOf(d, "id") == device && !FlagOf(d, "healthy")) return TextOf(d, "reason");
+    }
+    return "";
   }
 
   static absl::StatusOr<bool> Echo(api::Service& service, int64_t device) {

@@ -28,9 +28,10 @@ struct Device {
   std::string worker, host;
   std::string executor;  // the process that owns it
   bool healthy = true;
-  std::string reason;        // why not
-  int64_t memory_bytes = 0;  // 0: unknown
-  bool cordoned = false;     // its worker takes no new programs
+  std::string reason;         // why not
+  int64_t memory_bytes = 0;   // 0: unknown
+  bool cordoned = false;      // its worker takes no new programs
+  bool unresponsive = false;  // its executor is there and does not answer its worker
 };
 
 // Where an array lies: a block of `spec` of `mesh`, whose device k (row-major) is `devices[k]`.
@@ -55,6 +56,7 @@ struct CompileRequest {
   bool explain = false;
   std::string mesh = {};   // a named mesh, whose devices are taken; not with `devices`
   bool plan_only = false;  // no executable; the reply's is 0
+  absl::Duration timeout = absl::InfiniteDuration();  // for the answer; DEADLINE_EXCEEDED
 };
 
 // One of the reasons why an operation waits.
@@ -77,7 +79,7 @@ struct ExecuteRequest {
   uint64_t executable = 0;
   std::vector<uint64_t> args;  // array ids, resharded by the server where they lie otherwise
   std::vector<bool> donate;    // empty: none.  A donated array is deleted once it has been read
-  std::optional<absl::Duration> deadline;  // for the run, from acceptance
+  std::optional<absl::Duration> deadline;  // for the run, from acceptance; unset: the server's own
   // Arrays to delete first, as Delete does; of a call that fails they may be left.
   std::vector<uint64_t> release;
   // Carriers that report the end of a run ask for results with it that are together no larger.

@@ -209,10 +209,16 @@ struct CancelLaunch {
 };
 // Finish what was sent, then report LaunchDone for it and exit.
 struct Drain {};
+// Kills the process and starts another: for one that does not leave what it was told to end. The
+// worker carries it out without asking the process; answered by ExecutorLost with the reason. An
+// executor inside the coordinator's process cannot be killed: there it does nothing.
+struct KillExecutor {
+  std::string reason;
+};
 
 using Command = std::variant<ConfigureCommunicator, CloseCommunicator, LoadProgram, UnloadPrograms,
                              Launch, Transfer, WriteBuffer, ReadBuffer, DeleteBuffers, CancelLaunch,
-                             Drain, SaveShards, LoadShards, InspectFile>;
+                             Drain, SaveShards, LoadShards, InspectFile, KillExecutor>;
 
 // ---- Worker -> coordinator. ---------------------------------------------------------------------
 // Every report of an executor names its incarnation; those of an old one are dropped.
@@ -221,6 +227,10 @@ struct Heartbeat {
   struct Executor {
     int32_t executor = 0;         // index
     absl::Duration progress_age;  // since what it runs last went on; 0 when it runs nothing
+    absl::Duration silence = {};  // since it last answered its daemon; 0 while it answers
+    uint64_t launch = 0;          // what it runs; 0: nothing or unknown
+    std::string op = {};          // that it is at; "": unknown
+    bool waiting = false;         // the op waits for other devices
     bool operator==(const Executor&) const = default;
   };
   std::vector<Executor> executors = {};

@@ -18,6 +18,7 @@ v1::Device ToProto(const api::Device& device) {
   out.set_reason(device.reason);
   out.set_memory_bytes(device.memory_bytes);
   out.set_cordoned(device.cordoned);
+  out.set_unresponsive(device.unresponsive);
   return out;
 }
 
@@ -30,7 +31,8 @@ api::Device FromProto(const v1::Device& proto) {
           .healthy = proto.healthy(),
           .reason = proto.reason(),
           .memory_bytes = proto.memory_bytes(),
-          .cordoned = proto.cordoned()};
+          .cordoned = proto.cordoned(),
+          .unresponsive = proto.unresponsive()};
 }
 
 v1::Placement ToProto(const api::Placement& placement) {

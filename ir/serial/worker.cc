@@ -127,6 +127,9 @@ void Write(const api::CancelLaunch& c, v1::WorkerCommand* out) {
   *out->mutable_cancel_launch()->mutable_why() = ToProto(c.why);
 }
 void Write(const api::Drain&, v1::WorkerCommand* out) { out->mutable_drain(); }
+void Write(const api::KillExecutor& c, v1::WorkerCommand* out) {
+  out->mutable_kill_executor()->set_reason(c.reason);
+}
 
 template <class Proto>
 void WriteFileArrays(const std::vector<api::FileArray>& arrays, Proto* out) {
@@ -327,6 +330,10 @@ void Write(const api::Heartbeat& b, v1::WorkerReport* out) {
     auto* const to = heartbeat->add_executors();
     to->set_executor(x.executor);
     *to->mutable_progress_age() = ToProto(x.progress_age);
+    *to->mutable_silence() = ToProto(x.silence);
+    to->set_launch(x.launch);
+    to->set_op(x.op);
+    to->set_waiting(x.waiting);
   }
 }
 void Write(const api::CommunicatorReady& r, v1::WorkerReport* out) {
@@ -447,6 +454,8 @@ absl::StatusOr<api::Command> FromProto(const v1::WorkerCommand& proto, const Lim
                                             FromProto(proto.cancel_launch().why())});
     case v1::WorkerCommand::kDrain:
       return api::Command(api::Drain{});
+    case v1::WorkerCommand::kKillExecutor:
+      return api::Command(api::KillExecutor{proto.kill_executor().reason()});
     case v1::WorkerCommand::kSaveShards:
       return ReadSaveShards(proto.save_shards(), limits);
     case v1::WorkerCommand::kLoadShards:
@@ -477,7 +486,8 @@ absl::StatusOr<api::Report> FromProto(const v1::WorkerReport& proto, const Limit
     case v1::WorkerReport::kHeartbeat: {
       api::Heartbeat beat;
       for (const auto& x : proto.heartbeat().executors())
-        beat.executors.push_back({x.executor(), FromProto(x.progress_age())});
+        beat.executors.push_back({x.executor(), FromProto(x.progress_age()), FromProto(x.silence()),
+                                  x.launch(), x.op(), x.waiting()});
       out.body = std::move(beat);
       return out;
     }

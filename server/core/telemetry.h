@@ -90,6 +90,8 @@ struct ExecutorReading {
   int64_t ended = 0, ended_collectives = 0;
   // Since what it runs last went on, as its worker said; 0 when it runs nothing.
   absl::Duration progress_age;
+  // Since it last answered its worker, once that is too long; else 0.
+  absl::Duration silence = {};
   bool operator==(const ExecutorReading&) const = default;
 };
 

@@ -15,6 +15,7 @@ const char* NameOf(Reason reason) {
                                     "kernel_canary",
                                     "collective_canary",
                                     "not_progressing",
+                                    "unresponsive",
                                     "stopping"};
   return kNames[static_cast<size_t>(reason)];
 }
@@ -135,6 +136,12 @@ Check Health::JudgeProgress(absl::Time now) const {
   const Executor* newcomer = nullptr;
   for (const auto& [name, x] : executors_) {
     if (!x.counts()) continue;
+    if (!x.answers()) {
+      return {Reason::kUnresponsive,
+              absl::StrCat(
+                  "executor ", name, " has not answered its worker for ",
+                  absl::FormatDuration(absl::Trunc(x.reading.silence, absl::Milliseconds(100))))};
+    }
     if (x.kernel.failed) {
       return {Reason::kKernelCanary,
               absl::StrCat("a canary on executor ", name, " did not pass: ", x.kernel.why)};
@@ -185,6 +192,10 @@ Verdict Health::Judge(absl::Time now) const {
     return verdict;
   }
   verdict.progressing = JudgeProgress(now);
+  const bool answers = std::any_of(executors_.begin(), executors_.end(), [](const auto& x) {
+    return x.second.counts() && x.second.answers();
+  });
+  if (!answers) verdict.ready = verdict.progressing;
   return verdict;
 }
 

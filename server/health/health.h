@@ -2,7 +2,7 @@
 // in. docs/health.md says what the three checks mean.
 //
 //   live         the scheduler's loop answers
-//   ready        live, and there is a device that may be given work
+//   ready        live, and there is a device that may be given work and answers its worker
 //   progressing  ready, and every such device has lately proved that it works: it passed a canary
 //                (a tiny kernel on its executor; a tiny collective over all devices of its kind),
 //                or it ended a launch; one that is busy goes on with what it runs
@@ -40,6 +40,7 @@ enum class Reason : uint8_t {
   kKernelCanary,
   kCollectiveCanary,
   kNotProgressing,
+  kUnresponsive,
   kStopping
 };
 const char* NameOf(Reason reason);  // as the label has it
@@ -112,6 +113,7 @@ class Health {
     Proof kernel, collective;
     uint64_t canary = 0;  // that runs on it
     bool counts() const { return reading.alive && !reading.cordoned; }
+    bool answers() const { return reading.silence == absl::ZeroDuration(); }
     bool idle() const { return reading.operations == 0 && canary == 0; }
   };
   // By kind of device, those that count.

@@ -160,10 +160,10 @@ void ArrayService::WriteArray(const CallRef<v1::WriteArrayRequest, v1::WriteArra
   const absl::StatusOr<ir::Array> value =
       ValueOf(q, *spec, coordinator_->options().relay_bytes_max);
   if (!value.ok()) return call->Finish(value.status());
-  coordinator_->PutAsync(call->caller(), q.session(), *value, spec->placement,
-                         Then<uint64_t>(call, [](uint64_t array, v1::WriteArrayResponse* out) {
-                           out->set_array(array);
-                         }));
+  coordinator_->PutAsync(
+      call->caller(), q.session(), *value, spec->placement, absl::InfiniteDuration(),
+      Then<uint64_t>(call,
+                     [](uint64_t array, v1::WriteArrayResponse* out) { out->set_array(array); }));
 }
 
 void ArrayService::SaveArrays(const CallRef<v1::SaveArraysRequest, v1::Operation>& call) {

@@ -307,7 +307,8 @@ void ProgramService::RunProgram(
     if (request.source_case() == v1::RunProgramRequest::kText && request.text().empty())
       program = ir::ParseProgram("", coordinator_->limits());
     if (!program.ok()) return call->Finish(program.status());
-    const std::unique_ptr<api::Service> service = coordinator_->For(call->caller(), 0);
+    const std::unique_ptr<api::Service> service =
+        coordinator_->For(call->caller(), 0, coordinator_->clock()->Now() + *left);
     call->Finish(RunOne(*service, *std::move(program), request, &call->response(), *left));
   });
 }

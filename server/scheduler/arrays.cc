@@ -172,7 +172,7 @@ void Machine::On(const WriteShard& e) {
   Waiter w;
   w.kind = Waiter::kWrite;
   w.id = e.array;
-  w.until = now_ + s_.config.write_wait;
+  w.until = now_ + std::min(s_.config.write_wait, std::max(e.timeout, absl::ZeroDuration()));
   w.executor = x.name;
   w.device = device;
   Wait(e.request, std::move(w));

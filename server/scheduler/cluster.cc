@@ -31,15 +31,19 @@ void Machine::On(const ListDevices& e) {
   const int64_t first = std::clamp<int64_t>(e.page.after, -1, count) + 1;
   for (int64_t id = first; id < count && id - first < size; ++id) {
     const Executor& x = s_.executors.at(s_.devices[id].executor);
+    const bool healthy = x.alive() && Responsive(x);
     page.items.push_back({.id = id,
                           .kind = x.info.device_kind,
                           .worker = x.worker,
                           .host = x.host,
                           .executor = x.name,
-                          .healthy = x.alive(),
-                          .reason = x.alive() ? "" : x.lost_reason,
+                          .healthy = healthy,
+                          .reason = healthy     ? ""
+                                    : x.alive() ? SilenceOf(x)
+                                                : x.lost_reason,
                           .memory_bytes = x.info.memory_bytes,
-                          .cordoned = s_.workers.at(x.worker).cordoned});
+                          .cordoned = s_.workers.at(x.worker).cordoned,
+                          .unresponsive = x.alive() && !healthy});
   }
   page.more = first + static_cast<int64_t>(page.items.size()) < count;
   Answer(e.request, std::move(page));
@@ -48,8 +52,13 @@ void Machine::On(const ListDevices& e) {
 void Machine::On(const GetTopology& e) {
   std::vector<ExecutorPlace> places;
   for (const auto& [name, x] : s_.executors) {
-    ExecutorPlace place{name,      x.host,      x.info.device_kind, {}, x.info.memory_bytes,
-                        x.alive(), x.info.files};
+    ExecutorPlace place{name,
+                        x.host,
+                        x.info.device_kind,
+                        {},
+                        x.info.memory_bytes,
+                        x.alive() && Responsive(x),
+                        x.info.files};
     for (int32_t d = 0; d < x.info.num_devices; ++d) place.devices.push_back(x.first_device + d);
     places.push_back(std::move(place));
   }
@@ -63,11 +72,12 @@ bool Machine::IsCordoned(int64_t device) const {
 
 int64_t Machine::OperationsOn(const Worker& worker) const {
   int64_t count = 0;
-  for (uint64_t id : s_.live) {
-    const auto& outstanding = s_.operations.at(id).outstanding;
-    count += std::any_of(worker.executors.begin(), worker.executors.end(),
-                         [&](const std::string& name) { return outstanding.count(name) > 0; });
-  }
+  for (const std::set<uint64_t>* operations : {&s_.live, &s_.lingering})
+    for (uint64_t id : *operations) {
+      const auto& outstanding = s_.operations.at(id).outstanding;
+      count += std::any_of(worker.executors.begin(), worker.executors.end(),
+                           [&](const std::string& name) { return outstanding.count(name) > 0; });
+    }
   return count;
 }
 
@@ -98,6 +108,14 @@ WorkerInfo Machine::WorkerInfoOf(const std::string& name, const Worker& worker) 
     info.state = WorkerState::kSuspect;
     info.reason = absl::StrCat("silent for ", absl::FormatDuration(age), "; lost after ",
                                absl::FormatDuration(s_.config.lease));
+  } else {
+    for (const std::string& executor : worker.executors) {
+      const Executor& x = s_.executors.at(executor);
+      if (!x.alive() || Responsive(x)) continue;
+      info.state = WorkerState::kSuspect;
+      info.reason = absl::StrCat("executor ", executor, ": ", SilenceOf(x));
+      break;
+    }
   }
   if (!info.reason.empty() && !cordoned.empty()) absl::StrAppend(&info.reason, "; ");
   absl::StrAppend(&info.reason, cordoned);

@@ -17,7 +17,8 @@ enum TimerKind : int {
   kExecutorsTimer,
   kVerdictTimer,
   kUploadTimer,
-  kSessionTimer
+  kSessionTimer,
+  kKillTimer
 };
 
 // What somebody wants with what a tenant owns.
@@ -181,7 +182,8 @@ class Machine {
   // The executor has gone or come back.
   void RestartLoadWaits(const std::string& executor);
   // Why what waits for its executors, `what`, has waited in vain.
-  absl::Status NotLoaded(const Executable& executable, const std::string& what) const;
+  absl::Status NotLoaded(const Executable& executable, const std::string& what,
+                         bool callers_time_is_over = false) const;
   // Whether every executor of it is there and has compiled it.
   bool IsLoaded(const Executable& executable) const;
   void SendLoad(uint64_t id, Executable& executable, const Executor& executor);
@@ -220,6 +222,17 @@ class Machine {
   void Fail(uint64_t id, absl::Status error,
             api::OperationState state = api::OperationState::kFailed);
   void End(Operation& op, api::OperationState state);
+  // The executor has left the operation, or is gone.
+  void Left(Operation& op, const std::string& executor);
+  // The time of a run whose caller gave none begins when nothing stands before it on its executors.
+  void BeginTurn(Operation& op);
+  // Kills the executors that have not left an operation that ended; those that others, which came
+  // before it, still use are looked at again later.
+  void KillThoseThatStay(uint64_t id);
+  // An operation that has not ended and keeps this one waiting on the executor; 0: none.
+  uint64_t StandsBefore(const Operation& op, const Executor& executor) const;
+  // Where it is, executor by executor, as far as their workers have said.
+  std::string Whereabouts(const Operation& op);
   // Where it runs, or the first reason why it does not.
   std::string PendingReason(const Operation& op);
   // Every reason why it has not started, the one that matters first.
@@ -257,6 +270,15 @@ class Machine {
   std::string FirstLost(const std::vector<std::string>& executors) const;
   // What waited for executors goes on.
   void Retry();
+  bool Responsive(const Executor& x) const { return x.seen.silence < s_.config.unresponsive; }
+  // "executor w0/0 has not answered its worker for 3.2s"; "" while it does.
+  std::string SilenceOf(const Executor& x) const;
+  // "executor w0/0", and how long it has not answered.
+  std::string NotInTime(const std::string& executor) const;
+  // Somebody has waited for the executor in vain: it is killed if it does not answer.
+  void Miss(const std::string& executor, const std::string& who);
+  void MissThoseThatLoad(const Executable& executable, const std::string& who);
+  void KillIfMissed(Executor& x);
 
   State& s_;
   const absl::Time now_;

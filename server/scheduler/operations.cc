@@ -116,7 +116,10 @@ void Machine::On(const Execute& e) {
   op.executable = e.body.executable;
   op.args = e.body.args;
   op.donate = e.body.donate;
-  if (e.body.deadline) op.deadline = now_ + *e.body.deadline;
+  if (e.body.deadline) {
+    op.time_allowed = *e.body.deadline;
+    op.deadline = now_ + op.time_allowed;
+  }
   if (e.end_request != 0)
     op.inline_bytes_max = std::min(e.body.inline_bytes_max, api::kInlineBytesMax);
   // Where an argument lies otherwise, an operation before this one moves it into a temporary.
@@ -281,8 +284,11 @@ void Machine::Unblock(const Operation& op) {
 
 void Machine::ExecutorsLate(uint64_t id) {
   const Operation& op = s_.operations.at(id);
-  if (op.loading)
-    return Fail(id, NotLoaded(s_.executables.at(op.executable), absl::StrCat("operation ", id)));
+  if (op.loading) {
+    const Executable& x = s_.executables.at(op.executable);
+    MissThoseThatLoad(x, absl::StrCat("operation ", id));
+    return Fail(id, NotLoaded(x, absl::StrCat("operation ", id)));
+  }
   Fail(id, MakeError(ErrorKind::kWorkerLost,
                      absl::StrCat("operation ", id, ": ", PendingReason(op),
                                   ", and it was not back within ",
@@ -295,8 +301,12 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
   op.state = api::OperationState::kRunning;
   op.started = now_;
   TellChange(op);
-  for (const std::string& name : executors)
-    op.outstanding[name] = s_.executors.at(name).info.incarnation;
+  const bool on_files = op.file != nullptr;  // nothing in the order waits for it
+  for (const std::string& name : executors) {
+    Executor& x = s_.executors.at(name);
+    op.outstanding[name] = x.info.incarnation;
+    if (!on_files) x.running.emplace(op.sequence, op.id);
+  }
   if (op.executable != 0) {
     SendLaunches(op, executors);
   } else if (op.kind == api::OperationKind::kSave) {
@@ -306,6 +316,7 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
   } else {
     SendTransfers(op, executors);
   }
+  BeginTurn(op);
   const uint64_t id = op.id;
   const std::vector<uint64_t> args = op.args, results = op.results;
   // Later uses of the arguments stand behind this launch now.
@@ -541,6 +552,76 @@ void Machine::Fail(uint64_t id, absl::Status error, api::OperationState state) {
   for (uint64_t r : results) ArrayFailed(r, error);
 }
 
+void Machine::BeginTurn(Operation& op) {
+  if (op.ended() || op.deadline < absl::InfiniteFuture()) return;
+  const bool on_files = op.file != nullptr;
+  if (!on_files)
+    for (const auto& [name, incarnation] : op.outstanding)
+      if (const auto& running = s_.executors.at(name).running;
+          !running.empty() && running.begin()->second != op.id)
+        return;
+  op.time_allowed = on_files ? s_.config.file_deadline : s_.config.run_deadline;
+  op.deadline = now_ + op.time_allowed;
+  Arm(op.deadline, kDeadlineTimer, op.id);
+}
+
+void Machine::Left(Operation& op, const std::string& executor) {
+  if (op.outstanding.erase(executor) == 0) return;
+  auto& running = s_.executors.at(executor).running;
+  running.erase(op.sequence);
+  if (!running.empty()) BeginTurn(s_.operations.at(running.begin()->second));
+  if (!op.ended() || !op.outstanding.empty()) return;
+  if (op.state == api::OperationState::kCancelled)
+    Note(core::CancelDone{core::CancelDone::kStopped, now_ - op.ended_at});
+  Disarm(op.kill_at, kKillTimer, op.id);
+  s_.lingering.erase(op.id);
+  s_.ended.push_back(op.id);
+}
+
+uint64_t Machine::StandsBefore(const Operation& op, const Executor& executor) const {
+  const auto devices_of = [this](const Operation& o) -> const std::vector<int64_t>* {
+    if (const auto x = s_.executables.find(o.executable); x != s_.executables.end())
+      return &x->second.devices;
+    if (o.executable != 0 || o.results.empty()) return nullptr;
+    const auto a = s_.arrays.find(o.results[0]);
+    return a == s_.arrays.end() ? nullptr : &a->second.spec.placement.devices;
+  };
+  const std::vector<int64_t>* const mine = devices_of(op);
+  const auto here = [&](int64_t d) {
+    return d >= executor.first_device && d < executor.first_device + executor.info.num_devices;
+  };
+  for (const auto& [sequence, id] : executor.running) {
+    if (sequence >= op.sequence) break;
+    const Operation& other = s_.operations.at(id);
+    if (other.ended()) continue;
+    const std::vector<int64_t>* const theirs = devices_of(other);
+    if (mine == nullptr || theirs == nullptr) return id;
+    for (int64_t d : *theirs)
+      if (here(d) && std::find(mine->begin(), mine->end(), d) != mine->end()) return id;
+  }
+  return 0;
+}
+
+void Machine::KillThoseThatStay(uint64_t id) {
+  const auto it = s_.operations.find(id);
+  if (it == s_.operations.end() || s_.lingering.count(id) == 0) return;
+  Operation& op = it->second;
+  for (const auto& [name, incarnation] : op.outstanding) {
+    const Executor& x = s_.executors.at(name);
+    // One that answers has taken the operation off, or will when it comes to it; a disk that hangs
+    // holds up no device.
+    if (Responsive(x) && (op.file != nullptr || StandsBefore(op, x) != 0)) continue;
+    std::string reason =
+        absl::StrCat("killed: operation ", id, " (", op.name, "), which ended with ",
+                     ToAbsl(InfoOf(KindOf(op.error)).reason), ", was not left within ",
+                     absl::FormatDuration(s_.config.cancel_grace));
+    Log(absl::StrCat("executor ", name, " ", reason));
+    Send(x, api::KillExecutor{std::move(reason)});
+  }
+  op.kill_at = now_ + s_.config.cancel_grace;
+  Arm(op.kill_at, kKillTimer, id);
+}
+
 void Machine::End(Operation& op, api::OperationState state) {
   op.state = state;
   const uint64_t id = op.id;
@@ -569,7 +650,13 @@ void Machine::End(Operation& op, api::OperationState state) {
   }
   op.inlined.clear();
   const std::vector<uint64_t> args = op.args;
-  s_.ended.push_back(id);
+  if (op.outstanding.empty()) {
+    s_.ended.push_back(id);
+  } else {
+    s_.lingering.insert(id);
+    op.kill_at = now_ + s_.config.cancel_grace;
+    Arm(op.kill_at, kKillTimer, id);
+  }
   for (uint64_t a : args)
     if (const auto it = s_.arrays.find(a); it != s_.arrays.end()) {
       it->second.waiting.erase(id);
@@ -583,12 +670,9 @@ void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl:
   const auto it = s_.operations.find(launch);
   if (it == s_.operations.end()) return;
   Operation& op = it->second;
-  if (op.outstanding.erase(executor.name) == 0) return;
-  if (op.ended()) {
-    if (op.state == api::OperationState::kCancelled && op.outstanding.empty())
-      Note(core::CancelDone{core::CancelDone::kStopped, now_ - op.ended_at});
-    return;
-  }
+  if (op.outstanding.count(executor.name) == 0) return;
+  Left(op, executor.name);
+  if (op.ended()) return;
   if (!status.ok()) {
     const absl::Status error = Annotate(
         status,

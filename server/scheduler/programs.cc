@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
       continue;
     }
     all[x.info.device_kind].push_back(static_cast<int64_t>(d));
-    if (x.alive()) healthy[x.info.device_kind].push_back(static_cast<int64_t>(d));
+    if (x.alive() && Responsive(x)) healthy[x.info.device_kind].push_back(static_cast<int64_t>(d));
   }
   for (const auto* pool : {&healthy, &all}) {
     const std::vector<int64_t>* best = nullptr;
@@ -167,7 +167,8 @@ void Machine::On(const Compile& e) {
   Waiter w;
   w.kind = Waiter::kCompile;
   w.id = *id;
-  w.until = now_ + LoadWait(s_.executables.at(*id));
+  w.latest = now_ + request.timeout;
+  w.until = std::min(now_ + LoadWait(s_.executables.at(*id)), w.latest);
   w.explain = e.body.explain;
   Wait(e.request, std::move(w));
   if (s_.executables.at(*id).state == ExecutableState::kPlanned) {
@@ -229,13 +230,14 @@ void Machine::RestartLoadWaits(const std::string& executor) {
     for (uint64_t request : x.waiters) {
       Waiter& w = s_.waiters.at(request);
       Disarm(w.until, kRequestTimer, request);
-      w.until = now_ + LoadWait(x);
+      w.until = std::min(now_ + LoadWait(x), w.latest);
       Arm(w.until, kRequestTimer, request);
     }
   }
 }
 
-absl::Status Machine::NotLoaded(const Executable& x, const std::string& what) const {
+absl::Status Machine::NotLoaded(const Executable& x, const std::string& what,
+                                bool callers_time_is_over) const {
   const std::string lost = FirstLost(x.members);
   if (!lost.empty())
     return MakeError(ErrorKind::kWorkerLost,
@@ -244,9 +246,12 @@ absl::Status Machine::NotLoaded(const Executable& x, const std::string& what) co
   std::string late = absl::StrCat("the plan of ", x.name, " was not made within ");
   for (const std::string& member : x.members)
     if (x.state == ExecutableState::kPlanned && x.loaded.count(member) == 0) {
-      late = absl::StrCat("executor ", member, " did not compile ", x.name, " within ");
+      late = absl::StrCat(NotInTime(member), " did not compile ", x.name, " within ");
       break;
     }
+  if (callers_time_is_over)
+    return MakeError(ErrorKind::kDeadlineExceeded,
+                     absl::StrCat(what, ": ", late, "the time that its caller gave; retry"));
   return MakeError(ErrorKind::kCompileTimeout,
                    absl::StrCat(what, ": ", late, absl::FormatDuration(s_.config.load_wait),
                                 " (compile_timeout_ms); it goes on: retry, split the program, or "

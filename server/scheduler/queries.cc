@@ -108,9 +108,29 @@ std::vector<api::PendingReason> Machine::PendingReasons(const Operation& op) {
 std::string Machine::PendingReason(const Operation& op) {
   if (op.ended()) return "";
   if (op.sequence == 0) return PendingReasons(op).front().message;
-  std::vector<std::string> names;
-  for (const auto& [name, incarnation] : op.outstanding) names.push_back(name);
-  return absl::StrCat("running on ", absl::StrJoin(names, ", "));
+  return absl::StrCat("running on ", Whereabouts(op));
+}
+
+std::string Machine::Whereabouts(const Operation& op) {
+  std::vector<std::string> places;
+  const auto program = s_.executables.find(op.executable);
+  for (const auto& [name, incarnation] : op.outstanding) {
+    const Executor& x = s_.executors.at(name);
+    std::vector<std::string> what;
+    const bool loaded = program == s_.executables.end() || program->second.loaded.count(name) > 0;
+    if (x.seen.launch == op.id) {
+      if (!x.seen.op.empty())
+        what.push_back(absl::StrCat(x.seen.waiting ? "waiting in " : "at ", x.seen.op));
+    } else if (const uint64_t before = StandsBefore(op, x); before != 0) {
+      what.push_back(absl::StrCat("behind operation ", before));
+    } else if (!loaded) {
+      what.emplace_back("compiling its program");
+    }
+    if (const std::string silence = SilenceOf(x); !silence.empty()) what.push_back(silence);
+    places.push_back(what.empty() ? name
+                                  : absl::StrCat(name, " (", absl::StrJoin(what, "; "), ")"));
+  }
+  return absl::StrJoin(places, ", ");
 }
 
 void Machine::On(const ListOperations& e) {

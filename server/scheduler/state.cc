@@ -76,9 +76,12 @@ void Machine::On(const Tick&) {
           case Waiter::kEnd:
             Answer(id, Complete(s_.operations.at(w.id)));
             break;
-          case Waiter::kCompile:
-            Answer(id, NotLoaded(s_.executables.at(w.id), "compile"));
+          case Waiter::kCompile: {
+            const Executable& x = s_.executables.at(w.id);
+            Answer(id, NotLoaded(x, "compile", /*callers_time_is_over=*/now_ >= w.latest));
+            MissThoseThatLoad(x, absl::StrCat("a compile of ", x.name));
             break;
+          }
           case Waiter::kCreate: {
             std::vector<std::string> holders;
             for (int64_t d : w.spec.placement.devices) holders.push_back(ExecutorOf(d).name);
@@ -90,28 +93,41 @@ void Machine::On(const Tick&) {
           }
           case Waiter::kInspect:
             Answer(id, MakeError(ErrorKind::kDeadlineExceeded,
-                                 absl::StrCat("load: ", w.executor,
+                                 absl::StrCat("load: ", NotInTime(w.executor),
                                               " did not look at the file in time; retry")));
+            Miss(w.executor, "a look at a file");
             break;
           case Waiter::kArray:
-          case Waiter::kShard:
             Answer(id, MakeError(ErrorKind::kDeadlineExceeded,
                                  absl::StrCat("array ", w.id,
                                               " was not ready within the timeout; ask again")));
             break;
+          case Waiter::kShard:
+            Answer(id, MakeError(ErrorKind::kDeadlineExceeded,
+                                 w.executor.empty()
+                                     ? absl::StrCat("array ", w.id,
+                                                    " was not ready within the timeout; ask again")
+                                     : absl::StrCat("array ", w.id, ": ", NotInTime(w.executor),
+                                                    " did not send the shard in time; ask again")));
+            if (!w.executor.empty()) Miss(w.executor, absl::StrCat("a read of array ", w.id));
+            break;
           case Waiter::kWrite:
             Answer(id, MakeError(ErrorKind::kDeadlineExceeded,
-                                 absl::StrCat("array ", w.id,
-                                              ": the executor did not take the "
-                                              "shard in time")));
+                                 absl::StrCat("array ", w.id, ": ", NotInTime(w.executor),
+                                              " did not take the shard in time")));
+            Miss(w.executor, absl::StrCat("a write of array ", w.id));
             break;
         }
         break;
       }
       case kDeadlineTimer:
+        if (const Operation& op = s_.operations.at(id); op.loading && op.sequence == 0)
+          MissThoseThatLoad(s_.executables.at(op.executable), absl::StrCat("operation ", id));
         Fail(id, MakeError(ErrorKind::kDeadlineExceeded,
-                           absl::StrCat("operation ", id, " did not end within its deadline: ",
-                                        PendingReason(s_.operations.at(id)))));
+                           absl::StrCat("operation ", id, " (", s_.operations.at(id).name,
+                                        ") did not end within its deadline of ",
+                                        absl::FormatDuration(s_.operations.at(id).time_allowed),
+                                        ": ", PendingReason(s_.operations.at(id)))));
         break;
       case kExecutorsTimer:
         ExecutorsLate(id);
@@ -121,14 +137,21 @@ void Machine::On(const Tick&) {
         break;
       case kUploadTimer:
         if (auto it = s_.arrays.find(id);
-            it != s_.arrays.end() && it->second.state == ArrayState::kWriting)
+            it != s_.arrays.end() && it->second.state == ArrayState::kWriting) {
+          std::set<std::string> silent;
+          for (int64_t d : it->second.unwritten) silent.insert(ExecutorOf(d).name);
+          for (const std::string& x : silent) Miss(x, absl::StrCat("an upload of array ", id));
           ArrayFailed(id, MakeError(ErrorKind::kDeadlineExceeded,
                                     absl::StrCat("array ", id, ": ", it->second.unwritten.size(),
                                                  " of its shards were not uploaded within ",
                                                  absl::FormatDuration(s_.config.write_wait))));
+        }
         break;
       case kSessionTimer:
         SessionTimer(id);
+        break;
+      case kKillTimer:
+        KillThoseThatStay(id);
         break;
     }
   }

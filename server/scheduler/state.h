@@ -56,6 +56,10 @@ struct Config {
   absl::Duration load_wait = absl::Seconds(120);    // for executors to compile
   absl::Duration write_wait = absl::Minutes(5);     // for an upload to finish; a ticket's life
   absl::Duration result_wait_max = absl::Seconds(60);
+  absl::Duration run_deadline = absl::Hours(1);   // of a run whose caller gives none, from its turn
+  absl::Duration file_deadline = absl::Hours(1);  // of work on a file: disks may be slow
+  absl::Duration cancel_grace = absl::Seconds(2);  // for an executor to leave what was ended
+  absl::Duration unresponsive = absl::Seconds(3);  // silence that makes an executor not ready
   std::string ticket_key;
   std::string communicator_secret;
 };
@@ -151,6 +155,7 @@ struct WriteShard : Request {
   uint64_t array = 0;
   int ordinal = 0;
   ir::Array value;
+  absl::Duration timeout = absl::InfiniteDuration();
 };
 struct ReadShard : Request {
   uint64_t array = 0;
@@ -339,6 +344,12 @@ struct Executor {
   // For health: launches it has ended well, those with collectives, and what its worker said last.
   int64_t ended = 0, ended_collectives = 0;
   absl::Duration progress_age;
+  api::Heartbeat::Executor seen;  // as its worker saw it last
+  // What was sent to it in the order and has not left it, ended for its client or not:
+  // sequence -> operation.
+  std::map<uint64_t, uint64_t> running;
+  // Who has waited for it in vain; it is killed if it turns out that it does not answer.
+  std::string missed_by;
   bool alive() const { return session != 0; }
 };
 struct Worker {
@@ -428,14 +439,18 @@ struct Operation {
   std::vector<uint64_t> args, results;
   std::vector<bool> donate;
   absl::Time deadline = absl::InfiniteFuture();
+  absl::Duration time_allowed = absl::InfiniteDuration();  // that `deadline` stands for
+  // When it has ended: executors that have not left it by then are killed.
+  absl::Time kill_at = absl::InfiniteFuture();
   // While it waits for executors: to come back or, if `loading`, to compile its program.
   absl::Time executors_until = absl::InfiniteFuture();
   bool loading = false;
-  uint64_t sequence = 0;                        // 0: no place yet
-  uint64_t generation = 0;                      // communicator of its launch; 0: none
-  std::map<std::string, uint64_t> outstanding;  // executors that have not reported -> incarnation
-  std::set<uint64_t> waiters;                   // requests
-  absl::Status peer_error;                      // the first report that blames a peer
+  uint64_t sequence = 0;    // 0: no place yet
+  uint64_t generation = 0;  // communicator of its launch; 0: none
+  // Executors that have not reported -> incarnation; of one that has ended, that have not left it.
+  std::map<std::string, uint64_t> outstanding;
+  std::set<uint64_t> waiters;                         // requests
+  absl::Status peer_error;                            // the first report that blames a peer
   absl::Time verdict_until = absl::InfiniteFuture();  // then peer_error is the verdict
   int64_t inline_bytes_max = 0;  // results that come along with the end; 0: none are wanted
   std::map<std::pair<uint64_t, int64_t>, ir::Array> inlined;  // (array, device id), until it ends
@@ -467,11 +482,12 @@ struct Waiter {
   uint64_t id = 0;  // array, operation or executable; kCreate: session
   int ordinal = 0;  // kShard
   absl::Time until;
-  std::string executor;                    // kShard, kWrite once sent; kDrain: the worker
-  int64_t device = -1;                     // kWrite
-  bool explain = false;                    // kCompile
-  api::ArraySpec spec;                     // kCreate, until its executors are back
-  std::shared_ptr<const LoadArrays> load;  // kInspect
+  std::string executor;                        // kShard, kWrite once sent; kDrain: the worker
+  absl::Time latest = absl::InfiniteFuture();  // kCompile: that the caller waits
+  int64_t device = -1;                         // kWrite
+  bool explain = false;                        // kCompile
+  api::ArraySpec spec;                         // kCreate, until its executors are back
+  std::shared_ptr<const LoadArrays> load;      // kInspect
 };
 
 struct State {
@@ -499,11 +515,12 @@ struct State {
   int64_t plans = 0;
   std::map<uint64_t, Operation> operations;  // not ended, and the last that have
   std::set<uint64_t> live;                   // not ended
+  std::set<uint64_t> lingering;              // ended, and not yet left by all of their executors
   // Arguments are there; executors are not, or have not compiled the program.
   std::set<uint64_t> blocked_on_executors;
   std::set<std::string> draining;  // workers, cordoned ones, where nothing starts
   std::set<uint64_t> held;         // operations that could start but for a drain
-  std::deque<uint64_t> ended;      // oldest first
+  std::deque<uint64_t> ended;      // and left; oldest first
   std::map<std::vector<std::pair<std::string, uint64_t>>, Communicator> communicators;
   // Generations that only launches sent earlier still use, and their members.
   std::map<uint64_t, std::vector<std::pair<std::string, uint64_t>>> retired;

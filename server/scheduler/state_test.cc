@@ -10,7 +10,7 @@
 //   OUT_OF_MEMORY text | loaded 3 | written 5 dev1 | read 9 |
 //     heartbeat | lost 7 psum (a.cc:1) ; killed by signal 9   (launch or 0, op ; reason) |
 //     ready 0#2x2
-//   compile f mesh=x:4 in=x,- out=x [devices=0,1,2,3] [named=m] [plan=1] [explain=1]
+//   compile f mesh=x:4 in=x,- out=x [devices=0,1,2,3] [named=m] [plan=1] [explain=1] [timeout=100]
 //   planned 1                                (or: planned 1 INTERNAL text)
 //   execute 1 args=2,3 [donate=2] [deadline=500] [release=4] [watch=64] [session=9] [check=1]
 //     watch: bytes that come along
@@ -38,6 +38,7 @@
 #include "base/testing/status_matchers.h"
 #include "ir/api/placement.h"
 #include "ir/builder.h"
+#include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
 namespace {
@@ -160,6 +161,8 @@ class Harness {
       state_.config.sessions_max = static_cast<int64_t>(Number(v));
     if (const std::string v = Arg(w, "meshes"); !v.empty())
       state_.config.meshes_max = static_cast<int64_t>(Number(v));
+    if (const std::string v = Arg(w, "run-deadline"); !v.empty())
+      state_.config.run_deadline = absl::Milliseconds(Number(v));
     if (const std::string v = Arg(w, "lease"); !v.empty())
       state_.config.lease = absl::Milliseconds(Number(v));
     if (const std::string v = Arg(w, "load-wait"); !v.empty())
@@ -313,7 +316,13 @@ class Harness {
     e.report.incarnation = Number(a.at(2));
     const std::string& what = w.at(2);
     if (what == "heartbeat") {
-      e.report.body = api::Heartbeat{};
+      // heartbeat [silence=3000] [launch=7] [op=sin] [waiting=1]
+      api::Heartbeat::Executor seen{.executor = e.report.executor, .progress_age = {}};
+      seen.silence = MillisOf(Arg(w, "silence"));
+      seen.launch = Number(Arg(w, "launch", "0"));
+      seen.op = Arg(w, "op");
+      seen.waiting = Arg(w, "waiting") == "1";
+      e.report.body = api::Heartbeat{{seen}};
     } else if (what == "done") {
       api::LaunchDone done{Number(w.at(3)), absl::Milliseconds(1), {}};
       for (const std::string& shard : List(Arg(w, "inline"))) {  // array/dev0/value
@@ -359,6 +368,7 @@ class Harness {
     e.body.plan_only = Arg(w, "plan") == "1";
     e.body.explain = Arg(w, "explain") == "1";
     e.body.name = e.key = w.at(1);
+    if (const std::string t = Arg(w, "timeout"); !t.empty()) e.body.timeout = MillisOf(t);
     ir::Builder b({MeshOf(Arg(w, "mesh")), true}, w.at(1));
     std::vector<ir::Value> params, results;
     for (const std::string& in : List(Arg(w, "in"))) {
@@ -449,7 +459,23 @@ class Harness {
       }
     for (uint64_t op : state_.held) EXPECT_EQ(state_.live.count(op), 1u) << op;
     EXPECT_LE(static_cast<int64_t>(state_.ended.size()), state_.config.operations_kept);
-    EXPECT_EQ(state_.operations.size(), state_.live.size() + state_.ended.size());
+    EXPECT_EQ(state_.operations.size(),
+              state_.live.size() + state_.ended.size() + state_.lingering.size());
+    for (uint64_t id : state_.lingering) {
+      const Operation& op = state_.operations.at(id);
+      EXPECT_TRUE(op.ended() && !op.outstanding.empty()) << id;
+      EXPECT_EQ(state_.timers.count({op.kill_at, {kKillTimer, id}}), 1u)
+          << "nobody sees to it that operation " << id << " is left";
+    }
+    for (const auto& [name, x] : state_.executors)
+      for (const auto& [sequence, id] : x.running)
+        EXPECT_EQ(state_.operations.at(id).outstanding.count(name), 1u) << name << " runs " << id;
+    for (uint64_t id : state_.live) {
+      const Operation& op = state_.operations.at(id);
+      EXPECT_EQ(state_.timers.count({op.deadline, {kDeadlineTimer, id}}) == 1,
+                op.deadline < absl::InfiniteFuture())
+          << id;
+    }
   }
 
   State state_;
@@ -469,14 +495,14 @@ INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
                          ::testing::Values("launch", "loss", "cancel", "retire", "donate",
                                            "transfer", "bounds", "verdict", "watch", "files",
                                            "sessions", "tenants", "drain", "meshes", "pending",
-                                           "compile"),
+                                           "compile", "frozen"),
                          [](const auto& info) { return info.param; });
 
 TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 16);
+  EXPECT_EQ(files, 17);
 }
 
 }  // namespace

@@ -115,23 +115,26 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
     for (const std::string& executor : worker.executors) {
       const Executor& x = s_.executors.at(executor);
       const char* device_state = !x.alive()        ? "lost"
+                                 : !Responsive(x)  ? "unresponsive"
                                  : draining        ? "draining"
                                  : worker.cordoned ? "cordoned"
                                                    : "ready";
       devices.Add({device_state, x.info.device_kind, x.info.device_kind}, x.info.num_devices);
-      core::ExecutorReading reading{.name = x.name,
-                                    .worker = name,
-                                    .device_kind = x.info.device_kind,
-                                    .index = x.info.index,
-                                    .incarnation = x.info.incarnation,
-                                    .devices = {},
-                                    .first_device = first_device,
-                                    .alive = x.alive(),
-                                    .cordoned = worker.cordoned,
-                                    .operations = 0,
-                                    .ended = x.ended,
-                                    .ended_collectives = x.ended_collectives,
-                                    .progress_age = x.progress_age};
+      core::ExecutorReading reading{
+          .name = x.name,
+          .worker = name,
+          .device_kind = x.info.device_kind,
+          .index = x.info.index,
+          .incarnation = x.info.incarnation,
+          .devices = {},
+          .first_device = first_device,
+          .alive = x.alive(),
+          .cordoned = worker.cordoned,
+          .operations = 0,
+          .ended = x.ended,
+          .ended_collectives = x.ended_collectives,
+          .progress_age = x.progress_age,
+          .silence = Responsive(x) ? absl::ZeroDuration() : x.seen.silence};
       for (int32_t d = 0; d < x.info.num_devices; ++d)
         reading.devices.push_back(x.first_device + d);
       first_device += x.info.num_devices;
@@ -140,9 +143,10 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
   }
   std::map<std::string, core::ExecutorReading*> by_name;
   for (core::ExecutorReading& x : out->executors) by_name[x.name] = &x;
-  for (uint64_t id : s_.live)
-    for (const auto& [name, incarnation] : s_.operations.at(id).outstanding)
-      if (const auto x = by_name.find(name); x != by_name.end()) ++x->second->operations;
+  for (const std::set<uint64_t>* operations : {&s_.live, &s_.lingering})
+    for (uint64_t id : *operations)
+      for (const auto& [name, incarnation] : s_.operations.at(id).outstanding)
+        if (const auto x = by_name.find(name); x != by_name.end()) ++x->second->operations;
   communicators.Add({"open"}, static_cast<double>(s_.communicators.size()));
   communicators.Add({"retired"}, static_cast<double>(s_.retired.size()));
 }

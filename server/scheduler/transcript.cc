@@ -69,6 +69,7 @@ std::string Text(const api::CancelLaunch& c) {
   return absl::StrCat("cancel ", c.launch, " ", Text(c.why));
 }
 std::string Text(const api::Drain&) { return "drain"; }
+std::string Text(const api::KillExecutor& c) { return absl::StrCat("kill ", c.reason); }
 std::string Text(const std::vector<api::FileShard>& shards) {
   std::string out;
   for (const api::FileShard& s : shards)

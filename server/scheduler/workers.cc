@@ -86,7 +86,43 @@ void Machine::Up(const std::string& worker, const std::string& host, uint64_t se
   x.session = session;
   x.info = info;
   x.lost_reason.clear();
+  x.seen = {};
+  x.missed_by.clear();
   if (!added) RestartLoadWaits(name);
+}
+
+std::string Machine::SilenceOf(const Executor& x) const {
+  if (!x.alive() || x.seen.silence <= absl::ZeroDuration()) return "";
+  return absl::StrCat("it has not answered its worker for ",
+                      absl::FormatDuration(absl::Trunc(x.seen.silence, absl::Milliseconds(100))));
+}
+
+std::string Machine::NotInTime(const std::string& executor) const {
+  const std::string silence = SilenceOf(s_.executors.at(executor));
+  return absl::StrCat("executor ", executor,
+                      silence.empty() ? "" : absl::StrCat(" (", silence, ")"));
+}
+
+void Machine::Miss(const std::string& executor, const std::string& who) {
+  Executor& x = s_.executors.at(executor);
+  if (!x.alive()) return;
+  x.missed_by = who;
+  KillIfMissed(x);
+}
+
+void Machine::MissThoseThatLoad(const Executable& executable, const std::string& who) {
+  if (executable.state != ExecutableState::kPlanned) return;
+  for (const std::string& member : executable.members)
+    if (executable.loaded.count(member) == 0) Miss(member, who);
+}
+
+void Machine::KillIfMissed(Executor& x) {
+  if (x.missed_by.empty() || Responsive(x)) return;
+  std::string reason = absl::StrCat("killed: it does not answer its worker, and ", x.missed_by,
+                                    " has waited for it in vain");
+  x.missed_by.clear();
+  Log(absl::StrCat("executor ", x.name, " ", reason));
+  Send(x, api::KillExecutor{std::move(reason)});
 }
 
 std::string Machine::FirstLost(const std::vector<std::string>& executors) const {
@@ -157,16 +193,17 @@ void Machine::Lose(const std::string& name, const std::string& reason, uint64_t 
     Answer(request, MakeError(ErrorKind::kWorkerLost, absl::StrCat("load: ", who, "; retry")));
   }
   // Everything that took part, the launch that ran first: its error is the cause of the others'.
+  x.running.clear();
   std::vector<uint64_t> hit;
   for (uint64_t id : s_.live)
-    if (const auto o = s_.operations.at(id).outstanding.find(name);
-        o != s_.operations.at(id).outstanding.end() && o->second == incarnation)
-      hit.push_back(id);
+    if (s_.operations.at(id).outstanding.count(name) > 0) hit.push_back(id);
+  const std::set<uint64_t> lingering = s_.lingering;
+  for (uint64_t id : lingering) Left(s_.operations.at(id), name);
   if (launch != 0)
     std::stable_partition(hit.begin(), hit.end(), [&](uint64_t id) { return id == launch; });
   for (uint64_t id : hit) {
     Operation& op = s_.operations.at(id);
-    op.outstanding.erase(name);
+    Left(op, name);
     std::string message = absl::StrCat("operation ", id, " (", op.name, "): ", who);
     if (id == launch) {
       absl::StrAppend(&message, "; it was running this operation");
@@ -224,9 +261,15 @@ void Machine::On(const WorkerReported& e) {
   s_.workers.at(worker).last_seen = now_;
   const api::Report& report = e.report;
   if (const auto* beat = std::get_if<api::Heartbeat>(&report.body)) {
-    for (const auto& [index, age] : beat->executors)
-      if (const auto x = s_.executors.find(ExecutorName(worker, index)); x != s_.executors.end())
-        x->second.progress_age = age;
+    for (const api::Heartbeat::Executor& seen : beat->executors) {
+      const auto it = s_.executors.find(ExecutorName(worker, seen.executor));
+      if (it == s_.executors.end() || !it->second.alive()) continue;
+      Executor& x = it->second;
+      x.progress_age = seen.progress_age;
+      x.seen = seen;
+      if (seen.silence <= absl::ZeroDuration()) x.missed_by.clear();
+      KillIfMissed(x);
+    }
     return;
   }
   const std::string name = ExecutorName(worker, report.executor);

@@ -366,7 +366,8 @@ TEST_F(MetricsTest, BothDaemonsExposeTheTableAndWhatIsCountedGrows) {
 }
 
 TEST_F(MetricsTest, AnExecutorThatHangsEndsHealthForItsReasonAndIsStillRead) {
-  Start({"--canary-timeout-ms=1000"});
+  // Canaries alone find it, and it is left as it is.
+  Start({"--canary-timeout-ms=1000", "--unresponsive-ms=60000", "--cancel-grace-ms=60000"});
   Load(1);
   ASSERT_TRUE(Await("tessera_health", {{"check", "progressing"}, {"reason", "ok"}}, 1));
   const int hung = cluster_->executor_pid(1);

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -33,6 +34,9 @@ struct Supervisor::Life {
   absl::Time started, ready_at;
   absl::Time kill_at = absl::InfiniteFuture();
   std::string verdict;  // why we killed it
+  // By the monotonic clock.
+  std::chrono::steady_clock::time_point answered, next_question;
+  bool asked = false;  // and not answered
 };
 
 Supervisor::Supervisor(SupervisorOptions options, Callbacks callbacks)
@@ -93,6 +97,20 @@ void Supervisor::Restart(std::string why) {
   Wake();
 }
 
+void Supervisor::Kill(uint64_t incarnation, std::string why) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (current_ != incarnation || incarnation == 0) return;
+    if (kill_reason_.empty()) kill_reason_ = std::move(why);
+  }
+  Wake();
+}
+
+InFlightOp Supervisor::in_flight() {
+  absl::MutexLock lock(&mu_);
+  return page_ == nullptr ? InFlightOp() : page_->Suspect();
+}
+
 bool Supervisor::WaitUnlessStopped(absl::Duration time) {
   absl::MutexLock lock(&mu_);
   const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; };
@@ -138,11 +156,15 @@ void Supervisor::Live(uint64_t incarnation) {
             .started = absl::Now(),
             .ready_at = absl::InfiniteFuture(),
             .kill_at = absl::InfiniteFuture(),
-            .verdict = ""};
+            .verdict = "",
+            .answered = {},
+            .next_question = {},
+            .asked = false};
   {
     absl::MutexLock lock(&mu_);
     current_ = incarnation;
     socket_ = life.socket.get();
+    page_ = &page;
     flushing_ = false;
     outgoing_.clear();
     kill_reason_.clear();
@@ -150,10 +172,12 @@ void Supervisor::Live(uint64_t incarnation) {
   pid_ = life.process.pid();
   Talk(life);
   pid_ = -1;
+  silence_nanos_ = 0;
   {
     absl::MutexLock lock(&mu_);
     current_ = 0;
     socket_ = -1;
+    page_ = nullptr;
     outgoing_.clear();
   }
   if (life.ready && absl::Now() - life.ready_at >= options_.settled) {
@@ -199,6 +223,11 @@ bool Supervisor::Receive(Life& life) {
     if (got <= 0) return false;
     life.parser.Add(buffer, static_cast<size_t>(got));
     while (std::optional<std::string> message = life.parser.Next()) {
+      life.answered = std::chrono::steady_clock::now();
+      if (message->empty()) {
+        life.asked = false;
+        continue;
+      }
       if (std::exchange(life.ready, true)) {
         callbacks_.on_message(life.incarnation, *std::move(message));
       } else {
@@ -208,6 +237,19 @@ bool Supervisor::Receive(Life& life) {
     }
     if (life.parser.broken()) return false;
   }
+}
+
+void Supervisor::Ask(Life& life) {
+  if (!life.ready) return;
+  const auto now = std::chrono::steady_clock::now();
+  // An answer that the next question would find missing.
+  const bool late = life.asked && now >= life.next_question;
+  silence_nanos_ = late ? absl::ToInt64Nanoseconds(absl::FromChrono(now - life.answered)) : 0;
+  if (life.asked || now < life.next_question) return;
+  life.asked = true;
+  life.next_question = now + absl::ToChronoNanoseconds(options_.ask_every);
+  absl::MutexLock lock(&mu_);
+  outgoing_.push_back(EncodeFrame(""));
 }
 
 void Supervisor::Talk(Life& life) {
@@ -228,7 +270,10 @@ void Supervisor::Talk(Life& life) {
       shutdown(life.socket.get(), SHUT_WR);
       life.kill_at = absl::Now() + options_.stop_grace;
     }
-    if (open && !stopping) open = Flush(life);
+    if (open && !stopping) {
+      Ask(life);
+      open = Flush(life);
+    }
     if (!life.ready && absl::Now() - life.started > options_.ready_timeout) {
       condemn("killed: it was not ready in time");
     }

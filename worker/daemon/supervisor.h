@@ -1,7 +1,9 @@
 // Keeps one executor process alive: starts it, talks to it, notices its end, starts it anew.
 //
 // What is said over the socket between the two is opaque here: messages go down and come up in
-// order. The first message of a process says that it is ready.
+// order. The first message of a process says that it is ready. An empty message is a question or an
+// answer: the process is asked all the time and answers at once, from the thread that takes its
+// commands, so that one that is busy is told from one that is frozen.
 //
 // Send, Restart and Stop are thread-safe and do not block, except that Stop joins. Callbacks run on
 // the supervisor's thread, in order, and must not block; they may call Send. `on_lost` follows
@@ -38,6 +40,8 @@ struct SupervisorOptions {
   absl::Duration settled = absl::Seconds(5);
   absl::Duration stop_grace = absl::Seconds(1);  // between the end of the socket and SIGKILL
   size_t queue_max = 100'000;  // messages that wait for the process; beyond it it is killed
+  // Between the answer to one question and the next.
+  absl::Duration ask_every = absl::Milliseconds(500);
 };
 
 struct ProcessLoss {
@@ -64,11 +68,17 @@ class Supervisor {
   void Send(uint64_t incarnation, std::string_view message) ABSL_LOCKS_EXCLUDED(mu_);
   // Kills the process, with `why` as the reason of its loss; a new one follows.
   void Restart(std::string why) ABSL_LOCKS_EXCLUDED(mu_);
+  // The same, if the process is that of this incarnation.
+  void Kill(uint64_t incarnation, std::string why) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the process and the thread. No callback runs afterwards.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Of the process that runs; -1: none.
   pid_t pid() const { return pid_; }
+  // Since the process that runs last answered; 0 while it answers.
+  absl::Duration silence() const { return absl::Nanoseconds(silence_nanos_.load()); }
+  // What the process that runs is doing, as Suspect of its page says.
+  InFlightOp in_flight() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Life;
@@ -79,6 +89,8 @@ class Supervisor {
   void Talk(Life& life);
   bool Flush(Life& life);
   bool Receive(Life& life);
+  // Asks the process whether it still takes its commands, and sees how long it has not answered.
+  void Ask(Life& life);
   void Wake();
   // What of the frame the socket does not take at once.
   std::string SendNow(std::string frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -88,11 +100,13 @@ class Supervisor {
   const Callbacks callbacks_;
   int wake_fd_ = -1;  // eventfd
   std::atomic<pid_t> pid_{-1};
+  std::atomic<int64_t> silence_nanos_{0};
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t current_ ABSL_GUARDED_BY(mu_) = 0;   // incarnation; 0: none
-  int socket_ ABSL_GUARDED_BY(mu_) = -1;        // of the process; borrowed from its Life
+  uint64_t current_ ABSL_GUARDED_BY(mu_) = 0;          // incarnation; 0: none
+  int socket_ ABSL_GUARDED_BY(mu_) = -1;               // of the process; borrowed from its Life
+  InFlightPage* page_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the process
   bool flushing_ ABSL_GUARDED_BY(mu_) = false;  // the thread has a message that is not sent whole
   std::deque<std::string> outgoing_ ABSL_GUARDED_BY(mu_);
   std::string kill_reason_ ABSL_GUARDED_BY(mu_);

@@ -44,12 +44,18 @@ class Uplink {
     const std::string message =
         ir::serial::ToProto(api::Report{executor_, incarnation_, std::move(body)})
             .SerializeAsString();
+    Write(message);
+  }
+  // That this process takes its commands.
+  void Answer() ABSL_LOCKS_EXCLUDED(mu_) { Write(""); }
+
+ private:
+  void Write(const std::string& message) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     // The daemon always reads; once it is gone, so are we.
     static_cast<void>(WriteFrame(fd_, message));
   }
 
- private:
   const int fd_;
   const int32_t executor_;
   const uint64_t incarnation_;
@@ -183,7 +189,11 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
   TESSERA_LOG(INFO) << "executor ready" << Field("worker", options.worker)
                     << Field("index", options.index) << Field("incarnation", options.incarnation);
   while (const std::optional<std::string> message = ReadFrame(options.control_fd)) {
-    Obey(*message, executor, *data, uplink);
+    if (message->empty()) {
+      uplink.Answer();
+    } else {
+      Obey(*message, executor, *data, uplink);
+    }
   }
   // Those who wait for what the device was doing are told why before the process is missed.
   constexpr absl::Duration kLastWords = absl::Seconds(1);

@@ -159,6 +159,8 @@ constexpr RestartRow kRestartRows[] = {
     {"killed: it was not ready", "not_ready"},
     {"killed: it does not speak", "protocol"},
     {"killed: it does not take", "not_listening"},
+    {"killed: operation ", "stuck"},
+    {"killed: it does not answer", "stuck"},
     {"killed: the connection to the coordinator", "disconnected"},
     {"", "other"},
 };
@@ -388,7 +390,11 @@ class Daemon final : public WorkerDaemon {
       if (welcomed) {
         const int32_t executor = command.executor();
         if (executor < 0 || executor >= num_executors() || command.has_welcome()) return;
-        executors_[executor]->Send(command.incarnation(), command.SerializeAsString());
+        if (command.has_kill_executor()) {
+          executors_[executor]->Kill(command.incarnation(), command.kill_executor().reason());
+        } else {
+          executors_[executor]->Send(command.incarnation(), command.SerializeAsString());
+        }
       } else if (command.has_welcome()) {
         welcomed = true;
         Begin(command, infos);
@@ -422,6 +428,11 @@ class Daemon final : public WorkerDaemon {
           auto* const progress = heartbeat.mutable_heartbeat()->add_executors();
           progress->set_executor(e);
           *progress->mutable_progress_age() = ir::serial::ToProto(ProgressAge(e));
+          *progress->mutable_silence() = ir::serial::ToProto(executors_[e]->silence());
+          const InFlightOp in_flight = executors_[e]->in_flight();
+          progress->set_launch(in_flight.launch);
+          progress->set_op(in_flight.op);
+          progress->set_waiting(in_flight.waiting);
         }
         link.Send(heartbeat);
       }

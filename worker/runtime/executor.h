@@ -110,6 +110,8 @@ class Executor {
   void Handle(const api::DeleteBuffers& command);
   void Handle(const api::CancelLaunch& command);
   void Handle(const api::Drain& command);
+  // The worker's to carry out; here the process is the coordinator's as well.
+  void Handle(const api::KillExecutor&) {}
   // executor_files.cc
   void Handle(const api::SaveShards& command);
   void Handle(const api::LoadShards& command);

@@ -1,0 +1,298 @@
+"""Executors that freeze (SIGSTOP) or do not end: the caller is told in time, the process goes.
+
+What is promised, in seconds, stands in the constants; each test prints what it measured beside it.
+"""
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import daemons
+import json_client
+
+PROGRAMS = "tessera.v1.ProgramService/"
+ARRAYS = "tessera.v1.ArrayService/"
+OPERATIONS = "tessera.v1.OperationService/"
+CLUSTER = "tessera.v1.ClusterService/"
+WORKERS = "tessera.v1.AdminService/"
+
+DEADLINE = 2
+TOLD_WITHIN = 1  # of the deadline
+KILLED_WITHIN = 2 + 1  # of the deadline: the grace, and what the kill takes
+NOT_READY_WITHIN = 3 + 1
+BACK_WITHIN = 5  # of the kill
+
+DOUBLE = """
+func main(%a: f32[4]) -> (f32[4]) {
+  %b = add(%a, %a)
+  return %b
+}
+"""
+# Minutes of one device's time, with no exchange.
+LOOP = """
+func main(%c: f32[2048]) -> (f32[2048]) {
+  %last = scan(%c) {num_consts=0, num_carry=1, length=100000000, reverse=false} with
+    func step(%carry: f32[2048]) -> (f32[2048]) {
+      %next = sine(%carry)
+      return %next
+    }
+  return %last
+}
+"""
+# The same on two workers, with a sum over both in each step.
+SUMS = """
+mesh (i=2)
+func main(%x: f32[8]) -> (f32[8]) {
+  %y = manual_computation(%x) {in_specs=specs[P('i')], out_specs=specs[P('i')], manual_axes=["i"], check_vma=true} with
+    func body(%b: f32[4]{V:i}) -> (f32[4]{V:i}) mesh (i=2:manual) {
+      %last = scan(%b) {num_consts=0, num_carry=1, length=100000000, reverse=false} with
+        func step(%carry: f32[4]{V:i}) -> (f32[4]{V:i}) mesh (i=2:manual) {
+          %next = sine(%carry)
+          %s = psum(%next) {axes=["i"]}
+          %v = pvary(%s) {axes=["i"]}
+          return %v
+        }
+      return %last
+    }
+  return %y
+}
+"""
+
+
+def one(device):
+    return {"mesh": {"axes": [{"name": "x", "size": "1"}]}, "spec": {}, "devices": [str(device)]}
+
+
+class FrozenTest(unittest.TestCase):
+    def start(self, *flags, worker_flags=()):
+        self.cluster = daemons.Cluster(devices=1, coordinator_flags=flags,
+                                       worker_flags=worker_flags)
+        self.addCleanup(self.cluster.close)
+        self.client = self.cluster.connect()
+        self.addCleanup(self.client.channel.close)
+        # Whichever came first has device 0.
+        self.at = {int(d["worker"][1:]): int(d.get("id", 0)) for d in self.devices()}
+        self.stopped = []
+        self.addCleanup(lambda: [self.resume(pid) for pid in self.stopped])
+
+    def resume(self, pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+    def call(self, method, request, timeout=60):
+        return self.client.call(method, request, timeout=timeout)
+
+    def executor(self, worker):
+        return self.cluster.executor_pids(worker)[0]
+
+    def freeze(self, worker):
+        pid = self.executor(worker)
+        os.kill(pid, signal.SIGSTOP)
+        self.stopped.append(pid)
+        return pid
+
+    def compile(self, text, workers):
+        return self.call(PROGRAMS + "CompileProgram",
+                         {"text": text, "devices": [str(self.at[w]) for w in workers]})
+
+    def write(self, spec):
+        size = 1
+        for n in spec["shape"]:
+            size *= int(n)
+        return self.call(ARRAYS + "WriteArray", {"spec": spec, "json": [0.5] * size})["array"]
+
+    def run_program(self, worker, timeout=60):
+        return self.call(PROGRAMS + "RunProgram",
+                         {"text": DOUBLE, "inputs": [[1, 2, 3, 4]], "devices": [str(self.at[worker])],
+                          "timeout": f"{timeout}s"})
+
+    def execute(self, text, workers, deadline=None):
+        """The operation, once every device of it is at work."""
+        compiled = self.compile(text, workers)
+        array = self.write(compiled["in"][0])
+        request = {"executable": compiled["executable"], "args": [array]}
+        if deadline is not None:
+            request["deadline"] = f"{deadline}s"
+        return self.call(PROGRAMS + "ExecuteProgram", request)["operation"]
+
+    def wait(self, operation):
+        return self.call(OPERATIONS + "WaitOperation",
+                         {"operation": operation, "timeout": "60s"}, timeout=70)
+
+    def devices(self):
+        return self.call(CLUSTER + "ListDevices", {})["devices"]
+
+    def tessera(self, *args):
+        done = subprocess.run([daemons.bin_dir() / "tessera", "--address", self.cluster.address,
+                               *args], capture_output=True, timeout=60, text=True)
+        return done.stdout + done.stderr
+
+    def expect_within(self, what, seconds, began):
+        took = time.monotonic() - began
+        print(f"{what}: {took:.2f} s, promised {seconds} s")
+        self.assertLess(took, seconds, what)
+
+    def await_gone(self, pid, patience):
+        try:
+            daemons.eventually(lambda: not pathlib.Path(f"/proc/{pid}").exists(), patience,
+                               f"process {pid} is gone")
+        except AssertionError:
+            print(self.cluster.logs())
+            raise
+
+    def expect_works_again(self, worker, old):
+        began = time.monotonic()
+        daemons.eventually(lambda: len(self.cluster.healthy_devices()) == 2, BACK_WITHIN)
+        self.assertEqual(self.run_program(worker)["outputs"], [[2, 4, 6, 8]])
+        self.expect_within("the next run", BACK_WITHIN, began)
+        self.assertNotIn(old, self.cluster.executor_pids(0) + self.cluster.executor_pids(1))
+
+    def test_a_run_that_was_begun(self):
+        self.start()
+        began = time.monotonic()
+        operation = self.execute(LOOP, [1], deadline=DEADLINE)
+        # Its worker has seen what it runs.
+        seen = self.await_op(began)
+        pid = self.freeze(1)
+        ended = self.wait(operation)
+        self.expect_within("told after the beginning", DEADLINE + TOLD_WITHIN, began)
+        self.assertEqual(ended["error"]["code"], 4, ended)
+        self.assertIn("did not end within its deadline of 2s", ended["error"]["message"])
+        self.assertIn("w1/0", ended["error"]["message"])
+        if seen:
+            self.assertIn("sin", ended["error"]["message"])
+        self.await_gone(pid, 20)
+        self.expect_within("killed after the beginning", DEADLINE + KILLED_WITHIN, began)
+        self.expect_works_again(1, pid)
+        self.assertIn("was not left within 2s", self.cluster.logs())
+
+    def await_op(self, began):
+        """Whether there was time for a heartbeat that names the op before the deadline."""
+        while time.monotonic() - began < 1.2:
+            time.sleep(0.05)
+        return time.monotonic() - began < DEADLINE - 0.3
+
+    def test_a_run_over_two_workers_costs_only_the_one_that_is_frozen(self):
+        self.start()
+        began = time.monotonic()
+        operation = self.execute(SUMS, [0, 1], deadline=DEADLINE)
+        other = self.executor(0)
+        pid = self.freeze(1)
+        ended = self.wait(operation)
+        self.expect_within("told after the beginning", DEADLINE + TOLD_WITHIN, began)
+        self.assertEqual(ended["error"]["code"], 4, ended)
+        self.assertIn("w1/0", ended["error"]["message"])
+        self.await_gone(pid, 20)
+        self.expect_within("killed after the beginning", DEADLINE + KILLED_WITHIN, began)
+        self.expect_works_again(1, pid)
+        self.assertEqual(self.executor(0), other)
+
+    def test_run_program_on_a_frozen_executor(self):
+        self.start("--canary-interval-ms=0")
+        for known in (False, True):  # its program has been compiled there
+            with self.subTest(known=known):
+                pid = self.freeze(1)
+                began = time.monotonic()
+                with self.assertRaises(json_client.Error) as raised:
+                    self.run_program(1, timeout=DEADLINE)
+                self.expect_within("told", DEADLINE + TOLD_WITHIN, began)
+                self.assertEqual(raised.exception.reason, "DEADLINE_EXCEEDED")
+                self.assertIn("w1/0", raised.exception.message)
+                self.await_gone(pid, 20)
+                self.expect_within("killed", DEADLINE + KILLED_WITHIN, began)
+                self.expect_works_again(1, pid)
+
+    def test_execute_and_watch_a_move_and_a_read(self):
+        self.start("--canary-interval-ms=0")
+        compiled = self.compile(DOUBLE, [1])
+        there = self.write(compiled["in"][0])
+        here = self.write(dict(compiled["in"][0], placement=one(self.at[0])))
+        other = self.executor(0)
+        pid = self.freeze(1)
+        began = time.monotonic()
+        # The argument is moved first, to the frozen one.
+        events = self.call(PROGRAMS + "ExecuteAndWatch",
+                           {"executable": compiled["executable"], "args": [here],
+                            "deadline": f"{DEADLINE}s"})
+        self.expect_within("told", DEADLINE + TOLD_WITHIN, began)
+        self.assertEqual(events[-1]["ended"]["operation"]["error"]["code"], 4, events)
+        self.await_gone(pid, 20)
+        self.expect_within("killed", DEADLINE + KILLED_WITHIN, began)
+        self.assertEqual(self.executor(0), other)
+        daemons.eventually(lambda: len(self.cluster.healthy_devices()) == 2, BACK_WITHIN)
+        with self.assertRaises(json_client.Error) as raised:
+            self.call(ARRAYS + "ReadArray", {"array": there, "timeout": "1s"})
+        self.assertEqual(raised.exception.reason, "WORKER_LOST")
+
+    def test_a_frozen_device_is_not_ready_and_the_port_is_not_blamed(self):
+        self.start("--canary-interval-ms=0")
+        self.run_program(0)
+        pid = self.freeze(1)
+        began = time.monotonic()
+        device = daemons.eventually(
+            lambda: next((d for d in self.devices() if d.get("unresponsive")), None), 20,
+            "a device that is not ready")
+        self.expect_within("not ready", NOT_READY_WITHIN, began)
+        self.assertEqual(device["executor"], "w1/0")
+        self.assertIn("has not answered its worker for", device["reason"])
+        self.assertIn("not ready: it has not answered its worker for", self.tessera("devices"))
+        doctor = self.tessera("doctor")
+        self.assertIn("it has not answered its worker for", doctor)
+        self.assertNotIn("--advertise-client", doctor)
+        # What is placed by the service goes elsewhere.
+        self.assertEqual(self.call(PROGRAMS + "RunProgram",
+                                   {"text": DOUBLE, "inputs": [[1, 2, 3, 4]]})["outputs"],
+                         [[2, 4, 6, 8]])
+        # Nobody waits for it, so nobody kills it.
+        self.assertEqual(self.executor(1), pid)
+        os.kill(pid, signal.SIGCONT)
+        daemons.eventually(lambda: len(self.cluster.healthy_devices()) == 2)
+        self.assertEqual(self.run_program(1)["outputs"], [[2, 4, 6, 8]])
+        self.assertEqual(self.executor(1), pid)
+
+    def test_one_that_computes_is_not_frozen_and_leaves_at_the_default_deadline(self):
+        self.start("--run-deadline-ms=5000", "--unresponsive-ms=1000")
+        pid = self.executor(1)
+        began = time.monotonic()
+        operation = self.execute(LOOP, [1])
+        while time.monotonic() - began < 4:
+            self.assertFalse([d for d in self.devices() if not d.get("healthy")])
+            time.sleep(0.2)
+        ended = self.wait(operation)
+        self.expect_within("told", 5 + TOLD_WITHIN, began)
+        self.assertIn("did not end within its deadline of 5s: running on w1/0 (at sin",
+                      ended["error"]["message"])
+        self.assertEqual(self.run_program(1)["outputs"], [[2, 4, 6, 8]])
+        self.assertEqual(self.executor(1), pid)
+
+    def test_a_drain_waits_for_what_was_ended_and_is_still_there(self):
+        self.start("--cancel-grace-ms=4000")
+        operation = self.execute(LOOP, [1])
+        pid = self.freeze(1)
+        self.call(OPERATIONS + "CancelOperation", {"operation": operation})
+        drained = self.call(WORKERS + "DrainWorker", {"worker": "w1", "timeout": "1s"})
+        self.assertEqual(drained.get("operations"), "1", drained)
+        # It answers as soon as the process is gone.
+        drained = self.call(WORKERS + "DrainWorker", {"worker": "w1", "timeout": "20s"})
+        self.assertEqual(drained.get("operations", "0"), "0", drained)
+        self.await_gone(pid, 1)
+
+    def test_a_save(self):
+        folder = tempfile.TemporaryDirectory(prefix="tessera-frozen-")
+        self.addCleanup(folder.cleanup)
+        self.start("--run-deadline-ms=1000", worker_flags=[f"--files-dir={folder.name}"])
+        array = self.write(self.compile(DOUBLE, [1])["in"][0])
+        pid = self.freeze(1)
+        operation = self.call(ARRAYS + "SaveArrays",
+                              {"path": "a.npy", "arrays": [{"array": array}]})["id"]
+        self.call(OPERATIONS + "CancelOperation", {"operation": operation})
+        self.await_gone(pid, 3 + 2 + 2)
+        daemons.eventually(lambda: len(self.cluster.healthy_devices()) == 2, BACK_WITHIN)
+
+
+if __name__ == "__main__":
+    unittest.main()
