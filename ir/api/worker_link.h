@@ -115,7 +115,9 @@ struct Launch {
   uint64_t executable = 0;
   uint64_t generation = 0;  // communicator; 0: one executor, none needed
   std::vector<uint64_t> args, results;
-  std::vector<bool> donate;  // empty: none.  The buffer is freed, or reused, by the launch
+  // Empty: none.  The buffer is freed, or reused, by the launch; not by one that fails before the
+  // device is given it.
+  std::vector<bool> donate;
   absl::Duration timeout = absl::InfiniteDuration();  // from when it starts
   // Shards of results, small ones, that LaunchDone brings along.
   struct InlineResult {
@@ -259,6 +261,9 @@ struct LaunchDone {
 struct LaunchFailed {
   uint64_t launch = 0;
   absl::Status status;
+  // It failed before any device of the executor was given its arguments: those that were donated
+  // are there still.
+  bool inputs_kept = false;
 };
 // A shard came in whole, by ticket or by WriteBuffer; or never will.
 struct BufferWritten {

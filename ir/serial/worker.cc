@@ -358,6 +358,7 @@ void Write(const api::LaunchDone& r, v1::WorkerReport* out) {
 void Write(const api::LaunchFailed& r, v1::WorkerReport* out) {
   out->mutable_launch_failed()->set_launch(r.launch);
   *out->mutable_launch_failed()->mutable_status() = ToProto(r.status);
+  out->mutable_launch_failed()->set_inputs_kept(r.inputs_kept);
 }
 void Write(const api::BufferWritten& r, v1::WorkerReport* out) {
   out->mutable_buffer_written()->set_array(r.array);
@@ -512,7 +513,8 @@ absl::StatusOr<api::Report> FromProto(const v1::WorkerReport& proto, const Limit
     case v1::WorkerReport::kLaunchFailed: {
       absl::Status status = FromProto(proto.launch_failed().status());
       if (status.ok()) status = absl::UnknownError("the worker gave no reason");
-      out.body = api::LaunchFailed{proto.launch_failed().launch(), std::move(status)};
+      out.body = api::LaunchFailed{proto.launch_failed().launch(), std::move(status),
+                                   proto.launch_failed().inputs_kept()};
       return out;
     }
     case v1::WorkerReport::kBufferWritten:

@@ -328,6 +328,12 @@ void Machine::TryFree(uint64_t id) {
   if (it == s_.arrays.end()) return;
   ArrayRecord& a = it->second;
   if (!a.deleted || !a.waiting.empty() || a.state == ArrayState::kPlanned) return;
+  // What was donated to a run is the client's again if the run fails before it is given to devices.
+  if (const auto op = s_.operations.find(a.donated_to); op != s_.operations.end()) {
+    const Operation& donee = op->second;
+    const bool settled = donee.ended() && donee.outstanding.empty();
+    if (!settled && std::find(donee.args.begin(), donee.args.end(), id) != donee.args.end()) return;
+  }
   if (!a.freed) {
     a.freed = true;
     std::set<std::string> executors;

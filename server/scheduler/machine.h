@@ -1,6 +1,7 @@
 // One step of the state machine: the state, the time, and the effects gathered so far.  Lives for
 // one Step.  Its functions are grouped in files by what they are about.
 #pragma once
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
@@ -204,8 +205,10 @@ class Machine {
   absl::StatusOr<Operation*> FindOperation(const core::Caller& caller, uint64_t id, Access access);
   uint64_t NewOperation(Operation op, std::vector<api::ArraySpec> results);
   std::vector<std::string> ExecutorsOf(const Operation& op);
-  // Gives the operation its place if nothing stands in the way.
+  // Gives the operation its place if nothing stands in the way. From within another's start it
+  // comes after it.
   void TryStart(uint64_t id);
+  void TryStartNow(uint64_t id);
   // Waits, for so long and no longer, until executors are back or have compiled its program.
   void Block(Operation& op, bool loading);
   void Unblock(const Operation& op);
@@ -219,8 +222,10 @@ class Machine {
   void Retire(uint64_t generation);
   void CloseRetired(uint64_t generation);
   void Done(uint64_t id);
+  // What fails with it comes after it.
   void Fail(uint64_t id, absl::Status error,
             api::OperationState state = api::OperationState::kFailed);
+  void FailNow(uint64_t id, const absl::Status& error, api::OperationState state);
   void End(Operation& op, api::OperationState state);
   // The executor has left the operation, or is gone.
   void Left(Operation& op, const std::string& executor);
@@ -242,7 +247,14 @@ class Machine {
   api::Operation Describe(const Operation& op);
   // Answers those that wait for another state.
   void TellChange(Operation& op);
-  void LaunchEnded(const Executor& executor, uint64_t launch, const absl::Status& status);
+  void LaunchEnded(const Executor& executor, uint64_t launch, const absl::Status& status,
+                   bool inputs_kept = false);
+  // Of an operation that failed and that every executor has left: what it was given is the client's
+  // again if nothing has been read of it; else it is freed.
+  void SettleDonated(const Operation& op);
+  // Starts and fails what the step found to be due, one after the other: chains of operations that
+  // depend on each other may be as long as the queue.
+  void DrainDue();
   // The distinct shards of results that are to come along, as (result, ordinal); none when they are
   // too large.
   std::vector<std::pair<int32_t, int>> InlineShards(const Operation& op) const;
@@ -284,6 +296,14 @@ class Machine {
   const absl::Time now_;
   std::vector<Effect> effects_;
   std::map<std::string, std::vector<uint64_t>> deletes_;  // executor -> arrays, sent by Finish
+  // Operations to start (an OK status) or to fail, in order.
+  struct Due {
+    uint64_t operation = 0;
+    absl::Status error;
+    api::OperationState state = api::OperationState::kFailed;
+  };
+  std::deque<Due> due_;
+  bool draining_due_ = false;
 };
 
 // ---- transfer.cc: pure geometry. ----

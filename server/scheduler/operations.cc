@@ -237,7 +237,34 @@ std::vector<std::string> Machine::ExecutorsOf(const Operation& op) {
 }
 
 void Machine::TryStart(uint64_t id) {
-  Operation& op = s_.operations.at(id);
+  due_.push_back({id, absl::OkStatus(), {}});
+  DrainDue();
+}
+
+void Machine::Fail(uint64_t id, absl::Status error, api::OperationState state) {
+  due_.push_back({id, std::move(error), state});
+  DrainDue();
+}
+
+void Machine::DrainDue() {
+  if (draining_due_) return;
+  draining_due_ = true;
+  while (!due_.empty()) {
+    const Due due = std::move(due_.front());
+    due_.pop_front();
+    if (due.error.ok()) {
+      TryStartNow(due.operation);
+    } else {
+      FailNow(due.operation, due.error, due.state);
+    }
+  }
+  draining_due_ = false;
+}
+
+void Machine::TryStartNow(uint64_t id) {
+  const auto found = s_.operations.find(id);
+  if (found == s_.operations.end()) return;
+  Operation& op = found->second;
   if (op.ended() || op.sequence != 0) return;
   if (op.executable != 0 && s_.executables.at(op.executable).state != ExecutableState::kPlanned)
     return;
@@ -517,11 +544,10 @@ void Machine::Done(uint64_t id) {
   }
 }
 
-void Machine::Fail(uint64_t id, absl::Status error, api::OperationState state) {
+void Machine::FailNow(uint64_t id, const absl::Status& error, api::OperationState state) {
   Operation& op = s_.operations.at(id);
   if (op.ended()) return;
   op.error = error;
-  const bool started = op.sequence != 0;
   const std::vector<uint64_t> args = op.args, results = op.results;
   const ErrorKind kind = KindOf(error);
   const absl::Status stop =
@@ -537,19 +563,23 @@ void Machine::Fail(uint64_t id, absl::Status error, api::OperationState state) {
   // Its executors may have left their collectives at different points.
   if (op.generation != 0) Retire(op.generation);
   End(op, state);
-  if (!started) {
-    // It has read nothing: what it was given is the client's again.
-    for (uint64_t a : args)
-      if (const auto it = s_.arrays.find(a); it != s_.arrays.end() && it->second.donated_to == id) {
-        it->second.donated_to = 0;
-        if (s_.sessions.count(it->second.session) > 0) {
-          SetDeleted(a, false);
-        } else {
-          TryFree(a);
-        }
-      }
-  }
+  if (op.outstanding.empty()) SettleDonated(op);
   for (uint64_t r : results) ArrayFailed(r, error);
+}
+
+void Machine::SettleDonated(const Operation& op) {
+  const std::vector<uint64_t> args = op.args;
+  for (uint64_t a : args) {
+    const auto it = s_.arrays.find(a);
+    if (it == s_.arrays.end() || it->second.donated_to != op.id) continue;
+    if (op.inputs_gone || it->second.freed || s_.sessions.count(it->second.session) == 0) {
+      if (!op.inputs_gone) it->second.donated_to = 0;
+      TryFree(a);
+    } else {
+      it->second.donated_to = 0;
+      SetDeleted(a, false);
+    }
+  }
 }
 
 void Machine::BeginTurn(Operation& op) {
@@ -576,6 +606,7 @@ void Machine::Left(Operation& op, const std::string& executor) {
   Disarm(op.kill_at, kKillTimer, op.id);
   s_.lingering.erase(op.id);
   s_.ended.push_back(op.id);
+  SettleDonated(op);
 }
 
 uint64_t Machine::StandsBefore(const Operation& op, const Executor& executor) const {
@@ -661,16 +692,18 @@ void Machine::End(Operation& op, api::OperationState state) {
     if (const auto it = s_.arrays.find(a); it != s_.arrays.end()) {
       it->second.waiting.erase(id);
       it->second.readers.erase(id);
-      // Given back by Fail if nothing was read; then it must not be freed here.
-      if (it->second.donated_to != id || op.sequence != 0) TryFree(a);
+      // Of one that failed: see SettleDonated.
+      if (it->second.donated_to != id || state == api::OperationState::kDone) TryFree(a);
     }
 }
 
-void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl::Status& status) {
+void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl::Status& status,
+                          bool inputs_kept) {
   const auto it = s_.operations.find(launch);
   if (it == s_.operations.end()) return;
   Operation& op = it->second;
   if (op.outstanding.count(executor.name) == 0) return;
+  op.inputs_gone = op.inputs_gone || !inputs_kept;
   Left(op, executor.name);
   if (op.ended()) return;
   if (!status.ok()) {

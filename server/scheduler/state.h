@@ -449,8 +449,9 @@ struct Operation {
   uint64_t generation = 0;  // communicator of its launch; 0: none
   // Executors that have not reported -> incarnation; of one that has ended, that have not left it.
   std::map<std::string, uint64_t> outstanding;
-  std::set<uint64_t> waiters;                         // requests
-  absl::Status peer_error;                            // the first report that blames a peer
+  bool inputs_gone = false;    // an executor was lost, or has given its donated inputs to devices
+  std::set<uint64_t> waiters;  // requests
+  absl::Status peer_error;     // the first report that blames a peer
   absl::Time verdict_until = absl::InfiniteFuture();  // then peer_error is the verdict
   int64_t inline_bytes_max = 0;  // results that come along with the end; 0: none are wanted
   std::map<std::pair<uint64_t, int64_t>, ir::Array> inlined;  // (array, device id), until it ends

@@ -113,6 +113,15 @@ class Harness {
     state_.config.communicator_secret = "secret";
   }
 
+  // For tests of their own; without a look at all of the state after every step.
+  void Feed(const std::string& line) {
+    const Words words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words[0] == "config") return Configure(words);
+    for (const Effect& e : Step(state_, EventOf(words), now_))
+      if (const auto* plan = std::get_if<MakePlan>(&e)) plans_[plan->executable] = plan->request;
+  }
+  const State& state() const { return state_; }
+
   std::string Run(const DataCase& c) {
     std::string out;
     for (absl::string_view line : absl::StrSplit(c.input, '\n', absl::SkipWhitespace())) {
@@ -333,8 +342,10 @@ class Harness {
             {Number(of.at(0)), static_cast<int32_t>(Number(of.at(1).substr(3))), value});
       }
       e.report.body = std::move(done);
-    } else if (what == "failed") {
-      e.report.body = api::LaunchFailed{Number(w.at(3)), StatusOf(w.at(4), Rest(w, 5))};
+    } else if (what == "failed" || what == "failed-early") {
+      // failed-early: before the inputs were given to devices.
+      e.report.body =
+          api::LaunchFailed{Number(w.at(3)), StatusOf(w.at(4), Rest(w, 5)), what == "failed-early"};
     } else if (what == "loaded") {
       absl::Status s = w.size() > 4 ? StatusOf(w[4], Rest(w, 5)) : absl::OkStatus();
       e.report.body = api::ProgramLoaded{Number(w.at(3)), std::move(s), 64};
@@ -497,6 +508,27 @@ INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
                                            "sessions", "tenants", "drain", "meshes", "pending",
                                            "compile", "frozen"),
                          [](const auto& info) { return info.param; });
+
+// Each run reads what the one before makes.
+TEST(ChainTest, OneAsLongAsTheQueueStartsAndFails) {
+  constexpr int kRuns = 100'000;
+  Harness harness;
+  harness.Feed("register s1 w0 0#1x1");
+  harness.Feed(absl::StrCat("config queue=", kRuns));
+  harness.Feed("compile f mesh=x:1 in=- out=- devices=0");
+  harness.Feed("planned 1");
+  harness.Feed("report s1/0#1 loaded 1");
+  harness.Feed("create mesh=x:1 spec=- devices=0");
+  for (int i = 0; i < kRuns; ++i) harness.Feed(absl::StrCat("execute 1 args=", 2 + 2 * i));
+  ASSERT_EQ(harness.state().live.size(), kRuns);
+  EXPECT_EQ(harness.state().last_sequence, 0);
+  harness.Feed("report s1/0#1 written 2 dev0");
+  EXPECT_EQ(harness.state().last_sequence, kRuns);
+  harness.Feed("report s1/0#1 failed 3 INTERNAL broken");
+  EXPECT_TRUE(harness.state().live.empty());
+  // The executor is told to leave all of them, and has left the first.
+  EXPECT_EQ(harness.state().lingering.size(), kRuns - 1);
+}
 
 TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;

@@ -198,11 +198,16 @@ void Machine::Lose(const std::string& name, const std::string& reason, uint64_t 
   for (uint64_t id : s_.live)
     if (s_.operations.at(id).outstanding.count(name) > 0) hit.push_back(id);
   const std::set<uint64_t> lingering = s_.lingering;
-  for (uint64_t id : lingering) Left(s_.operations.at(id), name);
+  for (uint64_t id : lingering) {
+    Operation& op = s_.operations.at(id);
+    op.inputs_gone = op.inputs_gone || op.outstanding.count(name) > 0;
+    Left(op, name);
+  }
   if (launch != 0)
     std::stable_partition(hit.begin(), hit.end(), [&](uint64_t id) { return id == launch; });
   for (uint64_t id : hit) {
     Operation& op = s_.operations.at(id);
+    op.inputs_gone = true;
     Left(op, name);
     std::string message = absl::StrCat("operation ", id, " (", op.name, "): ", who);
     if (id == launch) {
@@ -307,7 +312,8 @@ void Machine::On(const WorkerReported& e) {
   } else if (const auto* failed = std::get_if<api::LaunchFailed>(&report.body)) {
     LaunchEnded(
         x, failed->launch,
-        failed->status.ok() ? absl::InternalError("the executor gave no reason") : failed->status);
+        failed->status.ok() ? absl::InternalError("the executor gave no reason") : failed->status,
+        failed->inputs_kept);
   } else if (const auto* loaded = std::get_if<api::ProgramLoaded>(&report.body)) {
     Loaded(x, *loaded);
   } else if (const auto* written = std::get_if<api::BufferWritten>(&report.body)) {
