@@ -3,8 +3,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/address.h"
 #include "base/status.h"
 #include "grpcpp/create_channel.h"
 
@@ -12,11 +12,6 @@ namespace tessera::remote {
 namespace {
 
 constexpr int kReceiveBytesMax = 256 << 20;
-
-bool IsLoopback(const std::string& address) {
-  return absl::StartsWith(address, "127.") || absl::StartsWith(address, "localhost:") ||
-         absl::StartsWith(address, "[::1]") || absl::StartsWith(address, "unix:");
-}
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "base/address.h"
 #include "base/pki.h"
 #include "base/secret.h"
 #include "base/status.h"
@@ -54,11 +55,6 @@ absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string&
 }
 
 }  // namespace
-
-bool IsLoopback(absl::string_view host) {
-  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.") ||
-         absl::StartsWith(host, "unix:");
-}
 
 absl::StatusOr<ListenerCredentials> CredentialsFor(const std::string& host,
                                                    const ListenerSecurity& security) {

@@ -35,6 +35,4 @@ struct ListenerCredentials {
 absl::StatusOr<ListenerCredentials> CredentialsFor(const std::string& host,
                                                    const ListenerSecurity& security);
 
-bool IsLoopback(absl::string_view host);
-
 }  // namespace tessera::server::rpc

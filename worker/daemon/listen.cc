@@ -34,11 +34,6 @@ std::string PortPlus(const std::string& address, int more) {
   return given ? absl::StrCat(address.substr(0, colon + 1), port + more) : address;
 }
 
-bool IsLoopback(const std::string& address) {
-  return absl::StartsWith(address, "127.") || absl::StartsWith(address, "localhost:") ||
-         absl::StartsWith(address, "[::1]:");
-}
-
 namespace {
 
 absl::Status Taken(const std::string& address) {

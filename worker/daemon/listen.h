@@ -20,9 +20,6 @@ struct Listener {
 // "host:port" with `more` added to a port that is not 0; other text as it is.
 std::string PortPlus(const std::string& address, int more);
 
-// Whether "host:port" can be reached from this machine only.
-bool IsLoopback(const std::string& address);
-
 // Binds "host:port", port 0 for any; listens. VALUE_ERROR says what is wrong with the address,
 // ALREADY_EXISTS that the port is taken.
 absl::StatusOr<Listener> Listen(const std::string& address);

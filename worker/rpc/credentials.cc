@@ -1,8 +1,8 @@
 #include "worker/rpc/credentials.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/address.h"
 #include "base/status.h"
-#include "worker/daemon/listen.h"
 
 namespace tessera::worker::rpc {
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CoordinatorCredentials(
