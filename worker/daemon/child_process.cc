@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
@@ -27,6 +29,14 @@ constexpr int kFirstFd = 3;
 // Above every target, so that no copy overwrites another's source.
 constexpr int kSafeFd = 64;
 
+// Of a variable, "NAME=value".
+bool IsNeededToStart(absl::string_view variable) {
+  constexpr absl::string_view kNames[] = {
+      "LD_LIBRARY_PATH=", "ASAN_OPTIONS=", "LSAN_OPTIONS=", "TSAN_OPTIONS=", "UBSAN_OPTIONS="};
+  return std::any_of(std::begin(kNames), std::end(kNames),
+                     [&](absl::string_view name) { return absl::StartsWith(variable, name); });
+}
+
 std::string HowItEnded(int status) {
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
@@ -39,7 +49,7 @@ std::string HowItEnded(int status) {
 
 absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::string& binary,
                                                  const std::vector<std::string>& args,
-                                                 const std::vector<int>& fds) {
+                                                 const std::vector<int>& fds, bool bare) {
   std::vector<char*> argv = {const_cast<char*>(binary.c_str())};
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
@@ -61,8 +71,15 @@ absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::string& binary,
     copies.push_back(fcntl(fds[k], F_DUPFD_CLOEXEC, kSafeFd));
     posix_spawn_file_actions_adddup2(&actions, copies[k], kFirstFd + static_cast<int>(k));
   }
+  posix_spawn_file_actions_addclosefrom_np(&actions, kFirstFd + static_cast<int>(fds.size()));
+  std::vector<char*> environment;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    if (!bare || IsNeededToStart(*variable)) environment.push_back(*variable);
+  environment.push_back(nullptr);
+  if (bare) posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   pid_t pid = -1;
-  const int error = posix_spawn(&pid, binary.c_str(), &actions, &attributes, argv.data(), environ);
+  const int error =
+      posix_spawn(&pid, binary.c_str(), &actions, &attributes, argv.data(), environment.data());
   for (const int copy : copies) close(copy);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
