@@ -165,6 +165,7 @@ absl::Status TakeOptions(const Options& options, rpc::ExecutorProcessOptions* pr
                       .keep = absl::Milliseconds(options.upload_keep_ms)};
   process->keepalive = KeepaliveFrom(options);
   process->files_dir = options.files_dir;
+  process->compile_jobs = static_cast<int>(options.compile_jobs);
   if (options.tls_cert_file.empty()) return absl::OkStatus();
   TESSERA_ASSIGN_OR_RETURN(process->certificates, ReadWholeFile(options.tls_cert_file));
   TESSERA_ASSIGN_OR_RETURN(process->key, ReadWholeFile(options.tls_key_file));

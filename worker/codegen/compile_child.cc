@@ -12,6 +12,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/numbers.h"
@@ -40,25 +41,52 @@ struct Running {
   UniqueFd socket;
 };
 
-enum class ReadEnd { kMessage, kClosed, kLate };
-ReadEnd ReadBefore(int fd, absl::Time deadline, std::string* message) {
-  FrameParser parser;
+enum class TalkEnd { kDone, kClosed, kLate };
+
+// Until the socket is ready for `events`, or is closed.
+TalkEnd AwaitReady(int fd, short events, absl::Time deadline) {
   while (true) {
     const int64_t left_ms = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - absl::Now()));
-    pollfd ready{fd, POLLIN, 0};
+    pollfd ready{fd, events, 0};
     const int count = poll(&ready, 1, static_cast<int>(std::min<int64_t>(left_ms + 1, 1 << 30)));
     if (count < 0 && errno == EINTR) continue;
-    if (count == 0) return ReadEnd::kLate;
+    return count == 0 ? TalkEnd::kLate : TalkEnd::kDone;
+  }
+}
+
+// A child that stands still takes nothing once the socket is full.
+TalkEnd WriteBefore(int fd, absl::Time deadline, std::string_view message) {
+  const std::string frame = EncodeFrame(message);
+  for (size_t at = 0; at < frame.size();) {
+    const ssize_t sent =
+        send(fd, frame.data() + at, frame.size() - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      at += static_cast<size_t>(sent);
+    } else if (errno == EAGAIN) {
+      const TalkEnd end = AwaitReady(fd, POLLOUT, deadline);
+      if (end != TalkEnd::kDone) return end;
+    } else if (errno != EINTR) {
+      return TalkEnd::kClosed;
+    }
+  }
+  return TalkEnd::kDone;
+}
+
+TalkEnd ReadBefore(int fd, absl::Time deadline, std::string* message) {
+  FrameParser parser;
+  while (true) {
+    const TalkEnd end = AwaitReady(fd, POLLIN, deadline);
+    if (end != TalkEnd::kDone) return end;
     char bytes[1 << 16];
     const ssize_t got = recv(fd, bytes, sizeof bytes, 0);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return ReadEnd::kClosed;
+    if (got <= 0) return TalkEnd::kClosed;
     parser.Add(bytes, static_cast<size_t>(got));
     if (std::optional<std::string> whole = parser.Next()) {
       *message = *std::move(whole);
-      return ReadEnd::kMessage;
+      return TalkEnd::kDone;
     }
-    if (parser.broken()) return ReadEnd::kClosed;
+    if (parser.broken()) return TalkEnd::kClosed;
   }
 }
 
@@ -68,20 +96,22 @@ class CompileChild::Impl {
  public:
   explicit Impl(CompileChildOptions options) : options_(std::move(options)) {}
 
-  absl::StatusOr<std::string> Compile(absl::Span<const Kernel> kernels, const std::string& label) {
+  absl::StatusOr<std::string> Compile(absl::Span<const Kernel> kernels, const std::string& label,
+                                      absl::Time deadline) {
     absl::MutexLock lock(&mu_);
+    deadline = std::min(deadline, absl::Now() + absl::Hours(24));
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) return Late(label);
     if (!running_) TESSERA_RETURN_IF_ERROR(Start());
-    const std::string request =
-        absl::StrCat(options_.target, " ", options_.memory_bytes_max, " ",
-                     absl::ToInt64Seconds(options_.deadline) + 1, "\n",
-                     absl::StrJoin(kernels, kBetween, [](std::string* out, const Kernel& kernel) {
-                       absl::StrAppend(out, kernel.ToString());
-                     }));
+    const std::string request = absl::StrCat(
+        options_.target, " ", options_.memory_bytes_max, " ", absl::ToInt64Seconds(left) + 1, "\n",
+        absl::StrJoin(kernels, kBetween, [](std::string* out, const Kernel& kernel) {
+          absl::StrAppend(out, kernel.ToString());
+        }));
     std::string reply;
-    ReadEnd end = ReadEnd::kClosed;
-    if (WriteFrame(running_->socket.get(), request))
-      end = ReadBefore(running_->socket.get(), absl::Now() + options_.deadline, &reply);
-    if (end != ReadEnd::kMessage || reply.empty()) return Lost(end, label);
+    TalkEnd end = WriteBefore(running_->socket.get(), deadline, request);
+    if (end == TalkEnd::kDone) end = ReadBefore(running_->socket.get(), deadline, &reply);
+    if (end != TalkEnd::kDone || reply.empty()) return Lost(end, label);
     if (reply[0] == kObject) return reply.substr(1);
     return MakeError(ErrorKind::kInternal,
                      absl::StrCat("compile of ", label, ": ", absl::string_view(reply).substr(1)));
@@ -95,23 +125,32 @@ class CompileChild::Impl {
     UniqueFd ours(ends[0]);
     const UniqueFd theirs(ends[1]);
     TESSERA_ASSIGN_OR_RETURN(ChildProcess process,
-                             ChildProcess::Spawn(options_.binary, options_.args, {theirs.get()}));
+                             ChildProcess::Spawn(options_.binary, options_.args, {theirs.get()},
+                                                 /*bare=*/true));
     running_.emplace(Running{std::move(process), std::move(ours)});
     return absl::OkStatus();
   }
 
-  absl::Status Lost(ReadEnd end, const std::string& label) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    std::string how;
-    if (end == ReadEnd::kLate) {
-      how = absl::StrCat("it took longer than ", absl::FormatDuration(options_.deadline),
-                         " and was killed");
-    } else {
-      // The socket is closed by the child's end, which is then about to be reported.
-      pollfd ended{running_->process.pidfd(), POLLIN, 0};
-      constexpr int kReapMs = 1000;
-      if (ended.fd >= 0) poll(&ended, 1, kReapMs);
-      how = absl::StrCat("the compiler ", running_->process.Reap().value_or("closed its socket"));
+  static absl::Status Late(const std::string& label) {
+    return MakeError(ErrorKind::kCompileTimeout,
+                     absl::StrCat("compile of ", label,
+                                  ": the program was not compiled within compile_timeout_ms, and "
+                                  "the compiler was stopped; retry, split the program, or raise "
+                                  "the limit"));
+  }
+
+  absl::Status Lost(TalkEnd end, const std::string& label) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (end == TalkEnd::kLate) {
+      running_.reset();
+      TESSERA_LOG(WARNING) << "a program is not compiled in time" << Field("kernel", label);
+      return Late(label);
     }
+    // The socket is closed by the child's end, which is then about to be reported.
+    pollfd ended{running_->process.pidfd(), POLLIN, 0};
+    constexpr int kReapMs = 1000;
+    if (ended.fd >= 0) poll(&ended, 1, kReapMs);
+    const std::string how =
+        absl::StrCat("the compiler ", running_->process.Reap().value_or("closed its socket"));
     running_.reset();
     TESSERA_LOG(ERROR) << "a kernel does not compile" << Field("kernel", label)
                        << Field("how", how);
@@ -129,8 +168,21 @@ CompileChild::CompileChild(CompileChildOptions options)
 CompileChild::~CompileChild() = default;
 
 absl::StatusOr<std::string> CompileChild::Compile(absl::Span<const Kernel> kernels,
-                                                  const std::string& label) {
-  return impl_->Compile(kernels, label);
+                                                  const std::string& label, absl::Time deadline) {
+  return impl_->Compile(kernels, label, deadline);
+}
+
+std::unique_ptr<CompileChild> CompileChildren::Take() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (idle_ != nullptr) return std::move(idle_);
+  }
+  return std::make_unique<CompileChild>(options_);
+}
+
+void CompileChildren::GiveBack(std::unique_ptr<CompileChild> child) {
+  absl::MutexLock lock(&mu_);
+  idle_.swap(child);  // One that was there ends with `child`, after the lock.
 }
 
 // ---- The child. --------------------------------------------------------------------------------
@@ -203,6 +255,12 @@ class Server {
 int RunCompileChild(CompileImageFn others) {
   fcntl(kChildFd, F_SETFD, FD_CLOEXEC);
   Limit(RLIMIT_CORE, 0);
+  // Nobody waits for what a compiler whose parent is gone would find.
+  std::thread([] {
+    pollfd gone{kChildFd, POLLRDHUP, 0};
+    while (poll(&gone, 1, -1) < 0 && errno == EINTR) continue;
+    _exit(0);
+  }).detach();
   Server server(others);
   while (const std::optional<std::string> request = ReadFrame(kChildFd))
     if (!WriteFrame(kChildFd, server.Serve(*request))) return 1;

@@ -1,17 +1,20 @@
-// Compilation in a process of its own: what ends the compiler, or never ends, costs one kernel an
+// Compilation in processes of its own: what ends the compiler, or never ends, costs one program an
 // error and no array.
 //
-// The child is a binary of ours that calls RunCompileChild; it is started when it is first needed,
+// A child is a binary of ours that calls RunCompileChild; it is started when it is first needed,
 // serves one request after the other, and is replaced after it crashed or was killed. It limits its
-// own memory and processor time, needs no rights, and ends when its parent is gone. Any thread;
-// requests wait for one another.
+// own memory and processor time, needs no rights, knows no secrets (no environment, no descriptors
+// but its socket), and ends when its parent is gone, also in the middle of its work.
 #pragma once
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "worker/codegen/kernel.h"
@@ -23,22 +26,38 @@ struct CompileChildOptions {
   std::vector<std::string> args;
   std::string target;  // by name
   int64_t memory_bytes_max = int64_t{4} << 30;
-  absl::Duration deadline = absl::Seconds(60);
 };
 
+// One of them. Any thread; requests wait for one another.
 class CompileChild {
  public:
   explicit CompileChild(CompileChildOptions options);
   ~CompileChild();
 
   // The kernels as one image for the target; for the host's targets one kernel, as an object.
-  // kInternal, naming `label`, if the child ended or took longer than the deadline, with how; the
-  // next call starts another.
-  absl::StatusOr<std::string> Compile(absl::Span<const Kernel> kernels, const std::string& label);
+  // Naming `label`: COMPILE_TIMEOUT if it was not done at the deadline; INTERNAL if the child
+  // ended, with how. The next call starts another.
+  absl::StatusOr<std::string> Compile(absl::Span<const Kernel> kernels, const std::string& label,
+                                      absl::Time deadline);
 
  private:
   class Impl;
   const std::unique_ptr<Impl> impl_;
+};
+
+// Those of a target: as many as compile at a time, of which one is kept when none does. Any thread.
+class CompileChildren {
+ public:
+  explicit CompileChildren(CompileChildOptions options) : options_(std::move(options)) {}
+
+  // One that nobody else uses, until it is given back.
+  std::unique_ptr<CompileChild> Take() ABSL_LOCKS_EXCLUDED(mu_);
+  void GiveBack(std::unique_ptr<CompileChild> child) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  const CompileChildOptions options_;
+  absl::Mutex mu_;
+  std::unique_ptr<CompileChild> idle_ ABSL_GUARDED_BY(mu_);  // null: none
 };
 
 // What a binary of ours is started with to be one; the only argument.

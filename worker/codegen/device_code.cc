@@ -1,6 +1,9 @@
 #include "worker/codegen/device_code.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -50,7 +53,7 @@ absl::StatusOr<std::string> CompileDeviceImage(absl::string_view target,
 
 absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
                                             absl::Span<const Kernel> kernels, ObjectCache* cache,
-                                            CompileChild* child) {
+                                            CompileChildren* children, absl::Time deadline) {
   std::vector<Kernel> normal;
   std::vector<GpuPlan> plans;
   DeviceCode code;
@@ -66,14 +69,25 @@ absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
     plans.push_back(plan);
   }
   TESSERA_ASSIGN_OR_RETURN(const std::string key, KeyOf(target, normal));
+  const auto cached = [&] {
+    std::optional<std::string> image = cache == nullptr ? std::nullopt : cache->Get(key);
+    if (image) code.image = *std::move(image);
+    return image.has_value();
+  };
+  if (cached()) return code;
+  constexpr char kLabel[] = "a device's kernels";
+  std::optional<ObjectCache::Turn> turn;
   if (cache != nullptr) {
-    if (std::optional<std::string> image = cache->Get(key)) {
-      code.image = *std::move(image);
-      return code;
-    }
+    TESSERA_ASSIGN_OR_RETURN(ObjectCache::Turn taken, cache->TakeTurn(key, deadline, kLabel));
+    turn.emplace(std::move(taken));
+    if (cached()) return code;
   }
-  if (child != nullptr && !normal.empty()) {
-    TESSERA_ASSIGN_OR_RETURN(code.image, child->Compile(normal, "a device's kernels"));
+  if (children != nullptr && !normal.empty()) {
+    std::unique_ptr<CompileChild> child = children->Take();
+    absl::StatusOr<std::string> image = child->Compile(normal, kLabel, deadline);
+    children->GiveBack(std::move(child));
+    TESSERA_RETURN_IF_ERROR(image);
+    code.image = *std::move(image);
   } else {
     TESSERA_ASSIGN_OR_RETURN(code.image, MakeImage(target, normal, plans));
   }

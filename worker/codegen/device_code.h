@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "worker/codegen/compile_child.h"
 #include "worker/codegen/kernel.h"
@@ -38,12 +39,14 @@ inline constexpr int kDeviceCodeVersion = 1;
 // `target` is tessera_device_info's: "nvptx-sm_80", "nvptx-sm_90" or "simt-host". VALUE_ERROR for
 // another; NOT_IMPLEMENTED for a kernel of more elements than a launch has threads. Requires Verify
 // of every kernel. Images are taken from `cache` and put there, if it is given: the same target and
-// kernels (in normal form) have the same image. `child`, made for the target, compiles if it is
-// given; else this process does.
+// kernels (in normal form) have the same image, which is made once. One of `children`, made for the
+// target, compiles if they are given, at most until `deadline`, COMPILE_TIMEOUT; else this process
+// does.
 absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
                                             absl::Span<const Kernel> kernels,
                                             ObjectCache* cache = nullptr,
-                                            CompileChild* child = nullptr);
+                                            CompileChildren* children = nullptr,
+                                            absl::Time deadline = absl::InfiniteFuture());
 
 // The image alone, of kernels in normal form: what a compile child runs.
 absl::StatusOr<std::string> CompileDeviceImage(absl::string_view target,

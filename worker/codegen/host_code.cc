@@ -6,6 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/codegen/compile.h"
@@ -54,19 +55,20 @@ class HostCompiler::Impl {
         loader_(HostLoader::Create()),
         cache_(options_.cache_dir, options_.cache_bytes_max),
         pool_(target_.value_or(HostTarget())),
-        child_({options_.compile_binary, options_.compile_args, target_.value_or(HostTarget()).name,
-                options_.compile_memory_bytes_max, options_.compile_deadline}) {}
+        children_({options_.compile_binary, options_.compile_args,
+                   target_.value_or(HostTarget()).name, options_.compile_memory_bytes_max}) {}
 
   absl::StatusOr<std::shared_ptr<const HostCode>> Compile(absl::Span<const Kernel> kernels,
                                                           absl::Span<const std::string> labels) {
     TESSERA_RETURN_IF_ERROR(target_.status());
     TESSERA_RETURN_IF_ERROR(loader_.status());
     TESSERA_CHECK(labels.empty() || labels.size() == kernels.size());
+    Batch batch{&children_, absl::Now() + options_.compile_deadline, nullptr};
     std::vector<std::shared_ptr<const void>> mapped;
     for (size_t i = 0; i < kernels.size(); ++i) {
       const std::string label = labels.empty() ? absl::StrCat("kernel ", i) : labels[i];
       TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<const void> function,
-                               FunctionOf(Canonical(kernels[i]), label));
+                               FunctionOf(Canonical(kernels[i]), label, batch));
       mapped.push_back(std::move(function));
     }
     return std::make_shared<const HostCode>(std::move(mapped));
@@ -80,25 +82,49 @@ class HostCompiler::Impl {
  private:
   using Function = std::shared_ptr<const void>;
 
-  absl::StatusOr<Function> FunctionOf(const Kernel& kernel, const std::string& label) {
+  // One call of Compile: until when, and the child that it has to itself once it needs one.
+  struct Batch {
+    CompileChildren* children;
+    const absl::Time deadline;
+    std::unique_ptr<CompileChild> child;
+    ~Batch() {
+      if (child != nullptr) children->GiveBack(std::move(child));
+    }
+  };
+
+  absl::StatusOr<Function> FunctionOf(const Kernel& kernel, const std::string& label,
+                                      Batch& batch) {
     const std::string key = Sha256Hex(
         absl::StrCat("host ", target_->name, " ", kCodegenVersion, "\n", kernel.ToString()));
-    if (Function function = AlreadyLoaded(key)) return function;
-    if (const std::optional<std::string> object = cache_.Get(key)) {
-      absl::StatusOr<Function> function = (*loader_)->Load(*object, kFunctionName);
-      if (function.ok()) return Remember(key, *std::move(function), &Counters::from_disk);
-      TESSERA_LOG(WARNING) << "a cached object does not load; compiling it anew"
-                           << Field("kernel", label) << Field("status", function.status());
-    }
-    TESSERA_ASSIGN_OR_RETURN(const std::string object, ObjectOf(kernel, label));
+    if (Function function = AlreadyMade(key, label)) return function;
+    TESSERA_ASSIGN_OR_RETURN(const ObjectCache::Turn turn,
+                             cache_.TakeTurn(key, batch.deadline, label));
+    if (Function function = AlreadyMade(key, label)) return function;
+    TESSERA_ASSIGN_OR_RETURN(const std::string object, ObjectOf(kernel, label, batch));
     absl::StatusOr<Function> function = (*loader_)->Load(object, kFunctionName);
     if (!function.ok()) return Annotate(function.status(), label);
     cache_.Put(key, object);
     return Remember(key, *std::move(function), &Counters::compiled);
   }
 
-  absl::StatusOr<std::string> ObjectOf(const Kernel& kernel, const std::string& label) {
-    if (!options_.compile_binary.empty()) return child_.Compile({kernel}, label);
+  // In this process or on disk; null: nowhere.
+  Function AlreadyMade(const std::string& key, const std::string& label) {
+    if (Function function = AlreadyLoaded(key)) return function;
+    const std::optional<std::string> object = cache_.Get(key);
+    if (!object) return nullptr;
+    absl::StatusOr<Function> function = (*loader_)->Load(*object, kFunctionName);
+    if (function.ok()) return Remember(key, *std::move(function), &Counters::from_disk);
+    TESSERA_LOG(WARNING) << "a cached object does not load; compiling it anew"
+                         << Field("kernel", label) << Field("status", function.status());
+    return nullptr;
+  }
+
+  absl::StatusOr<std::string> ObjectOf(const Kernel& kernel, const std::string& label,
+                                       Batch& batch) {
+    if (!options_.compile_binary.empty()) {
+      if (batch.child == nullptr) batch.child = children_.Take();
+      return batch.child->Compile({kernel}, label, batch.deadline);
+    }
     absl::StatusOr<std::string> object = pool_.Compile(kernel);
     if (!object.ok()) return Annotate(object.status(), label);
     return object;
@@ -133,7 +159,7 @@ class HostCompiler::Impl {
   const absl::StatusOr<std::shared_ptr<HostLoader>> loader_;
   ObjectCache cache_;
   CodegenPool pool_;
-  CompileChild child_;
+  CompileChildren children_;
   absl::Mutex mu_;
   std::map<std::string, std::weak_ptr<const void>> loaded_ ABSL_GUARDED_BY(mu_);
   size_t prune_at_ ABSL_GUARDED_BY(mu_) = kPruneMin;

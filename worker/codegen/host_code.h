@@ -5,9 +5,9 @@
 //   code->function(0)(buffers, 0, kernels[0].num_iterations());
 //
 // The one path from kernel.h to running CPU code. A HostCompiler is made once per process; any
-// thread may call Compile, and calls run at the same time except where they wait for one compile
-// child. HostCode is immutable, shared, and keeps its machine code mapped, even after the compiler
-// is gone.
+// thread may call Compile, and calls run at the same time, each with a compile child of its own;
+// but a kernel that several want is compiled once. HostCode is immutable, shared, and keeps its
+// machine code mapped, even after the compiler is gone.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -30,8 +30,8 @@ struct HostCompilerOptions {
   // The binary that compiles in a child process (compile_child.h); empty: in this process.
   std::string compile_binary;
   std::vector<std::string> compile_args;
-  int64_t compile_memory_bytes_max = int64_t{4} << 30;  // of the child
-  absl::Duration compile_deadline = absl::Seconds(60);  // of one batch of kernels
+  int64_t compile_memory_bytes_max = int64_t{4} << 30;   // of each child
+  absl::Duration compile_deadline = absl::Seconds(120);  // of one program's kernels
 };
 // What the options table says; compiles in this process until a compile_binary is given.
 HostCompilerOptions HostCompilerOptionsFrom(const Options& options,
@@ -64,7 +64,7 @@ class HostCompiler {
   HostCompiler& operator=(const HostCompiler&) = delete;
 
   // Every kernel must pass Verify. `labels` name them in errors: one each, or none. Errors are of
-  // the compiler, not of the program: kInternal, with the label.
+  // the compiler, not of the program, with the label: INTERNAL, or COMPILE_TIMEOUT.
   absl::StatusOr<std::shared_ptr<const HostCode>> Compile(
       absl::Span<const Kernel> kernels, absl::Span<const std::string> labels = {});
 

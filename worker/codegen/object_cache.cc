@@ -1,6 +1,8 @@
 #include "worker/codegen/object_cache.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,7 +15,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "worker/codegen/sha256.h"
 
 namespace tessera::worker::codegen {
@@ -133,6 +137,71 @@ void ObjectCache::Put(const std::string& key, std::string_view object) {
   }
   bytes_ += static_cast<int64_t>(entry.size());
   if (bytes_ > bytes_max_ || ++since_count_ >= kEntriesPerCount) Trim();
+}
+
+// ---- Turns. ------------------------------------------------------------------------------------
+namespace {
+
+// How long what another process makes is waited for.
+constexpr absl::Duration kOthersMax = absl::Seconds(30);
+
+// The descriptor of the file at `path`, made and locked by us alone; -1: not before `deadline`, or
+// not at all. Whoever lets go of the lock removes the file first, so that what was locked may be
+// gone from its place.
+int LockFile(const std::string& path, absl::Time deadline) {
+  int pause_ms = 1;
+  while (true) {
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return -1;
+    struct stat ours, there;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+      if (fstat(fd, &ours) == 0 && stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino)
+        return fd;
+      close(fd);
+      continue;
+    }
+    close(fd);
+    if (absl::Now() >= deadline) return -1;
+    constexpr int kPauseMsMax = 50;
+    poll(nullptr, 0, pause_ms);  // The kernel's locks have no deadline of their own.
+    pause_ms = std::min(2 * pause_ms, kPauseMsMax);
+  }
+}
+
+}  // namespace
+
+ObjectCache::Turn::Turn(Turn&& other) noexcept
+    : cache_(std::exchange(other.cache_, nullptr)),
+      key_(std::move(other.key_)),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+ObjectCache::Turn::~Turn() {
+  if (cache_ == nullptr) return;
+  if (fd_ >= 0) {
+    unlink(cache_->LockOf(key_).c_str());
+    close(fd_);
+  }
+  absl::MutexLock lock(&cache_->mu_);
+  cache_->turns_.erase(key_);
+}
+
+absl::StatusOr<ObjectCache::Turn> ObjectCache::TakeTurn(const std::string& key, absl::Time deadline,
+                                                        const std::string& label) {
+  bool shared = false;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return turns_.count(key) == 0; };
+    if (!mu_.AwaitWithDeadline(absl::Condition(&free), deadline))
+      return MakeError(ErrorKind::kCompileTimeout,
+                       absl::StrCat("compile of ", label,
+                                    ": another program's compilation of it has not ended within "
+                                    "compile_timeout_ms; retry"));
+    turns_.insert(key);
+    shared = Usable();
+  }
+  Turn turn(this, key);
+  if (shared) turn.fd_ = LockFile(LockOf(key), std::min(deadline, absl::Now() + kOthersMax));
+  return turn;
 }
 
 void ObjectCache::Trim() {

@@ -9,11 +9,15 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
 namespace tessera::worker::codegen {
 
@@ -28,8 +32,30 @@ class ObjectCache {
   std::optional<std::string> Get(const std::string& key);
   void Put(const std::string& key, std::string_view object);
 
+  // The right to make the object of a key, from TakeTurn to its end.
+  class Turn {
+   public:
+    Turn(Turn&& other) noexcept;
+    Turn& operator=(Turn&&) = delete;
+    ~Turn();
+
+   private:
+    friend class ObjectCache;
+    Turn(ObjectCache* cache, std::string key) : cache_(cache), key_(std::move(key)) {}
+
+    ObjectCache* cache_;  // null: moved from
+    std::string key_;
+    int fd_ = -1;  // of the locked file; -1: none
+  };
+  // Waits while another makes it: in this process until `deadline`, then COMPILE_TIMEOUT with
+  // `label`; in others that share the folder at most 30 s, since they may have stopped. Who has the
+  // turn looks whether the object is there before making it.
+  absl::StatusOr<Turn> TakeTurn(const std::string& key, absl::Time deadline,
+                                const std::string& label) ABSL_LOCKS_EXCLUDED(mu_);
+
  private:
   std::string PathOf(const std::string& key) const { return folder_ + "/" + key + ".o"; }
+  std::string LockOf(const std::string& key) const { return folder_ + "/" + key + ".lock"; }
   bool Usable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUp(std::string_view what, int error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Counts what is there and removes what is too much.
@@ -39,8 +65,9 @@ class ObjectCache {
   const int64_t bytes_max_;
   absl::Mutex mu_;
   enum class State { kUnknown, kUsable, kUnusable } state_ ABSL_GUARDED_BY(mu_) = State::kUnknown;
-  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;        // by the last count and what was put since
-  int64_t since_count_ ABSL_GUARDED_BY(mu_) = 0;  // entries put since
+  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;            // by the last count and what was put since
+  int64_t since_count_ ABSL_GUARDED_BY(mu_) = 0;      // entries put since
+  std::set<std::string> turns_ ABSL_GUARDED_BY(mu_);  // keys whose turn somebody here has
 };
 
 }  // namespace tessera::worker::codegen

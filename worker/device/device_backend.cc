@@ -116,12 +116,13 @@ class DeviceBackend final : public Backend {
     }
     auto executable = std::make_shared<DeviceExecutable>();
     TESSERA_ASSIGN_OR_RETURN(executable->program, program::Build(*program.entry, build_options_));
+    const absl::Time deadline = absl::Now() + options_.codegen.compile_deadline;
     TESSERA_RETURN_IF_ERROR(program::Verify(executable->program));
     TESSERA_RETURN_IF_ERROR(Plan(*executable));
     TESSERA_ASSIGN_OR_RETURN(
         executable->code,
         codegen::CompileForDevice(device().info().target, executable->program.kernels, &cache_,
-                                  child_.get()));
+                                  children_.get(), deadline));
     if (!executable->program.kernels.empty()) {
       tessera_module* module = nullptr;
       const std::string& image = executable->code.image;
@@ -266,9 +267,9 @@ class DeviceBackend final : public Backend {
     };
     const codegen::HostCompilerOptions& compiler = options_.codegen;
     if (!compiler.compile_binary.empty()) {
-      child_ = std::make_unique<codegen::CompileChild>(codegen::CompileChildOptions{
-          compiler.compile_binary, compiler.compile_args, device().info().target,
-          compiler.compile_memory_bytes_max, compiler.compile_deadline});
+      children_ = std::make_unique<codegen::CompileChildren>(
+          codegen::CompileChildOptions{compiler.compile_binary, compiler.compile_args,
+                                       device().info().target, compiler.compile_memory_bytes_max});
     }
     // What device_api.h promises of all_reduce.
     build_options_.combines = [](ir::ReduceKind reduce, ir::DType dtype) {
@@ -442,7 +443,8 @@ class DeviceBackend final : public Backend {
 
   const DeviceBackendOptions options_;
   codegen::ObjectCache cache_;
-  std::unique_ptr<codegen::CompileChild> child_;  // null: kernels are compiled in this process
+  // Null: kernels are compiled in this process.
+  std::unique_ptr<codegen::CompileChildren> children_;
   std::string kind_;
   program::BuildOptions build_options_;
   std::unique_ptr<Core> core_ = std::make_unique<Core>();

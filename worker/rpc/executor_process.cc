@@ -152,6 +152,7 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
   executor_options.peer_listen_fd = options.peer_fd;
   executor_options.collective_timeout = options.collective_timeout;
   executor_options.queue_bound = options.queue_bound;
+  executor_options.compile_jobs = options.compile_jobs;
   executor_options.files_dir = options.files_dir;
   if (!options.certificates.empty()) {
     auto tls = MakeTlsContext(options.certificates, options.key, options.authorities);

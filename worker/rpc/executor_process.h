@@ -25,6 +25,7 @@ struct ExecutorProcessOptions {
   std::string data_endpoint, peer_endpoint;  // as others reach them
   absl::Duration collective_timeout = absl::Seconds(5);
   int64_t queue_bound = 2048;
+  int compile_jobs = 0;  // as ExecutorOptions has it
   UploadTable::Options uploads = {};
   Keepalive keepalive = {};
   // PEM; all of them or none. Of the data port and, both ways, of the connections to peers.

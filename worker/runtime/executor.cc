@@ -51,6 +51,7 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
   reporter_ = std::make_unique<Stream>();
   timer_ = std::make_unique<Timer>();
   control_ = std::make_unique<Stream>();
+  compilers_ = std::make_unique<SizedPool>(SizedPool::Options{.threads = options_.compile_jobs});
   files_ = std::make_unique<Stream>();
   for (int32_t d = 0; d < num_devices_; ++d) {
     const std::string device = absl::StrCat(ToAbsl(backend_->device_kind()), ":", d, " of ", name_);
@@ -90,6 +91,7 @@ Executor::~Executor() {
         << "launches on the devices of " << name_ << " do not end";
   }
   control_.reset();
+  compilers_.reset();
   timer_.reset();
   buffers_.FailWaiters(why);
   reporter_.reset();
@@ -247,10 +249,21 @@ void Executor::Handle(const api::LoadProgram& command) {
     absl::MutexLock lock(&mu_);
     programs_[command.executable] = program;
   }
-  control_->Push([this, program, source = command.program] { CompileProgram(program, source); });
+  compilers_->Push(ir::CountOps(*program->entry),
+                   [this, program, source = command.program] { CompileProgram(program, source); });
 }
 
 void Executor::CompileProgram(const ProgramRef& program, const ir::Program& source) {
+  {
+    absl::MutexLock lock(&mu_);
+    const auto it = programs_.find(program->id);
+    if (it == programs_.end() || it->second != program) {
+      program->executable =
+          MakeError(ErrorKind::kProgramNotFound,
+                    absl::StrCat("program ", program->name, " was unloaded from ", name_));
+      return program->compiled.Notify();
+    }
+  }
   const int64_t began = Since::Now();
   program->executable = backend_->Compile(source);
   const absl::Status status = program->executable.status();

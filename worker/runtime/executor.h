@@ -5,10 +5,11 @@
 // thread-safe and does not block; commands take effect in the order sent. What happens is told to
 // the report function, in the order in which it happened, one at a time; it may call Send.
 //
-// Threads: one dispatch stream per device, one for compiling and connecting, one for files, one for
-// reports, one for timers. A launch's results are good for later launches on the same device as
-// soon as it is enqueued; everybody else has them when the device is done. The destructor cancels
-// what runs, waits for it to notice, and reports nothing more.
+// Threads: one dispatch stream per device, one for connecting, one for files, one for reports, one
+// for timers, and those that compile, small programs first (base/sized_pool.h). A launch's results
+// are good for later launches on the same device as soon as it is enqueued; everybody else has them
+// when the device is done. The destructor cancels what runs, waits for it to notice, and reports
+// nothing more.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -24,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/sized_pool.h"
 #include "ir/api/worker_link.h"
 #include "worker/collectives/peer_port.h"
 #include "worker/memory/buffer_table.h"
@@ -48,6 +50,7 @@ struct ExecutorOptions {
   absl::Duration collective_timeout = absl::Seconds(5);
   std::shared_ptr<const TlsContext> tls;  // of connections to peers; null: plain text
   int64_t queue_bound = 2048;         // launches that may wait on a device; beyond it QUEUE_FULL
+  int compile_jobs = 0;               // programs compiled at a time, at least 2; 0: one a core
   InFlightPage* in_flight = nullptr;  // borrowed; null: one of its own
   PeerReader* peers = nullptr;        // borrowed; null: a transfer cannot read from elsewhere
   std::string files_dir;           // below which arrays are saved and loaded; empty: they are not
@@ -168,6 +171,7 @@ class Executor {
 
   // On the control thread.
   void OpenCommunicator(const std::shared_ptr<Communicator>& communicator) ABSL_LOCKS_EXCLUDED(mu_);
+  // On a thread that compiles.
   void CompileProgram(const ProgramRef& program, const ir::Program& source);
   bool HasDevice(int32_t device) const { return device >= 0 && device < num_devices_; }
   void Report(api::ReportBody body);
@@ -215,10 +219,11 @@ class Executor {
   std::vector<int64_t> lanes_enqueued_ ABSL_GUARDED_BY(mu_);  // per device: it has not ended them
   std::function<void()> drained_ ABSL_GUARDED_BY(mu_);
 
-  // Ended by the destructor: streams, then control, then the others.
+  // Ended by the destructor: streams, then control and compilers, then the others.
   std::unique_ptr<Stream> reporter_;
   std::unique_ptr<Timer> timer_;
   std::unique_ptr<Stream> control_;
+  std::unique_ptr<SizedPool> compilers_;
   std::unique_ptr<Stream> files_;
   std::vector<std::unique_ptr<Stream>> streams_;
 };

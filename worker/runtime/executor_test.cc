@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
 
 #include "absl/strings/str_cat.h"
@@ -145,7 +146,7 @@ Array Vec(std::vector<double> values) {
 }
 
 // CPU devices whose work ends when the test says so: asynchronous, as an accelerator is.
-class HeldBackend final : public Backend {
+class HeldBackend : public Backend {
  public:
   class HeldEvent final : public Event {
    public:
@@ -224,6 +225,60 @@ class HeldBackend final : public Backend {
   absl::Mutex mu_;
   std::deque<std::function<void(const absl::Status&)>> held_ ABSL_GUARDED_BY(mu_);
 };
+
+// Its compiler takes until it is let go for programs that are large.
+class HeldCompiler final : public HeldBackend {
+ public:
+  static constexpr int kLargeOps = 300;
+  explicit HeldCompiler(absl::Notification* go) : go_(go) {}
+  absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) override {
+    const bool large = ir::CountOps(*program.entry) >= kLargeOps;
+    if (large) go_->WaitForNotification();
+    compiled_ += large ? 1 : 0;
+    return HeldBackend::Compile(program);
+  }
+  int large_compiled() const { return compiled_; }
+
+ private:
+  absl::Notification* const go_;
+  std::atomic<int> compiled_{0};
+};
+
+TEST_F(ExecutorTest, WhatIsCompiledForLongHoldsUpNothingElse) {
+  absl::Notification go;
+  ExecutorOptions options;
+  options.worker = "w0";
+  options.compile_jobs = 2;
+  auto backend = std::make_unique<HeldCompiler>(&go);
+  HeldCompiler& compiler = *backend;
+  executor_ = std::make_unique<Executor>(
+      options, std::move(backend), [this](api::ReportBody body) { reports_.Add(std::move(body)); });
+  const auto load = [&](uint64_t id) {
+    api::LoadProgram large{.executable = id,
+                           .name = absl::StrCat("large", id),
+                           .program = LongProgram(1, HeldCompiler::kLargeOps),
+                           .coordinates = {{0, 0}},
+                           .self = 0};
+    executor_->Send(std::move(large));
+  };
+  for (const uint64_t id : {1, 2, 3}) load(id);
+  Load(4, PsumProgram(1));
+  Load(5, PsumProgram(1));
+  api::ConfigureCommunicator alone;
+  alone.generation = 1;
+  alone.members = {{"w0/0", 1, "", 1}};
+  executor_->Send(alone);
+  TESSERA_EXPECT_OK(reports_.Next<api::CommunicatorReady>());
+  // What nobody wants any more when its turn comes is not compiled.
+  executor_->Send(api::UnloadPrograms{{3}});
+  go.Notify();
+  for (int i = 0; i < 2; ++i) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const auto loaded, reports_.Next<api::ProgramLoaded>());
+    TESSERA_EXPECT_OK(loaded.status);
+  }
+  Load(6, LongProgram(1, HeldCompiler::kLargeOps));
+  EXPECT_EQ(compiler.large_compiled(), 3);
+}
 
 class AsyncExecutorTest : public ExecutorTest {
  protected:

@@ -1,0 +1,182 @@
+// What others notice while the cluster compiles: a compiler that takes long, that stands still, or
+// whose executor is gone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/testing/processes.h"
+#include "base/testing/status_matchers.h"
+#include "client/tessera.h"
+#include "ir/ops.h"
+#include "tests/service/cluster.h"
+
+namespace tessera::service {
+namespace {
+
+using testing::ChildrenOf;
+using testing::Eventually;
+using testing::HasEnded;
+using ::testing::HasSubstr;
+
+// A small program of one client while another's compiler stands still.
+constexpr absl::Duration kSmallWithin = absl::Seconds(5);
+constexpr int64_t kElements = 64;
+
+// sin, `ops` times over f32[64]: compiled, since it has functions.
+api::CompileRequest Sines(int ops) {
+  ir::Builder b({ir::Mesh{{{"i", 1}}}, true}, "sines");
+  ir::Value x = b.Param(ir::MakeType(ir::DType::kF32, {kElements}));
+  for (int i = 0; i < ops; ++i) x = ir::Sin(x);
+  api::CompileRequest request;
+  request.program.entry = b.Build({x});
+  request.name = absl::StrCat("sines", ops);
+  return request;
+}
+
+// "R" of a process that runs, "T" of one that is stopped; empty once it is gone.
+std::string StateOf(int pid) {
+  std::ifstream in(absl::StrCat("/proc/", pid, "/stat"));
+  std::string number, name, state;
+  in >> number >> name >> state;
+  return state;
+}
+
+// Whether it has become a compiler: before that it is a copy of its executor, which waits for it.
+bool IsCompiler(int pid) {
+  std::ifstream in(absl::StrCat("/proc/", pid, "/cmdline"));
+  const std::string words{std::istreambuf_iterator<char>(in), {}};
+  return absl::StrContains(words, "--compile-child");
+}
+
+class CompileTest : public ::testing::Test {
+ protected:
+  // More than a kernel is compiled in, on a busy machine too.
+  static constexpr int kLargeOps = 2000;
+
+  void Start(std::vector<std::string> worker_flags = {}) {
+    worker_flags.push_back("--cache-dir=off");
+    TESSERA_ASSERT_OK_AND_ASSIGN(
+        cluster_, Cluster::Start({1, 1, {"--canary-interval-ms=0"}, worker_flags, 0, {}}));
+  }
+  void TearDown() override {
+    if (HasFailure() && cluster_) std::cerr << cluster_->Logs();
+  }
+
+  // Compiles on a thread of its own, with a session of its own.
+  void CompileLarge() {
+    large_ = std::thread([this] {
+      const auto session = Session::Connect(cluster_->address());
+      const absl::Time began = absl::Now();
+      large_status_ = session->service().Compile(Sines(kLargeOps)).status();
+      large_took_ = absl::Now() - began;
+      large_ended_ = true;
+    });
+  }
+  // The process that compiles; -1 if none does.
+  int Compiler() const {
+    for (const int pid : ChildrenOf(cluster_->executor_pid(0)))
+      if (IsCompiler(pid) && StateOf(pid) == "R") return pid;
+    return -1;
+  }
+  // Stops the process that compiles, once there is one.
+  int StopCompiler() {
+    int pid = -1;
+    EXPECT_TRUE(Eventually([&] {
+      pid = Compiler();
+      return pid > 0 || large_ended_;
+    }));
+    EXPECT_FALSE(large_ended_) << large_status_;
+    kill(pid, SIGSTOP);
+    EXPECT_TRUE(Eventually([&] { return StateOf(pid) == "T"; }));
+    return pid;
+  }
+
+  std::unique_ptr<Cluster> cluster_;
+  std::thread large_;
+  // Set before large_ended_.
+  absl::Status large_status_;
+  absl::Duration large_took_;
+  std::atomic<bool> large_ended_{false};
+};
+
+TEST_F(CompileTest, ALongCompileHoldsUpNoOther) {
+  Start();
+  CompileLarge();
+  const int compiler = StopCompiler();
+  auto& service = cluster_->session()->service();
+  const absl::Time began = absl::Now();
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply small, service.Compile(Sines(2)));
+  const ir::Array zeros(ir::DType::kF32, {kElements});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t x, service.Put(zeros, small.in[0].placement));
+  api::ExecuteRequest request;
+  request.executable = small.executable;
+  request.args = {x};
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run, service.Execute(request));
+  EXPECT_THAT(service.Get(run.outputs[0], absl::Seconds(20)), IsOkAndHolds(zeros));
+  const absl::Duration took = absl::Now() - began;
+  EXPECT_LT(took, kSmallWithin);
+  std::cout << "compiled and run beside it in " << took << "\n";
+  EXPECT_FALSE(large_ended_) << large_status_;
+  kill(compiler, SIGCONT);
+  large_.join();
+  TESSERA_EXPECT_OK(large_status_);
+}
+
+TEST_F(CompileTest, ACompilerThatStandsStillIsStoppedAtTheLimit) {
+  constexpr absl::Duration kLimit = absl::Seconds(3);
+  Start({absl::StrCat("--compile-timeout-ms=", absl::ToInt64Milliseconds(kLimit))});
+  CompileLarge();
+  const int compiler = StopCompiler();
+  large_.join();
+  EXPECT_THAT(large_status_, ReasonIs("COMPILE_TIMEOUT", HasSubstr("sines2000")));
+  EXPECT_LT(large_took_, kLimit + absl::Seconds(2));
+  std::cout << "told after " << large_took_ << ", limit " << kLimit << "\n";
+  EXPECT_TRUE(Eventually([&] { return HasEnded(compiler); }));
+  TESSERA_EXPECT_OK(cluster_->session()->service().Compile(Sines(2)));
+}
+
+TEST_F(CompileTest, TheCoordinatorTellsAtItsOwnLimitAndTheCompilerGoesOn) {
+  constexpr absl::Duration kLimit = absl::Seconds(1);
+  TESSERA_ASSERT_OK_AND_ASSIGN(
+      cluster_, Cluster::Start({1,
+                                1,
+                                {"--canary-interval-ms=0", "--compile-timeout-ms=1000"},
+                                {"--cache-dir=off"},
+                                0,
+                                {}}));
+  CompileLarge();
+  const int compiler = StopCompiler();
+  large_.join();
+  EXPECT_THAT(large_status_, ReasonIs("COMPILE_TIMEOUT", HasSubstr("executor w0/0")));
+  EXPECT_LT(large_took_, kLimit + absl::Seconds(2));
+  kill(compiler, SIGCONT);
+  auto& service = cluster_->session()->service();
+  EXPECT_TRUE(Eventually([&] { return service.Compile(Sines(kLargeOps)).ok(); }));
+}
+
+TEST_F(CompileTest, ACompilerEndsWithItsExecutor) {
+  Start();
+  CompileLarge();
+  int compiler = -1;
+  ASSERT_TRUE(Eventually([&] {
+    compiler = Compiler();
+    return compiler > 0 || large_ended_;
+  }));
+  const int executor = cluster_->executor_pid(0);
+  kill(executor, SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return HasEnded(compiler); }, absl::Seconds(2)));
+  large_.join();
+}
+
+}  // namespace
+}  // namespace tessera::service
