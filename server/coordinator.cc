@@ -147,7 +147,8 @@ std::vector<ShardTicket> Coordinator::Tickets(const ArrayInfo& info,
     const ArrayInfo::Shard& shard = info.shards[k];
     t.incarnation = shard.incarnation;
     t.device = shard.device;
-    tickets.push_back({k, shard.endpoint, api::SignTicket(t, ticket_key_)});
+    const std::string key = api::TicketKeyFor(ticket_key_, shard.executor, shard.incarnation);
+    tickets.push_back({k, shard.endpoint, api::SignTicket(t, key)});
   }
   return tickets;
 }
@@ -347,7 +348,7 @@ absl::StatusOr<api::Welcome> Coordinator::Register(const api::Registration& regi
   welcome.epoch = epoch_;
   welcome.heartbeat = absl::Milliseconds(options_.heartbeat_ms);
   welcome.lease = absl::Milliseconds(options_.lease_ms);
-  welcome.ticket_key = ticket_key_;
+  welcome.ticket_key = api::WorkerTicketKey(ticket_key_, registration.worker);
   TESSERA_LOG(INFO) << "worker registered" << Field("worker", registration.worker)
                     << Field("host", registration.host) << Field("session", welcome.session);
   return welcome;

@@ -20,11 +20,42 @@ constexpr absl::Duration kTransferLimit = absl::Minutes(10);  // of one array
 constexpr absl::Duration kGrace = absl::Seconds(5);           // beyond what the server waits
 // How long the coordinator may take to hear of an executor that did not answer us; between looks.
 constexpr absl::Duration kLossKnownWithin = absl::Seconds(2), kLossLook = absl::Milliseconds(20);
+// An executor that restarts has its new tickets within this.
+constexpr absl::Duration kFreshWithin = absl::Seconds(5), kFreshLookMax = absl::Milliseconds(500);
 constexpr size_t kDeletesPerCall = 10'000;
 constexpr absl::Duration kWatchLimit = absl::Minutes(2);  // beyond what the server waits
 // Runs watched at a time. Each holds a stream of the connection; deeper pipelines do not need one.
 constexpr size_t kWatchedMax = 32;
 constexpr size_t kExecutionsMax = 256;  // whose results are kept: at most 16 MiB
+
+// Says when to try again while an executor restarts, and when no more.
+class FreshTries {
+ public:
+  // Waits a little; false once that has gone on for long enough since it was first asked.
+  bool Again() {
+    deadline_ = std::min(deadline_, absl::Now() + kFreshWithin);
+    if (absl::Now() >= deadline_) return false;
+    const absl::Notification never;
+    never.WaitForNotificationWithTimeout(pause_);
+    pause_ = std::min(2 * pause_, kFreshLookMax);
+    return true;
+  }
+
+ private:
+  absl::Time deadline_ = absl::InfiniteFuture();
+  absl::Duration pause_ = kLossLook;
+};
+
+// What `attempt` gives with tickets that the executors take: old ones are asked for anew, which is
+// what finds out that the array is lost, if it is.
+template <class F>
+auto WithFreshTickets(const F& attempt) -> decltype(attempt()) {
+  FreshTries tries;
+  while (true) {
+    auto done = attempt();
+    if (KindOf(done.status()) != ErrorKind::kTicketStale || !tries.Again()) return done;
+  }
+}
 
 }  // namespace
 
@@ -188,6 +219,17 @@ absl::StatusOr<api::ExecuteReply> RemoteService::JustExecute(
 
 absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value,
                                             const api::Placement& placement) {
+  FreshTries tries;
+  while (true) {
+    bool gone = false;
+    absl::StatusOr<uint64_t> array = PutOnce(value, placement, &gone);
+    // It is made anew: nobody has seen it.
+    if (array.ok() || !gone || !tries.Again()) return array;
+  }
+}
+
+absl::StatusOr<uint64_t> RemoteService::PutOnce(const ir::Array& value,
+                                                const api::Placement& placement, bool* gone) {
   const absl::Time end = absl::Now() + kTransferLimit;
   const api::ArraySpec spec{value.dtype(), value.shape(), placement};
   v1::CreateArrayRequest request;
@@ -214,6 +256,8 @@ absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value,
   }
   const absl::Status written = WhyLost(response.array(), RunAll(jobs));
   if (!written.ok()) {
+    *gone = KindOf(written) == ErrorKind::kTicketStale ||
+            KindOf(Loss(response.array())) == ErrorKind::kWorkerLost;
     Delete({response.array()}).IgnoreError();
     return written;
   }
@@ -234,8 +278,8 @@ absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::ReadTickets(
 }
 
 absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration timeout) {
+  const absl::Time start = absl::Now();
   if (const std::shared_ptr<Execution> execution = ExecutionOf(array)) {
-    const absl::Time start = absl::Now();
     const bool ended = execution->AwaitEnd(start + timeout);
     if (ended) {
       absl::MutexLock lock(&mu_);
@@ -247,8 +291,13 @@ absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration time
     }
     if (std::optional<ir::Array> value = execution->ResultOf(array)) return *std::move(value);
     // Too large, failed, or not ended: the coordinator knows.
-    timeout = std::max(timeout - (absl::Now() - start), absl::ZeroDuration());
   }
+  return WithFreshTickets([&] {
+    return GetOnce(array, std::max(timeout - (absl::Now() - start), absl::ZeroDuration()));
+  });
+}
+
+absl::StatusOr<ir::Array> RemoteService::GetOnce(uint64_t array, absl::Duration timeout) {
   TESSERA_ASSIGN_OR_RETURN(const v1::CreateReadTicketsResponse tickets,
                            ReadTickets(array, {}, timeout));
   TESSERA_ASSIGN_OR_RETURN(const api::ArraySpec spec, ir::serial::FromProto(tickets.spec()));
@@ -294,11 +343,7 @@ absl::Status RemoteService::Loss(uint64_t array) const {
 }
 
 absl::Status RemoteService::WhyLost(uint64_t array, absl::Status moved) const {
-  // A ticket is refused by an executor process that has taken the place of the one it is for.
-  if (moved.ok() ||
-      (KindOf(moved) != ErrorKind::kWorkerLost && KindOf(moved) != ErrorKind::kTicketRefused)) {
-    return moved;
-  }
+  if (moved.ok() || KindOf(moved) != ErrorKind::kWorkerLost) return moved;
   // The coordinator hears of the loss from the worker's daemon, at about the time that we do.
   const absl::Time deadline = absl::Now() + kLossKnownWithin;
   const absl::Notification never;
@@ -312,6 +357,11 @@ absl::Status RemoteService::WhyLost(uint64_t array, absl::Status moved) const {
 
 absl::StatusOr<ir::Array> RemoteService::GetShard(uint64_t array, int ordinal,
                                                   absl::Duration timeout) {
+  return WithFreshTickets([&] { return GetShardOnce(array, ordinal, timeout); });
+}
+
+absl::StatusOr<ir::Array> RemoteService::GetShardOnce(uint64_t array, int ordinal,
+                                                      absl::Duration timeout) {
   TESSERA_ASSIGN_OR_RETURN(const v1::CreateReadTicketsResponse tickets,
                            ReadTickets(array, {ordinal}, timeout));
   TESSERA_ASSIGN_OR_RETURN(const api::ArraySpec spec, ir::serial::FromProto(tickets.spec()));

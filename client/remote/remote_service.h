@@ -59,6 +59,13 @@ class RemoteService final : public api::Service {
                                                             const std::vector<int>& ordinals,
                                                             absl::Duration timeout) const;
 
+  // The same with the tickets that there are now; TICKET_STALE when those are old. `gone`: the
+  // array went with an executor's process before it was written.
+  absl::StatusOr<uint64_t> PutOnce(const ir::Array& value, const api::Placement& placement,
+                                   bool* gone);
+  absl::StatusOr<ir::Array> GetOnce(uint64_t array, absl::Duration timeout);
+  absl::StatusOr<ir::Array> GetShardOnce(uint64_t array, int ordinal, absl::Duration timeout);
+
   // Watches the run when one of its results may be small and few others are watched.
   absl::StatusOr<api::ExecuteReply> ExecuteAndWatch(const api::ExecuteRequest& request);
   absl::StatusOr<api::ExecuteReply> JustExecute(const api::ExecuteRequest& request) const;

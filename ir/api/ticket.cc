@@ -22,22 +22,49 @@ namespace {
 constexpr size_t kFields = 8;
 constexpr size_t kMaxTicketBytes = 4096;
 
-std::string Mac(absl::string_view body, std::string_view key) {
+std::string RawMac(absl::string_view body, std::string_view key) {
   unsigned char mac[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
   const unsigned char* done =
       HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
            reinterpret_cast<const unsigned char*>(body.data()), body.size(), mac, &size);
   TESSERA_CHECK(done != nullptr) << "HMAC-SHA256 is not available";
-  return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(mac), size));
+  return std::string(reinterpret_cast<char*>(mac), size);
+}
+std::string Mac(absl::string_view body, std::string_view key) {
+  return absl::BytesToHexString(RawMac(body, key));
 }
 
 absl::Status Refused(absl::string_view why) {
-  return absl::PermissionDeniedError(
-      absl::StrCat("ticket: ", why, "; ask the coordinator for a new one"));
+  return MakeError(ErrorKind::kTicketRefused,
+                   absl::StrCat("ticket: ", why, "; ask the coordinator for one"));
+}
+absl::Status Stale(absl::string_view why) {
+  return MakeError(ErrorKind::kTicketStale,
+                   absl::StrCat("ticket: ", why, "; ask the coordinator for a new one"));
 }
 
 }  // namespace
+
+std::string WorkerTicketKey(std::string_view coordinator_key, std::string_view worker) {
+  return RawMac(absl::StrCat("tickets of worker ", ToAbsl(worker)), coordinator_key);
+}
+
+std::string ExecutorTicketKey(std::string_view worker_key, int32_t index, uint64_t incarnation) {
+  return RawMac(absl::StrCat("tickets of executor ", index, " incarnation ", incarnation),
+                worker_key);
+}
+
+std::string TicketKeyFor(std::string_view coordinator_key, std::string_view executor,
+                         uint64_t incarnation) {
+  const size_t slash = executor.rfind('/');
+  int32_t index = 0;
+  TESSERA_CHECK(slash != std::string_view::npos &&
+                absl::SimpleAtoi(ToAbsl(executor.substr(slash + 1)), &index))
+      << executor;
+  return ExecutorTicketKey(WorkerTicketKey(coordinator_key, executor.substr(0, slash)), index,
+                           incarnation);
+}
 
 std::string SignTicket(const Ticket& t, std::string_view key) {
   std::string body = absl::StrCat("v1|", static_cast<int>(t.access), "|", t.incarnation, "|",
@@ -54,12 +81,17 @@ absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, 
   const size_t cut = text.rfind('|');
   if (cut == std::string_view::npos) return Refused("not a ticket");
   const absl::string_view body = ToAbsl(text.substr(0, cut));
+  // Another incarnation's mark cannot be checked, and need not be: whoever shows such a ticket gets
+  // nothing for it.
+  const std::vector<absl::string_view> f = absl::StrSplit(body, '|');
+  uint64_t named = 0;
+  if (f.size() == kFields && f[0] == "v1" && absl::SimpleAtoi(f[2], &named) && named != incarnation)
+    return Stale(absl::StrCat("for executor incarnation ", named, ", this is ", incarnation));
   const std::string mac = Mac(body, key);
   const std::string_view given = text.substr(cut + 1);
   if (given.size() != mac.size() || CRYPTO_memcmp(given.data(), mac.data(), mac.size()) != 0)
     return Refused("not signed by this coordinator");
   // Signed by us, so what follows can only fail between versions.
-  const std::vector<absl::string_view> f = absl::StrSplit(body, '|');
   Ticket t;
   int access = 0;
   int64_t expires_ms = 0;
@@ -81,10 +113,7 @@ absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, 
   }
   t.expires = absl::FromUnixMillis(expires_ms);
   if (now > t.expires)
-    return Refused(absl::StrCat("expired ", absl::FormatDuration(now - t.expires), " ago"));
-  if (t.incarnation != incarnation)
-    return Refused(
-        absl::StrCat("for executor incarnation ", t.incarnation, ", this is ", incarnation));
+    return Stale(absl::StrCat("expired ", absl::FormatDuration(now - t.expires), " ago"));
   return t;
 }
 

@@ -1,7 +1,9 @@
 // Tickets: short-lived capabilities to write or read one shard, straight at its executor.
 //
-// The coordinator signs, the executor checks; both know the key of the coordinator's epoch, the
-// client sees only the opaque text.  Pure functions; any thread.
+// The coordinator signs, the executor checks; the client sees only the opaque text.  The key is the
+// executor incarnation's own: the coordinator derives it from its epoch's, a worker from the
+// worker's that the coordinator gave it, and an executor has no other.  So nobody can make a ticket
+// for another's executors.  Pure functions; any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -26,9 +28,17 @@ struct Ticket {
   bool operator==(const Ticket&) const = default;
 };
 
+// The keys below the coordinator's: a worker's, and of that an executor incarnation's.
+std::string WorkerTicketKey(std::string_view coordinator_key, std::string_view worker);
+std::string ExecutorTicketKey(std::string_view worker_key, int32_t index, uint64_t incarnation);
+// Both at once, of the executor called "worker/index".
+std::string TicketKeyFor(std::string_view coordinator_key, std::string_view executor,
+                         uint64_t incarnation);
+
 // The ticket as printable text that ends in an HMAC-SHA256 over what precedes it.
 std::string SignTicket(const Ticket& ticket, std::string_view key);
-// Checks the mark, then the expiry, then that it is for `incarnation`.
+// TICKET_STALE if it is for another incarnation, whose key is another, or has expired: a new one
+// will do.  TICKET_REFUSED if it was not signed with the key.
 absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, absl::Time now,
                                    uint64_t incarnation);
 

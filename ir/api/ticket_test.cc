@@ -30,22 +30,39 @@ TEST(TicketTest, RefusesEveryChangedByte) {
   for (size_t i = 0; i < good.size(); ++i) {
     std::string bad = good;
     bad[i] = bad[i] == '1' ? '2' : '1';
+    // With another incarnation's number it says that it is not for this one.
+    const bool names_another = good.substr(0, i) == "v1|2|";
     EXPECT_THAT(CheckTicket(bad, "key", absl::UnixEpoch(), 7),
-                StatusIs(absl::StatusCode::kPermissionDenied))
+                ReasonIs(names_another ? "TICKET_STALE" : "TICKET_REFUSED"))
         << "byte " << i;
     EXPECT_THAT(CheckTicket(good.substr(0, i), "key", absl::UnixEpoch(), 7),
                 StatusIs(absl::StatusCode::kPermissionDenied));
   }
 }
 
-TEST(TicketTest, RefusesOtherKeysIncarnationsAndTimes) {
+TEST(TicketTest, OtherIncarnationsAndTimesAreStaleOtherKeysRefused) {
   const std::string good = SignTicket(Sample(), "key");
   EXPECT_THAT(CheckTicket(good, "kez", absl::UnixEpoch(), 7),
               StatusIs(absl::StatusCode::kPermissionDenied, "not signed"));
-  EXPECT_THAT(CheckTicket(good, "key", absl::UnixEpoch(), 8),
-              StatusIs(absl::StatusCode::kPermissionDenied, "incarnation 7, this is 8"));
+  EXPECT_THAT(CheckTicket(good, "another key", absl::UnixEpoch(), 8),
+              StatusIs(absl::StatusCode::kUnavailable, "incarnation 7, this is 8"));
   EXPECT_THAT(CheckTicket(good, "key", absl::FromUnixMillis(1'000'001), 7),
-              StatusIs(absl::StatusCode::kPermissionDenied, "expired"));
+              ReasonIs("TICKET_STALE", "expired"));
+}
+
+TEST(TicketTest, EveryIncarnationOfEveryExecutorHasAKeyOfItsOwn) {
+  const std::string own = TicketKeyFor("key", "w0/1", 7);
+  EXPECT_EQ(own, ExecutorTicketKey(WorkerTicketKey("key", "w0"), 1, 7));
+  EXPECT_EQ(own.size(), 32u);
+  for (const std::string& other :
+       {TicketKeyFor("kez", "w0/1", 7), TicketKeyFor("key", "w1/1", 7),
+        TicketKeyFor("key", "w0/0", 7), TicketKeyFor("key", "w0/1", 8),
+        TicketKeyFor("key", "w0/11", 7), WorkerTicketKey("key", "w0"), std::string("key")}) {
+    EXPECT_NE(other, own);
+    // What another worker, or another executor, knows makes no ticket for this one.
+    EXPECT_THAT(CheckTicket(SignTicket(Sample(), other), own, absl::UnixEpoch(), 7),
+                ReasonIs("TICKET_REFUSED"));
+  }
 }
 
 TEST(Crc32cTest, AgreesWithPublishedValuesAndContinues) {

@@ -57,7 +57,7 @@ struct Welcome {
   uint64_t epoch = 0;        // of the coordinator; a worker obeys only the greatest it has seen
   absl::Duration heartbeat;  // report at least this often
   absl::Duration lease;      // silence after which the worker is lost
-  std::string ticket_key;    // checks the tickets of data transfers (ir/api/ticket.h)
+  std::string ticket_key;    // the worker's, of the tickets of data transfers (ir/api/ticket.h)
 };
 
 // ---- Coordinator -> executor. -------------------------------------------------------------------

@@ -459,14 +459,15 @@ void Machine::SendTransfers(Operation& op, const std::vector<std::string>& execu
       piece.source_device = s_.devices[from[p.source]].local;
       if (!piece.local) {
         piece.endpoint = x.info.data_endpoint;
-        piece.ticket = api::SignTicket({.access = api::Ticket::Access::kRead,
-                                        .incarnation = x.info.incarnation,
-                                        .array = op.args[0],
-                                        .device = piece.source_device,
-                                        .dtype = source.spec.dtype,
-                                        .shape = source_local,
-                                        .expires = now_ + s_.config.write_wait},
-                                       s_.config.ticket_key);
+        piece.ticket =
+            api::SignTicket({.access = api::Ticket::Access::kRead,
+                             .incarnation = x.info.incarnation,
+                             .array = op.args[0],
+                             .device = piece.source_device,
+                             .dtype = source.spec.dtype,
+                             .shape = source_local,
+                             .expires = now_ + s_.config.write_wait},
+                            api::TicketKeyFor(s_.config.ticket_key, x.name, x.info.incarnation));
       }
       piece.source_starts = std::move(p.source_starts);
       piece.dest_starts = std::move(p.dest_starts);

@@ -167,21 +167,52 @@ def test_a_transfer_without_progress_is_given_up(shards):
     assert 4 <= len(shards.offsets) <= 8
 
 
-def test_refused_tickets_are_asked_for_anew(shards):
+def test_stale_tickets_are_asked_for_anew(shards):
     with connect(shards.server) as client:
         array = client.put(VALUE, MESH, P("x"))
         good = shards.server.handlers["DataService/Read"]
         refused = []
 
         def read(request, context):
-            if not refused:
+            if len(refused) < 3:
                 refused.append(request.ticket)
-                fail(context, grpc.StatusCode.PERMISSION_DENIED, reason="TICKET_REFUSED")
+                fail(context, UNAVAILABLE, reason="TICKET_STALE")
             yield from good(request, context)
 
         shards.server.handlers["DataService/Read"] = read
         np.testing.assert_array_equal(client.get(array), VALUE)
-    assert shards.server.calls("ArrayService/CreateReadTickets") == 2
+    assert 3 <= shards.server.calls("ArrayService/CreateReadTickets") <= 4
+
+
+def test_a_put_whose_executor_has_restarted_is_made_anew(shards):
+    good = shards.server.handlers["DataService/Write"]
+    refused = []
+
+    def write(requests, context):
+        if not refused:
+            refused.append(True)
+            fail(context, UNAVAILABLE, reason="TICKET_STALE")
+        return good(requests, context)
+
+    shards.server.handlers["DataService/Write"] = write
+    with connect(shards.server) as client:
+        array = client.put(VALUE, MESH, P("x"))
+        np.testing.assert_array_equal(client.get(array), VALUE)
+    assert shards.server.calls("ArrayService/CreateArray") == 2
+
+
+def test_forged_tickets_are_not_asked_for_anew(shards):
+    with connect(shards.server) as client:
+        array = client.put(VALUE, MESH, P("x"))
+
+        def read(request, context):
+            fail(context, grpc.StatusCode.PERMISSION_DENIED, reason="TICKET_REFUSED")
+            yield
+
+        shards.server.handlers["DataService/Read"] = read
+        with pytest.raises(tessera.PermissionDeniedError):
+            client.get(array)
+    assert shards.server.calls("ArrayService/CreateReadTickets") == 1
 
 
 def test_blocks_that_are_not_contiguous_are_put_together(shards):

@@ -51,6 +51,25 @@ def test_a_killed_executor_comes_back(own_cluster):
         np.testing.assert_array_equal(client.get(again), A)
 
 
+def test_restarts_are_told_as_what_they_are(own_cluster):
+    """A burst of restarts costs others retries and arrays, and is never a question of rights."""
+    with tessera.connect(own_cluster.address, timeout=30) as client:
+        worker = next(w for w in client.workers() if w.name == "w0")
+        mesh = tessera.Mesh({"x": 2}, worker.devices)
+        rounds = 5
+        for _ in range(rounds):
+            array = client.put(A, mesh, P("x"))
+            executor, = own_cluster.executor_pids(0)
+            os.kill(executor, signal.SIGKILL)
+            # Its executor is gone, or not back, or back: the value is here, and gets there.
+            again = client.put(B, mesh, P("x"))
+            try:
+                np.testing.assert_array_equal(client.get(array), A)
+            except tessera.UnavailableError as lost:
+                assert lost.reason == "WORKER_LOST", lost
+            np.testing.assert_array_equal(client.get(again), B)
+
+
 def test_a_worker_that_dies_in_the_middle_of_a_run(own_cluster):
     program = """mesh (x=4)
 func main(%a: f32[4] P('x'), %b: f32[4]) -> (f32[]) {

@@ -2,6 +2,7 @@
 // bytes that must come out right.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <filesystem>
 #include <fstream>
@@ -85,6 +86,23 @@ TEST_F(TransferTest, AConnectionThatIsCutCostsWhatWasUnderWay) {
   EXPECT_TRUE(back == value_);
   EXPECT_EQ(proxy_->struck(), 3);
   EXPECT_LT(proxy_->bytes(Way::kDown), kBytes + kUnderWay) << "it started over";
+}
+
+TEST_F(TransferTest, APutWhoseExecutorRestartsIsMadeAnew) {
+  const int executor = cluster_->executor_pid(0);
+  ConnectOptions options;
+  std::atomic<int64_t> moved{0};
+  options.on_bytes = [&](int64_t bytes) {
+    // Once, a third of the way.
+    if ((moved += bytes) > kBytes / 3 && moved - bytes <= kBytes / 3) kill(executor, SIGKILL);
+    return true;
+  };
+  const auto session = Connect(options);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Put(*session));
+  EXPECT_NE(cluster_->executor_pid(0), executor);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back,
+                               session->service().Get(array, absl::Seconds(30)));
+  EXPECT_TRUE(back == value_);
 }
 
 TEST_F(TransferTest, AByteThatChangesIsNoticedAndSentAgain) {

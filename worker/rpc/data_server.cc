@@ -77,14 +77,16 @@ class Service final : public RawDataService {
     const auto denied = [](absl::string_view why) {
       return MakeError(ErrorKind::kTicketRefused, absl::StrCat("ticket: ", why));
     };
-    if (key.empty()) return denied("this executor is not registered yet");
-    absl::StatusOr<api::Ticket> ticket =
-        api::CheckTicket(text, key, absl::Now(), executor_->info().incarnation);
-    if (!ticket.ok()) return denied(ticket.status().message());
-    if (ticket->access != access) {
+    if (key.empty()) {
+      return MakeError(ErrorKind::kTicketStale,
+                       "ticket: this executor is not registered yet; ask the coordinator for one");
+    }
+    TESSERA_ASSIGN_OR_RETURN(api::Ticket ticket, api::CheckTicket(text, key, absl::Now(),
+                                                                  executor_->info().incarnation));
+    if (ticket.access != access) {
       return denied(access == api::Ticket::Access::kRead ? "not for reading" : "not for writing");
     }
-    const int64_t bytes = ir::MakeType(ticket->dtype, ticket->shape).num_bytes();
+    const int64_t bytes = ir::MakeType(ticket.dtype, ticket.shape).num_bytes();
     if (bytes > shard_bytes_max_) return denied("the shard is larger than any device");
     return ticket;
   }

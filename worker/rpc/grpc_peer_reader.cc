@@ -63,6 +63,12 @@ class GrpcPeerReader final : public PeerReader {
                                                                : ErrorKind::kWorkerLost,
           absl::StrCat("reading from the executor at ", endpoint, ": ", status.message()));
     }
+    // The coordinator knows of the restart, or is about to.
+    if (KindOf(status) == ErrorKind::kTicketStale) {
+      status =
+          MakeError(ErrorKind::kWorkerLost, absl::StrCat("reading from the executor at ", endpoint,
+                                                         ": another process has taken its place"));
+    }
     TESSERA_RETURN_IF_ERROR(status);
     return block;
   }

@@ -225,6 +225,17 @@ class ProcessTest : public ::testing::Test {
     TESSERA_ASSIGN_OR_RETURN(auto read, coordinator_.Next<api::BufferRead>());
     return std::move(read.second.value);
   }
+  static std::string TicketBy(const std::string& key, uint64_t incarnation, uint64_t array,
+                              ir::Dims shape) {
+    return api::SignTicket({.access = api::Ticket::Access::kWrite,
+                            .incarnation = incarnation,
+                            .array = array,
+                            .device = 0,
+                            .dtype = DType::kF32,
+                            .shape = std::move(shape),
+                            .expires = absl::Now() + absl::Minutes(1)},
+                           key);
+  }
   std::string Ticket(api::Ticket::Access access, uint64_t array, int device, ir::Dims shape) {
     return api::SignTicket({.access = access,
                             .incarnation = info_.incarnation,
@@ -233,7 +244,7 @@ class ProcessTest : public ::testing::Test {
                             .dtype = DType::kF32,
                             .shape = std::move(shape),
                             .expires = absl::Now() + absl::Minutes(1)},
-                           kKey);
+                           api::ExecutorTicketKey(kKey, info_.index, info_.incarnation));
   }
   absl::Status Upload(const std::string& ticket, const Array& value, int64_t chunk,
                       uint32_t spoil = 0) {
@@ -347,7 +358,14 @@ TEST_F(ProcessTest, UploadsThatAreWrongAreRefused) {
   };
   EXPECT_THAT(Upload(Ticket(api::Ticket::Access::kRead, 40, 0, {100}), value, 64),
               StatusIs(absl::StatusCode::kPermissionDenied, "not for writing"));
-  EXPECT_THAT(Upload("stolen", value, 64), StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(Upload("stolen", value, 64), ReasonIs("TICKET_REFUSED"));
+  // The worker's key, which other executors' daemons would have, makes no ticket for this one.
+  EXPECT_THAT(Upload(TicketBy(kKey, info_.incarnation, 40, {100}), value, 64),
+              ReasonIs("TICKET_REFUSED"));
+  const uint64_t gone = info_.incarnation - 1;
+  EXPECT_THAT(
+      Upload(TicketBy(api::ExecutorTicketKey(kKey, info_.index, gone), gone, 40, {100}), value, 64),
+      ReasonIs("TICKET_STALE"));
   EXPECT_THAT(Upload(ticket(41, 100), value, 64, /*spoil=*/1),
               StatusIs(absl::StatusCode::kDataLoss, "checksum"));
   EXPECT_THAT(Upload(ticket(42, 90), value, 64), ReasonIs("VALUE_ERROR", "of 360 bytes"));

@@ -21,6 +21,7 @@
 #include "base/metrics_page.h"
 #include "base/status.h"
 #include "grpcpp/grpcpp.h"
+#include "ir/api/ticket.h"
 #include "ir/serial/status.h"
 #include "ir/serial/worker.h"
 #include "tessera/v1/worker.grpc.pb.h"
@@ -376,11 +377,14 @@ class Daemon final : public WorkerDaemon {
   bool Runs(int32_t executor, uint64_t incarnation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return ready_[executor] && ready_[executor]->incarnation() == incarnation;
   }
-  // The coordinator's welcome, addressed to one process.
+  // The coordinator's welcome, addressed to one process, with the key of that alone.
   std::string WelcomeTo(int32_t executor, uint64_t incarnation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    welcome_.set_executor(executor);
-    welcome_.set_incarnation(incarnation);
-    return welcome_.SerializeAsString();
+    v1::WorkerCommand welcome = welcome_;
+    welcome.set_executor(executor);
+    welcome.set_incarnation(incarnation);
+    welcome.mutable_welcome()->set_ticket_key(
+        api::ExecutorTicketKey(welcome_.welcome().ticket_key(), executor, incarnation));
+    return welcome.SerializeAsString();
   }
 
   // One connection, from registration to its end. Whether the coordinator took us.

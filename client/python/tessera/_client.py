@@ -18,7 +18,7 @@ from tessera._executable import Executable, Plan
 from tessera._operation import Operation, OperationStatus
 from tessera._rpc import Connection, Deadline
 from tessera._session import Session
-from tessera._transfer import Transfers
+from tessera._transfer import Gone, Transfers, with_fresh_tickets
 from tessera.sharding import ArraySpec, Device, Mesh, P
 
 _DEFAULT_ADDRESS = "127.0.0.1:8470"
@@ -269,13 +269,19 @@ class Client:
         if len(self._session.forgotten) > _FORGOTTEN_MAX:
             self._session.free_forgotten(deadline.left)
         value = value.astype(_dtypes.to_numpy(spec.dtype), copy=False)
+        return with_fresh_tickets(deadline, lambda: self._put_once(value, spec, deadline))
+
+    def _put_once(self, value: Any, spec: ArraySpec, deadline: Deadline) -> Array:
         request = _proto.message("CreateArrayRequest")(spec=spec.to_proto(), session=self.session)
         made = self._call("ArrayService/CreateArray", request, deadline.left)
         array = Array(self, made.array, spec)
         try:
             self._transfers.write(spec, made.tickets, value, deadline)
         except errors.UnavailableError as error:
-            raise self._verdict(array.id, error) from None
+            verdict = self._verdict(array.id, error)
+            if verdict is not error:
+                raise Gone(verdict) from None
+            raise
         return array
 
     def _read_tickets(self, array: int, deadline: Deadline) -> Any:
@@ -292,6 +298,8 @@ class Client:
 
     def _verdict(self, array: int, error: errors.Error) -> errors.Error:
         """The coordinator knows better than this process why an executor does not answer."""
+        if error.reason == "TICKET_STALE":
+            return error  # It does.
         try:
             self._read_tickets(array, Deadline(_VERDICT))
         except errors.UnavailableError as verdict:

@@ -10,7 +10,7 @@ import concurrent.futures
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,9 @@ _PARALLEL = 4
 # In every worker's certificate, which names no addresses.
 _WORKER_SERVER_NAME = "worker.tessera"
 _TRIES_WITHOUT_PROGRESS = 4
+_FRESH = 5.0  # seconds; an executor that restarts has its new tickets within this
+
+_T = TypeVar("_T")
 
 _Request = _proto.message("WriteRequest")
 _Bytes = memoryview
@@ -103,8 +106,8 @@ class Transfers:
         deadline: Deadline,
         bits: bool = False,
     ) -> Any:
-        """Downloads an array. `tickets` gives those of its distinct blocks; it is asked once more
-        when they are refused, which is what old ones are."""
+        """Downloads an array. `tickets` gives those of its distinct blocks; it is asked again while
+        executors say that theirs are old."""
         dtype = (
             np.dtype(f"u{_dtypes.byte_width(spec.dtype)}")
             if bits
@@ -126,12 +129,7 @@ class Transfers:
                 value[at] = into
             done.add(ticket.ordinal)
 
-        try:
-            _run([functools.partial(job, t) for t in tickets()])
-        except errors.PermissionDeniedError as error:
-            if error.reason != "TICKET_REFUSED":
-                raise
-            _run([functools.partial(job, t) for t in tickets()])
+        with_fresh_tickets(deadline, lambda: _run([functools.partial(job, t) for t in tickets()]))
         return value
 
     def _read_shard(self, ticket: Any, into: _Bytes, deadline: Deadline) -> None:
@@ -163,6 +161,30 @@ class Transfers:
             except errors.Error as error:
                 tries += 1
                 _go_on_or_raise(error, tries, deadline, ticket.endpoint)
+
+
+class Gone(Exception):
+    """An array went with an executor's process before it was written; the cause says how."""
+
+
+def with_fresh_tickets(deadline: Deadline, attempt: Callable[[], _T]) -> _T:
+    """What `attempt` gives with tickets that executors take. While those are old, or the array is
+    Gone, as when an executor restarts, it is made again, for a few seconds at most."""
+    end: Deadline | None = None  # From the first of them on.
+    number = 0
+    while True:
+        try:
+            return attempt()
+        except Gone as gone:
+            error = gone.args[0]
+        except errors.UnavailableError as unavailable:
+            if unavailable.reason != "TICKET_STALE":
+                raise
+            error = unavailable
+        end = end or Deadline(min(deadline.left, _FRESH))
+        number += 1
+        if not end.pause(pause_before(number, error)):
+            raise error
 
 
 def _bytes_of(array: Any) -> _Bytes:
