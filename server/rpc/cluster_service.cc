@@ -156,6 +156,7 @@ void ClusterService::GetCapabilities(
   out.set_collective_timeout_ms(o.collective_timeout_ms);
   out.set_programs_max(o.programs_max);
   out.set_programs_bytes_max(o.programs_bytes_max);
+  out.set_compile_timeout_ms(absl::ToInt64Milliseconds(c.load_wait));
   for (const std::string& feature : features_) out.add_features(feature);
   coordinator_->Ask<std::vector<ExecutorPlace>>(
       scheduler::GetTopology{{0, call->caller()}},

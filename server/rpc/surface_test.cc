@@ -660,6 +660,7 @@ TEST_F(ClusterTest, CapabilitiesAreTheBoundsThatHold) {
       {"page_size_max", c.page_size_max},
       {"operations_kept", o.operations_kept},
       {"ticket_ms", ms(c.write_wait)},
+      {"compile_timeout_ms", ms(c.load_wait)},
       {"collective_timeout_ms", o.collective_timeout_ms},
       {"programs_max", o.programs_max},
       {"programs_bytes_max", o.programs_bytes_max},
