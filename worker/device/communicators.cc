@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -29,6 +30,12 @@ absl::StatusOr<tessera_comm_id> ShareId(const Device& device, const RunContext& 
 }
 
 }  // namespace
+
+absl::Duration LookPause(absl::Duration waited) {
+  constexpr absl::Duration kShort = absl::Microseconds(200), kPauseMax = absl::Milliseconds(1);
+  if (waited < kShort) return absl::ZeroDuration();
+  return std::min(waited / 8, kPauseMax);
+}
 
 absl::StatusOr<CommunicatorRef> Communicators::Get(const RunContext& context,
                                                    const std::vector<int>& group,
@@ -75,21 +82,25 @@ absl::Status Communicators::AwaitReady(Communicator& communicator, const RunCont
 
 absl::Status Communicators::Await(const Communicator& communicator, const RunContext& context,
                                   const std::string& label) const {
-  constexpr absl::Duration kLook = absl::Microseconds(50);
-  const absl::Time deadline = absl::Now() + timeout_;
+  const absl::Time began = absl::Now(), deadline = began + timeout_;
   const absl::Notification never;
   while (true) {
     const int code = device_->api().comm_ready(communicator.handle.get());
     if (code != TESSERA_NOT_READY) return device_->Check(code, label.c_str());
     TESSERA_RETURN_IF_ERROR(context.cancel->status());
-    if (absl::Now() > deadline) {
+    const absl::Time now = absl::Now();
+    if (now > deadline) {
       return MakeError(
           ErrorKind::kCollectiveTimeout,
           absl::StrCat(label, " of ", ToAbsl(context.program), ": ", device_->name(), " waited ",
                        absl::FormatDuration(timeout_), " for the communicator of ranks {",
                        absl::StrJoin(communicator.group, ","), "}"));
     }
-    never.WaitForNotificationWithTimeout(kLook);
+    if (const absl::Duration pause = LookPause(now - began); pause > absl::ZeroDuration()) {
+      never.WaitForNotificationWithTimeout(pause);
+    } else {
+      std::this_thread::yield();
+    }
   }
 }
 

@@ -31,6 +31,11 @@ struct Communicator {
 };
 using CommunicatorRef = std::shared_ptr<Communicator>;
 
+// How long to look away after so long a wait for the library. It takes an exchange within tens of
+// microseconds, which no sleep is as short as; what takes longer, such as to connect, may be found
+// a little late.
+absl::Duration LookPause(absl::Duration waited);
+
 class Communicators {
  public:
   // `timeout` bounds each wait for the library. `abort` takes a communicator off the device, and is

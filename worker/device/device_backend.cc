@@ -334,7 +334,14 @@ class DeviceBackend final : public Backend {
         executable.moved_bytes = std::max(executable.moved_bytes, moved);
       }
       const auto* contract = std::get_if<program::ContractStep>(&step.what);
-      if (contract == nullptr || executable.matmuls.count(contract->shape) > 0) return;
+      if (contract == nullptr) return;
+      const ProductParts parts = PartsOf(*contract);
+      int64_t moved = 0;
+      for (const ProductPart& part : {parts.a, parts.b, parts.c}) {
+        if (MayBeUnaligned(program.slots[part.slot], part.offset)) moved += Rounded(part.bytes);
+      }
+      executable.moved_bytes = std::max(executable.moved_bytes, moved);
+      if (executable.matmuls.count(contract->shape) > 0) return;
       int64_t scratch = 0;
       absl::StatusOr<MatmulHandle> matmul = PlanMatmul(contract->shape, &scratch);
       if (!matmul.ok()) {

@@ -16,6 +16,8 @@
 #include "ir/ops.h"
 #include "ir/text.h"
 #include "worker/cuda/testing/fakes.h"
+#include "worker/device/communicators.h"
+#include "worker/program/testing.h"
 
 namespace tessera::worker::device {
 namespace {
@@ -732,6 +734,128 @@ TEST_F(DeviceBackendTest, StepsBetweenExchangesBecomeGraphs) {
   EXPECT_EQ(run(), 4);
   EXPECT_EQ(run(), 8);
   EXPECT_EQ(cuda::FakeViolations(), "");
+}
+
+// A carry that is halved and grows by one in every trip.
+ir::Program LoopProgram(int64_t trips) {
+  ir::Builder body({}, "step");
+  const ir::Value c = body.Param(ir::MakeType(DType::kF32, {4, 64}));
+  const ir::Value half = ir::Mul(c, ir::FullLike(c, 0.5));
+  const ir::Value row = ir::ReduceMax(half, {0});
+  const ir::FunctionRef f = body.Build({{ir::Add(
+      half, ir::BroadcastInDim(ir::Sub(ir::FullLike(row, 1), ir::Sub(row, row)), {4, 64}, {1}))}});
+  ir::Builder b({});
+  const ir::Value x = b.Param(ir::MakeType(DType::kF32, {4, 64}));
+  return {.entry = b.Build(ir::Scan(b, f, {x}, /*num_consts=*/0, /*num_carry=*/1, trips,
+                                    /*reverse=*/false)),
+          .in_shardings = {},
+          .out_shardings = {}};
+}
+
+TEST_F(DeviceBackendTest, ALoopIsAGraphUnlessItsTripsAreTooMany) {
+  Lane lane(0);
+  const Array x = Random(DType::kF32, {4, 64}, 1);
+  for (const auto& [trips, becomes_one] : {std::pair(100, true), std::pair(10'000, false)}) {
+    const ir::Program program = LoopProgram(trips);
+    TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable, lane.backend->Compile(program));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*program.entry, {x}));
+    const DeviceBufferRef arg = lane.Put(x);
+    const int64_t before = cuda::GetFake("graphs_run");
+    for (int i = 0; i < 3; ++i) {
+      TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, lane.Run(*executable, {arg}));
+      for (int64_t e = 0; e < x.num_elements(); ++e)
+        ASSERT_NEAR(got[0].At(e), want[0].At(e), 1e-5) << e;
+    }
+    EXPECT_EQ(cuda::GetFake("graphs_run") > before, becomes_one) << trips << " trips";
+  }
+}
+
+TEST_F(DeviceBackendTest, ProductsTakeRowsAndSlicesThatLieAnywhere) {
+  Lane lane(0);
+  constexpr int64_t kRows = 9, kInner = 7, kColumns = 5;
+  const auto check = [&](const ir::FunctionRef& f) {
+    std::vector<Array> in;
+    std::vector<DeviceBufferRef> args;
+    for (int i = 0; i < f->num_params; ++i) {
+      in.push_back(Random(f->types[i].dtype, f->types[i].shape, static_cast<uint32_t>(i + 1)));
+      args.push_back(lane.Put(in.back()));
+    }
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable,
+                                 lane.backend->Compile({ir::kOpset, f, {}, {}}));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, lane.Run(*executable, args));
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t r = 0; r < want.size(); ++r)
+      for (int64_t e = 0; e < want[r].num_elements(); ++e)
+        ASSERT_NEAR(got[r].At(e), want[r].At(e), 1e-4) << "result " << r << ", element " << e;
+  };
+  const ir::Type left = ir::MakeType(DType::kF32, {kRows, kInner});
+  const ir::Type right = ir::MakeType(DType::kF32, {kInner, kColumns});
+  {
+    // Slices that begin 28 and 20 bytes into their arrays, and rows of a stack.
+    ir::Builder b({});
+    const ir::Value x = b.Param(left), w = b.Param(right);
+    const ir::Value below = ir::Slice(x, {1, 0}, {kRows, kInner}, {1, 1});
+    const ir::Value inner = ir::Slice(x, {0, 1}, {kRows, kInner}, {1, 1});
+    const ir::Value rest = ir::Slice(w, {1, 0}, {kInner, kColumns}, {1, 1});
+    check(b.Build({ir::Matmul2D(below, w), ir::Matmul2D(inner, rest)}));
+  }
+  {
+    // In a loop, where operands and result are rows of stacks.
+    constexpr int64_t kTrips = 3;
+    ir::Builder body({}, "step");
+    const ir::Value carry = body.Param(ir::MakeType(DType::kF32, {kInner, kColumns}));
+    const ir::Value row = body.Param(left);
+    const ir::FunctionRef f = body.Build({carry, ir::Matmul2D(row, carry)});
+    ir::Builder b({});
+    const ir::Value w = b.Param(right);
+    const ir::Value xs = b.Param(ir::MakeType(DType::kF32, {kTrips, kRows, kInner}));
+    check(b.Build(ir::Scan(b, f, {w, xs}, /*num_consts=*/0, /*num_carry=*/1, kTrips,
+                           /*reverse=*/false)));
+  }
+}
+
+// As on the CPU: whatever is fused, shared, overwritten and lies anywhere.
+TEST_F(DeviceBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
+  Lane lane(0);
+  int refused = 0;
+  constexpr uint32_t kPrograms = 60;
+  for (uint32_t seed = 0; seed < kPrograms; ++seed) {
+    const ir::FunctionRef f = program::RandomProgram(seed);
+    const auto executable = lane.backend->Compile({ir::kOpset, f, {}, {}});
+    // What has no kernel is the host's work.
+    if (ReasonOf(executable.status()) == "NOT_IMPLEMENTED") {
+      ++refused;
+      continue;
+    }
+    ASSERT_THAT(executable, IsOk()) << "seed " << seed;
+    std::vector<Array> in;
+    std::vector<DeviceBufferRef> args;
+    for (int i = 0; i < f->num_params; ++i) {
+      in.push_back(program::WholeNumbers(f->types[i], i));
+      args.push_back(lane.Put(in.back()));
+    }
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
+    // Again with the same buffers, by graphs.
+    for (int again = 0; again < 2; ++again) {
+      const absl::StatusOr<std::vector<Array>> got = lane.Run(**executable, args);
+      ASSERT_THAT(got, IsOk()) << "seed " << seed;
+      for (size_t r = 0; r < want.size(); ++r)
+        ASSERT_TRUE((*got)[r] == want[r])
+            << "seed " << seed << ", result " << r << " is " << (*got)[r].ToString()
+            << "\nexpected " << want[r].ToString() << "\n"
+            << ir::PrintFunction(*f);
+    }
+  }
+  EXPECT_LT(refused, static_cast<int>(kPrograms) / 4);
+  EXPECT_EQ(cuda::FakeViolations(), "");
+}
+
+TEST(LookPauseTest, AShortWaitIsNotSleptThrough) {
+  EXPECT_EQ(LookPause(absl::ZeroDuration()), absl::ZeroDuration());
+  EXPECT_EQ(LookPause(absl::Microseconds(100)), absl::ZeroDuration());
+  EXPECT_GT(LookPause(absl::Milliseconds(1)), absl::ZeroDuration());
+  EXPECT_LE(LookPause(absl::Seconds(4)), absl::Milliseconds(1));
 }
 
 TEST_F(DeviceBackendTest, AnExchangeThatStandsStillBetweenGraphsEndsWithinItsBounds) {

@@ -65,7 +65,8 @@ class DeviceExecutable final : public Executable {
   ModuleHandle module;
   std::vector<BlockRef> constants;
   std::map<MatmulShape, MatmulHandle> matmuls;
-  // Behind the arena: what products need, then where kernels' slots are moved that lie unaligned.
+  // Behind the arena: what products need, then where slots of kernels and products are moved that
+  // lie unaligned.
   int64_t product_bytes = 0, moved_bytes = 0;
   int64_t scratch_bytes() const {
     return Rounded(program.arena_bytes) + product_bytes + moved_bytes;
@@ -75,12 +76,34 @@ class DeviceExecutable final : public Executable {
   mutable Graphs graphs;
 };
 
-// Whether a kernel's argument may lie where kernels (codegen/device_code.h) do not take it.
-inline bool MayBeUnaligned(const program::Slot& slot) {
-  constexpr int64_t kKernelAlignment = 16;
-  if (slot.offset % kKernelAlignment != 0) return true;
+// Whether what lies `offset` bytes into the slot may lie where kernels (codegen/device_code.h) and
+// products (device_api.h) do not take it.
+inline bool MayBeUnaligned(const program::Slot& slot, int64_t offset = 0) {
+  constexpr int64_t kAlignment = 16;
+  if ((slot.offset + offset) % kAlignment != 0) return true;
   return std::any_of(slot.trips.begin(), slot.trips.end(),
-                     [](const program::Trip& trip) { return trip.stride % kKernelAlignment != 0; });
+                     [](const program::Trip& trip) { return trip.stride % kAlignment != 0; });
+}
+
+// What a product reads or writes, seen as bytes of a slot.
+struct ProductPart {
+  int slot = 0;
+  int64_t offset = 0, bytes = 0;  // from the first element to the last
+};
+struct ProductParts {
+  ProductPart a, b, c;
+};
+inline ProductParts PartsOf(const program::ContractStep& step) {
+  const MatmulShape& s = step.shape;
+  const int64_t in = ir::ByteWidth(s.in), out = ir::ByteWidth(s.out);
+  const auto span = [&](const int64_t(&strides)[3], int64_t rows, int64_t columns) {
+    if (s.batch == 0 || rows == 0 || columns == 0) return int64_t{0};
+    return ((s.batch - 1) * strides[0] + (rows - 1) * strides[1] + (columns - 1) * strides[2] + 1) *
+           in;
+  };
+  return {{step.a, step.a_offset * in, span(s.a_strides, s.m, s.k)},
+          {step.b, step.b_offset * in, span(s.b_strides, s.k, s.n)},
+          {step.c, 0, s.batch * s.m * s.n * out}};
 }
 
 }  // namespace tessera::worker::device

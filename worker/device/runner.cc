@@ -1,5 +1,6 @@
 #include "worker/device/runner.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -28,6 +29,20 @@ tessera_reduce ReduceOf(ir::ReduceKind kind) {
     default:
       return static_cast<tessera_reduce>(ReduceKind::kSum);
   }
+}
+
+// A graph holds every trip of its loops. Beyond this a stretch is cut, and a loop is enqueued trip
+// by trip.
+constexpr int64_t kGraphNodesMax = 4096;
+
+// What the step is of a graph, at most one more than kGraphNodesMax.
+int64_t NodesOf(const Step& step) {
+  const auto* const loop = std::get_if<program::LoopStep>(&step.what);
+  if (loop == nullptr) return 1;
+  int64_t trip = 0;
+  for (const Step& inner : loop->body) trip = std::min(trip + NodesOf(inner), kGraphNodesMax + 1);
+  if (trip == 0 || loop->trips <= kGraphNodesMax / trip) return trip * loop->trips;
+  return kGraphNodesMax + 1;
 }
 
 }  // namespace
@@ -83,7 +98,12 @@ absl::Status Runner::RunList(const Steps& steps, Graphs::Stretches* graphs) {
       continue;
     }
     int end = at + 1;
-    while (end < size && !program::HasExchange(steps[end]) && steps[end].after <= ended) ++end;
+    int64_t nodes = NodesOf(steps[at]);
+    while (end < size && !program::HasExchange(steps[end]) && steps[end].after <= ended) {
+      nodes += NodesOf(steps[end]);
+      if (nodes > kGraphNodesMax) break;
+      ++end;
+    }
     TESSERA_RETURN_IF_ERROR(RunStretch(steps, at, end, graphs));
     at = end;
   }
@@ -94,7 +114,8 @@ absl::Status Runner::RunList(const Steps& steps, Graphs::Stretches* graphs) {
 absl::Status Runner::RunStretch(const Steps& steps, size_t begin, size_t end,
                                 Graphs::Stretches* graphs) {
   const bool worth_it =
-      end > begin + 1 || std::holds_alternative<program::LoopStep>(steps[begin].what);
+      end > begin + 1 || (std::holds_alternative<program::LoopStep>(steps[begin].what) &&
+                          NodesOf(steps[begin]) <= kGraphNodesMax);
   if (graphs == nullptr || !worth_it) return RunSteps(steps, begin, end);
   auto it = graphs->find(begin);
   if (it == graphs->end()) {
@@ -193,14 +214,31 @@ absl::Status Runner::Run(const program::KernelStep& step) {
   return absl::OkStatus();
 }
 
+// As a kernel's, operands that may begin anywhere are moved, and so is the result.
 absl::Status Runner::Run(const program::ContractStep& step) {
-  const int64_t width = ir::ByteWidth(step.shape.in);
-  return device_.Check(
-      device_.api().matmul_run(compute(), executable_.matmuls.at(step.shape).get(),
-                               AddressOf(step.a) + step.a_offset * width,
-                               AddressOf(step.b) + step.b_offset * width, AddressOf(step.c),
-                               memory_.arena + Rounded(program().arena_bytes)),
-      "a product");
+  const ProductParts parts = PartsOf(step);
+  const uint64_t scratch = memory_.arena + Rounded(program().arena_bytes);
+  uint64_t aligned = scratch + executable_.product_bytes;
+  const auto place = [&](const ProductPart& part, uint64_t* address) {
+    *address = AddressOf(part.slot) + part.offset;
+    if (!MayBeUnaligned(program().slots[part.slot], part.offset)) return false;
+    *address = aligned;
+    aligned += Rounded(part.bytes);
+    return true;
+  };
+  uint64_t a = 0, b = 0, c = 0;
+  for (const auto& [part, address] : {std::pair(&parts.a, &a), std::pair(&parts.b, &b)}) {
+    if (!place(*part, address)) continue;
+    TESSERA_RETURN_IF_ERROR(
+        Copy(compute(), *address, AddressOf(part->slot) + part->offset, part->bytes));
+  }
+  const bool back = place(parts.c, &c);
+  TESSERA_RETURN_IF_ERROR(
+      device_.Check(device_.api().matmul_run(compute(), executable_.matmuls.at(step.shape).get(), a,
+                                             b, c, scratch),
+                    "a product"));
+  if (!back) return absl::OkStatus();
+  return Copy(compute(), AddressOf(parts.c.slot), c, parts.c.bytes);
 }
 
 absl::Status Runner::Run(const program::CopyStep& step) {
