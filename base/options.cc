@@ -157,8 +157,8 @@ absl::StatusOr<ParsedOptions> ParseOptions(const std::vector<std::string>& args,
       parsed.rest.insert(parsed.rest.end(), args.begin() + i + 1, args.end());
       break;
     }
-    if (args[i] == "--help") {
-      parsed.help = true;
+    if (args[i] == "--help" || args[i] == "--version") {
+      (args[i] == "--help" ? parsed.help : parsed.version) = true;
       continue;
     }
     const size_t equals = args[i].find('=');
@@ -205,6 +205,12 @@ std::vector<std::string> FlagsFor(const Options& options, const EnvLookup& env) 
     if (text != TextOf(row, of_env)) flags.push_back(absl::StrCat(row.Flag(), "=", text));
   }
   return flags;
+}
+
+std::vector<std::string> OptionFlags() {
+  std::vector<std::string> out;
+  for (const OptionRow& row : kRows) out.push_back(row.Flag());
+  return out;
 }
 
 std::string OptionsHelp() {

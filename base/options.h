@@ -32,6 +32,7 @@ EnvLookup ProcessEnv();
 struct ParsedOptions {
   Options options;
   bool help = false;              // --help was given: print OptionsHelp() and stop.
+  bool version = false;           // --version was given: print it and stop.
   std::vector<std::string> rest;  // Arguments that are no rows of the table, in order.
 };
 
@@ -46,6 +47,9 @@ absl::Status SetOption(Options& options, std::string_view name, std::string_view
 
 // The flags that make a child process with this environment have the same options.
 std::vector<std::string> FlagsFor(const Options& options, const EnvLookup& env);
+
+// Every flag of the table, "--queue-bound", in its order.
+std::vector<std::string> OptionFlags();
 
 // The table, for --help and for docs/env.md.
 std::string OptionsHelp();

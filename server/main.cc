@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/host_limits.h"
 #include "base/log.h"
@@ -16,6 +17,7 @@
 #include "base/metrics_http.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "base/words.h"
 #include "server/auth/tokens.h"
 #include "server/coordinator.h"
 #include "server/health_keeper.h"
@@ -130,10 +132,17 @@ int Main(int argc, char** argv) {
       ParseOptions(std::vector<std::string>(argv + 1, argv + argc), ProcessEnv());
   if (parsed.ok() && !parsed->help && !parsed->rest.empty())
     parsed = MakeError(ErrorKind::kValueError,
-                       "unknown argument '" + parsed->rest[0] + "'; --help lists the options");
+                       absl::StrCat("unknown argument '", parsed->rest[0], "'",
+                                    DidYouMean(parsed->rest[0].substr(0, parsed->rest[0].find('=')),
+                                               OptionFlags()),
+                                    "; --help lists the options"));
   if (!parsed.ok()) {
     std::cerr << "tessera-coordinator: " << parsed.status().message() << "\n";
     return 2;
+  }
+  if (parsed->version) {
+    std::cout << VersionText("tessera-coordinator");
+    return 0;
   }
   if (parsed->help) {
     std::cout << "usage: tessera-coordinator [--listen HOST:PORT] [--port-file FILE] ...\n\n"

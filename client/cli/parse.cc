@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/words.h"
 
 namespace tessera::cli {
 namespace {
@@ -171,27 +172,34 @@ bool Knows(const std::vector<Command>& commands, const std::string& word) {
                      [&](const Command& c) { return HeadOf(c) == word; });
 }
 
-// How many letters to add, take away or change.
-int Distance(const std::string& a, const std::string& b) {
-  std::vector<int> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = std::exchange(row[0], static_cast<int>(i));
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({changed, row[j] + 1, row[j - 1] + 1}));
-    }
+std::string Suggestion(const std::vector<Command>& commands, const std::string& word) {
+  std::vector<std::string> heads;
+  for (const Command& c : commands) {
+    if (std::find(heads.begin(), heads.end(), HeadOf(c)) == heads.end()) heads.push_back(HeadOf(c));
   }
-  return row[b.size()];
+  return DidYouMean(word, heads);
 }
 
-std::string Suggestion(const std::vector<Command>& commands, const std::string& word) {
-  const Command* best = nullptr;
-  for (const Command& c : commands) {
-    if (best == nullptr || Distance(HeadOf(c), word) < Distance(HeadOf(*best), word)) best = &c;
+// What of the words is no option of the command, or one argument too many; the first of the line.
+std::string Unexpected(const Command& command, const std::vector<std::string>& args,
+                       const std::vector<std::string>& extras) {
+  const auto is_extra = [&](const std::string& arg) {
+    return std::find(extras.begin(), extras.end(), arg) != extras.end();
+  };
+  auto first = std::find_if(args.begin(), args.end(), [&](const std::string& arg) {
+    return absl::StartsWith(arg, "-") && is_extra(arg);
+  });
+  // Without an option that is wrong, which would have taken the words behind it.
+  if (first == args.end()) {
+    first = std::find_if(args.begin(), args.end(), is_extra);
+    return first == args.end() ? "" : absl::StrCat("'", *first, "' is one argument too many");
   }
-  if (best == nullptr || Distance(HeadOf(*best), word) > 2) return "";
-  return absl::StrCat("; did you mean ", HeadOf(*best), "?");
+  const std::string flag = first->substr(0, first->find('='));
+  std::vector<std::string> names;
+  for (const std::vector<Option>* options : {&command.options, &GlobalOptions()})
+    for (const Option& o : *options)
+      if (!o.positional) names.push_back("--" + o.name);
+  return absl::StrCat("there is no option ", flag, DidYouMean(flag, names));
 }
 
 constexpr char kIntro[] =
@@ -230,6 +238,7 @@ const std::vector<Option>& GlobalOptions() {
        .help = "One JSON document on stdout, protobuf's mapping of the coordinator's answer; of an "
                "error, {\"error\": google.rpc.Status}."},
       {.name = "help", .letter = 'h', .takes = Takes::kNothing, .help = "This text."},
+      {.name = "version", .takes = Takes::kNothing, .help = "The version of this program."},
   };
   return *options;
 }
@@ -256,7 +265,7 @@ absl::StatusOr<Parsed> ParseCommandLine(const std::vector<Command>& commands,
         group = app.add_subcommand(words[0]);
         group->set_help_flag();
         for (const Option& o : GlobalOptions())
-          if (o.name == "help") Declare(group, o, &root_globals);
+          if (o.name == "help" || o.name == "version") Declare(group, o, &root_globals);
       }
       parent = group;
     }
@@ -266,23 +275,29 @@ absl::StatusOr<Parsed> ParseCommandLine(const std::vector<Command>& commands,
     for (const Option& o : GlobalOptions()) Declare(sub.app, o, &sub.globals);
   }
 
-  const auto wants_help = [&](const std::list<Slot>& slots) {
-    return std::any_of(slots.begin(), slots.end(), [](const Slot& s) {
-      return s.row->name == "help" && s.option->count() > 0;
+  const auto wants = [](const char* what, const std::list<Slot>& slots) {
+    return std::any_of(slots.begin(), slots.end(), [what](const Slot& s) {
+      return s.row->name == what && s.option->count() > 0;
     });
   };
   std::vector<std::string> reversed(args.rbegin(), args.rend());
   std::string fault;
+  bool extras = false;
   try {
     app.parse(reversed);
   } catch (const CLI::ParseError& e) {
     fault = e.what();
+    extras = dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr;
   }
   const auto chosen =
       std::find_if(subs.begin(), subs.end(), [](const Sub& s) { return s.app->parsed(); });
   Parsed parsed;
+  if (fault.empty() && wants("version", root_globals)) {
+    parsed.text = VersionText("tessera");
+    return parsed;
+  }
   if (chosen == subs.end()) {
-    if (args.empty() || (fault.empty() && wants_help(root_globals))) {
+    if (args.empty() || (fault.empty() && wants("help", root_globals))) {
       parsed.text = HelpText(commands);
       return parsed;
     }
@@ -300,13 +315,19 @@ absl::StatusOr<Parsed> ParseCommandLine(const std::vector<Command>& commands,
     return UsageError(absl::StrCat(fault, absl::EndsWith(fault, "?") ? "" : ".",
                                    " tessera --help lists the commands"));
   }
-  if (wants_help(chosen->globals) || wants_help(root_globals)) {
+  if (wants("version", chosen->globals)) {
+    parsed.text = VersionText("tessera");
+    return parsed;
+  }
+  if (wants("help", chosen->globals) || wants("help", root_globals)) {
     parsed.text = HelpText(*chosen->row);
     return parsed;
   }
+  if (extras) fault = Unexpected(*chosen->row, args, app.remaining(/*recurse=*/true));
   if (!fault.empty()) {
-    return UsageError(absl::StrCat(chosen->row->name, ": ", fault, ". tessera ", chosen->row->name,
-                                   " --help says what it takes"));
+    return UsageError(absl::StrCat(chosen->row->name, ": ", fault,
+                                   absl::EndsWith(fault, "?") ? "" : ".", " tessera ",
+                                   chosen->row->name, " --help says what it takes"));
   }
   parsed.command = chosen->row;
   parsed.arguments = Collect(chosen->slots);

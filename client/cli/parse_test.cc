@@ -92,7 +92,10 @@ TEST(ParseCommandLine, ErrorsSayWhatWasExpectedAndExitWithUsage) {
       {{"copy", "x", "--times", "-1"}, "-1 is not a number"},
       {{"copy", "x", "--every", "soon"}, "soon is not a duration; 500ms"},
       {{"copy", "x", "--kind", "c"}, "c is not one of a, b"},
-      {{"copy", "x", "--nothing"}, "--nothing"},
+      {{"copy", "x", "--nothing"}, "there is no option --nothing. tessera copy --help"},
+      {{"copy", "x", "--tmies", "2"}, "there is no option --tmies; did you mean --times? tessera"},
+      {{"copy", "--adress=a:1", "x"}, "there is no option --adress; did you mean --address?"},
+      {{"thing", "make", "x", "y"}, "'x' is one argument too many"},
       {{"cpy"}, "there is no command cpy; did you mean copy?"},
       {{"elephant"}, "there is no command elephant. tessera --help"},
       {{"thing"}, "which? thing make, thing drop"},
@@ -117,6 +120,15 @@ TEST(ParseCommandLine, HelpComesBeforeWhatIsMissing) {
   EXPECT_THAT(one.text, HasSubstr("One of a, b."));
   TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed none, Parse({}));
   EXPECT_EQ(none.text, all.text);
+}
+
+TEST(ParseCommandLine, TheVersionNeedsNoCommand) {
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"--version"}, {"copy", "--version"}, {"thing", "--version"}}) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed p, Parse(args));
+    EXPECT_EQ(p.command, nullptr);
+    EXPECT_THAT(p.text, HasSubstr("tessera "));
+  }
 }
 
 TEST(ExitCodes, FollowTheStatus) {
