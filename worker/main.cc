@@ -16,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/address.h"
 #include "base/host_limits.h"
 #include "base/keepalive.h"
@@ -27,6 +28,7 @@
 #include "base/secret.h"
 #include "base/status.h"
 #include "base/token_file.h"
+#include "base/words.h"
 #include "worker/codegen/compile_child.h"
 #include "worker/codegen/device_code.h"
 #include "worker/codegen/host_code.h"
@@ -58,6 +60,9 @@ constexpr char kUsage[] =
   --advertise-client HOST[:PORT]  How clients reach the first; as listened on if not given.
   --advertise-peer HOST[:PORT]    How executors reach the second.
                                Of several executors, number i takes 2 i more than each port.
+
+Exit codes: 0 it was told to stop; 2 what it says is wrong would be wrong at the next start too: an
+option, a port, a name or credential that the coordinator refuses.
 
 )";
 
@@ -116,7 +121,10 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
     const std::string name = args[i].substr(0, equals);
     const auto row = name.substr(0, 2) == "--" ? table.find(name.substr(2)) : table.end();
     if (row == table.end()) {
-      return MakeError(ErrorKind::kValueError, absl::StrCat("unknown argument '", args[i], "'"));
+      std::vector<std::string> known = OptionFlags();
+      for (const auto& [flag, read] : table) known.push_back("--" + flag);
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("unknown argument '", args[i], "'", DidYouMean(name, known)));
     }
     const bool separate = equals == std::string::npos;
     if (separate && i + 1 == args.size()) {
@@ -203,6 +211,16 @@ absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const Options& table) {
   Metrics metrics(table.metrics_series_max);
   metrics.AddCollector([](Scrape& scrape) { CollectProcess(scrape, rpc::GrpcVersion()); });
   options.metrics = &metrics;
+  // Outlives the daemon, whose thread writes it.
+  struct {
+    absl::Mutex mu;
+    absl::Status why;
+  } refusal;
+  options.on_refused = [&refusal](const absl::Status& why) {
+    absl::MutexLock lock(&refusal.mu);
+    refusal.why = why;
+    kill(getpid(), SIGTERM);  // What sigwait below waits for.
+  };
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::WorkerDaemon> daemon,
                            rpc::WorkerDaemon::Start(options));
   TESSERA_RETURN_IF_ERROR(WritePorts(table.port_file, *daemon));
@@ -218,6 +236,10 @@ absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const Options& table) {
   sigaddset(&signals, SIGINT);
   int signal = 0;
   sigwait(&signals, &signal);
+  {
+    absl::MutexLock lock(&refusal.mu);
+    if (!refusal.why.ok()) return refusal.why;
+  }
   TESSERA_LOG(INFO) << "worker stops" << Field("worker", options.name) << Field("signal", signal);
   return absl::OkStatus();
 }
@@ -233,6 +255,10 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<ParsedOptions> parsed =
       ParseOptions(std::vector<std::string>(argv + 1, argv + argc), ProcessEnv());
   if (!parsed.ok()) return complain(parsed.status());
+  if (parsed->version) {
+    std::cout << VersionText("tessera-worker");
+    return 0;
+  }
   if (parsed->help) {
     std::cout << kUsage << OptionsHelp();
     return 0;
@@ -283,7 +309,10 @@ int Main(int argc, char** argv) {
   status.Update(LinkSecurity(options, &flags->daemon));
   if (status.ok()) status = RunDaemon(flags->daemon, options);
   StopLogging();
-  return status.ok() ? 0 : complain(status);
+  if (status.ok()) return 0;
+  // Also of what another start would not mend.
+  std::cerr << "tessera-worker: " << status.message() << "\n";
+  return 2;
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ std::optional<std::string> Daemon::Ended() {
 }
 
 absl::Status Daemon::Why() {
-  return MakeError(ErrorKind::kServerStopping,
+  return MakeError(ErrorKind::kDaemonEnded,
                    absl::StrCat(name_, " ", Ended().value_or("runs"), ". The end of ", log_,
                                 ":\n  ", LastLines(log_)));
 }

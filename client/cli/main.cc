@@ -100,5 +100,7 @@ int Main(const std::vector<std::string>& args) {
 }  // namespace tessera::cli
 
 int main(int argc, char** argv) {
+  // What goes wrong is said once, in our words.
+  setenv("GRPC_VERBOSITY", "NONE", /*replace=*/0);
   return tessera::cli::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <vector>
@@ -134,6 +135,28 @@ absl::StatusOr<Plan> PlanOf(const Arguments& arguments) {
   return plan;
 }
 
+// Told now, rather than by the coordinator's log.
+absl::Status CheckFree(const Plan& plan) {
+  const std::string host = IsAny(plan.at.host) ? "" : plan.at.host;
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  // What is no address the coordinator says itself.
+  if (getaddrinfo(host.empty() ? nullptr : host.c_str(), plan.at.port.c_str(), &hints, &found) != 0)
+    return absl::OkStatus();
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int one = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  const bool taken = bind(fd, found->ai_addr, found->ai_addrlen) != 0 && errno == EADDRINUSE;
+  if (fd >= 0) close(fd);
+  freeaddrinfo(found);
+  if (!taken) return absl::OkStatus();
+  return MakeError(ErrorKind::kAlreadyExists,
+                   absl::StrCat("another program listens at ", plan.listen,
+                                "; stop it, or say --listen HOST:PORT with another port"));
+}
+
 // The address that the coordinator writes once it serves.
 absl::StatusOr<std::string> AwaitAddress(const Context& context, Daemon& coordinator,
                                          const std::string& file, absl::Time end) {
@@ -231,6 +254,7 @@ absl::Status Up(Context& context, const Arguments& arguments) {
   }
   TESSERA_ASSIGN_OR_RETURN(const std::string join, dir.MakeJoinToken(now, plan.join_life));
 
+  TESSERA_RETURN_IF_ERROR(CheckFree(plan));
   const std::string port_file = plan.dir + "/address";
   unlink(port_file.c_str());
   TESSERA_ASSIGN_OR_RETURN(

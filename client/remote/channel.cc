@@ -1,5 +1,7 @@
 #include "client/remote/channel.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -19,21 +21,26 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
     const std::string& address, const ConnectOptions& options) {
   if (!options.ca_file.empty()) {
     std::ifstream file(options.ca_file);
+    const int failure = file ? 0 : errno;
     std::stringstream pem;
     pem << file.rdbuf();
     if (!file || pem.str().empty()) {
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("ca_file: cannot read ", options.ca_file));
+      return MakeError(ErrorKind::kTlsMismatch,
+                       absl::StrCat("the cluster's authority cannot be read from ", options.ca_file,
+                                    ": ", failure != 0 ? std::strerror(failure) : "it is empty",
+                                    "; set TESSERA_CA_FILE to its ca.pem"));
     }
     grpc::SslCredentialsOptions ssl;
     ssl.pem_root_certs = pem.str();
     return grpc::SslCredentials(ssl);
   }
   if (!options.insecure && !IsLoopback(address)) {
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("Connect(", address,
-                                  "): plain text beyond this machine. Give the "
-                                  "ca_file of the cluster, or say insecure"));
+    return MakeError(
+        ErrorKind::kTlsMismatch,
+        absl::StrCat(address,
+                     " is another machine, and without the cluster's authority all "
+                     "would go there in plain text; set TESSERA_CA_FILE to its ca.pem, "
+                     "or say insecure"));
   }
   return grpc::InsecureChannelCredentials();
 }

@@ -11,10 +11,13 @@
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/tls_certificate_verifier.h"
 #include "grpcpp/security/tls_credentials_options.h"
+#include "ir/serial/probe.h"
 #include "tessera/v1/enroll.grpc.pb.h"
 
 namespace tessera::remote {
 namespace {
+
+constexpr absl::Duration kProbeLimit = absl::Seconds(1);
 
 // TLS with whoever answers. What comes back is checked by its fingerprint.
 std::shared_ptr<grpc::ChannelCredentials> Unverified() {
@@ -41,7 +44,14 @@ absl::StatusOr<std::string> FetchAuthority(const std::string& address, absl::Dur
   grpc::ClientContext context;
   Bound(&context, limit);
   v1::Authority response;
-  TESSERA_RETURN_IF_ERROR(Done(stub->GetAuthority(&context, {}, &response), address));
+  const absl::Status status = Done(stub->GetAuthority(&context, {}, &response), address);
+  if (KindOf(status) == ErrorKind::kUnreachable &&
+      ir::serial::Probe(address, kProbeLimit) == ir::serial::Speaks::kPlainText)
+    return MakeError(ErrorKind::kTlsMismatch,
+                     absl::StrCat("the coordinator at ", address,
+                                  " speaks plain text, and workers join over TLS; start it with "
+                                  "`tessera up`, or with the certificates of `tessera init`"));
+  TESSERA_RETURN_IF_ERROR(status);
   return response.ca_pem();
 }
 
@@ -61,11 +71,11 @@ absl::StatusOr<std::string> Enroll(const std::string& address, const std::string
   v1::EnrollResponse response;
   const absl::Status status = Done(stub->Enroll(&context, request, &response), address);
   // It answered a moment ago to whoever did not check.
-  if (ReasonOf(status) == InfoOf(ErrorKind::kServerStopping).reason)
-    return MakeError(ErrorKind::kServerStopping,
-                     absl::StrCat(status.message(),
-                                  ". If it runs: its certificate does not name this address; start "
-                                  "it with --advertise and the name or address used here"));
+  if (KindOf(status) == ErrorKind::kUnreachable)
+    return MakeError(ErrorKind::kTlsMismatch,
+                     absl::StrCat("the coordinator at ", address,
+                                  ": its certificate does not name this address; start it with "
+                                  "--advertise and the name or address used here"));
   TESSERA_RETURN_IF_ERROR(status);
   return response.certificate_pem();
 }

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "client/remote/channel.h"
+#include "client/remote/reach.h"
 #include "client/remote/status.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -62,7 +63,9 @@ bool Parse(const ::grpc::ByteBuffer& bytes, pb::Message* message) {
 }  // namespace
 
 struct JsonClient::Channel {
-  explicit Channel(std::shared_ptr<::grpc::Channel> c) : stub(std::move(c)) {}
+  Channel(std::shared_ptr<::grpc::Channel> c, std::shared_ptr<::grpc::ChannelCredentials> with)
+      : credentials(std::move(with)), stub(std::move(c)) {}
+  const std::shared_ptr<::grpc::ChannelCredentials> credentials;
   ::grpc::GenericStub stub;
 };
 
@@ -71,11 +74,15 @@ absl::StatusOr<std::unique_ptr<JsonClient>> JsonClient::Make(const std::string& 
   TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<::grpc::ChannelCredentials> credentials,
                            CredentialsFor(address, options));
   return std::unique_ptr<JsonClient>(new JsonClient(
-      address, options.token, std::make_unique<Channel>(ChannelTo(address, credentials))));
+      address, options, std::make_unique<Channel>(ChannelTo(address, credentials), credentials)));
 }
 
-JsonClient::JsonClient(std::string address, std::string token, std::unique_ptr<Channel> channel)
-    : address_(std::move(address)), token_(std::move(token)), channel_(std::move(channel)) {}
+JsonClient::JsonClient(std::string address, const ConnectOptions& options,
+                       std::unique_ptr<Channel> channel)
+    : address_(std::move(address)),
+      token_(options.token),
+      tls_(!options.ca_file.empty()),
+      channel_(std::move(channel)) {}
 JsonClient::~JsonClient() = default;
 
 absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const std::string& request,
@@ -119,8 +126,9 @@ absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const st
   if (given_up && !status.ok()) {
     return MakeError(ErrorKind::kCancelled, absl::StrCat(method, ": given up by the caller"));
   }
-  TESSERA_RETURN_IF_ERROR(
-      FromGrpc(status, absl::StrCat("the coordinator at ", address_), ErrorKind::kServerStopping));
+  TESSERA_RETURN_IF_ERROR(WhyUnreachable(
+      FromGrpc(status, absl::StrCat("the coordinator at ", address_), ErrorKind::kServerStopping),
+      address_, tls_, channel_->credentials));
   const std::unique_ptr<pb::Message> output(
       messages.GetPrototype(descriptor->output_type())->New());
   std::string json;

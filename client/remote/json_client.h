@@ -29,9 +29,10 @@ class JsonClient {
 
  private:
   struct Channel;
-  JsonClient(std::string address, std::string token, std::unique_ptr<Channel> channel);
+  JsonClient(std::string address, const ConnectOptions& options, std::unique_ptr<Channel> channel);
 
   const std::string address_, token_;
+  const bool tls_;
   const std::unique_ptr<Channel> channel_;
 };
 

@@ -6,6 +6,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "client/remote/channel.h"
+#include "client/remote/reach.h"
 #include "client/remote/status.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
@@ -14,6 +15,7 @@
 namespace tessera::remote {
 namespace {
 
+constexpr absl::Duration kFirstLook = absl::Seconds(1);       // before somebody is asked why not
 constexpr absl::Duration kCallLimit = absl::Seconds(30);      // for what should answer at once
 constexpr absl::Duration kCompileLimit = absl::Minutes(5);    // planning large programs takes time
 constexpr absl::Duration kTransferLimit = absl::Minutes(10);  // of one array
@@ -63,13 +65,20 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
     const std::string& address, const ConnectOptions& options) {
   TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
                            CredentialsFor(address, options));
-  std::shared_ptr<RemoteService> service(
-      new RemoteService(address, options, std::move(credentials)));
-  if (!service->channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + options.timeout))) {
-    return MakeError(ErrorKind::kServerStopping,
-                     absl::StrCat("no coordinator answers at ", address, " within ",
-                                  absl::FormatDuration(options.timeout),
-                                  ". Check that it runs and that the address is right"));
+  std::shared_ptr<RemoteService> service(new RemoteService(address, options, credentials));
+  const auto connected = [&](absl::Duration limit) {
+    return service->channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + limit));
+  };
+  const absl::Duration first = std::min(options.timeout, kFirstLook);
+  if (!connected(first)) {
+    // Who starts is waited for; who speaks otherwise will not change.
+    const absl::Status why = WhyUnreachable(
+        MakeError(ErrorKind::kUnreachable,
+                  absl::StrCat("no coordinator answers at ", address, " within ",
+                               absl::FormatDuration(options.timeout),
+                               ". Check that it runs and that the address is right")),
+        address, !options.ca_file.empty(), credentials);
+    if (KindOf(why) != ErrorKind::kUnreachable || !connected(options.timeout - first)) return why;
   }
   const RemoteService* const self = service.get();
   TESSERA_ASSIGN_OR_RETURN(

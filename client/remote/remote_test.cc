@@ -56,6 +56,14 @@ TEST(StatusTest, ATransportThatSpeaksForAPeerThatIsGoneNamesIt) {
     EXPECT_EQ(ReasonOf(got), "SERVER_STOPPING");
     EXPECT_THAT(std::string(got.message()), HasSubstr("peer does not answer: reset"));
   }
+  const absl::Status refused =
+      FromGrpc({grpc::StatusCode::UNAVAILABLE,
+                "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed "
+                "to connect to remote host: Connection refused"},
+               "peer", ErrorKind::kServerStopping);
+  EXPECT_EQ(ReasonOf(refused), "UNREACHABLE");
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("peer does not answer: Connection refused."));
   const absl::Status big = FromGrpc({grpc::StatusCode::RESOURCE_EXHAUSTED, "larger than max"},
                                     "peer", ErrorKind::kServerStopping);
   EXPECT_EQ(big.code(), absl::StatusCode::kResourceExhausted);
@@ -67,19 +75,20 @@ TEST(ConnectTest, NobodyThereIsSaidWithinTheTimeout) {
   options.timeout = absl::Milliseconds(300);
   // Port 1 of loopback serves nobody.
   const auto service = RemoteService::Connect("127.0.0.1:1", options);
-  EXPECT_EQ(service.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ReasonOf(service.status()), "UNREACHABLE");
   EXPECT_THAT(std::string(service.status().message()),
               HasSubstr("no coordinator answers at 127.0.0.1:1"));
 }
 
 TEST(ConnectTest, PlainTextStaysOnThisMachine) {
   const auto service = RemoteService::Connect("cluster.example:8470", {});
-  EXPECT_EQ(ReasonOf(service.status()), "VALUE_ERROR");
-  EXPECT_THAT(std::string(service.status().message()), HasSubstr("plain text beyond this machine"));
+  EXPECT_EQ(ReasonOf(service.status()), "TLS_MISMATCH");
+  EXPECT_THAT(std::string(service.status().message()), HasSubstr("set TESSERA_CA_FILE"));
   ConnectOptions missing;
   missing.ca_file = "/nonexistent/ca.pem";
   EXPECT_THAT(std::string(RemoteService::Connect("x:1", missing).status().message()),
-              HasSubstr("cannot read"));
+              HasSubstr("cannot be read from /nonexistent/ca.pem: No such file or directory; set "
+                        "TESSERA_CA_FILE"));
 }
 
 }  // namespace

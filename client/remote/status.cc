@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "google/rpc/status.pb.h"
+#include "ir/serial/probe.h"
 #include "ir/serial/status.h"
 
 namespace tessera::remote {
@@ -14,8 +15,14 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& peer, Error
       details.code() != 0) {
     return ir::serial::FromProto(details);
   }
-  // Without details it is the transport that speaks. We cancel nothing: the peer cuts off what it
-  // has not answered when it stops.
+  // Without details it is the transport that speaks.
+  if (gone == ErrorKind::kServerStopping && ir::serial::NeverConnected(status.error_message())) {
+    return MakeError(
+        ErrorKind::kUnreachable,
+        absl::StrCat(peer, " does not answer: ", ir::serial::CauseOf(status.error_message()),
+                     ". Check that it runs and that the address is right"));
+  }
+  // We cancel nothing: the peer cuts off what it has not answered when it stops.
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
       status.error_code() == grpc::StatusCode::CANCELLED) {
     return MakeError(gone, absl::StrCat(peer, " does not answer: ", status.error_message(),

@@ -272,6 +272,20 @@ def test_other_calls_are_not(outcome, kind):
     assert str(error) == f"{kind.code} ({error.reason}): {error.message}"
 
 
+def test_nobody_there_is_unreachable(monkeypatch):
+    monkeypatch.setattr("tessera._rpc._FIRST_PAUSE", 0.001)
+    with pytest.raises(tessera.UnavailableError, match="refused") as caught:
+        tessera.connect("127.0.0.1:1", timeout=5)
+    assert caught.value.reason == "UNREACHABLE"
+
+
+def test_tls_to_a_plain_server_is_told_so(authority):
+    with FakeServer({}) as server:
+        with pytest.raises(tessera.FailedPreconditionError, match="does not speak TLS") as caught:
+            tessera.connect(server.address, ca=authority / "cert.pem", timeout=5)
+    assert caught.value.reason == "TLS_MISMATCH"
+
+
 def test_calls_are_not_made_again_for_ever(monkeypatch):
     monkeypatch.setattr("tessera._rpc._FIRST_PAUSE", 0.001)
     with FakeServer(answering(*[STOPPING] * 9)) as server, pytest.raises(tessera.UnavailableError):
@@ -476,8 +490,10 @@ def test_another_authority_is_refused(authority, tmp_path):
         check=True, capture_output=True, timeout=60)
     pair = [(authority / "key.pem").read_bytes(), (authority / "cert.pem").read_bytes()]
     with FakeServer(answering(None), grpc.ssl_server_credentials([pair])) as server:
-        with connect(server, ca=other) as client, pytest.raises(tessera.UnavailableError):
+        with connect(server, ca=other) as client, \
+                pytest.raises(tessera.FailedPreconditionError, match="does not come from") as caught:
             client.call("ArrayService/GetArray", timeout=3)
+    assert caught.value.reason == "TLS_MISMATCH"
     assert server.seen == []
 
 

@@ -2,6 +2,7 @@
 import daemons
 import numpy as np
 import pytest
+import secure_cluster
 import tessera
 
 P = tessera.P
@@ -47,9 +48,17 @@ def test_without_a_token_that_the_server_knows(secure, token, reason):
     assert caught.value.reason == reason
 
 
-def test_plain_text_gets_no_answer(secure):
-    with pytest.raises(tessera.UnavailableError):
+def test_plain_text_is_told_how_to_speak(secure):
+    with pytest.raises(tessera.FailedPreconditionError, match="set TESSERA_CA_FILE") as caught:
         tessera.connect(secure.address, timeout=3)
+    assert caught.value.reason == "TLS_MISMATCH"
+
+
+def test_another_authority_is_named_as_the_reason(secure, tmp_path):
+    secure_cluster.run_tessera("init", f"--dir={tmp_path}/other")
+    with pytest.raises(tessera.FailedPreconditionError, match="does not come from") as caught:
+        tessera.connect(secure.address, ca=tmp_path / "other/client/ca.pem", timeout=3)
+    assert caught.value.reason == "TLS_MISMATCH"
 
 
 def test_a_viewer_only_looks(secure, admin):

@@ -268,7 +268,7 @@ TEST(Cli, NobodyThereIsExitCodeThree) {
   const Ran ran = Tessera({"devices", "--address", "127.0.0.1:1", "--json"});
   EXPECT_EQ(ran.code, 3);
   EXPECT_THAT(ran.err, AllOf(HasSubstr("127.0.0.1:1 does not answer"),
-                             HasSubstr("reason: SERVER_STOPPING"), HasSubstr("to do:")));
+                             HasSubstr("reason: UNREACHABLE"), HasSubstr("to do:")));
   const auto json = cli::ParseJson(ran.out, "out");
   ASSERT_THAT(json, IsOk());
   EXPECT_EQ(IntOf(cli::ChildOf(*json, "error"), "code"), 14);
@@ -330,7 +330,7 @@ TEST(Cli, CtrlCEndsACall) {
 TEST(Cli, PlainTextBeyondThisMachineIsRefused) {
   const Ran ran = Tessera({"devices", "--address", "192.0.2.1:8470"});
   EXPECT_EQ(ran.code, 1);
-  EXPECT_THAT(ran.err, HasSubstr("plain text beyond this machine"));
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("reason: TLS_MISMATCH"), HasSubstr("set TESSERA_CA_FILE")));
 }
 
 TEST(Cli, CommandLinesThatAreWrongAreExitCodeTwo) {

@@ -229,7 +229,7 @@ TEST_F(FaultsTest, ACoordinatorToldToStopTellsItsClients) {
   ASSERT_TRUE(end) << "the coordinator does not stop";
   EXPECT_TRUE(WIFEXITED(*end) && WEXITSTATUS(*end) == 0) << *end;
   const Error after = ErrorOf([&] { array<float>({1}); });
-  EXPECT_EQ(after.reason(), "SERVER_STOPPING");
+  EXPECT_EQ(after.reason(), "UNREACHABLE");
   EXPECT_THAT(after.what(), AllOf(HasSubstr(cluster_->address()), HasSubstr("Check that it runs")));
 
   // Workers look for it until they are told to stop as well; then nothing is left.

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "base/status.h"
 #include "grpcpp/grpcpp.h"
 #include "ir/api/ticket.h"
+#include "ir/serial/probe.h"
 #include "ir/serial/status.h"
 #include "ir/serial/worker.h"
 #include "tessera/v1/worker.grpc.pb.h"
@@ -41,6 +43,32 @@ constexpr Keepalive kLinkKeepalive = {absl::Seconds(2), absl::Seconds(2)};
 constexpr absl::Duration kReconnectMin = absl::Milliseconds(50);
 constexpr absl::Duration kReconnectMax = absl::Seconds(2);
 constexpr absl::Duration kHeartbeatMin = absl::Milliseconds(10);
+constexpr absl::Duration kProbeLimit = absl::Seconds(1);
+// Beyond the time in which a coordinator notices that a worker of the same name is gone.
+constexpr std::chrono::seconds kNameTakenPatience(5);
+
+// Whether a registration that ended so will end so again. A name may be that of our own past,
+// which the coordinator has not noticed the end of.
+bool NoTryEndsBetter(const absl::Status& end, bool may_be_ours) {
+  if (ReasonOf(end).empty() || IsRetryable(end)) return false;
+  switch (KindOf(end)) {
+    case ErrorKind::kTlsMismatch:
+      return true;
+    case ErrorKind::kAlreadyExists:
+      return !may_be_ours;
+    default:
+      break;
+  }
+  switch (end.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnimplemented:
+      return true;
+    default:
+      return false;
+  }
+}
 
 // One connection to the coordinator. gRPC's threads bring the commands; reports are written by
 // whoever has them, without waiting: at most one write is in flight, the others queue.
@@ -328,6 +356,8 @@ class Daemon final : public WorkerDaemon {
   // ---- The coordinator. ----
   void Run() {
     absl::Duration backoff = kReconnectMin;
+    bool ever_registered = false;
+    const auto start = std::chrono::steady_clock::now();
     const auto channel = [this] {
       grpc::ChannelArguments arguments;
       arguments.SetMaxReceiveMessageSize(kMessageBytes);
@@ -343,7 +373,19 @@ class Daemon final : public WorkerDaemon {
     while (true) {
       Infos infos;
       if (!AwaitReady(&infos)) return;
-      const bool was_registered = Session(*stub, infos);
+      absl::Status end;
+      const bool was_registered = Session(*stub, infos, &end);
+      ever_registered |= was_registered;
+      if (!was_registered && !ever_registered) end = WhyRefused(end);
+      const bool young = std::chrono::steady_clock::now() - start < kNameTakenPatience;
+      if (!was_registered && NoTryEndsBetter(end, ever_registered || young)) {
+        TESSERA_LOG(ERROR) << "the coordinator will not take this worker"
+                           << Field("worker", options_.name)
+                           << Field("coordinator", options_.coordinator)
+                           << Field("why", end.message());
+        if (options_.on_refused) options_.on_refused(end);
+        return;
+      }
       if (was_registered) {
         // The coordinator counts the arrays as lost; so must we.
         for (const auto& executor : executors_) {
@@ -387,8 +429,34 @@ class Daemon final : public WorkerDaemon {
     return welcome.SerializeAsString();
   }
 
-  // One connection, from registration to its end. Whether the coordinator took us.
-  bool Session(v1::WorkerService::Stub& stub, const Infos& infos) ABSL_LOCKS_EXCLUDED(mu_) {
+  // How a connection ended that was none: TLS_MISMATCH where the coordinator speaks otherwise.
+  absl::Status WhyRefused(const absl::Status& end) const {
+    if (!ir::serial::NeverConnected(std::string(end.message()))) return end;
+    const ir::serial::Speaks speaks = ir::serial::Probe(options_.coordinator, kProbeLimit);
+    const bool tls = options_.tls.enabled();
+    const auto because = [&](absl::string_view why) {
+      return MakeError(ErrorKind::kTlsMismatch,
+                       absl::StrCat("the coordinator at ", options_.coordinator, why));
+    };
+    if (!tls && speaks == ir::serial::Speaks::kTls)
+      return because(
+          " speaks TLS, and this worker plain text; join it with `tessera join`, or give "
+          "--tls-cert-file, --tls-key-file and --tls-ca-file");
+    if (tls && speaks == ir::serial::Speaks::kPlainText)
+      return because(
+          " speaks plain text, and this worker TLS; start the coordinator with certificates, or "
+          "this worker without --tls-ca-file");
+    if (tls && speaks == ir::serial::Speaks::kTls &&
+        !ir::serial::Answers(options_.coordinator, credentials_, kProbeLimit))
+      return because(
+          ": its certificate does not come from the authority in --tls-ca-file, or does not name "
+          "this address");
+    return end;
+  }
+
+  // One connection, from registration to its end, which is `end`. Whether the coordinator took us.
+  bool Session(v1::WorkerService::Stub& stub, const Infos& infos, absl::Status* end)
+      ABSL_LOCKS_EXCLUDED(mu_) {
     bool welcomed = false;  // of the thread that brings commands; ours once the link has ended
     Link link(&stub, options_.token, [&](const v1::WorkerCommand& command) {
       if (welcomed) {
@@ -441,9 +509,10 @@ class Daemon final : public WorkerDaemon {
         link.Send(heartbeat);
       }
     } while (!link.AwaitEnd(interval));
+    *end = FromGrpc(link.end());
     TESSERA_LOG(WARNING) << "connection to the coordinator ended" << Field("worker", options_.name)
                          << Field("coordinator", options_.coordinator)
-                         << Field("registered", welcomed) << Field("why", FromGrpc(link.end()));
+                         << Field("registered", welcomed) << Field("why", *end);
     absl::MutexLock lock(&mu_);
     link_ = nullptr;
     registered_ = false;
@@ -492,8 +561,9 @@ class Daemon final : public WorkerDaemon {
   std::thread thread_;
 };
 
-// Asked of a child, since a daemon holds no state of a GPU's driver.
-int GpusHere(const WorkerDaemonOptions& options) {
+// Asked of a child, since a daemon holds no state of a GPU's driver. Fewer than `wanted` is an
+// error; of kAllGpus none is none.
+absl::StatusOr<int> GpusHere(const WorkerDaemonOptions& options, int wanted) {
   const absl::StatusOr<std::string> answer = AnswerOf(
       options.binary, {"--count-gpus", "--cuda-plugin=" + options.cuda_plugin}, kCountGpusTimeout);
   int count = 0;
@@ -503,6 +573,11 @@ int GpusHere(const WorkerDaemonOptions& options) {
   } else if (!absl::SimpleAtoi(*answer, &count) || count < 0 || count > kGpusMax) {
     count = 0;
     why = *answer;
+  }
+  if (count < wanted) {
+    return MakeError(ErrorKind::kNotEnoughDevices,
+                     absl::StrCat("--gpus is ", wanted, "; this machine has ", count,
+                                  why.empty() ? "" : ": ", why));
   }
   if (count == 0) {
     TESSERA_LOG(INFO) << "no GPUs; using CPU devices" << Field("worker", options.name)
@@ -537,7 +612,11 @@ absl::StatusOr<std::unique_ptr<WorkerDaemon>> WorkerDaemon::Start(WorkerDaemonOp
                      absl::StrCat("--devices is ", options.num_devices, "; expected 1 to ",
                                   InFlightPage::kMaxDevices));
   }
-  if (options.num_gpus == kAllGpus) options.num_gpus = GpusHere(options);
+  const int wanted = options.num_gpus;
+  if (wanted != 0) {
+    TESSERA_ASSIGN_OR_RETURN(const int here, GpusHere(options, wanted));
+    if (wanted == kAllGpus) options.num_gpus = here;
+  }
   TESSERA_ASSIGN_OR_RETURN(
       std::shared_ptr<grpc::ChannelCredentials> credentials,
       CoordinatorCredentials(options.coordinator, options.tls, options.insecure));

@@ -2,10 +2,11 @@
 // carries commands down and reports up.
 //
 // It holds no device state. When the connection to the coordinator ends, the worker is lost: the
-// executors are started anew and it registers again, for as long as it takes. Thread-safe; the
-// destructor ends everything within about a second.
+// executors are started anew and it registers again, for as long as it takes, unless no other try
+// can end better. Thread-safe; the destructor ends everything within about a second.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,6 +49,9 @@ struct WorkerDaemonOptions {
   absl::Duration collective_timeout = absl::Seconds(5);
   absl::Duration connect_timeout = absl::Seconds(5);
   Metrics* metrics = nullptr;  // outlives the daemon; null: nobody looks
+  // Told once, from a thread of the daemon, why the coordinator will never take this worker: its
+  // name, its credentials, plain text against TLS. The daemon tries no more.
+  std::function<void(const absl::Status& why)> on_refused = nullptr;
 };
 
 class WorkerDaemon {

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from tessera import _proto, errors
+from tessera import _proto, _reach, errors
 
 # As the server's own: a connection that is silent in the middle of a call is asked after 20 s, and
 # given up 10 s later.
@@ -29,7 +29,7 @@ _OPTIONS: list[tuple[str, int | str]] = [
 _TRIES = 5
 _FIRST_PAUSE = 0.1
 # Errors that say themselves that nothing was done and the same call may succeed.
-_RETRIED = ("SERVER_STOPPING", "RATE_LIMITED", "QUEUE_FULL")
+_RETRIED = ("SERVER_STOPPING", "UNREACHABLE", "RATE_LIMITED", "QUEUE_FULL")
 
 
 class Deadline:
@@ -68,6 +68,7 @@ class Connection:
         server_name: str | None = None,
     ) -> None:
         self.address = address
+        self._ca, self._name = ca, server_name
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         if ca is None:
             self._channel = grpc.insecure_channel(address, options=_OPTIONS)
@@ -97,6 +98,10 @@ class Connection:
                 return stub(request, timeout=deadline.left, metadata=self._metadata)
             except grpc.RpcError as error:
                 found = to_error(error, self.address, name)
+                if number == 1 and found.reason == "UNREACHABLE":
+                    # No other try ends better where the two sides do not agree on TLS.
+                    if mismatch := _reach.explain(self.address, self._ca, self._name):
+                        raise mismatch from None
                 if not retry or number == _TRIES or not is_passing(found):
                     raise found from None
                 if not deadline.pause(pause_before(number, found)):
@@ -152,7 +157,11 @@ def to_error(error: grpc.RpcError, address: str, name: str) -> errors.Error:
             status = _proto.message("google.rpc.Status").FromString(value)
             return from_status(number, error.details() or status.message, status)
     text = error.details() or "no message"
-    reason = "DEADLINE_EXCEEDED" if number == grpc.StatusCode.DEADLINE_EXCEEDED.value[0] else ""
+    reason = ""
+    if number == grpc.StatusCode.DEADLINE_EXCEEDED.value[0]:
+        reason = "DEADLINE_EXCEEDED"
+    elif number == grpc.StatusCode.UNAVAILABLE.value[0] and _reach.never_connected(text):
+        reason = "UNREACHABLE"
     return errors.class_of(number)(f"{name} at {address}: {text}", reason=reason)
 
 

@@ -1,0 +1,61 @@
+"""Why no connection to a server comes about."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+from tessera import errors
+
+_LIMIT = 1.0  # seconds of a try
+
+
+def never_connected(text: str) -> bool:
+    """Whether gRPC's words for a call that was UNAVAILABLE say that it had no connection."""
+    return text.startswith("failed to connect to all addresses") or "DNS resolution failed" in text
+
+
+def _handshake(address: str, ca: bytes | None = None, name: str | None = None) -> bool | None:
+    """Whether what listens there speaks TLS, with a certificate from `ca`, if one is given, for
+    `name`, or else the address; None when nothing listens."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if ca is None:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.load_verify_locations(cadata=ca.decode())
+    context.set_alpn_protocols(["h2"])
+    try:
+        plain = socket.create_connection((host, int(port)), _LIMIT)
+    except (OSError, ValueError):
+        return None
+    with plain:
+        try:
+            with context.wrap_socket(plain, server_hostname=name or host):
+                return True
+        except OSError:  # ssl.SSLError, or nothing came.
+            return False
+
+
+def explain(address: str, ca: bytes | None, name: str | None) -> errors.Error | None:
+    """The error to raise where two sides do not agree on TLS; None where nobody answers."""
+    server = _handshake(address)
+    if server is None:
+        return None
+    if server and ca is None:
+        why = "speaks TLS, and was called in plain text: give ca=, or set TESSERA_CA_FILE"
+    elif not server and ca is not None:
+        why = (
+            "does not speak TLS, and was called with it: leave out ca= and TESSERA_CA_FILE, or check"
+            " the address"
+        )
+    elif ca is not None and _handshake(address, ca, name) is False:
+        why = (
+            "has a certificate that does not come from the authority in ca= (TESSERA_CA_FILE), or"
+            " does not name this address"
+        )
+    else:  # It has come up meanwhile.
+        return None
+    return errors.FailedPreconditionError(f"{address} {why}", reason="TLS_MISMATCH")

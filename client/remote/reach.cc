@@ -1,0 +1,40 @@
+#include "client/remote/reach.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "ir/serial/probe.h"
+
+namespace tessera::remote {
+namespace {
+
+constexpr absl::Duration kLimit = absl::Seconds(1);
+
+}  // namespace
+
+absl::Status WhyUnreachable(absl::Status failed, const std::string& address, bool tls,
+                            const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+  if (failed.ok() || KindOf(failed) != ErrorKind::kUnreachable) return failed;
+  const ir::serial::Speaks speaks = ir::serial::Probe(address, kLimit);
+  if (speaks == ir::serial::Speaks::kNothing) return failed;
+  const auto because = [&](absl::string_view why) {
+    return MakeError(ErrorKind::kTlsMismatch, absl::StrCat("the coordinator at ", address, why));
+  };
+  if (!tls && speaks == ir::serial::Speaks::kTls) {
+    return because(
+        " speaks TLS, and was called in plain text; set TESSERA_CA_FILE to the cluster's ca.pem");
+  }
+  if (tls && speaks == ir::serial::Speaks::kPlainText) {
+    return because(
+        " speaks plain text, and was called with TLS; unset TESSERA_CA_FILE, or check the address");
+  }
+  if (tls && !ir::serial::Answers(address, credentials, kLimit)) {
+    return because(
+        ": its certificate does not come from the authority in TESSERA_CA_FILE, or does not name "
+        "this address; check both, and give the names that it is called by with `tessera up "
+        "--advertise`");
+  }
+  return failed;  // It has come up meanwhile.
+}
+
+}  // namespace tessera::remote

@@ -1,0 +1,156 @@
+"""What is said when two programs do not find each other, or do not understand each other."""
+import os
+import pathlib
+import socket
+import subprocess
+import tempfile
+import unittest
+
+import daemons
+import secure_cluster
+
+PATIENCE = 30
+# Of tokens, in digits of their parts.
+ID_DIGITS, SECRET_DIGITS, HASH_DIGITS = 16, 64, 64
+PROGRAM = daemons.ROOT / "examples/matmul.txt"
+
+
+def run(binary, *args, **environment):
+    """Its exit status and all that it says; it must end by itself."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
+    done = subprocess.run([daemons.bin_dir() / binary, *map(str, args)], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE,
+                          env={**env, "TESSERA_METRICS_LISTEN": "off", **environment}, check=False)
+    return done.returncode, done.stdout
+
+
+class ClientTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.plain = daemons.Cluster(workers=0)
+        cls.addClassCleanup(cls.plain.close)
+        cls.secure = secure_cluster.SecureCluster(workers=0)
+        cls.addClassCleanup(cls.secure.close)
+        cls.other = pathlib.Path(tempfile.mkdtemp(prefix="tessera-"))
+        cls.addClassCleanup(subprocess.run, ["rm", "-rf", cls.other], check=True)
+        secure_cluster.run_tessera("init", f"--dir={cls.other}")
+
+    def refused(self, address, reason, *says, ca=None, insecure=False):
+        """By a command that calls, and by one that connects as programs do."""
+        flags = [f"--address={address}", "--timeout=4s"] + ["--insecure"] * insecure
+        environment = {"TESSERA_CA_FILE": str(ca)} if ca else {}
+        for command in (["devices"], ["run", PROGRAM]):
+            with self.subTest(command=command[0], address=address):
+                code, said = run("tessera", *flags, *command, **environment)
+                self.assertIn(code, (1, 3), said)
+                self.assertIn(f"reason: {reason}\n", said)
+                for text in says:
+                    self.assertIn(text, said)
+                self.assertNotIn("ssl_transport_security", said, "the library's own log")
+
+    def test_nobody_there(self):
+        self.refused("127.0.0.1:1", "UNREACHABLE", "127.0.0.1:1 does not answer: Connection refused")
+        self.refused("nobody.invalid:8470", "UNREACHABLE", "nobody.invalid:8470 does not answer",
+                     insecure=True)
+
+    def test_plain_text_and_tls(self):
+        ca = self.secure.ca
+        self.refused(self.secure.address, "TLS_MISMATCH", "speaks TLS", "set TESSERA_CA_FILE")
+        self.refused(self.plain.address, "TLS_MISMATCH", "speaks plain text",
+                     "unset TESSERA_CA_FILE", ca=ca)
+        self.refused(self.secure.address, "TLS_MISMATCH", "does not come from the authority",
+                     ca=self.other / "client/ca.pem")
+        self.refused(self.secure.address, "TLS_MISMATCH", "set TESSERA_CA_FILE",
+                     "No such file or directory", ca="/nonexistent/ca.pem")
+        self.refused("192.0.2.1:8470", "TLS_MISMATCH", "set TESSERA_CA_FILE")
+
+    def test_the_advice_on_a_value_is_about_values(self):
+        code, said = run("tessera", f"--address={self.plain.address}", "mesh", "create", "a b", "x=1")
+        self.assertNotEqual(code, 0)
+        self.assertIn("reason: VALUE_ERROR", said)
+        self.assertIn("Change it.", said)
+
+    def test_join_wants_tls(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # Of the form; nobody gets as far as to look at it.
+            token = "_".join(("tsj", "0" * ID_DIGITS, "0" * SECRET_DIGITS, "0" * HASH_DIGITS))
+            code, said = run("tessera", "join", self.plain.address, f"--token={token}",
+                             f"--dir={folder}/x", "--name=x")
+            self.assertEqual(code, 1, said)
+            self.assertIn("reason: TLS_MISMATCH", said)
+            self.assertIn("speaks plain text", said)
+
+    def test_up_on_a_taken_port(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code, said = run("tessera", "up", f"--dir={folder}/up", f"--listen={self.plain.address}",
+                             "--no-worker")
+        self.assertEqual(code, 1)
+        self.assertIn("reason: ALREADY_EXISTS", said)
+        self.assertIn(f"another program listens at {self.plain.address}", said)
+
+
+class WorkerTest(unittest.TestCase):
+    """What no other try mends ends the worker, with exit code 2 and one line."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.plain = daemons.Cluster(workers=0)
+        cls.addClassCleanup(cls.plain.close)
+        cls.secure = secure_cluster.SecureCluster(workers=1, devices=1)
+        cls.addClassCleanup(cls.secure.close)
+
+    def worker(self, address, *flags, name="x"):
+        return run("tessera-worker", f"--coordinator={address}", f"--name={name}",
+                   "--data-listen=127.0.0.1:0", "--peer-listen=127.0.0.1:0", *flags)
+
+    def tls(self, name):
+        own = self.secure.state / name
+        return [f"--tls-{kind}-file={own}/{file}" for kind, file in
+                (("ca", "ca.pem"), ("cert", "cert.pem"), ("key", "key.pem"))]
+
+    def ends(self, says, *args, **kwargs):
+        with self.subTest(says=says):
+            code, said = self.worker(*args, **kwargs)
+            last = said.rstrip().splitlines()[-1]
+            self.assertEqual(code, 2, said)
+            self.assertTrue(last.startswith("tessera-worker: "), said)
+            self.assertIn(says, last)
+
+    def test_what_no_other_try_mends(self):
+        self.ends("name", self.plain.address, "--devices=1", name="a b/../c")
+        self.ends("--gpus is 2; this machine has 0", self.plain.address, "--gpus=2",
+                  "--cuda-plugin=/nonexistent.so")
+        self.ends("speaks TLS, and this worker plain text", self.secure.address, "--devices=1")
+        self.ends("speaks plain text, and this worker TLS", self.plain.address, "--devices=1",
+                  *self.tls("w0"), name="w0")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            self.ends("the port is taken", self.plain.address, "--devices=1",
+                      f"--data-listen=127.0.0.1:{port}")
+
+    def test_who_may_not_be_this_worker(self):
+        self.ends("w0", self.secure.address, "--devices=1", *self.tls("w0"), name="another")
+
+    def test_a_coordinator_that_is_not_there_yet_is_waited_for(self):
+        with socket.socket() as reserved:
+            reserved.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        with tempfile.TemporaryFile("w+") as log:
+            worker = subprocess.Popen(
+                daemons.dying_with_us([
+                    daemons.bin_dir() / "tessera-worker", f"--coordinator={address}", "--name=x",
+                    "--devices=1", "--data-listen=127.0.0.1:0", "--peer-listen=127.0.0.1:0",
+                    "--metrics-listen=off"]), stdout=log, stderr=log)
+            try:
+                def tries():
+                    log.seek(0)
+                    return log.read().count("connection to the coordinator ended") > 3
+                daemons.eventually(tries, what="it tries again and again")
+                self.assertIsNone(worker.poll())
+            finally:
+                worker.kill()
+                worker.wait()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
