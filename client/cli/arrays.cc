@@ -4,9 +4,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "base/words.h"
 #include "client/cli/context.h"
 #include "client/cli/mesh_args.h"
 #include "client/cli/placing.h"
@@ -115,22 +117,44 @@ absl::Status List(Context& context, const Arguments& arguments) {
       return;
     }
     context.terminal().Print(table.Draw(context.looks()));
-    context.Note(absl::StrCat(ChildOf(answer, "arrays").size(), " arrays, ",
-                              BytesText(static_cast<double>(bytes)), " on devices"));
+    const auto count = static_cast<int64_t>(ChildOf(answer, "arrays").size());
+    context.Note(absl::StrCat(Counted(count, "array"), ", ", BytesText(static_cast<double>(bytes)),
+                              " on devices"));
   });
   return absl::OkStatus();
 }
 
 absl::Status Remove(Context& context, const Arguments& arguments) {
-  Json document = {{"arrays", Json::array()}};
+  std::vector<std::string> ids;
   for (const std::string& text : arguments.Texts("ARRAY")) {
     TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(text, "arrays"));
-    document["arrays"].push_back(std::to_string(id));
+    ids.push_back(std::to_string(id));
   }
-  TESSERA_RETURN_IF_ERROR(context.Call("ArrayService/DeleteArrays", document));
-  context.Show(document, [&] {
-    context.Note(absl::StrCat(document["arrays"].size(), " arrays are deleted"));
-  });
+  // To delete what is not there is no error of the call, but it is not what was meant here.
+  Json document = {{"arrays", Json::array()}};
+  std::vector<std::string> missing;
+  for (const std::string& id : ids) {
+    const absl::StatusOr<Json> found = context.Call("ArrayService/GetArray", {{"array", id}});
+    const bool gone = !found.ok() && (KindOf(found.status()) == ErrorKind::kArrayNotFound ||
+                                      KindOf(found.status()) == ErrorKind::kArrayDeleted);
+    if (gone) {
+      missing.push_back(id);
+    } else {
+      document["arrays"].push_back(id);
+    }
+  }
+  if (!document["arrays"].empty())
+    TESSERA_RETURN_IF_ERROR(context.Call("ArrayService/DeleteArrays", document));
+  const auto deleted = static_cast<int64_t>(document["arrays"].size());
+  const std::string done =
+      absl::StrCat(Counted(deleted, "array"), deleted == 1 ? " is" : " are", " deleted");
+  if (!missing.empty()) {
+    return MakeError(
+        ErrorKind::kArrayNotFound,
+        absl::StrCat(missing.size() == 1 ? "there is no array " : "there are no arrays ",
+                     absl::StrJoin(missing, ", "), "; ", done));
+  }
+  context.Show(document, [&] { context.Note(done); });
   return absl::OkStatus();
 }
 
@@ -188,8 +212,9 @@ absl::Status Save(Context& context, const Arguments& arguments) {
   TESSERA_RETURN_IF_ERROR(
       AwaitFiles(context, absl::StrCat("save ", arguments.Text("PATH")), operation, &ended));
   context.Show(ended, [&] {
-    context.Note(absl::StrCat(request["arrays"].size(), " arrays are in ", arguments.Text("PATH"),
-                              " of the workers' folder of files"));
+    const auto count = static_cast<int64_t>(request["arrays"].size());
+    context.Note(absl::StrCat(Counted(count, "array"), count == 1 ? " is in " : " are in ",
+                              arguments.Text("PATH"), " of the workers' folder of files"));
   });
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "base/words.h"
 #include "client/cli/context.h"
 #include "client/cli/mesh_args.h"
 #include "client/cli/placing.h"
@@ -54,8 +55,9 @@ absl::Status Devices(Context& context, const Arguments&) {
       return;
     }
     context.terminal().Print(table.Draw(context.looks()));
-    context.Note(
-        absl::StrCat(healthy, " of ", ChildOf(answer, "devices").size(), " devices are healthy"));
+    const auto all = static_cast<int64_t>(ChildOf(answer, "devices").size());
+    context.Note(absl::StrCat(healthy, " of ", Counted(all, "device"),
+                              healthy == 1 ? " is healthy" : " are healthy"));
   });
   return absl::OkStatus();
 }
@@ -213,9 +215,10 @@ absl::Status Drain(Context& context, const Arguments& arguments) {
   context.Show(worker, [&] {
     DrawWorkers(context, Json::array({worker}));
     const int64_t arrays = IntOf(worker, "arrays");
-    context.Note(arrays > 0 ? absl::StrCat("nothing runs there any more; ", arrays,
-                                           " arrays are lost when it stops")
-                            : "nothing runs there any more; it may be stopped");
+    context.Note(arrays > 0
+                     ? absl::StrCat("nothing runs there any more; ", Counted(arrays, "array"),
+                                    arrays == 1 ? " is" : " are", " lost when it stops")
+                     : "nothing runs there any more; it may be stopped");
   });
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "base/words.h"
 #include "client/embedded.h"
 #include "client/session.h"
 
@@ -158,8 +159,8 @@ absl::StatusOr<std::shared_ptr<api::Service>> Context::service(Stays stays, int 
   absl::StatusOr<std::shared_ptr<api::Service>> made = absl::UnknownError("not connected");
   if (!has_address()) {
     if (embedded_devices == 0 || TesseraStartEmbedded == nullptr) return NoAddress();
-    Note(absl::StrCat("no address: on a cluster inside this process, with ", embedded_devices,
-                      embedded_devices == 1 ? " CPU device" : " CPU devices"));
+    Note(absl::StrCat("no address: on a cluster inside this process, with ",
+                      Counted(embedded_devices, "CPU device")));
     EmbeddedOptions options;
     options.devices = embedded_devices;
     TesseraStartEmbedded(options, &made);

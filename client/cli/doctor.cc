@@ -204,7 +204,8 @@ class Examination {
       else
         lost[TextOf(d, "worker")] = TextOf(d, "reason");
     }
-    const std::string detail = absl::StrCat(healthy, " of ", all, " are healthy");
+    const std::string detail =
+        absl::StrCat(healthy, " of ", all, healthy == 1 ? " is" : " are", " healthy");
     if (healthy == 0) {
       Say("devices", Verdict::kFail, all == 0 ? "no worker has joined" : detail,
           "start a worker: `tessera join` on its machine; its log says why it does not join");

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "base/words.h"
 #include "client/cli/mesh_args.h"
 
 namespace tessera::cli {
@@ -440,9 +441,9 @@ std::vector<std::string> DrawArray(const Plan& plan, const PlanArray& array, con
 }
 
 std::string DrawPlan(const Plan& plan, const Looks& looks) {
-  std::string out = absl::StrCat(looks.Paint(Style::kBold, plan.program), " on mesh ",
-                                 plan.mesh.ToString(), ", ", plan.mesh.num_devices(),
-                                 plan.mesh.num_devices() == 1 ? " device" : " devices", "\n\n");
+  std::string out =
+      absl::StrCat(looks.Paint(Style::kBold, plan.program), " on mesh ", plan.mesh.ToString(), ", ",
+                   Counted(plan.mesh.num_devices(), "device"), "\n\n");
   AppendMesh(plan, looks, &out);
   out += "\n";
   AppendArrayLines(plan, looks, &out);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/words.h"
 #include "client/cli/mesh_args.h"
 
 namespace tessera::cli {
@@ -53,9 +54,11 @@ absl::StatusOr<std::vector<int64_t>> ChooseDevices(Context& context, int64_t cou
     }
   }
   if (static_cast<int64_t>(out.size()) < count) {
-    return MakeError(ErrorKind::kNotEnoughDevices,
-                     absl::StrCat("the mesh wants ", count, " devices; ", out.size(),
-                                  " are healthy and take work. `tessera devices` lists them"));
+    return MakeError(
+        ErrorKind::kNotEnoughDevices,
+        absl::StrCat("the mesh wants ", Counted(count, "device"), "; ", out.size(),
+                     out.size() == 1 ? " is healthy and takes" : " are healthy and take",
+                     " work. `tessera devices` lists them"));
   }
   return out;
 }

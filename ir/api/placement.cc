@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/words.h"
 
 namespace tessera::api {
 namespace {
@@ -20,9 +21,11 @@ absl::Status CheckPlacement(const Placement& placement, const ir::Dims& shape) {
   const ir::PartitionSpec& spec = placement.spec;
   TESSERA_RETURN_IF_ERROR(Annotate(ir::CheckMesh(mesh), "placement"));
   if (static_cast<int64_t>(placement.devices.size()) != mesh.num_devices())
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("placement: ", placement.devices.size(), " devices for mesh ",
-                                  mesh.ToString(), ", which has ", mesh.num_devices()));
+    return MakeError(
+        ErrorKind::kValueError,
+        absl::StrCat(
+            "placement: ", Counted(static_cast<int64_t>(placement.devices.size()), "device"),
+            " for mesh ", mesh.ToString(), ", which has ", mesh.num_devices()));
   const std::set<int64_t> distinct(placement.devices.begin(), placement.devices.end());
   if (distinct.size() != placement.devices.size())
     return MakeError(ErrorKind::kValueError, "placement: a device is given twice");

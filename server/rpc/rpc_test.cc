@@ -129,7 +129,7 @@ TEST_F(RpcTest, ErrorsCarryReasonAndPlace) {
   *request.mutable_inputs(0) = request.inputs(1);
   request.add_devices(99);
   const grpc::Status status = run(request);
-  EXPECT_THAT(Read(status), ReasonIs("VALUE_ERROR", "1 devices for mesh"));
+  EXPECT_THAT(Read(status), ReasonIs("VALUE_ERROR", "1 device for mesh"));
   google::rpc::Status details;
   ASSERT_TRUE(details.ParseFromString(status.error_details()));
   google::rpc::ErrorInfo info;

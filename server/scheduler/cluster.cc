@@ -127,6 +127,8 @@ void Machine::CountArrays(std::vector<WorkerInfo>& workers) const {
   for (WorkerInfo& w : workers) by_name[w.name] = &w;
   std::set<WorkerInfo*> holders;
   for (const auto& [id, array] : s_.arrays) {
+    // Those of canaries are nobody's.
+    if (array.tenant == core::kSystemTenant) continue;
     holders.clear();
     for (const auto& [device, incarnation] : array.holders) {
       const Executor& x = s_.executors.at(s_.devices[device].executor);

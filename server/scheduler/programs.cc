@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/words.h"
 #include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
@@ -15,9 +16,10 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
   const int64_t n = mesh.num_devices();
   if (!devices.empty()) {
     if (static_cast<int64_t>(devices.size()) != n)
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat(what, ": ", devices.size(), " devices for mesh ",
-                                    mesh.ToString(), ", which has ", n));
+      return MakeError(
+          ErrorKind::kValueError,
+          absl::StrCat(what, ": ", Counted(static_cast<int64_t>(devices.size()), "device"),
+                       " for mesh ", mesh.ToString(), ", which has ", n));
     TESSERA_RETURN_IF_ERROR(Annotate(CheckDevices(devices), what));
     std::set<int64_t> distinct;
     const std::string& kind = s_.executors.at(s_.devices[devices[0]].executor).info.device_kind;
