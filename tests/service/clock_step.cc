@@ -24,7 +24,8 @@ namespace {
 constexpr int64_t kNanos = 1'000'000'000, kSlice = kNanos / 5;
 
 using ClockGetTime = int (*)(clockid_t, timespec*);
-using Syscall = long (*)(long, ...);  // NOLINT(google-runtime-int): libc's
+using Word = long;  // NOLINT(google-runtime-int): libc's
+using Syscall = Word (*)(Word, ...);
 using CondTimedWait = int (*)(pthread_cond_t*, pthread_mutex_t*, const timespec*);
 
 template <class F>
@@ -95,20 +96,20 @@ int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex, const t
 }
 
 // Abseil waits by the system call.
-long syscall(long number, ...) {  // NOLINT(google-runtime-int): libc's
+Word syscall(Word number, ...) {
   static const auto real = Next<Syscall>("syscall");
-  long a[6];  // NOLINT(google-runtime-int): libc's
+  Word a[6];
   va_list list;
   va_start(list, number);
-  for (auto& word : a) word = va_arg(list, long);  // NOLINT(google-runtime-int): libc's
+  for (Word& word : a) word = va_arg(list, Word);
   va_end(list);
-  constexpr long kByWallClock = FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME;  // NOLINT
+  constexpr Word kByWallClock = FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME;
   const auto* deadline = reinterpret_cast<const timespec*>(a[3]);
   if (number != SYS_futex || (a[1] & kByWallClock) != kByWallClock || deadline == nullptr)
     return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
   while (true) {
     const timespec slice = ToTime(SliceEnd(ToNanos(*deadline), RealNow()));
-    const long result = real(number, a[0], a[1], a[2], &slice, a[4], a[5]);  // NOLINT
+    const Word result = real(number, a[0], a[1], a[2], &slice, a[4], a[5]);
     if (result == 0 || errno != ETIMEDOUT || RealNow() + StepNanos() >= ToNanos(*deadline))
       return result;
   }
