@@ -37,6 +37,19 @@ void Encode(const google::protobuf::Message& message, grpc::ByteBuffer* out) {
 
 }  // namespace
 
+absl::StatusOr<RequestLog::Key> RequestKey(const core::Caller& caller, Method method,
+                                           std::string request_id) {
+  if (request_id.size() > kRequestIdMax)
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("request_id: it has ", request_id.size(), " bytes, at most ",
+                                  kRequestIdMax, " are accepted"));
+  return RequestLog::Key{caller.tenant, static_cast<int>(method), std::move(request_id)};
+}
+
+std::string PayloadOf(const google::protobuf::Message& request) {
+  return Sha256Hex(StableBytes(request));
+}
+
 absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
                       const google::protobuf::Duration& timeout) {
   const absl::Duration asked = given ? ir::serial::FromProto(timeout) : absl::InfiniteDuration();
@@ -96,14 +109,13 @@ grpc::ServerUnaryReactor* CallBase::Run(const grpc::ByteBuffer& bytes,
 bool CallBase::AnsweredBefore() {
   std::string* const id = request_id();
   if (id == nullptr || id->empty()) return false;
-  if (id->size() > kRequestIdMax) {
-    Send(MakeError(ErrorKind::kValueError,
-                   absl::StrCat("request_id: it has ", id->size(), " bytes, at most ",
-                                kRequestIdMax, " are accepted")));
+  absl::StatusOr<RequestLog::Key> known = RequestKey(caller_, method_, std::exchange(*id, ""));
+  if (!known.ok()) {
+    Send(known.status());
     return true;
   }
-  RequestLog::Key key{caller_.tenant, static_cast<int>(method_), std::exchange(*id, "")};
-  const std::string payload = Sha256Hex(StableBytes(request_message()));
+  RequestLog::Key key = *std::move(known);
+  const std::string payload = PayloadOf(request_message());
   const bool is_new = context_->requests->Begin(key, payload, context_->clock->Now(),
                                                 [self = shared_from_this()](const auto& answer) {
                                                   if (answer.status.ok()) {

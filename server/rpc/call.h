@@ -42,6 +42,12 @@ struct CallContext {
   RequestLog* requests = nullptr;
 };
 
+// What a call with this request_id is known by. VALUE_ERROR: the id is too long.
+absl::StatusOr<RequestLog::Key> RequestKey(const core::Caller& caller, Method method,
+                                           std::string request_id);
+// A hash of the request; without its id.
+std::string PayloadOf(const google::protobuf::Message& request);
+
 // What a message asks for, within the caller's deadline less what the answer needs.
 absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
                       const google::protobuf::Duration& timeout);
@@ -171,6 +177,7 @@ absl::Status Decode(const grpc::ByteBuffer& bytes, ErrorKind kind,
 // A method that answers with a stream.  The handler makes its reactor.
 template <class Q, class R>
 struct StreamCall {
+  const CallContext* context = nullptr;
   grpc::CallbackServerContext* grpc = nullptr;
   core::Caller caller;
   Q request;
@@ -182,7 +189,7 @@ Row Stream(Method method, S* service,
             return new grpc::internal::CallbackServerStreamingHandler<grpc::ByteBuffer, R>(
                 [=](grpc::CallbackServerContext* grpc,
                     const grpc::ByteBuffer* bytes) -> grpc::ServerWriteReactor<R>* {
-                  StreamCall<Q, R> call{grpc, {}, {}};
+                  StreamCall<Q, R> call{context, grpc, {}, {}};
                   absl::StatusOr<core::Caller> caller = context->gate->Admit(grpc, method);
                   absl::Status status = caller.status();
                   if (status.ok()) status = Decode(*bytes, ErrorKind::kValueError, &call.request);

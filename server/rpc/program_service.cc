@@ -49,21 +49,22 @@ void FillSignature(const std::string& tenant, const std::string& sha256, int64_t
   *out->mutable_mesh() = ToProto(program.mesh());
 }
 
-// One ExecuteAndWatch: at most one write in flight, and Finish once, when none is.
+// One ExecuteAndWatch: at most one write in flight, and Finish once, when none is. A call that
+// comes again with its request_id gets the run that the first one started, and waits for its end.
 class ExecutionStream final : public grpc::ServerWriteReactor<v1::ExecuteProgramEvent>,
                               public std::enable_shared_from_this<ExecutionStream> {
  public:
-  static ExecutionStream* Start(
-      Coordinator* coordinator,
-      const StreamCall<v1::ExecuteProgramRequest, v1::ExecuteProgramEvent>& call) {
-    const auto stream = std::make_shared<ExecutionStream>();
+  using Call = StreamCall<v1::ExecuteProgramRequest, v1::ExecuteProgramEvent>;
+
+  static ExecutionStream* Start(Coordinator* coordinator, Call call) {
+    const auto stream = std::make_shared<ExecutionStream>(coordinator, std::move(call));
     stream->self_ = stream;
-    coordinator->ExecuteToEndAsync(
-        call.caller, FromProto(call.request),
-        [stream](const absl::StatusOr<api::ExecuteReply>& reply) { stream->Accepted(reply); },
-        [stream](const absl::StatusOr<api::Completion>& end) { stream->Ended(end); });
+    stream->Begin();
     return stream.get();
   }
+
+  ExecutionStream(Coordinator* coordinator, Call call)
+      : coordinator_(coordinator), call_(std::move(call)) {}
 
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
     bool end = false;
@@ -79,14 +80,61 @@ class ExecutionStream final : public grpc::ServerWriteReactor<v1::ExecuteProgram
   void OnDone() override { const std::shared_ptr<ExecutionStream> last = std::move(self_); }
 
  private:
-  void Accepted(const absl::StatusOr<api::ExecuteReply>& reply) ABSL_LOCKS_EXCLUDED(mu_) {
+  void Begin() {
+    std::string id = std::exchange(*call_.request.mutable_request_id(), "");
+    if (!id.empty()) {
+      absl::StatusOr<RequestLog::Key> key =
+          RequestKey(call_.caller, Method::kProgramService_ExecuteAndWatch, std::move(id));
+      if (!key.ok()) return Leave(key.status());
+      const bool is_new = call_.context->requests->Begin(
+          *key, PayloadOf(call_.request), call_.context->clock->Now(),
+          [self = shared_from_this()](const RequestLog::Answer& first) { self->Join(first); });
+      if (!is_new) return;
+      key_ = *std::move(key);
+    }
+    coordinator_->ExecuteToEndAsync(
+        call_.caller, FromProto(call_.request),
+        [self = shared_from_this()](const absl::StatusOr<api::ExecuteReply>& reply) {
+          self->Accepted(reply);
+        },
+        [self = shared_from_this()](const absl::StatusOr<api::Completion>& end) {
+          self->Ended(end);
+        });
+  }
+  // What the first call of this request_id was answered with.
+  void Join(const RequestLog::Answer& first) {
+    v1::ExecuteProgramResponse accepted;
+    absl::Status status = first.status;
+    if (status.ok() && !accepted.ParseFromString(first.bytes))
+      status = MakeError(ErrorKind::kInternal, "an answer that was kept does not decode");
+    if (!status.ok()) return Leave(status);
+    Accept(accepted);
+    coordinator_->Ask<api::Operation>(
+        scheduler::WaitOperation{
+            {0, call_.caller}, accepted.operation(), coordinator_->config().result_wait_max, {}},
+        [self = shared_from_this()](const absl::StatusOr<api::Operation>& ended) {
+          if (!ended.ok()) return self->Leave(ended.status());
+          // Its results, which came along with the first call, are read by ticket.
+          self->Ended(api::Completion{*ended, {}});
+        });
+  }
+  void Accepted(const absl::StatusOr<api::ExecuteReply>& reply) {
+    v1::ExecuteProgramResponse accepted;
+    if (reply.ok()) accepted = ToProto(*reply);
+    if (!key_.request_id.empty())
+      call_.context->requests->End(
+          key_, {reply.status(), reply.ok() ? accepted.SerializeAsString() : std::string()},
+          call_.context->clock->Now());
     if (!reply.ok()) return Leave(reply.status());
+    Accept(accepted);
+  }
+  void Accept(const v1::ExecuteProgramResponse& accepted) ABSL_LOCKS_EXCLUDED(mu_) {
     {
       absl::MutexLock lock(&mu_);
       if (ending_) return;
       writing_ = true;
     }
-    *accepted_.mutable_accepted() = ToProto(*reply);
+    *accepted_.mutable_accepted() = accepted;
     StartWrite(&accepted_);
   }
   void Ended(const absl::StatusOr<api::Completion>& end) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -127,6 +175,9 @@ class ExecutionStream final : public grpc::ServerWriteReactor<v1::ExecuteProgram
     }
   }
 
+  Coordinator* const coordinator_;
+  Call call_;
+  RequestLog::Key key_;  // its request_id is empty unless the call is the log's first of it
   std::shared_ptr<ExecutionStream> self_;
   v1::ExecuteProgramEvent accepted_, ended_;
   absl::Mutex mu_;
@@ -291,7 +342,7 @@ void ProgramService::ExecuteProgram(
 
 grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ProgramService::ExecuteAndWatch(
     StreamCall<v1::ExecuteProgramRequest, v1::ExecuteProgramEvent> call) {
-  return ExecutionStream::Start(coordinator_, call);
+  return ExecutionStream::Start(coordinator_, std::move(call));
 }
 
 void ProgramService::RunProgram(

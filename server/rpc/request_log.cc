@@ -1,5 +1,7 @@
 #include "server/rpc/request_log.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -9,15 +11,37 @@
 
 namespace tessera::server::rpc {
 
-void RequestLog::DropOld(absl::Time now) {
-  while (!ended_.empty()) {
-    const auto oldest = entries_.find(ended_.front());
-    if (oldest->second.until > now && static_cast<int64_t>(ended_.size()) <= limits_.answers_max &&
-        bytes_ <= limits_.bytes_max)
-      return;
-    bytes_ -= static_cast<int64_t>(oldest->second.answer.bytes.size());
-    entries_.erase(oldest);
-    ended_.pop_front();
+void RequestLog::DropOldest(Tenant& tenant) {
+  const auto oldest = tenant.entries.find(tenant.ended.front());
+  const auto bytes = static_cast<int64_t>(oldest->second.answer.bytes.size());
+  tenant.bytes -= bytes;
+  bytes_ -= bytes;
+  tenant.entries.erase(oldest);
+  tenant.ended.pop_front();
+}
+
+void RequestLog::DropOld(Tenant& tenant, absl::Time now) {
+  while (!tenant.ended.empty() &&
+         (tenant.entries.find(tenant.ended.front())->second.until <= now ||
+          static_cast<int64_t>(tenant.ended.size()) > limits_.answers_max ||
+          tenant.bytes > limits_.bytes_max))
+    DropOldest(tenant);
+}
+
+void RequestLog::DropOthers(absl::Time now) {
+  // Seldom enough to cost nothing; tenants are as many as there are tokens.
+  if (now - looked_ >= limits_.age_max / 10) {
+    looked_ = now;
+    for (auto it = tenants_.begin(); it != tenants_.end();) {
+      DropOld(it->second, now);
+      it = it->second.entries.empty() ? tenants_.erase(it) : std::next(it);
+    }
+  }
+  while (bytes_ > limits_.all_bytes_max) {
+    const auto most = std::max_element(tenants_.begin(), tenants_.end(), [](auto& a, auto& b) {
+      return a.second.bytes < b.second.bytes;
+    });
+    DropOldest(most->second);
   }
 }
 
@@ -25,8 +49,10 @@ bool RequestLog::Begin(const Key& key, const std::string& payload, absl::Time no
   Answer answer;
   {
     absl::MutexLock lock(&mu_);
-    DropOld(now);
-    const auto [it, added] = entries_.try_emplace(key);
+    DropOthers(now);
+    Tenant& tenant = tenants_[key.tenant];
+    DropOld(tenant, now);
+    const auto [it, added] = tenant.entries.try_emplace(key);
     Entry& entry = it->second;
     if (added) {
       entry.payload = payload;
@@ -51,27 +77,33 @@ void RequestLog::End(const Key& key, const Answer& answer, absl::Time now) {
   std::vector<Then> waiting;
   {
     absl::MutexLock lock(&mu_);
-    const auto it = entries_.find(key);
-    TESSERA_CHECK(it != entries_.end() && !it->second.ended) << key.request_id;
+    // A call that is under way keeps its tenant.
+    Tenant& tenant = tenants_.at(key.tenant);
+    const auto it = tenant.entries.find(key);
+    TESSERA_CHECK(it != tenant.entries.end() && !it->second.ended) << key.request_id;
     Entry& entry = it->second;
     waiting = std::exchange(entry.waiting, {});
     if (answer.status.ok()) {
       entry.ended = true;
       entry.answer = answer;
       entry.until = now + limits_.age_max;
+      tenant.bytes += static_cast<int64_t>(answer.bytes.size());
       bytes_ += static_cast<int64_t>(answer.bytes.size());
-      ended_.push_back(key);
+      tenant.ended.push_back(key);
     } else {
-      entries_.erase(it);
+      tenant.entries.erase(it);
     }
-    DropOld(now);
+    DropOld(tenant, now);
+    DropOthers(now);
   }
   for (const Then& then : waiting) then(answer);
 }
 
 int64_t RequestLog::answers() const {
   absl::MutexLock lock(&mu_);
-  return static_cast<int64_t>(ended_.size());
+  int64_t all = 0;
+  for (const auto& [name, tenant] : tenants_) all += static_cast<int64_t>(tenant.ended.size());
+  return all;
 }
 
 }  // namespace tessera::server::rpc

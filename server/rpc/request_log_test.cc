@@ -18,7 +18,8 @@ class RequestLogTest : public ::testing::Test {
     return log_.Begin(key, payload, now, [this](const Answer& a) { answers_.push_back(a); });
   }
 
-  RequestLog log_{{.answers_max = 3, .age_max = absl::Seconds(10), .bytes_max = 100}};
+  RequestLog log_{
+      {.answers_max = 3, .age_max = absl::Seconds(10), .bytes_max = 100, .all_bytes_max = 150}};
   std::vector<Answer> answers_;
 };
 
@@ -79,6 +80,35 @@ TEST_F(RequestLogTest, AnswersAreBoundedInNumberAgeAndBytes) {
   run("large", std::string(90, 'x'), kStart + absl::Seconds(20));
   run("more", std::string(20, 'x'), kStart + absl::Seconds(20));
   EXPECT_EQ(log_.answers(), 1) << "110 bytes are more than 100";
+}
+
+TEST_F(RequestLogTest, ATenantsAnswersAreNotPushedOutByOthers) {
+  const auto run = [&](const std::string& tenant, const std::string& id, size_t bytes) {
+    ASSERT_TRUE(Begin({tenant, 1, id}, "p")) << id;
+    log_.End({tenant, 1, id}, {absl::OkStatus(), std::string(bytes, 'x')}, kStart);
+  };
+  run("quiet", "mine", 1);
+  for (int i = 0; i < 20; ++i) run("loud", absl::StrCat(i), 1);
+  EXPECT_EQ(log_.answers(), 1 + 3) << "each tenant keeps three";
+  EXPECT_FALSE(Begin({"quiet", 1, "mine"}, "p")) << "it is still known";
+  // Together they may keep 150 bytes: who keeps the most loses the oldest.
+  run("loud", "large", 90);
+  run("third", "small", 40);
+  run("quiet", "more", 50);
+  EXPECT_FALSE(Begin({"quiet", 1, "mine"}, "p"));
+  EXPECT_FALSE(Begin({"quiet", 1, "more"}, "p"));
+  EXPECT_FALSE(Begin({"third", 1, "small"}, "p"));
+  EXPECT_TRUE(Begin({"loud", 1, "large"}, "p")) << "gone";
+}
+
+TEST_F(RequestLogTest, TenantsThatCallNoMoreAreForgotten) {
+  for (const char* tenant : {"a", "b", "c"}) {
+    ASSERT_TRUE(Begin({tenant, 1, "id"}, "p"));
+    log_.End({tenant, 1, "id"}, {absl::OkStatus(), "x"}, kStart);
+  }
+  EXPECT_EQ(log_.answers(), 3);
+  EXPECT_TRUE(Begin({"d", 1, "id"}, "p", kStart + absl::Seconds(11)));
+  EXPECT_EQ(log_.answers(), 0);
 }
 
 }  // namespace
