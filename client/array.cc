@@ -13,19 +13,8 @@ namespace {
 
 using internal::AsConcrete;
 using internal::ConcreteState;
+using internal::Readable;
 using internal::ThrowError;
-
-const ConcreteState& Readable(std::string_view what, const Array& a, const Site& site) {
-  const ConcreteState* c = AsConcrete(a);
-  if (!c || internal::CurrentFrame()) internal::RefuseWhileTracing(what, a, site);
-  if (c->deleted.load()) {
-    ThrowError(ErrorKind::kArrayDeleted,
-               absl::StrCat(ToAbsl(what), ": Array has been deleted or donated: ",
-                            a.type().ToString(), ". Keep a handle to what is used again"),
-               site);
-  }
-  return *c;
-}
 
 // Asks until the answer is there: one call waits no longer than the service lets it.
 template <class Ask>

@@ -1,5 +1,7 @@
 #include "client/session.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -13,6 +15,7 @@ namespace {
 
 constexpr absl::Duration kLongestWait = absl::Minutes(10);
 constexpr absl::Duration kLongestQueueWait = absl::Minutes(1);  // then QUEUE_FULL is thrown
+constexpr absl::Duration kLongestLook = absl::Seconds(20);      // of one call that waits
 constexpr size_t kMaxReleased = 64;  // deletions that may wait for the next call
 // The next run takes them along when there are so many, or their arrays are so large.
 constexpr size_t kReleasedWorthTelling = 32;
@@ -44,14 +47,14 @@ Type TypeOn(DType dtype, const Dims& shape, const ir::Mesh& mesh, const Partitio
   return type;
 }
 
-void CheckSpec(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec,
-               const Site& site) {
-  if (static_cast<int>(spec.dims.size()) > value.rank()) {
+void CheckSpec(const std::string& what, const Dims& shape, const Mesh& mesh,
+               const PartitionSpec& spec, const Site& site) {
+  if (spec.dims.size() > shape.size()) {
     internal::ThrowError(
         ErrorKind::kValueError,
-        absl::StrCat("put: Length of sharding.spec (", spec.dims.size(),
-                     ") must be at most the rank of the array (", value.rank(),
-                     "): ", spec.ToString(), " for shape (", ir::DimsToString(value.shape()), ")"),
+        absl::StrCat(what, ": Length of sharding.spec (", spec.dims.size(),
+                     ") must be at most the rank of the array (", shape.size(),
+                     "): ", spec.ToString(), " for shape (", ir::DimsToString(shape), ")"),
         site);
   }
   ir::AxisSet seen;
@@ -60,21 +63,22 @@ void CheckSpec(const ir::Array& value, const Mesh& mesh, const PartitionSpec& sp
     for (const std::string& axis : spec.dims[d]) {
       if (!mesh.logical.Has(axis)) {
         internal::ThrowError(ErrorKind::kUnknownAxis,
-                             absl::StrCat("put: ", spec.ToString(), " names axis '", axis,
+                             absl::StrCat(what, ": ", spec.ToString(), " names axis '", axis,
                                           "', which the mesh ", mesh.ToString(), " does not have"),
                              site);
       }
       if (!seen.insert(axis).second) {
         internal::ThrowError(
             ErrorKind::kValueError,
-            absl::StrCat("put: ", spec.ToString(), " uses axis '", axis, "' more than once"), site);
+            absl::StrCat(what, ": ", spec.ToString(), " uses axis '", axis, "' more than once"),
+            site);
       }
       parts *= mesh.logical.SizeOf(axis);
     }
-    if (value.shape()[d] % parts != 0) {
+    if (shape[d] % parts != 0) {
       internal::ThrowError(
           ErrorKind::kIndivisible,
-          absl::StrCat("put: dim ", d, " of shape (", ir::DimsToString(value.shape()),
+          absl::StrCat(what, ": dim ", d, " of shape (", ir::DimsToString(shape),
                        ") is not evenly divisible by ", parts, ", the size of mesh axes (",
                        absl::StrJoin(spec.dims[d], ", "), ")"),
           site);
@@ -171,7 +175,17 @@ void Session::SetDefault(std::shared_ptr<Session> session) {
   // The old one, if this was its last user, ends here, without the lock.
 }
 
-Session::~Session() { FlushReleased(); }
+Session::Session(std::shared_ptr<api::Service> service)
+    : process_(getpid()), service_(std::move(service)) {}
+
+Session::~Session() {
+  if (getpid() == process_) {
+    FlushReleased();
+    return;
+  }
+  // A child that was forked: the connection and its threads are the parent's, and are not here.
+  static_cast<void>(new std::shared_ptr<api::Service>(service_));
+}
 
 std::vector<api::Device> Session::devices(Site site) {
   return internal::Take(service_->ListDevices(), site);
@@ -189,6 +203,7 @@ void Session::Release(uint64_t array, int64_t bytes) {
 }
 
 void Session::FlushReleased() {
+  if (getpid() != process_) return;
   std::vector<uint64_t> gone;
   {
     absl::MutexLock lock(&mu_);
@@ -297,35 +312,93 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
   return out;
 }
 
-Array Session::Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec,
-                   const Site& site) {
-  CheckSpec(value, mesh, spec, site);
-  FlushReleased();
+api::Placement Session::Place(const std::string& what, const Dims& shape, const Mesh& mesh,
+                              const PartitionSpec& spec, const Site& site) {
+  CheckSpec(what, shape, mesh, spec, site);
   api::Placement placement{mesh.logical, spec, mesh.devices};
-  if (placement.devices.empty()) {
-    const std::vector<api::Device> all = devices(site);
-    for (const api::Device& d : all) {
-      if (d.healthy && static_cast<int64_t>(placement.devices.size()) < mesh.size()) {
-        placement.devices.push_back(d.id);
-      }
-    }
-    if (static_cast<int64_t>(placement.devices.size()) < mesh.size()) {
-      internal::ThrowError(ErrorKind::kNotEnoughDevices,
-                           absl::StrCat("put: needs ", mesh.size(),
-                                        " healthy devices, the session "
-                                        "has ",
-                                        placement.devices.size()),
-                           site);
+  if (!placement.devices.empty()) return placement;
+  for (const api::Device& d : devices(site)) {
+    if (d.healthy && static_cast<int64_t>(placement.devices.size()) < mesh.size()) {
+      placement.devices.push_back(d.id);
     }
   }
-  const uint64_t id = internal::Take(service_->Put(value, placement), site);
-  auto state = std::make_shared<internal::ConcreteState>(
-      TypeOn(value.dtype(), value.shape(), mesh.logical, spec));
+  if (static_cast<int64_t>(placement.devices.size()) < mesh.size()) {
+    internal::ThrowError(
+        ErrorKind::kNotEnoughDevices,
+        absl::StrCat(what, ": needs ", mesh.size(), " healthy devices, the session has ",
+                     placement.devices.size()),
+        site);
+  }
+  return placement;
+}
+
+Array Session::Made(uint64_t id, const Type& type, api::Placement placement, uint64_t operation,
+                    const std::string& name) {
+  auto state = std::make_shared<internal::ConcreteState>(type);
   state->session = shared_from_this();
   state->id = id;
   state->placement = std::move(placement);
-  state->name = "put";
+  state->operation = operation;
+  state->name = name;
   return Array(std::move(state));
+}
+
+Array Session::Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec,
+                   const Site& site) {
+  api::Placement placement = Place("put", value.shape(), mesh, spec, site);
+  FlushReleased();
+  const uint64_t id = internal::Take(service_->Put(value, placement), site);
+  return Made(id, TypeOn(value.dtype(), value.shape(), mesh.logical, spec), std::move(placement),
+              /*operation=*/0, "put");
+}
+
+Array Session::Reshard(uint64_t array, const Type& type, const Mesh& mesh,
+                       const PartitionSpec& spec, const Site& site) {
+  api::Placement placement = Place("put", type.shape, mesh, spec, site);
+  FlushReleased();
+  const api::Making making = internal::Take(service_->Reshard(array, placement), site);
+  return Made(making.arrays.at(0), TypeOn(type.dtype, type.shape, mesh.logical, spec),
+              std::move(placement), making.operation, "put");
+}
+
+void Session::Save(const std::string& path, const std::vector<api::NamedArray>& arrays,
+                   bool overwrite, const Site& site) {
+  const uint64_t operation = internal::Take(service_->Save(path, arrays, overwrite), site);
+  const absl::Duration limit = internal::BoundedWait(absl::InfiniteDuration());
+  const absl::Time end = absl::Now() + limit;
+  api::Operation op;
+  do {
+    const absl::Duration left = std::max(end - absl::Now(), absl::ZeroDuration());
+    op = internal::Take(service_->WaitOperation(operation, std::min(left, kLongestLook)), site);
+  } while (op.state < api::OperationState::kDone && absl::Now() < end);
+  if (op.state < api::OperationState::kDone) {
+    service_->Cancel(operation).IgnoreError();
+    internal::ThrowError(
+        ErrorKind::kDeadlineExceeded,
+        absl::StrCat("save ", path, ": not done after ", absl::FormatDuration(limit),
+                     ", and cancelled", op.pending_reason.empty() ? "" : "; it waited because ",
+                     op.pending_reason),
+        site);
+  }
+  internal::CheckOk(op.error, site);
+}
+
+std::vector<Array> Session::Load(const std::string& path, const std::vector<Wanted>& wanted,
+                                 const Site& site) {
+  FlushReleased();
+  std::vector<api::PlacedName> arrays;
+  for (const Wanted& w : wanted) {
+    arrays.push_back(
+        {w.name, Place(absl::StrCat("load '", w.name, "'"), w.shape, w.mesh, w.spec, site)});
+  }
+  const api::Making making = internal::Take(service_->Load(path, arrays), site);
+  std::vector<Array> out;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const Wanted& w = wanted[i];
+    out.push_back(Made(making.arrays.at(i), TypeOn(w.dtype, w.shape, w.mesh.logical, w.spec),
+                       std::move(arrays[i].placement), making.operation, "load"));
+  }
+  return out;
 }
 
 deadline::deadline(absl::Duration limit) : saved_(current_deadline) {
@@ -354,9 +427,8 @@ Array put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec, S
   return Session::Default(site)->Put(value, mesh, spec, site);
 }
 Array put(const Array& x, const Mesh& mesh, const PartitionSpec& spec, Site site) {
-  const internal::ConcreteState* c = internal::AsConcrete(x);
-  if (!c) internal::RefuseWhileTracing("put", x, site);
-  return c->session->Put(x.value(site), mesh, spec, site);
+  const internal::ConcreteState& c = internal::Readable("put", x, site);
+  return c.session->Reshard(c.id, x.type(), mesh, spec, site);
 }
 
 }  // namespace tessera

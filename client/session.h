@@ -33,9 +33,11 @@ struct ConnectOptions {
   // the transfer is given up, with CANCELLED.
   std::function<bool(int64_t bytes)> on_bytes = nullptr;
   Keepalive keepalive = {};  // how soon a connection that is dead is noticed
-  // Arrays and runs belong to a session at the coordinator, which ends with this one: by itself
-  // when this process dies, after the lease.  Named: one that somebody else has opened, which
-  // stays; 0 is the tenant's own, where arrays stay until they are deleted.
+  // Arrays and runs belong to a session at the coordinator, which ends with this one, and with the
+  // process: when it exits, and at SIGINT and SIGTERM where the program leaves these to their
+  // default. Should it die otherwise, its runs are cancelled soon (session_grace_ms), and its
+  // arrays freed after the lease.  Named: one that somebody else has opened, which stays; 0 is the
+  // tenant's own, where arrays stay until they are deleted.
   std::optional<uint64_t> session = std::nullopt;
   absl::Duration lease = absl::ZeroDuration();  // 0: the server's choice
 };
@@ -72,16 +74,38 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<Array> Run(const Executable& executable, const std::vector<Array>& args,
                          std::vector<bool> donate, const Site& site);
   Array Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec, const Site& site);
+  // An array like this one, moved between the devices.
+  Array Reshard(uint64_t array, const Type& type, const Mesh& mesh, const PartitionSpec& spec,
+                const Site& site);
+  // Returns when the file is there.
+  void Save(const std::string& path, const std::vector<api::NamedArray>& arrays, bool overwrite,
+            const Site& site);
+  struct Wanted {
+    std::string name;
+    DType dtype = DType::kF32;
+    Dims shape;
+    Mesh mesh;
+    PartitionSpec spec;
+  };
+  std::vector<Array> Load(const std::string& path, const std::vector<Wanted>& wanted,
+                          const Site& site);
   // Deletes soon: with the next run once many or large ones have gathered, or with the next put.
   void Release(uint64_t array, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  explicit Session(std::shared_ptr<api::Service> service) : service_(std::move(service)) {}
+  explicit Session(std::shared_ptr<api::Service> service);
   // Waits, within bounds, while the queue is full.
   absl::StatusOr<api::ExecuteReply> ExecuteWhenAccepted(const api::ExecuteRequest& request)
       ABSL_LOCKS_EXCLUDED(mu_);
   void FlushReleased() ABSL_LOCKS_EXCLUDED(mu_);
+  // Checks that the spec fits, and chooses devices where the mesh has none.
+  api::Placement Place(const std::string& what, const Dims& shape, const Mesh& mesh,
+                       const PartitionSpec& spec, const Site& site);
+  // The handle to what the service has made.
+  Array Made(uint64_t id, const Type& type, api::Placement placement, uint64_t operation,
+             const std::string& name);
 
+  const int process_;  // whose the service is; not a forked child's
   const std::shared_ptr<api::Service> service_;
   absl::Mutex mu_;
   uint64_t last_operation_ ABSL_GUARDED_BY(mu_) = 0;
@@ -130,7 +154,7 @@ requires std::is_arithmetic_v<T> Array scalar(T value, DType dtype = DTypeOf<T>(
                  : ir::Array::Scalar(dtype, static_cast<double>(value)),
              site);
 }
-// A concrete array elsewhere: copied within the cluster.
+// A concrete array elsewhere: its bytes go from device to device, without coming by here.
 Array put(const Array& x, const Mesh& mesh, const PartitionSpec& spec, Site site = Site::Here());
 
 template <class T>

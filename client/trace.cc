@@ -325,4 +325,16 @@ void RefuseWhileTracing(std::string_view what, const Array& a, const Site& site)
              site);
 }
 
+const ConcreteState& Readable(std::string_view what, const Array& a, const Site& site) {
+  const ConcreteState* c = AsConcrete(a);
+  if (!c || CurrentFrame()) RefuseWhileTracing(what, a, site);
+  if (c->deleted.load()) {
+    ThrowError(ErrorKind::kArrayDeleted,
+               absl::StrCat(ToAbsl(what), ": Array has been deleted or donated: ",
+                            a.type().ToString(), ". Keep a handle to what is used again"),
+               site);
+  }
+  return *c;
+}
+
 }  // namespace tessera::internal

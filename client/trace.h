@@ -57,6 +57,8 @@ struct TracedState final : ArrayState {
 
 const ConcreteState* AsConcrete(const Array& a);
 const TracedState* AsTraced(const Array& a);
+// A concrete array that can be used outside of a trace; else throws, naming what wanted it.
+const ConcreteState& Readable(std::string_view what, const Array& a, const Site& site);
 
 // Thrown to the outermost frame, which starts over with the mesh: an array or a shard_map names a
 // mesh that the program did not have.

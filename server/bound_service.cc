@@ -72,6 +72,24 @@ class BoundService final : public api::Service {
         Ask<scheduler::ArrayInfo>(scheduler::DescribeArray{{0, caller_}, array}));
     return std::move(info.spec);
   }
+  absl::StatusOr<api::Making> Reshard(uint64_t array, const api::Placement& placement) override {
+    return MakingOf(
+        Ask<scheduler::Making>(scheduler::ReshardArray{{0, caller_}, session_, array, placement}));
+  }
+  absl::StatusOr<uint64_t> Save(const std::string& path, const std::vector<api::NamedArray>& arrays,
+                                bool overwrite) override {
+    TESSERA_ASSIGN_OR_RETURN(const api::Operation op, Ask<api::Operation>(scheduler::SaveArrays{
+                                                          {0, caller_}, arrays, path, overwrite}));
+    return op.id;
+  }
+  absl::StatusOr<api::Making> Load(const std::string& path,
+                                   const std::vector<api::PlacedName>& arrays) override {
+    return MakingOf(
+        Ask<scheduler::Making>(scheduler::LoadArrays{{0, caller_}, session_, path, arrays}));
+  }
+  absl::StatusOr<std::vector<api::FileArray>> DescribeFile(const std::string& path) override {
+    return Ask<std::vector<api::FileArray>>(scheduler::DescribeFile{{0, caller_}, path});
+  }
   absl::Status Delete(absl::Span<const uint64_t> arrays) override {
     return Await<std::monostate>([&](auto then) {
              coordinator_->DeleteAsync(caller_, {arrays.begin(), arrays.end()},
@@ -103,6 +121,15 @@ class BoundService final : public api::Service {
   template <class T, class E>
   absl::StatusOr<T> Ask(E event) {
     return Await<T>([&](auto then) { coordinator_->Ask<T>(std::move(event), std::move(then)); });
+  }
+  static absl::StatusOr<api::Making> MakingOf(const absl::StatusOr<scheduler::Making>& making) {
+    TESSERA_RETURN_IF_ERROR(making.status());
+    api::Making out{making->operation.id, {}, {}};
+    for (const scheduler::ArrayInfo& info : making->arrays) {
+      out.arrays.push_back(info.array);
+      out.specs.push_back(info.spec);
+    }
+    return out;
   }
   absl::Duration LongestWait() const {
     return absl::Milliseconds(coordinator_->options().result_wait_ms_max);

@@ -29,7 +29,8 @@ std::string RandomBytes(size_t n) {
   return out;
 }
 
-scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key, uint64_t epoch) {
+scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key, uint64_t epoch,
+                           bool tenant_folders) {
   scheduler::Config config;
   config.queue_bound = options.queue_bound;
   config.arrays_max = options.arrays_max;
@@ -40,6 +41,7 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.heartbeat = absl::Milliseconds(options.heartbeat_ms);
   config.session_lease = absl::Milliseconds(options.session_lease_ms);
   config.session_lease_max = absl::Milliseconds(options.session_lease_ms_max);
+  config.session_grace = absl::Milliseconds(options.session_grace_ms);
   config.result_wait_max = absl::Milliseconds(options.result_wait_ms_max);
   config.write_wait = absl::Milliseconds(options.ticket_ms);
   config.load_wait = absl::Milliseconds(options.compile_timeout_ms);
@@ -47,6 +49,7 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.cancel_grace = absl::Milliseconds(options.cancel_grace_ms);
   config.unresponsive = absl::Milliseconds(options.unresponsive_ms);
   config.last_session = epoch;
+  config.tenant_folders = tenant_folders;
   config.ticket_key = ticket_key;
   config.communicator_secret = RandomBytes(32);
   return config;
@@ -81,13 +84,13 @@ absl::StatusOr<ir::Array> Assemble(const api::ArraySpec& spec, const std::vector
 }  // namespace
 
 Coordinator::Coordinator(const Options& options, const Clock* clock, core::PlanFn plan,
-                         store::Store* store, core::Observer* observer)
+                         store::Store* store, core::Observer* observer, bool tenant_folders)
     : options_(options),
       limits_(admission::LimitsOf(options)),
       clock_(clock),
       ticket_key_(RandomBytes(32)),
       epoch_(static_cast<uint64_t>(absl::ToUnixMillis(clock->Now()))),
-      config_(ConfigOf(options_, ticket_key_, epoch_)),
+      config_(ConfigOf(options_, ticket_key_, epoch_, tenant_folders)),
       driver_({.config = config_,
                .plan_threads = static_cast<int>(options.compile_jobs),
                .observer = observer},
@@ -123,6 +126,21 @@ void Coordinator::ExecuteToEndAsync(const core::Caller& caller, api::ExecuteRequ
       scheduler::Execute{{0, caller}, std::move(request)},
       [then = std::move(accepted)](Reply r) { then(As<api::ExecuteReply>(std::move(r))); },
       [then = std::move(ended)](Reply r) { then(As<api::Completion>(std::move(r))); });
+}
+
+uint64_t Coordinator::HoldSessionAsync(const core::Caller& caller, uint64_t session,
+                                       Then<scheduler::SessionInfo> held,
+                                       std::function<void(absl::Status)> ended) {
+  const uint64_t hold = ++holds_;
+  driver_.CallToEnd(
+      scheduler::HoldSession{{0, caller}, session, hold},
+      [then = std::move(held)](Reply r) { then(As<scheduler::SessionInfo>(std::move(r))); },
+      [then = std::move(ended)](Reply r) { then(r.status); });
+  return hold;
+}
+
+void Coordinator::ReleaseHold(uint64_t session, uint64_t hold) {
+  driver_.Tell(scheduler::DropHold{session, hold});
 }
 
 void Coordinator::ExecuteAsync(const core::Caller& caller, api::ExecuteRequest request,
@@ -326,6 +344,21 @@ absl::StatusOr<ir::Array> Coordinator::GetShard(uint64_t array, int ordinal,
 }
 absl::StatusOr<api::ArraySpec> Coordinator::Describe(uint64_t array) {
   return own_->Describe(array);
+}
+absl::StatusOr<api::Making> Coordinator::Reshard(uint64_t array, const api::Placement& placement) {
+  return own_->Reshard(array, placement);
+}
+absl::StatusOr<uint64_t> Coordinator::Save(const std::string& path,
+                                           const std::vector<api::NamedArray>& arrays,
+                                           bool overwrite) {
+  return own_->Save(path, arrays, overwrite);
+}
+absl::StatusOr<api::Making> Coordinator::Load(const std::string& path,
+                                              const std::vector<api::PlacedName>& arrays) {
+  return own_->Load(path, arrays);
+}
+absl::StatusOr<std::vector<api::FileArray>> Coordinator::DescribeFile(const std::string& path) {
+  return own_->DescribeFile(path);
 }
 absl::Status Coordinator::Delete(absl::Span<const uint64_t> arrays) { return own_->Delete(arrays); }
 absl::StatusOr<api::Operation> Coordinator::GetOperation(uint64_t operation) {

@@ -6,6 +6,7 @@
 // stops it: what waits answers SERVER_STOPPING, links are closed.  Workers that call in directly
 // must have been disconnected, or be ready for Close, before it is destroyed.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -40,9 +41,10 @@ struct TicketedArray {
 
 class Coordinator final : public api::Service, public api::WorkerEvents {
  public:
-  // `observer`, when there is one, outlives it too.
+  // `observer`, when there is one, outlives it too.  Without `tenant_folders` there is one tenant,
+  // whose files lie in the workers' folder itself.
   Coordinator(const Options& options, const Clock* clock, core::PlanFn plan, store::Store* store,
-              core::Observer* observer = nullptr);
+              core::Observer* observer = nullptr, bool tenant_folders = true);
   ~Coordinator() override;
   // Answers everything that waits with SERVER_STOPPING and closes the links.
   void Stop();
@@ -55,6 +57,12 @@ class Coordinator final : public api::Service, public api::WorkerEvents {
   absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override;
   absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal, absl::Duration timeout) override;
   absl::StatusOr<api::ArraySpec> Describe(uint64_t array) override;
+  absl::StatusOr<api::Making> Reshard(uint64_t array, const api::Placement& placement) override;
+  absl::StatusOr<uint64_t> Save(const std::string& path, const std::vector<api::NamedArray>& arrays,
+                                bool overwrite) override;
+  absl::StatusOr<api::Making> Load(const std::string& path,
+                                   const std::vector<api::PlacedName>& arrays) override;
+  absl::StatusOr<std::vector<api::FileArray>> DescribeFile(const std::string& path) override;
   absl::Status Delete(absl::Span<const uint64_t> arrays) override;
   absl::StatusOr<api::Operation> GetOperation(uint64_t operation) override;
   absl::StatusOr<api::Operation> WaitOperation(uint64_t operation, absl::Duration timeout) override;
@@ -81,6 +89,12 @@ class Coordinator final : public api::Service, public api::WorkerEvents {
   // `accepted`, then `ended`; an error of the first is one of the second as well.
   void ExecuteToEndAsync(const core::Caller& caller, api::ExecuteRequest request,
                          Then<api::ExecuteReply> accepted, Then<api::Completion> ended);
+  // `held` with the session; `ended` once, with why the session has ended or why it is not held.
+  // Until ReleaseHold with what this answers.
+  uint64_t HoldSessionAsync(const core::Caller& caller, uint64_t session,
+                            Then<scheduler::SessionInfo> held,
+                            std::function<void(absl::Status)> ended);
+  void ReleaseHold(uint64_t session, uint64_t hold);
   void CreateArrayAsync(const core::Caller& caller, uint64_t session, api::ArraySpec spec,
                         bool check_only, Then<TicketedArray> then);
   // One ticket per ordinal asked for; none asked for: one per distinct block.
@@ -136,6 +150,7 @@ class Coordinator final : public api::Service, public api::WorkerEvents {
   const scheduler::Config config_;
   scheduler::Driver driver_;
   store::ProgramStore programs_;
+  std::atomic<uint64_t> holds_{0};
   const std::unique_ptr<api::Service> own_;  // for the default caller
 };
 

@@ -26,8 +26,8 @@ CODES = {
     "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
 }
 VERBS = (
-    "Attach Cancel Compile Connect Cordon Create Delete Drain Enroll Execute Explain Get List Load "
-    "Read Renew Revoke Run Save Uncordon Upload Wait Watch Write"
+    "Attach Cancel Compile Connect Cordon Create Delete Drain Enroll Execute Explain Get Hold List "
+    "Load Read Renew Reshard Revoke Run Save Uncordon Upload Wait Watch Write"
 ).split()
 PREPOSITIONS = "for from with to of in on by at via per".split()
 

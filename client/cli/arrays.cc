@@ -1,4 +1,4 @@
-// put, get, arrays, rm, save and load.
+// put, get, arrays, reshard, rm, save, load and ls-file.
 #include <algorithm>
 #include <utility>
 
@@ -158,9 +158,9 @@ absl::Status Remove(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-// Until the operation of a save or load has ended.
-absl::Status AwaitFiles(Context& context, const std::string& what, const Json& operation,
-                        Json* ended) {
+// Until the operation has ended; cancelled at the deadline or Ctrl-C.
+absl::Status AwaitOperation(Context& context, const std::string& what, const Json& operation,
+                            Json* ended) {
   *ended = operation;
   const std::string id = TextOf(operation, "id");
   Progress progress(context.looks(), what, 0, context.shows_progress());
@@ -210,11 +210,45 @@ absl::Status Save(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const Json operation, context.Call("ArrayService/SaveArrays", request));
   Json ended;
   TESSERA_RETURN_IF_ERROR(
-      AwaitFiles(context, absl::StrCat("save ", arguments.Text("PATH")), operation, &ended));
+      AwaitOperation(context, absl::StrCat("save ", arguments.Text("PATH")), operation, &ended));
   context.Show(ended, [&] {
     const auto count = static_cast<int64_t>(request["arrays"].size());
     context.Note(absl::StrCat(Counted(count, "array"), count == 1 ? " is in " : " are in ",
                               arguments.Text("PATH"), " of the workers' folder of files"));
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Reshard(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(arguments.Text("ARRAY"), "arrays"));
+  TESSERA_ASSIGN_OR_RETURN(const api::Placement placement, PlacementOf(context, arguments));
+  TESSERA_ASSIGN_OR_RETURN(
+      Json answer, context.Call("ArrayService/ReshardArray", {{"array", std::to_string(id)},
+                                                              {"placement", JsonOf(placement)},
+                                                              {"requestId", RequestId()}}));
+  Json ended;
+  TESSERA_RETURN_IF_ERROR(AwaitOperation(context, absl::StrCat("reshard arrays/", id),
+                                         ChildOf(answer, "operation"), &ended));
+  answer["operation"] = ended;
+  context.Show(answer, [&] {
+    const Json& made = ChildOf(answer, "array");
+    context.Note(absl::StrCat(TypeText(ChildOf(made, "spec")), " ", placement.spec.ToString(),
+                              " on devices ", JoinInts(placement.devices)));
+    context.terminal().Print(absl::StrCat("arrays/", TextOf(made, "id"), "\n"));
+  });
+  return absl::OkStatus();
+}
+
+absl::Status ListFile(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(
+      const Json answer, context.Call("ArrayService/GetFile", {{"path", arguments.Text("PATH")}}));
+  context.Show(answer, [&] {
+    Table table({"NAME", "TYPE", ">BYTES"});
+    for (const Json& entry : ChildOf(answer, "arrays")) {
+      table.Row({Safe(TextOf(entry, "name")), TypeText(entry),
+                 BytesText(static_cast<double>(BytesOf(entry)))});
+    }
+    context.terminal().Print(table.Draw(context.looks()));
   });
   return absl::OkStatus();
 }
@@ -234,7 +268,7 @@ absl::Status Load(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(Json answer, context.Call("ArrayService/LoadArrays", request));
   Json ended;
   TESSERA_RETURN_IF_ERROR(
-      AwaitFiles(context, absl::StrCat("load ", path), ChildOf(answer, "operation"), &ended));
+      AwaitOperation(context, absl::StrCat("load ", path), ChildOf(answer, "operation"), &ended));
   answer["operation"] = ended;
   context.Show(answer, [&] {
     for (size_t i = 0; i < ChildOf(answer, "arrays").size(); ++i) {
@@ -301,6 +335,13 @@ std::vector<Command> ArrayCommands() {
                     .value = "ID",
                     .help = "Which; else the tenant's own."}},
        .run = List},
+      {.name = "reshard",
+       .group = "Arrays",
+       .summary = "Makes an array of the same contents that lies otherwise, and prints its id.",
+       .options = {kArray, mesh, SpecOption(), DevicesOption()},
+       .timeout = absl::Minutes(10),
+       .details = "The bytes go from device to device. The array that was there stays.",
+       .run = Reshard},
       {.name = "rm",
        .group = "Arrays",
        .summary = "Deletes arrays.",
@@ -335,6 +376,11 @@ std::vector<Command> ArrayCommands() {
                    DevicesOption()},
        .timeout = absl::Minutes(10),
        .run = Load},
+      {.name = "ls-file",
+       .group = "Arrays",
+       .summary = "Lists the arrays of a file that save wrote, or others did.",
+       .options = {path},
+       .run = ListFile},
   };
 }
 

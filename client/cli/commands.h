@@ -82,7 +82,7 @@ std::vector<Command> UpCommands();         // up.cc: up, init
 std::vector<Command> JoinCommands();       // join.cc: join
 std::vector<Command> ProgramCommands();    // programs.cc: run, explain
 std::vector<Command> OperationCommands();  // operations.cc: ps, wait, cancel
-std::vector<Command> ArrayCommands();      // arrays.cc: put, get, arrays, rm, save, load
+std::vector<Command> ArrayCommands();      // arrays.cc: put, get, arrays, reshard, rm, save ...
 std::vector<Command> ClusterCommands();    // clusters.cc: devices, workers, mesh, cordon, drain ...
 std::vector<Command> SecurityCommands();   // tokens.cc: token create, list, revoke
 std::vector<Command> TopCommands();        // top.cc

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/words.h"
 #include "client/embedded.h"
+#include "client/remote/process_end.h"
 #include "client/session.h"
 
 namespace tessera::cli {
@@ -173,7 +174,6 @@ absl::StatusOr<std::shared_ptr<api::Service>> Context::service(Stays stays, int 
     options.token = globals_.token;
     options.timeout = std::min(left(), kConnect);
     if (stays == Stays::kUntilRemoved) options.session = 0;
-    options.session = 0;  // What a command puts stays when the command ends.
     options.on_bytes = [transfers = transfers_](int64_t bytes) {
       absl::MutexLock lock(&transfers->mu);
       if (transfers->on_bytes) transfers->on_bytes(bytes);
@@ -184,6 +184,12 @@ absl::StatusOr<std::shared_ptr<api::Service>> Context::service(Stays stays, int 
   TESSERA_RETURN_IF_ERROR(made);
   service_ = *std::move(made);
   return service_;
+}
+
+void Context::Close() {
+  service_.reset();
+  // What an interrupted transfer still uses; _exit follows.
+  remote::AtProcessEnd::RunAll();
 }
 
 void Context::Show(const Json& document, const std::function<void()>& draw) {

@@ -59,7 +59,7 @@ class Context {
   absl::StatusOr<std::shared_ptr<api::Service>> service(Stays stays = Stays::kUntilRemoved,
                                                         int embedded_devices = 0);
   // Ends that session, and the cluster within this process.
-  void Close() { service_.reset(); }
+  void Close();
 
   // One call of the coordinator, bounded by the command's deadline. Without an address an error
   // that says what to do.

@@ -14,6 +14,8 @@ namespace tessera::remote {
 namespace {
 
 constexpr int kReceiveBytesMax = 256 << 20;
+// Between attempts to connect, at first and later; and how long one may take.
+constexpr int kFirstReconnectMs = 200, kLastReconnectMs = 1'000, kReconnectTimeoutMs = 5'000;
 
 }  // namespace
 
@@ -50,6 +52,10 @@ std::shared_ptr<grpc::Channel> ChannelTo(
     const Keepalive& keepalive) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kReceiveBytesMax);
+  // A session's client has the coordinator's grace to come back (session_grace_ms).
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectMs);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectTimeoutMs);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLastReconnectMs);
   for (const ChannelArgument& a : ClientArguments(keepalive)) args.SetInt(a.name, a.value);
   return grpc::CreateCustomChannel(address, credentials, args);
 }

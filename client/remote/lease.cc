@@ -14,10 +14,14 @@ namespace tessera::remote {
 namespace {
 
 constexpr absl::Duration kOpenLimit = absl::Seconds(10);
-constexpr absl::Duration kEndLimit = absl::Seconds(2);
 // Renewals in the time of one lease, so that one may fail.
 constexpr int kRenewals = 3;
 constexpr absl::Duration kRenewEveryMin = absl::Milliseconds(20);
+// Looks at the hold in the time of the server's grace, so that there is time to hold again; and how
+// long the thread waits for a hold that is not there before it looks whether it is to stop.
+constexpr int kLooks = 5;
+constexpr absl::Duration kLookMin = absl::Milliseconds(50), kLookMax = absl::Seconds(1);
+constexpr absl::Duration kHoldWait = absl::Milliseconds(100);
 
 }  // namespace
 
@@ -48,12 +52,22 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Open(const std::shared_ptr<grpc::C
     if (!renewed.ok()) session = renewed;
   }
   TESSERA_RETURN_IF_ERROR(session);
-  if (session->id() != 0) {
+  if (session->id() == 0) return lease;
+  {
     absl::MutexLock lock(&lease->mu_);
     lease->session_ = session->id();
     lease->lease_ = ir::serial::FromProto(session->lease());
-    lease->thread_ = std::thread([lease = lease.get()] { lease->Run(); });
+    lease->look_ = kLookMax;
+    if (session->has_grace())
+      lease->look_ =
+          std::clamp(ir::serial::FromProto(session->grace()) / kLooks, kLookMin, kLookMax);
   }
+  if (lease->mine()) {
+    lease->hold_ = std::make_unique<Hold>(lease->stub_.get(), lease->prepare_);
+    lease->at_end_ =
+        std::make_unique<AtProcessEnd>([lease = lease.get()](absl::Time by) { lease->End(by); });
+  }
+  lease->thread_ = std::make_unique<std::thread>([lease = lease.get()] { lease->Run(); });
   return lease;
 }
 
@@ -62,25 +76,45 @@ Lease::Lease(const std::shared_ptr<grpc::Channel>& channel, LeaseOptions options
     : options_(std::move(options)),
       prepare_(std::move(prepare)),
       done_(std::move(done)),
-      stub_(v1::SessionService::NewStub(channel)) {}
+      stub_(v1::SessionService::NewStub(channel)),
+      process_(getpid()) {}
 
 Lease::~Lease() {
+  if (getpid() != process_) {
+    // The thread is not here, and what it was at is as it was left.
+    (void)thread_.release();
+    (void)hold_.release();
+    return;
+  }
+  at_end_ = nullptr;
+  End(absl::Now() + kEndLimit);
+}
+
+void Lease::End(absl::Time by) {
   uint64_t session = 0;
   {
     absl::MutexLock lock(&mu_);
-    stopping_ = true;
+    if (std::exchange(stopping_, true)) return;
     session = session_;
+    if (calling_ != nullptr) calling_->TryCancel();
   }
-  if (!thread_.joinable()) return;
-  thread_.join();
-  if (options_.session) return;
+  if (thread_ == nullptr) return;
+  thread_->join();
+  thread_ = nullptr;
+  hold_ = nullptr;
+  if (!mine()) return;
   grpc::ClientContext context;
-  prepare_(&context, kEndLimit);
+  prepare_(&context, std::max(by - absl::Now(), absl::ZeroDuration()));
   v1::DeleteSessionRequest request;
   request.set_session(session);
   v1::DeleteSessionResponse response;
-  // Should it not get there, the lease runs out.
+  // Should it not get there, the hold is gone and the lease runs out.
   (void)stub_->DeleteSession(&context, request, &response);
+}
+
+bool Lease::ended() const {
+  absl::MutexLock lock(&mu_);
+  return stopping_;
 }
 
 uint64_t Lease::session() const {
@@ -89,14 +123,16 @@ uint64_t Lease::session() const {
 }
 
 absl::StatusOr<v1::Session> Lease::Create() const {
-  grpc::ClientContext context;
-  prepare_(&context, kOpenLimit);
   v1::CreateSessionRequest request;
+  request.set_request_id(NewRequestId());
   request.set_display_name(options_.display_name);
   if (options_.lease > absl::ZeroDuration())
     *request.mutable_lease() = ir::serial::ToProto(options_.lease);
   v1::Session session;
-  TESSERA_RETURN_IF_ERROR(done_(stub_->CreateSession(&context, request, &session)));
+  TESSERA_RETURN_IF_ERROR(
+      CallUntilAnswered(kOpenLimit, prepare_, done_, [&](grpc::ClientContext* context) {
+        return stub_->CreateSession(context, request, &session);
+      }));
   return session;
 }
 
@@ -106,6 +142,8 @@ absl::StatusOr<uint64_t> Lease::Replace(uint64_t lost) {
                      absl::StrCat("session ", lost, " has ended; connect with another"));
   {
     absl::MutexLock lock(&mu_);
+    if (stopping_)
+      return MakeError(ErrorKind::kSessionNotFound, absl::StrCat("session ", lost, " has ended"));
     if (session_ != lost) return session_;  // Somebody was faster.
   }
   TESSERA_ASSIGN_OR_RETURN(const v1::Session session, Create());
@@ -115,25 +153,49 @@ absl::StatusOr<uint64_t> Lease::Replace(uint64_t lost) {
 }
 
 void Lease::Run() {
+  absl::Time renewed = absl::Now();
+  absl::Duration look = absl::ZeroDuration();
   while (true) {
     uint64_t session = 0;
     absl::Duration every;
     {
       absl::MutexLock lock(&mu_);
       every = std::max(lease_ / kRenewals, kRenewEveryMin);
+      absl::Duration pause = renewed + every - absl::Now();
+      if (hold_ != nullptr) pause = std::min(pause, look);
       const auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_; };
-      if (mu_.AwaitWithTimeout(absl::Condition(&stopping), every)) return;
+      if (mu_.AwaitWithTimeout(absl::Condition(&stopping), pause)) return;
       session = session_;
+      look = look_;
     }
-    grpc::ClientContext context;
-    prepare_(&context, every);
-    v1::RenewSessionRequest request;
-    request.set_session(session);
-    v1::Session response;
-    const absl::Status renewed = done_(stub_->RenewSession(&context, request, &response));
-    if (KindOf(renewed.ok() ? absl::UnknownError("") : renewed) == ErrorKind::kSessionNotFound)
-      (void)Replace(session);  // Whoever uses it next is told if this fails.
+    if (absl::Now() >= renewed + every) {
+      Renew(session, every);
+      renewed = absl::Now();
+    }
+    // The wait for a stream that is being opened is in there.
+    if (hold_ != nullptr && hold_->Keep(session, kHoldWait) == Hold::State::kOpening)
+      look = absl::ZeroDuration();
   }
+}
+
+void Lease::Renew(uint64_t session, absl::Duration limit) {
+  grpc::ClientContext context;
+  prepare_(&context, limit);
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopping_) return;
+    calling_ = &context;
+  }
+  v1::RenewSessionRequest request;
+  request.set_session(session);
+  v1::Session response;
+  const absl::Status renewed = done_(stub_->RenewSession(&context, request, &response));
+  {
+    absl::MutexLock lock(&mu_);
+    calling_ = nullptr;
+  }
+  if (KindOf(renewed.ok() ? absl::UnknownError("") : renewed) == ErrorKind::kSessionNotFound)
+    (void)Replace(session);  // Whoever uses it next is told if this fails.
 }
 
 }  // namespace tessera::remote

@@ -1,8 +1,10 @@
-// A session at the coordinator that lives as long as this does: opened first, renewed by a thread,
-// deleted at the end.  Should this process die, the lease runs out and the coordinator gives back
-// what the session holds.
+// A session at the coordinator that lives as long as this does: opened first, renewed and held
+// (hold.h) by a thread, deleted at the end, which is the end of the process too (process_end.h).
+// Should this process die otherwise, the coordinator notices that nobody holds the session and
+// cancels what it runs; when the lease runs out it gives back the rest.
 //
-// Thread-safe.  The destructor ends the thread and the session, within a few seconds.
+// Thread-safe.  The destructor ends the thread and the session, within a few seconds; in a child
+// that was forked it does neither, since both are the parent's.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,6 +17,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/remote/hold.h"
+#include "client/remote/process_end.h"
+#include "client/remote/retry.h"
 #include "grpcpp/grpcpp.h"
 #include "tessera/v1/session.grpc.pb.h"
 
@@ -30,11 +35,6 @@ struct LeaseOptions {
 
 class Lease {
  public:
-  // Sets deadline and credentials of a call.
-  using PrepareFn = std::function<void(grpc::ClientContext* context, absl::Duration limit)>;
-  // Reads how a call ended.
-  using DoneFn = std::function<absl::Status(const grpc::Status& status)>;
-
   // A caller whose role may open no session goes without one.
   static absl::StatusOr<std::unique_ptr<Lease>> Open(const std::shared_ptr<grpc::Channel>& channel,
                                                      LeaseOptions options, PrepareFn prepare,
@@ -48,12 +48,19 @@ class Lease {
   // session that takes its place, which is new and empty.  SESSION_NOT_FOUND for one that others
   // opened.
   absl::StatusOr<uint64_t> Replace(uint64_t lost) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends the thread and the session, by `by` at the latest. Again: nothing.
+  void End(absl::Time by) ABSL_LOCKS_EXCLUDED(mu_);
+  // What the session had is gone, or going.
+  bool ended() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   Lease(const std::shared_ptr<grpc::Channel>& channel, LeaseOptions options, PrepareFn prepare,
         DoneFn done);
   absl::StatusOr<v1::Session> Create() const;
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
+  void Renew(uint64_t session, absl::Duration limit) ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether this is a session that was opened here, to be held and deleted.
+  bool mine() const { return !options_.session; }
 
   const LeaseOptions options_;
   const PrepareFn prepare_;
@@ -63,7 +70,12 @@ class Lease {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t session_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Duration lease_ ABSL_GUARDED_BY(mu_) = absl::InfiniteDuration();
-  std::thread thread_;  // last: it uses the rest
+  absl::Duration look_ ABSL_GUARDED_BY(mu_);                     // between looks at the hold
+  grpc::ClientContext* calling_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the thread
+  const int process_;
+  std::unique_ptr<Hold> hold_;           // of the thread; null: not ours to hold
+  std::unique_ptr<std::thread> thread_;  // it uses the rest
+  std::unique_ptr<AtProcessEnd> at_end_;
 };
 
 // "train on host a, process 17": what people read in lists of sessions.

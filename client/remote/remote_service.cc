@@ -4,9 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/types/span.h"
 #include "base/status.h"
 #include "client/remote/channel.h"
 #include "client/remote/reach.h"
+#include "client/remote/retry.h"
 #include "client/remote/status.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
@@ -24,6 +26,7 @@ constexpr absl::Duration kGrace = absl::Seconds(5);           // beyond what the
 constexpr absl::Duration kLossKnownWithin = absl::Seconds(2), kLossLook = absl::Milliseconds(20);
 // An executor that restarts has its new tickets within this.
 constexpr absl::Duration kFreshWithin = absl::Seconds(5), kFreshLookMax = absl::Milliseconds(500);
+constexpr absl::Duration kFileLimit = absl::Seconds(90);  // for a worker to look at a file
 constexpr size_t kDeletesPerCall = 10'000;
 constexpr absl::Duration kWatchLimit = absl::Minutes(2);  // beyond what the server waits
 // Runs watched at a time. Each holds a stream of the connection; deeper pipelines do not need one.
@@ -57,6 +60,17 @@ auto WithFreshTickets(const F& attempt) -> decltype(attempt()) {
     auto done = attempt();
     if (KindOf(done.status()) != ErrorKind::kTicketStale || !tries.Again()) return done;
   }
+}
+
+template <class Arrays>
+absl::StatusOr<api::Making> MakingOf(const v1::Operation& operation, const Arrays& arrays) {
+  api::Making out{operation.id(), {}, {}};
+  for (const v1::Array& array : arrays) {
+    out.arrays.push_back(array.id());
+    TESSERA_ASSIGN_OR_RETURN(api::ArraySpec spec, ir::serial::FromProto(array.spec()));
+    out.specs.push_back(std::move(spec));
+  }
+  return out;
 }
 
 }  // namespace
@@ -124,22 +138,30 @@ absl::Status RemoteService::Done(const grpc::Status& status) const {
                   ErrorKind::kServerStopping);
 }
 
+absl::Status RemoteService::Call(
+    absl::Duration limit, const std::function<grpc::Status(grpc::ClientContext*)>& call) const {
+  return CallUntilAnswered(
+      limit, [this](grpc::ClientContext* context, absl::Duration left) { Prepare(context, left); },
+      [this](const grpc::Status& status) { return Done(status); }, call);
+}
+
 absl::StatusOr<std::vector<api::Device>> RemoteService::ListDevices() {
-  grpc::ClientContext context;
-  Prepare(&context, kCallLimit);
   v1::ListDevicesResponse response;
-  TESSERA_RETURN_IF_ERROR(Done(cluster_->ListDevices(&context, {}, &response)));
+  TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+    return cluster_->ListDevices(context, {}, &response);
+  }));
   std::vector<api::Device> out;
   for (const v1::Device& d : response.devices()) out.push_back(ir::serial::FromProto(d));
   return out;
 }
 
 absl::StatusOr<api::CompileReply> RemoteService::Compile(const api::CompileRequest& request) {
-  grpc::ClientContext context;
-  Prepare(&context, kCompileLimit);
+  v1::CompileProgramRequest proto = ir::serial::ToProto(request);
+  proto.set_request_id(NewRequestId());
   v1::CompileProgramResponse response;
-  TESSERA_RETURN_IF_ERROR(
-      Done(programs_->CompileProgram(&context, ir::serial::ToProto(request), &response)));
+  TESSERA_RETURN_IF_ERROR(Call(kCompileLimit, [&](grpc::ClientContext* context) {
+    return programs_->CompileProgram(context, proto, &response);
+  }));
   absl::StatusOr<api::CompileReply> reply = ir::serial::FromProto(response);
   if (!reply.ok()) return reply;
   int64_t bytes = 0;
@@ -169,13 +191,22 @@ bool RemoteService::WorthWatching(uint64_t executable) {
 
 absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteAndWatch(
     const api::ExecuteRequest& request) {
-  auto context = std::make_unique<grpc::ClientContext>();
-  Prepare(context.get(), kWatchLimit);
   v1::ExecuteProgramRequest proto = ir::serial::ToProto(request);
   proto.set_inline_results_bytes_max(api::kInlineBytesMax);
-  const auto execution = std::make_shared<Execution>(programs_.get(), std::move(context), proto);
+  proto.set_request_id(NewRequestId());
+  std::shared_ptr<Execution> execution;
   api::ExecuteReply reply;
-  TESSERA_RETURN_IF_ERROR(Done(execution->Accept(&reply)));
+  const absl::Notification never;
+  for (int number = 1;; ++number) {
+    auto context = std::make_unique<grpc::ClientContext>();
+    Prepare(context.get(), kWatchLimit);
+    execution = std::make_shared<Execution>(programs_.get(), std::move(context), proto);
+    const grpc::Status accepted = execution->Accept(&reply);
+    if (accepted.ok()) break;
+    const std::optional<absl::Duration> pause = PauseBeforeRetry(number, accepted);
+    if (!pause) return Done(accepted);
+    never.WaitForNotificationWithTimeout(*pause);
+  }
   std::vector<std::shared_ptr<Execution>> dropped;  // without the lock
   absl::MutexLock lock(&mu_);
   running_.push_back(execution);
@@ -218,11 +249,12 @@ absl::StatusOr<api::ExecuteReply> RemoteService::Execute(const api::ExecuteReque
 
 absl::StatusOr<api::ExecuteReply> RemoteService::JustExecute(
     const api::ExecuteRequest& request) const {
-  grpc::ClientContext context;
-  Prepare(&context, kCallLimit);
+  v1::ExecuteProgramRequest proto = ir::serial::ToProto(request);
+  proto.set_request_id(NewRequestId());
   v1::ExecuteProgramResponse response;
-  TESSERA_RETURN_IF_ERROR(
-      Done(programs_->ExecuteProgram(&context, ir::serial::ToProto(request), &response)));
+  TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+    return programs_->ExecuteProgram(context, proto, &response);
+  }));
   return ir::serial::FromProto(response);
 }
 
@@ -246,11 +278,12 @@ absl::StatusOr<uint64_t> RemoteService::PutOnce(const ir::Array& value,
   TESSERA_ASSIGN_OR_RETURN(
       const v1::CreateArrayResponse response,
       InSession([&](uint64_t session) -> absl::StatusOr<v1::CreateArrayResponse> {
-        grpc::ClientContext context;
-        Prepare(&context, kCallLimit);
         request.set_session(session);
+        request.set_request_id(NewRequestId());
         v1::CreateArrayResponse created;
-        TESSERA_RETURN_IF_ERROR(Done(arrays_->CreateArray(&context, request, &created)));
+        TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+          return arrays_->CreateArray(context, request, &created);
+        }));
         return created;
       }));
   std::vector<std::function<absl::Status()>> jobs;
@@ -275,14 +308,14 @@ absl::StatusOr<uint64_t> RemoteService::PutOnce(const ir::Array& value,
 
 absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::ReadTickets(
     uint64_t array, const std::vector<int>& ordinals, absl::Duration timeout) const {
-  grpc::ClientContext context;
-  Prepare(&context, timeout + kGrace);
   v1::CreateReadTicketsRequest request;
   request.set_array(array);
   for (int o : ordinals) request.add_ordinals(o);
   *request.mutable_timeout() = ir::serial::ToProto(timeout);
   v1::CreateReadTicketsResponse response;
-  TESSERA_RETURN_IF_ERROR(Done(arrays_->CreateReadTickets(&context, request, &response)));
+  TESSERA_RETURN_IF_ERROR(Call(timeout + kGrace, [&](grpc::ClientContext* context) {
+    return arrays_->CreateReadTickets(context, request, &response);
+  }));
   return response;
 }
 
@@ -388,57 +421,134 @@ absl::StatusOr<ir::Array> RemoteService::GetShardOnce(uint64_t array, int ordina
 }
 
 absl::StatusOr<api::ArraySpec> RemoteService::Describe(uint64_t array) {
-  grpc::ClientContext context;
-  Prepare(&context, kCallLimit);
   v1::GetArrayRequest request;
   request.set_array(array);
   v1::Array response;
-  TESSERA_RETURN_IF_ERROR(Done(arrays_->GetArray(&context, request, &response)));
+  TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+    return arrays_->GetArray(context, request, &response);
+  }));
   return ir::serial::FromProto(response.spec());
 }
 
+absl::StatusOr<api::Making> RemoteService::Reshard(uint64_t array,
+                                                   const api::Placement& placement) {
+  v1::ReshardArrayRequest request;
+  request.set_array(array);
+  *request.mutable_placement() = ir::serial::ToProto(placement);
+  return InSession([&](uint64_t session) -> absl::StatusOr<api::Making> {
+    request.set_session(session);
+    request.set_request_id(NewRequestId());
+    v1::ReshardArrayResponse response;
+    TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+      return arrays_->ReshardArray(context, request, &response);
+    }));
+    return MakingOf(response.operation(), absl::MakeConstSpan(&response.array(), 1));
+  });
+}
+
+absl::StatusOr<uint64_t> RemoteService::Save(const std::string& path,
+                                             const std::vector<api::NamedArray>& arrays,
+                                             bool overwrite) {
+  v1::SaveArraysRequest request;
+  for (const api::NamedArray& a : arrays) {
+    v1::NamedArray* named = request.add_arrays();
+    named->set_name(a.name);
+    named->set_array(a.array);
+  }
+  request.set_path(path);
+  request.set_overwrite(overwrite);
+  request.set_request_id(NewRequestId());
+  v1::Operation response;
+  TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+    return arrays_->SaveArrays(context, request, &response);
+  }));
+  return response.id();
+}
+
+absl::StatusOr<api::Making> RemoteService::Load(const std::string& path,
+                                                const std::vector<api::PlacedName>& arrays) {
+  v1::LoadArraysRequest request;
+  request.set_path(path);
+  for (const api::PlacedName& a : arrays) {
+    v1::LoadArray* wanted = request.add_arrays();
+    wanted->set_name(a.name);
+    *wanted->mutable_placement() = ir::serial::ToProto(a.placement);
+  }
+  return InSession([&](uint64_t session) -> absl::StatusOr<api::Making> {
+    request.set_session(session);
+    request.set_request_id(NewRequestId());
+    v1::LoadArraysResponse response;
+    TESSERA_RETURN_IF_ERROR(Call(kFileLimit, [&](grpc::ClientContext* context) {
+      return arrays_->LoadArrays(context, request, &response);
+    }));
+    return MakingOf(response.operation(), response.arrays());
+  });
+}
+
+absl::StatusOr<std::vector<api::FileArray>> RemoteService::DescribeFile(const std::string& path) {
+  v1::GetFileRequest request;
+  request.set_path(path);
+  v1::File response;
+  TESSERA_RETURN_IF_ERROR(Call(kFileLimit, [&](grpc::ClientContext* context) {
+    return arrays_->GetFile(context, request, &response);
+  }));
+  std::vector<api::FileArray> out;
+  for (const v1::FileEntry& entry : response.arrays()) {
+    const std::optional<ir::DType> dtype = ir::ParseDType(entry.dtype());
+    if (!dtype)
+      return MakeError(ErrorKind::kNotImplemented,
+                       absl::StrCat(path, ": array '", entry.name(), "' is of dtype ",
+                                    entry.dtype(), ", which this client does not know"));
+    out.push_back({entry.name(), *dtype, {entry.shape().begin(), entry.shape().end()}});
+  }
+  return out;
+}
+
 absl::Status RemoteService::Delete(absl::Span<const uint64_t> arrays) {
+  // The session's end has freed them, or frees them.
+  if (lease_->ended()) return absl::OkStatus();
   Forget(arrays);
   for (size_t at = 0; at < arrays.size(); at += kDeletesPerCall) {
-    grpc::ClientContext context;
-    Prepare(&context, kCallLimit);
     v1::DeleteArraysRequest request;
     for (uint64_t id : arrays.subspan(at, kDeletesPerCall)) request.add_arrays(id);
+    request.set_request_id(NewRequestId());
     v1::DeleteArraysResponse response;
-    TESSERA_RETURN_IF_ERROR(Done(arrays_->DeleteArrays(&context, request, &response)));
+    TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+      return arrays_->DeleteArrays(context, request, &response);
+    }));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<api::Operation> RemoteService::GetOperation(uint64_t operation) {
-  grpc::ClientContext context;
-  Prepare(&context, kCallLimit);
   v1::GetOperationRequest request;
   request.set_operation(operation);
   v1::Operation response;
-  TESSERA_RETURN_IF_ERROR(Done(operations_->GetOperation(&context, request, &response)));
+  TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+    return operations_->GetOperation(context, request, &response);
+  }));
   return ir::serial::FromProto(response);
 }
 
 absl::StatusOr<api::Operation> RemoteService::WaitOperation(uint64_t operation,
                                                             absl::Duration timeout) {
-  grpc::ClientContext context;
-  Prepare(&context, timeout + kGrace);
   v1::WaitOperationRequest request;
   request.set_operation(operation);
   *request.mutable_timeout() = ir::serial::ToProto(timeout);
   v1::Operation response;
-  TESSERA_RETURN_IF_ERROR(Done(operations_->WaitOperation(&context, request, &response)));
+  TESSERA_RETURN_IF_ERROR(Call(timeout + kGrace, [&](grpc::ClientContext* context) {
+    return operations_->WaitOperation(context, request, &response);
+  }));
   return ir::serial::FromProto(response);
 }
 
 absl::Status RemoteService::Cancel(uint64_t operation) {
-  grpc::ClientContext context;
-  Prepare(&context, kCallLimit);
   v1::CancelOperationRequest request;
   request.set_operation(operation);
   v1::CancelOperationResponse response;
-  return Done(operations_->CancelOperation(&context, request, &response));
+  return Call(kCallLimit, [&](grpc::ClientContext* context) {
+    return operations_->CancelOperation(context, request, &response);
+  });
 }
 
 }  // namespace tessera::remote

@@ -1,7 +1,8 @@
 // The seam of ir/api/service.h carried by gRPC to a coordinator, and to its executors for the
 // bytes.
 //
-// Thread-safe.  Every call has a deadline.
+// Thread-safe.  Every call has a deadline.  What changes something carries a request_id, by which
+// unary calls and accepted runs are asked for again when nobody answers (retry.h).
 #pragma once
 #include <deque>
 #include <map>
@@ -37,6 +38,12 @@ class RemoteService final : public api::Service {
   absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override;
   absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal, absl::Duration timeout) override;
   absl::StatusOr<api::ArraySpec> Describe(uint64_t array) override;
+  absl::StatusOr<api::Making> Reshard(uint64_t array, const api::Placement& placement) override;
+  absl::StatusOr<uint64_t> Save(const std::string& path, const std::vector<api::NamedArray>& arrays,
+                                bool overwrite) override;
+  absl::StatusOr<api::Making> Load(const std::string& path,
+                                   const std::vector<api::PlacedName>& arrays) override;
+  absl::StatusOr<std::vector<api::FileArray>> DescribeFile(const std::string& path) override;
   absl::Status Delete(absl::Span<const uint64_t> arrays) override;
   absl::StatusOr<api::Operation> GetOperation(uint64_t operation) override;
   absl::StatusOr<api::Operation> WaitOperation(uint64_t operation, absl::Duration timeout) override;
@@ -47,6 +54,9 @@ class RemoteService final : public api::Service {
                 std::shared_ptr<grpc::ChannelCredentials> credentials);
   void Prepare(grpc::ClientContext* context, absl::Duration limit) const;
   absl::Status Done(const grpc::Status& status) const;
+  // CallUntilAnswered with these.
+  absl::Status Call(absl::Duration limit,
+                    const std::function<grpc::Status(grpc::ClientContext*)>& call) const;
   // `call(session)`; once more with a new session when the server does not know this one.
   template <class F>
   auto InSession(F call);

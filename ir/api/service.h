@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ir/api/files.h"
 #include "ir/array.h"
 #include "ir/mesh.h"
 #include "ir/program.h"
@@ -119,6 +120,13 @@ struct Operation {
   std::vector<uint64_t> outputs = {};
 };
 
+// An operation, and the arrays that it makes, which may be used at once.
+struct Making {
+  uint64_t operation = 0;
+  std::vector<uint64_t> arrays;
+  std::vector<ArraySpec> specs;  // of each
+};
+
 // What a server brings along at most.
 constexpr int64_t kInlineBytesMax = 64 << 10;
 
@@ -145,6 +153,17 @@ class Service {
   virtual absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal,
                                              absl::Duration timeout) = 0;
   virtual absl::StatusOr<ArraySpec> Describe(uint64_t array) = 0;
+  // An array of the same contents that lies otherwise; bytes move between devices alone.
+  virtual absl::StatusOr<Making> Reshard(uint64_t array, const Placement& placement) = 0;
+  // Has the executors write arrays to a file below their folder of files.  The operation: the file
+  // is there, whole, once it is done, and not at all when it failed.
+  virtual absl::StatusOr<uint64_t> Save(const std::string& path,
+                                        const std::vector<NamedArray>& arrays, bool overwrite) = 0;
+  // Has them make arrays of what a file holds.
+  virtual absl::StatusOr<Making> Load(const std::string& path,
+                                      const std::vector<PlacedName>& arrays) = 0;
+  // What a file holds, in its order.
+  virtual absl::StatusOr<std::vector<FileArray>> DescribeFile(const std::string& path) = 0;
   // Later uses answer ARRAY_DELETED.  Deleting twice, or an unknown id, is not an error.
   virtual absl::Status Delete(absl::Span<const uint64_t> arrays) = 0;
   virtual absl::StatusOr<Operation> GetOperation(uint64_t operation) = 0;

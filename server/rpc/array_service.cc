@@ -14,6 +14,7 @@ namespace {
 using ir::serial::FromProto;
 using ir::serial::ToProto;
 using scheduler::ArrayInfo;
+using scheduler::Making;
 using scheduler::Page;
 
 void FillTickets(const std::vector<ShardTicket>& tickets,
@@ -77,6 +78,8 @@ std::vector<Row> ArrayService::Rows() {
           Unary(Method::kArrayService_WriteArray, this, &ArrayService::WriteArray),
           Unary(Method::kArrayService_SaveArrays, this, &ArrayService::SaveArrays),
           Unary(Method::kArrayService_LoadArrays, this, &ArrayService::LoadArrays),
+          Unary(Method::kArrayService_GetFile, this, &ArrayService::GetFile),
+          Unary(Method::kArrayService_ReshardArray, this, &ArrayService::ReshardArray),
           Unary(Method::kArrayService_DeleteArrays, this, &ArrayService::DeleteArrays)};
 }
 
@@ -185,11 +188,38 @@ void ArrayService::LoadArrays(const CallRef<v1::LoadArraysRequest, v1::LoadArray
     if (!placement.ok()) return call->Finish(placement.status());
     event.arrays.push_back({a.name(), *std::move(placement)});
   }
-  coordinator_->Ask<scheduler::Loading>(
-      std::move(event), Then<scheduler::Loading>(call, [](const scheduler::Loading& loading,
-                                                          v1::LoadArraysResponse* out) {
-        *out->mutable_operation() = ToProto(loading.operation);
-        for (const ArrayInfo& info : loading.arrays) FillArray(info, out->add_arrays());
+  coordinator_->Ask<Making>(
+      std::move(event), Then<Making>(call, [](const Making& making, v1::LoadArraysResponse* out) {
+        *out->mutable_operation() = ToProto(making.operation);
+        for (const ArrayInfo& info : making.arrays) FillArray(info, out->add_arrays());
+      }));
+}
+
+void ArrayService::GetFile(const CallRef<v1::GetFileRequest, v1::File>& call) {
+  using Arrays = std::vector<api::FileArray>;
+  coordinator_->Ask<Arrays>(
+      scheduler::DescribeFile{{0, call->caller()}, call->request().path()},
+      Then<Arrays>(call, [path = call->request().path()](const Arrays& arrays, v1::File* out) {
+        out->set_path(path);
+        for (const api::FileArray& a : arrays) {
+          v1::FileEntry* entry = out->add_arrays();
+          entry->set_name(a.name);
+          entry->set_dtype(std::string(ir::DTypeName(a.dtype)));
+          entry->mutable_shape()->Assign(a.shape.begin(), a.shape.end());
+        }
+      }));
+}
+
+void ArrayService::ReshardArray(
+    const CallRef<v1::ReshardArrayRequest, v1::ReshardArrayResponse>& call) {
+  const v1::ReshardArrayRequest& q = call->request();
+  absl::StatusOr<api::Placement> placement = FromProto(q.placement(), coordinator_->limits());
+  if (!placement.ok()) return call->Finish(placement.status());
+  coordinator_->Ask<Making>(
+      scheduler::ReshardArray{{0, call->caller()}, q.session(), q.array(), *std::move(placement)},
+      Then<Making>(call, [](const Making& making, v1::ReshardArrayResponse* out) {
+        *out->mutable_operation() = ToProto(making.operation);
+        for (const ArrayInfo& info : making.arrays) FillArray(info, out->mutable_array());
       }));
 }
 

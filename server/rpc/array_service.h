@@ -27,6 +27,8 @@ class ArrayService {
   void ReadArray(const CallRef<v1::ReadArrayRequest, v1::ReadArrayResponse>& call);
   void WriteArray(const CallRef<v1::WriteArrayRequest, v1::WriteArrayResponse>& call);
   void SaveArrays(const CallRef<v1::SaveArraysRequest, v1::Operation>& call);
+  void GetFile(const CallRef<v1::GetFileRequest, v1::File>& call);
+  void ReshardArray(const CallRef<v1::ReshardArrayRequest, v1::ReshardArrayResponse>& call);
   void LoadArrays(const CallRef<v1::LoadArraysRequest, v1::LoadArraysResponse>& call);
   void DeleteArrays(const CallRef<v1::DeleteArraysRequest, v1::DeleteArraysResponse>& call);
 

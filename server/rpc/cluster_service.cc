@@ -157,6 +157,7 @@ void ClusterService::GetCapabilities(
   out.set_programs_max(o.programs_max);
   out.set_programs_bytes_max(o.programs_bytes_max);
   out.set_compile_timeout_ms(absl::ToInt64Milliseconds(c.load_wait));
+  out.set_session_grace_ms(absl::ToInt64Milliseconds(c.session_grace));
   for (const std::string& feature : features_) out.add_features(feature);
   coordinator_->Ask<std::vector<ExecutorPlace>>(
       scheduler::GetTopology{{0, call->caller()}},

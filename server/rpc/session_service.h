@@ -22,6 +22,8 @@ class SessionService {
   void ListSessions(const CallRef<v1::ListSessionsRequest, v1::ListSessionsResponse>& call);
   void RenewSession(const CallRef<v1::RenewSessionRequest, v1::Session>& call);
   void DeleteSession(const CallRef<v1::DeleteSessionRequest, v1::DeleteSessionResponse>& call);
+  grpc::ServerWriteReactor<v1::Session>* HoldSession(
+      StreamCall<v1::HoldSessionRequest, v1::Session> call);
 
   Coordinator* const coordinator_;
 };

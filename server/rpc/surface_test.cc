@@ -146,6 +146,51 @@ TEST_F(SessionsTest, ListsRefuseTokensOfOthers) {
           v1::ListOperationsRequest());
 }
 
+// A stream of HoldSession, held.
+class Held {
+ public:
+  Held(const std::shared_ptr<grpc::Channel>& channel, uint64_t session)
+      : stub_(Sessions::NewStub(channel)) {
+    v1::HoldSessionRequest q;
+    q.set_session(session);
+    context_.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(30)));
+    reader_ = stub_->HoldSession(&context_, q);
+    held_ = reader_->Read(&said_);
+  }
+  bool held() const { return held_; }
+  const v1::Session& said() const { return said_; }
+  // How it ends, of itself or because the client leaves.
+  absl::Status End(bool leave) {
+    if (leave) context_.TryCancel();
+    while (reader_->Read(&said_)) continue;
+    const grpc::Status status = reader_->Finish();
+    return leave ? absl::OkStatus() : Read(status);
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<Sessions::Stub> stub_;
+  std::unique_ptr<grpc::ClientReader<v1::Session>> reader_;
+  v1::Session said_;
+  bool held_ = false;
+};
+
+TEST_F(SessionsTest, AreHeldByAStreamThatEndsWithThem) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::Session session, Create());
+  EXPECT_EQ(ir::serial::FromProto(session.grace()), coordinator_.config().session_grace);
+  Held first(channel_, session.id());
+  ASSERT_TRUE(first.held());
+  EXPECT_EQ(first.said().id(), session.id());
+  Held second(channel_, session.id());
+  TESSERA_EXPECT_OK(second.End(/*leave=*/true));
+  v1::DeleteSessionRequest end;
+  end.set_session(session.id());
+  TESSERA_EXPECT_OK(Do<Sessions>(&Sessions::Stub::DeleteSession, end));
+  EXPECT_THAT(first.End(/*leave=*/false), ReasonIs("SESSION_NOT_FOUND", "it was deleted"));
+  EXPECT_THAT(Held(channel_, session.id()).End(false), ReasonIs("SESSION_NOT_FOUND"));
+  EXPECT_THAT(Held(channel_, 0).End(false), ReasonIs("VALUE_ERROR", "nobody holds"));
+}
+
 class FewTest : public SurfaceTest {
  protected:
   FewTest() : SurfaceTest(false, Few()) {}
@@ -183,6 +228,28 @@ TEST_F(FewTest, BoundsAreErrorsThatSaySo) {
   write.set_data(std::string(128, '\0'));
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::WriteArray, write),
               ReasonIs("LIMIT_EXCEEDED", "relay_bytes_max"));
+}
+
+// Results count among the arrays, and so do the arrays into which arguments are moved.
+TEST_F(FewTest, RunsMakeNoMoreArraysThanThereMayBe) {
+  v1::CreateArrayRequest create;
+  *create.mutable_spec() = Spec();
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CreateArrayResponse created,
+                               Do<Arrays>(&Arrays::Stub::CreateArray, create));
+  v1::CompileProgramRequest compile;
+  *compile.mutable_program() = ir::serial::ToProto(Product());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse compiled,
+                               Do<Programs>(&Programs::Stub::CompileProgram, compile));
+  v1::ExecuteProgramRequest execute;
+  execute.set_executable(compiled.executable());
+  for (int i = 0; i < 2; ++i) execute.add_args(created.array());
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::ExecuteProgram, execute),
+              ReasonIs("LIMIT_EXCEEDED", "1 of at most 1 exist"));
+  v1::ReshardArrayRequest reshard;
+  reshard.set_array(created.array());
+  *reshard.mutable_placement() = Spec().placement();
+  EXPECT_THAT(Do<Arrays>(&Arrays::Stub::ReshardArray, reshard),
+              ReasonIs("LIMIT_EXCEEDED", "at most 1"));
 }
 
 TEST_F(FewTest, WhatASessionHoldsGoesWithItsLease) {
@@ -349,6 +416,45 @@ TEST_F(ArraysTest, AreListedByTheirSession) {
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::ListArrays, list), ReasonIs("SESSION_NOT_FOUND"));
 }
 
+TEST_F(ArraysTest, AreReshardedByOneCall) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::Session session,
+                               Do<Sessions>(&Sessions::Stub::CreateSession, {}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Write());
+  v1::ReshardArrayRequest q;
+  q.set_array(array);
+  q.set_session(session.id());
+  q.set_request_id("once");
+  api::Placement columns{{{{"y", 2}}}, {}, {3, 1}};
+  columns.spec.dims = {{}, {"y"}};
+  *q.mutable_placement() = ir::serial::ToProto(columns);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::ReshardArrayResponse made,
+                               Do<Arrays>(&Arrays::Stub::ReshardArray, q));
+  EXPECT_EQ(made.operation().kind(), "reshard");
+  EXPECT_EQ(made.array().session(), session.id());
+  EXPECT_THAT(made.array().spec().placement().devices(), ElementsAre(3, 1));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::ReshardArrayResponse again,
+                               Do<Arrays>(&Arrays::Stub::ReshardArray, q));
+  EXPECT_EQ(again.array().id(), made.array().id());
+  v1::ReadArrayRequest read;
+  read.set_array(made.array().id());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::ReadArrayResponse value,
+                               Do<Arrays>(&Arrays::Stub::ReadArray, read));
+  EXPECT_EQ(value.literal().data(), Bytes());
+  v1::DeleteArraysRequest del;
+  del.add_arrays(array);
+  TESSERA_EXPECT_OK(Do<Arrays>(&Arrays::Stub::DeleteArrays, del));
+  q.set_request_id("");
+  EXPECT_THAT(Do<Arrays>(&Arrays::Stub::ReshardArray, q), ReasonIs("ARRAY_DELETED"));
+}
+
+TEST_F(ArraysTest, FilesWantAFolder) {
+  v1::GetFileRequest q;
+  q.set_path("x.npy");
+  EXPECT_THAT(Do<Arrays>(&Arrays::Stub::GetFile, q), ReasonIs("FILES_DISABLED", "--files-dir"));
+  q.set_path("../x.npy");
+  EXPECT_THAT(Do<Arrays>(&Arrays::Stub::GetFile, q), ReasonIs("VALUE_ERROR", "dot"));
+}
+
 TEST_F(ArraysTest, AWriteThatIsRepeatedMakesOneArray) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t a, Write([](auto& q) { q.set_request_id("w"); }));
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t b, Write([](auto& q) { q.set_request_id("w"); }));
@@ -411,6 +517,41 @@ TEST_F(OperationsTest, SayWhatTheyAreAndWhen) {
   list.set_session(9);
   EXPECT_THAT(Do<Operations>(&Operations::Stub::ListOperations, list),
               ReasonIs("SESSION_NOT_FOUND"));
+}
+
+TEST_F(OperationsTest, AWatchedRunThatIsAskedForAgainIsTheSameRun) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Write());
+  v1::CompileProgramRequest compile;
+  *compile.mutable_program() = ir::serial::ToProto(Product());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse compiled,
+                               Do<Programs>(&Programs::Stub::CompileProgram, compile));
+  v1::ExecuteProgramRequest execute;
+  execute.set_executable(compiled.executable());
+  for (int i = 0; i < 2; ++i) execute.add_args(array);
+  execute.set_request_id("watched");
+  const auto stub = Programs::NewStub(channel_);
+  const auto watch = [&](std::vector<v1::ExecuteProgramEvent>* events) {
+    grpc::ClientContext context;
+    Prepare(&context, "");
+    const auto reader = stub->ExecuteAndWatch(&context, execute);
+    for (v1::ExecuteProgramEvent event; reader->Read(&event);) events->push_back(event);
+    return Read(reader->Finish());
+  };
+  std::vector<v1::ExecuteProgramEvent> first, again;
+  TESSERA_ASSERT_OK(watch(&first));
+  TESSERA_ASSERT_OK(watch(&again));
+  ASSERT_EQ(first.size(), 2u);
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_EQ(again[0].accepted().SerializeAsString(), first[0].accepted().SerializeAsString());
+  EXPECT_EQ(again[1].ended().operation().id(), first[0].accepted().operation());
+  EXPECT_EQ(again[1].ended().operation().state(), v1::OPERATION_STATE_DONE);
+  execute.set_validate_only(true);
+  again.clear();
+  EXPECT_THAT(watch(&again), ReasonIs("REQUEST_ID_REUSED", "'watched'"));
+  // What is refused may be asked for again under the same id.
+  execute.set_request_id("refused");
+  execute.set_executable(99);
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(watch(&again), ReasonIs("PROGRAM_NOT_FOUND"));
 }
 
 TEST_F(OperationsTest, AWatcherIsToldOfEveryChange) {
@@ -664,6 +805,7 @@ TEST_F(ClusterTest, CapabilitiesAreTheBoundsThatHold) {
       {"collective_timeout_ms", o.collective_timeout_ms},
       {"programs_max", o.programs_max},
       {"programs_bytes_max", o.programs_bytes_max},
+      {"session_grace_ms", o.session_grace_ms},
   };
   EXPECT_EQ(c.queue_bound, o.queue_bound);
   EXPECT_EQ(c.arrays_max, o.arrays_max);

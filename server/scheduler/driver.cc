@@ -57,19 +57,20 @@ uint64_t Driver::NewRequest(Done done) {
   return 0;
 }
 
-void Driver::CallToEnd(Execute event, Done accepted, Done ended) {
+bool Driver::NewRequests(Done accepted, Done ended, uint64_t* request, uint64_t* end_request) {
   Reply refused;
   {
     absl::MutexLock lock(&mu_);
     refused.status = Refusal();
     if (refused.status.ok()) {
-      requests_.emplace(event.request = ++last_request_, std::move(accepted));
-      requests_.emplace(event.end_request = ++last_request_, std::move(ended));
+      requests_.emplace(*request = ++last_request_, std::move(accepted));
+      requests_.emplace(*end_request = ++last_request_, std::move(ended));
+      return true;
     }
   }
-  if (refused.status.ok()) return Post(std::move(event));
   accepted(refused);
   ended(std::move(refused));
+  return false;
 }
 
 void Driver::Post(Event event) {

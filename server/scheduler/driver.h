@@ -53,8 +53,15 @@ class Driver {
     event.request = NewRequest(std::move(done));
     if (event.request != 0) Post(std::move(event));
   }
-  // The same; `ended` is called with the Completion, or as `accepted` when that is an error.
-  void CallToEnd(Execute event, Done accepted, Done ended);
+  // The same for an event with an end_request too; `ended` is called when that is answered, and as
+  // `accepted` when that is an error.
+  template <class E>
+  void CallToEnd(E event, Done accepted, Done ended) {
+    if (NewRequests(std::move(accepted), std::move(ended), &event.request, &event.end_request))
+      Post(std::move(event));
+  }
+  // An event that is not answered and never refused: what there was before bounds such.
+  void Tell(DropHold event) { Post(std::move(event)); }
   // Returns the session.
   uint64_t AddWorker(const api::Registration& registration, std::shared_ptr<api::WorkerLink> link);
   void Report(uint64_t session, api::Report report);
@@ -67,6 +74,9 @@ class Driver {
   absl::Status Refusal() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // 0 when it was answered at once, since the driver is full or stopping.
   uint64_t NewRequest(Done done) ABSL_LOCKS_EXCLUDED(mu_);
+  // False when they were.
+  bool NewRequests(Done accepted, Done ended, uint64_t* request, uint64_t* end_request)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mu_);
   // Makes this thread the one that works off events, unless somebody does already.  With the
   // event's push, so that the driver's own thread is not woken for it.

@@ -16,11 +16,6 @@ namespace {
 // For one file: disks may be slow.
 constexpr absl::Duration kFileTimeout = absl::Hours(1);
 
-// Every tenant has a folder of its own.
-std::string PathOf(const std::string& tenant, const std::string& path) {
-  return absl::StrCat(tenant, "/", path);
-}
-
 api::FileShard ShardOf(const api::ArraySpec& spec, size_t index, uint64_t array, int ordinal,
                        int32_t device) {
   return {static_cast<int32_t>(index), array, device,
@@ -60,10 +55,14 @@ absl::Status Machine::CheckFolders(const std::vector<uint64_t>& arrays) const {
   return absl::OkStatus();
 }
 
+std::string Machine::PathOf(const core::Caller& caller, const std::string& path) const {
+  return s_.config.tenant_folders ? absl::StrCat(caller.tenant, "/", path) : path;
+}
+
 absl::StatusOr<FileWork> Machine::CheckSave(const SaveArrays& e, std::vector<uint64_t>* args) {
   TESSERA_ASSIGN_OR_RETURN(const api::FileFormat format, api::CheckFilePath(e.path));
   FileWork work;
-  work.path = PathOf(e.caller.tenant, e.path);
+  work.path = PathOf(e.caller, e.path);
   work.overwrite = e.overwrite;
   TESSERA_RETURN_IF_ERROR(api::CheckFilePath(work.path).status());
   for (const api::NamedArray& named : e.arrays) {
@@ -102,7 +101,7 @@ void Machine::On(const SaveArrays& e) {
 void Machine::On(const LoadArrays& e) {
   const absl::Status checked = [&]() -> absl::Status {
     TESSERA_RETURN_IF_ERROR(api::CheckFilePath(e.path).status());
-    TESSERA_RETURN_IF_ERROR(api::CheckFilePath(PathOf(e.caller.tenant, e.path)).status());
+    TESSERA_RETURN_IF_ERROR(api::CheckFilePath(PathOf(e.caller, e.path)).status());
     TESSERA_RETURN_IF_ERROR(FindSession(e.caller, e.session, Access::kChange).status());
     if (e.arrays.empty() || e.arrays.size() > api::kFileArraysMax)
       return MakeError(
@@ -127,13 +126,37 @@ void Machine::On(const LoadArrays& e) {
                                        absl::StrCat("load: executor ", x.name, " of worker ",
                                                     x.worker, " is lost; retry")));
   // What the file holds says what the arrays are.
-  Send(x, api::InspectFile{e.request, PathOf(e.caller.tenant, e.path)});
+  AskForFile(e.request, x, PathOf(e.caller, e.path), std::make_shared<const LoadArrays>(e));
+}
+
+void Machine::AskForFile(uint64_t request, const Executor& executor, const std::string& path,
+                         std::shared_ptr<const LoadArrays> load) {
+  Send(executor, api::InspectFile{request, path});
   Waiter w;
   w.kind = Waiter::kInspect;
-  w.executor = x.name;
+  w.executor = executor.name;
   w.until = now_ + s_.config.result_wait_max;
-  w.load = std::make_shared<const LoadArrays>(e);
-  Wait(e.request, std::move(w));
+  w.load = std::move(load);
+  Wait(request, std::move(w));
+}
+
+void Machine::On(const DescribeFile& e) {
+  const std::string path = PathOf(e.caller, e.path);
+  absl::Status checked = api::CheckFilePath(e.path).status();
+  if (checked.ok()) checked = api::CheckFilePath(path).status();
+  if (!checked.ok()) return Answer(e.request, checked);
+  const Executor* able = nullptr;
+  bool alive = false;
+  for (const auto& [name, x] : s_.executors) {
+    alive = alive || x.alive();
+    if (able == nullptr && x.alive() && x.info.files) able = &x;
+  }
+  if (able != nullptr) return AskForFile(e.request, *able, path, nullptr);
+  Answer(e.request,
+         alive ? MakeError(ErrorKind::kFilesDisabled,
+                           "files: no worker has a folder of files; start them with --files-dir")
+               : MakeError(ErrorKind::kWorkerLost,
+                           "files: no worker is there to look at the file; retry"));
 }
 
 void Machine::Inspected(const Executor& executor, const api::FileInspected& report) {
@@ -142,20 +165,24 @@ void Machine::Inspected(const Executor& executor, const api::FileInspected& repo
       waiter->second.executor != executor.name)
     return;
   const std::shared_ptr<const LoadArrays> load = EndWait(report.request).load;
-  absl::StatusOr<Loading> loading = StartLoad(*load, report);
-  if (loading.ok()) {
-    Answer(report.request, *std::move(loading));
+  if (load == nullptr) {
+    if (!report.arrays.ok()) return Answer(report.request, report.arrays.status());
+    return Answer(report.request, *report.arrays);
+  }
+  absl::StatusOr<Making> making = StartLoad(*load, report);
+  if (making.ok()) {
+    Answer(report.request, *std::move(making));
   } else {
-    Answer(report.request, loading.status());
+    Answer(report.request, making.status());
   }
 }
 
-absl::StatusOr<Loading> Machine::StartLoad(const LoadArrays& e, const api::FileInspected& report) {
+absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileInspected& report) {
   TESSERA_RETURN_IF_ERROR(report.arrays.status());
   TESSERA_ASSIGN_OR_RETURN(const uint64_t session,
                            FindSession(e.caller, e.session, Access::kChange));
   FileWork work;
-  work.path = PathOf(e.caller.tenant, e.path);
+  work.path = PathOf(e.caller, e.path);
   std::vector<api::ArraySpec> specs;
   for (const api::PlacedName& wanted : e.arrays) {
     const auto found = std::find_if(report.arrays->begin(), report.arrays->end(),
@@ -184,9 +211,9 @@ absl::StatusOr<Loading> Machine::StartLoad(const LoadArrays& e, const api::FileI
   Log(absl::StrCat("operation ", id, " accepted: load from ", s_.operations.at(id).file->path));
   TryStart(id);
   const Operation& started = s_.operations.at(id);
-  Loading loading{Describe(s_.operations.at(id)), {}};
-  for (uint64_t r : started.results) loading.arrays.push_back(Info(r));
-  return loading;
+  Making making{Describe(s_.operations.at(id)), {}};
+  for (uint64_t r : started.results) making.arrays.push_back(Info(r));
+  return making;
 }
 
 std::vector<std::string> Machine::ExecutorsOfFile(const Operation& op) {

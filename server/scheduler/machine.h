@@ -19,7 +19,8 @@ enum TimerKind : int {
   kVerdictTimer,
   kUploadTimer,
   kSessionTimer,
-  kKillTimer
+  kKillTimer,
+  kSilenceTimer
 };
 
 // What somebody wants with what a tenant owns.
@@ -34,6 +35,8 @@ class Machine {
   void On(const GetSession& e);
   void On(const ListSessions& e);
   void On(const CloseSession& e);
+  void On(const HoldSession& e);
+  void On(const DropHold& e);
   // cluster.cc
   void On(const ListDevices& e);
   void On(const ListWorkers& e);
@@ -54,9 +57,11 @@ class Machine {
   void On(const DescribeArray& e);
   void On(const WaitArray& e);
   void On(const DeleteArrays& e);
+  void On(const ReshardArray& e);
   // files.cc
   void On(const SaveArrays& e);
   void On(const LoadArrays& e);
+  void On(const DescribeFile& e);
   // programs.cc
   void On(const Compile& e);
   void On(const Planned& e);
@@ -126,6 +131,10 @@ class Machine {
   uint64_t NameOfSession(uint64_t key) const;
   void EndSession(uint64_t key, const std::string& why);
   void SessionTimer(uint64_t key);
+  // Its client is there after all.
+  void EndSilence(uint64_t key, Session& session);
+  void SilenceTimer(uint64_t key);
+  void CancelOperations(const std::set<uint64_t>& operations, const std::string& why);
 
   // ---- cluster.cc ----
   WorkerInfo WorkerInfoOf(const std::string& name, const Worker& worker) const;
@@ -199,7 +208,7 @@ class Machine {
 
   // ---- operations.cc ----
   absl::Status CheckExecute(const core::Caller& caller, const api::ExecuteRequest& body);
-  // An array like `source` that lies as `wanted` says, made by an operation of its own.
+  // The operation that makes an array like `source` that lies as `wanted` says.
   absl::StatusOr<uint64_t> Reshard(uint64_t session, uint64_t source, const api::ArraySpec& wanted);
   // OPERATION_NOT_FOUND.
   absl::StatusOr<Operation*> FindOperation(const core::Caller& caller, uint64_t id, Access access);
@@ -264,8 +273,12 @@ class Machine {
 
   // ---- files.cc ----
   absl::Status CheckFolders(const std::vector<uint64_t>& arrays) const;
+  std::string PathOf(const core::Caller& caller, const std::string& path) const;
   absl::StatusOr<FileWork> CheckSave(const SaveArrays& e, std::vector<uint64_t>* args);
-  absl::StatusOr<Loading> StartLoad(const LoadArrays& e, const api::FileInspected& report);
+  absl::StatusOr<Making> StartLoad(const LoadArrays& e, const api::FileInspected& report);
+  // What the file holds; `load` is what to do with that, null: to tell it.
+  void AskForFile(uint64_t request, const Executor& executor, const std::string& path,
+                  std::shared_ptr<const LoadArrays> load);
   void Inspected(const Executor& executor, const api::FileInspected& report);
   std::vector<std::string> ExecutorsOfFile(const Operation& op);
   void SendSaves(Operation& op, const std::vector<std::string>& executors);

@@ -65,6 +65,10 @@ absl::Status Machine::CheckExecute(const core::Caller& caller, const api::Execut
   if (body.deadline && *body.deadline <= absl::ZeroDuration())
     return MakeError(ErrorKind::kDeadlineExceeded, "execute: the deadline has passed already");
   std::map<uint64_t, size_t> donated;
+  const auto after = [&](size_t made) { return static_cast<int64_t>(s_.arrays.size() + made); };
+  // An argument that lies otherwise is moved into an array more.
+  const bool close = after(x.reply.out.size() + body.args.size()) > s_.config.arrays_max;
+  size_t made = x.reply.out.size();
   for (size_t i = 0; i < body.args.size(); ++i) {
     auto found = FindArray(caller, body.args[i], Access::kChange);
     if (!found.ok())
@@ -80,7 +84,13 @@ absl::Status Machine::CheckExecute(const core::Caller& caller, const api::Execut
                        "; the program takes ", ir::MakeType(wants.dtype, wants.shape).ToString()));
     const bool donate = !body.donate.empty() && body.donate[i];
     if (donate) donated.emplace(body.args[i], i);
+    if (close && !LiesAs(has, wants)) ++made;
   }
+  if (close && after(made) > s_.config.arrays_max)
+    return MakeError(
+        ErrorKind::kLimitExceeded,
+        absl::StrCat("execute: ", x.name, " makes ", made, " arrays, and ", s_.arrays.size(),
+                     " of at most ", s_.config.arrays_max, " exist; delete some"));
   for (size_t i = 0; i < body.args.size(); ++i)
     if (auto d = donated.find(body.args[i]); d != donated.end() && d->second != i)
       return MakeError(
@@ -128,11 +138,11 @@ void Machine::On(const Execute& e) {
   absl::Status moved;
   for (size_t i = 0; i < op.args.size() && moved.ok(); ++i) {
     if (LiesAs(s_.arrays.at(op.args[i]).spec, in[i])) continue;
-    auto temporary = Reshard(*session, op.args[i], in[i]);
-    moved = temporary.status();
+    const auto move = Reshard(*session, op.args[i], in[i]);
+    moved = move.status();
     if (!moved.ok()) break;
-    op.args[i] = *temporary;
-    temporaries.push_back(*temporary);
+    op.args[i] = s_.operations.at(*move).results[0];
+    temporaries.push_back(op.args[i]);
   }
   s_.executables.at(e.body.executable).operations.erase(0);
   const uint64_t id = moved.ok() ? NewOperation(std::move(op), out) : 0;
@@ -175,7 +185,8 @@ absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
   op.session = session;
   op.args = {source};
   if (has.placement.mesh.SameShape(wanted.placement.mesh) &&
-      has.placement.devices == wanted.placement.devices && has.placement.mesh.num_devices() > 1) {
+      has.placement.devices == wanted.placement.devices && has.placement.mesh.num_devices() > 1 &&
+      !LiesAs(has, wanted)) {
     // On one mesh: the identity, which the planner turns into collectives.
     ir::Mesh mesh = has.placement.mesh;
     for (ir::MeshAxis& axis : mesh.axes) axis.type = ir::AxisType::kAuto;
@@ -194,9 +205,35 @@ absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
                                         s_.sessions.at(session).tenant, /*cordoned=*/true));
   }
   const uint64_t id = NewOperation(std::move(op), {wanted});
-  const uint64_t result = s_.operations.at(id).results[0];
   TryStart(id);
-  return result;
+  return id;
+}
+
+void Machine::On(const ReshardArray& e) {
+  const auto operation = [&]() -> absl::StatusOr<uint64_t> {
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t session,
+                             FindSession(e.caller, e.session, Access::kChange));
+    TESSERA_ASSIGN_OR_RETURN(const ArrayRecord* source,
+                             FindArray(e.caller, e.array, Access::kChange));
+    TESSERA_RETURN_IF_ERROR(source->error);
+    TESSERA_RETURN_IF_ERROR(
+        Annotate(api::CheckPlacement(e.placement, source->spec.shape), "reshard"));
+    TESSERA_RETURN_IF_ERROR(Annotate(CheckDevices(e.placement.devices), "reshard"));
+    if (static_cast<int64_t>(s_.live.size()) >= s_.config.queue_bound)
+      return MakeError(
+          ErrorKind::kQueueFull,
+          absl::StrCat("reshard: ", s_.live.size(), " operations have not ended, at most ",
+                       s_.config.queue_bound, " are accepted; wait and retry"));
+    if (static_cast<int64_t>(s_.arrays.size()) >= s_.config.arrays_max)
+      return MakeError(ErrorKind::kLimitExceeded,
+                       absl::StrCat("reshard: ", s_.arrays.size(), " arrays exist, at most ",
+                                    s_.config.arrays_max, " are kept; delete some"));
+    return Reshard(session, e.array, {source->spec.dtype, source->spec.shape, e.placement});
+  }();
+  if (!operation.ok()) return Answer(e.request, operation.status());
+  const Operation& op = s_.operations.at(*operation);
+  Log(absl::StrCat("operation ", op.id, " accepted: reshard ", e.array, " -> ", op.results[0]));
+  Answer(e.request, Making{Describe(op), {Info(op.results[0])}});
 }
 
 uint64_t Machine::NewOperation(Operation op, std::vector<api::ArraySpec> results) {

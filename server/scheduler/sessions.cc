@@ -73,6 +73,7 @@ SessionInfo Machine::Info(uint64_t key, const Session& session) const {
           .display_name = session.display_name,
           .lease = session.lease,
           .expires = session.until,
+          .grace = session.own ? absl::ZeroDuration() : s_.config.session_grace,
           .arrays = static_cast<int64_t>(session.arrays.size()),
           .operations = static_cast<int64_t>(session.operations.size())};
 }
@@ -104,7 +105,9 @@ void Machine::On(const OpenSession& e) {
 void Machine::On(const GetSession& e) {
   const auto key = FindSession(e.caller, e.session, e.renew ? Access::kChange : Access::kRead);
   if (!key.ok()) return Answer(e.request, key.status());
-  Answer(e.request, Info(*key, s_.sessions.at(*key)));
+  Session& session = s_.sessions.at(*key);
+  if (e.renew) EndSilence(*key, session);
+  Answer(e.request, Info(*key, session));
 }
 
 void Machine::On(const ListSessions& e) {
@@ -134,6 +137,68 @@ void Machine::On(const CloseSession& e) {
   Answer(e.request, std::monostate());
 }
 
+void Machine::On(const HoldSession& e) {
+  const auto refuse = [&](const absl::Status& why) {
+    Answer(e.request, why);
+    Answer(e.end_request, why);
+  };
+  if (e.session == 0)
+    return refuse(MakeError(ErrorKind::kValueError,
+                            "session 0 is the tenant's own, which nobody holds; open one"));
+  const auto key = FindSession(e.caller, e.session, Access::kChange);
+  if (!key.ok()) return refuse(key.status());
+  Session& session = s_.sessions.at(*key);
+  EndSilence(*key, session);
+  session.holds.emplace(e.hold, e.end_request);
+  Answer(e.request, Info(*key, session));
+  Waiter w;
+  w.kind = Waiter::kHold;
+  w.id = *key;
+  w.until = absl::InfiniteFuture();  // The connection's keepalive bounds it.
+  Wait(e.end_request, std::move(w));
+}
+
+void Machine::On(const DropHold& e) {
+  const auto it = s_.sessions.find(e.session);
+  if (it == s_.sessions.end()) return;
+  Session& session = it->second;
+  const auto hold = session.holds.find(e.hold);
+  if (hold == session.holds.end()) return;
+  const uint64_t end_request = hold->second;
+  session.holds.erase(hold);
+  EndWait(end_request);
+  Answer(end_request, std::monostate());
+  if (!session.holds.empty()) return;
+  session.silent_until = now_ + s_.config.session_grace;
+  Arm(session.silent_until, kSilenceTimer, e.session);
+}
+
+void Machine::EndSilence(uint64_t key, Session& session) {
+  Disarm(session.silent_until, kSilenceTimer, key);
+  session.silent_until = absl::InfiniteFuture();
+}
+
+void Machine::SilenceTimer(uint64_t key) {
+  Session& session = s_.sessions.at(key);
+  session.silent_until = absl::InfiniteFuture();
+  if (session.operations.empty()) return;
+  const std::string why =
+      absl::StrCat("the client of its session ", key, " is gone: its connection ended, and none ",
+                   "took its place within ", absl::FormatDuration(s_.config.session_grace));
+  Log(absl::StrCat("session ", key, ": ", session.operations.size(),
+                   " operations cancelled: ", "its client is gone"));
+  CancelOperations(std::set<uint64_t>(session.operations), why);
+}
+
+void Machine::CancelOperations(const std::set<uint64_t>& operations, const std::string& why) {
+  for (uint64_t op : operations)
+    Fail(op,
+         MakeError(ErrorKind::kCancelled,
+                   absl::StrCat("operation ", op, " (", s_.operations.at(op).name,
+                                ") was cancelled: ", why)),
+         api::OperationState::kCancelled);
+}
+
 void Machine::SessionTimer(uint64_t key) {
   const auto it = s_.sessions.find(key);
   if (it == s_.sessions.end()) return;
@@ -147,17 +212,19 @@ void Machine::EndSession(uint64_t key, const std::string& why) {
   const auto it = s_.sessions.find(key);
   const std::set<uint64_t> operations = std::move(it->second.operations);
   const std::set<uint64_t> arrays = std::move(it->second.arrays);
-  // A timer that is still armed finds nothing.
+  const std::map<uint64_t, uint64_t> holds = std::move(it->second.holds);
+  EndSilence(key, it->second);
+  // The lease's timer, which is still armed, finds nothing.
   s_.sessions.erase(it);
   --s_.leased_sessions;
   Log(absl::StrCat("session ", key, " ended: ", why));
-  for (uint64_t op : operations)
-    Fail(op,
-         MakeError(ErrorKind::kCancelled,
-                   absl::StrCat("operation ", op, " (", s_.operations.at(op).name,
-                                ") was cancelled: its session ", key, " has ended: ", why)),
-         api::OperationState::kCancelled);
+  CancelOperations(operations, absl::StrCat("its session ", key, " has ended: ", why));
   for (uint64_t array : arrays) Delete(array);
+  for (const auto& [hold, request] : holds) {
+    EndWait(request);
+    Answer(request, MakeError(ErrorKind::kSessionNotFound,
+                              absl::StrCat("session ", key, " has ended: ", why, "; open one")));
+  }
   std::vector<uint64_t> creates;
   for (const auto& [request, w] : s_.waiters)
     if (w.kind == Waiter::kCreate && w.id == key) creates.push_back(request);

@@ -91,9 +91,11 @@ void Machine::On(const Tick&) {
                                      absl::FormatDuration(s_.config.recovery_wait), "; retry")));
             break;
           }
+          case Waiter::kHold:
+            break;  // It has no timer.
           case Waiter::kInspect:
             Answer(id, MakeError(ErrorKind::kDeadlineExceeded,
-                                 absl::StrCat("load: ", NotInTime(w.executor),
+                                 absl::StrCat("files: ", NotInTime(w.executor),
                                               " did not look at the file in time; retry")));
             Miss(w.executor, "a look at a file");
             break;
@@ -153,6 +155,9 @@ void Machine::On(const Tick&) {
       case kKillTimer:
         KillThoseThatStay(id);
         break;
+      case kSilenceTimer:
+        SilenceTimer(id);
+        break;
     }
   }
 }
@@ -198,6 +203,7 @@ void Machine::Wait(uint64_t request, Waiter waiter) {
       break;
     case Waiter::kCreate:
     case Waiter::kInspect:
+    case Waiter::kHold:
       break;
   }
   Arm(waiter.until, kRequestTimer, request);
@@ -230,6 +236,7 @@ Waiter Machine::EndWait(uint64_t request) {
       break;
     case Waiter::kCreate:
     case Waiter::kInspect:
+    case Waiter::kHold:
       break;
   }
   return w;

@@ -51,6 +51,7 @@ struct Config {
   absl::Duration heartbeat = absl::Milliseconds(300);  // silence of two makes a worker suspect
   absl::Duration session_lease = absl::Seconds(60);    // when none is asked for
   absl::Duration session_lease_max = absl::Hours(24);
+  absl::Duration session_grace = absl::Seconds(5);  // for a client whose connection broke
   absl::Duration recovery_wait = absl::Seconds(3);  // for an executor that was lost to come back
   absl::Duration verdict_wait = absl::Seconds(2);   // for the first cause when peers report theirs
   absl::Duration load_wait = absl::Seconds(120);    // for executors to compile
@@ -60,6 +61,7 @@ struct Config {
   absl::Duration file_deadline = absl::Hours(1);  // of work on a file: disks may be slow
   absl::Duration cancel_grace = absl::Seconds(2);  // for an executor to leave what was ended
   absl::Duration unresponsive = absl::Seconds(3);  // silence that makes an executor not ready
+  bool tenant_folders = true;  // each tenant's files lie in a folder of its name
   std::string ticket_key;
   std::string communicator_secret;
 };
@@ -93,6 +95,17 @@ struct ListSessions : Request {
 };
 struct CloseSession : Request {
   uint64_t session = 0;
+};
+// A client is there until DropHold: `request` is answered with the SessionInfo; `end_request` when
+// the hold is dropped, with nothing, or when the session ends, with why.
+struct HoldSession : Request {
+  uint64_t session = 0;
+  uint64_t hold = 0;  // the caller's name for it, never used twice
+  uint64_t end_request = 0;
+};
+struct DropHold {
+  uint64_t session = 0;
+  uint64_t hold = 0;
 };
 
 struct ListDevices : Request {
@@ -179,7 +192,7 @@ struct SaveArrays : Request {
   std::string path;
   bool overwrite = false;
 };
-// Answered with the Loading, once an executor has looked at the file.
+// Answered with the Making, once an executor has looked at the file.
 struct LoadArrays : Request {
   uint64_t session = 0;
   std::string path;
@@ -187,6 +200,16 @@ struct LoadArrays : Request {
 };
 struct DeleteArrays : Request {
   std::vector<uint64_t> arrays;
+};
+// Answered with the Making.
+struct ReshardArray : Request {
+  uint64_t session = 0;  // whose the result is
+  uint64_t array = 0;
+  api::Placement placement;
+};
+// Answered with what the file holds, once an executor has looked at it.
+struct DescribeFile : Request {
+  std::string path;
 };
 // Answered when it has ended or the timeout is over; a zero timeout answers at once.
 struct WaitOperation : Request {
@@ -231,12 +254,13 @@ struct WorkerReported {
 struct Tick {};
 
 using Event =
-    std::variant<OpenSession, GetSession, ListSessions, CloseSession, ListDevices, ListWorkers,
-                 GetWorker, GetTopology, Cordon, Drain, CreateMesh, GetMesh, ListMeshes, DeleteMesh,
-                 Compile, Execute, CreateArray, DescribeUpload, WriteShard, ReadShard,
-                 DescribeArray, ListArrays, WaitArray, SaveArrays, LoadArrays, DeleteArrays,
-                 WaitOperation, CancelOperation, ListOperations, ExplainPending, ReadTelemetry,
-                 Planned, WorkerRegistered, WorkerGone, WorkerReported, Tick>;
+    std::variant<OpenSession, GetSession, ListSessions, CloseSession, HoldSession, DropHold,
+                 ReshardArray, DescribeFile, ListDevices, ListWorkers, GetWorker, GetTopology,
+                 Cordon, Drain, CreateMesh, GetMesh, ListMeshes, DeleteMesh, Compile, Execute,
+                 CreateArray, DescribeUpload, WriteShard, ReadShard, DescribeArray, ListArrays,
+                 WaitArray, SaveArrays, LoadArrays, DeleteArrays, WaitOperation, CancelOperation,
+                 ListOperations, ExplainPending, ReadTelemetry, Planned, WorkerRegistered,
+                 WorkerGone, WorkerReported, Tick>;
 
 // ---- Effects. -----------------------------------------------------------------------------------
 struct MakePlan {
@@ -270,6 +294,7 @@ struct SessionInfo {
   std::string tenant, display_name;
   absl::Duration lease = absl::InfiniteDuration();
   absl::Time expires = absl::InfiniteFuture();
+  absl::Duration grace;                // once nobody holds it any more
   int64_t arrays = 0, operations = 0;  // that exist; that have not ended
 };
 enum class WorkerState : uint8_t { kReady, kSuspect, kCordoned, kDraining, kLost };
@@ -294,8 +319,8 @@ struct ExecutorPlace {
   bool healthy = false;
   bool files = false;  // it has a folder of files
 };
-// An operation that loads arrays, and those that it will make.
-struct Loading {
+// An operation that loads or moves arrays, and those that it will make.
+struct Making {
   api::Operation operation;
   std::vector<ArrayInfo> arrays;
 };
@@ -315,7 +340,8 @@ struct Reply {
   std::variant<std::monostate, Page<api::Device>, api::CompileReply, api::ExecuteReply, ArrayInfo,
                ir::Array, api::Operation, api::Completion, SessionInfo, Page<SessionInfo>,
                WorkerInfo, Page<WorkerInfo>, MeshInfo, Page<MeshInfo>, std::vector<ExecutorPlace>,
-               Page<ArrayInfo>, Page<api::Operation>, PendingInfo, core::ClusterReading, Loading>
+               Page<ArrayInfo>, Page<api::Operation>, PendingInfo, core::ClusterReading, Making,
+               std::vector<api::FileArray>>
       body;
 };
 // Close the connection: it is fenced.
@@ -368,8 +394,10 @@ struct Session {
   bool own = false;  // the tenant's own: no lease, called 0
   absl::Duration lease = absl::InfiniteDuration();
   absl::Time until = absl::InfiniteFuture();
-  std::set<uint64_t> arrays;      // not deleted
-  std::set<uint64_t> operations;  // not ended
+  std::set<uint64_t> arrays;                         // not deleted
+  std::set<uint64_t> operations;                     // not ended
+  std::map<uint64_t, uint64_t> holds;                // hold -> request that waits for its end
+  absl::Time silent_until = absl::InfiniteFuture();  // then its client is gone; nobody holds it
 };
 struct NamedMesh {
   ir::Mesh mesh;
@@ -478,9 +506,10 @@ struct Waiter {
     kCompile,
     kCreate,
     kDrain,
-    kInspect
+    kInspect,
+    kHold
   } kind = kArray;
-  uint64_t id = 0;  // array, operation or executable; kCreate: session
+  uint64_t id = 0;  // array, operation or executable; kCreate, kHold: session
   int ordinal = 0;  // kShard
   absl::Time until;
   std::string executor;                        // kShard, kWrite once sent; kDrain: the worker
@@ -488,7 +517,7 @@ struct Waiter {
   int64_t device = -1;                         // kWrite
   bool explain = false;                        // kCompile
   api::ArraySpec spec;                         // kCreate, until its executors are back
-  std::shared_ptr<const LoadArrays> load;      // kInspect
+  std::shared_ptr<const LoadArrays> load;      // kInspect; null: what the file holds is the answer
 };
 
 struct State {

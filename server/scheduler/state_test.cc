@@ -275,6 +275,20 @@ class Harness {
     if (verb == "session") return GetSession{Ask(), Number(w.at(1)), false};
     if (verb == "renew") return GetSession{Ask(), Number(w.at(1)), true};
     if (verb == "sessions") return ListSessions{Ask(), PageOf<uint64_t>(w)};
+    if (verb == "hold") {  // hold SESSION NAME
+      const Request ask = Ask();
+      return HoldSession{ask, Number(w.at(1)), Number(w.at(2)), ++requests_};
+    }
+    if (verb == "drop") return DropHold{Number(w.at(1)), Number(w.at(2))};
+    if (verb == "reshard") {  // reshard 7 mesh=x:2 spec=x devices=0,1
+      ReshardArray e{Ask(), Number(Arg(w, "session", "0")), Number(w.at(1)), {}};
+      e.placement.mesh = MeshOf(Arg(w, "mesh"));
+      e.placement.spec = SpecOf(Arg(w, "spec"));
+      for (uint64_t d : Numbers(Arg(w, "devices")))
+        e.placement.devices.push_back(static_cast<int64_t>(d));
+      return e;
+    }
+    if (verb == "file") return DescribeFile{Ask(), w.at(1)};
     if (verb == "close-session") return CloseSession{Ask(), Number(w.at(1))};
     if (verb == "workers") return ListWorkers{Ask(), PageOf<std::string>(w)};
     if (verb == "worker") return GetWorker{Ask(), w.at(1)};
@@ -451,7 +465,8 @@ class Harness {
       for (uint64_t op : a.readers) EXPECT_EQ(state_.live.count(op), 1u) << "array " << id;
     }
     for (const auto& [request, waiter] : state_.waiters)
-      EXPECT_EQ(state_.timers.count({waiter.until, {1, request}}), 1u)
+      EXPECT_TRUE(waiter.kind == Waiter::kHold ||
+                  state_.timers.count({waiter.until, {1, request}}) == 1)
           << "request " << request << " waits without a bound";
     for (const auto& [key, session] : state_.sessions) {
       EXPECT_EQ(session.own, session.until == absl::InfiniteFuture()) << "session " << key;
@@ -461,6 +476,9 @@ class Harness {
             << "session " << key << " has array " << a;
       }
       for (uint64_t op : session.operations) EXPECT_EQ(state_.live.count(op), 1u) << key;
+      for (const auto& [hold, request] : session.holds)
+        EXPECT_TRUE(state_.waiters.count(request) == 1) << "hold " << hold;
+      EXPECT_TRUE(session.holds.empty() || session.silent_until == absl::InfiniteFuture());
     }
     for (const auto& [id, a] : state_.arrays)
       if (!a.deleted) {
@@ -506,7 +524,7 @@ INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
                          ::testing::Values("launch", "loss", "cancel", "retire", "donate",
                                            "transfer", "bounds", "verdict", "watch", "files",
                                            "sessions", "tenants", "drain", "meshes", "pending",
-                                           "compile", "frozen"),
+                                           "compile", "frozen", "holds", "reshard"),
                          [](const auto& info) { return info.param; });
 
 // Each run reads what the one before makes.
@@ -534,7 +552,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 17);
+  EXPECT_EQ(files, 19);
 }
 
 }  // namespace

@@ -172,10 +172,16 @@ std::string Text(const Page<T>& page) {
   return out + (page.more ? "\n    ..." : "");
 }
 
-std::string Text(const Loading& l) {
+std::string Text(const Making& l) {
   std::string out = Text(l.operation);
   for (const ArrayInfo& info : l.arrays) absl::StrAppend(&out, "\n    ", Text(info));
   return out;
+}
+
+std::string Text(const std::vector<api::FileArray>& arrays) {
+  return absl::StrJoin(arrays, " ", [](std::string* out, const api::FileArray& a) {
+    absl::StrAppend(out, a.name, ":", ir::MakeType(a.dtype, a.shape).ToString());
+  });
 }
 
 std::string Text(const core::ClusterReading& r) {

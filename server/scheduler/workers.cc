@@ -190,7 +190,7 @@ void Machine::Lose(const std::string& name, const std::string& reason, uint64_t 
     if (w.kind == Waiter::kInspect && w.executor == name) asked.push_back(request);
   for (uint64_t request : asked) {
     EndWait(request);
-    Answer(request, MakeError(ErrorKind::kWorkerLost, absl::StrCat("load: ", who, "; retry")));
+    Answer(request, MakeError(ErrorKind::kWorkerLost, absl::StrCat("files: ", who, "; retry")));
   }
   // Everything that took part, the launch that ran first: its error is the cause of the others'.
   x.running.clear();

@@ -172,6 +172,24 @@ def test_arrays_without_a_handle_are_freed(client):
     np.testing.assert_array_equal(client.get(arrays[0]), 0)
 
 
+def test_an_array_on_devices_moves_there(client, monkeypatch):
+    whole = np.arange(32, dtype=np.float32).reshape(8, 4)
+    source = client.put(whole, MESH, P("x", "y"))
+    with monkeypatch.context() as m:
+        m.setattr(client._transfers, "write", None)  # Nothing may come by here.
+        m.setattr(client._transfers, "read", None)
+        line = tessera.Mesh({"z": 4})
+        moved = [client.put(source, line, P("z")), client.reshard(source, MESH, P(None, "x"))]
+        moved.append(client.put(moved[0], MESH, P("y")))
+    assert moved[0].sharding == P("z") and moved[2].sharding == P("y")
+    for array in moved:
+        np.testing.assert_array_equal(client.get(array), whole)
+    client.delete(source)
+    with pytest.raises(tessera.FailedPreconditionError) as caught:
+        client.put(source, line, P("z"))
+    assert caught.value.reason == "ARRAY_DELETED"
+
+
 def test_files_hold_arrays(client):
     whole = np.arange(32, dtype=np.float32).reshape(8, 4)
     arrays = {"w": client.put(whole, MESH, P("x", "y")), "b": client.put(whole[0], MESH, P())}
@@ -181,6 +199,7 @@ def test_files_hold_arrays(client):
     assert loaded["w"].sharding == P("z") and loaded["b"].shape == (4,)
     np.testing.assert_array_equal(client.get(loaded["w"]), whole)
     np.testing.assert_array_equal(client.get(loaded["b"]), whole[0])
+    assert client.saved_arrays("python/model.safetensors") == {"w": ("f32", (8, 4)), "b": ("f32", (4,))}
     client.save("python/one.npy", arrays["w"]).wait()
     (one,) = client.load("python/one.npy", {"": (MESH, P("y"))}).values()
     np.testing.assert_array_equal(client.get(one), whole)

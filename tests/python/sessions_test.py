@@ -111,6 +111,63 @@ def test_a_script_that_is_killed_loses_its_things_with_the_lease(cluster, witnes
     assert caught.value.reason == "SESSION_NOT_FOUND"
 
 
+WAIT = "import time\nwhile True: time.sleep(1)"
+
+
+def test_a_script_that_is_terminated_leaves_nothing(cluster, witness):
+    done, _, array = run_script(cluster, f"os.kill(os.getpid(), signal.SIGTERM)\n{WAIT}", lease=3600)
+    assert done.returncode == -signal.SIGTERM and done.stderr == ""
+    assert is_gone(witness, array)
+
+
+def test_a_script_that_handles_the_signal_itself_does(cluster, witness):
+    end = f"""signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+again = tessera.connect({cluster.address!r})
+os.kill(os.getpid(), signal.SIGTERM)
+{WAIT}"""
+    done, session, array = run_script(cluster, end, lease=3600)
+    assert done.returncode == 7 and not is_gone(witness, array)
+    witness.call("SessionService/DeleteSession", {"session": str(session)})
+
+
+def test_a_forked_child_leaves_its_parents_session_alone(cluster, witness):
+    end = """
+child = os.fork()
+if child == 0:
+    client.close()
+    os._exit(0)
+os.waitpid(child, 0)
+client.get(array)
+os._exit(9)"""
+    done, session, array = run_script(cluster, end, lease=3600)
+    assert done.returncode == 9 and not is_gone(witness, array)
+    witness.call("SessionService/DeleteSession", {"session": str(session)})
+
+
+RUN = """
+text = "mesh (x=2)\\nfunc main(%a: f32[4] P('x')) -> (f32[4] P('x')) {\\n  return %a\\n}\\n"
+exe = client.compile(text)
+create = tessera._proto.message("CreateArrayRequest")(
+    spec=exe.inputs[0].to_proto(), session=client.session)
+missing = client.array(client._call("ArrayService/CreateArray", create, None).array)
+run = exe.submit(missing)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_script_runs_ends_long_before_its_lease(cluster, witness):
+    done, session, array = run_script(cluster, RUN, lease=3600)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+    def live():
+        return {o.session for o in witness.operations(live=True, all_sessions=True)}
+
+    # The grace is 5 s.
+    daemons.eventually(lambda: session not in live(), 15)
+    assert not is_gone(witness, array), "arrays stay as long as the lease"
+    witness.call("SessionService/DeleteSession", {"session": str(session)})
+
+
 def test_the_end_of_a_session_cancels_what_runs(cluster, witness):
     from programs_test import waiting
     with tessera.connect(cluster.address) as client:

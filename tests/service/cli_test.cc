@@ -516,6 +516,19 @@ TEST_F(CliTest, ArraysComeAndGo) {
   EXPECT_THAT(On({"put", file, "--mesh", "64"}).err, HasSubstr("reason: NOT_ENOUGH_DEVICES"));
 }
 
+TEST_F(CliTest, ArraysMoveBetweenDevices) {
+  const std::string id =
+      TextOf(Document({"put", Counting("m.npy", 4, 6), "--mesh", "2x2", "-s", "x,y"}), "array");
+  const Ran moved = On({"reshard", id, "--mesh", "y=2", "--spec", "-,y", "--devices", "3,0"});
+  ASSERT_EQ(moved.code, 0) << moved.err;
+  ASSERT_THAT(moved.out, StartsWith("arrays/"));
+  const std::string there = moved.out.substr(7, moved.out.size() - 8);
+  EXPECT_NE(there, id);
+  EXPECT_EQ(Document({"get", there})["value"], Document({"get", id})["value"]);
+  EXPECT_EQ(On({"rm", id, there}).code, 0);
+  EXPECT_THAT(On({"reshard", id}).err, HasSubstr("reason: ARRAY_DELETED"));
+}
+
 TEST_F(CliTest, ResultsThatAreKeptCanBeReadAndRemoved) {
   const Json kept = Document({"run", kMatmul, "--keep"});
   ASSERT_EQ(kept["arrays"].size(), 2u);
@@ -539,6 +552,10 @@ TEST_F(CliTest, SavesAndLoads) {
   ASSERT_EQ(loaded["arrays"].size(), 1u);
   const std::string copy = TextOf(loaded["arrays"][0], "id");
   EXPECT_EQ(Document({"get", copy})["value"], Document({"get", id})["value"]);
+  const Ran listed = On({"ls-file", "saved.safetensors"});
+  EXPECT_EQ(listed.code, 0) << listed.err;
+  EXPECT_THAT(listed.out, AllOf(HasSubstr("w "), HasSubstr("f32[4,6]")));
+  EXPECT_THAT(On({"ls-file", "no.safetensors"}).err, HasSubstr("reason: FILE_NOT_FOUND"));
   EXPECT_EQ(On({"load", "saved.safetensors"}).code, 2);
   EXPECT_EQ(On({"load", "nothing.npy"}).code, 1);
   EXPECT_EQ(On({"rm", id, copy}).code, 0);

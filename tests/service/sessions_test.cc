@@ -2,23 +2,33 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
+#include "client/remote/json_client.h"
 #include "client/tessera.h"
 #include "tests/service/cluster.h"
+#include "tests/service/fault_proxy.h"
 
 namespace tessera::service {
 namespace {
@@ -30,6 +40,11 @@ constexpr char kDeviceMemory[] = "--device-memory-bytes=4194304";
 constexpr int64_t kElements = (5 << 19) / sizeof(float);
 constexpr unsigned kChildLifeSeconds = 120;
 constexpr char kFull[] = "full";
+constexpr int kHandled = 7;  // what a program's own handler exits with
+// Of the cluster whose clients' runs are watched, so that tests are quick.
+constexpr absl::Duration kGrace = absl::Seconds(2);
+// What a busy machine may add to what is promised.
+constexpr absl::Duration kSlack = absl::Seconds(5);
 
 Array FillDevice() {
   return put(ir::Array(kF32, {kElements}), make_mesh({1}, {"i"}, {AxisType::kAuto}), P());
@@ -57,10 +72,104 @@ int Child(const std::string& address, absl::Duration lease) {
   return 0;
 }
 
+// Minutes of steps on one device.
+Array StartLongRun() {
+  const auto steps = jit([](Array x) {
+    const auto step = [](Array c, NoneType) {
+      return std::make_pair(sin(c) * 0.5, std::tuple<>());
+    };
+    return scan(step, x, None, {.length = 1'000'000'000}).first;
+  });
+  return steps(put(ir::Array(kF32, {4}), make_mesh({1}, {"i"}, {AxisType::kAuto}), P()));
+}
+
+// Programs as users write them, with the default session, and how they end.
+namespace programs {
+
+Array kept;  // NOLINT(cert-err58-cpp): as careless programs have them
+
+void Begin(const std::string& address) {
+  alarm(kChildLifeSeconds);
+  setenv("TESSERA_ADDRESS", address.c_str(), /*overwrite=*/1);
+}
+void Fill() {
+  kept = FillDevice();
+  kept.wait();
+}
+void Say(const std::string& word) { std::cout << word << std::endl; }
+int WaitToBeEnded() {
+  while (true) pause();
+}
+
+int Return() {
+  Fill();
+  Say(kFull);
+  return 0;
+}
+int Exit() {
+  Fill();
+  Say(kFull);
+  std::exit(0);
+}
+int Wait() {
+  Fill();
+  Say(kFull);
+  return WaitToBeEnded();
+}
+int WaitWithASessionMore() {
+  const std::shared_ptr<Session> more = Session::Connect(std::getenv("TESSERA_ADDRESS"));
+  return Wait();
+}
+// A handler of the program's own, made before the SDK is used.
+int Handle() {
+  signal(SIGTERM, [](int) { _exit(kHandled); });
+  return Wait();
+}
+int Ignore() {
+  signal(SIGINT, SIG_IGN);
+  return Wait();
+}
+// A forked child ends in every way without harm to what is its parent's.
+int Fork() {
+  Fill();
+  for (const bool by_exit : {true, false}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(kChildLifeSeconds);
+      Session::SetDefault(nullptr);
+      if (by_exit) std::exit(0);
+      kill(getpid(), SIGTERM);
+      return WaitToBeEnded();
+    }
+    int end = 0;
+    if (waitpid(child, &end, 0) != child) return 3;
+    if (by_exit ? !WIFEXITED(end) : !WIFSIGNALED(end)) return 4;
+  }
+  if (kept.value().num_elements() != kElements) return 5;
+  Say(kFull);
+  return WaitToBeEnded();
+}
+int RunForLong() {
+  kept = StartLongRun();
+  Say(kFull);
+  return WaitToBeEnded();
+}
+
+const std::map<std::string, int (*)()>& Table() {
+  static const auto* const table = new std::map<std::string, int (*)()>{
+      {"return", Return}, {"exit", Exit},     {"wait", Wait}, {"wait-two", WaitWithASessionMore},
+      {"handle", Handle}, {"ignore", Ignore}, {"fork", Fork}, {"run", RunForLong}};
+  return *table;
+}
+
+}  // namespace programs
+
 class SessionsTest : public ::testing::Test {
  protected:
+  virtual std::vector<std::string> CoordinatorFlags() const { return {}; }
   void SetUp() override {
-    TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start({1, 1, {}, {kDeviceMemory}, 0, {}}));
+    TESSERA_ASSERT_OK_AND_ASSIGN(
+        cluster_, Cluster::Start({1, 1, CoordinatorFlags(), {kDeviceMemory}, 0, {}}));
     Session::SetDefault(cluster_->session());
   }
   void TearDown() override {
@@ -69,14 +178,17 @@ class SessionsTest : public ::testing::Test {
   }
 
   // Returns when the child has filled the device.
-  absl::StatusOr<std::unique_ptr<Process>> StartChild(absl::Duration lease) {
+  absl::StatusOr<std::unique_ptr<Process>> StartChild(absl::Duration lease) const {
+    return Start({"--child", cluster_->address(), absl::StrCat(absl::ToInt64Milliseconds(lease))});
+  }
+  // The same of one of the programs.
+  absl::StatusOr<std::unique_ptr<Process>> StartProgram(const std::string& name) const {
+    return Start({"--program", cluster_->address(), name});
+  }
+  static absl::StatusOr<std::unique_ptr<Process>> Start(const std::vector<std::string>& args) {
     const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
     const std::string log = absl::StrCat(::testing::TempDir(), "/child-", getpid(), ".log");
-    TESSERA_ASSIGN_OR_RETURN(
-        std::unique_ptr<Process> child,
-        Process::Start(
-            self, {"--child", cluster_->address(), absl::StrCat(absl::ToInt64Milliseconds(lease))},
-            log));
+    TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Process> child, Process::Start(self, args, log));
     std::string said;
     const bool full = Eventually([&] {
       std::stringstream text;
@@ -88,6 +200,24 @@ class SessionsTest : public ::testing::Test {
     if (!full) return absl::DeadlineExceededError(absl::StrCat("the child said ", said));
     return child;
   }
+  // What the coordinator answers to a list, in JSON.
+  std::string List(const std::string& method, const std::string& request) const {
+    const auto client = remote::JsonClient::Make(cluster_->address(), {});
+    EXPECT_TRUE(client.ok()) << client.status();
+    const auto answer = (*client)->Call(method, request, absl::Seconds(20));
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    return answer.value_or("");
+  }
+  static int Count(const std::string& text, const std::string& word) {
+    return static_cast<int>(std::vector<std::string>(absl::StrSplit(text, word)).size()) - 1;
+  }
+  // Operations of every session that have not ended.
+  int LiveRuns() const {
+    return Count(
+        List("OperationService/ListOperations", R"({"allSessions": true, "liveOnly": true})"),
+        "\"tenant\"");
+  }
+  int Sessions() const { return Count(List("SessionService/ListSessions", "{}"), "\"id\""); }
   // Whether the device has room for another such array.
   static bool Fits() {
     try {
@@ -96,6 +226,7 @@ class SessionsTest : public ::testing::Test {
       EXPECT_THAT(e.status(), ReasonIs("OUT_OF_MEMORY"));
       return false;
     }
+    put(ir::Array(kF32, {1}));  // With it goes what was put above.
     return true;
   }
 
@@ -120,6 +251,140 @@ TEST_F(SessionsTest, AClientThatLeavesGivesBackItsMemoryAtOnce) {
   EXPECT_EQ(child->Wait(absl::Seconds(20)), 0);
 }
 
+// The lease is a minute, and nothing in these programs ends the session.
+TEST_F(SessionsTest, AProgramThatEndsNormallyGivesBackItsMemory) {
+  for (const char* program : {"return", "exit"}) {
+    SCOPED_TRACE(program);
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartProgram(program));
+    EXPECT_EQ(child->Wait(absl::Seconds(20)), 0);
+    EXPECT_TRUE(Eventually(Fits, kSlack));
+  }
+}
+
+TEST_F(SessionsTest, AProgramThatIsStoppedGivesBackItsMemoryAndDiesOfTheSignal) {
+  for (const auto& [program, signal] :
+       {std::pair("wait", SIGINT), std::pair("wait", SIGTERM), std::pair("wait-two", SIGINT)}) {
+    SCOPED_TRACE(absl::StrCat(program, " ", signal));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartProgram(program));
+    EXPECT_FALSE(Fits());
+    child->Signal(signal);
+    const std::optional<int> end = child->Wait(absl::Seconds(20));
+    ASSERT_TRUE(end.has_value());
+    EXPECT_TRUE(WIFSIGNALED(*end) && WTERMSIG(*end) == signal) << *end;
+    EXPECT_TRUE(Eventually(Fits, kSlack));
+  }
+}
+
+TEST_F(SessionsTest, WhatAProgramDoesWithItsSignalsIsLeftToIt) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> handles, StartProgram("handle"));
+  handles->Signal(SIGTERM);
+  const std::optional<int> end = handles->Wait(absl::Seconds(20));
+  ASSERT_TRUE(end.has_value());
+  EXPECT_TRUE(WIFEXITED(*end) && WEXITSTATUS(*end) == kHandled) << *end;
+  EXPECT_EQ(Sessions(), 2) << "it ended without a word: its session is there beside this test's";
+  EXPECT_FALSE(Fits());
+}
+
+TEST_F(SessionsTest, AnIgnoredSignalStaysIgnored) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> ignores, StartProgram("ignore"));
+  ignores->Signal(SIGINT);
+  EXPECT_EQ(ignores->Wait(absl::Seconds(1)), std::nullopt);
+  EXPECT_FALSE(Fits());
+  ignores->Signal(SIGTERM);
+  EXPECT_TRUE(ignores->Wait(absl::Seconds(20)).has_value());
+  EXPECT_TRUE(Eventually(Fits, kSlack));
+}
+
+TEST_F(SessionsTest, AForkedChildDoesNotEndItsParentsSession) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartProgram("fork"));
+  EXPECT_FALSE(Fits());
+  child->Signal(SIGTERM);
+  EXPECT_TRUE(child->Wait(absl::Seconds(20)).has_value());
+  EXPECT_TRUE(Eventually(Fits, kSlack));
+}
+
+// Runs of clients that are gone: the lease is a minute, the grace two seconds.
+class GraceTest : public SessionsTest {
+ protected:
+  std::vector<std::string> CoordinatorFlags() const override {
+    return {absl::StrCat("--session-grace-ms=", absl::ToInt64Milliseconds(kGrace)),
+            "--keepalive-ms=1000", "--keepalive-timeout-ms=1000", "--canary-interval-ms=0"};
+  }
+  // Until what runs has ended.
+  void ExpectEndOfRunsWithin(absl::Duration bound) const {
+    const absl::Time start = absl::Now();
+    EXPECT_TRUE(Eventually([&] { return LiveRuns() == 0; }, bound));
+    std::cout << "the runs ended after " << absl::Now() - start << ", promised " << bound << "\n";
+  }
+};
+
+TEST_F(GraceTest, TheRunsOfAClientThatIsKilledEndWithItsConnection) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartProgram("run"));
+  ASSERT_EQ(LiveRuns(), 1);
+  child->Signal(SIGKILL);
+  ExpectEndOfRunsWithin(kGrace + kSlack);
+}
+
+TEST_F(GraceTest, TheRunsOfAClientThatIsInterruptedEndAtOnce) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartProgram("run"));
+  ASSERT_EQ(LiveRuns(), 1);
+  child->Signal(SIGINT);
+  ASSERT_TRUE(child->Wait(absl::Seconds(20)).has_value());
+  EXPECT_TRUE(Eventually([&] { return LiveRuns() == 0; }, kSlack));
+}
+
+// As one whose machine has lost its power: its connection breaks by keepalive.
+TEST_F(GraceTest, TheRunsOfAClientThatSaysNothingEndByKeepalive) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartProgram("run"));
+  ASSERT_EQ(LiveRuns(), 1);
+  child->Signal(SIGSTOP);
+  ExpectEndOfRunsWithin(absl::Seconds(2) + kGrace + kSlack);
+}
+
+// Whatever answer is cut off, and wherever: the call is repeated, and happens once.
+TEST_F(GraceTest, CallsWhoseAnswersAreLostHappenOnce) {
+  constexpr int kRuns = 40;
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<FaultProxy> proxy,
+                               FaultProxy::Start(cluster_->address()));
+  Session::SetDefault(Session::Connect(proxy->address()));
+  {
+    const Array x = put(ir::Array(kF32, {4}), make_mesh({1}, {"i"}, {AxisType::kAuto}), P());
+    const auto f = jit([](Array a) { return a + 1; });
+    EXPECT_EQ(f(x).get<float>()[0], 1);
+    const auto runs = [&] {
+      return Count(
+          List("OperationService/ListOperations", R"({"allSessions": true, "pageSize": 1000})"),
+          "\"tenant\"");
+    };
+    const int before = runs();
+    for (int i = 0; i < kRuns; ++i) {
+      proxy->CutAfter(FaultProxy::Way::kDown, 1 + 13 * i);
+      EXPECT_EQ(f(x).get<float>()[3], 1) << i;
+    }
+    EXPECT_GE(proxy->struck(), kRuns / 2);
+    EXPECT_EQ(runs(), before + kRuns);
+  }
+  Session::SetDefault(cluster_->session());
+}
+
+TEST_F(GraceTest, AConnectionThatBreaksAndComesBackLosesNothing) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<FaultProxy> proxy,
+                               FaultProxy::Start(cluster_->address()));
+  Session::SetDefault(Session::Connect(proxy->address()));
+  {
+    const Array run = StartLongRun();
+    for (int cut = 0; cut < 3; ++cut) {
+      const int64_t before = proxy->connections();
+      proxy->CutAll();
+      EXPECT_TRUE(Eventually([&] { return proxy->connections() > before; }, kGrace));
+    }
+    EXPECT_FALSE(Eventually([&] { return LiveRuns() == 0; }, kGrace + absl::Seconds(1)));
+    EXPECT_FALSE(run.is_ready());
+    run.cancel();
+  }
+  Session::SetDefault(cluster_->session());
+}
+
 }  // namespace
 }  // namespace tessera::service
 
@@ -127,6 +392,10 @@ int main(int argc, char** argv) {
   int64_t lease_ms = 0;
   if (argc == 4 && std::strcmp(argv[1], "--child") == 0 && absl::SimpleAtoi(argv[3], &lease_ms))
     return tessera::service::Child(argv[2], absl::Milliseconds(lease_ms));
+  if (argc == 4 && std::strcmp(argv[1], "--program") == 0) {
+    tessera::service::programs::Begin(argv[2]);
+    return tessera::service::programs::Table().at(argv[3])();
+  }
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -97,6 +97,30 @@ def test_sessions(call, session):
     call.refuse("INVALID_ARGUMENT", "VALUE_ERROR", "SessionService/CreateSession", lease="-1s")
 
 
+def test_a_session_is_held_until_it_ends(call):
+    session = call("SessionService/CreateSession", displayName="held")["id"]
+    call.called.add("tessera.v1.SessionService/HoldSession")
+    said = call.client.stream("tessera.v1.SessionService/HoldSession", [{"session": session}])
+    assert next(said)["grace"] == "5s"
+    call("SessionService/DeleteSession", session=session)
+    with pytest.raises(json_client.Error) as caught:
+        next(said)
+    assert caught.value.reason == "SESSION_NOT_FOUND"
+
+
+def test_an_array_moves_by_one_call(call, session, executable):
+    array = write(call, executable["in"][0], [1, 2, 3, 4], session)
+    whole = {"devices": ["3"]}
+    made = call("ArrayService/ReshardArray", array=array, placement=whole, session=session)
+    assert made["operation"]["kind"] == "reshard"
+    assert made["array"]["spec"]["placement"]["devices"] == ["3"]
+    assert read(call, made["array"]["id"]) == {"type": "f32[4]", "json": [1, 2, 3, 4]}
+    call.refuse("NOT_FOUND", "ARRAY_NOT_FOUND", "ArrayService/ReshardArray", array="987654",
+                placement=whole)
+    call.refuse("FAILED_PRECONDITION", "NOT_ENOUGH_DEVICES", "ArrayService/ReshardArray",
+                array=array, placement={"devices": ["99"]})
+
+
 def test_pages_make_up_the_list(call, session):
     arrays = [write(call, {"dtype": "s32", "shape": [1], "placement": {"devices": [0]}}, [i], session)
               for i in range(5)]
@@ -265,11 +289,15 @@ def test_files(call, session, executable, path, name):
     assert ended["state"] == "OPERATION_STATE_DONE", ended
     # Each tenant has a folder.
     assert (call.files / "default" / path).stat().st_size > 16
+    found = call("ArrayService/GetFile", path=path)
+    assert found == {"path": path, "arrays": [
+        {**({"name": name} if name else {}), "dtype": "f32", "shape": ["4"]}]}
     loaded = call("ArrayService/LoadArrays", path=path, session=session,
                   arrays=[{"name": name, "placement": spec["placement"]}])
     assert read(call, loaded["arrays"][0]["id"]) == {"type": "f32[4]", "json": [5, 6, 7, 8]}
     call.refuse("INVALID_ARGUMENT", "VALUE_ERROR", "ArrayService/SaveArrays", path="../b.npy",
                 arrays=[{"name": name, "array": array}])
+    call.refuse("NOT_FOUND", "FILE_NOT_FOUND", "ArrayService/GetFile", path="unary/none.npy")
     call.refuse("NOT_FOUND", "FILE_NOT_FOUND", "ArrayService/LoadArrays", path="unary/none.npy",
                 arrays=[{"name": "", "placement": spec["placement"]}], session=session)
 

@@ -175,12 +175,32 @@ class Client:
     # ---- Arrays. ----
 
     def put(self, value: Any, mesh: Mesh, spec: P = P(), *, timeout: float | None = None) -> Array:
-        """Brings an array to devices: shard by shard, straight to the executors."""
+        """Brings an array to devices: shard by shard, straight to the executors. An Array that is
+        on devices already is resharded there."""
+        if isinstance(value, Array):
+            return self.reshard(value, mesh, spec, timeout=timeout)
         array = np.asarray(value)
         deadline = self._deadline(timeout)
         mesh = self._resolve(mesh, deadline.left)
         described = ArraySpec(_dtypes.from_numpy(array.dtype), array.shape, mesh, spec)
         return self._put(array, described, deadline.left)
+
+    def reshard(
+        self, array: Array, mesh: Mesh, spec: P = P(), *, timeout: float | None = None
+    ) -> Array:
+        """An array of the same contents that lies otherwise. Its bytes go from device to device, and
+        it may be used at once; an error that comes later is raised by whoever reads it."""
+        deadline = self._deadline(timeout)
+        mesh = self._resolve(mesh, deadline.left)
+        wanted = ArraySpec(array.spec.dtype, array.spec.shape, mesh, spec)
+        request = _proto.message("ReshardArrayRequest")(
+            array=array.id, placement=wanted.to_proto().placement, session=self.session
+        )
+        answer = self._call("ArrayService/ReshardArray", request, deadline.left)
+        made = answer.array
+        return Array(
+            self, made.id, ArraySpec.from_proto(made.spec), Operation(self, answer.operation.id)
+        )
 
     def get(
         self, array: Array, *, timeout: float | None = None, bits: bool = False
@@ -263,6 +283,15 @@ class Client:
             name: Array(self, made.id, ArraySpec.from_proto(made.spec), operation)
             for name, made in zip(placements, answer.arrays)
         }
+
+    def saved_arrays(
+        self, path: str, *, timeout: float | None = None
+    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """What a file below the workers' folder of files holds: dtype and shape by name, in the
+        file's order. The name in a .npy is ""."""
+        request = _proto.message("GetFileRequest")(path=path)
+        answer = self._call("ArrayService/GetFile", request, timeout)
+        return {e.name: (e.dtype, tuple(e.shape)) for e in answer.arrays}
 
     def _put(self, value: Any, spec: ArraySpec, timeout: float) -> Array:
         deadline = Deadline(timeout)

@@ -23,6 +23,9 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
+    # A session's client has the coordinator's grace to come back (session_grace_ms).
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
     # A channel of its own per client: what one closes does not touch another.
     ("grpc.use_local_subchannel_pool", 1),
 ]

@@ -1,0 +1,79 @@
+#include "client/remote/hold.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace tessera::remote {
+
+struct Hold::Stream {
+  uint64_t session = 0;
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  std::unique_ptr<grpc::ClientAsyncReader<v1::Session>> reader;
+  v1::Session answer;
+  bool held = false;  // the server has answered
+
+  ~Stream() {
+    context.TryCancel();
+    queue.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue.Next(&tag, &ok)) continue;
+  }
+  // How it ended; only once it has.
+  grpc::Status End() {
+    grpc::Status status;
+    void* tag = nullptr;
+    bool ok = false;
+    reader->Finish(&status, &status);
+    while (queue.Next(&tag, &ok) && tag != &status) continue;
+    return status;
+  }
+};
+
+Hold::Hold(v1::SessionService::Stub* stub, PrepareFn prepare)
+    : stub_(stub), prepare_(std::move(prepare)) {}
+
+Hold::~Hold() = default;
+
+void Hold::Open(uint64_t session) {
+  stream_ = std::make_unique<Stream>();
+  stream_->session = session;
+  prepare_(&stream_->context, absl::InfiniteDuration());
+  // Goes out as soon as there is a connection again.
+  stream_->context.set_wait_for_ready(true);
+  v1::HoldSessionRequest request;
+  request.set_session(session);
+  stream_->reader = stub_->AsyncHoldSession(&stream_->context, request, &stream_->queue, nullptr);
+  stream_->reader->Read(&stream_->answer, &stream_->answer);
+}
+
+Hold::State Hold::Keep(uint64_t session, absl::Duration wait) {
+  if (unknown_) return State::kHeld;
+  if (stream_ == nullptr || stream_->session != session) Open(session);
+  const absl::Time end = absl::Now() + wait;
+  while (true) {
+    void* tag = nullptr;
+    bool ok = false;
+    // What is held is only looked at.
+    const absl::Time until = stream_->held ? absl::Now() : end;
+    if (stream_->queue.AsyncNext(&tag, &ok, absl::ToChronoTime(until)) !=
+        grpc::CompletionQueue::GOT_EVENT)
+      return stream_->held ? State::kHeld : State::kOpening;
+    if (tag != &stream_->answer) continue;  // It has gone out.
+    if (ok) {
+      stream_->held = true;
+      stream_->reader->Read(&stream_->answer, &stream_->answer);  // For the end.
+      continue;
+    }
+    const bool was_held = stream_->held;
+    unknown_ = stream_->End().error_code() == grpc::StatusCode::UNIMPLEMENTED;
+    stream_ = nullptr;
+    if (unknown_) return State::kHeld;
+    if (!was_held) return State::kRefused;
+    Open(session);
+  }
+}
+
+}  // namespace tessera::remote

@@ -1,0 +1,155 @@
+#include "client/remote/process_end.h"
+
+#include <errno.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+
+namespace tessera::remote {
+
+struct AtProcessEnd::Entry {
+  std::function<void(absl::Time)> close;
+  pid_t process = 0;
+  enum class State { kWaits, kRuns, kRan } state = State::kWaits;
+};
+
+namespace {
+
+constexpr int kSignals[] = {SIGINT, SIGTERM};
+
+// ---- What the signal handler may touch. ---------------------------------------------------------
+std::atomic<pid_t> watched_process{0};
+std::atomic<int> caught{0};
+sem_t wake;
+
+void DieOf(int signal) {
+  ::signal(signal, SIG_DFL);
+  raise(signal);
+}
+
+void OnSignal(int signal) {
+  const int saved = errno;
+  int none = 0;
+  // In a forked child there is no watcher; and who asks twice does not want to wait.
+  if (watched_process.load() != getpid() || !caught.compare_exchange_strong(none, signal)) {
+    DieOf(signal);
+  } else {
+    sem_post(&wake);
+  }
+  errno = saved;
+}
+
+bool IsHandledBy(int signal, void (*handler)(int)) {
+  struct sigaction now = {};
+  sigaction(signal, nullptr, &now);
+  return (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == handler;
+}
+
+[[noreturn]] void Watch() {
+  while (true) {
+    while (sem_wait(&wake) != 0) continue;
+    AtProcessEnd::RunAll();
+    const int signal = caught.load();
+    if (IsHandledBy(signal, OnSignal)) ::signal(signal, SIG_DFL);
+    kill(getpid(), signal);
+  }
+}
+
+// Once per process, and only what nobody else has claimed.
+void WatchSignals() {
+  std::vector<int> free;
+  // Ours is what a parent has left to a forked child.
+  for (int signal : kSignals)
+    if (IsHandledBy(signal, SIG_DFL) || IsHandledBy(signal, OnSignal)) free.push_back(signal);
+  if (free.empty()) return;
+  sem_init(&wake, /*pshared=*/0, 0);
+  caught = 0;
+  // The watcher takes no signal from threads of the program that wait for it.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread(Watch).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  for (int signal : free) {
+    struct sigaction ours = {};
+    ours.sa_handler = OnSignal;
+    ours.sa_flags = SA_RESTART;
+    sigemptyset(&ours.sa_mask);
+    sigaction(signal, &ours, nullptr);
+  }
+}
+
+struct Registry {
+  absl::Mutex mu;
+  std::vector<std::shared_ptr<AtProcessEnd::Entry>> entries ABSL_GUARDED_BY(mu);
+};
+// Never destroyed: it is used while statics are.
+Registry& TheRegistry() {
+  static auto* const registry = new Registry;
+  return *registry;
+}
+
+}  // namespace
+
+AtProcessEnd::AtProcessEnd(std::function<void(absl::Time)> close)
+    : entry_(std::make_shared<Entry>()) {
+  entry_->close = std::move(close);
+  entry_->process = getpid();
+  {
+    Registry& registry = TheRegistry();
+    absl::MutexLock lock(&registry.mu);
+    registry.entries.push_back(entry_);
+  }
+  // Late, so that what was made for the first connection is destroyed after this is used.
+  static const int registered = atexit([] { RunAll(); });
+  (void)registered;
+  if (watched_process.exchange(entry_->process) != entry_->process) WatchSignals();
+}
+
+AtProcessEnd::~AtProcessEnd() {
+  if (entry_->process != getpid()) return;  // The lock may be anybody's.
+  Registry& registry = TheRegistry();
+  absl::MutexLock lock(&registry.mu);
+  const auto rests = [this] { return entry_->state != Entry::State::kRuns; };
+  registry.mu.Await(absl::Condition(&rests));
+  registry.entries.erase(std::remove(registry.entries.begin(), registry.entries.end(), entry_),
+                         registry.entries.end());
+}
+
+void AtProcessEnd::RunAll() {
+  if (watched_process.load() != getpid()) return;
+  const absl::Time by = absl::Now() + kEndLimit;
+  Registry& registry = TheRegistry();
+  while (true) {
+    std::shared_ptr<Entry> next;
+    {
+      absl::MutexLock lock(&registry.mu);
+      const auto others_rest = [&registry]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry.mu) {
+        return std::none_of(registry.entries.begin(), registry.entries.end(),
+                            [](const auto& e) { return e->state == Entry::State::kRuns; });
+      };
+      // Whoever comes while another thread is at it waits for that.
+      if (!registry.mu.AwaitWithDeadline(absl::Condition(&others_rest), by)) return;
+      for (const auto& entry : registry.entries)
+        if (entry->state == Entry::State::kWaits && entry->process == getpid()) next = entry;
+      if (next == nullptr) return;
+      next->state = Entry::State::kRuns;
+    }
+    next->close(by);
+    absl::MutexLock lock(&registry.mu);
+    next->state = Entry::State::kRan;
+  }
+}
+
+}  // namespace tessera::remote
