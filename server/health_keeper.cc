@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread_name.h"
 #include "ir/text.h"
 
 namespace tessera::server {
@@ -126,6 +127,7 @@ class Keeper final : public HealthKeeper {
   }
 
   void Run() {
+    NameThread("health");
     absl::Time asked = absl::InfinitePast(), told = absl::InfinitePast();
     bool waiting = false;
     while (!stopping()) {

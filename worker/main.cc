@@ -27,6 +27,7 @@
 #include "base/pki.h"
 #include "base/secret.h"
 #include "base/status.h"
+#include "base/thread_name.h"
 #include "base/token_file.h"
 #include "base/words.h"
 #include "worker/codegen/compile_child.h"
@@ -265,6 +266,8 @@ int Main(int argc, char** argv) {
   }
   absl::StatusOr<Flags> flags = ParseFlags(parsed->rest);
   if (!flags.ok()) return complain(flags.status());
+  // As much of the title as fits; threads that have no name of their own get it.
+  if (flags->executor) NameThread("tessera-exec");
   const Options& options = parsed->options;
   const absl::StatusOr<LogLevel> level = ParseLogLevel(options.log_level);
   if (!level.ok()) return complain(level.status());

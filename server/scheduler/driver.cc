@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread_name.h"
 #include "ir/program.h"
 
 namespace tessera::server::scheduler {
@@ -182,6 +183,7 @@ void Driver::Take(const Event& event) {
 }
 
 void Driver::Run() {
+  NameThread("scheduler");
   while (true) {
     {
       absl::MutexLock lock(&mu_);

@@ -22,6 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread_name.h"
 #include "worker/codegen/compile.h"
 #include "worker/collectives/socket.h"
 #include "worker/daemon/child_process.h"
@@ -35,6 +36,7 @@ namespace {
 constexpr char kBetween[] = "--\n";
 constexpr char kObject = 'o', kError = 'e';
 constexpr int kChildFd = 3;
+constexpr char kCompileTitle[] = "tessera-compile";
 
 struct Running {
   ChildProcess process;
@@ -126,7 +128,7 @@ class CompileChild::Impl {
     const UniqueFd theirs(ends[1]);
     TESSERA_ASSIGN_OR_RETURN(ChildProcess process,
                              ChildProcess::Spawn(options_.binary, options_.args, {theirs.get()},
-                                                 /*bare=*/true));
+                                                 /*bare=*/true, kCompileTitle));
     running_.emplace(Running{std::move(process), std::move(ours)});
     return absl::OkStatus();
   }
@@ -253,6 +255,7 @@ class Server {
 }  // namespace
 
 int RunCompileChild(CompileImageFn others) {
+  NameThread(kCompileTitle);
   fcntl(kChildFd, F_SETFD, FD_CLOEXEC);
   Limit(RLIMIT_CORE, 0);
   // Nobody waits for what a compiler whose parent is gone would find.

@@ -14,6 +14,7 @@
 
 #include "absl/time/clock.h"
 #include "base/log.h"
+#include "base/thread_name.h"
 #include "worker/collectives/wire.h"
 
 namespace tessera::worker {
@@ -116,6 +117,7 @@ bool PeerPort::Advance(Arrival& arrival) {
 }
 
 void PeerPort::Run() {
+  NameThread("peer port");
   std::list<Arrival> arrivals;
   while (true) {
     std::vector<pollfd> fds = {{stopping_.fd(), POLLIN, 0},

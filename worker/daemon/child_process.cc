@@ -49,8 +49,9 @@ std::string HowItEnded(int status) {
 
 absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::string& binary,
                                                  const std::vector<std::string>& args,
-                                                 const std::vector<int>& fds, bool bare) {
-  std::vector<char*> argv = {const_cast<char*>(binary.c_str())};
+                                                 const std::vector<int>& fds, bool bare,
+                                                 const std::string& title) {
+  std::vector<char*> argv = {const_cast<char*>(title.empty() ? binary.c_str() : title.c_str())};
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
 

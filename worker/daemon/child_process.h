@@ -20,10 +20,12 @@ class ChildProcess {
   // Runs `binary` with `args`; descriptor k of `fds` becomes 3 + k in the child, which gets no
   // others beside the standard ones, however they were opened. `bare`: of this process's
   // environment only what programs need to start (libraries, sanitizers), and no standard input:
-  // for a child that works on what strangers sent.
+  // for a child that works on what strangers sent. `title`, unless empty, is what ps shows in the
+  // binary's place.
   static absl::StatusOr<ChildProcess> Spawn(const std::string& binary,
                                             const std::vector<std::string>& args,
-                                            const std::vector<int>& fds, bool bare = false);
+                                            const std::vector<int>& fds, bool bare = false,
+                                            const std::string& title = "");
   ChildProcess(ChildProcess&& other) noexcept
       : pid_(std::exchange(other.pid_, -1)), pidfd_(std::exchange(other.pidfd_, -1)) {}
   ChildProcess& operator=(ChildProcess&&) = delete;

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
+#include "base/thread_name.h"
 #include "worker/collectives/socket.h"
 #include "worker/daemon/child_process.h"
 #include "worker/daemon/frames.h"
@@ -118,6 +119,7 @@ bool Supervisor::WaitUnlessStopped(absl::Duration time) {
 }
 
 void Supervisor::Run() {
+  NameThread("supervisor");
   uint64_t incarnation = 0;
   while (WaitUnlessStopped(backoff_)) {
     // Greater than that of every process before, also of an earlier daemon's.
@@ -136,7 +138,8 @@ void Supervisor::Live(uint64_t incarnation) {
   std::vector<int> fds = {theirs.get(), page.fd()};
   fds.insert(fds.end(), options_.fds.begin(), options_.fds.end());
   absl::StatusOr<ChildProcess> process =
-      ChildProcess::Spawn(options_.binary, options_.args(incarnation), fds);
+      ChildProcess::Spawn(options_.binary, options_.args(incarnation), fds,
+                          /*bare=*/false, options_.title);
   theirs = UniqueFd();
   const auto back_off = [this] {
     backoff_ = std::clamp(2 * backoff_, options_.backoff_min, options_.backoff_max);

@@ -27,6 +27,7 @@ namespace tessera::worker {
 
 struct SupervisorOptions {
   std::string binary = "/proc/self/exe";
+  std::string title;  // what ps shows in the binary's place; "": the binary
   // Arguments of the incarnation. The process finds at descriptor 3 the socket to us, at 4 the
   // in-flight page, from 5 on `fds`.
   std::function<std::vector<std::string>(uint64_t incarnation)> args;

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/metrics_page.h"
 #include "base/status.h"
+#include "base/thread_name.h"
 #include "grpcpp/grpcpp.h"
 #include "ir/api/ticket.h"
 #include "ir/serial/probe.h"
@@ -218,6 +219,7 @@ class Daemon final : public WorkerDaemon {
     for (int32_t e = 0; e < num_executors(); ++e) {
       SupervisorOptions supervised;
       supervised.binary = options_.binary;
+      supervised.title = absl::StrCat("tessera-executor ", options_.name, "/", e);
       supervised.args = [this, e](uint64_t incarnation) { return ExecutorArgs(e, incarnation); };
       pages_.push_back(std::make_unique<MetricsPage>(num_devices()));
       supervised.fds = {ports_[e].data.fd.get(), ports_[e].peer.fd.get(), pages_[e]->fd()};
@@ -355,6 +357,7 @@ class Daemon final : public WorkerDaemon {
 
   // ---- The coordinator. ----
   void Run() {
+    NameThread("coordinator");
     absl::Duration backoff = kReconnectMin;
     bool ever_registered = false;
     const auto start = std::chrono::steady_clock::now();

@@ -2,9 +2,11 @@
 
 #include <utility>
 
+#include "base/thread_name.h"
+
 namespace tessera::worker {
 
-Stream::Stream() : thread_([this] { Run(); }) {}
+Stream::Stream(std::string name) : name_(std::move(name)), thread_([this] { Run(); }) {}
 
 Stream::~Stream() {
   {
@@ -51,6 +53,7 @@ bool Stream::Drain(absl::Time deadline) {
 }
 
 void Stream::Run() {
+  NameThread(name_.c_str());
   while (true) {
     std::function<void()> task;
     {

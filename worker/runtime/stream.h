@@ -18,7 +18,8 @@ namespace tessera::worker {
 
 class Stream {
  public:
-  Stream();
+  // `name`: of the thread.
+  explicit Stream(std::string name = "stream");
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream();
@@ -38,6 +39,7 @@ class Stream {
  private:
   void Run();
 
+  const std::string name_;
   mutable absl::Mutex mu_;
   std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mu_);
   bool busy_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,6 +1,7 @@
 #include "worker/runtime/timer.h"
 
 #include "absl/time/clock.h"
+#include "base/thread_name.h"
 
 namespace tessera::worker {
 
@@ -30,6 +31,7 @@ void Timer::Cancel(const Id& id) {
 }
 
 void Timer::Run() {
+  NameThread("timer");
   mu_.Lock();
   while (!stopping_) {
     if (due_.empty()) {

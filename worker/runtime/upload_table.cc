@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread_name.h"
 #include "ir/api/crc32c.h"
 
 namespace tessera::worker {
@@ -302,6 +303,7 @@ absl::Time UploadTable::Sweep(absl::Time now) {
 }
 
 void UploadTable::Run() {
+  NameThread("uploads");
   while (true) {
     const absl::Time next = Sweep(absl::Now());
     absl::MutexLock lock(&mu_);
