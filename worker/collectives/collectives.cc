@@ -75,6 +75,9 @@ class Communicator final : public Collectives {
     return Run(MakeCall(CallKind::kBarrier, rank, group, key, {}, {}));
   }
 
+  void AbortLaunch(uint64_t launch, absl::Status status) override {
+    failure_.SetLaunch(launch, std::move(status), FailureLatch::From::kHere);
+  }
   void Abort(absl::Status status) override { failure_.Set(std::move(status)); }
 
  private:
@@ -122,6 +125,8 @@ Communicator::Communicator(CommunicatorConfig config, int listen_fd) : config_(s
   }
   rendezvous_ = std::make_unique<LocalRendezvous>(&config_, &failure_);
   failure_.AddListener([this] { rendezvous_->Wake(); });
+  failure_.AddLaunchListener(
+      [this](uint64_t launch, FailureLatch::From) { rendezvous_->End(launch); });
   mailboxes_.resize(config_.members.size());
   if (config_.local_ranks.size() == config_.members.size()) return;
   std::vector<Mailbox*> mailboxes(config_.members.size(), nullptr);
@@ -135,6 +140,10 @@ Communicator::Communicator(CommunicatorConfig config, int listen_fd) : config_(s
     for (const int rank : config_.local_ranks) mailboxes_[rank]->Wake();
     links_->BroadcastFailure();
   });
+  failure_.AddLaunchListener([this](uint64_t launch, FailureLatch::From from) {
+    for (const int rank : config_.local_ranks) mailboxes_[rank]->Wake();
+    if (from == FailureLatch::From::kHere) links_->BroadcastLaunchFailure(launch);
+  });
   links_->Start();
 }
 
@@ -147,16 +156,22 @@ bool Communicator::IsLocal(absl::Span<const int> group) const {
 }
 
 absl::Status Communicator::Run(Call call) {
-  if (failure_.failed()) return failure_.status();
+  const uint64_t launch = call.key->launch;
+  TESSERA_RETURN_IF_ERROR(failure_.Of(launch));
   const Deadline deadline(config_.timeout);
   absl::Status status = Validate(config_, call);
   if (status.ok()) {
     status =
         IsLocal(call.group) ? rendezvous_->Run(call, deadline) : exchange_->Run(call, deadline);
   }
-  if (status.ok()) return status;
-  failure_.Set(std::move(status));
-  return failure_.status();
+  if (status.ok() || failure_.failed(launch)) return status.ok() ? status : failure_.Of(launch);
+  // Who did not come in time may come to the next launch, unless a frame to it broke off.
+  if (KindOf(status) == ErrorKind::kCollectiveTimeout && (links_ == nullptr || !links_->broken())) {
+    failure_.SetLaunch(launch, std::move(status), FailureLatch::From::kHere);
+  } else {
+    failure_.Set(std::move(status));
+  }
+  return failure_.Of(launch);
 }
 
 }  // namespace

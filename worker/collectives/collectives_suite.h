@@ -487,6 +487,62 @@ TEST_P(CollectivesSuite, AbortWakesEverybodyWithTheFirstFailure) {
   }
 }
 
+// One member never comes to launch 7, which is aborted while the others have sent much of it; then
+// they all meet in launch 8, which finds nothing of 7 in its way.
+TEST_P(CollectivesSuite, AnAbortedLaunchLeavesTheOthers) {
+  if (n() < 2) GTEST_SKIP() << "nobody to wait for";
+  Make(absl::Seconds(60));
+  for (uint64_t round = 0; round < 3; ++round) {
+    const auto of_launch = [&](uint64_t launch) {
+      CallKey key = Key(5);
+      key.launch = launch;
+      return key;
+    };
+    const auto sum = [&](int rank, const CallKey& key) {
+      const std::vector<float> in(300'000, static_cast<float>(rank + 1));
+      std::vector<float> out(in.size());
+      const absl::Status status = cluster_->of(rank).AllReduce(
+          rank, All(), key, ReduceKind::kSum, ir::DType::kF32, BytesOf(in), MutableBytesOf(out));
+      if (status.ok()) {
+        const float expected = static_cast<float>(n() * (n() + 1)) / 2;
+        EXPECT_EQ(out.front(), expected);
+        EXPECT_EQ(out.back(), expected);
+      }
+      return status;
+    };
+    const uint64_t first = 100 + 2 * round;
+    const absl::Status why = MakeError(ErrorKind::kPeerFailed, "launch cancelled");
+    const std::vector<absl::Status> ended = cluster_->Run(All(), [&](int rank) {
+      if (rank < n() - 1) return sum(rank, of_launch(first));
+      // By any executor, at any time.
+      cluster_->of(round == 1 ? 0 : rank).AbortLaunch(first, why);
+      return sum(rank, of_launch(first));
+    });
+    for (const absl::Status& status : ended) {
+      EXPECT_EQ(ReasonOf(status), "PEER_FAILED");
+      EXPECT_THAT(std::string(status.message()), testing::HasSubstr("launch cancelled"));
+    }
+    RunOk(All(), [&](int rank) { return sum(rank, of_launch(first + 1)); });
+    // And it stays ended.
+    EXPECT_EQ(ReasonOf(sum(0, of_launch(first))), "PEER_FAILED");
+  }
+}
+
+// Who was missing in one launch may come to the next.
+TEST_P(CollectivesSuite, ATimeoutEndsItsLaunchAlone) {
+  if (n() < 2) GTEST_SKIP() << "nobody to wait for";
+  Make(absl::Milliseconds(1500));
+  CallKey late = Key(0);
+  late.launch = 50;
+  std::vector<int> others = All();
+  others.pop_back();
+  for (const absl::Status& status : cluster_->Run(
+           others, [&](int rank) { return cluster_->of(rank).Barrier(rank, All(), late); })) {
+    EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
+  }
+  RunOk(All(), [&](int rank) { return cluster_->of(rank).Barrier(rank, All(), Key(1)); });
+}
+
 TEST_P(CollectivesSuite, CallsThatDifferAreBothTold) {
   if (n() < 2) GTEST_SKIP() << "needs a peer";
   struct Variant {

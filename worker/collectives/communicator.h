@@ -11,9 +11,11 @@
 // when it fails (the contents of `out` are then unspecified). `in` and `out` must not overlap, save
 // that AllReduce may be given the same memory twice.
 //
-// Failure is final. The first failure (a missed deadline, a lost peer, calls that do not match,
-// Abort) is kept, told to the other executors, and returned at once by every waiting and every
-// later call; recovery is a new communicator of a higher generation.
+// A launch fails alone: a missed deadline or AbortLaunch is kept, told to the other executors, and
+// returned at once by every waiting and every later call of that launch; what had been sent of it
+// is dropped, and calls of other launches go on. A failure of the communicator (a lost peer, calls
+// that do not match, Abort) ends every waiting and every later call; recovery is a new communicator
+// of a higher generation.
 #ifndef TESSERA_WORKER_COLLECTIVES_COMMUNICATOR_H_
 #define TESSERA_WORKER_COLLECTIVES_COMMUNICATOR_H_
 
@@ -52,7 +54,7 @@ struct CommunicatorConfig {
 };
 
 // Which call this is. Members of a group agree on `launch` and `op_sequence`; a call inside a loop
-// may repeat both.
+// may repeat both. A launch's id is never used again.
 struct CallKey {
   uint64_t launch = 0;
   uint32_t op_sequence = 0;
@@ -110,8 +112,10 @@ class Collectives {
 
   virtual absl::Status Barrier(int rank, absl::Span<const int> group, const CallKey& key) = 0;
 
-  // Ends the communicator with `status`, unless it has failed before. Local calls return `status`
-  // itself; other executors report PEER_FAILED with its message.
+  // Ends the calls of one launch with `status`, unless it has failed before. Local calls return
+  // `status` itself; other executors report PEER_FAILED with its message. Does not block.
+  virtual void AbortLaunch(uint64_t launch, absl::Status status) = 0;
+  // The same for all calls: ends the communicator.
   virtual void Abort(absl::Status status) = 0;
 };
 

@@ -208,8 +208,9 @@ absl::Status Exchange::Transact(const Call& call, int phase, std::vector<Transfe
   });
   std::rotate(transfers.begin(), next, transfers.end());
   while (true) {
-    if (failure_->failed()) return failure_->status();
+    // Before the look at the latch: what comes after it is a change.
     const uint64_t seen = mailbox.changes();
+    TESSERA_RETURN_IF_ERROR(failure_->Of(call.key->launch));
     bool progress = false;
     bool finished = true;
     for (Transfer& transfer : transfers) {
@@ -273,12 +274,15 @@ absl::Status Exchange::TryReceive(const Call& call, int phase, Transfer& t,
     int64_t credit = 0;
     std::optional<Frame> frame = mailboxes_[call.rank]->Take(t.rank, &credit);
     if (!frame.has_value()) break;
-    TESSERA_RETURN_IF_ERROR(Accept(call, phase, t, *frame));
+    // What was on its way when a launch failed is nobody's.
+    const bool left_over =
+        frame->header.launch != call.key->launch && failure_->failed(frame->header.launch);
+    if (!left_over) TESSERA_RETURN_IF_ERROR(Accept(call, phase, t, *frame));
     if (credit > 0) GiveCredit(call, t.rank, credit, deadline);
     *progress = true;
   }
   // Its failure, if it told one, was latched before the connection went down.
-  if (lost && failure_->failed()) return failure_->status();
+  if (lost) TESSERA_RETURN_IF_ERROR(failure_->Of(call.key->launch));
   if (lost && (t.receiving() || t.sending())) return LostVerdict(*config_, call, t.rank, reason);
   return absl::OkStatus();
 }

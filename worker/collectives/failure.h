@@ -1,4 +1,8 @@
-// The first failure of a communicator, kept for everybody.
+// The first failure of a communicator, and of each launch on it, kept for everybody.
+//
+// A launch that failed takes nothing from the others: their calls go on. The last kLaunchesKept
+// that failed are known; by the time that one is forgotten nothing of it is on its way any more,
+// since an executor's queue of launches is shorter.
 //
 // Owned by the communicator, which adds its listeners before any other thread may call Set. Any
 // thread may call the rest.
@@ -6,7 +10,10 @@
 #define TESSERA_WORKER_COLLECTIVES_FAILURE_H_
 
 #include <atomic>
+#include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -18,8 +25,16 @@ namespace tessera::worker {
 
 class FailureLatch {
  public:
+  static constexpr size_t kLaunchesKept = 1 << 16;
+  // Who learned of the failure of a launch: this executor first, or from a peer.
+  enum class From : uint8_t { kHere, kPeer };
+
   // `listener` runs once, after the first Set, on its thread and under no lock.
   void AddListener(std::function<void()> listener) { listeners_.push_back(std::move(listener)); }
+  // The same for each launch, after its first SetLaunch.
+  void AddLaunchListener(std::function<void(uint64_t launch, From from)> listener) {
+    launch_listeners_.push_back(std::move(listener));
+  }
 
   // Keeps `status`, an error, if it is the first.
   void Set(absl::Status status) {
@@ -28,23 +43,54 @@ class FailureLatch {
       if (!first_.ok()) return;
       first_ = std::move(status);
       failed_.store(true, std::memory_order_release);
+      any_.store(true, std::memory_order_release);
     }
     for (const auto& listener : listeners_) listener();
   }
+  void SetLaunch(uint64_t launch, absl::Status status, From from) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (!first_.ok() || !launches_.emplace(launch, std::move(status)).second) return;
+      order_.push_back(launch);
+      if (order_.size() > kLaunchesKept) {
+        launches_.erase(order_.front());
+        order_.pop_front();
+      }
+      any_.store(true, std::memory_order_release);
+    }
+    for (const auto& listener : launch_listeners_) listener(launch, from);
+  }
 
+  // Of the communicator.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-
   // Ok until failed() is true.
   absl::Status status() const {
     absl::MutexLock lock(&mu_);
     return first_;
   }
 
+  // Why calls of the launch end: its own failure, or the communicator's; Ok while there is none.
+  absl::Status Of(uint64_t launch) const {
+    if (!any_.load(std::memory_order_acquire)) return absl::OkStatus();
+    absl::MutexLock lock(&mu_);
+    const auto it = launches_.find(launch);
+    return it == launches_.end() ? first_ : it->second;
+  }
+  bool failed(uint64_t launch) const {
+    if (!any_.load(std::memory_order_acquire)) return false;
+    absl::MutexLock lock(&mu_);
+    return !first_.ok() || launches_.count(launch) > 0;
+  }
+
  private:
   std::vector<std::function<void()>> listeners_;  // Immutable once threads run.
+  std::vector<std::function<void(uint64_t, From)>> launch_listeners_;  // The same.
   std::atomic<bool> failed_{false};
+  std::atomic<bool> any_{false};  // The communicator, or a launch.
   mutable absl::Mutex mu_;
   absl::Status first_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, absl::Status> launches_ ABSL_GUARDED_BY(mu_);
+  std::deque<uint64_t> order_ ABSL_GUARDED_BY(mu_);  // Of launches_, oldest first.
 };
 
 }  // namespace tessera::worker

@@ -20,7 +20,8 @@ constexpr size_t kBlockBytes = 128 << 10;
 // About 20 us: less than a park and wake, more than neighbours' skew.
 constexpr int kSpins = 1000;
 
-enum State : int { kGathering, kReady, kDone };
+// kEnded: it will never have all its members.
+enum State : int { kGathering, kReady, kDone, kEnded };
 
 struct Slot {
   const std::byte* in = nullptr;
@@ -127,6 +128,16 @@ void LocalRendezvous::Wake() {
   for (auto& [key, meeting] : open_) meeting->changed.SignalAll();
 }
 
+void LocalRendezvous::End(uint64_t launch) {
+  absl::MutexLock lock(&mu_);
+  auto it = open_.lower_bound(MeetingKey(launch, 0, {}));
+  while (it != open_.end() && std::get<0>(it->first) == launch) {
+    it->second->state.store(kEnded, std::memory_order_release);
+    it->second->changed.SignalAll();
+    it = open_.erase(it);
+  }
+}
+
 absl::Status LocalRendezvous::Run(const Call& call, const Deadline& deadline) {
   std::shared_ptr<Meeting> meeting;
   TESSERA_RETURN_IF_ERROR(Arrive(call, &meeting));
@@ -137,7 +148,8 @@ absl::Status LocalRendezvous::Run(const Call& call, const Deadline& deadline) {
 
 absl::Status LocalRendezvous::Arrive(const Call& call, std::shared_ptr<Meeting>* meeting) {
   absl::MutexLock lock(&mu_);
-  if (failure_->failed()) return failure_->status();
+  // Under the lock: a launch that fails later finds this meeting and ends it.
+  TESSERA_RETURN_IF_ERROR(failure_->Of(call.key->launch));
   MeetingKey key(call.key->launch, call.key->op_sequence,
                  std::vector<int>(call.group.begin(), call.group.end()));
   auto at = open_.find(key);
@@ -179,12 +191,17 @@ absl::Status LocalRendezvous::AwaitMembers(const Call& call, const Deadline& dea
   static const auto cores = static_cast<size_t>(OwnLimits().cores);
   if (meeting.group.size() <= cores) {
     for (int i = 0; i < kSpins; ++i) {
-      if (meeting.state.load(std::memory_order_acquire) != kGathering) return absl::OkStatus();
+      const int state = meeting.state.load(std::memory_order_acquire);
+      if (state == kEnded) return failure_->Of(call.key->launch);
+      if (state != kGathering) return absl::OkStatus();
       Relax();
     }
   }
   absl::MutexLock lock(&mu_);
-  while (meeting.state.load(std::memory_order_acquire) == kGathering) {
+  while (true) {
+    const int state = meeting.state.load(std::memory_order_acquire);
+    if (state == kEnded) return failure_->Of(call.key->launch);
+    if (state != kGathering) break;
     if (failure_->failed()) return failure_->status();
     if (deadline.Passed()) return Timeout(call, meeting);
     meeting.changed.WaitWithTimeout(&mu_, deadline.Left());

@@ -34,6 +34,8 @@ class LocalRendezvous {
 
   // Makes waiting members look at the failure latch.
   void Wake();
+  // Ends the meetings of a launch that still lack a member: the launch has failed.
+  void End(uint64_t launch);
 
  private:
   struct Meeting;

@@ -59,6 +59,12 @@ std::string DeliverFrame(const CommunicatorConfig& config, const Member& sender,
     failure->Set(FailureFromPeer(sender, frame.label, message));
     return "";
   }
+  if (header.type == FrameType::kAbortLaunch) {
+    const std::string message(reinterpret_cast<const char*>(frame.payload.get()), header.length);
+    failure->SetLaunch(header.launch, FailureFromPeer(sender, frame.label, message),
+                       FailureLatch::From::kPeer);
+    return "";
+  }
   const size_t ranks = mailboxes.size();
   if (header.from >= ranks || header.to >= ranks || mailboxes[header.to] == nullptr ||
       config.members[header.from].executor != sender.executor) {

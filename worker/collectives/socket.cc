@@ -41,6 +41,7 @@ absl::Status Unavailable(const std::string& endpoint, absl::string_view reason) 
 absl::Span<iovec> Advance(absl::Span<iovec> parts, size_t written) {
   while (!parts.empty() && written >= parts[0].iov_len) {
     written -= parts[0].iov_len;
+    parts[0].iov_len = 0;
     parts.remove_prefix(1);
   }
   if (!parts.empty()) {

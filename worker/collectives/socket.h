@@ -83,8 +83,9 @@ class BufferedReader {
   std::string tls_reason_;
 };
 
-// Writes all of `parts`, which it changes. False on an error, at the deadline, or once `stop` (a
-// Signal's fd) is raised and the socket is full; part of the bytes may then have been written.
+// Writes all of `parts`, which it changes: what it leaves is what is not written. False on an
+// error, at the deadline, or once `stop` (a Signal's fd) is raised and the socket is full; part of
+// the bytes may then have been written, and a call with the same parts goes on.
 bool WriteAll(int fd, TlsStream* tls, absl::Span<iovec> parts, const Deadline& deadline, int stop);
 
 // Reads exactly `size` bytes; false on an error, at the deadline, or once `stop` is raised.

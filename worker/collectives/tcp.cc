@@ -8,12 +8,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <deque>
 #include <list>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread_name.h"
 #include "worker/collectives/receive.h"
 
 namespace tessera::worker {
@@ -24,6 +27,9 @@ constexpr absl::Duration kLastRetry = absl::Milliseconds(500);
 // A stranger holds a place among the arrivals no longer than this.
 constexpr absl::Duration kHandshakeTime = absl::Seconds(5);
 constexpr absl::Duration kGoodbyeTime = absl::Seconds(1);
+// For a peer to take the rest of a frame of a launch that has failed; looked at this often.
+constexpr absl::Duration kRestTime = absl::Milliseconds(500);
+constexpr absl::Duration kLook = absl::Milliseconds(50);
 constexpr size_t kMaxArrivals = 256;  // Beyond, connections wait in the kernel's backlog.
 
 iovec Part(const void* data, size_t size) { return {const_cast<void*>(data), size}; }
@@ -50,6 +56,15 @@ std::string WorkerOf(const std::string& executor) {
 struct TcpLinks::Peer {
   explicit Peer(const Member& m) : member(m) {}
 
+  // After a write that did not get to its end: half a frame may be out, and nothing can follow it.
+  // Whether it could before.
+  bool BreakOff() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (write_closed) return false;
+    write_closed = true;
+    shutdown(fd.get(), SHUT_WR);
+    return true;
+  }
+
   // Immutable.
   const Member& member;
 
@@ -66,6 +81,7 @@ struct TcpLinks::Peer {
   std::string reason ABSL_GUARDED_BY(mu);  // Why it is down.
   bool writing ABSL_GUARDED_BY(mu) = false;
   bool write_closed ABSL_GUARDED_BY(mu) = false;
+  std::deque<uint64_t> failed_launches ABSL_GUARDED_BY(mu);  // To be told.
   bool stopping ABSL_GUARDED_BY(mu) = false;
   bool finished ABSL_GUARDED_BY(mu) = false;  // The thread reads no more.
 };
@@ -149,7 +165,7 @@ bool TcpLinks::Send(const FrameHeader& header, const std::string& label,
   TlsStream* tls = nullptr;
   {
     absl::MutexLock lock(&peer.mu);
-    while (peer.writing && !failure_->failed() && !deadline.Passed()) {
+    while (peer.writing && !failure_->failed(header.launch) && !deadline.Passed()) {
       peer.changed.WaitWithTimeout(&peer.mu, deadline.Left());
     }
     if (peer.writing || peer.write_closed || peer.state != LinkState::kUp) return false;
@@ -159,19 +175,99 @@ bool TcpLinks::Send(const FrameHeader& header, const std::string& label,
   }
   iovec parts[] = {Part(&header, sizeof(header)), Part(label.data(), label.size()),
                    Part(payload.data(), payload.size())};
-  const bool written = WriteAll(fd, tls, absl::MakeSpan(parts), deadline, failed_.fd());
+  const bool written = WriteFrame(fd, tls, absl::MakeSpan(parts), header.launch, deadline);
   {
     absl::MutexLock lock(&peer.mu);
     peer.writing = false;
-    if (!written && !peer.write_closed) {
-      peer.write_closed = true;  // Half a frame may be out: nothing can follow it.
-      shutdown(fd, SHUT_WR);
-    }
+    if (!written && peer.BreakOff()) broken_ = true;
     peer.changed.SignalAll();
   }
-  // BroadcastFailure passes over a connection that is being written to.
-  if (failure_->failed()) SendFailure(peer);
+  if (!written && header.launch != 0 && failure_->failed(header.launch)) FailAsDeaf(peer);
+  // Broadcasts pass over a connection that is being written to.
+  if (failure_->failed()) {
+    SendFailure(peer);
+  } else {
+    TellLaunches(peer);
+  }
   return written;
+}
+
+bool TcpLinks::WriteFrame(int fd, TlsStream* tls, absl::Span<iovec> parts, uint64_t launch,
+                          const Deadline& deadline) {
+  std::optional<Deadline> rest;
+  while (true) {
+    const Deadline look(std::min(kLook, deadline.Left()));
+    if (WriteAll(fd, tls, parts, look, failed_.fd())) return true;
+    if (!look.Passed() || deadline.Passed() || failure_->failed()) return false;
+    if (!failure_->failed(launch)) continue;
+    if (!rest) rest.emplace(kRestTime);
+    if (rest->Passed()) return false;
+  }
+}
+
+void TcpLinks::FailAsDeaf(const Peer& peer) {
+  failure_->Set(MakeError(ErrorKind::kWorkerLost,
+                          absl::StrCat("executor ", peer.member.executor, " on host ",
+                                       peer.member.host, " does not take what it is sent")));
+}
+
+void TcpLinks::BroadcastLaunchFailure(uint64_t launch) {
+  for (auto& [name, peer] : peers_) {
+    {
+      absl::MutexLock lock(&peer->mu);
+      peer->failed_launches.push_back(launch);
+      if (peer->failed_launches.size() > FailureLatch::kLaunchesKept) {
+        peer->failed_launches.pop_front();
+      }
+      peer->changed.SignalAll();
+    }
+    TellLaunches(*peer);
+  }
+}
+
+void TcpLinks::TellLaunches(Peer& peer) {
+  while (true) {
+    uint64_t launch = 0;
+    int fd = -1;
+    TlsStream* tls = nullptr;
+    {
+      absl::MutexLock lock(&peer.mu);
+      if (peer.state != LinkState::kUp || peer.writing || peer.write_closed ||
+          peer.failed_launches.empty()) {
+        return;
+      }
+      peer.writing = true;
+      launch = peer.failed_launches.front();
+      peer.failed_launches.pop_front();
+      fd = peer.fd.get();
+      tls = peer.tls.get();
+    }
+    const absl::Status failure = failure_->Of(launch);
+    const std::string reason(InfoOf(KindOf(failure)).reason);
+    const absl::string_view message = failure.message().substr(0, kMaxReasonBytes);
+    FrameHeader header;
+    header.type = FrameType::kAbortLaunch;
+    header.generation = config_->generation;
+    header.launch = launch;
+    header.length = static_cast<uint32_t>(message.size());
+    header.label_length = static_cast<uint16_t>(reason.size());
+    iovec parts[] = {Part(&header, sizeof(header)), Part(reason.data(), reason.size()),
+                     Part(message.data(), message.size())};
+    // Whoever fails a launch does not wait for a peer that does not read.
+    const bool written = failure.ok() || WriteAll(fd, tls, absl::MakeSpan(parts),
+                                                  Deadline(absl::ZeroDuration()), failed_.fd());
+    const bool begun = tls != nullptr || parts[0].iov_len < sizeof(header);
+    {
+      absl::MutexLock lock(&peer.mu);
+      peer.writing = false;
+      peer.changed.SignalAll();
+      if (written) continue;
+      if (!begun) peer.failed_launches.push_front(launch);
+      if (!begun) return;
+      if (peer.BreakOff()) broken_ = true;
+    }
+    return FailAsDeaf(peer);
+  }
 }
 
 void TcpLinks::BroadcastFailure() {
@@ -225,6 +321,7 @@ void TcpLinks::MarkDown(Peer& peer, const std::string& reason) {
 }
 
 void TcpLinks::RunPeer(Peer& peer) {
+  NameThread(absl::StrCat("peer ", peer.member.executor).c_str());
   std::string reason;
   const bool connects = self_.executor < peer.member.executor;
   Connection connection = connects ? ConnectTo(peer, &reason) : AwaitAccepted(peer, &reason);
@@ -236,7 +333,9 @@ void TcpLinks::RunPeer(Peer& peer) {
     peer.state = LinkState::kUp;
     if (peer.stopping) shutdown(peer.fd.get(), SHUT_WR);
   }
-  if (failure_->failed()) SendFailure(peer);  // The broadcast may have come too early for this one.
+  // Broadcasts may have come too early for this one.
+  if (failure_->failed()) SendFailure(peer);
+  TellLaunches(peer);
   WakeRanks();
   TESSERA_LOG(INFO) << "peer connected" << Field("executor", peer.member.executor)
                     << Field("generation", config_->generation);
@@ -345,6 +444,7 @@ std::string TcpLinks::ReadFrames(Peer& peer) {
 }
 
 void TcpLinks::RunAcceptor() {
+  NameThread("peers accept");
   std::list<Arrival> arrivals;
   while (true) {
     std::vector<pollfd> fds = {{stopping_.fd(), POLLIN, 0}};

@@ -11,6 +11,9 @@
 #ifndef TESSERA_WORKER_COLLECTIVES_TCP_H_
 #define TESSERA_WORKER_COLLECTIVES_TCP_H_
 
+#include <sys/uio.h>
+
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -53,6 +56,11 @@ class TcpLinks {
 
   // Tells every peer the latched failure, and sends nothing after it.
   void BroadcastFailure();
+  // Tells every peer the latched failure of a launch, those that are not connected yet once they
+  // are. One whose socket is full is told before the next frame.
+  void BroadcastLaunchFailure(uint64_t launch);
+  // Whether a frame broke off in the middle: the communicator is of no more use.
+  bool broken() const { return broken_.load(); }
 
  private:
   struct Peer;
@@ -79,6 +87,12 @@ class TcpLinks {
   void FailAsStale(const std::string& executor, uint64_t generation);
 
   void SendFailure(Peer& peer);
+  // Writes a frame of a launch; one that fails meanwhile leaves the peer little time to take it.
+  bool WriteFrame(int fd, TlsStream* tls, absl::Span<iovec> parts, uint64_t launch,
+                  const Deadline& deadline);
+  // Tells the peer of the launches that failed, unless somebody is writing, who then does it.
+  void TellLaunches(Peer& peer);
+  void FailAsDeaf(const Peer& peer);
   void WakeRanks();
 
   // Immutable once Start has run.
@@ -93,6 +107,7 @@ class TcpLinks {
 
   Signal stopping_;
   Signal failed_;
+  std::atomic<bool> broken_{false};
 };
 
 }  // namespace tessera::worker

@@ -20,10 +20,11 @@ static_assert(std::endian::native == std::endian::little, "the wire is memory on
 inline constexpr uint32_t kHelloMagic = 0x48435354;  // "TSCH"
 inline constexpr uint32_t kTlsMagic = 0x54435354;    // "TSCT"
 inline constexpr uint32_t kFrameMagic = 0x46435354;  // "TSCF"
-inline constexpr uint16_t kWireVersion = 1;
+inline constexpr uint16_t kWireVersion = 2;
 
 inline constexpr size_t kMaxPayloadBytes = 256 << 10;
 inline constexpr size_t kMaxLabelBytes = 1024;
+inline constexpr size_t kMaxReasonBytes = 2048;  // Of the failure of a launch: its message.
 inline constexpr size_t kMaxNameBytes = 256;
 inline constexpr size_t kMaxSecretBytes = 256;
 
@@ -68,8 +69,9 @@ static_assert(sizeof(Welcome) == 16);
 
 enum class FrameType : uint8_t {
   kData = 1,
-  kCredit,  // `total` bytes that rank `to` sent were consumed by rank `from`.
-  kAbort,   // The sender's first failure: its reason as label, its message as payload.
+  kCredit,       // `total` bytes that rank `to` sent were consumed by rank `from`.
+  kAbort,        // The sender's first failure: its reason as label, its message as payload.
+  kAbortLaunch,  // The same of `launch` alone; other launches go on.
 };
 
 struct FrameHeader {

@@ -44,7 +44,8 @@ absl::StatusOr<CommunicatorRef> Communicators::Get(const RunContext& context,
   {
     absl::MutexLock lock(&mu_);
     const auto it = communicators_.find(which);
-    if (it != communicators_.end()) return it->second;
+    // One that was taken off the device with a launch that failed is made anew for later ones.
+    if (it != communicators_.end() && !it->second->aborted) return it->second;
   }
   if (context.collectives == nullptr) {
     return MakeError(ErrorKind::kInternal,

@@ -1,5 +1,9 @@
 #include "worker/memory/buffer_table.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
@@ -161,6 +165,32 @@ absl::StatusOr<BufferTable::ForDevice> BufferTable::Take(const BufferId& id) {
   entries_.erase(it);
   Bury(id);
   return taken;
+}
+
+void BufferTable::GiveBack(const BufferId& id, ForDevice taken) {
+  if (taken.reservation == nullptr) return;
+  absl::MutexLock lock(&mu_);
+  if (deleted_.erase(id) > 0) {
+    // It was buried lately.
+    const auto at = std::find(deleted_order_.rbegin(), deleted_order_.rend(), id);
+    deleted_order_.erase(std::next(at).base());
+  }
+  Entry& entry = entries_[id];
+  if (heirs_.erase(id) > 0) {
+    // Its producer is enqueued still, and will find it as before.
+    entry.state = State::kExpected;
+    entry.outcome = std::move(taken.outcome);
+  } else if (absl::Status made =
+                 taken.outcome == nullptr ? absl::OkStatus() : taken.outcome->status();
+             !made.ok()) {
+    entry.state = State::kFailed;
+    entry.error = std::move(made);
+    return;
+  } else {
+    entry.state = State::kReady;
+    entry.reservation = std::move(*taken.reservation);
+  }
+  entry.buffer = std::move(taken.buffer);
 }
 
 DeviceBufferRef BufferTable::IfReady(const BufferId& id) const {

@@ -83,6 +83,8 @@ class BufferTable {
   // The same, and takes it if nobody reads it or waits to: it is then deleted, and work that is
   // enqueued on its device may overwrite it. Else it stays.
   absl::StatusOr<ForDevice> Take(const BufferId& id);
+  // Undoes a Take: the work was not enqueued. Of a buffer that was not taken it does nothing.
+  void GiveBack(const BufferId& id, ForDevice taken);
   // Null in every other state.
   DeviceBufferRef IfReady(const BufferId& id) const;
 

@@ -8,11 +8,12 @@
 
 namespace tessera::worker {
 
-Communicator::Communicator(const api::ConfigureCommunicator& config)
+Communicator::Communicator(const api::ConfigureCommunicator& config, absl::Duration timeout)
     : generation_(config.generation),
       members_(config.members),
       self_(config.self),
-      secret_(config.secret) {
+      secret_(config.secret),
+      timeout_(timeout) {
   first_rank_.push_back(0);
   for (const auto& member : members_)
     first_rank_.push_back(first_rank_.back() + member.num_devices);
@@ -28,13 +29,13 @@ absl::StatusOr<int> Communicator::RankOf(int32_t member, int32_t device) const {
   return first_rank_[member] + device;
 }
 
-void Communicator::Open(const std::string& host, absl::Duration timeout, PeerPort* port,
-                        const ExecutorMetrics* metrics, std::shared_ptr<const TlsContext> tls) {
+void Communicator::Open(const std::string& host, PeerPort* port, const ExecutorMetrics* metrics,
+                        std::shared_ptr<const TlsContext> tls) {
   CommunicatorConfig config;
   config.tls = std::move(tls);
   config.generation = generation_;
   config.secret = secret_;
-  config.timeout = timeout;
+  config.timeout = timeout_;
   for (size_t m = 0; m < members_.size(); ++m) {
     const auto& member = members_[m];
     const bool self = static_cast<int32_t>(m) == self_;
@@ -56,6 +57,8 @@ void Communicator::Open(const std::string& host, absl::Duration timeout, PeerPor
         Metered(std::move(collectives_),
                 remote() ? CollectiveBackend::kTcp : CollectiveBackend::kInproc, metrics);
   }
+  for (const auto& [launch, why] : aborted_) collectives_->AbortLaunch(launch, why);
+  aborted_.clear();
   opened_ = true;
 }
 
@@ -78,6 +81,21 @@ void Communicator::Close(const absl::Status& why) {
   mu_.Lock();
 }
 
+void Communicator::AbortLaunch(uint64_t launch, absl::Status status) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (!opened_) {
+      aborted_.emplace(launch, std::move(status));
+      return;
+    }
+  }
+  const absl::Status why = std::move(status);
+  static_cast<void>(Call({}, [&](Collectives& collectives) {
+    collectives.AbortLaunch(launch, why);
+    return absl::OkStatus();
+  }));
+}
+
 void Communicator::Abort(absl::Status status) {
   {
     absl::MutexLock lock(&mu_);
@@ -87,21 +105,29 @@ void Communicator::Abort(absl::Status status) {
     }
   }
   const absl::Status why = std::move(status);
-  static_cast<void>(Call([&](Collectives& collectives) {
+  static_cast<void>(Call({}, [&](Collectives& collectives) {
     collectives.Abort(why);
     return absl::OkStatus();
   }));
 }
 
 template <class F>
-absl::Status Communicator::Call(F call) {
+absl::Status Communicator::Call(const CallKey& key, F call) {
   Collectives* collectives = nullptr;
   {
     absl::MutexLock lock(&mu_);
-    const auto usable = [this]()
-                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return opened_ || !closed_.ok(); };
-    mu_.Await(absl::Condition(&usable));
+    const auto usable = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return opened_ || !closed_.ok() || aborted_.count(key.launch) > 0;
+    };
+    if (!mu_.AwaitWithTimeout(absl::Condition(&usable), timeout_)) {
+      return MakeError(ErrorKind::kCollectiveTimeout,
+                       absl::StrCat(key.op, ": ", members_[self_].executor,
+                                    " has not opened its communicator of generation ", generation_,
+                                    " within ", absl::FormatDuration(timeout_), " [program ",
+                                    key.program, ", launch ", key.launch, "]"));
+    }
     if (!closed_.ok()) return closed_;
+    if (const auto it = aborted_.find(key.launch); it != aborted_.end()) return it->second;
     ++calls_;
     collectives = collectives_.get();
   }
@@ -115,35 +141,36 @@ absl::Status Communicator::AllReduce(int rank, absl::Span<const int> group, cons
                                      ReduceKind reduce, ir::DType dtype,
                                      absl::Span<const std::byte> in, absl::Span<std::byte> out) {
   return Call(
-      [&](Collectives& c) { return c.AllReduce(rank, group, key, reduce, dtype, in, out); });
+      key, [&](Collectives& c) { return c.AllReduce(rank, group, key, reduce, dtype, in, out); });
 }
 
 absl::Status Communicator::AllGather(int rank, absl::Span<const int> group, const CallKey& key,
                                      absl::Span<const std::byte> in, absl::Span<std::byte> out) {
-  return Call([&](Collectives& c) { return c.AllGather(rank, group, key, in, out); });
+  return Call(key, [&](Collectives& c) { return c.AllGather(rank, group, key, in, out); });
 }
 
 absl::Status Communicator::ReduceScatter(int rank, absl::Span<const int> group, const CallKey& key,
                                          ReduceKind reduce, ir::DType dtype,
                                          absl::Span<const std::byte> in,
                                          absl::Span<std::byte> out) {
-  return Call(
-      [&](Collectives& c) { return c.ReduceScatter(rank, group, key, reduce, dtype, in, out); });
+  return Call(key, [&](Collectives& c) {
+    return c.ReduceScatter(rank, group, key, reduce, dtype, in, out);
+  });
 }
 
 absl::Status Communicator::AllToAll(int rank, absl::Span<const int> group, const CallKey& key,
                                     absl::Span<const std::byte> in, absl::Span<std::byte> out) {
-  return Call([&](Collectives& c) { return c.AllToAll(rank, group, key, in, out); });
+  return Call(key, [&](Collectives& c) { return c.AllToAll(rank, group, key, in, out); });
 }
 
 absl::Status Communicator::Permute(int rank, absl::Span<const int> group, const CallKey& key,
                                    absl::Span<const PermutePair> pairs,
                                    absl::Span<const std::byte> in, absl::Span<std::byte> out) {
-  return Call([&](Collectives& c) { return c.Permute(rank, group, key, pairs, in, out); });
+  return Call(key, [&](Collectives& c) { return c.Permute(rank, group, key, pairs, in, out); });
 }
 
 absl::Status Communicator::Barrier(int rank, absl::Span<const int> group, const CallKey& key) {
-  return Call([&](Collectives& c) { return c.Barrier(rank, group, key); });
+  return Call(key, [&](Collectives& c) { return c.Barrier(rank, group, key); });
 }
 
 }  // namespace tessera::worker

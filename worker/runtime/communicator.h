@@ -22,7 +22,8 @@ namespace tessera::worker {
 
 class Communicator final : public Collectives {
  public:
-  explicit Communicator(const api::ConfigureCommunicator& config);
+  // `timeout` bounds each call, and the attempts to connect.
+  Communicator(const api::ConfigureCommunicator& config, absl::Duration timeout);
 
   uint64_t generation() const { return generation_; }
   // Whether it reaches other executors.
@@ -31,8 +32,7 @@ class Communicator final : public Collectives {
   absl::StatusOr<int> RankOf(int32_t member, int32_t device) const;
   // Connects, unless it was closed meanwhile. `port` outlives the communicator; null: it is alone.
   // `metrics`, which may be null, does so too.
-  void Open(const std::string& host, absl::Duration timeout, PeerPort* port,
-            const ExecutorMetrics* metrics = nullptr,
+  void Open(const std::string& host, PeerPort* port, const ExecutorMetrics* metrics = nullptr,
             std::shared_ptr<const TlsContext> tls = nullptr);
   // Of all its members.
   int ranks() const { return first_rank_.back(); }
@@ -54,22 +54,26 @@ class Communicator final : public Collectives {
                        absl::Span<const PermutePair> pairs, absl::Span<const std::byte> in,
                        absl::Span<std::byte> out) override;
   absl::Status Barrier(int rank, absl::Span<const int> group, const CallKey& key) override;
+  void AbortLaunch(uint64_t launch, absl::Status status) override;
   void Abort(absl::Status status) override;
 
  private:
-  // Counts a call while it runs, so that Close can wait for it.
+  // Counts a call while it runs, so that Close can wait for it. One that comes before Open waits
+  // for it, as long as for a peer: then COLLECTIVE_TIMEOUT.
   template <class F>
-  absl::Status Call(F call);
+  absl::Status Call(const CallKey& key, F call);
 
   // Immutable.
   const uint64_t generation_;
   const std::vector<api::ConfigureCommunicator::Member> members_;
   const int32_t self_;
   const std::string secret_;
+  const absl::Duration timeout_;
   std::vector<int> first_rank_;  // per member; one more at the end
 
   absl::Mutex mu_;
   std::unique_ptr<Collectives> collectives_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, absl::Status> aborted_ ABSL_GUARDED_BY(mu_);  // launches, before Open
   absl::Status closed_ ABSL_GUARDED_BY(mu_);
   PeerPort* port_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool opened_ ABSL_GUARDED_BY(mu_) = false;

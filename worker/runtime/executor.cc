@@ -48,18 +48,19 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
   if (options_.peer_listen_fd >= 0) {
     peer_port_ = std::make_unique<PeerPort>(options_.peer_listen_fd);
   }
-  reporter_ = std::make_unique<Stream>();
+  reporter_ = std::make_unique<Stream>("reports");
   timer_ = std::make_unique<Timer>();
-  control_ = std::make_unique<Stream>();
+  control_ = std::make_unique<Stream>("connect");
+  closing_ = std::make_unique<Stream>("disconnect");
   compilers_ = std::make_unique<SizedPool>(SizedPool::Options{.threads = options_.compile_jobs});
-  files_ = std::make_unique<Stream>();
+  files_ = std::make_unique<Stream>("files");
   for (int32_t d = 0; d < num_devices_; ++d) {
     const std::string device = absl::StrCat(ToAbsl(backend_->device_kind()), ":", d, " of ", name_);
     accounts_.push_back(std::make_unique<MemoryAccount>(device, backend_->memory_bytes()));
     const DeviceMetrics& shown = metrics_.device(d);
     accounts_.back()->ShowAs(shown.reserved, shown.arrays, shown.workspace, shown.peak);
     in_flight_queues_.push_back(std::make_unique<InFlightQueue>(&in_flight_->slot(d), &shown));
-    streams_.push_back(std::make_unique<Stream>());
+    streams_.push_back(std::make_unique<Stream>(absl::StrCat("device ", d)));
   }
 }
 
@@ -76,7 +77,7 @@ Executor::~Executor() {
       communicators.push_back(communicator);
     }
   }
-  for (const LaunchRef& launch : launches) Fail(*launch, why, /*tell_peers=*/true);
+  for (const LaunchRef& launch : launches) Fail(*launch, why);
   for (const auto& communicator : communicators) communicator->Close(why);
   streams_.clear();
   files_.reset();
@@ -91,6 +92,7 @@ Executor::~Executor() {
         << "launches on the devices of " << name_ << " do not end";
   }
   control_.reset();
+  closing_.reset();
   compilers_.reset();
   timer_.reset();
   buffers_.FailWaiters(why);
@@ -169,7 +171,7 @@ void Executor::Handle(const api::ConfigureCommunicator& command) {
                                command.self, " should be ", name_, " with its ", num_devices_,
                                " devices"))});
   }
-  auto communicator = std::make_shared<Communicator>(command);
+  auto communicator = std::make_shared<Communicator>(command, options_.collective_timeout);
   bool fresh = false;
   {
     absl::MutexLock lock(&mu_);
@@ -185,13 +187,13 @@ void Executor::Handle(const api::ConfigureCommunicator& command) {
         MakeError(ErrorKind::kValueError, absl::StrCat("generation ", command.generation,
                                                        " is not later than those before it"))});
   }
+  // Peers look for us at once, and do not wait for what is compiled here.
   control_->Push([this, communicator] { OpenCommunicator(communicator); });
 }
 
 void Executor::OpenCommunicator(const std::shared_ptr<Communicator>& communicator) {
   const int64_t began = Since::Now();
-  communicator->Open(options_.host, options_.collective_timeout, peer_port_.get(), &metrics_,
-                     options_.tls);
+  communicator->Open(options_.host, peer_port_.get(), &metrics_, options_.tls);
   metrics_.CommunicatorOpened(CollectiveBackend::kTcp, communicator->ranks(),
                               absl::Nanoseconds(Since::Now() - began));
   Report(api::CommunicatorReady{communicator->generation(), absl::OkStatus()});
@@ -206,7 +208,8 @@ void Executor::Handle(const api::CloseCommunicator& command) {
     communicator = std::move(it->second);
     communicators_.erase(it);
   }
-  control_->Push([this, communicator] {
+  // Takes as long as the goodbye does.
+  closing_->Push([this, communicator] {
     backend_->CloseGeneration(communicator->generation());
     communicator->Close(
         MakeError(ErrorKind::kPeerFailed, absl::StrCat("the communicator of generation ",
@@ -361,7 +364,7 @@ absl::Status Executor::Admit(const LaunchRef& launch, const std::vector<int32_t>
 
 void Executor::Refuse(const LaunchRef& launch, const absl::Status& why) {
   launch->failed = true;
-  Fail(*launch, why, /*tell_peers=*/true);
+  Fail(*launch, why);
   // Results that nobody expects yet fail too, for those who will ask.
   for (const uint64_t result : launch->results) {
     for (int32_t device = 0; device < num_devices_; ++device) {
@@ -476,18 +479,11 @@ void Executor::Handle(const api::CancelLaunch& command) {
     if (it == launches_.end()) return;
     launch = it->second;
   }
-  bool started = false;
-  {
-    absl::MutexLock lock(&launch->mu);
-    started = launch->started;
-  }
-  // Peers are sent the same command. One that waits for us in a collective ends by it; so nothing
-  // that has not begun need cost the communicator.
   const absl::Status why =
       command.why.ok()
           ? MakeError(ErrorKind::kCancelled, absl::StrCat(launch->Name(), " was cancelled"))
           : command.why;
-  Fail(*launch, why, /*tell_peers=*/started);
+  Fail(*launch, why);
 }
 
 // ---- Buffers. -----------------------------------------------------------------------------------

@@ -5,11 +5,11 @@
 // thread-safe and does not block; commands take effect in the order sent. What happens is told to
 // the report function, in the order in which it happened, one at a time; it may call Send.
 //
-// Threads: one dispatch stream per device, one for connecting, one for files, one for reports, one
-// for timers, and those that compile, small programs first (base/sized_pool.h). A launch's results
-// are good for later launches on the same device as soon as it is enqueued; everybody else has them
-// when the device is done. The destructor cancels what runs, waits for it to notice, and reports
-// nothing more.
+// Threads: one dispatch stream per device, one for opening communicators and one for closing them,
+// one for files, one for reports, one for timers, and those that compile, small programs first
+// (base/sized_pool.h). A launch's results are good for later launches on the same device as soon as
+// it is enqueued; everybody else has them when the device is done. The destructor cancels what
+// runs, waits for it to notice, and reports nothing more.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -146,13 +146,19 @@ class Executor {
   // The arguments, and what earlier launches on the device that make them have come to.
   struct Args {
     std::vector<DeviceBufferRef> buffers;
-    std::vector<OutcomeRef> outcomes;
+    std::vector<OutcomeRef> outcomes;  // per argument; null: it was there
     // Of those that may be overwritten; null for the others.
     std::vector<std::shared_ptr<Reservation>> taken;
     // For each result the argument whose memory it is given; -1: it has its own.
     std::vector<int> takeovers;
   };
+  // All or none.
   absl::StatusOr<Args> TakeArgs(Launch& launch, int32_t device);
+  // What was taken is there again, as the lane was not enqueued.
+  void GiveBackArgs(const Launch& launch, int32_t device, Args args);
+  // The rest of StartLane, with its arguments; `*enqueued` once the device has them.
+  absl::Status EnqueueLane(const LaunchRef& launch, int64_t mesh_device, int32_t device, Args& args,
+                           int64_t began, bool* enqueued);
   absl::StatusOr<Collectives*> CollectivesOf(Launch& launch);
   void KeepResults(const Launch& launch, int32_t device,
                    const std::vector<DeviceBufferRef>& results, const Args& args,
@@ -163,9 +169,9 @@ class Executor {
   absl::Status Start(const LaunchRef& launch);
   void BeginLane(Launch& launch, int32_t device);
   void EndLane(const LaunchRef& launch, int32_t device, const absl::Status& status);
-  // Ends the launch with its first failure, here and, if `tell_peers`, at whoever meets it in a
-  // collective.
-  void Fail(Launch& launch, const absl::Status& why, bool tell_peers);
+  // Ends the launch with its first failure, here and at whoever meets it in a collective. Other
+  // launches on its communicator go on.
+  void Fail(Launch& launch, const absl::Status& why);
   void TimeOut(Launch& launch);
   void Finish(const LaunchRef& launch, bool on_stream);
 
@@ -222,7 +228,7 @@ class Executor {
   // Ended by the destructor: streams, then control and compilers, then the others.
   std::unique_ptr<Stream> reporter_;
   std::unique_ptr<Timer> timer_;
-  std::unique_ptr<Stream> control_;
+  std::unique_ptr<Stream> control_, closing_;
   std::unique_ptr<SizedPool> compilers_;
   std::unique_ptr<Stream> files_;
   std::vector<std::unique_ptr<Stream>> streams_;

@@ -57,7 +57,7 @@ void Executor::RunOnFiles(const LaunchRef& launch, std::function<absl::Status(La
     // Cancelled after its last look: what is done is done, and whoever cancelled is told so.
     if (!status.ok()) {
       launch->failed = true;
-      Fail(*launch, status, /*tell_peers=*/false);
+      Fail(*launch, status);
     }
     Finish(launch, /*on_stream=*/false);
   });

@@ -64,11 +64,9 @@ void Executor::TimeOut(Launch& launch) {
     if (op.launch != launch.id || op.op.empty()) continue;
     absl::StrAppend(&where, where.empty() ? "; in flight: " : ", ", op.op, " on device ", device);
   }
-  Fail(launch,
-       MakeError(ErrorKind::kDeadlineExceeded,
-                 absl::StrCat(launch.Name(), " did not end within ",
-                              absl::FormatDuration(launch.timeout), " on ", name_, where)),
-       /*tell_peers=*/true);
+  Fail(launch, MakeError(ErrorKind::kDeadlineExceeded,
+                         absl::StrCat(launch.Name(), " did not end within ",
+                                      absl::FormatDuration(launch.timeout), " on ", name_, where)));
 }
 
 absl::Status Executor::AwaitProgram(Launch& launch) {
@@ -110,22 +108,37 @@ absl::StatusOr<Reservation> Executor::ReserveLane(const Launch& launch, int32_t 
 absl::StatusOr<Executor::Args> Executor::TakeArgs(Launch& launch, int32_t device) {
   const ir::Function& entry = *launch.program->entry;
   Args args;
+  absl::Status status;
   for (size_t a = 0; a < launch.args.size(); ++a) {
     const BufferId id{launch.args[a], device};
-    TESSERA_ASSIGN_OR_RETURN((auto [buffer, outcome, reservation]),
-                             launch.DonatesAlone(a) ? buffers_.Take(id) : buffers_.GetEnqueued(id));
+    absl::StatusOr<BufferTable::ForDevice> found =
+        launch.DonatesAlone(a) ? buffers_.Take(id) : buffers_.GetEnqueued(id);
+    status = found.status();
+    if (!status.ok()) break;
     const ir::Type& type = entry.type(static_cast<ir::ValueId>(a));
-    if (buffer->dtype() != type.dtype || buffer->shape() != type.shape) {
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat(launch.Name(), ": argument ", a, ", ", ToString(id), ", is ",
-                                    ir::MakeType(buffer->dtype(), buffer->shape()).ToString(),
-                                    "; expected ", type.ToString()));
+    const DeviceBuffer& buffer = *found->buffer;
+    if (buffer.dtype() != type.dtype || buffer.shape() != type.shape) {
+      status = MakeError(ErrorKind::kValueError,
+                         absl::StrCat(launch.Name(), ": argument ", a, ", ", ToString(id), ", is ",
+                                      ir::MakeType(buffer.dtype(), buffer.shape()).ToString(),
+                                      "; expected ", type.ToString()));
     }
-    args.buffers.push_back(std::move(buffer));
-    args.taken.push_back(std::move(reservation));
-    if (outcome != nullptr) args.outcomes.push_back(std::move(outcome));
+    args.buffers.push_back(std::move(found->buffer));
+    args.taken.push_back(std::move(found->reservation));
+    args.outcomes.push_back(std::move(found->outcome));
+    if (!status.ok()) break;
   }
-  return args;
+  if (status.ok()) return args;
+  GiveBackArgs(launch, device, std::move(args));
+  return status;
+}
+
+void Executor::GiveBackArgs(const Launch& launch, int32_t device, Args args) {
+  for (size_t a = 0; a < args.buffers.size(); ++a) {
+    buffers_.GiveBack(
+        {launch.args[a], device},
+        {std::move(args.buffers[a]), std::move(args.outcomes[a]), std::move(args.taken[a])});
+  }
 }
 
 absl::StatusOr<Collectives*> Executor::CollectivesOf(Launch& launch) {
@@ -164,8 +177,16 @@ absl::Status Executor::StartLane(const LaunchRef& launch, int64_t mesh_device, i
   const int64_t began = Since::Now();
   TESSERA_RETURN_IF_ERROR(launch->cancel.status());
   TESSERA_RETURN_IF_ERROR(AwaitProgram(*launch));
-  const Executable& executable = **launch->program->executable;
   TESSERA_ASSIGN_OR_RETURN(Args args, TakeArgs(*launch, device));
+  bool enqueued = false;
+  const absl::Status status = EnqueueLane(launch, mesh_device, device, args, began, &enqueued);
+  if (!enqueued) GiveBackArgs(*launch, device, std::move(args));
+  return status;
+}
+
+absl::Status Executor::EnqueueLane(const LaunchRef& launch, int64_t mesh_device, int32_t device,
+                                   Args& args, int64_t began, bool* enqueued) {
+  const Executable& executable = **launch->program->executable;
   int64_t held = 0;
   for (const DeviceBufferRef& arg : args.buffers) held += arg->num_bytes();
   std::vector<bool> may_overwrite;
@@ -195,22 +216,26 @@ absl::Status Executor::StartLane(const LaunchRef& launch, int64_t mesh_device, i
   if (launch->communicator != nullptr) context.generation = launch->communicator->generation();
   metrics_.Dispatched(absl::Nanoseconds(began - launch->came),
                       absl::Nanoseconds(Since::Now() - began));
-  TESSERA_ASSIGN_OR_RETURN(Enqueued enqueued, backend_->Enqueue(executable, context, args.buffers));
-  const auto event = std::shared_ptr<Event>(std::move(enqueued.event));
+  *enqueued = true;
+  launch->spent = true;
+  TESSERA_ASSIGN_OR_RETURN(Enqueued work, backend_->Enqueue(executable, context, args.buffers));
+  const auto event = std::shared_ptr<Event>(std::move(work.event));
   const auto outcome = std::make_shared<Outcome>();
   const bool later = !event->done();
   if (later) {
     absl::MutexLock lock(&mu_);
     ++lanes_enqueued_[device];
   }
-  for (size_t r = 0; later && r < enqueued.results.size(); ++r) {
-    buffers_.SetEnqueued({launch->results[r], device}, enqueued.results[r], outcome);
+  for (size_t r = 0; later && r < work.results.size(); ++r) {
+    buffers_.SetEnqueued({launch->results[r], device}, work.results[r], outcome);
   }
   // The arguments and the memory are held until the device is done with them.
   event->OnDone([this, launch, device, event, outcome, later, args = std::move(args), reservation,
-                 results = std::move(enqueued.results)](absl::Status status) mutable {
+                 results = std::move(work.results)](absl::Status status) mutable {
     // The device did what it was told, on what an earlier failure left in its memory.
-    for (const OutcomeRef& producer : args.outcomes) status.Update(producer->status());
+    for (const OutcomeRef& producer : args.outcomes) {
+      if (producer != nullptr) status.Update(producer->status());
+    }
     outcome->Fail(status);
     if (status.ok()) KeepResults(*launch, device, results, args, std::move(*reservation));
     EndLane(launch, device, status);
@@ -251,7 +276,7 @@ void Executor::BeginLane(Launch& launch, int32_t device) {
 void Executor::EndLane(const LaunchRef& launch, int32_t device, const absl::Status& status) {
   if (!status.ok()) {
     launch->failed = true;
-    Fail(*launch, status, /*tell_peers=*/true);
+    Fail(*launch, status);
     // Before the stream goes on to work that wants them. Other lanes' results follow at the end.
     for (const uint64_t result : launch->results) {
       buffers_.SetFailed({result, device}, launch->cancel.status());
@@ -261,7 +286,13 @@ void Executor::EndLane(const LaunchRef& launch, int32_t device, const absl::Stat
   if (launch->remaining.fetch_sub(1) == 1) Finish(launch, /*on_stream=*/true);
 }
 
-void Executor::Fail(Launch& launch, const absl::Status& why, bool tell_peers) {
+absl::Status Executor::Launch::ForPeers(const absl::Status& why) {
+  return KindOf(why) == ErrorKind::kWorkerLost
+             ? why
+             : MakeError(ErrorKind::kPeerFailed, std::string(why.message()));
+}
+
+void Executor::Fail(Launch& launch, const absl::Status& why) {
   if (!launch.cancel.Cancel(why)) return;
   std::shared_ptr<Collectives> own;
   {
@@ -269,11 +300,9 @@ void Executor::Fail(Launch& launch, const absl::Status& why, bool tell_peers) {
     own = launch.own;
   }
   if (own != nullptr) own->Abort(why);
-  if (tell_peers && launch.communicator != nullptr && launch.UsesCollectives()) {
-    // Launches that come later on the same communicator did not fail themselves.
-    launch.communicator->Abort(KindOf(why) == ErrorKind::kWorkerLost
-                                   ? why
-                                   : MakeError(ErrorKind::kPeerFailed, std::string(why.message())));
+  // Also when it has not begun here: what peers have sent us of it is dropped.
+  if (launch.communicator != nullptr && launch.UsesCollectives()) {
+    launch.communicator->AbortLaunch(launch.id, Launch::ForPeers(why));
   }
 }
 
@@ -330,11 +359,11 @@ void Executor::Finish(const LaunchRef& launch, bool on_stream) {
   }
   const absl::Status why = launch->cancel.status();
   for (const BufferId& id : launch->expected) buffers_.SetFailed(id, why);
-  for (size_t a = 0; a < launch->args.size(); ++a) {
+  for (size_t a = 0; launch->spent && a < launch->args.size(); ++a) {
     if (!launch->donates(a)) continue;
     for (const int32_t device : launch->devices) buffers_.Delete({launch->args[a], device});
   }
-  Report(api::LaunchFailed{launch->id, why});
+  Report(api::LaunchFailed{launch->id, why, /*inputs_kept=*/!launch->spent});
 }
 
 // ---- Transfers. ---------------------------------------------------------------------------------

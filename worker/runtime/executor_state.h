@@ -56,6 +56,7 @@ struct Executor::Launch {
   std::vector<InFlightQueue::Launch*> in_flight;
   std::atomic<int> remaining{0};
   std::atomic<bool> failed{false};  // a lane did not get to its end
+  std::atomic<bool> spent{false};   // a device was given the arguments: those donated are gone
 
   absl::Mutex mu;
   bool started ABSL_GUARDED_BY(mu) = false;
@@ -70,6 +71,8 @@ struct Executor::Launch {
   bool DonatesAlone(size_t arg) const;
   std::string Name() const;  // "launch 7 of train_step"
   bool UsesCollectives() const;
+  // What peers that meet it in a collective are told.
+  static absl::Status ForPeers(const absl::Status& why);
 };
 
 // A piece whose local source, if it has one, is caught as soon as it is ready: a later delete in

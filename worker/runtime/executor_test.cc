@@ -740,6 +740,56 @@ TEST_F(DonationTest, ADonatedArrayIsGoneWithTheRunThatFailed) {
   EXPECT_EQ(executor_->account(0).used_bytes(), kWeightBytes) << "only g is left";
 }
 
+TEST_F(ExecutorTest, ADonatedArrayStaysWhenThereIsNoMemoryForTheRun) {
+  Start(1, {}, /*memory_bytes=*/3 * kWeightBytes);
+  Load(1, AliasProgram());
+  Write(10, 0, Filled(3));
+  for (uint64_t array : {20, 30}) Write(array, 0, Filled(4));
+  api::Launch launch = MakeLaunch(1, 1, {10}, {11, 12});
+  launch.donate = {true};
+  executor_->Send(launch);
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
+  EXPECT_THAT(failed.status, ReasonIs("OUT_OF_MEMORY"));
+  EXPECT_TRUE(failed.inputs_kept);
+  EXPECT_THAT(Read(10, 0), IsOkAndHolds(Filled(3)));
+  EXPECT_EQ(executor_->account(0).used_bytes(), 3 * kWeightBytes);
+  executor_->Send(api::DeleteBuffers{{20, 30}});
+  launch.launch = 2;
+  launch.results = {13, 14};
+  executor_->Send(launch);
+  EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
+  EXPECT_THAT(Read(10, 0), ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(Read(13, 0), IsOkAndHolds(Filled(3)));
+}
+
+TEST_F(ExecutorTest, ADonatedArrayStaysWhenTheRunIsRefusedOrCancelledBeforeItBegins) {
+  ExecutorOptions options;
+  options.queue_bound = 2;
+  Start(1, options);
+  Load(1, LongProgram(1, 1 << 16));
+  for (uint64_t array : {10, 20, 30}) Write(array, 0, Array(DType::kF32, {1 << 12}));
+  for (uint64_t id = 1; id <= 3; ++id) {
+    api::Launch launch = MakeLaunch(id, 1, {10 * id}, {10 * id + 1});
+    launch.donate = {true};
+    executor_->Send(std::move(launch));
+  }
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed refused, reports_.Next<api::LaunchFailed>());
+  EXPECT_EQ(refused.launch, 3u);
+  EXPECT_THAT(refused.status, ReasonIs("QUEUE_FULL"));
+  EXPECT_TRUE(refused.inputs_kept);
+  Until([&] { return executor_->in_flight(0).op == "sin (model.cc:70)"; });
+  for (uint64_t id : {2, 1})
+    executor_->Send(api::CancelLaunch{id, MakeError(ErrorKind::kCancelled, "the user said so")});
+  for (uint64_t id : {1, 2}) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
+    EXPECT_EQ(failed.launch, id);
+    EXPECT_EQ(failed.inputs_kept, id == 2);
+  }
+  EXPECT_THAT(Read(10, 0), ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(Read(20, 0), IsOk());
+  EXPECT_THAT(Read(30, 0), IsOk());
+}
+
 // Work is enqueued before what it donates has been made.
 class AsyncDonationTest : public AsyncExecutorTest {
  protected:
@@ -954,6 +1004,21 @@ class TwoExecutorsTest : public ::testing::Test {
   std::unique_ptr<Executor> executors_[2];
 };
 
+TEST_F(TwoExecutorsTest, AGenerationThatNobodyOpensIsWaitedForWithABound) {
+  api::ConfigureCommunicator configure = std::get<api::ConfigureCommunicator>(Configure(1, 0));
+  Communicator never(configure, absl::Milliseconds(100));
+  const CallKey key{.launch = 7, .op_sequence = 1, .op = "psum (model.cc:1)", .program = "step"};
+  const std::vector<int> all = {0, 1};
+  EXPECT_THAT(never.Barrier(0, all, key),
+              ReasonIs("COLLECTIVE_TIMEOUT",
+                       AllOf(HasSubstr("psum (model.cc:1)"), HasSubstr("w0/0 has not opened"))));
+  // A launch that is aborted meanwhile does not wait.
+  never.AbortLaunch(8, MakeError(ErrorKind::kPeerFailed, "stopped"));
+  CallKey other = key;
+  other.launch = 8;
+  EXPECT_THAT(never.Barrier(0, all, other), ReasonIs("PEER_FAILED", "stopped"));
+}
+
 TEST_F(TwoExecutorsTest, GenerationsLiveSideBySideAndOneFailsAlone) {
   // The second is told first by one and last by the other.
   executors_[0]->Send(Configure(1, 0));
@@ -971,17 +1036,20 @@ TEST_F(TwoExecutorsTest, GenerationsLiveSideBySideAndOneFailsAlone) {
     TESSERA_ASSERT_OK_AND_ASSIGN(api::BufferRead read, reports_[e].Next<api::BufferRead>());
     EXPECT_THAT(read.value, IsOkAndHolds(Vec({6, 8, 12, 16})));
   }
-  // Executor 1 has no argument 77: executor 0 hears of it at once, and only generation 1 is lost.
+  // Executor 1 has no argument 77: executor 0 hears of it at once, and no other launch is lost.
   executors_[0]->Send(api::WriteBuffer{77, 0, Vec({1, 2, 3, 4})});
   Both([&](int) { return MakeLaunch(5, 1, 77, 15); });
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed cause, reports_[1].Next<api::LaunchFailed>());
   EXPECT_THAT(cause.status, ReasonIs("ARRAY_NOT_FOUND", "array 77"));
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed effect, reports_[0].Next<api::LaunchFailed>());
   EXPECT_THAT(effect.status, ReasonIs("PEER_FAILED", "array 77"));
+  Both([&](int) { return MakeLaunch(8, 1, 10, 18); });
   Both([&](int) { return MakeLaunch(6, 2, 10, 16); });
-  for (int e : {0, 1}) {
-    TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone done, reports_[e].Next<api::LaunchDone>());
-    EXPECT_EQ(done.launch, 6u);
+  for (const uint64_t id : {8, 6}) {
+    for (int e : {0, 1}) {
+      TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone done, reports_[e].Next<api::LaunchDone>());
+      EXPECT_EQ(done.launch, id);
+    }
   }
   // A closed generation, and one that was never opened.
   Both([&](int) { return api::CloseCommunicator{2}; });

@@ -42,6 +42,9 @@ class MeteredCollectives final : public Collectives {
   absl::Status Barrier(int rank, absl::Span<const int> group, const CallKey& key) override {
     return Count(CollectiveKind::kBarrier, 0, 0, [&] { return inner_->Barrier(rank, group, key); });
   }
+  void AbortLaunch(uint64_t launch, absl::Status status) override {
+    inner_->AbortLaunch(launch, std::move(status));
+  }
   void Abort(absl::Status status) override {
     const int64_t began = Since::Now();
     inner_->Abort(std::move(status));
