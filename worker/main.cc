@@ -170,6 +170,7 @@ absl::Status CheckListeners(const rpc::WorkerDaemonOptions& daemon, const Option
 
 // What of the executor's side comes from the table of options.
 absl::Status TakeOptions(const Options& options, rpc::ExecutorProcessOptions* process) {
+  process->read_idle = absl::Milliseconds(options.read_idle_ms);
   process->uploads = {.idle = absl::Milliseconds(options.upload_idle_ms),
                       .keep = absl::Milliseconds(options.upload_keep_ms)};
   process->keepalive = KeepaliveFrom(options);

@@ -202,7 +202,7 @@ class Examination {
       if (FlagOf(d, "healthy"))
         ++healthy;
       else
-        lost[TextOf(d, "worker")] = TextOf(d, "reason");
+        lost[TextOf(d, FlagOf(d, "unresponsive") ? "executor" : "worker")] = TextOf(d, "reason");
     }
     const std::string detail =
         absl::StrCat(healthy, " of ", all, healthy == 1 ? " is" : " are", " healthy");

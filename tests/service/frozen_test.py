@@ -191,6 +191,17 @@ class FrozenTest(unittest.TestCase):
         self.expect_works_again(1, pid)
         self.assertEqual(self.executor(0), other)
 
+    def test_a_cancel_costs_no_other_run(self):
+        self.start()
+        long_one = self.execute(SUMS, [0, 1])
+        short = SUMS.replace("length=100000000", "length=3")
+        behind = [self.execute(short, [0, 1]) for _ in range(3)]
+        self.call(OPERATIONS + "CancelOperation", {"operation": long_one})
+        for operation in behind:
+            ended = self.wait(operation)
+            self.assertEqual(ended["state"], "OPERATION_STATE_DONE", ended)
+        self.assertEqual(self.wait(long_one)["state"], "OPERATION_STATE_CANCELLED")
+
     def test_run_program_on_a_frozen_executor(self):
         self.start("--canary-interval-ms=0")
         for known in (False, True):  # its program has been compiled there
@@ -241,7 +252,7 @@ class FrozenTest(unittest.TestCase):
         self.assertIn("has not answered its worker for", device["reason"])
         self.assertIn("not ready: it has not answered its worker for", self.tessera("devices"))
         doctor = self.tessera("doctor")
-        self.assertIn("it has not answered its worker for", doctor)
+        self.assertIn("w1/0 (it has not answered its worker for", doctor)
         self.assertNotIn("--advertise-client", doctor)
         # What is placed by the service goes elsewhere.
         self.assertEqual(self.call(PROGRAMS + "RunProgram",
@@ -280,6 +291,51 @@ class FrozenTest(unittest.TestCase):
         drained = self.call(WORKERS + "DrainWorker", {"worker": "w1", "timeout": "20s"})
         self.assertEqual(drained.get("operations", "0"), "0", drained)
         self.await_gone(pid, 1)
+
+    def test_a_reader_that_never_reads_gives_the_memory_back(self):
+        self.start(worker_flags=["--read-idle-ms=1000"])
+        size = 8 << 20
+        compiled = self.compile(f"""
+func main(%a: f32[1]) -> (f32[{size}]) {{
+  %b = broadcast_in_dim(%a) {{shape=[{size}], broadcast_dimensions=[0]}}
+  return %b
+}}
+""", [1])
+        array = self.call(PROGRAMS + "ExecuteProgram", {
+            "executable": compiled["executable"],
+            "args": [self.write(compiled["in"][0])]})["outputs"][0]
+        ticket = self.call(ARRAYS + "CreateReadTickets", {"array": array})["tickets"][0]
+        with json_client.Client(ticket["endpoint"]) as client:
+            stream = client.stream("tessera.v1.DataService/Read", [{"ticket": ticket["ticket"]}])
+            next(stream)
+            with_reader = self.resident(1)
+            self.call(ARRAYS + "DeleteArrays", {"arrays": [array]})
+            began = time.monotonic()
+            daemons.eventually(lambda: self.resident(1) < with_reader - 3 * size, 20,
+                               "the memory comes back")
+            self.expect_within("memory is back", 1 + 1, began)
+            with self.assertRaises(json_client.Error) as raised:
+                list(stream)
+            self.assertEqual(raised.exception.code, "CANCELLED")
+
+    def resident(self, worker):
+        pages = pathlib.Path(f"/proc/{self.executor(worker)}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGESIZE")
+
+    def test_processes_and_threads_have_names(self):
+        self.start("--canary-interval-ms=0")
+        self.run_program(1)
+        process = pathlib.Path(f"/proc/{self.executor(1)}")
+        title = process.joinpath("cmdline").read_bytes().split(b"\0")[0]
+        self.assertEqual(title, b"tessera-executor w1/0")
+        self.assertEqual(process.joinpath("comm").read_text().strip(), "tessera-exec")
+        names = {t.joinpath("comm").read_text().strip() for t in process.joinpath("task").iterdir()}
+        self.assertLessEqual({"device 0", "connect", "reports", "timer", "data port",
+                              "peer port"}, names)
+        self.assertNotIn("exe", names)
+        coordinator = pathlib.Path(f"/proc/{self.cluster.processes['coordinator'].pid}/task")
+        self.assertIn("scheduler",
+                      [t.joinpath("comm").read_text().strip() for t in coordinator.iterdir()])
 
     def test_a_save(self):
         folder = tempfile.TemporaryDirectory(prefix="tessera-frozen-")

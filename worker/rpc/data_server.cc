@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread_name.h"
 #include "google/protobuf/stubs/logging.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
@@ -29,6 +30,7 @@
 #include "worker/collectives/socket.h"
 #include "worker/rpc/data_metrics.h"
 #include "worker/rpc/status.h"
+#include "worker/runtime/timer.h"
 
 namespace tessera::worker::rpc {
 namespace {
@@ -48,6 +50,7 @@ class Service final : public RawDataService {
   Service(Executor* executor, const DataServerOptions& options)
       : executor_(executor),
         shard_bytes_max_(options.shard_bytes_max),
+        read_idle_(options.read_idle),
         uploads_(executor, options.uploads) {}
 
   void SetTicketKey(const std::string& key) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -66,6 +69,8 @@ class Service final : public RawDataService {
   Executor& executor() const { return *executor_; }
   UploadTable& uploads() { return uploads_; }
   const UploadTable& uploads() const { return uploads_; }
+  absl::Duration read_idle() const { return read_idle_; }
+  Timer& timer() { return timer_; }
 
   absl::StatusOr<api::Ticket> Check(const std::string& text, api::Ticket::Access access) const
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -94,7 +99,9 @@ class Service final : public RawDataService {
  private:
   Executor* const executor_;
   const int64_t shard_bytes_max_;
+  const absl::Duration read_idle_;
   UploadTable uploads_;
+  Timer timer_;
   mutable absl::Mutex mu_;
   std::string key_ ABSL_GUARDED_BY(mu_);
 };
@@ -172,7 +179,8 @@ class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public
 // Waits for one shard, then sends a block of it.
 class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  ReadCall(Service* service, const grpc::ByteBuffer& message) : service_(service) {
+  ReadCall(Service* service, grpc::CallbackServerContext* context, const grpc::ByteBuffer& message)
+      : service_(service), context_(context) {
     absl::StatusOr<api::Ticket> ticket = Accept(message);
     if (!ticket.ok()) {
       Finish(ToGrpc(ticket.status()));
@@ -186,6 +194,7 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   }
 
   void OnWriteDone(bool ok) override {
+    service_->timer().Cancel(idle_);
     if (!ok) return Finish(grpc::Status::CANCELLED);
     Next();
   }
@@ -249,10 +258,20 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     response.set_crc32c(api::Crc32c(0, block_.data() + sent_, static_cast<size_t>(size)));
     message_ = ir::serial::MakeChunk(response, block_, sent_, size);
     sent_ += size;
+    // A reader that takes nothing holds the bytes, which may have been deleted meanwhile. The write
+    // ends, one way or the other, before the call does.
+    idle_ = service_->timer().At(absl::Now() + service_->read_idle(), [this] {
+      TESSERA_LOG(WARNING) << "a reader takes nothing and is cut off" << Field("array", id_.array)
+                           << Field("device", id_.device) << Field("sent", sent_)
+                           << Field("of", block_.num_bytes());
+      context_->TryCancel();
+    });
     StartWrite(&message_);
   }
 
   Service* const service_;
+  grpc::CallbackServerContext* const context_;
+  Timer::Id idle_;           // of the write in flight
   ir::Dims starts_, shape_;  // both empty: the whole shard
   BufferId id_;
   uint64_t wait_ = 0;
@@ -284,9 +303,9 @@ grpc::ServerUnaryReactor* Service::GetShardStatus(grpc::CallbackServerContext* c
   return reactor;
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* Service::Read(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<grpc::ByteBuffer>* Service::Read(grpc::CallbackServerContext* context,
                                                           const grpc::ByteBuffer* request) {
-  return new ReadCall(this, *request);
+  return new ReadCall(this, context, *request);
 }
 
 // "127.0.0.1:8471", "[::1]:8471", as gRPC takes it.
@@ -351,6 +370,7 @@ class GrpcDataServer final : public DataServer {
         << "; are the certificate and its key a pair, and is the port free?";
   }
   void Serve() {
+    NameThread("data port");
     // A client may have its ticket before we have the key: it waits in the backlog, or comes again.
     pollfd first[] = {{stopping_.fd(), POLLIN, 0}, {keyed_.fd(), POLLIN, 0}};
     poll(first, 2, -1);

@@ -22,6 +22,7 @@ struct DataServerOptions {
   int listen_fd = -1;  // borrowed; made non-blocking
   int64_t shard_bytes_max = int64_t{1} << 40;
   UploadTable::Options uploads = {};
+  absl::Duration read_idle = absl::Seconds(30);  // for a reader to take what it was sent
   Keepalive keepalive = {};
   // PEM. Empty: plain text. Clients show a ticket and need no certificate.
   std::string certificates, key;

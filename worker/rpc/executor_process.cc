@@ -181,6 +181,7 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
   const std::unique_ptr<DataServer> data =
       DataServer::Start({.listen_fd = options.data_fd,
                          .uploads = options.uploads,
+                         .read_idle = options.read_idle,
                          .keepalive = options.keepalive,
                          .certificates = options.certificates,
                          .key = options.key,

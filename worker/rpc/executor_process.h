@@ -27,6 +27,7 @@ struct ExecutorProcessOptions {
   int64_t queue_bound = 2048;
   int compile_jobs = 0;  // as ExecutorOptions has it
   UploadTable::Options uploads = {};
+  absl::Duration read_idle = absl::Seconds(30);
   Keepalive keepalive = {};
   // PEM; all of them or none. Of the data port and, both ways, of the connections to peers.
   std::string certificates, key, authorities;
