@@ -12,11 +12,12 @@
 #include "worker/codegen/host_code.h"
 #include "worker/cpu/cpu_backend.h"
 #include "worker/runtime/local_worker.h"
+#include "worker/telemetry/in_flight.h"
 
 namespace tessera::embed {
 namespace {
 
-constexpr int kMaxDevices = 1024;
+constexpr int kMaxDevices = worker::InFlightPage::kMaxDevices;
 // A worker in this process ends when the process does: silence means a busy machine.
 constexpr int64_t kLeaseMs = 60'000;
 

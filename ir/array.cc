@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "base/log.h"
+#include "base/status_exception.h"
 #include "ir/narrow_float.h"
 
 namespace tessera::ir {
@@ -140,9 +140,13 @@ Array::Array(DType dtype, Dims shape)
   std::fill_n(bytes_.get(), num_bytes(), std::byte{0});
 }
 
+// Values and bytes come from users of the SDK too: a wrong number of them throws StatusException.
 Array::Array(DType dtype, Dims shape, absl::Span<const std::byte> bytes)
     : dtype_(dtype), shape_(std::move(shape)), num_elements_(Count(shape_)) {
-  TESSERA_CHECK(static_cast<int64_t>(bytes.size()) == num_bytes()) << "array: wrong byte count";
+  if (static_cast<int64_t>(bytes.size()) != num_bytes())
+    Throw(ErrorKind::kValueError,
+          absl::StrCat("array: ", MakeType(dtype_, shape_).ToString(), " has ", num_bytes(),
+                       " bytes, ", bytes.size(), " were given"));
   bytes_ = Uninitialized(num_bytes());
   std::copy(bytes.begin(), bytes.end(), bytes_.get());
 }
@@ -155,7 +159,10 @@ Array::Array(DType dtype, Dims shape, std::shared_ptr<std::byte[]> bytes)
 
 Array Array::Of(DType dtype, Dims shape, absl::Span<const double> values) {
   Array a(dtype, std::move(shape));
-  TESSERA_CHECK(static_cast<int64_t>(values.size()) == a.num_elements()) << "array: wrong count";
+  if (static_cast<int64_t>(values.size()) != a.num_elements())
+    Throw(ErrorKind::kValueError,
+          absl::StrCat("array: ", MakeType(dtype, a.shape()).ToString(), " has ", a.num_elements(),
+                       " elements, ", values.size(), " values were given"));
   for (size_t i = 0; i < values.size(); ++i) a.Set(i, values[i]);
   return a;
 }
@@ -188,6 +195,7 @@ std::byte* Array::MutableData() {
   return bytes_.get();
 }
 
+// Of complex numbers the real part, which Set sets too; the imaginary part is then 0.
 double Array::At(int64_t i) const {
   const std::byte* p = data() + i * ByteWidth(dtype_);
   switch (dtype_) {
@@ -309,7 +317,10 @@ std::vector<double> Array::ToDoubles() const {
 }
 
 Array Array::Reshaped(Dims shape) const {
-  TESSERA_CHECK(Count(shape) == num_elements_) << "reshape changes the element count";
+  if (Count(shape) != num_elements_)
+    Throw(ErrorKind::kValueError,
+          absl::StrCat("array: ", MakeType(dtype_, shape_).ToString(), " has ", num_elements_,
+                       " elements, the shape [", DimsToString(shape), "] has ", Count(shape)));
   Array a = *this;
   a.shape_ = std::move(shape);
   return a;

@@ -28,11 +28,15 @@ std::string StableBytes(const google::protobuf::Message& message) {
   return bytes;
 }
 
-void Encode(const google::protobuf::Message& message, grpc::ByteBuffer* out) {
+// LIMIT_EXCEEDED for what has no bytes on the wire: messages of 2 GiB and more.
+absl::Status Encode(const google::protobuf::Message& message, grpc::ByteBuffer* out) {
   bool own = false;
   const grpc::Status encoded =
       grpc::SerializationTraits<google::protobuf::Message>::Serialize(message, out, &own);
-  TESSERA_CHECK(encoded.ok()) << encoded.error_message();
+  if (encoded.ok()) return absl::OkStatus();
+  return MakeError(ErrorKind::kLimitExceeded,
+                   absl::StrCat("the answer has ", message.ByteSizeLong(),
+                                " bytes, more than a message can have; ask for less at a time"));
 }
 
 }  // namespace
@@ -140,8 +144,7 @@ void CallBase::Finish(const absl::Status& status) {
 void CallBase::Send(const absl::Status& status) {
   TESSERA_CHECK(!finished_) << MethodName(method_) << " was answered twice";
   finished_ = true;
-  if (status.ok()) Encode(response_message(), out_);
-  reactor_->Finish(ToGrpc(status));
+  reactor_->Finish(ToGrpc(status.ok() ? Encode(response_message(), out_) : status));
 }
 
 TableService::TableService(const google::protobuf::ServiceDescriptor& service,

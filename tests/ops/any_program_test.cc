@@ -11,7 +11,9 @@
 
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "absl/strings/match.h"
@@ -457,6 +459,94 @@ TEST_P(AnyProgramTest, AtItsBoundsRunsOrIsRefused) {
   RecordProperty("refused", refused_);
 }
 TESSERA_FOR_EVERY_OP(AnyProgramTest);
+
+// ---- Arrays of many dims.
+// ------------------------------------------------------------------------
+
+Dims Others(int rank) {
+  Dims all(rank);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+// Of 2 and of 1, with `doubled` dims of 2 that are spread evenly.
+Dims ManyDims(int rank, int doubled) {
+  Dims shape(rank, 1);
+  for (int d = 0; d < rank; ++d)
+    if ((d + 1) * doubled / rank > d * doubled / rank) shape[d] = 2;
+  return shape;
+}
+
+TEST(AnyRankTest, OfManyDimsRunsOrIsRefused) {
+  const auto service = ValueOrThrow(embed::Start({.devices = 1}));
+  Random r(3);
+  for (const int rank : {15, 16, 17, 20, 31, 32, 33}) {
+    Dims even, odd, backwards;
+    for (int d = 0; d < rank; ++d) {
+      (d % 2 ? odd : even).push_back(d);
+      backwards.push_back(rank - 1 - d);
+    }
+    Dims low(rank, 0), high(rank, 0);
+    low.front() = high.back() = 1;
+    using Make = std::function<Value(Value)>;
+    const std::vector<std::pair<const char*, Make>> programs = {
+        {"sum", [&](Value x) { return ReduceSum(x, even); }},
+        {"max of a transpose", [&](Value x) { return ReduceMax(Transpose(x, backwards), odd); }},
+        {"sum of all", [&](Value x) { return ReduceSum(Transpose(x, backwards), Others(rank)); }},
+        {"argmax", [&](Value x) { return ArgMax(Transpose(x, backwards), rank / 2, DType::kS32); }},
+        {"reverse",
+         [&](Value x) {
+           return Add(Reverse(x, even), Transpose(Transpose(x, backwards), backwards));
+         }},
+        {"pad", [&](Value x) { return Pad(x, Constant(x.builder(), x.dtype(), 1), low, high); }},
+        {"product",
+         [&](Value x) {
+           return DotGeneral(x, x, {{}, {}, even, even});
+         }},
+        {"batched product",
+         [&](Value x) {
+           return DotGeneral(x, x, {odd, odd, even, even});
+         }},
+    };
+    for (const DType dtype : {DType::kF32, DType::kS64}) {
+      for (const auto& [name, make] : programs) {
+        NowAt(absl::StrCat(name, " of rank ", rank, "\n"));
+        // More than is evaluated op by op; less where the result is larger than the operand.
+        const bool grows = std::string_view(name) == "product" || std::string_view(name) == "pad";
+        const Dims of = ManyDims(rank, std::min(rank, grows ? 12 : 17));
+        Program program;
+        const absl::Status built = CatchStatus([&, &make = make] {
+          Builder b({}, "main");
+          program.entry = b.Build({make(b.Param(MakeType(dtype, of)))});
+        });
+        ASSERT_TRUE(built.ok()) << built;
+        const auto compiled = service->Compile({program, {}, name});
+        if (rank > 32) {
+          EXPECT_THAT(compiled.status(), ReasonIs("LIMIT_EXCEEDED"));
+          continue;
+        }
+        if (!compiled.ok()) {
+          EXPECT_THAT(compiled.status(), ReasonIs("LIMIT_EXCEEDED")) << name;  // of the result
+          continue;
+        }
+        Array arg(dtype, of);
+        for (int64_t i = 0; i < arg.num_elements(); ++i)
+          arg.Set(i, static_cast<double>(r.Below(9)));
+        const auto put = service->Put(arg, compiled->in[0].placement);
+        TESSERA_ASSERT_OK(put.status());
+        api::ExecuteRequest request;
+        request.executable = compiled->executable;
+        request.args = {*put};
+        const auto run = service->Execute(request);
+        TESSERA_ASSERT_OK(run.status());
+        const absl::StatusOr<Array> got = service->Get(run->outputs[0], kPatience);
+        ASSERT_TRUE(got.ok()) << got.status();
+        const auto want = Evaluate(*program.entry, {arg});
+        ASSERT_TRUE(want.ok()) << want.status();
+        EXPECT_TRUE(*got == (*want)[0]) << name << " of rank " << rank;
+      }
+    }
+  }
+}
 
 // ---- Requests around a sound program.
 // ------------------------------------------------------------

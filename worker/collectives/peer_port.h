@@ -28,7 +28,8 @@ class PeerPort {
   ~PeerPort();
 
   // What MakeCollectives takes in a listening socket's place, good until Close. A generation is
-  // opened once.
+  // opened once. -1, which no communicator with callers opens on, where the process has as many
+  // files open as it may.
   int Open(uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);
   // The communicator is gone; who still calls for it is hung up on.
   void Close(uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);

@@ -12,8 +12,6 @@ using ir::DType;
 using ir::ScalarPrim;
 using Kind = codegen::Node::Kind;
 
-constexpr size_t kRankMax = 16;
-
 bool IsArg(ir::ReduceKind kind) {
   return kind == ir::ReduceKind::kArgMax || kind == ir::ReduceKind::kArgMin;
 }
@@ -227,7 +225,7 @@ int Group::AddConvert(int node, DType to) {
 // ---- Cuts. -------------------------------------------------------------------------------------
 
 bool Group::MayCut(const Split& split) const {
-  return box_.size() < kRankMax && !(whole_reduced_ && split.dim >= num_kept());
+  return box_.size() < kGroupDimsMax && !(whole_reduced_ && split.dim >= num_kept());
 }
 
 void Group::Cut(const Split& split) {
@@ -253,7 +251,7 @@ bool Group::Refine(const ir::Dims& kept, const ir::Dims& reduced) {
   const auto kept_end = box_.begin() + num_kept();
   const auto cuts = CutsFor({box_.begin(), kept_end}, kept);
   const auto reduced_cuts = CutsFor({kept_end, box_.end()}, reduced);
-  if (!cuts || !reduced_cuts || box_.size() + cuts->size() + reduced_cuts->size() > kRankMax ||
+  if (!cuts || !reduced_cuts || box_.size() + cuts->size() + reduced_cuts->size() > kGroupDimsMax ||
       (whole_reduced_ && !reduced_cuts->empty()))
     return false;
   for (Split cut : *reduced_cuts) {
@@ -330,7 +328,7 @@ bool Group::WriteReduce(int read, const ReduceItem& item, int operand,
   const ir::Dims kept(item.box.begin(), item.box.begin() + item_kept);
   const ir::Dims reduced(item.box.begin() + item_kept, item.box.end());
   if (!IsDenseRead(read, NumElements(kept)) || FeedsReduction(read)) return false;
-  if (box_.size() + reduced.size() > kRankMax) return false;
+  if (box_.size() + reduced.size() > kGroupDimsMax) return false;
   if (num_reduced_ > 0 && (IsArg(item.kind) || whole_reduced_)) return false;
   // The kept dims, as the group cuts them.
   View view{kept, {item.access.offset, {}, item.access.shifts}};

@@ -339,6 +339,7 @@ class Lowerer {
     item.access.strides = Joined({Pick(strides, kept), Pick(strides, reduced)});
     const bool arg = item.kind == ir::ReduceKind::kArgMax || item.kind == ir::ReduceKind::kArgMin;
     if (arg && item.num_reduced != 1) return std::nullopt;
+    if (item.box.size() >= kGroupDimsMax) return std::nullopt;  // A long one is cut once more.
     const int result = NewValue(at.out(0));
     AddReduction(at.operands[0], result, std::move(item));
     return std::vector<int>{result};
@@ -428,8 +429,12 @@ class Lowerer {
     item.n = Pick(y, free[1]);
     item.a.strides = Joined({Pick(xs, batch[0]), Pick(xs, free[0]), Pick(xs, contracted[0])});
     item.b.strides = Joined({Pick(ys, batch[1]), Pick(ys, contracted[1]), Pick(ys, free[1])});
+    const bool multiplied =
+        options_.multiplies && options_.multiplies(at.in(0).dtype, at.out(0).dtype);
+    const size_t dims = item.batch.size() + item.m.size() + item.n.size() + item.k.size();
+    if (!multiplied && dims >= kGroupDimsMax) return std::nullopt;
     const int result = NewValue(at.out(0));
-    if (options_.multiplies && options_.multiplies(at.in(0).dtype, at.out(0).dtype)) {
+    if (multiplied) {
       Add(at.operands, {result}, std::move(item));
     } else {
       AddProductAsReduction(at, item, result);

@@ -20,6 +20,10 @@
 
 namespace tessera::worker::program {
 
+// Dims that a group of items has at most, reduced ones included. An op that would need more is a
+// general item.
+inline constexpr size_t kGroupDimsMax = 16;
+
 struct Value {
   ir::DType dtype = ir::DType::kF32;
   int64_t elements = 0;

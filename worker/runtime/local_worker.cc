@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "worker/telemetry/in_flight.h"
 
 namespace tessera::worker {
 
@@ -32,6 +34,11 @@ class LocalWorker::Link : public api::WorkerLink {
 absl::StatusOr<std::unique_ptr<LocalWorker>> LocalWorker::Start(const LocalWorkerOptions& options,
                                                                 std::unique_ptr<Backend> backend,
                                                                 api::WorkerEvents* events) {
+  if (backend->num_devices() > InFlightPage::kMaxDevices) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("a worker has 1 to ", InFlightPage::kMaxDevices, " devices, not ",
+                                  backend->num_devices()));
+  }
   auto worker = std::unique_ptr<LocalWorker>(new LocalWorker(events));
   ExecutorOptions executor;
   executor.worker = options.name;
