@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "ir/api/service.h"
@@ -15,6 +16,9 @@ namespace tessera {
 struct EmbeddedOptions {
   int devices = 4;                      // CPU devices
   int64_t memory_bytes_per_device = 0;  // 0: a fair share of the machine
+  // Below which save and load find their files; empty: TESSERA_FILES_DIR, else where the process
+  // is.
+  std::string files_dir = {};
 };
 
 struct ConnectOptions;

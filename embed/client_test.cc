@@ -4,8 +4,12 @@
 // four CPU devices, on that too.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <filesystem>
+#include <map>
 #include <thread>
 
 #include "client/tessera.h"
@@ -34,16 +38,26 @@ std::vector<std::string> Carriers() {
 class ClientTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
+    files_ = ::testing::TempDir() + "tessera-client-" + std::to_string(getpid());
+    std::filesystem::create_directories(files_);
+    EmbeddedOptions embedded;
+    embedded.devices = 4;
+    embedded.files_dir = files_;
     session_ =
-        GetParam() == "embedded" ? Session::Embedded({.devices = 4}) : Session::Connect(GetParam());
+        GetParam() == "embedded" ? Session::Embedded(embedded) : Session::Connect(GetParam());
     Session::SetDefault(session_);
   }
-  void TearDown() override { Session::SetDefault(nullptr); }
+  void TearDown() override {
+    Session::SetDefault(nullptr);
+    std::error_code ignored;
+    std::filesystem::remove_all(files_, ignored);
+  }
 
   static Mesh AutoMesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names) {
     return make_mesh(shape, names, std::vector<AxisType>(names.size(), AxisType::kAuto));
   }
   std::shared_ptr<Session> session_;
+  std::string files_;  // of the embedded cluster
 };
 
 INSTANTIATE_TEST_SUITE_P(Carriers, ClientTest, ::testing::ValuesIn(Carriers()),
@@ -109,6 +123,97 @@ TEST_P(ClientTest, PutCutsAndGetPutsTogether) {
   }
   const Array b = put(host, mesh, P("x", "y"));
   EXPECT_THAT(b.shard(3).ToDoubles(), ElementsAre(15, 16, 17, 21, 22, 23));
+}
+
+TEST_P(ClientTest, ArraysOnDevicesMoveWithoutComingByHere) {
+  std::atomic<int64_t> moved{0};  // bytes of arrays between here and the devices
+  if (GetParam() != "embedded") {
+    ConnectOptions options;
+    options.on_bytes = [&moved](int64_t bytes) {
+      moved += bytes;
+      return true;
+    };
+    session_ = Session::Connect(GetParam(), options);
+    Session::SetDefault(session_);
+  }
+  ir::Array host(kF32, {8, 6});
+  for (int i = 0; i < 48; ++i) host.Set(i, i);
+  const Mesh all = AutoMesh({4}, {"x"}), square = AutoMesh({2, 2}, {"x", "y"});
+  Mesh two = AutoMesh({2}, {"y"});
+  two.devices = {3, 1};
+  const Array source = put(host, all, P("x"));
+  const int64_t uploaded = moved;
+  EXPECT_EQ(uploaded, GetParam() == "embedded" ? 0 : host.num_bytes());
+  std::vector<Array> made;
+  for (const auto& [mesh, spec] :
+       std::vector<std::pair<Mesh, PartitionSpec>>{{all, P()},
+                                                   {all, P("x")},
+                                                   {square, P("y", "x")},
+                                                   {square, P(None, "y")},
+                                                   {two, P("y")},
+                                                   {two, P(None, "y")}}) {
+    made.push_back(put(source, mesh, spec));
+    made.push_back(put(made.back(), all, P("x")));
+    EXPECT_EQ(made[made.size() - 2].sharding(), spec);
+    EXPECT_EQ(made[made.size() - 2].devices(), mesh.devices);
+  }
+  for (const Array& a : made) a.wait();
+  EXPECT_EQ(moved, uploaded) << "bytes have come by here";
+  for (const Array& a : made) EXPECT_EQ(a.value(), host) << a.sharding().ToString();
+  Array gone = put(source, two, P());
+  gone.Delete();
+  EXPECT_EQ(ErrorOf([&] { put(gone, all, P("x")); }).reason(), "ARRAY_DELETED");
+  EXPECT_EQ(ErrorOf([&] { put(source, two, P("x")); }).reason(), "UNKNOWN_AXIS");
+  EXPECT_EQ(ErrorOf([&] { put(put(ir::Array(kF32, {3})), two, P("y")); }).reason(), "INDIVISIBLE");
+  Mesh none = two;
+  none.devices = {0, 99};
+  EXPECT_EQ(ErrorOf([&] { put(source, none, P("y")); }).reason(), "NOT_ENOUGH_DEVICES");
+}
+
+TEST_P(ClientTest, TreesAreSavedAndLoaded) {
+  const std::string folder = "suite-" + std::to_string(getpid()) + "/";
+  const std::string path = folder + "tree.safetensors";
+  const Mesh mesh = AutoMesh({2, 2}, {"x", "y"});
+  ir::Array a(kF32, {4, 6}), b(kS32, {8});
+  for (int i = 0; i < 24; ++i) a.Set(i, i);
+  for (int i = 0; i < 8; ++i) b.Set(i, -i);
+  using Tree = std::map<std::string, std::vector<Pair>>;
+  const Tree tree = {{"layers", {Pair{put(a, mesh, P("x", "y")), put(b)}, Pair{put(a), put(b)}}}};
+  save(tree, path);
+  const std::vector<SavedArray> file = saved_arrays(path);
+  ASSERT_EQ(file.size(), 4u);
+  EXPECT_EQ(file[0].name, "['layers'][0].a");
+  EXPECT_EQ(file[3].name, "['layers'][1].b");
+  EXPECT_EQ(file[0].dtype, kF32);
+  EXPECT_EQ(file[0].shape, (Dims{4, 6}));
+
+  const Tree same = load(tree, path);
+  EXPECT_EQ(same.at("layers")[0].a.value(), a);
+  EXPECT_EQ(same.at("layers")[0].a.sharding(), P("x", "y"));
+  EXPECT_EQ(same.at("layers")[1].b.value(), b);
+  const Pair types{abstract({4, 6}), abstract({8}, kS32)};
+  const Tree like = {{"layers", {types, types}}};
+  const Tree other = load(like, path, mesh, {{{P("y"), P({"x", "y"})}, None}});
+  EXPECT_EQ(other.at("layers")[0].a.value(), a);
+  EXPECT_EQ(other.at("layers")[0].a.sharding(), P("y"));
+  EXPECT_EQ(other.at("layers")[0].b.shard(3).ToDoubles(), (std::vector<double>{-6, -7}));
+  EXPECT_EQ(other.at("layers")[1].b.value(), b);
+  // What was loaded may be used before it is there.
+  EXPECT_EQ(sum(load(tree, path).at("layers")[1].b).item<int32_t>(), -28);
+
+  EXPECT_EQ(ErrorOf([&] { save(tree, path); }).reason(), "ALREADY_EXISTS");
+  save(Pair{put(b), put(b)}, path, {.overwrite = true});
+  EXPECT_EQ(saved_arrays(path).size(), 2u);
+  EXPECT_THAT(ErrorOf([&] { load(tree, path); }).what(), HasSubstr("it holds a, b"));
+  EXPECT_EQ(ErrorOf([&] { load(types, path); }).reason(), "TYPE_ERROR");
+  EXPECT_EQ(ErrorOf([&] { load(types, folder + "no.safetensors"); }).reason(), "FILE_NOT_FOUND");
+  EXPECT_EQ(ErrorOf([&] { save(tree, "../tree.safetensors"); }).reason(), "VALUE_ERROR");
+  EXPECT_EQ(ErrorOf([&] { save(std::vector<Array>(), path); }).reason(), "VALUE_ERROR");
+  EXPECT_EQ(ErrorOf([&] { save(types, path); }).reason(), "TYPE_ERROR");
+  save(put(a), folder + "one.npy");
+  EXPECT_EQ(load(abstract({4, 6}), folder + "one.npy").value(), a);
+  save(put(a), folder + "one.safetensors");
+  EXPECT_EQ(saved_arrays(folder + "one.safetensors")[0].name, "array");
 }
 
 TEST_P(ClientTest, PutRefusesWhatDoesNotFit) {

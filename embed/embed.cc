@@ -32,7 +32,12 @@ struct Cluster {
   Options options = CoordinatorOptions();
   RealClock clock;
   server::store::MemoryStore store;
-  server::Coordinator coordinator{options, &clock, server::planner::MakePlan, &store};
+  server::Coordinator coordinator{options,
+                                  &clock,
+                                  server::planner::MakePlan,
+                                  &store,
+                                  /*observer=*/nullptr,
+                                  /*tenant_folders=*/false};
   std::unique_ptr<worker::LocalWorker> worker;
 };
 
@@ -53,6 +58,8 @@ absl::StatusOr<std::shared_ptr<api::Service>> Start(const EmbeddedOptions& optio
   local.name = "embedded";
   local.collective_timeout = absl::Milliseconds(cluster->options.collective_timeout_ms);
   local.queue_bound = cluster->options.queue_bound;
+  local.files_dir = !options.files_dir.empty() ? options.files_dir
+                                               : ProcessEnv()("TESSERA_FILES_DIR").value_or(".");
   TESSERA_ASSIGN_OR_RETURN(
       cluster->worker,
       worker::LocalWorker::Start(

@@ -6,11 +6,15 @@
 //   mlp_digits                                     four CPU devices inside this process
 //   mlp_digits --mesh data=1,model=1               the same numbers, on one
 //   mlp_digits --address 127.0.0.1:8470            on a cluster
+//   mlp_digits --checkpoint mlp.safetensors        after every epoch; run again, it goes on from
+//   there
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -79,6 +83,32 @@ Batch PutBatch(const Digits& d, const Mesh& mesh, DType dtype) {
           put(labels, mesh, P("data"))};
 }
 
+// 4. Checkpoints: all that the rest of the training depends on, as one tree in one file.
+struct Checkpoint {
+  State state;
+  Array losses;  // of every step so far, f64
+};
+TESSERA_TREE(Checkpoint, state, losses)
+
+void Save(const std::string& path, const State& state, const std::vector<double>& losses) {
+  const auto steps = static_cast<int64_t>(losses.size());
+  save(Checkpoint{state, put(ir::Array::Of(kF64, {steps}, losses))}, path, {.overwrite = true});
+}
+
+// The state and the losses of the file; nothing when there is none.
+std::optional<Checkpoint> Restore(const std::string& path, const State& like) {
+  Dims losses;
+  try {
+    for (const SavedArray& a : saved_arrays(path)) {
+      if (a.name == "losses") losses = a.shape;
+    }
+  } catch (const Error& e) {
+    if (e.reason() == "FILE_NOT_FOUND") return std::nullopt;
+    throw;
+  }
+  return load(Checkpoint{like, abstract(losses, kF64)}, path);
+}
+
 // ---- The command line. --------------------------------------------------------------------------
 
 struct Flags {
@@ -86,6 +116,7 @@ struct Flags {
   DType dtype = kF32;
   int epochs = 30;
   std::string address, losses_out, predictions_out, data_file = "examples/data/digits.txt";
+  std::string checkpoint;
   bool embedded = false, explain = true;
   double min_accuracy = 0;
 };
@@ -98,6 +129,10 @@ constexpr char kUsage[] =
     "  --address HOST:PORT     a coordinator; else TESSERA_ADDRESS, else inside this process\n"
     "  --embedded              inside this process, whatever TESSERA_ADDRESS says\n"
     "  --data FILE             (examples/data/digits.txt)\n"
+    "  --checkpoint PATH       saves after every epoch and goes on from there: a .safetensors "
+    "file\n"
+    "                          below the workers' folder of files, or any path inside this "
+    "process\n"
     "  --losses-out FILE       writes the loss of every step, one a line\n"
     "  --predictions-out FILE  writes the digit read in every test image, one a line\n"
     "  --no-explain            does not print the plan\n"
@@ -162,6 +197,8 @@ Flags Parse(int argc, char** argv) {
       flags.address = value;
     } else if (name == "--data") {
       flags.data_file = value;
+    } else if (name == "--checkpoint") {
+      flags.checkpoint = value;
     } else if (name == "--losses-out") {
       flags.losses_out = value;
     } else if (name == "--predictions-out") {
@@ -175,13 +212,21 @@ Flags Parse(int argc, char** argv) {
   return flags;
 }
 
-std::shared_ptr<Session> Open(const Flags& flags) {
+// Inside this process the path of the checkpoint is any path: its folder becomes that of files.
+std::shared_ptr<Session> Open(Flags& flags) {
   const int devices = static_cast<int>(flags.data * flags.model);
   std::string address = flags.address;
   if (const char* set = std::getenv("TESSERA_ADDRESS"); set && address.empty() && !flags.embedded) {
     address = set;
   }
-  if (address.empty()) return Session::Embedded({.devices = devices});
+  if (address.empty()) {
+    EmbeddedOptions options{.devices = devices};
+    if (const size_t slash = flags.checkpoint.rfind('/'); slash != std::string::npos) {
+      options.files_dir = flags.checkpoint.substr(0, std::max<size_t>(slash, 1));
+      flags.checkpoint.erase(0, slash + 1);
+    }
+    return Session::Embedded(options);
+  }
   ConnectOptions options;
   options.min_devices = devices;
   return Session::Connect(address, options);
@@ -203,9 +248,9 @@ void WriteLines(const std::string& path, const std::vector<T>& values) {
   if (!out.flush()) throw std::runtime_error(path + ": cannot be written");
 }
 
-// ---- 4. Training. -------------------------------------------------------------------------------
+// ---- 5. Training. -------------------------------------------------------------------------------
 
-int Run(const Flags& flags) {
+int Run(Flags flags) {
   const Digits all = ReadDigits(flags.data_file);
   const std::vector<int64_t> split = Permutation(all.size(), kSplitSeed);
   const int64_t train_size = static_cast<int64_t>(kTrainShare * static_cast<double>(all.size()));
@@ -235,16 +280,36 @@ int Run(const Flags& flags) {
   const Batch test_batch = PutBatch(test, mesh, flags.dtype);
   const int64_t steps = train.size() / kBatch;
   std::vector<double> losses;
+  if (!flags.checkpoint.empty()) {
+    if (std::optional<Checkpoint> found = Restore(flags.checkpoint, state)) {
+      state = std::move(found->state);
+      losses = found->losses.get<double>();
+      std::printf("goes on from epoch %lld of %s\n",
+                  static_cast<long long>(losses.size()) / static_cast<long long>(steps),
+                  flags.checkpoint.c_str());
+    }
+  }
   std::vector<int32_t> predictions;
   double accuracy = 0;
-  for (int epoch = 0; epoch < flags.epochs; ++epoch) {
+  const auto report = [&](int epoch, double loss) {
+    predictions = predict(state.params, test_batch.x).get<int32_t>();
+    int64_t right = 0;
+    for (int64_t i = 0; i < test.size(); ++i) right += predictions[i] == test.labels[i];
+    accuracy = 100.0 * static_cast<double>(right) / static_cast<double>(test.size());
+    std::printf("epoch %3d/%d [%s] loss %.4f  test accuracy %.2f%%\n", epoch, flags.epochs,
+                Bar(epoch, flags.epochs).c_str(), loss, accuracy);
+    std::fflush(stdout);
+  };
+  const int done = static_cast<int>(static_cast<int64_t>(losses.size()) / steps);
+  if (done >= flags.epochs) report(done, losses.back());
+  for (int epoch = done; epoch < flags.epochs; ++epoch) {
     const std::vector<int64_t> order =
         Permutation(train.size(), 1000 + static_cast<uint64_t>(epoch));
     std::vector<Array> pending;
     for (int64_t s = 0; s < steps; ++s) {
       const Batch batch =
           PutBatch(train.Select(order, s * kBatch, (s + 1) * kBatch), mesh, flags.dtype);
-      if (epoch == 0 && s == 0 && flags.explain) {
+      if (epoch == done && s == 0 && flags.explain) {
         std::printf("\n%s\n\n", explain(step, state, batch.x, batch.labels).c_str());
       }
       // Answers at once; the devices work while the next batch goes up.
@@ -257,13 +322,8 @@ int Run(const Flags& flags) {
       losses.push_back(loss.item<double>());
       total += losses.back();
     }
-    predictions = predict(state.params, test_batch.x).get<int32_t>();
-    int64_t right = 0;
-    for (int64_t i = 0; i < test.size(); ++i) right += predictions[i] == test.labels[i];
-    accuracy = 100.0 * static_cast<double>(right) / static_cast<double>(test.size());
-    std::printf("epoch %3d/%d [%s] loss %.4f  test accuracy %.2f%%\n", epoch + 1, flags.epochs,
-                Bar(epoch + 1, flags.epochs).c_str(), total / static_cast<double>(steps), accuracy);
-    std::fflush(stdout);
+    report(epoch + 1, total / static_cast<double>(steps));
+    if (!flags.checkpoint.empty()) Save(flags.checkpoint, state, losses);
   }
   WriteLines(flags.losses_out, losses);
   WriteLines(flags.predictions_out, predictions);

@@ -6,8 +6,12 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
+#include <string>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "client/error.h"
 #include "tests/service/cluster.h"
 
@@ -24,7 +28,19 @@ int Main(const std::vector<std::string>& command) {
     std::cerr << "usage: with_cluster COMMAND [ARG...]\n";
     return 2;
   }
-  absl::StatusOr<std::unique_ptr<Cluster>> cluster = Cluster::Start();
+  // Both workers have one folder of files.
+  std::string folder = (std::filesystem::temp_directory_path() / "tessera-files-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) {
+    std::cerr << "cannot make " << folder << "\n";
+    return 1;
+  }
+  const absl::Cleanup remove = [&folder] {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  };
+  ClusterOptions options;
+  options.worker_flags = {"--files-dir=" + folder};
+  absl::StatusOr<std::unique_ptr<Cluster>> cluster = Cluster::Start(options);
   if (!cluster.ok()) {
     std::cerr << cluster.status().message() << "\n";
     return 1;

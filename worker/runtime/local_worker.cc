@@ -45,6 +45,7 @@ absl::StatusOr<std::unique_ptr<LocalWorker>> LocalWorker::Start(const LocalWorke
   executor.host = options.host;
   executor.collective_timeout = options.collective_timeout;
   executor.queue_bound = options.queue_bound;
+  executor.files_dir = options.files_dir;
   worker->executor_ = std::make_unique<Executor>(
       std::move(executor), std::move(backend),
       [self = worker.get()](api::ReportBody body) { self->OnReport(std::move(body)); });

@@ -1,0 +1,115 @@
+#include "client/files.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/session.h"
+#include "client/trace.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kAlone[] = "array";  // the name of an array that is no tree's
+
+std::vector<std::string> NamesOf(const Flat& flat, const std::string& path) {
+  std::vector<std::string> names = LeafPaths(flat.tree, "");
+  if (absl::EndsWith(path, ".npy") && names.size() == 1) return {""};
+  for (std::string& name : names) {
+    if (!name.empty() && name[0] == '.') name.erase(0, 1);
+    if (name.empty()) name = kAlone;
+  }
+  return names;
+}
+
+void RefuseIfEmpty(std::string_view what, const Flat& flat, const Site& site) {
+  if (!flat.leaves.empty()) return;
+  internal::ThrowError(ErrorKind::kValueError,
+                       absl::StrCat(ToAbsl(what), ": the tree holds no array"), site);
+}
+
+// Of a file, with the arrays that the tree wants, or an error that says what differs.
+void CheckFile(const std::string& path, const std::vector<SavedArray>& file, const Flat& like,
+               const std::vector<std::string>& names, const Site& site) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto found = std::find_if(file.begin(), file.end(),
+                                    [&](const SavedArray& a) { return a.name == names[i]; });
+    if (found == file.end()) {
+      const auto name_of = [](std::string* out, const SavedArray& a) { out->append(a.name); };
+      const size_t shown = std::min<size_t>(file.size(), 8);
+      internal::ThrowError(
+          ErrorKind::kFileNotFound,
+          absl::StrCat(
+              "load: ", path, " holds no array '", names[i], "'; it holds ",
+              absl::StrJoin(file.begin(), file.begin() + static_cast<long>(shown), ", ", name_of),
+              shown < file.size() ? ", ..." : ""),
+          site);
+    }
+    const Array& leaf = like.leaves[i];
+    if (found->dtype == leaf.dtype() && found->shape == leaf.shape()) continue;
+    internal::ThrowError(
+        ErrorKind::kTypeError,
+        absl::StrCat("load: '", names[i], "' of ", path, " is ",
+                     ir::MakeType(found->dtype, found->shape).ToString(), ", expected ",
+                     ir::MakeType(leaf.dtype(), leaf.shape()).ToString(), " as in `like`"),
+        site);
+  }
+}
+
+}  // namespace
+
+std::vector<SavedArray> saved_arrays(const std::string& path, Site site) {
+  return internal::Take(Session::Default(site)->service().DescribeFile(path), site);
+}
+
+namespace internal {
+
+void SaveLeaves(const Flat& flat, const std::string& path, const SaveOptions& options,
+                const Site& site) {
+  RefuseIfEmpty("save", flat, site);
+  const std::vector<std::string> names = NamesOf(flat, path);
+  std::vector<api::NamedArray> arrays;
+  std::shared_ptr<Session> session;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const ConcreteState& c = Readable(absl::StrCat("save '", names[i], "'"), flat.leaves[i], site);
+    if (session != nullptr && c.session != session) {
+      ThrowError(ErrorKind::kValueError,
+                 absl::StrCat("save: '", names[i], "' is of another session than '", names[0],
+                              "'. Save the arrays of each into a file of its own"),
+                 site);
+    }
+    session = c.session;
+    arrays.push_back({names[i], c.id});
+  }
+  session->Save(path, arrays, options.overwrite, site);
+}
+
+std::vector<Array> LoadLeaves(const Flat& like, const std::string& path, const Mesh* mesh,
+                              const std::vector<std::optional<PartitionSpec>>& specs,
+                              const Site& site) {
+  RefuseIfEmpty("load", like, site);
+  if (CurrentFrame()) RefuseWhileTracing("load", like.leaves[0], site);
+  std::shared_ptr<Session> session;
+  for (const Array& leaf : like.leaves) {
+    if (const ConcreteState* c = AsConcrete(leaf); c && !session) session = c->session;
+  }
+  if (!session) session = Session::Default(site);
+  const std::vector<std::string> names = NamesOf(like, path);
+  CheckFile(path, Take(session->service().DescribeFile(path), site), like, names, site);
+  std::vector<Session::Wanted> wanted;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const ConcreteState* c = AsConcrete(like.leaves[i]);
+    const std::optional<PartitionSpec> spec = specs.empty() ? std::nullopt : specs[i];
+    Session::Wanted& w = wanted.emplace_back();
+    w.name = names[i];
+    w.dtype = like.leaves[i].dtype();
+    w.shape = like.leaves[i].shape();
+    w.mesh = mesh ? *mesh : c ? Mesh{c->placement.mesh, c->placement.devices} : context_mesh();
+    w.spec = spec ? *spec : c && !mesh ? c->placement.spec : PartitionSpec{};
+  }
+  return session->Load(path, wanted, site);
+}
+
+}  // namespace internal
+}  // namespace tessera

@@ -1,0 +1,107 @@
+// A training that is killed goes on from its last checkpoint and ends as if nothing had happened.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/testing/processes.h"
+#include "base/testing/status_matchers.h"
+#include "tests/service/cluster.h"
+
+namespace tessera::service {
+namespace {
+
+using testing::Eventually;
+namespace fs = std::filesystem;
+
+constexpr int kEpochs = 12, kKilledAfter = 4;
+constexpr absl::Duration kPatience = absl::Seconds(120);
+
+std::string TextOf(const fs::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Each test with a folder of its own.
+class CheckpointTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string folder = (fs::temp_directory_path() / "tessera-checkpoint-XXXXXX").string();
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+  }
+  void TearDown() override {
+    if (HasFailure()) std::cerr << TextOf(folder_ / "killed.log") << TextOf(folder_ / "again.log");
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  // The losses of its steps go to NAME.losses, what it says to NAME.log.
+  absl::StatusOr<std::unique_ptr<Process>> Train(const std::string& name,
+                                                 std::vector<std::string> more) const {
+    std::vector<std::string> args = {"--no-explain",
+                                     "--dtype",
+                                     "f64",
+                                     "--epochs",
+                                     absl::StrCat(kEpochs),
+                                     "--losses-out",
+                                     folder_ / (name + ".losses")};
+    args.insert(args.end(), more.begin(), more.end());
+    return Process::Start(MLP_DIGITS, args, folder_ / (name + ".log"));
+  }
+  void ExpectThatItGoesOn(const std::vector<std::string>& where, const std::string& checkpoint) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const auto whole, Train("whole", where));
+    ASSERT_EQ(whole->Wait(kPatience), 0);
+    std::vector<std::string> saving = where;
+    saving.insert(saving.end(), {"--checkpoint", checkpoint});
+    TESSERA_ASSERT_OK_AND_ASSIGN(const auto killed, Train("killed", saving));
+    const std::string epoch = absl::StrCat("epoch   ", kKilledAfter, "/");
+    ASSERT_TRUE(Eventually([&] { return absl::StrContains(TextOf(folder_ / "killed.log"), epoch); },
+                           kPatience));
+    killed->Signal(SIGKILL);
+    ASSERT_TRUE(killed->Wait(kPatience).has_value());
+    ASSERT_FALSE(fs::exists(folder_ / "killed.losses")) << "it had ended already";
+
+    TESSERA_ASSERT_OK_AND_ASSIGN(const auto again, Train("again", saving));
+    ASSERT_EQ(again->Wait(kPatience), 0);
+    const std::string said = TextOf(folder_ / "again.log");
+    const size_t from = said.find("goes on from epoch ");
+    ASSERT_NE(from, std::string::npos) << said;
+    // An epoch that was said and not saved yet is done again.
+    EXPECT_GE(std::stoi(said.substr(from + 19)), kKilledAfter - 1) << said;
+    EXPECT_FALSE(absl::StrContains(said, "epoch   1/")) << said;
+    const std::string curve = TextOf(folder_ / "whole.losses");
+    EXPECT_GT(curve.size(), 1000u);
+    EXPECT_EQ(TextOf(folder_ / "again.losses"), curve) << "the same numbers, step for step";
+    // The last line says the accuracy.
+    const auto last = [](const std::string& text) { return text.substr(text.rfind("epoch")); };
+    EXPECT_EQ(last(said), last(TextOf(folder_ / "whole.log")));
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(CheckpointTest, InsideOneProcess) {
+  ExpectThatItGoesOn({"--embedded"}, folder_ / "mlp.safetensors");
+}
+
+TEST_F(CheckpointTest, OnACluster) {
+  ClusterOptions options;
+  options.worker_flags = {absl::StrCat("--files-dir=", folder_.string())};
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Cluster> cluster, Cluster::Start(options));
+  ExpectThatItGoesOn({"--address", cluster->address()}, "runs/mlp.safetensors");
+  EXPECT_TRUE(fs::exists(folder_ / "default/runs/mlp.safetensors"));
+  if (HasFailure()) std::cerr << cluster->Logs();
+}
+
+}  // namespace
+}  // namespace tessera::service
