@@ -1,7 +1,9 @@
 #include "server/planner/explain.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -12,12 +14,19 @@
 namespace tessera::server::planner {
 namespace {
 
-// Bytes one device sends: proportional to the larger of operand and result, twice where the result
-// is as large as the operand everywhere (a reduction that all receive).
-int64_t RingBytes(const ir::Function& f, const ir::Op& op, int64_t n) {
+// Bytes one device sends at most: its block where that goes to another device; else proportional to
+// the larger of operand and result, twice where the result is as large as the operand everywhere (a
+// reduction that all receive).
+int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n) {
   int64_t in = 0, out = 0;
   for (ir::ValueId v : op.operands) in += f.types[v].num_bytes();
   for (ir::ValueId v : op.results) out += f.types[v].num_bytes();
+  if (op.def->exchange == ir::Exchange::kPermute) {
+    const std::vector<int64_t>& perm = op.attrs.Ints("perm");
+    for (size_t i = 0; i + 1 < perm.size(); i += 2)
+      if (perm[i] != perm[i + 1]) return in;
+    return 0;
+  }
   const int64_t once = std::max(in, out) * (n - 1) / n;
   return op.def->reduce != ir::ReduceKind::kNone && in == out ? 2 * once : once;
 }
@@ -38,7 +47,7 @@ void Collect(const ir::Function& f, int64_t times, std::vector<CollectiveUse>* u
     u.axes = op.attrs.Strings("axes");
     u.group = f.scope.mesh.SizeOf(u.axes);
     u.times = times;
-    u.bytes = RingBytes(f, op, u.group) * times;
+    u.bytes = BytesSent(f, op, u.group) * times;
     u.site = f.sites[i];
     if (u.group > 1) uses->push_back(std::move(u));
   }
@@ -79,6 +88,35 @@ int64_t AppendNotes(absl::Span<const OpNote> notes, std::string* out) {
   return 0;
 }
 
+// "0..3,7".
+std::string RangesText(const std::vector<size_t>& numbers) {
+  std::string out;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t end = i + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    absl::StrAppend(&out, i == 0 ? "" : ",", numbers[i]);
+    if (end - i > 1) absl::StrAppend(&out, "..", numbers[end - 1]);
+    i = end;
+  }
+  return out;
+}
+
+// A line for those that lie alike, in the order of the first of them.
+void AppendRows(const char* what, const std::vector<std::string>& lies, std::string* out) {
+  std::vector<std::pair<std::string, std::vector<size_t>>> rows;
+  std::map<std::string, size_t> row_of;
+  for (size_t i = 0; i < lies.size(); ++i) {
+    const auto [it, added] = row_of.try_emplace(lies[i], rows.size());
+    if (added) rows.emplace_back(lies[i], std::vector<size_t>());
+    rows[it->second].second.push_back(i);
+  }
+  for (const auto& [how, numbers] : rows) {
+    absl::StrAppend(out, "  ", what, numbers.size() > 1 ? "s " : " ", RangesText(numbers));
+    if (numbers.size() > 1) absl::StrAppend(out, " (", numbers.size(), ")");
+    absl::StrAppend(out, ": ", how, "\n");
+  }
+}
+
 }  // namespace
 
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
@@ -91,9 +129,10 @@ std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
                         const MemoryBound& memory) {
   std::string out =
       absl::StrCat("plan of ", program.entry->name, " on mesh ", program.mesh().ToString(), "\n");
+  std::vector<std::string> lies;
   for (size_t i = 0; i < device.in.size(); ++i)
-    absl::StrAppend(&out, "  argument ", i, ": ", program.entry->types[i].ToString(), " ",
-                    device.in[i].ToString(), "\n");
+    lies.push_back(absl::StrCat(program.entry->types[i].ToString(), " ", device.in[i].ToString()));
+  AppendRows("argument", lies, &out);
   int64_t whole = 0;
   for (size_t i = 0; i < device.notes.size();) {
     size_t end = i + 1;
@@ -102,8 +141,9 @@ std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
     i = end;
   }
   if (whole > 0) absl::StrAppend(&out, "  ", whole, " other ops: whole on every device\n");
-  for (size_t i = 0; i < device.out.size(); ++i)
-    absl::StrAppend(&out, "  result ", i, ": ", device.out[i].ToString(), "\n");
+  lies.clear();
+  for (const ir::PartitionSpec& spec : device.out) lies.push_back(spec.ToString());
+  AppendRows("result", lies, &out);
   int64_t total = 0;
   out += "collectives:\n";
   for (const CollectiveUse& u : CollectivesOf(*device.fn)) {
@@ -145,7 +185,8 @@ std::string ExplainJson(const ir::Program& program, const DeviceProgram& device,
   j["memory"] = {{"peak_bytes", memory.peak},
                  {"argument_bytes", memory.arguments},
                  {"result_bytes", memory.results}};
-  return j.dump(1);
+  // A name may be any bytes.
+  return j.dump(1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace tessera::server::planner

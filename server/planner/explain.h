@@ -11,9 +11,9 @@
 
 namespace tessera::server::planner {
 
-// A collective of the device program.  `bytes` is what one device sends per run of the program,
-// loops counted, by the ring algorithm's cost: 2(n-1)/n of the block for psum, (n-1)/n of the
-// gathered or scattered whole for the others.
+// A collective of the device program.  `bytes` is what one device sends at most per run of the
+// program, loops counted, by the ring algorithm's cost: 2(n-1)/n of the block for psum, all of it
+// for ppermute, (n-1)/n of the gathered or scattered whole for the others.
 struct CollectiveUse {
   std::string op;
   ir::AxisList axes;
@@ -24,6 +24,7 @@ struct CollectiveUse {
 };
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 
+// Arguments, and results, that lie alike share a line: "arguments 0..2,7 (4): f32[8] P('x')".
 std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
                         const MemoryBound& memory);
 std::string ExplainJson(const ir::Program& program, const DeviceProgram& device,
