@@ -1,15 +1,54 @@
 #include "base/clock.h"
 
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "absl/base/config.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
 
 namespace tessera {
 
-absl::Time RealClock::Now() const { return absl::Now(); }
+absl::Time SteadyNow() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return absl::TimeFromTimespec(now);
+}
+
+std::chrono::system_clock::time_point WallDeadline(absl::Duration in) {
+  // Bounded, so that the sum stays a time.
+  return std::chrono::system_clock::now() +
+         absl::ToChronoNanoseconds(std::clamp(in, absl::ZeroDuration(), absl::Hours(24 * 365)));
+}
+
+absl::Time AwakeTime::Ask(absl::Time steady) {
+  now_ += std::clamp(steady - asked_, absl::ZeroDuration(), kLateMax);
+  asked_ = std::max(asked_, steady);
+  return now_;
+}
+
+absl::Time RealClock::Now() const {
+  absl::MutexLock lock(&mu_);
+  return awake_.Ask(SteadyNow());
+}
+
+absl::Time RealClock::Steady() const { return SteadyNow(); }
+absl::Time RealClock::Wall() const { return absl::Now(); }
 
 absl::Time FakeClock::Now() const {
   absl::MutexLock lock(&mu_);
   return now_;
+}
+
+absl::Time FakeClock::Wall() const {
+  absl::MutexLock lock(&mu_);
+  return now_ + wall_ahead_;
 }
 
 void FakeClock::Advance(absl::Duration by) {
@@ -18,4 +57,48 @@ void FakeClock::Advance(absl::Duration by) {
   now_ += by;
 }
 
+void FakeClock::StepWall(absl::Duration by) {
+  absl::MutexLock lock(&mu_);
+  wall_ahead_ += by;
+}
+
 }  // namespace tessera
+
+// Abseil before 20230802 turns the time that somebody wants to wait into a date, and has the kernel
+// wait for the date: when the wall clock is set back by an hour, a wait of a second takes an hour,
+// gRPC's timers included. Its extension point for the wait of a thread turns the date back into a
+// time, which the kernel then measures by the clock that nobody sets.
+#if defined(ABSL_LTS_RELEASE_VERSION) && ABSL_LTS_RELEASE_VERSION < 20230802
+#include "absl/synchronization/internal/create_thread_identity.h"
+#include "absl/synchronization/internal/per_thread_sem.h"
+#include "absl/synchronization/internal/waiter.h"
+
+static_assert(ABSL_WAITER_MODE == ABSL_WAITER_MODE_FUTEX);
+
+extern "C" __attribute__((visibility("default"))) bool ABSL_INTERNAL_C_SYMBOL(
+    AbslInternalPerThreadSemWait)(absl::synchronization_internal::KernelTimeout timeout) {
+  namespace internal = absl::synchronization_internal;
+  auto* const identity = internal::GetOrCreateCurrentThreadIdentity();
+  // The only member of absl's Waiter: how often it was posted.
+  auto* const posts =
+      reinterpret_cast<std::atomic<int32_t>*>(internal::Waiter::GetWaiter(identity));
+  timespec until = {};
+  if (timeout.has_timeout()) {
+    const absl::Duration wait = absl::TimeFromTimespec(timeout.MakeAbsTimespec()) - absl::Now();
+    until = absl::ToTimespec(tessera::SteadyNow() + std::max(wait, absl::ZeroDuration()));
+  }
+  while (true) {
+    int32_t n = posts->load(std::memory_order_relaxed);
+    while (n != 0) {
+      if (posts->compare_exchange_weak(n, n - 1, std::memory_order_acquire,
+                                       std::memory_order_relaxed))
+        return true;
+    }
+    // An absolute time of CLOCK_MONOTONIC, since FUTEX_CLOCK_REALTIME is not set.
+    const int64_t error =
+        syscall(SYS_futex, reinterpret_cast<int32_t*>(posts), FUTEX_WAIT_BITSET_PRIVATE, 0,
+                timeout.has_timeout() ? &until : nullptr, nullptr, FUTEX_BITSET_MATCH_ANY);
+    if (error != 0 && errno == ETIMEDOUT) return false;
+  }
+}
+#endif

@@ -12,7 +12,33 @@ TEST(Clock, TheFakeMovesOnlyWhenTold) {
   EXPECT_EQ(clock.Now(), absl::UnixEpoch() + absl::Seconds(2));
 }
 
-TEST(Clock, TheRealOneIsPastTheEpoch) { EXPECT_GT(RealClock().Now(), absl::UnixEpoch()); }
+TEST(Clock, OnlyTheWallClockCanBeSet) {
+  FakeClock clock;
+  clock.StepWall(-absl::Hours(1));
+  EXPECT_EQ(clock.Now(), absl::UnixEpoch());
+  EXPECT_EQ(clock.Steady(), absl::UnixEpoch());
+  EXPECT_EQ(clock.Wall(), absl::UnixEpoch() - absl::Hours(1));
+}
+
+TEST(Clock, TheRealOneGoesForward) {
+  const RealClock clock;
+  const absl::Time now = clock.Now(), steady = clock.Steady();
+  EXPECT_GE(clock.Now(), now);
+  EXPECT_GE(clock.Steady(), steady);
+  EXPECT_GT(clock.Wall(), absl::FromUnixSeconds(1'000'000'000));
+}
+
+TEST(AwakeTime, CountsNoPauseOfTheProcess) {
+  const absl::Time start = absl::UnixEpoch() + absl::Hours(5);
+  AwakeTime awake(start);
+  absl::Time steady = start;
+  for (int i = 0; i < 20; ++i) awake.Ask(steady += AwakeTime::kPulse);
+  EXPECT_EQ(awake.Ask(steady) - start, absl::Seconds(1));
+  // Stopped for ten seconds, by a debugger, a hypervisor or a disk.
+  EXPECT_EQ(awake.Ask(steady += absl::Seconds(10)) - start, absl::Seconds(1) + AwakeTime::kLateMax);
+  EXPECT_EQ(awake.Ask(steady += AwakeTime::kPulse) - start,
+            absl::Seconds(1) + AwakeTime::kLateMax + AwakeTime::kPulse);
+}
 
 }  // namespace
 }  // namespace tessera

@@ -123,7 +123,9 @@ class Server final : public MetricsServer {
     }
     try {
       exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
-          "listening_ports", listen, "num_threads", kThreads, "request_timeout_ms", kTimeoutMs});
+          "listening_ports", listen, "num_threads", kThreads, "request_timeout_ms", kTimeoutMs,
+          // What goes wrong here is in our own words below; scrapers that hang up are no news.
+          "error_log_file", "/dev/null"});
     } catch (const std::exception& e) {
       return absl::UnavailableError(absl::StrCat(
           "metrics_listen: ", listen, " cannot be bound; is the port taken? ", e.what()));

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "client/session.h"
 #include "client/trace.h"
 #include "ir/ops.h"
@@ -19,14 +20,14 @@ using internal::ThrowError;
 // Asks until the answer is there: one call waits no longer than the service lets it.
 template <class Ask>
 ir::Array Await(const Ask& ask, const Site& site) {
-  const absl::Time end = absl::Now() + internal::BoundedWait(absl::InfiniteDuration());
+  const absl::Time end = SteadyNow() + internal::BoundedWait(absl::InfiniteDuration());
   for (;;) {
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     const absl::Duration wait =
         std::clamp(end - start, absl::ZeroDuration(), absl::Duration(absl::Seconds(20)));
     absl::StatusOr<ir::Array> value = ask(wait);
     const bool not_yet = value.status().code() == absl::StatusCode::kDeadlineExceeded &&
-                         absl::Now() - start >= wait && absl::Now() < end;
+                         SteadyNow() - start >= wait && SteadyNow() < end;
     if (!not_yet) return internal::Take(std::move(value), site);
   }
 }
@@ -98,17 +99,17 @@ const Array& Array::wait(absl::Duration timeout, Site site) const {
   const ConcreteState& c = Readable("wait", *this, site);
   if (c.operation == 0) return *this;
   const absl::Duration limit = internal::BoundedWait(timeout);
-  const absl::Time end = absl::Now() + limit;
+  const absl::Time end = SteadyNow() + limit;
   const auto ended = [](const api::Operation& op) {
     return op.state != api::OperationState::kPending && op.state != api::OperationState::kRunning;
   };
   api::Operation op;
   do {
-    const absl::Duration left = std::max(end - absl::Now(), absl::ZeroDuration());
+    const absl::Duration left = std::max(end - SteadyNow(), absl::ZeroDuration());
     op = internal::Take(c.session->service().WaitOperation(
                             c.operation, std::min(left, absl::Duration(absl::Seconds(20)))),
                         site);
-  } while (!ended(op) && absl::Now() < end);
+  } while (!ended(op) && SteadyNow() < end);
   if (!ended(op)) {
     ThrowError(ErrorKind::kDeadlineExceeded,
                absl::StrCat(c.name, ": not ready after ", absl::FormatDuration(limit),

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "client/trace.h"
 
 namespace tessera {
@@ -101,7 +101,7 @@ void AwaitDevices(Session& session, const std::string& address, const ConnectOpt
       }
     }
     if (healthy >= options.min_devices) return;
-    if (absl::Now() >= until) {
+    if (SteadyNow() >= until) {
       internal::ThrowError(
           ErrorKind::kNotEnoughDevices,
           absl::StrCat("Session::Connect(", address, "): the cluster has ", healthy,
@@ -109,7 +109,7 @@ void AwaitDevices(Session& session, const std::string& address, const ConnectOpt
                        options.min_devices, " were asked for", lost),
           site);
     }
-    absl::SleepFor(std::min(kLook, until - absl::Now()));
+    absl::SleepFor(std::min(kLook, until - SteadyNow()));
   }
 }
 
@@ -150,7 +150,7 @@ std::shared_ptr<Session> Session::Connect(const std::string& address, ConnectOpt
     options.ca_file = ca;
   }
   absl::StatusOr<std::shared_ptr<api::Service>> service = absl::UnknownError("not connected");
-  const absl::Time until = absl::Now() + options.timeout;
+  const absl::Time until = SteadyNow() + options.timeout;
   TesseraConnectRemote(address.c_str(), options, &service);
   const std::shared_ptr<Session> session = Over(internal::Take(std::move(service), site));
   AwaitDevices(*session, address, options, until, site);
@@ -244,7 +244,7 @@ std::shared_ptr<const Session::Executable> Session::Compile(const ir::Program& p
 }
 
 absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::ExecuteRequest& request) {
-  const absl::Time end = absl::Now() + internal::BoundedWait(kLongestQueueWait);
+  const absl::Time end = SteadyNow() + internal::BoundedWait(kLongestQueueWait);
   for (;;) {
     absl::StatusOr<api::ExecuteReply> reply = service_->Execute(request);
     uint64_t last;
@@ -254,9 +254,9 @@ absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::Execut
       last = last_operation_;
     }
     const bool full = !reply.ok() && ReasonOf(reply.status()) == "QUEUE_FULL";
-    if (!full || last == 0 || absl::Now() >= end) return reply;
+    if (!full || last == 0 || SteadyNow() >= end) return reply;
     // Room comes when what was accepted ends.
-    service_->WaitOperation(last, std::min(end - absl::Now(), absl::Duration(absl::Seconds(1))))
+    service_->WaitOperation(last, std::min(end - SteadyNow(), absl::Duration(absl::Seconds(1))))
         .status()
         .IgnoreError();
   }
@@ -365,12 +365,12 @@ void Session::Save(const std::string& path, const std::vector<api::NamedArray>& 
                    bool overwrite, const Site& site) {
   const uint64_t operation = internal::Take(service_->Save(path, arrays, overwrite), site);
   const absl::Duration limit = internal::BoundedWait(absl::InfiniteDuration());
-  const absl::Time end = absl::Now() + limit;
+  const absl::Time end = SteadyNow() + limit;
   api::Operation op;
   do {
-    const absl::Duration left = std::max(end - absl::Now(), absl::ZeroDuration());
+    const absl::Duration left = std::max(end - SteadyNow(), absl::ZeroDuration());
     op = internal::Take(service_->WaitOperation(operation, std::min(left, kLongestLook)), site);
-  } while (op.state < api::OperationState::kDone && absl::Now() < end);
+  } while (op.state < api::OperationState::kDone && SteadyNow() < end);
   if (op.state < api::OperationState::kDone) {
     service_->Cancel(operation).IgnoreError();
     internal::ThrowError(
@@ -402,7 +402,7 @@ std::vector<Array> Session::Load(const std::string& path, const std::vector<Want
 }
 
 deadline::deadline(absl::Duration limit) : saved_(current_deadline) {
-  current_deadline = std::min(current_deadline, absl::Now() + limit);
+  current_deadline = std::min(current_deadline, SteadyNow() + limit);
 }
 deadline::~deadline() { current_deadline = saved_; }
 
@@ -413,7 +413,7 @@ absl::Time CurrentDeadline() { return current_deadline; }
 absl::Duration BoundedWait(absl::Duration wanted) {
   absl::Duration left = std::min(wanted, kLongestWait);
   if (current_deadline != absl::InfiniteFuture()) {
-    left = std::min(left, current_deadline - absl::Now());
+    left = std::min(left, current_deadline - SteadyNow());
   }
   return std::max(left, absl::ZeroDuration());
 }

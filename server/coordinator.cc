@@ -29,8 +29,8 @@ std::string RandomBytes(size_t n) {
   return out;
 }
 
-scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key, uint64_t epoch,
-                           bool tenant_folders) {
+scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key,
+                           const store::Store& store, bool tenant_folders) {
   scheduler::Config config;
   config.queue_bound = options.queue_bound;
   config.arrays_max = options.arrays_max;
@@ -48,8 +48,10 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.run_deadline = absl::Milliseconds(options.run_deadline_ms);
   config.cancel_grace = absl::Milliseconds(options.cancel_grace_ms);
   config.unresponsive = absl::Milliseconds(options.unresponsive_ms);
-  config.last_session = epoch;
   config.tenant_folders = tenant_folders;
+  config.life = store.life();
+  config.executors = store.executors();
+  config.keeps_executors = store.remembers();
   config.ticket_key = ticket_key;
   config.communicator_secret = RandomBytes(32);
   return config;
@@ -89,10 +91,13 @@ Coordinator::Coordinator(const Options& options, const Clock* clock, core::PlanF
       limits_(admission::LimitsOf(options)),
       clock_(clock),
       ticket_key_(RandomBytes(32)),
-      epoch_(static_cast<uint64_t>(absl::ToUnixMillis(clock->Now()))),
-      config_(ConfigOf(options_, ticket_key_, epoch_, tenant_folders)),
+      config_(ConfigOf(options_, ticket_key_, *store, tenant_folders)),
       driver_({.config = config_,
                .plan_threads = static_cast<int>(options.compile_jobs),
+               .keep =
+                   [store](const std::vector<core::KnownExecutor>& known) {
+                     return store->KeepExecutors(known);
+                   },
                .observer = observer},
               clock, std::move(plan),
               [store](std::string_view record) { return store->Append(record); }),
@@ -181,7 +186,7 @@ void Coordinator::CreateArrayAsync(const core::Caller& caller, uint64_t session,
         if (!info.ok()) return then(info.status());
         then(TicketedArray{info->array, info->spec,
                            Tickets(*info, AllOrdinals(*info), /*write=*/true,
-                                   clock_->Now() + absl::Milliseconds(options_.ticket_ms))});
+                                   clock_->Steady() + absl::Milliseconds(options_.ticket_ms))});
       });
 }
 
@@ -199,7 +204,7 @@ void Coordinator::ReadTicketsAsync(const core::Caller& caller, uint64_t array,
             ordinals.empty() ? api::DistinctBlocks(spec.placement, spec.shape) : ordinals;
         then(TicketedArray{info->array, spec,
                            Tickets(*info, wanted, /*write=*/false,
-                                   clock_->Now() + absl::Milliseconds(options_.ticket_ms))});
+                                   clock_->Steady() + absl::Milliseconds(options_.ticket_ms))});
       });
 }
 
@@ -378,10 +383,11 @@ absl::StatusOr<api::Welcome> Coordinator::Register(const api::Registration& regi
                      "registration: a worker has a name and at least one executor");
   api::Welcome welcome;
   welcome.session = driver_.AddWorker(registration, std::move(link));
-  welcome.epoch = epoch_;
+  welcome.epoch = epoch();
   welcome.heartbeat = absl::Milliseconds(options_.heartbeat_ms);
   welcome.lease = absl::Milliseconds(options_.lease_ms);
   welcome.ticket_key = api::WorkerTicketKey(ticket_key_, registration.worker);
+  welcome.clock = clock_->Steady();
   TESSERA_LOG(INFO) << "worker registered" << Field("worker", registration.worker)
                     << Field("host", registration.host) << Field("session", welcome.session);
   return welcome;

@@ -125,7 +125,7 @@ class Coordinator final : public api::Service, public api::WorkerEvents {
   const Clock* clock() const { return clock_; }
   // What clients have uploaded; the carriers know what a program is.
   store::ProgramStore& programs() { return programs_; }
-  uint64_t epoch() const { return epoch_; }
+  uint64_t epoch() const { return config_.life.epoch; }
   // What the options allow of programs, meshes and arrays.
   const ir::Limits& limits() const { return limits_; }
 
@@ -146,7 +146,6 @@ class Coordinator final : public api::Service, public api::WorkerEvents {
   const ir::Limits limits_;
   const Clock* const clock_;
   const std::string ticket_key_;
-  const uint64_t epoch_;
   const scheduler::Config config_;
   scheduler::Driver driver_;
   store::ProgramStore programs_;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
@@ -25,7 +26,7 @@
 #include "server/rpc/gate.h"
 #include "server/rpc/rpc_metrics.h"
 #include "server/rpc/server.h"
-#include "server/store/store.h"
+#include "server/store/folder_store.h"
 #include "server/telemetry/telemetry.h"
 
 namespace tessera::server {
@@ -47,6 +48,16 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
   return absl::OkStatus();
 }
 
+// What is known of the lives before; without a folder nothing is, and no id is of two of them but
+// by the greatest of chances.
+absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const std::string& folder) {
+  if (!folder.empty()) return store::FolderStore::Open(folder);
+  std::random_device random;
+  const auto word = [&random] { return uint64_t{random()} << 32 | random(); };
+  const uint64_t epoch = word();
+  return std::make_unique<store::MemoryStore>(core::LifeByChance(epoch, word()));
+}
+
 absl::Status Run(const Options& options) {
   LogOptions log;
   TESSERA_ASSIGN_OR_RETURN(log.level, ParseLogLevel(options.log_level));
@@ -62,11 +73,11 @@ absl::Status Run(const Options& options) {
   RaiseFileLimit();
 
   RealClock clock;
-  store::MemoryStore store;
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<store::Store> store, OpenStore(options.state_dir));
   Metrics metrics(options.metrics_series_max);
   metrics.AddCollector([](Scrape& scrape) { CollectProcess(scrape, rpc::GrpcVersion()); });
   telemetry::Telemetry telemetry(&metrics);
-  Coordinator coordinator(options, &clock, planner::MakePlan, &store, &telemetry);
+  Coordinator coordinator(options, &clock, planner::MakePlan, store.get(), &telemetry);
   const telemetry::GaugeReader gauges(
       &metrics,
       [&coordinator](uint64_t first_array, telemetry::GaugeReader::Answer answer) {

@@ -49,6 +49,7 @@ WITHOUT_REQUEST_ID = {
     "AdminService.CordonWorker": "sets a state",
     "AdminService.UncordonWorker": "sets a state",
     "AdminService.DrainWorker": "sets a state, and waits",
+    "AdminService.DeleteWorker": "deleting one that is deleted says that there is none",
     "AdminService.RevokeToken": "revoking one that is revoked changes nothing",
     "ProgramService.UploadProgram": "known by the hash of the bytes",
     "ProgramService.RunProgram": "keeps nothing",

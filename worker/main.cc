@@ -273,6 +273,7 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<LogLevel> level = ParseLogLevel(options.log_level);
   if (!level.ok()) return complain(level.status());
   const absl::Duration timeout = absl::Milliseconds(options.collective_timeout_ms);
+  flags->daemon.link_timeout = absl::Milliseconds(options.link_timeout_ms);
   flags->daemon.collective_timeout = flags->process.collective_timeout = timeout;
   // Twice what the coordinator lets wait: the bound there is met first.
   flags->process.queue_bound = 2 * options.queue_bound;

@@ -179,6 +179,15 @@ absl::Status Uncordon(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
+absl::Status WorkersRemove(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("AdminService/DeleteWorker",
+                                                           {{"worker", arguments.Text("WORKER")}}));
+  context.Show(answer, [&] {
+    context.Note(absl::StrCat("the worker ", TextOf(answer, "name"), " is forgotten"));
+  });
+  return absl::OkStatus();
+}
+
 absl::Status Drain(Context& context, const Arguments& arguments) {
   const std::string name = arguments.Text("WORKER");
   Progress progress(context.looks(), absl::StrCat("drain ", name), 0, context.shows_progress());
@@ -247,6 +256,14 @@ std::vector<Command> ClusterCommands() {
        .summary = "Lists the workers, what runs there and where their data ports are.",
        .options = {},
        .run = Workers},
+      {.name = "workers rm",
+       .group = "Cluster",
+       .summary = "Forgets a worker that is gone.",
+       .options = {worker},
+       .details = "It is listed no more, and the ids of its devices mean nothing from then on. One "
+                  "of the same name that joins later is a new worker. One that is connected is "
+                  "stopped first.",
+       .run = WorkersRemove},
       {.name = "sessions",
        .group = "Cluster",
        .summary = "Lists the sessions of the tenant.",

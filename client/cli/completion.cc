@@ -108,12 +108,19 @@ std::string Bash(const std::vector<Command>& commands) {
                   absl::StrJoin(FirstWords(commands), " "), " ",
                   absl::StrJoin(FlagWords(GlobalOptions()), " "), "' -- \"$cur\")) ;;\n");
   for (const std::string& first : FirstWords(commands)) {
-    if (const auto second = SecondWords(commands, first); !second.empty()) {
-      absl::StrAppend(&out, "    '", first, "') COMPREPLY=($(compgen -W '",
-                      absl::StrJoin(second, " "), "' -- \"$cur\")) ;;\n");
+    std::vector<std::string> second = SecondWords(commands, first);
+    if (second.empty()) continue;
+    // The first word may be a command by itself.
+    for (const Command& c : commands) {
+      if (c.name != first) continue;
+      const std::vector<std::string> flags = FlagWords(OptionsOf(c));
+      second.insert(second.end(), flags.begin(), flags.end());
     }
+    absl::StrAppend(&out, "    '", first, "') COMPREPLY=($(compgen -W '",
+                    absl::StrJoin(second, " "), "' -- \"$cur\")) ;;\n");
   }
   for (const Command& c : commands) {
+    if (!SecondWords(commands, c.name).empty()) continue;
     std::string files;
     for (const Option& o : c.options) {
       if (o.positional && o.completes != Completes::kNothing) files = " " + BashWords(o);

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/words.h"
 #include "client/embedded.h"
@@ -53,7 +53,7 @@ struct Context::Transfers {
 Context::Context(Globals globals, Terminal* terminal)
     : globals_(std::move(globals)),
       terminal_(terminal),
-      deadline_(absl::Now() + globals_.timeout),
+      deadline_(SteadyNow() + globals_.timeout),
       transfers_(std::make_shared<Transfers>()) {}
 
 void Context::Note(const std::string& text) {
@@ -61,7 +61,7 @@ void Context::Note(const std::string& text) {
 }
 
 absl::Duration Context::left() const {
-  return std::max(deadline_ - absl::Now(), absl::ZeroDuration());
+  return std::max(deadline_ - SteadyNow(), absl::ZeroDuration());
 }
 
 bool Context::Interrupted() { return signals.load() > 0; }
@@ -80,10 +80,10 @@ absl::Status Context::InterruptedError(const std::string& message) {
 }
 
 bool Context::Pause(absl::Duration time) const {
-  const absl::Time end = std::min(absl::Now() + time, deadline_);
+  const absl::Time end = std::min(SteadyNow() + time, deadline_);
   const absl::Notification never;
   while (!Interrupted()) {
-    const absl::Duration rest = end - absl::Now();
+    const absl::Duration rest = end - SteadyNow();
     if (rest <= absl::ZeroDuration()) return true;
     never.WaitForNotificationWithTimeout(std::min(rest, kLook));
   }
@@ -99,7 +99,7 @@ bool Context::Finishes(std::function<void()> f) const {
   while (!done->WaitForNotificationWithTimeout(kLook)) {
     // Transfers that are interrupted clean up behind them, if their bytes move.
     if (Interrupted()) return done->WaitForNotificationWithTimeout(kGrace);
-    if (absl::Now() > deadline_) return false;
+    if (SteadyNow() > deadline_) return false;
   }
   return true;
 }

@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/secret.h"
 #include "base/status.h"
 
@@ -123,9 +123,9 @@ absl::Status Daemon::Why() {
 Daemon::~Daemon() {
   if (Ended()) return;
   kill(pid_, SIGTERM);
-  const absl::Time end = absl::Now() + kEndPatience;
+  const absl::Time end = SteadyNow() + kEndPatience;
   while (!Ended()) {
-    if (absl::Now() > end) kill(pid_, SIGKILL);
+    if (SteadyNow() > end) kill(pid_, SIGKILL);
     poll(nullptr, 0, 10);
   }
 }

@@ -16,7 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace tessera::cli {
@@ -42,7 +42,7 @@ class Socket {
 bool AwaitReady(int fd, short events, absl::Time end) {  // NOLINT(google-runtime-int): poll's type
   while (true) {
     pollfd entry{fd, events, 0};
-    const int64_t ms = absl::ToInt64Milliseconds(end - absl::Now());
+    const int64_t ms = absl::ToInt64Milliseconds(end - SteadyNow());
     if (ms <= 0) return false;
     const int got = poll(&entry, 1, static_cast<int>(std::min<int64_t>(ms, 1000)));
     if (got > 0) return true;
@@ -52,7 +52,7 @@ bool AwaitReady(int fd, short events, absl::Time end) {  // NOLINT(google-runtim
 
 absl::StatusOr<Socket> Open(const HostPort& target, absl::Duration limit) {
   const std::string where = absl::StrCat(target.host, ":", target.port);
-  const absl::Time end = absl::Now() + limit;
+  const absl::Time end = SteadyNow() + limit;
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -106,7 +106,7 @@ absl::Status TryConnect(const HostPort& target, absl::Duration limit) {
 }
 
 absl::StatusOr<HttpAnswer> HttpGet(const std::string& url, absl::Duration limit) {
-  const absl::Time end = absl::Now() + limit;
+  const absl::Time end = SteadyNow() + limit;
   absl::string_view rest = url;
   absl::ConsumePrefix(&rest, "http://");
   const size_t slash = rest.find('/');

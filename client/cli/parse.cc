@@ -259,7 +259,11 @@ absl::StatusOr<Parsed> ParseCommandLine(const std::vector<Command>& commands,
   for (const Command& c : commands) {
     const std::vector<std::string> words = absl::StrSplit(c.name, ' ');
     CLI::App* parent = &app;
-    if (words.size() > 1) {
+    const auto whole = std::find_if(subs.begin(), subs.end(),
+                                    [&](const Sub& s) { return s.row->name == words[0]; });
+    if (words.size() > 1 && whole != subs.end()) {
+      parent = whole->app;  // "workers" lists, "workers rm" removes
+    } else if (words.size() > 1) {
       CLI::App*& group = groups[words[0]];
       if (group == nullptr) {
         group = app.add_subcommand(words[0]);
@@ -289,8 +293,10 @@ absl::StatusOr<Parsed> ParseCommandLine(const std::vector<Command>& commands,
     fault = e.what();
     extras = dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr;
   }
-  const auto chosen =
-      std::find_if(subs.begin(), subs.end(), [](const Sub& s) { return s.app->parsed(); });
+  // "workers rm" is "workers" too, and stands behind it.
+  const auto last =
+      std::find_if(subs.rbegin(), subs.rend(), [](const Sub& s) { return s.app->parsed(); });
+  const auto chosen = last == subs.rend() ? subs.end() : std::prev(last.base());
   Parsed parsed;
   if (fault.empty() && wants("version", root_globals)) {
     parsed.text = VersionText("tessera");

@@ -3,6 +3,7 @@
 //
 //   ca/ca.pem, ca/ca.key                             the authority
 //   coordinator/{ca.pem,cert.pem,key.pem,tokens}     tokens: hashes, for --tokens-file
+//   coordinator/state/                               the coordinator's own, for --state-dir
 //   WORKER/{ca.pem,cert.pem,key.pem}                 of each worker
 //   client/{ca.pem,token}                            an administrator's token
 //

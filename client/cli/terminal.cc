@@ -13,7 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "client/cli/json.h"
 
 namespace tessera::cli {
@@ -212,7 +212,7 @@ Progress::Progress(const Looks& looks, std::string what, int64_t total, bool sho
       what_(std::move(what)),
       total_(total),
       shown_(shown),
-      start_(absl::Now()),
+      start_(SteadyNow()),
       drawn_(start_) {}
 
 Progress::~Progress() { Done(); }
@@ -237,7 +237,7 @@ void Progress::Done() {
 }
 
 void Progress::Draw(bool last) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (!shown_ || (over_ && !last)) return;
   if (!last) {
     const bool large = looks_.err_is_terminal && total_ >= kLarge;

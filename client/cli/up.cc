@@ -197,6 +197,7 @@ std::vector<std::string> CoordinatorFlags(const std::string& listen, const State
   flags.push_back("--port-file=" + port_file);
   flags.push_back("--ca-key-file=" + dir.File("ca", "ca.key"));
   flags.push_back("--tokens-file=" + dir.File("coordinator", "tokens"));
+  flags.push_back("--state-dir=" + dir.File("coordinator", "state"));
   return flags;
 }
 

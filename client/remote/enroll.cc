@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "client/remote/status.h"
 #include "grpcpp/create_channel.h"
@@ -29,7 +30,7 @@ std::shared_ptr<grpc::ChannelCredentials> Unverified() {
 }
 
 void Bound(grpc::ClientContext* context, absl::Duration limit) {
-  context->set_deadline(absl::ToChronoTime(absl::Now() + limit));
+  context->set_deadline(WallDeadline(limit));
   context->set_wait_for_ready(false);
 }
 

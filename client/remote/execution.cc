@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "ir/serial/service.h"
 
 namespace tessera::remote {
@@ -54,13 +55,13 @@ bool Execution::AwaitEnd(absl::Time deadline) {
   {
     absl::MutexLock lock(&mu_);
     const auto free = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return over_ || !polling_; };
-    if (!mu_.AwaitWithDeadline(absl::Condition(&free), deadline)) return false;
+    if (!mu_.AwaitWithTimeout(absl::Condition(&free), deadline - SteadyNow())) return false;
     if (over_) return true;
     polling_ = true;
   }
   void* tag = nullptr;
   bool ok = false;
-  const auto next = queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(deadline));
+  const auto next = queue_.AsyncNext(&tag, &ok, WallDeadline(deadline - SteadyNow()));
   absl::MutexLock lock(&mu_);
   polling_ = false;
   if (next == grpc::CompletionQueue::TIMEOUT) return false;

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "base/clock.h"
 
 namespace tessera::remote {
 
@@ -52,13 +52,13 @@ void Hold::Open(uint64_t session) {
 Hold::State Hold::Keep(uint64_t session, absl::Duration wait) {
   if (unknown_) return State::kHeld;
   if (stream_ == nullptr || stream_->session != session) Open(session);
-  const absl::Time end = absl::Now() + wait;
+  const absl::Time end = SteadyNow() + wait;
   while (true) {
     void* tag = nullptr;
     bool ok = false;
     // What is held is only looked at.
-    const absl::Time until = stream_->held ? absl::Now() : end;
-    if (stream_->queue.AsyncNext(&tag, &ok, absl::ToChronoTime(until)) !=
+    const absl::Time until = stream_->held ? SteadyNow() : end;
+    if (stream_->queue.AsyncNext(&tag, &ok, WallDeadline(until - SteadyNow())) !=
         grpc::CompletionQueue::GOT_EVENT)
       return stream_->held ? State::kHeld : State::kOpening;
     if (tag != &stream_->answer) continue;  // It has gone out.

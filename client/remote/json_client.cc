@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "client/remote/channel.h"
 #include "client/remote/reach.h"
@@ -100,7 +101,7 @@ absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const st
   }
 
   ::grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + limit));
+  context.set_deadline(WallDeadline(limit));
   // Plenty for a coordinator that just starts, and an error at once for an address that is wrong.
   context.set_wait_for_ready(false);
   if (!token_.empty()) context.AddMetadata("authorization", "Bearer " + token_);
@@ -116,7 +117,7 @@ absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const st
   while (true) {
     void* tag = nullptr;
     bool ok = false;
-    const auto next = queue.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kLook));
+    const auto next = queue.AsyncNext(&tag, &ok, WallDeadline(kLook));
     if (next != ::grpc::CompletionQueue::TIMEOUT) break;
     if (!given_up && give_up()) {
       given_up = true;

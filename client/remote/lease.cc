@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "ir/serial/status.h"
 
@@ -87,7 +88,7 @@ Lease::~Lease() {
     return;
   }
   at_end_ = nullptr;
-  End(absl::Now() + kEndLimit);
+  End(SteadyNow() + kEndLimit);
 }
 
 void Lease::End(absl::Time by) {
@@ -104,7 +105,7 @@ void Lease::End(absl::Time by) {
   hold_ = nullptr;
   if (!mine()) return;
   grpc::ClientContext context;
-  prepare_(&context, std::max(by - absl::Now(), absl::ZeroDuration()));
+  prepare_(&context, std::max(by - SteadyNow(), absl::ZeroDuration()));
   v1::DeleteSessionRequest request;
   request.set_session(session);
   v1::DeleteSessionResponse response;
@@ -153,7 +154,7 @@ absl::StatusOr<uint64_t> Lease::Replace(uint64_t lost) {
 }
 
 void Lease::Run() {
-  absl::Time renewed = absl::Now();
+  absl::Time renewed = SteadyNow();
   absl::Duration look = absl::ZeroDuration();
   while (true) {
     uint64_t session = 0;
@@ -161,16 +162,16 @@ void Lease::Run() {
     {
       absl::MutexLock lock(&mu_);
       every = std::max(lease_ / kRenewals, kRenewEveryMin);
-      absl::Duration pause = renewed + every - absl::Now();
+      absl::Duration pause = renewed + every - SteadyNow();
       if (hold_ != nullptr) pause = std::min(pause, look);
       const auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_; };
       if (mu_.AwaitWithTimeout(absl::Condition(&stopping), pause)) return;
       session = session_;
       look = look_;
     }
-    if (absl::Now() >= renewed + every) {
+    if (SteadyNow() >= renewed + every) {
       Renew(session, every);
-      renewed = absl::Now();
+      renewed = SteadyNow();
     }
     // The wait for a stream that is being opened is in there.
     if (hold_ != nullptr && hold_->Keep(session, kHoldWait) == Hold::State::kOpening)

@@ -14,7 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 
 namespace tessera::remote {
 
@@ -129,7 +129,7 @@ AtProcessEnd::~AtProcessEnd() {
 
 void AtProcessEnd::RunAll() {
   if (watched_process.load() != getpid()) return;
-  const absl::Time by = absl::Now() + kEndLimit;
+  const absl::Time by = SteadyNow() + kEndLimit;
   Registry& registry = TheRegistry();
   while (true) {
     std::shared_ptr<Entry> next;
@@ -140,7 +140,7 @@ void AtProcessEnd::RunAll() {
                             [](const auto& e) { return e->state == Entry::State::kRuns; });
       };
       // Whoever comes while another thread is at it waits for that.
-      if (!registry.mu.AwaitWithDeadline(absl::Condition(&others_rest), by)) return;
+      if (!registry.mu.AwaitWithTimeout(absl::Condition(&others_rest), by - SteadyNow())) return;
       for (const auto& entry : registry.entries)
         if (entry->state == Entry::State::kWaits && entry->process == getpid()) next = entry;
       if (next == nullptr) return;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/types/span.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "client/remote/channel.h"
 #include "client/remote/reach.h"
@@ -21,7 +22,8 @@ constexpr absl::Duration kFirstLook = absl::Seconds(1);       // before somebody
 constexpr absl::Duration kCallLimit = absl::Seconds(30);      // for what should answer at once
 constexpr absl::Duration kCompileLimit = absl::Minutes(5);    // planning large programs takes time
 constexpr absl::Duration kTransferLimit = absl::Minutes(10);  // of one array
-constexpr absl::Duration kGrace = absl::Seconds(5);           // beyond what the server waits
+// Beyond what the server waits: one that stood still for ten seconds answers late, but it answers.
+constexpr absl::Duration kGrace = absl::Seconds(15);
 // How long the coordinator may take to hear of an executor that did not answer us; between looks.
 constexpr absl::Duration kLossKnownWithin = absl::Seconds(2), kLossLook = absl::Milliseconds(20);
 // An executor that restarts has its new tickets within this.
@@ -38,8 +40,8 @@ class FreshTries {
  public:
   // Waits a little; false once that has gone on for long enough since it was first asked.
   bool Again() {
-    deadline_ = std::min(deadline_, absl::Now() + kFreshWithin);
-    if (absl::Now() >= deadline_) return false;
+    deadline_ = std::min(deadline_, SteadyNow() + kFreshWithin);
+    if (SteadyNow() >= deadline_) return false;
     const absl::Notification never;
     never.WaitForNotificationWithTimeout(pause_);
     pause_ = std::min(2 * pause_, kFreshLookMax);
@@ -81,7 +83,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
                            CredentialsFor(address, options));
   std::shared_ptr<RemoteService> service(new RemoteService(address, options, credentials));
   const auto connected = [&](absl::Duration limit) {
-    return service->channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + limit));
+    return service->channel_->WaitForConnected(WallDeadline(limit));
   };
   const absl::Duration first = std::min(options.timeout, kFirstLook);
   if (!connected(first)) {
@@ -129,7 +131,7 @@ RemoteService::RemoteService(const std::string& address, const ConnectOptions& o
       transfer_(credentials, {.keepalive = options.keepalive, .on_bytes = options.on_bytes}) {}
 
 void RemoteService::Prepare(grpc::ClientContext* context, absl::Duration limit) const {
-  context->set_deadline(absl::ToChronoTime(absl::Now() + limit));
+  context->set_deadline(WallDeadline(limit));
   if (!token_.empty()) context->AddMetadata("authorization", "Bearer " + token_);
 }
 
@@ -271,7 +273,7 @@ absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value,
 
 absl::StatusOr<uint64_t> RemoteService::PutOnce(const ir::Array& value,
                                                 const api::Placement& placement, bool* gone) {
-  const absl::Time end = absl::Now() + kTransferLimit;
+  const absl::Time end = SteadyNow() + kTransferLimit;
   const api::ArraySpec spec{value.dtype(), value.shape(), placement};
   v1::CreateArrayRequest request;
   *request.mutable_spec() = ir::serial::ToProto(spec);
@@ -320,7 +322,7 @@ absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::ReadTickets(
 }
 
 absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration timeout) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   if (const std::shared_ptr<Execution> execution = ExecutionOf(array)) {
     const bool ended = execution->AwaitEnd(start + timeout);
     if (ended) {
@@ -335,7 +337,7 @@ absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration time
     // Too large, failed, or not ended: the coordinator knows.
   }
   return WithFreshTickets([&] {
-    return GetOnce(array, std::max(timeout - (absl::Now() - start), absl::ZeroDuration()));
+    return GetOnce(array, std::max(timeout - (SteadyNow() - start), absl::ZeroDuration()));
   });
 }
 
@@ -343,7 +345,7 @@ absl::StatusOr<ir::Array> RemoteService::GetOnce(uint64_t array, absl::Duration 
   TESSERA_ASSIGN_OR_RETURN(const v1::CreateReadTicketsResponse tickets,
                            ReadTickets(array, {}, timeout));
   TESSERA_ASSIGN_OR_RETURN(const api::ArraySpec spec, ir::serial::FromProto(tickets.spec()));
-  const absl::Time end = absl::Now() + kTransferLimit;
+  const absl::Time end = SteadyNow() + kTransferLimit;
   const int64_t num_elements = ir::MakeType(spec.dtype, spec.shape).num_elements();
   ir::Array whole;  // made for the first block that is not all of it
   absl::Mutex mu;
@@ -387,9 +389,9 @@ absl::Status RemoteService::Loss(uint64_t array) const {
 absl::Status RemoteService::WhyLost(uint64_t array, absl::Status moved) const {
   if (moved.ok() || KindOf(moved) != ErrorKind::kWorkerLost) return moved;
   // The coordinator hears of the loss from the worker's daemon, at about the time that we do.
-  const absl::Time deadline = absl::Now() + kLossKnownWithin;
+  const absl::Time deadline = SteadyNow() + kLossKnownWithin;
   const absl::Notification never;
-  while (absl::Now() < deadline) {
+  while (SteadyNow() < deadline) {
     const absl::Status known = ReadTickets(array, {}, absl::ZeroDuration()).status();
     if (KindOf(known) == ErrorKind::kWorkerLost) return known;
     never.WaitForNotificationWithTimeout(kLossLook);
@@ -415,7 +417,7 @@ absl::StatusOr<ir::Array> RemoteService::GetShardOnce(uint64_t array, int ordina
   TESSERA_ASSIGN_OR_RETURN(const Block block, BlockOf(spec, ordinal));
   absl::StatusOr<ir::Array> shard =
       transfer_.Read(tickets.tickets(0).endpoint(), tickets.tickets(0).ticket(), spec.dtype,
-                     block.shape, absl::Now() + kTransferLimit, [&] { return Loss(array); });
+                     block.shape, SteadyNow() + kTransferLimit, [&] { return Loss(array); });
   TESSERA_RETURN_IF_ERROR(WhyLost(array, shard.status()));
   return shard;
 }

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "client/remote/status.h"
 
@@ -30,14 +30,14 @@ std::optional<absl::Duration> PauseBeforeRetry(int number, const grpc::Status& s
 
 absl::Status CallUntilAnswered(absl::Duration limit, const PrepareFn& prepare, const DoneFn& done,
                                const std::function<grpc::Status(grpc::ClientContext*)>& call) {
-  const absl::Time end = absl::Now() + limit;
+  const absl::Time end = SteadyNow() + limit;
   const absl::Notification never;
   for (int number = 1;; ++number) {
     grpc::ClientContext context;
-    prepare(&context, std::max(end - absl::Now(), absl::ZeroDuration()));
+    prepare(&context, std::max(end - SteadyNow(), absl::ZeroDuration()));
     const grpc::Status status = call(&context);
     const std::optional<absl::Duration> pause = PauseBeforeRetry(number, status);
-    if (status.ok() || !pause || absl::Now() + *pause >= end) return done(status);
+    if (status.ok() || !pause || SteadyNow() + *pause >= end) return done(status);
     never.WaitForNotificationWithTimeout(*pause);
   }
 }

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/host_memory.h"
 #include "base/status.h"
 #include "client/remote/status.h"
@@ -143,7 +143,7 @@ absl::Status Transfer::Persist(const std::string& endpoint, absl::Time end, cons
   const absl::Notification never;
   absl::Duration wait = options_.first_retry;
   int64_t best = moved();
-  absl::Time stalled = absl::Now() + options_.stall;
+  absl::Time stalled = SteadyNow() + options_.stall;
   while (true) {
     const auto [status, again] = attempt(ChannelTo(endpoint));
     if (status.ok()) return status;
@@ -152,10 +152,10 @@ absl::Status Transfer::Persist(const std::string& endpoint, absl::Time end, cons
     if (known) TESSERA_RETURN_IF_ERROR(known());
     if (moved() > best) {
       best = moved();
-      stalled = absl::Now() + options_.stall;
+      stalled = SteadyNow() + options_.stall;
       wait = options_.first_retry;
     }
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (now + wait >= end) {
       return MakeError(ErrorKind::kDeadlineExceeded,
                        absl::StrCat("moving a shard: the time is over after ", best,
@@ -178,7 +178,7 @@ absl::Status Transfer::Tell(int64_t bytes) const {
 
 Transfer::Outcome Transfer::TryWrite(const Channel& channel, Upload& upload, absl::Time end) {
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(end));
+  context.set_deadline(WallDeadline(end - SteadyNow()));
   ir::serial::ChunkCall call(channel, "/tessera.v1.DataService/Write", &context);
   const ir::Array& shard = upload.shard;
   int64_t at = upload.committed;
@@ -229,7 +229,7 @@ Transfer::Outcome Transfer::TryWrite(const Channel& channel, Upload& upload, abs
 
 Transfer::Outcome Transfer::AskProgress(const Channel& channel, Upload& upload, absl::Time end) {
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(std::min(end, absl::Now() + kAskLimit)));
+  context.set_deadline(WallDeadline(std::min(end - SteadyNow(), kAskLimit)));
   v1::GetShardStatusRequest request;
   request.set_ticket(upload.ticket);
   v1::GetShardStatusResponse response;
@@ -262,7 +262,7 @@ absl::Status Transfer::Write(const std::string& endpoint, const std::string& tic
 
 Transfer::Outcome Transfer::TryRead(const Channel& channel, Download& download, absl::Time end) {
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(end));
+  context.set_deadline(WallDeadline(end - SteadyNow()));
   v1::ReadRequest request;
   request.set_ticket(download.ticket);
   request.set_offset(download.received);

@@ -24,7 +24,7 @@ struct Ticket {
   int32_t device = 0;  // local to the executor
   ir::DType dtype = ir::DType::kF32;
   ir::Dims shape;      // of the shard
-  absl::Time expires;  // by the coordinator's clock; millisecond grain
+  absl::Time expires;  // by the coordinator's clock of Welcome; millisecond grain
   bool operator==(const Ticket&) const = default;
 };
 

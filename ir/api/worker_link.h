@@ -36,7 +36,7 @@ namespace tessera::api {
 // ---- Who is there. ------------------------------------------------------------------------------
 struct ExecutorInfo {
   int32_t index = 0;         // within the worker
-  uint64_t incarnation = 0;  // grows with every process started for the index; never 0
+  uint64_t incarnation = 0;  // another for every process; never 0
   std::string device_kind;   // "cpu", "gpu"
   int32_t num_devices = 1;
   std::string data_endpoint;  // host:port of its DataService as clients reach it; "" in process
@@ -50,14 +50,16 @@ struct Registration {
   std::string host;
   int opset = ir::kOpset;  // the newest op set it runs
   std::vector<ExecutorInfo> executors;
+  int64_t host_memory_bytes = 0;  // that its devices on the host may take together; 0: unknown
 };
 // What the coordinator answers.
 struct Welcome {
   uint64_t session = 0;      // names this registration in every report
-  uint64_t epoch = 0;        // of the coordinator; a worker obeys only the greatest it has seen
+  uint64_t epoch = 0;        // of the coordinator: another after every start
   absl::Duration heartbeat;  // report at least this often
   absl::Duration lease;      // silence after which the worker is lost
   std::string ticket_key;    // the worker's, of the tickets of data transfers (ir/api/ticket.h)
+  absl::Time clock;          // the coordinator's by which they expire, when this was written
 };
 
 // ---- Coordinator -> executor. -------------------------------------------------------------------
@@ -304,6 +306,9 @@ struct Report {
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
+  // The registration is taken; a carrier passes the Welcome on. Before the first Send; one that is
+  // not taken is closed without it.
+  virtual void Accept() {}
   virtual void Send(int32_t executor, uint64_t incarnation, Command command) = 0;
   // The coordinator has given the worker up and sends nothing more; a carrier closes its
   // connection.
@@ -314,14 +319,14 @@ class WorkerLink {
 class WorkerEvents {
  public:
   virtual ~WorkerEvents() = default;
-  // `link` may be used from now until Disconnect returns.  A worker that is still registered under
-  // the name is lost first.
+  // `link` may be used from now until Disconnect returns.  One that another worker is registered
+  // under the name of, or that is refused for another reason, is closed with it.
   virtual absl::StatusOr<Welcome> Register(const Registration& registration,
                                            std::shared_ptr<WorkerLink> link) = 0;
   // In the order in which things happened on the executor.  Unknown sessions are ignored.
   virtual void OnReport(uint64_t session, Report report) = 0;
   // The worker is gone: its executors and arrays are lost.  One that comes back starts its
-  // executors anew, with greater incarnations, before it registers.
+  // executors anew, with other incarnations, before it registers.
   virtual void Disconnect(uint64_t session, const absl::Status& why) = 0;
 };
 

@@ -565,6 +565,7 @@ v1::Registration ToProto(const api::Registration& registration) {
   out.set_worker(registration.worker);
   out.set_host(registration.host);
   out.set_opset(registration.opset);
+  out.set_host_memory_bytes(registration.host_memory_bytes);
   for (const api::ExecutorInfo& e : registration.executors) Write(e, out.add_executors());
   return out;
 }
@@ -576,8 +577,11 @@ absl::StatusOr<api::Registration> FromProto(const v1::Registration& proto) {
   if (proto.executors().empty() || proto.executors_size() > kExecutorsMax)
     return Bad(absl::StrCat("registration: ", proto.executors_size(), " executors, 1 to ",
                             kExecutorsMax, " are accepted"));
-  api::Registration out{
-      .worker = proto.worker(), .host = proto.host(), .opset = proto.opset(), .executors = {}};
+  api::Registration out{.worker = proto.worker(),
+                        .host = proto.host(),
+                        .opset = proto.opset(),
+                        .executors = {},
+                        .host_memory_bytes = std::max<int64_t>(proto.host_memory_bytes(), 0)};
   std::set<int32_t> seen;
   for (const v1::ExecutorInfo& e : proto.executors()) {
     TESSERA_ASSIGN_OR_RETURN(api::ExecutorInfo info, ReadExecutor(e));
@@ -595,6 +599,7 @@ v1::Welcome ToProto(const api::Welcome& welcome) {
   *out.mutable_heartbeat() = ToProto(welcome.heartbeat);
   *out.mutable_lease() = ToProto(welcome.lease);
   out.set_ticket_key(welcome.ticket_key);
+  *out.mutable_clock() = ToProto(welcome.clock - absl::UnixEpoch());
   return out;
 }
 
@@ -603,7 +608,8 @@ api::Welcome FromProto(const v1::Welcome& proto) {
           .epoch = proto.epoch(),
           .heartbeat = FromProto(proto.heartbeat()),
           .lease = FromProto(proto.lease()),
-          .ticket_key = proto.ticket_key()};
+          .ticket_key = proto.ticket_key(),
+          .clock = absl::UnixEpoch() + FromProto(proto.clock())};
 }
 
 }  // namespace tessera::ir::serial

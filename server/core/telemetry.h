@@ -53,8 +53,14 @@ struct CancelDone {
 struct SessionEnded {
   std::string tenant, reason;  // "deleted", "lease_expired"
 };
+// A loss, timeout or refusal that an operator would look for, for the log.  `what` is one of few
+// texts; the fields say to what and why.
+struct Incident {
+  std::string what;
+  std::vector<std::pair<std::string, std::string>> fields;
+};
 using Note = std::variant<OperationSubmitted, OperationEnded, CacheLookup, ArraysLost, LeaseExpired,
-                          PlanTooLarge, CancelDone, SessionEnded>;
+                          PlanTooLarge, CancelDone, SessionEnded, Incident>;
 
 // An operation's kind as metrics call it: "execute", "copy", "checkpoint".
 const char* MetricNameOf(api::OperationKind kind);

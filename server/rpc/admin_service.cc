@@ -12,6 +12,7 @@ std::vector<Row> AdminService::Rows() {
   return {Unary(Method::kAdminService_CordonWorker, this, &AdminService::CordonWorker),
           Unary(Method::kAdminService_UncordonWorker, this, &AdminService::UncordonWorker),
           Unary(Method::kAdminService_DrainWorker, this, &AdminService::DrainWorker),
+          Unary(Method::kAdminService_DeleteWorker, this, &AdminService::DeleteWorker),
           Unary(Method::kAdminService_CreateToken, this, &AdminService::CreateToken),
           Unary(Method::kAdminService_ListTokens, this, &AdminService::ListTokens),
           Unary(Method::kAdminService_RevokeToken, this, &AdminService::RevokeToken)};
@@ -43,6 +44,14 @@ void AdminService::DrainWorker(const CallRef<v1::DrainWorkerRequest, v1::Worker>
       scheduler::Drain{
           {0, call->caller()}, q.worker(), q.reason(), call->Wait(q.has_timeout(), q.timeout())},
       Then<WorkerInfo>(call, FillWorker));
+}
+
+void AdminService::DeleteWorker(const CallRef<v1::DeleteWorkerRequest, v1::Worker>& call) {
+  const v1::DeleteWorkerRequest& q = call->request();
+  TESSERA_LOG(INFO) << "worker is deleted" << Field("worker", q.worker())
+                    << Field("token", call->caller().token_name);
+  coordinator_->Ask<WorkerInfo>(scheduler::DeleteWorker{{0, call->caller()}, q.worker()},
+                                Then<WorkerInfo>(call, FillWorker));
 }
 
 void AdminService::CreateToken(

@@ -20,6 +20,7 @@ class AdminService {
   void CordonWorker(const CallRef<v1::CordonWorkerRequest, v1::Worker>& call);
   void UncordonWorker(const CallRef<v1::UncordonWorkerRequest, v1::Worker>& call);
   void DrainWorker(const CallRef<v1::DrainWorkerRequest, v1::Worker>& call);
+  void DeleteWorker(const CallRef<v1::DeleteWorkerRequest, v1::Worker>& call);
   void CreateToken(const CallRef<v1::CreateTokenRequest, v1::CreateTokenResponse>& call);
   void ListTokens(const CallRef<v1::ListTokensRequest, v1::ListTokensResponse>& call);
   void RevokeToken(const CallRef<v1::RevokeTokenRequest, v1::Token>& call);

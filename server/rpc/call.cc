@@ -60,7 +60,9 @@ absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
   const auto deadline = context.deadline();
   if (deadline == std::chrono::system_clock::time_point::max())
     return std::max(asked, absl::ZeroDuration());
-  const absl::Duration left = absl::FromChrono(deadline) - absl::Now() - kAnswerTime;
+  // gRPC makes a date of what is left at this moment.
+  const absl::Duration left =
+      absl::FromChrono(deadline - std::chrono::system_clock::now()) - kAnswerTime;
   return std::max(std::min(asked, left), absl::ZeroDuration());
 }
 

@@ -62,11 +62,26 @@ grpc::ServerUnaryReactor* EnrollmentService::Enroll(grpc::CallbackServerContext*
     status = MakeError(ErrorKind::kRoleMissing,
                        absl::StrCat("enroll: the certificate of '", worker,
                                     "' renews that name only; use a token to join with"));
-  if (status.ok()) status = Sign(*request, response);
-  if (status.ok())
-    TESSERA_LOG(INFO) << "worker enrolled" << Field("worker", request->worker())
-                      << Field("token", caller->token_name) << Field("peer", context->peer());
-  reactor->Finish(ToGrpc(status));
+  const auto sign = [this, context, request, response, reactor,
+                     token = caller.ok() ? caller->token_name : ""](absl::Status status) {
+    if (status.ok()) status = Sign(*request, response);
+    if (status.ok())
+      TESSERA_LOG(INFO) << "worker enrolled" << Field("worker", request->worker())
+                        << Field("token", token) << Field("peer", context->peer());
+    reactor->Finish(ToGrpc(status));
+  };
+  if (!status.ok() || !worker.empty()) {
+    sign(status);
+    return reactor;
+  }
+  // A token to join with makes new workers; it takes no name from one that works.
+  host_of_(request->worker(), [sign, request](const std::optional<std::string>& host) {
+    sign(host ? MakeError(ErrorKind::kAlreadyExists,
+                          absl::StrCat("enroll: a worker named ", request->worker(),
+                                       " is connected, from host ", *host,
+                                       "; choose another --name, or stop that one first"))
+              : absl::OkStatus());
+  });
   return reactor;
 }
 
@@ -76,7 +91,7 @@ absl::Status EnrollmentService::Sign(const v1::EnrollRequest& request,
   TESSERA_ASSIGN_OR_RETURN(const pki::CertificateSpec spec,
                            api::WorkerCertificate(request.worker()));
   TESSERA_ASSIGN_OR_RETURN(*response->mutable_certificate_pem(),
-                           pki::Sign(authority_, request.csr_pem(), spec, clock_->Now()));
+                           pki::Sign(authority_, request.csr_pem(), spec, clock_->Wall()));
   response->set_ca_pem(authority_.cert_pem);
   return absl::OkStatus();
 }

@@ -152,11 +152,10 @@ absl::Status Gate::StillGood(const std::string& token_name, absl::Time now) cons
 }
 
 absl::StatusOr<Caller> Gate::Admit(grpc::CallbackServerContext* context, Method method) {
-  const absl::Time now = clock_->Now();
   const MethodRow& row = RowOf(method);
   absl::StatusOr<Caller> caller = row.least == Least::kAnyone
                                       ? Caller{kAnyoneTenant, Role::kViewer, ""}
-                                      : Identify(*context, now);
+                                      : Identify(*context, clock_->Wall());
   absl::Status status = caller.status();
   const bool open = options_.tokens == nullptr;
   if (status.ok() && !open && !May(caller->role, row.least))
@@ -164,7 +163,7 @@ absl::StatusOr<Caller> Gate::Admit(grpc::CallbackServerContext* context, Method 
                        absl::StrCat(MethodName(method), " wants the role ", LeastName(row.least),
                                     "; '", caller->token_name, "' has ",
                                     core::RoleName(caller->role), ". Ask for another token"));
-  if (status.ok()) status = Count(context, *caller, now);
+  if (status.ok()) status = Count(context, *caller, clock_->Steady());
   if (status.ok()) return caller;
   Audit(*context, method, caller.ok() ? caller->token_name : "", status);
   return status;
@@ -208,7 +207,7 @@ void Gate::Audit(const grpc::CallbackServerContext& context, Method method,
   {
     absl::MutexLock lock(&mu_);
     // Whoever can be refused often must not fill the disk.
-    const absl::Time now = clock_->Now();
+    const absl::Time now = clock_->Steady();
     const double gained = absl::ToDoubleSeconds(now - audit_.filled) * kAuditLinesPerSecond;
     audit_.tokens =
         std::clamp(audit_.tokens + gained, 0.0, static_cast<double>(kAuditLinesPerSecond));
@@ -259,7 +258,7 @@ int64_t Gate::calls_open(const std::string& tenant) const {
 
 void Gate::Sweep() {
   if (options_.tokens == nullptr) return;
-  const absl::Time now = clock_->Now();
+  const absl::Time now = clock_->Wall();
   std::vector<std::shared_ptr<Call>> bad;
   {
     absl::MutexLock lock(&mu_);
@@ -294,16 +293,16 @@ void Gate::Flush() {
 
 void Gate::Run() {
   const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; };
-  absl::Time flush = clock_->Now() + kFlushEvery;
+  absl::Time flush = clock_->Steady() + kFlushEvery;
   while (true) {
     {
       absl::MutexLock lock(&mu_);
       if (mu_.AwaitWithTimeout(absl::Condition(&stopping), kSweepEvery)) break;
     }
     Sweep();
-    if (clock_->Now() < flush) continue;
+    if (clock_->Steady() < flush) continue;
     Flush();
-    flush = clock_->Now() + kFlushEvery;
+    flush = clock_->Steady() + kFlushEvery;
   }
   Flush();
 }

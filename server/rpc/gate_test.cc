@@ -8,6 +8,8 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -103,7 +105,10 @@ class GateTest : public ::testing::Test {
     gate_ = std::make_unique<Gate>(&clock_, options);
     const ListenerCredentials made =
         CredentialsFor("127.0.0.1", {tls ? Files() : TlsFiles{}, false, options.tokens}).value();
-    enrollment_ = std::make_unique<EnrollmentService>(authority_, &clock_, gate_.get());
+    enrollment_ = std::make_unique<EnrollmentService>(
+        authority_, &clock_, gate_.get(), [this](const std::string& worker, const ThenHost& then) {
+          then(connected_.count(worker) > 0 ? std::optional<std::string>("here") : std::nullopt);
+        });
     links_ = std::make_unique<OpenLinks>(gate_.get());
     if (made.channelz) grpc::channelz::experimental::InitChannelzService();
     channelz_ = made.channelz;
@@ -139,7 +144,7 @@ class GateTest : public ::testing::Test {
     token.name = name;
     token.role = role;
     token.time_to_live = life;
-    return tokens_->Create(token, clock_.Now()).value().text;
+    return tokens_->Create(token, clock_.Wall()).value().text;
   }
 
   static void Prepare(grpc::ClientContext* context, const std::string& token) {
@@ -189,6 +194,7 @@ class GateTest : public ::testing::Test {
   std::unique_ptr<auth::Tokens> tokens_;
   std::unique_ptr<Gate> gate_;
   std::unique_ptr<EnrollmentService> enrollment_;
+  std::set<std::string> connected_;  // workers; set before calls
   std::unique_ptr<OpenLinks> links_;
   bool channelz_ = false;
   int port_ = 0;
@@ -242,6 +248,20 @@ TEST_F(GateTest, AnyoneLearnsWhoseClusterItIs) {
   v1::Authority authority;
   ASSERT_TRUE(GetAuthority(TlsChannel(), &authority).ok());
   EXPECT_EQ(authority.ca_pem(), authority_.cert_pem);
+}
+
+TEST_F(GateTest, ATokenTakesNoNameFromAWorkerThatIsConnected) {
+  Serve(/*tls=*/true, /*with_tokens=*/true);
+  connected_.insert("w0");
+  const std::string token = Token("join", Role::kWorker);
+  v1::EnrollResponse response;
+  EXPECT_THAT(Enroll(TlsChannel(), token, "w0", &response),
+              ReasonIs("ALREADY_EXISTS", "a worker named w0 is connected, from host here"));
+  EXPECT_TRUE(response.certificate_pem().empty());
+  EXPECT_THAT(Enroll(TlsChannel(), token, "w1", &response), IsOk());
+  // Its own certificate is renewed all the same.
+  connected_.insert("w1");
+  EXPECT_THAT(Enroll(TlsChannel({response.certificate_pem(), request_.key_pem}), "", "w1"), IsOk());
 }
 
 TEST_F(GateTest, AnEnrolledWorkerCallsWithItsCertificateAlone) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 
 namespace tessera::server::rpc {
@@ -21,7 +22,7 @@ RawCaller::~RawCaller() = default;
 absl::Status RawCaller::Call(const std::string& method, absl::string_view bytes,
                              absl::Duration bound) {
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + bound));
+  context.set_deadline(WallDeadline(bound));
   grpc::CompletionQueue queue;
   const auto wait = [&queue] {
     void* tag = nullptr;

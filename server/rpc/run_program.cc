@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "server/rpc/json.h"
 
@@ -33,7 +33,7 @@ class Cleanup {
 absl::Status RunOne(api::Service& service, ir::Program program,
                     const v1::RunProgramRequest& request, v1::RunProgramResponse* response,
                     absl::Duration timeout) {
-  const absl::Time until = absl::Now() + timeout;
+  const absl::Time until = SteadyNow() + timeout;
   api::CompileRequest compile;
   compile.program = std::move(program);
   compile.devices.assign(request.devices().begin(), request.devices().end());
@@ -71,7 +71,7 @@ absl::Status RunOne(api::Service& service, ir::Program program,
     cleanup.Add(id);
     execute.args.push_back(id);
   }
-  const absl::Duration left = until - absl::Now();
+  const absl::Duration left = until - SteadyNow();
   if (left <= absl::ZeroDuration())
     return MakeError(ErrorKind::kDeadlineExceeded,
                      "run: compiling and uploading took all the time");
@@ -83,7 +83,7 @@ absl::Status RunOne(api::Service& service, ir::Program program,
   TESSERA_RETURN_IF_ERROR(ended.error);
   for (uint64_t output : run.outputs) {
     TESSERA_ASSIGN_OR_RETURN(const ir::Array value,
-                             service.Get(output, std::max(until - absl::Now(), absl::Seconds(1))));
+                             service.Get(output, std::max(until - SteadyNow(), absl::Seconds(1))));
     TESSERA_ASSIGN_OR_RETURN(*response->add_outputs(), JsonFromArray(value));
     response->add_types(ir::MakeType(value.dtype(), value.shape()).ToString());
   }
@@ -111,7 +111,7 @@ void RunPool::Run(absl::Duration timeout, Job job) {
   {
     absl::MutexLock lock(&mu_);
     if (jobs_.size() < kJobsMax && !stopping_) {
-      jobs_.push_back({absl::Now() + timeout, std::move(job)});
+      jobs_.push_back({SteadyNow() + timeout, std::move(job)});
       return;
     }
   }
@@ -132,7 +132,7 @@ void RunPool::Work() {
       next = std::move(jobs_.front());
       jobs_.pop_front();
     }
-    const absl::Duration left = next.until - absl::Now();
+    const absl::Duration left = next.until - SteadyNow();
     if (left <= absl::ZeroDuration()) {
       next.job(MakeError(ErrorKind::kDeadlineExceeded, "run: it waited for a thread all the time"));
     } else {

@@ -57,7 +57,18 @@ class GrpcServer final : public Server {
         operations_(coordinator),
         admin_(coordinator, gate),
         workers_(coordinator, gate),
-        enrollment_(std::move(authority), &gate->clock(), gate) {}
+        enrollment_(std::move(authority), &gate->clock(), gate,
+                    [coordinator](const std::string& worker, ThenHost then) {
+                      scheduler::GetWorker get;
+                      get.worker = worker;
+                      coordinator->Ask<scheduler::WorkerInfo>(
+                          std::move(get), [then = std::move(then)](
+                                              const absl::StatusOr<scheduler::WorkerInfo>& info) {
+                            const bool connected =
+                                info.ok() && info->state != scheduler::WorkerState::kLost;
+                            then(connected ? std::optional(info->host) : std::nullopt);
+                          });
+                    }) {}
   ~GrpcServer() override { Shutdown(absl::ZeroDuration()); }
 
   absl::Status Start(const ServeOptions& options, const Options& limits) {
@@ -116,7 +127,7 @@ class GrpcServer final : public Server {
   void Shutdown(absl::Duration grace) override {
     if (server_ == nullptr || std::exchange(shut_, true)) return;
     server_->GetHealthCheckService()->SetServingStatus(false);
-    server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+    server_->Shutdown(WallDeadline(grace));
     server_->Wait();
   }
 

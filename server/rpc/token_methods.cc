@@ -49,7 +49,7 @@ absl::Status CreateToken(Gate& gate, const v1::CreateTokenRequest& request,
   token.tenant = request.tenant();
   if (request.has_time_to_live())
     token.time_to_live = ir::serial::FromProto(request.time_to_live());
-  TESSERA_ASSIGN_OR_RETURN(const core::MadeToken made, tokens->Create(token, gate.clock().Now()));
+  TESSERA_ASSIGN_OR_RETURN(const core::MadeToken made, tokens->Create(token, gate.clock().Wall()));
   TESSERA_LOG(INFO) << "token made" << Field("token", made.info.name)
                     << Field("role", ToStd(core::RoleName(made.info.role)))
                     << Field("tenant", made.info.tenant);

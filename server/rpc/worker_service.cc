@@ -42,6 +42,13 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
   }
 
   // ---- api::WorkerLink ----
+  void Accept() override ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      accepted_ = true;
+    }
+    Pump();
+  }
   void Send(int32_t executor, uint64_t incarnation, api::Command command) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     Enqueue(ir::serial::ToProto(executor, incarnation, command));
@@ -126,8 +133,10 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
     v1::WorkerCommand first;
     *first.mutable_welcome() = ir::serial::ToProto(welcome);
     {
-      // Commands may have been sent already; the Welcome still comes first.
+      // Commands may have been sent already; the Welcome still comes first. To one that has been
+      // refused already nothing comes.
       absl::MutexLock lock(&mu_);
+      if (ending_) return absl::OkStatus();
       queue_.push_front(std::move(first));
       welcomed_ = true;
     }
@@ -170,7 +179,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
       if (ending_) {
         finished_ = true;
         end = end_;
-      } else if (welcomed_ && !queue_.empty()) {
+      } else if (accepted_ && welcomed_ && !queue_.empty()) {
         command_ = std::move(queue_.front());
         queue_.pop_front();
         writing_ = write = true;
@@ -198,7 +207,8 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
 
   absl::Mutex mu_;
   std::deque<v1::WorkerCommand> queue_ ABSL_GUARDED_BY(mu_);
-  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
+  bool accepted_ ABSL_GUARDED_BY(mu_) = false;  // by the scheduler
+  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;  // the Welcome is at the front of queue_
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;

@@ -10,7 +10,8 @@
 namespace tessera::server::scheduler {
 
 bool Machine::DeviceExists(int64_t device) const {
-  return device >= 0 && device < static_cast<int64_t>(s_.devices.size());
+  return device >= 0 && device < static_cast<int64_t>(s_.devices.size()) &&
+         !s_.devices[device].executor.empty();
 }
 Executor& Machine::ExecutorOf(int64_t device) {
   return s_.executors.at(s_.devices.at(device).executor);
@@ -19,9 +20,11 @@ Executor& Machine::ExecutorOf(int64_t device) {
 absl::Status Machine::CheckDevices(const std::vector<int64_t>& devices) const {
   for (int64_t d : devices)
     if (!DeviceExists(d))
-      return MakeError(ErrorKind::kNotEnoughDevices,
-                       absl::StrCat("device ", d, " does not exist; the cluster has ",
-                                    s_.devices.size(), " devices, numbered from 0"));
+      return MakeError(
+          ErrorKind::kNotEnoughDevices,
+          absl::StrCat("device ", d, " does not exist; the cluster has ",
+                       static_cast<int64_t>(s_.devices.size()) - s_.devices_deleted, " devices, ",
+                       s_.devices_deleted == 0 ? "numbered from 0" : "list them"));
   return absl::OkStatus();
 }
 
@@ -36,7 +39,8 @@ absl::StatusOr<ArrayRecord*> Machine::FindArray(const core::Caller& caller, uint
   const bool given = owner != nullptr && May(caller, *owner, access) &&
                      s_.executables.count(id) == 0 && s_.operations.count(id) == 0;
   if (!given)
-    return MakeError(ErrorKind::kArrayNotFound, absl::StrCat("array ", id, " does not exist"));
+    return MakeError(ErrorKind::kArrayNotFound,
+                     absl::StrCat("array ", id, " does not exist", IfRestarted(id)));
   const bool donated = it != s_.arrays.end() && it->second.donated_to != 0;
   return MakeError(ErrorKind::kArrayDeleted,
                    donated ? absl::StrCat("array ", id, " was donated to operation ",
@@ -101,7 +105,7 @@ ArrayInfo Machine::Info(uint64_t id) {
   }
   info.tenant = a.tenant;
   info.session = NameOfSession(a.session);
-  info.upload_until = a.upload_until;
+  info.upload_until = a.upload_until + s_.steady_ahead;
   return info;
 }
 

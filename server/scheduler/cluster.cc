@@ -10,11 +10,6 @@ namespace {
 
 constexpr size_t kReasonMax = 256;
 
-absl::Status NoWorker(const std::string& name) {
-  return MakeError(ErrorKind::kWorkerNotFound,
-                   absl::StrCat("worker '", name, "' does not exist; list the workers"));
-}
-
 bool IsName(const std::string& name) {
   return !name.empty() && name.size() <= 63 && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -29,7 +24,9 @@ void Machine::On(const ListDevices& e) {
   const auto count = static_cast<int64_t>(s_.devices.size());
   const int64_t size = e.page.size <= 0 ? count : e.page.size;
   const int64_t first = std::clamp<int64_t>(e.page.after, -1, count) + 1;
-  for (int64_t id = first; id < count && id - first < size; ++id) {
+  int64_t id = first;
+  for (; id < count && static_cast<int64_t>(page.items.size()) < size; ++id) {
+    if (!DeviceExists(id)) continue;
     const Executor& x = s_.executors.at(s_.devices[id].executor);
     const bool healthy = x.alive() && Responsive(x);
     page.items.push_back({.id = id,
@@ -41,23 +38,20 @@ void Machine::On(const ListDevices& e) {
                           .reason = healthy     ? ""
                                     : x.alive() ? SilenceOf(x)
                                                 : x.lost_reason,
-                          .memory_bytes = x.info.memory_bytes,
+                          .memory_bytes = x.memory_bytes,
                           .cordoned = s_.workers.at(x.worker).cordoned,
                           .unresponsive = x.alive() && !healthy});
   }
-  page.more = first + static_cast<int64_t>(page.items.size()) < count;
+  page.more = id < count;
   Answer(e.request, std::move(page));
 }
 
 void Machine::On(const GetTopology& e) {
   std::vector<ExecutorPlace> places;
   for (const auto& [name, x] : s_.executors) {
-    ExecutorPlace place{name,
-                        x.host,
-                        x.info.device_kind,
-                        {},
-                        x.info.memory_bytes,
-                        x.alive() && Responsive(x),
+    if (name.empty()) continue;
+    ExecutorPlace place{name,        x.host,         x.info.device_kind,
+                        {},          x.memory_bytes, x.alive() && Responsive(x),
                         x.info.files};
     for (int32_t d = 0; d < x.info.num_devices; ++d) place.devices.push_back(x.first_device + d);
     places.push_back(std::move(place));
@@ -66,6 +60,11 @@ void Machine::On(const GetTopology& e) {
 }
 
 // ---- Workers. -----------------------------------------------------------------------------------
+absl::Status Machine::NoWorker(const std::string& name) {
+  return MakeError(ErrorKind::kWorkerNotFound,
+                   absl::StrCat("worker '", name, "' does not exist; list the workers"));
+}
+
 bool Machine::IsCordoned(int64_t device) const {
   return s_.workers.at(s_.executors.at(s_.devices[device].executor).worker).cordoned;
 }
@@ -152,7 +151,7 @@ void Machine::On(const ListWorkers& e) {
 
 void Machine::On(const GetWorker& e) {
   const auto it = s_.workers.find(e.worker);
-  if (it == s_.workers.end()) return Answer(e.request, NoWorker(e.worker));
+  if (it == s_.workers.end() || e.worker.empty()) return Answer(e.request, NoWorker(e.worker));
   AnswerWorker(e.request, e.worker);
 }
 
@@ -164,7 +163,7 @@ void Machine::AnswerWorker(uint64_t request, const std::string& name) {
 
 void Machine::On(const Cordon& e) {
   const auto it = s_.workers.find(e.worker);
-  if (it == s_.workers.end()) return Answer(e.request, NoWorker(e.worker));
+  if (it == s_.workers.end() || e.worker.empty()) return Answer(e.request, NoWorker(e.worker));
   it->second.cordoned = e.on;
   it->second.cordon_reason = e.on ? e.reason.substr(0, kReasonMax) : "";
   Log(absl::StrCat("worker ", e.worker, e.on ? " cordoned" : " uncordoned"));
@@ -182,7 +181,7 @@ void Machine::On(const Cordon& e) {
 
 void Machine::On(const Drain& e) {
   const auto it = s_.workers.find(e.worker);
-  if (it == s_.workers.end()) return Answer(e.request, NoWorker(e.worker));
+  if (it == s_.workers.end() || e.worker.empty()) return Answer(e.request, NoWorker(e.worker));
   Worker& worker = it->second;
   if (!worker.cordoned || !e.reason.empty()) worker.cordon_reason = e.reason.substr(0, kReasonMax);
   worker.cordoned = true;

@@ -28,8 +28,11 @@ Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan, App
       clock_(clock),
       plan_(std::move(plan)),
       append_(std::move(append)) {
-  state_.config = options_.config;
-  state_.last_session = options_.config.last_session;
+  state_ = Begin(options_.config);
+  {
+    absl::MutexLock lock(&mu_);
+    last_session_ = options_.config.life.first_id;
+  }
   planners_ = std::make_unique<SizedPool>(SizedPool::Options{.threads = options_.plan_threads});
   driver_ = std::thread([this] { Run(); });
 }
@@ -77,11 +80,13 @@ bool Driver::NewRequests(Done accepted, Done ended, uint64_t* request, uint64_t*
 void Driver::Post(Event event) {
   {
     absl::MutexLock lock(&mu_);
-    events_.push_back(std::move(event));
+    Push(std::move(event));
     if (!Claim()) return;
   }
   Work(kEventsOfOthersMax);
 }
+
+void Driver::Push(Event event) { events_.push_back({clock_->Now(), std::move(event)}); }
 
 uint64_t Driver::AddWorker(const api::Registration& registration,
                            std::shared_ptr<api::WorkerLink> link) {
@@ -90,7 +95,7 @@ uint64_t Driver::AddWorker(const api::Registration& registration,
     absl::MutexLock lock(&mu_);
     session = ++last_session_;
     links_.emplace(session, std::move(link));
-    events_.push_back(WorkerRegistered{session, registration});
+    Push(WorkerRegistered{session, registration});
     if (!Claim()) return session;
   }
   Work(kEventsOfOthersMax);
@@ -105,7 +110,7 @@ void Driver::RemoveWorker(uint64_t session, const absl::Status& why) {
   {
     absl::MutexLock lock(&mu_);
     links_.erase(session);
-    events_.push_back(WorkerGone{session, why});
+    Push(WorkerGone{session, why});
     // Unless this is a call that the link made while it was being used.
     if (worker_ == std::this_thread::get_id()) return;
     auto unused = [this, session]()
@@ -153,29 +158,39 @@ bool Driver::Claim() {
 
 void Driver::Work(int limit) {
   while (true) {
-    Event event = Tick{};
+    Waiting next{clock_->Now(), Tick{}};
     {
       absl::MutexLock lock(&mu_);
-      const bool due = timer_ <= clock_->Now();
-      if (stopping_ || limit-- <= 0 || (events_.empty() && !due)) {
+      if (!timer_due_ && timer_ <= next.came) {
+        timer_due_ = true;
+        before_timer_ = events_.size();
+      }
+      if (stopping_ || limit-- <= 0 || (events_.empty() && !timer_due_)) {
         worker_ = std::thread::id();
         return;
       }
-      if (due) {
+      if (timer_due_ && before_timer_ == 0) {
+        timer_due_ = false;
         timer_ = absl::InfiniteFuture();
       } else {
-        event = std::move(events_.front());
+        next = std::move(events_.front());
         events_.pop_front();
+        if (timer_due_) --before_timer_;
       }
     }
-    Take(event);
+    Take(next.event, next.came);
   }
 }
 
-void Driver::Take(const Event& event) {
+void Driver::Take(const Event& event, absl::Time now) {
+  // An event that came while another thread took the time of a tick is of that time too.
+  now = last_step_ = std::max(now, last_step_);
+  const absl::Time real = clock_->Now();
+  state_.wall_ahead = clock_->Wall() - real;
+  state_.steady_ahead = clock_->Steady() - real;
   const bool observed = options_.observer != nullptr;
   const int64_t began = observed ? absl::GetCurrentTimeNanos() : 0;
-  for (Effect& effect : Step(state_, event, clock_->Now())) Carry(effect);
+  for (Effect& effect : Step(state_, event, now)) Carry(effect);
   if (!observed) return;
   options_.observer->OnStep(absl::Nanoseconds(absl::GetCurrentTimeNanos() - began),
                             std::holds_alternative<Execute>(event));
@@ -192,10 +207,18 @@ void Driver::Run() {
         return stopping_ || timer_ < timer || (worker_ == std::thread::id() && !events_.empty());
       };
       const absl::Duration until = std::max(timer_ - clock_->Now(), absl::ZeroDuration());
-      // The bound is for clocks that are moved by hand.
-      mu_.AwaitWithTimeout(absl::Condition(&work), std::min(until, absl::Seconds(1)));
+      // The bound is what keeps the clock going, and is for those that are moved by hand.
+      mu_.AwaitWithTimeout(absl::Condition(&work), std::min(until, AwakeTime::kPulse));
       if (stopping_) return;
-      if (!Claim()) continue;
+      if (events_.empty() && timer_ > clock_->Now()) continue;
+      if (!Claim()) {
+        // Whoever is at work meets the timer as well.
+        const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+          return stopping_ || worker_ == std::thread::id();
+        };
+        mu_.AwaitWithTimeout(absl::Condition(&idle), AwakeTime::kPulse);
+        continue;
+      }
     }
     Work(std::numeric_limits<int>::max());
   }
@@ -228,6 +251,19 @@ void Driver::Carry(Effect& effect) {
   } else if (auto* plan = std::get_if<MakePlan>(&effect)) {
     const int64_t ops = ir::CountOps(*plan->request.program.entry);
     planners_->Push(ops, [this, wanted = std::move(*plan)] { Plan(wanted); });
+  } else if (auto* accept = std::get_if<AcceptWorker>(&effect)) {
+    std::shared_ptr<api::WorkerLink> link;
+    {
+      absl::MutexLock lock(&mu_);
+      const auto it = links_.find(accept->session);
+      if (it == links_.end()) return;
+      link = it->second;
+      sending_to_ = accept->session;
+    }
+    link->Accept();
+    link.reset();
+    absl::MutexLock lock(&mu_);
+    sending_to_ = 0;
   } else if (auto* drop = std::get_if<DropWorker>(&effect)) {
     std::shared_ptr<api::WorkerLink> link;
     {
@@ -237,13 +273,17 @@ void Driver::Carry(Effect& effect) {
       link = std::move(it->second);
       links_.erase(it);
     }
-    TESSERA_LOG(WARNING) << drop->why.message() << Field("session", drop->session);
     link->Close(drop->why);
   } else if (auto* append = std::get_if<Append>(&effect)) {
     TESSERA_VLOG << append->record;
     // The step has happened in memory; a log that cannot be written must not let it be
     // acknowledged.
     TESSERA_CHECK_OK(append_(append->record));
+  } else if (auto* keep = std::get_if<KeepExecutors>(&effect)) {
+    // Without it devices get other ids after a restart, which is no reason to stop.
+    const absl::Status kept = options_.keep ? options_.keep(keep->executors) : absl::OkStatus();
+    if (!kept.ok())
+      TESSERA_LOG(ERROR) << "which devices are whose is not kept" << Field("why", kept.message());
   } else if (auto* timer = std::get_if<SetTimer>(&effect)) {
     absl::MutexLock lock(&mu_);
     timer_ = timer->when;

@@ -3,9 +3,11 @@
 //
 // Thread-safe.  Whoever posts an event while nobody is at work takes the work on itself, so that an
 // event costs no switch of threads; the driver's own thread takes what is left and keeps the timer.
-// Callbacks run on the thread at work, without a lock of ours: they must not block, and may call
-// anything here but Stop.  So nobody may call in with a lock held that a callback or a link takes.
-// Stop answers what is left with SERVER_STOPPING; the destructor stops.
+// Events are stamped when they come, and those that wait are served before a timer that is due:
+// what somebody has said in time counts, however late we are ourselves. Callbacks run on the thread
+// at work, without a lock of ours: they must not block, and may call anything here but Stop.  So
+// nobody may call in with a lock held that a callback or a link takes. Stop answers what is left
+// with SERVER_STOPPING; the destructor stops.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -31,7 +33,9 @@ struct DriverOptions {
   // Events that wait; beyond it requests of clients answer QUEUE_FULL.  Reports of workers are
   // always taken: launches bound them.
   int64_t events_max = 100'000;
-  int plan_threads = 0;                // at least 2; 0: one a core, from 2 to 8
+  int plan_threads = 0;  // at least 2; 0: one a core, from 2 to 8
+  // Makes what the next life is to know durable before it returns; null: nobody keeps it.
+  std::function<absl::Status(const std::vector<core::KnownExecutor>&)> keep = nullptr;
   core::Observer* observer = nullptr;  // outlives the driver; null: nobody looks
 };
 
@@ -78,13 +82,14 @@ class Driver {
   bool NewRequests(Done accepted, Done ended, uint64_t* request, uint64_t* end_request)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mu_);
+  void Push(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Makes this thread the one that works off events, unless somebody does already.  With the
   // event's push, so that the driver's own thread is not woken for it.
   bool Claim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Works off events, at most `limit`.  Claimed before.
   void Work(int limit) ABSL_LOCKS_EXCLUDED(mu_);
   // One step, its effects, and what is to be told of it.
-  void Take(const Event& event);
+  void Take(const Event& event, absl::Time now);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   // On a thread that plans.
   void Plan(const MakePlan& wanted) ABSL_LOCKS_EXCLUDED(mu_);
@@ -95,7 +100,8 @@ class Driver {
   const core::PlanFn plan_;
   const AppendFn append_;
 
-  State state_;  // of the thread at work
+  State state_;                                  // of the thread at work
+  absl::Time last_step_ = absl::InfinitePast();  // the same
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
@@ -103,7 +109,14 @@ class Driver {
   absl::Time timer_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   uint64_t last_request_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_session_ ABSL_GUARDED_BY(mu_) = 0;
-  std::deque<Event> events_ ABSL_GUARDED_BY(mu_);
+  struct Waiting {
+    absl::Time came;
+    Event event;
+  };
+  std::deque<Waiting> events_ ABSL_GUARDED_BY(mu_);  // in the order in which they came
+  // Of these, those that go before a timer that is due: what had come when it was found to be.
+  size_t before_timer_ ABSL_GUARDED_BY(mu_) = 0;
+  bool timer_due_ ABSL_GUARDED_BY(mu_) = false;
   std::map<uint64_t, Done> requests_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links_ ABSL_GUARDED_BY(mu_);
   uint64_t sending_to_ ABSL_GUARDED_BY(mu_) = 0;  // session whose link is in use

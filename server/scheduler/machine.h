@@ -3,6 +3,7 @@
 #pragma once
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,7 @@ class Machine {
   void On(const GetTopology& e);
   void On(const Cordon& e);
   void On(const Drain& e);
+  void On(const DeleteWorker& e);
   void On(const CreateMesh& e);
   void On(const GetMesh& e);
   void On(const ListMeshes& e);
@@ -81,6 +83,10 @@ class Machine {
   // state.cc
   void On(const Tick& e);
 
+  // Before the first step: executors of earlier lives, which have not come yet.
+  void Restore(const std::vector<core::KnownExecutor>& executors);
+  // Who asks for the step; null, as it is at first: nobody does.
+  void SetCaller(const core::Caller* caller) { caller_ = caller; }
   // Ends the step.
   std::vector<Effect> Finish();
 
@@ -106,6 +112,8 @@ class Machine {
   int64_t PageSize(int64_t asked) const;
   // The next id of arrays, executables and operations.
   uint64_t NewId(const std::string& tenant);
+  // What to add to the words that nothing is known of an id.
+  std::string IfRestarted(uint64_t id) const;
   // Whose the id is, or was; null when it was given to nobody, or so long ago that it is forgotten.
   const std::string* OwnerOf(uint64_t id) const;
   static bool May(const core::Caller& caller, const std::string& tenant, Access access) {
@@ -118,6 +126,10 @@ class Machine {
     s_.notes.emplace_back(std::move(note));
   }
   void NoteEnded(const Operation& op);
+  // For the log.
+  void Tell(const char* what, std::vector<std::pair<std::string, std::string>> fields);
+  void Tell(const char* what, std::vector<std::pair<std::string, std::string>> fields,
+            const absl::Status& why);
   void ReadOperations(core::ClusterReading* out);
   void ReadWorkers(core::ClusterReading* out);
 
@@ -126,6 +138,7 @@ class Machine {
   uint64_t OwnSession(const std::string& tenant);
   // The key of the session that the caller calls `id`; one that is to be changed is renewed.
   absl::StatusOr<uint64_t> FindSession(const core::Caller& caller, uint64_t id, Access access);
+  absl::Status NoSession(uint64_t id) const;
   SessionInfo Info(uint64_t key, const Session& session) const;
   // As clients call it.
   uint64_t NameOfSession(uint64_t key) const;
@@ -138,6 +151,7 @@ class Machine {
 
   // ---- cluster.cc ----
   WorkerInfo WorkerInfoOf(const std::string& name, const Worker& worker) const;
+  static absl::Status NoWorker(const std::string& name);
   void AnswerWorker(uint64_t request, const std::string& name);
   // Fills in how many arrays have shards on each.
   void CountArrays(std::vector<WorkerInfo>& workers) const;
@@ -285,9 +299,18 @@ class Machine {
   void SendLoads(Operation& op, const std::vector<std::string>& executors);
 
   // ---- workers.cc ----
+  absl::Status CheckName(const api::Registration& r) const;
   absl::Status CheckRegistration(const api::Registration& r) const;
   void Up(const std::string& worker, const std::string& host, uint64_t session,
           const api::ExecutorInfo& info);
+  // The id of a device, or the next id, is nobody's from now on.
+  void DeleteDevice(std::optional<int64_t> device);
+  // Nothing is known of it any more.  It is gone.
+  void Forget(const std::string& worker);
+  void ForgetExecutor(const std::string& name);
+  std::vector<core::KnownExecutor> KnownExecutors() const;
+  // What the workers of a host offer together is at most what it has.
+  void ShareMemory(const std::string& host);
   void Lose(const std::string& executor, const std::string& reason, uint64_t launch,
             const std::string& op);
   void LoseWorker(const std::string& worker, const std::string& reason);
@@ -307,7 +330,9 @@ class Machine {
 
   State& s_;
   const absl::Time now_;
+  const core::Caller* caller_ = nullptr;
   std::vector<Effect> effects_;
+  bool keep_ = false;                                     // which executors are known has changed
   std::map<std::string, std::vector<uint64_t>> deletes_;  // executor -> arrays, sent by Finish
   // Operations to start (an OK status) or to fail, in order.
   struct Due {

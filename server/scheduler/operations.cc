@@ -45,9 +45,10 @@ absl::Status Machine::CheckExecute(const core::Caller& caller, const api::Execut
   const auto it = s_.executables.find(body.executable);
   if (it == s_.executables.end() || it->second.state != ExecutableState::kPlanned ||
       !May(caller, it->second.tenant, Access::kChange))
-    return MakeError(ErrorKind::kProgramNotFound,
-                     absl::StrCat("execute: executable ", body.executable,
-                                  " does not exist, or was dropped; compile it again"));
+    return MakeError(
+        ErrorKind::kProgramNotFound,
+        absl::StrCat("execute: executable ", body.executable, " does not exist, or was dropped",
+                     IfRestarted(body.executable), "; compile it again"));
   const Executable& x = it->second;
   if (static_cast<int64_t>(s_.live.size()) >= s_.config.queue_bound)
     return MakeError(
@@ -242,6 +243,7 @@ uint64_t Machine::NewOperation(Operation op, std::vector<api::ArraySpec> results
   op.tenant = session.tenant;
   op.session_name = session.own ? 0 : op.session;
   op.created = now_;
+  op.wall_ahead = s_.wall_ahead;
   session.operations.insert(id);
   for (api::ArraySpec& spec : results)
     op.results.push_back(NewArray(std::move(spec), ArrayState::kPlanned, op.session));
@@ -503,7 +505,7 @@ void Machine::SendTransfers(Operation& op, const std::vector<std::string>& execu
                              .device = piece.source_device,
                              .dtype = source.spec.dtype,
                              .shape = source_local,
-                             .expires = now_ + s_.config.write_wait},
+                             .expires = now_ + s_.steady_ahead + s_.config.write_wait},
                             api::TicketKeyFor(s_.config.ticket_key, x.name, x.info.incarnation));
       }
       piece.source_starts = std::move(p.source_starts);
@@ -563,8 +565,9 @@ void Machine::CloseRetired(uint64_t generation) {
   for (uint64_t id : s_.live)
     if (s_.operations.at(id).generation == generation) return;
   for (const auto& [name, incarnation] : it->second)
-    if (const Executor& x = s_.executors.at(name); x.alive() && x.info.incarnation == incarnation)
-      Send(x, api::CloseCommunicator{generation});
+    if (const auto x = s_.executors.find(name);
+        x != s_.executors.end() && x->second.alive() && x->second.info.incarnation == incarnation)
+      Send(x->second, api::CloseCommunicator{generation});
   s_.retired.erase(it);
 }
 
@@ -699,6 +702,17 @@ void Machine::End(Operation& op, api::OperationState state) {
   Disarm(op.verdict_until, kVerdictTimer, id);
   op.ended_at = now_;
   NoteEnded(op);
+  if (state == api::OperationState::kFailed) {
+    std::vector<std::string> silent;  // executors that have not said how it ended there
+    for (const auto& [name, incarnation] : op.outstanding) silent.push_back(name);
+    Tell("operation failed",
+         {{"operation", absl::StrCat(id)},
+          {"program", op.name},
+          {"session", absl::StrCat(op.session_name)},
+          {"tenant", op.tenant},
+          {"executors", absl::StrJoin(silent, ",")}},
+         op.error);
+  }
   s_.live.erase(id);
   s_.held.erase(id);
   if (const auto session = s_.sessions.find(op.session); session != s_.sessions.end())

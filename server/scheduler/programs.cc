@@ -40,6 +40,7 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
   std::map<std::string, std::vector<int64_t>> healthy, all;
   int64_t left_out = 0;
   for (size_t d = 0; d < s_.devices.size(); ++d) {
+    if (!DeviceExists(static_cast<int64_t>(d))) continue;
     const Executor& x = s_.executors.at(s_.devices[d].executor);
     if (!cordoned && IsCordoned(static_cast<int64_t>(d))) {
       ++left_out;
@@ -57,7 +58,8 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
   }
   return MakeError(ErrorKind::kNotEnoughDevices,
                    absl::StrCat(what, ": mesh ", mesh.ToString(), " needs ", n,
-                                " devices of one kind; the cluster has ", s_.devices.size(),
+                                " devices of one kind; the cluster has ",
+                                static_cast<int64_t>(s_.devices.size()) - s_.devices_deleted,
                                 left_out == 0 ? "" : absl::StrCat(" (", left_out, " cordoned)"),
                                 "; use a smaller mesh or add workers"));
 }
@@ -125,7 +127,7 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
                                             .kind = e.info.device_kind,
                                             .host = e.host,
                                             .executor = e.name,
-                                            .memory_bytes = e.info.memory_bytes});
+                                            .memory_bytes = e.memory_bytes});
     auto [member, added] = std::pair(std::find(x.members.begin(), x.members.end(), e.name), false);
     if (member == x.members.end()) {
       x.members.push_back(e.name);
@@ -187,7 +189,7 @@ void Machine::On(const Planned& e) {
   if (!e.plan.ok()) return ExecutableFailed(e.executable, e.plan.status());
   const core::Plan& plan = *e.plan;
   for (int64_t d : x.devices) {
-    const int64_t memory = ExecutorOf(d).info.memory_bytes;
+    const int64_t memory = ExecutorOf(d).memory_bytes;
     if (memory <= 0 || plan.memory_bound_bytes <= memory) continue;
     Note(core::PlanTooLarge{ExecutorOf(d).info.device_kind});
     return ExecutableFailed(e.executable,
@@ -330,6 +332,11 @@ void Machine::Loaded(const Executor& executor, const api::ProgramLoaded& report)
 
 void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {
   Executable& x = s_.executables.at(id);
+  // What is wrong with a program is its author's to know; the rest is the cluster's.
+  if (absl::IsResourceExhausted(error) || absl::IsDeadlineExceeded(error) ||
+      absl::IsUnavailable(error) || absl::IsInternal(error))
+    Tell("program refused",
+         {{"executable", absl::StrCat(id)}, {"program", x.name}, {"tenant", x.tenant}}, error);
   const std::set<uint64_t> waiters = x.waiters;
   for (uint64_t request : waiters) {
     EndWait(request);

@@ -13,7 +13,8 @@ absl::StatusOr<Operation*> Machine::FindOperation(const core::Caller& caller, ui
   const auto it = s_.operations.find(id);
   if (it == s_.operations.end() || !May(caller, it->second.tenant, access))
     return MakeError(ErrorKind::kOperationNotFound,
-                     absl::StrCat("operation ", id, " does not exist, or its record has expired"));
+                     absl::StrCat("operation ", id, " does not exist, or its record has expired",
+                                  IfRestarted(id)));
   return &it->second;
 }
 
@@ -27,9 +28,9 @@ api::Operation Machine::Describe(const Operation& op) {
   out.session = op.session_name;
   out.tenant = op.tenant;
   out.kind = op.kind;
-  out.created = op.created;
-  out.started = op.started;
-  out.ended = op.ended_at;
+  out.created = op.created + op.wall_ahead;
+  out.started = op.started + op.wall_ahead;
+  out.ended = op.ended_at + op.wall_ahead;
   out.outputs = op.results;
   return out;
 }

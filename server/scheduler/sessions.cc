@@ -12,13 +12,21 @@ namespace {
 // Shorter ones would only keep the timers busy.
 constexpr absl::Duration kLeaseMin = absl::Milliseconds(100);
 
-absl::Status NoSession(uint64_t id) {
+}  // namespace
+
+absl::Status Machine::NoSession(uint64_t id) const {
   return MakeError(
       ErrorKind::kSessionNotFound,
-      absl::StrCat("session ", id, " does not exist, was deleted, or its lease ran out; open one"));
+      absl::StrCat("session ", id, " does not exist, was deleted, or its lease ran out",
+                   IfRestarted(id), "; open one"));
 }
 
-}  // namespace
+std::string Machine::IfRestarted(uint64_t id) const {
+  // Does not tell whether an id of this life was given: that is its owner's to know.
+  const core::Life& life = s_.config.life;
+  const bool of_this = id > life.first_id && id - life.first_id <= life.ids;
+  return of_this || id == 0 ? "" : ": the coordinator restarted since it was given, and lost it";
+}
 
 uint64_t Machine::NewId(const std::string& tenant) {
   const uint64_t id = ++s_.last_id;
@@ -72,7 +80,7 @@ SessionInfo Machine::Info(uint64_t key, const Session& session) const {
           .tenant = session.tenant,
           .display_name = session.display_name,
           .lease = session.lease,
-          .expires = session.until,
+          .expires = session.until + s_.wall_ahead,
           .grace = session.own ? absl::ZeroDuration() : s_.config.session_grace,
           .arrays = static_cast<int64_t>(session.arrays.size()),
           .operations = static_cast<int64_t>(session.operations.size())};
@@ -204,6 +212,12 @@ void Machine::SessionTimer(uint64_t key) {
   if (it == s_.sessions.end()) return;
   if (it->second.until > now_) return Arm(it->second.until, kSessionTimer, key);
   Note(core::SessionEnded{it->second.tenant, "lease_expired"});
+  Tell("session not renewed", {{"session", absl::StrCat(key)},
+                               {"tenant", it->second.tenant},
+                               {"client", it->second.display_name},
+                               {"lease", absl::FormatDuration(it->second.lease)},
+                               {"operations_cancelled", absl::StrCat(it->second.operations.size())},
+                               {"arrays_deleted", absl::StrCat(it->second.arrays.size())}});
   EndSession(key, absl::StrCat("its lease of ", absl::FormatDuration(it->second.lease),
                                " was not renewed"));
 }

@@ -1,6 +1,7 @@
 #include "server/scheduler/state.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -9,10 +10,25 @@
 
 namespace tessera::server::scheduler {
 
+State Begin(const Config& config) {
+  State state;
+  state.config = config;
+  state.last_id = state.last_sequence = state.last_generation = state.last_session =
+      config.life.first_id;
+  Machine(state, absl::InfinitePast()).Restore(config.executors);
+  return state;
+}
+
 std::vector<Effect> Step(State& state, const Event& event, absl::Time now) {
   state.notes.clear();
   Machine machine(state, now);
-  std::visit([&](const auto& e) { machine.On(e); }, event);
+  std::visit(
+      [&](const auto& e) {
+        if constexpr (std::is_base_of_v<Request, std::decay_t<decltype(e)>>)
+          machine.SetCaller(&e.caller);
+        machine.On(e);
+      },
+      event);
   return machine.Finish();
 }
 
@@ -26,6 +42,8 @@ void Machine::SendDeletes() {
 std::vector<Effect> Machine::Finish() {
   if (!s_.draining.empty()) EndDrains();
   SendDeletes();
+  if (keep_ && s_.config.keeps_executors)
+    effects_.insert(effects_.begin(), KeepExecutors{KnownExecutors()});
   while (static_cast<int64_t>(s_.ended.size()) > s_.config.operations_kept) {
     s_.operations.erase(s_.ended.front());
     s_.ended.pop_front();
@@ -65,6 +83,11 @@ void Machine::On(const Tick&) {
       }
       case kRequestTimer: {
         const Waiter w = EndWait(id);
+        // Of the waits that only a fault makes long.
+        const auto late = [this, id = id](const absl::Status& why) {
+          Tell("request timed out", {}, why);
+          Answer(id, why);
+        };
         switch (w.kind) {
           case Waiter::kOperation:
           case Waiter::kChange:
@@ -78,25 +101,25 @@ void Machine::On(const Tick&) {
             break;
           case Waiter::kCompile: {
             const Executable& x = s_.executables.at(w.id);
-            Answer(id, NotLoaded(x, "compile", /*callers_time_is_over=*/now_ >= w.latest));
+            late(NotLoaded(x, "compile", /*callers_time_is_over=*/now_ >= w.latest));
             MissThoseThatLoad(x, absl::StrCat("a compile of ", x.name));
             break;
           }
           case Waiter::kCreate: {
             std::vector<std::string> holders;
             for (int64_t d : w.spec.placement.devices) holders.push_back(ExecutorOf(d).name);
-            Answer(id, MakeError(ErrorKind::kWorkerLost,
-                                 absl::StrCat(
-                                     "array: ", FirstLost(holders), ", and it was not back within ",
-                                     absl::FormatDuration(s_.config.recovery_wait), "; retry")));
+            late(MakeError(
+                ErrorKind::kWorkerLost,
+                absl::StrCat("array: ", FirstLost(holders), ", and it was not back within ",
+                             absl::FormatDuration(s_.config.recovery_wait), "; retry")));
             break;
           }
           case Waiter::kHold:
             break;  // It has no timer.
           case Waiter::kInspect:
-            Answer(id, MakeError(ErrorKind::kDeadlineExceeded,
-                                 absl::StrCat("files: ", NotInTime(w.executor),
-                                              " did not look at the file in time; retry")));
+            late(MakeError(ErrorKind::kDeadlineExceeded,
+                           absl::StrCat("files: ", NotInTime(w.executor),
+                                        " did not look at the file in time; retry")));
             Miss(w.executor, "a look at a file");
             break;
           case Waiter::kArray:
@@ -114,9 +137,9 @@ void Machine::On(const Tick&) {
             if (!w.executor.empty()) Miss(w.executor, absl::StrCat("a read of array ", w.id));
             break;
           case Waiter::kWrite:
-            Answer(id, MakeError(ErrorKind::kDeadlineExceeded,
-                                 absl::StrCat("array ", w.id, ": ", NotInTime(w.executor),
-                                              " did not take the shard in time")));
+            late(MakeError(ErrorKind::kDeadlineExceeded,
+                           absl::StrCat("array ", w.id, ": ", NotInTime(w.executor),
+                                        " did not take the shard in time")));
             Miss(w.executor, absl::StrCat("a write of array ", w.id));
             break;
         }
@@ -143,10 +166,17 @@ void Machine::On(const Tick&) {
           std::set<std::string> silent;
           for (int64_t d : it->second.unwritten) silent.insert(ExecutorOf(d).name);
           for (const std::string& x : silent) Miss(x, absl::StrCat("an upload of array ", id));
-          ArrayFailed(id, MakeError(ErrorKind::kDeadlineExceeded,
-                                    absl::StrCat("array ", id, ": ", it->second.unwritten.size(),
-                                                 " of its shards were not uploaded within ",
-                                                 absl::FormatDuration(s_.config.write_wait))));
+          const absl::Status late =
+              MakeError(ErrorKind::kDeadlineExceeded,
+                        absl::StrCat("array ", id, ": ", it->second.unwritten.size(),
+                                     " of its shards were not uploaded within ",
+                                     absl::FormatDuration(s_.config.write_wait)));
+          Tell("upload timed out",
+               {{"array", absl::StrCat(id)},
+                {"session", absl::StrCat(NameOfSession(it->second.session))},
+                {"tenant", it->second.tenant}},
+               late);
+          ArrayFailed(id, late);
         }
         break;
       case kSessionTimer:
@@ -164,6 +194,10 @@ void Machine::On(const Tick&) {
 
 void Machine::Answer(uint64_t request, absl::Status error) {
   TESSERA_CHECK(!error.ok());
+  const ErrorKind kind = KindOf(error);
+  if (caller_ != nullptr && (kind == ErrorKind::kQueueFull || kind == ErrorKind::kLimitExceeded ||
+                             kind == ErrorKind::kNotEnoughDevices))
+    Tell("request refused", {{"tenant", caller_->tenant}, {"token", caller_->token_name}}, error);
   Reply r;
   r.request = request;
   r.status = std::move(error);

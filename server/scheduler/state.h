@@ -27,6 +27,7 @@
 #include "ir/api/service.h"
 #include "ir/api/worker_link.h"
 #include "server/core/caller.h"
+#include "server/core/life.h"
 #include "server/core/plan.h"
 #include "server/core/telemetry.h"
 
@@ -44,8 +45,10 @@ struct Config {
   int64_t page_size = 100;        // of lists, when none is asked for
   int64_t page_size_max = 1000;
   int64_t owners_max = 100'000;  // runs of ids whose tenant is remembered; older ids are unknown
-  uint64_t last_session = 0;     // ids of sessions begin after it, so that those of an earlier life
-                                 // of the coordinator mean nothing now
+  core::Life life;               // no id is of another
+  // Of the lives before, by first_device; and whether the next is to know those of this one.
+  std::vector<core::KnownExecutor> executors;
+  bool keeps_executors = false;
   int64_t communicators_max = 256;  // then the one used longest ago is closed
   absl::Duration lease = absl::Milliseconds(1500);
   absl::Duration heartbeat = absl::Milliseconds(300);  // silence of two makes a worker suspect
@@ -127,6 +130,11 @@ struct Cordon : Request {
 struct Drain : Request {
   std::string worker, reason;
   absl::Duration timeout;
+};
+
+// One that is gone: nothing of it is kept, and its devices' ids mean nothing any more.
+struct DeleteWorker : Request {
+  std::string worker;
 };
 
 struct CreateMesh : Request {
@@ -256,11 +264,11 @@ struct Tick {};
 using Event =
     std::variant<OpenSession, GetSession, ListSessions, CloseSession, HoldSession, DropHold,
                  ReshardArray, DescribeFile, ListDevices, ListWorkers, GetWorker, GetTopology,
-                 Cordon, Drain, CreateMesh, GetMesh, ListMeshes, DeleteMesh, Compile, Execute,
-                 CreateArray, DescribeUpload, WriteShard, ReadShard, DescribeArray, ListArrays,
-                 WaitArray, SaveArrays, LoadArrays, DeleteArrays, WaitOperation, CancelOperation,
-                 ListOperations, ExplainPending, ReadTelemetry, Planned, WorkerRegistered,
-                 WorkerGone, WorkerReported, Tick>;
+                 Cordon, Drain, DeleteWorker, CreateMesh, GetMesh, ListMeshes, DeleteMesh, Compile,
+                 Execute, CreateArray, DescribeUpload, WriteShard, ReadShard, DescribeArray,
+                 ListArrays, WaitArray, SaveArrays, LoadArrays, DeleteArrays, WaitOperation,
+                 CancelOperation, ListOperations, ExplainPending, ReadTelemetry, Planned,
+                 WorkerRegistered, WorkerGone, WorkerReported, Tick>;
 
 // ---- Effects. -----------------------------------------------------------------------------------
 struct MakePlan {
@@ -286,16 +294,16 @@ struct ArrayInfo {
   std::vector<Shard> shards;  // per ordinal
   std::string tenant;
   uint64_t session = 0;
-  std::vector<int> unwritten;  // ordinals
-  absl::Time upload_until = absl::InfiniteFuture();
+  std::vector<int> unwritten;                        // ordinals
+  absl::Time upload_until = absl::InfiniteFuture();  // by the clock of tickets
 };
 struct SessionInfo {
   uint64_t id = 0;  // 0: the tenant's own
   std::string tenant, display_name;
   absl::Duration lease = absl::InfiniteDuration();
-  absl::Time expires = absl::InfiniteFuture();
-  absl::Duration grace;                // once nobody holds it any more
-  int64_t arrays = 0, operations = 0;  // that exist; that have not ended
+  absl::Time expires = absl::InfiniteFuture();  // by the wall clock
+  absl::Duration grace;                         // once nobody holds it any more
+  int64_t arrays = 0, operations = 0;           // that exist; that have not ended
 };
 enum class WorkerState : uint8_t { kReady, kSuspect, kCordoned, kDraining, kLost };
 struct WorkerInfo {
@@ -344,7 +352,11 @@ struct Reply {
                std::vector<api::FileArray>>
       body;
 };
-// Close the connection: it is fenced.
+// The registration is taken.
+struct AcceptWorker {
+  uint64_t session = 0;
+};
+// Close the connection: it is fenced, or was never taken.
 struct DropWorker {
   uint64_t session = 0;
   absl::Status why;
@@ -353,13 +365,22 @@ struct DropWorker {
 struct Append {
   std::string record;
 };
+// What the next life of the coordinator is to know.  Goes to the store before any Reply of the
+// step.
+struct KeepExecutors {
+  std::vector<core::KnownExecutor> executors;
+};
 // Send a Tick at this time; replaces the one asked for before.
 struct SetTimer {
   absl::Time when;
 };
-using Effect = std::variant<MakePlan, SendCommand, Reply, DropWorker, Append, SetTimer>;
+using Effect = std::variant<MakePlan, SendCommand, Reply, AcceptWorker, DropWorker, Append,
+                            KeepExecutors, SetTimer>;
 
 // ---- State. -------------------------------------------------------------------------------------
+//
+// Of a worker that was deleted nothing is left but the ids of its devices, which all belong to one
+// executor that never comes: its name and its worker's is "".
 struct Executor {
   std::string name;  // "worker/index"
   std::string worker, host;
@@ -367,6 +388,7 @@ struct Executor {
   api::ExecutorInfo info;
   int64_t first_device = 0;  // ids are first_device + local device
   std::string lost_reason;   // when gone
+  int64_t memory_bytes = 0;  // per device: what it offers, or its share of what its host has
   // For health: launches it has ended well, those with collectives, and what its worker said last.
   int64_t ended = 0, ended_collectives = 0;
   absl::Duration progress_age;
@@ -383,8 +405,9 @@ struct Worker {
   absl::Time last_seen;
   std::vector<std::string> executors;
   std::string host;
-  std::string lost_reason;  // when gone
-  bool cordoned = false;    // takes no new programs
+  int64_t host_memory_bytes = 0;  // as it says
+  std::string lost_reason;        // when gone
+  bool cordoned = false;          // takes no new programs
   std::string cordon_reason;
   std::set<uint64_t> drains;  // requests that wait until nothing runs there
 };
@@ -460,6 +483,7 @@ struct Operation {
   uint64_t session_name = 0;  // as clients call it
   api::OperationKind kind = api::OperationKind::kExecute;
   absl::Time created, started = absl::InfiniteFuture(), ended_at = absl::InfiniteFuture();
+  absl::Duration wall_ahead;  // when it was made, so that its dates stay what they are
   api::OperationState state = api::OperationState::kPending;
   absl::Status error;
   uint64_t executable = 0;               // 0: a transfer, or work on a file
@@ -522,6 +546,10 @@ struct Waiter {
 
 struct State {
   Config config;
+  // By how much other clocks are ahead of the `now` of a step. Whoever calls Step says so; nothing
+  // is decided by them, they go into what leaves us: dates for people, and the ends of tickets,
+  // which executors check by a clock that does not stand still when we do.
+  absl::Duration wall_ahead, steady_ahead;
   uint64_t last_id = 0;  // arrays, executables, operations: one sequence
   uint64_t last_sequence = 0;
   uint64_t last_generation = 0;
@@ -539,6 +567,7 @@ struct State {
   std::map<uint64_t, std::string> owners;
   std::map<std::string, Executor> executors;
   std::vector<Device> devices;  // by id
+  int64_t devices_deleted = 0;  // of these
   std::map<uint64_t, ArrayRecord> arrays;
   std::map<uint64_t, Executable> executables;
   std::map<std::string, uint64_t> executable_of;  // key
@@ -560,9 +589,12 @@ struct State {
   std::vector<core::Note> notes;              // of the last step
 };
 
+// Before the first step.
+State Begin(const Config& config);
 std::vector<Effect> Step(State& state, const Event& event, absl::Time now);
 
-// One line each, for transcripts and logs.  No array contents, no secrets.
+// One line each, for transcripts and logs; none ("") of an AcceptWorker.  No array contents, no
+// secrets.
 std::string ToString(const Effect& effect);
 
 }  // namespace tessera::server::scheduler

@@ -6,6 +6,7 @@
 //   at 100                                   the time, in ms
 //   caller b user                            who calls from now on; at first default's
 //   administrator register s1 w0 0#1x2 1#1x2               session, worker, executors
+//     [host=h] [memory=1000]: of the host; 0#1x2@64: bytes of each device
 //   index#incarnation x devices gone s1 its connection ended report s1/0#1 done 7 | failed 7
 //   OUT_OF_MEMORY text | loaded 3 | written 5 dev1 | read 9 |
 //     heartbeat | lost 7 psum (a.cc:1) ; killed by signal 9   (launch or 0, op ; reason) |
@@ -18,9 +19,9 @@
 //   write 2 0 | read 2 0 | describe 2 | upload 2 | wait-array 2 1000 | delete 2,3 | arrays
 //   session=9 wait 7 1000 | watch 7 1000 PENDING | cancel 7 | pending 7 | operations [all=1]
 //   [live=1] open-session [lease=500] | session 9 | renew 9 | sessions | close-session 9 devices |
-//   workers | worker w0 | topology | cordon w0 why | uncordon w0 | drain w0 500 why create-mesh m
-//   mesh=x:2 [devices=0,1] | mesh m | meshes | delete-mesh m tick invariants checks what must hold
-//   in every state
+//   workers | worker w0 | topology | cordon w0 why | uncordon w0 | drain w0 500 why | delete-worker
+//   w0 | create-mesh m mesh=x:2 [devices=0,1] | mesh m | meshes | delete-mesh m tick invariants
+//   checks what must hold in every state
 //
 // Lists take [size=2] [after=7].
 #include "server/scheduler/state.h"
@@ -91,12 +92,14 @@ api::ExecutorInfo ExecutorOf(const std::string& word) {  // 0#1x2, 0#1x2:FOLDER,
   const Words c = absl::StrSplit(word, ':');
   const std::string& text = c.at(0);
   const Words a = absl::StrSplit(text, '#');
-  const Words b = absl::StrSplit(a.at(1), 'x');
+  const Words sized = absl::StrSplit(a.at(1), '@');
+  const Words b = absl::StrSplit(sized[0], 'x');
   api::ExecutorInfo info;
   info.index = static_cast<int32_t>(Number(a.at(0)));
   info.incarnation = Number(b.at(0));
   info.num_devices = static_cast<int32_t>(Number(b.at(1)));
   info.device_kind = "cpu";
+  if (sized.size() > 1) info.memory_bytes = static_cast<int64_t>(Number(sized[1]));
   info.data_endpoint = absl::StrCat("data-", info.incarnation);
   info.peer_endpoint = absl::StrCat("peer-", info.index);
   info.files = c.size() < 2 || c[1] != "none";
@@ -149,8 +152,16 @@ class Harness {
       }
       for (const Effect& e : Step(state_, EventOf(words), now_)) {
         if (const auto* plan = std::get_if<MakePlan>(&e)) plans_[plan->executable] = plan->request;
-        absl::StrAppend(&out, ToString(e), "\n");
+        if (const std::string line = ToString(e); !line.empty()) absl::StrAppend(&out, line, "\n");
       }
+      for (const core::Note& note : state_.notes)
+        if (const auto* incident = std::get_if<core::Incident>(&note);
+            show_incidents_ && incident != nullptr) {
+          absl::StrAppend(&out, "incident ", incident->what, ":");
+          for (const auto& [key, value] : incident->fields)
+            absl::StrAppend(&out, " ", key, "='", value, "'");
+          absl::StrAppend(&out, "\n");
+        }
       CheckInvariants();
     }
     return out.empty() ? "(nothing)\n" : out;
@@ -158,6 +169,7 @@ class Harness {
 
  private:
   void Configure(const Words& w) {
+    if (!Arg(w, "incidents").empty()) show_incidents_ = true;  // what goes to the log, too
     if (const std::string v = Arg(w, "queue"); !v.empty())
       state_.config.queue_bound = static_cast<int64_t>(Number(v));
     if (const std::string v = Arg(w, "executables"); !v.empty())
@@ -176,8 +188,31 @@ class Harness {
       state_.config.lease = absl::Milliseconds(Number(v));
     if (const std::string v = Arg(w, "load-wait"); !v.empty())
       state_.config.load_wait = absl::Milliseconds(Number(v));
+    // The coordinator has started for the n-th time; or it does not know how often.
+    if (const std::string v = Arg(w, "start"); !v.empty()) Start(core::LifeOfStart(Number(v)));
+    if (const std::string v = Arg(w, "chance"); !v.empty()) Start(core::LifeByChance(1, Number(v)));
+    if (const std::string v = Arg(w, "workers"); !v.empty())
+      state_.config.workers_max = static_cast<int64_t>(Number(v));
+    // Executors of the life before as w1/0[2x2],...: w1's 0 has the devices 2 and 3.
+    if (const std::string v = Arg(w, "known"); !v.empty()) {
+      state_.config.keeps_executors = true;
+      for (const absl::string_view one : absl::StrSplit(v, ',')) {
+        const Words x = absl::StrSplit(one, absl::ByAnyChar("/[x]"));
+        state_.config.executors.push_back({.worker = x.at(0),
+                                           .device_kind = "cpu",
+                                           .index = static_cast<int32_t>(Number(x.at(1))),
+                                           .num_devices = static_cast<int32_t>(Number(x.at(3))),
+                                           .first_device = static_cast<int64_t>(Number(x.at(2)))});
+      }
+      Start(state_.config.life);
+    }
     if (const std::string v = Arg(w, "owners"); !v.empty())
       state_.config.owners_max = static_cast<int64_t>(Number(v));
+  }
+
+  void Start(core::Life life) {
+    state_.config.life = life;
+    state_ = Begin(state_.config);
   }
 
   // A request of the caller that was named last.
@@ -209,7 +244,15 @@ class Harness {
       e.session = Number(w.at(1).substr(1));
       e.registration.worker = w.at(2);
       e.registration.host = "host-" + w.at(2);
-      for (size_t i = 3; i < w.size(); ++i) e.registration.executors.push_back(ExecutorOf(w[i]));
+      for (size_t i = 3; i < w.size(); ++i) {
+        if (absl::StartsWith(w[i], "host=")) {
+          e.registration.host = w[i].substr(5);
+        } else if (absl::StartsWith(w[i], "memory=")) {
+          e.registration.host_memory_bytes = static_cast<int64_t>(Number(w[i].substr(7)));
+        } else {
+          e.registration.executors.push_back(ExecutorOf(w[i]));
+        }
+      }
       return e;
     }
     if (verb == "gone")
@@ -296,6 +339,7 @@ class Harness {
     if (verb == "cordon") return Cordon{Ask(), w.at(1), Rest(w, 2), true};
     if (verb == "uncordon") return Cordon{Ask(), w.at(1), "", false};
     if (verb == "drain") return Drain{Ask(), w.at(1), Rest(w, 3), MillisOf(w.at(2))};
+    if (verb == "delete-worker") return DeleteWorker{Ask(), w.at(1)};
     if (verb == "create-mesh") {
       CreateMesh e{Ask(), w.at(1), MeshOf(Arg(w, "mesh")), {}, Arg(w, "check") == "1"};
       for (uint64_t d : Numbers(Arg(w, "devices"))) e.devices.push_back(static_cast<int64_t>(d));
@@ -512,6 +556,7 @@ class Harness {
   uint64_t requests_ = 100;
   core::Caller caller_;
   std::map<uint64_t, core::PlanRequest> plans_;
+  bool show_incidents_ = false;
 };
 
 class TranscriptTest : public ::testing::TestWithParam<std::string> {};
@@ -522,9 +567,10 @@ TEST_P(TranscriptTest, Holds) {
 }
 INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
                          ::testing::Values("launch", "loss", "cancel", "retire", "donate",
-                                           "transfer", "bounds", "verdict", "watch", "files",
-                                           "sessions", "tenants", "drain", "meshes", "pending",
-                                           "compile", "frozen", "holds", "reshard"),
+                                           "transfer", "bounds", "verdict", "watch", "lives",
+                                           "names", "devices", "incidents", "files", "sessions",
+                                           "tenants", "drain", "meshes", "pending", "compile",
+                                           "frozen", "holds", "reshard"),
                          [](const auto& info) { return info.param; });
 
 // Each run reads what the one before makes.
@@ -552,7 +598,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 19);
+  EXPECT_EQ(files, 23);
 }
 
 }  // namespace

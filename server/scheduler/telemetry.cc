@@ -99,6 +99,7 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
     workers.Add({state}, 0);
   devices.Add({"ready", "cpu", "cpu"}, 0);
   for (const auto& [name, worker] : s_.workers) {
+    if (name.empty()) continue;
     const bool draining = s_.draining.count(name) > 0;
     const absl::Duration silent = now_ - worker.last_seen;
     WorkerState state = WorkerState::kReady;
@@ -186,6 +187,16 @@ void Machine::On(const ReadTelemetry& e) {
     }
   }
   Answer(e.request, std::move(out));
+}
+
+void Machine::Tell(const char* what, std::vector<std::pair<std::string, std::string>> fields) {
+  Note(core::Incident{what, std::move(fields)});
+}
+void Machine::Tell(const char* what, std::vector<std::pair<std::string, std::string>> fields,
+                   const absl::Status& why) {
+  fields.emplace_back("reason", ReasonOf(why));
+  fields.emplace_back("why", std::string(why.message()));
+  Tell(what, std::move(fields));
 }
 
 void Machine::NoteEnded(const Operation& op) {

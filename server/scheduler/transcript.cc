@@ -160,6 +160,7 @@ std::string Text(const std::vector<ExecutorPlace>& places) {
   return absl::StrJoin(places, " ", [](std::string* out, const ExecutorPlace& p) {
     absl::StrAppend(out, p.name, "@", p.host, "[", absl::StrJoin(p.devices, ","), "]",
                     p.healthy ? "" : "(lost)");
+    if (p.memory_bytes > 0) absl::StrAppend(out, " ", p.memory_bytes, " bytes");
   });
 }
 std::string Text(const PendingInfo& p) {
@@ -218,10 +219,18 @@ std::string Line(const Reply& e) {
       "reply ", e.request, ": ",
       e.status.ok() ? std::visit([](const auto& b) { return Text(b); }, e.body) : Text(e.status));
 }
+// Of every registration that is not dropped, and so no line of a transcript.
+std::string Line(const AcceptWorker&) { return ""; }
 std::string Line(const DropWorker& e) {
   return absl::StrCat("drop s", e.session, " ", Text(e.why));
 }
 std::string Line(const Append& e) { return absl::StrCat("append ", e.record); }
+std::string Line(const KeepExecutors& e) {
+  return absl::StrCat(
+      "keep ", absl::StrJoin(e.executors, " ", [](std::string* out, const core::KnownExecutor& x) {
+        absl::StrAppend(out, x.worker, "/", x.index, "[", x.first_device, "x", x.num_devices, "]");
+      }));
+}
 std::string Line(const SetTimer& e) {
   return absl::StrCat("timer ", absl::ToUnixMillis(e.when), "ms");
 }

@@ -15,8 +15,22 @@ std::string ExecutorName(const std::string& worker, int32_t index) {
 
 }  // namespace
 
+// Whoever has a name keeps it while it gives signs of life: two that took it from each other would
+// lose each other's arrays for ever.
+absl::Status Machine::CheckName(const api::Registration& r) const {
+  const auto it = s_.workers.find(r.worker);
+  if (it == s_.workers.end() || it->second.session == 0) return absl::OkStatus();
+  return MakeError(
+      ErrorKind::kAlreadyExists,
+      absl::StrCat("registration: a worker named ", r.worker, " is connected, from host ",
+                   it->second.host, "; choose another --name, or stop that one first"));
+}
+
 absl::Status Machine::CheckRegistration(const api::Registration& r) const {
-  if (s_.workers.count(r.worker) == 0 &&
+  const bool room = std::any_of(s_.workers.begin(), s_.workers.end(), [](const auto& known) {
+    return known.second.session == 0 && !known.first.empty();
+  });
+  if (s_.workers.count(r.worker) == 0 && !room &&
       static_cast<int64_t>(s_.workers.size()) >= s_.config.workers_max)
     return MakeError(ErrorKind::kLimitExceeded,
                      absl::StrCat("registration: ", s_.workers.size(),
@@ -29,12 +43,12 @@ absl::Status Machine::CheckRegistration(const api::Registration& r) const {
     const auto it = s_.executors.find(ExecutorName(r.worker, info.index));
     if (it == s_.executors.end()) continue;
     const api::ExecutorInfo& was = it->second.info;
-    if (info.incarnation <= was.incarnation)
+    if (was.incarnation == 0) continue;  // of an earlier life: what was there is gone
+    if (info.incarnation == was.incarnation)
       return MakeError(
           ErrorKind::kValueError,
           absl::StrCat("registration: executor ", it->first, " comes with incarnation ",
-                       info.incarnation, ", the last was ", was.incarnation,
-                       "; start the executor anew with a greater one"));
+                       info.incarnation, " again; start it anew with another one"));
     if (info.num_devices != was.num_devices || info.device_kind != was.device_kind)
       return MakeError(
           ErrorKind::kValueError,
@@ -47,32 +61,48 @@ absl::Status Machine::CheckRegistration(const api::Registration& r) const {
 
 void Machine::On(const WorkerRegistered& e) {
   const api::Registration& r = e.registration;
-  if (absl::Status s = CheckRegistration(r); !s.ok()) {
-    effects_.emplace_back(DropWorker{e.session, s});
+  absl::Status taken = CheckName(r);
+  if (taken.ok()) taken = CheckRegistration(r);
+  if (!taken.ok()) {
+    Tell("worker refused",
+         {{"worker", r.worker}, {"host", r.host}, {"session", absl::StrCat(e.session)}}, taken);
+    effects_.emplace_back(DropWorker{e.session, taken});
     return;
   }
-  if (Worker& w = s_.workers[r.worker]; w.session != 0) {
-    effects_.emplace_back(DropWorker{
-        w.session,
-        MakeError(ErrorKind::kWorkerLost,
-                  absl::StrCat("worker ", r.worker, " has registered again; this one is lost"))});
-    LoseWorker(r.worker, "it registered again");
+  if (s_.workers.count(r.worker) == 0 &&
+      static_cast<int64_t>(s_.workers.size()) >= s_.config.workers_max) {
+    // The one that was heard of longest ago gives way.
+    const std::string* oldest = nullptr;
+    for (const auto& [name, known] : s_.workers)
+      if (known.session == 0 && !name.empty() &&
+          (oldest == nullptr || known.last_seen < s_.workers.at(*oldest).last_seen))
+        oldest = &name;
+    if (oldest != nullptr) Forget(std::string(*oldest));
   }
-  Worker& w = s_.workers.at(r.worker);
+  Worker& w = s_.workers[r.worker];
   w.session = e.session;
+  effects_.emplace_back(AcceptWorker{e.session});
   w.last_seen = now_;
   w.host = r.host;
+  w.host_memory_bytes = r.host_memory_bytes;
   w.lost_reason.clear();
   s_.registrations[e.session] = r.worker;
   Arm(now_ + s_.config.lease, kLeaseTimer, e.session);
   Log(absl::StrCat("worker ", r.worker, " registered"));
   for (const api::ExecutorInfo& info : r.executors) Up(r.worker, r.host, e.session, info);
+  ShareMemory(r.host);
   Retry();
 }
 
 void Machine::Up(const std::string& worker, const std::string& host, uint64_t session,
                  const api::ExecutorInfo& info) {
   const std::string name = ExecutorName(worker, info.index);
+  // One of an earlier life that had other devices than this one.
+  if (const auto known = s_.executors.find(name);
+      known != s_.executors.end() && known->second.info.incarnation == 0 &&
+      (known->second.info.num_devices != info.num_devices ||
+       known->second.info.device_kind != info.device_kind))
+    ForgetExecutor(name);
   auto [it, added] = s_.executors.try_emplace(name);
   Executor& x = it->second;
   if (added) {
@@ -81,6 +111,7 @@ void Machine::Up(const std::string& worker, const std::string& host, uint64_t se
     x.first_device = static_cast<int64_t>(s_.devices.size());
     for (int32_t d = 0; d < info.num_devices; ++d) s_.devices.push_back({name, d});
     s_.workers.at(worker).executors.push_back(name);
+    keep_ = true;
   }
   x.host = host;
   x.session = session;
@@ -123,6 +154,134 @@ void Machine::KillIfMissed(Executor& x) {
   x.missed_by.clear();
   Log(absl::StrCat("executor ", x.name, " ", reason));
   Send(x, api::KillExecutor{std::move(reason)});
+}
+
+void Machine::Restore(const std::vector<core::KnownExecutor>& executors) {
+  constexpr char kAway[] = "it has not come back since the coordinator restarted";
+  for (const core::KnownExecutor& known : executors) {
+    const std::string name = ExecutorName(known.worker, known.index);
+    Worker& w = s_.workers[known.worker];
+    w.last_seen = absl::InfinitePast();
+    w.lost_reason = kAway;
+    w.executors.push_back(name);
+    Executor& x = s_.executors[name];
+    x.name = name;
+    x.worker = known.worker;
+    x.first_device = known.first_device;
+    x.lost_reason = kAway;
+    x.info.index = known.index;
+    x.info.device_kind = known.device_kind;
+    x.info.num_devices = known.num_devices;
+    while (static_cast<int64_t>(s_.devices.size()) < known.first_device) DeleteDevice({});
+    for (int32_t d = 0; d < known.num_devices; ++d) s_.devices.push_back({name, d});
+  }
+}
+
+void Machine::DeleteDevice(std::optional<int64_t> device) {
+  if (s_.devices_deleted++ == 0) {
+    s_.workers[""].lost_reason = s_.executors[""].lost_reason = "its worker was deleted";
+  }
+  if (device) {
+    s_.devices[*device] = {"", 0};
+  } else {
+    s_.devices.push_back({"", 0});
+  }
+}
+
+std::vector<core::KnownExecutor> Machine::KnownExecutors() const {
+  std::vector<core::KnownExecutor> known;
+  for (const auto& [name, x] : s_.executors)
+    if (!name.empty())
+      known.push_back({.worker = x.worker,
+                       .device_kind = x.info.device_kind,
+                       .index = x.info.index,
+                       .num_devices = x.info.num_devices,
+                       .first_device = x.first_device});
+  std::sort(known.begin(), known.end(),
+            [](const auto& a, const auto& b) { return a.first_device < b.first_device; });
+  return known;
+}
+
+void Machine::On(const DeleteWorker& e) {
+  const auto it = s_.workers.find(e.worker);
+  if (it == s_.workers.end() || e.worker.empty()) return Answer(e.request, NoWorker(e.worker));
+  if (it->second.session != 0)
+    return Answer(e.request, MakeError(ErrorKind::kValueError,
+                                       absl::StrCat("worker ", e.worker,
+                                                    " is connected; drain it and stop it first")));
+  AnswerWorker(e.request, e.worker);
+  Forget(e.worker);
+}
+
+void Machine::Forget(const std::string& worker) {
+  // Whoever waits for its drain has waited long enough.
+  const std::set<uint64_t> drains = s_.workers.at(worker).drains;
+  for (uint64_t request : drains) {
+    EndWait(request);
+    AnswerWorker(request, worker);
+  }
+  const std::vector<std::string> executors = s_.workers.at(worker).executors;
+  for (const std::string& name : executors) ForgetExecutor(name);
+  s_.draining.erase(worker);
+  s_.workers.erase(worker);
+  Log(absl::StrCat("worker ", worker, " deleted"));
+  RetryHeld();
+}
+
+void Machine::ForgetExecutor(const std::string& name) {
+  const Executor x = s_.executors.at(name);
+  TESSERA_CHECK(!x.alive()) << name;
+  const absl::Status gone =
+      MakeError(ErrorKind::kWorkerLost, absl::StrCat("executor ", name, " of worker ", x.worker,
+                                                     " is lost (its worker was deleted)"));
+  std::vector<uint64_t> executables, operations, arrays;
+  for (const auto& [id, executable] : s_.executables)
+    if (std::find(executable.members.begin(), executable.members.end(), name) !=
+        executable.members.end())
+      executables.push_back(id);
+  for (uint64_t id : executables) ExecutableFailed(id, gone);
+  for (uint64_t id : s_.live) {
+    const std::vector<std::string> on = ExecutorsOf(s_.operations.at(id));
+    if (std::find(on.begin(), on.end(), name) != on.end()) operations.push_back(id);
+  }
+  for (uint64_t id : operations) Fail(id, gone);
+  const auto is_its = [&x](int64_t d) {
+    return d >= x.first_device && d < x.first_device + x.info.num_devices;
+  };
+  for (const auto& [id, a] : s_.arrays)
+    if (std::any_of(a.spec.placement.devices.begin(), a.spec.placement.devices.end(), is_its))
+      arrays.push_back(id);
+  for (uint64_t id : arrays) ArrayFailed(id, gone, ArrayState::kLost);
+  for (uint64_t id : arrays)
+    if (const auto a = s_.arrays.find(id); a != s_.arrays.end())
+      for (int32_t d = 0; d < x.info.num_devices; ++d) a->second.holders.erase(x.first_device + d);
+  for (int32_t d = 0; d < x.info.num_devices; ++d) DeleteDevice(x.first_device + d);
+  std::vector<std::string>& siblings = s_.workers.at(x.worker).executors;
+  siblings.erase(std::remove(siblings.begin(), siblings.end(), name), siblings.end());
+  s_.executors.erase(name);
+  keep_ = true;
+}
+
+void Machine::ShareMemory(const std::string& host) {
+  double offered = 0;
+  int64_t there = 0;  // the least that a worker says; 0: none says
+  std::vector<Executor*> executors;
+  std::set<std::string> workers;
+  for (auto& [name, x] : s_.executors) {
+    if (!x.alive() || x.host != host) continue;
+    x.memory_bytes = x.info.memory_bytes;
+    if (x.info.device_kind != "cpu") continue;  // has its own
+    executors.push_back(&x);
+    workers.insert(x.worker);
+    offered += static_cast<double>(x.info.memory_bytes) * x.info.num_devices;
+    const int64_t says = s_.workers.at(x.worker).host_memory_bytes;
+    if (says > 0) there = there == 0 ? says : std::min(there, says);
+  }
+  // One alone offers what it was told to.
+  if (workers.size() < 2 || there == 0 || offered <= static_cast<double>(there)) return;
+  for (Executor* x : executors)
+    x->memory_bytes = static_cast<int64_t>(static_cast<double>(x->info.memory_bytes) *
+                                           (static_cast<double>(there) / offered));
 }
 
 std::string Machine::FirstLost(const std::vector<std::string>& executors) const {
@@ -173,6 +332,9 @@ void Machine::LoseWorker(const std::string& worker, const std::string& reason) {
   w.lost_reason = reason;
   s_.registrations.erase(session);
   Log(absl::StrCat("worker ", worker, " lost"));
+  Tell("worker lost",
+       {{"worker", worker}, {"host", w.host}, {"session", absl::StrCat(session)}, {"why", reason}});
+  ShareMemory(w.host);
   for (const std::string& name : lost) Lose(name, reason, 0, "");
 }
 
@@ -227,6 +389,14 @@ void Machine::Lose(const std::string& name, const std::string& reason, uint64_t 
       }
   }
   if (!arrays.empty()) Note(core::ArraysLost{static_cast<int64_t>(arrays.size())});
+  Tell("executor lost", {{"executor", name},
+                         {"worker", x.worker},
+                         {"incarnation", absl::StrCat(incarnation)},
+                         {"operation", absl::StrCat(launch)},
+                         {"op", op_text},
+                         {"operations_lost", absl::StrCat(hit.size())},
+                         {"arrays_lost", absl::StrCat(arrays.size())},
+                         {"why", reason}});
   for (uint64_t id : arrays)
     ArrayFailed(
         id,
@@ -281,6 +451,7 @@ void Machine::On(const WorkerReported& e) {
   if (const auto* ready = std::get_if<api::ExecutorReady>(&report.body)) {
     api::Registration one{.worker = worker, .host = "", .executors = {ready->info}};
     if (absl::Status s = CheckRegistration(one); !s.ok()) {
+      Tell("worker refused", {{"worker", worker}, {"session", absl::StrCat(e.session)}}, s);
       effects_.emplace_back(DropWorker{e.session, s});
       return LoseWorker(worker, std::string(s.message()));
     }
@@ -290,6 +461,7 @@ void Machine::On(const WorkerReported& e) {
       Lose(ready_name, "another process took its place", 0, "");
     const std::string host = was == s_.executors.end() ? "" : was->second.host;
     Up(worker, host, e.session, ready->info);
+    ShareMemory(host);
     return Retry();
   }
   const auto it = s_.executors.find(name);
@@ -336,8 +508,11 @@ void Machine::On(const WorkerReported& e) {
   } else if (const auto* ready = std::get_if<api::CommunicatorReady>(&report.body)) {
     // A communicator that cannot be built fails the launches that name it, on the executor.
     if (!ready->status.ok())
-      Log(absl::StrCat("communicator ", ready->generation, " on ", name, ": ",
-                       ready->status.message()));
+      Tell("communicator not opened",
+           {{"executor", name},
+            {"worker", x.worker},
+            {"generation", absl::StrCat(ready->generation)}},
+           ready->status);
   }
 }
 

@@ -1,4 +1,5 @@
-// Where the coordinator keeps what it has acknowledged: an append-only log.
+// Where the coordinator keeps what it has acknowledged, an append-only log, and what it must know
+// of its lives before.
 //
 // Owned by main (or embed), outlives the coordinator.  Thread-safe.
 #pragma once
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "server/core/life.h"
 
 namespace tessera::server::store {
 
@@ -27,17 +29,30 @@ class Store {
   virtual absl::Status Append(std::string_view text) = 0;
   // The records from `number` on, oldest first, at most `count`.
   virtual absl::StatusOr<std::vector<Record>> Read(uint64_t number, int64_t count) const = 0;
+  // This one; never changes.
+  virtual core::Life life() const = 0;
+  // Those that KeepExecutors was given last in the lives before; without one that remembers, none.
+  virtual std::vector<core::KnownExecutor> executors() const { return {}; }
+  // Whether KeepExecutors is of use.
+  virtual bool remembers() const { return false; }
+  // Replaces what the next life will know.
+  virtual absl::Status KeepExecutors(const std::vector<core::KnownExecutor>&) {
+    return absl::OkStatus();
+  }
 };
 
 // Lives as long as the process; keeps the last `records_max` records.
 class MemoryStore final : public Store {
  public:
-  explicit MemoryStore(int64_t records_max = 10'000) : records_max_(records_max) {}
+  explicit MemoryStore(core::Life life = {}, int64_t records_max = 10'000)
+      : life_(life), records_max_(records_max) {}
   absl::Status Append(std::string_view text) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<std::vector<Record>> Read(uint64_t number, int64_t count) const override
       ABSL_LOCKS_EXCLUDED(mu_);
+  core::Life life() const override { return life_; }
 
  private:
+  const core::Life life_;
   const int64_t records_max_;
   mutable absl::Mutex mu_;
   uint64_t last_ ABSL_GUARDED_BY(mu_) = 0;

@@ -6,7 +6,7 @@ namespace tessera::server::store {
 namespace {
 
 TEST(MemoryStoreTest, KeepsTheLastRecordsInOrder) {
-  MemoryStore store(/*records_max=*/3);
+  MemoryStore store({}, /*records_max=*/3);
   for (const char* text : {"a", "b", "c", "d", "e"}) TESSERA_ASSERT_OK(store.Append(text));
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Record> all, store.Read(0, 10));
   ASSERT_EQ(all.size(), 3u);

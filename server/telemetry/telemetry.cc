@@ -7,7 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "server/core/caller.h"
 
@@ -148,6 +148,8 @@ void Telemetry::On(const core::SessionEnded& note) {
   metrics_->counter(Metric::kSessionEnd, {note.tenant, note.reason}).Add();
 }
 
+void Telemetry::On(const core::Incident& note) { incidents_.Write(note, SteadyNow()); }
+
 // ---- Gauges. ------------------------------------------------------------------------------------
 
 GaugeReader::GaugeReader(Metrics* metrics, AskFn ask, uint64_t epoch, absl::Duration wait_max)
@@ -164,7 +166,7 @@ void GaugeReader::Collect(Scrape& scrape) const {
     absl::Mutex mu;
     std::optional<absl::StatusOr<core::ClusterReading>> reading ABSL_GUARDED_BY(mu);
   };
-  const absl::Time until = absl::Now() + wait_max_;
+  const absl::Time until = SteadyNow() + wait_max_;
   std::vector<core::ClusterReading> parts;
   uint64_t next = 0;
   do {
@@ -178,7 +180,7 @@ void GaugeReader::Collect(Scrape& scrape) const {
       return pending->reading.has_value();
     };
     // All of it or none: a part would show fewer arrays than there are.
-    if (!pending->mu.AwaitWithDeadline(absl::Condition(&there), until)) return;
+    if (!pending->mu.AwaitWithTimeout(absl::Condition(&there), until - SteadyNow())) return;
     if (!pending->reading->ok()) return;
     parts.push_back(**std::move(pending->reading));
     next = parts.back().next_array;

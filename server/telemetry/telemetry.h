@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "base/metrics.h"
 #include "server/core/telemetry.h"
+#include "server/telemetry/incidents.h"
 #include "server/telemetry/top_programs.h"
 
 namespace tessera::server::telemetry {
@@ -46,11 +47,13 @@ class Telemetry final : public core::Observer {
   void On(const core::PlanTooLarge& note);
   void On(const core::CancelDone& note);
   void On(const core::SessionEnded& note);
+  void On(const core::Incident& note);
 
   Metrics* const metrics_;
   const Histogram cycle_, dispatch_, plan_ok_, plan_error_;
   const std::array<Counter, 3> cache_;
   TopPrograms top_;
+  Incidents incidents_;
   int64_t collector_ = 0;
   absl::Mutex mu_;
   std::map<std::string, OfTenant> tenants_ ABSL_GUARDED_BY(mu_);  // of tenant, kind and device

@@ -46,7 +46,8 @@ LEAST = {
                        "CreateMesh": "user", "GetMesh": "viewer", "ListMeshes": "viewer",
                        "DeleteMesh": "user", "ListTopPrograms": "viewer"},
     "AdminService": {"CordonWorker": "operator", "UncordonWorker": "operator",
-                     "DrainWorker": "operator", "CreateToken": "admin", "ListTokens": "admin",
+                     "DrainWorker": "operator", "DeleteWorker": "operator",
+                     "CreateToken": "admin", "ListTokens": "admin",
                      "RevokeToken": "admin"},
     "WorkerService": {"Connect": "worker"},
     "EnrollmentService": {"GetAuthority": "anyone", "Enroll": "worker"},
@@ -98,6 +99,7 @@ NOBODYS = {
     "ClusterService/ListWorkers", "ClusterService/GetWorker", "ClusterService/GetTopology",
     "ClusterService/CreateMesh", "ClusterService/ListMeshes", "ClusterService/ListTopPrograms",
     "AdminService/CordonWorker", "AdminService/UncordonWorker", "AdminService/DrainWorker",
+    "AdminService/DeleteWorker",
     "AdminService/CreateToken", "AdminService/ListTokens", "AdminService/RevokeToken",
     "WorkerService/Connect", "EnrollmentService/GetAuthority", "EnrollmentService/Enroll",
 }
@@ -115,7 +117,6 @@ UPLOAD = {"opset": 1, "files": ["/model.py"], "functions": [{
     "results": [1]}]}
 SPEC = {"dtype": "f32", "shape": ["2"],
         "placement": {"mesh": {"axes": [{"name": "x", "size": "1"}]}, "spec": {}, "devices": ["0"]}}
-UNKNOWN_ID = "9123456789"
 
 
 def may(role, least):
@@ -253,12 +254,14 @@ class SecurityTest(unittest.TestCase):
         return sha
 
     def test_what_is_anothers_does_not_exist(self):
-        unknown = {"session": UNKNOWN_ID, "mesh": "nobodys", "executable": UNKNOWN_ID,
-                   "array": UNKNOWN_ID, "operation": UNKNOWN_ID, "program": "0" * 64}
         with self.cluster.client("user", "team-a") as owner, \
                 self.cluster.client("user", "team-b") as stranger, \
                 self.cluster.client("viewer", "team-b") as onlooker:
             mine = self.resources(owner)
+            # Of this life of the coordinator, and given to nobody.
+            given = str(int(mine["array"]) + 10**6)
+            unknown = {"session": given, "mesh": "nobodys", "executable": given, "array": given,
+                       "operation": given, "program": "0" * 64}
             for method, request in FOREIGN.items():
                 name = API + method
                 callers = [stranger] + ([onlooker] if METHODS[name] == "viewer" else [])

@@ -20,6 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/thread_name.h"
@@ -48,7 +49,7 @@ enum class TalkEnd { kDone, kClosed, kLate };
 // Until the socket is ready for `events`, or is closed.
 TalkEnd AwaitReady(int fd, short events, absl::Time deadline) {
   while (true) {
-    const int64_t left_ms = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - absl::Now()));
+    const int64_t left_ms = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - SteadyNow()));
     pollfd ready{fd, events, 0};
     const int count = poll(&ready, 1, static_cast<int>(std::min<int64_t>(left_ms + 1, 1 << 30)));
     if (count < 0 && errno == EINTR) continue;
@@ -101,8 +102,8 @@ class CompileChild::Impl {
   absl::StatusOr<std::string> Compile(absl::Span<const Kernel> kernels, const std::string& label,
                                       absl::Time deadline) {
     absl::MutexLock lock(&mu_);
-    deadline = std::min(deadline, absl::Now() + absl::Hours(24));
-    const absl::Duration left = deadline - absl::Now();
+    deadline = std::min(deadline, SteadyNow() + absl::Hours(24));
+    const absl::Duration left = deadline - SteadyNow();
     if (left <= absl::ZeroDuration()) return Late(label);
     if (!running_) TESSERA_RETURN_IF_ERROR(Start());
     const std::string request = absl::StrCat(

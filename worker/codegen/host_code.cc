@@ -6,7 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/codegen/compile.h"
@@ -63,7 +63,7 @@ class HostCompiler::Impl {
     TESSERA_RETURN_IF_ERROR(target_.status());
     TESSERA_RETURN_IF_ERROR(loader_.status());
     TESSERA_CHECK(labels.empty() || labels.size() == kernels.size());
-    Batch batch{&children_, absl::Now() + options_.compile_deadline, nullptr};
+    Batch batch{&children_, SteadyNow() + options_.compile_deadline, nullptr};
     std::vector<std::shared_ptr<const void>> mapped;
     for (size_t i = 0; i < kernels.size(); ++i) {
       const std::string label = labels.empty() ? absl::StrCat("kernel ", i) : labels[i];

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/codegen/sha256.h"
@@ -161,7 +161,7 @@ int LockFile(const std::string& path, absl::Time deadline) {
       continue;
     }
     close(fd);
-    if (absl::Now() >= deadline) return -1;
+    if (SteadyNow() >= deadline) return -1;
     constexpr int kPauseMsMax = 50;
     poll(nullptr, 0, pause_ms);  // The kernel's locks have no deadline of their own.
     pause_ms = std::min(2 * pause_ms, kPauseMsMax);
@@ -191,7 +191,7 @@ absl::StatusOr<ObjectCache::Turn> ObjectCache::TakeTurn(const std::string& key, 
   {
     absl::MutexLock lock(&mu_);
     const auto free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return turns_.count(key) == 0; };
-    if (!mu_.AwaitWithDeadline(absl::Condition(&free), deadline))
+    if (!mu_.AwaitWithTimeout(absl::Condition(&free), deadline - SteadyNow()))
       return MakeError(ErrorKind::kCompileTimeout,
                        absl::StrCat("compile of ", label,
                                     ": another program's compilation of it has not ended within "
@@ -200,7 +200,7 @@ absl::StatusOr<ObjectCache::Turn> ObjectCache::TakeTurn(const std::string& key, 
     shared = Usable();
   }
   Turn turn(this, key);
-  if (shared) turn.fd_ = LockFile(LockOf(key), std::min(deadline, absl::Now() + kOthersMax));
+  if (shared) turn.fd_ = LockFile(LockOf(key), std::min(deadline, SteadyNow() + kOthersMax));
   return turn;
 }
 

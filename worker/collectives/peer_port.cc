@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/thread_name.h"
 #include "worker/collectives/wire.h"
@@ -82,7 +82,7 @@ void PeerPort::AcceptOne(std::list<Arrival>* arrivals) {
   const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
   if (fd >= 0) {
     TuneSocket(fd);
-    arrivals->push_back({UniqueFd(fd), absl::Now() + kHold, false, 0});
+    arrivals->push_back({UniqueFd(fd), SteadyNow() + kHold, false, 0});
   } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
     // Out of descriptors, say: not a reason to spin.
     pollfd stop = {stopping_.fd(), POLLIN, 0};
@@ -91,7 +91,7 @@ void PeerPort::AcceptOne(std::list<Arrival>* arrivals) {
 }
 
 bool PeerPort::Advance(Arrival& arrival) {
-  if (absl::Now() > arrival.deadline) return true;
+  if (SteadyNow() > arrival.deadline) return true;
   if (!arrival.known) {
     Hello hello;
     const ssize_t seen = recv(arrival.fd.get(), &hello, sizeof(hello), MSG_PEEK | MSG_DONTWAIT);
@@ -129,7 +129,7 @@ void PeerPort::Run() {
     int millis = -1;
     for (const Arrival& arrival : arrivals) {
       // Those that wait for their communicator are woken by it; the others are few and short.
-      const absl::Duration left = arrival.deadline - absl::Now();
+      const absl::Duration left = arrival.deadline - SteadyNow();
       const int wait = arrival.known
                            ? static_cast<int>(std::max<int64_t>(absl::ToInt64Milliseconds(left), 0))
                            : kLookMillis;

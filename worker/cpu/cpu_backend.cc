@@ -345,8 +345,7 @@ class CpuBackend final : public Backend {
   static CpuBackendOptions WithMemory(CpuBackendOptions options) {
     TESSERA_CHECK_GT(options.num_devices, 0);
     if (options.memory_bytes > 0) return options;
-    // The rest is for the processes themselves, their compilers, and what the pool keeps.
-    options.memory_bytes = OwnLimits().memory_bytes / 5 * 4 / options.num_devices;
+    options.memory_bytes = CpuMemoryBytes() / options.num_devices;
     return options;
   }
 
@@ -365,6 +364,9 @@ class CpuBackend final : public Backend {
 };
 
 }  // namespace
+
+// The rest is for the processes themselves, their compilers, and what the pool keeps.
+int64_t CpuMemoryBytes() { return OwnLimits().memory_bytes / 5 * 4; }
 
 std::unique_ptr<Backend> MakeCpuBackend(const CpuBackendOptions& options) {
   return std::make_unique<CpuBackend>(options);

@@ -26,6 +26,9 @@ struct CpuBackendOptions {
   std::string dump = {};
 };
 
+// What CPU devices may take of this machine, all together, when nobody says how much.
+int64_t CpuMemoryBytes();
+
 std::unique_ptr<Backend> MakeCpuBackend(const CpuBackendOptions& options);
 
 }  // namespace tessera::worker

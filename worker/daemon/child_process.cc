@@ -16,7 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "worker/collectives/socket.h"
 
@@ -115,7 +115,7 @@ std::optional<std::string> ChildProcess::Reap() {
 absl::StatusOr<std::string> AnswerOf(const std::string& binary,
                                      const std::vector<std::string>& args, absl::Duration timeout) {
   constexpr size_t kAnswerMax = 64 << 10;
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     return MakeError(ErrorKind::kInternal, absl::StrCat("no pipe: ", std::strerror(errno)));
@@ -127,7 +127,7 @@ absl::StatusOr<std::string> AnswerOf(const std::string& binary,
   std::string answer;
   while (answer.size() < kAnswerMax) {
     pollfd ready = {from.get(), POLLIN, 0};
-    const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
+    const int64_t left = absl::ToInt64Milliseconds(deadline - SteadyNow());
     const int n = poll(&ready, 1, static_cast<int>(std::max<int64_t>(left, 0)));
     if (n < 0 && errno == EINTR) continue;
     if (n == 0) {

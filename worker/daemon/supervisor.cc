@@ -11,10 +11,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/thread_name.h"
 #include "worker/collectives/socket.h"
@@ -120,12 +121,11 @@ bool Supervisor::WaitUnlessStopped(absl::Duration time) {
 
 void Supervisor::Run() {
   NameThread("supervisor");
-  uint64_t incarnation = 0;
-  while (WaitUnlessStopped(backoff_)) {
-    // Greater than that of every process before, also of an earlier daemon's.
-    incarnation = std::max(incarnation + 1, static_cast<uint64_t>(absl::ToUnixMicros(absl::Now())));
-    Live(incarnation);
-  }
+  // Another for each process, also of other daemons, before and after: they begin anywhere. Exact
+  // in a double.
+  std::random_device random;
+  uint64_t incarnation = uint64_t{random() & 0x7fffffff} << 21;
+  while (WaitUnlessStopped(backoff_)) Live(++incarnation);
 }
 
 void Supervisor::Live(uint64_t incarnation) {
@@ -156,7 +156,7 @@ void Supervisor::Live(uint64_t incarnation) {
             .sending = "",
             .sent = 0,
             .ready = false,
-            .started = absl::Now(),
+            .started = SteadyNow(),
             .ready_at = absl::InfiniteFuture(),
             .kill_at = absl::InfiniteFuture(),
             .verdict = "",
@@ -183,7 +183,7 @@ void Supervisor::Live(uint64_t incarnation) {
     page_ = nullptr;
     outgoing_.clear();
   }
-  if (life.ready && absl::Now() - life.ready_at >= options_.settled) {
+  if (life.ready && SteadyNow() - life.ready_at >= options_.settled) {
     backoff_ = absl::ZeroDuration();
   } else if (life.ready && backoff_ == absl::ZeroDuration()) {
     backoff_ = options_.backoff_min;
@@ -234,7 +234,7 @@ bool Supervisor::Receive(Life& life) {
       if (std::exchange(life.ready, true)) {
         callbacks_.on_message(life.incarnation, *std::move(message));
       } else {
-        life.ready_at = absl::Now();
+        life.ready_at = SteadyNow();
         callbacks_.on_ready(life.incarnation, *std::move(message));
       }
     }
@@ -271,16 +271,16 @@ void Supervisor::Talk(Life& life) {
     if (stopping && life.kill_at == absl::InfiniteFuture()) {
       life.verdict = "the worker stops";
       shutdown(life.socket.get(), SHUT_WR);
-      life.kill_at = absl::Now() + options_.stop_grace;
+      life.kill_at = SteadyNow() + options_.stop_grace;
     }
     if (open && !stopping) {
       Ask(life);
       open = Flush(life);
     }
-    if (!life.ready && absl::Now() - life.started > options_.ready_timeout) {
+    if (!life.ready && SteadyNow() - life.started > options_.ready_timeout) {
       condemn("killed: it was not ready in time");
     }
-    if (absl::Now() >= life.kill_at) condemn("killed: it did not stop in time");
+    if (SteadyNow() >= life.kill_at) condemn("killed: it did not stop in time");
 
     const bool unsent = life.sent < life.sending.size();
     pollfd fds[] = {
@@ -294,7 +294,7 @@ void Supervisor::Talk(Life& life) {
     static_cast<void>(!read(wake_fd_, &woken, sizeof(woken)));
     if (open && fds[1].revents != 0) open = Receive(life);
     if (!open && life.kill_at == absl::InfiniteFuture()) {
-      life.kill_at = absl::Now() + options_.stop_grace;
+      life.kill_at = SteadyNow() + options_.stop_grace;
     }
     std::optional<std::string> end = life.process.Reap();
     if (!end) continue;

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace tessera::worker::device {
@@ -83,13 +83,13 @@ absl::Status Communicators::AwaitReady(Communicator& communicator, const RunCont
 
 absl::Status Communicators::Await(const Communicator& communicator, const RunContext& context,
                                   const std::string& label) const {
-  const absl::Time began = absl::Now(), deadline = began + timeout_;
+  const absl::Time began = SteadyNow(), deadline = began + timeout_;
   const absl::Notification never;
   while (true) {
     const int code = device_->api().comm_ready(communicator.handle.get());
     if (code != TESSERA_NOT_READY) return device_->Check(code, label.c_str());
     TESSERA_RETURN_IF_ERROR(context.cancel->status());
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (now > deadline) {
       return MakeError(
           ErrorKind::kCollectiveTimeout,

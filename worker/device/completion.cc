@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "base/clock.h"
 
 namespace tessera::worker::device {
 namespace {
@@ -50,7 +50,7 @@ void Completion::Run() {
 }
 
 bool Completion::LookAtAll() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   bool ended = false;
   for (size_t lane = 0;; ++lane) {
     Watched* oldest = nullptr;

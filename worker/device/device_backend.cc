@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/codegen/device_code.h"
@@ -116,7 +116,7 @@ class DeviceBackend final : public Backend {
     }
     auto executable = std::make_shared<DeviceExecutable>();
     TESSERA_ASSIGN_OR_RETURN(executable->program, program::Build(*program.entry, build_options_));
-    const absl::Time deadline = absl::Now() + options_.codegen.compile_deadline;
+    const absl::Time deadline = SteadyNow() + options_.codegen.compile_deadline;
     TESSERA_RETURN_IF_ERROR(program::Verify(executable->program));
     TESSERA_RETURN_IF_ERROR(Plan(*executable));
     TESSERA_ASSIGN_OR_RETURN(
@@ -421,7 +421,7 @@ class DeviceBackend final : public Backend {
     if (communicator.aborted.exchange(true)) return;
     const auto done = std::make_shared<std::atomic<bool>>(false);
     core_->launches->Add(
-        kAbortLane, std::make_unique<AbortGuard>(done, absl::Now() + options_.abort_grace, [this] {
+        kAbortLane, std::make_unique<AbortGuard>(done, SteadyNow() + options_.abort_grace, [this] {
           SetFatal(MakeError(ErrorKind::kWorkerLost,
                              absl::StrCat(device().name(), ": an abort did not end within ",
                                           absl::FormatDuration(options_.abort_grace))));

@@ -17,7 +17,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/host_memory.h"
 #include "base/status.h"
 #include "worker/files/index.h"
@@ -152,7 +152,7 @@ absl::StatusOr<Draft> OpenDraft(const Folder& folder, const api::SaveShards& com
     }
     return draft;
   }
-  const absl::Time end = absl::Now() + patience;
+  const absl::Time end = SteadyNow() + patience;
   for (absl::Duration look = kFirstLook;; look = std::min(2 * look, kLastLook)) {
     UniqueFd fd(openat(at, hidden.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
     struct stat about = {};
@@ -161,7 +161,7 @@ absl::StatusOr<Draft> OpenDraft(const Folder& folder, const api::SaveShards& com
         about.st_size >= index.file_bytes + command.parts) {
       return Draft(command, std::move(place), index, std::move(fd));
     }
-    if (absl::Now() > end) {
+    if (SteadyNow() > end) {
       return MakeError(ErrorKind::kFilesDisabled,
                        absl::StrCat("save: ", command.path,
                                     ": the file that another worker began "

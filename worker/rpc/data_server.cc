@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/thread_name.h"
@@ -53,9 +54,10 @@ class Service final : public RawDataService {
         read_idle_(options.read_idle),
         uploads_(executor, options.uploads) {}
 
-  void SetTicketKey(const std::string& key) ABSL_LOCKS_EXCLUDED(mu_) {
+  void SetTicketKey(const std::string& key, absl::Duration clock_ahead) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     key_ = key;
+    clock_ahead_ = clock_ahead;
   }
 
   grpc::ServerReadReactor<grpc::ByteBuffer>* Write(grpc::CallbackServerContext* context,
@@ -75,9 +77,11 @@ class Service final : public RawDataService {
   absl::StatusOr<api::Ticket> Check(const std::string& text, api::Ticket::Access access) const
       ABSL_LOCKS_EXCLUDED(mu_) {
     std::string key;
+    absl::Time now = SteadyNow();
     {
       absl::MutexLock lock(&mu_);
       key = key_;
+      now += clock_ahead_;
     }
     const auto denied = [](absl::string_view why) {
       return MakeError(ErrorKind::kTicketRefused, absl::StrCat("ticket: ", why));
@@ -86,8 +90,8 @@ class Service final : public RawDataService {
       return MakeError(ErrorKind::kTicketStale,
                        "ticket: this executor is not registered yet; ask the coordinator for one");
     }
-    TESSERA_ASSIGN_OR_RETURN(api::Ticket ticket, api::CheckTicket(text, key, absl::Now(),
-                                                                  executor_->info().incarnation));
+    TESSERA_ASSIGN_OR_RETURN(api::Ticket ticket,
+                             api::CheckTicket(text, key, now, executor_->info().incarnation));
     if (ticket.access != access) {
       return denied(access == api::Ticket::Access::kRead ? "not for reading" : "not for writing");
     }
@@ -104,6 +108,7 @@ class Service final : public RawDataService {
   Timer timer_;
   mutable absl::Mutex mu_;
   std::string key_ ABSL_GUARDED_BY(mu_);
+  absl::Duration clock_ahead_ ABSL_GUARDED_BY(mu_);  // the coordinator's, of ours
 };
 
 absl::Status NoMessage(absl::string_view type) {
@@ -260,7 +265,7 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     sent_ += size;
     // A reader that takes nothing holds the bytes, which may have been deleted meanwhile. The write
     // ends, one way or the other, before the call does.
-    idle_ = service_->timer().At(absl::Now() + service_->read_idle(), [this] {
+    idle_ = service_->timer().At(SteadyNow() + service_->read_idle(), [this] {
       TESSERA_LOG(WARNING) << "a reader takes nothing and is cut off" << Field("array", id_.array)
                            << Field("device", id_.device) << Field("sent", sent_)
                            << Field("of", block_.num_bytes());
@@ -331,10 +336,10 @@ class GrpcDataServer final : public DataServer {
   ~GrpcDataServer() override {
     stopping_.Raise();
     acceptor_.join();
-    if (server_ != nullptr) server_->Shutdown(absl::ToChronoTime(absl::Now() + kStopGrace));
+    if (server_ != nullptr) server_->Shutdown(WallDeadline(kStopGrace));
   }
-  void SetTicketKey(const std::string& key) override {
-    service_.SetTicketKey(key);
+  void SetTicketKey(const std::string& key, absl::Duration clock_ahead) override {
+    service_.SetTicketKey(key, clock_ahead);
     keyed_.Raise();
   }
   UploadTable::Counts uploads() const override { return service_.uploads().counts(); }

@@ -33,8 +33,9 @@ class DataServer {
  public:
   static std::unique_ptr<DataServer> Start(const DataServerOptions& options, Executor* executor);
   virtual ~DataServer() = default;
-  // Checks tickets from now on; until then nobody has one.
-  virtual void SetTicketKey(const std::string& key) = 0;
+  // Checks tickets from now on; until then nobody has one. `clock_ahead`: by how much the clock by
+  // which they expire is ahead of SteadyNow.
+  virtual void SetTicketKey(const std::string& key, absl::Duration clock_ahead) = 0;
   virtual UploadTable::Counts uploads() const = 0;
 };
 

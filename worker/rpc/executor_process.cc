@@ -14,7 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/host_limits.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -68,7 +68,10 @@ void Obey(const std::string& message, Executor& executor, DataServer& data, Upli
     TESSERA_LOG(ERROR) << "a command does not decode" << Field("bytes", message.size());
     return;
   }
-  if (proto.has_welcome()) return data.SetTicketKey(proto.welcome().ticket_key());
+  if (proto.has_welcome()) {
+    const api::Welcome welcome = ir::serial::FromProto(proto.welcome());
+    return data.SetTicketKey(welcome.ticket_key, welcome.clock - SteadyNow());
+  }
   absl::StatusOr<api::Command> command = ir::serial::FromProto(proto);
   if (command.ok()) return executor.Send(*std::move(command));
   if (proto.has_load_program()) {
@@ -199,7 +202,7 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
   }
   // Those who wait for what the device was doing are told why before the process is missed.
   constexpr absl::Duration kLastWords = absl::Seconds(1);
-  if (lost) executor.Settle(absl::Now() + kLastWords);
+  if (lost) executor.Settle(SteadyNow() + kLastWords);
   StopLogging();
   // Nobody is left to tell, and the kernel frees faster than destructors.
   _exit(lost ? kDeviceLostExit : 0);

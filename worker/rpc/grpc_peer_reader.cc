@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/host_memory.h"
 #include "base/keepalive.h"
 #include "base/status.h"
@@ -33,7 +34,8 @@ class GrpcPeerReader final : public PeerReader {
                                  ir::DType dtype, const ir::Dims& starts, const ir::Dims& shape,
                                  absl::Time deadline, CancelToken& cancel) override {
     grpc::ClientContext context;
-    if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
+    if (deadline != absl::InfiniteFuture())
+      context.set_deadline(WallDeadline(deadline - SteadyNow()));
     v1::ReadRequest request;
     request.set_ticket(ticket);
     request.mutable_starts()->Add(starts.begin(), starts.end());

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "grpcpp/grpcpp.h"
@@ -70,7 +71,8 @@ class FakeCoordinator final : public v1::WorkerService::Service {
                                          .epoch = 1,
                                          .heartbeat = absl::Milliseconds(50),
                                          .lease = absl::Seconds(1),
-                                         .ticket_key = kKey});
+                                         .ticket_key = kKey,
+                                         .clock = SteadyNow()});
     stream->Write(welcome);
     {
       absl::MutexLock lock(&mu_);
@@ -233,7 +235,7 @@ class ProcessTest : public ::testing::Test {
                             .device = 0,
                             .dtype = DType::kF32,
                             .shape = std::move(shape),
-                            .expires = absl::Now() + absl::Minutes(1)},
+                            .expires = SteadyNow() + absl::Minutes(1)},
                            key);
   }
   std::string Ticket(api::Ticket::Access access, uint64_t array, int device, ir::Dims shape) {
@@ -333,7 +335,7 @@ TEST_F(ProcessTest, BytesGoStraightToTheExecutorByTicket) {
   CancelToken cancel;
   const auto read = [&](uint64_t array, ir::Dims starts, ir::Dims shape, absl::Duration timeout) {
     return reader->Read(info_.data_endpoint, Ticket(api::Ticket::Access::kRead, array, 1, {n}),
-                        DType::kF32, starts, shape, absl::Now() + timeout, cancel);
+                        DType::kF32, starts, shape, SteadyNow() + timeout, cancel);
   };
   EXPECT_THAT(read(30, {0}, {n}, kPatience), IsOkAndHolds(big));
   EXPECT_THAT(read(30, {5}, {3}, kPatience), IsOkAndHolds(Array::Of(DType::kF32, {3}, {5, 6, 7})));

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/keepalive.h"
 #include "base/log.h"
 #include "base/metrics_page.h"
@@ -28,6 +29,7 @@
 #include "ir/serial/status.h"
 #include "ir/serial/worker.h"
 #include "tessera/v1/worker.grpc.pb.h"
+#include "worker/cpu/cpu_backend.h"
 #include "worker/daemon/child_process.h"
 #include "worker/daemon/listen.h"
 #include "worker/daemon/supervisor.h"
@@ -40,7 +42,7 @@ constexpr int kMessageBytes = 1 << 30;
 constexpr int kGpusMax = 64;
 constexpr int kPortStride = 2;  // between the ports of a worker's executors
 constexpr absl::Duration kCountGpusTimeout = absl::Seconds(20);  // drivers start slowly
-constexpr Keepalive kLinkKeepalive = {absl::Seconds(2), absl::Seconds(2)};
+constexpr absl::Duration kLinkSilence = absl::Seconds(2);  // then we ask whether it still works
 constexpr absl::Duration kReconnectMin = absl::Milliseconds(50);
 constexpr absl::Duration kReconnectMax = absl::Seconds(2);
 constexpr absl::Duration kHeartbeatMin = absl::Milliseconds(10);
@@ -364,8 +366,8 @@ class Daemon final : public WorkerDaemon {
     const auto channel = [this] {
       grpc::ChannelArguments arguments;
       arguments.SetMaxReceiveMessageSize(kMessageBytes);
-      // Our wish to learn early that the coordinator is gone.
-      for (const ChannelArgument& a : ClientArguments(kLinkKeepalive)) {
+      // A coordinator that stands still for a while is still there, and so are our arrays.
+      for (const ChannelArgument& a : ClientArguments({kLinkSilence, options_.link_timeout})) {
         arguments.SetInt(a.name, a.value);
       }
       arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
@@ -429,6 +431,8 @@ class Daemon final : public WorkerDaemon {
     welcome.set_incarnation(incarnation);
     welcome.mutable_welcome()->set_ticket_key(
         api::ExecutorTicketKey(welcome_.welcome().ticket_key(), executor, incarnation));
+    *welcome.mutable_welcome()->mutable_clock() =
+        ir::serial::ToProto(SteadyNow() + clock_ahead_ - absl::UnixEpoch());
     return welcome.SerializeAsString();
   }
 
@@ -483,6 +487,7 @@ class Daemon final : public WorkerDaemon {
     registration.set_worker(options_.name);
     registration.set_host(options_.host);
     registration.set_opset(ir::kOpset);
+    registration.set_host_memory_bytes(CpuMemoryBytes());
     for (const v1::ExecutorInfo& info : infos) *registration.add_executors() = info;
     {
       absl::MutexLock lock(&mu_);
@@ -528,6 +533,7 @@ class Daemon final : public WorkerDaemon {
     absl::MutexLock lock(&mu_);
     heartbeat_ = std::max(ir::serial::FromProto(welcome.welcome().heartbeat()), kHeartbeatMin);
     welcome_ = welcome;
+    clock_ahead_ = ir::serial::FromProto(welcome.welcome()).clock - SteadyNow();
     registered_ = true;
     for (int32_t e = 0; e < num_executors(); ++e) {
       const bool same = Runs(e, infos[e].incarnation());
@@ -558,7 +564,8 @@ class Daemon final : public WorkerDaemon {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::optional<v1::ExecutorInfo>> ready_ ABSL_GUARDED_BY(mu_);  // per executor
   bool registered_ ABSL_GUARDED_BY(mu_) = false;
-  v1::WorkerCommand welcome_ ABSL_GUARDED_BY(mu_);  // for executors that come later
+  v1::WorkerCommand welcome_ ABSL_GUARDED_BY(mu_);   // for executors that come later
+  absl::Duration clock_ahead_ ABSL_GUARDED_BY(mu_);  // the coordinator's clock, of ours
   absl::Duration heartbeat_ ABSL_GUARDED_BY(mu_) = absl::Milliseconds(300);
   Link* link_ ABSL_GUARDED_BY(mu_) = nullptr;  // there while registered_
   std::thread thread_;

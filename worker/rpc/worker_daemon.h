@@ -48,7 +48,8 @@ struct WorkerDaemonOptions {
   bool insecure = false;  // plain text to a coordinator on another machine
   absl::Duration collective_timeout = absl::Seconds(5);
   absl::Duration connect_timeout = absl::Seconds(5);
-  Metrics* metrics = nullptr;  // outlives the daemon; null: nobody looks
+  absl::Duration link_timeout = absl::Seconds(15);  // of a coordinator that says nothing
+  Metrics* metrics = nullptr;                       // outlives the daemon; null: nobody looks
   // Told once, from a thread of the daemon, why the coordinator will never take this worker: its
   // name, its credentials, plain text against TLS. The daemon tries no more.
   std::function<void(const absl::Status& why)> on_refused = nullptr;

@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/files/folder.h"
@@ -147,7 +147,7 @@ bool Executor::Settle(absl::Time deadline) {
   {
     absl::MutexLock lock(&mu_);
     const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return launches_.empty(); };
-    if (!mu_.AwaitWithDeadline(absl::Condition(&idle), deadline)) return false;
+    if (!mu_.AwaitWithTimeout(absl::Condition(&idle), deadline - SteadyNow())) return false;
   }
   return reporter_->Drain(deadline);
 }
@@ -565,7 +565,7 @@ void Executor::Handle(const api::Drain&) {
   control_->Push([this] {
     // Ends when the streams have, or are cancelled by the destructor; each launch has its timeout.
     for (const auto& stream : streams_) {
-      while (!stream->Drain(absl::Now() + absl::Seconds(1)) && !silent_) continue;
+      while (!stream->Drain(SteadyNow() + absl::Seconds(1)) && !silent_) continue;
     }
     std::function<void()> drained;
     {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "worker/runtime/executor.h"
 #include "worker/runtime/executor_state.h"
@@ -47,7 +47,7 @@ absl::Status Executor::Start(const LaunchRef& launch) {
   TESSERA_RETURN_IF_ERROR(launch->cancel.status());
   if (launch->started) return absl::OkStatus();
   launch->started = true;
-  launch->started_at = absl::Now();
+  launch->started_at = SteadyNow();
   if (launch->timeout == absl::InfiniteDuration()) return absl::OkStatus();
   launch->timed = true;
   launch->timer = timer_->At(launch->started_at + launch->timeout,
@@ -334,7 +334,7 @@ void Executor::Finish(const LaunchRef& launch, bool on_stream) {
     absl::MutexLock lock(&launch->mu);
     timed = launch->timed;
     timer = launch->timer;
-    run_time = launch->started ? absl::Now() - launch->started_at : absl::ZeroDuration();
+    run_time = launch->started ? SteadyNow() - launch->started_at : absl::ZeroDuration();
   }
   if (timed) timer_->Cancel(timer);
   const bool failed = launch->failed;
@@ -378,7 +378,7 @@ absl::StatusOr<ir::Array> Executor::Fetch(Launch& launch, const TransferPiece& f
                                     piece.endpoint, ": it is alone"));
     }
     return options_.peers->Read(piece.endpoint, piece.ticket, dtype, piece.source_starts,
-                                piece.shape, absl::Now() + launch.timeout, launch.cancel);
+                                piece.shape, SteadyNow() + launch.timeout, launch.cancel);
   }
   TransferPiece::Caught& caught = *from.caught;
   CancelToken& cancel = launch.cancel;

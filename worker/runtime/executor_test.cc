@@ -133,10 +133,10 @@ class ExecutorTest : public ::testing::Test {
 // Looks until `there` holds.
 template <class F>
 void Until(F there) {
-  const absl::Time deadline = absl::Now() + kPatience;
+  const absl::Time deadline = SteadyNow() + kPatience;
   absl::Notification never;
   while (!there()) {
-    ASSERT_LT(absl::Now(), deadline);
+    ASSERT_LT(SteadyNow(), deadline);
     never.WaitForNotificationWithTimeout(absl::Milliseconds(1));
   }
 }
@@ -351,14 +351,14 @@ TEST_F(AsyncExecutorTest, MemoryThatEarlierLaunchesHoldIsWaitedFor) {
   Until([&] { return backend_->num_held() == 3; });
   executor_->Send(MakeLaunch(4, 2, {20}, {22}));
   executor_->Send(api::DeleteBuffers{{21}});
-  EXPECT_FALSE(executor_->Settle(absl::Now() + absl::Milliseconds(20)));
+  EXPECT_FALSE(executor_->Settle(SteadyNow() + absl::Milliseconds(20)));
   EXPECT_EQ(backend_->num_held(), 3u) << "there was no room for a fourth";
   for (int i = 0; i < 3; ++i) backend_->End(absl::OkStatus());
   // Nothing is under way that could give memory back.
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
   EXPECT_EQ(failed.launch, 4u);
   EXPECT_THAT(failed.status, ReasonIs("OUT_OF_MEMORY", "array 21"));
-  EXPECT_TRUE(executor_->Settle(absl::Now() + kPatience));
+  EXPECT_TRUE(executor_->Settle(SteadyNow() + kPatience));
 }
 
 TEST_F(ExecutorTest, APsumOverTwoDevicesByDirectCall) {
@@ -478,7 +478,7 @@ TEST_F(ExecutorTest, AFailedLaunchPoisonsItsResultsAndTheirUsersGetTheFirstFailu
   Start(2);
   Load(1, PsumProgram(2));
   Write(10, 0, Vec({1, 2, 3, 4}));  // Nothing on device 1: its lane fails, and frees the other.
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
   executor_->Send(MakeLaunch(2, 1, {11}, {12}));
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed first, reports_.Next<api::LaunchFailed>());
@@ -489,7 +489,7 @@ TEST_F(ExecutorTest, AFailedLaunchPoisonsItsResultsAndTheirUsersGetTheFirstFailu
   for (uint64_t array : {11, 12}) {
     for (int d : {0, 1}) EXPECT_THAT(Read(array, d), ReasonIs("ARRAY_NOT_FOUND", "array 10"));
   }
-  EXPECT_LT(absl::Now() - start, absl::Seconds(4)) << "the other lane waited for its timeout";
+  EXPECT_LT(SteadyNow() - start, absl::Seconds(4)) << "the other lane waited for its timeout";
   // The executable is good as before.
   Write(20, 0, Vec({1, 1, 1, 1}));
   Write(20, 1, Vec({2, 2, 2, 2}));
@@ -844,7 +844,7 @@ TEST_F(AsyncDonationTest, TheMemoryOfAFailedChainComesBack) {
   }
   for (const uint64_t gone : {30, 31}) EXPECT_THAT(Read(gone, 0), ReasonIs("ARRAY_DELETED"));
   EXPECT_THAT(Read(32, 0), ReasonIs("INTERNAL", "the first broke"));
-  EXPECT_TRUE(executor_->Settle(absl::Now() + kPatience));
+  EXPECT_TRUE(executor_->Settle(SteadyNow() + kPatience));
   Until([&] { return executor_->account(0).used_bytes() == before_ - kWeightBytes; });
 }
 
@@ -934,9 +934,9 @@ TEST_F(ExecutorTest, DestructionEndsWhatRuns) {
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
   executor_->Send(MakeLaunch(2, 1, {11}, {12}));
   Until([&] { return !executor_->in_flight(1).op.empty(); });
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   executor_.reset();
-  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+  EXPECT_LT(SteadyNow() - start, absl::Seconds(5));
 }
 
 TEST_F(ExecutorTest, DrainFinishesWhatWasSent) {

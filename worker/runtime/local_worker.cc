@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "worker/telemetry/in_flight.h"
 
@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<LocalWorker>> LocalWorker::Start(const LocalWorke
   absl::MutexLock lock(&worker->mu_);
   worker->welcome_ = std::move(welcome);
   worker->registered_ = true;
-  worker->beat_ = worker->timer_->At(absl::Now() + worker->welcome_.heartbeat,
+  worker->beat_ = worker->timer_->At(SteadyNow() + worker->welcome_.heartbeat,
                                      [self = worker.get()] { self->Beat(); });
   return worker;
 }
@@ -95,7 +95,7 @@ void LocalWorker::OnReport(api::ReportBody body) {
 void LocalWorker::Beat() {
   events_->OnReport(welcome_.session, {0, 0, api::Heartbeat{}});
   absl::MutexLock lock(&mu_);
-  if (!stopping_) beat_ = timer_->At(absl::Now() + welcome_.heartbeat, [this] { Beat(); });
+  if (!stopping_) beat_ = timer_->At(SteadyNow() + welcome_.heartbeat, [this] { Beat(); });
 }
 
 }  // namespace tessera::worker

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "base/thread_name.h"
 
 namespace tessera::worker {
@@ -49,7 +50,7 @@ bool Stream::Drain(absl::Time deadline) {
   absl::MutexLock lock(&mu_);
   const auto idle = [this]()
                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return queue_.empty() && !busy_; };
-  return mu_.AwaitWithDeadline(absl::Condition(&idle), deadline);
+  return mu_.AwaitWithTimeout(absl::Condition(&idle), deadline - SteadyNow());
 }
 
 void Stream::Run() {

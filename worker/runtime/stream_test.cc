@@ -33,12 +33,12 @@ TEST(StreamTest, AClaimHoldsBackWhatIsPushedAfterIt) {
     done.Notify();
   });
   EXPECT_EQ(stream.depth(), 2);
-  EXPECT_FALSE(stream.Drain(absl::Now()));
+  EXPECT_FALSE(stream.Drain(SteadyNow()));
   released = true;
   stream.Release();
   ASSERT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(30)));
   EXPECT_TRUE(in_order);
-  EXPECT_TRUE(stream.Drain(absl::Now() + absl::Seconds(30)));
+  EXPECT_TRUE(stream.Drain(SteadyNow() + absl::Seconds(30)));
   EXPECT_TRUE(stream.RunIfIdle([] {}));
 }
 
@@ -52,7 +52,7 @@ TEST(StreamTest, NothingIsClaimedWhileSomethingRuns) {
   ASSERT_TRUE(running.WaitForNotificationWithTimeout(absl::Seconds(30)));
   EXPECT_FALSE(stream.Claim());
   go.Notify();
-  ASSERT_TRUE(stream.Drain(absl::Now() + absl::Seconds(30)));
+  ASSERT_TRUE(stream.Drain(SteadyNow() + absl::Seconds(30)));
   EXPECT_TRUE(stream.Claim());
   stream.Release();
 }

@@ -1,6 +1,6 @@
 #include "worker/runtime/timer.h"
 
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/thread_name.h"
 
 namespace tessera::worker {
@@ -39,8 +39,8 @@ void Timer::Run() {
       continue;
     }
     const auto next = due_.begin();
-    if (next->first.first > absl::Now()) {
-      changed_.WaitWithDeadline(&mu_, next->first.first);
+    if (next->first.first > SteadyNow()) {
+      changed_.WaitWithTimeout(&mu_, next->first.first - SteadyNow());
       continue;
     }
     const std::function<void()> f = std::move(next->second);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/thread_name.h"
@@ -44,7 +44,7 @@ class UploadTable::Upload {
   uint64_t turn ABSL_GUARDED_BY(mu) = 0;              // of the stream that may write
   bool open ABSL_GUARDED_BY(mu) = false;              // that stream has not left
   bool over ABSL_GUARDED_BY(mu) = false;              // the space is gone
-  absl::Time last ABSL_GUARDED_BY(mu) = absl::Now();  // bytes came, or the stream left
+  absl::Time last ABSL_GUARDED_BY(mu) = SteadyNow();  // bytes came, or the stream left
   std::weak_ptr<UploadStream> stream ABSL_GUARDED_BY(mu);
 
   // Gives the memory back; later writes find that it is over.
@@ -134,7 +134,7 @@ absl::StatusOr<UploadTable::Turn> UploadTable::Open(const api::Ticket& ticket, i
     }
     ++upload->turn;
     upload->open = true;
-    upload->last = absl::Now();
+    upload->last = SteadyNow();
     upload->stream = std::move(stream);
     if (watched) return Turn{upload, upload->turn};
   }
@@ -183,7 +183,7 @@ absl::Status UploadTable::Append(const Turn& turn, int64_t offset,
   }
   upload.crc32c = api::Crc32cCombine(upload.crc32c, crc32c, static_cast<uint64_t>(size));
   upload.committed += size;
-  upload.last = absl::Now();
+  upload.last = SteadyNow();
   bytes_ += size;
   return absl::OkStatus();
 }
@@ -222,7 +222,7 @@ void UploadTable::Leave(const Turn& turn) {
     absl::MutexLock lock(&turn.upload->mu);
     if (turn.upload->turn != turn.number) return;
     turn.upload->open = false;
-    turn.upload->last = absl::Now();
+    turn.upload->last = SteadyNow();
   }
   absl::MutexLock lock(&mu_);
   wake_ = true;
@@ -305,10 +305,10 @@ absl::Time UploadTable::Sweep(absl::Time now) {
 void UploadTable::Run() {
   NameThread("uploads");
   while (true) {
-    const absl::Time next = Sweep(absl::Now());
+    const absl::Time next = Sweep(SteadyNow());
     absl::MutexLock lock(&mu_);
     const auto woken = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || wake_; };
-    mu_.AwaitWithDeadline(absl::Condition(&woken), next);
+    mu_.AwaitWithTimeout(absl::Condition(&woken), next - SteadyNow());
     if (stopping_) return;
     wake_ = false;
   }

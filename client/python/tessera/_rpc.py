@@ -15,12 +15,12 @@ import grpc
 from tessera import _proto, _reach, errors
 
 # As the server's own: a connection that is silent in the middle of a call is asked after 20 s, and
-# given up 10 s later.
+# given up 15 s later.
 _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 15_000),
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
     # A session's client has the coordinator's grace to come back (session_grace_ms).

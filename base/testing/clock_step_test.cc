@@ -1,0 +1,96 @@
+// Somebody sets the machine's clock while the process waits. Runs with the preload of
+// clock_step.cc.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/clock.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::chrono::seconds kPatience{20};
+
+class ClockStepTest : public ::testing::Test {
+ protected:
+  void SetUp() override { Step(absl::ZeroDuration()); }
+  void TearDown() override { Step(absl::ZeroDuration()); }
+
+  static void Step(absl::Duration by) {
+    const int64_t seconds = absl::ToInt64Seconds(by);
+    const int fd = open(getenv("CLOCK_STEP_FILE"), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    ASSERT_EQ(pwrite(fd, &seconds, sizeof(seconds), 0), sizeof(seconds));
+    close(fd);
+  }
+  static bool IsInFutex(int thread) {
+    std::ifstream call("/proc/self/task/" + std::to_string(thread) + "/syscall");
+    int number = -1;
+    return static_cast<bool>(call >> number) && number == SYS_futex;
+  }
+  static absl::Time Date() { return absl::FromChrono(std::chrono::system_clock::now()); }
+};
+
+TEST_F(ClockStepTest, TheWallClockIsSetAndNoOther) {
+  const absl::Time steady = SteadyNow(), date = Date();
+  Step(absl::Hours(1));
+  EXPECT_GE(Date() - date, absl::Minutes(59));
+  EXPECT_LT(SteadyNow() - steady, absl::Minutes(1));
+}
+
+TEST_F(ClockStepTest, WaitsThatItIsSetBackUnderEndInTime) {
+  const auto wait_by_date = [](absl::Mutex* mu) {  // as gRPC waits for its timers
+    absl::CondVar never;
+    absl::MutexLock lock(mu);
+    never.WaitWithDeadline(mu, absl::Now() + absl::Milliseconds(300));
+  };
+  const auto wait_for_time = [](absl::Mutex* mu) {
+    const bool no = false;
+    absl::MutexLock lock(mu);
+    mu->AwaitWithTimeout(absl::Condition(&no), absl::Milliseconds(300));
+  };
+  for (const std::function<void(absl::Mutex*)>& wait :
+       std::vector<std::function<void(absl::Mutex*)>>{wait_by_date, wait_for_time}) {
+    Step(absl::ZeroDuration());
+    absl::Mutex mu;
+    std::atomic<int> thread{0};
+    auto waited = std::async(std::launch::async, [&] {
+      thread = static_cast<int>(syscall(SYS_gettid));
+      wait(&mu);
+    });
+    while (thread == 0 || !IsInFutex(thread)) std::this_thread::yield();
+    Step(-absl::Hours(1));
+    const bool in_time = waited.wait_for(kPatience) == std::future_status::ready;
+    Step(absl::Hours(2));  // Lets go of it, should it hang.
+    EXPECT_TRUE(in_time);
+  }
+}
+
+TEST_F(ClockStepTest, AWaitThatItIsSetForwardUnderIsNotCutShort) {
+  const absl::Notification never;
+  const absl::Time start = SteadyNow();
+  const int thread = static_cast<int>(syscall(SYS_gettid));
+  std::thread other([thread] {
+    while (!IsInFutex(thread)) std::this_thread::yield();
+    Step(absl::Hours(1));
+  });
+  EXPECT_FALSE(never.WaitForNotificationWithTimeout(absl::Seconds(1)));
+  other.join();
+  EXPECT_GE(SteadyNow() - start, absl::Milliseconds(990));
+}
+
+}  // namespace
+}  // namespace tessera

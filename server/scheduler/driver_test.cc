@@ -1,0 +1,171 @@
+// What the driver adds to the state machine: the order in which it serves what waits.
+#include "server/scheduler/driver.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/testing/status_matchers.h"
+
+namespace tessera::server::scheduler {
+namespace {
+
+// A worker's link that notes whether it was closed.
+class FakeLink final : public api::WorkerLink {
+ public:
+  void Send(int32_t, uint64_t, api::Command) override {}
+  void Close(const absl::Status& why) override {
+    absl::MutexLock lock(&mu_);
+    closed_ = why;
+  }
+  absl::Status closed() {
+    absl::MutexLock lock(&mu_);
+    return closed_;
+  }
+
+ private:
+  absl::Mutex mu_;
+  absl::Status closed_ ABSL_GUARDED_BY(mu_);
+};
+
+// Its log can be held up, as a slow disk holds it up.
+class DriverTest : public ::testing::Test {
+ protected:
+  DriverTest()
+      : driver_(
+            {.config = {}, .observer = nullptr}, &clock_,
+            [](const core::PlanRequest&) { return absl::UnimplementedError(""); },
+            [this](std::string_view) {
+              absl::MutexLock lock(&mu_);
+              stuck_ = held_;
+              mu_.Await(absl::Condition(
+                  +[](bool* held) { return !*held; }, &held_));
+              stuck_ = false;
+              return absl::OkStatus();
+            }) {}
+  ~DriverTest() override { Hold(false); }
+
+  void Hold(bool on) {
+    absl::MutexLock lock(&mu_);
+    held_ = on;
+  }
+  void AwaitStuck() {
+    absl::MutexLock lock(&mu_);
+    mu_.Await(absl::Condition(&stuck_));
+  }
+  uint64_t Register(const std::string& name, std::shared_ptr<FakeLink> link) {
+    api::Registration registration;
+    registration.worker = name;
+    registration.host = "here";
+    registration.executors.emplace_back();
+    registration.executors[0].incarnation = 1;
+    registration.executors[0].device_kind = "cpu";
+    return driver_.AddWorker(registration, std::move(link));
+  }
+  WorkerInfo Ask(const std::string& worker) {
+    absl::Notification answered;
+    WorkerInfo info;
+    GetWorker get;
+    get.worker = worker;
+    get.caller.role = core::Role::kAdmin;
+    driver_.Call(std::move(get), [&](Reply reply) {
+      EXPECT_THAT(reply.status, IsOk());
+      if (reply.status.ok()) info = std::get<WorkerInfo>(reply.body);
+      answered.Notify();
+    });
+    answered.WaitForNotification();
+    return info;
+  }
+
+  absl::Mutex mu_;
+  bool held_ ABSL_GUARDED_BY(mu_) = false;
+  bool stuck_ ABSL_GUARDED_BY(mu_) = false;
+  FakeClock clock_;
+  Driver driver_;
+};
+
+TEST_F(DriverTest, ReportsThatWaitAreServedBeforeTimersThatAreDue) {
+  const auto link = std::make_shared<FakeLink>();
+  const uint64_t w0 = Register("w0", link);
+  // Another's registration is held up, for longer than a lease.
+  Hold(true);
+  std::thread other([this] { Register("w1", std::make_shared<FakeLink>()); });
+  AwaitStuck();
+  for (int i = 0; i < 20; ++i) {
+    clock_.Advance(absl::Milliseconds(300));
+    driver_.Report(w0, {0, 0, api::Heartbeat{}});
+  }
+  Hold(false);
+  other.join();
+  const WorkerInfo w = Ask("w0");
+  EXPECT_EQ(w.state, WorkerState::kReady) << w.reason;
+  EXPECT_THAT(link->closed(), IsOk());
+}
+
+TEST_F(DriverTest, ReportsCountFromWhenTheyCame) {
+  const auto link = std::make_shared<FakeLink>();
+  const uint64_t w0 = Register("w0", link);
+  Hold(true);
+  std::thread other([this] { Register("w1", std::make_shared<FakeLink>()); });
+  AwaitStuck();
+  clock_.Advance(absl::Milliseconds(100));
+  driver_.Report(w0, {0, 0, api::Heartbeat{}});
+  clock_.Advance(absl::Seconds(10));
+  Hold(false);
+  other.join();
+  // It was silent for ten seconds since, and is told so.
+  while (link->closed().ok()) absl::SleepFor(absl::Milliseconds(1));
+  const WorkerInfo w = Ask("w0");
+  EXPECT_EQ(w.state, WorkerState::kLost);
+}
+
+TEST_F(DriverTest, ALeaseDoesNotEndWhenSomebodySetsTheClock) {
+  const auto ask = [this](auto event) {
+    absl::Notification answered;
+    SessionInfo info;
+    driver_.Call(std::move(event), [&](Reply reply) {
+      EXPECT_THAT(reply.status, IsOk());
+      if (reply.status.ok()) info = std::get<SessionInfo>(reply.body);
+      answered.Notify();
+    });
+    answered.WaitForNotification();
+    return info;
+  };
+  OpenSession open;
+  open.lease = absl::Minutes(1);
+  const SessionInfo opened = ask(open);
+  GetSession get;
+  get.session = opened.id;
+  for (const absl::Duration by : {absl::Hours(1), -absl::Hours(2)}) {
+    clock_.StepWall(by);
+    clock_.Advance(absl::Seconds(20));
+    const SessionInfo now = ask(get);
+    // The date that people read is by their clock.
+    EXPECT_EQ(now.expires - clock_.Wall(), opened.expires - clock_.Now());
+  }
+}
+
+TEST_F(DriverTest, EventsThatComeWhileATimerIsDueDoNotHoldItUp) {
+  const auto link = std::make_shared<FakeLink>();
+  Register("w0", link);
+  clock_.Advance(absl::Seconds(10));
+  // Each answer brings the next question, so that one always waits.
+  struct Flood {
+    Driver* driver;
+    FakeLink* link;
+    absl::Notification over;
+    void Next() {
+      driver->Call(GetTopology{},
+                   [this](const Reply&) { link->closed().ok() ? Next() : over.Notify(); });
+    }
+  } flood{&driver_, link.get(), {}};
+  flood.Next();
+  flood.over.WaitForNotification();
+  EXPECT_THAT(link->closed(), ReasonIs("WORKER_LOST", "silent"));
+}
+
+}  // namespace
+}  // namespace tessera::server::scheduler

@@ -1,0 +1,110 @@
+#include "server/store/folder_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/secret.h"
+#include "base/status.h"
+
+namespace tessera::server::store {
+namespace {
+
+constexpr char kExecutorsFile[] = "/executors";
+constexpr size_t kExecutorsBytesMax = 64 << 20;
+
+absl::Status Bad(const std::string& why) {
+  return MakeError(ErrorKind::kValueError, absl::StrCat("state_dir: ", why));
+}
+
+// How often the coordinator was started before.
+absl::StatusOr<uint64_t> ReadStarts(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) return 0;
+  TESSERA_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  uint64_t starts = 0;
+  if (!absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &starts))
+    return Bad(absl::StrCat(path, " holds no number; restore it, or give another folder"));
+  if (starts >= core::kStartsMax)
+    return Bad(absl::StrCat(path, " has counted ", starts, " starts, at most ", core::kStartsMax,
+                            " are; give another folder"));
+  return starts;
+}
+
+constexpr int64_t kDevicesMax = int64_t{1} << 32;  // ids; far beyond what is ever given
+
+absl::StatusOr<std::vector<core::KnownExecutor>> ReadExecutors(const std::string& path) {
+  std::error_code error;
+  std::vector<core::KnownExecutor> out;
+  if (!std::filesystem::exists(path, error) && !error) return out;
+  TESSERA_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kExecutorsBytesMax));
+  int64_t next = 0;  // ids rise from line to line
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> words = absl::StrSplit(line, absl::MaxSplits(' ', 4));
+    core::KnownExecutor x;
+    if (words.size() != 5 || !absl::SimpleAtoi(words[0], &x.first_device) ||
+        !absl::SimpleAtoi(words[1], &x.num_devices) || !absl::SimpleAtoi(words[2], &x.index) ||
+        x.num_devices < 1 || x.index < 0 || x.first_device < next ||
+        x.first_device > kDevicesMax - x.num_devices || words[4].empty())
+      return Bad(absl::StrCat(path, ": '", line,
+                              "' is no executor; restore the file, or delete it: devices then get "
+                              "other ids"));
+    x.device_kind = words[3];
+    x.worker = words[4];
+    next = x.first_device + x.num_devices;
+    out.push_back(std::move(x));
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FolderStore>> FolderStore::Open(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const std::string lock_file = folder + "/lock";
+  const int lock =
+      error ? -1 : open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (lock < 0)
+    return Bad(
+        absl::StrCat("cannot use ", folder, ": ", error ? error.message() : std::strerror(errno)));
+  std::unique_ptr<FolderStore> store;
+  if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    close(lock);
+    return Bad(absl::StrCat("another coordinator uses ", folder, "; give each its own"));
+  }
+  const std::string epoch_file = folder + "/epoch";
+  const absl::StatusOr<uint64_t> starts = ReadStarts(epoch_file);
+  auto executors = ReadExecutors(folder + kExecutorsFile);
+  absl::Status status = starts.status();
+  status.Update(executors.status());
+  if (status.ok())
+    status = ReplaceFile(epoch_file, absl::StrCat(*starts + 1, "\n"), /*is_private=*/true);
+  if (!status.ok()) {
+    close(lock);
+    return status;
+  }
+  return std::unique_ptr<FolderStore>(
+      new FolderStore(folder, lock, core::LifeOfStart(*starts + 1), *std::move(executors)));
+}
+
+absl::Status FolderStore::KeepExecutors(const std::vector<core::KnownExecutor>& executors) {
+  std::string text;
+  for (const core::KnownExecutor& x : executors)
+    absl::StrAppend(&text, x.first_device, " ", x.num_devices, " ", x.index, " ", x.device_kind,
+                    " ", x.worker, "\n");
+  return ReplaceFile(folder_ + kExecutorsFile, text, /*is_private=*/true);
+}
+
+FolderStore::~FolderStore() { close(lock_); }
+
+}  // namespace tessera::server::store

@@ -1,0 +1,34 @@
+// Writes what an operator would look for into the log: each loss, timeout and refusal once, and of
+// one kind at most kLinesPerSecond, so that a fault that hits thousands of runs does not fill the
+// disk; the next line says how many were left out.
+//
+// Thread-safe.
+#pragma once
+#include <map>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "server/core/telemetry.h"
+
+namespace tessera::server::telemetry {
+
+class Incidents {
+ public:
+  static constexpr int kLinesPerSecond = 20;
+
+  // `now`: of a clock that nobody sets.
+  void Write(const core::Incident& incident, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Budget {
+    double lines = kLinesPerSecond;
+    absl::Time filled;
+    int64_t left_out = 0;
+  };
+  absl::Mutex mu_;
+  std::map<std::string, Budget> budgets_ ABSL_GUARDED_BY(mu_);  // by what; those are constants
+};
+
+}  // namespace tessera::server::telemetry

@@ -1,0 +1,118 @@
+"""What lasts over a restart of the coordinator, and what does not; and whose a worker's name is."""
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+import daemons
+import json_client
+
+API = "tessera.v1."
+SPEC = {"dtype": "f32", "shape": ["2"],
+        "placement": {"mesh": {"axes": [{"name": "x", "size": "1"}]}, "spec": {}, "devices": ["0"]}}
+PATIENCE = 20
+
+
+def write(client):
+    return client.call(API + "ArrayService/WriteArray", {"spec": SPEC, "json": [1, 2]})["array"]
+
+
+class LivesTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def devices(self, cluster):
+        with cluster.connect() as client:
+            listed = client.call(API + "ClusterService/ListDevices")["devices"]
+        return {d.get("id", "0"): d["executor"] for d in listed}
+
+    def restarted(self, flags):
+        with daemons.Cluster(workers=2, devices=2, coordinator_flags=flags) as cluster:
+            with cluster.connect() as client:
+                session = client.call(API + "SessionService/CreateSession", {})["id"]
+                arrays = [write(client) for _ in range(3)]
+            before = self.devices(cluster)
+            for number in (0, 1):
+                cluster.kill_worker(number)
+            cluster.restart_coordinator()
+            with cluster.connect() as client:
+                for method, request in (
+                        ("ArrayService/GetArray", {"array": arrays[0]}),
+                        ("OperationService/GetOperation", {"operation": arrays[1]}),
+                        ("SessionService/GetSession", {"session": session})):
+                    with self.assertRaises(json_client.Error) as refused:
+                        client.call(API + method, request)
+                    self.assertEqual(refused.exception.code, "NOT_FOUND")
+                    self.assertIn("the coordinator restarted", refused.exception.message)
+            # In the other order.
+            for number in (1, 0):
+                cluster.start_worker(number)
+                daemons.eventually(
+                    lambda: any(d["worker"] == f"w{number}" for d in cluster.healthy_devices()),
+                    PATIENCE, "the worker is back")
+            cluster.await_devices(4)
+            with cluster.connect() as client:
+                self.assertFalse(set(arrays) & {write(client) for _ in range(3)})
+            return before, self.devices(cluster)
+
+    def test_with_a_folder_ids_are_new_and_devices_the_same(self):
+        before, after = self.restarted([f"--state-dir={self.folder}/state"])
+        self.assertEqual(before, after)
+
+    def test_without_one_ids_are_new(self):
+        self.restarted([])
+
+    def test_a_folder_is_one_coordinators(self):
+        flags = [f"--state-dir={self.folder}/state"]
+        with daemons.Cluster(workers=0, coordinator_flags=flags):
+            with self.assertRaises(AssertionError):
+                daemons.Cluster(workers=0, coordinator_flags=flags)
+
+    def test_a_name_is_one_workers(self):
+        with daemons.Cluster(workers=1, devices=1) as cluster:
+            first = cluster.executor_pids(0)
+            with cluster.connect() as client:
+                array = write(client)
+            # Another under the same name, which it does not get.
+            original = cluster.processes.pop("w0")
+            cluster.processes["first"] = original
+            cluster.start_worker(0)
+            daemons.eventually(lambda: "a worker named w0 is connected" in cluster.logs(), PATIENCE,
+                               "the second is told why")
+            second, cluster.processes["w0"] = cluster.processes["w0"], original
+            cluster.processes["first"] = second
+            daemons.eventually(lambda: second.poll() is not None, PATIENCE, "the second ends")
+            self.assertEqual(second.returncode, 2)
+            self.assertEqual(cluster.executor_pids(0), first)
+            with cluster.connect() as client:
+                client.call(API + "ArrayService/ReadArray", {"array": array, "json": True})
+            # A restart of the first gets it back at once.
+            cluster.kill_worker(0)
+            cluster.start_worker(0)
+            cluster.await_devices(1)
+
+    def test_who_is_gone_can_be_forgotten(self):
+        with daemons.Cluster(workers=2, devices=1) as cluster, cluster.connect() as client:
+            with self.assertRaises(json_client.Error) as refused:
+                client.call(API + "AdminService/DeleteWorker", {"worker": "w1"})
+            self.assertIn("is connected", refused.exception.message)
+            cluster.kill_worker(1)
+            daemons.eventually(lambda: len(cluster.healthy_devices()) == 1, PATIENCE, "w1 is lost")
+            gone = client.call(API + "AdminService/DeleteWorker", {"worker": "w1"})
+            self.assertEqual(gone["name"], "w1")
+            workers = client.call(API + "ClusterService/ListWorkers")["workers"]
+            self.assertEqual([w["name"] for w in workers], ["w0"])
+            [(kept, _)] = self.devices(cluster).items()
+            self.assertEqual(self.devices(cluster), {kept: "w0/0"})
+            with self.assertRaises(json_client.Error) as unknown:
+                client.call(API + "AdminService/DeleteWorker", {"worker": "w1"})
+            self.assertEqual(unknown.exception.code, "NOT_FOUND")
+            cluster.start_worker(1)
+            cluster.await_devices(2)
+            # As a new one, with another device.
+            self.assertEqual(self.devices(cluster), {kept: "w0/0", "2": "w1/0"})
+
+
+if __name__ == "__main__":
+    unittest.main()

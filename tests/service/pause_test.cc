@@ -1,0 +1,153 @@
+// A coordinator that stands still for ten seconds, and machines whose clock is set by an hour, lose
+// nothing: no worker, no array, no run, no session.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/testing/processes.h"
+#include "base/testing/status_matchers.h"
+#include "client/tessera.h"
+#include "client/testing.h"
+#include "tests/service/cluster.h"
+
+namespace tessera::service {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+// Longer than every lease and every silence that anything but the link to the workers bears.
+constexpr absl::Duration kPause = absl::Seconds(10);
+constexpr absl::Duration kLease = absl::Milliseconds(1500);
+
+class PauseTest : public ::testing::Test {
+ protected:
+  void Start() {
+    TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start());
+    Session::SetDefault(cluster_->session());
+    mesh_ = make_mesh({4}, {"i"}, {AxisType::kAuto});
+    members_ = cluster_->members();
+    kept_ = std::make_unique<Array>(Ramp());
+    kept_->wait();
+  }
+  void TearDown() override {
+    kept_.reset();
+    Session::SetDefault(nullptr);
+    if (HasFailure() && cluster_) std::cerr << cluster_->Logs();
+  }
+
+  Array Ramp() { return put(ir::Array::Of(kF32, {8}, {0, 1, 2, 3, 4, 5, 6, 7}), mesh_, P("i")); }
+  // `steps` sums over all devices.
+  auto Sums(int64_t steps) {
+    return jit([mesh = mesh_, steps](Array x) {
+      return shard_map(
+          [steps](Array b) {
+            const auto step = [](Array c, NoneType) {
+              return std::make_pair(c * 0.0 + lax::psum(c, "i") * 0.25, std::tuple<>());
+            };
+            return scan(step, b, None, {.length = steps}).first;
+          },
+          mesh, {P("i")}, P("i"))(x);
+    });
+  }
+  // Time goes by; nothing happens that could be waited for.
+  static void PassTime(absl::Duration time) {
+    const absl::Notification never;
+    never.WaitForNotificationWithTimeout(time);
+  }
+  // What was there is there, the processes are the same, and new work runs.
+  void ExpectNothingLost() {
+    for (const api::Device& d : cluster_->session()->devices())
+      EXPECT_TRUE(d.healthy) << "device " << d.id << ": " << d.reason;
+    EXPECT_THAT(kept_->get<float>(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+    EXPECT_THAT(Sums(1)(*kept_).get<float>(), ElementsAre(3, 4, 3, 4, 3, 4, 3, 4));
+    EXPECT_EQ(cluster_->members(), members_);
+    EXPECT_THAT(cluster_->Logs(), Not(HasSubstr("executor lost")));
+  }
+
+  std::unique_ptr<Cluster> cluster_;
+  Mesh mesh_;
+  std::vector<int> members_;
+  std::unique_ptr<Array> kept_;
+};
+
+TEST_F(PauseTest, ACoordinatorThatStandsStillLosesNothing) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  for (const absl::Duration pause : {absl::Milliseconds(2500), kPause}) {
+    SCOPED_TRACE(absl::FormatDuration(pause));
+    const Array running = Sums(5'000)(*kept_);
+    cluster_->coordinator().Signal(SIGSTOP);
+    PassTime(pause);
+    cluster_->coordinator().Signal(SIGCONT);
+    running.wait(kPatience);
+    ASSERT_NO_FATAL_FAILURE(ExpectNothingLost());
+  }
+  // Whoever is really silent is lost as soon as ever.
+  cluster_->worker(1).Signal(SIGSTOP);
+  const absl::Time stopped = absl::Now();
+  EXPECT_TRUE(testing::Eventually([&] {
+    for (const api::Device& d : cluster_->session()->devices())
+      if (!d.healthy) return absl::StrContains(d.reason, "silent");
+    return false;
+  }));
+  EXPECT_LT(absl::Now() - stopped, 2 * kLease);
+}
+
+// Every process of the cluster, and of no other.
+class ClockTest : public PauseTest {
+ protected:
+  void SetUp() override {
+    step_file_ = (std::filesystem::temp_directory_path() / "tessera-step-XXXXXX").string();
+    const int fd = mkstemp(step_file_.data());
+    ASSERT_GE(fd, 0);
+    close(fd);
+    Step(absl::ZeroDuration());
+    setenv("LD_PRELOAD", CLOCK_STEP_LIBRARY, 1);
+    setenv("CLOCK_STEP_FILE", step_file_.c_str(), 1);
+    Start();
+    unsetenv("LD_PRELOAD");
+  }
+  void TearDown() override {
+    PauseTest::TearDown();
+    cluster_.reset();
+    std::filesystem::remove(step_file_);
+  }
+  void Step(absl::Duration by) {
+    const int64_t seconds = absl::ToInt64Seconds(by);
+    const int fd = open(step_file_.c_str(), O_WRONLY | O_CLOEXEC);
+    ASSERT_EQ(pwrite(fd, &seconds, sizeof(seconds), 0), sizeof(seconds));
+    close(fd);
+  }
+  void SetClocks(absl::Duration by) {
+    const Array running = Sums(5'000)(*kept_);
+    Step(by);
+    running.wait(kPatience);
+    // Leases and heartbeats take their turns.
+    for (const absl::Time end = absl::Now() + 3 * kLease; absl::Now() < end;)
+      ASSERT_THAT(Sums(1)(*kept_).get<float>(), ElementsAre(3, 4, 3, 4, 3, 4, 3, 4));
+    ASSERT_NO_FATAL_FAILURE(ExpectNothingLost());
+    // Tickets are written by one clock and checked by it.
+    EXPECT_THAT(Ramp().get<float>(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  std::string step_file_;
+};
+
+TEST_F(ClockTest, AnHourForwardLosesNothing) { SetClocks(absl::Hours(1)); }
+TEST_F(ClockTest, AnHourBackLosesNothing) { SetClocks(-absl::Hours(1)); }
+
+}  // namespace
+}  // namespace tessera::service
