@@ -735,7 +735,7 @@ class ProgramsEnd(Fault):
                 status = program.wait()
                 watch = Watch()
                 result.holds(f"the {turn} of two programs works", status == 0, program.complaint())
-                result.took("normal end: its session is gone", 1,
+                result.took(f"the session of the {turn} is gone", 1,
                             watch.until(lambda: not sessions_of(self.caller, program.pid)))
         for number, bound in ((signal.SIGINT, 2), (signal.SIGTERM, 2),
                               (signal.SIGKILL, self.GRACE + 2 * self.KEEPALIVE + 1)):

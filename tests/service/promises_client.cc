@@ -25,7 +25,7 @@ void SayReady() {
 
 void Hold(int64_t mebibytes) {
   const Mesh mesh = make_mesh({1}, {"i"}, {AxisType::kAuto});
-  static const Array* const kept = new Array(put(zeros({mebibytes << 18}, kF32), mesh, P("i")));
+  static const Array* const kept = new Array(put(ir::Array(kF32, {mebibytes << 18}), mesh, P("i")));
   kept->wait(absl::Seconds(60));
   SayReady();
 }
