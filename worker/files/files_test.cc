@@ -1,8 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/testing/status_matchers.h"
+#include "worker/files/folder.h"
 #include "worker/files/index.h"
 #include "worker/files/json.h"
 #include "worker/files/task.h"
@@ -326,6 +329,46 @@ TEST_F(TaskTest, APartThatFailsLeavesNothing) {
   EXPECT_THAT(ends[0], ReasonIs("PEER_FAILED", "part 1"));
   EXPECT_THAT(ends[1], ReasonIs("ARRAY_DELETED"));
   EXPECT_EQ(NumFiles(), 0);
+}
+
+// A disk of 64 KiB: too small for the array, then for its header, then for the folder.
+class FullDiskTest : public TaskTest {
+ protected:
+  void SetUp() override {
+    if (mount("tessera-test", root_.c_str(), "tmpfs", 0, "size=64k") != 0)
+      GTEST_SKIP() << "a small disk cannot be mounted: " << std::strerror(errno)
+                   << "; run it as root";
+    mounted_ = true;
+  }
+  void TearDown() override {
+    if (mounted_) umount(root_.c_str());
+  }
+  // What is left of the disk.
+  void Fill() const { std::ofstream(root_ / "rest") << std::string(1 << 20, 'x'); }
+  bool mounted_ = false;
+};
+
+TEST_F(FullDiskTest, SaysThatThereIsNoSpaceAndLeavesNothing) {
+  const Array large(DType::kF32, {1 << 16});
+  api::SaveShards command;
+  command.path = "large.safetensors";
+  command.token = "1";
+  command.arrays = {{"large", DType::kF32, large.shape()}};
+  command.shards = {{0, 1, 0, {0}, large.shape()}};
+  Hooks hooks = SaveHooks();
+  hooks.bytes_of = [&](const api::FileShard&) -> absl::StatusOr<Array> { return large; };
+  EXPECT_THAT(Save(Folder(root_), command, hooks), ReasonIs("NO_SPACE", "more room"));
+  EXPECT_EQ(NumFiles(), 0);
+  command.path = "deep/large.safetensors";
+  Fill();
+  EXPECT_THAT(Save(Folder(root_), command, hooks), ReasonIs("NO_SPACE"));
+  EXPECT_EQ(NumFiles(), 1) << "the one that filled it";
+}
+
+TEST(FileErrorTest, OnlyAFullDiskIsNoSpace) {
+  for (const int error : {ENOSPC, EDQUOT}) EXPECT_THAT(FileError("x", error), ReasonIs("NO_SPACE"));
+  EXPECT_THAT(FileError("x", EFBIG), ReasonIs("LIMIT_EXCEEDED"));
+  EXPECT_THAT(FileError("x", EIO), ReasonIs("INTERNAL"));
 }
 
 TEST_F(TaskTest, APartInAnotherFolderSaysSo) {

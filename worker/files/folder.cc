@@ -19,20 +19,6 @@
 namespace tessera::worker::files {
 namespace {
 
-absl::Status Failure(const std::string& what, int error) {
-  if (error == ENOENT || error == ENOTDIR) {
-    return MakeError(ErrorKind::kFileNotFound, absl::StrCat(what, " does not exist"));
-  }
-  if (error == ELOOP) {
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat(what, " is a link; links are not followed"));
-  }
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    return MakeError(ErrorKind::kLimitExceeded, absl::StrCat(what, ": ", std::strerror(error)));
-  }
-  return MakeError(ErrorKind::kInternal, absl::StrCat(what, ": ", std::strerror(error)));
-}
-
 // Calls f(offset in the file, offset in the block, bytes) for each run without a gap.
 absl::Status ForRuns(int64_t offset, int64_t width, const ir::Dims& whole, const ir::Dims& starts,
                      const ir::Dims& shape,
@@ -63,6 +49,25 @@ absl::Status ForRuns(int64_t offset, int64_t width, const ir::Dims& whole, const
 
 }  // namespace
 
+absl::Status FileError(const std::string& what, int error) {
+  if (error == ENOENT || error == ENOTDIR) {
+    return MakeError(ErrorKind::kFileNotFound, absl::StrCat(what, " does not exist"));
+  }
+  if (error == ELOOP) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat(what, " is a link; links are not followed"));
+  }
+  if (error == ENOSPC || error == EDQUOT) {
+    return MakeError(ErrorKind::kNoSpace,
+                     absl::StrCat(what, ": ", std::strerror(error),
+                                  "; delete files there, or give it more room"));
+  }
+  if (error == EFBIG) {
+    return MakeError(ErrorKind::kLimitExceeded, absl::StrCat(what, ": ", std::strerror(error)));
+  }
+  return MakeError(ErrorKind::kInternal, absl::StrCat(what, ": ", std::strerror(error)));
+}
+
 absl::StatusOr<Folder::Place> Folder::Find(const std::string& path, bool make) const {
   if (path_.empty()) {
     return MakeError(ErrorKind::kFilesDisabled,
@@ -70,17 +75,17 @@ absl::StatusOr<Folder::Place> Folder::Find(const std::string& path, bool make) c
   }
   Place place;
   place.folder = UniqueFd(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!place.folder.ok()) return Failure("files: the folder of files", errno);
+  if (!place.folder.ok()) return FileError("files: the folder of files", errno);
   std::vector<std::string> parts = absl::StrSplit(path, '/');
   place.name = parts.back();
   parts.pop_back();
   for (const std::string& part : parts) {
     const int at = place.folder.get();
     if (make && mkdirat(at, part.c_str(), 0755) != 0 && errno != EEXIST) {
-      return Failure(absl::StrCat("files: ", part, " in ", path), errno);
+      return FileError(absl::StrCat("files: ", part, " in ", path), errno);
     }
     UniqueFd next(openat(at, part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!next.ok()) return Failure(absl::StrCat("files: ", part, " in ", path), errno);
+    if (!next.ok()) return FileError(absl::StrCat("files: ", part, " in ", path), errno);
     place.folder = std::move(next);
   }
   return place;
@@ -92,7 +97,7 @@ absl::StatusOr<UniqueFd> Folder::Open(const std::string& path, int64_t* bytes) c
   UniqueFd fd(openat(place.folder.get(), place.name.c_str(),
                      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat about = {};
-  if (!fd.ok() || fstat(fd.get(), &about) != 0) return Failure("files: " + path, errno);
+  if (!fd.ok() || fstat(fd.get(), &about) != 0) return FileError("files: " + path, errno);
   if (!S_ISREG(about.st_mode)) {
     return MakeError(ErrorKind::kFileNotFound, absl::StrCat("files: ", path, " is no file"));
   }
@@ -144,7 +149,7 @@ absl::Status ReadAll(int fd, int64_t offset, int64_t size, char* into) {
   while (size > 0) {
     const ssize_t got = pread(fd, into, static_cast<size_t>(size), offset);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Failure("files: reading", errno);
+    if (got < 0) return FileError("files: reading", errno);
     if (got == 0) {
       return MakeError(ErrorKind::kFileCorrupt, absl::StrCat("files: the file ends at ", offset,
                                                              ", ", size, " bytes too early"));
@@ -160,7 +165,7 @@ absl::Status WriteAll(int fd, int64_t offset, int64_t size, const char* from) {
   while (size > 0) {
     const ssize_t put = pwrite(fd, from, static_cast<size_t>(size), offset);
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return Failure("files: writing", errno);
+    if (put < 0) return FileError("files: writing", errno);
     from += put;
     offset += put;
     size -= put;

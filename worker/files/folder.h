@@ -37,9 +37,12 @@ class Folder {
   const std::string path_;
 };
 
+// What the system's error number says of `what`: FILE_NOT_FOUND, NO_SPACE when the disk or a quota
+// is full, LIMIT_EXCEEDED for a file beyond what the system allows, else INTERNAL.
+absl::Status FileError(const std::string& what, int error);
 // All of it, or FILE_CORRUPT at the end of the file, or INTERNAL with the system's reason.
 absl::Status ReadAll(int fd, int64_t offset, int64_t size, char* into);
-// All of it, or LIMIT_EXCEEDED when the disk is full, or INTERNAL with the system's reason.
+// All of it, or FileError.
 absl::Status WriteAll(int fd, int64_t offset, int64_t size, const char* from);
 
 // Between the file at `offset`, where an array of shape `whole` begins, and its block of `shape` at

@@ -32,7 +32,7 @@ constexpr absl::Duration kFirstLook = absl::Milliseconds(2), kLastLook = absl::M
 constexpr int64_t kAbandonedSeconds = 3600;
 
 absl::Status Errno(const std::string& what) {
-  return MakeError(ErrorKind::kInternal, absl::StrCat("files: ", what, ": ", std::strerror(errno)));
+  return FileError(absl::StrCat("files: ", what), errno);
 }
 
 std::string HiddenName(const std::string& name, const std::string& token) {
