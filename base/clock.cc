@@ -84,7 +84,13 @@ extern "C" __attribute__((visibility("default"))) bool ABSL_INTERNAL_C_SYMBOL(
       reinterpret_cast<std::atomic<int32_t>*>(internal::Waiter::GetWaiter(identity));
   timespec until = {};
   if (timeout.has_timeout()) {
-    const absl::Duration wait = absl::TimeFromTimespec(timeout.MakeAbsTimespec()) - absl::Now();
+    // Whoever made the date asked the kernel for the time, as gRPC does, or Abseil, which hears of
+    // a clock that was set up to two seconds later. The one by which it is nearer is the one.
+    const absl::Time date = absl::TimeFromTimespec(timeout.MakeAbsTimespec());
+    const absl::Duration by_absl = date - absl::Now();
+    const absl::Duration by_kernel = date - absl::FromChrono(std::chrono::system_clock::now());
+    const absl::Duration wait =
+        absl::AbsDuration(by_absl) < absl::AbsDuration(by_kernel) ? by_absl : by_kernel;
     until = absl::ToTimespec(tessera::SteadyNow() + std::max(wait, absl::ZeroDuration()));
   }
   while (true) {

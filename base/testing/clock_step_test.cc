@@ -79,6 +79,26 @@ TEST_F(ClockStepTest, WaitsThatItIsSetBackUnderEndInTime) {
   }
 }
 
+TEST_F(ClockStepTest, WaitsByTheKernelsDateRightAfterItIsSetEndInTime) {
+  for (const absl::Duration by : {absl::Hours(1), -absl::Hours(1)}) {
+    Step(absl::ZeroDuration());
+    absl::Mutex mu;
+    auto waited = std::async(std::launch::async, [&] {
+      (void)absl::Now();  // Abseil has just looked, and will not look again for a while.
+      Step(by);
+      absl::CondVar never;
+      absl::MutexLock lock(&mu);
+      const absl::Time start = SteadyNow();
+      // As gRPC waits for its timers.
+      while (SteadyNow() - start < absl::Milliseconds(290))
+        never.WaitWithDeadline(&mu, Date() + absl::Milliseconds(300) - (SteadyNow() - start));
+    });
+    const bool in_time = waited.wait_for(kPatience) == std::future_status::ready;
+    Step(absl::Hours(3));  // Lets go of it, should it hang.
+    EXPECT_TRUE(in_time) << by;
+  }
+}
+
 TEST_F(ClockStepTest, AWaitThatItIsSetForwardUnderIsNotCutShort) {
   const absl::Notification never;
   const absl::Time start = SteadyNow();
