@@ -282,8 +282,13 @@ TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
   grpc::ClientContext context;
   auto stream = stub->Connect(&context);
   v1::WorkerReport hello;
-  *hello.mutable_registration() = ir::serial::ToProto(
-      api::Registration{"w1", "there", ir::kOpset, {{0, 7, "cpu", 1, "there:1", "there:2", 0}}});
+  *hello.mutable_registration() =
+      ir::serial::ToProto(api::Registration{.worker = "w1",
+                                            .host = "there",
+                                            .executors = {{.incarnation = 7,
+                                                           .device_kind = "cpu",
+                                                           .data_endpoint = "there:1",
+                                                           .peer_endpoint = "there:2"}}});
   ASSERT_TRUE(stream->Write(hello));
   v1::WorkerCommand welcome;
   ASSERT_TRUE(stream->Read(&welcome));
@@ -332,7 +337,9 @@ TEST_F(RpcTest, ARefusedWorkerIsToldWhy) {
   auto stream = stub->Connect(&context);
   v1::WorkerReport hello;  // The name of the reference worker, with its incarnation.
   *hello.mutable_registration() = ir::serial::ToProto(
-      api::Registration{"w0", "there", ir::kOpset, {{0, 1, "cpu", 4, "", "", 0}}});
+      api::Registration{.worker = "w0",
+                        .host = "there",
+                        .executors = {{.incarnation = 1, .device_kind = "cpu", .num_devices = 4}}});
   ASSERT_TRUE(stream->Write(hello));
   v1::WorkerCommand command;
   while (stream->Read(&command)) {

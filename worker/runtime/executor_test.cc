@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status_exception.h"
 #include "base/testing/status_matchers.h"
 #include "ir/eval/eval.h"
