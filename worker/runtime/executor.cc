@@ -17,9 +17,10 @@ namespace tessera::worker {
 
 namespace {
 
-// Where it cannot be told now, whoever saves into it will hear why.
+// Where it cannot be told now, whoever saves into it will hear why.  An embedded executor shares
+// its folder with nobody, and leaves no mark in what may be a user's own.
 std::string NameOfFolder(const ExecutorOptions& options) {
-  if (options.files_dir.empty()) return "";
+  if (options.files_dir.empty() || options.data_endpoint.empty()) return "";
   absl::StatusOr<std::string> name = files::Folder(options.files_dir).Identity();
   if (name.ok()) return *std::move(name);
   TESSERA_LOG(WARNING) << "the folder of files is not usable" << Field("worker", options.worker)
