@@ -282,13 +282,13 @@ TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
   grpc::ClientContext context;
   auto stream = stub->Connect(&context);
   v1::WorkerReport hello;
+  api::ExecutorInfo info;
+  info.incarnation = 7;
+  info.device_kind = "cpu";
+  info.data_endpoint = "there:1";
+  info.peer_endpoint = "there:2";
   *hello.mutable_registration() =
-      ir::serial::ToProto(api::Registration{.worker = "w1",
-                                            .host = "there",
-                                            .executors = {{.incarnation = 7,
-                                                           .device_kind = "cpu",
-                                                           .data_endpoint = "there:1",
-                                                           .peer_endpoint = "there:2"}}});
+      ir::serial::ToProto(api::Registration{"w1", "there", ir::kOpset, {info}});
   ASSERT_TRUE(stream->Write(hello));
   v1::WorkerCommand welcome;
   ASSERT_TRUE(stream->Read(&welcome));
@@ -336,10 +336,12 @@ TEST_F(RpcTest, ARefusedWorkerIsToldWhy) {
   grpc::ClientContext context;
   auto stream = stub->Connect(&context);
   v1::WorkerReport hello;  // The name of the reference worker, with its incarnation.
-  *hello.mutable_registration() = ir::serial::ToProto(
-      api::Registration{.worker = "w0",
-                        .host = "there",
-                        .executors = {{.incarnation = 1, .device_kind = "cpu", .num_devices = 4}}});
+  api::ExecutorInfo info;
+  info.incarnation = 1;
+  info.device_kind = "cpu";
+  info.num_devices = 4;
+  *hello.mutable_registration() =
+      ir::serial::ToProto(api::Registration{"w0", "there", ir::kOpset, {info}});
   ASSERT_TRUE(stream->Write(hello));
   v1::WorkerCommand command;
   while (stream->Read(&command)) {
