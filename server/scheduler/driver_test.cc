@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/testing/status_matchers.h"
 
 namespace tessera::server::scheduler {
@@ -24,6 +24,12 @@ class FakeLink final : public api::WorkerLink {
   absl::Status closed() {
     absl::MutexLock lock(&mu_);
     return closed_;
+  }
+  // False when that takes a minute.
+  bool AwaitClosed() {
+    absl::MutexLock lock(&mu_);
+    auto closed = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !closed_.ok(); };
+    return mu_.AwaitWithTimeout(absl::Condition(&closed), absl::Minutes(1));
   }
 
  private:
@@ -117,7 +123,7 @@ TEST_F(DriverTest, ReportsCountFromWhenTheyCame) {
   Hold(false);
   other.join();
   // It was silent for ten seconds since, and is told so.
-  while (link->closed().ok()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(link->AwaitClosed());
   const WorkerInfo w = Ask("w0");
   EXPECT_EQ(w.state, WorkerState::kLost);
 }
