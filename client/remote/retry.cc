@@ -32,12 +32,17 @@ absl::Status CallUntilAnswered(absl::Duration limit, const PrepareFn& prepare, c
                                const std::function<grpc::Status(grpc::ClientContext*)>& call) {
   const absl::Time end = SteadyNow() + limit;
   const absl::Notification never;
+  grpc::Status said;  // by a server that was going down
   for (int number = 1;; ++number) {
     grpc::ClientContext context;
     prepare(&context, std::max(end - SteadyNow(), absl::ZeroDuration()));
     const grpc::Status status = call(&context);
     const std::optional<absl::Duration> pause = PauseBeforeRetry(number, status);
-    if (status.ok() || !pause || SteadyNow() + *pause >= end) return done(status);
+    // What a server said tells more than that it is gone since.
+    const bool gone = status.error_code() == grpc::StatusCode::UNAVAILABLE &&
+                      status.error_details().empty() && !said.ok();
+    if (status.ok() || !pause || SteadyNow() + *pause >= end) return done(gone ? said : status);
+    if (!status.error_details().empty()) said = status;
     never.WaitForNotificationWithTimeout(*pause);
   }
 }

@@ -335,7 +335,7 @@ TEST_F(RpcTest, ARefusedWorkerIsToldWhy) {
   const auto stub = v1::WorkerService::NewStub(channel_);
   grpc::ClientContext context;
   auto stream = stub->Connect(&context);
-  v1::WorkerReport hello;  // The name of the reference worker, with its incarnation.
+  v1::WorkerReport hello;  // The name of the reference worker, which is there.
   api::ExecutorInfo info;
   info.incarnation = 1;
   info.device_kind = "cpu";
@@ -346,7 +346,7 @@ TEST_F(RpcTest, ARefusedWorkerIsToldWhy) {
   v1::WorkerCommand command;
   while (stream->Read(&command)) {
   }
-  EXPECT_THAT(Read(stream->Finish()), ReasonIs("VALUE_ERROR", "incarnation 1, the last was 1"));
+  EXPECT_THAT(Read(stream->Finish()), ReasonIs("ALREADY_EXISTS", "a worker named w0 is connected"));
 }
 
 TEST_F(RpcTest, CapabilitiesPublishTheLimits) {

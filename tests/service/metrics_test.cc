@@ -445,8 +445,8 @@ TEST_F(MetricsTest, JsonLogsAreLinesOfJson) {
     if (json["msg"] != "executor lost") continue;
     lost = true;
     EXPECT_EQ(json["worker"], "w0");
-    EXPECT_EQ(json["executor"], 0);
-    EXPECT_THAT(json["reason"].get<std::string>(), HasSubstr("signal 9"));
+    EXPECT_EQ(json["executor"], "w0/0");
+    EXPECT_THAT(json["why"].get<std::string>(), HasSubstr("signal 9"));
   }
   EXPECT_TRUE(lost);
   EXPECT_GT(lines, 5);

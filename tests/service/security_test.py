@@ -445,7 +445,7 @@ class ShortTicketsTest(unittest.TestCase):
                         data.call(API + "DataService/Write", [
                             {"ticket": ticket["ticket"], "offset": "0", "data": ""}])
                     except json_client.Error as error:
-                        return error if error.code == "PERMISSION_DENIED" else None
+                        return error if error.reason == "TICKET_STALE" else None
                 return None
             error = daemons.eventually(refusal, what="the ticket is refused")
             self.assertIn("expired", error.message)

@@ -317,6 +317,9 @@ def test_workers_out_of_service(call, session, executable):
     finally:
         back = call("AdminService/UncordonWorker", worker="w1")
     assert back["state"] == "WORKER_STATE_READY" and "reason" not in back
+    # Only one that is gone is forgotten.
+    call.refuse("INVALID_ARGUMENT", "VALUE_ERROR", "AdminService/DeleteWorker", worker="w1")
+    call.refuse("NOT_FOUND", "WORKER_NOT_FOUND", "AdminService/DeleteWorker", worker="w9")
 
 
 def test_tokens_of_a_server_without_them(call):

@@ -316,8 +316,9 @@ class Daemon final : public WorkerDaemon {
   void OnLost(int32_t executor, uint64_t incarnation, const ProcessLoss& loss)
       ABSL_LOCKS_EXCLUDED(mu_) {
     TESSERA_LOG(WARNING) << "executor lost" << Field("worker", options_.name)
-                         << Field("executor", executor) << Field("incarnation", incarnation)
-                         << Field("reason", loss.reason) << Field("launch", loss.in_flight.launch)
+                         << Field("executor", absl::StrCat(options_.name, "/", executor))
+                         << Field("incarnation", incarnation) << Field("why", loss.reason)
+                         << Field("launch", loss.in_flight.launch)
                          << Field("op", loss.in_flight.op);
     // Before the next process, which comes when we have returned.
     pages_[executor]->ResetGauges();
