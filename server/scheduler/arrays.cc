@@ -338,6 +338,11 @@ void Machine::TryFree(uint64_t id) {
     const bool settled = donee.ended() && donee.outstanding.empty();
     if (!settled && std::find(donee.args.begin(), donee.args.end(), id) != donee.args.end()) return;
   }
+  // A move reads it from other executors, whose order this one's deletions do not follow.
+  for (uint64_t reader : a.readers) {
+    const auto op = s_.operations.find(reader);
+    if (op != s_.operations.end() && op->second.executable == 0 && !op->second.ended()) return;
+  }
   if (!a.freed) {
     a.freed = true;
     std::set<std::string> executors;
