@@ -42,12 +42,19 @@ grpc::Status Execution::Accept(api::ExecuteReply* reply) {
   }
   if (ok)
     return grpc::Status(grpc::StatusCode::INTERNAL, "the coordinator did not say what it ran");
-  grpc::Status status;
-  reader_->Finish(&status, nullptr);
-  queue_.Next(&tag, &ok);
+  const grpc::Status status = Finish();
   if (status.ok()) {
     return grpc::Status(grpc::StatusCode::INTERNAL, "the coordinator did not say what it ran");
   }
+  return status;
+}
+
+grpc::Status Execution::Finish() {
+  grpc::Status status;
+  void* tag = nullptr;
+  bool ok = false;
+  reader_->Finish(&status, nullptr);
+  queue_.Next(&tag, &ok);
   return status;
 }
 
@@ -71,6 +78,7 @@ bool Execution::AwaitEnd(absl::Time deadline) {
 
 void Execution::KeepEnd(bool ok) {
   over_ = true;
+  if (!ok) failure_ = Finish();
   if (!ok || !event_.has_ended()) return;
   absl::StatusOr<api::Completion> end = ir::serial::FromProto(event_.ended());
   if (!end.ok()) return;  // Read by ticket then.
@@ -82,6 +90,11 @@ std::optional<ir::Array> Execution::ResultOf(uint64_t array) const {
   const auto it = results_.find(array);
   if (it == results_.end()) return std::nullopt;
   return it->second;
+}
+
+grpc::Status Execution::failure() const {
+  absl::MutexLock lock(&mu_);
+  return failure_;
 }
 
 }  // namespace tessera::remote

@@ -33,10 +33,14 @@ class Execution {
   bool AwaitEnd(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   // What came along with the end.
   std::optional<ir::Array> ResultOf(uint64_t array) const ABSL_LOCKS_EXCLUDED(mu_);
+  // How the watch ended without saying how the run did; OK while it has not.
+  grpc::Status failure() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // Drops what is in flight.
   void Leave();
+  // What the stream ended with, once a read of it has failed.
+  grpc::Status Finish();
   void KeepEnd(bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::unique_ptr<grpc::ClientContext> context_;
@@ -48,6 +52,7 @@ class Execution {
   bool polling_ ABSL_GUARDED_BY(mu_) = false;  // a thread waits on the queue
   bool over_ ABSL_GUARDED_BY(mu_) = false;
   std::map<uint64_t, ir::Array> results_ ABSL_GUARDED_BY(mu_);
+  grpc::Status failure_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::remote

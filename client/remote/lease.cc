@@ -77,6 +77,7 @@ Lease::Lease(const std::shared_ptr<grpc::Channel>& channel, LeaseOptions options
     : options_(std::move(options)),
       prepare_(std::move(prepare)),
       done_(std::move(done)),
+      channel_(channel),
       stub_(v1::SessionService::NewStub(channel)),
       process_(getpid()) {}
 
@@ -131,7 +132,7 @@ absl::StatusOr<v1::Session> Lease::Create() const {
     *request.mutable_lease() = ir::serial::ToProto(options_.lease);
   v1::Session session;
   TESSERA_RETURN_IF_ERROR(
-      CallUntilAnswered(kOpenLimit, prepare_, done_, [&](grpc::ClientContext* context) {
+      CallUntilAnswered(channel_, kOpenLimit, prepare_, done_, [&](grpc::ClientContext* context) {
         return stub_->CreateSession(context, request, &session);
       }));
   return session;

@@ -65,6 +65,7 @@ class Lease {
   const LeaseOptions options_;
   const PrepareFn prepare_;
   const DoneFn done_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::SessionService::Stub> stub_;
   mutable absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

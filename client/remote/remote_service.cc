@@ -143,7 +143,8 @@ absl::Status RemoteService::Done(const grpc::Status& status) const {
 absl::Status RemoteService::Call(
     absl::Duration limit, const std::function<grpc::Status(grpc::ClientContext*)>& call) const {
   return CallUntilAnswered(
-      limit, [this](grpc::ClientContext* context, absl::Duration left) { Prepare(context, left); },
+      channel_, limit,
+      [this](grpc::ClientContext* context, absl::Duration left) { Prepare(context, left); },
       [this](const grpc::Status& status) { return Done(status); }, call);
 }
 
@@ -198,17 +199,15 @@ absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteAndWatch(
   proto.set_request_id(NewRequestId());
   std::shared_ptr<Execution> execution;
   api::ExecuteReply reply;
-  const absl::Notification never;
-  for (int number = 1;; ++number) {
+  Retries tries(channel_, kWatchLimit);
+  grpc::Status accepted;
+  do {
     auto context = std::make_unique<grpc::ClientContext>();
     Prepare(context.get(), kWatchLimit);
     execution = std::make_shared<Execution>(programs_.get(), std::move(context), proto);
-    const grpc::Status accepted = execution->Accept(&reply);
-    if (accepted.ok()) break;
-    const std::optional<absl::Duration> pause = PauseBeforeRetry(number, accepted);
-    if (!pause) return Done(accepted);
-    never.WaitForNotificationWithTimeout(*pause);
-  }
+    accepted = execution->Accept(&reply);
+  } while (!accepted.ok() && tries.Again(accepted));
+  if (!accepted.ok()) return tries.End([this](const grpc::Status& end) { return Done(end); });
   std::vector<std::shared_ptr<Execution>> dropped;  // without the lock
   absl::MutexLock lock(&mu_);
   running_.push_back(execution);
@@ -323,6 +322,7 @@ absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::ReadTickets(
 
 absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration timeout) {
   const absl::Time start = SteadyNow();
+  grpc::Status told;  // by a coordinator that stopped while the run was watched
   if (const std::shared_ptr<Execution> execution = ExecutionOf(array)) {
     const bool ended = execution->AwaitEnd(start + timeout);
     if (ended) {
@@ -335,10 +335,14 @@ absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration time
     }
     if (std::optional<ir::Array> value = execution->ResultOf(array)) return *std::move(value);
     // Too large, failed, or not ended: the coordinator knows.
+    told = execution->failure();
   }
-  return WithFreshTickets([&] {
+  absl::StatusOr<ir::Array> value = WithFreshTickets([&] {
     return GetOnce(array, std::max(timeout - (SteadyNow() - start), absl::ZeroDuration()));
   });
+  if (KindOf(value.status()) == ErrorKind::kUnreachable && !told.error_details().empty())
+    return Done(told);
+  return value;
 }
 
 absl::StatusOr<ir::Array> RemoteService::GetOnce(uint64_t array, absl::Duration timeout) {

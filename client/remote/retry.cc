@@ -15,35 +15,51 @@ namespace {
 
 constexpr int kTries = 5;
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);  // doubles
+// Between tries at most, for a connection that is made again.
+constexpr absl::Duration kReconnect = absl::Milliseconds(1'500);
+
+// Without details it is the transport that speaks.
+bool SaidByServer(const grpc::Status& status) { return !status.error_details().empty(); }
 
 }  // namespace
 
-std::optional<absl::Duration> PauseBeforeRetry(int number, const grpc::Status& status) {
-  if (status.error_code() != grpc::StatusCode::UNAVAILABLE || number >= kTries) return std::nullopt;
-  // Without details it is the transport that speaks; with them, only a server that goes down has
-  // not looked at the call.
-  if (!status.error_details().empty() &&
-      KindOf(FromGrpc(status, "", ErrorKind::kInternal)) != ErrorKind::kServerStopping)
-    return std::nullopt;
-  return kFirstPause * (1 << (number - 1));
+Retries::Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration limit)
+    : channel_(std::move(channel)), end_(SteadyNow() + limit) {}
+
+absl::Duration Retries::left() const { return std::max(end_ - SteadyNow(), absl::ZeroDuration()); }
+
+bool Retries::Again(const grpc::Status& status) {
+  // What a server said tells more than that it is gone since.
+  if (SaidByServer(status) || !SaidByServer(status_)) status_ = status;
+  // A server that goes down has not looked at the call; what another says is the answer.
+  if (status.error_code() != grpc::StatusCode::UNAVAILABLE ||
+      (SaidByServer(status) &&
+       KindOf(FromGrpc(status, "", ErrorKind::kInternal)) != ErrorKind::kServerStopping)) {
+    status_ = status;
+    return false;
+  }
+  const absl::Duration pause = kFirstPause * (1 << tries_);
+  if (++tries_ >= kTries || pause >= left()) return false;
+  const absl::Notification never;
+  never.WaitForNotificationWithTimeout(pause);
+  unreachable_ = !channel_->WaitForConnected(WallDeadline(std::min(left(), kReconnect)));
+  return !unreachable_;
 }
 
-absl::Status CallUntilAnswered(absl::Duration limit, const PrepareFn& prepare, const DoneFn& done,
+absl::Status Retries::End(const DoneFn& done) const {
+  absl::Status end = done(status_);
+  if (!unreachable_ || SaidByServer(status_)) return end;
+  return MakeError(ErrorKind::kUnreachable, std::string(end.message()));
+}
+
+absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel, absl::Duration limit,
+                               const PrepareFn& prepare, const DoneFn& done,
                                const std::function<grpc::Status(grpc::ClientContext*)>& call) {
-  const absl::Time end = SteadyNow() + limit;
-  const absl::Notification never;
-  grpc::Status said;  // by a server that was going down
-  for (int number = 1;; ++number) {
+  Retries tries(channel, limit);
+  while (true) {
     grpc::ClientContext context;
-    prepare(&context, std::max(end - SteadyNow(), absl::ZeroDuration()));
-    const grpc::Status status = call(&context);
-    const std::optional<absl::Duration> pause = PauseBeforeRetry(number, status);
-    // What a server said tells more than that it is gone since.
-    const bool gone = status.error_code() == grpc::StatusCode::UNAVAILABLE &&
-                      status.error_details().empty() && !said.ok();
-    if (status.ok() || !pause || SteadyNow() + *pause >= end) return done(gone ? said : status);
-    if (!status.error_details().empty()) said = status;
-    never.WaitForNotificationWithTimeout(*pause);
+    prepare(&context, tries.left());
+    if (!tries.Again(call(&context))) return tries.End(done);
   }
 }
 
