@@ -569,8 +569,8 @@ INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
                          ::testing::Values("launch", "loss", "cancel", "retire", "donate",
                                            "transfer", "bounds", "verdict", "watch", "lives",
                                            "names", "devices", "incidents", "files", "sessions",
-                                           "tenants", "drain", "meshes", "pending", "compile",
-                                           "frozen", "holds", "reshard"),
+                                           "tenants", "drain", "meshes", "moves", "pending",
+                                           "compile", "frozen", "holds", "reshard"),
                          [](const auto& info) { return info.param; });
 
 // Each run reads what the one before makes.
@@ -598,7 +598,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 23);
+  EXPECT_EQ(files, 24);
 }
 
 }  // namespace
