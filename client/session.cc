@@ -352,13 +352,15 @@ Array Session::Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec
               /*operation=*/0, "put");
 }
 
-Array Session::Reshard(uint64_t array, const Type& type, const Mesh& mesh,
-                       const PartitionSpec& spec, const Site& site) {
-  api::Placement placement = Place("put", type.shape, mesh, spec, site);
+Array Session::Reshard(const Array& x, const Mesh& mesh, const PartitionSpec& spec,
+                       const Site& site) {
+  const internal::ConcreteState& c = internal::Readable("put", x, site);
+  api::Placement placement = Place("put", x.shape(), mesh, spec, site);
+  const Type type = TypeOn(x.dtype(), x.shape(), mesh.logical, spec);
+  if (placement == c.placement && type == x.type()) return x;
   FlushReleased();
-  const api::Making making = internal::Take(service_->Reshard(array, placement), site);
-  return Made(making.arrays.at(0), TypeOn(type.dtype, type.shape, mesh.logical, spec),
-              std::move(placement), making.operation, "put");
+  const api::Making making = internal::Take(service_->Reshard(c.id, placement), site);
+  return Made(making.arrays.at(0), type, std::move(placement), making.operation, "put");
 }
 
 void Session::Save(const std::string& path, const std::vector<api::NamedArray>& arrays,
@@ -427,8 +429,7 @@ Array put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec, S
   return Session::Default(site)->Put(value, mesh, spec, site);
 }
 Array put(const Array& x, const Mesh& mesh, const PartitionSpec& spec, Site site) {
-  const internal::ConcreteState& c = internal::Readable("put", x, site);
-  return c.session->Reshard(c.id, x.type(), mesh, spec, site);
+  return internal::Readable("put", x, site).session->Reshard(x, mesh, spec, site);
 }
 
 }  // namespace tessera

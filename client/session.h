@@ -74,9 +74,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<Array> Run(const Executable& executable, const std::vector<Array>& args,
                          std::vector<bool> donate, const Site& site);
   Array Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec, const Site& site);
-  // An array like this one, moved between the devices.
-  Array Reshard(uint64_t array, const Type& type, const Mesh& mesh, const PartitionSpec& spec,
-                const Site& site);
+  // `x`, a concrete array of this session, where it shall lie: itself if it lies so already.
+  Array Reshard(const Array& x, const Mesh& mesh, const PartitionSpec& spec, const Site& site);
   // Returns when the file is there.
   void Save(const std::string& path, const std::vector<api::NamedArray>& arrays, bool overwrite,
             const Site& site);
@@ -154,7 +153,8 @@ requires std::is_arithmetic_v<T> Array scalar(T value, DType dtype = DTypeOf<T>(
                  : ir::Array::Scalar(dtype, static_cast<double>(value)),
              site);
 }
-// A concrete array elsewhere: its bytes go from device to device, without coming by here.
+// A concrete array elsewhere: its bytes go from device to device, without coming by here. One that
+// lies there already is returned as it is, as by jax.device_put: to donate it donates both.
 Array put(const Array& x, const Mesh& mesh, const PartitionSpec& spec, Site site = Site::Here());
 
 template <class T>

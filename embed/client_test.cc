@@ -300,6 +300,20 @@ TEST_P(ClientTest, DonatedArraysAreRefusedAfterwards) {
   EXPECT_EQ(ErrorOf([&] { x.value(); }).reason(), "ARRAY_DELETED");
 }
 
+TEST_P(ClientTest, AnArrayThatLiesThereAlreadyIsPutWithoutACopy) {
+  const Mesh mesh = AutoMesh({2}, {"x"});
+  const Array source = array<float>({1, 2});
+  Array x = put(source, mesh, P("x"));
+  const Array same = put(x, mesh, P("x"));
+  const Array whole = put(x, mesh, P()), moved = put(x, AutoMesh({2}, {"y"}), P("y"));
+  EXPECT_THAT(same.get<float>(), ElementsAre(1, 2));
+  x.Delete();
+  EXPECT_EQ(ErrorOf([&] { same.value(); }).reason(), "ARRAY_DELETED");
+  for (const Array& copy : {source, whole, moved}) {
+    EXPECT_THAT(copy.get<float>(), ElementsAre(1, 2));
+  }
+}
+
 TEST_P(ClientTest, DeletedArraysAreRefused) {
   Array x = array<float>({1});
   const Array same = x;
