@@ -40,7 +40,7 @@ absl::StatusOr<ArrayRecord*> Machine::FindArray(const core::Caller& caller, uint
                      s_.executables.count(id) == 0 && s_.operations.count(id) == 0;
   if (!given)
     return MakeError(ErrorKind::kArrayNotFound,
-                     absl::StrCat("array ", id, " does not exist", IfRestarted(id)));
+                     absl::StrCat("array ", id, " does not exist", WhatElse(caller, id, access)));
   const bool donated = it != s_.arrays.end() && it->second.donated_to != 0;
   return MakeError(ErrorKind::kArrayDeleted,
                    donated ? absl::StrCat("array ", id, " was donated to operation ",

@@ -114,6 +114,9 @@ class Machine {
   uint64_t NewId(const std::string& tenant);
   // What to add to the words that nothing is known of an id.
   std::string IfRestarted(uint64_t id) const;
+  // The same, where the caller may have taken one of its ids for another: ": it is an operation,
+  // which makes array 7".
+  std::string WhatElse(const core::Caller& caller, uint64_t id, Access access) const;
   // Whose the id is, or was; null when it was given to nobody, or so long ago that it is forgotten.
   const std::string* OwnerOf(uint64_t id) const;
   static bool May(const core::Caller& caller, const std::string& tenant, Access access) {

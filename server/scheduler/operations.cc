@@ -47,8 +47,10 @@ absl::Status Machine::CheckExecute(const core::Caller& caller, const api::Execut
       !May(caller, it->second.tenant, Access::kChange))
     return MakeError(
         ErrorKind::kProgramNotFound,
-        absl::StrCat("execute: executable ", body.executable, " does not exist, or was dropped",
-                     IfRestarted(body.executable), "; compile it again"));
+        absl::StrCat(
+            "execute: executable ", body.executable, " does not exist, or was dropped",
+            it == s_.executables.end() ? WhatElse(caller, body.executable, Access::kChange) : "",
+            "; compile it again"));
   const Executable& x = it->second;
   if (static_cast<int64_t>(s_.live.size()) >= s_.config.queue_bound)
     return MakeError(

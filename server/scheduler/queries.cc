@@ -14,7 +14,7 @@ absl::StatusOr<Operation*> Machine::FindOperation(const core::Caller& caller, ui
   if (it == s_.operations.end() || !May(caller, it->second.tenant, access))
     return MakeError(ErrorKind::kOperationNotFound,
                      absl::StrCat("operation ", id, " does not exist, or its record has expired",
-                                  IfRestarted(id)));
+                                  WhatElse(caller, id, access)));
   return &it->second;
 }
 

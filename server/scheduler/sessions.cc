@@ -28,6 +28,21 @@ std::string Machine::IfRestarted(uint64_t id) const {
   return of_this || id == 0 ? "" : ": the coordinator restarted since it was given, and lost it";
 }
 
+std::string Machine::WhatElse(const core::Caller& caller, uint64_t id, Access access) const {
+  const std::string* owner = OwnerOf(id);
+  if (owner == nullptr || !May(caller, *owner, access)) return IfRestarted(id);
+  if (s_.executables.count(id) > 0) return ": it is an executable";
+  if (s_.arrays.count(id) > 0) return ": it is an array";
+  const auto op = s_.operations.find(id);
+  if (op == s_.operations.end()) return IfRestarted(id);
+  const std::vector<uint64_t>& results = op->second.results;
+  if (results.empty()) return ": it is an operation";
+  // Results have ids one after the other.
+  return absl::StrCat(": it is an operation, which makes ",
+                      results.size() == 1 ? "array " : "arrays ", results.front(),
+                      results.size() == 1 ? "" : absl::StrCat(" to ", results.back()));
+}
+
 uint64_t Machine::NewId(const std::string& tenant) {
   const uint64_t id = ++s_.last_id;
   if (s_.owners.empty() || std::prev(s_.owners.end())->second != tenant) {
