@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/operand.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {
@@ -127,6 +128,40 @@ std::vector<Type> TypesOf(const std::vector<Array>& arrays) {
   std::vector<Type> out;
   for (const Array& a : arrays) out.push_back(a.type());
   return out;
+}
+
+Array NumberArgument(const Arg& number, bool wide) {
+  DType dtype = DType::kBool;
+  if (number.kind == Arg::kReal) {
+    dtype = wide ? DType::kF64 : DType::kF32;
+  } else if (number.kind == Arg::kInteger) {
+    if (number.integer < 0 && number.number > 0) {
+      ThrowError(ErrorKind::kValueError,
+                 absl::StrCat("the argument ", static_cast<uint64_t>(number.integer),
+                              " is too large: a number below 2^63 is expected. Give an array"),
+                 number.site);
+    }
+    const bool fits = number.integer == static_cast<int32_t>(number.integer);
+    dtype = fits ? DType::kS32 : DType::kS64;
+  }
+  const bool weak = number.kind != Arg::kBoolean;
+  if (CurrentFrame()) {
+    return Apply1("constant", number.site, {}, [&](ir::Builder& b, std::vector<ir::Value>) {
+      return ConvertTo(Literal(b, number, dtype), {dtype, weak});
+    });
+  }
+  Type type = ir::MakeType(dtype, {});
+  type.weak = weak;
+  auto state = std::make_shared<NumberState>(std::move(type));
+  state->value = number.kind == Arg::kReal ? ir::Array::Scalar(dtype, number.number)
+                                           : ir::Array::ScalarInt(dtype, number.integer);
+  return Array(std::move(state));
+}
+
+bool AnyWide(const std::vector<Array>& arrays) {
+  return std::any_of(arrays.begin(), arrays.end(), [](const Array& a) {
+    return a.valid() && (a.dtype() == DType::kF64 || a.dtype() == DType::kC128);
+  });
 }
 
 // ---- Differentiation. ---------------------------------------------------------------------------
@@ -618,7 +653,7 @@ TracedProgram TraceForJit(const FlatArgs& args, const JitCache::Options& options
 
 std::string PlacementKey(const Array& a) {
   const ConcreteState* c = AsConcrete(a);
-  if (!c) return "?";
+  if (!c) return absl::StrCat(a.type().ToString(), ";");  // a number
   return absl::StrCat(c->type.ToString(), c->placement.mesh.ToString(),
                       c->placement.spec.ToString(), "@", absl::StrJoin(c->placement.devices, ","),
                       "/", reinterpret_cast<uintptr_t>(c->session.get()), ";");
@@ -626,9 +661,10 @@ std::string PlacementKey(const Array& a) {
 
 void RequireConcrete(const std::string& name, const FlatArgs& args, const Site& site) {
   for (size_t i = 0; i < args.leaves.size(); ++i) {
-    if (!args.leaves[i].valid() || !AsConcrete(args.leaves[i])) {
+    const Array& a = args.leaves[i];
+    if (!a.valid() || (!AsConcrete(a) && !AsNumber(a))) {
       ThrowError(ErrorKind::kTypeError,
-                 absl::StrCat(name, ": ", args.paths[i], " is ", args.leaves[i].to_string(),
+                 absl::StrCat(name, ": ", args.paths[i], " is ", a.to_string(),
                               ", but a concrete array is expected outside a trace"),
                  site);
     }

@@ -19,6 +19,13 @@ namespace tessera::internal {
 
 std::vector<Type> TypesOf(const std::vector<Array>& arrays);
 
+// A number as an argument of a traced function: a scalar that gives way to the dtypes it meets, s32
+// or f32; an integer that s32 does not hold is s64.  A bool is an array of bool.  `wide`: a real
+// number is f64.  In a trace, a constant of it.
+Array NumberArgument(const Arg& number, bool wide);
+// Whether an array is of 64-bit real numbers, or complex ones of them.
+bool AnyWide(const std::vector<Array>& arrays);
+
 // Arguments of a transform: the arrays and what to call them in errors.
 struct FlatArgs {
   std::vector<Array> leaves;

@@ -27,6 +27,7 @@ DType Inexact(DType d) {
   if (ir::IsInexact(d)) return d;
   return ir::IsInteger(d) && ir::ByteWidth(d) == 8 ? DType::kF64 : DType::kF32;
 }
+Value ToInexact(Value x) { return internal::ConvertTo(x, {Inexact(x.dtype()), x.type().weak}); }
 
 Array Promoted(std::string_view name, const Arg& x, const Arg& y,
                absl::FunctionRef<Value(Value, Value)> op,
@@ -37,9 +38,8 @@ Array Promoted(std::string_view name, const Arg& x, const Arg& y,
 // One operand; `inexact`: integers become floats first.
 Array One(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op,
           bool inexact = false) {
-  return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, Vs v) {
-    return op(inexact ? ir::Convert(v[0], Inexact(v[0].dtype())) : v[0]);
-  });
+  return ApplyArgs(name, {x}, Operands::kPromote,
+                   [&](ir::Builder&, Vs v) { return op(inexact ? ToInexact(v[0]) : v[0]); });
 }
 
 int NormalAxis(std::string_view op, int64_t axis, int rank, const Site& site) {
@@ -100,7 +100,7 @@ Value BackTo(Value reduced, Value x, const std::vector<int64_t>& axes) {
 }
 
 Value Mean(Value x, const std::vector<int64_t>& axes) {
-  x = ir::Convert(x, Inexact(x.dtype()));
+  x = ToInexact(x);
   const Value s = ir::ReduceSum(x, axes);
   return s / ir::FullLike(s, static_cast<double>(Count(x.shape(), axes)));
 }
@@ -183,7 +183,7 @@ Array logical_not(const Arg& x) {
 }
 
 Array where(const Arg& condition, const Arg& x, const Arg& y) {
-  const DType common = internal::CommonDType({x, y});
+  const internal::CommonType common = internal::CommonTypeOf({x, y});
   // The condition travels as an operand of its own dtype.
   const Site site = internal::SiteOf({condition, x, y});
   std::vector<Array> arrays;
@@ -200,8 +200,8 @@ Array where(const Arg& condition, const Arg& x, const Arg& y) {
       return BroadcastTo(a.kind == Arg::kArray ? v[next++] : internal::Literal(b, a, dtype), shape);
     };
     const Value c = ToBool(take(condition, DType::kBool));
-    const Value t = ir::Convert(take(x, common), common);
-    return ir::Select(c, t, ir::Convert(take(y, common), common));
+    const Value t = internal::ConvertTo(take(x, common.dtype), common);
+    return ir::Select(c, t, internal::ConvertTo(take(y, common.dtype), common));
   });
 }
 
@@ -309,7 +309,7 @@ Array mean(const Arg& x, const Axes& axes, bool keepdims) {
 }
 Array var(const Arg& x, const Axes& axes, bool keepdims) {
   return Reduce("var", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
-    v = ir::Convert(v, Inexact(v.dtype()));
+    v = ToInexact(v);
     return Mean(ir::Square(v - BackTo(Mean(v, d), v, d)), d);
   });
 }
@@ -338,7 +338,7 @@ Array argmin(const Arg& x, std::optional<int> axis, bool keepdims) {
 
 Array logsumexp(const Arg& x, const Axes& axes, bool keepdims) {
   return Reduce("logsumexp", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
-    v = ir::Convert(v, Inexact(v.dtype()));
+    v = ToInexact(v);
     const Value m = SafeMax(v, d);
     return ir::Log(ir::ReduceSum(ir::Exp(v - BackTo(m, v, d)), d)) + m;
   });
@@ -581,10 +581,10 @@ Array Join(std::string_view name, const std::vector<Array>& xs, int axis, bool n
   const int d = NormalAxis(name, axis, xs[0].rank() + (new_dim ? 1 : 0), site);
   std::vector<Arg> args;
   for (const Array& x : xs) args.emplace_back(x, site);
-  const DType dtype = internal::CommonDType(args);
+  const internal::CommonType common = internal::CommonTypeOf(args);
   return Apply1(name, site, xs, [&](ir::Builder&, Vs v) {
     for (Value& x : v) {
-      x = ir::Convert(x, dtype);
+      x = internal::ConvertTo(x, common);
       if (new_dim) x = ir::ExpandDims(x, {d});
     }
     return ir::Concatenate(v, d);

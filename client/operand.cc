@@ -43,16 +43,31 @@ DType Promote(DType a, DType b) {
   }
 }
 
-DType CommonDType(const std::vector<Arg>& args) {
-  std::optional<DType> out;
+CommonType CommonTypeOf(const std::vector<Arg>& args) {
+  std::optional<DType> strong, weak;
+  bool weak_arrays = false;
+  const auto join = [](std::optional<DType>& into, DType d) {
+    into = into ? Promote(*into, d) : d;
+  };
   for (const Arg& a : args) {
-    if (a.kind == Arg::kArray) out = out ? Promote(*out, a.array->dtype()) : a.array->dtype();
+    if (a.kind == Arg::kArray) {
+      join(a.array->type().weak ? weak : strong, a.array->dtype());
+      weak_arrays = weak_arrays || a.array->type().weak;
+    } else if (a.kind != Arg::kBoolean) {
+      join(weak, a.kind == Arg::kReal ? DType::kF32 : DType::kS32);
+    }
   }
-  for (const Arg& a : args) {
-    if (a.kind == Arg::kReal && (!out || !ir::IsInexact(*out))) out = DType::kF32;
-    if (a.kind == Arg::kInteger && (!out || *out == DType::kBool)) out = DType::kS32;
-  }
-  return out.value_or(DType::kBool);
+  if (!weak) return {strong.value_or(DType::kBool), false};
+  if (strong && Category(*strong) >= Category(*weak)) return {*strong, false};
+  return {*weak, weak_arrays};
+}
+
+DType CommonDType(const std::vector<Arg>& args) { return CommonTypeOf(args).dtype; }
+
+ir::Value ConvertTo(ir::Value x, const CommonType& type) {
+  if (!type.weak) return ir::Convert(x, type.dtype);
+  if (x.dtype() == type.dtype && x.type().weak) return x;
+  return x.builder().Emit1(ir::ops::kConvert, {x}, {{"dtype", type.dtype}, {"weak", true}});
 }
 
 Site SiteOf(const std::vector<Arg>& args) {
@@ -108,7 +123,8 @@ ir::Value Literal(ir::Builder& b, const Arg& a, DType dtype) {
 Array ApplyArgs(std::string_view name, const std::vector<Arg>& args, Operands how, Emit1Fn emit,
                 std::optional<DType> dtype) {
   const Site site = SiteOf(args);
-  const DType common = dtype ? *dtype : CommonDType(args);
+  CommonType common = CommonTypeOf(args);
+  if (dtype) common.dtype = *dtype;
   std::vector<Array> arrays;
   std::vector<Dims> shapes;
   for (const Arg& a : args) {
@@ -123,9 +139,9 @@ Array ApplyArgs(std::string_view name, const std::vector<Arg>& args, Operands ho
     size_t next = 0;
     for (const Arg& a : args) {
       if (a.kind != Arg::kArray) {
-        in.push_back(BroadcastTo(Literal(b, a, common), shape));
+        in.push_back(BroadcastTo(ConvertTo(Literal(b, a, common.dtype), common), shape));
       } else if (how == Operands::kPromote) {
-        in.push_back(BroadcastTo(ir::Convert(values[next++], common), shape));
+        in.push_back(BroadcastTo(ConvertTo(values[next++], common), shape));
       } else {
         in.push_back(values[next++]);
       }

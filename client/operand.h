@@ -11,8 +11,16 @@ namespace tessera::internal {
 
 // The least dtype that holds both, as JAX's lattice with 64-bit types on.
 DType Promote(DType a, DType b);
-// What arithmetic on these operands computes in.
+// What arithmetic on operands computes in, and whether its result gives way to other dtypes again.
+struct CommonType {
+  DType dtype;
+  bool weak;
+};
+// Weakly typed arrays count as numbers do.  Weak where such an array, or a number beside one,
+// decides.
+CommonType CommonTypeOf(const std::vector<Arg>& args);
 DType CommonDType(const std::vector<Arg>& args);
+ir::Value ConvertTo(ir::Value x, const CommonType& type);
 // Where the first operand with a place stands.
 Site SiteOf(const std::vector<Arg>& args);
 // Result shape of numpy's broadcasting; throws naming `op`.

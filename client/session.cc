@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
@@ -266,7 +267,19 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
                                 std::vector<bool> donate, const Site& site) {
   api::ExecuteRequest request;
   request.executable = executable.reply.executable;
-  for (const Array& a : args) {
+  // Numbers lie for this run alone, where it wants them.
+  std::vector<uint64_t> numbers;
+  const absl::Cleanup forget = [&] {
+    for (uint64_t id : numbers) Release(id, /*bytes=*/0);
+  };
+  for (size_t i = 0; i < args.size(); ++i) {
+    const Array& a = args[i];
+    if (const internal::NumberState* n = internal::AsNumber(a)) {
+      numbers.push_back(
+          internal::Take(service_->Put(n->value, executable.reply.in.at(i).placement), site));
+      request.args.push_back(numbers.back());
+      continue;
+    }
     const internal::ConcreteState* c = internal::AsConcrete(a);
     if (!c) internal::RefuseWhileTracing(executable.name, a, site);
     if (c->deleted.load()) {
@@ -294,14 +307,12 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
   if (!accepted.ok() && !request.release.empty()) service_->Delete(request.release).IgnoreError();
   const api::ExecuteReply reply = internal::Take(std::move(accepted), site);
   for (size_t i = 0; i < donate.size(); ++i) {
-    if (donate[i]) internal::AsConcrete(args[i])->deleted.store(true);
+    if (const auto* c = internal::AsConcrete(args[i]); c && donate[i]) c->deleted.store(true);
   }
   std::vector<Array> out;
   for (size_t i = 0; i < reply.outputs.size(); ++i) {
     const api::ArraySpec& spec = executable.reply.out[i];
-    Type type = executable.out_types[i];
-    type.weak = false;
-    auto state = std::make_shared<internal::ConcreteState>(std::move(type));
+    auto state = std::make_shared<internal::ConcreteState>(executable.out_types[i]);
     state->session = shared_from_this();
     state->id = reply.outputs[i];
     state->placement = spec.placement;
@@ -356,7 +367,8 @@ Array Session::Reshard(const Array& x, const Mesh& mesh, const PartitionSpec& sp
                        const Site& site) {
   const internal::ConcreteState& c = internal::Readable("put", x, site);
   api::Placement placement = Place("put", x.shape(), mesh, spec, site);
-  const Type type = TypeOn(x.dtype(), x.shape(), mesh.logical, spec);
+  Type type = TypeOn(x.dtype(), x.shape(), mesh.logical, spec);
+  type.weak = x.type().weak;
   if (placement == c.placement && type == x.type()) return x;
   FlushReleased();
   const api::Making making = internal::Take(service_->Reshard(c.id, placement), site);

@@ -140,6 +140,10 @@ const TracedState* AsTraced(const Array& a) {
   return dynamic_cast<const TracedState*>(a.state().get());
 }
 
+const NumberState* AsNumber(const Array& a) {
+  return dynamic_cast<const NumberState*>(a.state().get());
+}
+
 Frame* CurrentFrame() { return frames.empty() ? nullptr : frames.back().get(); }
 
 ir::Scope CurrentScope() {
@@ -182,6 +186,7 @@ ir::Value Lift(const Array& a, const Site& site) {
     CheckMeshOf(*c, frame, site);
     return Capture(frame, a, {c, -1}, site);
   }
+  if (const NumberState* n = AsNumber(a)) return Capture(frame, a, {n, -1}, site);
   ThrowError(ErrorKind::kTypeError,
              absl::StrCat("an abstract array (a type without a value), ", a.type().ToString(),
                           ", was used as an operand. Pass it as an argument of what is traced"),

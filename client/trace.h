@@ -49,6 +49,11 @@ struct ConcreteState final : ArrayState {
   std::string name;        // of the program that makes it
   mutable std::atomic<bool> deleted{false};
 };
+// A C++ number that a program takes as an argument; each run puts it where the plan wants it.
+struct NumberState final : ArrayState {
+  using ArrayState::ArrayState;
+  ir::Array value;
+};
 struct TracedState final : ArrayState {
   using ArrayState::ArrayState;
   std::shared_ptr<Frame> frame;
@@ -57,6 +62,7 @@ struct TracedState final : ArrayState {
 
 const ConcreteState* AsConcrete(const Array& a);
 const TracedState* AsTraced(const Array& a);
+const NumberState* AsNumber(const Array& a);
 // A concrete array that can be used outside of a trace; else throws, naming what wanted it.
 const ConcreteState& Readable(std::string_view what, const Array& a, const Site& site);
 

@@ -3,11 +3,18 @@
 // Each takes a callable and answers one.  The callable is traced: it sees types, not contents, and
 // runs once per trace.  Arguments and results are trees (client/tree.h); what is not an array is
 // static.  A jitted function may be called from any thread; tracing runs on the caller's.
+//
+// A number that is an argument of jit, grad, jvp, linearize, vjp or linear_transpose is traced, as
+// a weakly typed scalar, where the callable takes an Array (`Array`, `Arg`, `auto`): one program
+// serves every value.  Where it declares a number (`int n`), which C++ must know while it traces,
+// and inside structs and containers, it is static: each value is a program of its own.
 #pragma once
 #include <any>
+#include <bit>
 #include <memory>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,6 +26,86 @@ namespace internal {
 
 template <class... A>
 using ArgTuple = std::tuple<std::decay_t<A>...>;
+
+template <class F, class Tuple>
+struct TakesTuple;
+template <class F, class... A>
+struct TakesTuple<F, std::tuple<A...>> : std::is_invocable<const F&, const A&...> {
+  using Result = std::invoke_result<const F&, const A&...>;
+};
+// Whether F may be called with a tuple's values, and what it answers then.
+template <class F, class Tuple>
+inline constexpr bool kTakes = TakesTuple<F, Tuple>::value;
+template <class F, class Tuple>
+using ResultOf = std::decay_t<typename TakesTuple<F, Tuple>::Result::type>;
+
+// The types in which F is given arguments of types A: an Array for a number where F takes one.
+template <class F, class... A>
+class TracedAs {
+  static constexpr uint64_t Numbers() {
+    uint64_t numbers = 0, bit = 1;
+    ((numbers |= std::is_arithmetic_v<A> ? bit : 0, bit <<= 1), ...);
+    return numbers;
+  }
+  static constexpr uint64_t kNumbers = Numbers();
+  static_assert(std::popcount(kNumbers) <= 8,
+                "at most 8 numbers may be arguments of a traced function; give an array of them");
+
+  // The numbers but those of the set `kStatic` are Arrays.
+  template <uint64_t kStatic, size_t... I>
+  static auto Types(std::index_sequence<I...>)
+      -> std::tuple<std::conditional_t<(((kNumbers & ~kStatic) >> I) & 1) != 0, Array, A>...>;
+  template <uint64_t kStatic>
+  using With = decltype(Types<kStatic>(std::index_sequence_for<A...>{}));
+
+  // The least such set that F takes.  Sets come in the order of their bits, in which each follows
+  // its subsets.
+  template <uint64_t kStatic>
+  static auto Least() {
+    if constexpr (kStatic == kNumbers || kTakes<F, With<kStatic>>) {
+      return std::type_identity<With<kStatic>>{};
+    } else {
+      return Least<(kStatic - kNumbers) & kNumbers>();
+    }
+  }
+
+ public:
+  using Tuple = typename decltype(Least<0>())::type;
+};
+template <class F, class... A>
+using Traced = typename TracedAs<F, std::decay_t<A>...>::Tuple;
+template <class F, class... A>
+concept Traceable = kTakes<F, Traced<F, A...>>;
+// For callables that keep numbers as they are.
+template <class F, class... A>
+concept Callable = kTakes<F, ArgTuple<A...>>;
+
+template <class To, class A>
+To TracedArg(const A& arg, bool wide, const Site& site) {
+  if constexpr (std::is_arithmetic_v<A> && std::is_same_v<To, Array>) {
+    return NumberArgument(Arg(arg, site), wide);
+  } else {
+    return arg;
+  }
+}
+// The arguments as F is given them.
+template <class F, class... A>
+Traced<F, A...> TracedArgs(const Site& site, const A&... args) {
+  using Tuple = Traced<F, A...>;
+  if constexpr (std::is_same_v<Tuple, ArgTuple<A...>>) {
+    return Tuple(args...);
+  } else {
+    const bool wide = AnyWide(flatten(std::tie(args...)).leaves);
+    return [&]<size_t... I>(std::index_sequence<I...>) {
+      return Tuple{TracedArg<std::tuple_element_t<I, Tuple>>(args, wide, site)...};
+    }
+    (std::index_sequence_for<A...>{});
+  }
+}
+template <class F, class... A>
+Traced<F, A...> TracedTuple(const std::tuple<A...>& args, const Site& site) {
+  return std::apply([&](const A&... a) { return TracedArgs<F>(site, a...); }, args);
+}
 
 template <class T>
 FlatArgs Named(const T& t, std::string_view root, Flat* flat = nullptr) {
@@ -40,9 +127,6 @@ struct TreeBody {
     return flatten(**out).leaves;
   }
 };
-template <class F, class... A>
-using ResultOf = std::decay_t<std::invoke_result_t<const F&, const std::decay_t<A>&...>>;
-
 template <class T>
 T Front(std::vector<Array>* leaves, const T& like) {
   const size_t n = flatten(like).leaves.size();
@@ -71,14 +155,16 @@ class Jitted {
   }
 
   template <class... A>
-  internal::ResultOf<F, A...> operator()(const A&... args) const {
-    using R = internal::ResultOf<F, A...>;
-    const internal::ArgTuple<A...> tuple(args...);
+  requires internal::Traceable<F, A...> internal::ResultOf<F, internal::Traced<F, A...>>
+  operator()(const A&... args) const {
+    using Tuple = internal::Traced<F, A...>;
+    using R = internal::ResultOf<F, Tuple>;
+    const Tuple tuple = internal::TracedArgs<F>(site_, args...);
     Flat flat;
     const internal::FlatArgs leaves = internal::Named(tuple, "args", &flat);
     std::optional<R> like;
     std::any remembered;
-    const internal::TreeBody<F, internal::ArgTuple<A...>, R> body{f_, tuple, &like};
+    const internal::TreeBody<F, Tuple, R> body{f_, tuple, &like};
     auto traced = [&](const std::vector<Array>& in) {
       std::vector<Array> out = body(in);
       R blank = *like;
@@ -87,8 +173,7 @@ class Jitted {
       return out;
     };
     auto out_shardings = [&] { return OutShardings(*like); };
-    const std::string key =
-        std::string(typeid(internal::ArgTuple<A...>).name()) + flat.tree.Signature();
+    const std::string key = std::string(typeid(Tuple).name()) + flat.tree.Signature();
     const std::vector<Array> out =
         cache_->Call(key, leaves, OptionsFor(flat, out_shardings), site_, traced, &remembered);
     return unflatten(*std::any_cast<std::shared_ptr<R>>(remembered), out);
@@ -97,12 +182,13 @@ class Jitted {
   // What the planner decided for these arguments.
   template <class... A>
   api::CompileReply Explain(const A&... args) const {
-    using R = internal::ResultOf<F, A...>;
-    const internal::ArgTuple<A...> tuple(args...);
+    using Tuple = internal::Traced<F, A...>;
+    using R = internal::ResultOf<F, Tuple>;
+    const Tuple tuple = internal::TracedArgs<F>(site_, args...);
     Flat flat;
     const internal::FlatArgs leaves = internal::Named(tuple, "args", &flat);
     std::optional<R> like;
-    const internal::TreeBody<F, internal::ArgTuple<A...>, R> body{f_, tuple, &like};
+    const internal::TreeBody<F, Tuple, R> body{f_, tuple, &like};
     auto out_shardings = [&] { return OutShardings(*like); };
     return cache_->Explain(leaves, OptionsFor(flat, out_shardings), site_, body);
   }
@@ -154,12 +240,12 @@ std::string explain(const Jitted<F>& f, const A&... args) {
 // The program that f is, at the types of the arguments (concrete or abstract).
 template <class F, class... A>
 internal::TracedProgram trace(const F& f, const A&... args) {
-  using R = internal::ResultOf<F, A...>;
-  const internal::ArgTuple<A...> tuple(args...);
+  using Tuple = internal::Traced<F, A...>;
+  using R = internal::ResultOf<F, Tuple>;
+  const Tuple tuple = internal::TracedArgs<F>(Site{}, args...);
   std::optional<R> like;
-  return internal::TraceProgram(
-      "trace", Site{}, flatten(tuple).leaves,
-      internal::TreeBody<F, internal::ArgTuple<A...>, R>{f, tuple, &like});
+  return internal::TraceProgram("trace", Site{}, flatten(tuple).leaves,
+                                internal::TreeBody<F, Tuple, R>{f, tuple, &like});
 }
 
 // ---- grad ---------------------------------------------------------------------------------------
@@ -172,16 +258,19 @@ class ValueAndGrad {
   ValueAndGrad(F f, const char* name, Site site) : f_(std::move(f)), name_(name), site_(site) {}
 
   template <class... A>
+  requires internal::Traceable<F, A...>
   auto operator()(const A&... args) const {
-    using R = internal::ResultOf<F, A...>;
-    using Tuple = internal::ArgTuple<A...>;
+    using Tuple = internal::Traced<F, A...>;
+    using R = internal::ResultOf<F, Tuple>;
     static_assert(((I < sizeof...(A)) && ...), "argnums must name an argument");
+    static_assert((!std::is_arithmetic_v<std::tuple_element_t<I, Tuple>> && ...),
+                  "argnums must name arrays; the function declares a number: declare an Array");
     static_assert(std::is_same_v<R, Array> || tree::IsPair<R>::value,
                   "the function answers its loss, an Array, or a pair {loss, aux}");
     if constexpr (tree::IsPair<R>::value) {
       static_assert(std::is_same_v<typename R::first_type, Array>, "the loss must be an Array");
     }
-    const Tuple tuple(args...);
+    const Tuple tuple = internal::TracedArgs<F>(site_, args...);
     Flat flat;
     const internal::FlatArgs leaves = internal::Named(tuple, "args", &flat);
     std::vector<bool> active;
@@ -231,7 +320,8 @@ auto grad(F f, Site site = Site::Here()) {
       return ValueAndGrad<F, I...>(std::move(f), "grad", site);
     }
   }();
-  return [both = std::move(both)](const auto&... args) {
+  return [both = std::move(both)](
+      const auto&... args) requires internal::Traceable<F, decltype(args)...> {
     auto [value, gradient] = both(args...);
     if constexpr (tree::IsPair<std::decay_t<decltype(value)>>::value) {
       return std::pair(std::move(gradient), std::move(value.second));
@@ -249,18 +339,20 @@ auto jvp(F f, const std::tuple<A...>& primals, const std::tuple<T...>& tangents,
          Site site = Site::Here()) {
   static_assert(std::is_same_v<std::tuple<A...>, std::tuple<T...>>,
                 "primals and tangents must be trees of the same kind");
-  using R = internal::ResultOf<F, A...>;
+  using Tuple = internal::Traced<F, A...>;
+  using R = internal::ResultOf<F, Tuple>;
+  const Tuple tuple = internal::TracedTuple<F>(primals, site);
   Flat p;
-  const internal::FlatArgs leaves = internal::Named(primals, "primals", &p);
-  const Flat t = flatten(tangents);
+  const internal::FlatArgs leaves = internal::Named(tuple, "primals", &p);
+  const Flat t = flatten(internal::TracedTuple<F>(tangents, site));
   if (const std::string diff = StructureDifference(p.tree, t.tree, "tangents"); !diff.empty()) {
     internal::ThrowError(
         ErrorKind::kTypeError,
         "primal and tangent arguments to jvp must have the same tree structure; " + diff, site);
   }
   std::optional<R> like;
-  std::vector<Array> out = internal::JvpFlat(
-      leaves, t.leaves, site, internal::TreeBody<F, std::tuple<A...>, R>{f, primals, &like});
+  std::vector<Array> out =
+      internal::JvpFlat(leaves, t.leaves, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like});
   R value = internal::Front(&out, *like);
   return std::pair(std::move(value), internal::Front(&out, *like));
 }
@@ -314,7 +406,7 @@ namespace internal {
 template <template <class, class...> class Fn, class F, class... A>
 auto LinearizeTree(const char* name, const F& f, const std::tuple<A...>& primals,
                    const Site& site) {
-  using R = ResultOf<F, A...>;
+  using R = ResultOf<F, std::tuple<A...>>;
   std::optional<R> like;
   const LinearizedFlat out = LinearizeFlat(name, Named(primals, "primals"), site,
                                            TreeBody<F, std::tuple<A...>, R>{f, primals, &like});
@@ -326,33 +418,36 @@ auto LinearizeTree(const char* name, const F& f, const std::tuple<A...>& primals
 // linearize(f, x) -> {f(x), its derivative there as a function of tangents}.
 template <class F, class... A>
 auto linearize(const F& f, const std::tuple<A...>& primals, Site site = Site::Here()) {
-  return internal::LinearizeTree<LinearFn>("linearize", f, primals, site);
+  return internal::LinearizeTree<LinearFn>("linearize", f, internal::TracedTuple<F>(primals, site),
+                                           site);
 }
 template <class F, class A>
 auto linearize(const F& f, const A& x, Site site = Site::Here()) {
-  return internal::LinearizeTree<LinearFn>("linearize", f, std::tuple<A>(x), site);
+  return linearize(f, std::tuple<A>(x), site);
 }
 // vjp(f, x) -> {f(x), a function from cotangents to the tuple of cotangents of the arguments}.
 template <class F, class... A>
 auto vjp(const F& f, const std::tuple<A...>& primals, Site site = Site::Here()) {
-  return internal::LinearizeTree<VjpFn>("vjp", f, primals, site);
+  return internal::LinearizeTree<VjpFn>("vjp", f, internal::TracedTuple<F>(primals, site), site);
 }
 template <class F, class A>
 auto vjp(const F& f, const A& x, Site site = Site::Here()) {
-  return internal::LinearizeTree<VjpFn>("vjp", f, std::tuple<A>(x), site);
+  return vjp(f, std::tuple<A>(x), site);
 }
 
 // linear_transpose(f, x): f is linear; answers cotangents of f's result -> tuple of one per
 // argument. Only the types of x matter.
 template <class F, class... A>
 auto linear_transpose(F f, const std::tuple<A...>& like, Site site = Site::Here()) {
-  using R = internal::ResultOf<F, A...>;
-  return [f = std::move(f), like, site](const R& cotangents) {
-    std::optional<R> out_like;
-    return unflatten(like, internal::LinearTransposeFlat(
-                               internal::Named(like, "primals"), flatten(cotangents).leaves, site,
-                               internal::TreeBody<F, std::tuple<A...>, R>{f, like, &out_like}));
-  };
+  using Tuple = internal::Traced<F, A...>;
+  using R = internal::ResultOf<F, Tuple>;
+  return
+      [f = std::move(f), like = internal::TracedTuple<F>(like, site), site](const R& cotangents) {
+        std::optional<R> out_like;
+        return unflatten(like, internal::LinearTransposeFlat(
+                                   internal::Named(like, "primals"), flatten(cotangents).leaves,
+                                   site, internal::TreeBody<F, Tuple, R>{f, like, &out_like}));
+      };
 }
 template <class F, class A>
 auto linear_transpose(F f, const A& like, Site site = Site::Here()) {
@@ -368,10 +463,12 @@ struct VmapOptions {
 template <class F>
 auto vmap(F f, Prefix<int> in_axes = 0, Prefix<int> out_axes = 0, VmapOptions options = {},
           Site site = Site::Here()) {
-  return [f = std::move(f), in_axes = std::move(in_axes), out_axes = std::move(out_axes), options,
-          site](const auto&... args) {
+  return [
+    f = std::move(f), in_axes = std::move(in_axes), out_axes = std::move(out_axes), options,
+    site
+  ](const auto&... args) requires internal::Callable<F, decltype(args)...> {
     using Tuple = internal::ArgTuple<decltype(args)...>;
-    using R = std::decay_t<std::invoke_result_t<const F&, decltype(args)...>>;
+    using R = internal::ResultOf<F, Tuple>;
     const Tuple tuple(args...);
     Flat flat;
     internal::VmapFlat call;
@@ -396,11 +493,13 @@ struct ShardMapOptions {
 template <class F>
 auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionSpec> out_specs,
                ShardMapOptions options = {}, Site site = Site::Here()) {
-  return [f = std::move(f), mesh = std::move(mesh), in_specs = std::move(in_specs),
-          out_specs = std::move(out_specs), options = std::move(options),
-          site](const auto&... args) {
+  return [
+    f = std::move(f), mesh = std::move(mesh), in_specs = std::move(in_specs),
+    out_specs = std::move(out_specs), options = std::move(options),
+    site
+  ](const auto&... args) requires internal::Callable<F, decltype(args)...> {
     using Tuple = internal::ArgTuple<decltype(args)...>;
-    using R = std::decay_t<std::invoke_result_t<const F&, decltype(args)...>>;
+    using R = internal::ResultOf<F, Tuple>;
     const Tuple tuple(args...);
     Flat flat;
     internal::ShardMapFlat call;
@@ -438,7 +537,7 @@ struct ScanOptions {
 template <class F, class C, class X>
 auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
           Site site = Site::Here()) {
-  using R = internal::ResultOf<F, C, X>;
+  using R = internal::ResultOf<F, std::tuple<C, X>>;
   static_assert(tree::IsPair<R>::value, "the body of scan answers a pair {carry, y}");
   static_assert(std::is_same_v<typename R::first_type, C>,
                 "the body of scan answers a carry of the tree it was given");
@@ -467,9 +566,10 @@ auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
 // f, whose intermediate values are computed again for the gradient instead of kept.
 template <class F>
 auto checkpoint(F f, Site site = Site::Here()) {
-  return [f = std::move(f), site](const auto&... args) {
+  return [ f = std::move(f),
+           site ](const auto&... args) requires internal::Callable<F, decltype(args)...> {
     using Tuple = internal::ArgTuple<decltype(args)...>;
-    using R = std::decay_t<std::invoke_result_t<const F&, decltype(args)...>>;
+    using R = internal::ResultOf<F, Tuple>;
     const Tuple tuple(args...);
     std::optional<R> like;
     const std::vector<Array> out = internal::CheckpointFlat(

@@ -81,7 +81,7 @@ TEST_P(ClientTest, OpsOutsideAnyTransformRun) {
 
 TEST_P(ClientTest, JitCompilesOncePerTypesAndStatics) {
   int traces = 0;
-  const auto f = jit([&](Array x, int n) {
+  const auto f = jit([&](Array x, int n) {  // C++ must know n: it is static
     ++traces;
     return x * n;
   });
@@ -93,6 +93,117 @@ TEST_P(ClientTest, JitCompilesOncePerTypesAndStatics) {
   EXPECT_THAT(f(array<float>({1, 2, 3}), 2).get<float>(), ElementsAre(2, 4, 6));
   EXPECT_EQ(traces, 3);
   EXPECT_EQ(f.num_compiled(), 3);
+}
+
+TEST_P(ClientTest, NumbersAreTracedWhereArraysAreTaken) {
+  int traces = 0;
+  const auto f = jit([&](Array x, const Arg& a, auto b) {
+    ++traces;
+    return x * a + b;
+  });
+  const Array x = array<float>({1, 2});
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_THAT(f(x, i, 0.5 * i).get<float>(), ElementsAre(1.5f * i, 2.5f * i));
+  }
+  EXPECT_EQ(traces, 1);
+  EXPECT_EQ(f.num_compiled(), 1);
+  // Beside a number that the function declares, which is static.
+  const auto power = jit([&](auto y, int n, auto scale) {
+    Array product = y;
+    for (int i = 1; i < n; ++i) product = product * y;
+    return product * scale;
+  });
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_THAT(power(x, 2 + i % 2, i).get<float>(), ElementsAre(i, i * (i % 2 ? 8 : 4)));
+  }
+  EXPECT_EQ(power.num_compiled(), 2);
+  // An integer and a real number, a narrow and a wide integer are two types; a bool is one of its
+  // own.
+  const auto twice = jit([](const Arg& v) { return v + v; });
+  EXPECT_EQ(twice(3).item<int64_t>(), 6);
+  EXPECT_EQ(twice(int64_t{1} << 40).item<int64_t>(), int64_t{1} << 41);
+  EXPECT_EQ(twice(0.25).item<double>(), 0.5);
+  EXPECT_EQ(twice(-7L).item<int64_t>(), -14);
+  EXPECT_EQ(twice(true).type().ToString(), "bool[]");
+  EXPECT_EQ(twice.num_compiled(), 4);
+  EXPECT_EQ(ErrorOf([&] { twice(uint64_t{1} << 63); }).reason(), "VALUE_ERROR");
+}
+
+TEST_P(ClientTest, NumbersGiveWayToTheDTypesTheyMeet) {
+  const auto product = jit([](Array x, Array s) { return x * s; });
+  const auto lax_product = jit([](Array x, Array s) { return lax::mul(x, s); });
+  struct Row {
+    DType dtype;
+    const char *with_int, *with_real;  // JAX's
+  };
+  for (const Row& row : {Row{kBF16, "bf16[2]", "bf16[2]"}, Row{kF32, "f32[2]", "f32[2]"},
+                         Row{kF64, "f64[2]", "f64[2]"}, Row{kS32, "s32[2]", "f32[2]~"},
+                         Row{kS64, "s64[2]", "f32[2]~"}, Row{kU32, "u32[2]", "f32[2]~"},
+                         Row{kBool, "s32[2]~", "f32[2]~"}}) {
+    const Array x = array<float>({1, 1}, {2}, row.dtype);
+    const Array by_int = product(x, 3), by_real = product(x, 1.5);
+    EXPECT_EQ(by_int.type().ToString(), row.with_int);
+    EXPECT_THAT(by_int.get<double>(), ElementsAre(3, 3)) << row.with_int;
+    EXPECT_EQ(by_real.type().ToString(), row.with_real);
+    EXPECT_THAT(by_real.get<double>(), ElementsAre(1.5, 1.5)) << row.with_real;
+    if (row.dtype != kBool) {
+      EXPECT_EQ(lax_product(x, 3).type().ToString(), row.with_int);
+    }
+    if (ir::IsFloat(row.dtype)) {
+      EXPECT_EQ(lax_product(x, 1.5).type().ToString(), row.with_real);
+    }
+  }
+  // What comes of numbers alone is weak too, also as an argument of what follows.
+  const Array s = jit([](const Arg& v) { return exp(v) / 2 + where(v > 2, v, 1); })(3);
+  EXPECT_EQ(s.type().ToString(), "f32[]~");
+  EXPECT_EQ((array<float>({1}, {1}, kBF16) * s).dtype(), kBF16);
+  EXPECT_EQ(s.astype(kF32).type().ToString(), "f32[]");
+  // Beside 64-bit arrays, no digit is lost.
+  EXPECT_EQ(product(array<double>({1}), 0.1).item<double>(), 0.1);
+}
+
+TEST_P(ClientTest, NumbersLieWhereTheProgramRuns) {
+  const Mesh mesh = AutoMesh({2, 2}, {"x", "y"});
+  ir::Array host(kF32, {4, 6});
+  for (int i = 0; i < 24; ++i) host.Set(i, i);
+  const auto f = jit([](Array x, Array s) { return std::make_pair(sum(x) * s, x * s); },
+                     {.name = "", .donate_argnums = {1}, .in_shardings = {}, .out_shardings = {}});
+  const Array x = put(host, mesh, P("x", "y"));
+  for (int i = 1; i < 4; ++i) {
+    const auto [total, scaled] = f(x, i);
+    EXPECT_EQ(total.item<float>(), 276.0f * i);
+    EXPECT_EQ(scaled.at(3).get<float>()[5], 23.0f * i);
+  }
+  EXPECT_EQ(f.num_compiled(), 1);
+  // A session that is not the default one.
+  Session::SetDefault(nullptr);
+  EXPECT_EQ(f(x, 5).first.item<float>(), 276.0f * 5);
+  Session::SetDefault(session_);
+}
+
+TEST_P(ClientTest, TransformsTraceNumbersAsJitDoes) {
+  const auto cube = [](auto v) { return v * v * v; };
+  EXPECT_EQ(grad(cube)(3.0).item<float>(), 27);
+  const auto gradient = jit(grad([](Array x, Array s, int n) { return sum(x * s) * n; }));
+  const Array x = array<float>({1, 2});
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_THAT(gradient(x, i, 2).get<float>(), ElementsAre(2 * i, 2 * i));
+  }
+  EXPECT_EQ(gradient.num_compiled(), 1);
+  const auto [y, dy] = jvp(cube, std::tuple(2.0), std::tuple(1.0));
+  EXPECT_EQ(y.item<float>(), 8);
+  EXPECT_EQ(dy.item<float>(), 12);
+  EXPECT_EQ(std::get<0>(vjp(cube, 2.0).second(scalar(1.0f))).item<float>(), 12);
+  EXPECT_EQ(linearize(cube, 2.0).second(scalar(1.0f)).item<float>(), 12);
+  EXPECT_EQ(
+      std::get<0>(linear_transpose([](Array v) { return v * 3; }, 1.0)(scalar(2.0f))).item<float>(),
+      6);
+  const Error e = ErrorOf([&] { grad(cube)(3); });
+  EXPECT_THAT(e.what(), HasSubstr("requires real-valued inputs"));
+  // Inside a trace they are constants of it.
+  const auto outer = jit([&](Array v) { return jit(cube)(2) * v + grad(cube)(1.0); });
+  EXPECT_THAT(outer(x).get<float>(), ElementsAre(11, 19));
+  EXPECT_TRUE(trace([&](Array v) { return jit(cube)(2) * v; }, x).hidden.empty());
 }
 
 TEST_P(ClientTest, ConcreteCapturesAreHiddenArguments) {
