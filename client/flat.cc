@@ -673,6 +673,38 @@ void RequireConcrete(const std::string& name, const FlatArgs& args, const Site& 
 
 }  // namespace
 
+std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>& argnums,
+                                const TreeNode& args, const Site& site) {
+  if (argnums.empty()) return {};
+  const auto refuse = [&](int argnum, const std::string& why) {
+    ThrowError(ErrorKind::kValueError,
+               absl::StrCat(name, ": donate_argnums {", absl::StrJoin(argnums, ", "),
+                            "} names argument ", argnum, ", ", why),
+               site);
+  };
+  const int n = static_cast<int>(args.children.size());
+  std::vector<bool> donated(n, false);
+  for (int argnum : argnums) {
+    if (argnum < -n || argnum >= n) {
+      refuse(argnum, n == 0
+                         ? "but the call has no arguments. Leave it out"
+                         : absl::StrCat("but the call has ", n, n == 1 ? " argument" : " arguments",
+                                        "; a number from ", -n, " to ", n - 1, " is expected"));
+    }
+    const int a = argnum < 0 ? argnum + n : argnum;
+    if (args.children[a].kind == TreeNode::kStatic) {
+      refuse(argnum, absl::StrCat("which is static, the value ", args.children[a].text,
+                                  "; arrays are expected. Leave it out"));
+    }
+    donated[a] = true;
+  }
+  std::vector<bool> leaves;
+  for (int a = 0; a < n; ++a) {
+    leaves.insert(leaves.end(), args.children[a].num_leaves(), donated[a]);
+  }
+  return leaves;
+}
+
 std::vector<Array> JitCache::Call(const std::string& key, const FlatArgs& args,
                                   const Options& options, const Site& site, FlatBody body,
                                   std::any* like_out) {

@@ -93,6 +93,10 @@ std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body
 
 std::vector<Array> CheckpointFlat(const FlatArgs& args, const Site& site, FlatBody body);
 
+// Per leaf of the tuple `args`, whether `argnums` donate it; empty when they are.
+std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>& argnums,
+                                const TreeNode& args, const Site& site);
+
 // What one jitted function has compiled.  Thread-safe.
 class JitCache {
  public:

@@ -25,7 +25,7 @@ namespace tessera {
 namespace internal {
 
 template <class... A>
-using ArgTuple = std::tuple<std::decay_t<A>...>;
+using ArgTuple = std::tuple<std::decay_t<const A&>...>;  // "text" is a const char*
 
 template <class F, class Tuple>
 struct TakesTuple;
@@ -73,7 +73,7 @@ class TracedAs {
   using Tuple = typename decltype(Least<0>())::type;
 };
 template <class F, class... A>
-using Traced = typename TracedAs<F, std::decay_t<A>...>::Tuple;
+using Traced = typename TracedAs<F, std::decay_t<const A&>...>::Tuple;
 template <class F, class... A>
 concept Traceable = kTakes<F, Traced<F, A...>>;
 // For callables that keep numbers as they are.
@@ -140,8 +140,9 @@ T Front(std::vector<Array>* leaves, const T& like) {
 // ---- jit ----------------------------------------------------------------------------------------
 
 struct JitOptions {
-  std::string name;                 // for people; the place of the call when empty
-  std::vector<int> donate_argnums;  // their memory may be reused; using them again throws
+  std::string name;  // for people; the place of the call when empty
+  // Their memory may be reused; using them again throws.  Negative ones count from the end.
+  std::vector<int> donate_argnums;
   Prefix<PartitionSpec> in_shardings, out_shardings;  // on Auto axes; else the planner decides
 };
 
@@ -198,16 +199,8 @@ class Jitted {
  private:
   template <class OutShardings>
   internal::JitCache::Options OptionsFor(const Flat& flat, const OutShardings& out) const {
-    std::vector<bool> donate;
-    if (!options_.donate_argnums.empty()) {
-      donate.assign(flat.leaves.size(), false);
-      size_t at = 0;
-      for (size_t a = 0; a < flat.tree.children.size(); ++a) {
-        for (int n = flat.tree.children[a].num_leaves(); n > 0; --n, ++at) {
-          for (int d : options_.donate_argnums) donate[at] = donate[at] || d == static_cast<int>(a);
-        }
-      }
-    }
+    std::vector<bool> donate =
+        internal::DonatedLeaves(options_.name, options_.donate_argnums, flat.tree, site_);
     std::vector<std::optional<PartitionSpec>> in;
     if (options_.in_shardings.given()) {
       in = internal::BroadcastPrefix(options_.in_shardings, flat.tree, "jit in_shardings", site_);

@@ -425,6 +425,41 @@ TEST_P(ClientTest, AnArrayThatLiesThereAlreadyIsPutWithoutACopy) {
   }
 }
 
+TEST_P(ClientTest, DonatedArgumentsMustExist) {
+  const auto f = [](std::vector<int> donate) {
+    return jit([](Array x, const Pair& p, std::string) { return x + p.a + p.b; },
+               {.name = "add",
+                .donate_argnums = std::move(donate),
+                .in_shardings = {},
+                .out_shardings = {}});
+  };
+  const auto gone = [](const Array& a) {
+    return a.to_string().find("deleted") != std::string::npos;
+  };
+  for (const auto& [donate, first, second] : std::vector<std::tuple<std::vector<int>, bool, bool>>{
+           {{}, false, false}, {{0}, true, false}, {{-2}, false, true}, {{1, -3, 1}, true, true}}) {
+    const Array x = array<float>({1});
+    const Pair p{array<float>({2}), array<float>({3})};
+    EXPECT_THAT(f(donate)(x, p, "s").get<float>(), ElementsAre(6));
+    EXPECT_EQ(gone(x), first);
+    EXPECT_EQ(gone(p.a) && gone(p.b), second);
+    EXPECT_EQ(gone(p.a) || gone(p.b), second);
+  }
+  const Array x = array<float>({1});
+  const Pair p{x, x};
+  for (const auto& [donate, what] : std::map<int, std::string>{
+           {3, "names argument 3, but the call has 3 arguments; a number from -3 to 2 is expected"},
+           {-4, "names argument -4, but the call has 3 arguments"},
+           {2, "names argument 2, which is static, the value \"s\"; arrays are expected"}}) {
+    const Error e = ErrorOf([&] { f({0, donate})(x, p, "s"); });
+    EXPECT_EQ(e.reason(), "VALUE_ERROR");
+    EXPECT_EQ(e.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("add: donate_argnums {0, "), HasSubstr(what),
+                                HasSubstr("client_test.cc:")));
+  }
+  EXPECT_EQ(x.item<float>(), 1) << "nothing was donated";
+}
+
 TEST_P(ClientTest, DeletedArraysAreRefused) {
   Array x = array<float>({1});
   const Array same = x;

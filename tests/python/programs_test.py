@@ -140,8 +140,9 @@ def test_arguments_that_do_not_fit(client):
         exe(A, B.astype(np.float64))
     with pytest.raises(TypeError, match=r"argument 0 is f32\[4\] in the program, f32\[3\] given"):
         exe(A[:3], B)
-    with pytest.raises(ValueError, match="there are 2 arguments"):
-        exe(A, B, donate=[2])
+    for donate in ([2], [0, -1]):
+        with pytest.raises(ValueError, match="2 arguments; numbers from 0 to 1 are expected"):
+            exe(A, B, donate=donate)
     wrong = client.put(A.astype(np.int32), tessera.Mesh({"x": 2}))
     with pytest.raises(tessera.InvalidArgumentError) as caught:
         exe(wrong, B)

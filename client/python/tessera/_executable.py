@@ -89,6 +89,11 @@ class Executable:
         """
         if len(args) != len(self.inputs):
             raise TypeError(f"the program takes {len(self.inputs)} arguments, {len(args)} given")
+        if not all(0 <= i < len(args) for i in donate):
+            raise ValueError(
+                f"donate={list(donate)}: there are {len(args)} arguments; "
+                f"numbers from 0 to {len(args) - 1} are expected"
+            )
         bound = self._client._deadline(timeout)
         arrays = [self._put(i, a, bound.left) for i, a in enumerate(args)]
         request = _proto.message("ExecuteProgramRequest")(
@@ -98,8 +103,6 @@ class Executable:
             release=self._client._session.take_forgotten(),
         )
         if donate:
-            if not all(0 <= i < len(args) for i in donate):
-                raise ValueError(f"donate={list(donate)}: there are {len(args)} arguments")
             request.donate.extend(i in donate for i in range(len(args)))
         if deadline is not None:
             _proto.set_duration(request.deadline, deadline)
