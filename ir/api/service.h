@@ -57,6 +57,10 @@ struct CompileRequest {
   bool explain = false;
   std::string mesh = {};   // a named mesh, whose devices are taken; not with `devices`
   bool plan_only = false;  // no executable; the reply's is 0
+  // > 0, and only with plan_only: planned for devices that need not be there, one per coordinate of
+  // the program's mesh, each with so much memory; not with `devices` or `mesh`.  The reply names
+  // no devices and nothing that it would wait for.  OUT_OF_MEMORY: it does not fit.
+  int64_t device_memory_bytes = 0;
   absl::Duration timeout = absl::InfiniteDuration();  // for the answer; DEADLINE_EXCEEDED
 };
 

@@ -128,6 +128,7 @@ v1::CompileProgramRequest ToProto(const api::CompileRequest& request) {
   out.set_explain(request.explain);
   out.set_mesh(request.mesh);
   out.set_validate_only(request.plan_only);
+  out.set_device_memory_bytes(request.device_memory_bytes);
   return out;
 }
 
@@ -150,6 +151,7 @@ absl::StatusOr<api::CompileRequest> CompileRequestOf(const v1::CompileProgramReq
   out.explain = proto.explain();
   out.mesh = proto.mesh();
   out.plan_only = proto.validate_only();
+  out.device_memory_bytes = proto.device_memory_bytes();
   return out;
 }
 

@@ -17,6 +17,26 @@ absl::Status TooMany(absl::string_view what, int64_t got, int64_t limit) {
                    absl::StrCat(what, ": ", got, ", at most ", limit, " are accepted"));
 }
 
+// What device_memory_bytes goes with.
+absl::Status CheckAbsent(const api::CompileRequest& request) {
+  if (request.device_memory_bytes < 0)
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("compile: device_memory_bytes is ", request.device_memory_bytes,
+                                  "; an absent device has 1 byte or more, and 0 asks for devices "
+                                  "that are there"));
+  if (request.device_memory_bytes == 0) return absl::OkStatus();
+  if (!request.plan_only)
+    return MakeError(
+        ErrorKind::kValueError,
+        "compile: device_memory_bytes is for devices that are absent, on which nothing "
+        "runs; ask for the plan alone (validate_only, or ExplainProgram)");
+  if (!request.devices.empty() || !request.mesh.empty())
+    return MakeError(ErrorKind::kValueError,
+                     "compile: device_memory_bytes is for devices that are absent; the devices or "
+                     "the named mesh that are given with it are there. Give one of them");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 ir::Limits LimitsOf(const Options& options) {
@@ -41,6 +61,7 @@ absl::Status AdmitCompile(const api::CompileRequest& request, const ir::Limits& 
   if (static_cast<int64_t>(request.devices.size()) > limits.mesh_devices)
     return TooMany("compile: devices", static_cast<int64_t>(request.devices.size()),
                    limits.mesh_devices);
+  TESSERA_RETURN_IF_ERROR(CheckAbsent(request));
   return ir::Verify(program, limits);
 }
 

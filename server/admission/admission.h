@@ -11,7 +11,8 @@ namespace tessera::server::admission {
 // The limits that the options set for programs, meshes and arrays.
 ir::Limits LimitsOf(const Options& options);
 
-// The program verifies, is of an op set that is known, and is within the limits.
+// The program verifies, is of an op set that is known, and is within the limits; what is planned
+// for absent devices is not to run and names no devices.
 absl::Status AdmitCompile(const api::CompileRequest& request, const ir::Limits& limits);
 // The placement fits the shape and both are within the limits.  Whether devices exist is asked
 // later.

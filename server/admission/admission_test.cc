@@ -57,6 +57,26 @@ TEST(AdmissionTest, CompileRefusesWhatIsMalformed) {
   EXPECT_FALSE(AdmitCompile(r, {}).ok()) << "two shardings for one argument";
 }
 
+TEST(AdmissionTest, AbsentDevicesAreForPlansAlone) {
+  api::CompileRequest r = Doubling(1);
+  r.device_memory_bytes = 1;
+  EXPECT_THAT(AdmitCompile(r, {}), ReasonIs("VALUE_ERROR", "plan alone"));
+  r.plan_only = true;
+  TESSERA_EXPECT_OK(AdmitCompile(r, {}));
+  r.devices = {0, 1};
+  EXPECT_THAT(AdmitCompile(r, {}), ReasonIs("VALUE_ERROR", "absent"));
+  r.devices = {};
+  r.mesh = "square";
+  EXPECT_THAT(AdmitCompile(r, {}), ReasonIs("VALUE_ERROR", "named mesh"));
+  r.mesh = "";
+  r.device_memory_bytes = -1;
+  EXPECT_THAT(AdmitCompile(r, {}), ReasonIs("VALUE_ERROR", "is -1"));
+  ir::Limits limits;
+  limits.mesh_devices = 1;
+  r.device_memory_bytes = 1;
+  EXPECT_THAT(AdmitCompile(r, limits), ReasonIs("LIMIT_EXCEEDED", "mesh"));
+}
+
 TEST(AdmissionTest, ArraysMustFitTheirPlacement) {
   TESSERA_EXPECT_OK(AdmitArray(Spec({8}), {}));
   EXPECT_THAT(AdmitArray(Spec({7}), {}), ReasonIs("INDIVISIBLE", "divisible by 2"));

@@ -25,6 +25,8 @@ struct ClusterSnapshot {
     bool operator==(const Device&) const = default;
   };
   std::vector<Device> devices;
+  // > 0: there are no devices; the plan is for such as would each have so much memory.
+  int64_t absent_memory_bytes = 0;
 };
 
 struct PlanOptions {
@@ -34,7 +36,7 @@ struct PlanOptions {
 struct PlanRequest {
   ir::Program program;  // verified
   std::string name;
-  ClusterSnapshot cluster;  // as many devices as program.mesh() has
+  ClusterSnapshot cluster;  // as many devices as program.mesh() has, or absent ones
   PlanOptions options;
 };
 

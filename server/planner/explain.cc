@@ -126,9 +126,11 @@ std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
 }
 
 std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
-                        const MemoryBound& memory) {
+                        const MemoryBound& memory, int64_t absent_memory_bytes) {
+  const bool absent = absent_memory_bytes > 0;
   std::string out =
-      absl::StrCat("plan of ", program.entry->name, " on mesh ", program.mesh().ToString(), "\n");
+      absl::StrCat("plan of ", program.entry->name, " on mesh ", program.mesh().ToString(),
+                   absent ? ", of devices that are absent" : "", "\n");
   std::vector<std::string> lies;
   for (size_t i = 0; i < device.in.size(); ++i)
     lies.push_back(absl::StrCat(program.entry->types[i].ToString(), " ", device.in[i].ToString()));
@@ -154,12 +156,13 @@ std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
     total += u.bytes;
   }
   absl::StrAppend(&out, "bytes sent per device: ", total, "\nmemory per device: ", memory.peak,
-                  " B at most (arguments ", memory.arguments, ", results ", memory.results, ")\n");
+                  " B at most", absent ? absl::StrCat(" of ", absent_memory_bytes) : "",
+                  " (arguments ", memory.arguments, ", results ", memory.results, ")\n");
   return out;
 }
 
 std::string ExplainJson(const ir::Program& program, const DeviceProgram& device,
-                        const MemoryBound& memory) {
+                        const MemoryBound& memory, int64_t absent_memory_bytes) {
   nlohmann::json j;
   j["program"] = program.entry->name;
   for (const ir::MeshAxis& a : program.mesh().axes)
@@ -185,6 +188,7 @@ std::string ExplainJson(const ir::Program& program, const DeviceProgram& device,
   j["memory"] = {{"peak_bytes", memory.peak},
                  {"argument_bytes", memory.arguments},
                  {"result_bytes", memory.results}};
+  if (absent_memory_bytes > 0) j["memory"]["absent_device_bytes"] = absent_memory_bytes;
   // A name may be any bytes.
   return j.dump(1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }

@@ -25,9 +25,10 @@ struct CollectiveUse {
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 
 // Arguments, and results, that lie alike share a line: "arguments 0..2,7 (4): f32[8] P('x')".
+// `absent_memory_bytes` > 0: the devices are absent, and each would have so much.
 std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
-                        const MemoryBound& memory);
+                        const MemoryBound& memory, int64_t absent_memory_bytes);
 std::string ExplainJson(const ir::Program& program, const DeviceProgram& device,
-                        const MemoryBound& memory);
+                        const MemoryBound& memory, int64_t absent_memory_bytes);
 
 }  // namespace tessera::server::planner

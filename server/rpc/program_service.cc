@@ -317,6 +317,7 @@ void ProgramService::ExplainProgram(
   body.program = *std::move(program);
   body.devices.assign(q.devices().begin(), q.devices().end());
   body.mesh = q.mesh();
+  body.device_memory_bytes = q.device_memory_bytes();
   body.explain = true;
   body.plan_only = true;
   coordinator_->CompileAsync(call->caller(), std::move(body),

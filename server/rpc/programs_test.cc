@@ -154,6 +154,51 @@ TEST_F(ProgramsTest, ExplainsWithoutCompiling) {
               ReasonIs("PROGRAM_NOT_FOUND"));
 }
 
+TEST_F(ProgramsTest, PlansForDevicesThatAreAbsent) {
+  v1::ExplainProgramRequest q;
+  q.set_text(R"(
+mesh (data=64, model=8)
+func main(%x: f32[128,16] P('data','model')) -> (f32[128]) {
+  %s = reduce_sum(%x) {dimensions=[1]}
+  return %s
+})");
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::ExplainProgram, q, "a/user"),
+              ReasonIs("NOT_ENOUGH_DEVICES", "device_memory_bytes"));
+  q.set_device_memory_bytes(1000);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::ExplainProgramResponse r,
+                               Do<Programs>(&Programs::Stub::ExplainProgram, q, "a/user"));
+  EXPECT_THAT(r.text(), HasSubstr("(data=64, model=8), of devices that are absent"));
+  EXPECT_THAT(r.text(), HasSubstr("psum[model]"));
+  EXPECT_THAT(r.json(), HasSubstr("absent_device_bytes"));
+  EXPECT_GT(r.memory_bound_bytes(), 2 * 2 * 4) << "of a block of x";
+  EXPECT_EQ(r.devices_size(), 0);
+  EXPECT_EQ(r.pending_reasons_size(), 0);
+  q.set_device_memory_bytes(r.memory_bound_bytes());
+  TESSERA_EXPECT_OK(Do<Programs>(&Programs::Stub::ExplainProgram, q, "a/user").status());
+  q.set_device_memory_bytes(r.memory_bound_bytes() - 1);
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::ExplainProgram, q, "a/user"),
+              ReasonIs("OUT_OF_MEMORY", "shard it further"));
+  const auto compile = [&](v1::CompileProgramRequest& c) {
+    c.set_text(q.text());
+    c.set_device_memory_bytes(1000);
+  };
+  EXPECT_THAT(Compile(compile), ReasonIs("VALUE_ERROR", "validate_only"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse planned, Compile([&](auto& c) {
+                                 compile(c);
+                                 c.set_validate_only(true);
+                               }));
+  EXPECT_EQ(planned.executable(), 0u);
+  ASSERT_EQ(planned.in_size(), 1);
+  EXPECT_EQ(planned.in(0).placement().mesh().axes_size(), 2);
+  EXPECT_EQ(planned.in(0).placement().devices_size(), 0);
+  EXPECT_THAT(Compile([&](auto& c) {
+                compile(c);
+                c.set_validate_only(true);
+                c.add_devices(0);
+              }),
+              ReasonIs("VALUE_ERROR", "absent"));
+}
+
 TEST_F(ProgramsTest, CompileErrorsHaveReasons) {
   EXPECT_THAT(Compile([](auto&) {}), ReasonIs("MALFORMED_PROGRAM", "no program"));
   EXPECT_THAT(Compile([](auto& q) {

@@ -199,6 +199,14 @@ class Machine {
   absl::StatusOr<std::vector<int64_t>> ChooseDevices(const char* what, const ir::Mesh& mesh,
                                                      const std::vector<int64_t>& devices,
                                                      bool cordoned) const;
+  // One that is still to be planned.  QUEUE_FULL.
+  absl::StatusOr<uint64_t> NewExecutable(const api::CompileRequest& request,
+                                         const std::string& tenant);
+  // What is asked of the planner for it, but for the cluster.
+  MakePlan PlanOf(const api::CompileRequest& request, uint64_t executable) const;
+  // For devices that are absent: planned, answered and forgotten.
+  absl::StatusOr<uint64_t> PlanForAbsent(const api::CompileRequest& request,
+                                         const std::string& tenant);
   // Of `tenant`; with `cordoned` also on workers that take no new programs.
   absl::StatusOr<uint64_t> FindOrPlan(const api::CompileRequest& request, const std::string& key,
                                       const std::string& tenant, bool cordoned);

@@ -64,6 +64,41 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
                                 "; use a smaller mesh or add workers"));
 }
 
+absl::StatusOr<uint64_t> Machine::NewExecutable(const api::CompileRequest& request,
+                                                const std::string& tenant) {
+  if (s_.plans >= s_.config.plans_bound)
+    return MakeError(ErrorKind::kQueueFull,
+                     absl::StrCat("compile: ", s_.plans, " programs are being planned, at most ",
+                                  s_.config.plans_bound, " at a time; retry"));
+  const uint64_t id = NewId(tenant);
+  Executable& x = s_.executables[id];
+  x.tenant = tenant;
+  x.plan_only = request.plan_only;
+  x.absent_memory_bytes = request.device_memory_bytes;
+  x.name = request.name.empty() ? request.program.entry->name : request.name;
+  x.last_use = ++s_.uses;
+  ++s_.plans;
+  return id;
+}
+
+MakePlan Machine::PlanOf(const api::CompileRequest& request, uint64_t executable) const {
+  MakePlan plan;
+  plan.executable = executable;
+  plan.request.program = request.program;
+  plan.request.name = s_.executables.at(executable).name;
+  return plan;
+}
+
+absl::StatusOr<uint64_t> Machine::PlanForAbsent(const api::CompileRequest& request,
+                                                const std::string& tenant) {
+  TESSERA_ASSIGN_OR_RETURN(const uint64_t id, NewExecutable(request, tenant));
+  MakePlan plan = PlanOf(request, id);
+  plan.request.cluster.absent_memory_bytes = request.device_memory_bytes;
+  effects_.emplace_back(std::move(plan));
+  DropOldExecutables();
+  return id;
+}
+
 absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
                                              const std::string& key, const std::string& tenant,
                                              bool cordoned) {
@@ -80,6 +115,11 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
         ChooseDevices("compile", mesh, request.devices, /*cordoned=*/true);
     if (before.ok() && s_.executable_of.count(key_on(*before)) > 0) chosen = std::move(before);
   }
+  if (absl::IsFailedPrecondition(chosen.status()) && request.plan_only && request.devices.empty())
+    return MakeError(ErrorKind::kNotEnoughDevices,
+                     absl::StrCat(chosen.status().message(),
+                                  ", or say what memory absent devices "
+                                  "have, to plan for them (device_memory_bytes, --device-memory)"));
   TESSERA_RETURN_IF_ERROR(chosen);
   const std::vector<int64_t>& devices = *chosen;
   const std::string full_key = key_on(devices);
@@ -102,25 +142,13 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
             ErrorKind::kNotEnoughDevices,
             absl::StrCat("compile: device ", d, " belongs to worker ", ExecutorOf(d).worker,
                          ", which is cordoned and takes no new programs; choose others"));
-  if (s_.plans >= s_.config.plans_bound)
-    return MakeError(ErrorKind::kQueueFull,
-                     absl::StrCat("compile: ", s_.plans, " programs are being planned, at most ",
-                                  s_.config.plans_bound, " at a time; retry"));
+  TESSERA_ASSIGN_OR_RETURN(const uint64_t id, NewExecutable(request, tenant));
   if (tenant != core::kSystemTenant) Note(core::CacheLookup{core::CacheLookup::kMiss});
-  const uint64_t id = NewId(tenant);
-  Executable& x = s_.executables[id];
+  Executable& x = s_.executables.at(id);
   x.key = full_key;
-  x.tenant = tenant;
-  x.plan_only = request.plan_only;
-  x.name = request.name.empty() ? request.program.entry->name : request.name;
   x.devices = devices;
-  x.last_use = ++s_.uses;
   if (!x.plan_only) s_.executable_of[full_key] = id;
-  ++s_.plans;
-  MakePlan plan;
-  plan.executable = id;
-  plan.request.program = request.program;
-  plan.request.name = x.name;
+  MakePlan plan = PlanOf(request, id);
   for (int64_t d : devices) {
     const Executor& e = ExecutorOf(d);
     plan.request.cluster.devices.push_back({.id = d,
@@ -158,7 +186,8 @@ void Machine::On(const Compile& e) {
   }
   // Who asks for an explanation is told that a worker is cordoned, and is not refused.
   const bool cordoned = request.plan_only && request.explain;
-  auto id = FindOrPlan(request, e.key, e.caller.tenant, cordoned);
+  auto id = request.device_memory_bytes > 0 ? PlanForAbsent(request, e.caller.tenant)
+                                            : FindOrPlan(request, e.key, e.caller.tenant, cordoned);
   if (!id.ok()) return Answer(e.request, id.status());
   if (request.plan_only && s_.executables.at(*id).state == ExecutableState::kPlanned) {
     const Executable& x = s_.executables.at(*id);
@@ -188,6 +217,13 @@ void Machine::On(const Planned& e) {
   Executable& x = it->second;
   if (!e.plan.ok()) return ExecutableFailed(e.executable, e.plan.status());
   const core::Plan& plan = *e.plan;
+  if (x.absent_memory_bytes > 0 && plan.memory_bound_bytes > x.absent_memory_bytes)
+    return ExecutableFailed(
+        e.executable,
+        MakeError(ErrorKind::kOutOfMemory,
+                  absl::StrCat("compile: ", x.name, " needs up to ", plan.memory_bound_bytes,
+                               " bytes on a device, of which each has ", x.absent_memory_bytes,
+                               "; shard it further, or plan for devices with more memory")));
   for (int64_t d : x.devices) {
     const int64_t memory = ExecutorOf(d).memory_bytes;
     if (memory <= 0 || plan.memory_bound_bytes <= memory) continue;
@@ -306,7 +342,7 @@ void Machine::AnswerCompiled(uint64_t id) {
 void Machine::AnswerPlanned(uint64_t id) {
   Executable& x = s_.executables.at(id);
   x.reply.executable = 0;
-  x.reply.pending = PendingOn(x.devices, /*compiled=*/false);
+  if (x.absent_memory_bytes == 0) x.reply.pending = PendingOn(x.devices, /*compiled=*/false);
   const std::set<uint64_t> waiters = x.waiters;
   for (uint64_t request : waiters) {
     const Waiter w = EndWait(request);
@@ -332,9 +368,11 @@ void Machine::Loaded(const Executor& executor, const api::ProgramLoaded& report)
 
 void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {
   Executable& x = s_.executables.at(id);
-  // What is wrong with a program is its author's to know; the rest is the cluster's.
-  if (absl::IsResourceExhausted(error) || absl::IsDeadlineExceeded(error) ||
-      absl::IsUnavailable(error) || absl::IsInternal(error))
+  // What is wrong with a program, or with devices that are absent, is its author's to know; the
+  // rest is the cluster's.
+  const bool of_authors = absl::IsResourceExhausted(error) && x.absent_memory_bytes > 0;
+  if (!of_authors && (absl::IsResourceExhausted(error) || absl::IsDeadlineExceeded(error) ||
+                      absl::IsUnavailable(error) || absl::IsInternal(error)))
     Tell("program refused",
          {{"executable", absl::StrCat(id)}, {"program", x.name}, {"tenant", x.tenant}}, error);
   const std::set<uint64_t> waiters = x.waiters;

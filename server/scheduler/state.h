@@ -453,7 +453,8 @@ struct ArrayRecord {
 enum class ExecutableState : uint8_t { kPlanning, kPlanned, kFailed };
 struct Executable {
   std::string key, name, tenant;
-  bool plan_only = false;  // made to be looked at; gone once it is planned
+  bool plan_only = false;           // made to be looked at; gone once it is planned
+  int64_t absent_memory_bytes = 0;  // > 0: for devices that are absent, of so much memory each
   ExecutableState state = ExecutableState::kPlanning;
   absl::Status error;
   std::vector<int64_t> devices;  // per mesh coordinate

@@ -12,7 +12,8 @@
 //     heartbeat | lost 7 psum (a.cc:1) ; killed by signal 9   (launch or 0, op ; reason) |
 //     ready 0#2x2
 //   compile f mesh=x:4 in=x,- out=x [devices=0,1,2,3] [named=m] [plan=1] [explain=1] [timeout=100]
-//   planned 1                                (or: planned 1 INTERNAL text)
+//     [absent=1000]: for absent devices of so many bytes
+//   planned 1                                (or: planned 1 INTERNAL text, planned 1 bytes=64)
 //   execute 1 args=2,3 [donate=2] [deadline=500] [release=4] [watch=64] [session=9] [check=1]
 //     watch: bytes that come along
 //   create mesh=x:4 spec=x devices=0,1,2,3 [session=9] [check=1]
@@ -261,8 +262,11 @@ class Harness {
     if (verb == "compile") return CompileOf(w);
     if (verb == "planned") {
       const uint64_t id = Number(w.at(1));
-      if (w.size() > 2) return Planned{id, StatusOf(w[2], Rest(w, 3))};
-      return Planned{id, PlanOf(id)};
+      core::Plan plan = PlanOf(id);
+      const std::string bytes = Arg(w, "bytes");
+      if (bytes.empty() && w.size() > 2) return Planned{id, StatusOf(w[2], Rest(w, 3))};
+      if (!bytes.empty()) plan.memory_bound_bytes = static_cast<int64_t>(Number(bytes));
+      return Planned{id, std::move(plan)};
     }
     if (verb == "execute") {
       Execute e{Ask(), {}};
@@ -436,6 +440,8 @@ class Harness {
     e.body.mesh = Arg(w, "named");
     e.body.plan_only = Arg(w, "plan") == "1";
     e.body.explain = Arg(w, "explain") == "1";
+    if (const std::string bytes = Arg(w, "absent"); !bytes.empty())
+      e.body.device_memory_bytes = static_cast<int64_t>(Number(bytes));
     e.body.name = e.key = w.at(1);
     if (const std::string t = Arg(w, "timeout"); !t.empty()) e.body.timeout = MillisOf(t);
     ir::Builder b({MeshOf(Arg(w, "mesh")), true}, w.at(1));
@@ -569,8 +575,8 @@ INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
                          ::testing::Values("launch", "loss", "cancel", "retire", "donate",
                                            "transfer", "bounds", "verdict", "watch", "lives",
                                            "names", "devices", "incidents", "files", "sessions",
-                                           "tenants", "drain", "meshes", "moves", "pending",
-                                           "compile", "frozen", "holds", "reshard"),
+                                           "tenants", "drain", "meshes", "absent", "moves",
+                                           "pending", "compile", "frozen", "holds", "reshard"),
                          [](const auto& info) { return info.param; });
 
 // Each run reads what the one before makes.
@@ -594,11 +600,23 @@ TEST(ChainTest, OneAsLongAsTheQueueStartsAndFails) {
   EXPECT_EQ(harness.state().lingering.size(), kRuns - 1);
 }
 
+TEST(AbsentTest, APlanLeavesNothingBehind) {
+  Harness harness;
+  harness.Feed("compile f mesh=x:512 in=x out=x plan=1 absent=64");
+  EXPECT_EQ(harness.state().executables.size(), 1u);
+  harness.Feed("planned 1 bytes=64");
+  harness.Feed("compile f mesh=x:512 in=x out=x plan=1 absent=64");
+  harness.Feed("planned 2 bytes=65");
+  EXPECT_TRUE(harness.state().executables.empty());
+  EXPECT_TRUE(harness.state().executable_of.empty());
+  EXPECT_EQ(harness.state().plans, 0);
+}
+
 TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 24);
+  EXPECT_EQ(files, 25);
 }
 
 }  // namespace

@@ -208,7 +208,10 @@ std::string Line(const MakePlan& e) {
   return absl::StrCat(
       "plan executable=", e.executable, " devices=",
       absl::StrJoin(e.request.cluster.devices, ",",
-                    [](std::string* out, const auto& d) { absl::StrAppend(out, d.id); }));
+                    [](std::string* out, const auto& d) { absl::StrAppend(out, d.id); }),
+      e.request.cluster.absent_memory_bytes == 0
+          ? ""
+          : absl::StrCat(" absent=", e.request.cluster.absent_memory_bytes));
 }
 std::string Line(const SendCommand& e) {
   return absl::StrCat("s", e.session, "/", e.executor, "#", e.incarnation, " <- ",

@@ -571,6 +571,7 @@ TEST(AnyRequestTest, OfAnyMeshAndDevicesIsAnsweredOrRefused) {
     for (uint64_t d = r.Below(5); d > 0; --d)
       request.devices.push_back(r.One<int64_t>({0, 1, 2, 3, 4, -1, int64_t{1} << 60}));
     if (r.Coin()) request.devices.clear();
+    if (r.Coin()) request.device_memory_bytes = r.One<int64_t>({-1, 1, 1 << 20, INT64_MAX});
     const auto compiled = service->Compile(request);
     if (compiled.ok()) continue;
     EXPECT_THAT(compiled.status().code(), ::testing::AnyOf(absl::StatusCode::kInvalidArgument,
