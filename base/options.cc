@@ -59,20 +59,10 @@ constexpr Suffix kByteSuffixes[] = {
     {"KiB", int64_t{1} << 10}, {"MiB", int64_t{1} << 20}, {"GiB", int64_t{1} << 30}};
 
 std::optional<int64_t> ParseInt(std::string_view text, std::string_view unit) {
-  int64_t factor = 1;
-  if (unit == "bytes") {
-    for (const Suffix& suffix : kByteSuffixes) {
-      if (!text.ends_with(suffix.text)) continue;
-      text.remove_suffix(suffix.text.size());
-      factor = suffix.factor;
-      break;
-    }
-  }
+  if (unit == "bytes") return ParseBytes(text);
   int64_t value = 0;
   if (!absl::SimpleAtoi(ToAbsl(text), &value)) return std::nullopt;
-  if (value > std::numeric_limits<int64_t>::max() / factor) return std::nullopt;
-  if (value < std::numeric_limits<int64_t>::min() / factor) return std::nullopt;
-  return value * factor;
+  return value;
 }
 
 std::optional<bool> ParseBool(std::string_view text) {
@@ -140,6 +130,21 @@ std::string WithUnit(const std::string& value, std::string_view unit) {
 }
 
 }  // namespace
+
+std::optional<int64_t> ParseBytes(std::string_view text) {
+  int64_t factor = 1;
+  for (const Suffix& suffix : kByteSuffixes) {
+    if (!text.ends_with(suffix.text)) continue;
+    text.remove_suffix(suffix.text.size());
+    factor = suffix.factor;
+    break;
+  }
+  int64_t value = 0;
+  if (!absl::SimpleAtoi(ToAbsl(text), &value)) return std::nullopt;
+  if (value > std::numeric_limits<int64_t>::max() / factor) return std::nullopt;
+  if (value < std::numeric_limits<int64_t>::min() / factor) return std::nullopt;
+  return value * factor;
+}
 
 EnvLookup ProcessEnv() {
   return [](const std::string& name) -> std::optional<std::string> {

@@ -25,6 +25,10 @@ struct Options {
 #undef TESSERA_TEXT_OPTION
 };
 
+// "512", "80GiB": with KiB, MiB or GiB, or without a unit.  std::nullopt: it does not read so, or
+// is beyond int64.
+std::optional<int64_t> ParseBytes(std::string_view text);
+
 // Looks a variable up; std::nullopt when it is not set.
 using EnvLookup = std::function<std::optional<std::string>(const std::string& name)>;
 EnvLookup ProcessEnv();

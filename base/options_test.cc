@@ -51,6 +51,13 @@ TEST(Options, WrongValuesNameTheirSource) {
   EXPECT_THAT(ParseOptions({"--dump"}, FakeEnv({})), ReasonIs("VALUE_ERROR"));
 }
 
+TEST(Options, BytesHaveUnits) {
+  EXPECT_EQ(ParseBytes("512"), 512);
+  EXPECT_EQ(ParseBytes("80GiB"), int64_t{80} << 30);
+  for (const char* wrong : {"", "GiB", "80GB", "8 GiBs", "1.5GiB", "9000000000000GiB"})
+    EXPECT_EQ(ParseBytes(wrong), std::nullopt) << wrong;
+}
+
 TEST(Options, SetByName) {
   Options options;
   EXPECT_THAT(SetOption(options, "queue_bound", "3"), IsOk());

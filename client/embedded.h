@@ -13,8 +13,10 @@
 
 namespace tessera {
 
+constexpr int kEmbeddedDevicesMax = 256;
+
 struct EmbeddedOptions {
-  int devices = 4;                      // CPU devices
+  int devices = 4;                      // CPU devices, at most kEmbeddedDevicesMax
   int64_t memory_bytes_per_device = 0;  // 0: a fair share of the machine
   // Below which save and load find their files; empty: TESSERA_FILES_DIR, else where the process
   // is.

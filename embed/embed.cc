@@ -17,7 +17,7 @@
 namespace tessera::embed {
 namespace {
 
-constexpr int kMaxDevices = worker::InFlightPage::kMaxDevices;
+static_assert(kEmbeddedDevicesMax == worker::InFlightPage::kMaxDevices);
 // A worker in this process ends when the process does: silence means a busy machine.
 constexpr int64_t kLeaseMs = 60'000;
 
@@ -44,9 +44,9 @@ struct Cluster {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<api::Service>> Start(const EmbeddedOptions& options) {
-  if (options.devices < 1 || options.devices > kMaxDevices) {
+  if (options.devices < 1 || options.devices > kEmbeddedDevicesMax) {
     return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("embedded cluster: 1 to ", kMaxDevices,
+                     absl::StrCat("embedded cluster: 1 to ", kEmbeddedDevicesMax,
                                   " devices are expected, not ", options.devices));
   }
   if (options.memory_bytes_per_device < 0) {

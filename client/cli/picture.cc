@@ -14,6 +14,7 @@ namespace tessera::cli {
 namespace {
 
 constexpr int kRowsMax = 8;       // of the mesh, and of an array's picture
+constexpr int kRowsWhereCut = 4;  // of those that have more
 constexpr int kArraysInCell = 8;  // of a device
 constexpr int kBarColumns = 24;
 constexpr int kGap = 3;  // between pictures that stand side by side
@@ -107,6 +108,9 @@ bool IsCut(const ir::Mesh& mesh, const ir::PartitionSpec& spec) {
   });
 }
 
+// What is drawn of so many.
+int RowsOf(int64_t all) { return all <= kRowsMax ? static_cast<int>(all) : kRowsWhereCut; }
+
 std::string DeviceName(const Plan& plan, int64_t ordinal) {
   if (static_cast<size_t>(ordinal) >= plan.devices.size()) return absl::StrCat(ordinal);
   return absl::StrCat(plan.devices[static_cast<size_t>(ordinal)]);
@@ -158,7 +162,7 @@ void AppendMesh(const Plan& plan, const Looks& looks, std::string* out) {
       axes < 2 ? 0 : WidthOf(AxisText(plan.mesh, 0, rows_all)) * std::min(axes - 1, 3);
   const int64_t fit = std::max((looks.columns - label - 4) / (widest + 3), 1);
   const int columns = static_cast<int>(std::min(fit, columns_all));
-  const int rows = static_cast<int>(std::min<int64_t>(rows_all, kRowsMax));
+  const int rows = RowsOf(rows_all);
 
   Grid grid(rows, columns);
   std::vector<std::string> titles, labels;
@@ -206,7 +210,7 @@ std::vector<std::string> DrawBlocks(const Plan& plan, const PlanArray& array, co
     return d < array.spec.dims.size() ? plan.mesh.IndexAlong(device, array.spec.dims[d]) : 0;
   };
   const int64_t rows_all = flat ? 1 : parts_of(down), columns_all = parts_of(across);
-  const int rows = static_cast<int>(std::min<int64_t>(rows_all, kRowsMax));
+  const int rows = RowsOf(rows_all);
   const int columns = static_cast<int>(std::min<int64_t>(columns_all, columns_max));
   Grid grid(rows, columns);
   std::vector<std::string> titles(static_cast<size_t>(columns)), labels(static_cast<size_t>(rows));
@@ -241,18 +245,16 @@ std::vector<std::string> DrawBlocks(const Plan& plan, const PlanArray& array, co
 void AppendArrayLines(const Plan& plan, const Looks& looks, std::string* out) {
   std::vector<std::vector<std::string>> pictures;
   std::vector<std::string> wholes;
+  size_t all = 0;
   for (const auto* list : {&plan.arguments, &plan.results}) {
     for (const PlanArray& a : *list) {
-      std::vector<std::string> picture = DrawArray(plan, a, looks);
-      if (picture.empty()) {
+      if (!IsCut(plan.mesh, a.spec)) {
         wholes.push_back(absl::StrCat(a.name, " ", a.type.ToString()));
-      } else {
-        pictures.push_back(std::move(picture));
+      } else if (++all <= kPictures) {
+        pictures.push_back(DrawArray(plan, a, looks));
       }
     }
   }
-  const size_t all = pictures.size();
-  if (all > kPictures) pictures.resize(kPictures);
   for (size_t i = 0; i < pictures.size();) {
     // As many side by side as there is room for.
     std::vector<std::string> lines;
@@ -359,8 +361,13 @@ void AppendMemory(const Plan& plan, const Looks& looks, std::string* out) {
   const Lines& l = LinesOf(looks);
   const int64_t rest =
       std::max<int64_t>(0, plan.peak_bytes - plan.argument_bytes - plan.result_bytes);
-  absl::StrAppend(out, looks.Paint(Style::kBold, " memory"), ": a device holds at most ",
-                  BytesText(static_cast<double>(plan.peak_bytes)), "\n");
+  absl::StrAppend(
+      out, looks.Paint(Style::kBold, " memory"), ": a device holds at most ",
+      BytesText(static_cast<double>(plan.peak_bytes)),
+      plan.absent_device_bytes == 0
+          ? ""
+          : absl::StrCat(" of ", BytesText(static_cast<double>(plan.absent_device_bytes))),
+      "\n");
   for (const auto& [name, bytes, style] :
        {std::tuple("arguments", plan.argument_bytes, Style::kCyan),
         std::tuple("results", plan.result_bytes, Style::kGreen),
@@ -426,6 +433,7 @@ absl::StatusOr<Plan> PlanOf(const ir::Program& program, const Json& explain) {
   plan.peak_bytes = IntOf(memory, "peak_bytes");
   plan.argument_bytes = IntOf(memory, "argument_bytes");
   plan.result_bytes = IntOf(memory, "result_bytes");
+  plan.absent_device_bytes = IntOf(memory, "absent_device_bytes");
   return plan;
 }
 
@@ -443,7 +451,8 @@ std::vector<std::string> DrawArray(const Plan& plan, const PlanArray& array, con
 std::string DrawPlan(const Plan& plan, const Looks& looks) {
   std::string out =
       absl::StrCat(looks.Paint(Style::kBold, plan.program), " on mesh ", plan.mesh.ToString(), ", ",
-                   Counted(plan.mesh.num_devices(), "device"), "\n\n");
+                   Counted(plan.mesh.num_devices(), "device"),
+                   plan.absent_device_bytes > 0 ? ", absent" : "", "\n\n");
   AppendMesh(plan, looks, &out);
   out += "\n";
   AppendArrayLines(plan, looks, &out);

@@ -39,6 +39,7 @@ struct Plan {
   };
   std::vector<Move> moves;  // what is laid out anew
   int64_t peak_bytes = 0, argument_bytes = 0, result_bytes = 0;
+  int64_t absent_device_bytes = 0;  // > 0: for absent devices of so much memory
 };
 
 // `explain` is the planner's JSON for `program`.

@@ -8,19 +8,20 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/options.h"
 #include "base/status.h"
 #include "client/cli/context.h"
 #include "client/cli/mesh_args.h"
 #include "client/cli/picture.h"
 #include "client/cli/placing.h"
 #include "client/cli/values.h"
+#include "client/embedded.h"
 #include "ir/text.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(500);  // one wait for the end of a run
-constexpr int kEmbeddedDevicesMax = 1024;
 
 struct Source {
   ir::Program program;
@@ -56,11 +57,22 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
   return out;
 }
 
-// As many devices as the program's mesh has, or the least that it was given.
-int EmbeddedDevices(const Source& source) {
+// A cluster to run or plan on: that of the address, or one inside this process with as many devices
+// as the program's mesh has, or the least that it was given. `otherwise` is advice for who wants
+// more than that one can have.
+absl::StatusOr<std::shared_ptr<api::Service>> ServiceFor(Context& context, const Source& source,
+                                                         Context::Stays stays,
+                                                         const std::string& otherwise = "") {
   int64_t count = source.program.mesh().num_devices();
   for (int64_t d : source.devices) count = std::max(count, d + 1);
-  return static_cast<int>(std::clamp<int64_t>(count, 1, kEmbeddedDevicesMax));
+  if (!context.has_address() && count > kEmbeddedDevicesMax) {
+    return MakeError(
+        ErrorKind::kNotEnoughDevices,
+        absl::StrCat("mesh ", source.program.mesh().ToString(), ": ", count,
+                     " devices are wanted; a cluster inside this process has at most ",
+                     kEmbeddedDevicesMax, ". Give the address of a larger one", otherwise));
+  }
+  return context.service(stays, static_cast<int>(std::min<int64_t>(count, kEmbeddedDevicesMax)));
 }
 
 absl::StatusOr<std::vector<ir::Array>> InputsOf(Context& context, const Arguments& arguments,
@@ -173,8 +185,8 @@ absl::Status Run(Context& context, const Arguments& arguments) {
   }
   TESSERA_ASSIGN_OR_RETURN(
       const std::shared_ptr<api::Service> service,
-      context.service(keep ? Context::Stays::kUntilRemoved : Context::Stays::kWithTheCommand,
-                      EmbeddedDevices(source)));
+      ServiceFor(context, source,
+                 keep ? Context::Stays::kUntilRemoved : Context::Stays::kWithTheCommand));
   api::CompileRequest compile;
   compile.program = source.program;
   compile.devices = source.devices;
@@ -247,17 +259,24 @@ absl::Status Run(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-// The coordinator plans without compiling; inside this process the plan comes with the executable.
-absl::StatusOr<Json> PlanAnywhere(Context& context, const Source& source) {
+// The coordinator plans without compiling; inside this process the plan comes with the executable,
+// unless it is for devices that are absent, of `device_memory` bytes each.
+absl::StatusOr<Json> PlanAnywhere(Context& context, const Source& source, int64_t device_memory) {
   if (context.has_address()) {
     Json request = {{"text", ir::PrintProgram(source.program)}};
     if (!source.devices.empty()) request["devices"] = source.devices;
+    if (device_memory > 0) request["deviceMemoryBytes"] = std::to_string(device_memory);
     return context.Call("ProgramService/ExplainProgram", request);
   }
   TESSERA_ASSIGN_OR_RETURN(
       const std::shared_ptr<api::Service> service,
-      context.service(Context::Stays::kWithTheCommand, EmbeddedDevices(source)));
+      device_memory > 0
+          ? context.service(Context::Stays::kWithTheCommand, 1)
+          : ServiceFor(context, source, Context::Stays::kWithTheCommand,
+                       ", or say --device-memory 80GiB to plan for devices that are absent"));
   api::CompileRequest compile;
+  compile.plan_only = device_memory > 0;
+  compile.device_memory_bytes = device_memory;
   compile.program = source.program;
   compile.devices = source.devices;
   compile.name = source.program.entry->name;
@@ -277,9 +296,27 @@ absl::StatusOr<Json> PlanAnywhere(Context& context, const Source& source) {
   return out;
 }
 
+// Of an absent device; 0: those that are there are meant.
+absl::StatusOr<int64_t> DeviceMemoryOf(const Arguments& arguments) {
+  if (!arguments.Has("device-memory")) return 0;
+  const std::string text = arguments.Text("device-memory");
+  const std::optional<int64_t> bytes = ParseBytes(text);
+  if (!bytes || *bytes < 1) {
+    return UsageError(absl::StrCat("--device-memory '", text,
+                                   "': 80GiB, 512MiB or a number of bytes is expected"));
+  }
+  return *bytes;
+}
+
 absl::Status Explain(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const int64_t device_memory, DeviceMemoryOf(arguments));
   TESSERA_ASSIGN_OR_RETURN(const Source source, SourceOf(context, arguments));
-  TESSERA_ASSIGN_OR_RETURN(const Json answer, PlanAnywhere(context, source));
+  if (device_memory > 0 && !source.devices.empty()) {
+    return UsageError(
+        "--device-memory is for devices that are absent; --devices, or a mesh of the cluster, "
+        "names some that are there");
+  }
+  TESSERA_ASSIGN_OR_RETURN(const Json answer, PlanAnywhere(context, source, device_memory));
   TESSERA_ASSIGN_OR_RETURN(
       const Json explained,
       ParseJson(
@@ -288,7 +325,7 @@ absl::Status Explain(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(Plan plan, PlanOf(source.program, explained));
   plan.devices = IntsOf(answer, "devices");
   if (static_cast<int64_t>(plan.devices.size()) != plan.mesh.num_devices()) plan.devices.clear();
-  if (context.has_address() && !context.json()) {
+  if (context.has_address() && !context.json() && !plan.devices.empty()) {
     TESSERA_ASSIGN_OR_RETURN(plan.worker_of, WorkersOfDevices(context));
   }
   context.Show(answer, [&] {
@@ -357,12 +394,20 @@ std::vector<Command> ProgramCommands() {
        .options = {kProgram,
                    mesh,
                    DevicesOption(),
+                   {.name = "device-memory",
+                    .value = "SIZE",
+                    .help =
+                        "Plan for devices that need not be there, as many as the mesh has, each "
+                        "with so much memory: 80GiB."},
                    {.name = "text",
                     .takes = Takes::kNothing,
                     .help = "The plan op by op, with who decided, in place of the picture."}},
        .timeout = absl::Minutes(5),
-       .details = "Nothing is compiled for the cluster and nothing runs. Without an address it\n"
-                  "plans for a cluster inside this process.",
+       .details =
+           "Nothing is compiled for the cluster and nothing runs. Without an address it\n"
+           "plans for a cluster inside this process. With --device-memory it says what the\n"
+           "program would need and exchange on devices that nobody has yet, or that it does\n"
+           "not fit them (OUT_OF_MEMORY): --mesh data=64,model=8 --device-memory 80GiB.",
        .run = Explain},
   };
 }

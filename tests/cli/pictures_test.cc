@@ -16,10 +16,14 @@ namespace {
 
 absl::StatusOr<std::string> Draw(const DataCase& c) {
   TESSERA_ASSIGN_OR_RETURN(const ir::Program program, ir::ParseProgram(c.input));
-  EmbeddedOptions options;
-  options.devices = static_cast<int>(program.mesh().num_devices());
-  TESSERA_ASSIGN_OR_RETURN(const auto service, embed::Start(options));
   api::CompileRequest request;
+  if (c.Has("absent")) {
+    request.plan_only = true;
+    request.device_memory_bytes = std::stoll(c.Arg("absent"));
+  }
+  EmbeddedOptions options;
+  options.devices = request.plan_only ? 1 : static_cast<int>(program.mesh().num_devices());
+  TESSERA_ASSIGN_OR_RETURN(const auto service, embed::Start(options));
   request.program = program;
   request.explain = true;
   TESSERA_ASSIGN_OR_RETURN(const api::CompileReply reply, service->Compile(request));

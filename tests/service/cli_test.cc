@@ -254,6 +254,41 @@ TEST(Cli, WithoutAnAddressRunAndExplainWork) {
   EXPECT_THAT(explain.out, AllOf(HasSubstr("data=0"), HasSubstr("collectives")));
 }
 
+TEST(Cli, ExplainPlansForDevicesThatAreAbsent) {
+  const std::string mesh = "data=8,model=6";
+  const Ran small = Tessera({"explain", kMatmul, "--mesh", mesh, "--device-memory", "80GiB"});
+  EXPECT_EQ(small.code, 0) << small.err;
+  EXPECT_THAT(small.out, AllOf(HasSubstr("main on mesh (data=8, model=6), 48 devices, absent"),
+                               HasSubstr("of 80.0 GiB"), HasSubstr("psum over")));
+  const std::string wide =
+      "mesh (data=2, model=2)\nfunc main(%x: f32[8192,64] P('data','model')) -> "
+      "(f32[8192]) {\n  %s = reduce_sum(%x) {dimensions=[1]}\n  return %s\n}\n";
+  const std::string file = ::testing::TempDir() + "/wide.txt";
+  std::ofstream(file) << wide;
+  const std::vector<std::string> explain = {"explain", file, "--mesh", "64x8"};
+  const Ran missing = Tessera(explain);
+  EXPECT_NE(missing.code, 0);
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("512 devices are wanted"), HasSubstr("at most 256"),
+                                 HasSubstr("--device-memory")));
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), explain.begin(), explain.end());
+    return Tessera(more);
+  };
+  const Ran large = with({"--device-memory", "1MiB"});
+  EXPECT_EQ(large.code, 0) << large.err;
+  EXPECT_THAT(large.out, AllOf(HasSubstr("512 devices, absent"), HasSubstr("of 1.0 MiB")));
+  for (absl::string_view line : absl::StrSplit(large.out, '\n')) {
+    EXPECT_LE(cli::WidthOf(std::string(line)), 100) << line;
+  }
+  EXPECT_LT(std::count(large.out.begin(), large.out.end(), '\n'), 100);
+  const Ran full = with({"--device-memory", "64"});
+  EXPECT_NE(full.code, 0);
+  EXPECT_THAT(full.err, HasSubstr("OUT_OF_MEMORY"));
+  EXPECT_THAT(with({"--device-memory", "much"}).err, HasSubstr("80GiB, 512MiB"));
+  EXPECT_THAT(with({"--device-memory", "0"}).err, HasSubstr("80GiB, 512MiB"));
+  EXPECT_THAT(with({"--device-memory", "1MiB", "--devices", "0-511"}).err, HasSubstr("absent"));
+}
+
 TEST(Cli, WithoutAnAddressTheOthersSayWhatToDo) {
   for (const std::vector<std::string>& args :
        {std::vector<std::string>{"devices"}, {"ps"}, {"get", "1"}, {"arrays"}, {"top", "--once"}}) {
@@ -489,6 +524,23 @@ TEST_F(CliTest, ExplainDrawsWhereEverythingLies) {
   const Json json = Document({"explain", kMatmul});
   EXPECT_EQ(json["devices"].size(), 4u);
   EXPECT_THAT(cli::ParseJson(json["json"].get<std::string>(), "plan"), IsOk());
+}
+
+TEST_F(CliTest, ExplainPlansForDevicesThatTheClusterDoesNotHave) {
+  const Ran missing = On({"explain", kMatmul, "--mesh", "8x6"});
+  EXPECT_NE(missing.code, 0);
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("needs 48 devices"), HasSubstr("--device-memory")));
+  const std::vector<std::string> absent = {"explain", kMatmul,           "--mesh",
+                                           "8x6",     "--device-memory", "80GiB"};
+  const Ran ran = On(absent);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("48 devices, absent"), HasSubstr("of 80.0 GiB"),
+                             Not(HasSubstr("it would wait"))));
+  const Json json = Document(absent);
+  EXPECT_EQ(json["devices"].size(), 0u);
+  std::vector<std::string> text = absent;
+  text.push_back("--text");
+  EXPECT_THAT(On(text).out, HasSubstr("of devices that are absent"));
 }
 
 TEST_F(CliTest, ArraysComeAndGo) {
