@@ -96,6 +96,21 @@ def test_a_mesh_by_its_name(client):
     assert caught.value.reason == "MESH_NOT_FOUND"
 
 
+def test_explain_for_absent_devices(client):
+    large = PRODUCT.replace("x=2", "x=512").replace("[4]", "[1024]")
+    with pytest.raises(tessera.FailedPreconditionError, match="device_memory_bytes"):
+        client.explain(large)
+    plan = client.explain(large, device_memory_bytes=80 << 30)
+    assert "of devices that are absent" in plan.text
+    assert plan.json["memory"]["absent_device_bytes"] == 80 << 30
+    assert plan.devices == () and plan.pending_reasons == ()
+    with pytest.raises(tessera.ResourceExhaustedError) as full:
+        client.explain(large, device_memory_bytes=plan.memory_bound_bytes - 1)
+    assert full.value.reason == "OUT_OF_MEMORY"
+    with pytest.raises(tessera.InvalidArgumentError, match="absent"):
+        client.explain(large, mesh=tessera.Mesh({"x": 1}, [0]), device_memory_bytes=1)
+
+
 def test_explain(client):
     plan = client.explain(PRODUCT)
     assert "multiply" in str(plan) and plan.json is not None

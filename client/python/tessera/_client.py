@@ -391,10 +391,23 @@ class Client:
         return executable
 
     def explain(
-        self, program: str, *, mesh: Mesh | str | None = None, timeout: float | None = None
+        self,
+        program: str,
+        *,
+        mesh: Mesh | str | None = None,
+        device_memory_bytes: int = 0,
+        timeout: float | None = None,
     ) -> Plan:
-        """The plan of a program in the text form, without compiling it."""
-        request = _proto.message("ExplainProgramRequest")(text=program)
+        """The plan of a program in the text form, without compiling it.
+
+        mesh                 As for compile().
+        device_memory_bytes  Above 0: for devices that need not be there, as many as the program's
+                             mesh has, each with so much memory; without a mesh that names some.
+                             A plan that does not fit them raises OUT_OF_MEMORY.
+        """
+        request = _proto.message("ExplainProgramRequest")(
+            text=program, device_memory_bytes=device_memory_bytes
+        )
         if isinstance(mesh, str):
             request.mesh = mesh
         elif mesh is not None:
