@@ -742,11 +742,23 @@ std::vector<Array> JitCache::Call(const std::string& key, const FlatArgs& args,
                              std::move(donate), site);
 }
 
-api::CompileReply JitCache::Explain(const FlatArgs& args, const Options& options, const Site& site,
-                                    FlatBody body) {
+api::CompileReply JitCache::Explain(const FlatArgs& args, const Options& options,
+                                    const AbsentDevices* absent, const Site& site, FlatBody body) {
   if (CurrentFrame()) {
     ThrowError(ErrorKind::kTypeError, "explain: not while tracing; explain the outer function",
                site);
+  }
+  if (absent) {
+    if (absent->memory_bytes <= 0 || absent->mesh.empty() || !absent->mesh.devices.empty()) {
+      ThrowError(ErrorKind::kValueError,
+                 "explain: absent devices want a mesh that names none (abstract_mesh) and "
+                 "memory_bytes above 0",
+                 site);
+    }
+    const set_mesh on(absent->mesh);
+    const TracedProgram traced = TraceForJit(args, options, site, body);
+    return SessionOf(Concat(args.leaves, traced.hidden), site)
+        ->PlanForAbsent(traced.program, absent->memory_bytes, options.name, site);
   }
   RequireConcrete(options.name, args, site);
   const TracedProgram traced = TraceForJit(args, options, site, body);

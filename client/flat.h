@@ -110,8 +110,9 @@ class JitCache {
   // `like_out`: the structure of the results, written by `body` and remembered with the program.
   std::vector<Array> Call(const std::string& key, const FlatArgs& args, const Options& options,
                           const Site& site, FlatBody body, std::any* like_out);
-  api::CompileReply Explain(const FlatArgs& args, const Options& options, const Site& site,
-                            FlatBody body);
+  // With `absent`, for devices that are not there; arguments may then be abstract.
+  api::CompileReply Explain(const FlatArgs& args, const Options& options,
+                            const AbsentDevices* absent, const Site& site, FlatBody body);
   int64_t num_compiled() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -244,6 +244,17 @@ std::shared_ptr<const Session::Executable> Session::Compile(const ir::Program& p
   return made;
 }
 
+api::CompileReply Session::PlanForAbsent(const ir::Program& program, int64_t device_memory_bytes,
+                                         const std::string& name, const Site& site) {
+  api::CompileRequest request;
+  request.program = program;
+  request.name = name;
+  request.explain = true;
+  request.plan_only = true;
+  request.device_memory_bytes = device_memory_bytes;
+  return internal::Take(service_->Compile(request), site);
+}
+
 absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::ExecuteRequest& request) {
   const absl::Time end = SteadyNow() + internal::BoundedWait(kLongestQueueWait);
   for (;;) {

@@ -70,6 +70,9 @@ class Session : public std::enable_shared_from_this<Session> {
                                             const std::vector<int64_t>& devices,
                                             const std::string& name, bool explain,
                                             const Site& site);
+  // Plans it, and makes nothing, for devices of so much memory each that need not be there.
+  api::CompileReply PlanForAbsent(const ir::Program& program, int64_t device_memory_bytes,
+                                  const std::string& name, const Site& site);
   // `donate` is empty or as long as args.
   std::vector<Array> Run(const Executable& executable, const std::vector<Array>& args,
                          std::vector<bool> donate, const Site& site);

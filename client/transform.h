@@ -183,6 +183,20 @@ class Jitted {
   // What the planner decided for these arguments.
   template <class... A>
   api::CompileReply Explain(const A&... args) const {
+    return ExplainOn(nullptr, args...);
+  }
+  // What it would decide on devices that are not there; arguments may be abstract.  OUT_OF_MEMORY:
+  // the plan does not fit them.
+  template <class... A>
+  api::CompileReply ExplainFor(const AbsentDevices& devices, const A&... args) const {
+    return ExplainOn(&devices, args...);
+  }
+
+  int64_t num_compiled() const { return cache_->num_compiled(); }
+
+ private:
+  template <class... A>
+  api::CompileReply ExplainOn(const AbsentDevices* absent, const A&... args) const {
     using Tuple = internal::Traced<F, A...>;
     using R = internal::ResultOf<F, Tuple>;
     const Tuple tuple = internal::TracedArgs<F>(site_, args...);
@@ -191,12 +205,8 @@ class Jitted {
     std::optional<R> like;
     const internal::TreeBody<F, Tuple, R> body{f_, tuple, &like};
     auto out_shardings = [&] { return OutShardings(*like); };
-    return cache_->Explain(leaves, OptionsFor(flat, out_shardings), site_, body);
+    return cache_->Explain(leaves, OptionsFor(flat, out_shardings), absent, site_, body);
   }
-
-  int64_t num_compiled() const { return cache_->num_compiled(); }
-
- private:
   template <class OutShardings>
   internal::JitCache::Options OptionsFor(const Flat& flat, const OutShardings& out) const {
     std::vector<bool> donate =
@@ -224,10 +234,17 @@ Jitted<F> jit(F f, JitOptions options = {}, Site site = Site::Here()) {
   return Jitted<F>(std::move(f), std::move(options), site);
 }
 
-// The plan in words: shardings, collectives, bytes, predicted time and memory.
+// The plan in words: shardings, collectives, bytes and memory.
 template <class F, class... A>
 std::string explain(const Jitted<F>& f, const A&... args) {
   return f.Explain(args...).explain_text;
+}
+// The same for devices that are not there; arguments may be abstract:
+//   explain({abstract_mesh({64, 8}, {"data", "model"}), 80LL << 30}, f, abstract({8192, 1024}))
+// Throws OUT_OF_MEMORY when the plan does not fit them.
+template <class F, class... A>
+std::string explain(const AbsentDevices& devices, const Jitted<F>& f, const A&... args) {
+  return f.ExplainFor(devices, args...).explain_text;
 }
 
 // The program that f is, at the types of the arguments (concrete or abstract).

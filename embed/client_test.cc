@@ -363,6 +363,36 @@ TEST_P(ClientTest, MatmulOverASharedContraction) {
   EXPECT_THAT(explain(f, a, b), HasSubstr("psum"));
 }
 
+TEST_P(ClientTest, ExplainsForDevicesThatAreAbsent) {
+  const AbsentDevices absent{
+      abstract_mesh({64, 8}, {"data", "model"}, {AxisType::kAuto, AxisType::kAuto}),
+      int64_t{1} << 30};
+  JitOptions options;
+  options.in_shardings = {P("data", "model"), P("model")};
+  const auto f = jit([](Array x, Array w) { return matmul(x, w); }, options);
+  const Array x = abstract({8192, 1024}), w = abstract({1024, 512});
+  EXPECT_THAT(explain(absent, f, x, w),
+              AllOf(HasSubstr("(data=64, model=8), of devices that are absent"),
+                    HasSubstr("psum[model]"), HasSubstr("at most of 1073741824 (arguments")));
+  const api::CompileReply plan = f.ExplainFor(absent, x, w);
+  EXPECT_EQ(plan.executable, 0u);
+  EXPECT_GE(plan.memory_bound_bytes, 4 * (128 * 128 + 128 * 512 + 128 * 512));
+  EXPECT_LT(plan.memory_bound_bytes, 1 << 20);
+  // Arrays that are there lend their types.
+  EXPECT_THAT(explain(absent, jit([](Array a) { return a + a; }), put(ir::Array(kF32, {4}))),
+              HasSubstr("absent"));
+  AbsentDevices small = absent;
+  small.memory_bytes = plan.memory_bound_bytes - 1;
+  EXPECT_EQ(ErrorOf([&] { explain(small, f, x, w); }).reason(), "OUT_OF_MEMORY");
+  small.memory_bytes = 0;
+  EXPECT_EQ(ErrorOf([&] { explain(small, f, x, w); }).reason(), "VALUE_ERROR");
+  EXPECT_EQ(ErrorOf([&] {
+              explain(AbsentDevices{make_mesh({2}, {"x"}), 1}, f, x, w);
+            }).reason(),
+            "VALUE_ERROR");
+  EXPECT_EQ(f.num_compiled(), 0);
+}
+
 TEST_P(ClientTest, GradOfShardMapRuns) {
   const Mesh mesh = AutoMesh({4}, {"i"});
   const Array x = put(ir::Array::Of(kF32, {4}, std::vector<double>{0, 1, 2, 3}), mesh, P("i"));
