@@ -40,6 +40,15 @@ def eventually(condition, patience=20, what=None):
         pause.wait(0.02)
 
 
+def throughout(seconds, look):
+    """Calls `look` again and again for so long: what never happens, and what goes on."""
+    end = time.monotonic() + seconds
+    pause = threading.Event()
+    while time.monotonic() < end:
+        look()
+        pause.wait(0.1)
+
+
 def dying_with_us(command):
     """`command`, which the kernel kills when the thread that starts it ends. A program sets that, not
     Python between fork and exec: threads of gRPC may hold locks there."""

@@ -10,7 +10,7 @@ each bound beside what was measured; the table at the end, the worst over all ro
     fault | bound | measured max over N | passed k of N
 
 Exits with 1 if a round broke a promise, with 130 on ^C; either way nothing that was started is left.
-The faults are in promised_faults.py. Binaries are those of TESSERA_BIN_DIR, else of build/dev/bin.
+The faults are in promised_faults/. Binaries are those of TESSERA_BIN_DIR, else of build/dev/bin.
 """
 import argparse
 import contextlib

@@ -1,0 +1,11 @@
+"""The faults of promises.py: each is a class with a cluster and a round that breaks something in it."""
+from promised_faults.harness import Skip
+from promised_faults.processes import (CoordinatorPauses, CoordinatorRestarts,
+                                       CoordinatorWithFolderRestarts, ExecutorFreezes, ProcessNames)
+from promised_faults.programs import LongCompile, OddTypes, SignedZeros
+from promised_faults.strangers import Files, ProgramsEnd, WorkersDie
+
+__all__ = ["ALL", "Skip"]
+
+ALL = (CoordinatorPauses, ExecutorFreezes, CoordinatorRestarts, CoordinatorWithFolderRestarts,
+       ProcessNames, OddTypes, SignedZeros, LongCompile, ProgramsEnd, Files, WorkersDie)

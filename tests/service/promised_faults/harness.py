@@ -1,0 +1,306 @@
+"""What faults and their rounds are made of: clusters, programs, calls, and what they wait for."""
+import base64
+import contextlib
+import importlib
+import json
+import os
+import pathlib
+import re
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import daemons
+import json_client
+
+API = "tessera.v1."
+FOUR = {"mesh": {"axes": [{"name": "x", "size": "4"}]}, "spec": {"dims": [{"axes": ["x"]}]},
+        "devices": ["0", "1", "2", "3"]}
+DOUBLE = """mesh (x=4)
+func main(%a: f32[8] P('x')) -> (f32[8]) {
+  %b = add(%a, %a)
+  return %b
+}
+"""
+# Every device needs what every other has.
+SUM = """mesh (x=4)
+func main(%a: f32[4] P('x')) -> (f32[]) {
+  %s = reduce_sum(%a) {dimensions=[0]}
+  return %s
+}
+"""
+# Minutes of it.
+LONG = """mesh (x=4)
+func main(%a: f32[4] P('x')) -> (f32[4]) {
+  %last = scan(%a) {num_consts=0, num_carry=1, length=100000000, reverse=false} with
+    func step(%c: f32[4]) -> (f32[4]) {
+      %s = sine(%c)
+      return %s
+    }
+  return %last
+}
+"""
+
+
+class Skip(Exception):
+    """A fault that cannot be made here, and why."""
+
+
+def python_client():
+    """The Python client that was built beside the programs."""
+    folder = str(daemons.bin_dir().parent / "python")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return importlib.import_module("tessera")
+    except ImportError as error:
+        raise Skip(f"the target python_client is not built: {error}") from None
+
+
+class Fault:
+    """Owns what it starts; close() ends all of it."""
+
+    number = name = None
+
+    def __init__(self):
+        self._stack = contextlib.ExitStack()
+        try:
+            self.start()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def close(self):
+        self._stack.close()
+
+    def start(self):
+        """Brings up what rounds share."""
+
+    def own(self, resource):
+        """Closed with this."""
+        return self._stack.enter_context(contextlib.closing(resource))
+
+    def folder(self):
+        path = pathlib.Path(tempfile.mkdtemp(prefix="tessera-promises-"))
+        self._stack.callback(shutil.rmtree, path, ignore_errors=True)
+        return path
+
+    def cluster(self, **kwargs):
+        cluster = self.own(daemons.Cluster(**kwargs))
+        return cluster, self.client(cluster)
+
+    def client(self, cluster):
+        client = cluster.connect()
+        self._stack.callback(client.channel.close)
+        return client
+
+
+# ---- What rounds are made of. -----------------------------------------------------------------------
+
+
+class Watch:
+    """The time since it was made."""
+
+    def __init__(self):
+        self._start = time.monotonic()
+
+    def seconds(self):
+        return time.monotonic() - self._start
+
+    def until(self, condition, patience=30):
+        """Seconds from the start until `condition` held; None if it never did. A call that fails
+        does not hold."""
+        def holds():
+            with contextlib.suppress(json_client.Error):
+                return condition()
+            return False
+        try:
+            daemons.eventually(holds, patience, "it")
+        except AssertionError:
+            return None
+        return self.seconds()
+
+
+class Background:
+    """Does `work` again and again in a thread until it is left; `failures` are what it raised."""
+
+    def __init__(self, work, pause=0.05):
+        self.failures, self.times = [], 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(work, pause))
+
+    def _run(self, work, pause):
+        while not self._stop.is_set():
+            try:
+                work()
+                self.times += 1
+            except Exception as error:  # told by `failures`
+                self.failures.append(f"{type(error).__name__}: {error}")
+            self._stop.wait(pause)
+
+    def tries(self):
+        """How often it has been done, well or not."""
+        return self.times + len(self.failures)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+
+def error_of(call):
+    """The json_client.Error that it raises, or None."""
+    try:
+        call()
+    except json_client.Error as error:
+        return error
+    return None
+
+
+def run(client, text, *inputs, timeout=20):
+    return client.call(API + "ProgramService/RunProgram",
+                       {"text": text, "inputs": list(inputs), "timeout": f"{timeout}s"},
+                       timeout=timeout + 20)["outputs"]
+
+
+def write(client, values, session="0"):
+    spec = {"dtype": "f32", "shape": [str(len(values))], "placement": FOUR}
+    data = base64.b64encode(struct.pack(f"<{len(values)}f", *values)).decode()
+    return client.call(API + "ArrayService/WriteArray",
+                       {"spec": spec, "data": data, "session": session})["array"]
+
+
+def read(client, array):
+    answer = client.call(API + "ArrayService/ReadArray", {"array": array, "timeout": "20s"})
+    data = base64.b64decode(answer["literal"]["data"])
+    return list(struct.unpack(f"<{len(data) // 4}f", data))
+
+
+def devices(client):
+    return client.call(API + "ClusterService/ListDevices").get("devices", [])
+
+
+def sick(client):
+    """What is wrong with which device."""
+    return [f"device {d.get('id', '0')} of {d['worker']}: {d.get('reason')}" for d in devices(client)
+            if not d.get("healthy")]
+
+
+def live_operations(client, session):
+    answer = client.call(API + "OperationService/ListOperations",
+                         {"session": session, "liveOnly": True})
+    return answer.get("operations", [])
+
+
+def sessions_of(client, pid):
+    """Of the program with this process id."""
+    found = client.call(API + "SessionService/ListSessions").get("sessions", [])
+    return [s["id"] for s in found
+            if re.search(rf"\b{pid}\b", s.get("displayName", "")) and s.get("id", "0") != "0"]
+
+
+def alive(pid):
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def children_of(pid):
+    return [int(child) for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children")
+            for child in task.read_text().split()]
+
+
+def processor_time(pid):
+    """Seconds that a process has computed; 0 of one that is gone."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def environment(cluster=None, **more):
+    """Of a program that works on `cluster`."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
+    env["TESSERA_METRICS_LISTEN"] = "off"
+    if cluster is not None:
+        env["TESSERA_ADDRESS"] = cluster.address
+    return {**env, **more}
+
+
+def tessera(cluster, *args, patience=15):
+    """All that the command line says."""
+    try:
+        done = subprocess.run([daemons.bin_dir() / "tessera", *map(str, args)], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=environment(cluster), timeout=patience, check=False)
+    except subprocess.TimeoutExpired as expired:
+        return f"no end after {patience} s: {expired.output}"
+    return done.stdout
+
+
+class Program:
+    """A program on a cluster, whose lines of stdout are waited for. Closing it kills it."""
+
+    def __init__(self, cluster, binary, *args):
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            daemons.dying_with_us([daemons.bin_dir() / binary, *args]), stdout=subprocess.PIPE,
+            stderr=self.errors, env=environment(cluster), cwd=daemons.ROOT)
+        self.pid = self.process.pid
+        self.said = ""
+
+    def more(self, patience):
+        """Reads on; False at the end."""
+        ready, _, _ = select.select([self.process.stdout], [], [], patience)
+        if not ready:
+            raise AssertionError(f"it says no more: {self.said!r} {self.complaint()!r}")
+        data = os.read(self.process.stdout.fileno(), 65536)
+        self.said += data.decode(errors="replace")
+        return bool(data)
+
+    def await_text(self, pattern, patience=60):
+        """The match of a pattern in what it says."""
+        while not (found := re.search(pattern, self.said)):
+            if not self.more(patience):
+                raise AssertionError(f"it ended: {self.said!r} {self.complaint()!r}")
+        return found
+
+    def document(self, patience=60):
+        """The JSON document that it prints first."""
+        while True:
+            try:
+                return json.loads(self.said)
+            except ValueError:
+                if not self.more(patience):
+                    raise AssertionError(f"it ended: {self.complaint()!r}") from None
+
+    def complaint(self):
+        self.errors.seek(0)
+        return self.errors.read().decode(errors="replace")
+
+    def wait(self, patience=60):
+        """Its exit status; reads what it says meanwhile."""
+        end = time.monotonic() + patience
+        while self.more(max(0.0, end - time.monotonic())):
+            pass
+        return self.process.wait(max(0.1, end - time.monotonic()))
+
+    def children(self):
+        return children_of(self.pid)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
