@@ -61,6 +61,7 @@ constexpr char kUsage[] =
   --advertise-client HOST[:PORT]  How clients reach the first; as listened on if not given.
   --advertise-peer HOST[:PORT]    How executors reach the second.
                                Of several executors, number i takes 2 i more than each port.
+  --registered-file PATH       Made when the coordinator has taken this worker.
 
 Exit codes: 0 it was told to stop; 2 what it says is wrong would be wrong at the next start too: an
 option, a port, a name or credential that the coordinator refuses.
@@ -71,6 +72,7 @@ constexpr char kMetricsListen[] = "127.0.0.1:9471";
 
 struct Flags {
   bool executor = false, count_gpus = false;
+  std::string registered_file;
   rpc::WorkerDaemonOptions daemon;
   rpc::ExecutorProcessOptions process;
 
@@ -105,6 +107,7 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
       {"peer-listen", Text(&flags.daemon.peer_listen)},
       {"advertise-client", Text(&flags.daemon.advertise_client)},
       {"advertise-peer", Text(&flags.daemon.advertise_peer)},
+      {"registered-file", Text(&flags.registered_file)},
       // From a daemon to its executors.
       {"parent", Number(&flags.process.parent)},
       {"index", Number(&flags.process.index)},
@@ -209,7 +212,8 @@ absl::Status WritePorts(const std::string& path, const rpc::WorkerDaemon& daemon
                      /*is_private=*/false);
 }
 
-absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const Options& table) {
+absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const std::string& registered_file,
+                       const Options& table) {
   Metrics metrics(table.metrics_series_max);
   metrics.AddCollector([](Scrape& scrape) { CollectProcess(scrape, rpc::GrpcVersion()); });
   options.metrics = &metrics;
@@ -223,6 +227,12 @@ absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const Options& table) {
     refusal.why = why;
     kill(getpid(), SIGTERM);  // What sigwait below waits for.
   };
+  if (!registered_file.empty()) {
+    options.on_registered = [&registered_file] {
+      const absl::Status made = ReplaceFile(registered_file, "", /*is_private=*/false);
+      if (!made.ok()) TESSERA_LOG(WARNING) << "no registered-file" << Field("why", made);
+    };
+  }
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::WorkerDaemon> daemon,
                            rpc::WorkerDaemon::Start(options));
   TESSERA_RETURN_IF_ERROR(WritePorts(table.port_file, *daemon));
@@ -312,7 +322,7 @@ int Main(int argc, char** argv) {
   }
   status.Update(CheckListeners(flags->daemon, options));
   status.Update(LinkSecurity(options, &flags->daemon));
-  if (status.ok()) status = RunDaemon(flags->daemon, options);
+  if (status.ok()) status = RunDaemon(flags->daemon, flags->registered_file, options);
   StopLogging();
   if (status.ok()) return 0;
   // Also of what another start would not mend.

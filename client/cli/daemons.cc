@@ -139,7 +139,8 @@ std::optional<absl::Duration> RestartPolicy::AfterEnd(std::optional<int> exit_st
   return std::exchange(next_, std::min(2 * next_, kLastPause));
 }
 
-absl::Status Supervise(Context& context, const std::vector<Supervised>& daemons) {
+absl::Status Supervise(Context& context, const std::vector<Supervised>& daemons,
+                       const std::function<void()>& look) {
   struct Member {
     Supervised of;
     RestartPolicy policy;
@@ -149,6 +150,7 @@ absl::Status Supervise(Context& context, const std::vector<Supervised>& daemons)
   std::vector<Member> members;
   for (const Supervised& of : daemons) members.push_back({of, {}, absl::Now(), std::nullopt});
   while (true) {
+    if (look) look();
     for (Member& m : members) {
       Daemon& daemon = *m.of.daemon;
       const absl::Time now = absl::Now();

@@ -5,6 +5,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -74,7 +75,8 @@ struct Supervised {
 };
 
 // Starts again what ends, a line for each, until Ctrl-C, which is no error, or until starting one
-// again does not help: the error says why.
-absl::Status Supervise(Context& context, const std::vector<Supervised>& daemons);
+// again does not help: the error says why. Calls `look`, if given, several times a second.
+absl::Status Supervise(Context& context, const std::vector<Supervised>& daemons,
+                       const std::function<void()>& look = nullptr);
 
 }  // namespace tessera::cli

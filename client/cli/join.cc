@@ -146,15 +146,21 @@ absl::Status Join(Context& context, const Arguments& arguments) {
     });
     return absl::OkStatus();
   }
-  const std::vector<std::string> flags = WorkerFlags(arguments, dir, address, worker);
+  const std::string registered = absl::StrCat(dir.path(), "/", worker, ".registered");
+  unlink(registered.c_str());
+  std::vector<std::string> flags = WorkerFlags(arguments, dir, address, worker);
+  flags.push_back("--registered-file=" + registered);
   TESSERA_ASSIGN_OR_RETURN(
       const std::unique_ptr<Daemon> daemon,
       Daemon::Start("tessera-worker", flags, absl::StrCat(dir.path(), "/", worker, ".log")));
-  context.Show({{"worker", worker}, {"folder", dir.path()}, {"coordinator", address}}, [&] {
-    context.Note(absl::StrCat("'", worker, "' works for ", address, "; its log is in ", dir.path(),
-                              "; Ctrl-C ends it."));
+  context.Note(absl::StrCat("'", worker, "' asks ", address, " to take it; its log is in ",
+                            dir.path(), "; Ctrl-C ends it."));
+  const Json document = {{"worker", worker}, {"folder", dir.path()}, {"coordinator", address}};
+  return Supervise(context, {{daemon.get(), flags}}, [&] {
+    if (context.shown() || access(registered.c_str(), F_OK) != 0) return;
+    context.Show(document,
+                 [&] { context.Note(absl::StrCat("'", worker, "' works for ", address, ".")); });
   });
-  return Supervise(context, {{daemon.get(), flags}});
 }
 
 }  // namespace
@@ -209,7 +215,8 @@ std::vector<Command> JoinCommands() {
        .details =
            "The token holds the fingerprint of the cluster's authority, so that nobody in "
            "between can pass for the coordinator. The key is made here and stays here. "
-           "Runs until Ctrl-C; a worker that ends is started again, within half a minute "
+           "Says so, or prints its document, once the coordinator has taken the worker; "
+           "runs until Ctrl-C. A worker that ends is started again, within half a minute "
            "at most, unless another start cannot help: then it says why. See docs/security.md.",
        .run = Join},
   };

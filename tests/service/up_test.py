@@ -24,10 +24,10 @@ PATIENCE = 60
 class Command:
     """A `tessera` in the foreground that prints one JSON document once it serves."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, flags=("--json",)):
         env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
         env["TESSERA_METRICS_LISTEN"] = "off"
-        command = daemons.dying_with_us([daemons.bin_dir() / "tessera", "--json", *args])
+        command = daemons.dying_with_us([daemons.bin_dir() / "tessera", *flags, *args])
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         env=env)
         self.said = b""
@@ -228,6 +228,32 @@ class UpTest(unittest.TestCase):
         joined = self.join(address, f"--token={token}", f"--files-dir={self.folder}/nowhere")
         self.assertNotEqual(joined.process.wait(PATIENCE), 0)
         self.assertIn("nowhere: it does not open", joined.errors())
+
+    def test_only_who_is_taken_says_that_it_works(self):
+        up = self.up("--no-worker")
+        said = up.document()
+        address, token = said["joinCommand"].split()[2], said["joinCommand"].split()[4]
+        joined = self.join(address, f"--token={token}")
+        joined.document()
+        with self.client(said) as client:
+            self.assertEqual(self.healthy(client), ["there"], "taken before it was said")
+        # Others with the same certificate are refused, once their daemons have asked.
+        others = {}
+        for flags in ((), ("--json",)):
+            folder = self.folder / f"other{len(others)}"
+            shutil.copytree(self.folder / "there", folder)
+            others[flags] = Command("join", address, f"--dir={folder}", "--name=there",
+                                    "--devices=1", "--data-listen=127.0.0.1:0",
+                                    "--peer-listen=127.0.0.1:0", flags=flags)
+            self.addCleanup(others[flags].close)
+        for flags, other in others.items():
+            output, errors = (b.decode() for b in other.process.communicate(timeout=PATIENCE))
+            self.assertEqual(other.process.returncode, 1)
+            self.assertNotIn("works for", output + errors)
+            if flags:
+                self.assertNotIn("folder", json.loads(output), "what it prints once it is taken")
+            else:
+                self.assertIn(f"'there' asks {address} to take it", errors)
 
     def test_arrays_are_saved(self):
         up = self.up()

@@ -478,6 +478,7 @@ class Daemon final : public WorkerDaemon {
       } else if (command.has_welcome()) {
         welcomed = true;
         Begin(command, infos);
+        if (options_.on_registered) options_.on_registered();
       } else {
         absl::MutexLock lock(&mu_);
         if (link_ != nullptr) link_->Cancel();

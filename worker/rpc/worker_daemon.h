@@ -53,6 +53,8 @@ struct WorkerDaemonOptions {
   // Told once, from a thread of the daemon, why the coordinator will never take this worker: its
   // name, its credentials, plain text against TLS. The daemon tries no more.
   std::function<void(const absl::Status& why)> on_refused = nullptr;
+  // Told, from a thread of the daemon, each time that the coordinator has taken this worker.
+  std::function<void()> on_registered = nullptr;
 };
 
 class WorkerDaemon {
