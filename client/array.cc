@@ -136,7 +136,12 @@ PartitionSpec Array::sharding(Site site) const { return placement(site).spec; }
 
 void Array::Delete() {
   const ConcreteState* c = AsConcrete(*this);
-  if (c && !c->deleted.exchange(true)) c->session->Release(c->id, c->type.num_bytes());
+  if (!c || c->deleted.exchange(true)) return;
+  if (c->donated.load()) {
+    c->session->LetGo(c->id);
+  } else {
+    c->session->Release(c->id, c->type.num_bytes());
+  }
 }
 
 std::string Array::to_string() const {
@@ -148,6 +153,7 @@ std::string Array::to_string() const {
     absl::StrAppend(&out, " ", c->placement.spec.ToString(), " on ", c->placement.mesh.ToString());
   }
   if (c->deleted.load()) return absl::StrCat(out, " (deleted)");
+  if (c->donated.load()) return absl::StrCat(out, " (donated)");
   if (internal::CurrentFrame()) return out;
   auto value = c->session->service().Get(c->id, internal::BoundedWait(absl::InfiniteDuration()));
   if (!value.ok()) return absl::StrCat(out, " failed: ", std::string(value.status().message()));

@@ -203,6 +203,11 @@ void Session::Release(uint64_t array, int64_t bytes) {
   if (full) FlushReleased();
 }
 
+void Session::LetGo(uint64_t array) {
+  absl::MutexLock lock(&mu_);
+  released_.push_back(array);
+}
+
 void Session::FlushReleased() {
   if (getpid() != process_) return;
   std::vector<uint64_t> gone;
@@ -293,7 +298,7 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
     }
     const internal::ConcreteState* c = internal::AsConcrete(a);
     if (!c) internal::RefuseWhileTracing(executable.name, a, site);
-    if (c->deleted.load()) {
+    if (internal::IsGone(*c, site)) {
       internal::ThrowError(
           ErrorKind::kArrayDeleted,
           absl::StrCat(executable.name, ": Array has been deleted or donated: ",
@@ -318,7 +323,7 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
   if (!accepted.ok() && !request.release.empty()) service_->Delete(request.release).IgnoreError();
   const api::ExecuteReply reply = internal::Take(std::move(accepted), site);
   for (size_t i = 0; i < donate.size(); ++i) {
-    if (const auto* c = internal::AsConcrete(args[i]); c && donate[i]) c->deleted.store(true);
+    if (const auto* c = internal::AsConcrete(args[i]); c && donate[i]) c->donated.store(true);
   }
   std::vector<Array> out;
   for (size_t i = 0; i < reply.outputs.size(); ++i) {

@@ -93,6 +93,9 @@ class Session : public std::enable_shared_from_this<Session> {
                           const Site& site);
   // Deletes soon: with the next run once many or large ones have gathered, or with the next put.
   void Release(uint64_t array, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  // The same for one that was donated, which is there no more, unless the run ends before it
+  // begins: that is told along with other things.
+  void LetGo(uint64_t array) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   explicit Session(std::shared_ptr<api::Service> service);

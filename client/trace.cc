@@ -130,7 +130,25 @@ ir::FunctionRef Close(FrameScope& scope, const std::vector<Array>& results, cons
 }  // namespace
 
 ConcreteState::~ConcreteState() {
-  if (session && !deleted.load()) session->Release(id, type.num_bytes());
+  if (!session || deleted.load()) return;
+  if (donated.load()) {
+    session->LetGo(id);
+  } else {
+    session->Release(id, type.num_bytes());
+  }
+}
+
+bool IsGone(const ConcreteState& c, const Site& site) {
+  if (c.deleted.load()) return true;
+  if (!c.donated.load()) return false;
+  const absl::Status there = c.session->service().Describe(c.id).status();
+  const ErrorKind kind = KindOf(there);
+  if (!there.ok() && (kind == ErrorKind::kArrayDeleted || kind == ErrorKind::kArrayNotFound)) {
+    return true;
+  }
+  CheckOk(there, site);
+  c.donated.store(false);
+  return false;
 }
 
 const ConcreteState* AsConcrete(const Array& a) {
@@ -177,7 +195,7 @@ ir::Value Lift(const Array& a, const Site& site) {
     return Capture(frame, a, {t->frame.get(), t->value.id()}, site);
   }
   if (const ConcreteState* c = AsConcrete(a)) {
-    if (c->deleted.load()) {
+    if (IsGone(*c, site)) {
       ThrowError(ErrorKind::kArrayDeleted,
                  absl::StrCat("Array has been deleted or donated: ", a.type().ToString(),
                               ". Keep a handle to what is used again"),
@@ -333,7 +351,7 @@ void RefuseWhileTracing(std::string_view what, const Array& a, const Site& site)
 const ConcreteState& Readable(std::string_view what, const Array& a, const Site& site) {
   const ConcreteState* c = AsConcrete(a);
   if (!c || CurrentFrame()) RefuseWhileTracing(what, a, site);
-  if (c->deleted.load()) {
+  if (IsGone(*c, site)) {
     ThrowError(ErrorKind::kArrayDeleted,
                absl::StrCat(ToAbsl(what), ": Array has been deleted or donated: ",
                             a.type().ToString(), ". Keep a handle to what is used again"),

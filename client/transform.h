@@ -141,7 +141,8 @@ T Front(std::vector<Array>* leaves, const T& like) {
 
 struct JitOptions {
   std::string name;  // for people; the place of the call when empty
-  // Their memory may be reused; using them again throws.  Negative ones count from the end.
+  // Their memory may be reused; using them again throws, unless the run has ended before it began.
+  // Negative ones count from the end.
   std::vector<int> donate_argnums;
   Prefix<PartitionSpec> in_shardings, out_shardings;  // on Auto axes; else the planner decides
 };

@@ -205,8 +205,21 @@ void Machine::Written(Executor& executor, const api::BufferWritten& report) {
 
 void Machine::On(const DescribeArray& e) {
   auto found = FindArray(e.caller, e.array, Access::kRead);
-  if (!found.ok()) return Answer(e.request, found.status());
-  Answer(e.request, Info(e.array));
+  if (found.ok()) return Answer(e.request, Info(e.array));
+  const auto array = s_.arrays.find(e.array);
+  const auto donee = array == s_.arrays.end() || KindOf(found.status()) != ErrorKind::kArrayDeleted
+                         ? s_.operations.end()
+                         : s_.operations.find(array->second.donated_to);
+  const bool open =
+      donee != s_.operations.end() && donee->second.ended() && !donee->second.outstanding.empty();
+  if (!open) return Answer(e.request, found.status());
+  // Its executors are about to say whether they have begun with it.
+  Waiter w;
+  w.kind = Waiter::kSettled;
+  w.id = donee->first;
+  w.array = e.array;
+  w.until = now_ + 2 * s_.config.cancel_grace;
+  Wait(e.request, std::move(w));
 }
 
 void Machine::On(const ListArrays& e) {
@@ -273,7 +286,12 @@ void Machine::Delete(const core::Caller& caller, const std::vector<uint64_t>& ar
 
 void Machine::Delete(uint64_t id) {
   const auto it = s_.arrays.find(id);
-  if (it == s_.arrays.end() || it->second.deleted) return;
+  if (it == s_.arrays.end()) return;
+  if (it->second.deleted) {
+    // Nobody wants it back from a run that it was donated to and that ends before it begins.
+    it->second.donated_to = 0;
+    return TryFree(id);
+  }
   SetDeleted(id, true);
   EndArrayWaits(
       id, MakeError(ErrorKind::kArrayDeleted, absl::StrCat("array ", id, " has been deleted")));

@@ -285,7 +285,7 @@ class Machine {
                    bool inputs_kept = false);
   // Of an operation that failed and that every executor has left: what it was given is the client's
   // again if nothing has been read of it; else it is freed.
-  void SettleDonated(const Operation& op);
+  void SettleDonated(const Operation& op);  // and tells who waits for it
   // Starts and fails what the step found to be due, one after the other: chains of operations that
   // depend on each other may be as long as the queue.
   void DrainDue();

@@ -623,6 +623,19 @@ void Machine::SettleDonated(const Operation& op) {
       SetDeleted(a, false);
     }
   }
+  const std::set<uint64_t> waiters = op.waiters;
+  for (uint64_t request : waiters) {
+    if (s_.waiters.at(request).kind != Waiter::kSettled) continue;
+    const uint64_t array = EndWait(request).array;
+    const auto it = s_.arrays.find(array);
+    if (it != s_.arrays.end() && !it->second.deleted) {
+      Answer(request, Info(array));
+    } else {
+      Answer(request, MakeError(ErrorKind::kArrayDeleted,
+                                absl::StrCat("array ", array, " was donated to operation ", op.id,
+                                             " and has been deleted")));
+    }
+  }
 }
 
 void Machine::BeginTurn(Operation& op) {

@@ -116,6 +116,12 @@ void Machine::On(const Tick&) {
           }
           case Waiter::kHold:
             break;  // It has no timer.
+          case Waiter::kSettled:
+            Answer(id, MakeError(ErrorKind::kDeadlineExceeded,
+                                 absl::StrCat("array ", w.array, " was donated to operation ", w.id,
+                                              ", which has ended and not left its executors yet; "
+                                              "ask again")));
+            break;
           case Waiter::kInspect:
             late(MakeError(ErrorKind::kDeadlineExceeded,
                            absl::StrCat("files: ", NotInTime(w.executor),
@@ -230,6 +236,7 @@ void Machine::Wait(uint64_t request, Waiter waiter) {
     case Waiter::kOperation:
     case Waiter::kChange:
     case Waiter::kEnd:
+    case Waiter::kSettled:
       s_.operations.at(waiter.id).waiters.insert(request);
       break;
     case Waiter::kDrain:
@@ -263,6 +270,7 @@ Waiter Machine::EndWait(uint64_t request) {
     case Waiter::kOperation:
     case Waiter::kChange:
     case Waiter::kEnd:
+    case Waiter::kSettled:
       s_.operations.at(w.id).waiters.erase(request);
       break;
     case Waiter::kDrain:

@@ -532,10 +532,12 @@ struct Waiter {
     kCreate,
     kDrain,
     kInspect,
-    kHold
+    kHold,
+    kSettled  // what becomes of an array that was donated to an operation that has ended
   } kind = kArray;
-  uint64_t id = 0;  // array, operation or executable; kCreate, kHold: session
-  int ordinal = 0;  // kShard
+  uint64_t id = 0;     // array, operation or executable; kCreate, kHold: session
+  uint64_t array = 0;  // kSettled
+  int ordinal = 0;     // kShard
   absl::Time until;
   std::string executor;                        // kShard, kWrite once sent; kDrain: the worker
   absl::Time latest = absl::InfiniteFuture();  // kCompile: that the caller waits

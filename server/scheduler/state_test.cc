@@ -482,7 +482,11 @@ class Harness {
       }
       EXPECT_EQ(op.ended() && op.state != api::OperationState::kDone, !op.error.ok()) << id;
       if (op.ended()) {
-        EXPECT_TRUE(op.waiters.empty()) << id;
+        for (uint64_t request : op.waiters) {
+          EXPECT_TRUE(state_.waiters.at(request).kind == Waiter::kSettled &&
+                      !op.outstanding.empty())
+              << id;
+        }
         for (uint64_t r : op.results) {
           const auto a = state_.arrays.find(r);
           if (a == state_.arrays.end()) continue;
