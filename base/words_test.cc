@@ -6,6 +6,7 @@
 namespace tessera {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::MatchesRegex;
 
 TEST(Words, OneIsOne) {
@@ -29,6 +30,46 @@ TEST(Words, TheNearestNameComesFirst) {
   EXPECT_EQ(DidYouMean("--mehs", {"--mesh", "--name"}), "; did you mean --mesh?");
   EXPECT_EQ(DidYouMean("ab", {"ps", "up", "top"}), "");
   EXPECT_EQ(DidYouMean("x", {}), "");
+}
+
+std::vector<std::string> Folded(const std::vector<std::string>& names) {
+  std::vector<std::string> out;
+  size_t members = 0;
+  for (const FoldedName& f : FoldNames(names)) {
+    out.push_back(f.text);
+    members += f.members.size();
+  }
+  EXPECT_EQ(members, names.size());
+  return out;
+}
+
+TEST(Words, NamesThatDifferInNumbersFold) {
+  EXPECT_THAT(Folded({"a.b[0].w", "a.b[0].c", "a.b[1].w", "a.b[1].c", "a.b[2].w"}),
+              ElementsAre("a.b[0..2].w", "a.b[0..1].c"));
+  // Two numbers, where all of the one are with all of the other, and where they are not.
+  EXPECT_THAT(Folded({"[0].h[0]", "[0].h[1]", "[1].h[0]", "[1].h[1]"}),
+              ElementsAre("[0..1].h[0..1]"));
+  EXPECT_THAT(Folded({"[0].h[0]", "[0].h[1]", "[1].h[0]"}), ElementsAre("[0].h[0..1]", "[1].h[0]"));
+  // Gaps, another order, no number of the kind.
+  EXPECT_THAT(Folded({"argument 7", "argument 0", "argument 1"}), ElementsAre("argument 0..1,7"));
+  EXPECT_THAT(Folded({"%0", "%1", "%x1", "%x2", "['1']", "a 1 b", "a.b[10]", "a.b[9]"}),
+              ElementsAre("%0..1", "%x1..2", "['1']", "a 1 b", "a.b[9..10]"));
+  // None of these is a number that can be told again from a range.
+  EXPECT_THAT(Folded({"[123456789012345678901]", "x01", "x1", "x[]", "", "[", "7"}),
+              ElementsAre("[123456789012345678901]", "x01", "x1", "x[]", "", "[", "7"));
+  EXPECT_EQ(FoldNames({"b[1]", "c", "b[0]"})[0].members, (std::vector<size_t>{0, 2}));
+}
+
+TEST(Words, RowsAreOfThoseThatLookAlike) {
+  const auto rows = FoldAlike({"b[0]", "x", "b[1]", "a", "y"}, {"1", "2", "1", "1", "3"});
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].text, "b[0..1], a");
+  EXPECT_THAT(rows[0].members, ElementsAre(0, 2, 3));
+  EXPECT_EQ(rows[1].text, "x");
+  EXPECT_EQ(rows[2].text, "y");
+  // Long ones have rows of their own.
+  const std::string a(50, 'a'), b(50, 'b');
+  EXPECT_EQ(FoldAlike({a, b, "c"}, {"1", "1", "1"})[1].text, b + ", c");
 }
 
 TEST(Words, AVersionNamesProgramAndRevision) {

@@ -641,6 +641,15 @@ std::vector<Array> CheckpointFlat(const FlatArgs& args, const Site& site, FlatBo
 
 namespace {
 
+// A path in a tree as a program may name a value: of long ones the end stays.
+std::string ValueName(const std::string& path) {
+  const size_t over = path.size() > ir::kValueNameMax ? path.size() - ir::kValueNameMax + 2 : 0;
+  std::string name = over > 0 ? ".." + path.substr(over) : path;
+  for (char& c : name)
+    if (c < 0x20 || c > 0x7e) c = '?';
+  return name;
+}
+
 TracedProgram TraceForJit(const FlatArgs& args, const JitCache::Options& options, const Site& site,
                           FlatBody body) {
   TracedProgram traced = TraceProgram(options.name, site, args.leaves, body);
@@ -648,6 +657,11 @@ TracedProgram TraceForJit(const FlatArgs& args, const JitCache::Options& options
     if (options.in_shardings[i]) traced.program.in_shardings[i] = options.in_shardings[i];
   }
   traced.program.out_shardings = options.out_shardings();
+  for (const std::string& path : args.paths) traced.program.in_names.push_back(ValueName(path));
+  for (size_t i = 0; i < traced.hidden.size(); ++i)
+    traced.program.in_names.push_back(absl::StrCat("captured[", i, "]"));
+  for (const std::string& path : options.out_paths())
+    traced.program.out_names.push_back(ValueName(path));
   return traced;
 }
 
@@ -659,13 +673,20 @@ std::string PlacementKey(const Array& a) {
                       "/", reinterpret_cast<uintptr_t>(c->session.get()), ";");
 }
 
-void RequireConcrete(const std::string& name, const FlatArgs& args, const Site& site) {
+void RequireReadable(const std::string& name, const FlatArgs& args, const Site& site) {
   for (size_t i = 0; i < args.leaves.size(); ++i) {
     const Array& a = args.leaves[i];
-    if (!a.valid() || (!AsConcrete(a) && !AsNumber(a))) {
+    const ConcreteState* c = a.valid() ? AsConcrete(a) : nullptr;
+    if (!c && !(a.valid() && AsNumber(a))) {
       ThrowError(ErrorKind::kTypeError,
                  absl::StrCat(name, ": ", args.paths[i], " is ", a.to_string(),
                               ", but a concrete array is expected outside a trace"),
+                 site);
+    }
+    if (c && c->deleted.load()) {
+      ThrowError(ErrorKind::kArrayDeleted,
+                 absl::StrCat(name, ": ", args.paths[i], ": Array has been deleted or donated: ",
+                              c->type.ToString(), ". Keep a handle to what is used again"),
                  site);
     }
   }
@@ -715,7 +736,7 @@ std::vector<Array> JitCache::Call(const std::string& key, const FlatArgs& args,
                    return ir::Call(b, n.fn, in, options.name);
                  });
   }
-  RequireConcrete(options.name, args, site);
+  RequireReadable(options.name, args, site);
   std::string full = absl::StrCat(key, "|", context_mesh().ToString(), "@",
                                   absl::StrJoin(context_mesh().devices, ","), "|");
   for (const Array& a : args.leaves) absl::StrAppend(&full, PlacementKey(a));
@@ -760,7 +781,7 @@ api::CompileReply JitCache::Explain(const FlatArgs& args, const Options& options
     return SessionOf(Concat(args.leaves, traced.hidden), site)
         ->PlanForAbsent(traced.program, absent->memory_bytes, options.name, site);
   }
-  RequireConcrete(options.name, args, site);
+  RequireReadable(options.name, args, site);
   const TracedProgram traced = TraceForJit(args, options, site, body);
   const std::shared_ptr<Session> session = SessionOf(Concat(args.leaves, traced.hidden), site);
   return session->Compile(traced.program, traced.mesh.devices, options.name, /*explain=*/true, site)

@@ -175,9 +175,10 @@ class Jitted {
       return out;
     };
     auto out_shardings = [&] { return OutShardings(*like); };
+    auto out_paths = [&] { return LeafPaths(flatten(*like).tree, "result"); };
     const std::string key = std::string(typeid(Tuple).name()) + flat.tree.Signature();
-    const std::vector<Array> out =
-        cache_->Call(key, leaves, OptionsFor(flat, out_shardings), site_, traced, &remembered);
+    const std::vector<Array> out = cache_->Call(
+        key, leaves, OptionsFor(flat, out_shardings, out_paths), site_, traced, &remembered);
     return unflatten(*std::any_cast<std::shared_ptr<R>>(remembered), out);
   }
 
@@ -206,17 +207,19 @@ class Jitted {
     std::optional<R> like;
     const internal::TreeBody<F, Tuple, R> body{f_, tuple, &like};
     auto out_shardings = [&] { return OutShardings(*like); };
-    return cache_->Explain(leaves, OptionsFor(flat, out_shardings), absent, site_, body);
+    auto out_paths = [&] { return LeafPaths(flatten(*like).tree, "result"); };
+    return cache_->Explain(leaves, OptionsFor(flat, out_shardings, out_paths), absent, site_, body);
   }
-  template <class OutShardings>
-  internal::JitCache::Options OptionsFor(const Flat& flat, const OutShardings& out) const {
+  template <class OutShardings, class OutPaths>
+  internal::JitCache::Options OptionsFor(const Flat& flat, const OutShardings& out,
+                                         const OutPaths& out_paths) const {
     std::vector<bool> donate =
         internal::DonatedLeaves(options_.name, options_.donate_argnums, flat.tree, site_);
     std::vector<std::optional<PartitionSpec>> in;
     if (options_.in_shardings.given()) {
       in = internal::BroadcastPrefix(options_.in_shardings, flat.tree, "jit in_shardings", site_);
     }
-    return {options_.name, std::move(donate), std::move(in), out};
+    return {options_.name, std::move(donate), std::move(in), out, out_paths};
   }
   template <class R>
   std::vector<std::optional<PartitionSpec>> OutShardings(const R& like) const {
@@ -235,7 +238,8 @@ Jitted<F> jit(F f, JitOptions options = {}, Site site = Site::Here()) {
   return Jitted<F>(std::move(f), std::move(options), site);
 }
 
-// The plan in words: shardings, collectives, bytes and memory.
+// The plan in words: shardings, collectives, bytes and memory. Arguments and results are called by
+// their paths: "args[0].blocks[0..11].w1", "result.loss".
 template <class F, class... A>
 std::string explain(const Jitted<F>& f, const A&... args) {
   return f.Explain(args...).explain_text;

@@ -71,6 +71,39 @@ std::vector<float> Iota(int n) {
   return out;
 }
 
+TEST_P(ClientTest, AnExplanationCallsArgumentsAndResultsByTheirPaths) {
+  const Mesh mesh = AutoMesh({4}, {"x"});
+  const auto f = jit([](const std::vector<Pair>& blocks, const Array& x) {
+    Pair out{x, x};
+    for (const Pair& p : blocks) out.a = out.a + p.a + p.b;
+    return std::pair(out, sum(x));
+  });
+  const Array cut = put(ir::Array(kF32, {8}), mesh, P("x"));
+  const Array whole = put(ir::Array(kF32, {8}), mesh, P());
+  const std::string text = explain(f, std::vector<Pair>(3, {cut, whole}), whole);
+  EXPECT_THAT(text, HasSubstr("\n  args[0][0..2].a (3): f32[8] P('x') 8 B a device\n"));
+  EXPECT_THAT(text, HasSubstr("\n  args[0][0..2].b, args[1] (4): f32[8] P(None) 32 B a device\n"));
+  EXPECT_THAT(text, HasSubstr("result[0].a"));
+  EXPECT_THAT(text, HasSubstr("result[1]: f32[] P() 4 B a device"));
+  // An equal program of other names has its own.
+  const auto g = jit([](const Array& a, const Array& b) { return a + b; });
+  const auto h = jit([](const Pair& p) { return p.a + p.b; });
+  EXPECT_THAT(explain(g, cut, cut), HasSubstr("  args[0..1] (2): f32[8] P('x')"));
+  EXPECT_THAT(explain(h, Pair{cut, cut}), HasSubstr("  args[0].a, args[0].b (2): f32[8] P('x')"));
+}
+
+TEST_P(ClientTest, AnErrorNamesTheArgumentByItsPath) {
+  const Array x = array<float>({1, 2});
+  const auto f = jit([](const Pair& p) { return p.a + p.b; });
+  Array gone = array<float>({3, 4});
+  gone.Delete();
+  EXPECT_THAT(
+      ErrorOf([&] {
+        f(Pair{x, gone});
+      }).what(),
+      AllOf(HasSubstr("args[0].b: Array has been deleted or donated"), HasSubstr("f32[2]")));
+}
+
 TEST_P(ClientTest, OpsOutsideAnyTransformRun) {
   const Array x = array<float>({1, 2, 3});
   EXPECT_THAT((x * x + 1).get<float>(), ElementsAre(2, 5, 10));

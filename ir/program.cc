@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "ir/op_def.h"
 
 namespace tessera::ir {
@@ -41,6 +42,14 @@ class Hasher {
       for (const FunctionRef& r : op.regions) Add(*r);
     }
   }
+  void AddSites(const Function& f) {
+    for (const Site& site : f.sites) {
+      Add(std::string_view(site.valid() ? site.file : ""));
+      Add(int64_t{site.line});
+    }
+    for (const Op& op : f.ops)
+      for (const FunctionRef& r : op.regions) AddSites(*r);
+  }
   void Add(const std::optional<PartitionSpec>& s) {
     Add(s.has_value());
     if (s) Add(*s);
@@ -51,6 +60,7 @@ class Hasher {
     for (const auto& x : list) Add(x);
   }
   void Add(int64_t v) { Bytes(&v, sizeof v); }
+  void Add(const std::string& s) { Add(std::string_view(s)); }
   std::string Hex() {
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned int n = 0;
@@ -68,7 +78,6 @@ class Hasher {
     Add(static_cast<int64_t>(s.size()));
     Bytes(s.data(), s.size());
   }
-  void Add(const std::string& s) { Add(std::string_view(s)); }
   template <class T>
   void Add(const std::vector<T>& list) {
     Add(static_cast<int64_t>(list.size()));
@@ -116,7 +125,20 @@ class Hasher {
   EVP_MD_CTX* ctx_;
 };
 
+std::string Called(const char* what, const std::vector<std::string>& names, size_t i) {
+  const bool named = i < names.size() && !names[i].empty();
+  return named ? absl::StrCat(what, i, " (", names[i], ")") : absl::StrCat(what, i);
+}
+
 }  // namespace
+
+std::string ArgumentText(const Program& program, size_t i) {
+  return Called("argument ", program.in_names, i);
+}
+
+std::string ResultText(const Program& program, size_t i) {
+  return Called("result ", program.out_names, i);
+}
 
 std::vector<Type> Function::result_types() const {
   std::vector<Type> out;
@@ -143,6 +165,15 @@ std::string StructuralHash(const Program& program) {
   h.Add(*program.entry);
   h.AddAll(program.in_shardings);
   h.AddAll(program.out_shardings);
+  return h.Hex();
+}
+
+std::string AnnotationHash(const Program& program) {
+  Hasher h;
+  h.Add(program.entry->name);
+  h.AddAll(program.in_names);
+  h.AddAll(program.out_names);
+  h.AddSites(*program.entry);
   return h.Hex();
 }
 

@@ -62,15 +62,25 @@ struct Program {
   int opset = kOpset;
   FunctionRef entry;
   std::vector<std::optional<PartitionSpec>> in_shardings, out_shardings;  // empty: none given
+  // What people call the arguments and results: "args[0].w1", "%x". Printable ASCII, at most
+  // kValueNameMax long; "": this one has no name. Empty: none has.
+  std::vector<std::string> in_names = {}, out_names = {};
 
   const Mesh& mesh() const { return entry->scope.mesh; }
 };
 
+inline constexpr size_t kValueNameMax = 256;
+// "argument 3 (args[0].w1)", or "argument 3" of a program that does not name it.
+std::string ArgumentText(const Program& program, size_t i);
+std::string ResultText(const Program& program, size_t i);
+
 // Number of ops, regions included.
 int64_t CountOps(const Function& f);
 // SHA-256, in hex, of the structure: ops, types, attributes, scope and shardings; no names of
-// functions, no sites.
+// functions, arguments and results, no sites.
 std::string StructuralHash(const Program& program);
 std::string StructuralHash(const Function& function);
+// SHA-256, in hex, of what that leaves out and an explanation shows: the names and the sites.
+std::string AnnotationHash(const Program& program);
 
 }  // namespace tessera::ir

@@ -1,5 +1,6 @@
 #include "ir/text.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <cstdio>
@@ -98,17 +99,28 @@ std::string SpecSuffix(const std::vector<std::optional<PartitionSpec>>& specs, s
   return i < specs.size() && specs[i] ? absl::StrCat(" ", specs[i]->ToString()) : "";
 }
 
-void Print(const Function& f, const PrintOptions& options, int indent,
-           const std::vector<std::optional<PartitionSpec>>& in,
-           const std::vector<std::optional<PartitionSpec>>& out_specs, const Scope* outer,
-           std::string* out) {
+std::string NameSuffix(const std::vector<std::string>& names, size_t i) {
+  if (i >= names.size() || names[i].empty()) return "";
+  return absl::StrCat(" as \"", absl::CEscape(names[i]), "\"");
+}
+
+// What the text says of a function's params and results beside their types.
+struct Interface {
+  std::vector<std::optional<PartitionSpec>> in_shardings, out_shardings;
+  std::vector<std::string> in_names, out_names;
+};
+
+void Print(const Function& f, const PrintOptions& options, int indent, const Interface& interface,
+           const Scope* outer, std::string* out) {
   const std::string pad(indent, ' ');
   absl::StrAppend(out, pad, "func ", NameText(f.name), "(");
   for (int i = 0; i < f.num_params; ++i)
-    absl::StrAppend(out, i ? ", " : "", "%", i, ": ", f.types[i].ToString(), SpecSuffix(in, i));
+    absl::StrAppend(out, i ? ", " : "", "%", i, ": ", f.types[i].ToString(),
+                    SpecSuffix(interface.in_shardings, i), NameSuffix(interface.in_names, i));
   *out += ") -> (";
   for (size_t r = 0; r < f.results.size(); ++r)
-    absl::StrAppend(out, r ? ", " : "", f.types[f.results[r]].ToString(), SpecSuffix(out_specs, r));
+    absl::StrAppend(out, r ? ", " : "", f.types[f.results[r]].ToString(),
+                    SpecSuffix(interface.out_shardings, r), NameSuffix(interface.out_names, r));
   *out += ")";
   if (outer != nullptr && !(f.scope == *outer)) {
     absl::StrAppend(out, " mesh ", f.scope.mesh.ToString());
@@ -135,7 +147,7 @@ void Print(const Function& f, const PrintOptions& options, int indent,
     if (!op.regions.empty()) *out += " with";
     if (options.sites && f.sites[i].valid()) absl::StrAppend(out, "  # ", f.sites[i].ToString());
     *out += "\n";
-    for (const FunctionRef& r : op.regions) Print(*r, options, indent + 4, {}, {}, &f.scope, out);
+    for (const FunctionRef& r : op.regions) Print(*r, options, indent + 4, {}, &f.scope, out);
   }
   absl::StrAppend(out, pad, "  return", f.results.empty() ? "" : " ", ValueList(f.results), "\n",
                   pad, "}\n");
@@ -157,16 +169,20 @@ class Parser {
                                                           "; this build reads up to ", kOpset)));
     if (Accept("mesh")) scope.mesh = MeshText();
     CheckMeshHere(scope.mesh);
-    p.entry = FunctionText(scope, 0, &p.in_shardings, &p.out_shardings);
+    Interface s;
+    p.entry = FunctionText(scope, 0, &s);
     Skip();
     if (pos_ != text_.size()) Fail("unexpected text after the program");
-    auto none = [](const auto& specs) {
-      for (const auto& s : specs)
-        if (s) return false;
-      return true;
+    // What says nothing of any value is empty.
+    const auto keep = [](auto& from, auto* to, const auto& says) {
+      if (std::any_of(from.begin(), from.end(), says)) *to = std::move(from);
     };
-    if (none(p.in_shardings)) p.in_shardings.clear();
-    if (none(p.out_shardings)) p.out_shardings.clear();
+    const auto given = [](const std::optional<PartitionSpec>& spec) { return spec.has_value(); };
+    const auto named = [](const std::string& name) { return !name.empty(); };
+    keep(s.in_shardings, &p.in_shardings, given);
+    keep(s.out_shardings, &p.out_shardings, given);
+    keep(s.in_names, &p.in_names, named);
+    keep(s.out_names, &p.out_names, named);
     return p;
   }
 
@@ -440,9 +456,15 @@ class Parser {
     return ints;
   }
 
-  FunctionRef FunctionText(const Scope& outer, int depth,
-                           std::vector<std::optional<PartitionSpec>>* in_specs,
-                           std::vector<std::optional<PartitionSpec>>* out_specs) {
+  std::optional<PartitionSpec> SpecAfterType() {
+    return At("P") ? std::optional(SpecText()) : std::nullopt;
+  }
+  // Only a program's own arguments and results have names.
+  std::string NameAfterSpec(int depth) {
+    return depth == 0 && Accept("as") ? Quoted('"') : std::string();
+  }
+
+  FunctionRef FunctionText(const Scope& outer, int depth, Interface* interface) {
     if (depth > limits_.region_depth)
       OverLimit(absl::StrCat("regions nest deeper than ", limits_.region_depth));
     Expect("func");
@@ -453,8 +475,13 @@ class Parser {
       std::string id = ValueName();
       if (!env.emplace(id, Value()).second) Fail("value %" + id + " is defined twice");
       Expect(":");
-      params.emplace_back(std::move(id), TypeText());
-      in_specs->push_back(At("P") ? std::optional(SpecText()) : std::nullopt);
+      params.emplace_back(id, TypeText());
+      interface->in_shardings.push_back(SpecAfterType());
+      std::string name = NameAfterSpec(depth);
+      const bool numbered = std::all_of(
+          id.begin(), id.end(), [](char c) { return std::isdigit(static_cast<unsigned char>(c)); });
+      if (name.empty() && !numbered && id.size() < kValueNameMax) name = "%" + id;
+      interface->in_names.push_back(std::move(name));
     });
     std::vector<Type> declared;
     bool has_declared = false;
@@ -462,7 +489,8 @@ class Parser {
       has_declared = true;
       List("(", ")", [&] {
         declared.push_back(TypeText());
-        out_specs->push_back(At("P") ? std::optional(SpecText()) : std::nullopt);
+        interface->out_shardings.push_back(SpecAfterType());
+        interface->out_names.push_back(NameAfterSpec(depth));
       });
     }
     Scope scope = outer;
@@ -529,8 +557,8 @@ class Parser {
     std::vector<FunctionRef> regions;
     if (Accept("with")) {
       while (At("func")) {
-        std::vector<std::optional<PartitionSpec>> in, out;
-        regions.push_back(FunctionText(b.scope(), depth + 1, &in, &out));
+        Interface none;
+        regions.push_back(FunctionText(b.scope(), depth + 1, &none));
       }
     }
     const std::vector<Value> results = b.Emit(*def, operands, std::move(attrs), std::move(regions));
@@ -591,14 +619,15 @@ absl::Status Printable(const absl::Status& status) {
 
 std::string PrintFunction(const Function& f, const PrintOptions& options) {
   std::string out;
-  Print(f, options, 0, {}, {}, nullptr, &out);
+  Print(f, options, 0, {}, nullptr, &out);
   return out;
 }
 
 std::string PrintProgram(const Program& p, const PrintOptions& options) {
   std::string out;
   if (!p.mesh().empty()) absl::StrAppend(&out, "mesh ", p.mesh().ToString(), "\n");
-  Print(*p.entry, options, 0, p.in_shardings, p.out_shardings, nullptr, &out);
+  const Interface interface = {p.in_shardings, p.out_shardings, p.in_names, p.out_names};
+  Print(*p.entry, options, 0, interface, nullptr, &out);
   return out;
 }
 

@@ -5,6 +5,9 @@
 //     %2 = dot_general(%0, %1) {lhs_batching_dimensions=[], ...} : f32[8,4]  # model.cc:41
 //     return %2
 //   }
+//
+// After its type and sharding an argument or a result of the program may have a name for people,
+// as "args[0].w1".  An argument that is written %x, and not %0, is called "%x" without that.
 #pragma once
 #include <string>
 #include <string_view>

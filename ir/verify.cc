@@ -113,6 +113,24 @@ absl::Status CheckSpecs(const std::vector<std::optional<PartitionSpec>>& specs,
   return absl::OkStatus();
 }
 
+absl::Status CheckNames(const std::vector<std::string>& names, size_t values, const char* what) {
+  if (!names.empty() && names.size() != values)
+    return MakeError(
+        ErrorKind::kMalformedProgram,
+        absl::StrCat("program has ", names.size(), " ", what, " names for ", values, " values"));
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i].size() > kValueNameMax)
+      return OverLimit("the name of ", what, " ", i, " has ", names[i].size(), " bytes, at most ",
+                       kValueNameMax, " are accepted");
+    for (char c : names[i])
+      if (c < 0x20 || c > 0x7e)
+        return MakeError(ErrorKind::kMalformedProgram,
+                         absl::StrCat("the name of ", what, " ", i,
+                                      " holds a byte that is not printable ASCII"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status VerifyFunction(const Function& f, const Limits& limits) {
@@ -126,12 +144,16 @@ absl::Status Verify(const Program& program, const Limits& limits) {
     return MakeError(ErrorKind::kUnknownOp, absl::StrCat("program is of opset ", program.opset,
                                                          "; this build reads up to ", kOpset));
   TESSERA_RETURN_IF_ERROR(VerifyFunction(*program.entry, limits));
-  return VerifyShardings(program);
+  return VerifySignature(program);
 }
 
-absl::Status VerifyShardings(const Program& program) {
-  TESSERA_RETURN_IF_ERROR(CheckSpecs(program.in_shardings, program.entry->param_types(), "in"));
-  return CheckSpecs(program.out_shardings, program.entry->result_types(), "out");
+absl::Status VerifySignature(const Program& program) {
+  const Function& f = *program.entry;
+  TESSERA_RETURN_IF_ERROR(CheckSpecs(program.in_shardings, f.param_types(), "in"));
+  TESSERA_RETURN_IF_ERROR(CheckSpecs(program.out_shardings, f.result_types(), "out"));
+  TESSERA_RETURN_IF_ERROR(
+      CheckNames(program.in_names, static_cast<size_t>(f.num_params), "argument"));
+  return CheckNames(program.out_names, f.results.size(), "result");
 }
 
 }  // namespace tessera::ir

@@ -20,7 +20,8 @@ struct Limits {
 // shardings that fit the params and results.  MALFORMED_PROGRAM, LIMIT_EXCEEDED or the op's error.
 absl::Status Verify(const Program& program, const Limits& limits = {});
 absl::Status VerifyFunction(const Function& f, const Limits& limits = {});
-// Of these, the shardings alone: one per param or result, or none, none longer than its rank.
-absl::Status VerifyShardings(const Program& program);
+// Of these, the shardings and names alone: one per param or result, or none; no sharding longer
+// than its rank, no name that is too long or not printable ASCII.
+absl::Status VerifySignature(const Program& program);
 
 }  // namespace tessera::ir

@@ -22,6 +22,7 @@ constexpr int kPictures = 12;
 constexpr size_t kGroupMax = 5;     // devices of a group
 constexpr int kGroupsColumns = 32;  // of all groups
 constexpr int kCellMin = 10, kIdsMax = 13;
+constexpr size_t kNameInCell = 24;  // of a long name the end is shown
 
 struct Lines {
   const char *h, *v, *left_top, *right_top, *left_low, *right_low, *top, *low, *left, *right,
@@ -111,6 +112,23 @@ bool IsCut(const ir::Mesh& mesh, const ir::PartitionSpec& spec) {
 // What is drawn of so many.
 int RowsOf(int64_t all) { return all <= kRowsMax ? static_cast<int>(all) : kRowsWhereCut; }
 
+std::string NameText(const PlanArray& a) {
+  return a.count == 1 ? a.name : absl::StrCat(a.name, " (", a.count, ")");
+}
+
+// Of a long path the end, of a long list its first.
+std::string ShortName(const PlanArray& a, const Lines& l) {
+  const std::string name = NameText(a);
+  if (name.size() <= kNameInCell) return name;
+  const auto end_of = [&](const std::string& text, size_t letters) {
+    return text.size() <= letters ? text : absl::StrCat(l.dots, text.substr(text.size() - letters));
+  };
+  const size_t comma = a.name.find(", ");
+  if (comma == std::string::npos) return end_of(name, kNameInCell);
+  return absl::StrCat(end_of(a.name.substr(0, comma), kNameInCell / 2), ", ", l.dots, " (", a.count,
+                      ")");
+}
+
 std::string DeviceName(const Plan& plan, int64_t ordinal) {
   if (static_cast<size_t>(ordinal) >= plan.devices.size()) return absl::StrCat(ordinal);
   return absl::StrCat(plan.devices[static_cast<size_t>(ordinal)]);
@@ -149,8 +167,8 @@ void AppendMesh(const Plan& plan, const Looks& looks, std::string* out) {
         break;
       }
       ++shown;
-      const bool result = a->name[0] != '%';
-      cell.push_back(absl::StrCat(looks.Paint(result ? Style::kGreen : Style::kCyan, a->name), " ",
+      const Style style = a->is_result ? Style::kGreen : Style::kCyan;
+      cell.push_back(absl::StrCat(looks.Paint(style, ShortName(*a, l)), " ",
                                   BlockText(BlockOf(plan.mesh, a->spec, a->type.shape, ordinal))));
     }
     return cell;
@@ -231,7 +249,7 @@ std::vector<std::string> DrawBlocks(const Plan& plan, const PlanArray& array, co
         Fit(JoinInts(devices), std::min(kIdsMax, WidthOf(JoinInts(devices))))};
   }
   std::vector<std::string> out = grid.Draw(l, titles, labels, /*behind=*/true);
-  std::string title = absl::StrCat(" ", looks.Paint(Style::kBold, array.name), " ",
+  std::string title = absl::StrCat(" ", looks.Paint(Style::kBold, NameText(array)), " ",
                                    array.type.ToString(), " ", array.spec.ToString());
   if (rows < rows_all || columns < columns_all) {
     out.push_back(absl::StrCat(" ", l.dots, " ", rows_all, " x ", columns_all, " blocks"));
@@ -249,7 +267,7 @@ void AppendArrayLines(const Plan& plan, const Looks& looks, std::string* out) {
   for (const auto* list : {&plan.arguments, &plan.results}) {
     for (const PlanArray& a : *list) {
       if (!IsCut(plan.mesh, a.spec)) {
-        wholes.push_back(absl::StrCat(a.name, " ", a.type.ToString()));
+        wholes.push_back(absl::StrCat(NameText(a), " ", a.type.ToString()));
       } else if (++all <= kPictures) {
         pictures.push_back(DrawArray(plan, a, looks));
       }
@@ -379,13 +397,30 @@ void AppendMemory(const Plan& plan, const Looks& looks, std::string* out) {
   }
 }
 
+// Those that lie alike as one, in the order of the first of each.
+std::vector<PlanArray> Folded(const std::vector<PlanArray>& arrays) {
+  std::vector<std::string> names, looks;
+  for (const PlanArray& a : arrays) {
+    names.push_back(a.name);
+    looks.push_back(absl::StrCat(a.type.ToString(), a.spec.ToString()));
+  }
+  std::vector<PlanArray> out;
+  for (FoldedName& row : FoldAlike(names, looks)) {
+    out.push_back(arrays[row.members[0]]);
+    out.back().name = std::move(row.text);
+    out.back().count = row.members.size();
+  }
+  return out;
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> PlanOf(const ir::Program& program, const Json& explain) {
   Plan plan;
   plan.program = program.entry->name;
   plan.mesh = program.mesh();
-  const auto arrays = [&](const char* key, const std::vector<ir::Type>& types, const char* prefix,
+  const auto arrays = [&](const char* key, const std::vector<ir::Type>& types,
+                          const std::vector<std::string>& names, const char* prefix,
                           std::vector<PlanArray>* out) -> absl::Status {
     const Json& specs = ChildOf(explain, key);
     if (specs.size() != types.size()) {
@@ -405,13 +440,17 @@ absl::StatusOr<Plan> PlanOf(const ir::Program& program, const Json& explain) {
           }
         }
       }
-      out->push_back({absl::StrCat(prefix, i), types[i], std::move(spec)});
+      const bool named = i < names.size() && !names[i].empty();
+      out->push_back({named ? names[i] : absl::StrCat(prefix, i), types[i], std::move(spec),
+                      /*is_result=*/out == &plan.results});
     }
+    *out = Folded(*out);
     return absl::OkStatus();
   };
-  TESSERA_RETURN_IF_ERROR(arrays("arguments", program.entry->param_types(), "%", &plan.arguments));
   TESSERA_RETURN_IF_ERROR(
-      arrays("results", program.entry->result_types(), "result ", &plan.results));
+      arrays("arguments", program.entry->param_types(), program.in_names, "%", &plan.arguments));
+  TESSERA_RETURN_IF_ERROR(arrays("results", program.entry->result_types(), program.out_names,
+                                 "result ", &plan.results));
   for (const Json& c : ChildOf(explain, "collectives")) {
     Plan::Collective& out = plan.collectives.emplace_back();
     out.op = TextOf(c, "op");

@@ -16,10 +16,13 @@
 
 namespace tessera::cli {
 
+// An array, or several that lie alike.
 struct PlanArray {
-  std::string name;  // "%0", "result 0"
+  std::string name;  // "%x", "args[0].blocks[0..3].w", "result 0"
   ir::Type type;
   ir::PartitionSpec spec;
+  bool is_result = false;
+  size_t count = 1;
 };
 
 struct Plan {

@@ -437,6 +437,8 @@ v1::Program ToProto(const Program& program) {
   Writer(&out).Write(*program.entry);
   WriteShardings(program.in_shardings, out.mutable_in_shardings());
   WriteShardings(program.out_shardings, out.mutable_out_shardings());
+  out.mutable_in_names()->Assign(program.in_names.begin(), program.in_names.end());
+  out.mutable_out_names()->Assign(program.out_names.begin(), program.out_names.end());
   return out;
 }
 
@@ -523,7 +525,9 @@ absl::StatusOr<Program> FromProto(const v1::Program& proto, const Limits& limits
   TESSERA_ASSIGN_OR_RETURN(
       program.out_shardings,
       ReadShardings(proto.out_shardings(), program.entry->results.size(), "result", limits));
-  TESSERA_RETURN_IF_ERROR(VerifyShardings(program));
+  program.in_names.assign(proto.in_names().begin(), proto.in_names().end());
+  program.out_names.assign(proto.out_names().begin(), proto.out_names().end());
+  TESSERA_RETURN_IF_ERROR(VerifySignature(program));
   return program;
 }
 

@@ -37,6 +37,8 @@ Program Sample() {
   p.entry = f.Build({twice, sum});
   p.in_shardings = {Spec({{"data"}}), std::nullopt};
   p.out_shardings = {std::nullopt, Spec({{}, {"data"}}, {true, false})};
+  p.in_names = {"args[0]['x']", ""};
+  p.out_names = {"result.y", "result.z"};
   return p;
 }
 
@@ -48,11 +50,28 @@ TEST(ProgramSerialTest, ProgramsComeBackEqualWithTheirSites) {
   EXPECT_EQ(StructuralHash(back), StructuralHash(p));
   EXPECT_EQ(back.in_shardings, p.in_shardings);
   EXPECT_EQ(back.out_shardings, p.out_shardings);
+  EXPECT_EQ(back.in_names, p.in_names);
+  EXPECT_EQ(back.out_names, p.out_names);
   EXPECT_EQ(back.entry->types, p.entry->types);
   ASSERT_EQ(back.entry->sites.size(), 3u);
   EXPECT_EQ(back.entry->sites[0].ToString(), "model.cc:41");
   EXPECT_EQ(back.entry->ops[1].regions[0]->sites[0].ToString(), "lib.cc:7");
   EXPECT_EQ(ToProto(back).SerializeAsString(), wire.SerializeAsString());
+}
+
+TEST(ProgramSerialTest, NamesAndSitesAreInAHashOfTheirOwn) {
+  const Program p = Sample();
+  Program named = p;
+  named.in_names[0] = "args[0]['y']";
+  EXPECT_EQ(StructuralHash(named), StructuralHash(p));
+  EXPECT_NE(AnnotationHash(named), AnnotationHash(p));
+  v1::Program moved = ToProto(p);
+  moved.mutable_functions(0)->mutable_ops(0)->set_line(8);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program elsewhere, FromProto(moved));
+  EXPECT_EQ(StructuralHash(elsewhere), StructuralHash(p));
+  EXPECT_NE(AnnotationHash(elsewhere), AnnotationHash(p)) << "a line of a region";
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program same, FromProto(ToProto(p)));
+  EXPECT_EQ(AnnotationHash(same), AnnotationHash(p));
 }
 
 TEST(ProgramSerialTest, LiteralsComeBackToTheBit) {
@@ -126,6 +145,12 @@ const Broken kBroken[] = {
      "LIMIT_EXCEEDED", "devices in one mesh"},
     {"ShardingCount", [](v1::Program& p) { p.add_in_shardings(); }, "MALFORMED_PROGRAM",
      "3 argument shardings for 2 values"},
+    {"NameCount", [](v1::Program& p) { p.add_out_names(); }, "MALFORMED_PROGRAM",
+     "3 result names for 2 values"},
+    {"LongName", [](v1::Program& p) { p.set_in_names(1, std::string(257, 'x')); }, "LIMIT_EXCEEDED",
+     "the name of argument 1 has 257 bytes"},
+    {"NameOfControlCharacters", [](v1::Program& p) { p.set_in_names(1, "a\x1b[2J"); },
+     "MALFORMED_PROGRAM", "not printable ASCII"},
     {"LongSharding",
      [](v1::Program& p) {
        for (int d = 0; d < 9; ++d) p.mutable_out_shardings(1)->mutable_spec()->add_dims();

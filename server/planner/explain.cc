@@ -1,7 +1,6 @@
 #include "server/planner/explain.h"
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "base/status.h"
+#include "base/words.h"
 #include "ir/op_def.h"
 
 namespace tessera::server::planner {
@@ -88,32 +88,22 @@ int64_t AppendNotes(absl::Span<const OpNote> notes, std::string* out) {
   return 0;
 }
 
-// "0..3,7".
-std::string RangesText(const std::vector<size_t>& numbers) {
-  std::string out;
-  for (size_t i = 0; i < numbers.size();) {
-    size_t end = i + 1;
-    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
-    absl::StrAppend(&out, i == 0 ? "" : ",", numbers[i]);
-    if (end - i > 1) absl::StrAppend(&out, "..", numbers[end - 1]);
-    i = end;
-  }
-  return out;
+// "f32[8,4] P('x', None) 64 B a device".
+std::string LiesText(const ir::Type& whole, const ir::PartitionSpec& spec, const ir::Type& block) {
+  return absl::StrCat(whole.ToString(), " ", spec.ToString(), " ", block.num_bytes(),
+                      " B a device");
 }
 
 // A line for those that lie alike, in the order of the first of them.
-void AppendRows(const char* what, const std::vector<std::string>& lies, std::string* out) {
-  std::vector<std::pair<std::string, std::vector<size_t>>> rows;
-  std::map<std::string, size_t> row_of;
-  for (size_t i = 0; i < lies.size(); ++i) {
-    const auto [it, added] = row_of.try_emplace(lies[i], rows.size());
-    if (added) rows.emplace_back(lies[i], std::vector<size_t>());
-    rows[it->second].second.push_back(i);
-  }
-  for (const auto& [how, numbers] : rows) {
-    absl::StrAppend(out, "  ", what, numbers.size() > 1 ? "s " : " ", RangesText(numbers));
-    if (numbers.size() > 1) absl::StrAppend(out, " (", numbers.size(), ")");
-    absl::StrAppend(out, ": ", how, "\n");
+void AppendRows(const char* what, const std::vector<std::string>& lies,
+                const std::vector<std::string>& names, std::string* out) {
+  std::vector<std::string> called;
+  for (size_t i = 0; i < lies.size(); ++i)
+    called.push_back(i < names.size() && !names[i].empty() ? names[i] : absl::StrCat(what, " ", i));
+  for (const FoldedName& row : FoldAlike(called, lies)) {
+    const size_t count = row.members.size();
+    absl::StrAppend(out, "  ", row.text, count > 1 ? absl::StrCat(" (", count, ")") : "", ": ",
+                    lies[row.members[0]], "\n");
   }
 }
 
@@ -133,8 +123,8 @@ std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
                    absent ? ", of devices that are absent" : "", "\n");
   std::vector<std::string> lies;
   for (size_t i = 0; i < device.in.size(); ++i)
-    lies.push_back(absl::StrCat(program.entry->types[i].ToString(), " ", device.in[i].ToString()));
-  AppendRows("argument", lies, &out);
+    lies.push_back(LiesText(program.entry->types[i], device.in[i], device.fn->types[i]));
+  AppendRows("argument", lies, program.in_names, &out);
   int64_t whole = 0;
   for (size_t i = 0; i < device.notes.size();) {
     size_t end = i + 1;
@@ -144,8 +134,11 @@ std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
   }
   if (whole > 0) absl::StrAppend(&out, "  ", whole, " other ops: whole on every device\n");
   lies.clear();
-  for (const ir::PartitionSpec& spec : device.out) lies.push_back(spec.ToString());
-  AppendRows("result", lies, &out);
+  const std::vector<ir::Type> wholes = program.entry->result_types(),
+                              blocks = device.fn->result_types();
+  for (size_t i = 0; i < device.out.size(); ++i)
+    lies.push_back(LiesText(wholes[i], device.out[i], blocks[i]));
+  AppendRows("result", lies, program.out_names, &out);
   int64_t total = 0;
   out += "collectives:\n";
   for (const CollectiveUse& u : CollectivesOf(*device.fn)) {
@@ -170,6 +163,8 @@ std::string ExplainJson(const ir::Program& program, const DeviceProgram& device,
         {{"name", a.name}, {"size", a.size}, {"type", std::string(AxisTypeName(a.type))}});
   for (const ir::PartitionSpec& p : device.in) j["arguments"].push_back(p.ToString());
   for (const ir::PartitionSpec& p : device.out) j["results"].push_back(p.ToString());
+  if (!program.in_names.empty()) j["argument_names"] = program.in_names;
+  if (!program.out_names.empty()) j["result_names"] = program.out_names;
   for (const OpNote& n : device.notes)
     j["ops"].push_back({{"op", n.op},
                         {"depth", n.depth},

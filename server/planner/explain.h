@@ -24,7 +24,9 @@ struct CollectiveUse {
 };
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 
-// Arguments, and results, that lie alike share a line: "arguments 0..2,7 (4): f32[8] P('x')".
+// Arguments, and results, that lie alike share a line, with the bytes that each of them has on a
+// device: "args[0].blocks[0..3].w (4): f32[8] P('x') 16 B a device"; without names,
+// "argument 0..2,7 (4): ...".  As JSON they have a place each.
 // `absent_memory_bytes` > 0: the devices are absent, and each would have so much.
 std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
                         const MemoryBound& memory, int64_t absent_memory_bytes);

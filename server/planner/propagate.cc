@@ -292,11 +292,11 @@ absl::Status Seed(const ir::Program& program, FunctionShardings* s) {
   for (size_t i = 0; i < program.in_shardings.size(); ++i)
     if (program.in_shardings[i])
       TESSERA_RETURN_IF_ERROR(Pin(f, s, static_cast<ValueId>(i), *program.in_shardings[i],
-                                  absl::StrCat("argument ", i)));
+                                  ir::ArgumentText(program, i)));
   for (size_t r = 0; r < program.out_shardings.size(); ++r) {
     const ValueId v = f.results[r];
     if (!program.out_shardings[r]) continue;
-    const std::string what = absl::StrCat("result ", r);
+    const std::string what = ir::ResultText(program, r);
     TESSERA_RETURN_IF_ERROR(s->pinned[v] ? CheckSpec(f, v, *program.out_shardings[r], what)
                                          : Pin(f, s, v, *program.out_shardings[r], what));
   }

@@ -54,7 +54,7 @@ absl::Status RunOne(api::Service& service, ir::Program program,
     const ir::Type& type = compile.program.entry->types[i];
     auto input = ArrayFromJson(request.inputs(i), type.dtype, type.shape);
     if (!input.ok())
-      return Annotate(input.status(), std::string(absl::StrCat("run: argument ", i)));
+      return Annotate(input.status(), "run: " + ir::ArgumentText(compile.program, i));
     inputs.push_back(*std::move(input));
   }
   TESSERA_ASSIGN_OR_RETURN(const api::CompileReply executable, service.Compile(compile));

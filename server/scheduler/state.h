@@ -154,7 +154,8 @@ struct DeleteMesh : Request {
 };
 
 struct Compile : Request {
-  std::string key;  // structural hash of the program
+  std::string key;          // structural hash of the program
+  std::string annotations;  // hash of what that leaves out and an explanation shows
   api::CompileRequest body;
 };
 struct Execute : Request {
@@ -452,7 +453,7 @@ struct ArrayRecord {
 
 enum class ExecutableState : uint8_t { kPlanning, kPlanned, kFailed };
 struct Executable {
-  std::string key, name, tenant;
+  std::string key, annotations, name, tenant;
   bool plan_only = false;           // made to be looked at; gone once it is planned
   int64_t absent_memory_bytes = 0;  // > 0: for devices that are absent, of so much memory each
   ExecutableState state = ExecutableState::kPlanning;

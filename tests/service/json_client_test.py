@@ -214,7 +214,7 @@ class JsonClientTest(unittest.TestCase):
         self.refuse_program("INVALID_ARGUMENT", "TYPE_ERROR", "model.py:21",
                             program([typed("f32", 4), typed("s32", 4)], [op("add", [0, 1], 21)],
                                     [2]))
-        self.refuse_text("INVALID_ARGUMENT", "VALUE_ERROR", "argument 0: input at [1]", PRODUCT,
+        self.refuse_text("INVALID_ARGUMENT", "VALUE_ERROR", "argument 0 (%a): input at [1]", PRODUCT,
                          [[1, True, 3, 4], [1] * 4])
         self.refuse_execute("INVALID_ARGUMENT", "TYPE_ERROR", "s32[8]", typed("s32", 8))
 
