@@ -91,12 +91,8 @@ class BoundService final : public api::Service {
     return Ask<std::vector<api::FileArray>>(scheduler::DescribeFile{{0, caller_}, path});
   }
   absl::Status Delete(absl::Span<const uint64_t> arrays) override {
-    return Await<std::monostate>([&](auto then) {
-             coordinator_->DeleteAsync(caller_, {arrays.begin(), arrays.end()},
-                                       [then = std::move(then)](const absl::Status& s) {
-                                         if (!s.ok()) return then(s);
-                                         then(std::monostate());
-                                       });
+    return Await<scheduler::MissingArrays>([&](auto then) {
+             coordinator_->DeleteAsync(caller_, {arrays.begin(), arrays.end()}, std::move(then));
            })
         .status();
   }

@@ -224,11 +224,11 @@ void Coordinator::WriteTicketsAsync(const core::Caller& caller, uint64_t array,
 }
 
 void Coordinator::DeleteAsync(const core::Caller& caller, std::vector<uint64_t> arrays,
-                              std::function<void(absl::Status)> then) {
+                              Then<scheduler::MissingArrays> then) {
   const absl::Status admitted = admission::AdmitDelete(arrays.size());
   if (!admitted.ok()) return then(admitted);
-  driver_.Call(scheduler::DeleteArrays{{0, caller}, std::move(arrays)},
-               [then = std::move(then)](Reply r) { then(r.status); });
+  Ask<scheduler::MissingArrays>(scheduler::DeleteArrays{{0, caller}, std::move(arrays)},
+                                std::move(then));
 }
 
 void Coordinator::PutAsync(const core::Caller& caller, uint64_t session, const ir::Array& value,
@@ -273,7 +273,7 @@ void Coordinator::PutAsync(const core::Caller& caller, uint64_t session, const i
                   first = put->first;
                 }
                 if (first.ok()) return put->then(id);
-                DeleteAsync(caller, {id}, [put, first](const absl::Status&) { put->then(first); });
+                DeleteAsync(caller, {id}, [put, first](const auto&) { put->then(first); });
               });
         }
       });

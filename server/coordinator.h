@@ -104,7 +104,7 @@ class Coordinator final : public api::Service, public api::WorkerEvents {
   void WriteTicketsAsync(const core::Caller& caller, uint64_t array, std::vector<int> ordinals,
                          Then<TicketedArray> then);
   void DeleteAsync(const core::Caller& caller, std::vector<uint64_t> arrays,
-                   std::function<void(absl::Status)> then);
+                   Then<scheduler::MissingArrays> then);
   // An array of `value`, relayed to the executors; answered when they have it, or
   // DEADLINE_EXCEEDED.
   void PutAsync(const core::Caller& caller, uint64_t session, const ir::Array& value,

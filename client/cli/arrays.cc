@@ -125,27 +125,21 @@ absl::Status List(Context& context, const Arguments& arguments) {
 }
 
 absl::Status Remove(Context& context, const Arguments& arguments) {
-  std::vector<std::string> ids;
+  std::vector<std::string> ids;  // each once
   for (const std::string& text : arguments.Texts("ARRAY")) {
     TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(text, "arrays"));
-    ids.push_back(std::to_string(id));
+    if (std::find(ids.begin(), ids.end(), std::to_string(id)) == ids.end())
+      ids.push_back(std::to_string(id));
   }
+  TESSERA_ASSIGN_OR_RETURN(const Json answer,
+                           context.Call("ArrayService/DeleteArrays", {{"arrays", ids}}));
   // To delete what is not there is no error of the call, but it is not what was meant here.
-  Json document = {{"arrays", Json::array()}};
-  std::vector<std::string> missing;
-  for (const std::string& id : ids) {
-    const absl::StatusOr<Json> found = context.Call("ArrayService/GetArray", {{"array", id}});
-    const bool gone = !found.ok() && (KindOf(found.status()) == ErrorKind::kArrayNotFound ||
-                                      KindOf(found.status()) == ErrorKind::kArrayDeleted);
-    if (gone) {
-      missing.push_back(id);
-    } else {
-      document["arrays"].push_back(id);
-    }
-  }
-  if (!document["arrays"].empty())
-    TESSERA_RETURN_IF_ERROR(context.Call("ArrayService/DeleteArrays", document));
-  const auto deleted = static_cast<int64_t>(document["arrays"].size());
+  const auto missing = answer.value("missing", std::vector<std::string>());
+  const auto gone = [&](const std::string& id) {
+    return std::find(missing.begin(), missing.end(), id) != missing.end();
+  };
+  std::erase_if(ids, gone);
+  const auto deleted = static_cast<int64_t>(ids.size());
   const std::string done =
       absl::StrCat(Counted(deleted, "array"), deleted == 1 ? " is" : " are", " deleted");
   if (!missing.empty()) {
@@ -154,7 +148,7 @@ absl::Status Remove(Context& context, const Arguments& arguments) {
         absl::StrCat(missing.size() == 1 ? "there is no array " : "there are no arrays ",
                      absl::StrJoin(missing, ", "), "; ", done));
   }
-  context.Show(document, [&] { context.Note(done); });
+  context.Show({{"arrays", ids}}, [&] { context.Note(done); });
   return absl::OkStatus();
 }
 

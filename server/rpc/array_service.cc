@@ -226,8 +226,12 @@ void ArrayService::ReshardArray(
 void ArrayService::DeleteArrays(
     const CallRef<v1::DeleteArraysRequest, v1::DeleteArraysResponse>& call) {
   const v1::DeleteArraysRequest& q = call->request();
-  coordinator_->DeleteAsync(call->caller(), {q.arrays().begin(), q.arrays().end()},
-                            [call](const absl::Status& s) { call->Finish(s); });
+  coordinator_->DeleteAsync(
+      call->caller(), {q.arrays().begin(), q.arrays().end()},
+      Then<scheduler::MissingArrays>(
+          call, [](const scheduler::MissingArrays& missing, v1::DeleteArraysResponse* out) {
+            out->mutable_missing()->Add(missing.arrays.begin(), missing.arrays.end());
+          }));
 }
 
 }  // namespace tessera::server::rpc

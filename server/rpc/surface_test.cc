@@ -350,9 +350,11 @@ TEST_F(ArraysTest, ReadsRefuseWhatIsNotThere) {
   read.set_json(true);
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::ReadArray, read), ReasonIs("NOT_IMPLEMENTED"));
   v1::DeleteArraysRequest del;
-  del.add_arrays(half);
-  del.add_arrays(99);
-  TESSERA_EXPECT_OK(Do<Arrays>(&Arrays::Stub::DeleteArrays, del));
+  for (uint64_t id : {uint64_t{99}, half, half}) del.add_arrays(id);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto deleted, Do<Arrays>(&Arrays::Stub::DeleteArrays, del));
+  EXPECT_THAT(deleted.missing(), ElementsAre(99));
+  TESSERA_ASSERT_OK_AND_ASSIGN(deleted, Do<Arrays>(&Arrays::Stub::DeleteArrays, del));
+  EXPECT_THAT(deleted.missing(), ElementsAre(99, half, half));
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::ReadArray, read), ReasonIs("ARRAY_DELETED"));
   for (int i = 0; i < 100'000; ++i) del.add_arrays(1);
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::DeleteArrays, del), ReasonIs("LIMIT_EXCEEDED"));
@@ -865,7 +867,9 @@ TEST_F(TenantsTest, WhatIsForeignDoesNotExist) {
   EXPECT_EQ(message(array.array(), "ops/operator"), "OK  ");
   v1::DeleteArraysRequest del;
   del.add_arrays(array.array());
-  TESSERA_EXPECT_OK(Do<Arrays>(&Arrays::Stub::DeleteArrays, del, "b/user"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto none,
+                               Do<Arrays>(&Arrays::Stub::DeleteArrays, del, "b/user"));
+  EXPECT_THAT(none.missing(), ElementsAre(array.array())) << "as one that does not exist";
   EXPECT_EQ(message(array.array(), "a/viewer"), "OK  ") << "a stranger deletes nothing";
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::DeleteArrays, del, "a/viewer"), ReasonIs("ROLE_MISSING"));
   TESSERA_EXPECT_OK(Do<Arrays>(&Arrays::Stub::DeleteArrays, del, "a/user"));

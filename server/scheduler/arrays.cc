@@ -273,8 +273,11 @@ void Machine::SendRead(uint64_t request, const ArrayRecord& array) {
 }
 
 void Machine::On(const DeleteArrays& e) {
+  MissingArrays missing;
+  for (uint64_t id : e.arrays)
+    if (!FindArray(e.caller, id, Access::kChange).ok()) missing.arrays.push_back(id);
   Delete(e.caller, e.arrays);
-  Answer(e.request, std::monostate());
+  Answer(e.request, std::move(missing));
 }
 
 void Machine::Delete(const core::Caller& caller, const std::vector<uint64_t>& arrays) {

@@ -338,6 +338,10 @@ struct PendingInfo {
   std::vector<api::PendingReason> reasons;
   int64_t position = 0;  // live operations accepted before it on devices that it wants
 };
+// What DeleteArrays found nothing to delete of.
+struct MissingArrays {
+  std::vector<uint64_t> arrays;
+};
 template <class T>
 struct Page {
   std::vector<T> items;
@@ -350,7 +354,7 @@ struct Reply {
                ir::Array, api::Operation, api::Completion, SessionInfo, Page<SessionInfo>,
                WorkerInfo, Page<WorkerInfo>, MeshInfo, Page<MeshInfo>, std::vector<ExecutorPlace>,
                Page<ArrayInfo>, Page<api::Operation>, PendingInfo, core::ClusterReading, Making,
-               std::vector<api::FileArray>>
+               std::vector<api::FileArray>, MissingArrays>
       body;
 };
 // The registration is taken.

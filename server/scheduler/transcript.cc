@@ -105,6 +105,10 @@ std::string_view StateText(api::OperationState state) {
 }
 
 std::string Text(const std::monostate&) { return "ok"; }
+std::string Text(const MissingArrays& missing) {
+  return missing.arrays.empty() ? "ok"
+                                : absl::StrCat("missing=", absl::StrJoin(missing.arrays, ","));
+}
 std::string Text(const Page<api::Device>& page) {
   std::string out = absl::StrCat(page.items.size(), " devices");
   for (const api::Device& d : page.items) {

@@ -37,6 +37,8 @@ class CommandLineTest(unittest.TestCase):
         self.assertIn("reason: ARRAY_NOT_FOUND", said)
         said = self.tessera("rm", second, code=1)
         self.assertIn(f"there is no array {second}; 0 arrays are deleted", said)
+        third = self.write()
+        self.assertIn("1 array is deleted", self.tessera("rm", third, third))
 
     def test_arrays_of_canaries_are_nobodys(self):
         own = [int(self.write())]
