@@ -511,7 +511,7 @@ TEST_F(CliTest, ExplainDrawsWhereEverythingLies) {
   const Ran ran = On({"explain", kMatmul});
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, AllOf(HasSubstr("main on mesh (data=2, model=2), 4 devices"),
-                             ContainsRegex("device 3 w[01]"), HasSubstr("%0 [4:8, :]"),
+                             ContainsRegex("device 3 w[01]"), HasSubstr("%x [4:8, :]"),
                              HasSubstr("psum over"), HasSubstr("╭")));
   for (absl::string_view line : absl::StrSplit(ran.out, '\n')) {
     EXPECT_LE(cli::WidthOf(std::string(line)), 100) << line;
