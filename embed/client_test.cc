@@ -314,6 +314,26 @@ TEST_P(ClientTest, ArraysOnDevicesMoveWithoutComingByHere) {
   EXPECT_EQ(ErrorOf([&] { put(source, none, P("y")); }).reason(), "NOT_ENOUGH_DEVICES");
 }
 
+TEST_P(ClientTest, ScalarsThatGoByTheCoordinatorAreToldOfAsOthers) {
+  if (GetParam() == "embedded") GTEST_SKIP() << "nothing moves";
+  std::atomic<int64_t> moved{0};
+  std::atomic<bool> enough{false};
+  ConnectOptions options;
+  options.on_bytes = [&](int64_t bytes) {
+    moved += bytes;
+    return !enough;
+  };
+  session_ = Session::Connect(GetParam(), options);
+  Session::SetDefault(session_);
+  const Mesh mesh = AutoMesh({2, 2}, {"x", "y"});
+  const Array s = put(ir::Array::Scalar(kF64, 0.1), mesh, P());
+  EXPECT_EQ(moved, 8) << "once, to four devices";
+  for (int k = 0; k < 4; ++k) EXPECT_EQ(s.shard(k).ToDoubles(), std::vector<double>{0.1});
+  EXPECT_EQ(scalar<bool>(true).item<int>(), 1);
+  enough = true;
+  EXPECT_EQ(ErrorOf([&] { scalar(1); }).status().code(), absl::StatusCode::kCancelled);
+}
+
 TEST_P(ClientTest, TreesAreSavedAndLoaded) {
   const std::string folder = "suite-" + std::to_string(getpid()) + "/";
   const std::string path = folder + "tree.safetensors";

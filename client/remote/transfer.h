@@ -63,6 +63,8 @@ class Transfer {
                                  ir::DType dtype, const ir::Dims& shape, absl::Time end,
                                  const Known& known = nullptr);
   Counts counts() const { return {retries_, corrupt_}; }
+  // To whom on_bytes is.  OK: go on.
+  absl::Status Tell(int64_t bytes) const;
 
  private:
   using Channel = std::shared_ptr<grpc::Channel>;
@@ -73,8 +75,6 @@ class Transfer {
     absl::Status status;
     bool again = false;  // not the executor's last word
   };
-  // OK: go on.
-  absl::Status Tell(int64_t bytes) const;
   Outcome TryWrite(const Channel& channel, Upload& upload, absl::Time end);
   Outcome TryRead(const Channel& channel, Download& download, absl::Time end);
   Outcome AskProgress(const Channel& channel, Upload& upload, absl::Time end);
