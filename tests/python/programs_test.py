@@ -114,7 +114,7 @@ def test_explain_for_absent_devices(client):
 def test_explain(client):
     plan = client.explain(PRODUCT)
     assert "multiply" in str(plan) and plan.json is not None
-    assert "  %a: f32[4] P('x') 8 B a device\n" in str(plan)
+    assert "  %a, %b (2): f32[4] P('x') 8 B a device\n" in str(plan)
     assert plan.memory_bound_bytes > 0 and len(plan.devices) == 2
     exe = client.compile(PRODUCT, mesh=tessera.Mesh({"x": 2}, [1, 2]))
     assert exe.explain().devices == (1, 2)
