@@ -7,7 +7,8 @@
 // A number that is an argument of jit, grad, jvp, linearize, vjp or linear_transpose is traced, as
 // a weakly typed scalar, where the callable takes an Array (`Array`, `Arg`, `auto`): one program
 // serves every value.  Where it declares a number (`int n`), which C++ must know while it traces,
-// and inside structs and containers, it is static: each value is a program of its own.
+// inside structs and containers, and as an argument of the other transforms, it is static: each
+// value is a program of its own.
 #pragma once
 #include <any>
 #include <bit>

@@ -148,7 +148,7 @@ class Service {
   // Plans and caches: the same program on the same devices answers at once.
   virtual absl::StatusOr<CompileReply> Compile(const CompileRequest& request) = 0;
   virtual absl::StatusOr<ExecuteReply> Execute(const ExecuteRequest& request) = 0;
-  // Uploads `value`, cut as the placement says, straight to the executors.  Returns when the bytes
+  // Uploads `value`, cut as the placement says, to the executors.  Returns when the bytes
   // have been handed over; `value` may then be reused.
   virtual absl::StatusOr<uint64_t> Put(const ir::Array& value, const Placement& placement) = 0;
   // Waits until the array is ready or its producer has failed, at most `timeout`.
