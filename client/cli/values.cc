@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <limits>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -28,7 +31,8 @@ using ir::DType;
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr size_t kMagicBytes = 6, kAlign = 64;
 constexpr size_t kRankMax = 32;
-constexpr double kExact = 9007199254740992.0;  // 2^53
+// The largest magnitude up to which JSON readers that hold numbers as doubles keep every integer.
+constexpr int64_t kExact = int64_t{1} << 53;
 constexpr int64_t kCountPeriod = 1024;
 constexpr int64_t kJsonValuesMax = 1 << 22;
 
@@ -178,25 +182,33 @@ absl::Status SetAll(const Json& json, size_t dim, const std::string& where, int6
   return absl::OkStatus();
 }
 
+// The double that prints as the shortest decimal that reads back as `v`; `v` itself in the rare
+// case that the decimal, read as a double and rounded, is another float.
+double ShortDouble(float v) {
+  char text[32];
+  const std::to_chars_result end = std::to_chars(text, text + sizeof(text), v);
+  double out = v;
+  std::from_chars(text, end.ptr, out);
+  return static_cast<float>(out) == v ? out : v;
+}
+
 Json LeafOf(const ir::Array& array, int64_t index) {
   const DType dtype = array.dtype();
   if (dtype == DType::kBool) return array.At(index) != 0;
   if (dtype == DType::kU64) {
     const uint64_t v = array.As<uint64_t>()[index];
-    if (static_cast<double>(v) > kExact) return std::to_string(v);
+    if (v > uint64_t{kExact}) return std::to_string(v);
     return v;
   }
   if (ir::IsInteger(dtype)) {
     const int64_t v = array.IntAt(index);
-    if (std::abs(static_cast<double>(v)) > kExact) return std::to_string(v);
+    if (v > kExact || v < -kExact) return std::to_string(v);
     return v;
   }
   const double v = array.At(index);
   if (std::isnan(v)) return "NaN";
   if (std::isinf(v)) return v > 0 ? "Infinity" : "-Infinity";
-  // A float prints as the shortest decimal that reads back as it.
-  if (dtype == DType::kF32) return Json::parse(absl::StrCat(static_cast<float>(v)), nullptr, false);
-  return v;
+  return dtype == DType::kF32 ? ShortDouble(static_cast<float>(v)) : v;
 }
 
 Json ListOf(const ir::Array& array, size_t dim, int64_t* index) {

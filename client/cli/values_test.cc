@@ -95,6 +95,25 @@ TEST(ArrayOfJson, KeepsEveryInteger) {
   EXPECT_EQ(back.dump(), R"(["18446744073709551615"])");
 }
 
+// Readers that hold numbers as doubles keep whole numbers up to 2^53 alone; the others are strings.
+TEST(JsonOfArray, IntegersThatDoublesRoundAreStrings) {
+  const int64_t edge = int64_t{1} << 53;
+  ir::Array value(DType::kS64, {6});
+  const int64_t values[] = {edge,      edge + 1, -edge,
+                            -edge - 1, 7,        std::numeric_limits<int64_t>::min()};
+  std::memcpy(value.MutableData(), values, sizeof(values));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Json json, JsonOfArray(value));
+  EXPECT_EQ(json.dump(),
+            R"([9007199254740992,"9007199254740993",-9007199254740992,"-9007199254740993",7,)"
+            R"("-9223372036854775808"])");
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back, ArrayOfJson(json, DType::kS64, {6}));
+  EXPECT_EQ(back, value);
+  ir::Array u(DType::kU64, {2});
+  u.MutableAs<uint64_t>()[0] = uint64_t{1} << 53;
+  u.MutableAs<uint64_t>()[1] = (uint64_t{1} << 53) + 1;
+  EXPECT_EQ(JsonOfArray(u)->dump(), R"([9007199254740992,"9007199254740993"])");
+}
+
 TEST(ArrayOfJson, SaysWhereAValueDoesNotFit) {
   const auto fails = [](const char* json, DType dtype, const ir::Dims& shape, const char* said) {
     EXPECT_THAT(ArrayOfJson(Json::parse(json), dtype, shape),
@@ -121,6 +140,26 @@ TEST(JsonOfArray, FloatsReadBackAsTheyWere) {
   EXPECT_EQ(json.dump(), R"([0.1,1e+30,"NaN","Infinity","-Infinity"])");
   TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back, ArrayOfJson(json, DType::kF32, {5}));
   EXPECT_EQ(back, value);
+}
+
+TEST(JsonOfArray, FloatsKeepEveryDigitThatTellsThemApart) {
+  const ir::Array value =
+      ir::Array::Of(DType::kF32, {5}, {16777213, 0.1234567891, 1234567.9, 1, 0});
+  EXPECT_EQ(JsonOfArray(value)->dump(), "[16777213.0,0.12345679,1234567.9,1.0,0.0]");
+  EXPECT_EQ(JsonOfArray(ir::Array::Of(DType::kF32, {1}, {-0.0}))->dump(), "[-0.0]");
+  // Bits of every kind, through text: among them subnormal and the largest.
+  constexpr int64_t kCount = 20'000;
+  ir::Array bits(DType::kF32, {kCount});
+  uint32_t next = 1;
+  for (int64_t i = 0; i < kCount; ++i) {
+    next = next * 1664525u + 1013904223u;
+    const uint32_t finite = (next & 0x7f800000u) == 0x7f800000u ? next ^ 0x40000000u : next;
+    std::memcpy(bits.MutableData() + 4 * i, &finite, 4);
+  }
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Json json, JsonOfArray(bits));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back,
+                               ArrayOfJson(Json::parse(json.dump()), DType::kF32, {kCount}));
+  EXPECT_EQ(std::memcmp(back.data(), bits.data(), 4 * kCount), 0);
 }
 
 TEST(InputOf, WordsJsonAndFiles) {
