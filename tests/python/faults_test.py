@@ -427,16 +427,26 @@ def test_a_renewal_that_fails_is_tried_again():
             await_that(lambda: len(renewals) >= 5)
 
 
-def test_a_session_that_is_gone_is_not_renewed():
+def test_a_session_that_is_gone_is_not_renewed_but_replaced():
     renewals = []
 
     def gone(context):
-        fail(context, grpc.StatusCode.NOT_FOUND, reason="SESSION_NOT_FOUND")
+        if renewals[-1] == 3:
+            fail(context, grpc.StatusCode.NOT_FOUND, reason="SESSION_NOT_FOUND")
 
-    with FakeServer(sessions(0.03, renewals, gone)) as server:
-        with tessera.connect(server.address):
-            await_that(lambda: not any(t.name == "tessera-session" for t in threading.enumerate()))
-            assert renewals == [3]
+    handlers = sessions(0.06, renewals, gone)
+    first = handlers["SessionService/CreateSession"]
+
+    def create(request, context):
+        session = first(request, context)
+        session.id += server.calls("SessionService/CreateSession") - 1
+        return session
+
+    with FakeServer(handlers | {"SessionService/CreateSession": create}) as server:
+        with tessera.connect(server.address) as client:
+            await_that(lambda: len(renewals) >= 4)
+            assert client.session == 4
+        assert renewals[0] == 3 and set(renewals[1:-1]) == {4} and renewals[-1] == -4
 
 
 def test_forgetting_the_client_ends_the_session():

@@ -91,6 +91,21 @@ func main(%a: f32[4] P('x'), %b: f32[4]) -> (f32[]) {
         assert "w0" in caught.value.message
 
 
+def test_a_client_goes_on_after_a_restart_of_the_coordinator(own_cluster):
+    with tessera.connect(own_cluster.address, timeout=30) as client:
+        old, lost = client.put(A, tessera.Mesh({"x": 2}), P("x")), client.session
+        own_cluster.restart_coordinator()
+        own_cluster.await_devices(4)
+        array = client.put(A, tessera.Mesh({"x": 2}), P("x"))
+        np.testing.assert_array_equal(client.get(array), A)
+        assert client.session not in (0, lost)
+        product, _ = client.run(PRODUCT, A, B)
+        np.testing.assert_array_equal(product, A * B)
+        with pytest.raises(tessera.NotFoundError, match="the coordinator restarted") as caught:
+            client.get(old)
+        assert caught.value.reason == "ARRAY_NOT_FOUND"
+
+
 def test_a_coordinator_that_is_gone(own_cluster):
     client = tessera.connect(own_cluster.address, timeout=3)
     own_cluster.processes["coordinator"].kill()

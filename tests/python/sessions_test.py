@@ -1,4 +1,5 @@
 """Sessions on real daemons: whose things are whose, and until when."""
+import concurrent.futures
 import os
 import signal
 import subprocess
@@ -176,9 +177,36 @@ def test_the_end_of_a_session_cancels_what_runs(cluster, witness):
     assert status.state == "CANCELLED"
 
 
-def test_calls_after_the_session_are_told(cluster):
-    with tessera.connect(cluster.address) as client:
-        client.call("SessionService/DeleteSession", {"session": str(client.session)})
-        with pytest.raises(tessera.NotFoundError) as caught:
-            client.put(VALUE, MESH)
-        assert caught.value.reason == "SESSION_NOT_FOUND"
+def test_a_session_that_is_gone_is_replaced_once(cluster, witness):
+    with tessera.connect(cluster.address, lease=3600, timeout=30) as client:
+        lost = client.session
+        client.call("SessionService/DeleteSession", {"session": str(lost)})
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            arrays = list(pool.map(lambda _: client.put(VALUE, MESH), range(16)))
+        assert client.session != lost
+        found = witness.call("SessionService/GetSession", {"session": str(client.session)})
+        assert found["arrays"] == "16" and found["lease"] == "3600s"
+    assert all(is_gone(witness, a.id) for a in arrays)
+
+
+def test_a_session_that_is_gone_is_replaced_by_the_renewal(cluster, witness):
+    with tessera.connect(cluster.address, lease=3, timeout=30) as client:
+        lost = client.session
+        witness.call("SessionService/DeleteSession", {"session": str(lost)})
+        daemons.eventually(lambda: client.session != lost, 20)
+        array = client.put(VALUE, MESH)
+        before = witness.call("SessionService/GetSession", {"session": str(client.session)})
+
+        def renewed():
+            now = witness.call("SessionService/GetSession", {"session": str(client.session)})
+            return now["expireTime"] > before["expireTime"]
+
+        daemons.eventually(renewed, 20)
+        np.testing.assert_array_equal(client.get(array), VALUE)
+
+
+def test_a_closed_client_opens_no_session(cluster):
+    client = tessera.connect(cluster.address, timeout=30)
+    client.close()
+    with pytest.raises(ValueError, match="closed"):
+        client._session.replace(client.session, 5)

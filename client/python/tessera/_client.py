@@ -88,7 +88,8 @@ class Client:
     """A connection with a session; made by connect(). Thread-safe.
 
     A context manager: leaving it ends the session, which cancels its operations and frees its
-    arrays. So does forgetting the client, or the end of the process.
+    arrays. So does forgetting the client, or the end of the process. When the coordinator has lost the
+    session, as in a restart, the next call opens another, which is empty.
     """
 
     def __init__(
@@ -194,9 +195,9 @@ class Client:
         mesh = self._resolve(mesh, deadline.left)
         wanted = ArraySpec(array.spec.dtype, array.spec.shape, mesh, spec)
         request = _proto.message("ReshardArrayRequest")(
-            array=array.id, placement=wanted.to_proto().placement, session=self.session
+            array=array.id, placement=wanted.to_proto().placement
         )
-        answer = self._call("ArrayService/ReshardArray", request, deadline.left)
+        answer = self._call_in_session("ArrayService/ReshardArray", request, deadline.left)
         made = answer.array
         return Array(
             self, made.id, ArraySpec.from_proto(made.spec), Operation(self, answer.operation.id)
@@ -266,7 +267,7 @@ class Client:
         """Has the workers read arrays of a file below their folder of files, each what its shards
         need. The name in a .npy is ""."""
         deadline = self._deadline(timeout)
-        request = _proto.message("LoadArraysRequest")(path=path, session=self.session)
+        request = _proto.message("LoadArraysRequest")(path=path)
         for name, (mesh, spec) in placements.items():
             # Rank and dtype are the file's; the rest of the spec is a placement.
             mesh = self._resolve(mesh, deadline.left)
@@ -277,7 +278,7 @@ class Client:
                 whole.placement.spec.dims.add(axes=axes)
             whole.placement.devices.extend(mesh.devices or ())
             request.arrays.add(name=name, placement=whole.placement)
-        answer = self._call("ArrayService/LoadArrays", request, deadline.left)
+        answer = self._call_in_session("ArrayService/LoadArrays", request, deadline.left)
         operation = Operation(self, answer.operation.id)
         return {
             name: Array(self, made.id, ArraySpec.from_proto(made.spec), operation)
@@ -301,8 +302,8 @@ class Client:
         return with_fresh_tickets(deadline, lambda: self._put_once(value, spec, deadline))
 
     def _put_once(self, value: Any, spec: ArraySpec, deadline: Deadline) -> Array:
-        request = _proto.message("CreateArrayRequest")(spec=spec.to_proto(), session=self.session)
-        made = self._call("ArrayService/CreateArray", request, deadline.left)
+        request = _proto.message("CreateArrayRequest")(spec=spec.to_proto())
+        made = self._call_in_session("ArrayService/CreateArray", request, deadline.left)
         array = Array(self, made.array, spec)
         try:
             self._transfers.write(spec, made.tickets, value, deadline)
@@ -494,3 +495,16 @@ class Client:
     def __repr__(self) -> str:
         closed = "" if self._finalizer.alive else " closed"
         return f"<tessera.Client {self.address} session {self.session}{closed}>"
+    def _call_in_session(self, method: str, request: Any, timeout: float) -> Any:
+        """A call in the client's session; in the one that takes its place when it is gone."""
+        deadline = Deadline(timeout)
+        request.session = session = self.session
+        try:
+            return self._call(method, request, deadline.left)
+        except errors.NotFoundError as error:
+            if error.reason != "SESSION_NOT_FOUND":
+                raise
+        request.session = self._session.replace(session, deadline.left)
+        request.request_id = ""  # Another request than before.
+        return self._call(method, request, deadline.left)
+

@@ -99,7 +99,6 @@ class Executable:
         request = _proto.message("ExecuteProgramRequest")(
             executable=self.id,
             args=[a.id for a in arrays],
-            session=self._client.session,
             release=self._client._session.take_forgotten(),
         )
         if donate:
@@ -107,7 +106,9 @@ class Executable:
         if deadline is not None:
             _proto.set_duration(request.deadline, deadline)
         try:
-            answer = self._client._call("ProgramService/ExecuteProgram", request, bound.left)
+            answer = self._client._call_in_session(
+                "ProgramService/ExecuteProgram", request, bound.left
+            )
         except BaseException:
             self._client._session.forgotten.extend(request.release)
             raise

@@ -1,9 +1,11 @@
-"""The lease of a session: renewed and held by threads, ended when the client is closed or forgotten,
-when the process ends, and at SIGTERM where the program leaves that to its default."""
+"""The lease of a session: renewed and held by threads, replaced when the server has lost it, ended
+when the client is closed or forgotten, when the process ends, and at SIGTERM where the program leaves
+that to its default."""
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import logging
 import os
 import signal
@@ -68,31 +70,67 @@ class Session:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.process = os.getpid()
+        # Of whoever replaces the session. The end of the client may come upon its own thread there.
+        self._replacing = threading.RLock()
+        self._lease = 0.0  # seconds, as the server has bounded it
         if lease is None:
             return
         if not lease > 0:
             raise ValueError(f"lease is a number of seconds above 0, or None, not {lease!r}")
+        self._wanted = lease
+        self.id = self._create(timeout)
+        self._thread = threading.Thread(target=self._renew, name="tessera-session", daemon=True)
+        self._thread.start()
+        self._start_holding()
+        _open.add(self)
+        _end_with_sigterm()
+
+    def _create(self, timeout: float) -> int:
         script = os.path.basename(sys.argv[0] if sys.argv else "") or "python"
         request = _proto.message("CreateSessionRequest")(
             display_name=f"{script} on {socket.gethostname()}"
         )
-        _proto.set_duration(request.lease, lease)
-        session = connection.call("SessionService/CreateSession", request, timeout)
-        self.id = session.id
-        # The server may have bounded it.
-        granted = session.lease.seconds + session.lease.nanos / 1e9
-        self._thread = threading.Thread(
-            target=self._renew, args=(granted,), name="tessera-session", daemon=True
-        )
-        self._thread.start()
-        threading.Thread(target=self._hold, name="tessera-hold", daemon=True).start()
-        _open.add(self)
-        _end_with_sigterm()
+        _proto.set_duration(request.lease, self._wanted)
+        session = self._connection.call("SessionService/CreateSession", request, timeout)
+        self._lease = session.lease.seconds + session.lease.nanos / 1e9
+        return int(session.id)
 
-    def _hold(self) -> None:
-        """By this stream the coordinator knows that the client is there."""
-        request = _proto.message("HoldSessionRequest")(session=self.id)
-        while not self._stop.is_set():
+    def replace(self, lost: int, timeout: float) -> int:
+        """The session that takes the place of `lost`, which the server does not know (it was
+        restarted, or this process slept for too long): it is new and empty."""
+        if not self._replacing.acquire(timeout=timeout):
+            raise errors.DeadlineExceededError(
+                f"session {lost} is gone, and within {timeout:g} s there is no other",
+                reason="DEADLINE_EXCEEDED",
+            )
+        try:
+            if self._stop.is_set():
+                raise ValueError("the client is closed")
+            if self.id == lost:
+                self.id = self._create(timeout)
+                _LOG.warning(
+                    "session %d is gone, and its arrays with it; session %d is in its place",
+                    lost,
+                    self.id,
+                )
+                if self._stop.is_set():  # Whoever ended the client did not know this one.
+                    with contextlib.suppress(errors.Error):
+                        self._delete(_GOODBYE)
+                    raise ValueError("the client is closed")
+                self._start_holding()
+            return self.id
+        finally:
+            self._replacing.release()
+
+    def _start_holding(self) -> None:
+        threading.Thread(
+            target=self._hold, args=(self.id,), name="tessera-hold", daemon=True
+        ).start()
+
+    def _hold(self, session: int) -> None:
+        """By this stream the coordinator knows that the client is there. Each session has its own."""
+        request = _proto.message("HoldSessionRequest")(session=session)
+        while not self._stop.is_set() and session == self.id:
             try:
                 for _ in self._connection.read_stream(
                     "SessionService/HoldSession", request, _FOREVER
@@ -101,26 +139,28 @@ class Session:
             except (errors.NotFoundError, errors.UnimplementedError):
                 return  # It has ended, or the server is older.
             except errors.Error as error:
-                _LOG.debug("session %d is not held: %s", self.id, error)
+                _LOG.debug("session %d is not held: %s", session, error)
             except ValueError:  # The channel was closed meanwhile.
                 return
             self._stop.wait(_HOLD_AGAIN)
 
-    def _renew(self, lease: float) -> None:
-        request = _proto.message("RenewSessionRequest")(session=self.id)
-        pause = lease / 3
+    def _renew(self) -> None:
+        pause = self._lease / 3
         while not self._stop.wait(pause):
-            pause = lease / 12  # When it fails there is time for more.
+            third = self._lease / 3
+            pause = third / 4  # When it fails there is time for more.
+            session = self.id
+            request = _proto.message("RenewSessionRequest")(session=session)
             try:
-                self._connection.call("SessionService/RenewSession", request, lease / 3)
-                pause = lease / 3
-                self.free_forgotten(lease / 3)
-            except errors.NotFoundError as error:
-                _LOG.warning("session %d is gone, and its arrays with it: %s", self.id, error)
-                return
+                try:
+                    self._connection.call("SessionService/RenewSession", request, third)
+                except errors.NotFoundError:
+                    self.replace(session, third)
+                pause = third
+                self.free_forgotten(third)
             except errors.Error as error:
                 if not self._stop.is_set():
-                    _LOG.warning("session %d is not renewed: %s", self.id, error)
+                    _LOG.warning("session %d is not renewed: %s", session, error)
             except ValueError:  # The channel was closed meanwhile.
                 return
 
@@ -140,6 +180,12 @@ class Session:
     def end(self, timeout: float) -> None:
         """Ends the session at the server."""
         self._stop.set()
+        # One that is being opened in its place is waited for; else whoever opens it ends it.
+        if self._replacing.acquire(timeout=timeout):
+            self._replacing.release()
+        self._delete(timeout)
+
+    def _delete(self, timeout: float) -> None:
         request = _proto.message("DeleteSessionRequest")(session=self.id)
         self._connection.call("SessionService/DeleteSession", request, timeout, retry=False)
 
