@@ -193,22 +193,71 @@ def test_an_array_on_devices_moves_there(client, monkeypatch):
 def test_files_hold_arrays(client):
     whole = np.arange(32, dtype=np.float32).reshape(8, 4)
     arrays = {"w": client.put(whole, MESH, P("x", "y")), "b": client.put(whole[0], MESH, P())}
-    assert client.save("python/model.safetensors", arrays).wait().kind == "save"
+    saved = client.save("python/model.safetensors", arrays)
+    assert saved.wait().kind == "save"
     loaded = client.load("python/model.safetensors", {
         "b": (tessera.Mesh({"z": 4}), P("z")), "w": (tessera.Mesh({"z": 4}), P("z"))})
     assert loaded["w"].sharding == P("z") and loaded["b"].shape == (4,)
     np.testing.assert_array_equal(client.get(loaded["w"]), whole)
     np.testing.assert_array_equal(client.get(loaded["b"]), whole[0])
     assert client.saved_arrays("python/model.safetensors") == {"w": ("f32", (8, 4)), "b": ("f32", (4,))}
-    client.save("python/one.npy", arrays["w"]).wait()
+    client.save("python/one.npy", arrays["w"])
     (one,) = client.load("python/one.npy", {"": (MESH, P("y"))}).values()
     np.testing.assert_array_equal(client.get(one), whole)
-    with pytest.raises(tessera.Error):
-        client.save("python/one.npy", arrays["w"]).wait()
-    client.save("python/one.npy", arrays["w"], overwrite=True).wait()
+    client.save("python/one.npy", arrays["w"], overwrite=True)
     with pytest.raises(tessera.NotFoundError) as caught:
         client.load("python/none.npy", {"": (MESH, P())})
     assert caught.value.reason == "FILE_NOT_FOUND"
+
+
+def test_save_has_written_the_file_when_it_returns(client):
+    array = client.put(np.arange(8, dtype=np.float32), MESH, P("x"))
+    assert client.save("python/ended.npy", array).status().state == "DONE"
+    with pytest.raises(tessera.Error, match="ended.npy") as caught:
+        client.save("python/ended.npy", array)
+    assert caught.value.code == "ALREADY_EXISTS"
+
+
+def test_save_waits_no_longer_than_its_timeout(client):
+    spec = client.put(np.arange(8, dtype=np.float32), MESH, P("x")).spec
+    request = tessera._proto.message("CreateArrayRequest")(
+        spec=spec.to_proto(), session=client.session)
+    missing = client.array(client._call("ArrayService/CreateArray", request, None).array)
+    with pytest.raises(tessera.DeadlineExceededError, match="it goes on") as caught:
+        client.save("python/late.npy", missing, timeout=0.5)
+    client.operation(int(caught.value.metadata["operation"])).cancel()
+
+
+# What is wrong with an argument is said with what was expected, and by no error from inside.
+@pytest.mark.parametrize("kind, words, call", [
+    (TypeError, r"put\(\) takes a tessera.Mesh.*none is given", lambda c, a: c.put([1, 2])),
+    (TypeError, r"takes a tessera.Mesh.*dict is given", lambda c, a: c.put([1, 2], {"x": 2})),
+    (TypeError, r"takes a tessera.P.*str is given", lambda c, a: c.put([1, 2], MESH, "x")),
+    (TypeError, r"takes a tessera.Mesh.*int is given", lambda c, a: c.reshard(a, 2)),
+    (TypeError, r"Mesh\(\{'x': 2, 'y': 2\}\), not of tuple", lambda c, a: tessera.Mesh((2, 2))),
+    (TypeError, r"get\(\) takes a tessera.Array, not int; client.array\(ID\)",
+     lambda c, a: c.get(a.id)),
+    (TypeError, r"delete\(\) takes a tessera.Array, not str", lambda c, a: c.delete("a")),
+    (TypeError, r"save\(\) takes .* by name.*not list", lambda c, a: c.save("a.npy", [a])),
+    (TypeError, r"save\(\) takes a tessera.Array, not int", lambda c, a: c.save("a.npy", {"": 7})),
+    (TypeError, r"by its name.*list is given", lambda c, a: c.load("a.npy", ["a"])),
+    (TypeError, r"a pair of .* for 'a'; NoneType is given", lambda c, a: c.load("a.npy", {"a": None})),
+    (TypeError, r"compile\(\) takes a program as text.*not int", lambda c, a: c.compile(3)),
+    (TypeError, r"explain\(\) takes a program in the text form, not bytes",
+     lambda c, a: c.explain(b"")),
+    (TypeError, r"name of a mesh of the cluster, not int", lambda c, a: c.compile("", mesh=2)),
+    (ValueError, r"has none that is called 'DrainWorke'; did you mean DrainWorker",
+     lambda c, a: c.call("AdminService/DrainWorke")),
+    (ValueError, r"no service 'AdmnService'; did you mean AdminService",
+     lambda c, a: c.call("AdmnService/DrainWorker")),
+    (ValueError, r"SERVICE/METHOD is expected", lambda c, a: c.call("devices")),
+    (ValueError, r"wrker", lambda c, a: c.call("AdminService/DrainWorker", {"wrker": "w0"})),
+    (ValueError, r"is a stream", lambda c, a: c.call("OperationService/WatchOperation")),
+])
+def test_arguments_of_another_type(client, kind, words, call):
+    array = client.put(np.arange(4, dtype=np.float32), MESH)
+    with pytest.raises(kind, match=words):
+        call(client, array)
 
 
 def test_many_threads_share_a_client(client):

@@ -279,6 +279,33 @@ def test_nobody_there_is_unreachable(monkeypatch):
     assert caught.value.reason == "UNREACHABLE"
 
 
+@pytest.mark.parametrize("address, words", [
+    ("127.0.0.1", "the port is missing"), ("[::1]", "the port is missing"),
+    ("127.0.0.1:74006", "the port '74006' is not a number from 1 to 65535"),
+    ("127.0.0.1:0", "the port '0'"), ("127.0.0.1:", "the port ''"), ("here:http", "the port 'http'"),
+    (":8470", "the host is missing"), ("::1:8470", "in brackets"),
+    ("http://127.0.0.1:8470", "a scheme"), ("127.0.0.1:8470/", "a path")])
+def test_an_address_that_is_none_is_told_at_once(address, words):
+    with pytest.raises(tessera.InvalidArgumentError, match="HOST:PORT is expected") as caught:
+        tessera.connect(address, insecure=True)
+    assert caught.value.reason == "VALUE_ERROR" and words in caught.value.message
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("holds, words", [
+    (None, "No such file"), (b"", "no PEM certificate"), (b"root:x:0:0\n", "no PEM certificate"),
+    (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "no PEM certificate")])
+def test_a_file_that_holds_no_authority_is_named(tmp_path, monkeypatch, holds, words):
+    path = tmp_path / "ca.pem"
+    if holds is not None:
+        path.write_bytes(holds)
+    monkeypatch.setenv("TESSERA_CA_FILE", str(path))
+    with pytest.raises(tessera.FailedPreconditionError, match="TESSERA_CA_FILE") as caught:
+        tessera.connect("127.0.0.1:8470", timeout=5)
+    assert caught.value.reason == "TLS_MISMATCH"
+    assert str(path) in caught.value.message and words in caught.value.message
+
+
 def test_tls_to_a_plain_server_is_told_so(authority):
     with FakeServer({}) as server:
         with pytest.raises(tessera.FailedPreconditionError, match="does not speak TLS") as caught:

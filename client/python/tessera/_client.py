@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pathlib
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
@@ -22,6 +21,8 @@ from tessera._transfer import Gone, Transfers, with_fresh_tickets
 from tessera.sharding import ArraySpec, Device, Mesh, P
 
 _DEFAULT_ADDRESS = "127.0.0.1:8470"
+# What stands in for an argument that is not given; the error then says what it is for.
+_REQUIRED: Any = None
 # Arrays that were forgotten are freed by the next run, or once there are this many.
 _FORGOTTEN_MAX = 256
 # How long the coordinator is asked what became of an array whose executor does not answer.
@@ -60,16 +61,20 @@ def connect(
               own, arrays and operations then belong to the tenant and stay.
     timeout   Seconds that calls may take which are given no timeout of their own.
     insecure  Plain text to another machine too, the token included.
+
+    An address that is none is an InvalidArgumentError; a file in `ca` that cannot be read, or holds no
+    certificate, a FailedPreconditionError with reason TLS_MISMATCH.
     """
     address = address or os.environ.get("TESSERA_ADDRESS") or _DEFAULT_ADDRESS
     ca = ca or os.environ.get("TESSERA_CA_FILE") or None
     token = token or os.environ.get("TESSERA_TOKEN") or None
+    _rpc.check_address(address)
     if not ca and not insecure and not _rpc.is_loopback(address):
         raise ValueError(
             f"connect({address!r}): plain text beyond this machine: give the cluster's authority "
             "(ca=, TESSERA_CA_FILE), or say insecure=True"
         )
-    authority = None if ca is None else pathlib.Path(ca).read_bytes()
+    authority = None if ca is None else _rpc.read_authority(ca)
     connection = Connection(address, authority, token)
     try:
         session = Session(connection, lease, timeout)
@@ -175,9 +180,12 @@ class Client:
 
     # ---- Arrays. ----
 
-    def put(self, value: Any, mesh: Mesh, spec: P = P(), *, timeout: float | None = None) -> Array:
+    def put(
+        self, value: Any, mesh: Mesh = _REQUIRED, spec: P = P(), *, timeout: float | None = None
+    ) -> Array:
         """Brings an array to devices: shard by shard, straight to the executors. An Array that is
-        on devices already is resharded there."""
+        on devices already is resharded there. Without a mesh that says where: TypeError."""
+        _check_placement("put", mesh, spec)
         if isinstance(value, Array):
             return self.reshard(value, mesh, spec, timeout=timeout)
         array = np.asarray(value)
@@ -191,6 +199,8 @@ class Client:
     ) -> Array:
         """An array of the same contents that lies otherwise. Its bytes go from device to device, and
         it may be used at once; an error that comes later is raised by whoever reads it."""
+        _check_arrays("reshard", [array])
+        _check_placement("reshard", mesh, spec)
         deadline = self._deadline(timeout)
         mesh = self._resolve(mesh, deadline.left)
         wanted = ArraySpec(array.spec.dtype, array.spec.shape, mesh, spec)
@@ -210,6 +220,7 @@ class Client:
 
         bits  As unsigned integers of the same width: for bf16 where ml_dtypes is not installed.
         """
+        _check_arrays("get", [array])
         deadline = self._deadline(timeout)
         if not bits:
             _dtypes.to_numpy(array.spec.dtype)  # Before anything moves.
@@ -235,6 +246,7 @@ class Client:
 
     def delete(self, *arrays: Array, timeout: float | None = None) -> None:
         """Frees arrays at once. Deleting one again changes nothing."""
+        _check_arrays("delete", arrays)
         request = _proto.message("DeleteArraysRequest")(arrays=[a.id for a in arrays])
         self._call("ArrayService/DeleteArrays", request, timeout)
 
@@ -246,16 +258,29 @@ class Client:
         overwrite: bool = False,
         timeout: float | None = None,
     ) -> Operation:
-        """Has the workers write arrays to files below their folder of files, each its shards.
+        """Has the workers write arrays to files below their folder of files, each its shards, and
+        waits until they have. Returns the operation, which has ended.
 
-        path    Ends in .safetensors, or in .npy, which holds one array without a name.
+        path       Ends in .safetensors, or in .npy, which holds one array without a name.
+        overwrite  Whether a file that is there already is replaced; else it is an error.
+        timeout    Of the call and the wait; DeadlineExceededError when the files are not written in
+                   time: the workers go on then.
         """
+        deadline = self._deadline(timeout)
         named = {"": arrays} if isinstance(arrays, Array) else arrays
+        if not isinstance(named, Mapping):
+            raise TypeError(
+                "save() takes an array, or arrays by name, as in {'w': w}, not "
+                f"{type(named).__name__}"
+            )
+        _check_arrays("save", list(named.values()))
         request = _proto.message("SaveArraysRequest")(path=path, overwrite=overwrite)
         for name, array in named.items():
             request.arrays.add(name=name, array=array.id)
-        answer = self._call("ArrayService/SaveArrays", request, timeout)
-        return Operation(self, answer.id)
+        answer = self._call("ArrayService/SaveArrays", request, deadline.left)
+        operation = Operation(self, answer.id)
+        operation.wait(deadline.left)
+        return operation
 
     def load(
         self,
@@ -268,7 +293,7 @@ class Client:
         need. The name in a .npy is ""."""
         deadline = self._deadline(timeout)
         request = _proto.message("LoadArraysRequest")(path=path)
-        for name, (mesh, spec) in placements.items():
+        for name, (mesh, spec) in _check_placements(placements).items():
             # Rank and dtype are the file's; the rest of the spec is a placement.
             mesh = self._resolve(mesh, deadline.left)
             whole = _proto.message("ArraySpec")()
@@ -371,6 +396,7 @@ class Client:
                  mesh that the cluster knows. None: the server chooses.
         name     For people: metrics, operations, errors.
         """
+        _check_program("compile", program, mesh)
         request = _proto.message("CompileProgramRequest")(name=name)
         explain = _proto.message("ExplainProgramRequest")()
         for target in (request, explain):
@@ -406,6 +432,9 @@ class Client:
                              mesh has, each with so much memory; without a mesh that names some.
                              A plan that does not fit them raises OUT_OF_MEMORY.
         """
+        if not isinstance(program, str):
+            raise TypeError(f"explain() takes a program in the text form, not {_kind(program)}")
+        _check_program("explain", program, mesh)
         request = _proto.message("ExplainProgramRequest")(
             text=program, device_memory_bytes=device_memory_bytes
         )
@@ -459,11 +488,16 @@ class Client:
         timeout: float | None = None,
     ) -> dict[str, Any]:
         """Any unary method, in protobuf's JSON: call("AdminService/DrainWorker", {"worker": "w0"}).
-        64-bit integers are texts there."""
-        message = _proto.method(method).request()
-        return _proto.to_json(
-            self._call(method, _proto.from_json(dict(request or {}), message), timeout)
-        )
+        64-bit integers are texts there. A method or a field that does not exist is a ValueError."""
+        described = _proto.method(method)
+        if any(described.streams):
+            raise ValueError(f"{method!r} is a stream; call() is for methods with one answer")
+        message = described.request()
+        try:
+            _proto.from_json(dict(request or {}), message)
+        except _proto.ParseError as error:
+            raise ValueError(f"{method}: the request does not fit it: {error}") from None
+        return _proto.to_json(self._call(method, message, timeout))
 
     def _deadline(self, timeout: float | None) -> Deadline:
         return Deadline(self._timeout if timeout is None else timeout)
@@ -475,6 +509,19 @@ class Client:
     def _call(self, method: str, request: Any, timeout: float | None) -> Any:
         self._check_open()
         return self._connection.call(method, request, self._timeout if timeout is None else timeout)
+
+    def _call_in_session(self, method: str, request: Any, timeout: float) -> Any:
+        """A call in the client's session; in the one that takes its place when it is gone."""
+        deadline = Deadline(timeout)
+        request.session = session = self.session
+        try:
+            return self._call(method, request, deadline.left)
+        except errors.NotFoundError as error:
+            if error.reason != "SESSION_NOT_FOUND":
+                raise
+        request.session = self._session.replace(session, deadline.left)
+        request.request_id = ""  # Another request than before.
+        return self._call(method, request, deadline.left)
 
     def _read_stream(self, method: str, request: Any, timeout: float) -> Iterator[Any]:
         self._check_open()
@@ -495,16 +542,64 @@ class Client:
     def __repr__(self) -> str:
         closed = "" if self._finalizer.alive else " closed"
         return f"<tessera.Client {self.address} session {self.session}{closed}>"
-    def _call_in_session(self, method: str, request: Any, timeout: float) -> Any:
-        """A call in the client's session; in the one that takes its place when it is gone."""
-        deadline = Deadline(timeout)
-        request.session = session = self.session
-        try:
-            return self._call(method, request, deadline.left)
-        except errors.NotFoundError as error:
-            if error.reason != "SESSION_NOT_FOUND":
-                raise
-        request.session = self._session.replace(session, deadline.left)
-        request.request_id = ""  # Another request than before.
-        return self._call(method, request, deadline.left)
 
+
+# ---- Arguments of another type than is expected are told where they were given. ----
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
+
+
+def _check_arrays(method: str, arrays: Sequence[Any]) -> None:
+    for array in arrays:
+        if isinstance(array, Array):
+            continue
+        hint = "; client.array(ID) is the handle of an array that exists"
+        raise TypeError(
+            f"{method}() takes a tessera.Array, not {_kind(array)}"
+            f"{hint if isinstance(array, int) else ''}"
+        )
+
+
+def _check_placement(method: str, mesh: Any, spec: Any) -> None:
+    if not isinstance(mesh, Mesh):
+        given = "none is given" if mesh is None else f"{_kind(mesh)} is given"
+        raise TypeError(
+            f"{method}() takes a tessera.Mesh, which says on which devices the array is to lie, as "
+            f"in tessera.Mesh({{'x': 2}}); {given}"
+        )
+    if not isinstance(spec, P):
+        raise TypeError(
+            f"{method}() takes a tessera.P, which says how the array is to lie on the mesh, as in "
+            f"tessera.P('x'); {_kind(spec)} is given"
+        )
+
+
+def _check_placements(placements: Any) -> Mapping[str, tuple[Mesh, P]]:
+    if not isinstance(placements, Mapping):
+        raise TypeError(
+            "load() takes the placement of each array by its name, as in "
+            f"{{'w': (tessera.Mesh({{'x': 2}}), tessera.P('x'))}}; {_kind(placements)} is given"
+        )
+    for name, placement in placements.items():
+        if not isinstance(placement, tuple) or len(placement) != 2:
+            raise TypeError(
+                f"load() takes a pair of a tessera.Mesh and a tessera.P for {name!r}; "
+                f"{_kind(placement)} is given"
+            )
+        _check_placement("load", *placement)
+    return placements
+
+
+def _check_program(method: str, program: Any, mesh: Any) -> None:
+    if not isinstance(program, (str, bytes)) and not hasattr(program, "SerializeToString"):
+        raise TypeError(
+            f"{method}() takes a program as text, as a tessera.v1.Program or as the bytes of one, "
+            f"not {_kind(program)}"
+        )
+    if mesh is not None and not isinstance(mesh, (Mesh, str)):
+        raise TypeError(
+            f"{method}() takes a tessera.Mesh or the name of a mesh of the cluster, not "
+            f"{_kind(mesh)}"
+        )

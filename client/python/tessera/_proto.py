@@ -8,7 +8,9 @@ package's google.rpc.
 
 from __future__ import annotations
 
+import difflib
 import pathlib
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
@@ -19,7 +21,8 @@ Message = Any
 PACKAGE = "tessera.v1"
 
 
-def _load() -> descriptor_pool.DescriptorPool:
+def _load() -> tuple[descriptor_pool.DescriptorPool, list[str]]:
+    """The pool, and the names of its files that are Tessera's."""
     path = pathlib.Path(__file__).with_name("_proto.binpb")
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes())
@@ -31,10 +34,10 @@ def _load() -> descriptor_pool.DescriptorPool:
     loaded = descriptor_pool.DescriptorPool()
     for file in files.file:
         loaded.AddSerializedFile(file.SerializeToString())
-    return loaded
+    return loaded, [f.name for f in files.file if f.package == PACKAGE]
 
 
-pool = _load()
+pool, _files = _load()
 
 # Of protobuf before 4.22 it is a factory's method. Stubs know only one of the two.
 _factory: Any = message_factory
@@ -62,14 +65,33 @@ class Method(NamedTuple):
 _methods: dict[str, Method] = {}
 
 
+def _near(word: str, names: Iterable[str]) -> str:
+    """"; did you mean ListDevices?", where a name is near."""
+    near = difflib.get_close_matches(word.rpartition(".")[2], list(names))
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
 def method(name: str) -> Method:
-    """The method "ArrayService/CreateArray"; the package may be written before it."""
+    """The method "ArrayService/CreateArray"; the package may be written before it. ValueError when
+    there is none."""
     if name not in _methods:
         service, _, short = name.rpartition("/")
         full = service if "." in service else f"{PACKAGE}.{service}"
-        found = pool.FindServiceByName(full).FindMethodByName(short)
+        try:
+            described = pool.FindServiceByName(full)
+        except KeyError:
+            services = (s for f in _files for s in pool.FindFileByName(f).services_by_name)
+            raise ValueError(
+                f"{name!r} is no method: there is no service {service!r}"
+                f"{_near(service, services)}; SERVICE/METHOD is expected, as in "
+                '"ClusterService/ListDevices"'
+            ) from None
+        found = described.methods_by_name.get(short)
         if found is None:
-            raise KeyError(f"{full} has no method {short}")
+            raise ValueError(
+                f"{name!r} is no method: {service} has none that is called {short!r}"
+                f"{_near(short, described.methods_by_name)}"
+            )
         proto = descriptor_pb2.MethodDescriptorProto()
         found.CopyToProto(proto)
         _methods[name] = Method(
@@ -87,8 +109,11 @@ def to_json(value: Message) -> dict[str, Any]:
     return answer
 
 
+ParseError = json_format.ParseError
+
+
 def from_json(value: dict[str, Any], into: Message) -> Message:
-    """The inverse of to_json; returns `into`."""
+    """The inverse of to_json; returns `into`. ParseError when `value` does not fit it."""
     return json_format.ParseDict(value, into, descriptor_pool=pool)
 
 

@@ -15,6 +15,20 @@ def never_connected(text: str) -> bool:
     return text.startswith("failed to connect to all addresses") or "DNS resolution failed" in text
 
 
+def holds_certificates(pem: bytes) -> bool:
+    """Whether it is PEM text with at least one certificate."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=_text(pem))
+    except (ValueError, ssl.SSLError):  # Nothing at all; no certificate, or a spoilt one.
+        return False
+    return True
+
+
+def _text(pem: bytes) -> str:
+    """Without what may stand between the certificates in other letters."""
+    return pem.decode("ascii", "ignore")
+
+
 def _handshake(address: str, ca: bytes | None = None, name: str | None = None) -> bool | None:
     """Whether what listens there speaks TLS, with a certificate from `ca`, if one is given, for
     `name`, or else the address; None when nothing listens."""
@@ -25,7 +39,7 @@ def _handshake(address: str, ca: bytes | None = None, name: str | None = None) -
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     else:
-        context.load_verify_locations(cadata=ca.decode())
+        context.load_verify_locations(cadata=_text(ca))
     context.set_alpn_protocols(["h2"])
     try:
         plain = socket.create_connection((host, int(port)), _LIMIT)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import ipaddress
+import os
+import pathlib
 import random
 import time
 import uuid
@@ -29,6 +31,7 @@ _OPTIONS: list[tuple[str, int | str]] = [
     # A channel of its own per client: what one closes does not touch another.
     ("grpc.use_local_subchannel_pool", 1),
 ]
+_EXAMPLE = "127.0.0.1:8470"
 _TRIES = 5
 _FIRST_PAUSE = 0.1
 # Errors that say themselves that nothing was done and the same call may succeed.
@@ -193,6 +196,50 @@ def _detail(any_: Any) -> dict[str, Any]:
         return _proto.to_json(any_)
     except Exception:  # A type of a newer server; protobuf's releases differ in what they raise.
         return {"@type": any_.type_url, "value": base64.b64encode(any_.value).decode()}
+
+
+def check_address(address: str) -> None:
+    """Raises what is wrong with HOST:PORT; names are not looked up."""
+    if not isinstance(address, str):
+        raise TypeError(f"an address is a text HOST:PORT, not {type(address).__name__}")
+    if address.startswith("unix:"):
+        return
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    wrong = ""
+    if "://" in address:
+        wrong = "a scheme does not belong there"
+    elif "/" in address:
+        wrong = "a path does not belong there"
+    elif not colon or address.endswith("]"):
+        wrong = "the port is missing"
+    elif ":" in host and not bracketed:
+        wrong = "the address of IPv6 stands in brackets, as in [::1]:8470"
+    elif not host.strip("[]"):
+        wrong = "the host is missing"
+    elif not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535):
+        wrong = f"the port {port!r} is not a number from 1 to 65535"
+    if wrong:
+        raise errors.InvalidArgumentError(
+            f"address {address!r}: {wrong}; HOST:PORT is expected, as in {_EXAMPLE}",
+            reason="VALUE_ERROR",
+        )
+
+
+def read_authority(path: str | os.PathLike[str]) -> bytes:
+    """The PEM text of the cluster's authority."""
+    try:
+        pem = pathlib.Path(path).read_bytes()
+        wrong = "" if _reach.holds_certificates(pem) else "it holds no PEM certificate"
+    except OSError as error:
+        wrong = error.strerror or str(error)
+    if not wrong:
+        return pem
+    raise errors.FailedPreconditionError(
+        f"the cluster's authority cannot be read from {os.fspath(path)}: {wrong}; give its ca.pem "
+        "in ca= or TESSERA_CA_FILE",
+        reason="TLS_MISMATCH",
+    )
 
 
 def is_loopback(address: str) -> bool:

@@ -57,7 +57,7 @@ class UnknownError(Error):
     """The server did not say what happened."""
 
 
-class InvalidArgumentError(Error):
+class InvalidArgumentError(Error, ValueError):
     """The program or the call is wrong; the message says where."""
 
     code = "INVALID_ARGUMENT"

@@ -69,6 +69,11 @@ class Mesh:
     def __init__(
         self, axes: Mapping[str, int], devices: Sequence[Device | int] | None = None
     ) -> None:
+        if not isinstance(axes, Mapping):
+            raise TypeError(
+                "a mesh is made of axes by name, as in Mesh({'x': 2, 'y': 2}), not of "
+                f"{type(axes).__name__}"
+            )
         self.axes = {str(name): int(size) for name, size in axes.items()}
         if any(size < 1 for size in self.axes.values()):
             raise ValueError(f"Mesh({dict(axes)}): an axis has at least one device")
