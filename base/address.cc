@@ -8,6 +8,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
 
 namespace tessera {
 namespace {
@@ -26,7 +30,45 @@ absl::string_view HostOf(absl::string_view address) {
   return address.substr(0, colon);
 }
 
+constexpr int kPortMax = 65535;
+
 }  // namespace
+
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
+  const auto wrong = [&](absl::string_view why) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("'", address.substr(0, 256), "': ", why,
+                                  "; HOST:PORT is expected, as 127.0.0.1:8470"));
+  };
+  absl::string_view rest = address;
+  absl::ConsumePrefix(&rest, "dns:///");
+  if (rest.empty()) return wrong("the address is empty");
+  if (const size_t scheme = rest.find("://"); scheme != absl::string_view::npos)
+    return wrong(absl::StrCat(rest.substr(0, scheme + 3), " does not belong to an address"));
+  const size_t colon = rest.rfind(':');
+  const size_t bracket = rest.rfind(']');
+  const bool v6 = rest[0] == '[';
+  if (!v6 && colon != rest.find(':'))
+    return wrong("an IPv6 address has to be in brackets, as [::1]:8470");
+  if (colon == absl::string_view::npos ||
+      (v6 && bracket != absl::string_view::npos && colon < bracket))
+    return wrong("the port is missing");
+  if (v6 && (bracket != colon - 1 || bracket == 1))
+    return wrong("the brackets do not hold an IPv6 address");
+  const absl::string_view host = v6 ? rest.substr(1, bracket - 1) : rest.substr(0, colon);
+  if (host.empty()) return wrong("the host is missing");
+  const absl::string_view text = rest.substr(colon + 1);
+  if (text.empty()) return wrong("the port is missing");
+  int port = 0;
+  if (!absl::SimpleAtoi(text, &port) || port < 1 || port > kPortMax)
+    return wrong(absl::StrCat("'", text, "' is not a port, which is 1 to ", kPortMax));
+  return HostPort{std::string(host), absl::StrCat(port)};
+}
+
+absl::Status CheckAddress(absl::string_view address) {
+  if (absl::StartsWith(address, "unix:")) return absl::OkStatus();
+  return ParseHostPort(address).status();
+}
 
 bool IsLoopback(absl::string_view address) {
   if (absl::StartsWith(address, "unix:")) return true;

@@ -2,8 +2,57 @@
 
 #include <gtest/gtest.h>
 
+#include "base/testing/status_matchers.h"
+
 namespace tessera {
 namespace {
+
+TEST(ParseHostPortTest, TakesHostAndPort) {
+  const struct {
+    const char *address, *host, *port;
+  } rows[] = {
+      {"127.0.0.1:8470", "127.0.0.1", "8470"},
+      {"node-1.example:1", "node-1.example", "1"},
+      {"[::1]:65535", "::1", "65535"},
+      {"dns:///a:08470", "a", "8470"},
+  };
+  for (const auto& row : rows) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const HostPort got, ParseHostPort(row.address));
+    EXPECT_EQ(got.host, row.host);
+    EXPECT_EQ(got.port, row.port);
+    EXPECT_THAT(CheckAddress(row.address), IsOk());
+  }
+  EXPECT_THAT(CheckAddress("unix:/run/tessera.sock"), IsOk());
+}
+
+TEST(ParseHostPortTest, SaysWhatIsWrongAndWhatIsExpected) {
+  const struct {
+    const char *address, *said;
+  } rows[] = {
+      {"127.0.0.1:74006", "'74006' is not a port, which is 1 to 65535"},
+      {"127.0.0.1:0", "'0' is not a port"},
+      {"127.0.0.1:-1", "'-1' is not a port"},
+      {"127.0.0.1:8470/x", "'8470/x' is not a port"},
+      {"a:99999999999", "'99999999999' is not a port"},
+      {"127.0.0.1", "'127.0.0.1': the port is missing; HOST:PORT is expected, as 127.0.0.1:8470"},
+      {"127.0.0.1:", "the port is missing"},
+      {"[::1]", "the port is missing"},
+      {"[::1]:", "the port is missing"},
+      {"http://127.0.0.1:8470", "http:// does not belong to an address"},
+      {"tcp://a", "tcp:// does not belong to an address"},
+      {"::1:8470", "in brackets, as [::1]:8470"},
+      {"[::1]x:8470", "brackets"},
+      {"[::1:8470", "brackets"},
+      {"[]:8470", "brackets"},
+      {":8470", "the host is missing"},
+      {"dns:///", "the address is empty"},
+      {"", "the address is empty"},
+  };
+  for (const auto& row : rows) {
+    EXPECT_THAT(CheckAddress(row.address), ReasonIs("VALUE_ERROR", row.said)) << row.address;
+    EXPECT_THAT(CheckAddress(row.address), ReasonIs("VALUE_ERROR", "HOST:PORT is expected"));
+  }
+}
 
 TEST(IsLoopbackTest, IsTheAddressesOfThisMachine) {
   for (const char* address :

@@ -192,6 +192,8 @@ absl::Status LinkSecurity(const Options& options, rpc::WorkerDaemonOptions* daem
   daemon->insecure = options.insecure;
   if (!options.tls_ca_file.empty()) {
     TESSERA_ASSIGN_OR_RETURN(daemon->tls.authority, ReadWholeFile(options.tls_ca_file));
+    if (const auto authority = pki::Describe(daemon->tls.authority); !authority.ok())
+      return Annotate(authority.status(), options.tls_ca_file);
   }
   if (!options.tls_cert_file.empty()) {
     TESSERA_ASSIGN_OR_RETURN(daemon->tls.certificates, ReadWholeFile(options.tls_cert_file));

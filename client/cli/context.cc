@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "base/address.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/words.h"
@@ -106,6 +107,8 @@ bool Context::Finishes(std::function<void()> f) const {
 
 absl::StatusOr<std::unique_ptr<remote::JsonClient>> Context::ClientOf(
     const std::string& address) const {
+  if (const absl::Status usable = CheckAddress(address); !usable.ok())
+    return WithExit(Annotate(usable, "the coordinator's address"), kExitUsage);
   ConnectOptions options;
   options.ca_file = globals_.ca_file;
   options.insecure = globals_.insecure;

@@ -82,25 +82,6 @@ absl::StatusOr<Socket> Open(const HostPort& target, absl::Duration limit) {
 
 }  // namespace
 
-absl::StatusOr<HostPort> ParseHostPort(const std::string& address) {
-  std::string rest = address;
-  if (const size_t scheme = rest.find("///"); scheme != std::string::npos) {
-    rest = rest.substr(scheme + 3);
-  }
-  const size_t colon = rest.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(rest.substr(colon + 1), &port) || port < 1 || port > 65535) {
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("'", address, "': HOST:PORT is expected, as 127.0.0.1:8470"));
-  }
-  std::string host = rest.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  return HostPort{host, rest.substr(colon + 1)};
-}
-
 absl::Status TryConnect(const HostPort& target, absl::Duration limit) {
   return Open(target, limit).status();
 }

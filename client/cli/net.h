@@ -8,14 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/address.h"
 
 namespace tessera::cli {
-
-struct HostPort {
-  std::string host, port;
-};
-// "HOST:PORT", "[::1]:8470", with or without a scheme such as dns:///. VALUE_ERROR.
-absl::StatusOr<HostPort> ParseHostPort(const std::string& address);
 
 // Whether somebody listens there. UNAVAILABLE says what the system said.
 absl::Status TryConnect(const HostPort& target, absl::Duration limit);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
+#include "base/pki.h"
 #include "base/status.h"
 #include "grpcpp/create_channel.h"
 
@@ -21,6 +22,8 @@ constexpr int kFirstReconnectMs = 200, kLastReconnectMs = 1'000, kReconnectTimeo
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
     const std::string& address, const ConnectOptions& options) {
+  if (const absl::Status usable = CheckAddress(address); !usable.ok())
+    return Annotate(usable, "the coordinator's address");
   if (!options.ca_file.empty()) {
     std::ifstream file(options.ca_file);
     const int failure = file ? 0 : errno;
@@ -31,6 +34,13 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
                        absl::StrCat("the cluster's authority cannot be read from ", options.ca_file,
                                     ": ", failure != 0 ? std::strerror(failure) : "it is empty",
                                     "; set TESSERA_CA_FILE to its ca.pem"));
+    }
+    // gRPC would say that the coordinator does not answer.
+    if (const auto authority = pki::Describe(pem.str()); !authority.ok()) {
+      return MakeError(ErrorKind::kTlsMismatch,
+                       absl::StrCat(options.ca_file, " holds no certificate of an authority: ",
+                                    authority.status().message(),
+                                    "; set TESSERA_CA_FILE to the cluster's ca.pem"));
     }
     grpc::SslCredentialsOptions ssl;
     ssl.pem_root_certs = pem.str();

@@ -13,7 +13,8 @@
 namespace tessera::remote {
 
 // TLS with the authority of options.ca_file; plain text only to this machine, or where
-// options.insecure asks for it. VALUE_ERROR otherwise, and when the file cannot be read.
+// options.insecure asks for it. TLS_MISMATCH otherwise, and when the file cannot be read or holds
+// no certificate; VALUE_ERROR when nobody can be called by the address.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
     const std::string& address, const ConnectOptions& options);
 // Connects when it is used.

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/address.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "client/remote/status.h"
@@ -41,6 +42,8 @@ absl::Status Done(const grpc::Status& status, const std::string& address) {
 }  // namespace
 
 absl::StatusOr<std::string> FetchAuthority(const std::string& address, absl::Duration limit) {
+  if (const absl::Status usable = CheckAddress(address); !usable.ok())
+    return Annotate(usable, "the coordinator's address");
   const auto stub = v1::EnrollmentService::NewStub(grpc::CreateChannel(address, Unverified()));
   grpc::ClientContext context;
   Bound(&context, limit);

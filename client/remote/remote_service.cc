@@ -11,6 +11,7 @@
 #include "client/remote/reach.h"
 #include "client/remote/retry.h"
 #include "client/remote/status.h"
+#include "ir/serial/probe.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
 #include "ir/serial/status.h"
@@ -18,8 +19,9 @@
 namespace tessera::remote {
 namespace {
 
-constexpr absl::Duration kFirstLook = absl::Seconds(1);       // before somebody is asked why not
-constexpr absl::Duration kCallLimit = absl::Seconds(30);      // for what should answer at once
+constexpr absl::Duration kFirstLook = absl::Seconds(1);          // before somebody is asked why not
+constexpr absl::Duration kCauseLimit = absl::Milliseconds(200);  // to say why nobody answers
+constexpr absl::Duration kCallLimit = absl::Seconds(30);         // for what should answer at once
 constexpr absl::Duration kCompileLimit = absl::Minutes(5);    // planning large programs takes time
 constexpr absl::Duration kTransferLimit = absl::Minutes(10);  // of one array
 // Beyond what the server waits: one that stood still for ten seconds answers late, but it answers.
@@ -88,13 +90,10 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
   const absl::Duration first = std::min(options.timeout, kFirstLook);
   if (!connected(first)) {
     // Who starts is waited for; who speaks otherwise will not change.
-    const absl::Status why = WhyUnreachable(
-        MakeError(ErrorKind::kUnreachable,
-                  absl::StrCat("no coordinator answers at ", address, " within ",
-                               absl::FormatDuration(options.timeout),
-                               ". Check that it runs and that the address is right")),
-        address, !options.ca_file.empty(), credentials);
-    if (KindOf(why) != ErrorKind::kUnreachable || !connected(options.timeout - first)) return why;
+    const absl::Status why = WhyUnreachable(MakeError(ErrorKind::kUnreachable, "no answer yet"),
+                                            address, !options.ca_file.empty(), credentials);
+    if (KindOf(why) != ErrorKind::kUnreachable) return why;
+    if (!connected(options.timeout - first)) return service->NoAnswerWithin(options.timeout);
   }
   const RemoteService* const self = service.get();
   TESSERA_ASSIGN_OR_RETURN(
@@ -107,6 +106,20 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
           },
           [self](const grpc::Status& status) { return self->Done(status); }));
   return std::shared_ptr<api::Service>(std::move(service));
+}
+
+absl::Status RemoteService::NoAnswerWithin(absl::Duration timeout) const {
+  // A call that does not wait ends with what the last attempt to connect met.
+  grpc::ClientContext context;
+  Prepare(&context, kCauseLimit);
+  v1::GetCapabilitiesResponse ignored;
+  const std::string said = cluster_->GetCapabilities(&context, {}, &ignored).error_message();
+  return MakeError(
+      ErrorKind::kUnreachable,
+      absl::StrCat("no coordinator answers at ", address_, " within ",
+                   absl::FormatDuration(timeout),
+                   ir::serial::NeverConnected(said) ? ": " + ir::serial::CauseOf(said) : "",
+                   ". Check that it runs and that the address is right"));
 }
 
 template <class F>

@@ -54,6 +54,8 @@ class RemoteService final : public api::Service {
                 std::shared_ptr<grpc::ChannelCredentials> credentials);
   void Prepare(grpc::ClientContext* context, absl::Duration limit) const;
   absl::Status Done(const grpc::Status& status) const;
+  // UNREACHABLE, with what the last attempt to connect met.
+  absl::Status NoAnswerWithin(absl::Duration timeout) const;
   // CallUntilAnswered with these.
   absl::Status Call(absl::Duration limit,
                     const std::function<grpc::Status(grpc::ClientContext*)>& call) const;

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/testing/status_matchers.h"
+#include "client/remote/enroll.h"
 #include "client/remote/remote_service.h"
 #include "client/remote/status.h"
 #include "client/remote/transfer.h"
@@ -77,7 +79,30 @@ TEST(ConnectTest, NobodyThereIsSaidWithinTheTimeout) {
   const auto service = RemoteService::Connect("127.0.0.1:1", options);
   EXPECT_EQ(ReasonOf(service.status()), "UNREACHABLE");
   EXPECT_THAT(std::string(service.status().message()),
-              HasSubstr("no coordinator answers at 127.0.0.1:1"));
+              HasSubstr("no coordinator answers at 127.0.0.1:1 within 300ms: Connection refused. "
+                        "Check that it runs"));
+}
+
+TEST(ConnectTest, AddressesThatNobodyCanHaveAreRefusedAtOnce) {
+  const auto said = [](const std::string& address) {
+    // Longer than the test may take: nothing is tried.
+    ConnectOptions options;
+    options.timeout = absl::Hours(1);
+    return RemoteService::Connect(address, options).status();
+  };
+  EXPECT_THAT(said("127.0.0.1:74006"), ReasonIs("VALUE_ERROR", "'74006' is not a port"));
+  EXPECT_THAT(said("127.0.0.1"), ReasonIs("VALUE_ERROR", "the port is missing; HOST:PORT is"));
+  EXPECT_THAT(said("http://127.0.0.1:1"), ReasonIs("VALUE_ERROR", "http:// does not belong"));
+  EXPECT_THAT(FetchAuthority("127.0.0.1", absl::Hours(1)),
+              ReasonIs("VALUE_ERROR", "the port is missing"));
+}
+
+TEST(ConnectTest, AFileThatHoldsNoAuthorityIsNamedAtOnce) {
+  ConnectOptions options;
+  options.timeout = absl::Hours(1);
+  options.ca_file = "/etc/passwd";
+  EXPECT_THAT(RemoteService::Connect("127.0.0.1:1", options),
+              ReasonIs("TLS_MISMATCH", "/etc/passwd holds no certificate"));
 }
 
 TEST(ConnectTest, PlainTextStaysOnThisMachine) {

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/address.h"
 #include "base/clock.h"
 #include "base/keepalive.h"
 #include "base/log.h"
@@ -615,6 +616,8 @@ absl::StatusOr<std::unique_ptr<WorkerDaemon>> WorkerDaemon::Start(WorkerDaemonOp
     return MakeError(ErrorKind::kValueError,
                      "a worker needs --coordinator HOST:PORT and --name NAME");
   }
+  if (const absl::Status usable = CheckAddress(options.coordinator); !usable.ok())
+    return Annotate(usable, "--coordinator");
   if (options.num_gpus < kAllGpus || options.num_gpus > kGpusMax) {
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("--gpus is ", options.num_gpus, "; expected 0 to ", kGpusMax));
