@@ -18,6 +18,15 @@ constexpr size_t kNamesInRow = 72;  // letters
 // How far off a word may be: more letters leave room for more slips.
 int FarthestFrom(std::string_view word) { return word.size() < 6 ? 1 : word.size() < 12 ? 2 : 3; }
 
+constexpr size_t kPartMin = 3;  // letters that tell a name by its beginning
+
+bool BeginsOrHasPart(std::string_view name, std::string_view word) {
+  if (word.size() < kPartMin) return false;
+  if (name.substr(0, word.size()) == word) return true;
+  const std::string parts = absl::StrCat("_", ToAbsl(name), "_");
+  return parts.find(absl::StrCat("_", ToAbsl(word), "_")) != std::string::npos;
+}
+
 // A name cut at its numbers: words[0] numbers[0] words[1] ... A number becomes a range as names
 // are folded together.
 struct NumberedName {
@@ -108,7 +117,8 @@ int EditDistance(std::string_view a, std::string_view b) {
 std::string DidYouMean(std::string_view word, const std::vector<std::string>& names) {
   std::vector<std::pair<int, std::string>> near;
   for (const std::string& name : names) {
-    const int distance = EditDistance(word, name);
+    int distance = EditDistance(word, name);
+    if (BeginsOrHasPart(name, word)) distance = std::min(distance, 1);
     if (distance <= FarthestFrom(word)) near.emplace_back(distance, name);
   }
   // By distance; of two as near, the one that comes first in the list.

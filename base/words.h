@@ -16,7 +16,7 @@ std::string Counted(int64_t count, std::string_view noun);
 int EditDistance(std::string_view a, std::string_view b);
 
 // "; did you mean --address?": those of `names` that are nearest to `word`, the nearest first, at
-// most three; empty when none is near.
+// most three; empty when none is near. One that begins with `word`, or has it as a part, is near.
 std::string DidYouMean(std::string_view word, const std::vector<std::string>& names);
 
 // "0..3,7" of 0, 1, 2, 3, 7. Requires: they ascend.

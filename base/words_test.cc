@@ -30,6 +30,11 @@ TEST(Words, TheNearestNameComesFirst) {
   EXPECT_EQ(DidYouMean("--mehs", {"--mesh", "--name"}), "; did you mean --mesh?");
   EXPECT_EQ(DidYouMean("ab", {"ps", "up", "top"}), "");
   EXPECT_EQ(DidYouMean("x", {}), "");
+  // By their beginning, and by a part.
+  EXPECT_EQ(DidYouMean("expo", {"log", "exponential"}), "; did you mean exponential?");
+  EXPECT_EQ(DidYouMean("sum", {"reduce_sum", "summary", "resume"}),
+            "; did you mean reduce_sum or summary?");
+  EXPECT_EQ(DidYouMean("lo", {"logistic", "a_lo_b"}), "");
 }
 
 std::vector<std::string> Folded(const std::vector<std::string>& names) {

@@ -16,6 +16,7 @@
 #include "base/status_exception.h"
 #include "ir/builder.h"
 #include "ir/op_def.h"
+#include "ir/op_usage.h"
 #include "ir/verify.h"
 
 namespace tessera::ir {
@@ -534,9 +535,10 @@ class Parser {
     const std::string op_name = Name();
     const OpDef* def = FindOp(op_name);
     if (def == nullptr)
-      Throw(MakeError(ErrorKind::kUnknownOp,
-                      absl::StrCat("unknown op '", op_name, "' (", Here().ToString(),
-                                   "); this build knows opset ", kOpset)));
+      Throw(MakeError(
+          ErrorKind::kUnknownOp,
+          absl::StrCat("unknown op '", op_name, "' (", Here().ToString(), ")", WhichOps(op_name),
+                       " of op set ", kOpset, ", which is this build's")));
     std::vector<Value> operands;
     List("(", ")", [&] { operands.push_back(Lookup(*env, ValueName())); });
     Attrs attrs;

@@ -348,7 +348,7 @@ absl::Status Explain(Context& context, const Arguments& arguments) {
 }
 
 const Option kProgram = {.name = "PROGRAM",
-                         .help = "The program's text; - reads standard input.",
+                         .help = "The program's text (docs/programs.md); - reads standard input.",
                          .positional = true,
                          .required = true,
                          .completes = Completes::kFile};

@@ -12,6 +12,7 @@
 #include "base/status_exception.h"
 #include "ir/builder.h"
 #include "ir/op_def.h"
+#include "ir/op_usage.h"
 
 namespace tessera::ir::serial {
 namespace {
@@ -333,9 +334,10 @@ class Reader {
                       std::vector<Value>* values) {
     const OpDef* def = proto.name().size() <= kNameMax ? FindOp(proto.name()) : nullptr;
     if (def == nullptr)
-      return MakeError(ErrorKind::kUnknownOp,
-                       absl::StrCat("program: op ", Shown(proto.name()),
-                                    " is not in this server's op set ", kOpset));
+      return MakeError(
+          ErrorKind::kUnknownOp,
+          absl::StrCat("program: op ", Shown(proto.name()), " is not in this server's op set ",
+                       kOpset, WhichOps(proto.name().substr(0, kNameMax))));
     if (proto.operands_size() > limits_.values_per_op)
       return TooMany("operands of one op", proto.operands_size(), limits_.values_per_op);
     std::vector<Value> operands;
