@@ -264,6 +264,8 @@ class Machine {
   void End(Operation& op, api::OperationState state);
   // The executor has left the operation, or is gone.
   void Left(Operation& op, const std::string& executor);
+  // Of one that has ended and been left, until it has to make room for others.
+  void KeepRecord(const Operation& op);
   // The time of a run whose caller gave none begins when nothing stands before it on its executors.
   void BeginTurn(Operation& op);
   // Kills the executors that have not left an operation that ended; those that others, which came

@@ -662,8 +662,12 @@ void Machine::Left(Operation& op, const std::string& executor) {
     Note(core::CancelDone{core::CancelDone::kStopped, now_ - op.ended_at});
   Disarm(op.kill_at, kKillTimer, op.id);
   s_.lingering.erase(op.id);
-  s_.ended.push_back(op.id);
+  KeepRecord(op);
   SettleDonated(op);
+}
+
+void Machine::KeepRecord(const Operation& op) {
+  (op.tenant == core::kSystemTenant ? s_.ended_canaries : s_.ended).push_back(op.id);
 }
 
 uint64_t Machine::StandsBefore(const Operation& op, const Executor& executor) const {
@@ -750,7 +754,7 @@ void Machine::End(Operation& op, api::OperationState state) {
   op.inlined.clear();
   const std::vector<uint64_t> args = op.args;
   if (op.outstanding.empty()) {
-    s_.ended.push_back(id);
+    KeepRecord(s_.operations.at(id));
   } else {
     s_.lingering.insert(id);
     op.kill_at = now_ + s_.config.cancel_grace;

@@ -44,9 +44,11 @@ std::vector<Effect> Machine::Finish() {
   SendDeletes();
   if (keep_ && s_.config.keeps_executors)
     effects_.insert(effects_.begin(), KeepExecutors{KnownExecutors()});
-  while (static_cast<int64_t>(s_.ended.size()) > s_.config.operations_kept) {
-    s_.operations.erase(s_.ended.front());
-    s_.ended.pop_front();
+  while (static_cast<int64_t>(s_.ended.size() + s_.ended_canaries.size()) >
+         s_.config.operations_kept) {
+    std::deque<uint64_t>& oldest = s_.ended_canaries.empty() ? s_.ended : s_.ended_canaries;
+    s_.operations.erase(oldest.front());
+    oldest.pop_front();
   }
   const absl::Time next = s_.timers.empty() ? absl::InfiniteFuture() : s_.timers.begin()->first;
   if (next < s_.armed) {

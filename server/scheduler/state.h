@@ -588,6 +588,8 @@ struct State {
   std::set<std::string> draining;  // workers, cordoned ones, where nothing starts
   std::set<uint64_t> held;         // operations that could start but for a drain
   std::deque<uint64_t> ended;      // and left; oldest first
+  // Likewise of the coordinator's canaries, whose records make room for those of tenants.
+  std::deque<uint64_t> ended_canaries;
   std::map<std::vector<std::pair<std::string, uint64_t>>, Communicator> communicators;
   // Generations that only launches sent earlier still use, and their members.
   std::map<uint64_t, std::vector<std::pair<std::string, uint64_t>>> retired;

@@ -541,9 +541,10 @@ class Harness {
             << "array " << id << " is in no session";
       }
     for (uint64_t op : state_.held) EXPECT_EQ(state_.live.count(op), 1u) << op;
-    EXPECT_LE(static_cast<int64_t>(state_.ended.size()), state_.config.operations_kept);
-    EXPECT_EQ(state_.operations.size(),
-              state_.live.size() + state_.ended.size() + state_.lingering.size());
+    EXPECT_LE(static_cast<int64_t>(state_.ended.size() + state_.ended_canaries.size()),
+              state_.config.operations_kept);
+    EXPECT_EQ(state_.operations.size(), state_.live.size() + state_.ended.size() +
+                                            state_.ended_canaries.size() + state_.lingering.size());
     for (uint64_t id : state_.lingering) {
       const Operation& op = state_.operations.at(id);
       EXPECT_TRUE(op.ended() && !op.outstanding.empty()) << id;
@@ -576,11 +577,12 @@ TEST_P(TranscriptTest, Holds) {
               [&](const DataCase& c) { return harness.Run(c); });
 }
 INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
-                         ::testing::Values("launch", "loss", "cancel", "retire", "donate",
-                                           "transfer", "bounds", "verdict", "watch", "lives",
-                                           "names", "devices", "incidents", "files", "sessions",
-                                           "tenants", "drain", "meshes", "absent", "moves",
-                                           "pending", "compile", "frozen", "holds", "reshard"),
+                         ::testing::Values("launch", "loss", "cancel", "canaries", "retire",
+                                           "donate", "transfer", "bounds", "verdict", "watch",
+                                           "lives", "names", "devices", "incidents", "files",
+                                           "sessions", "tenants", "drain", "meshes", "absent",
+                                           "moves", "pending", "compile", "frozen", "holds",
+                                           "reshard"),
                          [](const auto& info) { return info.param; });
 
 // Each run reads what the one before makes.
@@ -620,7 +622,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 25);
+  EXPECT_EQ(files, 26);
 }
 
 }  // namespace
