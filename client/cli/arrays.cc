@@ -62,6 +62,12 @@ absl::Status Put(Context& context, const Arguments& arguments) {
 
 absl::Status Get(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(arguments.Text("ARRAY"), "arrays"));
+  const std::string path = arguments.Text("out");
+  if (arguments.Has("out") && !absl::EndsWith(path, ".npy")) {
+    return UsageError(absl::StrCat("--out ", path,
+                                   ": get writes NumPy files, whose names end in .npy; `tessera "
+                                   "save` has the workers write .safetensors"));
+  }
   TESSERA_ASSIGN_OR_RETURN(const Json known,
                            context.Call("ArrayService/GetArray", {{"array", std::to_string(id)}}));
   TESSERA_ASSIGN_OR_RETURN(const std::shared_ptr<api::Service> service, context.service());
@@ -76,7 +82,6 @@ absl::Status Get(Context& context, const Arguments& arguments) {
   TESSERA_RETURN_IF_ERROR(value);
   Json document = {{"array", std::to_string(id)},
                    {"type", ir::MakeType(value->dtype(), value->shape()).ToString()}};
-  const std::string path = arguments.Text("out");
   if (!path.empty()) {
     TESSERA_RETURN_IF_ERROR(WriteNpy(path, *value));
     document["file"] = path;
@@ -102,7 +107,8 @@ absl::Status List(Context& context, const Arguments& arguments) {
       const Json& spec = ChildOf(a, "spec");
       const Json& placement = ChildOf(spec, "placement");
       const std::string state = TextOf(a, "state");
-      bytes += IntOf(a, "bytes");
+      // What is lost, or never came to be, takes no memory.
+      if (state == "READY" || state == "PENDING") bytes += IntOf(a, "bytes");
       table.Row({TextOf(a, "id"), TypeText(spec),
                  context.looks().Paint(state == "READY"     ? Style::kGreen
                                        : state == "PENDING" ? Style::kPlain
@@ -316,7 +322,7 @@ std::vector<Command> ArrayCommands() {
                    {.name = "out",
                     .letter = 'o',
                     .value = "FILE",
-                    .help = "Write it there as .npy; else its values are printed, long ones in "
+                    .help = "Write it to this .npy file; else its values are printed, long ones in "
                             "part.",
                     .completes = Completes::kFile}},
        .timeout = absl::Minutes(10),

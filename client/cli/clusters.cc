@@ -262,7 +262,7 @@ std::vector<Command> ClusterCommands() {
        .options = {worker},
        .details = "It is listed no more, and the ids of its devices mean nothing from then on. One "
                   "of the same name that joins later is a new worker. One that is connected is "
-                  "stopped first.",
+                  "refused: drain it and stop it first.",
        .run = WorkersRemove},
       {.name = "sessions",
        .group = "Cluster",

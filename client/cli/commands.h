@@ -87,7 +87,7 @@ std::vector<Command> ClusterCommands();    // clusters.cc: devices, workers, mes
 std::vector<Command> SecurityCommands();   // tokens.cc: token create, list, revoke
 std::vector<Command> TopCommands();        // top.cc
 std::vector<Command> DoctorCommands();     // doctor.cc
-std::vector<Command> ShellCommands();      // shell.cc: completion, version
+std::vector<Command> ShellCommands();      // shell.cc: help, completion, version
 
 // What a process exits with.
 inline constexpr int kExitOk = 0;

@@ -15,6 +15,8 @@ namespace {
 constexpr absl::Duration kLook = absl::Seconds(1);        // one wait of a longer one
 constexpr absl::Duration kLast = absl::Milliseconds(20);  // too little for another
 
+constexpr char kCanaryTenant[] = "system";  // whose the coordinator's own operations are
+
 // "RUNNING" of OPERATION_STATE_RUNNING.
 std::string StateOf(const Json& operation) {
   const std::string state = TextOf(operation, "state");
@@ -54,8 +56,14 @@ absl::Status Ps(Context& context, const Arguments& arguments) {
     request["session"] = arguments.Text("session");
   else
     request["allSessions"] = true;
-  TESSERA_ASSIGN_OR_RETURN(const Json answer, context.CallPages("OperationService/ListOperations",
-                                                                request, "operations"));
+  TESSERA_ASSIGN_OR_RETURN(
+      Json answer, context.CallPages("OperationService/ListOperations", request, "operations"));
+  if (!arguments.Flag("canaries") && answer["operations"].is_array()) {
+    Json users = Json::array();
+    for (Json& o : answer["operations"])
+      if (TextOf(o, "tenant") != kCanaryTenant) users.push_back(std::move(o));
+    answer["operations"] = std::move(users);
+  }
   context.Show(answer, [&] {
     const absl::Time now = absl::Now();
     Table table({">OPERATION", "KIND", "NAME", "STATE", ">TIME", ">SESSION", "TENANT",
@@ -152,6 +160,10 @@ std::vector<Command> OperationCommands() {
        .group = "Operations",
        .summary = "Lists what waits and runs, and what for.",
        .options = {{.name = "all", .takes = Takes::kNothing, .help = "Also what has ended."},
+                   {.name = "canaries",
+                    .takes = Takes::kNothing,
+                    .help = "Also the coordinator's own runs, by which it proves that devices "
+                            "work; operators see them."},
                    {.name = "session",
                     .takes = Takes::kInt,
                     .value = "ID",

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 #include "base/words.h"
 
 namespace tessera::cli {
@@ -245,6 +246,14 @@ const std::vector<Option>& GlobalOptions() {
 
 absl::StatusOr<Parsed> ParseCommandLine(const std::vector<Command>& commands,
                                         const std::vector<std::string>& args) {
+  if (!args.empty() && args[0] == "help") {
+    // CLI11 would take the words behind it for commands.
+    std::vector<std::string> words(args.begin() + 1, args.end());
+    std::erase_if(words, [](const std::string& word) { return absl::StartsWith(word, "-"); });
+    Parsed parsed;
+    TESSERA_ASSIGN_OR_RETURN(parsed.text, HelpOn(commands, words));
+    return parsed;
+  }
   CLI::App app(kIntro, "tessera");
   app.set_help_flag();
   std::map<std::string, CLI::App*> groups;  // "mesh": holds "mesh create"
@@ -289,6 +298,11 @@ absl::StatusOr<Parsed> ParseCommandLine(const std::vector<Command>& commands,
   bool extras = false;
   try {
     app.parse(reversed);
+  } catch (const CLI::RequiredError& e) {
+    fault = e.what();
+    // What is missing may stand behind an option that is mistyped: that one is named first.
+    for (const std::string& word : app.remaining(/*recurse=*/true))
+      extras = extras || (word.size() > 1 && word[0] == '-');
   } catch (const CLI::ParseError& e) {
     fault = e.what();
     extras = dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr;
@@ -343,6 +357,23 @@ absl::StatusOr<Parsed> ParseCommandLine(const std::vector<Command>& commands,
     if (slot.option->count() > 0) parsed.globals.Give(slot.row->name, Given(slot));
   }
   return parsed;
+}
+
+absl::StatusOr<std::string> HelpOn(const std::vector<Command>& commands,
+                                   const std::vector<std::string>& words) {
+  if (words.empty()) return HelpText(commands);
+  const std::string name = absl::StrJoin(words, " ");
+  std::vector<std::string> names, below;
+  for (const Command& c : commands) {
+    if (c.name == name) return HelpText(c);
+    if (absl::StartsWith(c.name, name + " ")) below.push_back(c.name);
+    names.push_back(c.name);
+  }
+  if (!below.empty())
+    return UsageError(absl::StrCat(name, ": which? ", absl::StrJoin(below, ", ")));
+  const std::string near = DidYouMean(name, names);
+  return UsageError(absl::StrCat("there is no command ", name, near, near.empty() ? "." : "",
+                                 " tessera --help lists the commands"));
 }
 
 std::string HelpText(const std::vector<Command>& commands) {

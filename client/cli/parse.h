@@ -24,6 +24,10 @@ struct Parsed {
 absl::StatusOr<Parsed> ParseCommandLine(const std::vector<Command>& commands,
                                         const std::vector<std::string>& args);
 
+// What `help WORD...` prints: of the command of these words, or of all without any. An error that
+// exits with kExitUsage where there is none.
+absl::StatusOr<std::string> HelpOn(const std::vector<Command>& commands,
+                                   const std::vector<std::string>& words);
 std::string HelpText(const std::vector<Command>& commands);
 std::string HelpText(const Command& command);
 // The page docs/cli.md.

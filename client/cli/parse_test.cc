@@ -92,6 +92,10 @@ TEST(ParseCommandLine, ErrorsSayWhatWasExpectedAndExitWithUsage) {
       {{"copy", "x", "--times", "-1"}, "-1 is not a number"},
       {{"copy", "x", "--every", "soon"}, "soon is not a duration; 500ms"},
       {{"copy", "x", "--kind", "c"}, "c is not one of a, b"},
+      {{"copy", "--nothing"}, "there is no option --nothing. tessera copy --help"},
+      {{"copy", "--times", "2"}, "FROM is required"},
+      {{"help", "cpy"}, "there is no command cpy; did you mean copy? tessera --help"},
+      {{"help", "thing"}, "thing: which? thing make, thing drop"},
       {{"copy", "x", "--nothing"}, "there is no option --nothing. tessera copy --help"},
       {{"copy", "x", "--tmies", "2"}, "there is no option --tmies; did you mean --times? tessera"},
       {{"copy", "--adress=a:1", "x"}, "there is no option --adress; did you mean --address?"},
@@ -120,6 +124,12 @@ TEST(ParseCommandLine, HelpComesBeforeWhatIsMissing) {
   EXPECT_THAT(one.text, HasSubstr("One of a, b."));
   TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed none, Parse({}));
   EXPECT_EQ(none.text, all.text);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed help, Parse({"help"}));
+  EXPECT_EQ(help.text, all.text);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed on_copy, Parse({"help", "copy"}));
+  EXPECT_EQ(on_copy.text, one.text);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed on_two, Parse({"help", "thing", "make"}));
+  EXPECT_THAT(on_two.text, HasSubstr("usage: tessera thing make"));
 }
 
 TEST(ParseCommandLine, TheVersionNeedsNoCommand) {

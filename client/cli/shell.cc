@@ -1,4 +1,4 @@
-// completion and version.
+// help, completion and version.
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "client/cli/context.h"
@@ -7,6 +7,12 @@
 
 namespace tessera::cli {
 namespace {
+
+absl::Status Help(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const std::string text, HelpOn(Commands(), arguments.Texts("COMMAND")));
+  context.Show({{"help", text}}, [&] { context.terminal().Print(text); });
+  return absl::OkStatus();
+}
 
 absl::Status Completion(Context& context, const Arguments& arguments) {
   const std::string script = CompletionScript(Commands(), arguments.Text("SHELL"));
@@ -31,6 +37,14 @@ absl::Status Version(Context& context, const Arguments&) {
 
 std::vector<Command> ShellCommands() {
   return {
+      {.name = "help",
+       .group = "Shell",
+       .summary = "Says what a command does and takes, as its --help does.",
+       .options = {{.name = "COMMAND",
+                    .takes = Takes::kTexts,
+                    .help = "Its words; without any, the list of commands.",
+                    .positional = true}},
+       .run = Help},
       {.name = "completion",
        .group = "Shell",
        .summary = "Prints a completion script.",

@@ -236,6 +236,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   if (path == "-") {
     return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   }
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return Fault(path, "this is a folder; a file is expected");
+  }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::stringstream bytes;
@@ -255,7 +259,10 @@ absl::Status WriteFile(const std::string& path, const std::string& bytes) {
     std::ofstream out(next, std::ios::binary | std::ios::trunc);
     out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     if (!out.flush()) {
-      return Fault(next, errno != 0 ? std::strerror(errno) : "cannot be written");
+      // Not of the file that is written first, which nobody has named.
+      return Fault(path, absl::StrCat("it cannot be written: ",
+                                      errno != 0 ? std::strerror(errno) : "reason unknown",
+                                      ". Its folder has to be there and to take files"));
     }
   }
   if (std::rename(next.c_str(), path.c_str()) != 0) return Fault(path, std::strerror(errno));

@@ -179,5 +179,13 @@ TEST(InputOf, WordsJsonAndFiles) {
   std::remove(path.c_str());
 }
 
+TEST(Files, FaultsNameTheFileThatWasGiven) {
+  const std::string folder = ::testing::TempDir();
+  EXPECT_THAT(ReadFile(folder), ReasonIs("VALUE_ERROR", "this is a folder"));
+  const absl::Status unwritten = WriteFile("/nowhere/x.npy", "bytes");
+  EXPECT_THAT(unwritten, ReasonIs("VALUE_ERROR", "/nowhere/x.npy: it cannot be written: No such"));
+  EXPECT_EQ(unwritten.message().find(".part"), absl::string_view::npos) << unwritten;
+}
+
 }  // namespace
 }  // namespace tessera::cli

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/words.h"
 #include "ir/api/placement.h"
 #include "server/scheduler/machine.h"
 
@@ -22,9 +23,10 @@ absl::Status Machine::CheckDevices(const std::vector<int64_t>& devices) const {
     if (!DeviceExists(d))
       return MakeError(
           ErrorKind::kNotEnoughDevices,
-          absl::StrCat("device ", d, " does not exist; the cluster has ",
-                       static_cast<int64_t>(s_.devices.size()) - s_.devices_deleted, " devices, ",
-                       s_.devices_deleted == 0 ? "numbered from 0" : "list them"));
+          absl::StrCat(
+              "device ", d, " does not exist; the cluster has ",
+              Counted(static_cast<int64_t>(s_.devices.size()) - s_.devices_deleted, "device"), ", ",
+              s_.devices_deleted == 0 ? "numbered from 0" : "list them"));
   return absl::OkStatus();
 }
 

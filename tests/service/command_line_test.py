@@ -1,10 +1,16 @@
 """What the command line says of small numbers, of what is not there, and of what is mistyped."""
+import os
+import pathlib
+import signal
 import unittest
 
 import daemons
 from reasons_test import run
 
 CLUSTER, ARRAYS = "tessera.v1.ClusterService/", "tessera.v1.ArrayService/"
+# Of numpy.save(file, numpy.zeros(2, "<i4")).
+_HEADER = "{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }".ljust(117) + "\n"
+NPY = b"\x93NUMPY\x01\x00" + len(_HEADER).to_bytes(2, "little") + _HEADER.encode() + bytes(8)
 SPEC = {"dtype": "s32", "shape": ["1"], "placement": {"devices": ["0"]}}
 
 
@@ -68,6 +74,9 @@ class CommandLineTest(unittest.TestCase):
                  "there is no option --adress; did you mean --address?"),
                 ("tessera", ["put", "x.npy", "--mehs", "2", "--spce=-"],
                  "there is no option --mehs; did you mean --mesh?"),
+                ("tessera", ["run", "--bogus"], "there is no option --bogus"),
+                ("tessera", ["help", "devics"], "there is no command devics; did you mean devices"),
+                ("tessera", ["help", "mesh"], "mesh: which? mesh create"),
                 ("tessera", ["devics"], "there is no command devics; did you mean devices?"),
                 ("tessera-coordinator", ["--lisen=x"], "'--lisen=x'; did you mean --listen?"),
                 ("tessera-worker", ["--cordinator", "x"],
@@ -77,6 +86,68 @@ class CommandLineTest(unittest.TestCase):
                 status, said = run(binary, *args)
                 self.assertEqual(status, 2)
                 self.assertIn(says, said)
+
+    def test_addresses_are_looked_at_before_anybody_is_called(self):
+        rows = (("127.0.0.1:74006", "'74006' is not a port, which is 1 to 65535"),
+                ("127.0.0.1", "the port is missing; HOST:PORT is expected, as 127.0.0.1:8470"),
+                ("http://127.0.0.1:8470", "http:// does not belong to an address"))
+        for address, says in rows:
+            with self.subTest(address=address):
+                status, said = run("tessera", f"--address={address}", "devices")
+                self.assertEqual(status, 2, said)
+                self.assertIn(says, said)
+                status, said = run("tessera-worker", f"--coordinator={address}", "--name=w",
+                                   "--devices=1")
+                self.assertEqual(status, 2, said)
+                self.assertIn("--coordinator", said)
+                self.assertIn(says, said)
+
+    def test_an_authority_that_is_none_is_named(self):
+        said = self.tessera("--ca-file=/etc/passwd", "devices", code=1)
+        self.assertIn("/etc/passwd holds no certificate", said)
+        self.assertIn("reason: TLS_MISMATCH", said)
+
+    def test_help_is_a_command(self):
+        for words in ([], ["ps"], ["workers", "rm"]):
+            status, said = run("tessera", "help", *words)
+            self.assertEqual(status, 0)
+            self.assertEqual(said, run("tessera", *words, "--help")[1])
+        self.assertIn("is refused: drain it and stop it first", " ".join(said.split()))
+
+    def test_devices_that_do_not_exist_are_named(self):
+        path = pathlib.Path(self.cluster.folder) / "two.npy"
+        path.write_bytes(NPY)
+        said = self.tessera("put", str(path), "--mesh=2", "--devices=0,77", code=1)
+        self.assertIn("device 77 does not exist; the cluster has 1 device, numbered from 0", said)
+
+    def test_files_are_looked_at_first(self):
+        array = self.write()
+        said = self.tessera("get", array, "-o", "x.safetensors", code=2)
+        self.assertIn("--out x.safetensors: get writes NumPy files", said)
+        said = self.tessera("get", array, "-o", "/nonexist/x.npy", code=1)
+        self.assertIn("/nonexist/x.npy: it cannot be written: No such file or directory", said)
+        self.assertNotIn(".part", said)
+        said = self.tessera("run", "/usr", code=1)
+        self.assertIn("/usr: this is a folder; a file is expected", said)
+
+    def test_ps_shows_canaries_to_who_asks(self):
+        daemons.eventually(lambda: "canary_" in self.tessera("ps", "--all", "--canaries"),
+                           what="a canary that has ended")
+        self.assertNotIn("canary_", self.tessera("ps", "--all"))
+        self.assertNotIn("canary_", self.tessera("ps", "--all", "--json"))
+
+    def test_what_is_lost_is_not_on_devices(self):
+        lost = self.write()
+        (executor,) = self.cluster.executor_pids(0)
+        os.kill(executor, signal.SIGKILL)
+        daemons.eventually(
+            lambda: self.client.call(ARRAYS + "GetArray", {"array": lost})["state"] == "LOST",
+            what="an array that is lost")
+        self.cluster.await_devices(1)
+        self.write()
+        said = self.tessera("arrays")
+        self.assertIn("LOST", said)
+        self.assertIn("\n2 arrays, 4 B on devices", said)
 
 
 if __name__ == "__main__":
