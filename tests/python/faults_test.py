@@ -292,6 +292,12 @@ def test_an_address_that_is_none_is_told_at_once(address, words):
     assert isinstance(caught.value, ValueError)
 
 
+def test_an_address_may_say_that_it_is_a_name():
+    with FakeServer({}) as server, tessera.connect(
+            f"dns:///{server.address}", lease=None, insecure=True) as client:
+        assert client.address.startswith("dns:///")
+
+
 @pytest.mark.parametrize("holds, words", [
     (None, "No such file"), (b"", "no PEM certificate"), (b"root:x:0:0\n", "no PEM certificate"),
     (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "no PEM certificate")])

@@ -204,12 +204,12 @@ def check_address(address: str) -> None:
         raise TypeError(f"an address is a text HOST:PORT, not {type(address).__name__}")
     if address.startswith("unix:"):
         return
-    host, colon, port = address.rpartition(":")
+    host, colon, port = address.removeprefix("dns:///").rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     wrong = ""
-    if "://" in address:
+    if "://" in address.removeprefix("dns:///"):
         wrong = "a scheme does not belong there"
-    elif "/" in address:
+    elif "/" in address.removeprefix("dns:///"):
         wrong = "a path does not belong there"
     elif not colon or address.endswith("]"):
         wrong = "the port is missing"
