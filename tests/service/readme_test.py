@@ -38,6 +38,31 @@ class ReadmeTest(unittest.TestCase):
         self.assertIn("epoch   1/1", self.run_here("mlp_digits", "--epochs", "1", "--no-explain"))
         self.assertIn("result 0", self.run_here("tessera", "run", "examples/matmul.txt"))
 
+    def test_what_it_begins_with_works_after_the_demo(self):
+        """Its commands find what scripts/demo has built, and need no server."""
+        (use,) = re.findall(r"^## Use it$(.*?)tessera-coordinator", README, re.M | re.S)
+        block = "".join(re.findall(r"^    .*\n", use, re.M))
+        self.assertIn("export PATH=$PWD/build/dev/bin:$PATH\n", block)
+        self.assertEqual(block.count("tessera run"), 1)
+        self.assertEqual(block.count("tessera explain"), 2)
+        self.assertIn("`cmake --build --preset dev`", use)
+        demo = (daemons.ROOT / "scripts/demo").read_text()
+        for target in ("tessera_cli_bin", "tessera_coordinator_bin", "tessera_worker_bin"):
+            self.assertRegex(demo, rf"--target [^|]*\b{target}\b")
+        commands = block.replace("$PWD/build/dev/bin", str(daemons.bin_dir()))
+        shown = self.run_here("env", "-u", "TESSERA_ADDRESS", "sh", "-ec", commands)
+        self.assertIn("result 0", shown)
+
+    def test_an_installation_is_built_first(self):
+        self.assertRegex(README, r"after `cmake --build --preset dev`[^`]*`cmake --install build/dev")
+
+    def test_it_names_the_headers_of_the_api(self):
+        page = (daemons.ROOT / "client/tessera.h").read_text()
+        for header in ("tessera", "numpy", "lax", "transform", "mesh", "tree", "random", "files",
+                       "session"):
+            self.assertIn(f"(client/{header}.h)", README)
+            self.assertTrue(header == "tessera" or f'"client/{header}.h"' in page, header)
+
     def test_the_commands_below_it_work(self):
         commands = re.findall(r"^    (tessera (?!run|explain).*)$", README, re.M)
         self.assertEqual(len(commands), 2, commands)
