@@ -15,7 +15,8 @@ namespace tessera::remote {
 
 class JsonClient {
  public:
-  // Connects when it is used, so only options can be wrong: VALUE_ERROR.
+  // Connects when it is used, so only what is given here can be wrong: VALUE_ERROR of an address,
+  // TLS_MISMATCH of options, as CredentialsFor says them.
   static absl::StatusOr<std::unique_ptr<JsonClient>> Make(const std::string& address,
                                                           const ConnectOptions& options);
   ~JsonClient();
