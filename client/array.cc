@@ -48,6 +48,8 @@ int64_t NormalIndex(int64_t i, const Array& x, const Site& site) {
 
 }  // namespace
 
+Arg::Arg(const Array& a, Site s) : array(a), site(s) { internal::RefuseEmpty(a, s); }
+
 const Type& Array::type() const {
   if (!state_) {
     ThrowError(ErrorKind::kTypeError, "an Array without a value (default-constructed) was used",

@@ -147,7 +147,8 @@ struct Arg {
   Site site;
 
   // NOLINTBEGIN(google-explicit-constructor): operands convert
-  Arg(const Array& a, Site s = Site::Here()) : array(a), site(s) {}
+  // Throws, naming the place, for an Array without a value.
+  Arg(const Array& a, Site s = Site::Here());
   template <class T>
   requires std::is_arithmetic_v<T> Arg(T v, Site s = Site::Here())
       : number(static_cast<double>(v)), site(s) {

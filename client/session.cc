@@ -225,8 +225,8 @@ std::shared_ptr<const Session::Executable> Session::Compile(const ir::Program& p
                                                             const std::string& name, bool explain,
                                                             const Site& site) {
   const std::string key =
-      absl::StrCat(ir::StructuralHash(program), "@", absl::StrJoin(devices, ","),
-                   explain ? "?" + ir::AnnotationHash(program) : "");
+      absl::StrCat(ir::StructuralHash(program), "/", ir::AnnotationHash(program), "/", name, "@",
+                   absl::StrJoin(devices, ","), explain ? "?" : "");
   {
     absl::MutexLock lock(&mu_);
     if (auto it = executables_.find(key); it != executables_.end()) return it->second;

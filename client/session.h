@@ -65,7 +65,8 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<ir::Type> out_types;
     std::string name;
   };
-  // Cached by structure, shardings and devices.
+  // Cached by all that is given but the site: equal programs of two places are two, since errors
+  // and plans name their lines.
   std::shared_ptr<const Executable> Compile(const ir::Program& program,
                                             const std::vector<int64_t>& devices,
                                             const std::string& name, bool explain,

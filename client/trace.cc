@@ -105,7 +105,7 @@ std::optional<PartitionSpec> InSharding(const ConcreteState& c, const ir::Mesh& 
   for (const ir::AxisList& axes : c.placement.spec.dims) {
     ir::AxisList kept;
     for (const std::string& axis : axes) {
-      if (mesh.TypeOf(axis) == AxisType::kAuto) kept.push_back(axis);
+      if (mesh.TypeOf(axis) != AxisType::kManual) kept.push_back(axis);
     }
     spec.dims.push_back(std::move(kept));
   }
@@ -177,12 +177,15 @@ Array Wrap(const std::shared_ptr<Frame>& frame, ir::Value v) {
 }
 Array Wrap(ir::Value v) { return Wrap(frames.back(), v); }
 
+void RefuseEmpty(const Array& a, const Site& site) {
+  if (a.valid()) return;
+  ThrowError(ErrorKind::kTypeError,
+             "an Array without a value (default-constructed) was used as an operand", site);
+}
+
 ir::Value Lift(const Array& a, const Site& site) {
   Frame& frame = *frames.back();
-  if (!a.valid()) {
-    ThrowError(ErrorKind::kTypeError,
-               "an Array without a value (default-constructed) was used as an operand", site);
-  }
+  RefuseEmpty(a, site);
   if (const TracedState* t = AsTraced(a)) {
     if (t->frame.get() == &frame) return t->value;
     if (!t->frame->open || !Encloses(t->frame.get(), &frame)) {

@@ -134,5 +134,7 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
 std::shared_ptr<Session> SessionOf(const std::vector<Array>& arrays, const Site& site);
 // Whether any trace is open, for APIs that need values.
 void RefuseWhileTracing(std::string_view what, const Array& a, const Site& site);
+// Throws if there is nothing in it.
+void RefuseEmpty(const Array& a, const Site& site);
 
 }  // namespace tessera::internal

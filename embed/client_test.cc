@@ -494,6 +494,34 @@ TEST_P(ClientTest, DonatedArraysAreRefusedAfterwards) {
   EXPECT_EQ(ErrorOf([&] { x.value(); }).reason(), "ARRAY_DELETED");
 }
 
+TEST_P(ClientTest, AnArrayWithoutAValueIsRefusedWithItsLine) {
+  const Array none;
+  const std::string line = "(client_test.cc:" + std::to_string(__LINE__ + 1) + ")";
+  EXPECT_THAT(ErrorOf([&] { sum(none); }).what(), HasSubstr(line));
+}
+
+TEST_P(ClientTest, ArgumentsOfExplicitTypesAreNotGathered) {
+  const Mesh mesh = make_mesh({4}, {"d"}, {AxisType::kExplicit});
+  const Array x = put(ones({8, 2}), mesh, P("d"));
+  const auto f = jit([](Array a) { return a * 2; });
+  EXPECT_THAT(explain(f, x), AllOf(HasSubstr("args[0]: f32[8@d,2] P('d', None) 16 B"),
+                                   ::testing::Not(HasSubstr("moves"))));
+  EXPECT_EQ(f(x).get<float>(), std::vector<float>(16, 2));
+}
+
+TEST_P(ClientTest, EqualProgramsOfTwoPlacesNameTheirOwnLines) {
+  const Array x = ones({8});
+  const int line = __LINE__ + 2;
+  const auto f = jit([](Array a) { return sum(a * a); });
+  const auto g = jit([](Array a) { return sum(a * a); });
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(explain(f, x), HasSubstr("client_test.cc:" + std::to_string(line - 1)));
+    EXPECT_THAT(explain(g, x), HasSubstr("client_test.cc:" + std::to_string(line)));
+  }
+  // Runs and their errors as well.
+  EXPECT_EQ(f(x).get<float>(), g(x).get<float>());
+}
+
 TEST_P(ClientTest, AnArrayThatLiesThereAlreadyIsPutWithoutACopy) {
   const Mesh mesh = AutoMesh({2}, {"x"});
   const Array source = array<float>({1, 2});

@@ -80,7 +80,7 @@ int64_t CountOps(const Function& f);
 // functions, arguments and results, no sites.
 std::string StructuralHash(const Program& program);
 std::string StructuralHash(const Function& function);
-// SHA-256, in hex, of what that leaves out and an explanation shows: the names and the sites.
+// SHA-256, in hex, of what that leaves out and errors and explanations show: names and sites.
 std::string AnnotationHash(const Program& program);
 
 }  // namespace tessera::ir

@@ -159,7 +159,8 @@ void Print(const Function& f, const PrintOptions& options, int indent, const Int
 
 class Parser {
  public:
-  Parser(std::string_view text, const Limits& limits) : text_(text), limits_(limits) {}
+  Parser(std::string_view text, const Limits& limits, const char* file)
+      : text_(text), limits_(limits), file_(file) {}
 
   Program ParseProgramText() {
     Program p;
@@ -588,7 +589,7 @@ class Parser {
     if (it == env.end()) Fail("value %" + name + " is not defined");
     return it->second;
   }
-  Site Here() const { return Site{"program.txt", line_}; }
+  Site Here() const { return Site{file_, line_}; }
 
   std::string_view text_;
   size_t pos_ = 0;
@@ -596,6 +597,7 @@ class Parser {
   int line_ = 1;
   int64_t ops_ = 0, filled_bytes_ = 0;
   const Limits limits_;
+  const char* const file_;
 };
 
 // Text of any bytes may end up in a message, which must be fit to print and to send.
@@ -633,10 +635,11 @@ std::string PrintProgram(const Program& p, const PrintOptions& options) {
   return out;
 }
 
-absl::StatusOr<Program> ParseProgram(std::string_view text, const Limits& limits) {
+absl::StatusOr<Program> ParseProgram(std::string_view text, const Limits& limits,
+                                     const char* file) {
   Program p;
   TESSERA_RETURN_IF_ERROR(
-      Printable(CatchStatus([&] { p = Parser(text, limits).ParseProgramText(); })));
+      Printable(CatchStatus([&] { p = Parser(text, limits, file).ParseProgramText(); })));
   TESSERA_RETURN_IF_ERROR(Verify(p, limits));
   return p;
 }

@@ -26,7 +26,8 @@ std::string PrintProgram(const Program& p, const PrintOptions& options = {});
 
 // Errors are MALFORMED_PROGRAM or LIMIT_EXCEEDED with line and column of the text, or the op's own
 // error with the line, as (program.txt:3).  The limits hold while reading; text of any bytes is
-// safe.
-absl::StatusOr<Program> ParseProgram(std::string_view text, const Limits& limits = {});
+// safe.  `file` is what lines are of; it must outlive the program (InternFile).
+absl::StatusOr<Program> ParseProgram(std::string_view text, const Limits& limits = {},
+                                     const char* file = "program.txt");
 
 }  // namespace tessera::ir

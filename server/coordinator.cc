@@ -114,11 +114,10 @@ void Coordinator::CompileAsync(const core::Caller& caller, api::CompileRequest r
                                Then<api::CompileReply> then) {
   const absl::Status admitted = admission::AdmitCompile(request, limits_);
   if (!admitted.ok()) return then(admitted);
-  std::string key = ir::StructuralHash(request.program);
-  std::string annotations = ir::AnnotationHash(request.program);
-  Ask<api::CompileReply>(
-      scheduler::Compile{{0, caller}, std::move(key), std::move(annotations), std::move(request)},
-      std::move(then));
+  std::string key = absl::StrCat(ir::StructuralHash(request.program), "/",
+                                 ir::AnnotationHash(request.program), "/", request.name);
+  Ask<api::CompileReply>(scheduler::Compile{{0, caller}, std::move(key), std::move(request)},
+                         std::move(then));
 }
 
 void Coordinator::ExecuteToEndAsync(const core::Caller& caller, api::ExecuteRequest request,

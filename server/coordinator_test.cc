@@ -174,16 +174,23 @@ TEST_F(CoordinatorTest, TheSameProgramIsCompiledOnce) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply c, coordinator_.Compile(with));
   EXPECT_EQ(c.executable, a.executable);
   EXPECT_THAT(c.explain_text, ::testing::HasSubstr("model.cc:7"));
-  // Of a program that is called otherwise the explanation is its own; what is run is the same.
+  // One that is called otherwise, or of which anything is, is another: errors and explanations show
+  // its own names and lines.
   api::CompileRequest named = SumProgram();
   named.program.in_names = {"args[0].w"};
-  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply e, coordinator_.Compile(named));
-  EXPECT_EQ(e.executable, a.executable);
+  api::CompileRequest titled = SumProgram();
+  titled.name = "second";
+  std::set<uint64_t> executables = {a.executable};
+  for (const api::CompileRequest& request : {named, titled}) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply e, coordinator_.Compile(request));
+    EXPECT_TRUE(executables.insert(e.executable).second);
+  }
   named.explain = true;
   for (bool plan_only : {true, false, false}) {
     named.plan_only = plan_only;
     TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, coordinator_.Compile(named));
     EXPECT_THAT(f.explain_text, ::testing::HasSubstr("  args[0].w: f32[8,4] P('x', None) 32 B"));
+    EXPECT_EQ(executables.count(f.executable), plan_only ? 0u : 1u);
   }
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply g, coordinator_.Compile(with));
   EXPECT_EQ(g.explain_text, c.explain_text);

@@ -205,10 +205,12 @@ absl::StatusOr<std::string> WithMesh(const std::string& program, const std::stri
   if (!mesh.ok()) return mesh.status();
   if (!*mesh) return program;
   const std::string line = absl::StrCat("mesh ", (*mesh)->ToString(), suffix);
-  if (there)
+  // Every line keeps its number, which errors name.
+  if (there) {
     lines[at] = line;
-  else
-    lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(at), line);
+  } else if (at < lines.size()) {
+    lines[at] = absl::StrCat(line, " ", lines[at]);
+  }
   return absl::StrJoin(lines, "\n");
 }
 

@@ -79,7 +79,7 @@ TEST(WithMesh, ChangesTheSizesAndKeepsTheRest) {
             "# Why.\n\nmesh (data=4, model=1:explicit)\nfunc main() {}\n");
   EXPECT_EQ(*WithMesh(program, "data=1,model=8"),
             "# Why.\n\nmesh (data=1, model=8:explicit)\nfunc main() {}\n");
-  EXPECT_EQ(*WithMesh("func main() {}\n", "x=2"), "mesh (x=2)\nfunc main() {}\n");
+  EXPECT_EQ(*WithMesh("func main() {}\n", "x=2"), "mesh (x=2) func main() {}\n");
   EXPECT_THAT(WithMesh(program, "4"), StatusIs(absl::StatusCode::kInvalidArgument, "1 axes"));
   EXPECT_FALSE(WithMesh("mesh (data=2,\nmodel=2)\n", "2x2").ok());
 }

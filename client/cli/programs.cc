@@ -16,6 +16,7 @@
 #include "client/cli/placing.h"
 #include "client/cli/values.h"
 #include "client/embedded.h"
+#include "client/remote/json_client.h"
 #include "ir/text.h"
 
 namespace tessera::cli {
@@ -48,7 +49,10 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
       TESSERA_ASSIGN_OR_RETURN(text, WithMesh(text, axes));
     }
   }
-  absl::StatusOr<ir::Program> program = ir::ParseProgram(text);
+  // Its lines are those of the file in errors and plans.
+  absl::StatusOr<ir::Program> program =
+      path == "-" ? ir::ParseProgram(text)
+                  : ir::ParseProgram(text, {}, InternFile(path.substr(path.rfind('/') + 1)));
   if (!program.ok()) return Annotate(program.status(), path);
   out.program = *std::move(program);
   if (arguments.Has("devices")) {
@@ -263,7 +267,9 @@ absl::Status Run(Context& context, const Arguments& arguments) {
 // unless it is for devices that are absent, of `device_memory` bytes each.
 absl::StatusOr<Json> PlanAnywhere(Context& context, const Source& source, int64_t device_memory) {
   if (context.has_address()) {
-    Json request = {{"text", ir::PrintProgram(source.program)}};
+    TESSERA_ASSIGN_OR_RETURN(Json program,
+                             ParseJson(remote::JsonOf(source.program), "the program"));
+    Json request = {{"program", std::move(program)}};
     if (!source.devices.empty()) request["devices"] = source.devices;
     if (device_memory > 0) request["deviceMemoryBytes"] = std::to_string(device_memory);
     return context.Call("ProgramService/ExplainProgram", request);

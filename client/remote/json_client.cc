@@ -16,6 +16,7 @@
 #include "grpc/health/v1/health.pb.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
+#include "ir/serial/program.h"
 #include "tessera/v1/admin.pb.h"
 #include "tessera/v1/array.pb.h"
 #include "tessera/v1/cluster.pb.h"
@@ -69,6 +70,13 @@ struct JsonClient::Channel {
   const std::shared_ptr<::grpc::ChannelCredentials> credentials;
   ::grpc::GenericStub stub;
 };
+
+std::string JsonOf(const ir::Program& program) {
+  std::string json;
+  // Fails only for messages of unknown types within others.
+  (void)pb::util::MessageToJsonString(ir::serial::ToProto(program), &json);
+  return json;
+}
 
 absl::StatusOr<std::unique_ptr<JsonClient>> JsonClient::Make(const std::string& address,
                                                              const ConnectOptions& options) {

@@ -10,8 +10,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/session.h"
+#include "ir/program.h"
 
 namespace tessera::remote {
+
+// A program as requests hold it: with the lines of its ops.
+std::string JsonOf(const ir::Program& program);
 
 class JsonClient {
  public:

@@ -132,7 +132,9 @@ std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
     whole += AppendNotes({device.notes.data() + i, end - i}, &out);
     i = end;
   }
-  if (whole > 0) absl::StrAppend(&out, "  ", whole, " other ops: whole on every device\n");
+  if (whole > 0)
+    absl::StrAppend(&out, "  ", whole, whole == 1 ? " other op" : " other ops",
+                    ": whole on every device\n");
   lies.clear();
   const std::vector<ir::Type> wholes = program.entry->result_types(),
                               blocks = device.fn->result_types();

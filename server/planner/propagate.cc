@@ -223,6 +223,33 @@ absl::Status Pin(const Function& f, FunctionShardings* s, ValueId v, const ir::P
   return absl::OkStatus();
 }
 
+// An argument's spec with the Explicit axes that its type cuts it by, which the spec may leave out
+// and may not put elsewhere.
+absl::StatusOr<ir::PartitionSpec> WithExplicitAxes(const Type& type, ir::PartitionSpec spec,
+                                                   const std::string& what) {
+  if (!type.is_sharded()) return spec;
+  if (static_cast<int>(spec.dims.size()) < type.rank()) spec.dims.resize(type.rank());
+  for (int d = 0; d < type.rank(); ++d) {
+    AxisList missing;
+    for (const std::string& axis : type.sharding[d]) {
+      const auto at = std::find_if(spec.dims.begin(), spec.dims.end(), [&](const AxisList& axes) {
+        return std::find(axes.begin(), axes.end(), axis) != axes.end();
+      });
+      if (at == spec.dims.end()) {
+        missing.push_back(axis);
+      } else if (at != spec.dims.begin() + d) {
+        return MakeError(
+            ErrorKind::kShardingTypeError,
+            absl::StrCat(what, ": spec ", spec.ToString(), " cuts dim ", at - spec.dims.begin(),
+                         " by Explicit axis '", axis, "', its type ", type.ToString(), " dim ", d,
+                         "; leave the axis out of the spec"));
+      }
+    }
+    spec.dims[d].insert(spec.dims[d].begin(), missing.begin(), missing.end());
+  }
+  return spec;
+}
+
 absl::Status SeedPinnedOps(const Function& f, FunctionShardings* s) {
   for (size_t i = 0; i < f.ops.size(); ++i) {
     const Op& op = f.ops[i];
@@ -289,10 +316,13 @@ std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Si
 absl::Status Seed(const ir::Program& program, FunctionShardings* s) {
   const Function& f = *program.entry;
   *s = std::move(*Blank(f));
-  for (size_t i = 0; i < program.in_shardings.size(); ++i)
-    if (program.in_shardings[i])
-      TESSERA_RETURN_IF_ERROR(Pin(f, s, static_cast<ValueId>(i), *program.in_shardings[i],
-                                  ir::ArgumentText(program, i)));
+  for (size_t i = 0; i < program.in_shardings.size(); ++i) {
+    if (!program.in_shardings[i]) continue;
+    const std::string what = ir::ArgumentText(program, i);
+    TESSERA_ASSIGN_OR_RETURN(const ir::PartitionSpec spec,
+                             WithExplicitAxes(f.types[i], *program.in_shardings[i], what));
+    TESSERA_RETURN_IF_ERROR(Pin(f, s, static_cast<ValueId>(i), spec, what));
+  }
   for (size_t r = 0; r < program.out_shardings.size(); ++r) {
     const ValueId v = f.results[r];
     if (!program.out_shardings[r]) continue;

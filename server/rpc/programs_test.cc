@@ -59,14 +59,16 @@ TEST_F(ProgramsTest, AreUploadedInChunksAndCompiledByHash) {
   EXPECT_TRUE(r.complete());
   EXPECT_EQ(r.name(), absl::StrCat("tenants/a/programs/", hash));
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse compiled, Compile(by_hash));
-  // The same program, however it is given, is one executable.
+  // The same program, however it is given, is one executable; as text it has lines of its own.
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse by_message, Compile([](auto& q) {
                                  *q.mutable_program() = ir::serial::ToProto(Product());
                                }));
   EXPECT_EQ(by_message.executable(), compiled.executable());
-  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse by_text,
-                               Compile([](auto& q) { q.set_text(ir::PrintProgram(Product())); }));
-  EXPECT_EQ(by_text.executable(), compiled.executable());
+  const auto as_text = [](auto& q) { q.set_text(ir::PrintProgram(Product())); };
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse by_text, Compile(as_text));
+  EXPECT_NE(by_text.executable(), compiled.executable());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse again, Compile(as_text));
+  EXPECT_EQ(again.executable(), by_text.executable());
   // Not another tenant's.
   EXPECT_THAT(Compile(by_hash, "b/user"), ReasonIs("PROGRAM_NOT_FOUND"));
   TESSERA_ASSERT_OK_AND_ASSIGN(

@@ -209,8 +209,7 @@ class Machine {
                                          const std::string& tenant);
   // Of `tenant`; with `cordoned` also on workers that take no new programs.
   absl::StatusOr<uint64_t> FindOrPlan(const api::CompileRequest& request, const std::string& key,
-                                      const std::string& annotations, const std::string& tenant,
-                                      bool cordoned);
+                                      const std::string& tenant, bool cordoned);
   // What a run of the program on these devices would wait for.
   std::vector<api::PendingReason> PendingOn(const std::vector<int64_t>& devices, bool compiled);
   // How long a Compile waits for executors: less while one of them is away.

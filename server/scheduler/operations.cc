@@ -203,10 +203,9 @@ absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
     }));
     request.program.in_shardings = {has.placement.spec};
     request.program.out_shardings = {wanted.placement.spec};
-    TESSERA_ASSIGN_OR_RETURN(
-        op.executable,
-        FindOrPlan(request, ir::StructuralHash(request.program),
-                   /*annotations=*/"", s_.sessions.at(session).tenant, /*cordoned=*/true));
+    TESSERA_ASSIGN_OR_RETURN(op.executable,
+                             FindOrPlan(request, ir::StructuralHash(request.program),
+                                        s_.sessions.at(session).tenant, /*cordoned=*/true));
   }
   const uint64_t id = NewOperation(std::move(op), {wanted});
   TryStart(id);

@@ -100,8 +100,8 @@ absl::StatusOr<uint64_t> Machine::PlanForAbsent(const api::CompileRequest& reque
 }
 
 absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
-                                             const std::string& key, const std::string& annotations,
-                                             const std::string& tenant, bool cordoned) {
+                                             const std::string& key, const std::string& tenant,
+                                             bool cordoned) {
   const ir::Mesh& mesh = request.program.mesh();
   // Nobody learns from the time that it takes what other tenants run.
   const auto key_on = [&](const std::vector<int64_t>& devices) {
@@ -122,12 +122,7 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
                                   "have, to plan for them (device_memory_bytes, --device-memory)"));
   TESSERA_RETURN_IF_ERROR(chosen);
   const std::vector<int64_t>& devices = *chosen;
-  std::string full_key = key_on(devices);
-  // An explanation shows the asker's own names and lines, not those of an equal program before it.
-  if (const auto it = s_.executable_of.find(full_key);
-      request.explain && it != s_.executable_of.end() &&
-      s_.executables.at(it->second).annotations != annotations)
-    absl::StrAppend(&full_key, "#", annotations);
+  const std::string full_key = key_on(devices);
   if (auto it = s_.executable_of.find(full_key); it != s_.executable_of.end()) {
     const Executable& known = s_.executables.at(it->second);
     if (!request.plan_only || known.state == ExecutableState::kPlanned) {
@@ -151,7 +146,6 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
   if (tenant != core::kSystemTenant) Note(core::CacheLookup{core::CacheLookup::kMiss});
   Executable& x = s_.executables.at(id);
   x.key = full_key;
-  x.annotations = annotations;
   x.devices = devices;
   if (!x.plan_only) s_.executable_of[full_key] = id;
   MakePlan plan = PlanOf(request, id);
@@ -192,9 +186,8 @@ void Machine::On(const Compile& e) {
   }
   // Who asks for an explanation is told that a worker is cordoned, and is not refused.
   const bool cordoned = request.plan_only && request.explain;
-  auto id = request.device_memory_bytes > 0
-                ? PlanForAbsent(request, e.caller.tenant)
-                : FindOrPlan(request, e.key, e.annotations, e.caller.tenant, cordoned);
+  auto id = request.device_memory_bytes > 0 ? PlanForAbsent(request, e.caller.tenant)
+                                            : FindOrPlan(request, e.key, e.caller.tenant, cordoned);
   if (!id.ok()) return Answer(e.request, id.status());
   if (request.plan_only && s_.executables.at(*id).state == ExecutableState::kPlanned) {
     const Executable& x = s_.executables.at(*id);

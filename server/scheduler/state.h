@@ -154,8 +154,7 @@ struct DeleteMesh : Request {
 };
 
 struct Compile : Request {
-  std::string key;          // structural hash of the program
-  std::string annotations;  // hash of what that leaves out and an explanation shows
+  std::string key;  // of the program with its names and lines, which errors and plans show
   api::CompileRequest body;
 };
 struct Execute : Request {
@@ -457,7 +456,7 @@ struct ArrayRecord {
 
 enum class ExecutableState : uint8_t { kPlanning, kPlanned, kFailed };
 struct Executable {
-  std::string key, annotations, name, tenant;
+  std::string key, name, tenant;
   bool plan_only = false;           // made to be looked at; gone once it is planned
   int64_t absent_memory_bytes = 0;  // > 0: for devices that are absent, of so much memory each
   ExecutableState state = ExecutableState::kPlanning;

@@ -436,7 +436,7 @@ class Harness {
   }
 
   Event CompileOf(const Words& w) {
-    Compile e{Ask(), {}, {}, {}};
+    Compile e{Ask(), {}, {}};
     e.body.mesh = Arg(w, "named");
     e.body.plan_only = Arg(w, "plan") == "1";
     e.body.explain = Arg(w, "explain") == "1";

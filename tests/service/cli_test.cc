@@ -520,7 +520,10 @@ TEST_F(CliTest, ExplainDrawsWhereEverythingLies) {
       Tessera({"explain", kMatmul}, {.address = cluster_->address(), .environment = {"LC_ALL=C"}});
   EXPECT_TRUE(std::all_of(ascii.out.begin(), ascii.out.end(),
                           [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
-  EXPECT_THAT(On({"explain", kMatmul, "--text"}).out, StartsWith("plan of main on mesh"));
+  // With the lines of the file, as in process.
+  const std::string text = On({"explain", kMatmul, "--text"}).out;
+  EXPECT_THAT(text, AllOf(StartsWith("plan of main on mesh"), HasSubstr("(matmul.txt:10)")));
+  EXPECT_THAT(text, StartsWith(Tessera({"explain", kMatmul, "--text"}).out));
   const Json json = Document({"explain", kMatmul});
   EXPECT_EQ(json["devices"].size(), 4u);
   EXPECT_THAT(cli::ParseJson(json["json"].get<std::string>(), "plan"), IsOk());
