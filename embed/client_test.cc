@@ -562,7 +562,8 @@ TEST_P(ClientTest, DonatedArgumentsMustExist) {
            {3, "names argument 3, but the call has 3 arguments; a number from -3 to 2 is expected"},
            {-4, "names argument -4, but the call has 3 arguments"},
            {2, "names argument 2, which is static, the value \"s\"; arrays are expected"}}) {
-    const Error e = ErrorOf([&] { f({0, donate})(x, p, "s"); });
+    const int beyond = donate;
+    const Error e = ErrorOf([&] { f({0, beyond})(x, p, "s"); });
     EXPECT_EQ(e.reason(), "VALUE_ERROR");
     EXPECT_EQ(e.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(e.what(), AllOf(HasSubstr("add: donate_argnums {0, "), HasSubstr(what),
