@@ -59,7 +59,8 @@ constexpr char kUsage[] =
   --peer-listen HOST:PORT      Where other executors connect for collectives (127.0.0.1:8472, or any
                                port if it is taken).
   --advertise-client HOST[:PORT]  How clients reach the first; as listened on if not given.
-  --advertise-peer HOST[:PORT]    How executors reach the second.
+  --advertise-peer HOST[:PORT]    How executors reach the second; by its HOST also the first, where
+                               that listens on every address.
                                Of several executors, number i takes 2 i more than each port.
   --registered-file PATH       Made when the coordinator has taken this worker.
 
@@ -115,6 +116,7 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
       {"incarnation", Number(&flags.process.incarnation)},
       {"data-endpoint", Text(&flags.process.data_endpoint)},
       {"peer-endpoint", Text(&flags.process.peer_endpoint)},
+      {"peer-data-endpoint", Text(&flags.process.peer_data_endpoint)},
   };
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i] == "--executor" || args[i] == "--count-gpus") {

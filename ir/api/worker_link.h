@@ -41,9 +41,11 @@ struct ExecutorInfo {
   int32_t num_devices = 1;
   std::string data_endpoint;  // host:port of its DataService as clients reach it; "" in process
   std::string peer_endpoint;  // host:port for collectives as peers reach it; "" in process
-  int64_t memory_bytes = 0;   // per device; 0: unknown
-  bool files = false;         // it has a folder of files: arrays can be saved and loaded
-  std::string files_folder;   // executors that name the same one share it; "": unknown
+  // host:port of its DataService as peers reach it, which copy arrays from it; "" in process
+  std::string peer_data_endpoint;
+  int64_t memory_bytes = 0;  // per device; 0: unknown
+  bool files = false;        // it has a folder of files: arrays can be saved and loaded
+  std::string files_folder;  // executors that name the same one share it; "": unknown
 };
 struct Registration {
   std::string worker;  // unique in the cluster, stable over restarts

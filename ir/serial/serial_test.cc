@@ -294,7 +294,7 @@ TEST(WorkerSerialTest, ReportsComeBackTheSameBytes) {
       api::BufferRead{1, Array::Scalar(DType::kS32, 4)},
       api::BufferRead{1, lost},
       api::ExecutorLost{"signal 9", 4, "psum (a.cc:1)"},
-      api::ExecutorReady{{0, 2, "cpu", 4, "h:1", "h:2", 1 << 20, true, "h:/files"}},
+      api::ExecutorReady{{0, 2, "cpu", 4, "h:1", "h:2", "h:3", 1 << 20, true, "h:/files"}},
       api::FileInspected{1, std::vector<api::FileArray>{{"x", DType::kBF16, {4, 2}}}},
       api::FileInspected{1, lost}};
   EXPECT_GE(bodies.size(), std::variant_size_v<api::ReportBody>);
@@ -309,7 +309,7 @@ TEST(WorkerSerialTest, ReportsComeBackTheSameBytes) {
 
 TEST(WorkerSerialTest, RegistrationsAreChecked) {
   const api::Registration good{
-      "w0", "host", kOpset, {{0, 1, "cpu", 4, "h:1", "h:2", 0, true, "h:/files"}}, 1 << 30};
+      "w0", "host", kOpset, {{0, 1, "cpu", 4, "h:1", "h:2", "h:3", 0, true, "h:/files"}}, 1 << 30};
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::Registration back, FromProto(ToProto(good)));
   EXPECT_EQ(back.executors[0].num_devices, 4);
   EXPECT_EQ(back.executors[0].files_folder, "h:/files");

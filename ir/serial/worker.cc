@@ -296,6 +296,7 @@ void Write(const api::ExecutorInfo& info, v1::ExecutorInfo* out) {
   out->set_num_devices(info.num_devices);
   out->set_data_endpoint(info.data_endpoint);
   out->set_peer_endpoint(info.peer_endpoint);
+  out->set_peer_data_endpoint(info.peer_data_endpoint);
   out->set_memory_bytes(info.memory_bytes);
   out->set_files(info.files);
   out->set_files_folder(info.files_folder);
@@ -309,7 +310,8 @@ absl::StatusOr<api::ExecutorInfo> ReadExecutor(const v1::ExecutorInfo& p) {
   if (p.num_devices() < 1 || p.num_devices() > kDevicesMax)
     return Bad(absl::StrCat("executor: ", p.num_devices(), " devices, 1 to ", kDevicesMax,
                             " are accepted"));
-  if (p.data_endpoint().size() > 4 * kNameMax || p.peer_endpoint().size() > 4 * kNameMax)
+  if (p.data_endpoint().size() > 4 * kNameMax || p.peer_endpoint().size() > 4 * kNameMax ||
+      p.peer_data_endpoint().size() > 4 * kNameMax)
     return Bad("executor: an endpoint is too long");
   if (p.files_folder().size() > kNameMax) return Bad("executor: files_folder is too long");
   return api::ExecutorInfo{.index = p.index(),
@@ -318,6 +320,7 @@ absl::StatusOr<api::ExecutorInfo> ReadExecutor(const v1::ExecutorInfo& p) {
                            .num_devices = p.num_devices(),
                            .data_endpoint = p.data_endpoint(),
                            .peer_endpoint = p.peer_endpoint(),
+                           .peer_data_endpoint = p.peer_data_endpoint(),
                            .memory_bytes = std::max<int64_t>(p.memory_bytes(), 0),
                            .files = p.files(),
                            .files_folder = p.files_folder()};

@@ -499,7 +499,7 @@ void Machine::SendTransfers(Operation& op, const std::vector<std::string>& execu
       piece.source = op.args[0];
       piece.source_device = s_.devices[from[p.source]].local;
       if (!piece.local) {
-        piece.endpoint = x.info.data_endpoint;
+        piece.endpoint = x.info.peer_data_endpoint;
         piece.ticket =
             api::SignTicket({.access = api::Ticket::Access::kRead,
                              .incarnation = x.info.incarnation,

@@ -101,7 +101,8 @@ api::ExecutorInfo ExecutorOf(const std::string& word) {  // 0#1x2, 0#1x2:FOLDER,
   info.num_devices = static_cast<int32_t>(Number(b.at(1)));
   info.device_kind = "cpu";
   if (sized.size() > 1) info.memory_bytes = static_cast<int64_t>(Number(sized[1]));
-  info.data_endpoint = absl::StrCat("data-", info.incarnation);
+  info.data_endpoint = absl::StrCat("client-", info.incarnation);
+  info.peer_data_endpoint = absl::StrCat("data-", info.incarnation);
   info.peer_endpoint = absl::StrCat("peer-", info.index);
   info.files = c.size() < 2 || c[1] != "none";
   if (c.size() > 1 && info.files) info.files_folder = c[1];

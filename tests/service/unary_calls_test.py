@@ -86,6 +86,25 @@ def test_a_program_from_end_to_end(call):
             read(call, gone)
 
 
+def test_executors_read_of_each_other_by_their_own_way():
+    # As between containers, whose published ports are for clients: nobody is there for executors.
+    flags = ["--data-listen=0.0.0.0:0", "--insecure", "--advertise-client=127.0.0.1:1",
+             "--advertise-peer=127.0.0.1"]
+    with daemons.Cluster(devices=1, worker_flags=flags) as cluster:
+        call = Caller(cluster.address)
+        session = call("SessionService/CreateSession", displayName="apart")["id"]
+        spec = call("ProgramService/CompileProgram", text=TEXT, name="double")["in"][0]
+        array = write(call, spec, [1, 2, 3, 4], session)
+        placement = dict(spec["placement"], devices=spec["placement"]["devices"][::-1])
+        moved = call("ArrayService/ReshardArray", array=array, placement=placement,
+                     session=session)
+        ended = call("OperationService/WaitOperation", operation=moved["operation"]["id"],
+                     timeout="20s")
+        assert ended["state"] == "OPERATION_STATE_DONE", ended
+        assert read(call, moved["array"]["id"])["json"] == [1, 2, 3, 4]
+        call.client.channel.close()
+
+
 def test_sessions(call, session):
     found = call("SessionService/GetSession", session=session)
     assert found["displayName"] == "unary" and found["lease"] == "600s"

@@ -20,10 +20,17 @@ std::string Listener::endpoint() const { return absl::StrCat(host, ":", port); }
 
 std::string Listener::AdvertisedAs(const std::string& advertised) const {
   if (advertised.empty()) return endpoint();
-  // "[::1]" is a host, "[::1]:80" and "a:80" are endpoints.
+  const std::string only_host = HostOf(advertised);
+  return only_host == advertised ? absl::StrCat(advertised, ":", port) : advertised;
+}
+
+bool Listener::everywhere() const { return host == "0.0.0.0" || host == "[::]"; }
+
+std::string HostOf(const std::string& advertised) {
   const size_t colon = advertised.rfind(':');
-  if (colon != std::string::npos && !absl::EndsWith(advertised, "]")) return advertised;
-  return absl::StrCat(advertised, ":", port);
+  return colon == std::string::npos || absl::EndsWith(advertised, "]")
+             ? advertised
+             : advertised.substr(0, colon);
 }
 
 std::string PortPlus(const std::string& address, int more) {

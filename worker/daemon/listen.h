@@ -15,7 +15,12 @@ struct Listener {
   std::string endpoint() const;
   // `advertised` is empty, a host, or host:port.
   std::string AdvertisedAs(const std::string& advertised) const;
+  // Whether it listens on every address of the machine.
+  bool everywhere() const;
 };
+
+// Of "host", "host:port", "[::1]" and "[::1]:port".
+std::string HostOf(const std::string& advertised);
 
 // "host:port" with `more` added to a port that is not 0; other text as it is.
 std::string PortPlus(const std::string& address, int more);

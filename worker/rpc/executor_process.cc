@@ -152,6 +152,7 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
   executor_options.incarnation = options.incarnation;
   executor_options.data_endpoint = options.data_endpoint;
   executor_options.peer_endpoint = options.peer_endpoint;
+  executor_options.peer_data_endpoint = options.peer_data_endpoint;
   executor_options.peer_listen_fd = options.peer_fd;
   executor_options.collective_timeout = options.collective_timeout;
   executor_options.queue_bound = options.queue_bound;

@@ -21,8 +21,8 @@ struct ExecutorProcessOptions {
   int32_t gpu = -1;         // which GPU; -1: CPU devices
   std::string cuda_plugin;  // empty: where it is expected
   int num_devices = 1;
-  int64_t memory_bytes = 0;                  // per device; 0: as the backend decides
-  std::string data_endpoint, peer_endpoint;  // as others reach them
+  int64_t memory_bytes = 0;  // per device; 0: as the backend decides
+  std::string data_endpoint, peer_endpoint, peer_data_endpoint;  // as others reach them
   absl::Duration collective_timeout = absl::Seconds(5);
   int64_t queue_bound = 2048;
   int compile_jobs = 0;  // as ExecutorOptions has it

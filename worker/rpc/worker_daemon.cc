@@ -270,6 +270,15 @@ class Daemon final : public WorkerDaemon {
         PortPlus(options_.advertise_client, kPortStride * executor));
   }
 
+  // Clients may come by another way than executors do: through a port that a container publishes on
+  // its host, say.
+  std::string peer_data_endpoint(int32_t executor) const {
+    const Listener& data = ports_[executor].data;
+    const std::string host = HostOf(options_.advertise_peer);
+    return host.empty() || !data.everywhere() ? data_endpoint(executor)
+                                              : absl::StrCat(host, ":", data.port);
+  }
+
   std::vector<std::string> ExecutorArgs(int32_t executor, uint64_t incarnation) const {
     std::vector<std::string> args = {
         "--executor",
@@ -285,6 +294,7 @@ class Daemon final : public WorkerDaemon {
         "--data-endpoint=" + data_endpoint(executor),
         "--peer-endpoint=" + ports_[executor].peer.AdvertisedAs(
                                  PortPlus(options_.advertise_peer, kPortStride * executor)),
+        "--peer-data-endpoint=" + peer_data_endpoint(executor),
         absl::StrCat("--collective-timeout-ms=",
                      absl::ToInt64Milliseconds(options_.collective_timeout))};
     args.insert(args.end(), options_.executor_flags.begin(), options_.executor_flags.end());

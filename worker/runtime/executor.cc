@@ -107,6 +107,7 @@ api::ExecutorInfo Executor::info() const {
           num_devices_,
           options_.data_endpoint,
           options_.peer_endpoint,
+          options_.peer_data_endpoint,
           backend_->memory_bytes(),
           !options_.files_dir.empty(),
           files_folder_};

@@ -45,8 +45,9 @@ struct ExecutorOptions {
   std::string host;
   int32_t index = 0;
   uint64_t incarnation = 1;
-  std::string data_endpoint, peer_endpoint;  // as others reach it; "" when embedded
-  int peer_listen_fd = -1;                   // borrowed; -1: no other executors
+  // As others reach it; "" when embedded.
+  std::string data_endpoint, peer_endpoint, peer_data_endpoint;
+  int peer_listen_fd = -1;  // borrowed; -1: no other executors
   absl::Duration collective_timeout = absl::Seconds(5);
   std::shared_ptr<const TlsContext> tls;  // of connections to peers; null: plain text
   int64_t queue_bound = 2048;         // launches that may wait on a device; beyond it QUEUE_FULL
