@@ -439,6 +439,40 @@ TEST_F(RawPeer, TheFailureOfAPeerIsTheVerdict) {
   EXPECT_EQ(VerdictAfter(header), "PEER_FAILED executor w0 on host host-0 failed first: xxxx");
 }
 
+// The news that a launch has failed may come behind what the peer had sent of it.
+TEST_F(RawPeer, WhatIsLeftOfALaunchIsDroppedOnceItsFailureIsKnown) {
+  SayHello(fd_);
+  EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);
+  FrameHeader left = Header();
+  left.launch = 50;
+  Write(fd_, &left, sizeof(left));
+  absl::Status status;
+  std::thread caller([&] { status = Barrier(); });
+  FrameHeader theirs;
+  EXPECT_TRUE(ReadAll(fd_.get(), nullptr, &theirs, sizeof(theirs), deadline_, quiet_.fd()));
+  std::string label(theirs.label_length, '\0');
+  EXPECT_TRUE(ReadAll(fd_.get(), nullptr, label.data(), label.size(), deadline_, quiet_.fd()));
+  FrameHeader news = Header();
+  news.type = FrameType::kAbortLaunch;
+  news.launch = 50;
+  news.length = 4;
+  Write(fd_, &news, sizeof(news));
+  Write(fd_, "xxxx", 4);
+  FrameHeader ours = theirs;
+  std::swap(ours.from, ours.to);
+  ours.label_length = 0;
+  Write(fd_, &ours, sizeof(ours));
+  caller.join();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(RawPeer, LaunchesThatDifferAreToldAtTheTimeout) {
+  FrameHeader header = Header();
+  header.launch = 50;
+  EXPECT_THAT(VerdictAfter(header),
+              testing::AllOf(testing::StartsWith("INTERNAL"), testing::HasSubstr("launch 50")));
+}
+
 TEST_F(RawPeer, ASenderBeyondItsWindowIsCutOff) {
   SayHello(fd_);
   EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);

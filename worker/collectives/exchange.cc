@@ -271,12 +271,15 @@ absl::Status Exchange::TryReceive(const Call& call, int phase, Transfer& t,
   const bool lost = !IsLocal(t.rank) && (t.receiving() || t.sending()) &&
                     links_->StateOf(t.rank, &reason) == LinkState::kDown;
   while (t.receiving()) {
+    Mailbox& mailbox = *mailboxes_[call.rank];
+    const std::optional<uint64_t> launch = mailbox.NextLaunch(t.rank);
+    if (!launch.has_value()) break;
+    // What was on its way when a launch failed is nobody's. That one of the two has failed may be
+    // news that is still on its way, too; Timeout tells of launches that really differ.
+    const bool left_over = *launch != call.key->launch;
+    if (left_over && !failure_->failed(*launch)) break;
     int64_t credit = 0;
-    std::optional<Frame> frame = mailboxes_[call.rank]->Take(t.rank, &credit);
-    if (!frame.has_value()) break;
-    // What was on its way when a launch failed is nobody's.
-    const bool left_over =
-        frame->header.launch != call.key->launch && failure_->failed(frame->header.launch);
+    const std::optional<Frame> frame = mailbox.Take(t.rank, &credit);
     if (!left_over) TESSERA_RETURN_IF_ERROR(Accept(call, phase, t, *frame));
     if (credit > 0) GiveCredit(call, t.rank, credit, deadline);
     *progress = true;
@@ -287,23 +290,27 @@ absl::Status Exchange::TryReceive(const Call& call, int phase, Transfer& t,
   return absl::OkStatus();
 }
 
+absl::Status Exchange::Mismatch(const Call& call, int rank, const Frame& frame) const {
+  const FrameHeader& header = frame.header;
+  CallSummary other;
+  other.kind = header.call_kind;
+  other.reduce = header.call_reduce;
+  other.dtype = header.call_dtype;
+  other.group_size = header.call_group_size;
+  other.bytes = header.call_bytes;
+  other.launch = header.launch;
+  other.op_sequence = header.op_sequence;
+  other.op = frame.label;
+  return MismatchVerdict(*config_, call, rank, other);
+}
+
 absl::Status Exchange::Accept(const Call& call, int phase, Transfer& t, const Frame& frame) const {
   const FrameHeader& header = frame.header;
   if (header.launch != call.key->launch || header.op_sequence != call.key->op_sequence ||
       header.call_fingerprint != call.fingerprint || header.phase != phase ||
       header.total != t.in.size() || header.offset != t.received ||
-      header.length > t.in.size() - t.received) {
-    CallSummary other;
-    other.kind = header.call_kind;
-    other.reduce = header.call_reduce;
-    other.dtype = header.call_dtype;
-    other.group_size = header.call_group_size;
-    other.bytes = header.call_bytes;
-    other.launch = header.launch;
-    other.op_sequence = header.op_sequence;
-    other.op = frame.label;
-    return MismatchVerdict(*config_, call, t.rank, other);
-  }
+      header.length > t.in.size() - t.received)
+    return Mismatch(call, t.rank, frame);
   if (header.length > 0) {
     std::memcpy(t.in.data() + t.received, frame.payload.get(), header.length);
   }
@@ -332,6 +339,10 @@ absl::Status Exchange::Timeout(const Call& call, absl::Span<const Transfer> tran
   std::vector<MissingRank> missing;
   for (const Transfer& t : transfers) {
     if (!t.sending() && !t.receiving()) continue;
+    Mailbox& mailbox = *mailboxes_[call.rank];
+    int64_t ignored = 0;
+    if (t.receiving() && mailbox.NextLaunch(t.rank).value_or(call.key->launch) != call.key->launch)
+      return Mismatch(call, t.rank, *mailbox.Take(t.rank, &ignored));
     std::string reason;
     if (!IsLocal(t.rank) && links_->StateOf(t.rank, &reason) == LinkState::kConnecting) {
       missing.push_back({t.rank, "not connected"});

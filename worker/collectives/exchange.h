@@ -55,6 +55,7 @@ class Exchange {
   bool TrySend(const Call& call, int phase, Transfer& transfer, const Deadline& deadline);
   absl::Status TryReceive(const Call& call, int phase, Transfer& transfer, const Deadline& deadline,
                           bool* progress);
+  absl::Status Mismatch(const Call& call, int rank, const Frame& frame) const;
   absl::Status Accept(const Call& call, int phase, Transfer& transfer, const Frame& frame) const;
   void GiveCredit(const Call& call, int to, int64_t credit, const Deadline& deadline);
   absl::Status Timeout(const Call& call, absl::Span<const Transfer> transfers) const;

@@ -70,6 +70,14 @@ class Mailbox {
     return true;
   }
 
+  // Of the frame that Take would answer.
+  std::optional<uint64_t> NextLaunch(int from) const {
+    absl::MutexLock lock(&mu_);
+    const auto inbox = inboxes_.find(from);
+    if (inbox == inboxes_.end() || inbox->second.frames.empty()) return std::nullopt;
+    return inbox->second.frames.front().header.launch;
+  }
+
   // `*credit` is what the sender is to be given back now, often nothing.
   std::optional<Frame> Take(int from, int64_t* credit) {
     absl::MutexLock lock(&mu_);
