@@ -138,12 +138,7 @@ PartitionSpec Array::sharding(Site site) const { return placement(site).spec; }
 
 void Array::Delete() {
   const ConcreteState* c = AsConcrete(*this);
-  if (!c || c->deleted.exchange(true)) return;
-  if (c->donated.load()) {
-    c->session->LetGo(c->id);
-  } else {
-    c->session->Release(c->id, c->type.num_bytes());
-  }
+  if (c && !c->deleted.exchange(true)) c->GiveBack();
 }
 
 std::string Array::to_string() const {

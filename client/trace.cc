@@ -130,7 +130,10 @@ ir::FunctionRef Close(FrameScope& scope, const std::vector<Array>& results, cons
 }  // namespace
 
 ConcreteState::~ConcreteState() {
-  if (!session || deleted.load()) return;
+  if (session && !deleted.load()) GiveBack();
+}
+
+void ConcreteState::GiveBack() const {
   if (donated.load()) {
     session->LetGo(id);
   } else {

@@ -42,6 +42,8 @@ struct ArrayState {
 struct ConcreteState final : ArrayState {
   using ArrayState::ArrayState;
   ~ConcreteState() override;
+  // Tells the session that nobody holds the array any more.
+  void GiveBack() const;
   std::shared_ptr<Session> session;
   uint64_t id = 0;
   api::Placement placement;

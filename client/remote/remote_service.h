@@ -71,10 +71,10 @@ class RemoteService final : public api::Service {
                                                             const std::vector<int>& ordinals,
                                                             absl::Duration timeout) const;
 
+  // Put through the coordinator, in one call: what is so small that tickets and streams cost more.
+  absl::StatusOr<uint64_t> Relay(const ir::Array& value, const api::Placement& placement);
   // The same with the tickets that there are now; TICKET_STALE when those are old. `gone`: the
   // array went with an executor's process before it was written.
-  // By the coordinator, in one call: what is so small that tickets and streams cost more.
-  absl::StatusOr<uint64_t> Relay(const ir::Array& value, const api::Placement& placement);
   absl::StatusOr<uint64_t> PutOnce(const ir::Array& value, const api::Placement& placement,
                                    bool* gone);
   absl::StatusOr<ir::Array> GetOnce(uint64_t array, absl::Duration timeout);

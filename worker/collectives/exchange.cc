@@ -341,7 +341,9 @@ absl::Status Exchange::Timeout(const Call& call, absl::Span<const Transfer> tran
     if (!t.sending() && !t.receiving()) continue;
     Mailbox& mailbox = *mailboxes_[call.rank];
     int64_t ignored = 0;
-    if (t.receiving() && mailbox.NextLaunch(t.rank).value_or(call.key->launch) != call.key->launch)
+    // Of a launch whose failure was told at the last moment it says nothing.
+    const uint64_t launch = mailbox.NextLaunch(t.rank).value_or(call.key->launch);
+    if (t.receiving() && launch != call.key->launch && !failure_->failed(launch))
       return Mismatch(call, t.rank, *mailbox.Take(t.rank, &ignored));
     std::string reason;
     if (!IsLocal(t.rank) && links_->StateOf(t.rank, &reason) == LinkState::kConnecting) {
