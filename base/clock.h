@@ -3,9 +3,7 @@
 //
 // What is decided is decided by a clock that nobody can set. The wall clock is for what people read
 // and for what carries a date: tokens and certificates.
-#ifndef TESSERA_BASE_CLOCK_H_
-#define TESSERA_BASE_CLOCK_H_
-
+#pragma once
 #include <chrono>
 
 #include "absl/base/thread_annotations.h"
@@ -78,5 +76,3 @@ class FakeClock final : public Clock {
 };
 
 }  // namespace tessera
-
-#endif  // TESSERA_BASE_CLOCK_H_

@@ -9,9 +9,7 @@
 // blocks: the queue holds a bounded number of lines, the oldest gives way, and LogLinesDropped
 // counts what was lost. Any thread may log. CHECK is for what only our own bug can break: it prints
 // to stderr, in the same form, and aborts.
-#ifndef TESSERA_BASE_LOG_H_
-#define TESSERA_BASE_LOG_H_
-
+#pragma once
 #include <cstdint>
 #include <memory>
 #include <ostream>
@@ -200,5 +198,3 @@ std::unique_ptr<std::string> CheckCompare(const A& a, const B& b, Compare holds,
     else                                                                          \
       ::tessera::internal::CheckFailure(__FILE__, __LINE__, #expr).stream()       \
           << tessera_status_ << " "
-
-#endif  // TESSERA_BASE_LOG_H_

@@ -11,9 +11,7 @@
 // cost some nanoseconds. Making a handle takes a lock and is for the edge: keep the handle.
 //
 // What must not lie while something hangs is computed when it is asked for: AddCollector.
-#ifndef TESSERA_BASE_METRICS_H_
-#define TESSERA_BASE_METRICS_H_
-
+#pragma once
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -308,5 +306,3 @@ class Metrics {
 void CollectProcess(Scrape& scrape, std::string_view grpc);
 
 }  // namespace tessera
-
-#endif  // TESSERA_BASE_METRICS_H_

@@ -5,9 +5,7 @@
 // its own, few of them, and gives up on a client that does not read; nothing but Metrics::Collect
 // is called from them. `metrics` outlives it. Its own families, exposer_*, are beside those of the
 // table.
-#ifndef TESSERA_BASE_METRICS_HTTP_H_
-#define TESSERA_BASE_METRICS_HTTP_H_
-
+#pragma once
 #include <memory>
 #include <string>
 
@@ -36,5 +34,3 @@ class MetricsServer {
 };
 
 }  // namespace tessera
-
-#endif  // TESSERA_BASE_METRICS_HTTP_H_

@@ -7,9 +7,7 @@
 // fall back; ResetGauges, called while no writer lives, takes away what died with one.
 //
 // Threads: as base/metrics.h. Writers and readers need not know of each other.
-#ifndef TESSERA_BASE_METRICS_PAGE_H_
-#define TESSERA_BASE_METRICS_PAGE_H_
-
+#pragma once
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -70,5 +68,3 @@ class MetricsPage {
 };
 
 }  // namespace tessera
-
-#endif  // TESSERA_BASE_METRICS_PAGE_H_

@@ -1,8 +1,6 @@
 // The options of Tessera's programs: one table (base/options.def), read from the environment and
 // the command line, the latter winning. A plain value: copy it freely, pass it in, keep no global.
-#ifndef TESSERA_BASE_OPTIONS_H_
-#define TESSERA_BASE_OPTIONS_H_
-
+#pragma once
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -60,5 +58,3 @@ std::string OptionsHelp();
 std::string OptionsMarkdown();
 
 }  // namespace tessera
-
-#endif  // TESSERA_BASE_OPTIONS_H_

@@ -3,9 +3,7 @@
 //
 // Pure functions but for randomness; any thread. Errors are VALUE_ERROR and say what is wrong with
 // which input, never what a key holds.
-#ifndef TESSERA_BASE_PKI_H_
-#define TESSERA_BASE_PKI_H_
-
+#pragma once
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,5 +70,3 @@ absl::Status CheckPair(std::string_view cert_pem, std::string_view key_pem);
 absl::Status CheckIssuedBy(std::string_view cert_pem, std::string_view authority_pem);
 
 }  // namespace tessera::pki
-
-#endif  // TESSERA_BASE_PKI_H_

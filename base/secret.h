@@ -2,9 +2,7 @@
 // duration, and files that only their owner reads.
 //
 // Pure but for the files; any thread.
-#ifndef TESSERA_BASE_SECRET_H_
-#define TESSERA_BASE_SECRET_H_
-
+#pragma once
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -28,5 +26,3 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t bytes_
 absl::Status ReplaceFile(const std::string& path, std::string_view bytes, bool is_private);
 
 }  // namespace tessera
-
-#endif  // TESSERA_BASE_SECRET_H_

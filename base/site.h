@@ -2,9 +2,7 @@
 //
 // A Site is two words and is copied freely. `file` is never owned: it is a literal, or a string
 // that InternFile keeps for the life of the process. Any thread may call anything here.
-#ifndef TESSERA_BASE_SITE_H_
-#define TESSERA_BASE_SITE_H_
-
+#pragma once
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -37,5 +35,3 @@ inline constexpr size_t kInternedFilesMax = 65'536;
 const char* InternFile(std::string_view file);
 
 }  // namespace tessera
-
-#endif  // TESSERA_BASE_SITE_H_

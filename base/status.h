@@ -5,9 +5,7 @@
 // tells a tool which kind it is. The kinds are rows of base/error_kinds.def.
 //
 // Everything here is a pure function; any thread may call it.
-#ifndef TESSERA_BASE_STATUS_H_
-#define TESSERA_BASE_STATUS_H_
-
+#pragma once
 #include <string>
 #include <string_view>
 #include <utility>
@@ -104,5 +102,3 @@ const absl::Status& AsStatus(const absl::StatusOr<T>& status_or) {
 #define TESSERA_STRIP_(...) TESSERA_STRIP_INNER_(__VA_ARGS__)
 #define TESSERA_STRIP_INNER_(...) TESSERA_VANISH_##__VA_ARGS__
 #define TESSERA_VANISH_TESSERA_ESCAPE_
-
-#endif  // TESSERA_BASE_STATUS_H_

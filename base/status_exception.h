@@ -3,9 +3,7 @@
 // Rules read as formulas over values (`d[0] * z`), which absl::StatusOr at every step would bury,
 // so inside ir/ they throw, and each generic walk catches at its single boundary. A StatusException
 // never leaves ir's API. Reference: docs/decisions/0001-rules-throw-inside-ir.md.
-#ifndef TESSERA_BASE_STATUS_EXCEPTION_H_
-#define TESSERA_BASE_STATUS_EXCEPTION_H_
-
+#pragma once
 #include <exception>
 #include <string>
 #include <type_traits>
@@ -74,5 +72,3 @@ absl::StatusOr<T> CatchStatusOr(F&& f) {
 }
 
 }  // namespace tessera
-
-#endif  // TESSERA_BASE_STATUS_EXCEPTION_H_

@@ -1,9 +1,7 @@
 // The name of the calling thread, as top, ps -T and debuggers show it: 15 characters at most. That
 // of the first thread is the process's. Threads that it starts have its name until they take
 // another.
-#ifndef TESSERA_BASE_THREAD_NAME_H_
-#define TESSERA_BASE_THREAD_NAME_H_
-
+#pragma once
 #include <sys/prctl.h>
 
 namespace tessera {
@@ -11,5 +9,3 @@ namespace tessera {
 inline void NameThread(const char* name) { prctl(PR_SET_NAME, name, 0, 0, 0); }
 
 }  // namespace tessera
-
-#endif  // TESSERA_BASE_THREAD_NAME_H_

@@ -5,9 +5,7 @@
 //
 // The file holds salted hashes only: whoever reads it cannot call. Pure; any thread. Errors are
 // VALUE_ERROR and never repeat a secret.
-#ifndef TESSERA_BASE_TOKEN_FILE_H_
-#define TESSERA_BASE_TOKEN_FILE_H_
-
+#pragma once
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,5 +55,3 @@ std::string FormatTokenFile(const std::vector<TokenRecord>& records);
 absl::StatusOr<std::vector<TokenRecord>> ParseTokenFile(std::string_view text);
 
 }  // namespace tessera
-
-#endif  // TESSERA_BASE_TOKEN_FILE_H_

@@ -21,9 +21,7 @@
 //
 // With --rewrite or TESSERA_REWRITE=1 the expected parts are replaced by what came out; comments,
 // commands and inputs stay as they are. Paths are relative to the repository.
-#ifndef TESSERA_BASE_TESTING_DATADRIVEN_H_
-#define TESSERA_BASE_TESTING_DATADRIVEN_H_
-
+#pragma once
 #include <functional>
 #include <map>
 #include <string>
@@ -83,5 +81,3 @@ absl::StatusOr<DataRun> RunDataText(const std::string& file, std::string_view te
 
 }  // namespace internal
 }  // namespace tessera
-
-#endif  // TESSERA_BASE_TESTING_DATADRIVEN_H_

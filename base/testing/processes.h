@@ -1,9 +1,7 @@
 // For tests that watch processes: what /proc says of them, and waiting for it with a bound.
 //
 // Pure readers of /proc; any thread may call them.
-#ifndef TESSERA_BASE_TESTING_PROCESSES_H_
-#define TESSERA_BASE_TESTING_PROCESSES_H_
-
+#pragma once
 #include <cstdint>
 #include <vector>
 
@@ -37,5 +35,3 @@ bool Eventually(F there, absl::Duration patience = absl::Seconds(20)) {
 }
 
 }  // namespace tessera::testing
-
-#endif  // TESSERA_BASE_TESTING_PROCESSES_H_

@@ -4,9 +4,7 @@
 //   EXPECT_THAT(F(), StatusIs(absl::StatusCode::kAborted, "part of the message"));
 //   EXPECT_THAT(F(), ReasonIs("VALUE_ERROR", HasSubstr("dim 1")));
 //   TESSERA_ASSERT_OK_AND_ASSIGN(auto x, F());
-#ifndef TESSERA_BASE_TESTING_STATUS_MATCHERS_H_
-#define TESSERA_BASE_TESTING_STATUS_MATCHERS_H_
-
+#pragma once
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -89,5 +87,3 @@ auto ReasonIs(std::string reason, M&& message) {
   auto tmp = expr;                                    \
   ASSERT_TRUE(tmp.ok()) << tmp.status();              \
   TESSERA_UNPARENTHESIZE_(lhs) = *std::move(tmp)
-
-#endif  // TESSERA_BASE_TESTING_STATUS_MATCHERS_H_

@@ -9,9 +9,7 @@
 // tesseraFakeViolations, and the call fails.
 //
 // Any thread.
-#ifndef TESSERA_TESTS_FAKES_CONTROL_H_
-#define TESSERA_TESTS_FAKES_CONTROL_H_
-
+#pragma once
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -43,5 +41,3 @@ TESSERA_FAKE_EXPORT void Wake();
 __attribute__((format(printf, 1, 2))) TESSERA_FAKE_EXPORT void Violation(const char* format, ...);
 
 }  // namespace tessera::fakes
-
-#endif  // TESSERA_TESTS_FAKES_CONTROL_H_

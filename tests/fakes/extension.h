@@ -1,8 +1,6 @@
 // What the fake driver offers to the fakes of libraries that enqueue work on its streams, beside
 // control.h and memory.h.
-#ifndef TESSERA_TESTS_FAKES_EXTENSION_H_
-#define TESSERA_TESTS_FAKES_EXTENSION_H_
-
+#pragma once
 #include <functional>
 #include <vector>
 
@@ -29,5 +27,3 @@ TESSERA_FAKE_EXPORT void SetInGroup(bool in_group);
 TESSERA_FAKE_EXPORT void Promise(worker::cuda::CUstream stream, int change);
 
 }  // namespace tessera::fakes
-
-#endif  // TESSERA_TESTS_FAKES_EXTENSION_H_

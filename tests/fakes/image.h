@@ -3,9 +3,7 @@
 // library of its own, libfakesimt.so, runs, so that LLVM is loaded by those alone who need it.
 //
 // Immutable once loaded; any thread.
-#ifndef TESSERA_TESTS_FAKES_IMAGE_H_
-#define TESSERA_TESTS_FAKES_IMAGE_H_
-
+#pragma once
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -42,5 +40,3 @@ inline constexpr char kLoadSimt[] = "tesseraFakeLoadSimt";
 inline constexpr char kSimtImage[] = "tessera-simt ";
 
 }  // namespace tessera::fakes
-
-#endif  // TESSERA_TESTS_FAKES_IMAGE_H_

@@ -1,7 +1,5 @@
 // Handles of the fakes live for ever, so that a stale one is known for what it is.
-#ifndef TESSERA_TESTS_FAKES_KEEP_H_
-#define TESSERA_TESTS_FAKES_KEEP_H_
-
+#pragma once
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -20,5 +18,3 @@ T* KeepNew(Args&&... args) {
 }
 
 }  // namespace tessera::fakes
-
-#endif  // TESSERA_TESTS_FAKES_KEEP_H_

@@ -5,9 +5,7 @@
 // holds it; memory that is freed while it is held is a violation, but stays until it is let go.
 //
 // Any thread.
-#ifndef TESSERA_TESTS_FAKES_MEMORY_H_
-#define TESSERA_TESTS_FAKES_MEMORY_H_
-
+#pragma once
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -70,5 +68,3 @@ TESSERA_FAKE_EXPORT Place FindDevice(int device, uint64_t address, size_t bytes)
 Place FindPinned(const void* address, size_t bytes);
 
 }  // namespace tessera::fakes
-
-#endif  // TESSERA_TESTS_FAKES_MEMORY_H_

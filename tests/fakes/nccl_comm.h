@@ -1,7 +1,5 @@
 // A rank of a fake communicator, and the operations that it runs on a stream.
-#ifndef TESSERA_TESTS_FAKES_NCCL_COMM_H_
-#define TESSERA_TESTS_FAKES_NCCL_COMM_H_
-
+#pragma once
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -81,5 +79,3 @@ void Fail(ncclComm_t comm, ncclResult_t error, const std::string& text);
 void Run(ncclComm_t comm, const std::vector<Op>& ops);
 
 }  // namespace tessera::fakes
-
-#endif  // TESSERA_TESTS_FAKES_NCCL_COMM_H_

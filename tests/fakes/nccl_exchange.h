@@ -1,8 +1,6 @@
 // Messages between the ranks of a fake communicator: every operation of NCCL is a set of them, sent
 // and received at the same time.
-#ifndef TESSERA_TESTS_FAKES_NCCL_EXCHANGE_H_
-#define TESSERA_TESTS_FAKES_NCCL_EXCHANGE_H_
-
+#pragma once
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -38,5 +36,3 @@ bool Exchange(Segment* segment, int rank, std::vector<Message> sends, std::vecto
               const ExchangeEvents& events);
 
 }  // namespace tessera::fakes
-
-#endif  // TESSERA_TESTS_FAKES_NCCL_EXCHANGE_H_

@@ -5,9 +5,7 @@
 // A Segment is shared by the ranks of one process. The memory goes with the last of them; the name
 // goes once all ranks have joined, when the process that made it ends or, if that was killed, when
 // another makes one. Any thread.
-#ifndef TESSERA_TESTS_FAKES_NCCL_SEGMENT_H_
-#define TESSERA_TESTS_FAKES_NCCL_SEGMENT_H_
-
+#pragma once
 #include <pthread.h>
 
 #include <atomic>
@@ -104,5 +102,3 @@ class Segment {
 bool IsAlive(int32_t process);
 
 }  // namespace tessera::fakes
-
-#endif  // TESSERA_TESTS_FAKES_NCCL_SEGMENT_H_

@@ -6,9 +6,7 @@
 // the order in which it was captured.
 //
 // Handles are never freed (keep.h).
-#ifndef TESSERA_TESTS_FAKES_STREAM_H_
-#define TESSERA_TESTS_FAKES_STREAM_H_
-
+#pragma once
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -148,5 +146,3 @@ CUstreamCaptureMode ExchangeCaptureMode(CUstreamCaptureMode mode);
 CUresult LaunchGraph(CUgraphExec exec, CUstream stream);
 
 }  // namespace tessera::fakes
-
-#endif  // TESSERA_TESTS_FAKES_STREAM_H_

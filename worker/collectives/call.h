@@ -1,9 +1,7 @@
 // One call of one rank, as the transports see it, and the words in which verdicts speak of it.
 //
 // A Call borrows the caller's buffers and key, and lives on the calling rank's stack.
-#ifndef TESSERA_WORKER_COLLECTIVES_CALL_H_
-#define TESSERA_WORKER_COLLECTIVES_CALL_H_
-
+#pragma once
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -84,5 +82,3 @@ absl::Status MismatchVerdict(const CommunicatorConfig& config, const Call& call,
                              const CallSummary& other);
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_CALL_H_

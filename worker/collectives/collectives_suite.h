@@ -4,9 +4,7 @@
 //
 // A cluster is all executors of a communicator in the test's process, driven by one thread per
 // rank.
-#ifndef TESSERA_WORKER_COLLECTIVES_COLLECTIVES_SUITE_H_
-#define TESSERA_WORKER_COLLECTIVES_COLLECTIVES_SUITE_H_
-
+#pragma once
 #include <atomic>
 #include <bit>
 #include <cmath>
@@ -666,5 +664,3 @@ TEST_P(CollectivesSuite, AReductionWithoutMeaningLeavesTheCommunicatorUsable) {
 }
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_COLLECTIVES_SUITE_H_

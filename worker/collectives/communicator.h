@@ -16,9 +16,7 @@
 // is dropped, and calls of other launches go on. A failure of the communicator (a lost peer, calls
 // that do not match, Abort) ends every waiting and every later call; recovery is a new communicator
 // of a higher generation.
-#ifndef TESSERA_WORKER_COLLECTIVES_COMMUNICATOR_H_
-#define TESSERA_WORKER_COLLECTIVES_COMMUNICATOR_H_
-
+#pragma once
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -127,5 +125,3 @@ class Collectives {
 std::unique_ptr<Collectives> MakeCollectives(CommunicatorConfig config, int listen_fd);
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_COMMUNICATOR_H_

@@ -1,7 +1,5 @@
 // A point in monotonic time by which a call must be done. A value; any thread may read it.
-#ifndef TESSERA_WORKER_COLLECTIVES_DEADLINE_H_
-#define TESSERA_WORKER_COLLECTIVES_DEADLINE_H_
-
+#pragma once
 #include <algorithm>
 #include <chrono>
 
@@ -33,5 +31,3 @@ class Deadline {
 };
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_DEADLINE_H_

@@ -7,9 +7,7 @@
 //
 // Owned by the communicator; Run is called by each rank's thread. Scratch memory is kept for each
 // rank between calls, up to kScratchKept.
-#ifndef TESSERA_WORKER_COLLECTIVES_EXCHANGE_H_
-#define TESSERA_WORKER_COLLECTIVES_EXCHANGE_H_
-
+#pragma once
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,5 +71,3 @@ class Exchange {
 };
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_EXCHANGE_H_

@@ -6,9 +6,7 @@
 //
 // Owned by the communicator, which adds its listeners before any other thread may call Set. Any
 // thread may call the rest.
-#ifndef TESSERA_WORKER_COLLECTIVES_FAILURE_H_
-#define TESSERA_WORKER_COLLECTIVES_FAILURE_H_
-
+#pragma once
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -94,5 +92,3 @@ class FailureLatch {
 };
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_FAILURE_H_

@@ -6,9 +6,7 @@
 // of the work are taken by whichever members are awake.
 //
 // Owned by the communicator. Run is called by each rank's thread, Wake by any.
-#ifndef TESSERA_WORKER_COLLECTIVES_INPROC_H_
-#define TESSERA_WORKER_COLLECTIVES_INPROC_H_
-
+#pragma once
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -61,5 +59,3 @@ class LocalRendezvous {
 };
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_INPROC_H_

@@ -4,9 +4,7 @@
 // and other local ranks deliver. Frames from one rank are kept in the order sent, which is the
 // plan's order at both ends. The sender's credit bounds the bytes kept; delivery never blocks, so a
 // connection is always read and one slow rank holds up no other.
-#ifndef TESSERA_WORKER_COLLECTIVES_MAILBOX_H_
-#define TESSERA_WORKER_COLLECTIVES_MAILBOX_H_
-
+#pragma once
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -124,5 +122,3 @@ class Mailbox {
 };
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_MAILBOX_H_

@@ -3,9 +3,7 @@
 // Accepts connections, looks at the generation that each names in its hello, without taking it, and
 // hands it to the communicator of that generation. One that names a generation not open yet is held
 // for a while: its peer was configured first. Thread-safe; outlives the communicators.
-#ifndef TESSERA_WORKER_COLLECTIVES_PEER_PORT_H_
-#define TESSERA_WORKER_COLLECTIVES_PEER_PORT_H_
-
+#pragma once
 #include <cstdint>
 #include <list>
 #include <map>
@@ -62,5 +60,3 @@ class PeerPort {
 };
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_PEER_PORT_H_

@@ -3,9 +3,7 @@
 // A peer is trusted with nothing: every length is checked against wire.h before memory is taken for
 // it, and every rank against the members. HelloReader is a value of one thread. DeliverFrame may be
 // called by the readers of several connections at once.
-#ifndef TESSERA_WORKER_COLLECTIVES_RECEIVE_H_
-#define TESSERA_WORKER_COLLECTIVES_RECEIVE_H_
-
+#pragma once
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -64,5 +62,3 @@ std::string DeliverFrame(const CommunicatorConfig& config, const Member& sender,
                          absl::Span<Mailbox* const> mailboxes, FailureLatch* failure, Frame frame);
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_RECEIVE_H_

@@ -1,7 +1,5 @@
 // The arithmetic of reductions over plain memory. Pure functions; any thread may call them.
-#ifndef TESSERA_WORKER_COLLECTIVES_REDUCE_H_
-#define TESSERA_WORKER_COLLECTIVES_REDUCE_H_
-
+#pragma once
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -25,5 +23,3 @@ absl::StatusOr<Reducer> FindReducer(ReduceKind reduce, ir::DType dtype);
 std::string_view ReduceName(ReduceKind reduce);
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_REDUCE_H_

@@ -1,7 +1,5 @@
 // Sockets: owned descriptors, and writes and waits that end at a deadline or a signal.
-#ifndef TESSERA_WORKER_COLLECTIVES_SOCKET_H_
-#define TESSERA_WORKER_COLLECTIVES_SOCKET_H_
-
+#pragma once
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -104,5 +102,3 @@ absl::StatusOr<UniqueFd> Connect(const std::string& endpoint, const Deadline& de
 void TuneSocket(int fd);
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_SOCKET_H_

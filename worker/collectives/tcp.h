@@ -8,9 +8,7 @@
 // Owned by the communicator. The destructor says goodbye, waits up to a
 // second for peers to read what was sent, and joins the threads. Send, StateOf and BroadcastFailure
 // may be called by any thread.
-#ifndef TESSERA_WORKER_COLLECTIVES_TCP_H_
-#define TESSERA_WORKER_COLLECTIVES_TCP_H_
-
+#pragma once
 #include <sys/uio.h>
 
 #include <atomic>
@@ -111,5 +109,3 @@ class TcpLinks {
 };
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_TCP_H_

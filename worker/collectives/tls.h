@@ -5,9 +5,7 @@
 // for: a read never waits for a write. A context is immutable and shared; a stream's calls may come
 // from one reader and one writer at a time. Nothing here blocks: who is told to wait polls the
 // socket, which outlives the stream.
-#ifndef TESSERA_WORKER_COLLECTIVES_TLS_H_
-#define TESSERA_WORKER_COLLECTIVES_TLS_H_
-
+#pragma once
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -44,5 +42,3 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> MakeTlsContext(const std::stri
 std::unique_ptr<TlsStream> MakeTlsStream(const TlsContext& context, int fd, bool connects);
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_TLS_H_

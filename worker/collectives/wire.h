@@ -4,9 +4,7 @@
 // With TLS the connector says TlsHello first, in plain text, so that the connection finds its way
 // to the communicator; all else is inside. Whoever reads checks every length against the limits
 // here before it allocates.
-#ifndef TESSERA_WORKER_COLLECTIVES_WIRE_H_
-#define TESSERA_WORKER_COLLECTIVES_WIRE_H_
-
+#pragma once
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -107,5 +105,3 @@ inline bool ConstantTimeEquals(absl::string_view a, absl::string_view b) {
 }
 
 }  // namespace tessera::worker
-
-#endif  // TESSERA_WORKER_COLLECTIVES_WIRE_H_

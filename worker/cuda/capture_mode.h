@@ -1,9 +1,7 @@
 // While a thread records a graph, the driver forbids it calls that might disturb the recording:
 // allocation, questions about events. Ours do not, so they are made under a RelaxedCapture, which
 // lifts the ban for its scope and costs nothing outside a recording.
-#ifndef TESSERA_WORKER_CUDA_CAPTURE_MODE_H_
-#define TESSERA_WORKER_CUDA_CAPTURE_MODE_H_
-
+#pragma once
 #include "worker/cuda/driver_api.h"
 
 namespace tessera::worker::cuda {
@@ -24,5 +22,3 @@ class RelaxedCapture {
 };
 
 }  // namespace tessera::worker::cuda
-
-#endif  // TESSERA_WORKER_CUDA_CAPTURE_MODE_H_

@@ -14,9 +14,7 @@
 // One thread at a time for a communicator, save that Abort may come from any while another call is
 // under way. Launches of one device's communicators go to one stream, or are ordered by events, the
 // same on every rank.
-#ifndef TESSERA_WORKER_CUDA_COMM_H_
-#define TESSERA_WORKER_CUDA_COMM_H_
-
+#pragma once
 #include <functional>
 #include <mutex>
 #include <string>
@@ -87,5 +85,3 @@ struct tessera_comm {
   int failure_ = TESSERA_OK;       // The first; final.
   std::string failure_text_;
 };
-
-#endif  // TESSERA_WORKER_CUDA_COMM_H_

@@ -3,9 +3,7 @@
 //
 // Any thread. Owned by the caller of Open, and outlives its streams, events, modules, graphs,
 // products and communicators.
-#ifndef TESSERA_WORKER_CUDA_CONTEXT_H_
-#define TESSERA_WORKER_CUDA_CONTEXT_H_
-
+#pragma once
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -91,5 +89,3 @@ struct tessera_context {
   std::mutex products_mutex_;  // Guards what follows. Held while the library starts.
   std::shared_ptr<const tessera::worker::cuda::CublasLt> products_;
 };
-
-#endif  // TESSERA_WORKER_CUDA_CONTEXT_H_

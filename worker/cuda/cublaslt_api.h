@@ -3,9 +3,7 @@
 //
 // These are facts of the ABI as of cublasLt.h 13.1; they are the same in 12.x. abi_check.cc
 // compares them with the real header where there is one. Names are NVIDIA's, in our namespace.
-#ifndef TESSERA_WORKER_CUDA_CUBLASLT_API_H_
-#define TESSERA_WORKER_CUDA_CUBLASLT_API_H_
-
+#pragma once
 #include <cstddef>
 #include <cstdint>
 
@@ -125,5 +123,3 @@ struct CublasLtApi {
 };
 
 }  // namespace tessera::worker::cuda
-
-#endif  // TESSERA_WORKER_CUDA_CUBLASLT_API_H_

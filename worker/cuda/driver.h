@@ -4,9 +4,7 @@
 //
 // Any thread. A driver that could not be used is tried again by the next call; one that could is
 // kept until the process ends.
-#ifndef TESSERA_WORKER_CUDA_DRIVER_H_
-#define TESSERA_WORKER_CUDA_DRIVER_H_
-
+#pragma once
 #include "worker/cuda/driver_api.h"
 #include "worker/cuda/error.h"
 
@@ -37,5 +35,3 @@ bool IsSticky(CUresult result);
 int FromDriver(CUresult result, const char* call);
 
 }  // namespace tessera::worker::cuda
-
-#endif  // TESSERA_WORKER_CUDA_DRIVER_H_

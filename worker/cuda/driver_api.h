@@ -3,9 +3,7 @@
 //
 // These are facts of the ABI as of cuda.h 13.0 (CUDA_VERSION 13000); worker/cuda/abi_check.cc
 // compares them with the real header where there is one. Names are NVIDIA's, in our namespace.
-#ifndef TESSERA_WORKER_CUDA_DRIVER_API_H_
-#define TESSERA_WORKER_CUDA_DRIVER_API_H_
-
+#pragma once
 #include <cstddef>
 #include <cstdint>
 
@@ -184,5 +182,3 @@ inline constexpr char kImageTargetSymbol[] = "tesseraFakeImageTarget";
 using ImageTargetFn = const char* (*)();
 
 }  // namespace tessera::worker::cuda
-
-#endif  // TESSERA_WORKER_CUDA_DRIVER_API_H_

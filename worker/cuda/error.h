@@ -2,9 +2,7 @@
 // `return Fail(TESSERA_..., "where: what, what to do")`; the table's error_text reads it back.
 //
 // Any thread; each sees its own text.
-#ifndef TESSERA_WORKER_CUDA_ERROR_H_
-#define TESSERA_WORKER_CUDA_ERROR_H_
-
+#pragma once
 #include "worker/device/device_api.h"
 
 namespace tessera::worker::cuda {
@@ -22,5 +20,3 @@ const char* ErrorText();
   do {                                                          \
     if (const int tessera_code_ = (expr)) return tessera_code_; \
   } while (false)
-
-#endif  // TESSERA_WORKER_CUDA_ERROR_H_

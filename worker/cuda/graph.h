@@ -2,9 +2,7 @@
 //
 // A recording is begun and ended by the same thread. The graph keeps the code that it launches;
 // memory, and the plans of products, are the caller's to keep.
-#ifndef TESSERA_WORKER_CUDA_GRAPH_H_
-#define TESSERA_WORKER_CUDA_GRAPH_H_
-
+#pragma once
 #include <memory>
 #include <vector>
 
@@ -23,5 +21,3 @@ struct tessera_graph {
   std::vector<std::shared_ptr<tessera::worker::cuda::LoadedModule>> modules_;
   tessera::worker::cuda::GraphExecHandle exec_;
 };
-
-#endif  // TESSERA_WORKER_CUDA_GRAPH_H_

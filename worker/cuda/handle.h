@@ -1,8 +1,6 @@
 // Owns one handle of the driver: a stream, an event, a graph. Move-only; destroyed by the driver's
 // function `kDestroy`, which neither waits for work under way nor fails in a way that matters.
-#ifndef TESSERA_WORKER_CUDA_HANDLE_H_
-#define TESSERA_WORKER_CUDA_HANDLE_H_
-
+#pragma once
 #include <utility>
 
 #include "worker/cuda/driver.h"
@@ -42,5 +40,3 @@ using GraphHandle = Handle<CUgraph, &DriverApi::cuGraphDestroy>;
 using GraphExecHandle = Handle<CUgraphExec, &DriverApi::cuGraphExecDestroy>;
 
 }  // namespace tessera::worker::cuda
-
-#endif  // TESSERA_WORKER_CUDA_HANDLE_H_

@@ -2,9 +2,7 @@
 // libraries want it.
 //
 // A plain value; any thread.
-#ifndef TESSERA_WORKER_CUDA_LIBRARY_H_
-#define TESSERA_WORKER_CUDA_LIBRARY_H_
-
+#pragma once
 #include <initializer_list>
 #include <string>
 
@@ -38,5 +36,3 @@ class Library {
 };
 
 }  // namespace tessera::worker::cuda
-
-#endif  // TESSERA_WORKER_CUDA_LIBRARY_H_

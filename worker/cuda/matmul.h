@@ -7,9 +7,7 @@
 //
 // f32, f64, and bf16 and f16 with sums in f32, to their own dtype or to f32. Addresses are aligned
 // to 16 bytes, scratch to 256.
-#ifndef TESSERA_WORKER_CUDA_MATMUL_H_
-#define TESSERA_WORKER_CUDA_MATMUL_H_
-
+#pragma once
 #include <memory>
 #include <string>
 
@@ -85,5 +83,3 @@ struct tessera_matmul {
   tessera::worker::cuda::MatrixLayout left_, right_, result_;
   tessera::worker::cuda::cublasLtMatmulHeuristicResult_t algorithm_ = {};
 };
-
-#endif  // TESSERA_WORKER_CUDA_MATMUL_H_

@@ -1,7 +1,5 @@
 // Which of a few algorithms for a matrix product is the fastest on this device, by trying them.
-#ifndef TESSERA_WORKER_CUDA_MATMUL_TRIALS_H_
-#define TESSERA_WORKER_CUDA_MATMUL_TRIALS_H_
-
+#pragma once
 #include <functional>
 
 #include "worker/cuda/context.h"
@@ -25,5 +23,3 @@ int FastestTrial(tessera_context* context, const tessera_matmul_shape& shape,
                  const cublasLtMatmulHeuristicResult_t* algorithms, int count, const TrialFn& run);
 
 }  // namespace tessera::worker::cuda
-
-#endif  // TESSERA_WORKER_CUDA_MATMUL_TRIALS_H_

@@ -1,7 +1,5 @@
 // Memory of the device and pinned memory of the host, and copies between them.
-#ifndef TESSERA_WORKER_CUDA_MEMORY_H_
-#define TESSERA_WORKER_CUDA_MEMORY_H_
-
+#pragma once
 #include "worker/cuda/stream.h"
 
 namespace tessera::worker::cuda {
@@ -18,5 +16,3 @@ int Copy(tessera_stream* stream, uint64_t to, uint64_t from, int64_t bytes);
 int FillZero(tessera_stream* stream, uint64_t to, int64_t bytes);
 
 }  // namespace tessera::worker::cuda
-
-#endif  // TESSERA_WORKER_CUDA_MEMORY_H_

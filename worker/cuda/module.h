@@ -3,9 +3,7 @@
 // A module may be unloaded while kernels of it run or a graph that was recorded from it lives: the
 // code itself, LoadedModule, is shared with the graphs, and goes when the device has passed its
 // last use.
-#ifndef TESSERA_WORKER_CUDA_MODULE_H_
-#define TESSERA_WORKER_CUDA_MODULE_H_
-
+#pragma once
 #include <functional>
 #include <map>
 #include <memory>
@@ -50,5 +48,3 @@ struct tessera_module {
              const uint32_t block[3], uint32_t shared_bytes, const uint64_t* args,
              int32_t num_args);
 };
-
-#endif  // TESSERA_WORKER_CUDA_MODULE_H_

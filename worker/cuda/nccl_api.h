@@ -3,9 +3,7 @@
 //
 // These are facts of the ABI as of nccl.h 2.28.9 (NCCL_VERSION_CODE 22809); abi_check.cc compares
 // them with the real header where there is one. Names are NCCL's, in our namespace.
-#ifndef TESSERA_WORKER_CUDA_NCCL_API_H_
-#define TESSERA_WORKER_CUDA_NCCL_API_H_
-
+#pragma once
 #include <climits>
 #include <cstddef>
 #include <cstdint>
@@ -107,5 +105,3 @@ struct NcclApi {
 };
 
 }  // namespace tessera::worker::cuda
-
-#endif  // TESSERA_WORKER_CUDA_NCCL_API_H_

@@ -1,9 +1,7 @@
 // Streams and events: queues of work for a device, and points in them.
 //
 // Owned by their callers. Destroying one with work under way lets the work end by itself.
-#ifndef TESSERA_WORKER_CUDA_STREAM_H_
-#define TESSERA_WORKER_CUDA_STREAM_H_
-
+#pragma once
 #include <memory>
 #include <vector>
 
@@ -52,5 +50,3 @@ struct tessera_event {
   tessera_context* const context_;
   tessera::worker::cuda::EventHandle event_;
 };
-
-#endif  // TESSERA_WORKER_CUDA_STREAM_H_

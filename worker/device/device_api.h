@@ -14,9 +14,7 @@
  * TESSERA_STICKY: the device's context is lost (an illegal address, an ECC error, a launch that
  * never ends): every later call fails and the process must end. Nothing else is ever fatal.
  */
-#ifndef TESSERA_WORKER_DEVICE_DEVICE_API_H_
-#define TESSERA_WORKER_DEVICE_DEVICE_API_H_
-
+#pragma once
 #include <stddef.h>
 #include <stdint.h>
 
@@ -167,5 +165,3 @@ typedef const tessera_device_api* (*tessera_device_api_fn)(uint32_t version);
 #ifdef __cplusplus
 }
 #endif
-
-#endif /* TESSERA_WORKER_DEVICE_DEVICE_API_H_ */

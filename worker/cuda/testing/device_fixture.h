@@ -1,8 +1,6 @@
 // For tests of the plugin: a context of the fake device 0 with a stream, and short ways to move
 // vectors there and back. Every wait is bounded.
-#ifndef TESSERA_WORKER_CUDA_TESTING_DEVICE_FIXTURE_H_
-#define TESSERA_WORKER_CUDA_TESTING_DEVICE_FIXTURE_H_
-
+#pragma once
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -145,5 +143,3 @@ class FakesTest : public ::testing::Test {
 };
 
 }  // namespace tessera::worker::cuda
-
-#endif  // TESSERA_WORKER_CUDA_TESTING_DEVICE_FIXTURE_H_

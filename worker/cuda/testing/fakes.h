@@ -2,9 +2,7 @@
 //
 // One plugin and one set of fakes a process; the knobs are shared by its tests, so a fixture resets
 // them. Any thread.
-#ifndef TESSERA_WORKER_CUDA_TESTING_FAKES_H_
-#define TESSERA_WORKER_CUDA_TESTING_FAKES_H_
-
+#pragma once
 #include <cstdint>
 #include <string>
 
@@ -37,5 +35,3 @@ void ResetFakes();
 std::string FakeViolations();
 
 }  // namespace tessera::worker::cuda
-
-#endif  // TESSERA_WORKER_CUDA_TESTING_FAKES_H_

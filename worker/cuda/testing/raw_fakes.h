@@ -1,7 +1,5 @@
 // For tests of the fakes themselves: their functions, without the plugin between.
-#ifndef TESSERA_WORKER_CUDA_TESTING_RAW_FAKES_H_
-#define TESSERA_WORKER_CUDA_TESTING_RAW_FAKES_H_
-
+#pragma once
 #include "worker/cuda/cublaslt_api.h"
 #include "worker/cuda/driver_api.h"
 #include "worker/cuda/nccl_api.h"
@@ -14,5 +12,3 @@ const NcclApi& RawNccl();
 const CublasLtApi& RawCublasLt();
 
 }  // namespace tessera::worker::cuda
-
-#endif  // TESSERA_WORKER_CUDA_TESTING_RAW_FAKES_H_
