@@ -158,7 +158,7 @@ std::string BucketsName(const MetricInfo& info) {
 
 }  // namespace
 
-int64_t Since::Now() {
+int64_t AgeGauge::Now() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;

@@ -4,7 +4,7 @@
 //   submitted.Add(1);
 //
 // Owner: a daemon's main (or a test), which passes Metrics* to those that measure. A null Metrics*
-// means that nobody looks: a default-made handle drops what it gets.
+// means that nothing is measured: a default-made handle drops what it gets.
 //
 // Threads: all of it is thread-safe. A handle is a pointer to cells that live as long as the
 // Metrics; Add and Observe are wait-free, touch one cache line of the calling thread's shard, and
@@ -130,7 +130,7 @@ struct Series {
 
 }  // namespace internal
 
-// A count that grows, or with Add of negative numbers goes up and down.
+// A count that grows.
 class Counter {
  public:
   Counter() = default;
@@ -149,13 +149,14 @@ class Counter {
  private:
   internal::Series series_;
 };
-using UpDown = Counter;
+// A gauge that is kept by adding and taking away, from any thread.
+using UpDownCounter = Counter;
 
-// A number that is set. The last writer wins.
-class Level {
+// A gauge that is set. The last writer wins.
+class Gauge {
  public:
-  Level() = default;
-  explicit Level(internal::Series series) : cell_(series.cells) {}
+  Gauge() = default;
+  explicit Gauge(internal::Series series) : cell_(series.cells) {}
 
   void Set(int64_t units) const {
     if (cell_ != nullptr) cell_->store(static_cast<uint64_t>(units), std::memory_order_relaxed);
@@ -165,11 +166,11 @@ class Level {
   internal::Cell* cell_ = nullptr;
 };
 
-// An age, kept as the moment that it counts from: whoever reads it computes it anew.
-class Since {
+// A gauge of an age, kept as the moment that it counts from: whoever reads it computes it anew.
+class AgeGauge {
  public:
-  Since() = default;
-  explicit Since(internal::Series series) : cell_(series.cells) {}
+  AgeGauge() = default;
+  explicit AgeGauge(internal::Series series) : cell_(series.cells) {}
 
   // As Now() says; 0: the age is 0.
   void Set(int64_t monotonic_ns) const {
@@ -265,7 +266,9 @@ class Metrics {
   // As many labels as the row has. A value outside a closed set, or one too many of an open one,
   // counts as "other". Beyond `series_max` series what is new is dropped and counted.
   Counter counter(Metric metric, Labels labels = {}) ABSL_LOCKS_EXCLUDED(mu_);
-  UpDown gauge(Metric metric, Labels labels = {}) { return counter(metric, labels); }
+  UpDownCounter up_down_counter(Metric metric, Labels labels = {}) {
+    return counter(metric, labels);
+  }
   Histogram histogram(Metric metric, Labels labels = {}) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Called in every Collect, from the thread that collects. Until Remove has returned.

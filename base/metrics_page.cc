@@ -170,14 +170,14 @@ Counter MetricsPage::counter(Metric metric, Labels labels, int device) {
   return Counter(SeriesAt(metric, labels, device));
 }
 
-Level MetricsPage::level(Metric metric, Labels labels, int device) {
+Gauge MetricsPage::gauge(Metric metric, Labels labels, int device) {
   TESSERA_CHECK(InfoOf(metric).type == MetricType::kGauge) << InfoOf(metric).name;
-  return Level(SeriesAt(metric, labels, device));
+  return Gauge(SeriesAt(metric, labels, device));
 }
 
-Since MetricsPage::since(Metric metric, Labels labels, int device) {
+AgeGauge MetricsPage::age_gauge(Metric metric, Labels labels, int device) {
   TESSERA_CHECK(IsAge(InfoOf(metric))) << InfoOf(metric).name;
-  return Since(SeriesAt(metric, labels, device));
+  return AgeGauge(SeriesAt(metric, labels, device));
 }
 
 Histogram MetricsPage::histogram(Metric metric, Labels labels, int device) {
@@ -206,7 +206,7 @@ void MetricsPage::Collect(Scrape& scrape, std::string_view worker, int first_dev
         }
       }
       if (IsAge(info)) {
-        scrape.Add(info.id, labels, absl::ToDoubleSeconds(Since(series).Age()));
+        scrape.Add(info.id, labels, absl::ToDoubleSeconds(AgeGauge(series).Age()));
         continue;
       }
       if (info.buckets == nullptr) {

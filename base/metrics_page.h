@@ -41,12 +41,12 @@ class MetricsPage {
   // The labels of the row but "worker"; that of "device" is `device`, and "" in `labels`.
   using Labels = std::initializer_list<std::string_view>;
   Counter counter(Metric metric, Labels labels = {}, int device = 0);
-  UpDown gauge(Metric metric, Labels labels = {}, int device = 0) {
+  UpDownCounter up_down_counter(Metric metric, Labels labels = {}, int device = 0) {
     return counter(metric, labels, device);
   }
-  Level level(Metric metric, Labels labels = {}, int device = 0);
+  Gauge gauge(Metric metric, Labels labels = {}, int device = 0);
   // Of a row whose name ends _age_seconds.
-  Since since(Metric metric, Labels labels = {}, int device = 0);
+  AgeGauge age_gauge(Metric metric, Labels labels = {}, int device = 0);
   Histogram histogram(Metric metric, Labels labels = {}, int device = 0);
 
   // Adds what is there to a scrape. Device d is shown as `first_device` + d.

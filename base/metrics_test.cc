@@ -77,7 +77,7 @@ TEST(Metrics, CountersAddUpOverThreads) {
 
 TEST(Metrics, GaugesGoDownOnOtherThreads) {
   Metrics metrics;
-  const UpDown gauge = metrics.gauge(Metric::kRpcInFlight, {"S", "M"});
+  const UpDownCounter gauge = metrics.up_down_counter(Metric::kRpcInFlight, {"S", "M"});
   gauge.Add(3);
   std::thread([&] { gauge.Add(-2); }).join();
   EXPECT_EQ(metrics.Value(Metric::kRpcInFlight, {"S", "M"}), 1);
@@ -199,7 +199,7 @@ TEST(MetricsPage, WhatAProcessThatWasKilledHasWrittenIsRead) {
     auto mapped = MetricsPage::Map(page.fd(), 3);
     if (!mapped.ok()) _exit(1);
     (*mapped)->counter(Metric::kTransferBytes, {"put", "ticket"}).Add(1000);
-    (*mapped)->gauge(Metric::kDeviceMemory, {"reserved"}, 2).Add(77);
+    (*mapped)->up_down_counter(Metric::kDeviceMemory, {"reserved"}, 2).Add(77);
     (*mapped)->histogram(Metric::kCompileSeconds, {"cpu", "ok"}).Observe(absl::Milliseconds(5));
     (*mapped)->counter(Metric::kDeviceBusy, {}, 1).Add(absl::Seconds(3));
     static_cast<void>(!write(ready[1], "x", 1));
@@ -274,11 +274,11 @@ TEST(MetricsPage, EverySeriesHasCellsOfItsOwn) {
 
 TEST(MetricsPage, AnAgeGoesOnWhenItsWriterDoesNot) {
   MetricsPage page(1);
-  const Since since = page.since(Metric::kDeviceProgressAge);
+  const AgeGauge since = page.age_gauge(Metric::kDeviceProgressAge);
   Metrics metrics;
   metrics.AddCollector([&](Scrape& scrape) { page.Collect(scrape, "w", 0); });
   EXPECT_EQ(metrics.Value(Metric::kDeviceProgressAge, {"w", "0"}), 0);
-  since.Set(Since::Now() - 5'000'000'000);
+  since.Set(AgeGauge::Now() - 5'000'000'000);
   EXPECT_GE(metrics.Value(Metric::kDeviceProgressAge, {"w", "0"}), 5);
   EXPECT_LT(metrics.Value(Metric::kDeviceProgressAge, {"w", "0"}), 60);
   page.ResetGauges();
@@ -287,7 +287,7 @@ TEST(MetricsPage, AnAgeGoesOnWhenItsWriterDoesNot) {
 
 TEST(MetricsPage, ALevelIsWhatWasSetLast) {
   MetricsPage page(1);
-  const Level level = page.level(Metric::kCollectiveBandwidth, {"all_reduce", "1Mi"});
+  const Gauge level = page.gauge(Metric::kCollectiveBandwidth, {"all_reduce", "1Mi"});
   level.Set(10);
   std::thread([&] { level.Set(7); }).join();
   Metrics metrics;

@@ -54,7 +54,7 @@ class MethodMetrics {
   MethodMetrics(Metrics* metrics, std::string service, std::string method)
       : metrics_(metrics), service_(std::move(service)), method_(std::move(method)) {
     started_ = metrics->counter(Metric::kRpcStarted, {service_, method_});
-    in_flight_ = metrics->gauge(Metric::kRpcInFlight, {service_, method_});
+    in_flight_ = metrics->up_down_counter(Metric::kRpcInFlight, {service_, method_});
   }
 
   void Begin() {
@@ -81,7 +81,7 @@ class MethodMetrics {
   Metrics* const metrics_;
   const std::string service_, method_;
   Counter started_;
-  UpDown in_flight_;
+  UpDownCounter in_flight_;
   absl::Mutex mu_;
   std::array<Histogram, kCodes> durations_ ABSL_GUARDED_BY(mu_);
 };

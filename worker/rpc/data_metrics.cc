@@ -17,14 +17,14 @@ using grpc::experimental::InterceptorBatchMethods;
 
 struct MethodMetrics {
   Counter started;
-  UpDown in_flight;
+  UpDownCounter in_flight;
   std::vector<Histogram> durations;  // by code
 };
 
 // Of one call; gRPC deletes it when the call has ended.
 class Interceptor final : public grpc::experimental::Interceptor {
  public:
-  explicit Interceptor(const MethodMetrics* method) : method_(method), began_(Since::Now()) {
+  explicit Interceptor(const MethodMetrics* method) : method_(method), began_(AgeGauge::Now()) {
     method_->started.Add();
     method_->in_flight.Add(1);
   }
@@ -32,7 +32,7 @@ class Interceptor final : public grpc::experimental::Interceptor {
     method_->in_flight.Add(-1);
     const size_t code =
         code_ < method_->durations.size() ? code_ : static_cast<size_t>(grpc::StatusCode::UNKNOWN);
-    method_->durations[code].Observe(absl::Nanoseconds(Since::Now() - began_));
+    method_->durations[code].Observe(absl::Nanoseconds(AgeGauge::Now() - began_));
   }
 
   void Intercept(InterceptorBatchMethods* methods) override {
@@ -58,7 +58,7 @@ class Factory final : public grpc::experimental::ServerInterceptorFactoryInterfa
     for (const std::string& name : duration.labels[duration.label("method")].domain->values) {
       MethodMetrics& method = methods_[name];
       method.started = page->counter(Metric::kDataRpcStarted, {name});
-      method.in_flight = page->gauge(Metric::kDataRpcInFlight, {name});
+      method.in_flight = page->up_down_counter(Metric::kDataRpcInFlight, {name});
       for (const std::string& code : codes) {
         method.durations.push_back(page->histogram(Metric::kDataRpcDuration, {name, code}));
       }

@@ -163,7 +163,7 @@ class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public
     TESSERA_ASSIGN_OR_RETURN(const UploadTable::Committed committed,
                              service_->uploads().Commit(turn_));
     service_->executor().metrics().TransferTook(TransferDirection::kPut, TransferPath::kTicket,
-                                                absl::Nanoseconds(Since::Now() - began_));
+                                                absl::Nanoseconds(AgeGauge::Now() - began_));
     v1::WriteResponse response;
     response.set_committed_bytes(committed.bytes);
     response.set_crc32c(committed.crc32c);
@@ -178,7 +178,7 @@ class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public
   grpc::ByteBuffer message_;
   ir::serial::Chunk<v1::WriteRequest> chunk_;
   UploadTable::Turn turn_;
-  const int64_t began_ = Since::Now();
+  const int64_t began_ = AgeGauge::Now();
 };
 
 // Waits for one shard, then sends a block of it.
@@ -255,7 +255,7 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     if (size == 0) {
       service_->executor().metrics().Transferred(TransferDirection::kGet, TransferPath::kTicket,
                                                  sent_ - first_,
-                                                 absl::Nanoseconds(Since::Now() - began_));
+                                                 absl::Nanoseconds(AgeGauge::Now() - began_));
       return Finish(grpc::Status::OK);
     }
     v1::ReadResponse response;
@@ -283,7 +283,7 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   // Of whoever holds the turn: the callback, then gRPC.
   ir::Array block_;
   int64_t first_ = 0, sent_ = 0;
-  const int64_t began_ = Since::Now();
+  const int64_t began_ = AgeGauge::Now();
   grpc::ByteBuffer message_;
 };
 

@@ -364,7 +364,8 @@ class Daemon final : public WorkerDaemon {
   absl::Duration ProgressAge(int32_t executor) {
     absl::Duration oldest;
     for (int d = 0; d < num_devices(); ++d) {
-      oldest = std::max(oldest, pages_[executor]->since(Metric::kDeviceProgressAge, {}, d).Age());
+      oldest =
+          std::max(oldest, pages_[executor]->age_gauge(Metric::kDeviceProgressAge, {}, d).Age());
     }
     return oldest;
   }

@@ -194,10 +194,10 @@ void Executor::Handle(const api::ConfigureCommunicator& command) {
 }
 
 void Executor::OpenCommunicator(const std::shared_ptr<Communicator>& communicator) {
-  const int64_t began = Since::Now();
+  const int64_t began = AgeGauge::Now();
   communicator->Open(options_.host, peer_port_.get(), &metrics_, options_.tls);
   metrics_.CommunicatorOpened(CollectiveBackend::kTcp, communicator->ranks(),
-                              absl::Nanoseconds(Since::Now() - began));
+                              absl::Nanoseconds(AgeGauge::Now() - began));
   Report(api::CommunicatorReady{communicator->generation(), absl::OkStatus()});
 }
 
@@ -269,10 +269,10 @@ void Executor::CompileProgram(const ProgramRef& program, const ir::Program& sour
       return program->compiled.Notify();
     }
   }
-  const int64_t began = Since::Now();
+  const int64_t began = AgeGauge::Now();
   program->executable = backend_->Compile(source);
   const absl::Status status = program->executable.status();
-  metrics_.Compiled(absl::Nanoseconds(Since::Now() - began), status.ok());
+  metrics_.Compiled(absl::Nanoseconds(AgeGauge::Now() - began), status.ok());
   const int64_t bytes = status.ok() ? (*program->executable)->memory_bytes() : 0;
   program->compiled.Notify();
   Report(api::ProgramLoaded{program->id, status, bytes});
@@ -290,7 +290,7 @@ Executor::LaunchRef Executor::NewLaunch(uint64_t id, absl::Duration timeout) {
   launch->id = id;
   launch->in_flight.resize(num_devices_);
   launch->timeout = timeout;
-  launch->came = Since::Now();
+  launch->came = AgeGauge::Now();
   absl::MutexLock lock(&mu_);
   launches_[id] = launch;
   return launch;

@@ -35,10 +35,10 @@ bool Executor::Launch::DonatesAlone(size_t arg) const {
 
 void Executor::RunLane(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
   BeginLane(*launch, device);
-  const int64_t began = Since::Now();
+  const int64_t began = AgeGauge::Now();
   const absl::Status status = StartLane(launch, mesh_device, device);
   metrics_.Dispatched(absl::Nanoseconds(began - launch->came),
-                      absl::Nanoseconds(Since::Now() - began));
+                      absl::Nanoseconds(AgeGauge::Now() - began));
   if (!status.ok()) EndLane(launch, device, status);
 }
 
@@ -174,7 +174,7 @@ absl::StatusOr<Collectives*> Executor::CollectivesOf(Launch& launch) {
 }
 
 absl::Status Executor::StartLane(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
-  const int64_t began = Since::Now();
+  const int64_t began = AgeGauge::Now();
   TESSERA_RETURN_IF_ERROR(launch->cancel.status());
   TESSERA_RETURN_IF_ERROR(AwaitProgram(*launch));
   TESSERA_ASSIGN_OR_RETURN(Args args, TakeArgs(*launch, device));
@@ -215,7 +215,7 @@ absl::Status Executor::EnqueueLane(const LaunchRef& launch, int64_t mesh_device,
   TESSERA_ASSIGN_OR_RETURN(context.collectives, CollectivesOf(*launch));
   if (launch->communicator != nullptr) context.generation = launch->communicator->generation();
   metrics_.Dispatched(absl::Nanoseconds(began - launch->came),
-                      absl::Nanoseconds(Since::Now() - began));
+                      absl::Nanoseconds(AgeGauge::Now() - began));
   *enqueued = true;
   launch->spent = true;
   TESSERA_ASSIGN_OR_RETURN(Enqueued work, backend_->Enqueue(executable, context, args.buffers));
@@ -410,7 +410,7 @@ absl::StatusOr<ir::Array> Executor::Fetch(Launch& launch, const TransferPiece& f
 
 absl::Status Executor::RunTransfer(const LaunchRef& launch, const TransferShard& shard) {
   TESSERA_RETURN_IF_ERROR(Start(launch));
-  const int64_t began = Since::Now();
+  const int64_t began = AgeGauge::Now();
   const int64_t bytes = ir::MakeType(shard.dtype, shard.shape).num_bytes();
   TESSERA_ASSIGN_OR_RETURN(Reservation reservation, ReserveShard(shard.result, bytes));
   launch->in_flight[shard.device]->SetOp("transfer", /*waiting=*/true);
@@ -423,7 +423,7 @@ absl::Status Executor::RunTransfer(const LaunchRef& launch, const TransferShard&
                            backend_->FromHost(shard.device, std::move(whole)));
   static_cast<void>(buffers_.SetReady(shard.result, std::move(buffer), std::move(reservation)));
   metrics_.Transferred(TransferDirection::kReshard, TransferPath::kTicket, bytes,
-                       absl::Nanoseconds(Since::Now() - began));
+                       absl::Nanoseconds(AgeGauge::Now() - began));
   return absl::OkStatus();
 }
 

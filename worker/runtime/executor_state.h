@@ -49,7 +49,7 @@ struct Executor::Launch {
   std::vector<BufferId> expected;
   std::vector<BufferId> inlined;  // that LaunchDone brings along
   absl::Duration timeout;
-  int64_t came = 0;  // when, by Since::Now
+  int64_t came = 0;  // when, by AgeGauge::Now
 
   CancelToken cancel;
   // Per device of the executor; a device's own lane writes it, before the lane's work is enqueued.

@@ -46,9 +46,9 @@ class MeteredCollectives final : public Collectives {
     inner_->AbortLaunch(launch, std::move(status));
   }
   void Abort(absl::Status status) override {
-    const int64_t began = Since::Now();
+    const int64_t began = AgeGauge::Now();
     inner_->Abort(std::move(status));
-    metrics_->CommunicatorAborted(absl::Nanoseconds(Since::Now() - began));
+    metrics_->CommunicatorAborted(absl::Nanoseconds(AgeGauge::Now() - began));
   }
 
  private:
@@ -59,12 +59,12 @@ class MeteredCollectives final : public Collectives {
   }
   template <class F>
   absl::Status Count(CollectiveKind kind, size_t bytes, double bus_factor, F call) {
-    const int64_t began = Since::Now();
+    const int64_t began = AgeGauge::Now();
     absl::Status status = call();
     // One that failed says nothing of how fast they are.
     if (status.ok()) {
       metrics_->Collective(kind, backend_, static_cast<int64_t>(bytes), bus_factor,
-                           absl::Nanoseconds(Since::Now() - began));
+                           absl::Nanoseconds(AgeGauge::Now() - began));
     }
     return status;
   }

@@ -38,12 +38,12 @@ ExecutorMetrics::ExecutorMetrics(MetricsPage* page, std::string_view platform,
     device.busy = page->counter(Metric::kDeviceBusy, {}, d);
     device.idle_no_work = page->counter(Metric::kDeviceIdle, {"no_work"}, d);
     device.idle_peer = page->counter(Metric::kDeviceIdle, {"waiting_peer"}, d);
-    device.progress = page->since(Metric::kDeviceProgressAge, {}, d);
-    device.reserved = page->gauge(Metric::kDeviceMemory, {"reserved"}, d);
-    device.arrays = page->gauge(Metric::kDeviceMemory, {"arrays"}, d);
-    device.workspace = page->gauge(Metric::kDeviceMemory, {"workspace"}, d);
-    device.peak = page->gauge(Metric::kDeviceMemoryPeak, {}, d);
-    page->gauge(Metric::kDeviceMemory, {"total"}, d).Add(device_memory_bytes);
+    device.progress = page->age_gauge(Metric::kDeviceProgressAge, {}, d);
+    device.reserved = page->up_down_counter(Metric::kDeviceMemory, {"reserved"}, d);
+    device.arrays = page->up_down_counter(Metric::kDeviceMemory, {"arrays"}, d);
+    device.workspace = page->up_down_counter(Metric::kDeviceMemory, {"workspace"}, d);
+    device.peak = page->up_down_counter(Metric::kDeviceMemoryPeak, {}, d);
+    page->up_down_counter(Metric::kDeviceMemory, {"total"}, d).Add(device_memory_bytes);
   }
   compiled_ = page->histogram(Metric::kCompileSeconds, {platform, "ok"});
   not_compiled_ = page->histogram(Metric::kCompileSeconds, {platform, "error"});
@@ -72,7 +72,7 @@ ExecutorMetrics::ExecutorMetrics(MetricsPage* page, std::string_view platform,
       }
     }
     for (size_t s = 0; s < kSizes; ++s) {
-      bandwidth_[k][s] = page->level(Metric::kCollectiveBandwidth, {kKindNames[k], sizes[s]});
+      bandwidth_[k][s] = page->gauge(Metric::kCollectiveBandwidth, {kKindNames[k], sizes[s]});
     }
   }
   const std::vector<std::string>& ranks = ValuesOf(Metric::kCommunicatorInit, "ranks_class");

@@ -29,8 +29,8 @@ enum class TransferPath : uint8_t { kTicket, kRelay };
 // Of one device. Busy, waiting and idle time add up to all time.
 struct DeviceMetrics {
   Counter busy, idle_no_work, idle_peer;
-  Since progress;
-  UpDown reserved, arrays, workspace, peak;
+  AgeGauge progress;
+  UpDownCounter reserved, arrays, workspace, peak;
 };
 
 class ExecutorMetrics {
@@ -78,7 +78,7 @@ class ExecutorMetrics {
   std::array<std::array<Histogram, kPaths>, kDirections> transfer_seconds_;
   std::array<std::array<std::array<Histogram, kSizes>, kBackends>, kKinds> collective_;
   std::array<std::array<Counter, kBackends>, kKinds> collective_bytes_;
-  std::array<std::array<Level, kSizes>, kKinds> bandwidth_;
+  std::array<std::array<Gauge, kSizes>, kKinds> bandwidth_;
   std::array<std::array<Histogram, 4>, kBackends> opened_;
 };
 

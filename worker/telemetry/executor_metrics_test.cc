@@ -31,11 +31,11 @@ class ExecutorMetricsTest : public ::testing::Test {
 
 TEST_F(ExecutorMetricsTest, TimeOfADeviceIsBusyOrWaitingOrIdle) {
   InFlightSlot slot;
-  const int64_t began = Since::Now();
+  const int64_t began = AgeGauge::Now();
   InFlightQueue queue(&slot, &executor_.device(1));
   const auto spend = [] {
-    const int64_t until = Since::Now() + 2'000'000;
-    EXPECT_TRUE(Eventually([until] { return Since::Now() >= until; }));
+    const int64_t until = AgeGauge::Now() + 2'000'000;
+    EXPECT_TRUE(Eventually([until] { return AgeGauge::Now() >= until; }));
   };
   spend();
   InFlightQueue::Launch* const first = queue.Begin(1);
@@ -49,7 +49,7 @@ TEST_F(ExecutorMetricsTest, TimeOfADeviceIsBusyOrWaitingOrIdle) {
   queue.End(first);
   spend();
   queue.End(second);
-  const double all = static_cast<double>(Since::Now() - began) * 1e-9;
+  const double all = static_cast<double>(AgeGauge::Now() - began) * 1e-9;
   const double busy = Value(Metric::kDeviceBusy, {"1"}),
                idle = Value(Metric::kDeviceIdle, {"1", "no_work"}),
                peer = Value(Metric::kDeviceIdle, {"1", "waiting_peer"});

@@ -67,7 +67,7 @@ void InFlightQueue::Show() {
   const bool idle = launches_.empty();
   slot_->Write(idle ? InFlightOp{} : launches_.front().op_);
   if (metrics_ == nullptr) return;
-  const int64_t now = Since::Now();
+  const int64_t now = AgeGauge::Now();
   const Counter& account = use_ == Use::kIdle   ? metrics_->idle_no_work
                            : use_ == Use::kBusy ? metrics_->busy
                                                 : metrics_->idle_peer;

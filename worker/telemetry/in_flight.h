@@ -61,7 +61,7 @@ class InFlightQueue {
 
   // `metrics` outlives it; null: nobody looks.
   explicit InFlightQueue(InFlightSlot* slot, const DeviceMetrics* metrics = nullptr)
-      : slot_(slot), metrics_(metrics), since_(Since::Now()) {}
+      : slot_(slot), metrics_(metrics), since_(AgeGauge::Now()) {}
 
   // Valid until End.
   Launch* Begin(uint64_t launch) ABSL_LOCKS_EXCLUDED(mu_);
