@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "client/operand.h"
-#include "client/testing.h"
+#include "client/testing/evaluated.h"
 
 namespace tessera {
 namespace {

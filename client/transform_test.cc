@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "client/testing.h"
+#include "client/testing/evaluated.h"
 
 namespace tessera {
 

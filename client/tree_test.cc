@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/testing.h"
+#include "client/testing/evaluated.h"
 
 namespace tessera {
 

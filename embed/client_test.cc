@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "client/tessera.h"
-#include "client/testing.h"
+#include "client/testing/evaluated.h"
 
 namespace tessera {
 

@@ -1,5 +1,5 @@
 // Collectives: typing, meaning on every lane, batching and transposes.
-#include "ir/transform/testing.h"
+#include "ir/transform/testing/transform_checks.h"
 
 namespace tessera::ir {
 namespace {

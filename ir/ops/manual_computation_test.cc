@@ -1,6 +1,6 @@
 // Programs of per-shard code: values, types, derivatives, batching, and the errors at the boundary.
 // The A-numbers are those of JAX's documented programs that the SDK must match.
-#include "ir/transform/testing.h"
+#include "ir/transform/testing/transform_checks.h"
 
 namespace tessera::ir {
 namespace {

@@ -1,4 +1,4 @@
-#include "ir/ops/op_testing.h"
+#include "ir/ops/testing/rule_checks.h"
 
 namespace tessera::ir::ops::testing {
 namespace {

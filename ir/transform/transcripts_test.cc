@@ -16,7 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "base/testing/datadriven.h"
 #include "ir/text.h"
-#include "ir/transform/testing.h"
+#include "ir/transform/testing/transform_checks.h"
 #include "ir/transform/transform.h"
 
 namespace tessera::ir {

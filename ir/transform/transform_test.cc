@@ -1,7 +1,7 @@
 #include "ir/transform/transform.h"
 
 #include "ir/text.h"
-#include "ir/transform/testing.h"
+#include "ir/transform/testing/transform_checks.h"
 
 namespace tessera::ir {
 namespace {

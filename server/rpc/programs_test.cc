@@ -5,7 +5,7 @@
 #include "ir/serial/program.h"
 #include "ir/text.h"
 #include "server/planner/planner.h"
-#include "server/rpc/testing.h"
+#include "server/rpc/testing/edge.h"
 #include "tessera/v1/program_service.grpc.pb.h"
 
 namespace tessera::server::rpc {

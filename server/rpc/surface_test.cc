@@ -7,7 +7,7 @@
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
 #include "server/planner/planner.h"
-#include "server/rpc/testing.h"
+#include "server/rpc/testing/edge.h"
 #include "tessera/v1/admin.grpc.pb.h"
 #include "tessera/v1/array.grpc.pb.h"
 #include "tessera/v1/cluster.grpc.pb.h"

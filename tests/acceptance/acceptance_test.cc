@@ -13,7 +13,7 @@
 
 #include "base/testing/datadriven.h"
 #include "client/tessera.h"
-#include "client/testing.h"
+#include "client/testing/evaluated.h"
 
 namespace tessera {
 namespace {

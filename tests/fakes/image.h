@@ -1,6 +1,7 @@
 // Code that the fake devices run: a few kernels for the tests of streams and launches, by name, in
-// an image that says kTestImage; and images of the SIMT emulator (worker/codegen/simt.h), which a
-// library of its own, libfakesimt.so, runs, so that LLVM is loaded by those alone who need it.
+// an image that says kTestImage; and images of the SIMT emulator (worker/codegen/testing/simt.h),
+// which a library of its own, libfakesimt.so, runs, so that LLVM is loaded by those alone who need
+// it.
 //
 // Immutable once loaded; any thread.
 #pragma once

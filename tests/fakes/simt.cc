@@ -1,5 +1,5 @@
 // Images of the SIMT emulator, as code of the fake devices.
-#include "worker/codegen/simt.h"
+#include "worker/codegen/testing/simt.h"
 
 #include <elf.h>
 

@@ -11,7 +11,7 @@
 #include "absl/time/clock.h"
 #include "base/testing/status_matchers.h"
 #include "client/tessera.h"
-#include "client/testing.h"
+#include "client/testing/evaluated.h"
 #include "ir/builder.h"
 #include "ir/ops.h"
 #include "tests/service/cluster.h"

@@ -19,7 +19,7 @@
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "client/tessera.h"
-#include "client/testing.h"
+#include "client/testing/evaluated.h"
 #include "tests/service/cluster.h"
 
 namespace tessera::service {

@@ -12,8 +12,8 @@
 #include "worker/codegen/gpu_plan.h"
 #include "worker/codegen/host_target.h"
 #include "worker/codegen/sha256.h"
-#include "worker/codegen/simt.h"
-#include "worker/codegen/simt_thread.h"
+#include "worker/codegen/testing/simt.h"
+#include "worker/codegen/testing/simt_thread.h"
 
 namespace tessera::worker::codegen {
 namespace {

@@ -16,9 +16,9 @@
 #include "worker/codegen/host_code.h"
 #include "worker/codegen/host_plan.h"
 #include "worker/codegen/host_target.h"
-#include "worker/codegen/kernel_testing.h"
 #include "worker/codegen/loader.h"
 #include "worker/codegen/scalar_fn.h"
+#include "worker/codegen/testing/kernel_cases.h"
 
 namespace tessera::worker::codegen {
 namespace {

@@ -18,8 +18,8 @@
 #include "gtest/gtest.h"
 #include "worker/codegen/device_code.h"
 #include "worker/codegen/gpu_plan.h"
-#include "worker/codegen/gpu_testing.h"
 #include "worker/codegen/scalar_fn.h"
+#include "worker/codegen/testing/simt_kernels.h"
 
 namespace tessera::worker::codegen {
 namespace {

@@ -21,8 +21,8 @@
 #include "gtest/gtest.h"
 #include "worker/codegen/compile.h"
 #include "worker/codegen/compile_child.h"
-#include "worker/codegen/kernel_testing.h"
 #include "worker/codegen/object_cache.h"
+#include "worker/codegen/testing/kernel_cases.h"
 #include "worker/daemon/frames.h"
 
 namespace tessera::worker::codegen {

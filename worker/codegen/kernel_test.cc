@@ -12,8 +12,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/eval/eval.h"
-#include "worker/codegen/kernel_testing.h"
 #include "worker/codegen/scalar_fn.h"
+#include "worker/codegen/testing/kernel_cases.h"
 
 namespace tessera::worker::codegen {
 namespace {

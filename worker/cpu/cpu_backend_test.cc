@@ -18,7 +18,7 @@
 #include "worker/cpu/memory_bound.h"
 #include "worker/cpu/onednn_matmul.h"
 #include "worker/cpu/thread_pool.h"
-#include "worker/program/testing.h"
+#include "worker/program/testing/random_program.h"
 
 namespace tessera::worker {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "worker/codegen/device_code.h"
-#include "worker/codegen/kernel_testing.h"
+#include "worker/codegen/testing/kernel_cases.h"
 #include "worker/cuda/testing/device_fixture.h"
 
 namespace tessera::worker::cuda {

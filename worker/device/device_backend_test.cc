@@ -17,7 +17,7 @@
 #include "ir/text.h"
 #include "worker/cuda/testing/fakes.h"
 #include "worker/device/communicators.h"
-#include "worker/program/testing.h"
+#include "worker/program/testing/random_program.h"
 
 namespace tessera::worker::device {
 namespace {

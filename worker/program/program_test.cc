@@ -21,7 +21,7 @@
 #include "ir/eval/eval.h"
 #include "ir/text.h"
 #include "worker/program/device_program.h"
-#include "worker/program/testing.h"
+#include "worker/program/testing/random_program.h"
 
 namespace tessera::worker::program {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "absl/types/span.h"
 #include "worker/codegen/device_code.h"
-#include "worker/codegen/kernel_testing.h"
-#include "worker/codegen/simt.h"
+#include "worker/codegen/testing/kernel_cases.h"
+#include "worker/codegen/testing/simt.h"
 
 namespace tessera::worker::codegen {
 

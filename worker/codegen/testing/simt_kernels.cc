@@ -1,4 +1,4 @@
-#include "worker/codegen/gpu_testing.h"
+#include "worker/codegen/testing/simt_kernels.h"
 
 #include <algorithm>
 

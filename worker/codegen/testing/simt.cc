@@ -1,4 +1,4 @@
-#include "worker/codegen/simt.h"
+#include "worker/codegen/testing/simt.h"
 
 #include <algorithm>
 #include <cstring>
@@ -20,8 +20,8 @@
 #include "worker/codegen/host_machine.h"
 #include "worker/codegen/host_target.h"
 #include "worker/codegen/loader.h"
-#include "worker/codegen/simt_lower.h"
-#include "worker/codegen/simt_thread.h"
+#include "worker/codegen/testing/simt_lower.h"
+#include "worker/codegen/testing/simt_thread.h"
 
 namespace tessera::worker::codegen {
 namespace {

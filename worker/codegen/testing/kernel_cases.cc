@@ -1,4 +1,4 @@
-#include "worker/codegen/kernel_testing.h"
+#include "worker/codegen/testing/kernel_cases.h"
 
 #include <algorithm>
 #include <bit>

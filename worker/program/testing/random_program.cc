@@ -1,4 +1,4 @@
-#include "worker/program/testing.h"
+#include "worker/program/testing/random_program.h"
 
 #include <algorithm>
 #include <numeric>

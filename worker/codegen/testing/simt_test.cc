@@ -1,4 +1,4 @@
-#include "worker/codegen/simt.h"
+#include "worker/codegen/testing/simt.h"
 
 #include "absl/strings/str_cat.h"
 #include "base/testing/status_matchers.h"

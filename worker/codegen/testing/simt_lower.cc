@@ -1,4 +1,4 @@
-#include "worker/codegen/simt_lower.h"
+#include "worker/codegen/testing/simt_lower.h"
 
 #include <cstddef>
 
@@ -18,7 +18,7 @@
 #include "llvm/Transforms/Scalar/SimplifyCFG.h"
 #include "worker/codegen/analyses.h"
 #include "worker/codegen/gpu_emit.h"
-#include "worker/codegen/simt_thread.h"
+#include "worker/codegen/testing/simt_thread.h"
 
 namespace tessera::worker::codegen {
 namespace {
