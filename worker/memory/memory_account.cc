@@ -100,8 +100,8 @@ std::string MemoryAccount::Report(int64_t bytes, const std::string& holder) cons
                       " Delete arrays, donate arguments or shard further.");
 }
 
-void MemoryAccount::ShowAs(const UpDown& reserved, const UpDown& arrays, const UpDown& workspace,
-                           const UpDown& peak) {
+void MemoryAccount::ShowAs(const UpDownCounter& reserved, const UpDownCounter& arrays,
+                           const UpDownCounter& workspace, const UpDownCounter& peak) {
   absl::MutexLock lock(&mu_);
   reserved_ = reserved;
   arrays_ = arrays;

@@ -46,8 +46,8 @@ class MemoryAccount {
   absl::StatusOr<Reservation> Reserve(int64_t bytes, std::string holder);
 
   // From now on these show what is reserved: for arrays, and otherwise; and the most that was.
-  void ShowAs(const UpDown& reserved, const UpDown& arrays, const UpDown& workspace,
-              const UpDown& peak) ABSL_LOCKS_EXCLUDED(mu_);
+  void ShowAs(const UpDownCounter& reserved, const UpDownCounter& arrays,
+              const UpDownCounter& workspace, const UpDownCounter& peak) ABSL_LOCKS_EXCLUDED(mu_);
 
   int64_t capacity_bytes() const { return capacity_bytes_; }
   int64_t used_bytes() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -65,7 +65,7 @@ class MemoryAccount {
   int64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t peak_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<std::string, int64_t> holders_ ABSL_GUARDED_BY(mu_);
-  UpDown reserved_ ABSL_GUARDED_BY(mu_), arrays_ ABSL_GUARDED_BY(mu_),
+  UpDownCounter reserved_ ABSL_GUARDED_BY(mu_), arrays_ ABSL_GUARDED_BY(mu_),
       workspace_ ABSL_GUARDED_BY(mu_), peak_ ABSL_GUARDED_BY(mu_);
 };
 
