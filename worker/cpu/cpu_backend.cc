@@ -11,6 +11,7 @@
 #include "base/host_limits.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "ir/any_op.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/region.h"
 #include "ir/text.h"
@@ -61,12 +62,9 @@ class DoneEvent final : public Event {
   void OnDone(std::function<void(const absl::Status&)> done) override { done(absl::OkStatus()); }
 };
 
-bool HasCollectives(const ir::Function& f) {
-  return std::any_of(f.ops.begin(), f.ops.end(), [](const ir::Op& op) {
-    return (op.def->lowering == ir::Lowering::kCollective && !op.operands.empty()) ||
-           std::any_of(op.regions.begin(), op.regions.end(),
-                       [](const ir::FunctionRef& region) { return HasCollectives(*region); });
-  });
+// A collective without operands says where a device is in the mesh, and waits for nobody.
+bool Communicates(const ir::Function&, const ir::Op& op) {
+  return op.def->lowering == ir::Lowering::kCollective && !op.operands.empty();
 }
 
 bool IsFunction(ir::ScalarPrim prim) {
@@ -97,16 +95,10 @@ bool HasFunctions(const ir::ScalarGraph& graph) {
     return node.dtype == ir::DType::kF32 && IsFunction(node.prim);
   });
 }
-bool HasFunctions(const ir::Function& f) {
-  return std::any_of(f.ops.begin(), f.ops.end(), [&](const ir::Op& op) {
-    if (op.def->lowering == ir::Lowering::kScalar &&
-        HasFunctions(op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
-                                           f.type(op.results[0]).dtype))) {
-      return true;
-    }
-    return std::any_of(op.regions.begin(), op.regions.end(),
-                       [](const ir::FunctionRef& region) { return HasFunctions(*region); });
-  });
+bool ComputesFunctions(const ir::Function& f, const ir::Op& op) {
+  return op.def->lowering == ir::Lowering::kScalar &&
+         HasFunctions(op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
+                                            f.type(op.results[0]).dtype));
 }
 
 // What the executables of a backend share. Thread-safe.
@@ -284,7 +276,8 @@ class CpuBackend final : public Backend {
     const double cost = counted.flops + counted.bytes;
     const int64_t ops = ir::CountOps(entry);
     if (options_.kernels == CpuBackendOptions::Kernels::kWhereWorthIt && cost <= kEvaluatedCost &&
-        ops <= kEvaluatedOps && !HasCollectives(entry) && !HasFunctions(entry)) {
+        ops <= kEvaluatedOps && !ir::AnyOp(entry, Communicates) &&
+        !ir::AnyOp(entry, ComputesFunctions)) {
       return std::make_shared<const EvaluatedExecutable>(
           program, /*quick=*/ops <= kQuickOps && cost <= kQuickEvaluatedCost);
     }

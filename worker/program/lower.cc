@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/status_exception.h"
+#include "ir/any_op.h"
 #include "ir/eval/eval.h"
 #include "worker/codegen/scalar_fn.h"
 
@@ -24,10 +25,8 @@ constexpr int64_t kPartials = 1024;
 constexpr int64_t kPartElements = 1024;  // at least, of each
 
 bool HasCollective(const ir::Function& f) {
-  return std::any_of(f.ops.begin(), f.ops.end(), [](const ir::Op& op) {
-    return op.def->lowering == Lowering::kCollective ||
-           std::any_of(op.regions.begin(), op.regions.end(),
-                       [](const ir::FunctionRef& region) { return HasCollective(*region); });
+  return ir::AnyOp(f, [](const ir::Function&, const ir::Op& op) {
+    return op.def->lowering == Lowering::kCollective;
   });
 }
 
