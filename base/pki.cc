@@ -20,6 +20,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/sha256.h"
 #include "base/status.h"
 
 namespace tessera::pki {
@@ -335,13 +336,10 @@ absl::StatusOr<std::string> Fingerprint(std::string_view cert_pem) {
   unsigned char* der = nullptr;
   const int size = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(cert.get()), &der);
   if (size <= 0) return Wrong("certificate: its public key does not read");
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int digest_size = 0;
-  const int done =
-      EVP_Digest(der, static_cast<size_t>(size), digest, &digest_size, EVP_sha256(), nullptr);
+  const std::string fingerprint =
+      Sha256Hex(std::string_view(reinterpret_cast<char*>(der), static_cast<size_t>(size)));
   OPENSSL_free(der);
-  if (done != 1) return OutOfLibrary("SHA-256 is not available");
-  return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(digest), digest_size));
+  return fingerprint;
 }
 
 absl::StatusOr<CertificateInfo> Describe(std::string_view cert_pem) {

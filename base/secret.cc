@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
 
 namespace tessera {
 namespace {
@@ -23,21 +23,6 @@ absl::Status FileError(const std::string& path, absl::string_view why) {
   return MakeError(ErrorKind::kValueError, absl::StrCat(path, ": ", why));
 }
 absl::Status FileErrno(const std::string& path) { return FileError(path, std::strerror(errno)); }
-
-// Closes what it holds.
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  ~Fd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 bool WriteAll(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -62,20 +47,12 @@ std::string RandomHex(size_t bytes) {
   return absl::BytesToHexString(raw);
 }
 
-std::string Sha256Hex(std::string_view bytes) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  TESSERA_CHECK(EVP_Digest(bytes.data(), bytes.size(), digest, &size, EVP_sha256(), nullptr) == 1)
-      << "SHA-256 is not available";
-  return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(digest), size));
-}
-
 bool EqualInConstantTime(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t bytes_max) {
-  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return FileErrno(path);
   std::string bytes;
   char block[4096];
@@ -94,7 +71,7 @@ absl::Status ReplaceFile(const std::string& path, std::string_view bytes, bool i
   const std::string next = absl::StrCat(path, ".", RandomHex(4), ".tmp");
   const mode_t mode = is_private ? 0600 : 0644;
   {
-    const Fd file(open(next.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+    const UniqueFd file(open(next.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
     if (file.get() < 0) return FileErrno(next);
     // Whatever the umask was.
     if (fchmod(file.get(), mode) != 0 || !WriteAll(file.get(), bytes) || fsync(file.get()) != 0) {
@@ -110,7 +87,7 @@ absl::Status ReplaceFile(const std::string& path, std::string_view bytes, bool i
   }
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const Fd directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() < 0 || fsync(directory.get()) != 0) return FileErrno(folder);
   return absl::OkStatus();
 }

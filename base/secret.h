@@ -1,4 +1,4 @@
-// The few things that secrets need: randomness, a hash, a comparison that tells nothing by its
+// The few things that secrets need: randomness, a comparison that tells nothing by its
 // duration, and files that only their owner reads.
 //
 // Pure but for the files; any thread.
@@ -14,8 +14,6 @@ namespace tessera {
 
 // `bytes` bytes of the kernel's randomness in lower-case hex.
 std::string RandomHex(size_t bytes);
-// In lower-case hex: 64 characters.
-std::string Sha256Hex(std::string_view bytes);
 // Takes as long whatever differs; texts of different lengths differ at once.
 bool EqualInConstantTime(std::string_view a, std::string_view b);
 

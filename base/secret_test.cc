@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

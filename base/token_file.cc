@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/secret.h"
+#include "base/sha256.h"
 #include "base/status.h"
 
 namespace tessera {

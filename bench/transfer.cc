@@ -170,7 +170,7 @@ struct Listener {
                   getsockname(fd.get(), generic, &size) == 0);
     endpoint = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
   }
-  worker::UniqueFd fd;
+  UniqueFd fd;
   std::string endpoint;
 };
 

@@ -1,12 +1,10 @@
 #include "ir/program.h"
 
-#include <openssl/evp.h>
-
 #include <cstring>
 #include <type_traits>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/sha256.h"
 #include "ir/op_def.h"
 
 namespace tessera::ir {
@@ -16,11 +14,6 @@ namespace {
 // length, every alternative its index.
 class Hasher {
  public:
-  Hasher() : ctx_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(ctx_, EVP_sha256(), nullptr); }
-  ~Hasher() { EVP_MD_CTX_free(ctx_); }
-  Hasher(const Hasher&) = delete;
-  Hasher& operator=(const Hasher&) = delete;
-
   void Add(const Function& f) {
     Add(f.scope.mesh);
     Add(f.scope.check_vma);
@@ -61,15 +54,10 @@ class Hasher {
   }
   void Add(int64_t v) { Bytes(&v, sizeof v); }
   void Add(const std::string& s) { Add(std::string_view(s)); }
-  std::string Hex() {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned int n = 0;
-    EVP_DigestFinal_ex(ctx_, digest, &n);
-    return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(digest), n));
-  }
+  std::string Hex() { return hash_.Hex(); }
 
  private:
-  void Bytes(const void* p, size_t n) { EVP_DigestUpdate(ctx_, p, n); }
+  void Bytes(const void* p, size_t n) { hash_.Add(p, n); }
   void Add(ValueId v) { Add(int64_t{v}); }
   void Add(bool v) { Add(int64_t{v}); }
   void Add(double v) { Bytes(&v, sizeof v); }
@@ -122,7 +110,7 @@ class Hasher {
     Add(t.reduced);
   }
 
-  EVP_MD_CTX* ctx_;
+  Sha256 hash_;
 };
 
 std::string Called(const char* what, const std::vector<std::string>& names, size_t i) {

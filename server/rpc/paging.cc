@@ -2,7 +2,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/secret.h"
+#include "base/sha256.h"
 #include "base/status.h"
 
 namespace tessera::server::rpc {

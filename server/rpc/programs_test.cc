@@ -1,6 +1,6 @@
 // Programs over the wire: uploaded in chunks, looked at, explained, compiled by hash, run.
 #include "absl/strings/str_cat.h"
-#include "base/secret.h"
+#include "base/sha256.h"
 #include "ir/api/crc32c.h"
 #include "ir/serial/program.h"
 #include "ir/text.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "base/secret.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "ir/api/crc32c.h"
 

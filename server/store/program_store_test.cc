@@ -1,7 +1,7 @@
 #include "server/store/program_store.h"
 
 #include "absl/strings/str_cat.h"
-#include "base/secret.h"
+#include "base/sha256.h"
 #include "base/testing/status_matchers.h"
 #include "ir/api/crc32c.h"
 

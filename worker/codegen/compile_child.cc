@@ -20,14 +20,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
+#include "base/child_process.h"
 #include "base/clock.h"
+#include "base/frames.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/thread_name.h"
+#include "base/unique_fd.h"
 #include "worker/codegen/compile.h"
-#include "worker/collectives/socket.h"
-#include "worker/daemon/child_process.h"
-#include "worker/daemon/frames.h"
 
 namespace tessera::worker::codegen {
 namespace {

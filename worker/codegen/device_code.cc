@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "worker/codegen/emit_nvptx.h"
 #include "worker/codegen/gpu_plan.h"
 #include "worker/codegen/host_target.h"
-#include "worker/codegen/sha256.h"
 #include "worker/codegen/testing/simt.h"
 #include "worker/codegen/testing/simt_thread.h"
 

@@ -8,12 +8,12 @@
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "worker/codegen/compile.h"
 #include "worker/codegen/compile_child.h"
 #include "worker/codegen/loader.h"
 #include "worker/codegen/object_cache.h"
-#include "worker/codegen/sha256.h"
 
 namespace tessera::worker::codegen {
 namespace {

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/frames.h"
 #include "base/log.h"
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -23,7 +24,6 @@
 #include "worker/codegen/compile_child.h"
 #include "worker/codegen/object_cache.h"
 #include "worker/codegen/testing/kernel_cases.h"
-#include "worker/daemon/frames.h"
 
 namespace tessera::worker::codegen {
 namespace {

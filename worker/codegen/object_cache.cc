@@ -17,8 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "base/status.h"
-#include "worker/codegen/sha256.h"
 
 namespace tessera::worker::codegen {
 namespace {

@@ -71,10 +71,6 @@ absl::StatusOr<UniqueFd> ConnectTo(const addrinfo& address, const std::string& e
 
 }  // namespace
 
-UniqueFd::~UniqueFd() {
-  if (fd_ >= 0) close(fd_);
-}
-
 Signal::Signal() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 void Signal::Raise() {

@@ -1,39 +1,18 @@
-// Sockets: owned descriptors, and writes and waits that end at a deadline or a signal.
+// Sockets: writes and waits that end at a deadline or a signal.
 #pragma once
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/unique_fd.h"
 #include "worker/collectives/deadline.h"
 #include "worker/collectives/tls.h"
 
 struct iovec;
 
 namespace tessera::worker {
-
-// Owns a file descriptor. Move-only.
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~UniqueFd();
-
-  int get() const { return fd_; }
-  bool ok() const { return fd_ >= 0; }
-  // Gives it up without closing it.
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
 
 // A flag that poll(2) can wait for. Once raised it stays. Any thread may raise it.
 class Signal {

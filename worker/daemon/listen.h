@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "worker/collectives/socket.h"
+#include "base/unique_fd.h"
 
 namespace tessera::worker {
 

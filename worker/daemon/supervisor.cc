@@ -15,12 +15,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/child_process.h"
 #include "base/clock.h"
+#include "base/frames.h"
 #include "base/log.h"
 #include "base/thread_name.h"
-#include "worker/collectives/socket.h"
-#include "worker/daemon/child_process.h"
-#include "worker/daemon/frames.h"
+#include "base/unique_fd.h"
 
 namespace tessera::worker {
 

@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/unique_fd.h"
 #include "ir/type.h"
-#include "worker/collectives/socket.h"
 
 namespace tessera::worker::files {
 

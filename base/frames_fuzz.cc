@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/frames.h"
 #include "base/log.h"
-#include "worker/daemon/frames.h"
 
 namespace {
 
@@ -18,7 +18,7 @@ struct Parsed {
 
 Parsed Parse(const char* bytes, size_t size, size_t piece) {
   Parsed parsed;
-  tessera::worker::FrameParser parser;
+  tessera::FrameParser parser;
   for (size_t at = 0; at < size; at += piece) {
     parser.Add(bytes + at, std::min(piece, size - at));
     while (auto message = parser.Next()) parsed.messages.push_back(*std::move(message));
@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Encoding them gives the stream back, as far as it was read.
   std::string encoded;
   for (const std::string& message : whole.messages) {
-    encoded += tessera::worker::EncodeFrame(message);
+    encoded += tessera::EncodeFrame(message);
   }
   TESSERA_CHECK(std::string_view(bytes, size - 1).substr(0, encoded.size()) == encoded);
   return 0;

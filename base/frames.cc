@@ -1,4 +1,4 @@
-#include "worker/daemon/frames.h"
+#include "base/frames.h"
 
 #include <sys/socket.h>
 
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace tessera::worker {
+namespace tessera {
 namespace {
 
 // Both ends are processes of one machine, so its byte order will do.
@@ -78,4 +78,4 @@ std::optional<std::string> FrameParser::Next() {
   return message;
 }
 
-}  // namespace tessera::worker
+}  // namespace tessera

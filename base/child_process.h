@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-namespace tessera::worker {
+namespace tessera {
 
 class ChildProcess {
  public:
@@ -53,4 +53,4 @@ absl::StatusOr<std::string> AnswerOf(const std::string& binary,
 // For the child, first thing: dies with `parent`, by SIGKILL.
 void DieWithParent(pid_t parent);
 
-}  // namespace tessera::worker
+}  // namespace tessera

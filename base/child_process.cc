@@ -1,4 +1,4 @@
-#include "worker/daemon/child_process.h"
+#include "base/child_process.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,11 +18,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "worker/collectives/socket.h"
+#include "base/unique_fd.h"
 
 extern char** environ;
 
-namespace tessera::worker {
+namespace tessera {
 namespace {
 
 constexpr int kFirstFd = 3;
@@ -153,4 +153,4 @@ void DieWithParent(pid_t parent) {
   if (getppid() != parent) _exit(1);
 }
 
-}  // namespace tessera::worker
+}  // namespace tessera

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera::worker {
+namespace tessera {
 
 // The largest message either side accepts.
 inline constexpr size_t kFrameBytesMax = size_t{1} << 30;
@@ -29,4 +29,4 @@ class FrameParser {
   bool broken_ = false;
 };
 
-}  // namespace tessera::worker
+}  // namespace tessera

@@ -1,0 +1,29 @@
+// SHA-256, printed in lower-case hex: 64 characters.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+struct evp_md_ctx_st;
+
+namespace tessera {
+
+std::string Sha256Hex(std::string_view bytes);
+
+// The hash of bytes that come in pieces. Thread-compatible.
+class Sha256 {
+ public:
+  Sha256();
+  void Add(const void* bytes, size_t size);
+  // Of all bytes added. The last call.
+  std::string Hex();
+
+ private:
+  struct Free {
+    void operator()(evp_md_ctx_st* context) const;
+  };
+  const std::unique_ptr<evp_md_ctx_st, Free> context_;
+};
+
+}  // namespace tessera
