@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "client/trace.h"
+#include "ir/spec.h"
 
 namespace tessera {
 namespace {
@@ -50,40 +52,33 @@ Type TypeOn(DType dtype, const Dims& shape, const ir::Mesh& mesh, const Partitio
 
 void CheckSpec(const std::string& what, const Dims& shape, const Mesh& mesh,
                const PartitionSpec& spec, const Site& site) {
-  if (spec.dims.size() > shape.size()) {
-    internal::ThrowError(
-        ErrorKind::kValueError,
-        absl::StrCat(what, ": Length of sharding.spec (", spec.dims.size(),
-                     ") must be at most the rank of the array (", shape.size(),
-                     "): ", spec.ToString(), " for shape (", ir::DimsToString(shape), ")"),
-        site);
-  }
-  ir::AxisSet seen;
-  for (size_t d = 0; d < spec.dims.size(); ++d) {
-    int64_t parts = 1;
-    for (const std::string& axis : spec.dims[d]) {
-      if (!mesh.logical.Has(axis)) {
-        internal::ThrowError(ErrorKind::kUnknownAxis,
-                             absl::StrCat(what, ": ", spec.ToString(), " names axis '", axis,
-                                          "', which the mesh ", mesh.ToString(), " does not have"),
-                             site);
-      }
-      if (!seen.insert(axis).second) {
-        internal::ThrowError(
-            ErrorKind::kValueError,
-            absl::StrCat(what, ": ", spec.ToString(), " uses axis '", axis, "' more than once"),
-            site);
-      }
-      parts *= mesh.logical.SizeOf(axis);
-    }
-    if (shape[d] % parts != 0) {
+  const std::optional<ir::SpecFault> fault = ir::FindSpecFault(spec, mesh.logical, shape);
+  if (!fault) return;
+  switch (fault->kind) {
+    case ir::SpecFault::kTooLong:
+      internal::ThrowError(
+          ErrorKind::kValueError,
+          absl::StrCat(what, ": Length of sharding.spec (", spec.dims.size(),
+                       ") must be at most the rank of the array (", shape.size(),
+                       "): ", spec.ToString(), " for shape (", ir::DimsToString(shape), ")"),
+          site);
+    case ir::SpecFault::kUnknownAxis:
+      internal::ThrowError(ErrorKind::kUnknownAxis,
+                           absl::StrCat(what, ": ", spec.ToString(), " names axis '", fault->axis,
+                                        "', which the mesh ", mesh.ToString(), " does not have"),
+                           site);
+    case ir::SpecFault::kAxisTwice:
+      internal::ThrowError(ErrorKind::kValueError,
+                           absl::StrCat(what, ": ", spec.ToString(), " uses axis '", fault->axis,
+                                        "' more than once"),
+                           site);
+    case ir::SpecFault::kIndivisible:
       internal::ThrowError(
           ErrorKind::kIndivisible,
-          absl::StrCat(what, ": dim ", d, " of shape (", ir::DimsToString(shape),
-                       ") is not evenly divisible by ", parts, ", the size of mesh axes (",
-                       absl::StrJoin(spec.dims[d], ", "), ")"),
+          absl::StrCat(what, ": dim ", fault->dim, " of shape (", ir::DimsToString(shape),
+                       ") is not evenly divisible by ", fault->shards, ", the size of mesh axes (",
+                       absl::StrJoin(spec.dims[fault->dim], ", "), ")"),
           site);
-    }
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -14,7 +15,9 @@
 #include "grpcpp/create_channel.h"
 #include "ir/api/crc32c.h"
 #include "ir/api/identity.h"
+#include "ir/api/placement.h"
 #include "ir/serial/chunk_call.h"
+#include "ir/spec.h"
 #include "tessera/v1/data.grpc.pb.h"
 
 namespace tessera::remote {
@@ -62,27 +65,20 @@ absl::StatusOr<Block> BlockOf(const api::ArraySpec& spec, int ordinal) {
                      absl::StrCat("shard ", ordinal, " of an array on ", mesh.num_devices(),
                                   " devices does not exist"));
   }
-  Block block{ir::Dims(spec.shape.size(), 0), spec.shape};
-  for (size_t d = 0; d < spec.placement.spec.dims.size(); ++d) {
-    const ir::AxisList& axes = spec.placement.spec.dims[d];
-    if (axes.empty()) continue;
-    for (const std::string& axis : axes) {
-      if (!mesh.Has(axis)) {
-        return MakeError(ErrorKind::kUnknownAxis,
-                         absl::StrCat("placement names axis '", axis, "', which the mesh ",
-                                      mesh.ToString(), " does not have"));
-      }
-    }
-    const int64_t parts = mesh.SizeOf(axes);
-    if (d >= spec.shape.size() || spec.shape[d] % parts != 0) {
-      return MakeError(ErrorKind::kIndivisible,
-                       absl::StrCat("placement ", spec.placement.spec.ToString(),
-                                    " does not divide shape (", ir::DimsToString(spec.shape), ")"));
-    }
-    block.shape[d] = spec.shape[d] / parts;
-    block.starts[d] = mesh.IndexAlong(ordinal, axes) * block.shape[d];
+  const ir::PartitionSpec& partition = spec.placement.spec;
+  const std::optional<ir::SpecFault> fault = ir::FindSpecFault(partition, mesh, spec.shape);
+  if (fault && fault->kind == ir::SpecFault::kUnknownAxis) {
+    return MakeError(ErrorKind::kUnknownAxis,
+                     absl::StrCat("placement names axis '", fault->axis, "', which the mesh ",
+                                  mesh.ToString(), " does not have"));
   }
-  return block;
+  if (fault) {
+    return MakeError(ErrorKind::kIndivisible,
+                     absl::StrCat("placement ", partition.ToString(), " does not divide shape (",
+                                  ir::DimsToString(spec.shape), ")"));
+  }
+  return Block{api::BlockStarts(spec.placement, spec.shape, ordinal),
+               api::LocalShape(spec.placement, spec.shape)};
 }
 
 // A shard on its way up.

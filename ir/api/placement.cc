@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/words.h"
+#include "ir/spec.h"
 
 namespace tessera::api {
 namespace {
@@ -12,6 +13,33 @@ namespace {
 const ir::AxisList& AxesOf(const ir::PartitionSpec& spec, size_t dim) {
   static const ir::AxisList kNone;
   return dim < spec.dims.size() ? spec.dims[dim] : kNone;
+}
+
+absl::Status FaultError(const ir::SpecFault& fault, const Placement& placement,
+                        const ir::Dims& shape) {
+  const std::string spec = placement.spec.ToString();
+  switch (fault.kind) {
+    case ir::SpecFault::kTooLong:
+      return MakeError(
+          ErrorKind::kValueError,
+          absl::StrCat("placement: sharding ", spec, " is only valid for values of rank at least ",
+                       placement.spec.dims.size(), ", but was applied to a value of rank ",
+                       shape.size()));
+    case ir::SpecFault::kUnknownAxis:
+      return MakeError(ErrorKind::kUnknownAxis,
+                       absl::StrCat("placement: ", spec, " names axis '", fault.axis,
+                                    "', which mesh ", placement.mesh.ToString(), " does not have"));
+    case ir::SpecFault::kAxisTwice:
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("placement: ", spec, " uses axis '", fault.axis, "' twice"));
+    case ir::SpecFault::kIndivisible:
+      break;
+  }
+  return MakeError(
+      ErrorKind::kIndivisible,
+      absl::StrCat("placement: sharding ", spec, " implies that the global size of its dimension ",
+                   fault.dim, " should be divisible by ", fault.shards, ", but it is equal to ",
+                   shape[fault.dim], " (full shape: (", ir::DimsToString(shape), "))"));
 }
 
 }  // namespace
@@ -29,40 +57,18 @@ absl::Status CheckPlacement(const Placement& placement, const ir::Dims& shape) {
   const std::set<int64_t> distinct(placement.devices.begin(), placement.devices.end());
   if (distinct.size() != placement.devices.size())
     return MakeError(ErrorKind::kValueError, "placement: a device is given twice");
-  if (spec.dims.size() > shape.size())
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("placement: sharding ", spec.ToString(),
-                                  " is only valid for values of rank at least ", spec.dims.size(),
-                                  ", but was applied to a value of rank ", shape.size()));
+  const std::optional<ir::SpecFault> fault = ir::FindSpecFault(spec, mesh, shape);
+  if (fault && fault->kind == ir::SpecFault::kTooLong) return FaultError(*fault, placement, shape);
   if (!spec.unreduced.empty() || !spec.reduced.empty())
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("placement: ", spec.ToString(),
                                   " has unreduced or reduced axes; arrays at rest have none"));
-  std::set<std::string> used;
-  for (size_t d = 0; d < spec.dims.size(); ++d) {
+  for (size_t d = 0; d < spec.dims.size(); ++d)
     if (spec.IsOpen(static_cast<int>(d)))
       return MakeError(ErrorKind::kValueError,
                        absl::StrCat("placement: dim ", d, " of ", spec.ToString(),
                                     " is left open; arrays at rest say where they lie"));
-    int64_t parts = 1;
-    for (const std::string& axis : spec.dims[d]) {
-      if (!mesh.Has(axis))
-        return MakeError(ErrorKind::kUnknownAxis,
-                         absl::StrCat("placement: ", spec.ToString(), " names axis '", axis,
-                                      "', which mesh ", mesh.ToString(), " does not have"));
-      if (!used.insert(axis).second)
-        return MakeError(ErrorKind::kValueError, absl::StrCat("placement: ", spec.ToString(),
-                                                              " uses axis '", axis, "' twice"));
-      parts *= mesh.SizeOf(axis);
-    }
-    if (shape[d] % parts != 0)
-      return MakeError(ErrorKind::kIndivisible,
-                       absl::StrCat("placement: sharding ", spec.ToString(),
-                                    " implies that the global size of its dimension ", d,
-                                    " should be divisible by ", parts, ", but it is equal to ",
-                                    shape[d], " (full shape: (", ir::DimsToString(shape), "))"));
-  }
-  return absl::OkStatus();
+  return fault ? FaultError(*fault, placement, shape) : absl::OkStatus();
 }
 
 ir::Dims LocalShape(const Placement& placement, const ir::Dims& shape) {

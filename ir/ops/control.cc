@@ -1,10 +1,12 @@
 // Calls of functions, with and without recomputation, and the ops that only constrain.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/region.h"
+#include "ir/spec.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"
 
@@ -169,47 +171,46 @@ absl::StatusOr<std::vector<Array>> EvalIdentity(const EvalContext&, absl::Span<c
 // ---- sharding_constraint.
 // ------------------------------------------------------------------------
 
-absl::Status CheckSpecAxes(const InferContext& c, const PartitionSpec& spec) {
+absl::Status CheckSpec(const InferContext& c, const PartitionSpec& spec) {
   const Type& x = c.in[0];
   const Mesh& mesh = c.scope.mesh;
-  if (static_cast<int>(spec.dims.size()) > x.rank())
+  const std::optional<SpecFault> fault = FindSpecFault(spec, mesh, x.shape);
+  if (fault && fault->kind == SpecFault::kTooLong)
     return ValueError(c, "the sharding ", spec.ToString(), " has ", spec.dims.size(),
                       " entries, which is too long for a value of rank ", x.rank());
-  AxisSet seen;
+  if (fault && fault->kind == SpecFault::kUnknownAxis)
+    return MakeError(ErrorKind::kUnknownAxis,
+                     absl::StrCat("sharding_constraint: Resource axis: ", fault->axis, " of ",
+                                  spec.ToString(), " is not found in mesh ", mesh.ToString()));
+  if (fault && fault->kind == SpecFault::kAxisTwice)
+    return ValueError(c, "the sharding ", spec.ToString(), " names axis '", fault->axis, "' twice");
   for (const AxisList& axes : spec.dims)
-    for (const std::string& a : axes) {
-      if (!mesh.Has(a))
-        return MakeError(ErrorKind::kUnknownAxis,
-                         absl::StrCat("sharding_constraint: Resource axis: ", a, " of ",
-                                      spec.ToString(), " is not found in mesh ", mesh.ToString()));
+    for (const std::string& a : axes)
       if (mesh.IsManual(a))
         return ValueError(c, "the sharding ", spec.ToString(), " contains a manual axes '", a,
                           "' of mesh ", mesh.ToString(),
                           "; inside shard_map only the other axes may be constrained");
-      if (!seen.insert(a).second)
-        return ValueError(c, "the sharding ", spec.ToString(), " names axis '", a, "' twice");
-    }
   if (!spec.unreduced.empty() || !spec.reduced.empty())
     return MakeError(ErrorKind::kNotImplemented,
                      absl::StrCat("sharding_constraint: unreduced and reduced axes are not "
                                   "accepted, got ",
                                   spec.ToString(), "; state the dims only"));
+  if (fault)
+    return MakeError(
+        ErrorKind::kIndivisible,
+        absl::StrCat("sharding_constraint: the sharding ", spec.ToString(), " of dim ", fault->dim,
+                     " of ", x.ToString(), " should evenly divide the shape: size ",
+                     x.shape[fault->dim], ", shards ", fault->shards));
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<Type>> InferConstraint(const InferContext& c) {
   const PartitionSpec& spec = c.attrs.Spec("sharding");
-  TESSERA_RETURN_IF_ERROR(CheckSpecAxes(c, spec));
+  TESSERA_RETURN_IF_ERROR(CheckSpec(c, spec));
   const Type& x = c.in[0];
   const Mesh& mesh = c.scope.mesh;
   for (int d = 0; d < x.rank(); ++d) {
     const AxisList axes = d < static_cast<int>(spec.dims.size()) ? spec.dims[d] : AxisList{};
-    if (x.shape[d] % mesh.SizeOf(axes) != 0)
-      return MakeError(
-          ErrorKind::kIndivisible,
-          absl::StrCat("sharding_constraint: the sharding ", spec.ToString(), " of dim ", d, " of ",
-                       x.ToString(), " should evenly divide the shape: size ", x.shape[d],
-                       ", shards ", mesh.SizeOf(axes)));
     if (spec.IsOpen(d)) continue;
     AxisList explicit_axes;
     for (const std::string& a : axes)

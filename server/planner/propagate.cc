@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "ir/spec.h"
 
 namespace tessera::server::planner {
 namespace {
@@ -14,14 +15,11 @@ namespace {
 using ir::AxisList;
 using ir::DimAxes;
 using ir::Function;
+using ir::IsPrefix;
 using ir::Op;
 using ir::Signature;
 using ir::Type;
 using ir::ValueId;
-
-bool IsPrefix(const AxisList& a, const AxisList& b) {
-  return a.size() <= b.size() && std::equal(a.begin(), a.end(), b.begin());
-}
 
 bool Uses(const DimAxes& dims, const std::string& axis) {
   return std::any_of(dims.begin(), dims.end(), [&](const AxisList& d) {
@@ -184,31 +182,29 @@ std::unique_ptr<FunctionShardings> Blank(const Function& f) {
 absl::Status CheckSpec(const Function& f, ValueId v, const ir::PartitionSpec& spec,
                        const std::string& what) {
   const Type& t = f.types[v];
-  if (static_cast<int>(spec.dims.size()) > t.rank())
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat(what, ": spec ", spec.ToString(), " has ", spec.dims.size(),
-                                  " entries, which is too long for ", t.ToString()));
-  DimAxes dims = spec.dims;
-  dims.resize(t.rank());
-  std::set<std::string> seen;
-  for (int d = 0; d < t.rank(); ++d) {
-    for (const std::string& a : dims[d]) {
-      if (!f.scope.mesh.Has(a))
-        return MakeError(ErrorKind::kUnknownAxis,
-                         absl::StrCat(what, ": Resource axis: ", a, " of ", spec.ToString(),
-                                      " is not found in mesh ", f.scope.mesh.ToString()));
-      if (!seen.insert(a).second)
-        return MakeError(ErrorKind::kValueError, absl::StrCat(what, ": spec ", spec.ToString(),
-                                                              " names axis '", a, "' twice"));
-    }
-    if (int64_t n = f.scope.mesh.SizeOf(dims[d]); t.shape[d] % n != 0)
+  const std::optional<ir::SpecFault> fault = ir::FindSpecFault(spec, f.scope.mesh, t.shape);
+  if (!fault) return absl::OkStatus();
+  switch (fault->kind) {
+    case ir::SpecFault::kTooLong:
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat(what, ": spec ", spec.ToString(), " has ", spec.dims.size(),
+                                    " entries, which is too long for ", t.ToString()));
+    case ir::SpecFault::kUnknownAxis:
+      return MakeError(ErrorKind::kUnknownAxis,
+                       absl::StrCat(what, ": Resource axis: ", fault->axis, " of ", spec.ToString(),
+                                    " is not found in mesh ", f.scope.mesh.ToString()));
+    case ir::SpecFault::kAxisTwice:
       return MakeError(
-          ErrorKind::kIndivisible,
-          absl::StrCat(what, ": dim ", d, " of ", t.ToString(), " has size ", t.shape[d],
-                       ", which is not evenly divisible by the ", n, " shards of ", spec.ToString(),
-                       "; pad the dim or choose another axis"));
+          ErrorKind::kValueError,
+          absl::StrCat(what, ": spec ", spec.ToString(), " names axis '", fault->axis, "' twice"));
+    case ir::SpecFault::kIndivisible:
+      break;
   }
-  return absl::OkStatus();
+  return MakeError(
+      ErrorKind::kIndivisible,
+      absl::StrCat(what, ": dim ", fault->dim, " of ", t.ToString(), " has size ",
+                   t.shape[fault->dim], ", which is not evenly divisible by the ", fault->shards,
+                   " shards of ", spec.ToString(), "; pad the dim or choose another axis"));
 }
 
 // Gives `v` the sharding; it may grow later only where the spec is open.

@@ -3,17 +3,15 @@
 #include <algorithm>
 
 #include "ir/ops.h"
+#include "ir/spec.h"
 
 namespace tessera::server::planner {
 namespace {
 
 using ir::AxisList;
 using ir::DimAxes;
+using ir::IsPrefix;
 using ir::Value;
-
-bool IsPrefix(const AxisList& a, const AxisList& b) {
-  return a.size() <= b.size() && std::equal(a.begin(), a.end(), b.begin());
-}
 
 int DimOf(const DimAxes& dims, const std::string& axis) {
   for (size_t d = 0; d < dims.size(); ++d)

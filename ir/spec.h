@@ -1,0 +1,32 @@
+// Whether a PartitionSpec fits a mesh and the shape of an array.  Pure; any thread.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "ir/mesh.h"
+#include "ir/type.h"
+
+namespace tessera::ir {
+
+// Whether `axes` begins with all of `prefix`.
+bool IsPrefix(const AxisList& prefix, const AxisList& axes);
+
+// The first reason why a spec does not fit.  The caller words the error, since it knows whether the
+// spec stands in a program, in a placement or in a call.
+struct SpecFault {
+  enum Kind : uint8_t {
+    kTooLong,      // the spec has more dims than the shape
+    kUnknownAxis,  // the mesh has no axis named `axis`
+    kAxisTwice,    // `axis` occurs more than once
+    kIndivisible,  // the size of `dim` is not divisible by `shards`
+  } kind = kTooLong;
+  size_t dim = 0;
+  std::string axis;
+  int64_t shards = 1;
+};
+// Looks at the dims in order, at the axes of each before its size.
+std::optional<SpecFault> FindSpecFault(const PartitionSpec& spec, const Mesh& mesh,
+                                       const Dims& shape);
+
+}  // namespace tessera::ir
