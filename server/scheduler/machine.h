@@ -358,8 +358,9 @@ class Machine {
 };
 
 // ---- transfer.cc: pure geometry. ----
-// Each device of `wanted` finds its block of `array`, whole, on the same device.
-bool LiesAs(const api::ArraySpec& array, const api::ArraySpec& wanted);
+// Whether each device of `wanted` holds exactly its block of `array` already, so that no bytes
+// move.
+bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted);
 // The pieces that make the block of `ordinal` of `wanted` out of blocks of `array`; a source is
 // given as ordinal of `array`.  Of the replicas of a block `prefer` picks one.
 struct SourcePiece {

@@ -69,7 +69,7 @@ absl::Status Machine::CheckExecute(const core::Caller& caller, const api::Execut
     return MakeError(ErrorKind::kDeadlineExceeded, "execute: the deadline has passed already");
   std::map<uint64_t, size_t> donated;
   const auto after = [&](size_t made) { return static_cast<int64_t>(s_.arrays.size() + made); };
-  // An argument that lies otherwise is moved into an array more.
+  // An argument whose blocks lie elsewhere is first moved into a temporary array.
   const bool close = after(x.reply.out.size() + body.args.size()) > s_.config.arrays_max;
   size_t made = x.reply.out.size();
   for (size_t i = 0; i < body.args.size(); ++i) {
@@ -87,7 +87,7 @@ absl::Status Machine::CheckExecute(const core::Caller& caller, const api::Execut
                        "; the program takes ", ir::MakeType(wants.dtype, wants.shape).ToString()));
     const bool donate = !body.donate.empty() && body.donate[i];
     if (donate) donated.emplace(body.args[i], i);
-    if (close && !LiesAs(has, wants)) ++made;
+    if (close && !BlocksMatch(has, wants)) ++made;
   }
   if (close && after(made) > s_.config.arrays_max)
     return MakeError(
@@ -140,7 +140,7 @@ void Machine::On(const Execute& e) {
   std::vector<uint64_t> temporaries;
   absl::Status moved;
   for (size_t i = 0; i < op.args.size() && moved.ok(); ++i) {
-    if (LiesAs(s_.arrays.at(op.args[i]).spec, in[i])) continue;
+    if (BlocksMatch(s_.arrays.at(op.args[i]).spec, in[i])) continue;
     const auto move = Reshard(*session, op.args[i], in[i]);
     moved = move.status();
     if (!moved.ok()) break;
@@ -189,7 +189,7 @@ absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
   op.args = {source};
   if (has.placement.mesh.SameShape(wanted.placement.mesh) &&
       has.placement.devices == wanted.placement.devices && has.placement.mesh.num_devices() > 1 &&
-      !LiesAs(has, wanted)) {
+      !BlocksMatch(has, wanted)) {
     // On one mesh: the identity, which the planner turns into collectives.
     ir::Mesh mesh = has.placement.mesh;
     for (ir::MeshAxis& axis : mesh.axes) axis.type = ir::AxisType::kAuto;

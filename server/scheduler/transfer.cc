@@ -7,7 +7,7 @@
 
 namespace tessera::server::scheduler {
 
-bool LiesAs(const api::ArraySpec& array, const api::ArraySpec& wanted) {
+bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted) {
   if (array.placement == wanted.placement) return true;
   if (api::LocalShape(array.placement, array.shape) !=
       api::LocalShape(wanted.placement, wanted.shape))
