@@ -85,16 +85,16 @@ ArrayInfo Machine::Info(uint64_t id) {
   info.spec = a.spec;
   switch (a.state) {
     case ArrayState::kReady:
-      info.state = "READY";
+      info.state = ArrayInfo::State::kReady;
       break;
     case ArrayState::kFailed:
-      info.state = "FAILED";
+      info.state = ArrayInfo::State::kFailed;
       break;
     case ArrayState::kLost:
-      info.state = "LOST";
+      info.state = ArrayInfo::State::kLost;
       break;
     default:
-      info.state = "PENDING";
+      info.state = ArrayInfo::State::kPending;
   }
   for (int64_t d : a.spec.placement.devices) {
     const Executor& x = ExecutorOf(d);

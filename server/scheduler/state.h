@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -283,6 +284,8 @@ struct SendCommand {
 };
 // What a client needs to reach the shards of an array.
 struct ArrayInfo {
+  // kUnspecified: a check alone, nothing was made.
+  enum class State : uint8_t { kUnspecified, kPending, kReady, kFailed, kLost };
   struct Shard {
     std::string executor, endpoint;
     uint64_t incarnation = 0;
@@ -290,7 +293,7 @@ struct ArrayInfo {
   };
   uint64_t array = 0;
   api::ArraySpec spec;
-  std::string state;          // "PENDING", "READY", "FAILED", "LOST"
+  State state = State::kUnspecified;
   std::vector<Shard> shards;  // per ordinal
   std::string tenant;
   uint64_t session = 0;
@@ -597,6 +600,9 @@ struct State {
   absl::Time armed = absl::InfiniteFuture();  // the Tick that was asked for last
   std::vector<core::Note> notes;              // of the last step
 };
+
+// "READY"; "" of kUnspecified.
+std::string_view NameOf(ArrayInfo::State state);
 
 // Before the first step.
 State Begin(const Config& config);

@@ -132,7 +132,7 @@ std::string Text(const api::ExecuteReply& r) {
   return absl::StrCat("operation=", r.operation, " outputs=", Text(r.outputs));
 }
 std::string Text(const ArrayInfo& info) {
-  return absl::StrCat("array=", info.array, " ", info.state);
+  return absl::StrCat("array=", info.array, " ", ToAbsl(NameOf(info.state)));
 }
 std::string Text(const ir::Array& a) { return absl::StrCat("value ", a.ToString()); }
 std::string Text(const api::Operation& o) {
@@ -243,6 +243,22 @@ std::string Line(const SetTimer& e) {
 }
 
 }  // namespace
+
+std::string_view NameOf(ArrayInfo::State state) {
+  switch (state) {
+    case ArrayInfo::State::kUnspecified:
+      return "";
+    case ArrayInfo::State::kPending:
+      return "PENDING";
+    case ArrayInfo::State::kReady:
+      return "READY";
+    case ArrayInfo::State::kFailed:
+      return "FAILED";
+    case ArrayInfo::State::kLost:
+      return "LOST";
+  }
+  return "";
+}
 
 std::string ToString(const Effect& effect) {
   return std::visit([](const auto& e) { return Line(e); }, effect);
