@@ -16,20 +16,6 @@
 namespace tessera {
 namespace {
 
-// The host of "host", "host:port", "[v6]" and "[v6]:port"; empty when it is none of these.
-absl::string_view HostOf(absl::string_view address) {
-  if (absl::StartsWith(address, "[")) {
-    const size_t end = address.find(']');
-    if (end == absl::string_view::npos) return "";
-    const absl::string_view rest = address.substr(end + 1);
-    return rest.empty() || rest[0] == ':' ? address.substr(1, end - 1) : "";
-  }
-  const size_t colon = address.find(':');
-  // Two or more are an address of version 6 without brackets, and so without a port.
-  if (colon != address.rfind(':')) return address;
-  return address.substr(0, colon);
-}
-
 constexpr int kPortMax = 65535;
 
 }  // namespace
@@ -70,9 +56,29 @@ absl::Status CheckAddress(absl::string_view address) {
   return ParseHostPort(address).status();
 }
 
+absl::string_view WithoutPort(absl::string_view address) {
+  if (absl::StartsWith(address, "[")) {
+    const size_t end = address.find(']');
+    if (end == absl::string_view::npos) return "";
+    const absl::string_view rest = address.substr(end + 1);
+    return rest.empty() || rest[0] == ':' ? address.substr(0, end + 1) : "";
+  }
+  const size_t colon = address.find(':');
+  return colon == address.rfind(':') ? address.substr(0, colon) : address;
+}
+
+std::string WithBrackets(absl::string_view host) {
+  return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]") : std::string(host);
+}
+
+absl::string_view WithoutBrackets(absl::string_view host) {
+  const bool bracketed = absl::StartsWith(host, "[") && absl::EndsWith(host, "]");
+  return bracketed ? host.substr(1, host.size() - 2) : host;
+}
+
 bool IsLoopback(absl::string_view address) {
   if (absl::StartsWith(address, "unix:")) return true;
-  const std::string host(HostOf(address));
+  const std::string host(WithoutBrackets(WithoutPort(address)));
   if (absl::AsciiStrToLower(host) == "localhost") return true;
   in_addr v4;
   if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;

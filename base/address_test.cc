@@ -54,6 +54,27 @@ TEST(ParseHostPortTest, SaysWhatIsWrongAndWhatIsExpected) {
   }
 }
 
+TEST(WithoutPortTest, KeepsTheHostAsItIsWritten) {
+  const struct {
+    const char *address, *host;
+  } rows[] = {
+      {"node-1", "node-1"},
+      {"node-1:8470", "node-1"},
+      {"[::1]", "[::1]"},
+      {"[::1]:8470", "[::1]"},
+      {"::1", "::1"},
+      {"[::1", ""},
+      {"[::1]x:1", ""},
+      {":8470", ""},
+      {"", ""},
+  };
+  for (const auto& row : rows) EXPECT_EQ(WithoutPort(row.address), row.host) << row.address;
+  EXPECT_EQ(WithBrackets("::1"), "[::1]");
+  EXPECT_EQ(WithBrackets("node-1"), "node-1");
+  EXPECT_EQ(WithoutBrackets("[::1]"), "::1");
+  EXPECT_EQ(WithoutBrackets("node-1"), "node-1");
+}
+
 TEST(IsLoopbackTest, IsTheAddressesOfThisMachine) {
   for (const char* address :
        {"127.0.0.1", "127.0.0.1:8470", "127.255.0.3:1", "localhost", "localhost:8470",

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/address.h"
 #include "base/status.h"
 
 namespace tessera::worker {
@@ -20,18 +21,10 @@ std::string Listener::endpoint() const { return absl::StrCat(host, ":", port); }
 
 std::string Listener::AdvertisedAs(const std::string& advertised) const {
   if (advertised.empty()) return endpoint();
-  const std::string only_host = HostOf(advertised);
-  return only_host == advertised ? absl::StrCat(advertised, ":", port) : advertised;
+  return WithoutPort(advertised) == advertised ? absl::StrCat(advertised, ":", port) : advertised;
 }
 
 bool Listener::everywhere() const { return host == "0.0.0.0" || host == "[::]"; }
-
-std::string HostOf(const std::string& advertised) {
-  const size_t colon = advertised.rfind(':');
-  return colon == std::string::npos || absl::EndsWith(advertised, "]")
-             ? advertised
-             : advertised.substr(0, colon);
-}
 
 std::string PortPlus(const std::string& address, int more) {
   const size_t colon = address.rfind(':');
@@ -80,9 +73,7 @@ absl::StatusOr<Listener> Bind(const std::string& address, bool shared) {
     if (!listener.claim.ok()) return Taken(address);
   }
   listener.host = address.substr(0, colon);
-  std::string node = listener.host;
-  if (absl::StartsWith(node, "[") && absl::EndsWith(node, "]"))
-    node = node.substr(1, node.size() - 2);
+  const std::string node(WithoutBrackets(listener.host));
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;

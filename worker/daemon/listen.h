@@ -19,9 +19,6 @@ struct Listener {
   bool everywhere() const;
 };
 
-// Of "host", "host:port", "[::1]" and "[::1]:port".
-std::string HostOf(const std::string& advertised);
-
 // "host:port" with `more` added to a port that is not 0; other text as it is.
 std::string PortPlus(const std::string& address, int more);
 

@@ -274,7 +274,7 @@ class Daemon final : public WorkerDaemon {
   // its host, say.
   std::string peer_data_endpoint(int32_t executor) const {
     const Listener& data = ports_[executor].data;
-    const std::string host = HostOf(options_.advertise_peer);
+    const absl::string_view host = WithoutPort(options_.advertise_peer);
     return host.empty() || !data.everywhere() ? data_endpoint(executor)
                                               : absl::StrCat(host, ":", data.port);
   }
