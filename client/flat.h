@@ -4,6 +4,7 @@
 // frame, or as a program of its own when there is none.  Not for users.
 #pragma once
 #include <any>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -105,8 +106,8 @@ class JitCache {
     std::vector<bool> donate;                                // per leaf of this call
     std::vector<std::optional<PartitionSpec>> in_shardings;  // per leaf; empty: where they lie
     // Per result, asked once the results are known; empty: the planner decides.
-    absl::FunctionRef<std::vector<std::optional<PartitionSpec>>()> out_shardings;
-    absl::FunctionRef<std::vector<std::string>()> out_paths;  // result.loss; asked as these are
+    std::function<std::vector<std::optional<PartitionSpec>>()> out_shardings;
+    std::function<std::vector<std::string>()> out_paths;  // result.loss; asked as these are
   };
   // `like_out`: the structure of the results, written by `body` and remembered with the program.
   std::vector<Array> Call(const std::string& key, const FlatArgs& args, const Options& options,

@@ -59,19 +59,19 @@ class TracedAs {
   template <uint64_t kStatic>
   using With = decltype(Types<kStatic>(std::index_sequence_for<A...>{}));
 
-  // The least such set that F takes.  Sets come in the order of their bits, in which each follows
-  // its subsets.
+  // The smallest such set that F takes.  Sets come in the order of their bits, in which each
+  // follows its subsets.
   template <uint64_t kStatic>
-  static auto Least() {
+  static auto SmallestTaken() {
     if constexpr (kStatic == kNumbers || kTakes<F, With<kStatic>>) {
       return std::type_identity<With<kStatic>>{};
     } else {
-      return Least<(kStatic - kNumbers) & kNumbers>();
+      return SmallestTaken<(kStatic - kNumbers) & kNumbers>();
     }
   }
 
  public:
-  using Tuple = typename decltype(Least<0>())::type;
+  using Tuple = typename decltype(SmallestTaken<0>())::type;
 };
 template <class F, class... A>
 using Traced = typename TracedAs<F, std::decay_t<const A&>...>::Tuple;
@@ -162,24 +162,18 @@ class Jitted {
   operator()(const A&... args) const {
     using Tuple = internal::Traced<F, A...>;
     using R = internal::ResultOf<F, Tuple>;
-    const Tuple tuple = internal::TracedArgs<F>(site_, args...);
-    Flat flat;
-    const internal::FlatArgs leaves = internal::Named(tuple, "args", &flat);
-    std::optional<R> like;
+    const FlatCall<Tuple> call(*this, internal::TracedArgs<F>(site_, args...));
     std::any remembered;
-    const internal::TreeBody<F, Tuple, R> body{f_, tuple, &like};
     auto traced = [&](const std::vector<Array>& in) {
-      std::vector<Array> out = body(in);
-      R blank = *like;
+      std::vector<Array> out = call.body(in);
+      R blank = *call.like;
       for_each_leaf(blank, [](Array& a) { a = Array(); });
       remembered = std::make_shared<R>(std::move(blank));
       return out;
     };
-    auto out_shardings = [&] { return OutShardings(*like); };
-    auto out_paths = [&] { return LeafPaths(flatten(*like).tree, "result"); };
-    const std::string key = std::string(typeid(Tuple).name()) + flat.tree.Signature();
-    const std::vector<Array> out = cache_->Call(
-        key, leaves, OptionsFor(flat, out_shardings, out_paths), site_, traced, &remembered);
+    const std::string key = std::string(typeid(Tuple).name()) + call.flat.tree.Signature();
+    const std::vector<Array> out =
+        cache_->Call(key, call.leaves, call.options, site_, traced, &remembered);
     return unflatten(*std::any_cast<std::shared_ptr<R>>(remembered), out);
   }
 
@@ -200,27 +194,38 @@ class Jitted {
  private:
   template <class... A>
   api::CompileReply ExplainOn(const AbsentDevices* absent, const A&... args) const {
-    using Tuple = internal::Traced<F, A...>;
-    using R = internal::ResultOf<F, Tuple>;
-    const Tuple tuple = internal::TracedArgs<F>(site_, args...);
-    Flat flat;
-    const internal::FlatArgs leaves = internal::Named(tuple, "args", &flat);
-    std::optional<R> like;
-    const internal::TreeBody<F, Tuple, R> body{f_, tuple, &like};
-    auto out_shardings = [&] { return OutShardings(*like); };
-    auto out_paths = [&] { return LeafPaths(flatten(*like).tree, "result"); };
-    return cache_->Explain(leaves, OptionsFor(flat, out_shardings, out_paths), absent, site_, body);
+    const FlatCall<internal::Traced<F, A...>> call(*this, internal::TracedArgs<F>(site_, args...));
+    return cache_->Explain(call.leaves, call.options, absent, site_, call.body);
   }
-  template <class OutShardings, class OutPaths>
-  internal::JitCache::Options OptionsFor(const Flat& flat, const OutShardings& out,
-                                         const OutPaths& out_paths) const {
+  // A call of f_, flattened.  `like` is what f_ returned, once `body` has run.
+  template <class Tuple>
+  struct FlatCall {
+    using R = internal::ResultOf<F, Tuple>;
+    FlatCall(const Jitted& jitted, Tuple args)
+        : tuple(std::move(args)),
+          leaves(internal::Named(tuple, "args", &flat)),
+          body{jitted.f_, tuple, &like},
+          options(jitted.OptionsFor(flat, like)) {}
+    FlatCall(const FlatCall&) = delete;
+
+    const Tuple tuple;
+    Flat flat;
+    const internal::FlatArgs leaves;
+    std::optional<R> like;
+    const internal::TreeBody<F, Tuple, R> body;
+    const internal::JitCache::Options options;
+  };
+  template <class R>
+  internal::JitCache::Options OptionsFor(const Flat& flat, const std::optional<R>& like) const {
     std::vector<bool> donate =
         internal::DonatedLeaves(options_.name, options_.donate_argnums, flat.tree, site_);
     std::vector<std::optional<PartitionSpec>> in;
     if (options_.in_shardings.given()) {
       in = internal::BroadcastPrefix(options_.in_shardings, flat.tree, "jit in_shardings", site_);
     }
-    return {options_.name, std::move(donate), std::move(in), out, out_paths};
+    return {options_.name, std::move(donate), std::move(in),
+            [this, &like] { return OutShardings(*like); },
+            [&like] { return LeafPaths(flatten(*like).tree, "result"); }};
   }
   template <class R>
   std::vector<std::optional<PartitionSpec>> OutShardings(const R& like) const {
