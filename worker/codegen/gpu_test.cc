@@ -19,6 +19,7 @@
 #include "worker/codegen/device_code.h"
 #include "worker/codegen/gpu_plan.h"
 #include "worker/codegen/scalar_fn.h"
+#include "worker/codegen/scalar_prim.h"
 #include "worker/codegen/testing/simt_kernels.h"
 
 namespace tessera::worker::codegen {
@@ -148,7 +149,7 @@ TEST(GpuCode, FunctionsAreWithinTwoUlpsEverywhere) {
   const SimtKernels compiled(kernels);
   for (size_t i = 0; i < cases.size(); ++i) {
     std::vector<ir::Array> inputs;
-    for (uint32_t j = 0; j < static_cast<uint32_t>(ArityOf(cases[i].prim)); ++j)
+    for (uint32_t j = 0; j < static_cast<uint32_t>(InfoOf(cases[i].prim).arity()); ++j)
       inputs.push_back(RandomFloats(cases[i].operand, kNumbers, 11 + j));
     TestBuffers got(kernels[i], inputs), want(kernels[i], inputs);
     ASSERT_THAT(compiled.Run(static_cast<int>(i), &got), IsOk());

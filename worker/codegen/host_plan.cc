@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "worker/codegen/scalar_prim.h"
+
 namespace tessera::worker::codegen {
 namespace {
 
@@ -16,19 +18,8 @@ constexpr int64_t kBypassRowBytesMin = 4096;
 
 // A function of f32 that is computed in f64.
 bool IsWide(const Node& node) {
-  switch (node.prim) {
-    case ir::ScalarPrim::kExpm1:
-    case ir::ScalarPrim::kLog1p:
-    case ir::ScalarPrim::kSin:
-    case ir::ScalarPrim::kCos:
-    case ir::ScalarPrim::kTan:
-    case ir::ScalarPrim::kAtan2:
-    case ir::ScalarPrim::kPow:
-    case ir::ScalarPrim::kCbrt:
-      return node.kind == Node::Kind::kScalar && node.dtype == ir::DType::kF32;
-    default:
-      return false;
-  }
+  return node.kind == Node::Kind::kScalar && node.dtype == ir::DType::kF32 &&
+         InfoOf(node.prim).form == FloatForm::kInF64;
 }
 
 int64_t WidestElement(const Kernel& kernel) {
@@ -108,50 +99,21 @@ void PlanChunks(const Kernel& kernel, HostPlan* plan) {
   }
 }
 
-// About how many instructions a node costs, where it is not one.
-int WorkOf(const Node& node) {
-  constexpr int kExtremum = 5, kFunction = 20;
-  if (node.kind == Node::Kind::kReduce)
-    return node.reduce == ir::ReduceKind::kSum || node.reduce == ir::ReduceKind::kProd ? 1
-                                                                                       : kExtremum;
-  if (node.kind != Node::Kind::kScalar) return 0;
-  switch (node.prim) {
-    case ir::ScalarPrim::kConstant:
-      return 0;
-    case ir::ScalarPrim::kMin:
-    case ir::ScalarPrim::kMax:
-      return kExtremum;
-    case ir::ScalarPrim::kDiv:
-    case ir::ScalarPrim::kRem:
-    case ir::ScalarPrim::kExp:
-    case ir::ScalarPrim::kExpm1:
-    case ir::ScalarPrim::kLog:
-    case ir::ScalarPrim::kLog1p:
-    case ir::ScalarPrim::kSin:
-    case ir::ScalarPrim::kCos:
-    case ir::ScalarPrim::kTan:
-    case ir::ScalarPrim::kTanh:
-    case ir::ScalarPrim::kAtan2:
-    case ir::ScalarPrim::kPow:
-    case ir::ScalarPrim::kSqrt:
-    case ir::ScalarPrim::kRsqrt:
-    case ir::ScalarPrim::kCbrt:
-    case ir::ScalarPrim::kErf:
-      return kFunction;
-    default:
-      return 1;
-  }
+int InstructionsOf(const Node& node) {
+  const bool adds = node.reduce == ir::ReduceKind::kSum || node.reduce == ir::ReduceKind::kProd;
+  if (node.kind == Node::Kind::kReduce) return adds ? 1 : InfoOf(ir::ScalarPrim::kMax).instructions;
+  return node.kind == Node::Kind::kScalar ? InfoOf(node.prim).instructions : 0;
 }
 
 // The processor looks ahead by so many instructions only: a block that is longer hides the loads of
 // the next from it.
 bool HidesLoads(const Kernel& kernel, const HostPlan& plan) {
-  constexpr int kWorkMin = 5;
-  int work = 0;
+  constexpr int kInstructionsMin = 5;
+  int instructions = 0;
   for (size_t n = 0; n < kernel.nodes.size(); ++n)
     if (plan.varies[n] || kernel.nodes[n].kind == Node::Kind::kReduce)
-      work += WorkOf(kernel.nodes[n]);
-  return work >= kWorkMin;
+      instructions += InstructionsOf(kernel.nodes[n]);
+  return instructions >= kInstructionsMin;
 }
 
 std::vector<bool> VaryingNodes(const Kernel& kernel, const HostPlan& plan) {

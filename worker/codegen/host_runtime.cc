@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "ir/ops/scalar_math.h"
+#include "worker/codegen/scalar_prim.h"
 
 namespace tessera::worker::codegen {
 namespace {
@@ -13,12 +14,6 @@ namespace {
 using ir::DType;
 using ir::ScalarPrim;
 namespace math = ir::scalar::math;
-
-// clang-format off
-#define TESSERA_UNARY(X)                                                                 \
-  X(Exp) X(Expm1) X(Log) X(Log1p) X(Sin) X(Cos) X(Tan) X(Tanh) X(Cbrt) X(Erf)
-#define TESSERA_BINARY(X) X(Rem) X(Atan2) X(Pow)
-// clang-format on
 
 template <class T, T (*kF)(T)>
 void Unary(const void* x, const void*, void* out, int64_t n) {
@@ -35,12 +30,19 @@ void AddLaneFns(DType dtype, std::vector<HostSymbol>* symbols) {
   const auto add = [&](ScalarPrim prim, LaneFn fn) {
     symbols->push_back({LaneFnName(prim, dtype), reinterpret_cast<void*>(fn)});
   };
-#define TESSERA_X(Name) add(ScalarPrim::k##Name, Unary<T, math::Name<T>>);
-  TESSERA_UNARY(TESSERA_X)
-#undef TESSERA_X
-#define TESSERA_X(Name) add(ScalarPrim::k##Name, Binary<T, math::Name<T>>);
-  TESSERA_BINARY(TESSERA_X)
-#undef TESSERA_X
+#define TESSERA_SCALAR_PRIM(name, signature, ...)            \
+  if constexpr (InfoOf(ScalarPrim::k##name).is_function()) { \
+    TESSERA_##signature(name);                               \
+  }
+#define TESSERA_kUnary(name) add(ScalarPrim::k##name, Unary<T, math::name<T>>)
+#define TESSERA_kBinary(name) add(ScalarPrim::k##name, Binary<T, math::name<T>>)
+#define TESSERA_kLeaf(name)
+#define TESSERA_kNot(name)
+#define TESSERA_kCompare(name)
+#define TESSERA_kTest(name)
+#define TESSERA_kSelect(name)
+#define TESSERA_kCast(name)
+#include "worker/codegen/scalar_prims.def"
 }
 
 // What the back end calls where the CPU has no instruction; exact functions all.

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "ir/eval/eval.h"
 #include "worker/codegen/scalar_fn.h"
+#include "worker/codegen/scalar_prim.h"
 #include "worker/codegen/testing/kernel_cases.h"
 
 namespace tessera::worker::codegen {
@@ -703,7 +704,7 @@ TEST(ScalarFn, EveryPrimitiveHasADtypeAndAnArity) {
         EXPECT_THAT(Verify(KernelOfPrim(prim, operand, result, 4)), IsOk());
       }
     EXPECT_GT(found, 0) << ScalarPrimName(prim);
-    EXPECT_GE(ArityOf(prim), 1) << ScalarPrimName(prim);
+    EXPECT_GE(InfoOf(prim).arity(), 1) << ScalarPrimName(prim);
   }
   EXPECT_EQ(FindScalarFn(ScalarPrim::kNot, DType::kF32, DType::kF32), nullptr);
   EXPECT_EQ(FindScalarFn(ScalarPrim::kBitcast, DType::kBF16, DType::kBF16), nullptr);

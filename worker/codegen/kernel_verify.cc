@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "worker/codegen/kernel.h"
 #include "worker/codegen/scalar_fn.h"
+#include "worker/codegen/scalar_prim.h"
 
 namespace tessera::worker::codegen {
 namespace {
@@ -255,7 +256,7 @@ class Verifier {
   }
 
   absl::Status CheckScalar(const Node& node) {
-    const int arity = ArityOf(node.prim);
+    const int arity = InfoOf(node.prim).arity();
     if (node.prim == ScalarPrim::kInput || static_cast<int>(node.args.size()) != arity)
       return Fault(node.args.size(), " arguments; the primitive takes ", arity);
     const DType operand = kernel_.nodes[node.args.back()].dtype;

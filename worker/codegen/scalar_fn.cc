@@ -5,6 +5,7 @@
 
 #include "ir/ops/scalar_eval.h"
 #include "ir/ops/scalar_math.h"
+#include "worker/codegen/scalar_prim.h"
 
 namespace tessera::worker::codegen {
 namespace {
@@ -28,36 +29,32 @@ Cell Put(scalar::WideOf<kD> value) {
   return cell;
 }
 
-// The primitives whose result has the dtype of the operands, and those that give a bool. A
-// primitive is defined for T where scalar_math.h defines it for exactly T.
-// clang-format off
-#define TESSERA_SAME_1(X)                                                                     \
-  X(Neg) X(Abs) X(Exp) X(Expm1) X(Log) X(Log1p) X(Sin) X(Cos) X(Tan) X(Tanh) X(Sqrt) X(Rsqrt) \
-  X(Cbrt) X(Erf) X(Floor) X(Ceil) X(RoundEven) X(RoundAway) X(PopCount) X(Clz)
-#define TESSERA_SAME_2(X)                                                                     \
-  X(Add) X(Sub) X(Mul) X(Div) X(Rem) X(Min) X(Max) X(Atan2) X(Pow) X(And) X(Or) X(Xor) X(Shl) \
-  X(ShrA) X(ShrL)
-#define TESSERA_BOOL_2(X) X(Eq) X(Ne) X(Lt) X(Le) X(Gt) X(Ge)
-// clang-format on
-
+// A primitive is defined for T where scalar_math.h defines it for exactly T.
 template <DType kD>
 ScalarFn FindSame(ScalarPrim prim) {
   using T = scalar::WideOf<kD>;
   switch (prim) {
-#define TESSERA_X(Name)                                                           \
-  case ScalarPrim::k##Name:                                                       \
-    if constexpr (requires(T x) { math::Name<T>(x); })                            \
-      return [](const Cell* a) { return Put<kD>(math::Name<T>(Get<kD>(a[0]))); }; \
+#define TESSERA_SCALAR_PRIM(name, signature, ...) TESSERA_##signature(name)
+#define TESSERA_kUnary(name)                                                      \
+  case ScalarPrim::k##name:                                                       \
+    if constexpr (requires(T x) { math::name<T>(x); })                            \
+      return [](const Cell* a) { return Put<kD>(math::name<T>(Get<kD>(a[0]))); }; \
     break;
-    TESSERA_SAME_1(TESSERA_X)
-#undef TESSERA_X
-#define TESSERA_X(Name)                                                                          \
-  case ScalarPrim::k##Name:                                                                      \
-    if constexpr (requires(T x) { math::Name<T>(x, x); })                                        \
-      return [](const Cell* a) { return Put<kD>(math::Name<T>(Get<kD>(a[0]), Get<kD>(a[1]))); }; \
+#define TESSERA_kBinary(name)                                                                    \
+  case ScalarPrim::k##name:                                                                      \
+    if constexpr (requires(T x) { math::name<T>(x, x); })                                        \
+      return [](const Cell* a) { return Put<kD>(math::name<T>(Get<kD>(a[0]), Get<kD>(a[1]))); }; \
     break;
-    TESSERA_SAME_2(TESSERA_X)
-#undef TESSERA_X
+#define TESSERA_kLeaf(name)
+#define TESSERA_kNot(name)
+#define TESSERA_kCompare(name)
+#define TESSERA_kTest(name)
+#define TESSERA_kSelect(name)
+#define TESSERA_kCast(name)
+#include "worker/codegen/scalar_prims.def"
+#undef TESSERA_kUnary
+#undef TESSERA_kBinary
+#undef TESSERA_kCompare
     case ScalarPrim::kNot:
       if constexpr (std::is_integral_v<T>)
         return [](const Cell* a) { return Put<kD>(math::Not(Get<kD>(a[0]))); };
@@ -76,13 +73,15 @@ template <DType kD>
 ScalarFn FindPredicate(ScalarPrim prim) {
   using T = scalar::WideOf<kD>;
   switch (prim) {
-#define TESSERA_X(Name)                                                      \
-  case ScalarPrim::k##Name:                                                  \
+#define TESSERA_SCALAR_PRIM(name, signature, ...) TESSERA_##signature(name)
+#define TESSERA_kUnary(name)
+#define TESSERA_kBinary(name)
+#define TESSERA_kCompare(name)                                               \
+  case ScalarPrim::k##name:                                                  \
     return [](const Cell* a) {                                               \
-      return Put<DType::kBool>(math::Name<T>(Get<kD>(a[0]), Get<kD>(a[1]))); \
+      return Put<DType::kBool>(math::name<T>(Get<kD>(a[0]), Get<kD>(a[1]))); \
     };
-    TESSERA_BOOL_2(TESSERA_X)
-#undef TESSERA_X
+#include "worker/codegen/scalar_prims.def"
     case ScalarPrim::kIsFinite:
       if constexpr (std::is_floating_point_v<T>)
         return [](const Cell* a) { return Put<DType::kBool>(math::IsFinite<T>(Get<kD>(a[0]))); };
@@ -106,38 +105,13 @@ ScalarFn FindChange(ScalarPrim prim) {
   return nullptr;
 }
 
-bool GivesBool(ScalarPrim prim) {
-  return (ScalarPrim::kEq <= prim && prim <= ScalarPrim::kGe) || prim == ScalarPrim::kIsFinite;
-}
-
 }  // namespace
-
-int ArityOf(ScalarPrim prim) {
-  switch (prim) {
-#define TESSERA_X(Name) case ScalarPrim::k##Name:
-    TESSERA_SAME_1(TESSERA_X)
-    case ScalarPrim::kNot:
-    case ScalarPrim::kIsFinite:
-    case ScalarPrim::kConvert:
-    case ScalarPrim::kBitcast:
-      return 1;
-      TESSERA_SAME_2(TESSERA_X)
-      TESSERA_BOOL_2(TESSERA_X)
-      return 2;
-#undef TESSERA_X
-    case ScalarPrim::kSelect:
-      return 3;
-    case ScalarPrim::kInput:
-    case ScalarPrim::kConstant:
-      return 0;
-  }
-  return 0;
-}
 
 ScalarFn FindScalarFn(ScalarPrim prim, DType operand, DType result) {
   if (!ir::IsComputable(operand) || !ir::IsComputable(result)) return nullptr;
   ScalarFn fn = nullptr;
-  if (prim == ScalarPrim::kConvert || prim == ScalarPrim::kBitcast) {
+  const ScalarPrimInfo& info = InfoOf(prim);
+  if (info.signature == PrimSignature::kCast) {
     scalar::Dispatch<scalar::kAnything>(operand, [&]<DType kFrom>(scalar::DTypeTag<kFrom>) {
       scalar::Dispatch<scalar::kAnything>(
           result, [&]<DType kTo>(scalar::DTypeTag<kTo>) { fn = FindChange<kFrom, kTo>(prim); });
@@ -145,9 +119,9 @@ ScalarFn FindScalarFn(ScalarPrim prim, DType operand, DType result) {
     return fn;
   }
   if (operand == DType::kBF16) return nullptr;
-  if (result != (GivesBool(prim) ? DType::kBool : operand)) return nullptr;
+  if (result != (info.gives_bool() ? DType::kBool : operand)) return nullptr;
   scalar::Dispatch<scalar::kAnything>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
-    fn = GivesBool(prim) ? FindPredicate<kD>(prim) : FindSame<kD>(prim);
+    fn = info.gives_bool() ? FindPredicate<kD>(prim) : FindSame<kD>(prim);
   });
   return fn;
 }

@@ -14,8 +14,6 @@ namespace tessera::worker::codegen {
 using Cell = uint64_t;
 using ScalarFn = Cell (*)(const Cell* args);
 
-// How many arguments a primitive takes; Constant takes none, Input is none of a kernel's.
-int ArityOf(ir::ScalarPrim prim);
 // The function, or null where the primitive has no meaning for these dtypes. `operand` is the dtype
 // of every argument but the predicate of Select.
 ScalarFn FindScalarFn(ir::ScalarPrim prim, ir::DType operand, ir::DType result);

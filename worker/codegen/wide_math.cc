@@ -8,6 +8,7 @@
 
 #include "llvm/IR/Module.h"
 #include "worker/codegen/lanes.h"
+#include "worker/codegen/scalar_prim.h"
 
 namespace tessera::worker::codegen {
 namespace {
@@ -569,24 +570,7 @@ V InF64(ScalarPrim prim, V x, V y) {
 
 Value* EmitWidePrim(llvm::IRBuilderBase& b, ScalarPrim prim, DType dtype,
                     llvm::ArrayRef<Value*> args) {
-  switch (prim) {
-    case ScalarPrim::kExp:
-    case ScalarPrim::kExpm1:
-    case ScalarPrim::kLog:
-    case ScalarPrim::kLog1p:
-    case ScalarPrim::kSin:
-    case ScalarPrim::kCos:
-    case ScalarPrim::kTan:
-    case ScalarPrim::kTanh:
-    case ScalarPrim::kAtan2:
-    case ScalarPrim::kPow:
-    case ScalarPrim::kCbrt:
-    case ScalarPrim::kErf:
-    case ScalarPrim::kRem:
-      break;
-    default:
-      return nullptr;
-  }
+  if (!InfoOf(prim).is_function()) return nullptr;
   if (dtype != DType::kF32 && dtype != DType::kF64) return nullptr;
   if (prim == ScalarPrim::kRem && args[0]->getType()->isVectorTy()) return nullptr;
   const auto widened = [&](Value* v) {

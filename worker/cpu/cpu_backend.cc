@@ -15,6 +15,7 @@
 #include "ir/eval/eval.h"
 #include "ir/ops/region.h"
 #include "ir/text.h"
+#include "worker/codegen/scalar_prim.h"
 #include "worker/cpu/host_pool.h"
 #include "worker/cpu/memory_bound.h"
 #include "worker/cpu/onednn_matmul.h"
@@ -67,32 +68,13 @@ bool Communicates(const ir::Function&, const ir::Op& op) {
   return op.def->lowering == ir::Lowering::kCollective && !op.operands.empty();
 }
 
-bool IsFunction(ir::ScalarPrim prim) {
-  switch (prim) {
-    case ir::ScalarPrim::kExp:
-    case ir::ScalarPrim::kExpm1:
-    case ir::ScalarPrim::kLog:
-    case ir::ScalarPrim::kLog1p:
-    case ir::ScalarPrim::kSin:
-    case ir::ScalarPrim::kCos:
-    case ir::ScalarPrim::kTan:
-    case ir::ScalarPrim::kTanh:
-    case ir::ScalarPrim::kAtan2:
-    case ir::ScalarPrim::kPow:
-    case ir::ScalarPrim::kRsqrt:
-    case ir::ScalarPrim::kCbrt:
-    case ir::ScalarPrim::kErf:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Whether kernels round something otherwise than the evaluator does: functions of f32, and of bf16,
 // which are those of f32. A number must not depend on how much else its program has to do.
 bool HasFunctions(const ir::ScalarGraph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const ir::ScalarNode& node) {
-    return node.dtype == ir::DType::kF32 && IsFunction(node.prim);
+    const codegen::FloatForm form = codegen::InfoOf(node.prim).form;
+    return node.dtype == ir::DType::kF32 && form != codegen::FloatForm::kExact &&
+           form != codegen::FloatForm::kLibrary;
   });
 }
 bool ComputesFunctions(const ir::Function& f, const ir::Op& op) {

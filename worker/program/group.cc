@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/log.h"
+#include "worker/codegen/scalar_prim.h"
 
 namespace tessera::worker::program {
 namespace {
@@ -75,46 +76,18 @@ std::optional<ir::Dims> Common(const ir::Dims& a, const ir::Dims& b) {
   return common;
 }
 
-int WeightOf(ScalarPrim prim) {
-  switch (prim) {
-    case ScalarPrim::kInput:
-    case ScalarPrim::kConstant:
-    case ScalarPrim::kBitcast:
-      return 0;
-    case ScalarPrim::kDiv:
-    case ScalarPrim::kRem:
-    case ScalarPrim::kSqrt:
-    case ScalarPrim::kRsqrt:
-      return 6;
-    case ScalarPrim::kExp:
-    case ScalarPrim::kExpm1:
-    case ScalarPrim::kLog:
-    case ScalarPrim::kLog1p:
-    case ScalarPrim::kSin:
-    case ScalarPrim::kCos:
-    case ScalarPrim::kTan:
-    case ScalarPrim::kTanh:
-    case ScalarPrim::kAtan2:
-    case ScalarPrim::kPow:
-    case ScalarPrim::kCbrt:
-    case ScalarPrim::kErf:
-      return 20;
-    default:
-      return 1;
-  }
-}
-
 }  // namespace
 
 int WeightOf(const ir::ScalarGraph& graph) {
   int weight = 0;
-  for (const ir::ScalarNode& node : graph.nodes) weight += WeightOf(node.prim);
+  for (const ir::ScalarNode& node : graph.nodes) weight += codegen::InfoOf(node.prim).fusion_weight;
   return weight;
 }
 
 int Group::weight() const {
   int weight = 0;
-  for (const Node& n : nodes_) weight += n.kind == Kind::kScalar ? WeightOf(n.prim) : 0;
+  for (const Node& n : nodes_)
+    if (n.kind == Kind::kScalar) weight += codegen::InfoOf(n.prim).fusion_weight;
   return weight;
 }
 

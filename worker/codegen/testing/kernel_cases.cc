@@ -12,6 +12,7 @@
 #include "ir/eval/eval.h"
 #include "ir/op_def.h"
 #include "worker/codegen/scalar_fn.h"
+#include "worker/codegen/scalar_prim.h"
 
 namespace tessera::worker::codegen {
 namespace {
@@ -395,7 +396,7 @@ Kernel KernelOfPrim(ScalarPrim prim, DType operand, DType result, int64_t n) {
   ir::ScalarGraph graph;
   std::vector<DType> operands;
   std::vector<int> args;
-  for (int j = 0; j < ArityOf(prim); ++j) {
+  for (int j = 0; j < InfoOf(prim).arity(); ++j) {
     operands.push_back(prim == ScalarPrim::kSelect && j == 0 ? DType::kBool : operand);
     graph.nodes.push_back({ScalarPrim::kInput, operands.back(), {}, static_cast<double>(j)});
     args.push_back(j);
@@ -538,7 +539,7 @@ class Generator {
     const DType result = prim == ScalarPrim::kLt || prim == ScalarPrim::kEq ? DType::kBool : dtype;
     if (FindScalarFn(prim, dtype, result) == nullptr) return;
     std::vector<int> args = {x};
-    if (ArityOf(prim) == 2) args.push_back(As(dtype, Pick(from)));
+    if (InfoOf(prim).arity() == 2) args.push_back(As(dtype, Pick(from)));
     Append(prim, result, args);
   }
 
