@@ -15,8 +15,8 @@ with tessera.connect("127.0.0.1:8470") as client:
 
 from tessera._array import Array
 from tessera._client import Client, Worker, connect
-from tessera._executable import Executable, Plan
-from tessera._operation import Operation, OperationStatus, PendingReason, Run
+from tessera._executable import Executable, Plan, Run
+from tessera._operation import Operation, OperationStatus, PendingReason
 from tessera.errors import (
     AbortedError,
     AlreadyExistsError,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from tessera import _dtypes
+from tessera import _dtypes, _proto, errors
+from tessera._channel import Channel
+from tessera._operation import Operation
+from tessera._rpc import Deadline
+from tessera._transfer import Gone, with_fresh_tickets
 from tessera.sharding import ArraySpec, Mesh, P
 
-if TYPE_CHECKING:
-    from tessera._client import Client
-    from tessera._operation import Operation
+# Arrays that were forgotten are freed by the next run, or once there are this many.
+_FORGOTTEN_MAX = 256
 
 
 class Array:
@@ -23,9 +27,9 @@ class Array:
     """
 
     def __init__(
-        self, client: Client, id: int, spec: ArraySpec, operation: Operation | None = None
+        self, channel: Channel, id: int, spec: ArraySpec, operation: Operation | None = None
     ) -> None:
-        self._client = client
+        self._channel = channel
         self.id = id
         self.spec = spec
         self.operation = operation  # that makes it; None: it was put
@@ -62,16 +66,32 @@ class Array:
 
     def state(self, timeout: float | None = None) -> str:
         """ "PENDING", "READY", "FAILED" or "LOST", without waiting for it."""
-        answer = self._client.call("ArrayService/GetArray", {"array": str(self.id)}, timeout)
-        return str(answer["state"])
+        request = _proto.message("GetArrayRequest")(array=self.id)
+        answer = self._channel._call("ArrayService/GetArray", request, timeout)
+        return str(_proto.to_json(answer)["state"])
 
-    def numpy(self, timeout: float | None = None) -> np.ndarray[Any, Any]:
+    def numpy(self, timeout: float | None = None, *, bits: bool = False) -> np.ndarray[Any, Any]:
         """As Client.get()."""
-        return self._client.get(self, timeout=timeout)
+        deadline = self._channel._deadline(timeout)
+        if not bits:
+            _dtypes.to_numpy(self.spec.dtype)  # Before anything moves.
+
+        def tickets() -> Sequence[Any]:
+            found: Sequence[Any] = self._channel._read_tickets(self.id, deadline).tickets
+            return found
+
+        try:
+            value: np.ndarray[Any, Any] = self._channel._transfers.read(
+                self.spec, tickets, deadline, bits=bits
+            )
+        except errors.UnavailableError as error:
+            raise self._channel._verdict(self.id, error) from None
+        return value
 
     def delete(self, timeout: float | None = None) -> None:
         """Frees it at once. Deleting it again changes nothing."""
-        self._client.delete(self, timeout=timeout)
+        request = _proto.message("DeleteArraysRequest")(arrays=[self.id])
+        self._channel._call("ArrayService/DeleteArrays", request, timeout)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
@@ -88,6 +108,29 @@ class Array:
         return f"<tessera.Array {self.id} {self.spec!r}>"
 
     def __del__(self) -> None:
-        client = getattr(self, "_client", None)
-        if client is not None:
-            client._forget(self.id)
+        channel = getattr(self, "_channel", None)
+        if channel is not None:
+            channel._forget(self.id)
+
+
+def put_array(channel: Channel, value: Any, spec: ArraySpec, timeout: float) -> Array:
+    """Creates an array and writes its shards."""
+    deadline = Deadline(timeout)
+    if len(channel._session.forgotten) > _FORGOTTEN_MAX:
+        channel._session.free_forgotten(deadline.left)
+    value = value.astype(_dtypes.to_numpy(spec.dtype), copy=False)
+    return with_fresh_tickets(deadline, lambda: _put_once(channel, value, spec, deadline))
+
+
+def _put_once(channel: Channel, value: Any, spec: ArraySpec, deadline: Deadline) -> Array:
+    request = _proto.message("CreateArrayRequest")(spec=spec.to_proto())
+    made = channel._call_in_session("ArrayService/CreateArray", request, deadline.left)
+    array = Array(channel, made.array, spec)
+    try:
+        channel._transfers.write(spec, made.tickets, value, deadline)
+    except errors.UnavailableError as error:
+        verdict = channel._verdict(array.id, error)
+        if verdict is not error:
+            raise Gone(verdict) from None
+        raise
+    return array

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from tessera import _dtypes, _proto, _rpc, errors
-from tessera._array import Array
+from tessera._array import Array, put_array
+from tessera._channel import Channel
 from tessera._executable import Executable, Plan
 from tessera._operation import Operation, OperationStatus
-from tessera._rpc import Connection, Deadline
+from tessera._rpc import Connection
 from tessera._session import Session
-from tessera._transfer import Gone, Transfers, with_fresh_tickets
+from tessera._transfer import Transfers
 from tessera.sharding import ArraySpec, Device, Mesh, P
 
 _DEFAULT_ADDRESS = "127.0.0.1:8470"
 # What stands in for an argument that is not given; the error then says what it is for.
 _REQUIRED: Any = None
-# Arrays that were forgotten are freed by the next run, or once there are this many.
-_FORGOTTEN_MAX = 256
-# How long the coordinator is asked what became of an array whose executor does not answer.
-_VERDICT = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,27 +80,13 @@ def connect(
     return Client(connection, session, Transfers(authority), timeout)
 
 
-def _close(session: Session, transfers: Transfers) -> None:
-    transfers.close()
-    session.close()
-
-
-class Client:
+class Client(Channel):
     """A connection with a session; made by connect(). Thread-safe.
 
     A context manager: leaving it ends the session, which cancels its operations and frees its
     arrays. So does forgetting the client, or the end of the process. When the coordinator has lost the
     session, as in a restart, the next call opens another, which is empty.
     """
-
-    def __init__(
-        self, connection: Connection, session: Session, transfers: Transfers, timeout: float
-    ) -> None:
-        self._connection = connection
-        self._session = session
-        self._transfers = transfers
-        self._timeout = timeout
-        self._finalizer = weakref.finalize(self, _close, session, transfers)
 
     def close(self) -> None:
         """Ends the session. Closing again changes nothing."""
@@ -125,11 +107,6 @@ class Client:
     def address(self) -> str:
         """Of the coordinator."""
         return self._connection.address
-
-    @property
-    def session(self) -> int:
-        """The session's id; 0: the tenant's own."""
-        return self._session.id
 
     # ---- What there is. ----
 
@@ -192,7 +169,7 @@ class Client:
         deadline = self._deadline(timeout)
         mesh = self._resolve(mesh, deadline.left)
         described = ArraySpec(_dtypes.from_numpy(array.dtype), array.shape, mesh, spec)
-        return self._put(array, described, deadline.left)
+        return put_array(self, array, described, deadline.left)
 
     def reshard(
         self, array: Array, mesh: Mesh, spec: P = P(), *, timeout: float | None = None
@@ -221,21 +198,7 @@ class Client:
         bits  As unsigned integers of the same width: for bf16 where ml_dtypes is not installed.
         """
         _check_arrays("get", [array])
-        deadline = self._deadline(timeout)
-        if not bits:
-            _dtypes.to_numpy(array.spec.dtype)  # Before anything moves.
-
-        def tickets() -> Sequence[Any]:
-            found: Sequence[Any] = self._read_tickets(array.id, deadline).tickets
-            return found
-
-        try:
-            value: np.ndarray[Any, Any] = self._transfers.read(
-                array.spec, tickets, deadline, bits=bits
-            )
-        except errors.UnavailableError as error:
-            raise self._verdict(array.id, error) from None
-        return value
+        return array.numpy(timeout, bits=bits)
 
     def array(self, id: int, timeout: float | None = None) -> Array:
         """A handle to an array that exists, of another client perhaps. Forgetting it frees the
@@ -318,54 +281,6 @@ class Client:
         request = _proto.message("GetFileRequest")(path=path)
         answer = self._call("ArrayService/GetFile", request, timeout)
         return {e.name: (e.dtype, tuple(e.shape)) for e in answer.arrays}
-
-    def _put(self, value: Any, spec: ArraySpec, timeout: float) -> Array:
-        deadline = Deadline(timeout)
-        if len(self._session.forgotten) > _FORGOTTEN_MAX:
-            self._session.free_forgotten(deadline.left)
-        value = value.astype(_dtypes.to_numpy(spec.dtype), copy=False)
-        return with_fresh_tickets(deadline, lambda: self._put_once(value, spec, deadline))
-
-    def _put_once(self, value: Any, spec: ArraySpec, deadline: Deadline) -> Array:
-        request = _proto.message("CreateArrayRequest")(spec=spec.to_proto())
-        made = self._call_in_session("ArrayService/CreateArray", request, deadline.left)
-        array = Array(self, made.array, spec)
-        try:
-            self._transfers.write(spec, made.tickets, value, deadline)
-        except errors.UnavailableError as error:
-            verdict = self._verdict(array.id, error)
-            if verdict is not error:
-                raise Gone(verdict) from None
-            raise
-        return array
-
-    def _read_tickets(self, array: int, deadline: Deadline) -> Any:
-        request = _proto.message("CreateReadTicketsRequest")(array=array)
-        while True:
-            # The server answers at its own bound at the latest.
-            patience = min(deadline.left, 30.0)
-            _proto.set_duration(request.timeout, patience)
-            try:
-                return self._call("ArrayService/CreateReadTickets", request, patience + 10.0)
-            except errors.DeadlineExceededError as error:
-                if error.reason != "DEADLINE_EXCEEDED" or not deadline.left:
-                    raise
-
-    def _verdict(self, array: int, error: errors.Error) -> errors.Error:
-        """The coordinator knows better than this process why an executor does not answer."""
-        if error.reason == "TICKET_STALE":
-            return error  # It does.
-        try:
-            self._read_tickets(array, Deadline(_VERDICT))
-        except errors.UnavailableError as verdict:
-            return verdict if verdict.reason else error
-        except errors.Error:
-            pass
-        return error
-
-    def _forget(self, array: int) -> None:
-        """From a finalizer, on any thread: takes no lock, makes no call."""
-        self._session.forgotten.append(array)
 
     def _resolve(self, mesh: Mesh, timeout: float) -> Mesh:
         if mesh.devices is not None:
@@ -498,46 +413,6 @@ class Client:
         except _proto.ParseError as error:
             raise ValueError(f"{method}: the request does not fit it: {error}") from None
         return _proto.to_json(self._call(method, message, timeout))
-
-    def _deadline(self, timeout: float | None) -> Deadline:
-        return Deadline(self._timeout if timeout is None else timeout)
-
-    def _check_open(self) -> None:
-        if not self._finalizer.alive:
-            raise ValueError("the client is closed")
-
-    def _call(self, method: str, request: Any, timeout: float | None) -> Any:
-        self._check_open()
-        return self._connection.call(method, request, self._timeout if timeout is None else timeout)
-
-    def _call_in_session(self, method: str, request: Any, timeout: float) -> Any:
-        """A call in the client's session; in the one that takes its place when it is gone."""
-        deadline = Deadline(timeout)
-        request.session = session = self.session
-        try:
-            return self._call(method, request, deadline.left)
-        except errors.NotFoundError as error:
-            if error.reason != "SESSION_NOT_FOUND":
-                raise
-        request.session = self._session.replace(session, deadline.left)
-        request.request_id = ""  # Another request than before.
-        return self._call(method, request, deadline.left)
-
-    def _read_stream(self, method: str, request: Any, timeout: float) -> Iterator[Any]:
-        self._check_open()
-        return self._connection.read_stream(method, request, timeout)
-
-    def _pages(
-        self, method: str, field: str, timeout: float | None, **fields: Any
-    ) -> Iterator[Any]:
-        deadline = self._deadline(timeout)
-        request = _proto.method(method).request(**fields)
-        while True:
-            answer = self._call(method, request, deadline.left)
-            yield from getattr(answer, field)
-            if not answer.next_page_token:
-                return
-            request.page_token = answer.next_page_token
 
     def __repr__(self) -> str:
         closed = "" if self._finalizer.alive else " closed"

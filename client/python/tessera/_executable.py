@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tessera import _dtypes, _proto
-from tessera._array import Array
-from tessera._operation import Operation, PendingReason, Run
+from tessera._array import Array, put_array
+from tessera._channel import Channel
+from tessera._operation import Operation, PendingReason
 from tessera.sharding import ArraySpec
-
-if TYPE_CHECKING:
-    from tessera._client import Client
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +43,19 @@ class Plan:
         )
 
 
+class Run(Operation):
+    """A run of this process, with handles to its results."""
+
+    def __init__(self, channel: Channel, id: int, outputs: tuple[Array, ...]) -> None:
+        super().__init__(channel, id)
+        self.outputs = outputs
+
+
 class Executable:
     """A program, compiled for devices. Calling it runs it."""
 
-    def __init__(self, client: Client, compiled: Any, explain: Any) -> None:
-        self._client = client
+    def __init__(self, channel: Channel, compiled: Any, explain: Any) -> None:
+        self._channel = channel
         self._explain = explain  # the request that explains it
         self.id: int = compiled.executable
         # The field's name is a word of the language.
@@ -94,30 +100,30 @@ class Executable:
                 f"donate={list(donate)}: there are {len(args)} arguments; "
                 f"numbers from 0 to {len(args) - 1} are expected"
             )
-        bound = self._client._deadline(timeout)
+        bound = self._channel._deadline(timeout)
         arrays = [self._put(i, a, bound.left) for i, a in enumerate(args)]
         request = _proto.message("ExecuteProgramRequest")(
             executable=self.id,
             args=[a.id for a in arrays],
-            release=self._client._session.take_forgotten(),
+            release=self._channel._session.take_forgotten(),
         )
         if donate:
             request.donate.extend(i in donate for i in range(len(args)))
         if deadline is not None:
             _proto.set_duration(request.deadline, deadline)
         try:
-            answer = self._client._call_in_session(
+            answer = self._channel._call_in_session(
                 "ProgramService/ExecuteProgram", request, bound.left
             )
         except BaseException:
-            self._client._session.forgotten.extend(request.release)
+            self._channel._session.forgotten.extend(request.release)
             raise
-        operation = Operation(self._client, answer.operation)
+        operation = Operation(self._channel, answer.operation)
         return Run(
-            self._client,
+            self._channel,
             answer.operation,
             tuple(
-                Array(self._client, id, spec, operation)
+                Array(self._channel, id, spec, operation)
                 for id, spec in zip(answer.outputs, self.outputs)
             ),
         )
@@ -132,12 +138,12 @@ class Executable:
         if _dtypes.from_numpy(array.dtype) != spec.dtype or array.shape != spec.shape:
             found = f"{_dtypes.from_numpy(array.dtype)}[{','.join(map(str, array.shape))}]"
             raise TypeError(f"argument {index} is {spec.type} in the program, {found} given")
-        return self._client._put(array, spec, timeout)
+        return put_array(self._channel, array, spec, timeout)
 
     def explain(self, timeout: float | None = None) -> Plan:
         """What lies where, who decided it, what moves, and what a run would wait for now."""
         return Plan.from_proto(
-            self._client._call("ProgramService/ExplainProgram", self._explain, timeout)
+            self._channel._call("ProgramService/ExplainProgram", self._explain, timeout)
         )
 
     def __repr__(self) -> str:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera import _proto, _rpc, errors
-from tessera._array import Array
-
-if TYPE_CHECKING:
-    from tessera._client import Client
+from tessera._channel import Channel
 
 _ENDED = ("DONE", "FAILED", "CANCELLED")
 # The longest that one call waits; the server has a bound of its own.
@@ -81,28 +78,28 @@ class OperationStatus:
 class Operation:
     """One accepted run. Survives this process; the server keeps its record for a while."""
 
-    def __init__(self, client: Client, id: int) -> None:
-        self._client = client
+    def __init__(self, channel: Channel, id: int) -> None:
+        self._channel = channel
         self.id = id
 
     def status(self, timeout: float | None = None) -> OperationStatus:
         """As it is."""
         request = _proto.message("GetOperationRequest")(operation=self.id)
         return OperationStatus.from_proto(
-            self._client._call("OperationService/GetOperation", request, timeout)
+            self._channel._call("OperationService/GetOperation", request, timeout)
         )
 
     def wait(self, timeout: float | None = None) -> OperationStatus:
         """Waits for the end. Raises the operation's error when it failed or was cancelled, and
         DeadlineExceededError, which says what it waits for, when it has not ended in time; it goes
         on then."""
-        deadline = self._client._deadline(timeout)
+        deadline = self._channel._deadline(timeout)
         request = _proto.message("WaitOperationRequest")(operation=self.id)
         while True:
             patience = min(deadline.left, _WAIT)
             _proto.set_duration(request.timeout, patience)
             status = OperationStatus.from_proto(
-                self._client._call("OperationService/WaitOperation", request, patience + _GRACE)
+                self._channel._call("OperationService/WaitOperation", request, patience + _GRACE)
             )
             if status.error is not None:
                 raise status.error
@@ -120,13 +117,13 @@ class Operation:
     def watch(self, timeout: float | None = None) -> Iterator[OperationStatus]:
         """As it is now and at every change, the last time when it has ended; asks again when the
         connection breaks. DeadlineExceededError when it has not ended in time."""
-        deadline = self._client._deadline(timeout)
+        deadline = self._channel._deadline(timeout)
         request = _proto.message("WatchOperationRequest")(operation=self.id)
         last: OperationStatus | None = None
         tries = 0
         while True:
             try:
-                for proto in self._client._read_stream(
+                for proto in self._channel._read_stream(
                     "OperationService/WatchOperation", request, deadline.left
                 ):
                     status, tries = OperationStatus.from_proto(proto), 0
@@ -145,21 +142,13 @@ class Operation:
     def pending(self, timeout: float | None = None) -> list[PendingReason]:
         """Why it has not started, what matters most first; empty when it has."""
         request = _proto.message("ExplainPendingRequest")(operation=self.id)
-        answer = self._client._call("OperationService/ExplainPending", request, timeout)
+        answer = self._channel._call("OperationService/ExplainPending", request, timeout)
         return [PendingReason(r.code, r.message, tuple(r.resources)) for r in answer.reasons]
 
     def cancel(self, timeout: float | None = None) -> None:
         """Stops it if it has not ended; its results then fail with CANCELLED."""
         request = _proto.message("CancelOperationRequest")(operation=self.id)
-        self._client._call("OperationService/CancelOperation", request, timeout)
+        self._channel._call("OperationService/CancelOperation", request, timeout)
 
     def __repr__(self) -> str:
         return f"<tessera.Operation {self.id}>"
-
-
-class Run(Operation):
-    """A run of this process, with handles to its results."""
-
-    def __init__(self, client: Client, id: int, outputs: tuple[Array, ...]) -> None:
-        super().__init__(client, id)
-        self.outputs = outputs

@@ -1,0 +1,106 @@
+"""What handles and the client share: calls to the coordinator in the client's session."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from tessera import _proto, errors
+from tessera._rpc import Connection, Deadline
+from tessera._session import Session
+from tessera._transfer import Transfers
+
+# How long the coordinator is asked what became of an array whose executor does not answer.
+_VERDICT = 5.0
+
+
+def _close(session: Session, transfers: Transfers) -> None:
+    transfers.close()
+    session.close()
+
+
+class Channel:
+    """A connection with a session. Thread-safe. Handles hold one, and so keep the session open."""
+
+    def __init__(
+        self, connection: Connection, session: Session, transfers: Transfers, timeout: float
+    ) -> None:
+        self._connection = connection
+        self._session = session
+        self._transfers = transfers
+        self._timeout = timeout
+        self._finalizer = weakref.finalize(self, _close, session, transfers)
+
+    @property
+    def session(self) -> int:
+        """The session's id; 0: the tenant's own."""
+        return self._session.id
+
+    def _deadline(self, timeout: float | None) -> Deadline:
+        return Deadline(self._timeout if timeout is None else timeout)
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive:
+            raise ValueError("the client is closed")
+
+    def _call(self, method: str, request: Any, timeout: float | None) -> Any:
+        self._check_open()
+        return self._connection.call(method, request, self._timeout if timeout is None else timeout)
+
+    def _call_in_session(self, method: str, request: Any, timeout: float) -> Any:
+        """A call in the client's session; in the one that takes its place when it is gone."""
+        deadline = Deadline(timeout)
+        request.session = session = self.session
+        try:
+            return self._call(method, request, deadline.left)
+        except errors.NotFoundError as error:
+            if error.reason != "SESSION_NOT_FOUND":
+                raise
+        request.session = self._session.replace(session, deadline.left)
+        request.request_id = ""  # Another request than before.
+        return self._call(method, request, deadline.left)
+
+    def _read_stream(self, method: str, request: Any, timeout: float) -> Iterator[Any]:
+        self._check_open()
+        return self._connection.read_stream(method, request, timeout)
+
+    def _pages(
+        self, method: str, field: str, timeout: float | None, **fields: Any
+    ) -> Iterator[Any]:
+        deadline = self._deadline(timeout)
+        request = _proto.method(method).request(**fields)
+        while True:
+            answer = self._call(method, request, deadline.left)
+            yield from getattr(answer, field)
+            if not answer.next_page_token:
+                return
+            request.page_token = answer.next_page_token
+
+    def _read_tickets(self, array: int, deadline: Deadline) -> Any:
+        request = _proto.message("CreateReadTicketsRequest")(array=array)
+        while True:
+            # The server answers at its own bound at the latest.
+            patience = min(deadline.left, 30.0)
+            _proto.set_duration(request.timeout, patience)
+            try:
+                return self._call("ArrayService/CreateReadTickets", request, patience + 10.0)
+            except errors.DeadlineExceededError as error:
+                if error.reason != "DEADLINE_EXCEEDED" or not deadline.left:
+                    raise
+
+    def _verdict(self, array: int, error: errors.Error) -> errors.Error:
+        """The coordinator knows better than this process why an executor does not answer."""
+        if error.reason == "TICKET_STALE":
+            return error  # It does.
+        try:
+            self._read_tickets(array, Deadline(_VERDICT))
+        except errors.UnavailableError as verdict:
+            return verdict if verdict.reason else error
+        except errors.Error:
+            pass
+        return error
+
+    def _forget(self, array: int) -> None:
+        """From a finalizer, on any thread: takes no lock, makes no call."""
+        self._session.forgotten.append(array)
