@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "server/bound_service.h"
 #include "server/coordinator.h"
 #include "server/planner/planner.h"
 #include "server/store/store.h"
@@ -38,6 +39,7 @@ struct Cluster {
                                   &store,
                                   /*observer=*/nullptr,
                                   /*tenant_folders=*/false};
+  const std::unique_ptr<api::Service> service = server::MakeBoundService(&coordinator);
   std::unique_ptr<worker::LocalWorker> worker;
 };
 
@@ -70,7 +72,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> Start(const EmbeddedOptions& optio
                .codegen = worker::codegen::HostCompilerOptionsFrom(cluster->options),
                .dump = ProcessEnv()("TESSERA_DUMP").value_or("")}),
           &cluster->coordinator));
-  api::Service* const service = &cluster->coordinator;
+  api::Service* const service = cluster->service.get();
   return std::shared_ptr<api::Service>(std::move(cluster), service);
 }
 

@@ -10,9 +10,10 @@ namespace tessera::server {
 
 class Coordinator;
 
-// Thread-safe.  The coordinator outlives it.
-// No call waits for executors beyond `until`.
-std::unique_ptr<api::Service> MakeBoundService(Coordinator* coordinator, core::Caller caller,
-                                               uint64_t session, absl::Time until);
+// Thread-safe.  The coordinator outlives it.  Results go to `session`.  No call waits for executors
+// beyond `until`: DEADLINE_EXCEEDED.
+std::unique_ptr<api::Service> MakeBoundService(Coordinator* coordinator, core::Caller caller = {},
+                                               uint64_t session = 0,
+                                               absl::Time until = absl::InfiniteFuture());
 
 }  // namespace tessera::server

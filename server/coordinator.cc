@@ -14,7 +14,6 @@
 #include "ir/api/placement.h"
 #include "ir/api/ticket.h"
 #include "server/admission/admission.h"
-#include "server/bound_service.h"
 
 namespace tessera::server {
 namespace {
@@ -103,8 +102,7 @@ Coordinator::Coordinator(const Options& options, const Clock* clock, core::PlanF
               [store](std::string_view record) { return store->Append(record); }),
       programs_({.programs_max = options.programs_max,
                  .bytes_max = options.programs_bytes_max,
-                 .program_bytes_max = options.max_program_bytes}),
-      own_(For(core::Caller{}, 0)) {}
+                 .program_bytes_max = options.max_program_bytes}) {}
 
 Coordinator::~Coordinator() { Stop(); }
 void Coordinator::Stop() { driver_.Stop(); }
@@ -324,57 +322,6 @@ void Coordinator::GetAsync(const core::Caller& caller, uint64_t array, absl::Dur
                        });
       });
 }
-
-// ---- api::Service. ------------------------------------------------------------------------------
-std::unique_ptr<api::Service> Coordinator::For(core::Caller caller, uint64_t session,
-                                               absl::Time until) {
-  return MakeBoundService(this, std::move(caller), session, until);
-}
-
-absl::StatusOr<std::vector<api::Device>> Coordinator::ListDevices() { return own_->ListDevices(); }
-absl::StatusOr<api::CompileReply> Coordinator::Compile(const api::CompileRequest& request) {
-  return own_->Compile(request);
-}
-absl::StatusOr<api::ExecuteReply> Coordinator::Execute(const api::ExecuteRequest& request) {
-  return own_->Execute(request);
-}
-absl::StatusOr<uint64_t> Coordinator::Put(const ir::Array& value, const api::Placement& placement) {
-  return own_->Put(value, placement);
-}
-absl::StatusOr<ir::Array> Coordinator::Get(uint64_t array, absl::Duration timeout) {
-  return own_->Get(array, timeout);
-}
-absl::StatusOr<ir::Array> Coordinator::GetShard(uint64_t array, int ordinal,
-                                                absl::Duration timeout) {
-  return own_->GetShard(array, ordinal, timeout);
-}
-absl::StatusOr<api::ArraySpec> Coordinator::Describe(uint64_t array) {
-  return own_->Describe(array);
-}
-absl::StatusOr<api::Making> Coordinator::Reshard(uint64_t array, const api::Placement& placement) {
-  return own_->Reshard(array, placement);
-}
-absl::StatusOr<uint64_t> Coordinator::Save(const std::string& path,
-                                           const std::vector<api::NamedArray>& arrays,
-                                           bool overwrite) {
-  return own_->Save(path, arrays, overwrite);
-}
-absl::StatusOr<api::Making> Coordinator::Load(const std::string& path,
-                                              const std::vector<api::PlacedName>& arrays) {
-  return own_->Load(path, arrays);
-}
-absl::StatusOr<std::vector<api::FileArray>> Coordinator::DescribeFile(const std::string& path) {
-  return own_->DescribeFile(path);
-}
-absl::Status Coordinator::Delete(absl::Span<const uint64_t> arrays) { return own_->Delete(arrays); }
-absl::StatusOr<api::Operation> Coordinator::GetOperation(uint64_t operation) {
-  return own_->GetOperation(operation);
-}
-absl::StatusOr<api::Operation> Coordinator::WaitOperation(uint64_t operation,
-                                                          absl::Duration timeout) {
-  return own_->WaitOperation(operation, timeout);
-}
-absl::Status Coordinator::Cancel(uint64_t operation) { return own_->Cancel(operation); }
 
 // ---- api::WorkerEvents. -------------------------------------------------------------------------
 absl::StatusOr<api::Welcome> Coordinator::Register(const api::Registration& registration,

@@ -1,7 +1,8 @@
-// The coordinator: admission, scheduler, planner and store wired together, behind the client's seam
-// (api::Service) and the worker's (api::WorkerEvents).
+// The coordinator: admission, scheduler, planner and store wired together, behind asynchronous
+// calls for clients and the worker's seam (api::WorkerEvents).  bound_service.h makes the client's
+// seam (api::Service) of the former.
 //
-// Thread-safe.  It holds metadata only; Put, Get and GetShard relay bytes and are for embedding and
+// Thread-safe.  It holds metadata only; PutAsync and GetAsync relay bytes and are for embedding and
 // for RunProgram, remote clients use tickets.  `clock` and `store` outlive it.  The destructor
 // stops it: what waits answers SERVER_STOPPING, links are closed.  Workers that call in directly
 // must have been disconnected, or be ready for Close, before it is destroyed.
@@ -39,7 +40,7 @@ struct TicketedArray {
   std::vector<ShardTicket> tickets;
 };
 
-class Coordinator final : public api::Service, public api::WorkerEvents {
+class Coordinator final : public api::WorkerEvents {
  public:
   // `observer`, when there is one, outlives it too.  Without `tenant_folders` there is one tenant,
   // whose files lie in the workers' folder itself.
@@ -48,30 +49,6 @@ class Coordinator final : public api::Service, public api::WorkerEvents {
   ~Coordinator() override;
   // Answers everything that waits with SERVER_STOPPING and closes the links.
   void Stop();
-
-  // ---- api::Service ----
-  absl::StatusOr<std::vector<api::Device>> ListDevices() override;
-  absl::StatusOr<api::CompileReply> Compile(const api::CompileRequest& request) override;
-  absl::StatusOr<api::ExecuteReply> Execute(const api::ExecuteRequest& request) override;
-  absl::StatusOr<uint64_t> Put(const ir::Array& value, const api::Placement& placement) override;
-  absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override;
-  absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal, absl::Duration timeout) override;
-  absl::StatusOr<api::ArraySpec> Describe(uint64_t array) override;
-  absl::StatusOr<api::Making> Reshard(uint64_t array, const api::Placement& placement) override;
-  absl::StatusOr<uint64_t> Save(const std::string& path, const std::vector<api::NamedArray>& arrays,
-                                bool overwrite) override;
-  absl::StatusOr<api::Making> Load(const std::string& path,
-                                   const std::vector<api::PlacedName>& arrays) override;
-  absl::StatusOr<std::vector<api::FileArray>> DescribeFile(const std::string& path) override;
-  absl::Status Delete(absl::Span<const uint64_t> arrays) override;
-  absl::StatusOr<api::Operation> GetOperation(uint64_t operation) override;
-  absl::StatusOr<api::Operation> WaitOperation(uint64_t operation, absl::Duration timeout) override;
-  absl::Status Cancel(uint64_t operation) override;
-
-  // The same for another caller, whose results go to `session`.  Not outlived by the coordinator.
-  // No call of it waits for executors beyond `until`: DEADLINE_EXCEEDED.
-  std::unique_ptr<api::Service> For(core::Caller caller, uint64_t session,
-                                    absl::Time until = absl::InfiniteFuture());
 
   // ---- Without blocking; callbacks: see scheduler/driver.h. ----
   template <class T>
@@ -150,7 +127,6 @@ class Coordinator final : public api::Service, public api::WorkerEvents {
   scheduler::Driver driver_;
   store::ProgramStore programs_;
   std::atomic<uint64_t> holds_{0};
-  const std::unique_ptr<api::Service> own_;  // for the default caller
 };
 
 }  // namespace tessera::server

@@ -12,6 +12,7 @@
 #include "ir/builder.h"
 #include "ir/eval/eval.h"
 #include "ir/op_def.h"
+#include "server/bound_service.h"
 #include "server/planner/planner.h"
 #include "server/testing/reference_worker.h"
 
@@ -62,6 +63,7 @@ class CoordinatorTest : public ::testing::Test {
   RealClock clock_;
   store::MemoryStore store_;
   Coordinator coordinator_;
+  const std::unique_ptr<api::Service> service_ = MakeBoundService(&coordinator_);
   std::shared_ptr<ReferenceWorker> worker_;
 };
 
@@ -100,8 +102,9 @@ TEST(CoordinatorPlansTest, ALargePlanDoesNotHoldUpSmallOnes) {
       large.DecrementCount();
     });
   }
-  EXPECT_THAT(coordinator.Compile(ChainProgram(2)), IsOk());
-  EXPECT_THAT(coordinator.Compile(ChainProgram(3)), IsOk());
+  const std::unique_ptr<api::Service> service = MakeBoundService(&coordinator);
+  EXPECT_THAT(service->Compile(ChainProgram(2)), IsOk());
+  EXPECT_THAT(service->Compile(ChainProgram(3)), IsOk());
   go.Notify();
   large.Wait();
   coordinator.Stop();
@@ -110,68 +113,67 @@ TEST(CoordinatorPlansTest, ALargePlanDoesNotHoldUpSmallOnes) {
 TEST_F(CoordinatorTest, ArraysComeBackAsTheyWerePut) {
   const ir::Array value = Counting({8, 4});
   for (const ir::DimAxes& dims : {ir::DimAxes{}, ir::DimAxes{{"x"}}, ir::DimAxes{{}, {"x"}}}) {
-    TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id,
-                                 coordinator_.Put(value, On(dims, {2, 0, 3, 1})));
-    EXPECT_THAT(coordinator_.Get(id, absl::Seconds(10)), IsOkAndHolds(value));
-    TESSERA_ASSERT_OK_AND_ASSIGN(const api::ArraySpec spec, coordinator_.Describe(id));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, service_->Put(value, On(dims, {2, 0, 3, 1})));
+    EXPECT_THAT(service_->Get(id, absl::Seconds(10)), IsOkAndHolds(value));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const api::ArraySpec spec, service_->Describe(id));
     EXPECT_EQ(spec.placement, On(dims, {2, 0, 3, 1}));
   }
-  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, coordinator_.Put(value, On({{"x"}})));
-  EXPECT_THAT(coordinator_.GetShard(id, 1, absl::Seconds(10)),
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, service_->Put(value, On({{"x"}})));
+  EXPECT_THAT(service_->GetShard(id, 1, absl::Seconds(10)),
               IsOkAndHolds(ir::SliceBlock(value, {2, 0}, {2, 4})));
-  EXPECT_THAT(coordinator_.GetShard(id, 4, absl::Seconds(10)), ReasonIs("VALUE_ERROR", "shard 4"));
+  EXPECT_THAT(service_->GetShard(id, 4, absl::Seconds(10)), ReasonIs("VALUE_ERROR", "shard 4"));
 }
 
 TEST_F(CoordinatorTest, AnswersDoNotDependOnWhereTheInputsLie) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, coordinator_.Compile(SumProgram()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, service_->Compile(SumProgram()));
   const ir::Array value = Counting({8, 4});
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Array> expected,
                                ir::Evaluate(*SumProgram().program.entry, {value}));
   for (const api::Placement& p :
        {f.in[0].placement, On({}), On({{}, {"x"}}), On({{"x"}}, {3, 2, 1, 0}),
         api::Placement{{{{"y", 2}}}, Spec({{"y"}}), {3, 1}}}) {
-    TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, coordinator_.Put(value, p));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, service_->Put(value, p));
     TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
-                                 coordinator_.Execute({f.executable, {id}, {}, {}, {}, 0}));
+                                 service_->Execute({f.executable, {id}, {}, {}, {}, 0}));
     ASSERT_EQ(run.outputs.size(), 2u);
     for (int i : {0, 1})
-      EXPECT_THAT(coordinator_.Get(run.outputs[i], absl::Seconds(10)), IsOkAndHolds(expected[i]))
+      EXPECT_THAT(service_->Get(run.outputs[i], absl::Seconds(10)), IsOkAndHolds(expected[i]))
           << p.spec.ToString();
     TESSERA_ASSERT_OK_AND_ASSIGN(const api::Operation op,
-                                 coordinator_.WaitOperation(run.operation, absl::Seconds(10)));
+                                 service_->WaitOperation(run.operation, absl::Seconds(10)));
     EXPECT_EQ(op.state, api::OperationState::kDone);
   }
 }
 
 TEST_F(CoordinatorTest, ResultsChainBeforeTheyAreThere) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, coordinator_.Compile(SumProgram()));
-  TESSERA_ASSERT_OK_AND_ASSIGN(uint64_t id, coordinator_.Put(Counting({8, 4}), f.in[0].placement));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, service_->Compile(SumProgram()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(uint64_t id, service_->Put(Counting({8, 4}), f.in[0].placement));
   worker_->HoldLaunches(true);
   for (int i = 0; i < 5; ++i) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
-                                 coordinator_.Execute({f.executable, {id}, {true}, {}, {}, 0}));
+                                 service_->Execute({f.executable, {id}, {true}, {}, {}, 0}));
     id = run.outputs[0];
-    EXPECT_THAT(coordinator_.Delete({run.outputs[1]}), IsOk());
+    EXPECT_THAT(service_->Delete({run.outputs[1]}), IsOk());
   }
-  EXPECT_THAT(coordinator_.Get(id, absl::Milliseconds(50)), ReasonIs("DEADLINE_EXCEEDED"));
+  EXPECT_THAT(service_->Get(id, absl::Milliseconds(50)), ReasonIs("DEADLINE_EXCEEDED"));
   worker_->HoldLaunches(false);
-  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array out, coordinator_.Get(id, absl::Seconds(10)));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array out, service_->Get(id, absl::Seconds(10)));
   EXPECT_EQ(out.At(0), 32.0);
-  EXPECT_THAT(coordinator_.Delete({id, id}), IsOk());
-  EXPECT_THAT(coordinator_.Get(id, absl::Seconds(1)), ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(service_->Delete({id, id}), IsOk());
+  EXPECT_THAT(service_->Get(id, absl::Seconds(1)), ReasonIs("ARRAY_DELETED"));
   // A round trip, so that the deletes have been carried out.
-  TESSERA_ASSERT_OK(coordinator_.ListDevices());
+  TESSERA_ASSERT_OK(service_->ListDevices());
   EXPECT_EQ(worker_->buffers(), 0) << "donated, deleted and temporary arrays are freed";
 }
 
 TEST_F(CoordinatorTest, TheSameProgramIsCompiledOnce) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply a, coordinator_.Compile(SumProgram()));
-  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply b, coordinator_.Compile(SumProgram()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply a, service_->Compile(SumProgram()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply b, service_->Compile(SumProgram()));
   EXPECT_EQ(a.executable, b.executable);
   EXPECT_EQ(a.explain_text, "");
   api::CompileRequest with = SumProgram();
   with.explain = true;
-  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply c, coordinator_.Compile(with));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply c, service_->Compile(with));
   EXPECT_EQ(c.executable, a.executable);
   EXPECT_THAT(c.explain_text, ::testing::HasSubstr("model.cc:7"));
   // One that is called otherwise, or of which anything is, is another: errors and explanations show
@@ -182,71 +184,71 @@ TEST_F(CoordinatorTest, TheSameProgramIsCompiledOnce) {
   titled.name = "second";
   std::set<uint64_t> executables = {a.executable};
   for (const api::CompileRequest& request : {named, titled}) {
-    TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply e, coordinator_.Compile(request));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply e, service_->Compile(request));
     EXPECT_TRUE(executables.insert(e.executable).second);
   }
   named.explain = true;
   for (bool plan_only : {true, false, false}) {
     named.plan_only = plan_only;
-    TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, coordinator_.Compile(named));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, service_->Compile(named));
     EXPECT_THAT(f.explain_text, ::testing::HasSubstr("  args[0].w: f32[8,4] P('x', None) 32 B"));
     EXPECT_EQ(executables.count(f.executable), plan_only ? 0u : 1u);
   }
-  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply g, coordinator_.Compile(with));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply g, service_->Compile(with));
   EXPECT_EQ(g.explain_text, c.explain_text);
   with.devices = {3, 2, 1, 0};
-  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply d, coordinator_.Compile(with));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply d, service_->Compile(with));
   EXPECT_NE(d.executable, a.executable);
 }
 
 TEST_F(CoordinatorTest, LosingTheExecutorIsToldAndRecoveredFrom) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, coordinator_.Compile(SumProgram()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, service_->Compile(SumProgram()));
   const ir::Array value = Counting({8, 4});
-  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, coordinator_.Put(value, f.in[0].placement));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, service_->Put(value, f.in[0].placement));
   worker_->HoldLaunches(true);
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
-                               coordinator_.Execute({f.executable, {id}, {}, {}, {}, 0}));
+                               service_->Execute({f.executable, {id}, {}, {}, {}, 0}));
   worker_->LoseExecutor("killed by signal 9");
-  EXPECT_THAT(coordinator_.Get(run.outputs[0], absl::Seconds(10)),
+  EXPECT_THAT(service_->Get(run.outputs[0], absl::Seconds(10)),
               ReasonIs("WORKER_LOST",
                        "worker w0: executor w0/0 (incarnation 1) was lost: killed by "
                        "signal 9"));
-  EXPECT_THAT(coordinator_.Get(id, absl::Seconds(10)), ReasonIs("WORKER_LOST", "array"));
-  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<api::Device> devices, coordinator_.ListDevices());
+  EXPECT_THAT(service_->Get(id, absl::Seconds(10)), ReasonIs("WORKER_LOST", "array"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<api::Device> devices, service_->ListDevices());
   EXPECT_FALSE(devices[0].healthy);
   EXPECT_EQ(devices[0].reason, "killed by signal 9");
   worker_->HoldLaunches(false);
   worker_->RestoreExecutor();
-  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t again, coordinator_.Put(value, f.in[0].placement));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t again, service_->Put(value, f.in[0].placement));
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply rerun,
-                               coordinator_.Execute({f.executable, {again}, {}, {}, {}, 0}));
-  TESSERA_EXPECT_OK(coordinator_.Get(rerun.outputs[0], absl::Seconds(10)));
+                               service_->Execute({f.executable, {again}, {}, {}, {}, 0}));
+  TESSERA_EXPECT_OK(service_->Get(rerun.outputs[0], absl::Seconds(10)));
 }
 
 TEST_F(CoordinatorTest, CancelReachesAHeldLaunch) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, coordinator_.Compile(SumProgram()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, service_->Compile(SumProgram()));
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id,
-                               coordinator_.Put(Counting({8, 4}), f.in[0].placement));
+                               service_->Put(Counting({8, 4}), f.in[0].placement));
   worker_->HoldLaunches(true);
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
-                               coordinator_.Execute({f.executable, {id}, {}, {}, {}, 0}));
-  TESSERA_EXPECT_OK(coordinator_.Cancel(run.operation));
-  EXPECT_THAT(coordinator_.Get(run.outputs[0], absl::Seconds(10)), ReasonIs("CANCELLED"));
-  TESSERA_ASSERT_OK_AND_ASSIGN(const api::Operation op, coordinator_.GetOperation(run.operation));
+                               service_->Execute({f.executable, {id}, {}, {}, {}, 0}));
+  TESSERA_EXPECT_OK(service_->Cancel(run.operation));
+  EXPECT_THAT(service_->Get(run.outputs[0], absl::Seconds(10)), ReasonIs("CANCELLED"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::Operation op, service_->GetOperation(run.operation));
   EXPECT_EQ(op.state, api::OperationState::kCancelled);
 }
 
 TEST_F(CoordinatorTest, StopAnswersWhatWaits) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, coordinator_.Compile(SumProgram()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, service_->Compile(SumProgram()));
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id,
-                               coordinator_.Put(Counting({8, 4}), f.in[0].placement));
+                               service_->Put(Counting({8, 4}), f.in[0].placement));
   worker_->HoldLaunches(true);
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
-                               coordinator_.Execute({f.executable, {id}, {}, {}, {}, 0}));
+                               service_->Execute({f.executable, {id}, {}, {}, {}, 0}));
   std::thread stopper([&] { coordinator_.Stop(); });
-  EXPECT_THAT(coordinator_.Get(run.outputs[0], absl::Seconds(30)), ReasonIs("SERVER_STOPPING"));
+  EXPECT_THAT(service_->Get(run.outputs[0], absl::Seconds(30)), ReasonIs("SERVER_STOPPING"));
   stopper.join();
-  EXPECT_THAT(coordinator_.ListDevices(), ReasonIs("SERVER_STOPPING"));
+  EXPECT_THAT(service_->ListDevices(), ReasonIs("SERVER_STOPPING"));
   EXPECT_THAT(worker_->closed(), ReasonIs("SERVER_STOPPING"));
 }
 

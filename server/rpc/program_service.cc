@@ -11,6 +11,7 @@
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
 #include "ir/text.h"
+#include "server/bound_service.h"
 #include "server/rpc/paging.h"
 
 namespace tessera::server::rpc {
@@ -359,8 +360,8 @@ void ProgramService::RunProgram(
     if (request.source_case() == v1::RunProgramRequest::kText && request.text().empty())
       program = ir::ParseProgram("", coordinator_->limits());
     if (!program.ok()) return call->Finish(program.status());
-    const std::unique_ptr<api::Service> service =
-        coordinator_->For(call->caller(), 0, coordinator_->clock()->Now() + *left);
+    const std::unique_ptr<api::Service> service = MakeBoundService(
+        coordinator_, call->caller(), /*session=*/0, coordinator_->clock()->Now() + *left);
     call->Finish(RunOne(*service, *std::move(program), request, &call->response(), *left));
   });
 }

@@ -14,6 +14,7 @@
 #include "ir/serial/status.h"
 #include "ir/serial/worker.h"
 #include "ir/text.h"
+#include "server/bound_service.h"
 #include "server/planner/planner.h"
 #include "server/rpc/json.h"
 #include "server/rpc/server.h"
@@ -82,6 +83,7 @@ class RpcTest : public ::testing::Test {
   RealClock clock_;
   store::MemoryStore store_;
   Coordinator coordinator_;
+  const std::unique_ptr<api::Service> service_ = MakeBoundService(&coordinator_);
   std::shared_ptr<ReferenceWorker> worker_;
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -106,7 +108,7 @@ TEST_F(RpcTest, RunProgramTakesTextAndProto) {
               Rows({{2, 4}, {6, 8}, {15, 18}, {21, 24}}).SerializeAsString());
     EXPECT_EQ(response.types(0), "f32[4,2]");
   }
-  TESSERA_ASSERT_OK(coordinator_.ListDevices());
+  TESSERA_ASSERT_OK(service_->ListDevices());
   EXPECT_EQ(worker_->buffers(), 0) << "inputs and outputs are deleted";
 }
 
@@ -141,15 +143,14 @@ TEST_F(RpcTest, ErrorsCarryReasonAndPlace) {
 // The ids at once, then the end with the result that was small enough.
 TEST_F(RpcTest, ExecuteAndWatchBringsTheResultAlong) {
   const auto stub = v1::ProgramService::NewStub(channel_);
-  const auto compiled =
-      coordinator_.Compile({.program = Product(), .devices = {}, .name = "product"});
+  const auto compiled = service_->Compile({.program = Product(), .devices = {}, .name = "product"});
   TESSERA_ASSERT_OK(compiled);
   ir::Array a(DType::kF32, {4, 2});
   for (int i = 0; i < 8; ++i) a.Set(i, i);
   v1::ExecuteProgramRequest request;
   request.set_executable(compiled->executable);
   for (const api::ArraySpec& in : compiled->in) {
-    const auto put = coordinator_.Put(a, in.placement);
+    const auto put = service_->Put(a, in.placement);
     TESSERA_ASSERT_OK(put);
     request.add_args(*put);
   }
@@ -189,12 +190,11 @@ TEST_F(RpcTest, ExecuteAndWatchRefusesAndReportsFailures) {
     EXPECT_THAT(Read(reader->Finish()), ReasonIs("PROGRAM_NOT_FOUND", "99"));
   }
   // A caller that leaves changes nothing for the run; one that stays learns how it ended.
-  const auto compiled =
-      coordinator_.Compile({.program = Product(), .devices = {}, .name = "product"});
+  const auto compiled = service_->Compile({.program = Product(), .devices = {}, .name = "product"});
   TESSERA_ASSERT_OK(compiled);
   request.set_executable(compiled->executable);
   for (const api::ArraySpec& in : compiled->in) {
-    const auto put = coordinator_.Put(ir::Array(DType::kF32, {4, 2}), in.placement);
+    const auto put = service_->Put(ir::Array(DType::kF32, {4, 2}), in.placement);
     TESSERA_ASSERT_OK(put);
     request.add_args(*put);
   }
@@ -211,13 +211,13 @@ TEST_F(RpcTest, ExecuteAndWatchRefusesAndReportsFailures) {
   grpc::ClientContext context;
   const auto reader = stub->ExecuteAndWatch(&context, request);
   ASSERT_TRUE(reader->Read(&event));
-  TESSERA_ASSERT_OK(coordinator_.Cancel(event.accepted().operation()));
+  TESSERA_ASSERT_OK(service_->Cancel(event.accepted().operation()));
   ASSERT_TRUE(reader->Read(&event));
   EXPECT_EQ(event.ended().operation().state(), v1::OPERATION_STATE_CANCELLED);
   EXPECT_EQ(event.ended().results_size(), 0);
   TESSERA_EXPECT_OK(Read(reader->Finish()));
   worker_->HoldLaunches(false);
-  const auto op = coordinator_.WaitOperation(left, absl::Seconds(20));
+  const auto op = service_->WaitOperation(left, absl::Seconds(20));
   TESSERA_ASSERT_OK(op);
   EXPECT_EQ(op->state, api::OperationState::kDone);
 }
@@ -298,7 +298,7 @@ TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
   api::Placement placement;
   placement.devices = {4};
   std::thread put(
-      [&] { TESSERA_EXPECT_OK(coordinator_.Put(ir::Array::Scalar(DType::kF32, 5), placement)); });
+      [&] { TESSERA_EXPECT_OK(service_->Put(ir::Array::Scalar(DType::kF32, 5), placement)); });
   v1::WorkerCommand command;
   ASSERT_TRUE(stream->Read(&command));
   EXPECT_EQ(command.incarnation(), 7u);
@@ -313,7 +313,7 @@ TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
   const absl::Time until = absl::Now() + absl::Seconds(10);
   std::vector<api::Device> devices;
   do {
-    TESSERA_ASSERT_OK_AND_ASSIGN(devices, coordinator_.ListDevices());
+    TESSERA_ASSERT_OK_AND_ASSIGN(devices, service_->ListDevices());
   } while (devices.at(4).healthy && absl::Now() < until);
   EXPECT_FALSE(devices[4].healthy);
   EXPECT_THAT(devices[4].reason, ::testing::HasSubstr("connection ended"));
