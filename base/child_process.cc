@@ -37,12 +37,12 @@ bool IsNeededToStart(absl::string_view variable) {
                      [&](absl::string_view name) { return absl::StartsWith(variable, name); });
 }
 
-std::string HowItEnded(int status) {
+ProcessEnd HowItEnded(int status) {
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
-    return absl::StrCat("killed by signal ", signal, " (", strsignal(signal), ")");
+    return {true, absl::StrCat("killed by signal ", signal, " (", strsignal(signal), ")")};
   }
-  return absl::StrCat("exited with status ", WEXITSTATUS(status));
+  return {false, absl::StrCat("exited with status ", WEXITSTATUS(status))};
 }
 
 }  // namespace
@@ -105,7 +105,7 @@ void ChildProcess::Kill(int signal) const {
   if (pid_ >= 0) kill(pid_, signal);
 }
 
-std::optional<std::string> ChildProcess::Reap() {
+std::optional<ProcessEnd> ChildProcess::Reap() {
   int status = 0;
   if (pid_ < 0 || waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
   pid_ = -1;

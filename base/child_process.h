@@ -15,6 +15,11 @@
 
 namespace tessera {
 
+struct ProcessEnd {
+  bool by_signal = false;
+  std::string reason;  // "killed by signal 9 (Killed)"
+};
+
 class ChildProcess {
  public:
   // Runs `binary` with `args`; descriptor k of `fds` becomes 3 + k in the child, which gets no
@@ -35,8 +40,8 @@ class ChildProcess {
   // Readable once the child has ended; -1 where the kernel has none.
   int pidfd() const { return pidfd_; }
   void Kill(int signal) const;
-  // How it ended, "killed by signal 9 (Killed)", once it has; it is then reaped.
-  std::optional<std::string> Reap();
+  // Once it has ended; it is then reaped.
+  std::optional<ProcessEnd> Reap();
 
  private:
   ChildProcess(pid_t pid, int pidfd) : pid_(pid), pidfd_(pidfd) {}

@@ -152,8 +152,9 @@ class CompileChild::Impl {
     pollfd ended{running_->process.pidfd(), POLLIN, 0};
     constexpr int kReapMs = 1000;
     if (ended.fd >= 0) poll(&ended, 1, kReapMs);
-    const std::string how =
-        absl::StrCat("the compiler ", running_->process.Reap().value_or("closed its socket"));
+    const ProcessEnd ended_as =
+        running_->process.Reap().value_or(ProcessEnd{false, "closed its socket"});
+    const std::string how = absl::StrCat("the compiler ", ended_as.reason);
     running_.reset();
     TESSERA_LOG(ERROR) << "a kernel does not compile" << Field("kernel", label)
                        << Field("how", how);

@@ -35,7 +35,7 @@ struct Supervisor::Life {
   bool ready = false;
   absl::Time started, ready_at;
   absl::Time kill_at = absl::InfiniteFuture();
-  std::string verdict;  // why we killed it
+  std::optional<ProcessLoss> verdict;  // we killed it, or it has ended
   // By the monotonic clock.
   std::chrono::steady_clock::time_point answered, next_question;
   bool asked = false;  // and not answered
@@ -69,7 +69,7 @@ void Supervisor::Send(uint64_t incarnation, std::string_view message) {
     absl::MutexLock lock(&mu_);
     if (incarnation != current_) return;
     if (outgoing_.size() >= options_.queue_max) {
-      if (kill_reason_.empty()) kill_reason_ = "killed: it does not take its commands";
+      Condemn(LossCause::kNotListening, "killed: it does not take its commands");
     } else {
       std::string frame = EncodeFrame(message);
       // Without a switch of threads when nothing stands before it.
@@ -91,19 +91,22 @@ std::string Supervisor::SendNow(std::string frame) {
   return frame;
 }
 
-void Supervisor::Restart(std::string why) {
+void Supervisor::Condemn(LossCause cause, std::string reason) {
+  if (current_ != 0 && !condemned_) condemned_ = ProcessLoss{cause, std::move(reason)};
+}
+
+void Supervisor::Restart(LossCause cause, std::string reason) {
   {
     absl::MutexLock lock(&mu_);
-    if (current_ != 0 && kill_reason_.empty()) kill_reason_ = std::move(why);
+    Condemn(cause, std::move(reason));
   }
   Wake();
 }
 
-void Supervisor::Kill(uint64_t incarnation, std::string why) {
+void Supervisor::Kill(uint64_t incarnation, LossCause cause, std::string reason) {
   {
     absl::MutexLock lock(&mu_);
-    if (current_ != incarnation || incarnation == 0) return;
-    if (kill_reason_.empty()) kill_reason_ = std::move(why);
+    if (current_ == incarnation) Condemn(cause, std::move(reason));
   }
   Wake();
 }
@@ -147,7 +150,8 @@ void Supervisor::Live(uint64_t incarnation) {
   if (!process.ok()) {
     TESSERA_LOG(ERROR) << process.status().message();
     back_off();
-    return callbacks_.on_lost(incarnation, {std::string(process.status().message()), {}, false});
+    return callbacks_.on_lost(
+        incarnation, {LossCause::kOther, std::string(process.status().message()), {}, false});
   }
   Life life{.incarnation = incarnation,
             .socket = std::move(ours),
@@ -159,7 +163,7 @@ void Supervisor::Live(uint64_t incarnation) {
             .started = SteadyNow(),
             .ready_at = absl::InfiniteFuture(),
             .kill_at = absl::InfiniteFuture(),
-            .verdict = "",
+            .verdict = {},
             .answered = {},
             .next_question = {},
             .asked = false};
@@ -170,7 +174,7 @@ void Supervisor::Live(uint64_t incarnation) {
     page_ = &page;
     flushing_ = false;
     outgoing_.clear();
-    kill_reason_.clear();
+    condemned_.reset();
   }
   pid_ = life.process.pid();
   Talk(life);
@@ -190,7 +194,8 @@ void Supervisor::Live(uint64_t incarnation) {
   } else {
     back_off();
   }
-  callbacks_.on_lost(incarnation, {life.verdict, page.Suspect(), life.ready});
+  callbacks_.on_lost(incarnation,
+                     {life.verdict->cause, life.verdict->reason, page.Suspect(), life.ready});
 }
 
 // Sends what waits; false if the process does not listen any more.
@@ -256,8 +261,8 @@ void Supervisor::Ask(Life& life) {
 }
 
 void Supervisor::Talk(Life& life) {
-  const auto condemn = [&](std::string why) {
-    if (life.verdict.empty()) life.verdict = std::move(why);
+  const auto kill = [&](const ProcessLoss& why) {
+    if (!life.verdict) life.verdict = why;
     life.process.Kill(SIGKILL);
   };
   bool open = true;
@@ -266,10 +271,10 @@ void Supervisor::Talk(Life& life) {
     {
       absl::MutexLock lock(&mu_);
       stopping = stopping_;
-      if (!kill_reason_.empty()) condemn(kill_reason_);
+      if (condemned_) kill(*condemned_);
     }
     if (stopping && life.kill_at == absl::InfiniteFuture()) {
-      life.verdict = "the worker stops";
+      life.verdict = ProcessLoss{LossCause::kStopped, "the worker stops"};
       shutdown(life.socket.get(), SHUT_WR);
       life.kill_at = SteadyNow() + options_.stop_grace;
     }
@@ -278,9 +283,9 @@ void Supervisor::Talk(Life& life) {
       open = Flush(life);
     }
     if (!life.ready && SteadyNow() - life.started > options_.ready_timeout) {
-      condemn("killed: it was not ready in time");
+      kill({LossCause::kNotReady, "killed: it was not ready in time"});
     }
-    if (SteadyNow() >= life.kill_at) condemn("killed: it did not stop in time");
+    if (SteadyNow() >= life.kill_at) kill({LossCause::kOther, "killed: it did not stop in time"});
 
     const bool unsent = life.sent < life.sending.size();
     pollfd fds[] = {
@@ -296,10 +301,11 @@ void Supervisor::Talk(Life& life) {
     if (!open && life.kill_at == absl::InfiniteFuture()) {
       life.kill_at = SteadyNow() + options_.stop_grace;
     }
-    std::optional<std::string> end = life.process.Reap();
+    std::optional<ProcessEnd> end = life.process.Reap();
     if (!end) continue;
     if (open) Receive(life);  // Its last words.
-    if (life.verdict.empty()) life.verdict = *std::move(end);
+    const LossCause cause = end->by_signal ? LossCause::kSignal : LossCause::kExit;
+    if (!life.verdict) life.verdict = ProcessLoss{cause, std::move(end->reason)};
     return;
   }
 }

@@ -14,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,9 +46,23 @@ struct SupervisorOptions {
   absl::Duration ask_every = absl::Milliseconds(500);
 };
 
+// Why a process ended.
+enum class LossCause : uint8_t {
+  kExit,          // by itself
+  kSignal,        // by a signal that was not ours
+  kNotReady,      // killed: not ready in time
+  kProtocol,      // killed: what it says does not read
+  kDisconnected,  // killed: the connection to the coordinator ended
+  kNotListening,  // killed: it does not take its messages
+  kStuck,         // killed: it does not leave what it was told to end
+  kOther,         // it did not start, or did not stop in time
+  kStopped,       // the supervisor stops
+};
+
 struct ProcessLoss {
-  std::string reason;  // "killed by signal 9 (Killed)"
-  InFlightOp in_flight;
+  LossCause cause = LossCause::kOther;
+  std::string reason = {};  // "killed by signal 9 (Killed)"
+  InFlightOp in_flight = {};
   bool was_ready = false;
 };
 
@@ -67,10 +82,10 @@ class Supervisor {
 
   // To the process of this incarnation; dropped if it is gone.
   void Send(uint64_t incarnation, std::string_view message) ABSL_LOCKS_EXCLUDED(mu_);
-  // Kills the process, with `why` as the reason of its loss; a new one follows.
-  void Restart(std::string why) ABSL_LOCKS_EXCLUDED(mu_);
+  // Kills the process, with this cause and reason of its loss; a new one follows.
+  void Restart(LossCause cause, std::string reason) ABSL_LOCKS_EXCLUDED(mu_);
   // The same, if the process is that of this incarnation.
-  void Kill(uint64_t incarnation, std::string why) ABSL_LOCKS_EXCLUDED(mu_);
+  void Kill(uint64_t incarnation, LossCause cause, std::string reason) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the process and the thread. No callback runs afterwards.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -93,6 +108,7 @@ class Supervisor {
   // Asks the process whether it still takes its commands, and sees how long it has not answered.
   void Ask(Life& life);
   void Wake();
+  void Condemn(LossCause cause, std::string reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What of the frame the socket does not take at once.
   std::string SendNow(std::string frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool WaitUnlessStopped(absl::Duration time);
@@ -110,7 +126,7 @@ class Supervisor {
   InFlightPage* page_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the process
   bool flushing_ ABSL_GUARDED_BY(mu_) = false;  // the thread has a message that is not sent whole
   std::deque<std::string> outgoing_ ABSL_GUARDED_BY(mu_);
-  std::string kill_reason_ ABSL_GUARDED_BY(mu_);
+  std::optional<ProcessLoss> condemned_ ABSL_GUARDED_BY(mu_);  // the process is to be killed
 
   // The thread's own.
   absl::Duration backoff_ = absl::ZeroDuration();

@@ -6,13 +6,13 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -180,29 +180,13 @@ class Link final : public grpc::ClientBidiReactor<v1::WorkerReport, v1::WorkerCo
 
 using Infos = std::vector<v1::ExecutorInfo>;  // per executor
 
-constexpr char kWorkerStops[] = "the worker stops";  // as the supervisor says it
-// Why a process ended, by how its loss begins.
-struct RestartRow {
-  const char* begins;
-  const char* cause;
-};
-constexpr RestartRow kRestartRows[] = {
-    {"exited ", "exit"},
-    {"killed by signal", "signal"},
-    {"killed: it was not ready", "not_ready"},
-    {"killed: it does not speak", "protocol"},
-    {"killed: it does not take", "not_listening"},
-    {"killed: operation ", "stuck"},
-    {"killed: it does not answer", "stuck"},
-    {"killed: the connection to the coordinator", "disconnected"},
-    {"", "other"},
-};
-const char* CauseOf(const std::string& reason) {
-  for (const RestartRow& row : kRestartRows) {
-    if (absl::StartsWith(reason, row.begins)) return row.cause;
-  }
-  return kOtherLabel;
-}
+constexpr char kNotOurs[] = "killed: it does not speak our protocol";
+
+// Of LossCause, in its order, without kStopped: the worker does not go on then.
+constexpr const char* kRestartCauses[] = {"exit",     "signal",       "not_ready",
+                                          "protocol", "disconnected", "not_listening",
+                                          "stuck",    kOtherLabel};
+static_assert(std::size(kRestartCauses) == static_cast<size_t>(LossCause::kStopped));
 
 class Daemon final : public WorkerDaemon {
  public:
@@ -240,8 +224,8 @@ class Daemon final : public WorkerDaemon {
   void ShowMetrics() {
     if (options_.metrics == nullptr) return;
     // There from the beginning, so that the first is an increase.
-    for (const RestartRow& row : kRestartRows) {
-      options_.metrics->counter(Metric::kExecutorRestarts, {options_.name, row.cause});
+    for (const char* cause : kRestartCauses) {
+      options_.metrics->counter(Metric::kExecutorRestarts, {options_.name, cause});
     }
     collector_ = options_.metrics->AddCollector([this](Scrape& scrape) { Collect(scrape); });
   }
@@ -307,7 +291,7 @@ class Daemon final : public WorkerDaemon {
     absl::MutexLock lock(&mu_);
     v1::WorkerReport report;
     if (!report.ParseFromString(message) || !report.has_executor_ready()) {
-      return executors_[executor]->Restart("killed: it does not speak our protocol");
+      return executors_[executor]->Restart(LossCause::kProtocol, kNotOurs);
     }
     ready_[executor] = report.executor_ready().info();
     if (!registered_) return;
@@ -319,7 +303,7 @@ class Daemon final : public WorkerDaemon {
     absl::MutexLock lock(&mu_);
     v1::WorkerReport report;
     if (!report.ParseFromString(message)) {
-      return executors_[executor]->Restart("killed: it does not speak our protocol");
+      return executors_[executor]->Restart(LossCause::kProtocol, kNotOurs);
     }
     if (registered_) link_->Send(std::move(report));
   }
@@ -333,9 +317,9 @@ class Daemon final : public WorkerDaemon {
                          << Field("op", loss.in_flight.op);
     // Before the next process, which comes when we have returned.
     pages_[executor]->ResetGauges();
-    if (options_.metrics != nullptr && loss.reason != kWorkerStops) {
-      options_.metrics->counter(Metric::kExecutorRestarts, {options_.name, CauseOf(loss.reason)})
-          .Add();
+    if (options_.metrics != nullptr && loss.cause != LossCause::kStopped) {
+      const char* const cause = kRestartCauses[static_cast<size_t>(loss.cause)];
+      options_.metrics->counter(Metric::kExecutorRestarts, {options_.name, cause}).Add();
     }
     absl::MutexLock lock(&mu_);
     ready_[executor].reset();
@@ -407,7 +391,8 @@ class Daemon final : public WorkerDaemon {
       if (was_registered) {
         // The coordinator counts the arrays as lost; so must we.
         for (const auto& executor : executors_) {
-          executor->Restart("killed: the connection to the coordinator ended");
+          executor->Restart(LossCause::kDisconnected,
+                            "killed: the connection to the coordinator ended");
         }
         backoff = kReconnectMin;
       }
@@ -483,7 +468,8 @@ class Daemon final : public WorkerDaemon {
         const int32_t executor = command.executor();
         if (executor < 0 || executor >= num_executors() || command.has_welcome()) return;
         if (command.has_kill_executor()) {
-          executors_[executor]->Kill(command.incarnation(), command.kill_executor().reason());
+          executors_[executor]->Kill(command.incarnation(), LossCause::kStuck,
+                                     command.kill_executor().reason());
         } else {
           executors_[executor]->Send(command.incarnation(), command.SerializeAsString());
         }
