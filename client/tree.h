@@ -23,6 +23,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/for_each.h"
 #include "client/array.h"
 #include "client/error.h"
 #include "client/mesh.h"
@@ -330,26 +331,17 @@ std::vector<std::optional<L>> BroadcastPrefix(const Prefix<L>& p, const TreeNode
 }  // namespace internal
 }  // namespace tessera
 
-#define TESSERA_PARENS_ ()
-#define TESSERA_EXPAND_(...) TESSERA_EXPAND3_(TESSERA_EXPAND3_(TESSERA_EXPAND3_(__VA_ARGS__)))
-#define TESSERA_EXPAND3_(...) TESSERA_EXPAND2_(TESSERA_EXPAND2_(TESSERA_EXPAND2_(__VA_ARGS__)))
-#define TESSERA_EXPAND2_(...) TESSERA_EXPAND1_(TESSERA_EXPAND1_(TESSERA_EXPAND1_(__VA_ARGS__)))
-#define TESSERA_EXPAND1_(...) __VA_ARGS__
-#define TESSERA_EACH_FIELD_(...) __VA_OPT__(TESSERA_EXPAND_(TESSERA_FIELD_(__VA_ARGS__)))
-#define TESSERA_FIELD_(f, ...) \
-  tree_sink(#f, tree_self.f);  \
-  __VA_OPT__(TESSERA_FIELD_AGAIN_ TESSERA_PARENS_(__VA_ARGS__))
-#define TESSERA_FIELD_AGAIN_() TESSERA_FIELD_
+#define TESSERA_TREE_FIELD_(f) tree_sink(#f, tree_self.f);
 
 // Makes Struct a tree of the named fields (at most 25).  At namespace scope, beside Struct.
 #define TESSERA_TREE(Struct, ...)                                                                  \
   template <class TreeSink>                                                                        \
   void TesseraTreeWalk([[maybe_unused]] Struct& tree_self, [[maybe_unused]] TreeSink& tree_sink) { \
-    TESSERA_EACH_FIELD_(__VA_ARGS__)                                                               \
+    TESSERA_FOR_EACH(TESSERA_TREE_FIELD_, __VA_ARGS__)                                             \
   }                                                                                                \
   template <class TreeSink>                                                                        \
   void TesseraTreeWalk([[maybe_unused]] const Struct& tree_self,                                   \
                        [[maybe_unused]] TreeSink& tree_sink) {                                     \
-    TESSERA_EACH_FIELD_(__VA_ARGS__)                                                               \
+    TESSERA_FOR_EACH(TESSERA_TREE_FIELD_, __VA_ARGS__)                                             \
   }                                                                                                \
   inline const char* TesseraTreeName(const Struct*) { return #Struct; }

@@ -184,7 +184,8 @@ absl::StatusOr<DimAxes> ReadDims(const google::protobuf::RepeatedPtrField<v1::Di
 absl::StatusOr<Type> ReadType(const v1::Type& proto, const Limits& limits) {
   Type t;
   TESSERA_ASSIGN_OR_RETURN(t.dtype, DTypeFromName(proto.dtype()));
-  TESSERA_ASSIGN_OR_RETURN(t.shape, DimsFrom(proto.shape(), t.dtype, limits));
+  TESSERA_RETURN_IF_ERROR(CheckDims(proto.shape(), t.dtype, limits));
+  t.shape.assign(proto.shape().begin(), proto.shape().end());
   t.weak = proto.weak();
   TESSERA_ASSIGN_OR_RETURN(t.sharding, ReadDims(proto.sharding(), limits));
   if (!t.sharding.empty() && t.sharding.size() != t.shape.size())
@@ -452,9 +453,9 @@ absl::StatusOr<DType> DTypeFromName(const std::string& name) {
   return *dtype;
 }
 
-absl::StatusOr<Dims> DimsFrom(const google::protobuf::RepeatedField<int64_t>& dims, DType dtype,
-                              const Limits& limits) {
-  if (dims.size() > limits.rank) return TooMany("dims", dims.size(), limits.rank);
+absl::Status CheckDims(absl::Span<const int64_t> dims, DType dtype, const Limits& limits) {
+  const auto rank = static_cast<int64_t>(dims.size());
+  if (rank > limits.rank) return TooMany("dims", rank, limits.rank);
   int64_t bytes = ByteWidth(dtype);
   for (int64_t d : dims) {
     if (d < 0)
@@ -465,7 +466,7 @@ absl::StatusOr<Dims> DimsFrom(const google::protobuf::RepeatedField<int64_t>& di
         bytes >= (int64_t{1} << 62))
       return MakeError(ErrorKind::kLimitExceeded, "shape: the array has 2^62 bytes or more");
   }
-  return Dims(dims.begin(), dims.end());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Mesh> FromProto(const v1::Mesh& proto, const Limits& limits) {
@@ -498,9 +499,10 @@ absl::StatusOr<PartitionSpec> FromProto(const v1::PartitionSpec& proto, const Li
 
 absl::StatusOr<Array> FromProto(const v1::Literal& proto, int64_t bytes_max, const Limits& limits) {
   TESSERA_ASSIGN_OR_RETURN(DType dtype, DTypeFromName(proto.dtype()));
-  TESSERA_ASSIGN_OR_RETURN(Dims shape, DimsFrom(proto.shape(), dtype, limits));
+  TESSERA_RETURN_IF_ERROR(CheckDims(proto.shape(), dtype, limits));
   const int64_t size = static_cast<int64_t>(proto.data().size());
   if (size > bytes_max) return TooMany("bytes in one literal", size, bytes_max);
+  Dims shape(proto.shape().begin(), proto.shape().end());
   const int64_t expected = MakeType(dtype, shape).num_bytes();
   if (size != expected)
     return Malformed(absl::StrCat("a literal of type ", MakeType(dtype, shape).ToString(), " has ",

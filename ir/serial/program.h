@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "ir/array.h"
 #include "ir/mesh.h"
 #include "ir/program.h"
@@ -29,10 +30,9 @@ absl::StatusOr<PartitionSpec> FromProto(const v1::PartitionSpec& proto, const Li
 absl::StatusOr<Array> FromProto(const v1::Literal& proto, int64_t bytes_max,
                                 const Limits& limits = {});
 
-// A dtype by name; the dims of an array of it, non-negative, at most limits.rank of them, with a
-// number of bytes below 2^62.
+// A dtype by name; whether these can be the dims of an array of it: non-negative, at most
+// limits.rank of them, with a number of bytes below 2^62.
 absl::StatusOr<DType> DTypeFromName(const std::string& name);
-absl::StatusOr<Dims> DimsFrom(const google::protobuf::RepeatedField<int64_t>& dims, DType dtype,
-                              const Limits& limits = {});
+absl::Status CheckDims(absl::Span<const int64_t> dims, DType dtype, const Limits& limits = {});
 
 }  // namespace tessera::ir::serial

@@ -1,0 +1,247 @@
+// Structs and their wire forms: one list of fields each, from which both directions follow.
+//
+//   TESSERA_FIELDS(api::Device, v1::Device, id, kind, worker, host)
+//
+// says that both have fields of these names.  Then WriteFields(device, &proto) fills in the proto,
+// and ReadFields(proto, {}, &device) the struct.  The type of a field says how it goes over:
+//   numbers, bools, texts           as they are
+//   ir::DType                       by name
+//   absl::Status                    absent when OK
+//   absl::Duration, absl::Time      absent when infinite; absent leaves the struct's own value
+//   std::optional<T>                absent when empty
+//   absl::StatusOr<T>               the field, or the proto's field `status`
+//   std::vector<T>                  repeated
+//   programs, arrays, meshes, ...   as ToProto and FromProto say
+//   a struct with a list            by its list
+// Whoever reads a struct checks what its types do not say: Check(struct, limits), if there is one,
+// in this namespace, is called of each once its fields are read, and may change it.
+//
+// Pure functions; any thread.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/for_each.h"
+#include "base/status.h"
+#include "ir/serial/program.h"
+#include "ir/serial/status.h"
+
+namespace tessera::ir::serial {
+
+template <class T>
+struct Fields;  // TESSERA_FIELDS makes one of each.
+
+#define TESSERA_FIELD_(f)                                            \
+  visit(                                                             \
+      self.f, [](const auto& p) -> decltype(auto) { return p.f(); }, \
+      [](const auto& p) { return p.has_##f(); },                     \
+      [](auto* p, const auto& value) { p->set_##f(value); },         \
+      [](auto* p) { return p->mutable_##f(); });
+
+// In namespace tessera::ir::serial; before the lists of those that hold one.
+#define TESSERA_FIELDS(Struct, Message, ...)                                       \
+  template <>                                                                      \
+  struct Fields<Struct> {                                                          \
+    using Proto = Message;                                                         \
+    template <class Self, class Visit>                                             \
+    static void Each([[maybe_unused]] Self& self, [[maybe_unused]] Visit& visit) { \
+      TESSERA_FOR_EACH(TESSERA_FIELD_, __VA_ARGS__)                                \
+    }                                                                              \
+  };
+
+struct ReadLimits {
+  Limits limits = {};
+  int64_t array_bytes_max = 0;  // of one array
+};
+
+template <class T>
+void WriteFields(const T& from, typename Fields<T>::Proto* to);
+template <class T>
+absl::Status ReadFields(const typename Fields<T>::Proto& from, const ReadLimits& limits, T* to);
+
+namespace internal {
+
+template <class T>
+inline constexpr bool kIsPlain = std::is_arithmetic_v<T> || std::is_same_v<T, std::string>;
+template <class T>
+inline constexpr bool kIsVector = false;
+template <class T>
+inline constexpr bool kIsVector<std::vector<T>> = true;
+template <class T>
+inline constexpr bool kIsOptional = false;
+template <class T>
+inline constexpr bool kIsOptional<std::optional<T>> = true;
+template <class T>
+inline constexpr bool kIsStatusOr = false;
+template <class T>
+inline constexpr bool kIsStatusOr<absl::StatusOr<T>> = true;
+template <class T>
+concept HasList = requires {
+  typename Fields<T>::Proto;
+};
+
+// A time as a Timestamp, or, of a clock that began anywhere, as a Duration.
+inline void WriteTime(absl::Duration from, google::protobuf::Duration* to) { *to = ToProto(from); }
+inline void WriteTime(absl::Time from, google::protobuf::Timestamp* to) { *to = ToProto(from); }
+inline void WriteTime(absl::Time from, google::protobuf::Duration* to) {
+  *to = ToProto(from - absl::UnixEpoch());
+}
+inline void ReadTime(const google::protobuf::Duration& from, absl::Duration* to) {
+  *to = FromProto(from);
+}
+inline void ReadTime(const google::protobuf::Timestamp& from, absl::Time* to) {
+  *to = FromProto(from);
+}
+inline void ReadTime(const google::protobuf::Duration& from, absl::Time* to) {
+  *to = absl::UnixEpoch() + FromProto(from);
+}
+
+template <class T>
+constexpr bool IsTime() {
+  return std::is_same_v<T, absl::Duration> || std::is_same_v<T, absl::Time>;
+}
+inline bool IsInfinite(absl::Duration d) { return d == absl::InfiniteDuration(); }
+inline bool IsInfinite(absl::Time t) { return t == absl::InfiniteFuture(); }
+
+template <class T, class P>
+void WriteMessage(const T& from, P* to) {
+  if constexpr (HasList<T>) {
+    WriteFields(from, to);
+  } else {
+    *to = ToProto(from);
+  }
+}
+template <class P, class T>
+absl::Status ReadMessage(const P& from, const ReadLimits& limits, T* to) {
+  if constexpr (HasList<T>) {
+    return ReadFields(from, limits, to);
+  } else if constexpr (std::is_same_v<T, Array>) {
+    TESSERA_ASSIGN_OR_RETURN(*to, FromProto(from, limits.array_bytes_max, limits.limits));
+  } else {
+    TESSERA_ASSIGN_OR_RETURN(*to, FromProto(from, limits.limits));
+  }
+  return absl::OkStatus();
+}
+
+template <class P>
+struct FieldWriter {
+  P* proto;
+
+  template <class T, class Get, class Has, class Set, class Mutable>
+  void operator()(const T& value, Get get, Has has, Set set, Mutable change) {
+    if constexpr (kIsPlain<T>) {
+      set(proto, value);
+    } else if constexpr (std::is_same_v<T, DType>) {
+      set(proto, std::string(DTypeName(value)));
+    } else if constexpr (std::is_same_v<T, absl::Status>) {
+      if (!value.ok()) *change(proto) = ToProto(value);
+    } else if constexpr (IsTime<T>()) {
+      if (!IsInfinite(value)) WriteTime(value, change(proto));
+    } else if constexpr (kIsOptional<T>) {
+      if (value) (*this)(*value, get, has, set, change);
+    } else if constexpr (kIsStatusOr<T>) {
+      if (!value.ok()) {
+        *proto->mutable_status() = ToProto(value.status());
+      } else {
+        (*this)(*value, get, has, set, change);
+      }
+    } else if constexpr (kIsVector<T>) {
+      if constexpr (kIsPlain<typename T::value_type>) {
+        change(proto)->Assign(value.begin(), value.end());
+      } else {
+        for (const auto& each : value) WriteMessage(each, change(proto)->Add());
+      }
+    } else {
+      WriteMessage(value, change(proto));
+    }
+  }
+};
+
+template <class P>
+struct FieldReader {
+  const P& proto;
+  const ReadLimits& limits;
+  absl::Status status;  // of the first field that does not read; the later ones are left alone
+
+  template <class T, class Get, class Has, class Set, class Mutable>
+  void operator()(T& value, Get get, Has has, Set set, Mutable change) {
+    if (!status.ok()) return;
+    if constexpr (kIsPlain<T>) {
+      value = get(proto);
+    } else if constexpr (std::is_same_v<T, DType>) {
+      status = Into(DTypeFromName(get(proto)), &value);
+    } else if constexpr (std::is_same_v<T, absl::Status>) {
+      value = FromProto(get(proto));
+    } else if constexpr (IsTime<T>()) {
+      if (has(proto)) ReadTime(get(proto), &value);
+    } else if constexpr (kIsOptional<T>) {
+      if (has(proto)) (*this)(value.emplace(), get, has, set, change);
+    } else if constexpr (kIsStatusOr<T>) {
+      typename T::value_type read{};
+      if (status = FromProto(proto.status()); status.ok()) (*this)(read, get, has, set, change);
+      if (status.ok()) {
+        value = std::move(read);
+      } else {
+        value = std::exchange(status, absl::OkStatus());
+      }
+    } else if constexpr (kIsVector<T>) {
+      if constexpr (kIsPlain<typename T::value_type>) {
+        value.assign(get(proto).begin(), get(proto).end());
+      } else {
+        for (const auto& each : get(proto)) {
+          status = ReadMessage(each, limits, &value.emplace_back());
+          if (!status.ok()) return;
+        }
+      }
+    } else {
+      status = ReadMessage(get(proto), limits, &value);
+    }
+  }
+
+ private:
+  template <class T>
+  static absl::Status Into(absl::StatusOr<T> from, T* to) {
+    if (from.ok()) *to = *std::move(from);
+    return from.status();
+  }
+};
+
+}  // namespace internal
+
+template <class T>
+void WriteFields(const T& from, typename Fields<T>::Proto* to) {
+  internal::FieldWriter<typename Fields<T>::Proto> write{to};
+  Fields<T>::Each(from, write);
+}
+template <class T>
+absl::Status ReadFields(const typename Fields<T>::Proto& from, const ReadLimits& limits, T* to) {
+  internal::FieldReader<typename Fields<T>::Proto> read{from, limits, {}};
+  Fields<T>::Each(*to, read);
+  if constexpr (requires { Check(*to, limits); }) {
+    if (read.status.ok()) return Check(*to, limits);
+  }
+  return read.status;
+}
+
+// The same, by value.
+template <class T>
+typename Fields<T>::Proto Written(const T& from) {
+  typename Fields<T>::Proto to;
+  WriteFields(from, &to);
+  return to;
+}
+template <class T>
+absl::StatusOr<T> ReadAs(const typename Fields<T>::Proto& from, const ReadLimits& limits) {
+  T to;
+  TESSERA_RETURN_IF_ERROR(ReadFields(from, limits, &to));
+  return to;
+}
+
+}  // namespace tessera::ir::serial
