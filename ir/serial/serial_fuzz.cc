@@ -84,11 +84,38 @@ void Check(const v1::ExecuteProgramRequest& proto) {
       proto, [](const auto& p) -> absl::StatusOr<api::ExecuteRequest> { return FromProto(p); },
       [](const auto& value) { return ToProto(value); });
 }
-void Check(const v1::WorkerCommand& proto) {
+void Check(const v1::Envelope& proto) {
   CheckRoundTrip(
-      proto, [](const auto& p) { return FromProto(p); },
-      [&](const auto& value) { return ToProto(proto.executor(), proto.incarnation(), value); });
+      proto, [](const auto& p) { return ReadCommand(p); },
+      [&](const auto& value) { return ToEnvelope(proto.executor(), proto.incarnation(), value); });
+  CheckRoundTrip(
+      proto, [](const auto& p) { return ReadReport(p); },
+      [](const auto& value) { return ToEnvelope(value); });
+  CheckRoundTrip(
+      proto, [](const auto& p) { return ReadRegistration(p); },
+      [](const auto& value) { return ToEnvelope(value); });
+  static_cast<void>(AnswerUnread(proto, absl::UnknownError("")));
 }
+// A body, in an envelope of its kind.
+template <v1::MessageKind kind, class Proto>
+void CheckBody(const Proto& proto) {
+  v1::Envelope envelope;
+  envelope.set_kind(kind);
+  envelope.set_body(proto.SerializeAsString());
+  Check(envelope);
+}
+#define TESSERA_BODY(Name, KIND) \
+  void Check(const v1::Name& proto) { CheckBody<v1::MESSAGE_KIND_##KIND>(proto); }
+TESSERA_BODY(CancelLaunch, CANCEL_LAUNCH)
+TESSERA_BODY(ConfigureCommunicator, CONFIGURE_COMMUNICATOR)
+TESSERA_BODY(ExecutorLost, EXECUTOR_LOST)
+TESSERA_BODY(ExecutorReady, EXECUTOR_READY)
+TESSERA_BODY(Launch, LAUNCH)
+TESSERA_BODY(LaunchDone, LAUNCH_DONE)
+TESSERA_BODY(LoadProgram, LOAD_PROGRAM)
+TESSERA_BODY(Registration, REGISTRATION)
+TESSERA_BODY(Transfer, TRANSFER)
+#undef TESSERA_BODY
 
 using Handler = void (*)(absl::string_view bytes, bool text);
 template <class Proto>
@@ -138,11 +165,18 @@ constexpr Row kRows[] = {
     {"ArraySpec", Handle<v1::ArraySpec>},
     {"ExecuteProgramRequest", Handle<v1::ExecuteProgramRequest>},
     {"ExecutionEnd", Handle<v1::ExecutionEnd>},
-    {"WorkerCommand", Handle<v1::WorkerCommand>},
-    {"WorkerReport", Handle<v1::WorkerReport>},
+    {"Envelope", Handle<v1::Envelope>},
+    {"CancelLaunch", Handle<v1::CancelLaunch>},
     {"Registration", Handle<v1::Registration>},
     {"WriteRequest", HandleChunk<v1::WriteRequest>},
     {"ReadResponse", HandleChunk<v1::ReadResponse>},
+    {"ConfigureCommunicator", Handle<v1::ConfigureCommunicator>},
+    {"ExecutorLost", Handle<v1::ExecutorLost>},
+    {"ExecutorReady", Handle<v1::ExecutorReady>},
+    {"Launch", Handle<v1::Launch>},
+    {"LaunchDone", Handle<v1::LaunchDone>},
+    {"LoadProgram", Handle<v1::LoadProgram>},
+    {"Transfer", Handle<v1::Transfer>},
 };
 
 void OneInput(absl::string_view input) {

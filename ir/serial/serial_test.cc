@@ -272,12 +272,12 @@ TEST(WorkerSerialTest, CommandsComeBackTheSameBytes) {
       api::InspectFile{1, "b.npy"}};
   EXPECT_GE(commands.size(), std::variant_size_v<api::Command>);
   for (const api::Command& c : commands) {
-    const v1::WorkerCommand wire = ToProto(6, 7, c);
-    TESSERA_ASSERT_OK_AND_ASSIGN(const api::Command back, FromProto(wire));
+    const v1::Envelope wire = ToEnvelope(6, 7, c);
+    TESSERA_ASSERT_OK_AND_ASSIGN(const api::Command back, ReadCommand(wire));
     EXPECT_EQ(back.index(), c.index());
-    EXPECT_EQ(ToProto(6, 7, back).SerializeAsString(), wire.SerializeAsString());
+    EXPECT_EQ(ToEnvelope(6, 7, back).SerializeAsString(), wire.SerializeAsString());
   }
-  EXPECT_THAT(FromProto(v1::WorkerCommand()), ReasonIs("VALUE_ERROR"));
+  EXPECT_THAT(ReadCommand(v1::Envelope()), ReasonIs("VALUE_ERROR"));
   EXPECT_EQ(load.Local(), (std::vector<std::pair<int64_t, int32_t>>{{2, 0}, {3, 1}}));
 }
 
@@ -299,25 +299,79 @@ TEST(WorkerSerialTest, ReportsComeBackTheSameBytes) {
       api::FileInspected{1, lost}};
   EXPECT_GE(bodies.size(), std::variant_size_v<api::ReportBody>);
   for (const api::ReportBody& body : bodies) {
-    const v1::WorkerReport wire = ToProto(api::Report{3, 4, body});
-    TESSERA_ASSERT_OK_AND_ASSIGN(const api::Report back, FromProto(wire));
+    const v1::Envelope wire = ToEnvelope(api::Report{3, 4, body});
+    TESSERA_ASSERT_OK_AND_ASSIGN(const api::Report back, ReadReport(wire));
     EXPECT_EQ(back.body.index(), body.index());
-    EXPECT_EQ(ToProto(back).SerializeAsString(), wire.SerializeAsString());
+    EXPECT_EQ(ToEnvelope(back).SerializeAsString(), wire.SerializeAsString());
   }
-  EXPECT_THAT(FromProto(v1::WorkerReport()), ReasonIs("VALUE_ERROR"));
+  EXPECT_THAT(ReadReport(v1::Envelope()), ReasonIs("VALUE_ERROR"));
+}
+
+// A T, changed.
+template <class T, class Change>
+T With(Change change) {
+  T message;
+  change(message);
+  return message;
+}
+
+TEST(WorkerSerialTest, WhatIsOutOfBoundsIsRefused) {
+  const auto refuse = [](const api::Command& command, const char* reason, const char* why) {
+    EXPECT_THAT(ReadCommand(ToEnvelope(0, 1, command)), ReasonIs(reason, why));
+  };
+  refuse(With<api::ConfigureCommunicator>([](auto& c) { c.self = 1; }), "VALUE_ERROR",
+         "self is not one");
+  api::LoadProgram load;
+  load.executable = 6;
+  load.program = Sample();
+  load.coordinates = {{0, 0}};
+  refuse(load, "VALUE_ERROR", "1 coordinates");
+  api::Launch launch;
+  launch.results = {7};
+  launch.inline_results = {{1, 0}};
+  refuse(launch, "VALUE_ERROR", "not one of the results");
+  api::Transfer transfer;
+  transfer.local_shape = {4};
+  transfer.shards.push_back({0, {{}}});
+  api::Transfer::Piece& piece = transfer.shards[0].pieces[0];
+  piece.source_starts = {0};
+  refuse(transfer, "VALUE_ERROR", "another rank");
+  piece.dest_starts = {3};
+  piece.shape = {2};
+  refuse(transfer, "VALUE_ERROR", "does not lie inside the shard");
+  transfer.local_shape = {-1};
+  refuse(transfer, "VALUE_ERROR", "a dim has size -1");
+  refuse(With<api::SaveShards>([](auto& c) { c.part = 1; }), "VALUE_ERROR", "part 1 of 1");
+  api::LoadShards file;
+  file.launch = 5;
+  file.arrays = {{"x", DType::kF32, {4}}};
+  file.shards = {{0, 7, 0, {3}, {2}}};
+  refuse(file, "VALUE_ERROR", "does not lie inside its array");
+  file.arrays[0].shape = Dims(40, 1);
+  refuse(file, "LIMIT_EXCEEDED", "dims");
+  file.arrays[0].name = std::string(1000, 'x');
+  refuse(file, "VALUE_ERROR", "name is too long");
+  // Whoever waits for one that does not read is answered.
+  const auto answer = [](const api::Command& command) {
+    return AnswerUnread(ToEnvelope(0, 1, command), MakeError(ErrorKind::kValueError, "why"));
+  };
+  EXPECT_EQ(std::get<api::LaunchFailed>(*answer(file)).launch, 5u);
+  EXPECT_EQ(std::get<api::ProgramLoaded>(*answer(load)).executable, 6u);
+  EXPECT_EQ(std::get<api::BufferWritten>(*answer(api::WriteBuffer{7, 1, {}})).array, 7u);
+  EXPECT_FALSE(answer(api::Drain{}).has_value());
 }
 
 TEST(WorkerSerialTest, RegistrationsAreChecked) {
   const api::Registration good{
       "w0", "host", kOpset, {{0, 1, "cpu", 4, "h:1", "h:2", "h:3", 0, true, "h:/files"}}, 1 << 30};
-  TESSERA_ASSERT_OK_AND_ASSIGN(const api::Registration back, FromProto(ToProto(good)));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::Registration back, ReadRegistration(ToEnvelope(good)));
   EXPECT_EQ(back.executors[0].num_devices, 4);
   EXPECT_EQ(back.executors[0].files_folder, "h:/files");
   EXPECT_EQ(back.host_memory_bytes, 1 << 30);
   auto refuse = [&](auto change, const char* why) {
     api::Registration bad = good;
     change(bad);
-    EXPECT_THAT(FromProto(ToProto(bad)), ReasonIs("VALUE_ERROR", why));
+    EXPECT_THAT(ReadRegistration(ToEnvelope(bad)), ReasonIs("VALUE_ERROR", why));
   };
   refuse([](auto& r) { r.worker = ""; }, "name");
   refuse([](auto& r) { r.worker = "a/b"; }, "name");

@@ -1,6 +1,8 @@
-// Messages of ir/api/worker_link.h to their wire form and back.  Pure functions; any thread.
+// Messages of ir/api/worker_link.h to the envelopes that carry them and back.  Pure functions; any
+// thread.
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "ir/api/worker_link.h"
@@ -9,21 +11,22 @@
 
 namespace tessera::ir::serial {
 
-// Commands for one executor incarnation; a Welcome is not a Command (below).
-v1::WorkerCommand ToProto(int32_t executor, uint64_t incarnation, const api::Command& command);
-// Errors: the command is absent or unknown (VALUE_ERROR), or its content does not read.  A program
-// that does not read is answered with ProgramLoaded by the caller.
-absl::StatusOr<api::Command> FromProto(const v1::WorkerCommand& proto, const Limits& limits = {});
+// The epoch is left to those who send them on.
+v1::Envelope ToEnvelope(int32_t executor, uint64_t incarnation, const api::Command& command);
+v1::Envelope ToEnvelope(const api::Report& report);
+v1::Envelope ToEnvelope(const api::Registration& registration);
+v1::Envelope ToEnvelope(const api::Welcome& welcome);
 
-v1::WorkerReport ToProto(const api::Report& report);
-absl::StatusOr<api::Report> FromProto(const v1::WorkerReport& proto, const Limits& limits = {});
+// VALUE_ERROR: the envelope holds something else, or its body breaks a bound; LIMIT_EXCEEDED; the
+// error of a program that does not read.
+absl::StatusOr<api::Command> ReadCommand(const v1::Envelope& envelope, const Limits& limits = {});
+absl::StatusOr<api::Report> ReadReport(const v1::Envelope& envelope, const Limits& limits = {});
+// Names are printable and at most 128 bytes, at most 1024 executors, each index once, 1 to 65536
+// devices.
+absl::StatusOr<api::Registration> ReadRegistration(const v1::Envelope& envelope);
+absl::StatusOr<api::Welcome> ReadWelcome(const v1::Envelope& envelope);
 
-v1::Registration ToProto(const api::Registration& registration);
-// VALUE_ERROR or LIMIT_EXCEEDED: names are printable and at most 128 bytes, at most 1024 executors,
-// each index once, 1 to 65536 devices.
-absl::StatusOr<api::Registration> FromProto(const v1::Registration& proto);
-
-v1::Welcome ToProto(const api::Welcome& welcome);
-api::Welcome FromProto(const v1::Welcome& proto);
+// What answers a command that did not read, for `why`, where somebody waits for an answer.
+std::optional<api::ReportBody> AnswerUnread(const v1::Envelope& envelope, const absl::Status& why);
 
 }  // namespace tessera::ir::serial

@@ -56,9 +56,9 @@ absl::Status FromGrpc(const grpc::Status& status) {
 class OpenLinks final : public v1::WorkerService::CallbackService {
  public:
   explicit OpenLinks(Gate* gate) : gate_(gate) {}
-  grpc::ServerBidiReactor<v1::WorkerReport, v1::WorkerCommand>* Connect(
+  grpc::ServerBidiReactor<v1::Envelope, v1::Envelope>* Connect(
       grpc::CallbackServerContext* context) override {
-    using Reactor = grpc::ServerBidiReactor<v1::WorkerReport, v1::WorkerCommand>;
+    using Reactor = grpc::ServerBidiReactor<v1::Envelope, v1::Envelope>;
     class Open final : public Reactor {
      public:
       Open() { StartSendInitialMetadata(); }
@@ -217,7 +217,7 @@ class ClientLink {
  private:
   const std::unique_ptr<v1::WorkerService::Stub> stub_;
   grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerReport, v1::WorkerCommand>> stream_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::Envelope, v1::Envelope>> stream_;
 };
 
 TEST_F(GateTest, WithoutTokensEveryoneMayDoEverything) {

@@ -281,31 +281,38 @@ TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
   const auto stub = v1::WorkerService::NewStub(channel_);
   grpc::ClientContext context;
   auto stream = stub->Connect(&context);
-  v1::WorkerReport hello;
   api::ExecutorInfo info;
   info.incarnation = 7;
   info.device_kind = "cpu";
   info.data_endpoint = "there:1";
   info.peer_endpoint = "there:2";
-  *hello.mutable_registration() =
-      ir::serial::ToProto(api::Registration{"w1", "there", ir::kOpset, {info}});
-  ASSERT_TRUE(stream->Write(hello));
-  v1::WorkerCommand welcome;
-  ASSERT_TRUE(stream->Read(&welcome));
-  EXPECT_GT(welcome.welcome().session(), 0u);
-  EXPECT_EQ(welcome.welcome().ticket_key().size(), 32u);
+  ASSERT_TRUE(
+      stream->Write(ir::serial::ToEnvelope(api::Registration{"w1", "there", ir::kOpset, {info}})));
+  v1::Envelope first;
+  ASSERT_TRUE(stream->Read(&first));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::Welcome welcome, ir::serial::ReadWelcome(first));
+  EXPECT_GT(welcome.session, 0u);
+  EXPECT_EQ(welcome.ticket_key.size(), 32u);
   // What is put on its device comes down as a command, and the answer goes up.
   api::Placement placement;
   placement.devices = {4};
   std::thread put(
       [&] { TESSERA_EXPECT_OK(service_->Put(ir::Array::Scalar(DType::kF32, 5), placement)); });
-  v1::WorkerCommand command;
+  v1::Envelope command;
   ASSERT_TRUE(stream->Read(&command));
   EXPECT_EQ(command.incarnation(), 7u);
-  ASSERT_TRUE(command.has_write_buffer());
-  api::Report written{0, 7,
-                      api::BufferWritten{command.write_buffer().array(), 0, absl::OkStatus()}};
-  ASSERT_TRUE(stream->Write(ir::serial::ToProto(written)));
+  EXPECT_EQ(command.epoch(), welcome.epoch);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::Command write, ir::serial::ReadCommand(command));
+  const uint64_t array = std::get<api::WriteBuffer>(write).array;
+  // One of another epoch is not heard: it would fail the put.
+  v1::Envelope stale = ir::serial::ToEnvelope(
+      api::Report{0, 7, api::BufferWritten{array, 0, absl::InternalError("stale")}});
+  stale.set_epoch(welcome.epoch + 1);
+  ASSERT_TRUE(stream->Write(stale));
+  v1::Envelope written =
+      ir::serial::ToEnvelope(api::Report{0, 7, api::BufferWritten{array, 0, absl::OkStatus()}});
+  written.set_epoch(welcome.epoch);
+  ASSERT_TRUE(stream->Write(written));
   put.join();
   context.TryCancel();
   (void)stream->Finish();
@@ -323,10 +330,8 @@ TEST_F(RpcTest, AStreamThatDoesNotRegisterIsEnded) {
   const auto stub = v1::WorkerService::NewStub(channel_);
   grpc::ClientContext context;
   auto stream = stub->Connect(&context);
-  v1::WorkerReport beat;
-  beat.mutable_heartbeat();
-  stream->Write(beat);
-  v1::WorkerCommand command;
+  stream->Write(ir::serial::ToEnvelope(api::Report{0, 0, api::Heartbeat{}}));
+  v1::Envelope command;
   EXPECT_FALSE(stream->Read(&command));
   EXPECT_THAT(Read(stream->Finish()), ReasonIs("VALUE_ERROR", "not a Registration"));
 }
@@ -335,15 +340,14 @@ TEST_F(RpcTest, ARefusedWorkerIsToldWhy) {
   const auto stub = v1::WorkerService::NewStub(channel_);
   grpc::ClientContext context;
   auto stream = stub->Connect(&context);
-  v1::WorkerReport hello;  // The name of the reference worker, which is there.
   api::ExecutorInfo info;
   info.incarnation = 1;
   info.device_kind = "cpu";
   info.num_devices = 4;
-  *hello.mutable_registration() =
-      ir::serial::ToProto(api::Registration{"w0", "there", ir::kOpset, {info}});
-  ASSERT_TRUE(stream->Write(hello));
-  v1::WorkerCommand command;
+  // The name of the reference worker, which is there.
+  ASSERT_TRUE(
+      stream->Write(ir::serial::ToEnvelope(api::Registration{"w0", "there", ir::kOpset, {info}})));
+  v1::Envelope command;
   while (stream->Read(&command)) {
   }
   EXPECT_THAT(Read(stream->Finish()), ReasonIs("ALREADY_EXISTS", "a worker named w0 is connected"));

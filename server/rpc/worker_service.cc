@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kLastWriteWait{1};
 //
 // gRPC is never called under mu_.  At most one write is in flight, and Finish is called once, when
 // none is: so the stream cannot end between a decision and the call that carries it out.
-class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::WorkerCommand>,
+class WorkerStream final : public WorkerReactor,
                            public api::WorkerLink,
                            public std::enable_shared_from_this<WorkerStream> {
  public:
@@ -51,7 +51,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
   }
   void Send(int32_t executor, uint64_t incarnation, api::Command command) override
       ABSL_LOCKS_EXCLUDED(mu_) {
-    Enqueue(ir::serial::ToProto(executor, incarnation, command));
+    Enqueue(ir::serial::ToEnvelope(executor, incarnation, command));
   }
   void Close(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mu_) {
     bool stuck = false;
@@ -80,11 +80,12 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
     if (!ok) return End(absl::OkStatus(), "its connection ended");
     if (session_ == 0) {
       if (absl::Status s = Welcome(); !s.ok()) return End(s, "its registration was refused");
-    } else if (absl::StatusOr<api::Report> report = ir::serial::FromProto(report_); report.ok()) {
+    } else if (report_.epoch() == epoch_) {  // What is of another is dropped.
+      absl::StatusOr<api::Report> report = ir::serial::ReadReport(report_);
+      if (!report.ok())
+        return End(report.status(),
+                   absl::StrCat("it sent what does not read: ", report.status().message()));
       events_->OnReport(session_, *std::move(report));
-    } else {
-      return End(report.status(),
-                 absl::StrCat("it sent what does not read: ", report.status().message()));
     }
     StartRead(&report_);
   }
@@ -119,10 +120,8 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
 
   // Answers the first report.
   absl::Status Welcome() {
-    if (!report_.has_registration())
-      return MakeError(ErrorKind::kValueError, "worker: the first report is not a Registration");
     TESSERA_ASSIGN_OR_RETURN(const api::Registration registration,
-                             ir::serial::FromProto(report_.registration()));
+                             ir::serial::ReadRegistration(report_));
     if (!name_.empty() && registration.worker != name_)
       return MakeError(
           ErrorKind::kRoleMissing,
@@ -130,21 +129,20 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
                        name_, "'; join it under its own name"));
     TESSERA_ASSIGN_OR_RETURN(const api::Welcome welcome, events_->Register(registration, self_));
     session_ = welcome.session;
-    v1::WorkerCommand first;
-    *first.mutable_welcome() = ir::serial::ToProto(welcome);
+    epoch_ = welcome.epoch;
     {
       // Commands may have been sent already; the Welcome still comes first. To one that has been
       // refused already nothing comes.
       absl::MutexLock lock(&mu_);
       if (ending_) return absl::OkStatus();
-      queue_.push_front(std::move(first));
+      queue_.push_front(ir::serial::ToEnvelope(welcome));
       welcomed_ = true;
     }
     Pump();
     return absl::OkStatus();
   }
 
-  void Enqueue(v1::WorkerCommand command) ABSL_LOCKS_EXCLUDED(mu_) {
+  void Enqueue(v1::Envelope command) ABSL_LOCKS_EXCLUDED(mu_) {
     bool overrun = false;
     {
       absl::MutexLock lock(&mu_);
@@ -181,6 +179,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
         end = end_;
       } else if (accepted_ && welcomed_ && !queue_.empty()) {
         command_ = std::move(queue_.front());
+        command_.set_epoch(epoch_);
         queue_.pop_front();
         writing_ = write = true;
       } else {
@@ -198,15 +197,15 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
   api::WorkerEvents* const events_;
   const std::string name_;
   std::shared_ptr<WorkerStream> self_;
-  v1::WorkerReport report_;    // of the read in flight
-  v1::WorkerCommand command_;  // of the write in flight
-  std::atomic<uint64_t> session_{0};
+  v1::Envelope report_;   // of the read in flight
+  v1::Envelope command_;  // of the write in flight
+  std::atomic<uint64_t> session_{0}, epoch_{0};
   grpc::Alarm last_write_;
   absl::Mutex context_mu_;  // held while the alarm uses context_, which ends with OnDone
   bool done_ ABSL_GUARDED_BY(context_mu_) = false;
 
   absl::Mutex mu_;
-  std::deque<v1::WorkerCommand> queue_ ABSL_GUARDED_BY(mu_);
+  std::deque<v1::Envelope> queue_ ABSL_GUARDED_BY(mu_);
   bool accepted_ ABSL_GUARDED_BY(mu_) = false;  // by the scheduler
   bool welcomed_ ABSL_GUARDED_BY(mu_) = false;  // the Welcome is at the front of queue_
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
@@ -217,12 +216,9 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::WorkerReport, v1::WorkerCommand>* WorkerService::Connect(
-    grpc::CallbackServerContext* context) {
+WorkerReactor* WorkerService::Connect(grpc::CallbackServerContext* context) {
   const absl::StatusOr<core::Caller> caller = gate_->Admit(context, Method::kWorkerService_Connect);
-  if (!caller.ok())
-    return new RefusedStream<grpc::ServerBidiReactor<v1::WorkerReport, v1::WorkerCommand>>(
-        caller.status());
+  if (!caller.ok()) return new RefusedStream<WorkerReactor>(caller.status());
   return WorkerStream::Start(context, events_, Gate::WorkerOfCertificate(*context));
 }
 

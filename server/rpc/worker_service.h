@@ -6,13 +6,14 @@
 
 namespace tessera::server::rpc {
 
+using WorkerReactor = grpc::ServerBidiReactor<v1::Envelope, v1::Envelope>;
+
 // Thread-safe.  `events` and the gate outlive the server that this is registered with.
 class WorkerService final : public v1::WorkerService::CallbackService {
  public:
   WorkerService(api::WorkerEvents* events, Gate* gate) : events_(events), gate_(gate) {}
 
-  grpc::ServerBidiReactor<v1::WorkerReport, v1::WorkerCommand>* Connect(
-      grpc::CallbackServerContext* context) override;
+  WorkerReactor* Connect(grpc::CallbackServerContext* context) override;
 
  private:
   api::WorkerEvents* const events_;

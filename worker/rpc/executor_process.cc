@@ -42,7 +42,7 @@ class Uplink {
 
   void Report(api::ReportBody body) ABSL_LOCKS_EXCLUDED(mu_) {
     const std::string message =
-        ir::serial::ToProto(api::Report{executor_, incarnation_, std::move(body)})
+        ir::serial::ToEnvelope(api::Report{executor_, incarnation_, std::move(body)})
             .SerializeAsString();
     Write(message);
   }
@@ -62,33 +62,21 @@ class Uplink {
   absl::Mutex mu_;
 };
 
-void Obey(const std::string& message, Executor& executor, DataServer& data, Uplink& uplink) {
-  v1::WorkerCommand proto;
-  if (!proto.ParseFromString(message)) {
+void CarryOut(const std::string& message, Executor& executor, DataServer& data, Uplink& uplink) {
+  v1::Envelope envelope;
+  if (!envelope.ParseFromString(message)) {
     TESSERA_LOG(ERROR) << "a command does not decode" << Field("bytes", message.size());
     return;
   }
-  if (proto.has_welcome()) {
-    const api::Welcome welcome = ir::serial::FromProto(proto.welcome());
-    return data.SetTicketKey(welcome.ticket_key, welcome.clock - SteadyNow());
+  if (const auto welcome = ir::serial::ReadWelcome(envelope); welcome.ok()) {
+    return data.SetTicketKey(welcome->ticket_key, welcome->clock - SteadyNow());
   }
-  absl::StatusOr<api::Command> command = ir::serial::FromProto(proto);
+  absl::StatusOr<api::Command> command = ir::serial::ReadCommand(envelope);
   if (command.ok()) return executor.Send(*std::move(command));
-  if (proto.has_load_program()) {
-    return uplink.Report(
-        api::ProgramLoaded{proto.load_program().executable(), command.status(), 0});
-  }
-  if (proto.has_launch()) {
-    return uplink.Report(api::LaunchFailed{proto.launch().launch(), command.status()});
-  }
-  if (proto.has_transfer()) {
-    return uplink.Report(api::LaunchFailed{proto.transfer().launch(), command.status()});
-  }
-  if (proto.has_write_buffer()) {
-    return uplink.Report(api::BufferWritten{proto.write_buffer().array(),
-                                            proto.write_buffer().device(), command.status()});
-  }
   TESSERA_LOG(ERROR) << "a command does not read" << Field("why", command.status());
+  if (auto answer = ir::serial::AnswerUnread(envelope, command.status())) {
+    uplink.Report(*std::move(answer));
+  }
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
@@ -198,7 +186,7 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
     if (message->empty()) {
       uplink.Answer();
     } else {
-      Obey(*message, executor, *data, uplink);
+      CarryOut(*message, executor, *data, uplink);
     }
   }
   // Those who wait for what the device was doing are told why before the process is missed.

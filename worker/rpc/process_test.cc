@@ -41,6 +41,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 constexpr char kKey[] = "the key of this epoch";
+constexpr uint64_t kEpoch = 3;
 
 // The least that a coordinator does: takes a registration, keeps what is reported, sends what it is
 // told to.
@@ -58,22 +59,18 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   }
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
 
-  grpc::Status Connect(
-      grpc::ServerContext* context,
-      grpc::ServerReaderWriter<v1::WorkerCommand, v1::WorkerReport>* stream) override {
-    v1::WorkerReport report;
+  grpc::Status Connect(grpc::ServerContext* context,
+                       grpc::ServerReaderWriter<v1::Envelope, v1::Envelope>* stream) override {
+    v1::Envelope report;
     if (!stream->Read(&report)) return grpc::Status::OK;
-    absl::StatusOr<api::Registration> registration = ir::serial::FromProto(report.registration());
+    absl::StatusOr<api::Registration> registration = ir::serial::ReadRegistration(report);
     EXPECT_THAT(registration, IsOk());
-    v1::WorkerCommand welcome;
-    *welcome.mutable_welcome() =
-        ir::serial::ToProto(api::Welcome{.session = 1,
-                                         .epoch = 1,
-                                         .heartbeat = absl::Milliseconds(50),
-                                         .lease = absl::Seconds(1),
-                                         .ticket_key = kKey,
-                                         .clock = SteadyNow()});
-    stream->Write(welcome);
+    stream->Write(ir::serial::ToEnvelope(api::Welcome{.session = 1,
+                                                      .epoch = kEpoch,
+                                                      .heartbeat = absl::Milliseconds(50),
+                                                      .lease = absl::Seconds(1),
+                                                      .ticket_key = kKey,
+                                                      .clock = SteadyNow()}));
     {
       absl::MutexLock lock(&mu_);
       registrations_.push_back(*registration);
@@ -81,8 +78,9 @@ class FakeCoordinator final : public v1::WorkerService::Service {
       context_ = context;
     }
     while (stream->Read(&report)) {
-      absl::StatusOr<api::Report> read = ir::serial::FromProto(report);
+      absl::StatusOr<api::Report> read = ir::serial::ReadReport(report);
       EXPECT_THAT(read, IsOk());
+      EXPECT_EQ(report.epoch(), kEpoch);
       absl::MutexLock lock(&mu_);
       if (std::holds_alternative<api::Heartbeat>(read->body)) {
         ++heartbeats_;
@@ -100,10 +98,15 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     absl::MutexLock lock(&mu_);
     if (context_ != nullptr) context_->TryCancel();
   }
-  void Send(uint64_t incarnation, const api::Command& command) {
+  void Send(uint64_t incarnation, const api::Command& command, uint64_t epoch = kEpoch) {
+    v1::Envelope envelope = ir::serial::ToEnvelope(0, incarnation, command);
+    envelope.set_epoch(epoch);
+    Send(envelope);
+  }
+  void Send(const v1::Envelope& envelope) {
     absl::MutexLock lock(&mu_);
     ASSERT_NE(stream_, nullptr);
-    stream_->Write(ir::serial::ToProto(0, incarnation, command));
+    stream_->Write(envelope);
   }
   absl::StatusOr<api::Registration> NextRegistration() {
     absl::MutexLock lock(&mu_);
@@ -140,7 +143,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
  private:
   int port_ = 0;
   absl::Mutex mu_;
-  grpc::ServerReaderWriter<v1::WorkerCommand, v1::WorkerReport>* stream_ = nullptr;
+  grpc::ServerReaderWriter<v1::Envelope, v1::Envelope>* stream_ = nullptr;
   grpc::ServerContext* context_ = nullptr;
   std::deque<api::Registration> registrations_;
   std::deque<api::Report> reports_;
@@ -282,6 +285,26 @@ TEST_F(ProcessTest, RunsAProgramOverTwoDevicesAndKeepsItsLease) {
   Launch(1, 1, 10, 11);
   EXPECT_THAT(Read(11, 1), IsOkAndHolds(Array::Of(DType::kF32, {4}, {11, 22, 33, 44})));
   EXPECT_TRUE(coordinator_.AwaitHeartbeats(3));
+}
+
+TEST_F(ProcessTest, TheDaemonActsOnTheEnvelopeAndPassesTheBodyOn) {
+  Start();
+  // Bytes that are no message reach the executor, which answers for the launch that they belong to.
+  api::Launch launch;
+  launch.launch = 8;
+  v1::Envelope torn = ir::serial::ToEnvelope(0, info_.incarnation, launch);
+  torn.set_epoch(kEpoch);
+  torn.set_body("\xff\xff");
+  coordinator_.Send(torn);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto failed, coordinator_.Next<api::LaunchFailed>());
+  EXPECT_EQ(failed.second.launch, 8u);
+  EXPECT_THAT(failed.second.status, ReasonIs("VALUE_ERROR", "2 bytes are no tessera.v1.Launch"));
+  // What is of another epoch, or for a process that is gone, goes no further.
+  coordinator_.Send(info_.incarnation, api::ReadBuffer{1, 1, 0}, kEpoch + 1);
+  coordinator_.Send(info_.incarnation + 1, api::ReadBuffer{2, 1, 0});
+  coordinator_.Send(info_.incarnation, api::ReadBuffer{3, 1, 0});
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto read, coordinator_.Next<api::BufferRead>());
+  EXPECT_EQ(read.second.request, 3u);
 }
 
 TEST_F(ProcessTest, AKilledExecutorIsReportedWithItsOpAndAnotherTakesItsPlace) {

@@ -76,9 +76,9 @@ bool NoTryEndsBetter(const absl::Status& end, bool may_be_ours) {
 
 // One connection to the coordinator. gRPC's threads bring the commands; reports are written by
 // whoever has them, without waiting: at most one write is in flight, the others queue.
-class Link final : public grpc::ClientBidiReactor<v1::WorkerReport, v1::WorkerCommand> {
+class Link final : public grpc::ClientBidiReactor<v1::Envelope, v1::Envelope> {
  public:
-  using OnCommand = std::function<void(const v1::WorkerCommand&)>;
+  using OnCommand = std::function<void(const v1::Envelope&)>;
 
   // `on_command` is called for one command at a time, and not after AwaitEnd has returned.
   Link(v1::WorkerService::Stub* stub, const std::string& token, OnCommand on_command)
@@ -91,7 +91,7 @@ class Link final : public grpc::ClientBidiReactor<v1::WorkerReport, v1::WorkerCo
     StartCall();
   }
 
-  void Send(v1::WorkerReport report) ABSL_LOCKS_EXCLUDED(mu_) {
+  void Send(v1::Envelope report) ABSL_LOCKS_EXCLUDED(mu_) {
     {
       absl::MutexLock lock(&mu_);
       if (closed_) return;
@@ -166,10 +166,10 @@ class Link final : public grpc::ClientBidiReactor<v1::WorkerReport, v1::WorkerCo
 
   const OnCommand on_command_;
   grpc::ClientContext context_;
-  v1::WorkerCommand command_;  // of the read in flight
-  v1::WorkerReport report_;    // of the write in flight
+  v1::Envelope command_;  // of the read in flight
+  v1::Envelope report_;   // of the write in flight
   absl::Mutex mu_;
-  std::deque<v1::WorkerReport> queue_ ABSL_GUARDED_BY(mu_);
+  std::deque<v1::Envelope> queue_ ABSL_GUARDED_BY(mu_);
   int starting_ ABSL_GUARDED_BY(mu_) = 0;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
@@ -178,7 +178,7 @@ class Link final : public grpc::ClientBidiReactor<v1::WorkerReport, v1::WorkerCo
   grpc::Status end_ ABSL_GUARDED_BY(mu_);
 };
 
-using Infos = std::vector<v1::ExecutorInfo>;  // per executor
+using Infos = std::vector<api::ExecutorInfo>;  // per executor
 
 constexpr char kNotOurs[] = "killed: it does not speak our protocol";
 
@@ -289,23 +289,24 @@ class Daemon final : public WorkerDaemon {
   void OnReady(int32_t executor, uint64_t incarnation, const std::string& message)
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    v1::WorkerReport report;
-    if (!report.ParseFromString(message) || !report.has_executor_ready()) {
-      return executors_[executor]->Restart(LossCause::kProtocol, kNotOurs);
-    }
-    ready_[executor] = report.executor_ready().info();
+    v1::Envelope envelope;
+    absl::StatusOr<api::Report> report = absl::UnknownError("");
+    if (envelope.ParseFromString(message)) report = ir::serial::ReadReport(envelope);
+    const auto* ready = report.ok() ? std::get_if<api::ExecutorReady>(&report->body) : nullptr;
+    if (ready == nullptr) return executors_[executor]->Restart(LossCause::kProtocol, kNotOurs);
+    ready_[executor] = ready->info;
     if (!registered_) return;
     executors_[executor]->Send(incarnation, WelcomeTo(executor, incarnation));
-    link_->Send(std::move(report));
+    Report(std::move(envelope));
   }
 
   void OnMessage(int32_t executor, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    v1::WorkerReport report;
+    v1::Envelope report;
     if (!report.ParseFromString(message)) {
       return executors_[executor]->Restart(LossCause::kProtocol, kNotOurs);
     }
-    if (registered_) link_->Send(std::move(report));
+    if (registered_) Report(std::move(report));
   }
 
   void OnLost(int32_t executor, uint64_t incarnation, const ProcessLoss& loss)
@@ -324,9 +325,13 @@ class Daemon final : public WorkerDaemon {
     absl::MutexLock lock(&mu_);
     ready_[executor].reset();
     if (!registered_ || !loss.was_ready) return;
-    link_->Send(ir::serial::ToProto(
+    Report(ir::serial::ToEnvelope(
         api::Report{executor, incarnation,
                     api::ExecutorLost{loss.reason, loss.in_flight.launch, loss.in_flight.op}}));
+  }
+  void Report(v1::Envelope report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    report.set_epoch(welcome_.epoch);
+    link_->Send(std::move(report));
   }
 
   // ---- Metrics. ----
@@ -402,7 +407,7 @@ class Daemon final : public WorkerDaemon {
       backoff = std::min(2 * backoff, kReconnectMax);
       // A process that served the old session must not be one of the next.
       for (int32_t e = 0; was_registered && e < num_executors(); ++e) {
-        if (Runs(e, infos[e].incarnation())) ready_[e].reset();
+        if (Runs(e, infos[e].incarnation)) ready_[e].reset();
       }
     }
   }
@@ -420,18 +425,14 @@ class Daemon final : public WorkerDaemon {
     return true;
   }
   bool Runs(int32_t executor, uint64_t incarnation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return ready_[executor] && ready_[executor]->incarnation() == incarnation;
+    return ready_[executor] && ready_[executor]->incarnation == incarnation;
   }
-  // The coordinator's welcome, addressed to one process, with the key of that alone.
+  // The coordinator's welcome for one process, with the key of that alone.
   std::string WelcomeTo(int32_t executor, uint64_t incarnation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    v1::WorkerCommand welcome = welcome_;
-    welcome.set_executor(executor);
-    welcome.set_incarnation(incarnation);
-    welcome.mutable_welcome()->set_ticket_key(
-        api::ExecutorTicketKey(welcome_.welcome().ticket_key(), executor, incarnation));
-    *welcome.mutable_welcome()->mutable_clock() =
-        ir::serial::ToProto(SteadyNow() + clock_ahead_ - absl::UnixEpoch());
-    return welcome.SerializeAsString();
+    api::Welcome welcome = welcome_;
+    welcome.ticket_key = api::ExecutorTicketKey(welcome_.ticket_key, executor, incarnation);
+    welcome.clock = SteadyNow() + clock_ahead_;
+    return ir::serial::ToEnvelope(welcome).SerializeAsString();
   }
 
   // How a connection ended that was none: TLS_MISMATCH where the coordinator speaks otherwise.
@@ -463,59 +464,37 @@ class Daemon final : public WorkerDaemon {
   bool Session(v1::WorkerService::Stub& stub, const Infos& infos, absl::Status* end)
       ABSL_LOCKS_EXCLUDED(mu_) {
     bool welcomed = false;  // of the thread that brings commands; ours once the link has ended
-    Link link(&stub, options_.token, [&](const v1::WorkerCommand& command) {
+    uint64_t epoch = 0;     // as welcomed
+    Link link(&stub, options_.token, [&](const v1::Envelope& command) {
       if (welcomed) {
-        const int32_t executor = command.executor();
-        if (executor < 0 || executor >= num_executors() || command.has_welcome()) return;
-        if (command.has_kill_executor()) {
-          executors_[executor]->Kill(command.incarnation(), LossCause::kStuck,
-                                     command.kill_executor().reason());
-        } else {
-          executors_[executor]->Send(command.incarnation(), command.SerializeAsString());
-        }
-      } else if (command.has_welcome()) {
+        if (command.epoch() == epoch) PassOn(command);
+      } else if (absl::StatusOr<api::Welcome> welcome = ir::serial::ReadWelcome(command);
+                 welcome.ok()) {
         welcomed = true;
-        Begin(command, infos);
+        epoch = welcome->epoch;
+        Begin(*std::move(welcome), infos);
         if (options_.on_registered) options_.on_registered();
       } else {
         absl::MutexLock lock(&mu_);
         if (link_ != nullptr) link_->Cancel();
       }
     });
-    v1::WorkerReport first;
-    v1::Registration& registration = *first.mutable_registration();
-    registration.set_worker(options_.name);
-    registration.set_host(options_.host);
-    registration.set_opset(ir::kOpset);
-    registration.set_host_memory_bytes(CpuMemoryBytes());
-    for (const v1::ExecutorInfo& info : infos) *registration.add_executors() = info;
     {
       absl::MutexLock lock(&mu_);
       if (stopping_) link.Cancel();
       link_ = &link;
     }
-    link.Send(std::move(first));
-    v1::WorkerReport heartbeat;
-    heartbeat.mutable_heartbeat();
+    link.Send(ir::serial::ToEnvelope(api::Registration{.worker = options_.name,
+                                                       .host = options_.host,
+                                                       .opset = ir::kOpset,
+                                                       .executors = infos,
+                                                       .host_memory_bytes = CpuMemoryBytes()}));
     absl::Duration interval;
     do {
       absl::MutexLock lock(&mu_);
       interval = heartbeat_;
       // Behind a write that is stuck it would only queue.
-      if (registered_ && link.idle()) {
-        heartbeat.mutable_heartbeat()->clear_executors();
-        for (int32_t e = 0; e < num_executors(); ++e) {
-          auto* const progress = heartbeat.mutable_heartbeat()->add_executors();
-          progress->set_executor(e);
-          *progress->mutable_progress_age() = ir::serial::ToProto(ProgressAge(e));
-          *progress->mutable_silence() = ir::serial::ToProto(executors_[e]->silence());
-          const InFlightOp in_flight = executors_[e]->in_flight();
-          progress->set_launch(in_flight.launch);
-          progress->set_op(in_flight.op);
-          progress->set_waiting(in_flight.waiting);
-        }
-        link.Send(heartbeat);
-      }
+      if (registered_ && link.idle()) Report(ir::serial::ToEnvelope({0, 0, Beat()}));
     } while (!link.AwaitEnd(interval));
     *end = FromGrpc(link.end());
     TESSERA_LOG(WARNING) << "connection to the coordinator ended" << Field("worker", options_.name)
@@ -527,29 +506,51 @@ class Daemon final : public WorkerDaemon {
     return welcomed;
   }
 
+  // What the coordinator sends to one executor, or has done to it.
+  void PassOn(const v1::Envelope& command) {
+    if (command.executor() < 0 || command.executor() >= num_executors()) return;
+    Supervisor& executor = *executors_[command.executor()];
+    if (command.kind() != v1::MESSAGE_KIND_KILL_EXECUTOR) {
+      return executor.Send(command.incarnation(), command.SerializeAsString());
+    }
+    const absl::StatusOr<api::Command> read = ir::serial::ReadCommand(command);
+    if (!read.ok()) return;
+    executor.Kill(command.incarnation(), LossCause::kStuck,
+                  std::get<api::KillExecutor>(*read).reason);
+  }
+  api::Heartbeat Beat() {
+    api::Heartbeat beat;
+    for (int32_t e = 0; e < num_executors(); ++e) {
+      const InFlightOp in_flight = executors_[e]->in_flight();
+      beat.executors.push_back({.executor = e,
+                                .progress_age = ProgressAge(e),
+                                .silence = executors_[e]->silence(),
+                                .launch = in_flight.launch,
+                                .op = in_flight.op,
+                                .waiting = in_flight.waiting});
+    }
+    return beat;
+  }
+
   // The session has begun, but for executors that were registered and are gone by now: what happens
   // from here on is reported.
-  void Begin(const v1::WorkerCommand& welcome, const Infos& infos) ABSL_LOCKS_EXCLUDED(mu_) {
+  void Begin(api::Welcome welcome, const Infos& infos) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    heartbeat_ = std::max(ir::serial::FromProto(welcome.welcome().heartbeat()), kHeartbeatMin);
-    welcome_ = welcome;
-    clock_ahead_ = ir::serial::FromProto(welcome.welcome()).clock - SteadyNow();
+    heartbeat_ = std::max(welcome.heartbeat, kHeartbeatMin);
+    clock_ahead_ = welcome.clock - SteadyNow();
+    welcome_ = std::move(welcome);
     registered_ = true;
     for (int32_t e = 0; e < num_executors(); ++e) {
-      const bool same = Runs(e, infos[e].incarnation());
+      const bool same = Runs(e, infos[e].incarnation);
       if (!same) {
-        link_->Send(ir::serial::ToProto(api::Report{
-            e, infos[e].incarnation(), api::ExecutorLost{"it ended during registration", 0, ""}}));
+        Report(ir::serial::ToEnvelope(api::Report{
+            e, infos[e].incarnation, api::ExecutorLost{"it ended during registration", 0, ""}}));
       }
       if (!ready_[e]) continue;
-      const uint64_t incarnation = ready_[e]->incarnation();
+      const uint64_t incarnation = ready_[e]->incarnation;
       executors_[e]->Send(incarnation, WelcomeTo(e, incarnation));
       if (same) continue;
-      v1::WorkerReport report;
-      report.set_executor(e);
-      report.set_incarnation(incarnation);
-      *report.mutable_executor_ready()->mutable_info() = *ready_[e];
-      link_->Send(std::move(report));
+      Report(ir::serial::ToEnvelope(api::Report{e, incarnation, api::ExecutorReady{*ready_[e]}}));
     }
   }
 
@@ -562,9 +563,9 @@ class Daemon final : public WorkerDaemon {
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::optional<v1::ExecutorInfo>> ready_ ABSL_GUARDED_BY(mu_);  // per executor
+  std::vector<std::optional<api::ExecutorInfo>> ready_ ABSL_GUARDED_BY(mu_);  // per executor
   bool registered_ ABSL_GUARDED_BY(mu_) = false;
-  v1::WorkerCommand welcome_ ABSL_GUARDED_BY(mu_);   // for executors that come later
+  api::Welcome welcome_ ABSL_GUARDED_BY(mu_);        // for executors that come later
   absl::Duration clock_ahead_ ABSL_GUARDED_BY(mu_);  // the coordinator's clock, of ours
   absl::Duration heartbeat_ ABSL_GUARDED_BY(mu_) = absl::Milliseconds(300);
   Link* link_ ABSL_GUARDED_BY(mu_) = nullptr;  // there while registered_
