@@ -10,50 +10,98 @@
 
 namespace tessera::server::scheduler {
 
-bool Machine::DeviceExists(int64_t device) const {
-  return device >= 0 && device < static_cast<int64_t>(s_.devices.size()) &&
-         !s_.devices[device].executor.empty();
-}
-Executor& Machine::ExecutorOf(int64_t device) {
-  return s_.executors.at(s_.devices.at(device).executor);
-}
-
-absl::Status Machine::CheckDevices(const std::vector<int64_t>& devices) const {
-  for (int64_t d : devices)
-    if (!DeviceExists(d))
-      return MakeError(
-          ErrorKind::kNotEnoughDevices,
-          absl::StrCat(
-              "device ", d, " does not exist; the cluster has ",
-              Counted(static_cast<int64_t>(s_.devices.size()) - s_.devices_deleted, "device"), ", ",
-              s_.devices_deleted == 0 ? "numbered from 0" : "list them"));
-  return absl::OkStatus();
+absl::Status Machine::CheckRoom(const char* what, int64_t more) const {
+  if (catalogue_.num_arrays() + more <= s_.config.arrays_max) return absl::OkStatus();
+  return MakeError(ErrorKind::kLimitExceeded,
+                   absl::StrCat(what, ": ", catalogue_.num_arrays(), " arrays exist, at most ",
+                                s_.config.arrays_max, " are kept; delete some"));
 }
 
 absl::StatusOr<ArrayRecord*> Machine::FindArray(const core::Caller& caller, uint64_t id,
                                                 Access access) {
-  const auto it = s_.arrays.find(id);
-  if (it != s_.arrays.end() && !it->second.deleted && May(caller, it->second.tenant, access))
-    return &it->second;
+  auto* const it = catalogue_.FindArray(id);
+  if (it != nullptr && !it->deleted && May(caller, it->tenant, access)) return it;
   // Ids are given in order and never reused, so one that was given is of an array that is gone, or
   // of something else.
-  const std::string* owner = OwnerOf(id);
+  const std::string* owner = ownership_.OwnerOf(id);
   const bool given = owner != nullptr && May(caller, *owner, access) &&
-                     s_.executables.count(id) == 0 && s_.operations.count(id) == 0;
+                     catalogue_.FindExecutable(id) == nullptr && order_.Find(id) == nullptr;
   if (!given)
     return MakeError(ErrorKind::kArrayNotFound,
                      absl::StrCat("array ", id, " does not exist", WhatElse(caller, id, access)));
-  const bool donated = it != s_.arrays.end() && it->second.donated_to != 0;
+  const bool donated = it != nullptr && it->donated_to != 0;
   return MakeError(ErrorKind::kArrayDeleted,
                    donated ? absl::StrCat("array ", id, " was donated to operation ",
-                                          it->second.donated_to, " and has been deleted")
+                                          it->donated_to, " and has been deleted")
                            : absl::StrCat("array ", id, " has been deleted"));
 }
 
+Requests* ArrayWait::Listed(State& state) const {
+  ArrayRecord* const a = state.catalogue.FindArray(array);
+  return a == nullptr ? nullptr : &a->waiters;
+}
+
+void ArrayWait::Late(Machine& m, uint64_t request) const {
+  m.Answer(request, MakeError(ErrorKind::kDeadlineExceeded,
+                              absl::StrCat("array ", array,
+                                           " was not ready within the timeout; ask again")));
+}
+
+void ReadWait::Late(Machine& m, uint64_t request) const {
+  if (executor.empty()) return ArrayWait::Late(m, request);
+  m.Answer(request, MakeError(ErrorKind::kDeadlineExceeded,
+                              absl::StrCat("array ", array, ": ", m.NotInTime(executor),
+                                           " did not send the shard in time; ask again")));
+  m.Miss(executor, absl::StrCat("a read of array ", array));
+}
+
+void WriteWait::Late(Machine& m, uint64_t request) const {
+  m.AnswerLate(request, MakeError(ErrorKind::kDeadlineExceeded,
+                                  absl::StrCat("array ", array, ": ", m.NotInTime(executor),
+                                               " did not take the shard in time")));
+  m.Miss(executor, absl::StrCat("a write of array ", array));
+}
+
+void CreateWait::Late(Machine& m, uint64_t request) const {
+  const Cluster& cluster = m.state().cluster;
+  m.AnswerLate(
+      request,
+      MakeError(
+          ErrorKind::kWorkerLost,
+          absl::StrCat("array: ", cluster.FirstLost(cluster.ExecutorsOf(spec.placement.devices)),
+                       ", and it was not back within ",
+                       absl::FormatDuration(m.state().config.recovery_wait), "; retry")));
+}
+
+void DonationWait::Late(Machine& m, uint64_t request) const {
+  m.Answer(request,
+           MakeError(ErrorKind::kDeadlineExceeded,
+                     absl::StrCat("array ", array, " was donated to operation ", operation,
+                                  ", which has ended and not left its executors yet; ask again")));
+}
+
+void Machine::UploadTimer(uint64_t id) {
+  ArrayRecord* const a = catalogue_.FindArray(id);
+  if (a == nullptr || a->state != ArrayState::kWriting) return;
+  std::set<std::string> silent;
+  for (int64_t d : a->unwritten) silent.insert(cluster_.ExecutorOf(d).name);
+  for (const std::string& x : silent) Miss(x, absl::StrCat("an upload of array ", id));
+  const absl::Status late = MakeError(ErrorKind::kDeadlineExceeded,
+                                      absl::StrCat("array ", id, ": ", a->unwritten.size(),
+                                                   " of its shards were not uploaded within ",
+                                                   absl::FormatDuration(s_.config.write_wait)));
+  Tell("upload timed out",
+       {{"array", absl::StrCat(id)},
+        {"session", absl::StrCat(ownership_.NameOf(a->session))},
+        {"tenant", a->tenant}},
+       late);
+  ArrayFailed(id, late);
+}
+
 uint64_t Machine::NewArray(api::ArraySpec spec, ArrayState state, uint64_t session) {
-  Session& owner = s_.sessions.at(session);
+  Session& owner = ownership_.session(session);
   const uint64_t id = NewId(owner.tenant);
-  ArrayRecord& a = s_.arrays[id];
+  ArrayRecord& a = catalogue_.AddArray(id);
   a.spec = std::move(spec);
   a.state = state;
   a.tenant = owner.tenant;
@@ -63,23 +111,24 @@ uint64_t Machine::NewArray(api::ArraySpec spec, ArrayState state, uint64_t sessi
 }
 
 void Machine::SetDeleted(uint64_t id, bool deleted) {
-  ArrayRecord& a = s_.arrays.at(id);
+  ArrayRecord& a = catalogue_.array(id);
   a.deleted = deleted;
-  const auto session = s_.sessions.find(a.session);
-  if (session == s_.sessions.end()) return;
+  auto* const session = ownership_.FindSession(a.session);
+  if (session == nullptr) return;
   if (deleted) {
-    session->second.arrays.erase(id);
+    session->arrays.erase(id);
   } else {
-    session->second.arrays.insert(id);
+    session->arrays.insert(id);
   }
 }
 
 void Machine::HoldByCurrent(ArrayRecord& array) {
-  for (int64_t d : array.spec.placement.devices) array.holders[d] = ExecutorOf(d).info.incarnation;
+  for (int64_t d : array.spec.placement.devices)
+    array.holders[d] = cluster_.ExecutorOf(d).info.incarnation;
 }
 
 ArrayInfo Machine::Info(uint64_t id) {
-  const ArrayRecord& a = s_.arrays.at(id);
+  const ArrayRecord& a = catalogue_.array(id);
   ArrayInfo info;
   info.array = id;
   info.spec = a.spec;
@@ -97,27 +146,27 @@ ArrayInfo Machine::Info(uint64_t id) {
       info.state = ArrayInfo::State::kPending;
   }
   for (int64_t d : a.spec.placement.devices) {
-    const Executor& x = ExecutorOf(d);
+    const Executor& x = cluster_.ExecutorOf(d);
     const auto held = a.holders.find(d);
     if (a.unwritten.count(d) > 0) info.unwritten.push_back(static_cast<int>(info.shards.size()));
     info.shards.push_back({.executor = x.name,
                            .endpoint = x.info.data_endpoint,
                            .incarnation = held == a.holders.end() ? 0 : held->second,
-                           .device = s_.devices[d].local});
+                           .device = cluster_.device(d).local});
   }
   info.tenant = a.tenant;
-  info.session = NameOfSession(a.session);
+  info.session = ownership_.NameOf(a.session);
   info.upload_until = a.upload_until + s_.steady_ahead;
   return info;
 }
 
 void Machine::On(const CreateArray& e) {
-  if (static_cast<int64_t>(s_.arrays.size()) >= s_.config.arrays_max)
+  if (catalogue_.num_arrays() >= s_.config.arrays_max)
     return Answer(e.request,
                   MakeError(ErrorKind::kLimitExceeded,
-                            absl::StrCat("array: ", s_.arrays.size(), " exist, at most ",
+                            absl::StrCat("array: ", catalogue_.num_arrays(), " exist, at most ",
                                          s_.config.arrays_max, " are kept; delete some")));
-  if (absl::Status s = CheckDevices(e.spec.placement.devices); !s.ok())
+  if (absl::Status s = cluster_.CheckDevices(e.spec.placement.devices); !s.ok())
     return Answer(e.request, Annotate(s, "array"));
   const auto session = FindSession(e.caller, e.session, Access::kChange);
   if (!session.ok()) return Answer(e.request, session.status());
@@ -127,21 +176,24 @@ void Machine::On(const CreateArray& e) {
     return Answer(e.request, std::move(checked));
   }
   if (TryCreate(e.request, *session, e.spec)) return;
-  Waiter w;
-  w.kind = Waiter::kCreate;
-  w.id = *session;
-  w.until = now_ + s_.config.recovery_wait;
-  w.spec = e.spec;
-  Wait(e.request, std::move(w));
+  Wait(e.request, now_ + s_.config.recovery_wait, CreateWait{*session, e.spec});
+}
+
+bool Machine::BeginWrites(uint64_t id) {
+  ArrayRecord* const a = catalogue_.FindArray(id);
+  if (a == nullptr) return false;
+  a->state = ArrayState::kWriting;
+  a->unwritten.insert(a->spec.placement.devices.begin(), a->spec.placement.devices.end());
+  HoldByCurrent(*a);
+  return true;
 }
 
 bool Machine::TryCreate(uint64_t request, uint64_t session, const api::ArraySpec& spec) {
   for (int64_t d : spec.placement.devices)
-    if (!ExecutorOf(d).alive()) return false;
+    if (!cluster_.ExecutorOf(d).alive()) return false;
   const uint64_t id = NewArray(spec, ArrayState::kWriting, session);
-  ArrayRecord& a = s_.arrays.at(id);
-  HoldByCurrent(a);
-  a.unwritten.insert(spec.placement.devices.begin(), spec.placement.devices.end());
+  BeginWrites(id);
+  ArrayRecord& a = catalogue_.array(id);
   a.upload_until = now_ + s_.config.write_wait;
   Arm(a.upload_until, kUploadTimer, id);
   Log(absl::StrCat("array ", id, " created"));
@@ -173,33 +225,27 @@ void Machine::On(const WriteShard& e) {
                             absl::StrCat("array ", e.array, ": shard ", e.ordinal, " of ", shards,
                                          " cannot be written now; arrays are written once")));
   const int64_t device = a.spec.placement.devices[e.ordinal];
-  const Executor& x = ExecutorOf(device);
-  Send(x, api::WriteBuffer{e.array, s_.devices[device].local, e.value});
-  Waiter w;
-  w.kind = Waiter::kWrite;
-  w.id = e.array;
-  w.until = now_ + std::min(s_.config.write_wait, std::max(e.timeout, absl::ZeroDuration()));
-  w.executor = x.name;
-  w.device = device;
-  Wait(e.request, std::move(w));
+  const Executor& x = cluster_.ExecutorOf(device);
+  Send(x, api::WriteBuffer{e.array, cluster_.device(device).local, e.value});
+  Wait(e.request, now_ + std::min(s_.config.write_wait, std::max(e.timeout, absl::ZeroDuration())),
+       WriteWait{{e.array}, device, x.name});
 }
 
 void Machine::Written(Executor& executor, const api::BufferWritten& report) {
-  const auto it = s_.arrays.find(report.array);
+  auto* const it = catalogue_.FindArray(report.array);
   const int64_t device = executor.first_device + report.device;
-  if (it == s_.arrays.end() || it->second.state != ArrayState::kWriting ||
-      it->second.unwritten.count(device) == 0)
+  if (it == nullptr || it->state != ArrayState::kWriting || it->unwritten.count(device) == 0)
     return;
   if (!report.status.ok()) return ArrayFailed(report.array, report.status);
-  it->second.unwritten.erase(device);
-  const std::set<uint64_t> waiters = it->second.waiters;
+  it->unwritten.erase(device);
+  const std::set<uint64_t> waiters = it->waiters;
   for (uint64_t request : waiters) {
-    const Waiter& w = s_.waiters.at(request);
-    if (w.kind != Waiter::kWrite || w.device != device) continue;
+    const auto* wait = WaitOf<WriteWait>(request);
+    if (wait == nullptr || wait->device != device) continue;
     EndWait(request);
     Answer(request, std::monostate());
   }
-  if (it->second.unwritten.empty()) {
+  if (it->unwritten.empty()) {
     ArrayReady(report.array);
     TryFree(report.array);
   }
@@ -208,20 +254,14 @@ void Machine::Written(Executor& executor, const api::BufferWritten& report) {
 void Machine::On(const DescribeArray& e) {
   auto found = FindArray(e.caller, e.array, Access::kRead);
   if (found.ok()) return Answer(e.request, Info(e.array));
-  const auto array = s_.arrays.find(e.array);
-  const auto donee = array == s_.arrays.end() || KindOf(found.status()) != ErrorKind::kArrayDeleted
-                         ? s_.operations.end()
-                         : s_.operations.find(array->second.donated_to);
-  const bool open =
-      donee != s_.operations.end() && donee->second.ended() && !donee->second.outstanding.empty();
+  auto* const array = catalogue_.FindArray(e.array);
+  const Operation* donee = array == nullptr || KindOf(found.status()) != ErrorKind::kArrayDeleted
+                               ? nullptr
+                               : order_.Find(array->donated_to);
+  const bool open = donee != nullptr && donee->ended() && !donee->outstanding.empty();
   if (!open) return Answer(e.request, found.status());
   // Its executors are about to say whether they have begun with it.
-  Waiter w;
-  w.kind = Waiter::kSettled;
-  w.id = donee->first;
-  w.array = e.array;
-  w.until = now_ + 2 * s_.config.cancel_grace;
-  Wait(e.request, std::move(w));
+  Wait(e.request, now_ + 2 * s_.config.cancel_grace, DonationWait{{donee->id}, e.array});
 }
 
 void Machine::On(const ListArrays& e) {
@@ -229,7 +269,7 @@ void Machine::On(const ListArrays& e) {
   if (!key.ok()) return Answer(e.request, key.status());
   Page<ArrayInfo> page;
   const auto size = static_cast<size_t>(PageSize(e.page.size));
-  const std::set<uint64_t>& arrays = s_.sessions.at(*key).arrays;
+  const std::set<uint64_t>& arrays = ownership_.session(*key).arrays;
   auto it = arrays.upper_bound(e.page.after);
   for (; it != arrays.end() && page.items.size() < size; ++it) page.items.push_back(Info(*it));
   page.more = it != arrays.end();
@@ -241,10 +281,7 @@ void Machine::On(const WaitArray& e) {
   if (!found.ok()) return Answer(e.request, found.status());
   if (!(*found)->error.ok()) return Answer(e.request, (*found)->error);
   if ((*found)->state == ArrayState::kReady) return Answer(e.request, Info(e.array));
-  Waiter w;
-  w.id = e.array;
-  w.until = now_ + std::min(e.timeout, s_.config.result_wait_max);
-  Wait(e.request, std::move(w));
+  Wait(e.request, now_ + std::min(e.timeout, s_.config.result_wait_max), ArrayWait{e.array});
 }
 
 void Machine::On(const ReadShard& e) {
@@ -257,21 +294,17 @@ void Machine::On(const ReadShard& e) {
     return Answer(e.request, MakeError(ErrorKind::kValueError,
                                        absl::StrCat("array ", e.array, ": shard ", e.ordinal,
                                                     " does not exist; it has ", shards)));
-  Waiter w;
-  w.kind = Waiter::kShard;
-  w.id = e.array;
-  w.ordinal = e.ordinal;
-  w.until = now_ + std::min(e.timeout, s_.config.result_wait_max);
-  Wait(e.request, std::move(w));
+  Wait(e.request, now_ + std::min(e.timeout, s_.config.result_wait_max),
+       ReadWait{{e.array}, e.ordinal});
   if (a.state == ArrayState::kReady) SendRead(e.request, a);
 }
 
 void Machine::SendRead(uint64_t request, const ArrayRecord& array) {
-  Waiter& w = s_.waiters.at(request);
-  const int64_t device = array.spec.placement.devices[w.ordinal];
-  const Executor& x = ExecutorOf(device);
-  w.executor = x.name;
-  Send(x, api::ReadBuffer{request, w.id, s_.devices[device].local});
+  ReadWait& wait = *WaitOf<ReadWait>(request);
+  const int64_t device = array.spec.placement.devices[wait.ordinal];
+  const Executor& x = cluster_.ExecutorOf(device);
+  wait.executor = x.name;
+  Send(x, api::ReadBuffer{request, wait.array, cluster_.device(device).local});
 }
 
 void Machine::On(const DeleteArrays& e) {
@@ -284,17 +317,17 @@ void Machine::On(const DeleteArrays& e) {
 
 void Machine::Delete(const core::Caller& caller, const std::vector<uint64_t>& arrays) {
   for (uint64_t id : arrays)
-    if (const auto it = s_.arrays.find(id);
-        it != s_.arrays.end() && May(caller, it->second.tenant, Access::kChange))
+    if (auto* const it = catalogue_.FindArray(id);
+        it != nullptr && May(caller, it->tenant, Access::kChange))
       Delete(id);
 }
 
 void Machine::Delete(uint64_t id) {
-  const auto it = s_.arrays.find(id);
-  if (it == s_.arrays.end()) return;
-  if (it->second.deleted) {
+  auto* const it = catalogue_.FindArray(id);
+  if (it == nullptr) return;
+  if (it->deleted) {
     // Nobody wants it back from a run that it was donated to and that ends before it begins.
-    it->second.donated_to = 0;
+    it->donated_to = 0;
     return TryFree(id);
   }
   SetDeleted(id, true);
@@ -304,7 +337,7 @@ void Machine::Delete(uint64_t id) {
 }
 
 void Machine::ArrayScheduled(uint64_t id) {
-  ArrayRecord& a = s_.arrays.at(id);
+  ArrayRecord& a = catalogue_.array(id);
   a.state = ArrayState::kScheduled;
   HoldByCurrent(a);
   const std::set<uint64_t> waiting = a.waiting;
@@ -312,12 +345,12 @@ void Machine::ArrayScheduled(uint64_t id) {
 }
 
 void Machine::ArrayReady(uint64_t id) {
-  ArrayRecord& a = s_.arrays.at(id);
+  ArrayRecord& a = catalogue_.array(id);
   a.state = ArrayState::kReady;
   Disarm(a.upload_until, kUploadTimer, id);
   const std::set<uint64_t> waiters = a.waiters;
   for (uint64_t request : waiters) {
-    if (s_.waiters.at(request).kind == Waiter::kShard) {
+    if (WaitOf<ReadWait>(request) != nullptr) {
       SendRead(request, a);
     } else {
       EndWait(request);
@@ -329,9 +362,9 @@ void Machine::ArrayReady(uint64_t id) {
 }
 
 void Machine::ArrayFailed(uint64_t id, const absl::Status& error, ArrayState state) {
-  const auto it = s_.arrays.find(id);
-  if (it == s_.arrays.end() || !it->second.error.ok()) return;
-  ArrayRecord& a = it->second;
+  auto* const it = catalogue_.FindArray(id);
+  if (it == nullptr || !it->error.ok()) return;
+  ArrayRecord& a = *it;
   a.state = state;
   a.error = error;
   a.unwritten.clear();
@@ -343,7 +376,7 @@ void Machine::ArrayFailed(uint64_t id, const absl::Status& error, ArrayState sta
 }
 
 void Machine::EndArrayWaits(uint64_t id, const absl::Status& error) {
-  const std::set<uint64_t> waiters = s_.arrays.at(id).waiters;
+  const std::set<uint64_t> waiters = catalogue_.array(id).waiters;
   for (uint64_t request : waiters) {
     EndWait(request);
     Answer(request, error);
@@ -351,26 +384,26 @@ void Machine::EndArrayWaits(uint64_t id, const absl::Status& error) {
 }
 
 void Machine::TryFree(uint64_t id) {
-  const auto it = s_.arrays.find(id);
-  if (it == s_.arrays.end()) return;
-  ArrayRecord& a = it->second;
+  auto* const it = catalogue_.FindArray(id);
+  if (it == nullptr) return;
+  ArrayRecord& a = *it;
   if (!a.deleted || !a.waiting.empty() || a.state == ArrayState::kPlanned) return;
   // What was donated to a run is the client's again if the run fails before it is given to devices.
-  if (const auto op = s_.operations.find(a.donated_to); op != s_.operations.end()) {
-    const Operation& donee = op->second;
+  if (auto* const op = order_.Find(a.donated_to); op != nullptr) {
+    const Operation& donee = *op;
     const bool settled = donee.ended() && donee.outstanding.empty();
     if (!settled && std::find(donee.args.begin(), donee.args.end(), id) != donee.args.end()) return;
   }
-  // A move reads it from other executors, whose order this one's deletions do not follow.
+  // Other executors read it from this one, which may come to the deletion before they are done.
   for (uint64_t reader : a.readers) {
-    const auto op = s_.operations.find(reader);
-    if (op != s_.operations.end() && op->second.executable == 0 && !op->second.ended()) return;
+    auto* const op = order_.Find(reader);
+    if (op != nullptr && op->reads_peers() && !op->ended()) return;
   }
   if (!a.freed) {
     a.freed = true;
     std::set<std::string> executors;
     for (const auto& [device, incarnation] : a.holders) {
-      const Executor& x = ExecutorOf(device);
+      const Executor& x = cluster_.ExecutorOf(device);
       if (x.alive() && x.info.incarnation == incarnation) executors.insert(x.name);
     }
     for (const std::string& x : executors) deletes_[x].push_back(id);
@@ -378,7 +411,7 @@ void Machine::TryFree(uint64_t id) {
   // While its producer or a reader runs, a failure must still find the way through it.
   if (!a.readers.empty() || a.state == ArrayState::kScheduled) return;
   Disarm(a.upload_until, kUploadTimer, id);
-  s_.arrays.erase(it);
+  catalogue_.RemoveArray(id);
 }
 
 }  // namespace tessera::server::scheduler

@@ -1,283 +1,189 @@
-// What there is: devices, workers, meshes with names; and workers taken out of service.
+#include "server/scheduler/cluster.h"
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status.h"
-#include "server/scheduler/machine.h"
+#include "base/words.h"
 
 namespace tessera::server::scheduler {
-namespace {
 
-constexpr size_t kReasonMax = 256;
-
-bool IsName(const std::string& name) {
-  return !name.empty() && name.size() <= 63 && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-  });
+std::string ExecutorName(const std::string& worker, int32_t index) {
+  return absl::StrCat(worker, "/", index);
 }
 
-}  // namespace
+Worker* Cluster::FindWorker(const std::string& name) {
+  const auto it = workers_.find(name);
+  return it == workers_.end() || name.empty() ? nullptr : &it->second;
+}
 
-// ---- Devices. -----------------------------------------------------------------------------------
-void Machine::On(const ListDevices& e) {
-  Page<api::Device> page;
-  const auto count = static_cast<int64_t>(s_.devices.size());
-  const int64_t size = e.page.size <= 0 ? count : e.page.size;
-  const int64_t first = std::clamp<int64_t>(e.page.after, -1, count) + 1;
-  int64_t id = first;
-  for (; id < count && static_cast<int64_t>(page.items.size()) < size; ++id) {
-    if (!DeviceExists(id)) continue;
-    const Executor& x = s_.executors.at(s_.devices[id].executor);
-    const bool healthy = x.alive() && Responsive(x);
-    page.items.push_back({.id = id,
-                          .kind = x.info.device_kind,
-                          .worker = x.worker,
-                          .host = x.host,
-                          .executor = x.name,
-                          .healthy = healthy,
-                          .reason = healthy     ? ""
-                                    : x.alive() ? SilenceOf(x)
-                                                : x.lost_reason,
-                          .memory_bytes = x.memory_bytes,
-                          .cordoned = s_.workers.at(x.worker).cordoned,
-                          .unresponsive = x.alive() && !healthy});
+Executor* Cluster::FindExecutor(const std::string& name) {
+  const auto it = executors_.find(name);
+  return it == executors_.end() ? nullptr : &it->second;
+}
+
+bool Cluster::DeviceExists(int64_t id) const {
+  return id >= 0 && id < num_ids() && !devices_[id].executor.empty();
+}
+
+std::vector<std::string> Cluster::ExecutorsOf(const std::vector<int64_t>& devices) const {
+  std::vector<std::string> executors;
+  for (int64_t d : devices)
+    if (const std::string& x = devices_[d].executor;
+        std::find(executors.begin(), executors.end(), x) == executors.end())
+      executors.push_back(x);
+  return executors;
+}
+
+absl::Status Cluster::CheckDevices(const std::vector<int64_t>& devices) const {
+  for (int64_t d : devices)
+    if (!DeviceExists(d))
+      return MakeError(ErrorKind::kNotEnoughDevices,
+                       absl::StrCat("device ", d, " does not exist; the cluster has ",
+                                    Counted(num_devices(), "device"), ", ",
+                                    devices_deleted_ == 0 ? "numbered from 0" : "list them"));
+  return absl::OkStatus();
+}
+
+std::string Cluster::FirstLost(const std::vector<std::string>& executors) const {
+  for (const std::string& name : executors)
+    if (const Executor& x = executor(name); !x.alive())
+      return absl::StrCat("executor ", name, " of worker ", x.worker, " is lost (", x.lost_reason,
+                          ")");
+  return "";
+}
+
+std::vector<core::KnownExecutor> Cluster::Known() const {
+  std::vector<core::KnownExecutor> known;
+  for (const auto& [name, x] : executors_)
+    if (!name.empty())
+      known.push_back({.worker = x.worker,
+                       .device_kind = x.info.device_kind,
+                       .index = x.info.index,
+                       .num_devices = x.info.num_devices,
+                       .first_device = x.first_device});
+  std::sort(known.begin(), known.end(),
+            [](const auto& a, const auto& b) { return a.first_device < b.first_device; });
+  return known;
+}
+
+const std::string* Cluster::WorkerOf(uint64_t session) const {
+  const auto it = registrations_.find(session);
+  return it == registrations_.end() ? nullptr : &it->second;
+}
+
+void Cluster::Restore(const std::vector<core::KnownExecutor>& executors) {
+  constexpr char kAway[] = "it has not come back since the coordinator restarted";
+  for (const core::KnownExecutor& known : executors) {
+    const std::string name = ExecutorName(known.worker, known.index);
+    Worker& w = workers_[known.worker];
+    w.last_seen = absl::InfinitePast();
+    w.lost_reason = kAway;
+    w.executors.push_back(name);
+    Executor& x = executors_[name];
+    x.name = name;
+    x.worker = known.worker;
+    x.first_device = known.first_device;
+    x.lost_reason = kAway;
+    x.info.index = known.index;
+    x.info.device_kind = known.device_kind;
+    x.info.num_devices = known.num_devices;
+    while (num_ids() < known.first_device) DeleteDevice({});
+    for (int32_t d = 0; d < known.num_devices; ++d) devices_.push_back({name, d});
   }
-  page.more = id < count;
-  Answer(e.request, std::move(page));
 }
 
-void Machine::On(const GetTopology& e) {
-  std::vector<ExecutorPlace> places;
-  for (const auto& [name, x] : s_.executors) {
-    if (name.empty()) continue;
-    ExecutorPlace place{name,        x.host,         x.info.device_kind,
-                        {},          x.memory_bytes, x.alive() && Responsive(x),
-                        x.info.files};
-    for (int32_t d = 0; d < x.info.num_devices; ++d) place.devices.push_back(x.first_device + d);
-    places.push_back(std::move(place));
+Worker& Cluster::Connect(const std::string& worker, uint64_t session) {
+  Worker& w = workers_[worker];
+  w.session = session;
+  w.lost_reason.clear();
+  registrations_[session] = worker;
+  return w;
+}
+
+std::vector<std::string> Cluster::Disconnect(const std::string& worker, const std::string& reason) {
+  Worker& w = workers_.at(worker);
+  std::vector<std::string> lost;
+  for (const std::string& name : w.executors) {
+    Executor& x = executors_.at(name);
+    if (x.session != w.session) continue;
+    x.lost_reason = reason;
+    x.session = 0;
+    lost.push_back(name);
   }
-  Answer(e.request, std::move(places));
+  registrations_.erase(w.session);
+  w.session = 0;
+  w.lost_reason = reason;
+  return lost;
 }
 
-// ---- Workers. -----------------------------------------------------------------------------------
-absl::Status Machine::NoWorker(const std::string& name) {
-  return MakeError(ErrorKind::kWorkerNotFound,
-                   absl::StrCat("worker '", name, "' does not exist; list the workers"));
-}
-
-bool Machine::IsCordoned(int64_t device) const {
-  return s_.workers.at(s_.executors.at(s_.devices[device].executor).worker).cordoned;
-}
-
-int64_t Machine::OperationsOn(const Worker& worker) const {
-  int64_t count = 0;
-  for (const std::set<uint64_t>* operations : {&s_.live, &s_.lingering})
-    for (uint64_t id : *operations) {
-      const auto& outstanding = s_.operations.at(id).outstanding;
-      count += std::any_of(worker.executors.begin(), worker.executors.end(),
-                           [&](const std::string& name) { return outstanding.count(name) > 0; });
-    }
-  return count;
-}
-
-WorkerInfo Machine::WorkerInfoOf(const std::string& name, const Worker& worker) const {
-  WorkerInfo info;
-  info.name = name;
-  info.host = worker.host;
-  for (const std::string& executor : worker.executors) {
-    const Executor& x = s_.executors.at(executor);
-    for (int32_t d = 0; d < x.info.num_devices; ++d) info.devices.push_back(x.first_device + d);
-    if (x.alive()) info.data_endpoints.push_back(x.info.data_endpoint);
+bool Cluster::Up(const std::string& worker, const std::string& host,
+                 const api::ExecutorInfo& info) {
+  Worker& w = workers_.at(worker);
+  const std::string name = ExecutorName(worker, info.index);
+  auto [it, added] = executors_.try_emplace(name);
+  Executor& x = it->second;
+  if (added) {
+    x.name = name;
+    x.worker = worker;
+    x.first_device = num_ids();
+    for (int32_t d = 0; d < info.num_devices; ++d) devices_.push_back({name, d});
+    w.executors.push_back(name);
   }
-  info.operations = OperationsOn(worker);
-  const absl::Duration age = now_ - worker.last_seen;
-  if (worker.session != 0) info.heartbeat_age = age;
-  const bool suspect = age > 2 * s_.config.heartbeat;
-  std::string cordoned;
-  if (worker.cordoned) {
-    const bool draining = s_.draining.count(name) > 0;
-    info.state = draining ? WorkerState::kDraining : WorkerState::kCordoned;
-    cordoned = absl::StrCat(draining ? "draining" : "cordoned",
-                            worker.cordon_reason.empty() ? "" : ": ", worker.cordon_reason);
+  x.host = host;
+  x.session = w.session;
+  x.info = info;
+  x.lost_reason.clear();
+  x.seen = {};
+  x.missed_by.clear();
+  return added;
+}
+
+void Cluster::ShareMemory(const std::string& host) {
+  double offered = 0;
+  int64_t total = 0;  // the smallest memory that a worker says the host has; 0: none says
+  std::vector<Executor*> executors;
+  std::set<std::string> workers;
+  for (auto& [name, x] : executors_) {
+    if (!x.alive() || x.host != host) continue;
+    x.memory_bytes = x.info.memory_bytes;
+    if (x.info.device_kind != "cpu") continue;  // Other kinds have memory of their own.
+    executors.push_back(&x);
+    workers.insert(x.worker);
+    offered += static_cast<double>(x.info.memory_bytes) * x.info.num_devices;
+    const int64_t says = workers_.at(x.worker).host_memory_bytes;
+    if (says > 0) total = total == 0 ? says : std::min(total, says);
   }
-  if (worker.session == 0) {
-    info.state = WorkerState::kLost;
-    info.reason = worker.lost_reason;
-  } else if (suspect) {
-    info.state = WorkerState::kSuspect;
-    info.reason = absl::StrCat("silent for ", absl::FormatDuration(age), "; lost after ",
-                               absl::FormatDuration(s_.config.lease));
+  // A worker that is alone on its host offers what it was told to.
+  if (workers.size() < 2 || total == 0 || offered <= static_cast<double>(total)) return;
+  for (Executor* x : executors)
+    x->memory_bytes = static_cast<int64_t>(static_cast<double>(x->info.memory_bytes) *
+                                           (static_cast<double>(total) / offered));
+}
+
+void Cluster::DeleteDevice(std::optional<int64_t> device) {
+  if (devices_deleted_++ == 0)
+    workers_[""].lost_reason = executors_[""].lost_reason = "its worker was deleted";
+  if (device) {
+    devices_[*device] = {"", 0};
   } else {
-    for (const std::string& executor : worker.executors) {
-      const Executor& x = s_.executors.at(executor);
-      if (!x.alive() || Responsive(x)) continue;
-      info.state = WorkerState::kSuspect;
-      info.reason = absl::StrCat("executor ", executor, ": ", SilenceOf(x));
-      break;
-    }
-  }
-  if (!info.reason.empty() && !cordoned.empty()) absl::StrAppend(&info.reason, "; ");
-  absl::StrAppend(&info.reason, cordoned);
-  return info;
-}
-
-void Machine::CountArrays(std::vector<WorkerInfo>& workers) const {
-  std::map<std::string, WorkerInfo*> by_name;
-  for (WorkerInfo& w : workers) by_name[w.name] = &w;
-  std::set<WorkerInfo*> holders;
-  for (const auto& [id, array] : s_.arrays) {
-    // Those of canaries are nobody's.
-    if (array.tenant == core::kSystemTenant) continue;
-    holders.clear();
-    for (const auto& [device, incarnation] : array.holders) {
-      const Executor& x = s_.executors.at(s_.devices[device].executor);
-      if (array.freed || !x.alive() || x.info.incarnation != incarnation) continue;
-      if (const auto w = by_name.find(x.worker); w != by_name.end()) holders.insert(w->second);
-    }
-    for (WorkerInfo* w : holders) ++w->arrays;
+    devices_.push_back({"", 0});
   }
 }
 
-void Machine::On(const ListWorkers& e) {
-  Page<WorkerInfo> page;
-  const auto size = static_cast<size_t>(PageSize(e.page.size));
-  auto it = s_.workers.upper_bound(e.page.after);
-  for (; it != s_.workers.end() && page.items.size() < size; ++it)
-    page.items.push_back(WorkerInfoOf(it->first, it->second));
-  page.more = it != s_.workers.end();
-  CountArrays(page.items);
-  Answer(e.request, std::move(page));
+void Cluster::RemoveExecutor(const std::string& name) {
+  const Executor& x = executors_.at(name);
+  TESSERA_CHECK(!x.alive()) << name;
+  for (int32_t d = 0; d < x.info.num_devices; ++d) DeleteDevice(x.first_device + d);
+  std::vector<std::string>& siblings = workers_.at(x.worker).executors;
+  siblings.erase(std::remove(siblings.begin(), siblings.end(), name), siblings.end());
+  executors_.erase(name);
 }
 
-void Machine::On(const GetWorker& e) {
-  const auto it = s_.workers.find(e.worker);
-  if (it == s_.workers.end() || e.worker.empty()) return Answer(e.request, NoWorker(e.worker));
-  AnswerWorker(e.request, e.worker);
-}
-
-void Machine::AnswerWorker(uint64_t request, const std::string& name) {
-  std::vector<WorkerInfo> one = {WorkerInfoOf(name, s_.workers.at(name))};
-  CountArrays(one);
-  Answer(request, std::move(one[0]));
-}
-
-void Machine::On(const Cordon& e) {
-  const auto it = s_.workers.find(e.worker);
-  if (it == s_.workers.end() || e.worker.empty()) return Answer(e.request, NoWorker(e.worker));
-  it->second.cordoned = e.on;
-  it->second.cordon_reason = e.on ? e.reason.substr(0, kReasonMax) : "";
-  Log(absl::StrCat("worker ", e.worker, e.on ? " cordoned" : " uncordoned"));
-  if (!e.on && s_.draining.erase(e.worker) > 0) {
-    // Whoever waits for the drain learns that it has ended.
-    const std::set<uint64_t> drains = it->second.drains;
-    for (uint64_t request : drains) {
-      EndWait(request);
-      AnswerWorker(request, e.worker);
-    }
-    RetryHeld();
-  }
-  AnswerWorker(e.request, e.worker);
-}
-
-void Machine::On(const Drain& e) {
-  const auto it = s_.workers.find(e.worker);
-  if (it == s_.workers.end() || e.worker.empty()) return Answer(e.request, NoWorker(e.worker));
-  Worker& worker = it->second;
-  if (!worker.cordoned || !e.reason.empty()) worker.cordon_reason = e.reason.substr(0, kReasonMax);
-  worker.cordoned = true;
-  if (s_.draining.insert(e.worker).second) Log(absl::StrCat("worker ", e.worker, " drains"));
-  Waiter w;
-  w.kind = Waiter::kDrain;
-  w.executor = e.worker;
-  w.until = now_ + std::clamp(e.timeout, absl::ZeroDuration(), s_.config.result_wait_max);
-  Wait(e.request, std::move(w));  // Finish answers it, if nothing runs there now.
-}
-
-void Machine::EndDrains() {
-  for (const std::string& name : s_.draining) {
-    const Worker& worker = s_.workers.at(name);
-    if (worker.drains.empty() || OperationsOn(worker) > 0) continue;
-    const std::set<uint64_t> drains = worker.drains;
-    for (uint64_t request : drains) {
-      EndWait(request);
-      AnswerWorker(request, name);
-    }
-  }
-}
-
-void Machine::RetryHeld() {
-  const std::set<uint64_t> held = std::exchange(s_.held, {});
-  for (uint64_t op : held) TryStart(op);
-}
-
-// ---- Meshes. ------------------------------------------------------------------------------------
-absl::StatusOr<const NamedMesh*> Machine::FindMesh(const core::Caller& caller,
-                                                   const std::string& name) {
-  const auto it = s_.meshes.find({caller.tenant, name});
-  if (it == s_.meshes.end())
-    return MakeError(ErrorKind::kMeshNotFound,
-                     absl::StrCat("mesh '", name.substr(0, 64),
-                                  "' does not exist; create it, or list the meshes"));
-  return &it->second;
-}
-
-void Machine::On(const CreateMesh& e) {
-  if (!IsName(e.name))
-    return Answer(e.request, MakeError(ErrorKind::kValueError,
-                                       absl::StrCat("mesh: '", e.name.substr(0, 64),
-                                                    "' is no name; names are 1 to 63 lower-case "
-                                                    "letters, digits, '-' and '_'")));
-  absl::StatusOr<std::vector<int64_t>> devices =
-      ChooseDevices("mesh", e.mesh, e.devices, /*cordoned=*/false);
-  if (!devices.ok()) return Answer(e.request, devices.status());
-  const auto key = std::pair(e.caller.tenant, e.name);
-  if (const auto it = s_.meshes.find(key); it != s_.meshes.end()) {
-    const bool same =
-        it->second.mesh == e.mesh && (e.devices.empty() || it->second.devices == *devices);
-    if (!same)
-      return Answer(e.request,
-                    MakeError(ErrorKind::kAlreadyExists,
-                              absl::StrCat("mesh '", e.name, "' exists already as ",
-                                           it->second.mesh.ToString(), "; choose another name")));
-    return Answer(e.request,
-                  MeshInfo{e.name, e.caller.tenant, it->second.mesh, it->second.devices});
-  }
-  if (static_cast<int64_t>(s_.meshes.size()) >= s_.config.meshes_max)
-    return Answer(e.request,
-                  MakeError(ErrorKind::kLimitExceeded,
-                            absl::StrCat("mesh: ", s_.meshes.size(), " exist, at most ",
-                                         s_.config.meshes_max, " are kept; delete some")));
-  MeshInfo info{e.name, e.caller.tenant, e.mesh, *devices};
-  if (!e.check_only) {
-    s_.meshes[key] = {e.mesh, *std::move(devices)};
-    Log(absl::StrCat("mesh ", e.name, " created"));
-  }
-  Answer(e.request, std::move(info));
-}
-
-void Machine::On(const GetMesh& e) {
-  const auto mesh = FindMesh(e.caller, e.name);
-  if (!mesh.ok()) return Answer(e.request, mesh.status());
-  Answer(e.request, MeshInfo{e.name, e.caller.tenant, (*mesh)->mesh, (*mesh)->devices});
-}
-
-void Machine::On(const ListMeshes& e) {
-  Page<MeshInfo> page;
-  const auto size = static_cast<size_t>(PageSize(e.page.size));
-  auto it = s_.meshes.upper_bound({e.caller.tenant, e.page.after});
-  const auto ours = [&] { return it != s_.meshes.end() && it->first.first == e.caller.tenant; };
-  for (; ours() && page.items.size() < size; ++it)
-    page.items.push_back({it->first.second, it->first.first, it->second.mesh, it->second.devices});
-  page.more = ours();
-  Answer(e.request, std::move(page));
-}
-
-void Machine::On(const DeleteMesh& e) {
-  const auto mesh = FindMesh(e.caller, e.name);
-  if (!mesh.ok()) return Answer(e.request, mesh.status());
-  s_.meshes.erase({e.caller.tenant, e.name});
-  Log(absl::StrCat("mesh ", e.name, " deleted"));
-  Answer(e.request, std::monostate());
+void Cluster::RemoveWorker(const std::string& name) {
+  draining_.erase(name);
+  workers_.erase(name);
 }
 
 }  // namespace tessera::server::scheduler

@@ -1,9 +1,26 @@
 // One step of the state machine: the state, the time, and the effects gathered so far.  Lives for
-// one Step.  Its functions are grouped in files by what they are about.
+// one Step.  Its functions are grouped by file, each of which belongs to one part of the state:
+//
+//   cluster    workers.cc (they come, report and go), inventory.cc (lists, cordons, drains, meshes)
+//   ownership  sessions.cc
+//   catalogue  arrays.cc, programs.cc
+//   order      operations.cc, run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
+//
+// What one part has another do:
+//
+//   cluster -> order        Retry and RetryHeld, when executors are back or a drain is over; Left
+//                           and Fail, for what a lost executor ran
+//   cluster -> catalogue    ArrayFailed and ExecutableFailed, for what was lost; RestartLoadWaits
+//   ownership -> the rest   CancelOperations and Delete, when a session ends
+//   catalogue -> order      TryStart and Fail, for what waits for an array or an executable
+//   order -> catalogue      NewArray; ArrayScheduled, ArrayReady and ArrayFailed, for results;
+//                           SetDeleted and TryFree, for arguments; FindOrPlan and LoadWhereAlive
+//   catalogue, order -> cluster   Miss, when an executor did not do its part in time
 #pragma once
 #include <deque>
 #include <map>
-#include <optional>
+#include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,7 +46,13 @@ enum class Access : uint8_t { kRead, kChange };
 
 class Machine {
  public:
-  Machine(State& state, absl::Time now) : s_(state), now_(now) {}
+  Machine(State& state, absl::Time now)
+      : s_(state),
+        now_(now),
+        cluster_(state.cluster),
+        ownership_(state.ownership),
+        catalogue_(state.catalogue),
+        order_(state.order) {}
 
   // sessions.cc
   void On(const OpenSession& e);
@@ -38,7 +61,7 @@ class Machine {
   void On(const CloseSession& e);
   void On(const HoldSession& e);
   void On(const DropHold& e);
-  // cluster.cc
+  // inventory.cc
   void On(const ListDevices& e);
   void On(const ListWorkers& e);
   void On(const GetWorker& e);
@@ -59,16 +82,17 @@ class Machine {
   void On(const DescribeArray& e);
   void On(const WaitArray& e);
   void On(const DeleteArrays& e);
-  void On(const ReshardArray& e);
-  // files.cc
+  // files.cc, save.cc, load.cc
+  void On(const DescribeFile& e);
   void On(const SaveArrays& e);
   void On(const LoadArrays& e);
-  void On(const DescribeFile& e);
   // programs.cc
   void On(const Compile& e);
   void On(const Planned& e);
-  // operations.cc
+  // run.cc, transfer.cc
   void On(const Execute& e);
+  void On(const ReshardArray& e);
+  // operations.cc
   void On(const WaitOperation& e);
   void On(const CancelOperation& e);
   // queries.cc
@@ -83,14 +107,16 @@ class Machine {
   // state.cc
   void On(const Tick& e);
 
-  // Before the first step: executors of earlier lives, which have not come yet.
-  void Restore(const std::vector<core::KnownExecutor>& executors);
-  // Who asks for the step; null, as it is at first: nobody does.
+  // The caller whose request the step serves; null (the default) when it serves none.
   void SetCaller(const core::Caller* caller) { caller_ = caller; }
   // Ends the step.
   std::vector<Effect> Finish();
 
- private:
+  // What follows is for the kinds of work (operation.h) and of waits (waits.h), too.
+  State& state() { return s_; }
+  const State& state() const { return s_; }
+  absl::Time now() const { return now_; }
+
   // ---- state.cc: replies, commands, timers. ----
   void Answer(uint64_t request, absl::Status error);
   template <class T>
@@ -105,20 +131,34 @@ class Machine {
   void Log(std::string record) { effects_.emplace_back(Append{std::move(record)}); }
   void Arm(absl::Time when, TimerKind kind, uint64_t id);
   void Disarm(absl::Time when, TimerKind kind, uint64_t id);
-  void Wait(uint64_t request, Waiter waiter);
+  // The request is answered by what ends the wait, or when its time is over (waits.h).
+  template <class W>
+  void Wait(uint64_t request, absl::Time until, W wait) {
+    if (Requests* listed = wait.Listed(s_)) listed->insert(request);
+    Arm(until, kRequestTimer, request);
+    s_.waiters.emplace(request, Waiter{until, std::move(wait)});
+  }
+  // Null when the request does not wait, or for something else.
+  template <class W>
+  W* WaitOf(uint64_t request) {
+    const auto it = s_.waiters.find(request);
+    return it == s_.waiters.end() ? nullptr : std::get_if<W>(&it->second.on);
+  }
   // Ends the wait; the caller answers.
   Waiter EndWait(uint64_t request);
+  // Of a wait that only a fault makes long: the log is told, too.
+  void AnswerLate(uint64_t request, const absl::Status& why);
 
   int64_t PageSize(int64_t asked) const;
-  // The next id of arrays, executables and operations.
-  uint64_t NewId(const std::string& tenant);
-  // What to add to the words that nothing is known of an id.
+  uint64_t NewId(const std::string& tenant) {
+    return ownership_.NewId(tenant, s_.config.owners_max);
+  }
+  // The end of an error that says that an id is not known: ": the coordinator restarted ..." when
+  // it cannot be an id of this life, else "".
   std::string IfRestarted(uint64_t id) const;
   // The same, where the caller may have taken one of its ids for another: ": it is an operation,
   // which makes array 7".
   std::string WhatElse(const core::Caller& caller, uint64_t id, Access access) const;
-  // Whose the id is, or was; null when it was given to nobody, or so long ago that it is forgotten.
-  const std::string* OwnerOf(uint64_t id) const;
   static bool May(const core::Caller& caller, const std::string& tenant, Access access) {
     return access == Access::kRead ? caller.Sees(tenant) : caller.Changes(tenant);
   }
@@ -137,14 +177,10 @@ class Machine {
   void ReadWorkers(core::ClusterReading* out);
 
   // ---- sessions.cc ----
-  // The key of the tenant's own session, which is made when it is first asked for.
-  uint64_t OwnSession(const std::string& tenant);
   // The key of the session that the caller calls `id`; one that is to be changed is renewed.
   absl::StatusOr<uint64_t> FindSession(const core::Caller& caller, uint64_t id, Access access);
   absl::Status NoSession(uint64_t id) const;
   SessionInfo Info(uint64_t key, const Session& session) const;
-  // As clients call it.
-  uint64_t NameOfSession(uint64_t key) const;
   void EndSession(uint64_t key, const std::string& why);
   void SessionTimer(uint64_t key);
   // Its client is there after all.
@@ -152,14 +188,13 @@ class Machine {
   void SilenceTimer(uint64_t key);
   void CancelOperations(const std::set<uint64_t>& operations, const std::string& why);
 
-  // ---- cluster.cc ----
+  // ---- inventory.cc ----
   WorkerInfo WorkerInfoOf(const std::string& name, const Worker& worker) const;
   static absl::Status NoWorker(const std::string& name);
   void AnswerWorker(uint64_t request, const std::string& name);
   // Fills in how many arrays have shards on each.
   void CountArrays(std::vector<WorkerInfo>& workers) const;
   int64_t OperationsOn(const Worker& worker) const;
-  bool IsCordoned(int64_t device) const;
   // Answers the drains of workers where nothing runs any more.
   void EndDrains();
   // What a drain held back.
@@ -167,9 +202,8 @@ class Machine {
   absl::StatusOr<const NamedMesh*> FindMesh(const core::Caller& caller, const std::string& name);
 
   // ---- arrays.cc ----
-  Executor& ExecutorOf(int64_t device);
-  bool DeviceExists(int64_t device) const;
-  absl::Status CheckDevices(const std::vector<int64_t>& devices) const;
+  // LIMIT_EXCEEDED when there is no room for so many arrays more.
+  absl::Status CheckRoom(const char* what, int64_t more) const;
   // The record, or ARRAY_NOT_FOUND or ARRAY_DELETED.
   absl::StatusOr<ArrayRecord*> FindArray(const core::Caller& caller, uint64_t id, Access access);
   uint64_t NewArray(api::ArraySpec spec, ArrayState state, uint64_t session);
@@ -178,6 +212,9 @@ class Machine {
   // Its shards are, or will be, at the current incarnations of its devices.
   void HoldByCurrent(ArrayRecord& array);
   ArrayInfo Info(uint64_t id);
+  // Its shards are written from now on, at the current incarnations.  False when it is gone.
+  bool BeginWrites(uint64_t id);
+  void UploadTimer(uint64_t id);
   bool TryCreate(uint64_t request, uint64_t session, const api::ArraySpec& spec);
   void SendRead(uint64_t request, const ArrayRecord& array);
   void ArrayScheduled(uint64_t id);
@@ -223,6 +260,9 @@ class Machine {
   bool IsLoaded(const Executable& executable) const;
   void SendLoad(uint64_t id, Executable& executable, const Executor& executor);
   void LoadWhereAlive(uint64_t id);
+  // Answers those that wait for it.
+  void AnswerCompiles(const Executable& executable);
+  // The same, if every executor has compiled it.
   void AnswerCompiled(uint64_t id);
   // Of a plan that was asked for alone; drops it.
   void AnswerPlanned(uint64_t id);
@@ -231,14 +271,32 @@ class Machine {
   void Unload(uint64_t id);
   void Loaded(const Executor& executor, const api::ProgramLoaded& report);
 
-  // ---- operations.cc ----
+  // ---- run.cc ----
   absl::Status CheckExecute(const core::Caller& caller, const api::ExecuteRequest& body);
-  // The operation that makes an array like `source` that lies as `wanted` says.
+  // The distinct shards of results that are to come along, as (result, ordinal); none when they are
+  // too large.
+  std::vector<std::pair<int32_t, int>> InlineShards(const Operation& op, int64_t bytes_max) const;
+  void KeepInlined(const Executor& executor, const api::LaunchDone& done);
+  // Takes what came along.  Requires: it is a run.
+  api::Completion Complete(Operation& op);
+  // The communicator of these executors, in this order, as they are; opened if there is none.
+  uint64_t GenerationFor(const std::vector<std::string>& executors);
+  // Has those of its members that are there close it.
+  void CloseCommunicator(uint64_t generation, const Order::Members& members);
+
+  // ---- transfer.cc ----
+  // The operation that makes an array of the contents of `source`, placed as `wanted` says.
   absl::StatusOr<uint64_t> Reshard(uint64_t session, uint64_t source, const api::ArraySpec& wanted);
+
+  // ---- operations.cc ----
+  // QUEUE_FULL.
+  absl::Status CheckQueue(const char* what) const;
   // OPERATION_NOT_FOUND.
   absl::StatusOr<Operation*> FindOperation(const core::Caller& caller, uint64_t id, Access access);
   uint64_t NewOperation(Operation op, std::vector<api::ArraySpec> results);
-  std::vector<std::string> ExecutorsOf(const Operation& op);
+  std::vector<std::string> ExecutorsOf(const Operation& op) const;
+  // What it runs; null when it is no run, or its executable is gone.
+  Executable* ExecutableOf(const Operation& op) const;
   // Gives the operation its place if nothing stands in the way. From within another's start it
   // comes after it.
   void TryStart(uint64_t id);
@@ -246,15 +304,10 @@ class Machine {
   // Waits, for so long and no longer, until executors are back or have compiled its program.
   void Block(Operation& op, bool loading);
   void Unblock(const Operation& op);
+  void DeadlineTimer(uint64_t id);
   // It has waited for its executors in vain.
   void ExecutorsLate(uint64_t id);
   void Start(Operation& op, const std::vector<std::string>& executors);
-  void SendLaunches(Operation& op, const std::vector<std::string>& executors);
-  void SendTransfers(Operation& op, const std::vector<std::string>& executors);
-  uint64_t GenerationFor(const std::vector<std::string>& executors);
-  // No later launch uses it; it is closed when those that do have ended.
-  void Retire(uint64_t generation);
-  void CloseRetired(uint64_t generation);
   void Done(uint64_t id);
   // What fails with it comes after it.
   void Fail(uint64_t id, absl::Status error,
@@ -263,8 +316,6 @@ class Machine {
   void End(Operation& op, api::OperationState state);
   // The executor has left the operation, or is gone.
   void Left(Operation& op, const std::string& executor);
-  // Of one that has ended and been left, until it has to make room for others.
-  void KeepRecord(const Operation& op);
   // The time of a run whose caller gave none begins when nothing stands before it on its executors.
   void BeginTurn(Operation& op);
   // Kills the executors that have not left an operation that ended; those that others, which came
@@ -291,44 +342,30 @@ class Machine {
   // Starts and fails what the step found to be due, one after the other: chains of operations that
   // depend on each other may be as long as the queue.
   void DrainDue();
-  // The distinct shards of results that are to come along, as (result, ordinal); none when they are
-  // too large.
-  std::vector<std::pair<int32_t, int>> InlineShards(const Operation& op) const;
-  void KeepInlined(const Executor& executor, const api::LaunchDone& done);
-  // Takes what came along.
-  api::Completion Complete(Operation& op);
 
   // ---- files.cc ----
-  absl::Status CheckFolders(const std::vector<uint64_t>& arrays) const;
   std::string PathOf(const core::Caller& caller, const std::string& path) const;
-  absl::StatusOr<FileWork> CheckSave(const SaveArrays& e, std::vector<uint64_t>* args);
-  absl::StatusOr<Making> StartLoad(const LoadArrays& e, const api::FileInspected& report);
-  // What the file holds; `load` is what to do with that, null: to tell it.
+  // What the file holds; `load` is what to load of it, null: the contents are the answer.
   void AskForFile(uint64_t request, const Executor& executor, const std::string& path,
                   std::shared_ptr<const LoadArrays> load);
   void Inspected(const Executor& executor, const api::FileInspected& report);
-  std::vector<std::string> ExecutorsOfFile(const Operation& op);
-  void SendSaves(Operation& op, const std::vector<std::string>& executors);
-  void SendLoads(Operation& op, const std::vector<std::string>& executors);
+  // ---- save.cc ----
+  absl::Status CheckFolders(const std::vector<uint64_t>& arrays) const;
+  absl::StatusOr<Save> CheckSave(const SaveArrays& e, std::vector<uint64_t>* args);
+  // ---- load.cc ----
+  absl::StatusOr<Making> StartLoad(const LoadArrays& e, const api::FileInspected& report);
 
   // ---- workers.cc ----
   absl::Status CheckName(const api::Registration& r) const;
   absl::Status CheckRegistration(const api::Registration& r) const;
-  void Up(const std::string& worker, const std::string& host, uint64_t session,
-          const api::ExecutorInfo& info);
-  // The id of a device, or the next id, is nobody's from now on.
-  void DeleteDevice(std::optional<int64_t> device);
+  void Up(const std::string& worker, const std::string& host, const api::ExecutorInfo& info);
   // Nothing is known of it any more.  It is gone.
   void Forget(const std::string& worker);
   void ForgetExecutor(const std::string& name);
-  std::vector<core::KnownExecutor> KnownExecutors() const;
-  // What the workers of a host offer together is at most what it has.
-  void ShareMemory(const std::string& host);
   void Lose(const std::string& executor, const std::string& reason, uint64_t launch,
             const std::string& op);
   void LoseWorker(const std::string& worker, const std::string& reason);
-  // "executor w0/0 of worker w0 is lost (its connection ended)"; empty when all are alive.
-  std::string FirstLost(const std::vector<std::string>& executors) const;
+  void LeaseTimer(uint64_t session);
   // What waited for executors goes on.
   void Retry();
   bool Responsive(const Executor& x) const { return x.seen.silence < s_.config.unresponsive; }
@@ -341,8 +378,13 @@ class Machine {
   void MissThoseThatLoad(const Executable& executable, const std::string& who);
   void KillIfMissed(Executor& x);
 
+ private:
   State& s_;
   const absl::Time now_;
+  Cluster& cluster_;
+  Ownership& ownership_;
+  Catalogue& catalogue_;
+  Order& order_;
   const core::Caller* caller_ = nullptr;
   std::vector<Effect> effects_;
   bool keep_ = false;                                     // which executors are known has changed
@@ -356,19 +398,5 @@ class Machine {
   std::deque<Due> due_;
   bool draining_due_ = false;
 };
-
-// ---- transfer.cc: pure geometry. ----
-// Whether each device of `wanted` holds exactly its block of `array` already, so that no bytes
-// move.
-bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted);
-// The pieces that make the block of `ordinal` of `wanted` out of blocks of `array`; a source is
-// given as ordinal of `array`.  Of the replicas of a block `prefer` picks one.
-struct SourcePiece {
-  int64_t source = 0;
-  ir::Dims source_starts, dest_starts, shape;
-};
-std::vector<SourcePiece> PiecesOf(const api::ArraySpec& array, const api::ArraySpec& wanted,
-                                  int64_t ordinal,
-                                  const std::function<int(int64_t source)>& prefer);
 
 }  // namespace tessera::server::scheduler

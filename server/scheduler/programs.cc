@@ -20,14 +20,16 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
           ErrorKind::kValueError,
           absl::StrCat(what, ": ", Counted(static_cast<int64_t>(devices.size()), "device"),
                        " for mesh ", mesh.ToString(), ", which has ", n));
-    TESSERA_RETURN_IF_ERROR(Annotate(CheckDevices(devices), what));
+    TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(devices), what));
     std::set<int64_t> distinct;
-    const std::string& kind = s_.executors.at(s_.devices[devices[0]].executor).info.device_kind;
+    const std::string& kind =
+        cluster_.executor(cluster_.device(devices[0]).executor).info.device_kind;
     for (int64_t d : devices) {
       if (!distinct.insert(d).second)
         return MakeError(ErrorKind::kValueError,
                          absl::StrCat(what, ": device ", d, " is given twice"));
-      if (const std::string& other = s_.executors.at(s_.devices[d].executor).info.device_kind;
+      if (const std::string& other =
+              cluster_.executor(cluster_.device(d).executor).info.device_kind;
           other != kind)
         return MakeError(ErrorKind::kValueError,
                          absl::StrCat(what, ": devices of kinds ", kind, " and ", other,
@@ -39,15 +41,15 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
   // needed, since they may come back.
   std::map<std::string, std::vector<int64_t>> healthy, all;
   int64_t left_out = 0;
-  for (size_t d = 0; d < s_.devices.size(); ++d) {
-    if (!DeviceExists(static_cast<int64_t>(d))) continue;
-    const Executor& x = s_.executors.at(s_.devices[d].executor);
-    if (!cordoned && IsCordoned(static_cast<int64_t>(d))) {
+  for (int64_t d = 0; d < cluster_.num_ids(); ++d) {
+    if (!cluster_.DeviceExists(d)) continue;
+    const Executor& x = cluster_.executor(cluster_.device(d).executor);
+    if (!cordoned && cluster_.IsCordoned(d)) {
       ++left_out;
       continue;
     }
-    all[x.info.device_kind].push_back(static_cast<int64_t>(d));
-    if (x.alive() && Responsive(x)) healthy[x.info.device_kind].push_back(static_cast<int64_t>(d));
+    all[x.info.device_kind].push_back(d);
+    if (x.alive() && Responsive(x)) healthy[x.info.device_kind].push_back(d);
   }
   for (const auto* pool : {&healthy, &all}) {
     const std::vector<int64_t>* best = nullptr;
@@ -58,26 +60,24 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
   }
   return MakeError(ErrorKind::kNotEnoughDevices,
                    absl::StrCat(what, ": mesh ", mesh.ToString(), " needs ", n,
-                                " devices of one kind; the cluster has ",
-                                static_cast<int64_t>(s_.devices.size()) - s_.devices_deleted,
+                                " devices of one kind; the cluster has ", cluster_.num_devices(),
                                 left_out == 0 ? "" : absl::StrCat(" (", left_out, " cordoned)"),
                                 "; use a smaller mesh or add workers"));
 }
 
 absl::StatusOr<uint64_t> Machine::NewExecutable(const api::CompileRequest& request,
                                                 const std::string& tenant) {
-  if (s_.plans >= s_.config.plans_bound)
-    return MakeError(ErrorKind::kQueueFull,
-                     absl::StrCat("compile: ", s_.plans, " programs are being planned, at most ",
-                                  s_.config.plans_bound, " at a time; retry"));
+  if (catalogue_.plans() >= s_.config.plans_bound)
+    return MakeError(
+        ErrorKind::kQueueFull,
+        absl::StrCat("compile: ", catalogue_.plans(), " programs are being planned, at most ",
+                     s_.config.plans_bound, " at a time; retry"));
   const uint64_t id = NewId(tenant);
-  Executable& x = s_.executables[id];
+  Executable& x = catalogue_.AddExecutable(id);
   x.tenant = tenant;
   x.plan_only = request.plan_only;
   x.absent_memory_bytes = request.device_memory_bytes;
   x.name = request.name.empty() ? request.program.entry->name : request.name;
-  x.last_use = ++s_.uses;
-  ++s_.plans;
   return id;
 }
 
@@ -85,7 +85,7 @@ MakePlan Machine::PlanOf(const api::CompileRequest& request, uint64_t executable
   MakePlan plan;
   plan.executable = executable;
   plan.request.program = request.program;
-  plan.request.name = s_.executables.at(executable).name;
+  plan.request.name = catalogue_.executable(executable).name;
   return plan;
 }
 
@@ -113,7 +113,7 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
     // What is compiled already is no new program for a worker that is cordoned.
     absl::StatusOr<std::vector<int64_t>> before =
         ChooseDevices("compile", mesh, request.devices, /*cordoned=*/true);
-    if (before.ok() && s_.executable_of.count(key_on(*before)) > 0) chosen = std::move(before);
+    if (before.ok() && catalogue_.ExecutableOf(key_on(*before)) != 0) chosen = std::move(before);
   }
   if (absl::IsFailedPrecondition(chosen.status()) && request.plan_only && request.devices.empty())
     return MakeError(ErrorKind::kNotEnoughDevices,
@@ -123,34 +123,34 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
   TESSERA_RETURN_IF_ERROR(chosen);
   const std::vector<int64_t>& devices = *chosen;
   const std::string full_key = key_on(devices);
-  if (auto it = s_.executable_of.find(full_key); it != s_.executable_of.end()) {
-    const Executable& known = s_.executables.at(it->second);
+  if (const uint64_t id = catalogue_.ExecutableOf(full_key); id != 0) {
+    Executable& known = catalogue_.executable(id);
     if (!request.plan_only || known.state == ExecutableState::kPlanned) {
-      s_.executables.at(it->second).last_use = ++s_.uses;
+      catalogue_.Touch(known);
       // The coordinator's own canaries would hide how often users' programs are there.
       if (tenant != core::kSystemTenant)
         Note(core::CacheLookup{known.state == ExecutableState::kPlanned
                                    ? core::CacheLookup::kHit
                                    : core::CacheLookup::kCoalesced});
-      return it->second;
+      return id;
     }
   }
   if (!cordoned)
     for (int64_t d : devices)
-      if (IsCordoned(d))
+      if (cluster_.IsCordoned(d))
         return MakeError(
             ErrorKind::kNotEnoughDevices,
-            absl::StrCat("compile: device ", d, " belongs to worker ", ExecutorOf(d).worker,
+            absl::StrCat("compile: device ", d, " belongs to worker ",
+                         cluster_.ExecutorOf(d).worker,
                          ", which is cordoned and takes no new programs; choose others"));
   TESSERA_ASSIGN_OR_RETURN(const uint64_t id, NewExecutable(request, tenant));
   if (tenant != core::kSystemTenant) Note(core::CacheLookup{core::CacheLookup::kMiss});
-  Executable& x = s_.executables.at(id);
-  x.key = full_key;
+  Executable& x = catalogue_.executable(id);
   x.devices = devices;
-  if (!x.plan_only) s_.executable_of[full_key] = id;
+  catalogue_.SetKey(id, full_key);
   MakePlan plan = PlanOf(request, id);
   for (int64_t d : devices) {
-    const Executor& e = ExecutorOf(d);
+    const Executor& e = cluster_.ExecutorOf(d);
     plan.request.cluster.devices.push_back({.id = d,
                                             .kind = e.info.device_kind,
                                             .host = e.host,
@@ -162,7 +162,7 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
       member = x.members.end() - 1;
     }
     x.coordinates.push_back(
-        {static_cast<int32_t>(member - x.members.begin()), s_.devices[d].local});
+        {static_cast<int32_t>(member - x.members.begin()), cluster_.device(d).local});
   }
   effects_.emplace_back(std::move(plan));
   DropOldExecutables();
@@ -189,32 +189,28 @@ void Machine::On(const Compile& e) {
   auto id = request.device_memory_bytes > 0 ? PlanForAbsent(request, e.caller.tenant)
                                             : FindOrPlan(request, e.key, e.caller.tenant, cordoned);
   if (!id.ok()) return Answer(e.request, id.status());
-  if (request.plan_only && s_.executables.at(*id).state == ExecutableState::kPlanned) {
-    const Executable& x = s_.executables.at(*id);
+  if (request.plan_only && catalogue_.executable(*id).state == ExecutableState::kPlanned) {
+    const Executable& x = catalogue_.executable(*id);
     api::CompileReply reply = x.reply;
     reply.executable = 0;
     reply.pending = PendingOn(x.devices, /*compiled=*/true);
     if (!request.explain) reply.explain_text = reply.explain_json = "";
     return Answer(e.request, std::move(reply));
   }
-  Waiter w;
-  w.kind = Waiter::kCompile;
-  w.id = *id;
-  w.latest = now_ + request.timeout;
-  w.until = std::min(now_ + LoadWait(s_.executables.at(*id)), w.latest);
-  w.explain = e.body.explain;
-  Wait(e.request, std::move(w));
-  if (s_.executables.at(*id).state == ExecutableState::kPlanned) {
+  const absl::Time latest = now_ + request.timeout;
+  Wait(e.request, std::min(now_ + LoadWait(catalogue_.executable(*id)), latest),
+       CompileWait{*id, latest, e.body.explain});
+  if (catalogue_.executable(*id).state == ExecutableState::kPlanned) {
     LoadWhereAlive(*id);
     AnswerCompiled(*id);
   }
 }
 
 void Machine::On(const Planned& e) {
-  --s_.plans;
-  const auto it = s_.executables.find(e.executable);
-  if (it == s_.executables.end()) return;
-  Executable& x = it->second;
+  catalogue_.EndPlan();
+  auto* const it = catalogue_.FindExecutable(e.executable);
+  if (it == nullptr) return;
+  Executable& x = *it;
   if (!e.plan.ok()) return ExecutableFailed(e.executable, e.plan.status());
   const core::Plan& plan = *e.plan;
   if (x.absent_memory_bytes > 0 && plan.memory_bound_bytes > x.absent_memory_bytes)
@@ -225,9 +221,9 @@ void Machine::On(const Planned& e) {
                                " bytes on a device, of which each has ", x.absent_memory_bytes,
                                "; shard it further, or plan for devices with more memory")));
   for (int64_t d : x.devices) {
-    const int64_t memory = ExecutorOf(d).memory_bytes;
+    const int64_t memory = cluster_.ExecutorOf(d).memory_bytes;
     if (memory <= 0 || plan.memory_bound_bytes <= memory) continue;
-    Note(core::PlanTooLarge{ExecutorOf(d).info.device_kind});
+    Note(core::PlanTooLarge{cluster_.ExecutorOf(d).info.device_kind});
     return ExecutableFailed(e.executable,
                             MakeError(ErrorKind::kOutOfMemory,
                                       absl::StrCat("compile: ", x.name, " needs up to ",
@@ -256,29 +252,40 @@ void Machine::On(const Planned& e) {
   for (uint64_t op : operations) TryStart(op);
 }
 
+Requests* CompileWait::Listed(State& state) const {
+  Executable* const x = state.catalogue.FindExecutable(executable);
+  return x == nullptr ? nullptr : &x->waiters;
+}
+
+void CompileWait::Late(Machine& m, uint64_t request) const {
+  const Executable& x = m.state().catalogue.executable(executable);
+  m.AnswerLate(request, m.NotLoaded(x, "compile", /*callers_time_is_over=*/m.now() >= latest));
+  m.MissThoseThatLoad(x, absl::StrCat("a compile of ", x.name));
+}
+
 absl::Duration Machine::LoadWait(const Executable& x) const {
   for (const std::string& member : x.members)
-    if (!s_.executors.at(member).alive()) return s_.config.recovery_wait;
+    if (!cluster_.executor(member).alive()) return s_.config.recovery_wait;
   return s_.config.load_wait;
 }
 
 void Machine::RestartLoadWaits(const std::string& executor) {
-  for (auto& [id, x] : s_.executables) {
+  for (const auto& [id, x] : catalogue_.executables()) {
     if (x.waiters.empty() ||
         std::find(x.members.begin(), x.members.end(), executor) == x.members.end())
       continue;
     for (uint64_t request : x.waiters) {
-      Waiter& w = s_.waiters.at(request);
-      Disarm(w.until, kRequestTimer, request);
-      w.until = std::min(now_ + LoadWait(x), w.latest);
-      Arm(w.until, kRequestTimer, request);
+      absl::Time& until = s_.waiters.at(request).until;
+      Disarm(until, kRequestTimer, request);
+      until = std::min(now_ + LoadWait(x), WaitOf<CompileWait>(request)->latest);
+      Arm(until, kRequestTimer, request);
     }
   }
 }
 
 absl::Status Machine::NotLoaded(const Executable& x, const std::string& what,
                                 bool callers_time_is_over) const {
-  const std::string lost = FirstLost(x.members);
+  const std::string lost = cluster_.FirstLost(x.members);
   if (!lost.empty())
     return MakeError(ErrorKind::kWorkerLost,
                      absl::StrCat(what, ": ", lost, ", and it was not back within ",
@@ -313,61 +320,58 @@ void Machine::SendLoad(uint64_t id, Executable& x, const Executor& executor) {
 }
 
 void Machine::LoadWhereAlive(uint64_t id) {
-  Executable& x = s_.executables.at(id);
+  Executable& x = catalogue_.executable(id);
   for (const std::string& member : x.members)
-    if (const Executor& executor = s_.executors.at(member); executor.alive())
+    if (const Executor& executor = cluster_.executor(member); executor.alive())
       SendLoad(id, x, executor);
 }
 
 bool Machine::IsLoaded(const Executable& x) const {
   return std::all_of(x.members.begin(), x.members.end(), [&](const std::string& member) {
-    const Executor& executor = s_.executors.at(member);
+    const Executor& executor = cluster_.executor(member);
     const auto it = x.loaded.find(member);
     return executor.alive() && it != x.loaded.end() && it->second == executor.info.incarnation;
   });
 }
 
-void Machine::AnswerCompiled(uint64_t id) {
-  Executable& x = s_.executables.at(id);
-  if (!IsLoaded(x)) return;
+void Machine::AnswerCompiles(const Executable& x) {
   const std::set<uint64_t> waiters = x.waiters;
   for (uint64_t request : waiters) {
-    const Waiter w = EndWait(request);
     api::CompileReply reply = x.reply;
-    if (!w.explain) reply.explain_text = reply.explain_json = "";
+    if (!WaitOf<CompileWait>(request)->explain) reply.explain_text = reply.explain_json = "";
+    EndWait(request);
     Answer(request, std::move(reply));
   }
 }
 
+void Machine::AnswerCompiled(uint64_t id) {
+  const Executable& x = catalogue_.executable(id);
+  if (IsLoaded(x)) AnswerCompiles(x);
+}
+
 void Machine::AnswerPlanned(uint64_t id) {
-  Executable& x = s_.executables.at(id);
+  Executable& x = catalogue_.executable(id);
   x.reply.executable = 0;
   if (x.absent_memory_bytes == 0) x.reply.pending = PendingOn(x.devices, /*compiled=*/false);
-  const std::set<uint64_t> waiters = x.waiters;
-  for (uint64_t request : waiters) {
-    const Waiter w = EndWait(request);
-    api::CompileReply reply = x.reply;
-    if (!w.explain) reply.explain_text = reply.explain_json = "";
-    Answer(request, std::move(reply));
-  }
+  AnswerCompiles(x);
   Unload(id);
 }
 
 void Machine::Loaded(const Executor& executor, const api::ProgramLoaded& report) {
-  const auto it = s_.executables.find(report.executable);
-  if (it == s_.executables.end()) return;
+  auto* const it = catalogue_.FindExecutable(report.executable);
+  if (it == nullptr) return;
   if (!report.status.ok())
     return ExecutableFailed(
         report.executable,
-        Annotate(report.status, absl::StrCat("compile: ", it->second.name, " on ", executor.name)));
-  it->second.loaded[executor.name] = executor.info.incarnation;
+        Annotate(report.status, absl::StrCat("compile: ", it->name, " on ", executor.name)));
+  it->loaded[executor.name] = executor.info.incarnation;
   AnswerCompiled(report.executable);
-  const std::set<uint64_t> operations = it->second.operations;
+  const std::set<uint64_t> operations = it->operations;
   for (uint64_t op : operations) TryStart(op);
 }
 
 void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {
-  Executable& x = s_.executables.at(id);
+  Executable& x = catalogue_.executable(id);
   // What is wrong with a program, or with devices that are absent, is its author's to know; the
   // rest is the cluster's.
   const bool of_authors = absl::IsResourceExhausted(error) && x.absent_memory_bytes > 0;
@@ -387,25 +391,18 @@ void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {
 }
 
 void Machine::Unload(uint64_t id) {
-  const Executable& x = s_.executables.at(id);
+  const Executable& x = catalogue_.executable(id);
   for (const auto& [name, incarnation] : x.sent) {
-    const Executor& executor = s_.executors.at(name);
+    const Executor& executor = cluster_.executor(name);
     if (executor.alive() && executor.info.incarnation == incarnation)
       Send(executor, api::UnloadPrograms{{id}});
   }
-  if (!x.plan_only) s_.executable_of.erase(x.key);
-  s_.executables.erase(id);
+  catalogue_.RemoveExecutable(id);
 }
 
 void Machine::DropOldExecutables() {
-  while (static_cast<int64_t>(s_.executables.size()) > s_.config.executables_max) {
-    uint64_t oldest = 0, use = UINT64_MAX;
-    for (const auto& [id, x] : s_.executables)
-      if (x.state == ExecutableState::kPlanned && x.operations.empty() && x.waiters.empty() &&
-          x.last_use < use) {
-        oldest = id;
-        use = x.last_use;
-      }
+  while (static_cast<int64_t>(catalogue_.executables().size()) > s_.config.executables_max) {
+    const uint64_t oldest = catalogue_.OldestUnused();
     if (oldest == 0) return;  // All are in use, which queue_bound and plans_bound limit.
     Unload(oldest);
   }

@@ -10,12 +10,12 @@ namespace tessera::server::scheduler {
 
 absl::StatusOr<Operation*> Machine::FindOperation(const core::Caller& caller, uint64_t id,
                                                   Access access) {
-  const auto it = s_.operations.find(id);
-  if (it == s_.operations.end() || !May(caller, it->second.tenant, access))
+  auto* const it = order_.Find(id);
+  if (it == nullptr || !May(caller, it->tenant, access))
     return MakeError(ErrorKind::kOperationNotFound,
                      absl::StrCat("operation ", id, " does not exist, or its record has expired",
                                   WhatElse(caller, id, access)));
-  return &it->second;
+  return it;
 }
 
 api::Operation Machine::Describe(const Operation& op) {
@@ -40,12 +40,13 @@ void Machine::AddPlaceReasons(const std::vector<std::string>& executors,
   std::vector<api::PendingReason> cordoned;
   std::set<std::string> workers;
   for (const std::string& name : executors) {
-    const Executor& x = s_.executors.at(name);
-    const Worker& worker = s_.workers.at(x.worker);
+    const Executor& x = cluster_.executor(name);
+    const Worker& worker = cluster_.worker(x.worker);
     if (!x.alive())
-      reasons->push_back({"WORKER_LOST", FirstLost({name}), {absl::StrCat("workers/", x.worker)}});
+      reasons->push_back(
+          {"WORKER_LOST", cluster_.FirstLost({name}), {absl::StrCat("workers/", x.worker)}});
     if (!worker.cordoned || !workers.insert(x.worker).second) continue;
-    const char* how = s_.draining.count(x.worker) > 0 ? "draining" : "cordoned";
+    const char* how = cluster_.IsDraining(x.worker) ? "draining" : "cordoned";
     cordoned.push_back(
         {"WORKER_CORDONED",
          absl::StrCat("worker ", x.worker, " is ", how, worker.cordon_reason.empty() ? "" : ": ",
@@ -57,13 +58,8 @@ void Machine::AddPlaceReasons(const std::vector<std::string>& executors,
 
 std::vector<api::PendingReason> Machine::PendingOn(const std::vector<int64_t>& devices,
                                                    bool compiled) {
-  std::vector<std::string> executors;
-  for (int64_t d : devices)
-    if (const std::string& name = s_.devices[d].executor;
-        std::find(executors.begin(), executors.end(), name) == executors.end())
-      executors.push_back(name);
   std::vector<api::PendingReason> reasons;
-  AddPlaceReasons(executors, &reasons);
+  AddPlaceReasons(cluster_.ExecutorsOf(devices), &reasons);
   if (!compiled) reasons.push_back({"COMPILING", "its program is not compiled yet", {}});
   return reasons;
 }
@@ -75,19 +71,20 @@ std::vector<api::PendingReason> Machine::PendingReasons(const Operation& op) {
   AddPlaceReasons(ExecutorsOf(op), &place);
   // A worker that is cordoned but not draining still starts what was compiled for it.
   for (api::PendingReason& reason : place)
-    if (reason.code == "WORKER_LOST" || s_.held.count(op.id) > 0)
+    if (reason.code == "WORKER_LOST" || order_.held().count(op.id) > 0)
       reasons.push_back(std::move(reason));
-  if (op.executable != 0 && s_.executables.at(op.executable).state != ExecutableState::kPlanned)
+  const Executable* const program = ExecutableOf(op);
+  if (program != nullptr && program->state != ExecutableState::kPlanned)
     reasons.push_back({"COMPILING",
                        "its program is being planned",
-                       {absl::StrCat("executables/", op.executable)}});
-  if (op.loading && s_.blocked_on_executors.count(op.id) > 0)
+                       {absl::StrCat("executables/", op.run()->executable)}});
+  if (op.loading && order_.blocked().count(op.id) > 0)
     reasons.push_back({"COMPILING",
                        "its program is being compiled",
-                       {absl::StrCat("executables/", op.executable)}});
+                       {absl::StrCat("executables/", op.run()->executable)}});
   std::vector<api::PendingReason> inputs;
   for (uint64_t a : op.args) {
-    const ArrayRecord& array = s_.arrays.at(a);
+    const ArrayRecord& array = catalogue_.array(a);
     const std::string name = absl::StrCat("arrays/", a);
     if (array.state == ArrayState::kWriting)
       reasons.push_back(
@@ -114,11 +111,11 @@ std::string Machine::PendingReason(const Operation& op) {
 
 std::string Machine::Whereabouts(const Operation& op) {
   std::vector<std::string> places;
-  const auto program = s_.executables.find(op.executable);
+  const Executable* const program = ExecutableOf(op);
   for (const auto& [name, incarnation] : op.outstanding) {
-    const Executor& x = s_.executors.at(name);
+    const Executor& x = cluster_.executor(name);
     std::vector<std::string> what;
-    const bool loaded = program == s_.executables.end() || program->second.loaded.count(name) > 0;
+    const bool loaded = program == nullptr || program->loaded.count(name) > 0;
     if (x.seen.launch == op.id) {
       if (!x.seen.op.empty())
         what.push_back(absl::StrCat(x.seen.waiting ? "waiting in " : "at ", x.seen.op));
@@ -143,7 +140,8 @@ void Machine::On(const ListOperations& e) {
   }
   Page<api::Operation> page;
   const auto size = static_cast<size_t>(PageSize(e.page.size));
-  for (auto it = s_.operations.upper_bound(e.page.after); it != s_.operations.end(); ++it) {
+  const std::map<uint64_t, Operation>& operations = order_.operations();
+  for (auto it = operations.upper_bound(e.page.after); it != operations.end(); ++it) {
     const Operation& op = it->second;
     if (e.live_only && op.ended()) continue;
     if (e.all_sessions ? !e.caller.Sees(op.tenant) : op.session != session) continue;
@@ -163,9 +161,9 @@ void Machine::On(const ExplainPending& e) {
   PendingInfo info{op.state, PendingReasons(op), 0};
   if (op.state == api::OperationState::kPending) {
     const std::vector<std::string> wanted = ExecutorsOf(op);
-    for (uint64_t id : s_.live) {
+    for (uint64_t id : order_.live()) {
       if (id >= op.id) break;
-      const std::vector<std::string> used = ExecutorsOf(s_.operations.at(id));
+      const std::vector<std::string> used = ExecutorsOf(order_.operation(id));
       info.position += std::any_of(wanted.begin(), wanted.end(), [&](const std::string& name) {
         return std::find(used.begin(), used.end(), name) != used.end();
       });

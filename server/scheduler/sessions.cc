@@ -29,13 +29,13 @@ std::string Machine::IfRestarted(uint64_t id) const {
 }
 
 std::string Machine::WhatElse(const core::Caller& caller, uint64_t id, Access access) const {
-  const std::string* owner = OwnerOf(id);
+  const std::string* owner = ownership_.OwnerOf(id);
   if (owner == nullptr || !May(caller, *owner, access)) return IfRestarted(id);
-  if (s_.executables.count(id) > 0) return ": it is an executable";
-  if (s_.arrays.count(id) > 0) return ": it is an array";
-  const auto op = s_.operations.find(id);
-  if (op == s_.operations.end()) return IfRestarted(id);
-  const std::vector<uint64_t>& results = op->second.results;
+  if (catalogue_.FindExecutable(id) != nullptr) return ": it is an executable";
+  if (catalogue_.FindArray(id) != nullptr) return ": it is an array";
+  auto* const op = order_.Find(id);
+  if (op == nullptr) return IfRestarted(id);
+  const std::vector<uint64_t>& results = op->results;
   if (results.empty()) return ": it is an operation";
   // Results have ids one after the other.
   return absl::StrCat(": it is an operation, which makes ",
@@ -43,51 +43,18 @@ std::string Machine::WhatElse(const core::Caller& caller, uint64_t id, Access ac
                       results.size() == 1 ? "" : absl::StrCat(" to ", results.back()));
 }
 
-uint64_t Machine::NewId(const std::string& tenant) {
-  const uint64_t id = ++s_.last_id;
-  if (s_.owners.empty() || std::prev(s_.owners.end())->second != tenant) {
-    s_.owners.emplace(id, tenant);
-    if (static_cast<int64_t>(s_.owners.size()) > s_.config.owners_max)
-      s_.owners.erase(s_.owners.begin());
-  }
-  return id;
-}
-
-const std::string* Machine::OwnerOf(uint64_t id) const {
-  if (id == 0 || id > s_.last_id) return nullptr;
-  const auto next = s_.owners.upper_bound(id);
-  return next == s_.owners.begin() ? nullptr : &std::prev(next)->second;
-}
-
 int64_t Machine::PageSize(int64_t asked) const {
   return asked <= 0 ? s_.config.page_size : std::min(asked, s_.config.page_size_max);
 }
 
-uint64_t Machine::OwnSession(const std::string& tenant) {
-  const auto [it, added] = s_.own_sessions.try_emplace(tenant, 0);
-  if (added) {
-    it->second = ++s_.last_session;
-    Session& session = s_.sessions[it->second];
-    session.tenant = tenant;
-    session.own = true;
-  }
-  return it->second;
-}
-
 absl::StatusOr<uint64_t> Machine::FindSession(const core::Caller& caller, uint64_t id,
                                               Access access) {
-  if (id == 0) return OwnSession(caller.tenant);
-  const auto it = s_.sessions.find(id);
-  if (it == s_.sessions.end() || it->second.own || !May(caller, it->second.tenant, access))
-    return NoSession(id);
+  if (id == 0) return ownership_.OwnSession(caller.tenant);
+  auto* const it = ownership_.FindSession(id);
+  if (it == nullptr || it->own || !May(caller, it->tenant, access)) return NoSession(id);
   // The timer that is armed finds that the lease has moved on.
-  if (access == Access::kChange) it->second.until = now_ + it->second.lease;
+  if (access == Access::kChange) it->until = now_ + it->lease;
   return id;
-}
-
-uint64_t Machine::NameOfSession(uint64_t key) const {
-  const auto it = s_.sessions.find(key);
-  return it != s_.sessions.end() && it->second.own ? 0 : key;
 }
 
 SessionInfo Machine::Info(uint64_t key, const Session& session) const {
@@ -107,14 +74,13 @@ void Machine::On(const OpenSession& e) {
                   MakeError(ErrorKind::kValueError,
                             absl::StrCat("session: a lease of ", absl::FormatDuration(e.lease),
                                          "; leases are positive")));
-  if (s_.leased_sessions >= s_.config.sessions_max)
+  if (ownership_.num_leased() >= s_.config.sessions_max)
     return Answer(e.request,
                   MakeError(ErrorKind::kLimitExceeded,
-                            absl::StrCat("session: ", s_.leased_sessions, " exist, at most ",
+                            absl::StrCat("session: ", ownership_.num_leased(), " exist, at most ",
                                          s_.config.sessions_max, " are kept; delete some")));
-  const uint64_t id = ++s_.last_session;
-  ++s_.leased_sessions;
-  Session& session = s_.sessions[id];
+  const uint64_t id = ownership_.AddSession();
+  Session& session = ownership_.session(id);
   session.tenant = e.caller.tenant;
   session.display_name = e.display_name;
   session.lease = std::clamp(e.lease == absl::ZeroDuration() ? s_.config.session_lease : e.lease,
@@ -128,7 +94,7 @@ void Machine::On(const OpenSession& e) {
 void Machine::On(const GetSession& e) {
   const auto key = FindSession(e.caller, e.session, e.renew ? Access::kChange : Access::kRead);
   if (!key.ok()) return Answer(e.request, key.status());
-  Session& session = s_.sessions.at(*key);
+  Session& session = ownership_.session(*key);
   if (e.renew) EndSilence(*key, session);
   Answer(e.request, Info(*key, session));
 }
@@ -136,7 +102,8 @@ void Machine::On(const GetSession& e) {
 void Machine::On(const ListSessions& e) {
   Page<SessionInfo> page;
   const auto size = static_cast<size_t>(PageSize(e.page.size));
-  for (auto it = s_.sessions.upper_bound(e.page.after); it != s_.sessions.end(); ++it) {
+  const std::map<uint64_t, Session>& sessions = ownership_.sessions();
+  for (auto it = sessions.upper_bound(e.page.after); it != sessions.end(); ++it) {
     const Session& session = it->second;
     if (session.own || session.tenant != e.caller.tenant) continue;
     if (page.items.size() == size) {
@@ -155,7 +122,7 @@ void Machine::On(const CloseSession& e) {
                                        "arrays and cancel its operations"));
   const auto key = FindSession(e.caller, e.session, Access::kChange);
   if (!key.ok()) return Answer(e.request, key.status());
-  Note(core::SessionEnded{s_.sessions.at(*key).tenant, "deleted"});
+  Note(core::SessionEnded{ownership_.session(*key).tenant, "deleted"});
   EndSession(*key, "it was deleted");
   Answer(e.request, std::monostate());
 }
@@ -170,21 +137,18 @@ void Machine::On(const HoldSession& e) {
                             "session 0 is the tenant's own, which nobody holds; open one"));
   const auto key = FindSession(e.caller, e.session, Access::kChange);
   if (!key.ok()) return refuse(key.status());
-  Session& session = s_.sessions.at(*key);
+  Session& session = ownership_.session(*key);
   EndSilence(*key, session);
   session.holds.emplace(e.hold, e.end_request);
   Answer(e.request, Info(*key, session));
-  Waiter w;
-  w.kind = Waiter::kHold;
-  w.id = *key;
-  w.until = absl::InfiniteFuture();  // The connection's keepalive bounds it.
-  Wait(e.end_request, std::move(w));
+  // The keepalive of the connection bounds it.
+  Wait(e.end_request, absl::InfiniteFuture(), HoldWait{});
 }
 
 void Machine::On(const DropHold& e) {
-  const auto it = s_.sessions.find(e.session);
-  if (it == s_.sessions.end()) return;
-  Session& session = it->second;
+  auto* const it = ownership_.FindSession(e.session);
+  if (it == nullptr) return;
+  Session& session = *it;
   const auto hold = session.holds.find(e.hold);
   if (hold == session.holds.end()) return;
   const uint64_t end_request = hold->second;
@@ -202,7 +166,7 @@ void Machine::EndSilence(uint64_t key, Session& session) {
 }
 
 void Machine::SilenceTimer(uint64_t key) {
-  Session& session = s_.sessions.at(key);
+  Session& session = ownership_.session(key);
   session.silent_until = absl::InfiniteFuture();
   if (session.operations.empty()) return;
   const std::string why =
@@ -217,35 +181,34 @@ void Machine::CancelOperations(const std::set<uint64_t>& operations, const std::
   for (uint64_t op : operations)
     Fail(op,
          MakeError(ErrorKind::kCancelled,
-                   absl::StrCat("operation ", op, " (", s_.operations.at(op).name,
+                   absl::StrCat("operation ", op, " (", order_.operation(op).name,
                                 ") was cancelled: ", why)),
          api::OperationState::kCancelled);
 }
 
 void Machine::SessionTimer(uint64_t key) {
-  const auto it = s_.sessions.find(key);
-  if (it == s_.sessions.end()) return;
-  if (it->second.until > now_) return Arm(it->second.until, kSessionTimer, key);
-  Note(core::SessionEnded{it->second.tenant, "lease_expired"});
+  auto* const it = ownership_.FindSession(key);
+  if (it == nullptr) return;
+  if (it->until > now_) return Arm(it->until, kSessionTimer, key);
+  Note(core::SessionEnded{it->tenant, "lease_expired"});
   Tell("session not renewed", {{"session", absl::StrCat(key)},
-                               {"tenant", it->second.tenant},
-                               {"client", it->second.display_name},
-                               {"lease", absl::FormatDuration(it->second.lease)},
-                               {"operations_cancelled", absl::StrCat(it->second.operations.size())},
-                               {"arrays_deleted", absl::StrCat(it->second.arrays.size())}});
-  EndSession(key, absl::StrCat("its lease of ", absl::FormatDuration(it->second.lease),
-                               " was not renewed"));
+                               {"tenant", it->tenant},
+                               {"client", it->display_name},
+                               {"lease", absl::FormatDuration(it->lease)},
+                               {"operations_cancelled", absl::StrCat(it->operations.size())},
+                               {"arrays_deleted", absl::StrCat(it->arrays.size())}});
+  EndSession(key,
+             absl::StrCat("its lease of ", absl::FormatDuration(it->lease), " was not renewed"));
 }
 
 void Machine::EndSession(uint64_t key, const std::string& why) {
-  const auto it = s_.sessions.find(key);
-  const std::set<uint64_t> operations = std::move(it->second.operations);
-  const std::set<uint64_t> arrays = std::move(it->second.arrays);
-  const std::map<uint64_t, uint64_t> holds = std::move(it->second.holds);
-  EndSilence(key, it->second);
+  auto* const it = ownership_.FindSession(key);
+  const std::set<uint64_t> operations = std::move(it->operations);
+  const std::set<uint64_t> arrays = std::move(it->arrays);
+  const std::map<uint64_t, uint64_t> holds = std::move(it->holds);
+  EndSilence(key, *it);
   // The lease's timer, which is still armed, finds nothing.
-  s_.sessions.erase(it);
-  --s_.leased_sessions;
+  ownership_.RemoveSession(key);
   Log(absl::StrCat("session ", key, " ended: ", why));
   CancelOperations(operations, absl::StrCat("its session ", key, " has ended: ", why));
   for (uint64_t array : arrays) Delete(array);
@@ -256,7 +219,8 @@ void Machine::EndSession(uint64_t key, const std::string& why) {
   }
   std::vector<uint64_t> creates;
   for (const auto& [request, w] : s_.waiters)
-    if (w.kind == Waiter::kCreate && w.id == key) creates.push_back(request);
+    if (const auto* wait = std::get_if<CreateWait>(&w.on); wait != nullptr && wait->session == key)
+      creates.push_back(request);
   for (uint64_t request : creates) {
     EndWait(request);
     Answer(request, NoSession(key));

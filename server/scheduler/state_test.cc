@@ -476,87 +476,90 @@ class Harness {
   // What must hold after every step.
   void CheckInvariants() {
     std::set<uint64_t> sequences;
-    for (const auto& [id, op] : state_.operations) {
-      EXPECT_EQ(state_.live.count(id) == 1, !op.ended()) << id;
+    for (const auto& [id, op] : state_.order.operations()) {
+      EXPECT_EQ(state_.order.live().count(id) == 1, !op.ended()) << id;
       if (op.sequence != 0) {
         EXPECT_TRUE(sequences.insert(op.sequence).second) << "a place twice";
       }
       EXPECT_EQ(op.ended() && op.state != api::OperationState::kDone, !op.error.ok()) << id;
       if (op.ended()) {
         for (uint64_t request : op.waiters) {
-          EXPECT_TRUE(state_.waiters.at(request).kind == Waiter::kSettled &&
+          EXPECT_TRUE(std::holds_alternative<DonationWait>(state_.waiters.at(request).on) &&
                       !op.outstanding.empty())
               << id;
         }
         for (uint64_t r : op.results) {
-          const auto a = state_.arrays.find(r);
-          if (a == state_.arrays.end()) continue;
+          const auto a = state_.catalogue.arrays().find(r);
+          if (a == state_.catalogue.arrays().end()) continue;
           EXPECT_TRUE(a->second.state == ArrayState::kReady || !a->second.error.ok())
               << "operation " << id << " has ended, its result " << r << " has not";
         }
       }
       for (uint64_t a : op.args) {
-        const auto it = state_.arrays.find(a);
-        EXPECT_TRUE(op.ended() || it != state_.arrays.end()) << "argument " << a << " is freed";
-        if (it == state_.arrays.end()) continue;
+        const auto it = state_.catalogue.arrays().find(a);
+        EXPECT_TRUE(op.ended() || it != state_.catalogue.arrays().end())
+            << "argument " << a << " is freed";
+        if (it == state_.catalogue.arrays().end()) continue;
         EXPECT_EQ(it->second.readers.count(id) == 1, !op.ended()) << id;
       }
       // Gang: it runs on all of its executors or on none, and only on those that are there.
       if (!op.ended())
         for (const auto& [name, incarnation] : op.outstanding) {
-          const Executor& x = state_.executors.at(name);
+          const Executor& x = state_.cluster.executors().at(name);
           EXPECT_TRUE(x.alive() && x.info.incarnation == incarnation)
               << "operation " << id << " waits for " << name;
         }
     }
-    for (const auto& [id, a] : state_.arrays) {
+    for (const auto& [id, a] : state_.catalogue.arrays()) {
       // No array is ready on an incarnation that is gone.
       if (a.state == ArrayState::kReady || a.state == ArrayState::kScheduled)
         for (const auto& [device, incarnation] : a.holders) {
-          const Executor& x = state_.executors.at(state_.devices[device].executor);
+          const Executor& x = state_.cluster.executors().at(state_.cluster.device(device).executor);
           EXPECT_TRUE(x.alive() && x.info.incarnation == incarnation) << "array " << id;
         }
-      for (uint64_t op : a.waiting) EXPECT_EQ(state_.live.count(op), 1u) << "array " << id;
-      for (uint64_t op : a.readers) EXPECT_EQ(state_.live.count(op), 1u) << "array " << id;
+      for (uint64_t op : a.waiting) EXPECT_EQ(state_.order.live().count(op), 1u) << "array " << id;
+      for (uint64_t op : a.readers) EXPECT_EQ(state_.order.live().count(op), 1u) << "array " << id;
     }
     for (const auto& [request, waiter] : state_.waiters)
-      EXPECT_TRUE(waiter.kind == Waiter::kHold ||
+      EXPECT_TRUE(std::holds_alternative<HoldWait>(waiter.on) ||
                   state_.timers.count({waiter.until, {1, request}}) == 1)
           << "request " << request << " waits without a bound";
-    for (const auto& [key, session] : state_.sessions) {
+    for (const auto& [key, session] : state_.ownership.sessions()) {
       EXPECT_EQ(session.own, session.until == absl::InfiniteFuture()) << "session " << key;
       for (uint64_t a : session.arrays) {
-        const auto it = state_.arrays.find(a);
-        EXPECT_TRUE(it != state_.arrays.end() && !it->second.deleted && it->second.session == key)
+        const auto it = state_.catalogue.arrays().find(a);
+        EXPECT_TRUE(it != state_.catalogue.arrays().end() && !it->second.deleted &&
+                    it->second.session == key)
             << "session " << key << " has array " << a;
       }
-      for (uint64_t op : session.operations) EXPECT_EQ(state_.live.count(op), 1u) << key;
+      for (uint64_t op : session.operations) EXPECT_EQ(state_.order.live().count(op), 1u) << key;
       for (const auto& [hold, request] : session.holds)
         EXPECT_TRUE(state_.waiters.count(request) == 1) << "hold " << hold;
       EXPECT_TRUE(session.holds.empty() || session.silent_until == absl::InfiniteFuture());
     }
-    for (const auto& [id, a] : state_.arrays)
+    for (const auto& [id, a] : state_.catalogue.arrays())
       if (!a.deleted) {
-        EXPECT_TRUE(state_.sessions.count(a.session) == 1 &&
-                    state_.sessions.at(a.session).arrays.count(id) == 1)
+        EXPECT_TRUE(state_.ownership.sessions().count(a.session) == 1 &&
+                    state_.ownership.sessions().at(a.session).arrays.count(id) == 1)
             << "array " << id << " is in no session";
       }
-    for (uint64_t op : state_.held) EXPECT_EQ(state_.live.count(op), 1u) << op;
-    EXPECT_LE(static_cast<int64_t>(state_.ended.size() + state_.ended_canaries.size()),
-              state_.config.operations_kept);
-    EXPECT_EQ(state_.operations.size(), state_.live.size() + state_.ended.size() +
-                                            state_.ended_canaries.size() + state_.lingering.size());
-    for (uint64_t id : state_.lingering) {
-      const Operation& op = state_.operations.at(id);
+    for (uint64_t op : state_.order.held()) EXPECT_EQ(state_.order.live().count(op), 1u) << op;
+    EXPECT_LE(state_.order.num_records(), state_.config.operations_kept);
+    EXPECT_EQ(
+        state_.order.operations().size(),
+        state_.order.live().size() + state_.order.num_records() + state_.order.lingering().size());
+    for (uint64_t id : state_.order.lingering()) {
+      const Operation& op = state_.order.operations().at(id);
       EXPECT_TRUE(op.ended() && !op.outstanding.empty()) << id;
       EXPECT_EQ(state_.timers.count({op.kill_at, {kKillTimer, id}}), 1u)
           << "nobody sees to it that operation " << id << " is left";
     }
-    for (const auto& [name, x] : state_.executors)
+    for (const auto& [name, x] : state_.cluster.executors())
       for (const auto& [sequence, id] : x.running)
-        EXPECT_EQ(state_.operations.at(id).outstanding.count(name), 1u) << name << " runs " << id;
-    for (uint64_t id : state_.live) {
-      const Operation& op = state_.operations.at(id);
+        EXPECT_EQ(state_.order.operations().at(id).outstanding.count(name), 1u)
+            << name << " runs " << id;
+    for (uint64_t id : state_.order.live()) {
+      const Operation& op = state_.order.operations().at(id);
       EXPECT_EQ(state_.timers.count({op.deadline, {kDeadlineTimer, id}}) == 1,
                 op.deadline < absl::InfiniteFuture())
           << id;
@@ -597,26 +600,26 @@ TEST(ChainTest, OneAsLongAsTheQueueStartsAndFails) {
   harness.Feed("report s1/0#1 loaded 1");
   harness.Feed("create mesh=x:1 spec=- devices=0");
   for (int i = 0; i < kRuns; ++i) harness.Feed(absl::StrCat("execute 1 args=", 2 + 2 * i));
-  ASSERT_EQ(harness.state().live.size(), kRuns);
-  EXPECT_EQ(harness.state().last_sequence, 0);
+  ASSERT_EQ(harness.state().order.live().size(), kRuns);
+  EXPECT_EQ(harness.state().order.last_sequence(), 0);
   harness.Feed("report s1/0#1 written 2 dev0");
-  EXPECT_EQ(harness.state().last_sequence, kRuns);
+  EXPECT_EQ(harness.state().order.last_sequence(), kRuns);
   harness.Feed("report s1/0#1 failed 3 INTERNAL broken");
-  EXPECT_TRUE(harness.state().live.empty());
+  EXPECT_TRUE(harness.state().order.live().empty());
   // The executor is told to leave all of them, and has left the first.
-  EXPECT_EQ(harness.state().lingering.size(), kRuns - 1);
+  EXPECT_EQ(harness.state().order.lingering().size(), kRuns - 1);
 }
 
 TEST(AbsentTest, APlanLeavesNothingBehind) {
   Harness harness;
   harness.Feed("compile f mesh=x:512 in=x out=x plan=1 absent=64");
-  EXPECT_EQ(harness.state().executables.size(), 1u);
+  EXPECT_EQ(harness.state().catalogue.executables().size(), 1u);
   harness.Feed("planned 1 bytes=64");
   harness.Feed("compile f mesh=x:512 in=x out=x plan=1 absent=64");
   harness.Feed("planned 2 bytes=65");
-  EXPECT_TRUE(harness.state().executables.empty());
-  EXPECT_TRUE(harness.state().executable_of.empty());
-  EXPECT_EQ(harness.state().plans, 0);
+  EXPECT_TRUE(harness.state().catalogue.executables().empty());
+  EXPECT_EQ(harness.state().catalogue.num_keys(), 0);
+  EXPECT_EQ(harness.state().catalogue.plans(), 0);
 }
 
 TEST(TranscriptTest, EveryFileIsRun) {

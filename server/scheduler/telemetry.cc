@@ -80,8 +80,8 @@ void Machine::ReadOperations(core::ClusterReading* out) {
        tessera::InfoOf(Metric::kQueuePendingReason).labels[0].domain->values)
     reasons.Add({reason}, 0);
   depth.Add({core::kDefaultTenant, kPriorityClass}, 0);
-  for (uint64_t id : s_.live) {
-    const Operation& op = s_.operations.at(id);
+  for (uint64_t id : order_.live()) {
+    const Operation& op = order_.operation(id);
     const bool queued = op.sequence == 0;
     const std::string kind = core::MetricNameOf(op.kind), stage = queued ? "queued" : "running";
     active.Add({op.tenant, kind, stage});
@@ -98,9 +98,9 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
   for (const char* state : {"ready", "suspect", "draining", "cordoned", "lost"})
     workers.Add({state}, 0);
   devices.Add({"ready", "cpu", "cpu"}, 0);
-  for (const auto& [name, worker] : s_.workers) {
+  for (const auto& [name, worker] : cluster_.workers()) {
     if (name.empty()) continue;
-    const bool draining = s_.draining.count(name) > 0;
+    const bool draining = cluster_.IsDraining(name);
     const absl::Duration silent = now_ - worker.last_seen;
     WorkerState state = WorkerState::kReady;
     if (worker.session == 0) {
@@ -114,7 +114,7 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
     if (worker.session != 0) age.Add({name}, absl::ToDoubleSeconds(silent));
     int first_device = 0;
     for (const std::string& executor : worker.executors) {
-      const Executor& x = s_.executors.at(executor);
+      const Executor& x = cluster_.executor(executor);
       const char* device_state = !x.alive()        ? "lost"
                                  : !Responsive(x)  ? "unresponsive"
                                  : draining        ? "draining"
@@ -144,12 +144,12 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
   }
   std::map<std::string, core::ExecutorReading*> by_name;
   for (core::ExecutorReading& x : out->executors) by_name[x.name] = &x;
-  for (const std::set<uint64_t>* operations : {&s_.live, &s_.lingering})
+  for (const std::set<uint64_t>* operations : {&order_.live(), &order_.lingering()})
     for (uint64_t id : *operations)
-      for (const auto& [name, incarnation] : s_.operations.at(id).outstanding)
+      for (const auto& [name, incarnation] : order_.operation(id).outstanding)
         if (const auto x = by_name.find(name); x != by_name.end()) ++x->second->operations;
-  communicators.Add({"open"}, static_cast<double>(s_.communicators.size()));
-  communicators.Add({"retired"}, static_cast<double>(s_.retired.size()));
+  communicators.Add({"open"}, static_cast<double>(order_.num_communicators()));
+  communicators.Add({"retired"}, static_cast<double>(order_.num_retired()));
 }
 
 void Machine::On(const ReadTelemetry& e) {
@@ -161,16 +161,17 @@ void Machine::On(const ReadTelemetry& e) {
     ReadWorkers(&out);
     Tally sessions(Metric::kSessions, &out), entries(Metric::kCompileCacheEntries, &out);
     sessions.Add({core::kDefaultTenant, "active"}, 0);
-    for (const auto& [id, session] : s_.sessions)
+    for (const auto& [id, session] : ownership_.sessions())
       if (!session.own) sessions.Add({session.tenant, "active"});
-    entries.Add({"memory"}, static_cast<double>(s_.executables.size()));
+    entries.Add({"memory"}, static_cast<double>(catalogue_.executables().size()));
   }
   {
     Tally arrays(Metric::kArrays, &out), bytes(Metric::kArrayBytes, &out);
     arrays.Add({core::kDefaultTenant, "ready"}, 0);
     bytes.Add({core::kDefaultTenant, "device"}, 0);
     int64_t left = kArraysPerStep;
-    for (auto it = s_.arrays.lower_bound(e.first_array); it != s_.arrays.end(); ++it) {
+    const std::map<uint64_t, ArrayRecord>& all = catalogue_.arrays();
+    for (auto it = all.lower_bound(e.first_array); it != all.end(); ++it) {
       if (left-- == 0) {
         out.next_array = it->first;
         break;
@@ -212,17 +213,17 @@ void Machine::NoteEnded(const Operation& op) {
   note.run_longest = op.run_longest;
   note.run_total = op.run_total;
   note.planned_late = op.planned_late;
-  if (const auto x = s_.executables.find(op.executable); x != s_.executables.end()) {
-    if (!x->second.devices.empty())
-      note.device_kind = ExecutorOf(x->second.devices.front()).info.device_kind;
-    if (x->second.plan != nullptr)
-      for (const core::CollectiveSummary& c : x->second.plan->collectives)
-        note.bytes_moved += c.bytes_per_device * static_cast<int64_t>(x->second.devices.size());
+  if (const Executable* const x = ExecutableOf(op); x != nullptr) {
+    if (!x->devices.empty())
+      note.device_kind = cluster_.ExecutorOf(x->devices.front()).info.device_kind;
+    if (x->plan != nullptr)
+      for (const core::CollectiveSummary& c : x->plan->collectives)
+        note.bytes_moved += c.bytes_per_device * static_cast<int64_t>(x->devices.size());
   } else if (!op.results.empty()) {
-    if (const auto a = s_.arrays.find(op.results.front()); a != s_.arrays.end()) {
-      const api::ArraySpec& spec = a->second.spec;
+    if (auto* const a = catalogue_.FindArray(op.results.front()); a != nullptr) {
+      const api::ArraySpec& spec = a->spec;
       if (!spec.placement.devices.empty())
-        note.device_kind = ExecutorOf(spec.placement.devices.front()).info.device_kind;
+        note.device_kind = cluster_.ExecutorOf(spec.placement.devices.front()).info.device_kind;
       if (op.kind == api::OperationKind::kReshard)
         note.bytes_moved = ir::MakeType(spec.dtype, spec.shape).num_bytes();
     }

@@ -1,8 +1,15 @@
-// Which blocks of one placement make up the blocks of another.
+#include "server/scheduler/transfer.h"
+
 #include <algorithm>
 #include <map>
 
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/status_exception.h"
 #include "ir/api/placement.h"
+#include "ir/api/ticket.h"
+#include "ir/builder.h"
+#include "ir/type.h"
 #include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
@@ -58,6 +65,120 @@ std::vector<SourcePiece> PiecesOf(const api::ArraySpec& array, const api::ArrayS
     pieces.push_back(std::move(p));
   }
   return pieces;
+}
+
+absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
+                                          const api::ArraySpec& wanted) {
+  const api::ArraySpec has = catalogue_.array(source).spec;
+  Operation op;
+  op.name = "reshard";
+  op.kind = api::OperationKind::kReshard;
+  op.session = session;
+  op.args = {source};
+  op.work = Transfer{};
+  if (has.placement.mesh.SameShape(wanted.placement.mesh) &&
+      has.placement.devices == wanted.placement.devices && has.placement.mesh.num_devices() > 1 &&
+      !BlocksMatch(has, wanted)) {
+    // On one mesh: the identity, which the planner turns into collectives.
+    ir::Mesh mesh = has.placement.mesh;
+    for (ir::MeshAxis& axis : mesh.axes) axis.type = ir::AxisType::kAuto;
+    api::CompileRequest request;
+    request.name = "reshard";
+    request.devices = has.placement.devices;
+    TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
+      ir::Builder b({mesh, true}, "reshard");
+      const ir::Value v = b.Param(ir::MakeType(has.dtype, has.shape));
+      request.program.entry = b.Build({v});
+    }));
+    request.program.in_shardings = {has.placement.spec};
+    request.program.out_shardings = {wanted.placement.spec};
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t executable,
+                             FindOrPlan(request, ir::StructuralHash(request.program),
+                                        ownership_.session(session).tenant, /*cordoned=*/true));
+    op.work = Run{.executable = executable};
+  }
+  const uint64_t id = NewOperation(std::move(op), {wanted});
+  TryStart(id);
+  return id;
+}
+
+void Machine::On(const ReshardArray& e) {
+  const auto operation = [&]() -> absl::StatusOr<uint64_t> {
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t session,
+                             FindSession(e.caller, e.session, Access::kChange));
+    TESSERA_ASSIGN_OR_RETURN(const ArrayRecord* source,
+                             FindArray(e.caller, e.array, Access::kChange));
+    TESSERA_RETURN_IF_ERROR(source->error);
+    TESSERA_RETURN_IF_ERROR(
+        Annotate(api::CheckPlacement(e.placement, source->spec.shape), "reshard"));
+    TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(e.placement.devices), "reshard"));
+    TESSERA_RETURN_IF_ERROR(CheckQueue("reshard"));
+    TESSERA_RETURN_IF_ERROR(CheckRoom("reshard", 1));
+    return Reshard(session, e.array, {source->spec.dtype, source->spec.shape, e.placement});
+  }();
+  if (!operation.ok()) return Answer(e.request, operation.status());
+  const Operation& op = order_.operation(*operation);
+  Log(absl::StrCat("operation ", op.id, " accepted: reshard ", e.array, " -> ", op.results[0]));
+  Answer(e.request, Making{Describe(op), {Info(op.results[0])}});
+}
+
+std::vector<std::string> Transfer::Executors(const Machine& m, const Operation& op) const {
+  // It runs where its result will be.
+  const State& s = m.state();
+  return s.cluster.ExecutorsOf(s.catalogue.array(op.results[0]).spec.placement.devices);
+}
+
+void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& executors) {
+  const State& s = m.state();
+  const ArrayRecord& source = s.catalogue.array(op.args[0]);
+  const api::ArraySpec& wanted = s.catalogue.array(op.results[0]).spec;
+  const ir::Dims local = api::LocalShape(wanted.placement, wanted.shape);
+  const ir::Dims source_local = api::LocalShape(source.spec.placement, source.spec.shape);
+  const std::vector<int64_t>& from = source.spec.placement.devices;
+  std::map<std::string, api::Transfer> transfers;
+  for (size_t k = 0; k < wanted.placement.devices.size(); ++k) {
+    const int64_t device = wanted.placement.devices[k];
+    const std::string& here = s.cluster.device(device).executor;
+    api::Transfer::Shard shard;
+    shard.device = s.cluster.device(device).local;
+    auto prefer = [&](int64_t k) {
+      return from[k] == device ? 2 : s.cluster.device(from[k]).executor == here ? 1 : 0;
+    };
+    for (SourcePiece& p : PiecesOf(source.spec, wanted, static_cast<int64_t>(k), prefer)) {
+      const Executor& x = s.cluster.ExecutorOf(from[p.source]);
+      api::Transfer::Piece piece;
+      piece.local = x.name == here;
+      piece.source = op.args[0];
+      piece.source_device = s.cluster.device(from[p.source]).local;
+      if (!piece.local) {
+        piece.endpoint = x.info.peer_data_endpoint;
+        piece.ticket =
+            api::SignTicket({.access = api::Ticket::Access::kRead,
+                             .incarnation = x.info.incarnation,
+                             .array = op.args[0],
+                             .device = piece.source_device,
+                             .dtype = source.spec.dtype,
+                             .shape = source_local,
+                             .expires = m.now() + s.steady_ahead + s.config.write_wait},
+                            api::TicketKeyFor(s.config.ticket_key, x.name, x.info.incarnation));
+      }
+      piece.source_starts = std::move(p.source_starts);
+      piece.dest_starts = std::move(p.dest_starts);
+      piece.shape = std::move(p.shape);
+      shard.pieces.push_back(std::move(piece));
+    }
+    transfers[here].shards.push_back(std::move(shard));
+  }
+  for (const std::string& name : executors) {
+    api::Transfer& t = transfers.at(name);
+    t.launch = op.id;
+    t.sequence = op.sequence;
+    t.result = op.results[0];
+    t.dtype = wanted.dtype;
+    t.local_shape = local;
+    t.timeout = op.deadline < absl::InfiniteFuture() ? op.deadline - m.now() : s.config.write_wait;
+    m.Send(s.cluster.executor(name), std::move(t));
+  }
 }
 
 }  // namespace tessera::server::scheduler

@@ -1,0 +1,67 @@
+#include "server/scheduler/catalogue.h"
+
+#include <limits>
+
+namespace tessera::server::scheduler {
+
+ArrayRecord* Catalogue::FindArray(uint64_t id) {
+  const auto it = arrays_.find(id);
+  return it == arrays_.end() ? nullptr : &it->second;
+}
+
+Executable* Catalogue::FindExecutable(uint64_t id) {
+  const auto it = executables_.find(id);
+  return it == executables_.end() ? nullptr : &it->second;
+}
+
+const Executable* Catalogue::FindExecutable(uint64_t id) const {
+  const auto it = executables_.find(id);
+  return it == executables_.end() ? nullptr : &it->second;
+}
+
+uint64_t Catalogue::ExecutableOf(const std::string& key) const {
+  const auto it = executable_of_.find(key);
+  return it == executable_of_.end() ? 0 : it->second;
+}
+
+Executable& Catalogue::AddExecutable(uint64_t id) {
+  Executable& x = executables_[id];
+  Touch(x);
+  ++plans_;
+  return x;
+}
+
+void Catalogue::SetKey(uint64_t id, const std::string& key) {
+  Executable& x = executables_.at(id);
+  x.key = key;
+  if (!x.plan_only) executable_of_[key] = id;
+}
+
+void Catalogue::RemoveExecutable(uint64_t id) {
+  const Executable& x = executables_.at(id);
+  if (!x.plan_only) executable_of_.erase(x.key);
+  executables_.erase(id);
+}
+
+uint64_t Catalogue::OldestUnused() const {
+  uint64_t oldest = 0, use = std::numeric_limits<uint64_t>::max();
+  for (const auto& [id, x] : executables_)
+    if (x.state == ExecutableState::kPlanned && x.operations.empty() && x.waiters.empty() &&
+        x.last_use < use) {
+      oldest = id;
+      use = x.last_use;
+    }
+  return oldest;
+}
+
+std::vector<uint64_t> Catalogue::Unload(const std::string& executor) {
+  std::vector<uint64_t> operations;
+  for (auto& [id, x] : executables_) {
+    x.loaded.erase(executor);
+    if (x.sent.erase(executor) > 0)
+      operations.insert(operations.end(), x.operations.begin(), x.operations.end());
+  }
+  return operations;
+}
+
+}  // namespace tessera::server::scheduler

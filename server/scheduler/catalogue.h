@@ -1,0 +1,116 @@
+// The part of the state that says what can be named in a request: arrays, executables, meshes.
+//
+// Invariants:
+// - An executable that is not made for its plan alone is found by its key; none is twice.
+// - plans() counts the plans that were asked for and have not come, whether or not their executable
+//   is still here.
+// - An array's waiting and readers are operations of the order that have not ended.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "ir/api/service.h"
+#include "ir/api/worker_link.h"
+#include "server/core/plan.h"
+
+namespace tessera::server::scheduler {
+
+// kPlanned: its producer has no place in the order yet.  kScheduled: it has.
+enum class ArrayState : uint8_t { kWriting, kPlanned, kScheduled, kReady, kFailed, kLost };
+struct ArrayRecord {
+  api::ArraySpec spec;
+  std::string tenant;
+  uint64_t session = 0;  // its key in Ownership; it may have ended
+  ArrayState state = ArrayState::kWriting;
+  absl::Status error;                   // kFailed, kLost
+  std::map<int64_t, uint64_t> holders;  // device id -> incarnation of its executor, once scheduled
+  std::set<int64_t> unwritten;          // device ids, kWriting
+  std::set<uint64_t> waiting;           // operations that have no place yet and read it
+  std::set<uint64_t> readers;           // operations not ended that read it
+  std::set<uint64_t> waiters;           // requests
+  bool deleted = false;                 // by the client; gone for later uses
+  bool freed = false;                   // its buffers are being deleted
+  absl::Time upload_until = absl::InfiniteFuture();  // kWriting
+  uint64_t donated_to = 0;                           // operation
+};
+
+enum class ExecutableState : uint8_t { kPlanning, kPlanned, kFailed };
+struct Executable {
+  std::string key, name, tenant;
+  bool plan_only = false;           // made to be looked at; gone once it is planned
+  int64_t absent_memory_bytes = 0;  // > 0: for devices that are absent, of so much memory each
+  ExecutableState state = ExecutableState::kPlanning;
+  absl::Status error;
+  std::vector<int64_t> devices;  // per mesh coordinate
+  std::shared_ptr<const core::Plan> plan;
+  api::CompileReply reply;
+  std::vector<std::string> members;  // executors, in order of first coordinate
+  std::vector<api::LoadProgram::Coordinate> coordinates;
+  std::map<std::string, uint64_t> sent;    // executor -> incarnation it was sent to
+  std::map<std::string, uint64_t> loaded;  // executor -> incarnation that has compiled it
+  std::set<uint64_t> waiters;              // Compile requests
+  std::set<uint64_t> operations;           // not ended
+  uint64_t last_use = 0;                   // grows with every use
+};
+
+struct NamedMesh {
+  ir::Mesh mesh;
+  std::vector<int64_t> devices;
+};
+
+class Catalogue {
+ public:
+  using MeshKey = std::pair<std::string, std::string>;  // (tenant, name)
+
+  const std::map<uint64_t, ArrayRecord>& arrays() const { return arrays_; }
+  int64_t num_arrays() const { return static_cast<int64_t>(arrays_.size()); }
+  ArrayRecord* FindArray(uint64_t id);
+  // Requires: it exists.
+  ArrayRecord& array(uint64_t id) { return arrays_.at(id); }
+  const ArrayRecord& array(uint64_t id) const { return arrays_.at(id); }
+  ArrayRecord& AddArray(uint64_t id) { return arrays_[id]; }
+  void RemoveArray(uint64_t id) { arrays_.erase(id); }
+
+  const std::map<uint64_t, Executable>& executables() const { return executables_; }
+  int64_t plans() const { return plans_; }
+  Executable* FindExecutable(uint64_t id);
+  const Executable* FindExecutable(uint64_t id) const;
+  // 0: none.
+  uint64_t ExecutableOf(const std::string& key) const;
+  int64_t num_keys() const { return static_cast<int64_t>(executable_of_.size()); }
+  // Requires: it exists.
+  Executable& executable(uint64_t id) { return executables_.at(id); }
+  const Executable& executable(uint64_t id) const { return executables_.at(id); }
+  // One that is to be planned.
+  Executable& AddExecutable(uint64_t id);
+  void SetKey(uint64_t id, const std::string& key);
+  // It is used, and so not the one used longest ago.
+  void Touch(Executable& executable) { executable.last_use = ++uses_; }
+  void EndPlan() { --plans_; }
+  void RemoveExecutable(uint64_t id);
+  // Of those that nobody uses or waits for, the one used longest ago; 0: none.
+  uint64_t OldestUnused() const;
+  // An executor has lost what it had compiled.  Returns the operations of what was sent to it.
+  std::vector<uint64_t> Unload(const std::string& executor);
+
+  const std::map<MeshKey, NamedMesh>& meshes() const { return meshes_; }
+  void AddMesh(const MeshKey& key, NamedMesh mesh) { meshes_[key] = std::move(mesh); }
+  void RemoveMesh(const MeshKey& key) { meshes_.erase(key); }
+
+ private:
+  std::map<uint64_t, ArrayRecord> arrays_;
+  std::map<uint64_t, Executable> executables_;
+  std::map<std::string, uint64_t> executable_of_;  // by key
+  int64_t plans_ = 0;
+  uint64_t uses_ = 0;
+  std::map<MeshKey, NamedMesh> meshes_;
+};
+
+}  // namespace tessera::server::scheduler

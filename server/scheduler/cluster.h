@@ -1,0 +1,131 @@
+// The part of the state that says what machines there are: workers, executors, devices.
+//
+// Invariants:
+// - A worker is connected (session != 0) exactly while its registration is here, and an executor
+//   that is alive has the session of its worker.
+// - Ids of devices are dense and never given anew.  Of a worker that was deleted nothing is left
+//   but the ids of its devices, which all belong to one executor that never comes: its name and its
+//   worker's is "".
+// - A worker that is draining is cordoned.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "ir/api/worker_link.h"
+#include "server/core/life.h"
+
+namespace tessera::server::scheduler {
+
+struct Executor {
+  std::string name;  // "worker/index"
+  std::string worker, host;
+  uint64_t session = 0;  // 0: gone
+  api::ExecutorInfo info;
+  int64_t first_device = 0;  // ids are first_device + local device
+  std::string lost_reason;   // when gone
+  int64_t memory_bytes = 0;  // per device: what it offers, or its share of what its host has
+  // For health: launches it has ended well, those with collectives, and what its worker said last.
+  int64_t ended = 0, ended_collectives = 0;
+  absl::Duration progress_age;
+  api::Heartbeat::Executor seen;  // as its worker saw it last
+  // What was sent to it in the order and has not left it, ended for its client or not:
+  // sequence -> operation.
+  std::map<uint64_t, uint64_t> running;
+  // Who has waited for it in vain; it is killed if it turns out that it does not answer.
+  std::string missed_by;
+  bool alive() const { return session != 0; }
+};
+struct Worker {
+  uint64_t session = 0;  // 0: gone
+  absl::Time last_seen;
+  std::vector<std::string> executors;
+  std::string host;
+  int64_t host_memory_bytes = 0;  // as it says
+  std::string lost_reason;        // when gone
+  bool cordoned = false;          // takes no new programs
+  std::string cordon_reason;
+  std::set<uint64_t> drains;  // requests that wait until nothing runs there
+};
+struct Device {
+  std::string executor;
+  int32_t local = 0;
+};
+
+class Cluster {
+ public:
+  const std::map<std::string, Worker>& workers() const { return workers_; }
+  const std::map<std::string, Executor>& executors() const { return executors_; }
+  // Workers, cordoned ones, where nothing starts.
+  const std::set<std::string>& draining() const { return draining_; }
+  bool IsDraining(const std::string& worker) const { return draining_.count(worker) > 0; }
+
+  // Null when it is not known; the deleted one is not.
+  Worker* FindWorker(const std::string& name);
+  Executor* FindExecutor(const std::string& name);
+  // Require: it is known.
+  Worker& worker(const std::string& name) { return workers_.at(name); }
+  const Worker& worker(const std::string& name) const { return workers_.at(name); }
+  Executor& executor(const std::string& name) { return executors_.at(name); }
+  const Executor& executor(const std::string& name) const { return executors_.at(name); }
+
+  // Ids that were given, in order from 0, and the devices that they are of.
+  int64_t num_ids() const { return static_cast<int64_t>(devices_.size()); }
+  int64_t num_devices() const { return num_ids() - devices_deleted_; }
+  const Device& device(int64_t id) const { return devices_[id]; }
+  bool DeviceExists(int64_t id) const;
+  // Requires: the id was given.
+  Executor& ExecutorOf(int64_t device) { return executors_.at(devices_.at(device).executor); }
+  const Executor& ExecutorOf(int64_t device) const {
+    return executors_.at(devices_.at(device).executor);
+  }
+  // Each once, in order of the devices.
+  std::vector<std::string> ExecutorsOf(const std::vector<int64_t>& devices) const;
+  bool IsCordoned(int64_t device) const { return worker(ExecutorOf(device).worker).cordoned; }
+  // NOT_ENOUGH_DEVICES names the first that does not exist.
+  absl::Status CheckDevices(const std::vector<int64_t>& devices) const;
+  // "executor w0/0 of worker w0 is lost (its connection ended)"; "" when all are alive.
+  std::string FirstLost(const std::vector<std::string>& executors) const;
+  // In order of device.
+  std::vector<core::KnownExecutor> Known() const;
+
+  // The worker of a live connection; null when it has ended.
+  const std::string* WorkerOf(uint64_t session) const;
+  // Before the first step: executors of earlier lives, which have not come yet.
+  void Restore(const std::vector<core::KnownExecutor>& executors);
+  Worker& Connect(const std::string& worker, uint64_t session);
+  // Returns the executors that were alive, none of which is any more.
+  std::vector<std::string> Disconnect(const std::string& worker, const std::string& reason);
+  // An executor has come, or has come again.  Returns whether it was not known.
+  bool Up(const std::string& worker, const std::string& host, const api::ExecutorInfo& info);
+  // What the workers of a host offer together is at most what it has.
+  void ShareMemory(const std::string& host);
+  // False when it was draining already.
+  bool Drain(const std::string& worker) { return draining_.insert(worker).second; }
+  bool EndDrain(const std::string& worker) { return draining_.erase(worker) > 0; }
+  // Its devices' ids mean nothing any more.  Requires: it is not alive.
+  void RemoveExecutor(const std::string& name);
+  // Requires: it has no executors.
+  void RemoveWorker(const std::string& name);
+
+ private:
+  // The id of a device, or the next id, is nobody's from now on.
+  void DeleteDevice(std::optional<int64_t> device);
+
+  std::map<std::string, Worker> workers_;
+  std::map<uint64_t, std::string> registrations_;  // sessions of connected workers -> worker
+  std::map<std::string, Executor> executors_;
+  std::vector<Device> devices_;  // by id
+  int64_t devices_deleted_ = 0;  // of these
+  std::set<std::string> draining_;
+};
+
+// "w0/1"
+std::string ExecutorName(const std::string& worker, int32_t index);
+
+}  // namespace tessera::server::scheduler

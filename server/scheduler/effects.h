@@ -1,0 +1,139 @@
+// What a step of the scheduler has done: commands, replies, records.  Whoever called Step carries
+// them out in order (driver.h).
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "ir/api/service.h"
+#include "ir/api/worker_link.h"
+#include "server/core/life.h"
+#include "server/core/plan.h"
+#include "server/core/telemetry.h"
+
+namespace tessera::server::scheduler {
+
+struct MakePlan {
+  uint64_t executable = 0;  // comes back in Planned
+  core::PlanRequest request;
+};
+struct SendCommand {
+  uint64_t session = 0;  // of the worker
+  int32_t executor = 0;
+  uint64_t incarnation = 0;
+  api::Command command;
+};
+// What a client needs to reach the shards of an array.
+struct ArrayInfo {
+  // kUnspecified: a check alone, nothing was made.
+  enum class State : uint8_t { kUnspecified, kPending, kReady, kFailed, kLost };
+  struct Shard {
+    std::string executor, endpoint;
+    uint64_t incarnation = 0;
+    int32_t device = 0;  // local to the executor
+  };
+  uint64_t array = 0;
+  api::ArraySpec spec;
+  State state = State::kUnspecified;
+  std::vector<Shard> shards;  // per ordinal
+  std::string tenant;
+  uint64_t session = 0;
+  std::vector<int> unwritten;                        // ordinals
+  absl::Time upload_until = absl::InfiniteFuture();  // by the clock of tickets
+};
+struct SessionInfo {
+  uint64_t id = 0;  // 0: the tenant's own
+  std::string tenant, display_name;
+  absl::Duration lease = absl::InfiniteDuration();
+  absl::Time expires = absl::InfiniteFuture();  // by the wall clock
+  absl::Duration grace;                         // once nobody holds it any more
+  int64_t arrays = 0, operations = 0;           // that exist; that have not ended
+};
+enum class WorkerState : uint8_t { kReady, kSuspect, kCordoned, kDraining, kLost };
+struct WorkerInfo {
+  std::string name, host;
+  WorkerState state = WorkerState::kReady;
+  std::string reason;  // why it is not ready
+  std::vector<int64_t> devices;
+  absl::Duration heartbeat_age = absl::InfiniteDuration();  // of a lost one
+  int64_t operations = 0, arrays = 0;
+  std::vector<std::string> data_endpoints;
+};
+struct MeshInfo {
+  std::string name, tenant;
+  ir::Mesh mesh;
+  std::vector<int64_t> devices;
+};
+struct ExecutorPlace {
+  std::string name, host, device_kind;
+  std::vector<int64_t> devices;
+  int64_t memory_bytes = 0;
+  bool healthy = false;
+  bool files = false;  // it has a folder of files
+};
+// An operation that loads or moves arrays, and those that it will make.
+struct Making {
+  api::Operation operation;
+  std::vector<ArrayInfo> arrays;
+};
+struct PendingInfo {
+  api::OperationState state = api::OperationState::kPending;
+  std::vector<api::PendingReason> reasons;
+  int64_t position = 0;  // live operations accepted before it on devices that it wants
+};
+// What DeleteArrays found nothing to delete of.
+struct MissingArrays {
+  std::vector<uint64_t> arrays;
+};
+template <class T>
+struct Page {
+  std::vector<T> items;
+  bool more = false;  // something comes after the last item
+};
+struct Reply {
+  uint64_t request = 0;
+  absl::Status status;  // the rest holds when it is OK
+  std::variant<std::monostate, Page<api::Device>, api::CompileReply, api::ExecuteReply, ArrayInfo,
+               ir::Array, api::Operation, api::Completion, SessionInfo, Page<SessionInfo>,
+               WorkerInfo, Page<WorkerInfo>, MeshInfo, Page<MeshInfo>, std::vector<ExecutorPlace>,
+               Page<ArrayInfo>, Page<api::Operation>, PendingInfo, core::ClusterReading, Making,
+               std::vector<api::FileArray>, MissingArrays>
+      body;
+};
+// The registration is taken.
+struct AcceptWorker {
+  uint64_t session = 0;
+};
+// Close the connection: it is fenced, or was never taken.
+struct DropWorker {
+  uint64_t session = 0;
+  absl::Status why;
+};
+// Goes to the store before any later Reply of the same step.
+struct Append {
+  std::string record;
+};
+// What the next life of the coordinator is to know.  Goes to the store before any Reply of the
+// step.
+struct KeepExecutors {
+  std::vector<core::KnownExecutor> executors;
+};
+// Send a Tick at this time; replaces the one asked for before.
+struct SetTimer {
+  absl::Time when;
+};
+using Effect = std::variant<MakePlan, SendCommand, Reply, AcceptWorker, DropWorker, Append,
+                            KeepExecutors, SetTimer>;
+
+// "READY"; "" of kUnspecified.
+std::string_view NameOf(ArrayInfo::State state);
+// One line each, for transcripts and logs; none ("") of an AcceptWorker.  No array contents, no
+// secrets.
+std::string ToString(const Effect& effect);
+
+}  // namespace tessera::server::scheduler

@@ -1,0 +1,23 @@
+// What saves and loads share.
+#pragma once
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "ir/api/files.h"
+#include "ir/api/service.h"
+#include "server/scheduler/cluster.h"
+
+namespace tessera::server::scheduler {
+
+// For one file: disks may be slow.
+constexpr absl::Duration kFileTimeout = absl::Hours(1);
+
+// The block of mesh device `ordinal`, which is or will be on `device` of its executor, of the
+// array that is the file's `index`-th.
+api::FileShard FileShardOf(const api::ArraySpec& spec, size_t index, uint64_t array, int ordinal,
+                           int32_t device);
+// FILES_DISABLED: the executor's worker has no folder of files.
+absl::Status NoFolder(const char* what, const Executor& x);
+
+}  // namespace tessera::server::scheduler

@@ -1,0 +1,282 @@
+// What there is: devices, workers, meshes with names; and workers taken out of service.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "server/scheduler/machine.h"
+
+namespace tessera::server::scheduler {
+namespace {
+
+constexpr size_t kReasonMax = 256;
+
+bool IsName(const std::string& name) {
+  return !name.empty() && name.size() <= 63 && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  });
+}
+
+}  // namespace
+
+// ---- Devices. -----------------------------------------------------------------------------------
+void Machine::On(const ListDevices& e) {
+  Page<api::Device> page;
+  const auto count = cluster_.num_ids();
+  const int64_t size = e.page.size <= 0 ? count : e.page.size;
+  const int64_t first = std::clamp<int64_t>(e.page.after, -1, count) + 1;
+  int64_t id = first;
+  for (; id < count && static_cast<int64_t>(page.items.size()) < size; ++id) {
+    if (!cluster_.DeviceExists(id)) continue;
+    const Executor& x = cluster_.executor(cluster_.device(id).executor);
+    const bool healthy = x.alive() && Responsive(x);
+    page.items.push_back({.id = id,
+                          .kind = x.info.device_kind,
+                          .worker = x.worker,
+                          .host = x.host,
+                          .executor = x.name,
+                          .healthy = healthy,
+                          .reason = healthy     ? ""
+                                    : x.alive() ? SilenceOf(x)
+                                                : x.lost_reason,
+                          .memory_bytes = x.memory_bytes,
+                          .cordoned = cluster_.worker(x.worker).cordoned,
+                          .unresponsive = x.alive() && !healthy});
+  }
+  page.more = id < count;
+  Answer(e.request, std::move(page));
+}
+
+void Machine::On(const GetTopology& e) {
+  std::vector<ExecutorPlace> places;
+  for (const auto& [name, x] : cluster_.executors()) {
+    if (name.empty()) continue;
+    ExecutorPlace place{name,        x.host,         x.info.device_kind,
+                        {},          x.memory_bytes, x.alive() && Responsive(x),
+                        x.info.files};
+    for (int32_t d = 0; d < x.info.num_devices; ++d) place.devices.push_back(x.first_device + d);
+    places.push_back(std::move(place));
+  }
+  Answer(e.request, std::move(places));
+}
+
+// ---- Workers. -----------------------------------------------------------------------------------
+absl::Status Machine::NoWorker(const std::string& name) {
+  return MakeError(ErrorKind::kWorkerNotFound,
+                   absl::StrCat("worker '", name, "' does not exist; list the workers"));
+}
+
+int64_t Machine::OperationsOn(const Worker& worker) const {
+  int64_t count = 0;
+  for (const std::set<uint64_t>* operations : {&order_.live(), &order_.lingering()})
+    for (uint64_t id : *operations) {
+      const auto& outstanding = order_.operation(id).outstanding;
+      count += std::any_of(worker.executors.begin(), worker.executors.end(),
+                           [&](const std::string& name) { return outstanding.count(name) > 0; });
+    }
+  return count;
+}
+
+WorkerInfo Machine::WorkerInfoOf(const std::string& name, const Worker& worker) const {
+  WorkerInfo info;
+  info.name = name;
+  info.host = worker.host;
+  for (const std::string& executor : worker.executors) {
+    const Executor& x = cluster_.executor(executor);
+    for (int32_t d = 0; d < x.info.num_devices; ++d) info.devices.push_back(x.first_device + d);
+    if (x.alive()) info.data_endpoints.push_back(x.info.data_endpoint);
+  }
+  info.operations = OperationsOn(worker);
+  const absl::Duration age = now_ - worker.last_seen;
+  if (worker.session != 0) info.heartbeat_age = age;
+  const bool suspect = age > 2 * s_.config.heartbeat;
+  std::string cordoned;
+  if (worker.cordoned) {
+    const bool draining = cluster_.IsDraining(name);
+    info.state = draining ? WorkerState::kDraining : WorkerState::kCordoned;
+    cordoned = absl::StrCat(draining ? "draining" : "cordoned",
+                            worker.cordon_reason.empty() ? "" : ": ", worker.cordon_reason);
+  }
+  if (worker.session == 0) {
+    info.state = WorkerState::kLost;
+    info.reason = worker.lost_reason;
+  } else if (suspect) {
+    info.state = WorkerState::kSuspect;
+    info.reason = absl::StrCat("silent for ", absl::FormatDuration(age), "; lost after ",
+                               absl::FormatDuration(s_.config.lease));
+  } else {
+    for (const std::string& executor : worker.executors) {
+      const Executor& x = cluster_.executor(executor);
+      if (!x.alive() || Responsive(x)) continue;
+      info.state = WorkerState::kSuspect;
+      info.reason = absl::StrCat("executor ", executor, ": ", SilenceOf(x));
+      break;
+    }
+  }
+  if (!info.reason.empty() && !cordoned.empty()) absl::StrAppend(&info.reason, "; ");
+  absl::StrAppend(&info.reason, cordoned);
+  return info;
+}
+
+void Machine::CountArrays(std::vector<WorkerInfo>& workers) const {
+  std::map<std::string, WorkerInfo*> by_name;
+  for (WorkerInfo& w : workers) by_name[w.name] = &w;
+  std::set<WorkerInfo*> holders;
+  for (const auto& [id, array] : catalogue_.arrays()) {
+    // Those of canaries are nobody's.
+    if (array.tenant == core::kSystemTenant) continue;
+    holders.clear();
+    for (const auto& [device, incarnation] : array.holders) {
+      const Executor& x = cluster_.executor(cluster_.device(device).executor);
+      if (array.freed || !x.alive() || x.info.incarnation != incarnation) continue;
+      if (const auto w = by_name.find(x.worker); w != by_name.end()) holders.insert(w->second);
+    }
+    for (WorkerInfo* w : holders) ++w->arrays;
+  }
+}
+
+void Machine::On(const ListWorkers& e) {
+  Page<WorkerInfo> page;
+  const auto size = static_cast<size_t>(PageSize(e.page.size));
+  const std::map<std::string, Worker>& workers = cluster_.workers();
+  auto it = workers.upper_bound(e.page.after);
+  for (; it != workers.end() && page.items.size() < size; ++it)
+    page.items.push_back(WorkerInfoOf(it->first, it->second));
+  page.more = it != workers.end();
+  CountArrays(page.items);
+  Answer(e.request, std::move(page));
+}
+
+void Machine::On(const GetWorker& e) {
+  auto* const it = cluster_.FindWorker(e.worker);
+  if (it == nullptr) return Answer(e.request, NoWorker(e.worker));
+  AnswerWorker(e.request, e.worker);
+}
+
+void Machine::AnswerWorker(uint64_t request, const std::string& name) {
+  std::vector<WorkerInfo> one = {WorkerInfoOf(name, cluster_.worker(name))};
+  CountArrays(one);
+  Answer(request, std::move(one[0]));
+}
+
+void Machine::On(const Cordon& e) {
+  auto* const it = cluster_.FindWorker(e.worker);
+  if (it == nullptr) return Answer(e.request, NoWorker(e.worker));
+  it->cordoned = e.on;
+  it->cordon_reason = e.on ? e.reason.substr(0, kReasonMax) : "";
+  Log(absl::StrCat("worker ", e.worker, e.on ? " cordoned" : " uncordoned"));
+  if (!e.on && cluster_.EndDrain(e.worker)) {
+    // Whoever waits for the drain learns that it has ended.
+    const std::set<uint64_t> drains = it->drains;
+    for (uint64_t request : drains) {
+      EndWait(request);
+      AnswerWorker(request, e.worker);
+    }
+    RetryHeld();
+  }
+  AnswerWorker(e.request, e.worker);
+}
+
+void Machine::On(const Drain& e) {
+  auto* const it = cluster_.FindWorker(e.worker);
+  if (it == nullptr) return Answer(e.request, NoWorker(e.worker));
+  Worker& worker = *it;
+  if (!worker.cordoned || !e.reason.empty()) worker.cordon_reason = e.reason.substr(0, kReasonMax);
+  worker.cordoned = true;
+  if (cluster_.Drain(e.worker)) Log(absl::StrCat("worker ", e.worker, " drains"));
+  // Finish answers it, if nothing runs there now.
+  Wait(e.request, now_ + std::clamp(e.timeout, absl::ZeroDuration(), s_.config.result_wait_max),
+       DrainWait{e.worker});
+}
+
+Requests* DrainWait::Listed(State& state) const { return &state.cluster.worker(worker).drains; }
+
+void DrainWait::Late(Machine& m, uint64_t request) const { m.AnswerWorker(request, worker); }
+
+void Machine::EndDrains() {
+  for (const std::string& name : cluster_.draining()) {
+    const Worker& worker = cluster_.worker(name);
+    if (worker.drains.empty() || OperationsOn(worker) > 0) continue;
+    const std::set<uint64_t> drains = worker.drains;
+    for (uint64_t request : drains) {
+      EndWait(request);
+      AnswerWorker(request, name);
+    }
+  }
+}
+
+void Machine::RetryHeld() {
+  for (uint64_t op : order_.TakeHeld()) TryStart(op);
+}
+
+// ---- Meshes. ------------------------------------------------------------------------------------
+absl::StatusOr<const NamedMesh*> Machine::FindMesh(const core::Caller& caller,
+                                                   const std::string& name) {
+  const auto it = catalogue_.meshes().find({caller.tenant, name});
+  if (it == catalogue_.meshes().end())
+    return MakeError(ErrorKind::kMeshNotFound,
+                     absl::StrCat("mesh '", name.substr(0, 64),
+                                  "' does not exist; create it, or list the meshes"));
+  return &it->second;
+}
+
+void Machine::On(const CreateMesh& e) {
+  if (!IsName(e.name))
+    return Answer(e.request, MakeError(ErrorKind::kValueError,
+                                       absl::StrCat("mesh: '", e.name.substr(0, 64),
+                                                    "' is no name; names are 1 to 63 lower-case "
+                                                    "letters, digits, '-' and '_'")));
+  absl::StatusOr<std::vector<int64_t>> devices =
+      ChooseDevices("mesh", e.mesh, e.devices, /*cordoned=*/false);
+  if (!devices.ok()) return Answer(e.request, devices.status());
+  const auto key = std::pair(e.caller.tenant, e.name);
+  if (const auto it = catalogue_.meshes().find(key); it != catalogue_.meshes().end()) {
+    const bool same =
+        it->second.mesh == e.mesh && (e.devices.empty() || it->second.devices == *devices);
+    if (!same)
+      return Answer(e.request,
+                    MakeError(ErrorKind::kAlreadyExists,
+                              absl::StrCat("mesh '", e.name, "' exists already as ",
+                                           it->second.mesh.ToString(), "; choose another name")));
+    return Answer(e.request,
+                  MeshInfo{e.name, e.caller.tenant, it->second.mesh, it->second.devices});
+  }
+  if (static_cast<int64_t>(catalogue_.meshes().size()) >= s_.config.meshes_max)
+    return Answer(e.request,
+                  MakeError(ErrorKind::kLimitExceeded,
+                            absl::StrCat("mesh: ", catalogue_.meshes().size(), " exist, at most ",
+                                         s_.config.meshes_max, " are kept; delete some")));
+  MeshInfo info{e.name, e.caller.tenant, e.mesh, *devices};
+  if (!e.check_only) {
+    catalogue_.AddMesh(key, {e.mesh, *std::move(devices)});
+    Log(absl::StrCat("mesh ", e.name, " created"));
+  }
+  Answer(e.request, std::move(info));
+}
+
+void Machine::On(const GetMesh& e) {
+  const auto mesh = FindMesh(e.caller, e.name);
+  if (!mesh.ok()) return Answer(e.request, mesh.status());
+  Answer(e.request, MeshInfo{e.name, e.caller.tenant, (*mesh)->mesh, (*mesh)->devices});
+}
+
+void Machine::On(const ListMeshes& e) {
+  Page<MeshInfo> page;
+  const auto size = static_cast<size_t>(PageSize(e.page.size));
+  const auto& meshes = catalogue_.meshes();
+  auto it = meshes.upper_bound({e.caller.tenant, e.page.after});
+  const auto ours = [&] { return it != meshes.end() && it->first.first == e.caller.tenant; };
+  for (; ours() && page.items.size() < size; ++it)
+    page.items.push_back({it->first.second, it->first.first, it->second.mesh, it->second.devices});
+  page.more = ours();
+  Answer(e.request, std::move(page));
+}
+
+void Machine::On(const DeleteMesh& e) {
+  const auto mesh = FindMesh(e.caller, e.name);
+  if (!mesh.ok()) return Answer(e.request, mesh.status());
+  catalogue_.RemoveMesh({e.caller.tenant, e.name});
+  Log(absl::StrCat("mesh ", e.name, " deleted"));
+  Answer(e.request, std::monostate());
+}
+
+}  // namespace tessera::server::scheduler

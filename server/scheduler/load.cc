@@ -1,0 +1,111 @@
+#include "server/scheduler/load.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "ir/api/placement.h"
+#include "server/scheduler/files.h"
+#include "server/scheduler/machine.h"
+
+namespace tessera::server::scheduler {
+
+void Machine::On(const LoadArrays& e) {
+  const absl::Status checked = [&]() -> absl::Status {
+    TESSERA_RETURN_IF_ERROR(api::CheckFilePath(e.path).status());
+    TESSERA_RETURN_IF_ERROR(api::CheckFilePath(PathOf(e.caller, e.path)).status());
+    TESSERA_RETURN_IF_ERROR(FindSession(e.caller, e.session, Access::kChange).status());
+    if (e.arrays.empty() || e.arrays.size() > api::kFileArraysMax)
+      return MakeError(
+          ErrorKind::kValueError,
+          absl::StrCat("load: ", e.arrays.size(), " arrays; expected 1 to ", api::kFileArraysMax));
+    for (const api::PlacedName& a : e.arrays)
+      TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(a.placement.devices), "load"));
+    if (e.arrays[0].placement.devices.empty())
+      return MakeError(ErrorKind::kValueError, "load: a placement has no devices");
+    return absl::OkStatus();
+  }();
+  if (!checked.ok()) return Answer(e.request, checked);
+  for (const api::PlacedName& a : e.arrays) {
+    for (const int64_t d : a.placement.devices) {
+      const Executor& x = cluster_.ExecutorOf(d);
+      if (x.alive() && !x.info.files) return Answer(e.request, NoFolder("load", x));
+    }
+  }
+  const Executor& x = cluster_.ExecutorOf(e.arrays[0].placement.devices[0]);
+  if (!x.alive())
+    return Answer(e.request, MakeError(ErrorKind::kWorkerLost,
+                                       absl::StrCat("load: executor ", x.name, " of worker ",
+                                                    x.worker, " is lost; retry")));
+  // What the file holds says what the arrays are.
+  AskForFile(e.request, x, PathOf(e.caller, e.path), std::make_shared<const LoadArrays>(e));
+}
+
+absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileInspected& report) {
+  TESSERA_RETURN_IF_ERROR(report.arrays.status());
+  TESSERA_ASSIGN_OR_RETURN(const uint64_t session,
+                           FindSession(e.caller, e.session, Access::kChange));
+  Load work{PathOf(e.caller, e.path)};
+  std::vector<api::ArraySpec> specs;
+  for (const api::PlacedName& wanted : e.arrays) {
+    const auto found = std::find_if(report.arrays->begin(), report.arrays->end(),
+                                    [&](const api::FileArray& a) { return a.name == wanted.name; });
+    if (found == report.arrays->end())
+      return MakeError(ErrorKind::kFileNotFound,
+                       absl::StrCat("load: ", e.path, " holds no array '", wanted.name, "'"));
+    TESSERA_RETURN_IF_ERROR(api::CheckPlacement(wanted.placement, found->shape));
+    work.arrays.push_back(*found);
+    specs.push_back({found->dtype, found->shape, wanted.placement});
+  }
+  TESSERA_RETURN_IF_ERROR(CheckQueue("load"));
+  TESSERA_RETURN_IF_ERROR(CheckRoom("load", static_cast<int64_t>(specs.size())));
+  Operation op;
+  op.name = "load";
+  op.kind = api::OperationKind::kLoad;
+  op.session = session;
+  const std::string path = work.path;
+  op.work = std::move(work);
+  const uint64_t id = NewOperation(std::move(op), std::move(specs));
+  Log(absl::StrCat("operation ", id, " accepted: load from ", path));
+  TryStart(id);
+  const Operation& started = order_.operation(id);
+  Making making{Describe(order_.operation(id)), {}};
+  for (uint64_t r : started.results) making.arrays.push_back(Info(r));
+  return making;
+}
+
+std::vector<std::string> Load::Executors(const Machine& m, const Operation& op) const {
+  const State& s = m.state();
+  std::vector<int64_t> devices;
+  for (uint64_t id : op.results) {
+    const std::vector<int64_t>& of = s.catalogue.array(id).spec.placement.devices;
+    devices.insert(devices.end(), of.begin(), of.end());
+  }
+  return s.cluster.ExecutorsOf(devices);
+}
+
+void Load::Send(Machine& m, Operation& op, const std::vector<std::string>& executors) {
+  const State& s = m.state();
+  std::map<std::string, std::vector<api::FileShard>> shards;
+  for (size_t i = 0; i < op.results.size(); ++i) {
+    if (!m.BeginWrites(op.results[i])) continue;
+    const api::ArraySpec& spec = s.catalogue.array(op.results[i]).spec;
+    for (size_t k = 0; k < spec.placement.devices.size(); ++k) {
+      const Device& device = s.cluster.device(spec.placement.devices[k]);
+      shards[device.executor].push_back(
+          FileShardOf(spec, i, op.results[i], static_cast<int>(k), device.local));
+    }
+  }
+  api::LoadShards load;
+  load.launch = op.id;
+  load.path = path;
+  load.arrays = arrays;
+  load.timeout = kFileTimeout;
+  for (const std::string& name : executors) {
+    load.shards = shards[name];
+    m.Send(s.cluster.executor(name), load);
+  }
+}
+
+}  // namespace tessera::server::scheduler

@@ -1,0 +1,95 @@
+#include "server/scheduler/order.h"
+
+#include <algorithm>
+
+#include "server/core/caller.h"
+
+namespace tessera::server::scheduler {
+
+Operation* Order::Find(uint64_t id) {
+  const auto it = operations_.find(id);
+  return it == operations_.end() ? nullptr : &it->second;
+}
+
+const Operation* Order::Find(uint64_t id) const {
+  const auto it = operations_.find(id);
+  return it == operations_.end() ? nullptr : &it->second;
+}
+
+void Order::Add(Operation op) {
+  const uint64_t id = op.id;
+  live_.insert(id);
+  operations_.emplace(id, std::move(op));
+}
+
+void Order::End(const Operation& op) {
+  live_.erase(op.id);
+  held_.erase(op.id);
+  if (op.outstanding.empty()) {
+    KeepRecord(op);
+  } else {
+    lingering_.insert(op.id);
+  }
+}
+
+void Order::Leave(const Operation& op) {
+  lingering_.erase(op.id);
+  KeepRecord(op);
+}
+
+void Order::KeepRecord(const Operation& op) {
+  (op.tenant == core::kSystemTenant ? canary_records_ : records_).push_back(op.id);
+}
+
+void Order::DropRecords(int64_t kept) {
+  while (num_records() > kept) {
+    std::deque<uint64_t>& oldest = canary_records_.empty() ? records_ : canary_records_;
+    operations_.erase(oldest.front());
+    oldest.pop_front();
+  }
+}
+
+uint64_t Order::FindCommunicator(const Members& members) const {
+  const auto it = communicators_.find(members);
+  return it == communicators_.end() ? 0 : it->second;
+}
+
+uint64_t Order::AddCommunicator(const Members& members) {
+  return communicators_[members] = ++last_generation_;
+}
+
+void Order::Retire(uint64_t generation) {
+  const auto it = std::find_if(communicators_.begin(), communicators_.end(),
+                               [&](const auto& open) { return open.second == generation; });
+  if (it == communicators_.end()) return;
+  retired_[generation] = it->first;
+  communicators_.erase(it);
+}
+
+Order::Members Order::CloseRetired(uint64_t generation) {
+  const auto it = retired_.find(generation);
+  if (it == retired_.end()) return {};
+  for (uint64_t id : live_)
+    if (operations_.at(id).generation == generation) return {};
+  Members members = std::move(it->second);
+  retired_.erase(it);
+  return members;
+}
+
+std::vector<std::pair<uint64_t, Order::Members>> Order::CloseThoseWith(const std::string& executor,
+                                                                       uint64_t incarnation) {
+  std::vector<std::pair<uint64_t, Members>> closed;
+  for (auto it = communicators_.begin(); it != communicators_.end();) {
+    const Members& members = it->first;
+    if (std::find(members.begin(), members.end(), std::pair(executor, incarnation)) ==
+        members.end()) {
+      ++it;
+      continue;
+    }
+    closed.emplace_back(it->second, members);
+    it = communicators_.erase(it);
+  }
+  return closed;
+}
+
+}  // namespace tessera::server::scheduler

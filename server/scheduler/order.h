@@ -1,0 +1,86 @@
+// The part of the state that says what runs when: operations, their places in the one global order,
+// and the communicators of their launches.
+//
+// Invariants:
+// - An operation is live (not ended), lingering (ended, and not yet left by all of its executors),
+//   or a record, which stays until later records need the room.
+// - A place (sequence) is given once and in order of start.
+// - What is blocked or held has no place: blocked waits for executors to come back or to compile,
+//   held for the end of a drain.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/scheduler/operation.h"
+
+namespace tessera::server::scheduler {
+
+class Order {
+ public:
+  // The executors of a communicator in order of rank, with their incarnations.
+  using Members = std::vector<std::pair<std::string, uint64_t>>;
+
+  const std::map<uint64_t, Operation>& operations() const { return operations_; }
+  const std::set<uint64_t>& live() const { return live_; }
+  const std::set<uint64_t>& lingering() const { return lingering_; }
+  const std::set<uint64_t>& blocked() const { return blocked_; }
+  const std::set<uint64_t>& held() const { return held_; }
+  int64_t num_live() const { return static_cast<int64_t>(live_.size()); }
+  int64_t num_records() const {
+    return static_cast<int64_t>(records_.size() + canary_records_.size());
+  }
+  uint64_t last_sequence() const { return last_sequence_; }
+  Operation* Find(uint64_t id);
+  const Operation* Find(uint64_t id) const;
+  // Requires: it is known.
+  Operation& operation(uint64_t id) { return operations_.at(id); }
+  const Operation& operation(uint64_t id) const { return operations_.at(id); }
+
+  // Sequences and generations are greater than this.
+  void Begin(uint64_t first_id) { last_sequence_ = last_generation_ = first_id; }
+  void Add(Operation op);
+  void Place(Operation& op) { op.sequence = ++last_sequence_; }
+  // Returns whether it was not blocked.
+  bool Block(uint64_t id) { return blocked_.insert(id).second; }
+  void Unblock(uint64_t id) { blocked_.erase(id); }
+  void Hold(uint64_t id) { held_.insert(id); }
+  std::set<uint64_t> TakeHeld() { return std::exchange(held_, {}); }
+  // It has ended, and lingers until it is left.
+  void End(const Operation& op);
+  // It has ended, and all of its executors have left it.
+  void Leave(const Operation& op);
+  // Forgets the oldest records until there are at most so many, canaries' before tenants'.
+  void DropRecords(int64_t kept);
+
+  int64_t num_communicators() const { return static_cast<int64_t>(communicators_.size()); }
+  int64_t num_retired() const { return static_cast<int64_t>(retired_.size()); }
+  // The generation of the open communicator of these members; 0: there is none.
+  uint64_t FindCommunicator(const Members& members) const;
+  uint64_t AddCommunicator(const Members& members);
+  // No later launch uses it.
+  void Retire(uint64_t generation);
+  // Forgets a retired one that no live operation uses, and returns its members; else empty.
+  Members CloseRetired(uint64_t generation);
+  // Forgets those with this member, and returns them.
+  std::vector<std::pair<uint64_t, Members>> CloseThoseWith(const std::string& executor,
+                                                           uint64_t incarnation);
+
+ private:
+  void KeepRecord(const Operation& op);
+
+  uint64_t last_sequence_ = 0;
+  uint64_t last_generation_ = 0;
+  std::map<uint64_t, Operation> operations_;
+  std::set<uint64_t> live_, lingering_, blocked_, held_;
+  // Oldest first: of tenants, and of the coordinator's canaries.
+  std::deque<uint64_t> records_, canary_records_;
+  std::map<Members, uint64_t> communicators_;  // -> generation
+  std::map<uint64_t, Members> retired_;        // generations that only launches sent earlier use
+};
+
+}  // namespace tessera::server::scheduler

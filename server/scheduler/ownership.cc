@@ -1,0 +1,48 @@
+#include "server/scheduler/ownership.h"
+
+#include <iterator>
+
+namespace tessera::server::scheduler {
+
+Session* Ownership::FindSession(uint64_t key) {
+  const auto it = sessions_.find(key);
+  return it == sessions_.end() ? nullptr : &it->second;
+}
+
+uint64_t Ownership::NameOf(uint64_t key) const {
+  const auto it = sessions_.find(key);
+  return it != sessions_.end() && it->second.own ? 0 : key;
+}
+
+const std::string* Ownership::OwnerOf(uint64_t id) const {
+  if (id == 0 || id > last_id_) return nullptr;
+  const auto next = owners_.upper_bound(id);
+  return next == owners_.begin() ? nullptr : &std::prev(next)->second;
+}
+
+uint64_t Ownership::NewId(const std::string& tenant, int64_t owners_max) {
+  const uint64_t id = ++last_id_;
+  if (owners_.empty() || std::prev(owners_.end())->second != tenant) {
+    owners_.emplace(id, tenant);
+    if (static_cast<int64_t>(owners_.size()) > owners_max) owners_.erase(owners_.begin());
+  }
+  return id;
+}
+
+uint64_t Ownership::OwnSession(const std::string& tenant) {
+  const auto [it, added] = own_sessions_.try_emplace(tenant, 0);
+  if (added) {
+    it->second = AddSession();
+    Session& session = sessions_.at(it->second);
+    session.tenant = tenant;
+    session.own = true;
+  }
+  return it->second;
+}
+
+uint64_t Ownership::AddSession() {
+  sessions_.try_emplace(++last_session_);
+  return last_session_;
+}
+
+}  // namespace tessera::server::scheduler

@@ -1,0 +1,66 @@
+// The part of the state that says what belongs to whom: sessions of clients, and the tenants of
+// ids.
+//
+// Invariants:
+// - A tenant has at most one session of its own, which is made when it is first asked for and never
+//   ends; every other session has a lease.
+// - Arrays, executables and operations have their ids from one sequence; whose an id was stays
+//   known until owners_max later runs of ids are.
+// - A session's arrays are those in the catalogue that are not deleted, its operations those in the
+//   order that have not ended.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace tessera::server::scheduler {
+
+// What a client owns, and for how long.
+struct Session {
+  std::string tenant, display_name;
+  bool own = false;  // the tenant's own, which has no lease; clients call it 0
+  absl::Duration lease = absl::InfiniteDuration();
+  absl::Time until = absl::InfiniteFuture();
+  std::set<uint64_t> arrays;                         // not deleted
+  std::set<uint64_t> operations;                     // not ended
+  std::map<uint64_t, uint64_t> holds;                // hold -> request that waits for its end
+  absl::Time silent_until = absl::InfiniteFuture();  // then its client is gone; nobody holds it
+};
+
+class Ownership {
+ public:
+  // By key: those that have a lease under their ids, tenants' own under ids of their own.
+  const std::map<uint64_t, Session>& sessions() const { return sessions_; }
+  int64_t num_leased() const {
+    return static_cast<int64_t>(sessions_.size() - own_sessions_.size());
+  }
+  Session* FindSession(uint64_t key);
+  // Requires: it exists.
+  Session& session(uint64_t key) { return sessions_.at(key); }
+  // As clients call it.
+  uint64_t NameOf(uint64_t key) const;
+  // Whose the id is, or was; null when it was given to nobody, or so long ago that it is forgotten.
+  const std::string* OwnerOf(uint64_t id) const;
+
+  // Ids are greater than this.
+  void Begin(uint64_t first_id) { last_id_ = last_session_ = first_id; }
+  // The next id of arrays, executables and operations.
+  uint64_t NewId(const std::string& tenant, int64_t owners_max);
+  // The key of the tenant's own session.
+  uint64_t OwnSession(const std::string& tenant);
+  // The key of a session that is to have a lease.
+  uint64_t AddSession();
+  void RemoveSession(uint64_t key) { sessions_.erase(key); }
+
+ private:
+  uint64_t last_id_ = 0;
+  uint64_t last_session_ = 0;
+  std::map<uint64_t, Session> sessions_;
+  std::map<std::string, uint64_t> own_sessions_;  // tenant -> key of sessions
+  std::map<uint64_t, std::string> owners_;  // the tenant of each id from the key to the next key
+};
+
+}  // namespace tessera::server::scheduler

@@ -1,0 +1,259 @@
+#include "server/scheduler/run.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "ir/api/placement.h"
+#include "ir/type.h"
+#include "server/scheduler/machine.h"
+
+namespace tessera::server::scheduler {
+
+absl::Status Machine::CheckExecute(const core::Caller& caller, const api::ExecuteRequest& body) {
+  auto* const it = catalogue_.FindExecutable(body.executable);
+  if (it == nullptr || it->state != ExecutableState::kPlanned ||
+      !May(caller, it->tenant, Access::kChange))
+    return MakeError(
+        ErrorKind::kProgramNotFound,
+        absl::StrCat("execute: executable ", body.executable, " does not exist, or was dropped",
+                     it == nullptr ? WhatElse(caller, body.executable, Access::kChange) : "",
+                     "; compile it again"));
+  const Executable& x = *it;
+  TESSERA_RETURN_IF_ERROR(CheckQueue("execute"));
+  if (body.args.size() != x.reply.in.size())
+    return MakeError(ErrorKind::kTypeError,
+                     absl::StrCat("execute: ", x.name, " takes ", x.reply.in.size(),
+                                  " arguments but got ", body.args.size()));
+  if (!body.donate.empty() && body.donate.size() != body.args.size())
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("execute: donate has ", body.donate.size(), " entries for ",
+                                  body.args.size(), " arguments"));
+  if (body.deadline && *body.deadline <= absl::ZeroDuration())
+    return MakeError(ErrorKind::kDeadlineExceeded, "execute: the deadline has passed already");
+  std::map<uint64_t, size_t> donated;
+  const auto after = [&](size_t made) {
+    return static_cast<int64_t>(catalogue_.num_arrays() + made);
+  };
+  // An argument whose blocks lie elsewhere is first moved into a temporary array.
+  const bool close = after(x.reply.out.size() + body.args.size()) > s_.config.arrays_max;
+  size_t made = x.reply.out.size();
+  for (size_t i = 0; i < body.args.size(); ++i) {
+    auto found = FindArray(caller, body.args[i], Access::kChange);
+    if (!found.ok())
+      return Annotate(found.status(),
+                      std::string(absl::StrCat("execute: argument ", i, " of ", x.name)));
+    const api::ArraySpec& has = (*found)->spec;
+    const api::ArraySpec& wants = x.reply.in[i];
+    if (has.dtype != wants.dtype || has.shape != wants.shape)
+      return MakeError(
+          ErrorKind::kTypeError,
+          absl::StrCat("execute: argument ", i, " of ", x.name, " is array ", body.args[i],
+                       " of type ", ir::MakeType(has.dtype, has.shape).ToString(),
+                       "; the program takes ", ir::MakeType(wants.dtype, wants.shape).ToString()));
+    const bool donate = !body.donate.empty() && body.donate[i];
+    if (donate) donated.emplace(body.args[i], i);
+    if (close && !BlocksMatch(has, wants)) ++made;
+  }
+  if (close && after(made) > s_.config.arrays_max)
+    return MakeError(
+        ErrorKind::kLimitExceeded,
+        absl::StrCat("execute: ", x.name, " makes ", made, " arrays, and ", catalogue_.num_arrays(),
+                     " of at most ", s_.config.arrays_max, " exist; delete some"));
+  for (size_t i = 0; i < body.args.size(); ++i)
+    if (auto d = donated.find(body.args[i]); d != donated.end() && d->second != i)
+      return MakeError(
+          ErrorKind::kValueError,
+          absl::StrCat("execute: array ", body.args[i], " is donated as argument ", d->second,
+                       " and is argument ", i, " as well; donate an array once and use it once"));
+  return absl::OkStatus();
+}
+
+void Machine::On(const Execute& e) {
+  const auto refuse = [&](const absl::Status& why) {
+    Answer(e.request, why);
+    if (e.end_request != 0) Answer(e.end_request, why);
+  };
+  const auto session = FindSession(e.caller, e.body.session, Access::kChange);
+  if (!session.ok()) return refuse(session.status());
+  if (e.body.check_only) {
+    if (absl::Status s = CheckExecute(e.caller, e.body); !s.ok()) return refuse(s);
+    Answer(e.request, api::ExecuteReply{});
+    if (e.end_request != 0) Answer(e.end_request, api::Completion{});
+    return;
+  }
+  // Before the launch, which may need their memory.
+  Delete(e.caller, e.body.release);
+  SendDeletes();
+  if (absl::Status s = CheckExecute(e.caller, e.body); !s.ok()) return refuse(s);
+  Executable& x = catalogue_.executable(e.body.executable);
+  catalogue_.Touch(x);
+  const std::vector<api::ArraySpec> in = x.reply.in, out = x.reply.out;
+  Operation op;
+  op.name = x.name;
+  op.session = *session;
+  op.args = e.body.args;
+  Run run{.executable = e.body.executable, .donate = e.body.donate};
+  if (e.body.deadline) {
+    op.time_allowed = *e.body.deadline;
+    op.deadline = now_ + op.time_allowed;
+  }
+  if (e.end_request != 0)
+    run.inline_bytes_max = std::min(e.body.inline_bytes_max, api::kInlineBytesMax);
+  op.work = std::move(run);
+  // Where an argument lies otherwise, an operation before this one moves it into a temporary.
+  x.operations.insert(0);  // Not to be dropped for the programs that move arguments.
+  std::vector<uint64_t> temporaries;
+  absl::Status moved;
+  for (size_t i = 0; i < op.args.size() && moved.ok(); ++i) {
+    if (BlocksMatch(catalogue_.array(op.args[i]).spec, in[i])) continue;
+    const auto move = Reshard(*session, op.args[i], in[i]);
+    moved = move.status();
+    if (!moved.ok()) break;
+    op.args[i] = order_.operation(*move).results[0];
+    temporaries.push_back(op.args[i]);
+  }
+  catalogue_.executable(e.body.executable).operations.erase(0);
+  const uint64_t id = moved.ok() ? NewOperation(std::move(op), out) : 0;
+  // Temporaries are needed by this operation alone.
+  for (uint64_t t : temporaries) SetDeleted(t, true);
+  if (!moved.ok()) {
+    for (uint64_t t : temporaries) TryFree(t);
+    return refuse(moved);
+  }
+  for (size_t i = 0; i < e.body.args.size(); ++i) {
+    if (e.body.donate.empty() || !e.body.donate[i]) continue;
+    SetDeleted(e.body.args[i], true);
+    catalogue_.array(e.body.args[i]).donated_to = id;
+    EndArrayWaits(e.body.args[i], MakeError(ErrorKind::kArrayDeleted,
+                                            absl::StrCat("array ", e.body.args[i],
+                                                         " was donated to operation ", id)));
+  }
+  const Operation& accepted = order_.operation(id);
+  Log(absl::StrCat("operation ", id, " accepted: executable ", e.body.executable, " (",
+                   absl::StrJoin(e.body.args, ","), ") -> (", absl::StrJoin(accepted.results, ","),
+                   ")"));
+  Answer(e.request, api::ExecuteReply{id, accepted.results});
+  if (e.end_request != 0)
+    Wait(e.end_request, now_ + s_.config.result_wait_max, CompletionWait{{id}});
+  for (uint64_t a : e.body.args) TryFree(a);  // Donated, and read by a move alone.
+  TryStart(id);
+}
+
+std::vector<std::string> Run::Executors(const Machine& m, const Operation&) const {
+  return m.state().catalogue.executable(executable).members;
+}
+
+void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& executors) {
+  const State& s = m.state();
+  api::Launch launch;
+  launch.launch = op.id;
+  launch.sequence = op.sequence;
+  launch.executable = executable;
+  launch.args = op.args;
+  launch.results = op.results;
+  if (op.deadline < absl::InfiniteFuture()) launch.timeout = op.deadline - m.now();
+  for (size_t i = 0; i < donate.size(); ++i) {
+    // An operation that was accepted earlier and still waits needs the bytes as they are.
+    const ArrayRecord& a = s.catalogue.array(op.args[i]);
+    launch.donate.push_back(donate[i] && a.waiting.size() == 1);
+  }
+  launch.generation = op.generation = executors.size() > 1 ? m.GenerationFor(executors) : 0;
+  const std::vector<std::pair<int32_t, int>> inlined_shards = m.InlineShards(op, inline_bytes_max);
+  for (const std::string& name : executors) {
+    launch.inline_results.clear();
+    for (const auto& [result, ordinal] : inlined_shards) {
+      const int64_t id = s.catalogue.array(op.results[result]).spec.placement.devices[ordinal];
+      const Device& device = s.cluster.device(id);
+      if (device.executor == name) launch.inline_results.push_back({result, device.local});
+    }
+    m.Send(s.cluster.executor(name), launch);
+  }
+}
+
+std::vector<std::pair<int32_t, int>> Machine::InlineShards(const Operation& op,
+                                                           int64_t bytes_max) const {
+  std::vector<std::pair<int32_t, int>> shards;
+  int64_t bytes = 0;
+  for (size_t r = 0; r < op.results.size(); ++r) {
+    const api::ArraySpec& spec = catalogue_.array(op.results[r]).spec;
+    bytes += ir::MakeType(spec.dtype, spec.shape).num_bytes();
+    if (bytes > bytes_max) return {};
+    for (int ordinal : api::DistinctBlocks(spec.placement, spec.shape))
+      shards.emplace_back(static_cast<int32_t>(r), ordinal);
+  }
+  return shards;
+}
+
+void Machine::KeepInlined(const Executor& executor, const api::LaunchDone& done) {
+  Operation* const op = order_.Find(done.launch);
+  Run* const run = op == nullptr || op->ended() ? nullptr : op->run();
+  if (run == nullptr || run->inline_bytes_max == 0) return;
+  for (const auto& [array, device, value] : done.inline_results) {
+    auto* const a = catalogue_.FindArray(array);
+    if (a == nullptr || device < 0 || device >= executor.info.num_devices) continue;
+    const api::ArraySpec& spec = a->spec;
+    if (value.dtype() != spec.dtype || value.shape() != api::LocalShape(spec.placement, spec.shape))
+      continue;
+    run->inlined.insert_or_assign({array, executor.first_device + device}, value);
+  }
+}
+
+api::Completion Machine::Complete(Operation& op) {
+  api::Completion out{Describe(op), {}};
+  const auto inlined = std::exchange(op.run()->inlined, {});
+  if (op.state != api::OperationState::kDone) return out;
+  for (uint64_t r : op.results) {
+    auto* const it = catalogue_.FindArray(r);
+    if (it == nullptr) continue;
+    const api::ArraySpec& spec = it->spec;
+    ir::Array whole;
+    bool complete = true;
+    for (int k : api::DistinctBlocks(spec.placement, spec.shape)) {
+      const auto shard = inlined.find({r, spec.placement.devices[k]});
+      complete = shard != inlined.end();
+      if (!complete) break;
+      if (shard->second.shape() == spec.shape) {
+        whole = shard->second;
+        break;
+      }
+      if (whole.shape() != spec.shape) whole = ir::Array(spec.dtype, spec.shape);
+      ir::WriteBlock(&whole, api::BlockStarts(spec.placement, spec.shape, k), shard->second);
+    }
+    if (complete) out.results.emplace_back(r, std::move(whole));
+  }
+  return out;
+}
+
+void CompletionWait::Late(Machine& m, uint64_t request) const {
+  m.Answer(request, m.Complete(m.state().order.operation(operation)));
+}
+
+uint64_t Machine::GenerationFor(const std::vector<std::string>& executors) {
+  Order::Members members;
+  for (const std::string& name : executors)
+    members.emplace_back(name, cluster_.executor(name).info.incarnation);
+  if (const uint64_t known = order_.FindCommunicator(members); known != 0) return known;
+  api::ConfigureCommunicator configure;
+  configure.generation = order_.AddCommunicator(members);
+  configure.secret = s_.config.communicator_secret;
+  for (const auto& [name, incarnation] : members) {
+    const api::ExecutorInfo& info = cluster_.executor(name).info;
+    configure.members.push_back({name, incarnation, info.peer_endpoint, info.num_devices});
+  }
+  for (size_t i = 0; i < executors.size(); ++i) {
+    configure.self = static_cast<int32_t>(i);
+    Send(cluster_.executor(executors[i]), configure);
+  }
+  return configure.generation;
+}
+
+void Machine::CloseCommunicator(uint64_t generation, const Order::Members& members) {
+  for (const auto& [name, incarnation] : members)
+    if (const Executor* x = cluster_.FindExecutor(name);
+        x != nullptr && x->alive() && x->info.incarnation == incarnation)
+      Send(*x, api::CloseCommunicator{generation});
+}
+
+}  // namespace tessera::server::scheduler

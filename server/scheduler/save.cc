@@ -1,0 +1,109 @@
+#include "server/scheduler/save.h"
+
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "ir/api/placement.h"
+#include "server/scheduler/files.h"
+#include "server/scheduler/machine.h"
+
+namespace tessera::server::scheduler {
+
+// The parts of one file are written by several executors: into one folder, or not at all.
+absl::Status Machine::CheckFolders(const std::vector<uint64_t>& arrays) const {
+  const Executor* first = nullptr;
+  for (uint64_t id : arrays) {
+    const api::ArraySpec& spec = catalogue_.array(id).spec;
+    for (int k : api::DistinctBlocks(spec.placement, spec.shape)) {
+      const Executor& x = cluster_.executor(cluster_.device(spec.placement.devices[k]).executor);
+      if (!x.alive()) continue;  // The array's own error says more.
+      if (!x.info.files) return NoFolder("save", x);
+      if (first == nullptr) first = &x;
+      const std::string &a = first->info.files_folder, &b = x.info.files_folder;
+      if (a.empty() || b.empty() || a == b) continue;
+      return MakeError(
+          ErrorKind::kFilesDisabled,
+          absl::StrCat("save: the arrays lie on workers ", first->worker, " and ", x.worker,
+                       ", whose folders of files are not the same; start both with "
+                       "--files-dir of a folder that they share, or save what lies on "
+                       "one of them"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Save> Machine::CheckSave(const SaveArrays& e, std::vector<uint64_t>* args) {
+  TESSERA_ASSIGN_OR_RETURN(const api::FileFormat format, api::CheckFilePath(e.path));
+  Save work{PathOf(e.caller, e.path), e.overwrite};
+  TESSERA_RETURN_IF_ERROR(api::CheckFilePath(work.path).status());
+  for (const api::NamedArray& named : e.arrays) {
+    TESSERA_ASSIGN_OR_RETURN(const ArrayRecord* array,
+                             FindArray(e.caller, named.array, Access::kRead));
+    TESSERA_RETURN_IF_ERROR(array->error);
+    const bool named_in_file = format == api::FileFormat::kSafetensors;
+    work.arrays.push_back({named_in_file ? named.name : "", array->spec.dtype, array->spec.shape});
+    args->push_back(named.array);
+  }
+  TESSERA_RETURN_IF_ERROR(api::CheckFileArrays(format, work.arrays));
+  TESSERA_RETURN_IF_ERROR(CheckFolders(*args));
+  TESSERA_RETURN_IF_ERROR(CheckQueue("save"));
+  return work;
+}
+
+void Machine::On(const SaveArrays& e) {
+  const auto session = FindSession(e.caller, 0, Access::kChange);
+  if (!session.ok()) return Answer(e.request, session.status());
+  Operation op;
+  absl::StatusOr<Save> work = CheckSave(e, &op.args);
+  if (!work.ok()) return Answer(e.request, work.status());
+  op.name = "save";
+  op.kind = api::OperationKind::kSave;
+  op.session = *session;
+  const std::string path = work->path;
+  op.work = *std::move(work);
+  const uint64_t id = NewOperation(std::move(op), {});
+  Log(absl::StrCat("operation ", id, " accepted: save to ", path));
+  TryStart(id);
+  Answer(e.request, Describe(order_.operation(id)));
+}
+
+std::vector<std::string> Save::Executors(const Machine& m, const Operation& op) const {
+  const State& s = m.state();
+  std::vector<int64_t> devices;
+  for (uint64_t id : op.args) {
+    const api::ArraySpec& spec = s.catalogue.array(id).spec;
+    for (int k : api::DistinctBlocks(spec.placement, spec.shape))
+      devices.push_back(spec.placement.devices[k]);
+  }
+  return s.cluster.ExecutorsOf(devices);
+}
+
+void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& executors) {
+  const State& s = m.state();
+  std::map<std::string, std::vector<api::FileShard>> shards;
+  for (size_t i = 0; i < op.args.size(); ++i) {
+    const api::ArraySpec& spec = s.catalogue.array(op.args[i]).spec;
+    for (int k : api::DistinctBlocks(spec.placement, spec.shape)) {
+      const Device& device = s.cluster.device(spec.placement.devices[k]);
+      shards[device.executor].push_back(FileShardOf(spec, i, op.args[i], k, device.local));
+    }
+  }
+  api::SaveShards save;
+  save.launch = op.id;
+  save.sequence = op.sequence;
+  save.path = path;
+  // The same id comes again in another life of the coordinator.
+  save.token = absl::StrCat(op.id, "-", absl::ToUnixNanos(m.now()));
+  save.overwrite = overwrite;
+  save.parts = static_cast<int32_t>(executors.size());
+  save.arrays = arrays;
+  save.timeout = kFileTimeout;
+  for (const std::string& name : executors) {
+    save.shards = shards[name];
+    m.Send(s.cluster.executor(name), save);
+    ++save.part;
+  }
+}
+
+}  // namespace tessera::server::scheduler

@@ -1,0 +1,24 @@
+// Arrays that are written to a file.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "ir/api/files.h"
+
+namespace tessera::server::scheduler {
+
+class Machine;
+struct Operation;
+
+struct Save {
+  std::string path;  // below the workers' folder: the tenant's, then as the client said
+  bool overwrite = false;
+  std::vector<api::FileArray> arrays = {};  // of the arguments
+
+  static constexpr bool kUsesDevices = false;
+  static constexpr bool kReadsPeers = true;
+  std::vector<std::string> Executors(const Machine& m, const Operation& op) const;
+  void Send(Machine& m, Operation& op, const std::vector<std::string>& executors);
+};
+
+}  // namespace tessera::server::scheduler
