@@ -17,7 +17,6 @@
 #include "base/testing/status_matchers.h"
 #include "worker/files/folder.h"
 #include "worker/files/index.h"
-#include "worker/files/json.h"
 #include "worker/files/task.h"
 
 namespace tessera::worker::files {

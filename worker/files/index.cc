@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -9,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "worker/files/json.h"
+#include "nlohmann/json.hpp"
 
 namespace tessera::worker::files {
 namespace {
@@ -18,7 +20,7 @@ using api::FileArray;
 using api::FileFormat;
 using ir::DType;
 
-constexpr int64_t kRankMax = 32;
+constexpr size_t kRankMax = 32;
 constexpr int64_t kElementsMax = int64_t{1} << 48;
 constexpr int64_t kSafetensorsPrefix = 8;  // the length of the header
 constexpr std::string_view kNumpyMagic = "\x93NUMPY";
@@ -68,85 +70,157 @@ std::optional<int64_t> BytesOf(const FileArray& array) {
 
 // ---- safetensors. -------------------------------------------------------------------------------
 
-// [a, b, ...]
-bool ReadNumbers(JsonReader& json, int64_t count_max, std::vector<int64_t>* out) {
-  out->clear();
-  if (!json.Expect('[')) return false;
-  if (json.Try(']')) return true;
-  do {
-    if (static_cast<int64_t>(out->size()) == count_max) return json.Fail("too many numbers");
-    if (!json.Number(&out->emplace_back())) return false;
-  } while (json.Try(','));
-  return json.Expect(']');
+constexpr size_t kKeyBytesMax = 16;
+
+std::string Quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/false,
+                                   nlohmann::json::error_handler_t::replace);
 }
 
-// {"format": "pt", ...}, which is for others.
-bool SkipMetadata(JsonReader& json) {
-  std::string text;
-  if (!json.Expect('{')) return false;
-  if (json.Try('}')) return true;
-  do {
-    if (!json.String(&text, kHeaderBytesMax) || !json.Expect(':') ||
-        !json.String(&text, kHeaderBytesMax)) {
-      return false;
-    }
-  } while (json.Try(','));
-  return json.Expect('}');
-}
+// Counts the bytes that the parser takes.
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
 
-// {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, each key once, in any order.
-bool ReadTensor(JsonReader& json, Entry* entry, int64_t* end) {
-  std::set<std::string> seen;
-  std::string key, text;
-  std::vector<int64_t> offsets;
-  if (!json.Expect('{')) return false;
-  do {
-    if (!json.String(&key, 16) || !json.Expect(':')) return false;
-    if (!seen.insert(key).second) return json.Fail("a key twice");
-    if (key == "dtype") {
-      if (!json.String(&text, 16)) return false;
-      const auto dtype = DTypeNamed(text, &DTypeRow::safetensors);
-      if (!dtype) return json.Fail("the dtype " + text + " is unknown here");
-      entry->array.dtype = *dtype;
-    } else if (key == "shape") {
-      if (!ReadNumbers(json, kRankMax, &entry->array.shape)) return false;
-    } else if (key == "data_offsets") {
-      if (!ReadNumbers(json, 2, &offsets)) return false;
-      if (offsets.size() != 2 || offsets[0] > offsets[1]) return json.Fail("expected two offsets");
-    } else {
-      return json.Fail("the key " + key + " is unknown here");
-    }
-  } while (json.Try(','));
-  if (!json.Expect('}')) return false;
-  if (seen.size() != 3) return json.Fail("expected dtype, shape and data_offsets");
-  entry->offset = offsets[0];
-  *end = offsets[1];
-  const std::optional<int64_t> bytes = BytesOf(entry->array);
-  return (bytes && *bytes == *end - entry->offset) ||
-         json.Fail("the offsets do not fit dtype and shape of " + entry->array.name);
-}
+  CountingIterator(const char* at, size_t* taken) : at_(at), taken_(taken) {}
+  reference operator*() const { return *at_; }
+  CountingIterator& operator++() {
+    ++at_;
+    ++*taken_;
+    return *this;
+  }
+  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
 
-bool ReadTensors(JsonReader& json, std::vector<Entry>* entries) {
-  std::set<std::string> names;
-  std::string name;
-  if (!json.Expect('{')) return false;
-  if (json.Try('}')) return json.End();
-  do {
-    if (!json.String(&name, kHeaderBytesMax) || !json.Expect(':')) return false;
-    if (!names.insert(name).second) return json.Fail("a name twice");
-    if (name == "__metadata__") {
-      if (!SkipMetadata(json)) return false;
-      continue;
+ private:
+  const char* at_;
+  size_t* taken_;
+};
+
+// What the parser meets in a header, one token at a time: no tree, so depth and size cost nothing.
+//   {"__metadata__": {"format": "pt", ...},
+//    NAME: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
+// Each key once, in any order; the metadata is for others.
+class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit HeaderReader(std::string_view text) : text_(text) {}
+
+  absl::StatusOr<std::vector<Entry>> Read() {
+    const CountingIterator begin(text_.data(), &taken_), end(text_.data() + text_.size(), nullptr);
+    if (!nlohmann::json::sax_parse(begin, end, this)) return Corrupt("safetensors", error_);
+    return std::move(entries_);
+  }
+
+  bool start_object(size_t) override {
+    if (place_ == Place::kBegin) return Enter(Place::kTensors);
+    if (place_ != Place::kTensors) return Misplaced();
+    if (name_ == "__metadata__") return Enter(Place::kMetadata);
+    if (name_.size() > api::kFileNameBytesMax) return Fail("the name is too long");
+    if (entries_.size() == api::kFileArraysMax) return Fail("too many tensors");
+    entries_.emplace_back().array.name = name_;
+    keys_.clear();
+    return Enter(Place::kTensor);
+  }
+  bool key(std::string& key) override {
+    if (place_ == Place::kTensors) {
+      name_ = key;
+      return names_.insert(name_).second || Fail("a name twice");
     }
-    if (name.size() > api::kFileNameBytesMax) return json.Fail("the name is too long");
-    if (entries->size() == api::kFileArraysMax) return json.Fail("too many tensors");
-    Entry& entry = entries->emplace_back();
-    entry.array.name = name;
-    int64_t end = 0;
-    if (!ReadTensor(json, &entry, &end)) return false;
-  } while (json.Try(','));
-  return json.Expect('}') && json.End();
-}
+    if (place_ == Place::kMetadata) return true;
+    if (key.size() > kKeyBytesMax) return Fail("the string is too long");
+    if (!keys_.insert(key).second) return Fail("a key twice");
+    key_ = key;
+    return key == "dtype" || key == "shape" || key == "data_offsets" ||
+           Fail("the key " + key + " is unknown here");
+  }
+  bool string(std::string& text) override {
+    if (place_ == Place::kMetadata) return true;
+    if (place_ != Place::kTensor || key_ != "dtype") return Misplaced();
+    if (text.size() > kKeyBytesMax) return Fail("the string is too long");
+    const auto dtype = DTypeNamed(text, &DTypeRow::safetensors);
+    if (!dtype) return Fail("the dtype " + text + " is unknown here");
+    entries_.back().array.dtype = *dtype;
+    return true;
+  }
+  bool start_array(size_t) override {
+    if (place_ != Place::kTensor || key_ == "dtype") return Misplaced();
+    numbers_.clear();
+    return Enter(Place::kNumbers);
+  }
+  bool number_unsigned(uint64_t number) override {
+    if (place_ != Place::kNumbers) return Misplaced();
+    if (number > std::numeric_limits<int64_t>::max()) return Fail("the number is too large");
+    if (numbers_.size() == (key_ == "shape" ? kRankMax : 2)) return Fail("too many numbers");
+    numbers_.push_back(static_cast<int64_t>(number));
+    return true;
+  }
+  bool number_float(double, const std::string& text) override {
+    if (place_ != Place::kNumbers) return Misplaced();
+    const bool whole = text.find_first_not_of("0123456789") == std::string::npos;
+    return Fail(whole ? "the number is too large" : "expected a whole number");
+  }
+  bool end_array() override {
+    (key_ == "shape" ? entries_.back().array.shape : offsets_) = numbers_;
+    if (key_ == "data_offsets" && (offsets_.size() != 2 || offsets_[0] > offsets_[1]))
+      return Fail("expected two offsets");
+    return Enter(Place::kTensor);
+  }
+  bool end_object() override {
+    if (place_ == Place::kTensors) return Enter(Place::kEnd);
+    if (place_ == Place::kTensor) {
+      Entry& entry = entries_.back();
+      if (keys_.size() != 3) return Fail("expected dtype, shape and data_offsets");
+      entry.offset = offsets_[0];
+      const std::optional<int64_t> bytes = BytesOf(entry.array);
+      if (!bytes || *bytes != offsets_[1] - offsets_[0])
+        return Fail("the offsets do not fit dtype and shape of " + entry.array.name);
+    }
+    return Enter(Place::kTensors);
+  }
+  bool number_integer(int64_t) override { return Misplaced(); }
+  bool null() override { return Misplaced(); }
+  bool boolean(bool) override { return Misplaced(); }
+  bool binary(nlohmann::json::binary_t&) override { return Misplaced(); }
+  // Of bytes that are no JSON: "[json.exception...] parse error at line 1, column 2: <why>".
+  bool parse_error(size_t, const std::string&, const nlohmann::json::exception& e) override {
+    if (place_ == Place::kEnd) return Fail("expected the end");
+    const std::string_view text = e.what();
+    const size_t why = text.find(": ");
+    return Fail(std::string(why == text.npos ? text : text.substr(why + 2)));
+  }
+
+ private:
+  enum class Place : uint8_t { kBegin, kTensors, kMetadata, kTensor, kNumbers, kEnd };
+
+  bool Enter(Place place) {
+    place_ = place;
+    return true;
+  }
+  bool Fail(const std::string& why) {
+    error_ = absl::StrCat("at byte ", taken_, ": ", why);
+    return false;
+  }
+  // Of a value where another is expected.
+  bool Misplaced() {
+    if (place_ == Place::kNumbers) return Fail("expected a number from 0");
+    if (place_ == Place::kMetadata || (place_ == Place::kTensor && key_ == "dtype"))
+      return Fail("expected '\"'");
+    return Fail(place_ == Place::kTensor ? "expected '['" : "expected '{'");
+  }
+
+  const std::string_view text_;
+  size_t taken_ = 0;
+  Place place_ = Place::kBegin;
+  std::string name_, key_;              // the last ones
+  std::set<std::string> names_, keys_;  // of the file, of the tensor
+  std::vector<int64_t> numbers_, offsets_;
+  std::vector<Entry> entries_;
+  std::string error_;
+};
 
 absl::StatusOr<Index> ReadSafetensors(int64_t file_bytes, const ReadAt& read_at) {
   unsigned char prefix[kSafetensorsPrefix];
@@ -247,7 +321,7 @@ class NumpyReader {
         if (dim > kElementsMax) return Fail("a dimension is too large");
       }
       if (at_ == begin) return Fail("expected a dimension");
-      if (static_cast<int64_t>(shape->size()) == kRankMax) return Fail("too many dimensions");
+      if (shape->size() == kRankMax) return Fail("too many dimensions");
       shape->push_back(dim);
       if (Try(')')) return shape->size() > 1 || Fail("expected a ',' in the tuple of one");
       if (!Expect(',')) return false;
@@ -304,9 +378,7 @@ const Entry* Index::Find(std::string_view name) const {
 }
 
 absl::StatusOr<std::vector<Entry>> ParseSafetensors(std::string_view header, int64_t data_bytes) {
-  JsonReader json(header);
-  std::vector<Entry> entries;
-  if (!ReadTensors(json, &entries)) return Corrupt("safetensors", json.error());
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Entry> entries, HeaderReader(header).Read());
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.offset, a.offset + a.bytes()) < std::pair(b.offset, b.offset + b.bytes());
   });
@@ -374,11 +446,10 @@ std::string MakeHeader(FileFormat format, absl::Span<const FileArray> arrays, In
   } else {
     std::string json = "{";
     for (const Entry& entry : index->entries) {
-      absl::StrAppend(&json, json.size() > 1 ? "," : "", JsonQuoted(entry.array.name),
-                      ":{\"dtype\":\"", ToAbsl(RowOf(entry.array.dtype).safetensors),
-                      "\",\"shape\":[", absl::StrJoin(entry.array.shape, ","),
-                      "],\"data_offsets\":[", entry.offset, ",", entry.offset + entry.bytes(),
-                      "]}");
+      absl::StrAppend(&json, json.size() > 1 ? "," : "", Quoted(entry.array.name), ":{\"dtype\":\"",
+                      ToAbsl(RowOf(entry.array.dtype).safetensors), "\",\"shape\":[",
+                      absl::StrJoin(entry.array.shape, ","), "],\"data_offsets\":[", entry.offset,
+                      ",", entry.offset + entry.bytes(), "]}");
     }
     json.push_back('}');
     while (static_cast<int64_t>(json.size()) % kSafetensorsAlign != 0) json.push_back(' ');
