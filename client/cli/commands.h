@@ -1,5 +1,5 @@
-// The command table of `tessera`: one row a command. The parser, the help, docs/cli.md and the
-// shell completions are all made from it.
+// The command table of `tessera`: one row a command. What CLI11 parses, the help, docs/cli.md and
+// the shell completions are all made from it.
 //
 // A row is a value without state of its own; `run` is called at most once in a process, on the main
 // thread.
@@ -25,9 +25,6 @@ enum class Takes : uint8_t {
   kTexts,     // may be given several times; as a positional: one or more
 };
 
-// What completes it in a shell.
-enum class Completes : uint8_t { kNothing, kFile, kFolder };
-
 struct Option {
   std::string name =
       {};           // "out" is --out; of a positional, what help and errors call it: "PROGRAM"
@@ -38,7 +35,6 @@ struct Option {
   std::string initial = {};
   bool positional = false;
   bool required = false;
-  Completes completes = Completes::kNothing;
   std::vector<std::string> choices = {};  // nothing else is taken
 };
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/address.h"
 #include "base/pki.h"
 #include "base/secret.h"
 #include "base/status.h"
@@ -46,13 +47,12 @@ absl::StatusOr<std::string> WithPort(const std::string& text) {
 
 // This machine's address on the way to `address`: what others there know it by. Nothing is sent.
 std::string OwnAddressTowards(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (host.size() > 1 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  const absl::StatusOr<HostPort> target = ParseHostPort(address);
+  if (!target.ok()) return "";
   addrinfo hints = {};
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found) != 0) return "";
+  if (getaddrinfo(target->host.c_str(), target->port.c_str(), &hints, &found) != 0) return "";
   const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_storage own = {};
   socklen_t size = sizeof(own);
@@ -114,8 +114,7 @@ std::vector<std::string> WorkerFlags(const Arguments& arguments, const StateDir&
     flags.push_back(absl::StrCat("--devices=", arguments.Int("devices")));
   if (arguments.Has("files-dir")) flags.push_back("--files-dir=" + arguments.Text("files-dir"));
   // The well-known ports at the address by which the coordinator's side knows this machine.
-  std::string own = OwnAddressTowards(address);
-  if (own.find(':') != std::string::npos) own = absl::StrCat("[", own, "]");
+  const std::string own = WithBrackets(OwnAddressTowards(address));
   const bool local = own.empty() || own == "[::1]" || own.rfind("127.", 0) == 0;
   for (const auto& [flag, port] :
        {std::pair("data-listen", 8471), std::pair("peer-listen", 8472)}) {
@@ -184,8 +183,7 @@ std::vector<Command> JoinCommands() {
                    {.name = "dir",
                     .value = "DIR",
                     .help = "Where its key and certificate are kept; else "
-                            "~/.local/state/tessera-worker.",
-                    .completes = Completes::kFolder},
+                            "~/.local/state/tessera-worker."},
                    {.name = "devices",
                     .takes = Takes::kInt,
                     .value = "N",
@@ -193,8 +191,7 @@ std::vector<Command> JoinCommands() {
                    {.name = "files-dir",
                     .value = "FOLDER",
                     .help = "A folder that all workers share, where arrays are saved and loaded; "
-                            "without it this worker saves and loads none.",
-                    .completes = Completes::kFolder},
+                            "without it this worker saves and loads none."},
                    {.name = "data-listen",
                     .value = "HOST:PORT",
                     .help = "Where clients bring and fetch bytes; else port 8471 of the address "

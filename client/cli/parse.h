@@ -1,5 +1,5 @@
-// A command line to a row of the table and its arguments; and the table as help, as docs/cli.md and
-// as shell completions.
+// A command line to a row of the table and its arguments, read by CLI11; and the table as help, as
+// docs/cli.md and as shell completions.
 //
 // Pure functions.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace tessera::cli {
 
-// The options that every command takes, beside its own.
+// The options that every command takes, beside its own, --help and --version.
 const std::vector<Option>& GlobalOptions();
 
 struct Parsed {
@@ -28,11 +28,19 @@ absl::StatusOr<Parsed> ParseCommandLine(const std::vector<Command>& commands,
 // exits with kExitUsage where there is none.
 absl::StatusOr<std::string> HelpOn(const std::vector<Command>& commands,
                                    const std::vector<std::string>& words);
-std::string HelpText(const std::vector<Command>& commands);
-std::string HelpText(const Command& command);
 // The page docs/cli.md.
 std::string CommandsMarkdown(const std::vector<Command>& commands);
+
+// What may stand in place of the last of `words`, which follow the program's name: commands,
+// options and choices that begin with it. None where a shell should offer files.
+struct Candidate {
+  std::string word, help;
+};
+std::vector<Candidate> CandidatesFor(const std::vector<Command>& commands,
+                                     const std::vector<std::string>& words);
 // `shell` is "bash", "zsh" or "fish".
-std::string CompletionScript(const std::vector<Command>& commands, const std::string& shell);
+std::string CandidatesText(const std::vector<Candidate>& candidates, const std::string& shell);
+// Has the shell call `tessera completion SHELL -- WORD...`, which prints CandidatesText.
+std::string CompletionScript(const std::string& shell);
 
 }  // namespace tessera::cli

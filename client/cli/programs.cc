@@ -356,8 +356,7 @@ absl::Status Explain(Context& context, const Arguments& arguments) {
 const Option kProgram = {.name = "PROGRAM",
                          .help = "The program's text (docs/programs.md); - reads standard input.",
                          .positional = true,
-                         .required = true,
-                         .completes = Completes::kFile};
+                         .required = true};
 
 }  // namespace
 
@@ -375,15 +374,13 @@ std::vector<Command> ProgramCommands() {
                     .takes = Takes::kTexts,
                     .value = "VALUE",
                     .help = "One per parameter, in order: FILE.npy, FILE.json, JSON such as "
-                            "[1, 2], or zeros, ones, count. Without any, parameters count.",
-                    .completes = Completes::kFile},
+                            "[1, 2], or zeros, ones, count. Without any, parameters count."},
                    mesh,
                    DevicesOption(),
                    {.name = "out",
                     .letter = 'o',
                     .value = "DIR",
-                    .help = "Write each result to DIR/resultN.npy.",
-                    .completes = Completes::kFolder},
+                    .help = "Write each result to DIR/resultN.npy."},
                    {.name = "keep",
                     .takes = Takes::kNothing,
                     .help = "Leave the results on the devices and print their ids."},

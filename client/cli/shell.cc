@@ -15,8 +15,12 @@ absl::Status Help(Context& context, const Arguments& arguments) {
 }
 
 absl::Status Completion(Context& context, const Arguments& arguments) {
-  const std::string script = CompletionScript(Commands(), arguments.Text("SHELL"));
-  context.Show({{"script", script}}, [&] { context.terminal().Print(script); });
+  const std::string shell = arguments.Text("SHELL");
+  const std::string text =
+      arguments.Has("WORD")
+          ? CandidatesText(CandidatesFor(Commands(), arguments.Texts("WORD")), shell)
+          : CompletionScript(shell);
+  context.Show({{"script", text}}, [&] { context.terminal().Print(text); });
   return absl::OkStatus();
 }
 
@@ -52,7 +56,12 @@ std::vector<Command> ShellCommands() {
                     .help = "Which.",
                     .positional = true,
                     .required = true,
-                    .choices = {"bash", "zsh", "fish"}}},
+                    .choices = {"bash", "zsh", "fish"}},
+                   {.name = "WORD",
+                    .takes = Takes::kTexts,
+                    .help = "What is typed behind tessera, from the script: prints what may stand "
+                            "in place of the last one.",
+                    .positional = true}},
        .details = "bash: source <(tessera completion bash)",
        .run = Completion},
       {.name = "version",

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/address.h"
 #include "base/secret.h"
 #include "base/status.h"
 #include "client/cli/context.h"
@@ -30,21 +31,12 @@ constexpr absl::Duration kLook = absl::Milliseconds(50);
 constexpr char kDefaultListen[] = "127.0.0.1:8470";
 constexpr int kDataPort = 8471, kPeerPort = 8472;
 
-struct HostPort {
-  std::string host;  // without brackets
-  std::string port;
-};
 absl::StatusOr<HostPort> ReadListen(const std::string& text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon + 1 == text.size())
     return UsageError(absl::StrCat("--listen is '", text, "'; expected HOST:PORT"));
-  HostPort out{text.substr(0, colon), text.substr(colon + 1)};
-  if (out.host.size() > 1 && out.host.front() == '[' && out.host.back() == ']')
-    out.host = out.host.substr(1, out.host.size() - 2);
-  return out;
-}
-std::string Bracketed(const std::string& host) {
-  return host.find(':') == std::string::npos ? host : absl::StrCat("[", host, "]");
+  const std::string host = text.substr(0, colon);
+  return HostPort{std::string(WithoutBrackets(host)), text.substr(colon + 1)};
 }
 bool IsAny(const std::string& host) { return host.empty() || host == "0.0.0.0" || host == "::"; }
 bool IsLocal(const std::string& host) {
@@ -209,8 +201,8 @@ std::vector<std::string> WorkerFlags(const Plan& plan, const StateDir& dir,
   flags.push_back("--files-dir=" + plan.files_dir);
   if (plan.devices > 0) flags.push_back(absl::StrCat("--devices=", plan.devices));
   if (!IsLocal(plan.at.host)) {
-    const std::string host = Bracketed(IsAny(plan.at.host) ? "0.0.0.0" : plan.at.host);
-    const std::string known = Bracketed(PublicHost(plan.at.host, plan.advertised));
+    const std::string host = WithBrackets(IsAny(plan.at.host) ? "0.0.0.0" : plan.at.host);
+    const std::string known = WithBrackets(PublicHost(plan.at.host, plan.advertised));
     flags.push_back(absl::StrCat("--data-listen=", host, ":", kDataPort));
     flags.push_back(absl::StrCat("--peer-listen=", host, ":", kPeerPort));
     flags.push_back(absl::StrCat("--advertise-client=", known));
@@ -266,8 +258,8 @@ absl::Status Up(Context& context, const Arguments& arguments) {
                            AwaitAddress(context, *coordinator, port_file, end));
   const std::string port = bound.substr(bound.rfind(':'));
   // Ours over loopback where that is listened on, so that nothing depends on names.
-  const std::string near = Bracketed(IsAny(plan.at.host) ? "127.0.0.1" : plan.at.host) + port;
-  const std::string address = Bracketed(PublicHost(plan.at.host, plan.advertised)) + port;
+  const std::string near = WithBrackets(IsAny(plan.at.host) ? "127.0.0.1" : plan.at.host) + port;
+  const std::string address = WithBrackets(PublicHost(plan.at.host, plan.advertised)) + port;
 
   std::unique_ptr<Daemon> worker;  // ends before the coordinator
   // Where clients and workers know it, whichever port it was.
@@ -316,8 +308,7 @@ std::vector<Command> UpCommands() {
                       .value = "DIR",
                       .help =
                           "Where the authority, certificates and tokens are kept; else "
-                          "~/.local/state/tessera.",
-                      .completes = Completes::kFolder};
+                          "~/.local/state/tessera."};
   return {
       {.name = "up",
        .group = "Clusters",
@@ -343,8 +334,7 @@ std::vector<Command> UpCommands() {
                     .value = "FOLDER",
                     .help = "Where the worker saves arrays and finds those to load; else files "
                             "below --dir. Arrays that lie on several workers are saved into a "
-                            "folder that all of them share.",
-                    .completes = Completes::kFolder},
+                            "folder that all of them share."},
                    {.name = "no-worker", .takes = Takes::kNothing, .help = "No worker here."},
                    {.name = "join-for",
                     .takes = Takes::kDuration,

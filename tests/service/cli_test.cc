@@ -402,7 +402,10 @@ TEST(Cli, CompletionScriptsComplete) {
                          "try tessera de\ntry tessera mesh ''\ntry tessera -a x:1 expl\n"
                          "try tessera token create t --role w\ntry tessera run --ke\n";
   const std::string out = ::testing::TempDir() + "/tessera_cli_completion.out";
-  EXPECT_EQ(std::system(absl::StrCat("bash ", path, " > ", out).c_str()), 0);
+  // The script calls tessera.
+  const std::string folder = std::filesystem::path(TESSERA_BINARY).parent_path();
+  EXPECT_EQ(std::system(absl::StrCat("PATH='", folder, ":'$PATH bash ", path, " > ", out).c_str()),
+            0);
   EXPECT_EQ(Slurp(out), "devices\ncreate list rm\nexplain\nworker\n--keep\n");
   std::filesystem::remove(path);
   std::filesystem::remove(out);
