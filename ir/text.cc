@@ -154,8 +154,7 @@ void Print(const Function& f, const PrintOptions& options, int indent, const Int
                   pad, "}\n");
 }
 
-// ---- Parsing: recursive descent over the bytes.
-// --------------------------------------------------
+// ---- Parsing: recursive descent over the bytes. ----
 
 class Parser {
  public:

@@ -16,8 +16,7 @@ namespace tessera::ir {
 namespace ops {
 namespace {
 
-// ---- Axes and states.
-// ----------------------------------------------------------------------------
+// ---- Axes and states. ----
 
 const AxisList& AxesOf(const Attrs& attrs) { return attrs.Strings("axes"); }
 int64_t SizeAlong(const InferContext& c) { return c.scope.mesh.SizeOf(AxesOf(c.attrs)); }
@@ -126,8 +125,7 @@ absl::Status PvaryStates(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-// ---- Shapes.
-// -------------------------------------------------------------------------------------
+// ---- Shapes. ----
 
 absl::StatusOr<std::vector<Type>> Same(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckAxes(c));
@@ -307,8 +305,7 @@ Cost ExchangeCost(const InferContext& c, absl::Span<const Type> out) {
   return cost;
 }
 
-// ---- Transposes.
-// ---------------------------------------------------------------------------------
+// ---- Transposes. ----
 
 std::vector<Value> PsumTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
   const AxisList& axes = AxesOf(c.attrs);
@@ -352,11 +349,10 @@ std::vector<Value> AllToAllTranspose(const RuleContext& c, Values ct, const std:
                    static_cast<int>(c.attrs.Int("split_dimension")), c.attrs.Bool("tiled"))};
 }
 
-// ---- Batching.
-// -----------------------------------------------------------------------------------
+// ---- Batching. ----
 
-// The exchange treats all dims alike: the batch dim rides along.
-Batched RideAlong(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+// The collective treats all dims alike, so the operand is exchanged with its batch dim.
+Batched BatchElementwise(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   return {c.b.Emit(c.def, c.in, c.attrs), {dims[0]}};
 }
 
@@ -388,8 +384,7 @@ Batched BatchAllToAll(const RuleContext& c, absl::Span<const int> dims, int64_t)
   return BatchExchange(c, dims[0], {"split_dimension", "concat_dimension"});
 }
 
-// ---- Meaning: every lane is at hand.
-// -------------------------------------------------------------
+// ---- Meaning: every lane is at hand. ----
 
 // The blocks of the group of `lane`, in group order, and where the lane stands in it.
 struct Group {
@@ -552,8 +547,7 @@ absl::StatusOr<std::vector<Array>> EvalPvary(const EvalContext&, absl::Span<cons
   return std::vector<Array>{in[0]};
 }
 
-// ---- The rows.
-// -----------------------------------------------------------------------------------
+// ---- The rows. ----
 
 constexpr AttrSpec kAxesAttrs[] = {{"axes", AttrKind::kStrings}};
 constexpr AttrSpec kGatherAttrs[] = {{"axes", AttrKind::kStrings},
@@ -595,7 +589,7 @@ consteval OpDef Extremum(std::string_view name, ReduceKind kind) {
        .jvp = Refused{"which coordinate gave the result is not kept; use all_gather and a "
                       "local max or min"},
        .transpose = Refused{"the op is not linear"},
-       .batch = RideAlong,
+       .batch = BatchElementwise,
        .eval_lanes = EvalReduce,
        .reduce = kind,
        .exchange = Exchange::kAllReduce});
@@ -610,7 +604,7 @@ const OpDef kPsum = Collective({.name = "psum",
                                 .factors = Pointwise,
                                 .varying = BecomesInvarying,
                                 .transpose = PsumTranspose,
-                                .batch = RideAlong,
+                                .batch = BatchElementwise,
                                 .eval_lanes = EvalReduce,
                                 .reduce = ReduceKind::kSum,
                                 .exchange = Exchange::kAllReduce});
@@ -644,7 +638,7 @@ const OpDef kPpermute = Collective({.name = "ppermute",
                                     .factors = Pointwise,
                                     .varying = StaysVarying,
                                     .transpose = PpermuteTranspose,
-                                    .batch = RideAlong,
+                                    .batch = BatchElementwise,
                                     .eval_lanes = EvalPpermute,
                                     .exchange = Exchange::kPermute});
 const OpDef kAllToAll = Collective({.name = "all_to_all",
@@ -686,7 +680,7 @@ const OpDef kPvary = Checked({.name = "pvary",
                               .varying = PvaryStates,
                               .jvp = Derived{},
                               .transpose = PvaryTranspose,
-                              .batch = RideAlong,
+                              .batch = BatchElementwise,
                               .partition = kPerShard,
                               .cost = NoCost,
                               .eval = EvalPvary});

@@ -14,8 +14,7 @@ namespace tessera::ir {
 namespace ops {
 namespace {
 
-// ---- call and checkpoint.
-// ------------------------------------------------------------------------
+// ---- call and checkpoint. ----
 
 absl::StatusOr<std::vector<Type>> InferCall(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckRegion(c, c.scope));
@@ -119,8 +118,7 @@ absl::StatusOr<std::vector<Lanes>> EvalCall(const EvalContext& c, absl::Span<con
   return c.evaluator.RunLanes(*c.regions[0], {in.begin(), in.end()});
 }
 
-// ---- optimization_barrier.
-// -----------------------------------------------------------------------
+// ---- optimization_barrier. ----
 
 absl::StatusOr<std::vector<Type>> InferBarrier(const InferContext& c) {
   return std::vector<Type>(c.in.begin(), c.in.end());
@@ -168,8 +166,7 @@ absl::StatusOr<std::vector<Array>> EvalIdentity(const EvalContext&, absl::Span<c
   return std::vector<Array>(in.begin(), in.end());
 }
 
-// ---- sharding_constraint.
-// ------------------------------------------------------------------------
+// ---- sharding_constraint. ----
 
 absl::Status CheckSpec(const InferContext& c, const PartitionSpec& spec) {
   const Type& x = c.in[0];
@@ -242,8 +239,7 @@ std::vector<Value> ConstraintPartition(const RuleContext& c, const PartitionCont
   return {c.in[0]};
 }
 
-// ---- The rows.
-// -----------------------------------------------------------------------------------
+// ---- The rows. ----
 
 constexpr AttrSpec kCallAttrs[] = {{"name", AttrKind::kString, /*required=*/false}};
 constexpr AttrSpec kConstraintAttrs[] = {{"sharding", AttrKind::kSpec}};

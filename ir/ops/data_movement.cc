@@ -144,8 +144,7 @@ constexpr OpDef kIota = Movement({.name = "iota",
                                   .partition = PartitionIota,
                                   .index_map = IotaMap});
 
-// ---- broadcast_in_dim: operand dim i is result dim broadcast_dimensions[i]; others are copies.
-// ----
+// ---- broadcast_in_dim: operand dim i is result dim broadcast_dimensions[i]. ----
 namespace {
 
 Types InferBroadcast(const InferContext& c) {

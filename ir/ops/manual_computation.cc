@@ -44,8 +44,7 @@ AxisList InMeshOrder(const Mesh& mesh, const AxisList& axes) {
   return out;
 }
 
-// ---- Checks at the boundary.
-// ---------------------------------------------------------------------
+// ---- Checks at the boundary. ----
 
 // One side of the boundary, for messages: in_specs[3] of an argument, out_specs[0] of a result.
 struct Side {
@@ -260,8 +259,7 @@ Cost ManualCost(const InferContext& c, absl::Span<const Type>) {
   return {one.flops * n, one.bytes * n};
 }
 
-// ---- The op in parts, for the rules.
-// -------------------------------------------------------------
+// ---- The op in parts, for the rules. ----
 
 struct Parts {
   AxisList manual_axes;
@@ -296,8 +294,7 @@ Specs Join(Specs a, const Specs& b) {
   return a;
 }
 
-// ---- Differentiation.
-// ----------------------------------------------------------------------------
+// ---- Differentiation. ----
 
 // Tangents have the specs of their primals.
 std::vector<Value> ManualJvp(const RuleContext& c, Values tangents) {
@@ -436,8 +433,7 @@ Batched ManualBatch(const RuleContext& c, absl::Span<const int> dims, int64_t si
           batched.out_dims};
 }
 
-// ---- Meaning.
-// ------------------------------------------------------------------------------------
+// ---- Meaning. ----
 
 // Where the block of `device` starts in the whole.
 Dims BlockStarts(const Mesh& mesh, int64_t device, const PartitionSpec& spec, const Dims& block) {

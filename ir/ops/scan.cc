@@ -54,8 +54,7 @@ std::vector<Value> EmitScan(Builder& b, FunctionRef body, Values operands, size_
               static_cast<int>(num_carry), length, reverse);
 }
 
-// ---- Types.
-// --------------------------------------------------------------------------------------
+// ---- Types. ----
 
 absl::Status CheckCounts(const InferContext& c) {
   const int64_t n = c.attrs.Int("num_consts"), m = c.attrs.Int("num_carry");
@@ -151,8 +150,7 @@ Cost ScanCost(const InferContext& c, absl::Span<const Type>) {
   return {cost.flops * n, cost.bytes * n};
 }
 
-// ---- Forward differentiation.
-// --------------------------------------------------------------------
+// ---- Forward differentiation. ----
 
 // Positions of the active ones of a range among tangents that follow `num_primals` values.
 struct TangentPositions {
@@ -214,8 +212,7 @@ std::vector<Value> ScanJvp(const RuleContext& c, Values tangents) {
   return Concat(std::move(flat), Spread(dots, jvp.out_active));
 }
 
-// ---- Partial evaluation.
-// -------------------------------------------------------------------------
+// ---- Partial evaluation. ----
 
 // The split of a body at the least fixpoint of "a carry is known", carries that are not known being
 // forced to the unknown side.
@@ -342,8 +339,7 @@ void ScanPartialEval(PartialEvalContext& c) {
   for (size_t k = 0; k < unknown_out.size(); ++k) c.unknown_out[unknown_out[k]] = got[k];
 }
 
-// ---- Transpose: the loop backwards.
-// --------------------------------------------------------------
+// ---- Transpose: the loop backwards. ----
 
 // The body of the backward loop: (constants that are not linear; cotangents of the constants so
 // far, cotangents of the carries; slices that are not linear, cotangents of the result slices).
@@ -404,8 +400,7 @@ std::vector<Value> ScanTranspose(const RuleContext& c, Values cts,
   return Spread(got, linear);
 }
 
-// ---- Batching.
-// -----------------------------------------------------------------------------------
+// ---- Batching. ----
 
 Batched ScanBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   const Layout l(c);
@@ -445,8 +440,7 @@ Batched ScanBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size
   return {c.b.Emit(c.def, operands, c.attrs, {batched.fn}), out_dims};
 }
 
-// ---- Meaning.
-// ------------------------------------------------------------------------------------
+// ---- Meaning. ----
 
 Array Row(const Array& x, int64_t i) {
   Dims starts(x.rank(), 0), shape = x.shape();

@@ -137,8 +137,7 @@ TEST(Nests, BatchOfVjpAndVjpOfBatch) {
   CheckDerivatives(*Batch(*f, {0, -1, 1}, 3)->fn);
 }
 
-// ---- call and checkpoint.
-// ------------------------------------------------------------------------
+// ---- call and checkpoint. ----
 
 FunctionRef Called() {
   const FunctionRef g = Fn({F64({3}), F64({3}), MakeType(DType::kS32, {})},
@@ -202,8 +201,7 @@ TEST(OptimizationBarrier, IsLinearAndTransparent) {
   CheckBatch(*f, {0, -1});
 }
 
-// ---- scan.
-// ---------------------------------------------------------------------------------------
+// ---- scan. ----
 
 // h <- tanh(w h + x), i <- i + 1; y = h sin(b).  The bias is loop-invariant.
 FunctionRef Rnn(bool reverse, int64_t length = 4) {
@@ -335,8 +333,7 @@ TEST(Scan, OperandsMustHaveTheLength) {
   EXPECT_THAT(std::string(f.status().message()), HasSubstr("leading axis of the length 3"));
 }
 
-// ---- Dce and Rescope.
-// ----------------------------------------------------------------------------
+// ---- Dce and Rescope. ----
 
 TEST(Dce, DropsUnusedParams) {
   const FunctionRef f =

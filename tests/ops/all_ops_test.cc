@@ -23,8 +23,7 @@ std::vector<Type> TypesOf(const Sample& s) {
   return types;
 }
 
-// ---- Coverage.
-// -----------------------------------------------------------------------------------
+// ---- Coverage. ----
 
 class CoverageTest : public OpTest {};
 
@@ -75,8 +74,7 @@ TEST(SampleTest, DifferencesAreSeen) {
   EXPECT_NE(Difference(one, Array::Scalar(DType::kF64, 1), Ulps(1), nullptr), "");
 }
 
-// ---- Forms.
-// --------------------------------------------------------------------------------------
+// ---- Forms. ----
 
 class FormsTest : public OpTest {};
 
@@ -109,8 +107,7 @@ TEST_P(FormsTest, WireComesBackEqual) {
 }
 TESSERA_FOR_EVERY_OP(FormsTest);
 
-// ---- Values.
-// -------------------------------------------------------------------------------------
+// ---- Values. ----
 
 class ValuesTest : public OpTest {};
 
@@ -187,8 +184,7 @@ TEST_P(ValuesTest, EvaluatorGivesTheRecordedValues) {
 }
 TESSERA_FOR_EVERY_OP(ValuesTest);
 
-// ---- Cost.
-// ---------------------------------------------------------------------------------------
+// ---- Cost. ----
 
 class CostTest : public OpTest {};
 
@@ -235,8 +231,7 @@ TEST_P(CostTest, IsPositiveAndGrowsWithTheBatch) {
 }
 TESSERA_FOR_EVERY_OP(CostTest);
 
-// ---- Varying axes.
-// -------------------------------------------------------------------------------
+// ---- Varying axes. ----
 
 class VaryingTest : public OpTest {};
 
@@ -280,8 +275,7 @@ TEST_P(VaryingTest, AWrongVaryingSetIsRefused) {
 }
 TESSERA_FOR_EVERY_OP(VaryingTest);
 
-// ---- Refusals.
-// -----------------------------------------------------------------------------------
+// ---- Refusals. ----
 
 class RefusalTest : public OpTest {};
 

@@ -460,8 +460,7 @@ TEST_P(AnyProgramTest, AtItsBoundsRunsOrIsRefused) {
 }
 TESSERA_FOR_EVERY_OP(AnyProgramTest);
 
-// ---- Arrays of many dims.
-// ------------------------------------------------------------------------
+// ---- Arrays of many dims. ----
 
 Dims Others(int rank) {
   Dims all(rank);
@@ -548,8 +547,7 @@ TEST(AnyRankTest, OfManyDimsRunsOrIsRefused) {
   }
 }
 
-// ---- Requests around a sound program.
-// ------------------------------------------------------------
+// ---- Requests around a sound program. ----
 
 TEST(AnyRequestTest, OfAnyMeshAndDevicesIsAnsweredOrRefused) {
   const auto service = ValueOrThrow(embed::Start({.devices = kDevices}));

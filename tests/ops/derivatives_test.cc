@@ -169,8 +169,7 @@ TEST_P(JvpTest, KeepsTypes) {
 }
 TESSERA_FOR_EVERY_OP(JvpTest);
 
-// ---- Transposes.
-// ---------------------------------------------------------------------------------
+// ---- Transposes. ----
 
 double Accuracy(DType dtype) {
   return dtype == DType::kF64 ? 1e-12 : dtype == DType::kF32 ? 1e-5 : 2e-2;
