@@ -1,4 +1,4 @@
-// What LLVM's passes ask for beside the code they work on, set up for one machine.
+// The analysis managers that LLVM's passes need, set up for one machine.
 //
 // For worker/codegen alone: LLVM's types do not appear elsewhere. Thread-compatible.
 #pragma once

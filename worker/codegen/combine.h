@@ -1,5 +1,5 @@
-// What reductions are made of, as LLVM IR: identities, and how two partial results become one. The
-// same on hosts and GPUs, on one lane and on many.
+// Reductions as LLVM IR: identities, and how two partial results are combined. The same on hosts
+// and GPUs, for scalars and for vectors.
 //
 // Functions of the builder they are given; thread-compatible.
 #pragma once
@@ -13,12 +13,12 @@ inline bool IsArg(ir::ReduceKind kind) {
   return kind == ir::ReduceKind::kArgMax || kind == ir::ReduceKind::kArgMin;
 }
 
-// Of one lane. For argmax and argmin: of the value.
+// A scalar. For argmax and argmin: the identity of the value.
 llvm::Value* IdentityOf(llvm::IRBuilderBase& b, ir::ReduceKind kind, ir::DType operand);
-// Beyond every index: gives way to any element, even one equal to the identity.
+// An index beyond all others, so that any element wins over it, even one equal to the identity.
 llvm::Value* NoIndex(llvm::IRBuilderBase& b, ir::DType index);
 
-// Sums to or's. NaN wins in max and min, and -0 is less than 0.
+// For all kinds but argmax and argmin. NaN wins in max and min, and -0 is less than 0.
 llvm::Value* Combine(llvm::IRBuilderBase& b, ir::ReduceKind kind, ir::DType operand, llvm::Value* x,
                      llvm::Value* y);
 

@@ -260,7 +260,7 @@ int RunCompileChild(CompileImageFn others) {
   NameThread(kCompileTitle);
   fcntl(kChildFd, F_SETFD, FD_CLOEXEC);
   Limit(RLIMIT_CORE, 0);
-  // Nobody waits for what a compiler whose parent is gone would find.
+  // Once the parent is gone the result has no reader, so the process ends at once.
   std::thread([] {
     pollfd gone{kChildFd, POLLRDHUP, 0};
     while (poll(&gone, 1, -1) < 0 && errno == EINTR) continue;

@@ -28,7 +28,7 @@ struct CompileChildOptions {
   int64_t memory_bytes_max = int64_t{4} << 30;
 };
 
-// One of them. Any thread; requests wait for one another.
+// One such process. Any thread; requests wait for one another.
 class CompileChild {
  public:
   explicit CompileChild(CompileChildOptions options);
@@ -45,12 +45,13 @@ class CompileChild {
   const std::unique_ptr<Impl> impl_;
 };
 
-// Those of a target: as many as compile at a time, of which one is kept when none does. Any thread.
+// A pool of compile children for one target: one for each concurrent compilation, of which one is
+// kept when all have ended. Any thread.
 class CompileChildren {
  public:
   explicit CompileChildren(CompileChildOptions options) : options_(std::move(options)) {}
 
-  // One that nobody else uses, until it is given back.
+  // A child for the caller's exclusive use, until it is given back.
   std::unique_ptr<CompileChild> Take() ABSL_LOCKS_EXCLUDED(mu_);
   void GiveBack(std::unique_ptr<CompileChild> child) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -60,7 +61,7 @@ class CompileChildren {
   std::unique_ptr<CompileChild> idle_ ABSL_GUARDED_BY(mu_);  // null: none
 };
 
-// What a binary of ours is started with to be one; the only argument.
+// The only argument with which one of our binaries is started as a compile child.
 inline constexpr char kCompileChildFlag[] = "--compile-child";
 // Kernels to the image of a target that is not the host's.
 using CompileImageFn = absl::StatusOr<std::string> (*)(absl::string_view target,

@@ -62,7 +62,7 @@ class HostEmitter : private HostBlocks {
     For(begin, end, [&](Value* i) {
       Value* const row = b_.CreateUDiv(i, extent);
       Value* const from = b_.CreateSub(i, b_.CreateMul(row, extent));
-      Value* const count = Least(b_.CreateSub(extent, from), b_.CreateSub(end, i));
+      Value* const count = Min(b_.CreateSub(extent, from), b_.CreateSub(end, i));
       EnterRow(row, dim);
       EmitNodes(Level::kBefore, /*varying=*/false);
       Value* const to = b_.CreateAdd(from, count);
@@ -98,24 +98,24 @@ class HostEmitter : private HostBlocks {
     Value* const past = b_.CreateUDiv(b_.CreateAdd(end, Int(inner_size - 1)), inner);
     For(b_.CreateUDiv(begin, inner), past, [&](Value* u) {
       Value* const base = b_.CreateMul(u, inner);
-      Value* const low = Most(b_.CreateSub(begin, base), Int(0));
+      Value* const low = Max(b_.CreateSub(begin, base), Int(0));
       Value* const left = b_.CreateSub(end, base);
-      Value* const high = Least(left, inner);
+      Value* const high = Min(left, inner);
       Value* const first = b_.CreateURem(u, tile_extent);
       Value* const whole = b_.CreateUDiv(left, inner);
-      Value* const most = Least(Least(Int(plan_.tile), b_.CreateSub(tile_extent, first)), whole);
+      Value* const most = Min(Min(Int(plan_.tile), b_.CreateSub(tile_extent, first)), whole);
       Value* const is_cut = b_.CreateOr(b_.CreateICmpNE(low, Int(0)), b_.CreateIsNull(whole));
       Value* const count = b_.CreateSelect(is_cut, Int(1), most);
       SetCoords(b_.CreateUDiv(u, tile_extent), 0, tile_dim);
       For(low, high, [&](Value* i) {
         Value* const row = b_.CreateUDiv(i, extent);
         Value* const from = b_.CreateSub(i, b_.CreateMul(row, extent));
-        Value* const lanes = Least(b_.CreateSub(extent, from), b_.CreateSub(high, i));
+        Value* const lanes = Min(b_.CreateSub(extent, from), b_.CreateSub(high, i));
         SetCoords(row, tile_dim + 1, dim);
         Value* const to = b_.CreateAdd(from, lanes);
         For(from, to, [&](Value* j) {
           coords_[dim] = j;
-          EnterBlock(Least(b_.CreateSub(to, j), Int(plan_.lanes)));
+          EnterBlock(Min(b_.CreateSub(to, j), Int(plan_.lanes)));
           coords_[tile_dim] = first;
           EnterRowAt(dim);
           for (size_t n = 0; n < kernel_.nodes.size(); ++n)
@@ -183,7 +183,7 @@ class HostEmitter : private HostBlocks {
   // Lanes of the block that starts at `j`, with `left` to go in the row. The first block of a long
   // row ends where the first output's cache lines begin.
   Value* FirstLanes(Value* j, Value* from, Value* left) {
-    Value* lanes = Least(left, Int(plan_.lanes));
+    Value* lanes = Min(left, Int(plan_.lanes));
     if (!plan_.bypass_cache) return lanes;
     const Store& store = kernel_.stores[0];
     if (LaneStride(store.access) != 1) return lanes;
@@ -193,7 +193,7 @@ class HostEmitter : private HostBlocks {
     Value* const bytes = b_.CreateAnd(b_.CreateNeg(at), Int(kLineBytes - 1));
     Value* const short_of = b_.CreateUDiv(bytes, Int(width));
     Value* const first = b_.CreateAnd(b_.CreateICmpEQ(j, from), b_.CreateIsNotNull(short_of));
-    return Least(b_.CreateSelect(first, short_of, lanes), lanes);
+    return Min(b_.CreateSelect(first, short_of, lanes), lanes);
   }
 
   void EmitReductions() {
@@ -219,7 +219,7 @@ class HostEmitter : private HostBlocks {
       return;
     }
     For(Int(0), extent, [&](Value* from) {
-      Value* const to = Least(b_.CreateAdd(from, Int(plan_.chunk)), extent);
+      Value* const to = Min(b_.CreateAdd(from, Int(plan_.chunk)), extent);
       StartChunk();
       EmitReducedSteps(dim, from, to);
       FinishChunk();
@@ -236,7 +236,7 @@ class HostEmitter : private HostBlocks {
         return b_.CreateAdd(r, Int(1));
       }
       const bool whole = kernel_.shape[dim] % plan_.lanes == 0;
-      EnterBlock(whole ? Int(plan_.lanes) : Least(b_.CreateSub(extent, r), Int(plan_.lanes)));
+      EnterBlock(whole ? Int(plan_.lanes) : Min(b_.CreateSub(extent, r), Int(plan_.lanes)));
       EmitReducedDim(dim + 1);
       return b_.CreateAdd(r, num_lanes_);
     });

@@ -162,17 +162,16 @@ class GpuEmitter : private GpuNodes {
     return {begin, b_.CreateSelect(b_.CreateICmpSLT(end, Int(count)), end, Int(count))};
   }
 
-  // A thread's elements of the share: every `turn`th from `first` on. Where all threads have as
-  // many
-  // (`even`), the loop counts alike for all, so that the assembler may unroll it.
+  // A thread's elements of the share: every `turn`th from `first` on. If all threads have the same
+  // number (`even`), the trip count is uniform, so that the assembler may unroll the loop.
   void ForShare(const Range& share, Value* first, int64_t turn, bool even,
                 const std::function<void(Value*)>& body) {
     if (!even) return For(b_.CreateAdd(share.begin, first), share.end, turn, body);
     For(share.begin, share.end, turn, [&](Value* base) { body(b_.CreateAdd(base, first)); });
   }
 
-  // What one thread does with the results of its block: all blocks put theirs down, and the last
-  // one that comes takes them up again in the order of the blocks.
+  // One thread handles the results of its block: every block stores its partial results, and the
+  // block that arrives last combines all of them in the order of the block numbers.
   void Finish(Value* result, int64_t num_results, const std::vector<Partial>& partials, int lanes) {
     const int64_t blocks = plan_.blocks_per_result;
     if (blocks == 1) return FinishRow(partials, lanes);

@@ -97,8 +97,8 @@ bool GpuNodes::IsWide(const Access& access, int lanes) const {
 }
 
 Value* GpuNodes::MarkLoad(int param, llvm::LoadInst* load) {
-  // What nobody writes may be read through the cache that is not coherent.
-  if (!kernel_.params[param].output && !kernel_.params[param].overwritten)
+  // Memory that the kernel does not write may be read through the non-coherent cache.
+  if (!kernel_.params[param].output && !kernel_.params[param].in_place)
     load->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(b_.getContext(), {}));
   return load;
 }
@@ -160,7 +160,7 @@ void GpuNodes::EmitLevel(Level level, int lanes) {
     if (levels_[id] == level && kernel_.nodes[id].kind != Node::Kind::kReduce)
       values_[id] = EmitNode(kernel_.nodes[id], LanesOfLevel(level, lanes));
 }
-// In rows the lanes lie along a reduced dim: elsewhere than inside there is one.
+// In rows the lanes lie along a reduced dim, so that nodes outside the reduction have one lane.
 int GpuNodes::LanesOfLevel(Level level, int lanes) const {
   return plan_.layout == GpuPlan::Layout::kRows && level != Level::kInner ? 1 : lanes;
 }

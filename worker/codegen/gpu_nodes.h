@@ -1,5 +1,5 @@
-// A kernel's elements on one thread of a GPU: addresses, wide loads and stores, scalars. What the
-// layouts of gpu_emit.cc put into their loops.
+// The body of a kernel's loops on one thread of a GPU: addresses, vector loads and stores, scalar
+// ops. gpu_emit.cc writes the loops around it.
 //
 // Writes one function; thread-compatible.
 #pragma once
@@ -15,13 +15,13 @@ namespace tessera::worker::codegen {
 
 class GpuNodes : protected GpuThread {
  protected:
-  // The value of a node at each lane; one where it is the same at all.
+  // The value of a node at each lane; a single one if it is the same for all lanes.
   using Lanes = llvm::SmallVector<llvm::Value*, 8>;
 
   GpuNodes(const Kernel& kernel, const GpuPlan& plan, const std::string& entry,
            llvm::Module* module);
 
-  // Where the element at lane 0 is: coordinates of dims begin to end from the row-major number
+  // Sets the coordinates of the element at lane 0, for dims [begin, end), from the row-major number
   // `flat`.
   void SetCoords(llvm::Value* flat, int begin, int end);
   // The nodes of a level but its reductions, at `lanes` lanes.

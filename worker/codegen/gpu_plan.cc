@@ -15,8 +15,8 @@ constexpr int64_t kBlockThreads = 256;
 constexpr int64_t kGridMax = std::numeric_limits<int32_t>::max();
 // Enough blocks that no multiprocessor of the largest devices is idle.
 constexpr int64_t kManyBlocks = 512;
-// Fewer leave most of them idle; as many may share a result, with so many turns of their loops
-// each.
+// With fewer blocks most multiprocessors are idle. Up to kShareMax blocks then share a result, each
+// with at least kTurnsMin iterations of its loop.
 constexpr int64_t kFewBlocks = 64;
 constexpr int64_t kShareMax = 128;
 constexpr int64_t kTurnsMin = 8;
@@ -109,11 +109,12 @@ void PlanElementwise(const Kernel& kernel, GpuPlan* plan) {
   plan->grid[0] = static_cast<uint32_t>(std::min(CeilDiv(threads, plan->block[0]), kGridMax + 1));
 }
 
-// Few blocks with much to do each get company; `least` is what a block should have to do.
-void ShareResults(int64_t reduced, int64_t least, GpuPlan* plan) {
+// If there are few blocks with much work each, more blocks share each result; a block gets at least
+// `min` of work.
+void ShareResults(int64_t reduced, int64_t min, GpuPlan* plan) {
   const int64_t blocks = plan->grid[0];
   if (blocks >= kFewBlocks) return;
-  const int64_t share = std::min({kShareMax, kManyBlocks / blocks, reduced / least});
+  const int64_t share = std::min({kShareMax, kManyBlocks / blocks, reduced / min});
   if (share < 2) return;
   plan->blocks_per_result = static_cast<int>(share);
   plan->grid[1] = static_cast<uint32_t>(share);

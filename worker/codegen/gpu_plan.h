@@ -1,6 +1,6 @@
-// How a kernel is laid on the threads of a GPU: which threads compute which elements, and in which
-// order they reduce. Depends on the kernel alone, never on a device, so that every device of a
-// target computes the same bits.
+// How a kernel's elements are assigned to the threads of a GPU, and in which order threads reduce.
+// Depends on the kernel alone, never on a device, so that every device of a target computes the
+// same bits.
 //
 // Pure functions of plain values.
 #pragma once
@@ -22,14 +22,14 @@ struct GpuPlan {
     kColumns,      // a block is block[0] columns wide; block[1] threads reduce a column
   };
   Layout layout = Layout::kNothing;
-  // Each thread works on as many consecutive elements along `lane_dim` at once, by wide loads and
-  // stores. 1 where an access would not allow it.
+  // How many consecutive elements along `lane_dim` a thread computes at once, by vector loads and
+  // stores. 1 if some access does not allow more.
   int lanes = 1;
   int lane_dim = -1;  // a dim of the box; -1 if it has no dims
   int threads_per_row = 1;
-  // Blocks, along grid[1], that share the reduction of each result where results are few. They
-  // meet in memory of the module's own, in the order of their numbers; so a kernel must not run
-  // twice at the same time.
+  // Blocks, along grid[1], that share the reduction of each result if there are few results. They
+  // combine their partial results in memory that belongs to the module, in the order of the block
+  // numbers; so a kernel must not run twice at the same time.
   int blocks_per_result = 1;
   bool wide_index = false;  // element numbers need 64 bits
   uint32_t grid[3] = {1, 1, 1};

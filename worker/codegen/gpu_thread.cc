@@ -6,7 +6,6 @@
 
 namespace tessera::worker::codegen {
 
-using llvm::BasicBlock;
 using llvm::Type;
 using llvm::Value;
 
@@ -30,54 +29,38 @@ llvm::GlobalVariable* AddGlobal(const llvm::Twine& name, Type* type, llvm::Const
 }
 #pragma GCC diagnostic pop
 
+llvm::Function* AddEntry(int num_params, const std::string& entry, llvm::Module* module) {
+  llvm::LLVMContext& context = module->getContext();
+  const std::vector<Type*> params(num_params, llvm::PointerType::get(context, kGlobalSpace));
+  llvm::Function* const function = llvm::Function::Create(
+      llvm::FunctionType::get(Type::getVoidTy(context), params, /*isVarArg=*/false),
+      llvm::Function::ExternalLinkage, entry, module);
+  function->setCallingConv(llvm::CallingConv::PTX_Kernel);
+  function->setDoesNotThrow();
+  for (int p = 0; p < num_params; ++p)
+    function->addParamAttr(p,
+                           llvm::Attribute::getWithAlignment(context, llvm::Align(kBufferAlign)));
+  return function;
+}
+
 }  // namespace
 
 GpuThread::GpuThread(const GpuPlan& plan, int num_params, const std::string& entry,
                      llvm::Module* module)
-    : plan_(plan),
+    : ControlFlow(AddEntry(num_params, entry, module)),
+      plan_(plan),
       module_(*module),
-      b_(module->getContext()),
       index_type_(plan.wide_index ? b_.getInt64Ty() : b_.getInt32Ty()) {
-  const std::vector<Type*> params(num_params, b_.getPtrTy(kGlobalSpace));
-  function_ =
-      llvm::Function::Create(llvm::FunctionType::get(b_.getVoidTy(), params, /*isVarArg=*/false),
-                             llvm::Function::ExternalLinkage, entry, module);
-  function_->setCallingConv(llvm::CallingConv::PTX_Kernel);
-  function_->setDoesNotThrow();
-  for (int p = 0; p < num_params; ++p)
-    function_->addParamAttr(
-        p, llvm::Attribute::getWithAlignment(b_.getContext(), llvm::Align(kBufferAlign)));
   Annotate("maxntidx", plan.block[0]);
   Annotate("maxntidy", plan.block[1]);
   Annotate("maxntidz", plan.block[2]);
-  b_.SetInsertPoint(BasicBlock::Create(b_.getContext(), "entry", function_));
 }
 
-void GpuThread::If(Value* condition, const std::function<void()>& then) {
-  BasicBlock* const inside = BasicBlock::Create(b_.getContext(), "then", function_);
-  BasicBlock* const after = BasicBlock::Create(b_.getContext(), "fi", function_);
-  b_.CreateCondBr(condition, inside, after);
-  b_.SetInsertPoint(inside);
-  then();
-  b_.CreateBr(after);
-  b_.SetInsertPoint(after);
-}
-// for (i = from; i < to; i += step).
 void GpuThread::For(Value* from, Value* to, int64_t step, const std::function<void(Value*)>& body) {
-  BasicBlock* const before = b_.GetInsertBlock();
-  BasicBlock* const head = BasicBlock::Create(b_.getContext(), "head", function_);
-  BasicBlock* const inside = BasicBlock::Create(b_.getContext(), "body", function_);
-  BasicBlock* const after = BasicBlock::Create(b_.getContext(), "after", function_);
-  b_.CreateBr(head);
-  b_.SetInsertPoint(head);
-  llvm::PHINode* const i = b_.CreatePHI(index_type_, 2);
-  i->addIncoming(from, before);
-  b_.CreateCondBr(b_.CreateICmpSLT(i, to), inside, after);
-  b_.SetInsertPoint(inside);
-  body(i);
-  i->addIncoming(b_.CreateAdd(i, Int(step)), b_.GetInsertBlock());
-  b_.CreateBr(head);
-  b_.SetInsertPoint(after);
+  ControlFlow::For(from, to, [&](Value* i) {
+    body(i);
+    return b_.CreateAdd(i, Int(step));
+  });
 }
 
 Value* GpuThread::ThreadNumber() {
@@ -137,10 +120,5 @@ llvm::GlobalVariable* GpuThread::OwnMemory(const char* what, Type* element, int6
 }
 
 void GpuThread::Fence() { b_.CreateIntrinsic(llvm::Intrinsic::nvvm_membar_gl, {}, {}); }
-
-llvm::AllocaInst* GpuThread::Local(Type* type) {
-  llvm::IRBuilder<> entry(&function_->getEntryBlock(), function_->getEntryBlock().begin());
-  return entry.CreateAlloca(type);
-}
 
 }  // namespace tessera::worker::codegen

@@ -1,30 +1,25 @@
-// What every GPU function needs, whatever it computes: loops and branches, thread numbers, shuffles
-// and shared memory, in terms of NVPTX's intrinsics. For gpu_emit.cc.
+// Building blocks of GPU functions: loops, thread numbers, shuffles and shared memory, in terms of
+// NVPTX's intrinsics. For gpu_emit.cc.
 //
 // Writes one function; thread-compatible.
 #pragma once
 #include <functional>
 #include <string>
 
-#include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/Module.h"
+#include "worker/codegen/control_flow.h"
 #include "worker/codegen/gpu_plan.h"
 
 namespace tessera::worker::codegen {
 
-class GpuThread {
+class GpuThread : protected ControlFlow {
  protected:
   // Adds the function, of so many buffers, to the module; the builder stands at its beginning.
   GpuThread(const GpuPlan& plan, int num_params, const std::string& entry, llvm::Module* module);
 
-  // ---- Control flow. ----
-
-  void If(llvm::Value* condition, const std::function<void()>& then);
   // for (i = from; i < to; i += step).
   void For(llvm::Value* from, llvm::Value* to, int64_t step,
            const std::function<void(llvm::Value*)>& body);
-  // A variable of this thread.
-  llvm::AllocaInst* Local(llvm::Type* type);
 
   // ---- Threads. All numbers are of the index type. ----
 
@@ -45,9 +40,7 @@ class GpuThread {
 
   const GpuPlan& plan_;
   llvm::Module& module_;
-  llvm::IRBuilder<> b_;
   llvm::Type* const index_type_;
-  llvm::Function* function_;
 
  private:
   llvm::Value* Index(llvm::Value* unsigned_32) {

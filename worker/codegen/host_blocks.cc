@@ -15,7 +15,7 @@ using llvm::Value;
 
 namespace {
 
-constexpr int64_t kAheadBytes = 1024;  // what is prefetched of an array that is read in order
+constexpr int64_t kAheadBytes = 1024;  // the distance of prefetches
 
 llvm::Function* AddFunction(llvm::Module* module, int vector_bytes, const std::string& name) {
   llvm::IRBuilder<> b(module->getContext());
@@ -34,61 +34,14 @@ llvm::Function* AddFunction(llvm::Module* module, int vector_bytes, const std::s
 
 HostBlocks::HostBlocks(HostPlan plan, int vector_bytes, const std::string& name,
                        llvm::Module* module)
-    : plan_(std::move(plan)),
-      b_(module->getContext()),
-      function_(AddFunction(module, vector_bytes, name)) {
-  b_.SetInsertPoint(BasicBlock::Create(b_.getContext(), "entry", function_));
-}
-
-void HostBlocks::For(Value* from, Value* to, const std::function<Value*(Value*)>& body) {
-  BasicBlock* const before = b_.GetInsertBlock();
-  BasicBlock* const head = NewBlock("head");
-  BasicBlock* const inside = NewBlock("body");
-  BasicBlock* const after = NewBlock("after");
-  b_.CreateBr(head);
-  b_.SetInsertPoint(head);
-  llvm::PHINode* const i = b_.CreatePHI(b_.getInt64Ty(), 2);
-  i->addIncoming(from, before);
-  b_.CreateCondBr(b_.CreateICmpSLT(i, to), inside, after);
-  b_.SetInsertPoint(inside);
-  Value* const next = body(i);
-  i->addIncoming(next, b_.GetInsertBlock());
-  b_.CreateBr(head);
-  b_.SetInsertPoint(after);
-}
-void HostBlocks::If(Value* condition, const std::function<void()>& then) {
-  BasicBlock* const inside = NewBlock("then");
-  BasicBlock* const after = NewBlock("fi");
-  b_.CreateCondBr(condition, inside, after);
-  b_.SetInsertPoint(inside);
-  then();
-  b_.CreateBr(after);
-  b_.SetInsertPoint(after);
-}
-void HostBlocks::IfElse(Value* condition, const std::function<void()>& then,
-                        const std::function<void()>& otherwise) {
-  BasicBlock* const yes = NewBlock("then");
-  BasicBlock* const no = NewBlock("else");
-  BasicBlock* const after = NewBlock("fi");
-  b_.CreateCondBr(condition, yes, no);
-  b_.SetInsertPoint(yes);
-  then();
-  b_.CreateBr(after);
-  b_.SetInsertPoint(no);
-  otherwise();
-  b_.CreateBr(after);
-  b_.SetInsertPoint(after);
-}
-BasicBlock* HostBlocks::NewBlock(const char* name) {
-  return BasicBlock::Create(b_.getContext(), name, function_);
-}
+    : ControlFlow(AddFunction(module, vector_bytes, name)), plan_(std::move(plan)) {}
 
 void HostBlocks::EnterBlock(Value* num_lanes) {
   num_lanes_ = num_lanes;
   if (!AlwaysFull() && (plan_.masks || plan_.lanes_reduced)) mask_ = MakeMask();
 }
 
-// Which lanes there are; at least one.
+// The mask of the lanes that exist; at least one does.
 Value* HostBlocks::MakeMask() {
   const auto bits = static_cast<unsigned>(plan_.lanes);
   if (plan_.masks) {
@@ -143,8 +96,7 @@ void HostBlocks::StoreLanes(DType dtype, Value* value, Value* address) {
 }
 
 llvm::AllocaInst* HostBlocks::Stage(Type* type) {
-  llvm::IRBuilder<> entry(&function_->getEntryBlock(), function_->getEntryBlock().begin());
-  llvm::AllocaInst* const stage = entry.CreateAlloca(type);
+  llvm::AllocaInst* const stage = Local(type);
   stage->setAlignment(llvm::Align(kLineBytes));
   return stage;
 }
@@ -210,11 +162,7 @@ llvm::Align HostBlocks::ElementAlign(DType dtype) {
   return llvm::Align(static_cast<uint64_t>(std::min<int64_t>(ir::ByteWidth(dtype), 8)));
 }
 
-Value* HostBlocks::Most(Value* x, Value* y) {
-  return b_.CreateSelect(b_.CreateICmpSLT(x, y), y, x);
-}
-Value* HostBlocks::Least(Value* x, Value* y) {
-  return b_.CreateSelect(b_.CreateICmpSLT(x, y), x, y);
-}
+Value* HostBlocks::Max(Value* x, Value* y) { return b_.CreateSelect(b_.CreateICmpSLT(x, y), y, x); }
+Value* HostBlocks::Min(Value* x, Value* y) { return b_.CreateSelect(b_.CreateICmpSLT(x, y), x, y); }
 
 }  // namespace tessera::worker::codegen

@@ -18,7 +18,7 @@
 namespace tessera::worker::codegen {
 namespace {
 
-// Compilers of this process that are not at work: as many as threads were compiling at once.
+// Idle compilers of this process: as many as threads have compiled at the same time.
 class CodegenPool {
  public:
   explicit CodegenPool(HostTarget target) : target_(std::move(target)) {}

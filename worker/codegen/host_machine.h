@@ -1,4 +1,4 @@
-// LLVM's machine for code of this host: one way to make it, for kernels and for the emulator.
+// LLVM's TargetMachine for this host, set up alike for kernels and for the emulator.
 //
 // For the files that use LLVM. Any thread; a machine is for one thread at a time.
 #pragma once

@@ -29,7 +29,7 @@ int64_t WidestElement(const Kernel& kernel) {
   return widest;
 }
 
-// Elements that the loads step over when they go along `dim`: one is best, none costs nothing.
+// The sum of the loads' strides along `dim`, each at most a cache line: smaller is better.
 int64_t StepsAlong(const Kernel& kernel, int dim) {
   int64_t steps = 0;
   for (const Node& node : kernel.nodes) {
@@ -45,8 +45,8 @@ int LaneDim(const Kernel& kernel) {
   if (kernel.num_reduced == 0 || kernel.num_elements() == 0) return kept;
   if (kept < 0) return reduced;
   const int64_t along_kept = StepsAlong(kernel, kept), along_reduced = StepsAlong(kernel, reduced);
-  // Broadcasts along a dim make its steps cheap and the work no less: what counts is which dim
-  // the bytes that must be read lie along.
+  // A dim along which all loads are broadcast has no steps and no fewer iterations: the lanes go
+  // along the dim that memory is read along.
   if (along_kept == 0) return reduced;
   if (along_reduced == 0) return kept;
   return along_reduced <= along_kept ? reduced : kept;
@@ -64,8 +64,8 @@ int64_t Traffic(const Kernel& kernel) {
   return bytes;
 }
 
-// A load that steps over many elements from lane to lane, but over one along `dim`.
-bool LiesAlong(const Kernel& kernel, const HostPlan& plan, const Node& node, int dim) {
+// A load that is contiguous along `dim` and strided along the lane dim.
+bool IsContiguousAlong(const Kernel& kernel, const HostPlan& plan, const Node& node, int dim) {
   if (node.kind != Node::Kind::kLoad || dim == plan.lane_dim) return false;
   const ir::Dims& strides = node.access.strides;
   return std::abs(strides[dim]) == 1 && std::abs(strides[plan.lane_dim]) > 1 &&
@@ -77,15 +77,15 @@ void PlanTiles(const Kernel& kernel, HostPlan* plan) {
   if (plan->lane_dim < 0 || kernel.num_reduced > 0) return;
   for (int dim = 0; dim < kernel.num_kept() && plan->tile_dim < 0; ++dim)
     for (size_t n = 0; n < kernel.nodes.size(); ++n)
-      if (LiesAlong(kernel, *plan, kernel.nodes[n], dim)) plan->tile_dim = dim;
+      if (IsContiguousAlong(kernel, *plan, kernel.nodes[n], dim)) plan->tile_dim = dim;
   if (plan->tile_dim < 0) return;
   constexpr int kTile = 16;  // f32 in a cache line
   plan->tile = kTile;
   for (size_t n = 0; n < kernel.nodes.size(); ++n)
-    plan->tiled[n] = LiesAlong(kernel, *plan, kernel.nodes[n], plan->tile_dim);
+    plan->tiled[n] = IsContiguousAlong(kernel, *plan, kernel.nodes[n], plan->tile_dim);
 }
 
-// As many chunks as steps in each.
+// About as many chunks as steps in each.
 void PlanChunks(const Kernel& kernel, HostPlan* plan) {
   constexpr int64_t kStepsMin = 256;
   int64_t longest = 2 * kStepsMin;
@@ -105,8 +105,8 @@ int InstructionsOf(const Node& node) {
   return node.kind == Node::Kind::kScalar ? InfoOf(node.prim).instructions : 0;
 }
 
-// The processor looks ahead by so many instructions only: a block that is longer hides the loads of
-// the next from it.
+// Whether a block is so long that the loads of the next one are beyond the instructions that an
+// out-of-order processor looks ahead.
 bool HidesLoads(const Kernel& kernel, const HostPlan& plan) {
   constexpr int kInstructionsMin = 5;
   int instructions = 0;

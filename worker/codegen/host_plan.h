@@ -1,4 +1,4 @@
-// How a kernel's loops run on a host: along which dim the lanes lie, and how many.
+// How a kernel's loops run on a host: which dim is vectorised, and with how many lanes.
 //
 // A pure function of kernel and target.
 #pragma once
@@ -13,16 +13,17 @@ struct HostPlan {
   int lane_dim = -1;           // -1: one iteration at a time, no lanes
   bool lanes_reduced = false;  // the lane dim is the innermost reduced one
   int lanes = 1;               // of a block, a power of 2
-  bool masks = false;          // loads and stores of some lanes are instructions
-  bool bypass_cache = false;   // whole blocks of outputs are stored past the caches
-  bool prefetch = false;       // so much is computed that loads must be asked for early
-  // Loads that lie along another dim than the lanes: tiles of both dims go through the stack, so
-  // that every cache line is read once. -1: there are none.
+  bool masks = false;          // masked loads and stores are used
+  bool bypass_cache = false;   // whole blocks of outputs are stored with non-temporal stores
+  bool prefetch = false;       // loads are prefetched, as there is much computation between them
+  // The dim along which some loads are contiguous, if it is another than the lane dim: tiles of
+  // both dims are transposed on the stack, so that every cache line is read once. -1: no such
+  // loads.
   int tile_dim = -1;
   int tile = 1;             // of that dim
-  std::vector<bool> tiled;  // of each node: a load that lies along the tile dim
-  // Float sums along this dim are of sums of so many steps each: the error of a sum grows with the
-  // number of terms added one after the other. -1: all are short.
+  std::vector<bool> tiled;  // of each node: a load that is contiguous along the tile dim
+  // Float sums along this dim are sums of chunks of `chunk` elements each, as the error of a sum
+  // grows with the number of terms added one after the other. -1: all sums are short.
   int chunk_dim = -1;
   int64_t chunk = 0;
   std::vector<bool> varies;  // of each node: along the lane dim

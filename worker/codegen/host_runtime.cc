@@ -45,7 +45,7 @@ void AddLaneFns(DType dtype, std::vector<HostSymbol>* symbols) {
 #include "worker/codegen/scalar_prims.def"
 }
 
-// What the back end calls where the CPU has no instruction; exact functions all.
+// Exact functions that LLVM's back end calls where the CPU has no instruction.
 void AddLibraryFunctions(std::vector<HostSymbol>* symbols) {
 #define TESSERA_X(name, type) \
   symbols->push_back({#name, reinterpret_cast<void*>(static_cast<type>(::name))});

@@ -1,5 +1,5 @@
-// The CPUs that host kernels are compiled for, by name: what an object may use, not which machine
-// made it, so objects are shared between machines of one kind.
+// The instruction sets that host kernels are compiled for, by name. Objects do not depend on the
+// machine that compiled them, so machines of one kind share them.
 //
 // Plain values; any thread.
 #pragma once
@@ -14,10 +14,10 @@ namespace tessera::worker::codegen {
 
 struct HostTarget {
   std::string name;     // "avx512"
-  std::string cpu;      // LLVM's name of the least CPU that has it all
+  std::string cpu;      // LLVM's name of the oldest CPU that has these instructions
   int vector_bytes;     // of one register
-  bool masks;           // loads and stores of some lanes of any type are instructions
-  int64_t cache_bytes;  // outputs of kernels that move more bypass the caches
+  bool masks;           // has masked loads and stores of every element type
+  int64_t cache_bytes;  // kernels that move more bytes store past the caches
 };
 
 // Every target of this architecture, the least demanding first; the last that this CPU runs.

@@ -56,11 +56,12 @@ struct Node {
   ir::ScalarPrim prim = ir::ScalarPrim::kConstant;
   double value = 0;
   int64_t int_value = 0;
-  // kReduce. Sums of bf16 are not there: convert first. kArgMax and kArgMin give the first index,
-  // of dtype s32 or s64, along the single reduced dim; NaN wins.
+  // kReduce. bf16 is converted before it is summed. kArgMax and kArgMin give the first index, of
+  // dtype s32 or s64, along the single reduced dim; NaN wins.
   ir::ReduceKind reduce = ir::ReduceKind::kNone;
   std::vector<int> args;  // kScalar, kReduce: earlier nodes
-  // kLoad: which element of which param; kIndex: the number itself, with no shifts.
+  // kLoad: the element of the param that is read; kIndex: the affine function of the index that is
+  // the result, without shifts.
   int param = 0;
   Access access;
   bool operator==(const Node&) const = default;
@@ -70,8 +71,8 @@ struct Param {
   ir::DType dtype = ir::DType::kF32;
   int64_t size = 0;  // elements of the buffer
   bool output = false;
-  // An input whose buffer may be that of an output with which it goes in place (MayGoInPlace).
-  bool overwritten = false;
+  // An input that may lie in the buffer of an output that is written in its place (MayGoInPlace).
+  bool in_place = false;
   bool operator==(const Param&) const = default;
 };
 
@@ -108,8 +109,8 @@ enum class Level : uint8_t { kBefore, kInner, kAfter };
 // Of each node. Requires: arguments precede uses.
 std::vector<Level> LevelsOf(const Kernel& kernel);
 
-// The inverse of ToString. VALUE_ERROR with the line for text that is none; bounded in size, nodes
-// and params; checked by Verify.
+// The inverse of ToString. VALUE_ERROR names the line that does not parse. Bounds the size and the
+// number of nodes and params; the result passes Verify.
 absl::StatusOr<Kernel> ParseKernel(absl::string_view text);
 
 // Every rule above, and that no access can leave its buffer. VALUE_ERROR names the node or store.

@@ -298,7 +298,7 @@ TEST(KernelVerify, AnInputIsOverwrittenElementForElement) {
                         " : f32\n%1 = Neg %0 : f32\nstore %1 p1 [0: 1]\n", second);
   };
   TESSERA_ASSERT_OK_AND_ASSIGN(const Kernel good, ParseKernel(kernel("[0: 1]", "")));
-  EXPECT_TRUE(good.params[0].overwritten);
+  EXPECT_TRUE(good.params[0].in_place);
   EXPECT_EQ(ParseKernel(good.ToString()).value(), good);
   EXPECT_TRUE(MayGoInPlace(good, 0, 1));
   EXPECT_THAT(ParseKernel(kernel("[5: -1]", "")),
@@ -308,7 +308,7 @@ TEST(KernelVerify, AnInputIsOverwrittenElementForElement) {
                           "%0 = load p0 [0: 1] : f32\nstore %0 p1 [0: 2]\n"),
               ReasonIs("VALUE_ERROR"));
   Kernel output = good;
-  output.params[1].overwritten = true;
+  output.params[1].in_place = true;
   EXPECT_THAT(Verify(output), ReasonIs("VALUE_ERROR", HasSubstr("p1 is an output")));
 }
 

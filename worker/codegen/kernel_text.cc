@@ -297,8 +297,8 @@ void ParseItem(Line* line, Kernel* kernel) {
   } else {
     Param param;
     param.output = line->TryEat("out ");
-    param.overwritten = !param.output && line->TryEat("in place ");
-    if (!param.output && !param.overwritten && !line->TryEat("in "))
+    param.in_place = !param.output && line->TryEat("in place ");
+    if (!param.output && !param.in_place && !line->TryEat("in "))
       line->Fail("\"in\", \"in place\", \"out\", \"store\" or a node");
     param.dtype = ParseDTypeIn(line);
     param.size = line->Int();
@@ -313,9 +313,9 @@ std::string Kernel::ToString() const {
       absl::StrCat("kernel [", absl::StrJoin(shape, ","), "] reduced ", num_reduced, "\n");
   for (const Param& param : params)
     absl::StrAppend(&out,
-                    param.output        ? "out "
-                    : param.overwritten ? "in place "
-                                        : "in ",
+                    param.output     ? "out "
+                    : param.in_place ? "in place "
+                                     : "in ",
                     ToAbsl(DTypeName(param.dtype)), " ", param.size, "\n");
   for (size_t i = 0; i < nodes.size(); ++i)
     absl::StrAppend(&out, "%", i, " = ", NodeText(nodes[i]), " : ",

@@ -68,7 +68,7 @@ class Verifier {
           Annotate(CheckStore(kernel_.stores[i]),
                    absl::StrCat("store ", i, " to p", kernel_.stores[i].param)));
     TESSERA_RETURN_IF_ERROR(CheckSharedParams());
-    return CheckOverwritten();
+    return CheckInPlaceParams();
   }
 
  private:
@@ -116,7 +116,7 @@ class Verifier {
                      "; expected one of at most 8 bytes");
       if (param.size < 0 || param.size > kElementsMax)
         return Fault("p", i, " has ", param.size, " elements; expected 0 to ", kElementsMax);
-      if (param.output && param.overwritten)
+      if (param.output && param.in_place)
         return Fault("p", i, " is an output and marked as an input that is overwritten");
     }
     return absl::OkStatus();
@@ -387,10 +387,10 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  absl::Status CheckOverwritten() const {
+  absl::Status CheckInPlaceParams() const {
     const int n = static_cast<int>(kernel_.params.size());
     for (int in = 0; in < n; ++in) {
-      if (!kernel_.params[in].overwritten) continue;
+      if (!kernel_.params[in].in_place) continue;
       bool any = false;
       for (int out = 0; out < n && !any; ++out)
         any = kernel_.params[out].output && MayGoInPlace(kernel_, in, out);

@@ -43,7 +43,6 @@ class V {
   V AsFloat() const { return bits() == 32 ? AsF32() : AsF64(); }
   V ToF32() const { return With(b_->CreateSIToFP(v_, TypeOf(b_->getFloatTy()))); }
   V ToF64() const { return With(b_->CreateSIToFP(v_, TypeOf(b_->getDoubleTy()))); }
-  V ToFloat() const { return bits() == 32 ? ToF32() : ToF64(); }
 
   friend V operator+(V x, V y) {
     return x.With(x.is_float() ? x.b_->CreateFAdd(x.v_, y.v_) : x.b_->CreateAdd(x.v_, y.v_));

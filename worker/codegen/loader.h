@@ -1,4 +1,4 @@
-// Relocatable objects as functions of this process, by LLVM's JIT linker.
+// Loads relocatable objects into this process, by LLVM's JIT linker.
 //
 // A HostLoader is shared by whoever loads; any thread. Loaded code is mapped read-only and
 // executable, and unmapped with the last reference to it.

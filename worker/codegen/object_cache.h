@@ -32,7 +32,7 @@ class ObjectCache {
   std::optional<std::string> Get(const std::string& key);
   void Put(const std::string& key, std::string_view object);
 
-  // The right to make the object of a key, from TakeTurn to its end.
+  // The exclusive right to compile the object of a key, from TakeTurn to the destructor.
   class Turn {
    public:
     Turn(Turn&& other) noexcept;
@@ -49,7 +49,7 @@ class ObjectCache {
   };
   // Waits while another makes it: in this process until `deadline`, then COMPILE_TIMEOUT with
   // `label`; in others that share the folder at most 30 s, since they may have stopped. Who has the
-  // turn looks whether the object is there before making it.
+  // turn looks whether the object is there before compiling it.
   absl::StatusOr<Turn> TakeTurn(const std::string& key, absl::Time deadline,
                                 const std::string& label) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -65,7 +65,8 @@ class ObjectCache {
   const int64_t bytes_max_;
   absl::Mutex mu_;
   enum class State { kUnknown, kUsable, kUnusable } state_ ABSL_GUARDED_BY(mu_) = State::kUnknown;
-  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;            // by the last count and what was put since
+  int64_t bytes_ ABSL_GUARDED_BY(mu_) =
+      0;  // in the folder, by the last count and what was put since
   int64_t since_count_ ABSL_GUARDED_BY(mu_) = 0;      // entries put since
   std::set<std::string> turns_ ABSL_GUARDED_BY(mu_);  // keys whose turn somebody here has
 };

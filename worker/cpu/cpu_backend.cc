@@ -56,7 +56,7 @@ const Array& ArrayOf(const DeviceBuffer& buffer) {
   return static_cast<const HostBuffer&>(buffer).array();
 }
 
-// Work that ended before it was handed out.
+// The event of work that has ended by the time Enqueue returns.
 class DoneEvent final : public Event {
  public:
   bool done() const override { return true; }
@@ -100,19 +100,20 @@ class CpuExecutable : public Executable {
  public:
   virtual absl::StatusOr<std::vector<Array>> Run(const RunContext& context,
                                                  std::vector<Array> args) const = 0;
-  virtual std::vector<int> ChooseTakeovers(const std::vector<bool>& may_overwrite) const = 0;
+  virtual std::vector<int> ChooseDonations(const std::vector<bool>& donated) const = 0;
 };
 
-// Whether nobody else has the array's bytes, nor had them at any time from which he may yet be
-// thought to read.
+// Whether this is the only reference to the array's bytes, and all reads through earlier references
+// are over.
 bool OwnsItsBytes(const Array& array) {
   if (array.bytes().use_count() != 1) return false;
-  // To let go of a reference is to come after all who did so before.
+  // Dropping a reference synchronises with those who dropped theirs earlier.
   std::shared_ptr<std::byte[]>(array.bytes()).reset();
   return true;
 }
 
-// ---- A program op by op. -----------------------------------------------------------------------
+// ---- A program that is evaluated op by op.
+// -----------------------------------------------------------------------
 
 class EvaluatedExecutable final : public CpuExecutable {
  public:
@@ -123,7 +124,7 @@ class EvaluatedExecutable final : public CpuExecutable {
   int64_t memory_bytes() const override { return memory_bytes_; }
   bool has_collectives() const override { return false; }
   bool quick() const override { return quick_; }
-  std::vector<int> ChooseTakeovers(const std::vector<bool>&) const override { return {}; }
+  std::vector<int> ChooseDonations(const std::vector<bool>&) const override { return {}; }
 
   absl::StatusOr<std::vector<Array>> Run(const RunContext& context,
                                          std::vector<Array> args) const override {
@@ -177,7 +178,7 @@ class CompiledExecutable final : public CpuExecutable {
         shared_(std::move(shared)),
         quick_(!host_.has_collectives && host_.program.num_loops == 0 &&
                host_.num_steps <= kQuickOps && cost <= kQuickCompiledCost) {
-    const program::DeviceProgram& p = host_.program;
+    const program::StepProgram& p = host_.program;
     memory_bytes_ = p.arena_bytes + host_.scratch_bytes;
     for (const program::Buffer& b : p.arguments)
       memory_bytes_ += ir::MakeType(b.dtype, b.shape).num_bytes();
@@ -188,13 +189,13 @@ class CompiledExecutable final : public CpuExecutable {
   int64_t memory_bytes() const override { return memory_bytes_; }
   bool has_collectives() const override { return host_.has_collectives; }
   bool quick() const override { return quick_; }
-  std::vector<int> ChooseTakeovers(const std::vector<bool>& may_overwrite) const override {
-    return program::ChooseTakeovers(host_.program, may_overwrite);
+  std::vector<int> ChooseDonations(const std::vector<bool>& donated) const override {
+    return program::ChooseDonations(host_.program, donated);
   }
 
   absl::StatusOr<std::vector<Array>> Run(const RunContext& context,
                                          std::vector<Array> args) const override {
-    const program::DeviceProgram& p = host_.program;
+    const program::StepProgram& p = host_.program;
     std::vector<const std::byte*> arguments;
     for (const Array& arg : args) arguments.push_back(arg.data());
     std::vector<std::byte*> places(p.results.size(), nullptr);
@@ -207,8 +208,8 @@ class CompiledExecutable final : public CpuExecutable {
         bytes = args[slot.index].bytes();
       } else if (slot.index < static_cast<int>(i)) {
         bytes = results[slot.index].bytes();
-      } else if (!context.takeovers.empty() && context.takeovers[i] >= 0) {
-        bytes = args[context.takeovers[i]].bytes();
+      } else if (!context.donations.empty() && context.donations[i] >= 0) {
+        bytes = args[context.donations[i]].bytes();
         places[i] = bytes.get();
       } else {
         bytes = shared_->pool.Allocate(slot.bytes());
@@ -270,7 +271,7 @@ class CpuBackend final : public Backend {
                              : in == ir::DType::kBF16 && (out == in || out == ir::DType::kF32);
       return known && shared_->matmul.Supports(in, out);
     };
-    TESSERA_ASSIGN_OR_RETURN(program::DeviceProgram built, program::Build(entry, options));
+    TESSERA_ASSIGN_OR_RETURN(program::StepProgram built, program::Build(entry, options));
     TESSERA_RETURN_IF_ERROR(program::Verify(built));
     if (!options_.dump.empty()) Dump(entry, built);
     std::shared_ptr<const codegen::HostCode> code;
@@ -282,13 +283,13 @@ class CpuBackend final : public Backend {
         MakeHostProgram(std::move(built), std::move(code), shared_->matmul), shared_, cost);
   }
 
-  std::vector<int> ChooseTakeovers(const Executable& executable,
+  std::vector<int> ChooseDonations(const Executable& executable,
                                    absl::Span<const DeviceBufferRef> args,
-                                   std::vector<bool> may_overwrite) const override {
+                                   std::vector<bool> donated) const override {
     for (size_t i = 0; i < args.size(); ++i) {
-      may_overwrite[i] = may_overwrite[i] && OwnsItsBytes(ArrayOf(*args[i]));
+      donated[i] = donated[i] && OwnsItsBytes(ArrayOf(*args[i]));
     }
-    return static_cast<const CpuExecutable&>(executable).ChooseTakeovers(may_overwrite);
+    return static_cast<const CpuExecutable&>(executable).ChooseDonations(donated);
   }
 
   absl::StatusOr<Enqueued> Enqueue(const Executable& executable, const RunContext& context,
@@ -324,8 +325,8 @@ class CpuBackend final : public Backend {
     return options;
   }
 
-  // For people who want to see what became of their program: a failure is no matter.
-  void Dump(const ir::Function& entry, const program::DeviceProgram& built) const {
+  // A debugging aid: a failure to write is ignored.
+  void Dump(const ir::Function& entry, const program::StepProgram& built) const {
     const std::string path = absl::StrCat(options_.dump, "/device_program_",
                                           ir::StructuralHash(entry).substr(0, 12), ".txt");
     std::ofstream file(path);

@@ -1,10 +1,10 @@
 // N CPU devices in one process.
 //
-// A program becomes a device program (program/device_program.h) whose kernels are compiled for this
-// machine; products go to oneDNN, exchanges to Collectives. One that does little is evaluated op by
-// op instead: its code would take longer to make than to do without. The cancel word is looked at
-// between steps and on the back-edges of loops, and the op in flight is recorded with the user's
-// file and line. Enqueue runs to the end before it returns.
+// A device program becomes a step program (program/step_program.h) whose kernels are compiled for
+// this machine; matmuls go to oneDNN, exchanges to Collectives. A program with little to compute is
+// evaluated op by op instead, as compiling it would take longer than running it. The cancel word is
+// checked between steps and on the back-edges of loops, and the op in flight is recorded with the
+// user's file and line. Enqueue runs to the end before it returns.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,7 +22,7 @@ struct CpuBackendOptions {
   // Tests choose one way for programs of any size; kInterpreted runs kernels by their definition.
   enum class Kernels : uint8_t { kWhereWorthIt, kAlways, kInterpreted };
   Kernels kernels = Kernels::kWhereWorthIt;
-  // Where each device program is written as text when it is compiled; empty: nowhere.
+  // The folder where each step program is written as text when it is compiled; empty: none.
   std::string dump = {};
 };
 

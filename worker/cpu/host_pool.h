@@ -1,5 +1,5 @@
-// Host memory for arrays and arenas: aligned, not zeroed, and kept for the next of its size, so
-// that a program that runs again touches pages that are already there.
+// Host memory for arrays and arenas: aligned, not zeroed, and kept for the next allocation of its
+// size, so that a program that runs again uses pages that are already mapped.
 //
 // Sizes are rounded up to classes an eighth apart; what is freed is kept by class up to a bound,
 // and given back to the system beyond it. Thread-safe. Blocks may outlive the pool.
@@ -18,7 +18,8 @@ class HostPool {
 
   explicit HostPool(int64_t kept_bytes_max);
 
-  // At least one byte. Dies when the system has no memory: the account was asked before.
+  // At least one byte. Ends the process if the system has no memory: MemoryAccount was asked
+  // before.
   std::shared_ptr<std::byte[]> Allocate(int64_t bytes);
   // What is kept for reuse.
   int64_t kept_bytes() const;

@@ -21,7 +21,7 @@ int64_t ScratchBytes(const ir::Function& f, const ir::Op& op) {
     scratch = std::max(scratch, PeakBytes(*region));
   }
   const bool elementwise = op.def->scalar.eval != nullptr && !op.results.empty();
-  // A scalar operand is expanded; a product or an exchange may copy its operands once.
+  // A scalar operand is expanded; a contraction or a collective may copy its operands once.
   const bool copies =
       op.def->lowering == ir::Lowering::kContract || op.def->lowering == ir::Lowering::kCollective;
   for (const ir::ValueId v : op.operands) {

@@ -15,23 +15,23 @@ namespace tessera::worker {
 namespace {
 
 using program::CollectiveStep;
-using program::ContractStep;
 using program::CopyStep;
 using program::GeneralStep;
 using program::KernelStep;
 using program::LoopStep;
+using program::MatmulStep;
 using program::PositionStep;
 using program::Slot;
 using program::Step;
 
-// How work is cut: a thread is woken for no less than `least`, and the cancel word is looked at
-// after `most`.
+// How work is split: a piece for a thread is at least `min`, and the cancel word is checked at the
+// latest after `max`.
 struct Grain {
-  int64_t least = 0, most = 0;
+  int64_t min = 0, max = 0;
 };
-constexpr Grain kKernelGrain = {1 << 19, 1 << 25};            // elements times nodes
-constexpr Grain kCopyGrain = {1 << 21, 1 << 28};              // bytes
-constexpr Grain kProductGrain = {1 << 22, int64_t{1} << 33};  // multiplications
+constexpr Grain kKernelGrain = {1 << 19, 1 << 25};           // elements times nodes
+constexpr Grain kCopyGrain = {1 << 21, 1 << 28};             // bytes
+constexpr Grain kMatmulGrain = {1 << 22, int64_t{1} << 33};  // multiplications
 
 absl::StatusOr<ReduceKind> KindOf(ir::ReduceKind kind) {
   switch (kind) {
@@ -53,9 +53,9 @@ absl::StatusOr<ReduceKind> KindOf(ir::ReduceKind kind) {
   }
 }
 
-// By its definition, where the library does not take it.
+// Three nested loops, for shapes and dtypes that oneDNN refuses.
 template <class T, class Load, class Store>
-void MultiplyPlainly(const MatmulShape& s, const T* a, const T* b, Load load, Store store) {
+void NaiveMatmul(const MatmulShape& s, const T* a, const T* b, Load load, Store store) {
   for (int64_t i = 0; i < s.batch; ++i)
     for (int64_t m = 0; m < s.m; ++m)
       for (int64_t n = 0; n < s.n; ++n) {
@@ -69,13 +69,13 @@ void MultiplyPlainly(const MatmulShape& s, const T* a, const T* b, Load load, St
       }
 }
 
-void MultiplyPlainly(const MatmulShape& s, const std::byte* a, const std::byte* b, std::byte* c) {
+void NaiveMatmul(const MatmulShape& s, const std::byte* a, const std::byte* b, std::byte* c) {
   const auto multiply = [&](auto store) {
     if (s.in == ir::DType::kBF16) {
-      MultiplyPlainly(s, reinterpret_cast<const uint16_t*>(a), reinterpret_cast<const uint16_t*>(b),
-                      ir::Bf16ToFloat, store);
+      NaiveMatmul(s, reinterpret_cast<const uint16_t*>(a), reinterpret_cast<const uint16_t*>(b),
+                  ir::Bf16ToFloat, store);
     } else {
-      MultiplyPlainly(
+      NaiveMatmul(
           s, reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b),
           [](float x) { return x; }, store);
     }
@@ -159,7 +159,7 @@ class Run {
     }
     if (collective != nullptr) return Exchange(*collective, label);
     if (const auto* k = std::get_if<KernelStep>(&step.what)) return RunKernel(*k);
-    if (const auto* c = std::get_if<ContractStep>(&step.what)) return Multiply(*c);
+    if (const auto* c = std::get_if<MatmulStep>(&step.what)) return Multiply(*c);
     if (const auto* c = std::get_if<CopyStep>(&step.what)) return Copy(*c);
     if (const auto* g = std::get_if<GeneralStep>(&step.what)) return Evaluate(*g);
     const PositionStep& position = std::get<PositionStep>(step.what);
@@ -172,17 +172,17 @@ class Run {
   template <class Work>
   absl::Status InPieces(int64_t n, int64_t each, Grain grain, const Work& work) {
     const int64_t all = n * each;
-    if (all < 2 * grain.least || help_.num_threads == 1 || n == 1) {
-      const int64_t at_once = std::max<int64_t>(grain.most / each, 1);
+    if (all < 2 * grain.min || help_.num_threads == 1 || n == 1) {
+      const int64_t at_once = std::max<int64_t>(grain.max / each, 1);
       for (int64_t i = 0; i < n; i += at_once) {
         if (context_.cancel->cancelled()) return context_.cancel->status();
         work(i, std::min(n, i + at_once));
       }
       return absl::OkStatus();
     }
-    // As many for each thread, and more where the cancel word is to be looked at.
-    int64_t pieces = std::min<int64_t>({n, all / grain.least, help_.num_threads});
-    pieces *= std::max<int64_t>(all / pieces / grain.most, 1);
+    // The same number of pieces for each thread; more where the cancel word must be checked.
+    int64_t pieces = std::min<int64_t>({n, all / grain.min, help_.num_threads});
+    pieces *= std::max<int64_t>(all / pieces / grain.max, 1);
     pieces = std::min(pieces, n);
     help_.threads->Run(pieces, [&](int64_t i) {
       if (context_.cancel->cancelled()) return;
@@ -208,7 +208,7 @@ class Run {
                     [&](int64_t begin, int64_t end) { fn(buffers_.data(), begin, end); });
   }
 
-  absl::Status Multiply(const ContractStep& step) {
+  absl::Status Multiply(const MatmulStep& step) {
     const MatmulShape& s = step.shape;
     const int64_t in_width = ir::ByteWidth(s.in), out_width = ir::ByteWidth(s.out);
     const std::byte* a = At(step.a) + step.a_offset * in_width;
@@ -218,10 +218,10 @@ class Run {
       const std::byte* from = a + a_at * in_width;
       const std::byte* by = b + b_at * in_width;
       std::byte* to = c + c_at * out_width;
-      if (!help_.matmul->Run(part, from, by, to)) MultiplyPlainly(part, from, by, to);
+      if (!help_.matmul->Run(part, from, by, to)) NaiveMatmul(part, from, by, to);
     };
     if (s.batch > 1) {
-      return InPieces(s.batch, s.m * s.n * s.k, kProductGrain, [&](int64_t begin, int64_t end) {
+      return InPieces(s.batch, s.m * s.n * s.k, kMatmulGrain, [&](int64_t begin, int64_t end) {
         MatmulShape part = s;
         part.batch = end - begin;
         multiply(part, begin * s.a_strides[0], begin * s.b_strides[0], begin * s.m * s.n);
@@ -229,12 +229,12 @@ class Run {
     }
     // Whole blocks of rows, as the library's kernels take them.
     constexpr int64_t kRows = 32;
-    return InPieces((s.m + kRows - 1) / kRows, std::min(kRows, s.m) * s.n * s.k, kProductGrain,
+    return InPieces((s.m + kRows - 1) / kRows, std::min(kRows, s.m) * s.n * s.k, kMatmulGrain,
                     [&](int64_t begin, int64_t end) {
                       MatmulShape part = s;
                       const int64_t first = begin * kRows;
                       part.m = std::min(s.m, end * kRows) - first;
-                      part.a_strides[0] = part.m * s.k;  // Of one batch: any.
+                      part.a_strides[0] = part.m * s.k;  // Unused, as the batch is 1.
                       multiply(part, first * s.a_strides[1], 0, first * s.n);
                     });
   }
@@ -242,7 +242,7 @@ class Run {
   absl::Status Copy(const CopyStep& step) {
     const absl::Span<std::byte> to = MutableBytes(step.out);
     const std::byte* from = At(step.in);
-    if (from == to.data()) return absl::OkStatus();  // Taken over.
+    if (from == to.data()) return absl::OkStatus();  // The argument was donated to the result.
     return InPieces(static_cast<int64_t>(to.size()), 1, kCopyGrain,
                     [&](int64_t begin, int64_t end) {
                       std::memcpy(to.data() + begin, from + begin, end - begin);
@@ -301,7 +301,7 @@ class Run {
   }
 
   const HostProgram& host_;
-  const program::DeviceProgram& p_;
+  const program::StepProgram& p_;
   const RunContext& context_;
   const HostMemory& memory_;
   const HostHelp& help_;
@@ -310,27 +310,26 @@ class Run {
   uint32_t sequence_ = 0;       // of collectives
 };
 
-void Survey(const std::vector<Step>& steps, OneDnnMatmul& matmul, HostProgram* host) {
-  for (const Step& step : steps) {
+void Survey(OneDnnMatmul& matmul, HostProgram* host) {
+  program::ForEachStep(host->program.steps, [&](const Step& step) {
     ++host->num_steps;
     if (std::holds_alternative<CollectiveStep>(step.what)) host->has_collectives = true;
     int64_t scratch = 0;
-    if (const auto* c = std::get_if<ContractStep>(&step.what))
-      scratch = matmul.ScratchBytes(c->shape);
+    if (const auto* m = std::get_if<MatmulStep>(&step.what))
+      scratch = matmul.ScratchBytes(m->shape);
     if (const auto* g = std::get_if<GeneralStep>(&step.what)) scratch = PeakBytes(*g->function);
     host->scratch_bytes = std::max(host->scratch_bytes, scratch);
-    if (const auto* loop = std::get_if<LoopStep>(&step.what)) Survey(loop->body, matmul, host);
-  }
+  });
 }
 
 }  // namespace
 
-HostProgram MakeHostProgram(program::DeviceProgram program,
+HostProgram MakeHostProgram(program::StepProgram program,
                             std::shared_ptr<const codegen::HostCode> code, OneDnnMatmul& matmul) {
   HostProgram host;
   host.program = std::move(program);
   host.code = std::move(code);
-  Survey(host.program.steps, matmul, &host);
+  Survey(matmul, &host);
   return host;
 }
 

@@ -1,5 +1,5 @@
-// A device program on host memory: steps in order, kernels on threads, products by oneDNN,
-// exchanges by Collectives.
+// Runs a step program on host memory: steps in order, kernels on several threads, matmuls by
+// oneDNN, exchanges by Collectives.
 //
 // A HostProgram is immutable and shared by the devices that run it. RunProgram is called by the
 // device's stream, one run at a time per device, and blocks until the program has ended.
@@ -14,31 +14,31 @@
 #include "worker/codegen/host_code.h"
 #include "worker/cpu/onednn_matmul.h"
 #include "worker/cpu/thread_pool.h"
-#include "worker/program/device_program.h"
+#include "worker/program/step_program.h"
 #include "worker/runtime/backend.h"
 
 namespace tessera::worker {
 
 struct HostProgram {
-  program::DeviceProgram program;
+  program::StepProgram program;
   // Of the program's kernels; null: they are interpreted, as tests do to tell the two apart.
   std::shared_ptr<const codegen::HostCode> code;
   bool has_collectives = false;
   int64_t num_steps = 0;      // of loops too, without the trips
-  int64_t scratch_bytes = 0;  // beyond the arena: of products, and of what is evaluated
+  int64_t scratch_bytes = 0;  // beyond the arena: for matmuls and for evaluated steps
 };
-HostProgram MakeHostProgram(program::DeviceProgram program,
+HostProgram MakeHostProgram(program::StepProgram program,
                             std::shared_ptr<const codegen::HostCode> code, OneDnnMatmul& matmul);
 
 // Where the program's memory is.
 struct HostMemory {
   absl::Span<const std::byte* const> arguments;
-  // Null for those that lie elsewhere; an argument's where that is taken over.
+  // Null for a result that shares an argument's memory; the argument's address if it was donated.
   absl::Span<std::byte* const> results;
   std::byte* arena = nullptr;
 };
 
-// The device's helpers.
+// What a device computes with.
 struct HostHelp {
   OneDnnMatmul* matmul = nullptr;
   ThreadPool* threads = nullptr;

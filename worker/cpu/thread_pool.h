@@ -1,4 +1,4 @@
-// Threads that help with work which can be cut: kernels over many elements, products of many rows.
+// Threads for work that can be split: kernels over many elements, matmuls of many rows.
 //
 // Owned by the backend; one per process. Any thread may call Run, also several at the same time:
 // helpers take pieces of whichever is under way. Work that is not worth a switch of threads is not

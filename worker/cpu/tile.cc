@@ -35,7 +35,7 @@ int Along(const Kernel& kernel, const Access& access) {
   return -1;
 }
 
-// The largest divisor of `size` that is at most `most`.
+// The largest divisor of `size` that is at most `max`.
 int64_t Divisor(int64_t size, int64_t most) {
   while (size % most != 0) --most;
   return most;

@@ -35,7 +35,7 @@ tessera_context::~tessera_context() {
   if (context_ == nullptr) return;
   if (Use() == TESSERA_OK) Reap();
   orphans_.clear();
-  products_ = nullptr;
+  cublaslt_ = nullptr;
   // What is still pending is left to the driver, which ends it with the context.
   Cu().cuDevicePrimaryCtxRelease_v2(device_);
 }
@@ -101,11 +101,11 @@ int tessera_context::Info(tessera_device_info* info) {
   return TESSERA_OK;
 }
 
-std::shared_ptr<const CublasLt> tessera_context::Products(
+std::shared_ptr<const CublasLt> tessera_context::StartedCublasLt(
     const std::function<std::shared_ptr<const CublasLt>()>& start) {
-  const std::lock_guard<std::mutex> lock(products_mutex_);
-  if (products_ == nullptr) products_ = start();
-  return products_;
+  const std::lock_guard<std::mutex> lock(cublaslt_mutex_);
+  if (cublaslt_ == nullptr) cublaslt_ = start();
+  return cublaslt_;
 }
 
 void tessera_context::AddStream(CUstream stream) {

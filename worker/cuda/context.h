@@ -2,7 +2,7 @@
 // and what has been given up while the device still works on it.
 //
 // Any thread. Owned by the caller of Open, and outlives its streams, events, modules, graphs,
-// products and communicators.
+// matmuls and communicators.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -53,7 +53,7 @@ struct tessera_context {
   void EndCapture();
 
   // cuBLASLt for this context: what `start` has given before or, if that was null, gives now.
-  std::shared_ptr<const tessera::worker::cuda::CublasLt> Products(
+  std::shared_ptr<const tessera::worker::cuda::CublasLt> StartedCublasLt(
       const std::function<std::shared_ptr<const tessera::worker::cuda::CublasLt>()>& start);
 
   // Runs `destroy` once every stream has passed the point it has reached now: at a later call, for
@@ -86,6 +86,6 @@ struct tessera_context {
   std::vector<std::function<bool()>> pending_;
   int captures_ = 0;
 
-  std::mutex products_mutex_;  // Guards what follows. Held while the library starts.
-  std::shared_ptr<const tessera::worker::cuda::CublasLt> products_;
+  std::mutex cublaslt_mutex_;  // Guards what follows. Held while the library starts.
+  std::shared_ptr<const tessera::worker::cuda::CublasLt> cublaslt_;
 };

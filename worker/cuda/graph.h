@@ -1,7 +1,7 @@
 // Work recorded once and launched as one unit.
 //
 // A recording is begun and ended by the same thread. The graph keeps the code that it launches;
-// memory, and the plans of products, are the caller's to keep.
+// memory, and the plans of matmuls, are the caller's to keep.
 #pragma once
 #include <memory>
 #include <vector>

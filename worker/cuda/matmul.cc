@@ -61,7 +61,7 @@ std::shared_ptr<const CublasLt> Start(const char* name, std::string* why) {
 // of CUDA 13, 12 takes older ones.
 int OpenCublasLt(tessera_context* context, std::shared_ptr<const CublasLt>* opened) {
   std::string why;
-  *opened = context->Products([&why] {
+  *opened = context->StartedCublasLt([&why] {
     std::shared_ptr<const CublasLt> library = Start("libcublasLt.so.13", &why);
     if (library != nullptr || Library::IsOverridden(kOverride)) return library;
     return Start("libcublasLt.so.12", &why);

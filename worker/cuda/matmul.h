@@ -1,8 +1,8 @@
-// Matrix products by cuBLASLt, opened by the first plan.
+// Matmuls by cuBLASLt, opened by the first plan.
 //
 // TESSERA_CUDA_CUBLASLT names another library than libcublasLt.so.13 or .12, for tests.
-// TESSERA_CUDA_TF32=1 lets f32 products round their operands to TF32 (10 bits of mantissa).
-// TESSERA_CUDA_MATMUL_TRIALS=n times the n algorithms that cuBLASLt likes best when a product is
+// TESSERA_CUDA_TF32=1 lets f32 matmuls round their operands to TF32 (10 bits of mantissa).
+// TESSERA_CUDA_MATMUL_TRIALS=n times the n algorithms that cuBLASLt likes best when a matmul is
 // planned and keeps the fastest; without it the first is taken.
 //
 // f32, f64, and bf16 and f16 with sums in f32, to their own dtype or to f32. Addresses are aligned

@@ -1,4 +1,4 @@
-// Which of a few algorithms for a matrix product is the fastest on this device, by trying them.
+// Which of a few algorithms for a matmul is the fastest on this device, by trying them.
 #pragma once
 #include <functional>
 

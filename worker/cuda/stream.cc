@@ -26,7 +26,7 @@ int tessera_stream::Create(tessera_context* context, bool high_priority, tessera
 tessera_stream::~tessera_stream() {
   if (stream_.get() == nullptr || context_->Use() != TESSERA_OK) return;
   if (capturing) {
-    // A recording that nobody ended: drop it.
+    // The stream is destroyed while it records: the recording is dropped.
     GraphHandle graph;
     Cu().cuStreamEndCapture(get(), graph.out());
     AddThreadCapture(-1);

@@ -1,9 +1,9 @@
-// The memory of one device, in one piece that is taken at the start and cut up by us: blocks come
-// and go without a call of the driver, and the same sequence of requests gives the same addresses,
-// so that a repeated launch finds its buffers where they were.
+// An allocator over one large piece of a device's memory, taken at the start: blocks are allocated
+// and freed without a call of the driver, and the same sequence of requests gives the same
+// addresses, so that a repeated launch finds its buffers where they were.
 //
-// Best fit, with neighbours joined when they are freed. A block is given back by whoever holds it,
-// once the device is done with it. Thread-safe; the arena outlives its blocks.
+// Best fit, with free neighbours coalesced. The holder of a block frees it once the device is done
+// with it. Thread-safe; the arena outlives its blocks.
 #pragma once
 #include <cstdint>
 #include <map>

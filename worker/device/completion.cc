@@ -14,7 +14,7 @@ constexpr absl::Duration kPauseMax = absl::Microseconds(200);
 
 }  // namespace
 
-Completion::Completion(int num_lanes) : lanes_(num_lanes), thread_([this] { Run(); }) {}
+Completion::Completion(int num_queues) : queues_(num_queues), thread_([this] { Run(); }) {}
 
 Completion::~Completion() {
   {
@@ -25,9 +25,9 @@ Completion::~Completion() {
   thread_.join();
 }
 
-void Completion::Add(int lane, std::unique_ptr<Watched> work) {
+void Completion::Add(int queue, std::unique_ptr<Watched> work) {
   absl::MutexLock lock(&mu_);
-  lanes_[lane].push_back(std::move(work));
+  queues_[queue].push_back(std::move(work));
   if (watched_++ == 0) changed_.Signal();
 }
 
@@ -52,20 +52,20 @@ void Completion::Run() {
 bool Completion::LookAtAll() {
   const absl::Time now = SteadyNow();
   bool ended = false;
-  for (size_t lane = 0;; ++lane) {
+  for (size_t queue = 0;; ++queue) {
     Watched* oldest = nullptr;
     {
       absl::MutexLock lock(&mu_);
-      if (lane == lanes_.size()) return ended;
-      if (!lanes_[lane].empty()) oldest = lanes_[lane].front().get();
+      if (queue == queues_.size()) return ended;
+      if (!queues_[queue].empty()) oldest = queues_[queue].front().get();
     }
-    // Only this thread takes from a lane, so the oldest stays.
+    // Only this thread takes from a queue, so the oldest stays.
     if (oldest == nullptr || !oldest->Look(now)) continue;
     ended = true;
     std::unique_ptr<Watched> done;
     absl::MutexLock lock(&mu_);
-    done = std::move(lanes_[lane].front());
-    lanes_[lane].pop_front();
+    done = std::move(queues_[queue].front());
+    queues_[queue].pop_front();
     --watched_;
   }
 }

@@ -1,9 +1,9 @@
-// Notices that work on a device has ended: one thread that looks at events, as no interface of the
-// device tells of an end that is an error.
+// Notices that work on a device has ended: one thread that polls events, as the device's callbacks
+// do not report work that ended in an error.
 //
-// Work is watched in lanes: the work of a lane ends in the order in which it was added, and only
-// its oldest is looked at. Thread-safe. Callbacks run on the thread, without a lock, and must not
-// block. While anything is watched the thread looks every few microseconds at first, then more
+// Work is watched in queues: the work of a queue ends in the order in which it was added, so only
+// its oldest is polled. Thread-safe. Callbacks run on the thread, without a lock, and must not
+// block. While anything is watched the thread polls every few microseconds at first, then more
 // rarely.
 #pragma once
 #include <deque>
@@ -22,27 +22,27 @@ namespace tessera::worker::device {
 class Watched {
  public:
   virtual ~Watched() = default;
-  // Looks; true once it has ended, and whoever waited has been told. Called until then.
+  // Polls; true once the work has ended and its waiters have been told. Called until then.
   virtual bool Look(absl::Time now) = 0;
 };
 
 class Completion {
  public:
-  explicit Completion(int num_lanes);
+  explicit Completion(int num_queues);
   Completion(const Completion&) = delete;
   Completion& operator=(const Completion&) = delete;
-  // What has not ended is dropped: nobody is told.
+  // Work that has not ended is dropped, without a call to its waiters.
   ~Completion();
 
-  void Add(int lane, std::unique_ptr<Watched> work) ABSL_LOCKS_EXCLUDED(mu_);
+  void Add(int queue, std::unique_ptr<Watched> work) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   void Run();
-  // Looks at the oldest of each lane; whether any has ended.
+  // Polls the oldest of each queue; whether any has ended.
   bool LookAtAll();
 
   absl::Mutex mu_;
-  std::vector<std::deque<std::unique_ptr<Watched>>> lanes_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::deque<std::unique_ptr<Watched>>> queues_ ABSL_GUARDED_BY(mu_);
   int64_t watched_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   absl::CondVar changed_;

@@ -1,4 +1,4 @@
-// What all work of one device's backend shares.
+// The state that a device backend's launches and copies share.
 //
 // Owned by the backend. `scratch` and `positions` are the enqueueing thread's; the rest is
 // thread-safe by itself or as its header says.
@@ -34,7 +34,7 @@ struct Core {
   BlockRef scratch;
   std::map<int32_t, BlockRef> positions;  // an s32 of that value
   std::unique_ptr<AbortLadder> ladder;
-  // Apart: those who are told the end of a launch may copy, and wait for it.
+  // Two threads: a callback at the end of a launch may make a copy, and wait for it.
   std::unique_ptr<Completion> launches, copies;
   std::unique_ptr<Staging> staging;  // Last: watches its copies in `copies`.
 };

@@ -1,4 +1,4 @@
-// A device of a plugin (device_api.h) with its handles as owning types and its answers as statuses.
+// A device of a plugin (device_api.h), with owning types for handles and statuses for error codes.
 //
 // Device is thread-safe as the table is; it outlives every handle made from it.
 #pragma once

@@ -17,7 +17,7 @@
 #include "worker/device/core.h"
 #include "worker/device/executable.h"
 #include "worker/device/runner.h"
-#include "worker/program/device_program.h"
+#include "worker/program/step_program.h"
 
 namespace tessera::worker::device {
 namespace {
@@ -26,7 +26,7 @@ using program::Slot;
 using program::Step;
 
 constexpr int64_t kMirrorBytes = 64 << 10;
-enum Lane { kLaunchLane, kAbortLane, kNumLanes };
+enum Queue { kLaunchQueue, kAbortQueue, kNumQueues };
 constexpr int kMirrors = 64;
 
 class DeviceMemory final : public DeviceBuffer {
@@ -41,8 +41,8 @@ class DeviceMemory final : public DeviceBuffer {
   // The copy on the host that came along with the launch; null: none. Set before the launch's event
   // is done, read after.
   PinnedSlotRef mirror;
-  // Another array has lain in the same block, so that nobody may overwrite it. Of the thread that
-  // enqueues.
+  // Another array shares the block, so that it must not be overwritten. Used by the enqueueing
+  // thread alone.
   mutable bool shared = false;
 
  private:
@@ -52,15 +52,6 @@ class DeviceMemory final : public DeviceBuffer {
 
 const DeviceMemory& MemoryOf(const DeviceBuffer& buffer) {
   return static_cast<const DeviceMemory&>(buffer);
-}
-
-// Every step, loops' bodies included, in the order of the text.
-template <class F>
-void ForEachStep(const std::vector<Step>& steps, const F& f) {
-  for (const Step& step : steps) {
-    f(step);
-    if (const auto* loop = std::get_if<program::LoopStep>(&step.what)) ForEachStep(loop->body, f);
-  }
 }
 
 // Bounds a call that may block for ever.
@@ -139,14 +130,14 @@ class DeviceBackend final : public Backend {
     return executable;
   }
 
-  std::vector<int> ChooseTakeovers(const Executable& executable,
+  std::vector<int> ChooseDonations(const Executable& executable,
                                    absl::Span<const DeviceBufferRef> args,
-                                   std::vector<bool> may_overwrite) const override {
+                                   std::vector<bool> donated) const override {
     for (size_t i = 0; i < args.size(); ++i) {
-      may_overwrite[i] = may_overwrite[i] && !MemoryOf(*args[i]).shared;
+      donated[i] = donated[i] && !MemoryOf(*args[i]).shared;
     }
-    return program::ChooseTakeovers(static_cast<const DeviceExecutable&>(executable).program,
-                                    may_overwrite);
+    return program::ChooseDonations(static_cast<const DeviceExecutable&>(executable).program,
+                                    donated);
   }
 
   absl::StatusOr<Enqueued> Enqueue(const Executable& base, const RunContext& context,
@@ -154,7 +145,7 @@ class DeviceBackend final : public Backend {
     TESSERA_RETURN_IF_ERROR(context.cancel->status());
     TESSERA_RETURN_IF_ERROR(fatal());
     const auto& executable = static_cast<const DeviceExecutable&>(base);
-    const program::DeviceProgram& program = executable.program;
+    const program::StepProgram& program = executable.program;
     Runner::Memory addresses;
     for (const DeviceBufferRef& arg : args) {
       addresses.arguments.push_back(MemoryOf(*arg).block()->address());
@@ -208,7 +199,7 @@ class DeviceBackend final : public Backend {
     auto ended = std::make_shared<LaunchEnd>();
     enqueued.event = std::make_unique<LaunchEvent>(ended);
     core_->launches->Add(
-        kLaunchLane,
+        kLaunchQueue,
         std::make_unique<Launch>(
             &device(), core_->ladder.get(),
             LaunchBounds{options_.collective_timeout, options_.abort_grace, options_.cancel_grace},
@@ -254,7 +245,7 @@ class DeviceBackend final : public Backend {
                                                          [this](Communicator& c) { AbortHere(c); });
     core.ladder = std::make_unique<AbortLadder>(&device());
     const StagingOptions staging;
-    core.launches = std::make_unique<Completion>(kNumLanes);
+    core.launches = std::make_unique<Completion>(kNumQueues);
     core.copies = std::make_unique<Completion>(staging.channels);
     TESSERA_ASSIGN_OR_RETURN(core.staging, Staging::Make(&device(), core.copies.get(), staging));
     build_options_.multiplies = [this](ir::DType in, ir::DType out) {
@@ -313,11 +304,11 @@ class DeviceBackend final : public Backend {
     return MatmulHandle(&api(), matmul);
   }
 
-  // Products, the host's work, sizes.
+  // Plans matmuls, refuses what the host would have to do, and adds up sizes.
   absl::Status Plan(DeviceExecutable& executable) const {
-    const program::DeviceProgram& program = executable.program;
+    const program::StepProgram& program = executable.program;
     absl::Status status;
-    ForEachStep(program.steps, [&](const Step& step) {
+    program::ForEachStep(program.steps, [&](const Step& step) {
       if (!status.ok()) return;
       const std::string& label = program.labels[step.label];
       executable.has_collectives_ |= std::holds_alternative<program::CollectiveStep>(step.what);
@@ -331,25 +322,25 @@ class DeviceBackend final : public Backend {
         for (const int slot : kernel->slots) {
           if (MayBeUnaligned(program.slots[slot])) moved += Rounded(program.slots[slot].bytes());
         }
-        executable.moved_bytes = std::max(executable.moved_bytes, moved);
+        executable.realigned_bytes = std::max(executable.realigned_bytes, moved);
       }
-      const auto* contract = std::get_if<program::ContractStep>(&step.what);
-      if (contract == nullptr) return;
-      const ProductParts parts = PartsOf(*contract);
+      const auto* multiply = std::get_if<program::MatmulStep>(&step.what);
+      if (multiply == nullptr) return;
+      const MatmulRanges ranges = RangesOf(*multiply);
       int64_t moved = 0;
-      for (const ProductPart& part : {parts.a, parts.b, parts.c}) {
-        if (MayBeUnaligned(program.slots[part.slot], part.offset)) moved += Rounded(part.bytes);
+      for (const SlotRange& range : {ranges.a, ranges.b, ranges.c}) {
+        if (MayBeUnaligned(program.slots[range.slot], range.offset)) moved += Rounded(range.bytes);
       }
-      executable.moved_bytes = std::max(executable.moved_bytes, moved);
-      if (executable.matmuls.count(contract->shape) > 0) return;
+      executable.realigned_bytes = std::max(executable.realigned_bytes, moved);
+      if (executable.matmuls.count(multiply->shape) > 0) return;
       int64_t scratch = 0;
-      absl::StatusOr<MatmulHandle> matmul = PlanMatmul(contract->shape, &scratch);
+      absl::StatusOr<MatmulHandle> matmul = PlanMatmul(multiply->shape, &scratch);
       if (!matmul.ok()) {
         status = Annotate(matmul.status(), label);
         return;
       }
-      executable.matmuls.emplace(contract->shape, *std::move(matmul));
-      executable.product_bytes = std::max(executable.product_bytes, Rounded(scratch));
+      executable.matmuls.emplace(multiply->shape, *std::move(matmul));
+      executable.matmul_bytes = std::max(executable.matmul_bytes, Rounded(scratch));
     });
     TESSERA_RETURN_IF_ERROR(status);
     executable.memory_bytes_ = executable.scratch_bytes();
@@ -367,12 +358,12 @@ class DeviceBackend final : public Backend {
   }
 
   absl::StatusOr<std::vector<std::shared_ptr<DeviceMemory>>> MakeResults(
-      const program::DeviceProgram& program, const RunContext& context,
+      const program::StepProgram& program, const RunContext& context,
       absl::Span<const DeviceBufferRef> args) {
     std::vector<std::shared_ptr<DeviceMemory>> made;
     for (const program::Result& result : program.results) {
       const Slot& slot = program.slots[result.slot];
-      const int taken = context.takeovers.empty() ? -1 : context.takeovers[made.size()];
+      const int taken = context.donations.empty() ? -1 : context.donations[made.size()];
       BlockRef block;
       const DeviceMemory* sharer = nullptr;
       if (slot.kind == Slot::Kind::kArgument) {
@@ -399,9 +390,9 @@ class DeviceBackend final : public Backend {
     return absl::OkStatus();
   }
 
-  absl::Status PreparePositions(const program::DeviceProgram& program, const RunContext& context) {
+  absl::Status PreparePositions(const program::StepProgram& program, const RunContext& context) {
     std::set<int32_t> wanted;
-    ForEachStep(program.steps, [&](const Step& step) {
+    program::ForEachStep(program.steps, [&](const Step& step) {
       if (const auto* position = std::get_if<program::PositionStep>(&step.what)) {
         wanted.insert(
             static_cast<int32_t>(program.mesh.IndexAlong(context.mesh_device, position->axes)));
@@ -421,7 +412,7 @@ class DeviceBackend final : public Backend {
     if (communicator.aborted.exchange(true)) return;
     const auto done = std::make_shared<std::atomic<bool>>(false);
     core_->launches->Add(
-        kAbortLane, std::make_unique<AbortGuard>(done, SteadyNow() + options_.abort_grace, [this] {
+        kAbortQueue, std::make_unique<AbortGuard>(done, SteadyNow() + options_.abort_grace, [this] {
           SetFatal(MakeError(ErrorKind::kWorkerLost,
                              absl::StrCat(device().name(), ": an abort did not end within ",
                                           absl::FormatDuration(options_.abort_grace))));

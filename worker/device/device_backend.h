@@ -1,12 +1,12 @@
 // One device of a plugin (device_api.h) as a Backend: device programs run as kernels, library calls
 // and exchanges on the device's streams, asynchronously.
 //
-// Launches run in the order of Enqueue, their exchanges on a stream of their own, beside the steps
-// that need nothing of them (runner.h); copies of arrays have streams, too. What of a launch lies
-// between its exchanges and is seen again with the same buffers becomes a graph, and is from then
-// on one call. Results are given the memory of donated arguments where the program allows it.
-// Results of at most 64 KiB are copied to the host along with the launch, so that reading them asks
-// nothing of the device.
+// Launches run in the order of Enqueue. Their exchanges run on a second stream, concurrently with
+// the steps that do not depend on them (runner.h); copies of arrays have streams of their own. The
+// steps between two exchanges, once seen again with the same buffers, are recorded as a graph and
+// launched by one call. Results are given the memory of donated arguments where the program allows
+// it. Results of at most 64 KiB are copied to the host along with the launch, so that reading them
+// needs no call of the device.
 //
 // Failures. A launch that is cancelled, or whose exchange stands still beyond the timeout, is
 // broken: its communicators are aborted, and it ends when the device does. A device that does not
@@ -36,7 +36,7 @@ struct DeviceBackendOptions {
   absl::Duration cancel_grace = absl::Seconds(30);
   // Where compiled code is kept between runs, and which child compiles; the target is the device's.
   codegen::HostCompilerOptions codegen = {};
-  // Called once, on any thread, when the device is of no more use. May be null.
+  // Called once, on any thread, when the device is lost. May be null.
   std::function<void(const absl::Status&)> on_fatal;
 };
 

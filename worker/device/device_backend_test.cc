@@ -83,14 +83,14 @@ class Lane {
       return *status;
     }
   };
-  // Arguments for which `may_overwrite` is true are nobody else's.
+  // Arguments for which `donated` is true are nobody else's.
   absl::StatusOr<Running> Enqueue(const Executable& executable,
                                   const std::vector<DeviceBufferRef>& args,
-                                  std::vector<bool> may_overwrite = {}) {
-    may_overwrite.resize(args.size(), false);
-    const std::vector<int> takeovers =
-        backend->ChooseTakeovers(executable, args, std::move(may_overwrite));
-    context.takeovers = takeovers;
+                                  std::vector<bool> donated = {}) {
+    donated.resize(args.size(), false);
+    const std::vector<int> donations =
+        backend->ChooseDonations(executable, args, std::move(donated));
+    context.donations = donations;
     context.launch = ++launches_;
     context.program = "program";
     context.cancel = &cancel;
@@ -108,9 +108,8 @@ class Lane {
   }
   absl::StatusOr<std::vector<Array>> Run(const Executable& executable,
                                          const std::vector<DeviceBufferRef>& args,
-                                         std::vector<bool> may_overwrite = {}) {
-    TESSERA_ASSIGN_OR_RETURN(const Running running,
-                             Enqueue(executable, args, std::move(may_overwrite)));
+                                         std::vector<bool> donated = {}) {
+    TESSERA_ASSIGN_OR_RETURN(const Running running, Enqueue(executable, args, std::move(donated)));
     TESSERA_RETURN_IF_ERROR(running.Wait());
     std::vector<Array> results;
     for (const DeviceBufferRef& result : running.results) {
@@ -353,7 +352,7 @@ TEST_F(DeviceBackendTest, WhatSharesItsMemoryIsNotOverwritten) {
   const DeviceBufferRef g = lane.Put(Filled(4)), w = lane.Put(Filled(3));
   const auto taken = [&](const DeviceBufferRef& from) {
     const std::vector<DeviceBufferRef> args = {from, g};
-    return lane.backend->ChooseTakeovers(*sgd, args, {true, false})[0] == 0;
+    return lane.backend->ChooseDonations(*sgd, args, {true, false})[0] == 0;
   };
   EXPECT_TRUE(taken(w));
   TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running run, lane.Enqueue(*twice, {w}, {true}));
@@ -610,8 +609,7 @@ TEST_F(DeviceBackendTest, ACancelledExchangeIsTakenOffTheDevice) {
   EXPECT_THAT(two.lanes[0]->fatal(), IsOk());
 }
 
-// ---- Exchanges beside other steps.
-// ---------------------------------------------------------------
+// ---- Exchanges beside other steps. ----
 
 // (x, y) -> (-psum(x), tanh(y)): of two kernels the second reads the exchange.
 ir::Program BesideProgram() {

@@ -1,5 +1,5 @@
-// A device program ready to run on one device: its code, its constants, its products' plans, and
-// the graphs that became of it.
+// A program compiled for one device: its step program, code, constants, matmul plans, and the
+// graphs recorded from it.
 //
 // Immutable once compiled, but for `graphs`, which are the enqueueing thread's.
 #pragma once
@@ -13,7 +13,7 @@
 
 #include "worker/codegen/device_code.h"
 #include "worker/device/core.h"
-#include "worker/program/device_program.h"
+#include "worker/program/step_program.h"
 #include "worker/runtime/backend.h"
 
 namespace tessera::worker::device {
@@ -28,8 +28,8 @@ class Graphs {
   using Key = std::vector<uint64_t>;                // the addresses
   using Stretches = std::map<size_t, GraphHandle>;  // by the first step
 
-  // For the buffers, with empty handles for what cannot be a graph. Null: they are new, or were
-  // seen too long ago.
+  // The graphs for these buffers, with empty handles for stretches that cannot be recorded. Null if
+  // the buffers have not been seen lately: they are remembered, and found the next time.
   Stretches* Find(const Key& key) {
     for (auto it = graphs_.begin(); it != graphs_.end(); ++it) {
       if (it->first != key) continue;
@@ -60,24 +60,23 @@ class DeviceExecutable final : public Executable {
   bool has_collectives() const override { return has_collectives_; }
   bool quick() const override { return false; }
 
-  program::DeviceProgram program;
+  program::StepProgram program;
   codegen::DeviceCode code;
   ModuleHandle module;
   std::vector<BlockRef> constants;
   std::map<MatmulShape, MatmulHandle> matmuls;
-  // Behind the arena: what products need, then where slots of kernels and products are moved that
-  // lie unaligned.
-  int64_t product_bytes = 0, moved_bytes = 0;
+  // Scratch behind the arena: the workspace of matmuls, then aligned copies of unaligned operands.
+  int64_t matmul_bytes = 0, realigned_bytes = 0;
   int64_t scratch_bytes() const {
-    return Rounded(program.arena_bytes) + product_bytes + moved_bytes;
+    return Rounded(program.arena_bytes) + matmul_bytes + realigned_bytes;
   }
   int64_t memory_bytes_ = 0;
   bool has_collectives_ = false;
   mutable Graphs graphs;
 };
 
-// Whether what lies `offset` bytes into the slot may lie where kernels (codegen/device_code.h) and
-// products (device_api.h) do not take it.
+// Whether the address `offset` bytes into the slot may be less aligned than kernels
+// (codegen/device_code.h) and matmuls (device_api.h) require.
 inline bool MayBeUnaligned(const program::Slot& slot, int64_t offset = 0) {
   constexpr int64_t kAlignment = 16;
   if ((slot.offset + offset) % kAlignment != 0) return true;
@@ -85,15 +84,15 @@ inline bool MayBeUnaligned(const program::Slot& slot, int64_t offset = 0) {
                      [](const program::Trip& trip) { return trip.stride % kAlignment != 0; });
 }
 
-// What a product reads or writes, seen as bytes of a slot.
-struct ProductPart {
+// The bytes of a slot that a matmul reads or writes.
+struct SlotRange {
   int slot = 0;
   int64_t offset = 0, bytes = 0;  // from the first element to the last
 };
-struct ProductParts {
-  ProductPart a, b, c;
+struct MatmulRanges {
+  SlotRange a, b, c;
 };
-inline ProductParts PartsOf(const program::ContractStep& step) {
+inline MatmulRanges RangesOf(const program::MatmulStep& step) {
   const MatmulShape& s = step.shape;
   const int64_t in = ir::ByteWidth(s.in), out = ir::ByteWidth(s.out);
   const auto span = [&](const int64_t(&strides)[3], int64_t rows, int64_t columns) {

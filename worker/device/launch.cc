@@ -47,9 +47,9 @@ void AbortLadder::Abandon() {
   threads_.clear();
 }
 
-void AbortLadder::Climb(const RunContext& context,
-                        std::shared_ptr<std::vector<WatchedExchange>> exchanges, int stuck,
-                        absl::Status why, std::function<void(const absl::Status&)> done) {
+void AbortLadder::Escalate(const RunContext& context,
+                           std::shared_ptr<std::vector<WatchedExchange>> exchanges, int stuck,
+                           absl::Status why, std::function<void(const absl::Status&)> done) {
   auto climb = [device = device_, context, exchanges = std::move(exchanges), stuck,
                 why = std::move(why), done = std::move(done)] {
     absl::Status verdict = why;
@@ -107,11 +107,11 @@ void Launch::Break(absl::Time now, const absl::Status& why, int stuck) {
   give_up_at_ = now + grace_;
   if (stuck >= 0) give_up_at_ += bounds_.collective_timeout;
   if (exchanges_->empty()) return;
-  ladder_->Climb(work_.context, exchanges_, stuck, why,
-                 [verdict = verdict_](const absl::Status& status) {
-                   absl::MutexLock lock(&verdict->mu);
-                   verdict->status = status;
-                 });
+  ladder_->Escalate(work_.context, exchanges_, stuck, why,
+                    [verdict = verdict_](const absl::Status& status) {
+                      absl::MutexLock lock(&verdict->mu);
+                      verdict->status = status;
+                    });
 }
 
 void Launch::Watch(absl::Time now) {

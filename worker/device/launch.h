@@ -65,8 +65,8 @@ class AbortLadder {
 
   // `stuck` is the exchange that stands still, or -1: nobody is to be asked. `done` is called with
   // the verdict, or with `why` if there is none, before anything is aborted.
-  void Climb(const RunContext& context, std::shared_ptr<std::vector<WatchedExchange>> exchanges,
-             int stuck, absl::Status why, std::function<void(const absl::Status&)> done)
+  void Escalate(const RunContext& context, std::shared_ptr<std::vector<WatchedExchange>> exchanges,
+                int stuck, absl::Status why, std::function<void(const absl::Status&)> done)
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

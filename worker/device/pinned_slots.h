@@ -1,4 +1,4 @@
-// Small pieces of pinned host memory for results that come along with their launch.
+// A pool of small pieces of pinned host memory, for results that are copied along with the launch.
 //
 // Thread-safe; a slot is given back when its last holder lets go, and the pool outlives the slots.
 #pragma once

@@ -35,7 +35,7 @@ tessera_reduce ReduceOf(ir::ReduceKind kind) {
 // by trip.
 constexpr int64_t kGraphNodesMax = 4096;
 
-// What the step is of a graph, at most one more than kGraphNodesMax.
+// How many nodes of a graph the step becomes, counted up to kGraphNodesMax + 1.
 int64_t NodesOf(const Step& step) {
   const auto* const loop = std::get_if<program::LoopStep>(&step.what);
   if (loop == nullptr) return 1;
@@ -110,7 +110,7 @@ absl::Status Runner::RunList(const Steps& steps, Graphs::Stretches* graphs) {
   return await(last);
 }
 
-// One step is as quick without a graph, unless it is a loop.
+// A graph of a single step saves nothing, unless the step is a loop.
 absl::Status Runner::RunStretch(const Steps& steps, size_t begin, size_t end,
                                 Graphs::Stretches* graphs) {
   const bool worth_it =
@@ -126,7 +126,7 @@ absl::Status Runner::RunStretch(const Steps& steps, size_t begin, size_t end,
   return device_.Check(device_.api().graph_launch(compute(), it->second.get()), "a graph");
 }
 
-// An empty handle: this cannot be recorded.
+// Returns an empty handle if the stretch cannot be recorded.
 absl::StatusOr<GraphHandle> Runner::Capture(const Steps& steps, size_t begin, size_t end) {
   const tessera_device_api& api = device_.api();
   TESSERA_RETURN_IF_ERROR(device_.Check(api.graph_begin(compute()), "recording a graph"));
@@ -183,7 +183,7 @@ uint64_t Runner::AddressOf(int slot_index) const {
   return address;
 }
 
-// A row of a larger array may begin anywhere, and is then moved to where a kernel takes it.
+// A row of a larger array may be unaligned; it is then copied to an aligned address first.
 absl::Status Runner::Run(const program::KernelStep& step) {
   const codegen::GpuKernel& kernel = executable_.code.kernels[step.kernel];
   const std::vector<codegen::Param>& params = program().kernels[step.kernel].params;
@@ -193,7 +193,7 @@ absl::Status Runner::Run(const program::KernelStep& step) {
     int64_t bytes;
   };
   std::vector<Moved> back;
-  uint64_t aligned = memory_.arena + Rounded(program().arena_bytes) + executable_.product_bytes;
+  uint64_t aligned = memory_.arena + Rounded(program().arena_bytes) + executable_.matmul_bytes;
   for (size_t i = 0; i < step.slots.size(); ++i) {
     const Slot& slot = program().slots[step.slots[i]];
     uint64_t address = AddressOf(step.slots[i]);
@@ -214,36 +214,36 @@ absl::Status Runner::Run(const program::KernelStep& step) {
   return absl::OkStatus();
 }
 
-// As a kernel's, operands that may begin anywhere are moved, and so is the result.
-absl::Status Runner::Run(const program::ContractStep& step) {
-  const ProductParts parts = PartsOf(step);
+// As for kernels, unaligned operands are copied first, and an unaligned result afterwards.
+absl::Status Runner::Run(const program::MatmulStep& step) {
+  const MatmulRanges ranges = RangesOf(step);
   const uint64_t scratch = memory_.arena + Rounded(program().arena_bytes);
-  uint64_t aligned = scratch + executable_.product_bytes;
-  const auto place = [&](const ProductPart& part, uint64_t* address) {
-    *address = AddressOf(part.slot) + part.offset;
-    if (!MayBeUnaligned(program().slots[part.slot], part.offset)) return false;
+  uint64_t aligned = scratch + executable_.matmul_bytes;
+  const auto place = [&](const SlotRange& range, uint64_t* address) {
+    *address = AddressOf(range.slot) + range.offset;
+    if (!MayBeUnaligned(program().slots[range.slot], range.offset)) return false;
     *address = aligned;
-    aligned += Rounded(part.bytes);
+    aligned += Rounded(range.bytes);
     return true;
   };
   uint64_t a = 0, b = 0, c = 0;
-  for (const auto& [part, address] : {std::pair(&parts.a, &a), std::pair(&parts.b, &b)}) {
-    if (!place(*part, address)) continue;
+  for (const auto& [range, address] : {std::pair(&ranges.a, &a), std::pair(&ranges.b, &b)}) {
+    if (!place(*range, address)) continue;
     TESSERA_RETURN_IF_ERROR(
-        Copy(compute(), *address, AddressOf(part->slot) + part->offset, part->bytes));
+        Copy(compute(), *address, AddressOf(range->slot) + range->offset, range->bytes));
   }
-  const bool back = place(parts.c, &c);
+  const bool back = place(ranges.c, &c);
   TESSERA_RETURN_IF_ERROR(
       device_.Check(device_.api().matmul_run(compute(), executable_.matmuls.at(step.shape).get(), a,
                                              b, c, scratch),
                     "a product"));
   if (!back) return absl::OkStatus();
-  return Copy(compute(), AddressOf(parts.c.slot), c, parts.c.bytes);
+  return Copy(compute(), AddressOf(ranges.c.slot), c, ranges.c.bytes);
 }
 
 absl::Status Runner::Run(const program::CopyStep& step) {
   const uint64_t to = AddressOf(step.out), from = AddressOf(step.in);
-  if (to == from) return absl::OkStatus();  // Taken over.
+  if (to == from) return absl::OkStatus();  // The argument was donated to the result.
   return Copy(compute(), to, from, program().slots[step.in].bytes());
 }
 absl::Status Runner::Copy(tessera_stream* stream, uint64_t to, uint64_t from, int64_t bytes) {
@@ -259,7 +259,7 @@ absl::Status Runner::Run(const program::GeneralStep&) {
   return MakeError(ErrorKind::kInternal, "the host's work is refused when it is compiled");
 }
 
-// Of a group of one, which has what it wants.
+// In a group of one the result is a copy of the operand.
 absl::Status Runner::Run(const program::CollectiveStep& step) {
   const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
   const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);
@@ -302,7 +302,7 @@ absl::Status Runner::Exchange(const program::CollectiveStep& step) {
     TESSERA_RETURN_IF_ERROR(
         device_.Check(device_.api().fill_zero(exchange(), out, bytes), "zeros"));
   }
-  // A position that is sent its own has what it wants.
+  // A position that sends to itself copies.
   if (source == position && target == position) return Copy(exchange(), out, in, bytes);
   WatchedExchange watched;
   watched.label = *label_;
@@ -318,7 +318,7 @@ absl::Status Runner::Exchange(const program::CollectiveStep& step) {
   return absl::OkStatus();
 }
 
-// Its code.
+// Enqueues one collective by the function of the device's table; returns its error code.
 int Runner::Enqueue(const program::CollectiveStep& step, tessera_comm* comm, uint64_t in,
                     uint64_t out, int source, int target) const {
   const tessera_device_api& api = device_.api();

@@ -45,7 +45,7 @@ class Runner {
  private:
   using Steps = std::vector<program::Step>;
 
-  const program::DeviceProgram& program() const { return executable_.program; }
+  const program::StepProgram& program() const { return executable_.program; }
   tessera_stream* compute() const { return core_.compute.get(); }
   tessera_stream* exchange() const { return core_.exchange.get(); }
 
@@ -58,7 +58,7 @@ class Runner {
   absl::Status Wait(tessera_stream* stream, const EventHandle& event);
 
   absl::Status Run(const program::KernelStep& step);
-  absl::Status Run(const program::ContractStep& step);
+  absl::Status Run(const program::MatmulStep& step);
   absl::Status Run(const program::CollectiveStep& step);
   absl::Status Run(const program::PositionStep& step);
   absl::Status Run(const program::CopyStep& step);

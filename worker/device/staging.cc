@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<Staging>> Staging::Make(const Device* device, Com
   std::unique_ptr<Staging> staging(new Staging(device, completion, options));
   for (int i = 0; i < options.channels; ++i) {
     auto channel = std::make_unique<Channel>();
-    channel->lane = i;
+    channel->queue = i;
     TESSERA_ASSIGN_OR_RETURN(channel->stream, device->NewStream(/*high_priority=*/true));
     void* pinned = nullptr;
     TESSERA_RETURN_IF_ERROR(device->Check(
@@ -93,7 +93,7 @@ absl::StatusOr<Staging::Channel*> Staging::Take() {
 absl::Status Staging::Wait(Channel& channel) {
   TESSERA_ASSIGN_OR_RETURN(EventHandle event, device_->Record(channel.stream));
   auto ended = std::make_shared<Ended>();
-  completion_->Add(channel.lane, std::make_unique<WatchedCopy>(device_, std::move(event), ended));
+  completion_->Add(channel.queue, std::make_unique<WatchedCopy>(device_, std::move(event), ended));
   if (ended->notification.WaitForNotificationWithTimeout(options_.bound)) return ended->status;
   return MakeError(ErrorKind::kWorkerLost,
                    absl::StrCat(device_->name(), ": a copy did not end within ",

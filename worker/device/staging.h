@@ -1,8 +1,8 @@
 // Copies between arrays of the host and memory of the device, through pinned memory.
 //
 // A copy takes one of a few channels, each a stream and a pinned buffer of its own, and goes
-// through it in pieces. Blocking; thread-safe; a caller that finds every channel taken waits for
-// one, and a copy that does not end within the bound answers WORKER_LOST: the device hangs.
+// through it in pieces. Blocking; thread-safe. A caller waits while every channel is taken; a copy
+// that does not end within the bound answers WORKER_LOST, as the device hangs.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -26,7 +26,7 @@ struct StagingOptions {
 
 class Staging {
  public:
-  // Channel i watches its copies in lane i of `completion`. Both outlive the result.
+  // Channel i watches its copies in queue i of `completion`. Both outlive the result.
   static absl::StatusOr<std::unique_ptr<Staging>> Make(const Device* device, Completion* completion,
                                                        StagingOptions options);
   Staging(const Staging&) = delete;
@@ -38,7 +38,7 @@ class Staging {
 
  private:
   struct Channel {
-    int lane = 0;
+    int queue = 0;
     StreamHandle stream;
     std::byte* pinned = nullptr;
   };
@@ -47,7 +47,7 @@ class Staging {
   Staging(const Device* device, Completion* completion, StagingOptions options)
       : device_(device), completion_(completion), options_(options) {}
   absl::StatusOr<Channel*> Take() ABSL_LOCKS_EXCLUDED(mu_);
-  // Until what is enqueued on the channel has ended.
+  // Waits until the copies enqueued on the channel have ended.
   absl::Status Wait(Channel& channel);
 
   const Device* const device_;

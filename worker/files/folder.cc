@@ -93,7 +93,7 @@ absl::StatusOr<Folder::Place> Folder::Find(const std::string& path, bool make) c
 
 absl::StatusOr<UniqueFd> Folder::Open(const std::string& path, int64_t* bytes) const {
   TESSERA_ASSIGN_OR_RETURN(const Place place, Find(path, /*make=*/false));
-  // Not to wait for whoever would write into a pipe.
+  // Without this the open of a named pipe would block until it has a writer.
   UniqueFd fd(openat(place.folder.get(), place.name.c_str(),
                      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat about = {};

@@ -28,9 +28,9 @@ class Folder {
   // For reading; FILE_NOT_FOUND. It is a plain file of `*bytes`.
   absl::StatusOr<UniqueFd> Open(const std::string& path, int64_t* bytes) const;
 
-  // A name that every process reads which sees this folder, and none that sees another: it is in a
-  // hidden file, which the first who asks makes. VALUE_ERROR: it is no folder that can be read and
-  // written to. Requires a path that is not empty.
+  // An identity that all processes that see this folder agree on, and that no other folder has: the
+  // content of a hidden file, which the first caller creates. VALUE_ERROR if the path is not a
+  // folder that can be read and written. Requires a path that is not empty.
   absl::StatusOr<std::string> Identity() const;
 
  private:

@@ -1,4 +1,4 @@
-// What is where in a file of arrays: the headers of .safetensors and .npy, read and made.
+// The headers of .safetensors and .npy files, read and written: which array lies where.
 //
 // Reading is strict, since files come from anywhere: every length is checked against the limits
 // here before memory is taken for it, arrays cover the file without gap or overlap, and what is not
@@ -28,7 +28,7 @@ struct Entry {
 struct Index {
   std::vector<Entry> entries;
   int64_t file_bytes = 0;
-  // The entry of this name; null if there is none.
+  // Null if no entry has this name.
   const Entry* Find(std::string_view name) const;
 };
 

@@ -28,7 +28,7 @@ namespace {
 enum class Mark : char { kMissing = 0, kWritten = 1, kFailed = 2 };
 
 constexpr absl::Duration kFirstLook = absl::Milliseconds(2), kLastLook = absl::Milliseconds(100);
-// A file that is not whole and has not changed for so long belongs to a process that died.
+// A partial file that has not changed for this long belongs to a process that died.
 constexpr int64_t kAbandonedSeconds = 3600;
 
 absl::Status Errno(const std::string& what) {

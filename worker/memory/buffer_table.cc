@@ -79,7 +79,7 @@ absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
 void BufferTable::SetEnqueued(const BufferId& id, DeviceBufferRef buffer, OutcomeRef outcome) {
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
-  // Deleted before its producer came to it, or failed with another lane: nobody wants it.
+  // It was deleted before its producer wrote it, or the launch failed on another device.
   if (it == entries_.end() || it->second.state != State::kExpected) return;
   it->second.buffer = std::move(buffer);
   it->second.outcome = std::move(outcome);

@@ -61,8 +61,8 @@ class BufferTable {
   // The bytes came. They are dropped if the id was deleted meanwhile: ARRAY_DELETED; and it is an
   // error to write one that is ready: INTERNAL.
   absl::Status SetReady(const BufferId& id, DeviceBufferRef buffer, Reservation reservation);
-  // The producer is enqueued on the buffer's device: until SetReady or SetFailed the buffer is good
-  // for work that is enqueued there later, and for nobody else. `outcome` is told its end.
+  // The producer is enqueued on the buffer's device: until SetReady or SetFailed only work that is
+  // enqueued there later may use the buffer. `outcome` is told how the producer ends.
   void SetEnqueued(const BufferId& id, DeviceBufferRef buffer, OutcomeRef outcome);
   // The producer failed; bytes that are there are freed. Of a deleted id nothing is kept.
   void SetFailed(const BufferId& id, const absl::Status& why);
@@ -75,13 +75,14 @@ class BufferTable {
   struct ForDevice {
     DeviceBufferRef buffer;
     OutcomeRef outcome;  // null: it is ready
-    // Of a buffer that was taken: what its memory is reserved by, empty until the producer has
-    // ended. Null: it was not taken.
+    // Of a buffer that was taken: the reservation of its memory, empty until the producer has
+    // ended. Null if the buffer was not taken.
     std::shared_ptr<Reservation> reservation;
   };
   absl::StatusOr<ForDevice> GetEnqueued(const BufferId& id) const;
-  // The same, and takes it if nobody reads it or waits to: it is then deleted, and work that is
-  // enqueued on its device may overwrite it. Else it stays.
+  // The same, and takes the buffer out of the table if it has no readers and no waiters: the id is
+  // then deleted, and work that is enqueued on its device may overwrite the memory. Otherwise the
+  // buffer stays.
   absl::StatusOr<ForDevice> Take(const BufferId& id);
   // Undoes a Take: the work was not enqueued. Of a buffer that was not taken it does nothing.
   void GiveBack(const BufferId& id, ForDevice taken);
@@ -111,9 +112,9 @@ class BufferTable {
   struct Entry {
     State state = State::kUnknown;
     DeviceBufferRef buffer;
-    Readers readers;      // null: there was none
-    OutcomeRef outcome;   // of the producer, while it is enqueued only
-    bool doomed = false;  // deleted meanwhile: goes when the producer has ended
+    Readers readers;      // null: no reference was given out
+    OutcomeRef outcome;   // of the producer, until it has ended
+    bool doomed = false;  // deleted; erased when the producer has ended
     Reservation reservation;
     absl::Status error;
     std::map<uint64_t, Callback> waiters;

@@ -1,7 +1,7 @@
 // The memory of one device: who holds how much of it, and how much is left.
 //
-// A Reservation is a share of the account, given back when it is destroyed; it may outlive nothing:
-// the account outlives every reservation. Thread-safe.
+// A Reservation is a share of the account, given back when it is destroyed. The account outlives
+// every reservation. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -45,7 +45,7 @@ class MemoryAccount {
   // OUT_OF_MEMORY names the device, what was asked for, what is free, and the greatest holders.
   absl::StatusOr<Reservation> Reserve(int64_t bytes, std::string holder);
 
-  // From now on these show what is reserved: for arrays, and otherwise; and the most that was.
+  // Sets the metrics that show the bytes reserved: all, for arrays, for workspace, and the peak.
   void ShowAs(const UpDownCounter& reserved, const UpDownCounter& arrays,
               const UpDownCounter& workspace, const UpDownCounter& peak) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -1,7 +1,7 @@
-// Affine accesses to values, and their composition: how a consumer reads through the ops that only
-// move data.
+// Affine accesses to values, and their composition: how a consumer reads through ops that only move
+// data.
 //
-// Everything is in flat elements of dense row-major values, so that a reshape is nothing. Pure
+// Accesses count flat elements of dense row-major values, so that a reshape changes nothing. Pure
 // functions; any thread may call them.
 #pragma once
 #include <cstdint>
@@ -42,9 +42,9 @@ struct Split {
   int64_t inner = 0;
 };
 
-// `access` over `box` reads a value; the value is `view` of a source. `access` of the
-// answer reads the source over `box`; where it has none, `split` may say after which split to try
-// again, and without that the two do not compose.
+// `access` over `box` reads a value that is `view` of a source. The result's `access`, if set,
+// reads the source directly. Otherwise `split`, if set, says which split of the box to make before
+// trying again; if neither is set, the two do not compose.
 struct Composed {
   std::optional<ValueAccess> access;
   std::optional<Split> split;

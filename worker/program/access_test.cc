@@ -106,17 +106,17 @@ TEST(AccessTest, ComposingIsReadingThrough) {
 }
 
 TEST(MatricesTest, DimsMergeWhereTheirStridesAllow) {
-  const auto seen = SeeAsMatrices({2, 3, 4, 5}, {60, 20, 5, 1}, 1, 2);
+  const auto seen = AsMatrices({2, 3, 4, 5}, {60, 20, 5, 1}, 1, 2);
   ASSERT_TRUE(seen.has_value());
   EXPECT_EQ(seen->sizes[1], 12);
   EXPECT_EQ(seen->strides[0], 60);
   EXPECT_EQ(seen->strides[1], 5);
   EXPECT_EQ(seen->strides[2], 1);
-  EXPECT_TRUE(SeeAsMatrices({4, 5}, {1, 4}, 0, 1).has_value()) << "transposed";
-  EXPECT_FALSE(SeeAsMatrices({2, 3, 4}, {4, 8, 1}, 0, 2).has_value()) << "rows in two orders";
-  EXPECT_FALSE(SeeAsMatrices({4, 5}, {10, 2}, 0, 1).has_value()) << "no stride is 1";
-  EXPECT_FALSE(SeeAsMatrices({4, 5}, {0, 1}, 0, 1).has_value()) << "one row, repeated";
-  EXPECT_FALSE(SeeAsMatrices({4, 5}, {-5, 1}, 0, 1).has_value()) << "backwards";
+  EXPECT_TRUE(AsMatrices({4, 5}, {1, 4}, 0, 1).has_value()) << "transposed";
+  EXPECT_FALSE(AsMatrices({2, 3, 4}, {4, 8, 1}, 0, 2).has_value()) << "rows in two orders";
+  EXPECT_FALSE(AsMatrices({4, 5}, {10, 2}, 0, 1).has_value()) << "no stride is 1";
+  EXPECT_FALSE(AsMatrices({4, 5}, {0, 1}, 0, 1).has_value()) << "one row, repeated";
+  EXPECT_FALSE(AsMatrices({4, 5}, {-5, 1}, 0, 1).has_value()) << "backwards";
 }
 
 TEST(PartialOrderTest, AgreesWithASearchOfAll) {

@@ -15,31 +15,6 @@ constexpr int kAfterAll = std::numeric_limits<int>::max();
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Calls read(v) and write(v) for the values of a step that is no loop.
-template <class Read, class Write>
-void ForValues(const Step& step, const std::vector<codegen::Kernel>& kernels, Read read,
-               Write write) {
-  if (const auto* k = std::get_if<KernelStep>(&step.what)) {
-    for (size_t i = 0; i < k->slots.size(); ++i)
-      kernels[k->kernel].params[i].output ? write(k->slots[i]) : read(k->slots[i]);
-  } else if (const auto* c = std::get_if<ContractStep>(&step.what)) {
-    read(c->a);
-    read(c->b);
-    write(c->c);
-  } else if (const auto* c = std::get_if<CollectiveStep>(&step.what)) {
-    read(c->in);
-    write(c->out);
-  } else if (const auto* p = std::get_if<PositionStep>(&step.what)) {
-    write(p->out);
-  } else if (const auto* c = std::get_if<CopyStep>(&step.what)) {
-    read(c->in);
-    write(c->out);
-  } else if (const auto* g = std::get_if<GeneralStep>(&step.what)) {
-    for (int v : g->in) read(v);
-    for (int v : g->out) write(v);
-  }
-}
-
 // The same kernel with param `in` become param `out`, which is then loaded and stored.
 codegen::Kernel WithOneParam(codegen::Kernel kernel, int in, int out) {
   const auto renamed = [&](int param) {
@@ -73,13 +48,13 @@ class Assigner {
       known_kernels_[out_.kernels[k].ToString()] = static_cast<int>(k);
   }
 
-  DeviceProgram Run() && {
+  StepProgram Run() && {
     KeepConstantResults();
     FindLifetimes();
     ForCopies(fused_.steps);
     ForKernels(fused_.steps);
     PlaceResults();
-    FindTakeovers();
+    FindDonations();
     FillArena();
     out_.steps = Emit(std::move(fused_.steps));
     DropUnusedKernels(&out_.steps);
@@ -166,7 +141,7 @@ class Assigner {
         continue;
       }
       const auto access = [&](int v) { accesses_.push_back({v, at, loops}); };
-      ForValues(step, out_.kernels, access, access);
+      ForEachSlot(step, out_.kernels, access, access);
     }
   }
 
@@ -220,8 +195,9 @@ class Assigner {
     return true;
   }
 
-  // Copies: the two are one, if the first ends here and the second begins here, or is a carry that
-  // nobody looks at between the first write of the one and here.
+  // A copy whose source is dead after it shares memory with its destination, if the destination is
+  // first written here, or is a carry that no step reads between the first write of the source and
+  // this copy.
   void ForCopies(const std::vector<Step>& steps) {
     for (const Step& step : steps) {
       if (const auto* loop = std::get_if<LoopStep>(&step.what)) ForCopies(loop->body);
@@ -250,8 +226,8 @@ class Assigner {
     }
   }
 
-  // Kernels: an operand that ends here is where the result begins, if each of its elements is read
-  // for the element that is written there.
+  // A kernel writes its result in place of an operand that is dead after it, if it reads each
+  // element of the operand only to write the same element of the result.
   void ForKernels(const std::vector<Step>& steps) {
     for (const Step& step : steps) {
       if (const auto* loop = std::get_if<LoopStep>(&step.what)) ForKernels(loop->body);
@@ -294,8 +270,8 @@ class Assigner {
     return v;
   }
 
-  // The numbers of the steps after which the arguments are not read any more. One that a result
-  // shares its memory with is never to be overwritten.
+  // Of each argument, the number of the last step that reads it. An argument that is itself a
+  // result counts as read after all steps.
   std::vector<int> LastReads() const {
     std::vector<int> last(in_.arguments.size(), -1);
     for (const Access& a : accesses_) {
@@ -311,7 +287,7 @@ class Assigner {
 
   // Whether the step, which is the last to read the argument and the first to write the class, does
   // both element for element.
-  bool TakesOver(const Step& step, int argument, int to) const {
+  bool DonatesInPlace(const Step& step, int argument, int to) const {
     if (const auto* copy = std::get_if<CopyStep>(&step.what))
       return value(copy->in).argument == argument && IsLocal(copy->out) && ClassOf(copy->out) == to;
     const auto* k = std::get_if<KernelStep>(&step.what);
@@ -332,13 +308,14 @@ class Assigner {
     return true;
   }
 
-  // Those that a step writes in place come first, for the others can go elsewhere; then those of
-  // the same number, for states are returned in the order in which they came.
-  void FindTakeovers() {
+  // Donations that a step writes in place come first, as they save a copy; then those of an
+  // argument and a result with the same index, as programs return their state in the order of its
+  // arguments.
+  void FindDonations() {
     constexpr int kElsewhereMax = 4;  // for a result
     const std::vector<int> last = LastReads();
     const int arguments = static_cast<int>(in_.arguments.size());
-    std::vector<Takeover> elsewhere;
+    std::vector<Donation> elsewhere;
     for (int r = 0; r < static_cast<int>(in_.results.size()); ++r) {
       const int v = in_.result_values[r];
       if (!IsLocal(v) || ClassLife(v).result != r || ClassLife(v).begin < 0) continue;
@@ -351,13 +328,13 @@ class Assigner {
           continue;
         if (last[a] < life.begin) {
           if (others++ < kElsewhereMax) elsewhere.push_back({a, r});
-        } else if (last[a] == life.begin && TakesOver(*step_at_[life.begin], a, ClassOf(v))) {
-          out_.takeovers.push_back({a, r});
-          overwritten_[step_at_[life.begin]].insert(a);
+        } else if (last[a] == life.begin && DonatesInPlace(*step_at_[life.begin], a, ClassOf(v))) {
+          out_.donations.push_back({a, r});
+          in_place_[step_at_[life.begin]].insert(a);
         }
       }
     }
-    out_.takeovers.insert(out_.takeovers.end(), elsewhere.begin(), elsewhere.end());
+    out_.donations.insert(out_.donations.end(), elsewhere.begin(), elsewhere.end());
   }
 
   void FillArena() {
@@ -454,37 +431,26 @@ class Assigner {
       if (auto* loop = std::get_if<LoopStep>(&step.what)) {
         loop->body = Emit(std::move(loop->body));
       } else if (auto* k = std::get_if<KernelStep>(&step.what)) {
-        EmitKernel(k, overwritten_[&step]);
-      } else if (auto* c = std::get_if<ContractStep>(&step.what)) {
-        c->a = SlotOf(c->a);
-        c->b = SlotOf(c->b);
-        c->c = SlotOf(c->c);
-      } else if (auto* c = std::get_if<CollectiveStep>(&step.what)) {
-        c->in = SlotOf(c->in);
-        c->out = SlotOf(c->out);
-      } else if (auto* p = std::get_if<PositionStep>(&step.what)) {
-        p->out = SlotOf(p->out);
-      } else if (auto* c = std::get_if<CopyStep>(&step.what)) {
-        c->in = SlotOf(c->in);
-        c->out = SlotOf(c->out);
-        if (c->in == c->out) continue;
-      } else if (auto* g = std::get_if<GeneralStep>(&step.what)) {
-        for (int& v : g->in) v = SlotOf(v);
-        for (int& v : g->out) v = SlotOf(v);
+        EmitKernel(k, in_place_[&step]);
+      } else {
+        const auto to_slot = [this](int& v) { v = SlotOf(v); };
+        ForEachSlot(step, out_.kernels, to_slot, to_slot);
       }
+      const auto* copy = std::get_if<CopyStep>(&step.what);
+      if (copy != nullptr && copy->in == copy->out) continue;
       emitted.push_back(std::move(step));
     }
     return emitted;
   }
 
-  // A value that is read and overwritten is one param. `overwritten` are arguments.
-  void EmitKernel(KernelStep* step, const std::set<int>& overwritten) {
+  // A value that is read and overwritten is one param. `in_place` are arguments.
+  void EmitKernel(KernelStep* step, const std::set<int>& in_place) {
     codegen::Kernel kernel = out_.kernels[step->kernel];
     bool changed = false;
     for (size_t i = 0; i < step->slots.size(); ++i) {
       const int v = step->slots[i];
-      if (!kernel.params[i].output && overwritten.count(value(v).argument) > 0)
-        kernel.params[i].overwritten = changed = true;
+      if (!kernel.params[i].output && in_place.count(value(v).argument) > 0)
+        kernel.params[i].in_place = changed = true;
       step->slots[i] = SlotOf(v);
     }
     for (size_t i = 0; i < step->slots.size();) {
@@ -510,22 +476,17 @@ class Assigner {
   void DropUnusedKernels(std::vector<Step>* steps) {
     std::vector<int> renamed(out_.kernels.size(), -1);
     std::vector<codegen::Kernel> kept;
-    Rename(steps, &renamed, &kept);
-    out_.kernels = std::move(kept);
-  }
-  void Rename(std::vector<Step>* steps, std::vector<int>* renamed,
-              std::vector<codegen::Kernel>* kept) {
-    for (Step& step : *steps) {
-      if (auto* loop = std::get_if<LoopStep>(&step.what)) Rename(&loop->body, renamed, kept);
+    ForEachStep(*steps, [&](Step& step) {
       auto* k = std::get_if<KernelStep>(&step.what);
-      if (k == nullptr) continue;
-      int& name = (*renamed)[k->kernel];
+      if (k == nullptr) return;
+      int& name = renamed[k->kernel];
       if (name < 0) {
-        name = static_cast<int>(kept->size());
-        kept->push_back(out_.kernels[k->kernel]);
+        name = static_cast<int>(kept.size());
+        kept.push_back(std::move(out_.kernels[k->kernel]));
       }
       k->kernel = name;
-    }
+    });
+    out_.kernels = std::move(kept);
   }
 
   struct Access {
@@ -535,7 +496,7 @@ class Assigner {
 
   Lowered in_;
   Fused fused_;
-  DeviceProgram out_;
+  StepProgram out_;
   std::map<std::string, int> known_kernels_;
   std::vector<const Step*> step_at_;  // by number; a loop has two, its begin and its end
   std::map<const Step*, int> positions_;
@@ -543,14 +504,14 @@ class Assigner {
   std::vector<Access> accesses_;
   mutable std::vector<int> class_of_;  // paths shorten when they are walked
   std::vector<Life> lives_;
-  std::map<const Step*, std::set<int>> overwritten_;  // arguments, by the step that may do it
+  std::map<const Step*, std::set<int>> in_place_;  // arguments that the step may overwrite
   std::map<int, int> slot_of_, constants_;
   std::map<std::vector<int64_t>, int> known_slots_;
 };
 
 }  // namespace
 
-DeviceProgram Assign(Lowered lowered, Fused fused) {
+StepProgram Assign(Lowered lowered, Fused fused) {
   return Assigner(std::move(lowered), std::move(fused)).Run();
 }
 

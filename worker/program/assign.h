@@ -1,14 +1,15 @@
-// Where values lie: which share memory because one ends where the other begins, which are a
-// result's or a row of one, and the arena for the rest.
+// Buffer assignment: which values share memory, which lie in a result (or in one row of it), and
+// where the others lie in the arena.
 //
-// Values that a step could write in place (a copy, or a kernel that reads what it overwrites at the
-// same element) share; then the arena is filled greedily, the largest first, into the smallest gap
-// that no value alive at the same time touches. Deterministic; pure; any thread.
+// Two values share memory if a step can write one in place of the other: a copy, or a kernel that
+// reads each element where it writes it. The arena is then filled greedily: the largest value
+// first, into the smallest gap that no value alive at the same time uses. Deterministic; pure; any
+// thread.
 #pragma once
 #include "worker/program/fuse.h"
 
 namespace tessera::worker::program {
 
-DeviceProgram Assign(Lowered lowered, Fused fused);
+StepProgram Assign(Lowered lowered, Fused fused);
 
 }  // namespace tessera::worker::program

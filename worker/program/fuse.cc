@@ -9,14 +9,14 @@
 
 #include "base/log.h"
 #include "worker/program/group.h"
+#include "worker/program/matmul_operands.h"
 #include "worker/program/order.h"
-#include "worker/program/product.h"
 
 namespace tessera::worker::program {
 namespace {
 
-// What may be computed twice rather than kept: little work on at most one operand that is read from
-// memory; on single elements, a little more.
+// Items cheap enough to be computed by each reader rather than stored: little work, on at most one
+// operand that is read from memory; or a little more work if the operands are single elements.
 constexpr int kCheapWeight = 2;
 constexpr int kCheapScalarWeight = 8;
 // Kernels that read the same large value share one loop over it.
@@ -29,7 +29,7 @@ bool IsOrdered(const Item& item) {
   return loop != nullptr && std::any_of(loop->body.begin(), loop->body.end(), IsOrdered);
 }
 
-// The kernels of the whole program, each once.
+// The distinct kernels of the whole program.
 class Kernels {
  public:
   int Add(codegen::Kernel kernel) {
@@ -62,7 +62,7 @@ class BlockFuser {
  private:
   static constexpr int kEnd = -1;
 
-  // A step to be: a group, or an item that stands for itself.
+  // A future step: a group of items that becomes one kernel, or a single item.
   struct Node {
     int item = kEnd;
     int group = -1;
@@ -89,13 +89,13 @@ class BlockFuser {
   }
   Group& group(int node) { return groups_[nodes_[node].group]; }
 
-  // `node` wants the value in memory.
+  // `node` reads the value from memory.
   void ReadInMemory(int v, int node) {
     const std::optional<Value::Window>& window = value(v).window;
     if (window) ReadInMemory(window->of, node);
     in_memory_[v].insert(node);
   }
-  // What a group reads is looked up when the producer is met.
+  // Groups keep their reads themselves; they are looked up when the producer is visited.
   void NoteReads(int node) {
     for (int v : group(node).ValuesRead()) {
       readers_[v].insert(node);
@@ -125,7 +125,7 @@ class BlockFuser {
   void Before(int first, int second) {
     if (first != second) order_.Before(first, second);
   }
-  // The value is written by `node`: whoever reads it comes later.
+  // `node` writes the value, so all nodes that read it come later.
   void Place(int v, int node) {
     for (int reader : Readers(v)) Before(node, reader);
     for (int reader : InMemory(v)) Before(node, reader);
@@ -152,7 +152,7 @@ class BlockFuser {
       first_ordered_ = node;
     }
     if (const auto* contract = std::get_if<ContractItem>(&item.what)) {
-      VisitContract(item, *contract, node);
+      VisitContraction(item, *contract, node);
       return;
     }
     for (int v : item.operands) ReadInMemory(v, node);
@@ -184,8 +184,8 @@ class BlockFuser {
       for (int v : item.results) values->erase(v);
   }
 
-  // The kernel that reads the value may as well write it, if nothing that comes before it reads
-  // the value too.
+  // A kernel that reads the value can also write it, unless a node that must run earlier reads the
+  // value too.
   bool MayWrite(int node, const std::vector<int>& values) {
     for (int v : values) {
       const std::set<int> in_memory = InMemory(v);
@@ -295,7 +295,7 @@ class BlockFuser {
     const int result = item.results[0];
     const int operand = item.operands.empty() ? -1 : item.operands[0];
     bool needed = false;
-    for (int node : InMemory(result)) needed |= !SeeThrough(node, result, operand, view);
+    for (int node : InMemory(result)) needed |= !FuseView(node, result, operand, view);
     const std::vector<int> readers = Readers(result);
     std::vector<int> direct;
     for (int node : readers) {
@@ -304,7 +304,7 @@ class BlockFuser {
       if (all) direct.push_back(node);
     }
     needed |= direct.size() != readers.size();
-    // What is written anyway is read as it is, unless there is less to read at the source.
+    // A value that is stored anyway is read from memory, unless its source is smaller.
     const bool less = operand < 0 || value(operand).elements < value(result).elements;
     for (int node : direct) {
       if (needed && !less) continue;
@@ -392,18 +392,18 @@ class BlockFuser {
     in_memory_.erase(result);
   }
 
-  // ---- Products. ----
+  // ---- Matmuls. ----
 
-  void VisitContract(const Item& item, const ContractItem& contract, int node) {
-    Product product(contract, item.operands);
-    while (const std::optional<int> operand = product.Unseen()) {
-      const int source = product.value(*operand);
+  void VisitContraction(const Item& item, const ContractItem& contract, int node) {
+    MatmulOperands operands(contract, item.operands);
+    while (const std::optional<int> operand = operands.NeedsPacking()) {
+      const int source = operands.value(*operand);
       Value packed;
       packed.dtype = value(source).dtype;
       packed.elements = value(source).elements;
       lowered_.values.push_back(packed);
       const int copy = static_cast<int>(lowered_.values.size()) - 1;
-      const ViewItem view{product.Pack(*operand, copy)};
+      const ViewItem view{operands.Pack(*operand, copy)};
       ReadInMemory(copy, node);
       const int pack_node = NewGroup(item, view.view.shape);
       Materialize(pack_node, copy, [&](int read) {
@@ -411,15 +411,15 @@ class BlockFuser {
             << "a packing does not compose with itself";
       });
     }
-    for (int operand : {0, 1}) ReadInMemory(product.value(operand), node);
-    products_.emplace(node, std::move(product));
+    for (int operand : {0, 1}) ReadInMemory(operands.value(operand), node);
+    matmuls_.emplace(node, std::move(operands));
   }
 
-  // Whether a product can read `operand` in place of the view of it.
-  bool SeeThrough(int node, int v, int operand, const ViewItem& view) {
-    const auto found = products_.find(node);
-    if (found == products_.end() || operand < 0) return false;
-    if (!found->second.SeeThrough(v, operand, view.view)) return false;
+  // Whether a matmul can read `operand` directly instead of the view of it.
+  bool FuseView(int node, int v, int operand, const ViewItem& view) {
+    const auto found = matmuls_.find(node);
+    if (found == matmuls_.end() || operand < 0) return false;
+    if (!found->second.FuseView(v, operand, view.view)) return false;
     in_memory_[v].erase(node);
     ReadInMemory(operand, node);
     return true;
@@ -441,7 +441,7 @@ class BlockFuser {
     }
   }
 
-  // Kernels that read the same values of the outside.
+  // Kernels that read the same values from memory.
   void ShareReads() {
     std::map<int, std::set<int>> by_value;
     for (int i = 0; i < static_cast<int>(nodes_.size()); ++i) {
@@ -532,13 +532,13 @@ class BlockFuser {
     if (k.nodes.size() != 1 || k.stores.size() != 1 || built.values.size() != 2) return false;
     if (k.nodes[0].kind != codegen::Node::Kind::kLoad || !(k.nodes[0].access == k.stores[0].access))
       return false;
-    // In normal form, all of a value in order is one dim.
+    // In normal form an access to a whole value in order has one dim.
     const int64_t n = value(built.values[0]).elements;
     return n == value(built.values[1]).elements && k.num_elements() == n &&
            k.nodes[0].access.shifts.empty() && k.nodes[0].access.offset == 0 && k.rank() <= 1;
   }
 
-  std::variant<KernelStep, ContractStep, CollectiveStep, PositionStep, CopyStep, GeneralStep,
+  std::variant<KernelStep, MatmulStep, CollectiveStep, PositionStep, CopyStep, GeneralStep,
                LoopStep>
   StepOf(Item& item, int node) {
     if (auto* collective = std::get_if<CollectiveItem>(&item.what)) {
@@ -554,7 +554,7 @@ class BlockFuser {
     if (std::holds_alternative<CopyItem>(item.what))
       return CopyStep{item.operands[0], item.results[0]};
     if (std::holds_alternative<ContractItem>(item.what))
-      return products_.at(node).Step(lowered_.values, item.results[0]);
+      return matmuls_.at(node).Step(lowered_.values, item.results[0]);
     LoopItem& loop = std::get<LoopItem>(item.what);
     LoopStep step{loop.loop, loop.trips, {}};
     std::vector<int> kept;
@@ -577,7 +577,7 @@ class BlockFuser {
   PartialOrder order_;        // of the nodes, by what reads what
   std::deque<Group> groups_;  // references stay good
   std::map<int, std::set<int>> readers_, in_memory_;
-  std::map<int, Product> products_;
+  std::map<int, MatmulOperands> matmuls_;
   int first_ordered_ = -1;
 };
 

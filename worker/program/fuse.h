@@ -1,21 +1,21 @@
-// Which items share a kernel, and in which order the steps run.
+// Fusion and scheduling: which items share a kernel, and in which order the steps run.
 //
-// From the last item to the first, each is written into the kernels that read its result, where
-// that costs little; else its result lies in memory, written by one kernel: one that reads it
-// anyway, or one of its own. What only moves data becomes part of the reading access. No expensive
-// op is computed twice. Deterministic; pure; any thread.
+// Items are visited from the last to the first. An item that is cheap to compute is fused into each
+// kernel that reads its result. Otherwise one kernel writes the result to memory: a kernel that
+// reads it anyway, or one of its own. An item that only moves data becomes part of its readers'
+// accesses. No expensive op is computed twice. Deterministic; pure; any thread.
 #pragma once
 #include <vector>
 
 #include "worker/codegen/kernel.h"
-#include "worker/program/device_program.h"
 #include "worker/program/lower.h"
+#include "worker/program/step_program.h"
 
 namespace tessera::worker::program {
 
 struct Fused {
   std::vector<codegen::Kernel> kernels;  // distinct, in normal form
-  std::vector<Step> steps;               // slots are values of `lowered`
+  std::vector<Step> steps;               // their slots are indices into `lowered.values`
 };
 
 // May add values to `lowered` (packed operands).

@@ -28,8 +28,8 @@ Range RangeOf(const ir::Dims& box, const ValueAccess& access) {
   return range;
 }
 
-// The cuts that turn `sizes` into `wanted`, first dim first; nullopt where there are none. Dims of
-// 1 on either side are no matter.
+// The splits that turn `sizes` into `wanted`, first dim first; nullopt if no splits do. Dims of
+// size 1 on either side are ignored.
 std::optional<std::vector<Split>> CutsFor(ir::Dims sizes, const ir::Dims& wanted) {
   std::vector<Split> cuts;
   size_t d = sizes.size(), w = wanted.size();
@@ -67,11 +67,11 @@ std::optional<ir::Dims> Common(const ir::Dims& a, const ir::Dims& b) {
     while (left == 1 && i > 0) left = a[--i];
     while (right == 1 && j > 0) right = b[--j];
     if (left == 1 && right == 1) break;
-    const int64_t least = std::min(left, right), most = std::max(left, right);
-    if (least == 1 || most % least != 0) return std::nullopt;
-    common.insert(common.begin(), least);
-    left /= least;
-    right /= least;
+    const int64_t smaller = std::min(left, right), larger = std::max(left, right);
+    if (smaller == 1 || larger % smaller != 0) return std::nullopt;
+    common.insert(common.begin(), smaller);
+    left /= smaller;
+    right /= smaller;
   }
   return common;
 }
@@ -98,7 +98,7 @@ int Group::num_reads() const {
 }
 
 int Group::AddRead(const Value& v, int value, ValueAccess access) {
-  if (v.elements == 1) {  // However it is counted.
+  if (v.elements == 1) {  // Every index reads the one element.
     access = ValueAccess();
     access.strides.assign(box_.size(), 0);
   }

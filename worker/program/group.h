@@ -1,7 +1,7 @@
-// A kernel while it is put together: from its stores backwards, with reads of values where nothing
-// is decided yet.
+// A kernel under construction: built from its stores backwards, with a read for each value whose
+// producer has not been fused yet.
 //
-// Used by Fuse alone, which tells it what to write where; a Group knows nothing of order or of
+// Used by Fuse alone, which decides what is fused; a Group knows neither the order of steps nor
 // other kernels. Value semantics; thread-compatible.
 #pragma once
 #include <functional>
@@ -19,7 +19,7 @@ namespace tessera::worker::program {
 
 class Group {
  public:
-  // Larger ones are not put together: they compile slowly and run out of registers.
+  // Bounds of a kernel: larger ones compile slowly and run out of registers.
   static constexpr int kNodesMax = 192;
   static constexpr int kReadsMax = 24;
   static constexpr int kWeightMax = 320;
@@ -35,7 +35,6 @@ class Group {
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
   int num_reads() const;
   int weight() const;
-  bool has_reduction() const { return num_reduced_ > 0; }
 
   // The reads of `value`, one node for each access.
   std::vector<int> ReadsOf(int value);
@@ -49,8 +48,8 @@ class Group {
   // Some element is read for several indices that are kept.
   bool Repeats(int read) const;
 
-  // Replace a read by what it reads. Each returns whether it could; if not, nothing has changed but
-  // how the box is cut.
+  // Each replaces a read by the computation of what it reads, and returns whether it could; if not,
+  // nothing has changed but how the dims of the box are split.
   // `reads` have one access: (read, which result of the item it is).
   void WriteScalar(const std::vector<std::pair<int, int>>& reads, const ScalarItem& item,
                    const std::vector<int>& operands, const std::vector<Value>& values);
@@ -59,9 +58,9 @@ class Group {
   // Whether WriteView would.
   bool Views(int read, const ViewItem& item) const;
 
-  // Takes over what the other computes. Requires: CanMerge.
+  // Adds the computation of the other. Requires: CanMerge.
   void Merge(const Group& other);
-  // The boxes agree, perhaps after cuts, which are made.
+  // Whether the boxes agree, if need be after splits of dims, which are made.
   bool CanMerge(Group* other);
 
   // In normal form, with the value of each param.

@@ -19,10 +19,10 @@ using ir::Dims;
 using ir::Exchange;
 using ir::Lowering;
 
-// Reductions over so many elements, to fewer than half of kPartials, are done in two.
+// A reduction of at least this many elements to fewer than half of kPartials is done in two stages.
 constexpr int64_t kLongReduction = 1 << 15;
 constexpr int64_t kPartials = 1024;
-constexpr int64_t kPartElements = 1024;  // at least, of each
+constexpr int64_t kPartElements = 1024;  // at least, in each part of the first stage
 
 bool HasCollective(const ir::Function& f) {
   return ir::AnyOp(f, [](const ir::Function&, const ir::Op& op) {
@@ -52,11 +52,11 @@ Dims Joined(std::initializer_list<Dims> lists) {
   return all;
 }
 
-// A block of pre x n x post elements as n blocks of pre x post, and back.
-View Apart(int64_t pre, int64_t n, int64_t post) {
+// A block of pre x n x post elements seen as n blocks of pre x post, and the inverse.
+View SplitBlocks(int64_t pre, int64_t n, int64_t post) {
   return {{n, pre, post}, {0, {post, n * post, 1}, {}}};
 }
-View Together(int64_t pre, int64_t n, int64_t post) {
+View MergeBlocks(int64_t pre, int64_t n, int64_t post) {
   return {{pre, n, post}, {0, {post, pre * post, 1}, {}}};
 }
 int64_t Before(const Dims& shape, int64_t dim) {
@@ -154,7 +154,7 @@ class Lowerer {
     const std::vector<ir::Type> results = at.out_types();
     if (std::all_of(results.begin(), results.end(),
                     [](const ir::Type& t) { return t.num_elements() == 0; })) {
-      std::vector<int> values;  // Nobody reads them.
+      std::vector<int> values;  // unused
       for (const ir::Type& t : results) values.push_back(NewValue(t));
       return values;
     }
@@ -168,7 +168,7 @@ class Lowerer {
     return LowerGeneral(at);
   }
 
-  // nullopt where there is no code for it.
+  // nullopt if the op has no kernel.
   std::optional<std::vector<int>> LowerComputable(const At& at) {
     switch (at.def().lowering) {
       case Lowering::kScalar:
@@ -312,7 +312,7 @@ class Lowerer {
                        [](const ir::Type& t) { return t.num_elements() == 0; });
   }
 
-  // An op of nothing has the same result always: the evaluator's.
+  // An op on no elements has a constant result, which the evaluator computes.
   std::optional<std::vector<int>> LowerOfNothing(const At& at) {
     std::vector<ir::Array> nothing;
     for (const ir::Type& t : at.in_types()) nothing.emplace_back(t.dtype, t.shape);
@@ -338,14 +338,15 @@ class Lowerer {
     item.access.strides = Joined({Pick(strides, kept), Pick(strides, reduced)});
     const bool arg = item.kind == ir::ReduceKind::kArgMax || item.kind == ir::ReduceKind::kArgMin;
     if (arg && item.num_reduced != 1) return std::nullopt;
-    if (item.box.size() >= kGroupDimsMax) return std::nullopt;  // A long one is cut once more.
+    // A long reduction gets one more dim below.
+    if (item.box.size() >= kGroupDimsMax) return std::nullopt;
     const int result = NewValue(at.out(0));
     AddReduction(at.operands[0], result, std::move(item));
     return std::vector<int>{result};
   }
 
-  // A long reduction to a few elements is one of parts to partial results, and one of those: there
-  // is work for many threads, and less is lost where sums are rounded.
+  // A long reduction to a few elements is split in two stages: of parts to partial results, then of
+  // these. That gives work to many threads, and rounds less.
   void AddReduction(int operand, int result, ReduceItem item) {
     const bool arg = item.kind == ir::ReduceKind::kArgMax || item.kind == ir::ReduceKind::kArgMin;
     const int num_kept = static_cast<int>(item.box.size()) - item.num_reduced;
@@ -436,13 +437,13 @@ class Lowerer {
     if (multiplied) {
       Add(at.operands, {result}, std::move(item));
     } else {
-      AddProductAsReduction(at, item, result);
+      AddContractionAsReduction(at, item, result);
     }
     return std::vector<int>{result};
   }
 
   // Two views over (batch, m, n, k), multiplied and summed in the result's precision.
-  void AddProductAsReduction(const At& at, const ContractItem& item, int result) {
+  void AddContractionAsReduction(const At& at, const ContractItem& item, int result) {
     const Dims box = Joined({item.batch, item.m, item.n, item.k});
     const size_t nb = item.batch.size(), nm = item.m.size(), nn = item.n.size(), nk = item.k.size();
     ir::DType wide = at.out(0).dtype;
@@ -463,7 +464,7 @@ class Lowerer {
     Add({at.operands[1]}, {y}, ViewItem{std::move(b)});
     const bool converts = wide != at.out(0).dtype;
     const int xy = nk == 0 && !converts ? result : NewValue(wide, n);
-    Add({x, y}, {xy}, ScalarItem{ProductGraph(at.in(0).dtype, wide)});
+    Add({x, y}, {xy}, ScalarItem{MultiplyGraph(at.in(0).dtype, wide)});
     if (nk == 0) {
       if (converts) Add({xy}, {result}, ScalarItem{ConvertGraph(wide, at.out(0).dtype)});
       return;
@@ -485,7 +486,7 @@ class Lowerer {
     graph.roots = {1};
     return graph;
   }
-  static ir::ScalarGraph ProductGraph(ir::DType in, ir::DType wide) {
+  static ir::ScalarGraph MultiplyGraph(ir::DType in, ir::DType wide) {
     ir::ScalarGraph graph;
     graph.nodes = {{ir::ScalarPrim::kInput, in, {}, 0}, {ir::ScalarPrim::kInput, in, {}, 1}};
     int x = 0, y = 1;
@@ -518,7 +519,8 @@ class Lowerer {
       return {result};
     }
     const int64_t n = at.f.scope.mesh.SizeOf(axes);
-    if (n == 1 && exchange != Exchange::kPermute) return {at.operands[0]};  // Nobody else.
+    if (n == 1 && exchange != Exchange::kPermute)
+      return {at.operands[0]};  // The group is this device alone.
     CollectiveStep step;
     step.exchange = exchange;
     step.reduce = at.def().reduce;
@@ -529,7 +531,7 @@ class Lowerer {
     int in = at.operands[0];
     const Dims& x = at.in(0).shape;
     const auto cut = [&](int64_t dim) {  // n chunks along a dim
-      in = AddView(in, Apart(Before(x, dim), n, From(x, dim) / n));
+      in = AddView(in, SplitBlocks(Before(x, dim), n, From(x, dim) / n));
       step.elements /= n;
     };
     int64_t result_elements = step.elements;
@@ -538,7 +540,7 @@ class Lowerer {
       case Exchange::kAllGather: {
         const int64_t dim = at.op.attrs.Int("all_gather_dimension");
         result_elements *= n;
-        unpack = Together(Before(x, dim), n, From(x, dim));
+        unpack = MergeBlocks(Before(x, dim), n, From(x, dim));
         break;
       }
       case Exchange::kReduceScatter:
@@ -552,7 +554,7 @@ class Lowerer {
         Dims block = x;
         block[split] /= n;
         if (!at.op.attrs.Bool("tiled")) block.erase(block.begin() + split);
-        unpack = Together(Before(block, concat), n, From(block, concat));
+        unpack = MergeBlocks(Before(block, concat), n, From(block, concat));
         break;
       }
       case Exchange::kPermute: {
@@ -654,7 +656,7 @@ class Lowerer {
       if (inner[tie.inner] != to && out_.values[to].elements > 0)
         item.updates.emplace_back(inner[tie.inner], to);
     }
-    // A carry that becomes another carry is taken aside before it is written.
+    // A carry that becomes another carry is copied before it is overwritten.
     for (auto& [from, to] : item.updates) {
       const int source = from;
       if (std::none_of(item.updates.begin(), item.updates.end(),

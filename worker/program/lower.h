@@ -1,8 +1,8 @@
-// A function as a list of items, before anything is fused: regions entered, aliases gone, every op
-// one of a few kinds. The input of Fuse.
+// A function as a list of items of a few kinds, with its regions inlined and its aliasing ops
+// removed. The input of Fuse.
 //
-// Values are dense row-major arrays known by their elements alone: a reshape of a value is the
-// value. Plain values; pure functions; any thread.
+// A value is a dense row-major array of which only the number of elements is kept, not the shape: a
+// reshape of a value is the value itself. Plain values; pure functions; any thread.
 #pragma once
 #include <optional>
 #include <string>
@@ -16,7 +16,7 @@
 #include "ir/program.h"
 #include "ir/scalar_graph.h"
 #include "worker/program/access.h"
-#include "worker/program/device_program.h"
+#include "worker/program/step_program.h"
 
 namespace tessera::worker::program {
 
@@ -27,7 +27,7 @@ inline constexpr size_t kGroupDimsMax = 16;
 struct Value {
   ir::DType dtype = ir::DType::kF32;
   int64_t elements = 0;
-  // At most one of the three is set; else it is what an item computes, in memory of its own.
+  // At most one of the three is set. If none is, an item computes the value.
   int argument = -1;
   int constant = -1;
   // Part of another value: from element `offset` on, and `stride` elements further in every trip

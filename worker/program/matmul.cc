@@ -8,7 +8,7 @@ struct Group {
   int64_t size = 1, stride = 1;
 };
 
-// One size and stride that walks dims [begin, end) in order, if there is one.
+// The size and stride that walk dims [begin, end) in order; nullopt if one stride cannot.
 std::optional<Group> Merge(absl::Span<const int64_t> box, absl::Span<const int64_t> strides,
                            int begin, int end) {
   Group group;
@@ -29,16 +29,15 @@ std::optional<Group> Merge(absl::Span<const int64_t> box, absl::Span<const int64
 
 }  // namespace
 
-std::optional<Matrices> SeeAsMatrices(absl::Span<const int64_t> box,
-                                      absl::Span<const int64_t> strides, int num_batch,
-                                      int num_rows) {
+std::optional<Matrices> AsMatrices(absl::Span<const int64_t> box, absl::Span<const int64_t> strides,
+                                   int num_batch, int num_rows) {
   const int end = static_cast<int>(box.size());
   const std::optional<Group> batch = Merge(box, strides, 0, num_batch);
   std::optional<Group> rows = Merge(box, strides, num_batch, num_batch + num_rows);
   std::optional<Group> columns = Merge(box, strides, num_batch + num_rows, end);
   if (!batch || !rows || !columns) return std::nullopt;
-  // The stride of a single one means nothing: it is what a dense operand would have, so that equal
-  // products look equal.
+  // The stride of a dim of size 1 has no effect. It is set as in a dense operand, so that equal
+  // matmuls compare equal.
   if (columns->size == 1) columns->stride = rows->stride == 1 && rows->size > 1 ? rows->size : 1;
   if (rows->size == 1) rows->stride = columns->stride == 1 ? columns->size : 1;
   const bool by_rows = columns->stride == 1 && rows->stride >= columns->size;

@@ -1,5 +1,4 @@
-// Products of batches of matrices, as libraries take them, and how operands of a contraction are
-// seen as such.
+// The shape of a batched matmul as libraries take it, and how the operands of a contraction fit it.
 //
 // Pure functions; any thread may call them.
 #pragma once
@@ -31,10 +30,10 @@ struct Matrices {
 };
 
 // Dims [0, num_batch) of the box are the batch, the next num_rows the rows, the others the columns.
-// nullopt: the strides cannot be merged to three that a library takes, the operand must be packed.
-std::optional<Matrices> SeeAsMatrices(absl::Span<const int64_t> box,
-                                      absl::Span<const int64_t> strides, int num_batch,
-                                      int num_rows);
+// nullopt if the strides cannot be merged to three that a library takes: the operand must then be
+// packed first.
+std::optional<Matrices> AsMatrices(absl::Span<const int64_t> box, absl::Span<const int64_t> strides,
+                                   int num_batch, int num_rows);
 
 }  // namespace program
 }  // namespace tessera::worker

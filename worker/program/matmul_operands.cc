@@ -1,4 +1,4 @@
-#include "worker/program/product.h"
+#include "worker/program/matmul_operands.h"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ ir::Dims Joined(const ir::Dims& a, const ir::Dims& b, const ir::Dims& c) {
 
 }  // namespace
 
-Product::Product(const ContractItem& item, const std::vector<int>& operands) {
+MatmulOperands::MatmulOperands(const ContractItem& item, const std::vector<int>& operands) {
   for (int k = 0; k < 2; ++k) {
     Operand& o = operands_[k];
     o.value = operands[k];
@@ -22,32 +22,32 @@ Product::Product(const ContractItem& item, const std::vector<int>& operands) {
     o.num_batch = static_cast<int>(item.batch.size());
     o.num_rows = static_cast<int>(k == 0 ? item.m.size() : item.k.size());
     o.access = k == 0 ? item.a : item.b;
-    o.matrices = o.See(o.access);
+    o.matrices = o.MatricesOf(o.access);
   }
 }
 
-std::optional<int> Product::Unseen() const {
+std::optional<int> MatmulOperands::NeedsPacking() const {
   for (int k = 0; k < 2; ++k)
     if (!operands_[k].matrices) return k;
   return std::nullopt;
 }
 
-View Product::Pack(int operand, int packed) {
+View MatmulOperands::Pack(int operand, int packed) {
   Operand& o = operands_[operand];
   const View view{o.box, o.access};
   o.value = packed;
   o.access = Dense(o.box, static_cast<int>(o.box.size()));
-  o.matrices = o.See(o.access);
+  o.matrices = o.MatricesOf(o.access);
   return view;
 }
 
-bool Product::SeeThrough(int v, int source, const View& view) {
-  Product seen = *this;
+bool MatmulOperands::FuseView(int v, int source, const View& view) {
+  MatmulOperands seen = *this;
   for (Operand& o : seen.operands_) {
     if (o.value != v) continue;
     const Composed composed = Compose(o.box, o.access, view);
     if (!composed.access || !composed.access->shifts.empty()) return false;
-    o.matrices = o.See(*composed.access);
+    o.matrices = o.MatricesOf(*composed.access);
     if (!o.matrices) return false;
     o.value = source;
     o.access = *composed.access;
@@ -56,9 +56,9 @@ bool Product::SeeThrough(int v, int source, const View& view) {
   return true;
 }
 
-ContractStep Product::Step(const std::vector<Value>& values, int result) const {
+MatmulStep MatmulOperands::Step(const std::vector<Value>& values, int result) const {
   const Operand &a = operands_[0], &b = operands_[1];
-  ContractStep step;
+  MatmulStep step;
   step.shape.batch = a.matrices->sizes[0];
   step.shape.m = a.matrices->sizes[1];
   step.shape.k = a.matrices->sizes[2];

@@ -1,4 +1,5 @@
-// A contraction on its way to a library: which values its operands are, and how they lie.
+// The operands of a contraction that becomes a library's matmul: which values they are, and with
+// which strides the library reads them.
 //
 // Used by Fuse. Value semantics; thread-compatible.
 #pragma once
@@ -9,21 +10,22 @@
 
 namespace tessera::worker::program {
 
-class Product {
+class MatmulOperands {
  public:
-  Product(const ContractItem& item, const std::vector<int>& operands);
+  MatmulOperands(const ContractItem& item, const std::vector<int>& operands);
 
-  // The number of an operand that no strides express, if there is one: it is to be copied to a
-  // value of its own.
-  std::optional<int> Unseen() const;
+  // The first operand whose layout no three strides express, if there is one. It must be packed:
+  // copied to a dense value of its own.
+  std::optional<int> NeedsPacking() const;
   int value(int operand) const { return operands_[operand].value; }
-  // What the copy is of the value; from now on the operand is `packed`.
+  // Makes value `packed` the operand, and returns which view of the present one it is a copy of.
   View Pack(int operand, int packed);
 
-  // Reads `source` in place of `v`, which is `view` of it, if a library can. Whether it does.
-  bool SeeThrough(int v, int source, const View& view);
+  // Reads `source` instead of `v`, which is `view` of it, if strides express that. Returns whether
+  // it could.
+  bool FuseView(int v, int source, const View& view);
 
-  ContractStep Step(const std::vector<Value>& values, int result) const;
+  MatmulStep Step(const std::vector<Value>& values, int result) const;
 
  private:
   struct Operand {
@@ -33,8 +35,8 @@ class Product {
     ValueAccess access;
     std::optional<Matrices> matrices;
 
-    std::optional<Matrices> See(const ValueAccess& a) const {
-      return SeeAsMatrices(box, a.strides, num_batch, num_rows);
+    std::optional<Matrices> MatricesOf(const ValueAccess& a) const {
+      return AsMatrices(box, a.strides, num_batch, num_rows);
     }
   };
 

@@ -38,8 +38,8 @@ void PartialOrder::Before(int first, int second) {
   nodes_[second].previous.insert(first);
   const int64_t low = nodes_[second].position, high = nodes_[first].position;
   if (high < low) return;
-  // What follows `second` and what leads to `first`, as far as they lie the wrong way round, take
-  // each other's places.
+  // The successors of `second` and the predecessors of `first` that lie between the two in the
+  // total order exchange their positions.
   std::vector<int> after = {second}, before = {first};
   std::set<int> seen = {first, second};
   for (size_t i = 0; i < after.size(); ++i)

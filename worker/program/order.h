@@ -1,5 +1,5 @@
-// Which of a growing set of nodes must come before which, with a total order kept that agrees, so
-// that asking is cheap where two are near.
+// An incremental topological order: a growing set of nodes with edges, and a total order that
+// agrees with them, so that questions about nodes near each other are cheap.
 //
 // Reference: Pearce and Kelly, A dynamic topological sort algorithm for directed acyclic graphs.
 // Value semantics; thread-compatible.
@@ -18,7 +18,7 @@ class PartialOrder {
 
   // Requires: `second` does not precede `first`.
   void Before(int first, int second);
-  // Whether `first` must come before `second`; also said, wrongly, where finding out takes too
+  // Whether `first` must come before `second`. May answer true wrongly if the search takes too
   // long.
   bool Precedes(int first, int second) const;
   // The two become one, `into`. Requires: neither precedes the other.

@@ -8,18 +8,9 @@
 namespace tessera::worker::program {
 namespace {
 
-void FindTrips(const std::vector<Step>& steps, std::vector<int64_t>* trips) {
-  for (const Step& step : steps) {
-    const auto* loop = std::get_if<LoopStep>(&step.what);
-    if (loop == nullptr) continue;
-    (*trips)[loop->loop] = loop->trips;
-    FindTrips(loop->body, trips);
-  }
-}
-
 class Planner {
  public:
-  explicit Planner(DeviceProgram* program) : p_(*program), conflicts_(*program) {}
+  explicit Planner(StepProgram* program) : p_(*program), conflicts_(*program) {}
 
   void PlanList(std::vector<Step>* steps) {
     std::vector<UnderWay> exchanges;
@@ -50,7 +41,7 @@ class Planner {
   }
 
   // Whether the argument is read while the result is written.
-  bool IsBeside(const Takeover& t) const { return beside_.count({t.argument, t.result}) > 0; }
+  bool IsBeside(const Donation& t) const { return beside_.count({t.argument, t.result}) > 0; }
 
  private:
   struct UnderWay {
@@ -65,14 +56,14 @@ class Planner {
           beside_.emplace(p_.slots[r].index, p_.slots[w].index);
   }
 
-  const DeviceProgram& p_;
+  const StepProgram& p_;
   const Conflicts conflicts_;
   std::set<std::pair<int, int>> beside_;  // argument, result
 };
 
 // Whether a step overwrites the argument as it reads it.
-bool IsInPlace(const DeviceProgram& program, const std::vector<Conflicts::Use>& uses,
-               const Takeover& t) {
+bool IsInPlace(const StepProgram& program, const std::vector<Conflicts::Use>& uses,
+               const Donation& t) {
   const auto any = [&](const std::vector<int>& slots, Slot::Kind kind, int index) {
     return std::any_of(slots.begin(), slots.end(), [&](int s) {
       return program.slots[s].kind == kind && program.slots[s].index == index;
@@ -86,25 +77,27 @@ bool IsInPlace(const DeviceProgram& program, const std::vector<Conflicts::Use>& 
 
 }  // namespace
 
-void PlanOverlap(DeviceProgram* program) {
+void PlanOverlap(StepProgram* program) {
   if (std::none_of(program->steps.begin(), program->steps.end(), HasExchange)) return;
   std::vector<Conflicts::Use> uses;
   const Conflicts conflicts(*program);
   for (const Step& step : program->steps) uses.push_back(conflicts.UseOf(step));
-  std::vector<Takeover>& all = program->takeovers;
+  std::vector<Donation>& all = program->donations;
   const auto rest = std::stable_partition(
-      all.begin(), all.end(), [&](const Takeover& t) { return IsInPlace(*program, uses, t); });
-  const std::vector<Takeover> others(rest, all.end());
+      all.begin(), all.end(), [&](const Donation& t) { return IsInPlace(*program, uses, t); });
+  const std::vector<Donation> others(rest, all.end());
   all.erase(rest, all.end());
   Planner planner(program);
   planner.PlanList(&program->steps);
   std::copy_if(others.begin(), others.end(), std::back_inserter(all),
-               [&](const Takeover& t) { return !planner.IsBeside(t); });
+               [&](const Donation& t) { return !planner.IsBeside(t); });
 }
 
-Conflicts::Conflicts(const DeviceProgram& program) : p_(program) {
+Conflicts::Conflicts(const StepProgram& program) : p_(program) {
   std::vector<int64_t> trips(p_.num_loops, 0);
-  FindTrips(p_.steps, &trips);
+  ForEachStep(p_.steps, [&](const Step& step) {
+    if (const auto* loop = std::get_if<LoopStep>(&step.what)) trips[loop->loop] = loop->trips;
+  });
   for (const Slot& slot : p_.slots) {
     Extent extent{slot.offset, slot.offset + slot.bytes()};
     for (const Trip& trip : slot.trips)
@@ -114,33 +107,15 @@ Conflicts::Conflicts(const DeviceProgram& program) : p_(program) {
   }
 }
 
-void Conflicts::Add(const Step& step, Use* use) const {
-  if (const auto* k = std::get_if<KernelStep>(&step.what)) {
-    const std::vector<codegen::Param>& params = p_.kernels[k->kernel].params;
-    for (size_t i = 0; i < k->slots.size(); ++i)
-      (params[i].output ? use->writes : use->reads).push_back(k->slots[i]);
-  } else if (const auto* c = std::get_if<ContractStep>(&step.what)) {
-    use->reads.insert(use->reads.end(), {c->a, c->b});
-    use->writes.push_back(c->c);
-  } else if (const auto* c = std::get_if<CollectiveStep>(&step.what)) {
-    use->reads.push_back(c->in);
-    use->writes.push_back(c->out);
-  } else if (const auto* p = std::get_if<PositionStep>(&step.what)) {
-    use->writes.push_back(p->out);
-  } else if (const auto* c = std::get_if<CopyStep>(&step.what)) {
-    use->reads.push_back(c->in);
-    use->writes.push_back(c->out);
-  } else if (const auto* g = std::get_if<GeneralStep>(&step.what)) {
-    use->reads.insert(use->reads.end(), g->in.begin(), g->in.end());
-    use->writes.insert(use->writes.end(), g->out.begin(), g->out.end());
-  } else {
-    for (const Step& inner : std::get<LoopStep>(step.what).body) Add(inner, use);
-  }
-}
-
 Conflicts::Use Conflicts::UseOf(const Step& step) const {
   Use use;
-  Add(step, &use);
+  const auto add = [&](const Step& s) {
+    ForEachSlot(
+        s, p_.kernels, [&](int slot) { use.reads.push_back(slot); },
+        [&](int slot) { use.writes.push_back(slot); });
+  };
+  add(step);
+  if (const auto* loop = std::get_if<LoopStep>(&step.what)) ForEachStep(loop->body, add);
   for (std::vector<int>* slots : {&use.reads, &use.writes}) {
     std::sort(slots->begin(), slots->end());
     slots->erase(std::unique(slots->begin(), slots->end()), slots->end());
@@ -156,8 +131,8 @@ bool Conflicts::Meet(int a, int b) const {
   }
   if (y.kind == Slot::Kind::kArgument) return Meet(b, a);
   if (x.kind != Slot::Kind::kArgument || y.kind != Slot::Kind::kResult) return false;
-  return std::find(p_.takeovers.begin(), p_.takeovers.end(), Takeover{x.index, y.index}) !=
-         p_.takeovers.end();
+  return std::find(p_.donations.begin(), p_.donations.end(), Donation{x.index, y.index}) !=
+         p_.donations.end();
 }
 
 bool Conflicts::Between(const Use& a, const Use& b) const {

@@ -4,22 +4,21 @@
 #pragma once
 #include <vector>
 
-#include "worker/program/device_program.h"
+#include "worker/program/step_program.h"
 
 namespace tessera::worker::program {
 
-// Makes every step wait for the last of the exchanges before it that it has to come after, and for
-// no other, given its slots. A takeover that would cost a wait is dropped, unless a step writes in
-// place.
-void PlanOverlap(DeviceProgram* program);
+// Sets Step::after of every step: the last earlier exchange whose slots conflict with the step's. A
+// donation that would make a step wait longer is dropped, unless a step writes it in place.
+void PlanOverlap(StepProgram* program);
 
 // What the steps of a program read and write, and which of them therefore have an order.
 class Conflicts {
  public:
   // The program outlives this.
-  explicit Conflicts(const DeviceProgram& program);
+  explicit Conflicts(const StepProgram& program);
 
-  // Slots, each once; of a loop those of its body.
+  // Distinct slots. Those of a loop are those of its body.
   struct Use {
     std::vector<int> reads, writes;
   };
@@ -28,11 +27,10 @@ class Conflicts {
   bool Between(const Use& a, const Use& b) const;
 
  private:
-  // Whether they may lie in the same bytes, in any trips and with any takeovers.
+  // Whether they may lie in the same bytes, in any trips and with any donations.
   bool Meet(int a, int b) const;
-  void Add(const Step& step, Use* use) const;
 
-  const DeviceProgram& p_;
+  const StepProgram& p_;
   struct Extent {
     int64_t low = 0, high = 0;
   };

@@ -20,7 +20,7 @@
 #include "base/testing/status_matchers.h"
 #include "ir/eval/eval.h"
 #include "ir/text.h"
-#include "worker/program/device_program.h"
+#include "worker/program/step_program.h"
 #include "worker/program/testing/random_program.h"
 
 namespace tessera::worker::program {
@@ -29,19 +29,19 @@ namespace {
 using ir::Array;
 
 // Runs a program on the host, one step after the other. Results lie in the arguments that
-// `takeovers` names for them. Sums over lanes are of lanes that all hold the same, and happen as
+// `donations` names for them. Sums over lanes are of lanes that all hold the same, and happen as
 // late as they may: when a step waits for them.
 class Runner {
  public:
-  Runner(const DeviceProgram& program, std::vector<Array> args,
-         const std::vector<int>& takeovers = {})
+  Runner(const StepProgram& program, std::vector<Array> args,
+         const std::vector<int>& donations = {})
       : p_(program), args_(std::move(args)), trips_(program.num_loops, 0) {
     for (const Result& r : p_.results) results_.emplace_back(r.buffer.dtype, r.buffer.shape);
     arena_.assign(p_.arena_bytes + 1, std::byte{0xff});
     for (Array& a : args_) args_data_.push_back(a.MutableData());
     for (Array& a : results_) results_data_.push_back(a.MutableData());
-    for (size_t r = 0; r < takeovers.size(); ++r)
-      if (takeovers[r] >= 0) results_data_[r] = args_data_[takeovers[r]];
+    for (size_t r = 0; r < donations.size(); ++r)
+      if (donations[r] >= 0) results_data_[r] = args_data_[donations[r]];
   }
 
   std::vector<Array> Run() {
@@ -97,7 +97,7 @@ class Runner {
         for (int s : k->slots) buffers.push_back(At(s));
         const codegen::Kernel& kernel = p_.kernels[k->kernel];
         codegen::Interpret(kernel, buffers, 0, kernel.num_iterations());
-      } else if (const auto* c = std::get_if<ContractStep>(&step.what)) {
+      } else if (const auto* c = std::get_if<MatmulStep>(&step.what)) {
         Multiply(*c);
       } else if (const auto* c = std::get_if<CopyStep>(&step.what)) {
         std::memmove(At(c->out), At(c->in), p_.slots[c->out].bytes());
@@ -130,7 +130,7 @@ class Runner {
     }
   }
 
-  void Multiply(const ContractStep& step) {
+  void Multiply(const MatmulStep& step) {
     const MatmulShape& s = step.shape;
     ASSERT_EQ(s.in, ir::DType::kF32);
     const auto* a = reinterpret_cast<const float*>(At(step.a)) + step.a_offset;
@@ -161,7 +161,7 @@ class Runner {
       std::memcpy(At(g.out[i]), (*out)[i].data(), (*out)[i].num_bytes());
   }
 
-  const DeviceProgram& p_;
+  const StepProgram& p_;
   std::vector<Array> args_, results_;
   std::vector<std::byte*> args_data_, results_data_;
   std::vector<std::byte> arena_;
@@ -170,17 +170,17 @@ class Runner {
 
 // With which of the results in the memory of arguments: none; of every argument that may be; of
 // the others, and of some.
-std::vector<std::vector<int>> WaysToTakeOver(const DeviceProgram& program) {
+std::vector<std::vector<int>> WaysToDonate(const StepProgram& program) {
   std::vector<std::vector<int>> ways = {{}};
   const size_t n = program.arguments.size();
   std::vector<bool> all(n, true), odd(n), one(n);
-  ways.push_back(ChooseTakeovers(program, all));
+  ways.push_back(ChooseDonations(program, all));
   for (size_t i = 1; i < n; i += 2) odd[i] = true;
-  ways.push_back(ChooseTakeovers(program, odd));
-  for (const Takeover& t : program.takeovers) {
+  ways.push_back(ChooseDonations(program, odd));
+  for (const Donation& t : program.donations) {
     one.assign(n, false);
     one[t.argument] = true;
-    ways.push_back(ChooseTakeovers(program, one));
+    ways.push_back(ChooseDonations(program, one));
   }
   return ways;
 }
@@ -194,7 +194,7 @@ std::string BuildText(const DataCase& c) {
     options.multiplies = [](ir::DType in, ir::DType out) {
       return in == ir::DType::kF32 && out == ir::DType::kF32;
     };
-  const absl::StatusOr<DeviceProgram> built = Build(f, options);
+  const absl::StatusOr<StepProgram> built = Build(f, options);
   if (!built.ok()) return absl::StrCat(built.status().message(), "\n");
   EXPECT_THAT(Verify(*built), IsOk()) << built->ToString();
   EXPECT_EQ(Build(f, options)->ToString(), built->ToString());
@@ -203,8 +203,8 @@ std::string BuildText(const DataCase& c) {
     for (int i = 0; i < f.num_params; ++i) args.push_back(WholeNumbers(f.types[i], i));
     const auto want = ir::Evaluate(f, args);
     EXPECT_THAT(want, IsOk());
-    for (const std::vector<int>& takeovers : WaysToTakeOver(*built)) {
-      const std::vector<Array> got = Runner(*built, args, takeovers).Run();
+    for (const std::vector<int>& donations : WaysToDonate(*built)) {
+      const std::vector<Array> got = Runner(*built, args, donations).Run();
       for (size_t r = 0; r < got.size(); ++r) {
         EXPECT_EQ(got[r].shape(), (*want)[r].shape());
         for (int64_t i = 0; i < got[r].num_elements(); ++i)
@@ -221,7 +221,7 @@ std::string BuildText(const DataCase& c) {
 
 TEST(RandomPrograms, GiveWhatTheEvaluatorGives) {
   constexpr uint32_t kPrograms = 3000;
-  int64_t kernels = 0, ops = 0, takeovers = 0;
+  int64_t kernels = 0, ops = 0, donations = 0;
   for (uint32_t seed = 0; seed < kPrograms; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     ir::FunctionRef f;
@@ -231,12 +231,12 @@ TEST(RandomPrograms, GiveWhatTheEvaluatorGives) {
     BuildOptions options;
     if (seed % 2 == 0)
       options.multiplies = [](ir::DType in, ir::DType) { return in == ir::DType::kF32; };
-    const absl::StatusOr<DeviceProgram> built = Build(*f, options);
+    const absl::StatusOr<StepProgram> built = Build(*f, options);
     ASSERT_THAT(built, IsOk()) << ir::PrintFunction(*f);
     ASSERT_THAT(Verify(*built), IsOk()) << ir::PrintFunction(*f) << built->ToString();
     const auto want = ir::Evaluate(*f, args);
     ASSERT_THAT(want, IsOk());
-    for (const std::vector<int>& way : WaysToTakeOver(*built)) {
+    for (const std::vector<int>& way : WaysToDonate(*built)) {
       const std::vector<Array> got = Runner(*built, args, way).Run();
       for (size_t r = 0; r < got.size(); ++r)
         ASSERT_TRUE(got[r] == (*want)[r])
@@ -245,12 +245,12 @@ TEST(RandomPrograms, GiveWhatTheEvaluatorGives) {
             << "\n"
             << ir::PrintFunction(*f) << built->ToString();
     }
-    takeovers += static_cast<int64_t>(built->takeovers.size());
+    donations += static_cast<int64_t>(built->donations.size());
     kernels += static_cast<int64_t>(built->kernels.size());
     ops += ir::CountOps(*f);
   }
   EXPECT_LT(kernels, ops / 3) << "little is fused";
-  EXPECT_GT(takeovers, kPrograms) << "few results can take the memory of an argument";
+  EXPECT_GT(donations, kPrograms) << "few results can take the memory of an argument";
 }
 
 // ---- Exchanges beside other steps. -------------------------------------------------------------
@@ -297,12 +297,12 @@ TEST(RandomPrograms, GiveTheSameHoweverLateExchangesAre) {
       args.push_back(WholeNumbers(f->types[i], i));
       lanes.push_back({args.back(), args.back()});
     }
-    const absl::StatusOr<DeviceProgram> built = Build(*f, {});
+    const absl::StatusOr<StepProgram> built = Build(*f, {});
     ASSERT_THAT(built, IsOk()) << ir::PrintFunction(*f);
     ASSERT_THAT(Verify(*built), IsOk()) << ir::PrintFunction(*f) << built->ToString();
     const auto want = ir::Evaluator().WithLanes({0, 1}, *f, lanes);
     ASSERT_THAT(want, IsOk());
-    for (const std::vector<int>& way : WaysToTakeOver(*built)) {
+    for (const std::vector<int>& way : WaysToDonate(*built)) {
       const std::vector<Array> got = Runner(*built, args, way).Run();
       for (size_t r = 0; r < got.size(); ++r)
         ASSERT_TRUE(got[r] == (*want)[r][0]) << "result " << r << " is " << got[r].ToString()
@@ -321,7 +321,7 @@ TEST(Overlap, NoWaitMayBeLeftOut) {
   int dropped = 0;
   for (uint32_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    absl::StatusOr<DeviceProgram> built = Build(*RandomProgram(seed, TwoLanes()), {});
+    absl::StatusOr<StepProgram> built = Build(*RandomProgram(seed, TwoLanes()), {});
     ASSERT_THAT(built, IsOk());
     for (Step& step : built->steps) {
       if (step.after < 0) continue;
@@ -343,14 +343,14 @@ func main(%x: f32[8], %y: f32[8]) -> (f32[8], f32[8]) unchecked {
   return %u, %t
 })");
   ASSERT_THAT(program, IsOk());
-  absl::StatusOr<DeviceProgram> built = Build(*program->entry, {});
+  absl::StatusOr<StepProgram> built = Build(*program->entry, {});
   ASSERT_THAT(built, IsOk());
   ASSERT_EQ(built->steps.size(), 3u) << built->ToString();
   ASSERT_TRUE(IsExchange(built->steps[0])) << built->ToString();
   // What reads nothing of the exchange does not wait for it; what does, does.
   EXPECT_EQ(built->steps[1].after + built->steps[2].after, -1) << built->ToString();
   for (const int wrong : {-2, 1, 2, 7}) {
-    DeviceProgram forged = *built;
+    StepProgram forged = *built;
     forged.steps[1].after = wrong;
     EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", ::testing::HasSubstr("no exchange before")))
         << wrong;
@@ -359,28 +359,28 @@ func main(%x: f32[8], %y: f32[8]) -> (f32[8], f32[8]) unchecked {
 
 // ---- Results in the memory of arguments. -------------------------------------------------------
 
-DeviceProgram Built(const std::string& text) {
+StepProgram Built(const std::string& text) {
   const absl::StatusOr<ir::Program> program = ir::ParseProgram(text);
   EXPECT_THAT(program, IsOk());
-  absl::StatusOr<DeviceProgram> built = Build(*program->entry, {});
+  absl::StatusOr<StepProgram> built = Build(*program->entry, {});
   EXPECT_THAT(built, IsOk());
   EXPECT_THAT(Verify(*built), IsOk());
   return *std::move(built);
 }
 
-std::string Listed(const std::vector<Takeover>& takeovers) {
-  return absl::StrJoin(takeovers, " ", [](std::string* out, const Takeover& t) {
+std::string Listed(const std::vector<Donation>& donations) {
+  return absl::StrJoin(donations, " ", [](std::string* out, const Donation& t) {
     absl::StrAppend(out, t.argument, "->", t.result);
   });
 }
 
-struct TakeoverRow {
+struct DonationRow {
   const char* name;
   const char* text;
   const char* want;  // "argument->result ..."
 };
 // Every result that could go into an argument by its size, and whether it may.
-const TakeoverRow kTakeovers[] = {
+const DonationRow kDonations[] = {
     {"an element for the same element", R"(func main(%w: f32[6], %g: f32[3]) -> (f32[6]) {
   %x = multiply(%w, %w)
   return %x
@@ -459,26 +459,26 @@ const TakeoverRow kTakeovers[] = {
      "1->0"},
 };
 
-TEST(Takeovers, AreThoseThatAreRight) {
-  for (const TakeoverRow& row : kTakeovers) {
-    const DeviceProgram built = Built(row.text);
-    EXPECT_EQ(Listed(built.takeovers), row.want) << row.name << "\n" << built.ToString();
+TEST(Donation, AreThoseThatAreRight) {
+  for (const DonationRow& row : kDonations) {
+    const StepProgram built = Built(row.text);
+    EXPECT_EQ(Listed(built.donations), row.want) << row.name << "\n" << built.ToString();
   }
 }
 
 // Every other pair of the same size is refused by the verifier.
-TEST(Takeovers, OfAnyOtherPairAreRefused) {
+TEST(Donation, OfAnyOtherPairAreRefused) {
   int refused = 0;
-  for (const TakeoverRow& row : kTakeovers) {
+  for (const DonationRow& row : kDonations) {
     SCOPED_TRACE(row.name);
-    const DeviceProgram built = Built(row.text);
+    const StepProgram built = Built(row.text);
     for (int a = 0; a < static_cast<int>(built.arguments.size()); ++a)
       for (int r = 0; r < static_cast<int>(built.results.size()); ++r) {
-        const Takeover pair{a, r};
-        const auto& listed = built.takeovers;
+        const Donation pair{a, r};
+        const auto& listed = built.donations;
         if (std::find(listed.begin(), listed.end(), pair) != listed.end()) continue;
-        DeviceProgram forged = built;
-        forged.takeovers.push_back(pair);
+        StepProgram forged = built;
+        forged.donations.push_back(pair);
         EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", ::testing::HasSubstr("in place of")))
             << a << "->" << r;
         ++refused;
@@ -487,25 +487,25 @@ TEST(Takeovers, OfAnyOtherPairAreRefused) {
   EXPECT_GE(refused, 10);
 }
 
-TEST(Takeovers, AMarkThatNothingUsesIsRefused) {
-  DeviceProgram built = Built(kTakeovers[0].text);
-  built.takeovers.clear();
+TEST(Donation, AMarkThatNothingUsesIsRefused) {
+  StepProgram built = Built(kDonations[0].text);
+  built.donations.clear();
   EXPECT_THAT(Verify(built), ReasonIs("INTERNAL", ::testing::HasSubstr("by no result")));
 }
 
-TEST(Takeovers, AKernelThatWasNotToldIsRefused) {
-  DeviceProgram built = Built(kTakeovers[0].text);
+TEST(Donation, AKernelThatWasNotToldIsRefused) {
+  StepProgram built = Built(kDonations[0].text);
   for (codegen::Kernel& kernel : built.kernels)
-    for (codegen::Param& param : kernel.params) param.overwritten = false;
+    for (codegen::Param& param : kernel.params) param.in_place = false;
   EXPECT_THAT(Verify(built), ReasonIs("INTERNAL", ::testing::HasSubstr("element for element")));
 }
 
-TEST(Takeovers, ARunUsesOneForEachArgumentAndResult) {
-  const DeviceProgram built = Built(kTakeovers[2].text);
-  EXPECT_EQ(ChooseTakeovers(built, {true, true}), (std::vector<int>{0, 1}));
-  EXPECT_EQ(ChooseTakeovers(built, {false, true}), (std::vector<int>{1, -1}));
-  EXPECT_EQ(ChooseTakeovers(built, {true, false}), (std::vector<int>{0, -1}));
-  EXPECT_EQ(ChooseTakeovers(built, {}), (std::vector<int>{-1, -1}));
+TEST(Donation, ARunUsesOneForEachArgumentAndResult) {
+  const StepProgram built = Built(kDonations[2].text);
+  EXPECT_EQ(ChooseDonations(built, {true, true}), (std::vector<int>{0, 1}));
+  EXPECT_EQ(ChooseDonations(built, {false, true}), (std::vector<int>{1, -1}));
+  EXPECT_EQ(ChooseDonations(built, {true, false}), (std::vector<int>{0, -1}));
+  EXPECT_EQ(ChooseDonations(built, {}), (std::vector<int>{-1, -1}));
 }
 
 TEST(ProgramTranscripts, AreAsRecorded) {

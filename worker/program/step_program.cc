@@ -1,4 +1,4 @@
-#include "worker/program/device_program.h"
+#include "worker/program/step_program.h"
 
 #include <algorithm>
 #include <set>
@@ -41,7 +41,7 @@ std::string NameOf(const Buffer& buffer) {
 // "s3", and what it is at the first mention of each slot: below, in a table of its own.
 class Printer {
  public:
-  explicit Printer(const DeviceProgram& program) : p_(program) {}
+  explicit Printer(const StepProgram& program) : p_(program) {}
 
   std::string Print() {
     for (size_t i = 0; i < p_.arguments.size(); ++i)
@@ -53,7 +53,7 @@ class Printer {
       absl::StrAppend(&out_, "constant ", i, ": ",
                       ir::MakeType(p_.constants[i].dtype(), p_.constants[i].shape()).ToString(),
                       " ", p_.constants[i].ToString(), "\n");
-    for (const Takeover& t : p_.takeovers)
+    for (const Donation& t : p_.donations)
       absl::StrAppend(&out_, "result ", t.result, " in place of argument ", t.argument, "\n");
     absl::StrAppend(&out_, "arena: ", p_.arena_bytes, " bytes\n");
     for (size_t i = 0; i < p_.slots.size(); ++i)
@@ -100,7 +100,7 @@ class Printer {
   static std::string Print(const Step& step) {
     if (const auto* k = std::get_if<KernelStep>(&step.what))
       return absl::StrCat("kernel ", k->kernel, " (", Names(k->slots), ")");
-    if (const auto* c = std::get_if<ContractStep>(&step.what)) {
+    if (const auto* c = std::get_if<MatmulStep>(&step.what)) {
       const auto at = [](int slot, int64_t offset) {
         return offset == 0 ? absl::StrCat("s", slot) : absl::StrCat("s", slot, " + ", offset);
       };
@@ -129,18 +129,18 @@ class Printer {
     return absl::StrCat("loop", loop.loop, " of ", loop.trips, " trips");
   }
 
-  const DeviceProgram& p_;
+  const StepProgram& p_;
   std::string out_;
 };
 
 }  // namespace
 
-std::string DeviceProgram::ToString() const { return Printer(*this).Print(); }
+std::string StepProgram::ToString() const { return Printer(*this).Print(); }
 
-absl::StatusOr<DeviceProgram> Build(const ir::Function& function, const BuildOptions& options) {
+absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptions& options) {
   TESSERA_ASSIGN_OR_RETURN(Lowered lowered, Lower(function, options));
   Fused fused = Fuse(&lowered);
-  DeviceProgram program = Assign(std::move(lowered), std::move(fused));
+  StepProgram program = Assign(std::move(lowered), std::move(fused));
   PlanOverlap(&program);
   return program;
 }
@@ -156,12 +156,11 @@ bool HasExchange(const Step& step) {
          (loop != nullptr && std::any_of(loop->body.begin(), loop->body.end(), HasExchange));
 }
 
-std::vector<int> ChooseTakeovers(const DeviceProgram& program,
-                                 const std::vector<bool>& may_overwrite) {
+std::vector<int> ChooseDonations(const StepProgram& program, const std::vector<bool>& donated) {
   std::vector<int> chosen(program.results.size(), -1);
-  std::vector<bool> left = may_overwrite;
+  std::vector<bool> left = donated;
   left.resize(program.arguments.size(), false);
-  for (const Takeover& t : program.takeovers) {
+  for (const Donation& t : program.donations) {
     if (!left[t.argument] || chosen[t.result] >= 0) continue;
     chosen[t.result] = t.argument;
     left[t.argument] = false;

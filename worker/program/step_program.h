@@ -1,16 +1,16 @@
-// What one lane of a device program does, step by step, for any machine: which kernels, products,
-// exchanges and loops run, in which order, on which memory.
+// A device program after fusion, scheduling and buffer assignment: which kernels, matmuls,
+// collectives and loops one device runs, in which order, on which memory.
 //
 // Made by Build from a function at local types; the CPU backend and the backend of accelerators run
-// it. Plain values, immutable once built; any thread may read them. What must hold is checked by
-// Verify.
+// it. Plain values, immutable once built; any thread may read them. Verify checks the rules that
+// the comments here state.
 //
 // Memory: a slot says where a value's bytes lie: in an argument, in a result, in a constant, or in
 // the one arena of a run. Those of arguments, results and constants, and the arena, begin at
 // addresses that are multiples of kAlignment; a slot with trips may begin at any element. Slots
 // that are in use at the same time do not overlap, unless they are the same memory. Steps write
 // their results only; arguments and constants are never written, save that a result may be given
-// the memory of an argument (Takeover).
+// the memory of an argument (Donation).
 //
 // Order: steps run in order, or exchanges beside the others as Step::after says. Collectives and
 // Position are the only ones that depend on the device.
@@ -60,8 +60,8 @@ struct KernelStep {
   std::vector<int> slots;
 };
 
-// One product of batches of matrices, at element offsets in the operands' slots.
-struct ContractStep {
+// A batched matmul, at element offsets in the operands' slots.
+struct MatmulStep {
   MatmulShape shape;
   int a = 0, b = 0, c = 0;
   int64_t a_offset = 0, b_offset = 0;
@@ -116,7 +116,7 @@ struct Step {
   // Of the op that the step is named after, and of all it does: indices into `labels`.
   int label = 0;
   std::vector<int> fused;
-  std::variant<KernelStep, ContractStep, CollectiveStep, PositionStep, CopyStep, GeneralStep,
+  std::variant<KernelStep, MatmulStep, CollectiveStep, PositionStep, CopyStep, GeneralStep,
                LoopStep>
       what;
 };
@@ -133,17 +133,17 @@ struct Result {
   int slot = 0;
 };
 
-// Result `result` may be given the memory of argument `argument`, if that may be overwritten: the
-// result's memory is written when the argument has been read for the last time, or by the step that
-// reads it last, element for element: a kernel whose param is marked `overwritten`, or a copy,
-// which then has nothing to do. Of several for one argument or one result a run uses one; any
-// choice is right.
-struct Takeover {
+// Result `result` may be given the memory of argument `argument` in a run that donates the
+// argument. Either the result is first written after the last read of the argument, or the step
+// that reads the argument last writes the result in place, element for element: a kernel whose
+// param is marked `in_place`, or a copy, which then has nothing to do. Where several donations name
+// one argument or one result, a run uses one of them; every choice is correct.
+struct Donation {
   int argument = 0, result = 0;
-  bool operator==(const Takeover&) const = default;
+  bool operator==(const Donation&) const = default;
 };
 
-struct DeviceProgram {
+struct StepProgram {
   ir::Mesh mesh;
   std::vector<Buffer> arguments;
   std::vector<Result> results;
@@ -152,7 +152,7 @@ struct DeviceProgram {
   std::vector<Slot> slots;
   std::vector<Step> steps;
   std::vector<std::string> labels;  // "psum (model.cc:41)"
-  std::vector<Takeover> takeovers;  // the most useful first
+  std::vector<Donation> donations;  // the most useful first
   int num_loops = 0;
   int64_t arena_bytes = 0;
 
@@ -161,8 +161,8 @@ struct DeviceProgram {
 };
 
 struct BuildOptions {
-  // Whether the backend's library multiplies matrices of dtype `in` to `out`; null: never. Others
-  // become kernels.
+  // Whether the backend's library has matmuls from dtype `in` to `out`; null: it has none. Other
+  // contractions become kernels.
   std::function<bool(ir::DType in, ir::DType out)> multiplies;
   // Whether the backend's exchanges combine blocks of `dtype` by `reduce`; null: always. Where not,
   // the blocks are gathered and a kernel combines them.
@@ -170,19 +170,53 @@ struct BuildOptions {
 };
 
 // Errors name the op and the user's line.
-absl::StatusOr<DeviceProgram> Build(const ir::Function& function, const BuildOptions& options);
+absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptions& options);
+
+// Calls f(step) for every step in order, and after a loop for the steps of its body.
+template <class Steps, class F>
+void ForEachStep(Steps& steps, const F& f) {
+  for (auto& step : steps) {
+    f(step);
+    if (auto* loop = std::get_if<LoopStep>(&step.what)) ForEachStep(loop->body, f);
+  }
+}
+
+// Calls read(slot) and write(slot) for the slots that a step other than a loop reads and writes;
+// those of a step that is not const may be changed.
+template <class StepType, class Read, class Write>
+void ForEachSlot(StepType& step, const std::vector<codegen::Kernel>& kernels, const Read& read,
+                 const Write& write) {
+  if (auto* k = std::get_if<KernelStep>(&step.what)) {
+    for (size_t i = 0; i < k->slots.size(); ++i)
+      kernels[k->kernel].params[i].output ? write(k->slots[i]) : read(k->slots[i]);
+  } else if (auto* m = std::get_if<MatmulStep>(&step.what)) {
+    read(m->a);
+    read(m->b);
+    write(m->c);
+  } else if (auto* c = std::get_if<CollectiveStep>(&step.what)) {
+    read(c->in);
+    write(c->out);
+  } else if (auto* p = std::get_if<PositionStep>(&step.what)) {
+    write(p->out);
+  } else if (auto* c = std::get_if<CopyStep>(&step.what)) {
+    read(c->in);
+    write(c->out);
+  } else if (auto* g = std::get_if<GeneralStep>(&step.what)) {
+    for (auto& slot : g->in) read(slot);
+    for (auto& slot : g->out) write(slot);
+  }
+}
 
 // Whether the step exchanges blocks with other devices.
 bool IsExchange(const Step& step);
 // The same of it, or of a step in it.
 bool HasExchange(const Step& step);
 
-// For each result the argument whose memory it is given in a run that may overwrite these
-// arguments; -1: none.
-std::vector<int> ChooseTakeovers(const DeviceProgram& program,
-                                 const std::vector<bool>& may_overwrite);
+// For each result, the argument whose memory it is given in a run that donates these arguments, or
+// -1 if it gets memory of its own.
+std::vector<int> ChooseDonations(const StepProgram& program, const std::vector<bool>& donated);
 
 // Every rule above, and codegen::Verify for each kernel. What fails is our bug.
-absl::Status Verify(const DeviceProgram& program);
+absl::Status Verify(const StepProgram& program);
 
 }  // namespace tessera::worker::program

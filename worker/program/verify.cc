@@ -1,11 +1,11 @@
-// What a device program promises to whoever runs it.
+// The rules of step_program.h, which backends rely on.
 #include <algorithm>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "worker/program/device_program.h"
 #include "worker/program/overlap.h"
+#include "worker/program/step_program.h"
 
 namespace tessera::worker::program {
 namespace {
@@ -19,12 +19,16 @@ absl::Status Fault(const Parts&... parts) {
 
 class Verifier {
  public:
-  explicit Verifier(const DeviceProgram& program) : p_(program) {}
+  explicit Verifier(const StepProgram& program) : p_(program) {}
 
   absl::Status Run() {
     trips_.assign(p_.num_loops, 0);
     if (p_.num_loops < 0) return Fault("a negative number of loops");
-    FindTrips(p_.steps);
+    ForEachStep(p_.steps, [&](const Step& step) {
+      const auto* loop = std::get_if<LoopStep>(&step.what);
+      if (loop != nullptr && loop->loop >= 0 && loop->loop < p_.num_loops)
+        trips_[loop->loop] = loop->trips;
+    });
     for (size_t k = 0; k < p_.kernels.size(); ++k)
       TESSERA_RETURN_IF_ERROR(Annotate(codegen::Verify(p_.kernels[k]), absl::StrCat("kernel ", k)));
     for (size_t i = 0; i < p_.slots.size(); ++i)
@@ -34,22 +38,13 @@ class Verifier {
           Annotate(CheckResult(static_cast<int>(i)), absl::StrCat("result ", i)));
     std::vector<int> loops;
     TESSERA_RETURN_IF_ERROR(CheckSteps(p_.steps, &loops));
-    // Slots and steps are sound by now.
+    // Conflicts and CheckDonations rely on the checks above.
     const Conflicts conflicts(p_);
     TESSERA_RETURN_IF_ERROR(CheckOrder(conflicts, p_.steps));
-    return CheckTakeovers(conflicts);
+    return CheckDonations(conflicts);
   }
 
  private:
-  void FindTrips(const std::vector<Step>& steps) {
-    for (const Step& step : steps) {
-      const auto* loop = std::get_if<LoopStep>(&step.what);
-      if (loop == nullptr) continue;
-      if (loop->loop >= 0 && loop->loop < p_.num_loops) trips_[loop->loop] = loop->trips;
-      FindTrips(loop->body);
-    }
-  }
-
   static int64_t Bytes(DType dtype, const ir::Dims& shape) {
     return ir::MakeType(dtype, shape).num_bytes();
   }
@@ -107,7 +102,7 @@ class Verifier {
       return Fault("there is no slot ", slot);
     return absl::OkStatus();
   }
-  // A slot of so many elements, or of at least so many with `exact` false.
+  // A slot of `elements` elements or, with `exact` false, of at least that many.
   absl::Status CheckUse(int slot, DType dtype, int64_t elements, bool write,
                         const std::vector<int>& loops, bool exact = true) const {
     TESSERA_RETURN_IF_ERROR(CheckIndex(slot));
@@ -144,7 +139,7 @@ class Verifier {
 
   absl::Status CheckStep(const Step& step, std::vector<int>* loops) {
     if (const auto* k = std::get_if<KernelStep>(&step.what)) return CheckKernel(*k, *loops);
-    if (const auto* c = std::get_if<ContractStep>(&step.what)) return CheckContract(*c, *loops);
+    if (const auto* c = std::get_if<MatmulStep>(&step.what)) return CheckMatmul(*c, *loops);
     if (const auto* c = std::get_if<CollectiveStep>(&step.what)) return CheckCollective(*c, *loops);
     if (const auto* p = std::get_if<PositionStep>(&step.what))
       return CheckUse(p->out, DType::kS32, 1, /*write=*/true, *loops);
@@ -183,7 +178,7 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  absl::Status CheckContract(const ContractStep& c, const std::vector<int>& loops) const {
+  absl::Status CheckMatmul(const MatmulStep& c, const std::vector<int>& loops) const {
     const MatmulShape& s = c.shape;
     const int64_t sizes[2][3] = {{s.batch, s.m, s.k}, {s.batch, s.k, s.n}};
     const int64_t* strides[2] = {s.a_strides, s.b_strides};
@@ -267,7 +262,7 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // ---- Takeovers. ----
+  // ---- Donation. ----
 
   // Of the steps of the program, a loop being one.
   struct Reach {
@@ -294,17 +289,17 @@ class Verifier {
     return reach;
   }
 
-  absl::Status CheckTakeovers(const Conflicts& conflicts) const {
+  absl::Status CheckDonations(const Conflicts& conflicts) const {
     const Reach reach = ReachOf(conflicts);
-    for (const Takeover& t : p_.takeovers)
+    for (const Donation& t : p_.donations)
       TESSERA_RETURN_IF_ERROR(
-          Annotate(CheckTakeover(t, reach),
+          Annotate(CheckDonation(t, reach),
                    absl::StrCat("result ", t.result, " in place of argument ", t.argument)));
-    for (const Step& step : p_.steps) TESSERA_RETURN_IF_ERROR(CheckOverwritten(step));
+    for (const Step& step : p_.steps) TESSERA_RETURN_IF_ERROR(CheckInPlaceParams(step));
     return absl::OkStatus();
   }
 
-  absl::Status CheckTakeover(const Takeover& t, const Reach& reach) const {
+  absl::Status CheckDonation(const Donation& t, const Reach& reach) const {
     const auto in = [](int i, size_t count) { return i >= 0 && static_cast<size_t>(i) < count; };
     if (!in(t.argument, p_.arguments.size()) || !in(t.result, p_.results.size()))
       return Fault("there is no such argument or result");
@@ -326,13 +321,13 @@ class Verifier {
   bool Is(int slot, Slot::Kind kind, int index) const {
     return p_.slots[slot].kind == kind && p_.slots[slot].index == index;
   }
-  // Is it all of a buffer of so many bytes?
+  // Whether the slot is a whole buffer of this many bytes.
   bool IsWhole(int slot, int64_t bytes) const {
     const Slot& s = p_.slots[slot];
     return s.offset == 0 && s.trips.empty() && s.bytes() == bytes;
   }
 
-  bool InPlace(const Step& step, const Takeover& t) const {
+  bool InPlace(const Step& step, const Donation& t) const {
     const Buffer& argument = p_.arguments[t.argument];
     const int64_t bytes = Bytes(argument.dtype, argument.shape);
     if (const auto* copy = std::get_if<CopyStep>(&step.what))
@@ -347,22 +342,22 @@ class Verifier {
     }
     if (outs.size() != 1 || !IsWhole(k->slots[outs[0]], bytes)) return false;
     return std::all_of(ins.begin(), ins.end(), [&](int i) {
-      return kernel.params[i].overwritten && IsWhole(k->slots[i], bytes) &&
+      return kernel.params[i].in_place && IsWhole(k->slots[i], bytes) &&
              codegen::MayGoInPlace(kernel, i, outs[0]);
     });
   }
 
-  // The mark says no more than the list of takeovers.
-  absl::Status CheckOverwritten(const Step& step) const {
+  // Every param marked `in_place` belongs to a donation.
+  absl::Status CheckInPlaceParams(const Step& step) const {
     if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
-      for (const Step& inner : loop->body) TESSERA_RETURN_IF_ERROR(CheckOverwritten(inner));
+      for (const Step& inner : loop->body) TESSERA_RETURN_IF_ERROR(CheckInPlaceParams(inner));
     }
     const auto* k = std::get_if<KernelStep>(&step.what);
     if (k == nullptr) return absl::OkStatus();
     for (size_t i = 0; i < k->slots.size(); ++i) {
-      if (!p_.kernels[k->kernel].params[i].overwritten) continue;
+      if (!p_.kernels[k->kernel].params[i].in_place) continue;
       const bool known =
-          std::any_of(p_.takeovers.begin(), p_.takeovers.end(), [&](const Takeover& t) {
+          std::any_of(p_.donations.begin(), p_.donations.end(), [&](const Donation& t) {
             return Is(k->slots[i], Slot::Kind::kArgument, t.argument) && InPlace(step, t);
           });
       if (!known)
@@ -371,12 +366,12 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  const DeviceProgram& p_;
+  const StepProgram& p_;
   std::vector<int64_t> trips_;
 };
 
 }  // namespace
 
-absl::Status Verify(const DeviceProgram& program) { return Verifier(program).Run(); }
+absl::Status Verify(const StepProgram& program) { return Verifier(program).Run(); }
 
 }  // namespace tessera::worker::program

@@ -43,7 +43,7 @@ class Event {
   virtual void OnDone(std::function<void(const absl::Status&)> done) = 0;
 };
 
-// One lane of one launch.
+// The run of a launch on one device.
 struct RunContext {
   uint64_t launch = 0;
   std::string_view program;
@@ -54,10 +54,10 @@ struct RunContext {
   Collectives* collectives = nullptr;
   uint64_t generation = 0;
   absl::Span<const int> ranks;
-  // As Backend::ChooseTakeovers gave it for these arguments; empty: none.
-  absl::Span<const int> takeovers;
+  // As Backend::ChooseDonations gave it for these arguments; empty: none.
+  absl::Span<const int> donations;
   const CancelToken* cancel = nullptr;
-  InFlightQueue::Launch* in_flight = nullptr;  // null: nobody looks
+  InFlightQueue::Launch* in_flight = nullptr;  // null: the op in flight is not recorded
 };
 
 class Executable {
@@ -87,15 +87,15 @@ class Backend {
   // Kinds of ops for which this backend has code of its own; others run by a slower general way.
   virtual absl::Span<const ir::Lowering> lowerings() const = 0;
 
-  // `program` is one lane at local types. Everything it needs is copied or shared.
+  // `program` is what each device runs, at local types. Everything it needs is copied or shared.
   virtual absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) = 0;
 
   // For each result of a launch with these arguments, the argument whose memory it is to be given,
-  // or -1. `may_overwrite` are those that nobody uses but work that was enqueued on the device
-  // before; the choice leaves out such as lie in the same memory as another array.
-  virtual std::vector<int> ChooseTakeovers(const Executable&, absl::Span<const DeviceBufferRef>,
-                                           std::vector<bool> may_overwrite) const {
-    static_cast<void>(may_overwrite);
+  // or -1. `donated` are the arguments that only work enqueued earlier on the device may still use;
+  // the choice leaves out those that share their memory with another array.
+  virtual std::vector<int> ChooseDonations(const Executable&, absl::Span<const DeviceBufferRef>,
+                                           std::vector<bool> donated) const {
+    static_cast<void>(donated);
     return {};
   }
 

@@ -40,7 +40,7 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
                backend_->memory_bytes()),
       in_flight_(options_.in_flight),
       files_folder_(NameOfFolder(options_)),
-      lanes_enqueued_(num_devices_) {
+      runs_enqueued_(num_devices_) {
   if (in_flight_ == nullptr) {
     own_page_ = std::make_unique<InFlightPage>(num_devices_);
     in_flight_ = own_page_.get();
@@ -87,7 +87,7 @@ Executor::~Executor() {
     constexpr absl::Duration kPatience = absl::Seconds(30);
     absl::MutexLock lock(&mu_);
     const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return std::count(lanes_enqueued_.begin(), lanes_enqueued_.end(), 0) == num_devices_;
+      return std::count(runs_enqueued_.begin(), runs_enqueued_.end(), 0) == num_devices_;
     };
     TESSERA_CHECK(mu_.AwaitWithTimeout(absl::Condition(&idle), kPatience))
         << "launches on the devices of " << name_ << " do not end";
@@ -141,7 +141,7 @@ void Executor::Send(api::Command command) {
     claimed = std::exchange(claimed_, std::nullopt);
   }
   if (!claimed) return;
-  RunLane(claimed->launch, claimed->mesh_device, claimed->device);
+  RunOnDevice(claimed->launch, claimed->mesh_device, claimed->device);
   streams_[claimed->device]->Release();
 }
 
@@ -406,7 +406,7 @@ void Executor::Handle(const api::Launch& command) {
   }
   for (const auto& [mesh_device, device] : launch->program->local) {
     streams_[device]->Push(
-        [this, launch, at = mesh_device, on = device] { RunLane(launch, at, on); });
+        [this, launch, at = mesh_device, on = device] { RunOnDevice(launch, at, on); });
   }
 }
 
@@ -467,8 +467,8 @@ void Executor::Handle(const api::Transfer& command) {
                          });
     }
     streams_[from.device]->Push([this, launch, shard] {
-      BeginLane(*launch, shard->device);
-      EndLane(launch, shard->device, RunTransfer(launch, *shard));
+      BeginOnDevice(*launch, shard->device);
+      EndOnDevice(launch, shard->device, RunTransfer(launch, *shard));
     });
   }
 }

@@ -135,41 +135,42 @@ class Executor {
   static bool IsQuick(const Launch& launch);
 
   // On a stream.
-  void RunLane(const LaunchRef& launch, int64_t mesh_device, int32_t device);
-  absl::Status StartLane(const LaunchRef& launch, int64_t mesh_device, int32_t device);
+  void RunOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device);
+  absl::Status StartOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device);
   absl::Status AwaitProgram(Launch& launch);
-  // Waits until one of the lanes that the device still has is done, or the launch is cancelled.
-  absl::Status AwaitLane(const Launch& launch, int32_t device, int64_t had)
+  // Waits until one of the runs that are enqueued on the device has ended, or the launch is
+  // cancelled.
+  absl::Status AwaitOneEnded(const Launch& launch, int32_t device, int64_t had)
       ABSL_LOCKS_EXCLUDED(mu_);
-  int64_t LanesEnqueued(int32_t device) const ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t RunsEnqueued(int32_t device) const ABSL_LOCKS_EXCLUDED(mu_);
   // The memory of a launch. What is short while earlier launches hold theirs is waited for.
-  absl::StatusOr<Reservation> ReserveLane(const Launch& launch, int32_t device, int64_t bytes);
+  absl::StatusOr<Reservation> ReserveOnDevice(const Launch& launch, int32_t device, int64_t bytes);
   // The arguments, and what earlier launches on the device that make them have come to.
   struct Args {
     std::vector<DeviceBufferRef> buffers;
     std::vector<OutcomeRef> outcomes;  // per argument; null: it was there
-    // Of those that may be overwritten; null for the others.
+    // Of the donated arguments that may be overwritten; null for the others.
     std::vector<std::shared_ptr<Reservation>> taken;
     // For each result the argument whose memory it is given; -1: it has its own.
-    std::vector<int> takeovers;
+    std::vector<int> donations;
   };
   // All or none.
   absl::StatusOr<Args> TakeArgs(Launch& launch, int32_t device);
-  // What was taken is there again, as the lane was not enqueued.
+  // Gives back what was taken, as the run was not enqueued.
   void GiveBackArgs(const Launch& launch, int32_t device, Args args);
-  // The rest of StartLane, with its arguments; `*enqueued` once the device has them.
-  absl::Status EnqueueLane(const LaunchRef& launch, int64_t mesh_device, int32_t device, Args& args,
-                           int64_t began, bool* enqueued);
+  // The rest of StartOnDevice, with its arguments; `*enqueued` once the device has them.
+  absl::Status EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device,
+                               Args& args, int64_t began, bool* enqueued);
   absl::StatusOr<Collectives*> CollectivesOf(Launch& launch);
   void KeepResults(const Launch& launch, int32_t device,
                    const std::vector<DeviceBufferRef>& results, const Args& args,
                    Reservation reservation);
   absl::Status RunTransfer(const LaunchRef& launch, const TransferShard& shard);
   absl::StatusOr<ir::Array> Fetch(Launch& launch, const TransferPiece& piece, ir::DType dtype);
-  // The first lane starts the launch's clock. An error if it has been cancelled.
+  // The first device starts the launch's clock. An error if it has been cancelled.
   absl::Status Start(const LaunchRef& launch);
-  void BeginLane(Launch& launch, int32_t device);
-  void EndLane(const LaunchRef& launch, int32_t device, const absl::Status& status);
+  void BeginOnDevice(Launch& launch, int32_t device);
+  void EndOnDevice(const LaunchRef& launch, int32_t device, const absl::Status& status);
   // Ends the launch with its first failure, here and at whoever meets it in a collective. Other
   // launches on its communicator go on.
   void Fail(Launch& launch, const absl::Status& why);
@@ -223,7 +224,7 @@ class Executor {
   std::map<uint64_t, std::shared_ptr<Communicator>> communicators_ ABSL_GUARDED_BY(mu_);
   uint64_t last_generation_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, LaunchRef> launches_ ABSL_GUARDED_BY(mu_);
-  std::vector<int64_t> lanes_enqueued_ ABSL_GUARDED_BY(mu_);  // per device: it has not ended them
+  std::vector<int64_t> runs_enqueued_ ABSL_GUARDED_BY(mu_);  // per device: it has not ended them
   std::function<void()> drained_ ABSL_GUARDED_BY(mu_);
 
   // Ended by the destructor: streams, then control and compilers, then the others.

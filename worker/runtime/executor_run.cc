@@ -13,7 +13,7 @@ namespace tessera::worker {
 namespace {
 
 // Launches that a device may have at once: enough to be never idle, few enough to be cancelled.
-constexpr int64_t kLanesEnqueuedMax = 16;
+constexpr int64_t kRunsEnqueuedMax = 16;
 
 }  // namespace
 
@@ -33,13 +33,13 @@ bool Executor::Launch::DonatesAlone(size_t arg) const {
   return donates(arg) && std::count(args.begin(), args.end(), args[arg]) == 1;
 }
 
-void Executor::RunLane(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
-  BeginLane(*launch, device);
+void Executor::RunOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
+  BeginOnDevice(*launch, device);
   const int64_t began = AgeGauge::Now();
-  const absl::Status status = StartLane(launch, mesh_device, device);
+  const absl::Status status = StartOnDevice(launch, mesh_device, device);
   metrics_.Dispatched(absl::Nanoseconds(began - launch->came),
                       absl::Nanoseconds(AgeGauge::Now() - began));
-  if (!status.ok()) EndLane(launch, device, status);
+  if (!status.ok()) EndOnDevice(launch, device, status);
 }
 
 absl::Status Executor::Start(const LaunchRef& launch) {
@@ -77,16 +77,16 @@ absl::Status Executor::AwaitProgram(Launch& launch) {
   return launch.program->executable.status();
 }
 
-int64_t Executor::LanesEnqueued(int32_t device) const {
+int64_t Executor::RunsEnqueued(int32_t device) const {
   absl::MutexLock lock(&mu_);
-  return lanes_enqueued_[device];
+  return runs_enqueued_[device];
 }
 
-absl::Status Executor::AwaitLane(const Launch& launch, int32_t device, int64_t had) {
+absl::Status Executor::AwaitOneEnded(const Launch& launch, int32_t device, int64_t had) {
   constexpr absl::Duration kLook = absl::Milliseconds(10);
   absl::MutexLock lock(&mu_);
   const auto ended = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return lanes_enqueued_[device] < had;
+    return runs_enqueued_[device] < had;
   };
   while (!mu_.AwaitWithTimeout(absl::Condition(&ended), kLook)) {
     TESSERA_RETURN_IF_ERROR(launch.cancel.status());
@@ -94,14 +94,14 @@ absl::Status Executor::AwaitLane(const Launch& launch, int32_t device, int64_t h
   return absl::OkStatus();
 }
 
-absl::StatusOr<Reservation> Executor::ReserveLane(const Launch& launch, int32_t device,
-                                                  int64_t bytes) {
+absl::StatusOr<Reservation> Executor::ReserveOnDevice(const Launch& launch, int32_t device,
+                                                      int64_t bytes) {
   while (true) {
-    const int64_t enqueued = LanesEnqueued(device);
+    const int64_t enqueued = RunsEnqueued(device);
     absl::StatusOr<Reservation> reservation =
         accounts_[device]->Reserve(std::max<int64_t>(bytes, 0), launch.Name());
     if (reservation.ok() || enqueued == 0) return reservation;
-    TESSERA_RETURN_IF_ERROR(AwaitLane(launch, device, enqueued));
+    TESSERA_RETURN_IF_ERROR(AwaitOneEnded(launch, device, enqueued));
   }
 }
 
@@ -173,33 +173,33 @@ absl::StatusOr<Collectives*> Executor::CollectivesOf(Launch& launch) {
   return launch.own.get();
 }
 
-absl::Status Executor::StartLane(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
+absl::Status Executor::StartOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
   const int64_t began = AgeGauge::Now();
   TESSERA_RETURN_IF_ERROR(launch->cancel.status());
   TESSERA_RETURN_IF_ERROR(AwaitProgram(*launch));
   TESSERA_ASSIGN_OR_RETURN(Args args, TakeArgs(*launch, device));
   bool enqueued = false;
-  const absl::Status status = EnqueueLane(launch, mesh_device, device, args, began, &enqueued);
+  const absl::Status status = EnqueueOnDevice(launch, mesh_device, device, args, began, &enqueued);
   if (!enqueued) GiveBackArgs(*launch, device, std::move(args));
   return status;
 }
 
-absl::Status Executor::EnqueueLane(const LaunchRef& launch, int64_t mesh_device, int32_t device,
-                                   Args& args, int64_t began, bool* enqueued) {
+absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device,
+                                       Args& args, int64_t began, bool* enqueued) {
   const Executable& executable = **launch->program->executable;
   int64_t held = 0;
   for (const DeviceBufferRef& arg : args.buffers) held += arg->num_bytes();
-  std::vector<bool> may_overwrite;
-  for (const auto& taken : args.taken) may_overwrite.push_back(taken != nullptr);
-  args.takeovers = backend_->ChooseTakeovers(executable, args.buffers, std::move(may_overwrite));
-  for (const int arg : args.takeovers) {
+  std::vector<bool> donated;
+  for (const auto& taken : args.taken) donated.push_back(taken != nullptr);
+  args.donations = backend_->ChooseDonations(executable, args.buffers, std::move(donated));
+  for (const int arg : args.donations) {
     if (arg >= 0) held += args.buffers[arg]->num_bytes();  // The result's, too.
   }
   TESSERA_ASSIGN_OR_RETURN(Reservation taken,
-                           ReserveLane(*launch, device, executable.memory_bytes() - held));
-  const int64_t enqueued_before = LanesEnqueued(device);
-  if (enqueued_before >= kLanesEnqueuedMax) {
-    TESSERA_RETURN_IF_ERROR(AwaitLane(*launch, device, enqueued_before));
+                           ReserveOnDevice(*launch, device, executable.memory_bytes() - held));
+  const int64_t enqueued_before = RunsEnqueued(device);
+  if (enqueued_before >= kRunsEnqueuedMax) {
+    TESSERA_RETURN_IF_ERROR(AwaitOneEnded(*launch, device, enqueued_before));
   }
   auto reservation = std::make_shared<Reservation>(std::move(taken));
   TESSERA_RETURN_IF_ERROR(Start(launch));
@@ -209,7 +209,7 @@ absl::Status Executor::EnqueueLane(const LaunchRef& launch, int64_t mesh_device,
   context.device = device;
   context.mesh_device = mesh_device;
   context.ranks = *launch->ranks;
-  context.takeovers = args.takeovers;
+  context.donations = args.donations;
   context.cancel = &launch->cancel;
   context.in_flight = launch->in_flight[device];
   TESSERA_ASSIGN_OR_RETURN(context.collectives, CollectivesOf(*launch));
@@ -224,7 +224,7 @@ absl::Status Executor::EnqueueLane(const LaunchRef& launch, int64_t mesh_device,
   const bool later = !event->done();
   if (later) {
     absl::MutexLock lock(&mu_);
-    ++lanes_enqueued_[device];
+    ++runs_enqueued_[device];
   }
   for (size_t r = 0; later && r < work.results.size(); ++r) {
     buffers_.SetEnqueued({launch->results[r], device}, work.results[r], outcome);
@@ -238,14 +238,14 @@ absl::Status Executor::EnqueueLane(const LaunchRef& launch, int64_t mesh_device,
     }
     outcome->Fail(status);
     if (status.ok()) KeepResults(*launch, device, results, args, std::move(*reservation));
-    EndLane(launch, device, status);
+    EndOnDevice(launch, device, status);
     if (!later) return;
     // Nothing of ours is held by the device's thread when the executor may go.
     args = {};
     results.clear();
     reservation.reset();
     absl::MutexLock lock(&mu_);
-    --lanes_enqueued_[device];
+    --runs_enqueued_[device];
   });
   return absl::OkStatus();
 }
@@ -259,9 +259,9 @@ void Executor::KeepResults(const Launch& launch, int32_t device,
   for (size_t r = 0; r < results.size(); ++r) {
     const BufferId id{launch.results[r], device};
     // Of an argument's memory the reservation is there: its producer has ended before.
-    const int taken = args.takeovers.empty() ? -1 : args.takeovers[r];
+    const int taken = args.donations.empty() ? -1 : args.donations[r];
     Reservation& from = taken < 0 ? reservation : *args.taken[taken];
-    // Refused when it was deleted meanwhile, or failed with another lane: it is dropped.
+    // Refused when it was deleted meanwhile, or failed on another device: it is dropped.
     static_cast<void>(buffers_.SetReady(
         id, results[r],
         from.Split(results[r]->num_bytes(),
@@ -269,15 +269,15 @@ void Executor::KeepResults(const Launch& launch, int32_t device,
   }
 }
 
-void Executor::BeginLane(Launch& launch, int32_t device) {
+void Executor::BeginOnDevice(Launch& launch, int32_t device) {
   launch.in_flight[device] = in_flight_queues_[device]->Begin(launch.id);
 }
 
-void Executor::EndLane(const LaunchRef& launch, int32_t device, const absl::Status& status) {
+void Executor::EndOnDevice(const LaunchRef& launch, int32_t device, const absl::Status& status) {
   if (!status.ok()) {
     launch->failed = true;
     Fail(*launch, status);
-    // Before the stream goes on to work that wants them. Other lanes' results follow at the end.
+    // Before the stream goes on to work that wants them. Other devices' results follow at the end.
     for (const uint64_t result : launch->results) {
       buffers_.SetFailed({result, device}, launch->cancel.status());
     }

@@ -52,10 +52,10 @@ struct Executor::Launch {
   int64_t came = 0;  // when, by AgeGauge::Now
 
   CancelToken cancel;
-  // Per device of the executor; a device's own lane writes it, before the lane's work is enqueued.
+  // Per device of the executor; written by the device's own run, before its work is enqueued.
   std::vector<InFlightQueue::Launch*> in_flight;
   std::atomic<int> remaining{0};
-  std::atomic<bool> failed{false};  // a lane did not get to its end
+  std::atomic<bool> failed{false};  // the run on some device failed
   std::atomic<bool> spent{false};   // a device was given the arguments: those donated are gone
 
   absl::Mutex mu;

@@ -189,16 +189,16 @@ class HeldBackend : public Backend {
     enqueued.event = std::make_unique<HeldEvent>(this);
     return enqueued;
   }
-  std::vector<int> ChooseTakeovers(const Executable& executable,
+  std::vector<int> ChooseDonations(const Executable& executable,
                                    absl::Span<const DeviceBufferRef> args,
-                                   std::vector<bool> may_overwrite) const override {
+                                   std::vector<bool> donated) const override {
     // As an accelerator, to which the launches before this one that hold its bytes are no matter.
     std::vector<DeviceBufferRef> own;
     for (const DeviceBufferRef& arg : args) {
       own.push_back(*cpu_->FromHost(0, Array(arg->dtype(), arg->shape())));
     }
-    return cpu_->ChooseTakeovers(static_cast<const NotQuick&>(executable).of(), own,
-                                 std::move(may_overwrite));
+    return cpu_->ChooseDonations(static_cast<const NotQuick&>(executable).of(), own,
+                                 std::move(donated));
   }
   absl::StatusOr<DeviceBufferRef> FromHost(int device, Array value) override {
     return cpu_->FromHost(device, std::move(value));

@@ -1,0 +1,60 @@
+#include "worker/codegen/control_flow.h"
+
+namespace tessera::worker::codegen {
+
+using llvm::BasicBlock;
+using llvm::Value;
+
+ControlFlow::ControlFlow(llvm::Function* function)
+    : function_(function), b_(function->getContext()) {
+  b_.SetInsertPoint(NewBlock("entry"));
+}
+
+void ControlFlow::For(Value* from, Value* to, const std::function<Value*(Value*)>& body) {
+  BasicBlock* const before = b_.GetInsertBlock();
+  BasicBlock* const head = NewBlock("head");
+  BasicBlock* const inside = NewBlock("body");
+  BasicBlock* const after = NewBlock("after");
+  b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* const i = b_.CreatePHI(from->getType(), 2);
+  i->addIncoming(from, before);
+  b_.CreateCondBr(b_.CreateICmpSLT(i, to), inside, after);
+  b_.SetInsertPoint(inside);
+  Value* const next = body(i);
+  i->addIncoming(next, b_.GetInsertBlock());
+  b_.CreateBr(head);
+  b_.SetInsertPoint(after);
+}
+void ControlFlow::If(Value* condition, const std::function<void()>& then) {
+  BasicBlock* const inside = NewBlock("then");
+  BasicBlock* const after = NewBlock("fi");
+  b_.CreateCondBr(condition, inside, after);
+  b_.SetInsertPoint(inside);
+  then();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+void ControlFlow::IfElse(Value* condition, const std::function<void()>& then,
+                         const std::function<void()>& otherwise) {
+  BasicBlock* const yes = NewBlock("then");
+  BasicBlock* const no = NewBlock("else");
+  BasicBlock* const after = NewBlock("fi");
+  b_.CreateCondBr(condition, yes, no);
+  b_.SetInsertPoint(yes);
+  then();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(no);
+  otherwise();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+llvm::AllocaInst* ControlFlow::Local(llvm::Type* type) {
+  llvm::IRBuilder<> entry(&function_->getEntryBlock(), function_->getEntryBlock().begin());
+  return entry.CreateAlloca(type);
+}
+BasicBlock* ControlFlow::NewBlock(const char* name) {
+  return BasicBlock::Create(b_.getContext(), name, function_);
+}
+
+}  // namespace tessera::worker::codegen
