@@ -6,9 +6,7 @@
 #include <utility>
 
 #include "worker/cuda/capture_mode.h"
-#include "worker/cuda/comm.h"
 #include "worker/cuda/error.h"
-#include "worker/cuda/matmul.h"
 
 // NOLINTNEXTLINE(google-build-using-namespace): the C names are global.
 using namespace tessera::worker::cuda;
@@ -35,7 +33,7 @@ tessera_context::~tessera_context() {
   if (context_ == nullptr) return;
   if (Use() == TESSERA_OK) Reap();
   orphans_.clear();
-  cublaslt_ = nullptr;
+  matmul_library_ = nullptr;
   // What is still pending is left to the driver, which ends it with the context.
   Cu().cuDevicePrimaryCtxRelease_v2(device_);
 }
@@ -63,7 +61,7 @@ int tessera_context::Query(CUdevice_attribute attribute, int32_t* value) {
   return Check(Cu().cuDeviceGetAttribute(value, attribute, device_), "cuDeviceGetAttribute");
 }
 
-int tessera_context::Info(tessera_device_info* info) {
+int tessera_context::Info(tessera_device_info* info, const std::string& libraries) {
   TESSERA_CUDA_TRY(Use());
   Reap();
   *info = {};
@@ -95,17 +93,16 @@ int tessera_context::Info(tessera_device_info* info) {
       Query(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &info->shared_bytes_per_block));
   const int version = TheDriver().version;
   const std::string text = "CUDA driver " + std::to_string(version / 1000) + "." +
-                           std::to_string(version % 1000 / 10) + NcclVersionText() +
-                           CublasLtVersionText();
+                           std::to_string(version % 1000 / 10) + libraries;
   snprintf(info->versions, sizeof info->versions, "%s", text.c_str());
   return TESSERA_OK;
 }
 
-std::shared_ptr<const CublasLt> tessera_context::StartedCublasLt(
-    const std::function<std::shared_ptr<const CublasLt>()>& start) {
-  const std::lock_guard<std::mutex> lock(cublaslt_mutex_);
-  if (cublaslt_ == nullptr) cublaslt_ = start();
-  return cublaslt_;
+std::shared_ptr<const void> tessera_context::MatmulLibrary(
+    const std::function<std::shared_ptr<const void>()>& start) {
+  const std::lock_guard<std::mutex> lock(matmul_library_mutex_);
+  if (matmul_library_ == nullptr) matmul_library_ = start();
+  return matmul_library_;
 }
 
 void tessera_context::AddStream(CUstream stream) {

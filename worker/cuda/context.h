@@ -15,12 +15,6 @@
 #include "worker/cuda/handle.h"
 #include "worker/device/device_api.h"
 
-namespace tessera::worker::cuda {
-
-struct CublasLt;  // matmul.h
-
-}  // namespace tessera::worker::cuda
-
 struct tessera_context {
  public:
   using CUcontext = tessera::worker::cuda::CUcontext;
@@ -42,7 +36,8 @@ struct tessera_context {
   // FromDriver, which remembers an error that is the context's end.
   int Check(CUresult result, const char* call);
 
-  int Info(tessera_device_info* info);
+  // `libraries` are the versions of what was opened beside the driver: ", NCCL 2.28.9".
+  int Info(tessera_device_info* info, const std::string& libraries);
 
   // The streams that may have work under way.
   void AddStream(CUstream stream);
@@ -52,9 +47,10 @@ struct tessera_context {
   void BeginCapture();
   void EndCapture();
 
-  // cuBLASLt for this context: what `start` has given before or, if that was null, gives now.
-  std::shared_ptr<const tessera::worker::cuda::CublasLt> StartedCublasLt(
-      const std::function<std::shared_ptr<const tessera::worker::cuda::CublasLt>()>& start);
+  // The matmul library as it was started for this context: what `start` has returned before or, if
+  // that was null, returns now.
+  std::shared_ptr<const void> MatmulLibrary(
+      const std::function<std::shared_ptr<const void>()>& start);
 
   // Runs `destroy` once every stream has passed the point it has reached now: at a later call, for
   // nothing here waits. What is left when the context closes goes with the driver's context.
@@ -86,6 +82,6 @@ struct tessera_context {
   std::vector<std::function<bool()>> pending_;
   int captures_ = 0;
 
-  std::mutex cublaslt_mutex_;  // Guards what follows. Held while the library starts.
-  std::shared_ptr<const tessera::worker::cuda::CublasLt> cublaslt_;
+  std::mutex matmul_library_mutex_;  // Guards what follows. Held while the library starts.
+  std::shared_ptr<const void> matmul_library_;
 };

@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "worker/cuda/module.h"
 #include "worker/cuda/stream.h"
 
 struct tessera_graph {
@@ -18,6 +17,6 @@ struct tessera_graph {
 
  private:
   // The graph goes before the code. The driver frees one that runs when it has ended.
-  std::vector<std::shared_ptr<tessera::worker::cuda::LoadedModule>> modules_;
+  std::vector<std::shared_ptr<const void>> modules_;
   tessera::worker::cuda::GraphExecHandle exec_;
 };

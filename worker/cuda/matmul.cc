@@ -61,11 +61,11 @@ std::shared_ptr<const CublasLt> Start(const char* name, std::string* why) {
 // of CUDA 13, 12 takes older ones.
 int OpenCublasLt(tessera_context* context, std::shared_ptr<const CublasLt>* opened) {
   std::string why;
-  *opened = context->StartedCublasLt([&why] {
+  *opened = std::static_pointer_cast<const CublasLt>(context->MatmulLibrary([&why] {
     std::shared_ptr<const CublasLt> library = Start("libcublasLt.so.13", &why);
     if (library != nullptr || Library::IsOverridden(kOverride)) return library;
     return Start("libcublasLt.so.12", &why);
-  });
+  }));
   if (*opened != nullptr) return TESSERA_OK;
   return Fail(TESSERA_UNSUPPORTED,
               "matmul: no cuBLASLt: %s; install libcublas of CUDA 12 or 13, or put it on the "

@@ -50,7 +50,10 @@ constexpr tessera_device_api kApi = {
     .device_count = DeviceCount,
     .open = tessera_context::Open,
     .close = Delete<tessera_context>,
-    .info = [](tessera_context* context, tessera_device_info* info) { return context->Info(info); },
+    .info =
+        [](tessera_context* context, tessera_device_info* info) {
+          return context->Info(info, NcclVersionText() + CublasLtVersionText());
+        },
     .allocate = Allocate,
     .free = Free,
     .allocate_host = AllocateHost,

@@ -2,7 +2,6 @@
 
 #include "worker/cuda/capture_mode.h"
 #include "worker/cuda/error.h"
-#include "worker/cuda/module.h"
 
 // NOLINTNEXTLINE(google-build-using-namespace): the C names are global.
 using namespace tessera::worker::cuda;

@@ -8,12 +8,6 @@
 #include "worker/cuda/context.h"
 #include "worker/cuda/handle.h"
 
-namespace tessera::worker::cuda {
-
-class LoadedModule;  // module.h
-
-}  // namespace tessera::worker::cuda
-
 struct tessera_stream {
  public:
   static int Create(tessera_context* context, bool high_priority, tessera_stream** stream);
@@ -24,8 +18,8 @@ struct tessera_stream {
 
   // True between graph_begin and graph_end.
   bool capturing = false;
-  // What the graph being recorded will need for as long as it lives.
-  std::vector<std::shared_ptr<tessera::worker::cuda::LoadedModule>> captured;
+  // Code that the graph being recorded launches, and keeps loaded.
+  std::vector<std::shared_ptr<const void>> captured;
 
  private:
   explicit tessera_stream(tessera_context* context) : context_(context) {}
