@@ -22,6 +22,7 @@
 #include "worker/cpu/program_run.h"
 #include "worker/cpu/thread_pool.h"
 #include "worker/cpu/tile.h"
+#include "worker/program/lower.h"
 
 namespace tessera::worker {
 namespace {
@@ -242,13 +243,7 @@ class CpuBackend final : public Backend {
   std::string_view device_kind() const override { return "cpu"; }
   int num_devices() const override { return options_.num_devices; }
   int64_t memory_bytes() const override { return options_.memory_bytes; }
-  absl::Span<const ir::Lowering> lowerings() const override {
-    static constexpr ir::Lowering kOwn[] = {ir::Lowering::kScalar,       ir::Lowering::kReduce,
-                                            ir::Lowering::kContract,     ir::Lowering::kIndexMap,
-                                            ir::Lowering::kDynamicIndex, ir::Lowering::kCollective,
-                                            ir::Lowering::kRegion,       ir::Lowering::kAlias};
-    return kOwn;
-  }
+  absl::Span<const ir::Lowering> lowerings() const override { return program::kLoweredKinds; }
 
   absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) override {
     if (program.entry == nullptr) {

@@ -8,7 +8,7 @@
 namespace tessera::worker::device {
 namespace {
 
-// Between looks: short while things end, up to the longest while nothing does.
+// The pause between polls: short while work ends, growing to the maximum while none does.
 constexpr absl::Duration kPauseMin = absl::Microseconds(5);
 constexpr absl::Duration kPauseMax = absl::Microseconds(200);
 
@@ -39,7 +39,7 @@ void Completion::Run() {
       while (watched_ == 0 && !stopping_) changed_.Wait(&mu_);
       if (stopping_) return;
     }
-    if (LookAtAll()) {
+    if (PollAll()) {
       pause = kPauseMin;
       continue;
     }
@@ -49,7 +49,7 @@ void Completion::Run() {
   }
 }
 
-bool Completion::LookAtAll() {
+bool Completion::PollAll() {
   const absl::Time now = SteadyNow();
   bool ended = false;
   for (size_t queue = 0;; ++queue) {
@@ -60,7 +60,7 @@ bool Completion::LookAtAll() {
       if (!queues_[queue].empty()) oldest = queues_[queue].front().get();
     }
     // Only this thread takes from a queue, so the oldest stays.
-    if (oldest == nullptr || !oldest->Look(now)) continue;
+    if (oldest == nullptr || !oldest->Poll(now)) continue;
     ended = true;
     std::unique_ptr<Watched> done;
     absl::MutexLock lock(&mu_);

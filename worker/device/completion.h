@@ -23,7 +23,7 @@ class Watched {
  public:
   virtual ~Watched() = default;
   // Polls; true once the work has ended and its waiters have been told. Called until then.
-  virtual bool Look(absl::Time now) = 0;
+  virtual bool Poll(absl::Time now) = 0;
 };
 
 class Completion {
@@ -39,7 +39,7 @@ class Completion {
  private:
   void Run();
   // Polls the oldest of each queue; whether any has ended.
-  bool LookAtAll();
+  bool PollAll();
 
   absl::Mutex mu_;
   std::vector<std::deque<std::unique_ptr<Watched>>> queues_ ABSL_GUARDED_BY(mu_);

@@ -17,6 +17,7 @@
 #include "worker/device/core.h"
 #include "worker/device/executable.h"
 #include "worker/device/runner.h"
+#include "worker/program/lower.h"
 #include "worker/program/step_program.h"
 
 namespace tessera::worker::device {
@@ -60,7 +61,7 @@ class AbortGuard final : public Watched {
   AbortGuard(std::shared_ptr<const std::atomic<bool>> done, absl::Time deadline,
              std::function<void()> late)
       : done_(std::move(done)), deadline_(deadline), late_(std::move(late)) {}
-  bool Look(absl::Time now) override {
+  bool Poll(absl::Time now) override {
     if (*done_) return true;
     if (now <= deadline_) return false;
     late_();
@@ -93,13 +94,7 @@ class DeviceBackend final : public Backend {
   std::string_view device_kind() const override { return kind_; }
   int num_devices() const override { return 1; }
   int64_t memory_bytes() const override { return core_->arena->capacity_bytes(); }
-  absl::Span<const ir::Lowering> lowerings() const override {
-    static constexpr ir::Lowering kOwn[] = {ir::Lowering::kScalar,       ir::Lowering::kReduce,
-                                            ir::Lowering::kContract,     ir::Lowering::kIndexMap,
-                                            ir::Lowering::kDynamicIndex, ir::Lowering::kCollective,
-                                            ir::Lowering::kRegion,       ir::Lowering::kAlias};
-    return kOwn;
-  }
+  absl::Span<const ir::Lowering> lowerings() const override { return program::kLoweredKinds; }
 
   absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) override {
     if (program.entry == nullptr) {

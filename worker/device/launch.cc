@@ -144,7 +144,7 @@ void Launch::Watch(absl::Time now) {
   }
 }
 
-bool Launch::Look(absl::Time now) {
+bool Launch::Poll(absl::Time now) {
   if (!broken_) Watch(now);
   const absl::StatusOr<bool> reached = device_->Reached(work_.end);
   if (!reached.ok()) {

@@ -95,7 +95,7 @@ class Launch final : public Watched {
   Launch(const Device* device, AbortLadder* ladder, LaunchBounds bounds,
          std::function<void(const absl::Status&)> fatal, std::shared_ptr<LaunchEnd> end, Work work);
 
-  bool Look(absl::Time now) override;
+  bool Poll(absl::Time now) override;
 
  private:
   // What the ladder's thread says.

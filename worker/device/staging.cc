@@ -21,7 +21,7 @@ class WatchedCopy final : public Watched {
  public:
   WatchedCopy(const Device* device, EventHandle event, std::shared_ptr<Ended> ended)
       : device_(device), event_(std::move(event)), ended_(std::move(ended)) {}
-  bool Look(absl::Time) override {
+  bool Poll(absl::Time) override {
     const absl::StatusOr<bool> reached = device_->Reached(event_);
     if (reached.ok() && !*reached) return false;
     ended_->status = reached.status();

@@ -429,16 +429,7 @@ class BlockFuser {
 
   // Kernels over one box that read a result become one, so that it need not be kept.
   void JoinReaders(const Item& item) {
-    for (int v : item.results) {
-      std::vector<int> readers = Readers(v);
-      if (readers.size() > kSharersMax) readers.resize(kSharersMax);
-      for (size_t a = 0; a < readers.size(); ++a)
-        for (size_t b = a + 1; b < readers.size(); ++b) {
-          if (!TryMerge(readers[a], readers[b])) continue;
-          readers.erase(readers.begin() + b);
-          --b;
-        }
-    }
+    for (int v : item.results) MergeAll(Readers(v));
   }
 
   // Kernels that read the same values from memory.
@@ -454,14 +445,21 @@ class BlockFuser {
       for (int node : all)
         if (std::find(readers.begin(), readers.end(), Find(node)) == readers.end())
           readers.push_back(Find(node));
-      if (readers.size() > kSharersMax) readers.resize(kSharersMax);
-      for (size_t a = 0; a < readers.size(); ++a)
-        for (size_t b = a + 1; b < readers.size(); ++b) {
-          if (!TryMerge(readers[a], readers[b])) continue;
-          readers.erase(readers.begin() + b);
-          --b;
-        }
+      MergeAll(std::move(readers));
     }
+  }
+
+  // Merges the kernels that can be, as far as there are not too many of them.
+  void MergeAll(std::vector<int> kernels) {
+    if (kernels.size() > kSharersMax) kernels.resize(kSharersMax);
+    for (size_t a = 0; a < kernels.size(); ++a)
+      for (size_t b = a + 1; b < kernels.size();) {
+        if (TryMerge(kernels[a], kernels[b])) {
+          kernels.erase(kernels.begin() + b);
+        } else {
+          ++b;
+        }
+      }
   }
 
   // Makes `b` part of `a`.

@@ -24,6 +24,12 @@ namespace tessera::worker::program {
 // general item.
 inline constexpr size_t kGroupDimsMax = 16;
 
+// The kinds of ops that become items other than GeneralItem.
+inline constexpr ir::Lowering kLoweredKinds[] = {
+    ir::Lowering::kScalar,   ir::Lowering::kReduce,       ir::Lowering::kContract,
+    ir::Lowering::kIndexMap, ir::Lowering::kDynamicIndex, ir::Lowering::kCollective,
+    ir::Lowering::kRegion,   ir::Lowering::kAlias};
+
 struct Value {
   ir::DType dtype = ir::DType::kF32;
   int64_t elements = 0;
