@@ -51,7 +51,7 @@ std::string TimeText(absl::Time time) {
   const bool never = time == absl::InfiniteFuture() || time == absl::InfinitePast();
   return never ? kNever : absl::FormatTime(kTimeFormat, time, absl::UTCTimeZone());
 }
-// `never` is what that word means. Whether the text is one that TimeText writes.
+// Reads what TimeText writes, and returns whether it is that; "never" is read as `never`.
 bool ReadTime(std::string_view text, absl::Time never, absl::Time* out) {
   *out = never;
   if (text == kNever) return never != absl::Time();

@@ -44,10 +44,10 @@ struct TokenText {
   std::string fingerprint;  // of a token to join with; else empty
 };
 absl::StatusOr<TokenText> ParseToken(std::string_view text);
-// What a token to join with says beyond the token, and the token in it.
+// The texts of a token to join with, and of the bearer token in it.
 std::string JoinToken(const TokenText& token, std::string_view fingerprint);
 std::string BearerToken(const TokenText& token);
-// Takes as long whatever the secret.
+// Takes the same time for every secret.
 bool TokenMatches(const TokenRecord& record, std::string_view secret);
 
 // One line per token, in order; reads what it wrote, and nothing else.

@@ -17,7 +17,7 @@ using internal::ConcreteState;
 using internal::Readable;
 using internal::ThrowError;
 
-// Asks until the answer is there: one call waits no longer than the service lets it.
+// Calls until the operation has ended: one call waits no longer than the service allows.
 template <class Ask>
 ir::Array Await(const Ask& ask, const Site& site) {
   const absl::Time end = SteadyNow() + internal::BoundedWait(absl::InfiniteDuration());

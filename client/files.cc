@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr char kAlone[] = "array";  // the name of an array that is no tree's
+constexpr char kAlone[] = "array";  // the name of an array that is not in a tree
 
 std::vector<std::string> NamesOf(const Flat& flat, const std::string& path) {
   std::vector<std::string> names = LeafPaths(flat.tree, "");
@@ -29,7 +29,7 @@ void RefuseIfEmpty(std::string_view what, const Flat& flat, const Site& site) {
                        absl::StrCat(ToAbsl(what), ": the tree holds no array"), site);
 }
 
-// Of a file, with the arrays that the tree wants, or an error that says what differs.
+// The arrays of the file that the tree names, or an error that says what differs.
 void CheckFile(const std::string& path, const std::vector<SavedArray>& file, const Flat& like,
                const std::vector<std::string>& names, const Site& site) {
   for (size_t i = 0; i < names.size(); ++i) {

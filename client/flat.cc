@@ -502,7 +502,7 @@ Array MatchOutSpec(const Array& r, const PartitionSpec& spec, const std::string&
 std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatBody body,
                                absl::FunctionRef<std::vector<PartitionSpec>()> out_specs,
                                absl::FunctionRef<std::vector<std::string>()> out_paths) {
-  // Without a program there is none whose mesh could lack ours: the context is set for its making.
+  // Outside of a program the mesh is set in context for the program that is made.
   std::optional<set_mesh> context;
   if (!CurrentFrame() && context_mesh().empty() && !call.mesh.empty()) context.emplace(call.mesh);
   return InProgram("shard_map", site, call.args.leaves, [&] {
@@ -641,7 +641,7 @@ std::vector<Array> CheckpointFlat(const FlatArgs& args, const Site& site, FlatBo
 
 namespace {
 
-// A path in a tree as a program may name a value: of long ones the end stays.
+// A path in a tree as a name of a value; long ones are cut at the front.
 std::string ValueName(const std::string& path) {
   const size_t over = path.size() > ir::kValueNameMax ? path.size() - ir::kValueNameMax + 2 : 0;
   std::string name = over > 0 ? ".." + path.substr(over) : path;

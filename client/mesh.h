@@ -41,8 +41,7 @@ Mesh make_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>
 Mesh abstract_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                    const std::vector<AxisType>& axis_types = {}, Site site = Site::Here());
 
-// Devices that are not there, of a cluster that is thought of: programs are planned for them, and
-// not run.
+// Devices that need not exist: programs are planned for them, and not run.
 struct AbsentDevices {
   Mesh mesh;                 // abstract_mesh
   int64_t memory_bytes = 0;  // of each device

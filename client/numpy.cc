@@ -184,7 +184,7 @@ Array logical_not(const Arg& x) {
 
 Array where(const Arg& condition, const Arg& x, const Arg& y) {
   const internal::CommonType common = internal::CommonTypeOf({x, y});
-  // The condition travels as an operand of its own dtype.
+  // The condition keeps its dtype: only the two values are promoted.
   const Site site = internal::SiteOf({condition, x, y});
   std::vector<Array> arrays;
   std::vector<Dims> shapes;
@@ -223,7 +223,7 @@ TESSERA_DEFINE_INEXACT(rsqrt, Rsqrt)
 TESSERA_DEFINE_INEXACT(sigmoid, Logistic)
 #undef TESSERA_DEFINE_INEXACT
 
-// Integers are whole and finite already.
+// Integers need no rounding, and are finite.
 Array floor(const Arg& x) {
   return One("floor", x, [](Value v) { return ir::IsInexact(v.dtype()) ? ir::Floor(v) : v; });
 }

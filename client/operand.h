@@ -9,7 +9,7 @@
 
 namespace tessera::internal {
 
-// The least dtype that holds both, as JAX's lattice with 64-bit types on.
+// The dtype that two promote to, by JAX's lattice with 64-bit types on.
 DType Promote(DType a, DType b);
 // What arithmetic on operands computes in, and whether its result gives way to other dtypes again.
 struct CommonType {
@@ -21,12 +21,12 @@ struct CommonType {
 CommonType CommonTypeOf(const std::vector<Arg>& args);
 DType CommonDType(const std::vector<Arg>& args);
 ir::Value ConvertTo(ir::Value x, const CommonType& type);
-// Where the first operand with a place stands.
+// The site of the first operand that has one.
 Site SiteOf(const std::vector<Arg>& args);
 // Result shape of numpy's broadcasting; throws naming `op`.
 Dims BroadcastShapes(std::string_view op, const std::vector<Dims>& shapes, const Site& site);
 ir::Value BroadcastTo(ir::Value x, const Dims& shape);
-// One constant of C++'s number.
+// A constant of the C++ number.
 ir::Value Literal(ir::Builder& b, const Arg& a, DType dtype);
 
 // An op of several operands.  kStrict: arrays as they are, as in lax; kPromote: dtypes and shapes

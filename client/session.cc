@@ -168,7 +168,7 @@ void Session::SetDefault(std::shared_ptr<Session> session) {
     absl::MutexLock lock(DefaultMutex());
     DefaultSlot().swap(session);
   }
-  // The old one, if this was its last user, ends here, without the lock.
+  // `session` now holds the old one, which may end here, without the lock.
 }
 
 Session::Session(std::shared_ptr<api::Service> service)
@@ -179,7 +179,7 @@ Session::~Session() {
     FlushReleased();
     return;
   }
-  // A child that was forked: the connection and its threads are the parent's, and are not here.
+  // In a forked child: the threads of the connection exist only in the parent, so it is leaked.
   static_cast<void>(new std::shared_ptr<api::Service>(service_));
 }
 
@@ -198,7 +198,7 @@ void Session::Release(uint64_t array, int64_t bytes) {
   if (full) FlushReleased();
 }
 
-void Session::LetGo(uint64_t array) {
+void Session::ReleaseDonated(uint64_t array) {
   absl::MutexLock lock(&mu_);
   released_.push_back(array);
 }
@@ -211,7 +211,7 @@ void Session::FlushReleased() {
     gone.swap(released_);
     released_bytes_ = 0;
   }
-  // A cluster that cannot be told frees them with the session's lease.
+  // If the call fails, they are freed with the session.
   if (!gone.empty()) service_->Delete(gone).IgnoreError();
 }
 
@@ -268,7 +268,7 @@ absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::Execut
     }
     const bool full = !reply.ok() && ReasonOf(reply.status()) == "QUEUE_FULL";
     if (!full || last == 0 || SteadyNow() >= end) return reply;
-    // Room comes when what was accepted ends.
+    // The queue has room once an accepted run has ended.
     service_->WaitOperation(last, std::min(end - SteadyNow(), absl::Duration(absl::Seconds(1))))
         .status()
         .IgnoreError();
@@ -279,7 +279,7 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
                                 std::vector<bool> donate, const Site& site) {
   api::ExecuteRequest request;
   request.executable = executable.reply.executable;
-  // Numbers lie for this run alone, where it wants them.
+  // Numbers are put for this run alone, as the plan places them, and released after it.
   std::vector<uint64_t> numbers;
   const absl::Cleanup forget = [&] {
     for (uint64_t id : numbers) Release(id, /*bytes=*/0);

@@ -47,11 +47,11 @@ class Session : public std::enable_shared_from_this<Session> {
   static std::shared_ptr<Session> Connect(const std::string& address, ConnectOptions options = {},
                                           Site site = Site::Here());
   static std::shared_ptr<Session> Embedded(EmbeddedOptions options = {}, Site site = Site::Here());
-  // Any carrier of the seam.
+  // Over any implementation of api::Service.
   static std::shared_ptr<Session> Over(std::shared_ptr<api::Service> service);
   // Made on first use.
   static std::shared_ptr<Session> Default(Site site = Site::Here());
-  // What Default() answers from now on, for the process; null: made anew on next use.
+  // What Default() returns from then on, in this process; null: a session is made on next use.
   static void SetDefault(std::shared_ptr<Session> session);
   ~Session();
 
@@ -65,20 +65,20 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<ir::Type> out_types;
     std::string name;
   };
-  // Cached by all that is given but the site: equal programs of two places are two, since errors
-  // and plans name their lines.
+  // Cached by everything but `site`. Equal programs from two source lines are two, since errors and
+  // plans name the lines of ops.
   std::shared_ptr<const Executable> Compile(const ir::Program& program,
                                             const std::vector<int64_t>& devices,
                                             const std::string& name, bool explain,
                                             const Site& site);
-  // Plans it, and makes nothing, for devices of so much memory each that need not be there.
+  // Only plans, for devices of so much memory each, which need not exist.
   api::CompileReply PlanForAbsent(const ir::Program& program, int64_t device_memory_bytes,
                                   const std::string& name, const Site& site);
   // `donate` is empty or as long as args.
   std::vector<Array> Run(const Executable& executable, const std::vector<Array>& args,
                          std::vector<bool> donate, const Site& site);
   Array Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec, const Site& site);
-  // `x`, a concrete array of this session, where it shall lie: itself if it lies so already.
+  // `x`, a concrete array of this session, with this sharding: `x` itself if it has it already.
   Array Reshard(const Array& x, const Mesh& mesh, const PartitionSpec& spec, const Site& site);
   // Returns when the file is there.
   void Save(const std::string& path, const std::vector<api::NamedArray>& arrays, bool overwrite,
@@ -92,11 +92,11 @@ class Session : public std::enable_shared_from_this<Session> {
   };
   std::vector<Array> Load(const std::string& path, const std::vector<Wanted>& wanted,
                           const Site& site);
-  // Deletes soon: with the next run once many or large ones have gathered, or with the next put.
+  // Deletes soon: with the next put, or with the next run once the released are many or large.
   void Release(uint64_t array, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // The same for one that was donated, which is there no more, unless the run ends before it
-  // begins: that is told along with other things.
-  void LetGo(uint64_t array) ABSL_LOCKS_EXCLUDED(mu_);
+  // The same for an array that was donated. The service has deleted it, unless the run ended before
+  // it began, so this deletion is sent only along with others.
+  void ReleaseDonated(uint64_t array) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   explicit Session(std::shared_ptr<api::Service> service);
@@ -111,7 +111,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Array Made(uint64_t id, const Type& type, api::Placement placement, uint64_t operation,
              const std::string& name);
 
-  const int process_;  // whose the service is; not a forked child's
+  const int process_;  // that made the service; a forked child must not use it
   const std::shared_ptr<api::Service> service_;
   absl::Mutex mu_;
   uint64_t last_operation_ ABSL_GUARDED_BY(mu_) = 0;
@@ -136,7 +136,7 @@ class [[nodiscard]] deadline {
 
 namespace internal {
 absl::Time CurrentDeadline();  // InfiniteFuture when there is none
-// `wanted`, the deadline in scope, or the longest wait we allow, whichever is least.
+// The minimum of `wanted`, the time to the deadline in scope, and the longest wait we allow.
 absl::Duration BoundedWait(absl::Duration wanted);
 }  // namespace internal
 
@@ -160,8 +160,9 @@ requires std::is_arithmetic_v<T> Array scalar(T value, DType dtype = DTypeOf<T>(
                  : ir::Array::Scalar(dtype, static_cast<double>(value)),
              site);
 }
-// A concrete array elsewhere: its bytes go from device to device, without coming by here. One that
-// lies there already is returned as it is, as by jax.device_put: to donate it donates both.
+// A concrete array with another sharding: its bytes go from device to device, not by this process.
+// One that has the sharding already is returned as it is, as by jax.device_put: donating the result
+// donates `x`.
 Array put(const Array& x, const Mesh& mesh, const PartitionSpec& spec, Site site = Site::Here());
 
 template <class T>

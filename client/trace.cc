@@ -135,7 +135,7 @@ ConcreteState::~ConcreteState() {
 
 void ConcreteState::GiveBack() const {
   if (donated.load()) {
-    session->LetGo(id);
+    session->ReleaseDonated(id);
   } else {
     session->Release(id, type.num_bytes());
   }

@@ -42,7 +42,7 @@ struct ArrayState {
 struct ConcreteState final : ArrayState {
   using ArrayState::ArrayState;
   ~ConcreteState() override;
-  // Tells the session that nobody holds the array any more.
+  // Releases the array in its session.
   void GiveBack() const;
   std::shared_ptr<Session> session;
   uint64_t id = 0;
@@ -50,7 +50,7 @@ struct ConcreteState final : ArrayState {
   uint64_t operation = 0;                    // 0: uploaded
   std::string name;                          // of the program that makes it
   mutable std::atomic<bool> deleted{false};  // by the user
-  // To a run that was accepted: the service has deleted it, unless the run ends before it begins.
+  // To an accepted run: the service has deleted it, unless the run ended before it began.
   mutable std::atomic<bool> donated{false};
 };
 // A C++ number that a program takes as an argument; each run puts it where the plan wants it.
@@ -67,7 +67,7 @@ struct TracedState final : ArrayState {
 const ConcreteState* AsConcrete(const Array& a);
 const TracedState* AsTraced(const Array& a);
 const NumberState* AsNumber(const Array& a);
-// Whether there is no array behind the handle any more.  Asks the service of one that was donated.
+// Whether the array was deleted.  Asks the service about one that was donated.
 bool IsGone(const ConcreteState& c, const Site& site);
 // A concrete array that can be used outside of a trace; else throws, naming what wanted it.
 const ConcreteState& Readable(std::string_view what, const Array& a, const Site& site);

@@ -12,7 +12,7 @@ void Sign(const TreeNode& n, std::string* out) {
       absl::StrAppend(out, "*");
       return;
     case TreeNode::kStatic:
-      // Length first: no value can pass for structure.
+      // The length comes first, so that no value can be mistaken for structure.
       absl::StrAppend(out, "=", n.text.size(), ":", n.text);
       return;
     case TreeNode::kNode:

@@ -19,7 +19,7 @@ namespace tessera::embed {
 namespace {
 
 static_assert(kEmbeddedDevicesMax == worker::InFlightPage::kMaxDevices);
-// A worker in this process ends when the process does: silence means a busy machine.
+// A worker in this process cannot be lost alone: a late heartbeat means a busy machine.
 constexpr int64_t kLeaseMs = 60'000;
 
 Options CoordinatorOptions() {
@@ -28,7 +28,7 @@ Options CoordinatorOptions() {
   return options;
 }
 
-// Members end in reverse: the worker leaves before the coordinator that it calls.
+// Destroyed in reverse order: the worker before the coordinator that it calls.
 struct Cluster {
   Options options = CoordinatorOptions();
   RealClock clock;

@@ -35,7 +35,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
                                     ": ", failure != 0 ? std::strerror(failure) : "it is empty",
                                     "; set TESSERA_CA_FILE to its ca.pem"));
     }
-    // gRPC would say that the coordinator does not answer.
+    // Checked here, since gRPC would only say that the coordinator does not answer.
     if (const auto authority = pki::Describe(pem.str()); !authority.ok()) {
       return MakeError(ErrorKind::kTlsMismatch,
                        absl::StrCat(options.ca_file, " holds no certificate of an authority: ",
@@ -62,7 +62,7 @@ std::shared_ptr<grpc::Channel> ChannelTo(
     const Keepalive& keepalive) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kReceiveBytesMax);
-  // A session's client has the coordinator's grace to come back (session_grace_ms).
+  // Often enough for a client to come back within the coordinator's session_grace_ms.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectMs);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectTimeoutMs);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLastReconnectMs);

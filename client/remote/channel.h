@@ -14,10 +14,10 @@ namespace tessera::remote {
 
 // TLS with the authority of options.ca_file; plain text only to this machine, or where
 // options.insecure asks for it. TLS_MISMATCH otherwise, and when the file cannot be read or holds
-// no certificate; VALUE_ERROR when nobody can be called by the address.
+// no certificate; VALUE_ERROR when the address is not HOST:PORT or unix:/path.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
     const std::string& address, const ConnectOptions& options);
-// Connects when it is used.
+// The channel connects at its first call.
 std::shared_ptr<grpc::Channel> ChannelTo(
     const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
     const Keepalive& keepalive = {});

@@ -21,7 +21,7 @@ namespace {
 
 constexpr absl::Duration kProbeLimit = absl::Seconds(1);
 
-// TLS with whoever answers. What comes back is checked by its fingerprint.
+// TLS without verifying the server: the caller checks the fingerprint of what comes back.
 std::shared_ptr<grpc::ChannelCredentials> Unverified() {
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_verify_server_certs(false);
@@ -74,7 +74,7 @@ absl::StatusOr<std::string> Enroll(const std::string& address, const std::string
   request.set_csr_pem(csr_pem);
   v1::EnrollResponse response;
   const absl::Status status = Done(stub->Enroll(&context, request, &response), address);
-  // It answered a moment ago to whoever did not check.
+  // FetchAuthority, which does not verify the server, has just reached it.
   if (KindOf(status) == ErrorKind::kUnreachable)
     return MakeError(ErrorKind::kTlsMismatch,
                      absl::StrCat("the coordinator at ", address,

@@ -33,7 +33,7 @@ grpc::Status Execution::Accept(api::ExecuteReply* reply) {
   if (ok && event_.has_accepted()) {
     *reply = ir::serial::FromProto(event_.accepted());
     event_.Clear();
-    reader_->Read(&event_, &event_);  // For the end.
+    reader_->Read(&event_, &event_);  // the event that says how the run ended
     return grpc::Status::OK;
   }
   {
@@ -81,7 +81,7 @@ void Execution::KeepEnd(bool ok) {
   if (!ok) failure_ = Finish();
   if (!ok || !event_.has_ended()) return;
   absl::StatusOr<api::Completion> end = ir::serial::FromProto(event_.ended());
-  if (!end.ok()) return;  // Read by ticket then.
+  if (!end.ok()) return;  // the results are then read by ticket
   for (auto& [array, value] : end->results) results_.insert_or_assign(array, std::move(value));
 }
 

@@ -1,7 +1,7 @@
 // A run that was accepted and is watched: its results come along with its end, if they are small.
 //
-// Whoever waits for the end is the one that polls for it: no thread of ours stands between the
-// socket and the caller. Thread-safe. The destructor leaves; the run goes on.
+// The thread that waits for the end polls for it: no other thread stands between the socket and the
+// caller. Thread-safe. The destructor ends the watch; the run goes on.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -28,18 +28,18 @@ class Execution {
 
   // Once, first: waits until the run is accepted, or the context's deadline.
   grpc::Status Accept(api::ExecuteReply* reply) ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits for the end, at most until `deadline`; a past one looks without waiting. Whether it has
-  // come, or can come no more.
+  // Waits for the end, at most until `deadline`, which may be in the past. Returns whether the end
+  // has come, or the watch is over without it.
   bool AwaitEnd(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
-  // What came along with the end.
+  // A result that came with the end.
   std::optional<ir::Array> ResultOf(uint64_t array) const ABSL_LOCKS_EXCLUDED(mu_);
-  // How the watch ended without saying how the run did; OK while it has not.
+  // Why the watch ended before the run; OK otherwise.
   grpc::Status failure() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Drops what is in flight.
+  // Cancels the stream and drains its queue.
   void Leave();
-  // What the stream ended with, once a read of it has failed.
+  // The status of the stream, after a read of it has failed.
   grpc::Status Finish();
   void KeepEnd(bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -21,7 +21,7 @@ struct Hold::Stream {
     bool ok = false;
     while (queue.Next(&tag, &ok)) continue;
   }
-  // How it ended; only once it has.
+  // The stream's final status; valid once it has ended.
   grpc::Status End() {
     grpc::Status status;
     void* tag = nullptr;
@@ -41,7 +41,7 @@ void Hold::Open(uint64_t session) {
   stream_ = std::make_unique<Stream>();
   stream_->session = session;
   prepare_(&stream_->context, absl::InfiniteDuration());
-  // Goes out as soon as there is a connection again.
+  // Waits for a connection: the call is sent as soon as there is one.
   stream_->context.set_wait_for_ready(true);
   v1::HoldSessionRequest request;
   request.set_session(session);
@@ -56,15 +56,15 @@ Hold::State Hold::Keep(uint64_t session, absl::Duration wait) {
   while (true) {
     void* tag = nullptr;
     bool ok = false;
-    // What is held is only looked at.
+    // An open stream is only checked, without waiting.
     const absl::Time until = stream_->held ? SteadyNow() : end;
     if (stream_->queue.AsyncNext(&tag, &ok, WallDeadline(until - SteadyNow())) !=
         grpc::CompletionQueue::GOT_EVENT)
       return stream_->held ? State::kHeld : State::kOpening;
-    if (tag != &stream_->answer) continue;  // It has gone out.
+    if (tag != &stream_->answer) continue;  // the request was sent
     if (ok) {
       stream_->held = true;
-      stream_->reader->Read(&stream_->answer, &stream_->answer);  // For the end.
+      stream_->reader->Read(&stream_->answer, &stream_->answer);  // ends with the stream
       continue;
     }
     const bool was_held = stream_->held;

@@ -1,7 +1,7 @@
-// The stream by which the coordinator knows that this client is there (SessionService.HoldSession).
+// The stream by which the coordinator knows that this client is alive (SessionService.HoldSession).
 //
-// Thread-compatible: used by one thread. No thread waits for it while it lasts: a parked poller
-// would stand between the socket and those who wait for their answers.
+// Thread-compatible: used by one thread. Nothing polls the stream while it is open: a thread parked
+// in a poll would delay the answers of other calls on the same socket.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,18 +17,18 @@ class Hold {
  public:
   // The stub and what `prepare` refers to outlive it.
   Hold(v1::SessionService::Stub* stub, PrepareFn prepare);
-  // Leaves.
+  // Cancels the stream.
   ~Hold();
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 
   enum class State {
-    kHeld,     // or the server is older, and knows no such thing
-    kOpening,  // there may be no connection
+    kHeld,     // also if the server is older and has no HoldSession
+    kOpening,  // not answered yet; perhaps there is no connection
     kRefused
   };
-  // Opens the stream of `session` where there is none, and sees whether it still lasts; waits until
-  // it is there, at most `wait`.
+  // Opens a stream for `session` if there is none, and checks that it is still open; waits at most
+  // `wait` for it to open.
   State Keep(uint64_t session, absl::Duration wait);
 
  private:
@@ -38,7 +38,7 @@ class Hold {
   v1::SessionService::Stub* const stub_;
   const PrepareFn prepare_;
   std::unique_ptr<Stream> stream_;
-  bool unknown_ = false;  // to an older server
+  bool unknown_ = false;  // the server is older and has no HoldSession
 };
 
 }  // namespace tessera::remote

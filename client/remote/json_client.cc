@@ -29,9 +29,9 @@ namespace {
 
 namespace pb = google::protobuf;
 
-constexpr absl::Duration kLook = absl::Milliseconds(100);  // between questions whether to give up
+constexpr absl::Duration kLook = absl::Milliseconds(100);  // between calls of give_up
 
-// Naming a message of each file links the file.
+// Services are found by the descriptors of their files; using a message links its file.
 const pb::MethodDescriptor* MethodOf(const std::string& method) {
   const size_t slash = method.find('/');
   if (slash == std::string::npos) return nullptr;
@@ -110,7 +110,7 @@ absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const st
 
   ::grpc::ClientContext context;
   context.set_deadline(WallDeadline(limit));
-  // Plenty for a coordinator that just starts, and an error at once for an address that is wrong.
+  // Fails at once where nothing listens.
   context.set_wait_for_ready(false);
   if (!token_.empty()) context.AddMetadata("authorization", "Bearer " + token_);
   ::grpc::CompletionQueue queue;

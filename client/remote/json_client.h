@@ -14,20 +14,20 @@
 
 namespace tessera::remote {
 
-// A program as requests hold it: with the lines of its ops.
+// A program as a field of requests, with the source lines of its ops.
 std::string JsonOf(const ir::Program& program);
 
 class JsonClient {
  public:
-  // Connects when it is used, so only what is given here can be wrong: VALUE_ERROR of an address,
-  // TLS_MISMATCH of options, as CredentialsFor says them.
+  // Connects at the first call. VALUE_ERROR for an address and TLS_MISMATCH for options that cannot
+  // work, as CredentialsFor.
   static absl::StatusOr<std::unique_ptr<JsonClient>> Make(const std::string& address,
                                                           const ConnectOptions& options);
   ~JsonClient();
 
   // `method` is a unary one of tessera.v1 or of grpc.health.v1: "ClusterService/ListDevices",
-  // "grpc.health.v1.Health/Check". Ends early, with CANCELLED, once `give_up` answers true; it is
-  // asked every now and then.
+  // "grpc.health.v1.Health/Check". Ends early, with CANCELLED, once `give_up` returns true; it is
+  // called about ten times a second.
   absl::StatusOr<std::string> Call(
       const std::string& method, const std::string& request, absl::Duration limit,
       const std::function<bool()>& give_up = [] { return false; }) const;

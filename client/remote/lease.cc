@@ -83,7 +83,7 @@ Lease::Lease(const std::shared_ptr<grpc::Channel>& channel, LeaseOptions options
 
 Lease::~Lease() {
   if (getpid() != process_) {
-    // The thread is not here, and what it was at is as it was left.
+    // In a forked child: the thread exists only in the parent.
     (void)thread_.release();
     (void)hold_.release();
     return;
@@ -110,7 +110,7 @@ void Lease::End(absl::Time by) {
   v1::DeleteSessionRequest request;
   request.set_session(session);
   v1::DeleteSessionResponse response;
-  // Should it not get there, the hold is gone and the lease runs out.
+  // If this call fails, the hold has ended and the lease runs out.
   (void)stub_->DeleteSession(&context, request, &response);
 }
 
@@ -146,7 +146,7 @@ absl::StatusOr<uint64_t> Lease::Replace(uint64_t lost) {
     absl::MutexLock lock(&mu_);
     if (stopping_)
       return MakeError(ErrorKind::kSessionNotFound, absl::StrCat("session ", lost, " has ended"));
-    if (session_ != lost) return session_;  // Somebody was faster.
+    if (session_ != lost) return session_;  // another thread has replaced it
   }
   TESSERA_ASSIGN_OR_RETURN(const v1::Session session, Create());
   absl::MutexLock lock(&mu_);
@@ -174,7 +174,7 @@ void Lease::Run() {
       Renew(session, every);
       renewed = SteadyNow();
     }
-    // The wait for a stream that is being opened is in there.
+    // Keep waits for a stream that is being opened.
     if (hold_ != nullptr && hold_->Keep(session, kHoldWait) == Hold::State::kOpening)
       look = absl::ZeroDuration();
   }
@@ -197,7 +197,7 @@ void Lease::Renew(uint64_t session, absl::Duration limit) {
     calling_ = nullptr;
   }
   if (KindOf(renewed.ok() ? absl::UnknownError("") : renewed) == ErrorKind::kSessionNotFound)
-    (void)Replace(session);  // Whoever uses it next is told if this fails.
+    (void)Replace(session);  // if this fails, the next call reports it
 }
 
 }  // namespace tessera::remote

@@ -1,7 +1,7 @@
 // A session at the coordinator that lives as long as this does: opened first, renewed and held
 // (hold.h) by a thread, deleted at the end, which is the end of the process too (process_end.h).
-// Should this process die otherwise, the coordinator notices that nobody holds the session and
-// cancels what it runs; when the lease runs out it gives back the rest.
+// If this process dies otherwise, the coordinator notices that the session is no longer held and
+// cancels its runs; when the lease runs out it frees the arrays.
 //
 // Thread-safe.  The destructor ends the thread and the session, within a few seconds; in a child
 // that was forked it does neither, since both are the parent's.
@@ -28,7 +28,7 @@ namespace tessera::remote {
 struct LeaseOptions {
   std::string display_name;
   absl::Duration lease;  // 0: the server's choice
-  // A session that is there already, which is renewed and not deleted; 0: the tenant's own, which
+  // A session that exists already, which is renewed and not deleted; 0: the tenant's own, which
   // needs no lease.
   std::optional<uint64_t> session;
 };
@@ -48,9 +48,9 @@ class Lease {
   // session that takes its place, which is new and empty.  SESSION_NOT_FOUND for one that others
   // opened.
   absl::StatusOr<uint64_t> Replace(uint64_t lost) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends the thread and the session, by `by` at the latest. Again: nothing.
+  // Ends the thread and the session, by `by` at the latest. A second call does nothing.
   void End(absl::Time by) ABSL_LOCKS_EXCLUDED(mu_);
-  // What the session had is gone, or going.
+  // Whether End was called: the arrays of the session are deleted, or will be.
   bool ended() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -71,15 +71,15 @@ class Lease {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t session_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Duration lease_ ABSL_GUARDED_BY(mu_) = absl::InfiniteDuration();
-  absl::Duration look_ ABSL_GUARDED_BY(mu_);                     // between looks at the hold
+  absl::Duration look_ ABSL_GUARDED_BY(mu_);                     // between checks of the hold
   grpc::ClientContext* calling_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the thread
   const int process_;
-  std::unique_ptr<Hold> hold_;           // of the thread; null: not ours to hold
-  std::unique_ptr<std::thread> thread_;  // it uses the rest
+  std::unique_ptr<Hold> hold_;           // used by the thread; null: opened elsewhere
+  std::unique_ptr<std::thread> thread_;  // last: it uses the members above
   std::unique_ptr<AtProcessEnd> at_end_;
 };
 
-// "train on host a, process 17": what people read in lists of sessions.
+// "train on host a, process 17": the display name of its sessions.
 std::string ThisProcess();
 
 }  // namespace tessera::remote

@@ -41,7 +41,7 @@ void DieOf(int signal) {
 void OnSignal(int signal) {
   const int saved = errno;
   int none = 0;
-  // In a forked child there is no watcher; and who asks twice does not want to wait.
+  // A forked child has no watcher, and a second signal ends the process at once.
   if (watched_process.load() != getpid() || !caught.compare_exchange_strong(none, signal)) {
     DieOf(signal);
   } else {
@@ -66,16 +66,16 @@ bool IsHandledBy(int signal, void (*handler)(int)) {
   }
 }
 
-// Once per process, and only what nobody else has claimed.
+// Once per process, and only for signals whose handler is the default.
 void WatchSignals() {
   std::vector<int> free;
-  // Ours is what a parent has left to a forked child.
+  // A forked child inherits our handler from its parent.
   for (int signal : kSignals)
     if (IsHandledBy(signal, SIG_DFL) || IsHandledBy(signal, OnSignal)) free.push_back(signal);
   if (free.empty()) return;
   sem_init(&wake, /*pshared=*/0, 0);
   caught = 0;
-  // The watcher takes no signal from threads of the program that wait for it.
+  // The watcher blocks all signals, so that threads of the program that wait for some get them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -111,14 +111,15 @@ AtProcessEnd::AtProcessEnd(std::function<void(absl::Time)> close)
     absl::MutexLock lock(&registry.mu);
     registry.entries.push_back(entry_);
   }
-  // Late, so that what was made for the first connection is destroyed after this is used.
+  // Registered at the first connection, so that what was made before it is destroyed later.
   static const int registered = atexit([] { RunAll(); });
   (void)registered;
   if (watched_process.exchange(entry_->process) != entry_->process) WatchSignals();
 }
 
 AtProcessEnd::~AtProcessEnd() {
-  if (entry_->process != getpid()) return;  // The lock may be anybody's.
+  // In a forked child the lock may be held by a thread that exists only in the parent.
+  if (entry_->process != getpid()) return;
   Registry& registry = TheRegistry();
   absl::MutexLock lock(&registry.mu);
   const auto rests = [this] { return entry_->state != Entry::State::kRuns; };
@@ -139,7 +140,7 @@ void AtProcessEnd::RunAll() {
         return std::none_of(registry.entries.begin(), registry.entries.end(),
                             [](const auto& e) { return e->state == Entry::State::kRuns; });
       };
-      // Whoever comes while another thread is at it waits for that.
+      // A thread that comes while another runs this waits for it.
       if (!registry.mu.AwaitWithTimeout(absl::Condition(&others_rest), by - SteadyNow())) return;
       for (const auto& entry : registry.entries)
         if (entry->state == Entry::State::kWaits && entry->process == getpid()) next = entry;

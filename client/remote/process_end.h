@@ -1,6 +1,6 @@
-// What is done before the process ends: by exit or the end of main, or by SIGINT or SIGTERM where
-// the program leaves these to their default. A signal that the program handles, ignores or waits
-// for is left alone; so is a child that was forked.
+// Work that is done before the process ends: by exit or the end of main, or by SIGINT or SIGTERM
+// where the program leaves these to their default. A signal that the program handles, ignores or
+// waits for is left alone; so is a child that was forked.
 //
 // Thread-safe. Everything registered is called once, all within kEndLimit; a second signal does not
 // wait for that. After a signal's work the process dies of that signal.
@@ -16,10 +16,10 @@ inline constexpr absl::Duration kEndLimit = absl::Seconds(2);
 
 class AtProcessEnd {
  public:
-  // `close` is to be done by the time it is given, on any thread. Not called once this is
-  // destroyed.
+  // `close` is called on any thread, with the time by which it must return; never after this object
+  // is destroyed.
   explicit AtProcessEnd(std::function<void(absl::Time by)> close);
-  // Waits for `close`, if that runs.
+  // Waits for `close` if it is running.
   ~AtProcessEnd();
   AtProcessEnd(const AtProcessEnd&) = delete;
   AtProcessEnd& operator=(const AtProcessEnd&) = delete;

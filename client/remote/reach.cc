@@ -34,7 +34,7 @@ absl::Status WhyUnreachable(absl::Status failed, const std::string& address, boo
         "this address; check both, and give the names that it is called by with `tessera up "
         "--advertise`");
   }
-  return failed;  // It has come up meanwhile.
+  return failed;  // it has started meanwhile
 }
 
 }  // namespace tessera::remote

@@ -19,14 +19,14 @@
 namespace tessera::remote {
 namespace {
 
-constexpr absl::Duration kFirstLook = absl::Seconds(1);          // before somebody is asked why not
-constexpr absl::Duration kCauseLimit = absl::Milliseconds(200);  // to say why nobody answers
-constexpr absl::Duration kCallLimit = absl::Seconds(30);         // for what should answer at once
+constexpr absl::Duration kFirstLook = absl::Seconds(1);          // before asking what hinders
+constexpr absl::Duration kCauseLimit = absl::Milliseconds(200);  // for the cause of no answer
+constexpr absl::Duration kCallLimit = absl::Seconds(30);         // for calls that answer at once
 constexpr absl::Duration kCompileLimit = absl::Minutes(5);    // planning large programs takes time
 constexpr absl::Duration kTransferLimit = absl::Minutes(10);  // of one array
-// Beyond what the server waits: one that stood still for ten seconds answers late, but it answers.
+// Beyond what the server waits, so that one that was paused for ten seconds can still answer.
 constexpr absl::Duration kGrace = absl::Seconds(15);
-// How long the coordinator may take to hear of an executor that did not answer us; between looks.
+// How long the coordinator may take to learn of a lost executor; between questions to it.
 constexpr absl::Duration kLossKnownWithin = absl::Seconds(2), kLossLook = absl::Milliseconds(20);
 // An executor that restarts has its new tickets within this.
 constexpr absl::Duration kFreshWithin = absl::Seconds(5), kFreshLookMax = absl::Milliseconds(500);
@@ -37,10 +37,10 @@ constexpr absl::Duration kWatchLimit = absl::Minutes(2);  // beyond what the ser
 constexpr size_t kWatchedMax = 32;
 constexpr size_t kExecutionsMax = 256;  // whose results are kept: at most 16 MiB
 
-// Says when to try again while an executor restarts, and when no more.
+// Paces the tries while an executor restarts.
 class FreshTries {
  public:
-  // Waits a little; false once that has gone on for long enough since it was first asked.
+  // Waits a little; false once kFreshWithin has passed since the first call.
   bool Again() {
     deadline_ = std::min(deadline_, SteadyNow() + kFreshWithin);
     if (SteadyNow() >= deadline_) return false;
@@ -55,8 +55,8 @@ class FreshTries {
   absl::Duration pause_ = kLossLook;
 };
 
-// What `attempt` gives with tickets that the executors take: old ones are asked for anew, which is
-// what finds out that the array is lost, if it is.
+// Calls `attempt`, which asks for tickets, again while executors refuse them as old. Asking for new
+// ones also reports an array that is lost.
 template <class F>
 auto WithFreshTickets(const F& attempt) -> decltype(attempt()) {
   FreshTries tries;
@@ -89,7 +89,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
   };
   const absl::Duration first = std::min(options.timeout, kFirstLook);
   if (!connected(first)) {
-    // Who starts is waited for; who speaks otherwise will not change.
+    // A coordinator that is starting is waited for; a mismatch of TLS and plain text is final.
     const absl::Status why = WhyUnreachable(MakeError(ErrorKind::kUnreachable, "no answer yet"),
                                             address, !options.ca_file.empty(), credentials);
     if (KindOf(why) != ErrorKind::kUnreachable) return why;
@@ -109,7 +109,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
 }
 
 absl::Status RemoteService::NoAnswerWithin(absl::Duration timeout) const {
-  // A call that does not wait ends with what the last attempt to connect met.
+  // A call that does not wait for a connection fails with the error of the last attempt to connect.
   grpc::ClientContext context;
   Prepare(&context, kCauseLimit);
   v1::GetCapabilitiesResponse ignored;
@@ -274,7 +274,7 @@ absl::StatusOr<api::ExecuteReply> RemoteService::JustExecute(
 
 absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value,
                                             const api::Placement& placement) {
-  // What hinders the short way is said on the long one.
+  // If this fails, the longer way below reports why.
   if (value.shape().empty()) {
     absl::StatusOr<uint64_t> array = Relay(value, placement);
     if (array.ok() || KindOf(array.status()) == ErrorKind::kCancelled) return array;
@@ -283,7 +283,7 @@ absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value,
   while (true) {
     bool gone = false;
     absl::StatusOr<uint64_t> array = PutOnce(value, placement, &gone);
-    // It is made anew: nobody has seen it.
+    // The caller has not seen the array yet: a new one is created.
     if (array.ok() || !gone || !tries.Again()) return array;
   }
 }
@@ -374,7 +374,7 @@ absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration time
       }
     }
     if (std::optional<ir::Array> value = execution->ResultOf(array)) return *std::move(value);
-    // Too large, failed, or not ended: the coordinator knows.
+    // Too large, failed, or not ended: asked of the coordinator.
     told = execution->failure();
   }
   absl::StatusOr<ir::Array> value = WithFreshTickets([&] {
@@ -432,7 +432,7 @@ absl::Status RemoteService::Loss(uint64_t array) const {
 
 absl::Status RemoteService::WhyLost(uint64_t array, absl::Status moved) const {
   if (moved.ok() || KindOf(moved) != ErrorKind::kWorkerLost) return moved;
-  // The coordinator hears of the loss from the worker's daemon, at about the time that we do.
+  // The coordinator learns of the loss from the worker's daemon at about the same time.
   const absl::Time deadline = SteadyNow() + kLossKnownWithin;
   const absl::Notification never;
   while (SteadyNow() < deadline) {
@@ -551,7 +551,7 @@ absl::StatusOr<std::vector<api::FileArray>> RemoteService::DescribeFile(const st
 }
 
 absl::Status RemoteService::Delete(absl::Span<const uint64_t> arrays) {
-  // The session's end has freed them, or frees them.
+  // The arrays are freed with the session.
   if (lease_->ended()) return absl::OkStatus();
   Forget(arrays);
   for (size_t at = 0; at < arrays.size(); at += kDeletesPerCall) {

@@ -62,10 +62,10 @@ class RemoteService final : public api::Service {
   // `call(session)`; once more with a new session when the server does not know this one.
   template <class F>
   auto InSession(F call);
-  // What the coordinator knows of the end of an array whose bytes do not move; OK: nothing.
+  // Why the coordinator says that the array is lost or deleted; OK if it does not.
   absl::Status Loss(uint64_t array) const;
-  // `moved`, how moving the bytes of an array ended; but where an executor did not answer, what the
-  // coordinator knows of the loss.
+  // `moved` is the result of a transfer. Where an executor did not answer, the coordinator's reason
+  // for the loss in its place.
   absl::Status WhyLost(uint64_t array, absl::Status moved) const;
   absl::StatusOr<v1::CreateReadTicketsResponse> ReadTickets(uint64_t array,
                                                             const std::vector<int>& ordinals,
@@ -97,7 +97,7 @@ class RemoteService final : public api::Service {
   std::unique_ptr<Lease> lease_;  // set by Connect
 
   absl::Mutex mu_;
-  std::set<uint64_t> large_ ABSL_GUARDED_BY(mu_);  // executables whose results never come along
+  std::set<uint64_t> large_ ABSL_GUARDED_BY(mu_);  // executables with results too large to inline
   // Those that have not ended, as far as we know, oldest first.
   std::deque<std::shared_ptr<Execution>> running_ ABSL_GUARDED_BY(mu_);
   // By result, until it is deleted or there are too many.

@@ -18,7 +18,7 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(100);  // doubles
 // Between tries at most, for a connection that is made again.
 constexpr absl::Duration kReconnect = absl::Milliseconds(1'500);
 
-// Without details it is the transport that speaks.
+// A status without details comes from the transport, not from the server.
 bool SaidByServer(const grpc::Status& status) { return !status.error_details().empty(); }
 
 }  // namespace
@@ -29,9 +29,9 @@ Retries::Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration limit)
 absl::Duration Retries::left() const { return std::max(end_ - SteadyNow(), absl::ZeroDuration()); }
 
 bool Retries::Again(const grpc::Status& status) {
-  // What a server said tells more than that it is gone since.
+  // An answer of the server says more than that its connection has broken since.
   if (SaidByServer(status) || !SaidByServer(status_)) status_ = status;
-  // A server that goes down has not looked at the call; what another says is the answer.
+  // A server that is going down has not executed the call: it is made again.
   if (status.error_code() != grpc::StatusCode::UNAVAILABLE ||
       (SaidByServer(status) &&
        KindOf(FromGrpc(status, "", ErrorKind::kInternal)) != ErrorKind::kServerStopping)) {

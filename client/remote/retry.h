@@ -1,5 +1,5 @@
-// Unary calls that are made again when nobody answered: what the server has done before it does not
-// do twice, since what changes something carries a request_id.
+// Unary calls that are made again when no answer came. The server executes a call once, since calls
+// that change something carry a request_id.
 //
 // The functions are thread-safe; Retries belongs to one thread.
 #pragma once
@@ -15,12 +15,11 @@ namespace tessera::remote {
 
 // Sets deadline and credentials of a call.
 using PrepareFn = std::function<void(grpc::ClientContext* context, absl::Duration limit)>;
-// Reads how a call ended.
+// Turns the status of a call into ours.
 using DoneFn = std::function<absl::Status(const grpc::Status& status)>;
 
 // The tries of one call. It is made again, a few times within `limit`, while the connection breaks
-// or the server is going down, and only over a connection that stands again. Other answers are the
-// caller's.
+// or the server is going down, and only once there is a connection again. Other errors end it.
 //
 //   Retries tries(channel, limit);
 //   grpc::Status status;
@@ -32,17 +31,17 @@ class Retries {
  public:
   Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration limit);
   absl::Duration left() const;
-  // Whether the call, which has ended so, is to be made again; waits for what must come before.
+  // Whether to make the call, which ended with `status`, again; waits for the connection first.
   bool Again(const grpc::Status& status);
-  // How it ended: as a server said, at last or before it was gone; UNREACHABLE where the connection
-  // broke and no other could be made.
+  // The result: the last answer of a server, or UNREACHABLE when the connection broke without one
+  // and could not be made again.
   absl::Status End(const DoneFn& done) const;
 
  private:
   const std::shared_ptr<grpc::Channel> channel_;
   const absl::Time end_;
   int tries_ = 0;
-  grpc::Status status_;  // what is to be told
+  grpc::Status status_;  // what End reports
   bool unreachable_ = false;
 };
 
@@ -51,7 +50,7 @@ absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel, ab
                                const PrepareFn& prepare, const DoneFn& done,
                                const std::function<grpc::Status(grpc::ClientContext*)>& call);
 
-// For one call and its retries: used by nobody else, ever.
+// Unique; one for a call and its retries.
 std::string NewRequestId();
 
 }  // namespace tessera::remote

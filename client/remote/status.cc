@@ -15,14 +15,14 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& peer, Error
       details.code() != 0) {
     return ir::serial::FromProto(details);
   }
-  // Without details it is the transport that speaks.
+  // A status without details comes from the transport, not from the server.
   if (gone == ErrorKind::kServerStopping && ir::serial::NeverConnected(status.error_message())) {
     return MakeError(
         ErrorKind::kUnreachable,
         absl::StrCat(peer, " does not answer: ", ir::serial::CauseOf(status.error_message()),
                      ". Check that it runs and that the address is right"));
   }
-  // We cancel nothing: the peer cuts off what it has not answered when it stops.
+  // Not cancelled by this client: a server that stops cancels the calls that it has not answered.
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
       status.error_code() == grpc::StatusCode::CANCELLED) {
     return MakeError(gone, absl::StrCat(peer, " does not answer: ", status.error_message(),

@@ -31,8 +31,8 @@ absl::Status FromExecutor(const grpc::Status& status, const std::string& endpoin
   return FromGrpc(status, absl::StrCat("the executor at ", endpoint), ErrorKind::kWorkerLost);
 }
 
-// Whether it is the way there that speaks, and not the executor: a connection that broke, or bytes
-// that were damaged where no checksum of ours sees it.
+// Whether the transport failed, and not the executor: a connection that broke, or bytes that were
+// damaged outside of our checksums.
 bool IsTransport(const grpc::Status& status) {
   if (status.ok() || !status.error_details().empty()) return false;
   switch (status.error_code()) {
@@ -41,15 +41,15 @@ bool IsTransport(const grpc::Status& status) {
     case grpc::StatusCode::INTERNAL:
     case grpc::StatusCode::UNKNOWN:
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
-    case grpc::StatusCode::DEADLINE_EXCEEDED:  // whether it was our last is looked at elsewhere
+    case grpc::StatusCode::DEADLINE_EXCEEDED:  // the caller checks its own deadline
       return true;
     default:
       return false;
   }
 }
 
-// What the executor says of an upload that may go on: a chunk was damaged, the stream was idle, or
-// it has not noticed yet that an earlier stream of ours is dead.
+// Whether the executor would take the rest of the upload: a chunk was damaged, the stream was idle,
+// or it has not noticed yet that an earlier stream of ours is dead.
 bool AsksForMore(const absl::Status& status) {
   const ErrorKind kind = KindOf(status);
   return !status.ok() && (kind == ErrorKind::kChecksumMismatch || kind == ErrorKind::kCancelled ||
@@ -81,7 +81,7 @@ absl::StatusOr<Block> BlockOf(const api::ArraySpec& spec, int ordinal) {
                api::LocalShape(spec.placement, spec.shape)};
 }
 
-// A shard on its way up.
+// The state of an upload.
 struct Transfer::Upload {
   const std::string& endpoint;
   const std::string& ticket;
@@ -102,7 +102,7 @@ struct Transfer::Upload {
   }
 };
 
-// A block on its way down.
+// The state of a download.
 struct Transfer::Download {
   const std::string& endpoint;
   const std::string& ticket;
@@ -116,9 +116,9 @@ Transfer::Channel Transfer::ChannelTo(const std::string& endpoint) {
   if (connections.channels.size() < kParallelTransfers) {
     grpc::ChannelArguments args;
     args.SetMaxReceiveMessageSize(kMessageBytes);
-    // Executors' certificates say what they are, not where; over plain text this means nothing.
+    // Executors' certificates name their role, not their address; without effect in plain text.
     args.SetString(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, api::kWorkerServerName);
-    // Each a connection of its own, so that one that is stuck holds nobody else up.
+    // Each has a connection of its own, so that a stuck transfer does not delay others.
     args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
                 static_cast<int>(absl::ToInt64Milliseconds(options_.first_retry)));
@@ -180,7 +180,7 @@ Transfer::Outcome Transfer::TryWrite(const Channel& channel, Upload& upload, abs
   int64_t at = upload.committed;
   v1::WriteRequest request;
   request.set_ticket(upload.ticket);
-  // An empty shard, or the end of one, still says its ticket.
+  // An empty shard, or the end of one, is still sent with its ticket.
   do {
     const int64_t size = std::min(options_.chunk_bytes, shard.num_bytes() - at);
     request.set_offset(at);

@@ -1,7 +1,7 @@
 // The bulk bytes: shards between this process and executors, by ticket.
 //
-// A transfer that breaks off goes on from the first byte that is missing, for as long as it makes
-// progress and its end has not come. Every chunk is checked; what is damaged is sent again.
+// A transfer that breaks off resumes at the first missing byte, as long as it makes progress and
+// its deadline has not passed. Every chunk has a checksum; a damaged one is sent again.
 // Thread-safe. Keeps a few connections per executor.
 #pragma once
 #include <atomic>
@@ -32,8 +32,8 @@ absl::StatusOr<Block> BlockOf(const api::ArraySpec& spec, int ordinal);
 
 struct TransferOptions {
   Keepalive keepalive = {};
-  // Without a new byte for so long a transfer is given up. Longer than it takes to notice that a
-  // connection is dead.
+  // A transfer without a new byte for so long is given up. Longer than it takes to notice a dead
+  // connection.
   absl::Duration stall = absl::Seconds(60);
   absl::Duration first_retry = absl::Milliseconds(20), last_retry = absl::Seconds(1);
   int64_t chunk_bytes = 1 << 20;
@@ -44,8 +44,8 @@ struct TransferOptions {
 
 class Transfer {
  public:
-  // What is known of the array beyond what its executor says: asked when a transfer has broken off.
-  // An error ends it.
+  // Called when a transfer has broken off: what the coordinator knows of the array. An error ends
+  // the transfer.
   using Known = std::function<absl::Status()>;
 
   struct Counts {
@@ -63,7 +63,7 @@ class Transfer {
                                  ir::DType dtype, const ir::Dims& shape, absl::Time end,
                                  const Known& known = nullptr);
   Counts counts() const { return {retries_, corrupt_}; }
-  // To whom on_bytes is.  OK: go on.
+  // Calls on_bytes; CANCELLED if it gives up.
   absl::Status Tell(int64_t bytes) const;
 
  private:
@@ -73,7 +73,7 @@ class Transfer {
   // How an attempt ended: OK at the end of the transfer.
   struct Outcome {
     absl::Status status;
-    bool again = false;  // not the executor's last word
+    bool again = false;  // worth another attempt
   };
   Outcome TryWrite(const Channel& channel, Upload& upload, absl::Time end);
   Outcome TryRead(const Channel& channel, Download& download, absl::Time end);
