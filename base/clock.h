@@ -1,8 +1,8 @@
 // The time, passed in: only the edges read the real clock, so everything else can be tested and
 // replayed at any time. Thread-safe. A Clock is owned by main (or the test) and outlives its users.
 //
-// What is decided is decided by a clock that nobody can set. The wall clock is for what people read
-// and for what carries a date: tokens and certificates.
+// Decisions are made by the monotonic clock, which cannot be set. The wall clock is for what people
+// read and for what carries a date: tokens and certificates.
 #pragma once
 #include <chrono>
 
@@ -12,26 +12,26 @@
 
 namespace tessera {
 
-// The machine's time that only goes forward, at one pace, the same in all of its processes. Where
-// it began means nothing: only differences and orders do.
+// The machine's monotonic clock, the same in all of its processes. Its origin is arbitrary: only
+// differences and orders mean anything.
 absl::Time SteadyNow();
-// `in` from now as the wall clock has it at this moment, for libraries that take a date and turn it
-// into a time to wait at once.
+// The wall clock's present time plus `in`, for libraries that take a deadline as a date and convert
+// it to a duration at once.
 std::chrono::system_clock::time_point WallDeadline(absl::Duration in);
 
 class Clock {
  public:
   virtual ~Clock() = default;
-  // For deadlines and leases: it stands still while this process does, so that what came meanwhile
-  // is looked at before anybody is judged to be late. Only differences and orders mean anything.
+  // For deadlines and leases: it does not advance while this process is stopped, so that events
+  // that came meanwhile are handled before deadlines expire. Only differences and orders count.
   virtual absl::Time Now() const = 0;
-  // As SteadyNow, for deadlines that others check while we may stand still.
+  // SteadyNow, for deadlines that other processes check while this one may be stopped.
   virtual absl::Time Steady() const = 0;
   virtual absl::Time Wall() const = 0;
 };
 
-// How long a process has run, without the times that it stood still: somebody asks every kPulse, so
-// of a longer silence only kLateMax is counted. The rest is how late the process was itself.
+// How long a process has run, without the times that it was stopped: its owner asks every kPulse,
+// so of a longer gap only kLateMax is counted. The rest is how late the process itself was.
 class AwakeTime {
  public:
   static constexpr absl::Duration kPulse = absl::Milliseconds(50);
@@ -56,7 +56,7 @@ class RealClock final : public Clock {
   mutable AwakeTime awake_ ABSL_GUARDED_BY(mu_) = AwakeTime(SteadyNow());
 };
 
-// Stands still until it is told to move.
+// A clock for tests, which advances only when told to.
 class FakeClock final : public Clock {
  public:
   explicit FakeClock(absl::Time start = absl::UnixEpoch()) : now_(start) {}
@@ -66,7 +66,7 @@ class FakeClock final : public Clock {
   absl::Time Wall() const override ABSL_LOCKS_EXCLUDED(mu_);
   // `by` must not be negative.
   void Advance(absl::Duration by) ABSL_LOCKS_EXCLUDED(mu_);
-  // Somebody sets the wall clock; either way.
+  // Sets the wall clock forward or back.
   void StepWall(absl::Duration by) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

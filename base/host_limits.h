@@ -1,7 +1,7 @@
-// What this process may take of the machine: memory and cores. In a container, a systemd unit or a
-// batch job that is the least of what the machine has and what every control group on the way from
-// the process's own to the root allows, version 1 and 2 alike. Memory that is offered and threads
-// that are started come from here, never from the machine. Thread-safe.
+// The memory and the cores that this process may use. In a container, a systemd unit or a batch job
+// that is the minimum of what the machine has and what every control group from the process's own
+// up to the root allows, of version 1 and 2 alike. Memory sizes and numbers of threads are derived
+// from this, never from the machine's totals. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,8 +13,8 @@ struct HostLimits {
   int cores = 1;  // half a core is one
 };
 
-// `machine`, lessened by the control groups that root/proc/self/cgroup and root/proc/self/mountinfo
-// name, as their files below `root` say. What is missing or does not read limits nothing. A mounted
+// `machine`, reduced to the limits of the control groups that root/proc/self/cgroup and
+// root/proc/self/mountinfo name. Files that are missing or unreadable limit nothing. A mounted
 // hierarchy shows a container its own group and those below it: limits above are seen where the
 // kernel repeats them (memory, version 1).
 HostLimits LimitsUnder(const std::string& root, HostLimits machine);

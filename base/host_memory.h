@@ -9,10 +9,10 @@ namespace tessera {
 
 constexpr int64_t kHostMemoryAlignment = 64;  // bytes
 
-// At least `bytes` >= 1 of them, to be given back with std::free. Null: the system has no more.
+// At least `bytes` >= 1 bytes, to be freed with std::free. Null if the system has no memory left.
 void* AllocateHostMemory(int64_t bytes);
 
-// The same, owned; of 0 bytes, too. Throws std::bad_alloc.
+// The same, owned; `bytes` may be 0. Throws std::bad_alloc.
 std::shared_ptr<std::byte[]> NewHostMemory(int64_t bytes);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// How both ends of a gRPC connection notice that the other is gone, as names and values of channel
-// arguments: one place, since a server that thinks the client's pings too many hangs up on it.
+// The keepalive settings of both ends of a gRPC connection, as names and values of channel
+// arguments. They stand in one place, since a server disconnects clients that ping too often.
 //
 // Pure; any thread.  The carriers set them: base knows no gRPC.
 #pragma once
@@ -16,12 +16,12 @@ struct ChannelArgument {
 };
 
 struct Keepalive {
-  absl::Duration time = absl::Seconds(20);     // of silence, after which the other is asked
-  absl::Duration timeout = absl::Seconds(10);  // for the answer
+  absl::Duration time = absl::Seconds(20);     // of silence, after which a ping is sent
+  absl::Duration timeout = absl::Seconds(10);  // for the answer to a ping
 };
 Keepalive KeepaliveFrom(const Options& options);
 
-// What no client of ours goes below, and no server of ours takes for abuse.
+// The shortest interval between pings that our clients use and our servers accept.
 inline constexpr absl::Duration kKeepaliveTimeMin = absl::Seconds(1);
 
 // Pings as long as calls are open, or always when `without_calls`: for links that must learn early.

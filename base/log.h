@@ -65,7 +65,7 @@ std::string JsonString(std::string_view text);
 
 namespace internal {
 
-// Where the fields of a JSON line go that is written through this stream; null: into its text.
+// Where the fields of a JSON line that is written to this stream go; null: into its text.
 std::string* JsonFields(std::ostream& os);
 // Appends `,"key":value`. `literal`: the value is a number or a boolean, to be written as it is.
 void AddJsonField(std::string& fields, std::string_view key, std::string_view value, bool literal);

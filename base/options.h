@@ -23,8 +23,8 @@ struct Options {
 #undef TESSERA_TEXT_OPTION
 };
 
-// "512", "80GiB": with KiB, MiB or GiB, or without a unit.  std::nullopt: it does not read so, or
-// is beyond int64.
+// "512", "80GiB": with KiB, MiB or GiB, or without a unit.  std::nullopt if it does not parse
+// or is beyond int64.
 std::optional<int64_t> ParseBytes(std::string_view text);
 
 // Looks a variable up; std::nullopt when it is not set.
@@ -35,12 +35,12 @@ struct ParsedOptions {
   Options options;
   bool help = false;              // --help was given: print OptionsHelp() and stop.
   bool version = false;           // --version was given: print it and stop.
-  std::vector<std::string> rest;  // Arguments that are no rows of the table, in order.
+  std::vector<std::string> rest;  // Arguments that no row of the table names, in order.
 };
 
-// Reads the environment, then `args` (without the program's name): --queue-bound=5, --queue-bound
-// 5,
-// --queue_bound=5; a bool alone is true. What comes after "--" is left in `rest`.
+// Reads the environment, then `args` (without the program's name): --queue-bound=5,
+// --queue-bound 5, --queue_bound=5; a bool without a value is true. Arguments after "--" are left
+// in `rest`.
 absl::StatusOr<ParsedOptions> ParseOptions(const std::vector<std::string>& args,
                                            const EnvLookup& env);
 

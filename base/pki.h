@@ -22,7 +22,7 @@ struct Credential {
   std::string cert_pem, key_pem;
 };
 
-// What a certificate is to say.
+// The contents of a certificate to be issued.
 struct CertificateSpec {
   std::string common_name = {};       // at most 64 characters
   std::vector<std::string> dns = {};  // "host", "*.example.org"
@@ -32,7 +32,7 @@ struct CertificateSpec {
   absl::Duration life = kCertificateLife;
 };
 
-// What a certificate says.
+// The contents of a certificate.
 struct CertificateInfo {
   std::string common_name;
   std::vector<std::string> dns, ips, uris;
@@ -55,8 +55,8 @@ struct SigningRequest {
 absl::StatusOr<SigningRequest> MakeSigningRequest(const std::string& common_name);
 // Whether it is a request of at most 16 KiB for a P-256 key, signed by that key.
 absl::Status CheckSigningRequest(std::string_view csr_pem);
-// A certificate for the request's key. All else comes from `spec`: what the request asks for counts
-// for nothing.
+// A certificate for the request's key. All else comes from `spec`: what the request asks for is
+// ignored.
 absl::StatusOr<std::string> Sign(const Credential& authority, std::string_view csr_pem,
                                  const CertificateSpec& spec, absl::Time now);
 

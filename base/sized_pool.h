@@ -1,12 +1,12 @@
-// Threads that carry out tasks, small ones first.
+// A thread pool that runs small tasks first.
 //
-// One thread is kept for small tasks: however long the others take, a small task waits for small
-// ones alone. Among those that a thread may take, the smallest goes first, of equals the oldest;
-// but one that has waited longer than `patience` goes before all that are younger, so that nothing
-// waits for ever.
+// One thread is reserved for small tasks, so that a small task waits for other small tasks alone.
+// Among the tasks that a thread may take, the smallest goes first, and of equals the oldest; but a
+// task that has waited longer than `patience` goes before all that are younger, so that every task
+// is run in the end.
 //
-// Push is thread-safe and never blocks; how many tasks wait is bounded by those who push. The
-// destructor drops what has not begun and waits for what has.
+// Push is thread-safe and never blocks; its callers bound the number of waiting tasks. The
+// destructor drops tasks that have not begun and waits for those that have.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -47,7 +47,7 @@ class SizedPool {
   };
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   bool IsLarge(const Task& task) const { return task.size > options_.small_max; }
-  // The task that is next for a free thread; end: none.
+  // The next task for a free thread; end() if there is none.
   std::deque<Task>::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether one more large task leaves a thread for small ones.
   bool RoomForLarge() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {

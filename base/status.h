@@ -48,8 +48,8 @@ absl::Status MakeError(ErrorKind kind, std::string message);
 // reasons; an unknown one (from a newer peer) reads as "".
 std::string_view ReasonOf(const absl::Status& status);
 
-// The kind of an error. One without a known reason gets the kind that says least about its code,
-// kInternal where there is none. The status must not be ok.
+// The kind of an error. One without a known reason gets the most general kind of its code, or
+// kInternal if its code has no kind. The status must not be ok.
 ErrorKind KindOf(const absl::Status& status);
 
 // True when the same call may succeed later, unchanged.

@@ -12,11 +12,11 @@ namespace tessera {
 // "1 device", "2 devices".
 std::string Counted(int64_t count, std::string_view noun);
 
-// How many letters to add, take away or change; two neighbours that change places count once.
+// The Damerau-Levenshtein distance: letters added, removed or changed, or swapped with a neighbour.
 int EditDistance(std::string_view a, std::string_view b);
 
 // "; did you mean --address?": those of `names` that are nearest to `word`, the nearest first, at
-// most three; empty when none is near. One that begins with `word`, or has it as a part, is near.
+// most three; empty when no name is near. A name that contains `word` is near.
 std::string DidYouMean(std::string_view word, const std::vector<std::string>& names);
 
 // "0..3,7" of 0, 1, 2, 3, 7. Requires: they ascend.
