@@ -1,10 +1,9 @@
-#include "server/rpc/array_service.h"
-
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "ir/api/placement.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
+#include "server/rpc/handlers.h"
 #include "server/rpc/json.h"
 #include "server/rpc/paging.h"
 
@@ -15,7 +14,6 @@ using ir::serial::FromProto;
 using ir::serial::ToProto;
 using scheduler::ArrayInfo;
 using scheduler::Making;
-using scheduler::Page;
 
 void FillTickets(const std::vector<ShardTicket>& tickets,
                  google::protobuf::RepeatedPtrField<v1::ShardTicket>* out) {
@@ -68,27 +66,11 @@ absl::StatusOr<ir::Array> ValueOf(const v1::WriteArrayRequest& request, const ap
 
 }  // namespace
 
-std::vector<Row> ArrayService::Rows() {
-  return {Unary(Method::kArrayService_CreateArray, this, &ArrayService::CreateArray),
-          Unary(Method::kArrayService_GetArray, this, &ArrayService::GetArray),
-          Unary(Method::kArrayService_ListArrays, this, &ArrayService::ListArrays),
-          Unary(Method::kArrayService_CreateWriteTickets, this, &ArrayService::CreateWriteTickets),
-          Unary(Method::kArrayService_CreateReadTickets, this, &ArrayService::CreateReadTickets),
-          Unary(Method::kArrayService_ReadArray, this, &ArrayService::ReadArray),
-          Unary(Method::kArrayService_WriteArray, this, &ArrayService::WriteArray),
-          Unary(Method::kArrayService_SaveArrays, this, &ArrayService::SaveArrays),
-          Unary(Method::kArrayService_LoadArrays, this, &ArrayService::LoadArrays),
-          Unary(Method::kArrayService_GetFile, this, &ArrayService::GetFile),
-          Unary(Method::kArrayService_ReshardArray, this, &ArrayService::ReshardArray),
-          Unary(Method::kArrayService_DeleteArrays, this, &ArrayService::DeleteArrays)};
-}
-
-void ArrayService::CreateArray(
-    const CallRef<v1::CreateArrayRequest, v1::CreateArrayResponse>& call) {
+void CreateArray(const CallRef<v1::CreateArrayRequest, v1::CreateArrayResponse>& call) {
   const v1::CreateArrayRequest& q = call->request();
-  absl::StatusOr<api::ArraySpec> spec = FromProto(q.spec(), coordinator_->limits());
+  absl::StatusOr<api::ArraySpec> spec = FromProto(q.spec(), call->coordinator()->limits());
   if (!spec.ok()) return call->Finish(spec.status());
-  coordinator_->CreateArrayAsync(
+  call->coordinator()->CreateArrayAsync(
       call->caller(), q.session(), *std::move(spec), q.validate_only(),
       Then<TicketedArray>(call, [](const TicketedArray& a, v1::CreateArrayResponse* out) {
         out->set_array(a.array);
@@ -96,40 +78,33 @@ void ArrayService::CreateArray(
       }));
 }
 
-void ArrayService::GetArray(const CallRef<v1::GetArrayRequest, v1::Array>& call) {
-  coordinator_->Ask<ArrayInfo>(
-      scheduler::DescribeArray{{0, call->caller()}, call->request().array()},
-      Then<ArrayInfo>(call, FillArray));
+void GetArray(const CallRef<v1::GetArrayRequest, v1::Array>& call) {
+  Answer<ArrayInfo>(call, scheduler::DescribeArray{{0, call->caller()}, call->request().array()},
+                    FillArray);
 }
 
-void ArrayService::ListArrays(const CallRef<v1::ListArraysRequest, v1::ListArraysResponse>& call) {
-  const v1::ListArraysRequest& q = call->request();
-  scheduler::ListArrays event{{0, call->caller()}, q.session(), {}};
-  const std::string scope = absl::StrCat("arrays|", call->caller().tenant, "|", q.session());
-  if (absl::Status s = ReadPage(scope, q, &event.page); !s.ok()) return call->Finish(s);
-  coordinator_->Ask<Page<ArrayInfo>>(
-      std::move(event), Then<Page<ArrayInfo>>(call, [scope](const Page<ArrayInfo>& page,
-                                                            v1::ListArraysResponse* out) {
-        for (const ArrayInfo& info : page.items) FillArray(info, out->add_arrays());
-        if (page.more)
-          out->set_next_page_token(PageToken(scope, absl::StrCat(page.items.back().array)));
-      }));
+void ListArrays(const CallRef<v1::ListArraysRequest, v1::ListArraysResponse>& call) {
+  const uint64_t session = call->request().session();
+  AnswerPage<ArrayInfo>(
+      call, scheduler::ListArrays{{0, call->caller()}, session, {}}, absl::StrCat(session),
+      [](const ArrayInfo& info, auto* out) { FillArray(info, out->add_arrays()); },
+      [](const ArrayInfo& info) { return info.array; });
 }
 
-void ArrayService::CreateWriteTickets(
+void CreateWriteTickets(
     const CallRef<v1::CreateWriteTicketsRequest, v1::CreateWriteTicketsResponse>& call) {
   const v1::CreateWriteTicketsRequest& q = call->request();
-  coordinator_->WriteTicketsAsync(
+  call->coordinator()->WriteTicketsAsync(
       call->caller(), q.array(), {q.ordinals().begin(), q.ordinals().end()},
       Then<TicketedArray>(call, [](const TicketedArray& a, v1::CreateWriteTicketsResponse* out) {
         FillTickets(a.tickets, out->mutable_tickets());
       }));
 }
 
-void ArrayService::CreateReadTickets(
+void CreateReadTickets(
     const CallRef<v1::CreateReadTicketsRequest, v1::CreateReadTicketsResponse>& call) {
   const v1::CreateReadTicketsRequest& q = call->request();
-  coordinator_->ReadTicketsAsync(
+  call->coordinator()->ReadTicketsAsync(
       call->caller(), q.array(), {q.ordinals().begin(), q.ordinals().end()},
       call->Wait(q.has_timeout(), q.timeout()),
       Then<TicketedArray>(call, [](const TicketedArray& a, v1::CreateReadTicketsResponse* out) {
@@ -138,95 +113,92 @@ void ArrayService::CreateReadTickets(
       }));
 }
 
-void ArrayService::ReadArray(const CallRef<v1::ReadArrayRequest, v1::ReadArrayResponse>& call) {
+void ReadArray(const CallRef<v1::ReadArrayRequest, v1::ReadArrayResponse>& call) {
   const v1::ReadArrayRequest& q = call->request();
-  coordinator_->GetAsync(call->caller(), q.array(), call->Wait(q.has_timeout(), q.timeout()),
-                         coordinator_->options().relay_bytes_max,
-                         [call](absl::StatusOr<ir::Array> value) {
-                           if (!value.ok()) return call->Finish(value.status());
-                           v1::ReadArrayResponse& out = call->response();
-                           out.set_type(ir::MakeType(value->dtype(), value->shape()).ToString());
-                           if (!call->request().json()) {
-                             *out.mutable_literal() = ToProto(*value);
-                             return call->Finish(absl::OkStatus());
-                           }
-                           absl::StatusOr<google::protobuf::Value> json = JsonFromArray(*value);
-                           if (json.ok()) *out.mutable_json() = *std::move(json);
-                           call->Finish(json.status());
-                         });
+  call->coordinator()->GetAsync(
+      call->caller(), q.array(), call->Wait(q.has_timeout(), q.timeout()),
+      call->coordinator()->options().relay_bytes_max, [call](absl::StatusOr<ir::Array> value) {
+        if (!value.ok()) return call->Finish(value.status());
+        v1::ReadArrayResponse& out = call->response();
+        out.set_type(ir::MakeType(value->dtype(), value->shape()).ToString());
+        if (!call->request().json()) {
+          *out.mutable_literal() = ToProto(*value);
+          return call->Finish(absl::OkStatus());
+        }
+        absl::StatusOr<google::protobuf::Value> json = JsonFromArray(*value);
+        if (json.ok()) *out.mutable_json() = *std::move(json);
+        call->Finish(json.status());
+      });
 }
 
-void ArrayService::WriteArray(const CallRef<v1::WriteArrayRequest, v1::WriteArrayResponse>& call) {
+void WriteArray(const CallRef<v1::WriteArrayRequest, v1::WriteArrayResponse>& call) {
   const v1::WriteArrayRequest& q = call->request();
-  absl::StatusOr<api::ArraySpec> spec = FromProto(q.spec(), coordinator_->limits());
+  absl::StatusOr<api::ArraySpec> spec = FromProto(q.spec(), call->coordinator()->limits());
   if (!spec.ok()) return call->Finish(spec.status());
   const absl::StatusOr<ir::Array> value =
-      ValueOf(q, *spec, coordinator_->options().relay_bytes_max);
+      ValueOf(q, *spec, call->coordinator()->options().relay_bytes_max);
   if (!value.ok()) return call->Finish(value.status());
-  coordinator_->PutAsync(
+  call->coordinator()->PutAsync(
       call->caller(), q.session(), *value, spec->placement, absl::InfiniteDuration(),
       Then<uint64_t>(call,
                      [](uint64_t array, v1::WriteArrayResponse* out) { out->set_array(array); }));
 }
 
-void ArrayService::SaveArrays(const CallRef<v1::SaveArraysRequest, v1::Operation>& call) {
+void SaveArrays(const CallRef<v1::SaveArraysRequest, v1::Operation>& call) {
   const v1::SaveArraysRequest& q = call->request();
   scheduler::SaveArrays event{{0, call->caller()}, {}, q.path(), q.overwrite()};
   for (const v1::NamedArray& a : q.arrays()) event.arrays.push_back({a.name(), a.array()});
-  coordinator_->Ask<api::Operation>(
-      std::move(event),
-      Then<api::Operation>(call, [](const api::Operation& operation, v1::Operation* out) {
-        *out = ToProto(operation);
-      }));
+  Answer<api::Operation>(
+      call, std::move(event),
+      [](const api::Operation& operation, v1::Operation* out) { *out = ToProto(operation); });
 }
 
-void ArrayService::LoadArrays(const CallRef<v1::LoadArraysRequest, v1::LoadArraysResponse>& call) {
+void LoadArrays(const CallRef<v1::LoadArraysRequest, v1::LoadArraysResponse>& call) {
   const v1::LoadArraysRequest& q = call->request();
   scheduler::LoadArrays event{{0, call->caller()}, q.session(), q.path(), {}};
   for (const v1::LoadArray& a : q.arrays()) {
-    absl::StatusOr<api::Placement> placement = FromProto(a.placement(), coordinator_->limits());
+    absl::StatusOr<api::Placement> placement =
+        FromProto(a.placement(), call->coordinator()->limits());
     if (!placement.ok()) return call->Finish(placement.status());
     event.arrays.push_back({a.name(), *std::move(placement)});
   }
-  coordinator_->Ask<Making>(
-      std::move(event), Then<Making>(call, [](const Making& making, v1::LoadArraysResponse* out) {
-        *out->mutable_operation() = ToProto(making.operation);
-        for (const ArrayInfo& info : making.arrays) FillArray(info, out->add_arrays());
-      }));
+  Answer<Making>(call, std::move(event), [](const Making& making, v1::LoadArraysResponse* out) {
+    *out->mutable_operation() = ToProto(making.operation);
+    for (const ArrayInfo& info : making.arrays) FillArray(info, out->add_arrays());
+  });
 }
 
-void ArrayService::GetFile(const CallRef<v1::GetFileRequest, v1::File>& call) {
+void GetFile(const CallRef<v1::GetFileRequest, v1::File>& call) {
   using Arrays = std::vector<api::FileArray>;
-  coordinator_->Ask<Arrays>(
-      scheduler::DescribeFile{{0, call->caller()}, call->request().path()},
-      Then<Arrays>(call, [path = call->request().path()](const Arrays& arrays, v1::File* out) {
-        out->set_path(path);
-        for (const api::FileArray& a : arrays) {
-          v1::FileEntry* entry = out->add_arrays();
-          entry->set_name(a.name);
-          entry->set_dtype(std::string(ir::DTypeName(a.dtype)));
-          entry->mutable_shape()->Assign(a.shape.begin(), a.shape.end());
-        }
-      }));
+  Answer<Arrays>(call, scheduler::DescribeFile{{0, call->caller()}, call->request().path()},
+                 [path = call->request().path()](const Arrays& arrays, v1::File* out) {
+                   out->set_path(path);
+                   for (const api::FileArray& a : arrays) {
+                     v1::FileEntry* entry = out->add_arrays();
+                     entry->set_name(a.name);
+                     entry->set_dtype(std::string(ir::DTypeName(a.dtype)));
+                     entry->mutable_shape()->Assign(a.shape.begin(), a.shape.end());
+                   }
+                 });
 }
 
-void ArrayService::ReshardArray(
-    const CallRef<v1::ReshardArrayRequest, v1::ReshardArrayResponse>& call) {
+void ReshardArray(const CallRef<v1::ReshardArrayRequest, v1::ReshardArrayResponse>& call) {
   const v1::ReshardArrayRequest& q = call->request();
-  absl::StatusOr<api::Placement> placement = FromProto(q.placement(), coordinator_->limits());
+  absl::StatusOr<api::Placement> placement =
+      FromProto(q.placement(), call->coordinator()->limits());
   if (!placement.ok()) return call->Finish(placement.status());
-  coordinator_->Ask<Making>(
+  Answer<Making>(
+      call,
       scheduler::ReshardArray{{0, call->caller()}, q.session(), q.array(), *std::move(placement)},
-      Then<Making>(call, [](const Making& making, v1::ReshardArrayResponse* out) {
+      [](const Making& making, v1::ReshardArrayResponse* out) {
         *out->mutable_operation() = ToProto(making.operation);
         for (const ArrayInfo& info : making.arrays) FillArray(info, out->mutable_array());
-      }));
+      });
 }
 
-void ArrayService::DeleteArrays(
-    const CallRef<v1::DeleteArraysRequest, v1::DeleteArraysResponse>& call) {
+void DeleteArrays(const CallRef<v1::DeleteArraysRequest, v1::DeleteArraysResponse>& call) {
   const v1::DeleteArraysRequest& q = call->request();
-  coordinator_->DeleteAsync(
+  call->coordinator()->DeleteAsync(
       call->caller(), {q.arrays().begin(), q.arrays().end()},
       Then<scheduler::MissingArrays>(
           call, [](const scheduler::MissingArrays& missing, v1::DeleteArraysResponse* out) {

@@ -4,7 +4,7 @@
 // and the encoder.  Bytes that do not decode are INVALID_ARGUMENT with a reason.  No call holds a
 // thread while it waits, unless its handler does.
 //
-// Whoever defines a service lists its Rows; server.cc makes gRPC's services out of them.
+// Handlers are declared in handlers.h; server.cc makes gRPC's services out of their rows.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,18 +29,29 @@
 #include "grpcpp/impl/rpc_service_method.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/support/server_callback.h"
+#include "server/coordinator.h"
 #include "server/core/caller.h"
+#include "server/core/telemetry.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/request_log.h"
 #include "server/rpc/status.h"
 
 namespace tessera::server::rpc {
 
-// What calls share.  Outlives the server.
+class RunPool;
+
+// Those that the caller sees, the busiest first; of "" are the others together.
+using TopProgramsFn = std::function<std::vector<core::ProgramUse>(const core::Caller& caller)>;
+
+// What calls and their handlers share.  Outlives the server.
 struct CallContext {
   Gate* gate = nullptr;
   const Clock* clock = nullptr;
   RequestLog* requests = nullptr;
+  Coordinator* coordinator = nullptr;
+  RunPool* pool = nullptr;                 // for RunProgram, which blocks
+  TopProgramsFn top_programs = {};         // empty: nothing is known
+  std::vector<std::string> features = {};  // what GetCapabilities says is on
 };
 
 // What a call with this request_id is known by. VALUE_ERROR: the id is too long.
@@ -61,6 +73,8 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
   CallBase& operator=(const CallBase&) = delete;
 
   const core::Caller& caller() const { return caller_; }
+  const CallContext& context() const { return *context_; }
+  Coordinator* coordinator() const { return context_->coordinator; }
   // In the handler, before Finish: how long the answer may wait.
   absl::Duration Wait(bool given, const google::protobuf::Duration& timeout) const {
     return WaitOf(*grpc_, given, timeout);
@@ -144,10 +158,24 @@ class Call final : public CallBase {
   R response_;
 };
 
+template <class Q, class R>
+using CallRef = std::shared_ptr<Call<Q, R>>;
+
 // `fill(value, &response)`, then the answer.
 template <class T, class Q, class R, class Fill>
-std::function<void(absl::StatusOr<T>)> Then(const std::shared_ptr<Call<Q, R>>& call, Fill fill) {
+std::function<void(absl::StatusOr<T>)> Then(const CallRef<Q, R>& call, Fill fill) {
   return Call<Q, R>::template Then<T>(call, std::move(fill));
+}
+
+// Asks the scheduler, whose reply to `event` is a T, and answers with what `fill` makes of it.
+template <class T, class Event, class Q, class R, class Fill>
+void Answer(const CallRef<Q, R>& call, Event event, Fill fill) {
+  call->coordinator()->template Ask<T>(std::move(event), Then<T>(call, std::move(fill)));
+}
+// The same, with an empty response.
+template <class Event, class Q, class R>
+void AnswerDone(const CallRef<Q, R>& call, Event event) {
+  Answer<std::monostate>(call, std::move(event), [](const std::monostate&, R*) {});
 }
 
 // ---- Rows. --------------------------------------------------------------------------------------
@@ -156,16 +184,13 @@ struct Row {
   std::function<grpc::internal::MethodHandler*(const CallContext*)> handler;
 };
 
-// A unary method, handled by a member of `service`.
-template <class S, class Q, class R>
-Row Unary(Method method, S* service, void (S::*handler)(const std::shared_ptr<Call<Q, R>>&)) {
+template <class Q, class R>
+Row Unary(Method method, void (*handler)(const CallRef<Q, R>&)) {
   return {method, [=](const CallContext* context) -> grpc::internal::MethodHandler* {
             return new grpc::internal::CallbackUnaryHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
                 [=](grpc::CallbackServerContext* grpc, const grpc::ByteBuffer* bytes,
                     grpc::ByteBuffer* out) {
-                  return Call<Q, R>::Start(
-                      context, method, grpc, *bytes, out,
-                      [&](const std::shared_ptr<Call<Q, R>>& call) { (service->*handler)(call); });
+                  return Call<Q, R>::Start(context, method, grpc, *bytes, out, handler);
                 });
           }};
 }
@@ -182,9 +207,8 @@ struct StreamCall {
   core::Caller caller;
   Q request;
 };
-template <class S, class Q, class R>
-Row Stream(Method method, S* service,
-           grpc::ServerWriteReactor<R>* (S::*handler)(StreamCall<Q, R> call)) {
+template <class Q, class R>
+Row Stream(Method method, grpc::ServerWriteReactor<R>* (*handler)(StreamCall<Q, R> call)) {
   return {method, [=](const CallContext* context) -> grpc::internal::MethodHandler* {
             return new grpc::internal::CallbackServerStreamingHandler<grpc::ByteBuffer, R>(
                 [=](grpc::CallbackServerContext* grpc,
@@ -195,7 +219,7 @@ Row Stream(Method method, S* service,
                   if (status.ok()) status = Decode(*bytes, ErrorKind::kValueError, &call.request);
                   if (!status.ok()) return new RefusedStream<grpc::ServerWriteReactor<R>>(status);
                   call.caller = *std::move(caller);
-                  return (service->*handler)(std::move(call));
+                  return handler(std::move(call));
                 });
           }};
 }

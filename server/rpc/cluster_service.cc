@@ -1,5 +1,3 @@
-#include "server/rpc/cluster_service.h"
-
 #include <algorithm>
 #include <map>
 
@@ -8,6 +6,7 @@
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
 #include "ir/serial/status.h"
+#include "server/rpc/handlers.h"
 #include "server/rpc/paging.h"
 
 namespace tessera::server::rpc {
@@ -16,7 +15,6 @@ namespace {
 using ir::serial::ToProto;
 using scheduler::ExecutorPlace;
 using scheduler::MeshInfo;
-using scheduler::Page;
 using scheduler::WorkerInfo;
 
 constexpr char kVersion[] = "0.1.0";
@@ -58,79 +56,49 @@ void FillWorker(const WorkerInfo& info, v1::Worker* out) {
   out->mutable_data_endpoints()->Assign(info.data_endpoints.begin(), info.data_endpoints.end());
 }
 
-std::vector<Row> ClusterService::Rows() {
-  return {Unary(Method::kClusterService_ListDevices, this, &ClusterService::ListDevices),
-          Unary(Method::kClusterService_ListWorkers, this, &ClusterService::ListWorkers),
-          Unary(Method::kClusterService_GetWorker, this, &ClusterService::GetWorker),
-          Unary(Method::kClusterService_GetTopology, this, &ClusterService::GetTopology),
-          Unary(Method::kClusterService_GetCapabilities, this, &ClusterService::GetCapabilities),
-          Unary(Method::kClusterService_CreateMesh, this, &ClusterService::CreateMesh),
-          Unary(Method::kClusterService_GetMesh, this, &ClusterService::GetMesh),
-          Unary(Method::kClusterService_ListMeshes, this, &ClusterService::ListMeshes),
-          Unary(Method::kClusterService_DeleteMesh, this, &ClusterService::DeleteMesh),
-          Unary(Method::kClusterService_ListTopPrograms, this, &ClusterService::ListTopPrograms)};
+void ListDevices(const CallRef<v1::ListDevicesRequest, v1::ListDevicesResponse>& call) {
+  AnswerPage<api::Device>(
+      call, scheduler::ListDevices{{0, call->caller()}}, /*filter=*/"",
+      [](const api::Device& device, auto* out) { *out->add_devices() = ToProto(device); },
+      [](const api::Device& device) { return device.id; });
 }
 
-void ClusterService::ListDevices(
-    const CallRef<v1::ListDevicesRequest, v1::ListDevicesResponse>& call) {
-  scheduler::ListDevices event{{0, call->caller()}};
-  const std::string scope = absl::StrCat("devices|", call->caller().tenant);
-  if (absl::Status s = ReadPage(scope, call->request(), &event.page); !s.ok())
-    return call->Finish(s);
-  coordinator_->Ask<Page<api::Device>>(
-      std::move(event), Then<Page<api::Device>>(call, [scope](const Page<api::Device>& page,
-                                                              v1::ListDevicesResponse* out) {
-        for (const api::Device& d : page.items) *out->add_devices() = ToProto(d);
-        if (page.more)
-          out->set_next_page_token(PageToken(scope, absl::StrCat(page.items.back().id)));
-      }));
+void ListWorkers(const CallRef<v1::ListWorkersRequest, v1::ListWorkersResponse>& call) {
+  AnswerPage<WorkerInfo>(
+      call, scheduler::ListWorkers{{0, call->caller()}, {}}, /*filter=*/"",
+      [](const WorkerInfo& worker, auto* out) { FillWorker(worker, out->add_workers()); },
+      [](const WorkerInfo& worker) { return worker.name; });
 }
 
-void ClusterService::ListWorkers(
-    const CallRef<v1::ListWorkersRequest, v1::ListWorkersResponse>& call) {
-  scheduler::ListWorkers event{{0, call->caller()}, {}};
-  const std::string scope = absl::StrCat("workers|", call->caller().tenant);
-  if (absl::Status s = ReadPage(scope, call->request(), &event.page); !s.ok())
-    return call->Finish(s);
-  coordinator_->Ask<Page<WorkerInfo>>(
-      std::move(event), Then<Page<WorkerInfo>>(call, [scope](const Page<WorkerInfo>& page,
-                                                             v1::ListWorkersResponse* out) {
-        for (const WorkerInfo& w : page.items) FillWorker(w, out->add_workers());
-        if (page.more) out->set_next_page_token(PageToken(scope, page.items.back().name));
-      }));
+void GetWorker(const CallRef<v1::GetWorkerRequest, v1::Worker>& call) {
+  Answer<WorkerInfo>(call, scheduler::GetWorker{{0, call->caller()}, call->request().worker()},
+                     FillWorker);
 }
 
-void ClusterService::GetWorker(const CallRef<v1::GetWorkerRequest, v1::Worker>& call) {
-  coordinator_->Ask<WorkerInfo>(scheduler::GetWorker{{0, call->caller()}, call->request().worker()},
-                                Then<WorkerInfo>(call, FillWorker));
+void GetTopology(const CallRef<v1::GetTopologyRequest, v1::Topology>& call) {
+  Answer<std::vector<ExecutorPlace>>(
+      call, scheduler::GetTopology{{0, call->caller()}},
+      [](const std::vector<ExecutorPlace>& places, v1::Topology* out) {
+        std::map<std::string, v1::Host*> hosts;
+        for (const ExecutorPlace& p : places) hosts[p.host] = nullptr;
+        for (auto& [name, host] : hosts) {
+          host = out->add_hosts();
+          host->set_name(name);
+        }
+        for (const ExecutorPlace& p : places) {
+          v1::Executor* executor = hosts.at(p.host)->add_executors();
+          executor->set_name(p.name);
+          executor->set_device_kind(p.device_kind);
+          executor->mutable_devices()->Assign(p.devices.begin(), p.devices.end());
+          executor->set_memory_bytes(p.memory_bytes);
+          executor->set_healthy(p.healthy);
+        }
+      });
 }
 
-void ClusterService::GetTopology(const CallRef<v1::GetTopologyRequest, v1::Topology>& call) {
-  coordinator_->Ask<std::vector<ExecutorPlace>>(
-      scheduler::GetTopology{{0, call->caller()}},
-      Then<std::vector<ExecutorPlace>>(
-          call, [](const std::vector<ExecutorPlace>& places, v1::Topology* out) {
-            std::map<std::string, v1::Host*> hosts;
-            for (const ExecutorPlace& p : places) hosts[p.host] = nullptr;
-            for (auto& [name, host] : hosts) {
-              host = out->add_hosts();
-              host->set_name(name);
-            }
-            for (const ExecutorPlace& p : places) {
-              v1::Executor* executor = hosts.at(p.host)->add_executors();
-              executor->set_name(p.name);
-              executor->set_device_kind(p.device_kind);
-              executor->mutable_devices()->Assign(p.devices.begin(), p.devices.end());
-              executor->set_memory_bytes(p.memory_bytes);
-              executor->set_healthy(p.healthy);
-            }
-          }));
-}
-
-void ClusterService::GetCapabilities(
-    const CallRef<v1::GetCapabilitiesRequest, v1::GetCapabilitiesResponse>& call) {
-  const Options& o = coordinator_->options();
-  const scheduler::Config& c = coordinator_->config();
+void GetCapabilities(const CallRef<v1::GetCapabilitiesRequest, v1::GetCapabilitiesResponse>& call) {
+  const Options& o = call->coordinator()->options();
+  const scheduler::Config& c = call->coordinator()->config();
   v1::GetCapabilitiesResponse& out = call->response();
   out.set_version(kVersion);
   out.set_opset(ir::kOpset);
@@ -158,59 +126,48 @@ void ClusterService::GetCapabilities(
   out.set_programs_bytes_max(o.programs_bytes_max);
   out.set_compile_timeout_ms(absl::ToInt64Milliseconds(c.load_wait));
   out.set_session_grace_ms(absl::ToInt64Milliseconds(c.session_grace));
-  for (const std::string& feature : features_) out.add_features(feature);
-  coordinator_->Ask<std::vector<ExecutorPlace>>(
-      scheduler::GetTopology{{0, call->caller()}},
-      Then<std::vector<ExecutorPlace>>(
-          call, [](const std::vector<ExecutorPlace>& places, v1::GetCapabilitiesResponse* to) {
-            const bool files = std::any_of(places.begin(), places.end(), [](const auto& place) {
-              return place.healthy && place.files;
-            });
-            if (files) to->add_features("files");
-          }));
+  for (const std::string& feature : call->context().features) out.add_features(feature);
+  Answer<std::vector<ExecutorPlace>>(
+      call, scheduler::GetTopology{{0, call->caller()}},
+      [](const std::vector<ExecutorPlace>& places, v1::GetCapabilitiesResponse* to) {
+        const bool files = std::any_of(places.begin(), places.end(), [](const auto& place) {
+          return place.healthy && place.files;
+        });
+        if (files) to->add_features("files");
+      });
 }
 
-void ClusterService::CreateMesh(const CallRef<v1::CreateMeshRequest, v1::NamedMesh>& call) {
+void CreateMesh(const CallRef<v1::CreateMeshRequest, v1::NamedMesh>& call) {
   const v1::CreateMeshRequest& q = call->request();
-  absl::StatusOr<ir::Mesh> mesh = ir::serial::FromProto(q.mesh().mesh(), coordinator_->limits());
+  absl::StatusOr<ir::Mesh> mesh =
+      ir::serial::FromProto(q.mesh().mesh(), call->coordinator()->limits());
   if (!mesh.ok()) return call->Finish(Annotate(mesh.status(), "mesh"));
-  if (q.mesh().devices_size() > coordinator_->limits().mesh_devices)
+  if (q.mesh().devices_size() > call->coordinator()->limits().mesh_devices)
     return call->Finish(MakeError(ErrorKind::kValueError,
                                   absl::StrCat("mesh: ", q.mesh().devices_size(),
                                                " devices, at most max_mesh_devices are accepted")));
-  coordinator_->Ask<MeshInfo>(
-      scheduler::CreateMesh{{0, call->caller()},
-                            q.mesh().name(),
-                            *std::move(mesh),
-                            {q.mesh().devices().begin(), q.mesh().devices().end()},
-                            q.validate_only()},
-      Then<MeshInfo>(call, FillMesh));
+  Answer<MeshInfo>(call,
+                   scheduler::CreateMesh{{0, call->caller()},
+                                         q.mesh().name(),
+                                         *std::move(mesh),
+                                         {q.mesh().devices().begin(), q.mesh().devices().end()},
+                                         q.validate_only()},
+                   FillMesh);
 }
 
-void ClusterService::GetMesh(const CallRef<v1::GetMeshRequest, v1::NamedMesh>& call) {
-  coordinator_->Ask<MeshInfo>(scheduler::GetMesh{{0, call->caller()}, call->request().name()},
-                              Then<MeshInfo>(call, FillMesh));
+void GetMesh(const CallRef<v1::GetMeshRequest, v1::NamedMesh>& call) {
+  Answer<MeshInfo>(call, scheduler::GetMesh{{0, call->caller()}, call->request().name()}, FillMesh);
 }
 
-void ClusterService::ListMeshes(
-    const CallRef<v1::ListMeshesRequest, v1::ListMeshesResponse>& call) {
-  scheduler::ListMeshes event{{0, call->caller()}, {}};
-  const std::string scope = absl::StrCat("meshes|", call->caller().tenant);
-  if (absl::Status s = ReadPage(scope, call->request(), &event.page); !s.ok())
-    return call->Finish(s);
-  coordinator_->Ask<Page<MeshInfo>>(
-      std::move(event),
-      Then<Page<MeshInfo>>(call, [scope](const Page<MeshInfo>& page, v1::ListMeshesResponse* out) {
-        for (const MeshInfo& m : page.items) FillMesh(m, out->add_meshes());
-        if (page.more) out->set_next_page_token(PageToken(scope, page.items.back().name));
-      }));
+void ListMeshes(const CallRef<v1::ListMeshesRequest, v1::ListMeshesResponse>& call) {
+  AnswerPage<MeshInfo>(
+      call, scheduler::ListMeshes{{0, call->caller()}, {}}, /*filter=*/"",
+      [](const MeshInfo& mesh, auto* out) { FillMesh(mesh, out->add_meshes()); },
+      [](const MeshInfo& mesh) { return mesh.name; });
 }
 
-void ClusterService::DeleteMesh(
-    const CallRef<v1::DeleteMeshRequest, v1::DeleteMeshResponse>& call) {
-  coordinator_->Ask<std::monostate>(
-      scheduler::DeleteMesh{{0, call->caller()}, call->request().name()},
-      Then<std::monostate>(call, [](const std::monostate&, v1::DeleteMeshResponse*) {}));
+void DeleteMesh(const CallRef<v1::DeleteMeshRequest, v1::DeleteMeshResponse>& call) {
+  AnswerDone(call, scheduler::DeleteMesh{{0, call->caller()}, call->request().name()});
 }
 
 namespace {
@@ -236,12 +193,11 @@ v1::TopProgram ToProto(const core::ProgramUse& use) {
 
 }  // namespace
 
-void ClusterService::ListTopPrograms(
-    const CallRef<v1::ListTopProgramsRequest, v1::ListTopProgramsResponse>& call) {
+void ListTopPrograms(const CallRef<v1::ListTopProgramsRequest, v1::ListTopProgramsResponse>& call) {
   if (absl::Status s = CheckPageSize(call->request().page_size()); !s.ok()) return call->Finish(s);
   const int size = call->request().page_size();
-  if (top_programs_)
-    for (const core::ProgramUse& use : top_programs_(call->caller())) {
+  if (const TopProgramsFn& top_programs = call->context().top_programs)
+    for (const core::ProgramUse& use : top_programs(call->caller())) {
       if (size > 0 && call->response().programs_size() >= size) break;
       *call->response().add_programs() = ToProto(use);
     }

@@ -37,7 +37,7 @@ struct MethodRow {
   Least least;
 };
 constexpr MethodRow kMethods[] = {
-#define TESSERA_METHOD(service, method, least) {#service, #method, Least::least},
+#define TESSERA_METHOD(service, method, least, ...) {#service, #method, Least::least},
 #include "server/rpc/methods.def"
 #undef TESSERA_METHOD
 };
@@ -66,8 +66,11 @@ absl::string_view BearerOf(const grpc::CallbackServerContext& context) {
 
 }  // namespace
 
+std::string ServiceName(Method method) {
+  return absl::StrCat("tessera.v1.", RowOf(method).service);
+}
 std::string MethodName(Method method) {
-  return absl::StrCat("tessera.v1.", RowOf(method).service, "/", RowOf(method).method);
+  return absl::StrCat(ServiceName(method), "/", RowOf(method).method);
 }
 
 // Sees one call begin and end.

@@ -30,7 +30,7 @@ namespace tessera::server::rpc {
 
 // A row each of methods.def.
 enum class Method : int {
-#define TESSERA_METHOD(service, method, least) k##service##_##method,
+#define TESSERA_METHOD(service, method, least, ...) k##service##_##method,
 #include "server/rpc/methods.def"
 #undef TESSERA_METHOD
 };
@@ -121,7 +121,8 @@ class RefusedStream final : public Reactor {
   void OnDone() override { delete this; }
 };
 
-// "tessera.v1.ArrayService/GetArray".
+// "tessera.v1.ArrayService", "tessera.v1.ArrayService/GetArray".
+std::string ServiceName(Method method);
 std::string MethodName(Method method);
 
 }  // namespace tessera::server::rpc

@@ -1,9 +1,8 @@
-#include "server/rpc/operation_service.h"
-
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "ir/serial/service.h"
+#include "server/rpc/handlers.h"
 #include "server/rpc/paging.h"
 
 namespace tessera::server::rpc {
@@ -20,10 +19,10 @@ void Fill(const api::Operation& operation, v1::Operation* out) { *out = ToProto(
 class WatchStream final : public grpc::ServerWriteReactor<v1::Operation>,
                           public std::enable_shared_from_this<WatchStream> {
  public:
-  WatchStream(Coordinator* coordinator, StreamCall<v1::WatchOperationRequest, v1::Operation> call)
-      : coordinator_(coordinator),
+  explicit WatchStream(StreamCall<v1::WatchOperationRequest, v1::Operation> call)
+      : coordinator_(call.context->coordinator),
         call_(std::move(call)),
-        until_(coordinator->clock()->Now() + coordinator->config().result_wait_max) {}
+        until_(coordinator_->clock()->Now() + coordinator_->config().result_wait_max) {}
 
   static WatchStream* Start(const std::shared_ptr<WatchStream>& stream) {
     stream->self_ = stream;
@@ -104,68 +103,48 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::Operation>,
 
 }  // namespace
 
-std::vector<Row> OperationService::Rows() {
-  return {
-      Unary(Method::kOperationService_GetOperation, this, &OperationService::GetOperation),
-      Unary(Method::kOperationService_ListOperations, this, &OperationService::ListOperations),
-      Unary(Method::kOperationService_ExplainPending, this, &OperationService::ExplainPending),
-      Stream(Method::kOperationService_WatchOperation, this, &OperationService::WatchOperation),
-      Unary(Method::kOperationService_WaitOperation, this, &OperationService::WaitOperation),
-      Unary(Method::kOperationService_CancelOperation, this, &OperationService::CancelOperation)};
+void GetOperation(const CallRef<v1::GetOperationRequest, v1::Operation>& call) {
+  Answer<api::Operation>(
+      call, scheduler::WaitOperation{{0, call->caller()}, call->request().operation(), {}}, Fill);
 }
 
-void OperationService::GetOperation(const CallRef<v1::GetOperationRequest, v1::Operation>& call) {
-  coordinator_->Ask<api::Operation>(
-      scheduler::WaitOperation{{0, call->caller()}, call->request().operation(), {}},
-      Then<api::Operation>(call, Fill));
-}
-
-void OperationService::ListOperations(
-    const CallRef<v1::ListOperationsRequest, v1::ListOperationsResponse>& call) {
+void ListOperations(const CallRef<v1::ListOperationsRequest, v1::ListOperationsResponse>& call) {
   const v1::ListOperationsRequest& q = call->request();
-  scheduler::ListOperations event{
-      {0, call->caller()}, q.session(), q.all_sessions(), q.live_only(), {}};
-  const std::string scope = absl::StrCat("operations|", call->caller().tenant, "|", q.session(),
-                                         "|", q.all_sessions(), "|", q.live_only());
-  if (absl::Status s = ReadPage(scope, q, &event.page); !s.ok()) return call->Finish(s);
-  coordinator_->Ask<Page<api::Operation>>(
-      std::move(event), Then<Page<api::Operation>>(call, [scope](const Page<api::Operation>& page,
-                                                                 v1::ListOperationsResponse* out) {
-        for (const api::Operation& op : page.items) Fill(op, out->add_operations());
-        if (page.more)
-          out->set_next_page_token(PageToken(scope, absl::StrCat(page.items.back().id)));
-      }));
+  AnswerPage<api::Operation>(
+      call,
+      scheduler::ListOperations{
+          {0, call->caller()}, q.session(), q.all_sessions(), q.live_only(), {}},
+      absl::StrCat(q.session(), "|", q.all_sessions(), "|", q.live_only()),
+      [](const api::Operation& operation, auto* out) { Fill(operation, out->add_operations()); },
+      [](const api::Operation& operation) { return operation.id; });
 }
 
-void OperationService::ExplainPending(
-    const CallRef<v1::ExplainPendingRequest, v1::ExplainPendingResponse>& call) {
-  coordinator_->Ask<PendingInfo>(
-      scheduler::ExplainPending{{0, call->caller()}, call->request().operation()},
-      Then<PendingInfo>(call, [](const PendingInfo& info, v1::ExplainPendingResponse* out) {
+void ExplainPending(const CallRef<v1::ExplainPendingRequest, v1::ExplainPendingResponse>& call) {
+  Answer<PendingInfo>(
+      call, scheduler::ExplainPending{{0, call->caller()}, call->request().operation()},
+      [](const PendingInfo& info, v1::ExplainPendingResponse* out) {
         out->set_state(static_cast<v1::OperationState>(static_cast<int>(info.state) + 1));
         for (const api::PendingReason& r : info.reasons) *out->add_reasons() = ToProto(r);
         out->set_position(info.position);
-      }));
+      });
 }
 
-grpc::ServerWriteReactor<v1::Operation>* OperationService::WatchOperation(
+grpc::ServerWriteReactor<v1::Operation>* WatchOperation(
     StreamCall<v1::WatchOperationRequest, v1::Operation> call) {
-  return WatchStream::Start(std::make_shared<WatchStream>(coordinator_, std::move(call)));
+  return WatchStream::Start(std::make_shared<WatchStream>(std::move(call)));
 }
 
-void OperationService::WaitOperation(const CallRef<v1::WaitOperationRequest, v1::Operation>& call) {
+void WaitOperation(const CallRef<v1::WaitOperationRequest, v1::Operation>& call) {
   const v1::WaitOperationRequest& q = call->request();
-  coordinator_->Ask<api::Operation>(
+  Answer<api::Operation>(
+      call,
       scheduler::WaitOperation{
           {0, call->caller()}, q.operation(), call->Wait(q.has_timeout(), q.timeout())},
-      Then<api::Operation>(call, Fill));
+      Fill);
 }
 
-void OperationService::CancelOperation(
-    const CallRef<v1::CancelOperationRequest, v1::CancelOperationResponse>& call) {
-  coordinator_->Ask<std::monostate>(
-      scheduler::CancelOperation{{0, call->caller()}, call->request().operation()},
-      Then<std::monostate>(call, [](const std::monostate&, v1::CancelOperationResponse*) {}));
+void CancelOperation(const CallRef<v1::CancelOperationRequest, v1::CancelOperationResponse>& call) {
+  AnswerDone(call, scheduler::CancelOperation{{0, call->caller()}, call->request().operation()});
 }
 
 }  // namespace tessera::server::rpc

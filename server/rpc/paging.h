@@ -1,7 +1,7 @@
 // Pages of lists.  A token says behind which key the next page begins, and a check of what it was
 // made for: it is good for the same list of the same tenant only.  Tokens hold nothing secret.
 //
-// Pure functions; any thread.
+// Any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "server/coordinator.h"
+#include "server/rpc/call.h"
 
 namespace tessera::server::rpc {
 
@@ -44,6 +44,23 @@ absl::Status ReadPage(std::string_view scope, const Request& request,
   if (!request.page_token().empty() && !absl::SimpleAtoi(text.after, &page->after))
     return BadPageToken();
   return absl::OkStatus();
+}
+
+// Answers a call of a list with the page that it asks for: `add(item, &response)` for each item of
+// the reply to `event`. `filter` is what narrows the list; `key(item)` is where the next page
+// begins.
+template <class Item, class Event, class Q, class R, class Add, class Key>
+void AnswerPage(const CallRef<Q, R>& call, Event event, std::string_view filter, Add add, Key key) {
+  const std::string scope = absl::StrCat(Q::descriptor()->name(), "|", call->caller().tenant,
+                                         filter.empty() ? "" : "|", ToAbsl(filter));
+  if (absl::Status s = ReadPage(scope, call->request(), &event.page); !s.ok())
+    return call->Finish(s);
+  Answer<scheduler::Page<Item>>(
+      call, std::move(event), [=](const scheduler::Page<Item>& page, R* out) {
+        for (const Item& item : page.items) add(item, out);
+        if (page.more)
+          out->set_next_page_token(PageToken(scope, absl::StrCat(key(page.items.back()))));
+      });
 }
 
 }  // namespace tessera::server::rpc

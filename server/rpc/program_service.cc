@@ -1,5 +1,3 @@
-#include "server/rpc/program_service.h"
-
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +10,9 @@
 #include "ir/serial/service.h"
 #include "ir/text.h"
 #include "server/bound_service.h"
+#include "server/rpc/handlers.h"
 #include "server/rpc/paging.h"
+#include "server/rpc/run_program.h"
 
 namespace tessera::server::rpc {
 namespace {
@@ -190,31 +190,17 @@ class ExecutionStream final : public grpc::ServerWriteReactor<v1::ExecuteProgram
 
 }  // namespace
 
-ProgramService::ProgramService(Coordinator* coordinator) : coordinator_(coordinator) {}
-
-std::vector<Row> ProgramService::Rows() {
-  return {Unary(Method::kProgramService_UploadProgram, this, &ProgramService::UploadProgram),
-          Unary(Method::kProgramService_GetProgram, this, &ProgramService::GetProgram),
-          Unary(Method::kProgramService_ListPrograms, this, &ProgramService::ListPrograms),
-          Unary(Method::kProgramService_DeleteProgram, this, &ProgramService::DeleteProgram),
-          Unary(Method::kProgramService_ExplainProgram, this, &ProgramService::ExplainProgram),
-          Unary(Method::kProgramService_CompileProgram, this, &ProgramService::CompileProgram),
-          Unary(Method::kProgramService_ExecuteProgram, this, &ProgramService::ExecuteProgram),
-          Stream(Method::kProgramService_ExecuteAndWatch, this, &ProgramService::ExecuteAndWatch),
-          Unary(Method::kProgramService_RunProgram, this, &ProgramService::RunProgram)};
-}
-
 // ---- Programs that are kept. --------------------------------------------------------------------
-void ProgramService::UploadProgram(
-    const CallRef<v1::UploadProgramRequest, v1::UploadProgramResponse>& call) {
+void UploadProgram(const CallRef<v1::UploadProgramRequest, v1::UploadProgramResponse>& call) {
   const v1::UploadProgramRequest& q = call->request();
   const std::string& tenant = call->caller().tenant;
-  const auto progress = coordinator_->programs().Upload(
+  Coordinator* const coordinator = call->coordinator();
+  const auto progress = coordinator->programs().Upload(
       tenant, {q.sha256(), q.size_bytes(), q.offset(), q.data(), q.crc32c()},
-      coordinator_->clock()->Now(), [this](std::string_view bytes) -> absl::Status {
+      coordinator->clock()->Now(), [coordinator](std::string_view bytes) -> absl::Status {
         TESSERA_ASSIGN_OR_RETURN(const ir::Program program,
-                                 ParseBytes(bytes, coordinator_->limits()));
-        return ir::Verify(program, coordinator_->limits());
+                                 ParseBytes(bytes, coordinator->limits()));
+        return ir::Verify(program, coordinator->limits());
       });
   if (progress.ok()) {
     call->response().set_name(absl::StrCat("tenants/", tenant, "/programs/", q.sha256()));
@@ -224,12 +210,12 @@ void ProgramService::UploadProgram(
   call->Finish(progress.status());
 }
 
-void ProgramService::GetProgram(const CallRef<v1::GetProgramRequest, v1::UploadedProgram>& call) {
+void GetProgram(const CallRef<v1::GetProgramRequest, v1::UploadedProgram>& call) {
   const v1::GetProgramRequest& q = call->request();
   const std::string& tenant = call->caller().tenant;
-  const auto bytes = coordinator_->programs().Find(tenant, q.sha256());
+  const auto bytes = call->coordinator()->programs().Find(tenant, q.sha256());
   if (!bytes.ok()) return call->Finish(bytes.status());
-  const absl::StatusOr<ir::Program> program = ParseBytes(**bytes, coordinator_->limits());
+  const absl::StatusOr<ir::Program> program = ParseBytes(**bytes, call->coordinator()->limits());
   if (!program.ok()) return call->Finish(program.status());
   v1::UploadedProgram& out = call->response();
   FillSignature(tenant, q.sha256(), static_cast<int64_t>((*bytes)->size()), *program, &out);
@@ -238,21 +224,20 @@ void ProgramService::GetProgram(const CallRef<v1::GetProgramRequest, v1::Uploade
   call->Finish(absl::OkStatus());
 }
 
-void ProgramService::ListPrograms(
-    const CallRef<v1::ListProgramsRequest, v1::ListProgramsResponse>& call) {
+void ListPrograms(const CallRef<v1::ListProgramsRequest, v1::ListProgramsResponse>& call) {
   const std::string& tenant = call->caller().tenant;
   scheduler::PageRequest<std::string> page;
   const std::string scope = absl::StrCat("programs|", tenant);
   if (absl::Status s = ReadPage(scope, call->request(), &page); !s.ok()) return call->Finish(s);
-  const scheduler::Config& config = coordinator_->config();
+  const scheduler::Config& config = call->coordinator()->config();
   const auto size = static_cast<size_t>(page.size == 0 ? config.page_size
                                                        : std::min(page.size, config.page_size_max));
   std::vector<store::ProgramStore::Listed> listed =
-      coordinator_->programs().List(tenant, page.after, size + 1);
+      call->coordinator()->programs().List(tenant, page.after, size + 1);
   const bool more = listed.size() > size;
   if (more) listed.pop_back();
   for (const auto& [sha256, bytes] : listed) {
-    const absl::StatusOr<ir::Program> program = ParseBytes(*bytes, coordinator_->limits());
+    const absl::StatusOr<ir::Program> program = ParseBytes(*bytes, call->coordinator()->limits());
     if (!program.ok()) return call->Finish(program.status());
     FillSignature(tenant, sha256, static_cast<int64_t>(bytes->size()), *program,
                   call->response().add_programs());
@@ -261,17 +246,19 @@ void ProgramService::ListPrograms(
   call->Finish(absl::OkStatus());
 }
 
-void ProgramService::DeleteProgram(
-    const CallRef<v1::DeleteProgramRequest, v1::DeleteProgramResponse>& call) {
-  call->Finish(coordinator_->programs().Delete(call->caller().tenant, call->request().sha256()));
+void DeleteProgram(const CallRef<v1::DeleteProgramRequest, v1::DeleteProgramResponse>& call) {
+  call->Finish(
+      call->coordinator()->programs().Delete(call->caller().tenant, call->request().sha256()));
 }
 
 // ---- Compile. -----------------------------------------------------------------------------------
-absl::StatusOr<ir::Program> ProgramService::ProgramOf(const core::Caller& caller,
-                                                      const v1::Program* program,
-                                                      const std::string& text,
-                                                      const std::string& sha256) const {
-  const int64_t bytes_max = coordinator_->options().max_program_bytes;
+namespace {
+
+// The program that is given in one of the ways: message, text, hash of an upload.
+absl::StatusOr<ir::Program> ProgramOf(const CallBase& call, const v1::Program* program,
+                                      const std::string& text, const std::string& sha256) {
+  Coordinator* const coordinator = call.coordinator();
+  const int64_t bytes_max = coordinator->options().max_program_bytes;
   const int ways = (program != nullptr ? 1 : 0) + (text.empty() ? 0 : 1) + (sha256.empty() ? 0 : 1);
   if (ways != 1)
     return MakeError(ErrorKind::kMalformedProgram,
@@ -280,8 +267,8 @@ absl::StatusOr<ir::Program> ProgramService::ProgramOf(const core::Caller& caller
                                : "the program is given in several ways; give it in one");
   if (!sha256.empty()) {
     TESSERA_ASSIGN_OR_RETURN(const store::ProgramStore::Bytes bytes,
-                             coordinator_->programs().Find(caller.tenant, sha256));
-    return ParseBytes(*bytes, coordinator_->limits());
+                             coordinator->programs().Find(call.caller().tenant, sha256));
+    return ParseBytes(*bytes, coordinator->limits());
   }
   const auto size =
       static_cast<int64_t>(program == nullptr ? text.size() : program->ByteSizeLong());
@@ -289,30 +276,30 @@ absl::StatusOr<ir::Program> ProgramService::ProgramOf(const core::Caller& caller
     return MakeError(ErrorKind::kLimitExceeded,
                      absl::StrCat("the program has ", size, " bytes, at most ", bytes_max,
                                   " are accepted (max_program_bytes)"));
-  if (program == nullptr) return ir::ParseProgram(text, coordinator_->limits());
-  return FromProto(*program, coordinator_->limits());
+  if (program == nullptr) return ir::ParseProgram(text, coordinator->limits());
+  return FromProto(*program, coordinator->limits());
 }
 
-void ProgramService::CompileProgram(
-    const CallRef<v1::CompileProgramRequest, v1::CompileProgramResponse>& call) {
+}  // namespace
+
+void CompileProgram(const CallRef<v1::CompileProgramRequest, v1::CompileProgramResponse>& call) {
   const v1::CompileProgramRequest& q = call->request();
-  absl::StatusOr<ir::Program> program = ProgramOf(
-      call->caller(), q.has_program() ? &q.program() : nullptr, q.text(), q.program_sha256());
+  absl::StatusOr<ir::Program> program =
+      ProgramOf(*call, q.has_program() ? &q.program() : nullptr, q.text(), q.program_sha256());
   if (!program.ok()) return call->Finish(Annotate(program.status(), "compile"));
   absl::StatusOr<api::CompileRequest> body =
-      ir::serial::CompileRequestOf(q, *std::move(program), coordinator_->limits());
+      ir::serial::CompileRequestOf(q, *std::move(program), call->coordinator()->limits());
   if (!body.ok()) return call->Finish(body.status());
-  coordinator_->CompileAsync(
+  call->coordinator()->CompileAsync(
       call->caller(), *std::move(body),
       Then<api::CompileReply>(call, [](const api::CompileReply& r,
                                        v1::CompileProgramResponse* out) { *out = ToProto(r); }));
 }
 
-void ProgramService::ExplainProgram(
-    const CallRef<v1::ExplainProgramRequest, v1::ExplainProgramResponse>& call) {
+void ExplainProgram(const CallRef<v1::ExplainProgramRequest, v1::ExplainProgramResponse>& call) {
   const v1::ExplainProgramRequest& q = call->request();
-  absl::StatusOr<ir::Program> program = ProgramOf(
-      call->caller(), q.has_program() ? &q.program() : nullptr, q.text(), q.program_sha256());
+  absl::StatusOr<ir::Program> program =
+      ProgramOf(*call, q.has_program() ? &q.program() : nullptr, q.text(), q.program_sha256());
   if (!program.ok()) return call->Finish(Annotate(program.status(), "explain"));
   api::CompileRequest body;
   body.program = *std::move(program);
@@ -321,47 +308,47 @@ void ProgramService::ExplainProgram(
   body.device_memory_bytes = q.device_memory_bytes();
   body.explain = true;
   body.plan_only = true;
-  coordinator_->CompileAsync(call->caller(), std::move(body),
-                             Then<api::CompileReply>(call, [](const api::CompileReply& r,
-                                                              v1::ExplainProgramResponse* out) {
-                               out->set_text(r.explain_text);
-                               out->set_json(r.explain_json);
-                               out->set_memory_bound_bytes(r.memory_bound_bytes);
-                               out->mutable_devices()->Assign(r.devices.begin(), r.devices.end());
-                               for (const api::PendingReason& reason : r.pending)
-                                 *out->add_pending_reasons() = ToProto(reason);
-                             }));
+  call->coordinator()->CompileAsync(
+      call->caller(), std::move(body),
+      Then<api::CompileReply>(call,
+                              [](const api::CompileReply& r, v1::ExplainProgramResponse* out) {
+                                out->set_text(r.explain_text);
+                                out->set_json(r.explain_json);
+                                out->set_memory_bound_bytes(r.memory_bound_bytes);
+                                out->mutable_devices()->Assign(r.devices.begin(), r.devices.end());
+                                for (const api::PendingReason& reason : r.pending)
+                                  *out->add_pending_reasons() = ToProto(reason);
+                              }));
 }
 
 // ---- Run. ---------------------------------------------------------------------------------------
-void ProgramService::ExecuteProgram(
-    const CallRef<v1::ExecuteProgramRequest, v1::ExecuteProgramResponse>& call) {
-  coordinator_->ExecuteAsync(
+void ExecuteProgram(const CallRef<v1::ExecuteProgramRequest, v1::ExecuteProgramResponse>& call) {
+  call->coordinator()->ExecuteAsync(
       call->caller(), FromProto(call->request()),
       Then<api::ExecuteReply>(call, [](const api::ExecuteReply& r,
                                        v1::ExecuteProgramResponse* out) { *out = ToProto(r); }));
 }
 
-grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ProgramService::ExecuteAndWatch(
+grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ExecuteAndWatch(
     StreamCall<v1::ExecuteProgramRequest, v1::ExecuteProgramEvent> call) {
-  return ExecutionStream::Start(coordinator_, std::move(call));
+  return ExecutionStream::Start(call.context->coordinator, std::move(call));
 }
 
-void ProgramService::RunProgram(
-    const CallRef<v1::RunProgramRequest, v1::RunProgramResponse>& call) {
+void RunProgram(const CallRef<v1::RunProgramRequest, v1::RunProgramResponse>& call) {
   const v1::RunProgramRequest& q = call->request();
-  const absl::Duration timeout =
-      std::min(call->Wait(q.has_timeout(), q.timeout()), coordinator_->config().result_wait_max);
-  pool_.Run(timeout, [this, call](const absl::StatusOr<absl::Duration>& left) {
+  const absl::Duration timeout = std::min(call->Wait(q.has_timeout(), q.timeout()),
+                                          call->coordinator()->config().result_wait_max);
+  call->context().pool->Run(timeout, [call](const absl::StatusOr<absl::Duration>& left) {
     if (!left.ok()) return call->Finish(left.status());
     const v1::RunProgramRequest& request = call->request();
-    absl::StatusOr<ir::Program> program = ProgramOf(
-        call->caller(), request.has_program() ? &request.program() : nullptr, request.text(), "");
+    absl::StatusOr<ir::Program> program =
+        ProgramOf(*call, request.has_program() ? &request.program() : nullptr, request.text(), "");
     if (request.source_case() == v1::RunProgramRequest::kText && request.text().empty())
-      program = ir::ParseProgram("", coordinator_->limits());
+      program = ir::ParseProgram("", call->coordinator()->limits());
     if (!program.ok()) return call->Finish(program.status());
-    const std::unique_ptr<api::Service> service = MakeBoundService(
-        coordinator_, call->caller(), /*session=*/0, coordinator_->clock()->Now() + *left);
+    const std::unique_ptr<api::Service> service =
+        MakeBoundService(call->coordinator(), call->caller(), /*session=*/0,
+                         call->coordinator()->clock()->Now() + *left);
     call->Finish(RunOne(*service, *std::move(program), request, &call->response(), *left));
   });
 }

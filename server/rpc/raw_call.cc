@@ -51,7 +51,7 @@ absl::Status RawCaller::Call(const std::string& method, absl::string_view bytes,
 
 std::vector<std::string> AllMethods() {
   return {
-#define TESSERA_METHOD(service, method, least) "tessera.v1." #service "/" #method,
+#define TESSERA_METHOD(service, method, least, ...) "tessera.v1." #service "/" #method,
 #include "server/rpc/methods.def"
 #undef TESSERA_METHOD
   };

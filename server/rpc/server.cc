@@ -1,6 +1,7 @@
 #include "server/rpc/server.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -19,17 +20,13 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
-#include "server/rpc/admin_service.h"
-#include "server/rpc/array_service.h"
 #include "server/rpc/call.h"
-#include "server/rpc/cluster_service.h"
 #include "server/rpc/credentials.h"
 #include "server/rpc/enrollment_service.h"
 #include "server/rpc/gate.h"
-#include "server/rpc/operation_service.h"
-#include "server/rpc/program_service.h"
+#include "server/rpc/handlers.h"
 #include "server/rpc/rpc_metrics.h"
-#include "server/rpc/session_service.h"
+#include "server/rpc/run_program.h"
 #include "server/rpc/worker_service.h"
 
 namespace tessera::server::rpc {
@@ -49,13 +46,8 @@ class GrpcServer final : public Server {
         gate_(gate),
         requests_({.answers_max = coordinator->options().request_ids_max,
                    .age_max = absl::Milliseconds(coordinator->options().request_id_ms)}),
-        context_{gate, coordinator->clock(), &requests_},
-        sessions_(coordinator),
-        cluster_(coordinator, options.features, options.top_programs),
-        arrays_(coordinator),
-        programs_(coordinator),
-        operations_(coordinator),
-        admin_(coordinator, gate),
+        context_{gate,   coordinator->clock(), &requests_,      coordinator,
+                 &pool_, options.top_programs, options.features},
         workers_(coordinator, gate),
         enrollment_(std::move(authority), &gate->clock(), gate,
                     [coordinator](const std::string& worker, ThenHost then) {
@@ -99,9 +91,9 @@ class GrpcServer final : public Server {
     for (const ChannelArgument& a : ServerArguments(KeepaliveFrom(limits)))
       builder.AddChannelArgument(a.name, a.value);
     builder.SetResourceQuota(grpc::ResourceQuota("coordinator").Resize(kQuotaBytes));
-    if (gate_->tokens() != nullptr) cluster_.AddFeature("tokens");
-    if (security.tls) cluster_.AddFeature("tls");
-    if (security.channelz) cluster_.AddFeature("channelz");
+    if (gate_->tokens() != nullptr) context_.features.push_back("tokens");
+    if (security.tls) context_.features.push_back("tls");
+    if (security.channelz) context_.features.push_back("channelz");
     MakeServices();
     for (const auto& service : services_) builder.RegisterService(service.get());
     builder.RegisterService(&workers_);
@@ -133,29 +125,20 @@ class GrpcServer final : public Server {
 
  private:
   void MakeServices() {
-    const auto add = [&](const google::protobuf::Descriptor* message,
-                         const std::vector<Row>& rows) {
+    const std::vector<Row> rows = AllRows();
+    std::set<std::string> services;
+    for (const Row& row : rows) services.insert(ServiceName(row.method));
+    const auto* const pool = google::protobuf::DescriptorPool::generated_pool();
+    for (const std::string& service : services)
       services_.push_back(
-          std::make_unique<TableService>(*message->file()->service(0), rows, &context_));
-    };
-    add(v1::Session::descriptor(), sessions_.Rows());
-    add(v1::Device::descriptor(), cluster_.Rows());
-    add(v1::Array::descriptor(), arrays_.Rows());
-    add(v1::RunProgramRequest::descriptor(), programs_.Rows());
-    add(v1::Operation::descriptor(), operations_.Rows());
-    add(v1::Token::descriptor(), admin_.Rows());
+          std::make_unique<TableService>(*pool->FindServiceByName(service), rows, &context_));
   }
 
   const std::unique_ptr<Gate> own_gate_;  // when none was given
   Gate* const gate_;
   RequestLog requests_;
-  const CallContext context_;
-  SessionService sessions_;
-  ClusterService cluster_;
-  ArrayService arrays_;
-  ProgramService programs_;
-  OperationService operations_;
-  AdminService admin_;
+  RunPool pool_;
+  CallContext context_;
   std::vector<std::unique_ptr<TableService>> services_;
   WorkerService workers_;
   EnrollmentService enrollment_;

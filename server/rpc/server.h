@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "base/metrics.h"
 #include "server/coordinator.h"
-#include "server/rpc/cluster_service.h"
+#include "server/rpc/call.h"
 #include "server/rpc/credentials.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/health_status.h"

@@ -1,5 +1,3 @@
-#include "server/rpc/session_service.h"
-
 #include <memory>
 #include <utility>
 
@@ -7,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "ir/serial/status.h"
+#include "server/rpc/handlers.h"
 #include "server/rpc/paging.h"
 
 namespace tessera::server::rpc {
@@ -110,60 +109,41 @@ class HoldStream final : public grpc::ServerWriteReactor<v1::Session>,
 
 }  // namespace
 
-std::vector<Row> SessionService::Rows() {
-  return {Unary(Method::kSessionService_CreateSession, this, &SessionService::CreateSession),
-          Unary(Method::kSessionService_GetSession, this, &SessionService::GetSession),
-          Unary(Method::kSessionService_ListSessions, this, &SessionService::ListSessions),
-          Unary(Method::kSessionService_RenewSession, this, &SessionService::RenewSession),
-          Stream(Method::kSessionService_HoldSession, this, &SessionService::HoldSession),
-          Unary(Method::kSessionService_DeleteSession, this, &SessionService::DeleteSession)};
-}
-
-void SessionService::CreateSession(const CallRef<v1::CreateSessionRequest, v1::Session>& call) {
+void CreateSession(const CallRef<v1::CreateSessionRequest, v1::Session>& call) {
   const v1::CreateSessionRequest& q = call->request();
-  coordinator_->Ask<SessionInfo>(scheduler::OpenSession{{0, call->caller()},
-                                                        q.display_name().substr(0, kDisplayNameMax),
-                                                        ir::serial::FromProto(q.lease())},
-                                 Then<SessionInfo>(call, Fill));
+  Answer<SessionInfo>(call,
+                      scheduler::OpenSession{{0, call->caller()},
+                                             q.display_name().substr(0, kDisplayNameMax),
+                                             ir::serial::FromProto(q.lease())},
+                      Fill);
 }
 
-void SessionService::GetSession(const CallRef<v1::GetSessionRequest, v1::Session>& call) {
-  coordinator_->Ask<SessionInfo>(
-      scheduler::GetSession{{0, call->caller()}, call->request().session(), /*renew=*/false},
-      Then<SessionInfo>(call, Fill));
+void GetSession(const CallRef<v1::GetSessionRequest, v1::Session>& call) {
+  Answer<SessionInfo>(
+      call, scheduler::GetSession{{0, call->caller()}, call->request().session(), /*renew=*/false},
+      Fill);
 }
 
-void SessionService::RenewSession(const CallRef<v1::RenewSessionRequest, v1::Session>& call) {
-  coordinator_->Ask<SessionInfo>(
-      scheduler::GetSession{{0, call->caller()}, call->request().session(), /*renew=*/true},
-      Then<SessionInfo>(call, Fill));
+void RenewSession(const CallRef<v1::RenewSessionRequest, v1::Session>& call) {
+  Answer<SessionInfo>(
+      call, scheduler::GetSession{{0, call->caller()}, call->request().session(), /*renew=*/true},
+      Fill);
 }
 
-void SessionService::ListSessions(
-    const CallRef<v1::ListSessionsRequest, v1::ListSessionsResponse>& call) {
-  scheduler::ListSessions event{{0, call->caller()}, {}};
-  const std::string scope = absl::StrCat("sessions|", call->caller().tenant);
-  if (absl::Status s = ReadPage(scope, call->request(), &event.page); !s.ok())
-    return call->Finish(s);
-  coordinator_->Ask<Page<SessionInfo>>(
-      std::move(event), Then<Page<SessionInfo>>(call, [scope](const Page<SessionInfo>& page,
-                                                              v1::ListSessionsResponse* out) {
-        for (const SessionInfo& info : page.items) Fill(info, out->add_sessions());
-        if (page.more)
-          out->set_next_page_token(PageToken(scope, absl::StrCat(page.items.back().id)));
-      }));
+void ListSessions(const CallRef<v1::ListSessionsRequest, v1::ListSessionsResponse>& call) {
+  AnswerPage<SessionInfo>(
+      call, scheduler::ListSessions{{0, call->caller()}, {}}, /*filter=*/"",
+      [](const SessionInfo& info, auto* out) { Fill(info, out->add_sessions()); },
+      [](const SessionInfo& info) { return info.id; });
 }
 
-grpc::ServerWriteReactor<v1::Session>* SessionService::HoldSession(
+grpc::ServerWriteReactor<v1::Session>* HoldSession(
     StreamCall<v1::HoldSessionRequest, v1::Session> call) {
-  return HoldStream::Start(coordinator_, call.caller, call.request.session());
+  return HoldStream::Start(call.context->coordinator, call.caller, call.request.session());
 }
 
-void SessionService::DeleteSession(
-    const CallRef<v1::DeleteSessionRequest, v1::DeleteSessionResponse>& call) {
-  coordinator_->Ask<std::monostate>(
-      scheduler::CloseSession{{0, call->caller()}, call->request().session()},
-      Then<std::monostate>(call, [](const std::monostate&, v1::DeleteSessionResponse*) {}));
+void DeleteSession(const CallRef<v1::DeleteSessionRequest, v1::DeleteSessionResponse>& call) {
+  AnswerDone(call, scheduler::CloseSession{{0, call->caller()}, call->request().session()});
 }
 
 }  // namespace tessera::server::rpc

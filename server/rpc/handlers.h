@@ -1,0 +1,42 @@
+// The handlers of the coordinator's services, one for each row of methods.def that has one: whoever
+// adds a row writes the function that it declares here, in the file of its service.
+//
+// A handler is called by gRPC's threads and does not wait: it takes what the call brings apart,
+// asks the coordinator, and the answer finishes the call.
+#pragma once
+#include <vector>
+
+#include "server/rpc/call.h"
+#include "tessera/v1/admin.pb.h"
+#include "tessera/v1/array.pb.h"
+#include "tessera/v1/cluster.pb.h"
+#include "tessera/v1/operation.pb.h"
+#include "tessera/v1/program_service.pb.h"
+#include "tessera/v1/session.pb.h"
+
+namespace tessera::v1 {
+using ExecuteAndWatchRequest =
+    ExecuteProgramRequest;  // The one that is not called after its method.
+}
+
+namespace tessera::server::rpc {
+
+#define TESSERA_HANDLER_Unary(Name, Response) \
+  void Name(const CallRef<v1::Name##Request, v1::Response>& call);
+#define TESSERA_HANDLER_Stream(Name, Response) \
+  grpc::ServerWriteReactor<v1::Response>* Name(StreamCall<v1::Name##Request, v1::Response> call);
+#define TESSERA_HANDLER_Own(Name, Response)
+#define TESSERA_METHOD(service, name, least, Kind, Response) TESSERA_HANDLER_##Kind(name, Response)
+#include "server/rpc/methods.def"
+#undef TESSERA_METHOD
+#undef TESSERA_HANDLER_Unary
+#undef TESSERA_HANDLER_Stream
+#undef TESSERA_HANDLER_Own
+
+// Every method that has a handler.
+std::vector<Row> AllRows();
+
+// What several services answer with.
+void FillWorker(const scheduler::WorkerInfo& info, v1::Worker* out);
+
+}  // namespace tessera::server::rpc
