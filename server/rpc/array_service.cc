@@ -28,7 +28,7 @@ void FillTickets(const std::vector<ShardTicket>& tickets,
 void FillArray(const ArrayInfo& info, v1::Array* out) {
   out->set_id(info.array);
   *out->mutable_spec() = ToProto(info.spec);
-  out->set_state(std::string(NameOf(info.state)));
+  out->set_state(NameOf(info.state));
   out->set_name(
       absl::StrCat("tenants/", info.tenant, "/sessions/", info.session, "/arrays/", info.array));
   out->set_session(info.session);

@@ -1,9 +1,7 @@
 // Arrays: made, written, read, lost, freed.
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "base/log.h"
-#include "base/status.h"
 #include "base/words.h"
 #include "ir/api/placement.h"
 #include "server/scheduler/machine.h"
@@ -12,23 +10,22 @@ namespace tessera::server::scheduler {
 
 absl::Status Machine::CheckRoom(const char* what, int64_t more) const {
   if (catalogue_.num_arrays() + more <= s_.config.arrays_max) return absl::OkStatus();
-  return MakeError(ErrorKind::kLimitExceeded,
-                   absl::StrCat(what, ": ", catalogue_.num_arrays(), " arrays exist, at most ",
-                                s_.config.arrays_max, " are kept; delete some"));
+  return Error(ErrorKind::kLimitExceeded, what, ": ", catalogue_.num_arrays(),
+               " arrays exist, at most ", s_.config.arrays_max, " are kept; delete some");
 }
 
 absl::StatusOr<ArrayRecord*> Machine::FindArray(const core::Caller& caller, uint64_t id,
                                                 Access access) {
   auto* const it = catalogue_.FindArray(id);
-  if (it != nullptr && !it->deleted && May(caller, it->tenant, access)) return it;
+  if (it != nullptr && !it->deleted && Allowed(caller, it->tenant, access)) return it;
   // Ids are given in order and never reused, so one that was given is of an array that is gone, or
   // of something else.
   const std::string* owner = ownership_.OwnerOf(id);
-  const bool given = owner != nullptr && May(caller, *owner, access) &&
+  const bool given = owner != nullptr && Allowed(caller, *owner, access) &&
                      catalogue_.FindExecutable(id) == nullptr && order_.Find(id) == nullptr;
   if (!given)
-    return MakeError(ErrorKind::kArrayNotFound,
-                     absl::StrCat("array ", id, " does not exist", WhatElse(caller, id, access)));
+    return Error(ErrorKind::kArrayNotFound, "array ", id, " does not exist",
+                 HintAboutId(caller, id, access));
   const bool donated = it != nullptr && it->donated_to != 0;
   return MakeError(ErrorKind::kArrayDeleted,
                    donated ? absl::StrCat("array ", id, " was donated to operation ",
@@ -42,42 +39,36 @@ Requests* ArrayWait::Listed(State& state) const {
 }
 
 void ArrayWait::Late(Machine& m, uint64_t request) const {
-  m.Answer(request, MakeError(ErrorKind::kDeadlineExceeded,
-                              absl::StrCat("array ", array,
-                                           " was not ready within the timeout; ask again")));
+  m.Answer(request, Error(ErrorKind::kDeadlineExceeded, "array ", array,
+                          " was not ready within the timeout; ask again"));
 }
 
 void ReadWait::Late(Machine& m, uint64_t request) const {
   if (executor.empty()) return ArrayWait::Late(m, request);
-  m.Answer(request, MakeError(ErrorKind::kDeadlineExceeded,
-                              absl::StrCat("array ", array, ": ", m.NotInTime(executor),
-                                           " did not send the shard in time; ask again")));
-  m.Miss(executor, absl::StrCat("a read of array ", array));
+  m.Answer(request,
+           Error(ErrorKind::kDeadlineExceeded, "array ", array, ": ", m.NameWithSilence(executor),
+                 " did not send the shard in time; ask again"));
+  m.MarkOverdue(executor, absl::StrCat("a read of array ", array));
 }
 
 void WriteWait::Late(Machine& m, uint64_t request) const {
-  m.AnswerLate(request, MakeError(ErrorKind::kDeadlineExceeded,
-                                  absl::StrCat("array ", array, ": ", m.NotInTime(executor),
-                                               " did not take the shard in time")));
-  m.Miss(executor, absl::StrCat("a write of array ", array));
+  m.AnswerLate(request, Error(ErrorKind::kDeadlineExceeded, "array ", array, ": ",
+                              m.NameWithSilence(executor), " did not take the shard in time"));
+  m.MarkOverdue(executor, absl::StrCat("a write of array ", array));
 }
 
 void CreateWait::Late(Machine& m, uint64_t request) const {
   const Cluster& cluster = m.state().cluster;
-  m.AnswerLate(
-      request,
-      MakeError(
-          ErrorKind::kWorkerLost,
-          absl::StrCat("array: ", cluster.FirstLost(cluster.ExecutorsOf(spec.placement.devices)),
-                       ", and it was not back within ",
-                       absl::FormatDuration(m.state().config.recovery_wait), "; retry")));
+  m.AnswerLate(request, Error(ErrorKind::kWorkerLost, "array: ",
+                              cluster.FirstLost(cluster.ExecutorsOf(spec.placement.devices)),
+                              ", and it was not back within ",
+                              absl::FormatDuration(m.state().config.recovery_wait), "; retry"));
 }
 
 void DonationWait::Late(Machine& m, uint64_t request) const {
   m.Answer(request,
-           MakeError(ErrorKind::kDeadlineExceeded,
-                     absl::StrCat("array ", array, " was donated to operation ", operation,
-                                  ", which has ended and not left its executors yet; ask again")));
+           Error(ErrorKind::kDeadlineExceeded, "array ", array, " was donated to operation ",
+                 operation, ", which has ended and not left its executors yet; ask again"));
 }
 
 void Machine::UploadTimer(uint64_t id) {
@@ -85,16 +76,15 @@ void Machine::UploadTimer(uint64_t id) {
   if (a == nullptr || a->state != ArrayState::kWriting) return;
   std::set<std::string> silent;
   for (int64_t d : a->unwritten) silent.insert(cluster_.ExecutorOf(d).name);
-  for (const std::string& x : silent) Miss(x, absl::StrCat("an upload of array ", id));
-  const absl::Status late = MakeError(ErrorKind::kDeadlineExceeded,
-                                      absl::StrCat("array ", id, ": ", a->unwritten.size(),
-                                                   " of its shards were not uploaded within ",
-                                                   absl::FormatDuration(s_.config.write_wait)));
-  Tell("upload timed out",
-       {{"array", absl::StrCat(id)},
-        {"session", absl::StrCat(ownership_.NameOf(a->session))},
-        {"tenant", a->tenant}},
-       late);
+  for (const std::string& x : silent) MarkOverdue(x, absl::StrCat("an upload of array ", id));
+  const absl::Status late =
+      Error(ErrorKind::kDeadlineExceeded, "array ", id, ": ", a->unwritten.size(),
+            " of its shards were not uploaded within ", absl::FormatDuration(s_.config.write_wait));
+  LogIncident("upload timed out",
+              {{"array", absl::StrCat(id)},
+               {"session", absl::StrCat(ownership_.NameOf(a->session))},
+               {"tenant", a->tenant}},
+              late);
   ArrayFailed(id, late);
 }
 
@@ -122,7 +112,7 @@ void Machine::SetDeleted(uint64_t id, bool deleted) {
   }
 }
 
-void Machine::HoldByCurrent(ArrayRecord& array) {
+void Machine::SetHolders(ArrayRecord& array) {
   for (int64_t d : array.spec.placement.devices)
     array.holders[d] = cluster_.ExecutorOf(d).info.incarnation;
 }
@@ -163,9 +153,8 @@ ArrayInfo Machine::Info(uint64_t id) {
 void Machine::On(const CreateArray& e) {
   if (catalogue_.num_arrays() >= s_.config.arrays_max)
     return Answer(e.request,
-                  MakeError(ErrorKind::kLimitExceeded,
-                            absl::StrCat("array: ", catalogue_.num_arrays(), " exist, at most ",
-                                         s_.config.arrays_max, " are kept; delete some")));
+                  Error(ErrorKind::kLimitExceeded, "array: ", catalogue_.num_arrays(),
+                        " exist, at most ", s_.config.arrays_max, " are kept; delete some"));
   if (absl::Status s = cluster_.CheckDevices(e.spec.placement.devices); !s.ok())
     return Answer(e.request, Annotate(s, "array"));
   const auto session = FindSession(e.caller, e.session, Access::kChange);
@@ -184,7 +173,7 @@ bool Machine::BeginWrites(uint64_t id) {
   if (a == nullptr) return false;
   a->state = ArrayState::kWriting;
   a->unwritten.insert(a->spec.placement.devices.begin(), a->spec.placement.devices.end());
-  HoldByCurrent(*a);
+  SetHolders(*a);
   return true;
 }
 
@@ -201,16 +190,14 @@ bool Machine::TryCreate(uint64_t request, uint64_t session, const api::ArraySpec
   return true;
 }
 
-void Machine::On(const DescribeUpload& e) {
-  auto found = FindArray(e.caller, e.array, Access::kChange);
-  if (!found.ok()) return Answer(e.request, found.status());
-  if (!(*found)->error.ok()) return Answer(e.request, (*found)->error);
-  if ((*found)->state != ArrayState::kWriting)
-    return Answer(e.request, MakeError(ErrorKind::kValueError,
-                                       absl::StrCat("array ", e.array,
-                                                    " is written already, or a program makes it; "
-                                                    "arrays are written once")));
-  Answer(e.request, Info(e.array));
+absl::StatusOr<ArrayInfo> Machine::On(const DescribeUpload& e) {
+  TESSERA_ASSIGN_OR_RETURN(const ArrayRecord* array, FindArray(e.caller, e.array, Access::kChange));
+  if (!array->error.ok()) return array->error;
+  if (array->state != ArrayState::kWriting)
+    return Error(ErrorKind::kValueError, "array ", e.array,
+                 " is written already, or a program makes it; "
+                 "arrays are written once");
+  return Info(e.array);
 }
 
 void Machine::On(const WriteShard& e) {
@@ -221,9 +208,8 @@ void Machine::On(const WriteShard& e) {
   const int shards = static_cast<int>(a.spec.placement.devices.size());
   if (a.state != ArrayState::kWriting || e.ordinal < 0 || e.ordinal >= shards)
     return Answer(e.request,
-                  MakeError(ErrorKind::kValueError,
-                            absl::StrCat("array ", e.array, ": shard ", e.ordinal, " of ", shards,
-                                         " cannot be written now; arrays are written once")));
+                  Error(ErrorKind::kValueError, "array ", e.array, ": shard ", e.ordinal, " of ",
+                        shards, " cannot be written now; arrays are written once"));
   const int64_t device = a.spec.placement.devices[e.ordinal];
   const Executor& x = cluster_.ExecutorOf(device);
   Send(x, api::WriteBuffer{e.array, cluster_.device(device).local, e.value});
@@ -238,8 +224,7 @@ void Machine::Written(Executor& executor, const api::BufferWritten& report) {
     return;
   if (!report.status.ok()) return ArrayFailed(report.array, report.status);
   it->unwritten.erase(device);
-  const std::set<uint64_t> waiters = it->waiters;
-  for (uint64_t request : waiters) {
+  for (uint64_t request : std::set<uint64_t>(it->waiters)) {
     const auto* wait = WaitOf<WriteWait>(request);
     if (wait == nullptr || wait->device != device) continue;
     EndWait(request);
@@ -264,16 +249,15 @@ void Machine::On(const DescribeArray& e) {
   Wait(e.request, now_ + 2 * s_.config.cancel_grace, DonationWait{{donee->id}, e.array});
 }
 
-void Machine::On(const ListArrays& e) {
-  const auto key = FindSession(e.caller, e.session, Access::kRead);
-  if (!key.ok()) return Answer(e.request, key.status());
+absl::StatusOr<Page<ArrayInfo>> Machine::On(const ListArrays& e) {
+  TESSERA_ASSIGN_OR_RETURN(const uint64_t key, FindSession(e.caller, e.session, Access::kRead));
   Page<ArrayInfo> page;
   const auto size = static_cast<size_t>(PageSize(e.page.size));
-  const std::set<uint64_t>& arrays = ownership_.session(*key).arrays;
+  const std::set<uint64_t>& arrays = ownership_.session(key).arrays;
   auto it = arrays.upper_bound(e.page.after);
   for (; it != arrays.end() && page.items.size() < size; ++it) page.items.push_back(Info(*it));
   page.more = it != arrays.end();
-  Answer(e.request, std::move(page));
+  return page;
 }
 
 void Machine::On(const WaitArray& e) {
@@ -291,9 +275,8 @@ void Machine::On(const ReadShard& e) {
   if (!a.error.ok()) return Answer(e.request, a.error);
   const int shards = static_cast<int>(a.spec.placement.devices.size());
   if (e.ordinal < 0 || e.ordinal >= shards)
-    return Answer(e.request, MakeError(ErrorKind::kValueError,
-                                       absl::StrCat("array ", e.array, ": shard ", e.ordinal,
-                                                    " does not exist; it has ", shards)));
+    return Answer(e.request, Error(ErrorKind::kValueError, "array ", e.array, ": shard ", e.ordinal,
+                                   " does not exist; it has ", shards));
   Wait(e.request, now_ + std::min(e.timeout, s_.config.result_wait_max),
        ReadWait{{e.array}, e.ordinal});
   if (a.state == ArrayState::kReady) SendRead(e.request, a);
@@ -307,18 +290,18 @@ void Machine::SendRead(uint64_t request, const ArrayRecord& array) {
   Send(x, api::ReadBuffer{request, wait.array, cluster_.device(device).local});
 }
 
-void Machine::On(const DeleteArrays& e) {
+absl::StatusOr<MissingArrays> Machine::On(const DeleteArrays& e) {
   MissingArrays missing;
   for (uint64_t id : e.arrays)
     if (!FindArray(e.caller, id, Access::kChange).ok()) missing.arrays.push_back(id);
   Delete(e.caller, e.arrays);
-  Answer(e.request, std::move(missing));
+  return missing;
 }
 
 void Machine::Delete(const core::Caller& caller, const std::vector<uint64_t>& arrays) {
   for (uint64_t id : arrays)
     if (auto* const it = catalogue_.FindArray(id);
-        it != nullptr && May(caller, it->tenant, Access::kChange))
+        it != nullptr && Allowed(caller, it->tenant, Access::kChange))
       Delete(id);
 }
 
@@ -331,25 +314,22 @@ void Machine::Delete(uint64_t id) {
     return TryFree(id);
   }
   SetDeleted(id, true);
-  EndArrayWaits(
-      id, MakeError(ErrorKind::kArrayDeleted, absl::StrCat("array ", id, " has been deleted")));
+  EndArrayWaits(id, Error(ErrorKind::kArrayDeleted, "array ", id, " has been deleted"));
   TryFree(id);
 }
 
 void Machine::ArrayScheduled(uint64_t id) {
   ArrayRecord& a = catalogue_.array(id);
   a.state = ArrayState::kScheduled;
-  HoldByCurrent(a);
-  const std::set<uint64_t> waiting = a.waiting;
-  for (uint64_t op : waiting) TryStart(op);
+  SetHolders(a);
+  for (uint64_t op : std::set<uint64_t>(a.waiting)) TryStart(op);
 }
 
 void Machine::ArrayReady(uint64_t id) {
   ArrayRecord& a = catalogue_.array(id);
   a.state = ArrayState::kReady;
   Disarm(a.upload_until, kUploadTimer, id);
-  const std::set<uint64_t> waiters = a.waiters;
-  for (uint64_t request : waiters) {
+  for (uint64_t request : std::set<uint64_t>(a.waiters)) {
     if (WaitOf<ReadWait>(request) != nullptr) {
       SendRead(request, a);
     } else {
@@ -357,8 +337,7 @@ void Machine::ArrayReady(uint64_t id) {
       Answer(request, Info(id));
     }
   }
-  const std::set<uint64_t> waiting = a.waiting;
-  for (uint64_t op : waiting) TryStart(op);
+  for (uint64_t op : std::set<uint64_t>(a.waiting)) TryStart(op);
 }
 
 void Machine::ArrayFailed(uint64_t id, const absl::Status& error, ArrayState state) {
@@ -370,14 +349,12 @@ void Machine::ArrayFailed(uint64_t id, const absl::Status& error, ArrayState sta
   a.unwritten.clear();
   Disarm(a.upload_until, kUploadTimer, id);
   EndArrayWaits(id, error);
-  const std::set<uint64_t> readers = a.readers;
-  for (uint64_t op : readers) Fail(op, error);
+  for (uint64_t op : std::set<uint64_t>(a.readers)) Fail(op, error);
   TryFree(id);
 }
 
 void Machine::EndArrayWaits(uint64_t id, const absl::Status& error) {
-  const std::set<uint64_t> waiters = catalogue_.array(id).waiters;
-  for (uint64_t request : waiters) {
+  for (uint64_t request : std::set<uint64_t>(catalogue_.array(id).waiters)) {
     EndWait(request);
     Answer(request, error);
   }

@@ -4,21 +4,6 @@
 
 namespace tessera::server::scheduler {
 
-ArrayRecord* Catalogue::FindArray(uint64_t id) {
-  const auto it = arrays_.find(id);
-  return it == arrays_.end() ? nullptr : &it->second;
-}
-
-Executable* Catalogue::FindExecutable(uint64_t id) {
-  const auto it = executables_.find(id);
-  return it == executables_.end() ? nullptr : &it->second;
-}
-
-const Executable* Catalogue::FindExecutable(uint64_t id) const {
-  const auto it = executables_.find(id);
-  return it == executables_.end() ? nullptr : &it->second;
-}
-
 uint64_t Catalogue::ExecutableOf(const std::string& key) const {
   const auto it = executable_of_.find(key);
   return it == executable_of_.end() ? 0 : it->second;

@@ -19,6 +19,7 @@
 #include "ir/api/service.h"
 #include "ir/api/worker_link.h"
 #include "server/core/plan.h"
+#include "server/scheduler/find.h"
 
 namespace tessera::server::scheduler {
 
@@ -35,7 +36,7 @@ struct ArrayRecord {
   std::set<uint64_t> waiting;           // operations that have no place yet and read it
   std::set<uint64_t> readers;           // operations not ended that read it
   std::set<uint64_t> waiters;           // requests
-  bool deleted = false;                 // by the client; gone for later uses
+  bool deleted = false;                 // by the client: gone for later requests
   bool freed = false;                   // its buffers are being deleted
   absl::Time upload_until = absl::InfiniteFuture();  // kWriting
   uint64_t donated_to = 0;                           // operation
@@ -44,7 +45,7 @@ struct ArrayRecord {
 enum class ExecutableState : uint8_t { kPlanning, kPlanned, kFailed };
 struct Executable {
   std::string key, name, tenant;
-  bool plan_only = false;           // made to be looked at; gone once it is planned
+  bool plan_only = false;           // made for its plan alone, and dropped once that is answered
   int64_t absent_memory_bytes = 0;  // > 0: for devices that are absent, of so much memory each
   ExecutableState state = ExecutableState::kPlanning;
   absl::Status error;
@@ -71,23 +72,20 @@ class Catalogue {
 
   const std::map<uint64_t, ArrayRecord>& arrays() const { return arrays_; }
   int64_t num_arrays() const { return static_cast<int64_t>(arrays_.size()); }
-  ArrayRecord* FindArray(uint64_t id);
+  ArrayRecord* FindArray(uint64_t id) { return FindIn(arrays_, id); }
   // Requires: it exists.
   ArrayRecord& array(uint64_t id) { return arrays_.at(id); }
-  const ArrayRecord& array(uint64_t id) const { return arrays_.at(id); }
   ArrayRecord& AddArray(uint64_t id) { return arrays_[id]; }
   void RemoveArray(uint64_t id) { arrays_.erase(id); }
 
   const std::map<uint64_t, Executable>& executables() const { return executables_; }
   int64_t plans() const { return plans_; }
-  Executable* FindExecutable(uint64_t id);
-  const Executable* FindExecutable(uint64_t id) const;
+  Executable* FindExecutable(uint64_t id) { return FindIn(executables_, id); }
   // 0: none.
   uint64_t ExecutableOf(const std::string& key) const;
   int64_t num_keys() const { return static_cast<int64_t>(executable_of_.size()); }
   // Requires: it exists.
   Executable& executable(uint64_t id) { return executables_.at(id); }
-  const Executable& executable(uint64_t id) const { return executables_.at(id); }
   // One that is to be planned.
   Executable& AddExecutable(uint64_t id);
   void SetKey(uint64_t id, const std::string& key);

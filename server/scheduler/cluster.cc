@@ -13,16 +13,6 @@ std::string ExecutorName(const std::string& worker, int32_t index) {
   return absl::StrCat(worker, "/", index);
 }
 
-Worker* Cluster::FindWorker(const std::string& name) {
-  const auto it = workers_.find(name);
-  return it == workers_.end() || name.empty() ? nullptr : &it->second;
-}
-
-Executor* Cluster::FindExecutor(const std::string& name) {
-  const auto it = executors_.find(name);
-  return it == executors_.end() ? nullptr : &it->second;
-}
-
 bool Cluster::DeviceExists(int64_t id) const {
   return id >= 0 && id < num_ids() && !devices_[id].executor.empty();
 }
@@ -39,10 +29,9 @@ std::vector<std::string> Cluster::ExecutorsOf(const std::vector<int64_t>& device
 absl::Status Cluster::CheckDevices(const std::vector<int64_t>& devices) const {
   for (int64_t d : devices)
     if (!DeviceExists(d))
-      return MakeError(ErrorKind::kNotEnoughDevices,
-                       absl::StrCat("device ", d, " does not exist; the cluster has ",
-                                    Counted(num_devices(), "device"), ", ",
-                                    devices_deleted_ == 0 ? "numbered from 0" : "list them"));
+      return Error(ErrorKind::kNotEnoughDevices, "device ", d, " does not exist; the cluster has ",
+                   Counted(num_devices(), "device"), ", ",
+                   devices_deleted_ == 0 ? "numbered from 0" : "list them");
   return absl::OkStatus();
 }
 
@@ -66,11 +55,6 @@ std::vector<core::KnownExecutor> Cluster::Known() const {
   std::sort(known.begin(), known.end(),
             [](const auto& a, const auto& b) { return a.first_device < b.first_device; });
   return known;
-}
-
-const std::string* Cluster::WorkerOf(uint64_t session) const {
-  const auto it = registrations_.find(session);
-  return it == registrations_.end() ? nullptr : &it->second;
 }
 
 void Cluster::Restore(const std::vector<core::KnownExecutor>& executors) {
@@ -118,8 +102,8 @@ std::vector<std::string> Cluster::Disconnect(const std::string& worker, const st
   return lost;
 }
 
-bool Cluster::Up(const std::string& worker, const std::string& host,
-                 const api::ExecutorInfo& info) {
+bool Cluster::ExecutorUp(const std::string& worker, const std::string& host,
+                         const api::ExecutorInfo& info) {
   Worker& w = workers_.at(worker);
   const std::string name = ExecutorName(worker, info.index);
   auto [it, added] = executors_.try_emplace(name);
@@ -136,7 +120,7 @@ bool Cluster::Up(const std::string& worker, const std::string& host,
   x.info = info;
   x.lost_reason.clear();
   x.seen = {};
-  x.missed_by.clear();
+  x.overdue_for.clear();
   return added;
 }
 

@@ -19,35 +19,37 @@
 #include "absl/time/time.h"
 #include "ir/api/worker_link.h"
 #include "server/core/life.h"
+#include "server/scheduler/find.h"
 
 namespace tessera::server::scheduler {
 
 struct Executor {
   std::string name;  // "worker/index"
   std::string worker, host;
-  uint64_t session = 0;  // 0: gone
+  uint64_t session = 0;  // of its worker's connection; 0: it is lost
   api::ExecutorInfo info;
   int64_t first_device = 0;  // ids are first_device + local device
-  std::string lost_reason;   // when gone
+  std::string lost_reason;   // when it is lost
   int64_t memory_bytes = 0;  // per device: what it offers, or its share of what its host has
-  // For health: launches it has ended well, those with collectives, and what its worker said last.
+  // For health: launches that ended well, those of them with collectives, and what its worker
+  // reported last.
   int64_t ended = 0, ended_collectives = 0;
   absl::Duration progress_age;
   api::Heartbeat::Executor seen;  // as its worker saw it last
-  // What was sent to it in the order and has not left it, ended for its client or not:
-  // sequence -> operation.
+  // Operations that were sent to it and that it has not left, whether or not they have ended for
+  // their clients: sequence -> id.
   std::map<uint64_t, uint64_t> running;
-  // Who has waited for it in vain; it is killed if it turns out that it does not answer.
-  std::string missed_by;
+  // Who waited too long for it; it is killed if it does not answer its worker either.
+  std::string overdue_for;
   bool alive() const { return session != 0; }
 };
 struct Worker {
-  uint64_t session = 0;  // 0: gone
+  uint64_t session = 0;  // of its connection; 0: it is lost
   absl::Time last_seen;
   std::vector<std::string> executors;
   std::string host;
-  int64_t host_memory_bytes = 0;  // as it says
-  std::string lost_reason;        // when gone
+  int64_t host_memory_bytes = 0;  // as the worker reported
+  std::string lost_reason;        // when it is lost
   bool cordoned = false;          // takes no new programs
   std::string cordon_reason;
   std::set<uint64_t> drains;  // requests that wait until nothing runs there
@@ -66,8 +68,10 @@ class Cluster {
   bool IsDraining(const std::string& worker) const { return draining_.count(worker) > 0; }
 
   // Null when it is not known; the deleted one is not.
-  Worker* FindWorker(const std::string& name);
-  Executor* FindExecutor(const std::string& name);
+  Worker* FindWorker(const std::string& name) {
+    return name.empty() ? nullptr : FindIn(workers_, name);
+  }
+  Executor* FindExecutor(const std::string& name) { return FindIn(executors_, name); }
   // Require: it is known.
   Worker& worker(const std::string& name) { return workers_.at(name); }
   const Worker& worker(const std::string& name) const { return workers_.at(name); }
@@ -95,14 +99,15 @@ class Cluster {
   std::vector<core::KnownExecutor> Known() const;
 
   // The worker of a live connection; null when it has ended.
-  const std::string* WorkerOf(uint64_t session) const;
+  const std::string* WorkerOf(uint64_t session) const { return FindIn(registrations_, session); }
   // Before the first step: executors of earlier lives, which have not come yet.
   void Restore(const std::vector<core::KnownExecutor>& executors);
   Worker& Connect(const std::string& worker, uint64_t session);
   // Returns the executors that were alive, none of which is any more.
   std::vector<std::string> Disconnect(const std::string& worker, const std::string& reason);
   // An executor has come, or has come again.  Returns whether it was not known.
-  bool Up(const std::string& worker, const std::string& host, const api::ExecutorInfo& info);
+  bool ExecutorUp(const std::string& worker, const std::string& host,
+                  const api::ExecutorInfo& info);
   // What the workers of a host offer together is at most what it has.
   void ShareMemory(const std::string& host);
   // False when it was draining already.

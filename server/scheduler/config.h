@@ -21,23 +21,24 @@ struct Config {
   int64_t page_size = 100;        // of lists, when none is asked for
   int64_t page_size_max = 1000;
   int64_t owners_max = 100'000;  // runs of ids whose tenant is remembered; older ids are unknown
-  core::Life life;               // no id is of another
-  // Of the lives before, by first_device; and whether the next is to know those of this one.
+  core::Life life;               // gives the ids that this life of the coordinator may use
+  // The executors of earlier lives, by first_device.
   std::vector<core::KnownExecutor> executors;
-  bool keeps_executors = false;
+  bool keeps_executors = false;  // whether the next life is told of those of this one
   absl::Duration lease = absl::Milliseconds(1500);
   absl::Duration heartbeat = absl::Milliseconds(300);  // silence of two makes a worker suspect
   absl::Duration session_lease = absl::Seconds(60);    // when none is asked for
   absl::Duration session_lease_max = absl::Hours(24);
   absl::Duration session_grace = absl::Seconds(5);  // for a client whose connection broke
   absl::Duration recovery_wait = absl::Seconds(3);  // for an executor that was lost to come back
-  absl::Duration verdict_wait = absl::Seconds(2);   // for the first cause when peers report theirs
-  absl::Duration load_wait = absl::Seconds(120);    // for executors to compile
-  absl::Duration write_wait = absl::Minutes(5);     // for an upload to finish; a ticket's life
+  // For the executor where a failure began to report, once others have blamed a peer.
+  absl::Duration verdict_wait = absl::Seconds(2);
+  absl::Duration load_wait = absl::Seconds(120);  // for executors to compile
+  absl::Duration write_wait = absl::Minutes(5);   // for an upload to finish; a ticket's life
   absl::Duration result_wait_max = absl::Seconds(60);
-  absl::Duration run_deadline = absl::Hours(1);   // of a run whose caller gives none, from its turn
-  absl::Duration file_deadline = absl::Hours(1);  // of work on a file: disks may be slow
-  absl::Duration cancel_grace = absl::Seconds(2);  // for an executor to leave what was ended
+  absl::Duration run_deadline = absl::Hours(1);    // of a run whose caller gives none
+  absl::Duration file_deadline = absl::Hours(1);   // of work on a file: disks may be slow
+  absl::Duration cancel_grace = absl::Seconds(2);  // for an executor to leave an ended operation
   absl::Duration unresponsive = absl::Seconds(3);  // silence that makes an executor not ready
   bool tenant_folders = true;  // each tenant's files lie in a folder of its name
   std::string ticket_key;

@@ -3,7 +3,6 @@
 #pragma once
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -51,7 +50,7 @@ struct SessionInfo {
   std::string tenant, display_name;
   absl::Duration lease = absl::InfiniteDuration();
   absl::Time expires = absl::InfiniteFuture();  // by the wall clock
-  absl::Duration grace;                         // once nobody holds it any more
+  absl::Duration grace;                         // of its operations once no client is connected
   int64_t arrays = 0, operations = 0;           // that exist; that have not ended
 };
 enum class WorkerState : uint8_t { kReady, kSuspect, kCordoned, kDraining, kLost };
@@ -76,7 +75,7 @@ struct ExecutorPlace {
   bool healthy = false;
   bool files = false;  // it has a folder of files
 };
-// An operation that loads or moves arrays, and those that it will make.
+// An operation that loads or moves arrays, and the arrays that it will make.
 struct Making {
   api::Operation operation;
   std::vector<ArrayInfo> arrays;
@@ -86,7 +85,7 @@ struct PendingInfo {
   std::vector<api::PendingReason> reasons;
   int64_t position = 0;  // live operations accepted before it on devices that it wants
 };
-// What DeleteArrays found nothing to delete of.
+// The ids that DeleteArrays found no array of.
 struct MissingArrays {
   std::vector<uint64_t> arrays;
 };
@@ -105,11 +104,11 @@ struct Reply {
                std::vector<api::FileArray>, MissingArrays>
       body;
 };
-// The registration is taken.
+// The registration is accepted.
 struct AcceptWorker {
   uint64_t session = 0;
 };
-// Close the connection: it is fenced, or was never taken.
+// Close the connection: the worker is lost to us, or its registration was refused.
 struct DropWorker {
   uint64_t session = 0;
   absl::Status why;
@@ -118,8 +117,8 @@ struct DropWorker {
 struct Append {
   std::string record;
 };
-// What the next life of the coordinator is to know.  Goes to the store before any Reply of the
-// step.
+// The executors that the next life of the coordinator is to know.  Goes to the store before any
+// Reply of the step.
 struct KeepExecutors {
   std::vector<core::KnownExecutor> executors;
 };
@@ -131,9 +130,9 @@ using Effect = std::variant<MakePlan, SendCommand, Reply, AcceptWorker, DropWork
                             KeepExecutors, SetTimer>;
 
 // "READY"; "" of kUnspecified.
-std::string_view NameOf(ArrayInfo::State state);
-// One line each, for transcripts and logs; none ("") of an AcceptWorker.  No array contents, no
-// secrets.
-std::string ToString(const Effect& effect);
+inline const char* NameOf(ArrayInfo::State state) {
+  constexpr const char* kNames[] = {"", "PENDING", "READY", "FAILED", "LOST"};
+  return kNames[static_cast<int>(state)];
+}
 
 }  // namespace tessera::server::scheduler

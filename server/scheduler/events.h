@@ -46,11 +46,11 @@ struct ListSessions : Request {
 struct CloseSession : Request {
   uint64_t session = 0;
 };
-// A client is there until DropHold: `request` is answered with the SessionInfo; `end_request` when
-// the hold is dropped, with nothing, or when the session ends, with why.
+// A client keeps the session alive until DropHold.  `request` is answered with the SessionInfo;
+// `end_request` with nothing when the hold is dropped, or with an error when the session ends.
 struct HoldSession : Request {
   uint64_t session = 0;
-  uint64_t hold = 0;  // the caller's name for it, never used twice
+  uint64_t hold = 0;  // an id that the caller chose, never used twice
   uint64_t end_request = 0;
 };
 struct DropHold {
@@ -67,7 +67,7 @@ struct ListWorkers : Request {
 struct GetWorker : Request {
   std::string worker;
 };
-// Every executor.
+// Answered with every executor and its devices.
 struct GetTopology : Request {};
 struct Cordon : Request {
   std::string worker, reason;
@@ -79,7 +79,7 @@ struct Drain : Request {
   absl::Duration timeout;
 };
 
-// One that is gone: nothing of it is kept, and its devices' ids mean nothing any more.
+// Forgets a worker that is not connected; the ids of its devices mean nothing any more.
 struct DeleteWorker : Request {
   std::string worker;
 };
@@ -101,7 +101,7 @@ struct DeleteMesh : Request {
 };
 
 struct Compile : Request {
-  std::string key;  // of the program with its names and lines, which errors and plans show
+  std::string key;  // a hash of the program and of its names and source lines
   api::CompileRequest body;
 };
 struct Execute : Request {
@@ -114,7 +114,7 @@ struct CreateArray : Request {
   api::ArraySpec spec;  // its devices need not exist
   bool check_only = false;
 };
-// What tickets to write an array need; it must be one that is still being written.
+// Answered with what tickets to write the array need.  VALUE_ERROR unless it is being written.
 struct DescribeUpload : Request {
   uint64_t array = 0;
 };
@@ -162,7 +162,7 @@ struct ReshardArray : Request {
   uint64_t array = 0;
   api::Placement placement;
 };
-// Answered with what the file holds, once an executor has looked at it.
+// Answered with the arrays in the file, once an executor has looked at it.
 struct DescribeFile : Request {
   std::string path;
 };
@@ -170,7 +170,7 @@ struct DescribeFile : Request {
 struct WaitOperation : Request {
   uint64_t operation = 0;
   absl::Duration timeout;
-  // When set, answered as soon as the state is another.
+  // When set, answered as soon as the state differs from it.
   std::optional<api::OperationState> seen = {};
 };
 struct CancelOperation : Request {
@@ -185,10 +185,10 @@ struct ListOperations : Request {
 struct ExplainPending : Request {
   uint64_t operation = 0;
 };
-// What is, for metrics and health (server/core/telemetry.h).
+// Answered with a reading of the whole state, for metrics and health (server/core/telemetry.h).
 struct ReadTelemetry : Request {
   enum Part : uint8_t { kEverything, kWorkers, kNothing } part = kEverything;
-  uint64_t first_array = 0;  // kEverything: above 0, arrays from this one on and nothing else
+  uint64_t first_array = 0;  // kEverything: if not 0, only arrays, from this id on
 };
 struct Planned {
   uint64_t executable = 0;

@@ -1,7 +1,5 @@
 #include "server/scheduler/files.h"
 
-#include "absl/strings/str_cat.h"
-#include "base/status.h"
 #include "ir/api/placement.h"
 #include "server/scheduler/machine.h"
 
@@ -15,10 +13,9 @@ api::FileShard FileShardOf(const api::ArraySpec& spec, size_t index, uint64_t ar
 }
 
 absl::Status NoFolder(const char* what, const Executor& x) {
-  return MakeError(ErrorKind::kFilesDisabled,
-                   absl::StrCat(what, ": worker ", x.worker,
-                                " has no folder of files; start it with --files-dir, a folder that "
-                                "all workers share"));
+  return Error(ErrorKind::kFilesDisabled, what, ": worker ", x.worker,
+               " has no folder of files; start it with --files-dir, a folder that "
+               "all workers share");
 }
 
 std::string Machine::PathOf(const core::Caller& caller, const std::string& path) const {
@@ -32,10 +29,9 @@ void Machine::AskForFile(uint64_t request, const Executor& executor, const std::
 }
 
 void InspectWait::Late(Machine& m, uint64_t request) const {
-  m.AnswerLate(request, MakeError(ErrorKind::kDeadlineExceeded,
-                                  absl::StrCat("files: ", m.NotInTime(executor),
-                                               " did not look at the file in time; retry")));
-  m.Miss(executor, "a look at a file");
+  m.AnswerLate(request, Error(ErrorKind::kDeadlineExceeded, "files: ", m.NameWithSilence(executor),
+                              " did not look at the file in time; retry"));
+  m.MarkOverdue(executor, "a look at a file");
 }
 
 void Machine::On(const DescribeFile& e) {
@@ -62,16 +58,8 @@ void Machine::Inspected(const Executor& executor, const api::FileInspected& repo
   if (wait == nullptr || wait->executor != executor.name) return;
   const std::shared_ptr<const LoadArrays> load = wait->load;
   EndWait(report.request);
-  if (load == nullptr) {
-    if (!report.arrays.ok()) return Answer(report.request, report.arrays.status());
-    return Answer(report.request, *report.arrays);
-  }
-  absl::StatusOr<Making> making = StartLoad(*load, report);
-  if (making.ok()) {
-    Answer(report.request, *std::move(making));
-  } else {
-    Answer(report.request, making.status());
-  }
+  if (load == nullptr) return Answer(report.request, report.arrays);
+  Answer(report.request, StartLoad(*load, report));
 }
 
 }  // namespace tessera::server::scheduler

@@ -1,8 +1,6 @@
 // What there is: devices, workers, meshes with names; and workers taken out of service.
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
-#include "base/status.h"
 #include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
@@ -19,7 +17,7 @@ bool IsName(const std::string& name) {
 }  // namespace
 
 // ---- Devices. -----------------------------------------------------------------------------------
-void Machine::On(const ListDevices& e) {
+absl::StatusOr<Page<api::Device>> Machine::On(const ListDevices& e) {
   Page<api::Device> page;
   const auto count = cluster_.num_ids();
   const int64_t size = e.page.size <= 0 ? count : e.page.size;
@@ -43,10 +41,10 @@ void Machine::On(const ListDevices& e) {
                           .unresponsive = x.alive() && !healthy});
   }
   page.more = id < count;
-  Answer(e.request, std::move(page));
+  return page;
 }
 
-void Machine::On(const GetTopology& e) {
+absl::StatusOr<std::vector<ExecutorPlace>> Machine::On(const GetTopology&) {
   std::vector<ExecutorPlace> places;
   for (const auto& [name, x] : cluster_.executors()) {
     if (name.empty()) continue;
@@ -56,13 +54,12 @@ void Machine::On(const GetTopology& e) {
     for (int32_t d = 0; d < x.info.num_devices; ++d) place.devices.push_back(x.first_device + d);
     places.push_back(std::move(place));
   }
-  Answer(e.request, std::move(places));
+  return places;
 }
 
 // ---- Workers. -----------------------------------------------------------------------------------
 absl::Status Machine::NoWorker(const std::string& name) {
-  return MakeError(ErrorKind::kWorkerNotFound,
-                   absl::StrCat("worker '", name, "' does not exist; list the workers"));
+  return Error(ErrorKind::kWorkerNotFound, "worker '", name, "' does not exist; list the workers");
 }
 
 int64_t Machine::OperationsOn(const Worker& worker) const {
@@ -134,7 +131,7 @@ void Machine::CountArrays(std::vector<WorkerInfo>& workers) const {
   }
 }
 
-void Machine::On(const ListWorkers& e) {
+absl::StatusOr<Page<WorkerInfo>> Machine::On(const ListWorkers& e) {
   Page<WorkerInfo> page;
   const auto size = static_cast<size_t>(PageSize(e.page.size));
   const std::map<std::string, Worker>& workers = cluster_.workers();
@@ -143,45 +140,46 @@ void Machine::On(const ListWorkers& e) {
     page.items.push_back(WorkerInfoOf(it->first, it->second));
   page.more = it != workers.end();
   CountArrays(page.items);
-  Answer(e.request, std::move(page));
+  return page;
 }
 
-void Machine::On(const GetWorker& e) {
-  auto* const it = cluster_.FindWorker(e.worker);
-  if (it == nullptr) return Answer(e.request, NoWorker(e.worker));
-  AnswerWorker(e.request, e.worker);
+absl::StatusOr<WorkerInfo> Machine::On(const GetWorker& e) {
+  if (cluster_.FindWorker(e.worker) == nullptr) return NoWorker(e.worker);
+  return Info(e.worker);
 }
 
-void Machine::AnswerWorker(uint64_t request, const std::string& name) {
-  std::vector<WorkerInfo> one = {WorkerInfoOf(name, cluster_.worker(name))};
+WorkerInfo Machine::Info(const std::string& worker) const {
+  std::vector<WorkerInfo> one = {WorkerInfoOf(worker, cluster_.worker(worker))};
   CountArrays(one);
-  Answer(request, std::move(one[0]));
+  return std::move(one[0]);
 }
 
-void Machine::On(const Cordon& e) {
-  auto* const it = cluster_.FindWorker(e.worker);
-  if (it == nullptr) return Answer(e.request, NoWorker(e.worker));
-  it->cordoned = e.on;
-  it->cordon_reason = e.on ? e.reason.substr(0, kReasonMax) : "";
+void Machine::AnswerDrains(const std::string& worker) {
+  for (uint64_t request : std::set<uint64_t>(cluster_.worker(worker).drains)) {
+    EndWait(request);
+    Answer(request, Info(worker));
+  }
+}
+
+absl::StatusOr<WorkerInfo> Machine::On(const Cordon& e) {
+  Worker* const worker = cluster_.FindWorker(e.worker);
+  if (worker == nullptr) return NoWorker(e.worker);
+  worker->cordoned = e.on;
+  worker->cordon_reason = e.on ? e.reason.substr(0, kReasonMax) : "";
   Log(absl::StrCat("worker ", e.worker, e.on ? " cordoned" : " uncordoned"));
   if (!e.on && cluster_.EndDrain(e.worker)) {
-    // Whoever waits for the drain learns that it has ended.
-    const std::set<uint64_t> drains = it->drains;
-    for (uint64_t request : drains) {
-      EndWait(request);
-      AnswerWorker(request, e.worker);
-    }
+    AnswerDrains(e.worker);
     RetryHeld();
   }
-  AnswerWorker(e.request, e.worker);
+  return Info(e.worker);
 }
 
 void Machine::On(const Drain& e) {
-  auto* const it = cluster_.FindWorker(e.worker);
-  if (it == nullptr) return Answer(e.request, NoWorker(e.worker));
-  Worker& worker = *it;
-  if (!worker.cordoned || !e.reason.empty()) worker.cordon_reason = e.reason.substr(0, kReasonMax);
-  worker.cordoned = true;
+  Worker* const worker = cluster_.FindWorker(e.worker);
+  if (worker == nullptr) return Answer(e.request, NoWorker(e.worker));
+  if (!worker->cordoned || !e.reason.empty())
+    worker->cordon_reason = e.reason.substr(0, kReasonMax);
+  worker->cordoned = true;
   if (cluster_.Drain(e.worker)) Log(absl::StrCat("worker ", e.worker, " drains"));
   // Finish answers it, if nothing runs there now.
   Wait(e.request, now_ + std::clamp(e.timeout, absl::ZeroDuration(), s_.config.result_wait_max),
@@ -190,17 +188,12 @@ void Machine::On(const Drain& e) {
 
 Requests* DrainWait::Listed(State& state) const { return &state.cluster.worker(worker).drains; }
 
-void DrainWait::Late(Machine& m, uint64_t request) const { m.AnswerWorker(request, worker); }
+void DrainWait::Late(Machine& m, uint64_t request) const { m.Answer(request, m.Info(worker)); }
 
 void Machine::EndDrains() {
   for (const std::string& name : cluster_.draining()) {
     const Worker& worker = cluster_.worker(name);
-    if (worker.drains.empty() || OperationsOn(worker) > 0) continue;
-    const std::set<uint64_t> drains = worker.drains;
-    for (uint64_t request : drains) {
-      EndWait(request);
-      AnswerWorker(request, name);
-    }
+    if (!worker.drains.empty() && OperationsOn(worker) == 0) AnswerDrains(name);
   }
 }
 
@@ -213,53 +206,44 @@ absl::StatusOr<const NamedMesh*> Machine::FindMesh(const core::Caller& caller,
                                                    const std::string& name) {
   const auto it = catalogue_.meshes().find({caller.tenant, name});
   if (it == catalogue_.meshes().end())
-    return MakeError(ErrorKind::kMeshNotFound,
-                     absl::StrCat("mesh '", name.substr(0, 64),
-                                  "' does not exist; create it, or list the meshes"));
+    return Error(ErrorKind::kMeshNotFound, "mesh '", name.substr(0, 64),
+                 "' does not exist; create it, or list the meshes");
   return &it->second;
 }
 
-void Machine::On(const CreateMesh& e) {
+absl::StatusOr<MeshInfo> Machine::On(const CreateMesh& e) {
   if (!IsName(e.name))
-    return Answer(e.request, MakeError(ErrorKind::kValueError,
-                                       absl::StrCat("mesh: '", e.name.substr(0, 64),
-                                                    "' is no name; names are 1 to 63 lower-case "
-                                                    "letters, digits, '-' and '_'")));
-  absl::StatusOr<std::vector<int64_t>> devices =
-      ChooseDevices("mesh", e.mesh, e.devices, /*cordoned=*/false);
-  if (!devices.ok()) return Answer(e.request, devices.status());
+    return Error(ErrorKind::kValueError, "mesh: '", e.name.substr(0, 64),
+                 "' is no name; names are 1 to 63 lower-case "
+                 "letters, digits, '-' and '_'");
+  TESSERA_ASSIGN_OR_RETURN(std::vector<int64_t> devices,
+                           ChooseDevices("mesh", e.mesh, e.devices, /*cordoned=*/false));
   const auto key = std::pair(e.caller.tenant, e.name);
   if (const auto it = catalogue_.meshes().find(key); it != catalogue_.meshes().end()) {
     const bool same =
-        it->second.mesh == e.mesh && (e.devices.empty() || it->second.devices == *devices);
+        it->second.mesh == e.mesh && (e.devices.empty() || it->second.devices == devices);
     if (!same)
-      return Answer(e.request,
-                    MakeError(ErrorKind::kAlreadyExists,
-                              absl::StrCat("mesh '", e.name, "' exists already as ",
-                                           it->second.mesh.ToString(), "; choose another name")));
-    return Answer(e.request,
-                  MeshInfo{e.name, e.caller.tenant, it->second.mesh, it->second.devices});
+      return Error(ErrorKind::kAlreadyExists, "mesh '", e.name, "' exists already as ",
+                   it->second.mesh.ToString(), "; choose another name");
+    return MeshInfo{e.name, e.caller.tenant, it->second.mesh, it->second.devices};
   }
   if (static_cast<int64_t>(catalogue_.meshes().size()) >= s_.config.meshes_max)
-    return Answer(e.request,
-                  MakeError(ErrorKind::kLimitExceeded,
-                            absl::StrCat("mesh: ", catalogue_.meshes().size(), " exist, at most ",
-                                         s_.config.meshes_max, " are kept; delete some")));
-  MeshInfo info{e.name, e.caller.tenant, e.mesh, *devices};
+    return Error(ErrorKind::kLimitExceeded, "mesh: ", catalogue_.meshes().size(),
+                 " exist, at most ", s_.config.meshes_max, " are kept; delete some");
+  MeshInfo info{e.name, e.caller.tenant, e.mesh, devices};
   if (!e.check_only) {
-    catalogue_.AddMesh(key, {e.mesh, *std::move(devices)});
+    catalogue_.AddMesh(key, {e.mesh, std::move(devices)});
     Log(absl::StrCat("mesh ", e.name, " created"));
   }
-  Answer(e.request, std::move(info));
+  return info;
 }
 
-void Machine::On(const GetMesh& e) {
-  const auto mesh = FindMesh(e.caller, e.name);
-  if (!mesh.ok()) return Answer(e.request, mesh.status());
-  Answer(e.request, MeshInfo{e.name, e.caller.tenant, (*mesh)->mesh, (*mesh)->devices});
+absl::StatusOr<MeshInfo> Machine::On(const GetMesh& e) {
+  TESSERA_ASSIGN_OR_RETURN(const NamedMesh* mesh, FindMesh(e.caller, e.name));
+  return MeshInfo{e.name, e.caller.tenant, mesh->mesh, mesh->devices};
 }
 
-void Machine::On(const ListMeshes& e) {
+absl::StatusOr<Page<MeshInfo>> Machine::On(const ListMeshes& e) {
   Page<MeshInfo> page;
   const auto size = static_cast<size_t>(PageSize(e.page.size));
   const auto& meshes = catalogue_.meshes();
@@ -268,15 +252,14 @@ void Machine::On(const ListMeshes& e) {
   for (; ours() && page.items.size() < size; ++it)
     page.items.push_back({it->first.second, it->first.first, it->second.mesh, it->second.devices});
   page.more = ours();
-  Answer(e.request, std::move(page));
+  return page;
 }
 
-void Machine::On(const DeleteMesh& e) {
-  const auto mesh = FindMesh(e.caller, e.name);
-  if (!mesh.ok()) return Answer(e.request, mesh.status());
+absl::StatusOr<std::monostate> Machine::On(const DeleteMesh& e) {
+  TESSERA_RETURN_IF_ERROR(FindMesh(e.caller, e.name).status());
   catalogue_.RemoveMesh({e.caller.tenant, e.name});
   Log(absl::StrCat("mesh ", e.name, " deleted"));
-  Answer(e.request, std::monostate());
+  return std::monostate();
 }
 
 }  // namespace tessera::server::scheduler

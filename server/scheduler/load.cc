@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "absl/strings/str_cat.h"
-#include "base/status.h"
 #include "ir/api/placement.h"
 #include "server/scheduler/files.h"
 #include "server/scheduler/machine.h"
@@ -17,9 +15,8 @@ void Machine::On(const LoadArrays& e) {
     TESSERA_RETURN_IF_ERROR(api::CheckFilePath(PathOf(e.caller, e.path)).status());
     TESSERA_RETURN_IF_ERROR(FindSession(e.caller, e.session, Access::kChange).status());
     if (e.arrays.empty() || e.arrays.size() > api::kFileArraysMax)
-      return MakeError(
-          ErrorKind::kValueError,
-          absl::StrCat("load: ", e.arrays.size(), " arrays; expected 1 to ", api::kFileArraysMax));
+      return Error(ErrorKind::kValueError, "load: ", e.arrays.size(), " arrays; expected 1 to ",
+                   api::kFileArraysMax);
     for (const api::PlacedName& a : e.arrays)
       TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(a.placement.devices), "load"));
     if (e.arrays[0].placement.devices.empty())
@@ -35,9 +32,8 @@ void Machine::On(const LoadArrays& e) {
   }
   const Executor& x = cluster_.ExecutorOf(e.arrays[0].placement.devices[0]);
   if (!x.alive())
-    return Answer(e.request, MakeError(ErrorKind::kWorkerLost,
-                                       absl::StrCat("load: executor ", x.name, " of worker ",
-                                                    x.worker, " is lost; retry")));
+    return Answer(e.request, Error(ErrorKind::kWorkerLost, "load: executor ", x.name, " of worker ",
+                                   x.worker, " is lost; retry"));
   // What the file holds says what the arrays are.
   AskForFile(e.request, x, PathOf(e.caller, e.path), std::make_shared<const LoadArrays>(e));
 }
@@ -52,8 +48,8 @@ absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileIn
     const auto found = std::find_if(report.arrays->begin(), report.arrays->end(),
                                     [&](const api::FileArray& a) { return a.name == wanted.name; });
     if (found == report.arrays->end())
-      return MakeError(ErrorKind::kFileNotFound,
-                       absl::StrCat("load: ", e.path, " holds no array '", wanted.name, "'"));
+      return Error(ErrorKind::kFileNotFound, "load: ", e.path, " holds no array '", wanted.name,
+                   "'");
     TESSERA_RETURN_IF_ERROR(api::CheckPlacement(wanted.placement, found->shape));
     work.arrays.push_back(*found);
     specs.push_back({found->dtype, found->shape, wanted.placement});
@@ -75,8 +71,8 @@ absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileIn
   return making;
 }
 
-std::vector<std::string> Load::Executors(const Machine& m, const Operation& op) const {
-  const State& s = m.state();
+std::vector<std::string> Load::Executors(Machine& m, const Operation& op) const {
+  State& s = m.state();
   std::vector<int64_t> devices;
   for (uint64_t id : op.results) {
     const std::vector<int64_t>& of = s.catalogue.array(id).spec.placement.devices;
@@ -86,7 +82,7 @@ std::vector<std::string> Load::Executors(const Machine& m, const Operation& op) 
 }
 
 void Load::Send(Machine& m, Operation& op, const std::vector<std::string>& executors) {
-  const State& s = m.state();
+  State& s = m.state();
   std::map<std::string, std::vector<api::FileShard>> shards;
   for (size_t i = 0; i < op.results.size(); ++i) {
     if (!m.BeginWrites(op.results[i])) continue;

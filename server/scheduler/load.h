@@ -16,7 +16,7 @@ struct Load {
 
   static constexpr bool kUsesDevices = false;
   static constexpr bool kReadsPeers = true;
-  std::vector<std::string> Executors(const Machine& m, const Operation& op) const;
+  std::vector<std::string> Executors(Machine& m, const Operation& op) const;
   void Send(Machine& m, Operation& op, const std::vector<std::string>& executors);
 };
 

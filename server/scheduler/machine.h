@@ -6,16 +6,18 @@
 //   catalogue  arrays.cc, programs.cc
 //   order      operations.cc, run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
 //
-// What one part has another do:
+// The calls from part to part:
 //
-//   cluster -> order        Retry and RetryHeld, when executors are back or a drain is over; Left
-//                           and Fail, for what a lost executor ran
-//   cluster -> catalogue    ArrayFailed and ExecutableFailed, for what was lost; RestartLoadWaits
-//   ownership -> the rest   CancelOperations and Delete, when a session ends
-//   catalogue -> order      TryStart and Fail, for what waits for an array or an executable
-//   order -> catalogue      NewArray; ArrayScheduled, ArrayReady and ArrayFailed, for results;
-//                           SetDeleted and TryFree, for arguments; FindOrPlan and LoadWhereAlive
-//   catalogue, order -> cluster   Miss, when an executor did not do its part in time
+//   cluster -> order             RetryBlocked, RetryHeld: executors are back, a drain is over
+//                                ExecutorLeft, Fail: an executor is lost
+//   cluster -> catalogue         ArrayFailed, ExecutableFailed, RestartLoadWaits
+//   ownership -> order           CancelOperations: a session ends
+//   ownership -> catalogue       Delete: a session ends
+//   catalogue -> order           TryStart, Fail: an array or an executable is ready, or has failed
+//   order -> catalogue           NewArray, ArrayScheduled, ArrayReady, ArrayFailed: results
+//                                SetDeleted, TryFree: arguments
+//                                FindOrPlan, LoadWhereAlive: executables
+//   catalogue, order -> cluster  MarkOverdue: an executor did not do its part in time
 #pragma once
 #include <deque>
 #include <map>
@@ -25,10 +27,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "server/scheduler/state.h"
 
 namespace tessera::server::scheduler {
 
+// What is due; the id beside it is an operation, an array, a request, a session of a client or, of
+// kLeaseTimer, of a worker.
 enum TimerKind : int {
   kLeaseTimer,
   kRequestTimer,
@@ -41,7 +47,12 @@ enum TimerKind : int {
   kSilenceTimer
 };
 
-// What somebody wants with what a tenant owns.
+template <class... Parts>
+absl::Status Error(ErrorKind kind, const Parts&... parts) {
+  return MakeError(kind, absl::StrCat(parts...));
+}
+
+// What a caller wants to do with what a tenant owns.
 enum class Access : uint8_t { kRead, kChange };
 
 class Machine {
@@ -54,52 +65,55 @@ class Machine {
         catalogue_(state.catalogue),
         order_(state.order) {}
 
+  // A handler that returns something answers the request with it; the others answer themselves, now
+  // or later.
+  //
   // sessions.cc
-  void On(const OpenSession& e);
-  void On(const GetSession& e);
-  void On(const ListSessions& e);
-  void On(const CloseSession& e);
+  absl::StatusOr<SessionInfo> On(const OpenSession& e);
+  absl::StatusOr<SessionInfo> On(const GetSession& e);
+  absl::StatusOr<Page<SessionInfo>> On(const ListSessions& e);
+  absl::StatusOr<std::monostate> On(const CloseSession& e);
   void On(const HoldSession& e);
   void On(const DropHold& e);
   // inventory.cc
-  void On(const ListDevices& e);
-  void On(const ListWorkers& e);
-  void On(const GetWorker& e);
-  void On(const GetTopology& e);
-  void On(const Cordon& e);
+  absl::StatusOr<Page<api::Device>> On(const ListDevices& e);
+  absl::StatusOr<Page<WorkerInfo>> On(const ListWorkers& e);
+  absl::StatusOr<WorkerInfo> On(const GetWorker& e);
+  absl::StatusOr<std::vector<ExecutorPlace>> On(const GetTopology& e);
+  absl::StatusOr<WorkerInfo> On(const Cordon& e);
   void On(const Drain& e);
   void On(const DeleteWorker& e);
-  void On(const CreateMesh& e);
-  void On(const GetMesh& e);
-  void On(const ListMeshes& e);
-  void On(const DeleteMesh& e);
+  absl::StatusOr<MeshInfo> On(const CreateMesh& e);
+  absl::StatusOr<MeshInfo> On(const GetMesh& e);
+  absl::StatusOr<Page<MeshInfo>> On(const ListMeshes& e);
+  absl::StatusOr<std::monostate> On(const DeleteMesh& e);
   // arrays.cc
   void On(const CreateArray& e);
-  void On(const DescribeUpload& e);
-  void On(const ListArrays& e);
+  absl::StatusOr<ArrayInfo> On(const DescribeUpload& e);
+  absl::StatusOr<Page<ArrayInfo>> On(const ListArrays& e);
   void On(const WriteShard& e);
   void On(const ReadShard& e);
   void On(const DescribeArray& e);
   void On(const WaitArray& e);
-  void On(const DeleteArrays& e);
+  absl::StatusOr<MissingArrays> On(const DeleteArrays& e);
   // files.cc, save.cc, load.cc
   void On(const DescribeFile& e);
-  void On(const SaveArrays& e);
+  absl::StatusOr<api::Operation> On(const SaveArrays& e);
   void On(const LoadArrays& e);
   // programs.cc
   void On(const Compile& e);
   void On(const Planned& e);
   // run.cc, transfer.cc
   void On(const Execute& e);
-  void On(const ReshardArray& e);
+  absl::StatusOr<Making> On(const ReshardArray& e);
   // operations.cc
   void On(const WaitOperation& e);
-  void On(const CancelOperation& e);
+  absl::StatusOr<std::monostate> On(const CancelOperation& e);
   // queries.cc
-  void On(const ListOperations& e);
-  void On(const ExplainPending& e);
+  absl::StatusOr<Page<api::Operation>> On(const ListOperations& e);
+  absl::StatusOr<PendingInfo> On(const ExplainPending& e);
   // telemetry.cc
-  void On(const ReadTelemetry& e);
+  absl::StatusOr<core::ClusterReading> On(const ReadTelemetry& e);
   // workers.cc
   void On(const WorkerRegistered& e);
   void On(const WorkerGone& e);
@@ -114,7 +128,6 @@ class Machine {
 
   // What follows is for the kinds of work (operation.h) and of waits (waits.h), too.
   State& state() { return s_; }
-  const State& state() const { return s_; }
   absl::Time now() const { return now_; }
 
   // ---- state.cc: replies, commands, timers. ----
@@ -125,6 +138,11 @@ class Machine {
     r.request = request;
     r.body = std::move(body);
     effects_.emplace_back(std::move(r));
+  }
+  template <class T>
+  void Answer(uint64_t request, absl::StatusOr<T> answer) {
+    if (!answer.ok()) return Answer(request, answer.status());
+    Answer(request, *std::move(answer));
   }
   // Requires: the executor is alive.
   void Send(const Executor& executor, api::Command command);
@@ -155,11 +173,11 @@ class Machine {
   }
   // The end of an error that says that an id is not known: ": the coordinator restarted ..." when
   // it cannot be an id of this life, else "".
-  std::string IfRestarted(uint64_t id) const;
+  std::string HintIfRestarted(uint64_t id) const;
   // The same, where the caller may have taken one of its ids for another: ": it is an operation,
   // which makes array 7".
-  std::string WhatElse(const core::Caller& caller, uint64_t id, Access access) const;
-  static bool May(const core::Caller& caller, const std::string& tenant, Access access) {
+  std::string HintAboutId(const core::Caller& caller, uint64_t id, Access access) const;
+  static bool Allowed(const core::Caller& caller, const std::string& tenant, Access access) {
     return access == Access::kRead ? caller.Sees(tenant) : caller.Changes(tenant);
   }
 
@@ -170,9 +188,9 @@ class Machine {
   }
   void NoteEnded(const Operation& op);
   // For the log.
-  void Tell(const char* what, std::vector<std::pair<std::string, std::string>> fields);
-  void Tell(const char* what, std::vector<std::pair<std::string, std::string>> fields,
-            const absl::Status& why);
+  void LogIncident(const char* what, std::vector<std::pair<std::string, std::string>> fields);
+  void LogIncident(const char* what, std::vector<std::pair<std::string, std::string>> fields,
+                   const absl::Status& why);
   void ReadOperations(core::ClusterReading* out);
   void ReadWorkers(core::ClusterReading* out);
 
@@ -183,7 +201,7 @@ class Machine {
   SessionInfo Info(uint64_t key, const Session& session) const;
   void EndSession(uint64_t key, const std::string& why);
   void SessionTimer(uint64_t key);
-  // Its client is there after all.
+  // A client of the session is connected again.
   void EndSilence(uint64_t key, Session& session);
   void SilenceTimer(uint64_t key);
   void CancelOperations(const std::set<uint64_t>& operations, const std::string& why);
@@ -191,13 +209,15 @@ class Machine {
   // ---- inventory.cc ----
   WorkerInfo WorkerInfoOf(const std::string& name, const Worker& worker) const;
   static absl::Status NoWorker(const std::string& name);
-  void AnswerWorker(uint64_t request, const std::string& name);
-  // Fills in how many arrays have shards on each.
+  WorkerInfo Info(const std::string& worker) const;
+  // Those that wait for its drain are told how it is.
+  void AnswerDrains(const std::string& worker);
+  // Fills in how many arrays have shards on each worker.
   void CountArrays(std::vector<WorkerInfo>& workers) const;
   int64_t OperationsOn(const Worker& worker) const;
-  // Answers the drains of workers where nothing runs any more.
+  // Answers the drain requests of workers where nothing runs any more.
   void EndDrains();
-  // What a drain held back.
+  // Tries to start the operations that a drain held back.
   void RetryHeld();
   absl::StatusOr<const NamedMesh*> FindMesh(const core::Caller& caller, const std::string& name);
 
@@ -207,10 +227,10 @@ class Machine {
   // The record, or ARRAY_NOT_FOUND or ARRAY_DELETED.
   absl::StatusOr<ArrayRecord*> FindArray(const core::Caller& caller, uint64_t id, Access access);
   uint64_t NewArray(api::ArraySpec spec, ArrayState state, uint64_t session);
-  // For later uses it is gone, or is there again.
+  // A deleted array is gone for later requests; its shards stay while operations need them.
   void SetDeleted(uint64_t id, bool deleted);
-  // Its shards are, or will be, at the current incarnations of its devices.
-  void HoldByCurrent(ArrayRecord& array);
+  // Its shards are, or will be, held by the current incarnations of its devices' executors.
+  void SetHolders(ArrayRecord& array);
   ArrayInfo Info(uint64_t id);
   // Its shards are written from now on, at the current incarnations.  False when it is gone.
   bool BeginWrites(uint64_t id);
@@ -221,12 +241,13 @@ class Machine {
   void ArrayReady(uint64_t id);
   void ArrayFailed(uint64_t id, const absl::Status& error, ArrayState state = ArrayState::kFailed);
   void EndArrayWaits(uint64_t id, const absl::Status& error);
-  // Unknown ones, deleted ones and other tenants' are no error.
+  // Ids that are unknown, deleted or of other tenants are skipped.
   void Delete(const core::Caller& caller, const std::vector<uint64_t>& arrays);
   void Delete(uint64_t id);
-  // What was freed so far; else it goes at the end of the step.
+  // Sends the deletions that have gathered so far, which otherwise go at the end of the step.
   void SendDeletes();
-  // Deletes buffers once no operation without a place needs them, and the record once nothing does.
+  // Of a deleted array: deletes the buffers once no operation that has yet to be placed needs them,
+  // and the record once nothing refers to it.
   void TryFree(uint64_t id);
   void Written(Executor& executor, const api::BufferWritten& report);
 
@@ -236,27 +257,28 @@ class Machine {
   absl::StatusOr<std::vector<int64_t>> ChooseDevices(const char* what, const ir::Mesh& mesh,
                                                      const std::vector<int64_t>& devices,
                                                      bool cordoned) const;
-  // One that is still to be planned.  QUEUE_FULL.
+  // Adds an executable that is to be planned.  QUEUE_FULL.
   absl::StatusOr<uint64_t> NewExecutable(const api::CompileRequest& request,
                                          const std::string& tenant);
-  // What is asked of the planner for it, but for the cluster.
+  // The request to the planner, without its cluster snapshot.
   MakePlan PlanOf(const api::CompileRequest& request, uint64_t executable) const;
-  // For devices that are absent: planned, answered and forgotten.
+  // Plans for devices that are absent; the executable is dropped once the plan was answered.
   absl::StatusOr<uint64_t> PlanForAbsent(const api::CompileRequest& request,
                                          const std::string& tenant);
-  // Of `tenant`; with `cordoned` also on workers that take no new programs.
+  // The tenant's executable of this key on the devices that are asked for, planned if there is
+  // none; with `cordoned` also on workers that take no new programs.
   absl::StatusOr<uint64_t> FindOrPlan(const api::CompileRequest& request, const std::string& key,
                                       const std::string& tenant, bool cordoned);
   // What a run of the program on these devices would wait for.
   std::vector<api::PendingReason> PendingOn(const std::vector<int64_t>& devices, bool compiled);
   // How long a Compile waits for executors: less while one of them is away.
   absl::Duration LoadWait(const Executable& executable) const;
-  // The executor has gone or come back.
+  // The executor was lost or has come back: compiles that wait for it wait anew.
   void RestartLoadWaits(const std::string& executor);
-  // Why what waits for its executors, `what`, has waited in vain.
+  // The error of `what`, which waited until its executors had compiled the program, and too long.
   absl::Status NotLoaded(const Executable& executable, const std::string& what,
                          bool callers_time_is_over = false) const;
-  // Whether every executor of it is there and has compiled it.
+  // Whether every executor of it is alive and has compiled it.
   bool IsLoaded(const Executable& executable) const;
   void SendLoad(uint64_t id, Executable& executable, const Executor& executor);
   void LoadWhereAlive(uint64_t id);
@@ -264,7 +286,7 @@ class Machine {
   void AnswerCompiles(const Executable& executable);
   // The same, if every executor has compiled it.
   void AnswerCompiled(uint64_t id);
-  // Of a plan that was asked for alone; drops it.
+  // Answers those that asked for the plan alone, and drops the executable.
   void AnswerPlanned(uint64_t id);
   void ExecutableFailed(uint64_t id, const absl::Status& error);
   void DropOldExecutables();
@@ -277,7 +299,7 @@ class Machine {
   // too large.
   std::vector<std::pair<int32_t, int>> InlineShards(const Operation& op, int64_t bytes_max) const;
   void KeepInlined(const Executor& executor, const api::LaunchDone& done);
-  // Takes what came along.  Requires: it is a run.
+  // How it ended, with the results that came along with the end.  Requires: it is a run.
   api::Completion Complete(Operation& op);
   // The communicator of these executors, in this order, as they are; opened if there is none.
   uint64_t GenerationFor(const std::vector<std::string>& executors);
@@ -294,37 +316,36 @@ class Machine {
   // OPERATION_NOT_FOUND.
   absl::StatusOr<Operation*> FindOperation(const core::Caller& caller, uint64_t id, Access access);
   uint64_t NewOperation(Operation op, std::vector<api::ArraySpec> results);
-  std::vector<std::string> ExecutorsOf(const Operation& op) const;
+  std::vector<std::string> ExecutorsOf(const Operation& op);
   // What it runs; null when it is no run, or its executable is gone.
   Executable* ExecutableOf(const Operation& op) const;
-  // Gives the operation its place if nothing stands in the way. From within another's start it
-  // comes after it.
+  // Starts the operation if nothing stands in the way; within another's start, after it.
   void TryStart(uint64_t id);
   void TryStartNow(uint64_t id);
-  // Waits, for so long and no longer, until executors are back or have compiled its program.
+  // The operation waits, with a bound, until executors are back or have compiled its program.
   void Block(Operation& op, bool loading);
   void Unblock(const Operation& op);
   void DeadlineTimer(uint64_t id);
-  // It has waited for its executors in vain.
+  // Its executors were not back, or had not compiled its program, within that bound.
   void ExecutorsLate(uint64_t id);
   void Start(Operation& op, const std::vector<std::string>& executors);
   void Done(uint64_t id);
-  // What fails with it comes after it.
+  // Within another's failure, after it.
   void Fail(uint64_t id, absl::Status error,
             api::OperationState state = api::OperationState::kFailed);
   void FailNow(uint64_t id, const absl::Status& error, api::OperationState state);
   void End(Operation& op, api::OperationState state);
-  // The executor has left the operation, or is gone.
-  void Left(Operation& op, const std::string& executor);
-  // The time of a run whose caller gave none begins when nothing stands before it on its executors.
-  void BeginTurn(Operation& op);
-  // Kills the executors that have not left an operation that ended; those that others, which came
-  // before it, still use are looked at again later.
-  void KillThoseThatStay(uint64_t id);
-  // An operation that has not ended and keeps this one waiting on the executor; 0: none.
-  uint64_t StandsBefore(const Operation& op, const Executor& executor) const;
-  // Where it is, executor by executor, as far as their workers have said.
-  std::string Whereabouts(const Operation& op);
+  // The executor has nothing more to do for the operation, or is lost.
+  void ExecutorLeft(Operation& op, const std::string& executor);
+  // The default deadline of a run counts from when it is first in line on all of its executors.
+  void StartRunDeadline(Operation& op);
+  // Kills the executors that have not left an operation that has ended; those that are busy with
+  // earlier operations are looked at again later.
+  void KillLingering(uint64_t id);
+  // An earlier operation that this one waits for on the executor; 0: none.
+  uint64_t OperationAhead(const Operation& op, const Executor& executor) const;
+  // What each of its executors is doing for it, as far as their workers have said.
+  std::string DescribeProgress(const Operation& op);
   // Where it runs, or the first reason why it does not.
   std::string PendingReason(const Operation& op);
   // Every reason why it has not started, the one that matters first.
@@ -332,16 +353,17 @@ class Machine {
   void AddPlaceReasons(const std::vector<std::string>& executors,
                        std::vector<api::PendingReason>* reasons) const;
   api::Operation Describe(const Operation& op);
-  // Answers those that wait for another state.
-  void TellChange(Operation& op);
+  // Answers the requests that wait for its state to change.
+  void AnswerChangeWaits(Operation& op);
   void LaunchEnded(const Executor& executor, uint64_t launch, const absl::Status& status,
                    bool inputs_kept = false);
-  // Of an operation that failed and that every executor has left: what it was given is the client's
-  // again if nothing has been read of it; else it is freed.
-  void SettleDonated(const Operation& op);  // and tells who waits for it
-  // Starts and fails what the step found to be due, one after the other: chains of operations that
-  // depend on each other may be as long as the queue.
-  void DrainDue();
+  // Of an operation that failed and that every executor has left: arrays that were donated to it
+  // are the client's again if no executor has read them, else they are freed.  Answers who waits
+  // for that.
+  void SettleDonated(const Operation& op);
+  // Starts and fails what is due in a loop, not by recursion: chains of operations that depend on
+  // each other may be as long as the queue.
+  void RunDue();
 
   // ---- files.cc ----
   std::string PathOf(const core::Caller& caller, const std::string& path) const;
@@ -358,25 +380,26 @@ class Machine {
   // ---- workers.cc ----
   absl::Status CheckName(const api::Registration& r) const;
   absl::Status CheckRegistration(const api::Registration& r) const;
-  void Up(const std::string& worker, const std::string& host, const api::ExecutorInfo& info);
-  // Nothing is known of it any more.  It is gone.
+  void ExecutorUp(const std::string& worker, const std::string& host,
+                  const api::ExecutorInfo& info);
+  // Removes a worker that is lost, with all that is known of it.
   void Forget(const std::string& worker);
   void ForgetExecutor(const std::string& name);
-  void Lose(const std::string& executor, const std::string& reason, uint64_t launch,
-            const std::string& op);
+  void LoseExecutor(const std::string& executor, const std::string& reason, uint64_t launch,
+                    const std::string& op);
   void LoseWorker(const std::string& worker, const std::string& reason);
   void LeaseTimer(uint64_t session);
-  // What waited for executors goes on.
-  void Retry();
+  // Executors are back: retries what waits for them.
+  void RetryBlocked();
   bool Responsive(const Executor& x) const { return x.seen.silence < s_.config.unresponsive; }
   // "executor w0/0 has not answered its worker for 3.2s"; "" while it does.
   std::string SilenceOf(const Executor& x) const;
   // "executor w0/0", and how long it has not answered.
-  std::string NotInTime(const std::string& executor) const;
-  // Somebody has waited for the executor in vain: it is killed if it does not answer.
-  void Miss(const std::string& executor, const std::string& who);
-  void MissThoseThatLoad(const Executable& executable, const std::string& who);
-  void KillIfMissed(Executor& x);
+  std::string NameWithSilence(const std::string& executor) const;
+  // `who` waited too long for the executor, which is killed unless it answers its worker.
+  void MarkOverdue(const std::string& executor, const std::string& who);
+  void MarkLoadersOverdue(const Executable& executable, const std::string& who);
+  void KillIfOverdue(Executor& x);
 
  private:
   State& s_;
@@ -387,7 +410,7 @@ class Machine {
   Order& order_;
   const core::Caller* caller_ = nullptr;
   std::vector<Effect> effects_;
-  bool keep_ = false;                                     // which executors are known has changed
+  bool keep_ = false;  // executors became known or were forgotten, which the store is to know
   std::map<std::string, std::vector<uint64_t>> deletes_;  // executor -> arrays, sent by Finish
   // Operations to start (an OK status) or to fail, in order.
   struct Due {
@@ -396,7 +419,7 @@ class Machine {
     api::OperationState state = api::OperationState::kFailed;
   };
   std::deque<Due> due_;
-  bool draining_due_ = false;
+  bool running_due_ = false;
 };
 
 }  // namespace tessera::server::scheduler

@@ -1,10 +1,8 @@
 // Operations: accepted, given their place in the order, ended.
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
-#include "base/status.h"
 #include "base/status_exception.h"
 #include "ir/api/placement.h"
 #include "ir/api/ticket.h"
@@ -23,20 +21,9 @@ bool BlamesAPeer(const absl::Status& status) {
          kind == ErrorKind::kWorkerLost;
 }
 
-std::string_view StateName(api::OperationState state) {
-  switch (state) {
-    case api::OperationState::kPending:
-      return "pending";
-    case api::OperationState::kRunning:
-      return "running";
-    case api::OperationState::kDone:
-      return "done";
-    case api::OperationState::kFailed:
-      return "failed";
-    case api::OperationState::kCancelled:
-      return "cancelled";
-  }
-  return "?";
+const char* StateName(api::OperationState state) {
+  constexpr const char* kNames[] = {"pending", "running", "done", "failed", "cancelled"};
+  return kNames[static_cast<int>(state)];
 }
 
 }  // namespace
@@ -65,7 +52,7 @@ uint64_t Machine::NewOperation(Operation op, std::vector<api::ArraySpec> results
   return id;
 }
 
-std::vector<std::string> Machine::ExecutorsOf(const Operation& op) const {
+std::vector<std::string> Machine::ExecutorsOf(const Operation& op) {
   return std::visit([&](const auto& work) { return work.Executors(*this, op); }, op.work);
 }
 
@@ -75,17 +62,17 @@ Executable* Machine::ExecutableOf(const Operation& op) const {
 
 void Machine::TryStart(uint64_t id) {
   due_.push_back({id, absl::OkStatus(), {}});
-  DrainDue();
+  RunDue();
 }
 
 void Machine::Fail(uint64_t id, absl::Status error, api::OperationState state) {
   due_.push_back({id, std::move(error), state});
-  DrainDue();
+  RunDue();
 }
 
-void Machine::DrainDue() {
-  if (draining_due_) return;
-  draining_due_ = true;
+void Machine::RunDue() {
+  if (running_due_) return;
+  running_due_ = true;
   while (!due_.empty()) {
     const Due due = std::move(due_.front());
     due_.pop_front();
@@ -95,7 +82,7 @@ void Machine::DrainDue() {
       FailNow(due.operation, due.error, due.state);
     }
   }
-  draining_due_ = false;
+  running_due_ = false;
 }
 
 void Machine::TryStartNow(uint64_t id) {
@@ -150,13 +137,11 @@ void Machine::ExecutorsLate(uint64_t id) {
   const Operation& op = order_.operation(id);
   if (op.loading) {
     const Executable& x = *ExecutableOf(op);
-    MissThoseThatLoad(x, absl::StrCat("operation ", id));
+    MarkLoadersOverdue(x, absl::StrCat("operation ", id));
     return Fail(id, NotLoaded(x, absl::StrCat("operation ", id)));
   }
-  Fail(id, MakeError(ErrorKind::kWorkerLost,
-                     absl::StrCat("operation ", id, ": ", PendingReason(op),
-                                  ", and it was not back within ",
-                                  absl::FormatDuration(s_.config.recovery_wait))));
+  Fail(id, Error(ErrorKind::kWorkerLost, "operation ", id, ": ", PendingReason(op),
+                 ", and it was not back within ", absl::FormatDuration(s_.config.recovery_wait)));
 }
 
 void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
@@ -164,7 +149,7 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
   order_.Place(op);
   op.state = api::OperationState::kRunning;
   op.started = now_;
-  TellChange(op);
+  AnswerChangeWaits(op);
   const bool uses_devices = op.uses_devices();
   for (const std::string& name : executors) {
     Executor& x = cluster_.executor(name);
@@ -172,7 +157,7 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
     if (uses_devices) x.running.emplace(op.sequence, op.id);
   }
   std::visit([&](auto& work) { work.Send(*this, op, executors); }, op.work);
-  BeginTurn(op);
+  StartRunDeadline(op);
   const uint64_t id = op.id;
   const std::vector<uint64_t> args = op.args, results = op.results;
   // Later uses of the arguments stand behind this launch now.
@@ -204,10 +189,9 @@ void Machine::Done(uint64_t id) {
 
 absl::Status Machine::CheckQueue(const char* what) const {
   if (order_.num_live() < s_.config.queue_bound) return absl::OkStatus();
-  return MakeError(
-      ErrorKind::kQueueFull,
-      absl::StrCat(what, ": ", order_.num_live(), " operations have not ended, at most ",
-                   s_.config.queue_bound, " are accepted; wait and retry"));
+  return Error(ErrorKind::kQueueFull, what, ": ", order_.num_live(),
+               " operations have not ended, at most ", s_.config.queue_bound,
+               " are accepted; wait and retry");
 }
 
 Requests* OperationWait::Listed(State& state) const {
@@ -221,11 +205,10 @@ void OperationWait::Late(Machine& m, uint64_t request) const {
 void Machine::DeadlineTimer(uint64_t id) {
   const Operation& op = order_.operation(id);
   if (op.loading && op.sequence == 0)
-    MissThoseThatLoad(*ExecutableOf(op), absl::StrCat("operation ", id));
-  Fail(id, MakeError(ErrorKind::kDeadlineExceeded,
-                     absl::StrCat("operation ", id, " (", op.name,
-                                  ") did not end within its deadline of ",
-                                  absl::FormatDuration(op.time_allowed), ": ", PendingReason(op))));
+    MarkLoadersOverdue(*ExecutableOf(op), absl::StrCat("operation ", id));
+  Fail(id, Error(ErrorKind::kDeadlineExceeded, "operation ", id, " (", op.name,
+                 ") did not end within its deadline of ", absl::FormatDuration(op.time_allowed),
+                 ": ", PendingReason(op)));
 }
 
 void Machine::FailNow(uint64_t id, const absl::Status& error, api::OperationState state) {
@@ -234,12 +217,10 @@ void Machine::FailNow(uint64_t id, const absl::Status& error, api::OperationStat
   op.error = error;
   const std::vector<uint64_t> args = op.args, results = op.results;
   const ErrorKind kind = KindOf(error);
-  const absl::Status stop =
-      kind == ErrorKind::kCancelled || kind == ErrorKind::kDeadlineExceeded
-          ? error
-          : MakeError(ErrorKind::kPeerFailed,
-                      absl::StrCat("operation ", id, " (", op.name,
-                                   ") was stopped; first failure: ", error.message()));
+  const absl::Status stop = kind == ErrorKind::kCancelled || kind == ErrorKind::kDeadlineExceeded
+                                ? error
+                                : Error(ErrorKind::kPeerFailed, "operation ", id, " (", op.name,
+                                        ") was stopped; first failure: ", error.message());
   for (const auto& [name, incarnation] : op.outstanding) {
     const Executor& x = cluster_.executor(name);
     if (x.alive() && x.info.incarnation == incarnation) Send(x, api::CancelLaunch{id, stop});
@@ -264,8 +245,7 @@ void Machine::SettleDonated(const Operation& op) {
       SetDeleted(a, false);
     }
   }
-  const std::set<uint64_t> waiters = op.waiters;
-  for (uint64_t request : waiters) {
+  for (uint64_t request : std::set<uint64_t>(op.waiters)) {
     const auto* wait = WaitOf<DonationWait>(request);
     if (wait == nullptr) continue;
     const uint64_t array = wait->array;
@@ -274,14 +254,13 @@ void Machine::SettleDonated(const Operation& op) {
     if (it != nullptr && !it->deleted) {
       Answer(request, Info(array));
     } else {
-      Answer(request, MakeError(ErrorKind::kArrayDeleted,
-                                absl::StrCat("array ", array, " was donated to operation ", op.id,
-                                             " and has been deleted")));
+      Answer(request, Error(ErrorKind::kArrayDeleted, "array ", array, " was donated to operation ",
+                            op.id, " and has been deleted"));
     }
   }
 }
 
-void Machine::BeginTurn(Operation& op) {
+void Machine::StartRunDeadline(Operation& op) {
   if (op.ended() || op.deadline < absl::InfiniteFuture()) return;
   const bool uses_devices = op.uses_devices();
   if (uses_devices)
@@ -294,11 +273,11 @@ void Machine::BeginTurn(Operation& op) {
   Arm(op.deadline, kDeadlineTimer, op.id);
 }
 
-void Machine::Left(Operation& op, const std::string& executor) {
+void Machine::ExecutorLeft(Operation& op, const std::string& executor) {
   if (op.outstanding.erase(executor) == 0) return;
   auto& running = cluster_.executor(executor).running;
   running.erase(op.sequence);
-  if (!running.empty()) BeginTurn(order_.operation(running.begin()->second));
+  if (!running.empty()) StartRunDeadline(order_.operation(running.begin()->second));
   if (!op.ended() || !op.outstanding.empty()) return;
   if (op.state == api::OperationState::kCancelled)
     Note(core::CancelDone{core::CancelDone::kStopped, now_ - op.ended_at});
@@ -307,7 +286,7 @@ void Machine::Left(Operation& op, const std::string& executor) {
   SettleDonated(op);
 }
 
-uint64_t Machine::StandsBefore(const Operation& op, const Executor& executor) const {
+uint64_t Machine::OperationAhead(const Operation& op, const Executor& executor) const {
   const auto devices_of = [this](const Operation& o) -> const std::vector<int64_t>* {
     if (o.run() != nullptr) {
       const Executable* const x = ExecutableOf(o);
@@ -332,7 +311,7 @@ uint64_t Machine::StandsBefore(const Operation& op, const Executor& executor) co
   return 0;
 }
 
-void Machine::KillThoseThatStay(uint64_t id) {
+void Machine::KillLingering(uint64_t id) {
   auto* const it = order_.Find(id);
   if (it == nullptr || order_.lingering().count(id) == 0) return;
   Operation& op = *it;
@@ -340,7 +319,7 @@ void Machine::KillThoseThatStay(uint64_t id) {
     const Executor& x = cluster_.executor(name);
     // One that answers has taken the operation off, or will when it comes to it; a disk that hangs
     // holds up no device.
-    if (Responsive(x) && (!op.uses_devices() || StandsBefore(op, x) != 0)) continue;
+    if (Responsive(x) && (!op.uses_devices() || OperationAhead(op, x) != 0)) continue;
     std::string reason =
         absl::StrCat("killed: operation ", id, " (", op.name, "), which ended with ",
                      ToAbsl(InfoOf(KindOf(op.error)).reason), ", was not left within ",
@@ -363,24 +342,23 @@ void Machine::End(Operation& op, api::OperationState state) {
   if (state == api::OperationState::kFailed) {
     std::vector<std::string> silent;  // executors that have not said how it ended there
     for (const auto& [name, incarnation] : op.outstanding) silent.push_back(name);
-    Tell("operation failed",
-         {{"operation", absl::StrCat(id)},
-          {"program", op.name},
-          {"session", absl::StrCat(op.session_name)},
-          {"tenant", op.tenant},
-          {"executors", absl::StrJoin(silent, ",")}},
-         op.error);
+    LogIncident("operation failed",
+                {{"operation", absl::StrCat(id)},
+                 {"program", op.name},
+                 {"session", absl::StrCat(op.session_name)},
+                 {"tenant", op.tenant},
+                 {"executors", absl::StrJoin(silent, ",")}},
+                op.error);
   }
   order_.End(op);
   if (auto* const session = ownership_.FindSession(op.session); session != nullptr)
     session->operations.erase(id);
   if (op.generation != 0) CloseCommunicator(op.generation, order_.CloseRetired(op.generation));
   if (Executable* const x = ExecutableOf(op)) x->operations.erase(id);
-  std::string record = absl::StrCat("operation ", id, " ", ToAbsl(StateName(state)));
+  std::string record = absl::StrCat("operation ", id, " ", StateName(state));
   if (!op.error.ok()) absl::StrAppend(&record, ": ", ToAbsl(InfoOf(KindOf(op.error)).reason));
   Log(std::move(record));
-  const std::set<uint64_t> waiters = op.waiters;
-  for (uint64_t request : waiters) {
+  for (uint64_t request : std::set<uint64_t>(op.waiters)) {
     const bool with_results = WaitOf<CompletionWait>(request) != nullptr;
     EndWait(request);
     if (with_results) {
@@ -411,7 +389,7 @@ void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl:
   Operation& op = *it;
   if (op.outstanding.count(executor.name) == 0) return;
   op.inputs_gone = op.inputs_gone || !inputs_kept;
-  Left(op, executor.name);
+  ExecutorLeft(op, executor.name);
   if (op.ended()) return;
   if (!status.ok()) {
     const absl::Status error = Annotate(
@@ -434,7 +412,7 @@ void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl:
   Fail(launch, error);
 }
 
-void Machine::TellChange(Operation& op) {
+void Machine::AnswerChangeWaits(Operation& op) {
   std::vector<uint64_t> told;
   for (uint64_t request : op.waiters)
     if (WaitOf<ChangeWait>(request) != nullptr) told.push_back(request);
@@ -455,19 +433,19 @@ void Machine::On(const WaitOperation& e) {
   Wait(e.request, until, OperationWait{e.operation});
 }
 
-void Machine::On(const CancelOperation& e) {
-  const auto found = FindOperation(e.caller, e.operation, Access::kChange);
-  if (!found.ok()) return Answer(e.request, found.status());
-  if ((*found)->ended()) {
+absl::StatusOr<std::monostate> Machine::On(const CancelOperation& e) {
+  TESSERA_ASSIGN_OR_RETURN(const Operation* op,
+                           FindOperation(e.caller, e.operation, Access::kChange));
+  if (op->ended()) {
     Note(core::CancelDone{core::CancelDone::kCompleted, absl::ZeroDuration()});
-  } else if ((*found)->sequence == 0) {
+  } else if (op->sequence == 0) {
     Note(core::CancelDone{core::CancelDone::kNotStarted, absl::ZeroDuration()});
   }
   Fail(e.operation,
-       MakeError(ErrorKind::kCancelled, absl::StrCat("operation ", e.operation, " (",
-                                                     (*found)->name, ") was cancelled on request")),
+       Error(ErrorKind::kCancelled, "operation ", e.operation, " (", op->name,
+             ") was cancelled on request"),
        api::OperationState::kCancelled);
-  Answer(e.request, std::monostate());
+  return std::monostate();
 }
 
 }  // namespace tessera::server::scheduler

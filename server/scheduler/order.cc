@@ -6,16 +6,6 @@
 
 namespace tessera::server::scheduler {
 
-Operation* Order::Find(uint64_t id) {
-  const auto it = operations_.find(id);
-  return it == operations_.end() ? nullptr : &it->second;
-}
-
-const Operation* Order::Find(uint64_t id) const {
-  const auto it = operations_.find(id);
-  return it == operations_.end() ? nullptr : &it->second;
-}
-
 void Order::Add(Operation op) {
   const uint64_t id = op.id;
   live_.insert(id);

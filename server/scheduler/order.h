@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/scheduler/find.h"
 #include "server/scheduler/operation.h"
 
 namespace tessera::server::scheduler {
@@ -35,11 +36,9 @@ class Order {
     return static_cast<int64_t>(records_.size() + canary_records_.size());
   }
   uint64_t last_sequence() const { return last_sequence_; }
-  Operation* Find(uint64_t id);
-  const Operation* Find(uint64_t id) const;
+  Operation* Find(uint64_t id) { return FindIn(operations_, id); }
   // Requires: it is known.
   Operation& operation(uint64_t id) { return operations_.at(id); }
-  const Operation& operation(uint64_t id) const { return operations_.at(id); }
 
   // Sequences and generations are greater than this.
   void Begin(uint64_t first_id) { last_sequence_ = last_generation_ = first_id; }

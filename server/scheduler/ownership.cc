@@ -4,11 +4,6 @@
 
 namespace tessera::server::scheduler {
 
-Session* Ownership::FindSession(uint64_t key) {
-  const auto it = sessions_.find(key);
-  return it == sessions_.end() ? nullptr : &it->second;
-}
-
 uint64_t Ownership::NameOf(uint64_t key) const {
   const auto it = sessions_.find(key);
   return it != sessions_.end() && it->second.own ? 0 : key;

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "server/scheduler/find.h"
 
 namespace tessera::server::scheduler {
 
@@ -24,10 +25,11 @@ struct Session {
   bool own = false;  // the tenant's own, which has no lease; clients call it 0
   absl::Duration lease = absl::InfiniteDuration();
   absl::Time until = absl::InfiniteFuture();
-  std::set<uint64_t> arrays;                         // not deleted
-  std::set<uint64_t> operations;                     // not ended
-  std::map<uint64_t, uint64_t> holds;                // hold -> request that waits for its end
-  absl::Time silent_until = absl::InfiniteFuture();  // then its client is gone; nobody holds it
+  std::set<uint64_t> arrays;           // not deleted
+  std::set<uint64_t> operations;       // not ended
+  std::map<uint64_t, uint64_t> holds;  // hold -> request that waits for its end
+  // When its operations are cancelled, unless a client connects; infinite while one is connected.
+  absl::Time silent_until = absl::InfiniteFuture();
 };
 
 class Ownership {
@@ -37,7 +39,7 @@ class Ownership {
   int64_t num_leased() const {
     return static_cast<int64_t>(sessions_.size() - own_sessions_.size());
   }
-  Session* FindSession(uint64_t key);
+  Session* FindSession(uint64_t key) { return FindIn(sessions_, key); }
   // Requires: it exists.
   Session& session(uint64_t key) { return sessions_.at(key); }
   // As clients call it.

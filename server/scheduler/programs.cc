@@ -1,10 +1,8 @@
 // Executables: planned once, loaded where their devices are, dropped when there are too many.
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
-#include "base/status.h"
 #include "base/words.h"
 #include "server/scheduler/machine.h"
 
@@ -16,24 +14,21 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
   const int64_t n = mesh.num_devices();
   if (!devices.empty()) {
     if (static_cast<int64_t>(devices.size()) != n)
-      return MakeError(
-          ErrorKind::kValueError,
-          absl::StrCat(what, ": ", Counted(static_cast<int64_t>(devices.size()), "device"),
-                       " for mesh ", mesh.ToString(), ", which has ", n));
+      return Error(ErrorKind::kValueError, what, ": ",
+                   Counted(static_cast<int64_t>(devices.size()), "device"), " for mesh ",
+                   mesh.ToString(), ", which has ", n);
     TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(devices), what));
     std::set<int64_t> distinct;
     const std::string& kind =
         cluster_.executor(cluster_.device(devices[0]).executor).info.device_kind;
     for (int64_t d : devices) {
       if (!distinct.insert(d).second)
-        return MakeError(ErrorKind::kValueError,
-                         absl::StrCat(what, ": device ", d, " is given twice"));
+        return Error(ErrorKind::kValueError, what, ": device ", d, " is given twice");
       if (const std::string& other =
               cluster_.executor(cluster_.device(d).executor).info.device_kind;
           other != kind)
-        return MakeError(ErrorKind::kValueError,
-                         absl::StrCat(what, ": devices of kinds ", kind, " and ", other,
-                                      " in one mesh; choose one kind"));
+        return Error(ErrorKind::kValueError, what, ": devices of kinds ", kind, " and ", other,
+                     " in one mesh; choose one kind");
     }
     return devices;
   }
@@ -58,20 +53,18 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
     if (best != nullptr && static_cast<int64_t>(best->size()) >= n)
       return std::vector<int64_t>(best->begin(), best->begin() + n);
   }
-  return MakeError(ErrorKind::kNotEnoughDevices,
-                   absl::StrCat(what, ": mesh ", mesh.ToString(), " needs ", n,
-                                " devices of one kind; the cluster has ", cluster_.num_devices(),
-                                left_out == 0 ? "" : absl::StrCat(" (", left_out, " cordoned)"),
-                                "; use a smaller mesh or add workers"));
+  return Error(ErrorKind::kNotEnoughDevices, what, ": mesh ", mesh.ToString(), " needs ", n,
+               " devices of one kind; the cluster has ", cluster_.num_devices(),
+               left_out == 0 ? "" : absl::StrCat(" (", left_out, " cordoned)"),
+               "; use a smaller mesh or add workers");
 }
 
 absl::StatusOr<uint64_t> Machine::NewExecutable(const api::CompileRequest& request,
                                                 const std::string& tenant) {
   if (catalogue_.plans() >= s_.config.plans_bound)
-    return MakeError(
-        ErrorKind::kQueueFull,
-        absl::StrCat("compile: ", catalogue_.plans(), " programs are being planned, at most ",
-                     s_.config.plans_bound, " at a time; retry"));
+    return Error(ErrorKind::kQueueFull, "compile: ", catalogue_.plans(),
+                 " programs are being planned, at most ", s_.config.plans_bound,
+                 " at a time; retry");
   const uint64_t id = NewId(tenant);
   Executable& x = catalogue_.AddExecutable(id);
   x.tenant = tenant;
@@ -116,10 +109,9 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
     if (before.ok() && catalogue_.ExecutableOf(key_on(*before)) != 0) chosen = std::move(before);
   }
   if (absl::IsFailedPrecondition(chosen.status()) && request.plan_only && request.devices.empty())
-    return MakeError(ErrorKind::kNotEnoughDevices,
-                     absl::StrCat(chosen.status().message(),
-                                  ", or say what memory absent devices "
-                                  "have, to plan for them (device_memory_bytes, --device-memory)"));
+    return Error(ErrorKind::kNotEnoughDevices, chosen.status().message(),
+                 ", or say what memory absent devices "
+                 "have, to plan for them (device_memory_bytes, --device-memory)");
   TESSERA_RETURN_IF_ERROR(chosen);
   const std::vector<int64_t>& devices = *chosen;
   const std::string full_key = key_on(devices);
@@ -138,11 +130,9 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
   if (!cordoned)
     for (int64_t d : devices)
       if (cluster_.IsCordoned(d))
-        return MakeError(
-            ErrorKind::kNotEnoughDevices,
-            absl::StrCat("compile: device ", d, " belongs to worker ",
-                         cluster_.ExecutorOf(d).worker,
-                         ", which is cordoned and takes no new programs; choose others"));
+        return Error(ErrorKind::kNotEnoughDevices, "compile: device ", d, " belongs to worker ",
+                     cluster_.ExecutorOf(d).worker,
+                     ", which is cordoned and takes no new programs; choose others");
   TESSERA_ASSIGN_OR_RETURN(const uint64_t id, NewExecutable(request, tenant));
   if (tenant != core::kSystemTenant) Note(core::CacheLookup{core::CacheLookup::kMiss});
   Executable& x = catalogue_.executable(id);
@@ -216,19 +206,17 @@ void Machine::On(const Planned& e) {
   if (x.absent_memory_bytes > 0 && plan.memory_bound_bytes > x.absent_memory_bytes)
     return ExecutableFailed(
         e.executable,
-        MakeError(ErrorKind::kOutOfMemory,
-                  absl::StrCat("compile: ", x.name, " needs up to ", plan.memory_bound_bytes,
-                               " bytes on a device, of which each has ", x.absent_memory_bytes,
-                               "; shard it further, or plan for devices with more memory")));
+        Error(ErrorKind::kOutOfMemory, "compile: ", x.name, " needs up to ",
+              plan.memory_bound_bytes, " bytes on a device, of which each has ",
+              x.absent_memory_bytes, "; shard it further, or plan for devices with more memory"));
   for (int64_t d : x.devices) {
     const int64_t memory = cluster_.ExecutorOf(d).memory_bytes;
     if (memory <= 0 || plan.memory_bound_bytes <= memory) continue;
     Note(core::PlanTooLarge{cluster_.ExecutorOf(d).info.device_kind});
-    return ExecutableFailed(e.executable,
-                            MakeError(ErrorKind::kOutOfMemory,
-                                      absl::StrCat("compile: ", x.name, " needs up to ",
-                                                   plan.memory_bound_bytes, " bytes on device ", d,
-                                                   ", which has ", memory, "; shard it further")));
+    return ExecutableFailed(
+        e.executable, Error(ErrorKind::kOutOfMemory, "compile: ", x.name, " needs up to ",
+                            plan.memory_bound_bytes, " bytes on device ", d, ", which has ", memory,
+                            "; shard it further"));
   }
   x.plan = std::make_shared<const core::Plan>(plan);
   x.state = ExecutableState::kPlanned;
@@ -248,8 +236,7 @@ void Machine::On(const Planned& e) {
   if (x.plan_only) return AnswerPlanned(e.executable);
   LoadWhereAlive(e.executable);
   AnswerCompiled(e.executable);
-  const std::set<uint64_t> operations = x.operations;
-  for (uint64_t op : operations) TryStart(op);
+  for (uint64_t op : std::set<uint64_t>(x.operations)) TryStart(op);
 }
 
 Requests* CompileWait::Listed(State& state) const {
@@ -260,7 +247,7 @@ Requests* CompileWait::Listed(State& state) const {
 void CompileWait::Late(Machine& m, uint64_t request) const {
   const Executable& x = m.state().catalogue.executable(executable);
   m.AnswerLate(request, m.NotLoaded(x, "compile", /*callers_time_is_over=*/m.now() >= latest));
-  m.MissThoseThatLoad(x, absl::StrCat("a compile of ", x.name));
+  m.MarkLoadersOverdue(x, absl::StrCat("a compile of ", x.name));
 }
 
 absl::Duration Machine::LoadWait(const Executable& x) const {
@@ -287,22 +274,21 @@ absl::Status Machine::NotLoaded(const Executable& x, const std::string& what,
                                 bool callers_time_is_over) const {
   const std::string lost = cluster_.FirstLost(x.members);
   if (!lost.empty())
-    return MakeError(ErrorKind::kWorkerLost,
-                     absl::StrCat(what, ": ", lost, ", and it was not back within ",
-                                  absl::FormatDuration(s_.config.recovery_wait), "; retry"));
+    return Error(ErrorKind::kWorkerLost, what, ": ", lost, ", and it was not back within ",
+                 absl::FormatDuration(s_.config.recovery_wait), "; retry");
   std::string late = absl::StrCat("the plan of ", x.name, " was not made within ");
   for (const std::string& member : x.members)
     if (x.state == ExecutableState::kPlanned && x.loaded.count(member) == 0) {
-      late = absl::StrCat(NotInTime(member), " did not compile ", x.name, " within ");
+      late = absl::StrCat(NameWithSilence(member), " did not compile ", x.name, " within ");
       break;
     }
   if (callers_time_is_over)
-    return MakeError(ErrorKind::kDeadlineExceeded,
-                     absl::StrCat(what, ": ", late, "the time that its caller gave; retry"));
-  return MakeError(ErrorKind::kCompileTimeout,
-                   absl::StrCat(what, ": ", late, absl::FormatDuration(s_.config.load_wait),
-                                " (compile_timeout_ms); it goes on: retry, split the program, or "
-                                "raise the limit"));
+    return Error(ErrorKind::kDeadlineExceeded, what, ": ", late,
+                 "the time that its caller gave; retry");
+  return Error(ErrorKind::kCompileTimeout, what, ": ", late,
+               absl::FormatDuration(s_.config.load_wait),
+               " (compile_timeout_ms); it goes on: retry, split the program, or "
+               "raise the limit");
 }
 
 void Machine::SendLoad(uint64_t id, Executable& x, const Executor& executor) {
@@ -335,8 +321,7 @@ bool Machine::IsLoaded(const Executable& x) const {
 }
 
 void Machine::AnswerCompiles(const Executable& x) {
-  const std::set<uint64_t> waiters = x.waiters;
-  for (uint64_t request : waiters) {
+  for (uint64_t request : std::set<uint64_t>(x.waiters)) {
     api::CompileReply reply = x.reply;
     if (!WaitOf<CompileWait>(request)->explain) reply.explain_text = reply.explain_json = "";
     EndWait(request);
@@ -366,8 +351,7 @@ void Machine::Loaded(const Executor& executor, const api::ProgramLoaded& report)
         Annotate(report.status, absl::StrCat("compile: ", it->name, " on ", executor.name)));
   it->loaded[executor.name] = executor.info.incarnation;
   AnswerCompiled(report.executable);
-  const std::set<uint64_t> operations = it->operations;
-  for (uint64_t op : operations) TryStart(op);
+  for (uint64_t op : std::set<uint64_t>(it->operations)) TryStart(op);
 }
 
 void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {
@@ -377,15 +361,14 @@ void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {
   const bool of_authors = absl::IsResourceExhausted(error) && x.absent_memory_bytes > 0;
   if (!of_authors && (absl::IsResourceExhausted(error) || absl::IsDeadlineExceeded(error) ||
                       absl::IsUnavailable(error) || absl::IsInternal(error)))
-    Tell("program refused",
-         {{"executable", absl::StrCat(id)}, {"program", x.name}, {"tenant", x.tenant}}, error);
-  const std::set<uint64_t> waiters = x.waiters;
-  for (uint64_t request : waiters) {
+    LogIncident("program refused",
+                {{"executable", absl::StrCat(id)}, {"program", x.name}, {"tenant", x.tenant}},
+                error);
+  for (uint64_t request : std::set<uint64_t>(x.waiters)) {
     EndWait(request);
     Answer(request, error);
   }
-  const std::set<uint64_t> operations = x.operations;
-  for (uint64_t op : operations) Fail(op, error);
+  for (uint64_t op : std::set<uint64_t>(x.operations)) Fail(op, error);
   // The next Compile plans it again.
   Unload(id);
 }

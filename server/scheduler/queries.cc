@@ -1,9 +1,7 @@
 // Operations as clients see them: described, listed, and why they wait.
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/status.h"
 #include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
@@ -11,10 +9,9 @@ namespace tessera::server::scheduler {
 absl::StatusOr<Operation*> Machine::FindOperation(const core::Caller& caller, uint64_t id,
                                                   Access access) {
   auto* const it = order_.Find(id);
-  if (it == nullptr || !May(caller, it->tenant, access))
-    return MakeError(ErrorKind::kOperationNotFound,
-                     absl::StrCat("operation ", id, " does not exist, or its record has expired",
-                                  WhatElse(caller, id, access)));
+  if (it == nullptr || !Allowed(caller, it->tenant, access))
+    return Error(ErrorKind::kOperationNotFound, "operation ", id,
+                 " does not exist, or its record has expired", HintAboutId(caller, id, access));
   return it;
 }
 
@@ -106,10 +103,10 @@ std::vector<api::PendingReason> Machine::PendingReasons(const Operation& op) {
 std::string Machine::PendingReason(const Operation& op) {
   if (op.ended()) return "";
   if (op.sequence == 0) return PendingReasons(op).front().message;
-  return absl::StrCat("running on ", Whereabouts(op));
+  return absl::StrCat("running on ", DescribeProgress(op));
 }
 
-std::string Machine::Whereabouts(const Operation& op) {
+std::string Machine::DescribeProgress(const Operation& op) {
   std::vector<std::string> places;
   const Executable* const program = ExecutableOf(op);
   for (const auto& [name, incarnation] : op.outstanding) {
@@ -119,7 +116,7 @@ std::string Machine::Whereabouts(const Operation& op) {
     if (x.seen.launch == op.id) {
       if (!x.seen.op.empty())
         what.push_back(absl::StrCat(x.seen.waiting ? "waiting in " : "at ", x.seen.op));
-    } else if (const uint64_t before = StandsBefore(op, x); before != 0) {
+    } else if (const uint64_t before = OperationAhead(op, x); before != 0) {
       what.push_back(absl::StrCat("behind operation ", before));
     } else if (!loaded) {
       what.emplace_back("compiling its program");
@@ -131,12 +128,11 @@ std::string Machine::Whereabouts(const Operation& op) {
   return absl::StrJoin(places, ", ");
 }
 
-void Machine::On(const ListOperations& e) {
+absl::StatusOr<Page<api::Operation>> Machine::On(const ListOperations& e) {
   uint64_t session = 0;
   if (!e.all_sessions) {
-    const auto key = FindSession(e.caller, e.session, Access::kRead);
-    if (!key.ok()) return Answer(e.request, key.status());
-    session = *key;
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t key, FindSession(e.caller, e.session, Access::kRead));
+    session = key;
   }
   Page<api::Operation> page;
   const auto size = static_cast<size_t>(PageSize(e.page.size));
@@ -151,25 +147,24 @@ void Machine::On(const ListOperations& e) {
     }
     page.items.push_back(Describe(op));
   }
-  Answer(e.request, std::move(page));
+  return page;
 }
 
-void Machine::On(const ExplainPending& e) {
-  const auto found = FindOperation(e.caller, e.operation, Access::kRead);
-  if (!found.ok()) return Answer(e.request, found.status());
-  const Operation& op = **found;
-  PendingInfo info{op.state, PendingReasons(op), 0};
-  if (op.state == api::OperationState::kPending) {
-    const std::vector<std::string> wanted = ExecutorsOf(op);
+absl::StatusOr<PendingInfo> Machine::On(const ExplainPending& e) {
+  TESSERA_ASSIGN_OR_RETURN(const Operation* op,
+                           FindOperation(e.caller, e.operation, Access::kRead));
+  PendingInfo info{op->state, PendingReasons(*op), 0};
+  if (op->state == api::OperationState::kPending) {
+    const std::vector<std::string> wanted = ExecutorsOf(*op);
     for (uint64_t id : order_.live()) {
-      if (id >= op.id) break;
+      if (id >= op->id) break;
       const std::vector<std::string> used = ExecutorsOf(order_.operation(id));
       info.position += std::any_of(wanted.begin(), wanted.end(), [&](const std::string& name) {
         return std::find(used.begin(), used.end(), name) != used.end();
       });
     }
   }
-  Answer(e.request, std::move(info));
+  return info;
 }
 
 }  // namespace tessera::server::scheduler

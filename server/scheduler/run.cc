@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/status.h"
 #include "ir/api/placement.h"
 #include "ir/type.h"
 #include "server/scheduler/machine.h"
@@ -14,22 +12,19 @@ namespace tessera::server::scheduler {
 absl::Status Machine::CheckExecute(const core::Caller& caller, const api::ExecuteRequest& body) {
   auto* const it = catalogue_.FindExecutable(body.executable);
   if (it == nullptr || it->state != ExecutableState::kPlanned ||
-      !May(caller, it->tenant, Access::kChange))
-    return MakeError(
-        ErrorKind::kProgramNotFound,
-        absl::StrCat("execute: executable ", body.executable, " does not exist, or was dropped",
-                     it == nullptr ? WhatElse(caller, body.executable, Access::kChange) : "",
-                     "; compile it again"));
+      !Allowed(caller, it->tenant, Access::kChange))
+    return Error(ErrorKind::kProgramNotFound, "execute: executable ", body.executable,
+                 " does not exist, or was dropped",
+                 it == nullptr ? HintAboutId(caller, body.executable, Access::kChange) : "",
+                 "; compile it again");
   const Executable& x = *it;
   TESSERA_RETURN_IF_ERROR(CheckQueue("execute"));
   if (body.args.size() != x.reply.in.size())
-    return MakeError(ErrorKind::kTypeError,
-                     absl::StrCat("execute: ", x.name, " takes ", x.reply.in.size(),
-                                  " arguments but got ", body.args.size()));
+    return Error(ErrorKind::kTypeError, "execute: ", x.name, " takes ", x.reply.in.size(),
+                 " arguments but got ", body.args.size());
   if (!body.donate.empty() && body.donate.size() != body.args.size())
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("execute: donate has ", body.donate.size(), " entries for ",
-                                  body.args.size(), " arguments"));
+    return Error(ErrorKind::kValueError, "execute: donate has ", body.donate.size(),
+                 " entries for ", body.args.size(), " arguments");
   if (body.deadline && *body.deadline <= absl::ZeroDuration())
     return MakeError(ErrorKind::kDeadlineExceeded, "execute: the deadline has passed already");
   std::map<uint64_t, size_t> donated;
@@ -47,26 +42,22 @@ absl::Status Machine::CheckExecute(const core::Caller& caller, const api::Execut
     const api::ArraySpec& has = (*found)->spec;
     const api::ArraySpec& wants = x.reply.in[i];
     if (has.dtype != wants.dtype || has.shape != wants.shape)
-      return MakeError(
-          ErrorKind::kTypeError,
-          absl::StrCat("execute: argument ", i, " of ", x.name, " is array ", body.args[i],
-                       " of type ", ir::MakeType(has.dtype, has.shape).ToString(),
-                       "; the program takes ", ir::MakeType(wants.dtype, wants.shape).ToString()));
+      return Error(ErrorKind::kTypeError, "execute: argument ", i, " of ", x.name, " is array ",
+                   body.args[i], " of type ", ir::MakeType(has.dtype, has.shape).ToString(),
+                   "; the program takes ", ir::MakeType(wants.dtype, wants.shape).ToString());
     const bool donate = !body.donate.empty() && body.donate[i];
     if (donate) donated.emplace(body.args[i], i);
     if (close && !BlocksMatch(has, wants)) ++made;
   }
   if (close && after(made) > s_.config.arrays_max)
-    return MakeError(
-        ErrorKind::kLimitExceeded,
-        absl::StrCat("execute: ", x.name, " makes ", made, " arrays, and ", catalogue_.num_arrays(),
-                     " of at most ", s_.config.arrays_max, " exist; delete some"));
+    return Error(ErrorKind::kLimitExceeded, "execute: ", x.name, " makes ", made, " arrays, and ",
+                 catalogue_.num_arrays(), " of at most ", s_.config.arrays_max,
+                 " exist; delete some");
   for (size_t i = 0; i < body.args.size(); ++i)
     if (auto d = donated.find(body.args[i]); d != donated.end() && d->second != i)
-      return MakeError(
-          ErrorKind::kValueError,
-          absl::StrCat("execute: array ", body.args[i], " is donated as argument ", d->second,
-                       " and is argument ", i, " as well; donate an array once and use it once"));
+      return Error(ErrorKind::kValueError, "execute: array ", body.args[i],
+                   " is donated as argument ", d->second, " and is argument ", i,
+                   " as well; donate an array once and use it once");
   return absl::OkStatus();
 }
 
@@ -126,9 +117,8 @@ void Machine::On(const Execute& e) {
     if (e.body.donate.empty() || !e.body.donate[i]) continue;
     SetDeleted(e.body.args[i], true);
     catalogue_.array(e.body.args[i]).donated_to = id;
-    EndArrayWaits(e.body.args[i], MakeError(ErrorKind::kArrayDeleted,
-                                            absl::StrCat("array ", e.body.args[i],
-                                                         " was donated to operation ", id)));
+    EndArrayWaits(e.body.args[i], Error(ErrorKind::kArrayDeleted, "array ", e.body.args[i],
+                                        " was donated to operation ", id));
   }
   const Operation& accepted = order_.operation(id);
   Log(absl::StrCat("operation ", id, " accepted: executable ", e.body.executable, " (",
@@ -141,12 +131,12 @@ void Machine::On(const Execute& e) {
   TryStart(id);
 }
 
-std::vector<std::string> Run::Executors(const Machine& m, const Operation&) const {
+std::vector<std::string> Run::Executors(Machine& m, const Operation&) const {
   return m.state().catalogue.executable(executable).members;
 }
 
 void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& executors) {
-  const State& s = m.state();
+  State& s = m.state();
   api::Launch launch;
   launch.launch = op.id;
   launch.sequence = op.sequence;

@@ -23,7 +23,7 @@ struct Run {
 
   static constexpr bool kUsesDevices = true;
   static constexpr bool kReadsPeers = false;
-  std::vector<std::string> Executors(const Machine& m, const Operation& op) const;
+  std::vector<std::string> Executors(Machine& m, const Operation& op) const;
   void Send(Machine& m, Operation& op, const std::vector<std::string>& executors);
 };
 

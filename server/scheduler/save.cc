@@ -2,8 +2,6 @@
 
 #include <map>
 
-#include "absl/strings/str_cat.h"
-#include "base/status.h"
 #include "ir/api/placement.h"
 #include "server/scheduler/files.h"
 #include "server/scheduler/machine.h"
@@ -22,12 +20,11 @@ absl::Status Machine::CheckFolders(const std::vector<uint64_t>& arrays) const {
       if (first == nullptr) first = &x;
       const std::string &a = first->info.files_folder, &b = x.info.files_folder;
       if (a.empty() || b.empty() || a == b) continue;
-      return MakeError(
-          ErrorKind::kFilesDisabled,
-          absl::StrCat("save: the arrays lie on workers ", first->worker, " and ", x.worker,
-                       ", whose folders of files are not the same; start both with "
-                       "--files-dir of a folder that they share, or save what lies on "
-                       "one of them"));
+      return Error(ErrorKind::kFilesDisabled, "save: the arrays lie on workers ", first->worker,
+                   " and ", x.worker,
+                   ", whose folders of files are not the same; start both with "
+                   "--files-dir of a folder that they share, or save what lies on "
+                   "one of them");
     }
   }
   return absl::OkStatus();
@@ -51,25 +48,23 @@ absl::StatusOr<Save> Machine::CheckSave(const SaveArrays& e, std::vector<uint64_
   return work;
 }
 
-void Machine::On(const SaveArrays& e) {
-  const auto session = FindSession(e.caller, 0, Access::kChange);
-  if (!session.ok()) return Answer(e.request, session.status());
+absl::StatusOr<api::Operation> Machine::On(const SaveArrays& e) {
+  TESSERA_ASSIGN_OR_RETURN(const uint64_t session, FindSession(e.caller, 0, Access::kChange));
   Operation op;
-  absl::StatusOr<Save> work = CheckSave(e, &op.args);
-  if (!work.ok()) return Answer(e.request, work.status());
+  TESSERA_ASSIGN_OR_RETURN(Save work, CheckSave(e, &op.args));
   op.name = "save";
   op.kind = api::OperationKind::kSave;
-  op.session = *session;
-  const std::string path = work->path;
-  op.work = *std::move(work);
+  op.session = session;
+  const std::string path = work.path;
+  op.work = std::move(work);
   const uint64_t id = NewOperation(std::move(op), {});
   Log(absl::StrCat("operation ", id, " accepted: save to ", path));
   TryStart(id);
-  Answer(e.request, Describe(order_.operation(id)));
+  return Describe(order_.operation(id));
 }
 
-std::vector<std::string> Save::Executors(const Machine& m, const Operation& op) const {
-  const State& s = m.state();
+std::vector<std::string> Save::Executors(Machine& m, const Operation& op) const {
+  State& s = m.state();
   std::vector<int64_t> devices;
   for (uint64_t id : op.args) {
     const api::ArraySpec& spec = s.catalogue.array(id).spec;
@@ -80,7 +75,7 @@ std::vector<std::string> Save::Executors(const Machine& m, const Operation& op) 
 }
 
 void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& executors) {
-  const State& s = m.state();
+  State& s = m.state();
   std::map<std::string, std::vector<api::FileShard>> shards;
   for (size_t i = 0; i < op.args.size(); ++i) {
     const api::ArraySpec& spec = s.catalogue.array(op.args[i]).spec;

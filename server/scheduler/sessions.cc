@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "absl/strings/str_cat.h"
-#include "base/status.h"
 #include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
@@ -15,26 +13,25 @@ constexpr absl::Duration kLeaseMin = absl::Milliseconds(100);
 }  // namespace
 
 absl::Status Machine::NoSession(uint64_t id) const {
-  return MakeError(
-      ErrorKind::kSessionNotFound,
-      absl::StrCat("session ", id, " does not exist, was deleted, or its lease ran out",
-                   IfRestarted(id), "; open one"));
+  return Error(ErrorKind::kSessionNotFound, "session ", id,
+               " does not exist, was deleted, or its lease ran out", HintIfRestarted(id),
+               "; open one");
 }
 
-std::string Machine::IfRestarted(uint64_t id) const {
+std::string Machine::HintIfRestarted(uint64_t id) const {
   // Does not tell whether an id of this life was given: that is its owner's to know.
   const core::Life& life = s_.config.life;
   const bool of_this = id > life.first_id && id - life.first_id <= life.ids;
   return of_this || id == 0 ? "" : ": the coordinator restarted since it was given, and lost it";
 }
 
-std::string Machine::WhatElse(const core::Caller& caller, uint64_t id, Access access) const {
+std::string Machine::HintAboutId(const core::Caller& caller, uint64_t id, Access access) const {
   const std::string* owner = ownership_.OwnerOf(id);
-  if (owner == nullptr || !May(caller, *owner, access)) return IfRestarted(id);
+  if (owner == nullptr || !Allowed(caller, *owner, access)) return HintIfRestarted(id);
   if (catalogue_.FindExecutable(id) != nullptr) return ": it is an executable";
   if (catalogue_.FindArray(id) != nullptr) return ": it is an array";
   auto* const op = order_.Find(id);
-  if (op == nullptr) return IfRestarted(id);
+  if (op == nullptr) return HintIfRestarted(id);
   const std::vector<uint64_t>& results = op->results;
   if (results.empty()) return ": it is an operation";
   // Results have ids one after the other.
@@ -51,7 +48,7 @@ absl::StatusOr<uint64_t> Machine::FindSession(const core::Caller& caller, uint64
                                               Access access) {
   if (id == 0) return ownership_.OwnSession(caller.tenant);
   auto* const it = ownership_.FindSession(id);
-  if (it == nullptr || it->own || !May(caller, it->tenant, access)) return NoSession(id);
+  if (it == nullptr || it->own || !Allowed(caller, it->tenant, access)) return NoSession(id);
   // The timer that is armed finds that the lease has moved on.
   if (access == Access::kChange) it->until = now_ + it->lease;
   return id;
@@ -68,17 +65,13 @@ SessionInfo Machine::Info(uint64_t key, const Session& session) const {
           .operations = static_cast<int64_t>(session.operations.size())};
 }
 
-void Machine::On(const OpenSession& e) {
+absl::StatusOr<SessionInfo> Machine::On(const OpenSession& e) {
   if (e.lease < absl::ZeroDuration())
-    return Answer(e.request,
-                  MakeError(ErrorKind::kValueError,
-                            absl::StrCat("session: a lease of ", absl::FormatDuration(e.lease),
-                                         "; leases are positive")));
+    return Error(ErrorKind::kValueError, "session: a lease of ", absl::FormatDuration(e.lease),
+                 "; leases are positive");
   if (ownership_.num_leased() >= s_.config.sessions_max)
-    return Answer(e.request,
-                  MakeError(ErrorKind::kLimitExceeded,
-                            absl::StrCat("session: ", ownership_.num_leased(), " exist, at most ",
-                                         s_.config.sessions_max, " are kept; delete some")));
+    return Error(ErrorKind::kLimitExceeded, "session: ", ownership_.num_leased(),
+                 " exist, at most ", s_.config.sessions_max, " are kept; delete some");
   const uint64_t id = ownership_.AddSession();
   Session& session = ownership_.session(id);
   session.tenant = e.caller.tenant;
@@ -88,18 +81,19 @@ void Machine::On(const OpenSession& e) {
   session.until = now_ + session.lease;
   Arm(session.until, kSessionTimer, id);
   Log(absl::StrCat("session ", id, " opened"));
-  Answer(e.request, Info(id, session));
+  return Info(id, session);
 }
 
-void Machine::On(const GetSession& e) {
-  const auto key = FindSession(e.caller, e.session, e.renew ? Access::kChange : Access::kRead);
-  if (!key.ok()) return Answer(e.request, key.status());
-  Session& session = ownership_.session(*key);
-  if (e.renew) EndSilence(*key, session);
-  Answer(e.request, Info(*key, session));
+absl::StatusOr<SessionInfo> Machine::On(const GetSession& e) {
+  TESSERA_ASSIGN_OR_RETURN(
+      const uint64_t key,
+      FindSession(e.caller, e.session, e.renew ? Access::kChange : Access::kRead));
+  Session& session = ownership_.session(key);
+  if (e.renew) EndSilence(key, session);
+  return Info(key, session);
 }
 
-void Machine::On(const ListSessions& e) {
+absl::StatusOr<Page<SessionInfo>> Machine::On(const ListSessions& e) {
   Page<SessionInfo> page;
   const auto size = static_cast<size_t>(PageSize(e.page.size));
   const std::map<uint64_t, Session>& sessions = ownership_.sessions();
@@ -112,19 +106,18 @@ void Machine::On(const ListSessions& e) {
     }
     page.items.push_back(Info(it->first, session));
   }
-  Answer(e.request, std::move(page));
+  return page;
 }
 
-void Machine::On(const CloseSession& e) {
+absl::StatusOr<std::monostate> Machine::On(const CloseSession& e) {
   if (e.session == 0)
-    return Answer(e.request, MakeError(ErrorKind::kValueError,
-                                       "session 0 is the tenant's own and stays; delete its "
-                                       "arrays and cancel its operations"));
-  const auto key = FindSession(e.caller, e.session, Access::kChange);
-  if (!key.ok()) return Answer(e.request, key.status());
-  Note(core::SessionEnded{ownership_.session(*key).tenant, "deleted"});
-  EndSession(*key, "it was deleted");
-  Answer(e.request, std::monostate());
+    return MakeError(ErrorKind::kValueError,
+                     "session 0 is the tenant's own and stays; delete its "
+                     "arrays and cancel its operations");
+  TESSERA_ASSIGN_OR_RETURN(const uint64_t key, FindSession(e.caller, e.session, Access::kChange));
+  Note(core::SessionEnded{ownership_.session(key).tenant, "deleted"});
+  EndSession(key, "it was deleted");
+  return std::monostate();
 }
 
 void Machine::On(const HoldSession& e) {
@@ -180,9 +173,8 @@ void Machine::SilenceTimer(uint64_t key) {
 void Machine::CancelOperations(const std::set<uint64_t>& operations, const std::string& why) {
   for (uint64_t op : operations)
     Fail(op,
-         MakeError(ErrorKind::kCancelled,
-                   absl::StrCat("operation ", op, " (", order_.operation(op).name,
-                                ") was cancelled: ", why)),
+         Error(ErrorKind::kCancelled, "operation ", op, " (", order_.operation(op).name,
+               ") was cancelled: ", why),
          api::OperationState::kCancelled);
 }
 
@@ -191,12 +183,12 @@ void Machine::SessionTimer(uint64_t key) {
   if (it == nullptr) return;
   if (it->until > now_) return Arm(it->until, kSessionTimer, key);
   Note(core::SessionEnded{it->tenant, "lease_expired"});
-  Tell("session not renewed", {{"session", absl::StrCat(key)},
-                               {"tenant", it->tenant},
-                               {"client", it->display_name},
-                               {"lease", absl::FormatDuration(it->lease)},
-                               {"operations_cancelled", absl::StrCat(it->operations.size())},
-                               {"arrays_deleted", absl::StrCat(it->arrays.size())}});
+  LogIncident("session not renewed", {{"session", absl::StrCat(key)},
+                                      {"tenant", it->tenant},
+                                      {"client", it->display_name},
+                                      {"lease", absl::FormatDuration(it->lease)},
+                                      {"operations_cancelled", absl::StrCat(it->operations.size())},
+                                      {"arrays_deleted", absl::StrCat(it->arrays.size())}});
   EndSession(key,
              absl::StrCat("its lease of ", absl::FormatDuration(it->lease), " was not renewed"));
 }
@@ -214,8 +206,8 @@ void Machine::EndSession(uint64_t key, const std::string& why) {
   for (uint64_t array : arrays) Delete(array);
   for (const auto& [hold, request] : holds) {
     EndWait(request);
-    Answer(request, MakeError(ErrorKind::kSessionNotFound,
-                              absl::StrCat("session ", key, " has ended: ", why, "; open one")));
+    Answer(request,
+           Error(ErrorKind::kSessionNotFound, "session ", key, " has ended: ", why, "; open one"));
   }
   std::vector<uint64_t> creates;
   for (const auto& [request, w] : s_.waiters)

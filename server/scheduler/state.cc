@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "absl/strings/str_cat.h"
 #include "base/log.h"
-#include "base/status.h"
 #include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
@@ -26,7 +24,11 @@ std::vector<Effect> Step(State& state, const Event& event, absl::Time now) {
       [&](const auto& e) {
         if constexpr (std::is_base_of_v<Request, std::decay_t<decltype(e)>>)
           machine.SetCaller(&e.caller);
-        machine.On(e);
+        if constexpr (std::is_void_v<decltype(machine.On(e))>) {
+          machine.On(e);
+        } else {
+          machine.Answer(e.request, machine.On(e));
+        }
       },
       event);
   return machine.Finish();
@@ -83,7 +85,7 @@ void Machine::On(const Tick&) {
         SessionTimer(id);
         break;
       case kKillTimer:
-        KillThoseThatStay(id);
+        KillLingering(id);
         break;
       case kSilenceTimer:
         SilenceTimer(id);
@@ -97,7 +99,8 @@ void Machine::Answer(uint64_t request, absl::Status error) {
   const ErrorKind kind = KindOf(error);
   if (caller_ != nullptr && (kind == ErrorKind::kQueueFull || kind == ErrorKind::kLimitExceeded ||
                              kind == ErrorKind::kNotEnoughDevices))
-    Tell("request refused", {{"tenant", caller_->tenant}, {"token", caller_->token_name}}, error);
+    LogIncident("request refused", {{"tenant", caller_->tenant}, {"token", caller_->token_name}},
+                error);
   Reply r;
   r.request = request;
   r.status = std::move(error);
@@ -118,7 +121,7 @@ void Machine::Disarm(absl::Time when, TimerKind kind, uint64_t id) {
 }
 
 void Machine::AnswerLate(uint64_t request, const absl::Status& why) {
-  Tell("request timed out", {}, why);
+  LogIncident("request timed out", {}, why);
   Answer(request, why);
 }
 

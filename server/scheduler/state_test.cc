@@ -4,25 +4,33 @@
 // sharding is an axis of dim 0 or `-`.
 //
 //   at 100                                   the time, in ms
-//   caller b user                            who calls from now on; at first default's
-//   administrator register s1 w0 0#1x2 1#1x2               session, worker, executors
-//     [host=h] [memory=1000]: of the host; 0#1x2@64: bytes of each device
-//   index#incarnation x devices gone s1 its connection ended report s1/0#1 done 7 | failed 7
-//   OUT_OF_MEMORY text | loaded 3 | written 5 dev1 | read 9 |
-//     heartbeat | lost 7 psum (a.cc:1) ; killed by signal 9   (launch or 0, op ; reason) |
-//     ready 0#2x2
+//   caller b user                            who calls; at first an administrator
+//
+//   register s1 w0 0#1x2 1#1x2               session, worker, executors
+//                                            (index#incarnation x devices)
+//     [host=h] [memory=1000]                 of the host; 0#1x2@64: bytes of each device
+//   gone s1 its connection ended
+//   report s1/0#1 done 7
+//     failed 7 OUT_OF_MEMORY text | loaded 3 | written 5 dev1 | read 9 | heartbeat | ready 0#2x2
+//     lost 7 psum (a.cc:1) ; killed by signal 9           launch or 0, op ; reason
+//
 //   compile f mesh=x:4 in=x,- out=x [devices=0,1,2,3] [named=m] [plan=1] [explain=1] [timeout=100]
-//     [absent=1000]: for absent devices of so many bytes
-//   planned 1                                (or: planned 1 INTERNAL text, planned 1 bytes=64)
-//   execute 1 args=2,3 [donate=2] [deadline=500] [release=4] [watch=64] [session=9] [check=1]
-//     watch: bytes that come along
+//     [absent=1000]                          for absent devices of so many bytes
+//   planned 1                                or: planned 1 INTERNAL text, planned 1 bytes=64
+//   execute 1 args=2,3 [donate=2] [deadline=500] [release=4] [session=9] [check=1]
+//     [watch=64]                             answered at its end too, with so many bytes of results
+//   wait 7 1000 | watch 7 1000 PENDING | cancel 7 | pending 7 | operations [all=1] [live=1]
+//
 //   create mesh=x:4 spec=x devices=0,1,2,3 [session=9] [check=1]
-//   write 2 0 | read 2 0 | describe 2 | upload 2 | wait-array 2 1000 | delete 2,3 | arrays
-//   session=9 wait 7 1000 | watch 7 1000 PENDING | cancel 7 | pending 7 | operations [all=1]
-//   [live=1] open-session [lease=500] | session 9 | renew 9 | sessions | close-session 9 devices |
-//   workers | worker w0 | topology | cordon w0 why | uncordon w0 | drain w0 500 why | delete-worker
-//   w0 | create-mesh m mesh=x:2 [devices=0,1] | mesh m | meshes | delete-mesh m tick invariants
-//   checks what must hold in every state
+//   write 2 0 | read 2 0 | describe 2 | upload 2 | wait-array 2 1000 | delete 2,3
+//   arrays session=9
+//
+//   open-session [lease=500] | session 9 | renew 9 | sessions | close-session 9
+//   devices | workers | worker w0 | topology | cordon w0 why | uncordon w0 | drain w0 500 why
+//   delete-worker w0
+//   create-mesh m mesh=x:2 [devices=0,1] | mesh m | meshes | delete-mesh m
+//   tick
+//   invariants                               checks what must hold in every state
 //
 // Lists take [size=2] [after=7].
 #include "server/scheduler/state.h"
@@ -41,6 +49,7 @@
 #include "ir/api/placement.h"
 #include "ir/builder.h"
 #include "server/scheduler/machine.h"
+#include "server/scheduler/testing/transcript.h"
 
 namespace tessera::server::scheduler {
 namespace {

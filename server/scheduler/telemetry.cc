@@ -3,7 +3,6 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "ir/api/placement.h"
 #include "ir/type.h"
 #include "server/scheduler/machine.h"
@@ -37,36 +36,13 @@ class Tally {
 };
 
 const char* NameOf(ArrayState state) {
-  switch (state) {
-    case ArrayState::kWriting:
-      return "writing";
-    case ArrayState::kPlanned:
-    case ArrayState::kScheduled:
-      return "pending";
-    case ArrayState::kReady:
-      return "ready";
-    case ArrayState::kFailed:
-      return "failed";
-    case ArrayState::kLost:
-      return "lost";
-  }
-  return "";
+  constexpr const char* kNames[] = {"writing", "pending", "pending", "ready", "failed", "lost"};
+  return kNames[static_cast<int>(state)];
 }
 
 const char* NameOf(WorkerState state) {
-  switch (state) {
-    case WorkerState::kReady:
-      return "ready";
-    case WorkerState::kSuspect:
-      return "suspect";
-    case WorkerState::kCordoned:
-      return "cordoned";
-    case WorkerState::kDraining:
-      return "draining";
-    case WorkerState::kLost:
-      return "lost";
-  }
-  return "";
+  constexpr const char* kNames[] = {"ready", "suspect", "cordoned", "draining", "lost"};
+  return kNames[static_cast<int>(state)];
 }
 
 }  // namespace
@@ -152,10 +128,10 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
   communicators.Add({"retired"}, static_cast<double>(order_.num_retired()));
 }
 
-void Machine::On(const ReadTelemetry& e) {
+absl::StatusOr<core::ClusterReading> Machine::On(const ReadTelemetry& e) {
   core::ClusterReading out;
   if (e.part == ReadTelemetry::kWorkers) ReadWorkers(&out);
-  if (e.part != ReadTelemetry::kEverything) return Answer(e.request, std::move(out));
+  if (e.part != ReadTelemetry::kEverything) return out;
   if (e.first_array == 0) {
     ReadOperations(&out);
     ReadWorkers(&out);
@@ -187,17 +163,18 @@ void Machine::On(const ReadTelemetry& e) {
                 static_cast<double>(shard) * static_cast<double>(placement.devices.size()));
     }
   }
-  Answer(e.request, std::move(out));
+  return out;
 }
 
-void Machine::Tell(const char* what, std::vector<std::pair<std::string, std::string>> fields) {
+void Machine::LogIncident(const char* what,
+                          std::vector<std::pair<std::string, std::string>> fields) {
   Note(core::Incident{what, std::move(fields)});
 }
-void Machine::Tell(const char* what, std::vector<std::pair<std::string, std::string>> fields,
-                   const absl::Status& why) {
+void Machine::LogIncident(const char* what, std::vector<std::pair<std::string, std::string>> fields,
+                          const absl::Status& why) {
   fields.emplace_back("reason", ReasonOf(why));
   fields.emplace_back("why", std::string(why.message()));
-  Tell(what, std::move(fields));
+  LogIncident(what, std::move(fields));
 }
 
 void Machine::NoteEnded(const Operation& op) {

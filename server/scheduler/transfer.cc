@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "absl/strings/str_cat.h"
-#include "base/status.h"
 #include "base/status_exception.h"
 #include "ir/api/placement.h"
 #include "ir/api/ticket.h"
@@ -102,34 +100,33 @@ absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
   return id;
 }
 
-void Machine::On(const ReshardArray& e) {
-  const auto operation = [&]() -> absl::StatusOr<uint64_t> {
-    TESSERA_ASSIGN_OR_RETURN(const uint64_t session,
-                             FindSession(e.caller, e.session, Access::kChange));
-    TESSERA_ASSIGN_OR_RETURN(const ArrayRecord* source,
-                             FindArray(e.caller, e.array, Access::kChange));
-    TESSERA_RETURN_IF_ERROR(source->error);
-    TESSERA_RETURN_IF_ERROR(
-        Annotate(api::CheckPlacement(e.placement, source->spec.shape), "reshard"));
-    TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(e.placement.devices), "reshard"));
-    TESSERA_RETURN_IF_ERROR(CheckQueue("reshard"));
-    TESSERA_RETURN_IF_ERROR(CheckRoom("reshard", 1));
-    return Reshard(session, e.array, {source->spec.dtype, source->spec.shape, e.placement});
-  }();
-  if (!operation.ok()) return Answer(e.request, operation.status());
-  const Operation& op = order_.operation(*operation);
+absl::StatusOr<Making> Machine::On(const ReshardArray& e) {
+  TESSERA_ASSIGN_OR_RETURN(const uint64_t session,
+                           FindSession(e.caller, e.session, Access::kChange));
+  TESSERA_ASSIGN_OR_RETURN(const ArrayRecord* source,
+                           FindArray(e.caller, e.array, Access::kChange));
+  TESSERA_RETURN_IF_ERROR(source->error);
+  TESSERA_RETURN_IF_ERROR(
+      Annotate(api::CheckPlacement(e.placement, source->spec.shape), "reshard"));
+  TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(e.placement.devices), "reshard"));
+  TESSERA_RETURN_IF_ERROR(CheckQueue("reshard"));
+  TESSERA_RETURN_IF_ERROR(CheckRoom("reshard", 1));
+  TESSERA_ASSIGN_OR_RETURN(
+      const uint64_t operation,
+      Reshard(session, e.array, {source->spec.dtype, source->spec.shape, e.placement}));
+  const Operation& op = order_.operation(operation);
   Log(absl::StrCat("operation ", op.id, " accepted: reshard ", e.array, " -> ", op.results[0]));
-  Answer(e.request, Making{Describe(op), {Info(op.results[0])}});
+  return Making{Describe(op), {Info(op.results[0])}};
 }
 
-std::vector<std::string> Transfer::Executors(const Machine& m, const Operation& op) const {
+std::vector<std::string> Transfer::Executors(Machine& m, const Operation& op) const {
   // It runs where its result will be.
-  const State& s = m.state();
+  State& s = m.state();
   return s.cluster.ExecutorsOf(s.catalogue.array(op.results[0]).spec.placement.devices);
 }
 
 void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& executors) {
-  const State& s = m.state();
+  State& s = m.state();
   const ArrayRecord& source = s.catalogue.array(op.args[0]);
   const api::ArraySpec& wanted = s.catalogue.array(op.results[0]).spec;
   const ir::Dims local = api::LocalShape(wanted.placement, wanted.shape);

@@ -15,7 +15,7 @@ struct Operation;
 struct Transfer {
   static constexpr bool kUsesDevices = true;
   static constexpr bool kReadsPeers = true;
-  std::vector<std::string> Executors(const Machine& m, const Operation& op) const;
+  std::vector<std::string> Executors(Machine& m, const Operation& op) const;
   void Send(Machine& m, Operation& op, const std::vector<std::string>& executors);
 };
 

@@ -64,7 +64,7 @@ struct DonationWait : OperationWait {
 struct CompileWait {
   uint64_t executable = 0;
   absl::Time latest = absl::InfiniteFuture();  // when the caller's own timeout is over
-  bool explain = false;                        // the answer has the plan's explanation
+  bool explain = false;                        // the answer contains the plan's explanation
   Requests* Listed(State& state) const;
   void Late(Machine& m, uint64_t request) const;
 };

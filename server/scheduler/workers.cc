@@ -1,9 +1,7 @@
 // Workers and executors: come, report, go, come back.
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "base/log.h"
-#include "base/status.h"
 #include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
@@ -12,10 +10,9 @@ namespace tessera::server::scheduler {
 absl::Status Machine::CheckName(const api::Registration& r) const {
   auto* const it = cluster_.FindWorker(r.worker);
   if (it == nullptr || it->session == 0) return absl::OkStatus();
-  return MakeError(
-      ErrorKind::kAlreadyExists,
-      absl::StrCat("registration: a worker named ", r.worker, " is connected, from host ", it->host,
-                   "; choose another --name, or stop that one first"));
+  return Error(ErrorKind::kAlreadyExists, "registration: a worker named ", r.worker,
+               " is connected, from host ", it->host,
+               "; choose another --name, or stop that one first");
 }
 
 absl::Status Machine::CheckRegistration(const api::Registration& r) const {
@@ -24,28 +21,24 @@ absl::Status Machine::CheckRegistration(const api::Registration& r) const {
       [](const auto& known) { return known.second.session == 0 && !known.first.empty(); });
   if (cluster_.FindWorker(r.worker) == nullptr && !room &&
       static_cast<int64_t>(cluster_.workers().size()) >= s_.config.workers_max)
-    return MakeError(ErrorKind::kLimitExceeded,
-                     absl::StrCat("registration: ", cluster_.workers().size(),
-                                  " workers are known, at most ", s_.config.workers_max, " are"));
+    return Error(ErrorKind::kLimitExceeded, "registration: ", cluster_.workers().size(),
+                 " workers are known, at most ", s_.config.workers_max, " are");
   if (r.opset < ir::kOpset)
-    return MakeError(ErrorKind::kUnknownOp,
-                     absl::StrCat("registration: worker ", r.worker, " runs op set ", r.opset,
-                                  ", this coordinator needs ", ir::kOpset, "; upgrade the worker"));
+    return Error(ErrorKind::kUnknownOp, "registration: worker ", r.worker, " runs op set ", r.opset,
+                 ", this coordinator needs ", ir::kOpset, "; upgrade the worker");
   for (const api::ExecutorInfo& info : r.executors) {
     auto* const it = cluster_.FindExecutor(ExecutorName(r.worker, info.index));
     if (it == nullptr) continue;
     const api::ExecutorInfo& was = it->info;
     if (was.incarnation == 0) continue;  // of an earlier life: what was there is gone
     if (info.incarnation == was.incarnation)
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("registration: executor ", it->name, " comes with incarnation ",
-                                    info.incarnation, " again; start it anew with another one"));
+      return Error(ErrorKind::kValueError, "registration: executor ", it->name,
+                   " comes with incarnation ", info.incarnation,
+                   " again; start it anew with another one");
     if (info.num_devices != was.num_devices || info.device_kind != was.device_kind)
-      return MakeError(
-          ErrorKind::kValueError,
-          absl::StrCat("registration: executor ", it->name, " comes with ", info.num_devices, " ",
-                       info.device_kind, " devices, it had ", was.num_devices, " ", was.device_kind,
-                       "; give the worker another name"));
+      return Error(ErrorKind::kValueError, "registration: executor ", it->name, " comes with ",
+                   info.num_devices, " ", info.device_kind, " devices, it had ", was.num_devices,
+                   " ", was.device_kind, "; give the worker another name");
   }
   return absl::OkStatus();
 }
@@ -55,8 +48,9 @@ void Machine::On(const WorkerRegistered& e) {
   absl::Status taken = CheckName(r);
   if (taken.ok()) taken = CheckRegistration(r);
   if (!taken.ok()) {
-    Tell("worker refused",
-         {{"worker", r.worker}, {"host", r.host}, {"session", absl::StrCat(e.session)}}, taken);
+    LogIncident("worker refused",
+                {{"worker", r.worker}, {"host", r.host}, {"session", absl::StrCat(e.session)}},
+                taken);
     effects_.emplace_back(DropWorker{e.session, taken});
     return;
   }
@@ -77,20 +71,20 @@ void Machine::On(const WorkerRegistered& e) {
   w.host_memory_bytes = r.host_memory_bytes;
   Arm(now_ + s_.config.lease, kLeaseTimer, e.session);
   Log(absl::StrCat("worker ", r.worker, " registered"));
-  for (const api::ExecutorInfo& info : r.executors) Up(r.worker, r.host, info);
+  for (const api::ExecutorInfo& info : r.executors) ExecutorUp(r.worker, r.host, info);
   cluster_.ShareMemory(r.host);
-  Retry();
+  RetryBlocked();
 }
 
-void Machine::Up(const std::string& worker, const std::string& host,
-                 const api::ExecutorInfo& info) {
+void Machine::ExecutorUp(const std::string& worker, const std::string& host,
+                         const api::ExecutorInfo& info) {
   const std::string name = ExecutorName(worker, info.index);
   // One of an earlier life that had other devices than this one.
   if (auto* const known = cluster_.FindExecutor(name);
       known != nullptr && known->info.incarnation == 0 &&
       (known->info.num_devices != info.num_devices || known->info.device_kind != info.device_kind))
     ForgetExecutor(name);
-  const bool added = cluster_.Up(worker, host, info);
+  const bool added = cluster_.ExecutorUp(worker, host, info);
   keep_ = keep_ || added;
   if (!added) RestartLoadWaits(name);
 }
@@ -101,30 +95,30 @@ std::string Machine::SilenceOf(const Executor& x) const {
                       absl::FormatDuration(absl::Trunc(x.seen.silence, absl::Milliseconds(100))));
 }
 
-std::string Machine::NotInTime(const std::string& executor) const {
+std::string Machine::NameWithSilence(const std::string& executor) const {
   const std::string silence = SilenceOf(cluster_.executor(executor));
   return absl::StrCat("executor ", executor,
                       silence.empty() ? "" : absl::StrCat(" (", silence, ")"));
 }
 
-void Machine::Miss(const std::string& executor, const std::string& who) {
+void Machine::MarkOverdue(const std::string& executor, const std::string& who) {
   Executor& x = cluster_.executor(executor);
   if (!x.alive()) return;
-  x.missed_by = who;
-  KillIfMissed(x);
+  x.overdue_for = who;
+  KillIfOverdue(x);
 }
 
-void Machine::MissThoseThatLoad(const Executable& executable, const std::string& who) {
+void Machine::MarkLoadersOverdue(const Executable& executable, const std::string& who) {
   if (executable.state != ExecutableState::kPlanned) return;
   for (const std::string& member : executable.members)
-    if (executable.loaded.count(member) == 0) Miss(member, who);
+    if (executable.loaded.count(member) == 0) MarkOverdue(member, who);
 }
 
-void Machine::KillIfMissed(Executor& x) {
-  if (x.missed_by.empty() || Responsive(x)) return;
-  std::string reason = absl::StrCat("killed: it does not answer its worker, and ", x.missed_by,
+void Machine::KillIfOverdue(Executor& x) {
+  if (x.overdue_for.empty() || Responsive(x)) return;
+  std::string reason = absl::StrCat("killed: it does not answer its worker, and ", x.overdue_for,
                                     " has waited for it in vain");
-  x.missed_by.clear();
+  x.overdue_for.clear();
   Log(absl::StrCat("executor ", x.name, " ", reason));
   Send(x, api::KillExecutor{std::move(reason)});
 }
@@ -133,20 +127,14 @@ void Machine::On(const DeleteWorker& e) {
   auto* const it = cluster_.FindWorker(e.worker);
   if (it == nullptr || e.worker.empty()) return Answer(e.request, NoWorker(e.worker));
   if (it->session != 0)
-    return Answer(e.request, MakeError(ErrorKind::kValueError,
-                                       absl::StrCat("worker ", e.worker,
-                                                    " is connected; drain it and stop it first")));
-  AnswerWorker(e.request, e.worker);
+    return Answer(e.request, Error(ErrorKind::kValueError, "worker ", e.worker,
+                                   " is connected; drain it and stop it first"));
+  Answer(e.request, Info(e.worker));
   Forget(e.worker);
 }
 
 void Machine::Forget(const std::string& worker) {
-  // Whoever waits for its drain has waited long enough.
-  const std::set<uint64_t> drains = cluster_.worker(worker).drains;
-  for (uint64_t request : drains) {
-    EndWait(request);
-    AnswerWorker(request, worker);
-  }
+  AnswerDrains(worker);
   const std::vector<std::string> executors = cluster_.worker(worker).executors;
   for (const std::string& name : executors) ForgetExecutor(name);
   cluster_.RemoveWorker(worker);
@@ -156,9 +144,8 @@ void Machine::Forget(const std::string& worker) {
 
 void Machine::ForgetExecutor(const std::string& name) {
   const Executor x = cluster_.executor(name);
-  const absl::Status gone =
-      MakeError(ErrorKind::kWorkerLost, absl::StrCat("executor ", name, " of worker ", x.worker,
-                                                     " is lost (its worker was deleted)"));
+  const absl::Status gone = Error(ErrorKind::kWorkerLost, "executor ", name, " of worker ",
+                                  x.worker, " is lost (its worker was deleted)");
   std::vector<uint64_t> executables, operations, arrays;
   for (const auto& [id, executable] : catalogue_.executables())
     if (std::find(executable.members.begin(), executable.members.end(), name) !=
@@ -184,9 +171,8 @@ void Machine::ForgetExecutor(const std::string& name) {
   keep_ = true;
 }
 
-void Machine::Retry() {
-  const std::set<uint64_t> blocked = order_.blocked();
-  for (uint64_t op : blocked) TryStart(op);
+void Machine::RetryBlocked() {
+  for (uint64_t op : std::set<uint64_t>(order_.blocked())) TryStart(op);
   std::vector<uint64_t> creates;
   std::set<uint64_t> executables;
   for (const auto& [request, w] : s_.waiters) {
@@ -209,9 +195,8 @@ void Machine::LeaseTimer(uint64_t session) {
   if (ends > now_) return Arm(ends, kLeaseTimer, session);
   const std::string why = absl::StrCat("it was silent for ", absl::FormatDuration(s_.config.lease));
   Note(core::LeaseExpired{worker});
-  effects_.emplace_back(DropWorker{
-      session, MakeError(ErrorKind::kWorkerLost,
-                         absl::StrCat("worker ", worker, " is lost: ", why, "; register anew"))});
+  effects_.emplace_back(DropWorker{session, Error(ErrorKind::kWorkerLost, "worker ", worker,
+                                                  " is lost: ", why, "; register anew")});
   LoseWorker(worker, why);
 }
 
@@ -228,14 +213,15 @@ void Machine::LoseWorker(const std::string& worker, const std::string& reason) {
   // All of its executors at once, so that no command goes to a sibling that is gone as well.
   const std::vector<std::string> lost = cluster_.Disconnect(worker, reason);
   Log(absl::StrCat("worker ", worker, " lost"));
-  Tell("worker lost",
-       {{"worker", worker}, {"host", w.host}, {"session", absl::StrCat(session)}, {"why", reason}});
+  LogIncident(
+      "worker lost",
+      {{"worker", worker}, {"host", w.host}, {"session", absl::StrCat(session)}, {"why", reason}});
   cluster_.ShareMemory(w.host);
-  for (const std::string& name : lost) Lose(name, reason, 0, "");
+  for (const std::string& name : lost) LoseExecutor(name, reason, 0, "");
 }
 
-void Machine::Lose(const std::string& name, const std::string& reason, uint64_t launch,
-                   const std::string& op_text) {
+void Machine::LoseExecutor(const std::string& name, const std::string& reason, uint64_t launch,
+                           const std::string& op_text) {
   Executor& x = cluster_.executor(name);
   const uint64_t incarnation = x.info.incarnation;
   x.session = 0;
@@ -249,25 +235,24 @@ void Machine::Lose(const std::string& name, const std::string& reason, uint64_t 
       asked.push_back(request);
   for (uint64_t request : asked) {
     EndWait(request);
-    Answer(request, MakeError(ErrorKind::kWorkerLost, absl::StrCat("files: ", who, "; retry")));
+    Answer(request, Error(ErrorKind::kWorkerLost, "files: ", who, "; retry"));
   }
   // Everything that took part, the launch that ran first: its error is the cause of the others'.
   x.running.clear();
   std::vector<uint64_t> hit;
   for (uint64_t id : order_.live())
     if (order_.operation(id).outstanding.count(name) > 0) hit.push_back(id);
-  const std::set<uint64_t> lingering = order_.lingering();
-  for (uint64_t id : lingering) {
+  for (uint64_t id : std::set<uint64_t>(order_.lingering())) {
     Operation& op = order_.operation(id);
     op.inputs_gone = op.inputs_gone || op.outstanding.count(name) > 0;
-    Left(op, name);
+    ExecutorLeft(op, name);
   }
   if (launch != 0)
     std::stable_partition(hit.begin(), hit.end(), [&](uint64_t id) { return id == launch; });
   for (uint64_t id : hit) {
     Operation& op = order_.operation(id);
     op.inputs_gone = true;
-    Left(op, name);
+    ExecutorLeft(op, name);
     std::string message = absl::StrCat("operation ", id, " (", op.name, "): ", who);
     if (id == launch) {
       absl::StrAppend(&message, "; it was running this operation");
@@ -286,20 +271,19 @@ void Machine::Lose(const std::string& name, const std::string& reason, uint64_t 
       }
   }
   if (!arrays.empty()) Note(core::ArraysLost{static_cast<int64_t>(arrays.size())});
-  Tell("executor lost", {{"executor", name},
-                         {"worker", x.worker},
-                         {"incarnation", absl::StrCat(incarnation)},
-                         {"operation", absl::StrCat(launch)},
-                         {"op", op_text},
-                         {"operations_lost", absl::StrCat(hit.size())},
-                         {"arrays_lost", absl::StrCat(arrays.size())},
-                         {"why", reason}});
+  LogIncident("executor lost", {{"executor", name},
+                                {"worker", x.worker},
+                                {"incarnation", absl::StrCat(incarnation)},
+                                {"operation", absl::StrCat(launch)},
+                                {"op", op_text},
+                                {"operations_lost", absl::StrCat(hit.size())},
+                                {"arrays_lost", absl::StrCat(arrays.size())},
+                                {"why", reason}});
   for (uint64_t id : arrays)
-    ArrayFailed(
-        id,
-        MakeError(ErrorKind::kWorkerLost, absl::StrCat("array ", id, " is lost with its shards on ",
-                                                       who, "; make it again")),
-        ArrayState::kLost);
+    ArrayFailed(id,
+                Error(ErrorKind::kWorkerLost, "array ", id, " is lost with its shards on ", who,
+                      "; make it again"),
+                ArrayState::kLost);
   for (const auto& [generation, members] : order_.CloseThoseWith(name, incarnation))
     CloseCommunicator(generation, members);
   // The operations of what it had compiled, or was to compile, wait for the executor from now on.
@@ -322,8 +306,8 @@ void Machine::On(const WorkerReported& e) {
       Executor& x = *it;
       x.progress_age = seen.progress_age;
       x.seen = seen;
-      if (seen.silence <= absl::ZeroDuration()) x.missed_by.clear();
-      KillIfMissed(x);
+      if (seen.silence <= absl::ZeroDuration()) x.overdue_for.clear();
+      KillIfOverdue(x);
     }
     return;
   }
@@ -331,17 +315,18 @@ void Machine::On(const WorkerReported& e) {
   if (const auto* ready = std::get_if<api::ExecutorReady>(&report.body)) {
     api::Registration one{.worker = worker, .host = "", .executors = {ready->info}};
     if (absl::Status s = CheckRegistration(one); !s.ok()) {
-      Tell("worker refused", {{"worker", worker}, {"session", absl::StrCat(e.session)}}, s);
+      LogIncident("worker refused", {{"worker", worker}, {"session", absl::StrCat(e.session)}}, s);
       effects_.emplace_back(DropWorker{e.session, s});
       return LoseWorker(worker, std::string(s.message()));
     }
     const std::string ready_name = ExecutorName(worker, ready->info.index);
     auto* const was = cluster_.FindExecutor(ready_name);
-    if (was != nullptr && was->alive()) Lose(ready_name, "another process took its place", 0, "");
+    if (was != nullptr && was->alive())
+      LoseExecutor(ready_name, "another process took its place", 0, "");
     const std::string host = was == nullptr ? "" : was->host;
-    Up(worker, host, ready->info);
+    ExecutorUp(worker, host, ready->info);
     cluster_.ShareMemory(host);
-    return Retry();
+    return RetryBlocked();
   }
   auto* const it = cluster_.FindExecutor(name);
   if (it == nullptr || !it->alive() || it->info.incarnation != report.incarnation) return;
@@ -370,23 +355,19 @@ void Machine::On(const WorkerReported& e) {
     const auto* wait = WaitOf<ReadWait>(read->request);
     if (wait == nullptr || wait->executor != name) return;
     EndWait(read->request);
-    if (read->value.ok()) {
-      Answer(read->request, *read->value);
-    } else {
-      Answer(read->request, read->value.status());
-    }
+    Answer(read->request, read->value);
   } else if (const auto* inspected = std::get_if<api::FileInspected>(&report.body)) {
     Inspected(x, *inspected);
   } else if (const auto* lost = std::get_if<api::ExecutorLost>(&report.body)) {
-    Lose(name, lost->reason, lost->launch, lost->op);
+    LoseExecutor(name, lost->reason, lost->launch, lost->op);
   } else if (const auto* ready = std::get_if<api::CommunicatorReady>(&report.body)) {
     // A communicator that cannot be built fails the launches that name it, on the executor.
     if (!ready->status.ok())
-      Tell("communicator not opened",
-           {{"executor", name},
-            {"worker", x.worker},
-            {"generation", absl::StrCat(ready->generation)}},
-           ready->status);
+      LogIncident("communicator not opened",
+                  {{"executor", name},
+                   {"worker", x.worker},
+                   {"generation", absl::StrCat(ready->generation)}},
+                  ready->status);
   }
 }
 

@@ -1,8 +1,8 @@
-// Effects as lines of text.
+#include "server/scheduler/testing/transcript.h"
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "server/scheduler/state.h"
 
 namespace tessera::server::scheduler {
 namespace {
@@ -88,20 +88,9 @@ std::string Text(const api::InspectFile& c) {
   return absl::StrCat("inspect request=", c.request, " ", c.path);
 }
 
-std::string_view StateText(api::OperationState state) {
-  switch (state) {
-    case api::OperationState::kPending:
-      return "PENDING";
-    case api::OperationState::kRunning:
-      return "RUNNING";
-    case api::OperationState::kDone:
-      return "DONE";
-    case api::OperationState::kFailed:
-      return "FAILED";
-    case api::OperationState::kCancelled:
-      return "CANCELLED";
-  }
-  return "?";
+const char* StateText(api::OperationState state) {
+  constexpr const char* kNames[] = {"PENDING", "RUNNING", "DONE", "FAILED", "CANCELLED"};
+  return kNames[static_cast<int>(state)];
 }
 
 std::string Text(const std::monostate&) { return "ok"; }
@@ -132,11 +121,11 @@ std::string Text(const api::ExecuteReply& r) {
   return absl::StrCat("operation=", r.operation, " outputs=", Text(r.outputs));
 }
 std::string Text(const ArrayInfo& info) {
-  return absl::StrCat("array=", info.array, " ", ToAbsl(NameOf(info.state)));
+  return absl::StrCat("array=", info.array, " ", NameOf(info.state));
 }
 std::string Text(const ir::Array& a) { return absl::StrCat("value ", a.ToString()); }
 std::string Text(const api::Operation& o) {
-  std::string out = absl::StrCat("operation=", o.id, " ", ToAbsl(StateText(o.state)));
+  std::string out = absl::StrCat("operation=", o.id, " ", StateText(o.state));
   if (!o.error.ok()) absl::StrAppend(&out, " ", Text(o.error));
   if (!o.pending_reason.empty()) absl::StrAppend(&out, " (", o.pending_reason, ")");
   return out;
@@ -168,7 +157,7 @@ std::string Text(const std::vector<ExecutorPlace>& places) {
   });
 }
 std::string Text(const PendingInfo& p) {
-  return absl::StrCat(ToAbsl(StateText(p.state)), " position=", p.position, " ", Text(p.reasons));
+  return absl::StrCat(StateText(p.state), " position=", p.position, " ", Text(p.reasons));
 }
 template <class T>
 std::string Text(const Page<T>& page) {
@@ -243,22 +232,6 @@ std::string Line(const SetTimer& e) {
 }
 
 }  // namespace
-
-std::string_view NameOf(ArrayInfo::State state) {
-  switch (state) {
-    case ArrayInfo::State::kUnspecified:
-      return "";
-    case ArrayInfo::State::kPending:
-      return "PENDING";
-    case ArrayInfo::State::kReady:
-      return "READY";
-    case ArrayInfo::State::kFailed:
-      return "FAILED";
-    case ArrayInfo::State::kLost:
-      return "LOST";
-  }
-  return "";
-}
 
 std::string ToString(const Effect& effect) {
   return std::visit([](const auto& e) { return Line(e); }, effect);
