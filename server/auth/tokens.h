@@ -18,7 +18,7 @@ namespace tessera::server::auth {
 
 class Tokens final : public core::TokenStore {
  public:
-  // VALUE_ERROR: the file does not read. Only its owner may read or write it; else VALUE_ERROR.
+  // VALUE_ERROR: the file cannot be parsed, or others than its owner may read or write it.
   static absl::StatusOr<std::unique_ptr<Tokens>> Open(const std::string& path);
 
   absl::StatusOr<core::Caller> Authenticate(absl::string_view text, absl::Time now) override
@@ -29,14 +29,14 @@ class Tokens final : public core::TokenStore {
       ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<core::TokenInfo> List() const override ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<core::TokenInfo> Revoke(const std::string& name) override ABSL_LOCKS_EXCLUDED(mu_);
-  // Writes what has changed in memory alone.
+  // Writes the times of last use, which have changed only in memory.
   absl::Status Flush() override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   using ByName = std::map<std::string, TokenRecord>;
 
   Tokens(std::string path, ByName records);
-  // Writes `records` and, once they are kept, goes by them.
+  // Writes `records` to the file and, once that has succeeded, uses them.
   absl::Status Keep(ByName records) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string path_;

@@ -57,7 +57,7 @@ struct Verdict {
 };
 
 enum class CanaryKind : uint8_t { kKernel, kCollective };
-// kSkipped: it was not taken, for a reason that says nothing of the device.
+// kSkipped: it was refused for a reason that says nothing about the device.
 enum class CanaryResult : uint8_t { kOk, kWrong, kTimeout, kError, kSkipped };
 const char* NameOf(CanaryKind kind);
 const char* NameOf(CanaryResult result);
@@ -70,7 +70,7 @@ struct Canary {
   bool operator==(const Canary&) const = default;
 };
 
-// Since when a device has proved nothing.
+// How long ago a device last proved that it works.
 struct ProofAge {
   std::string worker;
   int device = 0;  // its number within the worker
@@ -84,10 +84,10 @@ class Health {
 
   // The loop has answered at `when`.
   void LoopAnswered(absl::Time when) { loop_answered_ = when; }
-  // Of all executors that are known.
+  // `executors`: all that are known.
   void Read(const std::vector<core::ExecutorReading>& executors, absl::Time now);
-  // Canaries to run now, which were not told before; each must be followed by its End. A device
-  // that has work to do gets none.
+  // The canaries to start now, each returned once; End must be called for each. A device that has
+  // work to do gets none.
   std::vector<Canary> Due(absl::Time now);
   void End(uint64_t canary, CanaryResult result, const std::string& why, absl::Time now);
   void Stop() { stopping_ = true; }
@@ -96,12 +96,12 @@ class Health {
   std::vector<ProofAge> Ages(absl::Time now) const;
 
  private:
-  // What one kind of proof has come to, on one executor.
+  // The state of one kind of proof on one executor.
   struct Proof {
-    absl::Time since;                        // when it came
-    absl::Time last = absl::InfinitePast();  // proof
-    absl::Time next = absl::InfinitePast();  // canary
-    bool failed = false;                     // the last canary
+    absl::Time since;                        // when the executor came
+    absl::Time last = absl::InfinitePast();  // when it last proved that it works
+    absl::Time next = absl::InfinitePast();  // when its next canary is due
+    bool failed = false;                     // whether its last canary failed
     std::string why;
     bool proved() const { return last > absl::InfinitePast(); }
     void Pass(absl::Time now, absl::Duration interval);
@@ -111,12 +111,12 @@ class Health {
     core::ExecutorReading reading;
     absl::Time read_at;
     Proof kernel, collective;
-    uint64_t canary = 0;  // that runs on it
+    uint64_t canary = 0;  // the one that is running on it; 0: none
     bool counts() const { return reading.alive && !reading.cordoned; }
     bool answers() const { return reading.silence == absl::ZeroDuration(); }
     bool idle() const { return reading.operations == 0 && canary == 0; }
   };
-  // By kind of device, those that count.
+  // The executors that count, by kind of device.
   std::map<std::string, std::vector<Executor*>> Groups();
   Canary Start(CanaryKind kind, const std::vector<Executor*>& on);
   Check JudgeProgress(absl::Time now) const;

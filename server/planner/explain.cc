@@ -115,7 +115,7 @@ std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
   return uses;
 }
 
-std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
+std::string ExplainText(const ir::Program& program, const PartitionedProgram& device,
                         const MemoryBound& memory, int64_t absent_memory_bytes) {
   const bool absent = absent_memory_bytes > 0;
   std::string out =
@@ -156,7 +156,7 @@ std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
   return out;
 }
 
-std::string ExplainJson(const ir::Program& program, const DeviceProgram& device,
+std::string ExplainJson(const ir::Program& program, const PartitionedProgram& device,
                         const MemoryBound& memory, int64_t absent_memory_bytes) {
   nlohmann::json j;
   j["program"] = program.entry->name;

@@ -1,5 +1,6 @@
-// The plan as a person reads it, and the same as JSON: for every op its shardings, who decided,
-// what moved, with the user's line; the collectives with their bytes; memory.
+// The plan as text, and the same as JSON: for every op the shardings of its results, what decided
+// them, what was resharded for it, and the user's source line; the collectives with their bytes;
+// the memory.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,13 +25,13 @@ struct CollectiveUse {
 };
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 
-// Arguments, and results, that lie alike share a line, with the bytes that each of them has on a
-// device: "args[0].blocks[0..3].w (4): f32[8] P('x') 16 B a device"; without names,
-// "argument 0..2,7 (4): ...".  As JSON they have a place each.
+// Arguments, and results, of one type and sharding share a line, with the bytes that each of them
+// has on a device: "args[0].blocks[0..3].w (4): f32[8] P('x') 16 B a device"; without names,
+// "argument 0..2,7 (4): ...".  As JSON each has an entry.
 // `absent_memory_bytes` > 0: the devices are absent, and each would have so much.
-std::string ExplainText(const ir::Program& program, const DeviceProgram& device,
+std::string ExplainText(const ir::Program& program, const PartitionedProgram& device,
                         const MemoryBound& memory, int64_t absent_memory_bytes);
-std::string ExplainJson(const ir::Program& program, const DeviceProgram& device,
+std::string ExplainJson(const ir::Program& program, const PartitionedProgram& device,
                         const MemoryBound& memory, int64_t absent_memory_bytes);
 
 }  // namespace tessera::server::planner

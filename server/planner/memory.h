@@ -1,5 +1,6 @@
-// Bounds the memory of a device program: bytes of arguments, results and the most that is alive at
-// once between them, were every op's results allocated and nothing shared.
+// Bounds the memory of a device program: the bytes of its arguments, of its results, and the
+// maximum that is alive at once, as if every op's results were allocated and no buffer were reused
+// in place.
 #pragma once
 #include <cstdint>
 

@@ -179,9 +179,10 @@ class Partitioner {
 
 }  // namespace
 
-absl::StatusOr<DeviceProgram> Partition(const ir::Program& program, const FunctionShardings& s) {
+absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program,
+                                             const FunctionShardings& s) {
   const Function& f = *program.entry;
-  DeviceProgram out;
+  PartitionedProgram out;
   TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
     std::vector<std::string> names;
     for (const ir::MeshAxis& a : f.scope.mesh.axes) names.push_back(a.name);

@@ -1,7 +1,7 @@
-// Partition: from the logical program and a sharding for every value to the one device program, the
-// body of a manual_computation over all axes at local types.
+// Partition: turns the logical program, with a sharding for every value, into the one program that
+// all devices run: the body of a manual_computation over all mesh axes, at the types of shards.
 //
-// Pure.  The work does not depend on the number of devices: meshes stay symbolic.
+// Pure.  The time does not depend on the number of devices: mesh axes stay symbolic.
 #pragma once
 #include <string>
 #include <vector>
@@ -18,17 +18,19 @@ struct OpNote {
   Site site;
   int depth = 0;                     // of regions
   std::vector<std::string> results;  // global type and sharding of each result
-  std::string why;                   // who decided the first result's sharding
+  std::string why;                   // what decided the first result's sharding
   std::vector<std::string> moves;    // reshards and gathers done for it, with operand and bytes
 };
 
-struct DeviceProgram {
+// The program that every device runs, its arguments' and results' shardings, and notes for explain.
+struct PartitionedProgram {
   ir::FunctionRef fn;  // scope: all axes Manual, check_vma off
   std::vector<ir::PartitionSpec> in, out;
   std::vector<OpNote> notes;
 };
 
 // `out_shardings[i]`: what result i must have, nullopt to take what propagation gave it.
-absl::StatusOr<DeviceProgram> Partition(const ir::Program& program, const FunctionShardings& s);
+absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program,
+                                             const FunctionShardings& s);
 
 }  // namespace tessera::server::planner

@@ -52,7 +52,7 @@ absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request) {
   FunctionShardings shardings;
   TESSERA_RETURN_IF_ERROR(Seed(request.program, &shardings));
   Propagate(*request.program.entry, &shardings);
-  TESSERA_ASSIGN_OR_RETURN(const DeviceProgram device, Partition(request.program, shardings));
+  TESSERA_ASSIGN_OR_RETURN(const PartitionedProgram device, Partition(request.program, shardings));
   const MemoryBound memory = BoundMemory(*device.fn);
 
   core::Plan plan;

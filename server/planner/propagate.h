@@ -1,5 +1,5 @@
-// Propagation: from the shardings that were given to one for every value, by factors, to a
-// fixpoint.
+// Propagation: extends the shardings that the program gives to a sharding for every value, factor
+// by factor of each op, until nothing changes.
 //
 // Pure.  A sharding only ever grows, so the fixpoint exists and does not depend on the order of
 // visits beyond the order of the program.  Every decision keeps its reason.  Reference: Shardy's
@@ -18,10 +18,10 @@
 
 namespace tessera::server::planner {
 
-// Where each value of one function lies on the axes that are not Manual there.
+// The shardings of the values of one function over the mesh axes that are not Manual there.
 struct FunctionShardings {
   std::vector<ir::DimAxes> of;  // per value, one entry per dim
-  // Per value and mesh axis that cuts it: who decided, an argument, a result or an op.
+  // Per value and mesh axis that shards it: what decided so, an argument, a result or an op.
   std::vector<std::map<std::string, std::string>> why;
   std::vector<bool> pinned;                                   // given, must not grow
   std::map<int, std::unique_ptr<FunctionShardings>> regions;  // by op index
@@ -30,7 +30,7 @@ struct FunctionShardings {
 // Starts from the program's in and out shardings, Explicit types and pinned ops.  Errors:
 // UNKNOWN_AXIS, INDIVISIBLE, VALUE_ERROR for specs that do not fit.
 absl::Status Seed(const ir::Program& program, FunctionShardings* s);
-// Who decided where value `v` lies, for people; "" where it is whole.
+// What decided the sharding of value `v`, for people; "" where it is not sharded.
 std::string WhoDecided(const FunctionShardings& s, ir::ValueId v);
 // Runs to the fixpoint.
 void Propagate(const ir::Function& f, FunctionShardings* s);

@@ -20,41 +20,45 @@ int DimOf(const DimAxes& dims, const std::string& axis) {
   return -1;
 }
 
-// This device's part of `block` along `axis`: no communication.
-Value SliceAlong(Value block, int dim, const std::string& axis) {
-  ir::Builder& b = block.builder();
-  ir::Dims sizes = block.shape();
+// This device's part of `shard` along `axis`, without communication.
+Value SliceAlong(Value shard, int dim, const std::string& axis) {
+  ir::Builder& b = shard.builder();
+  ir::Dims sizes = shard.shape();
   sizes[dim] /= b.mesh().SizeOf(axis);
-  std::vector<Value> starts(block.rank(), ir::Constant(b, ir::DType::kS32, 0));
+  std::vector<Value> starts(shard.rank(), ir::Constant(b, ir::DType::kS32, 0));
   const Value size = ir::Constant(b, ir::DType::kS32, static_cast<double>(sizes[dim]));
   starts[dim] = ir::AxisIndex(b, {axis}) * size;
-  return ir::DynamicSlice(block, starts, sizes);
+  return ir::DynamicSlice(shard, starts, sizes);
 }
 
-// One free slice that brings `from` nearer to `to`, if there is one.
-bool TrySlice(Value* block, DimAxes* from, const DimAxes& to) {
-  for (size_t d = 0; d < to.size(); ++d) {
-    if ((*from)[d].size() >= to[d].size() || !IsPrefix((*from)[d], to[d])) continue;
-    const std::string& axis = to[d][(*from)[d].size()];
-    if (DimOf(*from, axis) >= 0) continue;
-    *block = SliceAlong(*block, static_cast<int>(d), axis);
-    (*from)[d].push_back(axis);
+// Slices one dim along the next mesh axis of the target, if the axis is not in use: without
+// communication.
+bool TrySlice(Value* shard, DimAxes* current, const DimAxes& target) {
+  for (size_t d = 0; d < target.size(); ++d) {
+    if ((*current)[d].size() >= target[d].size() || !IsPrefix((*current)[d], target[d])) continue;
+    const std::string& axis = target[d][(*current)[d].size()];
+    if (DimOf(*current, axis) >= 0) continue;
+    *shard = SliceAlong(*shard, static_cast<int>(d), axis);
+    (*current)[d].push_back(axis);
     return true;
   }
   return false;
 }
 
-// One axis that leaves the end of a dim for the place it has in `to`.
-bool TryMove(Value* block, DimAxes* from, const DimAxes& to) {
-  for (size_t d = 0; d < to.size(); ++d) {
-    AxisList& src = (*from)[d];
-    if (src.empty() || IsPrefix(src, to[d])) continue;
+// Moves the minor-most mesh axis of one dim to the dim that has it next in the target: one
+// all_to_all.
+bool TryMove(Value* shard, DimAxes* current, const DimAxes& target) {
+  for (size_t d = 0; d < target.size(); ++d) {
+    AxisList& src = (*current)[d];
+    if (src.empty() || IsPrefix(src, target[d])) continue;
     const std::string axis = src.back();
-    const int e = DimOf(to, axis);
+    const int e = DimOf(target, axis);
     if (e < 0 || e == static_cast<int>(d)) continue;
-    AxisList& dst = (*from)[e];
-    if (!IsPrefix(dst, to[e]) || dst.size() >= to[e].size() || to[e][dst.size()] != axis) continue;
-    *block = ir::AllToAll(*block, {axis}, e, static_cast<int>(d), /*tiled=*/true);
+    AxisList& dst = (*current)[e];
+    if (!IsPrefix(dst, target[e]) || dst.size() >= target[e].size() ||
+        target[e][dst.size()] != axis)
+      continue;
+    *shard = ir::AllToAll(*shard, {axis}, e, static_cast<int>(d), /*tiled=*/true);
     src.pop_back();
     dst.push_back(axis);
     return true;
@@ -62,15 +66,15 @@ bool TryMove(Value* block, DimAxes* from, const DimAxes& to) {
   return false;
 }
 
-// Gathers the axes of one dim that `to` does not have there.
-bool TryGather(Value* block, DimAxes* from, const DimAxes& to) {
-  for (size_t d = 0; d < to.size(); ++d) {
-    AxisList& have = (*from)[d];
-    if (IsPrefix(have, to[d])) continue;
+// Gathers one dim over the minor mesh axes that are not in the common prefix with the target.
+bool TryGather(Value* shard, DimAxes* current, const DimAxes& target) {
+  for (size_t d = 0; d < target.size(); ++d) {
+    AxisList& have = (*current)[d];
+    if (IsPrefix(have, target[d])) continue;
     size_t keep = 0;
-    while (keep < have.size() && keep < to[d].size() && have[keep] == to[d][keep]) ++keep;
+    while (keep < have.size() && keep < target[d].size() && have[keep] == target[d][keep]) ++keep;
     const AxisList drop(have.begin() + keep, have.end());
-    *block = ir::AllGather(*block, drop, static_cast<int>(d), /*tiled=*/true);
+    *shard = ir::AllGather(*shard, drop, static_cast<int>(d), /*tiled=*/true);
     have.resize(keep);
     return true;
   }
@@ -79,11 +83,12 @@ bool TryGather(Value* block, DimAxes* from, const DimAxes& to) {
 
 }  // namespace
 
-Value Reshard(Value block, DimAxes from, const DimAxes& to) {
-  while (TrySlice(&block, &from, to) || TryMove(&block, &from, to) ||
-         TryGather(&block, &from, to)) {
+// Takes the cheapest step that applies until the current sharding is the target's.
+Value Reshard(Value shard, DimAxes current, const DimAxes& target) {
+  while (TrySlice(&shard, &current, target) || TryMove(&shard, &current, target) ||
+         TryGather(&shard, &current, target)) {
   }
-  return block;
+  return shard;
 }
 
 }  // namespace tessera::server::planner

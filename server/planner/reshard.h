@@ -1,13 +1,14 @@
-// From one sharding of a local block to another, by collectives that every device runs alike.
+// From one sharding of an array to another, by collectives that every device runs alike.
 #pragma once
 #include "ir/builder.h"
 #include "ir/mesh.h"
 
 namespace tessera::server::planner {
 
-// `block` is this device's part of an array cut as `from`; returns its part under
-// `to`.  Slices before it moves, moves (all_to_all) before it gathers, so that no block is larger
-// than the larger of the two ends.  Emits through block's builder; throws StatusException.
-ir::Value Reshard(ir::Value block, ir::DimAxes from, const ir::DimAxes& to);
+// `shard` is this device's shard of an array under the sharding `current`; returns its shard under
+// `target`.  Prefers local slices to all_to_all, and that to all_gather, so that no shard in
+// between is larger than the larger of the two ends.  Emits through the shard's builder; throws
+// StatusException.
+ir::Value Reshard(ir::Value shard, ir::DimAxes current, const ir::DimAxes& target);
 
 }  // namespace tessera::server::planner

@@ -1,8 +1,9 @@
 // A store that remembers in a folder, from one start of the coordinator to the next:
 //
-//   epoch       how often it was started
-//   executors   which devices are whose: a line FIRST_ID DEVICES INDEX KIND WORKER for each
-//   executor lock        held while a coordinator uses the folder
+//   epoch       how often the coordinator was started
+//   executors   whose the device ids are, a line for each executor:
+//               FIRST_ID DEVICES INDEX KIND WORKER
+//   lock        held while a coordinator uses the folder
 //
 // Records live as long as the process.  Thread-safe.
 #pragma once

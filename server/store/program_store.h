@@ -34,9 +34,9 @@ class ProgramStore {
 
   struct Chunk {
     std::string sha256;
-    int64_t size_bytes = 0;  // of all
+    int64_t size_bytes = 0;  // of the whole program
     int64_t offset = 0;
-    std::string_view data = {};  // empty: a question
+    std::string_view data = {};  // empty: only asks how much is committed
     uint32_t crc32c = 0;         // of data
   };
   struct Progress {
@@ -51,8 +51,9 @@ class ProgramStore {
 
   explicit ProgramStore(Limits limits) : limits_(limits) {}
 
-  // VALUE_ERROR: not a hash, or not the chunk that comes next.  CHECKSUM_MISMATCH: the chunk or the
-  // whole.  LIMIT_EXCEEDED.  The whole that does not pass the check is dropped with its error.
+  // VALUE_ERROR: not a hash, or not the chunk that comes next.  CHECKSUM_MISMATCH: of the chunk or
+  // of the whole program.  LIMIT_EXCEEDED.  A program that does not pass `check` is dropped, and
+  // its error returned.
   absl::StatusOr<Progress> Upload(const std::string& tenant, const Chunk& chunk, absl::Time now,
                                   const CheckFn& check) ABSL_LOCKS_EXCLUDED(mu_);
   // PROGRAM_NOT_FOUND.
@@ -60,7 +61,7 @@ class ProgramStore {
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Delete(const std::string& tenant, const std::string& sha256)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Whole ones by hash, those after `after`, at most `count`.
+  // The complete programs in order of their hashes, from the first after `after`, at most `count`.
   std::vector<Listed> List(const std::string& tenant, const std::string& after, size_t count) const
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -69,12 +70,12 @@ class ProgramStore {
   struct Entry {
     int64_t size_bytes = 0;
     std::string partial;
-    bool checking = false;  // all bytes are there, a thread looks at them
+    bool checking = false;  // all bytes are there, and a thread is running the check
     Bytes whole;
     absl::Time last_chunk;
   };
   void DropIdle(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Adds the chunk; the bytes when they are all there.
+  // Adds the chunk; sets `whole` when it was the last one.
   absl::StatusOr<Progress> Append(const Key& key, const Chunk& chunk, absl::Time now, Bytes* whole)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

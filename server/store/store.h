@@ -1,5 +1,5 @@
-// Where the coordinator keeps what it has acknowledged, an append-only log, and what it must know
-// of its lives before.
+// Where the coordinator keeps what it has acknowledged, in an append-only log, and what its next
+// life must know (server/core/life.h).
 //
 // Owned by main (or embed), outlives the coordinator.  Thread-safe.
 #pragma once
@@ -29,11 +29,11 @@ class Store {
   virtual absl::Status Append(std::string_view text) = 0;
   // The records from `number` on, oldest first, at most `count`.
   virtual absl::StatusOr<std::vector<Record>> Read(uint64_t number, int64_t count) const = 0;
-  // This one; never changes.
+  // The present life of the coordinator; never changes.
   virtual core::Life life() const = 0;
-  // Those that KeepExecutors was given last in the lives before; without one that remembers, none.
+  // What KeepExecutors was given last in an earlier life; a store that does not remember has none.
   virtual std::vector<core::KnownExecutor> executors() const { return {}; }
-  // Whether KeepExecutors is of use.
+  // Whether KeepExecutors keeps anything for the next life.
   virtual bool remembers() const { return false; }
   // Replaces what the next life will know.
   virtual absl::Status KeepExecutors(const std::vector<core::KnownExecutor>&) {

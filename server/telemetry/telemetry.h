@@ -1,5 +1,5 @@
-// The coordinator's metrics: counts what the scheduler tells of itself, and asks it, when somebody
-// scrapes, for what is.
+// The coordinator's metrics: counters and histograms from the scheduler's notes, and gauges that
+// are read from the scheduler at each scrape.
 //
 // Thread-safe. `metrics` outlives it; it outlives the coordinator that is given it as observer. The
 // gauges come with a GaugeReader, which is to be destroyed before the coordinator it asks.
@@ -32,7 +32,7 @@ class Telemetry final : public core::Observer {
   const TopPrograms& top_programs() const { return top_; }
 
  private:
-  // What operations of one tenant and kind count.
+  // The metrics of one tenant's operations of one kind on one kind of device.
   struct OfTenant {
     Counter submitted, ok;
     Histogram queue, execute, end_to_end;

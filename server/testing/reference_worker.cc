@@ -19,16 +19,16 @@ void ReferenceWorker::Start() {
     programs_.clear();
     registration.executors = {Info()};
     // No command is answered before the session is known.
-    telling_ = true;
+    sending_ = true;
   }
   absl::StatusOr<api::Welcome> welcome = events_->Register(registration, shared_from_this());
   TESSERA_CHECK_OK(welcome);
   {
     absl::MutexLock lock(&mu_);
     session_ = welcome->session;
-    telling_ = false;
+    sending_ = false;
   }
-  Tell();
+  SendReports();
 }
 
 api::ExecutorInfo ReferenceWorker::Info() {
@@ -52,7 +52,7 @@ void ReferenceWorker::LoseExecutor(const std::string& reason) {
     programs_.clear();
     Report(api::ExecutorLost{reason, launch, ""});
   }
-  Tell();
+  SendReports();
 }
 
 void ReferenceWorker::RestoreExecutor() {
@@ -62,7 +62,7 @@ void ReferenceWorker::RestoreExecutor() {
     alive_ = true;
     Report(api::ExecutorReady{Info()});
   }
-  Tell();
+  SendReports();
 }
 
 void ReferenceWorker::HoldLaunches(bool hold) {
@@ -73,29 +73,29 @@ void ReferenceWorker::HoldLaunches(bool hold) {
     for (const api::Command& command : held_) RunInOrder(command);
     held_.clear();
   }
-  Tell();
+  SendReports();
 }
 
 void ReferenceWorker::Report(api::ReportBody body) {
   reports_.push_back({0, incarnation_, std::move(body)});
 }
 
-void ReferenceWorker::Tell() {
+void ReferenceWorker::SendReports() {
   while (true) {
     uint64_t session = 0;
     api::Report report;
     {
       absl::MutexLock lock(&mu_);
       // Whoever tells already, this thread perhaps, goes on until nothing is left.
-      if (telling_ || reports_.empty()) return;
-      telling_ = true;
+      if (sending_ || reports_.empty()) return;
+      sending_ = true;
       session = session_;
       report = std::move(reports_.front());
       reports_.pop_front();
     }
     events_->OnReport(session, std::move(report));
     absl::MutexLock lock(&mu_);
-    telling_ = false;
+    sending_ = false;
   }
 }
 
@@ -114,11 +114,11 @@ int64_t ReferenceWorker::buffers() {
 }
 
 void ReferenceWorker::Send(int32_t executor, uint64_t incarnation, api::Command command) {
-  Obey(executor, incarnation, std::move(command));
-  Tell();
+  Execute(executor, incarnation, std::move(command));
+  SendReports();
 }
 
-void ReferenceWorker::Obey(int32_t executor, uint64_t incarnation, api::Command command) {
+void ReferenceWorker::Execute(int32_t executor, uint64_t incarnation, api::Command command) {
   absl::MutexLock lock(&mu_);
   if (executor != 0 || incarnation != incarnation_ || !alive_) return;
   if (auto* load = std::get_if<api::LoadProgram>(&command)) {

@@ -1,4 +1,4 @@
-// A worker for tests: one executor whose devices are lanes of the reference evaluator, called
+// A worker for tests: one executor, whose devices the reference evaluator stands in for, called
 // directly.  It carries out commands as they are sent, on the caller's thread.
 #pragma once
 #include <deque>
@@ -25,7 +25,7 @@ class ReferenceWorker : public api::WorkerLink,
   // The executor dies, and comes back with the next incarnation.
   void LoseExecutor(const std::string& reason);
   void RestoreExecutor();
-  // Launches, and what comes behind them in their order, are kept back until they are let go, so
+  // While `hold` is set, launches and the commands ordered after them are queued and do not run, so
   // that tests can act in between.
   void HoldLaunches(bool hold);
 
@@ -37,10 +37,12 @@ class ReferenceWorker : public api::WorkerLink,
 
  private:
   using Key = std::pair<uint64_t, int32_t>;
-  void Obey(int32_t executor, uint64_t incarnation, api::Command command) ABSL_LOCKS_EXCLUDED(mu_);
+  void Execute(int32_t executor, uint64_t incarnation, api::Command command)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void Report(api::ReportBody body) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Reports what is to be reported; without the lock, since the coordinator may send at once.
-  void Tell() ABSL_LOCKS_EXCLUDED(mu_);
+  // Sends the reports that have gathered, without the lock, since the coordinator may answer with
+  // commands at once.
+  void SendReports() ABSL_LOCKS_EXCLUDED(mu_);
   void Run(const api::Launch& launch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Launch, Transfer and DeleteBuffers.
   void RunInOrder(const api::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -61,7 +63,7 @@ class ReferenceWorker : public api::WorkerLink,
   std::map<uint64_t, api::LoadProgram> programs_ ABSL_GUARDED_BY(mu_);
   std::vector<api::Command> held_ ABSL_GUARDED_BY(mu_);
   std::deque<api::Report> reports_ ABSL_GUARDED_BY(mu_);
-  bool telling_ ABSL_GUARDED_BY(mu_) = false;
+  bool sending_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace tessera::server
