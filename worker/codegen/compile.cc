@@ -50,8 +50,8 @@ class HostCodegen::Impl {
         machine_(MakeHostMachine(target, llvm::CodeGenOptLevel::Default)),
         analyses_(machine_.get()),
         to_object_(machine_.get(), llvm::CodeGenFileType::ObjectFile) {
-    // The emitter writes code as it should run; what is left is to put accumulators in registers
-    // and to drop what was written twice.
+    // The emitter writes code as it should run; the passes only promote accumulators to registers
+    // and remove redundant code.
     passes_.addPass(llvm::PromotePass());
     passes_.addPass(llvm::EarlyCSEPass());
     passes_.addPass(llvm::SimplifyCFGPass());
@@ -96,7 +96,7 @@ HostCodegen::HostCodegen(const HostTarget& target)
 HostCodegen::~HostCodegen() = default;
 
 absl::StatusOr<std::string> HostCodegen::Compile(const Kernel& kernel) {
-  // LLVM's context keeps every type and constant it has seen.
+  // LLVM's context keeps every type and constant it has seen, so it is replaced now and then.
   constexpr int kKernelsPerContext = 1000;
   if (++since_fresh_ > kKernelsPerContext) {
     impl_ = std::make_unique<Impl>(target_);

@@ -29,7 +29,7 @@ absl::StatusOr<std::string> MakeImage(absl::string_view target, absl::Span<const
                                 "\"; expected nvptx-sm_80, nvptx-sm_90 or simt-host"));
 }
 
-// What decides the image: the emulator's depends on the host's CPU too.
+// The cache key of the image. The emulator's images depend on the host's CPU too.
 absl::StatusOr<std::string> KeyOf(absl::string_view target, absl::Span<const Kernel> kernels) {
   std::string text = absl::StrCat("device code ", kDeviceCodeVersion, "\n", target, "\n");
   if (target == kSimtTarget) {

@@ -47,7 +47,7 @@ class HostEmitter : private HostBlocks {
         EmitElements(begin, end);
       }
     }
-    // Stores past the caches become visible to others in no order but this.
+    // Non-temporal stores are unordered, so a fence precedes the return.
     if (plan_.bypass_cache) b_.CreateFence(llvm::AtomicOrdering::SequentiallyConsistent);
     b_.CreateRetVoid();
   }
@@ -137,7 +137,7 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // Reads `count` neighbours of every lane and writes them a block's lanes apart.
+  // Loads `count` neighbours of every lane and stores them transposed: a block's lanes apart.
   void FillTile(int n, Value* count) {
     const Node& node = kernel_.nodes[n];
     Type* const type = MemoryType(b_.getContext(), node.dtype);
@@ -148,7 +148,7 @@ class HostEmitter : private HostBlocks {
     For(Int(0), num_lanes_, [&](Value* lane) {
       Value* const line = b_.CreateGEP(type, source, b_.CreateMul(lane, Int(lane_stride)));
       Value* const column = b_.CreateGEP(type, tiles_[n], lane);
-      // Lines lie far apart, which nothing else foresees.
+      // The lines lie far apart, which no hardware prefetcher foresees.
       constexpr int64_t kLanesAhead = 16;
       Prefetch(b_.CreateConstGEP1_64(type, line, kLanesAhead * lane_stride), /*ahead=*/0, 1);
       For(Int(0), count, [&](Value* q) {
@@ -161,7 +161,7 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // Lanes along a reduced dim, or none: one kept element after the other.
+  // Lanes along a reduced dim, or no lanes: one kept element after the other.
   void EmitElements(Value* begin, Value* end) {
     For(begin, end, [&](Value* i) {
       EnterRow(i, kernel_.num_kept());
@@ -281,7 +281,7 @@ class HostEmitter : private HostBlocks {
     }
   }
 
-  // Also sets what every access has of them.
+  // Also adds their part to the offset of every access.
   void EnterRow(Value* row, int num_dims) {
     SetCoords(row, 0, num_dims);
     EnterRowAt(num_dims);
@@ -381,7 +381,7 @@ class HostEmitter : private HostBlocks {
     return CallLaneFn(node, args);
   }
 
-  // By way of f64, in lanes; lanes of one element are lanes, too, and not computed otherwise.
+  // By way of f64, in vectors; a scalar is computed as a vector of one lane, with the same bits.
   Value* EmitWide(const Node& node, std::vector<Value*> args) {
     const bool scalar = !args[0]->getType()->isVectorTy();
     if (scalar)
@@ -393,7 +393,7 @@ class HostEmitter : private HostBlocks {
   static bool IsTrigonometric(ScalarPrim prim) {
     return prim == ScalarPrim::kSin || prim == ScalarPrim::kCos || prim == ScalarPrim::kTan;
   }
-  // Large arguments, which are rare, take their lanes from the library.
+  // Lanes with large arguments, which are rare, are computed by a call of the library.
   Value* WithLargeAngles(const Node& node, const std::vector<Value*>& args, Value* result) {
     const V large = Abs(V(b_, args[0])) >= kLargeAngle;
     BasicBlock* const before = b_.GetInsertBlock();
@@ -485,7 +485,7 @@ class HostEmitter : private HostBlocks {
     const int arg = node.args[0];
     const bool lanes = AccumulatesLanes(n);
     Value* value = lanes ? AsLanes(arg) : values_[arg];
-    // Lanes beyond the row's end change nothing.
+    // Lanes beyond the end of the row contribute the identity.
     const bool cut = plan_.lanes_reduced && !AlwaysFull();
     if (cut)
       value = b_.CreateSelect(mask_, value, Splat(IdentityOf(b_, node.reduce, OperandOf(n))));
@@ -510,7 +510,7 @@ class HostEmitter : private HostBlocks {
     return codegen::Better(b_, kernel_.nodes[n].reduce, OperandOf(n), x, y);
   }
 
-  // Joins the lanes of a reduced dim by halves.
+  // Combines the lanes of a reduced dim, halving their number each time.
   void FinishReduction(int n) {
     const Accumulator& acc = accumulators_[n];
     const bool arg = IsArg(kernel_.nodes[n].reduce);
@@ -541,7 +541,7 @@ class HostEmitter : private HostBlocks {
   const std::vector<Level> levels_;
   llvm::Module& module_;
   std::vector<Value*> params_;
-  // Of each node: its value at this point of the function, one lane where it does not vary.
+  // The value of each node at this point of the function: a scalar if it is the same for all lanes.
   std::vector<Value*> values_;
   // Of each access: its offset before any coordinate, and at the row.
   std::vector<Value*> node_bases_, store_bases_, node_rows_, store_rows_;

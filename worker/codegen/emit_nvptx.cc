@@ -16,7 +16,7 @@ namespace {
 constexpr char kTriple[] = "nvptx64-nvidia-cuda";
 
 absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeMachine(absl::string_view architecture) {
-  // LLVM takes unknown processors without a word, and compiles for the oldest.
+  // LLVM accepts unknown processors silently, and compiles for the oldest one.
   if (architecture != "sm_80" && architecture != "sm_90")
     return MakeError(ErrorKind::kValueError, absl::StrCat("gpu code: architecture \"", architecture,
                                                           "\"; expected sm_80 or sm_90"));
@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeMachine(absl::string_vi
     return MakeError(ErrorKind::kNotImplemented,
                      absl::StrCat("gpu code: this LLVM has no NVPTX target: ", error));
   llvm::TargetOptions options;
-  // A multiply and an add stay two roundings unless the code says fma.
+  // Multiplies and adds are never contracted: only an explicit fma rounds once.
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   return std::unique_ptr<llvm::TargetMachine>(
       target->createTargetMachine(kTriple, std::string(architecture), /*Features=*/"", options,

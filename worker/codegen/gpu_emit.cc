@@ -85,8 +85,8 @@ class GpuEmitter : private GpuNodes {
     Value* const row = b_.CreateAdd(b_.CreateMul(BlockNumber(), Int(rows_per_block)),
                                     b_.CreateUDiv(tid, Int(threads)));
     Value* const lane = b_.CreateURem(tid, Int(threads));
-    // Threads beyond the last row reduce it too, so that all reach the shuffles; they store
-    // nothing.
+    // Threads beyond the last row reduce it too, so that all threads reach the shuffles, but do
+    // not store.
     Value* const inside = b_.CreateICmpSLT(row, Int(kernel_.num_iterations()));
     SetCoords(b_.CreateSelect(inside, row, Int(kernel_.num_iterations() - 1)), 0,
               kernel_.num_kept());
@@ -303,7 +303,7 @@ class GpuEmitter : private GpuNodes {
     }
   }
 
-  // Both orders give the same, so that all threads of a butterfly agree.
+  // Commutative, so that all threads of a butterfly shuffle get the same result.
   Partial Join(const Node& node, Partial x, Partial y) {
     const DType dtype = OperandOf(node);
     const auto prim = [&](ScalarPrim p, DType result, Value* v, Value* w) {
@@ -354,7 +354,7 @@ class GpuEmitter : private GpuNodes {
         Accumulator acc = {Local(identity->getType()), nullptr};
         b_.CreateStore(identity, acc.value);
         if (IsArg(node.reduce)) {
-          // Later than every element.
+          // An index later than that of every element.
           acc.index = Local(index_type_);
           b_.CreateStore(Int(plan_.wide_index ? std::numeric_limits<int64_t>::max()
                                               : std::numeric_limits<int32_t>::max()),

@@ -125,7 +125,7 @@ GpuNodes::Lanes GpuNodes::LoadLanes(const Node& node, int lanes) {
       for (int l = 0; l < count; ++l) loaded.push_back(b_.CreateExtractElement(vector, l));
     });
   } else {
-    // The plan has lanes only where every access is wide, or the same for all.
+    // The plan has several lanes only if every access is wide, or the same for all lanes.
     TESSERA_CHECK(lanes == 1 || LaneStride(node.access) == 0) << "a load of lanes that lie apart";
     loaded.push_back(MarkLoad(node.param, b_.CreateLoad(type, Address(node.param, element))));
   }

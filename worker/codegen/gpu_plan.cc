@@ -45,8 +45,8 @@ std::vector<Use> UsesOf(const Kernel& kernel) {
   return uses;
 }
 
-// The lanes that all accesses allow along `dim`: the widest moves 16 bytes at once, narrower dtypes
-// at least 8.
+// The number of lanes that all accesses allow along `dim`: the widest dtype moves 16 bytes at once,
+// narrower dtypes at least 8.
 int LanesAlong(const Kernel& kernel, int dim, bool inner_only) {
   if (dim < 0) return 1;
   int64_t widest = 0;
@@ -164,7 +164,7 @@ void PlanColumns(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
   const int lanes = LanesAlong(kernel, plan->lane_dim, /*inner_only=*/false);
   if (columns % lanes == 0 && columns / lanes >= kManyBlocks * kWarpSize) plan->lanes = lanes;
   const int64_t groups = CeilDiv(columns, plan->lanes);
-  // As many threads share a column as it takes to have enough of them.
+  // More threads share a column if there are few columns.
   int64_t split = 1;
   while (split < 32 && reduced / split >= 16 && groups * split < kManyBlocks * kBlockThreads &&
          2 * split * kWarpSize * plan->lanes * SlotsOf(kernel) * kSlotBytes <= kSharedBytesMax)

@@ -82,7 +82,7 @@ class HostCompiler::Impl {
  private:
   using Function = std::shared_ptr<const void>;
 
-  // One call of Compile: until when, and the child that it has to itself once it needs one.
+  // One call of Compile: its deadline, and its compile child once it has needed one.
   struct Batch {
     CompileChildren* children;
     const absl::Time deadline;
@@ -107,7 +107,7 @@ class HostCompiler::Impl {
     return Remember(key, *std::move(function), &Counters::compiled);
   }
 
-  // In this process or on disk; null: nowhere.
+  // Looks in this process, then on disk; null if it is in neither.
   Function AlreadyMade(const std::string& key, const std::string& label) {
     if (Function function = AlreadyLoaded(key)) return function;
     const std::optional<std::string> object = cache_.Get(key);
@@ -142,7 +142,7 @@ class HostCompiler::Impl {
   Function Remember(const std::string& key, Function function, int64_t Counters::*counter) {
     absl::MutexLock lock(&mu_);
     ++(counters_.*counter);
-    // Entries of code that is gone are dropped when there may be as many as of code that is not.
+    // Entries of unloaded code are dropped when they may be as many as those of loaded code.
     if (loaded_.size() >= prune_at_) {
       for (auto at = loaded_.begin(); at != loaded_.end();)
         at = at->second.expired() ? loaded_.erase(at) : std::next(at);

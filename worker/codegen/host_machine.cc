@@ -23,7 +23,7 @@ std::unique_ptr<llvm::TargetMachine> MakeHostMachine(const HostTarget& target,
   const llvm::Target* const llvm_target = llvm::TargetRegistry::lookupTarget(triple, error);
   TESSERA_CHECK(llvm_target != nullptr) << error;
   llvm::TargetOptions options;
-  // A multiply and an add stay two roundings unless the code says fma.
+  // Multiplies and adds are never contracted: only an explicit fma rounds once.
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   return std::unique_ptr<llvm::TargetMachine>(
       llvm_target->createTargetMachine(triple, target.cpu, /*Features=*/"", options,

@@ -33,7 +33,7 @@ class Renumbering {
  public:
   explicit Renumbering(const Kernel& from) : from_(from), renamed_(from.nodes.size(), -1) {}
 
-  // Recursion would be as deep as the longest chain of nodes.
+  // A loop: recursion would be as deep as the longest chain of nodes.
   int Visit(int root) {
     std::vector<int> stack = {root};
     while (!stack.empty()) {
@@ -57,7 +57,7 @@ class Renumbering {
  private:
   int Place(Node node) {
     for (int& arg : node.args) arg = renamed_[arg];
-    // The text says everything about a node, constants by their bits.
+    // Equal texts mean equal nodes: constants are printed by their bits.
     Kernel one;
     one.shape = from_.shape;
     one.nodes = {node};
@@ -105,7 +105,7 @@ void DropUnitDims(Kernel* kernel) {
       DropDim(d, kernel);
     }
   }
-  // The one that was kept may still be of size 1: nothing varies over it.
+  // The reduced dim that was kept may have size 1; accesses then have stride 0 along it.
   if (kernel->num_reduced == 1 && kernel->shape.back() == 1)
     for (Access* access : AccessesOf(kernel)) access->strides.back() = 0;
 }
@@ -158,7 +158,7 @@ Kernel Canonical(const Kernel& kernel) {
   RenumberNodes(&out);
   DropUnitDims(&out);
   MergeDims(&out);
-  // Accesses that differed along the dropped dims alone are equal now.
+  // Nodes whose accesses differed along dropped dims alone have become equal.
   RenumberNodes(&out);
   return out;
 }

@@ -1,4 +1,4 @@
-// What a kernel means: one element after the other, one node after the other.
+// The reference semantics of a kernel: element by element, node by node.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -45,7 +45,7 @@ bool IsNan(T v) {
   if constexpr (std::is_floating_point_v<T>) return std::isnan(v);
   return false;
 }
-// The later one only if it is better, or the first NaN.
+// Takes the later element only if it is better, or the first NaN.
 template <class T>
 bool Replaces(bool want_larger, T have, T next) {
   return !IsNan(have) && (IsNan(next) || (want_larger ? have < next : next < have));

@@ -35,7 +35,7 @@ constexpr size_t kListMax = 1 << 16;
 
 // ---- Printing. ---------------------------------------------------------------------------------
 
-// Reads back as the same bits.
+// Prints a float so that it parses to the same bits.
 std::string DoubleText(double value) {
   char text[48];
   if (std::isnan(value)) {
@@ -81,8 +81,8 @@ std::string NodeText(const Node& node) {
 
 // ---- Parsing. ----------------------------------------------------------------------------------
 
-// Reads one line from left to right. After a mismatch everything else is one too; `expected` keeps
-// what the first was.
+// Reads one line from left to right. After a mismatch every read fails; `expected` says what was
+// expected at the first one.
 class Line {
  public:
   explicit Line(absl::string_view text) : rest_(text) {}
@@ -148,7 +148,7 @@ class Line {
     rest_.remove_prefix(n);
     return word;
   }
-  // Up to a space.
+  // The text up to the next space.
   absl::string_view Token() {
     SkipSpace();
     const absl::string_view token = rest_.substr(0, rest_.find(' '));

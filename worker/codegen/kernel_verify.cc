@@ -1,4 +1,4 @@
-// What makes a kernel one: dtypes, levels, and accesses that stay inside their buffers.
+// The rules of kernel.h: dtypes, levels, and accesses that stay inside their buffers.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -32,7 +32,7 @@ absl::Status Fault(const Parts&... parts) {
 }
 std::string Name(DType dtype) { return std::string(DTypeName(dtype)); }
 
-// The least and the largest value of an access without its shifts, and with them. The bounds are
+// The minimum and the maximum of an access without its shifts, and with them. The bounds are
 // inclusive.
 struct Range {
   int64_t low = 0, high = 0;
@@ -175,7 +175,7 @@ class Verifier {
     return level;
   }
 
-  // What a node of another kind has no use for is not set, so that the text says everything.
+  // Fields that a node's kind does not use keep their defaults, since the text does not print them.
   absl::Status CheckUnused(const Node& node) {
     const bool scalar = node.kind == Node::Kind::kScalar;
     const bool access = node.kind == Node::Kind::kLoad || node.kind == Node::Kind::kIndex;
@@ -351,7 +351,7 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Sufficient: every stride is beyond the sum of what the smaller ones reach.
+  // Sufficient: every stride exceeds the sum of the extents of the smaller ones.
   bool IsInjective(const Access& access) {
     std::vector<std::pair<int64_t, int64_t>> dims;  // |stride|, size
     for (int d = 0; d < kernel_.num_kept(); ++d)
@@ -365,7 +365,7 @@ class Verifier {
     return true;
   }
 
-  // A param that is stored is loaded in place alone, and two stores to it never meet.
+  // A param that is stored may only be loaded in place, and two stores to it must not overlap.
   absl::Status CheckSharedParams() {
     std::map<int, std::vector<size_t>> stores;
     for (size_t i = 0; i < kernel_.stores.size(); ++i) stores[kernel_.stores[i].param].push_back(i);
@@ -400,12 +400,12 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Their ranges overlap, and so do the residues of their strides.
+  // Whether two accesses overlap: their ranges do, and so do the residues of their strides.
   bool MayMeet(const Access& a, const Access& b) {
     Range x, y;
     if (!CheckAccess(a, &x).ok() || !CheckAccess(b, &y).ok()) return true;
     if (a.shifts == b.shifts) {
-      // Both are moved alike: what matters is where they start.
+      // Both have the same shifts, so that only their offsets matter.
       Access a0 = a, b0 = b;
       a0.shifts = b0.shifts = {};
       if (!CheckAccess(a0, &x).ok() || !CheckAccess(b0, &y).ok()) return true;

@@ -68,7 +68,7 @@ class OrcLoader : public HostLoader {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<HostLoader>> HostLoader::Create() {
-  // Links on the thread that asks.
+  // Links on the calling thread.
   auto control = orc::SelfExecutorProcessControl::Create(
       nullptr, std::make_unique<orc::InPlaceTaskDispatcher>());
   if (!control) return Failed(control.takeError());

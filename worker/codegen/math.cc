@@ -34,7 +34,7 @@ V IntDivOrRem(bool is_div, bool is_signed, V x, V y) {
     return is_div ? Select(zero, x.OfInt(-1), x.With(b.CreateUDiv(x.get(), safe.get())))
                   : Select(zero, x, x.With(b.CreateURem(x.get(), safe.get())));
   }
-  // The two divisors that trap are replaced.
+  // The divisors 0 and -1, for which the instruction traps, are replaced.
   const V minus_one = Eq(y, y.OfInt(-1));
   const V safe = Select(zero | minus_one, y.OfInt(1), y);
   if (is_div) {
@@ -44,7 +44,7 @@ V IntDivOrRem(bool is_div, bool is_signed, V x, V y) {
   return Select(zero, x, x.With(b.CreateSRem(x.get(), safe.get())));
 }
 
-// By squaring, over every bit of the exponent: as many steps in every lane.
+// By squaring, over every bit of the exponent, so that all lanes take the same number of steps.
 V IntPow(bool is_signed, V x, V y) {
   V result = x.OfInt(1), base = x;
   for (unsigned bit = 0; bit < x.bits(); ++bit) {
@@ -60,7 +60,7 @@ V IntPow(bool is_signed, V x, V y) {
   return Select(y < y.OfInt(0), inverse, result);
 }
 
-// An amount of the width or more shifts everything out.
+// Shifting by the width or more gives 0, or copies of the sign.
 V Shift(ScalarPrim prim, V x, V amount) {
   IRBuilderBase& b = x.b();
   const V width = amount.OfInt(x.bits());
@@ -76,7 +76,7 @@ V Shift(ScalarPrim prim, V x, V amount) {
 }
 
 Value* IntPrim(IRBuilderBase& b, ScalarPrim prim, DType dtype, V x, V y) {
-  // A bool's order is that of its bit, unsigned.
+  // Bools compare as unsigned bits.
   const bool is_signed = ir::IsSignedInt(dtype);
   const auto less = [&](V p, V q) {
     return p.With(is_signed ? b.CreateICmpSLT(p.get(), q.get())
@@ -146,7 +146,7 @@ V Extremum(bool is_max, V x, V y) {
   return Select(IsNan(x), x, Select(Eq(x, y), same, best));
 }
 
-// Half away from zero: what is cut off is exact, and so is the comparison of it.
+// Half away from zero. The difference from the truncated value is exact, and so is its comparison.
 V RoundAway(V x) {
   const V whole = x.Unary(llvm::Intrinsic::trunc);
   const V up = whole + CopySign(x.Of(1), x);
@@ -234,7 +234,7 @@ V Bf16ToF32(V bits) {
   return (wide << 16).AsF32();
 }
 
-// Towards zero, saturating, NaN to 0. Only numbers in range meet the instruction.
+// Towards zero, saturating, NaN to 0. The instruction is applied to numbers in range only.
 V FloatToInt(V x, DType to) {
   IRBuilderBase& b = x.b();
   const bool is_signed = ir::IsSignedInt(to);

@@ -39,7 +39,7 @@ ScaledExp ExpParts(V x) {
 
 // 2^n for -127 < n < 128.
 V Pow2F32(V n) { return ((n + n.OfInt(127)) << 23).AsF32(); }
-// The same from n + kShift, whose low bits are n's; anything for a NaN.
+// The same from n + kShift, whose low bits are those of n; unspecified for a NaN.
 V Pow2OfShifted(V shifted) { return ((shifted.Bits() << 23) + shifted.Of(1).Bits()).AsF32(); }
 
 V AtMost(V x, double c) { return Select(x > c, x.Of(c), x); }  // NaN stays

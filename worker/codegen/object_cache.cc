@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 constexpr char kMagic[] = "tessera object 1\n";
 constexpr size_t kMagicBytes = sizeof(kMagic) - 1;
 constexpr size_t kDigestBytes = 64;  // in hex
-// Other processes write too: what is there is counted anew after so many entries.
+// Other processes write too, so the folder is counted again after this many entries.
 constexpr int64_t kEntriesPerCount = 64;
 
 // An entry: the magic, the digest of the object, the object.
@@ -49,7 +49,7 @@ std::optional<std::string> ReadFile(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
 }
 
-// The errno of the first step that did not work, or 0.
+// The errno of the first step that failed, or 0.
 int WriteFile(const std::string& path, std::string_view bytes) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return errno;
@@ -86,7 +86,7 @@ bool ObjectCache::Usable() {
   } else if (!S_ISDIR(info.st_mode)) {
     GiveUp("is no folder", ENOTDIR);
   } else if (info.st_uid != geteuid() || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    // Entries are code that this process will run.
+    // Entries are code that this process will run, so others must not be able to write them.
     GiveUp("can be written by others", EPERM);
   } else {
     state_ = State::kUsable;
@@ -142,7 +142,7 @@ void ObjectCache::Put(const std::string& key, std::string_view object) {
 // ---- Turns. ------------------------------------------------------------------------------------
 namespace {
 
-// How long what another process makes is waited for.
+// How long to wait for an object that another process compiles.
 constexpr absl::Duration kOthersMax = absl::Seconds(30);
 
 // The descriptor of the file at `path`, made and locked by us alone; -1: not before `deadline`, or
@@ -215,7 +215,7 @@ void ObjectCache::Trim() {
   bytes_ = 0;
   since_count_ = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
-    // Another process may remove it meanwhile: it then counts for nothing.
+    // Another process may have removed it meanwhile: it is then not counted.
     std::error_code gone;
     const auto bytes = static_cast<int64_t>(entry.file_size(gone));
     const fs::file_time_type used = entry.last_write_time(gone);
@@ -227,7 +227,7 @@ void ObjectCache::Trim() {
   std::sort(files.begin(), files.end(), [](const File& a, const File& b) {
     return a.used != b.used ? a.used < b.used : a.path < b.path;
   });
-  // Some room is made at once, so that not every entry trims.
+  // Trims below the bound, so that not every new entry has to trim.
   const int64_t enough = bytes_max_ - bytes_max_ / 8;
   for (const File& file : files) {
     if (bytes_ <= enough) break;

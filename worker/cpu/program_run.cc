@@ -305,7 +305,7 @@ class Run {
   const RunContext& context_;
   const HostMemory& memory_;
   const HostHelp& help_;
-  std::vector<int64_t> trips_;  // of loops, where they are
+  std::vector<int64_t> trips_;  // the present trip of each loop
   std::vector<void*> buffers_;  // of the kernel that runs
   uint32_t sequence_ = 0;       // of collectives
 };

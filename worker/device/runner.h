@@ -49,7 +49,7 @@ class Runner {
   tessera_stream* compute() const { return core_.compute.get(); }
   tessera_stream* exchange() const { return core_.exchange.get(); }
 
-  // A list in full: its exchanges have ended for what is enqueued after it. `graphs` may be null.
+  // A whole list of steps: what is enqueued later waits for its exchanges. `graphs` may be null.
   absl::Status RunList(const Steps& steps, Graphs::Stretches* graphs);
   absl::Status RunStretch(const Steps& steps, size_t begin, size_t end, Graphs::Stretches* graphs);
   absl::Status RunSteps(const Steps& steps, size_t begin, size_t end);
@@ -64,7 +64,7 @@ class Runner {
   absl::Status Run(const program::CopyStep& step);
   absl::Status Run(const program::GeneralStep& step);
   absl::Status Run(const program::LoopStep& step);
-  // The exchange on its stream, and its end there.
+  // Enqueues the exchange on its stream; the event is recorded at its end.
   absl::StatusOr<EventHandle> RunExchange(const program::CollectiveStep& step);
   absl::Status Exchange(const program::CollectiveStep& step);
   int Enqueue(const program::CollectiveStep& step, tessera_comm* comm, uint64_t in, uint64_t out,
@@ -78,7 +78,7 @@ class Runner {
   const DeviceExecutable& executable_;
   const RunContext& context_;
   const Memory memory_;
-  std::vector<int64_t> trips_;  // of loops, where they are
+  std::vector<int64_t> trips_;  // the present trip of each loop
   const std::string* label_ = nullptr;
   uint32_t sequence_ = 0;  // of exchanges
   std::vector<WatchedExchange> exchanges_;
