@@ -4,8 +4,9 @@ Every message, field, enum value, service and method has a comment; every method
 service's, lists status codes with reasons that exist; names, packages and enums follow the AIPs;
 lists go by pages; what changes something takes a request_id. The shape of the contract is compared
 with tests/golden/proto_v1.txt: fields, numbers and types may be added and never changed or reused.
+docs/rpcs.md, which lists the methods, is written from the comments and server/rpc/methods.def.
 
-    proto_lint_test.py PROTO_DIR [--rewrite]
+    proto_lint_test.py [--rewrite]
 """
 
 import pathlib
@@ -20,6 +21,7 @@ from google.protobuf import descriptor_pb2
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto"
 SNAPSHOT = ROOT / "tests/golden/proto_v1.txt"
+DOCS = ROOT / "docs/rpcs.md"
 CODES = {
     "CANCELLED", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
     "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "UNIMPLEMENTED",
@@ -169,6 +171,41 @@ def shape():
     return sorted(lines)
 
 
+def roles():
+    """The least role by (service, method), of server/rpc/methods.def."""
+    text = (ROOT / "server/rpc/methods.def").read_text()
+    rows = re.findall(r"^TESSERA_METHOD\((\w+), (\w+), k(\w+),", text, re.MULTILINE)
+    return {(service, method): least.lower() for service, method, least in rows}
+
+
+def first_sentence(comment):
+    return re.split(r"(?<=[.:])\s", " ".join(comment.split()), maxsplit=1)[0].rstrip(":.")
+
+
+def documented():
+    """docs/rpcs.md."""
+    least = roles()
+    lines = [
+        "# Methods", "",
+        "Generated from `proto/tessera/v1/` and `server/rpc/methods.def` by "
+        "`tests/proto_lint_test.py --rewrite`.", "",
+        "The protos say of each method which status codes it answers, why, and whether to retry; "
+        "[errors.md](errors.md)\nlists the reasons. *Role* is the least that may call it: "
+        "[security.md](security.md). A method with a\n`request_id` may be repeated: "
+        "it happens once. [adding_an_rpc.md](adding_an_rpc.md) shows how one is made."]
+    for file in sorted((f for f in FILES if f.service), key=lambda f: f.service[0].name):
+        lines += ["", f"## {file.service[0].name}", "",
+                  "| method | role | request_id | what it does |", "|---|---|---|---|"]
+        for _, own, name, m in methods(file):
+            service, method = name.split(".")
+            stream = {(1, 1): " (streams)", (1, 0): " (a stream up)", (0, 1): " (a stream)"}.get(
+                (m.client_streaming, m.server_streaming), "")
+            repeats = "yes" if "request_id" in fields_of(m.input_type) else ""
+            lines.append(f"| `{method}`{stream} | {least.get((service, method), 'ticket')} | {repeats} "
+                         f"| {first_sentence(own)} |")
+    return "\n".join(lines) + "\n"
+
+
 class ProtoLint(unittest.TestCase):
     def test_everything_has_a_comment(self):
         for file in FILES:
@@ -268,10 +305,12 @@ class ProtoLint(unittest.TestCase):
         self.assertLessEqual(set(WITHOUT_REQUEST_ID) - named, set(), "rows of methods that are gone")
 
     def test_every_method_has_a_role(self):
-        text = (ROOT / "server/rpc/methods.def").read_text()
-        rows = set(re.findall(r"^TESSERA_METHOD\((\w+), (\w+), k\w+,", text, re.MULTILINE))
+        rows = set(roles())
         ours = {tuple(name.split(".")) for f in FILES for _, _, name, _ in methods(f)}
         self.assertEqual(rows, {m for m in ours if m[0] != "DataService"})
+
+    def test_the_docs_list_every_method(self):
+        self.assertEqual(DOCS.read_text(), documented(), "run tests/proto_lint_test.py --rewrite")
 
     def test_nothing_that_was_said_changes(self):
         """What the snapshot holds stays; what is new is added with --rewrite."""
@@ -285,6 +324,7 @@ class ProtoLint(unittest.TestCase):
 
 if __name__ == "__main__":
     if "--rewrite" in sys.argv:
+        DOCS.write_text(documented())
         SNAPSHOT.write_text(
             "# The wire contract, one line a message, field, enum value and method. Lines are added, "
             "never changed\n# or taken away: tests/proto_lint_test.py --rewrite.\n"
