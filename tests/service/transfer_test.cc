@@ -51,7 +51,11 @@ class TransferTest : public ::testing::Test {
                             "--upload-idle-ms=500"};
     TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start(options));
     std::string data;
-    ASSERT_TRUE(std::getline(std::ifstream(ports_), data));
+    // The coordinator may know the worker before the worker has written where it listens.
+    ASSERT_TRUE(Eventually([&] {
+      std::ifstream ports(ports_);
+      return static_cast<bool>(std::getline(ports, data)) && !ports.eof();
+    }));
     proxy_->SetTarget(data);
     value_ = RandomBytes(kBytes);
   }
