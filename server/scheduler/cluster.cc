@@ -29,9 +29,10 @@ std::vector<std::string> Cluster::ExecutorsOf(const std::vector<int64_t>& device
 absl::Status Cluster::CheckDevices(const std::vector<int64_t>& devices) const {
   for (int64_t d : devices)
     if (!DeviceExists(d))
-      return Error(ErrorKind::kNotEnoughDevices, "device ", d, " does not exist; the cluster has ",
-                   Counted(num_devices(), "device"), ", ",
-                   devices_deleted_ == 0 ? "numbered from 0" : "list them");
+      return MakeError(ErrorKind::kNotEnoughDevices,
+                       absl::StrCat("device ", d, " does not exist; the cluster has ",
+                                    Counted(num_devices(), "device"), ", ",
+                                    devices_deleted_ == 0 ? "numbered from 0" : "list them"));
   return absl::OkStatus();
 }
 

@@ -6,7 +6,7 @@
 
 namespace tessera::server::scheduler {
 
-void Order::Add(Operation op) {
+void Order::Add(Operation&& op) {
   const uint64_t id = op.id;
   live_.insert(id);
   operations_.emplace(id, std::move(op));

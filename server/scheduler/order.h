@@ -42,7 +42,7 @@ class Order {
 
   // Sequences and generations are greater than this.
   void Begin(uint64_t first_id) { last_sequence_ = last_generation_ = first_id; }
-  void Add(Operation op);
+  void Add(Operation&& op);
   void Place(Operation& op) { op.sequence = ++last_sequence_; }
   // Returns whether it was not blocked.
   bool Block(uint64_t id) { return blocked_.insert(id).second; }
