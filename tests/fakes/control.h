@@ -1,12 +1,12 @@
-// The knobs of the fakes, and what they do when they are used wrongly.
+// The knobs of the fakes, and their reports of wrong use.
 //
 // Knobs are numbers (knobs.def), set from the environment, TESSERA_FAKE="devices=4,oom_at=3", and
 // by tests through tesseraFakeSet. A knob named *_at counts down: it is the number of the event,
 // from now on, that fails.
 //
-// A violation is a use that the real thing might let pass and that is wrong all the same. It ends
-// the process with a line on stderr; with violation_abort=0 it is remembered instead, for
-// tesseraFakeViolations, and the call fails.
+// A violation is a wrong use that the real library might not notice. It ends the process with a
+// line on stderr; with violation_abort=0 it is recorded for tesseraFakeViolations instead, and the
+// call fails.
 //
 // Any thread.
 #pragma once
@@ -27,7 +27,7 @@ enum class Knob {
 TESSERA_FAKE_EXPORT int64_t Get(Knob knob);
 TESSERA_FAKE_EXPORT void Set(Knob knob, int64_t value);
 
-// Counts up.
+// Increments a knob that counts.
 TESSERA_FAKE_EXPORT void Count(Knob knob);
 
 // For a knob that counts down: true for the event that it names.

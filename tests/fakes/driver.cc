@@ -56,7 +56,7 @@ std::vector<int> VisibleDevices() {
   for (const char* rest = text; *rest != '\0';) {
     char* end = nullptr;
     const long device = strtol(rest, &end, 10);
-    // As the driver does: nothing after the first that is none.
+    // As the driver does: the list ends at the first number that is not a device.
     if (end == rest || device < 0 || device >= count) break;
     devices.push_back(static_cast<int>(device));
     rest = *end == ',' ? end + 1 : end;

@@ -1,5 +1,5 @@
-// What the fake driver offers to the fakes of libraries that enqueue work on its streams, beside
-// control.h and memory.h.
+// The fake driver's interface for the fakes of libraries that enqueue work on its streams, in
+// addition to control.h and memory.h.
 #pragma once
 #include <functional>
 #include <vector>
@@ -11,7 +11,7 @@
 namespace tessera::fakes {
 
 // Puts `run` on the stream, or into the capture that it is part of; it may run many times then.
-// `name` lives for ever. What `run` answers ends the context, unless it is CUDA_SUCCESS.
+// `name` is never freed. A result of `run` other than CUDA_SUCCESS ends the context.
 TESSERA_FAKE_EXPORT worker::cuda::CUresult EnqueueOn(worker::cuda::CUstream stream,
                                                      const char* name, std::vector<Place> holds,
                                                      std::function<worker::cuda::CUresult()> run);
@@ -20,10 +20,10 @@ TESSERA_FAKE_EXPORT int DeviceOf(worker::cuda::CUstream stream);
 // The device of the calling thread's context, or -1.
 TESSERA_FAKE_EXPORT int CurrentDevice();
 
-// Whether the calling thread is inside a group of NCCL's, in which nothing may wait.
+// Says whether the calling thread is inside an NCCL group, in which no call may block.
 TESSERA_FAKE_EXPORT void SetInGroup(bool in_group);
 
-// Enqueues that a library will make on the stream later, and before which nobody else may.
+// Counts enqueues that a library will make on the stream later; others must not enqueue before.
 TESSERA_FAKE_EXPORT void Promise(worker::cuda::CUstream stream, int change);
 
 }  // namespace tessera::fakes

@@ -26,12 +26,12 @@ struct Launch {
 class Image {
  public:
   virtual ~Image() = default;
-  // How many arguments a kernel takes; none if there is no such kernel.
+  // How many arguments a kernel takes; nullopt if there is no such kernel.
   virtual std::optional<int> NumArgs(const std::string& kernel) const = 0;
   virtual worker::cuda::CUresult Run(const std::string& kernel, const Launch& launch) const = 0;
 };
 
-// Null, and why, for bytes that are no image.
+// Null for bytes that are not an image; `why` then says what is wrong.
 std::unique_ptr<Image> LoadImage(const void* bytes, std::string* why);
 
 // What libfakesimt.so exports, under kLoadSimt, for images of the emulator; their length is found

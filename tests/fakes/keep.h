@@ -1,4 +1,4 @@
-// Handles of the fakes live for ever, so that a stale one is known for what it is.
+// Handles of the fakes are never freed, so that use after destruction is recognised.
 #pragma once
 #include <mutex>
 #include <utility>

@@ -1,8 +1,8 @@
 // The memory of the fake devices, and pinned memory of the host.
 //
-// A device address is none of the host's: it has bits set that no pointer has, so that the host
-// faults at once where it uses one, and addresses are never given out twice. Work that uses memory
-// holds it; memory that is freed while it is held is a violation, but stays until it is let go.
+// A device address is not a valid host address: it has bits set that no pointer has, so that the
+// host faults at once if it uses one. Addresses are never reused. Work that uses memory holds it;
+// to free memory while it is held is a violation, and the memory stays until it is released.
 //
 // Any thread.
 #pragma once
@@ -29,7 +29,7 @@ class Allocation {
   uint64_t address() const { return address_; }
   size_t size() const { return size_; }
   std::byte* data() const { return data_; }
-  // Whether nothing was written just before or after it.
+  // Whether the guard bytes before and after it are intact.
   bool Intact() const;
 
   std::atomic<bool> freed{false};
@@ -56,7 +56,7 @@ uint64_t AllocateDevice(int device, size_t bytes);
 // False if there is no such allocation on the device.
 bool FreeDevice(int device, uint64_t address);
 size_t FreeBytes(int device);
-// Everything that is allocated on the device, as the driver does when its context goes.
+// Frees everything that is allocated on the device, as the driver does when its context ends.
 void FreeAll(int device);
 
 void* AllocatePinned(size_t bytes);

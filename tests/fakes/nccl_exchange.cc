@@ -101,7 +101,7 @@ class Progress {
     }
   }
 
-  // Tells, once, that nobody will ever move.
+  // Reports, once, that the ranks have deadlocked.
   void FindDeadlock(const ExchangeEvents& events) {
     if (deadlocked_) return;
     uint32_t found = 1u << rank_;

@@ -10,7 +10,7 @@
 
 namespace tessera::fakes {
 
-// One end of a message.
+// One end of a message: a send or a receive.
 struct Message {
   int peer = 0;
   Label label;

@@ -1,6 +1,6 @@
-// What the ranks of a fake communicator share: memory of the system, found by a name that is the
-// communicator's id, so that ranks may be threads or processes. It holds who has joined, and for
-// each pair of ranks a mailbox for one chunk on its way.
+// The shared memory of the ranks of a fake communicator, found by a name that is the communicator's
+// id, so that ranks may be threads or processes. It records which ranks have joined, and has for
+// each pair of ranks a mailbox for one chunk.
 //
 // A Segment is shared by the ranks of one process. The memory goes with the last of them; the name
 // goes once all ranks have joined, when the process that made it ends or, if that was killed, when
@@ -53,13 +53,13 @@ class Segment {
  public:
   // A new one, and its name.
   static std::string Create();
-  // Null if there is none of that name.
+  // Null if no segment has that name.
   static std::shared_ptr<Segment> Open(const std::string& name);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
-  // Exclusive among all ranks, whatever process they live in; a process that dies lets go.
+  // Locks among all ranks of all processes; a process that dies releases the lock.
   class Lock {
    public:
     explicit Lock(Segment* segment);
@@ -98,7 +98,7 @@ class Segment {
   Shared* const shared_;
 };
 
-// False once the process has ended, also if nobody has asked for its status yet.
+// False once the process has ended, also if its parent has not reaped it yet.
 bool IsAlive(int32_t process);
 
 }  // namespace tessera::fakes

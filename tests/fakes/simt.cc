@@ -43,7 +43,7 @@ bool ParseHeader(const char* image, Header* header) {
   return true;
 }
 
-// An object that LLVM wrote ends with the table of its sections; 0 for what is none.
+// LLVM ends an object with the table of its sections. 0 for bytes that are not an object.
 size_t ObjectBytes(const char* object) {
   Elf64_Ehdr header;
   if (strncmp(object, ELFMAG, SELFMAG) != 0) return 0;

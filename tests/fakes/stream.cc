@@ -28,7 +28,7 @@ Captures& TheCaptures() {
 
 struct PrimaryContexts {
   std::mutex mutex;
-  std::map<int, CUcontext> by_device;  // Null where nobody retains it.
+  std::map<int, CUcontext> by_device;  // Null while it is not retained.
 };
 PrimaryContexts& ThePrimaryContexts() {
   static auto* const contexts = new PrimaryContexts;

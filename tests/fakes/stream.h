@@ -50,7 +50,7 @@ class Point {
   std::condition_variable changed_;
 };
 
-// How many nodes of each stream's lie before a point of a capture.
+// How many nodes of each stream precede a point of a capture.
 using Clock = std::map<CUstream, int>;
 
 struct Capture {
@@ -124,7 +124,7 @@ void EndContext(CUcontext context, CUresult error, const char* work, const char*
 CUresult CheckContext();
 // Whether it may enqueue on `stream`.
 CUresult CheckStream(CUstream stream, const char* call);
-// Whether it may make a call that would disturb a capture; if not, the capture is spoilt.
+// Whether it may make a call that is unsafe during a capture; if not, the capture is invalidated.
 CUresult CheckUncaptured(const char* call);
 
 CUstream NewStream();

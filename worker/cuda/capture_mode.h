@@ -1,12 +1,12 @@
 // While a thread records a graph, the driver forbids it calls that might disturb the recording:
-// allocation, questions about events. Ours do not, so they are made under a RelaxedCapture, which
-// lifts the ban for its scope and costs nothing outside a recording.
+// allocation, queries of events. Our calls do not, so they are made under a RelaxedCapture, which
+// permits them for its scope and costs nothing outside a recording.
 #pragma once
 #include "worker/cuda/driver_api.h"
 
 namespace tessera::worker::cuda {
 
-// The calling thread's recordings under way.
+// Counts the calling thread's recordings under way.
 void AddThreadCapture(int change);
 
 class RelaxedCapture {

@@ -1,5 +1,5 @@
-// A device as this process holds it: the driver's primary context, which NCCL and cuBLASLt share,
-// and what has been given up while the device still works on it.
+// A device as this process uses it: the driver's primary context, which NCCL and cuBLASLt share,
+// and resources to be destroyed once the device has finished with them.
 //
 // Any thread. Owned by the caller of Open, and outlives its streams, events, modules, graphs,
 // matmuls and communicators.
@@ -33,7 +33,7 @@ struct tessera_context {
   // creates; fails once the context is lost.
   int Use();
 
-  // FromDriver, which remembers an error that is the context's end.
+  // FromDriver; remembers an error that ends the context.
   int Check(CUresult result, const char* call);
 
   // `libraries` are the versions of what was opened beside the driver: ", NCCL 2.28.9".
@@ -57,7 +57,7 @@ struct tessera_context {
   void DestroyLater(std::function<void()> destroy);
   // Calls `ended` now and at later calls until it says true.
   void PollLater(std::function<bool()> ended);
-  // Destroys what can be destroyed by now.
+  // Destroys what the device has finished with.
   void Reap();
 
  private:
@@ -78,7 +78,7 @@ struct tessera_context {
   std::mutex mutex_;         // Guards what follows.
   std::string sticky_text_;  // Written once, before sticky_ is set.
   std::vector<CUstream> streams_;
-  std::vector<Mark> orphans_;  // The ends of destroyed streams.
+  std::vector<Mark> orphans_;  // The last points of destroyed streams.
   std::vector<std::function<bool()>> pending_;
   int captures_ = 0;
 

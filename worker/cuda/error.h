@@ -10,7 +10,7 @@ namespace tessera::worker::cuda {
 // Keeps the text for this thread, and gives `code` back.
 __attribute__((format(printf, 2, 3))) int Fail(int code, const char* format, ...);
 
-// The text of this thread's last Fail. Valid until its next.
+// The text of this thread's last Fail. Valid until its next Fail.
 const char* ErrorText();
 
 }  // namespace tessera::worker::cuda

@@ -23,7 +23,7 @@ class Handle {
   ~Handle() { Reset(); }
 
   T get() const { return value_; }
-  // For the driver to write a new handle to. Holds none before.
+  // Where the driver writes a new handle. Requires that none is held.
   T* out() { return &value_; }
   T Release() { return std::exchange(value_, nullptr); }
   void Reset() {

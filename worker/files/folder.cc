@@ -125,7 +125,7 @@ absl::StatusOr<std::string> Folder::Identity() const {
   char bytes[kBytes];
   if (getentropy(bytes, sizeof(bytes)) != 0) return failure("no random bytes");
   const std::string mine = absl::BytesToHexString(absl::string_view(bytes, sizeof(bytes)));
-  // Whole and then named, so that whoever finds it reads all of it; one name wins.
+  // Written whole before it gets its name, so that no reader sees a part; the first name wins.
   const std::string draft = absl::StrCat(kName, ".", mine);
   const UniqueFd fd(
       openat(folder.get(), draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));

@@ -23,7 +23,7 @@ struct Hooks {
   // Memory for a shard that is to be loaded; then what is to become of it.
   std::function<absl::Status(const api::FileShard& shard, int64_t bytes)> reserve;
   std::function<absl::Status(const api::FileShard& shard, ir::Array value)> take;
-  // Waits so long, or until the work is cancelled: why, then.
+  // Waits for this long, or until the work is cancelled: then with the reason.
   std::function<absl::Status(absl::Duration)> wait;
 };
 

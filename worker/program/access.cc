@@ -6,7 +6,7 @@
 namespace tessera::worker::program {
 namespace {
 
-// One thing that moves an access: a dim of the box, or a shift.
+// A term of an access: a dim of the box, or a shift.
 struct Term {
   int64_t count = 1;   // it takes the values 0 .. count-1
   int64_t stride = 0;  // of the reading access
@@ -71,7 +71,7 @@ Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& vie
     terms.push_back({box[d], access.strides[d], static_cast<int>(d), {}, 0});
   for (const ShiftBy& s : access.shifts) terms.push_back({s.max + 1, s.stride, -1, {}, 0});
 
-  // The least element read; from there every term counts upwards.
+  // The first element read; from there every term counts upwards.
   int64_t low = access.offset;
   for (Term& t : terms) {
     if (t.count == 1) t.stride = 0;
@@ -80,7 +80,7 @@ Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& vie
   }
   if (low < 0) return {};
   const std::vector<int64_t> at = digits.Of(low);
-  // No carry from one digit into the next.
+  // No term carries from one digit into the next.
   for (size_t k = digits.size(); k-- > 0;) {
     int64_t top = at[k];
     for (const Term& t : terms) top += t.digits[k] * (t.count - 1);

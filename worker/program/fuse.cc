@@ -44,13 +44,13 @@ class Kernels {
   std::vector<codegen::Kernel> all_;
 };
 
-// The items of one block: the function's, or a loop's body.
+// The items of one block: of the function, or of a loop's body.
 class BlockFuser {
  public:
   BlockFuser(Lowered* lowered, std::vector<Item>& items, Kernels* kernels)
       : lowered_(*lowered), items_(items), kernels_(*kernels) {}
 
-  // `kept` are read when the block has ended.
+  // The values `kept` are read after the block.
   std::vector<Step> Run(const std::vector<int>& kept) {
     const int end = NewNode(-1, kEnd);
     for (int v : kept) ReadInMemory(v, end);
@@ -160,7 +160,7 @@ class BlockFuser {
       std::set<int> outside;
       OutsideOf(*loop, &outside);
       for (int v : outside) ReadInMemory(v, node);
-      for (int v : item.results) ReadInMemory(v, node);  // Carries are set before.
+      for (int v : item.results) ReadInMemory(v, node);  // Carries are written before the loop.
     }
   }
 

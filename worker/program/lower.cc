@@ -504,7 +504,7 @@ class Lowerer {
   // ---- Collectives: packed to contiguous blocks before, unpacked after. ----
 
   int AddView(int operand, const View& view) {
-    if (view.shape[0] == 1 || view.shape[1] == 1) return operand;  // Nothing changes its place.
+    if (view.shape[0] == 1 || view.shape[1] == 1) return operand;  // The order stays the same.
     const int result = NewValue(out_.values[operand].dtype, out_.values[operand].elements);
     Add({operand}, {result}, ViewItem{view});
     return result;
