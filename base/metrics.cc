@@ -43,12 +43,16 @@ constexpr MetricRow kRows[] = {
 std::vector<std::string> ClosedValues(std::string_view text) {
   std::vector<std::string> values;
   for (const auto value : absl::StrSplit(ToAbsl(text), '|')) {
-    if (value != "@error_kinds") {
+    if (value == "@error_kinds") {
+      for (const ErrorKindInfo* info = ErrorKindsBegin(); info != ErrorKindsEnd(); ++info) {
+        values.emplace_back(info->reason);
+      }
+    } else if (value == "@collective_kinds") {
+#define TESSERA_COLLECTIVE_KIND(symbol, name, ...) values.emplace_back(name);
+#include "base/collective_kinds.def"
+#undef TESSERA_COLLECTIVE_KIND
+    } else {
       values.emplace_back(value);
-      continue;
-    }
-    for (const ErrorKindInfo* info = ErrorKindsBegin(); info != ErrorKindsEnd(); ++info) {
-      values.emplace_back(info->reason);
     }
   }
   return values;

@@ -26,6 +26,7 @@
 #include "bench/samples.h"
 #include "worker/codegen/device_code.h"
 #include "worker/codegen/kernel.h"
+#include "worker/device/api_values.h"
 #include "worker/device/plugin.h"
 
 namespace tessera::bench {
@@ -202,7 +203,7 @@ class Bench {
     for (int64_t* strides : {shape.a_strides, shape.b_strides, shape.c_strides}) {
       strides[0] = n * n, strides[1] = n, strides[2] = 1;
     }
-    shape.in = shape.out = static_cast<tessera_dtype>(dtype);
+    shape.in = shape.out = worker::device::ApiValue(dtype);
     tessera_matmul* matmul = nullptr;
     int64_t scratch = 0;
     Check(api().matmul_plan(device_->context(), &shape, &matmul, &scratch), "a product");
@@ -248,12 +249,18 @@ class Bench {
       return;
     }
     const int64_t n = flags_.bytes / 4;
-    const auto f32 = static_cast<tessera_dtype>(ir::DType::kF32);
-    const uint64_t in = arrays_[0], out = arrays_[1];
     // Answers in order: each is taken before the next is asked.
-    const auto call = [=, this](const std::function<int()>& exchange) {
+    const auto call = [=, this](tessera_collective_kind kind) {
       return [=, this] {
-        int answer = exchange();
+        const tessera_collective what = {.kind = kind,
+                                         .dtype = TESSERA_F32,
+                                         .reduce = TESSERA_SUM,
+                                         .source = -1,
+                                         .target = -1,
+                                         .in = arrays_[0],
+                                         .out = arrays_[1],
+                                         .elements = n};
+        int answer = api().collective(comm->get(), stream_.get(), &what);
         const absl::Time end = absl::Now() + kLimit;
         while (answer == TESSERA_NOT_READY && absl::Now() < end) {
           answer = api().comm_ready(comm->get());
@@ -261,24 +268,13 @@ class Bench {
         Check(answer, "an exchange");
       };
     };
-    tessera_stream* const stream = stream_.get();
-    std::vector<Case> cases(4);
-    cases[0] = {"all_reduce",
-                call([=, this] {
-                  return api().all_reduce(comm->get(), stream, f32, /*sum*/ 0, in, out, n);
-                }),
-                {}};
-    cases[1] = {"all_gather",
-                call([=, this] { return api().all_gather(comm->get(), stream, f32, in, out, n); }),
-                {}};
-    cases[2] = {"reduce_scatter",
-                call([=, this] {
-                  return api().reduce_scatter(comm->get(), stream, f32, /*sum*/ 0, in, out, n);
-                }),
-                {}};
-    cases[3] = {"all_to_all",
-                call([=, this] { return api().all_to_all(comm->get(), stream, f32, in, out, n); }),
-                {}};
+    std::vector<Case> cases;
+    for (const auto& [name, kind] :
+         {std::pair("all_reduce", TESSERA_ALL_REDUCE), std::pair("all_gather", TESSERA_ALL_GATHER),
+          std::pair("reduce_scatter", TESSERA_REDUCE_SCATTER),
+          std::pair("all_to_all", TESSERA_ALL_TO_ALL)}) {
+      cases.push_back({name, call(kind), {}});
+    }
     TakeTurns(cases);
     std::printf("%-28s %12s %12s\n", "exchange, one rank", "us", "GB/s");
     for (const Case& each : cases) {

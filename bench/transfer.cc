@@ -35,7 +35,7 @@
 #include "grpcpp/grpcpp.h"
 #include "ir/api/identity.h"
 #include "tessera/v1/data.grpc.pb.h"
-#include "worker/collectives/communicator.h"
+#include "worker/collectives/collectives.h"
 #include "worker/collectives/socket.h"
 #include "worker/collectives/tls.h"
 
@@ -212,10 +212,15 @@ class Pair {
     for (int rank = 0; rank < 2; ++rank) {
       threads.emplace_back([&, rank] {
         std::vector<float> in(static_cast<size_t>(bytes) / 4, 1.0f), out(in.size());
-        const absl::Status status = executors_[rank]->AllReduce(
-            rank, group, key, worker::ReduceKind::kSum, ir::DType::kF32,
-            {reinterpret_cast<const std::byte*>(in.data()), in.size() * 4},
-            {reinterpret_cast<std::byte*>(out.data()), out.size() * 4});
+        const absl::Status status = executors_[rank]->Run(
+            {.kind = ir::CollectiveKind::kAllReduce,
+             .rank = rank,
+             .group = group,
+             .key = key,
+             .in = {reinterpret_cast<const std::byte*>(in.data()), in.size() * 4},
+             .out = {reinterpret_cast<std::byte*>(out.data()), out.size() * 4},
+             .reduce = ir::ReduceKind::kSum,
+             .dtype = ir::DType::kF32});
         TESSERA_CHECK(status.ok()) << status;
         TESSERA_CHECK_EQ(out.back(), 2.0f);
       });

@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "ir/array.h"
 #include "ir/builder.h"
+#include "ir/collective.h"
 #include "ir/program.h"
 #include "ir/scalar_graph.h"
 
@@ -41,22 +42,9 @@ enum class Lowering : uint8_t {
   kContract,      // dot_general
   kIndexMap,      // each result element is an operand element at a static affine index, or a fill
   kDynamicIndex,  // the same with run-time offsets
-  kCollective,    // exchanges data along mesh axes (Exchange says how)
+  kCollective,    // exchanges data along mesh axes (CollectiveKind says how)
   kRegion,        // runs nested functions
   kAlias,  // result is the operand: casts between Manual states, sharding_constraint, barriers
-};
-enum class ReduceKind : uint8_t { kNone, kSum, kProd, kMax, kMin, kAnd, kOr, kArgMax, kArgMin };
-std::string_view ReduceKindName(ReduceKind kind);
-// What a collective does with the blocks of the group that attribute `axes` names. Where a block is
-// cut or blocks are joined, `tiled` says whether the dim keeps its place or is one of its own.
-enum class Exchange : uint8_t {
-  kNone,
-  kAllReduce,      // the combined blocks
-  kAllGather,      // all blocks, joined along `all_gather_dimension`
-  kReduceScatter,  // this position's piece, along `scatter_dimension`, of the combined blocks
-  kAllToAll,       // pieces along `split_dimension`, joined along `concat_dimension`
-  kPermute,        // the block of the position that `perm` pairs with this one; zeros if none
-  kPosition,       // no data: where the device stands along the axes
 };
 
 // ---- What inference sees. --------------------------------------------------------------------
@@ -274,7 +262,11 @@ struct OpDef {
   EvalFn eval = nullptr;             // others
   EvalLanesFn eval_lanes = nullptr;  // regions and collectives
   ReduceKind reduce = ReduceKind::kNone;
-  Exchange exchange = Exchange::kNone;  // collectives
+  // Collectives: what becomes of the blocks of the group that attribute `axes` names. all_gather
+  // joins along `all_gather_dimension`; reduce_scatter cuts along `scatter_dimension`; all_to_all
+  // cuts along `split_dimension` and joins along `concat_dimension`; `tiled` says whether the dim
+  // keeps its place or is one of its own. permute's pairs are `perm`.
+  CollectiveKind collective = CollectiveKind::kNone;
 };
 
 consteval OpDef Checked(OpDef d) {
@@ -305,10 +297,9 @@ consteval OpDef Checked(OpDef d) {
   if ((d.lowering == Lowering::kIndexMap || d.lowering == Lowering::kDynamicIndex) !=
       (d.index_map != nullptr))
     throw "op has no index map, or has one and is lowered otherwise";
-  if ((d.lowering == Lowering::kCollective) != (d.exchange != Exchange::kNone))
-    throw "op has no kind of exchange, or has one and is lowered otherwise";
-  if ((d.exchange == Exchange::kAllReduce || d.exchange == Exchange::kReduceScatter) &&
-      d.reduce == ReduceKind::kNone)
+  if ((d.lowering == Lowering::kCollective) != (d.collective != CollectiveKind::kNone))
+    throw "op has no kind of collective, or has one and is lowered otherwise";
+  if (InfoOf(d.collective).combines && d.reduce == ReduceKind::kNone)
     throw "op has no combiner for what it exchanges";
   if (d.num_regions > 0 && d.jvp.written() && !d.jvp_emits_primals)
     throw "op has no primals: the jvp of an op with regions emits them";

@@ -592,7 +592,7 @@ consteval OpDef Extremum(std::string_view name, ReduceKind kind) {
        .batch = BatchElementwise,
        .eval_lanes = EvalReduce,
        .reduce = kind,
-       .exchange = Exchange::kAllReduce});
+       .collective = CollectiveKind::kAllReduce});
 }
 
 }  // namespace
@@ -607,7 +607,7 @@ const OpDef kPsum = Collective({.name = "psum",
                                 .batch = BatchElementwise,
                                 .eval_lanes = EvalReduce,
                                 .reduce = ReduceKind::kSum,
-                                .exchange = Exchange::kAllReduce});
+                                .collective = CollectiveKind::kAllReduce});
 const OpDef kPmax = Extremum("pmax", ReduceKind::kMax);
 const OpDef kPmin = Extremum("pmin", ReduceKind::kMin);
 const OpDef kAllGather = Collective({.name = "all_gather",
@@ -619,7 +619,7 @@ const OpDef kAllGather = Collective({.name = "all_gather",
                                      .transpose = AllGatherTranspose,
                                      .batch = BatchAllGather,
                                      .eval_lanes = EvalAllGather,
-                                     .exchange = Exchange::kAllGather});
+                                     .collective = CollectiveKind::kAllGather});
 const OpDef kPsumScatter = Collective({.name = "psum_scatter",
                                        .lax_name = "reduce_scatter",
                                        .attrs = kScatterAttrs,
@@ -630,7 +630,7 @@ const OpDef kPsumScatter = Collective({.name = "psum_scatter",
                                        .batch = BatchPsumScatter,
                                        .eval_lanes = EvalPsumScatter,
                                        .reduce = ReduceKind::kSum,
-                                       .exchange = Exchange::kReduceScatter});
+                                       .collective = CollectiveKind::kReduceScatter});
 const OpDef kPpermute = Collective({.name = "ppermute",
                                     .lax_name = "ppermute",
                                     .attrs = kPermuteAttrs,
@@ -640,7 +640,7 @@ const OpDef kPpermute = Collective({.name = "ppermute",
                                     .transpose = PpermuteTranspose,
                                     .batch = BatchElementwise,
                                     .eval_lanes = EvalPpermute,
-                                    .exchange = Exchange::kPermute});
+                                    .collective = CollectiveKind::kPermute});
 const OpDef kAllToAll = Collective({.name = "all_to_all",
                                     .lax_name = "all_to_all",
                                     .attrs = kAllToAllAttrs,
@@ -650,7 +650,7 @@ const OpDef kAllToAll = Collective({.name = "all_to_all",
                                     .transpose = AllToAllTranspose,
                                     .batch = BatchAllToAll,
                                     .eval_lanes = EvalAllToAll,
-                                    .exchange = Exchange::kAllToAll});
+                                    .collective = CollectiveKind::kAllToAll});
 const OpDef kAxisIndex = Checked({.name = "axis_index",
                                   .lax_name = "axis_index",
                                   .family = Family::kCollective,
@@ -667,7 +667,7 @@ const OpDef kAxisIndex = Checked({.name = "axis_index",
                                   .partition = kPerShard,
                                   .cost = NoCost,
                                   .eval_lanes = EvalAxisIndex,
-                                  .exchange = Exchange::kPosition});
+                                  .collective = CollectiveKind::kPosition});
 const OpDef kPvary = Checked({.name = "pvary",
                               .lax_name = "pvary",
                               .family = Family::kCast,

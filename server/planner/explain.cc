@@ -21,7 +21,7 @@ int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n) {
   int64_t in = 0, out = 0;
   for (ir::ValueId v : op.operands) in += f.types[v].num_bytes();
   for (ir::ValueId v : op.results) out += f.types[v].num_bytes();
-  if (op.def->exchange == ir::Exchange::kPermute) {
+  if (op.def->collective == ir::CollectiveKind::kPermute) {
     const std::vector<int64_t>& perm = op.attrs.Ints("perm");
     for (size_t i = 0; i + 1 < perm.size(); i += 2)
       if (perm[i] != perm[i + 1]) return in;

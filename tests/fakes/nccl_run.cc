@@ -21,9 +21,9 @@ ir::DType DTypeOf(ncclDataType_t type) {
   return kTypes[type];
 }
 
-worker::ReduceKind ReduceOf(ncclRedOp_t op) {
-  constexpr worker::ReduceKind kKinds[] = {worker::ReduceKind::kSum, worker::ReduceKind::kProd,
-                                           worker::ReduceKind::kMax, worker::ReduceKind::kMin};
+ir::ReduceKind ReduceOf(ncclRedOp_t op) {
+  constexpr ir::ReduceKind kKinds[] = {ir::ReduceKind::kSum, ir::ReduceKind::kProd,
+                                       ir::ReduceKind::kMax, ir::ReduceKind::kMin};
   return kKinds[op];
 }
 

@@ -12,7 +12,7 @@
 #include "ir/eval/eval.h"
 #include "ir/text.h"
 #include "tests/ops/planned.h"
-#include "worker/collectives/communicator.h"
+#include "worker/collectives/collectives.h"
 
 namespace tessera::ir::samples {
 namespace {

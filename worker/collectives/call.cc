@@ -13,19 +13,11 @@
 namespace tessera::worker {
 namespace {
 
-constexpr absl::string_view kKindNames[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                            "all_to_all", "permute",    "barrier"};
-
-bool IsReduction(uint8_t kind) {
-  return kind == static_cast<uint8_t>(CallKind::kAllReduce) ||
-         kind == static_cast<uint8_t>(CallKind::kReduceScatter);
-}
-
 absl::Status Bug(const Call& call, absl::string_view what) {
   return MakeError(ErrorKind::kInternal, absl::StrCat(Describe(Summarize(call)), ": ", what));
 }
 
-absl::Status CheckGroup(const CommunicatorConfig& config, Call& call) {
+absl::Status PlaceInGroup(const CommunicatorConfig& config, CheckedCall& call) {
   const int members = static_cast<int>(config.members.size());
   call.position = -1;
   std::vector<bool> seen(members);
@@ -48,23 +40,27 @@ absl::Status CheckGroup(const CommunicatorConfig& config, Call& call) {
   return absl::OkStatus();
 }
 
-absl::Status CheckSizes(const Call& call) {
+absl::Status DivideIntoBlocks(CheckedCall& call) {
+  const ir::CollectiveInfo& info = ir::InfoOf(call.kind);
   const size_t n = call.group.size();
   const size_t in = call.in.size();
   const size_t out = call.out.size();
-  bool fits = in == out;
-  if (call.kind == CallKind::kAllGather) fits = in * n == out;
-  if (call.kind == CallKind::kReduceScatter) fits = in == out * n;
-  if (call.kind == CallKind::kAllToAll) fits = in == out && in % n == 0;
-  const size_t width = call.reducer == nullptr ? 1 : ir::ByteWidth(call.dtype);
-  if (fits && in % width == 0 && out % width == 0) return absl::OkStatus();
+  Layout& layout = call.layout;
+  layout.in_each = info.in == ir::BlockCount::kEach;
+  layout.out_each = info.out == ir::BlockCount::kEach;
+  layout.block = layout.in_each ? in / n : in;
+  const size_t width = info.combines ? ir::ByteWidth(call.dtype) : 1;
+  if (in == layout.block * (layout.in_each ? n : 1) &&
+      out == layout.block * (layout.out_each ? n : 1) && layout.block % width == 0) {
+    return absl::OkStatus();
+  }
   return Bug(call, absl::StrCat("sizes do not fit: in is ", in, " bytes, out is ", out,
                                 " bytes, for ", n, " members"));
 }
 
 absl::Status CheckOverlap(const Call& call) {
   if (call.in.empty() || call.out.empty()) return absl::OkStatus();
-  if (call.kind == CallKind::kAllReduce && call.in.data() == call.out.data()) {
+  if (call.kind == ir::CollectiveKind::kAllReduce && call.in.data() == call.out.data()) {
     return absl::OkStatus();
   }
   const std::less_equal<const std::byte*> before;  // Total, for pointers into any memory.
@@ -76,16 +72,20 @@ absl::Status CheckOverlap(const Call& call) {
   return Bug(call, "in and out overlap");
 }
 
-absl::Status CheckPairs(const Call& call) {
+absl::Status FindSources(CheckedCall& call) {
+  if (!ir::InfoOf(call.kind).paired) return absl::OkStatus();
   const int n = static_cast<int>(call.group.size());
-  std::vector<bool> sources(n), targets(n);
+  std::vector<bool> sends(n);
+  std::vector<int>& sources = call.layout.sources;
+  sources.assign(n, -1);
   for (const PermutePair& pair : call.pairs) {
     const bool inside = pair.source >= 0 && pair.source < n && pair.target >= 0 && pair.target < n;
-    if (!inside || sources[pair.source] || targets[pair.target]) {
+    if (!inside || sends[pair.source] || sources[pair.target] != -1) {
       return Bug(call, absl::StrCat("pair (", pair.source, ", ", pair.target,
                                     ") is outside the group or repeats a source or target"));
     }
-    sources[pair.source] = targets[pair.target] = true;
+    sends[pair.source] = true;
+    sources[pair.target] = pair.source;
   }
   return absl::OkStatus();
 }
@@ -101,7 +101,7 @@ class Fnv1a {
   uint64_t hash_ = 0xcbf29ce484222325;
 };
 
-// What must be equal at every member of a group, but for launch and sequence. Stable across hosts.
+// Stable across hosts.
 uint64_t Fingerprint(const Call& call) {
   Fnv1a hash;
   hash.Mix(static_cast<uint64_t>(call.kind));
@@ -118,34 +118,16 @@ uint64_t Fingerprint(const Call& call) {
 }
 
 std::string Context(const Call& call) {
-  return absl::StrCat("program ", call.key->program, ", launch ", call.key->launch, ", op ",
-                      call.key->op_sequence);
+  return absl::StrCat("program ", call.key.program, ", launch ", call.key.launch, ", op ",
+                      call.key.op_sequence);
 }
 
 }  // namespace
 
-size_t ChunkBytes(const Call& call) {
-  switch (call.kind) {
-    case CallKind::kReduceScatter:
-      return call.out.size();
-    case CallKind::kAllToAll:
-      return call.in.size() / call.group.size();
-    default:
-      return call.in.size();
-  }
-}
-
-int PermuteSource(const Call& call, int target) {
-  for (const PermutePair& pair : call.pairs) {
-    if (pair.target == target) return pair.source;
-  }
-  return -1;
-}
-
-absl::Status Validate(const CommunicatorConfig& config, Call& call) {
-  TESSERA_RETURN_IF_ERROR(CheckGroup(config, call));
-  TESSERA_RETURN_IF_ERROR(CheckSizes(call));
-  TESSERA_RETURN_IF_ERROR(CheckPairs(call));
+absl::Status Validate(const CommunicatorConfig& config, CheckedCall& call) {
+  TESSERA_RETURN_IF_ERROR(PlaceInGroup(config, call));
+  TESSERA_RETURN_IF_ERROR(DivideIntoBlocks(call));
+  TESSERA_RETURN_IF_ERROR(FindSources(call));
   call.fingerprint = Fingerprint(call);
   return CheckOverlap(call);
 }
@@ -156,16 +138,19 @@ CallSummary Summarize(const Call& call) {
           static_cast<uint8_t>(call.dtype),
           static_cast<uint32_t>(call.group.size()),
           call.in.size(),
-          call.key->launch,
-          call.key->op_sequence,
-          call.key->op};
+          call.key.launch,
+          call.key.op_sequence,
+          call.key.op};
 }
 
 std::string Describe(const CallSummary& s) {
-  std::string what(s.kind < std::size(kKindNames) ? kKindNames[s.kind] : "unknown");
-  if (IsReduction(s.kind) && s.dtype < ir::kNumDTypes) {
-    absl::StrAppend(&what, " ", ToAbsl(ReduceName(static_cast<ReduceKind>(s.reduce))), " ",
-                    ToAbsl(ir::DTypeName(static_cast<ir::DType>(s.dtype))));
+  const bool known = s.kind < ir::kNumCollectiveKinds;
+  const ir::CollectiveInfo& info =
+      ir::InfoOf(known ? static_cast<ir::CollectiveKind>(s.kind) : ir::CollectiveKind::kNone);
+  std::string what(known ? info.name : "unknown");
+  if (info.combines && s.dtype < ir::kNumDTypes) {
+    absl::StrAppend(&what, " ", ToAbsl(ir::ReduceKindName(static_cast<ir::ReduceKind>(s.reduce))),
+                    " ", ToAbsl(ir::DTypeName(static_cast<ir::DType>(s.dtype))));
   }
   return absl::StrCat(s.op, " (", what, ", ", s.bytes, " bytes, ", s.group_size,
                       " members, launch ", s.launch, ", op ", s.op_sequence, ")");
@@ -185,7 +170,7 @@ absl::Status TimeoutVerdict(const CommunicatorConfig& config, const Call& call,
       });
   return MakeError(
       ErrorKind::kCollectiveTimeout,
-      absl::StrCat(call.key->op, ": ", missing.size(), " of ", call.group.size(),
+      absl::StrCat(call.key.op, ": ", missing.size(), " of ", call.group.size(),
                    " members missing after ", absl::FormatDuration(config.timeout),
                    ", seen from rank ", call.rank, ": ", who, " [", Context(call), "]"));
 }
@@ -193,7 +178,7 @@ absl::Status TimeoutVerdict(const CommunicatorConfig& config, const Call& call,
 absl::Status LostVerdict(const CommunicatorConfig& config, const Call& call, int rank,
                          const std::string& reason) {
   return MakeError(ErrorKind::kWorkerLost,
-                   absl::StrCat(call.key->op, ": lost ", DescribeRank(config, rank), ": ", reason,
+                   absl::StrCat(call.key.op, ": lost ", DescribeRank(config, rank), ": ", reason,
                                 " [", Context(call), "]"));
 }
 
@@ -203,7 +188,7 @@ absl::Status MismatchVerdict(const CommunicatorConfig& config, const Call& call,
       ErrorKind::kInternal,
       absl::StrCat("members of a group made different calls: ", DescribeRank(config, call.rank),
                    " called ", Describe(Summarize(call)), ", ", DescribeRank(config, other_rank),
-                   " called ", Describe(other), " [program ", call.key->program, "]"));
+                   " called ", Describe(other), " [program ", call.key.program, "]"));
 }
 
 }  // namespace tessera::worker

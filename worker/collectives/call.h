@@ -1,6 +1,4 @@
-// One call of one rank, as the transports see it, and the words in which verdicts speak of it.
-//
-// A Call borrows the caller's buffers and key, and lives on the calling rank's stack.
+// A call as the transports see it, checked and placed, and the words in which verdicts speak of it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,45 +7,38 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "worker/collectives/communicator.h"
+#include "worker/collectives/collectives.h"
 #include "worker/collectives/reduce.h"
 
 namespace tessera::worker {
 
-enum class CallKind : uint8_t {
-  kAllReduce,
-  kAllGather,
-  kReduceScatter,
-  kAllToAll,
-  kPermute,
-  kBarrier
+// Which blocks pass between the positions of a group, and where they lie.
+struct Layout {
+  // Whether `to` is sent a block of `from`: the one at InOffset(to) in its `in`. It comes to lie at
+  // OutOffset(from) in the `out` of `to`, or is combined with the others that come there.
+  bool Sends(int from, int to) const { return sources.empty() || sources[to] == from; }
+  bool GetsNothing(int to) const { return !sources.empty() && sources[to] < 0; }
+  size_t InOffset(int to) const { return in_each ? to * block : 0; }
+  size_t OutOffset(int from) const { return out_each ? from * block : 0; }
+
+  size_t block = 0;  // Bytes.
+  bool in_each = false, out_each = false;
+  std::vector<int> sources;  // By target, -1 for none; empty unless pairs say who sends to whom.
 };
 
-struct Call {
-  CallKind kind = CallKind::kBarrier;
-  ReduceKind reduce = ReduceKind::kSum;  // The reductions only.
-  ir::DType dtype = ir::DType::kU8;      // The reductions only.
-  Reducer reducer = nullptr;             // The reductions only.
-  int rank = 0;
-  int position = 0;          // Of `rank` in `group`; set by Validate.
-  uint64_t fingerprint = 0;  // Set by Validate.
-  absl::Span<const int> group;
-  const CallKey* key = nullptr;
-  absl::Span<const PermutePair> pairs;  // Permute only.
-  absl::Span<const std::byte> in;
-  absl::Span<std::byte> out;
+// Lives on the calling rank's stack.
+struct CheckedCall : Call {
+  explicit CheckedCall(const Call& call) : Call(call) {}
+
+  Reducer reducer = nullptr;  // Null for the kinds that do not combine.
+  int position = 0;           // Of `rank` in `group`.
+  uint64_t fingerprint = 0;   // Of what must be equal at every member, but for launch and sequence.
+  Layout layout;
 };
 
-// What one member sends to or keeps for one position: the unit in which a call's bytes divide. All
-// of `in` for an all-reduce.
-size_t ChunkBytes(const Call& call);
-
-// The position whose `in` this one receives, or -1 (Permute only).
-int PermuteSource(const Call& call, int target);
-
-// Sets `position` and `fingerprint`; checks the group, the sizes, the pairs and that buffers do not
-// overlap.
-absl::Status Validate(const CommunicatorConfig& config, Call& call);
+// Sets the rest of a call whose reducer is known; checks the group, the sizes, the pairs and that
+// buffers do not overlap.
+absl::Status Validate(const CommunicatorConfig& config, CheckedCall& call);
 
 // A call as a peer knows it: what fits into a frame.
 struct CallSummary {

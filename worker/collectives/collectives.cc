@@ -1,4 +1,6 @@
-// The communicator of one executor: checks a call, picks the transport, keeps the first failure.
+// The collectives of one executor: checks a call, picks the transport, keeps the first failure.
+#include "worker/collectives/collectives.h"
+
 #include <set>
 #include <string>
 #include <utility>
@@ -6,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "worker/collectives/call.h"
-#include "worker/collectives/communicator.h"
 #include "worker/collectives/deadline.h"
 #include "worker/collectives/exchange.h"
 #include "worker/collectives/failure.h"
@@ -42,70 +43,18 @@ absl::Status CheckConfig(const CommunicatorConfig& config, int listen_fd) {
   return absl::OkStatus();
 }
 
-class Communicator final : public Collectives {
+class HostCollectives final : public Collectives {
  public:
-  Communicator(CommunicatorConfig config, int listen_fd);
+  HostCollectives(CommunicatorConfig config, int listen_fd);
 
-  absl::Status AllReduce(int rank, absl::Span<const int> group, const CallKey& key,
-                         ReduceKind reduce, ir::DType dtype, absl::Span<const std::byte> in,
-                         absl::Span<std::byte> out) override {
-    return RunReduction(CallKind::kAllReduce, rank, group, key, reduce, dtype, in, out);
-  }
-  absl::Status AllGather(int rank, absl::Span<const int> group, const CallKey& key,
-                         absl::Span<const std::byte> in, absl::Span<std::byte> out) override {
-    return Run(MakeCall(CallKind::kAllGather, rank, group, key, in, out));
-  }
-  absl::Status ReduceScatter(int rank, absl::Span<const int> group, const CallKey& key,
-                             ReduceKind reduce, ir::DType dtype, absl::Span<const std::byte> in,
-                             absl::Span<std::byte> out) override {
-    return RunReduction(CallKind::kReduceScatter, rank, group, key, reduce, dtype, in, out);
-  }
-  absl::Status AllToAll(int rank, absl::Span<const int> group, const CallKey& key,
-                        absl::Span<const std::byte> in, absl::Span<std::byte> out) override {
-    return Run(MakeCall(CallKind::kAllToAll, rank, group, key, in, out));
-  }
-  absl::Status Permute(int rank, absl::Span<const int> group, const CallKey& key,
-                       absl::Span<const PermutePair> pairs, absl::Span<const std::byte> in,
-                       absl::Span<std::byte> out) override {
-    Call call = MakeCall(CallKind::kPermute, rank, group, key, in, out);
-    call.pairs = pairs;
-    return Run(call);
-  }
-  absl::Status Barrier(int rank, absl::Span<const int> group, const CallKey& key) override {
-    return Run(MakeCall(CallKind::kBarrier, rank, group, key, {}, {}));
-  }
-
+  absl::Status Run(const Call& call) override;
   void AbortLaunch(uint64_t launch, absl::Status status) override {
     failure_.SetLaunch(launch, std::move(status), FailureLatch::From::kHere);
   }
   void Abort(absl::Status status) override { failure_.Set(std::move(status)); }
 
  private:
-  static Call MakeCall(CallKind kind, int rank, absl::Span<const int> group, const CallKey& key,
-                       absl::Span<const std::byte> in, absl::Span<std::byte> out) {
-    Call call;
-    call.kind = kind;
-    call.rank = rank;
-    call.group = group;
-    call.key = &key;
-    call.in = in;
-    call.out = out;
-    return call;
-  }
-
-  absl::Status RunReduction(CallKind kind, int rank, absl::Span<const int> group,
-                            const CallKey& key, ReduceKind reduce, ir::DType dtype,
-                            absl::Span<const std::byte> in, absl::Span<std::byte> out) {
-    Call call = MakeCall(kind, rank, group, key, in, out);
-    call.reduce = reduce;
-    call.dtype = dtype;
-    absl::StatusOr<Reducer> reducer = FindReducer(reduce, dtype);
-    if (!reducer.ok()) return Annotate(reducer.status(), key.op);
-    call.reducer = *reducer;
-    return Run(call);
-  }
-
-  absl::Status Run(Call call);
+  absl::Status RunChecked(CheckedCall& call);
   bool IsLocal(absl::Span<const int> group) const;
 
   // Immutable.
@@ -118,7 +67,8 @@ class Communicator final : public Collectives {
   std::unique_ptr<Exchange> exchange_;               // Null if every member is local.
 };
 
-Communicator::Communicator(CommunicatorConfig config, int listen_fd) : config_(std::move(config)) {
+HostCollectives::HostCollectives(CommunicatorConfig config, int listen_fd)
+    : config_(std::move(config)) {
   if (absl::Status status = CheckConfig(config_, listen_fd); !status.ok()) {
     failure_.Set(std::move(status));
     return;
@@ -147,7 +97,7 @@ Communicator::Communicator(CommunicatorConfig config, int listen_fd) : config_(s
   links_->Start();
 }
 
-bool Communicator::IsLocal(absl::Span<const int> group) const {
+bool HostCollectives::IsLocal(absl::Span<const int> group) const {
   if (links_ == nullptr) return true;
   for (const int rank : group) {
     if (mailboxes_[rank] == nullptr) return false;
@@ -155,8 +105,21 @@ bool Communicator::IsLocal(absl::Span<const int> group) const {
   return true;
 }
 
-absl::Status Communicator::Run(Call call) {
-  const uint64_t launch = call.key->launch;
+absl::Status HostCollectives::Run(const Call& call) {
+  if (static_cast<int>(call.kind) >= ir::kNumCollectiveKinds) {
+    return MakeError(ErrorKind::kNotImplemented, "this executor has no such exchange");
+  }
+  CheckedCall checked(call);
+  if (ir::InfoOf(call.kind).combines) {
+    const absl::StatusOr<Reducer> reducer = FindReducer(call.reduce, call.dtype);
+    if (!reducer.ok()) return Annotate(reducer.status(), call.key.op);
+    checked.reducer = *reducer;
+  }
+  return RunChecked(checked);
+}
+
+absl::Status HostCollectives::RunChecked(CheckedCall& call) {
+  const uint64_t launch = call.key.launch;
   TESSERA_RETURN_IF_ERROR(failure_.Of(launch));
   const Deadline deadline(config_.timeout);
   absl::Status status = Validate(config_, call);
@@ -177,7 +140,7 @@ absl::Status Communicator::Run(Call call) {
 }  // namespace
 
 std::unique_ptr<Collectives> MakeCollectives(CommunicatorConfig config, int listen_fd) {
-  return std::make_unique<Communicator>(std::move(config), listen_fd);
+  return std::make_unique<HostCollectives>(std::move(config), listen_fd);
 }
 
 }  // namespace tessera::worker

@@ -4,8 +4,8 @@
 
 #include "base/pki.h"
 #include "ir/api/identity.h"
-#include "worker/collectives/collectives_suite.h"
 #include "worker/collectives/socket.h"
+#include "worker/collectives/testing/collectives_suite.h"
 #include "worker/collectives/tls.h"
 #include "worker/collectives/wire.h"
 
@@ -143,8 +143,10 @@ TEST(TlsCollectives, WhoCannotShowThatItIsThePeerIsNotSpokenTo) {
       config.tls = e == 0 ? row.of_w0 : row.of_w1;
       cluster.Start(e, config);
     }
-    for (const absl::Status& status : cluster.Run(
-             kBoth, [&](int rank) { return cluster.of(rank).Barrier(rank, kBoth, kKey); })) {
+    for (const absl::Status& status : cluster.Run(kBoth, [&](int rank) {
+           return cluster.of(rank).Run(
+               {.kind = ir::CollectiveKind::kBarrier, .rank = rank, .group = kBoth, .key = kKey});
+         })) {
       EXPECT_FALSE(status.ok()) << row.what;
     }
   }
@@ -154,11 +156,18 @@ TEST(TlsCollectives, LosingAPeerInMidCallIsReportedAtOnce) {
   TestCluster cluster(2, 1, absl::Seconds(60));
   cluster.use_tls = true;
   cluster.StartAll();
-  ASSERT_TRUE(
-      cluster.Run(kBoth, [&](int rank) { return cluster.of(rank).Barrier(rank, kBoth, kKey); })[0]
-          .ok());
+  ASSERT_TRUE(cluster
+                  .Run(kBoth,
+                       [&](int rank) {
+                         return cluster.of(rank).Run({.kind = ir::CollectiveKind::kBarrier,
+                                                      .rank = rank,
+                                                      .group = kBoth,
+                                                      .key = kKey});
+                       })[0]
+                  .ok());
   std::thread dropper([&] { cluster.executors[1].reset(); });
-  const absl::Status status = cluster.of(0).Barrier(0, kBoth, kKey);
+  const absl::Status status = cluster.of(0).Run(
+      {.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = kBoth, .key = kKey});
   dropper.join();
   EXPECT_EQ(ReasonOf(status), "WORKER_LOST") << status;
 }
@@ -176,17 +185,27 @@ TEST(TlsContextTest, WhatIsNoCertificateIsSaid) {
 TEST(TcpCollectives, LosingAPeerInMidCallIsReportedAtOnce) {
   TestCluster cluster(2, 1, absl::Seconds(60));
   cluster.StartAll();
-  ASSERT_TRUE(
-      cluster.Run(kBoth, [&](int rank) { return cluster.of(rank).Barrier(rank, kBoth, kKey); })[0]
-          .ok());
+  ASSERT_TRUE(cluster
+                  .Run(kBoth,
+                       [&](int rank) {
+                         return cluster.of(rank).Run({.kind = ir::CollectiveKind::kBarrier,
+                                                      .rank = rank,
+                                                      .group = kBoth,
+                                                      .key = kKey});
+                       })[0]
+                  .ok());
   std::thread dropper([&] { cluster.executors[1].reset(); });
-  const absl::Status status = cluster.of(0).Barrier(0, kBoth, kKey);
+  const absl::Status status = cluster.of(0).Run(
+      {.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = kBoth, .key = kKey});
   dropper.join();
   EXPECT_EQ(ReasonOf(status), "WORKER_LOST") << status;
   EXPECT_THAT(Text(status),
               testing::HasSubstr("psum at model.cc:41: lost rank 1 (device 11, executor w1, host "
                                  "host-1): it closed the connection [program train_step"));
-  EXPECT_EQ(cluster.of(0).Barrier(0, kBoth, kKey), status) << "the first failure is final";
+  EXPECT_EQ(cluster.of(0).Run(
+                {.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = kBoth, .key = kKey}),
+            status)
+      << "the first failure is final";
 }
 
 TEST(TcpCollectives, WhatAPeerSentBeforeItLeftStillCounts) {
@@ -195,10 +214,23 @@ TEST(TcpCollectives, WhatAPeerSentBeforeItLeftStillCounts) {
   const std::vector<PermutePair> pairs = {{0, 1}};
   const std::vector<uint8_t> in(1000000, 8);
   std::vector<uint8_t> out(in.size());
-  ASSERT_TRUE(cluster.of(0).Permute(0, kBoth, kKey, pairs, BytesOf(in), MutableBytesOf(out)).ok());
+  ASSERT_TRUE(cluster.of(0)
+                  .Run({.kind = ir::CollectiveKind::kPermute,
+                        .rank = 0,
+                        .group = kBoth,
+                        .key = kKey,
+                        .in = BytesOf(in),
+                        .out = MutableBytesOf(out),
+                        .pairs = pairs})
+                  .ok());
   cluster.executors[0].reset();
-  const absl::Status status =
-      cluster.of(1).Permute(1, kBoth, kKey, pairs, BytesOf(in), MutableBytesOf(out));
+  const absl::Status status = cluster.of(1).Run({.kind = ir::CollectiveKind::kPermute,
+                                                 .rank = 1,
+                                                 .group = kBoth,
+                                                 .key = kKey,
+                                                 .in = BytesOf(in),
+                                                 .out = MutableBytesOf(out),
+                                                 .pairs = pairs});
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(out == in);
 }
@@ -209,9 +241,18 @@ TEST(TcpCollectives, AnExecutorMayStartLate) {
     cluster.Start(1 - late);
     std::thread starter([&] {
       cluster.Start(late);
-      EXPECT_TRUE(cluster.of(late).Barrier(late, kBoth, kKey).ok());
+      EXPECT_TRUE(
+          cluster.of(late)
+              .Run(
+                  {.kind = ir::CollectiveKind::kBarrier, .rank = late, .group = kBoth, .key = kKey})
+              .ok());
     });
-    EXPECT_TRUE(cluster.of(1 - late).Barrier(1 - late, kBoth, kKey).ok());
+    EXPECT_TRUE(cluster.of(1 - late)
+                    .Run({.kind = ir::CollectiveKind::kBarrier,
+                          .rank = 1 - late,
+                          .group = kBoth,
+                          .key = kKey})
+                    .ok());
     starter.join();
   }
 }
@@ -219,7 +260,8 @@ TEST(TcpCollectives, AnExecutorMayStartLate) {
 TEST(TcpCollectives, AnExecutorThatNeverConnectsIsNamedAsSuch) {
   TestCluster cluster(2, 1, absl::Milliseconds(200));
   cluster.Start(1);
-  const absl::Status status = cluster.of(1).Barrier(1, kBoth, kKey);
+  const absl::Status status = cluster.of(1).Run(
+      {.kind = ir::CollectiveKind::kBarrier, .rank = 1, .group = kBoth, .key = kKey});
   EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
   EXPECT_THAT(Text(status), testing::HasSubstr("executor w0, host host-0): not connected"));
 }
@@ -229,7 +271,8 @@ TEST(TcpCollectives, AnExecutorThatRefusesConnectionsIsGivenUpAfterTheTimeout) {
   CommunicatorConfig config = cluster.ConfigOf(0);
   config.members[1].endpoint = "127.0.0.1:1";
   cluster.Start(0, config);
-  const absl::Status status = cluster.of(0).Barrier(0, kBoth, kKey);
+  const absl::Status status = cluster.of(0).Run(
+      {.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = kBoth, .key = kKey});
   EXPECT_TRUE(ReasonOf(status) == "COLLECTIVE_TIMEOUT" || ReasonOf(status) == "WORKER_LOST")
       << status;
 }
@@ -241,7 +284,8 @@ TEST(TcpCollectives, TheStaleGenerationFailsAndTheLaterOneDoesNot) {
     later.generation = 4;
     cluster.Start(1 - stale, later);
     cluster.Start(stale);
-    const absl::Status status = cluster.of(stale).Barrier(stale, kBoth, kKey);
+    const absl::Status status = cluster.of(stale).Run(
+        {.kind = ir::CollectiveKind::kBarrier, .rank = stale, .group = kBoth, .key = kKey});
     EXPECT_EQ(ReasonOf(status), "PEER_FAILED") << status;
     EXPECT_THAT(Text(status), testing::HasSubstr("generation 3 is stale: executor"));
     // The laggard is configured anew, and the two meet.
@@ -249,8 +293,10 @@ TEST(TcpCollectives, TheStaleGenerationFailsAndTheLaterOneDoesNot) {
     later = cluster.ConfigOf(stale);
     later.generation = 4;
     cluster.Start(stale, later);
-    for (const absl::Status& result : cluster.Run(
-             kBoth, [&](int rank) { return cluster.of(rank).Barrier(rank, kBoth, kKey); })) {
+    for (const absl::Status& result : cluster.Run(kBoth, [&](int rank) {
+           return cluster.of(rank).Run(
+               {.kind = ir::CollectiveKind::kBarrier, .rank = rank, .group = kBoth, .key = kKey});
+         })) {
       EXPECT_TRUE(result.ok()) << result;
     }
   }
@@ -264,7 +310,8 @@ TEST(TcpCollectives, AWrongSecretOrIncarnationIsNotLetIn) {
     config.members[0].incarnation += wrong_secret ? 0 : 1;
     cluster.Start(0, config);
     cluster.Start(1);
-    const absl::Status status = cluster.of(1).Barrier(1, kBoth, kKey);
+    const absl::Status status = cluster.of(1).Run(
+        {.kind = ir::CollectiveKind::kBarrier, .rank = 1, .group = kBoth, .key = kKey});
     EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
     EXPECT_THAT(Text(status), testing::HasSubstr("not connected"));
   }
@@ -272,7 +319,11 @@ TEST(TcpCollectives, AWrongSecretOrIncarnationIsNotLetIn) {
 
 TEST(TcpCollectives, AConfigurationWithoutSenseIsReportedByEveryCall) {
   const auto barrier = [](const CommunicatorConfig& config, int fd) {
-    return Text(MakeCollectives(config, fd)->Barrier(0, std::vector<int>{0}, kKey));
+    return Text(MakeCollectives(config, fd)
+                    ->Run({.kind = ir::CollectiveKind::kBarrier,
+                           .rank = 0,
+                           .group = std::vector<int>{0},
+                           .key = kKey}));
   };
   const TestCluster cluster(2, 1, absl::Seconds(1));
   CommunicatorConfig config = cluster.ConfigOf(1);
@@ -326,7 +377,10 @@ class RawPeer : public testing::Test {
     char byte;
     return !ReadAll(fd.get(), nullptr, &byte, 1, deadline_, quiet_.fd()) && !deadline_.Passed();
   }
-  absl::Status Barrier() { return cluster_.of(1).Barrier(1, kBoth, kKey); }
+  absl::Status Barrier() {
+    return cluster_.of(1).Run(
+        {.kind = ir::CollectiveKind::kBarrier, .rank = 1, .group = kBoth, .key = kKey});
+  }
   FrameHeader Header() {
     FrameHeader header;
     header.generation = 3;
@@ -369,8 +423,10 @@ TEST_F(RawPeer, GarbageIsClosedAndDisturbsNobody) {
   UniqueFd half_a_hello = Dial();
   Write(half_a_hello, &hello, 7);
   cluster_.Start(0);
-  std::vector<absl::Status> results =
-      cluster_.Run(kBoth, [&](int rank) { return cluster_.of(rank).Barrier(rank, kBoth, kKey); });
+  std::vector<absl::Status> results = cluster_.Run(kBoth, [&](int rank) {
+    return cluster_.of(rank).Run(
+        {.kind = ir::CollectiveKind::kBarrier, .rank = rank, .group = kBoth, .key = kKey});
+  });
   EXPECT_TRUE(results[0].ok() && results[1].ok()) << results[0] << results[1];
 }
 
@@ -491,8 +547,14 @@ TEST_F(RawPeer, APeerThatStallsInMidMessageIsToldApart) {
   EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);
   std::vector<uint8_t> in(2 * kMaxPayloadBytes), out(2 * in.size());
   absl::Status status;
-  std::thread caller(
-      [&] { status = cluster_.of(1).AllGather(1, kBoth, kKey, BytesOf(in), MutableBytesOf(out)); });
+  std::thread caller([&] {
+    status = cluster_.of(1).Run({.kind = ir::CollectiveKind::kAllGather,
+                                 .rank = 1,
+                                 .group = kBoth,
+                                 .key = kKey,
+                                 .in = BytesOf(in),
+                                 .out = MutableBytesOf(out)});
+  });
   // Answer its first frame with the like of it, and no more.
   FrameHeader header;
   EXPECT_TRUE(ReadAll(fd_.get(), nullptr, &header, sizeof(header), deadline_, quiet_.fd()));
@@ -511,8 +573,13 @@ TEST_F(RawPeer, APeerThatStopsReadingIsTimedOut) {
   EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);
   const std::vector<PermutePair> pairs = {{1, 0}};
   std::vector<uint8_t> in(64 << 20), out(in.size());
-  const absl::Status status =
-      cluster_.of(1).Permute(1, kBoth, kKey, pairs, BytesOf(in), MutableBytesOf(out));
+  const absl::Status status = cluster_.of(1).Run({.kind = ir::CollectiveKind::kPermute,
+                                                  .rank = 1,
+                                                  .group = kBoth,
+                                                  .key = kKey,
+                                                  .in = BytesOf(in),
+                                                  .out = MutableBytesOf(out),
+                                                  .pairs = pairs});
   EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
   EXPECT_THAT(Text(status), testing::HasSubstr("not receiving: "));
 }

@@ -48,22 +48,10 @@ Exchange::Exchange(const CommunicatorConfig* config, const FailureLatch* failure
       links_(links),
       scratch_(mailboxes_.size()) {}
 
-absl::Status Exchange::Run(const Call& call, const Deadline& deadline) {
-  switch (call.kind) {
-    case CallKind::kAllReduce:
-      return call.in.size() < kDirectBytes ? AllReduceDirect(call, deadline)
-                                           : AllReduceInChunks(call, deadline);
-    case CallKind::kReduceScatter:
-      return ReduceScatter(call, deadline);
-    case CallKind::kAllGather:
-    case CallKind::kBarrier:
-      return AllGather(call, call.in, call.out, deadline);
-    case CallKind::kAllToAll:
-      return AllToAll(call, deadline);
-    case CallKind::kPermute:
-      return Permute(call, deadline);
-  }
-  return MakeError(ErrorKind::kInternal, "no such collective");
+absl::Status Exchange::Run(const CheckedCall& call, const Deadline& deadline) {
+  return call.kind == ir::CollectiveKind::kAllReduce && call.in.size() >= kDirectBytes
+             ? AllReduceInChunks(call, deadline)
+             : RunDirect(call, deadline);
 }
 
 absl::Span<std::byte> Exchange::ScratchOf(const Call& call, size_t bytes) {
@@ -73,19 +61,43 @@ absl::Span<std::byte> Exchange::ScratchOf(const Call& call, size_t bytes) {
   return absl::MakeSpan(scratch).first(bytes);
 }
 
-absl::Status Exchange::AllReduceDirect(const Call& call, const Deadline& deadline) {
-  const size_t n = call.group.size();
-  const size_t size = call.in.size();
-  const absl::Span<std::byte> all = ScratchOf(call, n * size);
-  TESSERA_RETURN_IF_ERROR(AllGather(call, call.in, all, deadline));
+absl::Status Exchange::RunDirect(const CheckedCall& call, const Deadline& deadline) {
+  const Layout& layout = call.layout;
+  const size_t block = layout.block;
+  const int n = static_cast<int>(call.group.size()), me = call.position;
+  const bool combines = call.reducer != nullptr;
+  const absl::Span<std::byte> scratch = ScratchOf(call, combines ? n * block : 0);
+  std::vector<Transfer> transfers;
   std::vector<const std::byte*> inputs;
-  for (size_t i = 0; i < n; ++i) inputs.push_back(all.data() + i * size);
-  std::byte* const outputs[] = {call.out.data()};
-  call.reducer(inputs, absl::MakeConstSpan(outputs), static_cast<int64_t>(size));
+  for (int i = 0; i < n; ++i) {
+    if (combines)
+      inputs.push_back(i == me ? call.in.data() + layout.InOffset(me) : scratch.data() + i * block);
+    if (i == me) continue;
+    Transfer t;
+    t.rank = call.group[i];
+    t.sends = layout.Sends(me, i);
+    t.receives = layout.Sends(i, me);
+    if (t.sends) t.out = call.in.subspan(layout.InOffset(i), block);
+    if (t.receives)
+      t.in = combines ? scratch.subspan(i * block, block)
+                      : call.out.subspan(layout.OutOffset(i), block);
+    if (t.sends || t.receives) transfers.push_back(t);
+  }
+  TESSERA_RETURN_IF_ERROR(Transact(call, /*phase=*/0, std::move(transfers), deadline));
+  if (block == 0) return absl::OkStatus();
+  if (combines) {
+    std::byte* const outputs[] = {call.out.data()};
+    call.reducer(inputs, absl::MakeConstSpan(outputs), static_cast<int64_t>(block));
+  } else if (layout.GetsNothing(me)) {
+    std::memset(call.out.data(), 0, block);
+  } else if (layout.Sends(me, me)) {
+    std::memcpy(call.out.data() + layout.OutOffset(me), call.in.data() + layout.InOffset(me),
+                block);
+  }
   return absl::OkStatus();
 }
 
-absl::Status Exchange::AllReduceInChunks(const Call& call, const Deadline& deadline) {
+absl::Status Exchange::AllReduceInChunks(const CheckedCall& call, const Deadline& deadline) {
   const size_t n = call.group.size();
   const size_t width = ir::ByteWidth(call.dtype);
   const auto chunk = [&](size_t i) { return ChunkOf(call.in.size(), width, i, n); };
@@ -116,89 +128,7 @@ absl::Status Exchange::AllReduceInChunks(const Call& call, const Deadline& deadl
   return Transact(call, /*phase=*/1, std::move(gather), deadline);
 }
 
-absl::Status Exchange::ReduceScatter(const Call& call, const Deadline& deadline) {
-  const size_t n = call.group.size();
-  const size_t size = call.out.size();
-  const absl::Span<std::byte> scratch = ScratchOf(call, n * size);
-  std::vector<Transfer> transfers;
-  std::vector<const std::byte*> inputs;
-  for (size_t i = 0; i < n; ++i) {
-    if (static_cast<int>(i) == call.position) {
-      inputs.push_back(call.in.data() + i * size);
-      continue;
-    }
-    Transfer& t = transfers.emplace_back();
-    t.rank = call.group[i];
-    t.sends = t.receives = true;
-    t.out = call.in.subspan(i * size, size);
-    t.in = scratch.subspan(i * size, size);
-    inputs.push_back(t.in.data());
-  }
-  TESSERA_RETURN_IF_ERROR(Transact(call, /*phase=*/0, std::move(transfers), deadline));
-  std::byte* const outputs[] = {call.out.data()};
-  call.reducer(inputs, absl::MakeConstSpan(outputs), static_cast<int64_t>(size));
-  return absl::OkStatus();
-}
-
-absl::Status Exchange::AllGather(const Call& call, absl::Span<const std::byte> in,
-                                 absl::Span<std::byte> out, const Deadline& deadline) {
-  const size_t size = in.size();
-  std::vector<Transfer> transfers;
-  for (size_t i = 0; i < call.group.size(); ++i) {
-    if (static_cast<int>(i) == call.position) continue;
-    Transfer& t = transfers.emplace_back();
-    t.rank = call.group[i];
-    t.sends = t.receives = true;
-    t.out = in;
-    t.in = out.subspan(i * size, size);
-  }
-  TESSERA_RETURN_IF_ERROR(Transact(call, /*phase=*/0, std::move(transfers), deadline));
-  if (size > 0) std::memcpy(out.data() + call.position * size, in.data(), size);
-  return absl::OkStatus();
-}
-
-absl::Status Exchange::AllToAll(const Call& call, const Deadline& deadline) {
-  const size_t size = ChunkBytes(call);
-  const size_t mine = call.position * size;
-  std::vector<Transfer> transfers;
-  for (size_t i = 0; i < call.group.size(); ++i) {
-    if (static_cast<int>(i) == call.position) continue;
-    Transfer& t = transfers.emplace_back();
-    t.rank = call.group[i];
-    t.sends = t.receives = true;
-    t.out = call.in.subspan(i * size, size);
-    t.in = call.out.subspan(i * size, size);
-  }
-  TESSERA_RETURN_IF_ERROR(Transact(call, /*phase=*/0, std::move(transfers), deadline));
-  if (size > 0) std::memcpy(call.out.data() + mine, call.in.data() + mine, size);
-  return absl::OkStatus();
-}
-
-absl::Status Exchange::Permute(const Call& call, const Deadline& deadline) {
-  std::vector<Transfer> transfers;
-  bool stays = false;
-  bool receives = false;
-  for (const PermutePair& pair : call.pairs) {
-    const bool sends = pair.source == call.position;
-    const bool gets = pair.target == call.position;
-    receives = receives || gets;
-    stays = stays || (sends && gets);
-    if (sends == gets) continue;
-    Transfer& t = transfers.emplace_back();
-    t.rank = call.group[sends ? pair.target : pair.source];
-    t.sends = sends;
-    t.receives = gets;
-    if (sends) t.out = call.in;
-    if (gets) t.in = call.out;
-  }
-  TESSERA_RETURN_IF_ERROR(Transact(call, /*phase=*/0, std::move(transfers), deadline));
-  if (call.out.empty()) return absl::OkStatus();
-  if (stays) std::memcpy(call.out.data(), call.in.data(), call.out.size());
-  if (!receives) std::memset(call.out.data(), 0, call.out.size());
-  return absl::OkStatus();
-}
-
-absl::Status Exchange::Transact(const Call& call, int phase, std::vector<Transfer> transfers,
+absl::Status Exchange::Transact(const CheckedCall& call, int phase, std::vector<Transfer> transfers,
                                 const Deadline& deadline) {
   Mailbox& mailbox = *mailboxes_[call.rank];
   // Everybody starts with the next position, so that nobody is everyone's first.
@@ -210,7 +140,7 @@ absl::Status Exchange::Transact(const Call& call, int phase, std::vector<Transfe
   while (true) {
     // Before the look at the latch: what comes after it is a change.
     const uint64_t seen = mailbox.changes();
-    TESSERA_RETURN_IF_ERROR(failure_->Of(call.key->launch));
+    TESSERA_RETURN_IF_ERROR(failure_->Of(call.key.launch));
     bool progress = false;
     bool finished = true;
     for (Transfer& transfer : transfers) {
@@ -225,7 +155,7 @@ absl::Status Exchange::Transact(const Call& call, int phase, std::vector<Transfe
 }
 
 // One frame at most, so that sending and receiving take turns. False if nothing could be sent.
-bool Exchange::TrySend(const Call& call, int phase, Transfer& t, const Deadline& deadline) {
+bool Exchange::TrySend(const CheckedCall& call, int phase, Transfer& t, const Deadline& deadline) {
   std::string reason;
   if (!IsLocal(t.rank) && links_->StateOf(t.rank, &reason) != LinkState::kUp) return false;
   const absl::Span<const std::byte> part = t.out.subspan(t.sent, kMaxPayloadBytes);
@@ -264,7 +194,7 @@ bool Exchange::TrySend(const Call& call, int phase, Transfer& t, const Deadline&
   return true;
 }
 
-absl::Status Exchange::TryReceive(const Call& call, int phase, Transfer& t,
+absl::Status Exchange::TryReceive(const CheckedCall& call, int phase, Transfer& t,
                                   const Deadline& deadline, bool* progress) {
   // Asked first: what was sent before the connection went down still counts.
   std::string reason;
@@ -276,7 +206,7 @@ absl::Status Exchange::TryReceive(const Call& call, int phase, Transfer& t,
     if (!launch.has_value()) break;
     // What was on its way when a launch failed is nobody's. That one of the two has failed may be
     // news that is still on its way, too; Timeout tells of launches that really differ.
-    const bool left_over = *launch != call.key->launch;
+    const bool left_over = *launch != call.key.launch;
     if (left_over && !failure_->failed(*launch)) break;
     int64_t credit = 0;
     const std::optional<Frame> frame = mailbox.Take(t.rank, &credit);
@@ -285,7 +215,7 @@ absl::Status Exchange::TryReceive(const Call& call, int phase, Transfer& t,
     *progress = true;
   }
   // Its failure, if it told one, was latched before the connection went down.
-  if (lost) TESSERA_RETURN_IF_ERROR(failure_->Of(call.key->launch));
+  if (lost) TESSERA_RETURN_IF_ERROR(failure_->Of(call.key.launch));
   if (lost && (t.receiving() || t.sending())) return LostVerdict(*config_, call, t.rank, reason);
   return absl::OkStatus();
 }
@@ -304,9 +234,10 @@ absl::Status Exchange::Mismatch(const Call& call, int rank, const Frame& frame) 
   return MismatchVerdict(*config_, call, rank, other);
 }
 
-absl::Status Exchange::Accept(const Call& call, int phase, Transfer& t, const Frame& frame) const {
+absl::Status Exchange::Accept(const CheckedCall& call, int phase, Transfer& t,
+                              const Frame& frame) const {
   const FrameHeader& header = frame.header;
-  if (header.launch != call.key->launch || header.op_sequence != call.key->op_sequence ||
+  if (header.launch != call.key.launch || header.op_sequence != call.key.op_sequence ||
       header.call_fingerprint != call.fingerprint || header.phase != phase ||
       header.total != t.in.size() || header.offset != t.received ||
       header.length > t.in.size() - t.received)
@@ -342,8 +273,8 @@ absl::Status Exchange::Timeout(const Call& call, absl::Span<const Transfer> tran
     Mailbox& mailbox = *mailboxes_[call.rank];
     int64_t ignored = 0;
     // Of a launch whose failure was told at the last moment it says nothing.
-    const uint64_t launch = mailbox.NextLaunch(t.rank).value_or(call.key->launch);
-    if (t.receiving() && launch != call.key->launch && !failure_->failed(launch))
+    const uint64_t launch = mailbox.NextLaunch(t.rank).value_or(call.key.launch);
+    if (t.receiving() && launch != call.key.launch && !failure_->failed(launch))
       return Mismatch(call, t.rank, *mailbox.Take(t.rank, &ignored));
     std::string reason;
     if (!IsLocal(t.rank) && links_->StateOf(t.rank, &reason) == LinkState::kConnecting) {

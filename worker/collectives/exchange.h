@@ -32,29 +32,26 @@ class Exchange {
            std::vector<Mailbox*> mailboxes, TcpLinks* links);
 
   // The caller latches the error.
-  absl::Status Run(const Call& call, const Deadline& deadline);
+  absl::Status Run(const CheckedCall& call, const Deadline& deadline);
 
  private:
   // What passes between this rank and one other in one exchange.
   struct Transfer;
   using Scratch = std::vector<std::byte>;
 
-  absl::Status AllReduceDirect(const Call& call, const Deadline& deadline);
-  absl::Status AllReduceInChunks(const Call& call, const Deadline& deadline);
-  absl::Status ReduceScatter(const Call& call, const Deadline& deadline);
-  absl::Status AllGather(const Call& call, absl::Span<const std::byte> in,
-                         absl::Span<std::byte> out, const Deadline& deadline);
-  absl::Status AllToAll(const Call& call, const Deadline& deadline);
-  absl::Status Permute(const Call& call, const Deadline& deadline);
+  // Every block straight to who gets it.
+  absl::Status RunDirect(const CheckedCall& call, const Deadline& deadline);
+  absl::Status AllReduceInChunks(const CheckedCall& call, const Deadline& deadline);
 
   // Moves all transfers to their ends.
-  absl::Status Transact(const Call& call, int phase, std::vector<Transfer> transfers,
+  absl::Status Transact(const CheckedCall& call, int phase, std::vector<Transfer> transfers,
                         const Deadline& deadline);
-  bool TrySend(const Call& call, int phase, Transfer& transfer, const Deadline& deadline);
-  absl::Status TryReceive(const Call& call, int phase, Transfer& transfer, const Deadline& deadline,
-                          bool* progress);
+  bool TrySend(const CheckedCall& call, int phase, Transfer& transfer, const Deadline& deadline);
+  absl::Status TryReceive(const CheckedCall& call, int phase, Transfer& transfer,
+                          const Deadline& deadline, bool* progress);
   absl::Status Mismatch(const Call& call, int rank, const Frame& frame) const;
-  absl::Status Accept(const Call& call, int phase, Transfer& transfer, const Frame& frame) const;
+  absl::Status Accept(const CheckedCall& call, int phase, Transfer& transfer,
+                      const Frame& frame) const;
   void GiveCredit(const Call& call, int to, int64_t credit, const Deadline& deadline);
   absl::Status Timeout(const Call& call, absl::Span<const Transfer> transfers) const;
 

@@ -15,7 +15,7 @@ namespace tessera::worker {
 namespace {
 
 // What a member takes at a time: large against the cost of taking, small against the last cache.
-constexpr size_t kBlockBytes = 128 << 10;
+constexpr size_t kPieceBytes = 128 << 10;
 
 // About 20 us: less than a park and wake, more than neighbours' skew.
 constexpr int kSpins = 1000;
@@ -38,84 +38,63 @@ void Relax() {
 }  // namespace
 
 struct LocalRendezvous::Meeting {
-  explicit Meeting(const Call& first)
+  explicit Meeting(const CheckedCall& first)
       : summary(Summarize(first)),
         fingerprint(first.fingerprint),
-        kind(first.kind),
         reducer(first.reducer),
+        layout(first.layout),
         group(first.group.begin(), first.group.end()),
         slots(first.group.size()),
-        chunk(ChunkBytes(first)),
-        blocks_per_chunk((chunk + kBlockBytes - 1) / kBlockBytes),
-        // An all-reduce has one chunk, the others one for each position.
-        blocks(blocks_per_chunk * (kind == CallKind::kAllReduce ? 1 : group.size())) {
-    if (kind == CallKind::kPermute) {
-      for (size_t i = 0; i < group.size(); ++i) sources.push_back(PermuteSource(first, i));
-    }
-  }
+        pieces_per_block((layout.block + kPieceBytes - 1) / kPieceBytes),
+        // What is combined of single blocks is the same for everybody; else each position has work.
+        pieces(pieces_per_block * (reducer != nullptr && !layout.in_each ? 1 : group.size())) {}
 
   int PositionOf(int rank) const {
     const auto at = std::find(group.begin(), group.end(), rank);
     return at == group.end() ? -1 : static_cast<int>(at - group.begin());
   }
 
-  void RunBlock(size_t block) const;
+  void RunPiece(size_t piece) const;
 
   // Immutable.
   const CallSummary summary;
   const uint64_t fingerprint;
-  const CallKind kind;
-  const Reducer reducer;
+  const Reducer reducer;  // Null for the kinds that do not combine.
+  const Layout layout;
   const std::vector<int> group;
-  std::vector<int> sources;  // Permute: by target, -1 for none.
 
   // Written under the rendezvous' lock while gathering, then read only.
   std::vector<Slot> slots;
   size_t arrived = 0;
 
-  const size_t chunk;
-  const size_t blocks_per_chunk;
-  const size_t blocks;
-  std::atomic<size_t> next_block{0};
-  std::atomic<size_t> blocks_done{0};
+  const size_t pieces_per_block;
+  const size_t pieces;
+  std::atomic<size_t> next_piece{0};
+  std::atomic<size_t> pieces_done{0};
   std::atomic<int> state{kGathering};  // Raised under the rendezvous' lock.
   absl::CondVar changed;
 };
 
-void LocalRendezvous::Meeting::RunBlock(size_t block) const {
-  const size_t position = block / blocks_per_chunk;
-  const size_t begin = (block % blocks_per_chunk) * kBlockBytes;
-  const size_t size = std::min(kBlockBytes, chunk - begin);
-  const size_t at = position * chunk + begin;
-  absl::InlinedVector<const std::byte*, 16> inputs;
-  absl::InlinedVector<std::byte*, 16> outputs;
-  switch (kind) {
-    case CallKind::kAllReduce:
-      for (const Slot& slot : slots) inputs.push_back(slot.in + begin);
-      for (const Slot& slot : slots) outputs.push_back(slot.out + begin);
-      return reducer(inputs, outputs, static_cast<int64_t>(size));
-    case CallKind::kReduceScatter:
-      for (const Slot& slot : slots) inputs.push_back(slot.in + at);
-      outputs.push_back(slots[position].out + begin);
-      return reducer(inputs, outputs, static_cast<int64_t>(size));
-    case CallKind::kAllGather:
-      for (const Slot& slot : slots) std::memcpy(slot.out + at, slots[position].in + begin, size);
-      return;
-    case CallKind::kAllToAll:
-      for (size_t source = 0; source < slots.size(); ++source) {
-        std::memcpy(slots[position].out + source * chunk + begin, slots[source].in + at, size);
-      }
-      return;
-    case CallKind::kPermute:
-      if (sources[position] < 0) {
-        std::memset(slots[position].out + begin, 0, size);
-      } else {
-        std::memcpy(slots[position].out + begin, slots[sources[position]].in + begin, size);
-      }
-      return;
-    case CallKind::kBarrier:
-      return;
+void LocalRendezvous::Meeting::RunPiece(size_t piece) const {
+  const auto position = static_cast<int>(piece / pieces_per_block);
+  const size_t begin = (piece % pieces_per_block) * kPieceBytes;
+  const size_t size = std::min(kPieceBytes, layout.block - begin);
+  const int n = static_cast<int>(slots.size());
+  if (reducer != nullptr) {
+    absl::InlinedVector<const std::byte*, 16> inputs;
+    absl::InlinedVector<std::byte*, 16> outputs;
+    for (const Slot& slot : slots) inputs.push_back(slot.in + layout.InOffset(position) + begin);
+    for (int to = 0; to < n; ++to) {
+      if (!layout.in_each || to == position) outputs.push_back(slots[to].out + begin);
+    }
+    return reducer(inputs, outputs, static_cast<int64_t>(size));
   }
+  for (int to = 0; to < n; ++to) {
+    if (!layout.Sends(position, to)) continue;
+    std::memcpy(slots[to].out + layout.OutOffset(position) + begin,
+                slots[position].in + layout.InOffset(to) + begin, size);
+  }
+  if (layout.GetsNothing(position)) std::memset(slots[position].out + begin, 0, size);
 }
 
 LocalRendezvous::LocalRendezvous(const CommunicatorConfig* config, const FailureLatch* failure)
@@ -138,7 +117,7 @@ void LocalRendezvous::End(uint64_t launch) {
   }
 }
 
-absl::Status LocalRendezvous::Run(const Call& call, const Deadline& deadline) {
+absl::Status LocalRendezvous::Run(const CheckedCall& call, const Deadline& deadline) {
   std::shared_ptr<Meeting> meeting;
   TESSERA_RETURN_IF_ERROR(Arrive(call, &meeting));
   TESSERA_RETURN_IF_ERROR(AwaitMembers(call, deadline, *meeting));
@@ -146,11 +125,11 @@ absl::Status LocalRendezvous::Run(const Call& call, const Deadline& deadline) {
   return absl::OkStatus();
 }
 
-absl::Status LocalRendezvous::Arrive(const Call& call, std::shared_ptr<Meeting>* meeting) {
+absl::Status LocalRendezvous::Arrive(const CheckedCall& call, std::shared_ptr<Meeting>* meeting) {
   absl::MutexLock lock(&mu_);
   // Under the lock: a launch that fails later finds this meeting and ends it.
-  TESSERA_RETURN_IF_ERROR(failure_->Of(call.key->launch));
-  MeetingKey key(call.key->launch, call.key->op_sequence,
+  TESSERA_RETURN_IF_ERROR(failure_->Of(call.key.launch));
+  MeetingKey key(call.key.launch, call.key.op_sequence,
                  std::vector<int>(call.group.begin(), call.group.end()));
   auto at = open_.find(key);
   TESSERA_RETURN_IF_ERROR(FindConflict(call, at == open_.end() ? nullptr : at->second.get()));
@@ -166,9 +145,9 @@ absl::Status LocalRendezvous::Arrive(const Call& call, std::shared_ptr<Meeting>*
   entered_[call.rank] = *meeting;
   if (++m.arrived == m.group.size()) {
     open_.erase(at);
-    m.state.store(m.blocks == 0 ? kDone : kReady, std::memory_order_release);
-    // One block is done sooner than a helper wakes.
-    if (m.blocks != 1) m.changed.SignalAll();
+    m.state.store(m.pieces == 0 ? kDone : kReady, std::memory_order_release);
+    // One piece is done sooner than a helper wakes.
+    if (m.pieces != 1) m.changed.SignalAll();
   }
   return absl::OkStatus();
 }
@@ -192,7 +171,7 @@ absl::Status LocalRendezvous::AwaitMembers(const Call& call, const Deadline& dea
   if (meeting.group.size() <= cores) {
     for (int i = 0; i < kSpins; ++i) {
       const int state = meeting.state.load(std::memory_order_acquire);
-      if (state == kEnded) return failure_->Of(call.key->launch);
+      if (state == kEnded) return failure_->Of(call.key.launch);
       if (state != kGathering) return absl::OkStatus();
       Relax();
     }
@@ -200,7 +179,7 @@ absl::Status LocalRendezvous::AwaitMembers(const Call& call, const Deadline& dea
   absl::MutexLock lock(&mu_);
   while (true) {
     const int state = meeting.state.load(std::memory_order_acquire);
-    if (state == kEnded) return failure_->Of(call.key->launch);
+    if (state == kEnded) return failure_->Of(call.key.launch);
     if (state != kGathering) break;
     if (failure_->failed()) return failure_->status();
     if (deadline.Passed()) return Timeout(call, meeting);
@@ -225,10 +204,10 @@ absl::Status LocalRendezvous::Timeout(const Call& call, const Meeting& meeting) 
 }
 
 void LocalRendezvous::Work(Meeting& m) {
-  size_t block;
-  while ((block = m.next_block.fetch_add(1, std::memory_order_relaxed)) < m.blocks) {
-    m.RunBlock(block);
-    if (m.blocks_done.fetch_add(1, std::memory_order_acq_rel) + 1 == m.blocks) {
+  size_t piece;
+  while ((piece = m.next_piece.fetch_add(1, std::memory_order_relaxed)) < m.pieces) {
+    m.RunPiece(piece);
+    if (m.pieces_done.fetch_add(1, std::memory_order_acq_rel) + 1 == m.pieces) {
       absl::MutexLock lock(&mu_);
       m.state.store(kDone, std::memory_order_release);
       m.changed.SignalAll();
@@ -238,7 +217,7 @@ void LocalRendezvous::Work(Meeting& m) {
     if (m.state.load(std::memory_order_acquire) == kDone) return;
     Relax();
   }
-  // No deadline: every block that is left is being worked on.
+  // No deadline: every piece that is left is being worked on.
   absl::MutexLock lock(&mu_);
   while (m.state.load(std::memory_order_acquire) != kDone) m.changed.Wait(&mu_);
 }

@@ -2,7 +2,7 @@
 //
 // A meeting is keyed by (launch, op sequence, group). No memory of a member is touched before all
 // have arrived; once they have, the work is bounded, and nobody leaves before it is done, so a
-// deadline or an abort never frees a buffer in use. The last to arrive starts at once, and blocks
+// deadline or an abort never frees a buffer in use. The last to arrive starts at once, and pieces
 // of the work are taken by whichever members are awake.
 //
 // Owned by the communicator. Run is called by each rank's thread, Wake by any.
@@ -28,7 +28,7 @@ class LocalRendezvous {
   ~LocalRendezvous();
 
   // Every rank of the call's group is local. The caller latches the error.
-  absl::Status Run(const Call& call, const Deadline& deadline);
+  absl::Status Run(const CheckedCall& call, const Deadline& deadline);
 
   // Makes waiting members look at the failure latch.
   void Wake();
@@ -39,7 +39,7 @@ class LocalRendezvous {
   struct Meeting;
   using MeetingKey = std::tuple<uint64_t, uint32_t, std::vector<int>>;
 
-  absl::Status Arrive(const Call& call, std::shared_ptr<Meeting>* meeting);
+  absl::Status Arrive(const CheckedCall& call, std::shared_ptr<Meeting>* meeting);
   absl::Status FindConflict(const Call& call, const Meeting* mine) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status AwaitMembers(const Call& call, const Deadline& deadline, Meeting& meeting);

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "worker/collectives/communicator.h"
+#include "worker/collectives/collectives.h"
 #include "worker/collectives/failure.h"
 #include "worker/collectives/mailbox.h"
 #include "worker/collectives/wire.h"

@@ -77,13 +77,12 @@ void Receive(Mailbox& mailbox, const FailureLatch& failure) {
   const CallKey key = {/*launch=*/3, /*op_sequence=*/5, "ppermute at model.cc:41", "main"};
   const std::vector<std::byte> in(kMessageBytes);
   std::vector<std::byte> out(kMessageBytes);
-  Call call;
-  call.kind = CallKind::kPermute;
-  call.group = group;
-  call.key = &key;
-  call.pairs = pairs;
-  call.in = in;
-  call.out = absl::MakeSpan(out);
+  CheckedCall call({.kind = ir::CollectiveKind::kPermute,
+                    .group = group,
+                    .key = key,
+                    .in = in,
+                    .out = absl::MakeSpan(out),
+                    .pairs = pairs});
   const absl::Status valid = Validate(Config(), call);
   TESSERA_CHECK(valid.ok()) << valid;
   call.fingerprint = 0;  // So that inputs can hold it.

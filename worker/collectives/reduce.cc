@@ -13,6 +13,8 @@
 namespace tessera::worker {
 namespace {
 
+using ir::ReduceKind;
+
 constexpr int64_t kLanes = 1024;  // Elements reduced at a time: the accumulators stay in L1.
 
 // How each dtype is stored, and the type it is accumulated in.
@@ -245,30 +247,17 @@ Reducer ReducerOrNull(ReduceKind reduce, ir::DType dtype) {
 
 }  // namespace
 
-std::string_view ReduceName(ReduceKind reduce) {
-  switch (reduce) {
-    case ReduceKind::kSum:
-      return "sum";
-    case ReduceKind::kMax:
-      return "max";
-    case ReduceKind::kMin:
-      return "min";
-    case ReduceKind::kProd:
-      return "prod";
-    case ReduceKind::kAnd:
-      return "and";
-    case ReduceKind::kOr:
-      return "or";
-  }
-  return "?";
-}
-
 absl::StatusOr<Reducer> FindReducer(ReduceKind reduce, ir::DType dtype) {
+  if (reduce < ReduceKind::kSum || reduce > ReduceKind::kOr) {
+    return MakeError(ErrorKind::kNotImplemented,
+                     absl::StrCat("no exchange combines by ", ToAbsl(ir::ReduceKindName(reduce))));
+  }
   if (const Reducer reducer = ReducerOrNull(reduce, dtype)) return reducer;
   const bool narrow = ir::IsFloat(dtype) && ir::ByteWidth(dtype) == 1;
-  return MakeError(narrow ? ErrorKind::kNotImplemented : ErrorKind::kTypeError,
-                   absl::StrCat(ToAbsl(ReduceName(reduce)), " over devices is not defined for ",
-                                ToAbsl(ir::DTypeName(dtype)), "; convert to a wider type first"));
+  return MakeError(
+      narrow ? ErrorKind::kNotImplemented : ErrorKind::kTypeError,
+      absl::StrCat(ToAbsl(ir::ReduceKindName(reduce)), " over devices is not defined for ",
+                   ToAbsl(ir::DTypeName(dtype)), "; convert to a wider type first"));
 }
 
 }  // namespace tessera::worker

@@ -2,12 +2,11 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "ir/collective.h"
 #include "ir/dtype.h"
-#include "worker/collectives/communicator.h"
 
 namespace tessera::worker {
 
@@ -17,9 +16,8 @@ namespace tessera::worker {
 using Reducer = void (*)(absl::Span<const std::byte* const> inputs,
                          absl::Span<std::byte* const> outputs, int64_t bytes);
 
-// TYPE_ERROR where the reduction has no meaning (max of complex), NOT_IMPLEMENTED for f8.
-absl::StatusOr<Reducer> FindReducer(ReduceKind reduce, ir::DType dtype);
-
-std::string_view ReduceName(ReduceKind reduce);
+// TYPE_ERROR where the reduction has no meaning (max of complex), NOT_IMPLEMENTED for f8 and for
+// what combines no blocks (argmax).
+absl::StatusOr<Reducer> FindReducer(ir::ReduceKind reduce, ir::DType dtype);
 
 }  // namespace tessera::worker

@@ -17,13 +17,13 @@ T SumOf(ir::DType dtype, const std::vector<T>& inputs) {
   for (const T& input : inputs) in.push_back(reinterpret_cast<const std::byte*>(&input));
   T result;
   std::byte* const out[] = {reinterpret_cast<std::byte*>(&result)};
-  (*FindReducer(ReduceKind::kSum, dtype))(in, absl::MakeConstSpan(out), sizeof(T));
+  (*FindReducer(ir::ReduceKind::kSum, dtype))(in, absl::MakeConstSpan(out), sizeof(T));
   return result;
 }
 
 // The `reduce` of two elements of the bits `a` and `b`.
 template <typename T>
-T Of2(ReduceKind reduce, ir::DType dtype, T a, T b) {
+T Of2(ir::ReduceKind reduce, ir::DType dtype, T a, T b) {
   const std::byte* const in[] = {reinterpret_cast<const std::byte*>(&a),
                                  reinterpret_cast<const std::byte*>(&b)};
   T result;
@@ -35,12 +35,12 @@ T Of2(ReduceKind reduce, ir::DType dtype, T a, T b) {
 TEST(Reduce, MinusZeroIsLessThanZeroInEveryFloat) {
   const auto check = [](ir::DType dtype, auto minus_zero) {
     const decltype(minus_zero) zero = 0;
-    EXPECT_EQ(Of2(ReduceKind::kMax, dtype, minus_zero, zero), zero);
-    EXPECT_EQ(Of2(ReduceKind::kMax, dtype, zero, minus_zero), zero);
-    EXPECT_EQ(Of2(ReduceKind::kMax, dtype, minus_zero, minus_zero), minus_zero);
-    EXPECT_EQ(Of2(ReduceKind::kMin, dtype, minus_zero, zero), minus_zero);
-    EXPECT_EQ(Of2(ReduceKind::kMin, dtype, zero, minus_zero), minus_zero);
-    EXPECT_EQ(Of2(ReduceKind::kMin, dtype, zero, zero), zero);
+    EXPECT_EQ(Of2(ir::ReduceKind::kMax, dtype, minus_zero, zero), zero);
+    EXPECT_EQ(Of2(ir::ReduceKind::kMax, dtype, zero, minus_zero), zero);
+    EXPECT_EQ(Of2(ir::ReduceKind::kMax, dtype, minus_zero, minus_zero), minus_zero);
+    EXPECT_EQ(Of2(ir::ReduceKind::kMin, dtype, minus_zero, zero), minus_zero);
+    EXPECT_EQ(Of2(ir::ReduceKind::kMin, dtype, zero, minus_zero), minus_zero);
+    EXPECT_EQ(Of2(ir::ReduceKind::kMin, dtype, zero, zero), zero);
   };
   check(ir::DType::kF16, uint16_t{0x8000});
   check(ir::DType::kBF16, uint16_t{0x8000});
@@ -112,8 +112,8 @@ TEST(Reduce, NothingNeedsToBeAligned) {
   std::memcpy(memory[1] + 3, &two, sizeof(two));
   const std::byte* const in[] = {memory[0] + 1, memory[1] + 3};
   std::byte* const out[] = {memory[2] + 5};
-  (*FindReducer(ReduceKind::kSum, ir::DType::kF64))(absl::MakeConstSpan(in),
-                                                    absl::MakeConstSpan(out), sizeof(double));
+  (*FindReducer(ir::ReduceKind::kSum, ir::DType::kF64))(absl::MakeConstSpan(in),
+                                                        absl::MakeConstSpan(out), sizeof(double));
   double sum;
   std::memcpy(&sum, memory[2] + 5, sizeof(sum));
   EXPECT_EQ(sum, 3.75);

@@ -22,7 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "worker/collectives/communicator.h"
+#include "worker/collectives/collectives.h"
 #include "worker/collectives/deadline.h"
 #include "worker/collectives/failure.h"
 #include "worker/collectives/mailbox.h"

@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "the wire is memory on
 inline constexpr uint32_t kHelloMagic = 0x48435354;  // "TSCH"
 inline constexpr uint32_t kTlsMagic = 0x54435354;    // "TSCT"
 inline constexpr uint32_t kFrameMagic = 0x46435354;  // "TSCF"
-inline constexpr uint16_t kWireVersion = 2;
+inline constexpr uint16_t kWireVersion = 3;
 
 inline constexpr size_t kMaxPayloadBytes = 256 << 10;
 inline constexpr size_t kMaxLabelBytes = 1024;

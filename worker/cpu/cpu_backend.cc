@@ -137,7 +137,7 @@ class EvaluatedExecutable final : public CpuExecutable {
             absl::Span<const Array>) -> std::optional<absl::StatusOr<std::vector<Array>>> {
       label = &labels_.at(&op);
       if (context.in_flight != nullptr) context.in_flight->SetOp(*label, /*waiting=*/false);
-      if (op.def->exchange != ir::Exchange::kPosition) return std::nullopt;
+      if (op.def->collective != ir::CollectiveKind::kPosition) return std::nullopt;
       const int64_t at = program_.mesh().IndexAlong(context.mesh_device, op.attrs.Strings("axes"));
       return std::vector<Array>{Array::ScalarInt(ir::DType::kS32, at)};
     };

@@ -33,26 +33,6 @@ constexpr Grain kKernelGrain = {1 << 19, 1 << 25};           // elements times n
 constexpr Grain kCopyGrain = {1 << 21, 1 << 28};             // bytes
 constexpr Grain kMatmulGrain = {1 << 22, int64_t{1} << 33};  // multiplications
 
-absl::StatusOr<ReduceKind> KindOf(ir::ReduceKind kind) {
-  switch (kind) {
-    case ir::ReduceKind::kSum:
-      return ReduceKind::kSum;
-    case ir::ReduceKind::kMax:
-      return ReduceKind::kMax;
-    case ir::ReduceKind::kMin:
-      return ReduceKind::kMin;
-    case ir::ReduceKind::kProd:
-      return ReduceKind::kProd;
-    case ir::ReduceKind::kAnd:
-      return ReduceKind::kAnd;
-    case ir::ReduceKind::kOr:
-      return ReduceKind::kOr;
-    default:
-      return MakeError(ErrorKind::kNotImplemented,
-                       absl::StrCat("no exchange combines by ", ToAbsl(ir::ReduceKindName(kind))));
-  }
-}
-
 // Three nested loops, for shapes and dtypes that oneDNN refuses.
 template <class T, class Load, class Store>
 void NaiveMatmul(const MatmulShape& s, const T* a, const T* b, Load load, Store store) {
@@ -272,32 +252,18 @@ class Run {
     for (const int64_t device : p_.mesh.GroupOf(context_.mesh_device, step.axes)) {
       group.push_back(context_.ranks.at(device));
     }
-    const int rank = context_.ranks.at(context_.mesh_device);
     const CallKey key{context_.launch, ++sequence_, label, std::string(context_.program)};
-    const absl::Span<const std::byte> in = Bytes(step.in);
-    const absl::Span<std::byte> out = MutableBytes(step.out);
-    Collectives& collectives = *context_.collectives;
-    switch (step.exchange) {
-      case ir::Exchange::kAllReduce: {
-        TESSERA_ASSIGN_OR_RETURN(const ReduceKind kind, KindOf(step.reduce));
-        return collectives.AllReduce(rank, group, key, kind, step.dtype, in, out);
-      }
-      case ir::Exchange::kAllGather:
-        return collectives.AllGather(rank, group, key, in, out);
-      case ir::Exchange::kReduceScatter: {
-        TESSERA_ASSIGN_OR_RETURN(const ReduceKind kind, KindOf(step.reduce));
-        return collectives.ReduceScatter(rank, group, key, kind, step.dtype, in, out);
-      }
-      case ir::Exchange::kAllToAll:
-        return collectives.AllToAll(rank, group, key, in, out);
-      case ir::Exchange::kPermute: {
-        std::vector<PermutePair> pairs;
-        for (const auto& [source, target] : step.pairs) pairs.push_back({source, target});
-        return collectives.Permute(rank, group, key, pairs, in, out);
-      }
-      default:
-        return MakeError(ErrorKind::kNotImplemented, "this executor has no such exchange");
-    }
+    std::vector<PermutePair> pairs;
+    for (const auto& [source, target] : step.pairs) pairs.push_back({source, target});
+    return context_.collectives->Run({.kind = step.kind,
+                                      .rank = context_.ranks.at(context_.mesh_device),
+                                      .group = group,
+                                      .key = key,
+                                      .in = Bytes(step.in),
+                                      .out = MutableBytes(step.out),
+                                      .reduce = step.reduce,
+                                      .dtype = step.dtype,
+                                      .pairs = pairs});
   }
 
   const HostProgram& host_;

@@ -3,21 +3,16 @@
 #include <atomic>
 #include <cinttypes>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <utility>
 
-#include "ir/dtype.h"
 #include "worker/cuda/error.h"
 #include "worker/cuda/library.h"
 
 namespace tessera::worker::cuda {
 namespace {
-
-using ir::DType;
-
-// worker::ReduceKind, whose header needs more than the plugin has. device_api_test compares them.
-enum class Reduce : tessera_reduce { kSum, kMax, kMin, kProd, kAnd, kOr };
 
 std::atomic<const Nccl*> the_nccl{nullptr};
 
@@ -60,59 +55,28 @@ struct Element {
   int width;
 };
 
-bool IsFloating(DType dtype) {
-  return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 ||
-         dtype == DType::kF64;
+bool IsFloating(tessera_dtype dtype) {
+  return dtype == TESSERA_F16 || dtype == TESSERA_BF16 || dtype == TESSERA_F32 ||
+         dtype == TESSERA_F64;
 }
 
-// For moving data about: any dtype, as what is as wide.
+// For moving data about, by dtype: what is as wide.
+constexpr Element kElements[] = {
+    /*bool*/ {ncclUint8, 1},     /*s8*/ {ncclInt8, 1},       /*s16*/ {ncclUint8, 2},
+    /*s32*/ {ncclInt32, 1},      /*s64*/ {ncclInt64, 1},     /*u8*/ {ncclUint8, 1},
+    /*u16*/ {ncclUint8, 2},      /*u32*/ {ncclUint32, 1},    /*u64*/ {ncclUint64, 1},
+    /*f16*/ {ncclFloat16, 1},    /*bf16*/ {ncclBfloat16, 1}, /*f32*/ {ncclFloat32, 1},
+    /*f64*/ {ncclFloat64, 1},    /*c64*/ {ncclFloat32, 2},   /*c128*/ {ncclFloat64, 2},
+    /*f8e4m3fn*/ {ncclUint8, 1}, /*f8e5m2*/ {ncclUint8, 1},
+};
+static_assert(std::size(kElements) == TESSERA_F8E5M2 + 1);
+
 int FindElement(const char* call, tessera_dtype dtype, Element* element) {
-  switch (static_cast<DType>(dtype)) {
-    case DType::kBool:
-    case DType::kU8:
-    case DType::kF8E4M3FN:
-    case DType::kF8E5M2:
-      *element = {ncclUint8, 1};
-      return TESSERA_OK;
-    case DType::kS8:
-      *element = {ncclInt8, 1};
-      return TESSERA_OK;
-    case DType::kS16:
-    case DType::kU16:
-      *element = {ncclUint8, 2};
-      return TESSERA_OK;
-    case DType::kF16:
-      *element = {ncclFloat16, 1};
-      return TESSERA_OK;
-    case DType::kBF16:
-      *element = {ncclBfloat16, 1};
-      return TESSERA_OK;
-    case DType::kS32:
-      *element = {ncclInt32, 1};
-      return TESSERA_OK;
-    case DType::kU32:
-      *element = {ncclUint32, 1};
-      return TESSERA_OK;
-    case DType::kF32:
-      *element = {ncclFloat32, 1};
-      return TESSERA_OK;
-    case DType::kS64:
-      *element = {ncclInt64, 1};
-      return TESSERA_OK;
-    case DType::kU64:
-      *element = {ncclUint64, 1};
-      return TESSERA_OK;
-    case DType::kF64:
-      *element = {ncclFloat64, 1};
-      return TESSERA_OK;
-    case DType::kC64:
-      *element = {ncclFloat32, 2};
-      return TESSERA_OK;
-    case DType::kC128:
-      *element = {ncclFloat64, 2};
-      return TESSERA_OK;
+  if (dtype < TESSERA_BOOL || dtype > TESSERA_F8E5M2) {
+    return Fail(TESSERA_INVALID, "%s: %d is no dtype", call, dtype);
   }
-  return Fail(TESSERA_INVALID, "%s: %d is no dtype", call, dtype);
+  *element = kElements[dtype];
+  return TESSERA_OK;
 }
 
 int64_t BytesOf(ncclDataType_t type) {
@@ -141,40 +105,47 @@ int Unsupported(const char* call, tessera_dtype dtype, tessera_reduce reduce, co
 int FindReduction(const char* call, tessera_dtype dtype, tessera_reduce reduce, Element* element,
                   ncclRedOp_t* op) {
   TESSERA_CUDA_TRY(FindElement(call, dtype, element));
-  if (reduce < 0 || reduce > static_cast<tessera_reduce>(Reduce::kOr)) {
+  if (reduce < TESSERA_SUM || reduce > TESSERA_OR) {
     return Fail(TESSERA_INVALID, "%s: %d is no reduction", call, reduce);
   }
-  const auto kind = static_cast<Reduce>(reduce);
-  const auto type = static_cast<DType>(dtype);
-  if (type == DType::kBool) {
-    const bool is_and = kind == Reduce::kAnd || kind == Reduce::kMin || kind == Reduce::kProd;
+  if (dtype == TESSERA_BOOL) {
+    const bool is_and = reduce == TESSERA_AND || reduce == TESSERA_MIN || reduce == TESSERA_PROD;
     *op = is_and ? ncclMin : ncclMax;
     return TESSERA_OK;
   }
-  const bool complex = element->width == 2 && (type == DType::kC64 || type == DType::kC128);
-  const bool f8 = type == DType::kF8E4M3FN || type == DType::kF8E5M2;
+  const bool complex = element->width == 2 && (dtype == TESSERA_C64 || dtype == TESSERA_C128);
+  const bool f8 = dtype == TESSERA_F8E4M3FN || dtype == TESSERA_F8E5M2;
   if (f8 || (element->width != 1 && !complex)) {
     return Unsupported(call, dtype, reduce, "NCCL does not compute with it");
   }
-  switch (kind) {
-    case Reduce::kSum:
+  switch (reduce) {
+    case TESSERA_SUM:
       *op = ncclSum;
       return TESSERA_OK;
-    case Reduce::kProd:
+    case TESSERA_PROD:
       if (complex) return Unsupported(call, dtype, reduce, "NCCL has no complex product");
       *op = ncclProd;
       return TESSERA_OK;
-    case Reduce::kMax:
-    case Reduce::kMin:
+    case TESSERA_MAX:
+    case TESSERA_MIN:
       if (complex) return Unsupported(call, dtype, reduce, "complex numbers have no order");
-      if (IsFloating(type)) return Unsupported(call, dtype, reduce, "NCCL's drops NaNs");
-      *op = kind == Reduce::kMax ? ncclMax : ncclMin;
+      if (IsFloating(dtype)) return Unsupported(call, dtype, reduce, "NCCL's drops NaNs");
+      *op = reduce == TESSERA_MAX ? ncclMax : ncclMin;
       return TESSERA_OK;
-    case Reduce::kAnd:
-    case Reduce::kOr:
+    default:
       break;
   }
   return Unsupported(call, dtype, reduce, "NCCL has no bitwise operations");
+}
+
+// Null for what is none of device_api.h, whose numbers are the table's.
+const char* NameOf(tessera_collective_kind kind) {
+  constexpr const char* kNames[] = {
+#define TESSERA_COLLECTIVE_KIND(symbol, name, ...) name,
+#include "base/collective_kinds.def"
+#undef TESSERA_COLLECTIVE_KIND
+  };
+  return kind >= TESSERA_ALL_REDUCE && kind <= TESSERA_PERMUTE ? kNames[kind] : nullptr;
 }
 
 // Done, or about to be.
@@ -345,22 +316,6 @@ int tessera_comm::Abort() {
               nccl_.api.ncclGetErrorString(result));
 }
 
-int tessera_comm::Enqueue(const char* name, int64_t elements,
-                          const std::function<ncclResult_t()>& call) {
-  if (elements < 0) {
-    return Fail(TESSERA_INVALID, "%s: %" PRId64 " elements; expected at least 0", name, elements);
-  }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const char* const before = pending_;
-  const int ready = ReadyLocked();
-  if (ready == TESSERA_NOT_READY) {
-    return Fail(TESSERA_INVALID, "%s: %s is still under way; ask comm_ready first", name,
-                before != nullptr ? before : "a call");
-  }
-  TESSERA_CUDA_TRY(ready);
-  return Finish(call(), name);
-}
-
 ncclResult_t tessera_comm::Group(const std::function<ncclResult_t()>& calls) {
   const NcclApi& nccl = nccl_.api;
   const ncclResult_t start = nccl.ncclGroupStart();
@@ -370,79 +325,68 @@ ncclResult_t tessera_comm::Group(const std::function<ncclResult_t()>& calls) {
   return IsUnderWay(inside) ? end : inside;
 }
 
-int tessera_comm::AllReduce(tessera_stream* stream, tessera_dtype dtype, tessera_reduce reduce,
-                            uint64_t in, uint64_t out, int64_t elements) {
-  Element element;
-  ncclRedOp_t op;
-  TESSERA_CUDA_TRY(FindReduction("all_reduce", dtype, reduce, &element, &op));
-  return Enqueue("all_reduce", elements, [&] {
-    return nccl_.api.ncclAllReduce(In(in), Out(out), elements * element.width, element.type, op,
-                                   comm_, stream->get());
-  });
-}
-
-int tessera_comm::AllGather(tessera_stream* stream, tessera_dtype dtype, uint64_t in, uint64_t out,
-                            int64_t elements) {
-  Element element;
-  TESSERA_CUDA_TRY(FindElement("all_gather", dtype, &element));
-  return Enqueue("all_gather", elements, [&] {
-    return nccl_.api.ncclAllGather(In(in), Out(out), elements * element.width, element.type, comm_,
-                                   stream->get());
-  });
-}
-
-int tessera_comm::ReduceScatter(tessera_stream* stream, tessera_dtype dtype, tessera_reduce reduce,
-                                uint64_t in, uint64_t out, int64_t elements) {
-  Element element;
-  ncclRedOp_t op;
-  TESSERA_CUDA_TRY(FindReduction("reduce_scatter", dtype, reduce, &element, &op));
-  return Enqueue("reduce_scatter", elements, [&] {
-    return nccl_.api.ncclReduceScatter(In(in), Out(out), elements * element.width, element.type, op,
-                                       comm_, stream->get());
-  });
-}
-
-int tessera_comm::AllToAll(tessera_stream* stream, tessera_dtype dtype, uint64_t in, uint64_t out,
-                           int64_t elements) {
-  Element element;
-  TESSERA_CUDA_TRY(FindElement("all_to_all", dtype, &element));
-  return Enqueue("all_to_all", elements, [&] {
-    const int64_t count = elements * element.width;
-    const int64_t bytes = count * BytesOf(element.type);
-    return Group([&] {
-      ncclResult_t result = ncclSuccess;
-      for (int peer = 0; peer < num_ranks_ && IsUnderWay(result); ++peer) {
-        result = nccl_.api.ncclSend(In(in + peer * bytes), count, element.type, peer, comm_,
-                                    stream->get());
-        if (!IsUnderWay(result)) break;
-        result = nccl_.api.ncclRecv(Out(out + peer * bytes), count, element.type, peer, comm_,
-                                    stream->get());
-      }
-      return result;
-    });
-  });
-}
-
-int tessera_comm::SendReceive(tessera_stream* stream, tessera_dtype dtype, uint64_t in,
-                              int32_t target, uint64_t out, int32_t source, int64_t elements) {
-  Element element;
-  TESSERA_CUDA_TRY(FindElement("send_receive", dtype, &element));
-  for (const int32_t peer : {target, source}) {
-    if (peer >= -1 && peer < num_ranks_) continue;
-    return Fail(TESSERA_INVALID, "send_receive: peer %d; expected -1 or a rank below %d", peer,
+int tessera_comm::Run(tessera_stream* stream, const tessera_collective& what) {
+  const char* const name = NameOf(what.kind);
+  if (name == nullptr) return Fail(TESSERA_INVALID, "%d is no collective", what.kind);
+  Element element = {};
+  ncclRedOp_t op = ncclSum;
+  if (what.kind == TESSERA_ALL_REDUCE || what.kind == TESSERA_REDUCE_SCATTER) {
+    TESSERA_CUDA_TRY(FindReduction(name, what.dtype, what.reduce, &element, &op));
+  } else {
+    TESSERA_CUDA_TRY(FindElement(name, what.dtype, &element));
+  }
+  for (const int32_t peer : {what.target, what.source}) {
+    if (what.kind != TESSERA_PERMUTE || (peer >= -1 && peer < num_ranks_)) continue;
+    return Fail(TESSERA_INVALID, "%s: peer %d; expected -1 or a rank below %d", name, peer,
                 num_ranks_);
   }
-  return Enqueue("send_receive", elements, [&] {
-    const int64_t count = elements * element.width;
-    return Group([&] {
-      ncclResult_t result = ncclSuccess;
-      if (target != -1) {
-        result = nccl_.api.ncclSend(In(in), count, element.type, target, comm_, stream->get());
-      }
-      if (source != -1 && IsUnderWay(result)) {
-        result = nccl_.api.ncclRecv(Out(out), count, element.type, source, comm_, stream->get());
-      }
-      return result;
-    });
-  });
+  if (what.elements < 0) {
+    return Fail(TESSERA_INVALID, "%s: %" PRId64 " elements; expected at least 0", name,
+                what.elements);
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const char* const before = pending_;
+  const int ready = ReadyLocked();
+  if (ready == TESSERA_NOT_READY) {
+    return Fail(TESSERA_INVALID, "%s: %s is still under way; ask comm_ready first", name,
+                before != nullptr ? before : "a call");
+  }
+  TESSERA_CUDA_TRY(ready);
+  return Finish(Enqueue(stream->get(), what, what.elements * element.width, element.type, op),
+                name);
+}
+
+ncclResult_t tessera_comm::Enqueue(CUstream stream, const tessera_collective& what, int64_t count,
+                                   ncclDataType_t type, ncclRedOp_t op) {
+  const NcclApi& nccl = nccl_.api;
+  const auto send = [&](uint64_t from, int peer) {
+    return nccl.ncclSend(In(from), count, type, peer, comm_, stream);
+  };
+  const auto receive = [&](uint64_t to, int peer) {
+    return nccl.ncclRecv(Out(to), count, type, peer, comm_, stream);
+  };
+  const int64_t block = count * BytesOf(type);
+  switch (what.kind) {
+    case TESSERA_ALL_REDUCE:
+      return nccl.ncclAllReduce(In(what.in), Out(what.out), count, type, op, comm_, stream);
+    case TESSERA_ALL_GATHER:
+      return nccl.ncclAllGather(In(what.in), Out(what.out), count, type, comm_, stream);
+    case TESSERA_REDUCE_SCATTER:
+      return nccl.ncclReduceScatter(In(what.in), Out(what.out), count, type, op, comm_, stream);
+    case TESSERA_ALL_TO_ALL:
+      return Group([&] {
+        ncclResult_t result = ncclSuccess;
+        for (int peer = 0; peer < num_ranks_ && IsUnderWay(result); ++peer) {
+          result = send(what.in + peer * block, peer);
+          if (IsUnderWay(result)) result = receive(what.out + peer * block, peer);
+        }
+        return result;
+      });
+    default:  // TESSERA_PERMUTE
+      return Group([&] {
+        ncclResult_t result = what.target == -1 ? ncclSuccess : send(what.in, what.target);
+        if (what.source != -1 && IsUnderWay(result)) result = receive(what.out, what.source);
+        return result;
+      });
+  }
 }

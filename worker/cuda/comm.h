@@ -48,16 +48,8 @@ struct tessera_comm {
   int Ready();
   int Abort();
 
-  int AllReduce(tessera_stream* stream, tessera_dtype dtype, tessera_reduce reduce, uint64_t in,
-                uint64_t out, int64_t elements);
-  int AllGather(tessera_stream* stream, tessera_dtype dtype, uint64_t in, uint64_t out,
-                int64_t elements);
-  int ReduceScatter(tessera_stream* stream, tessera_dtype dtype, tessera_reduce reduce, uint64_t in,
-                    uint64_t out, int64_t elements);
-  int AllToAll(tessera_stream* stream, tessera_dtype dtype, uint64_t in, uint64_t out,
-               int64_t elements);
-  int SendReceive(tessera_stream* stream, tessera_dtype dtype, uint64_t in, int32_t target,
-                  uint64_t out, int32_t source, int64_t elements);
+  // Enqueues one collective, if that can be done now.
+  int Run(tessera_stream* stream, const tessera_collective& what);
 
  private:
   using ncclResult_t = tessera::worker::cuda::ncclResult_t;
@@ -65,8 +57,10 @@ struct tessera_comm {
                int32_t rank)
       : context_(context), nccl_(nccl), num_ranks_(num_ranks), rank_(rank) {}
 
-  // Enqueues one operation, if that can be done now: makes `call`, which is NCCL's answer.
-  int Enqueue(const char* name, int64_t elements, const std::function<ncclResult_t()>& call);
+  // Makes the calls of `what`, `count` elements of `type` a block. Returns NCCL's answer.
+  ncclResult_t Enqueue(tessera::worker::cuda::CUstream stream, const tessera_collective& what,
+                       int64_t count, tessera::worker::cuda::ncclDataType_t type,
+                       tessera::worker::cuda::ncclRedOp_t op);
   // What NCCL's answer to `call` means; remembers a failure, and that the call is under way.
   int Finish(ncclResult_t result, const char* call);
   int Lose(int code, ncclResult_t result, const char* call);

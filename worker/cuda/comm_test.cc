@@ -15,22 +15,25 @@
 #include <vector>
 
 #include "ir/dtype.h"
-#include "worker/collectives/communicator.h"
 #include "worker/cuda/testing/device_fixture.h"
+#include "worker/device/api_values.h"
 
 namespace tessera::worker::cuda {
 namespace {
 
 using ir::DType;
+using ir::ReduceKind;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr tessera_dtype Wire(DType dtype) { return static_cast<tessera_dtype>(dtype); }
-constexpr tessera_reduce Wire(ReduceKind kind) { return static_cast<tessera_reduce>(kind); }
-constexpr tessera_dtype kF32 = Wire(DType::kF32), kS32 = Wire(DType::kS32);
-constexpr tessera_reduce kSum = Wire(ReduceKind::kSum);
+constexpr tessera_dtype kF32 = TESSERA_F32, kS32 = TESSERA_S32;
+constexpr tessera_reduce kSum = TESSERA_SUM;
+
+int Enqueue(tessera_comm* comm, tessera_stream* stream, const tessera_collective& what) {
+  return FakeDevices().collective(comm, stream, &what);
+}
 
 // One rank: a device, and its end of a communicator. Used by one thread.
 class Rank {
@@ -61,10 +64,26 @@ class Rank {
   // Each enqueues one operation, and waits until it has been enqueued.
   template <class T>
   int AllReduce(DType dtype, ReduceKind reduce, uint64_t in, uint64_t out, int64_t elements) {
-    return Settle(api().all_reduce(comm_, stream(), Wire(dtype), Wire(reduce), in, out, elements));
+    return Settle(Enqueue(comm_, stream(),
+                          {.kind = TESSERA_ALL_REDUCE,
+                           .dtype = device::ApiValue(dtype),
+                           .reduce = device::ApiValue(reduce),
+                           .source = -1,
+                           .target = -1,
+                           .in = in,
+                           .out = out,
+                           .elements = elements}));
   }
   int AllReduceF32(uint64_t in, uint64_t out, int64_t elements) {
-    return Settle(api().all_reduce(comm_, stream(), kF32, kSum, in, out, elements));
+    return Settle(Enqueue(comm_, stream(),
+                          {.kind = TESSERA_ALL_REDUCE,
+                           .dtype = kF32,
+                           .reduce = kSum,
+                           .source = -1,
+                           .target = -1,
+                           .in = in,
+                           .out = out,
+                           .elements = elements}));
   }
   int Settle(int code) { return code == TESSERA_NOT_READY ? Ready() : code; }
 
@@ -194,9 +213,16 @@ TEST_P(EveryCollectiveTest, AllGatherOfEveryWidth) {
       const int64_t bytes = 3 * width;
       const uint64_t in = rank.device().Put(Input<uint8_t>(rank.rank(), bytes));
       const uint64_t out = rank.device().Allocate(n * bytes);
-      ASSERT_EQ(
-          rank.Settle(rank.api().all_gather(rank.comm(), rank.stream(), Wire(dtype), in, out, 3)),
-          TESSERA_OK)
+      ASSERT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
+                                    {.kind = TESSERA_ALL_GATHER,
+                                     .dtype = device::ApiValue(dtype),
+                                     .reduce = TESSERA_SUM,
+                                     .source = -1,
+                                     .target = -1,
+                                     .in = in,
+                                     .out = out,
+                                     .elements = 3})),
+                TESSERA_OK)
           << rank.api().error_text();
       std::vector<uint8_t> expected;
       for (int other = 0; other < n; ++other) {
@@ -213,9 +239,16 @@ TEST_P(EveryCollectiveTest, ReduceScatter) {
   OnRanks(n, [n](Rank& rank) {
     const uint64_t in = rank.device().Put(Input<float>(rank.rank(), 3 * n));
     const uint64_t out = rank.device().Allocate(12);
-    ASSERT_EQ(
-        rank.Settle(rank.api().reduce_scatter(rank.comm(), rank.stream(), kF32, kSum, in, out, 3)),
-        TESSERA_OK);
+    ASSERT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
+                                  {.kind = TESSERA_REDUCE_SCATTER,
+                                   .dtype = kF32,
+                                   .reduce = kSum,
+                                   .source = -1,
+                                   .target = -1,
+                                   .in = in,
+                                   .out = out,
+                                   .elements = 3})),
+              TESSERA_OK);
     std::vector<float> expected(3);
     for (int other = 0; other < n; ++other) {
       for (int i = 0; i < 3; ++i) expected[i] += Input<float>(other, 3 * n)[3 * rank.rank() + i];
@@ -231,7 +264,15 @@ TEST_P(EveryCollectiveTest, AllToAll) {
     constexpr int64_t kPart = 40000;
     const uint64_t in = rank.device().Put(Input<int32_t>(rank.rank(), kPart * n));
     const uint64_t out = rank.device().Allocate(kPart * n * 4);
-    ASSERT_EQ(rank.Settle(rank.api().all_to_all(rank.comm(), rank.stream(), kS32, in, out, kPart)),
+    ASSERT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
+                                  {.kind = TESSERA_ALL_TO_ALL,
+                                   .dtype = kS32,
+                                   .reduce = TESSERA_SUM,
+                                   .source = -1,
+                                   .target = -1,
+                                   .in = in,
+                                   .out = out,
+                                   .elements = kPart})),
               TESSERA_OK);
     std::vector<int32_t> expected;
     for (int other = 0; other < n; ++other) {
@@ -250,8 +291,15 @@ TEST_P(EveryCollectiveTest, SendReceive) {
     const uint64_t in = rank.device().Put<int32_t>({rank.rank(), 100 + rank.rank()});
     const uint64_t out = rank.device().Put<int32_t>({-1, -1});
     const auto send_receive = [&](int target, int source) {
-      return rank.Settle(
-          rank.api().send_receive(rank.comm(), rank.stream(), kS32, in, target, out, source, 2));
+      return rank.Settle(Enqueue(rank.comm(), rank.stream(),
+                                 {.kind = TESSERA_PERMUTE,
+                                  .dtype = kS32,
+                                  .reduce = TESSERA_SUM,
+                                  .source = source,
+                                  .target = target,
+                                  .in = in,
+                                  .out = out,
+                                  .elements = 2}));
     };
     ASSERT_EQ(send_receive(next, before), TESSERA_OK);
     EXPECT_THAT(rank.device().Get<int32_t>(out, 2), ElementsAre(before, 100 + before));
@@ -266,7 +314,15 @@ TEST_P(EveryCollectiveTest, SendReceive) {
 TEST_P(EveryCollectiveTest, OfNothing) {
   OnRanks(GetParam(), [](Rank& rank) {
     EXPECT_EQ(rank.AllReduceF32(0, 0, 0), TESSERA_OK);
-    EXPECT_EQ(rank.Settle(rank.api().all_to_all(rank.comm(), rank.stream(), kF32, 0, 0, 0)),
+    EXPECT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
+                                  {.kind = TESSERA_ALL_TO_ALL,
+                                   .dtype = kF32,
+                                   .reduce = TESSERA_SUM,
+                                   .source = -1,
+                                   .target = -1,
+                                   .in = 0,
+                                   .out = 0,
+                                   .elements = 0})),
               TESSERA_OK);
     EXPECT_EQ(rank.device().Sync(), TESSERA_OK);
     EXPECT_EQ(rank.AllReduceF32(0, 0, -1), TESSERA_INVALID);
@@ -298,7 +354,15 @@ INSTANTIATE_TEST_SUITE_P(Ranks, EveryCollectiveTest, ::testing::Values(1, 2, 4))
 TEST_F(CommTest, SaysWhichReductionsNcclHasNot) {
   OnRanks(1, [](Rank& rank) {
     const auto try_it = [&](DType dtype, ReduceKind reduce) {
-      return rank.api().all_reduce(rank.comm(), rank.stream(), Wire(dtype), Wire(reduce), 0, 0, 1);
+      return Enqueue(rank.comm(), rank.stream(),
+                     {.kind = TESSERA_ALL_REDUCE,
+                      .dtype = device::ApiValue(dtype),
+                      .reduce = device::ApiValue(reduce),
+                      .source = -1,
+                      .target = -1,
+                      .in = 0,
+                      .out = 0,
+                      .elements = 1});
     };
     const auto text = [&] { return std::string(rank.api().error_text()); };
     for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
@@ -314,14 +378,39 @@ TEST_F(CommTest, SaysWhichReductionsNcclHasNot) {
     EXPECT_EQ(try_it(DType::kS16, ReduceKind::kSum), TESSERA_UNSUPPORTED);
     EXPECT_EQ(try_it(DType::kF8E4M3FN, ReduceKind::kSum), TESSERA_UNSUPPORTED);
     EXPECT_THAT(text(), HasSubstr("does not compute with it"));
-    EXPECT_EQ(rank.api().all_reduce(rank.comm(), rank.stream(), 99, kSum, 0, 0, 1),
+    EXPECT_EQ(Enqueue(rank.comm(), rank.stream(),
+                      {.kind = TESSERA_ALL_REDUCE,
+                       .dtype = 99,
+                       .reduce = kSum,
+                       .source = -1,
+                       .target = -1,
+                       .in = 0,
+                       .out = 0,
+                       .elements = 1}),
               TESSERA_INVALID);
-    EXPECT_EQ(rank.api().all_reduce(rank.comm(), rank.stream(), kF32, 6, 0, 0, 1), TESSERA_INVALID);
+    EXPECT_EQ(Enqueue(rank.comm(), rank.stream(),
+                      {.kind = TESSERA_ALL_REDUCE,
+                       .dtype = kF32,
+                       .reduce = 6,
+                       .source = -1,
+                       .target = -1,
+                       .in = 0,
+                       .out = 0,
+                       .elements = 1}),
+              TESSERA_INVALID);
     // Complex sums are sums of their parts.
     const uint64_t in = rank.device().Put<float>({1, 2});
     EXPECT_EQ(rank.AllReduce<float>(DType::kC64, ReduceKind::kSum, in, in, 1), TESSERA_OK);
     EXPECT_THAT(rank.device().Get<float>(in, 2), ElementsAre(1, 2));
-    EXPECT_EQ(rank.api().send_receive(rank.comm(), rank.stream(), kF32, 0, 1, 0, -1, 1),
+    EXPECT_EQ(Enqueue(rank.comm(), rank.stream(),
+                      {.kind = TESSERA_PERMUTE,
+                       .dtype = kF32,
+                       .reduce = TESSERA_SUM,
+                       .source = -1,
+                       .target = 1,
+                       .in = 0,
+                       .out = 0,
+                       .elements = 1}),
               TESSERA_INVALID);
     EXPECT_THAT(text(), HasSubstr("peer 1; expected -1 or a rank below 1"));
   });
@@ -333,7 +422,15 @@ TEST_F(CommTest, IsNotReadyBeforeAllRanksAreThere) {
   ASSERT_EQ(first.created(), TESSERA_NOT_READY);
   EXPECT_EQ(api().comm_ready(first.comm()), TESSERA_NOT_READY);
   const uint64_t value = first.device().Put<float>({1});
-  EXPECT_EQ(api().all_reduce(first.comm(), first.stream(), kF32, kSum, value, value, 1),
+  EXPECT_EQ(Enqueue(first.comm(), first.stream(),
+                    {.kind = TESSERA_ALL_REDUCE,
+                     .dtype = kF32,
+                     .reduce = kSum,
+                     .source = -1,
+                     .target = -1,
+                     .in = value,
+                     .out = value,
+                     .elements = 1}),
             TESSERA_INVALID);
   EXPECT_THAT(ErrorText(), HasSubstr("ncclCommInitRank is still under way; ask comm_ready first"));
   std::thread([&] {
@@ -354,14 +451,38 @@ TEST_F(CommTest, ACallMayStayUnderWayForAWhile) {
   Rank rank(Id(), 1, 0);
   ASSERT_EQ(rank.Ready(), TESSERA_OK);
   const uint64_t value = rank.device().Put<float>({4});
-  ASSERT_EQ(api().all_reduce(rank.comm(), rank.stream(), kF32, kSum, value, value, 1),
+  ASSERT_EQ(Enqueue(rank.comm(), rank.stream(),
+                    {.kind = TESSERA_ALL_REDUCE,
+                     .dtype = kF32,
+                     .reduce = kSum,
+                     .source = -1,
+                     .target = -1,
+                     .in = value,
+                     .out = value,
+                     .elements = 1}),
             TESSERA_NOT_READY);
   EXPECT_EQ(api().comm_ready(rank.comm()), TESSERA_NOT_READY);
-  EXPECT_EQ(api().all_reduce(rank.comm(), rank.stream(), kF32, kSum, value, value, 1),
+  EXPECT_EQ(Enqueue(rank.comm(), rank.stream(),
+                    {.kind = TESSERA_ALL_REDUCE,
+                     .dtype = kF32,
+                     .reduce = kSum,
+                     .source = -1,
+                     .target = -1,
+                     .in = value,
+                     .out = value,
+                     .elements = 1}),
             TESSERA_INVALID);
   EXPECT_THAT(ErrorText(), HasSubstr("all_reduce is still under way"));
   EXPECT_EQ(rank.Ready(), TESSERA_OK);
-  EXPECT_EQ(api().send_receive(rank.comm(), rank.stream(), kF32, value, 0, value, 0, 0),
+  EXPECT_EQ(Enqueue(rank.comm(), rank.stream(),
+                    {.kind = TESSERA_PERMUTE,
+                     .dtype = kF32,
+                     .reduce = TESSERA_SUM,
+                     .source = 0,
+                     .target = 0,
+                     .in = value,
+                     .out = value,
+                     .elements = 0}),
             TESSERA_NOT_READY);
   EXPECT_EQ(rank.Ready(), TESSERA_OK);
   EXPECT_THAT(rank.device().Get<float>(value, 1), ElementsAre(4));
@@ -424,7 +545,16 @@ TEST_F(CommTest, AnAsynchronousErrorEndsTheCommunicatorAndNothingElse) {
               TESSERA_NOT_READY);
     ASSERT_EQ(Poll([&] { return rank.api().comm_ready(next); }), TESSERA_OK);
     const uint64_t again = rank.device().Put<float>({1});
-    ASSERT_EQ(rank.api().all_reduce(next, rank.stream(), kF32, kSum, again, again, 1), TESSERA_OK);
+    ASSERT_EQ(Enqueue(next, rank.stream(),
+                      {.kind = TESSERA_ALL_REDUCE,
+                       .dtype = kF32,
+                       .reduce = kSum,
+                       .source = -1,
+                       .target = -1,
+                       .in = again,
+                       .out = again,
+                       .elements = 1}),
+              TESSERA_OK);
     EXPECT_THAT(rank.device().Get<float>(again, 1), ElementsAre(2));
     rank.api().comm_destroy(next);
   };
@@ -617,16 +747,49 @@ void EveryCollectiveOnce(Rank& rank) {
   const uint64_t in = device.Put<float>({1.0f + r, 10.0f + r}), out = device.Allocate(64);
   ASSERT_EQ(rank.AllReduceF32(in, out, 2), TESSERA_OK) << api.error_text();
   EXPECT_THAT(device.Get<float>(out, 2), ElementsAre(3, 21));
-  ASSERT_EQ(rank.Settle(api.all_gather(rank.comm(), rank.stream(), kF32, in, out, 2)), TESSERA_OK);
+  ASSERT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
+                                {.kind = TESSERA_ALL_GATHER,
+                                 .dtype = kF32,
+                                 .reduce = TESSERA_SUM,
+                                 .source = -1,
+                                 .target = -1,
+                                 .in = in,
+                                 .out = out,
+                                 .elements = 2})),
+            TESSERA_OK);
   EXPECT_THAT(device.Get<float>(out, 4), ElementsAre(1, 10, 2, 11));
-  ASSERT_EQ(rank.Settle(api.reduce_scatter(rank.comm(), rank.stream(), kF32, kSum, in, out, 1)),
+  ASSERT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
+                                {.kind = TESSERA_REDUCE_SCATTER,
+                                 .dtype = kF32,
+                                 .reduce = kSum,
+                                 .source = -1,
+                                 .target = -1,
+                                 .in = in,
+                                 .out = out,
+                                 .elements = 1})),
             TESSERA_OK);
   EXPECT_THAT(device.Get<float>(out, 1), ElementsAre(r == 0 ? 3 : 21));
-  ASSERT_EQ(rank.Settle(api.all_to_all(rank.comm(), rank.stream(), kF32, in, out, 1)), TESSERA_OK);
+  ASSERT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
+                                {.kind = TESSERA_ALL_TO_ALL,
+                                 .dtype = kF32,
+                                 .reduce = TESSERA_SUM,
+                                 .source = -1,
+                                 .target = -1,
+                                 .in = in,
+                                 .out = out,
+                                 .elements = 1})),
+            TESSERA_OK);
   EXPECT_THAT(device.Get<float>(out, 2), r == 0 ? ElementsAre(1, 2) : ElementsAre(10, 11));
-  ASSERT_EQ(
-      rank.Settle(api.send_receive(rank.comm(), rank.stream(), kF32, in, 1 - r, out, 1 - r, 2)),
-      TESSERA_OK);
+  ASSERT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
+                                {.kind = TESSERA_PERMUTE,
+                                 .dtype = kF32,
+                                 .reduce = TESSERA_SUM,
+                                 .source = 1 - r,
+                                 .target = 1 - r,
+                                 .in = in,
+                                 .out = out,
+                                 .elements = 2})),
+            TESSERA_OK);
   EXPECT_THAT(device.Get<float>(out, 2), r == 0 ? ElementsAre(2, 11) : ElementsAre(1, 10));
   const int64_t large = 1 << 20;
   const uint64_t many = device.Put(std::vector<float>(large, r + 1));

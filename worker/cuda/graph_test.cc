@@ -3,7 +3,6 @@
 #include <thread>
 #include <vector>
 
-#include "ir/dtype.h"
 #include "worker/cuda/testing/device_fixture.h"
 
 namespace tessera::worker::cuda {
@@ -26,15 +25,8 @@ class Everything {
  public:
   explicit Everything(TestDevice* device)
       : api_(FakeDevices()), device_(*device), module_(device->Load()) {
-    const tessera_matmul_shape shape = {1,
-                                        2,
-                                        2,
-                                        2,
-                                        {4, 2, 1},
-                                        {4, 2, 1},
-                                        {4, 2, 1},
-                                        static_cast<tessera_dtype>(ir::DType::kF32),
-                                        static_cast<tessera_dtype>(ir::DType::kF32)};
+    const tessera_matmul_shape shape = {1,         2,         2,           2,          {4, 2, 1},
+                                        {4, 2, 1}, {4, 2, 1}, TESSERA_F32, TESSERA_F32};
     int64_t scratch_bytes = 0;
     EXPECT_EQ(api_.matmul_plan(device_.context(), &shape, &matmul_, &scratch_bytes), TESSERA_OK);
     scratch_ = device_.Allocate(scratch_bytes + 1);

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "ir/dtype.h"
 #include "worker/cuda/error.h"
 #include "worker/cuda/library.h"
 #include "worker/cuda/matmul_trials.h"
@@ -16,8 +15,6 @@ namespace tessera::worker::cuda {
 CublasLt::~CublasLt() { api.cublasLtDestroy(handle); }
 
 namespace {
-
-using ir::DType;
 
 // What NVIDIA recommends for Hopper; a plan asks for what its algorithm needs, which is often 0.
 constexpr uint64_t kScratchBytesMax = 32 << 20;
@@ -74,26 +71,24 @@ int OpenCublasLt(tessera_context* context, std::shared_ptr<const CublasLt>* open
 }
 
 struct Arithmetic {
-  DType in;
-  DType out;
+  tessera_dtype in;
+  tessera_dtype out;
   cudaDataType in_type;
   cudaDataType out_type;
   cublasComputeType_t compute;
 };
 constexpr Arithmetic kArithmetic[] = {
-    {DType::kF32, DType::kF32, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F},
-    {DType::kF64, DType::kF64, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F},
-    {DType::kBF16, DType::kBF16, CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F},
-    {DType::kBF16, DType::kF32, CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F},
-    {DType::kF16, DType::kF16, CUDA_R_16F, CUDA_R_16F, CUBLAS_COMPUTE_32F},
-    {DType::kF16, DType::kF32, CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F},
+    {TESSERA_F32, TESSERA_F32, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F},
+    {TESSERA_F64, TESSERA_F64, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F},
+    {TESSERA_BF16, TESSERA_BF16, CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F},
+    {TESSERA_BF16, TESSERA_F32, CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F},
+    {TESSERA_F16, TESSERA_F16, CUDA_R_16F, CUDA_R_16F, CUBLAS_COMPUTE_32F},
+    {TESSERA_F16, TESSERA_F32, CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F},
 };
 
 const Arithmetic* FindArithmetic(tessera_dtype in, tessera_dtype out) {
   for (const Arithmetic& row : kArithmetic) {
-    if (static_cast<tessera_dtype>(row.in) == in && static_cast<tessera_dtype>(row.out) == out) {
-      return &row;
-    }
+    if (row.in == in && row.out == out) return &row;
   }
   return nullptr;
 }
@@ -192,7 +187,7 @@ int tessera_matmul::Describe(const tessera_matmul_shape& shape) {
   const Operand result = operand(shape.m, shape.n, c, shape.c_strides[0]);
 
   const char* tf32 = getenv("TESSERA_CUDA_TF32");
-  const bool fast = tf32 != nullptr && *tf32 == '1' && arithmetic.in == DType::kF32;
+  const bool fast = tf32 != nullptr && *tf32 == '1' && arithmetic.in == TESSERA_F32;
   TESSERA_CUDA_TRY(Check(lt.cublasLtMatmulDescCreate(
                              desc_.out(), fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : arithmetic.compute,
                              is_f64_ ? CUDA_R_64F : CUDA_R_32F),

@@ -8,6 +8,7 @@
 
 #include "ir/dtype.h"
 #include "worker/cuda/testing/device_fixture.h"
+#include "worker/device/api_values.h"
 
 namespace tessera::worker::cuda {
 namespace {
@@ -98,8 +99,8 @@ class MatmulTest : public FakesTest {
     shape.m = 3;
     shape.n = 5;
     shape.k = 4;
-    shape.in = static_cast<tessera_dtype>(in);
-    shape.out = static_cast<tessera_dtype>(out);
+    shape.in = device::ApiValue(in);
+    shape.out = device::ApiValue(out);
     const auto lay = [&](int64_t rows, int64_t cols, bool by_rows, int64_t* strides) {
       strides[1] = by_rows ? cols + pad : 1;
       strides[2] = by_rows ? 1 : rows + pad;

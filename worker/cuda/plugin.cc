@@ -105,27 +105,8 @@ constexpr tessera_device_api kApi = {
     .comm_ready = [](tessera_comm* comm) { return comm->Ready(); },
     .comm_abort = [](tessera_comm* comm) { return comm->Abort(); },
     .comm_destroy = Delete<tessera_comm>,
-    .all_reduce =
-        [](tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, tessera_reduce reduce,
-           uint64_t in, uint64_t out,
-           int64_t elements) { return comm->AllReduce(stream, dtype, reduce, in, out, elements); },
-    .all_gather =
-        [](tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, uint64_t in,
-           uint64_t out,
-           int64_t elements) { return comm->AllGather(stream, dtype, in, out, elements); },
-    .reduce_scatter =
-        [](tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, tessera_reduce reduce,
-           uint64_t in, uint64_t out, int64_t elements) {
-          return comm->ReduceScatter(stream, dtype, reduce, in, out, elements);
-        },
-    .all_to_all = [](tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, uint64_t in,
-                     uint64_t out,
-                     int64_t elements) { return comm->AllToAll(stream, dtype, in, out, elements); },
-    .send_receive =
-        [](tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, uint64_t in,
-           int32_t target, uint64_t out, int32_t source, int64_t elements) {
-          return comm->SendReceive(stream, dtype, in, target, out, source, elements);
-        },
+    .collective = [](tessera_comm* comm, tessera_stream* stream,
+                     const tessera_collective* what) { return comm->Run(stream, *what); },
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <thread>
 #include <vector>
 
-#include "ir/dtype.h"
 #include "worker/cuda/testing/device_fixture.h"
 #include "worker/cuda/testing/raw_fakes.h"
 
@@ -15,7 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr tessera_dtype kF32 = static_cast<tessera_dtype>(ir::DType::kF32);
+constexpr tessera_dtype kF32 = TESSERA_F32;
 
 class StrictTest : public FakesTest {
  protected:

@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "worker/device/arena.h"
-#include "worker/device/communicators.h"
 #include "worker/device/completion.h"
 #include "worker/device/device.h"
+#include "worker/device/group_comms.h"
 #include "worker/device/launch.h"
 #include "worker/device/pinned_slots.h"
 #include "worker/device/staging.h"
@@ -28,7 +28,7 @@ struct Core {
   // Everything that a launch does but its exchanges, in the order of Enqueue; and the exchanges. A
   // launch ends on `compute`, after its exchanges.
   StreamHandle compute, exchange;
-  std::unique_ptr<Communicators> communicators;
+  std::unique_ptr<GroupComms> group_comms;
   // The executables' scratch memory: one for all, since their work is in one order. Replaced by a
   // larger one when that is needed; launches hold the one they use.
   BlockRef scratch;

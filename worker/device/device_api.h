@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define TESSERA_DEVICE_API_VERSION 1
+#define TESSERA_DEVICE_API_VERSION 2
 
 enum {
   TESSERA_OK = 0,
@@ -35,10 +35,48 @@ enum {
   TESSERA_STICKY = 7
 };
 
-/* ir::DType, by its value. */
+/* Element types: a bool is a byte of 0 or 1, a C is a complex number of two floats. */
 typedef int32_t tessera_dtype;
-/* worker::ReduceKind: sum, max, min, prod, and, or. */
+enum {
+  TESSERA_BOOL = 0,
+  TESSERA_S8 = 1,
+  TESSERA_S16 = 2,
+  TESSERA_S32 = 3,
+  TESSERA_S64 = 4,
+  TESSERA_U8 = 5,
+  TESSERA_U16 = 6,
+  TESSERA_U32 = 7,
+  TESSERA_U64 = 8,
+  TESSERA_F16 = 9,
+  TESSERA_BF16 = 10,
+  TESSERA_F32 = 11,
+  TESSERA_F64 = 12,
+  TESSERA_C64 = 13,
+  TESSERA_C128 = 14,
+  TESSERA_F8E4M3FN = 15,
+  TESSERA_F8E5M2 = 16
+};
+
+/* What blocks are combined by. */
 typedef int32_t tessera_reduce;
+enum {
+  TESSERA_SUM = 0,
+  TESSERA_MAX = 1,
+  TESSERA_MIN = 2,
+  TESSERA_PROD = 3,
+  TESSERA_AND = 4,
+  TESSERA_OR = 5
+};
+
+/* Collectives, of n ranks and blocks of tessera_collective::elements. */
+typedef int32_t tessera_collective_kind;
+enum {
+  TESSERA_ALL_REDUCE = 0,     /* in: a block; out: the combination of all ranks' */
+  TESSERA_ALL_GATHER = 1,     /* in: a block; out: the n ranks' */
+  TESSERA_REDUCE_SCATTER = 2, /* in: n blocks; out: the combination of all ranks' for this one */
+  TESSERA_ALL_TO_ALL = 3,     /* in: a block for each rank; out: a block from each rank */
+  TESSERA_PERMUTE = 4         /* sends in to `target`, takes out from `source`; -1: nobody */
+};
 
 typedef struct tessera_context tessera_context;
 typedef struct tessera_stream tessera_stream;
@@ -70,6 +108,16 @@ typedef struct tessera_matmul_shape {
 typedef struct tessera_comm_id {
   char bytes[128];
 } tessera_comm_id;
+
+typedef struct tessera_collective {
+  tessera_collective_kind kind;
+  tessera_dtype dtype;
+  tessera_reduce reduce; /* of the kinds that combine */
+  int32_t source;        /* of TESSERA_PERMUTE */
+  int32_t target;        /* the same */
+  uint64_t in, out;      /* addresses; they may be the same for TESSERA_ALL_REDUCE */
+  int64_t elements;      /* of a block */
+} tessera_collective;
 
 typedef struct tessera_device_api {
   uint32_t version; /* TESSERA_DEVICE_API_VERSION */
@@ -145,18 +193,7 @@ typedef struct tessera_device_api {
    * another is under way. May block: the caller bounds it by ending the process. */
   int (*comm_abort)(tessera_comm* comm);
   void (*comm_destroy)(tessera_comm* comm);
-  int (*all_reduce)(tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype,
-                    tessera_reduce reduce, uint64_t in, uint64_t out, int64_t elements);
-  /* `elements` are those of one rank's part. */
-  int (*all_gather)(tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, uint64_t in,
-                    uint64_t out, int64_t elements);
-  int (*reduce_scatter)(tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype,
-                        tessera_reduce reduce, uint64_t in, uint64_t out, int64_t elements);
-  int (*all_to_all)(tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, uint64_t in,
-                    uint64_t out, int64_t elements);
-  /* Sends `in` to `target` and takes `out` from `source`; either may be -1. */
-  int (*send_receive)(tessera_comm* comm, tessera_stream* stream, tessera_dtype dtype, uint64_t in,
-                      int32_t target, uint64_t out, int32_t source, int64_t elements);
+  int (*collective)(tessera_comm* comm, tessera_stream* stream, const tessera_collective* what);
 } tessera_device_api;
 
 /* The table, or null if this library does not speak `version`. The symbol "tessera_device_api". */

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "worker/codegen/device_code.h"
 #include "worker/codegen/object_cache.h"
+#include "worker/device/api_values.h"
 #include "worker/device/core.h"
 #include "worker/device/executable.h"
 #include "worker/device/runner.h"
@@ -202,7 +203,7 @@ class DeviceBackend final : public Backend {
     return enqueued;
   }
 
-  void CloseGeneration(uint64_t generation) override { core_->communicators->Close(generation); }
+  void CloseGeneration(uint64_t generation) override { core_->group_comms->Close(generation); }
 
   absl::StatusOr<DeviceBufferRef> FromHost(int, ir::Array value) override {
     TESSERA_ASSIGN_OR_RETURN(BlockRef block, Upload(value, "an array"));
@@ -236,8 +237,8 @@ class DeviceBackend final : public Backend {
     TESSERA_ASSIGN_OR_RETURN(core.compute, device().NewStream(/*high_priority=*/false));
     TESSERA_ASSIGN_OR_RETURN(core.exchange, device().NewStream(/*high_priority=*/true));
     TESSERA_ASSIGN_OR_RETURN(core.scratch, Allocate(0, "scratch memory"));
-    core.communicators = std::make_unique<Communicators>(&device(), options_.collective_timeout,
-                                                         [this](Communicator& c) { AbortHere(c); });
+    core.group_comms = std::make_unique<GroupComms>(&device(), options_.collective_timeout,
+                                                    [this](GroupComm& c) { AbortHere(c); });
     core.ladder = std::make_unique<AbortLadder>(&device());
     const StagingOptions staging;
     core.launches = std::make_unique<Completion>(kNumQueues);
@@ -291,8 +292,8 @@ class DeviceBackend final : public Backend {
     std::copy_n(shape.a_strides, 3, wanted.a_strides);
     std::copy_n(shape.b_strides, 3, wanted.b_strides);
     wanted.c_strides[0] = shape.m * shape.n, wanted.c_strides[1] = shape.n, wanted.c_strides[2] = 1;
-    wanted.in = static_cast<tessera_dtype>(shape.in);
-    wanted.out = static_cast<tessera_dtype>(shape.out);
+    wanted.in = ApiValue(shape.in);
+    wanted.out = ApiValue(shape.out);
     tessera_matmul* matmul = nullptr;
     TESSERA_RETURN_IF_ERROR(device().Check(
         api().matmul_plan(device().context(), &wanted, &matmul, scratch_bytes), "a product"));
@@ -403,7 +404,7 @@ class DeviceBackend final : public Backend {
   }
 
   // On the thread that enqueues, which may enqueue nothing else before this has returned.
-  void AbortHere(Communicator& communicator) {
+  void AbortHere(GroupComm& communicator) {
     if (communicator.aborted.exchange(true)) return;
     const auto done = std::make_shared<std::atomic<bool>>(false);
     core_->launches->Add(

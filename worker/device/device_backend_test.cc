@@ -16,7 +16,7 @@
 #include "ir/ops.h"
 #include "ir/text.h"
 #include "worker/cuda/testing/fakes.h"
-#include "worker/device/communicators.h"
+#include "worker/device/group_comms.h"
 #include "worker/program/testing/random_program.h"
 
 namespace tessera::worker::device {

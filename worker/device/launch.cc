@@ -57,14 +57,17 @@ void AbortLadder::Escalate(const RunContext& context,
       // Whoever stands at the same exchange comes here at about the same time. Who does not come
       // within the host's own timeout is named.
       const WatchedExchange& at = (*exchanges)[stuck];
-      const absl::Status asked = context.collectives->Barrier(
-          at.communicator->group[at.communicator->position], at.communicator->group, at.key);
+      const absl::Status asked =
+          context.collectives->Run({.kind = ir::CollectiveKind::kBarrier,
+                                    .rank = at.comm->group[at.comm->position],
+                                    .group = at.comm->group,
+                                    .key = at.key});
       if (!asked.ok()) verdict = asked;
     }
     done(verdict);
     for (const WatchedExchange& exchange : *exchanges) {
-      if (exchange.communicator->aborted.exchange(true)) continue;
-      static_cast<void>(device->api().comm_abort(exchange.communicator->handle.get()));
+      if (exchange.comm->aborted.exchange(true)) continue;
+      static_cast<void>(device->api().comm_abort(exchange.comm->handle.get()));
     }
   };
   absl::MutexLock lock(&mu_);

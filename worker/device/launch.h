@@ -16,9 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "worker/device/communicators.h"
 #include "worker/device/completion.h"
 #include "worker/device/device.h"
+#include "worker/device/group_comms.h"
 #include "worker/runtime/backend.h"
 
 namespace tessera::worker::device {
@@ -50,7 +50,7 @@ class LaunchEvent final : public Event {
 struct WatchedExchange {
   std::string label;
   CallKey key;
-  CommunicatorRef communicator;
+  GroupCommRef comm;
   EventHandle begin, end;
 };
 

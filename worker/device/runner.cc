@@ -4,8 +4,8 @@
 #include <utility>
 #include <variant>
 
-#include "base/log.h"
 #include "base/status.h"
+#include "worker/device/api_values.h"
 
 namespace tessera::worker::device {
 
@@ -13,23 +13,6 @@ using program::Slot;
 using program::Step;
 
 namespace {
-
-tessera_reduce ReduceOf(ir::ReduceKind kind) {
-  switch (kind) {
-    case ir::ReduceKind::kMax:
-      return static_cast<tessera_reduce>(ReduceKind::kMax);
-    case ir::ReduceKind::kMin:
-      return static_cast<tessera_reduce>(ReduceKind::kMin);
-    case ir::ReduceKind::kProd:
-      return static_cast<tessera_reduce>(ReduceKind::kProd);
-    case ir::ReduceKind::kAnd:
-      return static_cast<tessera_reduce>(ReduceKind::kAnd);
-    case ir::ReduceKind::kOr:
-      return static_cast<tessera_reduce>(ReduceKind::kOr);
-    default:
-      return static_cast<tessera_reduce>(ReduceKind::kSum);
-  }
-}
 
 // A graph holds every trip of its loops. Beyond this a stretch is cut, and a loop is enqueued trip
 // by trip.
@@ -263,7 +246,7 @@ absl::Status Runner::Run(const program::GeneralStep&) {
 absl::Status Runner::Run(const program::CollectiveStep& step) {
   const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
   const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);
-  if (step.exchange == ir::Exchange::kPermute && step.pairs.empty()) {
+  if (ir::InfoOf(step.kind).paired && step.pairs.empty()) {
     return device_.Check(device_.api().fill_zero(compute(), out, bytes), "zeros");
   }
   return Copy(compute(), out, in, bytes);
@@ -290,57 +273,39 @@ absl::Status Runner::Exchange(const program::CollectiveStep& step) {
     group.push_back(context_.ranks[device]);
   }
   CallKey key{context_.launch, ++sequence_, *label_, std::string(context_.program)};
-  TESSERA_ASSIGN_OR_RETURN(const CommunicatorRef communicator,
-                           core_.communicators->Get(context_, group, key));
-  const int position = communicator->position;
-  int source = -1, target = -1;
+  TESSERA_ASSIGN_OR_RETURN(const GroupCommRef comm, core_.group_comms->Get(context_, group, key));
+  const int position = comm->position;
+  tessera_collective what = {.kind = ApiValue(step.kind),
+                             .dtype = ApiValue(step.dtype),
+                             .reduce = ApiValue(step.reduce),
+                             .source = -1,
+                             .target = -1,
+                             .in = in,
+                             .out = out,
+                             .elements = step.elements};
   for (const auto& [from, to] : step.pairs) {
-    if (from == position) target = to;
-    if (to == position) source = from;
+    if (from == position) what.target = to;
+    if (to == position) what.source = from;
   }
-  if (step.exchange == ir::Exchange::kPermute && source < 0) {
+  if (ir::InfoOf(step.kind).paired && what.source < 0) {
     TESSERA_RETURN_IF_ERROR(
         device_.Check(device_.api().fill_zero(exchange(), out, bytes), "zeros"));
   }
-  // A position that sends to itself copies.
-  if (source == position && target == position) return Copy(exchange(), out, in, bytes);
+  // A position that sends to itself, and nowhere else, copies.
+  const bool alone = what.source == position && what.target == position;
+  if (alone && step.kind == ir::CollectiveKind::kPermute) return Copy(exchange(), out, in, bytes);
   WatchedExchange watched;
   watched.label = *label_;
   watched.key = std::move(key);
-  watched.communicator = communicator;
+  watched.comm = comm;
   TESSERA_ASSIGN_OR_RETURN(watched.begin, device_.Record(core_.exchange));
   // Kept also if it fails here: what of it is on the device has to be aborted.
   exchanges_.push_back(std::move(watched));
-  const int code = Enqueue(step, communicator->handle.get(), in, out, source, target);
+  const int code = device_.api().collective(comm->handle.get(), exchange(), &what);
   if (code != TESSERA_NOT_READY) TESSERA_RETURN_IF_ERROR(device_.Check(code, "an exchange"));
-  TESSERA_RETURN_IF_ERROR(core_.communicators->AwaitReady(*communicator, context_, *label_));
+  TESSERA_RETURN_IF_ERROR(core_.group_comms->AwaitReady(*comm, context_, *label_));
   TESSERA_ASSIGN_OR_RETURN(exchanges_.back().end, device_.Record(core_.exchange));
   return absl::OkStatus();
-}
-
-// Enqueues one collective by the function of the device's table; returns its error code.
-int Runner::Enqueue(const program::CollectiveStep& step, tessera_comm* comm, uint64_t in,
-                    uint64_t out, int source, int target) const {
-  const tessera_device_api& api = device_.api();
-  const auto dtype = static_cast<tessera_dtype>(step.dtype);
-  switch (step.exchange) {
-    case ir::Exchange::kAllReduce:
-      return api.all_reduce(comm, exchange(), dtype, ReduceOf(step.reduce), in, out, step.elements);
-    case ir::Exchange::kAllGather:
-      return api.all_gather(comm, exchange(), dtype, in, out, step.elements);
-    case ir::Exchange::kReduceScatter:
-      return api.reduce_scatter(comm, exchange(), dtype, ReduceOf(step.reduce), in, out,
-                                step.elements);
-    case ir::Exchange::kAllToAll:
-      return api.all_to_all(comm, exchange(), dtype, in, out, step.elements);
-    case ir::Exchange::kPermute:
-      return api.send_receive(comm, exchange(), dtype, in, target, out, source, step.elements);
-    case ir::Exchange::kPosition:
-    case ir::Exchange::kNone:
-      break;
-  }
-  TESSERA_CHECK(false) << "a step that exchanges no blocks";
-  return TESSERA_INVALID;
 }
 
 }  // namespace tessera::worker::device

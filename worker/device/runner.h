@@ -67,8 +67,6 @@ class Runner {
   // Enqueues the exchange on its stream; the event is recorded at its end.
   absl::StatusOr<EventHandle> RunExchange(const program::CollectiveStep& step);
   absl::Status Exchange(const program::CollectiveStep& step);
-  int Enqueue(const program::CollectiveStep& step, tessera_comm* comm, uint64_t in, uint64_t out,
-              int source, int target) const;
   absl::Status Copy(tessera_stream* stream, uint64_t to, uint64_t from, int64_t bytes);
 
   uint64_t AddressOf(int slot_index) const;

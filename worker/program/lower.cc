@@ -15,8 +15,8 @@
 namespace tessera::worker::program {
 namespace {
 
+using ir::CollectiveKind;
 using ir::Dims;
-using ir::Exchange;
 using ir::Lowering;
 
 // A reduction of at least this many elements to fewer than half of kPartials is done in two stages.
@@ -512,17 +512,18 @@ class Lowerer {
 
   std::vector<int> LowerCollective(const At& at) {
     const ir::AxisList& axes = at.op.attrs.Strings("axes");
-    const Exchange exchange = at.def().exchange;
-    if (exchange == Exchange::kPosition) {
+    const CollectiveKind kind = at.def().collective;
+    if (kind == CollectiveKind::kPosition) {
       const int result = NewValue(at.out(0));
       Add({}, {result}, PositionItem{axes});
       return {result};
     }
     const int64_t n = at.f.scope.mesh.SizeOf(axes);
-    if (n == 1 && exchange != Exchange::kPermute)
+    if (n == 1 && !ir::InfoOf(kind).paired) {
       return {at.operands[0]};  // The group is this device alone.
+    }
     CollectiveStep step;
-    step.exchange = exchange;
+    step.kind = kind;
     step.reduce = at.def().reduce;
     step.axes = axes;
     step.group_size = static_cast<int>(n);
@@ -534,20 +535,17 @@ class Lowerer {
       in = AddView(in, SplitBlocks(Before(x, dim), n, From(x, dim) / n));
       step.elements /= n;
     };
-    int64_t result_elements = step.elements;
     std::optional<View> unpack;
-    switch (exchange) {
-      case Exchange::kAllGather: {
+    switch (kind) {
+      case CollectiveKind::kAllGather: {
         const int64_t dim = at.op.attrs.Int("all_gather_dimension");
-        result_elements *= n;
         unpack = MergeBlocks(Before(x, dim), n, From(x, dim));
         break;
       }
-      case Exchange::kReduceScatter:
+      case CollectiveKind::kReduceScatter:
         cut(at.op.attrs.Int("scatter_dimension"));
-        result_elements = step.elements;
         break;
-      case Exchange::kAllToAll: {
+      case CollectiveKind::kAllToAll: {
         const int64_t split = at.op.attrs.Int("split_dimension");
         const int64_t concat = at.op.attrs.Int("concat_dimension");
         cut(split);
@@ -557,7 +555,7 @@ class Lowerer {
         unpack = MergeBlocks(Before(block, concat), n, From(block, concat));
         break;
       }
-      case Exchange::kPermute: {
+      case CollectiveKind::kPermute: {
         const std::vector<int64_t>& perm = at.op.attrs.Ints("perm");
         for (size_t i = 0; i + 1 < perm.size(); i += 2)
           step.pairs.emplace_back(static_cast<int>(perm[i]), static_cast<int>(perm[i + 1]));
@@ -566,11 +564,12 @@ class Lowerer {
       default:
         break;
     }
-    if (exchange == Exchange::kAllReduce && options_.combines &&
+    if (kind == CollectiveKind::kAllReduce && options_.combines &&
         !options_.combines(step.reduce, step.dtype)) {
       return LowerByGathering(in, std::move(step));
     }
-    int out = NewValue(step.dtype, result_elements);
+    const bool each = ir::InfoOf(kind).out == ir::BlockCount::kEach;
+    int out = NewValue(step.dtype, each ? step.elements * n : step.elements);
     Add({in}, {out}, CollectiveItem{std::move(step)});
     if (unpack) out = AddView(out, *unpack);
     return {out};
@@ -583,7 +582,7 @@ class Lowerer {
     reduce.box = {step.elements, step.group_size};
     reduce.num_reduced = 1;
     reduce.access.strides = {1, step.elements};
-    step.exchange = Exchange::kAllGather;
+    step.kind = CollectiveKind::kAllGather;
     step.reduce = ir::ReduceKind::kNone;
     const int blocks = NewValue(step.dtype, step.elements * step.group_size);
     const int result = NewValue(step.dtype, step.elements);

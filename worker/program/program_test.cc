@@ -116,7 +116,7 @@ class Runner {
   }
 
   void Sum(const CollectiveStep& c) {
-    ASSERT_EQ(c.exchange, ir::Exchange::kAllReduce);
+    ASSERT_EQ(c.kind, ir::CollectiveKind::kAllReduce);
     ASSERT_EQ(c.reduce, ir::ReduceKind::kSum);
     for (int64_t i = 0; i < c.elements; ++i) {
       if (c.dtype == ir::DType::kF32) {

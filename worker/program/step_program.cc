@@ -14,26 +14,6 @@
 namespace tessera::worker::program {
 namespace {
 
-std::string_view ExchangeName(ir::Exchange exchange) {
-  switch (exchange) {
-    case ir::Exchange::kNone:
-      return "none";
-    case ir::Exchange::kAllReduce:
-      return "all_reduce";
-    case ir::Exchange::kAllGather:
-      return "all_gather";
-    case ir::Exchange::kReduceScatter:
-      return "reduce_scatter";
-    case ir::Exchange::kAllToAll:
-      return "all_to_all";
-    case ir::Exchange::kPermute:
-      return "permute";
-    case ir::Exchange::kPosition:
-      return "position";
-  }
-  return "?";
-}
-
 std::string NameOf(const Buffer& buffer) {
   return ir::MakeType(buffer.dtype, buffer.shape).ToString();
 }
@@ -110,7 +90,7 @@ class Printer {
                           Strides(c->shape.b_strides), ")");
     }
     if (const auto* c = std::get_if<CollectiveStep>(&step.what)) {
-      std::string text = absl::StrCat("s", c->out, " = ", ToAbsl(ExchangeName(c->exchange)));
+      std::string text = absl::StrCat("s", c->out, " = ", ToAbsl(ir::InfoOf(c->kind).name));
       if (c->reduce != ir::ReduceKind::kNone)
         absl::StrAppend(&text, " ", ToAbsl(ir::ReduceKindName(c->reduce)));
       absl::StrAppend(&text, " {", absl::StrJoin(c->axes, ","), "} of ", c->group_size, ", ",

@@ -72,7 +72,7 @@ struct MatmulStep {
 // kAllGather and kPermute; one chunk of `in` for kReduceScatter and kAllToAll. kAllGather's `out`
 // holds the parts, kReduceScatter's one chunk, kAllToAll's one chunk from each.
 struct CollectiveStep {
-  ir::Exchange exchange = ir::Exchange::kNone;
+  ir::CollectiveKind kind = ir::CollectiveKind::kNone;
   ir::ReduceKind reduce = ir::ReduceKind::kNone;
   ir::AxisList axes;
   std::vector<std::pair<int, int>> pairs;  // kPermute: source, target, as positions in the group

@@ -202,17 +202,16 @@ class Verifier {
 
   absl::Status CheckCollective(const CollectiveStep& c, const std::vector<int>& loops) const {
     const int64_t n = c.group_size;
-    const bool cut =
-        c.exchange == ir::Exchange::kReduceScatter || c.exchange == ir::Exchange::kAllToAll;
-    const bool joined =
-        c.exchange == ir::Exchange::kAllGather || c.exchange == ir::Exchange::kAllToAll;
+    const ir::CollectiveInfo& info = ir::InfoOf(c.kind);
     for (const std::string& axis : c.axes)
       if (!p_.mesh.Has(axis)) return Fault("the mesh has no axis ", axis);
     if (n != p_.mesh.SizeOf(c.axes)) return Fault("a group of ", n);
-    TESSERA_RETURN_IF_ERROR(
-        CheckUse(c.in, c.dtype, c.elements * (cut ? n : 1), /*write=*/false, loops));
-    TESSERA_RETURN_IF_ERROR(
-        CheckUse(c.out, c.dtype, c.elements * (joined ? n : 1), /*write=*/true, loops));
+    TESSERA_RETURN_IF_ERROR(CheckUse(c.in, c.dtype,
+                                     c.elements * (info.in == ir::BlockCount::kEach ? n : 1),
+                                     /*write=*/false, loops));
+    TESSERA_RETURN_IF_ERROR(CheckUse(c.out, c.dtype,
+                                     c.elements * (info.out == ir::BlockCount::kEach ? n : 1),
+                                     /*write=*/true, loops));
     if (Overlap(c.in, c.out)) return Fault("s", c.in, " overlaps s", c.out);
     return absl::OkStatus();
   }

@@ -26,7 +26,7 @@
 #include "ir/array.h"
 #include "ir/op_def.h"
 #include "ir/program.h"
-#include "worker/collectives/communicator.h"
+#include "worker/collectives/collectives.h"
 #include "worker/memory/device_buffer.h"
 #include "worker/runtime/cancel.h"
 #include "worker/telemetry/in_flight.h"

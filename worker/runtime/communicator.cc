@@ -90,7 +90,7 @@ void Communicator::AbortLaunch(uint64_t launch, absl::Status status) {
     }
   }
   const absl::Status why = std::move(status);
-  static_cast<void>(Call({}, [&](Collectives& collectives) {
+  static_cast<void>(WhileOpen({}, [&](Collectives& collectives) {
     collectives.AbortLaunch(launch, why);
     return absl::OkStatus();
   }));
@@ -105,14 +105,14 @@ void Communicator::Abort(absl::Status status) {
     }
   }
   const absl::Status why = std::move(status);
-  static_cast<void>(Call({}, [&](Collectives& collectives) {
+  static_cast<void>(WhileOpen({}, [&](Collectives& collectives) {
     collectives.Abort(why);
     return absl::OkStatus();
   }));
 }
 
 template <class F>
-absl::Status Communicator::Call(const CallKey& key, F call) {
+absl::Status Communicator::WhileOpen(const CallKey& key, F call) {
   Collectives* collectives = nullptr;
   {
     absl::MutexLock lock(&mu_);
@@ -137,40 +137,8 @@ absl::Status Communicator::Call(const CallKey& key, F call) {
   return status;
 }
 
-absl::Status Communicator::AllReduce(int rank, absl::Span<const int> group, const CallKey& key,
-                                     ReduceKind reduce, ir::DType dtype,
-                                     absl::Span<const std::byte> in, absl::Span<std::byte> out) {
-  return Call(
-      key, [&](Collectives& c) { return c.AllReduce(rank, group, key, reduce, dtype, in, out); });
-}
-
-absl::Status Communicator::AllGather(int rank, absl::Span<const int> group, const CallKey& key,
-                                     absl::Span<const std::byte> in, absl::Span<std::byte> out) {
-  return Call(key, [&](Collectives& c) { return c.AllGather(rank, group, key, in, out); });
-}
-
-absl::Status Communicator::ReduceScatter(int rank, absl::Span<const int> group, const CallKey& key,
-                                         ReduceKind reduce, ir::DType dtype,
-                                         absl::Span<const std::byte> in,
-                                         absl::Span<std::byte> out) {
-  return Call(key, [&](Collectives& c) {
-    return c.ReduceScatter(rank, group, key, reduce, dtype, in, out);
-  });
-}
-
-absl::Status Communicator::AllToAll(int rank, absl::Span<const int> group, const CallKey& key,
-                                    absl::Span<const std::byte> in, absl::Span<std::byte> out) {
-  return Call(key, [&](Collectives& c) { return c.AllToAll(rank, group, key, in, out); });
-}
-
-absl::Status Communicator::Permute(int rank, absl::Span<const int> group, const CallKey& key,
-                                   absl::Span<const PermutePair> pairs,
-                                   absl::Span<const std::byte> in, absl::Span<std::byte> out) {
-  return Call(key, [&](Collectives& c) { return c.Permute(rank, group, key, pairs, in, out); });
-}
-
-absl::Status Communicator::Barrier(int rank, absl::Span<const int> group, const CallKey& key) {
-  return Call(key, [&](Collectives& c) { return c.Barrier(rank, group, key); });
+absl::Status Communicator::Run(const Call& call) {
+  return WhileOpen(call.key, [&](Collectives& collectives) { return collectives.Run(call); });
 }
 
 }  // namespace tessera::worker

@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ir/api/worker_link.h"
-#include "worker/collectives/communicator.h"
+#include "worker/collectives/collectives.h"
 #include "worker/collectives/peer_port.h"
 #include "worker/telemetry/executor_metrics.h"
 
@@ -40,20 +40,7 @@ class Communicator final : public Collectives {
   // closed.
   void Close(const absl::Status& why);
 
-  absl::Status AllReduce(int rank, absl::Span<const int> group, const CallKey& key,
-                         ReduceKind reduce, ir::DType dtype, absl::Span<const std::byte> in,
-                         absl::Span<std::byte> out) override;
-  absl::Status AllGather(int rank, absl::Span<const int> group, const CallKey& key,
-                         absl::Span<const std::byte> in, absl::Span<std::byte> out) override;
-  absl::Status ReduceScatter(int rank, absl::Span<const int> group, const CallKey& key,
-                             ReduceKind reduce, ir::DType dtype, absl::Span<const std::byte> in,
-                             absl::Span<std::byte> out) override;
-  absl::Status AllToAll(int rank, absl::Span<const int> group, const CallKey& key,
-                        absl::Span<const std::byte> in, absl::Span<std::byte> out) override;
-  absl::Status Permute(int rank, absl::Span<const int> group, const CallKey& key,
-                       absl::Span<const PermutePair> pairs, absl::Span<const std::byte> in,
-                       absl::Span<std::byte> out) override;
-  absl::Status Barrier(int rank, absl::Span<const int> group, const CallKey& key) override;
+  absl::Status Run(const Call& call) override;
   void AbortLaunch(uint64_t launch, absl::Status status) override;
   void Abort(absl::Status status) override;
 
@@ -61,7 +48,7 @@ class Communicator final : public Collectives {
   // Counts a call while it runs, so that Close can wait for it. One that comes before Open waits
   // for it, as long as for a peer: then COLLECTIVE_TIMEOUT.
   template <class F>
-  absl::Status Call(const CallKey& key, F call);
+  absl::Status WhileOpen(const CallKey& key, F call);
 
   // Immutable.
   const uint64_t generation_;

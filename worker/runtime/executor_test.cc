@@ -1009,14 +1009,17 @@ TEST_F(TwoExecutorsTest, AGenerationThatNobodyOpensIsWaitedForWithABound) {
   Communicator never(configure, absl::Milliseconds(100));
   const CallKey key{.launch = 7, .op_sequence = 1, .op = "psum (model.cc:1)", .program = "step"};
   const std::vector<int> all = {0, 1};
-  EXPECT_THAT(never.Barrier(0, all, key),
-              ReasonIs("COLLECTIVE_TIMEOUT",
-                       AllOf(HasSubstr("psum (model.cc:1)"), HasSubstr("w0/0 has not opened"))));
+  EXPECT_THAT(
+      never.Run({.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = all, .key = key}),
+      ReasonIs("COLLECTIVE_TIMEOUT",
+               AllOf(HasSubstr("psum (model.cc:1)"), HasSubstr("w0/0 has not opened"))));
   // A launch that is aborted meanwhile does not wait.
   never.AbortLaunch(8, MakeError(ErrorKind::kPeerFailed, "stopped"));
   CallKey other = key;
   other.launch = 8;
-  EXPECT_THAT(never.Barrier(0, all, other), ReasonIs("PEER_FAILED", "stopped"));
+  EXPECT_THAT(
+      never.Run({.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = all, .key = other}),
+      ReasonIs("PEER_FAILED", "stopped"));
 }
 
 TEST_F(TwoExecutorsTest, GenerationsLiveSideBySideAndOneFailsAlone) {

@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 
-#include "worker/collectives/communicator.h"
+#include "worker/collectives/collectives.h"
 #include "worker/telemetry/executor_metrics.h"
 
 namespace tessera::worker {

@@ -9,8 +9,6 @@ namespace {
 
 constexpr const char* kDirectionNames[] = {"put", "get", "d2d", "reshard"};
 constexpr const char* kPathNames[] = {"ticket", "relay"};
-constexpr const char* kKindNames[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                      "all_to_all", "permute",    "barrier"};
 constexpr const char* kBackendNames[] = {"inproc", "tcp", "nccl"};
 
 // The places of the labels size_class and ranks_class.
@@ -63,16 +61,16 @@ ExecutorMetrics::ExecutorMetrics(MetricsPage* page, std::string_view platform,
   const std::vector<std::string>& sizes = ValuesOf(Metric::kCollectiveSeconds, "size_class");
   TESSERA_CHECK_EQ(sizes.size(), kSizes);
   for (size_t k = 0; k < kKinds; ++k) {
+    const std::string_view kind = ir::kCollectiveInfos[k].name;
     for (size_t b = 0; b < kBackends; ++b) {
-      collective_bytes_[k][b] =
-          page->counter(Metric::kCollectiveBytes, {kKindNames[k], kBackendNames[b]});
+      collective_bytes_[k][b] = page->counter(Metric::kCollectiveBytes, {kind, kBackendNames[b]});
       for (size_t s = 0; s < kSizes; ++s) {
-        collective_[k][b][s] = page->histogram(Metric::kCollectiveSeconds,
-                                               {kKindNames[k], kBackendNames[b], sizes[s]});
+        collective_[k][b][s] =
+            page->histogram(Metric::kCollectiveSeconds, {kind, kBackendNames[b], sizes[s]});
       }
     }
     for (size_t s = 0; s < kSizes; ++s) {
-      bandwidth_[k][s] = page->gauge(Metric::kCollectiveBandwidth, {kKindNames[k], sizes[s]});
+      bandwidth_[k][s] = page->gauge(Metric::kCollectiveBandwidth, {kind, sizes[s]});
     }
   }
   const std::vector<std::string>& ranks = ValuesOf(Metric::kCommunicatorInit, "ranks_class");
@@ -99,7 +97,7 @@ void ExecutorMetrics::TransferredBytes(TransferDirection direction, TransferPath
   transfer_bytes_[static_cast<size_t>(direction)][static_cast<size_t>(path)].Add(bytes);
 }
 
-void ExecutorMetrics::Collective(CollectiveKind kind, CollectiveBackend backend, int64_t bytes,
+void ExecutorMetrics::Collective(ir::CollectiveKind kind, CollectiveBackend backend, int64_t bytes,
                                  double bus_factor, absl::Duration time) const {
   if (page_ == nullptr) return;
   const auto k = static_cast<size_t>(kind), b = static_cast<size_t>(backend);

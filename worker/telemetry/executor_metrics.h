@@ -11,17 +11,10 @@
 #include "absl/time/time.h"
 #include "base/metrics.h"
 #include "base/metrics_page.h"
+#include "ir/collective.h"
 
 namespace tessera::worker {
 
-enum class CollectiveKind : uint8_t {
-  kAllReduce,
-  kAllGather,
-  kReduceScatter,
-  kAllToAll,
-  kPermute,
-  kBarrier
-};
 enum class CollectiveBackend : uint8_t { kInproc, kTcp, kNccl };
 enum class TransferDirection : uint8_t { kPut, kGet, kD2d, kReshard };
 enum class TransferPath : uint8_t { kTicket, kRelay };
@@ -60,13 +53,14 @@ class ExecutorMetrics {
   }
   // `bytes`: what the rank brought. `bus_factor`: by how much a bus carries more than that,
   // relative to what the rank brought.
-  void Collective(CollectiveKind kind, CollectiveBackend backend, int64_t bytes, double bus_factor,
-                  absl::Duration time) const;
+  void Collective(ir::CollectiveKind kind, CollectiveBackend backend, int64_t bytes,
+                  double bus_factor, absl::Duration time) const;
   void CommunicatorOpened(CollectiveBackend backend, int ranks, absl::Duration time) const;
   void CommunicatorAborted(absl::Duration time) const { abort_.Observe(time); }
 
  private:
-  static constexpr size_t kKinds = 6, kBackends = 3, kSizes = 6, kDirections = 4, kPaths = 2;
+  static constexpr size_t kKinds = ir::kNumCollectiveKinds, kBackends = 3, kSizes = 6,
+                          kDirections = 4, kPaths = 2;
 
   MetricsPage* page_ = nullptr;
   DeviceMetrics none_;

@@ -63,12 +63,12 @@ TEST_F(ExecutorMetricsTest, TimeOfADeviceIsBusyOrWaitingOrIdle) {
 
 TEST_F(ExecutorMetricsTest, BandwidthIsTheBuss) {
   // Four ranks reduce 1 MiB in 1 ms: each link carries 2 * 3/4 of it.
-  executor_.Collective(CollectiveKind::kAllReduce, CollectiveBackend::kTcp, 1 << 20, 1.5,
+  executor_.Collective(ir::CollectiveKind::kAllReduce, CollectiveBackend::kTcp, 1 << 20, 1.5,
                        absl::Milliseconds(1));
   EXPECT_EQ(Value(Metric::kCollectiveBandwidth, {"all_reduce", "1Mi"}), 1.5 * (1 << 20) * 1000);
   EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"all_reduce", "tcp", "1Mi"}), 1);
   EXPECT_EQ(Value(Metric::kCollectiveBytes, {"all_reduce", "tcp"}), 1 << 20);
-  executor_.Collective(CollectiveKind::kBarrier, CollectiveBackend::kTcp, 0, 0,
+  executor_.Collective(ir::CollectiveKind::kBarrier, CollectiveBackend::kTcp, 0, 0,
                        absl::Milliseconds(1));
   EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"barrier", "tcp", "1Ki"}), 1);
   EXPECT_EQ(Value(Metric::kCollectiveBandwidth, {"barrier", "1Ki"}), 0);
@@ -76,7 +76,7 @@ TEST_F(ExecutorMetricsTest, BandwidthIsTheBuss) {
 
 TEST_F(ExecutorMetricsTest, ClassesHoldTheirBounds) {
   for (const int64_t bytes : {int64_t{1} << 30, int64_t{256} << 20, int64_t{1024}, int64_t{1025}}) {
-    executor_.Collective(CollectiveKind::kPermute, CollectiveBackend::kInproc, bytes, 1,
+    executor_.Collective(ir::CollectiveKind::kPermute, CollectiveBackend::kInproc, bytes, 1,
                          absl::Milliseconds(1));
   }
   EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"permute", "inproc", "more"}), 1);
@@ -109,7 +109,7 @@ TEST(ExecutorMetricsOff, NobodyLookingIsNoError) {
   const ExecutorMetrics none;
   none.device(5).busy.Add(1);
   none.Compiled(absl::Seconds(1), true);
-  none.Collective(CollectiveKind::kAllReduce, CollectiveBackend::kTcp, 1, 1, absl::Seconds(1));
+  none.Collective(ir::CollectiveKind::kAllReduce, CollectiveBackend::kTcp, 1, 1, absl::Seconds(1));
   none.CommunicatorOpened(CollectiveBackend::kNccl, 4, absl::Seconds(1));
   none.Transferred(TransferDirection::kPut, TransferPath::kRelay, 1, absl::Seconds(1));
 }

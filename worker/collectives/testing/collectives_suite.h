@@ -24,7 +24,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/dtype.h"
-#include "worker/collectives/communicator.h"
+#include "worker/collectives/collectives.h"
 
 namespace tessera::worker {
 
@@ -99,13 +99,19 @@ class CollectivesSuite : public testing::TestWithParam<CollectivesImpl> {
   // inputs[i] and the results belong to group[i].
   template <typename T>
   std::vector<std::vector<T>> AllReduce(const std::vector<int>& group, const CallKey& key,
-                                        ReduceKind reduce, ir::DType dtype,
+                                        ir::ReduceKind reduce, ir::DType dtype,
                                         const std::vector<std::vector<T>>& inputs) {
     std::vector<std::vector<T>> outputs = inputs;
     RunOk(group, [&](int rank) {
       const size_t i = std::find(group.begin(), group.end(), rank) - group.begin();
-      return cluster_->of(rank).AllReduce(rank, group, key, reduce, dtype, BytesOf(inputs[i]),
-                                          MutableBytesOf(outputs[i]));
+      return cluster_->of(rank).Run({.kind = ir::CollectiveKind::kAllReduce,
+                                     .rank = rank,
+                                     .group = group,
+                                     .key = key,
+                                     .in = BytesOf(inputs[i]),
+                                     .out = MutableBytesOf(outputs[i]),
+                                     .reduce = reduce,
+                                     .dtype = dtype});
     });
     return outputs;
   }
@@ -118,19 +124,20 @@ class CollectivesSuite : public testing::TestWithParam<CollectivesImpl> {
       for (int r = 0; r < n(); ++r) {
         for (size_t i = 0; i < size; ++i) inputs[r].push_back(make(1 + (i + r) % 3));
       }
-      for (const ReduceKind reduce :
-           {ReduceKind::kSum, ReduceKind::kProd, ReduceKind::kMax, ReduceKind::kMin}) {
-        if (!ordered && (reduce == ReduceKind::kMax || reduce == ReduceKind::kMin)) continue;
+      for (const ir::ReduceKind reduce : {ir::ReduceKind::kSum, ir::ReduceKind::kProd,
+                                          ir::ReduceKind::kMax, ir::ReduceKind::kMin}) {
+        if (!ordered && (reduce == ir::ReduceKind::kMax || reduce == ir::ReduceKind::kMin))
+          continue;
         const auto outputs = AllReduce(All(), Key(op_++), reduce, dtype, inputs);
         std::vector<T> expected;
         for (size_t i = 0; i < size; ++i) {
           int value = 1 + i % 3;
           for (int r = 1; r < n(); ++r) {
             const int x = 1 + (i + r) % 3;
-            if (reduce == ReduceKind::kSum) value += x;
-            if (reduce == ReduceKind::kProd) value *= x;
-            if (reduce == ReduceKind::kMax) value = std::max(value, x);
-            if (reduce == ReduceKind::kMin) value = std::min(value, x);
+            if (reduce == ir::ReduceKind::kSum) value += x;
+            if (reduce == ir::ReduceKind::kProd) value *= x;
+            if (reduce == ir::ReduceKind::kMax) value = std::max(value, x);
+            if (reduce == ir::ReduceKind::kMin) value = std::min(value, x);
           }
           expected.push_back(make(value));
         }
@@ -194,13 +201,16 @@ TEST_P(CollectivesSuite, ReducesBits) {
     any |= words[r][0];
   }
   const uint8_t only_first = n() == 1;
-  EXPECT_EQ(AllReduce(All(), Key(0), ReduceKind::kAnd, ir::DType::kU32, words)[n() - 1][0], all);
-  EXPECT_EQ(AllReduce(All(), Key(1), ReduceKind::kOr, ir::DType::kU32, words)[n() - 1][0], any);
-  for (const ReduceKind reduce : {ReduceKind::kAnd, ReduceKind::kMin, ReduceKind::kProd}) {
+  EXPECT_EQ(AllReduce(All(), Key(0), ir::ReduceKind::kAnd, ir::DType::kU32, words)[n() - 1][0],
+            all);
+  EXPECT_EQ(AllReduce(All(), Key(1), ir::ReduceKind::kOr, ir::DType::kU32, words)[n() - 1][0], any);
+  for (const ir::ReduceKind reduce :
+       {ir::ReduceKind::kAnd, ir::ReduceKind::kMin, ir::ReduceKind::kProd}) {
     EXPECT_THAT(AllReduce(All(), Key(2), reduce, ir::DType::kBool, flags)[0],
                 testing::ElementsAre(1, 0, only_first));
   }
-  for (const ReduceKind reduce : {ReduceKind::kOr, ReduceKind::kMax, ReduceKind::kSum}) {
+  for (const ir::ReduceKind reduce :
+       {ir::ReduceKind::kOr, ir::ReduceKind::kMax, ir::ReduceKind::kSum}) {
     EXPECT_THAT(AllReduce(All(), Key(3), reduce, ir::DType::kBool, flags)[0],
                 testing::ElementsAre(1, 0, 1));
   }
@@ -221,7 +231,8 @@ TEST_P(CollectivesSuite, FloatSumsAddInGroupOrderWithTheSameBitsEveryTime) {
       for (size_t i = 0; i < size; ++i) expected[i] += inputs[r][i];
     }
     for (int repeat = 0; repeat < 3; ++repeat) {
-      const auto outputs = AllReduce(group, Key(op_++), ReduceKind::kSum, ir::DType::kF32, inputs);
+      const auto outputs =
+          AllReduce(group, Key(op_++), ir::ReduceKind::kSum, ir::DType::kF32, inputs);
       for (const auto& output : outputs) ASSERT_TRUE(output == expected);
     }
   }
@@ -234,7 +245,7 @@ TEST_P(CollectivesSuite, NarrowFloatSumsAreRoundedOnce) {
   inputs[0] = {k256};
   const float sum = 256.0f + static_cast<float>(n() - 1);
   const float rounded = n() == 1 ? 256.0f : n() == 2 ? 256.0f : std::nearbyint(sum / 2) * 2;
-  const auto outputs = AllReduce(All(), Key(0), ReduceKind::kSum, ir::DType::kBF16, inputs);
+  const auto outputs = AllReduce(All(), Key(0), ir::ReduceKind::kSum, ir::DType::kBF16, inputs);
   for (const auto& output : outputs) {
     EXPECT_EQ(std::bit_cast<float>(uint32_t{output[0]} << 16), rounded);
   }
@@ -244,7 +255,7 @@ TEST_P(CollectivesSuite, MaxAndMinKeepNan) {
   for (int where = 0; where < n(); ++where) {
     std::vector<std::vector<float>> inputs(n(), {1.0f});
     inputs[where] = {std::nanf("")};
-    for (const ReduceKind reduce : {ReduceKind::kMax, ReduceKind::kMin}) {
+    for (const ir::ReduceKind reduce : {ir::ReduceKind::kMax, ir::ReduceKind::kMin}) {
       for (const auto& output : AllReduce(All(), Key(op_++), reduce, ir::DType::kF32, inputs)) {
         EXPECT_TRUE(std::isnan(output[0]));
       }
@@ -260,7 +271,7 @@ TEST_P(CollectivesSuite, MinusZeroIsLessThanZero) {
         inputs[where].assign(size, one);
         return inputs;
       };
-      const auto check = [&](ReduceKind reduce, float one, bool negative) {
+      const auto check = [&](ir::ReduceKind reduce, float one, bool negative) {
         for (const auto& output :
              AllReduce(All(), Key(op_++), reduce, ir::DType::kF32, with_one(one, -one))) {
           for (const float x : output) {
@@ -269,8 +280,8 @@ TEST_P(CollectivesSuite, MinusZeroIsLessThanZero) {
           }
         }
       };
-      check(ReduceKind::kMax, 0.0f, /*negative=*/false);
-      check(ReduceKind::kMin, -0.0f, /*negative=*/true);
+      check(ir::ReduceKind::kMax, 0.0f, /*negative=*/false);
+      check(ir::ReduceKind::kMin, -0.0f, /*negative=*/true);
     }
   }
 }
@@ -280,8 +291,14 @@ TEST_P(CollectivesSuite, AllReduceMayBeInPlace) {
     std::vector<std::vector<int32_t>> data(n());
     for (int r = 0; r < n(); ++r) data[r].assign(size, r + 1);
     RunOk(All(), [&](int rank) {
-      return cluster_->of(rank).AllReduce(rank, All(), Key(op_), ReduceKind::kSum, ir::DType::kS32,
-                                          BytesOf(data[rank]), MutableBytesOf(data[rank]));
+      return cluster_->of(rank).Run({.kind = ir::CollectiveKind::kAllReduce,
+                                     .rank = rank,
+                                     .group = All(),
+                                     .key = Key(op_),
+                                     .in = BytesOf(data[rank]),
+                                     .out = MutableBytesOf(data[rank]),
+                                     .reduce = ir::ReduceKind::kSum,
+                                     .dtype = ir::DType::kS32});
     });
     ++op_;
     const std::vector<int32_t> expected(size, n() * (n() + 1) / 2);
@@ -298,8 +315,12 @@ TEST_P(CollectivesSuite, GathersInGroupOrder) {
     std::vector<std::vector<uint8_t>> outputs(n(), std::vector<uint8_t>(size * n()));
     RunOk(group, [&](int rank) {
       const std::vector<uint8_t> in(size, rank + 1);
-      return cluster_->of(rank).AllGather(rank, group, Key(op_), BytesOf(in),
-                                          MutableBytesOf(outputs[rank]));
+      return cluster_->of(rank).Run({.kind = ir::CollectiveKind::kAllGather,
+                                     .rank = rank,
+                                     .group = group,
+                                     .key = Key(op_),
+                                     .in = BytesOf(in),
+                                     .out = MutableBytesOf(outputs[rank])});
     });
     ++op_;
     for (int r = 0; r < n(); ++r) EXPECT_TRUE(outputs[r] == expected) << size << " rank " << r;
@@ -312,9 +333,14 @@ TEST_P(CollectivesSuite, ReduceScatterGivesEachPositionItsChunk) {
     RunOk(All(), [&](int rank) {
       std::vector<int64_t> in;
       for (int p = 0; p < n(); ++p) in.insert(in.end(), size, 100 * p + rank);
-      return cluster_->of(rank).ReduceScatter(rank, All(), Key(op_), ReduceKind::kSum,
-                                              ir::DType::kS64, BytesOf(in),
-                                              MutableBytesOf(outputs[rank]));
+      return cluster_->of(rank).Run({.kind = ir::CollectiveKind::kReduceScatter,
+                                     .rank = rank,
+                                     .group = All(),
+                                     .key = Key(op_),
+                                     .in = BytesOf(in),
+                                     .out = MutableBytesOf(outputs[rank]),
+                                     .reduce = ir::ReduceKind::kSum,
+                                     .dtype = ir::DType::kS64});
     });
     ++op_;
     for (int r = 0; r < n(); ++r) {
@@ -331,8 +357,12 @@ TEST_P(CollectivesSuite, AllToAllTransposesChunks) {
     RunOk(All(), [&](int rank) {
       std::vector<uint32_t> in;
       for (int p = 0; p < n(); ++p) in.insert(in.end(), size, 10 * rank + p);
-      return cluster_->of(rank).AllToAll(rank, All(), Key(op_), BytesOf(in),
-                                         MutableBytesOf(outputs[rank]));
+      return cluster_->of(rank).Run({.kind = ir::CollectiveKind::kAllToAll,
+                                     .rank = rank,
+                                     .group = All(),
+                                     .key = Key(op_),
+                                     .in = BytesOf(in),
+                                     .out = MutableBytesOf(outputs[rank])});
     });
     ++op_;
     for (int r = 0; r < n(); ++r) {
@@ -352,8 +382,13 @@ TEST_P(CollectivesSuite, PermuteSendsAlongPairsAndFillsTheRestWithZeros) {
       std::vector<std::vector<uint8_t>> outputs(n(), std::vector<uint8_t>(size, 99));
       RunOk(All(), [&](int rank) {
         const std::vector<uint8_t> in(size, rank + 1);
-        return cluster_->of(rank).Permute(rank, All(), Key(op_), pairs, BytesOf(in),
-                                          MutableBytesOf(outputs[rank]));
+        return cluster_->of(rank).Run({.kind = ir::CollectiveKind::kPermute,
+                                       .rank = rank,
+                                       .group = All(),
+                                       .key = Key(op_),
+                                       .in = BytesOf(in),
+                                       .out = MutableBytesOf(outputs[rank]),
+                                       .pairs = pairs});
       });
       ++op_;
       for (int r = 0; r < n(); ++r) {
@@ -378,14 +413,25 @@ TEST_P(CollectivesSuite, AFastSenderIsHeldBackByItsReceiverOnly) {
     const std::vector<uint8_t> in(kBytes, 5);
     std::vector<uint8_t> out(kBytes);
     if (rank != 0) {
-      TESSERA_RETURN_IF_ERROR(cluster_->of(rank).AllReduce(
-          rank, inner, Key(1), ReduceKind::kSum, ir::DType::kU8, BytesOf(in), MutableBytesOf(out)));
+      TESSERA_RETURN_IF_ERROR(cluster_->of(rank).Run({.kind = ir::CollectiveKind::kAllReduce,
+                                                      .rank = rank,
+                                                      .group = inner,
+                                                      .key = Key(1),
+                                                      .in = BytesOf(in),
+                                                      .out = MutableBytesOf(out),
+                                                      .reduce = ir::ReduceKind::kSum,
+                                                      .dtype = ir::DType::kU8}));
     }
     if (rank == 1) return absl::OkStatus();
     const std::vector<PermutePair> pairs = {{0, 1}};
     for (uint32_t i = 0; i < 40; ++i) {
-      TESSERA_RETURN_IF_ERROR(cluster_->of(rank).Permute(rank, outer, Key(2 + i), pairs,
-                                                         BytesOf(in), MutableBytesOf(out)));
+      TESSERA_RETURN_IF_ERROR(cluster_->of(rank).Run({.kind = ir::CollectiveKind::kPermute,
+                                                      .rank = rank,
+                                                      .group = outer,
+                                                      .key = Key(2 + i),
+                                                      .in = BytesOf(in),
+                                                      .out = MutableBytesOf(out),
+                                                      .pairs = pairs}));
     }
     EXPECT_EQ(out[0], rank == 0 ? 0 : 5);
     return absl::OkStatus();
@@ -397,7 +443,8 @@ TEST_P(CollectivesSuite, BarrierHoldsEverybodyUntilTheLastComes) {
   for (uint32_t round = 1; round <= 200; ++round) {
     RunOk(All(), [&](int rank) {
       entered.fetch_add(1);
-      const absl::Status status = cluster_->of(rank).Barrier(rank, All(), Key(round));
+      const absl::Status status = cluster_->of(rank).Run(
+          {.kind = ir::CollectiveKind::kBarrier, .rank = rank, .group = All(), .key = Key(round)});
       EXPECT_GE(entered.load(), static_cast<int>(round) * n());
       return status;
     });
@@ -409,9 +456,14 @@ TEST_P(CollectivesSuite, ALoopMayRepeatItsKey) {
   RunOk(All(), [&](int rank) -> absl::Status {
     for (int i = 0; i < 8; ++i) {
       const std::vector<int32_t> in = totals[rank];
-      TESSERA_RETURN_IF_ERROR(cluster_->of(rank).AllReduce(rank, All(), Key(3), ReduceKind::kSum,
-                                                           ir::DType::kS32, BytesOf(in),
-                                                           MutableBytesOf(totals[rank])));
+      TESSERA_RETURN_IF_ERROR(cluster_->of(rank).Run({.kind = ir::CollectiveKind::kAllReduce,
+                                                      .rank = rank,
+                                                      .group = All(),
+                                                      .key = Key(3),
+                                                      .in = BytesOf(in),
+                                                      .out = MutableBytesOf(totals[rank]),
+                                                      .reduce = ir::ReduceKind::kSum,
+                                                      .dtype = ir::DType::kS32}));
     }
     return absl::OkStatus();
   });
@@ -429,9 +481,14 @@ TEST_P(CollectivesSuite, SubgroupsWorkSideBySide) {
                                                   {rank / 2 * 2 + 1, rank / 2 * 2}};
     std::vector<int32_t> in(20000, 1 << rank);
     for (uint32_t i = 0; i < 2; ++i) {
-      TESSERA_RETURN_IF_ERROR(
-          cluster_->of(rank).AllReduce(rank, groups[i], Key(i), ReduceKind::kSum, ir::DType::kS32,
-                                       BytesOf(in), MutableBytesOf(sums[rank])));
+      TESSERA_RETURN_IF_ERROR(cluster_->of(rank).Run({.kind = ir::CollectiveKind::kAllReduce,
+                                                      .rank = rank,
+                                                      .group = groups[i],
+                                                      .key = Key(i),
+                                                      .in = BytesOf(in),
+                                                      .out = MutableBytesOf(sums[rank]),
+                                                      .reduce = ir::ReduceKind::kSum,
+                                                      .dtype = ir::DType::kS32}));
       in = sums[rank];
     }
     return absl::OkStatus();
@@ -443,16 +500,24 @@ TEST_P(CollectivesSuite, AMissingRankIsNamedAndFailsLaterCallsAtOnce) {
   if (n() < 2) GTEST_SKIP() << "needs a peer";
   // Long enough that everybody who comes is there before the first gives up.
   Make(absl::Milliseconds(1500));
-  RunOk(All(), [&](int rank) { return cluster_->of(rank).Barrier(rank, All(), Key(0)); });
+  RunOk(All(), [&](int rank) {
+    return cluster_->of(rank).Run(
+        {.kind = ir::CollectiveKind::kBarrier, .rank = rank, .group = All(), .key = Key(0)});
+  });
   const int missing = n() - 1;
   std::vector<int> present = All();
   present.pop_back();
-  const auto call = [&](int rank) { return cluster_->of(rank).Barrier(rank, All(), Key(1)); };
+  const auto call = [&](int rank) {
+    return cluster_->of(rank).Run(
+        {.kind = ir::CollectiveKind::kBarrier, .rank = rank, .group = All(), .key = Key(1)});
+  };
   std::vector<absl::Status> results = cluster_->Run(present, call);
   // Who comes late may still find what the others sent before they gave up: the failure is at most
   // one call behind it.
   absl::Status late = call(missing);
-  if (late.ok()) late = cluster_->of(missing).Barrier(missing, All(), Key(2));
+  if (late.ok())
+    late = cluster_->of(missing).Run(
+        {.kind = ir::CollectiveKind::kBarrier, .rank = missing, .group = All(), .key = Key(2)});
   results.push_back(late);
   const int executor = cluster_->executor_of_rank[missing];
   for (size_t i = 0; i < results.size(); ++i) {
@@ -474,7 +539,10 @@ TEST_P(CollectivesSuite, AbortWakesEverybodyWithTheFirstFailure) {
     cluster_->of(n() - 1).Abort(cause);
     cluster_->of(n() - 1).Abort(MakeError(ErrorKind::kInternal, "too late"));
   });
-  const auto call = [&](int rank) { return cluster_->of(rank).Barrier(rank, All(), Key(0)); };
+  const auto call = [&](int rank) {
+    return cluster_->of(rank).Run(
+        {.kind = ir::CollectiveKind::kBarrier, .rank = rank, .group = All(), .key = Key(0)});
+  };
   std::vector<absl::Status> results = cluster_->Run(waiting, call);
   aborter.join();
   results.push_back(call(n() - 1));
@@ -499,8 +567,14 @@ TEST_P(CollectivesSuite, AnAbortedLaunchLeavesTheOthers) {
     const auto sum = [&](int rank, const CallKey& key) {
       const std::vector<float> in(300'000, static_cast<float>(rank + 1));
       std::vector<float> out(in.size());
-      const absl::Status status = cluster_->of(rank).AllReduce(
-          rank, All(), key, ReduceKind::kSum, ir::DType::kF32, BytesOf(in), MutableBytesOf(out));
+      const absl::Status status = cluster_->of(rank).Run({.kind = ir::CollectiveKind::kAllReduce,
+                                                          .rank = rank,
+                                                          .group = All(),
+                                                          .key = key,
+                                                          .in = BytesOf(in),
+                                                          .out = MutableBytesOf(out),
+                                                          .reduce = ir::ReduceKind::kSum,
+                                                          .dtype = ir::DType::kF32});
       if (status.ok()) {
         const float expected = static_cast<float>(n() * (n() + 1)) / 2;
         EXPECT_EQ(out.front(), expected);
@@ -534,11 +608,16 @@ TEST_P(CollectivesSuite, ATimeoutEndsItsLaunchAlone) {
   late.launch = 50;
   std::vector<int> others = All();
   others.pop_back();
-  for (const absl::Status& status : cluster_->Run(
-           others, [&](int rank) { return cluster_->of(rank).Barrier(rank, All(), late); })) {
+  for (const absl::Status& status : cluster_->Run(others, [&](int rank) {
+         return cluster_->of(rank).Run(
+             {.kind = ir::CollectiveKind::kBarrier, .rank = rank, .group = All(), .key = late});
+       })) {
     EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
   }
-  RunOk(All(), [&](int rank) { return cluster_->of(rank).Barrier(rank, All(), Key(1)); });
+  RunOk(All(), [&](int rank) {
+    return cluster_->of(rank).Run(
+        {.kind = ir::CollectiveKind::kBarrier, .rank = rank, .group = All(), .key = Key(1)});
+  });
 }
 
 TEST_P(CollectivesSuite, CallsThatDifferAreBothTold) {
@@ -549,33 +628,41 @@ TEST_P(CollectivesSuite, CallsThatDifferAreBothTold) {
     std::string told;
   };
   const auto all_reduce = [](Collectives& c, int rank, const std::vector<int>& group, CallKey key,
-                             size_t size, ReduceKind reduce) {
+                             size_t size, ir::ReduceKind reduce) {
     const std::vector<float> in(size, 1);
     std::vector<float> out(size);
     key.op = "psum at other.cc:9";
-    return c.AllReduce(rank, group, key, reduce, ir::DType::kF32, BytesOf(in), MutableBytesOf(out));
+    return c.Run({.kind = ir::CollectiveKind::kAllReduce,
+                  .rank = rank,
+                  .group = group,
+                  .key = key,
+                  .in = BytesOf(in),
+                  .out = MutableBytesOf(out),
+                  .reduce = reduce,
+                  .dtype = ir::DType::kF32});
   };
   const std::vector<Variant> variants = {
       {"sequence",
        [&](Collectives& c, int rank, const std::vector<int>& group) {
-         return all_reduce(c, rank, group, Key(6), 8, ReduceKind::kSum);
+         return all_reduce(c, rank, group, Key(6), 8, ir::ReduceKind::kSum);
        },
        "psum at other.cc:9 (all_reduce sum f32, 32 bytes"},
       {"size",
        [&](Collectives& c, int rank, const std::vector<int>& group) {
-         return all_reduce(c, rank, group, Key(5), 30000, ReduceKind::kSum);
+         return all_reduce(c, rank, group, Key(5), 30000, ir::ReduceKind::kSum);
        },
        "psum at other.cc:9 (all_reduce sum f32, 120000 bytes"},
       {"reduction",
        [&](Collectives& c, int rank, const std::vector<int>& group) {
-         return all_reduce(c, rank, group, Key(5), 8, ReduceKind::kMax);
+         return all_reduce(c, rank, group, Key(5), 8, ir::ReduceKind::kMax);
        },
        "psum at other.cc:9 (all_reduce max f32, 32 bytes"},
       {"kind",
        [&](Collectives& c, int rank, const std::vector<int>& group) {
          CallKey key = Key(5);
          key.op = "barrier at other.cc:9";
-         return c.Barrier(rank, group, key);
+         return c.Run(
+             {.kind = ir::CollectiveKind::kBarrier, .rank = rank, .group = group, .key = key});
        },
        "barrier at other.cc:9 (barrier, 0 bytes"},
   };
@@ -587,8 +674,14 @@ TEST_P(CollectivesSuite, CallsThatDifferAreBothTold) {
       if (rank != 0) return variant.call(cluster_->of(rank), rank, group);
       const std::vector<float> in(8, 1);
       std::vector<float> out(8);
-      return cluster_->of(rank).AllReduce(rank, group, Key(5), ReduceKind::kSum, ir::DType::kF32,
-                                          BytesOf(in), MutableBytesOf(out));
+      return cluster_->of(rank).Run({.kind = ir::CollectiveKind::kAllReduce,
+                                     .rank = rank,
+                                     .group = group,
+                                     .key = Key(5),
+                                     .in = BytesOf(in),
+                                     .out = MutableBytesOf(out),
+                                     .reduce = ir::ReduceKind::kSum,
+                                     .dtype = ir::DType::kF32});
     });
     for (const absl::Status& status : results) {
       EXPECT_FALSE(status.ok());
@@ -612,36 +705,75 @@ TEST_P(CollectivesSuite, ArgumentsThatMakeNoSenseAreRefused) {
   const std::vector<Row> rows = {
       {"is not one of",
        [&](Collectives& c) {
-         return c.Barrier(0, std::vector<int>{0, n()}, Key(0));
+         return c.Run({.kind = ir::CollectiveKind::kBarrier,
+                       .rank = 0,
+                       .group = std::vector<int>{0, n()},
+                       .key = Key(0)});
        }},
       {"in the group twice",
        [&](Collectives& c) {
-         return c.Barrier(0, std::vector<int>{0, 0}, Key(0));
+         return c.Run({.kind = ir::CollectiveKind::kBarrier,
+                       .rank = 0,
+                       .group = std::vector<int>{0, 0},
+                       .key = Key(0)});
        }},
       {"is not in the group",
-       [&](Collectives& c) { return c.Barrier(0, std::vector<int>{}, Key(0)); }},
-      {"sizes do not fit",
        [&](Collectives& c) {
-         return c.AllGather(0, all, Key(0), BytesOf(a), MutableBytesOf(b).subspan(1));
+         return c.Run({.kind = ir::CollectiveKind::kBarrier,
+                       .rank = 0,
+                       .group = std::vector<int>{},
+                       .key = Key(0)});
        }},
       {"sizes do not fit",
        [&](Collectives& c) {
-         return c.AllReduce(0, all, Key(0), ReduceKind::kSum, ir::DType::kF32, BytesOf(a).first(3),
-                            MutableBytesOf(b).first(3));
+         return c.Run({.kind = ir::CollectiveKind::kAllGather,
+                       .rank = 0,
+                       .group = all,
+                       .key = Key(0),
+                       .in = BytesOf(a),
+                       .out = MutableBytesOf(b).subspan(1)});
+       }},
+      {"sizes do not fit",
+       [&](Collectives& c) {
+         return c.Run({.kind = ir::CollectiveKind::kAllReduce,
+                       .rank = 0,
+                       .group = all,
+                       .key = Key(0),
+                       .in = BytesOf(a).first(3),
+                       .out = MutableBytesOf(b).first(3),
+                       .reduce = ir::ReduceKind::kSum,
+                       .dtype = ir::DType::kF32});
        }},
       {"outside the group or repeats",
        [&](Collectives& c) {
          const std::vector<PermutePair> pairs = {{0, n()}};
-         return c.Permute(0, all, Key(0), pairs, BytesOf(a), MutableBytesOf(b));
+         return c.Run({.kind = ir::CollectiveKind::kPermute,
+                       .rank = 0,
+                       .group = all,
+                       .key = Key(0),
+                       .in = BytesOf(a),
+                       .out = MutableBytesOf(b),
+                       .pairs = pairs});
        }},
       {"in and out overlap",
        [&](Collectives& c) {
-         return c.Permute(0, all, Key(0), {}, BytesOf(a), MutableBytesOf(a));
+         return c.Run({.kind = ir::CollectiveKind::kPermute,
+                       .rank = 0,
+                       .group = all,
+                       .key = Key(0),
+                       .in = BytesOf(a),
+                       .out = MutableBytesOf(a)});
        }},
       {"in and out overlap",
        [&](Collectives& c) {
-         return c.AllReduce(0, all, Key(0), ReduceKind::kSum, ir::DType::kU8, BytesOf(a).first(4),
-                            MutableBytesOf(a).subspan(2, 4));
+         return c.Run({.kind = ir::CollectiveKind::kAllReduce,
+                       .rank = 0,
+                       .group = all,
+                       .key = Key(0),
+                       .in = BytesOf(a).first(4),
+                       .out = MutableBytesOf(a).subspan(2, 4),
+                       .reduce = ir::ReduceKind::kSum,
+                       .dtype = ir::DType::kU8});
        }},
   };
   for (const Row& row : rows) {
@@ -654,13 +786,23 @@ TEST_P(CollectivesSuite, ArgumentsThatMakeNoSenseAreRefused) {
 
 TEST_P(CollectivesSuite, AReductionWithoutMeaningLeavesTheCommunicatorUsable) {
   std::vector<uint8_t> a(16), b(16);
-  const auto reduce = [&](ReduceKind kind, ir::DType dtype) {
-    return cluster_->of(0).AllReduce(0, All(), Key(0), kind, dtype, BytesOf(a), MutableBytesOf(b));
+  const auto reduce = [&](ir::ReduceKind kind, ir::DType dtype) {
+    return cluster_->of(0).Run({.kind = ir::CollectiveKind::kAllReduce,
+                                .rank = 0,
+                                .group = All(),
+                                .key = Key(0),
+                                .in = BytesOf(a),
+                                .out = MutableBytesOf(b),
+                                .reduce = kind,
+                                .dtype = dtype});
   };
-  EXPECT_EQ(ReasonOf(reduce(ReduceKind::kMax, ir::DType::kC64)), "TYPE_ERROR");
-  EXPECT_EQ(ReasonOf(reduce(ReduceKind::kAnd, ir::DType::kF32)), "TYPE_ERROR");
-  EXPECT_EQ(ReasonOf(reduce(ReduceKind::kSum, ir::DType::kF8E5M2)), "NOT_IMPLEMENTED");
-  RunOk(All(), [&](int rank) { return cluster_->of(rank).Barrier(rank, All(), Key(1)); });
+  EXPECT_EQ(ReasonOf(reduce(ir::ReduceKind::kMax, ir::DType::kC64)), "TYPE_ERROR");
+  EXPECT_EQ(ReasonOf(reduce(ir::ReduceKind::kAnd, ir::DType::kF32)), "TYPE_ERROR");
+  EXPECT_EQ(ReasonOf(reduce(ir::ReduceKind::kSum, ir::DType::kF8E5M2)), "NOT_IMPLEMENTED");
+  RunOk(All(), [&](int rank) {
+    return cluster_->of(rank).Run(
+        {.kind = ir::CollectiveKind::kBarrier, .rank = rank, .group = All(), .key = Key(1)});
+  });
 }
 
 }  // namespace tessera::worker

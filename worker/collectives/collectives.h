@@ -9,7 +9,7 @@
 //
 // Memory: every call blocks; buffers are borrowed until it returns and may be reused at once, also
 // when it fails (the contents of `out` are then unspecified). `in` and `out` must not overlap, save
-// that AllReduce may be given the same memory twice.
+// that an all_reduce may be given the same memory twice.
 //
 // A launch fails alone: a missed deadline or AbortLaunch is kept, told to the other executors, and
 // returned at once by every waiting and every later call of that launch; what had been sent of it
@@ -26,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "ir/collective.h"
 #include "ir/dtype.h"
 
 namespace tessera::worker {
@@ -60,21 +61,33 @@ struct CallKey {
   std::string program;
 };
 
-enum class ReduceKind : uint8_t { kSum, kMax, kMin, kProd, kAnd, kOr };
-
 // Positions in the group.
 struct PermutePair {
   int source = 0;
   int target = 0;
 };
 
+// One call of one rank. What it points to is the caller's, and is borrowed until Run returns.
+struct Call {
+  ir::CollectiveKind kind = ir::CollectiveKind::kBarrier;
+  int rank = 0;
+  // Ranks in group order, `rank` among them; the same list at all of them.
+  absl::Span<const int> group = {};
+  const CallKey& key;
+  // Blocks of equal size, as base/collective_kinds.def says for the kind; none for a barrier.
+  absl::Span<const std::byte> in = {};
+  absl::Span<std::byte> out = {};
+  // The kinds that combine only.
+  ir::ReduceKind reduce = ir::ReduceKind::kNone;
+  ir::DType dtype = ir::DType::kU8;
+  // The kinds with pairs only. A position is source of at most one and target of at most one.
+  absl::Span<const PermutePair> pairs = {};
+};
+
 class Collectives {
  public:
   virtual ~Collectives() = default;
 
-  // In every call `group` lists ranks in group order, `rank` among them, and is the same list at
-  // all of them.
-  //
   // Reductions combine in group order: the result has the same bits at every member, from run to
   // run, and whatever the transport. bf16 and f16 accumulate in f32 and are rounded once, at the
   // end. A bool sum is an "or". Max and min give NaN if any operand is NaN.
@@ -84,31 +97,7 @@ class Collectives {
   // members' calls differ, or the arguments of one are inconsistent; both are our bug),
   // TYPE_ERROR or NOT_IMPLEMENTED (the reduction is not defined for the dtype; this alone leaves
   // the communicator usable, for it is the same answer at every member), or the Abort's status.
-  virtual absl::Status AllReduce(int rank, absl::Span<const int> group, const CallKey& key,
-                                 ReduceKind reduce, ir::DType dtype, absl::Span<const std::byte> in,
-                                 absl::Span<std::byte> out) = 0;
-
-  // `out` holds the members' `in`, equal in size, in group order.
-  virtual absl::Status AllGather(int rank, absl::Span<const int> group, const CallKey& key,
-                                 absl::Span<const std::byte> in, absl::Span<std::byte> out) = 0;
-
-  // `in` holds one chunk of `out`'s size for each position; `out` is the reduction of the members'
-  // chunks for this rank's position.
-  virtual absl::Status ReduceScatter(int rank, absl::Span<const int> group, const CallKey& key,
-                                     ReduceKind reduce, ir::DType dtype,
-                                     absl::Span<const std::byte> in, absl::Span<std::byte> out) = 0;
-
-  // Chunk j of `in` goes to position j, and arrives there as the chunk of this rank's position.
-  virtual absl::Status AllToAll(int rank, absl::Span<const int> group, const CallKey& key,
-                                absl::Span<const std::byte> in, absl::Span<std::byte> out) = 0;
-
-  // The target of each pair gets its source's `in`; a position that is no target gets zeros. A
-  // position is source of at most one pair and target of at most one.
-  virtual absl::Status Permute(int rank, absl::Span<const int> group, const CallKey& key,
-                               absl::Span<const PermutePair> pairs, absl::Span<const std::byte> in,
-                               absl::Span<std::byte> out) = 0;
-
-  virtual absl::Status Barrier(int rank, absl::Span<const int> group, const CallKey& key) = 0;
+  virtual absl::Status Run(const Call& call) = 0;
 
   // Ends the calls of one launch with `status`, unless it has failed before. Local calls return
   // `status` itself; other executors report PEER_FAILED with its message. Does not block.

@@ -1,4 +1,4 @@
-#include "worker/device/communicators.h"
+#include "worker/device/group_comms.h"
 
 #include <algorithm>
 #include <cstring>
@@ -25,7 +25,12 @@ absl::StatusOr<tessera_comm_id> ShareId(const Device& device, const RunContext& 
   const absl::Span<const std::byte> in(reinterpret_cast<const std::byte*>(&mine), sizeof(mine));
   const absl::Span<std::byte> out(reinterpret_cast<std::byte*>(all.data()),
                                   sizeof(mine) * all.size());
-  TESSERA_RETURN_IF_ERROR(context.collectives->AllGather(group[position], group, key, in, out));
+  TESSERA_RETURN_IF_ERROR(context.collectives->Run({.kind = ir::CollectiveKind::kAllGather,
+                                                    .rank = group[position],
+                                                    .group = group,
+                                                    .key = key,
+                                                    .in = in,
+                                                    .out = out}));
   return all[0];
 }
 
@@ -37,15 +42,14 @@ absl::Duration LookPause(absl::Duration waited) {
   return std::min(waited / 8, kPauseMax);
 }
 
-absl::StatusOr<CommunicatorRef> Communicators::Get(const RunContext& context,
-                                                   const std::vector<int>& group,
-                                                   const CallKey& key) {
+absl::StatusOr<GroupCommRef> GroupComms::Get(const RunContext& context,
+                                             const std::vector<int>& group, const CallKey& key) {
   const Key which(context.generation, group);
   {
     absl::MutexLock lock(&mu_);
-    const auto it = communicators_.find(which);
+    const auto it = comms_.find(which);
     // One that was taken off the device with a launch that failed is made anew for later ones.
-    if (it != communicators_.end() && !it->second->aborted) return it->second;
+    if (it != comms_.end() && !it->second->aborted) return it->second;
   }
   if (context.collectives == nullptr) {
     return MakeError(ErrorKind::kInternal,
@@ -58,7 +62,7 @@ absl::StatusOr<CommunicatorRef> Communicators::Get(const RunContext& context,
                      absl::StrCat(key.op, ": rank ", rank, " is not in its own group {",
                                   absl::StrJoin(group, ","), "}"));
   }
-  auto communicator = std::make_shared<Communicator>();
+  auto communicator = std::make_shared<GroupComm>();
   communicator->group = group;
   communicator->position = static_cast<int>(at - group.begin());
   TESSERA_ASSIGN_OR_RETURN(const tessera_comm_id id,
@@ -70,19 +74,19 @@ absl::StatusOr<CommunicatorRef> Communicators::Get(const RunContext& context,
   communicator->handle = CommHandle(&device_->api(), comm);
   TESSERA_RETURN_IF_ERROR(AwaitReady(*communicator, context, key.op));
   absl::MutexLock lock(&mu_);
-  communicators_[which] = communicator;
+  comms_[which] = communicator;
   return communicator;
 }
 
-absl::Status Communicators::AwaitReady(Communicator& communicator, const RunContext& context,
-                                       const std::string& label) const {
+absl::Status GroupComms::AwaitReady(GroupComm& communicator, const RunContext& context,
+                                    const std::string& label) const {
   absl::Status ready = Await(communicator, context, label);
   if (!ready.ok()) abort_(communicator);
   return ready;
 }
 
-absl::Status Communicators::Await(const Communicator& communicator, const RunContext& context,
-                                  const std::string& label) const {
+absl::Status GroupComms::Await(const GroupComm& communicator, const RunContext& context,
+                               const std::string& label) const {
   const absl::Time began = SteadyNow(), deadline = began + timeout_;
   const absl::Notification never;
   while (true) {
@@ -105,16 +109,16 @@ absl::Status Communicators::Await(const Communicator& communicator, const RunCon
   }
 }
 
-void Communicators::Close(uint64_t generation) {
-  std::vector<CommunicatorRef> closed;  // Destroyed without the lock.
+void GroupComms::Close(uint64_t generation) {
+  std::vector<GroupCommRef> closed;  // Destroyed without the lock.
   absl::MutexLock lock(&mu_);
-  for (auto it = communicators_.begin(); it != communicators_.end();) {
+  for (auto it = comms_.begin(); it != comms_.end();) {
     if (it->first.first != generation) {
       ++it;
       continue;
     }
     closed.push_back(std::move(it->second));
-    it = communicators_.erase(it);
+    it = comms_.erase(it);
   }
 }
 

@@ -1,0 +1,40 @@
+// What a collective does with the blocks of its group, and by what blocks are combined.
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+namespace tessera::ir {
+
+enum class ReduceKind : uint8_t { kNone, kSum, kProd, kMax, kMin, kAnd, kOr, kArgMax, kArgMin };
+std::string_view ReduceKindName(ReduceKind kind);
+
+enum class CollectiveKind : uint8_t {
+#define TESSERA_COLLECTIVE_KIND(symbol, ...) k##symbol,
+#include "base/collective_kinds.def"
+#undef TESSERA_COLLECTIVE_KIND
+  kPosition,  // No data: where the device stands along the axes.
+  kNone,
+};
+// Those that pass between devices: the rows of the table.
+inline constexpr int kNumCollectiveKinds = static_cast<int>(CollectiveKind::kPosition);
+
+enum class BlockCount : uint8_t { kOne, kEach };
+// A row of base/collective_kinds.def, which says what the columns mean.
+struct CollectiveInfo {
+  std::string_view name;
+  BlockCount in = BlockCount::kOne, out = BlockCount::kOne;
+  bool combines = false, paired = false;
+};
+inline constexpr CollectiveInfo kCollectiveInfos[] = {
+#define TESSERA_COLLECTIVE_KIND(symbol, name, in, out, combines, paired) \
+  {name, BlockCount::in, BlockCount::out, combines, paired},
+#include "base/collective_kinds.def"
+#undef TESSERA_COLLECTIVE_KIND
+    {"position"},
+    {"none"},
+};
+constexpr const CollectiveInfo& InfoOf(CollectiveKind kind) {
+  return kCollectiveInfos[static_cast<int>(kind)];
+}
+
+}  // namespace tessera::ir
