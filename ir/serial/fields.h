@@ -8,7 +8,7 @@
 //   ir::DType                       by name
 //   absl::Status                    absent when OK
 //   absl::Duration, absl::Time      absent when infinite; absent leaves the struct's own value
-//   std::optional<T>                absent when empty
+//   std::optional<absl::Duration>   absent when empty
 //   absl::StatusOr<T>               the field, or the proto's field `status`
 //   std::vector<T>                  repeated
 //   programs, arrays, meshes, ...   as ToProto and FromProto say
@@ -145,7 +145,8 @@ struct FieldWriter {
     } else if constexpr (IsTime<T>()) {
       if (!IsInfinite(value)) WriteTime(value, change(proto));
     } else if constexpr (kIsOptional<T>) {
-      if (value) (*this)(*value, get, has, set, change);
+      static_assert(IsTime<typename T::value_type>());
+      if (value) WriteTime(*value, change(proto));  // infinite ones too
     } else if constexpr (kIsStatusOr<T>) {
       if (!value.ok()) {
         *proto->mutable_status() = ToProto(value.status());

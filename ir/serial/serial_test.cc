@@ -396,5 +396,12 @@ TEST(ServiceSerialTest, RepliesComeBack) {
   EXPECT_EQ(op_back.pending_reason, "waits");
 }
 
+TEST(ServiceSerialTest, ADeadlineThatIsGivenIsSaidHoweverFar) {
+  api::ExecuteRequest request;
+  EXPECT_FALSE(FromProto(ToProto(request)).deadline.has_value());
+  request.deadline = absl::InfiniteDuration();
+  EXPECT_GT(FromProto(ToProto(request)).deadline, absl::Hours(24) * 365'000);
+}
+
 }  // namespace
 }  // namespace tessera::ir::serial

@@ -68,8 +68,10 @@ void CarryOut(const std::string& message, Executor& executor, DataServer& data, 
     TESSERA_LOG(ERROR) << "a command does not decode" << Field("bytes", message.size());
     return;
   }
-  if (const auto welcome = ir::serial::ReadWelcome(envelope); welcome.ok()) {
-    return data.SetTicketKey(welcome->ticket_key, welcome->clock - SteadyNow());
+  if (envelope.kind() == v1::MESSAGE_KIND_WELCOME) {
+    const absl::StatusOr<api::Welcome> welcome = ir::serial::ReadWelcome(envelope);
+    if (welcome.ok()) data.SetTicketKey(welcome->ticket_key, welcome->clock - SteadyNow());
+    return;
   }
   absl::StatusOr<api::Command> command = ir::serial::ReadCommand(envelope);
   if (command.ok()) return executor.Send(*std::move(command));
