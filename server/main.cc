@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/host_limits.h"
+#include "base/locks.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/metrics_http.h"
@@ -171,4 +172,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace tessera::server
 
-int main(int argc, char** argv) { return tessera::server::Main(argc, argv); }
+int main(int argc, char** argv) {
+  tessera::SkipDeadlockDetectionInRelease();
+  return tessera::server::Main(argc, argv);
+}

@@ -20,6 +20,7 @@
 #include "base/address.h"
 #include "base/host_limits.h"
 #include "base/keepalive.h"
+#include "base/locks.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/metrics_http.h"
@@ -337,4 +338,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace tessera::worker
 
-int main(int argc, char** argv) { return tessera::worker::Main(argc, argv); }
+int main(int argc, char** argv) {
+  tessera::SkipDeadlockDetectionInRelease();
+  return tessera::worker::Main(argc, argv);
+}
