@@ -190,7 +190,12 @@ void Driver::Take(const Event& event, absl::Time now) {
   state_.steady_ahead = clock_->Steady() - real;
   const bool observed = options_.observer != nullptr;
   const int64_t began = observed ? absl::GetCurrentTimeNanos() : 0;
-  for (Effect& effect : Step(state_, event, now)) Carry(effect);
+  // Callers are answered last: devices have their commands by then, and what is to be durable is.
+  std::vector<Effect> effects = Step(state_, event, now);
+  for (Effect& effect : effects)
+    if (!std::holds_alternative<Reply>(effect)) Carry(effect);
+  for (Effect& effect : effects)
+    if (std::holds_alternative<Reply>(effect)) Carry(effect);
   if (!observed) return;
   options_.observer->OnStep(absl::Nanoseconds(absl::GetCurrentTimeNanos() - began),
                             std::holds_alternative<Execute>(event));
