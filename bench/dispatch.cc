@@ -1,7 +1,9 @@
 // What one dispatch costs: the round trip of a one-op execute with its result, embedded and over
 // loopback gRPC, beside a raw gRPC relay of the same shape (relay.h) in the same run.
 //
-//   bench-dispatch [--rounds N] [--iterations N] [--json] [--smoke] [--bin-dir DIR]
+//   bench-dispatch [--rounds N] [--iterations N] [--jax PYTHON] [--json] [--smoke] [--bin-dir DIR]
+//
+// With --jax the embedded round trip is compared with jax.jit and block_until_ready of that Python.
 //
 // The cases take turns, round by round, so that what the machine does meanwhile hits all of them.
 #include <sys/resource.h>
@@ -13,6 +15,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +24,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -43,6 +47,7 @@ struct Flags {
   bool json = false;
   bool smoke = false;
   bool only_service = false;  // to profile it
+  std::string jax;            // a Python that has it; "": none
   std::string bin_dir = OwnFolder();
 };
 
@@ -94,6 +99,7 @@ class OneOp {
     CheckLast();
   }
   Array Start() const { return double_(x_); }
+  void Wait() const { Start().wait(); }
   void RoundTrip() const { last_ = Start().value(); }
   // What came last is right: a fast wrong answer is worth nothing.
   void CheckLast() const { Check(last_); }
@@ -135,12 +141,39 @@ double RateOf(int callers, int calls_each, const std::function<void(int)>& f) {
 
 struct Results {
   Samples embedded, service, relay;    // us, one at a time
+  Samples waited, jax;                 // the same: without reading the result
   std::vector<double> p50_ratios;      // per round, service to relay
   Samples service_rates, relay_rates;  // calls/s, several callers that wait for results
   Samples service_posted_rates, relay_posted_rates;  // calls/s, one caller that does not
 };
 
+absl::StatusOr<Process> StartJax(const Flags& flags) {
+  TESSERA_ASSIGN_OR_RETURN(
+      Process process,
+      Process::Start({flags.jax, std::string(TESSERA_SOURCE_DIR) + "/bench/dispatch_jax.py",
+                      absl::StrCat(kElements)}));
+  TESSERA_RETURN_IF_ERROR(LineAfter(process, "ready").status());
+  return process;
+}
+
+absl::Status MeasureJax(Process& process, int n, Samples* times) {
+  TESSERA_RETURN_IF_ERROR(process.WriteLine(absl::StrCat(n)));
+  TESSERA_ASSIGN_OR_RETURN(const std::string line, process.ReadLine(kStartLimit));
+  for (const absl::string_view word : absl::StrSplit(line, ' ')) {
+    double us = 0;
+    if (!absl::SimpleAtod(word, &us))
+      return absl::InternalError(absl::StrCat("JAX printed '", line, "'"));
+    times->AddValue(us);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Results> Measure(const Flags& flags) {
+  std::optional<Process> jax;
+  if (!flags.jax.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(Process started, StartJax(flags));
+    jax.emplace(std::move(started));
+  }
   TESSERA_ASSIGN_OR_RETURN(Cluster cluster, StartProcesses(flags));
   const std::shared_ptr<Session> embedded = Session::Embedded({.devices = 1});
   const std::shared_ptr<Session> remote = Session::Connect(cluster.coordinator_address);
@@ -164,6 +197,8 @@ absl::StatusOr<Results> Measure(const Flags& flags) {
     Samples service, pure;
     for (int i = 0; i < n && !flags.only_service; ++i)
       r.embedded.Add(TimeOf([&] { here.RoundTrip(); }));
+    for (int i = 0; i < n && !flags.only_service; ++i) r.waited.Add(TimeOf([&] { here.Wait(); }));
+    if (jax) TESSERA_RETURN_IF_ERROR(MeasureJax(*jax, n, &r.jax));
     // Finely interleaved: this is the ratio that counts.
     for (int i = 0; i < n; ++i) {
       service.Add(TimeOf(service_trip));
@@ -213,6 +248,12 @@ void PrintText(const Flags& flags, const Results& r) {
                flags.rounds, flags.iterations, kElements);
   absl::PrintF("%-44s %9s %9s %9s\n", "round trip", "p50", "p90", "p99");
   PrintTimes("execute and result, embedded", r.embedded);
+  PrintTimes("execute and wait, embedded", r.waited);
+  if (r.jax.size() > 0) {
+    PrintTimes("jax.jit and block_until_ready", r.jax);
+    absl::PrintF("%-44s %9.2f\n", "ratio, embedded wait to JAX",
+                 r.waited.Quantile(0.5) / r.jax.Quantile(0.5));
+  }
   PrintTimes("execute and result, loopback gRPC", r.service);
   PrintTimes("relay of three processes", r.relay);
   absl::PrintF("%-44s %9.2f %9.2f %9.2f\n", "ratio, gRPC to relay",
@@ -245,6 +286,8 @@ void PrintJson(const Flags& flags, const Results& r) {
       flags.iterations);
   absl::PrintF(" \"round_trip_us\": {%s, %s, %s},\n", times("embedded", r.embedded),
                times("grpc", r.service), times("relay", r.relay));
+  if (r.jax.size() > 0)
+    absl::PrintF(" \"embedded_us\": {%s, %s},\n", times("wait", r.waited), times("jax", r.jax));
   absl::PrintF(" \"ratio_p50\": %.3f,\n", r.service.Quantile(0.5) / r.relay.Quantile(0.5));
   absl::PrintF(
       " \"calls_per_s\": {\"grpc_8_callers\": %.0f, \"relay_8_callers\": %.0f, "
@@ -270,6 +313,8 @@ bool Parse(const std::vector<std::string>& args, Flags* flags) {
       ok = absl::SimpleAtoi(args[++i], &flags->rounds) && flags->rounds > 0;
     } else if (args[i] == "--iterations" && has_value) {
       ok = absl::SimpleAtoi(args[++i], &flags->iterations) && flags->iterations > 0;
+    } else if (args[i] == "--jax" && has_value) {
+      flags->jax = args[++i];
     } else if (args[i] == "--bin-dir" && has_value) {
       flags->bin_dir = args[++i];
     } else {
@@ -277,7 +322,7 @@ bool Parse(const std::vector<std::string>& args, Flags* flags) {
     }
     if (!ok) {
       std::cerr << "bench-dispatch: '" << args[i] << "'; usage: bench-dispatch [--rounds N] "
-                << "[--iterations N] [--json] [--smoke] [--bin-dir DIR]\n";
+                << "[--iterations N] [--jax PYTHON] [--json] [--smoke] [--bin-dir DIR]\n";
       return false;
     }
   }

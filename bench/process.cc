@@ -34,8 +34,8 @@ bool ReapWithin(int pid, absl::Duration time) {
 }  // namespace
 
 absl::StatusOr<Process> Process::Start(const std::vector<std::string>& args) {
-  int ends[2] = {-1, -1};
-  if (pipe2(ends, O_CLOEXEC) != 0)
+  int ends[2] = {-1, -1}, input[2] = {-1, -1};
+  if (pipe2(ends, O_CLOEXEC) != 0 || pipe2(input, O_CLOEXEC) != 0)
     return absl::InternalError(absl::StrCat("pipe: ", std::strerror(errno)));
   // Nothing may be allocated between fork and exec.
   std::vector<char*> argv;
@@ -46,25 +46,30 @@ absl::StatusOr<Process> Process::Start(const std::vector<std::string>& args) {
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
+    dup2(input[0], STDIN_FILENO);
     dup2(ends[1], STDOUT_FILENO);
     execv(argv[0], argv.data());
     _exit(127);
   }
   close(ends[1]);
+  close(input[0]);
   if (pid < 0) {
     close(ends[0]);
+    close(input[1]);
     return absl::InternalError(absl::StrCat("fork: ", std::strerror(errno)));
   }
-  return Process(args[0], pid, ends[0]);
+  return Process(args[0], pid, input[1], ends[0]);
 }
 
 Process::Process(Process&& other) noexcept
     : name_(std::move(other.name_)),
       pid_(std::exchange(other.pid_, -1)),
+      input_(std::exchange(other.input_, -1)),
       output_(std::exchange(other.output_, -1)),
       pending_(std::move(other.pending_)) {}
 
 Process::~Process() {
+  if (input_ >= 0) close(input_);
   if (output_ >= 0) close(output_);
   if (pid_ < 0) return;
   kill(pid_, SIGTERM);
@@ -95,6 +100,13 @@ absl::StatusOr<std::string> Process::ReadLine(absl::Duration timeout) {
           absl::StrCat(name_, " ended, or cannot be started; is it built?"));
     pending_.append(bytes, static_cast<size_t>(got));
   }
+}
+
+absl::Status Process::WriteLine(const std::string& line) {
+  const std::string bytes = line + "\n";
+  const ssize_t sent = write(input_, bytes.data(), bytes.size());
+  if (sent == static_cast<ssize_t>(bytes.size())) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(name_, " does not read its standard input"));
 }
 
 std::string OwnFolder() {

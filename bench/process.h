@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
@@ -14,7 +15,8 @@ namespace tessera::bench {
 
 class Process {
  public:
-  // Runs args[0]. Its standard output comes to ReadLine; its standard error is ours.
+  // Runs args[0]. Its standard input is what WriteLine gives it, its standard output comes to
+  // ReadLine, and its standard error is ours.
   static absl::StatusOr<Process> Start(const std::vector<std::string>& args);
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
@@ -22,13 +24,16 @@ class Process {
 
   // The next line of its output, without the newline.
   absl::StatusOr<std::string> ReadLine(absl::Duration timeout);
+  // Short lines, to a process that reads them.
+  absl::Status WriteLine(const std::string& line);
 
  private:
-  Process(std::string name, int pid, int output)
-      : name_(std::move(name)), pid_(pid), output_(output) {}
+  Process(std::string name, int pid, int input, int output)
+      : name_(std::move(name)), pid_(pid), input_(input), output_(output) {}
 
   std::string name_;
   int pid_ = -1;
+  int input_ = -1;
   int output_ = -1;
   std::string pending_;
 };
