@@ -33,9 +33,8 @@ constexpr absl::Duration kFreshWithin = absl::Seconds(5), kFreshLookMax = absl::
 constexpr absl::Duration kFileLimit = absl::Seconds(90);  // for a worker to look at a file
 constexpr size_t kDeletesPerCall = 10'000;
 constexpr absl::Duration kWatchLimit = absl::Minutes(2);  // beyond what the server waits
-// Runs watched at a time. Each holds a stream of the connection; deeper pipelines do not need one.
-constexpr size_t kWatchedMax = 32;
-constexpr size_t kExecutionsMax = 256;  // whose results are kept: at most 16 MiB
+constexpr size_t kWatchedMax = 256;      // runs at a time; the server looks at no more than 1,000
+constexpr size_t kResultsKeptMax = 256;  // of at most 64 KiB each
 
 // Paces the tries while an executor restarts.
 class FreshTries {
@@ -141,7 +140,10 @@ RemoteService::RemoteService(const std::string& address, const ConnectOptions& o
       programs_(v1::ProgramService::NewStub(channel_)),
       arrays_(v1::ArrayService::NewStub(channel_)),
       operations_(v1::OperationService::NewStub(channel_)),
-      transfer_(credentials, {.keepalive = options.keepalive, .on_bytes = options.on_bytes}) {}
+      transfer_(credentials, {.keepalive = options.keepalive, .on_bytes = options.on_bytes}),
+      executions_(programs_.get(), [this](grpc::ClientContext* context, absl::Duration limit) {
+        Prepare(context, limit);
+      }) {}
 
 void RemoteService::Prepare(grpc::ClientContext* context, absl::Duration limit) const {
   context->set_deadline(WallDeadline(limit));
@@ -189,20 +191,10 @@ absl::StatusOr<api::CompileReply> RemoteService::Compile(const api::CompileReque
   return reply;
 }
 
-bool RemoteService::WorthWatching(uint64_t executable) {
-  std::vector<std::shared_ptr<Execution>> running;
-  {
-    absl::MutexLock lock(&mu_);
-    if (large_.count(executable) > 0) return false;
-    if (running_.size() < kWatchedMax) return true;
-    running.assign(running_.begin(), running_.end());
-  }
-  std::set<Execution*> ended;
-  for (const auto& e : running)
-    if (e->AwaitEnd(absl::UnixEpoch())) ended.insert(e.get());
+bool RemoteService::WorthWatching(uint64_t executable) const {
+  if (executions_.open() >= kWatchedMax) return false;
   absl::MutexLock lock(&mu_);
-  std::erase_if(running_, [&](const auto& e) { return ended.count(e.get()) > 0; });
-  return running_.size() < kWatchedMax;
+  return large_.count(executable) == 0;
 }
 
 absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteAndWatch(
@@ -210,42 +202,38 @@ absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteAndWatch(
   v1::ExecuteProgramRequest proto = ir::serial::ToProto(request);
   proto.set_inline_results_bytes_max(api::kInlineBytesMax);
   proto.set_request_id(NewRequestId());
-  std::shared_ptr<Execution> execution;
+  std::shared_ptr<Executions::Run> run;
   api::ExecuteReply reply;
   Retries tries(channel_, kWatchLimit);
   grpc::Status accepted;
   do {
-    auto context = std::make_unique<grpc::ClientContext>();
-    Prepare(context.get(), kWatchLimit);
-    execution = std::make_shared<Execution>(programs_.get(), std::move(context), proto);
-    accepted = execution->Accept(&reply);
+    accepted = executions_.Execute(proto, tries.left(), &run, &reply);
   } while (!accepted.ok() && tries.Again(accepted));
   if (!accepted.ok()) return tries.End([this](const grpc::Status& end) { return Done(end); });
-  std::vector<std::shared_ptr<Execution>> dropped;  // without the lock
+  std::vector<std::shared_ptr<Executions::Run>> dropped;  // without the lock
   absl::MutexLock lock(&mu_);
-  running_.push_back(execution);
-  for (uint64_t array : reply.outputs) executions_.emplace(array, execution);
-  while (executions_.size() > kExecutionsMax) {
-    dropped.push_back(executions_.begin()->second);
-    executions_.erase(executions_.begin());
+  for (uint64_t array : reply.outputs) runs_.emplace(array, run);
+  while (runs_.size() > kResultsKeptMax) {
+    dropped.push_back(std::move(runs_.begin()->second));
+    runs_.erase(runs_.begin());
   }
   return reply;
 }
 
-std::shared_ptr<Execution> RemoteService::ExecutionOf(uint64_t array) {
+std::shared_ptr<Executions::Run> RemoteService::RunOf(uint64_t array) const {
   absl::MutexLock lock(&mu_);
-  const auto it = executions_.find(array);
-  return it == executions_.end() ? nullptr : it->second;
+  const auto it = runs_.find(array);
+  return it == runs_.end() ? nullptr : it->second;
 }
 
 void RemoteService::Forget(absl::Span<const uint64_t> arrays) {
-  std::vector<std::shared_ptr<Execution>> dropped;  // without the lock
+  std::vector<std::shared_ptr<Executions::Run>> dropped;  // without the lock
   absl::MutexLock lock(&mu_);
   for (uint64_t array : arrays) {
-    const auto it = executions_.find(array);
-    if (it == executions_.end()) continue;
+    const auto it = runs_.find(array);
+    if (it == runs_.end()) continue;
     dropped.push_back(std::move(it->second));
-    executions_.erase(it);
+    runs_.erase(it);
   }
 }
 
@@ -254,10 +242,13 @@ absl::StatusOr<api::ExecuteReply> RemoteService::Execute(const api::ExecuteReque
   for (size_t i = 0; i < request.donate.size() && i < request.args.size(); ++i)
     if (request.donate[i]) Forget({&request.args[i], 1});
   api::ExecuteRequest mine = request;
-  const bool watch = WorthWatching(request.executable);
+  const bool watch = !no_streams_ && WorthWatching(request.executable);
   return InSession([&](uint64_t session) {
     mine.session = session;
-    return watch ? ExecuteAndWatch(mine) : JustExecute(mine);
+    if (!watch) return JustExecute(mine);
+    absl::StatusOr<api::ExecuteReply> reply = ExecuteAndWatch(mine);
+    no_streams_ = reply.status().code() == absl::StatusCode::kUnimplemented;
+    return no_streams_ ? JustExecute(mine) : reply;
   });
 }
 
@@ -363,19 +354,12 @@ absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::ReadTickets(
 absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration timeout) {
   const absl::Time start = SteadyNow();
   grpc::Status told;  // by a coordinator that stopped while the run was watched
-  if (const std::shared_ptr<Execution> execution = ExecutionOf(array)) {
-    const bool ended = execution->AwaitEnd(start + timeout);
-    if (ended) {
-      absl::MutexLock lock(&mu_);
-      if (!running_.empty() && running_.back() == execution) {
-        running_.pop_back();
-      } else if (!running_.empty() && running_.front() == execution) {
-        running_.pop_front();
-      }
-    }
-    if (std::optional<ir::Array> value = execution->ResultOf(array)) return *std::move(value);
+  if (const std::shared_ptr<Executions::Run> run = RunOf(array)) {
+    executions_.AwaitEnd(*run, start + timeout);
+    if (std::optional<ir::Array> value = executions_.ResultOf(*run, array))
+      return *std::move(value);
     // Too large, failed, or not ended: asked of the coordinator.
-    told = execution->failure();
+    told = executions_.FailureOf(*run);
   }
   absl::StatusOr<ir::Array> value = WithFreshTickets([&] {
     return GetOnce(array, std::max(timeout - (SteadyNow() - start), absl::ZeroDuration()));

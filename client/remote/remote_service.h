@@ -4,7 +4,7 @@
 // Thread-safe.  Every call has a deadline.  What changes something carries a request_id, by which
 // unary calls and accepted runs are asked for again when nobody answers (retry.h).
 #pragma once
-#include <deque>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <set>
@@ -13,7 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "client/remote/execution.h"
+#include "client/remote/executions.h"
 #include "client/remote/lease.h"
 #include "client/remote/transfer.h"
 #include "client/session.h"
@@ -80,11 +80,11 @@ class RemoteService final : public api::Service {
   absl::StatusOr<ir::Array> GetOnce(uint64_t array, absl::Duration timeout);
   absl::StatusOr<ir::Array> GetShardOnce(uint64_t array, int ordinal, absl::Duration timeout);
 
-  // Watches the run when one of its results may be small and few others are watched.
+  // Watches the run when one of its results may be small and not too many others are watched.
   absl::StatusOr<api::ExecuteReply> ExecuteAndWatch(const api::ExecuteRequest& request);
   absl::StatusOr<api::ExecuteReply> JustExecute(const api::ExecuteRequest& request) const;
-  bool WorthWatching(uint64_t executable) ABSL_LOCKS_EXCLUDED(mu_);
-  std::shared_ptr<Execution> ExecutionOf(uint64_t array) ABSL_LOCKS_EXCLUDED(mu_);
+  bool WorthWatching(uint64_t executable) const ABSL_LOCKS_EXCLUDED(mu_);
+  std::shared_ptr<Executions::Run> RunOf(uint64_t array) const ABSL_LOCKS_EXCLUDED(mu_);
   void Forget(absl::Span<const uint64_t> arrays) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string address_, token_;
@@ -94,14 +94,14 @@ class RemoteService final : public api::Service {
   const std::unique_ptr<v1::ArrayService::Stub> arrays_;
   const std::unique_ptr<v1::OperationService::Stub> operations_;
   Transfer transfer_;
-  std::unique_ptr<Lease> lease_;  // set by Connect
+  Executions executions_;
+  std::atomic<bool> no_streams_{false};  // the server is older, and knows no ExecutePrograms
+  std::unique_ptr<Lease> lease_;         // set by Connect
 
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   std::set<uint64_t> large_ ABSL_GUARDED_BY(mu_);  // executables with results too large to inline
-  // Those that have not ended, as far as we know, oldest first.
-  std::deque<std::shared_ptr<Execution>> running_ ABSL_GUARDED_BY(mu_);
   // By result, until it is deleted or there are too many.
-  std::map<uint64_t, std::shared_ptr<Execution>> executions_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, std::shared_ptr<Executions::Run>> runs_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::remote

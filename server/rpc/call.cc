@@ -15,6 +15,7 @@ namespace tessera::server::rpc {
 namespace {
 
 constexpr size_t kRequestIdMax = 64;
+constexpr size_t kPayloadKeptMax = 128;  // costs less than a hash, and longer than one is
 constexpr absl::Duration kAnswerTime = absl::Milliseconds(20);
 
 // The same message gives the same bytes, maps included.
@@ -51,7 +52,8 @@ absl::StatusOr<RequestLog::Key> RequestKey(const core::Caller& caller, Method me
 }
 
 std::string PayloadOf(const google::protobuf::Message& request) {
-  return Sha256Hex(StableBytes(request));
+  std::string bytes = StableBytes(request);
+  return bytes.size() <= kPayloadKeptMax ? bytes : Sha256Hex(bytes);
 }
 
 absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
@@ -158,11 +160,11 @@ TableService::TableService(const google::protobuf::ServiceDescriptor& service,
                                   [&](const Row& r) { return MethodName(r.method) == name; });
     TESSERA_CHECK(row != rows.end()) << name << " has no row";
     names_.push_back("/" + name);
-    AddMethod(new grpc::internal::RpcServiceMethod(names_.back().c_str(),
-                                                   method.server_streaming()
-                                                       ? grpc::internal::RpcMethod::SERVER_STREAMING
-                                                       : grpc::internal::RpcMethod::NORMAL_RPC,
-                                                   nullptr));
+    using grpc::internal::RpcMethod;
+    const RpcMethod::RpcType type = method.client_streaming()   ? RpcMethod::BIDI_STREAMING
+                                    : method.server_streaming() ? RpcMethod::SERVER_STREAMING
+                                                                : RpcMethod::NORMAL_RPC;
+    AddMethod(new grpc::internal::RpcServiceMethod(names_.back().c_str(), type, nullptr));
     MarkMethodRawCallback(i, row->handler(context));
   }
 }

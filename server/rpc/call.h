@@ -38,6 +38,7 @@
 
 namespace tessera::server::rpc {
 
+class Executions;
 class RunPool;
 
 // Those that the caller sees, the busiest first; of "" are the others together.
@@ -50,6 +51,7 @@ struct CallContext {
   RequestLog* requests = nullptr;
   Coordinator* coordinator = nullptr;
   RunPool* pool = nullptr;                 // for RunProgram, which blocks
+  Executions* executions = nullptr;        // the streams of ExecutePrograms
   TopProgramsFn top_programs = {};         // empty: nothing is known
   std::vector<std::string> features = {};  // what GetCapabilities says is on
 };
@@ -57,7 +59,8 @@ struct CallContext {
 // What a call with this request_id is known by. VALUE_ERROR: the id is too long.
 absl::StatusOr<RequestLog::Key> RequestKey(const core::Caller& caller, Method method,
                                            std::string request_id);
-// A hash of the request; without its id.
+// What tells a request from others: its bytes where they are few, else a hash of them. Without its
+// id.
 std::string PayloadOf(const google::protobuf::Message& request);
 
 // What a message asks for, within the caller's deadline less what the answer needs.
@@ -220,6 +223,26 @@ Row Stream(Method method, grpc::ServerWriteReactor<R>* (*handler)(StreamCall<Q, 
                   if (!status.ok()) return new RefusedStream<grpc::ServerWriteReactor<R>>(status);
                   call.caller = *std::move(caller);
                   return handler(std::move(call));
+                });
+          }};
+}
+
+// A method of a stream each way.  The handler makes its reactor, which decodes the requests.
+struct BidiCall {
+  const CallContext* context = nullptr;
+  grpc::CallbackServerContext* grpc = nullptr;
+  core::Caller caller;
+};
+template <class R>
+using BidiReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, R>;
+template <class R>
+Row Bidi(Method method, BidiReactor<R>* (*handler)(BidiCall call)) {
+  return {method, [=](const CallContext* context) -> grpc::internal::MethodHandler* {
+            return new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, R>(
+                [=](grpc::CallbackServerContext* grpc) -> BidiReactor<R>* {
+                  absl::StatusOr<core::Caller> caller = context->gate->Admit(grpc, method);
+                  if (!caller.ok()) return new RefusedStream<BidiReactor<R>>(caller.status());
+                  return handler({context, grpc, *std::move(caller)});
                 });
           }};
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -172,29 +173,49 @@ absl::StatusOr<Caller> Gate::Admit(grpc::CallbackServerContext* context, Method 
   return status;
 }
 
+// Calls per second; 0: any number.
+double Gate::RateOf(const Caller& caller) const {
+  if (caller.role == Role::kWorker) return 0;
+  return caller.tenant == kAnyoneTenant ? kAnyoneCallsPerSecond : options_.calls_per_second;
+}
+
+Gate::Tenant& Gate::TenantOf(const Caller& caller, absl::Time now) {
+  const auto [found, first] = tenants_.try_emplace(caller.tenant);
+  // All of its calls of the first second.
+  if (first) found->second = {.tokens = std::numeric_limits<double>::infinity(), .filled = now};
+  return found->second;
+}
+
+absl::Status Gate::Spend(const Caller& caller, absl::Time now, Tenant* tenant) {
+  const double rate = RateOf(caller);
+  if (rate <= 0) return absl::OkStatus();
+  const double gained = std::max(0.0, absl::ToDoubleSeconds(now - tenant->filled)) * rate;
+  tenant->tokens = std::min(rate, tenant->tokens + gained);
+  tenant->filled = now;
+  if (tenant->tokens < 1)
+    return MakeError(ErrorKind::kRateLimited,
+                     absl::StrCat("tenant '", caller.tenant, "': more than ", rate,
+                                  " calls per second (rate_limit_per_second); wait and retry"));
+  tenant->tokens -= 1;
+  return absl::OkStatus();
+}
+
+absl::Status Gate::AdmitAnother(const Caller& caller) {
+  if (RateOf(caller) <= 0) return absl::OkStatus();
+  const absl::Time now = clock_->Steady();
+  absl::MutexLock lock(&mu_);
+  return Spend(caller, now, &TenantOf(caller, now));
+}
+
 absl::Status Gate::Count(const grpc::CallbackServerContext* context, const Caller& caller,
                          absl::Time now) {
-  const bool anyone = caller.tenant == kAnyoneTenant;
-  const double rate = anyone ? kAnyoneCallsPerSecond : options_.calls_per_second;
-  const bool limited = rate > 0 && caller.role != Role::kWorker;
   absl::MutexLock lock(&mu_);
-  const auto [found, first] = tenants_.try_emplace(caller.tenant);
-  Tenant& tenant = found->second;
-  if (first) tenant.filled = now, tenant.tokens = rate;
-  if (limited) {
-    const double gained = std::max(0.0, absl::ToDoubleSeconds(now - tenant.filled)) * rate;
-    tenant.tokens = std::min(rate, tenant.tokens + gained);
-    tenant.filled = now;
-    if (tenant.tokens < 1)
-      return MakeError(ErrorKind::kRateLimited,
-                       absl::StrCat("tenant '", caller.tenant, "': more than ", rate,
-                                    " calls per second (rate_limit_per_second); wait and retry"));
-  }
+  Tenant& tenant = TenantOf(caller, now);
   if (tenant.open >= options_.calls_max && caller.role != Role::kWorker)
     return MakeError(ErrorKind::kRateLimited,
                      absl::StrCat("tenant '", caller.tenant, "': ", tenant.open,
                                   " calls are open (tenant_calls_max); end some and retry"));
-  if (limited) tenant.tokens -= 1;
+  TESSERA_RETURN_IF_ERROR(Spend(caller, now, &tenant));
   // Unknown without a Watcher, as in tests that call a handler themselves.
   if (const auto call = calls_.find(context); call != calls_.end()) {
     ++tenant.open;

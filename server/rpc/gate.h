@@ -56,6 +56,9 @@ class Gate {
   absl::StatusOr<core::Caller> Admit(grpc::CallbackServerContext* context, Method method)
       ABSL_LOCKS_EXCLUDED(mu_);
 
+  // RATE_LIMITED: what a stream asks for counts as a call.
+  absl::Status AdmitAnother(const core::Caller& caller) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Cuts the open calls of tokens that are no longer good.  Called when one is revoked; happens by
   // itself every few seconds besides, for those that expire.
   void Sweep() ABSL_LOCKS_EXCLUDED(mu_);
@@ -93,6 +96,11 @@ class Gate {
   absl::Status StillGood(const std::string& token_name, absl::Time now) const;
   absl::Status Count(const grpc::CallbackServerContext* context, const core::Caller& caller,
                      absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
+  // Takes one of the calls that the caller's tenant may start now.
+  absl::Status Spend(const core::Caller& caller, absl::Time now, Tenant* tenant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Tenant& TenantOf(const core::Caller& caller, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  double RateOf(const core::Caller& caller) const;
   void Audit(const grpc::CallbackServerContext& context, Method method, const std::string& token,
              const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   void Begin(grpc::ServerContextBase* context) ABSL_LOCKS_EXCLUDED(mu_);

@@ -25,12 +25,14 @@ namespace tessera::server::rpc {
   void Name(const CallRef<v1::Name##Request, v1::Response>& call);
 #define TESSERA_HANDLER_Stream(Name, Response) \
   grpc::ServerWriteReactor<v1::Response>* Name(StreamCall<v1::Name##Request, v1::Response> call);
+#define TESSERA_HANDLER_Bidi(Name, Response) BidiReactor<v1::Response>* Name(BidiCall call);
 #define TESSERA_HANDLER_Own(Name, Response)
 #define TESSERA_METHOD(service, name, least, Kind, Response) TESSERA_HANDLER_##Kind(name, Response)
 #include "server/rpc/methods.def"
 #undef TESSERA_METHOD
 #undef TESSERA_HANDLER_Unary
 #undef TESSERA_HANDLER_Stream
+#undef TESSERA_HANDLER_Bidi
 #undef TESSERA_HANDLER_Own
 
 // Every method that has a handler.

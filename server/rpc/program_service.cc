@@ -1,9 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "ir/op_def.h"
 #include "ir/serial/program.h"
@@ -49,144 +47,6 @@ void FillSignature(const std::string& tenant, const std::string& sha256, int64_t
   for (const ir::Type& type : program.entry->result_types()) out->add_results(type.ToString());
   *out->mutable_mesh() = ToProto(program.mesh());
 }
-
-// One ExecuteAndWatch: at most one write in flight, and Finish once, when none is. A call that
-// comes again with its request_id gets the run that the first one started, and waits for its end.
-class ExecutionStream final : public grpc::ServerWriteReactor<v1::ExecuteProgramEvent>,
-                              public std::enable_shared_from_this<ExecutionStream> {
- public:
-  using Call = StreamCall<v1::ExecuteProgramRequest, v1::ExecuteProgramEvent>;
-
-  static ExecutionStream* Start(Coordinator* coordinator, Call call) {
-    const auto stream = std::make_shared<ExecutionStream>(coordinator, std::move(call));
-    stream->self_ = stream;
-    stream->Begin();
-    return stream.get();
-  }
-
-  ExecutionStream(Coordinator* coordinator, Call call)
-      : coordinator_(coordinator), call_(std::move(call)) {}
-
-  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
-    bool end = false;
-    {
-      absl::MutexLock lock(&mu_);
-      writing_ = false;
-      if (!ok) status_ = absl::CancelledError("the caller has left");
-      end = TakeEnd();
-    }
-    if (end) End();
-  }
-  void OnCancel() override { Leave(absl::CancelledError("the caller has left")); }
-  void OnDone() override { const std::shared_ptr<ExecutionStream> last = std::move(self_); }
-
- private:
-  void Begin() {
-    std::string id = std::exchange(*call_.request.mutable_request_id(), "");
-    if (!id.empty()) {
-      absl::StatusOr<RequestLog::Key> key =
-          RequestKey(call_.caller, Method::kProgramService_ExecuteAndWatch, std::move(id));
-      if (!key.ok()) return Leave(key.status());
-      const bool is_new = call_.context->requests->Begin(
-          *key, PayloadOf(call_.request), call_.context->clock->Now(),
-          [self = shared_from_this()](const RequestLog::Answer& first) { self->Join(first); });
-      if (!is_new) return;
-      key_ = *std::move(key);
-    }
-    coordinator_->ExecuteToEndAsync(
-        call_.caller, FromProto(call_.request),
-        [self = shared_from_this()](const absl::StatusOr<api::ExecuteReply>& reply) {
-          self->Accepted(reply);
-        },
-        [self = shared_from_this()](const absl::StatusOr<api::Completion>& end) {
-          self->Ended(end);
-        });
-  }
-  // What the first call of this request_id was answered with.
-  void Join(const RequestLog::Answer& first) {
-    v1::ExecuteProgramResponse accepted;
-    absl::Status status = first.status;
-    if (status.ok() && !accepted.ParseFromString(first.bytes))
-      status = MakeError(ErrorKind::kInternal, "an answer that was kept does not decode");
-    if (!status.ok()) return Leave(status);
-    Accept(accepted);
-    coordinator_->Ask<api::Operation>(
-        scheduler::WaitOperation{
-            {0, call_.caller}, accepted.operation(), coordinator_->config().result_wait_max, {}},
-        [self = shared_from_this()](const absl::StatusOr<api::Operation>& ended) {
-          if (!ended.ok()) return self->Leave(ended.status());
-          // Its results, which came along with the first call, are read by ticket.
-          self->Ended(api::Completion{*ended, {}});
-        });
-  }
-  void Accepted(const absl::StatusOr<api::ExecuteReply>& reply) {
-    v1::ExecuteProgramResponse accepted;
-    if (reply.ok()) accepted = ToProto(*reply);
-    if (!key_.request_id.empty())
-      call_.context->requests->End(
-          key_, {reply.status(), reply.ok() ? accepted.SerializeAsString() : std::string()},
-          call_.context->clock->Now());
-    if (!reply.ok()) return Leave(reply.status());
-    Accept(accepted);
-  }
-  void Accept(const v1::ExecuteProgramResponse& accepted) ABSL_LOCKS_EXCLUDED(mu_) {
-    {
-      absl::MutexLock lock(&mu_);
-      if (ending_) return;
-      writing_ = true;
-    }
-    *accepted_.mutable_accepted() = accepted;
-    StartWrite(&accepted_);
-  }
-  void Ended(const absl::StatusOr<api::Completion>& end) ABSL_LOCKS_EXCLUDED(mu_) {
-    if (!end.ok()) return Leave(end.status());
-    v1::ExecuteProgramEvent event;
-    *event.mutable_ended() = ToProto(*end);
-    bool now = false;
-    {
-      absl::MutexLock lock(&mu_);
-      if (ending_) return;
-      ended_ = std::move(event);
-      has_ended_ = true;
-      now = TakeEnd();
-    }
-    if (now) End();
-  }
-  void Leave(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
-    bool now = false;
-    {
-      absl::MutexLock lock(&mu_);
-      status_.Update(why);
-      now = TakeEnd();
-    }
-    if (now) End();
-  }
-  // Whether the caller is to call End.
-  bool TakeEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (writing_ || ending_ || (!has_ended_ && status_.ok())) return false;
-    ending_ = true;
-    return true;
-  }
-  // Nothing changes what it reads once ending_ is set.
-  void End() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    if (has_ended_ && status_.ok()) {
-      StartWriteAndFinish(&ended_, {}, grpc::Status::OK);
-    } else {
-      Finish(ToGrpc(status_));
-    }
-  }
-
-  Coordinator* const coordinator_;
-  Call call_;
-  RequestLog::Key key_;  // its request_id is empty unless the call is the log's first of it
-  std::shared_ptr<ExecutionStream> self_;
-  v1::ExecuteProgramEvent accepted_, ended_;
-  absl::Mutex mu_;
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool has_ended_ ABSL_GUARDED_BY(mu_) = false;
-  bool ending_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status status_ ABSL_GUARDED_BY(mu_);
-};
 
 }  // namespace
 
@@ -327,11 +187,6 @@ void ExecuteProgram(const CallRef<v1::ExecuteProgramRequest, v1::ExecuteProgramR
       call->caller(), FromProto(call->request()),
       Then<api::ExecuteReply>(call, [](const api::ExecuteReply& r,
                                        v1::ExecuteProgramResponse* out) { *out = ToProto(r); }));
-}
-
-grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ExecuteAndWatch(
-    StreamCall<v1::ExecuteProgramRequest, v1::ExecuteProgramEvent> call) {
-  return ExecutionStream::Start(call.context->coordinator, std::move(call));
 }
 
 void RunProgram(const CallRef<v1::RunProgramRequest, v1::RunProgramResponse>& call) {

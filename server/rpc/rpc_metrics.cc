@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -17,6 +18,7 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/status.h"
 #include "ir/serial/status.h"
+#include "server/rpc/status.h"
 
 namespace tessera::server::rpc {
 namespace {
@@ -189,6 +191,36 @@ class Factory final : public grpc::experimental::ServerInterceptorFactoryInterfa
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MetricsInterceptor(
     Metrics* metrics) {
   return std::make_unique<Factory>(metrics);
+}
+
+class RequestMetrics::Counters {
+ public:
+  Counters(Metrics* metrics, const std::vector<std::string>& service_and_method)
+      : metrics_(metrics), method_(metrics, service_and_method[0], service_and_method[1]) {}
+  void Begin() { method_.Begin(); }
+  void End(const grpc::Status& answer, absl::Duration time) {
+    if (!answer.ok()) CountRefusal(answer, metrics_);
+    method_.End(static_cast<size_t>(answer.error_code()), time);
+  }
+
+ private:
+  Metrics* const metrics_;
+  MethodMetrics method_;
+};
+
+RequestMetrics::RequestMetrics(Metrics* metrics, Method method)
+    : counters_(metrics == nullptr ? nullptr
+                                   : std::make_unique<Counters>(
+                                         metrics, absl::StrSplit(MethodName(method), '/'))) {}
+
+RequestMetrics::~RequestMetrics() = default;
+
+void RequestMetrics::Begin() const {
+  if (counters_ != nullptr) counters_->Begin();
+}
+
+void RequestMetrics::End(const absl::Status& answer, absl::Duration time) const {
+  if (counters_ != nullptr) counters_->End(ToGrpc(answer), time);
 }
 
 std::string GrpcVersion() { return grpc::Version(); }

@@ -7,13 +7,32 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "base/metrics.h"
 #include "grpcpp/support/server_interceptor.h"
+#include "server/rpc/gate.h"
 
 namespace tessera::server::rpc {
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MetricsInterceptor(
     Metrics* metrics);
+
+// Counts the requests of streams as the interceptor counts calls, among those of the stream's
+// method.
+class RequestMetrics {
+ public:
+  // `metrics` may be null: nothing is counted.
+  RequestMetrics(Metrics* metrics, Method method);
+  ~RequestMetrics();
+  void Begin() const;
+  // The request that began so long ago has been answered.
+  void End(const absl::Status& answer, absl::Duration time) const;
+
+ private:
+  class Counters;
+  const std::unique_ptr<Counters> counters_;
+};
 
 // Of the gRPC library, "1.51.1".
 std::string GrpcVersion();

@@ -23,6 +23,7 @@
 #include "server/rpc/call.h"
 #include "server/rpc/credentials.h"
 #include "server/rpc/enrollment_service.h"
+#include "server/rpc/executions.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/handlers.h"
 #include "server/rpc/rpc_metrics.h"
@@ -46,8 +47,9 @@ class GrpcServer final : public Server {
         gate_(gate),
         requests_({.answers_max = coordinator->options().request_ids_max,
                    .age_max = absl::Milliseconds(coordinator->options().request_id_ms)}),
-        context_{gate,   coordinator->clock(), &requests_,      coordinator,
-                 &pool_, options.top_programs, options.features},
+        executions_(options.metrics),
+        context_{gate,   coordinator->clock(), &requests_,           coordinator,
+                 &pool_, &executions_,         options.top_programs, options.features},
         workers_(coordinator, gate),
         enrollment_(std::move(authority), &gate->clock(), gate,
                     [coordinator](const std::string& worker, ThenHost then) {
@@ -119,6 +121,7 @@ class GrpcServer final : public Server {
   void Shutdown(absl::Duration grace) override {
     if (server_ == nullptr || std::exchange(shut_, true)) return;
     server_->GetHealthCheckService()->SetServingStatus(false);
+    executions_.Stop();
     server_->Shutdown(WallDeadline(grace));
     server_->Wait();
   }
@@ -138,6 +141,7 @@ class GrpcServer final : public Server {
   Gate* const gate_;
   RequestLog requests_;
   RunPool pool_;
+  Executions executions_;
   CallContext context_;
   std::vector<std::unique_ptr<TableService>> services_;
   WorkerService workers_;

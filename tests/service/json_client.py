@@ -80,7 +80,7 @@ class Client:
     def call(self, method, request=None, timeout=60):
         """Calls "package.Service/Method"; streams are lists of messages."""
         streams = self.method(method)[1]
-        answer = self.stream(method, request if streams[0] else [request or {}], timeout)
+        answer = self.stream(method, (request or []) if streams[0] else [request or {}], timeout)
         return list(answer) if streams[1] else next(answer)
 
     def stream(self, method, requests, timeout=60):

@@ -31,7 +31,8 @@ LEAST = {
     "SessionService": {"CreateSession": "user", "GetSession": "viewer", "ListSessions": "viewer",
                        "RenewSession": "user", "HoldSession": "user", "DeleteSession": "user"},
     "ProgramService": {"CompileProgram": "user", "ExecuteProgram": "user",
-                       "ExecuteAndWatch": "user", "RunProgram": "user", "UploadProgram": "user",
+                       "ExecuteAndWatch": "user", "ExecutePrograms": "user",
+                       "RunProgram": "user", "UploadProgram": "user",
                        "GetProgram": "viewer", "ListPrograms": "viewer", "DeleteProgram": "user",
                        "ExplainProgram": "user"},
     "OperationService": {"GetOperation": "viewer", "WaitOperation": "viewer",
@@ -67,6 +68,8 @@ FOREIGN = {
                                                 "args": [r["array"]]},
     "ProgramService/ExecuteAndWatch": lambda r: {"executable": r["executable"],
                                                  "args": [r["array"]]},
+    "ProgramService/ExecutePrograms": lambda r: [{"number": 1, "run": {
+        "executable": r["executable"], "args": [r["array"]]}}],
     "ProgramService/RunProgram": lambda r: {"text": PROGRAM, "inputs": [[1, 2]],
                                             "mesh": r["mesh"]},
     "ProgramService/GetProgram": lambda r: {"sha256": r["program"]},
@@ -139,9 +142,14 @@ class SecurityTest(unittest.TestCase):
     def outcome(self, client, method, request=None, timeout=20):
         """The Error of a call, or None."""
         try:
-            client.call(method, request, timeout=timeout)
+            answer = client.call(method, request, timeout=timeout)
         except json_client.Error as error:
             return error
+        # A stream of runs answers each by itself.
+        refused = [e["refused"] for e in answer if "refused" in e] if isinstance(answer, list) else []
+        for status in refused:
+            code = next(c for c in grpc.StatusCode if c.value[0] == status["code"])
+            return json_client.Error(code, status["message"], status["details"])
         return None
 
     def empty_call(self, client, method):

@@ -29,9 +29,10 @@ class Caller:
         self.client = json_client.Client(address)
         self.called = set()
 
-    def __call__(self, method, **request):
+    def __call__(self, method, *requests, **request):
+        """`requests` for a stream of them."""
         self.called.add(f"tessera.v1.{method}")
-        return self.client.call(f"tessera.v1.{method}", request, timeout=60)
+        return self.client.call(f"tessera.v1.{method}", requests or request, timeout=60)
 
     def refuse(self, code, reason, method, **request):
         with pytest.raises(json_client.Error) as caught:
@@ -297,6 +298,20 @@ def test_a_run_that_is_watched_brings_its_results(call, session, executable):
     end = events[-1]["ended"]
     assert end["operation"]["state"] == "OPERATION_STATE_DONE"
     assert end["results"][0]["value"]["shape"] == ["4"]
+
+
+def test_runs_over_one_stream(call, session, executable):
+    array = write(call, executable["in"][0], [1, 2, 3, 4], session)
+    run = {"executable": executable["executable"], "args": [array], "session": session,
+           "inlineResultsBytesMax": 100}
+    events = call("ProgramService/ExecutePrograms", {"number": 1, "run": run},
+                  {"number": 2, "run": {"executable": "999"}}, {"number": 3, "run": run})
+    said = [(e["number"], next(k for k in e if k != "number")) for e in events]
+    assert [s for s in said if s[1] != "ended"] == [
+        ("1", "accepted"), ("2", "refused"), ("3", "accepted")]
+    ends = [e["ended"] for e in events if "ended" in e]
+    assert [e["operation"]["state"] for e in ends] == ["OPERATION_STATE_DONE"] * 2
+    assert ends[0]["results"][0]["value"]["shape"] == ["4"]
 
 
 @pytest.mark.parametrize("path, name", [("unary/a.safetensors", "weights"), ("unary_a.npy", "")])

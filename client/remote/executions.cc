@@ -1,0 +1,228 @@
+#include "client/remote/executions.h"
+
+#include <deque>
+#include <utility>
+
+#include "base/clock.h"
+#include "ir/serial/service.h"
+
+namespace tessera::remote {
+namespace {
+
+// One that nobody has looked at for so long may have ended meanwhile.
+constexpr absl::Duration kRestMax = absl::Milliseconds(50);
+
+}  // namespace
+
+// At most one read and one write are in flight. Whoever polls is the only one that takes from the
+// queue; what follows from it is started before anybody else may poll.
+class Executions::Stream {
+ public:
+  Stream(v1::ProgramService::Stub* stub, const PrepareFn& prepare) {
+    prepare(&context_, absl::InfiniteDuration());
+    // Goes out with the first request.
+    context_.set_initial_metadata_corked(true);
+    stream_ = stub->AsyncExecutePrograms(&context_, &queue_, nullptr);
+    stream_->Read(&event_, &event_);
+  }
+  ~Stream() { Leave(); }
+  // Nobody waits any more. Runs keep the stream, so it must let go of them.
+  void Leave() ABSL_LOCKS_EXCLUDED(mu_) {
+    context_.TryCancel();
+    queue_.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) continue;
+    std::map<uint64_t, std::shared_ptr<Run>> left;  // without the lock
+    absl::MutexLock lock(&mu_);
+    left.swap(runs_);
+  }
+
+  void Send(const std::shared_ptr<Run>& run, v1::ExecuteProgramsRequest request)
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (broken_) {
+        run->over_ = true;
+        run->failure_ = status_;
+        return;
+      }
+      used_ = SteadyNow();
+      runs_.emplace(run->number_, run);
+      if (writing_) return requests_.push_back(std::move(request));
+      writing_ = true;
+    }
+    stream_->Write(request, &requests_);
+  }
+  // Waits for one of the run's flags, at most until `deadline`; whether it is set, or the run over.
+  bool Await(const Run& run, bool Run::*flag, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    const auto mine = [&] { return run.*flag || run.over_; };
+    const auto mine_or_free = [&] { return mine() || !polling_; };
+    while (true) {
+      if (!mu_.AwaitWithTimeout(absl::Condition(&mine_or_free), deadline - SteadyNow()))
+        return false;
+      if (mine()) return true;
+      polling_ = true;
+      const bool timely = Poll(deadline);
+      polling_ = false;
+      if (!timely) return mine();
+    }
+  }
+  // Sees whether it has ended while nobody looked.
+  bool usable() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    if (polling_ || SteadyNow() - used_ < kRestMax) return !broken_;
+    polling_ = true;
+    while (!broken_ && Poll(SteadyNow())) continue;
+    polling_ = false;
+    return !broken_;
+  }
+  size_t open() const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return runs_.size();
+  }
+
+  mutable absl::Mutex mu_;
+
+ private:
+  // Takes one thing that happened; false when nothing did until the deadline. Lets go of the lock
+  // meanwhile.
+  bool Poll(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    void* tag = nullptr;
+    bool ok = false;
+    mu_.Unlock();
+    const auto next = queue_.AsyncNext(&tag, &ok, WallDeadline(deadline - SteadyNow()));
+    mu_.Lock();
+    if (next != grpc::CompletionQueue::GOT_EVENT) return false;
+    if (tag == &requests_) {
+      Written(ok);
+    } else if (ok) {
+      Take();
+    } else {
+      Break();
+    }
+    return true;
+  }
+  void Written(bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    writing_ = false;
+    if (!ok || requests_.empty()) return;  // A stream that broke says so to the read.
+    const v1::ExecuteProgramsRequest request = std::move(requests_.front());
+    requests_.pop_front();
+    writing_ = true;
+    mu_.Unlock();
+    stream_->Write(request, &requests_);
+    mu_.Lock();
+  }
+  void Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto found = runs_.find(event_.number());
+    if (found != runs_.end()) {
+      Run& run = *found->second;
+      if (event_.has_accepted()) {
+        run.reply_ = ir::serial::FromProto(event_.accepted());
+        run.accepted_ = true;
+      } else {
+        if (event_.has_refused())
+          run.failure_ =
+              grpc::Status(static_cast<grpc::StatusCode>(event_.refused().code()),
+                           event_.refused().message(), event_.refused().SerializeAsString());
+        // What does not read is read by ticket.
+        if (absl::StatusOr<api::Completion> end = ir::serial::FromProto(event_.ended()); end.ok())
+          for (auto& [array, value] : end->results)
+            run.results_.insert_or_assign(array, std::move(value));
+        run.over_ = true;
+        runs_.erase(found);
+      }
+    }
+    event_.Clear();
+    mu_.Unlock();
+    stream_->Read(&event_, &event_);
+    mu_.Lock();
+  }
+  // The stream has ended: nothing more is said of its runs.
+  void Break() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    mu_.Unlock();
+    grpc::Status status;
+    stream_->Finish(&status, &status);
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok) && tag != &status) continue;
+    mu_.Lock();
+    broken_ = true;
+    status_ =
+        status.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the stream ended") : status;
+    for (const auto& [number, run] : runs_) {
+      run->over_ = true;
+      run->failure_ = status_;
+    }
+    runs_.clear();
+    requests_.clear();
+  }
+
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<
+      grpc::ClientAsyncReaderWriter<v1::ExecuteProgramsRequest, v1::ExecuteProgramsEvent>>
+      stream_;
+  v1::ExecuteProgramsEvent event_;  // of the read in flight
+
+  bool polling_ ABSL_GUARDED_BY(mu_) = false;  // a thread takes from the queue
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<v1::ExecuteProgramsRequest> requests_ ABSL_GUARDED_BY(mu_);  // that wait
+  std::map<uint64_t, std::shared_ptr<Run>> runs_ ABSL_GUARDED_BY(mu_);    // that are not over
+  absl::Time used_ ABSL_GUARDED_BY(mu_) = SteadyNow();
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::Status status_ ABSL_GUARDED_BY(mu_);  // once it is broken
+};
+
+Executions::Executions(v1::ProgramService::Stub* stub, PrepareFn prepare)
+    : stub_(stub), prepare_(std::move(prepare)) {}
+
+Executions::~Executions() {
+  if (stream_ != nullptr) stream_->Leave();
+}
+
+std::shared_ptr<Executions::Stream> Executions::Open() {
+  absl::MutexLock lock(&mu_);
+  if (stream_ == nullptr || !stream_->usable()) stream_ = std::make_shared<Stream>(stub_, prepare_);
+  return stream_;
+}
+
+grpc::Status Executions::Execute(const v1::ExecuteProgramRequest& request, absl::Duration limit,
+                                 std::shared_ptr<Run>* run, api::ExecuteReply* reply) {
+  const std::shared_ptr<Stream> stream = Open();
+  *run = std::make_shared<Run>(stream, ++last_number_);
+  v1::ExecuteProgramsRequest numbered;
+  numbered.set_number((*run)->number_);
+  *numbered.mutable_run() = request;
+  stream->Send(*run, std::move(numbered));
+  if (!stream->Await(**run, &Run::accepted_, SteadyNow() + limit))
+    return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded");
+  absl::MutexLock lock(&stream->mu_);
+  if (!(*run)->accepted_) return (*run)->failure_;
+  *reply = (*run)->reply_;
+  return grpc::Status::OK;
+}
+
+bool Executions::AwaitEnd(const Run& run, absl::Time deadline) const {
+  return run.stream_->Await(run, &Run::over_, deadline);
+}
+
+std::optional<ir::Array> Executions::ResultOf(const Run& run, uint64_t array) const {
+  absl::MutexLock lock(&run.stream_->mu_);
+  const auto it = run.results_.find(array);
+  if (it == run.results_.end()) return std::nullopt;
+  return it->second;
+}
+
+grpc::Status Executions::FailureOf(const Run& run) const {
+  absl::MutexLock lock(&run.stream_->mu_);
+  return run.failure_;
+}
+
+size_t Executions::open() const {
+  absl::MutexLock lock(&mu_);
+  return stream_ == nullptr ? 0 : stream_->open();
+}
+
+}  // namespace tessera::remote

@@ -1,0 +1,232 @@
+// Watched runs against a coordinator that does as the test says.
+#include "client/remote/executions.h"
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "base/clock.h"
+#include "base/testing/processes.h"
+#include "base/testing/status_matchers.h"
+
+namespace tessera::remote {
+namespace {
+
+using testing::Eventually;
+using ServerStream = grpc::ServerReaderWriter<v1::ExecuteProgramsEvent, v1::ExecuteProgramsRequest>;
+
+constexpr absl::Duration kLimit = absl::Seconds(20);
+
+class FakeCoordinator final : public v1::ProgramService::Service {
+ public:
+  using Serve = std::function<grpc::Status(ServerStream*)>;
+
+  FakeCoordinator() {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(port),
+                                   grpc::InsecureChannelCredentials());
+    stub_ = v1::ProgramService::NewStub(channel_);
+  }
+  ~FakeCoordinator() override { server_->Shutdown(std::chrono::system_clock::now()); }
+
+  // How the streams from now on are served.
+  void Set(Serve serve) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    serve_ = std::move(serve);
+  }
+  int streams() const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return streams_;
+  }
+  std::unique_ptr<Executions> Client() {
+    return std::make_unique<Executions>(
+        stub_.get(), [](grpc::ClientContext* context, absl::Duration limit) {
+          context->set_deadline(WallDeadline(std::min(limit, kLimit)));
+        });
+  }
+
+  grpc::Status ExecutePrograms(grpc::ServerContext*, ServerStream* stream) override {
+    Serve serve;
+    {
+      absl::MutexLock lock(&mu_);
+      ++streams_;
+      serve = serve_;
+    }
+    return serve(stream);
+  }
+
+ private:
+  mutable absl::Mutex mu_;
+  Serve serve_ ABSL_GUARDED_BY(mu_);
+  int streams_ ABSL_GUARDED_BY(mu_) = 0;
+  std::unique_ptr<grpc::Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::ProgramService::Stub> stub_;
+};
+
+void Accept(ServerStream* stream, uint64_t number, uint64_t operation) {
+  v1::ExecuteProgramsEvent event;
+  event.set_number(number);
+  event.mutable_accepted()->set_operation(operation);
+  EXPECT_TRUE(stream->Write(event));
+}
+void End(ServerStream* stream, uint64_t number, uint64_t array) {
+  v1::ExecuteProgramsEvent event;
+  event.set_number(number);
+  event.mutable_ended()->mutable_operation()->set_state(v1::OPERATION_STATE_DONE);
+  v1::InlineResult* const result = event.mutable_ended()->add_results();
+  result->set_array(array);
+  result->mutable_value()->set_dtype("u8");
+  result->mutable_value()->add_shape(1);
+  result->mutable_value()->set_data(std::string(1, static_cast<char>(array)));
+  EXPECT_TRUE(stream->Write(event));
+}
+// Accepts every request as the operation of its executable's id, and ends it at once.
+grpc::Status ServeAll(ServerStream* stream) {
+  v1::ExecuteProgramsRequest request;
+  while (stream->Read(&request)) {
+    Accept(stream, request.number(), request.run().executable());
+    End(stream, request.number(), request.run().executable());
+  }
+  return grpc::Status::OK;
+}
+v1::ExecuteProgramRequest Of(uint64_t executable) {
+  v1::ExecuteProgramRequest request;
+  request.set_executable(executable);
+  return request;
+}
+
+TEST(ExecutionsTest, RunsOfManyThreadsShareOneStream) {
+  FakeCoordinator coordinator;
+  coordinator.Set(ServeAll);
+  const auto client = coordinator.Client();
+  constexpr int kThreads = 4, kRuns = 50;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 1; i <= kRuns; ++i) {
+        const uint64_t id = t * kRuns + i;
+        std::shared_ptr<Executions::Run> run;
+        api::ExecuteReply reply;
+        ASSERT_TRUE(client->Execute(Of(id), kLimit, &run, &reply).ok());
+        EXPECT_EQ(reply.operation, id);
+        ASSERT_TRUE(client->AwaitEnd(*run, SteadyNow() + kLimit));
+        ASSERT_TRUE(client->ResultOf(*run, id).has_value());
+        EXPECT_EQ(client->ResultOf(*run, id)->At(0), id);
+        EXPECT_TRUE(client->FailureOf(*run).ok());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(coordinator.streams(), 1);
+  EXPECT_EQ(client->open(), 0);
+}
+
+// The answer to one comes while another is the one that polls.
+TEST(ExecutionsTest, WhoPollsTakesTheAnswersOfOthers) {
+  FakeCoordinator coordinator;
+  absl::Notification both;
+  coordinator.Set([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest first, second;
+    EXPECT_TRUE(stream->Read(&first));
+    Accept(stream, first.number(), 1);
+    EXPECT_TRUE(stream->Read(&second));
+    Accept(stream, second.number(), 2);
+    EXPECT_TRUE(both.WaitForNotificationWithTimeout(kLimit));
+    End(stream, second.number(), 2);
+    End(stream, first.number(), 1);
+    return grpc::Status::OK;
+  });
+  const auto client = coordinator.Client();
+  std::shared_ptr<Executions::Run> a, b;
+  api::ExecuteReply reply;
+  ASSERT_TRUE(client->Execute(Of(1), kLimit, &a, &reply).ok());
+  std::thread other([&] { EXPECT_TRUE(client->AwaitEnd(*a, SteadyNow() + kLimit)); });
+  ASSERT_TRUE(client->Execute(Of(2), kLimit, &b, &reply).ok());
+  EXPECT_EQ(reply.operation, 2);
+  EXPECT_FALSE(client->AwaitEnd(*b, SteadyNow() - absl::Seconds(1)));
+  both.Notify();
+  EXPECT_TRUE(client->AwaitEnd(*b, SteadyNow() + kLimit));
+  other.join();
+  EXPECT_TRUE(client->ResultOf(*a, 1).has_value());
+  EXPECT_TRUE(client->ResultOf(*b, 2).has_value());
+}
+
+// Its runs are told, and the next one gets a stream that works.
+TEST(ExecutionsTest, AStreamThatBreaksIsFollowedByAnother) {
+  FakeCoordinator coordinator;
+  coordinator.Set([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest request;
+    EXPECT_TRUE(stream->Read(&request));
+    Accept(stream, request.number(), 1);
+    EXPECT_TRUE(stream->Read(&request));
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+  });
+  const auto client = coordinator.Client();
+  std::shared_ptr<Executions::Run> accepted, neither, next;
+  api::ExecuteReply reply;
+  ASSERT_TRUE(client->Execute(Of(1), kLimit, &accepted, &reply).ok());
+  EXPECT_EQ(client->Execute(Of(2), kLimit, &neither, &reply).error_message(), "gone");
+  EXPECT_TRUE(client->AwaitEnd(*accepted, SteadyNow() + kLimit));
+  EXPECT_EQ(client->FailureOf(*accepted).error_message(), "gone");
+  coordinator.Set(ServeAll);
+  EXPECT_TRUE(client->Execute(Of(3), kLimit, &next, &reply).ok());
+  EXPECT_EQ(coordinator.streams(), 2);
+}
+
+// One that ended while nobody looked does not fail the run that comes after a rest.
+TEST(ExecutionsTest, AnEndThatNobodySawIsSeenBeforeTheNextRun) {
+  FakeCoordinator coordinator;
+  absl::Notification leave;
+  coordinator.Set([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest request;
+    EXPECT_TRUE(stream->Read(&request));
+    Accept(stream, request.number(), 1);
+    End(stream, request.number(), 1);
+    EXPECT_TRUE(leave.WaitForNotificationWithTimeout(kLimit));
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+  });
+  const auto client = coordinator.Client();
+  std::shared_ptr<Executions::Run> run;
+  api::ExecuteReply reply;
+  ASSERT_TRUE(client->Execute(Of(1), kLimit, &run, &reply).ok());
+  ASSERT_TRUE(client->AwaitEnd(*run, SteadyNow() + kLimit));
+  coordinator.Set(ServeAll);
+  leave.Notify();
+  EXPECT_TRUE(Eventually([&] { return client->Execute(Of(2), kLimit, &run, &reply).ok(); }));
+  EXPECT_EQ(reply.operation, 2);
+}
+
+TEST(ExecutionsTest, ARefusedRunEndsAloneAndASilentServerIsLeftAtTheLimit) {
+  FakeCoordinator coordinator;
+  coordinator.Set([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest request;
+    EXPECT_TRUE(stream->Read(&request));
+    v1::ExecuteProgramsEvent event;
+    event.set_number(request.number());
+    event.mutable_refused()->set_code(grpc::StatusCode::NOT_FOUND);
+    event.mutable_refused()->set_message("no such executable");
+    EXPECT_TRUE(stream->Write(event));
+    while (stream->Read(&request)) continue;
+    return grpc::Status::OK;
+  });
+  const auto client = coordinator.Client();
+  std::shared_ptr<Executions::Run> run;
+  api::ExecuteReply reply;
+  const grpc::Status refused = client->Execute(Of(1), kLimit, &run, &reply);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(refused.error_message(), "no such executable");
+  EXPECT_EQ(client->Execute(Of(2), absl::Milliseconds(20), &run, &reply).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(coordinator.streams(), 1);
+}
+
+}  // namespace
+}  // namespace tessera::remote

@@ -1,0 +1,380 @@
+#include "server/rpc/executions.h"
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "ir/serial/service.h"
+#include "ir/serial/status.h"
+#include "server/rpc/handlers.h"
+
+namespace tessera::server::rpc {
+namespace {
+
+using ir::serial::FromProto;
+using ir::serial::ToProto;
+
+// Of one stream: runs that have not ended. The next request is read when one of them has.
+constexpr size_t kRunsMax = 1'000;
+
+// What is told of a run: its acceptance, then its end; or an error, which is the last.
+using RunEvent = std::variant<v1::ExecuteProgramResponse, api::Completion, absl::Status>;
+
+// One run, from the request to its end. A request that comes again with its request_id gets the run
+// that the first one started, and waits for its end. Kept alive by what it waits for.
+class WatchedRun : public std::enable_shared_from_this<WatchedRun> {
+ public:
+  using Tell = std::function<void(RunEvent)>;
+
+  // `tell` is called for one event at a time.
+  static void Start(const CallContext* context, Method method, const core::Caller& caller,
+                    v1::ExecuteProgramRequest request, Tell tell) {
+    const std::shared_ptr<WatchedRun> run(new WatchedRun(context, caller, std::move(tell)));
+    run->Begin(method, std::move(request));
+  }
+
+ private:
+  WatchedRun(const CallContext* context, const core::Caller& caller, Tell tell)
+      : context_(context), caller_(caller), tell_(std::move(tell)) {}
+
+  void Begin(Method method, v1::ExecuteProgramRequest request) {
+    std::string id = std::exchange(*request.mutable_request_id(), "");
+    if (!id.empty()) {
+      absl::StatusOr<RequestLog::Key> key = RequestKey(caller_, method, std::move(id));
+      if (!key.ok()) return Refuse(key.status());
+      const bool is_new = context_->requests->Begin(
+          *key, PayloadOf(request), context_->clock->Now(),
+          [self = shared_from_this()](const RequestLog::Answer& first) { self->Join(first); });
+      if (!is_new) return;
+      key_ = *std::move(key);
+    }
+    context_->coordinator->ExecuteToEndAsync(
+        caller_, FromProto(request),
+        [self = shared_from_this()](const absl::StatusOr<api::ExecuteReply>& reply) {
+          self->Accepted(reply);
+        },
+        [self = shared_from_this()](absl::StatusOr<api::Completion> end) {
+          self->Ended(std::move(end));
+        });
+  }
+  // What the first call of this request_id was answered with.
+  void Join(const RequestLog::Answer& first) {
+    v1::ExecuteProgramResponse accepted;
+    absl::Status status = first.status;
+    if (status.ok() && !accepted.ParseFromString(first.bytes))
+      status = MakeError(ErrorKind::kInternal, "an answer that was kept does not decode");
+    if (!status.ok()) return Refuse(status);
+    tell_(accepted);
+    context_->coordinator->Ask<api::Operation>(
+        scheduler::WaitOperation{{0, caller_},
+                                 accepted.operation(),
+                                 context_->coordinator->config().result_wait_max,
+                                 {}},
+        [self = shared_from_this()](const absl::StatusOr<api::Operation>& ended) {
+          // Its results, which came along with the first call, are read by ticket.
+          self->Ended(ended.ok() ? absl::StatusOr<api::Completion>(api::Completion{*ended, {}})
+                                 : ended.status());
+        });
+  }
+  void Accepted(const absl::StatusOr<api::ExecuteReply>& reply) {
+    v1::ExecuteProgramResponse accepted;
+    if (reply.ok()) accepted = ToProto(*reply);
+    if (!key_.request_id.empty())
+      context_->requests->End(
+          key_, {reply.status(), reply.ok() ? accepted.SerializeAsString() : std::string()},
+          context_->clock->Now());
+    if (!reply.ok()) return Refuse(reply.status());
+    tell_(std::move(accepted));
+  }
+  void Ended(absl::StatusOr<api::Completion> end) {
+    if (!end.ok()) return Refuse(end.status());
+    tell_(*std::move(end));
+  }
+  // Once: what is not accepted does not end either, and is answered twice.
+  void Refuse(const absl::Status& why) {
+    if (!std::exchange(refused_, true)) tell_(why);
+  }
+
+  const CallContext* const context_;
+  const core::Caller caller_;
+  const Tell tell_;
+  RequestLog::Key key_;  // its request_id is empty unless the call is the log's first of it
+  bool refused_ = false;
+};
+
+// One ExecuteAndWatch: at most one write in flight, and Finish once, when none is.
+class ExecutionStream final : public grpc::ServerWriteReactor<v1::ExecuteProgramEvent>,
+                              public std::enable_shared_from_this<ExecutionStream> {
+ public:
+  using Call = StreamCall<v1::ExecuteProgramRequest, v1::ExecuteProgramEvent>;
+
+  static ExecutionStream* Start(Call call) {
+    const auto stream = std::make_shared<ExecutionStream>();
+    stream->self_ = stream;
+    WatchedRun::Start(call.context, Method::kProgramService_ExecuteAndWatch, call.caller,
+                      std::move(call.request),
+                      [stream](RunEvent event) { stream->Take(std::move(event)); });
+    return stream.get();
+  }
+
+  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
+    bool end = false;
+    {
+      absl::MutexLock lock(&mu_);
+      writing_ = false;
+      if (!ok) status_ = absl::CancelledError("the caller has left");
+      end = TakeEnd();
+    }
+    if (end) End();
+  }
+  void OnCancel() override { Leave(absl::CancelledError("the caller has left")); }
+  void OnDone() override { const std::shared_ptr<ExecutionStream> last = std::move(self_); }
+
+ private:
+  void Take(RunEvent event) {
+    if (auto* accepted = std::get_if<v1::ExecuteProgramResponse>(&event)) {
+      Accept(*accepted);
+    } else if (auto* ended = std::get_if<api::Completion>(&event)) {
+      Ended(*ended);
+    } else {
+      Leave(std::get<absl::Status>(event));
+    }
+  }
+  void Accept(const v1::ExecuteProgramResponse& accepted) ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (ending_) return;
+      writing_ = true;
+    }
+    *accepted_.mutable_accepted() = accepted;
+    StartWrite(&accepted_);
+  }
+  void Ended(const api::Completion& end) ABSL_LOCKS_EXCLUDED(mu_) {
+    v1::ExecuteProgramEvent event;
+    *event.mutable_ended() = ToProto(end);
+    bool now = false;
+    {
+      absl::MutexLock lock(&mu_);
+      if (ending_) return;
+      ended_ = std::move(event);
+      has_ended_ = true;
+      now = TakeEnd();
+    }
+    if (now) End();
+  }
+  void Leave(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
+    bool now = false;
+    {
+      absl::MutexLock lock(&mu_);
+      status_.Update(why);
+      now = TakeEnd();
+    }
+    if (now) End();
+  }
+  // Whether the caller is to call End.
+  bool TakeEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (writing_ || ending_ || (!has_ended_ && status_.ok())) return false;
+    ending_ = true;
+    return true;
+  }
+  // Nothing changes what it reads once ending_ is set.
+  void End() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (has_ended_ && status_.ok()) {
+      StartWriteAndFinish(&ended_, {}, grpc::Status::OK);
+    } else {
+      Finish(ToGrpc(status_));
+    }
+  }
+
+  std::shared_ptr<ExecutionStream> self_;
+  v1::ExecuteProgramEvent accepted_, ended_;
+  absl::Mutex mu_;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool has_ended_ ABSL_GUARDED_BY(mu_) = false;
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+// One ExecutePrograms: at most one read and one write in flight, and Finish once, when no write is.
+class ExecutionsStream final : public BidiReactor<v1::ExecuteProgramsEvent>,
+                               public std::enable_shared_from_this<ExecutionsStream> {
+ public:
+  explicit ExecutionsStream(BidiCall call)
+      : executions_(call.context->executions), call_(std::move(call)) {}
+  void Start() {
+    self_ = shared_from_this();
+    StartRead(&bytes_);
+  }
+  // Ends the stream once what is being written has been.
+  void End(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (!ending_) end_ = why;
+      ending_ = true;
+      events_.clear();
+    }
+    Write();
+  }
+
+  void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
+    if (!ok) {
+      {
+        absl::MutexLock lock(&mu_);
+        all_read_ = true;
+      }
+      return Write();
+    }
+    v1::ExecuteProgramsRequest request;
+    const absl::Status decoded = Decode(bytes_, ErrorKind::kValueError, &request);
+    if (!decoded.ok()) return End(decoded);
+    Begin(std::move(request));
+    {
+      absl::MutexLock lock(&mu_);
+      reading_ = runs_ < kRunsMax;
+      if (!reading_) return;
+    }
+    StartRead(&bytes_);
+  }
+  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      writing_ = false;
+      if (!ok) {
+        ending_ = true;
+        events_.clear();
+      }
+    }
+    Write();
+  }
+  void OnCancel() override { End(absl::CancelledError("the caller has left")); }
+  void OnDone() override {
+    executions_->Forget(this);
+    const std::shared_ptr<ExecutionsStream> last = std::move(self_);
+  }
+
+ private:
+  void Begin(v1::ExecuteProgramsRequest request) ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      ++runs_;
+    }
+    executions_->metrics_.Begin();
+    const WatchedRun::Tell tell = [self = shared_from_this(), number = request.number(),
+                                   began = call_.context->clock->Steady(),
+                                   answered = false](RunEvent event) mutable {
+      if (!std::exchange(answered, true)) {
+        const auto* const refused = std::get_if<absl::Status>(&event);
+        self->executions_->metrics_.End(refused == nullptr ? absl::OkStatus() : *refused,
+                                        self->call_.context->clock->Steady() - began);
+      }
+      self->Tell(number, std::move(event));
+    };
+    if (absl::Status s = call_.context->gate->AdmitAnother(call_.caller); !s.ok())
+      return tell(std::move(s));
+    WatchedRun::Start(call_.context, Method::kProgramService_ExecutePrograms, call_.caller,
+                      std::move(*request.mutable_run()), tell);
+  }
+  void Tell(uint64_t number, RunEvent event) ABSL_LOCKS_EXCLUDED(mu_) {
+    v1::ExecuteProgramsEvent out;
+    out.set_number(number);
+    if (auto* accepted = std::get_if<v1::ExecuteProgramResponse>(&event)) {
+      *out.mutable_accepted() = std::move(*accepted);
+    } else if (auto* ended = std::get_if<api::Completion>(&event)) {
+      *out.mutable_ended() = ToProto(*ended);
+    } else {
+      *out.mutable_refused() = ToProto(std::get<absl::Status>(event));
+    }
+    {
+      absl::MutexLock lock(&mu_);
+      if (ending_) return;
+      events_.push_back(std::move(out));
+    }
+    Write();
+  }
+  // Starts the next write, the next read, or the end.
+  void Write() ABSL_LOCKS_EXCLUDED(mu_) {
+    bool read = false, write = false;
+    absl::Status end;
+    {
+      absl::MutexLock lock(&mu_);
+      if (writing_ || finished_) return;
+      if (!ending_ && !events_.empty()) {
+        event_ = std::move(events_.front());
+        events_.pop_front();
+        writing_ = write = true;
+        if (!event_.has_accepted()) --runs_;
+        read = !reading_ && runs_ < kRunsMax;
+        reading_ |= read;
+      } else if (ending_ || (all_read_ && runs_ == 0)) {
+        finished_ = true;
+        end = end_;
+      } else {
+        return;
+      }
+    }
+    if (!write) return Finish(ToGrpc(end));
+    // First, since the stream may end as soon as nothing is being written.
+    if (read) StartRead(&bytes_);
+    StartWrite(&event_);
+  }
+
+  Executions* const executions_;
+  const BidiCall call_;
+  std::shared_ptr<ExecutionsStream> self_;
+  grpc::ByteBuffer bytes_;          // of the read in flight
+  v1::ExecuteProgramsEvent event_;  // of the write in flight
+
+  absl::Mutex mu_;
+  std::deque<v1::ExecuteProgramsEvent> events_ ABSL_GUARDED_BY(mu_);  // that wait
+  size_t runs_ ABSL_GUARDED_BY(mu_) = 0;  // whose last event is not being written yet
+  bool reading_ ABSL_GUARDED_BY(mu_) = true;
+  bool all_read_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mu_);
+};
+
+grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ExecuteAndWatch(
+    StreamCall<v1::ExecuteProgramRequest, v1::ExecuteProgramEvent> call) {
+  return ExecutionStream::Start(std::move(call));
+}
+
+BidiReactor<v1::ExecuteProgramsEvent>* ExecutePrograms(BidiCall call) {
+  Executions* const executions = call.context->executions;
+  const auto stream = std::make_shared<ExecutionsStream>(std::move(call));
+  {
+    absl::MutexLock lock(&executions->mu_);
+    if (executions->stopping_)
+      return new RefusedStream<BidiReactor<v1::ExecuteProgramsEvent>>(
+          MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later"));
+    executions->open_.insert(stream.get());
+  }
+  stream->Start();
+  return stream.get();
+}
+
+void Executions::Forget(ExecutionsStream* stream) {
+  absl::MutexLock lock(&mu_);
+  open_.erase(stream);
+}
+
+void Executions::Stop() {
+  std::vector<std::shared_ptr<ExecutionsStream>> open;
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+    for (ExecutionsStream* stream : open_) open.push_back(stream->shared_from_this());
+  }
+  for (const auto& stream : open)
+    stream->End(
+        MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later"));
+}
+
+}  // namespace tessera::server::rpc

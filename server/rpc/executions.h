@@ -1,0 +1,37 @@
+// The streams over which clients run programs (ExecutePrograms).
+//
+// Thread-safe. Outlives the server.
+#pragma once
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/rpc/call.h"
+#include "server/rpc/rpc_metrics.h"
+#include "tessera/v1/program_service.pb.h"
+
+namespace tessera::server::rpc {
+
+class ExecutionsStream;
+
+class Executions {
+ public:
+  // `metrics`, which may be null, outlives it.
+  explicit Executions(Metrics* metrics)
+      : metrics_(metrics, Method::kProgramService_ExecutePrograms) {}
+
+  // Ends the streams that wait for requests with SERVER_STOPPING; later ones are refused.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  friend class ExecutionsStream;
+  friend BidiReactor<v1::ExecuteProgramsEvent>* ExecutePrograms(BidiCall call);
+  void Forget(ExecutionsStream* stream) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const RequestMetrics metrics_;
+  absl::Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::set<ExecutionsStream*> open_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace tessera::server::rpc

@@ -1,0 +1,238 @@
+// ExecutePrograms: many runs over one stream.
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/testing/status_matchers.h"
+#include "google/rpc/status.pb.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/grpcpp.h"
+#include "ir/builder.h"
+#include "ir/op_def.h"
+#include "ir/serial/program.h"
+#include "ir/serial/service.h"
+#include "ir/serial/status.h"
+#include "server/bound_service.h"
+#include "server/planner/planner.h"
+#include "server/rpc/server.h"
+#include "server/testing/reference_worker.h"
+#include "tessera/v1/program_service.grpc.pb.h"
+
+namespace tessera::server::rpc {
+namespace {
+
+using ir::DType;
+using Stream = grpc::ClientReaderWriter<v1::ExecuteProgramsRequest, v1::ExecuteProgramsEvent>;
+
+constexpr int kRate = 20;  // calls per second
+
+absl::Status Read(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  google::rpc::Status details;
+  EXPECT_TRUE(details.ParseFromString(status.error_details()));
+  return ir::serial::FromProto(details);
+}
+
+class ExecutionsTest : public ::testing::TestWithParam<bool> {
+ protected:
+  ExecutionsTest() : coordinator_(With(GetParam()), &clock_, planner::MakePlan, &store_) {
+    worker_ = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 1);
+    worker_->Start();
+    auto server = Serve({}, &coordinator_);
+    TESSERA_EXPECT_OK(server);
+    server_ = *std::move(server);
+    stub_ = v1::ProgramService::NewStub(
+        grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    stream_ = stub_->ExecutePrograms(&context_);
+  }
+  ~ExecutionsTest() override {
+    context_.TryCancel();
+    stream_.reset();
+    coordinator_.Stop();
+    server_->Shutdown(absl::Seconds(1));
+  }
+
+  static Options With(bool limited) {
+    Options options;
+    options.lease_ms = 3'600'000;  // The reference worker sends no heartbeats.
+    if (limited) options.rate_limit_per_second = kRate;
+    return options;
+  }
+  // f(a) = a + a, compiled, with its argument.
+  v1::ExecuteProgramRequest Double() {
+    ir::Builder b({{{{"x", 1}}}, true}, "double");
+    const ir::Value a = b.Param(ir::MakeType(DType::kF32, {2}));
+    ir::Program p;
+    p.entry = b.Build({b.Emit1(*ir::FindOp("add"), {a, a})});
+    p.in_shardings = {std::nullopt};
+    const auto compiled = service_->Compile({.program = p, .devices = {}, .name = "double"});
+    TESSERA_EXPECT_OK(compiled);
+    ir::Array value(DType::kF32, {2});
+    value.Set(1, 21);
+    const auto put = service_->Put(value, compiled->in[0].placement);
+    TESSERA_EXPECT_OK(put);
+    v1::ExecuteProgramRequest request;
+    request.set_executable(compiled->executable);
+    request.add_args(*put);
+    request.set_inline_results_bytes_max(1000);
+    return request;
+  }
+  bool Send(uint64_t number, const v1::ExecuteProgramRequest& run) {
+    v1::ExecuteProgramsRequest request;
+    request.set_number(number);
+    *request.mutable_run() = run;
+    return stream_->Write(request);
+  }
+  v1::ExecuteProgramsEvent Next() {
+    v1::ExecuteProgramsEvent event;
+    EXPECT_TRUE(stream_->Read(&event));
+    return event;
+  }
+  absl::Status End() {
+    v1::ExecuteProgramsEvent event;
+    EXPECT_FALSE(stream_->Read(&event)) << event.ShortDebugString();
+    return Read(stream_->Finish());
+  }
+
+  RealClock clock_;
+  store::MemoryStore store_;
+  Coordinator coordinator_;
+  const std::unique_ptr<api::Service> service_ = MakeBoundService(&coordinator_);
+  std::shared_ptr<ReferenceWorker> worker_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<v1::ProgramService::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<Stream> stream_;
+};
+INSTANTIATE_TEST_SUITE_P(AnyRate, ExecutionsTest, ::testing::Values(false));
+using LimitedExecutionsTest = ExecutionsTest;
+INSTANTIATE_TEST_SUITE_P(LimitedRate, LimitedExecutionsTest, ::testing::Values(true));
+
+// Accepted in the order of the requests; each run is told by its number, and a refused one ends
+// neither the stream nor the others.
+TEST_P(ExecutionsTest, RunsAreToldApartByTheirNumbers) {
+  const v1::ExecuteProgramRequest run = Double();
+  v1::ExecuteProgramRequest unknown = run;
+  unknown.set_executable(99);
+  worker_->HoldLaunches(true);
+  ASSERT_TRUE(Send(7, run) && Send(8, unknown) && Send(9, run));
+  const v1::ExecuteProgramsEvent first = Next(), refused = Next(), last = Next();
+  EXPECT_EQ(first.number(), 7);
+  EXPECT_EQ(refused.number(), 8);
+  EXPECT_EQ(last.number(), 9);
+  EXPECT_THAT(ir::serial::FromProto(refused.refused()), ReasonIs("PROGRAM_NOT_FOUND", "99"));
+  ASSERT_EQ(first.accepted().outputs_size(), 1);
+  EXPECT_LT(first.accepted().operation(), last.accepted().operation());
+  worker_->HoldLaunches(false);
+  // Who has sent all still hears of the ends.
+  ASSERT_TRUE(stream_->WritesDone());
+  std::map<uint64_t, v1::ExecutionEnd> ends;
+  for (int i = 0; i < 2; ++i) {
+    v1::ExecuteProgramsEvent event = Next();
+    ends[event.number()] = std::move(*event.mutable_ended());
+  }
+  ASSERT_EQ(ends.count(7) + ends.count(9), 2);
+  ASSERT_EQ(ends[7].results_size(), 1);
+  EXPECT_EQ(ends[7].results(0).array(), first.accepted().outputs(0));
+  const auto value = ir::serial::FromProto(ends[7].results(0).value(), 1 << 10);
+  TESSERA_ASSERT_OK(value);
+  EXPECT_EQ(value->ToDoubles(), (std::vector<double>{0, 42}));
+  TESSERA_EXPECT_OK(End());
+}
+
+// A request that comes again, over whatever stream, is the run that it was the first time.
+TEST_P(ExecutionsTest, ARequestIdIsOneRun) {
+  v1::ExecuteProgramRequest run = Double();
+  run.set_request_id("once");
+  worker_->HoldLaunches(true);
+  ASSERT_TRUE(Send(1, run) && Send(2, run));
+  const v1::ExecuteProgramsEvent first = Next(), again = Next();
+  EXPECT_EQ(first.accepted().operation(), again.accepted().operation());
+  run.clear_args();
+  ASSERT_TRUE(Send(3, run));
+  EXPECT_THAT(ir::serial::FromProto(Next().refused()), ReasonIs("REQUEST_ID_REUSED", "once"));
+  worker_->HoldLaunches(false);
+  EXPECT_EQ(Next().ended().operation().state(), v1::OPERATION_STATE_DONE);
+  EXPECT_EQ(Next().ended().operation().state(), v1::OPERATION_STATE_DONE);
+}
+
+// More runs than a stream may have open: the rest is read as they end, and none is lost.
+TEST_P(ExecutionsTest, BeyondTheBoundRequestsWait) {
+  constexpr int kRuns = 1'100;
+  const v1::ExecuteProgramRequest run = Double();
+  worker_->HoldLaunches(true);
+  for (int i = 1; i <= kRuns; ++i) ASSERT_TRUE(Send(i, run));
+  ASSERT_TRUE(stream_->WritesDone());
+  int accepted = 0, ended = 0;
+  while (accepted < 1'000) {
+    ASSERT_TRUE(Next().has_accepted());
+    ++accepted;
+  }
+  const auto live = service_->ListDevices();  // Behind all that was read before.
+  TESSERA_ASSERT_OK(live);
+  worker_->HoldLaunches(false);
+  while (accepted + ended < 2 * kRuns) {
+    const v1::ExecuteProgramsEvent event = Next();
+    ASSERT_FALSE(event.has_refused()) << event.ShortDebugString();
+    ++(event.has_accepted() ? accepted : ended);
+  }
+  EXPECT_EQ(ended, kRuns);
+  TESSERA_EXPECT_OK(End());
+}
+
+TEST_P(ExecutionsTest, AStreamThatWaitsHearsThatTheServerStops) {
+  ASSERT_TRUE(Send(1, Double()));
+  EXPECT_TRUE(Next().has_accepted());
+  EXPECT_TRUE(Next().has_ended());
+  coordinator_.Stop();
+  server_->Shutdown(absl::Seconds(20));  // At once: nothing holds it back.
+  EXPECT_THAT(End(), ReasonIs("SERVER_STOPPING"));
+}
+
+TEST_P(ExecutionsTest, BytesThatDoNotDecodeEndTheStream) {
+  grpc::GenericStub generic(
+      grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  grpc::CompletionQueue queue;
+  const auto call =
+      generic.PrepareCall(&context, "/tessera.v1.ProgramService/ExecutePrograms", &queue);
+  const grpc::Slice slice("\xff\xff\xff\xff");
+  const grpc::ByteBuffer garbage(&slice, 1);
+  grpc::ByteBuffer answer;
+  grpc::Status status;
+  void* tag = nullptr;
+  bool ok = false;
+  call->StartCall(nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  call->Write(garbage, nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  call->Read(&answer, nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && !ok);
+  call->Finish(&status, nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  EXPECT_THAT(Read(status), ReasonIs("VALUE_ERROR", "are no tessera.v1.ExecuteProgramsRequest"));
+}
+
+// What a stream asks for counts against the same rate as calls do.
+TEST_P(LimitedExecutionsTest, RunsCountAsCalls) {
+  const v1::ExecuteProgramRequest run = Double();
+  for (int i = 1; i <= 3 * kRate; ++i) ASSERT_TRUE(Send(i, run));
+  ASSERT_TRUE(stream_->WritesDone());
+  int accepted = 0, refused = 0;
+  v1::ExecuteProgramsEvent event;
+  while (stream_->Read(&event)) {
+    accepted += event.has_accepted() ? 1 : 0;
+    if (!event.has_refused()) continue;
+    EXPECT_THAT(ir::serial::FromProto(event.refused()), ReasonIs("RATE_LIMITED"));
+    ++refused;
+  }
+  TESSERA_EXPECT_OK(Read(stream_->Finish()));
+  EXPECT_EQ(accepted + refused, 3 * kRate);
+  EXPECT_GT(accepted, 0);
+  EXPECT_GT(refused, 0);
+}
+
+}  // namespace
+}  // namespace tessera::server::rpc
