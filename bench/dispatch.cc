@@ -4,6 +4,7 @@
 //   bench-dispatch [--rounds N] [--iterations N] [--jax PYTHON] [--json] [--smoke] [--bin-dir DIR]
 //
 // With --jax the embedded round trip is compared with jax.jit and block_until_ready of that Python.
+// With --embedded that round trip alone, over devices and sizes.
 //
 // The cases take turns, round by round, so that what the machine does meanwhile hits all of them.
 #include <sys/resource.h>
@@ -47,7 +48,8 @@ struct Flags {
   bool json = false;
   bool smoke = false;
   bool only_service = false;  // to profile it
-  std::string jax;            // a Python that has it; "": none
+  bool embedded = false;
+  std::string jax;  // a Python that has it; "": none
   std::string bin_dir = OwnFolder();
 };
 
@@ -94,7 +96,9 @@ absl::Status AwaitDevice(Session& session) {
 class OneOp {
  public:
   explicit OneOp(std::shared_ptr<Session> session)
-      : x_(session->Put(Ramp(), context_mesh(), PartitionSpec{}, Site::Here())) {
+      : OneOp(*session, kElements, context_mesh(), {}) {}
+  OneOp(Session& session, int64_t elements, const Mesh& mesh, const PartitionSpec& spec)
+      : x_(session.Put(Ramp(elements), mesh, spec, Site::Here())) {
     RoundTrip();  // compiles
     CheckLast();
   }
@@ -105,19 +109,20 @@ class OneOp {
   void CheckLast() const { Check(last_); }
 
  private:
-  static ir::Array Ramp() {
-    ir::Array a(DType::kF32, {kElements});
-    for (int64_t i = 0; i < kElements; ++i) a.Set(i, static_cast<double>(i));
+  static ir::Array Ramp(int64_t elements) {
+    ir::Array a(DType::kF32, {elements});
+    for (int64_t i = 0; i < elements; ++i) a.Set(i, static_cast<double>(i));
     return a;
   }
   static void Check(const ir::Array& got) {
-    for (int64_t i = 0; i < kElements; ++i)
+    const int64_t elements = got.num_elements();
+    for (int64_t i = 0; i < elements; ++i)
       TESSERA_CHECK_EQ(got.At(i), 2.0 * static_cast<double>(i));
   }
 
   Jitted<Array (*)(const Array&)> double_ = jit(+[](const Array& x) { return x + x; });
   Array x_;
-  mutable ir::Array last_{DType::kF32, {kElements}};
+  mutable ir::Array last_;
 };
 
 absl::Duration TimeOf(const std::function<void()>& f) {
@@ -229,6 +234,31 @@ absl::StatusOr<Results> Measure(const Flags& flags) {
   return r;
 }
 
+// What the embedded round trip depends on: how many devices share the array, its size, and whether
+// the result is read or only waited for.
+void PrintEmbedded(const Flags& flags) {
+  absl::PrintF("%-44s %9s %9s us, p50\n", "execute, embedded", "wait", "result");
+  for (const int64_t devices : {1, 2, 4}) {
+    const std::shared_ptr<Session> session =
+        Session::Embedded({.devices = static_cast<int>(devices)});
+    Session::SetDefault(session);
+    const Mesh mesh = make_mesh({devices}, {"x"}, {AxisType::kAuto});
+    for (const int64_t elements :
+         {kElements, int64_t{1} << 10, int64_t{1} << 16, int64_t{1} << 20}) {
+      const OneOp op(*session, elements, mesh, P("x"));
+      Samples waited, read;
+      for (int i = 0; i < flags.rounds * flags.iterations / 4; ++i) {
+        waited.Add(TimeOf([&] { op.Wait(); }));
+        read.Add(TimeOf([&] { op.RoundTrip(); }));
+      }
+      op.CheckLast();
+      absl::PrintF("f32[%d] over %d %-30s %9.1f %9.1f\n", elements, devices,
+                   devices == 1 ? "device" : "devices", waited.Quantile(0.5), read.Quantile(0.5));
+    }
+  }
+  Session::SetDefault(nullptr);
+}
+
 std::string BuildType() {
 #ifdef NDEBUG
   return "release";
@@ -309,6 +339,8 @@ bool Parse(const std::vector<std::string>& args, Flags* flags) {
       flags->iterations = 10;
     } else if (args[i] == "--only-service") {
       flags->only_service = true;
+    } else if (args[i] == "--embedded") {
+      flags->embedded = true;
     } else if (args[i] == "--rounds" && has_value) {
       ok = absl::SimpleAtoi(args[++i], &flags->rounds) && flags->rounds > 0;
     } else if (args[i] == "--iterations" && has_value) {
@@ -335,6 +367,10 @@ int Main(const std::vector<std::string>& args) {
   Flags flags;
   if (!Parse(args, &flags)) return 2;
   try {
+    if (flags.embedded) {
+      PrintEmbedded(flags);
+      return 0;
+    }
     const absl::StatusOr<Results> results = Measure(flags);
     if (!results.ok()) {
       std::cerr << "bench-dispatch: " << results.status() << "\n";
