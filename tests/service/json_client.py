@@ -110,6 +110,11 @@ class Client:
         except grpc.RpcError as error:
             raise self._error(error) from None
 
+    def encode(self, message, fields):
+        """The bytes of "package.Message" with these fields."""
+        found = self._class(self.find(message, "MessageType"))()
+        return json_format.ParseDict(fields, found, descriptor_pool=self.pool).SerializeToString()
+
     def method(self, name):
         """The descriptor of "package.Service/Method" or "package.Service.Method", and whether
         requests and responses are streams."""
