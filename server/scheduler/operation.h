@@ -36,11 +36,11 @@ struct Operation {
   uint64_t session = 0;       // its key in Ownership; it may have ended
   uint64_t session_name = 0;  // as clients call it
   api::OperationKind kind = api::OperationKind::kExecute;  // as clients call its work
-  Work work;
   absl::Time created, started = absl::InfiniteFuture(), ended_at = absl::InfiniteFuture();
   absl::Duration wall_ahead;  // when it was made, so that its dates stay what they are
   api::OperationState state = api::OperationState::kPending;
   absl::Status error;
+  Work work;
   std::vector<uint64_t> args, results;
   absl::Time deadline = absl::InfiniteFuture();
   absl::Duration time_allowed = absl::InfiniteDuration();  // that `deadline` stands for
