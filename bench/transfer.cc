@@ -1,6 +1,7 @@
 // How fast arrays travel: put and get of one array over loopback, beside a plain gRPC stream of
 // chunks of the same size in the same run, whose other end keeps the bytes or drops them; and an
-// all-reduce between two executors' sockets, in plain text and with TLS.
+// all-reduce between two executors' sockets, in plain text and with TLS; and sums of scalars over
+// many devices.
 //
 //   bench-transfer [--mib N] [--rounds N] [--smoke] [--bin-dir DIR]
 //
@@ -18,6 +19,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -174,19 +176,21 @@ struct Listener {
   std::string endpoint;
 };
 
-class Pair {
+// Executors of as many ranks each.
+class Executors {
  public:
-  explicit Pair(bool tls) : listeners_(2) {
+  Executors(int count, int ranks_each, bool tls) : listeners_(count), ranks_each_(ranks_each) {
     const pki::Credential authority = *pki::MakeAuthority("bench", absl::Now());
-    for (int e = 0; e < 2; ++e) {
+    for (int e = 0; e < count; ++e) {
       worker::CommunicatorConfig config;
       config.generation = 1;
       config.secret = "secret";
       config.timeout = absl::Seconds(30);
-      config.local_ranks = {e};
-      for (int m = 0; m < 2; ++m) {
+      for (int rank = 0; rank < count * ranks_each; ++rank) {
+        const int m = rank / ranks_each;
+        if (m == e) config.local_ranks.push_back(rank);
         config.members.push_back(
-            {m, absl::StrCat("w", m, "/0"), 1, listeners_[m].endpoint, "here"});
+            {rank, absl::StrCat("w", m, "/0"), 1, listeners_[m].endpoint, "here"});
       }
       if (tls) {
         pki::CertificateSpec spec;
@@ -199,37 +203,48 @@ class Pair {
       }
       executors_.push_back(worker::MakeCollectives(config, listeners_[e].fd.get()));
     }
+    group_.resize(count * ranks_each);
+    std::iota(group_.begin(), group_.end(), 0);
   }
-  ~Pair() {
+  ~Executors() {
     std::vector<std::thread> threads;
     for (auto& executor : executors_) threads.emplace_back([&executor] { executor.reset(); });
     for (std::thread& t : threads) t.join();
   }
-  void AllReduce(int64_t bytes) {
-    const std::vector<int> group = {0, 1};
-    const worker::CallKey key{++launch_, 1, "psum", "bench"};
+  // As often, one after the other. How long each took rank 0.
+  std::vector<absl::Duration> AllReduce(int64_t bytes, int times = 1) {
+    std::vector<absl::Duration> took;
+    ++launch_;
     std::vector<std::thread> threads;
-    for (int rank = 0; rank < 2; ++rank) {
+    for (const int rank : group_) {
       threads.emplace_back([&, rank] {
         std::vector<float> in(static_cast<size_t>(bytes) / 4, 1.0f), out(in.size());
-        const absl::Status status = executors_[rank]->Run(
-            {.kind = ir::CollectiveKind::kAllReduce,
-             .rank = rank,
-             .group = group,
-             .key = key,
-             .in = {reinterpret_cast<const std::byte*>(in.data()), in.size() * 4},
-             .out = {reinterpret_cast<std::byte*>(out.data()), out.size() * 4},
-             .reduce = ir::ReduceKind::kSum,
-             .dtype = ir::DType::kF32});
-        TESSERA_CHECK(status.ok()) << status;
-        TESSERA_CHECK_EQ(out.back(), 2.0f);
+        for (int i = 0; i < times; ++i) {
+          const worker::CallKey key{launch_, static_cast<uint32_t>(i), "psum", "bench"};
+          const absl::Time began = absl::Now();
+          const absl::Status status = executors_[rank / ranks_each_]->Run(
+              {.kind = ir::CollectiveKind::kAllReduce,
+               .rank = rank,
+               .group = group_,
+               .key = key,
+               .in = {reinterpret_cast<const std::byte*>(in.data()), in.size() * 4},
+               .out = {reinterpret_cast<std::byte*>(out.data()), out.size() * 4},
+               .reduce = ir::ReduceKind::kSum,
+               .dtype = ir::DType::kF32});
+          TESSERA_CHECK(status.ok()) << status;
+          TESSERA_CHECK_EQ(out.back(), static_cast<float>(group_.size()));
+          if (rank == 0) took.push_back(absl::Now() - began);
+        }
       });
     }
     for (std::thread& t : threads) t.join();
+    return took;
   }
 
  private:
   std::vector<Listener> listeners_;
+  const int ranks_each_;
+  std::vector<int> group_;
   std::vector<std::unique_ptr<worker::Collectives>> executors_;
   uint64_t launch_ = 0;
 };
@@ -288,7 +303,7 @@ absl::Status Run(const Flags& flags) {
   Row("get", get, "plain stream down, kept", plain_get[true]);
   Row("get", get, "plain stream down, dropped", plain_get[false]);
 
-  Pair text(/*tls=*/false), tls(/*tls=*/true);
+  Executors text(2, 1, /*tls=*/false), tls(2, 1, /*tls=*/true);
   const int64_t reduced = flags.reduce_mib << 20;
   double in_text = 0, in_tls = 0;
   for (int round = 0; round < flags.rounds + 1; ++round) {
@@ -298,6 +313,15 @@ absl::Status Run(const Flags& flags) {
   std::printf("all-reduce of %lld MiB between two executors, bytes of the array per second\n",
               static_cast<long long>(flags.reduce_mib));
   Row("with TLS", in_tls, "plain text", in_text);
+
+  for (const int devices : {16, 64, 256}) {
+    Executors four(4, devices / 4, /*tls=*/false);
+    four.AllReduce(sizeof(float));  // Connects.
+    std::vector<absl::Duration> took = four.AllReduce(sizeof(float), 4 * flags.rounds);
+    std::sort(took.begin(), took.end());
+    std::printf("psum of a scalar over %3d devices on 4 executors, median: %6.2f ms\n", devices,
+                absl::ToDoubleMilliseconds(took[took.size() / 2]));
+  }
   return absl::OkStatus();
 }
 

@@ -85,7 +85,8 @@ HostCollectives::HostCollectives(CommunicatorConfig config, int listen_fd)
     mailboxes[rank] = mailboxes_[rank].get();
   }
   links_ = std::make_unique<TcpLinks>(&config_, listen_fd, &failure_, mailboxes);
-  exchange_ = std::make_unique<Exchange>(&config_, &failure_, mailboxes, links_.get());
+  exchange_ =
+      std::make_unique<Exchange>(&config_, &failure_, mailboxes, links_.get(), rendezvous_.get());
   failure_.AddListener([this] {
     for (const int rank : config_.local_ranks) mailboxes_[rank]->Wake();
     links_->BroadcastFailure();

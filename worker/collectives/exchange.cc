@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -41,17 +42,162 @@ struct Exchange::Transfer {
 };
 
 Exchange::Exchange(const CommunicatorConfig* config, const FailureLatch* failure,
-                   std::vector<Mailbox*> mailboxes, TcpLinks* links)
+                   std::vector<Mailbox*> mailboxes, TcpLinks* links, LocalRendezvous* rendezvous)
     : config_(config),
       failure_(failure),
       mailboxes_(std::move(mailboxes)),
       links_(links),
-      scratch_(mailboxes_.size()) {}
+      rendezvous_(rendezvous),
+      scratch_(mailboxes_.size()) {
+  std::map<std::string, int> numbers;
+  for (const Member& member : config->members) {
+    executor_of_.push_back(numbers.emplace(member.executor, numbers.size()).first->second);
+  }
+}
 
 absl::Status Exchange::Run(const CheckedCall& call, const Deadline& deadline) {
-  return call.kind == ir::CollectiveKind::kAllReduce && call.in.size() >= kDirectBytes
-             ? AllReduceInChunks(call, deadline)
-             : RunDirect(call, deadline);
+  const bool small = call.in.size() < kSmallBytes;
+  if (small && !call.layout.in_each && call.layout.sources.empty()) {
+    return RunTogether(call, deadline);
+  }
+  return call.kind == ir::CollectiveKind::kAllReduce ? AllReduceInChunks(call, deadline)
+                                                     : RunDirect(call, deadline);
+}
+
+// What a rank has yet to do for a call that passes between executors once.
+struct Exchange::Share {
+  int lead_here = 0;         // The lead of this rank's own executor.
+  std::vector<int> leads;    // Those of the others.
+  std::vector<int> unsent;   // Leads that have not been sent this rank's block.
+  std::vector<int> awaited;  // Positions whose blocks this rank, a lead, has yet to bring.
+};
+
+Exchange::Share Exchange::ShareOf(const CheckedCall& call) const {
+  Share share;
+  std::vector<bool> seen(executor_of_.size());
+  for (const int rank : call.group) {
+    if (seen[executor_of_[rank]]) continue;
+    seen[executor_of_[rank]] = true;
+    if (IsLocal(rank)) {
+      share.lead_here = rank;
+    } else {
+      share.leads.push_back(rank);
+    }
+  }
+  share.unsent = share.leads;
+  for (size_t i = 0; share.lead_here == call.rank && i < call.group.size(); ++i) {
+    if (!IsLocal(call.group[i])) share.awaited.push_back(static_cast<int>(i));
+  }
+  return share;
+}
+
+absl::Status Exchange::RunTogether(const CheckedCall& call, const Deadline& deadline) {
+  LocalRendezvous::MeetingRef meeting;
+  TESSERA_RETURN_IF_ERROR(rendezvous_->Arrive(call, &meeting));
+  const absl::Status status = AwaitBlocks(call, *meeting, deadline);
+  if (!status.ok() && rendezvous_->Leave(*meeting)) return status;
+  rendezvous_->Work(*meeting);
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::AwaitBlocks(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
+                                   const Deadline& deadline) {
+  Mailbox& mailbox = *mailboxes_[call.rank];
+  Share share = ShareOf(call);
+  bool finished = false;
+  while (true) {
+    // Before the looks at the meeting and the latch: what comes after it is a change.
+    const uint64_t seen = mailbox.changes();
+    if (LocalRendezvous::IsReady(meeting)) return absl::OkStatus();
+    TESSERA_RETURN_IF_ERROR(failure_->Of(call.key.launch));
+    bool progress = false;
+    TESSERA_RETURN_IF_ERROR(DoShare(call, meeting, deadline, &share, &progress));
+    if (!finished && share.unsent.empty() && share.awaited.empty()) {
+      finished = true;
+      if (!rendezvous_->Finish(meeting, call.position)) continue;
+      for (const int rank : call.group) {
+        if (IsLocal(rank) && rank != call.rank) mailboxes_[rank]->Wake();
+      }
+    } else if (!progress) {
+      const bool passed = deadline.Passed();
+      if (passed || AnyIsDown(share.leads)) {
+        TESSERA_RETURN_IF_ERROR(WhyNot(call, meeting, share, passed));
+      }
+      mailbox.AwaitChange(seen, deadline);
+    }
+  }
+}
+
+// A block is one frame.
+absl::Status Exchange::DoShare(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
+                               const Deadline& deadline, Share* share, bool* progress) {
+  std::erase_if(share->unsent, [&](int lead) {
+    Transfer t;
+    t.rank = lead;
+    t.out = call.in;
+    const bool sent = TrySend(call, /*phase=*/0, t, deadline);
+    *progress = *progress || sent;
+    return sent;
+  });
+  absl::Status mismatch;
+  std::erase_if(share->awaited, [&](int position) {
+    const int from = call.group[position];
+    std::optional<Frame> frame = Next(call, from, deadline, progress);
+    if (!frame.has_value()) return false;
+    const FrameHeader& header = frame->header;
+    if (IsOf(call, /*phase=*/0, header) && header.length == call.in.size()) {
+      rendezvous_->Bring(meeting, position, std::move(frame->payload));
+    } else {
+      mismatch = Mismatch(call, from, *frame);
+    }
+    return true;
+  });
+  return mismatch;
+}
+
+bool Exchange::AnyIsDown(absl::Span<const int> ranks) const {
+  std::string reason;
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](int rank) { return links_->StateOf(rank, &reason) == LinkState::kDown; });
+}
+
+absl::Status Exchange::WhyNot(const CheckedCall& call, const LocalRendezvous::Meeting& meeting,
+                              const Share& share, bool passed) const {
+  Mailbox& mailbox = *mailboxes_[share.lead_here];
+  std::string reason;
+  const auto lost = [&](int rank) -> absl::Status {
+    // Its failure, if it told one, was latched before the connection went down.
+    TESSERA_RETURN_IF_ERROR(failure_->Of(call.key.launch));
+    return LostVerdict(*config_, call, rank, reason);
+  };
+  std::vector<MissingRank> who;
+  for (MissingRank& m : rendezvous_->Missing(meeting)) {
+    if (!IsLocal(m.rank)) {
+      // Asked first: what was sent before the connection went down still counts.
+      const LinkState state = links_->StateOf(m.rank, &reason);
+      const std::optional<uint64_t> launch = mailbox.NextLaunch(m.rank);
+      if (launch == call.key.launch) continue;  // It has come, and waits for the lead here.
+      if (state == LinkState::kDown) return lost(m.rank);
+      int64_t ignored = 0;
+      if (passed && launch.has_value() && !failure_->failed(*launch)) {
+        return Mismatch(call, m.rank, *mailbox.Take(m.rank, &ignored));
+      }
+      if (state == LinkState::kConnecting) m.phase = "not connected";
+    }
+    who.push_back(std::move(m));
+  }
+  for (const int lead : share.unsent) {
+    const LinkState state = links_->StateOf(lead, &reason);
+    if (state == LinkState::kDown) return lost(lead);
+    const auto is_lead = [&](const MissingRank& m) { return m.rank == lead; };
+    if (std::any_of(who.begin(), who.end(), is_lead)) continue;
+    who.push_back(
+        {lead, state == LinkState::kConnecting
+                   ? "not connected"
+                   : absl::StrCat("not receiving: 0 of ", call.in.size(), " bytes sent")});
+  }
+  if (!passed || who.empty()) return absl::OkStatus();
+  return TimeoutVerdict(*config_, call, who);
 }
 
 absl::Span<std::byte> Exchange::ScratchOf(const Call& call, size_t bytes) {
@@ -201,23 +347,36 @@ absl::Status Exchange::TryReceive(const CheckedCall& call, int phase, Transfer& 
   const bool lost = !IsLocal(t.rank) && (t.receiving() || t.sending()) &&
                     links_->StateOf(t.rank, &reason) == LinkState::kDown;
   while (t.receiving()) {
-    Mailbox& mailbox = *mailboxes_[call.rank];
-    const std::optional<uint64_t> launch = mailbox.NextLaunch(t.rank);
-    if (!launch.has_value()) break;
-    // What was on its way when a launch failed is nobody's. That one of the two has failed may be
-    // news that is still on its way, too; Timeout tells of launches that really differ.
-    const bool left_over = *launch != call.key.launch;
-    if (left_over && !failure_->failed(*launch)) break;
-    int64_t credit = 0;
-    const std::optional<Frame> frame = mailbox.Take(t.rank, &credit);
-    if (!left_over) TESSERA_RETURN_IF_ERROR(Accept(call, phase, t, *frame));
-    if (credit > 0) GiveCredit(call, t.rank, credit, deadline);
-    *progress = true;
+    const std::optional<Frame> frame = Next(call, t.rank, deadline, progress);
+    if (!frame.has_value()) break;
+    TESSERA_RETURN_IF_ERROR(Accept(call, phase, t, *frame));
   }
   // Its failure, if it told one, was latched before the connection went down.
   if (lost) TESSERA_RETURN_IF_ERROR(failure_->Of(call.key.launch));
   if (lost && (t.receiving() || t.sending())) return LostVerdict(*config_, call, t.rank, reason);
   return absl::OkStatus();
+}
+
+std::optional<Frame> Exchange::Next(const CheckedCall& call, int from, const Deadline& deadline,
+                                    bool* progress) {
+  Mailbox& mailbox = *mailboxes_[call.rank];
+  while (const std::optional<uint64_t> launch = mailbox.NextLaunch(from)) {
+    // What was on its way when a launch failed is nobody's. That one of the two has failed may be
+    // news that is still on its way, too; Timeout tells of launches that really differ.
+    const bool left_over = *launch != call.key.launch;
+    if (left_over && !failure_->failed(*launch)) break;
+    int64_t credit = 0;
+    std::optional<Frame> frame = mailbox.Take(from, &credit);
+    if (credit > 0) GiveCredit(call, from, credit, deadline);
+    *progress = true;
+    if (!left_over) return frame;
+  }
+  return std::nullopt;
+}
+
+bool Exchange::IsOf(const CheckedCall& call, int phase, const FrameHeader& header) {
+  return header.launch == call.key.launch && header.op_sequence == call.key.op_sequence &&
+         header.call_fingerprint == call.fingerprint && header.phase == phase;
 }
 
 absl::Status Exchange::Mismatch(const Call& call, int rank, const Frame& frame) const {
@@ -237,9 +396,7 @@ absl::Status Exchange::Mismatch(const Call& call, int rank, const Frame& frame) 
 absl::Status Exchange::Accept(const CheckedCall& call, int phase, Transfer& t,
                               const Frame& frame) const {
   const FrameHeader& header = frame.header;
-  if (header.launch != call.key.launch || header.op_sequence != call.key.op_sequence ||
-      header.call_fingerprint != call.fingerprint || header.phase != phase ||
-      header.total != t.in.size() || header.offset != t.received ||
+  if (!IsOf(call, phase, header) || header.total != t.in.size() || header.offset != t.received ||
       header.length > t.in.size() - t.received)
     return Mismatch(call, t.rank, frame);
   if (header.length > 0) {

@@ -20,13 +20,16 @@ constexpr size_t kPieceBytes = 128 << 10;
 // About 20 us: less than a park and wake, more than neighbours' skew.
 constexpr int kSpins = 1000;
 
-// kEnded: it will never have all its members.
+// kEnded: somebody has left, so that it will never be ready.
 enum State : int { kGathering, kReady, kDone, kEnded };
 
 struct Slot {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
+  std::unique_ptr<std::byte[]> brought;  // `in` of a member elsewhere.
+  bool local = false;
   bool arrived = false;
+  bool finished = false;
 };
 
 void Relax() {
@@ -38,7 +41,7 @@ void Relax() {
 }  // namespace
 
 struct LocalRendezvous::Meeting {
-  explicit Meeting(const CheckedCall& first)
+  Meeting(const CheckedCall& first, const std::vector<bool>& is_local)
       : summary(Summarize(first)),
         fingerprint(first.fingerprint),
         reducer(first.reducer),
@@ -47,7 +50,12 @@ struct LocalRendezvous::Meeting {
         slots(first.group.size()),
         pieces_per_block((layout.block + kPieceBytes - 1) / kPieceBytes),
         // What is combined of single blocks is the same for everybody; else each position has work.
-        pieces(pieces_per_block * (reducer != nullptr && !layout.in_each ? 1 : group.size())) {}
+        pieces(pieces_per_block * (reducer != nullptr && !layout.in_each ? 1 : group.size())) {
+    for (size_t i = 0; i < group.size(); ++i) {
+      slots[i].local = is_local[group[i]];
+      if (slots[i].local) ++unfinished;
+    }
+  }
 
   int PositionOf(int rank) const {
     const auto at = std::find(group.begin(), group.end(), rank);
@@ -65,7 +73,7 @@ struct LocalRendezvous::Meeting {
 
   // Written under the rendezvous' lock while gathering, then read only.
   std::vector<Slot> slots;
-  size_t arrived = 0;
+  size_t unfinished = 0;  // Local members.
 
   const size_t pieces_per_block;
   const size_t pieces;
@@ -85,12 +93,13 @@ void LocalRendezvous::Meeting::RunPiece(size_t piece) const {
     absl::InlinedVector<std::byte*, 16> outputs;
     for (const Slot& slot : slots) inputs.push_back(slot.in + layout.InOffset(position) + begin);
     for (int to = 0; to < n; ++to) {
-      if (!layout.in_each || to == position) outputs.push_back(slots[to].out + begin);
+      const bool gets = slots[to].local && (!layout.in_each || to == position);
+      if (gets) outputs.push_back(slots[to].out + begin);
     }
     return reducer(inputs, outputs, static_cast<int64_t>(size));
   }
   for (int to = 0; to < n; ++to) {
-    if (!layout.Sends(position, to)) continue;
+    if (!slots[to].local || !layout.Sends(position, to)) continue;
     std::memcpy(slots[to].out + layout.OutOffset(position) + begin,
                 slots[position].in + layout.InOffset(to) + begin, size);
   }
@@ -98,7 +107,12 @@ void LocalRendezvous::Meeting::RunPiece(size_t piece) const {
 }
 
 LocalRendezvous::LocalRendezvous(const CommunicatorConfig* config, const FailureLatch* failure)
-    : config_(config), failure_(failure), entered_(config->members.size()) {}
+    : config_(config),
+      failure_(failure),
+      local_(config->members.size()),
+      entered_(config->members.size()) {
+  for (const int rank : config->local_ranks) local_[rank] = true;
+}
 
 LocalRendezvous::~LocalRendezvous() = default;
 
@@ -118,14 +132,15 @@ void LocalRendezvous::End(uint64_t launch) {
 }
 
 absl::Status LocalRendezvous::Run(const CheckedCall& call, const Deadline& deadline) {
-  std::shared_ptr<Meeting> meeting;
+  MeetingRef meeting;
   TESSERA_RETURN_IF_ERROR(Arrive(call, &meeting));
+  Finish(*meeting, call.position);
   TESSERA_RETURN_IF_ERROR(AwaitMembers(call, deadline, *meeting));
   Work(*meeting);
   return absl::OkStatus();
 }
 
-absl::Status LocalRendezvous::Arrive(const CheckedCall& call, std::shared_ptr<Meeting>* meeting) {
+absl::Status LocalRendezvous::Arrive(const CheckedCall& call, MeetingRef* meeting) {
   absl::MutexLock lock(&mu_);
   // Under the lock: a launch that fails later finds this meeting and ends it.
   TESSERA_RETURN_IF_ERROR(failure_->Of(call.key.launch));
@@ -133,23 +148,58 @@ absl::Status LocalRendezvous::Arrive(const CheckedCall& call, std::shared_ptr<Me
                  std::vector<int>(call.group.begin(), call.group.end()));
   auto at = open_.find(key);
   TESSERA_RETURN_IF_ERROR(FindConflict(call, at == open_.end() ? nullptr : at->second.get()));
-  if (at == open_.end()) at = open_.emplace(std::move(key), std::make_shared<Meeting>(call)).first;
+  if (at == open_.end()) {
+    at = open_.emplace(std::move(key), std::make_shared<Meeting>(call, local_)).first;
+  }
   *meeting = at->second;
   Meeting& m = **meeting;
   if (m.fingerprint != call.fingerprint) {
     int other = 0;
-    while (!m.slots[other].arrived) ++other;
+    while (!m.slots[other].local || !m.slots[other].arrived) ++other;
     return MismatchVerdict(*config_, call, m.group[other], m.summary);
   }
-  m.slots[call.position] = {call.in.data(), call.out.data(), /*arrived=*/true};
+  Slot& slot = m.slots[call.position];
+  slot.in = call.in.data();
+  slot.out = call.out.data();
+  slot.arrived = true;
   entered_[call.rank] = *meeting;
-  if (++m.arrived == m.group.size()) {
-    open_.erase(at);
-    m.state.store(m.pieces == 0 ? kDone : kReady, std::memory_order_release);
-    // One piece is done sooner than a helper wakes.
-    if (m.pieces != 1) m.changed.SignalAll();
-  }
   return absl::OkStatus();
+}
+
+void LocalRendezvous::Bring(Meeting& m, int position, std::unique_ptr<std::byte[]> block) {
+  absl::MutexLock lock(&mu_);
+  Slot& slot = m.slots[position];
+  slot.brought = std::move(block);
+  slot.in = slot.brought.get();
+  slot.arrived = true;
+}
+
+bool LocalRendezvous::Finish(Meeting& m, int position) {
+  absl::MutexLock lock(&mu_);
+  m.slots[position].finished = true;
+  if (m.state.load(std::memory_order_relaxed) == kEnded || --m.unfinished > 0) return false;
+  open_.erase(MeetingKey(m.summary.launch, m.summary.op_sequence, m.group));
+  m.state.store(m.pieces == 0 ? kDone : kReady, std::memory_order_release);
+  // One piece is done sooner than a helper wakes.
+  if (m.pieces != 1) m.changed.SignalAll();
+  return true;
+}
+
+bool LocalRendezvous::IsReady(const Meeting& m) {
+  const int state = m.state.load(std::memory_order_acquire);
+  return state == kReady || state == kDone;
+}
+
+bool LocalRendezvous::Leave(Meeting& m) {
+  absl::MutexLock lock(&mu_);
+  if (IsReady(m)) return false;
+  m.state.store(kEnded, std::memory_order_release);
+  return true;
+}
+
+std::vector<MissingRank> LocalRendezvous::Missing(const Meeting& m) const {
+  absl::MutexLock lock(&mu_);
+  return MissingLocked(m);
 }
 
 // A member that waits for this rank in another meeting will never come to this one.
@@ -170,29 +220,31 @@ absl::Status LocalRendezvous::AwaitMembers(const Call& call, const Deadline& dea
   static const auto cores = static_cast<size_t>(OwnLimits().cores);
   if (meeting.group.size() <= cores) {
     for (int i = 0; i < kSpins; ++i) {
-      const int state = meeting.state.load(std::memory_order_acquire);
-      if (state == kEnded) return failure_->Of(call.key.launch);
-      if (state != kGathering) return absl::OkStatus();
+      if (meeting.state.load(std::memory_order_acquire) == kEnded) break;
+      if (IsReady(meeting)) return absl::OkStatus();
       Relax();
     }
   }
   absl::MutexLock lock(&mu_);
-  while (true) {
-    const int state = meeting.state.load(std::memory_order_acquire);
-    if (state == kEnded) return failure_->Of(call.key.launch);
-    if (state != kGathering) break;
-    if (failure_->failed()) return failure_->status();
-    if (deadline.Passed()) return Timeout(call, meeting);
+  while (!IsReady(meeting)) {
+    absl::Status status = failure_->Of(call.key.launch);
+    if (status.ok() && deadline.Passed()) {
+      status = TimeoutVerdict(*config_, call, MissingLocked(meeting));
+    }
+    if (!status.ok()) {
+      meeting.state.store(kEnded, std::memory_order_release);
+      return status;
+    }
     meeting.changed.WaitWithTimeout(&mu_, deadline.Left());
   }
   return absl::OkStatus();
 }
 
-absl::Status LocalRendezvous::Timeout(const Call& call, const Meeting& meeting) const {
+std::vector<MissingRank> LocalRendezvous::MissingLocked(const Meeting& m) const {
   std::vector<MissingRank> missing;
-  for (size_t i = 0; i < meeting.group.size(); ++i) {
-    if (meeting.slots[i].arrived) continue;
-    const int rank = meeting.group[i];
+  for (size_t i = 0; i < m.group.size(); ++i) {
+    if (m.slots[i].arrived) continue;
+    const int rank = m.group[i];
     const Meeting* other = entered_[rank].get();
     const bool elsewhere =
         other != nullptr && other->state.load(std::memory_order_relaxed) == kGathering;
@@ -200,7 +252,11 @@ absl::Status LocalRendezvous::Timeout(const Call& call, const Meeting& meeting) 
                                  ? absl::StrCat("not entered, waits in ", Describe(other->summary))
                                  : "not entered"});
   }
-  return TimeoutVerdict(*config_, call, missing);
+  if (!missing.empty()) return missing;
+  for (size_t i = 0; i < m.group.size(); ++i) {
+    if (m.slots[i].local && !m.slots[i].finished) missing.push_back({m.group[i], "still sending"});
+  }
+  return missing;
 }
 
 void LocalRendezvous::Work(Meeting& m) {

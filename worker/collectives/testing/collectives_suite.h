@@ -531,6 +531,41 @@ TEST_P(CollectivesSuite, AMissingRankIsNamedAndFailsLaterCallsAtOnce) {
   }
 }
 
+TEST_P(CollectivesSuite, AllWhoAreMissingAreNamedAndNobodyElse) {
+  if (n() < 3) GTEST_SKIP() << "needs a rank that comes";
+  for (const std::vector<int>& missing : {std::vector<int>{0}, std::vector<int>{0, n() - 1}}) {
+    // Long enough that everybody who comes is there before the first gives up.
+    Make(absl::Milliseconds(1500));
+    const auto sum = [&](int rank, uint32_t op) {
+      const std::vector<float> in(3, 1);
+      std::vector<float> out(3);
+      return cluster_->of(rank).Run({.kind = ir::CollectiveKind::kAllReduce,
+                                     .rank = rank,
+                                     .group = All(),
+                                     .key = Key(op),
+                                     .in = BytesOf(in),
+                                     .out = MutableBytesOf(out),
+                                     .reduce = ir::ReduceKind::kSum,
+                                     .dtype = ir::DType::kF32});
+    };
+    RunOk(All(), [&](int rank) { return sum(rank, 0); });
+    std::vector<int> present;
+    for (const int rank : All()) {
+      if (std::find(missing.begin(), missing.end(), rank) == missing.end()) present.push_back(rank);
+    }
+    for (const absl::Status& status :
+         cluster_->Run(present, [&](int rank) { return sum(rank, 1); })) {
+      EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
+      const std::string text(status.message());
+      EXPECT_THAT(text, testing::HasSubstr(
+                            absl::StrCat(": ", missing.size(), " of ", n(), " members missing")));
+      for (const int rank : missing) {
+        EXPECT_THAT(text, testing::ContainsRegex(absl::StrCat("rank ", rank, " .*: not entered")));
+      }
+    }
+  }
+}
+
 TEST_P(CollectivesSuite, AbortWakesEverybodyWithTheFirstFailure) {
   const absl::Status cause = MakeError(ErrorKind::kCancelled, "cancelled on request");
   std::vector<int> waiting = All();
