@@ -1,11 +1,11 @@
 #include "server/rpc/run_program.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "ir/api/run.h"
 #include "server/rpc/json.h"
 
 namespace tessera::server::rpc {
@@ -13,20 +13,6 @@ namespace {
 
 constexpr int kThreads = 4;
 constexpr size_t kJobsMax = 64;
-
-// Deletes arrays when it goes.
-class Cleanup {
- public:
-  explicit Cleanup(api::Service& service) : service_(service) {}
-  ~Cleanup() {
-    if (!arrays_.empty()) (void)service_.Delete(arrays_);
-  }
-  void Add(uint64_t array) { arrays_.push_back(array); }
-
- private:
-  api::Service& service_;
-  std::vector<uint64_t> arrays_;
-};
 
 }  // namespace
 
@@ -57,33 +43,15 @@ absl::Status RunOne(api::Service& service, ir::Program program,
       return Annotate(input.status(), "run: " + ir::ArgumentText(compile.program, i));
     inputs.push_back(*std::move(input));
   }
-  TESSERA_ASSIGN_OR_RETURN(const api::CompileReply executable, service.Compile(compile));
   if (request.validate_only()) {
-    for (const api::ArraySpec& spec : executable.out)
+    TESSERA_ASSIGN_OR_RETURN(const api::CompileReply plan, service.Compile(compile));
+    for (const api::ArraySpec& spec : plan.out)
       response->add_types(ir::MakeType(spec.dtype, spec.shape).ToString());
     return absl::OkStatus();
   }
-  Cleanup cleanup(service);
-  api::ExecuteRequest execute;
-  execute.executable = executable.executable;
-  for (int i = 0; i < params; ++i) {
-    TESSERA_ASSIGN_OR_RETURN(const uint64_t id, service.Put(inputs[i], executable.in[i].placement));
-    cleanup.Add(id);
-    execute.args.push_back(id);
-  }
-  const absl::Duration left = until - SteadyNow();
-  if (left <= absl::ZeroDuration())
-    return MakeError(ErrorKind::kDeadlineExceeded,
-                     "run: compiling and uploading took all the time");
-  execute.deadline = left;
-  TESSERA_ASSIGN_OR_RETURN(const api::ExecuteReply run, service.Execute(execute));
-  for (uint64_t output : run.outputs) cleanup.Add(output);
-  TESSERA_ASSIGN_OR_RETURN(const api::Operation ended,
-                           service.WaitOperation(run.operation, left + absl::Seconds(1)));
-  TESSERA_RETURN_IF_ERROR(ended.error);
-  for (uint64_t output : run.outputs) {
-    TESSERA_ASSIGN_OR_RETURN(const ir::Array value,
-                             service.Get(output, std::max(until - SteadyNow(), absl::Seconds(1))));
+  TESSERA_ASSIGN_OR_RETURN(const api::RunResult result,
+                           api::RunProgram(service, compile, inputs, {.until = until}));
+  for (const ir::Array& value : result.values) {
     TESSERA_ASSIGN_OR_RETURN(*response->add_outputs(), JsonFromArray(value));
     response->add_types(ir::MakeType(value.dtype(), value.shape()).ToString());
   }
