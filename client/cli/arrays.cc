@@ -11,15 +11,14 @@
 #include "base/words.h"
 #include "client/cli/context.h"
 #include "client/cli/mesh_args.h"
+#include "client/cli/operations.h"
 #include "client/cli/placing.h"
 #include "client/cli/values.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr absl::Duration kLook = absl::Seconds(1);
-
-// Of the whole array, in bytes; 0 when the coordinator does not say what it is.
+// The bytes of the whole array; 0 for a dtype that is not known here.
 int64_t BytesOf(const Json& spec) {
   const auto dtype = ir::ParseDType(TextOf(spec, "dtype"));
   if (!dtype) return 0;
@@ -29,8 +28,6 @@ int64_t BytesOf(const Json& spec) {
 std::string TypeText(const Json& spec) {
   return absl::StrCat(TextOf(spec, "dtype"), "[", ir::DimsToString(IntsOf(spec, "shape")), "]");
 }
-
-std::string RequestId() { return absl::StrCat("cli-", absl::ToUnixNanos(absl::Now())); }
 
 absl::Status Put(Context& context, const Arguments& arguments) {
   const std::string path = arguments.Text("FILE");
@@ -107,7 +104,7 @@ absl::Status List(Context& context, const Arguments& arguments) {
       const Json& spec = ChildOf(a, "spec");
       const Json& placement = ChildOf(spec, "placement");
       const std::string state = TextOf(a, "state");
-      // What is lost, or never came to be, takes no memory.
+      // Arrays that are lost or failed take no memory.
       if (state == "READY" || state == "PENDING") bytes += IntOf(a, "bytes");
       table.Row({TextOf(a, "id"), TypeText(spec),
                  context.looks().Paint(state == "READY"     ? Style::kGreen
@@ -139,7 +136,7 @@ absl::Status Remove(Context& context, const Arguments& arguments) {
   }
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
                            context.Call("ArrayService/DeleteArrays", {{"arrays", ids}}));
-  // To delete what is not there is no error of the call, but it is not what was meant here.
+  // The call ignores ids that do not exist; the user who typed one is told.
   const auto missing = answer.value("missing", std::vector<std::string>());
   const auto gone = [&](const std::string& id) {
     return std::find(missing.begin(), missing.end(), id) != missing.end();
@@ -158,41 +155,6 @@ absl::Status Remove(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-// Until the operation has ended; cancelled at the deadline or Ctrl-C.
-absl::Status AwaitOperation(Context& context, const std::string& what, const Json& operation,
-                            Json* ended) {
-  *ended = operation;
-  const std::string id = TextOf(operation, "id");
-  Progress progress(context.looks(), what, 0, context.shows_progress());
-  while (true) {
-    const std::string state = TextOf(*ended, "state");
-    if (absl::EndsWith(state, "_DONE")) return absl::OkStatus();
-    if (absl::EndsWith(state, "_FAILED") || absl::EndsWith(state, "_CANCELLED")) {
-      return StatusOf(ChildOf(*ended, "error"));
-    }
-    if (Context::Interrupted() || context.left() < absl::Milliseconds(20)) break;
-    progress.Say(absl::StrCat("operation ", id, " ", TextOf(*ended, "pendingReason")));
-    absl::StatusOr<Json> next = context.Call(
-        "OperationService/WaitOperation",
-        {{"operation", id}, {"timeout", DurationField(std::min(kLook, context.left() / 2))}});
-    if (Context::Interrupted() || absl::IsDeadlineExceeded(next.status())) break;
-    TESSERA_RETURN_IF_ERROR(next);
-    *ended = *std::move(next);
-  }
-  progress.Done();
-  // The command's own deadline is over, or must not cut this short.
-  TESSERA_ASSIGN_OR_RETURN(const auto client, context.ClientOf(context.globals().address));
-  TESSERA_RETURN_IF_ERROR(client->Call("OperationService/CancelOperation",
-                                       Json{{"operation", id}}.dump(), absl::Seconds(5)));
-  if (Context::Interrupted()) {
-    return Context::InterruptedError(absl::StrCat("interrupted: operation ", id, " was cancelled"));
-  }
-  return MakeError(
-      ErrorKind::kDeadlineExceeded,
-      absl::StrCat(what, ": not done within ", absl::FormatDuration(context.globals().timeout),
-                   ", operation ", id, " was cancelled. Give it more with --timeout"));
-}
-
 absl::Status Save(Context& context, const Arguments& arguments) {
   Json request = {{"arrays", Json::array()},
                   {"path", arguments.Text("PATH")},
@@ -208,9 +170,9 @@ absl::Status Save(Context& context, const Arguments& arguments) {
          {"array", std::to_string(id)}});
   }
   TESSERA_ASSIGN_OR_RETURN(const Json operation, context.Call("ArrayService/SaveArrays", request));
-  Json ended;
-  TESSERA_RETURN_IF_ERROR(
-      AwaitOperation(context, absl::StrCat("save ", arguments.Text("PATH")), operation, &ended));
+  TESSERA_ASSIGN_OR_RETURN(
+      const Json ended,
+      AwaitOperation(context, absl::StrCat("save ", arguments.Text("PATH")), operation));
   context.Show(ended, [&] {
     const auto count = static_cast<int64_t>(request["arrays"].size());
     context.Note(absl::StrCat(Counted(count, "array"), count == 1 ? " is in " : " are in ",
@@ -226,10 +188,9 @@ absl::Status Reshard(Context& context, const Arguments& arguments) {
       Json answer, context.Call("ArrayService/ReshardArray", {{"array", std::to_string(id)},
                                                               {"placement", JsonOf(placement)},
                                                               {"requestId", RequestId()}}));
-  Json ended;
-  TESSERA_RETURN_IF_ERROR(AwaitOperation(context, absl::StrCat("reshard arrays/", id),
-                                         ChildOf(answer, "operation"), &ended));
-  answer["operation"] = ended;
+  TESSERA_ASSIGN_OR_RETURN(
+      answer["operation"],
+      AwaitOperation(context, absl::StrCat("reshard arrays/", id), ChildOf(answer, "operation")));
   context.Show(answer, [&] {
     const Json& made = ChildOf(answer, "array");
     context.Note(absl::StrCat(TypeText(ChildOf(made, "spec")), " ", placement.spec.ToString(),
@@ -266,10 +227,8 @@ absl::Status Load(Context& context, const Arguments& arguments) {
     request["arrays"].push_back({{"name", name}, {"placement", JsonOf(placement)}});
   }
   TESSERA_ASSIGN_OR_RETURN(Json answer, context.Call("ArrayService/LoadArrays", request));
-  Json ended;
-  TESSERA_RETURN_IF_ERROR(
-      AwaitOperation(context, absl::StrCat("load ", path), ChildOf(answer, "operation"), &ended));
-  answer["operation"] = ended;
+  TESSERA_ASSIGN_OR_RETURN(answer["operation"], AwaitOperation(context, absl::StrCat("load ", path),
+                                                               ChildOf(answer, "operation")));
   context.Show(answer, [&] {
     for (size_t i = 0; i < ChildOf(answer, "arrays").size(); ++i) {
       const Json& a = answer["arrays"][i];

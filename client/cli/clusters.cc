@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/words.h"
@@ -12,14 +11,6 @@
 
 namespace tessera::cli {
 namespace {
-
-constexpr absl::Duration kLook = absl::Seconds(1);        // one wait of a drain
-constexpr absl::Duration kLast = absl::Milliseconds(20);  // too little for another
-
-std::string StateOf(const Json& worker) {
-  const std::string state = TextOf(worker, "state");
-  return std::string(absl::StripPrefix(state, "WORKER_STATE_"));
-}
 
 Style StyleOf(const std::string& state) {
   if (state == "READY") return Style::kGreen;
@@ -193,32 +184,30 @@ absl::Status Drain(Context& context, const Arguments& arguments) {
   Progress progress(context.looks(), absl::StrCat("drain ", name), 0, context.shows_progress());
   Json worker;
   std::string still = "it is not known what still runs there";
-  while (true) {
-    absl::StatusOr<Json> answer =
-        context.Call("AdminService/DrainWorker",
-                     {{"worker", name},
-                      {"reason", arguments.Text("reason")},
-                      {"timeout", DurationField(std::min(kLook, context.left() / 2))}});
-    if (Context::Interrupted()) {
-      return Context::InterruptedError(absl::StrCat(
-          "interrupted: ", name, " stays cordoned and what runs there goes on; `tessera uncordon ",
-          name, "` puts it back"));
-    }
-    const bool late = absl::IsDeadlineExceeded(answer.status());
-    if (!late) {
-      TESSERA_RETURN_IF_ERROR(answer);
-      worker = *std::move(answer);
-      const int64_t left = IntOf(worker, "operations");
-      if (left == 0) break;
-      still = absl::StrCat(left, left == 1 ? " operation runs" : " operations run", " there still");
-      progress.Say(still);
-    }
-    if (late || context.left() < kLast) {
-      return MakeError(ErrorKind::kDeadlineExceeded,
-                       absl::StrCat(name, ": ", still,
-                                    "; it stays cordoned. Drain it again to go on waiting, or "
-                                    "`tessera cancel` what runs"));
-    }
+  TESSERA_ASSIGN_OR_RETURN(
+      const Context::WaitEnd end,
+      context.CallUntil(
+          "AdminService/DrainWorker", {{"worker", name}, {"reason", arguments.Text("reason")}},
+          [&](const Json& answer) {
+            worker = answer;
+            const int64_t left = IntOf(worker, "operations");
+            still = absl::StrCat(left, left == 1 ? " operation runs" : " operations run",
+                                 " there still");
+            progress.Say(still);
+            return left == 0;
+          }));
+  if (end == Context::WaitEnd::kInterrupted) {
+    return Context::InterruptedError(absl::StrCat("interrupted: ", name,
+                                                  " stays cordoned and what runs there goes on; "
+                                                  "`tessera uncordon ",
+                                                  name, "` puts it back"));
+  }
+  if (end == Context::WaitEnd::kLate) {
+    return MakeError(
+        ErrorKind::kDeadlineExceeded,
+        absl::StrCat(name, ": ", still,
+                     "; it stays cordoned. Drain it again to go on waiting, or `tessera cancel` "
+                     "what runs"));
   }
   progress.Done();
   context.Show(worker, [&] {

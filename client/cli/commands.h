@@ -41,8 +41,8 @@ struct Option {
 // What was given, checked against the row.
 class Arguments {
  public:
-  // Requires: the row has the option.
-  bool Has(const std::string& name) const { return given_.count(name) > 0; }  // not the initial
+  // Whether the option was given; its initial value does not count.
+  bool Has(const std::string& name) const { return given_.count(name) > 0; }
   bool Flag(const std::string& name) const { return Has(name); }
   std::string Text(const std::string& name) const;  // "" when absent
   std::vector<std::string> Texts(const std::string& name) const;
@@ -85,16 +85,16 @@ std::vector<Command> TopCommands();        // top.cc
 std::vector<Command> DoctorCommands();     // doctor.cc
 std::vector<Command> ShellCommands();      // shell.cc: help, completion, version
 
-// What a process exits with.
+// The exit codes of the process.
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;       // the call, or what it asked for, failed
 inline constexpr int kExitUsage = 2;        // the command line is wrong; nothing was done
-inline constexpr int kExitUnavailable = 3;  // nobody answers, or not in time
+inline constexpr int kExitUnavailable = 3;  // no answer, or not in time
 inline constexpr int kExitInterrupted = 130;
 
 // An error of the command line, found after parsing: exits with 2.
 absl::Status UsageError(const std::string& message);
-// `status`, which will exit with `code`.
+// `status`, for which the process will exit with `code`.
 absl::Status WithExit(absl::Status status, int code);
 int ExitCodeOf(const absl::Status& status);
 

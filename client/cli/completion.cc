@@ -13,7 +13,7 @@ bool IsFlag(const Option& o, const std::string& word) {
          (o.letter != 0 && word == absl::StrCat("-", std::string(1, o.letter)));
 }
 
-// Of a command, which may be null, and of every command.
+// The options of a command, which may be null, and those of every command.
 std::vector<const Option*> OptionsOf(const Command* command) {
   std::vector<const Option*> out;
   if (command != nullptr)

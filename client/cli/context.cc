@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "base/address.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/words.h"
@@ -22,10 +21,13 @@
 namespace tessera::cli {
 namespace {
 
-constexpr absl::Duration kLook = absl::Milliseconds(50);  // between looks at Interrupted
-constexpr absl::Duration kGrace = absl::Seconds(2);       // of what is interrupted
+constexpr absl::Duration kPoll = absl::Milliseconds(50);  // between checks of Interrupted
+constexpr absl::Duration kGrace = absl::Seconds(2);       // for a transfer that is interrupted
 constexpr absl::Duration kConnect = absl::Seconds(5);
-constexpr absl::Duration kCallLimit = absl::Minutes(10);  // of commands that run until stopped
+constexpr absl::Duration kCallLimit = absl::Minutes(10);      // of commands that run until stopped
+constexpr absl::Duration kOneWait = absl::Seconds(1);         // of a longer one
+constexpr absl::Duration kLastWait = absl::Milliseconds(20);  // too little for another
+constexpr absl::Duration kInAnyCase = absl::Seconds(5);
 constexpr int kPageSize = 1000;
 
 std::atomic<int> signals{0};
@@ -55,6 +57,7 @@ Context::Context(Globals globals, Terminal* terminal)
     : globals_(std::move(globals)),
       terminal_(terminal),
       deadline_(SteadyNow() + globals_.timeout),
+      cluster_(globals_.address, globals_.connect),
       transfers_(std::make_shared<Transfers>()) {}
 
 void Context::Note(const std::string& text) {
@@ -86,7 +89,7 @@ bool Context::Pause(absl::Duration time) const {
   while (!Interrupted()) {
     const absl::Duration rest = end - SteadyNow();
     if (rest <= absl::ZeroDuration()) return true;
-    never.WaitForNotificationWithTimeout(std::min(rest, kLook));
+    never.WaitForNotificationWithTimeout(std::min(rest, kPoll));
   }
   return false;
 }
@@ -97,35 +100,49 @@ bool Context::Finishes(std::function<void()> f) const {
     f();
     done->Notify();
   }).detach();
-  while (!done->WaitForNotificationWithTimeout(kLook)) {
-    // Transfers that are interrupted clean up behind them, if their bytes move.
+  while (!done->WaitForNotificationWithTimeout(kPoll)) {
+    // An interrupted transfer stops at its next bytes, and deletes its array.
     if (Interrupted()) return done->WaitForNotificationWithTimeout(kGrace);
     if (SteadyNow() > deadline_) return false;
   }
   return true;
 }
 
-absl::StatusOr<std::unique_ptr<remote::JsonClient>> Context::ClientOf(
-    const std::string& address) const {
-  if (const absl::Status usable = CheckAddress(address); !usable.ok())
-    return WithExit(Annotate(usable, "the coordinator's address"), kExitUsage);
-  ConnectOptions options;
-  options.ca_file = globals_.ca_file;
-  options.insecure = globals_.insecure;
-  options.token = globals_.token;
-  return remote::JsonClient::Make(address, options);
+absl::Status Context::Within(const std::string& what, std::function<absl::Status()> f) {
+  const auto status = std::make_shared<absl::Status>();
+  const bool finished = Finishes([status, f = std::move(f)] { *status = f(); });
+  if (Interrupted() && !(finished && status->ok())) {
+    return InterruptedError(what + ": interrupted");
+  }
+  if (finished) return *status;
+  return absl::DeadlineExceededError(what + ": not done within " +
+                                     absl::FormatDuration(globals_.timeout) +
+                                     ". Give it more with --timeout");
 }
 
 absl::StatusOr<Json> Context::Call(const std::string& method, const Json& request) {
   if (!has_address()) return NoAddress();
-  if (!client_) {
-    TESSERA_ASSIGN_OR_RETURN(client_, ClientOf(globals_.address));
-  }
-  const absl::StatusOr<std::string> response =
-      client_->Call(method, request.dump(), std::min(left(), kCallLimit), Interrupted);
+  absl::StatusOr<Json> response =
+      cluster_.Call(method, request, std::min(left(), kCallLimit), Interrupted);
   if (!response.ok() && Interrupted()) return InterruptedError(method + ": interrupted");
-  TESSERA_RETURN_IF_ERROR(response);
-  return ParseJson(*response, method);
+  return response;
+}
+
+absl::StatusOr<Json> Context::CallInAnyCase(const std::string& method, const Json& request) {
+  return cluster_.Call(method, request, kInAnyCase);
+}
+
+absl::StatusOr<Context::WaitEnd> Context::CallUntil(const std::string& method, Json request,
+                                                    const std::function<bool(const Json&)>& ended) {
+  while (true) {
+    request["timeout"] = DurationField(std::min(kOneWait, left() / 2));
+    const absl::StatusOr<Json> answer = Call(method, request);
+    if (Interrupted()) return WaitEnd::kInterrupted;
+    if (absl::IsDeadlineExceeded(answer.status())) return WaitEnd::kLate;
+    TESSERA_RETURN_IF_ERROR(answer);
+    if (ended(*answer)) return WaitEnd::kEnded;
+    if (left() < kLastWait) return WaitEnd::kLate;
+  }
 }
 
 absl::StatusOr<Json> Context::CallPages(const std::string& method, Json request,
@@ -169,12 +186,9 @@ absl::StatusOr<std::shared_ptr<api::Service>> Context::service(Stays stays, int 
     options.devices = embedded_devices;
     TesseraStartEmbedded(options, &made);
   } else {
-    // Who is not there, or does not know the token, says so at once.
+    // A wrong address or token fails here, at once.
     TESSERA_RETURN_IF_ERROR(Call("ClusterService/GetCapabilities"));
-    ConnectOptions options;
-    options.ca_file = globals_.ca_file;
-    options.insecure = globals_.insecure;
-    options.token = globals_.token;
+    ConnectOptions options = globals_.connect;
     options.timeout = std::min(left(), kConnect);
     if (stays == Stays::kUntilRemoved) options.session = 0;
     options.on_bytes = [transfers = transfers_](int64_t bytes) {
@@ -191,7 +205,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> Context::service(Stays stays, int 
 
 void Context::Close() {
   service_.reset();
-  // What an interrupted transfer still uses; _exit follows.
+  // The service may still be in use by an interrupted transfer: it is not destroyed.
   remote::AtProcessEnd::RunAll();
 }
 

@@ -1,5 +1,5 @@
-// What every command gets: the global options, the terminal, and the ways to a cluster, opened on
-// first use.
+// What every command gets: the global options, the terminal, and the cluster, to which it connects
+// on first use.
 //
 // Owned by main; used on the main thread, but for Interrupted, which any thread may ask.
 #pragma once
@@ -12,10 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/cli/cluster.h"
 #include "client/cli/commands.h"
 #include "client/cli/json.h"
 #include "client/cli/terminal.h"
-#include "client/remote/json_client.h"
+#include "client/session.h"
 #include "ir/api/service.h"
 
 namespace tessera::cli {
@@ -23,9 +24,7 @@ namespace tessera::cli {
 // The options that every command takes.
 struct Globals {
   std::string address;                         // --address, TESSERA_ADDRESS; empty: none
-  std::string ca_file;                         // --ca-file, TESSERA_CA_FILE
-  std::string token;                           // of --token-file, or TESSERA_TOKEN
-  bool insecure = false;                       // plain text beyond loopback
+  ConnectOptions connect;                      // ca_file, token and insecure are set
   bool json = false;                           // one document on stdout
   absl::Duration timeout = absl::Seconds(60);  // of the command, or --timeout
 };
@@ -36,7 +35,7 @@ class Context {
 
   const Globals& globals() const { return globals_; }
   bool json() const { return globals_.json; }
-  // Where people look: stdout for results, stderr for progress and notes.
+  // stdout for results, stderr for progress and notes.
   Terminal& terminal() { return *terminal_; }
   const Looks& looks() const { return terminal_->looks(); }
   // A line for people on stderr; silent with --json.
@@ -49,16 +48,14 @@ class Context {
   absl::Duration left() const;
 
   bool has_address() const { return !globals_.address.empty(); }
-  // Another coordinator than --address names, for `doctor --health`.
-  absl::StatusOr<std::unique_ptr<remote::JsonClient>> ClientOf(const std::string& address) const;
   // The seam of ir/api/service.h: over gRPC where there is an address; else, where
   // `embedded_devices` is above 0, a cluster of so many within this process, of which a note tells.
-  // What it makes stays until it is removed; or, in a session of its own, ends with the command,
+  // Arrays and runs stay until they are removed; or, in a session of its own, end with the command,
   // however that ends.
   enum class Stays : uint8_t { kUntilRemoved, kWithTheCommand };
   absl::StatusOr<std::shared_ptr<api::Service>> service(Stays stays = Stays::kUntilRemoved,
                                                         int embedded_devices = 0);
-  // Ends that session, and the cluster within this process.
+  // Ends that session, and the cluster inside this process.
   void Close();
 
   // One call of the coordinator, bounded by the command's deadline. Without an address an error
@@ -66,9 +63,18 @@ class Context {
   absl::StatusOr<Json> Call(const std::string& method, const Json& request = Json::object());
   // All pages of a list in one document of the response's form.
   absl::StatusOr<Json> CallPages(const std::string& method, Json request, const std::string& field);
+  // Calls a method that waits for something, with the field "timeout", until `ended` is true of an
+  // answer; kEnded also if it was so before the deadline or Ctrl-C.
+  enum class WaitEnd : uint8_t { kEnded, kLate, kInterrupted };
+  absl::StatusOr<WaitEnd> CallUntil(const std::string& method, Json request,
+                                    const std::function<bool(const Json&)>& ended);
+  // One call of the same coordinator that neither the deadline nor Ctrl-C cuts short.
+  absl::StatusOr<Json> CallInAnyCase(const std::string& method, const Json& request);
 
-  // Does on another thread what cannot be interrupted, until the deadline or Ctrl-C. What it is at
-  // is left alone then, until the process ends, which it does soon: `f` borrows nothing.
+  // Calls `f`, which cannot be interrupted, on another thread, and returns at the deadline or
+  // Ctrl-C with an error. The thread then goes on until the process ends, so `f` must own what it
+  // uses.
+  absl::Status Within(const std::string& what, std::function<absl::Status()> f);
   template <class T>
   absl::StatusOr<T> Within(const std::string& what, std::function<absl::StatusOr<T>()> f);
 
@@ -80,7 +86,7 @@ class Context {
   static bool Interrupted();
   // From main, once: from now on signals are noted.
   static void WatchSignals();
-  // An error of what Ctrl-C ended.
+  // The error of a command that Ctrl-C ended.
   static absl::Status InterruptedError(const std::string& message);
   // Waits `time`, at most until the deadline; false when interrupted.
   bool Pause(absl::Duration time) const;
@@ -94,7 +100,7 @@ class Context {
   const Globals globals_;
   Terminal* const terminal_;
   const absl::Time deadline_;
-  std::unique_ptr<remote::JsonClient> client_;
+  Cluster cluster_;  // of the address
   std::shared_ptr<api::Service> service_;
   const std::shared_ptr<Transfers> transfers_;
   bool shown_ = false;
@@ -116,14 +122,12 @@ class TransferMeter {
 template <class T>
 absl::StatusOr<T> Context::Within(const std::string& what, std::function<absl::StatusOr<T>()> f) {
   const auto result = std::make_shared<absl::StatusOr<T>>(absl::UnknownError("not run"));
-  const bool finished = Finishes([result, f = std::move(f)] { *result = f(); });
-  if (Interrupted() && !(finished && result->ok())) {
-    return InterruptedError(what + ": interrupted");
-  }
-  if (finished) return *std::move(result);
-  return absl::DeadlineExceededError(what + ": not done within " +
-                                     absl::FormatDuration(globals_.timeout) +
-                                     ". Give it more with --timeout");
+  const absl::Status status = Within(what, [result, f = std::move(f)] {
+    *result = f();
+    return result->status();
+  });
+  if (!status.ok()) return status;
+  return *std::move(result);
 }
 
 }  // namespace tessera::cli

@@ -26,7 +26,7 @@ namespace tessera::cli {
 namespace {
 
 constexpr absl::Duration kEndPatience = absl::Seconds(10);
-constexpr absl::Duration kLook = absl::Milliseconds(100);
+constexpr absl::Duration kPoll = absl::Milliseconds(100);
 constexpr size_t kLogLines = 12;
 constexpr absl::Duration kFirstPause = absl::Seconds(1), kLastPause = absl::Seconds(30);
 constexpr absl::Duration kSteady = absl::Minutes(1);
@@ -80,7 +80,7 @@ absl::Status Daemon::Spawn(const std::vector<std::string>& args, int log_flags) 
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    // Only what is safe after a fork among threads.
+    // Only async-signal-safe calls: other threads may have held locks at the fork.
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -144,8 +144,8 @@ absl::Status Supervise(Context& context, const std::vector<Supervised>& daemons,
   struct Member {
     Supervised of;
     RestartPolicy policy;
-    absl::Time since;                 // it runs
-    std::optional<absl::Time> again;  // it is started
+    absl::Time since;                 // when it was started
+    std::optional<absl::Time> again;  // when to start it again, if it has ended
   };
   std::vector<Member> members;
   for (const Supervised& of : daemons) members.push_back({of, {}, absl::Now(), std::nullopt});
@@ -167,7 +167,7 @@ absl::Status Supervise(Context& context, const std::vector<Supervised>& daemons,
                                              absl::FormatDuration(*pause)));
       }
     }
-    if (!context.Pause(kLook)) return absl::OkStatus();
+    if (!context.Pause(kPoll)) return absl::OkStatus();
   }
 }
 

@@ -1,7 +1,7 @@
 // Daemons as children of this process: found, started, watched, started again and ended.
 //
-// Thread-compatible; used on the main thread, with which the daemons end: they get SIGTERM when it
-// does, however it does.
+// Thread-compatible; used on the main thread. The daemons get SIGTERM when that thread ends,
+// however it does.
 #pragma once
 #include <sys/types.h>
 
@@ -37,7 +37,7 @@ class Daemon {
   std::optional<std::string> Ended();
   // Its exit status, once it has ended; none if a signal ended it.
   std::optional<int> exit_status() const { return exit_status_; }
-  // The error of a daemon that ended by itself, with the last lines of its log.
+  // The error for a daemon that ended by itself, with the last lines of its log.
   absl::Status Why();
 
  private:
@@ -55,10 +55,10 @@ class Daemon {
 // most half a minute; from a second once more when it has run for a minute.
 class RestartPolicy {
  public:
-  // Of a program that ended with this status, or by a signal (none), after having run so long.
-  // None: starting it again does not help. Daemons say so with kHopeless; they are believed at the
-  // first start, and later when they say it twice, because what a process of theirs held may still
-  // be given back.
+  // `exit_status`: nullopt if a signal ended it; `ran`: how long it had run. nullopt: do not start
+  // it again. Daemons exit with kHopeless when that cannot help: at their first start it is final,
+  // and later when it comes twice in a row, since a port that the last process held may take a
+  // while to be free.
   std::optional<absl::Duration> AfterEnd(std::optional<int> exit_status, absl::Duration ran);
 
   static constexpr int kHopeless = 2;
@@ -68,7 +68,7 @@ class RestartPolicy {
   absl::Duration next_;
 };
 
-// A daemon that runs, and what it is started with when it has ended.
+// A running daemon, and the arguments to start it with after it has ended.
 struct Supervised {
   Daemon* daemon = nullptr;
   std::vector<std::string> args;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/testing/datadriven.h"
+#include "base/testing/status_matchers.h"
 #include "client/cli/commands.h"
 #include "client/cli/parse.h"
 #include "gmock/gmock.h"
@@ -13,6 +14,7 @@
 namespace tessera::cli {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(CliDocs, PageIsTheHelpOfTheTable) {
@@ -68,6 +70,18 @@ TEST(CliDocs, CompletionsNameEveryCommandAndOption) {
       }
       EXPECT_THAT(offered(words), HasSubstr("--address")) << shell << " " << c.name;
     }
+  }
+}
+
+// What the scripts call: the words are taken as they are.
+TEST(CliDocs, ScriptsAskForCandidates) {
+  for (const char* word : {"", "--de", "run"}) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(
+        const Parsed p,
+        ParseCommandLine(Commands(), {"completion", "bash", "--", "-a", "x:1", "mesh", word}));
+    ASSERT_NE(p.command, nullptr) << p.text;
+    EXPECT_EQ(p.arguments.Text("SHELL"), "bash");
+    EXPECT_THAT(p.arguments.Texts("WORD"), ElementsAre("-a", "x:1", "mesh", word));
   }
 }
 

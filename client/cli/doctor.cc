@@ -19,7 +19,7 @@ namespace {
 constexpr absl::Duration kConnectLimit = absl::Seconds(3);
 constexpr absl::Duration kHealthLimit = absl::Seconds(3);
 constexpr absl::Duration kTransferLimit = absl::Seconds(10);
-constexpr absl::Duration kSkewMax = absl::Seconds(5);  // tickets and tokens live far longer
+constexpr absl::Duration kSkewMax = absl::Seconds(5);  // tickets and tokens are valid far longer
 constexpr absl::Duration kProbeLease = absl::Seconds(10);
 constexpr int64_t kProbeElements = 1024;
 
@@ -65,7 +65,7 @@ class Examination {
  public:
   explicit Examination(Context& context) : context_(context) {}
 
-  // Stops where nothing further can be found out.
+  // Stops at the first step on which all further ones depend.
   std::vector<Check> Run() {
     if (Address() && Link() && Token()) {
       Health();
@@ -103,13 +103,10 @@ class Examination {
       return Say("address", Verdict::kFail, Message(target.status()),
                  "give --address or TESSERA_ADDRESS as HOST:PORT");
     }
-    const absl::StatusOr<bool> connected =
-        context_.Within<bool>("connect", [t = *target]() -> absl::StatusOr<bool> {
-          TESSERA_RETURN_IF_ERROR(TryConnect(t, kConnectLimit));
-          return true;
-        });
+    const absl::Status connected =
+        context_.Within("connect", [t = *target] { return TryConnect(t, kConnectLimit); });
     if (!connected.ok()) {
-      return Say("address", Verdict::kFail, Message(connected.status()),
+      return Say("address", Verdict::kFail, Message(connected),
                  absl::StrCat("check that the coordinator runs on ", target->host,
                               ", listens beyond loopback (--listen) and that no firewall holds "
                               "back port ",
@@ -118,11 +115,12 @@ class Examination {
     return Say("address", Verdict::kOk, absl::StrCat(address, " takes connections"));
   }
 
-  // TCP works; whether both sides speak the same.
+  // Whether both sides speak TLS, or plain text. The address takes connections.
   bool Link() {
-    const bool tls = !context_.globals().ca_file.empty();
-    const std::string how = tls ? absl::StrCat("TLS, authority ", context_.globals().ca_file)
-                                : std::string("plain text");
+    const bool tls = !context_.globals().connect.ca_file.empty();
+    const std::string how =
+        tls ? absl::StrCat("TLS, authority ", context_.globals().connect.ca_file)
+            : std::string("plain text");
     capabilities_ = context_.Call("ClusterService/GetCapabilities");
     const absl::Status& status = capabilities_.status();
     if (status.ok() || status.code() == absl::StatusCode::kUnauthenticated ||
@@ -141,7 +139,7 @@ class Examination {
   }
 
   bool Token() {
-    const bool given = !context_.globals().token.empty();
+    const bool given = !context_.globals().connect.token.empty();
     const absl::Status& status = capabilities_.status();
     if (!status.ok()) {
       return Say("token", Verdict::kFail, Message(status),
@@ -223,7 +221,7 @@ class Examination {
     }
   }
 
-  // A session's lease ends at the coordinator's now plus the lease.
+  // The coordinator's clock shows in the end of a session's lease: its time plus the lease.
   void Clock() {
     const absl::Time before = absl::Now();
     const absl::StatusOr<Json> session =
@@ -242,7 +240,7 @@ class Examination {
       Say("clock", Verdict::kSkip, "the coordinator does not say when the session ends");
       return;
     }
-    // Zero, if it fits anywhere into the time of the call.
+    // Zero if the time lies within the call.
     const absl::Time there = *expires - *lease;
     const absl::Duration skew = there < before  ? there - before
                                 : there > after ? there - after
@@ -300,7 +298,7 @@ class Examination {
     }
   }
 
-  // Of a device that was ready when it was asked for; "" if it is still.
+  // Why a device that was healthy is not any more; "" if it still is.
   std::string WhyNotReady(int64_t device) {
     const absl::StatusOr<Json> again =
         context_.CallPages("ClusterService/ListDevices", {}, "devices");
@@ -344,14 +342,12 @@ absl::Status HealthOf(Context& context, const std::string& address) {
       if (answer->code != 200) status = absl::FailedPreconditionError(said);
     }
   } else {
-    const auto client = context.ClientOf(address);
-    const absl::StatusOr<std::string> answer =
-        client.ok() ? (*client)->Call("grpc.health.v1.Health/Check", "{}", limit)
-                    : absl::StatusOr<std::string>(client.status());
-    status = answer.status();
+    const absl::StatusOr<Json> health =
+        Cluster(address, context.globals().connect)
+            .Call("grpc.health.v1.Health/Check", Json::object(), limit);
+    status = health.status();
     if (status.ok()) {
-      TESSERA_ASSIGN_OR_RETURN(const Json health, ParseJson(*answer, address));
-      said = TextOf(health, "status");
+      said = TextOf(*health, "status");
       if (said != "SERVING") status = absl::FailedPreconditionError(said);
     }
   }

@@ -26,12 +26,6 @@ namespace {
 constexpr char kDefaultPort[] = "8470";
 constexpr absl::Duration kCallLimit = absl::Seconds(20);
 
-std::string HostName() {
-  char name[256] = "localhost";
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
 // HOST, HOST:PORT, [V6] or [V6]:PORT, with the default port where there is none.
 absl::StatusOr<std::string> WithPort(const std::string& text) {
   if (text.empty()) return UsageError("expected HOST[:PORT]");
@@ -45,7 +39,7 @@ absl::StatusOr<std::string> WithPort(const std::string& text) {
   return text;
 }
 
-// This machine's address on the way to `address`: what others there know it by. Nothing is sent.
+// The address of this machine's interface towards `address`; "" if it is unknown. Nothing is sent.
 std::string OwnAddressTowards(const std::string& address) {
   const absl::StatusOr<HostPort> target = ParseHostPort(address);
   if (!target.ok()) return "";
@@ -53,15 +47,14 @@ std::string OwnAddressTowards(const std::string& address) {
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;
   if (getaddrinfo(target->host.c_str(), target->port.c_str(), &hints, &found) != 0) return "";
-  const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const UniqueFd fd(socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage own = {};
   socklen_t size = sizeof(own);
   char text[NI_MAXHOST] = {};
-  const bool known = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+  const bool known = fd.ok() && connect(fd.get(), found->ai_addr, found->ai_addrlen) == 0 &&
+                     getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
                      getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text, sizeof(text),
                                  nullptr, 0, NI_NUMERICHOST) == 0;
-  if (fd >= 0) close(fd);
   freeaddrinfo(found);
   return known ? text : "";
 }
@@ -70,9 +63,9 @@ std::string OwnAddressTowards(const std::string& address) {
 absl::StatusOr<std::string> TrustedAuthority(const Context& context, const std::string& address,
                                              const TokenText& token) {
   if (token.fingerprint.empty()) {
-    if (context.globals().ca_file.empty())
+    if (context.globals().connect.ca_file.empty())
       return UsageError("--token: it pins no authority (tsj_...); give --ca-file too");
-    return ReadWholeFile(context.globals().ca_file);
+    return ReadWholeFile(context.globals().connect.ca_file);
   }
   TESSERA_ASSIGN_OR_RETURN(const std::string ca, remote::FetchAuthority(address, kCallLimit));
   TESSERA_ASSIGN_OR_RETURN(const std::string print, pki::Fingerprint(ca));
@@ -94,7 +87,7 @@ absl::Status EnrollInto(const Context& context, const StateDir& dir, const std::
   TESSERA_ASSIGN_OR_RETURN(
       const std::string cert,
       remote::Enroll(address, ca, BearerToken(token), worker, request.csr_pem, kCallLimit));
-  // What came is for our key and from whom we trust, or it is not kept.
+  // Kept only if the certificate fits the key and the authority has signed it.
   TESSERA_RETURN_IF_ERROR(pki::CheckPair(cert, request.key_pem));
   TESSERA_RETURN_IF_ERROR(pki::CheckIssuedBy(cert, ca));
   TESSERA_RETURN_IF_ERROR(MakeFolder(dir.path() + "/" + worker));
@@ -106,10 +99,9 @@ absl::Status EnrollInto(const Context& context, const StateDir& dir, const std::
 
 std::vector<std::string> WorkerFlags(const Arguments& arguments, const StateDir& dir,
                                      const std::string& address, const std::string& worker) {
-  std::vector<std::string> flags = {"--tls-cert-file=" + dir.File(worker, "cert.pem"),
-                                    "--tls-key-file=" + dir.File(worker, "key.pem"),
-                                    "--tls-ca-file=" + dir.File(worker, "ca.pem"),
-                                    "--coordinator=" + address, "--name=" + worker};
+  std::vector<std::string> flags = dir.TlsFlags(worker);
+  flags.push_back("--coordinator=" + address);
+  flags.push_back("--name=" + worker);
   if (arguments.Has("devices"))
     flags.push_back(absl::StrCat("--devices=", arguments.Int("devices")));
   if (arguments.Has("files-dir")) flags.push_back("--files-dir=" + arguments.Text("files-dir"));
@@ -132,7 +124,7 @@ absl::Status Join(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const std::string address, WithPort(arguments.Text("HOST")));
   const std::string worker = arguments.Has("name") ? arguments.Text("name") : HostName();
   const StateDir dir(arguments.Has("dir") ? arguments.Text("dir") : DefaultStateDir() + "-worker");
-  TESSERA_ASSIGN_OR_RETURN(const StateLock lock, StateLock::Take(dir.path()));
+  TESSERA_ASSIGN_OR_RETURN(const UniqueFd lock, LockFolder(dir.path()));
   if (arguments.Has("token")) {
     TESSERA_RETURN_IF_ERROR(EnrollInto(context, dir, address, worker, arguments.Text("token")));
   } else if (!ReadWholeFile(dir.File(worker, "cert.pem")).ok()) {

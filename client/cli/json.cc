@@ -71,6 +71,13 @@ std::vector<int64_t> IntsOf(const Json& object, const std::string& key) {
   return out;
 }
 
+std::string StateOf(const Json& object) {
+  constexpr std::string_view kEndOfPrefix = "_STATE_";
+  const std::string state = TextOf(object, "state");
+  const size_t at = state.find(kEndOfPrefix);
+  return at == std::string::npos ? state : state.substr(at + kEndOfPrefix.size());
+}
+
 std::optional<absl::Duration> DurationOf(const Json& object, const std::string& key) {
   const Json& child = ChildOf(object, key);
   absl::Duration value;

@@ -1,6 +1,6 @@
 // JSON documents as the coordinator answers them (protobuf's mapping), read for people.
 //
-// Readers never fail: what is absent reads as empty or 0. Texts for people are made safe for a
+// Readers never fail: an absent field reads as empty or 0. Texts for people are made safe for a
 // terminal. Pure functions.
 #pragma once
 #include <cstdint>
@@ -28,6 +28,7 @@ double NumberOf(const Json& object, const std::string& key);
 bool FlagOf(const Json& object, const std::string& key);
 const Json& ChildOf(const Json& object, const std::string& key);  // null when absent
 std::vector<int64_t> IntsOf(const Json& object, const std::string& key);
+std::string StateOf(const Json& object);  // "READY" of the state WORKER_STATE_READY
 // Durations "1.5s", times "2026-01-02T03:04:05Z".
 std::optional<absl::Duration> DurationOf(const Json& object, const std::string& key);
 std::optional<absl::Time> TimeOf(const Json& object, const std::string& key);

@@ -33,7 +33,7 @@ void PrintError(const Looks& looks, const std::string& command, const absl::Stat
   std::cerr << looks.PaintError(Style::kDim, "  reason:") << " "
             << (reason.empty() ? std::string(absl::StatusCodeToString(status.code())) : reason)
             << "\n";
-  // Of an error without a reason the message says all that is known.
+  // An error without a reason has no advice beside its message.
   if (reason.empty()) return;
   std::cerr << looks.PaintError(Style::kDim, "  to do: ") << " "
             << std::string(InfoOf(KindOf(status)).sentence) << "\n";
@@ -43,13 +43,13 @@ absl::StatusOr<Globals> GlobalsOf(const Parsed& parsed) {
   Globals out;
   const Arguments& given = parsed.globals;
   out.address = given.Has("address") ? given.Text("address") : Variable("TESSERA_ADDRESS");
-  out.ca_file = given.Has("ca-file") ? given.Text("ca-file") : Variable("TESSERA_CA_FILE");
-  out.token = Variable("TESSERA_TOKEN");
+  out.connect.ca_file = given.Has("ca-file") ? given.Text("ca-file") : Variable("TESSERA_CA_FILE");
+  out.connect.token = Variable("TESSERA_TOKEN");
   if (given.Has("token-file")) {
     TESSERA_ASSIGN_OR_RETURN(const std::string token, ReadFile(given.Text("token-file")));
-    out.token = std::string(absl::StripAsciiWhitespace(token));
+    out.connect.token = std::string(absl::StripAsciiWhitespace(token));
   }
-  out.insecure = given.Flag("insecure");
+  out.connect.insecure = given.Flag("insecure");
   out.json = given.Flag("json");
   out.timeout = given.Has("timeout") ? given.Duration("timeout") : parsed.command->timeout;
   return out;
@@ -92,7 +92,7 @@ int Main(const std::vector<std::string>& args) {
     }
   }
   context.Close();
-  // What a bounded wait has given up may still be at work; nothing of it is waited for.
+  // Threads that Within has given up may still run: static destructors must not.
   std::fflush(nullptr);
   std::_Exit(ExitCodeOf(status));
 }
@@ -102,7 +102,7 @@ int Main(const std::vector<std::string>& args) {
 
 int main(int argc, char** argv) {
   tessera::SkipDeadlockDetectionInRelease();
-  // What goes wrong is said once, in our words.
+  // gRPC does not log: errors are reported by the commands.
   setenv("GRPC_VERBOSITY", "NONE", /*replace=*/0);
   return tessera::cli::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -29,7 +29,7 @@ absl::Status MeshFault(const std::string& text) {
       absl::StrCat("mesh '", text, "': 2x2, data=2,model=2 or the name of a mesh is expected"));
 }
 
-// Reads "P('x', None, ('y','z'))"; no error but nothing when it is not one.
+// Reads "P('x', None, ('y','z'))"; nullopt if the text is not of this form.
 std::optional<ir::PartitionSpec> ReadLong(absl::string_view text) {
   ir::PartitionSpec out;
   const auto blanks = [&] {
@@ -205,7 +205,7 @@ absl::StatusOr<std::string> WithMesh(const std::string& program, const std::stri
   if (!mesh.ok()) return mesh.status();
   if (!*mesh) return program;
   const std::string line = absl::StrCat("mesh ", (*mesh)->ToString(), suffix);
-  // Every line keeps its number, which errors name.
+  // Lines keep their numbers, since errors name them.
   if (there) {
     lines[at] = line;
   } else if (at < lines.size()) {
@@ -223,7 +223,7 @@ std::vector<Range> BlockOf(const ir::Mesh& mesh, const ir::PartitionSpec& spec,
         std::all_of(spec.dims[d].begin(), spec.dims[d].end(),
                     [&](const std::string& axis) { return mesh.Has(axis); })) {
       const int64_t parts = mesh.SizeOf(spec.dims[d]);
-      // Arrays at rest divide evenly; were they not to, the last block would be the smaller one.
+      // Arrays on devices divide evenly; otherwise the last block would be the smaller one.
       const int64_t size = (shape[d] + parts - 1) / std::max<int64_t>(parts, 1);
       range.begin = std::min(shape[d], mesh.IndexAlong(ordinal, spec.dims[d]) * size);
       range.end = std::min(shape[d], range.begin + size);

@@ -13,7 +13,7 @@
 namespace tessera::cli {
 
 // "2x2" (axes x, y, z ... unless `like` has as many, whose names and types are taken),
-// "data=2,model=2", or the name of a mesh that the cluster knows: nothing.
+// "data=2,model=2"; nullopt for the name of a mesh that the cluster knows.
 absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text,
                                                   const ir::Mesh& like = {});
 // "P('data', None, ('x','y'))" as programs write it, or short: "data,-,x+y".

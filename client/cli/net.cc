@@ -18,25 +18,12 @@
 #include "absl/strings/strip.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr size_t kBodyBytesMax = 64 << 10;
-
-class Socket {
- public:
-  explicit Socket(int fd) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&&) = delete;
-  ~Socket() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Until the descriptor is ready for `events`.
 bool AwaitReady(int fd, short events, absl::Time end) {  // NOLINT(google-runtime-int): poll's type
@@ -50,7 +37,7 @@ bool AwaitReady(int fd, short events, absl::Time end) {  // NOLINT(google-runtim
   }
 }
 
-absl::StatusOr<Socket> Open(const HostPort& target, absl::Duration limit) {
+absl::StatusOr<UniqueFd> Open(const HostPort& target, absl::Duration limit) {
   const std::string where = absl::StrCat(target.host, ":", target.port);
   const absl::Time end = SteadyNow() + limit;
   addrinfo hints{};
@@ -63,16 +50,16 @@ absl::StatusOr<Socket> Open(const HostPort& target, absl::Duration limit) {
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, freeaddrinfo);
   std::string why = "no address";
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-    Socket s(socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, a->ai_protocol));
-    if (s.fd() < 0) continue;
-    int error = connect(s.fd(), a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
+    UniqueFd s(socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, a->ai_protocol));
+    if (!s.ok()) continue;
+    int error = connect(s.get(), a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
     if (error == EINPROGRESS) {
       socklen_t size = sizeof(error);
-      if (!AwaitReady(s.fd(), POLLOUT, end)) {
+      if (!AwaitReady(s.get(), POLLOUT, end)) {
         why = absl::StrCat("no answer within ", absl::FormatDuration(limit));
         continue;
       }
-      getsockopt(s.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
+      getsockopt(s.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     }
     if (error == 0) return s;
     why = std::strerror(error);
@@ -94,13 +81,13 @@ absl::StatusOr<HttpAnswer> HttpGet(const std::string& url, absl::Duration limit)
   const std::string authority(rest.substr(0, slash));
   const std::string path = slash == absl::string_view::npos ? "/" : std::string(rest.substr(slash));
   TESSERA_ASSIGN_OR_RETURN(const HostPort target, ParseHostPort(authority));
-  TESSERA_ASSIGN_OR_RETURN(const Socket s, Open(target, limit));
+  TESSERA_ASSIGN_OR_RETURN(const UniqueFd s, Open(target, limit));
   std::string out = absl::StrCat("GET ", path, " HTTP/1.0\r\nHost: ", authority, "\r\n\r\n");
   while (!out.empty()) {
-    if (!AwaitReady(s.fd(), POLLOUT, end)) {
+    if (!AwaitReady(s.get(), POLLOUT, end)) {
       return absl::UnavailableError(absl::StrCat(url, ": no answer in time"));
     }
-    const ssize_t sent = send(s.fd(), out.data(), out.size(), MSG_NOSIGNAL);
+    const ssize_t sent = send(s.get(), out.data(), out.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
       return absl::UnavailableError(absl::StrCat(url, ": ", std::strerror(errno)));
     }
@@ -108,11 +95,11 @@ absl::StatusOr<HttpAnswer> HttpGet(const std::string& url, absl::Duration limit)
   }
   std::string in;
   while (in.size() < kBodyBytesMax) {
-    if (!AwaitReady(s.fd(), POLLIN, end)) {
+    if (!AwaitReady(s.get(), POLLIN, end)) {
       return absl::UnavailableError(absl::StrCat(url, ": no answer in time"));
     }
     char bytes[4096];
-    const ssize_t got = recv(s.fd(), bytes, sizeof(bytes), 0);
+    const ssize_t got = recv(s.get(), bytes, sizeof(bytes), 0);
     if (got == 0) break;
     if (got < 0 && errno != EAGAIN && errno != EINTR) {
       return absl::UnavailableError(absl::StrCat(url, ": ", std::strerror(errno)));

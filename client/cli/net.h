@@ -1,5 +1,5 @@
-// The least of the network that `doctor` looks at by itself: does a port take connections, what
-// does a page of HTTP say.
+// What `doctor` asks of the network without gRPC: whether a port takes connections, and a page by
+// HTTP.
 //
 // Blocking, within the bound; any thread.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace tessera::cli {
 
-// Whether somebody listens there. UNAVAILABLE says what the system said.
+// Whether the port takes connections. UNAVAILABLE with the message of the system.
 absl::Status TryConnect(const HostPort& target, absl::Duration limit);
 
 struct HttpAnswer {

@@ -1,31 +1,15 @@
 // ps, wait and cancel.
-#include <algorithm>
+#include "client/cli/operations.h"
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
-#include "client/cli/context.h"
 #include "client/cli/mesh_args.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr absl::Duration kLook = absl::Seconds(1);        // one wait of a longer one
-constexpr absl::Duration kLast = absl::Milliseconds(20);  // too little for another
-
 constexpr char kCanaryTenant[] = "system";  // whose the coordinator's own operations are
-
-// "RUNNING" of OPERATION_STATE_RUNNING.
-std::string StateOf(const Json& operation) {
-  const std::string state = TextOf(operation, "state");
-  return std::string(absl::StripPrefix(state, "OPERATION_STATE_"));
-}
-
-bool HasEnded(const std::string& state) {
-  return state == "DONE" || state == "FAILED" || state == "CANCELLED";
-}
 
 Style StyleOf(const std::string& state) {
   if (state == "DONE") return Style::kGreen;
@@ -90,29 +74,26 @@ absl::Status Wait(Context& context, const Arguments& arguments) {
   Progress progress(context.looks(), absl::StrCat("operation ", id), 0, context.shows_progress());
   Json operation;
   std::string state = "not known to have started";
-  while (true) {
-    absl::StatusOr<Json> answer =
-        context.Call("OperationService/WaitOperation",
-                     {{"operation", std::to_string(id)},
-                      {"timeout", DurationField(std::min(kLook, context.left() / 2))}});
-    if (Context::Interrupted()) {
-      return Context::InterruptedError(absl::StrCat("interrupted: operation ", id,
-                                                    " goes on; `tessera cancel ", id, "` ends it"));
-    }
-    const bool late = absl::IsDeadlineExceeded(answer.status());
-    if (!late) {
-      TESSERA_RETURN_IF_ERROR(answer);
-      operation = *std::move(answer);
-      state = StateOf(operation);
-      if (HasEnded(state)) break;
-      progress.Say(state == "PENDING" ? "waits: " + TextOf(operation, "pendingReason") : "runs");
-    }
-    if (late || context.left() < kLast) {
-      return MakeError(ErrorKind::kDeadlineExceeded,
-                       absl::StrCat("operation ", id, " has not ended within ",
-                                    absl::FormatDuration(context.globals().timeout), "; it is ",
-                                    state, ". Wait again, or longer with --timeout"));
-    }
+  TESSERA_ASSIGN_OR_RETURN(
+      const Context::WaitEnd end,
+      context.CallUntil("OperationService/WaitOperation", {{"operation", std::to_string(id)}},
+                        [&](const Json& answer) {
+                          operation = answer;
+                          state = StateOf(operation);
+                          progress.Say(state == "PENDING"
+                                           ? "waits: " + TextOf(operation, "pendingReason")
+                                           : "runs");
+                          return HasEnded(operation);
+                        }));
+  if (end == Context::WaitEnd::kInterrupted) {
+    return Context::InterruptedError(
+        absl::StrCat("interrupted: operation ", id, " goes on; `tessera cancel ", id, "` ends it"));
+  }
+  if (end == Context::WaitEnd::kLate) {
+    return MakeError(ErrorKind::kDeadlineExceeded,
+                     absl::StrCat("operation ", id, " has not ended within ",
+                                  absl::FormatDuration(context.globals().timeout), "; it is ",
+                                  state, ". Wait again, or longer with --timeout"));
   }
   progress.Done();
   const absl::Status failure = StatusOf(ChildOf(operation, "error"));
@@ -147,6 +128,41 @@ absl::Status Cancel(Context& context, const Arguments& arguments) {
 }
 
 }  // namespace
+
+bool HasEnded(const Json& operation) {
+  const std::string state = StateOf(operation);
+  return state == "DONE" || state == "FAILED" || state == "CANCELLED";
+}
+
+absl::StatusOr<Json> AwaitOperation(Context& context, const std::string& what, Json operation) {
+  const std::string id = TextOf(operation, "id");
+  Progress progress(context.looks(), what, 0, context.shows_progress());
+  auto end = Context::WaitEnd::kEnded;
+  if (!HasEnded(operation)) {
+    TESSERA_ASSIGN_OR_RETURN(
+        end,
+        context.CallUntil(
+            "OperationService/WaitOperation", {{"operation", id}}, [&](const Json& answer) {
+              operation = answer;
+              progress.Say(absl::StrCat("operation ", id, " ", TextOf(answer, "pendingReason")));
+              return HasEnded(operation);
+            }));
+  }
+  if (end == Context::WaitEnd::kEnded) {
+    TESSERA_RETURN_IF_ERROR(StatusOf(ChildOf(operation, "error")));
+    return operation;
+  }
+  progress.Done();
+  TESSERA_RETURN_IF_ERROR(
+      context.CallInAnyCase("OperationService/CancelOperation", {{"operation", id}}));
+  if (end == Context::WaitEnd::kInterrupted) {
+    return Context::InterruptedError(absl::StrCat("interrupted: operation ", id, " was cancelled"));
+  }
+  return MakeError(
+      ErrorKind::kDeadlineExceeded,
+      absl::StrCat(what, ": not done within ", absl::FormatDuration(context.globals().timeout),
+                   ", operation ", id, " was cancelled. Give it more with --timeout"));
+}
 
 std::vector<Command> OperationCommands() {
   const Option operation = {.name = "OPERATION",

@@ -116,7 +116,7 @@ std::string NameText(const PlanArray& a) {
   return a.count == 1 ? a.name : absl::StrCat(a.name, " (", a.count, ")");
 }
 
-// Of a long path the end, of a long list its first.
+// A long path is cut at the front, a long list at the end.
 std::string ShortName(const PlanArray& a, const Lines& l) {
   const std::string name = NameText(a);
   if (name.size() <= kNameInCell) return name;
@@ -203,7 +203,7 @@ void AppendMesh(const Plan& plan, const Looks& looks, std::string* out) {
   }
 }
 
-// With at most so many columns.
+// Drawn with at most so many columns.
 std::vector<std::string> DrawBlocks(const Plan& plan, const PlanArray& array, const Looks& looks,
                                     int columns_max) {
   const Lines& l = LinesOf(looks);
@@ -220,7 +220,7 @@ std::vector<std::string> DrawBlocks(const Plan& plan, const PlanArray& array, co
   const bool flat = dims.size() == 1;
   const size_t down = *dims.begin(), across = *dims.rbegin();
 
-  // By the block's place, the devices that hold it.
+  // The devices that hold each block, by its position.
   const auto parts_of = [&](size_t d) -> int64_t {
     return d < array.spec.dims.size() ? plan.mesh.SizeOf(array.spec.dims[d]) : 1;
   };
@@ -397,7 +397,7 @@ void AppendMemory(const Plan& plan, const Looks& looks, std::string* out) {
   }
 }
 
-// Those that lie alike as one, in the order of the first of each.
+// Arrays with equal placements become one entry, in the order of the first of each.
 std::vector<PlanArray> Folded(const std::vector<PlanArray>& arrays) {
   std::vector<std::string> names, looks;
   for (const PlanArray& a : arrays) {

@@ -16,7 +16,7 @@
 
 namespace tessera::cli {
 
-// An array, or several that lie alike.
+// An array, or several with equal placements.
 struct PlanArray {
   std::string name;  // "%x", "args[0].blocks[0..3].w", "result 0"
   ir::Type type;
@@ -40,7 +40,7 @@ struct Plan {
   struct Move {
     std::string op, what, site;
   };
-  std::vector<Move> moves;  // what is laid out anew
+  std::vector<Move> moves;  // arrays that are resharded
   int64_t peak_bytes = 0, argument_bytes = 0, result_bytes = 0;
   int64_t absent_device_bytes = 0;  // > 0: for absent devices of so much memory
 };
@@ -49,7 +49,7 @@ struct Plan {
 absl::StatusOr<Plan> PlanOf(const ir::Program& program, const Json& explain);
 
 std::string DrawPlan(const Plan& plan, const Looks& looks);
-// One array: which device holds which block. Empty for what is whole everywhere.
+// One array: which device holds which block. Empty for an array that is whole on every device.
 std::vector<std::string> DrawArray(const Plan& plan, const PlanArray& array, const Looks& looks);
 
 }  // namespace tessera::cli

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -17,12 +18,13 @@
 #include "client/cli/values.h"
 #include "client/embedded.h"
 #include "client/remote/json_client.h"
+#include "ir/api/run.h"
 #include "ir/text.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr absl::Duration kLook = absl::Milliseconds(500);  // one wait for the end of a run
+constexpr absl::Duration kOneWait = absl::Milliseconds(500);  // between checks for Ctrl-C
 
 struct Source {
   ir::Program program;
@@ -35,7 +37,7 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
   Source out;
   if (arguments.Has("mesh")) {
     const std::string mesh = arguments.Text("mesh");
-    // What begins with a digit or holds '=' is sizes, whatever names the cluster knows.
+    // A text that begins with a digit or holds '=' is sizes, never a name.
     const bool sizes = absl::StrContains(mesh, '=') ||
                        (!mesh.empty() && std::isdigit(static_cast<unsigned char>(mesh[0])));
     if (sizes) {
@@ -49,7 +51,7 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
       TESSERA_ASSIGN_OR_RETURN(text, WithMesh(text, axes));
     }
   }
-  // Its lines are those of the file in errors and plans.
+  // Errors and plans name the lines of the file.
   absl::StatusOr<ir::Program> program =
       path == "-" ? ir::ParseProgram(text)
                   : ir::ParseProgram(text, {}, InternFile(path.substr(path.rfind('/') + 1)));
@@ -61,9 +63,9 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
   return out;
 }
 
-// A cluster to run or plan on: that of the address, or one inside this process with as many devices
-// as the program's mesh has, or the least that it was given. `otherwise` is advice for who wants
-// more than that one can have.
+// A cluster to run or plan on: that of the address, or one inside this process with enough devices
+// for the program's mesh and for the ids that were given. `otherwise` ends the error for a mesh
+// that is too large for that.
 absl::StatusOr<std::shared_ptr<api::Service>> ServiceFor(Context& context, const Source& source,
                                                          Context::Stays stays,
                                                          const std::string& otherwise = "") {
@@ -103,21 +105,6 @@ absl::StatusOr<std::vector<ir::Array>> InputsOf(Context& context, const Argument
   return out;
 }
 
-// Arrays that go with the command.
-class Scraps {
- public:
-  explicit Scraps(std::shared_ptr<api::Service> service) : service_(std::move(service)) {}
-  ~Scraps() {
-    if (!arrays_.empty()) service_->Delete(arrays_).IgnoreError();
-  }
-  void Add(uint64_t array) { arrays_.push_back(array); }
-  void Keep() { arrays_.clear(); }
-
- private:
-  const std::shared_ptr<api::Service> service_;
-  std::vector<uint64_t> arrays_;
-};
-
 absl::Status Await(Context& context, const std::shared_ptr<api::Service>& service,
                    uint64_t operation) {
   Progress progress(context.looks(), absl::StrCat("operation ", operation), 0,
@@ -130,7 +117,7 @@ absl::Status Await(Context& context, const std::shared_ptr<api::Service>& servic
           absl::StrCat("interrupted: operation ", operation, " was cancelled"));
     }
     absl::StatusOr<api::Operation> state =
-        service->WaitOperation(operation, std::min(kLook, context.left()));
+        service->WaitOperation(operation, std::min(kOneWait, context.left()));
     TESSERA_RETURN_IF_ERROR(state);
     switch (state->state) {
       case api::OperationState::kDone:
@@ -155,7 +142,7 @@ absl::Status Await(Context& context, const std::shared_ptr<api::Service>& servic
   }
 }
 
-// With a file for each result, or the values themselves.
+// The document of the results: a file for each with --out, or the values.
 absl::StatusOr<Json> ShowResults(const Arguments& arguments, const std::vector<ir::Array>& results,
                                  bool json) {
   Json document = Json::object();
@@ -179,6 +166,25 @@ absl::StatusOr<Json> ShowResults(const Arguments& arguments, const std::vector<i
   return document;
 }
 
+std::string ResultsText(const Looks& looks, const api::RunResult& result, bool keep,
+                        const Json& document) {
+  std::string out;
+  for (size_t i = 0; i < result.run.outputs.size(); ++i) {
+    const api::ArraySpec& spec = result.plan.out[i];
+    absl::StrAppend(&out, looks.Paint(Style::kGreen, absl::StrCat("result ", i)), " ",
+                    ir::MakeType(spec.dtype, spec.shape).ToString());
+    if (keep) absl::StrAppend(&out, "  arrays/", result.run.outputs[i]);
+    if (document.contains("files")) {
+      absl::StrAppend(&out, "  ", document["files"][i].get<std::string>());
+    } else if (i < result.values.size()) {
+      const std::string text = result.values[i].ToString();
+      absl::StrAppend(&out, text.find('\n') == std::string::npos ? " " : "\n", text);
+    }
+    out += "\n";
+  }
+  return out;
+}
+
 absl::Status Run(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const Source source, SourceOf(context, arguments));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> inputs,
@@ -196,69 +202,34 @@ absl::Status Run(Context& context, const Arguments& arguments) {
   compile.devices = source.devices;
   compile.name =
       arguments.Has("name") ? arguments.Text("name") : std::string(source.program.entry->name);
-  TESSERA_ASSIGN_OR_RETURN(const api::CompileReply plan,
-                           context.Within<api::CompileReply>("compile", [service, compile] {
-                             return service->Compile(compile);
-                           }));
-
-  Scraps scraps(service);
-  api::ExecuteRequest execute;
-  execute.executable = plan.executable;
-  int64_t bytes = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    bytes += BytesOn(plan.in[i].placement, inputs[i].num_bytes());
-  }
-  {
-    const TransferMeter meter(context, "inputs", bytes);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      TESSERA_ASSIGN_OR_RETURN(
-          const uint64_t array,
-          context.Within<uint64_t>(absl::StrCat("input ", i),
-                                   [service, input = inputs[i], place = plan.in[i].placement] {
-                                     return service->Put(input, place);
-                                   }));
-      scraps.Add(array);
-      execute.args.push_back(array);
-    }
-  }
-  execute.deadline = context.left();
-  TESSERA_ASSIGN_OR_RETURN(const api::ExecuteReply run, service->Execute(execute));
-  if (!keep)
-    for (uint64_t output : run.outputs) scraps.Add(output);
-  TESSERA_RETURN_IF_ERROR(Await(context, service, run.operation));
-
-  std::vector<ir::Array> results;
-  const bool fetch = !keep || arguments.Has("out");
-  for (size_t i = 0; fetch && i < run.outputs.size(); ++i) {
-    TESSERA_ASSIGN_OR_RETURN(
-        ir::Array value,
-        context.Within<ir::Array>(absl::StrCat("result ", i),
-                                  [service, id = run.outputs[i], left = context.left()] {
-                                    return service->Get(id, left);
-                                  }));
-    results.push_back(std::move(value));
-  }
-  TESSERA_ASSIGN_OR_RETURN(Json document, ShowResults(arguments, results, context.json()));
-  document["operation"] = std::to_string(run.operation);
+  std::optional<TransferMeter> meter;  // while inputs are put
+  api::RunOptions options;
+  options.until = context.deadline();
+  options.keep = keep;
+  options.fetch = !keep || arguments.Has("out");
+  options.carry_out = [&context, service](const std::string& what,
+                                          const std::function<absl::Status()>& step) {
+    return context.Within(what, [service, step] { return step(); });
+  };
+  options.on_plan = [&](const api::CompileReply& plan) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      bytes += BytesOn(plan.in[i].placement, inputs[i].num_bytes());
+    meter.emplace(context, "inputs", bytes);
+  };
+  options.await = [&](uint64_t operation) {
+    meter.reset();
+    return Await(context, service, operation);
+  };
+  TESSERA_ASSIGN_OR_RETURN(const api::RunResult result,
+                           api::RunProgram(*service, compile, inputs, options));
+  TESSERA_ASSIGN_OR_RETURN(Json document, ShowResults(arguments, result.values, context.json()));
+  document["operation"] = std::to_string(result.run.operation);
   if (keep) {
-    for (uint64_t output : run.outputs) document["arrays"].push_back(std::to_string(output));
+    for (uint64_t output : result.run.outputs) document["arrays"].push_back(std::to_string(output));
   }
   context.Show(document, [&] {
-    std::string out;
-    for (size_t i = 0; i < run.outputs.size(); ++i) {
-      const api::ArraySpec& spec = plan.out[i];
-      absl::StrAppend(&out, context.looks().Paint(Style::kGreen, absl::StrCat("result ", i)), " ",
-                      ir::MakeType(spec.dtype, spec.shape).ToString());
-      if (keep) absl::StrAppend(&out, "  arrays/", run.outputs[i]);
-      if (arguments.Has("out")) {
-        absl::StrAppend(&out, "  ", document["files"][i].get<std::string>());
-      } else if (fetch) {
-        const std::string text = results[i].ToString();
-        absl::StrAppend(&out, text.find('\n') == std::string::npos ? " " : "\n", text);
-      }
-      out += "\n";
-    }
-    context.terminal().Print(out);
+    context.terminal().Print(ResultsText(context.looks(), result, keep, document));
   });
   return absl::OkStatus();
 }
@@ -302,7 +273,7 @@ absl::StatusOr<Json> PlanAnywhere(Context& context, const Source& source, int64_
   return out;
 }
 
-// Of an absent device; 0: those that are there are meant.
+// The memory of each absent device that is planned for; 0: the devices of the cluster are meant.
 absl::StatusOr<int64_t> DeviceMemoryOf(const Arguments& arguments) {
   if (!arguments.Has("device-memory")) return 0;
   const std::string text = arguments.Text("device-memory");

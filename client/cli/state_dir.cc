@@ -25,7 +25,7 @@
 namespace tessera::cli {
 namespace {
 
-// Certificates are renewed when less is left of them.
+// Certificates are renewed when they end within this.
 constexpr absl::Duration kRenewBefore = absl::Hours(24 * 30);
 constexpr char kAdminToken[] = "admin";
 constexpr char kJoinTokens[] = "join-";
@@ -43,7 +43,8 @@ bool HasAll(std::vector<std::string> have, const std::vector<std::string>& want)
   });
 }
 
-// Whether the member's files still do: whole, the authority's, not about to end, with the names.
+// Whether the member's certificate can be kept: it fits its key, is signed by the authority, does
+// not end soon, and has the names.
 bool StillGood(const StateDir& dir, const std::string& member, const std::string& ca_pem,
                const pki::CertificateSpec& spec, absl::Time now) {
   const auto cert = ReadWholeFile(dir.File(member, "cert.pem"));
@@ -83,6 +84,12 @@ bool IsAddress(const std::string& text) {
          inet_pton(AF_INET6, text.c_str(), &address) == 1;
 }
 
+std::string HostName() {
+  char name[256] = "localhost";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
 std::string DefaultStateDir() {
   const char* state = std::getenv("XDG_STATE_HOME");
   if (state != nullptr && state[0] == '/') return absl::StrCat(state, "/tessera");
@@ -94,7 +101,7 @@ absl::Status MakeFolder(const std::string& path) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
-  // One that is there, a volume's mount point say, stays as it is but for its mode.
+  // An existing folder, such as the mount point of a volume, only gets the mode.
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return MakeError(ErrorKind::kValueError, absl::StrCat(path, ": ", std::strerror(errno)));
   if (chmod(path.c_str(), 0700) != 0)
@@ -125,16 +132,21 @@ absl::Status StateDir::PrepareTokens(absl::Time now) const {
     if (Exists(token_file)) return absl::OkStatus();
   }
   TokenRecord admin;
-  // A second one when the first one's text is gone.
+  // A second token if the text of the first one is lost.
   admin.name = records.empty() ? kAdminToken : absl::StrCat(kAdminToken, "-", RandomHex(4));
   admin.role = "admin";
   admin.tenant = "default";
   admin.created = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
   const std::string text = MakeToken(&admin);
   records.push_back(std::move(admin));
-  // The hash first: a text without it would be of no use, and would be kept.
+  // The hash is written first: a text without its hash would be useless, and would be kept.
   TESSERA_RETURN_IF_ERROR(Save(tokens_file, FormatTokenFile(records), /*is_private=*/true));
   return Save(token_file, text + "\n", /*is_private=*/true);
+}
+
+std::vector<std::string> StateDir::TlsFlags(const std::string& member) const {
+  return {"--tls-cert-file=" + File(member, "cert.pem"),
+          "--tls-key-file=" + File(member, "key.pem"), "--tls-ca-file=" + File(member, "ca.pem")};
 }
 
 absl::Status StateDir::Prepare(const std::vector<std::string>& names, absl::Time now) const {
@@ -182,23 +194,18 @@ absl::StatusOr<std::string> StateDir::MakeJoinToken(absl::Time now, absl::Durati
   return JoinToken(token, print);
 }
 
-absl::StatusOr<StateLock> StateLock::Take(const std::string& folder) {
+absl::StatusOr<UniqueFd> LockFolder(const std::string& folder) {
   TESSERA_RETURN_IF_ERROR(MakeFolder(folder));
   const std::string path = folder + "/lock";
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0)
+  UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock.ok())
     return MakeError(ErrorKind::kValueError, absl::StrCat(path, ": ", std::strerror(errno)));
-  StateLock lock(fd);
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
     return MakeError(ErrorKind::kAlreadyExists,
                      absl::StrCat(folder,
                                   ": another tessera runs from this folder; end it, or "
                                   "give another one with --dir"));
   return lock;
-}
-
-StateLock::~StateLock() {
-  if (fd_ >= 0) close(fd_);
 }
 
 }  // namespace tessera::cli

@@ -7,8 +7,8 @@
 //   WORKER/{ca.pem,cert.pem,key.pem}                 of each worker
 //   client/{ca.pem,token}                            an administrator's token
 //
-// What is there and still good is kept, so all of it may be done again. One process at a time
-// changes a folder, which StateLock sees to; not while its coordinator runs.
+// Files that are still valid are kept, so that all of it may be done again. One process at a time
+// changes a folder (LockFolder), and not while its coordinator runs.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/unique_fd.h"
 
 namespace tessera::cli {
 
@@ -27,6 +28,9 @@ class StateDir {
   std::string File(const std::string& member, const std::string& name) const {
     return path_ + "/" + member + "/" + name;
   }
+
+  // What daemons take to use a member's certificate.
+  std::vector<std::string> TlsFlags(const std::string& member) const;
 
   // Makes what is missing: the authority, the coordinator's certificate for `names` (DNS names and
   // addresses), the file of tokens with an administrator's. A certificate that lacks a name, or
@@ -46,19 +50,12 @@ class StateDir {
 // Makes the folder and those above it. VALUE_ERROR says which cannot be made.
 absl::Status MakeFolder(const std::string& path);
 
-// Holds a folder for this process; another that asks is refused, with what to do.
-class StateLock {
- public:
-  static absl::StatusOr<StateLock> Take(const std::string& folder);
-  StateLock(StateLock&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  StateLock& operator=(StateLock&&) = delete;
-  ~StateLock();
+// Locks a folder until the descriptor is closed; another process that asks meanwhile is refused
+// with ALREADY_EXISTS.
+absl::StatusOr<UniqueFd> LockFolder(const std::string& folder);
 
- private:
-  explicit StateLock(int fd) : fd_(fd) {}
-  int fd_;
-};
-
+// Of this machine.
+std::string HostName();
 // $XDG_STATE_HOME/tessera, or ~/.local/state/tessera.
 std::string DefaultStateDir();
 // Whether a text is an IP address, not a name.

@@ -19,7 +19,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr absl::Duration kQuiet = absl::Milliseconds(300);  // what is over sooner is not shown
+constexpr absl::Duration kQuiet = absl::Milliseconds(300);  // shorter waits are not shown
 constexpr absl::Duration kRedraw = absl::Milliseconds(100);
 constexpr absl::Duration kLine = absl::Seconds(5);  // between lines where there is no terminal
 constexpr int64_t kLarge = 16 << 20;  // bytes of a transfer whose bar is there from the start
@@ -61,7 +61,7 @@ std::string Painted(bool color, Style style, const std::string& text) {
   return absl::StrCat("\x1b[", CodeOf(style), "m", text, "\x1b[0m");
 }
 
-// The bytes of what stands at `at`: an escape sequence (no column) or a code point (one).
+// The length in bytes of the escape sequence (no column) or code point (one column) at `at`.
 size_t NextOf(const std::string& text, size_t at, bool* visible) {
   size_t end = at + 1;
   *visible = text[at] != '\x1b';
@@ -82,7 +82,7 @@ Looks Looks::OfProcess() {
   const bool colors = Variable("NO_COLOR").empty() && Variable("TERM") != "dumb";
   looks.color_out = colors && looks.out_is_terminal;
   looks.color_err = colors && looks.err_is_terminal;
-  // As the C library chooses: the first that is set.
+  // In the order of the C library: the first that is set.
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string locale = absl::AsciiStrToLower(Variable(name));
     if (locale.empty()) continue;
@@ -255,7 +255,7 @@ void Progress::Draw(bool last) {
     std::fprintf(stderr, "%s\n", text.c_str());
     return;
   }
-  // A wait leaves no trace; of a transfer the last line stays.
+  // The line of a wait is erased; the last line of a transfer stays.
   text = Fit(text, std::min(looks_.columns - 1, WidthOf(text)));
   if (last && total_ == 0) text.clear();
   std::fprintf(stderr, "%s%s%s", kClearLine, text.c_str(), last && total_ > 0 ? "\n" : "");

@@ -1,4 +1,4 @@
-// Where people look: what stdout and stderr can show, tables, colours, progress.
+// Output for people: what stdout and stderr can show, tables, colours, progress.
 //
 // Results go to stdout, everything else to stderr. Colours only on a terminal, and not where
 // NO_COLOR is set; lines and blocks are drawn with Unicode where the locale has it.
@@ -64,8 +64,8 @@ class Terminal {
   const Looks looks_;
 };
 
-// How far something is, on stderr: a bar that moves on a terminal, else a line every few seconds
-// and one at the end. Nothing is shown of what is small and over at once.
+// Progress on stderr: a moving bar on a terminal, else a line every few seconds and one at the end.
+// Nothing is shown for a short and small step.
 class Progress {
  public:
   // `total` in bytes; 0: unknown, a clock instead of a bar. `shown` false: silent.
@@ -75,7 +75,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void Add(int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // What it waits for.
+  // Shows what is waited for.
   void Say(const std::string& state) ABSL_LOCKS_EXCLUDED(mu_);
   void Done() ABSL_LOCKS_EXCLUDED(mu_);
 

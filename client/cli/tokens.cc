@@ -11,7 +11,7 @@ namespace {
 absl::Status Create(Context& context, const Arguments& arguments) {
   Json request = {{"name", arguments.Text("NAME")},
                   {"role", arguments.Text("role")},
-                  {"requestId", absl::StrCat("cli-", absl::ToUnixNanos(absl::Now()))}};
+                  {"requestId", RequestId()}};
   if (arguments.Has("tenant")) request["tenant"] = arguments.Text("tenant");
   if (arguments.Has("ttl")) request["timeToLive"] = DurationField(arguments.Duration("ttl"));
   TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("AdminService/CreateToken", request));

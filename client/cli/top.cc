@@ -3,7 +3,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "client/cli/context.h"
@@ -21,7 +20,7 @@ absl::StatusOr<Snapshot> Look(Context& context) {
   Snapshot out;
   TESSERA_ASSIGN_OR_RETURN(out.workers,
                            context.CallPages("ClusterService/ListWorkers", {}, "workers"));
-  // Coordinators that do not count programs still show the rest.
+  // For a coordinator that does not count programs the rest is shown.
   absl::StatusOr<Json> programs =
       context.Call("ClusterService/ListTopPrograms", {{"pageSize", kProgramsMax}});
   if (programs.ok()) {
@@ -38,14 +37,14 @@ absl::StatusOr<Snapshot> Look(Context& context) {
 std::string Draw(const Looks& looks, const std::string& address, const Snapshot& s) {
   int64_t ready = 0, devices = 0, pending = 0;
   for (const Json& w : ChildOf(s.workers, "workers")) {
-    if (TextOf(w, "state") == "WORKER_STATE_READY") {
+    if (StateOf(w) == "READY") {
       ++ready;
       devices += static_cast<int64_t>(ChildOf(w, "devices").size());
     }
   }
   const Json& operations = ChildOf(s.operations, "operations");
   for (const Json& o : operations) {
-    pending += TextOf(o, "state") == "OPERATION_STATE_PENDING" ? 1 : 0;
+    pending += StateOf(o) == "PENDING" ? 1 : 0;
   }
   std::string out = absl::StrCat(
       looks.Paint(Style::kBold, "tessera top"), "  ", address, "  ",
@@ -66,8 +65,7 @@ std::string Draw(const Looks& looks, const std::string& address, const Snapshot&
 
   Table workers({"WORKER", "STATE", "HOST", ">DEVICES", ">OPERATIONS", ">ARRAYS", ">LAST HEARD"});
   for (const Json& w : ChildOf(s.workers, "workers")) {
-    const std::string full = TextOf(w, "state");
-    const std::string state(absl::StripPrefix(full, "WORKER_STATE_"));
+    const std::string state = StateOf(w);
     const auto age = DurationOf(w, "heartbeatAge");
     workers.Row({TextOf(w, "name"),
                  looks.Paint(state == "READY"  ? Style::kGreen
@@ -84,10 +82,8 @@ std::string Draw(const Looks& looks, const std::string& address, const Snapshot&
   int shown = 0;
   for (const Json& o : operations) {
     if (shown++ == kOperationsMax) break;
-    const std::string state = TextOf(o, "state");
     const auto created = TimeOf(o, "createTime");
-    live.Row({TextOf(o, "id"), TextOf(o, "name"),
-              std::string(absl::StripPrefix(state, "OPERATION_STATE_")),
+    live.Row({TextOf(o, "id"), TextOf(o, "name"), StateOf(o),
               created ? DurationText(absl::Now() - *created) : "", TextOf(o, "pendingReason")});
   }
   if (!live.empty()) absl::StrAppend(&out, live.Draw(looks));
@@ -98,7 +94,7 @@ std::string Draw(const Looks& looks, const std::string& address, const Snapshot&
 }
 
 absl::Status Top(Context& context, const Arguments& arguments) {
-  // A screen that is drawn anew wants a terminal.
+  // Redrawing needs a terminal.
   const bool once = arguments.Flag("once") || context.json() || !context.looks().out_is_terminal;
   while (true) {
     TESSERA_ASSIGN_OR_RETURN(const Snapshot snapshot, Look(context));

@@ -22,12 +22,11 @@
 #include "client/cli/context.h"
 #include "client/cli/daemons.h"
 #include "client/cli/state_dir.h"
-#include "client/remote/remote_service.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr absl::Duration kLook = absl::Milliseconds(50);
+constexpr absl::Duration kPoll = absl::Milliseconds(50);
 constexpr char kDefaultListen[] = "127.0.0.1:8470";
 constexpr int kDataPort = 8471, kPeerPort = 8472;
 
@@ -43,12 +42,6 @@ bool IsLocal(const std::string& host) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
 }
 
-std::string HostName() {
-  char name[256] = "localhost";
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
 // The addresses by which other machines may know this one.
 std::vector<std::string> OwnAddresses() {
   std::vector<std::string> out;
@@ -62,7 +55,7 @@ std::vector<std::string> OwnAddresses() {
     const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     if (getnameinfo(i->ifa_addr, size, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0)
       continue;
-    // Those of one link alone, "fe80::1%eth0", are no use in a certificate.
+    // Link-local addresses, "fe80::1%eth0", are useless in a certificate.
     const std::string text = host;
     if (text.find('%') == std::string::npos && !IsLocal(text)) out.push_back(text);
   }
@@ -75,7 +68,7 @@ void AddNew(std::vector<std::string>* names, const std::string& name) {
     names->push_back(name);
 }
 
-// What the coordinator's certificate names.
+// The names in the coordinator's certificate.
 std::vector<std::string> NamesFor(const std::string& host,
                                   const std::vector<std::string>& advertised) {
   std::vector<std::string> names = advertised;
@@ -87,7 +80,7 @@ std::vector<std::string> NamesFor(const std::string& host,
   return names;
 }
 
-// How others reach it.
+// The host by which others reach it.
 std::string PublicHost(const std::string& host, const std::vector<std::string>& advertised) {
   if (!advertised.empty()) return advertised[0];
   if (!IsAny(host)) return host;
@@ -95,13 +88,7 @@ std::string PublicHost(const std::string& host, const std::vector<std::string>& 
   return own.empty() ? HostName() : own[0];
 }
 
-std::vector<std::string> TlsFlags(const StateDir& dir, const std::string& member) {
-  return {"--tls-cert-file=" + dir.File(member, "cert.pem"),
-          "--tls-key-file=" + dir.File(member, "key.pem"),
-          "--tls-ca-file=" + dir.File(member, "ca.pem")};
-}
-
-// What `up` was asked for.
+// The options of `up`.
 struct Plan {
   std::string dir, listen;
   HostPort at;
@@ -127,21 +114,20 @@ absl::StatusOr<Plan> PlanOf(const Arguments& arguments) {
   return plan;
 }
 
-// Told now, rather than by the coordinator's log.
+// Checked first, since the coordinator would say it only in its log.
 absl::Status CheckFree(const Plan& plan) {
   const std::string host = IsAny(plan.at.host) ? "" : plan.at.host;
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
-  // What is no address the coordinator says itself.
+  // An invalid address is reported by the coordinator.
   if (getaddrinfo(host.empty() ? nullptr : host.c_str(), plan.at.port.c_str(), &hints, &found) != 0)
     return absl::OkStatus();
-  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int one = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-  const bool taken = bind(fd, found->ai_addr, found->ai_addrlen) != 0 && errno == EADDRINUSE;
-  if (fd >= 0) close(fd);
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  const bool taken = bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 && errno == EADDRINUSE;
   freeaddrinfo(found);
   if (!taken) return absl::OkStatus();
   return MakeError(ErrorKind::kAlreadyExists,
@@ -156,7 +142,7 @@ absl::StatusOr<std::string> AwaitAddress(const Context& context, Daemon& coordin
     if (const auto address = ReadWholeFile(file); address.ok())
       return std::string(absl::StripAsciiWhitespace(*address));
     if (coordinator.Ended()) return coordinator.Why();
-    if (!context.Pause(kLook)) return Context::InterruptedError("up: interrupted");
+    if (!context.Pause(kPoll)) return Context::InterruptedError("up: interrupted");
   }
   return MakeError(ErrorKind::kDeadlineExceeded,
                    "up: the coordinator does not serve in time; give it more with "
@@ -167,14 +153,14 @@ absl::StatusOr<std::string> AwaitAddress(const Context& context, Daemon& coordin
 absl::Status AwaitWorker(const Context& context, const std::string& address,
                          const ConnectOptions& options, const std::string& worker, Daemon& daemon,
                          absl::Time end) {
-  TESSERA_ASSIGN_OR_RETURN(const std::shared_ptr<api::Service> service,
-                           remote::RemoteService::Connect(address, options));
+  Cluster cluster(address, options);
   while (absl::Now() < end) {
-    TESSERA_ASSIGN_OR_RETURN(const std::vector<api::Device> devices, service->ListDevices());
-    for (const api::Device& device : devices)
-      if (device.worker == worker && device.healthy) return absl::OkStatus();
+    TESSERA_ASSIGN_OR_RETURN(const Json answer, cluster.Call("ClusterService/ListDevices",
+                                                             Json::object(), end - absl::Now()));
+    for (const Json& device : ChildOf(answer, "devices"))
+      if (TextOf(device, "worker") == worker && FlagOf(device, "healthy")) return absl::OkStatus();
     if (daemon.Ended()) return daemon.Why();
-    if (!context.Pause(kLook)) return Context::InterruptedError("up: interrupted");
+    if (!context.Pause(kPoll)) return Context::InterruptedError("up: interrupted");
   }
   return MakeError(ErrorKind::kDeadlineExceeded,
                    absl::StrCat("up: the worker '", worker,
@@ -184,7 +170,7 @@ absl::Status AwaitWorker(const Context& context, const std::string& address,
 
 std::vector<std::string> CoordinatorFlags(const std::string& listen, const StateDir& dir,
                                           const std::string& port_file) {
-  std::vector<std::string> flags = TlsFlags(dir, "coordinator");
+  std::vector<std::string> flags = dir.TlsFlags("coordinator");
   flags.push_back("--listen=" + listen);
   flags.push_back("--port-file=" + port_file);
   flags.push_back("--ca-key-file=" + dir.File("ca", "ca.key"));
@@ -195,7 +181,7 @@ std::vector<std::string> CoordinatorFlags(const std::string& listen, const State
 
 std::vector<std::string> WorkerFlags(const Plan& plan, const StateDir& dir,
                                      const std::string& coordinator) {
-  std::vector<std::string> flags = TlsFlags(dir, plan.worker);
+  std::vector<std::string> flags = dir.TlsFlags(plan.worker);
   flags.push_back("--coordinator=" + coordinator);
   flags.push_back("--name=" + plan.worker);
   flags.push_back("--files-dir=" + plan.files_dir);
@@ -238,7 +224,7 @@ void ShowHowToConnect(Context& context, const StateDir& dir, const std::string& 
 absl::Status Up(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const Plan plan, PlanOf(arguments));
   const StateDir dir(plan.dir);
-  TESSERA_ASSIGN_OR_RETURN(const StateLock lock, StateLock::Take(plan.dir));
+  TESSERA_ASSIGN_OR_RETURN(const UniqueFd lock, LockFolder(plan.dir));
   const absl::Time now = absl::Now(), end = now + plan.patience;
   TESSERA_RETURN_IF_ERROR(dir.Prepare(NamesFor(plan.at.host, plan.advertised), now));
   if (!plan.worker.empty()) {
@@ -257,12 +243,12 @@ absl::Status Up(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const std::string bound,
                            AwaitAddress(context, *coordinator, port_file, end));
   const std::string port = bound.substr(bound.rfind(':'));
-  // Ours over loopback where that is listened on, so that nothing depends on names.
+  // Our own connections use loopback if it is listened on, so that they do not depend on names.
   const std::string near = WithBrackets(IsAny(plan.at.host) ? "127.0.0.1" : plan.at.host) + port;
   const std::string address = WithBrackets(PublicHost(plan.at.host, plan.advertised)) + port;
 
   std::unique_ptr<Daemon> worker;  // ends before the coordinator
-  // Where clients and workers know it, whichever port it was.
+  // Started again with the port that it got, which clients and workers know.
   std::vector<Supervised> daemons = {
       {coordinator.get(),
        CoordinatorFlags(plan.listen.substr(0, plan.listen.rfind(':')) + port, dir, port_file)}};
@@ -272,7 +258,6 @@ absl::Status Up(Context& context, const Arguments& arguments) {
                              Daemon::Start("tessera-worker", flags, plan.dir + "/worker.log"));
     daemons.push_back({worker.get(), flags});
     ConnectOptions options;
-    options.timeout = std::max(end - absl::Now(), absl::Seconds(1));
     options.ca_file = dir.File("client", "ca.pem");
     TESSERA_ASSIGN_OR_RETURN(const std::string token, ReadWholeFile(dir.File("client", "token")));
     options.token = std::string(absl::StripAsciiWhitespace(token));
@@ -290,10 +275,10 @@ absl::Status Init(Context& context, const Arguments& arguments) {
       AddNew(&names, std::string(name));
   for (const char* local : {"localhost", "127.0.0.1", "::1"}) AddNew(&names, local);
   const absl::Time now = absl::Now();
-  TESSERA_ASSIGN_OR_RETURN(const StateLock lock, StateLock::Take(dir.path()));
+  TESSERA_ASSIGN_OR_RETURN(const UniqueFd lock, LockFolder(dir.path()));
   TESSERA_RETURN_IF_ERROR(dir.Prepare(names, now));
   for (const std::string& worker : arguments.Texts("worker")) {
-    // "NAME=HOST,..." is taken too: a worker's certificate names no host.
+    // In "NAME=HOST,..." the hosts are ignored: a worker's certificate names none.
     TESSERA_RETURN_IF_ERROR(dir.PrepareWorker(worker.substr(0, worker.find('=')), now));
   }
   context.Show({{"folder", dir.path()}},

@@ -51,7 +51,7 @@ absl::Status Fault(const std::string& where, const std::string& what) {
   return MakeError(ErrorKind::kValueError, absl::StrCat(where, ": ", what));
 }
 
-// What stands behind 'key': in the header's Python literal, up to `end`; nothing when absent.
+// The text after 'key': in the header's Python literal, up to `end`; empty when absent.
 std::string FieldOf(const std::string& header, const std::string& key) {
   const size_t at = header.find(absl::StrCat("'", key, "':"));
   if (at == std::string::npos) return "";
@@ -259,7 +259,7 @@ absl::Status WriteFile(const std::string& path, const std::string& bytes) {
     std::ofstream out(next, std::ios::binary | std::ios::trunc);
     out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     if (!out.flush()) {
-      // Not of the file that is written first, which nobody has named.
+      // Names the file that was asked for, not the temporary one.
       return Fault(path, absl::StrCat("it cannot be written: ",
                                       errno != 0 ? std::strerror(errno) : "reason unknown",
                                       ". Its folder has to be there and to take files"));

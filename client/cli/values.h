@@ -1,6 +1,6 @@
 // Arrays of files and of the command line: NumPy's .npy, JSON, and words that fill an array.
 //
-// Reads trust nothing: sizes are checked before memory is taken. Pure but for the file itself.
+// Input is not trusted: sizes are checked before memory is allocated. Pure but for the file itself.
 #pragma once
 #include <string>
 
@@ -12,7 +12,7 @@
 namespace tessera::cli {
 
 absl::StatusOr<std::string> ReadFile(const std::string& path);  // "-": standard input
-// Whole or not at all.
+// Written to a temporary file first: the file is there whole, or not at all.
 absl::Status WriteFile(const std::string& path, const std::string& bytes);
 
 // Versions 1 to 3, little endian, row-major or column-major; bf16 is "<V2", as ml_dtypes writes it.

@@ -1,0 +1,25 @@
+#include "client/cli/cluster.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/address.h"
+#include "base/status.h"
+#include "client/cli/commands.h"
+
+namespace tessera::cli {
+
+absl::StatusOr<Json> Cluster::Call(const std::string& method, const Json& request,
+                                   absl::Duration limit, const std::function<bool()>& give_up) {
+  if (client_ == nullptr) {
+    if (const absl::Status usable = CheckAddress(address_); !usable.ok())
+      return WithExit(Annotate(usable, "the coordinator's address"), kExitUsage);
+    TESSERA_ASSIGN_OR_RETURN(client_, remote::JsonClient::Make(address_, options_));
+  }
+  TESSERA_ASSIGN_OR_RETURN(const std::string response,
+                           client_->Call(method, request.dump(), limit, give_up));
+  return ParseJson(response, method);
+}
+
+std::string RequestId() { return absl::StrCat("cli-", absl::ToUnixNanos(absl::Now())); }
+
+}  // namespace tessera::cli
