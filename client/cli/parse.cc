@@ -210,7 +210,8 @@ absl::StatusOr<Parsed> Grammar::Parse(const std::vector<std::string>& args) {
   }
   const CLI::App* chosen = &app_;
   while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands()[0];
-  const std::vector<std::string> left = app_.remaining(/*recurse=*/true);
+  std::vector<std::string> left = app_.remaining(/*recurse=*/true);
+  std::erase(left, "--");  // CLI11 leaves the mark there, though it has acted on it
   // What is missing may stand behind an option that is mistyped: that one is named first.
   if (extras || std::any_of(left.begin(), left.end(), IsOption)) fault = Unexpected(*chosen, left);
   const auto row = rows_.find(chosen);
