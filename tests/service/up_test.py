@@ -88,6 +88,13 @@ class UpTest(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-up-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
+    def tearDown(self):
+        result = self._outcome.result
+        if not any(test is self for test, _ in result.failures + result.errors):
+            return
+        for log in sorted(self.folder.rglob("*.log")):
+            print(f"---- {log.relative_to(self.folder)}\n{log.read_text(errors='replace')}")
+
     def up(self, *args):
         command = Command("up", f"--dir={self.folder}/state", "--listen=127.0.0.1:0",
                           "--name=here", "--devices=2", *args)
