@@ -9,7 +9,7 @@
 namespace tessera::remote {
 namespace {
 
-// One that nobody has looked at for so long may have ended meanwhile.
+// A stream that was idle for so long is checked for its end before a run is sent over it.
 constexpr absl::Duration kRestMax = absl::Milliseconds(50);
 
 }  // namespace
@@ -199,6 +199,8 @@ grpc::Status Executions::Execute(const v1::ExecuteProgramRequest& request, absl:
   if (!stream->Await(**run, &Run::accepted_, SteadyNow() + limit))
     return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded");
   absl::MutexLock lock(&stream->mu_);
+  if (!(*run)->accepted_ && (*run)->failure_.ok())
+    return grpc::Status(grpc::StatusCode::INTERNAL, "the coordinator did not say what it ran");
   if (!(*run)->accepted_) return (*run)->failure_;
   *reply = (*run)->reply_;
   return grpc::Status::OK;

@@ -3,7 +3,7 @@
 //
 // Whoever waits polls for all who wait, and hands over when its own answer has come: no thread of
 // ours stands between the socket and the caller. Thread-safe. A stream that broke is followed by
-// another with the next run; what it still owed its runs they are told by `failure`.
+// another with the next run. FailureOf says why it broke, of each run whose end had not come.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -204,6 +204,21 @@ TEST(ExecutionsTest, AnEndThatNobodySawIsSeenBeforeTheNextRun) {
   EXPECT_EQ(reply.operation, 2);
 }
 
+TEST(ExecutionsTest, AnEndWithoutAnAcceptanceIsAnError) {
+  FakeCoordinator coordinator;
+  coordinator.Set([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest request;
+    EXPECT_TRUE(stream->Read(&request));
+    End(stream, request.number(), 1);
+    while (stream->Read(&request)) continue;
+    return grpc::Status::OK;
+  });
+  const auto client = coordinator.Client();
+  std::shared_ptr<Executions::Run> run;
+  api::ExecuteReply reply;
+  EXPECT_EQ(client->Execute(Of(1), kLimit, &run, &reply).error_code(), grpc::StatusCode::INTERNAL);
+}
+
 TEST(ExecutionsTest, ARefusedRunEndsAloneAndASilentServerIsLeftAtTheLimit) {
   FakeCoordinator coordinator;
   coordinator.Set([&](ServerStream* stream) {

@@ -21,6 +21,21 @@ using ir::serial::ToProto;
 // Of one stream: runs that have not ended. The next request is read when one of them has.
 constexpr size_t kRunsMax = 1'000;
 
+// Results that wait for a caller who reads slowly. Those beyond it are not sent along: they stay
+// where they are, and are read by ticket.
+constexpr int64_t kQueuedResultBytesMax = 1 << 20;
+
+absl::Status Stopping() {
+  return MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later");
+}
+
+int64_t ResultBytes(const v1::ExecuteProgramsEvent& event) {
+  int64_t bytes = 0;
+  for (const v1::InlineResult& result : event.ended().results())
+    bytes += static_cast<int64_t>(result.value().data().size());
+  return bytes;
+}
+
 // What is told of a run: its acceptance, then its end; or an error, which is the last.
 using RunEvent = std::variant<v1::ExecuteProgramResponse, api::Completion, absl::Status>;
 
@@ -293,6 +308,9 @@ class ExecutionsStream final : public BidiReactor<v1::ExecuteProgramsEvent>,
     {
       absl::MutexLock lock(&mu_);
       if (ending_) return;
+      if (result_bytes_ + ResultBytes(out) > kQueuedResultBytesMax)
+        out.mutable_ended()->clear_results();
+      result_bytes_ += ResultBytes(out);
       events_.push_back(std::move(out));
     }
     Write();
@@ -307,6 +325,7 @@ class ExecutionsStream final : public BidiReactor<v1::ExecuteProgramsEvent>,
       if (!ending_ && !events_.empty()) {
         event_ = std::move(events_.front());
         events_.pop_front();
+        result_bytes_ -= ResultBytes(event_);
         writing_ = write = true;
         if (!event_.has_accepted()) --runs_;
         read = !reading_ && runs_ < kRunsMax;
@@ -332,6 +351,7 @@ class ExecutionsStream final : public BidiReactor<v1::ExecuteProgramsEvent>,
 
   absl::Mutex mu_;
   std::deque<v1::ExecuteProgramsEvent> events_ ABSL_GUARDED_BY(mu_);  // that wait
+  int64_t result_bytes_ ABSL_GUARDED_BY(mu_) = 0;                     // in them
   size_t runs_ ABSL_GUARDED_BY(mu_) = 0;  // whose last event is not being written yet
   bool reading_ ABSL_GUARDED_BY(mu_) = true;
   bool all_read_ ABSL_GUARDED_BY(mu_) = false;
@@ -352,8 +372,7 @@ BidiReactor<v1::ExecuteProgramsEvent>* ExecutePrograms(BidiCall call) {
   {
     absl::MutexLock lock(&executions->mu_);
     if (executions->stopping_)
-      return new RefusedStream<BidiReactor<v1::ExecuteProgramsEvent>>(
-          MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later"));
+      return new RefusedStream<BidiReactor<v1::ExecuteProgramsEvent>>(Stopping());
     executions->open_.insert(stream.get());
   }
   stream->Start();
@@ -372,9 +391,7 @@ void Executions::Stop() {
     stopping_ = true;
     for (ExecutionsStream* stream : open_) open.push_back(stream->shared_from_this());
   }
-  for (const auto& stream : open)
-    stream->End(
-        MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later"));
+  for (const auto& stream : open) stream->End(Stopping());
 }
 
 }  // namespace tessera::server::rpc

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "google/rpc/status.pb.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -60,22 +61,22 @@ class ExecutionsTest : public ::testing::TestWithParam<bool> {
     return options;
   }
   // f(a) = a + a, compiled, with its argument.
-  v1::ExecuteProgramRequest Double() {
+  v1::ExecuteProgramRequest Double(int64_t elements = 2) {
     ir::Builder b({{{{"x", 1}}}, true}, "double");
-    const ir::Value a = b.Param(ir::MakeType(DType::kF32, {2}));
+    const ir::Value a = b.Param(ir::MakeType(DType::kF32, {elements}));
     ir::Program p;
     p.entry = b.Build({b.Emit1(*ir::FindOp("add"), {a, a})});
     p.in_shardings = {std::nullopt};
     const auto compiled = service_->Compile({.program = p, .devices = {}, .name = "double"});
     TESSERA_EXPECT_OK(compiled);
-    ir::Array value(DType::kF32, {2});
+    ir::Array value(DType::kF32, {elements});
     value.Set(1, 21);
     const auto put = service_->Put(value, compiled->in[0].placement);
     TESSERA_EXPECT_OK(put);
     v1::ExecuteProgramRequest request;
     request.set_executable(compiled->executable);
     request.add_args(*put);
-    request.set_inline_results_bytes_max(1000);
+    request.set_inline_results_bytes_max(1 << 16);
     return request;
   }
   bool Send(uint64_t number, const v1::ExecuteProgramRequest& run) {
@@ -179,6 +180,28 @@ TEST_P(ExecutionsTest, BeyondTheBoundRequestsWait) {
   }
   EXPECT_EQ(ended, kRuns);
   TESSERA_EXPECT_OK(End());
+}
+
+// What a caller does not read does not pile up: results beyond a bound are left to be read by
+// ticket.
+TEST_P(ExecutionsTest, ResultsForASlowReaderAreBounded) {
+  constexpr int kRuns = 100;
+  const v1::ExecuteProgramRequest run = Double(1 << 14);
+  for (int i = 1; i <= kRuns; ++i) ASSERT_TRUE(Send(i, run));
+  ASSERT_TRUE(stream_->WritesDone());
+  // Nothing is read before all have run.
+  ASSERT_TRUE(testing::Eventually([&] { return worker_->buffers() == 1 + kRuns; }));
+  int along = 0, by_ticket = 0;
+  for (int left = 2 * kRuns; left > 0; --left) {
+    const v1::ExecuteProgramsEvent event = Next();
+    if (!event.has_ended()) continue;
+    EXPECT_EQ(event.ended().operation().state(), v1::OPERATION_STATE_DONE);
+    ++(event.ended().results_size() == 1 ? along : by_ticket);
+  }
+  TESSERA_EXPECT_OK(End());
+  EXPECT_EQ(along + by_ticket, kRuns);
+  EXPECT_GT(along, 0);
+  EXPECT_GT(by_ticket, 0);
 }
 
 TEST_P(ExecutionsTest, AStreamThatWaitsHearsThatTheServerStops) {

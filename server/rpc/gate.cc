@@ -201,6 +201,8 @@ absl::Status Gate::Spend(const Caller& caller, absl::Time now, Tenant* tenant) {
 }
 
 absl::Status Gate::AdmitAnother(const Caller& caller) {
+  if (options_.tokens != nullptr)
+    TESSERA_RETURN_IF_ERROR(StillGood(caller.token_name, clock_->Wall()));
   if (RateOf(caller) <= 0) return absl::OkStatus();
   const absl::Time now = clock_->Steady();
   absl::MutexLock lock(&mu_);

@@ -56,7 +56,8 @@ class Gate {
   absl::StatusOr<core::Caller> Admit(grpc::CallbackServerContext* context, Method method)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // RATE_LIMITED: what a stream asks for counts as a call.
+  // For each request of a stream, whose call was admitted before: RATE_LIMITED, since it counts as
+  // a call; TOKEN_EXPIRED or TOKEN_REVOKED, since the token may have ended meanwhile.
   absl::Status AdmitAnother(const core::Caller& caller) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Cuts the open calls of tokens that are no longer good.  Called when one is revoked; happens by

@@ -319,6 +319,16 @@ TEST_F(GateTest, RevokingCutsOpenCallsOfThatTokenAlone) {
   EXPECT_TRUE(Eventually([&] { return gate_->calls_open(core::kSystemTenant) == 0; }, kPatience));
 }
 
+// The stream that is open is cut a little later.
+TEST_F(GateTest, EachRequestOfAStreamNeedsATokenThatIsStillGood) {
+  Serve(/*tls=*/true, /*with_tokens=*/true);
+  const std::string token = Token("a", Role::kUser);
+  const core::Caller caller = tokens_->Authenticate(token, clock_.Wall()).value();
+  EXPECT_THAT(gate_->AdmitAnother(caller), IsOk());
+  ASSERT_THAT(tokens_->Revoke("a"), IsOk());
+  EXPECT_THAT(gate_->AdmitAnother(caller), ReasonIs("TOKEN_REVOKED", ""));
+}
+
 TEST_F(GateTest, AnExpiredTokensOpenCallIsCutByItself) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
   ClientLink link(TlsChannel(), Token("brief", Role::kWorker, absl::Seconds(1)));
