@@ -20,7 +20,7 @@ using internal::ThrowError;
 // Calls until the operation has ended: one call waits no longer than the service allows.
 template <class Ask>
 ir::Array Await(const Ask& ask, const Site& site) {
-  const absl::Time end = SteadyNow() + internal::BoundedWait(absl::InfiniteDuration());
+  const absl::Time end = SteadyNow() + internal::BoundedResultWait(absl::InfiniteDuration());
   for (;;) {
     const absl::Time start = SteadyNow();
     const absl::Duration wait =
@@ -100,7 +100,7 @@ bool Array::is_ready(Site site) const {
 const Array& Array::wait(absl::Duration timeout, Site site) const {
   const ConcreteState& c = Readable("wait", *this, site);
   if (c.operation == 0) return *this;
-  const absl::Duration limit = internal::BoundedWait(timeout);
+  const absl::Duration limit = internal::BoundedResultWait(timeout);
   const absl::Time end = SteadyNow() + limit;
   const auto ended = [](const api::Operation& op) {
     return op.state != api::OperationState::kPending && op.state != api::OperationState::kRunning;
@@ -152,7 +152,7 @@ std::string Array::to_string() const {
   if (c->deleted.load()) return absl::StrCat(out, " (deleted)");
   if (c->donated.load()) return absl::StrCat(out, " (donated)");
   if (internal::CurrentFrame()) return out;
-  auto value = c->session->service().Get(c->id, internal::BoundedWait(absl::InfiniteDuration()));
+  auto value = c->session->service().Get(c->id, internal::BoundedResultWait(absl::InfiniteDuration()));
   if (!value.ok()) return absl::StrCat(out, " failed: ", std::string(value.status().message()));
   return absl::StrCat(out, " ", value->ToString());
 }

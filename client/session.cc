@@ -18,7 +18,9 @@ namespace {
 
 constexpr absl::Duration kLongestWait = absl::Minutes(10);
 constexpr absl::Duration kLongestQueueWait = absl::Minutes(1);  // then QUEUE_FULL is thrown
-constexpr absl::Duration kLongestLook = absl::Seconds(20);      // of one call that waits
+// How much later than its deadline a run's error may be here.
+constexpr absl::Duration kLateAnswer = absl::Milliseconds(500);
+constexpr absl::Duration kLongestLook = absl::Seconds(20);  // of one call that waits
 constexpr size_t kMaxReleased = 64;  // deletions that may wait for the next call
 // The next run takes them along when there are so many, or their arrays are so large.
 constexpr size_t kReleasedWorthTelling = 32;
@@ -437,11 +439,13 @@ namespace internal {
 absl::Time CurrentDeadline() { return current_deadline; }
 
 absl::Duration BoundedWait(absl::Duration wanted) {
-  absl::Duration left = std::min(wanted, kLongestWait);
-  if (current_deadline != absl::InfiniteFuture()) {
-    left = std::min(left, current_deadline - SteadyNow());
-  }
-  return std::max(left, absl::ZeroDuration());
+  return std::max(absl::ZeroDuration(),
+                  std::min({wanted, kLongestWait, current_deadline - SteadyNow()}));
+}
+
+absl::Duration BoundedResultWait(absl::Duration wanted) {
+  return std::max(absl::ZeroDuration(),
+                  std::min({wanted, kLongestWait, current_deadline + kLateAnswer - SteadyNow()}));
 }
 
 }  // namespace internal

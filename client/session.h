@@ -121,8 +121,10 @@ class Session : public std::enable_shared_from_this<Session> {
   int64_t released_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Every run started and every wait made in scope must end within `limit`; scopes nest, the earliest
-// end holds.  Belongs to the thread that made it.
+// Every run started in scope must end within `limit`; scopes nest, the earliest end holds.  A wait
+// in scope ends half a second after that at the latest: the service ends a late run by itself, and
+// its error, which says where the run stood, is worth more than one that the wait was too short.
+// Belongs to the thread that made it.
 class [[nodiscard]] deadline {
  public:
   explicit deadline(absl::Duration limit);
@@ -138,6 +140,8 @@ namespace internal {
 absl::Time CurrentDeadline();  // InfiniteFuture when there is none
 // The minimum of `wanted`, the time to the deadline in scope, and the longest wait we allow.
 absl::Duration BoundedWait(absl::Duration wanted);
+// The same for a wait for a run's results: the run's own error may come after the deadline.
+absl::Duration BoundedResultWait(absl::Duration wanted);
 }  // namespace internal
 
 // Copies `value` to devices: onto the mesh in context or the given one, cut as `spec` says.

@@ -58,7 +58,9 @@ class Executions::Stream {
   bool Await(const Run& run, bool Run::*flag, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     const auto mine = [&] { return run.*flag || run.over_; };
-    const auto mine_or_free = [&] { return mine() || !polling_; };
+    const auto mine_or_free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return mine() || !polling_;
+    };
     while (true) {
       if (!mu_.AwaitWithTimeout(absl::Condition(&mine_or_free), deadline - SteadyNow()))
         return false;

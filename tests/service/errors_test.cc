@@ -220,12 +220,12 @@ TEST_F(ErrorsTest, ADeadlineThatPasses) {
       },
       mesh, {P("i")}, P("i")));
   const absl::Time start = absl::Now();
-  ExpectError(Code::kDeadlineExceeded, "DEADLINE_EXCEEDED", "deadline", [&] {
-    deadline limit(absl::Milliseconds(500));
+  ExpectError(Code::kDeadlineExceeded, "DEADLINE_EXCEEDED", "did not end within its deadline", [&] {
+    deadline limit(absl::Seconds(2));  // time to compile, too
     steps(x).value();
   });
   // ExpectError has run over the same devices: none of them is held up.
-  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(7));
 }
 
 TEST(NoWorkerTest, IsSaid) {
