@@ -152,7 +152,8 @@ std::string Array::to_string() const {
   if (c->deleted.load()) return absl::StrCat(out, " (deleted)");
   if (c->donated.load()) return absl::StrCat(out, " (donated)");
   if (internal::CurrentFrame()) return out;
-  auto value = c->session->service().Get(c->id, internal::BoundedResultWait(absl::InfiniteDuration()));
+  auto value =
+      c->session->service().Get(c->id, internal::BoundedResultWait(absl::InfiniteDuration()));
   if (!value.ok()) return absl::StrCat(out, " failed: ", std::string(value.status().message()));
   return absl::StrCat(out, " ", value->ToString());
 }
