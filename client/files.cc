@@ -69,7 +69,7 @@ void SaveLeaves(const Flat& flat, const std::string& path, const SaveOptions& op
                 const Site& site) {
   RefuseIfEmpty("save", flat, site);
   const std::vector<std::string> names = NamesOf(flat, path);
-  std::vector<api::NamedArray> arrays;
+  std::vector<api::ArrayToSave> arrays;
   std::shared_ptr<Session> session;
   for (size_t i = 0; i < names.size(); ++i) {
     const ConcreteState& c = Readable(absl::StrCat("save '", names[i], "'"), flat.leaves[i], site);

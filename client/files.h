@@ -27,7 +27,7 @@ struct SaveOptions {
 };
 
 // Name, dtype and shape of an array in a file.
-using SavedArray = api::FileArray;
+using SavedArray = api::FileArrayInfo;
 // What a file holds, in its order.  FILE_NOT_FOUND.
 std::vector<SavedArray> saved_arrays(const std::string& path, Site site = Site::Here());
 

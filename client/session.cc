@@ -389,7 +389,7 @@ Array Session::Reshard(const Array& x, const Mesh& mesh, const PartitionSpec& sp
   return Made(making.arrays.at(0), type, std::move(placement), making.operation, "put");
 }
 
-void Session::Save(const std::string& path, const std::vector<api::NamedArray>& arrays,
+void Session::Save(const std::string& path, const std::vector<api::ArrayToSave>& arrays,
                    bool overwrite, const Site& site) {
   const uint64_t operation = internal::Take(service_->Save(path, arrays, overwrite), site);
   const absl::Duration limit = internal::BoundedWait(absl::InfiniteDuration());
@@ -414,7 +414,7 @@ void Session::Save(const std::string& path, const std::vector<api::NamedArray>& 
 std::vector<Array> Session::Load(const std::string& path, const std::vector<Wanted>& wanted,
                                  const Site& site) {
   FlushReleased();
-  std::vector<api::PlacedName> arrays;
+  std::vector<api::ArrayToLoad> arrays;
   for (const Wanted& w : wanted) {
     arrays.push_back(
         {w.name, Place(absl::StrCat("load '", w.name, "'"), w.shape, w.mesh, w.spec, site)});

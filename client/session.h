@@ -81,7 +81,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // `x`, a concrete array of this session, with this sharding: `x` itself if it has it already.
   Array Reshard(const Array& x, const Mesh& mesh, const PartitionSpec& spec, const Site& site);
   // Returns when the file is there.
-  void Save(const std::string& path, const std::vector<api::NamedArray>& arrays, bool overwrite,
+  void Save(const std::string& path, const std::vector<api::ArrayToSave>& arrays, bool overwrite,
             const Site& site);
   struct Wanted {
     std::string name;

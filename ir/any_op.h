@@ -6,7 +6,7 @@
 
 namespace tessera::ir {
 
-// Whether `holds(function, op)` for some op of `f`, or of a region in it.
+// Whether `holds(function, op)` is true of some op of `f` or of its regions.
 template <class F>
 bool AnyOp(const Function& f, const F& holds) {
   return std::any_of(f.ops.begin(), f.ops.end(), [&](const Op& op) {

@@ -31,7 +31,7 @@ void Store(std::byte* p, T v) {
   std::memcpy(p, &v, sizeof(T));
 }
 
-// Towards zero; what no integer holds ends at the nearest bound, NaN at 0.
+// Converts towards zero, saturating; NaN becomes 0.
 template <class Int>
 Int ToInt(double v) {
   if (v != v) return 0;
@@ -42,7 +42,8 @@ Int ToInt(double v) {
   return static_cast<Int>(v);
 }
 
-// Calls f(offset in `global`, offset in block) for each contiguous row of the block, in elements.
+// Calls f(offset in `global`, offset in the subarray), in elements, for each of its contiguous
+// rows.
 template <class F>
 void ForRows(const Dims& global, const Dims& starts, const Dims& block, F f) {
   const Dims gs = StridesOf(global);
@@ -117,7 +118,7 @@ Dims StridesOf(const Dims& shape) {
 
 namespace {
 
-// Large arrays begin at a cache line, for loops over whole vectors.
+// Aligns large arrays to a cache line, for vectorized loops.
 struct alignas(64) Line {
   std::byte bytes[64];
 };
@@ -140,7 +141,7 @@ Array::Array(DType dtype, Dims shape)
   std::fill_n(bytes_.get(), num_bytes(), std::byte{0});
 }
 
-// Values and bytes come from users of the SDK too: a wrong number of them throws StatusException.
+// Users of the SDK pass values and bytes too: a wrong number of them throws StatusException.
 Array::Array(DType dtype, Dims shape, absl::Span<const std::byte> bytes)
     : dtype_(dtype), shape_(std::move(shape)), num_elements_(Count(shape_)) {
   if (static_cast<int64_t>(bytes.size()) != num_bytes())
@@ -195,7 +196,7 @@ std::byte* Array::MutableData() {
   return bytes_.get();
 }
 
-// Of complex numbers the real part, which Set sets too; the imaginary part is then 0.
+// At returns, and Set sets, the real part of a complex number; Set clears the imaginary part.
 double Array::At(int64_t i) const {
   const std::byte* p = data() + i * ByteWidth(dtype_);
   switch (dtype_) {

@@ -19,7 +19,7 @@ class Array {
   Array(DType dtype, Dims shape);  // zeros
   // Copies `bytes`.  Requires: bytes.size() is the size the shape implies.
   Array(DType dtype, Dims shape, absl::Span<const std::byte> bytes);
-  // Shares `bytes`, which are at least as many as the shape implies.
+  // Shares `bytes`.  Requires: at least as many as the shape implies.
   Array(DType dtype, Dims shape, std::shared_ptr<std::byte[]> bytes);
 
   // Converts each value as C++ does, floats to bf16 by round to nearest even.
@@ -46,9 +46,9 @@ class Array {
   int64_t IntAt(int64_t flat_index) const;  // exact for integers
   void Set(int64_t flat_index, double value);
   std::vector<double> ToDoubles() const;
-  // The bytes, shared: nobody may write them.
+  // The shared bytes, which nobody may write.
   const std::shared_ptr<std::byte[]>& bytes() const { return bytes_; }
-  // Same bytes under another shape with as many elements.
+  // The same bytes under another shape with as many elements.
   Array Reshaped(Dims shape) const;
   bool operator==(const Array& other) const;  // dtype, shape and bits
   std::string ToString() const;               // [[1, 2], [3, 4]], long ones elided
@@ -65,8 +65,8 @@ uint16_t FloatToBf16(float value);  // nearest even; NaN stays NaN
 
 // Row-major strides of a shape, in elements.
 Dims StridesOf(const Dims& shape);
-// The block of `global` at `starts` with `shape`; and the inverse, writing a block into `*global`.
-// Requires: the block lies inside.
+// The subarray of `global` at `starts` with `shape`; and the inverse, which overwrites one in
+// `*global`.  Requires: it is within bounds.
 Array SliceBlock(const Array& global, const Dims& starts, const Dims& shape);
 void WriteBlock(Array* global, const Dims& starts, const Array& block);
 

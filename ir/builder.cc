@@ -18,7 +18,7 @@ bool HasSite(absl::string_view message) {
          message.find(' ', open) == message.npos;
 }
 
-// `status` with the user's line at its end, unless an inner op has put one already.
+// `status` with the source location appended, unless an inner op has done so already.
 absl::Status WithSite(const absl::Status& status, const Site& site) {
   if (status.ok() || !site.valid() || HasSite(status.message())) return status;
   absl::Status out(status.code(), absl::StrCat(status.message(), " (", site.ToString(), ")"));

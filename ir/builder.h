@@ -50,7 +50,7 @@ class Builder {
   const Mesh& mesh() const { return f_.scope.mesh; }
   // Params may be added at any time; Build() moves them in front, in order of addition.
   Value Param(Type type);
-  // Infers, checks and appends.  Throws the user's error, naming the op and the current site.
+  // Infers, checks and appends.  Throws errors that name the op and the current source location.
   std::vector<Value> Emit(const OpDef& def, Values operands, Attrs attrs = {},
                           std::vector<FunctionRef> regions = {});
   Value Emit1(const OpDef& def, Values operands, Attrs attrs = {},
@@ -63,8 +63,7 @@ class Builder {
   int num_ops() const { return static_cast<int>(f_.ops.size()); }
   // The op that made `v`, or null for a param.
   const Op* DefiningOp(Value v) const;
-  // Ends building, drops ops that no result needs and that have no effects.  The builder is empty
-  // after.
+  // Finishes the function and drops dead ops without effects.  Leaves the builder empty.
   FunctionRef Build(Values results);
 
  private:

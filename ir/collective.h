@@ -1,4 +1,5 @@
-// What a collective does with the blocks of its group, and by what blocks are combined.
+// Kinds of collectives and of reductions.  A block is the part of an array that one device of the
+// group sends to, or receives from, one other.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -12,10 +13,10 @@ enum class CollectiveKind : uint8_t {
 #define TESSERA_COLLECTIVE_KIND(symbol, ...) k##symbol,
 #include "base/collective_kinds.def"
 #undef TESSERA_COLLECTIVE_KIND
-  kPosition,  // No data: where the device stands along the axes.
+  kPosition,  // axis_index: exchanges no data
   kNone,
 };
-// Those that pass between devices: the rows of the table.
+// The kinds that exchange data: the rows of the table.
 inline constexpr int kNumCollectiveKinds = static_cast<int>(CollectiveKind::kPosition);
 
 enum class BlockCount : uint8_t { kOne, kEach };

@@ -1,4 +1,4 @@
-// Logical meshes and where the dims of an array lie on them.
+// Logical meshes, and how the dims of an array are sharded over them.
 //
 // A mesh is symbolic: names, sizes and axis types, no devices.  Devices are numbered row-major over
 // the axes in mesh order (the last axis changes fastest).  Values; thread-compatible.
@@ -14,7 +14,7 @@
 
 namespace tessera::ir {
 
-// Who decides how arrays lie along the axis: the planner, the types, or the user's per-shard code.
+// Who decides the sharding along the axis: the planner, the types, or the user's per-shard code.
 enum class AxisType : uint8_t { kAuto, kExplicit, kManual };
 std::string_view AxisTypeName(AxisType type);
 
@@ -43,9 +43,9 @@ struct Mesh {
   std::vector<std::string> AxesOfType(AxisType type) const;  // in mesh order
   // A copy in which `names` have `type`.
   Mesh With(absl::Span<const std::string> names, AxisType type) const;
-  // Same names and sizes, whatever the axis types.
+  // Whether names and sizes are equal, whatever the axis types.
   bool SameShape(const Mesh& other) const;
-  // Position of `device` along each axis; and back.
+  // The index of `device` along each axis; and the inverse.
   std::vector<int64_t> Coordinates(int64_t device) const;
   int64_t DeviceAt(absl::Span<const int64_t> coordinates) const;
   // Row-major index of `device` within the product of `axes` (major to minor).
@@ -63,9 +63,9 @@ using AxisList = std::vector<std::string>;
 // Per dim of an array, the axes that shard it.
 using DimAxes = std::vector<AxisList>;
 
-// The user's word for a sharding: axes per dim (missing trailing dims are unsharded), and the axes
-// along which the array is a pending sum (`unreduced`) or asks for unreduced gradients (`reduced`).
-// An `open` dim (text `?`) leaves the rest of that dim to the planner.
+// A sharding as the user writes it: axes per dim (missing trailing dims are unsharded), and the
+// axes along which the array is a pending sum (`unreduced`) or asks for unreduced gradients
+// (`reduced`). An `open` dim (text `?`) leaves the rest of that dim to the planner.
 struct PartitionSpec {
   DimAxes dims;
   AxisList unreduced, reduced;

@@ -9,7 +9,7 @@ namespace {
 
 struct Format {
   int exponent_bits, mantissa_bits;
-  bool has_infinity;  // else all ones are the only NaN, and the rest of that exponent are numbers
+  bool has_infinity;  // else only all ones are NaN, and the rest of that exponent are finite
 
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   int exponent_max() const { return (1 << exponent_bits) - 1; }
@@ -56,7 +56,8 @@ uint16_t DoubleToNarrow(DType dtype, double value) {
   const int too_large = f.has_infinity ? infinity : nan;
   if (std::isinf(value)) return with_sign(too_large);
   if (value == 0) return with_sign(0);
-  // In units of the last place: all numbers of an exponent are whole there, subnormal ones too.
+  // In units of the last place, in which all values of an exponent are integers, subnormal ones
+  // too.
   int exponent = std::max(std::ilogb(value), 1 - f.bias());
   auto units =
       static_cast<int>(std::nearbyint(std::ldexp(std::fabs(value), f.mantissa_bits - exponent)));

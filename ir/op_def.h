@@ -1,8 +1,8 @@
 // What an op is: one constant of type OpDef, complete at compile time.
 //
 // A rule is a pure function over IR types and values: no I/O, no device, no globals, no clock. Each
-// is written, derived from the family, or refused with a reason the user reads; an unset rule does
-// not compile (Checked).  Rules see the op with inputs and outputs already mapped into the
+// is written, derived from the family, or unsupported with a reason the user reads; an unset rule
+// does not compile (Checked).  Rules see the op with inputs and outputs already mapped into the
 // destination program.  They throw StatusException on user errors (docs/decisions/0001).
 #pragma once
 #include <cstdint>
@@ -34,17 +34,17 @@ enum class Family : uint8_t {
   kCast,
   kCustom,
 };
-// What a backend must know how to do.  A new ordinary op never needs a new kind.
+// How a backend runs the op.  A new ordinary op never needs a new kind.
 enum class Lowering : uint8_t {
   kUnset,
   kScalar,        // one loop over the scalar graph
   kReduce,        // a loop with a combiner
   kContract,      // dot_general
   kIndexMap,      // each result element is an operand element at a static affine index, or a fill
-  kDynamicIndex,  // the same with run-time offsets
+  kDynamicIndex,  // an index map with run-time offsets
   kCollective,    // exchanges data along mesh axes (CollectiveKind says how)
   kRegion,        // runs nested functions
-  kAlias,  // result is the operand: casts between Manual states, sharding_constraint, barriers
+  kAlias,  // result is the operand: casts of manual axes types, sharding_constraint, barriers
 };
 
 // ---- What inference sees. --------------------------------------------------------------------
@@ -55,16 +55,17 @@ struct InferContext {
   const Attrs& attrs;
   absl::Span<const FunctionRef> regions;
 };
-// Shape, dtype and weak flag of each result.  Shardings and states come from the next two rules;
-// an op whose infer gives them in full (regions) says so with kInferred rules.
+// Shape, dtype and weak flag of each result.  Shardings and manual axes types come from the next
+// two rules; an op whose infer gives them in full (regions) says so with kInferred rules.
 using InferFn = absl::StatusOr<std::vector<Type>> (*)(const InferContext&);
-// Completes `out` (the results of infer) with Explicit shardings, or with Manual states.
+// Completes `out` (the results of infer) with Explicit shardings, or with manual axes types.
 using TypeFn = absl::Status (*)(const InferContext&, std::vector<Type>* out);
 
 // ---- Factors: the op's indices, as in einsum. --------------------------------------------------
-// kPass: in operands and results.  kReduce: summed away (the signature's ReduceKind says how).
-// kReplicate: must not be sharded, gather first.  Reference: Shardy's sharding rules.
-enum class FactorKind : uint8_t { kPass, kReduce, kReplicate };
+// kPassThrough: in operands and results.  kReduction: in operands only, combined by the signature's
+// ReduceKind.  kReplicated: need-replication, must not be sharded.  Reference: Shardy's sharding
+// rules.
+enum class FactorKind : uint8_t { kPassThrough, kReduction, kReplicated };
 struct Factor {
   FactorKind kind;
   int64_t size;
@@ -84,83 +85,82 @@ struct RuleContext {
   const OpDef& def;
   const Attrs& attrs;
   absl::Span<const FunctionRef> regions;
-  std::vector<Value> in, out;  // in the destination program; a linear operand is none in transpose
+  std::vector<Value> in, out;  // in the destination program; transpose gets no linear operands
   std::vector<Type> in_types, out_types;  // of the source op
 };
-// Tangents of the results from tangents of the operands; none is a symbolic zero.  `out` holds the
-// primal results already.  For region ops (jvp_emits_primals) `out` is empty and the rule returns
-// the primal results followed by the tangents.
+// Tangents of the results from tangents of the operands; a default Value is a symbolic zero.  `out`
+// holds the primal results already.  For region ops (jvp_emits_primals) `out` is empty and the rule
+// returns the primal results followed by the tangents.
 using JvpFn = std::vector<Value> (*)(const RuleContext&, Values tangents);
 // Cotangents of the linear operands from those of the results.  `linear[i]` marks the operands to
 // differentiate; entries for others are ignored.
 using TransposeFn = std::vector<Value> (*)(const RuleContext&, Values cotangents,
                                            const std::vector<bool>& linear);
-// `in` are batched values; dims[i] is the batch dim of operand i or -1.  Returns results and where
-// each carries the batch dim (or -1).
+// `in` are batched values; dims[i] is the batch dim of operand i or -1.  Returns the results and
+// the batch dim of each (or -1).
 struct Batched {
   std::vector<Value> values;
   std::vector<int> dims;
 };
 using BatchFn = Batched (*)(const RuleContext&, absl::Span<const int> dims, int64_t size);
-// `in` are local blocks, cut as factor_axes say; returns local results (reductions completed).
+// `in` are shards, sharded as factor_axes say; returns the results' shards (reductions completed).
 struct PartitionContext {
   const Signature& signature;
   const std::vector<AxisList>& factor_axes;  // per factor, major to minor
   std::vector<Type> local_out;               // local types of the results
 };
 using PartitionFn = std::vector<Value> (*)(const RuleContext&, const PartitionContext&);
-// The attributes of the op on local blocks; for derived partition of ops whose attributes hold
-// sizes.
+// The attributes of the op on shards; for derived partition of ops whose attributes hold sizes.
 using LocalizeFn = Attrs (*)(const RuleContext&, const PartitionContext&);
-// Splits an op with regions between what is known before the tangents are and what is not
+// Splits an op with regions into a known part, which needs no tangents, and an unknown one
 // (transform/partial_eval.h calls it).  `known` marks operands; emits the known part through
 // `known_b`, the rest through `unknown_b`; ops without the rule are known iff all operands are.
 struct PartialEvalContext;
 using PartialEvalFn = void (*)(PartialEvalContext&);
 
-// How the regions of an op meet its operands and results; what the planner follows.  One region.
-struct RegionTie {
+// How values flow between an op and its region, for the planner's sharding propagation.
+// Reference: Shardy's data-flow edges.
+struct DataFlowEdge {
   int outer = 0, inner = 0;  // index of the op's operand (result), of the region's param (result)
   bool leading_dim = false;  // outer has a dim 0 that inner lacks (scan's xs and ys)
   DimAxes prefix = {};       // axes that shard outer and are Manual inside; empty: none
 };
-struct RegionMap {
-  std::vector<RegionTie> operands, results;
-  std::vector<std::pair<int, int>> carries;  // region param, region result that lie alike
-  AxisList manual_axes;  // Manual inside; the op dissolves when its body is partitioned
-  int64_t trips = 1;     // how often the region runs
-  bool reverse = false;  // leading dims are walked from the end
+struct RegionDataFlow {
+  std::vector<DataFlowEdge> operands, results;
+  std::vector<std::pair<int, int>> carries;  // region param, region result of the same sharding
+  AxisList manual_axes;    // Manual inside; partitioning inlines the body of such an op
+  int64_t trip_count = 1;  // how often the region runs
+  bool reverse = false;    // iterates over leading dims from the end
 };
-using RegionMapFn = RegionMap (*)(const InferContext&);
-// The sharding an op demands of its result 0, or null.
-using PinnedFn = const PartitionSpec* (*)(const Attrs&);
+using RegionDataFlowFn = RegionDataFlow (*)(const InferContext&);
+// The sharding that an op fixes for its result 0, or null.
+using FixedShardingFn = const PartitionSpec* (*)(const Attrs&);
 
-// ---- Index maps: where the elements of a result come from. --------------------------------------
-// A start known at run time: stride * clamp(value of the operand, 0, max), in flat elements.
-struct IndexShift {
+// ---- Index maps: a result as strided copies. ----------------------------------------------------
+// An offset known at run time: stride * clamp(value of the operand, 0, max), in flat elements.
+struct DynamicOffset {
   int operand = 0;
   int64_t max = 0;
   int64_t stride = 0;
 };
-// A box of the result. Its element j, which stands at index start + step * j of the result, moved
-// by the shifts in `write`, is the source's flat element offset + sum(strides * j), moved by those
-// in `read`. The source is an operand, the literal, or the numbers themselves: that number,
-// converted.
+// A strided copy into the result. Its element j, at index start + step * j of the result plus the
+// offsets in `write`, is the source's flat element offset + sum(strides * j) plus the offsets in
+// `read`. The source is an operand, the literal, or an iota: the flat index itself, converted.
 struct IndexPiece {
-  static constexpr int kNumbers = -1, kLiteral = -2;
-  int source = kNumbers;
+  static constexpr int kIota = -1, kLiteral = -2;
+  int source = kIota;
   Dims start, step, shape;  // per dim of the result
   int64_t offset = 0;
   Dims strides;
-  std::vector<IndexShift> read, write;
+  std::vector<DynamicOffset> read, write;
 };
-// Every element of the result lies in a piece; later pieces overwrite earlier ones.
+// Together the pieces cover the result; later pieces overwrite earlier ones.
 struct IndexMap {
   std::vector<IndexPiece> pieces;
   std::optional<Array> literal;
 };
 using IndexMapFn = IndexMap (*)(const InferContext&, absl::Span<const Type> out);
-// The piece is all of a result of type `out`, taken in order from the first element of its source.
+// Whether the piece is all of a result of type `out`, in order from the source's first element.
 bool IsWhole(const IndexPiece& piece, const Type& out);
 
 struct Cost {
@@ -169,14 +169,14 @@ struct Cost {
 };
 using CostFn = Cost (*)(const InferContext&, absl::Span<const Type> out);
 
-// ---- Meaning. ----------------------------------------------------------------------------------
-// Elementwise ops: out[k][i] = f(in[0][i], ...) for n elements; computed wide, rounded to the
-// dtype. `operand` is the dtype of the last operand (select's cases, clamp's bounds), `result` of
-// result 0. Operands arrive expanded to n elements.
+// ---- Reference semantics. ----------------------------------------------------------------------
+// Elementwise ops: out[k][i] = f(in[0][i], ...) for n elements; computed in the compute type and
+// rounded to the dtype. `operand` is the dtype of the last operand (select's cases, clamp's
+// bounds), `result` of result 0. Operands are already broadcast to n elements.
 struct Scalar {
   void (*eval)(const Attrs&, DType operand, DType result, const void* const* in, void* const* out,
                int64_t n) = nullptr;
-  // The same as a graph of scalar primitives, one root per result.
+  // The function as a graph of scalar primitives, one root per result.
   ScalarGraph (*record)(const Attrs&, DType operand, DType result) = nullptr;
 };
 class Evaluator;  // eval/eval.h
@@ -190,10 +190,10 @@ struct EvalContext {
 };
 using EvalFn = absl::StatusOr<std::vector<Array>> (*)(const EvalContext&,
                                                       absl::Span<const Array> in);
-// Region and collective ops see every lane (mesh coordinate) at once: in[operand][lane].
-using Lanes = std::vector<Array>;
-using EvalLanesFn = absl::StatusOr<std::vector<Lanes>> (*)(const EvalContext&,
-                                                           absl::Span<const Lanes> in);
+// Region and collective ops see every shard (mesh coordinate) at once: in[operand][shard].
+using Shards = std::vector<Array>;
+using EvalShardsFn = absl::StatusOr<std::vector<Shards>> (*)(const EvalContext&,
+                                                             absl::Span<const Shards> in);
 
 // ---- Rules. ------------------------------------------------------------------------------------
 template <class Fn>
@@ -254,18 +254,18 @@ struct OpDef {
   Rule<PartitionFn> partition = {};
   LocalizeFn localize = nullptr;
   PartialEvalFn partial_eval = nullptr;
-  RegionMapFn region_map = nullptr;  // ops with regions
-  PinnedFn pinned = nullptr;
+  RegionDataFlowFn data_flow = nullptr;  // ops with regions
+  FixedShardingFn fixed_sharding = nullptr;
   Rule<CostFn> cost = {};
-  Scalar scalar = {};                // elementwise
-  IndexMapFn index_map = nullptr;    // index maps
-  EvalFn eval = nullptr;             // others
-  EvalLanesFn eval_lanes = nullptr;  // regions and collectives
+  Scalar scalar = {};                  // elementwise
+  IndexMapFn index_map = nullptr;      // index maps
+  EvalFn eval = nullptr;               // others
+  EvalShardsFn eval_shards = nullptr;  // regions and collectives
   ReduceKind reduce = ReduceKind::kNone;
-  // Collectives: what becomes of the blocks of the group that attribute `axes` names. all_gather
-  // joins along `all_gather_dimension`; reduce_scatter cuts along `scatter_dimension`; all_to_all
-  // cuts along `split_dimension` and joins along `concat_dimension`; `tiled` says whether the dim
-  // keeps its place or is one of its own. permute's pairs are `perm`.
+  // Collectives, over the group that attribute `axes` names. all_gather concatenates along
+  // `all_gather_dimension`; reduce_scatter splits along `scatter_dimension`; all_to_all splits
+  // along `split_dimension` and concatenates along `concat_dimension`; without `tiled` that dim is
+  // removed or inserted. permute's pairs are `perm`.
   CollectiveKind collective = CollectiveKind::kNone;
 };
 
@@ -283,10 +283,10 @@ consteval OpDef Checked(OpDef d) {
   if (d.batch.kind == Rule<BatchFn>::kUnset) throw "op has no batching rule";
   if (d.partition.kind == Rule<PartitionFn>::kUnset) throw "op has no partition rule";
   if (d.cost.kind == Rule<CostFn>::kUnset) throw "op has no cost rule";
-  if (d.num_regions > 0 && !d.region_map) throw "op with regions has no region map";
+  if (d.num_regions > 0 && !d.data_flow) throw "op with regions has no data flow";
   if (d.num_regions > 0 && !d.partial_eval) throw "op with regions has no partial evaluation";
-  if (!d.scalar.eval && !d.index_map && !d.eval && !d.eval_lanes) throw "op has no meaning";
-  // A backend goes by the lowering: what it then reads must be there.
+  if (!d.scalar.eval && !d.index_map && !d.eval && !d.eval_shards) throw "op has no evaluator";
+  // The lowering promises a backend certain fields.
   if ((d.lowering == Lowering::kScalar) != (d.scalar.record != nullptr))
     throw "op has no scalar graph, or has one and is lowered otherwise";
   if ((d.lowering == Lowering::kRegion) != (d.num_regions > 0))
@@ -318,16 +318,16 @@ std::vector<Value> LinearJvp(const RuleContext&, Values tangents);
 Batched ElementwiseBatch(const RuleContext&, absl::Span<const int> dims, int64_t size);
 std::vector<Value> PartitionByFactors(const RuleContext&, const PartitionContext&);
 Cost CostByFactors(const InferContext&, absl::Span<const Type> out);
-// The meaning of an op with an index map.
+// Evaluates an op with an index map.
 absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext&, absl::Span<const Array> in);
 }  // namespace derive
 
-// The signature of `def` applied; and the refusal of a rule as the error the user reads:
+// Throws the error of an unsupported rule:
 // "Differentiation rule for 'pmax' not implemented: <reason> (model.cc:41)".
 [[noreturn]] void ThrowRefused(std::string_view what, const OpDef& def, std::string_view reason,
                                const Site& site);
-// Operand i, for a transpose rule that reads it.  Refused where it is linear too: the op is then
-// not linear in its operands, as in x * x.
-Value Known(const RuleContext& c, int i);
+// Operand i, for a transpose rule that reads it.  Throws if it is linear too: the op is then not
+// linear in its operands, as in x * x.
+Value NonLinearOperand(const RuleContext& c, int i);
 
 }  // namespace tessera::ir

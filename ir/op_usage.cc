@@ -14,7 +14,7 @@ namespace tessera::ir {
 namespace {
 
 constexpr OpUsage kUsages[] = {
-#define TESSERA_USAGE(name, operands, sentence) {name, operands, sentence},
+#define TESSERA_USAGE(name, operands, summary) {name, operands, summary},
 #include "ir/op_usage.def"
 #undef TESSERA_USAGE
 };
@@ -59,7 +59,7 @@ std::string OpsMarkdown() {
       const std::string lax =
           op.lax_name == op.name ? "" : absl::StrCat(" (", ToAbsl(op.lax_name), ")");
       absl::StrAppend(&rows, "| `", ToAbsl(op.name), "(", ToAbsl(kUsages[i].operands), ")`", lax,
-                      " | ", AttrsText(op), " | ", ToAbsl(kUsages[i].sentence), " |\n");
+                      " | ", AttrsText(op), " | ", ToAbsl(kUsages[i].summary), " |\n");
     }
     if (rows.empty()) continue;
     absl::StrAppend(&out, "\n### ", ToAbsl(kFamilies[family]),

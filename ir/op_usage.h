@@ -1,6 +1,6 @@
-// Ops in words: what docs/programs.md lists, and the names that somebody may have meant.
+// A short description of each op for docs/programs.md, and suggestions for misspelt op names.
 //
-// Pure; any thread.
+// Stateless; thread-safe.
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,8 +11,8 @@ namespace tessera::ir {
 
 struct OpUsage {
   std::string_view name;      // on the wire and in text
-  std::string_view operands;  // as people call them: "x, y"; "..." stands for more
-  std::string_view sentence;
+  std::string_view operands;  // their usual names: "x, y"; "..." stands for more
+  std::string_view summary;
 };
 // In the order of AllOps().
 absl::Span<const OpUsage> OpUsages();
@@ -20,8 +20,8 @@ absl::Span<const OpUsage> OpUsages();
 // The tables of docs/programs.md, one per family.
 std::string OpsMarkdown();
 
-// What is said of a name that no op has: "; did you mean exponential? docs/programs.md lists the
-// ops". lax's names are known, too.
+// The hint for an unknown name: "; did you mean exponential? docs/programs.md lists the ops".
+// Knows lax's names, too.
 std::string WhichOps(std::string_view unknown);
 
 }  // namespace tessera::ir

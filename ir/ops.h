@@ -39,17 +39,17 @@ inline Value operator*(Value x, Value y) { return Mul(x, y); }
 inline Value operator/(Value x, Value y) { return Div(x, y); }
 // `direction` is StableHLO's: EQ NE LT LE GT GE.
 Value Compare(Value x, Value y, std::string_view direction);
-// Elements of `on_true` where `pred` (bool, scalar or of the cases' shape), else of `on_false`.
+// Elements of `on_true` where `pred` (bool; a scalar or of the cases' shape), else of `on_false`.
 Value Select(Value pred, Value on_true, Value on_false);
 Value Clamp(Value min, Value x, Value max);  // min and max: scalar or x's shape
-Value Convert(Value x, DType dtype);         // strong; x itself when it is that already
+Value Convert(Value x, DType dtype);         // strong; x itself if it has that type already
 Value BitcastConvert(Value x, DType dtype);  // same width only
 Value ReducePrecision(Value x, int exponent_bits, int mantissa_bits);
 Value Square(Value x);
 Value StopGradient(Value x);
-// Makes operands agree: weak dtypes, scalar literals, varying axes.  What every n-ary op calls.
+// Makes operands agree: weak dtypes, scalar literals, varying axes.  Every n-ary op calls it.
 std::vector<Value> Harmonize(std::vector<Value> operands);
-// Only the varying axes: pvary up to the union.
+// Makes only the varying axes agree: pvary up to the union.
 std::vector<Value> MatchVarying(std::vector<Value> operands);
 
 // ---- data_movement.cc ----
@@ -77,10 +77,10 @@ Value Squeeze(Value x, std::vector<int64_t> dims);
 Value ExpandDims(Value x, std::vector<int64_t> dims);
 
 // ---- indexing.cc ----
-// Start indices are one rank-0 integer per dim and are clamped so that the block lies inside.
+// Start indices are one rank-0 integer per dim and are clamped so that the slice is within bounds.
 Value DynamicSlice(Value x, std::vector<Value> starts, Dims slice_sizes);
 Value DynamicUpdateSlice(Value x, Value update, std::vector<Value> starts);
-// Row `i` along `dim`, that dim dropped; and writing it back.
+// Index `i` along `dim`, which is dropped; and the inverse, which writes it.
 Value DynamicIndexInDim(Value x, Value i, int dim);
 Value DynamicUpdateIndexInDim(Value x, Value row, Value i, int dim);
 
@@ -128,12 +128,12 @@ std::vector<Value> OptimizationBarrier(Builder& b, Values xs);
 // f: (consts..., carry..., x slices...) -> (carry..., y slices...).  Operands: consts, carry, xs.
 std::vector<Value> Scan(Builder& b, FunctionRef f, Values operands, int num_consts, int num_carry,
                         int64_t length, bool reverse = false);
-// The scope of a body, and the blocks that it sees of the arguments; throws the boundary's errors.
+// The scope of a body, and the types of the arguments' shards in it; throws the boundary's errors.
 Scope ManualScope(const Scope& outer, const AxisList& manual_axes, bool check_vma);
-std::vector<Type> ManualBlockTypes(const Scope& outer, absl::Span<const Type> args,
+std::vector<Type> ManualShardTypes(const Scope& outer, absl::Span<const Type> args,
                                    const std::vector<PartitionSpec>& in_specs,
                                    const AxisList& manual_axes, bool check_vma);
-// Casts results that a spec has vary and the body does not.
+// Casts results that vary by their out_spec and not in the body.
 std::vector<Value> ManualComputation(Builder& b, FunctionRef body, Values args,
                                      std::vector<PartitionSpec> in_specs,
                                      std::vector<PartitionSpec> out_specs, AxisList manual_axes,

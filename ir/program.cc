@@ -10,8 +10,8 @@
 namespace tessera::ir {
 namespace {
 
-// Feeds a structure to SHA-256 in a form no two structures share: every list and string carries its
-// length, every alternative its index.
+// Feeds a structure to SHA-256 in an injective form: every list and string with its length, every
+// alternative with its index.
 class Hasher {
  public:
   void Add(const Function& f) {

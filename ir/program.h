@@ -33,8 +33,8 @@ struct Op {
   std::vector<FunctionRef> regions;
 };
 
-// What is in scope where an op stands: the mesh with the type of each axis here, and whether Manual
-// states are tracked (shard_map's check_vma).
+// The scope of an op: the mesh with the type of each axis here, and whether manual axes types are
+// tracked (shard_map's check_vma).
 struct Scope {
   Mesh mesh;
   bool check_vma = true;
@@ -56,14 +56,14 @@ struct Function {
   std::vector<Type> result_types() const;
 };
 
-// An entry function at logical types, with where its arguments and results lie (Auto axes; nullopt
-// leaves it to the planner).
+// An entry function at logical types, with the shardings of its arguments and results (Auto axes;
+// nullopt leaves one to the planner).
 struct Program {
   int opset = kOpset;
   FunctionRef entry;
   std::vector<std::optional<PartitionSpec>> in_shardings, out_shardings;  // empty: none given
-  // What people call the arguments and results: "args[0].w1", "%x". Printable ASCII, at most
-  // kValueNameMax long; "": this one has no name. Empty: none has.
+  // Display names of the arguments and results: "args[0].w1", "%x". Printable ASCII, at most
+  // kValueNameMax long; "": this one has no name. An empty list: none has.
   std::vector<std::string> in_names = {}, out_names = {};
 
   const Mesh& mesh() const { return entry->scope.mesh; }
@@ -80,7 +80,7 @@ int64_t CountOps(const Function& f);
 // functions, arguments and results, no sites.
 std::string StructuralHash(const Program& program);
 std::string StructuralHash(const Function& function);
-// SHA-256, in hex, of what that leaves out and errors and explanations show: names and sites.
+// SHA-256, in hex, of what StructuralHash leaves out: names and sites.
 std::string AnnotationHash(const Program& program);
 
 }  // namespace tessera::ir

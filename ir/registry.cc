@@ -9,7 +9,7 @@
 namespace tessera::ir {
 namespace {
 
-// Explicit, so that a static library cannot lose an op and no initialiser runs before main.
+// A list instead of registration, which the linker of a static library could drop.
 constexpr const OpDef* kAllOps[] = {
 #define TESSERA_OP(Symbol, wire, lax) &ops::k##Symbol,
 #define TESSERA_UNARY TESSERA_OP
@@ -38,7 +38,7 @@ void ThrowRefused(std::string_view what, const OpDef& def, std::string_view reas
   Throw(MakeError(ErrorKind::kNotImplemented, text));
 }
 
-Value Known(const RuleContext& c, int i) {
+Value NonLinearOperand(const RuleContext& c, int i) {
   if (!c.in[i])
     ThrowRefused("Transpose rule (for reverse-mode differentiation)", c.def,
                  absl::StrCat("it is not linear in operand ", i, " together with the others"),

@@ -13,7 +13,7 @@
 namespace tessera::ir {
 namespace {
 
-// What makes two nodes the same: everything, the constant by its bits (so that -0 is not 0).
+// Nodes are equal if all fields are, the constant by its bits (so that -0 is not 0).
 using NodeKey = std::tuple<ScalarPrim, DType, std::vector<int>, uint64_t, int64_t>;
 NodeKey KeyOf(const ScalarNode& n) {
   return {n.prim, n.dtype, n.args, std::bit_cast<uint64_t>(n.value), n.int_value};

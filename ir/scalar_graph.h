@@ -1,7 +1,7 @@
-// The scalar meaning of an elementwise op as data: a small graph of about forty primitives, which
+// The scalar function of an elementwise op as data: a small graph of about forty primitives, which
 // is all a code generator must know.  ops/scalar_math.h defines each primitive.  Operands of a
 // primitive have one dtype (but for the predicate of Select); bf16 takes part in Input and Convert
-// only.  Plain values; thread-compatible.
+// only.  Thread-compatible.
 #pragma once
 #include <cstdint>
 #include <string>

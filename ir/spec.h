@@ -1,4 +1,4 @@
-// Whether a PartitionSpec fits a mesh and the shape of an array.  Pure; any thread.
+// Whether a PartitionSpec fits a mesh and the shape of an array.  Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -25,7 +25,7 @@ struct SpecFault {
   std::string axis;
   int64_t shards = 1;
 };
-// Looks at the dims in order, at the axes of each before its size.
+// Checks the dims in order, the axes of each before its size.
 std::optional<SpecFault> FindSpecFault(const PartitionSpec& spec, const Mesh& mesh,
                                        const Dims& shape);
 

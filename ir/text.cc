@@ -31,7 +31,7 @@ std::string DoubleText(double v) {
   return buf;
 }
 
-// One element as a number where that is exact, else the bytes in hex.
+// One element as a number if that is exact, else the bytes in hex.
 std::string LiteralText(const Array& a) {
   std::string out = absl::StrCat("dense<", MakeType(a.dtype(), a.shape()).ToString(), ": ");
   const bool number = a.num_elements() == 1 && IsComputable(a.dtype()) && std::isfinite(a.At(0));
@@ -105,7 +105,7 @@ std::string NameSuffix(const std::vector<std::string>& names, size_t i) {
   return absl::StrCat(" as \"", absl::CEscape(names[i]), "\"");
 }
 
-// What the text says of a function's params and results beside their types.
+// The shardings and names of a function's params and results.
 struct Interface {
   std::vector<std::optional<PartitionSpec>> in_shardings, out_shardings;
   std::vector<std::string> in_names, out_names;
@@ -174,7 +174,7 @@ class Parser {
     p.entry = FunctionText(scope, 0, &s);
     Skip();
     if (pos_ != text_.size()) Fail("unexpected text after the program");
-    // What says nothing of any value is empty.
+    // A list without any entry set stays empty.
     const auto keep = [](auto& from, auto* to, const auto& says) {
       if (std::any_of(from.begin(), from.end(), says)) *to = std::move(from);
     };
@@ -188,7 +188,7 @@ class Parser {
   }
 
  private:
-  // "program text, line 3, column 7: <what>", at the token read last.
+  // "program text, line 3, column 7: <what>", at the last token read.
   std::string Where(std::string_view what) const {
     int line = 1, column = 1;
     for (size_t i = 0; i < token_ && i < text_.size(); ++i) {
@@ -250,7 +250,7 @@ class Parser {
     Expect("%");
     return Name();
   }
-  // A run of characters a number may have.
+  // The longest run of characters that a number may have.
   std::string NumberText() {
     Skip();
     const size_t begin = pos_;
@@ -396,8 +396,8 @@ class Parser {
       one = Array::Scalar(t.dtype, d);
     else
       Fail("expected a number");
-    // One number fills the literal; the text pays for few bytes, so all such literals share a
-    // bound.
+    // One number fills the literal, so a short text can ask for much memory: all such literals
+    // share a bound.
     if ((filled_bytes_ += bytes) > limits_.attr_bytes)
       OverLimit(absl::StrCat("literals filled by one number hold more than ", limits_.attr_bytes,
                              " bytes"));
@@ -523,7 +523,7 @@ class Parser {
 
   void OpText(Builder& b, std::map<std::string, Value>* env, int depth) {
     b.SetSite(Here());
-    const size_t begin = token_;  // what is wrong with the whole op is said there
+    const size_t begin = token_;  // position of errors about the whole op
     if (++ops_ > limits_.ops)
       OverLimit(absl::StrCat("the program has more than ", limits_.ops, " ops"));
     std::vector<std::string> names;
@@ -592,14 +592,14 @@ class Parser {
 
   std::string_view text_;
   size_t pos_ = 0;
-  size_t token_ = 0;  // where the token read last begins
+  size_t token_ = 0;  // start of the last token read
   int line_ = 1;
   int64_t ops_ = 0, filled_bytes_ = 0;
   const Limits limits_;
   const char* const file_;
 };
 
-// Text of any bytes may end up in a message, which must be fit to print and to send.
+// Any bytes of the text may end up in a message, which must be printable and valid UTF-8.
 absl::Status Printable(const absl::Status& status) {
   constexpr size_t kLongest = 2000;
   std::string message;

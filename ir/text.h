@@ -6,8 +6,8 @@
 //     return %2
 //   }
 //
-// After its type and sharding an argument or a result of the program may have a name for people,
-// as "args[0].w1".  An argument that is written %x, and not %0, is called "%x" without that.
+// After its type and sharding an argument or a result of the program may have a display name, as
+// "args[0].w1".  An argument that is written %x, and not %0, has the display name "%x" by default.
 #pragma once
 #include <string>
 #include <string_view>
@@ -19,14 +19,14 @@
 namespace tessera::ir {
 
 struct PrintOptions {
-  bool sites = false;  // a comment with the user's line after each op
+  bool sites = false;  // appends each op's source location as a comment
 };
 std::string PrintFunction(const Function& f, const PrintOptions& options = {});
 std::string PrintProgram(const Program& p, const PrintOptions& options = {});
 
 // Errors are MALFORMED_PROGRAM or LIMIT_EXCEEDED with line and column of the text, or the op's own
 // error with the line, as (program.txt:3).  The limits hold while reading; text of any bytes is
-// safe.  `file` is what lines are of; it must outlive the program (InternFile).
+// safe.  `file` names the file in errors and must outlive the program (InternFile).
 absl::StatusOr<Program> ParseProgram(std::string_view text, const Limits& limits = {},
                                      const char* file = "program.txt");
 

@@ -55,7 +55,7 @@ void Type::set_axes_of(int dim, AxisList axes) {
   Normalize(this);
 }
 
-AxisSet Type::vur() const {
+AxisSet Type::NonInvaryingAxes() const {
   AxisSet all = varying;
   all.insert(unreduced.begin(), unreduced.end());
   all.insert(reduced.begin(), reduced.end());

@@ -1,8 +1,8 @@
 // The one type of an array value: dtype, shape, weak flag, and per mesh axis either the dim it
-// shards (Explicit axes) or the state of the value across it (Manual axes).
+// shards (Explicit axes) or how the value varies across it (Manual axes).
 //
-// Printed in full: `f32[8@data,512]{V:model}`, a weak type as `f32[]~`.  States across a Manual
-// axis (reference: JAX's ManualAxisType): absent = invarying, V varying, U unreduced, R reduced.
+// Printed in full: `f32[8@data,512]{V:model}`, a weak type as `f32[]~`.  The manual axes type
+// (reference: JAX's ManualAxisType): absent = invarying, V varying, U unreduced, R reduced.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -33,27 +33,27 @@ struct Type {
   bool is_sharded() const { return !sharding.empty(); }
   const AxisList& axes_of(int dim) const;  // the axes that shard `dim`, possibly none
   void set_axes_of(int dim, AxisList axes);
-  // V u U u R.
-  AxisSet vur() const;
+  // The union of varying, unreduced and reduced.
+  AxisSet NonInvaryingAxes() const;
   std::string ToString() const;
 };
 
-// A type with a plain shape; `weak`, shardings and states empty.
+// A type of this dtype and shape that is neither weak nor sharded nor varying.
 Type MakeType(DType dtype, Dims shape);
 // Drops an all-empty sharding.  Every Type in a program is normalised.
 void Normalize(Type* type);
-// Shape and dtype equal; weak flag, sharding and states ignored.
+// Whether shape and dtype are equal; ignores the weak flag, sharding and manual axes type.
 bool SameShapeAndDType(const Type& a, const Type& b);
-// The same but for `weak`.
+// Whether the types are equal but for `weak`.
 bool EqualButWeak(const Type& a, const Type& b);
 // `type` is well formed in `mesh`: non-negative dims, named axes exist, Explicit axes shard and are
-// used once and divide their dim, Manual axes carry states, which are disjoint.
+// used once and divide their dim, Manual axes are in at most one of the three sets.
 absl::Status CheckType(const Type& type, const Mesh& mesh);
 // The spec written on the type's Explicit axes.
 PartitionSpec SpecOf(const Type& type);
 // The type of a cotangent: integer dtypes have none (see IsInexact); U and R swap.
 Type CotangentType(const Type& type);
-// Reads ToString's form.
+// Parses what ToString prints.
 absl::StatusOr<Type> ParseType(std::string_view text);
 
 std::string DimsToString(const Dims& dims);     // 8,512

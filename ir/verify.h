@@ -1,4 +1,4 @@
-// A program is well formed: what the client runs before sending and the server after receiving.
+// Checks that a program is well formed: the client does before sending, the server after receiving.
 #pragma once
 #include <cstdint>
 
@@ -16,12 +16,12 @@ struct Limits {
   int64_t attr_bytes = 16 << 20;  // of one attribute
 };
 
-// SSA order, known ops, attributes, every type as inference gives it, regions in their scopes,
+// Checks SSA order, ops, attributes, that every type is the inferred one, regions in their scopes,
 // shardings that fit the params and results.  MALFORMED_PROGRAM, LIMIT_EXCEEDED or the op's error.
 absl::Status Verify(const Program& program, const Limits& limits = {});
 absl::Status VerifyFunction(const Function& f, const Limits& limits = {});
-// Of these, the shardings and names alone: one per param or result, or none; no sharding longer
-// than its rank, no name that is too long or not printable ASCII.
+// Checks only shardings and names: one per param or result, or none; no sharding longer than its
+// rank, no name that is too long or not printable ASCII.
 absl::Status VerifySignature(const Program& program);
 
 }  // namespace tessera::ir

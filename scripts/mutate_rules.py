@@ -4,7 +4,7 @@
   scripts/mutate_rules.py [build/dev] [--ops PATTERN] [--rules jvp,batch] [--list]
 
 A rule is a designated initialiser of an op (`.jvp = DotJvp`), an assignment in a family's constructor
-(`d.batch = BatchReduce;`), or an entry of an elementwise op's calculus ({Along<F>, Adjoints<G>, States}).
+(`d.batch = BatchReduce;`), or an entry of an elementwise op's rules ({Chain<F>, Adjoints<G>, States}).
 Each is deleted from a copy of its file.  What does not compile is noticed by the compiler.  What does
 is linked into the tests of the ops, in a folder of its own, and must fail one of them by the op's
 name.  The exit status is 1 when a deletion goes unnoticed; the tree and the build are not touched.
@@ -22,9 +22,9 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FIELDS = ("num_operands|num_regions|attrs|has_effects|lowering|infer|factors|sharding|varying|jvp|"
-          "jvp_emits_primals|transpose|batch|partition|localize|partial_eval|region_map|pinned|cost|"
-          "scalar|index_map|eval|eval_lanes|reduce|exchange|family")
-CALCULUS = ("jvp", "transpose", "varying")
+          "jvp_emits_primals|transpose|batch|partition|localize|partial_eval|data_flow|cost|"
+          "fixed_sharding|scalar|index_map|eval|eval_shards|reduce|collective|family")
+AUTODIFF = ("jvp", "transpose", "varying")
 # In the order of likelihood.  Those of ops/ take a filter by op.
 TESTS = ["all_ops_test", "ops_derivatives_test", "ops_batch_test", "ops_sharding_test",
          "ir_transform_transform_test", "ir_transform_transcripts_test", "ir_ops_{file}_test",
@@ -92,7 +92,7 @@ def mutations_of(path):
             else:                               # d.field = value;
                 begin = code.rindex("\n", 0, m.start()) + 1
                 out.append(Mutation(path, text, begin, code.index(";", m.end()) + 1, op, m.group(1)))
-        # The calculus of an elementwise op: the braces after the meaning's.
+        # The autodiff rules of an elementwise op: the last braces.
         call = re.compile(r"(?:Unary|Binary)<|Elementwise\(").search(code, head.end(), end)
         braces = [m for m in re.compile(r"{(?=[A-Z])(?!Eval)").finditer(code, call.end(), end)
                   if code[:m.start()].rstrip()[-1] == ","] if call else []
@@ -100,7 +100,7 @@ def mutations_of(path):
             continue
         call = braces[0]
         at = call.end()
-        for field in CALCULUS:
+        for field in AUTODIFF:
             stop = end_of(code, at)
             default = {"jvp": "{}", "transpose": "kNotLinear", "varying": "Derived{}"}[field]
             out.append(Mutation(path, text, at, stop, op, field, default))

@@ -76,19 +76,20 @@ class BoundService final : public api::Service {
     return MakingOf(
         Ask<scheduler::Making>(scheduler::ReshardArray{{0, caller_}, session_, array, placement}));
   }
-  absl::StatusOr<uint64_t> Save(const std::string& path, const std::vector<api::NamedArray>& arrays,
+  absl::StatusOr<uint64_t> Save(const std::string& path,
+                                const std::vector<api::ArrayToSave>& arrays,
                                 bool overwrite) override {
     TESSERA_ASSIGN_OR_RETURN(const api::Operation op, Ask<api::Operation>(scheduler::SaveArrays{
                                                           {0, caller_}, arrays, path, overwrite}));
     return op.id;
   }
   absl::StatusOr<api::Making> Load(const std::string& path,
-                                   const std::vector<api::PlacedName>& arrays) override {
+                                   const std::vector<api::ArrayToLoad>& arrays) override {
     return MakingOf(
         Ask<scheduler::Making>(scheduler::LoadArrays{{0, caller_}, session_, path, arrays}));
   }
-  absl::StatusOr<std::vector<api::FileArray>> DescribeFile(const std::string& path) override {
-    return Ask<std::vector<api::FileArray>>(scheduler::DescribeFile{{0, caller_}, path});
+  absl::StatusOr<std::vector<api::FileArrayInfo>> DescribeFile(const std::string& path) override {
+    return Ask<std::vector<api::FileArrayInfo>>(scheduler::DescribeFile{{0, caller_}, path});
   }
   absl::Status Delete(absl::Span<const uint64_t> arrays) override {
     return Await<scheduler::MissingArrays>([&](auto then) {

@@ -477,10 +477,10 @@ absl::StatusOr<api::Making> RemoteService::Reshard(uint64_t array,
 }
 
 absl::StatusOr<uint64_t> RemoteService::Save(const std::string& path,
-                                             const std::vector<api::NamedArray>& arrays,
+                                             const std::vector<api::ArrayToSave>& arrays,
                                              bool overwrite) {
   v1::SaveArraysRequest request;
-  for (const api::NamedArray& a : arrays) {
+  for (const api::ArrayToSave& a : arrays) {
     v1::NamedArray* named = request.add_arrays();
     named->set_name(a.name);
     named->set_array(a.array);
@@ -496,10 +496,10 @@ absl::StatusOr<uint64_t> RemoteService::Save(const std::string& path,
 }
 
 absl::StatusOr<api::Making> RemoteService::Load(const std::string& path,
-                                                const std::vector<api::PlacedName>& arrays) {
+                                                const std::vector<api::ArrayToLoad>& arrays) {
   v1::LoadArraysRequest request;
   request.set_path(path);
-  for (const api::PlacedName& a : arrays) {
+  for (const api::ArrayToLoad& a : arrays) {
     v1::LoadArray* wanted = request.add_arrays();
     wanted->set_name(a.name);
     *wanted->mutable_placement() = ir::serial::ToProto(a.placement);
@@ -515,14 +515,15 @@ absl::StatusOr<api::Making> RemoteService::Load(const std::string& path,
   });
 }
 
-absl::StatusOr<std::vector<api::FileArray>> RemoteService::DescribeFile(const std::string& path) {
+absl::StatusOr<std::vector<api::FileArrayInfo>> RemoteService::DescribeFile(
+    const std::string& path) {
   v1::GetFileRequest request;
   request.set_path(path);
   v1::File response;
   TESSERA_RETURN_IF_ERROR(Call(kFileLimit, [&](grpc::ClientContext* context) {
     return arrays_->GetFile(context, request, &response);
   }));
-  std::vector<api::FileArray> out;
+  std::vector<api::FileArrayInfo> out;
   for (const v1::FileEntry& entry : response.arrays()) {
     const std::optional<ir::DType> dtype = ir::ParseDType(entry.dtype());
     if (!dtype)

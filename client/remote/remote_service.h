@@ -39,11 +39,12 @@ class RemoteService final : public api::Service {
   absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal, absl::Duration timeout) override;
   absl::StatusOr<api::ArraySpec> Describe(uint64_t array) override;
   absl::StatusOr<api::Making> Reshard(uint64_t array, const api::Placement& placement) override;
-  absl::StatusOr<uint64_t> Save(const std::string& path, const std::vector<api::NamedArray>& arrays,
+  absl::StatusOr<uint64_t> Save(const std::string& path,
+                                const std::vector<api::ArrayToSave>& arrays,
                                 bool overwrite) override;
   absl::StatusOr<api::Making> Load(const std::string& path,
-                                   const std::vector<api::PlacedName>& arrays) override;
-  absl::StatusOr<std::vector<api::FileArray>> DescribeFile(const std::string& path) override;
+                                   const std::vector<api::ArrayToLoad>& arrays) override;
+  absl::StatusOr<std::vector<api::FileArrayInfo>> DescribeFile(const std::string& path) override;
   absl::Status Delete(absl::Span<const uint64_t> arrays) override;
   absl::StatusOr<api::Operation> GetOperation(uint64_t operation) override;
   absl::StatusOr<api::Operation> WaitOperation(uint64_t operation, absl::Duration timeout) override;

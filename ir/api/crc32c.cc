@@ -68,9 +68,9 @@ uint64_t WordAt(const unsigned char* p) {
   return word;
 }
 
-// The instruction takes three cycles, and a new one can start in each: three runs of `kRun` bytes
-// at once, as long as there are three (Gopal et al., "Fast CRC computation for iSCSI polynomial
-// using CRC32 instruction", 2011).
+// The instruction has a latency of three cycles and a throughput of one: this interleaves three
+// runs of `kRun` bytes while there are three (Gopal et al., "Fast CRC computation for iSCSI
+// polynomial using CRC32 instruction", 2011).
 template <size_t kRun>
 __attribute__((target("sse4.2"))) uint32_t ThreeRuns(uint32_t c, const unsigned char*& p,
                                                      size_t& size) {

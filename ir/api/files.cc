@@ -16,8 +16,8 @@ absl::StatusOr<FileFormat> CheckFilePath(std::string_view text) {
                      absl::StrCat("path '", path.substr(0, 100), "': ", why));
   };
   if (path.empty()) return bad("it is empty; expected a file below the workers' folder of files");
-  if (path.size() > kFilePathBytesMax) {
-    return bad(absl::StrCat(path.size(), " bytes; expected at most ", kFilePathBytesMax));
+  if (path.size() > kMaxFilePathBytes) {
+    return bad(absl::StrCat(path.size(), " bytes; expected at most ", kMaxFilePathBytes));
   }
   if (path[0] == '/') return bad("expected a path relative to the workers' folder of files");
   for (const absl::string_view part : absl::StrSplit(path, '/')) {
@@ -34,18 +34,18 @@ absl::StatusOr<FileFormat> CheckFilePath(std::string_view text) {
   return bad("expected it to end in .safetensors or .npy, which says the format");
 }
 
-absl::Status CheckFileArrays(FileFormat format, absl::Span<const FileArray> arrays) {
-  if (arrays.empty() || arrays.size() > kFileArraysMax) {
+absl::Status CheckFileArrays(FileFormat format, absl::Span<const FileArrayInfo> arrays) {
+  if (arrays.empty() || arrays.size() > kMaxArraysPerFile) {
     return MakeError(
         ErrorKind::kValueError,
-        absl::StrCat("file: ", arrays.size(), " arrays; expected 1 to ", kFileArraysMax));
+        absl::StrCat("file: ", arrays.size(), " arrays; expected 1 to ", kMaxArraysPerFile));
   }
   if (format == FileFormat::kNumpy && arrays.size() != 1) {
     return MakeError(ErrorKind::kValueError, absl::StrCat("file: a .npy holds one array, not ",
                                                           arrays.size(), "; use .safetensors"));
   }
   std::set<std::string_view> names;
-  for (const FileArray& array : arrays) {
+  for (const FileArrayInfo& array : arrays) {
     if (format == FileFormat::kNumpy) {
       if (array.dtype == ir::DType::kBF16 || array.dtype == ir::DType::kF8E4M3FN ||
           array.dtype == ir::DType::kF8E5M2) {
@@ -60,11 +60,11 @@ absl::Status CheckFileArrays(FileFormat format, absl::Span<const FileArray> arra
                        absl::StrCat("file: .safetensors has no dtype ",
                                     ToAbsl(ir::DTypeName(array.dtype)), "; use .npy"));
     }
-    if (array.name.empty() || array.name.size() > kFileNameBytesMax ||
+    if (array.name.empty() || array.name.size() > kMaxArrayNameBytes ||
         array.name == "__metadata__") {
       return MakeError(
           ErrorKind::kValueError,
-          absl::StrCat("file: an array's name has 1 to ", kFileNameBytesMax,
+          absl::StrCat("file: an array's name has 1 to ", kMaxArrayNameBytes,
                        " bytes and is not __metadata__; got '", array.name.substr(0, 100), "'"));
     }
     if (!names.insert(array.name).second) {

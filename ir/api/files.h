@@ -1,5 +1,5 @@
-// Files of arrays below the workers' folder of files: what both the coordinator and the executors
-// know of them.  Pure; any thread.
+// Array files (.safetensors, .npy) under the workers' --files-dir: what the coordinator and the
+// executors both check.  Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,29 +16,29 @@ namespace tessera::api {
 
 enum class FileFormat : uint8_t { kSafetensors, kNumpy };
 
-// An array in a file.
-struct FileArray {
+// The metadata of an array in a file.
+struct FileArrayInfo {
   std::string name;  // "" in a .npy
   ir::DType dtype = ir::DType::kF32;
   ir::Dims shape;
-  bool operator==(const FileArray&) const = default;
+  bool operator==(const FileArrayInfo&) const = default;
 };
 
-// An array, and its name in a file.
-struct NamedArray {
+// An array id, and the name that the array gets in a file.
+struct ArrayToSave {
   std::string name;
   uint64_t array = 0;
 };
 
-inline constexpr size_t kFilePathBytesMax = 1024;
-inline constexpr size_t kFileNameBytesMax = 512;  // of an array
-inline constexpr size_t kFileArraysMax = 65'536;
+inline constexpr size_t kMaxFilePathBytes = 1024;
+inline constexpr size_t kMaxArrayNameBytes = 512;
+inline constexpr size_t kMaxArraysPerFile = 65'536;
 
-// The format that the path's ending says.  VALUE_ERROR: the path is empty, too long or absolute, a
-// part of it is empty, begins with a dot or is no plain name, or its ending is another.
+// The format by the path's extension.  VALUE_ERROR: the path is empty, too long or absolute; a
+// component is empty, starts with a dot or has unprintable characters; or the extension is unknown.
 absl::StatusOr<FileFormat> CheckFilePath(std::string_view path);
-// Whether a file of this format can hold these: VALUE_ERROR, or NOT_IMPLEMENTED for a dtype that
-// the format does not have.
-absl::Status CheckFileArrays(FileFormat format, absl::Span<const FileArray> arrays);
+// Checks that a file of this format can hold these arrays: VALUE_ERROR, or NOT_IMPLEMENTED for a
+// dtype that the format does not have.
+absl::Status CheckFileArrays(FileFormat format, absl::Span<const FileArrayInfo> arrays);
 
 }  // namespace tessera::api

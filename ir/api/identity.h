@@ -1,4 +1,4 @@
-// How the members of a cluster are named in their certificates.  Constants; any thread.
+// How the members of a cluster are named in their certificates.
 #pragma once
 
 namespace tessera::api {
@@ -8,7 +8,7 @@ namespace tessera::api {
 // target name override.  The coordinator goes by the names and addresses in its certificate.
 inline constexpr char kWorkerServerName[] = "worker.tessera";
 
-// A worker's certificate names it by this URI with its name behind.
+// A worker's certificate names it by this URI followed by the worker's name.
 inline constexpr char kWorkerUriPrefix[] = "tessera://workers/";
 
 }  // namespace tessera::api

@@ -88,7 +88,7 @@ ir::Dims BlockStarts(const Placement& placement, const ir::Dims& shape, int64_t 
 }
 
 std::vector<int> DistinctBlocks(const Placement& placement, const ir::Dims& shape) {
-  // Coordinates along the axes that shard a dim, so that empty dims do not merge blocks.
+  // Coordinates along the axes that shard a dim, so that empty dims do not merge shards.
   std::set<std::vector<int64_t>> seen;
   std::vector<int> ordinals;
   for (int64_t k = 0; k < placement.mesh.num_devices(); ++k) {

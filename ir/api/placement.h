@@ -1,4 +1,4 @@
-// The geometry of placements: which block of an array lies on which device.  Pure; any thread.
+// The geometry of placements: which shard of an array is on which device.  Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,17 +8,16 @@
 
 namespace tessera::api {
 
-// The placement is whole and fits `shape`: as many distinct devices as the mesh has coordinates, a
-// spec no longer than the rank, axes of the mesh used once each, dims that divide evenly, nothing
-// unreduced or left open.  VALUE_ERROR, UNKNOWN_AXIS or INDIVISIBLE.
+// Checks that the placement is complete and fits `shape`: as many distinct devices as the mesh has
+// coordinates, a spec no longer than the rank, axes of the mesh used once each, dims that divide
+// evenly, nothing unreduced or left open.  VALUE_ERROR, UNKNOWN_AXIS or INDIVISIBLE.
 absl::Status CheckPlacement(const Placement& placement, const ir::Dims& shape);
 
-// The rest require CheckPlacement.
-// The shape of every block.
+// The functions below require a placement that CheckPlacement accepts. The shape of every shard.
 ir::Dims LocalShape(const Placement& placement, const ir::Dims& shape);
-// Where the block of mesh device `ordinal` starts.
+// The start indices of the shard of mesh device `ordinal`.
 ir::Dims BlockStarts(const Placement& placement, const ir::Dims& shape, int64_t ordinal);
-// One ordinal per distinct block, in order of ordinal.
+// One ordinal per distinct shard, ascending.
 std::vector<int> DistinctBlocks(const Placement& placement, const ir::Dims& shape);
 
 }  // namespace tessera::api

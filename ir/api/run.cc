@@ -10,9 +10,9 @@
 namespace tessera::api {
 namespace {
 
-constexpr absl::Duration kGrace = absl::Seconds(1);  // beyond the deadline, for the answer
+constexpr absl::Duration kGrace = absl::Seconds(1);  // beyond the deadline, for the reply
 
-// Deletes its arrays when it goes.
+// Deletes its arrays in its destructor.
 class ScopedArrays {
  public:
   explicit ScopedArrays(Service& service) : service_(service) {}

@@ -1,7 +1,7 @@
-// A program run from values to values: compiled, its inputs put, executed, its results read. The
-// server does so for RunProgram, the command line for `tessera run`.
+// Runs a program on host values: compiles it, puts its inputs, executes it and gets its results.
+// The server does so for RunProgram, the command line for `tessera run`.
 //
-// Blocks; any thread.
+// Blocking; thread-safe.
 #pragma once
 #include <functional>
 #include <string>
@@ -14,13 +14,13 @@
 
 namespace tessera::api {
 
-// What a caller decides; functions may be null.
+// Every function may be null.
 struct RunOptions {
-  absl::Time until = absl::InfiniteFuture();  // of SteadyNow; then DEADLINE_EXCEEDED
-  bool keep = false;                          // results stay on the devices; else all is deleted
-  bool fetch = true;                          // results are read
-  // Carries out the step that `what` names, "compile", "input 0" or "result 1", or gives it up with
-  // an error. The step may go on after that: it uses the service and what it owns.
+  absl::Time until = absl::InfiniteFuture();  // by SteadyNow(); then DEADLINE_EXCEEDED
+  bool keep = false;                          // leave the results on the devices, else delete all
+  bool fetch = true;                          // read the results
+  // Runs the step that `what` names, "compile", "input 0" or "result 1", or abandons it with an
+  // error. An abandoned step may still run: it uses only the service and what it owns.
   std::function<absl::Status(const std::string& what, const std::function<absl::Status()>& step)>
       carry_out = nullptr;
   // Called before inputs are put.
@@ -32,7 +32,7 @@ struct RunOptions {
 struct RunResult {
   CompileReply plan;
   ExecuteReply run;
-  std::vector<ir::Array> values;  // if they are fetched
+  std::vector<ir::Array> values;  // empty without `fetch`
 };
 
 // Requires: one input per parameter, of its type.

@@ -44,13 +44,14 @@ class FakeService final : public Service {
   absl::StatusOr<ir::Array> GetShard(uint64_t, int, absl::Duration) override { return None(); }
   absl::StatusOr<ArraySpec> Describe(uint64_t) override { return None(); }
   absl::StatusOr<Making> Reshard(uint64_t, const Placement&) override { return None(); }
-  absl::StatusOr<uint64_t> Save(const std::string&, const std::vector<NamedArray>&, bool) override {
+  absl::StatusOr<uint64_t> Save(const std::string&, const std::vector<ArrayToSave>&,
+                                bool) override {
     return None();
   }
-  absl::StatusOr<Making> Load(const std::string&, const std::vector<PlacedName>&) override {
+  absl::StatusOr<Making> Load(const std::string&, const std::vector<ArrayToLoad>&) override {
     return None();
   }
-  absl::StatusOr<std::vector<FileArray>> DescribeFile(const std::string&) override {
+  absl::StatusOr<std::vector<FileArrayInfo>> DescribeFile(const std::string&) override {
     return None();
   }
   absl::StatusOr<Operation> GetOperation(uint64_t) override { return None(); }

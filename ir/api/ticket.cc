@@ -81,8 +81,8 @@ absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, 
   const size_t cut = text.rfind('|');
   if (cut == std::string_view::npos) return Refused("not a ticket");
   const absl::string_view body = ToAbsl(text.substr(0, cut));
-  // Another incarnation's mark cannot be checked, and need not be: whoever shows such a ticket gets
-  // nothing for it.
+  // Another incarnation's signature cannot be checked, and need not be: such a ticket grants
+  // nothing.
   const std::vector<absl::string_view> f = absl::StrSplit(body, '|');
   uint64_t named = 0;
   if (f.size() == kFields && f[0] == "v1" && absl::SimpleAtoi(f[2], &named) && named != incarnation)
@@ -91,7 +91,7 @@ absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, 
   const std::string_view given = text.substr(cut + 1);
   if (given.size() != mac.size() || CRYPTO_memcmp(given.data(), mac.data(), mac.size()) != 0)
     return Refused("not signed by this coordinator");
-  // Signed by us, so what follows can only fail between versions.
+  // We signed it, so parsing can only fail between versions.
   Ticket t;
   int access = 0;
   int64_t expires_ms = 0;

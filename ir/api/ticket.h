@@ -3,7 +3,7 @@
 // The coordinator signs, the executor checks; the client sees only the opaque text.  The key is the
 // executor incarnation's own: the coordinator derives it from its epoch's, a worker from the
 // worker's that the coordinator gave it, and an executor has no other.  So nobody can make a ticket
-// for another's executors.  Pure functions; any thread.
+// for another's executors.  Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,14 +24,14 @@ struct Ticket {
   int32_t device = 0;  // local to the executor
   ir::DType dtype = ir::DType::kF32;
   ir::Dims shape;      // of the shard
-  absl::Time expires;  // by the coordinator's clock of Welcome; millisecond grain
+  absl::Time expires;  // by the coordinator's clock (Welcome); millisecond resolution
   bool operator==(const Ticket&) const = default;
 };
 
-// The keys below the coordinator's: a worker's, and of that an executor incarnation's.
+// The keys derived from the coordinator's: a worker's, and from that an executor incarnation's.
 std::string WorkerTicketKey(std::string_view coordinator_key, std::string_view worker);
 std::string ExecutorTicketKey(std::string_view worker_key, int32_t index, uint64_t incarnation);
-// Both at once, of the executor called "worker/index".
+// Both derivations at once, for the executor called "worker/index".
 std::string TicketKeyFor(std::string_view coordinator_key, std::string_view executor,
                          uint64_t incarnation);
 

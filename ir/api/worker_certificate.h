@@ -1,5 +1,5 @@
 // What a worker's certificate says: what the coordinator signs for those that join, and what
-// `tessera init` makes for those that are there from the start.  Pure; any thread.
+// `tessera init` makes for those that are there from the start.  Stateless; thread-safe.
 #pragma once
 #include <string>
 
@@ -8,7 +8,8 @@
 
 namespace tessera::api {
 
-// The names of ir/api/identity.h and no address, so that no worker can pass for the coordinator.
+// Holds the names of ir/api/identity.h and no address, so that no worker can pass for the
+// coordinator.
 // VALUE_ERROR: `name` is not 1 to 63 letters, digits, '.', '-' and '_'.
 absl::StatusOr<pki::CertificateSpec> WorkerCertificate(const std::string& name);
 

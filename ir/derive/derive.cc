@@ -1,4 +1,4 @@
-// The derived rules: what an op gets from its factor signature or its family.
+// The derived rules, which follow from an op's factor signature or its family.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -77,7 +77,7 @@ absl::Status ShardingByFactors(const InferContext& c, std::vector<Type>* out) {
   absl::StatusOr<std::vector<AxisList>> axes = UnifyFactors(c, s);
   TESSERA_RETURN_IF_ERROR(axes);
   for (size_t f = 0; f < axes->size(); ++f)
-    if (s.factors[f].kind == FactorKind::kReplicate && !(*axes)[f].empty())
+    if (s.factors[f].kind == FactorKind::kReplicated && !(*axes)[f].empty())
       return ShardingError(c, ": a dim that must be whole is sharded over {",
                            absl::StrJoin((*axes)[f], ","), "}: ", OperandTypes(c.in),
                            "; reshard the operand to leave it unsharded");
@@ -161,7 +161,7 @@ std::vector<Value> PartitionByFactors(const RuleContext& c, const PartitionConte
   std::vector<Value> out = c.b.Emit(c.def, c.in, attrs, {c.regions.begin(), c.regions.end()});
   AxisList reduced;
   for (size_t f = 0; f < p.factor_axes.size(); ++f)
-    if (p.signature.factors[f].kind == FactorKind::kReduce)
+    if (p.signature.factors[f].kind == FactorKind::kReduction)
       reduced.insert(reduced.end(), p.factor_axes[f].begin(), p.factor_axes[f].end());
   if (!reduced.empty())
     for (Value& v : out) v = Complete(v, p.signature.reduce, reduced);

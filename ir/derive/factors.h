@@ -1,4 +1,4 @@
-// Between the axes that shard a dim and the factors the dim is made of.
+// Conversions between the axes that shard a dim and the factors the dim is made of.
 #pragma once
 #include <optional>
 #include <vector>
@@ -8,7 +8,7 @@
 namespace tessera::ir {
 
 // The axes of one dim (major to minor) dealt out to its factors (major to minor); nullopt when an
-// axis would straddle two factors or a minor factor would be cut before its major one is used up.
+// axis would straddle two factors or a minor factor would be sharded before its major one in full.
 std::optional<std::vector<AxisList>> SplitAxes(const AxisList& axes, const FactorList& dim,
                                                const Signature& signature, const Mesh& mesh);
 // The reverse for a whole tensor: dims from factor axes, and the local type that leaves.

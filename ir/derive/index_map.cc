@@ -1,4 +1,4 @@
-// The meaning of an index map: boxes copied one after the other.
+// Evaluates an index map: copies its pieces one after the other.
 #include <algorithm>
 
 #include "base/log.h"
@@ -9,21 +9,21 @@ namespace tessera::ir {
 namespace derive {
 namespace {
 
-// The start that an operand gives, clamped; a value beyond 2^63 counts as large.
-int64_t StartOf(const IndexShift& shift, absl::Span<const Array> in) {
+// The operand's offset, clamped; a value beyond 2^63 counts as large.
+int64_t StartOf(const DynamicOffset& shift, absl::Span<const Array> in) {
   const Array& at = in[shift.operand];
   int64_t value = at.IntAt(0);
   if (value < 0 && IsUnsignedInt(at.dtype())) value = shift.max;
   return std::clamp<int64_t>(value, 0, shift.max);
 }
 
-int64_t Sum(const std::vector<IndexShift>& shifts, absl::Span<const Array> in) {
+int64_t Sum(const std::vector<DynamicOffset>& shifts, absl::Span<const Array> in) {
   int64_t sum = 0;
-  for (const IndexShift& s : shifts) sum += s.stride * StartOf(s, in);
+  for (const DynamicOffset& s : shifts) sum += s.stride * StartOf(s, in);
   return sum;
 }
 
-// The box offset + sum(strides * j) lies in [0, n).
+// Whether offset + sum(strides * j) is in [0, n) for every index j of `shape`.
 bool Inside(int64_t offset, const Dims& strides, const Dims& shape, int64_t n) {
   int64_t low = offset, high = offset;
   for (size_t d = 0; d < shape.size(); ++d)
@@ -31,7 +31,7 @@ bool Inside(int64_t offset, const Dims& strides, const Dims& shape, int64_t n) {
   return low >= 0 && high < n;
 }
 
-// The numbers offset + sum(strides * j) as an array in which dims of stride 0 have size 1.
+// The iota offset + sum(strides * j), as an array in which dims of stride 0 have size 1.
 Array Numbers(const IndexPiece& piece, DType dtype) {
   Dims shape = piece.shape;
   for (size_t d = 0; d < shape.size(); ++d)
@@ -91,7 +91,7 @@ absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext& c, absl::Span
   const Type& type = c.out_types[0];
   std::optional<Array> out;
   for (const IndexPiece& piece : map.pieces) {
-    const bool numbers = piece.source == IndexPiece::kNumbers;
+    const bool numbers = piece.source == IndexPiece::kIota;
     if (!numbers && !out && IsWhole(piece, type)) {
       const Array& from = piece.source == IndexPiece::kLiteral ? *map.literal : in[piece.source];
       if (from.num_elements() == type.num_elements()) {  // Shares the bytes.

@@ -10,7 +10,7 @@
 namespace tessera::ir {
 namespace {
 
-// `a` repeated to `n` elements when it is a scalar operand of an op on arrays.
+// `a`, broadcast to `shape` if it is a scalar operand of an op on arrays.
 Array Expanded(const Array& a, const Dims& shape) {
   if (a.rank() == static_cast<int>(shape.size())) return a;
   Array out(a.dtype(), shape);
@@ -42,7 +42,7 @@ absl::Status CheckArg(const Function& f, int i, const Array& a) {
                                                         "; expected ", t.ToString()));
 }
 
-// For each op, the values nobody reads after it.
+// For each op, the values that it is the last to use.
 std::vector<std::vector<ValueId>> LastUses(const Function& f) {
   std::vector<int> last(f.types.size(), -1);
   for (size_t i = 0; i < f.ops.size(); ++i) {
@@ -56,21 +56,21 @@ std::vector<std::vector<ValueId>> LastUses(const Function& f) {
   return dead;
 }
 
-absl::StatusOr<std::vector<Lanes>> EvalOp(Evaluator& ev, const Function& f, size_t index,
-                                          const std::vector<Lanes>& env) {
+absl::StatusOr<std::vector<Shards>> EvalOp(Evaluator& ev, const Function& f, size_t index,
+                                           const std::vector<Shards>& env) {
   const Op& op = f.ops[index];
   std::vector<Type> out_types;
   for (ValueId r : op.results) out_types.push_back(f.types[r]);
-  const size_t lanes = ev.lane_devices().size();
+  const size_t shards = ev.shard_devices().size();
   const EvalContext c{*op.def, f.scope, op.attrs, op.regions, out_types, ev};
 
-  std::vector<Lanes> out(op.results.size());
+  std::vector<Shards> out(op.results.size());
   const OpHook& hook = ev.options().hook;
   const bool per_lane = op.def->scalar.eval || op.def->index_map || op.def->eval;
   if (per_lane || (hook && op.def->lowering == Lowering::kCollective)) {
-    for (size_t lane = 0; lane < lanes; ++lane) {
+    for (size_t shard = 0; shard < shards; ++shard) {
       std::vector<Array> in;
-      for (ValueId v : op.operands) in.push_back(env[v][lane]);
+      for (ValueId v : op.operands) in.push_back(env[v][shard]);
       absl::StatusOr<std::vector<Array>> got = std::vector<Array>{};
       std::optional<absl::StatusOr<std::vector<Array>>> hooked;
       if (hook) hooked = hook(f, op, f.sites[index], in);
@@ -91,51 +91,52 @@ absl::StatusOr<std::vector<Lanes>> EvalOp(Evaluator& ev, const Function& f, size
     }
     return out;
   }
-  std::vector<Lanes> in;
+  std::vector<Shards> in;
   for (ValueId v : op.operands) in.push_back(env[v]);
-  return op.def->eval_lanes(c, in);
+  return op.def->eval_shards(c, in);
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<Lanes>> Evaluator::RunLanes(const Function& f, std::vector<Lanes> args) {
+absl::StatusOr<std::vector<Shards>> Evaluator::RunShards(const Function& f,
+                                                         std::vector<Shards> args) {
   if (static_cast<int>(args.size()) != f.num_params)
     return MakeError(ErrorKind::kValueError, absl::StrCat(f.name, " takes ", f.num_params,
                                                           " arguments, got ", args.size()));
   for (int i = 0; i < f.num_params; ++i) TESSERA_RETURN_IF_ERROR(CheckArg(f, i, args[i].at(0)));
-  std::vector<Lanes> env(f.types.size());
+  std::vector<Shards> env(f.types.size());
   std::move(args.begin(), args.end(), env.begin());
   const std::vector<std::vector<ValueId>> dead = LastUses(f);
   for (size_t i = 0; i < f.ops.size(); ++i) {
     if (options_.check_cancel) TESSERA_RETURN_IF_ERROR(options_.check_cancel());
-    absl::StatusOr<std::vector<Lanes>> out = std::vector<Lanes>{};
+    absl::StatusOr<std::vector<Shards>> out = std::vector<Shards>{};
     TESSERA_RETURN_IF_ERROR(CatchStatus([&] { out = EvalOp(*this, f, i, env); }));
     TESSERA_RETURN_IF_ERROR(out);
     for (size_t r = 0; r < out->size(); ++r) env[f.ops[i].results[r]] = std::move((*out)[r]);
     for (ValueId v : dead[i]) env[v].clear();
   }
-  std::vector<Lanes> results;
+  std::vector<Shards> results;
   for (ValueId v : f.results) results.push_back(env[v]);
   return results;
 }
 
 absl::StatusOr<std::vector<Array>> Evaluator::Run(const Function& f, absl::Span<const Array> args) {
-  lane_devices_ = {options_.device < 0 ? 0 : options_.device};
-  std::vector<Lanes> lanes;
-  for (const Array& a : args) lanes.push_back({a});
-  absl::StatusOr<std::vector<Lanes>> out = RunLanes(f, std::move(lanes));
+  shard_devices_ = {options_.device < 0 ? 0 : options_.device};
+  std::vector<Shards> shards;
+  for (const Array& a : args) shards.push_back({a});
+  absl::StatusOr<std::vector<Shards>> out = RunShards(f, std::move(shards));
   TESSERA_RETURN_IF_ERROR(out);
   std::vector<Array> results;
-  for (Lanes& l : *out) results.push_back(std::move(l[0]));
+  for (Shards& l : *out) results.push_back(std::move(l[0]));
   return results;
 }
 
-absl::StatusOr<std::vector<Lanes>> Evaluator::WithLanes(std::vector<int64_t> devices,
-                                                        const Function& body,
-                                                        std::vector<Lanes> args) {
-  std::swap(lane_devices_, devices);
-  absl::StatusOr<std::vector<Lanes>> out = RunLanes(body, std::move(args));
-  std::swap(lane_devices_, devices);
+absl::StatusOr<std::vector<Shards>> Evaluator::RunOnDevices(std::vector<int64_t> devices,
+                                                            const Function& body,
+                                                            std::vector<Shards> args) {
+  std::swap(shard_devices_, devices);
+  absl::StatusOr<std::vector<Shards>> out = RunShards(body, std::move(args));
+  std::swap(shard_devices_, devices);
   return out;
 }
 

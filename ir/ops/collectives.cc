@@ -1,7 +1,7 @@
 // Collectives over named mesh axes, and the cast `pvary`.
 //
 // Typing follows JAX's manual axis types: the ops are strict, the functions of ops.h insert
-// `pvary`. In a scope with check_vma=false no states are tracked and psum transposes to psum.
+// `pvary`. In a scope with check_vma=false no such types are tracked and psum transposes to psum.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -16,7 +16,7 @@ namespace tessera::ir {
 namespace ops {
 namespace {
 
-// ---- Axes and states. ----
+// ---- Axes and manual axes types. ----
 
 const AxisList& AxesOf(const Attrs& attrs) { return attrs.Strings("axes"); }
 int64_t SizeAlong(const InferContext& c) { return c.scope.mesh.SizeOf(AxesOf(c.attrs)); }
@@ -92,10 +92,10 @@ absl::Status CheckVaries(const InferContext& c) {
                     "); apply pcast(..., to='varying') first");
 }
 
-// States pass from the operand, less the axes when the result is equal along them.
+// The manual axes type is the operand's, less the axes when the result is equal along them.
 absl::Status StaysVarying(const InferContext& c, std::vector<Type>* out) {
   TESSERA_RETURN_IF_ERROR(CheckVaries(c));
-  return StatesOfFirst(c, out);
+  return SameVmaAsFirst(c, out);
 }
 absl::Status BecomesInvarying(const InferContext& c, std::vector<Type>* out) {
   TESSERA_RETURN_IF_ERROR(StaysVarying(c, out));
@@ -110,8 +110,8 @@ absl::Status AxisIndexStates(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 absl::Status PvaryStates(const InferContext& c, std::vector<Type>* out) {
-  TESSERA_RETURN_IF_ERROR(StatesOfFirst(c, out));
-  const AxisSet held = c.in[0].vur();
+  TESSERA_RETURN_IF_ERROR(SameVmaAsFirst(c, out));
+  const AxisSet held = c.in[0].NonInvaryingAxes();
   for (const std::string& a : AxesOf(c.attrs)) {
     if (held.contains(a))
       return ValueError(c, "Unsupported pcast from=",
@@ -245,7 +245,7 @@ absl::StatusOr<std::vector<Type>> InferAxisIndex(const InferContext& c) {
   return std::vector<Type>{MakeType(DType::kS32, {})};
 }
 
-// ---- Factors: dims that the exchange changes stay whole, others pass. ---------------------------
+// ---- Factors: dims that the collective changes stay whole, others pass through. -----------------
 
 Signature Dimensionwise(absl::Span<const int> operand_whole, absl::Span<const int> result_whole,
                         const Type& in, const Type& out) {
@@ -258,7 +258,7 @@ Signature Dimensionwise(absl::Span<const int> operand_whole, absl::Span<const in
   for (int d = 0; d < in.rank(); ++d) {
     const int factor = static_cast<int>(s.factors.size());
     const bool fixed = whole(operand_whole, d);
-    s.factors.push_back({fixed ? FactorKind::kReplicate : FactorKind::kPass, in.shape[d]});
+    s.factors.push_back({fixed ? FactorKind::kReplicated : FactorKind::kPassThrough, in.shape[d]});
     operand.push_back({factor});
     if (!fixed) passing.push_back(factor);
   }
@@ -266,7 +266,7 @@ Signature Dimensionwise(absl::Span<const int> operand_whole, absl::Span<const in
   for (int d = 0; d < out.rank(); ++d) {
     if (whole(result_whole, d)) {
       result.push_back({static_cast<int>(s.factors.size())});
-      s.factors.push_back({FactorKind::kReplicate, out.shape[d]});
+      s.factors.push_back({FactorKind::kReplicated, out.shape[d]});
     } else {
       result.push_back({passing.at(next++)});
     }
@@ -323,7 +323,7 @@ std::vector<Value> AllGatherTranspose(const RuleContext& c, Values ct, const std
   const bool tiled = c.attrs.Bool("tiled");
   if (c.attrs.Str("to") == "varying" || !c.b.scope().check_vma)
     return {PsumScatter(ct[0], axes, dim, tiled)};
-  // Every coordinate holds the whole cotangent: each takes its own block.
+  // Every coordinate has the whole cotangent and takes its own slice.
   const Value i = AxisIndex(c.b, axes);
   if (!tiled) return {DynamicIndexInDim(ct[0], i, dim)};
   const Dims& block = c.in_types[0].shape;
@@ -351,13 +351,13 @@ std::vector<Value> AllToAllTranspose(const RuleContext& c, Values ct, const std:
 
 // ---- Batching. ----
 
-// The collective treats all dims alike, so the operand is exchanged with its batch dim.
+// The collective treats all dims alike, so the batch dim is one more dim of the operand.
 Batched BatchElementwise(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   return {c.b.Emit(c.def, c.in, c.attrs), {dims[0]}};
 }
 
-// `attr` names dims of the unbatched operand (rank kept); the batch dim keeps its place.
-Attrs Shifted(const Attrs& attrs, absl::Span<const std::string_view> names, int batch_dim) {
+// Attributes `names` are dims of the unbatched operand (of the same rank as the result).
+Attrs PastBatch(const Attrs& attrs, absl::Span<const std::string_view> names, int batch_dim) {
   Attrs out = attrs;
   for (std::string_view name : names) {
     const int64_t d = attrs.Int(name);
@@ -366,13 +366,13 @@ Attrs Shifted(const Attrs& attrs, absl::Span<const std::string_view> names, int 
   return out;
 }
 
-// Tiled exchanges keep the rank.  Others drop or add a dim, so the batch goes in front first.
+// Tiled collectives keep the rank.  Others remove or insert a dim, so the batch dim goes in front.
 Batched BatchExchange(const RuleContext& c, int batch_dim,
                       absl::Span<const std::string_view> names) {
   const bool tiled = c.attrs.Bool("tiled");
   const Value x = tiled || batch_dim == 0 ? c.in[0] : MoveDim(c.in[0], batch_dim, 0);
   const int dim = tiled ? batch_dim : 0;
-  return {c.b.Emit(c.def, {x}, Shifted(c.attrs, names, dim)), {dim}};
+  return {c.b.Emit(c.def, {x}, PastBatch(c.attrs, names, dim)), {dim}};
 }
 Batched BatchAllGather(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   return BatchExchange(c, dims[0], {"all_gather_dimension"});
@@ -384,17 +384,17 @@ Batched BatchAllToAll(const RuleContext& c, absl::Span<const int> dims, int64_t)
   return BatchExchange(c, dims[0], {"split_dimension", "concat_dimension"});
 }
 
-// ---- Meaning: every lane is at hand. ----
+// ---- Reference semantics, on all shards at once. ----
 
-// The blocks of the group of `lane`, in group order, and where the lane stands in it.
+// The shards of one group, in group order, and the index of this shard among them.
 struct Group {
   std::vector<const Array*> blocks;
   int64_t position = 0;
 };
-std::vector<Group> Groups(const EvalContext& c, const Lanes& in) {
-  const std::vector<int64_t>& devices = c.evaluator.lane_devices();
+std::vector<Group> Groups(const EvalContext& c, const Shards& in) {
+  const std::vector<int64_t>& devices = c.evaluator.shard_devices();
   std::map<int64_t, const Array*> block_of;
-  for (size_t lane = 0; lane < devices.size(); ++lane) block_of[devices[lane]] = &in[lane];
+  for (size_t shard = 0; shard < devices.size(); ++shard) block_of[devices[shard]] = &in[shard];
   std::vector<Group> groups;
   for (int64_t device : devices) {
     Group g;
@@ -411,7 +411,7 @@ std::vector<Group> Groups(const EvalContext& c, const Lanes& in) {
   return groups;
 }
 
-// By `kind`, which is a sum, max or min, as the elementwise op of that name combines two.
+// Combines two elements by `kind`, a sum, max or min, as the elementwise op of that name does.
 template <class T>
 T Combine(ReduceKind kind, T a, T b) {
   if (kind == ReduceKind::kMax) return scalar::math::Max(a, b);
@@ -419,7 +419,7 @@ T Combine(ReduceKind kind, T a, T b) {
   return scalar::math::Add(a, b);
 }
 
-// Bools, which are not summed, as 0 and 1.
+// Folds bools, which are not summed, as 0 and 1.
 template <class T>
 void FoldIntegers(ReduceKind kind, const Group& g, Array* out) {
   const absl::Span<T> acc = out->MutableAs<T>();
@@ -429,7 +429,7 @@ void FoldIntegers(ReduceKind kind, const Group& g, Array* out) {
   }
 }
 
-// Floats in double, in group order, rounded once.
+// Folds floats in double, in group order, and rounds once.
 void FoldFloats(ReduceKind kind, const Group& g, Array* out) {
   for (int64_t i = 0; i < out->num_elements(); ++i) {
     double acc = g.blocks[0]->At(i);
@@ -459,19 +459,19 @@ Array Fold(ReduceKind kind, const Group& g) {
   return out;
 }
 
-template <class PerLane>
-absl::StatusOr<std::vector<Lanes>> OnEachLane(const EvalContext& c, absl::Span<const Lanes> in,
-                                              PerLane f) {
-  Lanes out;
+template <class PerShard>
+absl::StatusOr<std::vector<Shards>> OnEachShard(const EvalContext& c, absl::Span<const Shards> in,
+                                                PerShard f) {
+  Shards out;
   for (const Group& g : Groups(c, in[0])) out.push_back(f(g));
-  return std::vector<Lanes>{std::move(out)};
+  return std::vector<Shards>{std::move(out)};
 }
 
-absl::StatusOr<std::vector<Lanes>> EvalReduce(const EvalContext& c, absl::Span<const Lanes> in) {
-  return OnEachLane(c, in, [&](const Group& g) { return Fold(c.def.reduce, g); });
+absl::StatusOr<std::vector<Shards>> EvalReduce(const EvalContext& c, absl::Span<const Shards> in) {
+  return OnEachShard(c, in, [&](const Group& g) { return Fold(c.def.reduce, g); });
 }
 
-// `blocks` side by side along `dim`, or stacked there as a new dim.
+// `blocks` concatenated along `dim`, or stacked there as a new dim.
 Array Join(const std::vector<Array>& blocks, int64_t dim, bool tiled, const Type& type) {
   Array out(type.dtype, type.shape);
   Dims starts(type.shape.size(), 0);
@@ -494,18 +494,19 @@ Array Piece(const Array& x, int64_t dim, int64_t n, int64_t index, bool tiled) {
   return piece.Reshaped(shape);
 }
 
-absl::StatusOr<std::vector<Lanes>> EvalAllGather(const EvalContext& c, absl::Span<const Lanes> in) {
-  return OnEachLane(c, in, [&](const Group& g) {
+absl::StatusOr<std::vector<Shards>> EvalAllGather(const EvalContext& c,
+                                                  absl::Span<const Shards> in) {
+  return OnEachShard(c, in, [&](const Group& g) {
     std::vector<Array> blocks;
     for (const Array* block : g.blocks) blocks.push_back(*block);
     return Join(blocks, c.attrs.Int("all_gather_dimension"), c.attrs.Bool("tiled"), c.out_types[0]);
   });
 }
 
-absl::StatusOr<std::vector<Lanes>> EvalPsumScatter(const EvalContext& c,
-                                                   absl::Span<const Lanes> in) {
+absl::StatusOr<std::vector<Shards>> EvalPsumScatter(const EvalContext& c,
+                                                    absl::Span<const Shards> in) {
   const int64_t dim = c.attrs.Int("scatter_dimension");
-  return OnEachLane(c, in, [&](const Group& g) {
+  return OnEachShard(c, in, [&](const Group& g) {
     const auto n = static_cast<int64_t>(g.blocks.size());
     std::vector<Array> pieces;
     for (const Array* block : g.blocks)
@@ -516,18 +517,20 @@ absl::StatusOr<std::vector<Lanes>> EvalPsumScatter(const EvalContext& c,
   });
 }
 
-absl::StatusOr<std::vector<Lanes>> EvalPpermute(const EvalContext& c, absl::Span<const Lanes> in) {
+absl::StatusOr<std::vector<Shards>> EvalPpermute(const EvalContext& c,
+                                                 absl::Span<const Shards> in) {
   const std::vector<int64_t>& perm = c.attrs.Ints("perm");
-  return OnEachLane(c, in, [&](const Group& g) {
+  return OnEachShard(c, in, [&](const Group& g) {
     for (size_t i = 0; i + 1 < perm.size(); i += 2)
       if (perm[i + 1] == g.position) return *g.blocks[perm[i]];
-    return Array(c.out_types[0].dtype, c.out_types[0].shape);  // zeros: nobody sends here
+    return Array(c.out_types[0].dtype, c.out_types[0].shape);  // zeros: no device sends to this one
   });
 }
 
-absl::StatusOr<std::vector<Lanes>> EvalAllToAll(const EvalContext& c, absl::Span<const Lanes> in) {
+absl::StatusOr<std::vector<Shards>> EvalAllToAll(const EvalContext& c,
+                                                 absl::Span<const Shards> in) {
   const bool tiled = c.attrs.Bool("tiled");
-  return OnEachLane(c, in, [&](const Group& g) {
+  return OnEachShard(c, in, [&](const Group& g) {
     const auto n = static_cast<int64_t>(g.blocks.size());
     std::vector<Array> pieces;
     for (const Array* block : g.blocks)
@@ -536,18 +539,18 @@ absl::StatusOr<std::vector<Lanes>> EvalAllToAll(const EvalContext& c, absl::Span
   });
 }
 
-absl::StatusOr<std::vector<Lanes>> EvalAxisIndex(const EvalContext& c, absl::Span<const Lanes>) {
-  Lanes out;
-  for (int64_t device : c.evaluator.lane_devices())
+absl::StatusOr<std::vector<Shards>> EvalAxisIndex(const EvalContext& c, absl::Span<const Shards>) {
+  Shards out;
+  for (int64_t device : c.evaluator.shard_devices())
     out.push_back(Array::ScalarInt(DType::kS32, c.scope.mesh.IndexAlong(device, AxesOf(c.attrs))));
-  return std::vector<Lanes>{std::move(out)};
+  return std::vector<Shards>{std::move(out)};
 }
 
 absl::StatusOr<std::vector<Array>> EvalPvary(const EvalContext&, absl::Span<const Array> in) {
   return std::vector<Array>{in[0]};
 }
 
-// ---- The rows. ----
+// ---- The ops. ----
 
 constexpr AttrSpec kAxesAttrs[] = {{"axes", AttrKind::kStrings}};
 constexpr AttrSpec kGatherAttrs[] = {{"axes", AttrKind::kStrings},
@@ -565,7 +568,7 @@ constexpr AttrSpec kAllToAllAttrs[] = {{"axes", AttrKind::kStrings},
 
 constexpr Refused kPerShard{"a collective is already a per-shard op"};
 
-// A linear exchange; `d` holds what differs.
+// A linear collective; `d` has the fields that differ.
 consteval OpDef Collective(OpDef d) {
   d.family = Family::kCollective;
   d.num_operands = 1;
@@ -590,7 +593,7 @@ consteval OpDef Extremum(std::string_view name, ReduceKind kind) {
                       "local max or min"},
        .transpose = Refused{"the op is not linear"},
        .batch = BatchElementwise,
-       .eval_lanes = EvalReduce,
+       .eval_shards = EvalReduce,
        .reduce = kind,
        .collective = CollectiveKind::kAllReduce});
 }
@@ -605,7 +608,7 @@ const OpDef kPsum = Collective({.name = "psum",
                                 .varying = BecomesInvarying,
                                 .transpose = PsumTranspose,
                                 .batch = BatchElementwise,
-                                .eval_lanes = EvalReduce,
+                                .eval_shards = EvalReduce,
                                 .reduce = ReduceKind::kSum,
                                 .collective = CollectiveKind::kAllReduce});
 const OpDef kPmax = Extremum("pmax", ReduceKind::kMax);
@@ -618,7 +621,7 @@ const OpDef kAllGather = Collective({.name = "all_gather",
                                      .varying = GatherStates,
                                      .transpose = AllGatherTranspose,
                                      .batch = BatchAllGather,
-                                     .eval_lanes = EvalAllGather,
+                                     .eval_shards = EvalAllGather,
                                      .collective = CollectiveKind::kAllGather});
 const OpDef kPsumScatter = Collective({.name = "psum_scatter",
                                        .lax_name = "reduce_scatter",
@@ -628,7 +631,7 @@ const OpDef kPsumScatter = Collective({.name = "psum_scatter",
                                        .varying = StaysVarying,
                                        .transpose = PsumScatterTranspose,
                                        .batch = BatchPsumScatter,
-                                       .eval_lanes = EvalPsumScatter,
+                                       .eval_shards = EvalPsumScatter,
                                        .reduce = ReduceKind::kSum,
                                        .collective = CollectiveKind::kReduceScatter});
 const OpDef kPpermute = Collective({.name = "ppermute",
@@ -639,7 +642,7 @@ const OpDef kPpermute = Collective({.name = "ppermute",
                                     .varying = StaysVarying,
                                     .transpose = PpermuteTranspose,
                                     .batch = BatchElementwise,
-                                    .eval_lanes = EvalPpermute,
+                                    .eval_shards = EvalPpermute,
                                     .collective = CollectiveKind::kPermute});
 const OpDef kAllToAll = Collective({.name = "all_to_all",
                                     .lax_name = "all_to_all",
@@ -649,7 +652,7 @@ const OpDef kAllToAll = Collective({.name = "all_to_all",
                                     .varying = StaysVarying,
                                     .transpose = AllToAllTranspose,
                                     .batch = BatchAllToAll,
-                                    .eval_lanes = EvalAllToAll,
+                                    .eval_shards = EvalAllToAll,
                                     .collective = CollectiveKind::kAllToAll});
 const OpDef kAxisIndex = Checked({.name = "axis_index",
                                   .lax_name = "axis_index",
@@ -666,7 +669,7 @@ const OpDef kAxisIndex = Checked({.name = "axis_index",
                                   .batch = Refused{"it has no operand"},
                                   .partition = kPerShard,
                                   .cost = NoCost,
-                                  .eval_lanes = EvalAxisIndex,
+                                  .eval_shards = EvalAxisIndex,
                                   .collective = CollectiveKind::kPosition});
 const OpDef kPvary = Checked({.name = "pvary",
                               .lax_name = "pvary",
@@ -689,12 +692,12 @@ const OpDef kPvary = Checked({.name = "pvary",
 
 namespace {
 
-// The operand as a collective over `axes` wants it: varying on all of them.
+// The operand cast to vary over all of `axes`.
 Value Varying(Value x, const AxisList& axes, const OpDef& def) {
   const Scope& scope = x.builder().scope();
   ThrowIfError(ops::CheckBound(def.lax_name, scope.mesh, axes));
   if (!scope.check_vma || ops::Contains(x.type().varying, axes)) return x;
-  if (!ops::Disjoint(x.type().vur(), axes))
+  if (!ops::Disjoint(x.type().NonInvaryingAxes(), axes))
     Throw(ErrorKind::kValueError, ops::MixedStates(def.lax_name, x.type(), axes));
   return Pvary(x, AxisSet(axes.begin(), axes.end()));
 }

@@ -1,4 +1,4 @@
-// Collectives: typing, meaning on every lane, batching and transposes.
+// Collectives: typing, meaning on every shard, batching and transposes.
 #include "ir/transform/testing/transform_checks.h"
 
 namespace tessera::ir {
@@ -13,12 +13,12 @@ Scope Grid(bool check_vma = true) {
 }
 const AxisSet kIJ = {"i", "j"};
 
-// One op on lanes of the grid: lane d holds blocks[d].
+// One op on shards of the grid: shard d holds blocks[d].
 std::vector<Array> OnGrid(const std::vector<Array>& blocks, const Body& body) {
   const Type t = Varying(MakeType(blocks[0].dtype(), blocks[0].shape()), kIJ);
   const FunctionRef f = Fn(Grid(), {t}, body);
   Evaluator ev;
-  absl::StatusOr<std::vector<Lanes>> out = ev.WithLanes({0, 1, 2, 3, 4, 5}, *f, {blocks});
+  absl::StatusOr<std::vector<Shards>> out = ev.RunOnDevices({0, 1, 2, 3, 4, 5}, *f, {blocks});
   EXPECT_THAT(out, IsOk());
   return (*out)[0];
 }
@@ -26,9 +26,9 @@ std::vector<Array> Blocks(DType dtype, Dims shape) {
   std::vector<Array> out;
   int64_t n = 1;
   for (int64_t d : shape) n *= d;
-  for (int lane = 0; lane < 6; ++lane) {
+  for (int shard = 0; shard < 6; ++shard) {
     std::vector<double> values;
-    for (int64_t k = 0; k < n; ++k) values.push_back(10 * lane + static_cast<double>(k));
+    for (int64_t k = 0; k < n; ++k) values.push_back(10 * shard + static_cast<double>(k));
     out.push_back(Array::Of(dtype, shape, values));
   }
   return out;
@@ -198,13 +198,13 @@ TEST(Typing, SizesMustFit) {
               HasSubstr("Found an unbound axis name: q"));
 }
 
-// Every collective inside one manual_computation, so that the generic checks drive all lanes.
+// Every collective inside one manual_computation, so that the generic checks drive all shards.
 FunctionRef Sharded(const Body& body, bool check_vma, Dims shape) {
   const Scope outer = MeshScope({{"i", 2}, {"j", 3}});
   const std::vector<PartitionSpec> specs = {{{{"i", "j"}}, {}, {}, {}}};
   shape[0] *= 6;
   return Fn(outer, {F64(shape)}, [&](Builder& b, const std::vector<Value>& p) {
-    const auto blocks = ManualBlockTypes(outer, TypesOf(p), specs, {"i", "j"}, check_vma);
+    const auto blocks = ManualShardTypes(outer, TypesOf(p), specs, {"i", "j"}, check_vma);
     const FunctionRef f = Fn(ManualScope(outer, {"i", "j"}, check_vma), blocks, body);
     return ManualComputation(b, f, p, specs, specs, {"i", "j"}, check_vma);
   });

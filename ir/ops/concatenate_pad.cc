@@ -1,4 +1,4 @@
-// Ops that put an array beside others or into a larger one. Attributes and meaning are StableHLO's.
+// concatenate and pad. Attributes and semantics are StableHLO's.
 #include <algorithm>
 #include <limits>
 
@@ -41,10 +41,10 @@ Types InferConcatenate(const InferContext& c) {
 Signature ConcatenateFactors(const InferContext& c, absl::Span<const Type> out) {
   Signature s = Pointwise(c, out);
   const int64_t dim = c.attrs.Int("dimension");
-  s.factors[dim].kind = FactorKind::kReplicate;
+  s.factors[dim].kind = FactorKind::kReplicated;
   for (size_t i = 0; i < c.in.size(); ++i) {
     s.operands[i][dim] = {static_cast<int>(s.factors.size())};
-    s.factors.push_back({FactorKind::kReplicate, c.in[i].shape[dim]});
+    s.factors.push_back({FactorKind::kReplicated, c.in[i].shape[dim]});
   }
   return s;
 }
@@ -64,7 +64,7 @@ absl::Status ConcatenateStates(const InferContext& c, std::vector<Type>* out) {
     if (x.varying != c.in[0].varying || x.unreduced != c.in[0].unreduced ||
         x.reduced != c.in[0].reduced)
       return derive::VaryingAllEqual(c, out);
-  return StatesOfFirst(c, out);
+  return SameVmaAsFirst(c, out);
 }
 
 std::vector<Value> TransposeConcatenate(const RuleContext& c, Values cts,
@@ -116,7 +116,7 @@ constexpr OpDef kConcatenate = Movement({.name = "concatenate",
                                          .batch = BatchConcatenate,
                                          .index_map = ConcatenateMap});
 
-// ---- pad: x spread out by `interior`, then widened (or cut, where negative) at both edges. ----
+// ---- pad: x with `interior` padding, then padded (or cropped, where negative) at both edges. ----
 namespace {
 
 Types InferPad(const InferContext& c) {
@@ -163,7 +163,7 @@ DimList Negated(DimList list) {
   return list;
 }
 
-// x's cotangent is what lies where x was put; padding_value's is the sum of the rest.
+// x's cotangent is the slice at x's elements; padding_value's is the sum of the rest.
 std::vector<Value> TransposePad(const RuleContext& c, Values cts, const std::vector<bool>& linear) {
   std::vector<Value> out(2);
   if (!cts[0]) return out;
@@ -208,7 +208,7 @@ Batched BatchPad(const RuleContext& c, absl::Span<const int> dims, int64_t size)
   return {{Select(v[0], v[1], v[2])}, {0}};
 }
 
-// The padding value everywhere, then what of x lies inside.
+// Fills with the padding value, then copies the part of x that is within bounds.
 IndexMap PadMap(const InferContext& c, absl::Span<const Type> out) {
   const Type& x = c.in[0];
   IndexPiece fill = WholeFrom(1, out[0].shape), piece = WholeFrom(0, x.shape);
@@ -216,7 +216,7 @@ IndexMap PadMap(const InferContext& c, absl::Span<const Type> out) {
   for (int d = 0; d < x.rank(); ++d) {
     const int64_t low = c.attrs.Ints("edge_padding_low")[d];
     const int64_t by = x.shape[d] <= 1 ? 1 : c.attrs.Ints("interior_padding")[d] + 1;
-    // Elements first .. last of x land at low + i * by, inside the result.
+    // Elements first .. last of x go to indices low + i * by, within the result.
     const int64_t first = low >= 0 ? 0 : (-low + by - 1) / by;
     const int64_t room = out[0].shape[d] - 1 - low;
     const int64_t last = room < 0 ? -1 : std::min(x.shape[d] - 1, room / by);

@@ -1,4 +1,4 @@
-// dot_general: sums of products over the contracting dims; the one contraction.
+// dot_general, the only contraction.
 #include <algorithm>
 #include <type_traits>
 
@@ -12,7 +12,7 @@ namespace {
 using Types = absl::StatusOr<std::vector<Type>>;
 using Arrays = absl::StatusOr<std::vector<Array>>;
 
-// The dims of one operand by what they are in the contraction; each list in the attributes' order,
+// The dims of one operand by their role in the contraction; each list in the attributes' order,
 // `free` ascending.
 struct Side {
   DimList batch, contract, free;
@@ -34,7 +34,7 @@ std::vector<T> Joined(std::vector<T> a, const std::vector<T>& b, const std::vect
 
 // ---- Types. ----
 
-// Dims paired by position have equal sizes.
+// Checks that paired dims have equal sizes.
 absl::Status CheckPairs(const InferContext& c, std::string_view kind, const DimList& l,
                         const DimList& r) {
   if (l.size() != r.size())
@@ -98,17 +98,17 @@ Signature DotFactors(const InferContext& c, absl::Span<const Type>) {
   auto add = [&](FactorKind kind, int64_t size) {
     s.factors.push_back({kind, size});
     const int factor = static_cast<int>(s.factors.size()) - 1;
-    if (kind == FactorKind::kPass) s.results[0].push_back({factor});
+    if (kind == FactorKind::kPassThrough) s.results[0].push_back({factor});
     return FactorList{factor};
   };
   for (size_t i = 0; i < l.batch.size(); ++i)
     s.operands[0][l.batch[i]] = s.operands[1][r.batch[i]] =
-        add(FactorKind::kPass, c.in[0].shape[l.batch[i]]);
-  for (int64_t d : l.free) s.operands[0][d] = add(FactorKind::kPass, c.in[0].shape[d]);
-  for (int64_t d : r.free) s.operands[1][d] = add(FactorKind::kPass, c.in[1].shape[d]);
+        add(FactorKind::kPassThrough, c.in[0].shape[l.batch[i]]);
+  for (int64_t d : l.free) s.operands[0][d] = add(FactorKind::kPassThrough, c.in[0].shape[d]);
+  for (int64_t d : r.free) s.operands[1][d] = add(FactorKind::kPassThrough, c.in[1].shape[d]);
   for (size_t i = 0; i < l.contract.size(); ++i)
     s.operands[0][l.contract[i]] = s.operands[1][r.contract[i]] =
-        add(FactorKind::kReduce, c.in[0].shape[l.contract[i]]);
+        add(FactorKind::kReduction, c.in[0].shape[l.contract[i]]);
   return s;
 }
 
@@ -167,19 +167,19 @@ std::vector<Value> DotJvp(const RuleContext& c, Values tangents) {
 }
 
 // The cotangent of one operand: the result's, contracted with the other operand over the other's
-// free dims, then its dims put in order.  Lies where the operand lies, so no sharding is ambiguous.
+// free dims, then transposed.  Has the operand's sharding, so that none is ambiguous.
 // Reference: JAX's _dot_general_transpose_lhs.
 Value DotCotangent(const RuleContext& c, Value ct, bool lhs) {
   const Type& x = c.in_types[lhs ? 0 : 1];
-  Value y = Known(c, lhs ? 1 : 0);
+  Value y = NonLinearOperand(c, lhs ? 1 : 0);
   const Side mine = SideOf(c.attrs, lhs, x.rank()), other = SideOf(c.attrs, !lhs, y.rank());
   const auto nb = static_cast<int64_t>(mine.batch.size());
   const auto first_other = nb + (lhs ? static_cast<int64_t>(mine.free.size()) : 0);
   DimList ct_batch, ct_other;
   for (int64_t d = 0; d < nb; ++d) ct_batch.push_back(d);
   for (size_t d = 0; d < other.free.size(); ++d) ct_other.push_back(first_other + d);
-  // Dims of the product: batch, my free dims, then my contracting dims in the order in which the
-  // other operand has them.
+  // Dims of the result: batch, this operand's free dims, then its contracting dims in the order in
+  // which the other operand has them.
   std::vector<size_t> by_other(mine.contract.size());
   for (size_t i = 0; i < by_other.size(); ++i) by_other[i] = i;
   std::sort(by_other.begin(), by_other.end(),
@@ -210,7 +210,7 @@ std::vector<Value> TransposeDot(const RuleContext& c, Values cts, const std::vec
 Batched BatchDot(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   const Side l = SideOf(c.attrs, true, c.in_types[0].rank());
   const Side r = SideOf(c.attrs, false, c.in_types[1].rank());
-  auto shifted = [](const DimList& list, int at) { return at < 0 ? list : Shifted(list, at); };
+  auto shifted = [](const DimList& list, int at) { return at < 0 ? list : PastBatch(list, at); };
   auto free_before = [](const Side& s, int at) {
     return static_cast<int>(
         std::count_if(s.free.begin(), s.free.end(), [&](int64_t d) { return d < at; }));
@@ -240,7 +240,7 @@ Attrs LocalizeDot(const RuleContext& c, const PartitionContext&) {
   return attrs;
 }
 
-// ---- Meaning. ----
+// ---- Reference semantics. ----
 
 struct Sizes {
   int64_t batch = 1, m = 1, k = 1, n = 1;

@@ -1,4 +1,4 @@
-// Calls of functions, with and without recomputation, and the ops that only constrain.
+// call, checkpoint, optimization_barrier and sharding_constraint.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<Type>> InferCall(const InferContext& c) {
   return f.result_types();
 }
 
-// Results that are params share their factors; nothing else is known from outside.
+// Results that are params share their factors; other dims need replication.
 Signature CallFactors(const InferContext& c, absl::Span<const Type> out) {
   const Function& f = *c.regions[0];
   Signature s;
@@ -34,7 +34,7 @@ Signature CallFactors(const InferContext& c, absl::Span<const Type> out) {
     TensorFactors dims;
     for (int64_t size : t.shape) {
       dims.push_back({static_cast<int>(s.factors.size())});
-      s.factors.push_back({FactorKind::kPass, size});
+      s.factors.push_back({FactorKind::kPassThrough, size});
     }
     return dims;
   };
@@ -48,31 +48,31 @@ Cost CallCost(const InferContext& c, absl::Span<const Type>) { return CostOf(*c.
 
 std::vector<Value> CallJvp(const RuleContext& c, Values tangents) {
   const JvpResult jvp = ValueOrThrow(Jvp(*c.regions[0], IsValid(tangents)));
-  std::vector<Value> out = c.b.Emit(c.def, Concat(c.in, OnlyValid(tangents)), c.attrs, {jvp.fn});
+  std::vector<Value> out = c.b.Emit(c.def, Concat(c.in, DropAbsent(tangents)), c.attrs, {jvp.fn});
   const size_t n = c.out_types.size();
   const std::vector<Value> dots(out.begin() + n, out.end());
   out.resize(n);
-  return Concat(std::move(out), Spread(dots, jvp.out_active));
+  return Concat(std::move(out), ScatterByMask(dots, jvp.out_active));
 }
 
 void CallPartialEval(PartialEvalContext& c) {
   const PartialEvalResult pe = ValueOrThrow(PartialEval(*c.op.regions[0], c.known));
   const std::vector<int> known_out = walk::Where(pe.out_known);
-  const Forwarded fw = ForwardResiduals(*pe.known, static_cast<int>(known_out.size()));
-  const std::vector<Value> args = OnlyValid(c.known_in);
+  const DedupedResiduals fw = ForwardResiduals(*pe.known, static_cast<int>(known_out.size()));
+  const std::vector<Value> args = DropAbsent(c.known_in);
   std::vector<Value> known;
   if (!fw.known->results.empty()) known = c.known_b.Emit(*c.op.def, args, c.op.attrs, {fw.known});
   for (size_t k = 0; k < known_out.size(); ++k) c.known_out[known_out[k]] = known[k];
 
   if (pe.unknown->results.empty()) return;
   std::vector<Value> unknown_args;
-  for (const Forwarded::Source& s : fw.sources)
+  for (const DedupedResiduals::Source& s : fw.sources)
     unknown_args.push_back(c.residual(s.is_param ? args[s.index] : known[s.index]));
   for (int i : walk::Where(c.known, false)) unknown_args.push_back(c.unknown_in(i));
   std::vector<bool> unknown_out = pe.out_known;
   unknown_out.flip();
-  c.unknown_out =
-      Spread(c.unknown_b.Emit(*c.op.def, unknown_args, c.op.attrs, {pe.unknown}), unknown_out);
+  c.unknown_out = ScatterByMask(c.unknown_b.Emit(*c.op.def, unknown_args, c.op.attrs, {pe.unknown}),
+                                unknown_out);
 }
 
 // The known side keeps only the results; the unknown side computes the whole body again from the
@@ -86,7 +86,7 @@ void CheckpointPartialEval(PartialEvalContext& c) {
     const FunctionRef primal = walk::Reorder(*pe.known, walk::Iota(pe.known->num_params),
                                              walk::Iota(static_cast<int>(known_out.size())));
     const std::vector<Value> out =
-        c.known_b.Emit(*c.op.def, OnlyValid(c.known_in), c.op.attrs, {primal});
+        c.known_b.Emit(*c.op.def, DropAbsent(c.known_in), c.op.attrs, {primal});
     for (size_t k = 0; k < known_out.size(); ++k) c.known_out[known_out[k]] = out[k];
   }
   if (unknown_out.empty()) return;
@@ -105,8 +105,9 @@ std::vector<Value> CallTranspose(const RuleContext& c, Values cts,
   const Function& f = *c.regions[0];
   const FunctionRef wanted = walk::Reorder(f, walk::Iota(f.num_params), walk::Where(IsValid(cts)));
   const FunctionRef transposed = ValueOrThrow(TransposeFunction(*wanted, linear));
-  const std::vector<Value> args = Concat(Pick(c.in, walk::Where(linear, false)), OnlyValid(cts));
-  return Spread(c.b.Emit(c.def, args, c.attrs, {transposed}), linear);
+  const std::vector<Value> args =
+      Concat(SelectAt(c.in, walk::Where(linear, false)), DropAbsent(cts));
+  return ScatterByMask(c.b.Emit(c.def, args, c.attrs, {transposed}), linear);
 }
 
 Batched CallBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
@@ -114,8 +115,8 @@ Batched CallBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size
   return {c.b.Emit(c.def, c.in, c.attrs, {batched.fn}), batched.out_dims};
 }
 
-absl::StatusOr<std::vector<Lanes>> EvalCall(const EvalContext& c, absl::Span<const Lanes> in) {
-  return c.evaluator.RunLanes(*c.regions[0], {in.begin(), in.end()});
+absl::StatusOr<std::vector<Shards>> EvalCall(const EvalContext& c, absl::Span<const Shards> in) {
+  return c.evaluator.RunShards(*c.regions[0], {in.begin(), in.end()});
 }
 
 // ---- optimization_barrier. ----
@@ -130,7 +131,7 @@ Signature BarrierFactors(const InferContext& c, absl::Span<const Type>) {
     TensorFactors dims;
     for (int64_t size : t.shape) {
       dims.push_back({static_cast<int>(s.factors.size())});
-      s.factors.push_back({FactorKind::kPass, size});
+      s.factors.push_back({FactorKind::kPassThrough, size});
     }
     s.operands.push_back(dims);
   }
@@ -138,11 +139,11 @@ Signature BarrierFactors(const InferContext& c, absl::Span<const Type>) {
   return s;
 }
 
-// A barrier around those that are there.
+// A barrier around the values that are not absent.
 std::vector<Value> BarrierOf(Builder& b, Values values) {
-  const std::vector<Value> there = OnlyValid(values);
+  const std::vector<Value> there = DropAbsent(values);
   if (there.empty()) return {values.begin(), values.end()};
-  return Spread(OptimizationBarrier(b, there), IsValid(values));
+  return ScatterByMask(OptimizationBarrier(b, there), IsValid(values));
 }
 std::vector<Value> BarrierJvp(const RuleContext& c, Values tangents) {
   return BarrierOf(c.b, tangents);
@@ -234,19 +235,19 @@ Batched ConstraintBatch(const RuleContext& c, absl::Span<const int> dims, int64_
   return {c.b.Emit(c.def, c.in, {{"sharding", spec}}), {dims[0]}};
 }
 
-// The planner has moved the block where the constraint says.
+// The planner has resharded the operand as the constraint says.
 std::vector<Value> ConstraintPartition(const RuleContext& c, const PartitionContext&) {
   return {c.in[0]};
 }
 
-// ---- The rows. ----
+// ---- The ops. ----
 
 constexpr AttrSpec kCallAttrs[] = {{"name", AttrKind::kString, /*required=*/false}};
 constexpr AttrSpec kConstraintAttrs[] = {{"sharding", AttrKind::kSpec}};
 
 // Operands are the region's params, its results the op's.
-RegionMap CallRegionMap(const InferContext& c) {
-  RegionMap map;
+RegionDataFlow CallDataFlow(const InferContext& c) {
+  RegionDataFlow map;
   for (int i = 0; i < c.regions[0]->num_params; ++i) map.operands.push_back({i, i});
   for (int i = 0; i < static_cast<int>(c.regions[0]->results.size()); ++i)
     map.results.push_back({i, i});
@@ -255,7 +256,7 @@ RegionMap CallRegionMap(const InferContext& c) {
 
 const PartitionSpec* ConstraintPins(const Attrs& attrs) { return &attrs.Spec("sharding"); }
 
-// A function run in place; `d` holds what differs.
+// An op that calls its region; `d` has the fields that differ.
 consteval OpDef CallLike(OpDef d) {
   d.family = Family::kControlFlow;
   d.num_operands = kAnyNumber;
@@ -270,9 +271,9 @@ consteval OpDef CallLike(OpDef d) {
   d.transpose = CallTranspose;
   d.batch = CallBatch;
   d.partition = Refused{"the planner enters regions itself"};
-  d.region_map = CallRegionMap;
+  d.data_flow = CallDataFlow;
   d.cost = CallCost;
-  d.eval_lanes = EvalCall;
+  d.eval_shards = EvalCall;
   return Checked(d);
 }
 
@@ -314,7 +315,7 @@ const OpDef kShardingConstraint = Checked({.name = "sharding_constraint",
                                            .transpose = ConstraintTranspose,
                                            .batch = ConstraintBatch,
                                            .partition = ConstraintPartition,
-                                           .pinned = ConstraintPins,
+                                           .fixed_sharding = ConstraintPins,
                                            .cost = NoCost,
                                            .eval = EvalIdentity});
 

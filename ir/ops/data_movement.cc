@@ -1,5 +1,5 @@
-// Ops whose every result element is an operand element or a fill: one paragraph each.
-// Attributes and meaning are StableHLO's; cited constraint labels (C1...) are its specification's.
+// Ops whose every result element is an operand element or a fill: one section each.
+// Attributes and semantics are StableHLO's; constraint labels (C1...) are its specification's.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -41,7 +41,7 @@ Batched SameForAll(const RuleContext& c, absl::Span<const int>, int64_t) {
   return {c.b.Emit(c.def, {}, c.attrs), {-1}};
 }
 
-// The position along `axes` times the local size of the dim: where this device's block starts.
+// The start of this device's shard of a dim: its index along `axes` times the shard's size.
 Value BlockStart(Builder& b, const AxisList& axes, int64_t local_size) {
   Value index = AxisIndex(b, axes);
   return Mul(index, FullLike(index, static_cast<double>(local_size)));
@@ -54,7 +54,7 @@ Types InferConstant(const InferContext& c) {
   return std::vector<Type>{MakeType(value.dtype(), value.shape())};
 }
 
-// Rank 0 is the rule; a larger literal is held whole and cut where the device stands.
+// Literals usually have rank 0; of a larger one every device slices its shard.
 std::vector<Value> PartitionConstant(const RuleContext& c, const PartitionContext& p) {
   Value whole = c.b.Emit1(c.def, {}, c.attrs);
   const Dims& local = p.local_out[0].shape;
@@ -104,8 +104,7 @@ Types InferIota(const InferContext& c) {
   return std::vector<Type>{MakeType(dtype, shape)};
 }
 
-// The local indices, from where this device's block starts; counted in integers, so that every
-// placement rounds alike.
+// The indices of this device's shard, counted in integers, so that every sharding rounds alike.
 std::vector<Value> PartitionIota(const RuleContext& c, const PartitionContext& p) {
   const int dim = static_cast<int>(c.attrs.Int("iota_dimension"));
   const DType dtype = c.attrs.Dtype("dtype");
@@ -121,7 +120,7 @@ std::vector<Value> PartitionIota(const RuleContext& c, const PartitionContext& p
 }
 
 IndexMap IotaMap(const InferContext& c, absl::Span<const Type> out) {
-  IndexPiece piece = WholeFrom(IndexPiece::kNumbers, out[0].shape);
+  IndexPiece piece = WholeFrom(IndexPiece::kIota, out[0].shape);
   piece.strides.assign(out[0].rank(), 0);
   piece.strides[c.attrs.Int("iota_dimension")] = 1;
   return {{piece}, {}};
@@ -174,7 +173,7 @@ Signature BroadcastFactors(const InferContext& c, absl::Span<const Type> out) {
     int factor = static_cast<int>(at[d]);
     if (Expands(c.in[0], out[0], at, d)) {
       factor = static_cast<int>(s.factors.size());
-      s.factors.push_back({FactorKind::kReplicate, 1});
+      s.factors.push_back({FactorKind::kReplicated, 1});
     }
     s.operands[0].push_back({factor});
   }
@@ -193,7 +192,7 @@ absl::Status BroadcastSharding(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-// Copies add up.
+// Sums over the broadcast dims.
 std::vector<Value> TransposeBroadcast(const RuleContext& c, Values cts, const std::vector<bool>&) {
   if (!cts[0]) return {Value()};
   const Type& x = c.in_types[0];
@@ -213,7 +212,7 @@ Batched BatchBroadcast(const RuleContext& c, absl::Span<const int> dims, int64_t
   Attrs attrs = WithBatchSharding(c.attrs, 0, BatchAxes(c, dims));
   attrs.Set("shape", WithInserted(c.attrs.Ints("shape"), 0, size));
   attrs.Set("broadcast_dimensions",
-            WithInserted(Shifted(c.attrs.Ints("broadcast_dimensions"), 0), 0, int64_t{0}));
+            WithInserted(PastBatch(c.attrs.Ints("broadcast_dimensions"), 0), 0, int64_t{0}));
   return {c.b.Emit(c.def, {MoveDim(c.in[0], dims[0], 0)}, attrs), {0}};
 }
 
@@ -258,9 +257,9 @@ Types InferReshape(const InferContext& c) {
   return std::vector<Type>{Moved(c.in[0], shape)};
 }
 
-// Walks both shapes from the major end and cuts them into common factors.  Where the remaining
-// parts of two dims do not divide one another, their common divisor still passes and what is left
-// must be whole up to the next place where both shapes meet.  Reference: Shardy's reshape rule.
+// Splits both shapes, from the major end, into common factors.  Where the remaining parts of two
+// dims do not divide one another, their common divisor still passes through and the rest needs
+// replication up to the next common boundary.  Reference: Shardy's reshape rule.
 class CommonFactors {
  public:
   CommonFactors(const Dims& from, const Dims& to) : from_(from), to_(to) {
@@ -279,7 +278,7 @@ class CommonFactors {
       if (i_ == from_.size() && j_ == to_.size()) return std::move(s_);
       const int64_t common = std::gcd(left_, right_);
       if (common > 1) {
-        const int f = Add(FactorKind::kPass, common);
+        const int f = Add(FactorKind::kPassThrough, common);
         s_.operands[0][i_].push_back(f);
         s_.results[0][j_].push_back(f);
       }
@@ -294,20 +293,20 @@ class CommonFactors {
     s_.factors.push_back({kind, size});
     return static_cast<int>(s_.factors.size()) - 1;
   }
-  // Leaves dims that are used up; dims of 1 belong to nobody else.
+  // Moves past dims that are used up; dims of 1 get factors of their own.
   void Advance(const Dims& shape, size_t* at, int64_t* left, TensorFactors* factors) {
     while (*at < shape.size() && *left == 1) {
       if (started_.insert({factors, *at}).second) {
         *left = shape[*at];
-        if (*left == 1) (*factors)[*at] = {Add(FactorKind::kReplicate, 1)};
+        if (*left == 1) (*factors)[*at] = {Add(FactorKind::kReplicated, 1)};
       }
       if (*left == 1) ++*at;
     }
   }
   void FindWholeGroup() {
     int64_t a = left_, b = right_;
-    s_.operands[0][i_].push_back(Add(FactorKind::kReplicate, a));
-    s_.results[0][j_].push_back(Add(FactorKind::kReplicate, b));
+    s_.operands[0][i_].push_back(Add(FactorKind::kReplicated, a));
+    s_.results[0][j_].push_back(Add(FactorKind::kReplicated, b));
     while (a != b) {
       const bool first = a < b;
       const Dims& shape = first ? from_ : to_;
@@ -315,7 +314,7 @@ class CommonFactors {
       TensorFactors& factors = first ? s_.operands[0] : s_.results[0];
       ++at;
       started_.insert({&factors, at});
-      factors[at].push_back(Add(FactorKind::kReplicate, shape[at]));
+      factors[at].push_back(Add(FactorKind::kReplicated, shape[at]));
       (first ? a : b) *= shape[at];
     }
     left_ = right_ = 1;
@@ -325,11 +324,11 @@ class CommonFactors {
     for (size_t d = 0; d < from_.size() || d < to_.size(); ++d) {
       same = same && d < from_.size() && d < to_.size() && from_[d] == to_[d];
       if (same) {
-        s_.operands[0][d] = s_.results[0][d] = {Add(FactorKind::kPass, from_[d])};
+        s_.operands[0][d] = s_.results[0][d] = {Add(FactorKind::kPassThrough, from_[d])};
         continue;
       }
-      if (d < from_.size()) s_.operands[0][d] = {Add(FactorKind::kReplicate, from_[d])};
-      if (d < to_.size()) s_.results[0][d] = {Add(FactorKind::kReplicate, to_[d])};
+      if (d < from_.size()) s_.operands[0][d] = {Add(FactorKind::kReplicated, from_[d])};
+      if (d < to_.size()) s_.results[0][d] = {Add(FactorKind::kReplicated, to_[d])};
     }
   }
 
@@ -362,13 +361,14 @@ absl::Status ReshapeSharding(const InferContext& c, std::vector<Type>* out) {
     auto split = SplitAxes(x.axes_of(d), factors, s, mesh);
     if (!split) return refused;
     for (size_t k = 0; k < factors.size(); ++k) {
-      if (s.factors[factors[k]].kind == FactorKind::kReplicate && mesh.SizeOf((*split)[k]) > 1)
+      if (s.factors[factors[k]].kind == FactorKind::kReplicated && mesh.SizeOf((*split)[k]) > 1)
         return refused;
       axes[factors[k]] = (*split)[k];
     }
   }
   DimAxes joined = JoinAxes(s.results[0], axes);
-  for (int d = 0; d < t.rank(); ++d) {  // a minor factor may not be cut while a major one is whole
+  for (int d = 0; d < t.rank();
+       ++d) {  // a minor factor may not be sharded while a major one is whole
     std::vector<AxisList> want;
     for (int f : s.results[0][d]) want.push_back(axes[f]);
     if (SplitAxes(joined[d], s.results[0][d], s, mesh) != want) return refused;
@@ -437,7 +437,7 @@ std::vector<Value> TransposeTranspose(const RuleContext& c, Values cts, const st
 }
 
 Batched BatchTranspose(const RuleContext& c, absl::Span<const int> dims, int64_t) {
-  DimList perm = Shifted(c.attrs.Ints("permutation"), dims[0]);
+  DimList perm = PastBatch(c.attrs.Ints("permutation"), dims[0]);
   return {{Transpose(c.in[0], WithInserted(perm, 0, int64_t{dims[0]}))}, {0}};
 }
 
@@ -485,7 +485,7 @@ Types InferSlice(const InferContext& c) {
   return std::vector<Type>{Moved(x, shape)};
 }
 
-// A dim of unchanged size is taken whole.
+// A dim of unchanged size passes through.
 Signature SliceFactors(const InferContext& c, absl::Span<const Type> out) {
   return PassWhere(c, out, [&](int d) { return c.in[0].shape[d] == out[0].shape[d]; });
 }
@@ -494,7 +494,7 @@ absl::Status SliceSharding(const InferContext& c, std::vector<Type>* out) {
   return KeepWhereDivisible(c, "slicing", &(*out)[0]);
 }
 
-// Puts the elements back where they came from, zeros elsewhere.
+// Pads the cotangent with zeros to the operand's shape.
 std::vector<Value> TransposeSlice(const RuleContext& c, Values cts, const std::vector<bool>&) {
   if (!cts[0]) return {Value()};
   const Type& x = c.in_types[0];
@@ -566,7 +566,7 @@ Types InferReverse(const InferContext& c) {
 
 Signature ReverseFactors(const InferContext& c, absl::Span<const Type> out) {
   Signature s = Pointwise(c, out);
-  for (int64_t d : c.attrs.Ints("dimensions")) s.factors[d].kind = FactorKind::kReplicate;
+  for (int64_t d : c.attrs.Ints("dimensions")) s.factors[d].kind = FactorKind::kReplicated;
   return s;
 }
 
@@ -576,7 +576,7 @@ std::vector<Value> TransposeReverse(const RuleContext& c, Values cts, const std:
 }
 
 Batched BatchReverse(const RuleContext& c, absl::Span<const int> dims, int64_t) {
-  return {{Reverse(c.in[0], Shifted(c.attrs.Ints("dimensions"), dims[0]))}, {dims[0]}};
+  return {{Reverse(c.in[0], PastBatch(c.attrs.Ints("dimensions"), dims[0]))}, {dims[0]}};
 }
 
 IndexMap ReverseMap(const InferContext& c, absl::Span<const Type> out) {

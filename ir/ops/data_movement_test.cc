@@ -171,7 +171,7 @@ std::string FactorsOf(Dims from, Dims to) {
       text += "(";
       int64_t product = 1;
       for (int f : dim) {
-        const bool pass = s.factors[f].kind == FactorKind::kPass;
+        const bool pass = s.factors[f].kind == FactorKind::kPassThrough;
         if (pass) letters.emplace(f, static_cast<char>('a' + letters.size()));
         text += pass ? letters[f] : '.';
         text += std::to_string(s.factors[f].size);

@@ -56,7 +56,7 @@ absl::StatusOr<bool> TakeOutSharding(const InferContext& c, Type* out) {
 absl::Status KeepWhereDivisible(const InferContext& c, std::string_view doing, Type* out) {
   const Type& x = c.in[0];
   if (!x.is_sharded()) return absl::OkStatus();
-  // A single element lies nowhere in particular.
+  // A single element is not sharded.
   if (out->num_elements() == 1 && x.num_elements() != 1) return absl::OkStatus();
   for (int d = 0; d < out->rank(); ++d) {
     const int64_t shards = c.scope.mesh.SizeOf(x.axes_of(d));
@@ -88,9 +88,9 @@ void SetOutSharding(Attrs* attrs, const Type& type) {
   if (type.is_sharded()) attrs->Set("out_sharding", SpecOf(type));
 }
 
-DimList Shifted(absl::Span<const int64_t> dims, int batch) {
+DimList PastBatch(absl::Span<const int64_t> dims, int batch) {
   DimList out;
-  for (int64_t d : dims) out.push_back(Shifted(d, batch));
+  for (int64_t d : dims) out.push_back(PastBatch(d, batch));
   return out;
 }
 

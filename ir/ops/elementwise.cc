@@ -1,4 +1,4 @@
-// Elementwise ops.  An op states its meaning on one scalar and its derivative; the family
+// Elementwise ops.  An op defines its function on one scalar and its derivative; the family
 // (pointwise.h) supplies the rest.  Derivatives are JAX's, also where the function has none.
 #include <cmath>
 #include <cstring>
@@ -26,11 +26,11 @@ Value Where(Value pred, Value x, double otherwise) {
 }
 Value IsZero(Value x) { return Compare(x, FullLike(x, 0), "EQ"); }
 
-constexpr Calculus kFlat = {ZeroTangents};  // piecewise constant, or without tangents
+constexpr AutodiffRules kFlat = {ZeroTangents};  // piecewise constant, or without tangents
 
 }  // namespace
 
-// ---- Sign and size. ----------------------------------------------------------------------------
+// ---- Sign and absolute value. ------------------------------------------------------------------
 namespace {
 Value AbsJvp(Value dx, Value x, Value) {
   const Value rising = Compare(x, FullLike(x, 0), "GE");
@@ -46,9 +46,9 @@ constexpr auto kSignBody = [](auto x) {
 };
 }  // namespace
 constexpr OpDef kAbs =
-    Unary<kSignedNumbers, [](auto x) { return Abs(x); }>("abs", "abs", {Along<AbsJvp>});
+    Unary<kSignedNumbers, [](auto x) { return Abs(x); }>("abs", "abs", {Chain<AbsJvp>});
 constexpr OpDef kNeg = Unary<kNumbers, [](auto x) { return -x; }>(
-    "negate", "neg", {Along<NegJvp>, Adjoints<NegAdjoint>, StatesOfFirst});
+    "negate", "neg", {Chain<NegJvp>, Adjoints<NegAdjoint>, SameVmaAsFirst});
 constexpr OpDef kSign = Unary<kNumbers, kSignBody>("sign", "sign", kFlat);
 
 // ---- Exponentials and logarithms. --------------------------------------------------------------
@@ -64,16 +64,16 @@ Value TanhJvp(Value dx, Value, Value y) {
 }
 }  // namespace
 constexpr OpDef kExp =
-    Unary<kFloats, [](auto x) { return Exp(x); }>("exponential", "exp", {Along<ExpJvp>});
+    Unary<kFloats, [](auto x) { return Exp(x); }>("exponential", "exp", {Chain<ExpJvp>});
 constexpr OpDef kExpm1 = Unary<kFloats, [](auto x) { return Expm1(x); }>(
-    "exponential_minus_one", "expm1", {Along<Expm1Jvp>});
-constexpr OpDef kLog = Unary<kFloats, [](auto x) { return Log(x); }>("log", "log", {Along<LogJvp>});
+    "exponential_minus_one", "expm1", {Chain<Expm1Jvp>});
+constexpr OpDef kLog = Unary<kFloats, [](auto x) { return Log(x); }>("log", "log", {Chain<LogJvp>});
 constexpr OpDef kLog1p =
-    Unary<kFloats, [](auto x) { return Log1p(x); }>("log_plus_one", "log1p", {Along<Log1pJvp>});
+    Unary<kFloats, [](auto x) { return Log1p(x); }>("log_plus_one", "log1p", {Chain<Log1pJvp>});
 constexpr OpDef kLogistic = Unary<kFloats, [](auto x) { return 1.0 / (1.0 + Exp(-x)); }>(
-    "logistic", "logistic", {Along<LogisticJvp>});
+    "logistic", "logistic", {Chain<LogisticJvp>});
 constexpr OpDef kTanh =
-    Unary<kFloats, [](auto x) { return Tanh(x); }>("tanh", "tanh", {Along<TanhJvp>});
+    Unary<kFloats, [](auto x) { return Tanh(x); }>("tanh", "tanh", {Chain<TanhJvp>});
 
 // ---- Trigonometry. -----------------------------------------------------------------------------
 namespace {
@@ -92,12 +92,12 @@ Value Atan2JvpY(Value dy, Value x, Value y, Value) {
 }
 }  // namespace
 constexpr OpDef kSin =
-    Unary<kFloats, [](auto x) { return Sin(x); }>("sine", "sin", {Along<SinJvp>});
+    Unary<kFloats, [](auto x) { return Sin(x); }>("sine", "sin", {Chain<SinJvp>});
 constexpr OpDef kCos =
-    Unary<kFloats, [](auto x) { return Cos(x); }>("cosine", "cos", {Along<CosJvp>});
-constexpr OpDef kTan = Unary<kFloats, [](auto x) { return Tan(x); }>("tan", "tan", {Along<TanJvp>});
+    Unary<kFloats, [](auto x) { return Cos(x); }>("cosine", "cos", {Chain<CosJvp>});
+constexpr OpDef kTan = Unary<kFloats, [](auto x) { return Tan(x); }>("tan", "tan", {Chain<TanJvp>});
 constexpr OpDef kAtan2 = Binary<kFloats, [](auto x, auto y) { return Atan2(x, y); }>(
-    "atan2", "atan2", {Along<Atan2JvpX, Atan2JvpY>});
+    "atan2", "atan2", {Chain<Atan2JvpX, Atan2JvpY>});
 
 // ---- Roots. ------------------------------------------------------------------------------------
 namespace {
@@ -106,11 +106,11 @@ Value RsqrtJvp(Value dx, Value x, Value y) { return dx * (-0.5 * (y / x)); }
 Value CbrtJvp(Value dx, Value, Value y) { return dx * ((1.0 / 3.0) * (1.0 / Square(y))); }
 }  // namespace
 constexpr OpDef kSqrt =
-    Unary<kFloats, [](auto x) { return Sqrt(x); }>("sqrt", "sqrt", {Along<SqrtJvp>});
+    Unary<kFloats, [](auto x) { return Sqrt(x); }>("sqrt", "sqrt", {Chain<SqrtJvp>});
 constexpr OpDef kRsqrt =
-    Unary<kFloats, [](auto x) { return Rsqrt(x); }>("rsqrt", "rsqrt", {Along<RsqrtJvp>});
+    Unary<kFloats, [](auto x) { return Rsqrt(x); }>("rsqrt", "rsqrt", {Chain<RsqrtJvp>});
 constexpr OpDef kCbrt =
-    Unary<kFloats, [](auto x) { return Cbrt(x); }>("cbrt", "cbrt", {Along<CbrtJvp>});
+    Unary<kFloats, [](auto x) { return Cbrt(x); }>("cbrt", "cbrt", {Chain<CbrtJvp>});
 
 // ---- The error function and its inverse. -------------------------------------------------------
 namespace {
@@ -173,8 +173,8 @@ constexpr auto kErfInvBody = []<class X>(X x) {
   return Select(Abs(x) == 1.0, x * std::numeric_limits<TypeOf<X>>::infinity(), p * x);
 };
 }  // namespace
-constexpr OpDef kErf = Unary<kFloats, [](auto x) { return Erf(x); }>("erf", "erf", {Along<ErfJvp>});
-constexpr OpDef kErfInv = Unary<kFloats, kErfInvBody>("erf_inv", "erf_inv", {Along<ErfInvJvp>});
+constexpr OpDef kErf = Unary<kFloats, [](auto x) { return Erf(x); }>("erf", "erf", {Chain<ErfJvp>});
+constexpr OpDef kErfInv = Unary<kFloats, kErfInvBody>("erf_inv", "erf_inv", {Chain<ErfInvJvp>});
 
 // ---- Rounding. ---------------------------------------------------------------------------------
 constexpr OpDef kCeil = Unary<kFloats, [](auto x) { return Ceil(x); }>("ceil", "ceil", kFlat);
@@ -204,13 +204,13 @@ absl::Status AddStates(const InferContext& c, std::vector<Type>* out) {
     return ValueError(c, "Primitive add requires varying manual axes to match, but got [",
                       x.ToString(), ", ", y.ToString(),
                       "]; cast with pcast(x, axes, to='varying')");
-  return StatesOfFirst(c, out);
+  return SameVmaAsFirst(c, out);
 }
 
 Value MulJvpX(Value dx, Value, Value y, Value) { return dx * y; }
 Value MulJvpY(Value dy, Value x, Value, Value) { return x * dy; }
-Value MulAdjointX(const RuleContext& c, Value ct) { return ct * Known(c, 1); }
-Value MulAdjointY(const RuleContext& c, Value ct) { return Known(c, 0) * ct; }
+Value MulAdjointX(const RuleContext& c, Value ct) { return ct * NonLinearOperand(c, 1); }
+Value MulAdjointY(const RuleContext& c, Value ct) { return NonLinearOperand(c, 0) * ct; }
 
 // A partial sum times a value that is the same everywhere (reduced) is a partial sum.
 absl::Status MulStates(const InferContext& c, std::vector<Type>* out) {
@@ -233,7 +233,7 @@ Value DivJvpY(Value dy, Value x, Value y, Value) {
   const Value numerator = -dy * x;
   return numerator * (1.0 / Square(y));
 }
-Value DivAdjointX(const RuleContext& c, Value ct) { return ct / Known(c, 1); }
+Value DivAdjointX(const RuleContext& c, Value ct) { return ct / NonLinearOperand(c, 1); }
 
 // x rem y = x - y * trunc(x / y).
 Value Truncated(Value x) {
@@ -262,21 +262,21 @@ Value ExtremumJvpX(Value dx, Value x, Value y, Value z) { return dx * ShareOf(x,
 Value ExtremumJvpY(Value dy, Value x, Value y, Value z) { return dy * ShareOf(y, x, z); }
 }  // namespace
 constexpr OpDef kAdd = Binary<kNumbers, [](auto x, auto y) { return x + y; }>(
-    "add", "add", {Along<Itself, Itself>, Adjoints<Pass, Pass>, AddStates});
+    "add", "add", {Chain<Itself, Itself>, Adjoints<Pass, Pass>, AddStates});
 constexpr OpDef kSub = Binary<kNumbers, [](auto x, auto y) { return x - y; }>(
-    "subtract", "sub", {Along<Itself, Negated>, Adjoints<Pass, NegAdjoint>});
+    "subtract", "sub", {Chain<Itself, Negated>, Adjoints<Pass, NegAdjoint>});
 constexpr OpDef kMul = Binary<kNumbers, [](auto x, auto y) { return x * y; }>(
-    "multiply", "mul", {Along<MulJvpX, MulJvpY>, Adjoints<MulAdjointX, MulAdjointY>, MulStates});
+    "multiply", "mul", {Chain<MulJvpX, MulJvpY>, Adjoints<MulAdjointX, MulAdjointY>, MulStates});
 constexpr OpDef kDiv = Binary<kNumbers, [](auto x, auto y) { return x / y; }>(
-    "divide", "div", {Along<DivJvpX, DivJvpY>, Adjoints<DivAdjointX, nullptr>});
+    "divide", "div", {Chain<DivJvpX, DivJvpY>, Adjoints<DivAdjointX, nullptr>});
 constexpr OpDef kRem = Binary<kNumbers, [](auto x, auto y) { return Rem(x, y); }>(
-    "remainder", "rem", {Along<Itself, RemJvpY>});
+    "remainder", "rem", {Chain<Itself, RemJvpY>});
 constexpr OpDef kPow = Binary<kNumbers, [](auto x, auto y) { return Pow(x, y); }>(
-    "power", "pow", {Along<PowJvpX, PowJvpY>});
+    "power", "pow", {Chain<PowJvpX, PowJvpY>});
 constexpr OpDef kMax = Binary<kAnything, [](auto x, auto y) { return Max(x, y); }>(
-    "maximum", "max", {Along<ExtremumJvpX, ExtremumJvpY>});
+    "maximum", "max", {Chain<ExtremumJvpX, ExtremumJvpY>});
 constexpr OpDef kMin = Binary<kAnything, [](auto x, auto y) { return Min(x, y); }>(
-    "minimum", "min", {Along<ExtremumJvpX, ExtremumJvpY>});
+    "minimum", "min", {Chain<ExtremumJvpX, ExtremumJvpY>});
 
 // ---- Bits.  Integers and bools have no tangents. -----------------------------------------------
 constexpr OpDef kNot = Unary<kBits, [](auto x) { return ~x; }>("not", "not", kFlat);
@@ -409,10 +409,10 @@ std::vector<Value> SelectJvp(const RuleContext& c, Values d) {
   return {Select(c.in[0], tangent(1), tangent(2))};
 }
 Value SelectAdjointTrue(const RuleContext& c, Value ct) {
-  return Select(Known(c, 0), ct, Zeros(c.b, ct.type()));
+  return Select(NonLinearOperand(c, 0), ct, Zeros(c.b, ct.type()));
 }
 Value SelectAdjointFalse(const RuleContext& c, Value ct) {
-  return Select(Known(c, 0), Zeros(c.b, ct.type()), ct);
+  return Select(NonLinearOperand(c, 0), Zeros(c.b, ct.type()), ct);
 }
 
 consteval OpDef SelectDef() {
@@ -424,7 +424,7 @@ consteval OpDef SelectDef() {
 }  // namespace
 constexpr OpDef kSelect = SelectDef();
 
-// ---- clamp: x moved into [min, max]. -----------------------------------------------------------
+// ---- clamp: min(max(x, min), max). -------------------------------------------------------------
 namespace {
 constexpr auto kClampBody = [](auto min, auto x, auto max) { return Min(Max(x, min), max); };
 
@@ -444,12 +444,12 @@ absl::StatusOr<std::vector<Type>> InferClamp(const InferContext& c) {
   return std::vector<Type>{out};
 }
 
-// A bound, or the tangent of one, as wide as the operand.
+// A bound, or the tangent of one, broadcast to the operand's shape.
 Value Widened(Value bound, const Type& out) {
   if (bound.rank() != out.rank()) bound = BroadcastInDim(bound, out.shape, {});
   return ShardedLike(bound, out);
 }
-// The operand's tangent strictly inside, a bound's where it cuts; nothing where they meet.
+// The operand's tangent strictly inside the bounds, a bound's outside; zero where they are equal.
 std::vector<Value> ClampJvp(const RuleContext& c, Values d) {
   const Type& type = c.out_types[0];
   const Value min = Widened(c.in[0], type), x = ShardedLike(c.in[1], type),
@@ -459,7 +459,7 @@ std::vector<Value> ClampJvp(const RuleContext& c, Values d) {
                          And(above_min, Compare(x, max, "LT")), Compare(max, x, "LT")};
   Value sum;
   for (int i = 0; i < 3; ++i)
-    if (d[i]) sum = SumOf(sum, Where(where[i], Widened(d[i], type), 0), type);
+    if (d[i]) sum = AddTangents(sum, Where(where[i], Widened(d[i], type), 0), type);
   return {sum};
 }
 }  // namespace
@@ -477,7 +477,7 @@ absl::StatusOr<std::vector<Type>> InferConvert(const InferContext& c) {
 }
 // Rounding to another float keeps a partial sum one, as in JAX; integers are not sums of tangents.
 absl::Status ConvertStates(const InferContext& c, std::vector<Type>* out) {
-  return IsFloat(c.in[0].dtype) && IsFloat((*out)[0].dtype) ? StatesOfFirst(c, out)
+  return IsFloat(c.in[0].dtype) && IsFloat((*out)[0].dtype) ? SameVmaAsFirst(c, out)
                                                             : derive::VaryingAllEqual(c, out);
 }
 
@@ -486,7 +486,7 @@ void DispatchConvert(DType from, DType to, F f) {
   scalar::Dispatch<kAnything>(from, [&]<DType kFrom>(scalar::DTypeTag<kFrom>) {
     scalar::Dispatch<kAnything>(to, [&]<DType kTo>(scalar::DTypeTag<kTo>) {
       f(scalar::DTypeTag<kFrom>{}, scalar::DTypeTag<kTo>{},
-        [](auto x) { return scalar::Convert<scalar::WideOf<kTo>>(x); });
+        [](auto x) { return scalar::Convert<scalar::ComputeType<kTo>>(x); });
     });
   });
 }

@@ -15,7 +15,7 @@ Signature Pointwise(const InferContext& c, absl::Span<const Type> out) {
   const int rank = out[0].rank();
   TensorFactors dims;
   for (int d = 0; d < rank; ++d) {
-    s.factors.push_back({FactorKind::kPass, out[0].shape[d]});
+    s.factors.push_back({FactorKind::kPassThrough, out[0].shape[d]});
     dims.push_back({d});
   }
   for (const Type& t : c.in) s.operands.push_back(t.rank() == rank ? dims : TensorFactors{});
@@ -29,7 +29,7 @@ Signature ReplicateAll(const InferContext& c, absl::Span<const Type> out) {
     TensorFactors dims;
     for (int64_t size : t.shape) {
       dims.push_back({static_cast<int>(s.factors.size())});
-      s.factors.push_back({FactorKind::kReplicate, size});
+      s.factors.push_back({FactorKind::kReplicated, size});
     }
     return dims;
   };
@@ -38,7 +38,7 @@ Signature ReplicateAll(const InferContext& c, absl::Span<const Type> out) {
   return s;
 }
 
-absl::Status StatesOfFirst(const InferContext& c, std::vector<Type>* out) {
+absl::Status SameVmaAsFirst(const InferContext& c, std::vector<Type>* out) {
   for (Type& t : *out) {
     t.varying = c.in[0].varying;
     t.unreduced = c.in[0].unreduced;

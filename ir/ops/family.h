@@ -1,5 +1,5 @@
-// What the op files share: constructors that fill in a family's rules, and small checks whose
-// errors name the op in lax's words.
+// Shared by the op files: constructors that fill in a family's rules, and small checks whose errors
+// use the op's lax name.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@
 
 namespace tessera::ir::ops {
 
-// "mul: <message>" as VALUE_ERROR or TYPE_ERROR; Builder adds the site.
+// "mul: <message>" as VALUE_ERROR or TYPE_ERROR; Builder adds the source location.
 template <class... Parts>
 absl::Status ValueError(const InferContext& c, const Parts&... parts) {
   return MakeError(ErrorKind::kValueError, absl::StrCat(ToAbsl(c.def.lax_name), ": ", parts...));
@@ -28,19 +28,19 @@ absl::Status ShardingError(const InferContext& c, const Parts&... parts) {
                    absl::StrCat(ToAbsl(c.def.lax_name), ": ", parts...));
 }
 
-// NOT_IMPLEMENTED, which names the dtypes that have kernels, where `dtype` has none.
+// NOT_IMPLEMENTED, with the list of dtypes that have kernels, if `dtype` has none.
 absl::Status CheckComputable(const InferContext& c, DType dtype);
 
-// One pass factor per dim of the result, shared by every operand of that rank (rank-0 operands have
-// none).  The elementwise signature.
+// The elementwise signature: one pass-through factor per dim of the result, shared by every operand
+// of that rank (rank-0 operands have none).
 Signature Pointwise(const InferContext&, absl::Span<const Type> out);
-// Every dim of operands and results its own replicate factor: nothing may be sharded.
+// Every dim of operands and results has its own need-replication factor: nothing may be sharded.
 Signature ReplicateAll(const InferContext&, absl::Span<const Type> out);
-// Sharding and states follow operand 0 (ops of one array).
-absl::Status StatesOfFirst(const InferContext&, std::vector<Type>* out);
-// Nothing to add: infer gave the types in full.
+// Gives the results the manual axes type of operand 0 (ops of one array).
+absl::Status SameVmaAsFirst(const InferContext&, std::vector<Type>* out);
+// Adds nothing: infer gave the types in full.
 absl::Status Inferred(const InferContext&, std::vector<Type>* out);
-// The cost of nothing, for casts.
+// Zero, for casts.
 Cost NoCost(const InferContext&, absl::Span<const Type> out);
 
 }  // namespace tessera::ir::ops

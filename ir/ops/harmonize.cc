@@ -14,7 +14,7 @@ bool IsConstant(Value v) {
   return op && op->def == &ops::kConstant;
 }
 
-// bool < integer < floating: a weak type may rise, never fall.
+// bool < integer < floating: a weak type may be promoted, never demoted.
 int CategoryOf(DType d) { return d == DType::kBool ? 0 : IsInteger(d) ? 1 : 2; }
 
 Value ConvertWeak(Value x, DType dtype, bool weak) {
@@ -45,14 +45,14 @@ std::vector<Value> MatchDTypes(std::vector<Value> operands) {
   return operands;
 }
 
-// Rank-0 operands that stand for a number: weakly typed, or a constant.
+// Which operands are rank-0 literals: weakly typed, or a constant.
 std::vector<bool> NumbersAmong(Values operands) {
   std::vector<bool> out;
   for (const Value& v : operands) out.push_back(v.rank() == 0 && (v.type().weak || IsConstant(v)));
   return out;
 }
 
-// Numbers take the shape and sharding of the array beside them.
+// Literals take the shape and sharding of the array operand.
 std::vector<Value> MatchShapes(std::vector<Value> operands, const std::vector<bool>& is_number) {
   const auto array =
       std::find_if(operands.begin(), operands.end(), [](const Value& v) { return v.rank() > 0; });
@@ -68,7 +68,7 @@ std::vector<Value> MatchShapes(std::vector<Value> operands, const std::vector<bo
   return operands;
 }
 
-// Dtypes and shapes, all but the states.
+// Makes dtypes and shapes agree, but not the varying axes.
 std::vector<Value> MatchTypes(std::vector<Value> operands) {
   const std::vector<bool> is_number = NumbersAmong(operands);
   return MatchShapes(MatchDTypes(std::move(operands)), is_number);
@@ -113,7 +113,7 @@ Value Select(Value pred, Value on_true, Value on_false) {
 }
 
 Value Clamp(Value min, Value x, Value max) {
-  // Bounds may stay scalars; a number clamped by arrays may not.
+  // Bounds may stay scalars; a literal that arrays clamp may not.
   std::vector<Value> in = x.rank() == 0 ? MatchTypes({min, x, max}) : MatchDTypes({min, x, max});
   return x.builder().Emit1(ops::kClamp, MatchVarying(std::move(in)));
 }

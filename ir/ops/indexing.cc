@@ -1,4 +1,4 @@
-// Blocks at run-time offsets.  Start indices are clamped so that the block lies inside.
+// Slices at run-time offsets.  Start indices are clamped so that the slice is within bounds.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
@@ -19,7 +19,7 @@ consteval OpDef Indexing(OpDef d) {
   return Checked(d);
 }
 
-// Operands from `first` on are one rank-0 integer per dim of operand 0, of one dtype.
+// Checks that operands from `first` on are one rank-0 integer per dim of operand 0, of one dtype.
 absl::Status CheckStarts(const InferContext& c, size_t first) {
   const Type& x = c.in[0];
   if (c.in.size() - first != static_cast<size_t>(x.rank()))
@@ -32,11 +32,11 @@ absl::Status CheckStarts(const InferContext& c, size_t first) {
   return absl::OkStatus();
 }
 
-// Where a block of `block` starts in operand 0: one operand from `first` on per dim, clamped so
-// that it lies inside.
-std::vector<IndexShift> StartShifts(const Type& x, const Dims& block, int first) {
+// The start of a slice of shape `block` in operand 0: one operand from `first` on per dim, clamped
+// to bounds.
+std::vector<DynamicOffset> StartShifts(const Type& x, const Dims& block, int first) {
   const Dims strides = StridesOf(x.shape);
-  std::vector<IndexShift> shifts;
+  std::vector<DynamicOffset> shifts;
   for (int d = 0; d < x.rank(); ++d)
     if (block[d] < x.shape[d]) shifts.push_back({first + d, x.shape[d] - block[d], strides[d]});
   return shifts;
@@ -65,7 +65,7 @@ Value ClampStart(Value start, int64_t last) {
   return Clamp(zero, start, FullLike(start, static_cast<double>(last)));
 }
 
-// Whether bit `bit` of start[size] is set, spread over `like` along dim 0.
+// Whether bit `bit` of start[size] is set, broadcast to `like` along dim 0.
 Value BitSet(Value start, int bit, Value like) {
   Value mask = FullLike(start, static_cast<double>(int64_t{1} << bit));
   const Value masked = And(start, mask);
@@ -94,7 +94,7 @@ Value PadDim(Value x, int dim, int64_t low, int64_t high) {
   return Pad(x, Constant(x.builder(), x.dtype(), 0), lows, highs);
 }
 
-// Rows [start[b], start[b] + size) of `dim` of x[b]; the batch dim is 0.
+// Indices [start[b], start[b] + size) along `dim` of x[b]; the batch dim is 0.
 Value TakeWindows(Value x, Value start, int dim, int64_t size) {
   const int64_t last = x.dim(dim) - size;
   const int bits = BitsOf(last);
@@ -130,7 +130,7 @@ Value ZeroStart(const RuleContext& c, size_t first) {
   return Constant(c.b, first < c.in.size() ? c.in[first].dtype() : DType::kS32, 0);
 }
 
-// ---- dynamic_slice: a block of `slice_sizes` at run-time starts. ----
+// ---- dynamic_slice: a slice of `slice_sizes` at run-time starts. ----
 
 Types InferDynamicSlice(const InferContext& c) {
   if (c.in.empty()) return TypeError(c, "takes an operand and its start indices, got nothing");
@@ -149,7 +149,7 @@ Types InferDynamicSlice(const InferContext& c) {
   return std::vector<Type>{t};
 }
 
-// Dims taken whole pass; others must be whole.
+// Dims taken whole pass through; others need replication.
 Signature DynamicSliceFactors(const InferContext& c, absl::Span<const Type> out) {
   Signature s;
   s.operands.resize(c.in.size());
@@ -159,8 +159,8 @@ Signature DynamicSliceFactors(const InferContext& c, absl::Span<const Type> out)
     const int factor = static_cast<int>(s.factors.size());
     s.operands[0].push_back({factor});
     s.results[0].push_back({from == to ? factor : factor + 1});
-    s.factors.push_back({from == to ? FactorKind::kPass : FactorKind::kReplicate, from});
-    if (from != to) s.factors.push_back({FactorKind::kReplicate, to});
+    s.factors.push_back({from == to ? FactorKind::kPassThrough : FactorKind::kReplicated, from});
+    if (from != to) s.factors.push_back({FactorKind::kReplicated, to});
   }
   return s;
 }
@@ -174,10 +174,10 @@ std::vector<Value> DynamicSliceJvp(const RuleContext& c, Values tangents) {
   return {DynamicSlice(tangents[0], From(c.in, 1), c.attrs.Ints("slice_sizes"))};
 }
 
-// Starts of a block whose op is transposed.
+// The start operands of an op that is transposed.
 std::vector<Value> KnownFrom(const RuleContext& c, int first) {
   std::vector<Value> out;
-  for (int i = first; i < static_cast<int>(c.in.size()); ++i) out.push_back(Known(c, i));
+  for (int i = first; i < static_cast<int>(c.in.size()); ++i) out.push_back(NonLinearOperand(c, i));
   return out;
 }
 
@@ -186,13 +186,13 @@ std::vector<Value> TransposeDynamicSlice(const RuleContext& c, Values cts,
   std::vector<Value> out(c.in_types.size());
   if (!cts[0] || !linear[0]) return out;
   const Type x = CotangentType(c.in_types[0]);
-  Type whole = x;  // an update lies like what it updates
+  Type whole = x;  // an update has the sharding of its target
   whole.sharding = cts[0].type().sharding;
   out[0] = ShardedLike(DynamicUpdateSlice(Zeros(c.b, whole), cts[0], KnownFrom(c, 1)), x);
   return out;
 }
 
-// One x for all: a loop over the starts, so that x is not copied for each.
+// For an unbatched x: a loop over the starts, so that x is not copied for each.
 Batched LoopOverStarts(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   Builder body(c.b.scope(), "dynamic_slices");
   std::vector<Value> operands = {c.in[0]}, in = {body.Param(c.in[0].type())};
@@ -220,7 +220,7 @@ Batched BatchDynamicSlice(const RuleContext& c, absl::Span<const int> dims, int6
     return {{DynamicSlice(c.in[0], starts, WithInserted(sizes, dims[0], size))}, {dims[0]}};
   }
   if (dims[0] < 0 && BatchAxes(c, dims).empty()) return LoopOverStarts(c, dims, size);
-  // Dims whose starts are shared are cut first, together; then the others one by one.
+  // Dims with unbatched starts are sliced first, together; then the others one by one.
   Value x = BatchInFront(c, dims, 0, size);
   Dims cut = x.shape();
   std::vector<Value> starts(x.rank(), ZeroStart(c, 1));
@@ -287,9 +287,9 @@ Signature DynamicUpdateSliceFactors(const InferContext& c, absl::Span<const Type
   Signature s = Pointwise(c, out);
   for (int d = 0; d < c.in[0].rank(); ++d) {
     if (c.in[1].shape[d] == c.in[0].shape[d]) continue;
-    s.factors[d].kind = FactorKind::kReplicate;
+    s.factors[d].kind = FactorKind::kReplicated;
     s.operands[1][d] = {static_cast<int>(s.factors.size())};
-    s.factors.push_back({FactorKind::kReplicate, c.in[1].shape[d]});
+    s.factors.push_back({FactorKind::kReplicated, c.in[1].shape[d]});
   }
   return s;
 }
@@ -309,7 +309,7 @@ std::vector<Value> DynamicUpdateSliceJvp(const RuleContext& c, Values tangents) 
   return {DynamicUpdateSlice(x, update, From(c.in, 2))};
 }
 
-// What was overwritten does not matter; the update is what was written.
+// The overwritten part of x gets a zero cotangent; the update gets the slice.
 std::vector<Value> TransposeDynamicUpdateSlice(const RuleContext& c, Values cts,
                                                const std::vector<bool>& linear) {
   std::vector<Value> out(c.in_types.size());
@@ -328,7 +328,7 @@ Batched BatchDynamicUpdateSlice(const RuleContext& c, absl::Span<const int> dims
   if (!AnyBatched(start_dims))
     return {{DynamicUpdateSlice(in[0], in[1], WithInserted(From(c.in, 2), 0, ZeroStart(c, 2)))},
             {0}};
-  // The update and a mask of where it lies, both moved into place.
+  // The update and its mask, both shifted to the starts.
   Value update = in[1];
   Type mask_type = update.type();
   mask_type.dtype = DType::kBool;

@@ -1,8 +1,8 @@
 // manual_computation (shard_map): a body that runs once per coordinate of the manual axes, on
-// blocks.
+// shards.
 //
-// The region is typed in the scope in which `manual_axes` are Manual.  The specs say which blocks
-// go in and how results are put together; no data moves on the way out.
+// The region is typed in the scope in which `manual_axes` are Manual.  The specs say how arguments
+// are sharded and how results are assembled; the results are not moved.
 #include <algorithm>
 #include <utility>
 
@@ -140,7 +140,7 @@ absl::Status CheckExplicit(const Side& s, const PartitionSpec& spec, const Type&
   return absl::OkStatus();
 }
 
-// What the body sees of an argument.
+// The type of an argument's shard in the body.
 absl::StatusOr<Type> BlockType(const Side& s, const PartitionSpec& spec, const Type& arg) {
   const InferContext& c = s.c;
   TESSERA_RETURN_IF_ERROR(CheckSpec(s, spec, arg));
@@ -165,11 +165,11 @@ absl::StatusOr<Type> BlockType(const Side& s, const PartitionSpec& spec, const T
   return t;
 }
 
-// The promise of an out spec: the result is equal along every axis that it leaves out.
+// An out spec promises that the result is equal along every axis that it leaves out.
 absl::Status CheckPromise(const Side& s, const PartitionSpec& spec, const Type& result) {
   const InferContext& c = s.c;
   const AxisList& manual = c.attrs.Strings("manual_axes");
-  const AxisSet held = result.vur();
+  const AxisSet held = result.NonInvaryingAxes();
   AxisList mentioned, broken, inferred;
   for (const std::string& a : InMeshOrder(c.scope.mesh, manual)) {
     if (spec.Mentions(a)) mentioned.push_back(a);
@@ -194,7 +194,7 @@ absl::Status CheckPromise(const Side& s, const PartitionSpec& spec, const Type& 
   return absl::OkStatus();
 }
 
-// The whole that blocks of type `result` make.
+// The type of the array whose shards have type `result`.
 absl::StatusOr<Type> AssembledType(const Side& s, const PartitionSpec& spec, const Type& result) {
   const InferContext& c = s.c;
   TESSERA_RETURN_IF_ERROR(CheckSpec(s, spec, result));
@@ -214,7 +214,7 @@ absl::StatusOr<Type> AssembledType(const Side& s, const PartitionSpec& spec, con
   return t;
 }
 
-// What the body sees of each argument; checks all that can be seen without the body.
+// The type of each argument's shard; checks all that can be checked without the body.
 absl::StatusOr<std::vector<Type>> BlockTypes(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMeshAndAxes(c));
   const Specs& in_specs = c.attrs.Specs("in_specs");
@@ -281,13 +281,13 @@ struct Parts {
                   {std::move(body)});
   }
 };
-Specs Pick(const Specs& specs, absl::Span<const int> positions) {
+Specs SelectAt(const Specs& specs, absl::Span<const int> positions) {
   Specs out;
   for (int p : positions) out.push_back(specs[p]);
   return out;
 }
 Specs Where(const Specs& specs, const std::vector<bool>& mask) {
-  return Pick(specs, walk::Where(mask));
+  return SelectAt(specs, walk::Where(mask));
 }
 Specs Join(Specs a, const Specs& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -301,16 +301,16 @@ std::vector<Value> ManualJvp(const RuleContext& c, Values tangents) {
   const Parts p(c.attrs);
   const std::vector<bool> active = IsValid(tangents);
   const JvpResult jvp = ValueOrThrow(Jvp(*c.regions[0], active));
-  std::vector<Value> out = p.Emit(c.b, jvp.fn, Concat(c.in, OnlyValid(tangents)),
+  std::vector<Value> out = p.Emit(c.b, jvp.fn, Concat(c.in, DropAbsent(tangents)),
                                   Join(p.in_specs, Where(p.in_specs, active)),
                                   Join(p.out_specs, Where(p.out_specs, jvp.out_active)));
   const size_t n = c.out_types.size();
   const std::vector<Value> dots(out.begin() + n, out.end());
   out.resize(n);
-  return Concat(std::move(out), Spread(dots, jvp.out_active));
+  return Concat(std::move(out), ScatterByMask(dots, jvp.out_active));
 }
 
-// A residual leaves stacked over all the axes on which it may differ.
+// A residual is stacked over all the axes along which it may differ.
 PartitionSpec ResidualSpec(const Parts& p, const Mesh& mesh, const Type& t) {
   AxisList axes;
   for (const std::string& a : InMeshOrder(mesh, p.manual_axes))
@@ -321,8 +321,8 @@ bool NeedsSingleton(const PartitionSpec& spec, const Type& t) {
   return t.rank() == 0 && !spec.dims.empty();
 }
 
-// The body whose residuals (results from `num_out` on) leave as `specs` say, and the body that
-// takes them in again.
+// The body with residuals (results from `num_out` on) as `specs` say, and the body that takes them
+// as params.
 FunctionRef WithSingletonResults(const Function& f, int num_out, const Specs& specs) {
   Builder b(f.scope, f.name);
   std::vector<Value> params;
@@ -348,25 +348,25 @@ void ManualPartialEval(PartialEvalContext& c) {
   const PartialEvalResult pe = ValueOrThrow(PartialEval(*c.op.regions[0], c.known));
   const std::vector<int> known_params = walk::Where(c.known), known_out = walk::Where(pe.out_known);
   const auto num_out = static_cast<int>(known_out.size());
-  // Without checks a result may break its promise, so its block is not the whole's.
-  const Forwarded fw = ForwardResiduals(*pe.known, num_out, /*forward_results=*/p.check_vma);
+  // Without checks a result may break its promise and differ between shards.
+  const DedupedResiduals fw = ForwardResiduals(*pe.known, num_out, /*forward_results=*/p.check_vma);
 
-  Specs out_specs = Pick(p.out_specs, known_out);
+  Specs out_specs = SelectAt(p.out_specs, known_out);
   const std::vector<Type> known_types = fw.known->result_types();
   for (size_t k = num_out; k < known_types.size(); ++k)
     out_specs.push_back(ResidualSpec(p, fw.known->scope.mesh, known_types[k]));
-  const std::vector<Value> args = OnlyValid(c.known_in);
+  const std::vector<Value> args = DropAbsent(c.known_in);
   std::vector<Value> known;
   if (!known_types.empty())
     known = p.Emit(c.known_b, WithSingletonResults(*fw.known, num_out, out_specs), args,
-                   Pick(p.in_specs, known_params), out_specs);
+                   SelectAt(p.in_specs, known_params), out_specs);
   for (int k = 0; k < num_out; ++k) c.known_out[known_out[k]] = known[k];
 
   if (pe.unknown->results.empty()) return;
   std::vector<Value> unknown_args;
   std::vector<bool> singleton;
   Specs in_specs;
-  for (const Forwarded::Source& s : fw.sources) {
+  for (const DedupedResiduals::Source& s : fw.sources) {
     unknown_args.push_back(c.residual(s.is_param ? args[s.index] : known[s.index]));
     in_specs.push_back(s.is_param ? p.in_specs[known_params[s.index]] : out_specs[s.index]);
     singleton.push_back(!s.is_param && s.index >= num_out &&
@@ -378,13 +378,12 @@ void ManualPartialEval(PartialEvalContext& c) {
   }
   const std::vector<int> unknown_out = walk::Where(pe.out_known, false);
   const std::vector<Value> out = p.Emit(c.unknown_b, WithSingletonParams(*pe.unknown, singleton),
-                                        unknown_args, in_specs, Pick(p.out_specs, unknown_out));
+                                        unknown_args, in_specs, SelectAt(p.out_specs, unknown_out));
   for (size_t k = 0; k < unknown_out.size(); ++k) c.unknown_out[unknown_out[k]] = out[k];
 }
 
-// Without states, the body's casts are missing and the boundary makes up for them: a cotangent that
-// went out as one block of many equal ones is shared among them, and what came in as copies is
-// summed.
+// Without tracked types the body has no casts, and the boundary makes up for them: the cotangent of
+// a replicated result is divided among its copies, and that of a replicated argument is summed.
 FunctionRef Compensated(const Function& f, const Parts& p, size_t num_args, const Specs& ct_specs,
                         const Specs& out_specs) {
   Builder b(f.scope, f.name);
@@ -408,12 +407,13 @@ std::vector<Value> ManualTranspose(const RuleContext& c, Values cts,
   const std::vector<bool> has_ct = IsValid(cts);
   const FunctionRef wanted = walk::Reorder(body, walk::Iota(body.num_params), walk::Where(has_ct));
   FunctionRef transposed = ValueOrThrow(TransposeFunction(*wanted, linear));
-  const std::vector<Value> others = ops::Pick(c.in, walk::Where(linear, false));
+  const std::vector<Value> others = ops::SelectAt(c.in, walk::Where(linear, false));
   const Specs ct_specs = Where(p.out_specs, has_ct), out_specs = Where(p.in_specs, linear);
   if (!p.check_vma) transposed = Compensated(*transposed, p, others.size(), ct_specs, out_specs);
-  return Spread(p.Emit(c.b, transposed, Concat(others, OnlyValid(cts)),
-                       Join(Pick(p.in_specs, walk::Where(linear, false)), ct_specs), out_specs),
-                linear);
+  return ScatterByMask(
+      p.Emit(c.b, transposed, Concat(others, DropAbsent(cts)),
+             Join(SelectAt(p.in_specs, walk::Where(linear, false)), ct_specs), out_specs),
+      linear);
 }
 
 // ---- Batching: the batch dim is whole on every coordinate. --------------------------------------
@@ -433,9 +433,9 @@ Batched ManualBatch(const RuleContext& c, absl::Span<const int> dims, int64_t si
           batched.out_dims};
 }
 
-// ---- Meaning. ----
+// ---- Reference semantics. ----
 
-// Where the block of `device` starts in the whole.
+// The start of the shard of `device` in the array.
 Dims BlockStarts(const Mesh& mesh, int64_t device, const PartitionSpec& spec, const Dims& block) {
   Dims starts(block.size(), 0);
   for (size_t d = 0; d < block.size(); ++d)
@@ -448,36 +448,36 @@ bool IsFirst(const Mesh& mesh, int64_t device, const AxisList& axes) {
   return mesh.IndexAlong(device, axes) == 0;
 }
 
-absl::StatusOr<std::vector<Lanes>> EvalManual(const EvalContext& c, absl::Span<const Lanes> in) {
+absl::StatusOr<std::vector<Shards>> EvalManual(const EvalContext& c, absl::Span<const Shards> in) {
   const Parts p(c.attrs);
   const Function& body = *c.regions[0];
   const Mesh& mesh = c.scope.mesh;
-  // One lane per coordinate of the manual axes, for each lane outside, by device.
-  std::vector<std::pair<int64_t, size_t>> lanes;  // device, lane outside
-  const std::vector<int64_t> outside = c.evaluator.lane_devices();
+  // One shard per coordinate of the manual axes for each shard outside, sorted by device.
+  std::vector<std::pair<int64_t, size_t>> shards;  // device, shard outside
+  const std::vector<int64_t> outside = c.evaluator.shard_devices();
   for (size_t o = 0; o < outside.size(); ++o)
-    for (int64_t device : mesh.GroupOf(outside[o], p.manual_axes)) lanes.emplace_back(device, o);
-  std::sort(lanes.begin(), lanes.end());
+    for (int64_t device : mesh.GroupOf(outside[o], p.manual_axes)) shards.emplace_back(device, o);
+  std::sort(shards.begin(), shards.end());
 
   std::vector<int64_t> devices;
-  for (const auto& [device, o] : lanes) devices.push_back(device);
-  std::vector<Lanes> args(in.size());
+  for (const auto& [device, o] : shards) devices.push_back(device);
+  std::vector<Shards> args(in.size());
   for (size_t i = 0; i < in.size(); ++i)
-    for (const auto& [device, o] : lanes) {
+    for (const auto& [device, o] : shards) {
       const Dims& shape = body.types[i].shape;
       args[i].push_back(
           SliceBlock(in[i][o], BlockStarts(mesh, device, p.in_specs[i], shape), shape));
     }
-  TESSERA_ASSIGN_OR_RETURN(const std::vector<Lanes> got,
-                           c.evaluator.WithLanes(devices, body, std::move(args)));
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<Shards> got,
+                           c.evaluator.RunOnDevices(devices, body, std::move(args)));
 
-  std::vector<Lanes> out(got.size());
+  std::vector<Shards> out(got.size());
   for (size_t r = 0; r < got.size(); ++r) {
     for (size_t o = 0; o < outside.size(); ++o)
       out[r].emplace_back(c.out_types[r].dtype, c.out_types[r].shape);
     const AxisList copies = Unmentioned(p.out_specs[r], p.manual_axes);
-    for (size_t k = 0; k < lanes.size(); ++k) {
-      const auto& [device, o] = lanes[k];
+    for (size_t k = 0; k < shards.size(); ++k) {
+      const auto& [device, o] = shards[k];
       if (!IsFirst(mesh, device, copies)) continue;
       WriteBlock(&out[r][o], BlockStarts(mesh, device, p.out_specs[r], got[r][k].shape()),
                  got[r][k]);
@@ -486,12 +486,12 @@ absl::StatusOr<std::vector<Lanes>> EvalManual(const EvalContext& c, absl::Span<c
   return out;
 }
 
-// Inside, an operand's block no longer has the axes its spec names.
-RegionMap ManualRegionMap(const InferContext& c) {
-  RegionMap map;
+// Inside, an operand's shard no longer has the axes its spec names.
+RegionDataFlow ManualDataFlow(const InferContext& c) {
+  RegionDataFlow map;
   map.manual_axes = c.attrs.Strings("manual_axes");
   auto tie = [](int i, const PartitionSpec& spec, int rank) {
-    RegionTie t{i, i, false, spec.dims};
+    DataFlowEdge t{i, i, false, spec.dims};
     t.prefix.resize(rank);
     return t;
   };
@@ -528,16 +528,16 @@ const OpDef kManualComputation = Checked({.name = "manual_computation",
                                           .batch = ManualBatch,
                                           .partition = Refused{"the planner enters regions itself"},
                                           .partial_eval = ManualPartialEval,
-                                          .region_map = ManualRegionMap,
+                                          .data_flow = ManualDataFlow,
                                           .cost = ManualCost,
-                                          .eval_lanes = EvalManual});
+                                          .eval_shards = EvalManual});
 
 }  // namespace ops
 
 namespace {
 
-// The body with a cast on each result that its spec has vary where the body does not say so: equal
-// blocks are concatenated.
+// The body with a cast on each result that varies by its spec and not in the body: equal shards are
+// concatenated.
 FunctionRef WithVaryingResults(FunctionRef body, const std::vector<PartitionSpec>& out_specs) {
   if (!body->scope.check_vma || out_specs.size() != body->results.size()) return body;
   std::vector<AxisSet> missing(out_specs.size());
@@ -545,7 +545,8 @@ FunctionRef WithVaryingResults(FunctionRef body, const std::vector<PartitionSpec
   for (size_t r = 0; r < out_specs.size(); ++r)
     for (const AxisList& axes : out_specs[r].dims)
       for (const std::string& a : axes)
-        if (body->scope.mesh.IsManual(a) && !body->types[body->results[r]].vur().contains(a)) {
+        if (body->scope.mesh.IsManual(a) &&
+            !body->types[body->results[r]].NonInvaryingAxes().contains(a)) {
           missing[r].insert(a);
           any = true;
         }
@@ -564,7 +565,7 @@ Scope ManualScope(const Scope& outer, const AxisList& manual_axes, bool check_vm
   return ops::Inside(outer, manual_axes, check_vma);
 }
 
-std::vector<Type> ManualBlockTypes(const Scope& outer, absl::Span<const Type> args,
+std::vector<Type> ManualShardTypes(const Scope& outer, absl::Span<const Type> args,
                                    const std::vector<PartitionSpec>& in_specs,
                                    const AxisList& manual_axes, bool check_vma) {
   const Attrs attrs = {{"in_specs", in_specs},

@@ -36,7 +36,7 @@ struct ShardMap {
     const Scope outer{mesh};
     return TryFn(outer, args, [&](Builder& b, const std::vector<Value>& p) {
       const Scope inside = ManualScope(outer, manual, check_vma);
-      const std::vector<Type> blocks = ManualBlockTypes(outer, args, in, manual, check_vma);
+      const std::vector<Type> blocks = ManualShardTypes(outer, args, in, manual, check_vma);
       return ManualComputation(b, ValueOrThrow(TryFn(inside, blocks, body)), p, in, out, manual,
                                check_vma);
     });
@@ -399,7 +399,7 @@ TEST(Nesting, InnerShardMapTakesTheOtherAxis) {
   const FunctionRef f = outer([](Builder& b, const std::vector<Value>& p) {
     const Scope inside = ManualScope(b.scope(), {"y"}, true);
     const Specs specs = {P({{}, {"y"}})};
-    const auto blocks = ManualBlockTypes(b.scope(), TypesOf(p), specs, {"y"}, true);
+    const auto blocks = ManualShardTypes(b.scope(), TypesOf(p), specs, {"y"}, true);
     EXPECT_EQ(blocks[0].ToString(), "f64[2,2]{V:x,y}");
     const FunctionRef body = Fn(inside, blocks, [](Builder&, const std::vector<Value>& q) {
       return std::vector<Value>{Sin(q[0]) * Psum(q[0], {"x", "y"})};

@@ -1,6 +1,6 @@
-// What the op files of data movement share.
+// Shared by the op files of data movement.
 //
-// Pure functions; any thread may call them.
+// Stateless; thread-safe.
 #pragma once
 #include <string_view>
 #include <utility>
@@ -9,27 +9,27 @@
 
 namespace tessera::ir::ops {
 
-// Fills in what movement ops share: linear in every operand, states of operand 0.
+// Fills in the common rules: linear in every operand, the manual axes type of operand 0.
 consteval OpDef Movement(OpDef d) {
   d.family = Family::kDataMovement;
   d.lowering = Lowering::kIndexMap;
   if (d.sharding.kind == Rule<TypeFn>::kUnset) d.sharding = Derived{};
-  if (d.varying.kind == Rule<TypeFn>::kUnset) d.varying = StatesOfFirst;
+  if (d.varying.kind == Rule<TypeFn>::kUnset) d.varying = SameVmaAsFirst;
   if (d.jvp.kind == Rule<JvpFn>::kUnset) d.jvp = Derived{};
   if (d.partition.kind == Rule<PartitionFn>::kUnset) d.partition = Derived{};
   d.cost = Derived{};
   return Checked(d);
 }
 
-// `type` with another shape: dtype and weak flag of a moved operand.
+// `x` with another shape: keeps dtype and weak flag.
 Type Moved(const Type& x, Dims shape);
-// Attribute `what` has an entry per dim of operand 0, of `rank`.
+// Checks that attribute `what` has one entry per dim of operand 0, of `rank`.
 absl::Status CheckLength(const InferContext& c, std::string_view what, size_t length, int rank);
-// A box of `shape` in the result's corner that takes the flat elements of `source` in order.
+// A copy of the flat elements of `source`, in order, to `shape` at the result's origin.
 IndexPiece WholeFrom(int source, const Dims& shape);
 
-// A signature in which dims for which `same(d)` pass from operand 0 to the result and the others
-// must be whole on both sides.
+// A signature in which dims with `same(d)` pass through from operand 0 to the result and the others
+// need replication on both sides.
 template <class Same>
 Signature PassWhere(const InferContext& c, absl::Span<const Type> out, Same same) {
   Signature s;
@@ -40,8 +40,9 @@ Signature PassWhere(const InferContext& c, absl::Span<const Type> out, Same same
   };
   for (int d = 0; d < c.in[0].rank(); ++d) {
     const bool pass = same(d);
-    from.push_back({add(pass ? FactorKind::kPass : FactorKind::kReplicate, c.in[0].shape[d])});
-    to.push_back(pass ? from.back() : FactorList{add(FactorKind::kReplicate, out[0].shape[d])});
+    from.push_back(
+        {add(pass ? FactorKind::kPassThrough : FactorKind::kReplicated, c.in[0].shape[d])});
+    to.push_back(pass ? from.back() : FactorList{add(FactorKind::kReplicated, out[0].shape[d])});
   }
   s.operands.push_back(from);
   for (size_t i = 1; i < c.in.size(); ++i) s.operands.emplace_back();

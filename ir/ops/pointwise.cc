@@ -82,7 +82,7 @@ std::vector<Value> ZeroTangents(const RuleContext& c, Values) {
   return std::vector<Value>(c.out_types.size());
 }
 
-Value SumOf(Value a, Value b, const Type& type) {
+Value AddTangents(Value a, Value b, const Type& type) {
   if (a && b) return a + b;
   if (!a && !b) return {};
   return ShardedLike(a ? a : b, type);

@@ -11,10 +11,10 @@ namespace tessera::ir::ops {
 
 using scalar::Domain;
 
-// ---- Checks, in lax's words. -------------------------------------------------------------------
-// Every operand's dtype lies in `domain` and has kernels.
+// ---- Checks, with lax's error texts. -----------------------------------------------------------
+// Checks that every operand's dtype is in `domain` and has kernels.
 absl::Status CheckDomain(const InferContext& c, int domain);
-// All operands have one dtype; and one shape.
+// Check that all operands have one dtype; one shape.
 absl::Status CheckSameDType(const InferContext& c, absl::Span<const Type> types);
 absl::Status CheckSameShape(const InferContext& c, absl::Span<const Type> types);
 // (3,) and (2, 3), as Python prints them.
@@ -25,7 +25,7 @@ template <int kDomain>
 absl::StatusOr<std::vector<Type>> InferPointwise(const InferContext& c) {
   return InferSame(c, kDomain);
 }
-// The same with a bool result.
+// As InferPointwise, with a bool result.
 template <int kDomain>
 absl::StatusOr<std::vector<Type>> InferPredicate(const InferContext& c) {
   absl::StatusOr<std::vector<Type>> types = InferSame(c, kDomain);
@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<Type>> InferPredicate(const InferContext& c) {
   return types;
 }
 
-// ---- Meaning. ----------------------------------------------------------------------------------
+// ---- Reference semantics. ----------------------------------------------------------------------
 // The loop and the graph of a lambda whose operands and results have one dtype.
 template <int kArity, class Body>
 auto LoopOver(const Body& body, const void* const* in, void* const* out, int64_t n) {
@@ -69,14 +69,14 @@ constexpr Scalar kScalarOf = {EvalBody<kDomain, kArity, kBody>, RecordBody<kDoma
 
 // ---- Rows. -------------------------------------------------------------------------------------
 inline constexpr Refused kNotLinear{"it is not linear"};
-struct Calculus {
+struct AutodiffRules {
   Rule<JvpFn> jvp;
   Rule<TransposeFn> transpose = kNotLinear;
   Rule<TypeFn> varying = Derived{};
 };
 
 consteval OpDef Elementwise(std::string_view wire, std::string_view lax, int num_operands,
-                            InferFn infer, Scalar meaning, Calculus calculus,
+                            InferFn infer, Scalar meaning, AutodiffRules rules,
                             absl::Span<const AttrSpec> attrs = {}) {
   OpDef d;
   d.name = wire;
@@ -88,9 +88,9 @@ consteval OpDef Elementwise(std::string_view wire, std::string_view lax, int num
   d.infer = infer;
   d.factors = Pointwise;
   d.sharding = Derived{};
-  d.varying = calculus.varying;
-  d.jvp = calculus.jvp;
-  d.transpose = calculus.transpose;
+  d.varying = rules.varying;
+  d.jvp = rules.jvp;
+  d.transpose = rules.transpose;
   d.batch = Derived{};
   d.partition = Derived{};
   d.cost = Derived{};
@@ -98,33 +98,33 @@ consteval OpDef Elementwise(std::string_view wire, std::string_view lax, int num
   return Checked(d);
 }
 template <int kDomain, auto kBody>
-consteval OpDef Unary(std::string_view wire, std::string_view lax, Calculus calculus) {
-  return Elementwise(wire, lax, 1, InferPointwise<kDomain>, kScalarOf<kDomain, 1, kBody>, calculus);
+consteval OpDef Unary(std::string_view wire, std::string_view lax, AutodiffRules rules) {
+  return Elementwise(wire, lax, 1, InferPointwise<kDomain>, kScalarOf<kDomain, 1, kBody>, rules);
 }
 template <int kDomain, auto kBody>
-consteval OpDef Binary(std::string_view wire, std::string_view lax, Calculus calculus) {
-  return Elementwise(wire, lax, 2, InferPointwise<kDomain>, kScalarOf<kDomain, 2, kBody>, calculus);
+consteval OpDef Binary(std::string_view wire, std::string_view lax, AutodiffRules rules) {
+  return Elementwise(wire, lax, 2, InferPointwise<kDomain>, kScalarOf<kDomain, 2, kBody>, rules);
 }
 
 // ---- Rules as formulas. ------------------------------------------------------------------------
-// The results are locally constant in every operand, or have no tangents.
+// For results that are locally constant in every operand, or have no tangents.
 std::vector<Value> ZeroTangents(const RuleContext& c, Values tangents);
-// a + b where both are there, else the one that is, sharded as the result of that type.
-Value SumOf(Value a, Value b, const Type& type);
+// a + b, where an absent one is zero, sharded as a result of that type.
+Value AddTangents(Value a, Value b, const Type& type);
 
-// dy from dx, x and y = f(x).
+// The chain rule of y = f(x): dy from dx, x and y.
 using Formula1 = Value (*)(Value dx, Value x, Value y);
 template <Formula1 kFormula>
-std::vector<Value> Along(const RuleContext& c, Values d) {
+std::vector<Value> Chain(const RuleContext& c, Values d) {
   return {d[0] ? kFormula(d[0], c.in[0], c.out[0]) : Value()};
 }
-// The part of dz that comes from one operand of z = f(x, y).
+// The chain rule of z = f(x, y): the part of dz that comes from one operand.
 using Formula2 = Value (*)(Value d, Value x, Value y, Value z);
 template <Formula2 kFromX, Formula2 kFromY>
-std::vector<Value> Along(const RuleContext& c, Values d) {
+std::vector<Value> Chain(const RuleContext& c, Values d) {
   const Value a = d[0] ? kFromX(d[0], c.in[0], c.in[1], c.out[0]) : Value();
   const Value b = d[1] ? kFromY(d[1], c.in[0], c.in[1], c.out[0]) : Value();
-  return {SumOf(a, b, c.out_types[0])};
+  return {AddTangents(a, b, c.out_types[0])};
 }
 // The cotangent of each operand; nullptr where the op is not linear in it.
 using Adjoint = Value (*)(const RuleContext& c, Value ct);

@@ -1,4 +1,4 @@
-// Random bits: the counter-based cipher that JAX's default generator is made of.
+// Random bits: the counter-based cipher of JAX's default generator.
 #include "ir/ops/pointwise.h"
 
 namespace tessera::ir::ops {

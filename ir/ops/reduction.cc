@@ -1,5 +1,4 @@
-// Reductions over dims, which leave the result.  Floats are accumulated wide and rounded once;
-// integers wrap.
+// Reductions over dims.  Floats are accumulated in a wider type and rounded once; integers wrap.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,7 +17,7 @@ using Arrays = absl::StatusOr<std::vector<Array>>;
 
 const DimList& Reduced(const Attrs& attrs) { return attrs.Ints("dimensions"); }
 
-// ---- Types and placement, shared by all. ----
+// ---- Types and shardings, shared by all. ----
 
 bool Accepts(ReduceKind kind, DType dtype) {
   switch (kind) {
@@ -53,7 +52,7 @@ Types InferReduce(const InferContext& c) {
   return std::vector<Type>{t};
 }
 
-// One factor per operand dim; those of `reduced` are of `kind` and leave the result.
+// One factor per operand dim; those of `reduced` are of `kind` and not in the result.
 Signature DropFactors(const InferContext& c, const DimList& reduced, FactorKind kind) {
   Signature s;
   s.reduce = c.def.reduce;
@@ -61,7 +60,7 @@ Signature DropFactors(const InferContext& c, const DimList& reduced, FactorKind 
   s.results.resize(1);
   for (int d = 0; d < c.in[0].rank(); ++d) {
     const bool drop = Contains(reduced, d);
-    s.factors.push_back({drop ? kind : FactorKind::kPass, c.in[0].shape[d]});
+    s.factors.push_back({drop ? kind : FactorKind::kPassThrough, c.in[0].shape[d]});
     s.operands[0].push_back({d});
     if (!drop) s.results[0].push_back({d});
   }
@@ -72,10 +71,10 @@ Signature ReduceFactors(const InferContext& c, absl::Span<const Type>) {
   // Partial ands and ors of integers cannot be completed by a max or min across devices.
   const bool bits = c.def.reduce == ReduceKind::kAnd || c.def.reduce == ReduceKind::kOr;
   const bool whole = bits && c.in[0].dtype != DType::kBool;
-  return DropFactors(c, Reduced(c.attrs), whole ? FactorKind::kReplicate : FactorKind::kReduce);
+  return DropFactors(c, Reduced(c.attrs), whole ? FactorKind::kReplicated : FactorKind::kReduction);
 }
 
-// Reducing over a sharded dim is allowed: its axes leave the type.
+// Reducing over a sharded dim is allowed: the result's type lacks its axes.
 absl::Status DropSharding(const InferContext& c, const DimList& reduced, Type* out) {
   if (!c.in[0].is_sharded()) return absl::OkStatus();
   out->sharding.clear();
@@ -91,7 +90,7 @@ absl::Status ReduceSharding(const InferContext& c, std::vector<Type>* out) {
 
 Batched BatchReduce(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   Attrs attrs = c.attrs;
-  attrs.Set("dimensions", Shifted(Reduced(c.attrs), dims[0]));
+  attrs.Set("dimensions", PastBatch(Reduced(c.attrs), dims[0]));
   const DimList& reduced = Reduced(c.attrs);
   const auto before =
       std::count_if(reduced.begin(), reduced.end(), [&](int64_t d) { return d < dims[0]; });
@@ -100,22 +99,22 @@ Batched BatchReduce(const RuleContext& c, absl::Span<const int> dims, int64_t) {
 
 std::vector<Value> NoTangent(const RuleContext&, Values) { return {Value()}; }
 
-// ---- Meaning. ----
+// ---- Reference semantics. ----
 
 struct Bf16 {
   uint16_t bits;
 };
 template <class T>
-struct WideOf {
+struct ComputeType {
   using type = std::conditional_t<std::is_floating_point_v<T>, double,
                                   std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
 };
 template <>
-struct WideOf<Bf16> {
+struct ComputeType<Bf16> {
   using type = double;
 };
 template <class T>
-using Wide = typename WideOf<T>::type;
+using Wide = typename ComputeType<T>::type;
 
 template <class T>
 Wide<T> Load(T v) {
@@ -157,7 +156,7 @@ bool IsNan(W v) {
   if constexpr (std::is_floating_point_v<W>) return std::isnan(v);
   return false;
 }
-// Integer sums and products wrap, in a type whose overflow is defined.
+// Integer sums and products wrap: W is a type whose overflow is defined.
 template <class W>
 using Wrap = std::conditional_t<std::is_floating_point_v<W>, W, uint64_t>;
 
@@ -237,7 +236,7 @@ Arrays EvalReduce(const EvalContext& c, absl::Span<const Array> in) {
 
 constexpr AttrSpec kReduceAttrs[] = {{"dimensions", AttrKind::kInts}};
 
-// What the reductions over `dimensions` share.
+// The common fields of the reductions over `dimensions`.
 consteval OpDef Reduction(OpDef d) {
   d.family = Family::kReduction;
   d.num_operands = 1;
@@ -270,7 +269,7 @@ std::vector<Value> TransposeSum(const RuleContext& c, Values cts, const std::vec
 
 constexpr OpDef kReduceSum = Reduction({.name = "reduce_sum",
                                         .lax_name = "reduce_sum",
-                                        .varying = StatesOfFirst,
+                                        .varying = SameVmaAsFirst,
                                         .jvp = Derived{},
                                         .transpose = TransposeSum,
                                         .reduce = ReduceKind::kSum});
@@ -279,7 +278,7 @@ constexpr OpDef kReduceSum = Reduction({.name = "reduce_sum",
 namespace {
 
 // (p, t) of a product and its tangent, halving one dim at a time: (pq)' = p'q + pq'.  No division,
-// so zeros are as good as other values; every step is differentiable again.
+// so zeros need no special case; every step is differentiable again.
 std::vector<Value> ProdJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0]) return {Value()};
   Value p = c.in[0], t = tangents[0];
@@ -374,7 +373,7 @@ Types InferArg(const InferContext& c) {
 }
 
 Signature ArgFactors(const InferContext& c, absl::Span<const Type>) {
-  return DropFactors(c, {c.attrs.Int("dimension")}, FactorKind::kReplicate);
+  return DropFactors(c, {c.attrs.Int("dimension")}, FactorKind::kReplicated);
 }
 
 absl::Status ArgSharding(const InferContext& c, std::vector<Type>* out) {
@@ -384,7 +383,7 @@ absl::Status ArgSharding(const InferContext& c, std::vector<Type>* out) {
 Batched BatchArg(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   const int64_t dim = c.attrs.Int("dimension");
   Attrs attrs = c.attrs;
-  attrs.Set("dimension", Shifted(dim, dims[0]));
+  attrs.Set("dimension", PastBatch(dim, dims[0]));
   return {c.b.Emit(c.def, {c.in[0]}, attrs), {dims[0] - (dim < dims[0])}};
 }
 

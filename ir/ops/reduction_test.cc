@@ -6,7 +6,7 @@ namespace {
 using IntList = std::vector<int64_t>;
 
 Attrs Over(IntList dims) { return {{"dimensions", dims}}; }
-Attrs Along(int64_t dim, DType index = DType::kS32) {
+Attrs Chain(int64_t dim, DType index = DType::kS32) {
   return {{"dimension", dim}, {"index_dtype", index}};
 }
 std::string Text(const OpDef& def, Array x, Attrs attrs) {
@@ -22,8 +22,8 @@ TEST(Reduction, EvaluatesAsWrittenByHand) {
   EXPECT_EQ(Text(kReduceProd, m, Over({1})), "[6, 120]");
   EXPECT_EQ(Text(kReduceMax, m, Over({0})), "[4, 6, 5]");
   EXPECT_EQ(Text(kReduceMin, m, Over({0, 1})), "1");
-  EXPECT_EQ(Text(kArgMax, m, Along(1)), "[0, 1]");
-  EXPECT_EQ(Text(kArgMin, m, Along(0, DType::kU32)), "[0, 0, 0]");
+  EXPECT_EQ(Text(kArgMax, m, Chain(1)), "[0, 1]");
+  EXPECT_EQ(Text(kArgMin, m, Chain(0, DType::kU32)), "[0, 0, 0]");
   const Array cube = Iota(DType::kS32, {2, 2, 2});
   EXPECT_EQ(Text(kReduceSum, cube, Over({0, 2})), "[10, 18]");
   const Array bools = Array::Of(DType::kBool, {2, 2}, {1, 1, 0, 1});
@@ -63,11 +63,11 @@ TEST(Reduction, NanWinsAndTiesTakeTheLowestIndex) {
   const Array x = Array::Of(DType::kF32, {4}, {1, NAN, 5, NAN});
   EXPECT_TRUE(std::isnan(EvalOne({"", &kReduceMax, {x}, Over({0})}).At(0)));
   EXPECT_TRUE(std::isnan(EvalOne({"", &kReduceMin, {x}, Over({0})}).At(0)));
-  EXPECT_EQ(Text(kArgMax, x, Along(0)), "1");
-  EXPECT_EQ(Text(kArgMin, x, Along(0)), "1");
+  EXPECT_EQ(Text(kArgMax, x, Chain(0)), "1");
+  EXPECT_EQ(Text(kArgMin, x, Chain(0)), "1");
   const Array ties = Array::Of(DType::kS32, {5}, {2, 7, 7, 1, 1});
-  EXPECT_EQ(Text(kArgMax, ties, Along(0)), "1");
-  EXPECT_EQ(Text(kArgMin, ties, Along(0)), "3");
+  EXPECT_EQ(Text(kArgMax, ties, Chain(0)), "1");
+  EXPECT_EQ(Text(kArgMin, ties, Chain(0)), "3");
 }
 
 std::vector<Case> Cases() {
@@ -105,7 +105,7 @@ TEST(Reduction, TiesShareTheTangentAndIndicesHaveNone) {
   EXPECT_EQ(RunOne(JvpFunction({"", &kReduceMax, {x}, Over({0})}, {0}), {x, t}).At(0), 2);
   Builder b(Scope{});
   Value v = b.Param(TypeOf(x));
-  const Attrs attrs = Along(0);
+  const Attrs attrs = Chain(0);
   Value out = b.Emit1(kArgMax, {v}, attrs);
   const RuleContext rc{b, kArgMax, attrs, {}, {v}, {out}, {v.type()}, {out.type()}};
   EXPECT_FALSE(kArgMax.jvp.fn(rc, {v})[0].valid());
@@ -123,8 +123,8 @@ TEST(Reduction, BatchIsLoopForEveryMappedDim) {
         CheckBatch({"", def, {ints}, Over(dims)}, {at});
     }
     for (int64_t dim : {0, 1}) {
-      CheckBatch({"", &kArgMax, {x}, Along(dim)}, {at});
-      CheckBatch({"", &kArgMin, {x}, Along(dim)}, {at});
+      CheckBatch({"", &kArgMax, {x}, Chain(dim)}, {at});
+      CheckBatch({"", &kArgMin, {x}, Chain(dim)}, {at});
     }
   }
 }
@@ -139,7 +139,7 @@ TEST(Reduction, PartitionIsWhole) {
   }
   CheckPartition({"", &kReduceAnd, {bools}, Over({0})}, mesh, {yx});
   CheckPartition({"", &kReduceOr, {bools}, Over({0})}, mesh, {yx});
-  CheckPartition({"", &kArgMax, {a}, Along(1)}, mesh, {yx, none});
+  CheckPartition({"", &kArgMax, {a}, Chain(1)}, mesh, {yx, none});
 }
 
 TEST(Reduction, PartialBitsOfIntegersAreNotCompletedAcrossDevices) {
@@ -148,9 +148,9 @@ TEST(Reduction, PartialBitsOfIntegersAreNotCompletedAcrossDevices) {
   const std::vector<Type> out = {MakeType(DType::kS32, {})};
   const Attrs attrs = Over({0});
   EXPECT_EQ(kReduceAnd.factors({kReduceAnd, {}, ints, attrs, {}}, out).factors[0].kind,
-            FactorKind::kReplicate);
+            FactorKind::kReplicated);
   EXPECT_EQ(kReduceAnd.factors({kReduceAnd, {}, bools, attrs, {}}, out).factors[0].kind,
-            FactorKind::kReduce);
+            FactorKind::kReduction);
 }
 
 absl::StatusOr<std::string> On(const OpDef& def, std::string in, Attrs attrs) {
@@ -160,7 +160,7 @@ absl::StatusOr<std::string> On(const OpDef& def, std::string in, Attrs attrs) {
 TEST(Reduction, ReducedDimsLeaveTheType) {
   EXPECT_THAT(On(kReduceSum, "f32[4@x,6@y]~", Over({0})), IsOkAndHolds("f32[6@y]~"));
   EXPECT_THAT(On(kReduceMax, "f32[4@x,6@y]", Over({0, 1})), IsOkAndHolds("f32[]"));
-  EXPECT_THAT(On(kArgMax, "f32[4@x,6@y]", Along(1)), IsOkAndHolds("s32[4@x]"));
+  EXPECT_THAT(On(kArgMax, "f32[4@x,6@y]", Chain(1)), IsOkAndHolds("s32[4@x]"));
   const Mesh manual{{{"i", 2, AxisType::kManual}}};
   EXPECT_THAT(TypeOn(manual, kReduceSum, {"f32[4]{U:i}"}, Over({0})), IsOkAndHolds("f32[]{U:i}"));
   EXPECT_THAT(TypeOn(manual, kReduceMax, {"f32[4]{V:i}"}, Over({0})), IsOkAndHolds("f32[]{V:i}"));
@@ -175,9 +175,9 @@ TEST(Reduction, ErrorsNameOpAndFault) {
   EXPECT_THAT(On(kReduceSum, "f32[4]", Over({1})), bad("names dim 1"));
   EXPECT_THAT(On(kReduceSum, "f32[4]", Over({-1})), bad("names dim -1"));
   EXPECT_THAT(On(kReduceSum, "f32[4]", Over({0, 0})), bad("twice"));
-  EXPECT_THAT(On(kArgMax, "f32[4]", Along(1)), bad("argmax: dimension 1 is not a dim"));
-  EXPECT_THAT(On(kArgMin, "f32[0]", Along(0)), bad("empty sequence"));
-  EXPECT_THAT(On(kArgMin, "f32[2]", Along(0, DType::kF32)), bad("expected an integer type"));
+  EXPECT_THAT(On(kArgMax, "f32[4]", Chain(1)), bad("argmax: dimension 1 is not a dim"));
+  EXPECT_THAT(On(kArgMin, "f32[0]", Chain(0)), bad("empty sequence"));
+  EXPECT_THAT(On(kArgMin, "f32[2]", Chain(0, DType::kF32)), bad("expected an integer type"));
 }
 
 // The tangent of a product over a sharded dim first makes the dim whole.

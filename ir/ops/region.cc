@@ -42,14 +42,14 @@ std::vector<bool> IsValid(Values values) {
   return out;
 }
 
-std::vector<Value> OnlyValid(Values values) {
+std::vector<Value> DropAbsent(Values values) {
   std::vector<Value> out;
   for (const Value& v : values)
     if (v) out.push_back(v);
   return out;
 }
 
-std::vector<Value> Pick(Values values, absl::Span<const int> positions) {
+std::vector<Value> SelectAt(Values values, absl::Span<const int> positions) {
   std::vector<Value> out;
   for (int p : positions) out.push_back(values[p]);
   return out;
@@ -60,7 +60,7 @@ std::vector<bool> Concat(std::vector<bool> a, const std::vector<bool>& b) {
   return a;
 }
 
-std::vector<Value> Spread(Values values, const std::vector<bool>& mask) {
+std::vector<Value> ScatterByMask(Values values, const std::vector<bool>& mask) {
   TESSERA_CHECK_EQ(std::count(mask.begin(), mask.end(), true), static_cast<int64_t>(values.size()));
   std::vector<Value> out(mask.size());
   size_t next = 0;
@@ -69,8 +69,8 @@ std::vector<Value> Spread(Values values, const std::vector<bool>& mask) {
   return out;
 }
 
-Forwarded ForwardResiduals(const Function& known, int num_out, bool forward_results) {
-  Forwarded out;
+DedupedResiduals ForwardResiduals(const Function& known, int num_out, bool forward_results) {
+  DedupedResiduals out;
   std::vector<int> kept = walk::Iota(num_out);
   const int num_searched = forward_results ? num_out : 0;
   for (size_t r = num_out; r < known.results.size(); ++r) {

@@ -1,4 +1,4 @@
-// What the ops with regions share.  Internal to ir/ops; functions throw StatusException unless they
+// Shared by the ops with regions.  Internal to ir/ops; functions throw StatusException unless they
 // return a status.
 #pragma once
 #include <string_view>
@@ -14,12 +14,12 @@ namespace tessera::ir::ops {
 
 // The region's cost: the sum over its ops, nested regions included.
 Cost CostOf(const Function& f);
-// The region stands in `scope` and takes as many params as there are operands.
+// Checks that the region is in `scope` and takes as many params as there are operands.
 absl::Status CheckRegion(const InferContext& c, const Scope& scope);
 
 std::vector<bool> IsValid(Values values);
-std::vector<Value> OnlyValid(Values values);
-std::vector<Value> Pick(Values values, absl::Span<const int> positions);
+std::vector<Value> DropAbsent(Values values);
+std::vector<Value> SelectAt(Values values, absl::Span<const int> positions);
 std::vector<bool> Concat(std::vector<bool> a, const std::vector<bool>& b);
 template <class T>
 std::vector<T> Concat(std::vector<T> a, absl::Span<const T> b) {
@@ -30,11 +30,11 @@ inline std::vector<Value> Concat(std::vector<Value> a, Values b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
-// The values at the places where `mask` is set, none elsewhere.
-std::vector<Value> Spread(Values values, const std::vector<bool>& mask);
+// The values at the indices where `mask` is set, absent ones elsewhere.
+std::vector<Value> ScatterByMask(Values values, const std::vector<bool>& mask);
 
-// The residuals of a split region, without those that are its params or its other results.
-struct Forwarded {
+// A split region whose residuals exclude those that are its params or its other results.
+struct DedupedResiduals {
   FunctionRef known;  // the first `num_out` results, then the residuals that remain
   struct Source {
     bool is_param;
@@ -42,6 +42,6 @@ struct Forwarded {
   };
   std::vector<Source> sources;  // of each residual
 };
-Forwarded ForwardResiduals(const Function& known, int num_out, bool forward_results = true);
+DedupedResiduals ForwardResiduals(const Function& known, int num_out, bool forward_results = true);
 
 }  // namespace tessera::ir::ops

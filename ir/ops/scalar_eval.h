@@ -1,4 +1,4 @@
-// One generic lambda is the scalar meaning of an op.  Run on Num<T> it computes; run on Expr<T> it
+// One generic lambda defines an elementwise op.  Called on Num<T> it computes; called on Expr<T> it
 // records a ScalarGraph.  Included by op files only; everything here is pure.
 //
 //   Unary<kFloats, [](auto x) { return 1.0 / (1.0 + Exp(-x)); }>("logistic", "logistic", {...})
@@ -149,42 +149,42 @@ TESSERA_OPERATOR(>, Gt)
 TESSERA_OPERATOR(>=, Ge)
 #undef TESSERA_OPERATOR
 
-// ---- How an element of a dtype is stored, and as what it is computed. --------------------------
+// ---- The storage type and the compute type of an element of a dtype. ---------------------------
 template <class T>
-struct Plain {
-  using Stored = T;
-  using Wide = T;
+struct Unconverted {
+  using Storage = T;
+  using Compute = T;
   static T Load(T x) { return x; }
   static T Store(T x) { return x; }
 };
 template <DType>
-struct Lane;
+struct ElementTraits;
 template <>
-struct Lane<DType::kBool> {
-  using Stored = uint8_t;
-  using Wide = bool;
+struct ElementTraits<DType::kBool> {
+  using Storage = uint8_t;
+  using Compute = bool;
   static bool Load(uint8_t x) { return x != 0; }
   static uint8_t Store(bool x) { return x; }
 };
 template <>
-struct Lane<DType::kBF16> {
-  using Stored = uint16_t;
-  using Wide = float;
+struct ElementTraits<DType::kBF16> {
+  using Storage = uint16_t;
+  using Compute = float;
   static float Load(uint16_t x) { return Bf16ToFloat(x); }
   static uint16_t Store(float x) { return FloatToBf16(x); }
 };
 template <>
-struct Lane<DType::kS32> : Plain<int32_t> {};
+struct ElementTraits<DType::kS32> : Unconverted<int32_t> {};
 template <>
-struct Lane<DType::kU32> : Plain<uint32_t> {};
+struct ElementTraits<DType::kU32> : Unconverted<uint32_t> {};
 template <>
-struct Lane<DType::kS64> : Plain<int64_t> {};
+struct ElementTraits<DType::kS64> : Unconverted<int64_t> {};
 template <>
-struct Lane<DType::kF32> : Plain<float> {};
+struct ElementTraits<DType::kF32> : Unconverted<float> {};
 template <>
-struct Lane<DType::kF64> : Plain<double> {};
+struct ElementTraits<DType::kF64> : Unconverted<double> {};
 template <DType kD>
-using WideOf = typename Lane<kD>::Wide;
+using ComputeType = typename ElementTraits<kD>::Compute;
 
 // ---- Sets of dtypes. ---------------------------------------------------------------------------
 enum Domain : int {
@@ -248,10 +248,11 @@ template <DType kOut, DType... kIn, class Body>
 void Loop(const Body& body, const void* const* in, void* const* out, int64_t n) {
   [&]<size_t... kJ>(std::index_sequence<kJ...>) {
     for (int64_t i = 0; i < n; ++i) {
-      const auto results = AsArray(body(Num<WideOf<kIn>>{
-          Lane<kIn>::Load(static_cast<const typename Lane<kIn>::Stored*>(in[kJ])[i])}...));
+      const auto results = AsArray(body(Num<ComputeType<kIn>>{ElementTraits<kIn>::Load(
+          static_cast<const typename ElementTraits<kIn>::Storage*>(in[kJ])[i])}...));
       for (size_t k = 0; k < results.size(); ++k)
-        static_cast<typename Lane<kOut>::Stored*>(out[k])[i] = Lane<kOut>::Store(results[k].v);
+        static_cast<typename ElementTraits<kOut>::Storage*>(out[k])[i] =
+            ElementTraits<kOut>::Store(results[k].v);
     }
   }
   (std::make_index_sequence<sizeof...(kIn)>());
@@ -259,9 +260,9 @@ void Loop(const Body& body, const void* const* in, void* const* out, int64_t n) 
 
 // Operand `index` of dtype kD as the lambda sees it.
 template <DType kD>
-Expr<WideOf<kD>> InputExpr(ScalarGraph* graph, int index) {
+Expr<ComputeType<kD>> InputExpr(ScalarGraph* graph, int index) {
   int id = AddNode(graph, {ScalarPrim::kInput, kD, {}, static_cast<double>(index)});
-  constexpr DType kWide = DTypeOf<WideOf<kD>>();
+  constexpr DType kWide = DTypeOf<ComputeType<kD>>();
   if (kWide != kD) id = AddNode(graph, {ScalarPrim::kConvert, kWide, {id}});
   return {graph, id};
 }
@@ -271,10 +272,11 @@ template <DType kOut, DType... kIn, class Body>
 ScalarGraph Record(const Body& body) {
   ScalarGraph graph;
   [&]<size_t... kJ>(std::index_sequence<kJ...>) {
-    const std::tuple<Expr<WideOf<kIn>>...> args{InputExpr<kIn>(&graph, kJ)...};
+    const std::tuple<Expr<ComputeType<kIn>>...> args{InputExpr<kIn>(&graph, kJ)...};
     for (const auto& result : AsArray(std::apply(body, args))) {
       int id = result.id;
-      if (DTypeOf<WideOf<kOut>>() != kOut) id = AddNode(&graph, {ScalarPrim::kConvert, kOut, {id}});
+      if (DTypeOf<ComputeType<kOut>>() != kOut)
+        id = AddNode(&graph, {ScalarPrim::kConvert, kOut, {id}});
       graph.roots.push_back(id);
     }
   }

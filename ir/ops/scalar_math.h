@@ -1,9 +1,9 @@
-// What each scalar primitive (scalar_graph.h) means on C++ numbers: the definition that every code
-// generator is compared with, bit for bit.
+// The definition of each scalar primitive (scalar_graph.h) on C++ numbers, with which every code
+// generator is compared, bit for bit.
 //
 // Integers follow XLA: arithmetic wraps, x / 0 is -1 (all ones), INT_MIN / -1 is INT_MIN, x rem 0
 // is x, a shift by the width or more gives 0 (or the sign).  f32 functions are computed in double
-// and rounded once.  Pure; any thread, in the default rounding mode.
+// and rounded once.  Stateless; thread-safe, in the default rounding mode.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -77,7 +77,7 @@ T Div(T x, T y) {
   }
   return x / y;
 }
-// The sign of the dividend.
+// Has the sign of the dividend.
 template <Float T>
 T Rem(T x, T y) {
   return std::fmod(x, y);
@@ -132,23 +132,23 @@ T Min(T x, T y) {
 }
 
 // ---- Functions of floats: in double, rounded once. ----
-#define TESSERA_WIDE(Name, function)                         \
+#define TESSERA_VIA_DOUBLE(Name, function)                   \
   template <Float T>                                         \
   T Name(T x) {                                              \
     return static_cast<T>(function(static_cast<double>(x))); \
   }
-TESSERA_WIDE(Exp, std::exp)
-TESSERA_WIDE(Expm1, std::expm1)
-TESSERA_WIDE(Log, std::log)
-TESSERA_WIDE(Log1p, std::log1p)
-TESSERA_WIDE(Sin, std::sin)
-TESSERA_WIDE(Cos, std::cos)
-TESSERA_WIDE(Tan, std::tan)
-TESSERA_WIDE(Tanh, std::tanh)
-TESSERA_WIDE(Cbrt, std::cbrt)
-TESSERA_WIDE(Erf, std::erf)
-TESSERA_WIDE(Rsqrt, 1.0 / std::sqrt)
-#undef TESSERA_WIDE
+TESSERA_VIA_DOUBLE(Exp, std::exp)
+TESSERA_VIA_DOUBLE(Expm1, std::expm1)
+TESSERA_VIA_DOUBLE(Log, std::log)
+TESSERA_VIA_DOUBLE(Log1p, std::log1p)
+TESSERA_VIA_DOUBLE(Sin, std::sin)
+TESSERA_VIA_DOUBLE(Cos, std::cos)
+TESSERA_VIA_DOUBLE(Tan, std::tan)
+TESSERA_VIA_DOUBLE(Tanh, std::tanh)
+TESSERA_VIA_DOUBLE(Cbrt, std::cbrt)
+TESSERA_VIA_DOUBLE(Erf, std::erf)
+TESSERA_VIA_DOUBLE(Rsqrt, 1.0 / std::sqrt)
+#undef TESSERA_VIA_DOUBLE
 template <Float T>
 T Atan2(T y, T x) {
   return static_cast<T>(std::atan2(static_cast<double>(y), static_cast<double>(x)));
@@ -196,7 +196,7 @@ template <Int T>
 T Not(T x) {
   return static_cast<T>(~x);
 }
-// The amount is read as unsigned.
+// The amount is taken as unsigned.
 template <Int T>
 bool ShiftsOut(T amount) {
   return Unsigned<T>(amount) >= std::numeric_limits<Unsigned<T>>::digits;

@@ -1,7 +1,6 @@
 // scan: a loop of static length over slices, with carries.
 //
-// The region takes (consts, carries, slices) and gives (carries, slices).  All rules keep that
-// order.
+// The region takes (consts, carries, slices) and returns (carries, slices), in this order.
 #include <algorithm>
 #include <utility>
 
@@ -123,7 +122,7 @@ absl::StatusOr<std::vector<Type>> InferScan(const InferContext& c) {
   return out;
 }
 
-// A carry shares its factors between operand and result; the scanned dim stays whole.
+// A carry shares its factors between operand and result; the scanned dim needs replication.
 Signature ScanFactors(const InferContext& c, absl::Span<const Type> out) {
   const Layout l(c.attrs, c.in.size(), out.size());
   Signature s;
@@ -132,7 +131,7 @@ Signature ScanFactors(const InferContext& c, absl::Span<const Type> out) {
     for (int d = 0; d < t.rank(); ++d) {
       dims.push_back({static_cast<int>(s.factors.size())});
       s.factors.push_back(
-          {scanned && d == 0 ? FactorKind::kReplicate : FactorKind::kPass, t.shape[d]});
+          {scanned && d == 0 ? FactorKind::kReplicated : FactorKind::kPassThrough, t.shape[d]});
     }
     return dims;
   };
@@ -152,7 +151,7 @@ Cost ScanCost(const InferContext& c, absl::Span<const Type>) {
 
 // ---- Forward differentiation. ----
 
-// Positions of the active ones of a range among tangents that follow `num_primals` values.
+// The indices of a range's active tangents, which follow `num_primals` values.
 struct TangentPositions {
   const std::vector<bool>& active;
   int num_primals;
@@ -177,7 +176,7 @@ std::vector<Value> ScanJvp(const RuleContext& c, Values tangents) {
   const Layout l(c);
   const Function& body = *c.regions[0];
   std::vector<bool> active = IsValid(tangents);
-  // A carry is active as soon as one iteration makes it so.
+  // A carry is active if any iteration makes it active.
   std::vector<bool> out_active;
   for (bool grew = true; grew;) {
     out_active = ValueOrThrow(Jvp(body, active)).out_active;
@@ -201,7 +200,7 @@ std::vector<Value> ScanJvp(const RuleContext& c, Values tangents) {
   for (int i = 0; i < body.num_params; ++i)
     if (active[i]) natural.push_back(tangents[i] ? tangents[i] : Zeros(c.b, c.in[i].type()));
   const std::vector<Value> got =
-      EmitScan(c.b, walk::Reorder(*jvp.fn, params, results), Pick(natural, params),
+      EmitScan(c.b, walk::Reorder(*jvp.fn, params, results), SelectAt(natural, params),
                l.num_consts + in.In(0, l.num_consts).size(),
                l.num_carry + in.In(l.carry0(), l.num_carry).size(), l.length, l.reverse);
 
@@ -209,13 +208,13 @@ std::vector<Value> ScanJvp(const RuleContext& c, Values tangents) {
   for (size_t k = 0; k < results.size(); ++k) flat[results[k]] = got[k];
   const std::vector<Value> dots(flat.begin() + body.results.size(), flat.end());
   flat.resize(body.results.size());
-  return Concat(std::move(flat), Spread(dots, jvp.out_active));
+  return Concat(std::move(flat), ScatterByMask(dots, jvp.out_active));
 }
 
 // ---- Partial evaluation. ----
 
-// The split of a body at the least fixpoint of "a carry is known", carries that are not known being
-// forced to the unknown side.
+// The split of a body at the least fixpoint of "a carry is known"; other carries are forced to be
+// unknown.
 struct BodySplit {
   std::vector<bool> known;  // per param
   PartialEvalResult pe;
@@ -235,7 +234,7 @@ BodySplit SplitBody(const Function& body, const Layout& l, std::vector<bool> kno
   }
 }
 
-// What the unknown loop reads: loop-invariant residuals as constants, others slice by slice.
+// The residuals of the unknown loop: loop-invariant ones are constants, others are scanned.
 struct LoopResiduals {
   std::vector<bool> invariant;  // per residual
   std::vector<Value> values;    // outside the loop, on the known side
@@ -252,12 +251,12 @@ LoopResiduals EmitKnownLoop(PartialEvalContext& c, const Layout& l, const BodySp
   };
   const int num_consts = count(0, l.num_consts), num_carry = count(l.carry0(), l.num_carry);
 
-  // Hoist what needs the constants only.
+  // Hoist the ops that depend on constants only.
   std::vector<bool> is_const(known.num_params, false), in_loop(known.results.size(), false);
   std::fill_n(is_const.begin(), num_consts, true);
   std::fill_n(in_loop.begin(), num_out, true);
   const PartialEvalResult hoist = ValueOrThrow(PartialEval(known, is_const, in_loop));
-  const std::vector<Value> operands = Pick(c.known_in, known_params);
+  const std::vector<Value> operands = SelectAt(c.known_in, known_params);
   const std::vector<Value> hoisted = Inline(c.known_b, *hoist.known, Part(operands, 0, num_consts));
   const auto num_hoisted_out = static_cast<int>(hoisted.size()) - hoist.num_residuals;
 
@@ -266,12 +265,12 @@ LoopResiduals EmitKnownLoop(PartialEvalContext& c, const Layout& l, const BodySp
   const std::vector<Value> invariants = Part(hoisted, 0, num_hoisted_out);
 
   // A slice of an operand need not be stacked again.
-  const Forwarded fw = ForwardResiduals(*hoist.unknown, num_out);
+  const DedupedResiduals fw = ForwardResiduals(*hoist.unknown, num_out);
   const int xs0 = hoist.num_residuals + num_carry;
   std::vector<int> results = walk::Iota(num_out);
   std::vector<int> position(fw.sources.size(), -1);  // of a stacked residual among the results
   for (size_t k = 0; k < fw.sources.size(); ++k) {
-    const Forwarded::Source& s = fw.sources[k];
+    const DedupedResiduals::Source& s = fw.sources[k];
     if (s.is_param && s.index >= xs0) continue;
     // A carry's result is its last value only: its history is a residual of its own.
     if (!s.is_param && s.index >= num_carry && s.index < num_out) {
@@ -370,11 +369,11 @@ FunctionRef BackwardBody(const Function& body, const std::vector<bool>& linear, 
 std::vector<Value> ScanTranspose(const RuleContext& c, Values cts,
                                  const std::vector<bool>& linear_in) {
   const Layout l(c);
-  // Every carry is treated as linear: one that starts from a constant (zero) still brings
+  // Every carry is treated as linear: one that starts from a constant (zero) still passes
   // cotangents to the iterations before.
   std::vector<bool> linear = linear_in;
   std::fill_n(linear.begin() + l.carry0(), l.num_carry, true);
-  // Result slices that nobody needs have no cotangent.
+  // Unused result slices have no cotangent.
   std::vector<bool> wanted = IsValid(cts);
   std::fill_n(wanted.begin(), l.num_carry, true);
   const FunctionRef needed =
@@ -397,7 +396,7 @@ std::vector<Value> ScanTranspose(const RuleContext& c, Values cts,
                                           carries.size(), l.length, !l.reverse);
   TESSERA_CHECK_EQ(num_sums + l.num_carry,
                    static_cast<size_t>(std::count(linear.begin(), linear.begin() + l.xs0(), true)));
-  return Spread(got, linear);
+  return ScatterByMask(got, linear);
 }
 
 // ---- Batching. ----
@@ -414,7 +413,7 @@ Batched ScanBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size
   }
   for (int k = l.carry0(); k < l.xs0(); ++k)
     if (dims[k] >= 0) body_dims[k] = 0;
-  // A carry is batched as soon as one iteration makes it so.
+  // A carry is batched if any iteration makes it batched.
   std::vector<int> force(body.results.size(), -2);
   BatchResult batched;
   for (bool grew = true; grew;) {
@@ -440,7 +439,7 @@ Batched ScanBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size
   return {c.b.Emit(c.def, operands, c.attrs, {batched.fn}), out_dims};
 }
 
-// ---- Meaning. ----
+// ---- Reference semantics. ----
 
 Array Row(const Array& x, int64_t i) {
   Dims starts(x.rank(), 0), shape = x.shape();
@@ -457,42 +456,42 @@ void WriteRow(Array* y, int64_t i, const Array& row) {
   WriteBlock(y, starts, row.Reshaped(shape));
 }
 
-absl::StatusOr<std::vector<Lanes>> EvalScan(const EvalContext& c, absl::Span<const Lanes> in) {
+absl::StatusOr<std::vector<Shards>> EvalScan(const EvalContext& c, absl::Span<const Shards> in) {
   const Layout l(c.attrs, in.size(), c.out_types.size());
-  const size_t lanes = c.evaluator.lane_devices().size();
-  std::vector<Lanes> carry(in.begin() + l.carry0(), in.begin() + l.xs0()), ys;
+  const size_t shards = c.evaluator.shard_devices().size();
+  std::vector<Shards> carry(in.begin() + l.carry0(), in.begin() + l.xs0()), ys;
   for (int k = 0; k < l.num_ys; ++k) {
     const Type& t = c.out_types[l.num_carry + k];
-    // One array per lane: each is written in place.
-    Lanes lane_arrays;
-    for (size_t lane = 0; lane < lanes; ++lane) lane_arrays.emplace_back(t.dtype, t.shape);
-    ys.push_back(std::move(lane_arrays));
+    // One array per shard, written in place.
+    Shards shard_arrays;
+    for (size_t shard = 0; shard < shards; ++shard) shard_arrays.emplace_back(t.dtype, t.shape);
+    ys.push_back(std::move(shard_arrays));
   }
   for (int64_t step = 0; step < l.length; ++step) {
     const int64_t i = l.reverse ? l.length - 1 - step : step;
-    std::vector<Lanes> args(in.begin(), in.begin() + l.num_consts);
-    for (Lanes& x : carry) args.push_back(std::move(x));
+    std::vector<Shards> args(in.begin(), in.begin() + l.num_consts);
+    for (Shards& x : carry) args.push_back(std::move(x));
     for (int k = l.xs0(); k < static_cast<int>(in.size()); ++k) {
-      Lanes rows;
+      Shards rows;
       for (const Array& x : in[k]) rows.push_back(Row(x, i));
       args.push_back(std::move(rows));
     }
-    TESSERA_ASSIGN_OR_RETURN(std::vector<Lanes> out,
-                             c.evaluator.RunLanes(*c.regions[0], std::move(args)));
+    TESSERA_ASSIGN_OR_RETURN(std::vector<Shards> out,
+                             c.evaluator.RunShards(*c.regions[0], std::move(args)));
     for (int k = 0; k < l.num_carry; ++k) carry[k] = std::move(out[k]);
     for (int k = 0; k < l.num_ys; ++k)
-      for (size_t lane = 0; lane < lanes; ++lane)
-        WriteRow(&ys[k][lane], i, out[l.num_carry + k][lane]);
+      for (size_t shard = 0; shard < shards; ++shard)
+        WriteRow(&ys[k][shard], i, out[l.num_carry + k][shard]);
   }
   return Join({carry, ys});
 }
 
-// Consts and carries are whole in every trip; xs and ys lose their leading dim inside.
-RegionMap ScanRegionMap(const InferContext& c) {
+// Consts and carries are whole in every iteration; xs and ys lose their leading dim inside.
+RegionDataFlow ScanDataFlow(const InferContext& c) {
   const int consts = static_cast<int>(c.attrs.Int("num_consts"));
   const int carry = static_cast<int>(c.attrs.Int("num_carry"));
-  RegionMap map;
-  map.trips = c.attrs.Int("length");
+  RegionDataFlow map;
+  map.trip_count = c.attrs.Int("length");
   map.reverse = c.attrs.Bool("reverse");
   for (int i = 0; i < c.regions[0]->num_params; ++i)
     map.operands.push_back({i, i, /*leading_dim=*/i >= consts + carry});
@@ -526,9 +525,9 @@ const OpDef kScan = Checked({.name = "scan",
                              .batch = ScanBatch,
                              .partition = Refused{"the planner enters regions itself"},
                              .partial_eval = ScanPartialEval,
-                             .region_map = ScanRegionMap,
+                             .data_flow = ScanDataFlow,
                              .cost = ScanCost,
-                             .eval_lanes = EvalScan});
+                             .eval_shards = EvalScan});
 
 }  // namespace ops
 

@@ -11,7 +11,7 @@ void CopyRow(int64_t n, const std::byte* src, int64_t src_step, std::byte* dst, 
   for (int64_t i = 0; i < n; ++i) std::memcpy(dst + i * dst_step, src + i * src_step, kWidth);
 }
 
-// Steps in bytes.
+// Steps are in bytes.
 void CopyRow(int64_t width, int64_t n, const std::byte* src, int64_t src_step, std::byte* dst,
              int64_t dst_step) {
   if (src_step == width && dst_step == width) {

@@ -1,7 +1,7 @@
 // Copies between strided arrays of elements of any width: the evaluator's one loop for data
 // movement.
 //
-// Pure functions over caller-owned memory; any thread may call them.
+// Stateless; thread-safe. The caller owns the memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,8 @@
 namespace tessera::ir::ops {
 
 // dst[sum(i_d * dst_strides_d)] = src[sum(i_d * src_strides_d)] for every index i below `shape`.
-// Strides count elements of `width` bytes and may be zero or negative; blocks must not overlap.
+// Strides count elements of `width` bytes and may be zero or negative; src and dst must not
+// overlap.
 void CopyStrided(int64_t width, const Dims& shape, const std::byte* src, const Dims& src_strides,
                  std::byte* dst, const Dims& dst_strides);
 // The dense array whose element i is x[offset + sum(i_d * strides_d)].

@@ -9,7 +9,7 @@
 namespace tessera::ir::serial {
 namespace {
 
-// The protobuf encoding's (protobuf.dev/programming-guides/encoding).
+// Wire types of the protobuf encoding (protobuf.dev/programming-guides/encoding).
 enum WireType : uint64_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 constexpr int kVarintBytesMax = 10;
 
@@ -35,7 +35,7 @@ class Reader {
     }
     return false;
   }
-  // Gives the next `size` bytes to `f`, piece by piece.
+  // Passes the next `size` bytes to `f`, piece by piece.
   template <class F>
   bool Take(uint64_t size, F f) {
     while (size > 0) {
@@ -79,7 +79,7 @@ bool Split(absl::Span<const absl::string_view> pieces, Message* rest,
     const bool has_value = wire_type == kVarint || wire_type == kLengthDelimited;
     if (has_value && !reader.Varint(&value)) return false;
     if (tag == (uint64_t{Message::kDataFieldNumber} << 3 | kLengthDelimited)) {
-      data->clear();  // Of a field that comes twice the last counts.
+      data->clear();  // The last of repeated occurrences wins.
       if (!reader.Take(value, [data](absl::string_view part) { data->push_back(part); }))
         return false;
       continue;

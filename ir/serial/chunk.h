@@ -1,5 +1,5 @@
-// Messages that carry bulk bytes, taken apart and put together without copying these. The wire is
-// protobuf's: the generated classes read and write the same. Pure; any thread.
+// Splits and joins messages that carry bulk bytes without copying these. The wire format is
+// protobuf's: the generated classes read and write the same. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace tessera::ir::serial {
 
-// The message up to its data, when `size` bytes of data come last. Requires: `rest` has none.
+// The encoded message up to its data, of which `size` bytes follow. Requires: `rest` has no data.
 std::string BeforeData(const v1::WriteRequest& rest, int64_t size);
 std::string BeforeData(const v1::ReadResponse& rest, int64_t size);
 
-// The message that lies in `pieces`, one after the other: its data as views into them, the other
-// fields into `*rest`. False: it is no such message; the outputs mean nothing.
+// Parses the message that is the concatenation of `pieces`: its data become views into them, the
+// other fields go to `*rest`. Returns false, with unspecified outputs, if it does not parse.
 bool SplitChunk(absl::Span<const absl::string_view> pieces, v1::WriteRequest* rest,
                 std::vector<absl::string_view>* data);
 bool SplitChunk(absl::Span<const absl::string_view> pieces, v1::ReadResponse* rest,

@@ -67,7 +67,7 @@ ChunkCall::ChunkCall(const std::shared_ptr<grpc::Channel>& channel, const std::s
                      grpc::ClientContext* context)
     : stub_(channel), call_(stub_.PrepareCall(context, method, &queue_)) {
   call_->StartCall(this);
-  Step();  // Whether it went well is known when it ends.
+  Step();  // Finish reports its success.
 }
 
 ChunkCall::~ChunkCall() {
@@ -101,7 +101,7 @@ grpc::Status ChunkCall::Finish() {
 bool ChunkCall::Step() {
   void* tag = nullptr;
   bool ok = false;
-  TESSERA_CHECK(queue_.Next(&tag, &ok));  // Nobody shuts it down.
+  TESSERA_CHECK(queue_.Next(&tag, &ok));  // The queue is never shut down.
   return ok;
 }
 

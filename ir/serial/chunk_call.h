@@ -1,5 +1,5 @@
-// gRPC messages that carry bulk bytes without copying these, and the calls of such messages. Holds
-// gRPC's headers: include it in few files.
+// gRPC messages that carry bulk bytes without copying these, and the calls of such messages.
+// Includes gRPC's headers: include it in few files.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,11 +21,11 @@
 
 namespace tessera::ir::serial {
 
-// A message that arrived: the views of `data` are good as long as it lives. Thread-compatible.
+// A received message: the views of `data` are valid as long as it lives. Thread-compatible.
 template <class Message>
 class Chunk {
  public:
-  // False: `buffer` holds no such message.
+  // Returns false if `buffer` holds no such message.
   bool Parse(const grpc::ByteBuffer& buffer);
   const Message& rest() const { return rest_; }  // without its data
   const std::vector<absl::string_view>& data() const { return data_; }
@@ -68,10 +68,10 @@ class ChunkCall {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
 };
 
-// Reads ReadResponses to the end of the stream into `*block`, from `*received` on, which tells how
-// far it came. `tell` hears of each chunk, and may end it with an error. INTERNAL: a chunk leaves a
-// gap, overruns the block or is none. DATA_LOSS (CHECKSUM_MISMATCH): one was damaged; what came
-// before is good. OK says nothing of how the call ended.
+// Reads ReadResponses to the end of the stream into `*block` from `*received` on, which counts the
+// bytes. Calls `tell` after each chunk; its error ends the reading. INTERNAL: a chunk leaves a gap,
+// overruns the block or does not parse. DATA_LOSS (CHECKSUM_MISMATCH): a chunk was damaged; the
+// bytes before it are good. OK does not mean that the call succeeded.
 absl::Status ReceiveBlock(ChunkCall& call, absl::string_view peer, Array* block, int64_t* received,
                           const std::function<absl::Status(int64_t bytes)>& tell);
 

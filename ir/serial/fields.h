@@ -3,8 +3,8 @@
 //   TESSERA_FIELDS(api::Device, v1::Device, id, kind, worker, host)
 //
 // says that both have fields of these names.  Then WriteFields(device, &proto) fills in the proto,
-// and ReadFields(proto, {}, &device) the struct.  The type of a field says how it goes over:
-//   numbers, bools, texts           as they are
+// and ReadFields(proto, {}, &device) the struct.  The type of a field says how it is converted:
+//   numbers, bools, strings         as they are
 //   ir::DType                       by name
 //   absl::Status                    absent when OK
 //   absl::Duration, absl::Time      absent when infinite; absent leaves the struct's own value
@@ -13,10 +13,10 @@
 //   std::vector<T>                  repeated
 //   programs, arrays, meshes, ...   as ToProto and FromProto say
 //   a struct with a list            by its list
-// Whoever reads a struct checks what its types do not say: Check(struct, limits), if there is one,
-// in this namespace, is called of each once its fields are read, and may change it.
+// Check(struct, limits), if this namespace has one for the struct, is called once its fields are
+// read: it checks what the types do not say, and may change the struct.
 //
-// Pure functions; any thread.
+// Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -36,7 +36,7 @@
 namespace tessera::ir::serial {
 
 template <class T>
-struct Fields;  // TESSERA_FIELDS makes one of each.
+struct Fields;  // specialised by TESSERA_FIELDS
 
 #define TESSERA_FIELD_(f)                                            \
   visit(                                                             \
@@ -45,7 +45,7 @@ struct Fields;  // TESSERA_FIELDS makes one of each.
       [](auto* p, const auto& value) { p->set_##f(value); },         \
       [](auto* p) { return p->mutable_##f(); });
 
-// In namespace tessera::ir::serial; before the lists of those that hold one.
+// Use in namespace tessera::ir::serial, before the lists of structs that contain this one.
 #define TESSERA_FIELDS(Struct, Message, ...)                                       \
   template <>                                                                      \
   struct Fields<Struct> {                                                          \
@@ -87,7 +87,7 @@ concept HasList = requires {
   typename Fields<T>::Proto;
 };
 
-// A time as a Timestamp, or, of a clock that began anywhere, as a Duration.
+// A wall-clock time is a Timestamp; a time of a clock with an arbitrary epoch is a Duration.
 inline void WriteTime(absl::Duration from, google::protobuf::Duration* to) { *to = ToProto(from); }
 inline void WriteTime(absl::Time from, google::protobuf::Timestamp* to) { *to = ToProto(from); }
 inline void WriteTime(absl::Time from, google::protobuf::Duration* to) {
@@ -169,7 +169,7 @@ template <class P>
 struct FieldReader {
   const P& proto;
   const ReadLimits& limits;
-  absl::Status status;  // of the first field that does not read; the later ones are left alone
+  absl::Status status;  // the error of the first field that does not read; later ones are skipped
 
   template <class T, class Get, class Has, class Set, class Mutable>
   void operator()(T& value, Get get, Has has, Set set, Mutable change) {

@@ -27,7 +27,7 @@ bool Answers(const std::string& address,
              const std::shared_ptr<grpc::ChannelCredentials>& credentials, absl::Duration limit) {
   const auto end = std::chrono::system_clock::now() + absl::ToChronoNanoseconds(limit);
   grpc::ChannelArguments arguments;
-  // A try of its own, without the pause that other channels' failures have earned.
+  // A separate subchannel, without the backoff of other channels' failures.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   const auto channel = grpc::CreateCustomChannel(address, credentials, arguments);
   grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);

@@ -1,7 +1,7 @@
-// What answers at an address, found out by trying: asked once a connection there has failed, to say
-// why in words that help.
+// Probes which protocol a server at an address speaks, once a connection to it has failed, for a
+// better error message.
 //
-// Any thread; blocks within the limit.
+// Thread-safe; blocks for at most `limit`.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,20 +12,20 @@
 namespace tessera::ir::serial {
 
 enum class Speaks {
-  kNothing,    // nobody listens there, or what does is no gRPC server
+  kNothing,    // nothing listens there, or something that is not a gRPC server
   kPlainText,  // gRPC without TLS
-  kTls,        // gRPC over TLS; whose certificate it shows is not looked at
+  kTls,        // gRPC over TLS; the certificate is not verified
 };
 
-// Of HOST:PORT.
+// `address` is HOST:PORT.
 Speaks Probe(const std::string& address, absl::Duration limit);
-// Whether a gRPC server answers there to a client with these credentials.
+// Whether a gRPC server there replies to a client with these credentials.
 bool Answers(const std::string& address,
              const std::shared_ptr<grpc::ChannelCredentials>& credentials, absl::Duration limit);
 
 // Whether a gRPC call that ended as UNAVAILABLE with this message never had a connection.
 bool NeverConnected(const std::string& message);
-// What of such a message says why: "Connection refused".
+// The part of such a message that names the cause: "Connection refused".
 std::string CauseOf(const std::string& message);
 
 }  // namespace tessera::ir::serial

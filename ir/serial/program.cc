@@ -17,7 +17,7 @@
 namespace tessera::ir::serial {
 namespace {
 
-// Beyond these no honest program goes; each bounds memory that lives longer than the request.
+// Far above any real program; each bounds memory that outlives the request.
 constexpr int kFilesMax = 1024;
 constexpr size_t kFileNameMax = 256;
 constexpr size_t kNameMax = 256;
@@ -30,7 +30,7 @@ absl::Status TooMany(absl::string_view what, int64_t got, int64_t limit) {
   return MakeError(ErrorKind::kLimitExceeded,
                    absl::StrCat("program: ", got, " ", what, ", at most ", limit, " are accepted"));
 }
-// An untrusted text, safe and short enough to show.
+// An untrusted text, escaped and truncated for messages.
 std::string Shown(const std::string& text) {
   return absl::StrCat("'", absl::CEscape(absl::string_view(text).substr(0, 64)), "'");
 }
@@ -130,7 +130,7 @@ class Writer {
   }
 
  private:
-  // Index plus one; 0 when the table is full.
+  // The index plus one; 0 when the table is full.
   int File(const char* file) {
     auto [it, added] = files_.try_emplace(file, out_->files_size() + 1);
     if (!added) return it->second;
@@ -288,7 +288,7 @@ class Reader {
       TESSERA_ASSIGN_OR_RETURN(Type type, ReadType(p, limits_));
       values.push_back(b.Param(std::move(type)));
     }
-    // Ops with those of regions, and the depth of regions, each counted once per use.
+    // The number of ops, regions included, and the depth of regions, each counted once per use.
     int64_t ops = proto.ops_size();
     int64_t depth = 1;
     if (ops > limits_.ops) return TooMany("ops", ops, limits_.ops);
@@ -320,7 +320,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // With the user's line at the end, as the Builder's own errors have it.
+  // Appends the source location, as the Builder's own errors have it.
   absl::Status WithSite(const absl::Status& status, const v1::Op& op) const {
     if (status.ok() || op.file() < 1 || op.file() > static_cast<int>(files_.size())) return status;
     const Site site{files_[op.file() - 1], op.line()};
@@ -461,7 +461,7 @@ absl::Status CheckDims(absl::Span<const int64_t> dims, DType dtype, const Limits
     if (d < 0)
       return MakeError(ErrorKind::kValueError,
                        absl::StrCat("shape: a dim has size ", d, "; sizes are 0 or more"));
-    // Zero dims do not excuse others that overflow.
+    // Other dims must not overflow even if one is zero.
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(d, 1), &bytes) ||
         bytes >= (int64_t{1} << 62))
       return MakeError(ErrorKind::kLimitExceeded, "shape: the array has 2^62 bytes or more");

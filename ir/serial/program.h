@@ -2,7 +2,7 @@
 //
 // Writing cannot fail.  Reading trusts nothing: every field is bounded by ir::Limits before memory
 // is taken for it, and functions are rebuilt through ir::Builder, so that every type is inferred
-// again and every op checked.  Pure functions; any thread.
+// again and every op checked.  Stateless; thread-safe.
 #pragma once
 #include <vector>
 
@@ -30,7 +30,7 @@ absl::StatusOr<PartitionSpec> FromProto(const v1::PartitionSpec& proto, const Li
 absl::StatusOr<Array> FromProto(const v1::Literal& proto, int64_t bytes_max,
                                 const Limits& limits = {});
 
-// A dtype by name; whether these can be the dims of an array of it: non-negative, at most
+// A dtype by name; and a check that these can be the dims of an array of it: non-negative, at most
 // limits.rank of them, with a number of bytes below 2^62.
 absl::StatusOr<DType> DTypeFromName(const std::string& name);
 absl::Status CheckDims(absl::Span<const int64_t> dims, DType dtype, const Limits& limits = {});

@@ -1,4 +1,4 @@
-// Round trips of the wire form, and what is refused.
+// Round trip_count of the wire form, and what is refused.
 #include <string>
 
 #include "base/status_exception.h"
@@ -295,7 +295,7 @@ TEST(WorkerSerialTest, ReportsComeBackTheSameBytes) {
       api::BufferRead{1, lost},
       api::ExecutorLost{"signal 9", 4, "psum (a.cc:1)"},
       api::ExecutorReady{{0, 2, "cpu", 4, "h:1", "h:2", "h:3", 1 << 20, true, "h:/files"}},
-      api::FileInspected{1, std::vector<api::FileArray>{{"x", DType::kBF16, {4, 2}}}},
+      api::FileInspected{1, std::vector<api::FileArrayInfo>{{"x", DType::kBF16, {4, 2}}}},
       api::FileInspected{1, lost}};
   EXPECT_GE(bodies.size(), std::variant_size_v<api::ReportBody>);
   for (const api::ReportBody& body : bodies) {

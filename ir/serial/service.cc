@@ -17,15 +17,15 @@ TESSERA_FIELDS(api::Device, v1::Device, id, kind, worker, host, executor, health
 TESSERA_FIELDS(api::Placement, v1::Placement, mesh, spec, devices)
 TESSERA_FIELDS(api::ArraySpec, v1::ArraySpec, dtype, shape, placement)
 TESSERA_FIELDS(api::PendingReason, v1::PendingReason, code, message, resources)
-// Beside these: state, kind and the times.
+// Converted by hand: state, kind and the times.
 TESSERA_FIELDS(api::Operation, v1::Operation, id, name, error, pending_reason, session, tenant,
                outputs)
-// Beside these: program, plan_only.
+// Converted by hand: program, plan_only.
 TESSERA_FIELDS(api::CompileRequest, v1::CompileProgramRequest, devices, name, explain, mesh,
                device_memory_bytes)
 TESSERA_FIELDS(api::CompileReply, v1::CompileProgramResponse, executable, in, out, explain_text,
                explain_json, memory_bound_bytes)
-// Beside these: inline_bytes_max, check_only.
+// Converted by hand: inline_bytes_max, check_only.
 TESSERA_FIELDS(api::ExecuteRequest, v1::ExecuteProgramRequest, executable, args, donate, deadline,
                release, session)
 TESSERA_FIELDS(api::ExecuteReply, v1::ExecuteProgramResponse, operation, outputs)
@@ -48,7 +48,7 @@ static absl::Status Check(const api::CompileRequest& request, const ReadLimits& 
 
 namespace {
 
-// Of a message whose fields all read, whatever they hold.
+// Reads a message whose fields cannot fail to read.
 template <class T, class P>
 T ReadPlain(const P& proto) {
   T out;
@@ -73,7 +73,7 @@ absl::StatusOr<api::ArraySpec> FromProto(const v1::ArraySpec& proto, const Limit
 
 v1::Operation ToProto(const api::Operation& operation) {
   v1::Operation out = Written(operation);
-  // The wire keeps 0 for "unspecified".
+  // On the wire 0 means "unspecified".
   out.set_state(static_cast<v1::OperationState>(static_cast<int>(operation.state) + 1));
   out.set_kind(std::string(api::OperationKindName(operation.kind)));
   *out.mutable_create_time() = ToProto(operation.created);

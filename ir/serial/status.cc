@@ -40,7 +40,7 @@ absl::Status FromProto(const google::rpc::Status& proto) {
 
 google::protobuf::Duration ToProto(absl::Duration duration) {
   google::protobuf::Duration out;
-  // The range of the message: about 10,000 years.
+  // The range of google.protobuf.Duration: about 10,000 years.
   constexpr absl::Duration kMax = absl::Seconds(315'576'000'000);
   if (duration > kMax) duration = kMax;
   if (duration < -kMax) duration = -kMax;

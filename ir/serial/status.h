@@ -1,6 +1,6 @@
 // absl::Status to google.rpc.Status and back: code, message, and the reason as an ErrorInfo.
 //
-// Pure functions; any thread.
+// Stateless; thread-safe.
 #pragma once
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -13,7 +13,7 @@ namespace tessera::ir::serial {
 inline constexpr char kErrorDomain[] = "tessera.dev";
 
 google::rpc::Status ToProto(const absl::Status& status);
-// A code that is unknown reads as kUnknown; messages are cut at 64 KiB.
+// An unknown code becomes kUnknown; messages are truncated at 64 KiB.
 absl::Status FromProto(const google::rpc::Status& proto);
 
 google::protobuf::Duration ToProto(absl::Duration duration);

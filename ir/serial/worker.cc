@@ -30,7 +30,7 @@ inline constexpr v1::MessageKind kKind = v1::MESSAGE_KIND_UNSPECIFIED;
 
 }  // namespace
 
-// A message of its own: also its kind.  `launch` and `timeout` are fields of the envelope.
+// The fields of an envelope's body, and its kind.  `launch` and `timeout` are envelope fields.
 #define TESSERA_MESSAGE(Name, KIND, ...)                                \
   TESSERA_FIELDS(api::Name, v1::Name __VA_OPT__(, ) __VA_ARGS__)        \
   namespace {                                                           \
@@ -38,7 +38,7 @@ inline constexpr v1::MessageKind kKind = v1::MESSAGE_KIND_UNSPECIFIED;
   constexpr v1::MessageKind kKind<api::Name> = v1::MESSAGE_KIND_##KIND; \
   }
 
-// ---- Who is there. ------------------------------------------------------------------------------
+// ---- Registration. ------------------------------------------------------------------------------
 TESSERA_FIELDS(api::ExecutorInfo, v1::ExecutorInfo, index, incarnation, device_kind, num_devices,
                data_endpoint, peer_endpoint, peer_data_endpoint, memory_bytes, files, files_folder)
 TESSERA_MESSAGE(Registration, REGISTRATION, worker, host, opset, executors, host_memory_bytes)
@@ -52,7 +52,7 @@ TESSERA_FIELDS(api::Launch::InlineResult, v1::InlineResultRequest, result, devic
 TESSERA_FIELDS(api::Transfer::Piece, v1::TransferPiece, local, source, source_device, endpoint,
                ticket, source_starts, dest_starts, shape)
 TESSERA_FIELDS(api::Transfer::Shard, v1::TransferShard, device, pieces)
-TESSERA_FIELDS(api::FileArray, v1::FileArray, name, dtype, shape)
+TESSERA_FIELDS(api::FileArrayInfo, v1::FileArray, name, dtype, shape)
 TESSERA_FIELDS(api::FileShard, v1::FileShard, index, array, device, starts, shape)
 
 TESSERA_MESSAGE(ConfigureCommunicator, CONFIGURE_COMMUNICATOR, generation, members, self, secret)
@@ -89,7 +89,7 @@ TESSERA_MESSAGE(ExecutorLost, EXECUTOR_LOST, reason, op)
 TESSERA_MESSAGE(ExecutorReady, EXECUTOR_READY, info)
 TESSERA_MESSAGE(FileInspected, FILE_INSPECTED, request, arrays)
 
-// ---- What must hold of what comes. --------------------------------------------------------------
+// ---- Checks of received messages. ---------------------------------------------------------------
 static absl::Status Check(api::ExecutorInfo& info, const ReadLimits&) {
   if (info.index < 0 || info.index >= kExecutorsMax)
     return Bad(absl::StrCat("executor: index ", info.index, " is not in 0..", kExecutorsMax - 1));
@@ -163,19 +163,19 @@ static absl::Status Check(api::Transfer& c, const ReadLimits& limits) {
   return absl::OkStatus();
 }
 
-static absl::Status Check(api::FileArray& array, const ReadLimits& limits) {
-  if (array.name.size() > api::kFileNameBytesMax) return Bad("file: an array's name is too long");
+static absl::Status Check(api::FileArrayInfo& array, const ReadLimits& limits) {
+  if (array.name.size() > api::kMaxArrayNameBytes) return Bad("file: an array's name is too long");
   return CheckDims(array.shape, array.dtype, limits.limits);
 }
 
-static absl::Status CheckShards(const std::vector<api::FileArray>& arrays,
+static absl::Status CheckShards(const std::vector<api::FileArrayInfo>& arrays,
                                 const std::vector<api::FileShard>& shards,
                                 const ReadLimits& limits) {
-  if (arrays.size() > api::kFileArraysMax) return Bad("file: too many arrays");
+  if (arrays.size() > api::kMaxArraysPerFile) return Bad("file: too many arrays");
   for (const api::FileShard& s : shards) {
     if (s.index < 0 || s.index >= static_cast<int>(arrays.size()))
       return Bad("file: a shard is of no array of the file");
-    const api::FileArray& array = arrays[s.index];
+    const api::FileArrayInfo& array = arrays[s.index];
     TESSERA_RETURN_IF_ERROR(CheckDims(s.shape, array.dtype, limits.limits));
     bool inside = s.starts.size() == array.shape.size() && s.shape.size() == array.shape.size();
     for (size_t d = 0; inside && d < s.shape.size(); ++d)
@@ -194,7 +194,7 @@ static absl::Status Check(api::LoadShards& c, const ReadLimits& limits) {
 }
 
 static absl::Status Check(api::FileInspected& r, const ReadLimits&) {
-  if (r.arrays.ok() && r.arrays->size() > api::kFileArraysMax)
+  if (r.arrays.ok() && r.arrays->size() > api::kMaxArraysPerFile)
     r.arrays = Bad("file: too many arrays");
   return absl::OkStatus();
 }
@@ -239,7 +239,7 @@ absl::Status Open(const v1::Envelope& envelope, const Limits& limits, Message* o
   return ReadFields(body, {limits, kRelayBytesMax}, out);
 }
 
-// The alternative of the variant that the envelope's kind says.
+// Reads the variant's alternative of the envelope's kind.
 template <class Variant, size_t i = 0>
 absl::StatusOr<Variant> OpenAny(const v1::Envelope& envelope, const Limits& limits,
                                 const char* unknown) {

@@ -1,5 +1,5 @@
-// Messages of ir/api/worker_link.h to the envelopes that carry them and back.  Pure functions; any
-// thread.
+// Messages of ir/api/worker_link.h to the envelopes that carry them and back.  Stateless;
+// thread-safe.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace tessera::ir::serial {
 
-// The epoch is left to those who send them on.
+// The sender fills in the epoch.
 v1::Envelope ToEnvelope(int32_t executor, uint64_t incarnation, const api::Command& command);
 v1::Envelope ToEnvelope(const api::Report& report);
 v1::Envelope ToEnvelope(const api::Registration& registration);
@@ -26,7 +26,7 @@ absl::StatusOr<api::Report> ReadReport(const v1::Envelope& envelope, const Limit
 absl::StatusOr<api::Registration> ReadRegistration(const v1::Envelope& envelope);
 absl::StatusOr<api::Welcome> ReadWelcome(const v1::Envelope& envelope);
 
-// What answers a command that did not read, for `why`, where somebody waits for an answer.
+// The report that fails a command that did not read with `why`; nullopt if none is expected.
 std::optional<api::ReportBody> AnswerUnread(const v1::Envelope& envelope, const absl::Status& why);
 
 }  // namespace tessera::ir::serial

@@ -1,5 +1,4 @@
-// vmap: each op is replaced by its batched form; what does not depend on a batched param stays as
-// it is.
+// vmap: replaces each op that depends on a batched param by its batched form.
 #include <algorithm>
 #include <utility>
 

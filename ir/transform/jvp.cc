@@ -1,5 +1,4 @@
-// Forward differentiation: each op is followed by its tangent; an absent tangent is a zero that is
-// never built.
+// Forward differentiation: emits each op's tangent after it; an absent tangent is a symbolic zero.
 #include <algorithm>
 #include <utility>
 

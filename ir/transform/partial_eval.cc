@@ -1,7 +1,7 @@
 // Splits a function into what the known params determine and the rest.
 //
-// A value crosses to the unknown side as a residual, made on first use and once; what is computed
-// from constants alone is computed there again instead.
+// A value reaches the unknown side as a residual, made once on first use; constants are recomputed
+// there instead.
 #include "ir/transform/partial_eval.h"
 
 #include <algorithm>
@@ -53,8 +53,8 @@ class Splitter {
       else
         unknown_results.push_back(OnUnknownSide(v));
     }
-    // The unknown side had its params first and its residuals as they came up; those that its
-    // results do not need after all go.
+    // The unknown side has its params first, then its residuals in order of use; drop the unused
+    // ones.
     FunctionRef unknown = unknown_b_.Build(unknown_results);
     const std::vector<bool> used = walk::UsedParams(*unknown);
     std::vector<int> order;
@@ -139,7 +139,7 @@ class Splitter {
     return crossed_.at(v.id());
   }
 
-  // Cheap and made of no param: cheaper to compute twice than to keep.
+  // Whether `v` is a scalar-like constant, which is cheaper to recompute than to store.
   bool IsConstant(Value v) {
     if (auto it = constant_.find(v.id()); it != constant_.end()) return it->second;
     const Op* op = known_b_.DefiningOp(v);

@@ -1,5 +1,5 @@
-// Types a body anew in another scope.  Regions follow: each region param keeps what it is relative
-// to its operand.
+// Infers the types of a body again in another scope, regions included: each region param keeps its
+// relation to its operand.
 #include <algorithm>
 #include <utility>
 
@@ -29,8 +29,8 @@ Scope RegionScope(const Scope& region, const Scope& from, const Scope& to) {
   return out;
 }
 
-// The type of a region param: shape as before, states of the new operand plus those on axes that
-// the region itself made Manual, shardings on axes that are still Explicit.
+// The type of a region param: the old shape, the new operand's manual axes type plus that on axes
+// that the region itself made Manual, shardings on axes that are still Explicit.
 Type RegionParam(const Type& old, const Scope& region, const Scope& from, const Type& operand,
                  const Scope& region_to) {
   Type t = old;
@@ -83,7 +83,7 @@ FunctionRef Rescoped(const Function& f, const Scope& scope, const std::vector<Ty
     SiteScope site(b, f.sites[i]);
     std::vector<Value> in;
     for (ValueId v : op.operands) in.push_back(env[v]);
-    // New Manual axes may part operands that agreed: the implicit casts of ops.h.
+    // Over new Manual axes operands may disagree: insert the implicit casts of ops.h.
     const bool casts = op.regions.empty() && op.def->family != Family::kCollective &&
                        op.def->family != Family::kCast;
     if (casts && scope.check_vma && in.size() > 1) in = MatchVarying(std::move(in));

@@ -1,7 +1,7 @@
 // Transforms of programs: each is one generic walk Function -> Function that applies every op's
 // rule, region bodies included.  None names an op.
 //
-// All return errors that name the op and the user's line.  Results are new immutable functions.
+// All return errors that name the op and its source location.  Results are new immutable functions.
 #pragma once
 #include <vector>
 
@@ -19,23 +19,23 @@ struct JvpResult {
 };
 absl::StatusOr<JvpResult> Jvp(const Function& f, const std::vector<bool>& active,
                               bool instantiate = false);
-// The same with the output set forced: results with `want[i]` get a tangent (zeros if need be).
-// Used for carries.
+// As Jvp, but exactly the results with `want[i]` get a tangent (zeros if need be). Used for
+// carries.
 absl::StatusOr<JvpResult> JvpWithOutputs(const Function& f, const std::vector<bool>& active,
                                          const std::vector<bool>& want);
 
 // Splits f by which params are known first.
 //   known:   known params -> known results, then residuals
 //   unknown: residuals, then unknown params -> unknown results
-// out_known[i] says on which side result i is.  A residual that is itself a known param is passed
-// through as a residual too.  Under `checkpoint` the unknown side recomputes.
+// out_known[i] says whether result i is known.  A residual that is itself a known param is passed
+// through as a residual too.  Under `checkpoint` the unknown function recomputes.
 struct PartialEvalResult {
   FunctionRef known, unknown;
   std::vector<bool> out_known;
   int num_residuals = 0;
 };
 absl::StatusOr<PartialEvalResult> PartialEval(const Function& f, const std::vector<bool>& known_in);
-// The same with results forced to the unknown side where `force_unknown_out[i]`.
+// As above, with results forced to be unknown where `force_unknown_out[i]`.
 absl::StatusOr<PartialEvalResult> PartialEval(const Function& f, const std::vector<bool>& known_in,
                                               const std::vector<bool>& force_unknown_out);
 
@@ -48,8 +48,8 @@ struct Linearized {
 };
 absl::StatusOr<Linearized> Linearize(const Function& f, const std::vector<bool>& active);
 
-// f linear in the params with linear[i].  Returns: non-linear params, then one cotangent per result
-// -> one cotangent per linear param (zeros where none).
+// Transposes f, which is linear in the params with linear[i].  Returns: non-linear params, then one
+// cotangent per result -> one cotangent per linear param (zeros where none).
 absl::StatusOr<FunctionRef> TransposeFunction(const Function& f, const std::vector<bool>& linear);
 
 // vmap: param i carries the batch at dims[i], or is not batched when -1.  Results carry it at
@@ -61,8 +61,8 @@ struct BatchResult {
 absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dims, int64_t size,
                                   const std::vector<int>& force_out = {});
 
-// Drops ops whose results nobody needs.  `keep_params`: false also drops unused params, reported in
-// `kept` when not null.
+// Dead-code elimination.  `keep_params`: false also drops unused params; `kept`, if not null, gets
+// which params remain.
 FunctionRef Dce(const Function& f, bool keep_params = true, std::vector<bool>* kept = nullptr);
 // The same body typed in another scope (axes that become Manual, check_vma), every op inferred anew
 // from the given param types.

@@ -23,8 +23,8 @@ std::vector<bool> LinearValues(const Function& f, const std::vector<bool>& linea
   return out;
 }
 
-// Whether some op with regions mixes linear operands with others: its regions then hold work that
-// must be split off before it can be transposed.
+// Whether some op with regions has both linear and other operands: the non-linear part of its
+// regions must be split off before it can be transposed.
 bool NeedsSplit(const Function& f, const std::vector<bool>& linear) {
   const std::vector<bool> is_linear = LinearValues(f, linear);
   return std::any_of(f.ops.begin(), f.ops.end(), [&](const Op& op) {
@@ -36,13 +36,13 @@ bool NeedsSplit(const Function& f, const std::vector<bool>& linear) {
 
 class BackwardPass {
  public:
-  // `args`: in `b`, for the params that are not linear; others are none.
+  // `args`: values in `b` for the params that are not linear; others are absent.
   BackwardPass(Builder& b, const Function& f, const std::vector<bool>& linear, Values args)
       : b_(b), f_(f), linear_(LinearValues(f, linear)), env_(f.types.size()), ct_(f.types.size()) {
     std::copy(args.begin(), args.end(), env_.begin());
   }
 
-  // One cotangent per param: none where it is zero.
+  // One cotangent per param; an absent one is zero.
   std::vector<Value> Run(Values cotangents) {
     for (size_t i = 0; i < f_.ops.size(); ++i) {
       const Op& op = f_.ops[i];
@@ -91,7 +91,7 @@ class BackwardPass {
         linear);
     TESSERA_CHECK_EQ(out.size(), op.operands.size());
     for (size_t k = 0; k < out.size(); ++k) Accumulate(op.operands[k], out[k]);
-    // Nothing reads them again.
+    // These cotangents are not read again.
     for (ValueId r : op.results) ct_[r] = Value();
   }
 

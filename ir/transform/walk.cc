@@ -18,7 +18,7 @@ AxisSet Minus(const AxisSet& a, const AxisSet& b) {
   return out;
 }
 
-// Which ops and values the results need.
+// Which ops and values the results depend on.
 struct Liveness {
   std::vector<bool> ops, values;
 };

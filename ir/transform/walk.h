@@ -17,18 +17,18 @@ RuleContext Context(Builder& b, const Function& f, const Op& op, std::vector<Val
 // Emits `op` on mapped operands.
 std::vector<Value> EmitPlain(Builder& b, const Op& op, Values in);
 
-// `v` with the states across Manual axes that `want` has: `pvary` where it lacks some, `psum` where
-// it has some to spare (the transpose of an implicit pvary).  An absent `v` stays absent.
+// `v` with the manual axes type of `want`: `pvary` over axes that it lacks, `psum` over axes that
+// it has in addition (the transpose of an implicit pvary).  An absent `v` stays absent.
 Value MatchTangent(Value v, const Type& want);
 Value MatchCotangent(Value v, const Type& primal);
 
-// The function with only these params and results, in this order; ops that nothing needs are
-// dropped.  Entries of `results` are positions in f.results and may repeat.
+// The function with only these params and results, in this order, without dead ops.  Entries of
+// `results` are indices into f.results and may repeat.
 // Requires: what is kept uses no param that is left out.
 FunctionRef Reorder(const Function& f, absl::Span<const int> params, absl::Span<const int> results);
 // Which params are used by what the results need.
 std::vector<bool> UsedParams(const Function& f);
-// 0 .. n-1, and the positions where `mask` is `value`.
+// 0 .. n-1, and the indices where `mask` is `value`.
 std::vector<int> Iota(int n);
 std::vector<int> Where(const std::vector<bool>& mask, bool value = true);
 

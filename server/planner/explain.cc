@@ -34,13 +34,13 @@ int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n) {
 int64_t TripsOf(const ir::Function& f, const ir::Op& op) {
   std::vector<ir::Type> in;
   for (ir::ValueId v : op.operands) in.push_back(f.types[v]);
-  return op.def->region_map({*op.def, f.scope, in, op.attrs, op.regions}).trips;
+  return op.def->data_flow({*op.def, f.scope, in, op.attrs, op.regions}).trip_count;
 }
 
 void Collect(const ir::Function& f, int64_t times, std::vector<CollectiveUse>* uses) {
   for (size_t i = 0; i < f.ops.size(); ++i) {
     const ir::Op& op = f.ops[i];
-    if (op.def->region_map) Collect(*op.regions[0], times * TripsOf(f, op), uses);
+    if (op.def->data_flow) Collect(*op.regions[0], times * TripsOf(f, op), uses);
     if (op.def->lowering != ir::Lowering::kCollective || op.operands.empty()) continue;
     CollectiveUse u;
     u.op = std::string(op.def->name);

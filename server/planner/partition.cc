@@ -50,7 +50,7 @@ class Partitioner {
       const size_t note = notes_->size();
       notes_->push_back(NoteOf(f, i, s, depth));
       std::vector<Value> out =
-          op.def->region_map ? Region(f, i, s, b, env, depth, note) : Plain(f, op, s, b, env, note);
+          op.def->data_flow ? Region(f, i, s, b, env, depth, note) : Plain(f, op, s, b, env, note);
       for (size_t r = 0; r < out.size(); ++r) env[op.results[r]] = out[r];
     }
     std::vector<Value> results;
@@ -107,7 +107,7 @@ class Partitioner {
   }
 
   // The axes an outer value must have for the region's value, prefix first.
-  static DimAxes Needed(const ir::RegionTie& t, const DimAxes& inner, const DimAxes& outer_now) {
+  static DimAxes Needed(const ir::DataFlowEdge& t, const DimAxes& inner, const DimAxes& outer_now) {
     DimAxes need = inner;
     for (size_t d = 0; d < need.size(); ++d)
       if (!t.prefix.empty())
@@ -122,13 +122,13 @@ class Partitioner {
     const Op& op = f.ops[index];
     std::vector<Type> in_types;
     for (ValueId v : op.operands) in_types.push_back(f.types[v]);
-    const ir::RegionMap map =
-        op.def->region_map({*op.def, f.scope, in_types, op.attrs, op.regions});
+    const ir::RegionDataFlow map =
+        op.def->data_flow({*op.def, f.scope, in_types, op.attrs, op.regions});
     const Function& body = *op.regions[0];
     const FunctionShardings& inner = *s.regions.at(static_cast<int>(index));
 
     std::vector<Value> args(op.operands.size());
-    for (const ir::RegionTie& t : map.operands) {
+    for (const ir::DataFlowEdge& t : map.operands) {
       const ValueId v = op.operands[t.outer];
       args[t.outer] = Move(env[v], f.types[v], s.of[v], Needed(t, inner.of[t.inner], s.of[v]), note,
                            absl::StrCat("operand ", t.outer));
@@ -137,15 +137,15 @@ class Partitioner {
     if (!map.manual_axes.empty()) {
       // Already per-shard code over its axes: the body goes in place.
       std::vector<Value> params(body.num_params);
-      for (const ir::RegionTie& t : map.operands) params[t.inner] = args[t.outer];
+      for (const ir::DataFlowEdge& t : map.operands) params[t.inner] = args[t.outer];
       const std::vector<Value> results = Body(body, inner, b, params, depth + 1);
       out.resize(op.results.size());
-      for (const ir::RegionTie& t : map.results) out[t.outer] = results[t.inner];
+      for (const ir::DataFlowEdge& t : map.results) out[t.outer] = results[t.inner];
     } else {
       FunctionRef local = LocalBody(body, inner, b, map, depth + 1);
       out = b.Emit(*op.def, args, op.attrs, {local});
     }
-    for (const ir::RegionTie& t : map.results) {
+    for (const ir::DataFlowEdge& t : map.results) {
       const ValueId v = op.results[t.outer];
       const DimAxes& lies = inner.of[ResultLiesLike(body, map, t.inner)];
       out[t.outer] =
@@ -155,7 +155,7 @@ class Partitioner {
   }
 
   // The region's value whose sharding its result has: a carried one lies like its param.
-  static ValueId ResultLiesLike(const Function& body, const ir::RegionMap& map, int result) {
+  static ValueId ResultLiesLike(const Function& body, const ir::RegionDataFlow& map, int result) {
     for (const auto& [param, carried] : map.carries)
       if (carried == result) return param;
     return body.results[result];
@@ -163,7 +163,7 @@ class Partitioner {
 
   // The region at local types; carried results are brought to where their params lie.
   FunctionRef LocalBody(const Function& body, const FunctionShardings& s, Builder& outer,
-                        const ir::RegionMap& map, int depth) {
+                        const ir::RegionDataFlow& map, int depth) {
     Builder b(outer.scope(), body.name);
     std::vector<Value> params;
     for (int i = 0; i < body.num_params; ++i)

@@ -48,7 +48,7 @@ std::string CompareWithLogical(const ir::Program& program, const core::Plan& pla
   const ir::Function& f = *plan.device_program;
   std::vector<int64_t> devices(plan.mesh.num_devices());
   for (size_t d = 0; d < devices.size(); ++d) devices[d] = static_cast<int64_t>(d);
-  std::vector<ir::Lanes> lanes;
+  std::vector<ir::Shards> lanes;
   for (size_t i = 0; i < args.size(); ++i) {
     lanes.emplace_back();
     for (int64_t d : devices)
@@ -56,7 +56,7 @@ std::string CompareWithLogical(const ir::Program& program, const core::Plan& pla
           args[i], BlockStart(plan.mesh, plan.in[i].spec, f.types[i].shape, d), f.types[i].shape));
   }
   ir::Evaluator evaluator;
-  auto got = evaluator.WithLanes(devices, f, lanes);
+  auto got = evaluator.RunOnDevices(devices, f, lanes);
   if (!got.ok()) return got.status().ToString();
   for (size_t r = 0; r < expected->size(); ++r)
     for (int64_t d : devices) {

@@ -34,7 +34,8 @@ using Why = absl::FunctionRef<std::string(const std::string& axis)>;
 bool Grow(const Function& f, FunctionShardings* s, ValueId v, int dim, const AxisList& want,
           Why why) {
   DimAxes& have = s->of[v];
-  if (s->pinned[v] || have[dim].size() >= want.size() || !IsPrefix(have[dim], want)) return false;
+  if (s->fixed_sharding[v] || have[dim].size() >= want.size() || !IsPrefix(have[dim], want))
+    return false;
   for (size_t i = have[dim].size(); i < want.size(); ++i)
     if (Uses(have, want[i]) || f.scope.mesh.IsManual(want[i])) return false;
   if (f.types[v].shape[dim] % f.scope.mesh.SizeOf(want) != 0) return false;
@@ -103,7 +104,7 @@ bool Sweep(const Function& f, FunctionShardings* s);
 
 // Makes an outer value and a region's value lie alike, whichever knows more.
 bool SyncTie(const Function& outer, FunctionShardings* os, ValueId ov, const Function& inner,
-             FunctionShardings* is, ValueId iv, const ir::RegionTie& tie,
+             FunctionShardings* is, ValueId iv, const ir::DataFlowEdge& tie,
              const std::string& source) {
   auto from_outer = [&](const std::string& axis) { return os->why[ov][axis]; };
   auto from_inner = [&](const std::string& axis) {
@@ -129,15 +130,15 @@ bool SweepRegion(const Function& f, size_t index, FunctionShardings* s) {
   const Op& op = f.ops[index];
   std::vector<Type> in;
   for (ValueId v : op.operands) in.push_back(f.types[v]);
-  const ir::RegionMap map = op.def->region_map({*op.def, f.scope, in, op.attrs, op.regions});
+  const ir::RegionDataFlow map = op.def->data_flow({*op.def, f.scope, in, op.attrs, op.regions});
   const Function& body = *op.regions[0];
   FunctionShardings* inner = s->regions.at(static_cast<int>(index)).get();
   const std::string source = Source(f, index);
   bool changed = false;
-  for (const ir::RegionTie& t : map.operands)
+  for (const ir::DataFlowEdge& t : map.operands)
     changed |= SyncTie(f, s, op.operands[t.outer], body, inner, t.inner, t, source);
   changed |= Sweep(body, inner);
-  for (const ir::RegionTie& t : map.results)
+  for (const ir::DataFlowEdge& t : map.results)
     changed |= SyncTie(f, s, op.results[t.outer], body, inner, body.results[t.inner], t, source);
   for (const auto& carry : map.carries) {
     const int param = carry.first;
@@ -155,7 +156,7 @@ bool SweepRegion(const Function& f, size_t index, FunctionShardings* s) {
 bool Sweep(const Function& f, FunctionShardings* s) {
   bool changed = false;
   auto visit = [&](size_t i) {
-    changed |= f.ops[i].def->region_map ? SweepRegion(f, i, s) : SweepOp(f, i, s);
+    changed |= f.ops[i].def->data_flow ? SweepRegion(f, i, s) : SweepOp(f, i, s);
   };
   for (size_t i = 0; i < f.ops.size(); ++i) visit(i);
   for (size_t i = f.ops.size(); i-- > 0;) visit(i);
@@ -166,7 +167,7 @@ std::unique_ptr<FunctionShardings> Blank(const Function& f) {
   auto s = std::make_unique<FunctionShardings>();
   for (const Type& t : f.types) s->of.emplace_back(t.rank());
   s->why.resize(f.types.size());
-  s->pinned.resize(f.types.size());
+  s->fixed_sharding.resize(f.types.size());
   for (size_t v = 0; v < f.types.size(); ++v)
     if (f.types[v].is_sharded()) {
       s->of[v] = f.types[v].sharding;
@@ -174,7 +175,7 @@ std::unique_ptr<FunctionShardings> Blank(const Function& f) {
         for (const std::string& axis : dim) s->why[v][axis] = "its Explicit type";
     }
   for (size_t i = 0; i < f.ops.size(); ++i)
-    if (f.ops[i].def->region_map) s->regions.emplace(i, Blank(*f.ops[i].regions[0]));
+    if (f.ops[i].def->data_flow) s->regions.emplace(i, Blank(*f.ops[i].regions[0]));
   return s;
 }
 
@@ -215,7 +216,7 @@ absl::Status Pin(const Function& f, FunctionShardings* s, ValueId v, const ir::P
   s->of[v].resize(f.types[v].rank());
   for (const AxisList& dim : s->of[v])
     for (const std::string& axis : dim) s->why[v][axis] = what;
-  s->pinned[v] = std::find(spec.open.begin(), spec.open.end(), true) == spec.open.end();
+  s->fixed_sharding[v] = std::find(spec.open.begin(), spec.open.end(), true) == spec.open.end();
   return absl::OkStatus();
 }
 
@@ -249,8 +250,8 @@ absl::StatusOr<ir::PartitionSpec> WithExplicitAxes(const Type& type, ir::Partiti
 absl::Status SeedPinnedOps(const Function& f, FunctionShardings* s) {
   for (size_t i = 0; i < f.ops.size(); ++i) {
     const Op& op = f.ops[i];
-    if (op.def->pinned)
-      if (const ir::PartitionSpec* spec = op.def->pinned(op.attrs)) {
+    if (op.def->fixed_sharding)
+      if (const ir::PartitionSpec* spec = op.def->fixed_sharding(op.attrs)) {
         ir::PartitionSpec rest = *spec;  // axes that are Manual here say nothing
         for (AxisList& d : rest.dims)
           std::erase_if(d, [&](const std::string& a) { return f.scope.mesh.IsManual(a); });
@@ -278,7 +279,7 @@ std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Si
       for (size_t k = 0; k < split->size(); ++k) {
         const int factor = dims[d][k];
         const AxisList& want = (*split)[k];
-        if (want.empty() || sig.factors[factor].kind == ir::FactorKind::kReplicate) continue;
+        if (want.empty() || sig.factors[factor].kind == ir::FactorKind::kReplicated) continue;
         const bool longer = want.size() > axes[factor].size() && IsPrefix(axes[factor], want);
         if (axes[factor].empty() || longer ||
             (!IsPrefix(want, axes[factor]) && bytes > weight[factor])) {
@@ -323,8 +324,8 @@ absl::Status Seed(const ir::Program& program, FunctionShardings* s) {
     const ValueId v = f.results[r];
     if (!program.out_shardings[r]) continue;
     const std::string what = ir::ResultText(program, r);
-    TESSERA_RETURN_IF_ERROR(s->pinned[v] ? CheckSpec(f, v, *program.out_shardings[r], what)
-                                         : Pin(f, s, v, *program.out_shardings[r], what));
+    TESSERA_RETURN_IF_ERROR(s->fixed_sharding[v] ? CheckSpec(f, v, *program.out_shardings[r], what)
+                                                 : Pin(f, s, v, *program.out_shardings[r], what));
   }
   return SeedPinnedOps(f, s);
 }

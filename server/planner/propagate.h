@@ -23,11 +23,11 @@ struct FunctionShardings {
   std::vector<ir::DimAxes> of;  // per value, one entry per dim
   // Per value and mesh axis that shards it: what decided so, an argument, a result or an op.
   std::vector<std::map<std::string, std::string>> why;
-  std::vector<bool> pinned;                                   // given, must not grow
+  std::vector<bool> fixed_sharding;                           // given, must not grow
   std::map<int, std::unique_ptr<FunctionShardings>> regions;  // by op index
 };
 
-// Starts from the program's in and out shardings, Explicit types and pinned ops.  Errors:
+// Starts from the program's in and out shardings, Explicit types and fixed_sharding ops.  Errors:
 // UNKNOWN_AXIS, INDIVISIBLE, VALUE_ERROR for specs that do not fit.
 absl::Status Seed(const ir::Program& program, FunctionShardings* s);
 // What decided the sharding of value `v`, for people; "" where it is not sharded.

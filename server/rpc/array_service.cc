@@ -169,11 +169,11 @@ void LoadArrays(const CallRef<v1::LoadArraysRequest, v1::LoadArraysResponse>& ca
 }
 
 void GetFile(const CallRef<v1::GetFileRequest, v1::File>& call) {
-  using Arrays = std::vector<api::FileArray>;
+  using Arrays = std::vector<api::FileArrayInfo>;
   Answer<Arrays>(call, scheduler::DescribeFile{{0, call->caller()}, call->request().path()},
                  [path = call->request().path()](const Arrays& arrays, v1::File* out) {
                    out->set_path(path);
-                   for (const api::FileArray& a : arrays) {
+                   for (const api::FileArrayInfo& a : arrays) {
                      v1::FileEntry* entry = out->add_arrays();
                      entry->set_name(a.name);
                      entry->set_dtype(std::string(ir::DTypeName(a.dtype)));

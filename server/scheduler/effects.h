@@ -101,7 +101,7 @@ struct Reply {
                ir::Array, api::Operation, api::Completion, SessionInfo, Page<SessionInfo>,
                WorkerInfo, Page<WorkerInfo>, MeshInfo, Page<MeshInfo>, std::vector<ExecutorPlace>,
                Page<ArrayInfo>, Page<api::Operation>, PendingInfo, core::ClusterReading, Making,
-               std::vector<api::FileArray>, MissingArrays>
+               std::vector<api::FileArrayInfo>, MissingArrays>
       body;
 };
 // The registration is accepted.

@@ -143,7 +143,7 @@ struct WaitArray : Request {
   absl::Duration timeout;
 };
 struct SaveArrays : Request {
-  std::vector<api::NamedArray> arrays;
+  std::vector<api::ArrayToSave> arrays;
   std::string path;
   bool overwrite = false;
 };
@@ -151,7 +151,7 @@ struct SaveArrays : Request {
 struct LoadArrays : Request {
   uint64_t session = 0;
   std::string path;
-  std::vector<api::PlacedName> arrays;
+  std::vector<api::ArrayToLoad> arrays;
 };
 struct DeleteArrays : Request {
   std::vector<uint64_t> arrays;

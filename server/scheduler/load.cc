@@ -14,17 +14,17 @@ void Machine::On(const LoadArrays& e) {
     TESSERA_RETURN_IF_ERROR(api::CheckFilePath(e.path).status());
     TESSERA_RETURN_IF_ERROR(api::CheckFilePath(PathOf(e.caller, e.path)).status());
     TESSERA_RETURN_IF_ERROR(FindSession(e.caller, e.session, Access::kChange).status());
-    if (e.arrays.empty() || e.arrays.size() > api::kFileArraysMax)
+    if (e.arrays.empty() || e.arrays.size() > api::kMaxArraysPerFile)
       return Error(ErrorKind::kValueError, "load: ", e.arrays.size(), " arrays; expected 1 to ",
-                   api::kFileArraysMax);
-    for (const api::PlacedName& a : e.arrays)
+                   api::kMaxArraysPerFile);
+    for (const api::ArrayToLoad& a : e.arrays)
       TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(a.placement.devices), "load"));
     if (e.arrays[0].placement.devices.empty())
       return MakeError(ErrorKind::kValueError, "load: a placement has no devices");
     return absl::OkStatus();
   }();
   if (!checked.ok()) return Answer(e.request, checked);
-  for (const api::PlacedName& a : e.arrays) {
+  for (const api::ArrayToLoad& a : e.arrays) {
     for (const int64_t d : a.placement.devices) {
       const Executor& x = cluster_.ExecutorOf(d);
       if (x.alive() && !x.info.files) return Answer(e.request, NoFolder("load", x));
@@ -44,9 +44,10 @@ absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileIn
                            FindSession(e.caller, e.session, Access::kChange));
   Load work{PathOf(e.caller, e.path)};
   std::vector<api::ArraySpec> specs;
-  for (const api::PlacedName& wanted : e.arrays) {
-    const auto found = std::find_if(report.arrays->begin(), report.arrays->end(),
-                                    [&](const api::FileArray& a) { return a.name == wanted.name; });
+  for (const api::ArrayToLoad& wanted : e.arrays) {
+    const auto found =
+        std::find_if(report.arrays->begin(), report.arrays->end(),
+                     [&](const api::FileArrayInfo& a) { return a.name == wanted.name; });
     if (found == report.arrays->end())
       return Error(ErrorKind::kFileNotFound, "load: ", e.path, " holds no array '", wanted.name,
                    "'");

@@ -12,7 +12,7 @@ struct Operation;
 
 struct Load {
   std::string path;  // below the workers' folder: the tenant's, then as the client said
-  std::vector<api::FileArray> arrays = {};  // of the results
+  std::vector<api::FileArrayInfo> arrays = {};  // of the results
 
   static constexpr bool kUsesDevices = false;
   static constexpr bool kReadsPeers = true;

@@ -34,7 +34,7 @@ absl::StatusOr<Save> Machine::CheckSave(const SaveArrays& e, std::vector<uint64_
   TESSERA_ASSIGN_OR_RETURN(const api::FileFormat format, api::CheckFilePath(e.path));
   Save work{PathOf(e.caller, e.path), e.overwrite};
   TESSERA_RETURN_IF_ERROR(api::CheckFilePath(work.path).status());
-  for (const api::NamedArray& named : e.arrays) {
+  for (const api::ArrayToSave& named : e.arrays) {
     TESSERA_ASSIGN_OR_RETURN(const ArrayRecord* array,
                              FindArray(e.caller, named.array, Access::kRead));
     TESSERA_RETURN_IF_ERROR(array->error);

@@ -13,7 +13,7 @@ struct Operation;
 struct Save {
   std::string path;  // below the workers' folder: the tenant's, then as the client said
   bool overwrite = false;
-  std::vector<api::FileArray> arrays = {};  // of the arguments
+  std::vector<api::FileArrayInfo> arrays = {};  // of the arguments
 
   static constexpr bool kUsesDevices = false;
   static constexpr bool kReadsPeers = true;

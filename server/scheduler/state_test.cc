@@ -318,7 +318,7 @@ class Harness {
     if (verb == "load-file") {  // load-file PATH names=x mesh=x:2 spec=x devices=0,1
       LoadArrays e{Ask(), Number(Arg(w, "session", "0")), w.at(1), {}};
       for (const std::string& name : List(Arg(w, "names"))) {
-        api::PlacedName& a = e.arrays.emplace_back();
+        api::ArrayToLoad& a = e.arrays.emplace_back();
         a.name = name;
         a.placement.mesh = MeshOf(Arg(w, "mesh"));
         a.placement.spec = SpecOf(Arg(w, "spec"));
@@ -428,7 +428,7 @@ class Harness {
     } else if (what == "read") {
       e.report.body = api::BufferRead{Number(w.at(3)), ir::Array(ir::DType::kF32, {2})};
     } else if (what == "inspected") {  // inspected REQUEST x y | inspected REQUEST CODE ...
-      api::FileInspected inspected{Number(w.at(3)), std::vector<api::FileArray>{}};
+      api::FileInspected inspected{Number(w.at(3)), std::vector<api::FileArrayInfo>{}};
       for (const std::string& name : List(Arg(w, "arrays")))
         inspected.arrays->push_back({name, ir::DType::kF32, {8}});
       if (inspected.arrays->empty()) inspected.arrays = StatusOf(w.at(4), Rest(w, 5));

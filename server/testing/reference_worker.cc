@@ -172,7 +172,7 @@ void ReferenceWorker::Run(const api::Launch& launch) {
     return Report(api::LaunchFailed{launch.launch, absl::InternalError("program is not loaded")});
   const auto local = program->second.Local();
   std::vector<int64_t> devices;
-  std::vector<ir::Lanes> args(launch.args.size());
+  std::vector<ir::Shards> args(launch.args.size());
   for (const auto& [coordinate, device] : local) {
     devices.push_back(coordinate);
     for (size_t a = 0; a < launch.args.size(); ++a) {
@@ -183,7 +183,7 @@ void ReferenceWorker::Run(const api::Launch& launch) {
     }
   }
   ir::Evaluator evaluator;
-  auto results = evaluator.WithLanes(devices, *program->second.program.entry, std::move(args));
+  auto results = evaluator.RunOnDevices(devices, *program->second.program.entry, std::move(args));
   if (!results.ok()) return Report(api::LaunchFailed{launch.launch, results.status()});
   for (size_t r = 0; r < launch.results.size(); ++r)
     for (size_t k = 0; k < local.size(); ++k)

@@ -56,7 +56,7 @@ TEST(SampleTest, ValuesDependOnTheRowAlone) {
   EXPECT_TRUE(ArgsOf(a)[0][0] == ArgsOf(b)[0][0]);
   EXPECT_FALSE(ArgsOf(a)[0][0] == ArgsOf(a)[1][0]);
   // Fixed for good: recorded values rest on it.
-  EXPECT_EQ(FilledLanes(MakeType(DType::kU32, {2}), Bits(), {}, "key")[0].IntAt(0), 1025243542);
+  EXPECT_EQ(FilledShards(MakeType(DType::kU32, {2}), Bits(), {}, "key")[0].IntAt(0), 1025243542);
 }
 
 TEST(SampleTest, DifferencesAreSeen) {
@@ -114,7 +114,7 @@ class ValuesTest : public OpTest {};
 TEST_P(ValuesTest, InferredTypesAreTheEvaluatedOnes) {
   ForRows([](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
-    const std::vector<Lanes> out = ValueOrThrow(RunLanes(*f, ArgsOf(s)));
+    const std::vector<Shards> out = ValueOrThrow(RunShards(*f, ArgsOf(s)));
     const std::vector<Type> types = f->result_types();
     if (out.size() != types.size())
       return absl::StrCat(out.size(), " results for ", types.size(), " types");
@@ -129,12 +129,12 @@ TEST_P(ValuesTest, InferredTypesAreTheEvaluatedOnes) {
   });
 }
 
-// Lanes that differ only along axes on which a result is invarying hold the same.
+// Shards that differ only along axes on which a result is invarying hold the same.
 TEST_P(ValuesTest, InvaryingResultsAreEqualAcrossTheAxis) {
   ForRows([](const Sample& s) -> std::string {
     if (!s.manual()) return "";
     const FunctionRef f = FunctionOf(s);
-    const std::vector<Lanes> out = ValueOrThrow(RunLanes(*f, ArgsOf(s)));
+    const std::vector<Shards> out = ValueOrThrow(RunShards(*f, ArgsOf(s)));
     const Mesh& mesh = s.scope.mesh;
     for (size_t r = 0; r < out.size(); ++r)
       for (const MeshAxis& axis : mesh.axes)
@@ -175,10 +175,10 @@ TEST_P(ValuesTest, EvaluatorGivesTheRecordedValues) {
     if (want == nullptr) return why;
     if (want->digest != DigestOf(s))
       return "the row has changed since its values were recorded; run scripts/record_samples.py";
-    const std::vector<Lanes> got = ValueOrThrow(RunLanes(*FunctionOf(s), ArgsOf(s)));
+    const std::vector<Shards> got = ValueOrThrow(RunShards(*FunctionOf(s), ArgsOf(s)));
     if (s.tolerance.kind != Tolerance::kReordered)
       return Differences(got, want->results, s.tolerance, nullptr);
-    const std::vector<Lanes> magnitudes = ValueOrThrow(MagnitudesOf(s, ArgsOf(s)));
+    const std::vector<Shards> magnitudes = ValueOrThrow(MagnitudesOf(s, ArgsOf(s)));
     return Differences(got, want->results, s.tolerance, &magnitudes);
   });
 }

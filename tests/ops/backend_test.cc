@@ -13,15 +13,15 @@ using Kernels = worker::CpuBackendOptions::Kernels;
 class BackendTest : public OpTest {
  protected:
   void RunRows(Kernels kernels, double ulps_min) {
-    const auto devices_for = [&](int lanes) {
+    const auto devices_for = [&](int shards) {
       const std::shared_ptr<worker::Backend> backend =
-          worker::MakeCpuBackend({.num_devices = lanes,
+          worker::MakeCpuBackend({.num_devices = shards,
                                   .memory_bytes = int64_t{1} << 30,
                                   .codegen = {},
                                   .kernels = kernels,
                                   .dump = {}});
-      std::vector<LaneDevice> on;
-      for (int i = 0; i < lanes; ++i) on.push_back({backend, i});
+      std::vector<ShardDevice> on;
+      for (int i = 0; i < shards; ++i) on.push_back({backend, i});
       return on;
     };
     ForRows([&](const Sample& s) { return DifferenceOnBackends(s, ulps_min, devices_for); });

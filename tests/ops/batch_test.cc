@@ -9,15 +9,15 @@ namespace {
 constexpr int64_t kSize = 3;
 
 // Arguments of example k: the row's own, then others of the same kind.
-std::vector<Lanes> Example(const Sample& s, int64_t k) {
+std::vector<Shards> Example(const Sample& s, int64_t k) {
   if (k == 0) return ArgsOf(s);
-  std::vector<Lanes> args;
+  std::vector<Shards> args;
   for (size_t i = 0; i < s.operands.size(); ++i) {
     const Operand& o = s.operands[i];
     // Listed integers (a start index) differ between examples too.
     const bool listed = o.fill.kind == Fill::kValues && IsInteger(o.type.dtype);
     const Fill fill = listed ? Ints(IsSignedInt(o.type.dtype) ? -3 : 0, 9) : o.fill;
-    args.push_back(FilledLanes(o.type, fill, s.scope, absl::StrCat(s.name, "#", i, "#", k)));
+    args.push_back(FilledShards(o.type, fill, s.scope, absl::StrCat(s.name, "#", i, "#", k)));
   }
   return args;
 }
@@ -81,28 +81,28 @@ std::vector<std::vector<bool>> Choices(size_t n) {
 std::string CheckBatch(const Sample& s, const std::vector<int>& dims) {
   const FunctionRef f = FunctionOf(s);
   const BatchResult batch = ValueOrThrow(Batch(*f, dims, kSize));
-  std::vector<std::vector<Lanes>> examples;
+  std::vector<std::vector<Shards>> examples;
   for (int64_t k = 0; k < kSize; ++k) examples.push_back(Example(s, k));
-  std::vector<Lanes> args = examples[0];
+  std::vector<Shards> args = examples[0];
   for (size_t i = 0; i < dims.size(); ++i)
-    for (size_t lane = 0; lane < args[i].size() && dims[i] >= 0; ++lane)
-      args[i][lane] =
-          Stacked({examples[0][i][lane], examples[1][i][lane], examples[2][i][lane]}, dims[i]);
-  const std::vector<Lanes> got = ValueOrThrow(RunLanes(*batch.fn, args));
+    for (size_t shard = 0; shard < args[i].size() && dims[i] >= 0; ++shard)
+      args[i][shard] =
+          Stacked({examples[0][i][shard], examples[1][i][shard], examples[2][i][shard]}, dims[i]);
+  const std::vector<Shards> got = ValueOrThrow(RunShards(*batch.fn, args));
   if (got.size() != f->results.size() || batch.out_dims.size() != got.size())
     return "another number of results";
   for (int64_t k = 0; k < kSize; ++k) {
-    std::vector<Lanes> example = examples[0];
+    std::vector<Shards> example = examples[0];
     for (size_t i = 0; i < dims.size(); ++i)
       if (dims[i] >= 0) example[i] = examples[k][i];
-    const std::vector<Lanes> want = ValueOrThrow(RunLanes(*f, example));
-    std::vector<Lanes> part = got;
+    const std::vector<Shards> want = ValueOrThrow(RunShards(*f, example));
+    std::vector<Shards> part = got;
     for (size_t r = 0; r < got.size(); ++r)
       for (Array& a : part[r])
         if (batch.out_dims[r] >= 0) a = Part(a, batch.out_dims[r], k);
     std::string why;
     if (s.tolerance.kind == Tolerance::kReordered) {
-      const std::vector<Lanes> magnitudes = ValueOrThrow(MagnitudesOf(s, example));
+      const std::vector<Shards> magnitudes = ValueOrThrow(MagnitudesOf(s, example));
       why = Differences(part, want, s.tolerance, &magnitudes);
     } else {
       why = Differences(part, want, kExact, nullptr);

@@ -1,5 +1,5 @@
 // jvp = finite differences, of the op and of its derivative; linearize = jvp; transpose =
-// dot-product test.  Lanes of manual code move together, each with its own block.
+// dot-product test.  Shards of manual code move together, each with its own block.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,7 @@
 namespace tessera::ir::samples {
 namespace {
 
-using Arguments = std::vector<Lanes>;
+using Arguments = std::vector<Shards>;
 
 bool AllF64(const std::vector<Type>& types) {
   for (const Type& t : types)
@@ -27,7 +27,7 @@ Arguments FillAll(const std::vector<Type>& types, const Fill& fill, const Scope&
                   const std::string& key) {
   Arguments out;
   for (size_t i = 0; i < types.size(); ++i)
-    out.push_back(FilledLanes(types[i], fill, scope, absl::StrCat(key, i)));
+    out.push_back(FilledShards(types[i], fill, scope, absl::StrCat(key, i)));
   return out;
 }
 Arguments Joined(Arguments a, const Arguments& b) {
@@ -40,10 +40,10 @@ Arguments Moved(Arguments args, const std::vector<bool>& active, const Arguments
   size_t next = 0;
   for (size_t i = 0; i < args.size(); ++i) {
     if (!active[i]) continue;
-    const Lanes& t = tangents[next++];
-    for (size_t lane = 0; lane < args[i].size(); ++lane)
-      for (int64_t k = 0; k < args[i][lane].num_elements(); ++k)
-        args[i][lane].Set(k, args[i][lane].At(k) + step * t[lane].At(k));
+    const Shards& t = tangents[next++];
+    for (size_t shard = 0; shard < args[i].size(); ++shard)
+      for (int64_t k = 0; k < args[i][shard].num_elements(); ++k)
+        args[i][shard].Set(k, args[i][shard].At(k) + step * t[shard].At(k));
   }
   return args;
 }
@@ -57,29 +57,29 @@ std::string CheckAgainstDifferences(const Function& f, const std::vector<bool>& 
   if (jvp.out_active != inexact) return "instantiated jvp leaves an inexact result without tangent";
   const Arguments tangents = FillAll(Where(f.param_types(), active), Uniform(-1, 1), f.scope, key);
   const Arguments all = Joined(args, tangents);
-  const std::vector<Lanes> got = ValueOrThrow(RunLanes(*jvp.fn, all));
-  const std::vector<Lanes> primal = ValueOrThrow(RunLanes(f, args));
+  const std::vector<Shards> got = ValueOrThrow(RunShards(*jvp.fn, all));
+  const std::vector<Shards> primal = ValueOrThrow(RunShards(f, args));
   if (got.size() != results.size() + Where(results, inexact).size())
     return "jvp has another number of results";
   for (size_t r = 0; r < results.size(); ++r)
     if (got[r] != primal[r]) return absl::StrCat("jvp changes result ", r);
   constexpr double kStep = 1e-5;
-  const std::vector<Lanes> high = ValueOrThrow(RunLanes(f, Moved(args, active, tangents, kStep)));
-  const std::vector<Lanes> low = ValueOrThrow(RunLanes(f, Moved(args, active, tangents, -kStep)));
+  const std::vector<Shards> high = ValueOrThrow(RunShards(f, Moved(args, active, tangents, kStep)));
+  const std::vector<Shards> low = ValueOrThrow(RunShards(f, Moved(args, active, tangents, -kStep)));
   size_t next = results.size();
   for (size_t r = 0; r < results.size(); ++r) {
     if (!inexact[r]) continue;
-    const Lanes& t = got[next++];
-    for (size_t lane = 0; lane < t.size(); ++lane) {
-      if (t[lane].shape() != results[r].shape || t[lane].dtype() != results[r].dtype)
+    const Shards& t = got[next++];
+    for (size_t shard = 0; shard < t.size(); ++shard) {
+      if (t[shard].shape() != results[r].shape || t[shard].dtype() != results[r].dtype)
         return absl::StrCat("the tangent of result ", r, " is not a ", results[r].ToString());
-      for (int64_t k = 0; k < t[lane].num_elements(); ++k) {
-        const double want = (high[r][lane].At(k) - low[r][lane].At(k)) / (2 * kStep);
+      for (int64_t k = 0; k < t[shard].num_elements(); ++k) {
+        const double want = (high[r][shard].At(k) - low[r][shard].At(k)) / (2 * kStep);
         // Truncation (step^2 f''') and cancellation (eps f / step) of well-scaled functions.
-        const double allowed = 1e-6 * (1 + std::abs(want) + std::abs(primal[r][lane].At(k)));
-        if (!(std::abs(t[lane].At(k) - want) <= allowed))
-          return absl::StrCat("order ", order, ": tangent ", k, " of result ", r, " on lane ", lane,
-                              " is ", t[lane].At(k), ", differences give ", want);
+        const double allowed = 1e-6 * (1 + std::abs(want) + std::abs(primal[r][shard].At(k)));
+        if (!(std::abs(t[shard].At(k) - want) <= allowed))
+          return absl::StrCat("order ", order, ": tangent ", k, " of result ", r, " on lane ",
+                              shard, " is ", t[shard].At(k), ", differences give ", want);
       }
     }
   }
@@ -164,7 +164,7 @@ TEST_P(JvpTest, KeepsTypes) {
       }
     const Arguments tangents =
         FillAll(Where(f->param_types(), active), Uniform(-1, 1), s.scope, s.name + "#t");
-    return Why(RunLanes(*jvp.fn, Joined(ArgsOf(s), tangents)).status());
+    return Why(RunShards(*jvp.fn, Joined(ArgsOf(s), tangents)).status());
   });
 }
 TESSERA_FOR_EVERY_OP(JvpTest);
@@ -175,19 +175,19 @@ double Accuracy(DType dtype) {
   return dtype == DType::kF64 ? 1e-12 : dtype == DType::kF32 ? 1e-5 : 2e-2;
 }
 
-// The inner product of values spread over lanes, each counted once, and the sum of its terms'
+// The inner product of values spread over shards, each counted once, and the sum of its terms'
 // magnitudes.
 struct Product {
   double sum = 0, magnitude = 0, accuracy = 0;
-  void Add(const Type& type, const Lanes& a, const Lanes& b, const Mesh& mesh) {
+  void Add(const Type& type, const Shards& a, const Shards& b, const Mesh& mesh) {
     double copies = 1;
     if (a.size() > 1)
       for (const MeshAxis& axis : mesh.axes)
         if (axis.type == AxisType::kManual && !type.varying.contains(axis.name))
           copies *= static_cast<double>(axis.size);
-    for (size_t lane = 0; lane < a.size(); ++lane)
-      for (int64_t k = 0; k < a[lane].num_elements(); ++k) {
-        const double term = a[lane].At(k) * b[lane].At(k) / copies;
+    for (size_t shard = 0; shard < a.size(); ++shard)
+      for (int64_t k = 0; k < a[shard].num_elements(); ++k) {
+        const double term = a[shard].At(k) * b[shard].At(k) / copies;
         sum += term;
         magnitude += std::abs(term);
       }
@@ -223,7 +223,7 @@ std::string CheckLinearIn(const Sample& s, const std::vector<int>& set) {
   // Whole numbers keep narrow floats exact.
   for (size_t i = 0; i < args.size(); ++i)
     if (linear[i])
-      args[i] = FilledLanes(params[i], Ints(-3, 3), s.scope, absl::StrCat(s.name, "#x", i));
+      args[i] = FilledShards(params[i], Ints(-3, 3), s.scope, absl::StrCat(s.name, "#x", i));
   zero = args;
   for (size_t i = 0; i < args.size(); ++i) {
     if (!linear[i]) known.push_back(args[i]);
@@ -234,11 +234,11 @@ std::string CheckLinearIn(const Sample& s, const std::vector<int>& set) {
   if (std::string why = SameTypes(transposed->result_types(), x_types); !why.empty()) return why;
   Arguments cts;
   for (size_t r = 0; r < results.size(); ++r)
-    cts.push_back(FilledLanes(results[r], IsInexact(results[r].dtype) ? Ints(-3, 3) : Values({0}),
-                              s.scope, absl::StrCat(s.name, "#ct", r)));
-  const std::vector<Lanes> high = ValueOrThrow(RunLanes(*f, args)),
-                           low = ValueOrThrow(RunLanes(*f, zero));
-  const std::vector<Lanes> back = ValueOrThrow(RunLanes(*transposed, Joined(known, cts)));
+    cts.push_back(FilledShards(results[r], IsInexact(results[r].dtype) ? Ints(-3, 3) : Values({0}),
+                               s.scope, absl::StrCat(s.name, "#ct", r)));
+  const std::vector<Shards> high = ValueOrThrow(RunShards(*f, args)),
+                            low = ValueOrThrow(RunShards(*f, zero));
+  const std::vector<Shards> back = ValueOrThrow(RunShards(*transposed, Joined(known, cts)));
   Product forward, backward;
   for (size_t r = 0; r < results.size(); ++r) {
     if (!IsInexact(results[r].dtype)) continue;
@@ -314,17 +314,18 @@ TEST_P(TransposeTest, OfALinearizedOpPassesTheDotProductTest) {
     if (!Any(lin.out_active)) return "";
     const Arguments args = ArgsOf(s), tangents = FillAll(Where(params, active), Uniform(-1, 1),
                                                          s.scope, s.name + "#t");
-    std::vector<Lanes> forward = ValueOrThrow(RunLanes(*lin.forward, args));
-    const std::vector<Lanes> primal = ValueOrThrow(RunLanes(*f, args));
+    std::vector<Shards> forward = ValueOrThrow(RunShards(*lin.forward, args));
+    const std::vector<Shards> primal = ValueOrThrow(RunShards(*f, args));
     for (size_t r = 0; r < primal.size(); ++r)
       if (forward.at(r) != primal[r]) return absl::StrCat("linearize changes result ", r);
     const Arguments residuals(forward.begin() + static_cast<int64_t>(primal.size()), forward.end());
     if (static_cast<int>(residuals.size()) != lin.num_residuals)
       return "another number of residuals";
-    const std::vector<Lanes> out = ValueOrThrow(RunLanes(*lin.linear, Joined(residuals, tangents)));
+    const std::vector<Shards> out =
+        ValueOrThrow(RunShards(*lin.linear, Joined(residuals, tangents)));
 
     const JvpResult jvp = ValueOrThrow(Jvp(*f, active));
-    std::vector<Lanes> want = ValueOrThrow(RunLanes(*jvp.fn, Joined(args, tangents)));
+    std::vector<Shards> want = ValueOrThrow(RunShards(*jvp.fn, Joined(args, tangents)));
     want.erase(want.begin(), want.begin() + static_cast<int64_t>(primal.size()));
     if (const std::string why = Differences(out, want, Ulps(64), nullptr); !why.empty())
       return absl::StrCat("linearized and jvp disagree: ", why);
@@ -336,7 +337,7 @@ TEST_P(TransposeTest, OfALinearizedOpPassesTheDotProductTest) {
                             in_types = Where(params, active);
     if (std::string why = SameTypes(transposed->result_types(), in_types); !why.empty()) return why;
     const Arguments cts = FillAll(out_types, Uniform(-1, 1), s.scope, s.name + "#ct");
-    const std::vector<Lanes> back = ValueOrThrow(RunLanes(*transposed, Joined(residuals, cts)));
+    const std::vector<Shards> back = ValueOrThrow(RunShards(*transposed, Joined(residuals, cts)));
     Product forth, backward;
     for (size_t r = 0; r < cts.size(); ++r) forth.Add(out_types[r], cts[r], out[r], s.scope.mesh);
     for (size_t i = 0; i < tangents.size(); ++i)

@@ -26,17 +26,17 @@ class Devices {
   void Close() { open_.clear(); }
 
   // None if there are too few.
-  std::vector<LaneDevice> For(int lanes) {
-    std::vector<LaneDevice> on;
-    if (lanes > count_) return on;
-    while (static_cast<int>(open_.size()) < lanes) {
+  std::vector<ShardDevice> For(int shards) {
+    std::vector<ShardDevice> on;
+    if (shards > count_) return on;
+    while (static_cast<int>(open_.size()) < shards) {
       worker::device::DeviceBackendOptions options;
       options.ordinal = static_cast<int32_t>(open_.size());
       options.memory_bytes = 64 << 20;
       options.collective_timeout = absl::Seconds(30);
       open_.push_back(ValueOrThrow(worker::device::MakeDeviceBackend(api_, options)));
     }
-    for (int i = 0; i < lanes; ++i) on.push_back({open_[i], 0});
+    for (int i = 0; i < shards; ++i) on.push_back({open_[i], 0});
     return on;
   }
 
@@ -71,8 +71,8 @@ TEST_P(DeviceTest, DevicesGiveWhatTheEvaluatorGives) {
   ForRows([&](const Sample& s) -> std::string {
     std::string why;
     const absl::Status status = CatchStatus([&] {
-      why = DifferenceOnBackends(s, /*ulps_min=*/2, [&](int lanes) {
-        std::vector<LaneDevice> on = Devices::Get().For(lanes);
+      why = DifferenceOnBackends(s, /*ulps_min=*/2, [&](int shards) {
+        std::vector<ShardDevice> on = Devices::Get().For(shards);
         left_out += on.empty();
         return on;
       });

@@ -21,7 +21,7 @@ using worker::DeviceBufferRef;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-// One lane: the arguments of one device to its results.
+// One shard: the arguments of one device to its results.
 std::vector<Array> RunLane(worker::Backend& backend, const worker::Executable& executable,
                            const worker::RunContext& context, std::vector<Array> args) {
   std::vector<DeviceBufferRef> buffers;
@@ -46,9 +46,9 @@ std::vector<Array> RunLane(worker::Backend& backend, const worker::Executable& e
   return results;
 }
 
-// `f` is a device program; args[argument][lane], as the answer is [result][lane].
-std::vector<Lanes> RunOn(const std::vector<LaneDevice>& on, const FunctionRef& f,
-                         const std::vector<Lanes>& args, const std::vector<int64_t>& devices) {
+// `f` is a device program; args[argument][shard], as the answer is [result][shard].
+std::vector<Shards> RunOn(const std::vector<ShardDevice>& on, const FunctionRef& f,
+                          const std::vector<Shards>& args, const std::vector<int64_t>& devices) {
   const int n = static_cast<int>(devices.size());
   std::map<worker::Backend*, std::shared_ptr<const worker::Executable>> executables;
   worker::CommunicatorConfig config;
@@ -83,7 +83,7 @@ std::vector<Lanes> RunOn(const std::vector<LaneDevice>& on, const FunctionRef& f
       context.ranks = ranks;
       context.cancel = &never;
       std::vector<Array> mine;
-      for (const Lanes& lanes : args) mine.push_back(lanes[i]);
+      for (const Shards& shards : args) mine.push_back(shards[i]);
       worker::Backend& backend = *on[i].backend;
       ends[i] = CatchStatus(
           [&] { results[i] = RunLane(backend, *executables.at(&backend), context, mine); });
@@ -94,7 +94,7 @@ std::vector<Lanes> RunOn(const std::vector<LaneDevice>& on, const FunctionRef& f
   for (const auto& [backend, executable] : executables) backend->CloseGeneration(this_generation);
   for (const absl::Status& end : ends)
     if (!end.ok()) Throw(end);
-  std::vector<Lanes> out(f->results.size());
+  std::vector<Shards> out(f->results.size());
   for (size_t r = 0; r < out.size(); ++r)
     for (int i = 0; i < n; ++i) out[r].push_back(results[i][r]);
   return out;
@@ -104,16 +104,16 @@ std::vector<Lanes> RunOn(const std::vector<LaneDevice>& on, const FunctionRef& f
 
 std::string DifferenceOnBackends(
     const Sample& s, double ulps_min,
-    const std::function<std::vector<LaneDevice>(int lanes)>& devices_for) {
+    const std::function<std::vector<ShardDevice>(int shards)>& devices_for) {
   FunctionRef f = FunctionOf(s);
-  std::vector<Lanes> args = ArgsOf(s);
-  std::vector<Lanes> magnitudes;
+  std::vector<Shards> args = ArgsOf(s);
+  std::vector<Shards> magnitudes;
   const bool reordered = s.tolerance.kind == Tolerance::kReordered;
   if (reordered) magnitudes = ValueOrThrow(MagnitudesOf(s, args));
   std::vector<int64_t> devices = DevicesOf(s.scope);
   if (!s.scope.mesh.empty() && !s.manual()) {  // What only a plan can run.
     std::vector<Array> whole;
-    for (const Lanes& lanes : args) whole.push_back(lanes[0]);
+    for (const Shards& shards : args) whole.push_back(shards[0]);
     Planned p = PlanOf({kOpset, f, {}, {}}, whole);
     f = p.plan.device_program;
     args = std::move(p.args);
@@ -125,10 +125,10 @@ std::string DifferenceOnBackends(
         magnitudes[r].push_back(BlockOf(of_whole, p.plan.out[r].spec, p.plan.mesh, d));
     }
   }
-  const std::vector<LaneDevice> on = devices_for(static_cast<int>(devices.size()));
+  const std::vector<ShardDevice> on = devices_for(static_cast<int>(devices.size()));
   if (on.empty()) return "";
-  const std::vector<Lanes> want = ValueOrThrow(Evaluator().WithLanes(devices, *f, args));
-  const std::vector<Lanes> got = RunOn(on, f, args, devices);
+  const std::vector<Shards> want = ValueOrThrow(Evaluator().RunOnDevices(devices, *f, args));
+  const std::vector<Shards> got = RunOn(on, f, args, devices);
   Tolerance tolerance = s.tolerance;
   if (tolerance.kind == Tolerance::kUlps)
     tolerance = ulps_min == 0 ? kExact : Ulps(std::max(tolerance.bound, ulps_min));

@@ -1,5 +1,5 @@
-// A row of samples on backends of workers, one lane on a thread each: what it gives beside what the
-// evaluator gives.
+// A row of samples on backends of workers, one shard on a thread each: what it gives beside what
+// the evaluator gives.
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,17 +11,17 @@
 
 namespace tessera::ir::samples {
 
-// The device of a backend that runs one lane; backends may be shared.
-struct LaneDevice {
+// The device of a backend that runs one shard; backends may be shared.
+struct ShardDevice {
   std::shared_ptr<worker::Backend> backend;
   int device = 0;
 };
 
-// Runs the row on the devices that `devices_for` gives for its number of lanes; none: "".
+// Runs the row on the devices that `devices_for` gives for its number of shards; none: "".
 // Tolerances in units of the last place are at least `ulps_min`; 0 makes them exact. "" or the
 // first difference. Throws StatusException.
 std::string DifferenceOnBackends(
     const Sample& s, double ulps_min,
-    const std::function<std::vector<LaneDevice>(int lanes)>& devices_for);
+    const std::function<std::vector<ShardDevice>(int shards)>& devices_for);
 
 }  // namespace tessera::ir::samples

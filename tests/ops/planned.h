@@ -15,7 +15,7 @@ Array BlockOf(const Array& whole, const PartitionSpec& spec, const Mesh& mesh, i
 struct Planned {
   server::core::Plan plan;
   std::vector<int64_t> devices;  // of the mesh, row-major
-  std::vector<Lanes> args;       // [argument][device]: blocks
+  std::vector<Shards> args;      // [argument][device]: blocks
 };
 // `args[i]` is whole.
 Planned PlanOf(const Program& program, const std::vector<Array>& args);

@@ -67,10 +67,10 @@ Json FunctionJson(const Function& f) {
 Json BodyJson(const Sample& s) {
   Json mesh = Json::array(), operands = Json::array(), results = Json::array();
   for (const MeshAxis& a : s.scope.mesh.axes) mesh.push_back({a.name, a.size});
-  const std::vector<Lanes> args = ArgsOf(s);
+  const std::vector<Shards> args = ArgsOf(s);
   for (size_t i = 0; i < args.size(); ++i) {
     Json j = TypeJson(s.operands[i].type);
-    for (const Array& lane : args[i]) j["lanes"].push_back(Hex(lane));
+    for (const Array& shard : args[i]) j["lanes"].push_back(Hex(shard));
     operands.push_back(std::move(j));
   }
   const FunctionRef f = FunctionOf(s);
@@ -111,8 +111,8 @@ absl::Status ReadLine(const std::string& line, Recording* out) {
   r.digest = j.at("digest").get<std::string>();
   for (const Json& result : j.at("results")) {
     r.results.emplace_back();
-    for (const Json& lane : result.at("lanes")) {
-      TESSERA_ASSIGN_OR_RETURN(Array a, ArrayFrom(result, lane.get<std::string>()));
+    for (const Json& shard : result.at("lanes")) {
+      TESSERA_ASSIGN_OR_RETURN(Array a, ArrayFrom(result, shard.get<std::string>()));
       r.results.back().push_back(std::move(a));
     }
   }

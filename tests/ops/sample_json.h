@@ -11,7 +11,7 @@
 
 namespace tessera::ir::samples {
 
-// One line: name, digest, op, attrs, regions, scope, operands with a block for each lane, and the
+// One line: name, digest, op, attrs, regions, scope, operands with a block for each shard, and the
 // types of the results.  Throws StatusException when the row does not type.
 std::string ToJson(const Sample& s);
 // Changes whenever anything changes that a recorded value may depend on.
@@ -19,7 +19,7 @@ std::string DigestOf(const Sample& s);
 
 struct Recorded {
   std::string digest;
-  std::vector<Lanes> results;
+  std::vector<Shards> results;
 };
 // What a file of tests/ops/recorded holds, by the sample's name.
 struct Recording {

@@ -277,27 +277,27 @@ std::vector<int64_t> DevicesOf(const Scope& scope) {
   return devices;
 }
 
-Lanes FilledLanes(const Type& type, const Fill& fill, const Scope& scope, std::string_view key) {
-  Lanes lanes;
+Shards FilledShards(const Type& type, const Fill& fill, const Scope& scope, std::string_view key) {
+  Shards shards;
   for (int64_t device : DevicesOf(scope)) {
     std::string name(key);
     for (const std::string& axis : type.varying)
       absl::StrAppend(&name, "@", axis, scope.mesh.IndexAlong(device, {axis}));
-    lanes.push_back(Filled(type, fill, name));
+    shards.push_back(Filled(type, fill, name));
   }
-  return lanes;
+  return shards;
 }
 
-std::vector<Lanes> ArgsOf(const Sample& s) {
-  std::vector<Lanes> args;
+std::vector<Shards> ArgsOf(const Sample& s) {
+  std::vector<Shards> args;
   for (size_t i = 0; i < s.operands.size(); ++i)
-    args.push_back(
-        FilledLanes(s.operands[i].type, s.operands[i].fill, s.scope, absl::StrCat(s.name, "#", i)));
+    args.push_back(FilledShards(s.operands[i].type, s.operands[i].fill, s.scope,
+                                absl::StrCat(s.name, "#", i)));
   return args;
 }
 
-absl::StatusOr<std::vector<Lanes>> RunLanes(const Function& f, std::vector<Lanes> args) {
-  return Evaluator().WithLanes(DevicesOf(f.scope), f, std::move(args));
+absl::StatusOr<std::vector<Shards>> RunShards(const Function& f, std::vector<Shards> args) {
+  return Evaluator().RunOnDevices(DevicesOf(f.scope), f, std::move(args));
 }
 
 std::string Difference(const Array& got, const Array& want, const Tolerance& tolerance,
@@ -330,28 +330,28 @@ std::string Difference(const Array& got, const Array& want, const Tolerance& tol
   return "";
 }
 
-absl::StatusOr<std::vector<Lanes>> MagnitudesOf(const Sample& s, std::vector<Lanes> args) {
-  for (Lanes& lanes : args)
-    for (Array& a : lanes)
+absl::StatusOr<std::vector<Shards>> MagnitudesOf(const Sample& s, std::vector<Shards> args) {
+  for (Shards& shards : args)
+    for (Array& a : shards)
       if (IsFloat(a.dtype()))
         for (int64_t i = 0; i < a.num_elements(); ++i) a.Set(i, std::abs(a.At(i)));
   FunctionRef f;
   TESSERA_RETURN_IF_ERROR(CatchStatus([&] { f = FunctionOf(s); }));
-  return RunLanes(*f, std::move(args));
+  return RunShards(*f, std::move(args));
 }
 
-std::string Differences(const std::vector<Lanes>& got, const std::vector<Lanes>& want,
-                        const Tolerance& tolerance, const std::vector<Lanes>* magnitudes) {
+std::string Differences(const std::vector<Shards>& got, const std::vector<Shards>& want,
+                        const Tolerance& tolerance, const std::vector<Shards>* magnitudes) {
   if (got.size() != want.size())
     return absl::StrCat(got.size(), " results, expected ", want.size());
   for (size_t r = 0; r < got.size(); ++r) {
     if (got[r].size() != want[r].size())
       return absl::StrCat("result ", r, " has ", got[r].size(), " lanes, expected ",
                           want[r].size());
-    for (size_t lane = 0; lane < got[r].size(); ++lane) {
-      const std::string d = Difference(got[r][lane], want[r][lane], tolerance,
-                                       magnitudes ? &(*magnitudes)[r][lane] : nullptr);
-      if (!d.empty()) return absl::StrCat("result ", r, " of lane ", lane, ": ", d);
+    for (size_t shard = 0; shard < got[r].size(); ++shard) {
+      const std::string d = Difference(got[r][shard], want[r][shard], tolerance,
+                                       magnitudes ? &(*magnitudes)[r][shard] : nullptr);
+      if (!d.empty()) return absl::StrCat("result ", r, " of lane ", shard, ": ", d);
     }
   }
   return "";

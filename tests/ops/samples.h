@@ -144,22 +144,22 @@ std::string N(DType dtype);
 FunctionRef FunctionOf(const Sample& s);
 // Mesh devices that take part: all of a manual scope, else one.
 std::vector<int64_t> DevicesOf(const Scope& scope);
-// The operands, args[operand][lane].
-std::vector<Lanes> ArgsOf(const Sample& s);
-// An array of `type` (a block for each lane, equal where the type is invarying) for other data that
-// a check needs; `key` tells them apart.
-Lanes FilledLanes(const Type& type, const Fill& fill, const Scope& scope, std::string_view key);
-// Runs `f` on the lanes of its own scope.
-absl::StatusOr<std::vector<Lanes>> RunLanes(const Function& f, std::vector<Lanes> args);
+// The operands, args[operand][shard].
+std::vector<Shards> ArgsOf(const Sample& s);
+// An array of `type` (a block for each shard, equal where the type is invarying) for other data
+// that a check needs; `key` tells them apart.
+Shards FilledShards(const Type& type, const Fill& fill, const Scope& scope, std::string_view key);
+// Runs `f` on the shards of its own scope.
+absl::StatusOr<std::vector<Shards>> RunShards(const Function& f, std::vector<Shards> args);
 
 // Why `got` is not `want` within the tolerance, or "".  `magnitude`: for kReordered, the op on the
 // magnitudes; else unused.
 std::string Difference(const Array& got, const Array& want, const Tolerance& tolerance,
                        const Array* magnitude);
 // The op on the operands' magnitudes, in f64 where that matters; only for kReordered.
-absl::StatusOr<std::vector<Lanes>> MagnitudesOf(const Sample& s, std::vector<Lanes> args);
-// Every result and lane of `got` against `want`; "" or the first difference.
-std::string Differences(const std::vector<Lanes>& got, const std::vector<Lanes>& want,
-                        const Tolerance& tolerance, const std::vector<Lanes>* magnitudes);
+absl::StatusOr<std::vector<Shards>> MagnitudesOf(const Sample& s, std::vector<Shards> args);
+// Every result and shard of `got` against `want`; "" or the first difference.
+std::string Differences(const std::vector<Shards>& got, const std::vector<Shards>& want,
+                        const Tolerance& tolerance, const std::vector<Shards>* magnitudes);
 
 }  // namespace tessera::ir::samples

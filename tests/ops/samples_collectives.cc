@@ -1,4 +1,4 @@
-// Rows of ir/ops/collectives.cc: every lane of a mesh with Manual axes, a block each.
+// Rows of ir/ops/collectives.cc: every shard of a mesh with Manual axes, a block each.
 #include <optional>
 
 #include "absl/strings/str_cat.h"

@@ -66,8 +66,8 @@ class Rows {
 };
 
 Array SomeLiteral(DType d, Dims shape) {
-  return FilledLanes(MakeType(d, shape), d == kBool || IsFloat(d) ? Usual(d) : Bits(), {},
-                     "literal")[0];
+  return FilledShards(MakeType(d, shape), d == kBool || IsFloat(d) ? Usual(d) : Bits(), {},
+                      "literal")[0];
 }
 
 }  // namespace

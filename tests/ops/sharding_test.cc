@@ -66,21 +66,21 @@ std::string SpecsText(const Specs& specs) {
 
 struct Outcome {
   server::core::Plan plan;
-  std::vector<Lanes> got;  // [result][device]
+  std::vector<Shards> got;  // [result][device]
 };
-Outcome PlanAndRun(const Program& program, const std::vector<Lanes>& args) {
+Outcome PlanAndRun(const Program& program, const std::vector<Shards>& args) {
   std::vector<Array> whole;
-  for (const Lanes& lanes : args) whole.push_back(lanes[0]);
+  for (const Shards& shards : args) whole.push_back(shards[0]);
   Planned p = PlanOf(program, whole);
-  std::vector<Lanes> got =
-      ValueOrThrow(Evaluator().WithLanes(p.devices, *p.plan.device_program, p.args));
+  std::vector<Shards> got =
+      ValueOrThrow(Evaluator().RunOnDevices(p.devices, *p.plan.device_program, p.args));
   return {std::move(p.plan), std::move(got)};
 }
 
 class Checker {
  public:
   explicit Checker(const Sample& s) : s_(s), args_(ArgsOf(s)) {
-    want_ = ValueOrThrow(RunLanes(*FunctionOf(s), args_));
+    want_ = ValueOrThrow(RunShards(*FunctionOf(s), args_));
     if (s.tolerance.kind == Tolerance::kReordered)
       magnitudes_ = ValueOrThrow(MagnitudesOf(s, args_));
   }
@@ -131,7 +131,7 @@ class Checker {
   }
 
   const Sample& s_;
-  std::vector<Lanes> args_, want_, magnitudes_;
+  std::vector<Shards> args_, want_, magnitudes_;
 };
 
 // One factor on each whole mesh, every pair of factors on two axes, one factor on both.
@@ -170,7 +170,7 @@ bool Sums(const OpDef& def, const std::vector<FunctionRef>& regions) {
 bool CutsSums(const Sample& s, const Signature& signature, const Cut& cut) {
   if (!s.regions.empty()) return Sums(*s.def, s.regions);
   return std::any_of(cut.begin(), cut.end(), [&](const auto& at) {
-    return signature.factors[at.first].kind == FactorKind::kReduce;
+    return signature.factors[at.first].kind == FactorKind::kReduction;
   });
 }
 

@@ -116,7 +116,7 @@ Reduction ReductionOf(DType operand) {
   Reduction reduction;
   constexpr int kReduced = scalar::kAnything;
   scalar::Dispatch<kReduced>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
-    using T = scalar::WideOf<kD>;
+    using T = scalar::ComputeType<kD>;
     reduction = {Start<T>, Fold<T>, Finish<T>};
   });
   return reduction;

@@ -16,14 +16,15 @@ namespace scalar = ir::scalar;
 namespace math = ir::scalar::math;
 
 template <DType kD>
-scalar::WideOf<kD> Get(Cell cell) {
-  typename scalar::Lane<kD>::Stored stored;
+scalar::ComputeType<kD> Get(Cell cell) {
+  typename scalar::ElementTraits<kD>::Storage stored;
   std::memcpy(&stored, &cell, sizeof stored);
-  return scalar::Lane<kD>::Load(stored);
+  return scalar::ElementTraits<kD>::Load(stored);
 }
 template <DType kD>
-Cell Put(scalar::WideOf<kD> value) {
-  const typename scalar::Lane<kD>::Stored stored = scalar::Lane<kD>::Store(value);
+Cell Put(scalar::ComputeType<kD> value) {
+  const typename scalar::ElementTraits<kD>::Storage stored =
+      scalar::ElementTraits<kD>::Store(value);
   Cell cell = 0;
   std::memcpy(&cell, &stored, sizeof stored);
   return cell;
@@ -32,7 +33,7 @@ Cell Put(scalar::WideOf<kD> value) {
 // A primitive is defined for T where scalar_math.h defines it for exactly T.
 template <DType kD>
 ScalarFn FindSame(ScalarPrim prim) {
-  using T = scalar::WideOf<kD>;
+  using T = scalar::ComputeType<kD>;
   switch (prim) {
 #define TESSERA_SCALAR_PRIM(name, signature, ...) TESSERA_##signature(name)
 #define TESSERA_kUnary(name)                                                      \
@@ -71,7 +72,7 @@ ScalarFn FindSame(ScalarPrim prim) {
 
 template <DType kD>
 ScalarFn FindPredicate(ScalarPrim prim) {
-  using T = scalar::WideOf<kD>;
+  using T = scalar::ComputeType<kD>;
   switch (prim) {
 #define TESSERA_SCALAR_PRIM(name, signature, ...) TESSERA_##signature(name)
 #define TESSERA_kUnary(name)
@@ -94,8 +95,8 @@ ScalarFn FindPredicate(ScalarPrim prim) {
 
 template <DType kFrom, DType kTo>
 ScalarFn FindChange(ScalarPrim prim) {
-  using From = scalar::WideOf<kFrom>;
-  using To = scalar::WideOf<kTo>;
+  using From = scalar::ComputeType<kFrom>;
+  using To = scalar::ComputeType<kTo>;
   if (prim == ScalarPrim::kConvert)
     return [](const Cell* a) { return Put<kTo>(math::Convert<To>(Get<kFrom>(a[0]))); };
   constexpr bool kPlain =

@@ -84,7 +84,7 @@ class Run {
     for (const Step& step : steps) {
       if (context_.cancel->cancelled()) return context_.cancel->status();
       if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
-        for (int64_t i = 0; i < loop->trips; ++i) {
+        for (int64_t i = 0; i < loop->trip_count; ++i) {
           trips_[loop->loop] = i;
           TESSERA_RETURN_IF_ERROR(Steps(loop->body));
         }
@@ -122,7 +122,7 @@ class Run {
         break;
     }
     base += s.offset;
-    for (const program::Trip& trip : s.trips) base += trip.stride * trips_[trip.loop];
+    for (const program::Trip& trip : s.trip_count) base += trip.stride * trips_[trip.loop];
     return base;
   }
   absl::Span<const std::byte> Bytes(int slot) const {

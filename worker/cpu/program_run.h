@@ -24,7 +24,7 @@ struct HostProgram {
   // Of the program's kernels; null: they are interpreted, as tests do to tell the two apart.
   std::shared_ptr<const codegen::HostCode> code;
   bool has_collectives = false;
-  int64_t num_steps = 0;      // of loops too, without the trips
+  int64_t num_steps = 0;      // of loops too, without the trip_count
   int64_t scratch_bytes = 0;  // beyond the arena: for matmuls and for evaluated steps
 };
 HostProgram MakeHostProgram(program::StepProgram program,

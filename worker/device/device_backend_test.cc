@@ -510,7 +510,7 @@ TEST_F(DeviceBackendTest, EveryExchangeIsTheEvaluators) {
                 IsOk());
     ir::Lanes in = {Random(DType::kF32, {4, 2}, 1), Random(DType::kF32, {4, 2}, 2)};
     TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Lanes> want,
-                                 ir::Evaluator().WithLanes({0, 1}, *f, {in}));
+                                 ir::Evaluator().RunOnDevices({0, 1}, *f, {in}));
     two.OnBoth([&](int d) {
       Lane& lane = *two.lanes[d];
       TESSERA_ASSERT_OK_AND_ASSIGN(
@@ -713,7 +713,7 @@ TEST_F(DeviceBackendTest, StepsBetweenExchangesBecomeGraphs) {
   const ir::Program program = StretchesProgram();
   const Array x = Random(DType::kF32, {4, 64}, 1);
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Lanes> want,
-                               ir::Evaluator().WithLanes({0, 1}, *program.entry, {{x, x}}));
+                               ir::Evaluator().RunOnDevices({0, 1}, *program.entry, {{x, x}}));
   std::vector<std::shared_ptr<const Executable>> executables(2);
   std::vector<DeviceBufferRef> args(2);
   const auto run = [&] {
@@ -738,7 +738,7 @@ TEST_F(DeviceBackendTest, StepsBetweenExchangesBecomeGraphs) {
 }
 
 // A carry that is halved and grows by one in every trip.
-ir::Program LoopProgram(int64_t trips) {
+ir::Program LoopProgram(int64_t trip_count) {
   ir::Builder body({}, "step");
   const ir::Value c = body.Param(ir::MakeType(DType::kF32, {4, 64}));
   const ir::Value half = ir::Mul(c, ir::FullLike(c, 0.5));
@@ -747,7 +747,7 @@ ir::Program LoopProgram(int64_t trips) {
       half, ir::BroadcastInDim(ir::Sub(ir::FullLike(row, 1), ir::Sub(row, row)), {4, 64}, {1}))}});
   ir::Builder b({});
   const ir::Value x = b.Param(ir::MakeType(DType::kF32, {4, 64}));
-  return {.entry = b.Build(ir::Scan(b, f, {x}, /*num_consts=*/0, /*num_carry=*/1, trips,
+  return {.entry = b.Build(ir::Scan(b, f, {x}, /*num_consts=*/0, /*num_carry=*/1, trip_count,
                                     /*reverse=*/false)),
           .in_shardings = {},
           .out_shardings = {}};
@@ -756,8 +756,8 @@ ir::Program LoopProgram(int64_t trips) {
 TEST_F(DeviceBackendTest, ALoopIsAGraphUnlessItsTripsAreTooMany) {
   Lane lane(0);
   const Array x = Random(DType::kF32, {4, 64}, 1);
-  for (const auto& [trips, becomes_one] : {std::pair(100, true), std::pair(10'000, false)}) {
-    const ir::Program program = LoopProgram(trips);
+  for (const auto& [trip_count, becomes_one] : {std::pair(100, true), std::pair(10'000, false)}) {
+    const ir::Program program = LoopProgram(trip_count);
     TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable, lane.backend->Compile(program));
     TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*program.entry, {x}));
     const DeviceBufferRef arg = lane.Put(x);
@@ -767,7 +767,7 @@ TEST_F(DeviceBackendTest, ALoopIsAGraphUnlessItsTripsAreTooMany) {
       for (int64_t e = 0; e < x.num_elements(); ++e)
         ASSERT_NEAR(got[0].At(e), want[0].At(e), 1e-5) << e;
     }
-    EXPECT_EQ(cuda::GetFake("graphs_run") > before, becomes_one) << trips << " trips";
+    EXPECT_EQ(cuda::GetFake("graphs_run") > before, becomes_one) << trip_count << " trips";
   }
 }
 

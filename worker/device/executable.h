@@ -80,7 +80,7 @@ class DeviceExecutable final : public Executable {
 inline bool MayBeUnaligned(const program::Slot& slot, int64_t offset = 0) {
   constexpr int64_t kAlignment = 16;
   if ((slot.offset + offset) % kAlignment != 0) return true;
-  return std::any_of(slot.trips.begin(), slot.trips.end(),
+  return std::any_of(slot.trip_count.begin(), slot.trip_count.end(),
                      [](const program::Trip& trip) { return trip.stride % kAlignment != 0; });
 }
 

@@ -24,7 +24,7 @@ int64_t NodesOf(const Step& step) {
   if (loop == nullptr) return 1;
   int64_t trip = 0;
   for (const Step& inner : loop->body) trip = std::min(trip + NodesOf(inner), kGraphNodesMax + 1);
-  if (trip == 0 || loop->trips <= kGraphNodesMax / trip) return trip * loop->trips;
+  if (trip == 0 || loop->trip_count <= kGraphNodesMax / trip) return trip * loop->trip_count;
   return kGraphNodesMax + 1;
 }
 
@@ -135,7 +135,7 @@ absl::Status Runner::RunLabelled(const Step& step) {
 }
 
 absl::Status Runner::Run(const program::LoopStep& step) {
-  for (int64_t& trip = trips_[step.loop] = 0; trip < step.trips; ++trip) {
+  for (int64_t& trip = trips_[step.loop] = 0; trip < step.trip_count; ++trip) {
     TESSERA_RETURN_IF_ERROR(context_.cancel->status());
     TESSERA_RETURN_IF_ERROR(RunList(step.body, /*graphs=*/nullptr));
   }
@@ -162,7 +162,7 @@ uint64_t Runner::AddressOf(int slot_index) const {
       address += memory_.arena;
       break;
   }
-  for (const program::Trip& trip : slot.trips) address += trips_[trip.loop] * trip.stride;
+  for (const program::Trip& trip : slot.trip_count) address += trips_[trip.loop] * trip.stride;
   return address;
 }
 

@@ -22,7 +22,7 @@
 namespace tessera::worker::files {
 namespace {
 
-using api::FileArray;
+using api::FileArrayInfo;
 using api::FileFormat;
 using ir::Array;
 using ir::DType;
@@ -53,9 +53,9 @@ TEST(SafetensorsTest, WhatOthersWriteIsRead) {
       IndexOf(FileFormat::kSafetensors, Little(header.size()) + header + std::string(10, 'x')));
   ASSERT_EQ(index.entries.size(), 2u);
   const int64_t data = 8 + static_cast<int64_t>(header.size());
-  EXPECT_EQ(index.entries[0].array, (FileArray{"a", DType::kF32, {1, 2}}));
+  EXPECT_EQ(index.entries[0].array, (FileArrayInfo{"a", DType::kF32, {1, 2}}));
   EXPECT_EQ(index.entries[0].offset, data);
-  EXPECT_EQ(index.entries[1].array, (FileArray{"b\"\xc3\xa9", DType::kBF16, {}}));
+  EXPECT_EQ(index.entries[1].array, (FileArrayInfo{"b\"\xc3\xa9", DType::kBF16, {}}));
   EXPECT_EQ(index.entries[1].offset, data + 8);
 }
 
@@ -100,9 +100,9 @@ TEST(NumpyTest, WhatIsWrongIsRefused) {
     return ParseNumpy(header, bytes);
   };
   EXPECT_THAT(parse("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", 24),
-              IsOkAndHolds(FileArray{"", DType::kF32, {2, 3}}));
+              IsOkAndHolds(FileArrayInfo{"", DType::kF32, {2, 3}}));
   EXPECT_THAT(parse("{'shape': (), 'descr': '|b1', 'fortran_order': True}", 1),
-              IsOkAndHolds(FileArray{"", DType::kBool, {}}));
+              IsOkAndHolds(FileArrayInfo{"", DType::kBool, {}}));
   EXPECT_THAT(parse("{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", 8),
               ReasonIs("FILE_CORRUPT", ">f4 is unknown"))
       << "big endian";
@@ -120,7 +120,7 @@ TEST(NumpyTest, WhatIsWrongIsRefused) {
 TEST(IndexTest, HeadersAreReadAsTheyWereMade) {
   for (int d = 0; d < ir::kNumDTypes; ++d) {
     for (const FileFormat format : {FileFormat::kSafetensors, FileFormat::kNumpy}) {
-      std::vector<FileArray> arrays = {{"x", static_cast<DType>(d), {3, 5}}};
+      std::vector<FileArrayInfo> arrays = {{"x", static_cast<DType>(d), {3, 5}}};
       if (!api::CheckFileArrays(format, arrays).ok()) continue;
       if (format == FileFormat::kNumpy) arrays[0].name = "";
       Index made;

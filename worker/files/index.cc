@@ -16,7 +16,7 @@
 namespace tessera::worker::files {
 namespace {
 
-using api::FileArray;
+using api::FileArrayInfo;
 using api::FileFormat;
 using ir::DType;
 
@@ -55,7 +55,7 @@ std::optional<DType> DTypeNamed(std::string_view name, std::string_view DTypeRow
 }
 
 // The size of an array, unless it is absurd.
-std::optional<int64_t> BytesOf(const FileArray& array) {
+std::optional<int64_t> BytesOf(const FileArrayInfo& array) {
   int64_t elements = 1;
   bool empty = false;
   for (const int64_t dim : array.shape) empty |= dim == 0;
@@ -119,8 +119,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     if (place_ == Place::kBegin) return Enter(Place::kTensors);
     if (place_ != Place::kTensors) return Misplaced();
     if (name_ == "__metadata__") return Enter(Place::kMetadata);
-    if (name_.size() > api::kFileNameBytesMax) return Fail("the name is too long");
-    if (entries_.size() == api::kFileArraysMax) return Fail("too many tensors");
+    if (name_.size() > api::kMaxArrayNameBytes) return Fail("the name is too long");
+    if (entries_.size() == api::kMaxArraysPerFile) return Fail("too many tensors");
     entries_.emplace_back().array.name = name_;
     keys_.clear();
     return Enter(Place::kTensor);
@@ -249,7 +249,7 @@ class NumpyReader {
  public:
   explicit NumpyReader(std::string_view text) : text_(text) {}
 
-  bool Read(FileArray* array, bool* fortran) {
+  bool Read(FileArrayInfo* array, bool* fortran) {
     std::set<std::string> seen;
     if (!Expect('{')) return false;
     do {
@@ -398,9 +398,9 @@ absl::StatusOr<std::vector<Entry>> ParseSafetensors(std::string_view header, int
   return entries;
 }
 
-absl::StatusOr<FileArray> ParseNumpy(std::string_view header, int64_t data_bytes) {
+absl::StatusOr<FileArrayInfo> ParseNumpy(std::string_view header, int64_t data_bytes) {
   NumpyReader reader(header);
-  FileArray array;
+  FileArrayInfo array;
   bool fortran = false;
   if (!reader.Read(&array, &fortran)) return Corrupt("npy", reader.error());
   const std::optional<int64_t> bytes = BytesOf(array);
@@ -421,16 +421,16 @@ absl::StatusOr<Index> ReadIndex(FileFormat format, int64_t file_bytes, const Rea
                                             : ReadNumpy(file_bytes, read_at);
 }
 
-std::string MakeHeader(FileFormat format, absl::Span<const FileArray> arrays, Index* index) {
+std::string MakeHeader(FileFormat format, absl::Span<const FileArrayInfo> arrays, Index* index) {
   index->entries.clear();
   int64_t at = 0;
-  for (const FileArray& array : arrays) {
+  for (const FileArrayInfo& array : arrays) {
     index->entries.push_back({array, at});
     at += index->entries.back().bytes();
   }
   std::string header;
   if (format == FileFormat::kNumpy) {
-    const FileArray& array = arrays[0];
+    const FileArrayInfo& array = arrays[0];
     std::string dict = absl::StrCat(
         "{'descr': '", ToAbsl(RowOf(array.dtype).numpy), "', 'fortran_order': False, 'shape': (",
         absl::StrJoin(array.shape, ", "), array.shape.size() == 1 ? "," : "", "), }");

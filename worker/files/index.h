@@ -21,7 +21,7 @@ namespace tessera::worker::files {
 inline constexpr int64_t kHeaderBytesMax = 32 << 20;
 
 struct Entry {
-  api::FileArray array;
+  api::FileArrayInfo array;
   int64_t offset = 0;  // of its first byte in the file
   int64_t bytes() const { return ir::MakeType(array.dtype, array.shape).num_bytes(); }
 };
@@ -38,13 +38,13 @@ using ReadAt = std::function<absl::Status(int64_t offset, int64_t size, char* in
 absl::StatusOr<Index> ReadIndex(api::FileFormat format, int64_t file_bytes, const ReadAt& read_at);
 
 // The header of a file of these arrays, which CheckFileArrays takes; `index` says where each goes.
-std::string MakeHeader(api::FileFormat format, absl::Span<const api::FileArray> arrays,
+std::string MakeHeader(api::FileFormat format, absl::Span<const api::FileArrayInfo> arrays,
                        Index* index);
 
 // ---- Of one format each, for tests and fuzzing. ----
 // `header` is what follows the eight bytes of its length; `data_bytes` is what follows it.
 absl::StatusOr<std::vector<Entry>> ParseSafetensors(std::string_view header, int64_t data_bytes);
 // `header` is the dictionary; `data_bytes` is what follows it.
-absl::StatusOr<api::FileArray> ParseNumpy(std::string_view header, int64_t data_bytes);
+absl::StatusOr<api::FileArrayInfo> ParseNumpy(std::string_view header, int64_t data_bytes);
 
 }  // namespace tessera::worker::files

@@ -237,7 +237,7 @@ absl::Status Load(const Folder& folder, const api::LoadShards& command, const Ho
   TESSERA_ASSIGN_OR_RETURN(const Opened file, OpenFile(folder, command.path));
   for (const api::FileShard& shard : command.shards) {
     TESSERA_RETURN_IF_ERROR(hooks.wait(absl::ZeroDuration()));
-    const api::FileArray& expected = command.arrays[shard.index];
+    const api::FileArrayInfo& expected = command.arrays[shard.index];
     const Entry* entry = file.index.Find(expected.name);
     if (entry == nullptr || !(entry->array == expected)) {
       return MakeError(ErrorKind::kFileNotFound,
@@ -255,9 +255,10 @@ absl::Status Load(const Folder& folder, const api::LoadShards& command, const Ho
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<api::FileArray>> Inspect(const Folder& folder, const std::string& path) {
+absl::StatusOr<std::vector<api::FileArrayInfo>> Inspect(const Folder& folder,
+                                                        const std::string& path) {
   TESSERA_ASSIGN_OR_RETURN(const Opened file, OpenFile(folder, path));
-  std::vector<api::FileArray> arrays;
+  std::vector<api::FileArrayInfo> arrays;
   for (const Entry& entry : file.index.entries) arrays.push_back(entry.array);
   return arrays;
 }

@@ -33,6 +33,7 @@ inline constexpr absl::Duration kBeginPatience = absl::Seconds(60);
 absl::Status Save(const Folder& folder, const api::SaveShards& command, const Hooks& hooks,
                   absl::Duration begin_patience = kBeginPatience);
 absl::Status Load(const Folder& folder, const api::LoadShards& command, const Hooks& hooks);
-absl::StatusOr<std::vector<api::FileArray>> Inspect(const Folder& folder, const std::string& path);
+absl::StatusOr<std::vector<api::FileArrayInfo>> Inspect(const Folder& folder,
+                                                        const std::string& path);
 
 }  // namespace tessera::worker::files

@@ -389,7 +389,7 @@ class Assigner {
   static std::vector<int64_t> Key(const Slot& slot) {
     std::vector<int64_t> key = {static_cast<int64_t>(slot.kind), slot.index, slot.offset,
                                 static_cast<int64_t>(slot.dtype), slot.elements};
-    for (const Trip& trip : slot.trips) key.insert(key.end(), {trip.loop, trip.stride});
+    for (const Trip& trip : slot.trip_count) key.insert(key.end(), {trip.loop, trip.stride});
     return key;
   }
 
@@ -399,7 +399,7 @@ class Assigner {
       const int64_t width = ir::ByteWidth(value(v).dtype);
       slot = Where(window->of);
       slot.offset += window->offset * width;
-      slot.trips.push_back({window->loop, window->stride * width});
+      slot.trip_count.push_back({window->loop, window->stride * width});
       return slot;
     }
     if (value(v).argument >= 0) {

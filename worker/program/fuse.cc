@@ -554,7 +554,7 @@ class BlockFuser {
     if (std::holds_alternative<ContractItem>(item.what))
       return matmuls_.at(node).Step(lowered_.values, item.results[0]);
     LoopItem& loop = std::get<LoopItem>(item.what);
-    LoopStep step{loop.loop, loop.trips, {}};
+    LoopStep step{loop.loop, loop.trip_count, {}};
     std::vector<int> kept;
     for (const auto& [from, to] : loop.updates) kept.push_back(from);
     step.body = BlockFuser(&lowered_, loop.body, &kernels_).Run(kept);

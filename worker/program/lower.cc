@@ -230,14 +230,15 @@ class Lowerer {
 
   // ---- Index maps. ----
 
-  static std::vector<ShiftBy> ShiftsOf(const At& at, const std::vector<ir::IndexShift>& shifts) {
+  static std::vector<ShiftBy> ShiftsOf(const At& at, const std::vector<ir::DynamicOffset>& shifts) {
     std::vector<ShiftBy> by;
-    for (const ir::IndexShift& s : shifts) by.push_back({at.operands[s.operand], s.max, s.stride});
+    for (const ir::DynamicOffset& s : shifts)
+      by.push_back({at.operands[s.operand], s.max, s.stride});
     return by;
   }
 
   int SourceOf(const At& at, const ir::IndexMap& map, const ir::IndexPiece& piece) {
-    if (piece.source == ir::IndexPiece::kNumbers) return -1;
+    if (piece.source == ir::IndexPiece::kIota) return -1;
     if (piece.source == ir::IndexPiece::kLiteral) return NewConstant(*map.literal);
     return at.operands[piece.source];
   }
@@ -595,61 +596,61 @@ class Lowerer {
 
   std::vector<int> LowerRegion(const At& at) {
     const std::vector<ir::Type> in = at.in_types();
-    const ir::RegionMap map =
-        at.def().region_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions});
+    const ir::RegionDataFlow map =
+        at.def().data_flow({at.def(), at.f.scope, in, at.op.attrs, at.op.regions});
     if (!map.manual_axes.empty()) return LowerGeneral(at);
-    const auto leads = [](const ir::RegionTie& tie) { return tie.leading_dim; };
-    const bool loop = map.trips != 1 || !map.carries.empty() ||
+    const auto leads = [](const ir::DataFlowEdge& tie) { return tie.leading_dim; };
+    const bool loop = map.trip_count != 1 || !map.carries.empty() ||
                       std::any_of(map.operands.begin(), map.operands.end(), leads) ||
                       std::any_of(map.results.begin(), map.results.end(), leads);
     return loop ? LowerLoop(at, map) : LowerCall(at, map);
   }
 
-  std::vector<int> LowerCall(const At& at, const ir::RegionMap& map) {
+  std::vector<int> LowerCall(const At& at, const ir::RegionDataFlow& map) {
     const ir::Function& body = *at.op.regions[0];
     std::vector<int> args(body.num_params, -1);
-    for (const ir::RegionTie& tie : map.operands) args[tie.inner] = at.operands[tie.outer];
+    for (const ir::DataFlowEdge& tie : map.operands) args[tie.inner] = at.operands[tie.outer];
     const std::vector<int> inner = LowerFunction(body, args);
     std::vector<int> results(at.op.results.size(), -1);
-    for (const ir::RegionTie& tie : map.results) results[tie.outer] = inner[tie.inner];
+    for (const ir::DataFlowEdge& tie : map.results) results[tie.outer] = inner[tie.inner];
     return results;
   }
 
   // One row of `whole` per trip.
-  int AddWindow(int whole, const ir::Type& row, int loop, const ir::RegionMap& map) {
+  int AddWindow(int whole, const ir::Type& row, int loop, const ir::RegionDataFlow& map) {
     const int value = NewValue(row);
     const int64_t n = row.num_elements();
-    out_.values[value].window =
-        Value::Window{whole, map.reverse ? (map.trips - 1) * n : 0, loop, map.reverse ? -n : n};
+    out_.values[value].window = Value::Window{whole, map.reverse ? (map.trip_count - 1) * n : 0,
+                                              loop, map.reverse ? -n : n};
     return value;
   }
 
-  std::vector<int> LowerLoop(const At& at, const ir::RegionMap& map) {
+  std::vector<int> LowerLoop(const At& at, const ir::RegionDataFlow& map) {
     const ir::Function& body = *at.op.regions[0];
     LoopItem item;
     item.loop = out_.num_loops++;
-    item.trips = map.trips;
+    item.trip_count = map.trip_count;
     std::vector<int> results;
     for (const ir::Type& t : at.out_types()) results.push_back(NewValue(t));
     std::vector<int> args(body.num_params, -1);
-    for (const ir::RegionTie& tie : map.operands)
+    for (const ir::DataFlowEdge& tie : map.operands)
       args[tie.inner] =
           tie.leading_dim ? AddWindow(at.operands[tie.outer], body.types[tie.inner], item.loop, map)
                           : at.operands[tie.outer];
     // A carry lives where the result will.
     for (const auto& [param, inner_result] : map.carries)
-      for (const ir::RegionTie& tie : map.results) {
+      for (const ir::DataFlowEdge& tie : map.results) {
         if (tie.inner != inner_result || tie.leading_dim) continue;
         if (out_.values[args[param]].elements > 0)
           Add({args[param]}, {results[tie.outer]}, CopyItem{});
         args[param] = results[tie.outer];
       }
-    if (map.trips == 0) return results;
+    if (map.trip_count == 0) return results;
 
     std::vector<Item>* const outer = items_;
     items_ = &item.body;
     const std::vector<int> inner = LowerFunction(body, args);
-    for (const ir::RegionTie& tie : map.results) {
+    for (const ir::DataFlowEdge& tie : map.results) {
       int to = results[tie.outer];
       if (tie.leading_dim) to = AddWindow(to, body.type(body.results[tie.inner]), item.loop, map);
       if (inner[tie.inner] != to && out_.values[to].elements > 0)

@@ -93,7 +93,7 @@ struct Item;
 // trip, all at the same time: (body value, value of outside).
 struct LoopItem {
   int loop = 0;
-  int64_t trips = 0;
+  int64_t trip_count = 0;
   std::vector<Item> body;
   std::vector<std::pair<int, int>> updates;
 };

@@ -94,15 +94,16 @@ void PlanOverlap(StepProgram* program) {
 }
 
 Conflicts::Conflicts(const StepProgram& program) : p_(program) {
-  std::vector<int64_t> trips(p_.num_loops, 0);
+  std::vector<int64_t> trip_count(p_.num_loops, 0);
   ForEachStep(p_.steps, [&](const Step& step) {
-    if (const auto* loop = std::get_if<LoopStep>(&step.what)) trips[loop->loop] = loop->trips;
+    if (const auto* loop = std::get_if<LoopStep>(&step.what))
+      trip_count[loop->loop] = loop->trip_count;
   });
   for (const Slot& slot : p_.slots) {
     Extent extent{slot.offset, slot.offset + slot.bytes()};
-    for (const Trip& trip : slot.trips)
+    for (const Trip& trip : slot.trip_count)
       (trip.stride < 0 ? extent.low : extent.high) +=
-          trip.stride * std::max<int64_t>(trips[trip.loop] - 1, 0);
+          trip.stride * std::max<int64_t>(trip_count[trip.loop] - 1, 0);
     extents_.push_back(extent);
   }
 }

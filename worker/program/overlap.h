@@ -27,7 +27,7 @@ class Conflicts {
   bool Between(const Use& a, const Use& b) const;
 
  private:
-  // Whether they may lie in the same bytes, in any trips and with any donations.
+  // Whether they may lie in the same bytes, in any trip_count and with any donations.
   bool Meet(int a, int b) const;
 
   const StepProgram& p_;

@@ -73,7 +73,7 @@ class Runner {
         base = arena_.data();
     }
     base += s.offset;
-    for (const Trip& trip : s.trips) base += trip.stride * trips_[trip.loop];
+    for (const Trip& trip : s.trip_count) base += trip.stride * trips_[trip.loop];
     return base;
   }
 
@@ -104,7 +104,7 @@ class Runner {
       } else if (const auto* g = std::get_if<GeneralStep>(&step.what)) {
         RunGeneral(*g);
       } else if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
-        for (int64_t i = 0; i < loop->trips; ++i) {
+        for (int64_t i = 0; i < loop->trip_count; ++i) {
           trips_[loop->loop] = i;
           RunSteps(loop->body);
         }
@@ -292,7 +292,7 @@ TEST(RandomPrograms, GiveTheSameHoweverLateExchangesAre) {
     ir::FunctionRef f;
     ASSERT_THAT(CatchStatus([&] { f = RandomProgram(seed, TwoLanes()); }), IsOk());
     std::vector<Array> args;
-    std::vector<ir::Lanes> lanes;
+    std::vector<ir::Shards> lanes;
     for (int i = 0; i < f->num_params; ++i) {
       args.push_back(WholeNumbers(f->types[i], i));
       lanes.push_back({args.back(), args.back()});
@@ -300,7 +300,7 @@ TEST(RandomPrograms, GiveTheSameHoweverLateExchangesAre) {
     const absl::StatusOr<StepProgram> built = Build(*f, {});
     ASSERT_THAT(built, IsOk()) << ir::PrintFunction(*f);
     ASSERT_THAT(Verify(*built), IsOk()) << ir::PrintFunction(*f) << built->ToString();
-    const auto want = ir::Evaluator().WithLanes({0, 1}, *f, lanes);
+    const auto want = ir::Evaluator().RunOnDevices({0, 1}, *f, lanes);
     ASSERT_THAT(want, IsOk());
     for (const std::vector<int>& way : WaysToDonate(*built)) {
       const std::vector<Array> got = Runner(*built, args, way).Run();

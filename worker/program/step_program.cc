@@ -51,7 +51,7 @@ class Printer {
     if (slot.kind != Slot::Kind::kArena) absl::StrAppend(&text, slot.index);
     if (slot.kind == Slot::Kind::kArena || slot.offset != 0)
       absl::StrAppend(&text, " + ", slot.offset);
-    for (const Trip& trip : slot.trips)
+    for (const Trip& trip : slot.trip_count)
       absl::StrAppend(&text, " + ", trip.stride, " * loop", trip.loop);
     absl::StrAppend(&text, ", ", ToAbsl(DTypeName(slot.dtype)), "[", slot.elements, "]");
     return text;
@@ -106,7 +106,7 @@ class Printer {
     if (const auto* g = std::get_if<GeneralStep>(&step.what))
       return absl::StrCat(Names(g->out), " = general (", Names(g->in), ")");
     const LoopStep& loop = std::get<LoopStep>(step.what);
-    return absl::StrCat("loop", loop.loop, " of ", loop.trips, " trips");
+    return absl::StrCat("loop", loop.loop, " of ", loop.trip_count, " trips");
   }
 
   const StepProgram& p_;

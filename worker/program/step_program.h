@@ -7,10 +7,10 @@
 //
 // Memory: a slot says where a value's bytes lie: in an argument, in a result, in a constant, or in
 // the one arena of a run. Those of arguments, results and constants, and the arena, begin at
-// addresses that are multiples of kAlignment; a slot with trips may begin at any element. Slots
-// that are in use at the same time do not overlap, unless they are the same memory. Steps write
-// their results only; arguments and constants are never written, save that a result may be given
-// the memory of an argument (Donation).
+// addresses that are multiples of kAlignment; a slot with trip_count may begin at any element.
+// Slots that are in use at the same time do not overlap, unless they are the same memory. Steps
+// write their results only; arguments and constants are never written, save that a result may be
+// given the memory of an argument (Donation).
 //
 // Order: steps run in order, or exchanges beside the others as Step::after says. Collectives and
 // Position are the only ones that depend on the device.
@@ -48,7 +48,7 @@ struct Slot {
   int64_t offset = 0;  // bytes from the beginning of that, or of the arena
   ir::DType dtype = ir::DType::kF32;
   int64_t elements = 0;
-  std::vector<Trip> trips;
+  std::vector<Trip> trip_count;
 
   int64_t bytes() const { return elements * ir::ByteWidth(dtype); }
   bool operator==(const Slot&) const = default;
@@ -100,10 +100,10 @@ struct GeneralStep {
 };
 
 struct Step;
-// Runs `body` `trips` times. The cancel word is looked at on each back-edge.
+// Runs `body` `trip_count` times. The cancel word is looked at on each back-edge.
 struct LoopStep {
   int loop = 0;  // what Trip::loop names
-  int64_t trips = 0;
+  int64_t trip_count = 0;
   std::vector<Step> body;
 };
 

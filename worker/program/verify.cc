@@ -27,7 +27,7 @@ class Verifier {
     ForEachStep(p_.steps, [&](const Step& step) {
       const auto* loop = std::get_if<LoopStep>(&step.what);
       if (loop != nullptr && loop->loop >= 0 && loop->loop < p_.num_loops)
-        trips_[loop->loop] = loop->trips;
+        trips_[loop->loop] = loop->trip_count;
     });
     for (size_t k = 0; k < p_.kernels.size(); ++k)
       TESSERA_RETURN_IF_ERROR(Annotate(codegen::Verify(p_.kernels[k]), absl::StrCat("kernel ", k)));
@@ -73,13 +73,13 @@ class Verifier {
   absl::Status CheckSlot(const Slot& slot) const {
     TESSERA_ASSIGN_OR_RETURN(const int64_t whole, WholeBytes(slot));
     int64_t low = slot.offset, high = slot.offset + slot.bytes();
-    for (const Trip& trip : slot.trips) {
+    for (const Trip& trip : slot.trip_count) {
       if (trip.loop < 0 || trip.loop >= p_.num_loops) return Fault("there is no loop ", trip.loop);
       (trip.stride < 0 ? low : high) += trip.stride * std::max<int64_t>(trips_[trip.loop] - 1, 0);
     }
     if (slot.elements < 0 || low < 0 || high > whole)
       return Fault("bytes ", low, " to ", high, " of ", whole);
-    if (slot.kind == Slot::Kind::kArena && slot.trips.empty() && slot.offset % kAlignment != 0)
+    if (slot.kind == Slot::Kind::kArena && slot.trip_count.empty() && slot.offset % kAlignment != 0)
       return Fault("offset ", slot.offset, " is not a multiple of ", kAlignment);
     return absl::OkStatus();
   }
@@ -88,7 +88,7 @@ class Verifier {
     const Result& result = p_.results[i];
     TESSERA_RETURN_IF_ERROR(CheckIndex(result.slot));
     const Slot& slot = p_.slots[result.slot];
-    if (slot.offset != 0 || !slot.trips.empty() ||
+    if (slot.offset != 0 || !slot.trip_count.empty() ||
         slot.bytes() != Bytes(result.buffer.dtype, result.buffer.shape))
       return Fault("it is not all of its slot");
     const bool own = slot.kind == Slot::Kind::kResult && slot.index <= i;
@@ -112,7 +112,7 @@ class Verifier {
                    "; expected ", elements, " of ", ToAbsl(DTypeName(dtype)));
     if (write && (s.kind == Slot::Kind::kArgument || s.kind == Slot::Kind::kConstant))
       return Fault("s", slot, " is written, and is an argument or a constant");
-    for (const Trip& trip : s.trips)
+    for (const Trip& trip : s.trip_count)
       if (std::find(loops.begin(), loops.end(), trip.loop) == loops.end())
         return Fault("s", slot, " moves with loop ", trip.loop, ", which does not run here");
     return absl::OkStatus();
@@ -122,7 +122,8 @@ class Verifier {
   bool Overlap(int a, int b) const {
     const Slot &x = p_.slots[a], &y = p_.slots[b];
     if (x.kind != y.kind || (x.kind != Slot::Kind::kArena && x.index != y.index)) return false;
-    if (x.trips != y.trips) return false;  // Windows of one value: their loop keeps them apart.
+    if (x.trip_count != y.trip_count)
+      return false;  // Windows of one value: their loop keeps them apart.
     return x.offset < y.offset + y.bytes() && y.offset < x.offset + x.bytes();
   }
 
@@ -154,8 +155,8 @@ class Verifier {
     }
     if (const auto* g = std::get_if<GeneralStep>(&step.what)) return CheckGeneral(*g, *loops);
     const LoopStep& loop = std::get<LoopStep>(step.what);
-    if (loop.loop < 0 || loop.loop >= p_.num_loops || loop.trips < 1)
-      return Fault("loop ", loop.loop, " of ", loop.trips, " trips");
+    if (loop.loop < 0 || loop.loop >= p_.num_loops || loop.trip_count < 1)
+      return Fault("loop ", loop.loop, " of ", loop.trip_count, " trips");
     loops->push_back(loop.loop);
     const absl::Status body = CheckSteps(loop.body, loops);
     loops->pop_back();
@@ -323,7 +324,7 @@ class Verifier {
   // Whether the slot is a whole buffer of this many bytes.
   bool IsWhole(int slot, int64_t bytes) const {
     const Slot& s = p_.slots[slot];
-    return s.offset == 0 && s.trips.empty() && s.bytes() == bytes;
+    return s.offset == 0 && s.trip_count.empty() && s.bytes() == bytes;
   }
 
   bool InPlace(const Step& step, const Donation& t) const {

@@ -57,13 +57,13 @@ class Reports {
 };
 
 // All axes Manual, as the planner leaves device programs.
-ir::Scope Lanes(int n) {
+ir::Scope Shards(int n) {
   return {.mesh = {.axes = {{"i", n, ir::AxisType::kManual}}}, .check_vma = false};
 }
 
 // f32[4] per device: its sum over the mesh, twice over.
 ir::Program PsumProgram(int devices) {
-  ir::Builder b(Lanes(devices));
+  ir::Builder b(Shards(devices));
   ir::Value x = b.Param(ir::MakeType(DType::kF32, {4}));
   b.SetSite({"/src/model.cc", 41});
   ir::Value s = ir::Psum(x, {"i"});
@@ -72,7 +72,7 @@ ir::Program PsumProgram(int devices) {
 
 // sin, `ops` times: something that takes long enough to be caught at.
 ir::Program LongProgram(int devices, int ops) {
-  ir::Builder b(Lanes(devices));
+  ir::Builder b(Shards(devices));
   ir::Value x = b.Param(ir::MakeType(DType::kF32, {1 << 12}));
   for (int i = 0; i < ops; ++i) {
     b.SetSite({"/src/model.cc", 70});
@@ -343,7 +343,7 @@ TEST_F(AsyncExecutorTest, ADeleteBehindTheProducerTakesNothingFromThoseBeforeIt)
 TEST_F(AsyncExecutorTest, MemoryThatEarlierLaunchesHoldIsWaitedFor) {
   // Argument and result: twelve of the sixteen MiB of the device.
   constexpr int64_t kElements = (6 << 20) / sizeof(float);
-  ir::Builder b(Lanes(1));
+  ir::Builder b(Shards(1));
   const ir::Value x = b.Param(ir::MakeType(DType::kF32, {kElements}));
   Load(2, {.entry = b.Build({{ir::Neg(x)}}), .in_shardings = {}, .out_shardings = {}});
   Write(20, 0, Array(DType::kF32, {kElements}));
@@ -457,14 +457,14 @@ TEST_F(ExecutorTest, EveryCollectiveEqualsTheLogicalEvaluation) {
                 }),
                 IsOk());
     // All lanes at once in the evaluator.
-    ir::Lanes in;
+    ir::Shards in;
     for (int d = 0; d < kDevices; ++d) {
       Array x(DType::kF32, block.shape);
       for (int64_t i = 0; i < 8; ++i) x.Set(i, 100 * d + static_cast<double>(i));
       in.push_back(x);
     }
-    TESSERA_ASSERT_OK_AND_ASSIGN(std::vector<ir::Lanes> want,
-                                 ir::Evaluator().WithLanes({0, 1, 2, 3}, *f, {in}));
+    TESSERA_ASSERT_OK_AND_ASSIGN(std::vector<ir::Shards> want,
+                                 ir::Evaluator().RunOnDevices({0, 1, 2, 3}, *f, {in}));
     const uint64_t x = ++id, y = ++id, executable = ++id;
     Load(executable, {.entry = f, .in_shardings = {}, .out_shardings = {}});
     for (int d = 0; d < kDevices; ++d) Write(x, d, in[d]);
@@ -616,7 +616,7 @@ constexpr int64_t kWeightBytes = kWeights * sizeof(float);
 
 // (w, g) -> w - g / 2. Large enough to be compiled.
 ir::Program SgdProgram() {
-  ir::Builder b(Lanes(1));
+  ir::Builder b(Shards(1));
   const ir::Value w = b.Param(ir::MakeType(DType::kF32, {kWeights}));
   const ir::Value g = b.Param(ir::MakeType(DType::kF32, {kWeights}));
   return {.entry = b.Build({{ir::Sub(w, ir::Mul(g, ir::FullLike(g, 0.5)))}}),
@@ -625,7 +625,7 @@ ir::Program SgdProgram() {
 }
 // x -> (x, 2x): the first lies where its argument does.
 ir::Program AliasProgram() {
-  ir::Builder b(Lanes(1));
+  ir::Builder b(Shards(1));
   const ir::Value x = b.Param(ir::MakeType(DType::kF32, {kWeights}));
   return {
       .entry = b.Build({{x, ir::Mul(ir::Tanh(x), x)}}), .in_shardings = {}, .out_shardings = {}};

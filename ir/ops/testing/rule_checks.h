@@ -226,15 +226,15 @@ inline void CheckPartition(const Case& c, Mesh mesh, const std::vector<AxisList>
   ASSERT_EQ(out.at(0).shape(), pc.local_out[0].shape);
   const FunctionRef body = b.Build(out);
   std::vector<int64_t> devices;
-  std::vector<Lanes> args(c.in.size());
+  std::vector<Shards> args(c.in.size());
   for (int64_t device = 0; device < mesh.num_devices(); ++device) {
     devices.push_back(device);
     for (size_t i = 0; i < c.in.size(); ++i)
       args[i].push_back(BlockOf(c.in[i], s.operands[i], axes, mesh, device));
   }
   Evaluator evaluator;
-  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Lanes> got,
-                               evaluator.WithLanes(devices, *body, args));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Shards> got,
+                               evaluator.RunOnDevices(devices, *body, args));
   for (int64_t device = 0; device < mesh.num_devices(); ++device) {
     const Array want = BlockOf(whole, s.results[0], axes, mesh, device);
     if (tolerance == 0) {

@@ -172,8 +172,8 @@ std::string Text(const Making& l) {
   return out;
 }
 
-std::string Text(const std::vector<api::FileArray>& arrays) {
-  return absl::StrJoin(arrays, " ", [](std::string* out, const api::FileArray& a) {
+std::string Text(const std::vector<api::FileArrayInfo>& arrays) {
+  return absl::StrJoin(arrays, " ", [](std::string* out, const api::FileArrayInfo& a) {
     absl::StrAppend(out, a.name, ":", ir::MakeType(a.dtype, a.shape).ToString());
   });
 }
