@@ -12,7 +12,7 @@ namespace tessera::server {
 namespace {
 
 // Runs an asynchronous call and waits for it.  The scheduler bounds every request, and
-// Coordinator::Stop answers what is left.
+// Coordinator::Stop fails the pending ones.
 template <class T, class F>
 absl::StatusOr<T> Await(F call) {
   absl::StatusOr<T> out = absl::UnknownError("");
@@ -134,7 +134,7 @@ class BoundService final : public api::Service {
   absl::Duration Left(absl::Time until) const {
     return std::max(until - coordinator_->clock()->Now(), absl::ZeroDuration());
   }
-  // The scheduler bounds one wait; longer ones ask again.
+  // The scheduler bounds one wait; longer ones are repeated.
   template <class F>
   absl::StatusOr<ir::Array> AskAgain(absl::Duration timeout, F ask) {
     const absl::Time until = coordinator_->clock()->Now() + timeout;

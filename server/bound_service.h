@@ -1,4 +1,5 @@
-// The client's seam for one caller and session: the coordinator's asynchronous calls, waited for.
+// The client's interface (api::Service) for one caller and session: waits for the coordinator's
+// asynchronous calls.
 #pragma once
 #include <memory>
 
@@ -10,8 +11,8 @@ namespace tessera::server {
 
 class Coordinator;
 
-// Thread-safe.  The coordinator outlives it.  Results go to `session`.  No call waits for executors
-// beyond `until`: DEADLINE_EXCEEDED.
+// Thread-safe.  The coordinator outlives it.  `session` owns the results.  No call waits for
+// executors beyond `until`: DEADLINE_EXCEEDED.
 std::unique_ptr<api::Service> MakeBoundService(Coordinator* coordinator, core::Caller caller = {},
                                                uint64_t session = 0,
                                                absl::Time until = absl::InfiniteFuture());

@@ -50,7 +50,7 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.tenant_folders = tenant_folders;
   config.life = store.life();
   config.executors = store.executors();
-  config.keeps_executors = store.remembers();
+  config.keeps_executors = store.is_persistent();
   config.ticket_key = ticket_key;
   config.communicator_secret = RandomBytes(32);
   return config;
@@ -71,7 +71,7 @@ absl::Status CheckOrdinals(const ArrayInfo& info, const std::vector<int>& ordina
   return absl::OkStatus();
 }
 
-// The whole array out of its distinct blocks.
+// Assembles the whole array from its distinct shards.
 absl::StatusOr<ir::Array> Assemble(const api::ArraySpec& spec, const std::vector<int>& ordinals,
                                    const std::vector<absl::StatusOr<ir::Array>>& blocks) {
   for (const auto& block : blocks) TESSERA_RETURN_IF_ERROR(block);
@@ -107,10 +107,10 @@ Coordinator::Coordinator(const Options& options, const Clock* clock, core::PlanF
 Coordinator::~Coordinator() { Stop(); }
 void Coordinator::Stop() { driver_.Stop(); }
 
-// ---- Without blocking. --------------------------------------------------------------------------
+// ---- Asynchronous calls. ------------------------------------------------------------------------
 void Coordinator::CompileAsync(const core::Caller& caller, api::CompileRequest request,
                                Then<api::CompileReply> then) {
-  const absl::Status admitted = admission::AdmitCompile(request, limits_);
+  const absl::Status admitted = admission::ValidateCompile(request, limits_);
   if (!admitted.ok()) return then(admitted);
   std::string key = absl::StrCat(ir::StructuralHash(request.program), "/",
                                  ir::AnnotationHash(request.program), "/", request.name);
@@ -120,8 +120,8 @@ void Coordinator::CompileAsync(const core::Caller& caller, api::CompileRequest r
 
 void Coordinator::ExecuteToEndAsync(const core::Caller& caller, api::ExecuteRequest request,
                                     Then<api::ExecuteReply> accepted, Then<api::Completion> ended) {
-  absl::Status admitted = admission::AdmitExecute(request, limits_);
-  admitted.Update(admission::AdmitDelete(request.release.size()));
+  absl::Status admitted = admission::ValidateExecute(request, limits_);
+  admitted.Update(admission::ValidateDelete(request.release.size()));
   if (!admitted.ok()) {
     accepted(admitted);
     return ended(admitted);
@@ -149,8 +149,8 @@ void Coordinator::ReleaseHold(uint64_t session, uint64_t hold) {
 
 void Coordinator::ExecuteAsync(const core::Caller& caller, api::ExecuteRequest request,
                                Then<api::ExecuteReply> then) {
-  absl::Status admitted = admission::AdmitExecute(request, limits_);
-  admitted.Update(admission::AdmitDelete(request.release.size()));
+  absl::Status admitted = admission::ValidateExecute(request, limits_);
+  admitted.Update(admission::ValidateDelete(request.release.size()));
   if (!admitted.ok()) return then(admitted);
   Ask<api::ExecuteReply>(scheduler::Execute{{0, caller}, std::move(request)}, std::move(then));
 }
@@ -177,7 +177,7 @@ std::vector<ShardTicket> Coordinator::Tickets(const ArrayInfo& info,
 
 void Coordinator::CreateArrayAsync(const core::Caller& caller, uint64_t session,
                                    api::ArraySpec spec, bool check_only, Then<TicketedArray> then) {
-  const absl::Status admitted = admission::AdmitArray(spec, limits_);
+  const absl::Status admitted = admission::ValidateArray(spec, limits_);
   if (!admitted.ok()) return then(admitted);
   Ask<ArrayInfo>(
       scheduler::CreateArray{{0, caller}, session, std::move(spec), check_only},
@@ -222,7 +222,7 @@ void Coordinator::WriteTicketsAsync(const core::Caller& caller, uint64_t array,
 
 void Coordinator::DeleteAsync(const core::Caller& caller, std::vector<uint64_t> arrays,
                               Then<scheduler::MissingArrays> then) {
-  const absl::Status admitted = admission::AdmitDelete(arrays.size());
+  const absl::Status admitted = admission::ValidateDelete(arrays.size());
   if (!admitted.ok()) return then(admitted);
   Ask<scheduler::MissingArrays>(scheduler::DeleteArrays{{0, caller}, std::move(arrays)},
                                 std::move(then));
@@ -231,7 +231,7 @@ void Coordinator::DeleteAsync(const core::Caller& caller, std::vector<uint64_t> 
 void Coordinator::PutAsync(const core::Caller& caller, uint64_t session, const ir::Array& value,
                            const api::Placement& placement, absl::Duration timeout,
                            Then<uint64_t> then) {
-  // The callers of `then` are the replies to the writes, the last of which answers.
+  // The reply to the last of the writes calls `then`.
   struct Put {
     absl::Mutex mu;
     size_t left ABSL_GUARDED_BY(mu) = 0;
@@ -252,7 +252,7 @@ void Coordinator::PutAsync(const core::Caller& caller, uint64_t session, const i
           put->left = n;
         }
         const ir::Dims local = api::LocalShape(placement, value.shape());
-        std::map<ir::Dims, ir::Array> blocks;  // Replicas share one copy of theirs.
+        std::map<ir::Dims, ir::Array> blocks;  // Replicas share one copy of a shard.
         for (size_t k = 0; k < n; ++k) {
           const ir::Dims starts =
               api::BlockStarts(placement, value.shape(), static_cast<int64_t>(k));

@@ -1,10 +1,10 @@
 // The coordinator: admission, scheduler, planner and store wired together, behind asynchronous
-// calls for clients and the worker's seam (api::WorkerEvents).  bound_service.h makes the client's
-// seam (api::Service) of the former.
+// calls for clients and the workers' interface (api::WorkerEvents).  bound_service.h implements the
+// client's interface (api::Service) with the former.
 //
 // Thread-safe.  It holds metadata only; PutAsync and GetAsync relay bytes and are for embedding and
 // for RunProgram, remote clients use tickets.  `clock` and `store` outlive it.  The destructor
-// stops it: what waits answers SERVER_STOPPING, links are closed.  Workers that call in directly
+// stops it: pending requests fail with SERVER_STOPPING, links are closed.  Workers in this process
 // must have been disconnected, or be ready for Close, before it is destroyed.
 #pragma once
 #include <atomic>
@@ -28,7 +28,7 @@
 
 namespace tessera::server {
 
-// Leave to move the bytes of one shard, straight at its executor (ir/api/ticket.h).
+// A capability to read or write one shard directly at its executor (ir/api/ticket.h).
 struct ShardTicket {
   int32_t ordinal = 0;
   std::string endpoint;  // of the executor's DataService
@@ -42,18 +42,18 @@ struct TicketedArray {
 
 class Coordinator final : public api::WorkerEvents {
  public:
-  // `observer`, when there is one, outlives it too.  Without `tenant_folders` there is one tenant,
-  // whose files lie in the workers' folder itself.
+  // `observer`, if not null, outlives it too.  Without `tenant_folders` there is one tenant, whose
+  // files are in --files-dir itself.
   Coordinator(const Options& options, const Clock* clock, core::PlanFn plan, store::Store* store,
               core::Observer* observer = nullptr, bool tenant_folders = true);
   ~Coordinator() override;
-  // Answers everything that waits with SERVER_STOPPING and closes the links.
+  // Fails every pending request with SERVER_STOPPING and closes the links.
   void Stop();
 
   // ---- Without blocking; callbacks: see scheduler/driver.h. ----
   template <class T>
   using Then = std::function<void(absl::StatusOr<T>)>;
-  // Posts an event of scheduler/state.h that needs no admission; T is what it is answered with.
+  // Posts an event of scheduler/events.h that needs no admission; T is the type of its reply.
   template <class T, class E>
   void Ask(E event, Then<T> then) {
     driver_.Call(std::move(event),
@@ -63,30 +63,30 @@ class Coordinator final : public api::WorkerEvents {
                     Then<api::CompileReply> then);
   void ExecuteAsync(const core::Caller& caller, api::ExecuteRequest request,
                     Then<api::ExecuteReply> then);
-  // `accepted`, then `ended`; an error of the first is one of the second as well.
+  // Calls `accepted`, then `ended`; an error of the first is passed to the second as well.
   void ExecuteToEndAsync(const core::Caller& caller, api::ExecuteRequest request,
                          Then<api::ExecuteReply> accepted, Then<api::Completion> ended);
-  // `held` with the session; `ended` once, with why the session has ended or why it is not held.
-  // Until ReleaseHold with what this answers.
+  // Keeps the session alive until ReleaseHold with the returned id. Calls `held` with the session,
+  // and `ended` once, with the reason why the session has ended or could not be held.
   uint64_t HoldSessionAsync(const core::Caller& caller, uint64_t session,
                             Then<scheduler::SessionInfo> held,
                             std::function<void(absl::Status)> ended);
   void ReleaseHold(uint64_t session, uint64_t hold);
   void CreateArrayAsync(const core::Caller& caller, uint64_t session, api::ArraySpec spec,
                         bool check_only, Then<TicketedArray> then);
-  // One ticket per ordinal asked for; none asked for: one per distinct block.
+  // One ticket per ordinal; without ordinals one per distinct shard.
   void ReadTicketsAsync(const core::Caller& caller, uint64_t array, std::vector<int> ordinals,
                         absl::Duration timeout, Then<TicketedArray> then);
-  // None asked for: one per shard that is not written.
+  // One ticket per ordinal; without ordinals one per shard that is not written.
   void WriteTicketsAsync(const core::Caller& caller, uint64_t array, std::vector<int> ordinals,
                          Then<TicketedArray> then);
   void DeleteAsync(const core::Caller& caller, std::vector<uint64_t> arrays,
                    Then<scheduler::MissingArrays> then);
-  // An array of `value`, relayed to the executors; answered when they have it, or
-  // DEADLINE_EXCEEDED.
+  // Makes an array of `value`, relayed to the executors; `then` is called when they have it, or
+  // with DEADLINE_EXCEEDED.
   void PutAsync(const core::Caller& caller, uint64_t session, const ir::Array& value,
                 const api::Placement& placement, absl::Duration timeout, Then<uint64_t> then);
-  // The whole array, relayed; LIMIT_EXCEEDED when it is larger than `bytes_max`.  The wait is
+  // Gets the whole array, relayed; LIMIT_EXCEEDED if it is larger than `bytes_max`.  The wait is
   // bounded by result_wait_ms_max too.
   void GetAsync(const core::Caller& caller, uint64_t array, absl::Duration timeout,
                 int64_t bytes_max, Then<ir::Array> then);
@@ -100,10 +100,10 @@ class Coordinator final : public api::WorkerEvents {
   const Options& options() const { return options_; }
   const scheduler::Config& config() const { return config_; }
   const Clock* clock() const { return clock_; }
-  // What clients have uploaded; the carriers know what a program is.
+  // Programs that clients have uploaded, as bytes; the transports decode them.
   store::ProgramStore& programs() { return programs_; }
   uint64_t epoch() const { return config_.life.epoch; }
-  // What the options allow of programs, meshes and arrays.
+  // The options' limits for programs, meshes and arrays.
   const ir::Limits& limits() const { return limits_; }
 
  private:

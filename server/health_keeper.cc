@@ -27,7 +27,7 @@ using health::Canary;
 using health::CanaryKind;
 using health::CanaryResult;
 
-// How often the loop is asked, and how long its answer is waited for before the next look.
+// How often the scheduler is polled, and the timeout of a poll.
 constexpr absl::Duration kTick = absl::Milliseconds(250);
 constexpr absl::Duration kProbeEvery = absl::Seconds(1);
 // The first run of a canary on an executor compiles it.
@@ -80,7 +80,7 @@ class Keeper final : public HealthKeeper {
       collector_ = metrics_->AddCollector([this](Scrape& scrape) { Collect(scrape); });
     }
     {
-      // Grace for the first answer.
+      // Grace for the first reply.
       absl::MutexLock lock(&mu_);
       health_.LoopAnswered(clock_->Now());
     }
@@ -92,7 +92,7 @@ class Keeper final : public HealthKeeper {
   health::Verdict Last() const override ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return verdict_.value_or(health::Verdict{
-        {health::Reason::kUnproven, "just started"}, {}, {health::Reason::kUnproven, ""}});
+        {health::Reason::kNoSuccessYet, "just started"}, {}, {health::Reason::kNoSuccessYet, ""}});
   }
 
   void Stop() override ABSL_LOCKS_EXCLUDED(mu_) {
@@ -105,7 +105,7 @@ class Keeper final : public HealthKeeper {
   }
 
  private:
-  // What callbacks bring. They may come after the keeper has gone.
+  // Results of callbacks, which may come after the keeper is destroyed.
   struct Inbox {
     absl::Mutex mu;
     bool answered ABSL_GUARDED_BY(mu) = false;
@@ -146,7 +146,7 @@ class Keeper final : public HealthKeeper {
       if (TakeAnswer(asked)) {
         waiting = false;
       } else if (waiting && now - told >= kProbeEvery) {
-        // It has waited this long already; the end is not in sight.
+        // The request has waited this long already.
         lag_.Observe(now - asked);
         told = now;
       }
@@ -157,13 +157,13 @@ class Keeper final : public HealthKeeper {
         due = health_.Due(now);
       }
       for (const Canary& canary : due) Send(canary);
-      Judge(now);
+      Evaluate(now);
     }
     {
       absl::MutexLock lock(&mu_);
       health_.Stop();
     }
-    Judge(clock_->Now());
+    Evaluate(clock_->Now());
   }
 
   void Ask() {
@@ -180,7 +180,7 @@ class Keeper final : public HealthKeeper {
         });
   }
 
-  // Whether there was one.
+  // Returns whether there was a reply.
   bool TakeAnswer(absl::Time asked) {
     absl::Time when;
     absl::StatusOr<core::ClusterReading> reading = absl::UnknownError("");
@@ -194,7 +194,7 @@ class Keeper final : public HealthKeeper {
       lag_.Observe(when - asked);
       last_lag_ = when;
     }
-    // An error is one of a coordinator that is full or stops.
+    // The only errors are those of a coordinator that is full or stopping.
     if (!reading.ok()) return true;
     absl::MutexLock state(&mu_);
     health_.LoopAnswered(when);
@@ -219,7 +219,8 @@ class Keeper final : public HealthKeeper {
     }
   }
 
-  // Compiles it, which is a look-up after the first time, runs it, and looks at what comes out.
+  // Compiles the canary, which is a cache hit after the first time, runs it, and checks its
+  // results.
   void Send(const Canary& canary) {
     kinds_[canary.id] = canary.kind;
     const auto count = static_cast<int64_t>(canary.devices.size());
@@ -234,7 +235,7 @@ class Keeper final : public HealthKeeper {
     compile.program = *std::move(program);
     compile.devices = canary.devices;
     compile.name = absl::StrCat("canary_", NameOf(canary.kind));
-    // What it left the last time goes with the next.
+    // Deletes the results of the previous run.
     std::vector<uint64_t> release;
     {
       absl::MutexLock lock(&results_->mu);
@@ -274,7 +275,7 @@ class Keeper final : public HealthKeeper {
     CompileBounded(std::move(compile), run);
   }
 
-  // `then` is called once: by the coordinator, or by the bound.
+  // `then` is called once: by the coordinator, or at the timeout.
   void CompileBounded(api::CompileRequest compile,
                       std::function<void(absl::StatusOr<api::CompileReply>)> then) {
     struct Once {
@@ -309,7 +310,7 @@ class Keeper final : public HealthKeeper {
 
   // What is wrong with the values, or "".
   static std::string Wrong(const api::Completion& ended, const std::vector<int32_t>& expected) {
-    // More devices than results come along for: that it ended well has to do.
+    // Too many devices for inline results: its success has to suffice.
     if (ended.results.empty() && expected.size() * sizeof(int32_t) > kInlineBytes) return "";
     if (ended.results.size() != 1) {
       return absl::StrCat(ended.results.size(), " results came, not 1");
@@ -326,7 +327,7 @@ class Keeper final : public HealthKeeper {
     return "";
   }
 
-  void Judge(absl::Time now) {
+  void Evaluate(absl::Time now) {
     while (!bounds_.empty() && bounds_.front().first <= now) {
       const auto bound = std::move(bounds_.front().second);
       bounds_.pop_front();
@@ -336,8 +337,8 @@ class Keeper final : public HealthKeeper {
     bool changed = false;
     {
       absl::MutexLock lock(&mu_);
-      verdict = health_.Judge(now);
-      // Texts say how long it has lasted; that alone is no news.
+      verdict = health_.Evaluate(now);
+      // Texts contain durations; a change of these alone is not reported.
       changed = !verdict_ || verdict_->live.reason != verdict.live.reason ||
                 verdict_->ready.reason != verdict.ready.reason ||
                 verdict_->progressing.reason != verdict.progressing.reason;
@@ -358,11 +359,11 @@ class Keeper final : public HealthKeeper {
   void Collect(Scrape& scrape) ABSL_LOCKS_EXCLUDED(mu_) {
     const absl::Time now = clock_->Now();
     health::Verdict verdict;
-    std::vector<health::ProofAge> ages;
+    std::vector<health::SuccessAge> ages;
     {
       absl::MutexLock lock(&mu_);
-      // By what is known now: a thread of ours that hangs lies no more than the loop does.
-      verdict = health_.Judge(now);
+      // Evaluated at the time of the call, so that a stuck thread here cannot report stale health.
+      verdict = health_.Evaluate(now);
       ages = health_.Ages(now);
     }
     for (const auto& [name, check] : {std::pair("live", &verdict.live),
@@ -370,9 +371,9 @@ class Keeper final : public HealthKeeper {
                                       {"progressing", &verdict.progressing}}) {
       scrape.Add(Metric::kHealth, {name, NameOf(check->reason)}, check->ok() ? 1 : 0);
     }
-    // Without the loop's answer nobody knows which executors there are.
+    // Without the loop's reply the executors are unknown.
     if (!verdict.live.ok() || config_.interval <= absl::ZeroDuration()) return;
-    for (const health::ProofAge& age : ages) {
+    for (const health::SuccessAge& age : ages) {
       scrape.Add(Metric::kCanaryAge, {age.worker, absl::StrCat(age.device), NameOf(age.kind)},
                  absl::ToDoubleSeconds(age.age));
     }
@@ -392,7 +393,7 @@ class Keeper final : public HealthKeeper {
   };
   const std::shared_ptr<Results> results_ = std::make_shared<Results>();
 
-  // The thread's own.
+  // Used by the thread only.
   std::map<CanaryKind, Histogram> seconds_;
   std::map<uint64_t, CanaryKind> kinds_;  // of those that run
   std::deque<std::pair<absl::Time, std::function<void()>>> bounds_;

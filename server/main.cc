@@ -27,7 +27,7 @@
 #include "server/rpc/gate.h"
 #include "server/rpc/rpc_metrics.h"
 #include "server/rpc/server.h"
-#include "server/store/folder_store.h"
+#include "server/store/directory_store.h"
 #include "server/telemetry/telemetry.h"
 
 namespace tessera::server {
@@ -36,7 +36,7 @@ namespace {
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 constexpr char kMetricsListen[] = "127.0.0.1:9470";
 
-// Whole or not at all, so that whoever waits for the file never reads half an address.
+// Writes atomically, so that a reader never sees half an address.
 absl::Status WriteAddress(const std::string& path, const std::string& address) {
   const std::string next = path + ".tmp";
   {
@@ -49,10 +49,9 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
   return absl::OkStatus();
 }
 
-// What is known of the lives before; without a folder nothing is, and no id is of two of them but
-// by the greatest of chances.
+// The store of earlier lives' state; without a directory there is none, and ids begin at random.
 absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const std::string& folder) {
-  if (!folder.empty()) return store::FolderStore::Open(folder);
+  if (!folder.empty()) return store::DirectoryStore::Open(folder);
   std::random_device random;
   const auto word = [&random] { return uint64_t{random()} << 32 | random(); };
   const uint64_t epoch = word();
@@ -132,7 +131,7 @@ absl::Status Run(const Options& options) {
   sigwait(&signals, &signal);
   TESSERA_LOG(INFO) << "coordinator stops" << Field("signal", signal);
   keeper->Stop();
-  // What waits is answered with SERVER_STOPPING; then no call holds the listener back.
+  // Fails pending requests with SERVER_STOPPING, so that no call delays the listener's shutdown.
   coordinator.Stop();
   server->Shutdown(kShutdownGrace);
   StopLogging();

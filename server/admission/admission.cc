@@ -17,7 +17,7 @@ absl::Status TooMany(absl::string_view what, int64_t got, int64_t limit) {
                    absl::StrCat(what, ": ", got, ", at most ", limit, " are accepted"));
 }
 
-// What device_memory_bytes goes with.
+// Checks the fields that device_memory_bytes requires or excludes.
 absl::Status CheckAbsent(const api::CompileRequest& request) {
   if (request.device_memory_bytes < 0)
     return MakeError(ErrorKind::kValueError,
@@ -47,7 +47,7 @@ ir::Limits LimitsOf(const Options& options) {
   return limits;
 }
 
-absl::Status AdmitCompile(const api::CompileRequest& request, const ir::Limits& limits) {
+absl::Status ValidateCompile(const api::CompileRequest& request, const ir::Limits& limits) {
   const ir::Program& program = request.program;
   if (program.entry == nullptr)
     return MakeError(ErrorKind::kMalformedProgram, "compile: there is no program");
@@ -65,7 +65,7 @@ absl::Status AdmitCompile(const api::CompileRequest& request, const ir::Limits& 
   return ir::Verify(program, limits);
 }
 
-absl::Status AdmitArray(const api::ArraySpec& spec, const ir::Limits& limits) {
+absl::Status ValidateArray(const api::ArraySpec& spec, const ir::Limits& limits) {
   if (static_cast<int64_t>(spec.shape.size()) > limits.rank)
     return TooMany("array: dims", static_cast<int64_t>(spec.shape.size()), limits.rank);
   int64_t bytes = ir::ByteWidth(spec.dtype);
@@ -83,13 +83,13 @@ absl::Status AdmitArray(const api::ArraySpec& spec, const ir::Limits& limits) {
   return api::CheckPlacement(spec.placement, spec.shape);
 }
 
-absl::Status AdmitDelete(size_t arrays) {
+absl::Status ValidateDelete(size_t arrays) {
   if (arrays > kDeletesMax)
     return TooMany("delete: arrays in one call", static_cast<int64_t>(arrays), kDeletesMax);
   return absl::OkStatus();
 }
 
-absl::Status AdmitExecute(const api::ExecuteRequest& request, const ir::Limits& limits) {
+absl::Status ValidateExecute(const api::ExecuteRequest& request, const ir::Limits& limits) {
   if (static_cast<int64_t>(request.args.size()) > limits.values_per_op)
     return TooMany("execute: arguments", static_cast<int64_t>(request.args.size()),
                    limits.values_per_op);

@@ -1,5 +1,5 @@
-// What is checked before a request reaches the scheduler: form and limits, with reasons.  Pure
-// functions; any thread.
+// Validates the form and the limits of a request before it reaches the scheduler.  Stateless;
+// thread-safe.
 #pragma once
 #include "absl/status/status.h"
 #include "base/options.h"
@@ -11,15 +11,15 @@ namespace tessera::server::admission {
 // The limits that the options set for programs, meshes and arrays.
 ir::Limits LimitsOf(const Options& options);
 
-// The program verifies, is of an op set that is known, and is within the limits; what is planned
-// for absent devices is not to run and names no devices.
-absl::Status AdmitCompile(const api::CompileRequest& request, const ir::Limits& limits);
-// The placement fits the shape and both are within the limits.  Whether devices exist is asked
-// later.
-absl::Status AdmitArray(const api::ArraySpec& spec, const ir::Limits& limits);
+// Checks that the program verifies, is of a known op set, and is within the limits; and that a
+// request for hypothetical devices is plan-only and names no devices.
+absl::Status ValidateCompile(const api::CompileRequest& request, const ir::Limits& limits);
+// Checks that the placement fits the shape and both are within the limits.  The scheduler checks
+// that the devices exist.
+absl::Status ValidateArray(const api::ArraySpec& spec, const ir::Limits& limits);
 // At most 100'000 ids in one call.
-absl::Status AdmitDelete(size_t arrays);
+absl::Status ValidateDelete(size_t arrays);
 // At most limits.values_per_op arguments; a deadline that is positive.
-absl::Status AdmitExecute(const api::ExecuteRequest& request, const ir::Limits& limits);
+absl::Status ValidateExecute(const api::ExecuteRequest& request, const ir::Limits& limits);
 
 }  // namespace tessera::server::admission

@@ -32,69 +32,69 @@ TEST(AdmissionTest, OptionsSetTheLimits) {
   options.max_mesh_devices = 1;
   options.max_rank = 2;
   const ir::Limits limits = LimitsOf(options);
-  EXPECT_THAT(AdmitCompile(Doubling(1), limits), ReasonIs("LIMIT_EXCEEDED"));
-  EXPECT_THAT(AdmitArray(Spec({8, 8, 8}), limits), ReasonIs("LIMIT_EXCEEDED", "dims"));
-  EXPECT_THAT(AdmitArray(Spec({8}), limits), ReasonIs("LIMIT_EXCEEDED", "devices"));
+  EXPECT_THAT(ValidateCompile(Doubling(1), limits), ReasonIs("LIMIT_EXCEEDED"));
+  EXPECT_THAT(ValidateArray(Spec({8, 8, 8}), limits), ReasonIs("LIMIT_EXCEEDED", "dims"));
+  EXPECT_THAT(ValidateArray(Spec({8}), limits), ReasonIs("LIMIT_EXCEEDED", "devices"));
 }
 
 TEST(AdmissionTest, ProgramsAtTheLimitPassAndBeyondItDoNot) {
   ir::Limits limits;
   limits.ops = 5;
-  TESSERA_EXPECT_OK(AdmitCompile(Doubling(5), limits));
-  EXPECT_THAT(AdmitCompile(Doubling(6), limits), ReasonIs("LIMIT_EXCEEDED"));
+  TESSERA_EXPECT_OK(ValidateCompile(Doubling(5), limits));
+  EXPECT_THAT(ValidateCompile(Doubling(6), limits), ReasonIs("LIMIT_EXCEEDED"));
 }
 
 TEST(AdmissionTest, CompileRefusesWhatIsMalformed) {
-  EXPECT_THAT(AdmitCompile({}, {}), ReasonIs("MALFORMED_PROGRAM", "no program"));
+  EXPECT_THAT(ValidateCompile({}, {}), ReasonIs("MALFORMED_PROGRAM", "no program"));
   api::CompileRequest r = Doubling(1);
   r.program.opset = ir::kOpset + 1;
-  EXPECT_THAT(AdmitCompile(r, {}), ReasonIs("UNKNOWN_OP", "op set"));
+  EXPECT_THAT(ValidateCompile(r, {}), ReasonIs("UNKNOWN_OP", "op set"));
   r = Doubling(1);
   r.name = std::string(1000, 'x');
-  EXPECT_THAT(AdmitCompile(r, {}), ReasonIs("LIMIT_EXCEEDED", "name"));
+  EXPECT_THAT(ValidateCompile(r, {}), ReasonIs("LIMIT_EXCEEDED", "name"));
   r = Doubling(1);
   r.program.in_shardings = {std::nullopt, std::nullopt};
-  EXPECT_FALSE(AdmitCompile(r, {}).ok()) << "two shardings for one argument";
+  EXPECT_FALSE(ValidateCompile(r, {}).ok()) << "two shardings for one argument";
 }
 
 TEST(AdmissionTest, AbsentDevicesAreForPlansAlone) {
   api::CompileRequest r = Doubling(1);
   r.device_memory_bytes = 1;
-  EXPECT_THAT(AdmitCompile(r, {}), ReasonIs("VALUE_ERROR", "plan alone"));
+  EXPECT_THAT(ValidateCompile(r, {}), ReasonIs("VALUE_ERROR", "plan alone"));
   r.plan_only = true;
-  TESSERA_EXPECT_OK(AdmitCompile(r, {}));
+  TESSERA_EXPECT_OK(ValidateCompile(r, {}));
   r.devices = {0, 1};
-  EXPECT_THAT(AdmitCompile(r, {}), ReasonIs("VALUE_ERROR", "absent"));
+  EXPECT_THAT(ValidateCompile(r, {}), ReasonIs("VALUE_ERROR", "absent"));
   r.devices = {};
   r.mesh = "square";
-  EXPECT_THAT(AdmitCompile(r, {}), ReasonIs("VALUE_ERROR", "named mesh"));
+  EXPECT_THAT(ValidateCompile(r, {}), ReasonIs("VALUE_ERROR", "named mesh"));
   r.mesh = "";
   r.device_memory_bytes = -1;
-  EXPECT_THAT(AdmitCompile(r, {}), ReasonIs("VALUE_ERROR", "is -1"));
+  EXPECT_THAT(ValidateCompile(r, {}), ReasonIs("VALUE_ERROR", "is -1"));
   ir::Limits limits;
   limits.mesh_devices = 1;
   r.device_memory_bytes = 1;
-  EXPECT_THAT(AdmitCompile(r, limits), ReasonIs("LIMIT_EXCEEDED", "mesh"));
+  EXPECT_THAT(ValidateCompile(r, limits), ReasonIs("LIMIT_EXCEEDED", "mesh"));
 }
 
 TEST(AdmissionTest, ArraysMustFitTheirPlacement) {
-  TESSERA_EXPECT_OK(AdmitArray(Spec({8}), {}));
-  EXPECT_THAT(AdmitArray(Spec({7}), {}), ReasonIs("INDIVISIBLE", "divisible by 2"));
-  EXPECT_THAT(AdmitArray(Spec({-2}), {}), ReasonIs("VALUE_ERROR", "-2"));
-  EXPECT_THAT(AdmitArray(Spec({int64_t{1} << 40, int64_t{1} << 40}), {}),
+  TESSERA_EXPECT_OK(ValidateArray(Spec({8}), {}));
+  EXPECT_THAT(ValidateArray(Spec({7}), {}), ReasonIs("INDIVISIBLE", "divisible by 2"));
+  EXPECT_THAT(ValidateArray(Spec({-2}), {}), ReasonIs("VALUE_ERROR", "-2"));
+  EXPECT_THAT(ValidateArray(Spec({int64_t{1} << 40, int64_t{1} << 40}), {}),
               ReasonIs("LIMIT_EXCEEDED", "2^62"));
-  EXPECT_THAT(AdmitArray(Spec({0, int64_t{1} << 62}), {}), ReasonIs("LIMIT_EXCEEDED", "2^62"));
+  EXPECT_THAT(ValidateArray(Spec({0, int64_t{1} << 62}), {}), ReasonIs("LIMIT_EXCEEDED", "2^62"));
 }
 
 TEST(AdmissionTest, DeletesAndExecutesAreBounded) {
-  TESSERA_EXPECT_OK(AdmitDelete(100'000));
-  EXPECT_THAT(AdmitDelete(100'001), ReasonIs("LIMIT_EXCEEDED"));
+  TESSERA_EXPECT_OK(ValidateDelete(100'000));
+  EXPECT_THAT(ValidateDelete(100'001), ReasonIs("LIMIT_EXCEEDED"));
   api::ExecuteRequest e;
   e.args.resize(4097);
-  EXPECT_THAT(AdmitExecute(e, {}), ReasonIs("LIMIT_EXCEEDED", "arguments"));
+  EXPECT_THAT(ValidateExecute(e, {}), ReasonIs("LIMIT_EXCEEDED", "arguments"));
   e.args.clear();
   e.deadline = absl::ZeroDuration();
-  EXPECT_THAT(AdmitExecute(e, {}), ReasonIs("DEADLINE_EXCEEDED"));
+  EXPECT_THAT(ValidateExecute(e, {}), ReasonIs("DEADLINE_EXCEEDED"));
 }
 
 }  // namespace

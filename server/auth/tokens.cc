@@ -18,11 +18,11 @@ using core::Role;
 using core::TokenInfo;
 
 constexpr size_t kFileBytesMax = 8 << 20;
-// When a token was used last is known to the minute.
+// The resolution of a token's time of last use.
 constexpr absl::Duration kUseGrain = absl::Minutes(1);
 
 Role RoleOf(const TokenRecord& record) {
-  // The file's parser knows the same names.
+  // The file's parser accepts the same names.
   return core::ParseRole(record.role).value_or(Role::kViewer);
 }
 
@@ -80,7 +80,7 @@ absl::StatusOr<Caller> Tokens::Authenticate(absl::string_view text, absl::Time n
   const auto name = names_by_id_.find(token->id);
   if (name == names_by_id_.end()) return Unknown();
   TokenRecord& record = records_.find(name->second)->second;
-  // What it is and whether it is still good is told to its owner only.
+  // Only the token's owner learns what it is and whether it is still valid.
   if (!TokenMatches(record, token->secret)) return Unknown();
   TESSERA_RETURN_IF_ERROR(GoodAt(record, now));
   if (now - record.last_used >= kUseGrain) {
@@ -115,7 +115,7 @@ absl::StatusOr<core::MadeToken> Tokens::Create(const core::NewToken& token, absl
   if (token.time_to_live < absl::Seconds(1))
     return MakeError(ErrorKind::kValueError, "time_to_live: expected a second or more");
   record.created = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
-  // Beyond a thousand years is for ever.
+  // More than a thousand years means no expiry.
   if (token.time_to_live < absl::Hours(24 * 365 * 1000))
     record.expires = record.created + absl::Floor(token.time_to_live, absl::Seconds(1));
   absl::MutexLock lock(&mu_);
@@ -130,7 +130,7 @@ absl::StatusOr<core::MadeToken> Tokens::Create(const core::NewToken& token, absl
   made.info = InfoOf(record);
   ByName next = records_;
   next[record.name] = std::move(record);
-  TESSERA_RETURN_IF_ERROR(Keep(std::move(next)));
+  TESSERA_RETURN_IF_ERROR(Persist(std::move(next)));
   return made;
 }
 
@@ -148,21 +148,21 @@ absl::StatusOr<TokenInfo> Tokens::Revoke(const std::string& name) {
     return MakeError(ErrorKind::kTokenNotFound,
                      absl::StrCat("no token has the name '", name.substr(0, 64), "'"));
   if (!found->second.revoked) {
-    // At once, even if the disk does not take it: then the caller hears so and tries again.
+    // Takes effect at once, even if writing it fails: then the caller gets the error and retries.
     found->second.revoked = true;
     unwritten_ = true;
   }
   const TokenInfo info = InfoOf(found->second);
-  if (unwritten_) TESSERA_RETURN_IF_ERROR(Keep(records_));
+  if (unwritten_) TESSERA_RETURN_IF_ERROR(Persist(records_));
   return info;
 }
 
 absl::Status Tokens::Flush() {
   absl::MutexLock lock(&mu_);
-  return unwritten_ ? Keep(records_) : absl::OkStatus();
+  return unwritten_ ? Persist(records_) : absl::OkStatus();
 }
 
-absl::Status Tokens::Keep(ByName records) {
+absl::Status Tokens::Persist(ByName records) {
   std::vector<TokenRecord> list;
   for (const auto& [name, record] : records) list.push_back(record);
   if (const absl::Status written = ReplaceFile(path_, FormatTokenFile(list), /*is_private=*/true);

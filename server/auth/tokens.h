@@ -1,8 +1,8 @@
-// The coordinator's tokens: kept in memory by id, and in a file of hashes that is replaced whole
-// with every change (base/token_file.h).
+// The coordinator's tokens: in memory by id, and in a file of hashes that every change replaces
+// atomically (base/token_file.h).
 //
-// Thread-safe. One process at a time writes the file. When a token was used last is written with
-// the next change or by Flush, so a crash loses minutes of that and nothing else.
+// Thread-safe. One process at a time writes the file. The times of last use are written with the
+// next change or by Flush, so a crash loses only minutes of them.
 #pragma once
 #include <map>
 #include <memory>
@@ -29,7 +29,7 @@ class Tokens final : public core::TokenStore {
       ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<core::TokenInfo> List() const override ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<core::TokenInfo> Revoke(const std::string& name) override ABSL_LOCKS_EXCLUDED(mu_);
-  // Writes the times of last use, which have changed only in memory.
+  // Writes the times of last use, which are otherwise only in memory.
   absl::Status Flush() override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -37,7 +37,7 @@ class Tokens final : public core::TokenStore {
 
   Tokens(std::string path, ByName records);
   // Writes `records` to the file and, once that has succeeded, uses them.
-  absl::Status Keep(ByName records) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Persist(ByName records) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string path_;
   mutable absl::Mutex mu_;

@@ -1,12 +1,11 @@
-// Who calls: what the gate has found out and the roles of the coordinator go by.  Values; any
-// thread.
+// The authenticated caller of a request, by which the coordinator decides what is allowed.
 #pragma once
 #include <cstdint>
 #include <string>
 
 namespace tessera::server::core {
 
-// Each may do what those before it may; kWorker stands apart and may only link and enrol.
+// Each role may do what the ones before it may, except kWorker, which may only connect and enrol.
 enum class Role : uint8_t {
   kViewer,    // reads in its tenant
   kUser,      // everything in its tenant
@@ -15,7 +14,7 @@ enum class Role : uint8_t {
   kWorker,
 };
 
-// The tenant of callers that no token tells apart, and the coordinator's own.
+// The tenant of callers without tokens, and the coordinator's own tenant.
 inline constexpr char kDefaultTenant[] = "default";
 inline constexpr char kSystemTenant[] = "system";
 
@@ -24,7 +23,7 @@ struct Caller {
   Role role = Role::kAdmin;
   std::string token_name;  // for logs; empty without tokens
 
-  // Whether what belongs to `owner` exists for this caller's reads, and for its changes.
+  // Whether this caller may read, and may change, the resources of tenant `owner`.
   bool Sees(const std::string& owner) const {
     return tenant == owner || role == Role::kOperator || role == Role::kAdmin;
   }

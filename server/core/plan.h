@@ -1,5 +1,5 @@
-// What a planner is asked and what it answers.  Planning is a pure function of these, injected into
-// the coordinator, so that server roles do not see one another.  Values; any thread.
+// The planner's request and reply.  Planning is a pure function of the request, injected into the
+// coordinator, so that server roles do not include one another.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace tessera::server::core {
 
-// The devices a plan may count on, in mesh order (row-major): devices[k] stands at coordinate k.
+// The devices of a plan, in mesh order (row-major): devices[k] is at coordinate k.
 struct ClusterSnapshot {
   struct Device {
     int64_t id = 0;
@@ -25,8 +25,8 @@ struct ClusterSnapshot {
     bool operator==(const Device&) const = default;
   };
   std::vector<Device> devices;
-  // > 0: there are no devices; the plan is for such as would each have so much memory.
-  int64_t absent_memory_bytes = 0;
+  // > 0: there are no devices; the plan is for hypothetical ones with this much memory each.
+  int64_t hypothetical_memory_bytes = 0;
 };
 
 struct PlanOptions {
@@ -36,11 +36,11 @@ struct PlanOptions {
 struct PlanRequest {
   ir::Program program;  // verified
   std::string name;
-  ClusterSnapshot cluster;  // as many devices as program.mesh() has, or absent ones
+  ClusterSnapshot cluster;  // as many devices as program.mesh() has, or hypothetical ones
   PlanOptions options;
 };
 
-// How an argument is wanted or a result left: a block of `spec` of the plan's mesh.
+// The type and sharding, over the plan's mesh, of an argument or a result.
 struct PlanValue {
   ir::DType dtype = ir::DType::kF32;
   ir::Dims shape;          // global
@@ -56,15 +56,15 @@ struct CollectiveSummary {
 };
 
 struct Plan {
-  // One lane of the device program: params and results are local blocks; all mesh axes are Manual,
-  // check_vma is false.
+  // The program of one device: params and results are shards; all mesh axes are Manual, check_vma
+  // is false.
   ir::FunctionRef device_program;
   ir::Mesh mesh;  // device_program->scope.mesh has the same shape
   std::vector<PlanValue> in, out;
   std::vector<CollectiveSummary> collectives;
   int64_t memory_bound_bytes = 0;  // per device
   std::string explain_text, explain_json;
-  // Per op of device_program: where the user wrote what it came from.
+  // Per op of device_program: the source location of the op that it came from.
   std::vector<Site> source_lines;
 };
 

@@ -1,5 +1,5 @@
-// What the scheduler tells about itself: notes of what has happened, for counters, and readings of
-// what is, for gauges and for health. Values; any thread.
+// The scheduler's telemetry: notes are events, for counters; readings are samples of the current
+// state, for gauges and for health.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,7 +15,7 @@
 
 namespace tessera::server::core {
 
-// ---- Notes, in the order of what happened. ------------------------------------------------------
+// ---- Notes, in the order of the events. ---------------------------------------------------------
 struct OperationSubmitted {
   std::string tenant;
   api::OperationKind kind = api::OperationKind::kExecute;
@@ -27,9 +27,9 @@ struct OperationEnded {
   api::OperationState state = api::OperationState::kDone;
   absl::Status error;
   absl::Time created, started = absl::InfiniteFuture(), ended;
-  // Of the executors' runs: the longest, and the sum over devices.
+  // The longest of the executors' runs, and their sum over devices.
   absl::Duration run_longest, run_total;
-  bool planned_late = false;  // its plan came after it
+  bool planned_late = false;  // it was submitted before its program was planned
   int64_t bytes_moved = 0;
 };
 struct CacheLookup {
@@ -41,11 +41,11 @@ struct ArraysLost {
 struct LeaseExpired {
   std::string worker;
 };
-// A plan was refused, since a device would not have the memory.
+// A plan was rejected because a device would not have enough memory.
 struct PlanTooLarge {
   std::string device_kind;
 };
-// A cancel has had its effect: for what was running, its last executor has spoken.
+// A cancellation has completed: the last executor of a running operation has reported its end.
 struct CancelDone {
   enum Result : uint8_t { kNotStarted, kStopped, kCompleted } result = kStopped;
   absl::Duration latency;
@@ -53,8 +53,8 @@ struct CancelDone {
 struct SessionEnded {
   std::string tenant, reason;  // "deleted", "lease_expired"
 };
-// A loss, timeout or refusal that an operator would look for, for the log.  `what` is one of few
-// texts; the fields say to what and why.
+// A loss, timeout or rejection, for the operator's log.  `what` is one of few constant texts; the
+// fields are the log line's key-value pairs.
 struct Incident {
   std::string what;
   std::vector<std::pair<std::string, std::string>> fields;
@@ -62,15 +62,15 @@ struct Incident {
 using Note = std::variant<OperationSubmitted, OperationEnded, CacheLookup, ArraysLost, LeaseExpired,
                           PlanTooLarge, CancelDone, SessionEnded, Incident>;
 
-// An operation's kind as metrics call it: "execute", "copy", "checkpoint".
+// The value of the metrics' label for an operation's kind: "execute", "copy", "checkpoint".
 const char* MetricNameOf(api::OperationKind kind);
 
-// Is told. Thread-safe; calls must not block, and come without a lock.
+// Receives the notes. Thread-safe; calls must not block and are made without a lock.
 class Observer {
  public:
   virtual ~Observer() = default;
   virtual void OnNote(const Note& note) = 0;
-  // One step of the scheduler with the carrying out of its effects; `execute`: it took an Execute.
+  // One step of the scheduler and its effects took `time`; `execute`: the event was an Execute.
   virtual void OnStep(absl::Duration time, bool execute) = 0;
   virtual void OnPlan(absl::Duration time, bool ok) = 0;
 };
@@ -82,46 +82,46 @@ struct Reading {
   double value = 0;
 };
 
-// An executor, as health wants to know it.
+// The state of an executor, for health checks.
 struct ExecutorReading {
   std::string name, worker, device_kind;
   int32_t index = 0;
   uint64_t incarnation = 0;
   std::vector<int64_t> devices;  // ids
-  int first_device = 0;          // the number of the first within its worker
+  int first_device = 0;          // the index of the first within its worker
   bool alive = false;
-  bool cordoned = false;   // or draining: canaries leave it alone
-  int64_t operations = 0;  // that were sent to it and have not ended
-  // Launches that it has ended well, and those of them with collectives.
+  bool cordoned = false;   // or draining: it gets no canaries
+  int64_t operations = 0;  // operations that were sent to it and have not ended
+  // Launches that succeeded, and those of them with collectives.
   int64_t ended = 0, ended_collectives = 0;
-  // Since what it runs last went on, as its worker said; 0 when it runs nothing.
+  // Since its launch last made progress, as its worker reported; 0 when it runs nothing.
   absl::Duration progress_age;
-  // Since it last answered its worker, once that is too long; else 0.
+  // Since it last replied to its worker, once that is too long; else 0.
   absl::Duration silence = {};
   bool operator==(const ExecutorReading&) const = default;
 };
 
 struct ClusterReading {
   std::vector<Reading> readings;
-  std::vector<ExecutorReading> executors;  // of the first part alone
-  uint64_t next_array = 0;                 // the arrays that come next; 0: that was all
+  std::vector<ExecutorReading> executors;  // in the first part only
+  uint64_t next_array = 0;                 // the first array of the next part; 0: no more parts
 };
 
 // ---- Programs. ----------------------------------------------------------------------------------
-// What the runs of one program have come to (server/telemetry/top_programs.h).
+// The accumulated use of one program's runs (server/telemetry/top_programs.h).
 struct ProgramUse {
   std::string tenant, program;        // both "" for the others
-  int64_t steps = 0;                  // runs that ended well
-  int64_t failures = 0;               // and otherwise
-  absl::Duration step_time;           // of the steps, from a place in the order to the end
-  absl::Duration step_p50, step_p99;  // of the last ones
+  int64_t steps = 0;                  // runs that succeeded
+  int64_t failures = 0;               // runs that did not
+  absl::Duration step_time;           // total of the steps, each from its scheduling to its end
+  absl::Duration step_p50, step_p99;  // of recent steps
   absl::Duration device_busy;         // summed over devices
-  // Before its devices took it: for its inputs, and for its plan; and after it had its place, for
-  // what stood before it and for peers.
+  // Time that its runs waited: for inputs and for the plan, before they were scheduled; and for
+  // earlier launches and for peers, after that.
   absl::Duration idle_input, idle_compile, idle_peer;
-  int64_t bytes_moved = 0;  // by its collectives, and to bring its arguments into place
-  // Devices that it has lately kept busy, on average.
-  double devices_lately = 0;
+  int64_t bytes_moved = 0;  // by its collectives and by resharding its arguments
+  // The exponentially decayed average number of devices that it kept busy; half-life 10 min.
+  double recent_devices_busy = 0;
 };
 
 }  // namespace tessera::server::core

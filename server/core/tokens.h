@@ -1,7 +1,6 @@
-// What the coordinator asks of whoever keeps its tokens.  server/auth implements it; the gate and
-// the administrators' service use it.
+// The interface of the token store.  server/auth implements it; the gate and AdminService use it.
 //
-// Thread-safe.  A token's text is given out once, when it is made.
+// Thread-safe.  A token's text is returned once, when it is created.
 #pragma once
 #include <functional>
 #include <string>
@@ -15,7 +14,7 @@
 
 namespace tessera::server::core {
 
-// A token without its text.
+// The metadata of a token.
 struct TokenInfo {
   std::string name;  // unique
   Role role = Role::kViewer;
@@ -34,7 +33,7 @@ struct NewToken {
 };
 
 struct MadeToken {
-  std::string text;  // shown once, kept nowhere
+  std::string text;  // never stored
   TokenInfo info;
 };
 
@@ -43,19 +42,19 @@ class TokenStore {
   virtual ~TokenStore() = default;
   // TOKEN_UNKNOWN, TOKEN_EXPIRED, TOKEN_REVOKED.
   virtual absl::StatusOr<Caller> Authenticate(absl::string_view text, absl::Time now) = 0;
-  // Whether the token of that name is good; callers with open streams are asked about again.
+  // OK if the token of that name is still valid: called again for callers with open streams.
   virtual absl::Status Check(const std::string& name, absl::Time now) const = 0;
 
-  // VALUE_ERROR: a name, tenant or life that is none; ALREADY_EXISTS.  Kept when it returns.
+  // VALUE_ERROR: an invalid name, tenant or time to live; ALREADY_EXISTS.  Durable when it returns.
   virtual absl::StatusOr<MadeToken> Create(const NewToken& token, absl::Time now) = 0;
   virtual std::vector<TokenInfo> List() const = 0;  // by name
-  // TOKEN_NOT_FOUND.  Kept when it returns.
+  // TOKEN_NOT_FOUND.  Durable when it returns.
   virtual absl::StatusOr<TokenInfo> Revoke(const std::string& name) = 0;
-  // Keeps what has gathered in memory: when tokens were used.
+  // Persists the times of last use, which are otherwise only in memory.
   virtual absl::Status Flush() = 0;
 };
 
-// "viewer", "user", "operator", "admin", "worker", and back: VALUE_ERROR names what there is.
+// "viewer", "user", "operator", "admin", "worker", and the inverse: VALUE_ERROR lists the roles.
 absl::string_view RoleName(Role role);
 absl::StatusOr<Role> ParseRole(absl::string_view name);
 

@@ -29,14 +29,14 @@ const char* NameOf(CanaryResult result) {
   return kNames[static_cast<size_t>(result)];
 }
 
-void Health::Proof::Pass(absl::Time now, absl::Duration interval) {
+void Health::ProbeHistory::Pass(absl::Time now, absl::Duration interval) {
   last = now;
   next = now + interval;
   failed = false;
   why.clear();
 }
 
-void Health::Proof::Fail(const std::string& text, absl::Time now, absl::Duration retry) {
+void Health::ProbeHistory::Fail(const std::string& text, absl::Time now, absl::Duration retry) {
   failed = true;
   why = text;
   next = now + retry;
@@ -47,7 +47,7 @@ void Health::Read(const std::vector<core::ExecutorReading>& executors, absl::Tim
     Executor& x = executors_[reading.name];
     const bool fresh = x.reading.incarnation != reading.incarnation || !x.reading.alive;
     if (fresh) {
-      // Another process has proved nothing yet. What ran on the old one ends by itself.
+      // A new process has no success yet. What ran on the old one ends by itself.
       x = {};
       x.kernel.since = x.collective.since = now;
     } else {
@@ -90,8 +90,7 @@ std::vector<Canary> Health::Due(absl::Time now) {
     for (Executor* x : group) {
       if (x->idle() && x->kernel.next <= now) due.push_back(Start(CanaryKind::kKernel, {x}));
     }
-    // A member that is stuck would hold up the others' work in a collective. So each has just
-    // shown that it is not.
+    // A stuck member would block the others in a collective. So each must have succeeded recently.
     size_t devices = 0;
     bool may = true, wanted = false;
     for (const Executor* x : group) {
@@ -111,11 +110,11 @@ void Health::End(uint64_t id, CanaryResult result, const std::string& why, absl:
   running_.erase(it);
   for (const auto& [name, incarnation] : canary.executors) {
     const auto found = executors_.find(name);
-    // It has gone or been replaced, and so says nothing of the present one.
+    // The executor was lost or replaced, so the result is not about the current one.
     if (found == executors_.end() || found->second.canary != id) continue;
     Executor& x = found->second;
     x.canary = 0;
-    Proof& proof = canary.kind == CanaryKind::kKernel ? x.kernel : x.collective;
+    ProbeHistory& proof = canary.kind == CanaryKind::kKernel ? x.kernel : x.collective;
     if (result == CanaryResult::kOk) {
       proof.Pass(now, config_.interval);
     } else if (result == CanaryResult::kSkipped) {
@@ -126,13 +125,13 @@ void Health::End(uint64_t id, CanaryResult result, const std::string& why, absl:
   }
 }
 
-Check Health::JudgeProgress(absl::Time now) const {
+Check Health::EvaluateProgress(absl::Time now) const {
   const auto since = [now](absl::Time when) {
     return absl::FormatDuration(absl::Trunc(now - when, absl::Milliseconds(1)));
   };
-  // Beyond which an idle device should have been asked, and have answered.
+  // Within this time every idle device should have passed a canary.
   const absl::Duration bound = config_.interval + config_.timeout + config_.retry;
-  int proved = 0;
+  int succeeded = 0;
   const Executor* newcomer = nullptr;
   for (const auto& [name, x] : executors_) {
     if (!x.counts()) continue;
@@ -152,29 +151,29 @@ Check Health::JudgeProgress(absl::Time now) const {
                 absl::StrCat("what executor ", name, " runs has stood still for ",
                              absl::FormatDuration(x.reading.progress_age))};
       }
-      // It is at work, which is proof enough.
-      ++proved;
+      // It is making progress, which counts as success.
+      ++succeeded;
       continue;
     }
     if (x.collective.failed) {
       return {Reason::kCollectiveCanary, absl::StrCat("a collective canary with executor ", name,
                                                       " did not pass: ", x.collective.why)};
     }
-    if (x.kernel.proved() && now - x.kernel.last <= bound) {
-      ++proved;
-    } else if (x.kernel.proved() || now - x.kernel.since > bound) {
+    if (x.kernel.succeeded() && now - x.kernel.last <= bound) {
+      ++succeeded;
+    } else if (x.kernel.succeeded() || now - x.kernel.since > bound) {
       return {Reason::kKernelCanary, absl::StrCat("executor ", name, " has proved nothing for ",
                                                   since(std::max(x.kernel.last, x.kernel.since)))};
     } else {
       newcomer = &x;
     }
   }
-  if (proved > 0) return {};
-  return {Reason::kUnproven, absl::StrCat("executor ", newcomer->reading.name,
-                                          " is new and has not passed a canary yet")};
+  if (succeeded > 0) return {};
+  return {Reason::kNoSuccessYet, absl::StrCat("executor ", newcomer->reading.name,
+                                              " is new and has not passed a canary yet")};
 }
 
-Verdict Health::Judge(absl::Time now) const {
+Verdict Health::Evaluate(absl::Time now) const {
   Verdict verdict;
   if (stopping_) {
     verdict.live = {Reason::kStopping, "the coordinator stops"};
@@ -191,7 +190,7 @@ Verdict Health::Judge(absl::Time now) const {
         "there is no device that may be given work; start or uncordon a worker"};
     return verdict;
   }
-  verdict.progressing = JudgeProgress(now);
+  verdict.progressing = EvaluateProgress(now);
   const bool answers = std::any_of(executors_.begin(), executors_.end(), [](const auto& x) {
     return x.second.counts() && x.second.answers();
   });
@@ -199,8 +198,8 @@ Verdict Health::Judge(absl::Time now) const {
   return verdict;
 }
 
-std::vector<ProofAge> Health::Ages(absl::Time now) const {
-  std::vector<ProofAge> ages;
+std::vector<SuccessAge> Health::Ages(absl::Time now) const {
+  std::vector<SuccessAge> ages;
   std::map<std::string, size_t> devices;
   for (const auto& [name, x] : executors_) {
     if (x.counts()) devices[x.reading.device_kind] += x.reading.devices.size();
@@ -209,7 +208,7 @@ std::vector<ProofAge> Health::Ages(absl::Time now) const {
     if (!x.counts()) continue;
     for (const auto& [kind, proof] :
          {std::pair(CanaryKind::kKernel, &x.kernel), {CanaryKind::kCollective, &x.collective}}) {
-      // Alone it takes part in no collective.
+      // A single device takes part in no collective.
       if (kind == CanaryKind::kCollective && devices[x.reading.device_kind] < 2) continue;
       for (size_t d = 0; d < x.reading.devices.size(); ++d) {
         ages.push_back({x.reading.worker, x.reading.first_device + static_cast<int>(d), kind,

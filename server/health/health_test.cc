@@ -53,8 +53,8 @@ class HealthTest : public ::testing::Test {
     }
     return all;
   }
-  Verdict Judge() const { return health_.Judge(now_); }
-  Reason Progress() const { return Judge().progressing.reason; }
+  Verdict Evaluate() const { return health_.Evaluate(now_); }
+  Reason Progress() const { return Evaluate().progressing.reason; }
 
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
   std::vector<core::ExecutorReading> there_;
@@ -63,8 +63,8 @@ class HealthTest : public ::testing::Test {
 
 TEST_F(HealthTest, WithoutDevicesItLivesAndIsNotReady) {
   Pass(absl::Seconds(1));
-  EXPECT_TRUE(Judge().live.ok());
-  EXPECT_EQ(Judge().ready.reason, Reason::kNoDevices);
+  EXPECT_TRUE(Evaluate().live.ok());
+  EXPECT_EQ(Evaluate().ready.reason, Reason::kNoDevices);
   EXPECT_EQ(Progress(), Reason::kNoDevices);
   EXPECT_THAT(health_.Due(now_), IsEmpty());
 }
@@ -72,8 +72,8 @@ TEST_F(HealthTest, WithoutDevicesItLivesAndIsNotReady) {
 TEST_F(HealthTest, ProgressWantsProof) {
   there_ = {Executor("a"), Executor("b")};
   Pass(absl::Seconds(1));
-  EXPECT_TRUE(Judge().ready.ok());
-  EXPECT_EQ(Progress(), Reason::kUnproven);
+  EXPECT_TRUE(Evaluate().ready.ok());
+  EXPECT_EQ(Progress(), Reason::kNoSuccessYet);
   const std::vector<Canary> ran = RunDue();
   // A kernel on each executor, and only then the collective over both.
   ASSERT_THAT(ran, SizeIs(3));
@@ -112,8 +112,9 @@ TEST_F(HealthTest, ACanaryThatFailsIsSaidAndTriedAgainSoon) {
     health_.End(canary.id, stuck ? CanaryResult::kTimeout : CanaryResult::kOk, "silence", now_);
   }
   EXPECT_EQ(Progress(), Reason::kKernelCanary);
-  EXPECT_THAT(Judge().progressing.text, HasSubstr("executor b/0 did not pass: timeout: silence"));
-  EXPECT_TRUE(Judge().ready.ok());
+  EXPECT_THAT(Evaluate().progressing.text,
+              HasSubstr("executor b/0 did not pass: timeout: silence"));
+  EXPECT_TRUE(Evaluate().ready.ok());
   // Nobody waits for b in a collective.
   EXPECT_THAT(health_.Due(now_), IsEmpty());
   Pass(absl::Seconds(1));
@@ -141,7 +142,7 @@ TEST_F(HealthTest, ACollectiveThatFailsIsSaid) {
   ASSERT_THAT(due, SizeIs(1));
   health_.End(due[0].id, CanaryResult::kWrong, "3, not 6", now_);
   EXPECT_EQ(Progress(), Reason::kCollectiveCanary);
-  EXPECT_THAT(Judge().progressing.text, HasSubstr("wrong: 3, not 6"));
+  EXPECT_THAT(Evaluate().progressing.text, HasSubstr("wrong: 3, not 6"));
 }
 
 TEST_F(HealthTest, BusyDevicesGetNoCanaryAndAreProofEnough) {
@@ -164,7 +165,7 @@ TEST_F(HealthTest, WhatStandsStillIsNotProgress) {
   there_[0].progress_age = absl::Seconds(61);
   Pass(absl::Seconds(2));
   EXPECT_EQ(Progress(), Reason::kNotProgressing);
-  EXPECT_THAT(Judge().progressing.text, HasSubstr("a/0 runs has stood still for 1m1s"));
+  EXPECT_THAT(Evaluate().progressing.text, HasSubstr("a/0 runs has stood still for 1m1s"));
 }
 
 TEST_F(HealthTest, LaunchesThatEndAreProof) {
@@ -174,7 +175,7 @@ TEST_F(HealthTest, LaunchesThatEndAreProof) {
   Pass(absl::Seconds(1));
   EXPECT_EQ(Progress(), Reason::kOk);
   const std::vector<Canary> due = health_.Due(now_);
-  // The kernel has been proved; collectives have not.
+  // The kernel has been succeeded; collectives have not.
   ASSERT_THAT(due, SizeIs(1));
   EXPECT_EQ(due[0].kind, CanaryKind::kCollective);
 }
@@ -200,10 +201,10 @@ TEST_F(HealthTest, AnotherIncarnationHasProvedNothing) {
   const std::vector<Canary> old = health_.Due(now_);
   there_ = {Executor("a", 2, /*incarnation=*/2)};
   Pass(absl::Milliseconds(1));
-  EXPECT_EQ(Progress(), Reason::kUnproven);
+  EXPECT_EQ(Progress(), Reason::kNoSuccessYet);
   // The old one's end says nothing of it.
   health_.End(old[0].id, CanaryResult::kError, "lost", now_);
-  EXPECT_EQ(Progress(), Reason::kUnproven);
+  EXPECT_EQ(Progress(), Reason::kNoSuccessYet);
   RunDue();
   EXPECT_EQ(Progress(), Reason::kOk);
 }
@@ -217,7 +218,7 @@ TEST_F(HealthTest, CordonedAndLostDevicesDoNotCount) {
   EXPECT_EQ(Progress(), Reason::kOk);
   there_[0].cordoned = true;
   Pass(absl::Seconds(1));
-  EXPECT_EQ(Judge().ready.reason, Reason::kNoDevices);
+  EXPECT_EQ(Evaluate().ready.reason, Reason::kNoDevices);
 }
 
 TEST_F(HealthTest, ALoopThatDoesNotAnswerIsNotAlive) {
@@ -225,7 +226,7 @@ TEST_F(HealthTest, ALoopThatDoesNotAnswerIsNotAlive) {
   Pass(absl::Seconds(1));
   RunDue();
   now_ += absl::Seconds(6);
-  EXPECT_EQ(Judge().live.reason, Reason::kLoopStuck);
+  EXPECT_EQ(Evaluate().live.reason, Reason::kLoopStuck);
   EXPECT_EQ(Progress(), Reason::kLoopStuck);
   Pass(absl::Seconds(1));
   EXPECT_EQ(Progress(), Reason::kOk);
@@ -249,9 +250,9 @@ TEST_F(HealthTest, AgesCountFromTheLastProof) {
   Pass(absl::Seconds(1));
   Pass(absl::Seconds(3));
   ASSERT_THAT(health_.Ages(now_), SizeIs(4));  // two devices, two kinds
-  for (const ProofAge& age : health_.Ages(now_)) EXPECT_EQ(age.age, absl::Seconds(3));
+  for (const SuccessAge& age : health_.Ages(now_)) EXPECT_EQ(age.age, absl::Seconds(3));
   RunDue();
-  for (const ProofAge& age : health_.Ages(now_)) EXPECT_EQ(age.age, absl::ZeroDuration());
+  for (const SuccessAge& age : health_.Ages(now_)) EXPECT_EQ(age.age, absl::ZeroDuration());
 }
 
 TEST_F(HealthTest, WithoutCanariesItIsThatTheLoopAnswers) {
@@ -259,8 +260,8 @@ TEST_F(HealthTest, WithoutCanariesItIsThatTheLoopAnswers) {
   health.LoopAnswered(now_);
   health.Read({Executor("a")}, now_);
   EXPECT_THAT(health.Due(now_), IsEmpty());
-  EXPECT_TRUE(health.Judge(now_).progressing.ok());
-  EXPECT_EQ(health.Judge(now_ + absl::Seconds(6)).progressing.reason, Reason::kLoopStuck);
+  EXPECT_TRUE(health.Evaluate(now_).progressing.ok());
+  EXPECT_EQ(health.Evaluate(now_ + absl::Seconds(6)).progressing.reason, Reason::kLoopStuck);
 }
 
 TEST_F(HealthTest, StoppingIsSaid) {
@@ -268,7 +269,7 @@ TEST_F(HealthTest, StoppingIsSaid) {
   Pass(absl::Seconds(1));
   RunDue();
   health_.Stop();
-  EXPECT_EQ(Judge().live.reason, Reason::kStopping);
+  EXPECT_EQ(Evaluate().live.reason, Reason::kStopping);
   EXPECT_EQ(Progress(), Reason::kStopping);
   EXPECT_THAT(health_.Due(now_ + kInterval), IsEmpty());
 }

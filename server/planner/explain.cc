@@ -14,7 +14,7 @@
 namespace tessera::server::planner {
 namespace {
 
-// Bytes one device sends at most: its block where that goes to another device; else proportional to
+// Bytes one device sends at most: its shard where that goes to another device; else proportional to
 // the larger of operand and result, twice where the result is as large as the operand everywhere (a
 // reduction that all receive).
 int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n) {
@@ -57,14 +57,14 @@ std::string Axes(const ir::AxisList& axes) {
   return absl::StrCat("[", absl::StrJoin(axes, ","), "]");
 }
 
-bool Cut(const OpNote& n) {
+bool Cut(const OpExplanation& n) {
   return std::any_of(n.results.begin(), n.results.end(),
                      [](const std::string& t) { return t.find('@') != std::string::npos; });
 }
 
-// Neighbours of one line of the user's program that lie alike.
-bool ReadsAsOne(const OpNote& a, const OpNote& b) {
-  auto lies = [](const OpNote& n) {
+// Whether adjacent ops of one source line have the same sharding.
+bool ReadsAsOne(const OpExplanation& a, const OpExplanation& b) {
+  auto lies = [](const OpExplanation& n) {
     const std::string last = n.results.empty() ? "" : n.results.back();
     return last.substr(std::min(last.find('['), last.size()));
   };
@@ -72,15 +72,16 @@ bool ReadsAsOne(const OpNote& a, const OpNote& b) {
          a.moves.empty() && b.moves.empty() && Cut(a) == Cut(b);
 }
 
-// One line for the ops of `notes`, and one for each move; nothing, but the number of ops, where
-// nothing is cut or moved.
-int64_t AppendNotes(absl::Span<const OpNote> notes, std::string* out) {
-  const OpNote& last = notes.back();
+// Appends one line for the ops of `notes`, and one for each move. If nothing is sharded or moved,
+// appends nothing and returns the number of ops.
+int64_t AppendNotes(absl::Span<const OpExplanation> notes, std::string* out) {
+  const OpExplanation& last = notes.back();
   if (!Cut(last) && last.moves.empty()) return static_cast<int64_t>(notes.size());
   const std::string indent(2 + 2 * last.depth, ' ');
-  absl::StrAppend(out, indent,
-                  absl::StrJoin(notes, ", ", [](std::string* o, const OpNote& n) { *o += n.op; }),
-                  " : ", absl::StrJoin(last.results, ", "));
+  absl::StrAppend(
+      out, indent,
+      absl::StrJoin(notes, ", ", [](std::string* o, const OpExplanation& n) { *o += n.op; }), " : ",
+      absl::StrJoin(last.results, ", "));
   if (last.site.valid()) absl::StrAppend(out, "  (", last.site.ToString(), ")");
   if (!last.why.empty()) absl::StrAppend(out, "  <- ", last.why);
   *out += "\n";
@@ -94,7 +95,7 @@ std::string LiesText(const ir::Type& whole, const ir::PartitionSpec& spec, const
                       " B a device");
 }
 
-// A line for those that lie alike, in the order of the first of them.
+// Appends one line per sharding, in the order of their first values.
 void AppendRows(const char* what, const std::vector<std::string>& lies,
                 const std::vector<std::string>& names, std::string* out) {
   std::vector<std::string> called;
@@ -116,8 +117,8 @@ std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
 }
 
 std::string ExplainText(const ir::Program& program, const PartitionedProgram& device,
-                        const MemoryBound& memory, int64_t absent_memory_bytes) {
-  const bool absent = absent_memory_bytes > 0;
+                        const MemoryBound& memory, int64_t hypothetical_memory_bytes) {
+  const bool absent = hypothetical_memory_bytes > 0;
   std::string out =
       absl::StrCat("plan of ", program.entry->name, " on mesh ", program.mesh().ToString(),
                    absent ? ", of devices that are absent" : "", "\n");
@@ -151,13 +152,13 @@ std::string ExplainText(const ir::Program& program, const PartitionedProgram& de
     total += u.bytes;
   }
   absl::StrAppend(&out, "bytes sent per device: ", total, "\nmemory per device: ", memory.peak,
-                  " B at most", absent ? absl::StrCat(" of ", absent_memory_bytes) : "",
+                  " B at most", absent ? absl::StrCat(" of ", hypothetical_memory_bytes) : "",
                   " (arguments ", memory.arguments, ", results ", memory.results, ")\n");
   return out;
 }
 
 std::string ExplainJson(const ir::Program& program, const PartitionedProgram& device,
-                        const MemoryBound& memory, int64_t absent_memory_bytes) {
+                        const MemoryBound& memory, int64_t hypothetical_memory_bytes) {
   nlohmann::json j;
   j["program"] = program.entry->name;
   for (const ir::MeshAxis& a : program.mesh().axes)
@@ -167,7 +168,7 @@ std::string ExplainJson(const ir::Program& program, const PartitionedProgram& de
   for (const ir::PartitionSpec& p : device.out) j["results"].push_back(p.ToString());
   if (!program.in_names.empty()) j["argument_names"] = program.in_names;
   if (!program.out_names.empty()) j["result_names"] = program.out_names;
-  for (const OpNote& n : device.notes)
+  for (const OpExplanation& n : device.notes)
     j["ops"].push_back({{"op", n.op},
                         {"depth", n.depth},
                         {"site", n.site.valid() ? n.site.ToString() : ""},
@@ -185,8 +186,8 @@ std::string ExplainJson(const ir::Program& program, const PartitionedProgram& de
   j["memory"] = {{"peak_bytes", memory.peak},
                  {"argument_bytes", memory.arguments},
                  {"result_bytes", memory.results}};
-  if (absent_memory_bytes > 0) j["memory"]["absent_device_bytes"] = absent_memory_bytes;
-  // A name may be any bytes.
+  if (hypothetical_memory_bytes > 0) j["memory"]["absent_device_bytes"] = hypothetical_memory_bytes;
+  // A name may have any bytes.
   return j.dump(1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -1,6 +1,5 @@
-// The plan as text, and the same as JSON: for every op the shardings of its results, what decided
-// them, what was resharded for it, and the user's source line; the collectives with their bytes;
-// the memory.
+// The plan as text and as JSON: for every op the shardings of its results, what decided them, its
+// reshards, and its source location; the collectives with their bytes; the memory.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,8 +12,8 @@
 namespace tessera::server::planner {
 
 // A collective of the device program.  `bytes` is what one device sends at most per run of the
-// program, loops counted, by the ring algorithm's cost: 2(n-1)/n of the block for psum, all of it
-// for ppermute, (n-1)/n of the gathered or scattered whole for the others.
+// program, loop iterations included, by the ring algorithm's cost: 2(n-1)/n of the shard for psum,
+// all of it for ppermute, (n-1)/n of the gathered or scattered array for the others.
 struct CollectiveUse {
   std::string op;
   ir::AxisList axes;
@@ -28,10 +27,10 @@ std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 // Arguments, and results, of one type and sharding share a line, with the bytes that each of them
 // has on a device: "args[0].blocks[0..3].w (4): f32[8] P('x') 16 B a device"; without names,
 // "argument 0..2,7 (4): ...".  As JSON each has an entry.
-// `absent_memory_bytes` > 0: the devices are absent, and each would have so much.
+// `hypothetical_memory_bytes` > 0: the devices are hypothetical, with this much memory each.
 std::string ExplainText(const ir::Program& program, const PartitionedProgram& device,
-                        const MemoryBound& memory, int64_t absent_memory_bytes);
+                        const MemoryBound& memory, int64_t hypothetical_memory_bytes);
 std::string ExplainJson(const ir::Program& program, const PartitionedProgram& device,
-                        const MemoryBound& memory, int64_t absent_memory_bytes);
+                        const MemoryBound& memory, int64_t hypothetical_memory_bytes);
 
 }  // namespace tessera::server::planner

@@ -9,7 +9,7 @@
 namespace tessera::server::planner {
 namespace {
 
-// A value may have 2^61 bytes: sums end at the bound of s64, which no device has.
+// A value may have 2^61 bytes: sums saturate.
 int64_t Plus(int64_t a, int64_t b) {
   int64_t sum;
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;

@@ -1,5 +1,5 @@
 // Bounds the memory of a device program: the bytes of its arguments, of its results, and the
-// maximum that is alive at once, as if every op's results were allocated and no buffer were reused
+// maximum that is live at once, as if every op's results were allocated and no buffer were reused
 // in place.
 #pragma once
 #include <cstdint>

@@ -27,7 +27,7 @@ ir::PartitionSpec SpecFrom(const DimAxes& dims) {
   return p;
 }
 
-// The type as a person reads it: global shape with the axes of each dim.
+// The type in human-readable form: global shape with the axes of each dim.
 std::string Describe(const Type& t, const DimAxes& dims) {
   Type shown = ir::MakeType(t.dtype, t.shape);
   shown.sharding = dims;
@@ -37,9 +37,9 @@ std::string Describe(const Type& t, const DimAxes& dims) {
 
 class Partitioner {
  public:
-  explicit Partitioner(std::vector<OpNote>* notes) : notes_(notes) {}
+  explicit Partitioner(std::vector<OpExplanation>* notes) : notes_(notes) {}
 
-  // Emits f's body into `b`.  `args` are blocks as s.of says for the params; so are the results.
+  // Emits f's body into `b`.  `args` and the results are shards as s.of says.
   std::vector<Value> Body(const Function& f, const FunctionShardings& s, Builder& b,
                           ir::Values args, int depth) {
     std::vector<Value> env(f.types.size());
@@ -59,8 +59,8 @@ class Partitioner {
   }
 
  private:
-  static OpNote NoteOf(const Function& f, size_t i, const FunctionShardings& s, int depth) {
-    OpNote n;
+  static OpExplanation NoteOf(const Function& f, size_t i, const FunctionShardings& s, int depth) {
+    OpExplanation n;
     n.op = std::string(f.ops[i].def->name);
     n.site = f.sites[i];
     n.depth = depth;
@@ -135,7 +135,7 @@ class Partitioner {
     }
     std::vector<Value> out;
     if (!map.manual_axes.empty()) {
-      // Already per-shard code over its axes: the body goes in place.
+      // The body is per-shard code over its axes already: inline it.
       std::vector<Value> params(body.num_params);
       for (const ir::DataFlowEdge& t : map.operands) params[t.inner] = args[t.outer];
       const std::vector<Value> results = Body(body, inner, b, params, depth + 1);
@@ -154,14 +154,14 @@ class Partitioner {
     return out;
   }
 
-  // The region's value whose sharding its result has: a carried one lies like its param.
+  // The region's value that determines a result's sharding: of a carry it is the param.
   static ValueId ResultLiesLike(const Function& body, const ir::RegionDataFlow& map, int result) {
     for (const auto& [param, carried] : map.carries)
       if (carried == result) return param;
     return body.results[result];
   }
 
-  // The region at local types; carried results are brought to where their params lie.
+  // The region at shards' types; carried results are resharded as their params are.
   FunctionRef LocalBody(const Function& body, const FunctionShardings& s, Builder& outer,
                         const ir::RegionDataFlow& map, int depth) {
     Builder b(outer.scope(), body.name);
@@ -174,7 +174,7 @@ class Partitioner {
     return b.Build(results);
   }
 
-  std::vector<OpNote>* notes_;
+  std::vector<OpExplanation>* notes_;
 };
 
 }  // namespace

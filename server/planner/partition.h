@@ -12,24 +12,24 @@
 
 namespace tessera::server::planner {
 
-// What was done to one op, for explain; parallel to the walk of the program, regions in place.
-struct OpNote {
+// The explanation of one op, in the order of the program, with those of regions after their op.
+struct OpExplanation {
   std::string op;  // wire name
   Site site;
-  int depth = 0;                     // of regions
+  int depth = 0;                     // of nested regions
   std::vector<std::string> results;  // global type and sharding of each result
   std::string why;                   // what decided the first result's sharding
-  std::vector<std::string> moves;    // reshards and gathers done for it, with operand and bytes
+  std::vector<std::string> moves;    // its reshards and gathers, with operand and bytes
 };
 
 // The program that every device runs, its arguments' and results' shardings, and notes for explain.
 struct PartitionedProgram {
   ir::FunctionRef fn;  // scope: all axes Manual, check_vma off
   std::vector<ir::PartitionSpec> in, out;
-  std::vector<OpNote> notes;
+  std::vector<OpExplanation> notes;
 };
 
-// `out_shardings[i]`: what result i must have, nullopt to take what propagation gave it.
+// Requires: `s` is the result of Propagate.
 absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program,
                                              const FunctionShardings& s);
 

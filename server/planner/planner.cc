@@ -36,7 +36,7 @@ std::vector<core::CollectiveSummary> Summarize(const std::vector<CollectiveUse>&
 }
 
 absl::Status CheckCluster(const core::PlanRequest& request) {
-  if (request.cluster.absent_memory_bytes > 0) return absl::OkStatus();
+  if (request.cluster.hypothetical_memory_bytes > 0) return absl::OkStatus();
   const int64_t want = request.program.mesh().num_devices();
   const int64_t have = static_cast<int64_t>(request.cluster.devices.size());
   if (want == have) return absl::OkStatus();
@@ -64,7 +64,7 @@ absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request) {
   plan.memory_bound_bytes = memory.peak;
   plan.source_lines = device.fn->sites;
   if (request.options.explain) {
-    const int64_t absent = request.cluster.absent_memory_bytes;
+    const int64_t absent = request.cluster.hypothetical_memory_bytes;
     plan.explain_text = ExplainText(request.program, device, memory, absent);
     plan.explain_json = ExplainJson(request.program, device, memory, absent);
   }

@@ -9,8 +9,8 @@
 
 namespace tessera::server::planner {
 
-// Errors: VALUE_ERROR, UNKNOWN_AXIS, INDIVISIBLE, SHARDING_TYPE_ERROR or NOT_IMPLEMENTED, each
-// naming the op and the user's line; FAILED_PRECONDITION (NOT_ENOUGH_DEVICES) when the snapshot has
+// Errors: VALUE_ERROR, UNKNOWN_AXIS, INDIVISIBLE, SHARDING_TYPE_ERROR or NOT_IMPLEMENTED, each with
+// the op and its source location; FAILED_PRECONDITION (NOT_ENOUGH_DEVICES) when the snapshot has
 // another number of devices than the mesh.  The time depends on the program, not on the number of
 // devices.  Requires: the program has been verified.
 absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request);

@@ -124,13 +124,13 @@ func main(%x: f32[128,4] P('data'), %w: f32[4,16] P(None,'model')) -> (f32[]) {
   core::PlanRequest request;
   TESSERA_ASSERT_OK_AND_ASSIGN(request.program, ir::ParseProgram(text));
   EXPECT_THAT(MakePlan(request).status(), ReasonIs("NOT_ENOUGH_DEVICES"));
-  request.cluster.absent_memory_bytes = 1000;
+  request.cluster.hypothetical_memory_bytes = 1000;
   TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan absent, MakePlan(request));
   EXPECT_THAT(absent.explain_text, ::testing::HasSubstr("of devices that are absent"));
   EXPECT_THAT(absent.explain_text, ::testing::HasSubstr("B at most of 1000 (arguments 64"));
   EXPECT_THAT(absent.explain_json, ::testing::HasSubstr("\"absent_device_bytes\": 1000"));
   // What is planned is what devices that are there would run.
-  request.cluster.absent_memory_bytes = 0;
+  request.cluster.hypothetical_memory_bytes = 0;
   request.cluster.devices.resize(512);
   TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan there, MakePlan(request));
   EXPECT_EQ(ir::StructuralHash(*absent.device_program), ir::StructuralHash(*there.device_program));

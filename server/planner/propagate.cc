@@ -27,10 +27,10 @@ bool Uses(const DimAxes& dims, const std::string& axis) {
   });
 }
 
-// Who decided that a tensor is cut over an axis.
+// What decided that a tensor is sharded over an axis.
 using Why = absl::FunctionRef<std::string(const std::string& axis)>;
 
-// Lets `have[dim]` grow to `want` if it is a prefix, the new axes are free and the dim divides.
+// Extends `have[dim]` to `want` if it is a prefix, the new axes are unused and the dim divides.
 bool Grow(const Function& f, FunctionShardings* s, ValueId v, int dim, const AxisList& want,
           Why why) {
   DimAxes& have = s->of[v];
@@ -75,14 +75,14 @@ bool SweepOp(const Function& f, size_t index, FunctionShardings* s) {
   return changed;
 }
 
-// Leaves a factor whole where it is minor to one that is not cut to single elements: blocks of such
-// a dim would not be contiguous, which no sharding of the dim says.  (8@x merged behind a whole 4
-// into 32.)
+// Leaves a factor whole if it is minor to one that is not sharded to single elements: the shards of
+// such a dim would not be contiguous, which no sharding of the dim can express.  (8@x merged behind
+// a whole 4 into 32.)
 void KeepBlocksContiguous(const Signature& sig, const ir::Mesh& mesh, std::vector<AxisList>* axes) {
   bool changed = true;
   auto visit = [&](const ir::TensorFactors& dims) {
     for (const ir::FactorList& dim : dims) {
-      bool whole = true;  // the factors so far are cut to single elements
+      bool whole = true;  // the factors so far are sharded to single elements
       for (int f : dim) {
         AxisList& cut = (*axes)[f];
         if (!whole && !cut.empty()) {
@@ -102,7 +102,7 @@ void KeepBlocksContiguous(const Signature& sig, const ir::Mesh& mesh, std::vecto
 
 bool Sweep(const Function& f, FunctionShardings* s);
 
-// Makes an outer value and a region's value lie alike, whichever knows more.
+// Gives an outer value and a region's value the same sharding, the longer of the two.
 bool SyncTie(const Function& outer, FunctionShardings* os, ValueId ov, const Function& inner,
              FunctionShardings* is, ValueId iv, const ir::DataFlowEdge& tie,
              const std::string& source) {
@@ -179,7 +179,7 @@ std::unique_ptr<FunctionShardings> Blank(const Function& f) {
   return s;
 }
 
-// The spec's axes exist, appear once and divide the dims of value `v`.
+// Checks that the spec's axes exist, appear once and divide the dims of value `v`.
 absl::Status CheckSpec(const Function& f, ValueId v, const ir::PartitionSpec& spec,
                        const std::string& what) {
   const Type& t = f.types[v];
@@ -208,7 +208,7 @@ absl::Status CheckSpec(const Function& f, ValueId v, const ir::PartitionSpec& sp
                    " shards of ", spec.ToString(), "; pad the dim or choose another axis"));
 }
 
-// Gives `v` the sharding; it may grow later only where the spec is open.
+// Gives `v` the sharding; it may be extended later only where the spec is open.
 absl::Status Pin(const Function& f, FunctionShardings* s, ValueId v, const ir::PartitionSpec& spec,
                  const std::string& what) {
   TESSERA_RETURN_IF_ERROR(CheckSpec(f, v, spec, what));
@@ -220,8 +220,8 @@ absl::Status Pin(const Function& f, FunctionShardings* s, ValueId v, const ir::P
   return absl::OkStatus();
 }
 
-// An argument's spec with the Explicit axes that its type cuts it by, which the spec may leave out
-// and may not put elsewhere.
+// An argument's spec with the Explicit axes of its type, which the spec may omit but not put on
+// other dims.
 absl::StatusOr<ir::PartitionSpec> WithExplicitAxes(const Type& type, ir::PartitionSpec spec,
                                                    const std::string& what) {
   if (!type.is_sharded()) return spec;
@@ -252,7 +252,7 @@ absl::Status SeedPinnedOps(const Function& f, FunctionShardings* s) {
     const Op& op = f.ops[i];
     if (op.def->fixed_sharding)
       if (const ir::PartitionSpec* spec = op.def->fixed_sharding(op.attrs)) {
-        ir::PartitionSpec rest = *spec;  // axes that are Manual here say nothing
+        ir::PartitionSpec rest = *spec;  // without the axes that are Manual here
         for (AxisList& d : rest.dims)
           std::erase_if(d, [&](const std::string& a) { return f.scope.mesh.IsManual(a); });
         TESSERA_RETURN_IF_ERROR(Pin(f, s, op.results[0], rest, Source(f, i)));

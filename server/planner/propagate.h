@@ -21,16 +21,16 @@ namespace tessera::server::planner {
 // The shardings of the values of one function over the mesh axes that are not Manual there.
 struct FunctionShardings {
   std::vector<ir::DimAxes> of;  // per value, one entry per dim
-  // Per value and mesh axis that shards it: what decided so, an argument, a result or an op.
+  // Per value and mesh axis that shards it: the argument, result or op that decided so.
   std::vector<std::map<std::string, std::string>> why;
-  std::vector<bool> fixed_sharding;                           // given, must not grow
+  std::vector<bool> fixed_sharding;                           // given, and not extended
   std::map<int, std::unique_ptr<FunctionShardings>> regions;  // by op index
 };
 
-// Starts from the program's in and out shardings, Explicit types and fixed_sharding ops.  Errors:
-// UNKNOWN_AXIS, INDIVISIBLE, VALUE_ERROR for specs that do not fit.
+// Starts from the program's in and out shardings, Explicit types and ops that fix a sharding.
+// Errors: UNKNOWN_AXIS, INDIVISIBLE, VALUE_ERROR for specs that do not fit.
 absl::Status Seed(const ir::Program& program, FunctionShardings* s);
-// What decided the sharding of value `v`, for people; "" where it is not sharded.
+// What decided the sharding of value `v`, human-readable; "" if it is not sharded.
 std::string WhoDecided(const FunctionShardings& s, ir::ValueId v);
 // Runs to the fixpoint.
 void Propagate(const ir::Function& f, FunctionShardings* s);

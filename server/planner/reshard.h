@@ -1,4 +1,4 @@
-// From one sharding of an array to another, by collectives that every device runs alike.
+// Changes the sharding of an array, by collectives that every device runs alike.
 #pragma once
 #include "ir/builder.h"
 #include "ir/mesh.h"
@@ -6,8 +6,8 @@
 namespace tessera::server::planner {
 
 // `shard` is this device's shard of an array under the sharding `current`; returns its shard under
-// `target`.  Prefers local slices to all_to_all, and that to all_gather, so that no shard in
-// between is larger than the larger of the two ends.  Emits through the shard's builder; throws
+// `target`.  Prefers local slices to all_to_all, and that to all_gather, so that no intermediate
+// shard is larger than both its source and its result.  Emits through the shard's builder; throws
 // StatusException.
 ir::Value Reshard(ir::Value shard, ir::DimAxes current, const ir::DimAxes& target);
 

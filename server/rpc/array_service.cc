@@ -37,7 +37,7 @@ void FillArray(const ArrayInfo& info, v1::Array* out) {
                  static_cast<int64_t>(info.spec.placement.devices.size()));
 }
 
-// What a WriteArray brings, of the size that its spec says.
+// The value in a WriteArray, of the size that its spec says.
 absl::StatusOr<ir::Array> ValueOf(const v1::WriteArrayRequest& request, const api::ArraySpec& spec,
                                   int64_t bytes_max) {
   const int64_t bytes = ir::MakeType(spec.dtype, spec.shape).num_bytes();

@@ -15,10 +15,10 @@ namespace tessera::server::rpc {
 namespace {
 
 constexpr size_t kRequestIdMax = 64;
-constexpr size_t kPayloadKeptMax = 128;  // costs less than a hash, and longer than one is
+constexpr size_t kPayloadKeptMax = 128;  // cheaper than a hash, and longer than one
 constexpr absl::Duration kAnswerTime = absl::Milliseconds(20);
 
-// The same message gives the same bytes, maps included.
+// Serializes deterministically, maps included.
 std::string StableBytes(const google::protobuf::Message& message) {
   std::string bytes;
   google::protobuf::io::StringOutputStream stream(&bytes);
@@ -29,7 +29,7 @@ std::string StableBytes(const google::protobuf::Message& message) {
   return bytes;
 }
 
-// LIMIT_EXCEEDED for what has no bytes on the wire: messages of 2 GiB and more.
+// LIMIT_EXCEEDED for messages that cannot be serialized: those of 2 GiB and more.
 absl::Status Encode(const google::protobuf::Message& message, grpc::ByteBuffer* out) {
   bool own = false;
   const grpc::Status encoded =

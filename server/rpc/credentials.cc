@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kChannelzPrefix[] = "/grpc.channelz.";
 
-// channelz is gRPC's own service and never comes by our gate; this does.
+// channelz is gRPC's own service and bypasses the gate, so this authorizes its calls.
 class ChannelzGuard final : public grpc::AuthMetadataProcessor {
  public:
   explicit ChannelzGuard(core::TokenStore* tokens) : tokens_(tokens) {}
@@ -76,7 +76,7 @@ absl::StatusOr<ListenerCredentials> CredentialsFor(const std::string& host,
   grpc::SslServerCredentialsOptions::PemKeyCertPair pair;
   TESSERA_ASSIGN_OR_RETURN(pair.cert_chain, ReadPem("tls_cert_file", tls.cert_file));
   TESSERA_ASSIGN_OR_RETURN(pair.private_key, ReadPem("tls_key_file", tls.key_file));
-  // gRPC would say no more than that the port cannot be bound.
+  // gRPC would only report that the port cannot be bound.
   if (const absl::Status fits = pki::CheckPair(pair.cert_chain, pair.private_key); !fits.ok())
     return Annotate(fits, absl::StrCat(tls.cert_file, " and ", tls.key_file));
   grpc::SslServerCredentialsOptions ssl(tls.ca_file.empty()

@@ -12,26 +12,25 @@ namespace tessera::server::rpc {
 // PEM files.  Without cert_file there is no TLS.
 struct TlsFiles {
   std::string cert_file, key_file;
-  std::string ca_file;  // clients that show a certificate must have it from here
+  std::string ca_file;  // the CA that must have signed a client's certificate
 };
 
-// What makes a listener's credentials.
+// The security options of a listener.
 struct ListenerSecurity {
   TlsFiles tls;
-  bool insecure = false;               // plain text beyond loopback
-  core::TokenStore* tokens = nullptr;  // outlives the server; null: none are asked for
+  bool insecure = false;               // plaintext on a non-loopback address
+  core::TokenStore* tokens = nullptr;  // outlives the server; null: no token is required
 };
 
 struct ListenerCredentials {
   std::shared_ptr<grpc::ServerCredentials> credentials;
   bool tls = false;
-  // Whether channelz, which shows everybody's connections, can be kept from those who are no
-  // administrators.
+  // Whether channelz, which shows all clients' connections, can be restricted to administrators.
   bool channelz = false;
 };
 
 // `host` is the part of the address before the port.  VALUE_ERROR: files that do not read or do not
-// fit each other, or plain text beyond loopback without `insecure`.
+// match, or plaintext on a non-loopback address without `insecure`.
 absl::StatusOr<ListenerCredentials> CredentialsFor(const std::string& host,
                                                    const ListenerSecurity& security);
 

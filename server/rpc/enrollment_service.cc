@@ -21,8 +21,7 @@ absl::Status Disabled() {
 
 }  // namespace
 
-absl::StatusOr<pki::Credential> ReadAuthority(const std::string& ca_file,
-                                              const std::string& ca_key_file) {
+absl::StatusOr<pki::Credential> ReadCa(const std::string& ca_file, const std::string& ca_key_file) {
   pki::Credential out;
   if (ca_file.empty()) {
     if (!ca_key_file.empty())
@@ -42,8 +41,8 @@ grpc::ServerUnaryReactor* EnrollmentService::GetAuthority(grpc::CallbackServerCo
                                                           v1::Authority* response) {
   auto* reactor = context->DefaultReactor();
   absl::Status status = gate_->Admit(context, Method::kEnrollmentService_GetAuthority).status();
-  if (status.ok() && authority_.cert_pem.empty()) status = Disabled();
-  if (status.ok()) response->set_ca_pem(authority_.cert_pem);
+  if (status.ok() && ca_.cert_pem.empty()) status = Disabled();
+  if (status.ok()) response->set_ca_pem(ca_.cert_pem);
   reactor->Finish(ToGrpc(status));
   return reactor;
 }
@@ -74,7 +73,7 @@ grpc::ServerUnaryReactor* EnrollmentService::Enroll(grpc::CallbackServerContext*
     sign(status);
     return reactor;
   }
-  // A token to join with makes new workers; it takes no name from one that works.
+  // A join token enrols new workers; it must not take over the name of a connected one.
   host_of_(request->worker(), [sign, request](const std::optional<std::string>& host) {
     sign(host ? MakeError(ErrorKind::kAlreadyExists,
                           absl::StrCat("enroll: a worker named ", request->worker(),
@@ -87,12 +86,12 @@ grpc::ServerUnaryReactor* EnrollmentService::Enroll(grpc::CallbackServerContext*
 
 absl::Status EnrollmentService::Sign(const v1::EnrollRequest& request,
                                      v1::EnrollResponse* response) const {
-  if (authority_.key_pem.empty()) return Disabled();
+  if (ca_.key_pem.empty()) return Disabled();
   TESSERA_ASSIGN_OR_RETURN(const pki::CertificateSpec spec,
                            api::WorkerCertificate(request.worker()));
   TESSERA_ASSIGN_OR_RETURN(*response->mutable_certificate_pem(),
-                           pki::Sign(authority_, request.csr_pem(), spec, clock_->Wall()));
-  response->set_ca_pem(authority_.cert_pem);
+                           pki::Sign(ca_, request.csr_pem(), spec, clock_->Wall()));
+  response->set_ca_pem(ca_.cert_pem);
   return absl::OkStatus();
 }
 

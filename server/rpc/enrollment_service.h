@@ -12,19 +12,16 @@
 
 namespace tessera::server::rpc {
 
-// Tells from which host a worker of the name is connected; nothing: none is.
+// Calls `then` with the host from which the worker is connected, or with nullopt.
 using ThenHost = std::function<void(const std::optional<std::string>& host)>;
 using HostOf = std::function<void(const std::string& worker, ThenHost then)>;
 
 // Thread-safe.  The gate and the clock outlive it.
 class EnrollmentService final : public v1::EnrollmentService::CallbackService {
  public:
-  // `authority` without a key: nobody can join, and with neither nobody learns whom to trust.
-  EnrollmentService(pki::Credential authority, const Clock* clock, Gate* gate, HostOf host_of)
-      : authority_(std::move(authority)),
-        clock_(clock),
-        gate_(gate),
-        host_of_(std::move(host_of)) {}
+  // `ca` without a key: workers cannot enrol; without both: clients cannot get the CA either.
+  EnrollmentService(pki::Credential ca, const Clock* clock, Gate* gate, HostOf host_of)
+      : ca_(std::move(ca)), clock_(clock), gate_(gate), host_of_(std::move(host_of)) {}
 
   grpc::ServerUnaryReactor* GetAuthority(grpc::CallbackServerContext* context,
                                          const v1::GetAuthorityRequest* request,
@@ -36,14 +33,13 @@ class EnrollmentService final : public v1::EnrollmentService::CallbackService {
  private:
   absl::Status Sign(const v1::EnrollRequest& request, v1::EnrollResponse* response) const;
 
-  const pki::Credential authority_;
+  const pki::Credential ca_;
   const Clock* const clock_;
   Gate* const gate_;
   const HostOf host_of_;
 };
 
-// Reads and checks the two files; empty paths give empty texts.
-absl::StatusOr<pki::Credential> ReadAuthority(const std::string& ca_file,
-                                              const std::string& ca_key_file);
+// Reads and checks the two files; an empty path is an absent file.
+absl::StatusOr<pki::Credential> ReadCa(const std::string& ca_file, const std::string& ca_key_file);
 
 }  // namespace tessera::server::rpc

@@ -22,14 +22,14 @@ using core::Caller;
 using core::Role;
 
 constexpr absl::Duration kSweepEvery = absl::Seconds(5);
-constexpr absl::Duration kFlushEvery = absl::Minutes(5);  // of when tokens were used
+constexpr absl::Duration kFlushEvery = absl::Minutes(5);  // of the tokens' times of last use
 constexpr int kAuditLinesPerSecond = 50;
-// Of callers that show nothing, all together.
+// For all unauthenticated callers together.
 constexpr int kAnyoneCallsPerSecond = 100;
 constexpr char kAnyoneTenant[] = "";
 constexpr char kBearer[] = "Bearer ";
 
-// The least role, as methods.def says it.
+// The minimum role of a method, as in methods.def.
 enum class Least { kViewer, kUser, kOperator, kAdmin, kWorker, kAnyone };
 
 struct MethodRow {
@@ -56,7 +56,7 @@ absl::string_view LeastName(Least least) { return core::RoleName(static_cast<Rol
 
 absl::string_view View(const grpc::string_ref& text) { return {text.data(), text.size()}; }
 
-// The bearer token of the call; empty when it has none.
+// The bearer token of the call; empty if it has none.
 absl::string_view BearerOf(const grpc::CallbackServerContext& context) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find("authorization");
@@ -74,7 +74,7 @@ std::string MethodName(Method method) {
   return absl::StrCat(ServiceName(method), "/", RowOf(method).method);
 }
 
-// Sees one call begin and end.
+// Observes the begin and the end of one call.
 class Gate::CallWatch final : public grpc::experimental::Interceptor {
  public:
   CallWatch(Gate* gate, grpc::ServerContextBase* context) : gate_(gate), context_(context) {
@@ -82,7 +82,7 @@ class Gate::CallWatch final : public grpc::experimental::Interceptor {
   }
   ~CallWatch() override { gate_->End(context_); }
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
-    // The last that is heard of a call while it may still be cancelled.
+    // The last hook of a call at which it may still be cancelled.
     if (methods->QueryInterceptionHookPoint(
             grpc::experimental::InterceptionHookPoints::POST_RECV_CLOSE))
       gate_->End(context_);
@@ -107,22 +107,22 @@ class Gate::WatchFactory final : public grpc::experimental::ServerInterceptorFac
 };
 
 Gate::Gate(const Clock* clock, GateOptions options)
-    : clock_(clock), options_(options), sweeper_([this] { Run(); }) {}
+    : clock_(clock), options_(options), canceller_([this] { Run(); }) {}
 
 Gate::~Gate() {
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
   }
-  sweeper_.join();
+  canceller_.join();
 }
 
-std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> Gate::Watcher() {
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> Gate::CallInterceptor() {
   return std::make_unique<WatchFactory>(this);
 }
 
 std::string Gate::WorkerOfCertificate(const grpc::CallbackServerContext& context) {
-  // What the handshake has verified.
+  // The identity that the TLS handshake has verified.
   const auto auth = context.auth_context();
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return "";
   for (const grpc::string_ref& uri : auth->FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
@@ -138,14 +138,14 @@ absl::StatusOr<Caller> Gate::Identify(const grpc::CallbackServerContext& context
     return options_.tokens->Authenticate(token, now);
   if (const std::string worker = WorkerOfCertificate(context); !worker.empty()) {
     Caller caller{core::kSystemTenant, Role::kWorker, absl::StrCat(kCertificateCaller, worker)};
-    TESSERA_RETURN_IF_ERROR(StillGood(caller.token_name, now));
+    TESSERA_RETURN_IF_ERROR(CheckToken(caller.token_name, now));
     return caller;
   }
   return MakeError(ErrorKind::kTokenMissing,
                    "the call carries no token; send the metadata \"authorization: Bearer TOKEN\"");
 }
 
-absl::Status Gate::StillGood(const std::string& token_name, absl::Time now) const {
+absl::Status Gate::CheckToken(const std::string& token_name, absl::Time now) const {
   absl::string_view name = token_name;
   const bool certificate = absl::ConsumePrefix(&name, kCertificateCaller);
   const absl::Status status = options_.tokens->Check(std::string(name), now);
@@ -173,7 +173,7 @@ absl::StatusOr<Caller> Gate::Admit(grpc::CallbackServerContext* context, Method 
   return status;
 }
 
-// Calls per second; 0: any number.
+// Calls per second; 0: unlimited.
 double Gate::RateOf(const Caller& caller) const {
   if (caller.role == Role::kWorker) return 0;
   return caller.tenant == kAnyoneTenant ? kAnyoneCallsPerSecond : options_.calls_per_second;
@@ -181,7 +181,7 @@ double Gate::RateOf(const Caller& caller) const {
 
 Gate::Tenant& Gate::TenantOf(const Caller& caller, absl::Time now) {
   const auto [found, first] = tenants_.try_emplace(caller.tenant);
-  // All of its calls of the first second.
+  // The bucket starts full.
   if (first) found->second = {.tokens = std::numeric_limits<double>::infinity(), .filled = now};
   return found->second;
 }
@@ -202,7 +202,7 @@ absl::Status Gate::Spend(const Caller& caller, absl::Time now, Tenant* tenant) {
 
 absl::Status Gate::AdmitAnother(const Caller& caller) {
   if (options_.tokens != nullptr)
-    TESSERA_RETURN_IF_ERROR(StillGood(caller.token_name, clock_->Wall()));
+    TESSERA_RETURN_IF_ERROR(CheckToken(caller.token_name, clock_->Wall()));
   if (RateOf(caller) <= 0) return absl::OkStatus();
   const absl::Time now = clock_->Steady();
   absl::MutexLock lock(&mu_);
@@ -218,7 +218,7 @@ absl::Status Gate::Count(const grpc::CallbackServerContext* context, const Calle
                      absl::StrCat("tenant '", caller.tenant, "': ", tenant.open,
                                   " calls are open (tenant_calls_max); end some and retry"));
   TESSERA_RETURN_IF_ERROR(Spend(caller, now, &tenant));
-  // Unknown without a Watcher, as in tests that call a handler themselves.
+  // Unknown without an interceptor, as in tests that call a handler themselves.
   if (const auto call = calls_.find(context); call != calls_.end()) {
     ++tenant.open;
     call->second->tenant = &tenant;
@@ -232,7 +232,7 @@ void Gate::Audit(const grpc::CallbackServerContext& context, Method method,
   int64_t unwritten = 0;
   {
     absl::MutexLock lock(&mu_);
-    // Whoever can be refused often must not fill the disk.
+    // Rejections are rate-limited in the log, so that they cannot fill the disk.
     const absl::Time now = clock_->Steady();
     const double gained = absl::ToDoubleSeconds(now - audit_.filled) * kAuditLinesPerSecond;
     audit_.tokens =
@@ -282,7 +282,7 @@ int64_t Gate::calls_open(const std::string& tenant) const {
   return found == tenants_.end() ? 0 : found->second.open;
 }
 
-void Gate::Sweep() {
+void Gate::CancelInvalidCalls() {
   if (options_.tokens == nullptr) return;
   const absl::Time now = clock_->Wall();
   std::vector<std::shared_ptr<Call>> bad;
@@ -292,7 +292,7 @@ void Gate::Sweep() {
     for (const auto& [key, call] : calls_) {
       if (call->token_name.empty()) continue;
       const auto [known, first] = good.try_emplace(call->token_name, true);
-      if (first) known->second = StillGood(call->token_name, now).ok();
+      if (first) known->second = CheckToken(call->token_name, now).ok();
       if (!known->second) bad.push_back(call);
     }
   }
@@ -305,7 +305,7 @@ void Gate::Cancel(Call& call) {
     if (call.ended || call.cancelled_by != std::thread::id()) return;
     call.cancelled_by = std::this_thread::get_id();
   }
-  // Not under the lock: what it sets off may run here, and End is part of that.
+  // Not under the lock: cancelling may call End on this thread.
   call.context->TryCancel();
   absl::MutexLock lock(&mu_);
   call.cancelled_by = std::thread::id();
@@ -325,7 +325,7 @@ void Gate::Run() {
       absl::MutexLock lock(&mu_);
       if (mu_.AwaitWithTimeout(absl::Condition(&stopping), kSweepEvery)) break;
     }
-    Sweep();
+    CancelInvalidCalls();
     if (clock_->Steady() < flush) continue;
     Flush();
     flush = clock_->Steady() + kFlushEvery;

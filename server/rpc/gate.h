@@ -1,11 +1,11 @@
-// The gate: finds out who calls and whether he may, before a handler looks at the request.  Every
-// handler asks it first:
+// The gate: authenticates and authorizes a call before its handler reads the request.  Every
+// handler calls it first:
 //
 //   absl::StatusOr<core::Caller> caller = gate_->Admit(context, Method::kArrayService_GetArray);
 //   if (!caller.ok()) return Refuse(reactor, caller.status());
 //
-// Thread-safe.  It outlives the server whose builder was given its Watcher().  What it refuses is
-// logged, with who and why and without the token.
+// Thread-safe.  It outlives the server whose builder got its CallInterceptor().  Rejected calls are
+// logged, with the caller and the reason and without the token.
 #pragma once
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_interceptor.h>
@@ -35,15 +35,15 @@ enum class Method : int {
 #undef TESSERA_METHOD
 };
 
-// What a caller with a worker's certificate has for a token's name, the worker's name behind. No
-// token has such a name. A revoked token with the worker's name shuts the certificate out too.
+// The token_name of a caller with a worker's certificate is this and the worker's name. No token
+// has such a name. Revoking a token with the worker's name disables the certificate too.
 inline constexpr char kCertificateCaller[] = "certificate:";
 
 struct GateOptions {
   // Null: there are no tokens, and every caller is the default tenant's administrator.
   core::TokenStore* tokens = nullptr;
-  int64_t calls_per_second = 0;  // per tenant, in bursts of as many; 0: any number
-  int64_t calls_max = 10'000;    // open at a time, per tenant
+  int64_t calls_per_second = 0;  // per tenant, and the burst size; 0: unlimited
+  int64_t calls_max = 10'000;    // open calls per tenant
 };
 
 class Gate {
@@ -52,7 +52,7 @@ class Gate {
   ~Gate();
 
   // TOKEN_MISSING, TOKEN_UNKNOWN, TOKEN_EXPIRED, TOKEN_REVOKED, ROLE_MISSING, RATE_LIMITED.  The
-  // call counts among its tenant's until it ends.
+  // call counts as open until it ends.
   absl::StatusOr<core::Caller> Admit(grpc::CallbackServerContext* context, Method method)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -60,12 +60,12 @@ class Gate {
   // a call; TOKEN_EXPIRED or TOKEN_REVOKED, since the token may have ended meanwhile.
   absl::Status AdmitAnother(const core::Caller& caller) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Cuts the open calls of tokens that are no longer good.  Called when one is revoked; happens by
-  // itself every few seconds besides, for those that expire.
-  void Sweep() ABSL_LOCKS_EXCLUDED(mu_);
+  // Cancels the open calls of tokens that are no longer valid.  Called when one is revoked, and by
+  // the gate's thread every few seconds, for those that expire.
+  void CancelInvalidCalls() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // For the server's builder: tells the gate when calls begin and end.
-  std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> Watcher();
+  // For the server's builder: notifies the gate when calls begin and end.
+  std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> CallInterceptor();
 
   // The worker that the client's certificate names; empty when it has none or is no worker's.
   static std::string WorkerOfCertificate(const grpc::CallbackServerContext& context);
@@ -80,7 +80,7 @@ class Gate {
   class WatchFactory;
   struct Tenant {
     int64_t open = 0;
-    double tokens = 0;  // calls that it may start now
+    double tokens = 0;  // of its token bucket: calls that it may start now
     absl::Time filled;
   };
   // One call, from its first byte to its end.
@@ -88,16 +88,16 @@ class Gate {
     grpc::ServerContextBase* context = nullptr;
     Tenant* tenant = nullptr;      // once admitted
     std::string token_name;        // of the token that it came with
-    std::thread::id cancelled_by;  // who is at it; the call does not end elsewhere meanwhile
+    std::thread::id cancelled_by;  // the thread that cancels it; End waits for that
     bool ended = false;
   };
 
   absl::StatusOr<core::Caller> Identify(const grpc::CallbackServerContext& context, absl::Time now);
-  // Whether the caller of that name may still call.
-  absl::Status StillGood(const std::string& token_name, absl::Time now) const;
+  // OK if the token of that name is still valid.
+  absl::Status CheckToken(const std::string& token_name, absl::Time now) const;
   absl::Status Count(const grpc::CallbackServerContext* context, const core::Caller& caller,
                      absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
-  // Takes one of the calls that the caller's tenant may start now.
+  // Takes one token from the bucket of the caller's tenant.
   absl::Status Spend(const core::Caller& caller, absl::Time now, Tenant* tenant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Tenant& TenantOf(const core::Caller& caller, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -117,12 +117,12 @@ class Gate {
   std::unordered_map<const grpc::ServerContextBase*, std::shared_ptr<Call>> calls_
       ABSL_GUARDED_BY(mu_);
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // bounded by the tokens' tenants
-  Tenant audit_ ABSL_GUARDED_BY(mu_);                           // lines that may be written
-  int64_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;                  // refusals since the last line
-  std::thread sweeper_;
+  Tenant audit_ ABSL_GUARDED_BY(mu_);                           // token bucket of log lines
+  int64_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;                  // rejections since the last line
+  std::thread canceller_;
 };
 
-// What a stream that was refused answers with.
+// The reactor of a rejected stream, which finishes it with the error.
 template <class Reactor>
 class RefusedStream final : public Reactor {
  public:

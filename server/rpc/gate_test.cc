@@ -78,11 +78,10 @@ class GateTest : public ::testing::Test {
  protected:
   GateTest() : folder_(::testing::TempDir() + "gate-XXXXXX") {
     EXPECT_NE(mkdtemp(folder_.data()), nullptr);
-    authority_ = pki::MakeAuthority("test", absl::Now()).value();
+    ca_ = pki::MakeAuthority("test", absl::Now()).value();
     const pki::Credential server =
-        pki::Issue(authority_, {.common_name = "coordinator", .ips = {"127.0.0.1"}}, absl::Now())
-            .value();
-    Write("ca.pem", authority_.cert_pem);
+        pki::Issue(ca_, {.common_name = "coordinator", .ips = {"127.0.0.1"}}, absl::Now()).value();
+    Write("ca.pem", ca_.cert_pem);
     Write("cert.pem", server.cert_pem);
     Write("key.pem", server.key_pem);
     Write("tokens", FormatTokenFile({}));
@@ -106,7 +105,7 @@ class GateTest : public ::testing::Test {
     const ListenerCredentials made =
         CredentialsFor("127.0.0.1", {tls ? Files() : TlsFiles{}, false, options.tokens}).value();
     enrollment_ = std::make_unique<EnrollmentService>(
-        authority_, &clock_, gate_.get(), [this](const std::string& worker, const ThenHost& then) {
+        ca_, &clock_, gate_.get(), [this](const std::string& worker, const ThenHost& then) {
           then(connected_.count(worker) > 0 ? std::optional<std::string>("here") : std::nullopt);
         });
     links_ = std::make_unique<OpenLinks>(gate_.get());
@@ -118,7 +117,7 @@ class GateTest : public ::testing::Test {
     builder.RegisterService(enrollment_.get());
     builder.RegisterService(links_.get());
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watchers;
-    watchers.push_back(gate_->Watcher());
+    watchers.push_back(gate_->CallInterceptor());
     builder.experimental().SetInterceptorCreators(std::move(watchers));
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
@@ -130,13 +129,13 @@ class GateTest : public ::testing::Test {
   }
   std::shared_ptr<grpc::Channel> TlsChannel(const pki::Credential& own = {}) const {
     grpc::SslCredentialsOptions ssl;
-    ssl.pem_root_certs = authority_.cert_pem;
+    ssl.pem_root_certs = ca_.cert_pem;
     ssl.pem_cert_chain = own.cert_pem;
     ssl.pem_private_key = own.key_pem;
     return grpc::CreateChannel(address(), grpc::SslCredentials(ssl));
   }
   pki::Credential WorkerCert(const std::string& name) const {
-    return pki::Issue(authority_, api::WorkerCertificate(name).value(), absl::Now()).value();
+    return pki::Issue(ca_, api::WorkerCertificate(name).value(), absl::Now()).value();
   }
   std::string Token(const std::string& name, Role role,
                     absl::Duration life = absl::InfiniteDuration()) {
@@ -189,7 +188,7 @@ class GateTest : public ::testing::Test {
 
   const RealClock clock_;
   std::string folder_;
-  pki::Credential authority_;
+  pki::Credential ca_;
   const pki::SigningRequest request_ = pki::MakeSigningRequest("w0").value();
   std::unique_ptr<auth::Tokens> tokens_;
   std::unique_ptr<Gate> gate_;
@@ -245,9 +244,9 @@ TEST_F(GateTest, ATokenOfTheRoleIsWanted) {
 
 TEST_F(GateTest, AnyoneLearnsWhoseClusterItIs) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
-  v1::Authority authority;
-  ASSERT_TRUE(GetAuthority(TlsChannel(), &authority).ok());
-  EXPECT_EQ(authority.ca_pem(), authority_.cert_pem);
+  v1::Authority ca;
+  ASSERT_TRUE(GetAuthority(TlsChannel(), &ca).ok());
+  EXPECT_EQ(ca.ca_pem(), ca_.cert_pem);
 }
 
 TEST_F(GateTest, ATokenTakesNoNameFromAWorkerThatIsConnected) {
@@ -283,7 +282,7 @@ TEST_F(GateTest, ACertificateOfAnotherAuthorityIsNoneAtAll) {
   const auto forged = pki::Issue(other, api::WorkerCertificate("w0").value(), absl::Now()).value();
   EXPECT_EQ(Enroll(TlsChannel(forged), "").code(), absl::StatusCode::kUnavailable);
   // A certificate that names no worker is as good as none.
-  const auto client = pki::Issue(authority_, {.common_name = "me"}, absl::Now()).value();
+  const auto client = pki::Issue(ca_, {.common_name = "me"}, absl::Now()).value();
   EXPECT_THAT(Enroll(TlsChannel(client), ""), ReasonIs("TOKEN_MISSING", ""));
 }
 
@@ -427,9 +426,9 @@ TEST_F(GateTest, ChannelzIsForAdministrators) {
 
 TEST_F(GateTest, PlainTextToATlsPortFailsWithinItsBound) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
-  v1::Authority authority;
+  v1::Authority ca;
   const absl::Time start = absl::Now();
-  const grpc::Status status = GetAuthority(PlainChannel(), &authority);
+  const grpc::Status status = GetAuthority(PlainChannel(), &ca);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
   EXPECT_LT(absl::Now() - start, kPatience);
 }
@@ -467,8 +466,8 @@ TEST_F(GateTest, FilesThatDoNotFitAreNamed) {
   EXPECT_FALSE(CredentialsFor("0.0.0.0", {{}, true})->channelz);
   EXPECT_TRUE(CredentialsFor("127.0.0.1", {})->channelz);
   EXPECT_FALSE(CredentialsFor("127.0.0.1", {{}, false, tokens_.get()})->channelz);
-  EXPECT_THAT(ReadAuthority("", Path("key.pem")), ReasonIs("VALUE_ERROR", "without tls_ca_file"));
-  EXPECT_THAT(ReadAuthority(Path("ca.pem"), Path("key.pem")), ReasonIs("VALUE_ERROR", "ca.pem"));
+  EXPECT_THAT(ReadCa("", Path("key.pem")), ReasonIs("VALUE_ERROR", "without tls_ca_file"));
+  EXPECT_THAT(ReadCa(Path("ca.pem"), Path("key.pem")), ReasonIs("VALUE_ERROR", "ca.pem"));
 }
 
 TEST_F(GateTest, WorkersNamesAreChecked) {

@@ -1,8 +1,8 @@
-// The handlers of the coordinator's services, one for each row of methods.def that has one: whoever
-// adds a row writes the function that it declares here, in the file of its service.
+// The handlers of the coordinator's services, one for each row of methods.def that has one: a new
+// row declares its function here, and the file of its service defines it.
 //
-// A handler is called by gRPC's threads and does not wait: it takes what the call brings apart,
-// asks the coordinator, and the answer finishes the call.
+// A handler runs on gRPC's threads and does not block: it reads the request, calls the coordinator,
+// and the coordinator's callback finishes the call.
 #pragma once
 #include <vector>
 
@@ -38,7 +38,7 @@ namespace tessera::server::rpc {
 // Every method that has a handler.
 std::vector<Row> AllRows();
 
-// What several services answer with.
+// Shared by several services.
 void FillWorker(const scheduler::WorkerInfo& info, v1::Worker* out);
 
 }  // namespace tessera::server::rpc

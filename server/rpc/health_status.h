@@ -1,4 +1,4 @@
-// What grpc.health.v1 says, from the coordinator's three checks (docs/health.md).
+// The statuses of grpc.health.v1, from the coordinator's three checks (docs/health.md).
 #pragma once
 
 namespace grpc {
@@ -11,8 +11,8 @@ struct HealthStatus {
   bool live = true, ready = true, progressing = true;
 };
 
-// "" and the services whose work devices do serve while it progresses; the others while it is live.
-// The names "live", "ready" and "progressing" ask for one check each.
+// "" and the services that need devices are SERVING while `progressing`; the others while `live`.
+// The names "live", "ready" and "progressing" have the status of one check each.
 void SetHealth(const HealthStatus& status, grpc::HealthCheckServiceInterface* service);
 
 }  // namespace tessera::server::rpc

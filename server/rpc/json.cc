@@ -24,7 +24,7 @@ absl::Status Misfit(const std::string& where, const std::string& what) {
                    absl::StrCat("input", where.empty() ? "" : " at ", where, ": ", what));
 }
 
-// The least and greatest integer of a dtype; kU64 is handled by its texts.
+// The minimum and maximum of an integer dtype; kU64 is handled as a string.
 std::pair<double, double> RangeOf(DType dtype) {
   const int bits = static_cast<int>(8 * ir::ByteWidth(dtype));
   if (ir::IsUnsignedInt(dtype)) return {0, std::ldexp(1.0, bits) - 1};
@@ -77,7 +77,7 @@ absl::Status SetLeaf(const Value& value, const std::string& where, int64_t index
   return absl::OkStatus();
 }
 
-// Lists of the sizes that the shape says, all the way down.
+// Checks that nested lists have the sizes of the shape.
 absl::Status CheckLists(const Value& value, const ir::Dims& shape, size_t dim,
                         const std::string& where) {
   if (dim == shape.size()) return absl::OkStatus();
@@ -94,7 +94,7 @@ absl::Status CheckLists(const Value& value, const ir::Dims& shape, size_t dim,
   return absl::OkStatus();
 }
 
-// Of values that CheckLists has passed.
+// Requires: CheckLists has passed.
 absl::Status ReadJson(const Value& value, size_t dim, const std::string& where, int64_t* index,
                       ir::Array* out) {
   if (dim == out->shape().size()) return SetLeaf(value, where, (*index)++, out);
@@ -177,7 +177,7 @@ absl::Status CheckJsonSize(const ir::Type& type) {
 
 absl::StatusOr<ir::Array> ArrayFromJson(const Value& value, DType dtype, const ir::Dims& shape) {
   TESSERA_RETURN_IF_ERROR(CheckJsonDType(dtype));
-  // All of it is there before memory is taken for what the shape promises.
+  // Checked before memory is allocated for the shape.
   TESSERA_RETURN_IF_ERROR(CheckLists(value, shape, 0, ""));
   ir::Array out(dtype, shape);
   int64_t index = 0;

@@ -1,6 +1,6 @@
-// Arrays as JSON values: for small things and for people.
+// Arrays as JSON values: for small arrays and for display.
 //
-// Pure functions; any thread.
+// Stateless; thread-safe.
 #pragma once
 #include "absl/status/statusor.h"
 #include "google/protobuf/struct.pb.h"
@@ -10,8 +10,8 @@
 namespace tessera::server::rpc {
 
 // Nested lists, row-major, to an array of that type and back.  Numbers for numbers, true and false
-// for bool; "NaN", "Infinity", "-Infinity" and, for 64-bit integers, decimal texts.  VALUE_ERROR
-// says where in the lists the value does not fit.  f16, f8 and complex dtypes are NOT_IMPLEMENTED,
+// for bool; "NaN", "Infinity", "-Infinity" and, for 64-bit integers, decimal strings.  VALUE_ERROR
+// has the indices of the value that does not fit.  f16, f8 and complex dtypes are NOT_IMPLEMENTED,
 // lists of more than 2^22 values LIMIT_EXCEEDED.
 absl::StatusOr<ir::Array> ArrayFromJson(const google::protobuf::Value& value, ir::DType dtype,
                                         const ir::Dims& shape);

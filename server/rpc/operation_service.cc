@@ -79,13 +79,13 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::Operation>,
     if (end) return End();
     StartWrite(&last_);
   }
-  // Whether the caller is to call End.
+  // Returns whether the caller must call End.
   bool TakeEnd(bool over) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (writing_ || ending_ || (!over && end_.ok())) return false;
     ending_ = true;
     return true;
   }
-  // Nothing changes what it reads once ending_ is set.
+  // What it reads is constant once ending_ is set.
   void End() ABSL_NO_THREAD_SAFETY_ANALYSIS { Finish(ToGrpc(end_)); }
 
   Coordinator* const coordinator_;

@@ -1,7 +1,7 @@
-// Pages of lists.  A token says behind which key the next page begins, and a check of what it was
-// made for: it is good for the same list of the same tenant only.  Tokens hold nothing secret.
+// Pages of lists.  A page token has the last key of the previous page and a hash of the scope: it
+// is valid for the same list of the same tenant only.  Tokens hold nothing secret.
 //
-// Any thread.
+// Thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,13 +17,13 @@ namespace tessera::server::rpc {
 
 // `scope` names the list: method, tenant and filter.
 std::string PageToken(std::string_view scope, std::string_view after);
-// VALUE_ERROR: the token is not one of this list.
+// The key in the token.  VALUE_ERROR: the token belongs to another list, or does not parse.
 absl::StatusOr<std::string> PageAfter(std::string_view scope, std::string_view token);
 absl::Status BadPageToken();
-// VALUE_ERROR: negative.
+// VALUE_ERROR: `size` is negative.
 absl::Status CheckPageSize(int32_t size);
 
-// What a request with page_size and page_token asks for.  Keys are texts or integers.
+// Reads page_size and page_token of a request.  Keys are strings or integers.
 template <class Request>
 absl::Status ReadPage(std::string_view scope, const Request& request,
                       scheduler::PageRequest<std::string>* page) {
@@ -46,9 +46,9 @@ absl::Status ReadPage(std::string_view scope, const Request& request,
   return absl::OkStatus();
 }
 
-// Answers a call of a list with the page that it asks for: `add(item, &response)` for each item of
-// the reply to `event`. `filter` is what narrows the list; `key(item)` is where the next page
-// begins.
+// Finishes a List call with the requested page: calls `add(item, &response)` for each item of the
+// reply to `event`. `filter` is part of the token's scope; the next page begins after `key(item)`
+// of the last item.
 template <class Item, class Event, class Q, class R, class Add, class Key>
 void AnswerPage(const CallRef<Q, R>& call, Event event, std::string_view filter, Add add, Key key) {
   const std::string scope = absl::StrCat(Q::descriptor()->name(), "|", call->caller().tenant,

@@ -18,7 +18,7 @@ namespace {
 using ir::serial::FromProto;
 using ir::serial::ToProto;
 
-// The program of the bytes that were uploaded.
+// Parses an uploaded program.
 absl::StatusOr<ir::Program> ParseBytes(std::string_view bytes, const ir::Limits& limits) {
   v1::Program proto;
   if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
@@ -35,7 +35,7 @@ void CountOps(const ir::Function& f, google::protobuf::Map<std::string, int64_t>
   }
 }
 
-// Without ops and text.
+// Fills in everything but ops and text.
 void FillSignature(const std::string& tenant, const std::string& sha256, int64_t size,
                    const ir::Program& program, v1::UploadedProgram* out) {
   out->set_name(absl::StrCat("tenants/", tenant, "/programs/", sha256));
@@ -50,7 +50,7 @@ void FillSignature(const std::string& tenant, const std::string& sha256, int64_t
 
 }  // namespace
 
-// ---- Programs that are kept. --------------------------------------------------------------------
+// ---- Uploaded programs. -------------------------------------------------------------------------
 void UploadProgram(const CallRef<v1::UploadProgramRequest, v1::UploadProgramResponse>& call) {
   const v1::UploadProgramRequest& q = call->request();
   const std::string& tenant = call->caller().tenant;
@@ -114,7 +114,7 @@ void DeleteProgram(const CallRef<v1::DeleteProgramRequest, v1::DeleteProgramResp
 // ---- Compile. -----------------------------------------------------------------------------------
 namespace {
 
-// The program that is given in one of the ways: message, text, hash of an upload.
+// The request's program, which is a message, a text, or the hash of an upload.
 absl::StatusOr<ir::Program> ProgramOf(const CallBase& call, const v1::Program* program,
                                       const std::string& text, const std::string& sha256) {
   Coordinator* const coordinator = call.coordinator();

@@ -1,5 +1,5 @@
-// One call of any method with any bytes, over a connection: for fuzzing the whole of a server
-// without knowing its protos.
+// Calls any method with any bytes over one connection: for fuzzing a whole server without its
+// protos.
 //
 // Thread-compatible.
 #pragma once
@@ -17,8 +17,8 @@ class RawCaller {
  public:
   explicit RawCaller(const std::string& address);
   ~RawCaller();
-  // Writes one message, ends the request, reads the answers and drops them. How the call ended,
-  // with its code alone meaning anything.
+  // Writes one message, half-closes, and discards the responses. Only the code of the returned
+  // status is meaningful.
   absl::Status Call(const std::string& method, absl::string_view bytes, absl::Duration bound);
 
  private:

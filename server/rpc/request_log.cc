@@ -29,7 +29,7 @@ void RequestLog::DropOld(Tenant& tenant, absl::Time now) {
 }
 
 void RequestLog::DropOthers(absl::Time now) {
-  // Seldom enough to cost nothing; tenants are as many as there are tokens.
+  // Rarely, so that it costs nothing; there are at most as many tenants as tokens.
   if (now - looked_ >= limits_.age_max / 10) {
     looked_ = now;
     for (auto it = tenants_.begin(); it != tenants_.end();) {
@@ -77,7 +77,7 @@ void RequestLog::End(const Key& key, const Answer& answer, absl::Time now) {
   std::vector<Then> waiting;
   {
     absl::MutexLock lock(&mu_);
-    // A call that is under way keeps its tenant.
+    // A running call keeps its tenant's entry.
     Tenant& tenant = tenants_.at(key.tenant);
     const auto it = tenant.entries.find(key);
     TESSERA_CHECK(it != tenant.entries.end() && !it->second.ended) << key.request_id;

@@ -1,12 +1,12 @@
-// Answers to calls with a request_id, for those that come again: the same tenant, method, id and
-// payload get the answer of the first call, whether it has ended or still runs; another payload is
+// Cached responses of calls with a request_id, for retries: the same tenant, method, id and payload
+// get the response of the first call, whether it has ended or still runs; another payload is
 // REQUEST_ID_REUSED.
 //
-// Only what went well is kept: a call that failed has changed nothing, and its id may be used
-// again. A tenant's answers are bounded in number, age and bytes; its own oldest goes first, and a
-// call whose answer is gone runs again.  Where all tenants together keep too many bytes, the one
-// that keeps the most loses its oldest: nobody pushes out the answers of those who keep less.
-// Calls under way are bounded by the server's calls.
+// Only successes are cached: a call that failed has changed nothing, and its id may be used again.
+// A tenant's responses are bounded in number, age and bytes; its own oldest is evicted first, and a
+// call whose response is evicted runs again.  Beyond the bound of bytes over all tenants, the
+// tenant with the most bytes loses its oldest, so that no tenant evicts those of smaller ones.
+// Running calls are bounded by the server's calls.
 //
 // Thread-safe; callbacks run without a lock.  Reads no clock.
 #pragma once
@@ -50,13 +50,14 @@ class RequestLog {
 
   explicit RequestLog(Limits limits) : limits_(limits) {}
 
-  // True: the call is new; it runs, and End follows.  False: `then` is called with its answer, now
-  // or when the first such call ends.  `payload` is a hash of the request without its id.
+  // Returns true if the call is new: the caller runs it and calls End.  Else calls `then` with the
+  // response, now or when the first such call ends.  `payload` is the request without its id, or a
+  // hash of it.
   bool Begin(const Key& key, const std::string& payload, absl::Time now, Then then)
       ABSL_LOCKS_EXCLUDED(mu_);
   void End(const Key& key, const Answer& answer, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Of all tenants.
+  // The number of cached responses over all tenants.
   int64_t answers() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -67,23 +68,22 @@ class RequestLog {
     absl::Time until;
     std::vector<Then> waiting;  // while it has not ended
   };
-  // Of one tenant; gone once it is empty.
+  // The entries of one tenant; erased once it is empty.
   struct Tenant {
     std::map<Key, Entry> entries;
     std::deque<Key> ended;  // oldest first
     int64_t bytes = 0;
   };
   void DropOldest(Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What is beyond its limits.
+  // Evicts entries beyond the tenant's limits.
   void DropOld(Tenant& tenant, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Those that have not called for so long that all their answers are old, and bytes beyond the
-  // limit of all.
+  // Evicts idle tenants, whose responses are all too old, and bytes beyond all_bytes_max.
   void DropOthers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Limits limits_;
   mutable absl::Mutex mu_;
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);
-  absl::Time looked_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // at every tenant
+  absl::Time looked_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // last scan of all tenants
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;                         // of all
 };
 

@@ -50,7 +50,7 @@ const char* CodeName(size_t code) {
   return code < kCodes ? kNames[code] : "UNKNOWN";
 }
 
-// Of one method, for as long as the server lives.
+// The metrics of one method; lives as long as the server.
 class MethodMetrics {
  public:
   MethodMetrics(Metrics* metrics, std::string service, std::string method)
@@ -88,7 +88,7 @@ class MethodMetrics {
   std::array<Histogram, kCodes> durations_ ABSL_GUARDED_BY(mu_);
 };
 
-// Counts a call that was refused for who called or for a bound.
+// Counts a call that was rejected because of its caller or a limit.
 void CountRefusal(const grpc::Status& status, Metrics* metrics) {
   google::rpc::Status details;
   std::string reason;
@@ -115,7 +115,7 @@ void CountRefusal(const grpc::Status& status, Metrics* metrics) {
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
       if (reason == "RATE_LIMITED") return rejected("quota");
       if (reason == "QUEUE_FULL") return rejected("overload");
-      // gRPC's own answer to a message that is too large has no reason.
+      // gRPC's own status for a too large message has no reason.
       if (reason.empty() || reason == "LIMIT_EXCEEDED") return rejected("size");
       return;
     case grpc::StatusCode::UNAVAILABLE:
@@ -126,7 +126,7 @@ void CountRefusal(const grpc::Status& status, Metrics* metrics) {
   }
 }
 
-// Of one call; gRPC deletes it when the call has ended.
+// Observes one call; gRPC deletes it when the call has ended.
 class Interceptor final : public grpc::experimental::Interceptor {
  public:
   Interceptor(MethodMetrics* method, Metrics* metrics)
@@ -150,7 +150,7 @@ class Interceptor final : public grpc::experimental::Interceptor {
   MethodMetrics* const method_;
   Metrics* const metrics_;
   const int64_t began_;
-  // One that ends without having sent a status was cut off by its client.
+  // A call that ends without having sent a status was cancelled by its client.
   size_t code_ = static_cast<size_t>(grpc::StatusCode::CANCELLED);
 };
 
@@ -163,8 +163,8 @@ class Factory final : public grpc::experimental::ServerInterceptorFactoryInterfa
   }
 
  private:
-  // `path`: "/tessera.v1.ClusterService/ListDevices". What no service of this program has is one
-  // and the same, so that a client cannot make series.
+  // `path`: "/tessera.v1.ClusterService/ListDevices". Unknown methods share
+  // one entry, so that a client cannot create series.
   MethodMetrics* Of(const char* path) ABSL_LOCKS_EXCLUDED(mu_) {
     const std::string_view key = path == nullptr ? "" : path;
     absl::MutexLock lock(&mu_);

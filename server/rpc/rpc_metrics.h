@@ -1,8 +1,8 @@
-// Metrics of every call on a gRPC server, by an interceptor: what started, how long it took and how
-// it ended, what is under way, what was refused.
+// Metrics of every call on a gRPC server, by an interceptor: calls started, open and rejected,
+// their durations and status codes.
 //
-// Thread-safe. `metrics` outlives the server. Methods that no service of this program has count as
-// "other", so that the labels are those of our services.
+// Thread-safe. `metrics` outlives the server. Methods of unknown services count as "other", so that
+// the label values are bounded.
 #pragma once
 #include <memory>
 #include <string>
@@ -18,15 +18,14 @@ namespace tessera::server::rpc {
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MetricsInterceptor(
     Metrics* metrics);
 
-// Counts the requests of streams as the interceptor counts calls, among those of the stream's
-// method.
+// Counts each request of a stream as the interceptor counts a call of the stream's method.
 class RequestMetrics {
  public:
   // `metrics` may be null: nothing is counted.
   RequestMetrics(Metrics* metrics, Method method);
   ~RequestMetrics();
   void Begin() const;
-  // The request that began so long ago has been answered.
+  // A request has been answered after `time`.
   void End(const absl::Status& answer, absl::Duration time) const;
 
  private:
@@ -34,7 +33,7 @@ class RequestMetrics {
   const std::unique_ptr<Counters> counters_;
 };
 
-// Of the gRPC library, "1.51.1".
+// The version of the gRPC library, "1.51.1".
 std::string GrpcVersion();
 
 }  // namespace tessera::server::rpc

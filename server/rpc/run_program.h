@@ -1,4 +1,4 @@
-// RunProgram: compile, upload, run and download in one call, with JSON values for small things.
+// RunProgram: compile, upload, run and download in one call, with JSON values for small arrays.
 #pragma once
 #include <deque>
 #include <functional>
@@ -15,14 +15,14 @@
 
 namespace tessera::server::rpc {
 
-// Carries out one request for the caller of `service`; blocks.  `program` is the request's.
+// Runs one request for the caller of `service`; blocking.  `program` is the request's.
 absl::Status RunOne(api::Service& service, ir::Program program,
                     const v1::RunProgramRequest& request, v1::RunProgramResponse* response,
                     absl::Duration timeout);
 
-// A few threads for what blocks, and a bounded queue.  Thread-safe.  Every job is called once: with
-// the time that is left to it, or with why it does not run: QUEUE_FULL, DEADLINE_EXCEEDED, or, from
-// the destructor, SERVER_STOPPING.
+// A few threads for blocking jobs, and a bounded queue.  Thread-safe.  Every job is called once:
+// with its remaining time, or with the error for which it does not run: QUEUE_FULL,
+// DEADLINE_EXCEEDED, or, from the destructor, SERVER_STOPPING.
 class RunPool {
  public:
   using Job = std::function<void(absl::StatusOr<absl::Duration> left)>;

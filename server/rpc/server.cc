@@ -35,14 +35,14 @@ namespace {
 
 constexpr int kStreamsPerConnection = 128;
 constexpr int kMetadataBytes = 16 << 10;
-// Connections that say nothing, or nothing that is TLS and HTTP/2, are closed after it.
+// Connections without a TLS and HTTP/2 handshake within this time are closed.
 constexpr int kHandshakeMillis = 10'000;
 constexpr size_t kQuotaBytes = size_t{2} << 30;
 
 class GrpcServer final : public Server {
  public:
   GrpcServer(Coordinator* coordinator, Gate* gate, std::unique_ptr<Gate> own_gate,
-             pki::Credential authority, const ServeOptions& options)
+             pki::Credential ca, const ServeOptions& options)
       : own_gate_(std::move(own_gate)),
         gate_(gate),
         requests_({.answers_max = coordinator->options().request_ids_max,
@@ -51,7 +51,7 @@ class GrpcServer final : public Server {
         context_{gate,   coordinator->clock(), &requests_,           coordinator,
                  &pool_, &executions_,         options.top_programs, options.features},
         workers_(coordinator, gate),
-        enrollment_(std::move(authority), &gate->clock(), gate,
+        enrollment_(std::move(ca), &gate->clock(), gate,
                     [coordinator](const std::string& worker, ThenHost then) {
                       scheduler::GetWorker get;
                       get.worker = worker;
@@ -88,7 +88,7 @@ class GrpcServer final : public Server {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnection);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytes);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMillis);
-    // Two servers on one port would share its connections; the second is to fail.
+    // Two servers on one port would share its connections; the second must fail.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     for (const ChannelArgument& a : ServerArguments(KeepaliveFrom(limits)))
       builder.AddChannelArgument(a.name, a.value);
@@ -101,7 +101,7 @@ class GrpcServer final : public Server {
     builder.RegisterService(&workers_);
     builder.RegisterService(&enrollment_);
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watchers;
-    watchers.push_back(gate_->Watcher());
+    watchers.push_back(gate_->CallInterceptor());
     if (options.metrics != nullptr) watchers.push_back(MetricsInterceptor(options.metrics));
     builder.experimental().SetInterceptorCreators(std::move(watchers));
     server_ = builder.BuildAndStart();
@@ -157,18 +157,17 @@ class GrpcServer final : public Server {
 absl::StatusOr<std::unique_ptr<Server>> Serve(const ServeOptions& options,
                                               Coordinator* coordinator) {
   static const RealClock* const clock = new RealClock;
-  // Who sends what is no message hears of it; on the standard error it would be anybody's to fill.
+  // A sender of an invalid message gets the error; logging it would let any client fill the log.
   google::protobuf::SetLogHandler(nullptr);
-  TESSERA_ASSIGN_OR_RETURN(pki::Credential authority,
-                           ReadAuthority(options.tls.ca_file, options.ca_key_file));
+  TESSERA_ASSIGN_OR_RETURN(pki::Credential ca, ReadCa(options.tls.ca_file, options.ca_key_file));
   const Options& limits = coordinator->options();
   std::unique_ptr<Gate> own;
   if (options.gate == nullptr)
     own = std::make_unique<Gate>(
         clock, GateOptions{nullptr, limits.rate_limit_per_second, limits.tenant_calls_max});
   Gate* const gate = options.gate == nullptr ? own.get() : options.gate;
-  auto server = std::make_unique<GrpcServer>(coordinator, gate, std::move(own),
-                                             std::move(authority), options);
+  auto server =
+      std::make_unique<GrpcServer>(coordinator, gate, std::move(own), std::move(ca), options);
   TESSERA_RETURN_IF_ERROR(server->Start(options, coordinator->options()));
   return server;
 }

@@ -16,19 +16,19 @@ namespace tessera::server::rpc {
 
 struct ServeOptions {
   std::string listen = "127.0.0.1:0";  // port 0: any free one
-  // Plain text beyond loopback is refused without it.
+  // Allows plaintext on a non-loopback address.
   bool insecure = false;
   TlsFiles tls = {};
   // Signs workers' certificates together with tls.ca_file; empty: none can enrol.
   std::string ca_key_file = {};
-  // Outlives the server; null: one that takes every caller for an administrator.
+  // Outlives the server; null: every caller is an administrator.
   Gate* gate = nullptr;
-  // Outlives it too; null: nothing is counted.
+  // Outlives it too; null: metrics are disabled.
   Metrics* metrics = nullptr;
-  HealthStatus health = {};  // at first
-  // What ListTopPrograms answers; empty: nothing is known.
+  HealthStatus health = {};  // the initial status
+  // The source of ListTopPrograms; empty: its list is empty.
   TopProgramsFn top_programs = {};
-  // What GetCapabilities says is on.
+  // The enabled features, for GetCapabilities.
   std::vector<std::string> features = {};
 };
 
@@ -40,13 +40,13 @@ class Server {
   virtual const std::string& address() const = 0;
   virtual int port() const = 0;
   virtual void SetHealth(const HealthStatus& status) = 0;
-  // Refuses new calls, gives those in progress `grace`, then cancels them.  Health says
+  // Rejects new calls, gives those in progress `grace`, then cancels them.  Health becomes
   // NOT_SERVING.
   virtual void Shutdown(absl::Duration grace) = 0;
 };
 
-// VALUE_ERROR: not an address, not loopback and neither TLS nor `insecure`, or files that do not
-// read or fit.  UNAVAILABLE: cannot bind.
+// VALUE_ERROR: an invalid address, a non-loopback one with neither TLS nor `insecure`, or files
+// that do not read or match.  UNAVAILABLE: cannot bind.
 absl::StatusOr<std::unique_ptr<Server>> Serve(const ServeOptions& options,
                                               Coordinator* coordinator);
 

@@ -5,7 +5,7 @@
 
 namespace tessera::server::rpc {
 
-// Messages are cut at 3000 bytes, since they travel in headers.
+// Messages are truncated at 3000 bytes, since they are sent in headers.
 grpc::Status ToGrpc(const absl::Status& status);
 
 }  // namespace tessera::server::rpc

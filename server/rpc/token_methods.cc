@@ -66,7 +66,7 @@ absl::Status ListTokens(Gate& gate, const v1::ListTokensRequest& request,
   const int size =
       request.page_size() == 0 ? kPageDefault : std::min(request.page_size(), kPageMax);
   const std::vector<core::TokenInfo> all = tokens->List();
-  // A page's token is the name before it, which names a place even when it is gone.
+  // A page token has the last name of the previous page, which may have been deleted.
   auto next = std::upper_bound(
       all.begin(), all.end(), request.page_token(),
       [](const std::string& name, const core::TokenInfo& info) { return name < info.name; });
@@ -80,8 +80,8 @@ absl::Status ListTokens(Gate& gate, const v1::ListTokensRequest& request,
 absl::Status RevokeToken(Gate& gate, const v1::RevokeTokenRequest& request, v1::Token* response) {
   TESSERA_ASSIGN_OR_RETURN(core::TokenStore* const tokens, TokensOf(gate));
   const absl::StatusOr<core::TokenInfo> info = tokens->Revoke(request.name());
-  // Even if the disk did not take it, it is revoked.
-  gate.Sweep();
+  // The token is revoked even if writing that failed.
+  gate.CancelInvalidCalls();
   TESSERA_RETURN_IF_ERROR(info);
   TESSERA_LOG(INFO) << "token revoked" << Field("token", info->name);
   *response = ToProto(*info);

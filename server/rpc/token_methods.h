@@ -11,7 +11,7 @@ absl::Status CreateToken(Gate& gate, const v1::CreateTokenRequest& request,
                          v1::CreateTokenResponse* response);
 absl::Status ListTokens(Gate& gate, const v1::ListTokensRequest& request,
                         v1::ListTokensResponse* response);
-// Open calls of the token are cut before it returns.
+// Open calls of the token are cancelled before it returns.
 absl::Status RevokeToken(Gate& gate, const v1::RevokeTokenRequest& request, v1::Token* response);
 
 }  // namespace tessera::server::rpc

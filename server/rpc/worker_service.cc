@@ -19,9 +19,9 @@
 namespace tessera::server::rpc {
 namespace {
 
-// Commands that wait for a worker that does not read; beyond it the worker is lost.
+// Maximum of queued commands for a worker that does not read; beyond it the worker is lost.
 constexpr size_t kCommandsMax = 100'000;
-// How long the last write may take once the stream ends; then the stream is cut.
+// How long the last write may take once the stream ends; then the stream is cancelled.
 constexpr std::chrono::seconds kLastWriteWait{1};
 
 // One stream: gRPC's reactor and the coordinator's link in one.  Keeps itself alive until OnDone.
@@ -63,11 +63,11 @@ class WorkerStream final : public WorkerReactor,
       queue_.clear();
       stuck = writing_;
     }
-    // A write that the worker does not take would hold Finish back for ever.
+    // A write that the worker does not read would block Finish for ever.
     if (stuck) {
       last_write_.Set(std::chrono::system_clock::now() + kLastWriteWait,
                       [self = shared_from_this()](bool expired) {
-                        // What the cancelling sets off runs after this callback has returned.
+                        // Cancellation callbacks run after this one has returned.
                         absl::MutexLock lock(&self->context_mu_);
                         if (expired && !self->done_) self->context_->TryCancel();
                       });
@@ -80,7 +80,7 @@ class WorkerStream final : public WorkerReactor,
     if (!ok) return End(absl::OkStatus(), "its connection ended");
     if (session_ == 0) {
       if (absl::Status s = Welcome(); !s.ok()) return End(s, "its registration was refused");
-    } else if (report_.epoch() == epoch_) {  // What is of another is dropped.
+    } else if (report_.epoch() == epoch_) {  // Reports of another epoch are dropped.
       absl::StatusOr<api::Report> report = ir::serial::ReadReport(report_);
       if (!report.ok())
         return End(report.status(),
@@ -118,7 +118,7 @@ class WorkerStream final : public WorkerReactor,
   WorkerStream(grpc::CallbackServerContext* context, api::WorkerEvents* events, std::string name)
       : context_(context), events_(events), name_(std::move(name)) {}
 
-  // Answers the first report.
+  // Replies to the first report.
   absl::Status Welcome() {
     TESSERA_ASSIGN_OR_RETURN(const api::Registration registration,
                              ir::serial::ReadRegistration(report_));
@@ -131,8 +131,8 @@ class WorkerStream final : public WorkerReactor,
     session_ = welcome.session;
     epoch_ = welcome.epoch;
     {
-      // Commands may have been sent already; the Welcome still comes first. To one that has been
-      // refused already nothing comes.
+      // Commands may have been sent already; the Welcome still comes first. One that has been
+      // rejected already gets nothing.
       absl::MutexLock lock(&mu_);
       if (ending_) return absl::OkStatus();
       queue_.push_front(ir::serial::ToEnvelope(welcome));

@@ -1,4 +1,4 @@
-// Arrays: made, written, read, lost, freed.
+// Arrays: creation, writes, reads, loss and deletion.
 #include <algorithm>
 
 #include "base/log.h"
@@ -245,7 +245,7 @@ void Machine::On(const DescribeArray& e) {
                                : order_.Find(array->donated_to);
   const bool open = donee != nullptr && donee->ended() && !donee->outstanding.empty();
   if (!open) return Answer(e.request, found.status());
-  // Its executors are about to say whether they have begun with it.
+  // Its executors are about to report whether they have begun with it.
   Wait(e.request, now_ + 2 * s_.config.cancel_grace, DonationWait{{donee->id}, e.array});
 }
 
@@ -309,7 +309,7 @@ void Machine::Delete(uint64_t id) {
   auto* const it = catalogue_.FindArray(id);
   if (it == nullptr) return;
   if (it->deleted) {
-    // Nobody wants it back from a run that it was donated to and that ends before it begins.
+    // A run that ends before it begins need not return its donated arguments.
     it->donated_to = 0;
     return TryFree(id);
   }
@@ -385,7 +385,7 @@ void Machine::TryFree(uint64_t id) {
     }
     for (const std::string& x : executors) deletes_[x].push_back(id);
   }
-  // While its producer or a reader runs, a failure must still find the way through it.
+  // While its producer or a reader runs, a failure must still propagate through it.
   if (!a.readers.empty() || a.state == ArrayState::kScheduled) return;
   Disarm(a.upload_until, kUploadTimer, id);
   catalogue_.RemoveArray(id);

@@ -1,9 +1,9 @@
-// The part of the state that says what can be named in a request: arrays, executables, meshes.
+// The part of the state with what requests can name: arrays, executables, meshes.
 //
 // Invariants:
-// - An executable that is not made for its plan alone is found by its key; none is twice.
-// - plans() counts the plans that were asked for and have not come, whether or not their executable
-//   is still here.
+// - Every executable but plan-only ones is found by its key, and keys are unique.
+// - plans() counts the plans that were requested and are not finished, whether or not their
+//   executable still exists.
 // - An array's waiting and readers are operations of the order that have not ended.
 #pragma once
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace tessera::server::scheduler {
 
-// kPlanned: its producer has no place in the order yet.  kScheduled: it has.
+// kPlanned: its producer has no sequence number yet.  kScheduled: it has.
 enum class ArrayState : uint8_t { kWriting, kPlanned, kScheduled, kReady, kFailed, kLost };
 struct ArrayRecord {
   api::ArraySpec spec;
@@ -33,8 +33,8 @@ struct ArrayRecord {
   absl::Status error;                   // kFailed, kLost
   std::map<int64_t, uint64_t> holders;  // device id -> incarnation of its executor, once scheduled
   std::set<int64_t> unwritten;          // device ids, kWriting
-  std::set<uint64_t> waiting;           // operations that have no place yet and read it
-  std::set<uint64_t> readers;           // operations not ended that read it
+  std::set<uint64_t> waiting;           // operations that read it and are not scheduled yet
+  std::set<uint64_t> readers;           // operations that read it and have not ended
   std::set<uint64_t> waiters;           // requests
   bool deleted = false;                 // by the client: gone for later requests
   bool freed = false;                   // its buffers are being deleted
@@ -45,8 +45,9 @@ struct ArrayRecord {
 enum class ExecutableState : uint8_t { kPlanning, kPlanned, kFailed };
 struct Executable {
   std::string key, name, tenant;
-  bool plan_only = false;           // made for its plan alone, and dropped once that is answered
-  int64_t absent_memory_bytes = 0;  // > 0: for devices that are absent, of so much memory each
+  bool plan_only = false;  // dropped once the plan is returned
+  int64_t hypothetical_memory_bytes =
+      0;  // > 0: for devices that are absent, of so much memory each
   ExecutableState state = ExecutableState::kPlanning;
   absl::Status error;
   std::vector<int64_t> devices;  // per mesh coordinate
@@ -89,13 +90,13 @@ class Catalogue {
   // One that is to be planned.
   Executable& AddExecutable(uint64_t id);
   void SetKey(uint64_t id, const std::string& key);
-  // It is used, and so not the one used longest ago.
+  // Marks it as the most recently used.
   void Touch(Executable& executable) { executable.last_use = ++uses_; }
   void EndPlan() { --plans_; }
   void RemoveExecutable(uint64_t id);
-  // Of those that nobody uses or waits for, the one used longest ago; 0: none.
+  // The least recently used one without operations and waiters; 0: none.
   uint64_t OldestUnused() const;
-  // An executor has lost what it had compiled.  Returns the operations of what was sent to it.
+  // An executor has lost its compiled programs.  Returns the operations of those sent to it.
   std::vector<uint64_t> Unload(const std::string& executor);
 
   const std::map<MeshKey, NamedMesh>& meshes() const { return meshes_; }

@@ -127,7 +127,7 @@ bool Cluster::ExecutorUp(const std::string& worker, const std::string& host,
 
 void Cluster::ShareMemory(const std::string& host) {
   double offered = 0;
-  int64_t total = 0;  // the smallest memory that a worker says the host has; 0: none says
+  int64_t total = 0;  // the smallest host memory that a worker reports; 0: unknown
   std::vector<Executor*> executors;
   std::set<std::string> workers;
   for (auto& [name, x] : executors_) {
@@ -140,7 +140,7 @@ void Cluster::ShareMemory(const std::string& host) {
     const int64_t says = workers_.at(x.worker).host_memory_bytes;
     if (says > 0) total = total == 0 ? says : std::min(total, says);
   }
-  // A worker that is alone on its host offers what it was told to.
+  // The only worker on its host offers what it was configured with.
   if (workers.size() < 2 || total == 0 || offered <= static_cast<double>(total)) return;
   for (Executor* x : executors)
     x->memory_bytes = static_cast<int64_t>(static_cast<double>(x->info.memory_bytes) *

@@ -1,11 +1,10 @@
-// The part of the state that says what machines there are: workers, executors, devices.
+// The part of the state with the machines: workers, executors, devices.
 //
 // Invariants:
 // - A worker is connected (session != 0) exactly while its registration is here, and an executor
 //   that is alive has the session of its worker.
-// - Ids of devices are dense and never given anew.  Of a worker that was deleted nothing is left
-//   but the ids of its devices, which all belong to one executor that never comes: its name and its
-//   worker's is "".
+// - Ids of devices are dense and never reused.  The ids of a deleted worker's devices belong to a
+//   placeholder executor that is never alive: its name and its worker's is "".
 // - A worker that is draining is cordoned.
 #pragma once
 #include <cstdint>
@@ -30,16 +29,16 @@ struct Executor {
   api::ExecutorInfo info;
   int64_t first_device = 0;  // ids are first_device + local device
   std::string lost_reason;   // when it is lost
-  int64_t memory_bytes = 0;  // per device: what it offers, or its share of what its host has
-  // For health: launches that ended well, those of them with collectives, and what its worker
-  // reported last.
+  int64_t memory_bytes = 0;  // per device: as reported, or its share of its host's
+  // For health: launches that succeeded, those of them with collectives, and the last reported
+  // progress.
   int64_t ended = 0, ended_collectives = 0;
   absl::Duration progress_age;
-  api::Heartbeat::Executor seen;  // as its worker saw it last
-  // Operations that were sent to it and that it has not left, whether or not they have ended for
-  // their clients: sequence -> id.
+  api::Heartbeat::Executor seen;  // from its worker's last heartbeat
+  // Operations that were sent to it and whose end it has not acknowledged, whether or not they have
+  // ended for their clients: sequence -> id.
   std::map<uint64_t, uint64_t> running;
-  // Who waited too long for it; it is killed if it does not answer its worker either.
+  // The waiter that timed out for it; it is killed if it does not reply to its worker either.
   std::string overdue_for;
   bool alive() const { return session != 0; }
 };
@@ -52,7 +51,7 @@ struct Worker {
   std::string lost_reason;        // when it is lost
   bool cordoned = false;          // takes no new programs
   std::string cordon_reason;
-  std::set<uint64_t> drains;  // requests that wait until nothing runs there
+  std::set<uint64_t> drains;  // Drain requests that wait until nothing runs there
 };
 struct Device {
   std::string executor;
@@ -63,11 +62,11 @@ class Cluster {
  public:
   const std::map<std::string, Worker>& workers() const { return workers_; }
   const std::map<std::string, Executor>& executors() const { return executors_; }
-  // Workers, cordoned ones, where nothing starts.
+  // Cordoned workers on which no operation starts.
   const std::set<std::string>& draining() const { return draining_; }
   bool IsDraining(const std::string& worker) const { return draining_.count(worker) > 0; }
 
-  // Null when it is not known; the deleted one is not.
+  // Null when it is unknown; the placeholder is.
   Worker* FindWorker(const std::string& name) {
     return name.empty() ? nullptr : FindIn(workers_, name);
   }
@@ -78,20 +77,20 @@ class Cluster {
   Executor& executor(const std::string& name) { return executors_.at(name); }
   const Executor& executor(const std::string& name) const { return executors_.at(name); }
 
-  // Ids that were given, in order from 0, and the devices that they are of.
+  // The assigned ids, in order from 0, and their devices.
   int64_t num_ids() const { return static_cast<int64_t>(devices_.size()); }
   int64_t num_devices() const { return num_ids() - devices_deleted_; }
   const Device& device(int64_t id) const { return devices_[id]; }
   bool DeviceExists(int64_t id) const;
-  // Requires: the id was given.
+  // Requires: the id is assigned.
   Executor& ExecutorOf(int64_t device) { return executors_.at(devices_.at(device).executor); }
   const Executor& ExecutorOf(int64_t device) const {
     return executors_.at(devices_.at(device).executor);
   }
-  // Each once, in order of the devices.
+  // The distinct executors, in order of the devices.
   std::vector<std::string> ExecutorsOf(const std::vector<int64_t>& devices) const;
   bool IsCordoned(int64_t device) const { return worker(ExecutorOf(device).worker).cordoned; }
-  // NOT_ENOUGH_DEVICES names the first that does not exist.
+  // NOT_ENOUGH_DEVICES, with the first device that does not exist.
   absl::Status CheckDevices(const std::vector<int64_t>& devices) const;
   // "executor w0/0 of worker w0 is lost (its connection ended)"; "" when all are alive.
   std::string FirstLost(const std::vector<std::string>& executors) const;
@@ -100,26 +99,26 @@ class Cluster {
 
   // The worker of a live connection; null when it has ended.
   const std::string* WorkerOf(uint64_t session) const { return FindIn(registrations_, session); }
-  // Before the first step: executors of earlier lives, which have not come yet.
+  // Called before the first step with the executors of earlier lives, which are not connected yet.
   void Restore(const std::vector<core::KnownExecutor>& executors);
   Worker& Connect(const std::string& worker, uint64_t session);
-  // Returns the executors that were alive, none of which is any more.
+  // Marks its executors as lost; returns those that were alive.
   std::vector<std::string> Disconnect(const std::string& worker, const std::string& reason);
-  // An executor has come, or has come again.  Returns whether it was not known.
+  // An executor has registered, perhaps again.  Returns whether it was unknown.
   bool ExecutorUp(const std::string& worker, const std::string& host,
                   const api::ExecutorInfo& info);
-  // What the workers of a host offer together is at most what it has.
+  // Limits the memory of a host's executors to what the host has.
   void ShareMemory(const std::string& host);
   // False when it was draining already.
   bool Drain(const std::string& worker) { return draining_.insert(worker).second; }
   bool EndDrain(const std::string& worker) { return draining_.erase(worker) > 0; }
-  // Its devices' ids mean nothing any more.  Requires: it is not alive.
+  // Invalidates its devices' ids.  Requires: it is not alive.
   void RemoveExecutor(const std::string& name);
   // Requires: it has no executors.
   void RemoveWorker(const std::string& name);
 
  private:
-  // The id of a device, or the next id, is nobody's from now on.
+  // Assigns the id of a device, or the next id, to the placeholder.
   void DeleteDevice(std::optional<int64_t> device);
 
   std::map<std::string, Worker> workers_;

@@ -1,4 +1,4 @@
-// The bounds and waits that the scheduler goes by.  Values; any thread.
+// The scheduler's limits and timeouts.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,34 +13,34 @@ struct Config {
   int64_t queue_bound = 1024;        // operations accepted and not ended; then QUEUE_FULL
   int64_t plans_bound = 64;          // plans being made; then QUEUE_FULL
   int64_t arrays_max = 1'000'000;    // then LIMIT_EXCEEDED
-  int64_t executables_max = 4096;    // then the one used longest ago is dropped
+  int64_t executables_max = 4096;    // then the least recently used one is dropped
   int64_t operations_kept = 10'000;  // records of ended operations
   int64_t workers_max = 1024;
   int64_t sessions_max = 10'000;  // that have a lease; then LIMIT_EXCEEDED
   int64_t meshes_max = 1'000;     // with a name, over all tenants; then LIMIT_EXCEEDED
-  int64_t page_size = 100;        // of lists, when none is asked for
+  int64_t page_size = 100;        // of lists, by default
   int64_t page_size_max = 1000;
-  int64_t owners_max = 100'000;  // runs of ids whose tenant is remembered; older ids are unknown
-  core::Life life;               // gives the ids that this life of the coordinator may use
+  int64_t owners_max = 100'000;  // ranges of ids whose tenant is stored; older ids are unknown
+  core::Life life;               // the range of ids of this incarnation of the coordinator
   // The executors of earlier lives, by first_device.
   std::vector<core::KnownExecutor> executors;
-  bool keeps_executors = false;  // whether the next life is told of those of this one
+  bool keeps_executors = false;  // whether to persist this life's executors for the next
   absl::Duration lease = absl::Milliseconds(1500);
-  absl::Duration heartbeat = absl::Milliseconds(300);  // silence of two makes a worker suspect
-  absl::Duration session_lease = absl::Seconds(60);    // when none is asked for
+  absl::Duration heartbeat = absl::Milliseconds(300);  // two missed ones make a worker suspect
+  absl::Duration session_lease = absl::Seconds(60);    // by default
   absl::Duration session_lease_max = absl::Hours(24);
   absl::Duration session_grace = absl::Seconds(5);  // for a client whose connection broke
   absl::Duration recovery_wait = absl::Seconds(3);  // for an executor that was lost to come back
-  // For the executor where a failure began to report, once others have blamed a peer.
+  // How long to wait for the root cause of a failure once an executor has blamed a peer.
   absl::Duration verdict_wait = absl::Seconds(2);
   absl::Duration load_wait = absl::Seconds(120);  // for executors to compile
   absl::Duration write_wait = absl::Minutes(5);   // for an upload to finish; a ticket's life
   absl::Duration result_wait_max = absl::Seconds(60);
-  absl::Duration run_deadline = absl::Hours(1);    // of a run whose caller gives none
+  absl::Duration run_deadline = absl::Hours(1);    // of a run, by default
   absl::Duration file_deadline = absl::Hours(1);   // of work on a file: disks may be slow
-  absl::Duration cancel_grace = absl::Seconds(2);  // for an executor to leave an ended operation
-  absl::Duration unresponsive = absl::Seconds(3);  // silence that makes an executor not ready
-  bool tenant_folders = true;  // each tenant's files lie in a folder of its name
+  absl::Duration cancel_grace = absl::Seconds(2);  // for an executor to acknowledge an end
+  absl::Duration unresponsive = absl::Seconds(3);  // without a reply: the executor is not ready
+  bool tenant_folders = true;  // each tenant's files are in a directory of its name
   std::string ticket_key;
   std::string communicator_secret;
 };

@@ -14,7 +14,7 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// What a thread that brings an event does for others, before the driver's own takes over.
+// How many events of others a posting thread processes before the driver's own takes over.
 constexpr int kEventsOfOthersMax = 64;
 
 absl::Status Stopping() {
@@ -39,7 +39,7 @@ Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan, App
 
 Driver::~Driver() { Stop(); }
 
-absl::Status Driver::Refusal() const {
+absl::Status Driver::RejectionReason() const {
   if (stopping_) return Stopping();
   if (static_cast<int64_t>(events_.size()) < options_.events_max) return absl::OkStatus();
   return MakeError(ErrorKind::kQueueFull,
@@ -51,7 +51,7 @@ uint64_t Driver::NewRequest(Done done) {
   Reply refused;
   {
     absl::MutexLock lock(&mu_);
-    refused.status = Refusal();
+    refused.status = RejectionReason();
     if (refused.status.ok()) {
       requests_.emplace(++last_request_, std::move(done));
       return last_request_;
@@ -65,7 +65,7 @@ bool Driver::NewRequests(Done accepted, Done ended, uint64_t* request, uint64_t*
   Reply refused;
   {
     absl::MutexLock lock(&mu_);
-    refused.status = Refusal();
+    refused.status = RejectionReason();
     if (refused.status.ok()) {
       requests_.emplace(*request = ++last_request_, std::move(accepted));
       requests_.emplace(*end_request = ++last_request_, std::move(ended));
@@ -81,9 +81,9 @@ void Driver::Post(Event event) {
   {
     absl::MutexLock lock(&mu_);
     Push(std::move(event));
-    if (!Claim()) return;
+    if (!TryBecomeRunner()) return;
   }
-  Work(kEventsOfOthersMax);
+  ProcessEvents(kEventsOfOthersMax);
 }
 
 void Driver::Push(Event event) { events_.push_back({clock_->Now(), std::move(event)}); }
@@ -96,9 +96,9 @@ uint64_t Driver::AddWorker(const api::Registration& registration,
     session = ++last_session_;
     links_.emplace(session, std::move(link));
     Push(WorkerRegistered{session, registration});
-    if (!Claim()) return session;
+    if (!TryBecomeRunner()) return session;
   }
-  Work(kEventsOfOthersMax);
+  ProcessEvents(kEventsOfOthersMax);
   return session;
 }
 
@@ -116,9 +116,9 @@ void Driver::RemoveWorker(uint64_t session, const absl::Status& why) {
     auto unused = [this, session]()
                       ABSL_SHARED_LOCKS_REQUIRED(mu_) { return sending_to_ != session; };
     mu_.Await(absl::Condition(&unused));
-    if (!Claim()) return;
+    if (!TryBecomeRunner()) return;
   }
-  Work(kEventsOfOthersMax);
+  ProcessEvents(kEventsOfOthersMax);
 }
 
 void Driver::Stop() {
@@ -135,7 +135,7 @@ void Driver::Stop() {
     auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return worker_ == std::thread::id(); };
     mu_.Await(absl::Condition(&idle));
   }
-  planners_.reset();  // Nobody is at work who would push to it.
+  planners_.reset();  // No thread processes events any more, so none pushes to it.
   {
     absl::MutexLock lock(&mu_);
     left.swap(requests_);
@@ -150,13 +150,13 @@ void Driver::Stop() {
   for (auto& [session, link] : links) link->Close(Stopping());
 }
 
-bool Driver::Claim() {
+bool Driver::TryBecomeRunner() {
   if (worker_ != std::thread::id() || stopping_) return false;
   worker_ = std::this_thread::get_id();
   return true;
 }
 
-void Driver::Work(int limit) {
+void Driver::ProcessEvents(int limit) {
   while (true) {
     Waiting next{clock_->Now(), Tick{}};
     {
@@ -178,24 +178,24 @@ void Driver::Work(int limit) {
         if (timer_due_) --before_timer_;
       }
     }
-    Take(next.event, next.came);
+    ProcessEvent(next.event, next.came);
   }
 }
 
-void Driver::Take(const Event& event, absl::Time now) {
-  // An event that came while another thread took the time of a tick is of that time too.
+void Driver::ProcessEvent(const Event& event, absl::Time now) {
+  // An event must not be earlier than the last step.
   now = last_step_ = std::max(now, last_step_);
   const absl::Time real = clock_->Now();
   state_.wall_ahead = clock_->Wall() - real;
   state_.steady_ahead = clock_->Steady() - real;
   const bool observed = options_.observer != nullptr;
   const int64_t began = observed ? absl::GetCurrentTimeNanos() : 0;
-  // Callers are answered last: devices have their commands by then, and what is to be durable is.
+  // Replies come last: by then devices have their commands, and records are durable.
   std::vector<Effect> effects = Step(state_, event, now);
   for (Effect& effect : effects)
-    if (!std::holds_alternative<Reply>(effect)) Carry(effect);
+    if (!std::holds_alternative<Reply>(effect)) ApplyEffect(effect);
   for (Effect& effect : effects)
-    if (std::holds_alternative<Reply>(effect)) Carry(effect);
+    if (std::holds_alternative<Reply>(effect)) ApplyEffect(effect);
   if (!observed) return;
   options_.observer->OnStep(absl::Nanoseconds(absl::GetCurrentTimeNanos() - began),
                             std::holds_alternative<Execute>(event));
@@ -212,12 +212,12 @@ void Driver::Run() {
         return stopping_ || timer_ < timer || (worker_ == std::thread::id() && !events_.empty());
       };
       const absl::Duration until = std::max(timer_ - clock_->Now(), absl::ZeroDuration());
-      // The bound is what keeps the clock going, and is for those that are moved by hand.
+      // The bound lets AwakeTime advance, and tests' clocks be moved.
       mu_.AwaitWithTimeout(absl::Condition(&work), std::min(until, AwakeTime::kPulse));
       if (stopping_) return;
       if (events_.empty() && timer_ > clock_->Now()) continue;
-      if (!Claim()) {
-        // Whoever is at work meets the timer as well.
+      if (!TryBecomeRunner()) {
+        // A combiner handles the timer as well.
         const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
           return stopping_ || worker_ == std::thread::id();
         };
@@ -225,17 +225,17 @@ void Driver::Run() {
         continue;
       }
     }
-    Work(std::numeric_limits<int>::max());
+    ProcessEvents(std::numeric_limits<int>::max());
   }
 }
 
-void Driver::Carry(Effect& effect) {
+void Driver::ApplyEffect(Effect& effect) {
   if (auto* send = std::get_if<SendCommand>(&effect)) {
     std::shared_ptr<api::WorkerLink> link;
     {
       absl::MutexLock lock(&mu_);
       const auto it = links_.find(send->session);
-      if (it == links_.end()) return;  // Its loss is on the way.
+      if (it == links_.end()) return;  // The worker's loss is already queued.
       link = it->second;
       sending_to_ = send->session;
     }
@@ -285,7 +285,7 @@ void Driver::Carry(Effect& effect) {
     // acknowledged.
     TESSERA_CHECK_OK(append_(append->record));
   } else if (auto* keep = std::get_if<KeepExecutors>(&effect)) {
-    // Without it devices get other ids after a restart, which is no reason to stop.
+    // If it fails devices get other ids after a restart, which is no reason to stop.
     const absl::Status kept = options_.keep ? options_.keep(keep->executors) : absl::OkStatus();
     if (!kept.ok())
       TESSERA_LOG(ERROR) << "which devices are whose is not kept" << Field("why", kept.message());

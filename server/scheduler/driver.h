@@ -1,13 +1,13 @@
-// Feeds events to the state machine and carries out its effects, one after the other; and the
-// threads that plan, small programs first.
+// Feeds events to the state machine and applies its effects, one after the other; owns the threads
+// that plan, small programs first.
 //
-// Thread-safe.  Whoever posts an event while nobody is at work takes the work on itself, so that an
-// event costs no switch of threads; the driver's own thread takes what is left and keeps the timer.
-// Events are stamped when they come, and those that wait are served before a timer that is due:
-// what somebody has said in time counts, however late we are ourselves. Callbacks run on the thread
-// at work, without a lock of ours: they must not block, and may call anything here but Stop.  So
-// nobody may call in with a lock held that a callback or a link takes. Stop answers what is left
-// with SERVER_STOPPING; the destructor stops.
+// Thread-safe.  A flat combiner: a thread that posts an event while no thread processes events
+// processes them itself, which saves a context switch; the driver's own thread processes the rest
+// and waits for the timer.  Events get their time when posted, and those in the queue precede a
+// timer that is due: a message that arrived in time counts, however late it is processed. Callbacks
+// run on the processing thread, without a lock of the driver: they must not block, and may call
+// anything here but Stop.  So no caller may hold a lock that a callback or a link takes. Stop fails
+// the remaining requests with SERVER_STOPPING; the destructor stops.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -30,13 +30,13 @@ namespace tessera::server::scheduler {
 
 struct DriverOptions {
   Config config;
-  // Events that wait; beyond it requests of clients answer QUEUE_FULL.  Reports of workers are
-  // always taken: launches bound them.
+  // Size of the event queue; beyond it requests of clients fail with QUEUE_FULL.  Reports of
+  // workers are always taken: launches bound them.
   int64_t events_max = 100'000;
   int plan_threads = 0;  // at least 2; 0: one a core, from 2 to 8
-  // Makes what the next life is to know durable before it returns; null: nobody keeps it.
+  // Persists the executors for the next life before it returns; null: they are not persisted.
   std::function<absl::Status(const std::vector<core::KnownExecutor>&)> keep = nullptr;
-  core::Observer* observer = nullptr;  // outlives the driver; null: nobody looks
+  core::Observer* observer = nullptr;  // outlives the driver; may be null
 };
 
 class Driver {
@@ -57,55 +57,56 @@ class Driver {
     event.request = NewRequest(std::move(done));
     if (event.request != 0) Post(std::move(event));
   }
-  // The same for an event with an end_request too; `ended` is called when that is answered, and as
-  // `accepted` when that is an error.
+  // As Call for an event with an end_request too, whose reply goes to `ended`; an error of the
+  // first goes to both.
   template <class E>
   void CallToEnd(E event, Done accepted, Done ended) {
     if (NewRequests(std::move(accepted), std::move(ended), &event.request, &event.end_request))
       Post(std::move(event));
   }
-  // An event that is not answered and never refused: what there was before bounds such.
+  // Posts an event that has no reply and is never rejected: earlier HoldSessions bound their
+  // number.
   void Tell(DropHold event) { Post(std::move(event)); }
   // Returns the session.
   uint64_t AddWorker(const api::Registration& registration, std::shared_ptr<api::WorkerLink> link);
   void Report(uint64_t session, api::Report report);
-  // On return the worker's link is not used any more.
+  // Once it returns the worker's link is no longer used.
   void RemoveWorker(uint64_t session, const absl::Status& why);
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Why no request is taken now.
-  absl::Status Refusal() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // 0 when it was answered at once, since the driver is full or stopping.
+  // The error if requests are rejected now.
+  absl::Status RejectionReason() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns 0 if `done` was called at once, because the driver is full or stopping.
   uint64_t NewRequest(Done done) ABSL_LOCKS_EXCLUDED(mu_);
-  // False when they were.
+  // Returns false if both were called at once.
   bool NewRequests(Done accepted, Done ended, uint64_t* request, uint64_t* end_request)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mu_);
   void Push(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Makes this thread the one that works off events, unless somebody does already.  With the
-  // event's push, so that the driver's own thread is not woken for it.
-  bool Claim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Works off events, at most `limit`.  Claimed before.
-  void Work(int limit) ABSL_LOCKS_EXCLUDED(mu_);
-  // One step, its effects, and what is to be told of it.
-  void Take(const Event& event, absl::Time now);
+  // Makes this thread the combiner, unless there is one.  Under the lock of the event's push, so
+  // that the driver's own thread is not woken for it.
+  bool TryBecomeRunner() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Processes at most `limit` events.  Requires: this thread is the combiner.
+  void ProcessEvents(int limit) ABSL_LOCKS_EXCLUDED(mu_);
+  // One step, its effects and its notes.
+  void ProcessEvent(const Event& event, absl::Time now);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
-  // On a thread that plans.
+  // Runs on a planner thread.
   void Plan(const MakePlan& wanted) ABSL_LOCKS_EXCLUDED(mu_);
-  void Carry(Effect& effect) ABSL_LOCKS_EXCLUDED(mu_);
+  void ApplyEffect(Effect& effect) ABSL_LOCKS_EXCLUDED(mu_);
 
   const DriverOptions options_;
   const Clock* const clock_;
   const core::PlanFn plan_;
   const AppendFn append_;
 
-  State state_;                                  // of the thread at work
-  absl::Time last_step_ = absl::InfinitePast();  // the same
+  State state_;                                  // owned by the combiner
+  absl::Time last_step_ = absl::InfinitePast();  // owned by the combiner
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread::id worker_ ABSL_GUARDED_BY(mu_);  // the thread at work; none: no thread
+  std::thread::id worker_ ABSL_GUARDED_BY(mu_);  // the combiner; none: no thread
   absl::Time timer_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   uint64_t last_request_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_session_ ABSL_GUARDED_BY(mu_) = 0;
@@ -113,15 +114,15 @@ class Driver {
     absl::Time came;
     Event event;
   };
-  std::deque<Waiting> events_ ABSL_GUARDED_BY(mu_);  // in the order in which they came
-  // Of these, those that go before a timer that is due: what had come when it was found to be.
+  std::deque<Waiting> events_ ABSL_GUARDED_BY(mu_);  // in order of arrival
+  // How many of these precede the timer that is due: those in the queue when it became due.
   size_t before_timer_ ABSL_GUARDED_BY(mu_) = 0;
   bool timer_due_ ABSL_GUARDED_BY(mu_) = false;
   std::map<uint64_t, Done> requests_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links_ ABSL_GUARDED_BY(mu_);
   uint64_t sending_to_ ABSL_GUARDED_BY(mu_) = 0;  // session whose link is in use
 
-  // Last: they use the rest.
+  // Declared last, since they use the other members.
   std::unique_ptr<SizedPool> planners_;
   std::thread driver_;
 };

@@ -1,5 +1,5 @@
-// What a step of the scheduler has done: commands, replies, records.  Whoever called Step carries
-// them out in order (driver.h).
+// The effects of a step of the scheduler: commands, replies, records.  The caller of Step applies
+// them in order (driver.h).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -27,9 +27,9 @@ struct SendCommand {
   uint64_t incarnation = 0;
   api::Command command;
 };
-// What a client needs to reach the shards of an array.
+// Where the shards of an array are.
 struct ArrayInfo {
-  // kUnspecified: a check alone, nothing was made.
+  // kUnspecified: the request was only validated.
   enum class State : uint8_t { kUnspecified, kPending, kReady, kFailed, kLost };
   struct Shard {
     std::string executor, endpoint;
@@ -46,12 +46,12 @@ struct ArrayInfo {
   absl::Time upload_until = absl::InfiniteFuture();  // by the clock of tickets
 };
 struct SessionInfo {
-  uint64_t id = 0;  // 0: the tenant's own
+  uint64_t id = 0;  // 0: the tenant's default session
   std::string tenant, display_name;
   absl::Duration lease = absl::InfiniteDuration();
   absl::Time expires = absl::InfiniteFuture();  // by the wall clock
   absl::Duration grace;                         // of its operations once no client is connected
-  int64_t arrays = 0, operations = 0;           // that exist; that have not ended
+  int64_t arrays = 0, operations = 0;           // existing arrays; operations that have not ended
 };
 enum class WorkerState : uint8_t { kReady, kSuspect, kCordoned, kDraining, kLost };
 struct WorkerInfo {
@@ -73,9 +73,9 @@ struct ExecutorPlace {
   std::vector<int64_t> devices;
   int64_t memory_bytes = 0;
   bool healthy = false;
-  bool files = false;  // it has a folder of files
+  bool files = false;  // it has a --files-dir
 };
-// An operation that loads or moves arrays, and the arrays that it will make.
+// An operation that loads or reshards arrays, and the arrays that it will produce.
 struct Making {
   api::Operation operation;
   std::vector<ArrayInfo> arrays;
@@ -83,20 +83,20 @@ struct Making {
 struct PendingInfo {
   api::OperationState state = api::OperationState::kPending;
   std::vector<api::PendingReason> reasons;
-  int64_t position = 0;  // live operations accepted before it on devices that it wants
+  int64_t position = 0;  // number of earlier live operations on its devices
 };
-// The ids that DeleteArrays found no array of.
+// The ids that DeleteArrays did not find.
 struct MissingArrays {
   std::vector<uint64_t> arrays;
 };
 template <class T>
 struct Page {
   std::vector<T> items;
-  bool more = false;  // something comes after the last item
+  bool more = false;  // the list goes on after the last item
 };
 struct Reply {
   uint64_t request = 0;
-  absl::Status status;  // the rest holds when it is OK
+  absl::Status status;  // `body` is valid when it is OK
   std::variant<std::monostate, Page<api::Device>, api::CompileReply, api::ExecuteReply, ArrayInfo,
                ir::Array, api::Operation, api::Completion, SessionInfo, Page<SessionInfo>,
                WorkerInfo, Page<WorkerInfo>, MeshInfo, Page<MeshInfo>, std::vector<ExecutorPlace>,
@@ -108,7 +108,7 @@ struct Reply {
 struct AcceptWorker {
   uint64_t session = 0;
 };
-// Close the connection: the worker is lost to us, or its registration was refused.
+// Close the connection: the worker is lost, or its registration was rejected.
 struct DropWorker {
   uint64_t session = 0;
   absl::Status why;
@@ -117,12 +117,12 @@ struct DropWorker {
 struct Append {
   std::string record;
 };
-// The executors that the next life of the coordinator is to know.  Goes to the store before any
-// Reply of the step.
+// Persists the executors for the next life of the coordinator.  Goes to the store before any Reply
+// of the step.
 struct KeepExecutors {
   std::vector<core::KnownExecutor> executors;
 };
-// Send a Tick at this time; replaces the one asked for before.
+// Send a Tick at this time; replaces an earlier SetTimer.
 struct SetTimer {
   absl::Time when;
 };

@@ -1,9 +1,9 @@
-// What happens to the scheduler: requests of clients, news of workers, plans, time.
+// The events of the scheduler: requests of clients, reports of workers, finished plans, ticks.
 //
-// Requests of clients carry the number under which the Reply comes, and who calls.  They have
-// passed admission.  What another tenant owns is NOT_FOUND, exactly as what does not exist.
+// A request has the id that its Reply will have, and its caller.  It has passed admission.  Another
+// tenant's resources are NOT_FOUND, exactly as if they did not exist.
 //
-// A session is named by its id; 0 is the caller's tenant's own, which has no lease.
+// A session is named by its id; 0 is the default session of the caller's tenant, without a lease.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -25,7 +25,7 @@ struct Request {
   uint64_t request = 0;
   core::Caller caller;
 };
-// One page of a list: what comes after the key `after`, in order; 0: the default size.
+// One page of a list: the items after the key `after`, in order; a size of 0 is the default.
 template <class Key>
 struct PageRequest {
   Key after = {};
@@ -46,8 +46,8 @@ struct ListSessions : Request {
 struct CloseSession : Request {
   uint64_t session = 0;
 };
-// A client keeps the session alive until DropHold.  `request` is answered with the SessionInfo;
-// `end_request` with nothing when the hold is dropped, or with an error when the session ends.
+// A client keeps the session alive until DropHold.  The reply to `request` is the SessionInfo; that
+// to `end_request` is empty when the hold is dropped, or an error when the session ends.
 struct HoldSession : Request {
   uint64_t session = 0;
   uint64_t hold = 0;  // an id that the caller chose, never used twice
@@ -67,19 +67,19 @@ struct ListWorkers : Request {
 struct GetWorker : Request {
   std::string worker;
 };
-// Answered with every executor and its devices.
+// The reply lists every executor and its devices.
 struct GetTopology : Request {};
 struct Cordon : Request {
   std::string worker, reason;
   bool on = true;
 };
-// Answered when nothing runs there any more, or at the timeout.
+// The reply is sent when nothing runs there any more, or at the timeout.
 struct Drain : Request {
   std::string worker, reason;
   absl::Duration timeout;
 };
 
-// Forgets a worker that is not connected; the ids of its devices mean nothing any more.
+// Deletes a worker that is not connected, and invalidates the ids of its devices.
 struct DeleteWorker : Request {
   std::string worker;
 };
@@ -106,7 +106,7 @@ struct Compile : Request {
 };
 struct Execute : Request {
   api::ExecuteRequest body;
-  // When not 0, answered too: with the Completion, or as `request` is refused.
+  // If not 0, the id of a second reply: the Completion, or the same error as for `request`.
   uint64_t end_request = 0;
 };
 struct CreateArray : Request {
@@ -114,11 +114,11 @@ struct CreateArray : Request {
   api::ArraySpec spec;  // its devices need not exist
   bool check_only = false;
 };
-// Answered with what tickets to write the array need.  VALUE_ERROR unless it is being written.
+// The reply has what write tickets need.  VALUE_ERROR unless the array is being written.
 struct DescribeUpload : Request {
   uint64_t array = 0;
 };
-// A shard relayed by the coordinator; answered when the executor has it.
+// A shard relayed by the coordinator; the reply is sent when the executor has it.
 struct WriteShard : Request {
   uint64_t array = 0;
   int ordinal = 0;
@@ -137,7 +137,7 @@ struct ListArrays : Request {
   uint64_t session = 0;
   PageRequest<uint64_t> page;
 };
-// Answered with the ArrayInfo once it is ready, or with its error.
+// The reply is the ArrayInfo once the array is ready, or its error.
 struct WaitArray : Request {
   uint64_t array = 0;
   absl::Duration timeout;
@@ -147,7 +147,7 @@ struct SaveArrays : Request {
   std::string path;
   bool overwrite = false;
 };
-// Answered with the Making, once an executor has looked at the file.
+// The reply is the Making, once an executor has read the file's header.
 struct LoadArrays : Request {
   uint64_t session = 0;
   std::string path;
@@ -156,21 +156,21 @@ struct LoadArrays : Request {
 struct DeleteArrays : Request {
   std::vector<uint64_t> arrays;
 };
-// Answered with the Making.
+// The reply is the Making.
 struct ReshardArray : Request {
-  uint64_t session = 0;  // whose the result is
+  uint64_t session = 0;  // owns the result
   uint64_t array = 0;
   api::Placement placement;
 };
-// Answered with the arrays in the file, once an executor has looked at it.
+// The reply lists the arrays in the file, once an executor has read its header.
 struct DescribeFile : Request {
   std::string path;
 };
-// Answered when it has ended or the timeout is over; a zero timeout answers at once.
+// The reply is sent when the operation has ended, or at the timeout; zero: at once.
 struct WaitOperation : Request {
   uint64_t operation = 0;
   absl::Duration timeout;
-  // When set, answered as soon as the state differs from it.
+  // If set, the reply is sent as soon as the state differs from it.
   std::optional<api::OperationState> seen = {};
 };
 struct CancelOperation : Request {
@@ -178,14 +178,14 @@ struct CancelOperation : Request {
 };
 struct ListOperations : Request {
   uint64_t session = 0;
-  bool all_sessions = false;  // of the tenant; of every tenant that the caller sees
+  bool all_sessions = false;  // of every tenant that the caller may read
   bool live_only = false;
   PageRequest<uint64_t> page;
 };
 struct ExplainPending : Request {
   uint64_t operation = 0;
 };
-// Answered with a reading of the whole state, for metrics and health (server/core/telemetry.h).
+// The reply is a ClusterReading, for metrics and health (server/core/telemetry.h).
 struct ReadTelemetry : Request {
   enum Part : uint8_t { kEverything, kWorkers, kNothing } part = kEverything;
   uint64_t first_array = 0;  // kEverything: if not 0, only arrays, from this id on

@@ -1,4 +1,4 @@
-// What saves and loads share.
+// Shared by saves and loads.
 #pragma once
 #include <cstdint>
 
@@ -13,11 +13,11 @@ namespace tessera::server::scheduler {
 // For one file: disks may be slow.
 constexpr absl::Duration kFileTimeout = absl::Hours(1);
 
-// The block of mesh device `ordinal`, which is or will be on `device` of its executor, of the
-// array that is the file's `index`-th.
+// The shard of mesh device `ordinal`, which is or will be on `device` of its executor, of the array
+// with this `index` in the file.
 api::FileShard FileShardOf(const api::ArraySpec& spec, size_t index, uint64_t array, int ordinal,
                            int32_t device);
-// FILES_DISABLED: the executor's worker has no folder of files.
+// The error FILES_DISABLED: the executor's worker has no --files-dir.
 absl::Status NoFolder(const char* what, const Executor& x);
 
 }  // namespace tessera::server::scheduler

@@ -1,4 +1,4 @@
-// What there is: devices, workers, meshes with names; and workers taken out of service.
+// Devices, workers and named meshes; cordons and drains.
 #include <algorithm>
 
 #include "server/scheduler/machine.h"
@@ -119,7 +119,7 @@ void Machine::CountArrays(std::vector<WorkerInfo>& workers) const {
   for (WorkerInfo& w : workers) by_name[w.name] = &w;
   std::set<WorkerInfo*> holders;
   for (const auto& [id, array] : catalogue_.arrays()) {
-    // Those of canaries are nobody's.
+    // Arrays of canaries are not counted.
     if (array.tenant == core::kSystemTenant) continue;
     holders.clear();
     for (const auto& [device, incarnation] : array.holders) {
@@ -181,7 +181,7 @@ void Machine::On(const Drain& e) {
     worker->cordon_reason = e.reason.substr(0, kReasonMax);
   worker->cordoned = true;
   if (cluster_.Drain(e.worker)) Log(absl::StrCat("worker ", e.worker, " drains"));
-  // Finish answers it, if nothing runs there now.
+  // Finish replies, if nothing runs there now.
   Wait(e.request, now_ + std::clamp(e.timeout, absl::ZeroDuration(), s_.config.result_wait_max),
        DrainWait{e.worker});
 }

@@ -34,7 +34,7 @@ void Machine::On(const LoadArrays& e) {
   if (!x.alive())
     return Answer(e.request, Error(ErrorKind::kWorkerLost, "load: executor ", x.name, " of worker ",
                                    x.worker, " is lost; retry"));
-  // What the file holds says what the arrays are.
+  // The file's contents determine the arrays' types.
   AskForFile(e.request, x, PathOf(e.caller, e.path), std::make_shared<const LoadArrays>(e));
 }
 

@@ -1,4 +1,4 @@
-// Arrays that are made of what a file holds.
+// Loads arrays from a file.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ class Machine;
 struct Operation;
 
 struct Load {
-  std::string path;  // below the workers' folder: the tenant's, then as the client said
+  std::string path;  // under --files-dir: the tenant's directory, then the client's path
   std::vector<api::FileArrayInfo> arrays = {};  // of the results
 
   static constexpr bool kUsesDevices = false;

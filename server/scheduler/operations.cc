@@ -1,4 +1,4 @@
-// Operations: accepted, given their place in the order, ended.
+// Operations: acceptance, scheduling and end.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"

@@ -1,12 +1,13 @@
-// The part of the state that says what runs when: operations, their places in the one global order,
-// and the communicators of their launches.
+// The part of the state with what runs when: operations, their sequence numbers in the one global
+// order, and the communicators of their launches.
 //
 // Invariants:
-// - An operation is live (not ended), lingering (ended, and not yet left by all of its executors),
-//   or a record, which stays until later records need the room.
-// - A place (sequence) is given once and in order of start.
-// - What is blocked or held has no place: blocked waits for executors to come back or to compile,
-//   held for the end of a drain.
+// - An operation is live (not ended), lingering (ended, but not all of its executors have
+//   acknowledged it), or a record, which stays until later records need the space.
+// - Sequence numbers are assigned in order of start and never reused.
+// - A blocked or held operation has none: a blocked one waits for executors to return or to
+// compile,
+//   a held one for the end of a drain.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -49,11 +50,11 @@ class Order {
   void Unblock(uint64_t id) { blocked_.erase(id); }
   void Hold(uint64_t id) { held_.insert(id); }
   std::set<uint64_t> TakeHeld() { return std::exchange(held_, {}); }
-  // It has ended, and lingers until it is left.
+  // It has ended, and lingers until its executors acknowledge that.
   void End(const Operation& op);
-  // It has ended, and all of its executors have left it.
+  // It has ended, and all of its executors have acknowledged that.
   void Leave(const Operation& op);
-  // Forgets the oldest records until there are at most so many, canaries' before tenants'.
+  // Erases the oldest records until there are at most `kept`, canaries' before tenants'.
   void DropRecords(int64_t kept);
 
   int64_t num_communicators() const { return static_cast<int64_t>(communicators_.size()); }
@@ -63,9 +64,9 @@ class Order {
   uint64_t AddCommunicator(const Members& members);
   // No later launch uses it.
   void Retire(uint64_t generation);
-  // Forgets a retired one that no live operation uses, and returns its members; else empty.
+  // Erases a retired one that no live operation uses, and returns its members; else empty.
   Members CloseRetired(uint64_t generation);
-  // Forgets those with this member, and returns them.
+  // Erases those with this member, and returns them.
   std::vector<std::pair<uint64_t, Members>> CloseThoseWith(const std::string& executor,
                                                            uint64_t incarnation);
 
@@ -76,7 +77,7 @@ class Order {
   uint64_t last_generation_ = 0;
   std::map<uint64_t, Operation> operations_;
   std::set<uint64_t> live_, lingering_, blocked_, held_;
-  // Oldest first: of tenants, and of the coordinator's canaries.
+  // Oldest first: records of tenants, and of the coordinator's canaries.
   std::deque<uint64_t> records_, canary_records_;
   std::map<Members, uint64_t> communicators_;  // -> generation
   std::map<uint64_t, Members> retired_;        // generations that only launches sent earlier use

@@ -1,11 +1,11 @@
-// The part of the state that says what belongs to whom: sessions of clients, and the tenants of
-// ids.
+// The part of the state with who owns what: sessions of clients, and the tenants of ids.
 //
 // Invariants:
-// - A tenant has at most one session of its own, which is made when it is first asked for and never
-//   ends; every other session has a lease.
-// - Arrays, executables and operations have their ids from one sequence; whose an id was stays
-//   known until owners_max later runs of ids are.
+// - A tenant has at most one default session, which is created on first use and never ends; every
+//   other session has a lease.
+// - Arrays, executables and operations have their ids from one sequence; the tenant of an id is
+// known
+//   until there are owners_max later ranges of ids.
 // - A session's arrays are those in the catalogue that are not deleted, its operations those in the
 //   order that have not ended.
 #pragma once
@@ -19,22 +19,22 @@
 
 namespace tessera::server::scheduler {
 
-// What a client owns, and for how long.
+// A client's session: the owner of its arrays and operations.
 struct Session {
   std::string tenant, display_name;
-  bool own = false;  // the tenant's own, which has no lease; clients call it 0
+  bool own = false;  // the tenant's default session, which has no lease; clients call it 0
   absl::Duration lease = absl::InfiniteDuration();
   absl::Time until = absl::InfiniteFuture();
   std::set<uint64_t> arrays;           // not deleted
   std::set<uint64_t> operations;       // not ended
   std::map<uint64_t, uint64_t> holds;  // hold -> request that waits for its end
-  // When its operations are cancelled, unless a client connects; infinite while one is connected.
+  // When its operations are cancelled unless a client reconnects; infinite while one is connected.
   absl::Time silent_until = absl::InfiniteFuture();
 };
 
 class Ownership {
  public:
-  // By key: those that have a lease under their ids, tenants' own under ids of their own.
+  // By key: the id of a session with a lease, an internal id of a default session.
   const std::map<uint64_t, Session>& sessions() const { return sessions_; }
   int64_t num_leased() const {
     return static_cast<int64_t>(sessions_.size() - own_sessions_.size());
@@ -42,18 +42,18 @@ class Ownership {
   Session* FindSession(uint64_t key) { return FindIn(sessions_, key); }
   // Requires: it exists.
   Session& session(uint64_t key) { return sessions_.at(key); }
-  // As clients call it.
+  // The id by which clients name the session.
   uint64_t NameOf(uint64_t key) const;
-  // Whose the id is, or was; null when it was given to nobody, or so long ago that it is forgotten.
+  // The tenant of the id; null if it was never assigned, or too long ago.
   const std::string* OwnerOf(uint64_t id) const;
 
   // Ids are greater than this.
   void Begin(uint64_t first_id) { last_id_ = last_session_ = first_id; }
   // The next id of arrays, executables and operations.
   uint64_t NewId(const std::string& tenant, int64_t owners_max);
-  // The key of the tenant's own session.
+  // The key of the tenant's default session.
   uint64_t OwnSession(const std::string& tenant);
-  // The key of a session that is to have a lease.
+  // The key of a new session with a lease.
   uint64_t AddSession();
   void RemoveSession(uint64_t key) { sessions_.erase(key); }
 

@@ -1,4 +1,4 @@
-// Runs of executables: of clients' programs, and of the identity that moves an array on its mesh.
+// Runs an executable: a client's program, or the identity that reshards an array on its mesh.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,9 +16,9 @@ struct Operation;
 struct Run {
   uint64_t executable = 0;
   std::vector<bool> donate = {};  // per argument; empty: none
-  // Results that are together no larger come along with the end; 0: none are wanted.
+  // The total size up to which results are returned inline with the completion; 0: none.
   int64_t inline_bytes_max = 0;
-  // Those that have come, until it ends, by array and device id.
+  // The inline results received so far, by array and device id.
   std::map<std::pair<uint64_t, int64_t>, ir::Array> inlined = {};
 
   static constexpr bool kUsesDevices = true;

@@ -1,4 +1,4 @@
-// Arrays that are written to a file.
+// Saves arrays to a file.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ class Machine;
 struct Operation;
 
 struct Save {
-  std::string path;  // below the workers' folder: the tenant's, then as the client said
+  std::string path;  // under --files-dir: the tenant's directory, then the client's path
   bool overwrite = false;
   std::vector<api::FileArrayInfo> arrays = {};  // of the arguments
 

@@ -30,9 +30,9 @@ bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted) {
   return true;
 }
 
-std::vector<SourcePiece> PiecesOf(const api::ArraySpec& array, const api::ArraySpec& wanted,
-                                  int64_t ordinal,
-                                  const std::function<int(int64_t source)>& prefer) {
+std::vector<ShardSlice> SlicesOf(const api::ArraySpec& array, const api::ArraySpec& wanted,
+                                 int64_t ordinal,
+                                 const std::function<int(int64_t source)>& prefer) {
   const ir::Dims source_shape = api::LocalShape(array.placement, array.shape);
   const ir::Dims dest_shape = api::LocalShape(wanted.placement, wanted.shape);
   const ir::Dims dest = api::BlockStarts(wanted.placement, wanted.shape, ordinal);
@@ -49,9 +49,9 @@ std::vector<SourcePiece> PiecesOf(const api::ArraySpec& array, const api::ArrayS
     auto [it, added] = best.try_emplace(source, wish, static_cast<int64_t>(k));
     if (!added && wish > it->second.first) it->second = {wish, static_cast<int64_t>(k)};
   }
-  std::vector<SourcePiece> pieces;
+  std::vector<ShardSlice> pieces;
   for (const auto& [source, chosen] : best) {
-    SourcePiece p;
+    ShardSlice p;
     p.source = chosen.second;
     for (size_t d = 0; d < rank; ++d) {
       const int64_t begin = std::max(source[d], dest[d]);
@@ -141,7 +141,7 @@ void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& e
     auto prefer = [&](int64_t k) {
       return from[k] == device ? 2 : s.cluster.device(from[k]).executor == here ? 1 : 0;
     };
-    for (SourcePiece& p : PiecesOf(source.spec, wanted, static_cast<int64_t>(k), prefer)) {
+    for (ShardSlice& p : SlicesOf(source.spec, wanted, static_cast<int64_t>(k), prefer)) {
       const Executor& x = s.cluster.ExecutorOf(from[p.source]);
       api::Transfer::Piece piece;
       piece.local = x.name == here;

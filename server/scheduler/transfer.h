@@ -1,4 +1,4 @@
-// Moves of an array to another placement, block by block from executor to executor.
+// Moves an array to another placement, slice by slice from executor to executor.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,18 +20,15 @@ struct Transfer {
 };
 
 // ---- Pure geometry. ----
-// Whether each device of `wanted` holds exactly its block of `array` already, so that no bytes
-// move.
+// Whether each device of `wanted` has exactly its shard of `array` already, so that no bytes move.
 bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted);
-// The pieces that make the block of `ordinal` of `wanted` out of blocks of `array`; a source is
-// given as ordinal of `array`.  Of the replicas of a block the one that `prefer` puts highest is
-// taken.
-struct SourcePiece {
+// The slices of shards of `array` that make up the shard of `ordinal` of `wanted`; `source` is an
+// ordinal of `array`.  Among replicas the one with the highest `prefer` is taken.
+struct ShardSlice {
   int64_t source = 0;
   ir::Dims source_starts, dest_starts, shape;
 };
-std::vector<SourcePiece> PiecesOf(const api::ArraySpec& array, const api::ArraySpec& wanted,
-                                  int64_t ordinal,
-                                  const std::function<int(int64_t source)>& prefer);
+std::vector<ShardSlice> SlicesOf(const api::ArraySpec& array, const api::ArraySpec& wanted,
+                                 int64_t ordinal, const std::function<int(int64_t source)>& prefer);
 
 }  // namespace tessera::server::scheduler

@@ -1,9 +1,9 @@
-// Requests that wait: a struct for each thing that a request may wait for.
+// Requests that wait: a struct for each kind of condition that a request may wait for.
 //
-// Each struct says where it is listed (Listed), so that what ends the wait finds it; null: it is
-// found by a look at all waits.  Late answers the request when its time is over, after the wait has
-// ended; it is defined in the file that begins such waits.  A new kind is its struct, its Late and
-// a line in Waiter.
+// Listed returns the set in which the request is registered, so that the event that ends the wait
+// finds it; null: that event searches all waits.  Late replies at the request's timeout, after the
+// wait has ended; it is defined in the file that begins such waits.  A new kind is its struct, its
+// Late and a line in Waiter.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,19 +22,19 @@ struct State;
 using Requests = std::set<uint64_t>;
 
 // ---- Listed at an array (arrays.cc). ----
-// For the array to be ready.
+// Waits for the array to be ready.
 struct ArrayWait {
   uint64_t array = 0;
   Requests* Listed(State& state) const;
   void Late(Machine& m, uint64_t request) const;
 };
-// For a shard's contents; of an array that is not ready for that first.
+// Waits for the array to be ready, then for a shard's contents.
 struct ReadWait : ArrayWait {
   int ordinal = 0;
-  std::string executor = {};  // that was asked for it; empty: none yet
+  std::string executor = {};  // to which the read was sent; empty: none yet
   void Late(Machine& m, uint64_t request) const;
 };
-// For an executor to have taken a shard.
+// Waits for an executor to have received a shard.
 struct WriteWait : ArrayWait {
   int64_t device = -1;
   std::string executor;
@@ -42,19 +42,19 @@ struct WriteWait : ArrayWait {
 };
 
 // ---- Listed at an operation (operations.cc, run.cc). ----
-// For its end, answered with the operation.
+// Waits for its end; the reply is the operation.
 struct OperationWait {
   uint64_t operation = 0;
   Requests* Listed(State& state) const;
   void Late(Machine& m, uint64_t request) const;
 };
-// For its state to change.
+// Waits for its state to change.
 struct ChangeWait : OperationWait {};
-// For its end, answered with the results that are small enough, too.
+// Waits for its end; the reply has the inline results, too.
 struct CompletionWait : OperationWait {
   void Late(Machine& m, uint64_t request) const;
 };
-// For what becomes of an array that was donated to an operation that has ended.
+// Waits until an array that was donated to an ended operation is either restored or freed.
 struct DonationWait : OperationWait {
   uint64_t array = 0;
   void Late(Machine& m, uint64_t request) const;
@@ -63,14 +63,14 @@ struct DonationWait : OperationWait {
 // ---- Listed at an executable (programs.cc). ----
 struct CompileWait {
   uint64_t executable = 0;
-  absl::Time latest = absl::InfiniteFuture();  // when the caller's own timeout is over
-  bool explain = false;                        // the answer contains the plan's explanation
+  absl::Time latest = absl::InfiniteFuture();  // the caller's own timeout
+  bool explain = false;                        // the reply contains the plan's explanation
   Requests* Listed(State& state) const;
   void Late(Machine& m, uint64_t request) const;
 };
 
 // ---- Listed at a worker (cluster.cc). ----
-// For nothing to run on it any more.
+// Waits until nothing runs on it any more.
 struct DrainWait {
   std::string worker;
   Requests* Listed(State& state) const;
@@ -78,21 +78,21 @@ struct DrainWait {
 };
 
 // ---- Not listed. ----
-// For the executors of an array that is to be created (arrays.cc).
+// Waits for the executors of an array that is to be created (arrays.cc).
 struct CreateWait {
   uint64_t session = 0;
   api::ArraySpec spec;
   Requests* Listed(State&) const { return nullptr; }
   void Late(Machine& m, uint64_t request) const;
 };
-// For an executor to say what a file holds (files.cc).
+// Waits for an executor to report a file's contents (files.cc).
 struct InspectWait {
   std::string executor;
-  std::shared_ptr<const LoadArrays> load;  // what to load of it; null: the contents are the answer
+  std::shared_ptr<const LoadArrays> load;  // what to load; null: the reply is the contents
   Requests* Listed(State&) const { return nullptr; }
   void Late(Machine& m, uint64_t request) const;
 };
-// For the end of a session, as long as its client is connected: such a wait is never late.
+// Waits for the end of a session while its client is connected; has no timeout.
 struct HoldWait {
   Requests* Listed(State&) const { return nullptr; }
   void Late(Machine&, uint64_t) const {}

@@ -1,7 +1,7 @@
 // Programs that clients have uploaded, by tenant and SHA-256 of their bytes, and those that are
-// being uploaded chunk by chunk.  They live as long as the process.
+// being uploaded in chunks.  They live as long as the process.
 //
-// Bounded in number and bytes, over all tenants; an upload that rests for `idle_max` is forgotten.
+// Bounded in number and bytes, over all tenants; an upload that is idle for `idle_max` is dropped.
 // Thread-safe; reads no clock.
 #pragma once
 #include <cstdint>
@@ -24,19 +24,19 @@ namespace tessera::server::store {
 class ProgramStore {
  public:
   struct Limits {
-    int64_t programs_max = 1'000;  // uploads under way included
+    int64_t programs_max = 1'000;  // unfinished uploads included
     int64_t bytes_max = int64_t{1} << 30;
     int64_t program_bytes_max = 64 << 20;
     absl::Duration idle_max = absl::Minutes(5);
   };
-  // Whether the bytes are a program.
+  // Checks that the bytes decode as a program.
   using CheckFn = std::function<absl::Status(std::string_view bytes)>;
 
   struct Chunk {
     std::string sha256;
     int64_t size_bytes = 0;  // of the whole program
     int64_t offset = 0;
-    std::string_view data = {};  // empty: only asks how much is committed
+    std::string_view data = {};  // empty: only queries the committed size
     uint32_t crc32c = 0;         // of data
   };
   struct Progress {
@@ -51,9 +51,9 @@ class ProgramStore {
 
   explicit ProgramStore(Limits limits) : limits_(limits) {}
 
-  // VALUE_ERROR: not a hash, or not the chunk that comes next.  CHECKSUM_MISMATCH: of the chunk or
-  // of the whole program.  LIMIT_EXCEEDED.  A program that does not pass `check` is dropped, and
-  // its error returned.
+  // VALUE_ERROR: not a hash, or not the next chunk.  CHECKSUM_MISMATCH: of the chunk or of the
+  // whole program.  LIMIT_EXCEEDED.  A program that does not pass `check` is dropped, and the error
+  // of `check` returned.
   absl::StatusOr<Progress> Upload(const std::string& tenant, const Chunk& chunk, absl::Time now,
                                   const CheckFn& check) ABSL_LOCKS_EXCLUDED(mu_);
   // PROGRAM_NOT_FOUND.

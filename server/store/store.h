@@ -1,5 +1,5 @@
-// Where the coordinator keeps what it has acknowledged, in an append-only log, and what its next
-// life must know (server/core/life.h).
+// The coordinator's storage: an append-only log of acknowledged records, and the state for its next
+// life (server/core/life.h).
 //
 // Owned by main (or embed), outlives the coordinator.  Thread-safe.
 #pragma once
@@ -31,11 +31,11 @@ class Store {
   virtual absl::StatusOr<std::vector<Record>> Read(uint64_t number, int64_t count) const = 0;
   // The present life of the coordinator; never changes.
   virtual core::Life life() const = 0;
-  // What KeepExecutors was given last in an earlier life; a store that does not remember has none.
+  // The argument of the last KeepExecutors of an earlier life; empty if not persistent.
   virtual std::vector<core::KnownExecutor> executors() const { return {}; }
-  // Whether KeepExecutors keeps anything for the next life.
-  virtual bool remembers() const { return false; }
-  // Replaces what the next life will know.
+  // Whether KeepExecutors persists anything for the next life.
+  virtual bool is_persistent() const { return false; }
+  // Replaces the executors that the next life gets.
   virtual absl::Status KeepExecutors(const std::vector<core::KnownExecutor>&) {
     return absl::OkStatus();
   }

@@ -1,6 +1,6 @@
-// Writes what an operator would look for into the log: each loss, timeout and refusal once, and of
-// one kind at most kLinesPerSecond, so that a fault that hits thousands of runs does not fill the
-// disk; the next line says how many were left out.
+// Logs incidents for the operator: each loss, timeout and rejection once, and of one kind at most
+// kLinesPerSecond, so that a fault that hits thousands of runs does not fill the disk; the next
+// line has the number of those left out.
 //
 // Thread-safe.
 #pragma once
@@ -18,7 +18,7 @@ class Incidents {
  public:
   static constexpr int kLinesPerSecond = 20;
 
-  // `now`: of a clock that nobody sets.
+  // `now`: of a monotonic clock.
   void Write(const core::Incident& incident, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -1,8 +1,8 @@
 // The coordinator's metrics: counters and histograms from the scheduler's notes, and gauges that
 // are read from the scheduler at each scrape.
 //
-// Thread-safe. `metrics` outlives it; it outlives the coordinator that is given it as observer. The
-// gauges come with a GaugeReader, which is to be destroyed before the coordinator it asks.
+// Thread-safe. `metrics` outlives it; it outlives the coordinator whose observer it is. GaugeReader
+// exports the gauges, and must be destroyed before the coordinator.
 #pragma once
 #include <array>
 #include <functional>
@@ -59,13 +59,13 @@ class Telemetry final : public core::Observer {
   std::map<std::string, OfTenant> tenants_ ABSL_GUARDED_BY(mu_);  // of tenant, kind and device
 };
 
-// Gauges computed at every scrape, by a question to the scheduler's loop with a bound on the wait;
-// when it does not answer in time they are left out. A scrape of many arrays asks several times.
+// Exports gauges that are read from the scheduler at every scrape, with a timeout; if it does not
+// reply in time they are left out. Many arrays are read in several parts.
 class GaugeReader {
  public:
   using Answer = std::function<void(absl::StatusOr<core::ClusterReading>)>;
-  // Asks for the part that begins at `first_array`; 0: all but arrays, and the first of them. May
-  // call back on any thread, at once, or after the reader has gone.
+  // Requests the part that begins at `first_array`; 0: the first part, which has everything else.
+  // May call back on any thread, at once, or after the reader is destroyed.
   using AskFn = std::function<void(uint64_t first_array, Answer answer)>;
 
   GaugeReader(Metrics* metrics, AskFn ask, uint64_t epoch,

@@ -55,7 +55,7 @@ TEST(TopPrograms, CountsAProgramsRuns) {
   EXPECT_EQ(uses[0].idle_input, absl::Seconds(3));
   EXPECT_EQ(uses[0].idle_peer, absl::Milliseconds(2500));
   EXPECT_EQ(uses[0].bytes_moved, 20);
-  EXPECT_GT(uses[0].devices_lately, 0);
+  EXPECT_GT(uses[0].recent_devices_busy, 0);
 }
 
 TEST(TopPrograms, HoldsKAndTheOthersTogether) {

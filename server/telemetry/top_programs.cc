@@ -21,12 +21,12 @@ absl::Duration PeerWait(const core::OperationEnded& ended) {
 
 }  // namespace
 
-double TopPrograms::Score::Get(absl::Time now) const {
+double TopPrograms::DecayingSum::Get(absl::Time now) const {
   if (value == 0 || now <= at) return value;
   return value * std::exp2(-absl::FDivDuration(now - at, kHalfLife));
 }
 
-void TopPrograms::Score::Add(double more, absl::Time now) {
+void TopPrograms::DecayingSum::Add(double more, absl::Time now) {
   value = Get(now) + more;
   at = std::max(at, now);
 }
@@ -52,22 +52,23 @@ void TopPrograms::CountOf(const core::OperationEnded& ended, Entry* entry) {
   if (entry->steps.size() > kStepsKept) entry->steps.pop_front();
 }
 
-TopPrograms::Entry* TopPrograms::TryEnter(const Key& key, const Score& lately, absl::Time now) {
+TopPrograms::Entry* TopPrograms::TryEnter(const Key& key, const DecayingSum& recent,
+                                          absl::Time now) {
   if (top_.size() >= k_) {
     const auto least =
         std::min_element(top_.begin(), top_.end(), [&](const auto& a, const auto& b) {
-          return a.second.lately.Get(now) < b.second.lately.Get(now);
+          return a.second.recent.Get(now) < b.second.recent.Get(now);
         });
-    if (lately.Get(now) <= kMuchMore * least->second.lately.Get(now)) return nullptr;
+    if (recent.Get(now) <= kMuchMore * least->second.recent.Get(now)) return nullptr;
     // Its sums end here; what it uses from now on is the others'.
-    candidates_[least->first] = least->second.lately;
+    candidates_[least->first] = least->second.recent;
     top_.erase(least);
   }
   candidates_.erase(key);
   Entry& entry = top_[key];
   entry.use.tenant = key.first;
   entry.use.program = key.second;
-  entry.lately = lately;
+  entry.recent = recent;
   return &entry;
 }
 
@@ -76,15 +77,15 @@ void TopPrograms::Add(const core::OperationEnded& ended) {
   const double busy = absl::ToDoubleSeconds(ended.run_total);
   absl::MutexLock lock(&mu_);
   if (const auto it = top_.find(key); it != top_.end()) {
-    it->second.lately.Add(busy, ended.ended);
+    it->second.recent.Add(busy, ended.ended);
     return CountOf(ended, &it->second);
   }
-  Score lately;
-  if (const auto it = candidates_.find(key); it != candidates_.end()) lately = it->second;
-  lately.Add(busy, ended.ended);
-  if (Entry* const entry = TryEnter(key, lately, ended.ended)) return CountOf(ended, entry);
+  DecayingSum recent;
+  if (const auto it = candidates_.find(key); it != candidates_.end()) recent = it->second;
+  recent.Add(busy, ended.ended);
+  if (Entry* const entry = TryEnter(key, recent, ended.ended)) return CountOf(ended, entry);
   Count(ended, &others_);
-  candidates_[key] = lately;
+  candidates_[key] = recent;
   if (candidates_.size() <= candidates_max_) return;
   candidates_.erase(
       std::min_element(candidates_.begin(), candidates_.end(), [&](const auto& a, const auto& b) {
@@ -100,7 +101,7 @@ std::vector<ProgramUse> TopPrograms::Read(const Sees& sees, bool others, absl::T
   for (const auto& [key, entry] : top_) {
     if (!sees(key.first)) continue;
     uses.push_back(entry.use);
-    uses.back().devices_lately = entry.lately.Get(now) / steady;
+    uses.back().recent_devices_busy = entry.recent.Get(now) / steady;
     if (entry.steps.empty()) continue;
     std::vector<absl::Duration> steps(entry.steps.begin(), entry.steps.end());
     std::sort(steps.begin(), steps.end());
@@ -108,7 +109,7 @@ std::vector<ProgramUse> TopPrograms::Read(const Sees& sees, bool others, absl::T
     uses.back().step_p99 = steps[(steps.size() - 1) * 99 / 100];
   }
   std::stable_sort(uses.begin(), uses.end(), [](const ProgramUse& a, const ProgramUse& b) {
-    return a.devices_lately > b.devices_lately;
+    return a.recent_devices_busy > b.recent_devices_busy;
   });
   if (others) uses.push_back(others_);
   return uses;

@@ -1,10 +1,10 @@
-// Which programs use the devices: the K that have lately used them most, by name, and the others
+// The use of devices by program: the K programs with the most recent use, by name, and the others
 // together.
 //
-// Bounded: of programs that are not among the K at most `candidates_max` are remembered, by how
-// much they have lately used. "Lately" is a sum that halves every ten minutes. What a program has
-// used while it was not among the K counts, for ever, as the others'; so no sum ever falls, and a
-// program that comes in begins at 0. Thread-safe.
+// Bounded: of the other programs at most `candidates_max` are tracked, by recent use, which is a
+// sum that decays with a half-life of ten minutes. The use of a program while it is not among the K
+// is counted as the others' for ever; so no sum ever falls, and a program that enters begins at 0.
+// Thread-safe.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -31,8 +31,8 @@ class TopPrograms {
 
   void Add(const core::OperationEnded& ended) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Those that `sees` lets through, the busiest first; the others together come last, when the
-  // caller sees everything. At `now` for "lately".
+  // The programs of tenants for which `sees`, the busiest first; with `others`, their sum comes
+  // last. Recent use is as of `now`.
   using Sees = std::function<bool(const std::string& tenant)>;
   std::vector<ProgramUse> Read(const Sees& sees, bool others, absl::Time now) const
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -40,8 +40,8 @@ class TopPrograms {
 
  private:
   using Key = std::pair<std::string, std::string>;  // tenant, program
-  // A sum that halves with time.
-  struct Score {
+  // A sum that decays exponentially.
+  struct DecayingSum {
     double value = 0;
     absl::Time at = absl::InfinitePast();
     double Get(absl::Time now) const;
@@ -49,19 +49,19 @@ class TopPrograms {
   };
   struct Entry {
     ProgramUse use;
-    Score lately;
+    DecayingSum recent;
     std::deque<absl::Duration> steps;  // the last ones
   };
   static void Count(const core::OperationEnded& ended, ProgramUse* use);
   static void CountOf(const core::OperationEnded& ended, Entry* entry);
-  // Gives `key`, with `lately`, the place of the one that has used least, if that is much less.
-  Entry* TryEnter(const Key& key, const Score& lately, absl::Time now)
+  // Replaces the entry with the least recent use by `key`, if `recent` is much larger.
+  Entry* TryEnter(const Key& key, const DecayingSum& recent, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t k_, candidates_max_;
   mutable absl::Mutex mu_;
   std::map<Key, Entry> top_ ABSL_GUARDED_BY(mu_);
-  std::map<Key, Score> candidates_ ABSL_GUARDED_BY(mu_);
+  std::map<Key, DecayingSum> candidates_ ABSL_GUARDED_BY(mu_);
   ProgramUse others_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,4 +1,4 @@
-#include "server/store/folder_store.h"
+#include "server/store/directory_store.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<core::KnownExecutor>> ReadExecutors(const std::string
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FolderStore>> FolderStore::Open(const std::string& folder) {
+absl::StatusOr<std::unique_ptr<DirectoryStore>> DirectoryStore::Open(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   const std::string lock_file = folder + "/lock";
@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<FolderStore>> FolderStore::Open(const std::string
   if (lock < 0)
     return Bad(
         absl::StrCat("cannot use ", folder, ": ", error ? error.message() : std::strerror(errno)));
-  std::unique_ptr<FolderStore> store;
+  std::unique_ptr<DirectoryStore> store;
   if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
     close(lock);
     return Bad(absl::StrCat("another coordinator uses ", folder, "; give each its own"));
@@ -93,11 +93,11 @@ absl::StatusOr<std::unique_ptr<FolderStore>> FolderStore::Open(const std::string
     close(lock);
     return status;
   }
-  return std::unique_ptr<FolderStore>(
-      new FolderStore(folder, lock, core::LifeOfStart(*starts + 1), *std::move(executors)));
+  return std::unique_ptr<DirectoryStore>(
+      new DirectoryStore(folder, lock, core::LifeOfStart(*starts + 1), *std::move(executors)));
 }
 
-absl::Status FolderStore::KeepExecutors(const std::vector<core::KnownExecutor>& executors) {
+absl::Status DirectoryStore::KeepExecutors(const std::vector<core::KnownExecutor>& executors) {
   std::string text;
   for (const core::KnownExecutor& x : executors)
     absl::StrAppend(&text, x.first_device, " ", x.num_devices, " ", x.index, " ", x.device_kind,
@@ -105,6 +105,6 @@ absl::Status FolderStore::KeepExecutors(const std::vector<core::KnownExecutor>& 
   return ReplaceFile(folder_ + kExecutorsFile, text, /*is_private=*/true);
 }
 
-FolderStore::~FolderStore() { close(lock_); }
+DirectoryStore::~DirectoryStore() { close(lock_); }
 
 }  // namespace tessera::server::store

@@ -1,9 +1,9 @@
-// A store that remembers in a folder, from one start of the coordinator to the next:
+// A store whose state persists in a directory over restarts of the coordinator:
 //
-//   epoch       how often the coordinator was started
-//   executors   whose the device ids are, a line for each executor:
+//   epoch       the number of starts of the coordinator
+//   executors   the owners of the device ids, one line per executor:
 //               FIRST_ID DEVICES INDEX KIND WORKER
-//   lock        held while a coordinator uses the folder
+//   lock        locked while a coordinator uses the directory
 //
 // Records live as long as the process.  Thread-safe.
 #pragma once
@@ -16,13 +16,12 @@
 
 namespace tessera::server::store {
 
-class FolderStore final : public Store {
+class DirectoryStore final : public Store {
  public:
-  // Makes the folder if need be, and counts this start, which is on the disk when this returns.
-  // VALUE_ERROR: it cannot be read or written, it holds what no coordinator wrote, or another
-  // coordinator uses it.
-  static absl::StatusOr<std::unique_ptr<FolderStore>> Open(const std::string& folder);
-  ~FolderStore() override;
+  // Creates the directory if it does not exist, and increments the epoch durably.  VALUE_ERROR: it
+  // cannot be read or written, its contents do not parse, or another coordinator uses it.
+  static absl::StatusOr<std::unique_ptr<DirectoryStore>> Open(const std::string& folder);
+  ~DirectoryStore() override;
 
   absl::Status Append(std::string_view text) override { return records_.Append(text); }
   absl::StatusOr<std::vector<Record>> Read(uint64_t number, int64_t count) const override {
@@ -30,12 +29,12 @@ class FolderStore final : public Store {
   }
   core::Life life() const override { return life_; }
   std::vector<core::KnownExecutor> executors() const override { return executors_; }
-  bool remembers() const override { return true; }
+  bool is_persistent() const override { return true; }
   absl::Status KeepExecutors(const std::vector<core::KnownExecutor>& executors) override;
 
  private:
-  FolderStore(std::string folder, int lock, core::Life life,
-              std::vector<core::KnownExecutor> executors)
+  DirectoryStore(std::string folder, int lock, core::Life life,
+                 std::vector<core::KnownExecutor> executors)
       : folder_(std::move(folder)), lock_(lock), life_(life), executors_(std::move(executors)) {}
 
   const std::string folder_;
