@@ -29,7 +29,7 @@ constexpr int kFirstFd = 3;
 // Above every target, so that no copy overwrites another's source.
 constexpr int kSafeFd = 64;
 
-// Of a variable, "NAME=value".
+// `variable` is "NAME=value".
 bool IsNeededToStart(absl::string_view variable) {
   constexpr absl::string_view kNames[] = {
       "LD_LIBRARY_PATH=", "ASAN_OPTIONS=", "LSAN_OPTIONS=", "TSAN_OPTIONS=", "UBSAN_OPTIONS="};
@@ -37,7 +37,7 @@ bool IsNeededToStart(absl::string_view variable) {
                      [&](absl::string_view name) { return absl::StartsWith(variable, name); });
 }
 
-ProcessEnd HowItEnded(int status) {
+ProcessEnd DescribeEnd(int status) {
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
     return {true, absl::StrCat("killed by signal ", signal, " (", strsignal(signal), ")")};
@@ -49,7 +49,8 @@ ProcessEnd HowItEnded(int status) {
 
 absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::string& binary,
                                                  const std::vector<std::string>& args,
-                                                 const std::vector<int>& fds, bool bare,
+                                                 const std::vector<int>& fds,
+                                                 bool minimal_environment,
                                                  const std::string& title) {
   std::vector<char*> argv = {const_cast<char*>(title.empty() ? binary.c_str() : title.c_str())};
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
@@ -59,7 +60,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::string& binary,
   posix_spawn_file_actions_init(&actions);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  // The child handles signals as any program does, whatever this one blocks.
+  // The child starts with default signal handling, whatever this process blocks or handles.
   sigset_t none;
   sigemptyset(&none);
   sigset_t defaults;
@@ -75,9 +76,10 @@ absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::string& binary,
   posix_spawn_file_actions_addclosefrom_np(&actions, kFirstFd + static_cast<int>(fds.size()));
   std::vector<char*> environment;
   for (char** variable = environ; *variable != nullptr; ++variable)
-    if (!bare || IsNeededToStart(*variable)) environment.push_back(*variable);
+    if (!minimal_environment || IsNeededToStart(*variable)) environment.push_back(*variable);
   environment.push_back(nullptr);
-  if (bare) posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  if (minimal_environment)
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   pid_t pid = -1;
   const int error =
       posix_spawn(&pid, binary.c_str(), &actions, &attributes, argv.data(), environment.data());
@@ -109,11 +111,12 @@ std::optional<ProcessEnd> ChildProcess::Reap() {
   int status = 0;
   if (pid_ < 0 || waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
   pid_ = -1;
-  return HowItEnded(status);
+  return DescribeEnd(status);
 }
 
-absl::StatusOr<std::string> AnswerOf(const std::string& binary,
-                                     const std::vector<std::string>& args, absl::Duration timeout) {
+absl::StatusOr<std::string> RunAndCapture(const std::string& binary,
+                                          const std::vector<std::string>& args,
+                                          absl::Duration timeout) {
   constexpr size_t kAnswerMax = 64 << 10;
   const absl::Time deadline = SteadyNow() + timeout;
   int ends[2];
@@ -149,7 +152,7 @@ absl::StatusOr<std::string> AnswerOf(const std::string& binary,
 
 void DieWithParent(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // It may have died before that took effect.
+  // The parent may have exited before prctl took effect.
   if (getppid() != parent) _exit(1);
 }
 

@@ -1,7 +1,7 @@
-// A process of ours: this binary, started anew with other arguments.
+// A child process of this binary with other arguments.
 //
 // Owned by one thread, which must outlive it: the kernel kills the child when the thread that
-// started it ends, so none is ever left behind. The destructor kills and reaps.
+// started it exits, so no child is orphaned. The destructor kills and reaps it.
 #pragma once
 #include <sys/types.h>
 
@@ -22,14 +22,14 @@ struct ProcessEnd {
 
 class ChildProcess {
  public:
-  // Runs `binary` with `args`; descriptor k of `fds` becomes 3 + k in the child, which gets no
-  // others beside the standard ones, however they were opened. `bare`: of this process's
-  // environment only what programs need to start (libraries, sanitizers), and no standard input:
-  // for a child that works on what strangers sent. `title`, unless empty, is what ps shows in the
-  // binary's place.
+  // Runs `binary` with `args`. The child inherits the standard descriptors and `fds`, of which
+  // number k becomes 3 + k. `minimal_environment`: it gets only the environment variables that
+  // programs need to start (libraries, sanitizers), and no standard input: for children that
+  // process untrusted input. `title`, unless empty, is argv[0], which ps shows.
   static absl::StatusOr<ChildProcess> Spawn(const std::string& binary,
                                             const std::vector<std::string>& args,
-                                            const std::vector<int>& fds, bool bare = false,
+                                            const std::vector<int>& fds,
+                                            bool minimal_environment = false,
                                             const std::string& title = "");
   ChildProcess(ChildProcess&& other) noexcept
       : pid_(std::exchange(other.pid_, -1)), pidfd_(std::exchange(other.pidfd_, -1)) {}
@@ -37,10 +37,10 @@ class ChildProcess {
   ~ChildProcess();
 
   pid_t pid() const { return pid_; }
-  // Readable once the child has ended; -1 where the kernel has none.
+  // A pidfd, readable once the child has exited; -1 if the kernel does not support it.
   int pidfd() const { return pidfd_; }
   void Kill(int signal) const;
-  // Once it has ended; it is then reaped.
+  // Reaps the child if it has exited; else nullopt.
   std::optional<ProcessEnd> Reap();
 
  private:
@@ -50,12 +50,13 @@ class ChildProcess {
   int pidfd_;
 };
 
-// What `binary`, run to its end, writes to descriptor 3: at most 64 KiB. DEADLINE_EXCEEDED, and it
-// is killed, if it takes longer than `timeout`; INTERNAL if it does not start or says nothing.
-absl::StatusOr<std::string> AnswerOf(const std::string& binary,
-                                     const std::vector<std::string>& args, absl::Duration timeout);
+// Runs `binary` until it exits and returns what it wrote to descriptor 3, at most 64 KiB. It is
+// killed after `timeout` (DEADLINE_EXCEEDED); INTERNAL if it does not start or writes nothing.
+absl::StatusOr<std::string> RunAndCapture(const std::string& binary,
+                                          const std::vector<std::string>& args,
+                                          absl::Duration timeout);
 
-// For the child, first thing: dies with `parent`, by SIGKILL.
+// Called by the child first: the kernel will kill it when `parent` exits.
 void DieWithParent(pid_t parent);
 
 }  // namespace tessera

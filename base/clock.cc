@@ -27,15 +27,15 @@ std::chrono::system_clock::time_point WallDeadline(absl::Duration in) {
          absl::ToChronoNanoseconds(std::clamp(in, absl::ZeroDuration(), absl::Hours(24 * 365)));
 }
 
-absl::Time AwakeTime::Ask(absl::Time steady) {
-  now_ += std::clamp(steady - asked_, absl::ZeroDuration(), kLateMax);
-  asked_ = std::max(asked_, steady);
+absl::Time AwakeTime::Advance(absl::Time steady) {
+  now_ += std::clamp(steady - last_steady_, absl::ZeroDuration(), kMaxStep);
+  last_steady_ = std::max(last_steady_, steady);
   return now_;
 }
 
 absl::Time RealClock::Now() const {
   absl::MutexLock lock(&mu_);
-  return awake_.Ask(SteadyNow());
+  return awake_.Advance(SteadyNow());
 }
 
 absl::Time RealClock::Steady() const { return SteadyNow(); }
@@ -64,10 +64,10 @@ void FakeClock::StepWall(absl::Duration by) {
 
 }  // namespace tessera
 
-// Abseil before 20230802 turns the time that somebody wants to wait into a date, and has the kernel
-// wait for the date: when the wall clock is set back by an hour, a wait of a second takes an hour,
-// gRPC's timers included. Its extension point for the wait of a thread turns the date back into a
-// time, which the kernel then measures by the clock that nobody sets.
+// Abseil before 20230802 turns a relative timeout into a date and has the kernel wait for the date:
+// when the wall clock is set back by an hour, a wait of a second takes an hour, gRPC's timers
+// included. This definition of Abseil's extension point for a thread's wait turns the date back
+// into a duration, which the kernel then measures by the monotonic clock.
 #if defined(ABSL_LTS_RELEASE_VERSION) && ABSL_LTS_RELEASE_VERSION < 20230802
 #include "absl/synchronization/internal/create_thread_identity.h"
 #include "absl/synchronization/internal/per_thread_sem.h"
@@ -84,8 +84,8 @@ extern "C" __attribute__((visibility("default"))) bool ABSL_INTERNAL_C_SYMBOL(
       reinterpret_cast<std::atomic<int32_t>*>(internal::Waiter::GetWaiter(identity));
   timespec until = {};
   if (timeout.has_timeout()) {
-    // Whoever made the date asked the kernel for the time, as gRPC does, or Abseil, which hears of
-    // a clock that was set up to two seconds later. The one by which it is nearer is the one.
+    // The date was computed from the kernel's time, as gRPC does, or from Abseil's, which follows a
+    // change of the clock up to two seconds later: from the one that gives the shorter wait.
     const absl::Time date = absl::TimeFromTimespec(timeout.MakeAbsTimespec());
     const absl::Duration by_absl = date - absl::Now();
     const absl::Duration by_kernel = date - absl::FromChrono(std::chrono::system_clock::now());

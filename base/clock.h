@@ -1,8 +1,8 @@
 // The time, passed in: only the edges read the real clock, so everything else can be tested and
 // replayed at any time. Thread-safe. A Clock is owned by main (or the test) and outlives its users.
 //
-// Decisions are made by the monotonic clock, which cannot be set. The wall clock is for what people
-// read and for what carries a date: tokens and certificates.
+// Deadlines use the monotonic clock, which cannot be set. The wall clock is for dates: in texts,
+// tokens and certificates.
 #pragma once
 #include <chrono>
 
@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// The machine's monotonic clock, the same in all of its processes. Its origin is arbitrary: only
-// differences and orders mean anything.
+// The machine's monotonic clock, shared by all its processes. Its origin is arbitrary: only
+// differences and comparisons are meaningful.
 absl::Time SteadyNow();
 // The wall clock's present time plus `in`, for libraries that take a deadline as a date and convert
 // it to a duration at once.
@@ -22,29 +22,29 @@ std::chrono::system_clock::time_point WallDeadline(absl::Duration in);
 class Clock {
  public:
   virtual ~Clock() = default;
-  // For deadlines and leases: it does not advance while this process is stopped, so that events
-  // that came meanwhile are handled before deadlines expire. Only differences and orders count.
+  // A monotonic clock that does not advance while this process is suspended, so that events
+  // received meanwhile are handled before deadlines and leases expire. Its origin is arbitrary.
   virtual absl::Time Now() const = 0;
-  // SteadyNow, for deadlines that other processes check while this one may be stopped.
+  // SteadyNow(), for deadlines that other processes check while this one may be suspended.
   virtual absl::Time Steady() const = 0;
   virtual absl::Time Wall() const = 0;
 };
 
-// How long a process has run, without the times that it was stopped: its owner asks every kPulse,
-// so of a longer gap only kLateMax is counted. The rest is how late the process itself was.
+// The uptime of a process without the times in which it was suspended: the owner calls Advance
+// every kTickInterval, and of a longer gap only kMaxStep counts.
 class AwakeTime {
  public:
-  static constexpr absl::Duration kPulse = absl::Milliseconds(50);
-  static constexpr absl::Duration kLateMax = absl::Milliseconds(200);
+  static constexpr absl::Duration kTickInterval = absl::Milliseconds(50);
+  static constexpr absl::Duration kMaxStep = absl::Milliseconds(200);
 
-  explicit AwakeTime(absl::Time steady) : asked_(steady), now_(steady) {}
-  absl::Time Ask(absl::Time steady);
+  explicit AwakeTime(absl::Time steady) : last_steady_(steady), now_(steady) {}
+  absl::Time Advance(absl::Time steady);
 
  private:
-  absl::Time asked_, now_;
+  absl::Time last_steady_, now_;
 };
 
-// Now is an AwakeTime, which the scheduler's driver keeps going.
+// Now() is an AwakeTime; the scheduler's driver calls it every kTickInterval.
 class RealClock final : public Clock {
  public:
   absl::Time Now() const override ABSL_LOCKS_EXCLUDED(mu_);
@@ -56,7 +56,7 @@ class RealClock final : public Clock {
   mutable AwakeTime awake_ ABSL_GUARDED_BY(mu_) = AwakeTime(SteadyNow());
 };
 
-// A clock for tests, which advances only when told to.
+// A clock for tests, which advances only by Advance.
 class FakeClock final : public Clock {
  public:
   explicit FakeClock(absl::Time start = absl::UnixEpoch()) : now_(start) {}

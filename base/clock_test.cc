@@ -32,12 +32,13 @@ TEST(AwakeTime, CountsNoPauseOfTheProcess) {
   const absl::Time start = absl::UnixEpoch() + absl::Hours(5);
   AwakeTime awake(start);
   absl::Time steady = start;
-  for (int i = 0; i < 20; ++i) awake.Ask(steady += AwakeTime::kPulse);
-  EXPECT_EQ(awake.Ask(steady) - start, absl::Seconds(1));
+  for (int i = 0; i < 20; ++i) awake.Advance(steady += AwakeTime::kTickInterval);
+  EXPECT_EQ(awake.Advance(steady) - start, absl::Seconds(1));
   // Stopped for ten seconds, by a debugger, a hypervisor or a disk.
-  EXPECT_EQ(awake.Ask(steady += absl::Seconds(10)) - start, absl::Seconds(1) + AwakeTime::kLateMax);
-  EXPECT_EQ(awake.Ask(steady += AwakeTime::kPulse) - start,
-            absl::Seconds(1) + AwakeTime::kLateMax + AwakeTime::kPulse);
+  EXPECT_EQ(awake.Advance(steady += absl::Seconds(10)) - start,
+            absl::Seconds(1) + AwakeTime::kMaxStep);
+  EXPECT_EQ(awake.Advance(steady += AwakeTime::kTickInterval) - start,
+            absl::Seconds(1) + AwakeTime::kMaxStep + AwakeTime::kTickInterval);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ std::string ErrorsMarkdown() {
       "|---|---|---|---|\n";
   for (const ErrorKindInfo* info = ErrorKindsBegin(); info != ErrorKindsEnd(); ++info) {
     absl::StrAppend(&text, "| `", ToAbsl(info->reason), "` | ", CodeName(info->code), " | ",
-                    info->retry ? "yes" : "no", " | ", ToAbsl(info->sentence), " |\n");
+                    info->retry ? "yes" : "no", " | ", ToAbsl(info->description), " |\n");
   }
   return text;
 }

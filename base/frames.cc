@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Both ends are processes of one machine, so its byte order will do.
+// In the machine's byte order: both ends are processes of one machine.
 using Length = uint32_t;
 
 bool SendAll(int fd, const char* bytes, size_t size) {

@@ -10,18 +10,19 @@ namespace tessera {
 // The largest message either side accepts.
 inline constexpr size_t kFrameBytesMax = size_t{1} << 30;
 
-// The bytes that go over the socket.
+// Prepends the length.
 std::string EncodeFrame(std::string_view message);
-// Blocking; false on an error or at the end of the stream. One thread at a time per direction.
+// Both block; false or nullopt on an error or at the end of the stream. One thread at a time per
+// direction.
 bool WriteFrame(int fd, std::string_view message);
 std::optional<std::string> ReadFrame(int fd);
 
-// Cuts what came in at any boundaries into messages.
+// Splits received bytes, in chunks of any size, into messages.
 class FrameParser {
  public:
   void Add(const char* bytes, size_t size) { buffer_.append(bytes, size); }
   std::optional<std::string> Next();
-  bool broken() const { return broken_; }  // a length above the bound
+  bool broken() const { return broken_; }  // a length exceeded kFrameBytesMax
 
  private:
   std::string buffer_;

@@ -29,7 +29,7 @@ std::string Contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The number that the file begins with; none for "max", for -1 and where there is no such file.
+// The number at the start of the file; nullopt for "max", for -1 and if there is no such file.
 std::optional<int64_t> NumberIn(const std::string& path) {
   int64_t number = -1;
   const std::string text = Contents(path);
@@ -45,19 +45,21 @@ void Lessen(std::optional<int64_t> memory_bytes, HostLimits* limits) {
   }
 }
 
-// `used` microseconds of processors in each `period`.
-void LessenByQuota(int64_t used, int64_t period, HostLimits* limits) {
-  if (used <= 0 || period <= 0) return;
-  const double cores = std::ceil(static_cast<double>(used) / static_cast<double>(period));
+// `quota` microseconds of CPU time in each `period`.
+void LessenByQuota(int64_t quota, int64_t period, HostLimits* limits) {
+  if (quota <= 0 || period <= 0) return;
+  const double cores = std::ceil(static_cast<double>(quota) / static_cast<double>(period));
   if (cores < limits->cores) limits->cores = std::max(static_cast<int>(cores), 1);
 }
 
-// One control group's folder, of either version: what a hierarchy does not control is not there.
-void LessenByGroup(const std::string& folder, HostLimits* limits) {
-  Lessen(NumberIn(folder + "/memory.max"), limits);
-  Lessen(NumberIn(folder + "/memory.high"), limits);  // Beyond it the kernel slows the group down.
-  Lessen(NumberIn(folder + "/memory.limit_in_bytes"), limits);
-  for (const absl::string_view line : absl::StrSplit(Contents(folder + "/memory.stat"), '\n')) {
+// Applies the limits in one cgroup's directory, v1 or v2. Files of controllers that are not enabled
+// are missing.
+void LessenByGroup(const std::string& directory, HostLimits* limits) {
+  Lessen(NumberIn(directory + "/memory.max"), limits);
+  Lessen(NumberIn(directory + "/memory.high"),
+         limits);  // Beyond it the kernel slows the group down.
+  Lessen(NumberIn(directory + "/memory.limit_in_bytes"), limits);
+  for (const absl::string_view line : absl::StrSplit(Contents(directory + "/memory.stat"), '\n')) {
     const std::pair<absl::string_view, absl::string_view> words = absl::StrSplit(line, ' ');
     int64_t bytes = 0;
     if (words.first == "hierarchical_memory_limit" && absl::SimpleAtoi(words.second, &bytes)) {
@@ -65,23 +67,23 @@ void LessenByGroup(const std::string& folder, HostLimits* limits) {
     }
   }
   const std::vector<std::string> max =
-      absl::StrSplit(Contents(folder + "/cpu.max"), absl::ByAnyChar(" \n"), absl::SkipEmpty());
-  int64_t used = 0, period = 0;
-  if (max.size() == 2 && absl::SimpleAtoi(max[0], &used) && absl::SimpleAtoi(max[1], &period)) {
-    LessenByQuota(used, period, limits);
+      absl::StrSplit(Contents(directory + "/cpu.max"), absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  int64_t quota = 0, period = 0;
+  if (max.size() == 2 && absl::SimpleAtoi(max[0], &quota) && absl::SimpleAtoi(max[1], &period)) {
+    LessenByQuota(quota, period, limits);
   }
-  LessenByQuota(NumberIn(folder + "/cpu.cfs_quota_us").value_or(0),
-                NumberIn(folder + "/cpu.cfs_period_us").value_or(0), limits);
+  LessenByQuota(NumberIn(directory + "/cpu.cfs_quota_us").value_or(0),
+                NumberIn(directory + "/cpu.cfs_period_us").value_or(0), limits);
 }
 
-// A mounted hierarchy: the group `shown` is at `point`, the groups in it below.
+// A mounted cgroup hierarchy: the cgroup `root` is mounted at `mount_point`.
 struct Hierarchy {
-  bool unified = false;                  // version 2
-  std::vector<std::string> controllers;  // of version 1, among other options
-  std::string shown, point;
+  bool unified = false;                  // v2
+  std::vector<std::string> controllers;  // v1; contains other mount options too
+  std::string root, mount_point;
 };
 
-// As the kernel writes spaces and its like in mountinfo: \040.
+// Decodes the octal escapes of mountinfo, as \040 for a space.
 std::string Unescaped(absl::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -96,7 +98,7 @@ std::string Unescaped(absl::string_view text) {
   return out;
 }
 
-// A line is `36 35 98:0 SHOWN POINT OPTIONS [TAG]... - TYPE SOURCE CONTROLLERS`.
+// A line is `36 35 98:0 ROOT MOUNT_POINT OPTIONS [TAG]... - TYPE SOURCE CONTROLLERS`.
 std::vector<Hierarchy> Hierarchies(const std::string& mountinfo) {
   std::vector<Hierarchy> out;
   for (const absl::string_view line : absl::StrSplit(mountinfo, '\n')) {
@@ -112,7 +114,8 @@ std::vector<Hierarchy> Hierarchies(const std::string& mountinfo) {
   return out;
 }
 
-bool IsOf(const Hierarchy& hierarchy, absl::string_view controllers) {
+// `controllers` is empty for v2.
+bool HasControllers(const Hierarchy& hierarchy, absl::string_view controllers) {
   if (controllers.empty()) return hierarchy.unified;
   if (hierarchy.unified) return false;
   const std::vector<std::string> names = absl::StrSplit(controllers, ',');
@@ -122,11 +125,11 @@ bool IsOf(const Hierarchy& hierarchy, absl::string_view controllers) {
   });
 }
 
-// Where `group` lies below the group that is shown: "" or "/...". None: outside, as a process that
-// was moved out of its namespace's root is.
-std::optional<std::string> Below(const std::string& group, const std::string& shown) {
-  if (absl::StrContains(group, "..") || absl::StrContains(shown, "..")) return std::nullopt;
-  const absl::string_view stem = shown == "/" ? "" : absl::string_view(shown);
+// The path of `group` relative to `root`: "" or "/..."; nullopt if it is not below `root`, as of a
+// process that was moved out of its namespace's root.
+std::optional<std::string> Below(const std::string& group, const std::string& root) {
+  if (absl::StrContains(group, "..") || absl::StrContains(root, "..")) return std::nullopt;
+  const absl::string_view stem = root == "/" ? "" : absl::string_view(root);
   if (!absl::StartsWith(group, stem)) return std::nullopt;
   std::string rest = group.substr(stem.size());
   if (rest == "/") rest.clear();
@@ -136,20 +139,20 @@ std::optional<std::string> Below(const std::string& group, const std::string& sh
 
 }  // namespace
 
-HostLimits LimitsUnder(const std::string& root, HostLimits machine) {
+HostLimits ReadCgroupLimits(const std::string& root, HostLimits machine) {
   HostLimits limits = machine;
   const std::vector<Hierarchy> hierarchies = Hierarchies(Contents(root + "/proc/self/mountinfo"));
-  // A line is `NUMBER:CONTROLLERS:GROUP`, without controllers in version 2.
+  // A line is `NUMBER:CONTROLLERS:GROUP`, without controllers in v2.
   for (const absl::string_view line :
        absl::StrSplit(Contents(root + "/proc/self/cgroup"), '\n', absl::SkipEmpty())) {
     const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (parts.size() != 3) continue;
     for (const Hierarchy& hierarchy : hierarchies) {
-      if (!IsOf(hierarchy, parts[1])) continue;
-      // Of a group that is not shown, the one that is shown instead is the nearest that is known.
-      std::string group = Below(parts[2], hierarchy.shown).value_or("");
+      if (!HasControllers(hierarchy, parts[1])) continue;
+      // A group outside the mounted root is represented by the root.
+      std::string group = Below(parts[2], hierarchy.root).value_or("");
       while (true) {
-        LessenByGroup(absl::StrCat(root, hierarchy.point, group), &limits);
+        LessenByGroup(absl::StrCat(root, hierarchy.mount_point, group), &limits);
         if (group.empty()) break;
         group.resize(group.rfind('/'));
       }
@@ -162,7 +165,7 @@ HostLimits LimitsUnder(const std::string& root, HostLimits machine) {
 namespace {
 
 int SchedulableCores() {
-  // A set of a fixed size does not do on the largest machines.
+  // cpu_set_t's fixed size is too small for the largest machines.
   for (int size = 1024; size <= 1 << 20; size *= 2) {
     cpu_set_t* const set = CPU_ALLOC(size);
     const size_t bytes = CPU_ALLOC_SIZE(size);
@@ -176,9 +179,9 @@ int SchedulableCores() {
 
 }  // namespace
 
-HostLimits OwnLimits() {
+HostLimits ProcessLimits() {
   const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-  return LimitsUnder("", {memory, SchedulableCores()});
+  return ReadCgroupLimits("", {memory, SchedulableCores()});
 }
 
 void RaiseFileLimit() {
@@ -187,7 +190,7 @@ void RaiseFileLimit() {
   const rlim_t wanted = std::min(limit.rlim_max, kFilesMax);
   if (limit.rlim_cur >= wanted) return;
   limit.rlim_cur = wanted;
-  setrlimit(RLIMIT_NOFILE, &limit);  // What is refused leaves things as they were.
+  setrlimit(RLIMIT_NOFILE, &limit);  // On failure the limit stays as it was.
 }
 
 }  // namespace tessera

@@ -1,7 +1,6 @@
-// The memory and the cores that this process may use. In a container, a systemd unit or a batch job
-// that is the minimum of what the machine has and what every control group from the process's own
-// up to the root allows, of version 1 and 2 alike. Memory sizes and numbers of threads are derived
-// from this, never from the machine's totals. Thread-safe.
+// The effective cgroup memory and CPU limits of this process: the minimum of the machine's totals
+// and the limits of every cgroup (v1 and v2) from the process's own up to the root. Memory sizes
+// and numbers of threads are derived from these, never from the machine's totals. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,20 +9,19 @@ namespace tessera {
 
 struct HostLimits {
   int64_t memory_bytes = 0;
-  int cores = 1;  // half a core is one
+  int cores = 1;  // rounded up
 };
 
-// `machine`, reduced to the limits of the control groups that root/proc/self/cgroup and
-// root/proc/self/mountinfo name. Files that are missing or unreadable limit nothing. A mounted
-// hierarchy shows a container its own group and those below it: limits above are seen where the
-// kernel repeats them (memory, version 1).
-HostLimits LimitsUnder(const std::string& root, HostLimits machine);
+// Reduces `machine` to the limits of the cgroups that root/proc/self/cgroup and
+// root/proc/self/mountinfo name. Files that are missing or unreadable limit nothing. In a container
+// limits of cgroups above its own are visible only where the kernel repeats them (memory, v1).
+HostLimits ReadCgroupLimits(const std::string& root, HostLimits machine);
 
-// Of this process, from the machine's memory and the cores that its threads may be scheduled on.
-HostLimits OwnLimits();
+// The limits of this process, from the machine's memory and the affinity mask of its threads.
+HostLimits ProcessLimits();
 
-// Lets this process open as many files as it may, at most 65,536: engines and shells start
-// processes with 1,024, and a cluster's connections are more.
+// Raises the soft limit of open files to the hard limit, at most 65,536: container engines and
+// shells set 1,024, and a cluster needs more connections.
 void RaiseFileLimit();
 
 }  // namespace tessera

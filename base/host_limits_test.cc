@@ -37,7 +37,7 @@ HostLimits LimitsOf(const Files& files) {
     std::filesystem::create_directories((root / path).parent_path());
     std::ofstream(root / path) << text;
   }
-  const HostLimits found = LimitsUnder(root.string(), kMachine);
+  const HostLimits found = ReadCgroupLimits(root.string(), kMachine);
   std::filesystem::remove_all(root);
   return found;
 }
@@ -176,10 +176,10 @@ TEST(HostLimitsTest, OwnCoresAreThoseThatItsThreadsMayRunOn) {
     if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
   }
   ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
-  EXPECT_EQ(OwnLimits().cores, 1);
+  EXPECT_EQ(ProcessLimits().cores, 1);
   ASSERT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
-  EXPECT_LE(OwnLimits().cores, CPU_COUNT(&all));
-  EXPECT_GT(OwnLimits().memory_bytes, 0);
+  EXPECT_LE(ProcessLimits().cores, CPU_COUNT(&all));
+  EXPECT_GT(ProcessLimits().memory_bytes, 0);
 }
 
 TEST(HostLimitsTest, FilesAreRaisedToWhatIsAllowed) {

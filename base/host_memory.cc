@@ -19,7 +19,7 @@ void* AllocateHostMemory(int64_t bytes) {
   void* const p =
       std::aligned_alloc(static_cast<size_t>(alignment),
                          static_cast<size_t>((bytes + alignment - 1) / alignment * alignment));
-  if (huge && p != nullptr) madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // A wish.
+  if (huge && p != nullptr) madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // only a hint
   return p;
 }
 

@@ -27,7 +27,7 @@ std::vector<ChannelArgument> ClientArguments(const Keepalive& keepalive, bool wi
   return {{kTime, Millis(std::max(keepalive.time, kKeepaliveTimeMin))},
           {kTimeout, Millis(keepalive.timeout)},
           {kWithoutCalls, without_calls ? 1 : 0},
-          // A call may well wait minutes for a result without a byte either way.
+          // A call may wait minutes for a result without data in either direction.
           {kPingsWithoutData, 0}};
 }
 
@@ -36,7 +36,7 @@ std::vector<ChannelArgument> ServerArguments(const Keepalive& keepalive) {
           {kTimeout, Millis(keepalive.timeout)},
           {kWithoutCalls, 1},
           {kPingsWithoutData, 0},
-          // Half of what clients keep to: pings bunch up on a slow way.
+          // Half of the clients' minimum: delays in the network bunch pings up.
           {kReceiveInterval, Millis(kKeepaliveTimeMin / 2)}};
 }
 

@@ -1,7 +1,8 @@
 // The keepalive settings of both ends of a gRPC connection, as names and values of channel
-// arguments. They stand in one place, since a server disconnects clients that ping too often.
+// arguments. Client and server are together, since a server disconnects clients that ping too
+// often.
 //
-// Pure; any thread.  The carriers set them: base knows no gRPC.
+// Stateless; thread-safe. The gRPC code applies them: base does not depend on gRPC.
 #pragma once
 #include <vector>
 
@@ -16,15 +17,15 @@ struct ChannelArgument {
 };
 
 struct Keepalive {
-  absl::Duration time = absl::Seconds(20);     // of silence, after which a ping is sent
-  absl::Duration timeout = absl::Seconds(10);  // for the answer to a ping
+  absl::Duration time = absl::Seconds(20);     // without data, after which a ping is sent
+  absl::Duration timeout = absl::Seconds(10);  // for the reply to a ping
 };
 Keepalive KeepaliveFrom(const Options& options);
 
 // The shortest interval between pings that our clients use and our servers accept.
 inline constexpr absl::Duration kKeepaliveTimeMin = absl::Seconds(1);
 
-// Pings as long as calls are open, or always when `without_calls`: for links that must learn early.
+// Pings while calls are open, or always if `without_calls`: for connections that must fail early.
 std::vector<ChannelArgument> ClientArguments(const Keepalive& keepalive,
                                              bool without_calls = false);
 std::vector<ChannelArgument> ServerArguments(const Keepalive& keepalive);

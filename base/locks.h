@@ -1,6 +1,6 @@
-// For the first line of a main. Abseil as Debian builds it looks for deadlocks whenever a lock is
-// taken, gRPC's locks included, which no release build should pay for; builds with assertions keep
-// it. A library leaves the choice to the program that it is linked to.
+// Called first in main. Debian's Abseil runs its deadlock detection at every lock, gRPC's included,
+// which is too slow for release builds; builds with assertions keep it. Libraries leave the choice
+// to the program.
 #pragma once
 #include "absl/synchronization/mutex.h"
 

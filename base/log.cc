@@ -32,7 +32,7 @@ constexpr std::array<LevelRow, 5> kLevels = {{
     {LogLevel::kOff, "off", spdlog::level::off},
 }};
 
-// The process's one log. Leaked, so that objects which outlive main may still log.
+// The log of the process. Leaked, so that objects that outlive main may still log.
 struct Sink {
   std::atomic<LogLevel> level{LogLevel::kOff};
   std::atomic<LogFormat> format{LogFormat::kText};
@@ -60,7 +60,7 @@ size_t Utf8Length(std::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and what lies beyond Unicode.
+  // Overlong forms, surrogates, and values beyond Unicode.
   const uint8_t second = byte(1);
   if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
       (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) {
@@ -69,7 +69,7 @@ size_t Utf8Length(std::string_view text) {
   return length;
 }
 
-// Which slot of a stream leads to the fields of its line.
+// The pword index at which a stream has its JsonFields.
 int JsonSlot() {
   static const int slot = std::ios_base::xalloc();
   return slot;
@@ -79,7 +79,7 @@ std::string Site(const char* file, int line) {
   return absl::StrCat(ToAbsl(FileName(file)), ":", line);
 }
 
-// What follows the time in a JSON line.
+// The part of a JSON line after the time.
 std::string JsonBody(std::string_view level, std::string_view message, std::string_view site,
                      std::string_view fields) {
   return absl::StrCat("\"level\":", JsonString(level), ",\"msg\":", JsonString(message),
@@ -213,7 +213,7 @@ std::string* JsonFields(std::ostream& os) {
 }
 
 void AddJsonField(std::string& fields, std::string_view key, std::string_view value, bool literal) {
-  // The line's own keys stay its own.
+  // A field may not take the name of one of the line's own keys.
   const bool taken = key == "ts" || key == "level" || key == "msg" || key == "site";
   absl::StrAppend(&fields, ",", JsonString(absl::StrCat(taken ? "field_" : "", ToAbsl(key))), ":",
                   literal ? std::string(value) : JsonString(value));

@@ -3,12 +3,12 @@
 //   TESSERA_LOG(INFO) << "worker joined" << Field("worker", id);
 //   TESSERA_CHECK(n > 0) << "n=" << n;       TESSERA_CHECK_EQ(a, b) << "after repartition";
 //
-// Until StartLogging is called nothing is written, so tests and embedding programs are silent. A
+// Nothing is written until StartLogging is called, so tests and embedding programs are silent. A
 // line is text with key=value fields at its end, or a JSON object: "ts" (RFC 3339, UTC, with
-// milliseconds), "level", "msg", "site" and the fields, numbers and booleans as such. Writing never
-// blocks: the queue holds a bounded number of lines, the oldest gives way, and LogLinesDropped
-// counts what was lost. Any thread may log. CHECK is for what only our own bug can break: it prints
-// to stderr, in the same form, and aborts.
+// milliseconds), "level", "msg", "site" and the fields, numbers and booleans unquoted. Logging
+// never blocks: when the bounded queue is full, the oldest line is dropped, and LogLinesDropped
+// counts it. Thread-safe. CHECK is for invariants that only our own bug can break: it prints to
+// stderr, in the same form, and aborts.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -24,7 +24,7 @@
 
 namespace tessera {
 
-// VLOG is for following one request through the code; it is off unless asked for.
+// VLOG is for tracing one request through the code; it is off by default.
 enum class LogLevel { kVlog, kInfo, kWarning, kError, kOff };
 
 enum class LogFormat { kText, kJson };
@@ -42,7 +42,7 @@ absl::StatusOr<LogLevel> ParseLogLevel(std::string_view text);
 absl::StatusOr<LogFormat> ParseLogFormat(std::string_view text);
 
 // Starts the writer thread. Call once in main, before other threads log. Calling it again replaces
-// the sink. StopLogging writes out what is queued.
+// the sink. StopLogging flushes the queue.
 absl::Status StartLogging(const LogOptions& options);
 void StopLogging();
 
@@ -60,14 +60,14 @@ FieldOf<T> Field(std::string_view key, const T& value) {
   return {key, value};
 }
 std::string FormatField(std::string_view key, std::string_view value);
-// `"text"`, as JSON writes it; what is not UTF-8 becomes U+FFFD.
+// A JSON string literal; bytes that are not UTF-8 become U+FFFD.
 std::string JsonString(std::string_view text);
 
 namespace internal {
 
-// Where the fields of a JSON line that is written to this stream go; null: into its text.
+// The buffer for the fields of the JSON line that is written to this stream; null in a text line.
 std::string* JsonFields(std::ostream& os);
-// Appends `,"key":value`. `literal`: the value is a number or a boolean, to be written as it is.
+// Appends `,"key":value`. `literal`: the value is a number or a boolean, written without quotes.
 void AddJsonField(std::string& fields, std::string_view key, std::string_view value, bool literal);
 
 }  // namespace internal
@@ -87,7 +87,7 @@ std::ostream& operator<<(std::ostream& os, const FieldOf<T>& field) {
 
 namespace internal {
 
-// Collects one line and hands it over at the end of the statement.
+// Collects one line and logs it at the end of the statement.
 class LogLine {
  public:
   LogLine(LogLevel level, const char* file, int line);
@@ -119,7 +119,7 @@ class CheckFailure {
   std::ostringstream stream_;
 };
 
-// Gives both branches of the macros' conditional the type void; binds weaker than <<.
+// Makes both branches of the macros' conditional void; binds weaker than <<.
 struct Voidify {
   void operator&(std::ostream&) const {}
 };
@@ -135,7 +135,7 @@ void PrintOperand(std::ostream& os, const T& value) {
   }
 }
 
-// The failure text of a comparison, or null when it holds.
+// The failure message of a comparison, or null if it holds.
 template <typename A, typename B, typename Compare>
 std::unique_ptr<std::string> CheckCompare(const A& a, const B& b, Compare holds, const char* text) {
   if (ABSL_PREDICT_TRUE(holds(a, b))) return nullptr;
@@ -156,7 +156,7 @@ std::unique_ptr<std::string> CheckCompare(const A& a, const B& b, Compare holds,
 #define TESSERA_LOG_LEVEL_WARNING ::tessera::LogLevel::kWarning
 #define TESSERA_LOG_LEVEL_ERROR ::tessera::LogLevel::kError
 
-// What is streamed is evaluated only when the level is on.
+// The streamed operands are evaluated only if the level is enabled.
 #define TESSERA_LOG(level)                          \
   !::tessera::LogEnabled(TESSERA_LOG_LEVEL_##level) \
       ? (void)0                                     \

@@ -31,12 +31,12 @@ struct MetricRow {
   MetricType type;
   const char* labels;
   BucketSet buckets;
-  MetricPlace place;
+  MetricSource source;
   const char* help;
 };
 constexpr MetricRow kRows[] = {
-#define TESSERA_METRIC(id, name, type, labels, buckets, place, help) \
-  {name, MetricType::k##type, labels, BucketSet::k##buckets, MetricPlace::k##place, help},
+#define TESSERA_METRIC(id, name, type, labels, buckets, source, help) \
+  {name, MetricType::k##type, labels, BucketSet::k##buckets, MetricSource::k##source, help},
 #include "base/metrics.def"
 };
 
@@ -67,7 +67,7 @@ std::vector<LabelDomain> MakeDomains() {
   return domains;
 }
 
-// Seconds are kept in nanoseconds; what else there is, is whole.
+// Seconds are kept in nanoseconds; all other values are integers.
 double UnitsOf(std::string_view name) {
   return name.find("seconds") != std::string_view::npos ? 1e9 : 1;
 }
@@ -93,7 +93,7 @@ const std::vector<double>& Bounds(BucketSet set) {
   }
 }
 
-// One for each pair of a set and a unit; never freed.
+// One object for each pair of a bucket set and a unit; never freed.
 const MetricBuckets* BucketsOf(BucketSet set, double units) {
   static auto* const made = new std::map<std::pair<BucketSet, double>, const MetricBuckets*>;
   const MetricBuckets*& buckets = (*made)[{set, units}];
@@ -129,7 +129,7 @@ std::vector<MetricInfo> MakeInfos() {
     info.name = row.name;
     info.type = row.type;
     info.labels = ParseLabels(row.labels);
-    info.place = row.place;
+    info.source = row.source;
     info.help = row.help;
     info.units = UnitsOf(row.name);
     TESSERA_CHECK_EQ(row.type == MetricType::kHistogram, row.buckets != BucketSet::kNone)
@@ -145,9 +145,9 @@ std::string_view TypeName(MetricType type) {
   return kNames[static_cast<size_t>(type)];
 }
 
-std::string_view PlaceName(MetricPlace place) {
+std::string_view SourceName(MetricSource source) {
   constexpr std::string_view kNames[] = {"coordinator", "worker", "both", "worker", "both"};
-  return kNames[static_cast<size_t>(place)];
+  return kNames[static_cast<size_t>(source)];
 }
 
 std::string BucketsName(const MetricInfo& info) {
@@ -173,7 +173,7 @@ int LabelDomain::Find(std::string_view value) const {
   return it == values.end() ? -1 : static_cast<int>(it - values.begin());
 }
 
-int MetricInfo::label(std::string_view label_name) const {
+int MetricInfo::LabelIndex(std::string_view label_name) const {
   for (size_t l = 0; l < labels.size(); ++l) {
     if (labels[l].name == label_name) return static_cast<int>(l);
   }
@@ -218,7 +218,7 @@ std::string MetricsMarkdown() {
     }
     absl::StrAppend(&text, "| `", info.name, "` | ", ToAbsl(TypeName(info.type)), " | ",
                     absl::StrJoin(labels, ", "), " | ", BucketsName(info), " | ",
-                    ToAbsl(PlaceName(info.place)), " | ", info.help, " |\n");
+                    ToAbsl(SourceName(info.source)), " | ", info.help, " |\n");
   }
   absl::StrAppend(&text, "\n## Labels\n\n| label | values |\n|---|---|\n");
   for (const LabelDomain& domain : AllLabelDomains()) {
@@ -277,7 +277,7 @@ internal::Series Metrics::SeriesOf(const MetricInfo& info,
   internal::Series series;
   series.stride = (cells + kCellsPerLine - 1) / kCellsPerLine * kCellsPerLine;
   series.shards = kShards;
-  // One line more, to begin at one.
+  // One cache line more, so that the series can be aligned to one.
   const size_t total = series.stride * kShards + kCellsPerLine;
   memory_.push_back(std::make_unique<Cell[]>(total));
   const auto address = reinterpret_cast<uintptr_t>(memory_.back().get());
@@ -298,9 +298,9 @@ Histogram Metrics::histogram(Metric metric, Labels labels) {
   return {SeriesOf(info, {labels.begin(), labels.size()}), info.buckets};
 }
 
-// ---- Scrapes. -----------------------------------------------------------------------------------
+// ---- Collection. --------------------------------------------------------------------------------
 
-MetricSample* Scrape::At(Metric metric, absl::Span<const std::string_view> labels) {
+MetricSample* SampleSink::At(Metric metric, absl::Span<const std::string_view> labels) {
   std::vector<std::string> bound = metrics_->Bound(InfoOf(metric), labels);
   auto& family = families_[metric];
   const auto it = family.find(bound);
@@ -315,12 +315,12 @@ MetricSample* Scrape::At(Metric metric, absl::Span<const std::string_view> label
   return &family.emplace(std::move(bound), std::move(sample)).first->second;
 }
 
-void Scrape::Add(Metric metric, absl::Span<const std::string_view> labels, double value) {
+void SampleSink::Add(Metric metric, absl::Span<const std::string_view> labels, double value) {
   if (MetricSample* const sample = At(metric, labels)) sample->value += value;
 }
 
-void Scrape::Merge(Metric metric, absl::Span<const std::string_view> labels,
-                   const std::vector<uint64_t>& counts, double sum) {
+void SampleSink::Merge(Metric metric, absl::Span<const std::string_view> labels,
+                       const std::vector<uint64_t>& counts, double sum) {
   MetricSample* const sample = At(metric, labels);
   if (sample == nullptr) return;
   sample->counts.resize(std::max(sample->counts.size(), counts.size()));
@@ -340,9 +340,9 @@ void Metrics::RemoveCollector(int64_t id) {
 }
 
 std::vector<MetricFamily> Metrics::Collect() {
-  // Held while the collectors run, so that Remove waits for them.
+  // Held while the collectors run, so that RemoveCollector waits for them.
   absl::MutexLock collecting(&collectors_mu_);
-  Scrape scrape(this);
+  SampleSink sink(this);
   {
     std::map<Metric, std::map<std::vector<std::string>, internal::Series>> series;
     {
@@ -354,34 +354,34 @@ std::vector<MetricFamily> Metrics::Collect() {
       for (const auto& [labels, cells] : family) {
         const std::vector<std::string_view> views(labels.begin(), labels.end());
         if (info.buckets == nullptr) {
-          scrape.Add(metric, views,
-                     static_cast<double>(static_cast<int64_t>(cells.Sum(0))) / info.units);
+          sink.Add(metric, views,
+                   static_cast<double>(static_cast<int64_t>(cells.Sum(0))) / info.units);
           continue;
         }
         std::vector<uint64_t> counts;
         for (size_t b = 0; b <= info.buckets->bounds.size(); ++b)
           counts.push_back(cells.Sum(1 + b));
-        scrape.Merge(metric, views, counts, static_cast<double>(cells.Sum(0)) / info.units);
+        sink.Merge(metric, views, counts, static_cast<double>(cells.Sum(0)) / info.units);
       }
     }
   }
-  for (const auto& [id, collector] : collectors_) collector(scrape);
-  // Itself and the next two.
-  const int64_t shown = scrape.series_ + 3;
+  for (const auto& [id, collector] : collectors_) collector(sink);
+  // The three series of `own` below are counted too.
+  const int64_t shown = sink.series_ + 3;
   const auto own = [&](Metric metric, double value) {
     MetricSample sample;
     sample.value = value;
-    scrape.families_[metric][{}] = sample;
+    sink.families_[metric][{}] = sample;
   };
   const int64_t refused =
-      scrape.refused_ > 0
-          ? refused_.fetch_add(scrape.refused_, std::memory_order_relaxed) + scrape.refused_
+      sink.refused_ > 0
+          ? refused_.fetch_add(sink.refused_, std::memory_order_relaxed) + sink.refused_
           : refused_.load(std::memory_order_relaxed);
   own(Metric::kMetricsSeries, static_cast<double>(shown));
   own(Metric::kMetricsSeriesMax, static_cast<double>(series_max_));
   own(Metric::kMetricsSeriesRefused, static_cast<double>(refused));
   std::vector<MetricFamily> families;
-  for (auto& [metric, samples] : scrape.families_) {
+  for (auto& [metric, samples] : sink.families_) {
     MetricFamily& family = families.emplace_back();
     family.info = &InfoOf(metric);
     for (auto& [labels, sample] : samples) family.samples.push_back(std::move(sample));

@@ -3,14 +3,14 @@
 //   Counter submitted = metrics->counter(Metric::kOperationsSubmitted, {tenant, "execute"});
 //   submitted.Add(1);
 //
-// Owner: a daemon's main (or a test), which passes Metrics* to those that measure. A null Metrics*
-// means that nothing is measured: a default-made handle drops what it gets.
+// Owner: a daemon's main (or a test), which passes Metrics* to the code that records metrics. A
+// null Metrics* disables them; a default-constructed Counter, Gauge or Histogram records nothing.
 //
-// Threads: all of it is thread-safe. A handle is a pointer to cells that live as long as the
-// Metrics; Add and Observe are wait-free, touch one cache line of the calling thread's shard, and
-// cost some nanoseconds. Making a handle takes a lock and is for the edge: keep the handle.
+// Thread-safe. A Counter, Gauge or Histogram points to cells that live as long as the Metrics; Add
+// and Observe are wait-free, touch one cache line of the calling thread's shard, and cost some
+// nanoseconds. Creating one takes a lock: create it once and keep it.
 //
-// What must not lie while something hangs is computed when it is asked for: AddCollector.
+// Values that have to be right even while a thread hangs are computed at the scrape: AddCollector.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -38,7 +38,7 @@ enum class Metric : int {
 };
 
 enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };
-enum class MetricPlace : uint8_t {
+enum class MetricSource : uint8_t {
   kCoordinator,
   kWorker,
   kBoth,
@@ -50,9 +50,9 @@ enum class MetricPlace : uint8_t {
 struct LabelDomain {
   std::string name;
   bool open = false;
-  size_t max = 0;                   // open: values told apart
+  size_t max = 0;                   // open: how many values are distinguished
   std::vector<std::string> values;  // closed: all of them; "other" is not among them unless listed
-  // The place of `value`, or -1.
+  // The index of `value`, or -1.
   int Find(std::string_view value) const;
 };
 
@@ -61,10 +61,10 @@ struct LabelInfo {
   const LabelDomain* domain = nullptr;
 };
 
-// Upper bounds of a histogram's buckets but the last, which is +Inf; in units.
+// Upper bounds of a histogram's buckets, except the last, which is +Inf.
 struct MetricBuckets {
-  std::vector<double> bounds;      // as exposed
-  std::vector<uint64_t> in_units;  // the same in what is observed
+  std::vector<double> bounds;      // in the exposed unit, as seconds
+  std::vector<uint64_t> in_units;  // in the observed unit, as nanoseconds
 };
 
 struct MetricInfo {
@@ -72,25 +72,25 @@ struct MetricInfo {
   std::string name;
   MetricType type = MetricType::kCounter;
   std::vector<LabelInfo> labels;
-  const MetricBuckets* buckets = nullptr;  // null: no histogram
-  MetricPlace place = MetricPlace::kBoth;
+  const MetricBuckets* buckets = nullptr;  // null if not a histogram
+  MetricSource source = MetricSource::kBoth;
   std::string help;
-  // One of what is exposed is this many units: seconds are kept in nanoseconds.
+  // Observed units per exposed unit: 1e9 for seconds, which are kept in nanoseconds; else 1.
   double units = 1;
 
   bool in_executor() const {
-    return place == MetricPlace::kExecutor || place == MetricPlace::kCoordinatorAndExecutor;
+    return source == MetricSource::kExecutor || source == MetricSource::kCoordinatorAndExecutor;
   }
-  int label(std::string_view label_name) const;  // its place, or -1
+  int LabelIndex(std::string_view label_name) const;  // the index, or -1
 };
 
 const std::vector<MetricInfo>& AllMetrics();
 const MetricInfo& InfoOf(Metric metric);
 const std::vector<LabelDomain>& AllLabelDomains();
-// docs/metrics.md.
+// The text of docs/metrics.md.
 std::string MetricsMarkdown();
 
-// The value that stands for those that a domain does not hold.
+// The label value for all values that a domain does not hold.
 inline constexpr char kOtherLabel[] = "other";
 
 namespace internal {
@@ -102,9 +102,9 @@ inline constexpr size_t kShards = 16;
 inline constexpr size_t kCellsPerLine = 64 / sizeof(Cell);
 
 extern std::atomic<uint32_t> last_thread;
-// Which shard this thread writes. Threads share one when there are more of them than shards.
+// The shard that this thread writes. With more threads than shards, threads share them.
 inline size_t ThisShard() {
-  // Made without a guard, since it is constant until the thread's first use.
+  // Initialised by a constant, so that access needs no guard.
   static thread_local uint32_t mine = 0;
   if (__builtin_expect(mine == 0, 0)) {
     mine = last_thread.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -112,7 +112,7 @@ inline size_t ThisShard() {
   return mine % kShards;
 }
 
-// The cells of one series: one run per shard, each beginning a cache line.
+// The cells of one series, contiguous per shard; each shard begins a cache line.
 struct Series {
   Cell* cells = nullptr;
   size_t stride = 0;  // cells from one shard to the next
@@ -130,7 +130,7 @@ struct Series {
 
 }  // namespace internal
 
-// A count that grows.
+// A monotonic counter.
 class Counter {
  public:
   Counter() = default;
@@ -149,10 +149,10 @@ class Counter {
  private:
   internal::Series series_;
 };
-// A gauge that is kept by adding and taking away, from any thread.
+// A gauge that is changed by Add with positive and negative values.
 using UpDownCounter = Counter;
 
-// A gauge that is set. The last writer wins.
+// A gauge that is set; the last writer wins.
 class Gauge {
  public:
   Gauge() = default;
@@ -166,13 +166,13 @@ class Gauge {
   internal::Cell* cell_ = nullptr;
 };
 
-// A gauge of an age, kept as the moment that it counts from: whoever reads it computes it anew.
+// A gauge of an age. It stores the time that the age counts from; readers compute the age.
 class AgeGauge {
  public:
   AgeGauge() = default;
   explicit AgeGauge(internal::Series series) : cell_(series.cells) {}
 
-  // As Now() says; 0: the age is 0.
+  // A time of Now(); 0: the age is 0.
   void Set(int64_t monotonic_ns) const {
     if (cell_ != nullptr) {
       cell_->store(static_cast<uint64_t>(monotonic_ns), std::memory_order_relaxed);
@@ -184,7 +184,7 @@ class AgeGauge {
     return since == 0 ? absl::ZeroDuration()
                       : absl::Nanoseconds(std::max<int64_t>(0, Now() - since));
   }
-  // The same for all processes of this machine.
+  // The monotonic clock, which all processes of this machine share.
   static int64_t Now();
 
  private:
@@ -200,7 +200,7 @@ class Histogram {
   void Observe(uint64_t units) const {
     if (series_.cells == nullptr) return;
     size_t bucket = 0;
-    // All of them, without a branch to miss.
+    // Compares with every bound: no branch, so no misprediction.
     for (const uint64_t bound : buckets_->in_units) bucket += units > bound ? 1 : 0;
     internal::Cell* const mine = series_.mine();
     mine[1 + bucket].fetch_add(1, std::memory_order_relaxed);
@@ -216,7 +216,7 @@ class Histogram {
   const MetricBuckets* buckets_ = nullptr;
 };
 
-// ---- What a scrape gives. -----------------------------------------------------------------------
+// ---- The result of a collection. ---------------------------------------------------------------
 struct MetricSample {
   std::vector<std::string> labels;  // as MetricInfo::labels
   double value = 0;                 // of counters and gauges
@@ -230,11 +230,11 @@ struct MetricFamily {
 
 class Metrics;
 
-// Takes what collectors compute. Of one scrape, on its thread.
-class Scrape {
+// Receives the samples that collectors compute during one collection. Used on one thread.
+class SampleSink {
  public:
   using Labels = std::initializer_list<std::string_view>;
-  // Adds to what the series has so far.
+  // Adds to the value that the series has in this collection.
   void Add(Metric metric, Labels labels, double value) { Add(metric, Span(labels), value); }
   void Add(Metric metric, absl::Span<const std::string_view> labels, double value);
   void Merge(Metric metric, absl::Span<const std::string_view> labels,
@@ -242,11 +242,11 @@ class Scrape {
 
  private:
   friend class Metrics;
-  explicit Scrape(Metrics* metrics) : metrics_(metrics) {}
+  explicit SampleSink(Metrics* metrics) : metrics_(metrics) {}
   static absl::Span<const std::string_view> Span(Labels labels) {
     return {labels.begin(), labels.size()};
   }
-  // The sample, or null when there are too many.
+  // The sample, or null if there are too many.
   MetricSample* At(Metric metric, absl::Span<const std::string_view> labels);
 
   Metrics* const metrics_;
@@ -263,26 +263,26 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // As many labels as the row has. A value outside a closed set, or one too many of an open one,
-  // counts as "other". Beyond `series_max` series what is new is dropped and counted.
+  // `labels` are the values of the row's labels. A value outside a closed set, or beyond the bound
+  // of an open one, counts as "other". Beyond `series_max` series a new one is dropped and counted.
   Counter counter(Metric metric, Labels labels = {}) ABSL_LOCKS_EXCLUDED(mu_);
   UpDownCounter up_down_counter(Metric metric, Labels labels = {}) {
     return counter(metric, labels);
   }
   Histogram histogram(Metric metric, Labels labels = {}) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Called in every Collect, from the thread that collects. Until Remove has returned.
-  using Collector = std::function<void(Scrape&)>;
+  // `collector` is called by every Collect, on its thread, until RemoveCollector has returned.
+  using Collector = std::function<void(SampleSink&)>;
   int64_t AddCollector(Collector collector) ABSL_LOCKS_EXCLUDED(collectors_mu_);
   void RemoveCollector(int64_t id) ABSL_LOCKS_EXCLUDED(collectors_mu_);
 
-  // Everything, by the order of the table. One at a time.
+  // All metrics, in the order of the table. Concurrent calls run one at a time.
   std::vector<MetricFamily> Collect() ABSL_LOCKS_EXCLUDED(collectors_mu_, mu_);
-  // One series of it, for tests: the value, or a histogram's count; 0 when it is not there.
+  // For tests: the value of one series, or a histogram's count; 0 if there is no such series.
   double Value(Metric metric, std::vector<std::string> labels = {});
 
  private:
-  friend class Scrape;
+  friend class SampleSink;
   std::vector<std::string> Bound(const MetricInfo& info, absl::Span<const std::string_view> labels)
       ABSL_LOCKS_EXCLUDED(mu_);
   internal::Series SeriesOf(const MetricInfo& info, absl::Span<const std::string_view> labels)
@@ -296,7 +296,7 @@ class Metrics {
   std::map<int64_t, Collector> collectors_ ABSL_GUARDED_BY(collectors_mu_);
 
   absl::Mutex mu_;
-  // Of open domains: what has been seen.
+  // The values seen of open domains.
   std::map<const LabelDomain*, std::map<std::string, bool, std::less<>>> seen_ ABSL_GUARDED_BY(mu_);
   std::map<Metric, std::map<std::vector<std::string>, internal::Series>> series_
       ABSL_GUARDED_BY(mu_);
@@ -304,8 +304,8 @@ class Metrics {
   std::vector<std::unique_ptr<internal::Cell[]>> memory_ ABSL_GUARDED_BY(mu_);
 };
 
-// process_*, tessera_threads, tessera_log_dropped_total and tessera_build_info of this process.
-// `grpc` is its version; "" without it.
-void CollectProcess(Scrape& scrape, std::string_view grpc);
+// Adds process_*, tessera_threads, tessera_log_dropped_total and tessera_build_info of this
+// process. `grpc_version` is "" in a program without gRPC.
+void CollectProcess(SampleSink& sink, std::string_view grpc_version);
 
 }  // namespace tessera

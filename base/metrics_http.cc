@@ -58,7 +58,7 @@ prometheus::ClientMetric ToPrometheus(const MetricInfo& info, const MetricSample
     out.histogram.bucket.push_back(
         {seen, last ? std::numeric_limits<double>::infinity() : info.buckets->bounds[b]});
   }
-  // Of the same reading as the buckets, so that they agree.
+  // Computed from the buckets, so that they agree.
   out.histogram.sample_count = seen;
   out.histogram.sample_sum = sample.sum;
   return out;
@@ -86,7 +86,7 @@ class Collectable final : public prometheus::Collectable {
   Metrics* const metrics_;
 };
 
-// Connects to 127.0.0.1:`port` and hangs up.
+// Connects to 127.0.0.1:`port` and closes the connection.
 void Knock(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return;
@@ -103,7 +103,7 @@ class Server final : public MetricsServer {
   explicit Server(Metrics* metrics) : collectable_(std::make_shared<Collectable>(metrics)) {}
   ~Server() override {
     if (exposer_ == nullptr) return;
-    // The HTTP server looks whether it is to stop when somebody connects, or else every 2 s.
+    // The HTTP server checks whether to stop at each connection, or else every 2 s.
     absl::Notification stopped;
     std::thread stop([&] {
       exposer_.reset();
@@ -124,7 +124,7 @@ class Server final : public MetricsServer {
     try {
       exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
           "listening_ports", listen, "num_threads", kThreads, "request_timeout_ms", kTimeoutMs,
-          // What goes wrong here is in our own words below; scrapers that hang up are no news.
+          // Errors of the start are returned below; scrapers that disconnect are not logged.
           "error_log_file", "/dev/null"});
     } catch (const std::exception& e) {
       return absl::UnavailableError(absl::StrCat(
@@ -147,7 +147,7 @@ class Server final : public MetricsServer {
   std::string address_;
 };
 
-// Whole or not at all, so that whoever waits for the file never reads half an address.
+// Writes the file atomically, so that a reader never gets half an address.
 absl::Status WriteAddress(const std::string& path, const std::string& address) {
   const std::string next = path + ".tmp";
   std::ofstream out(next);

@@ -18,23 +18,23 @@ namespace tessera {
 using internal::Cell;
 using internal::kCellsPerLine;
 
-// At the beginning of the memory, a cache line.
+// The first cache line of the memory.
 struct MetricsPage::Header {
-  std::atomic<uint64_t> layout;  // a hash of what LayoutOf says
+  std::atomic<uint64_t> layout;  // PageLayout::hash
   std::atomic<uint64_t> num_devices;
 };
 
 namespace {
 
-// An executor has few threads that measure.
+// An executor has few threads that record metrics.
 constexpr size_t kPageShards = 4;
 
-// One row: where its series begin, in cells, and how they are counted.
+// One row of the table and the position of its cells.
 struct PageRow {
   const MetricInfo* info = nullptr;
-  size_t begin = 0;
-  size_t stride = 0;      // of a shard
-  size_t per_device = 1;  // series of one device, or of all when it has none
+  size_t begin = 0;       // the index of its first cell
+  size_t stride = 0;      // cells per shard
+  size_t per_device = 1;  // series per device; all series if the row has no device
   bool has_device = false;
 };
 struct PageLayout {
@@ -47,7 +47,8 @@ bool IsAge(const MetricInfo& info) {
   return info.type == MetricType::kGauge && absl::EndsWith(info.name, "_age_seconds");
 }
 
-// What alerts watch is there from the beginning, so that its first event is an increase.
+// Counters that alerts watch are exposed from the start at 0, so that the first event is an
+// increase.
 bool IsWatched(const MetricInfo& info) {
   return info.id == Metric::kChecksumErrors || info.id == Metric::kTransferRetries;
 }
@@ -83,7 +84,7 @@ PageLayout LayoutOf(int num_devices) {
   return layout;
 }
 
-// For a number of devices; read by every handle that is made, so kept.
+// The cached layout for a number of devices.
 const PageLayout& Layout(int num_devices) {
   static absl::Mutex mu(absl::kConstInit);
   static auto* const layouts = new std::map<int, PageLayout>;
@@ -145,20 +146,20 @@ internal::Series MetricsPage::SeriesAt(Metric metric, Labels labels, int device)
   for (const PageRow& row : Layout(num_devices_).rows) {
     if (row.info->id != metric) continue;
     size_t index = row.has_device ? static_cast<size_t>(device) * row.per_device : 0;
-    size_t place = 0;  // of what is left of the labels
+    size_t next_label = 0;
     size_t scale = 1;
     TESSERA_CHECK(!row.has_device || (device >= 0 && device < num_devices_)) << device;
     for (const LabelInfo& label : row.info->labels) {
       if (IsOurs(label)) continue;
-      TESSERA_CHECK(place < labels.size()) << row.info->name;
-      int value = label.domain->Find(labels.begin()[place++]);
+      TESSERA_CHECK(next_label < labels.size()) << row.info->name;
+      int value = label.domain->Find(labels.begin()[next_label++]);
       if (value < 0) value = label.domain->Find(kOtherLabel);
-      // A value that the table does not have, and no place for others: it is not counted.
+      // The domain has neither the value nor "other": the event is not counted.
       if (value < 0) return {};
       index += static_cast<size_t>(value) * scale;
       scale *= label.domain->values.size();
     }
-    TESSERA_CHECK_EQ(place, labels.size()) << row.info->name;
+    TESSERA_CHECK_EQ(next_label, labels.size()) << row.info->name;
     return {cells_ + row.begin + index * row.stride * kPageShards, row.stride, kPageShards};
   }
   TESSERA_CHECK(false) << InfoOf(metric).name << " is not a metric of executors";
@@ -185,7 +186,7 @@ Histogram MetricsPage::histogram(Metric metric, Labels labels, int device) {
   return {SeriesAt(metric, labels, device), InfoOf(metric).buckets};
 }
 
-void MetricsPage::Collect(Scrape& scrape, std::string_view worker, int first_device) const {
+void MetricsPage::Collect(SampleSink& sink, std::string_view worker, int first_device) const {
   for (const PageRow& row : Layout(num_devices_).rows) {
     const MetricInfo& info = *row.info;
     const size_t count = row.per_device * (row.has_device ? num_devices_ : 1);
@@ -206,15 +207,15 @@ void MetricsPage::Collect(Scrape& scrape, std::string_view worker, int first_dev
         }
       }
       if (IsAge(info)) {
-        scrape.Add(info.id, labels, absl::ToDoubleSeconds(AgeGauge(series).Age()));
+        sink.Add(info.id, labels, absl::ToDoubleSeconds(AgeGauge(series).Age()));
         continue;
       }
       if (info.buckets == nullptr) {
         const auto units = static_cast<int64_t>(series.Sum(0));
-        // Most of what could be counted never is. A gauge of a device is there, though, at 0.
+        // Series at 0 are left out, except gauges of devices.
         const bool always = (row.has_device && info.type == MetricType::kGauge) || IsWatched(info);
         if (units == 0 && !always) continue;
-        scrape.Add(info.id, labels, static_cast<double>(units) / info.units);
+        sink.Add(info.id, labels, static_cast<double>(units) / info.units);
         continue;
       }
       std::vector<uint64_t> counts;
@@ -224,7 +225,7 @@ void MetricsPage::Collect(Scrape& scrape, std::string_view worker, int first_dev
         total += counts.back();
       }
       if (total == 0) continue;
-      scrape.Merge(info.id, labels, counts, static_cast<double>(series.Sum(0)) / info.units);
+      sink.Merge(info.id, labels, counts, static_cast<double>(series.Sum(0)) / info.units);
     }
   }
 }

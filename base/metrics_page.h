@@ -1,12 +1,12 @@
-// Metrics in memory that two processes share: one writes, the other reads them even when the first
-// hangs or has died.
+// Metrics in shared memory: an executor writes them, and its daemon reads them even when the
+// executor hangs or has died.
 //
-// The layout is that of the rows of base/metrics.def whose place is Executor: for each the cells of
-// every series it can have, so that nothing is ever allocated in the page. The maker (a worker's
-// daemon) owns the memory and keeps it over the incarnations of its writer, so that counters never
-// fall back; ResetGauges, called while no writer lives, takes away what died with one.
+// The layout follows the rows of base/metrics.def whose source is Executor: each row has the cells
+// of all its possible series, so nothing is allocated at run time. The daemon owns the memory and
+// keeps it over the incarnations of the executor, so that counters never decrease; it calls
+// ResetGauges between two incarnations.
 //
-// Threads: as base/metrics.h. Writers and readers need not know of each other.
+// Thread-safe, as base/metrics.h, also between the processes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,32 +25,33 @@ class MetricsPage {
  public:
   static constexpr int kDevicesMax = 256;
 
-  // New memory. Dies on no memory.
+  // Allocates the memory. Aborts the process if there is none.
   explicit MetricsPage(int num_devices);
-  // Maps what another process made; `fd` is borrowed for the call. VALUE_ERROR: it was made by
-  // another version of this program.
+  // Maps the memory that another process allocated; borrows `fd` for the call. VALUE_ERROR: that
+  // process is another version of this program.
   static absl::StatusOr<std::unique_ptr<MetricsPage>> Map(int fd, int num_devices);
   MetricsPage(const MetricsPage&) = delete;
   MetricsPage& operator=(const MetricsPage&) = delete;
   ~MetricsPage();
 
-  // To hand to another process; -1 when this was mapped from a descriptor.
+  // The descriptor to pass to another process; -1 in a process that has mapped it.
   int fd() const { return fd_; }
   int num_devices() const { return num_devices_; }
 
-  // The labels of the row but "worker"; that of "device" is `device`, and "" in `labels`.
+  // `labels` are those of the row except "worker". The value of "device" is "" in `labels`, and
+  // given by `device`.
   using Labels = std::initializer_list<std::string_view>;
   Counter counter(Metric metric, Labels labels = {}, int device = 0);
   UpDownCounter up_down_counter(Metric metric, Labels labels = {}, int device = 0) {
     return counter(metric, labels, device);
   }
   Gauge gauge(Metric metric, Labels labels = {}, int device = 0);
-  // Of a row whose name ends _age_seconds.
+  // Requires: the name of the metric ends in _age_seconds.
   AgeGauge age_gauge(Metric metric, Labels labels = {}, int device = 0);
   Histogram histogram(Metric metric, Labels labels = {}, int device = 0);
 
-  // Adds what is there to a scrape. Device d is shown as `first_device` + d.
-  void Collect(Scrape& scrape, std::string_view worker, int first_device) const;
+  // Adds all series to `sink`. The label of device d is `first_device` + d.
+  void Collect(SampleSink& sink, std::string_view worker, int first_device) const;
   void ResetGauges();
 
  private:

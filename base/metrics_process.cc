@@ -1,4 +1,4 @@
-// What the kernel says of this process.
+// Process metrics, as the process collectors of Prometheus client libraries, from /proc/self.
 #include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -29,13 +29,13 @@ std::string ReadAll(const char* path) {
 int CountFds() {
   DIR* const dir = opendir("/proc/self/fd");
   if (dir == nullptr) return 0;
-  int count = -3;  // ".", ".." and this one
+  int count = -3;  // neither ".", ".." nor the descriptor of opendir
   while (readdir(dir) != nullptr) ++count;
   closedir(dir);
   return count;
 }
 
-// When the machine started, in seconds since 1970.
+// The boot time of the machine, in seconds since 1970.
 double BootTime() {
   for (const absl::string_view line : absl::StrSplit(ReadAll("/proc/stat"), '\n')) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
@@ -49,34 +49,32 @@ double BootTime() {
 
 }  // namespace
 
-void CollectProcess(Scrape& scrape, std::string_view grpc) {
-  // Numbers of /proc/self/stat, counted from the one after the name in brackets, which may hold
-  // anything.
+void CollectProcess(SampleSink& sink, std::string_view grpc_version) {
+  // Parsing starts after field 2 of proc(5), the name in parentheses, which may contain spaces.
   const std::string stat = ReadAll("/proc/self/stat");
-  const size_t bracket = stat.rfind(')');
-  if (bracket != std::string::npos) {
+  const size_t name_end = stat.rfind(')');
+  if (name_end != std::string::npos) {
     const std::vector<std::string> words =
-        absl::StrSplit(stat.substr(bracket + 1), ' ', absl::SkipEmpty());
-    const auto number = [&](size_t field) {  // as proc(5) counts
+        absl::StrSplit(stat.substr(name_end + 1), ' ', absl::SkipEmpty());
+    const auto field = [&](size_t number) {  // by its number in proc(5)
       double value = 0;
-      if (field - 3 >= words.size() || !absl::SimpleAtod(words[field - 3], &value)) return 0.0;
+      if (number - 3 >= words.size() || !absl::SimpleAtod(words[number - 3], &value)) return 0.0;
       return value;
     };
     const auto ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
-    scrape.Add(Metric::kProcessCpu, {}, (number(14) + number(15)) / ticks);
-    scrape.Add(Metric::kThreads, {}, number(20));
-    scrape.Add(Metric::kProcessStart, {}, BootTime() + number(22) / ticks);
-    scrape.Add(Metric::kProcessVirtual, {}, number(23));
-    scrape.Add(Metric::kProcessResident, {},
-               number(24) * static_cast<double>(sysconf(_SC_PAGESIZE)));
+    sink.Add(Metric::kProcessCpu, {}, (field(14) + field(15)) / ticks);
+    sink.Add(Metric::kThreads, {}, field(20));
+    sink.Add(Metric::kProcessStart, {}, BootTime() + field(22) / ticks);
+    sink.Add(Metric::kProcessVirtual, {}, field(23));
+    sink.Add(Metric::kProcessResident, {}, field(24) * static_cast<double>(sysconf(_SC_PAGESIZE)));
   }
-  scrape.Add(Metric::kProcessFds, {}, CountFds());
+  sink.Add(Metric::kProcessFds, {}, CountFds());
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    scrape.Add(Metric::kProcessFdsMax, {}, static_cast<double>(limit.rlim_cur));
+    sink.Add(Metric::kProcessFdsMax, {}, static_cast<double>(limit.rlim_cur));
   }
-  scrape.Add(Metric::kLogDropped, {}, static_cast<double>(LogLinesDropped()));
-  scrape.Add(Metric::kBuildInfo, {TESSERA_VERSION, TESSERA_REVISION, __VERSION__, grpc}, 1);
+  sink.Add(Metric::kLogDropped, {}, static_cast<double>(LogLinesDropped()));
+  sink.Add(Metric::kBuildInfo, {TESSERA_VERSION, TESSERA_REVISION, __VERSION__, grpc_version}, 1);
 }
 
 }  // namespace tessera

@@ -117,8 +117,8 @@ TEST(Metrics, TenantsBeyondTheCapAreOther) {
   EXPECT_EQ(metrics.Value(Metric::kOperationsSubmitted, {"t200", "execute"}), 0);
   EXPECT_EQ(metrics.Value(Metric::kOperationsSubmitted, {"other", "execute"}), 100);
   // The cap is the label's: a tenant beyond it is so in every family.
-  const int64_t id = metrics.AddCollector([](Scrape& scrape) {
-    scrape.Add(Metric::kQueueDepth, {"t250", "normal"}, 7);
+  const int64_t id = metrics.AddCollector([](SampleSink& sink) {
+    sink.Add(Metric::kQueueDepth, {"t250", "normal"}, 7);
   });
   EXPECT_EQ(metrics.Value(Metric::kQueueDepth, {"other", "normal"}), 7);
   metrics.RemoveCollector(id);
@@ -144,7 +144,7 @@ TEST(Metrics, SeriesBeyondTheLimitAreRefusedAndCounted) {
   EXPECT_EQ(metrics.Value(Metric::kMetricsSeriesRefused), 2);
   EXPECT_EQ(metrics.Value(Metric::kMetricsSeriesMax), 3);
   // Collectors cannot pass it either, and what they have too much of is counted at each scrape.
-  metrics.AddCollector([](Scrape& scrape) { scrape.Add(Metric::kThreads, {}, 1); });
+  metrics.AddCollector([](SampleSink& sink) { sink.Add(Metric::kThreads, {}, 1); });
   EXPECT_EQ(SamplesOf(metrics, Metric::kThreads).size(), 0u);
   EXPECT_EQ(metrics.Value(Metric::kMetricsSeriesRefused), 4);
 }
@@ -165,8 +165,8 @@ TEST(Metrics, SeriesAreCounted) {
 TEST(Metrics, CollectorsAreAskedAtEachScrapeUntilTheyAreRemoved) {
   Metrics metrics;
   double value = 1;
-  const int64_t id = metrics.AddCollector([&](Scrape& scrape) {
-    scrape.Add(Metric::kSessions, {"a", "active"}, value);
+  const int64_t id = metrics.AddCollector([&](SampleSink& sink) {
+    sink.Add(Metric::kSessions, {"a", "active"}, value);
   });
   EXPECT_EQ(metrics.Value(Metric::kSessions, {"a", "active"}), 1);
   value = 2;
@@ -177,7 +177,7 @@ TEST(Metrics, CollectorsAreAskedAtEachScrapeUntilTheyAreRemoved) {
 
 TEST(Metrics, TheProcessIsThere) {
   Metrics metrics;
-  metrics.AddCollector([](Scrape& scrape) { CollectProcess(scrape, "1.2.3"); });
+  metrics.AddCollector([](SampleSink& sink) { CollectProcess(sink, "1.2.3"); });
   EXPECT_GT(metrics.Value(Metric::kProcessResident), 1 << 20);
   EXPECT_GE(metrics.Value(Metric::kThreads), 1);
   EXPECT_GE(metrics.Value(Metric::kProcessFds), 3);
@@ -214,7 +214,7 @@ TEST(MetricsPage, WhatAProcessThatWasKilledHasWrittenIsRead) {
   waitpid(child, nullptr, 0);
 
   Metrics metrics;
-  metrics.AddCollector([&](Scrape& scrape) { page.Collect(scrape, "w0", /*first_device=*/4); });
+  metrics.AddCollector([&](SampleSink& sink) { page.Collect(sink, "w0", /*first_device=*/4); });
   EXPECT_EQ(metrics.Value(Metric::kTransferBytes, {"w0", "put", "ticket"}), 1000);
   EXPECT_EQ(metrics.Value(Metric::kDeviceMemory, {"w0", "6", "reserved"}), 77);
   EXPECT_EQ(metrics.Value(Metric::kDeviceMemory, {"w0", "5", "reserved"}), 0);
@@ -233,9 +233,9 @@ TEST(MetricsPage, PagesOfOneWorkerAddUp) {
   a.histogram(Metric::kDispatch, {"launch"}).Observe(absl::Milliseconds(1));
   b.histogram(Metric::kDispatch, {"launch"}).Observe(absl::Milliseconds(1));
   Metrics metrics;
-  metrics.AddCollector([&](Scrape& scrape) {
-    a.Collect(scrape, "w", 0);
-    b.Collect(scrape, "w", 1);
+  metrics.AddCollector([&](SampleSink& sink) {
+    a.Collect(sink, "w", 0);
+    b.Collect(sink, "w", 1);
   });
   EXPECT_EQ(metrics.Value(Metric::kTransferBytes, {"w", "put", "ticket"}), 3);
   EXPECT_EQ(metrics.Value(Metric::kDispatch, {"launch"}), 2);
@@ -246,8 +246,8 @@ TEST(MetricsPage, EverySeriesHasCellsOfItsOwn) {
   MetricsPage page(kDevices);
   int64_t series = 0;
   for (const MetricInfo& info : AllMetrics()) {
-    if (!info.in_executor() || info.type == MetricType::kHistogram || info.label("device") < 0 ||
-        info.id == Metric::kDeviceProgressAge) {
+    if (!info.in_executor() || info.type == MetricType::kHistogram ||
+        info.LabelIndex("device") < 0 || info.id == Metric::kDeviceProgressAge) {
       continue;
     }
     const bool kinds = info.labels.size() == 3;
@@ -262,10 +262,11 @@ TEST(MetricsPage, EverySeriesHasCellsOfItsOwn) {
     }
   }
   Metrics metrics;
-  metrics.AddCollector([&](Scrape& scrape) { page.Collect(scrape, "w", 0); });
+  metrics.AddCollector([&](SampleSink& sink) { page.Collect(sink, "w", 0); });
   std::set<double> units;
   for (const MetricFamily& family : metrics.Collect()) {
-    if (family.info->label("device") < 0 || family.info->id == Metric::kDeviceProgressAge) continue;
+    if (family.info->LabelIndex("device") < 0 || family.info->id == Metric::kDeviceProgressAge)
+      continue;
     for (const MetricSample& sample : family.samples)
       units.insert(std::round(sample.value * family.info->units));
   }
@@ -276,7 +277,7 @@ TEST(MetricsPage, AnAgeGoesOnWhenItsWriterDoesNot) {
   MetricsPage page(1);
   const AgeGauge since = page.age_gauge(Metric::kDeviceProgressAge);
   Metrics metrics;
-  metrics.AddCollector([&](Scrape& scrape) { page.Collect(scrape, "w", 0); });
+  metrics.AddCollector([&](SampleSink& sink) { page.Collect(sink, "w", 0); });
   EXPECT_EQ(metrics.Value(Metric::kDeviceProgressAge, {"w", "0"}), 0);
   since.Set(AgeGauge::Now() - 5'000'000'000);
   EXPECT_GE(metrics.Value(Metric::kDeviceProgressAge, {"w", "0"}), 5);
@@ -291,7 +292,7 @@ TEST(MetricsPage, ALevelIsWhatWasSetLast) {
   level.Set(10);
   std::thread([&] { level.Set(7); }).join();
   Metrics metrics;
-  metrics.AddCollector([&](Scrape& scrape) { page.Collect(scrape, "w", 0); });
+  metrics.AddCollector([&](SampleSink& sink) { page.Collect(sink, "w", 0); });
   EXPECT_EQ(metrics.Value(Metric::kCollectiveBandwidth, {"w", "all_reduce", "1Mi"}), 7);
 }
 

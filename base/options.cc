@@ -34,10 +34,10 @@ struct OptionRow {
 };
 
 constexpr OptionRow kRows[] = {
-#define TESSERA_INT_OPTION(name, initial, min, max, unit, help) \
+#define TESSERA_INT_OPTION(name, default_value, min, max, unit, help) \
   {#name, &Options::name, min, max, unit, help},
-#define TESSERA_BOOL_OPTION(name, initial, help) {#name, &Options::name, 0, 1, "", help},
-#define TESSERA_TEXT_OPTION(name, initial, help) {#name, &Options::name, 0, 0, "", help},
+#define TESSERA_BOOL_OPTION(name, default_value, help) {#name, &Options::name, 0, 1, "", help},
+#define TESSERA_TEXT_OPTION(name, default_value, help) {#name, &Options::name, 0, 0, "", help},
 #include "base/options.def"
 #undef TESSERA_INT_OPTION
 #undef TESSERA_BOOL_OPTION
@@ -77,7 +77,7 @@ absl::Status WrongValue(std::string_view source, std::string_view value,
                                                         "\", expected ", ToAbsl(expected)));
 }
 
-// `source` is what the user wrote to set it: the flag or the variable.
+// `source` is the flag or the environment variable that the user has set.
 absl::Status SetRow(Options& options, const OptionRow& row, std::string_view source,
                     std::string_view value) {
   if (auto* text = std::get_if<std::string Options::*>(&row.member)) {
@@ -199,7 +199,7 @@ absl::Status SetOption(Options& options, std::string_view name, std::string_view
 
 std::vector<std::string> FlagsFor(const Options& options, const EnvLookup& env) {
   Options of_env;
-  // What does not read leaves a default, and is overruled.
+  // A variable that does not parse leaves the default.
   for (const OptionRow& row : kRows) {
     const std::optional<std::string> value = env(row.Env());
     if (value) SetRow(of_env, row, row.Env(), *value).IgnoreError();

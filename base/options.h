@@ -1,5 +1,5 @@
 // The options of Tessera's programs: one table (base/options.def), read from the environment and
-// the command line, the latter winning. A plain value: copy it freely, pass it in, keep no global.
+// the command line, which takes precedence. A plain value: passed as an argument, never global.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,20 +14,20 @@
 namespace tessera {
 
 struct Options {
-#define TESSERA_INT_OPTION(name, initial, min, max, unit, help) int64_t name = initial;
-#define TESSERA_BOOL_OPTION(name, initial, help) bool name = initial;
-#define TESSERA_TEXT_OPTION(name, initial, help) std::string name = initial;
+#define TESSERA_INT_OPTION(name, default_value, min, max, unit, help) int64_t name = default_value;
+#define TESSERA_BOOL_OPTION(name, default_value, help) bool name = default_value;
+#define TESSERA_TEXT_OPTION(name, default_value, help) std::string name = default_value;
 #include "base/options.def"
 #undef TESSERA_INT_OPTION
 #undef TESSERA_BOOL_OPTION
 #undef TESSERA_TEXT_OPTION
 };
 
-// "512", "80GiB": with KiB, MiB or GiB, or without a unit.  std::nullopt if it does not parse
-// or is beyond int64.
+// "512", "80GiB": with KiB, MiB or GiB, or without a unit. nullopt if it does not parse or
+// overflows.
 std::optional<int64_t> ParseBytes(std::string_view text);
 
-// Looks a variable up; std::nullopt when it is not set.
+// Returns the value of an environment variable; nullopt if it is not set.
 using EnvLookup = std::function<std::optional<std::string>(const std::string& name)>;
 EnvLookup ProcessEnv();
 
@@ -35,7 +35,7 @@ struct ParsedOptions {
   Options options;
   bool help = false;              // --help was given: print OptionsHelp() and stop.
   bool version = false;           // --version was given: print it and stop.
-  std::vector<std::string> rest;  // Arguments that no row of the table names, in order.
+  std::vector<std::string> rest;  // Arguments that are not options of the table, in order.
 };
 
 // Reads the environment, then `args` (without the program's name): --queue-bound=5,

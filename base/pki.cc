@@ -26,7 +26,7 @@
 namespace tessera::pki {
 namespace {
 
-// Certificates begin a little earlier, for machines whose clocks are behind.
+// Certificates are valid from a little earlier, for machines whose clocks are behind.
 constexpr absl::Duration kClockSkew = absl::Minutes(5);
 constexpr size_t kRequestBytesMax = 16 << 10;
 constexpr size_t kNamesMax = 256;
@@ -52,18 +52,18 @@ using Extension = std::unique_ptr<X509_EXTENSION, Free<X509_EXTENSION_free>>;
 using Names = std::unique_ptr<GENERAL_NAMES, Free<GENERAL_NAMES_free>>;
 using Usages = std::unique_ptr<EXTENDED_KEY_USAGE, Free<EXTENDED_KEY_USAGE_free>>;
 
-absl::Status Wrong(absl::string_view what) {
+absl::Status InvalidInput(absl::string_view what) {
   ERR_clear_error();  // of this thread; nobody else reads it
   return MakeError(ErrorKind::kValueError, std::string(what));
 }
-absl::Status OutOfLibrary(absl::string_view what) {
+absl::Status OpenSslError(absl::string_view what) {
   const std::string reason =
       absl::StrCat("pki: ", what, ": ", ERR_reason_error_string(ERR_peek_last_error()));
   ERR_clear_error();
   return MakeError(ErrorKind::kInternal, reason);
 }
 
-// An encrypted PEM is refused in place of asking the terminal.
+// Rejects an encrypted PEM instead of asking for the password on the terminal.
 int NoPassword(char*, int, int, void*) { return 0; }
 
 Bio Reading(std::string_view text) {
@@ -78,31 +78,31 @@ std::string Written(BIO* bio) {
 absl::StatusOr<Key> ReadKey(std::string_view pem) {
   const Bio bio = Reading(pem);
   Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassword, nullptr));
-  if (!key) return Wrong("key: not a PEM key without a password");
+  if (!key) return InvalidInput("key: not a PEM key without a password");
   return key;
 }
 absl::StatusOr<Certificate> ReadCertificate(std::string_view pem) {
   const Bio bio = Reading(pem);
   Certificate cert(PEM_read_bio_X509(bio.get(), nullptr, NoPassword, nullptr));
-  if (!cert) return Wrong("certificate: not a PEM certificate");
+  if (!cert) return InvalidInput("certificate: not a PEM certificate");
   return cert;
 }
 
 absl::StatusOr<Key> NewKey() {
   Key key(EVP_EC_gen(kCurve));
-  if (!key) return OutOfLibrary("no key");
+  if (!key) return OpenSslError("no key");
   return key;
 }
 absl::StatusOr<std::string> KeyPem(EVP_PKEY* key) {
   const Bio bio(BIO_new(BIO_s_mem()));
   if (PEM_write_bio_PKCS8PrivateKey(bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) != 1)
-    return OutOfLibrary("the key cannot be written");
+    return OpenSslError("the key cannot be written");
   return Written(bio.get());
 }
 absl::StatusOr<std::string> CertificatePem(X509* cert) {
   const Bio bio(BIO_new(BIO_s_mem()));
   if (PEM_write_bio_X509(bio.get(), cert) != 1)
-    return OutOfLibrary("the certificate cannot be written");
+    return OpenSslError("the certificate cannot be written");
   return Written(bio.get());
 }
 
@@ -121,8 +121,8 @@ bool IsPrintable(const std::string& text) {
 absl::Status CheckCommonName(const std::string& name) {
   if (name.empty() || name.size() > kCommonNameBytesMax ||
       !std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isprint(c); }))
-    return Wrong(absl::StrCat("common name: '", absl::CHexEscape(name.substr(0, 80)),
-                              "'; expected 1 to 64 printable characters"));
+    return InvalidInput(absl::StrCat("common name: '", absl::CHexEscape(name.substr(0, 80)),
+                                     "'; expected 1 to 64 printable characters"));
   return absl::OkStatus();
 }
 
@@ -130,14 +130,14 @@ absl::Status SetName(X509_NAME* name, const std::string& common_name) {
   if (X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8,
                                  reinterpret_cast<const unsigned char*>(common_name.c_str()), -1,
                                  -1, 0) != 1)
-    return OutOfLibrary("the name cannot be set");
+    return OpenSslError("the name cannot be set");
   return absl::OkStatus();
 }
 
 // The SubjectAlternativeName.
 absl::StatusOr<Names> NamesOf(const CertificateSpec& spec) {
   if (spec.dns.size() + spec.ips.size() + spec.uris.size() > kNamesMax)
-    return Wrong(absl::StrCat("certificate: more than ", kNamesMax, " names"));
+    return InvalidInput(absl::StrCat("certificate: more than ", kNamesMax, " names"));
   Names names(GENERAL_NAMES_new());
   const auto add = [&](int type, ASN1_STRING* value) {
     GENERAL_NAME* name = GENERAL_NAME_new();
@@ -146,8 +146,9 @@ absl::StatusOr<Names> NamesOf(const CertificateSpec& spec) {
   };
   const auto add_text = [&](int type, const std::string& text) -> absl::Status {
     if (text.empty() || text.size() > kNameBytesMax || !IsPrintable(text))
-      return Wrong(absl::StrCat("certificate: the name '", absl::CHexEscape(text.substr(0, 80)),
-                                "' is empty, too long or not printable"));
+      return InvalidInput(absl::StrCat("certificate: the name '",
+                                       absl::CHexEscape(text.substr(0, 80)),
+                                       "' is empty, too long or not printable"));
     ASN1_IA5STRING* value = ASN1_IA5STRING_new();
     ASN1_STRING_set(value, text.data(), static_cast<int>(text.size()));
     add(type, value);
@@ -158,8 +159,8 @@ absl::StatusOr<Names> NamesOf(const CertificateSpec& spec) {
   for (const std::string& ip : spec.ips) {
     ASN1_OCTET_STRING* value = a2i_IPADDRESS(ip.c_str());
     if (value == nullptr)
-      return Wrong(absl::StrCat("certificate: '", absl::CHexEscape(ip.substr(0, 80)),
-                                "' is not an IP address"));
+      return InvalidInput(absl::StrCat("certificate: '", absl::CHexEscape(ip.substr(0, 80)),
+                                       "' is not an IP address"));
     add(GEN_IPADD, value);
   }
   return names;
@@ -171,61 +172,61 @@ absl::Status AddExtension(X509* cert, X509* issuer, int nid, const char* value) 
   X509V3_set_ctx(&context, issuer, cert, nullptr, nullptr, 0);
   const Extension extension(X509V3_EXT_conf_nid(nullptr, &context, nid, value));
   if (!extension || X509_add_ext(cert, extension.get(), -1) != 1)
-    return OutOfLibrary("an extension cannot be added");
+    return OpenSslError("an extension cannot be added");
   return absl::OkStatus();
 }
 
 absl::Status SetSerial(X509* cert) {
   unsigned char bytes[kSerialBytes];
-  if (RAND_bytes(bytes, sizeof(bytes)) != 1) return OutOfLibrary("no random bytes");
+  if (RAND_bytes(bytes, sizeof(bytes)) != 1) return OpenSslError("no random bytes");
   bytes[0] = static_cast<unsigned char>((bytes[0] & 0x3f) | 0x40);  // positive, of full length
   const BigNumber number(BN_bin2bn(bytes, sizeof(bytes), nullptr));
   if (!number || BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(cert)) == nullptr)
-    return OutOfLibrary("the serial number cannot be set");
+    return OpenSslError("the serial number cannot be set");
   return absl::OkStatus();
 }
 
-absl::Status SetLife(X509* cert, absl::Time from, absl::Time to) {
+absl::Status SetValidity(X509* cert, absl::Time from, absl::Time to) {
   if (ASN1_TIME_set(X509_getm_notBefore(cert), absl::ToTimeT(from)) == nullptr ||
       ASN1_TIME_set(X509_getm_notAfter(cert), absl::ToTimeT(to)) == nullptr)
-    return OutOfLibrary("the times cannot be set");
+    return OpenSslError("the times cannot be set");
   return absl::OkStatus();
 }
 
 absl::StatusOr<absl::Time> ReadTime(const ASN1_TIME* time) {
   std::tm parts = {};
-  if (ASN1_TIME_to_tm(time, &parts) != 1) return Wrong("certificate: a time does not read");
+  if (ASN1_TIME_to_tm(time, &parts) != 1) return InvalidInput("certificate: a time does not read");
   return absl::FromTM(parts, absl::UTCTimeZone());
 }
 
-// A certificate for `subject`, all but issuer, extensions and signature.
-absl::StatusOr<Certificate> Blank(EVP_PKEY* subject, const std::string& common_name,
-                                  absl::Time from, absl::Time to) {
+// A certificate for `subject` without issuer, extensions and signature.
+absl::StatusOr<Certificate> MakeUnsigned(EVP_PKEY* subject, const std::string& common_name,
+                                         absl::Time from, absl::Time to) {
   TESSERA_RETURN_IF_ERROR(CheckCommonName(common_name));
   Certificate cert(X509_new());
   if (!cert || X509_set_version(cert.get(), X509_VERSION_3) != 1 ||
       X509_set_pubkey(cert.get(), subject) != 1)
-    return OutOfLibrary("no certificate");
+    return OpenSslError("no certificate");
   TESSERA_RETURN_IF_ERROR(SetSerial(cert.get()));
-  TESSERA_RETURN_IF_ERROR(SetLife(cert.get(), from, to));
+  TESSERA_RETURN_IF_ERROR(SetValidity(cert.get(), from, to));
   TESSERA_RETURN_IF_ERROR(SetName(X509_get_subject_name(cert.get()), common_name));
   return cert;
 }
 
-absl::StatusOr<std::string> Certify(const Credential& authority, EVP_PKEY* subject,
+absl::StatusOr<std::string> Certify(const Credential& ca, EVP_PKEY* subject,
                                     const CertificateSpec& spec, absl::Time now) {
-  TESSERA_RETURN_IF_ERROR(CheckPair(authority.cert_pem, authority.key_pem));
-  TESSERA_ASSIGN_OR_RETURN(const Certificate issuer, ReadCertificate(authority.cert_pem));
-  TESSERA_ASSIGN_OR_RETURN(const Key issuer_key, ReadKey(authority.key_pem));
+  TESSERA_RETURN_IF_ERROR(CheckPair(ca.cert_pem, ca.key_pem));
+  TESSERA_ASSIGN_OR_RETURN(const Certificate issuer, ReadCertificate(ca.cert_pem));
+  TESSERA_ASSIGN_OR_RETURN(const Key issuer_key, ReadKey(ca.key_pem));
   if (X509_check_ca(issuer.get()) != 1)
-    return Wrong("authority: its certificate is no authority's");
+    return InvalidInput("authority: its certificate is no authority's");
   TESSERA_ASSIGN_OR_RETURN(const absl::Time end, ReadTime(X509_get0_notAfter(issuer.get())));
-  if (end <= now) return Wrong("authority: its certificate has expired");
-  TESSERA_ASSIGN_OR_RETURN(
-      const Certificate cert,
-      Blank(subject, spec.common_name, now - kClockSkew, std::min(now + spec.life, end)));
+  if (end <= now) return InvalidInput("authority: its certificate has expired");
+  TESSERA_ASSIGN_OR_RETURN(const Certificate cert,
+                           MakeUnsigned(subject, spec.common_name, now - kClockSkew,
+                                        std::min(now + spec.lifetime, end)));
   if (X509_set_issuer_name(cert.get(), X509_get_subject_name(issuer.get())) != 1)
-    return OutOfLibrary("the issuer cannot be set");
+    return OpenSslError("the issuer cannot be set");
   const auto add = [&](int nid, const char* value) {
     return AddExtension(cert.get(), issuer.get(), nid, value);
   };
@@ -234,30 +235,30 @@ absl::StatusOr<std::string> Certify(const Credential& authority, EVP_PKEY* subje
   const std::string usage =
       absl::StrCat(spec.server ? "serverAuth" : "", spec.server && spec.client ? "," : "",
                    spec.client ? "clientAuth" : "");
-  if (usage.empty()) return Wrong("certificate: neither for servers nor for clients");
+  if (usage.empty()) return InvalidInput("certificate: neither for servers nor for clients");
   TESSERA_RETURN_IF_ERROR(add(NID_ext_key_usage, usage.c_str()));
   TESSERA_RETURN_IF_ERROR(add(NID_subject_key_identifier, "hash"));
   TESSERA_RETURN_IF_ERROR(add(NID_authority_key_identifier, "keyid:always"));
   TESSERA_ASSIGN_OR_RETURN(const Names names, NamesOf(spec));
   if (sk_GENERAL_NAME_num(names.get()) > 0 &&
       X509_add1_ext_i2d(cert.get(), NID_subject_alt_name, names.get(), 0, 0) != 1)
-    return OutOfLibrary("the names cannot be set");
+    return OpenSslError("the names cannot be set");
   if (X509_sign(cert.get(), issuer_key.get(), EVP_sha256()) == 0)
-    return OutOfLibrary("the certificate cannot be signed");
+    return OpenSslError("the certificate cannot be signed");
   return CertificatePem(cert.get());
 }
 
 absl::StatusOr<Request> ReadRequest(std::string_view pem) {
   if (pem.size() > kRequestBytesMax)
-    return Wrong(absl::StrCat("signing request: longer than ", kRequestBytesMax, " bytes"));
+    return InvalidInput(absl::StrCat("signing request: longer than ", kRequestBytesMax, " bytes"));
   const Bio bio = Reading(pem);
   Request request(PEM_read_bio_X509_REQ(bio.get(), nullptr, NoPassword, nullptr));
-  if (!request) return Wrong("signing request: not a PEM certificate request");
+  if (!request) return InvalidInput("signing request: not a PEM certificate request");
   EVP_PKEY* const key = X509_REQ_get0_pubkey(request.get());
   if (key == nullptr || !IsP256(key))
-    return Wrong("signing request: its key is not of the curve P-256");
+    return InvalidInput("signing request: its key is not of the curve P-256");
   if (X509_REQ_verify(request.get(), key) != 1)
-    return Wrong("signing request: not signed by the key that it names");
+    return InvalidInput("signing request: not signed by the key that it names");
   return request;
 }
 
@@ -275,12 +276,13 @@ std::string IpText(const ASN1_OCTET_STRING* ip) {
 
 }  // namespace
 
-absl::StatusOr<Credential> MakeAuthority(const std::string& common_name, absl::Time now) {
+absl::StatusOr<Credential> MakeCa(const std::string& common_name, absl::Time now) {
   TESSERA_ASSIGN_OR_RETURN(const Key key, NewKey());
-  TESSERA_ASSIGN_OR_RETURN(const Certificate cert,
-                           Blank(key.get(), common_name, now - kClockSkew, now + kAuthorityLife));
+  TESSERA_ASSIGN_OR_RETURN(
+      const Certificate cert,
+      MakeUnsigned(key.get(), common_name, now - kClockSkew, now + kCaLifetime));
   if (X509_set_issuer_name(cert.get(), X509_get_subject_name(cert.get())) != 1)
-    return OutOfLibrary("the issuer cannot be set");
+    return OpenSslError("the issuer cannot be set");
   const auto add = [&](int nid, const char* value) {
     return AddExtension(cert.get(), cert.get(), nid, value);
   };
@@ -288,18 +290,18 @@ absl::StatusOr<Credential> MakeAuthority(const std::string& common_name, absl::T
   TESSERA_RETURN_IF_ERROR(add(NID_key_usage, "critical,keyCertSign,cRLSign"));
   TESSERA_RETURN_IF_ERROR(add(NID_subject_key_identifier, "hash"));
   if (X509_sign(cert.get(), key.get(), EVP_sha256()) == 0)
-    return OutOfLibrary("the certificate cannot be signed");
+    return OpenSslError("the certificate cannot be signed");
   Credential out;
   TESSERA_ASSIGN_OR_RETURN(out.cert_pem, CertificatePem(cert.get()));
   TESSERA_ASSIGN_OR_RETURN(out.key_pem, KeyPem(key.get()));
   return out;
 }
 
-absl::StatusOr<Credential> Issue(const Credential& authority, const CertificateSpec& spec,
+absl::StatusOr<Credential> Issue(const Credential& ca, const CertificateSpec& spec,
                                  absl::Time now) {
   TESSERA_ASSIGN_OR_RETURN(const Key key, NewKey());
   Credential out;
-  TESSERA_ASSIGN_OR_RETURN(out.cert_pem, Certify(authority, key.get(), spec, now));
+  TESSERA_ASSIGN_OR_RETURN(out.cert_pem, Certify(ca, key.get(), spec, now));
   TESSERA_ASSIGN_OR_RETURN(out.key_pem, KeyPem(key.get()));
   return out;
 }
@@ -310,13 +312,13 @@ absl::StatusOr<SigningRequest> MakeSigningRequest(const std::string& common_name
   const Request request(X509_REQ_new());
   if (!request || X509_REQ_set_version(request.get(), X509_REQ_VERSION_1) != 1 ||
       X509_REQ_set_pubkey(request.get(), key.get()) != 1)
-    return OutOfLibrary("no request");
+    return OpenSslError("no request");
   TESSERA_RETURN_IF_ERROR(SetName(X509_REQ_get_subject_name(request.get()), common_name));
   if (X509_REQ_sign(request.get(), key.get(), EVP_sha256()) == 0)
-    return OutOfLibrary("the request cannot be signed");
+    return OpenSslError("the request cannot be signed");
   const Bio bio(BIO_new(BIO_s_mem()));
   if (PEM_write_bio_X509_REQ(bio.get(), request.get()) != 1)
-    return OutOfLibrary("the request cannot be written");
+    return OpenSslError("the request cannot be written");
   SigningRequest out;
   out.csr_pem = Written(bio.get());
   TESSERA_ASSIGN_OR_RETURN(out.key_pem, KeyPem(key.get()));
@@ -325,17 +327,17 @@ absl::StatusOr<SigningRequest> MakeSigningRequest(const std::string& common_name
 
 absl::Status CheckSigningRequest(std::string_view csr_pem) { return ReadRequest(csr_pem).status(); }
 
-absl::StatusOr<std::string> Sign(const Credential& authority, std::string_view csr_pem,
+absl::StatusOr<std::string> Sign(const Credential& ca, std::string_view csr_pem,
                                  const CertificateSpec& spec, absl::Time now) {
   TESSERA_ASSIGN_OR_RETURN(const Request request, ReadRequest(csr_pem));
-  return Certify(authority, X509_REQ_get0_pubkey(request.get()), spec, now);
+  return Certify(ca, X509_REQ_get0_pubkey(request.get()), spec, now);
 }
 
 absl::StatusOr<std::string> Fingerprint(std::string_view cert_pem) {
   TESSERA_ASSIGN_OR_RETURN(const Certificate cert, ReadCertificate(cert_pem));
   unsigned char* der = nullptr;
   const int size = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(cert.get()), &der);
-  if (size <= 0) return Wrong("certificate: its public key does not read");
+  if (size <= 0) return InvalidInput("certificate: its public key does not read");
   const std::string fingerprint =
       Sha256Hex(std::string_view(reinterpret_cast<char*>(der), static_cast<size_t>(size)));
   OPENSSL_free(der);
@@ -348,7 +350,7 @@ absl::StatusOr<CertificateInfo> Describe(std::string_view cert_pem) {
   char name[256] = {};
   X509_NAME_get_text_by_NID(X509_get_subject_name(cert.get()), NID_commonName, name, sizeof(name));
   info.common_name = name;
-  info.is_authority = X509_check_ca(cert.get()) == 1;
+  info.is_ca = X509_check_ca(cert.get()) == 1;
   TESSERA_ASSIGN_OR_RETURN(info.not_before, ReadTime(X509_get0_notBefore(cert.get())));
   TESSERA_ASSIGN_OR_RETURN(info.not_after, ReadTime(X509_get0_notAfter(cert.get())));
   const BigNumber serial(ASN1_INTEGER_to_BN(X509_get0_serialNumber(cert.get()), nullptr));
@@ -379,16 +381,16 @@ absl::Status CheckPair(std::string_view cert_pem, std::string_view key_pem) {
   TESSERA_ASSIGN_OR_RETURN(const Certificate cert, ReadCertificate(cert_pem));
   TESSERA_ASSIGN_OR_RETURN(const Key key, ReadKey(key_pem));
   if (X509_check_private_key(cert.get(), key.get()) != 1)
-    return Wrong("key: not the one of the certificate");
+    return InvalidInput("key: not the one of the certificate");
   return absl::OkStatus();
 }
 
-absl::Status CheckIssuedBy(std::string_view cert_pem, std::string_view authority_pem) {
+absl::Status CheckIssuedBy(std::string_view cert_pem, std::string_view ca_pem) {
   TESSERA_ASSIGN_OR_RETURN(const Certificate cert, ReadCertificate(cert_pem));
-  TESSERA_ASSIGN_OR_RETURN(const Certificate authority, ReadCertificate(authority_pem));
-  if (X509_check_issued(authority.get(), cert.get()) != X509_V_OK ||
-      X509_verify(cert.get(), X509_get0_pubkey(authority.get())) != 1)
-    return Wrong("certificate: not issued by this authority");
+  TESSERA_ASSIGN_OR_RETURN(const Certificate ca, ReadCertificate(ca_pem));
+  if (X509_check_issued(ca.get(), cert.get()) != X509_V_OK ||
+      X509_verify(cert.get(), X509_get0_pubkey(ca.get())) != 1)
+    return InvalidInput("certificate: not issued by this authority");
   return absl::OkStatus();
 }
 

@@ -1,8 +1,8 @@
-// Keys and certificates: an authority, what it issues, and requests that it signs. Everything is
-// PEM text; keys are of the curve P-256.
+// X.509: a certificate authority (CA), its certificates, and signing requests. Everything is PEM
+// text; keys are of the curve P-256.
 //
-// Pure functions but for randomness; any thread. Errors are VALUE_ERROR and say what is wrong with
-// which input, never what a key holds.
+// Stateless, except for randomness; thread-safe. Errors are VALUE_ERROR, say what is wrong with
+// which input, and never contain key material.
 #pragma once
 #include <string>
 #include <string_view>
@@ -14,8 +14,8 @@
 
 namespace tessera::pki {
 
-inline constexpr absl::Duration kAuthorityLife = absl::Hours(24 * 3650);
-inline constexpr absl::Duration kCertificateLife = absl::Hours(24 * 365);
+inline constexpr absl::Duration kCaLifetime = absl::Hours(24 * 3650);
+inline constexpr absl::Duration kCertificateLifetime = absl::Hours(24 * 365);
 
 // A certificate and its key.
 struct Credential {
@@ -28,45 +28,44 @@ struct CertificateSpec {
   std::vector<std::string> dns = {};  // "host", "*.example.org"
   std::vector<std::string> ips = {};  // "10.0.0.1", "::1"
   std::vector<std::string> uris = {};
-  bool server = true, client = true;  // what it may be used for
-  absl::Duration life = kCertificateLife;
+  bool server = true, client = true;  // the extended key usages
+  absl::Duration lifetime = kCertificateLifetime;
 };
 
 // The contents of a certificate.
 struct CertificateInfo {
   std::string common_name;
   std::vector<std::string> dns, ips, uris;
-  bool is_authority = false;
+  bool is_ca = false;
   bool server = false, client = false;
   absl::Time not_before, not_after;
   std::string serial;  // hex
 };
 
-// A self-signed authority that can issue certificates and no further authorities.
-absl::StatusOr<Credential> MakeAuthority(const std::string& common_name, absl::Time now);
-// A new key and its certificate. It never outlives the authority.
-absl::StatusOr<Credential> Issue(const Credential& authority, const CertificateSpec& spec,
-                                 absl::Time now);
+// A self-signed CA that can issue certificates, but no certificates of further CAs.
+absl::StatusOr<Credential> MakeCa(const std::string& common_name, absl::Time now);
+// A new key and its certificate, which expires no later than the CA's.
+absl::StatusOr<Credential> Issue(const Credential& ca, const CertificateSpec& spec, absl::Time now);
 
 struct SigningRequest {
-  std::string csr_pem;  // for the authority
-  std::string key_pem;  // stays where it was made
+  std::string csr_pem;  // sent to the CA
+  std::string key_pem;  // never sent
 };
 absl::StatusOr<SigningRequest> MakeSigningRequest(const std::string& common_name);
-// Whether it is a request of at most 16 KiB for a P-256 key, signed by that key.
+// Checks that it is a request of at most 16 KiB for a P-256 key, signed by that key.
 absl::Status CheckSigningRequest(std::string_view csr_pem);
-// A certificate for the request's key. All else comes from `spec`: what the request asks for is
+// A certificate for the request's key. All else comes from `spec`; names in the request are
 // ignored.
-absl::StatusOr<std::string> Sign(const Credential& authority, std::string_view csr_pem,
+absl::StatusOr<std::string> Sign(const Credential& ca, std::string_view csr_pem,
                                  const CertificateSpec& spec, absl::Time now);
 
-// SHA-256 of the first certificate's public key (its SubjectPublicKeyInfo), in hex: it stays when
-// the certificate is renewed.
+// SHA-256 of the first certificate's public key (its SubjectPublicKeyInfo), in hex. A renewal of
+// the certificate does not change it.
 absl::StatusOr<std::string> Fingerprint(std::string_view cert_pem);
 absl::StatusOr<CertificateInfo> Describe(std::string_view cert_pem);
-// Whether the key is the one of the first certificate.
+// Checks that the key belongs to the first certificate.
 absl::Status CheckPair(std::string_view cert_pem, std::string_view key_pem);
-// Whether `authority_pem` has issued the first certificate of `cert_pem`.
-absl::Status CheckIssuedBy(std::string_view cert_pem, std::string_view authority_pem);
+// Checks that `ca_pem` has issued the first certificate of `cert_pem`.
+absl::Status CheckIssuedBy(std::string_view cert_pem, std::string_view ca_pem);
 
 }  // namespace tessera::pki

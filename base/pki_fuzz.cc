@@ -25,7 +25,7 @@ void OneRequest(const Credential& authority, std::string_view csr) {
   }
   TESSERA_CHECK(CheckIssuedBy(*cert, authority.cert_pem).ok());
   const absl::StatusOr<CertificateInfo> info = Describe(*cert);
-  TESSERA_CHECK(info.ok() && info->common_name == "w" && !info->is_authority);
+  TESSERA_CHECK(info.ok() && info->common_name == "w" && !info->is_ca);
   TESSERA_CHECK(info->dns.empty() && info->ips.empty() && info->uris.empty());
 }
 
@@ -36,7 +36,7 @@ void OneRequest(const Credential& authority, std::string_view csr) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera::pki;  // NOLINT(google-build-using-namespace): one function
   static const Credential* const authority =
-      new Credential(MakeAuthority("fuzz", absl::FromUnixSeconds(1'700'000'000)).value());
+      new Credential(MakeCa("fuzz", absl::FromUnixSeconds(1'700'000'000)).value());
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   OneRequest(*authority, bytes);
   OneRequest(*authority, absl::StrCat("-----BEGIN CERTIFICATE REQUEST-----\n",

@@ -19,15 +19,15 @@ using ::testing::Not;
 
 const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
 
-Credential Authority() { return MakeAuthority("Tessera test", kNow).value(); }
+Credential Authority() { return MakeCa("Tessera test", kNow).value(); }
 
 std::string MessageOf(const absl::Status& status) { return std::string(status.message()); }
 
 TEST(Pki, AnAuthorityIssuesWhatTheSpecSays) {
   const Credential authority = Authority();
   const CertificateInfo root = Describe(authority.cert_pem).value();
-  EXPECT_TRUE(root.is_authority);
-  EXPECT_EQ(root.not_after, kNow + kAuthorityLife);
+  EXPECT_TRUE(root.is_ca);
+  EXPECT_EQ(root.not_after, kNow + kCaLifetime);
 
   CertificateSpec spec;
   spec.common_name = "coordinator";
@@ -43,11 +43,11 @@ TEST(Pki, AnAuthorityIssuesWhatTheSpecSays) {
   EXPECT_THAT(info.dns, ElementsAre("localhost", "host.example"));
   EXPECT_THAT(info.ips, ElementsAre("127.0.0.1", "::1"));
   EXPECT_THAT(info.uris, ElementsAre("tessera://workers/w0"));
-  EXPECT_FALSE(info.is_authority);
+  EXPECT_FALSE(info.is_ca);
   EXPECT_TRUE(info.server);
   EXPECT_FALSE(info.client);
   EXPECT_LT(info.not_before, kNow);
-  EXPECT_EQ(info.not_after, kNow + kCertificateLife);
+  EXPECT_EQ(info.not_after, kNow + kCertificateLifetime);
 }
 
 TEST(Pki, SerialNumbersDiffer) {
@@ -59,10 +59,10 @@ TEST(Pki, SerialNumbersDiffer) {
 
 TEST(Pki, ACertificateDoesNotOutliveItsAuthority) {
   const Credential authority = Authority();
-  const absl::Time late = kNow + kAuthorityLife - absl::Hours(1);
+  const absl::Time late = kNow + kCaLifetime - absl::Hours(1);
   const Credential issued = Issue(authority, {.common_name = "a"}, late).value();
-  EXPECT_EQ(Describe(issued.cert_pem)->not_after, kNow + kAuthorityLife);
-  const auto expired = Issue(authority, {.common_name = "a"}, kNow + kAuthorityLife);
+  EXPECT_EQ(Describe(issued.cert_pem)->not_after, kNow + kCaLifetime);
+  const auto expired = Issue(authority, {.common_name = "a"}, kNow + kCaLifetime);
   EXPECT_THAT(MessageOf(expired.status()), HasSubstr("expired"));
 }
 

@@ -19,8 +19,8 @@
 namespace tessera {
 namespace {
 
-absl::Status FileError(const std::string& path, absl::string_view why) {
-  return MakeError(ErrorKind::kValueError, absl::StrCat(path, ": ", why));
+absl::Status FileError(const std::string& path, absl::string_view reason) {
+  return MakeError(ErrorKind::kValueError, absl::StrCat(path, ": ", reason));
 }
 absl::Status FileErrno(const std::string& path) { return FileError(path, std::strerror(errno)); }
 
@@ -86,9 +86,9 @@ absl::Status ReplaceFile(const std::string& path, std::string_view bytes, bool i
     return status;
   }
   const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const UniqueFd directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.get() < 0 || fsync(directory.get()) != 0) return FileErrno(folder);
+  const std::string parent = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const UniqueFd directory(open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0 || fsync(directory.get()) != 0) return FileErrno(parent);
   return absl::OkStatus();
 }
 

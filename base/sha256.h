@@ -11,12 +11,12 @@ namespace tessera {
 
 std::string Sha256Hex(std::string_view bytes);
 
-// The hash of bytes that come in pieces. Thread-compatible.
+// Incremental hash. Thread-compatible.
 class Sha256 {
  public:
   Sha256();
   void Add(const void* bytes, size_t size);
-  // Of all bytes added. The last call.
+  // The hash of all bytes added. Must be the last call.
   std::string Hex();
 
  private:

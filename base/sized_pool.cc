@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-int SizedPool::DefaultThreads() { return std::clamp(OwnLimits().cores, 2, 8); }
+int SizedPool::DefaultThreads() { return std::clamp(ProcessLimits().cores, 2, 8); }
 
 SizedPool::SizedPool(const Options& options)
     : options_(options),
@@ -37,11 +37,11 @@ bool SizedPool::HasWork() const {
 
 std::deque<SizedPool::Task>::iterator SizedPool::Next() {
   const bool large = RoomForLarge();
-  const absl::Time patient = absl::Now() - options_.patience;
+  const absl::Time overdue_before = absl::Now() - options_.max_wait;
   auto next = waiting_.end();
   for (auto task = waiting_.begin(); task != waiting_.end(); ++task) {
     if (IsLarge(*task) && !large) continue;
-    if (task->since < patient) return task;
+    if (task->enqueued_at < overdue_before) return task;
     if (next == waiting_.end() || task->size < next->size) next = task;
   }
   return next;
@@ -63,7 +63,7 @@ void SizedPool::Run() {
       large_running_ += large ? 1 : 0;
     }
     run();
-    run = nullptr;  // What it holds goes before the thread counts as free.
+    run = nullptr;  // Destroys its captures before the thread counts as idle.
     absl::MutexLock lock(&mu_);
     large_running_ -= large ? 1 : 0;
   }

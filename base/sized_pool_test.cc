@@ -50,7 +50,7 @@ struct Held {
 TEST(SizedPoolTest, LargeTasksLeaveAThreadForSmallOnes) {
   Record record;
   Held first, second;
-  SizedPool pool({.threads = 3, .small_max = 100});
+  SizedPool pool({.threads = 3, .small_task_max_size = 100});
   pool.Push(kLarge, first.Task());
   pool.Push(kLarge, second.Task());
   ASSERT_TRUE(first.began.WaitForNotificationWithTimeout(kPatience));
@@ -66,7 +66,7 @@ TEST(SizedPoolTest, LargeTasksLeaveAThreadForSmallOnes) {
 TEST(SizedPoolTest, TheSmallestGoesFirstAndOfEqualsTheOldest) {
   Record record;
   Held large, small;
-  SizedPool pool({.threads = 2, .small_max = 100});
+  SizedPool pool({.threads = 2, .small_task_max_size = 100});
   pool.Push(kLarge, large.Task());
   pool.Push(kSmall, small.Task());
   ASSERT_TRUE(large.began.WaitForNotificationWithTimeout(kPatience));
@@ -83,7 +83,7 @@ TEST(SizedPoolTest, TheSmallestGoesFirstAndOfEqualsTheOldest) {
 TEST(SizedPoolTest, WhatHasWaitedTooLongGoesBeforeWhatIsYounger) {
   Record record;
   Held large, small;
-  SizedPool pool({.threads = 2, .small_max = 100, .patience = absl::ZeroDuration()});
+  SizedPool pool({.threads = 2, .small_task_max_size = 100, .max_wait = absl::ZeroDuration()});
   pool.Push(kLarge, large.Task());
   pool.Push(kSmall, small.Task());
   ASSERT_TRUE(large.began.WaitForNotificationWithTimeout(kPatience));
@@ -100,7 +100,7 @@ TEST(SizedPoolTest, TheEndWaitsForWhatRuns) {
   bool ended = false;
   std::thread other;
   {
-    SizedPool pool({.threads = 2, .small_max = 100});
+    SizedPool pool({.threads = 2, .small_task_max_size = 100});
     pool.Push(kLarge, [&] {
       running.Task()();
       ended = true;

@@ -9,13 +9,13 @@ namespace tessera {
 namespace {
 
 constexpr ErrorKindInfo kErrorKinds[] = {
-#define TESSERA_ERROR_KIND(name, reason, code, retry, sentence) \
-  {ErrorKind::k##name, #name, reason, absl::StatusCode::code, retry, sentence},
+#define TESSERA_ERROR_KIND(name, reason, code, retry, description) \
+  {ErrorKind::k##name, #name, reason, absl::StatusCode::code, retry, description},
 #include "base/error_kinds.def"
 #undef TESSERA_ERROR_KIND
 };
 
-const ErrorKindInfo* FindReason(const absl::Status& status) {
+const ErrorKindInfo* FindErrorInfo(const absl::Status& status) {
   const auto payload = status.GetPayload(kReasonPayload);
   if (!payload.has_value()) return nullptr;
   for (const ErrorKindInfo& info : kErrorKinds) {
@@ -24,7 +24,7 @@ const ErrorKindInfo* FindReason(const absl::Status& status) {
   return nullptr;
 }
 
-// What a bare canonical code, say from a library, is counted as.
+// The kind of a status without a reason, for example one from a library.
 ErrorKind KindOfCode(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kInvalidArgument:
@@ -61,24 +61,24 @@ absl::Status MakeError(ErrorKind kind, std::string message) {
 }
 
 std::string_view ReasonOf(const absl::Status& status) {
-  const ErrorKindInfo* info = FindReason(status);
+  const ErrorKindInfo* info = FindErrorInfo(status);
   return info == nullptr ? std::string_view() : info->reason;
 }
 
 ErrorKind KindOf(const absl::Status& status) {
-  const ErrorKindInfo* info = FindReason(status);
+  const ErrorKindInfo* info = FindErrorInfo(status);
   return info == nullptr ? KindOfCode(status.code()) : info->kind;
 }
 
 bool IsRetryable(const absl::Status& status) {
   if (status.ok()) return false;
-  const ErrorKindInfo* info = FindReason(status);
+  const ErrorKindInfo* info = FindErrorInfo(status);
   return info == nullptr ? absl::IsUnavailable(status) : info->retry;
 }
 
-absl::Status Annotate(const absl::Status& status, std::string_view where) {
+absl::Status Annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
-  absl::Status result(status.code(), absl::StrCat(ToAbsl(where), ": ", status.message()));
+  absl::Status result(status.code(), absl::StrCat(ToAbsl(context), ": ", status.message()));
   status.ForEachPayload([&result](absl::string_view type, const absl::Cord& payload) {
     result.SetPayload(type, payload);
   });

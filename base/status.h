@@ -4,7 +4,7 @@
 // person (where, what was wrong, what was expected, what to do), and the reason, kept as a payload,
 // tells a tool which kind it is. The kinds are rows of base/error_kinds.def.
 //
-// Everything here is a pure function; any thread may call it.
+// Stateless; thread-safe.
 #pragma once
 #include <string>
 #include <string_view>
@@ -18,7 +18,7 @@
 namespace tessera {
 
 enum class ErrorKind {
-#define TESSERA_ERROR_KIND(name, reason, code, retry, sentence) k##name,
+#define TESSERA_ERROR_KIND(name, reason, code, retry, description) k##name,
 #include "base/error_kinds.def"
 #undef TESSERA_ERROR_KIND
 };
@@ -32,8 +32,8 @@ struct ErrorKindInfo {
   std::string_view name;    // ValueError
   std::string_view reason;  // VALUE_ERROR
   absl::StatusCode code;
-  bool retry;  // The same call may succeed later.
-  std::string_view sentence;
+  bool retry;                    // The same call may succeed later.
+  std::string_view description;  // what happened and what to do
 };
 
 // The table, in the order of the file, which is the order of the enum.
@@ -55,8 +55,8 @@ ErrorKind KindOf(const absl::Status& status);
 // True when the same call may succeed later, unchanged.
 bool IsRetryable(const absl::Status& status);
 
-// `status` with "where: " put before its message; code and payloads stay. Ok stays ok.
-absl::Status Annotate(const absl::Status& status, std::string_view where);
+// Prepends "context: " to the message; code and payloads stay. Ok stays ok.
+absl::Status Annotate(const absl::Status& status, std::string_view context);
 
 // Abseil's string_view is not std::string_view in every packaging; these convert without a copy.
 inline absl::string_view ToAbsl(std::string_view s) {

@@ -1,6 +1,6 @@
-// The name of the calling thread, as top, ps -T and debuggers show it: 15 characters at most. That
-// of the first thread is the process's. Threads that it starts have its name until they take
-// another.
+// Sets the name of the calling thread, which top, ps -T and debuggers show: at most 15 characters.
+// The main thread's name is the process's. New threads inherit the name of the thread that starts
+// them.
 #pragma once
 #include <sys/prctl.h>
 

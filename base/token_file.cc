@@ -51,7 +51,7 @@ std::string TimeText(absl::Time time) {
   const bool never = time == absl::InfiniteFuture() || time == absl::InfinitePast();
   return never ? kNever : absl::FormatTime(kTimeFormat, time, absl::UTCTimeZone());
 }
-// Reads what TimeText writes, and returns whether it is that; "never" is read as `never`.
+// Parses what TimeText writes; "never" is read as `never`. Returns false for other texts.
 bool ReadTime(std::string_view text, absl::Time never, absl::Time* out) {
   *out = never;
   if (text == kNever) return never != absl::Time();
@@ -60,7 +60,7 @@ bool ReadTime(std::string_view text, absl::Time never, absl::Time* out) {
          TimeText(*out) == text;
 }
 
-// What is wrong with a line, or "".
+// Returns the field that is wrong in a line, or "".
 std::string_view ReadLine(std::string_view line, TokenRecord* out) {
   const std::vector<absl::string_view> fields = absl::StrSplit(ToAbsl(line), ' ');
   if (fields.size() != kKeys.size()) return "expected ten fields";

@@ -1,10 +1,10 @@
-// Bearer tokens: their texts, and the file in which a coordinator keeps what it must know of them.
+// Bearer tokens: their text form, and the coordinator's file of token records.
 //
-//   tsr_<id>_<secret>                  a token: goes behind "authorization: Bearer "
-//   tsj_<id>_<secret>_<fingerprint>    a token to join with: the same, and whom to trust
+//   tsr_<id>_<secret>                  a bearer token, sent as "authorization: Bearer tsr_..."
+//   tsj_<id>_<secret>_<fingerprint>    a join token: also the fingerprint of the cluster's CA
 //
-// The file holds salted hashes only: whoever reads it cannot call. Pure; any thread. Errors are
-// VALUE_ERROR and never repeat a secret.
+// The file holds salted hashes, no secrets. Stateless; thread-safe. Errors are VALUE_ERROR and
+// never contain a secret.
 #pragma once
 #include <string>
 #include <string_view>
@@ -18,10 +18,10 @@ namespace tessera {
 
 inline constexpr size_t kTokensMax = 10'000;
 
-// What is kept of one token. Times are whole seconds.
+// The stored record of one token. Times are whole seconds.
 struct TokenRecord {
   std::string name;                             // unique; see CheckTokenName
-  std::string id;                               // 16 hex digits, unique; finds the record
+  std::string id;                               // 16 hex digits, unique; the key of the record
   std::string role;                             // "admin"
   std::string tenant;                           // empty for workers
   std::string salt;                             // 32 hex digits
@@ -33,24 +33,25 @@ struct TokenRecord {
   bool operator==(const TokenRecord&) const = default;
 };
 
-// Lower-case letters, digits, '-' and '_', at most 63. Names of tenants too.
+// Lower-case letters, digits, '-' and '_', at most 63 characters; also for names of tenants. `what`
+// begins the error.
 absl::Status CheckTokenName(std::string_view what, std::string_view name);
 
-// Fills in id, salt and hash; the text is the only place of the secret.
+// Sets id, salt and hash of the record, and returns the token's text, the only copy of the secret.
 std::string MakeToken(TokenRecord* record);
 
 struct TokenText {
   std::string id, secret;
-  std::string fingerprint;  // of a token to join with; else empty
+  std::string fingerprint;  // empty in a bearer token
 };
 absl::StatusOr<TokenText> ParseToken(std::string_view text);
-// The texts of a token to join with, and of the bearer token in it.
+// The text of a join token, and of the bearer token in it.
 std::string JoinToken(const TokenText& token, std::string_view fingerprint);
 std::string BearerToken(const TokenText& token);
-// Takes the same time for every secret.
+// In constant time.
 bool TokenMatches(const TokenRecord& record, std::string_view secret);
 
-// One line per token, in order; reads what it wrote, and nothing else.
+// One line per token, in order. Parsing accepts exactly what FormatTokenFile writes.
 std::string FormatTokenFile(const std::vector<TokenRecord>& records);
 absl::StatusOr<std::vector<TokenRecord>> ParseTokenFile(std::string_view text);
 

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// Closes the descriptor with itself. Move-only.
+// Closes the descriptor in its destructor. Move-only.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -22,7 +22,7 @@ class UniqueFd {
 
   int get() const { return fd_; }
   bool ok() const { return fd_ >= 0; }
-  // Gives it up without closing it.
+  // Returns the descriptor without closing it.
   int Release() { return std::exchange(fd_, -1); }
 
  private:

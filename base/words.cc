@@ -12,26 +12,29 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kSuggestedMax = 3;
-constexpr size_t kNamesInRow = 72;  // letters
+constexpr size_t kMaxSuggestions = 3;
+constexpr size_t kMaxRowChars = 72;
 
-// How far off a word may be: more letters leave room for more slips.
-int FarthestFrom(std::string_view word) { return word.size() < 6 ? 1 : word.size() < 12 ? 2 : 3; }
-
-constexpr size_t kPartMin = 3;  // letters that tell a name by its beginning
-
-bool BeginsOrHasPart(std::string_view name, std::string_view word) {
-  if (word.size() < kPartMin) return false;
-  if (name.substr(0, word.size()) == word) return true;
-  const std::string parts = absl::StrCat("_", ToAbsl(name), "_");
-  return parts.find(absl::StrCat("_", ToAbsl(word), "_")) != std::string::npos;
+// Longer words allow more typos.
+int MaxEditDistance(std::string_view word) {
+  return word.size() < 6 ? 1 : word.size() < 12 ? 2 : 3;
 }
 
-// A name cut at its numbers: words[0] numbers[0] words[1] ... A number becomes a range as names
-// are folded together.
+constexpr size_t kMinPrefixLength = 3;
+
+// Whether `word` is a prefix of the name, or one of its components between underscores.
+bool HasPrefixOrComponent(std::string_view name, std::string_view word) {
+  if (word.size() < kMinPrefixLength) return false;
+  if (name.substr(0, word.size()) == word) return true;
+  const std::string delimited = absl::StrCat("_", ToAbsl(name), "_");
+  return delimited.find(absl::StrCat("_", ToAbsl(word), "_")) != std::string::npos;
+}
+
+// A name split at its numbers: words[0] numbers[0] words[1] ... A number becomes a range when names
+// are collapsed.
 struct NumberedName {
   std::vector<std::string> words, numbers;
-  std::vector<size_t> members;
+  std::vector<size_t> indices;  // of the names that it stands for
 
   std::string Text() const {
     std::string out = words[0];
@@ -40,75 +43,75 @@ struct NumberedName {
   }
 };
 
+// Splits at numbers in brackets and at a trailing number.
 NumberedName SplitAtNumbers(std::string_view name) {
-  constexpr size_t kDigitsMax = 9;
+  constexpr size_t kMaxDigits = 9;
   const auto digit = [&](size_t i) { return i < name.size() && name[i] >= '0' && name[i] <= '9'; };
   NumberedName out;
-  size_t word = 0;  // where it begins
+  size_t word_begin = 0;
   for (size_t i = 1; i < name.size(); ++i) {
     if (!digit(i) || digit(i - 1)) continue;
     size_t end = i;
     while (digit(end)) ++end;
     const bool bracketed = name[i - 1] == '[' && end < name.size() && name[end] == ']';
-    const bool plain = end - i <= kDigitsMax && (name[i] != '0' || end - i == 1);
+    const bool plain = end - i <= kMaxDigits && (name[i] != '0' || end - i == 1);
     if (!plain || !(bracketed || end == name.size())) continue;
-    out.words.emplace_back(name.substr(word, i - word));
+    out.words.emplace_back(name.substr(word_begin, i - word_begin));
     out.numbers.emplace_back(name.substr(i, end - i));
-    word = end;
+    word_begin = end;
   }
-  out.words.emplace_back(name.substr(word));
+  out.words.emplace_back(name.substr(word_begin));
   return out;
 }
 
-// Rows that differ in the number at `place` alone become one. Requires: that number is no range
-// yet.
-std::vector<NumberedName> FoldAt(size_t place, std::vector<NumberedName> rows) {
+// Merges rows that differ only in numbers[index]. Requires: numbers[index] is not yet a range.
+std::vector<NumberedName> MergeAt(size_t index, std::vector<NumberedName> rows) {
   std::vector<NumberedName> out;
-  std::vector<std::vector<size_t>> numbers;  // of each row of `out`, at `place`
+  std::vector<std::vector<size_t>> numbers;  // the values of numbers[index], per row of `out`
   std::map<std::pair<std::vector<std::string>, std::vector<std::string>>, size_t> known;
   for (NumberedName& row : rows) {
     std::optional<size_t> number;
-    if (place < row.numbers.size()) {
-      number = std::stoul(row.numbers[place]);
-      row.numbers[place].clear();
+    if (index < row.numbers.size()) {
+      number = std::stoul(row.numbers[index]);
+      row.numbers[index].clear();
     }
     const auto [it, added] = known.try_emplace({row.words, row.numbers}, out.size());
     if (added) {
       out.push_back(std::move(row));
       numbers.emplace_back();
     } else {
-      std::vector<size_t>& members = out[it->second].members;
-      members.insert(members.end(), row.members.begin(), row.members.end());
+      std::vector<size_t>& indices = out[it->second].indices;
+      indices.insert(indices.end(), row.indices.begin(), row.indices.end());
     }
     if (number) numbers[it->second].push_back(*number);
   }
   for (size_t i = 0; i < out.size(); ++i) {
     if (numbers[i].empty()) continue;
     std::sort(numbers[i].begin(), numbers[i].end());
-    out[i].numbers[place] = RangesText(numbers[i]);
+    out[i].numbers[index] = RangesText(numbers[i]);
   }
   return out;
 }
 
 }  // namespace
 
-std::string Counted(int64_t count, std::string_view noun) {
+std::string Pluralize(int64_t count, std::string_view noun) {
   return absl::StrCat(count, " ", ToAbsl(noun), count == 1 ? "" : "s");
 }
 
 int EditDistance(std::string_view a, std::string_view b) {
   // Rows i - 2, i - 1 and i of the table of distances between prefixes.
-  std::vector<int> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  std::vector<int> prev2(b.size() + 1), prev(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
   for (size_t i = 1; i <= a.size(); ++i) {
-    std::swap(before, last);
-    std::swap(last, row);
+    std::swap(prev2, prev);
+    std::swap(prev, row);
     row[0] = static_cast<int>(i);
     for (size_t j = 1; j <= b.size(); ++j) {
-      const int changed = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      row[j] = std::min({changed, last[j] + 1, row[j - 1] + 1});
+      const int changed = prev[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({changed, prev[j] + 1, row[j - 1] + 1});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        row[j] = std::min(row[j], before[j - 2] + 1);
+        row[j] = std::min(row[j], prev2[j - 2] + 1);
     }
   }
   return row[b.size()];
@@ -118,13 +121,13 @@ std::string DidYouMean(std::string_view word, const std::vector<std::string>& na
   std::vector<std::pair<int, std::string>> near;
   for (const std::string& name : names) {
     int distance = EditDistance(word, name);
-    if (BeginsOrHasPart(name, word)) distance = std::min(distance, 1);
-    if (distance <= FarthestFrom(word)) near.emplace_back(distance, name);
+    if (HasPrefixOrComponent(name, word)) distance = std::min(distance, 1);
+    if (distance <= MaxEditDistance(word)) near.emplace_back(distance, name);
   }
-  // By distance; of two as near, the one that comes first in the list.
+  // By distance; at equal distance in the order of the list.
   std::stable_sort(near.begin(), near.end(),
                    [](const auto& x, const auto& y) { return x.first < y.first; });
-  if (near.size() > kSuggestedMax) near.resize(kSuggestedMax);
+  if (near.size() > kMaxSuggestions) near.resize(kMaxSuggestions);
   if (near.empty()) return "";
   return absl::StrCat(
       "; did you mean ",
@@ -143,48 +146,49 @@ std::string RangesText(const std::vector<size_t>& numbers) {
   return out;
 }
 
-std::vector<FoldedName> FoldNames(const std::vector<std::string>& names) {
+std::vector<CollapsedName> CollapseNumberedNames(const std::vector<std::string>& names) {
   std::vector<NumberedName> rows;
-  size_t places = 0;
+  size_t max_numbers = 0;
   for (size_t i = 0; i < names.size(); ++i) {
     rows.push_back(SplitAtNumbers(names[i]));
-    rows.back().members = {i};
-    places = std::max(places, rows.back().numbers.size());
+    rows.back().indices = {i};
+    max_numbers = std::max(max_numbers, rows.back().numbers.size());
   }
-  // The last number first: where `place` is folded those behind it are ranges already.
-  while (places-- > 0) rows = FoldAt(places, std::move(rows));
-  std::vector<FoldedName> out;
+  // From the last number to the first: those behind the one that is merged are ranges already.
+  for (size_t i = max_numbers; i-- > 0;) rows = MergeAt(i, std::move(rows));
+  std::vector<CollapsedName> out;
   for (NumberedName& row : rows) {
-    std::sort(row.members.begin(), row.members.end());
-    out.push_back({row.Text(), std::move(row.members)});
+    std::sort(row.indices.begin(), row.indices.end());
+    out.push_back({row.Text(), std::move(row.indices)});
   }
   return out;
 }
 
-std::vector<FoldedName> FoldAlike(const std::vector<std::string>& names,
-                                  const std::vector<std::string>& looks) {
-  std::map<std::string, std::vector<size_t>> alike;
-  for (size_t i = 0; i < looks.size(); ++i) alike[looks[i]].push_back(i);
-  std::vector<FoldedName> rows;
-  for (const auto& [look, places] : alike) {
-    std::vector<std::string> those;
-    for (size_t i : places) those.push_back(names[i]);
-    bool begun = false;
-    for (FoldedName& name : FoldNames(those)) {
-      for (size_t& member : name.members) member = places[member];
-      if (begun && rows.back().text.size() + name.text.size() <= kNamesInRow) {
-        FoldedName& row = rows.back();
+std::vector<CollapsedName> CollapseByKey(const std::vector<std::string>& names,
+                                         const std::vector<std::string>& keys) {
+  std::map<std::string, std::vector<size_t>> groups;
+  for (size_t i = 0; i < keys.size(); ++i) groups[keys[i]].push_back(i);
+  std::vector<CollapsedName> rows;
+  for (const auto& [key, indices] : groups) {
+    std::vector<std::string> group;
+    for (size_t i : indices) group.push_back(names[i]);
+    bool has_row = false;
+    for (CollapsedName& name : CollapseNumberedNames(group)) {
+      for (size_t& index : name.indices) index = indices[index];
+      if (has_row && rows.back().text.size() + name.text.size() <= kMaxRowChars) {
+        CollapsedName& row = rows.back();
         absl::StrAppend(&row.text, ", ", name.text);
-        row.members.insert(row.members.end(), name.members.begin(), name.members.end());
+        row.indices.insert(row.indices.end(), name.indices.begin(), name.indices.end());
       } else {
         rows.push_back(std::move(name));
-        begun = true;
+        has_row = true;
       }
     }
   }
-  for (FoldedName& row : rows) std::sort(row.members.begin(), row.members.end());
-  std::sort(rows.begin(), rows.end(),
-            [](const FoldedName& a, const FoldedName& b) { return a.members[0] < b.members[0]; });
+  for (CollapsedName& row : rows) std::sort(row.indices.begin(), row.indices.end());
+  std::sort(rows.begin(), rows.end(), [](const CollapsedName& a, const CollapsedName& b) {
+    return a.indices[0] < b.indices[0];
+  });
   return rows;
 }
 

@@ -10,9 +10,9 @@ using ::testing::ElementsAre;
 using ::testing::MatchesRegex;
 
 TEST(Words, OneIsOne) {
-  EXPECT_EQ(Counted(0, "device"), "0 devices");
-  EXPECT_EQ(Counted(1, "device"), "1 device");
-  EXPECT_EQ(Counted(2, "device"), "2 devices");
+  EXPECT_EQ(Pluralize(0, "device"), "0 devices");
+  EXPECT_EQ(Pluralize(1, "device"), "1 device");
+  EXPECT_EQ(Pluralize(2, "device"), "2 devices");
 }
 
 TEST(Words, DistanceCountsSlips) {
@@ -40,9 +40,9 @@ TEST(Words, TheNearestNameComesFirst) {
 std::vector<std::string> Folded(const std::vector<std::string>& names) {
   std::vector<std::string> out;
   size_t members = 0;
-  for (const FoldedName& f : FoldNames(names)) {
+  for (const CollapsedName& f : CollapseNumberedNames(names)) {
     out.push_back(f.text);
-    members += f.members.size();
+    members += f.indices.size();
   }
   EXPECT_EQ(members, names.size());
   return out;
@@ -62,19 +62,19 @@ TEST(Words, NamesThatDifferInNumbersFold) {
   // None of these is a number that can be told again from a range.
   EXPECT_THAT(Folded({"[123456789012345678901]", "x01", "x1", "x[]", "", "[", "7"}),
               ElementsAre("[123456789012345678901]", "x01", "x1", "x[]", "", "[", "7"));
-  EXPECT_EQ(FoldNames({"b[1]", "c", "b[0]"})[0].members, (std::vector<size_t>{0, 2}));
+  EXPECT_EQ(CollapseNumberedNames({"b[1]", "c", "b[0]"})[0].indices, (std::vector<size_t>{0, 2}));
 }
 
 TEST(Words, RowsAreOfThoseThatLookAlike) {
-  const auto rows = FoldAlike({"b[0]", "x", "b[1]", "a", "y"}, {"1", "2", "1", "1", "3"});
+  const auto rows = CollapseByKey({"b[0]", "x", "b[1]", "a", "y"}, {"1", "2", "1", "1", "3"});
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].text, "b[0..1], a");
-  EXPECT_THAT(rows[0].members, ElementsAre(0, 2, 3));
+  EXPECT_THAT(rows[0].indices, ElementsAre(0, 2, 3));
   EXPECT_EQ(rows[1].text, "x");
   EXPECT_EQ(rows[2].text, "y");
   // Long ones have rows of their own.
   const std::string a(50, 'a'), b(50, 'b');
-  EXPECT_EQ(FoldAlike({a, b, "c"}, {"1", "1", "1"})[1].text, b + ", c");
+  EXPECT_EQ(CollapseByKey({a, b, "c"}, {"1", "1", "1"})[1].text, b + ", c");
 }
 
 TEST(Words, AVersionNamesProgramAndRevision) {

@@ -180,7 +180,7 @@ struct Listener {
 class Executors {
  public:
   Executors(int count, int ranks_each, bool tls) : listeners_(count), ranks_each_(ranks_each) {
-    const pki::Credential authority = *pki::MakeAuthority("bench", absl::Now());
+    const pki::Credential authority = *pki::MakeCa("bench", absl::Now());
     for (int e = 0; e < count; ++e) {
       worker::CommunicatorConfig config;
       config.generation = 1;

@@ -77,7 +77,7 @@ class Keeper final : public HealthKeeper {
       lag_ = metrics_->histogram(Metric::kEventloopLag, {"scheduler"});
       for (const CanaryKind kind : {CanaryKind::kKernel, CanaryKind::kCollective})
         seconds_[kind] = metrics_->histogram(Metric::kCanarySeconds, {NameOf(kind)});
-      collector_ = metrics_->AddCollector([this](Scrape& scrape) { Collect(scrape); });
+      collector_ = metrics_->AddCollector([this](SampleSink& sink) { Collect(sink); });
     }
     {
       // Grace for the first reply.
@@ -356,7 +356,7 @@ class Keeper final : public HealthKeeper {
     if (on_change_) on_change_(verdict);
   }
 
-  void Collect(Scrape& scrape) ABSL_LOCKS_EXCLUDED(mu_) {
+  void Collect(SampleSink& sink) ABSL_LOCKS_EXCLUDED(mu_) {
     const absl::Time now = clock_->Now();
     health::Verdict verdict;
     std::vector<health::SuccessAge> ages;
@@ -369,13 +369,13 @@ class Keeper final : public HealthKeeper {
     for (const auto& [name, check] : {std::pair("live", &verdict.live),
                                       {"ready", &verdict.ready},
                                       {"progressing", &verdict.progressing}}) {
-      scrape.Add(Metric::kHealth, {name, NameOf(check->reason)}, check->ok() ? 1 : 0);
+      sink.Add(Metric::kHealth, {name, NameOf(check->reason)}, check->ok() ? 1 : 0);
     }
     // Without the loop's reply the executors are unknown.
     if (!verdict.live.ok() || config_.interval <= absl::ZeroDuration()) return;
     for (const health::SuccessAge& age : ages) {
-      scrape.Add(Metric::kCanaryAge, {age.worker, absl::StrCat(age.device), NameOf(age.kind)},
-                 absl::ToDoubleSeconds(age.age));
+      sink.Add(Metric::kCanaryAge, {age.worker, absl::StrCat(age.device), NameOf(age.kind)},
+               absl::ToDoubleSeconds(age.age));
     }
   }
 

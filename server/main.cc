@@ -75,7 +75,7 @@ absl::Status Run(const Options& options) {
   RealClock clock;
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<store::Store> store, OpenStore(options.state_dir));
   Metrics metrics(options.metrics_series_max);
-  metrics.AddCollector([](Scrape& scrape) { CollectProcess(scrape, rpc::GrpcVersion()); });
+  metrics.AddCollector([](SampleSink& sink) { CollectProcess(sink, rpc::GrpcVersion()); });
   telemetry::Telemetry telemetry(&metrics);
   Coordinator coordinator(options, &clock, planner::MakePlan, store.get(), &telemetry);
   const telemetry::GaugeReader gauges(

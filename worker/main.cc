@@ -220,7 +220,7 @@ absl::Status WritePorts(const std::string& path, const rpc::WorkerDaemon& daemon
 absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const std::string& registered_file,
                        const Options& table) {
   Metrics metrics(table.metrics_series_max);
-  metrics.AddCollector([](Scrape& scrape) { CollectProcess(scrape, rpc::GrpcVersion()); });
+  metrics.AddCollector([](SampleSink& sink) { CollectProcess(sink, rpc::GrpcVersion()); });
   options.metrics = &metrics;
   // Outlives the daemon, whose thread writes it.
   struct {

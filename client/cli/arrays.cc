@@ -39,15 +39,15 @@ absl::Status Put(Context& context, const Arguments& arguments) {
   {
     const TransferMeter meter(context, absl::StrCat("put ", path),
                               BytesOn(placement, value.num_bytes()));
-    array = context.Within<uint64_t>(absl::StrCat("put ", path), [service, value, placement] {
-      return service->Put(value, placement);
-    });
+    array = context.RunInterruptible<uint64_t>(
+        absl::StrCat("put ", path),
+        [service, value, placement] { return service->Put(value, placement); });
   }
   TESSERA_RETURN_IF_ERROR(array);
   const std::string type = ir::MakeType(value.dtype(), value.shape()).ToString();
   const Json document = {
       {"array", std::to_string(*array)}, {"type", type}, {"placement", JsonOf(placement)}};
-  context.Show(document, [&] {
+  context.PrintResult(document, [&] {
     context.Note(absl::StrCat(type, " ", placement.spec.ToString(), " on devices ",
                               JoinInts(placement.devices), ", ",
                               BytesText(static_cast<double>(value.num_bytes())), " in ",
@@ -72,7 +72,7 @@ absl::Status Get(Context& context, const Arguments& arguments) {
   {
     const TransferMeter meter(context, absl::StrCat("get arrays/", id),
                               BytesOf(ChildOf(known, "spec")));
-    value = context.Within<ir::Array>(
+    value = context.RunInterruptible<ir::Array>(
         absl::StrCat("get arrays/", id),
         [service, id, left = context.left()] { return service->Get(id, left); });
   }
@@ -85,7 +85,7 @@ absl::Status Get(Context& context, const Arguments& arguments) {
   } else if (context.json()) {
     TESSERA_ASSIGN_OR_RETURN(document["value"], JsonOfArray(*value));
   }
-  context.Show(document, [&] {
+  context.PrintResult(document, [&] {
     context.terminal().Print(
         absl::StrCat(TextOf(document, "type"), " ", path.empty() ? value->ToString() : path, "\n"));
   });
@@ -96,8 +96,8 @@ absl::Status List(Context& context, const Arguments& arguments) {
   Json request = Json::object();
   if (arguments.Has("session")) request["session"] = arguments.Text("session");
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
-                           context.CallPages("ArrayService/ListArrays", request, "arrays"));
-  context.Show(answer, [&] {
+                           context.ListAll("ArrayService/ListArrays", request, "arrays"));
+  context.PrintResult(answer, [&] {
     Table table({">ARRAY", "TYPE", "STATE", ">BYTES", "SPEC", "MESH", "DEVICES"});
     int64_t bytes = 0;
     for (const Json& a : ChildOf(answer, "arrays")) {
@@ -107,10 +107,10 @@ absl::Status List(Context& context, const Arguments& arguments) {
       // Arrays that are lost or failed take no memory.
       if (state == "READY" || state == "PENDING") bytes += IntOf(a, "bytes");
       table.Row({TextOf(a, "id"), TypeText(spec),
-                 context.looks().Paint(state == "READY"     ? Style::kGreen
-                                       : state == "PENDING" ? Style::kPlain
-                                                            : Style::kRed,
-                                       state),
+                 context.display().Colorize(state == "READY"     ? Style::kGreen
+                                            : state == "PENDING" ? Style::kPlain
+                                                                 : Style::kRed,
+                                            state),
                  BytesText(NumberOf(a, "bytes")), SpecText(ChildOf(placement, "spec")),
                  MeshOfJson(ChildOf(placement, "mesh")).ToString(),
                  JoinInts(IntsOf(placement, "devices"))});
@@ -119,10 +119,10 @@ absl::Status List(Context& context, const Arguments& arguments) {
       context.Note("no arrays");
       return;
     }
-    context.terminal().Print(table.Draw(context.looks()));
+    context.terminal().Print(table.Draw(context.display()));
     const auto count = static_cast<int64_t>(ChildOf(answer, "arrays").size());
-    context.Note(absl::StrCat(Counted(count, "array"), ", ", BytesText(static_cast<double>(bytes)),
-                              " on devices"));
+    context.Note(absl::StrCat(Pluralize(count, "array"), ", ",
+                              BytesText(static_cast<double>(bytes)), " on devices"));
   });
   return absl::OkStatus();
 }
@@ -144,14 +144,14 @@ absl::Status Remove(Context& context, const Arguments& arguments) {
   std::erase_if(ids, gone);
   const auto deleted = static_cast<int64_t>(ids.size());
   const std::string done =
-      absl::StrCat(Counted(deleted, "array"), deleted == 1 ? " is" : " are", " deleted");
+      absl::StrCat(Pluralize(deleted, "array"), deleted == 1 ? " is" : " are", " deleted");
   if (!missing.empty()) {
     return MakeError(
         ErrorKind::kArrayNotFound,
         absl::StrCat(missing.size() == 1 ? "there is no array " : "there are no arrays ",
                      absl::StrJoin(missing, ", "), "; ", done));
   }
-  context.Show({{"arrays", ids}}, [&] { context.Note(done); });
+  context.PrintResult({{"arrays", ids}}, [&] { context.Note(done); });
   return absl::OkStatus();
 }
 
@@ -173,9 +173,9 @@ absl::Status Save(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(
       const Json ended,
       AwaitOperation(context, absl::StrCat("save ", arguments.Text("PATH")), operation));
-  context.Show(ended, [&] {
+  context.PrintResult(ended, [&] {
     const auto count = static_cast<int64_t>(request["arrays"].size());
-    context.Note(absl::StrCat(Counted(count, "array"), count == 1 ? " is in " : " are in ",
+    context.Note(absl::StrCat(Pluralize(count, "array"), count == 1 ? " is in " : " are in ",
                               arguments.Text("PATH"), " of the workers' folder of files"));
   });
   return absl::OkStatus();
@@ -191,7 +191,7 @@ absl::Status Reshard(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(
       answer["operation"],
       AwaitOperation(context, absl::StrCat("reshard arrays/", id), ChildOf(answer, "operation")));
-  context.Show(answer, [&] {
+  context.PrintResult(answer, [&] {
     const Json& made = ChildOf(answer, "array");
     context.Note(absl::StrCat(TypeText(ChildOf(made, "spec")), " ", placement.spec.ToString(),
                               " on devices ", JoinInts(placement.devices)));
@@ -203,13 +203,13 @@ absl::Status Reshard(Context& context, const Arguments& arguments) {
 absl::Status ListFile(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(
       const Json answer, context.Call("ArrayService/GetFile", {{"path", arguments.Text("PATH")}}));
-  context.Show(answer, [&] {
+  context.PrintResult(answer, [&] {
     Table table({"NAME", "TYPE", ">BYTES"});
     for (const Json& entry : ChildOf(answer, "arrays")) {
-      table.Row({Safe(TextOf(entry, "name")), TypeText(entry),
+      table.Row({ReplaceControlChars(TextOf(entry, "name")), TypeText(entry),
                  BytesText(static_cast<double>(BytesOf(entry)))});
     }
-    context.terminal().Print(table.Draw(context.looks()));
+    context.terminal().Print(table.Draw(context.display()));
   });
   return absl::OkStatus();
 }
@@ -229,12 +229,12 @@ absl::Status Load(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(Json answer, context.Call("ArrayService/LoadArrays", request));
   TESSERA_ASSIGN_OR_RETURN(answer["operation"], AwaitOperation(context, absl::StrCat("load ", path),
                                                                ChildOf(answer, "operation")));
-  context.Show(answer, [&] {
+  context.PrintResult(answer, [&] {
     for (size_t i = 0; i < ChildOf(answer, "arrays").size(); ++i) {
       const Json& a = answer["arrays"][i];
       context.terminal().Print(absl::StrCat("arrays/", TextOf(a, "id"), "  ",
-                                            i < names.size() ? Safe(names[i]) : "", " ",
-                                            TypeText(ChildOf(a, "spec")), "\n"));
+                                            i < names.size() ? ReplaceControlChars(names[i]) : "",
+                                            " ", TypeText(ChildOf(a, "spec")), "\n"));
     }
   });
   return absl::OkStatus();
@@ -252,7 +252,7 @@ std::vector<Command> ArrayCommands() {
       "2x2 (axes x, y), data=2,model=2, or the name of a mesh of the cluster. Without it, one "
       "device.");
   Option arrays = kArray;
-  arrays.takes = Takes::kTexts;
+  arrays.type = OptionType::kTexts;
   const Option path = {.name = "PATH",
                        .help =
                            "Below the workers' folder of files (--files-dir); ends in "
@@ -275,7 +275,7 @@ std::vector<Command> ArrayCommands() {
        .summary = "Reads an array, once it is ready.",
        .options = {kArray,
                    {.name = "out",
-                    .letter = 'o',
+                    .short_name = 'o',
                     .value = "FILE",
                     .help = "Write it to this .npy file; else its values are printed, long ones in "
                             "part."}},
@@ -285,7 +285,7 @@ std::vector<Command> ArrayCommands() {
        .group = "Arrays",
        .summary = "Lists the arrays of a session.",
        .options = {{.name = "session",
-                    .takes = Takes::kInt,
+                    .type = OptionType::kInt,
                     .value = "ID",
                     .help = "Which; else the tenant's own."}},
        .run = List},
@@ -306,13 +306,13 @@ std::vector<Command> ArrayCommands() {
        .summary = "Has the workers write arrays to a file.",
        .options = {path,
                    {.name = "array",
-                    .letter = 'n',
-                    .takes = Takes::kTexts,
+                    .short_name = 'n',
+                    .type = OptionType::kTexts,
                     .value = "[NAME=]ARRAY",
                     .help = "Which, and its name in the file; may be given several times.",
                     .required = true},
                    {.name = "overwrite",
-                    .takes = Takes::kNothing,
+                    .type = OptionType::kFlag,
                     .help = "Replace a file that is there."}},
        .timeout = absl::Minutes(10),
        .run = Save},
@@ -321,8 +321,8 @@ std::vector<Command> ArrayCommands() {
        .summary = "Has the workers make arrays of what a file holds.",
        .options = {path,
                    {.name = "name",
-                    .letter = 'n',
-                    .takes = Takes::kTexts,
+                    .short_name = 'n',
+                    .type = OptionType::kTexts,
                     .value = "NAME",
                     .help = "Which array of the file; may be given several times."},
                    mesh,

@@ -9,14 +9,14 @@
 namespace tessera::cli {
 
 absl::StatusOr<Json> Cluster::Call(const std::string& method, const Json& request,
-                                   absl::Duration limit, const std::function<bool()>& give_up) {
+                                   absl::Duration timeout, const std::function<bool()>& give_up) {
   if (client_ == nullptr) {
     if (const absl::Status usable = CheckAddress(address_); !usable.ok())
-      return WithExit(Annotate(usable, "the coordinator's address"), kExitUsage);
+      return WithExitCode(Annotate(usable, "the coordinator's address"), kExitUsage);
     TESSERA_ASSIGN_OR_RETURN(client_, remote::JsonClient::Make(address_, options_));
   }
   TESSERA_ASSIGN_OR_RETURN(const std::string response,
-                           client_->Call(method, request.dump(), limit, give_up));
+                           client_->Call(method, request.dump(), timeout, give_up));
   return ParseJson(response, method);
 }
 

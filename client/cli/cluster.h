@@ -1,7 +1,7 @@
-// A cluster as commands speak with it: the coordinator's unary methods, by name and with JSON. For
-// programs and bytes of arrays there is Context::service beside it.
+// Calls the coordinator's unary methods by name, with requests and responses as JSON. Programs and
+// array bytes go through Context::service instead.
 //
-// Connects when it is used; used on the main thread.
+// Connects at the first call; used on the main thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -23,10 +23,10 @@ class Cluster {
   const std::string& address() const { return address_; }
   const ConnectOptions& options() const { return options_; }
 
-  // "ClusterService/ListDevices", "grpc.health.v1.Health/Check". Takes at most `limit`, and ends
-  // with CANCELLED once `give_up` is true. An address that cannot be one exits with kExitUsage.
+  // "ClusterService/ListDevices", "grpc.health.v1.Health/Check". Takes at most `timeout`; fails
+  // with CANCELLED once `give_up` returns true. An invalid address exits with kExitUsage.
   absl::StatusOr<Json> Call(
-      const std::string& method, const Json& request, absl::Duration limit,
+      const std::string& method, const Json& request, absl::Duration timeout,
       const std::function<bool()>& give_up = [] { return false; });
 
  private:
@@ -35,7 +35,7 @@ class Cluster {
   std::unique_ptr<remote::JsonClient> client_;  // null until the first call
 };
 
-// For one call that changes something, in its field requestId.
+// A unique value for the field requestId of a call that changes something.
 std::string RequestId();
 
 }  // namespace tessera::cli

@@ -19,8 +19,8 @@ Style StyleOf(const std::string& state) {
 
 absl::Status Devices(Context& context, const Arguments&) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
-                           context.CallPages("ClusterService/ListDevices", {}, "devices"));
-  context.Show(answer, [&] {
+                           context.ListAll("ClusterService/ListDevices", {}, "devices"));
+  context.PrintResult(answer, [&] {
     Table table({">DEVICE", "KIND", "STATE", "WORKER", "EXECUTOR", "HOST", ">MEMORY"});
     int64_t healthy = 0;
     for (const Json& d : ChildOf(answer, "devices")) {
@@ -32,10 +32,10 @@ absl::Status Devices(Context& context, const Arguments&) {
                                 : cordoned ? "cordoned"
                                            : "ready";
       table.Row({TextOf(d, "id"), TextOf(d, "kind"),
-                 context.looks().Paint(!well      ? Style::kRed
-                                       : cordoned ? Style::kYellow
-                                                  : Style::kGreen,
-                                       state),
+                 context.display().Colorize(!well      ? Style::kRed
+                                            : cordoned ? Style::kYellow
+                                                       : Style::kGreen,
+                                            state),
                  TextOf(d, "worker"), TextOf(d, "executor"), TextOf(d, "host"),
                  IntOf(d, "memoryBytes") > 0 ? BytesText(NumberOf(d, "memoryBytes")) : "?"});
     }
@@ -45,9 +45,9 @@ absl::Status Devices(Context& context, const Arguments&) {
           "brings one");
       return;
     }
-    context.terminal().Print(table.Draw(context.looks()));
+    context.terminal().Print(table.Draw(context.display()));
     const auto all = static_cast<int64_t>(ChildOf(answer, "devices").size());
-    context.Note(absl::StrCat(healthy, " of ", Counted(all, "device"),
+    context.Note(absl::StrCat(healthy, " of ", Pluralize(all, "device"),
                               healthy == 1 ? " is healthy" : " are healthy"));
   });
   return absl::OkStatus();
@@ -61,22 +61,23 @@ void DrawWorkers(Context& context, const Json& workers) {
     std::string endpoints;
     for (const Json& e : ChildOf(w, "dataEndpoints")) {
       if (e.is_string()) {
-        absl::StrAppend(&endpoints, endpoints.empty() ? "" : " ", Safe(e.get<std::string>()));
+        absl::StrAppend(&endpoints, endpoints.empty() ? "" : " ",
+                        ReplaceControlChars(e.get<std::string>()));
       }
     }
     const auto age = DurationOf(w, "heartbeatAge");
-    table.Row({TextOf(w, "name"), context.looks().Paint(StyleOf(state), state), TextOf(w, "host"),
-               JoinInts(IntsOf(w, "devices")), absl::StrCat(IntOf(w, "operations")),
-               absl::StrCat(IntOf(w, "arrays")), age ? DurationText(*age) : "", endpoints,
-               TextOf(w, "reason")});
+    table.Row({TextOf(w, "name"), context.display().Colorize(StyleOf(state), state),
+               TextOf(w, "host"), JoinInts(IntsOf(w, "devices")),
+               absl::StrCat(IntOf(w, "operations")), absl::StrCat(IntOf(w, "arrays")),
+               age ? DurationText(*age) : "", endpoints, TextOf(w, "reason")});
   }
-  context.terminal().Print(table.Draw(context.looks()));
+  context.terminal().Print(table.Draw(context.display()));
 }
 
 absl::Status Workers(Context& context, const Arguments&) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
-                           context.CallPages("ClusterService/ListWorkers", {}, "workers"));
-  context.Show(answer, [&] {
+                           context.ListAll("ClusterService/ListWorkers", {}, "workers"));
+  context.PrintResult(answer, [&] {
     if (ChildOf(answer, "workers").empty()) {
       context.Note("no worker has joined. `tessera join` brings one");
     } else {
@@ -88,8 +89,8 @@ absl::Status Workers(Context& context, const Arguments&) {
 
 absl::Status Sessions(Context& context, const Arguments&) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
-                           context.CallPages("SessionService/ListSessions", {}, "sessions"));
-  context.Show(answer, [&] {
+                           context.ListAll("SessionService/ListSessions", {}, "sessions"));
+  context.PrintResult(answer, [&] {
     Table table({">SESSION", "TENANT", "NAME", "LEASE ENDS", ">ARRAYS", ">OPERATIONS"});
     for (const Json& s : ChildOf(answer, "sessions")) {
       const auto expires = TimeOf(s, "expireTime");
@@ -100,7 +101,7 @@ absl::Status Sessions(Context& context, const Arguments&) {
     if (table.empty())
       context.Note("no sessions");
     else
-      context.terminal().Print(table.Draw(context.looks()));
+      context.terminal().Print(table.Draw(context.display()));
   });
   return absl::OkStatus();
 }
@@ -116,7 +117,7 @@ void DrawMeshes(Context& context, const Json& meshes) {
   if (table.empty())
     context.Note("no mesh has a name; `tessera mesh create` gives one");
   else
-    context.terminal().Print(table.Draw(context.looks()));
+    context.terminal().Print(table.Draw(context.display()));
 }
 
 absl::Status MeshCreate(Context& context, const Arguments& arguments) {
@@ -135,21 +136,21 @@ absl::Status MeshCreate(Context& context, const Arguments& arguments) {
       const Json answer,
       context.Call("ClusterService/CreateMesh",
                    {{"mesh", named}, {"validateOnly", arguments.Flag("check")}}));
-  context.Show(answer, [&] { DrawMeshes(context, Json::array({answer})); });
+  context.PrintResult(answer, [&] { DrawMeshes(context, Json::array({answer})); });
   return absl::OkStatus();
 }
 
 absl::Status MeshList(Context& context, const Arguments&) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
-                           context.CallPages("ClusterService/ListMeshes", {}, "meshes"));
-  context.Show(answer, [&] { DrawMeshes(context, ChildOf(answer, "meshes")); });
+                           context.ListAll("ClusterService/ListMeshes", {}, "meshes"));
+  context.PrintResult(answer, [&] { DrawMeshes(context, ChildOf(answer, "meshes")); });
   return absl::OkStatus();
 }
 
 absl::Status MeshRemove(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("ClusterService/DeleteMesh",
                                                            {{"name", arguments.Text("NAME")}}));
-  context.Show(answer, [&] { context.Note("the name is forgotten"); });
+  context.PrintResult(answer, [&] { context.Note("the name is forgotten"); });
   return absl::OkStatus();
 }
 
@@ -159,21 +160,21 @@ absl::Status Cordon(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("AdminService/CordonWorker",
                                                            {{"worker", arguments.Text("WORKER")},
                                                             {"reason", arguments.Text("reason")}}));
-  context.Show(answer, [&] { DrawWorkers(context, Json::array({answer})); });
+  context.PrintResult(answer, [&] { DrawWorkers(context, Json::array({answer})); });
   return absl::OkStatus();
 }
 
 absl::Status Uncordon(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("AdminService/UncordonWorker",
                                                            {{"worker", arguments.Text("WORKER")}}));
-  context.Show(answer, [&] { DrawWorkers(context, Json::array({answer})); });
+  context.PrintResult(answer, [&] { DrawWorkers(context, Json::array({answer})); });
   return absl::OkStatus();
 }
 
 absl::Status WorkersRemove(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("AdminService/DeleteWorker",
                                                            {{"worker", arguments.Text("WORKER")}}));
-  context.Show(answer, [&] {
+  context.PrintResult(answer, [&] {
     context.Note(absl::StrCat("the worker ", TextOf(answer, "name"), " is forgotten"));
   });
   return absl::OkStatus();
@@ -181,7 +182,7 @@ absl::Status WorkersRemove(Context& context, const Arguments& arguments) {
 
 absl::Status Drain(Context& context, const Arguments& arguments) {
   const std::string name = arguments.Text("WORKER");
-  Progress progress(context.looks(), absl::StrCat("drain ", name), 0, context.shows_progress());
+  Progress progress(context.display(), absl::StrCat("drain ", name), 0, context.shows_progress());
   Json worker;
   std::string still = "it is not known what still runs there";
   TESSERA_ASSIGN_OR_RETURN(
@@ -193,7 +194,7 @@ absl::Status Drain(Context& context, const Arguments& arguments) {
             const int64_t left = IntOf(worker, "operations");
             still = absl::StrCat(left, left == 1 ? " operation runs" : " operations run",
                                  " there still");
-            progress.Say(still);
+            progress.SetState(still);
             return left == 0;
           }));
   if (end == Context::WaitEnd::kInterrupted) {
@@ -202,7 +203,7 @@ absl::Status Drain(Context& context, const Arguments& arguments) {
                                                   "`tessera uncordon ",
                                                   name, "` puts it back"));
   }
-  if (end == Context::WaitEnd::kLate) {
+  if (end == Context::WaitEnd::kTimedOut) {
     return MakeError(
         ErrorKind::kDeadlineExceeded,
         absl::StrCat(name, ": ", still,
@@ -210,11 +211,11 @@ absl::Status Drain(Context& context, const Arguments& arguments) {
                      "what runs"));
   }
   progress.Done();
-  context.Show(worker, [&] {
+  context.PrintResult(worker, [&] {
     DrawWorkers(context, Json::array({worker}));
     const int64_t arrays = IntOf(worker, "arrays");
     context.Note(arrays > 0
-                     ? absl::StrCat("nothing runs there any more; ", Counted(arrays, "array"),
+                     ? absl::StrCat("nothing runs there any more; ", Pluralize(arrays, "array"),
                                     arrays == 1 ? " is" : " are", " lost when it stops")
                      : "nothing runs there any more; it may be stopped");
   });
@@ -229,7 +230,7 @@ std::vector<Command> ClusterCommands() {
                          .positional = true,
                          .required = true};
   const Option reason = {.name = "reason",
-                         .letter = 'r',
+                         .short_name = 'r',
                          .value = "TEXT",
                          .help = "For people: workers and pending reasons repeat it."};
   const Option name = {
@@ -268,7 +269,7 @@ std::vector<Command> ClusterCommands() {
                     .required = true},
                    DevicesOption(),
                    {.name = "check",
-                    .takes = Takes::kNothing,
+                    .type = OptionType::kFlag,
                     .help = "Only say what would be made."}},
        .run = MeshCreate},
       {.name = "mesh list",

@@ -18,8 +18,8 @@ std::string Arguments::Text(const std::string& name) const {
   if (const auto it = given_.find(name); it != given_.end() && !it->second.empty()) {
     return it->second[0];
   }
-  const auto it = initial_.find(name);
-  return it == initial_.end() ? "" : it->second;
+  const auto it = defaults_.find(name);
+  return it == defaults_.end() ? "" : it->second;
 }
 
 std::vector<std::string> Arguments::Texts(const std::string& name) const {
@@ -37,19 +37,19 @@ absl::Duration Arguments::Duration(const std::string& name) const {
   return absl::ParseDuration(Text(name), &value) ? value : absl::ZeroDuration();
 }
 
-void Arguments::Give(const std::string& name, std::vector<std::string> values) {
+void Arguments::Set(const std::string& name, std::vector<std::string> values) {
   given_[name] = std::move(values);
 }
 
-void Arguments::SetInitial(const std::string& name, std::string value) {
-  initial_[name] = std::move(value);
+void Arguments::SetDefault(const std::string& name, std::string value) {
+  defaults_[name] = std::move(value);
 }
 
 absl::Status UsageError(const std::string& message) {
-  return WithExit(MakeError(ErrorKind::kValueError, message), kExitUsage);
+  return WithExitCode(MakeError(ErrorKind::kValueError, message), kExitUsage);
 }
 
-absl::Status WithExit(absl::Status status, int code) {
+absl::Status WithExitCode(absl::Status status, int code) {
   status.SetPayload(kExitPayload, absl::Cord(absl::StrCat(code)));
   return status;
 }

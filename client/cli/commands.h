@@ -1,5 +1,5 @@
-// The command table of `tessera`: one row a command. What CLI11 parses, the help, docs/cli.md and
-// the shell completions are all made from it.
+// The command table of `tessera`: one row per command. The CLI11 parser, the help, docs/cli.md and
+// the shell completions are all generated from it.
 //
 // A row is a value without state of its own; `run` is called at most once in a process, on the main
 // thread.
@@ -16,9 +16,9 @@ namespace tessera::cli {
 
 class Context;  // client/cli/context.h: what every command gets
 
-// What an option takes.
-enum class Takes : uint8_t {
-  kNothing,  // a flag
+// The type of an option's value.
+enum class OptionType : uint8_t {
+  kFlag,  // no value
   kText,
   kInt,       // a non-negative integer
   kDuration,  // "500ms", "30s", "2m"
@@ -27,21 +27,21 @@ enum class Takes : uint8_t {
 
 struct Option {
   std::string name =
-      {};           // "out" is --out; of a positional, what help and errors call it: "PROGRAM"
-  char letter = 0;  // -o, where there is one
-  Takes takes = Takes::kText;
-  std::string value = {};  // what help calls the value: "DIR"
+      {};               // "out" for --out; for a positional its name in help and errors: "PROGRAM"
+  char short_name = 0;  // 'o' for -o; 0: none
+  OptionType type = OptionType::kText;
+  std::string value = {};  // the name of the value in help: "DIR"
   std::string help = {};   // a sentence
-  std::string initial = {};
+  std::string default_value = {};
   bool positional = false;
   bool required = false;
-  std::vector<std::string> choices = {};  // nothing else is taken
+  std::vector<std::string> choices = {};  // the values that are accepted; empty: any
 };
 
-// What was given, checked against the row.
+// The options given on a command line, checked against the command's row.
 class Arguments {
  public:
-  // Whether the option was given; its initial value does not count.
+  // Whether the option was given; a default value does not count.
   bool Has(const std::string& name) const { return given_.count(name) > 0; }
   bool Flag(const std::string& name) const { return Has(name); }
   std::string Text(const std::string& name) const;  // "" when absent
@@ -50,12 +50,12 @@ class Arguments {
   absl::Duration Duration(const std::string& name) const;
 
   // For the parser.
-  void Give(const std::string& name, std::vector<std::string> values);
-  void SetInitial(const std::string& name, std::string value);
+  void Set(const std::string& name, std::vector<std::string> values);
+  void SetDefault(const std::string& name, std::string value);
 
  private:
   std::map<std::string, std::vector<std::string>> given_;
-  std::map<std::string, std::string> initial_;
+  std::map<std::string, std::string> defaults_;
 };
 
 struct Command {
@@ -63,8 +63,8 @@ struct Command {
   std::string group = {};  // a heading of --help
   std::string summary = {};
   std::vector<Option> options = {};
-  // The bound on all that the command waits for, unless --timeout is given. Infinite: it runs until
-  // it is stopped, and takes no --timeout.
+  // The deadline of the command, unless --timeout is given. Infinite: the command runs until it is
+  // stopped, and has no --timeout.
   absl::Duration timeout = absl::Seconds(60);
   std::string details = {};  // paragraphs below the options
   absl::Status (*run)(Context& context, const Arguments& arguments) = nullptr;
@@ -73,7 +73,7 @@ struct Command {
 // Every command, in the order of --help.
 const std::vector<Command>& Commands();
 
-// The files of the table. Up and join belong to the rows that start daemons.
+// The rows of each file.
 std::vector<Command> UpCommands();         // up.cc: up, init
 std::vector<Command> JoinCommands();       // join.cc: join
 std::vector<Command> ProgramCommands();    // programs.cc: run, explain
@@ -87,15 +87,15 @@ std::vector<Command> ShellCommands();      // shell.cc: help, completion, versio
 
 // The exit codes of the process.
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailed = 1;       // the call, or what it asked for, failed
+inline constexpr int kExitFailed = 1;       // the call or its operation failed
 inline constexpr int kExitUsage = 2;        // the command line is wrong; nothing was done
-inline constexpr int kExitUnavailable = 3;  // no answer, or not in time
+inline constexpr int kExitUnavailable = 3;  // no response, or not before the deadline
 inline constexpr int kExitInterrupted = 130;
 
 // An error of the command line, found after parsing: exits with 2.
 absl::Status UsageError(const std::string& message);
-// `status`, for which the process will exit with `code`.
-absl::Status WithExit(absl::Status status, int code);
+// Returns `status` with a payload that makes the process exit with `code`.
+absl::Status WithExitCode(absl::Status status, int code);
 int ExitCodeOf(const absl::Status& status);
 
 }  // namespace tessera::cli

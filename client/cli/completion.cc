@@ -10,7 +10,7 @@ namespace {
 bool IsFlag(const Option& o, const std::string& word) {
   if (o.positional) return false;
   return word == absl::StrCat("--", o.name) ||
-         (o.letter != 0 && word == absl::StrCat("-", std::string(1, o.letter)));
+         (o.short_name != 0 && word == absl::StrCat("-", std::string(1, o.short_name)));
 }
 
 // The options of a command, which may be null, and those of every command.
@@ -33,7 +33,7 @@ Typed Read(const std::vector<Command>& commands, const std::vector<std::string>&
   for (size_t i = 0; i + 1 < words.size(); ++i) {
     if (std::exchange(typed.awaited, nullptr) != nullptr) continue;
     for (const Option* o : OptionsOf(typed.command))
-      if (IsFlag(*o, words[i]) && o->takes != Takes::kNothing) typed.awaited = o;
+      if (IsFlag(*o, words[i]) && o->type != OptionType::kFlag) typed.awaited = o;
     const std::string path = absl::StrCat(typed.path, typed.path.empty() ? "" : " ", words[i]);
     for (const Command& c : commands) {
       if (c.name == path) typed.command = &c;

@@ -21,13 +21,13 @@
 namespace tessera::cli {
 namespace {
 
-constexpr absl::Duration kPoll = absl::Milliseconds(50);  // between checks of Interrupted
-constexpr absl::Duration kGrace = absl::Seconds(2);       // for a transfer that is interrupted
-constexpr absl::Duration kConnect = absl::Seconds(5);
-constexpr absl::Duration kCallLimit = absl::Minutes(10);      // of commands that run until stopped
-constexpr absl::Duration kOneWait = absl::Seconds(1);         // of a longer one
-constexpr absl::Duration kLastWait = absl::Milliseconds(20);  // too little for another
-constexpr absl::Duration kInAnyCase = absl::Seconds(5);
+constexpr absl::Duration kPollInterval = absl::Milliseconds(50);  // between checks of Interrupted
+constexpr absl::Duration kCancelGracePeriod = absl::Seconds(2);   // of an interrupted transfer
+constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+constexpr absl::Duration kMaxCallTimeout = absl::Minutes(10);  // for commands without a deadline
+constexpr absl::Duration kLongPollTimeout = absl::Seconds(1);
+constexpr absl::Duration kMinLongPollTimeout = absl::Milliseconds(20);
+constexpr absl::Duration kUninterruptibleTimeout = absl::Seconds(5);
 constexpr int kPageSize = 1000;
 
 std::atomic<int> signals{0};
@@ -37,7 +37,7 @@ void OnSignal(int) {
 }
 
 absl::Status NoAddress() {
-  return WithExit(
+  return WithExitCode(
       MakeError(ErrorKind::kValueError,
                 "no address: which cluster is meant? Give --address HOST:PORT or set "
                 "TESSERA_ADDRESS; `tessera up` starts a cluster on this machine, and `tessera run` "
@@ -47,7 +47,7 @@ absl::Status NoAddress() {
 
 }  // namespace
 
-// Shared with the threads that move bytes, which may outlive the context.
+// Shared with the threads that transfer bytes, which may outlive the context.
 struct Context::Transfers {
   absl::Mutex mu;
   std::function<void(int64_t)> on_bytes ABSL_GUARDED_BY(mu);
@@ -80,37 +80,37 @@ void Context::WatchSignals() {
 }
 
 absl::Status Context::InterruptedError(const std::string& message) {
-  return WithExit(MakeError(ErrorKind::kCancelled, message), kExitInterrupted);
+  return WithExitCode(MakeError(ErrorKind::kCancelled, message), kExitInterrupted);
 }
 
-bool Context::Pause(absl::Duration time) const {
+bool Context::SleepUnlessInterrupted(absl::Duration time) const {
   const absl::Time end = std::min(SteadyNow() + time, deadline_);
   const absl::Notification never;
   while (!Interrupted()) {
-    const absl::Duration rest = end - SteadyNow();
-    if (rest <= absl::ZeroDuration()) return true;
-    never.WaitForNotificationWithTimeout(std::min(rest, kPoll));
+    const absl::Duration remaining = end - SteadyNow();
+    if (remaining <= absl::ZeroDuration()) return true;
+    never.WaitForNotificationWithTimeout(std::min(remaining, kPollInterval));
   }
   return false;
 }
 
-bool Context::Finishes(std::function<void()> f) const {
+bool Context::RunUntilDeadline(std::function<void()> f) const {
   const auto done = std::make_shared<absl::Notification>();
   std::thread([done, f = std::move(f)] {
     f();
     done->Notify();
   }).detach();
-  while (!done->WaitForNotificationWithTimeout(kPoll)) {
-    // An interrupted transfer stops at its next bytes, and deletes its array.
-    if (Interrupted()) return done->WaitForNotificationWithTimeout(kGrace);
+  while (!done->WaitForNotificationWithTimeout(kPollInterval)) {
+    // An interrupted transfer stops at its next chunk and deletes its array.
+    if (Interrupted()) return done->WaitForNotificationWithTimeout(kCancelGracePeriod);
     if (SteadyNow() > deadline_) return false;
   }
   return true;
 }
 
-absl::Status Context::Within(const std::string& what, std::function<absl::Status()> f) {
+absl::Status Context::RunInterruptible(const std::string& what, std::function<absl::Status()> f) {
   const auto status = std::make_shared<absl::Status>();
-  const bool finished = Finishes([status, f = std::move(f)] { *status = f(); });
+  const bool finished = RunUntilDeadline([status, f = std::move(f)] { *status = f(); });
   if (Interrupted() && !(finished && status->ok())) {
     return InterruptedError(what + ": interrupted");
   }
@@ -123,30 +123,30 @@ absl::Status Context::Within(const std::string& what, std::function<absl::Status
 absl::StatusOr<Json> Context::Call(const std::string& method, const Json& request) {
   if (!has_address()) return NoAddress();
   absl::StatusOr<Json> response =
-      cluster_.Call(method, request, std::min(left(), kCallLimit), Interrupted);
+      cluster_.Call(method, request, std::min(left(), kMaxCallTimeout), Interrupted);
   if (!response.ok() && Interrupted()) return InterruptedError(method + ": interrupted");
   return response;
 }
 
-absl::StatusOr<Json> Context::CallInAnyCase(const std::string& method, const Json& request) {
-  return cluster_.Call(method, request, kInAnyCase);
+absl::StatusOr<Json> Context::CallUninterruptible(const std::string& method, const Json& request) {
+  return cluster_.Call(method, request, kUninterruptibleTimeout);
 }
 
 absl::StatusOr<Context::WaitEnd> Context::CallUntil(const std::string& method, Json request,
                                                     const std::function<bool(const Json&)>& ended) {
   while (true) {
-    request["timeout"] = DurationField(std::min(kOneWait, left() / 2));
-    const absl::StatusOr<Json> answer = Call(method, request);
+    request["timeout"] = DurationField(std::min(kLongPollTimeout, left() / 2));
+    const absl::StatusOr<Json> response = Call(method, request);
     if (Interrupted()) return WaitEnd::kInterrupted;
-    if (absl::IsDeadlineExceeded(answer.status())) return WaitEnd::kLate;
-    TESSERA_RETURN_IF_ERROR(answer);
-    if (ended(*answer)) return WaitEnd::kEnded;
-    if (left() < kLastWait) return WaitEnd::kLate;
+    if (absl::IsDeadlineExceeded(response.status())) return WaitEnd::kTimedOut;
+    TESSERA_RETURN_IF_ERROR(response);
+    if (ended(*response)) return WaitEnd::kEnded;
+    if (left() < kMinLongPollTimeout) return WaitEnd::kTimedOut;
   }
 }
 
-absl::StatusOr<Json> Context::CallPages(const std::string& method, Json request,
-                                        const std::string& field) {
+absl::StatusOr<Json> Context::ListAll(const std::string& method, Json request,
+                                      const std::string& field) {
   Json all;
   request["pageSize"] = kPageSize;
   while (true) {
@@ -165,7 +165,7 @@ absl::StatusOr<Json> Context::CallPages(const std::string& method, Json request,
 }
 
 TransferMeter::TransferMeter(Context& context, const std::string& what, int64_t bytes)
-    : context_(context), progress_(context.looks(), what, bytes, context.shows_progress()) {
+    : context_(context), progress_(context.display(), what, bytes, context.shows_progress()) {
   absl::MutexLock lock(&context_.transfers_->mu);
   context_.transfers_->on_bytes = [this](int64_t moved) { progress_.Add(moved); };
 }
@@ -175,13 +175,14 @@ TransferMeter::~TransferMeter() {
   context_.transfers_->on_bytes = nullptr;
 }
 
-absl::StatusOr<std::shared_ptr<api::Service>> Context::service(Stays stays, int embedded_devices) {
+absl::StatusOr<std::shared_ptr<api::Service>> Context::service(SessionScope scope,
+                                                               int embedded_devices) {
   if (service_) return service_;
   absl::StatusOr<std::shared_ptr<api::Service>> made = absl::UnknownError("not connected");
   if (!has_address()) {
     if (embedded_devices == 0 || TesseraStartEmbedded == nullptr) return NoAddress();
     Note(absl::StrCat("no address: on a cluster inside this process, with ",
-                      Counted(embedded_devices, "CPU device")));
+                      Pluralize(embedded_devices, "CPU device")));
     EmbeddedOptions options;
     options.devices = embedded_devices;
     TesseraStartEmbedded(options, &made);
@@ -189,8 +190,8 @@ absl::StatusOr<std::shared_ptr<api::Service>> Context::service(Stays stays, int 
     // A wrong address or token fails here, at once.
     TESSERA_RETURN_IF_ERROR(Call("ClusterService/GetCapabilities"));
     ConnectOptions options = globals_.connect;
-    options.timeout = std::min(left(), kConnect);
-    if (stays == Stays::kUntilRemoved) options.session = 0;
+    options.timeout = std::min(left(), kConnectTimeout);
+    if (scope == SessionScope::kPersistent) options.session = 0;
     options.on_bytes = [transfers = transfers_](int64_t bytes) {
       absl::MutexLock lock(&transfers->mu);
       if (transfers->on_bytes) transfers->on_bytes(bytes);
@@ -209,13 +210,13 @@ void Context::Close() {
   remote::AtProcessEnd::RunAll();
 }
 
-void Context::Show(const Json& document, const std::function<void()>& draw) {
-  shown_ = true;
+void Context::PrintResult(const Json& document, const std::function<void()>& print_text) {
+  has_result_ = true;
   if (json()) {
     terminal_->Print(document.dump(1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) +
                      "\n");
   } else {
-    draw();
+    print_text();
   }
 }
 

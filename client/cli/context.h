@@ -1,7 +1,7 @@
-// What every command gets: the global options, the terminal, and the cluster, to which it connects
-// on first use.
+// The environment of a command: the global options, the terminal, and the connection to the
+// cluster, which is made on first use.
 //
-// Owned by main; used on the main thread, but for Interrupted, which any thread may ask.
+// Owned by main; used on the main thread, except Interrupted, which is thread-safe.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -21,7 +21,7 @@
 
 namespace tessera::cli {
 
-// The options that every command takes.
+// The options that every command has.
 struct Globals {
   std::string address;                         // --address, TESSERA_ADDRESS; empty: none
   ConnectOptions connect;                      // ca_file, token and insecure are set
@@ -37,65 +37,62 @@ class Context {
   bool json() const { return globals_.json; }
   // stdout for results, stderr for progress and notes.
   Terminal& terminal() { return *terminal_; }
-  const Looks& looks() const { return terminal_->looks(); }
-  // A line for people on stderr; silent with --json.
+  const Display& display() const { return terminal_->display(); }
+  // Prints a line to stderr, unless --json is given.
   void Note(const std::string& text);
-  // Whether progress is to be shown.
   bool shows_progress() const { return !globals_.json; }
 
-  // When the command must be over.
+  // The deadline of the command.
   absl::Time deadline() const { return deadline_; }
   absl::Duration left() const;
 
   bool has_address() const { return !globals_.address.empty(); }
-  // The seam of ir/api/service.h: over gRPC where there is an address; else, where
-  // `embedded_devices` is above 0, a cluster of so many within this process, of which a note tells.
-  // Arrays and runs stay until they are removed; or, in a session of its own, end with the command,
-  // however that ends.
-  enum class Stays : uint8_t { kUntilRemoved, kWithTheCommand };
-  absl::StatusOr<std::shared_ptr<api::Service>> service(Stays stays = Stays::kUntilRemoved,
-                                                        int embedded_devices = 0);
-  // Ends that session, and the cluster inside this process.
+  // The client API, over gRPC if there is an address; else, if `embedded_devices` > 0, of a cluster
+  // with that many devices inside this process, which a note announces. Arrays and operations
+  // persist until they are deleted, or belong to a session that ends with the command, however it
+  // exits.
+  enum class SessionScope : uint8_t { kPersistent, kCommand };
+  absl::StatusOr<std::shared_ptr<api::Service>> service(
+      SessionScope scope = SessionScope::kPersistent, int embedded_devices = 0);
+  // Ends the session of the command, and the cluster inside this process.
   void Close();
 
-  // One call of the coordinator, bounded by the command's deadline. Without an address an error
-  // that says what to do.
+  // Calls the coordinator, with the command's deadline. Fails if there is no address.
   absl::StatusOr<Json> Call(const std::string& method, const Json& request = Json::object());
-  // All pages of a list in one document of the response's form.
-  absl::StatusOr<Json> CallPages(const std::string& method, Json request, const std::string& field);
-  // Calls a method that waits for something, with the field "timeout", until `ended` is true of an
-  // answer; kEnded also if it was so before the deadline or Ctrl-C.
-  enum class WaitEnd : uint8_t { kEnded, kLate, kInterrupted };
+  // Calls a list method for all pages and merges them into one response.
+  absl::StatusOr<Json> ListAll(const std::string& method, Json request, const std::string& field);
+  // Long-polls a method that has the field "timeout" until `ended` is true of a response, the
+  // deadline passes, or Ctrl-C.
+  enum class WaitEnd : uint8_t { kEnded, kTimedOut, kInterrupted };
   absl::StatusOr<WaitEnd> CallUntil(const std::string& method, Json request,
                                     const std::function<bool(const Json&)>& ended);
-  // One call of the same coordinator that neither the deadline nor Ctrl-C cuts short.
-  absl::StatusOr<Json> CallInAnyCase(const std::string& method, const Json& request);
+  // Calls the coordinator with a short timeout of its own: neither the deadline nor Ctrl-C ends it.
+  absl::StatusOr<Json> CallUninterruptible(const std::string& method, const Json& request);
 
-  // Calls `f`, which cannot be interrupted, on another thread, and returns at the deadline or
-  // Ctrl-C with an error. The thread then goes on until the process ends, so `f` must own what it
-  // uses.
-  absl::Status Within(const std::string& what, std::function<absl::Status()> f);
+  // Calls the blocking function `f` on another thread, and returns an error at the deadline or at
+  // Ctrl-C. The thread then continues until the process exits, so `f` must own what it uses.
+  absl::Status RunInterruptible(const std::string& what, std::function<absl::Status()> f);
   template <class T>
-  absl::StatusOr<T> Within(const std::string& what, std::function<absl::StatusOr<T>()> f);
+  absl::StatusOr<T> RunInterruptible(const std::string& what, std::function<absl::StatusOr<T>()> f);
 
-  // Prints the document, where --json is given; else calls `draw`, which prints for people.
-  void Show(const Json& document, const std::function<void()>& draw);
-  bool shown() const { return shown_; }
+  // Prints the document if --json is given; else calls `print_text`.
+  void PrintResult(const Json& document, const std::function<void()>& print_text);
+  bool has_result() const { return has_result_; }
 
-  // Whether Ctrl-C, or SIGTERM, has come. After the second the process ends at once.
+  // Whether SIGINT or SIGTERM was received. The second one ends the process at once.
   static bool Interrupted();
-  // From main, once: from now on signals are noted.
+  // Installs the handlers of these signals. Called by main, once.
   static void WatchSignals();
-  // The error of a command that Ctrl-C ended.
+  // The error of a command that was interrupted.
   static absl::Status InterruptedError(const std::string& message);
-  // Waits `time`, at most until the deadline; false when interrupted.
-  bool Pause(absl::Duration time) const;
+  // Sleeps for `time`, at most until the deadline; returns false if interrupted.
+  bool SleepUnlessInterrupted(absl::Duration time) const;
 
  private:
   friend class TransferMeter;
   struct Transfers;
-  // Calls `f` on a thread; false when it has not ended by the deadline, or was interrupted.
-  bool Finishes(std::function<void()> f) const;
+  // Calls `f` on a thread; returns false if it did not return by the deadline or was interrupted.
+  bool RunUntilDeadline(std::function<void()> f) const;
 
   const Globals globals_;
   Terminal* const terminal_;
@@ -103,10 +100,10 @@ class Context {
   Cluster cluster_;  // of the address
   std::shared_ptr<api::Service> service_;
   const std::shared_ptr<Transfers> transfers_;
-  bool shown_ = false;
+  bool has_result_ = false;
 };
 
-// The progress of the transfers that are made while it lives.
+// Shows the progress of all transfers during its lifetime.
 class TransferMeter {
  public:
   TransferMeter(Context& context, const std::string& what, int64_t bytes);
@@ -120,9 +117,10 @@ class TransferMeter {
 };
 
 template <class T>
-absl::StatusOr<T> Context::Within(const std::string& what, std::function<absl::StatusOr<T>()> f) {
+absl::StatusOr<T> Context::RunInterruptible(const std::string& what,
+                                            std::function<absl::StatusOr<T>()> f) {
   const auto result = std::make_shared<absl::StatusOr<T>>(absl::UnknownError("not run"));
-  const absl::Status status = Within(what, [result, f = std::move(f)] {
+  const absl::Status status = RunInterruptible(what, [result, f = std::move(f)] {
     *result = f();
     return result->status();
   });

@@ -39,13 +39,13 @@ TEST(CliDocs, RowsAreWellFormed) {
     for (const Option& o : c.options) {
       EXPECT_TRUE(options.insert(o.name).second) << c.name << " " << o.name;
       EXPECT_EQ(o.help.back(), '.') << c.name << " " << o.name;
-      EXPECT_TRUE(o.positional || o.takes == Takes::kNothing || !o.value.empty())
+      EXPECT_TRUE(o.positional || o.type == OptionType::kFlag || !o.value.empty())
           << c.name << " " << o.name << ": what is its value called?";
       EXPECT_EQ(o.positional, absl::ascii_isupper(static_cast<unsigned char>(o.name[0])))
           << c.name << " " << o.name;
       if (o.positional) {
         EXPECT_FALSE(many) << c.name << ": nothing may follow " << o.name;
-        many = o.takes == Takes::kTexts;
+        many = o.type == OptionType::kTexts;
       }
     }
   }

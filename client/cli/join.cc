@@ -16,15 +16,15 @@
 #include "base/status.h"
 #include "base/token_file.h"
 #include "client/cli/context.h"
-#include "client/cli/daemons.h"
 #include "client/cli/state_dir.h"
+#include "client/cli/supervise.h"
 #include "client/remote/enroll.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr char kDefaultPort[] = "8470";
-constexpr absl::Duration kCallLimit = absl::Seconds(20);
+constexpr absl::Duration kCallTimeout = absl::Seconds(20);
 
 // HOST, HOST:PORT, [V6] or [V6]:PORT, with the default port where there is none.
 absl::StatusOr<std::string> WithPort(const std::string& text) {
@@ -39,7 +39,7 @@ absl::StatusOr<std::string> WithPort(const std::string& text) {
   return text;
 }
 
-// The address of this machine's interface towards `address`; "" if it is unknown. Nothing is sent.
+// The address of the local interface that routes to `address`; "" if unknown. Sends nothing.
 std::string OwnAddressTowards(const std::string& address) {
   const absl::StatusOr<HostPort> target = ParseHostPort(address);
   if (!target.ok()) return "";
@@ -59,15 +59,15 @@ std::string OwnAddressTowards(const std::string& address) {
   return known ? text : "";
 }
 
-// The authority that the token pins, or the one of --ca-file.
-absl::StatusOr<std::string> TrustedAuthority(const Context& context, const std::string& address,
-                                             const TokenText& token) {
+// The certificate of the CA whose fingerprint is in the token, or else the file of --ca-file.
+absl::StatusOr<std::string> TrustedCa(const Context& context, const std::string& address,
+                                      const TokenText& token) {
   if (token.fingerprint.empty()) {
     if (context.globals().connect.ca_file.empty())
       return UsageError("--token: it pins no authority (tsj_...); give --ca-file too");
     return ReadWholeFile(context.globals().connect.ca_file);
   }
-  TESSERA_ASSIGN_OR_RETURN(const std::string ca, remote::FetchAuthority(address, kCallLimit));
+  TESSERA_ASSIGN_OR_RETURN(const std::string ca, remote::FetchCa(address, kCallTimeout));
   TESSERA_ASSIGN_OR_RETURN(const std::string print, pki::Fingerprint(ca));
   if (!EqualInConstantTime(print, token.fingerprint))
     return MakeError(ErrorKind::kTokenUnknown,
@@ -78,19 +78,19 @@ absl::StatusOr<std::string> TrustedAuthority(const Context& context, const std::
   return ca;
 }
 
-// A new key, and the cluster's certificate for it.
+// Makes a key and has the coordinator sign a certificate for it; writes both to `dir`.
 absl::Status EnrollInto(const Context& context, const StateDir& dir, const std::string& address,
                         const std::string& worker, const std::string& token_text) {
   TESSERA_ASSIGN_OR_RETURN(const TokenText token, ParseToken(token_text));
-  TESSERA_ASSIGN_OR_RETURN(const std::string ca, TrustedAuthority(context, address, token));
+  TESSERA_ASSIGN_OR_RETURN(const std::string ca, TrustedCa(context, address, token));
   TESSERA_ASSIGN_OR_RETURN(const pki::SigningRequest request, pki::MakeSigningRequest(worker));
   TESSERA_ASSIGN_OR_RETURN(
       const std::string cert,
-      remote::Enroll(address, ca, BearerToken(token), worker, request.csr_pem, kCallLimit));
-  // Kept only if the certificate fits the key and the authority has signed it.
+      remote::Enroll(address, ca, BearerToken(token), worker, request.csr_pem, kCallTimeout));
+  // They are written only if the certificate fits the key and the CA has signed it.
   TESSERA_RETURN_IF_ERROR(pki::CheckPair(cert, request.key_pem));
   TESSERA_RETURN_IF_ERROR(pki::CheckIssuedBy(cert, ca));
-  TESSERA_RETURN_IF_ERROR(MakeFolder(dir.path() + "/" + worker));
+  TESSERA_RETURN_IF_ERROR(MakeDirectory(dir.path() + "/" + worker));
   TESSERA_RETURN_IF_ERROR(ReplaceFile(dir.File(worker, "ca.pem"), ca, /*is_private=*/false));
   TESSERA_RETURN_IF_ERROR(
       ReplaceFile(dir.File(worker, "key.pem"), request.key_pem, /*is_private=*/true));
@@ -105,7 +105,7 @@ std::vector<std::string> WorkerFlags(const Arguments& arguments, const StateDir&
   if (arguments.Has("devices"))
     flags.push_back(absl::StrCat("--devices=", arguments.Int("devices")));
   if (arguments.Has("files-dir")) flags.push_back("--files-dir=" + arguments.Text("files-dir"));
-  // The well-known ports at the address by which the coordinator's side knows this machine.
+  // Unless given, listen on the well-known ports at the address that routes to the coordinator.
   const std::string own = WithBrackets(OwnAddressTowards(address));
   const bool local = own.empty() || own == "[::1]" || own.rfind("127.", 0) == 0;
   for (const auto& [flag, port] :
@@ -124,7 +124,7 @@ absl::Status Join(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const std::string address, WithPort(arguments.Text("HOST")));
   const std::string worker = arguments.Has("name") ? arguments.Text("name") : HostName();
   const StateDir dir(arguments.Has("dir") ? arguments.Text("dir") : DefaultStateDir() + "-worker");
-  TESSERA_ASSIGN_OR_RETURN(const UniqueFd lock, LockFolder(dir.path()));
+  TESSERA_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(dir.path()));
   if (arguments.Has("token")) {
     TESSERA_RETURN_IF_ERROR(EnrollInto(context, dir, address, worker, arguments.Text("token")));
   } else if (!ReadWholeFile(dir.File(worker, "cert.pem")).ok()) {
@@ -132,7 +132,7 @@ absl::Status Join(Context& context, const Arguments& arguments) {
                                    "; give the --token that `tessera up` prints"));
   }
   if (arguments.Flag("no-start")) {
-    context.Show({{"worker", worker}, {"folder", dir.path()}}, [&] {
+    context.PrintResult({{"worker", worker}, {"folder", dir.path()}}, [&] {
       context.Note(absl::StrCat("'", worker, "' has joined; its certificate is in ", dir.path()));
     });
     return absl::OkStatus();
@@ -141,16 +141,16 @@ absl::Status Join(Context& context, const Arguments& arguments) {
   unlink(registered.c_str());
   std::vector<std::string> flags = WorkerFlags(arguments, dir, address, worker);
   flags.push_back("--registered-file=" + registered);
-  TESSERA_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Daemon> daemon,
-      Daemon::Start("tessera-worker", flags, absl::StrCat(dir.path(), "/", worker, ".log")));
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<ManagedProcess> worker_process,
+                           ManagedProcess::Start("tessera-worker", flags,
+                                                 absl::StrCat(dir.path(), "/", worker, ".log")));
   context.Note(absl::StrCat("'", worker, "' asks ", address, " to take it; its log is in ",
                             dir.path(), "; Ctrl-C ends it."));
   const Json document = {{"worker", worker}, {"folder", dir.path()}, {"coordinator", address}};
-  return Supervise(context, {{daemon.get(), flags}}, [&] {
-    if (context.shown() || access(registered.c_str(), F_OK) != 0) return;
-    context.Show(document,
-                 [&] { context.Note(absl::StrCat("'", worker, "' works for ", address, ".")); });
+  return Supervise(context, {{worker_process.get(), flags}}, [&] {
+    if (context.has_result() || access(registered.c_str(), F_OK) != 0) return;
+    context.PrintResult(
+        document, [&] { context.Note(absl::StrCat("'", worker, "' works for ", address, ".")); });
   });
 }
 
@@ -177,7 +177,7 @@ std::vector<Command> JoinCommands() {
                     .help = "Where its key and certificate are kept; else "
                             "~/.local/state/tessera-worker."},
                    {.name = "devices",
-                    .takes = Takes::kInt,
+                    .type = OptionType::kInt,
                     .value = "N",
                     .help = "CPU devices; else the machine's GPUs, or one CPU device."},
                    {.name = "files-dir",
@@ -198,7 +198,7 @@ std::vector<Command> JoinCommands() {
                     .value = "HOST[:PORT]",
                     .help = "How workers reach the second."},
                    {.name = "no-start",
-                    .takes = Takes::kNothing,
+                    .type = OptionType::kFlag,
                     .help = "Gets the certificate and starts no daemon."}},
        .timeout = absl::InfiniteDuration(),
        .details =

@@ -26,7 +26,7 @@ absl::StatusOr<Json> ParseJson(const std::string& text, const std::string& where
   return json;
 }
 
-std::string Safe(const std::string& text) {
+std::string ReplaceControlChars(const std::string& text) {
   std::string out = text;
   for (char& c : out) {
     const auto byte = static_cast<unsigned char>(c);
@@ -44,7 +44,7 @@ const Json& ChildOf(const Json& object, const std::string& key) {
 
 std::string TextOf(const Json& object, const std::string& key) {
   const Json& child = ChildOf(object, key);
-  return child.is_string() ? Safe(child.get<std::string>()) : "";
+  return child.is_string() ? ReplaceControlChars(child.get<std::string>()) : "";
 }
 
 int64_t IntOf(const Json& object, const std::string& key) {

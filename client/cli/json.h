@@ -1,7 +1,8 @@
-// JSON documents as the coordinator answers them (protobuf's mapping), read for people.
+// Reads the coordinator's responses, which are JSON by protobuf's mapping, and formats values as
+// human-readable text.
 //
-// Readers never fail: an absent field reads as empty or 0. Texts for people are made safe for a
-// terminal. Pure functions.
+// Readers never fail: an absent field reads as empty or 0. Strings are returned without control
+// characters. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,8 +20,8 @@ using Json = nlohmann::ordered_json;
 
 absl::StatusOr<Json> ParseJson(const std::string& text, const std::string& where);
 
-// A text, without control characters but for line ends.
-std::string Safe(const std::string& text);
+// Replaces the control characters of a text by '?', except tabs and line ends.
+std::string ReplaceControlChars(const std::string& text);
 
 std::string TextOf(const Json& object, const std::string& key);
 int64_t IntOf(const Json& object, const std::string& key);  // numbers, and int64 as texts
@@ -33,7 +34,7 @@ std::string StateOf(const Json& object);  // "READY" of the state WORKER_STATE_R
 std::optional<absl::Duration> DurationOf(const Json& object, const std::string& key);
 std::optional<absl::Time> TimeOf(const Json& object, const std::string& key);
 
-// google.rpc.Status, as {"error": ...} and as a field of an operation.
+// google.rpc.Status, as the document {"error": ...} and as the field `error` of an operation.
 Json ErrorDocument(const absl::Status& status);
 absl::Status StatusOf(const Json& error);
 
@@ -44,7 +45,7 @@ std::string DurationText(absl::Duration duration);
 // "1,234,567".
 std::string CountText(int64_t count);
 std::string JoinInts(const std::vector<int64_t>& ints);  // "0-3,8", of sorted ints
-// For requests.
+// A google.protobuf.Duration: "1.500000000s".
 std::string DurationField(absl::Duration duration);
 
 }  // namespace tessera::cli

@@ -23,20 +23,20 @@ std::string Variable(const char* name) {
 }
 
 // What happened, the reason, what to do.
-void PrintError(const Looks& looks, const std::string& command, const absl::Status& status) {
+void PrintError(const Display& display, const std::string& command, const absl::Status& status) {
   std::string name = "tessera";
   if (!command.empty()) absl::StrAppend(&name, " ", command);
-  std::cerr << looks.PaintError(Style::kRed, name + ":") << " "
-            << Safe(std::string(status.message())) << "\n";
+  std::cerr << display.ColorizeError(Style::kRed, name + ":") << " "
+            << ReplaceControlChars(std::string(status.message())) << "\n";
   if (ExitCodeOf(status) == kExitUsage) return;
   const std::string reason(ReasonOf(status));
-  std::cerr << looks.PaintError(Style::kDim, "  reason:") << " "
+  std::cerr << display.ColorizeError(Style::kDim, "  reason:") << " "
             << (reason.empty() ? std::string(absl::StatusCodeToString(status.code())) : reason)
             << "\n";
   // An error without a reason has no advice beside its message.
   if (reason.empty()) return;
-  std::cerr << looks.PaintError(Style::kDim, "  to do: ") << " "
-            << std::string(InfoOf(KindOf(status)).sentence) << "\n";
+  std::cerr << display.ColorizeError(Style::kDim, "  to do: ") << " "
+            << std::string(InfoOf(KindOf(status)).description) << "\n";
 }
 
 absl::StatusOr<Globals> GlobalsOf(const Parsed& parsed) {
@@ -56,11 +56,11 @@ absl::StatusOr<Globals> GlobalsOf(const Parsed& parsed) {
 }
 
 int Main(const std::vector<std::string>& args) {
-  Terminal terminal(Looks::OfProcess());
-  const Looks& looks = terminal.looks();
+  Terminal terminal(Display::OfProcess());
+  const Display& display = terminal.display();
   absl::StatusOr<Parsed> parsed = ParseCommandLine(Commands(), args);
   if (!parsed.ok()) {
-    PrintError(looks, "", parsed.status());
+    PrintError(display, "", parsed.status());
     return kExitUsage;
   }
   if (!parsed->text.empty()) {
@@ -69,7 +69,7 @@ int Main(const std::vector<std::string>& args) {
   }
   const absl::StatusOr<Globals> globals = GlobalsOf(*parsed);
   if (!globals.ok()) {
-    PrintError(looks, parsed->command->name, globals.status());
+    PrintError(display, parsed->command->name, globals.status());
     return kExitUsage;
   }
   Context::WatchSignals();
@@ -83,10 +83,10 @@ int Main(const std::vector<std::string>& args) {
     status = MakeError(ErrorKind::kInternal, e.what());
   }
   if (status.ok()) {
-    if (context.json() && !context.shown()) terminal.Print("{}\n");
+    if (context.json() && !context.has_result()) terminal.Print("{}\n");
   } else {
-    PrintError(looks, parsed->command->name, status);
-    if (context.json() && !context.shown()) {
+    PrintError(display, parsed->command->name, status);
+    if (context.json() && !context.has_result()) {
       terminal.Print(ErrorDocument(status).dump(1, ' ', false, Json::error_handler_t::replace) +
                      "\n");
     }

@@ -1,6 +1,6 @@
-// What --mesh, --spec and --device say, and which block of an array a device holds.
+// Parses the values of --mesh, --spec and --devices; says which shard of an array a device holds.
 //
-// Pure functions. Errors are of the command line.
+// Stateless; thread-safe. Errors are usage errors (kExitUsage).
 #pragma once
 #include <optional>
 #include <string>
@@ -20,13 +20,13 @@ absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text,
 absl::StatusOr<ir::PartitionSpec> ParseSpec(const std::string& text);
 // "0,2,4-7".
 absl::StatusOr<std::vector<int64_t>> ParseInts(const std::string& text);
-// "12", or the printed form "operations/12", also with what stands before it.
+// "12", "operations/12", or a longer resource name that ends so.
 absl::StatusOr<uint64_t> ParseId(const std::string& text, const std::string& collection);
 
-// The program text with the sizes of `mesh` in its mesh line, which is added if there is none.
+// Replaces the sizes in the mesh line of a program's text by `mesh`, or adds the line.
 absl::StatusOr<std::string> WithMesh(const std::string& program, const std::string& mesh);
 
-// Half-open ranges of the dims, one per dim of `shape`, that mesh device `ordinal` holds.
+// The half-open ranges, one per dim of `shape`, of the shard that mesh device `ordinal` holds.
 struct Range {
   int64_t begin = 0, end = 0;
   bool whole = true;

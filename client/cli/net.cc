@@ -23,13 +23,14 @@
 namespace tessera::cli {
 namespace {
 
-constexpr size_t kBodyBytesMax = 64 << 10;
+constexpr size_t kMaxBodyBytes = 64 << 10;
 
-// Until the descriptor is ready for `events`.
-bool AwaitReady(int fd, short events, absl::Time end) {  // NOLINT(google-runtime-int): poll's type
+// Waits until the descriptor is ready for `events`; returns false at `deadline` or on an error.
+bool AwaitReady(int fd, short events,
+                absl::Time deadline) {  // NOLINT(google-runtime-int): poll's type
   while (true) {
     pollfd entry{fd, events, 0};
-    const int64_t ms = absl::ToInt64Milliseconds(end - SteadyNow());
+    const int64_t ms = absl::ToInt64Milliseconds(deadline - SteadyNow());
     if (ms <= 0) return false;
     const int got = poll(&entry, 1, static_cast<int>(std::min<int64_t>(ms, 1000)));
     if (got > 0) return true;
@@ -37,9 +38,9 @@ bool AwaitReady(int fd, short events, absl::Time end) {  // NOLINT(google-runtim
   }
 }
 
-absl::StatusOr<UniqueFd> Open(const HostPort& target, absl::Duration limit) {
+absl::StatusOr<UniqueFd> Open(const HostPort& target, absl::Duration timeout) {
   const std::string where = absl::StrCat(target.host, ":", target.port);
-  const absl::Time end = SteadyNow() + limit;
+  const absl::Time deadline = SteadyNow() + timeout;
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -48,43 +49,43 @@ absl::StatusOr<UniqueFd> Open(const HostPort& target, absl::Duration limit) {
     return absl::UnavailableError(absl::StrCat(where, ": ", gai_strerror(error)));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, freeaddrinfo);
-  std::string why = "no address";
+  std::string reason = "no address";
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
     UniqueFd s(socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, a->ai_protocol));
     if (!s.ok()) continue;
     int error = connect(s.get(), a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
     if (error == EINPROGRESS) {
       socklen_t size = sizeof(error);
-      if (!AwaitReady(s.get(), POLLOUT, end)) {
-        why = absl::StrCat("no answer within ", absl::FormatDuration(limit));
+      if (!AwaitReady(s.get(), POLLOUT, deadline)) {
+        reason = absl::StrCat("no answer within ", absl::FormatDuration(timeout));
         continue;
       }
       getsockopt(s.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     }
     if (error == 0) return s;
-    why = std::strerror(error);
+    reason = std::strerror(error);
   }
-  return absl::UnavailableError(absl::StrCat(where, ": ", why));
+  return absl::UnavailableError(absl::StrCat(where, ": ", reason));
 }
 
 }  // namespace
 
-absl::Status TryConnect(const HostPort& target, absl::Duration limit) {
-  return Open(target, limit).status();
+absl::Status TryConnect(const HostPort& target, absl::Duration timeout) {
+  return Open(target, timeout).status();
 }
 
-absl::StatusOr<HttpAnswer> HttpGet(const std::string& url, absl::Duration limit) {
-  const absl::Time end = SteadyNow() + limit;
+absl::StatusOr<HttpResponse> HttpGet(const std::string& url, absl::Duration timeout) {
+  const absl::Time deadline = SteadyNow() + timeout;
   absl::string_view rest = url;
   absl::ConsumePrefix(&rest, "http://");
   const size_t slash = rest.find('/');
   const std::string authority(rest.substr(0, slash));
   const std::string path = slash == absl::string_view::npos ? "/" : std::string(rest.substr(slash));
   TESSERA_ASSIGN_OR_RETURN(const HostPort target, ParseHostPort(authority));
-  TESSERA_ASSIGN_OR_RETURN(const UniqueFd s, Open(target, limit));
+  TESSERA_ASSIGN_OR_RETURN(const UniqueFd s, Open(target, timeout));
   std::string out = absl::StrCat("GET ", path, " HTTP/1.0\r\nHost: ", authority, "\r\n\r\n");
   while (!out.empty()) {
-    if (!AwaitReady(s.get(), POLLOUT, end)) {
+    if (!AwaitReady(s.get(), POLLOUT, deadline)) {
       return absl::UnavailableError(absl::StrCat(url, ": no answer in time"));
     }
     const ssize_t sent = send(s.get(), out.data(), out.size(), MSG_NOSIGNAL);
@@ -94,8 +95,8 @@ absl::StatusOr<HttpAnswer> HttpGet(const std::string& url, absl::Duration limit)
     out.erase(0, static_cast<size_t>(std::max<ssize_t>(sent, 0)));
   }
   std::string in;
-  while (in.size() < kBodyBytesMax) {
-    if (!AwaitReady(s.get(), POLLIN, end)) {
+  while (in.size() < kMaxBodyBytes) {
+    if (!AwaitReady(s.get(), POLLIN, deadline)) {
       return absl::UnavailableError(absl::StrCat(url, ": no answer in time"));
     }
     char bytes[4096];
@@ -106,16 +107,16 @@ absl::StatusOr<HttpAnswer> HttpGet(const std::string& url, absl::Duration limit)
     }
     if (got > 0) in.append(bytes, static_cast<size_t>(got));
   }
-  HttpAnswer answer;
+  HttpResponse response;
   const size_t blank = in.find(' ');
   if (!absl::StartsWith(in, "HTTP/") || blank == std::string::npos ||
-      !absl::SimpleAtoi(in.substr(blank + 1, 3), &answer.code)) {
+      !absl::SimpleAtoi(in.substr(blank + 1, 3), &response.code)) {
     return absl::UnavailableError(absl::StrCat(url, ": what answers there does not speak HTTP"));
   }
   if (const size_t body = in.find("\r\n\r\n"); body != std::string::npos) {
-    answer.body = in.substr(body + 4);
+    response.body = in.substr(body + 4);
   }
-  return answer;
+  return response;
 }
 
 }  // namespace tessera::cli

@@ -1,7 +1,6 @@
-// What `doctor` asks of the network without gRPC: whether a port takes connections, and a page by
-// HTTP.
+// The network checks of `doctor` that need no gRPC: a TCP connection and an HTTP GET.
 //
-// Blocking, within the bound; any thread.
+// Blocking, at most for the timeout; thread-safe.
 #pragma once
 #include <string>
 
@@ -12,14 +11,14 @@
 
 namespace tessera::cli {
 
-// Whether the port takes connections. UNAVAILABLE with the message of the system.
-absl::Status TryConnect(const HostPort& target, absl::Duration limit);
+// Connects and closes the connection. UNAVAILABLE with the system's message.
+absl::Status TryConnect(const HostPort& target, absl::Duration timeout);
 
-struct HttpAnswer {
+struct HttpResponse {
   int code = 0;
   std::string body;
 };
-// "http://HOST:PORT/PATH" by HTTP/1.0. At most 64 KiB of body are read.
-absl::StatusOr<HttpAnswer> HttpGet(const std::string& url, absl::Duration limit);
+// GET "http://HOST:PORT/PATH" by HTTP/1.0. Reads at most 64 KiB of the body.
+absl::StatusOr<HttpResponse> HttpGet(const std::string& url, absl::Duration timeout);
 
 }  // namespace tessera::cli

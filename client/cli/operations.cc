@@ -9,7 +9,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr char kCanaryTenant[] = "system";  // whose the coordinator's own operations are
+constexpr char kSystemTenant[] = "system";  // of the coordinator's canaries
 
 Style StyleOf(const std::string& state) {
   if (state == "DONE") return Style::kGreen;
@@ -18,7 +18,7 @@ Style StyleOf(const std::string& state) {
   return state == "RUNNING" ? Style::kCyan : Style::kPlain;
 }
 
-// How long it waited and ran, as far as it is.
+// How long the operation has run, or waited if it has not started.
 std::string TimeText(const Json& operation, absl::Time now) {
   const auto created = TimeOf(operation, "createTime");
   const auto started = TimeOf(operation, "startTime");
@@ -28,7 +28,7 @@ std::string TimeText(const Json& operation, absl::Time now) {
   return "";
 }
 
-std::string WhatNext(const Json& operation) {
+std::string PendingReasonOrError(const Json& operation) {
   const Json& error = ChildOf(operation, "error");
   if (!error.is_null()) return TextOf(error, "message");
   return TextOf(operation, "pendingReason");
@@ -41,29 +41,29 @@ absl::Status Ps(Context& context, const Arguments& arguments) {
   else
     request["allSessions"] = true;
   TESSERA_ASSIGN_OR_RETURN(
-      Json answer, context.CallPages("OperationService/ListOperations", request, "operations"));
+      Json answer, context.ListAll("OperationService/ListOperations", request, "operations"));
   if (!arguments.Flag("canaries") && answer["operations"].is_array()) {
     Json users = Json::array();
     for (Json& o : answer["operations"])
-      if (TextOf(o, "tenant") != kCanaryTenant) users.push_back(std::move(o));
+      if (TextOf(o, "tenant") != kSystemTenant) users.push_back(std::move(o));
     answer["operations"] = std::move(users);
   }
-  context.Show(answer, [&] {
+  context.PrintResult(answer, [&] {
     const absl::Time now = absl::Now();
     Table table({">OPERATION", "KIND", "NAME", "STATE", ">TIME", ">SESSION", "TENANT",
                  "WAITS FOR, OR ERROR"});
     for (const Json& o : ChildOf(answer, "operations")) {
       const std::string state = StateOf(o);
-      const std::string what = WhatNext(o);
+      const std::string reason = PendingReasonOrError(o);
       table.Row({TextOf(o, "id"), TextOf(o, "kind"), TextOf(o, "name"),
-                 context.looks().Paint(StyleOf(state), state), TimeText(o, now),
-                 TextOf(o, "session"), TextOf(o, "tenant"), what.substr(0, what.find('\n'))});
+                 context.display().Colorize(StyleOf(state), state), TimeText(o, now),
+                 TextOf(o, "session"), TextOf(o, "tenant"), reason.substr(0, reason.find('\n'))});
     }
     if (table.empty()) {
       context.Note(arguments.Flag("all") ? "no operations"
                                          : "nothing waits or runs; --all shows what has ended");
     } else {
-      context.terminal().Print(table.Draw(context.looks()));
+      context.terminal().Print(table.Draw(context.display()));
     }
   });
   return absl::OkStatus();
@@ -71,7 +71,7 @@ absl::Status Ps(Context& context, const Arguments& arguments) {
 
 absl::Status Wait(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(arguments.Text("OPERATION"), "operations"));
-  Progress progress(context.looks(), absl::StrCat("operation ", id), 0, context.shows_progress());
+  Progress progress(context.display(), absl::StrCat("operation ", id), 0, context.shows_progress());
   Json operation;
   std::string state = "not known to have started";
   TESSERA_ASSIGN_OR_RETURN(
@@ -80,16 +80,16 @@ absl::Status Wait(Context& context, const Arguments& arguments) {
                         [&](const Json& answer) {
                           operation = answer;
                           state = StateOf(operation);
-                          progress.Say(state == "PENDING"
-                                           ? "waits: " + TextOf(operation, "pendingReason")
-                                           : "runs");
+                          progress.SetState(state == "PENDING"
+                                                ? "waits: " + TextOf(operation, "pendingReason")
+                                                : "runs");
                           return HasEnded(operation);
                         }));
   if (end == Context::WaitEnd::kInterrupted) {
     return Context::InterruptedError(
         absl::StrCat("interrupted: operation ", id, " goes on; `tessera cancel ", id, "` ends it"));
   }
-  if (end == Context::WaitEnd::kLate) {
+  if (end == Context::WaitEnd::kTimedOut) {
     return MakeError(ErrorKind::kDeadlineExceeded,
                      absl::StrCat("operation ", id, " has not ended within ",
                                   absl::FormatDuration(context.globals().timeout), "; it is ",
@@ -98,10 +98,10 @@ absl::Status Wait(Context& context, const Arguments& arguments) {
   progress.Done();
   const absl::Status failure = StatusOf(ChildOf(operation, "error"));
   if (!failure.ok() && !context.json()) return failure;
-  context.Show(operation, [&] {
+  context.PrintResult(operation, [&] {
     std::string text =
-        absl::StrCat("operation ", id, " ", context.looks().Paint(Style::kGreen, "DONE"), " in ",
-                     TimeText(operation, absl::Now()));
+        absl::StrCat("operation ", id, " ", context.display().Colorize(Style::kGreen, "DONE"),
+                     " in ", TimeText(operation, absl::Now()));
     const std::vector<int64_t> outputs = IntsOf(operation, "outputs");
     if (!outputs.empty()) absl::StrAppend(&text, ", made arrays ", JoinInts(outputs));
     context.terminal().Print(text + "\n");
@@ -117,7 +117,7 @@ absl::Status Cancel(Context& context, const Arguments& arguments) {
         context.Call("OperationService/CancelOperation", {{"operation", std::to_string(id)}}));
     document["cancelled"].push_back(std::to_string(id));
   }
-  context.Show(document, [&] {
+  context.PrintResult(document, [&] {
     for (const Json& id : document["cancelled"]) {
       context.terminal().Print(
           absl::StrCat("operation ", id.get<std::string>(),
@@ -136,17 +136,17 @@ bool HasEnded(const Json& operation) {
 
 absl::StatusOr<Json> AwaitOperation(Context& context, const std::string& what, Json operation) {
   const std::string id = TextOf(operation, "id");
-  Progress progress(context.looks(), what, 0, context.shows_progress());
+  Progress progress(context.display(), what, 0, context.shows_progress());
   auto end = Context::WaitEnd::kEnded;
   if (!HasEnded(operation)) {
     TESSERA_ASSIGN_OR_RETURN(
-        end,
-        context.CallUntil(
-            "OperationService/WaitOperation", {{"operation", id}}, [&](const Json& answer) {
-              operation = answer;
-              progress.Say(absl::StrCat("operation ", id, " ", TextOf(answer, "pendingReason")));
-              return HasEnded(operation);
-            }));
+        end, context.CallUntil(
+                 "OperationService/WaitOperation", {{"operation", id}}, [&](const Json& answer) {
+                   operation = answer;
+                   progress.SetState(
+                       absl::StrCat("operation ", id, " ", TextOf(answer, "pendingReason")));
+                   return HasEnded(operation);
+                 }));
   }
   if (end == Context::WaitEnd::kEnded) {
     TESSERA_RETURN_IF_ERROR(StatusOf(ChildOf(operation, "error")));
@@ -154,7 +154,7 @@ absl::StatusOr<Json> AwaitOperation(Context& context, const std::string& what, J
   }
   progress.Done();
   TESSERA_RETURN_IF_ERROR(
-      context.CallInAnyCase("OperationService/CancelOperation", {{"operation", id}}));
+      context.CallUninterruptible("OperationService/CancelOperation", {{"operation", id}}));
   if (end == Context::WaitEnd::kInterrupted) {
     return Context::InterruptedError(absl::StrCat("interrupted: operation ", id, " was cancelled"));
   }
@@ -170,18 +170,18 @@ std::vector<Command> OperationCommands() {
                             .positional = true,
                             .required = true};
   Option operations = operation;
-  operations.takes = Takes::kTexts;
+  operations.type = OptionType::kTexts;
   return {
       {.name = "ps",
        .group = "Operations",
        .summary = "Lists what waits and runs, and what for.",
-       .options = {{.name = "all", .takes = Takes::kNothing, .help = "Also what has ended."},
+       .options = {{.name = "all", .type = OptionType::kFlag, .help = "Also what has ended."},
                    {.name = "canaries",
-                    .takes = Takes::kNothing,
+                    .type = OptionType::kFlag,
                     .help = "Also the coordinator's own runs, by which it proves that devices "
                             "work; operators see them."},
                    {.name = "session",
-                    .takes = Takes::kInt,
+                    .type = OptionType::kInt,
                     .value = "ID",
                     .help = "Of one session; else of every session of the tenant."}},
        .run = Ps},

@@ -1,4 +1,4 @@
-// The end of operations, awaited.
+// Waiting for operations.
 //
 // Used on the main thread.
 #pragma once
@@ -11,8 +11,8 @@ namespace tessera::cli {
 
 bool HasEnded(const Json& operation);
 
-// The operation once it is done, or its error; cancelled at the deadline or Ctrl-C. `what` begins
-// the error of one that takes too long.
+// Waits until the operation has ended and returns it, or its error. Cancels it at the deadline or
+// at Ctrl-C; `what` is the prefix of the deadline's error.
 absl::StatusOr<Json> AwaitOperation(Context& context, const std::string& what, Json operation);
 
 }  // namespace tessera::cli

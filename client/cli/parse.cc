@@ -43,10 +43,10 @@ std::string OnTheRight(const std::string& text) { return Wrapped(text, kColumns 
 std::string CheckValue(const Option& o, const std::string& value) {
   int64_t number = 0;
   absl::Duration duration;
-  if (o.takes == Takes::kInt && (!absl::SimpleAtoi(value, &number) || number < 0)) {
+  if (o.type == OptionType::kInt && (!absl::SimpleAtoi(value, &number) || number < 0)) {
     return absl::StrCat(value, " is not a number; 0, 1, 2, ... is expected");
   }
-  if (o.takes == Takes::kDuration &&
+  if (o.type == OptionType::kDuration &&
       (!absl::ParseDuration(value, &duration) || duration < absl::ZeroDuration())) {
     return absl::StrCat(value, " is not a duration; 500ms, 30s, 2m or 1h is expected");
   }
@@ -59,25 +59,27 @@ std::string CheckValue(const Option& o, const std::string& value) {
 
 // `out` gets what is given for the option.
 CLI::Option* Declare(CLI::App* app, const Option& row, Arguments* out) {
-  const std::string letter = row.letter == 0 ? "" : absl::StrCat("-", std::string(1, row.letter));
+  const std::string letter =
+      row.short_name == 0 ? "" : absl::StrCat("-", std::string(1, row.short_name));
   const std::string flags =
       row.positional ? row.name : absl::StrCat(letter, letter.empty() ? "" : ",", "--", row.name);
   const std::string help = OnTheRight(row.help);
-  if (row.takes == Takes::kNothing) {
+  if (row.type == OptionType::kFlag) {
     return app->add_flag_function(
-        flags, [&row, out](int64_t) { out->Give(row.name, {}); }, help);
+        flags, [&row, out](int64_t) { out->Set(row.name, {}); }, help);
   }
   CLI::Option* const option = app->add_option_function<std::vector<std::string>>(
-      flags, [&row, out](const std::vector<std::string>& values) { out->Give(row.name, values); },
+      flags, [&row, out](const std::vector<std::string>& values) { out->Set(row.name, values); },
       help);
   // One value each time: CLI11 would take further words, and "[1, 2]" for a list of two.
-  if (row.takes != Takes::kTexts || !row.positional) option->expected(1)->allow_extra_args(false);
-  option->multi_option_policy(row.takes == Takes::kTexts ? CLI::MultiOptionPolicy::TakeAll
-                                                         : CLI::MultiOptionPolicy::Throw);
+  if (row.type != OptionType::kTexts || !row.positional)
+    option->expected(1)->allow_extra_args(false);
+  option->multi_option_policy(row.type == OptionType::kTexts ? CLI::MultiOptionPolicy::TakeAll
+                                                             : CLI::MultiOptionPolicy::Throw);
   option->check([&row](const std::string& value) { return CheckValue(row, value); });
   option->type_name(row.choices.empty() ? row.value
                                         : absl::StrCat("{", absl::StrJoin(row.choices, ","), "}"));
-  return option->default_str(row.initial)->required(row.required);
+  return option->default_str(row.default_value)->required(row.required);
 }
 
 std::string TimeoutText(const Command& command) {
@@ -227,7 +229,7 @@ absl::StatusOr<Parsed> Grammar::Parse(const std::vector<std::string>& args) {
   }
   parsed.command = row->second;
   for (const Option& o : parsed.command->options)
-    if (!o.initial.empty()) arguments_.SetInitial(o.name, o.initial);
+    if (!o.default_value.empty()) arguments_.SetDefault(o.name, o.default_value);
   parsed.arguments = std::move(arguments_);
   parsed.globals = std::move(globals_);
   return parsed;
@@ -252,7 +254,7 @@ absl::StatusOr<std::string> Grammar::HelpOn(const std::vector<std::string>& word
 const std::vector<Option>& GlobalOptions() {
   static const auto* const options = new std::vector<Option>{
       {.name = "address",
-       .letter = 'a',
+       .short_name = 'a',
        .value = "HOST:PORT",
        .help = "The coordinator; in place of TESSERA_ADDRESS."},
       {.name = "ca-file",
@@ -264,13 +266,13 @@ const std::vector<Option>& GlobalOptions() {
        .value = "FILE",
        .help = "The file that holds the token; in place of the variable TESSERA_TOKEN, which holds "
                "the token itself."},
-      {.name = "insecure", .takes = Takes::kNothing, .help = "Plain text beyond this machine."},
+      {.name = "insecure", .type = OptionType::kFlag, .help = "Plain text beyond this machine."},
       {.name = "timeout",
-       .takes = Takes::kDuration,
+       .type = OptionType::kDuration,
        .value = "DURATION",
        .help = "The bound on all that the command waits for: 500ms, 30s, 10m."},
       {.name = "json",
-       .takes = Takes::kNothing,
+       .type = OptionType::kFlag,
        .help = "One JSON document on stdout, protobuf's mapping of the coordinator's answer; of an "
                "error, {\"error\": google.rpc.Status}."},
   };

@@ -1,7 +1,7 @@
-// A command line to a row of the table and its arguments, read by CLI11; and the table as help, as
-// docs/cli.md and as shell completions.
+// Parses a command line with CLI11 into a row of the command table and its arguments; and generates
+// the help, docs/cli.md and the shell completions from the table.
 //
-// Pure functions.
+// Stateless; thread-safe.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,28 +11,28 @@
 
 namespace tessera::cli {
 
-// The options that every command takes, beside its own, --help and --version.
+// The options that every command has, beside its own, --help and --version.
 const std::vector<Option>& GlobalOptions();
 
 struct Parsed {
-  const Command* command = nullptr;  // null: only help or the version was asked for
+  const Command* command = nullptr;  // null for --help and --version
   Arguments arguments;
   Arguments globals;
-  std::string text;  // what to print in place of running, if not empty
+  std::string text;  // if not empty: printed, and no command is run
 };
-// `args` without the program's name. Errors exit with kExitUsage and name the command's help.
+// `args` does not contain the program's name. Errors exit with kExitUsage.
 absl::StatusOr<Parsed> ParseCommandLine(const std::vector<Command>& commands,
                                         const std::vector<std::string>& args);
 
-// What `help WORD...` prints: of the command of these words, or of all without any. An error that
-// exits with kExitUsage where there is none.
+// The output of `help WORD...`: the help of that command, or without words the list of commands. An
+// unknown command is an error that exits with kExitUsage.
 absl::StatusOr<std::string> HelpOn(const std::vector<Command>& commands,
                                    const std::vector<std::string>& words);
-// The page docs/cli.md.
+// The text of docs/cli.md.
 std::string CommandsMarkdown(const std::vector<Command>& commands);
 
-// What may stand in place of the last of `words`, which follow the program's name: commands,
-// options and choices that begin with it. None where a shell should offer files.
+// Completions of the last of `words`, which follow the program's name: the commands, options and
+// choices that begin with it. None where a shell should complete file names.
 struct Candidate {
   std::string word, help;
 };
@@ -40,7 +40,8 @@ std::vector<Candidate> CandidatesFor(const std::vector<Command>& commands,
                                      const std::vector<std::string>& words);
 // `shell` is "bash", "zsh" or "fish".
 std::string CandidatesText(const std::vector<Candidate>& candidates, const std::string& shell);
-// Has the shell call `tessera completion SHELL -- WORD...`, which prints CandidatesText.
+// The script with which the shell calls `tessera completion SHELL -- WORD...`, which prints
+// CandidatesText.
 std::string CompletionScript(const std::string& shell);
 
 }  // namespace tessera::cli

@@ -19,20 +19,23 @@ const std::vector<Command>& Table() {
        .summary = "Copies.",
        .options =
            {{.name = "FROM", .help = "Which.", .positional = true, .required = true},
-            {.name = "TO", .takes = Takes::kTexts, .help = "Where to.", .positional = true},
+            {.name = "TO", .type = OptionType::kTexts, .help = "Where to.", .positional = true},
             {.name = "tag",
-             .letter = 't',
-             .takes = Takes::kTexts,
+             .short_name = 't',
+             .type = OptionType::kTexts,
              .value = "TAG",
              .help = "A tag."},
             {.name = "times",
-             .takes = Takes::kInt,
+             .type = OptionType::kInt,
              .value = "N",
              .help = "How often.",
-             .initial = "1"},
-            {.name = "every", .takes = Takes::kDuration, .value = "DURATION", .help = "How often."},
+             .default_value = "1"},
+            {.name = "every",
+             .type = OptionType::kDuration,
+             .value = "DURATION",
+             .help = "How often."},
             {.name = "kind", .value = "KIND", .help = "Of what.", .choices = {"a", "b"}},
-            {.name = "force", .letter = 'f', .takes = Takes::kNothing, .help = "Really."}},
+            {.name = "force", .short_name = 'f', .type = OptionType::kFlag, .help = "Really."}},
        .run = Nothing},
       {.name = "thing make", .group = "Things", .summary = "Makes one.", .run = Nothing},
       {.name = "thing drop", .group = "Things", .summary = "Drops one.", .run = Nothing},
@@ -154,7 +157,7 @@ TEST(ExitCodes, FollowTheStatus) {
   EXPECT_EQ(ExitCodeOf(UsageError("")), 2);
   EXPECT_EQ(ExitCodeOf(absl::UnavailableError("")), 3);
   EXPECT_EQ(ExitCodeOf(absl::DeadlineExceededError("")), 3);
-  EXPECT_EQ(ExitCodeOf(WithExit(absl::UnavailableError(""), 1)), 1);
+  EXPECT_EQ(ExitCodeOf(WithExitCode(absl::UnavailableError(""), 1)), 1);
 }
 
 }  // namespace

@@ -13,15 +13,15 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int kRowsMax = 8;       // of the mesh, and of an array's picture
-constexpr int kRowsWhereCut = 4;  // of those that have more
-constexpr int kArraysInCell = 8;  // of a device
+constexpr int kMaxRows = 8;            // of the mesh, and of an array's picture
+constexpr int kRowsWhenTruncated = 4;  // of those that have more
+constexpr int kArraysInCell = 8;       // of a device
 constexpr int kBarColumns = 24;
 constexpr int kGap = 3;  // between pictures that stand side by side
-constexpr int kPictures = 12;
-constexpr size_t kGroupMax = 5;     // devices of a group
-constexpr int kGroupsColumns = 32;  // of all groups
-constexpr int kCellMin = 10, kIdsMax = 13;
+constexpr int kMaxPictures = 12;
+constexpr size_t kMaxGroupDevices = 5;  // devices of a group
+constexpr int kGroupsColumns = 32;      // of all groups
+constexpr int kMinCellColumns = 10, kMaxIdColumns = 13;
 constexpr size_t kNameInCell = 24;  // of a long name the end is shown
 
 struct Lines {
@@ -31,7 +31,7 @@ struct Lines {
 constexpr Lines kUnicode = {"─", "│", "╭", "╮", "╰", "╯", "┬", "┴", "├", "┤", "┼", "█", "…"};
 constexpr Lines kAscii = {"-", "|", "+", "+", "+", "+", "+", "+", "+", "+", "+", "#", ".."};
 
-const Lines& LinesOf(const Looks& looks) { return looks.unicode ? kUnicode : kAscii; }
+const Lines& LinesOf(const Display& display) { return display.unicode ? kUnicode : kAscii; }
 
 std::string Repeat(const std::string& what, int times) {
   std::string out;
@@ -72,7 +72,7 @@ class Grid {
     std::vector<std::string> out;
     if (!titles.empty()) {
       std::string line = margin;
-      for (size_t c = 0; c < columns; ++c) line += "  " + Fit(titles[c], widths[c]) + " ";
+      for (size_t c = 0; c < columns; ++c) line += "  " + PadOrTruncate(titles[c], widths[c]) + " ";
       while (line.back() == ' ') line.pop_back();
       out.push_back(line);
     }
@@ -82,11 +82,11 @@ class Grid {
       for (const auto& cell : cells_[r]) height = std::max(height, cell.size());
       for (size_t i = 0; i < height; ++i) {
         const std::string text = r < labels.size() && i == 0 ? labels[r] : "";
-        std::string line = behind ? margin : " " + Fit(text, label) + " ";
+        std::string line = behind ? margin : " " + PadOrTruncate(text, label) + " ";
         line += l.v;
         for (size_t c = 0; c < columns; ++c) {
           const auto& cell = cells_[r][c];
-          line += " " + Fit(i < cell.size() ? cell[i] : "", widths[c]) + " " + l.v;
+          line += " " + PadOrTruncate(i < cell.size() ? cell[i] : "", widths[c]) + " " + l.v;
         }
         if (behind && !text.empty()) line += " " + text;
         out.push_back(line);
@@ -101,7 +101,7 @@ class Grid {
   std::vector<std::vector<std::vector<std::string>>> cells_;
 };
 
-bool IsCut(const ir::Mesh& mesh, const ir::PartitionSpec& spec) {
+bool IsSharded(const ir::Mesh& mesh, const ir::PartitionSpec& spec) {
   return std::any_of(spec.dims.begin(), spec.dims.end(), [&](const ir::AxisList& axes) {
     return std::any_of(axes.begin(), axes.end(), [&](const std::string& axis) {
       return mesh.Has(axis) && mesh.SizeOf(axis) > 1;
@@ -110,7 +110,7 @@ bool IsCut(const ir::Mesh& mesh, const ir::PartitionSpec& spec) {
 }
 
 // What is drawn of so many.
-int RowsOf(int64_t all) { return all <= kRowsMax ? static_cast<int>(all) : kRowsWhereCut; }
+int RowsOf(int64_t all) { return all <= kMaxRows ? static_cast<int>(all) : kRowsWhenTruncated; }
 
 std::string NameText(const PlanArray& a) {
   return a.count == 1 ? a.name : absl::StrCat(a.name, " (", a.count, ")");
@@ -120,8 +120,9 @@ std::string NameText(const PlanArray& a) {
 std::string ShortName(const PlanArray& a, const Lines& l) {
   const std::string name = NameText(a);
   if (name.size() <= kNameInCell) return name;
-  const auto end_of = [&](const std::string& text, size_t letters) {
-    return text.size() <= letters ? text : absl::StrCat(l.dots, text.substr(text.size() - letters));
+  const auto end_of = [&](const std::string& text, size_t characters) {
+    return text.size() <= characters ? text
+                                     : absl::StrCat(l.dots, text.substr(text.size() - characters));
   };
   const size_t comma = a.name.find(", ");
   if (comma == std::string::npos) return end_of(name, kNameInCell);
@@ -129,7 +130,7 @@ std::string ShortName(const PlanArray& a, const Lines& l) {
                       ")");
 }
 
-std::string DeviceName(const Plan& plan, int64_t ordinal) {
+std::string DeviceName(const PlanView& plan, int64_t ordinal) {
   if (static_cast<size_t>(ordinal) >= plan.devices.size()) return absl::StrCat(ordinal);
   return absl::StrCat(plan.devices[static_cast<size_t>(ordinal)]);
 }
@@ -140,8 +141,8 @@ std::string AxisText(const ir::Mesh& mesh, int axis, int64_t at) {
 
 // Columns are the coordinates of the last axis that has more than one, rows those of the axes
 // before it.
-void AppendMesh(const Plan& plan, const Looks& looks, std::string* out) {
-  const Lines& l = LinesOf(looks);
+void AppendMesh(const PlanView& plan, const Display& display, std::string* out) {
+  const Lines& l = LinesOf(display);
   const int64_t devices = plan.mesh.num_devices();
   int axes = static_cast<int>(plan.mesh.axes.size());
   while (axes > 1 && plan.mesh.axes[static_cast<size_t>(axes) - 1].size == 1) --axes;
@@ -153,11 +154,11 @@ void AppendMesh(const Plan& plan, const Looks& looks, std::string* out) {
 
   const auto cell_of = [&](int64_t ordinal) {
     std::vector<std::string> cell = {
-        looks.Paint(Style::kBold, absl::StrCat("device ", DeviceName(plan, ordinal)))};
+        display.Colorize(Style::kBold, absl::StrCat("device ", DeviceName(plan, ordinal)))};
     if (static_cast<size_t>(ordinal) < plan.devices.size()) {
       const auto worker = plan.worker_of.find(plan.devices[static_cast<size_t>(ordinal)]);
       if (worker != plan.worker_of.end()) {
-        absl::StrAppend(&cell[0], " ", looks.Paint(Style::kDim, worker->second));
+        absl::StrAppend(&cell[0], " ", display.Colorize(Style::kDim, worker->second));
       }
     }
     int shown = 0;
@@ -168,17 +169,17 @@ void AppendMesh(const Plan& plan, const Looks& looks, std::string* out) {
       }
       ++shown;
       const Style style = a->is_result ? Style::kGreen : Style::kCyan;
-      cell.push_back(absl::StrCat(looks.Paint(style, ShortName(*a, l)), " ",
+      cell.push_back(absl::StrCat(display.Colorize(style, ShortName(*a, l)), " ",
                                   BlockText(BlockOf(plan.mesh, a->spec, a->type.shape, ordinal))));
     }
     return cell;
   };
-  int widest = kCellMin;
+  int widest = kMinCellColumns;
   for (int64_t ordinal : {int64_t{0}, devices - 1})
     for (const std::string& line : cell_of(ordinal)) widest = std::max(widest, WidthOf(line));
   const int label =
       axes < 2 ? 0 : WidthOf(AxisText(plan.mesh, 0, rows_all)) * std::min(axes - 1, 3);
-  const int64_t fit = std::max((looks.columns - label - 4) / (widest + 3), 1);
+  const int64_t fit = std::max((display.columns - label - 4) / (widest + 3), 1);
   const int columns = static_cast<int>(std::min(fit, columns_all));
   const int rows = RowsOf(rows_all);
 
@@ -204,19 +205,19 @@ void AppendMesh(const Plan& plan, const Looks& looks, std::string* out) {
 }
 
 // Drawn with at most so many columns.
-std::vector<std::string> DrawBlocks(const Plan& plan, const PlanArray& array, const Looks& looks,
-                                    int columns_max) {
-  const Lines& l = LinesOf(looks);
+std::vector<std::string> DrawBlocks(const PlanView& plan, const PlanArray& array,
+                                    const Display& display, int columns_max) {
+  const Lines& l = LinesOf(display);
   // Two dims are drawn: those that are cut, the first two of them; else one beside it.
   std::set<size_t> dims;
-  size_t cut = 0;
+  size_t sharded_dims = 0;
   for (size_t d = 0; d < array.spec.dims.size() && d < array.type.shape.size(); ++d) {
     ir::PartitionSpec one;
     one.dims = {array.spec.dims[d]};
-    if (IsCut(plan.mesh, one) && ++cut <= 2) dims.insert(d);
+    if (IsSharded(plan.mesh, one) && ++sharded_dims <= 2) dims.insert(d);
   }
-  if (cut == 0) return {};
-  if (cut == 1 && array.type.shape.size() > 1) dims.insert(dims.count(0) > 0 ? 1 : 0);
+  if (sharded_dims == 0) return {};
+  if (sharded_dims == 1 && array.type.shape.size() > 1) dims.insert(dims.count(0) > 0 ? 1 : 0);
   const bool flat = dims.size() == 1;
   const size_t down = *dims.begin(), across = *dims.rbegin();
 
@@ -224,7 +225,7 @@ std::vector<std::string> DrawBlocks(const Plan& plan, const PlanArray& array, co
   const auto parts_of = [&](size_t d) -> int64_t {
     return d < array.spec.dims.size() ? plan.mesh.SizeOf(array.spec.dims[d]) : 1;
   };
-  const auto place_of = [&](size_t d, int64_t device) -> int64_t {
+  const auto index_of = [&](size_t d, int64_t device) -> int64_t {
     return d < array.spec.dims.size() ? plan.mesh.IndexAlong(device, array.spec.dims[d]) : 0;
   };
   const int64_t rows_all = flat ? 1 : parts_of(down), columns_all = parts_of(across);
@@ -234,7 +235,7 @@ std::vector<std::string> DrawBlocks(const Plan& plan, const PlanArray& array, co
   std::vector<std::string> titles(static_cast<size_t>(columns)), labels(static_cast<size_t>(rows));
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> holders;
   for (int64_t device = 0; device < plan.mesh.num_devices(); ++device) {
-    const int64_t r = flat ? 0 : place_of(down, device), c = place_of(across, device);
+    const int64_t r = flat ? 0 : index_of(down, device), c = index_of(across, device);
     if (r >= rows || c >= columns) continue;
     holders[{r, c}].push_back(plan.devices.empty() ? device
                                                    : plan.devices[static_cast<size_t>(device)]);
@@ -243,33 +244,33 @@ std::vector<std::string> DrawBlocks(const Plan& plan, const PlanArray& array, co
     titles[static_cast<size_t>(c)] = range(across);
     if (!flat) labels[static_cast<size_t>(r)] = range(down);
   }
-  for (auto& [place, devices] : holders) {
+  for (auto& [cell, devices] : holders) {
     std::sort(devices.begin(), devices.end());
-    grid.at(static_cast<int>(place.first), static_cast<int>(place.second)) = {
-        Fit(JoinInts(devices), std::min(kIdsMax, WidthOf(JoinInts(devices))))};
+    grid.at(static_cast<int>(cell.first), static_cast<int>(cell.second)) = {
+        PadOrTruncate(JoinInts(devices), std::min(kMaxIdColumns, WidthOf(JoinInts(devices))))};
   }
   std::vector<std::string> out = grid.Draw(l, titles, labels, /*behind=*/true);
-  std::string title = absl::StrCat(" ", looks.Paint(Style::kBold, NameText(array)), " ",
+  std::string title = absl::StrCat(" ", display.Colorize(Style::kBold, NameText(array)), " ",
                                    array.type.ToString(), " ", array.spec.ToString());
   if (rows < rows_all || columns < columns_all) {
     out.push_back(absl::StrCat(" ", l.dots, " ", rows_all, " x ", columns_all, " blocks"));
   }
-  if (cut > 2) out.push_back(absl::StrCat(" ", cut - 2, " more dims are cut"));
-  if (WidthOf(title) > looks.columns) title = Fit(title, looks.columns);
+  if (sharded_dims > 2) out.push_back(absl::StrCat(" ", sharded_dims - 2, " more dims are cut"));
+  if (WidthOf(title) > display.columns) title = PadOrTruncate(title, display.columns);
   out.insert(out.begin(), title);
   return out;
 }
 
-void AppendArrayLines(const Plan& plan, const Looks& looks, std::string* out) {
+void AppendArrayLines(const PlanView& plan, const Display& display, std::string* out) {
   std::vector<std::vector<std::string>> pictures;
-  std::vector<std::string> wholes;
+  std::vector<std::string> unsharded;
   size_t all = 0;
   for (const auto* list : {&plan.arguments, &plan.results}) {
     for (const PlanArray& a : *list) {
-      if (!IsCut(plan.mesh, a.spec)) {
-        wholes.push_back(absl::StrCat(NameText(a), " ", a.type.ToString()));
-      } else if (++all <= kPictures) {
-        pictures.push_back(DrawArray(plan, a, looks));
+      if (!IsSharded(plan.mesh, a.spec)) {
+        unsharded.push_back(absl::StrCat(NameText(a), " ", a.type.ToString()));
+      } else if (++all <= kMaxPictures) {
+        pictures.push_back(DrawArray(plan, a, display));
       }
     }
   }
@@ -280,11 +281,11 @@ void AppendArrayLines(const Plan& plan, const Looks& looks, std::string* out) {
     do {
       int width = 0;
       for (const std::string& line : pictures[i]) width = std::max(width, WidthOf(line));
-      if (used > 0 && used + kGap + width > looks.columns) break;
+      if (used > 0 && used + kGap + width > display.columns) break;
       const int left = used > 0 ? used + kGap : 0;
       lines.resize(std::max(lines.size(), pictures[i].size()));
       for (size_t n = 0; n < lines.size(); ++n) {
-        lines[n] = Fit(lines[n], std::max(left, WidthOf(lines[n])));
+        lines[n] = PadOrTruncate(lines[n], std::max(left, WidthOf(lines[n])));
         if (n < pictures[i].size()) lines[n] += pictures[i][n];
       }
       used = left + width;
@@ -296,14 +297,14 @@ void AppendArrayLines(const Plan& plan, const Looks& looks, std::string* out) {
     }
     *out += "\n";
   }
-  if (all > kPictures) absl::StrAppend(out, " ", all - kPictures, " more arrays are cut\n\n");
-  if (!wholes.empty()) {
-    absl::StrAppend(out, " whole on every device: ", absl::StrJoin(wholes, ", "), "\n\n");
+  if (all > kMaxPictures) absl::StrAppend(out, " ", all - kMaxPictures, " more arrays are cut\n\n");
+  if (!unsharded.empty()) {
+    absl::StrAppend(out, " whole on every device: ", absl::StrJoin(unsharded, ", "), "\n\n");
   }
 }
 
 // "{0 1} {2 3}": the devices that exchange data.
-std::string GroupsText(const Plan& plan, const std::vector<std::string>& axes) {
+std::string GroupsText(const PlanView& plan, const std::vector<std::string>& axes) {
   std::set<int64_t> seen;
   std::vector<std::string> groups;
   for (int64_t d = 0; d < plan.mesh.num_devices() && groups.size() <= 4; ++d) {
@@ -314,15 +315,15 @@ std::string GroupsText(const Plan& plan, const std::vector<std::string>& axes) {
       seen.insert(member);
       names.push_back(DeviceName(plan, member));
     }
-    if (names.size() > kGroupMax) {
-      names.resize(kGroupMax - 1);
+    if (names.size() > kMaxGroupDevices) {
+      names.resize(kMaxGroupDevices - 1);
       names.push_back("..");
     }
     groups.push_back(absl::StrCat("{", absl::StrJoin(names, " "), "}"));
   }
   if (groups.size() > 4) groups[4] = "..";
   const std::string text = absl::StrJoin(groups, " ");
-  return Fit(text, std::min(WidthOf(text), kGroupsColumns));
+  return PadOrTruncate(text, std::min(WidthOf(text), kGroupsColumns));
 }
 
 std::string Bar(int64_t part, int64_t most, const Lines& l) {
@@ -330,21 +331,21 @@ std::string Bar(int64_t part, int64_t most, const Lines& l) {
   return Repeat(l.full, static_cast<int>(std::max<int64_t>(1, part * kBarColumns / most)));
 }
 
-void AppendCollectives(const Plan& plan, const Looks& looks, std::string* out) {
-  const Lines& l = LinesOf(looks);
+void AppendCollectives(const PlanView& plan, const Display& display, std::string* out) {
+  const Lines& l = LinesOf(display);
   if (plan.collectives.empty()) {
-    absl::StrAppend(out, looks.Paint(Style::kBold, " collectives"),
+    absl::StrAppend(out, display.Colorize(Style::kBold, " collectives"),
                     ": none; the devices do not talk to one another\n");
     return;
   }
   int64_t most = 0, total = 0;
   size_t name = 0, groups = 0;
-  for (const Plan::Collective& c : plan.collectives) {
+  for (const PlanView::Collective& c : plan.collectives) {
     most = std::max(most, c.bytes);
     total += c.bytes;
   }
   std::vector<std::vector<std::string>> rows;
-  for (const Plan::Collective& c : plan.collectives) {
+  for (const PlanView::Collective& c : plan.collectives) {
     std::string what = absl::StrCat(c.op, " over ", absl::StrJoin(c.axes, ", "));
     if (c.times > 1) absl::StrAppend(&what, ", ", c.times, " times");
     rows.push_back({what, GroupsText(plan, c.axes), Bar(c.bytes, most, l),
@@ -352,35 +353,36 @@ void AppendCollectives(const Plan& plan, const Looks& looks, std::string* out) {
     name = std::max(name, rows.back()[0].size());
     groups = std::max(groups, rows.back()[1].size());
   }
-  absl::StrAppend(out, looks.Paint(Style::kBold, " collectives"), ": one device sends ",
+  absl::StrAppend(out, display.Colorize(Style::kBold, " collectives"), ": one device sends ",
                   BytesText(static_cast<double>(total)), " a run\n");
   for (const auto& row : rows) {
     std::string line = absl::StrCat(
-        "   ", Fit(row[0], static_cast<int>(name)), "  ", Fit(row[1], static_cast<int>(groups)),
-        "  ", looks.Paint(Style::kYellow, row[2]), " ", row[3],
-        row[4].empty() ? "" : absl::StrCat("  ", looks.Paint(Style::kDim, row[4])));
-    if (WidthOf(line) > looks.columns) line = Fit(line, looks.columns);
+        "   ", PadOrTruncate(row[0], static_cast<int>(name)), "  ",
+        PadOrTruncate(row[1], static_cast<int>(groups)), "  ",
+        display.Colorize(Style::kYellow, row[2]), " ", row[3],
+        row[4].empty() ? "" : absl::StrCat("  ", display.Colorize(Style::kDim, row[4])));
+    if (WidthOf(line) > display.columns) line = PadOrTruncate(line, display.columns);
     absl::StrAppend(out, line, "\n");
   }
 }
 
-void AppendMoves(const Plan& plan, const Looks& looks, std::string* out) {
-  if (plan.moves.empty()) return;
-  absl::StrAppend(out, looks.Paint(Style::kBold, " laid out anew"), "\n");
-  for (const Plan::Move& m : plan.moves) {
+void AppendReshards(const PlanView& plan, const Display& display, std::string* out) {
+  if (plan.reshards.empty()) return;
+  absl::StrAppend(out, display.Colorize(Style::kBold, " laid out anew"), "\n");
+  for (const PlanView::Reshard& m : plan.reshards) {
     std::string line =
-        absl::StrCat("   ", m.op, ": ", m.what, m.site.empty() ? "" : absl::StrCat("  ", m.site));
-    if (WidthOf(line) > looks.columns) line = Fit(line, looks.columns);
+        absl::StrCat("   ", m.op, ": ", m.change, m.site.empty() ? "" : absl::StrCat("  ", m.site));
+    if (WidthOf(line) > display.columns) line = PadOrTruncate(line, display.columns);
     absl::StrAppend(out, line, "\n");
   }
 }
 
-void AppendMemory(const Plan& plan, const Looks& looks, std::string* out) {
-  const Lines& l = LinesOf(looks);
+void AppendMemory(const PlanView& plan, const Display& display, std::string* out) {
+  const Lines& l = LinesOf(display);
   const int64_t rest =
       std::max<int64_t>(0, plan.peak_bytes - plan.argument_bytes - plan.result_bytes);
   absl::StrAppend(
-      out, looks.Paint(Style::kBold, " memory"), ": a device holds at most ",
+      out, display.Colorize(Style::kBold, " memory"), ": a device holds at most ",
       BytesText(static_cast<double>(plan.peak_bytes)),
       plan.absent_device_bytes == 0
           ? ""
@@ -391,32 +393,32 @@ void AppendMemory(const Plan& plan, const Looks& looks, std::string* out) {
         std::tuple("results", plan.result_bytes, Style::kGreen),
         std::tuple("in between", rest, Style::kBlue)}) {
     if (bytes == 0) continue;
-    absl::StrAppend(out, "   ", Fit(name, 10), "  ",
-                    looks.Paint(style, Bar(bytes, plan.peak_bytes, l)), " ",
+    absl::StrAppend(out, "   ", PadOrTruncate(name, 10), "  ",
+                    display.Colorize(style, Bar(bytes, plan.peak_bytes, l)), " ",
                     BytesText(static_cast<double>(bytes)), "\n");
   }
 }
 
 // Arrays with equal placements become one entry, in the order of the first of each.
-std::vector<PlanArray> Folded(const std::vector<PlanArray>& arrays) {
-  std::vector<std::string> names, looks;
+std::vector<PlanArray> CollapseEqual(const std::vector<PlanArray>& arrays) {
+  std::vector<std::string> names, keys;
   for (const PlanArray& a : arrays) {
     names.push_back(a.name);
-    looks.push_back(absl::StrCat(a.type.ToString(), a.spec.ToString()));
+    keys.push_back(absl::StrCat(a.type.ToString(), a.spec.ToString()));
   }
   std::vector<PlanArray> out;
-  for (FoldedName& row : FoldAlike(names, looks)) {
-    out.push_back(arrays[row.members[0]]);
+  for (CollapsedName& row : CollapseByKey(names, keys)) {
+    out.push_back(arrays[row.indices[0]]);
     out.back().name = std::move(row.text);
-    out.back().count = row.members.size();
+    out.back().count = row.indices.size();
   }
   return out;
 }
 
 }  // namespace
 
-absl::StatusOr<Plan> PlanOf(const ir::Program& program, const Json& explain) {
-  Plan plan;
+absl::StatusOr<PlanView> MakePlanView(const ir::Program& program, const Json& explain) {
+  PlanView plan;
   plan.program = program.entry->name;
   plan.mesh = program.mesh();
   const auto arrays = [&](const char* key, const std::vector<ir::Type>& types,
@@ -444,7 +446,7 @@ absl::StatusOr<Plan> PlanOf(const ir::Program& program, const Json& explain) {
       out->push_back({named ? names[i] : absl::StrCat(prefix, i), types[i], std::move(spec),
                       /*is_result=*/out == &plan.results});
     }
-    *out = Folded(*out);
+    *out = CollapseEqual(*out);
     return absl::OkStatus();
   };
   TESSERA_RETURN_IF_ERROR(
@@ -452,7 +454,7 @@ absl::StatusOr<Plan> PlanOf(const ir::Program& program, const Json& explain) {
   TESSERA_RETURN_IF_ERROR(arrays("results", program.entry->result_types(), program.out_names,
                                  "result ", &plan.results));
   for (const Json& c : ChildOf(explain, "collectives")) {
-    Plan::Collective& out = plan.collectives.emplace_back();
+    PlanView::Collective& out = plan.collectives.emplace_back();
     out.op = TextOf(c, "op");
     out.site = TextOf(c, "site");
     for (const Json& axis : ChildOf(c, "axes"))
@@ -464,7 +466,8 @@ absl::StatusOr<Plan> PlanOf(const ir::Program& program, const Json& explain) {
   for (const Json& op : ChildOf(explain, "ops")) {
     for (const Json& move : ChildOf(op, "moves")) {
       if (move.is_string()) {
-        plan.moves.push_back({TextOf(op, "op"), Safe(move.get<std::string>()), TextOf(op, "site")});
+        plan.reshards.push_back(
+            {TextOf(op, "op"), ReplaceControlChars(move.get<std::string>()), TextOf(op, "site")});
       }
     }
   }
@@ -476,28 +479,29 @@ absl::StatusOr<Plan> PlanOf(const ir::Program& program, const Json& explain) {
   return plan;
 }
 
-std::vector<std::string> DrawArray(const Plan& plan, const PlanArray& array, const Looks& looks) {
-  if (!IsCut(plan.mesh, array.spec)) return {};
-  for (int columns = kRowsMax;; --columns) {
-    std::vector<std::string> lines = DrawBlocks(plan, array, looks, columns);
+std::vector<std::string> DrawArray(const PlanView& plan, const PlanArray& array,
+                                   const Display& display) {
+  if (!IsSharded(plan.mesh, array.spec)) return {};
+  for (int columns = kMaxRows;; --columns) {
+    std::vector<std::string> lines = DrawBlocks(plan, array, display, columns);
     const bool fits = std::all_of(lines.begin(), lines.end(), [&](const std::string& line) {
-      return WidthOf(line) <= looks.columns;
+      return WidthOf(line) <= display.columns;
     });
     if (fits || columns == 1) return lines;
   }
 }
 
-std::string DrawPlan(const Plan& plan, const Looks& looks) {
+std::string DrawPlan(const PlanView& plan, const Display& display) {
   std::string out =
-      absl::StrCat(looks.Paint(Style::kBold, plan.program), " on mesh ", plan.mesh.ToString(), ", ",
-                   Counted(plan.mesh.num_devices(), "device"),
+      absl::StrCat(display.Colorize(Style::kBold, plan.program), " on mesh ", plan.mesh.ToString(),
+                   ", ", Pluralize(plan.mesh.num_devices(), "device"),
                    plan.absent_device_bytes > 0 ? ", absent" : "", "\n\n");
-  AppendMesh(plan, looks, &out);
+  AppendMesh(plan, display, &out);
   out += "\n";
-  AppendArrayLines(plan, looks, &out);
-  AppendCollectives(plan, looks, &out);
-  AppendMoves(plan, looks, &out);
-  AppendMemory(plan, looks, &out);
+  AppendArrayLines(plan, display, &out);
+  AppendCollectives(plan, display, &out);
+  AppendReshards(plan, display, &out);
+  AppendMemory(plan, display, &out);
   return out;
 }
 

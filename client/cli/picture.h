@@ -1,7 +1,7 @@
-// A plan drawn for a terminal: its mesh with what lies on each device, its arrays cut into blocks,
-// its collectives with their bytes, its memory.
+// Draws a plan for a terminal: its mesh with the shards on each device, its sharded arrays, its
+// collectives with their bytes, its memory.
 //
-// Pure functions; the same plan and the same looks give the same text.
+// Stateless; thread-safe; the text depends on the arguments alone.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -25,11 +25,12 @@ struct PlanArray {
   size_t count = 1;
 };
 
-struct Plan {
+// What is drawn of a plan.
+struct PlanView {
   std::string program;
   ir::Mesh mesh;
-  std::vector<int64_t> devices;              // per mesh device; empty: not chosen
-  std::map<int64_t, std::string> worker_of;  // of the devices
+  std::vector<int64_t> devices;              // by mesh device; empty: not chosen
+  std::map<int64_t, std::string> worker_of;  // by device
   std::vector<PlanArray> arguments, results;
   struct Collective {
     std::string op, site;
@@ -37,19 +38,20 @@ struct Plan {
     int64_t bytes = 0, times = 1;
   };
   std::vector<Collective> collectives;
-  struct Move {
-    std::string op, what, site;
+  struct Reshard {
+    std::string op, change, site;
   };
-  std::vector<Move> moves;  // arrays that are resharded
+  std::vector<Reshard> reshards;
   int64_t peak_bytes = 0, argument_bytes = 0, result_bytes = 0;
-  int64_t absent_device_bytes = 0;  // > 0: for absent devices of so much memory
+  int64_t absent_device_bytes = 0;  // > 0: planned for absent devices with this much memory
 };
 
 // `explain` is the planner's JSON for `program`.
-absl::StatusOr<Plan> PlanOf(const ir::Program& program, const Json& explain);
+absl::StatusOr<PlanView> MakePlanView(const ir::Program& program, const Json& explain);
 
-std::string DrawPlan(const Plan& plan, const Looks& looks);
-// One array: which device holds which block. Empty for an array that is whole on every device.
-std::vector<std::string> DrawArray(const Plan& plan, const PlanArray& array, const Looks& looks);
+std::string DrawPlan(const PlanView& plan, const Display& display);
+// Draws which device holds which shard of an array. Empty for an array that is not sharded.
+std::vector<std::string> DrawArray(const PlanView& plan, const PlanArray& array,
+                                   const Display& display);
 
 }  // namespace tessera::cli

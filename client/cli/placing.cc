@@ -16,12 +16,12 @@ constexpr const char* kAxisTypes[] = {"AXIS_TYPE_AUTO", "AXIS_TYPE_EXPLICIT", "A
 }  // namespace
 
 Option MeshOption(const std::string& help) {
-  return {.name = "mesh", .letter = 'm', .value = "MESH", .help = help};
+  return {.name = "mesh", .short_name = 'm', .value = "MESH", .help = help};
 }
 
 Option SpecOption() {
   return {.name = "spec",
-          .letter = 's',
+          .short_name = 's',
           .value = "SPEC",
           .help =
               "Which mesh axes cut which dim: \"data,-,x+y\", or as programs write it, "
@@ -30,7 +30,7 @@ Option SpecOption() {
 
 Option DevicesOption() {
   return {.name = "devices",
-          .letter = 'd',
+          .short_name = 'd',
           .value = "IDS",
           .help =
               "The devices of the mesh, row-major: 0,2,4-7. Without it, the first that are "
@@ -45,7 +45,7 @@ absl::StatusOr<NamedMesh> FindMesh(Context& context, const std::string& name) {
 
 absl::StatusOr<std::vector<int64_t>> ChooseDevices(Context& context, int64_t count) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
-                           context.CallPages("ClusterService/ListDevices", {}, "devices"));
+                           context.ListAll("ClusterService/ListDevices", {}, "devices"));
   std::vector<int64_t> out;
   for (const Json& device : ChildOf(answer, "devices")) {
     if (static_cast<int64_t>(out.size()) == count) break;
@@ -56,7 +56,7 @@ absl::StatusOr<std::vector<int64_t>> ChooseDevices(Context& context, int64_t cou
   if (static_cast<int64_t>(out.size()) < count) {
     return MakeError(
         ErrorKind::kNotEnoughDevices,
-        absl::StrCat("the mesh wants ", Counted(count, "device"), "; ", out.size(),
+        absl::StrCat("the mesh wants ", Pluralize(count, "device"), "; ", out.size(),
                      out.size() == 1 ? " is healthy and takes" : " are healthy and take",
                      " work. `tessera devices` lists them"));
   }
@@ -132,7 +132,8 @@ std::string SpecText(const Json& json) {
   for (const Json& dim : ChildOf(json, "dims")) {
     spec.dims.emplace_back();
     for (const Json& axis : ChildOf(dim, "axes")) {
-      if (axis.is_string()) spec.dims.back().push_back(Safe(axis.get<std::string>()));
+      if (axis.is_string())
+        spec.dims.back().push_back(ReplaceControlChars(axis.get<std::string>()));
     }
   }
   return spec.ToString();
@@ -140,7 +141,7 @@ std::string SpecText(const Json& json) {
 
 absl::StatusOr<std::map<int64_t, std::string>> WorkersOfDevices(Context& context) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
-                           context.CallPages("ClusterService/ListDevices", {}, "devices"));
+                           context.ListAll("ClusterService/ListDevices", {}, "devices"));
   std::map<int64_t, std::string> out;
   for (const Json& d : ChildOf(answer, "devices")) out[IntOf(d, "id")] = TextOf(d, "worker");
   return out;

@@ -1,4 +1,4 @@
-// Where arrays and programs go: what --mesh, --spec and --devices say to a cluster.
+// Placements of arrays and programs from --mesh, --spec and --devices.
 //
 // Used on the main thread.
 #pragma once
@@ -13,25 +13,25 @@
 
 namespace tessera::cli {
 
-// The rows --mesh, --spec and --devices.
+// The options --mesh, --spec and --devices.
 Option MeshOption(const std::string& help);
 Option SpecOption();
 Option DevicesOption();
 
-// A mesh that has a name on the cluster. MESH_NOT_FOUND.
+// Looks up a named mesh of the cluster. MESH_NOT_FOUND.
 struct NamedMesh {
   ir::Mesh mesh;
   std::vector<int64_t> devices;
 };
 absl::StatusOr<NamedMesh> FindMesh(Context& context, const std::string& name);
 
-// Healthy devices of workers that take work, as many as asked for. NOT_ENOUGH_DEVICES.
+// Chooses `count` healthy devices whose workers are not cordoned. NOT_ENOUGH_DEVICES.
 absl::StatusOr<std::vector<int64_t>> ChooseDevices(Context& context, int64_t count);
 
-// What the three options say; without --mesh, one device.
+// The placement that the three options give; without --mesh, one device.
 absl::StatusOr<api::Placement> PlacementOf(Context& context, const Arguments& arguments);
 
-// Of an array of `bytes`: over all devices, copies counted.
+// The bytes on all devices, replicas included, of an array of `bytes`.
 int64_t BytesOn(const api::Placement& placement, int64_t bytes);
 
 // {"mesh": {"axes": [...]}, "spec": {"dims": [...]}, "devices": [...]} and its parts.

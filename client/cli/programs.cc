@@ -24,7 +24,8 @@
 namespace tessera::cli {
 namespace {
 
-constexpr absl::Duration kOneWait = absl::Milliseconds(500);  // between checks for Ctrl-C
+constexpr absl::Duration kInterruptPollInterval =
+    absl::Milliseconds(500);  // between checks for Ctrl-C
 
 struct Source {
   ir::Program program;
@@ -63,12 +64,12 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
   return out;
 }
 
-// A cluster to run or plan on: that of the address, or one inside this process with enough devices
-// for the program's mesh and for the ids that were given. `otherwise` ends the error for a mesh
-// that is too large for that.
+// The cluster at the address, or one inside this process with enough devices for the program's mesh
+// and the device ids given. `advice` is appended to the error for a mesh that is too large for the
+// latter.
 absl::StatusOr<std::shared_ptr<api::Service>> ServiceFor(Context& context, const Source& source,
-                                                         Context::Stays stays,
-                                                         const std::string& otherwise = "") {
+                                                         Context::SessionScope scope,
+                                                         const std::string& advice = "") {
   int64_t count = source.program.mesh().num_devices();
   for (int64_t d : source.devices) count = std::max(count, d + 1);
   if (!context.has_address() && count > kEmbeddedDevicesMax) {
@@ -76,9 +77,9 @@ absl::StatusOr<std::shared_ptr<api::Service>> ServiceFor(Context& context, const
         ErrorKind::kNotEnoughDevices,
         absl::StrCat("mesh ", source.program.mesh().ToString(), ": ", count,
                      " devices are wanted; a cluster inside this process has at most ",
-                     kEmbeddedDevicesMax, ". Give the address of a larger one", otherwise));
+                     kEmbeddedDevicesMax, ". Give the address of a larger one", advice));
   }
-  return context.service(stays, static_cast<int>(std::min<int64_t>(count, kEmbeddedDevicesMax)));
+  return context.service(scope, static_cast<int>(std::min<int64_t>(count, kEmbeddedDevicesMax)));
 }
 
 absl::StatusOr<std::vector<ir::Array>> InputsOf(Context& context, const Arguments& arguments,
@@ -107,7 +108,7 @@ absl::StatusOr<std::vector<ir::Array>> InputsOf(Context& context, const Argument
 
 absl::Status Await(Context& context, const std::shared_ptr<api::Service>& service,
                    uint64_t operation) {
-  Progress progress(context.looks(), absl::StrCat("operation ", operation), 0,
+  Progress progress(context.display(), absl::StrCat("operation ", operation), 0,
                     context.shows_progress());
   while (true) {
     if (Context::Interrupted()) {
@@ -117,7 +118,7 @@ absl::Status Await(Context& context, const std::shared_ptr<api::Service>& servic
           absl::StrCat("interrupted: operation ", operation, " was cancelled"));
     }
     absl::StatusOr<api::Operation> state =
-        service->WaitOperation(operation, std::min(kOneWait, context.left()));
+        service->WaitOperation(operation, std::min(kInterruptPollInterval, context.left()));
     TESSERA_RETURN_IF_ERROR(state);
     switch (state->state) {
       case api::OperationState::kDone:
@@ -126,10 +127,10 @@ absl::Status Await(Context& context, const std::shared_ptr<api::Service>& servic
       case api::OperationState::kCancelled:
         return state->error;
       case api::OperationState::kPending:
-        progress.Say(absl::StrCat("waits: ", Safe(state->pending_reason)));
+        progress.SetState(absl::StrCat("waits: ", ReplaceControlChars(state->pending_reason)));
         break;
       case api::OperationState::kRunning:
-        progress.Say("runs");
+        progress.SetState("runs");
         break;
     }
     if (context.left() == absl::ZeroDuration()) {
@@ -142,7 +143,7 @@ absl::Status Await(Context& context, const std::shared_ptr<api::Service>& servic
   }
 }
 
-// The document of the results: a file for each with --out, or the values.
+// Writes each result to a file if --out is given; returns the JSON document with files or values.
 absl::StatusOr<Json> ShowResults(const Arguments& arguments, const std::vector<ir::Array>& results,
                                  bool json) {
   Json document = Json::object();
@@ -166,12 +167,12 @@ absl::StatusOr<Json> ShowResults(const Arguments& arguments, const std::vector<i
   return document;
 }
 
-std::string ResultsText(const Looks& looks, const api::RunResult& result, bool keep,
+std::string ResultsText(const Display& display, const api::RunResult& result, bool keep,
                         const Json& document) {
   std::string out;
   for (size_t i = 0; i < result.run.outputs.size(); ++i) {
     const api::ArraySpec& spec = result.plan.out[i];
-    absl::StrAppend(&out, looks.Paint(Style::kGreen, absl::StrCat("result ", i)), " ",
+    absl::StrAppend(&out, display.Colorize(Style::kGreen, absl::StrCat("result ", i)), " ",
                     ir::MakeType(spec.dtype, spec.shape).ToString());
     if (keep) absl::StrAppend(&out, "  arrays/", result.run.outputs[i]);
     if (document.contains("files")) {
@@ -196,7 +197,7 @@ absl::Status Run(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(
       const std::shared_ptr<api::Service> service,
       ServiceFor(context, source,
-                 keep ? Context::Stays::kUntilRemoved : Context::Stays::kWithTheCommand));
+                 keep ? Context::SessionScope::kPersistent : Context::SessionScope::kCommand));
   api::CompileRequest compile;
   compile.program = source.program;
   compile.devices = source.devices;
@@ -209,7 +210,7 @@ absl::Status Run(Context& context, const Arguments& arguments) {
   options.fetch = !keep || arguments.Has("out");
   options.carry_out = [&context, service](const std::string& what,
                                           const std::function<absl::Status()>& step) {
-    return context.Within(what, [service, step] { return step(); });
+    return context.RunInterruptible(what, [service, step] { return step(); });
   };
   options.on_plan = [&](const api::CompileReply& plan) {
     int64_t bytes = 0;
@@ -228,14 +229,14 @@ absl::Status Run(Context& context, const Arguments& arguments) {
   if (keep) {
     for (uint64_t output : result.run.outputs) document["arrays"].push_back(std::to_string(output));
   }
-  context.Show(document, [&] {
-    context.terminal().Print(ResultsText(context.looks(), result, keep, document));
+  context.PrintResult(document, [&] {
+    context.terminal().Print(ResultsText(context.display(), result, keep, document));
   });
   return absl::OkStatus();
 }
 
-// The coordinator plans without compiling; inside this process the plan comes with the executable,
-// unless it is for devices that are absent, of `device_memory` bytes each.
+// The coordinator plans without compiling. Inside this process the plan is part of the compiled
+// executable, unless it is for absent devices, of `device_memory` bytes each.
 absl::StatusOr<Json> PlanAnywhere(Context& context, const Source& source, int64_t device_memory) {
   if (context.has_address()) {
     TESSERA_ASSIGN_OR_RETURN(Json program,
@@ -248,8 +249,8 @@ absl::StatusOr<Json> PlanAnywhere(Context& context, const Source& source, int64_
   TESSERA_ASSIGN_OR_RETURN(
       const std::shared_ptr<api::Service> service,
       device_memory > 0
-          ? context.service(Context::Stays::kWithTheCommand, 1)
-          : ServiceFor(context, source, Context::Stays::kWithTheCommand,
+          ? context.service(Context::SessionScope::kCommand, 1)
+          : ServiceFor(context, source, Context::SessionScope::kCommand,
                        ", or say --device-memory 80GiB to plan for devices that are absent"));
   api::CompileRequest compile;
   compile.plan_only = device_memory > 0;
@@ -259,7 +260,7 @@ absl::StatusOr<Json> PlanAnywhere(Context& context, const Source& source, int64_
   compile.name = source.program.entry->name;
   compile.explain = true;
   TESSERA_ASSIGN_OR_RETURN(const api::CompileReply plan,
-                           context.Within<api::CompileReply>(
+                           context.RunInterruptible<api::CompileReply>(
                                "plan", [service, compile] { return service->Compile(compile); }));
   Json out = {{"text", plan.explain_text},
               {"json", plan.explain_json},
@@ -273,7 +274,7 @@ absl::StatusOr<Json> PlanAnywhere(Context& context, const Source& source, int64_
   return out;
 }
 
-// The memory of each absent device that is planned for; 0: the devices of the cluster are meant.
+// The memory of an absent device, from --device-memory; 0: plan for devices of the cluster.
 absl::StatusOr<int64_t> DeviceMemoryOf(const Arguments& arguments) {
   if (!arguments.Has("device-memory")) return 0;
   const std::string text = arguments.Text("device-memory");
@@ -299,22 +300,22 @@ absl::Status Explain(Context& context, const Arguments& arguments) {
       ParseJson(
           ChildOf(answer, "json").is_string() ? ChildOf(answer, "json").get<std::string>() : "",
           "the plan"));
-  TESSERA_ASSIGN_OR_RETURN(Plan plan, PlanOf(source.program, explained));
+  TESSERA_ASSIGN_OR_RETURN(PlanView plan, MakePlanView(source.program, explained));
   plan.devices = IntsOf(answer, "devices");
   if (static_cast<int64_t>(plan.devices.size()) != plan.mesh.num_devices()) plan.devices.clear();
   if (context.has_address() && !context.json() && !plan.devices.empty()) {
     TESSERA_ASSIGN_OR_RETURN(plan.worker_of, WorkersOfDevices(context));
   }
-  context.Show(answer, [&] {
+  context.PrintResult(answer, [&] {
     std::string out;
     if (arguments.Flag("text")) {
       out = TextOf(answer, "text");
     } else {
-      out = DrawPlan(plan, context.looks());
+      out = DrawPlan(plan, context.display());
     }
     const Json& reasons = ChildOf(answer, "pendingReasons");
     if (!reasons.empty()) {
-      absl::StrAppend(&out, context.looks().Paint(Style::kYellow, " it would wait"), "\n");
+      absl::StrAppend(&out, context.display().Colorize(Style::kYellow, " it would wait"), "\n");
     }
     for (const Json& r : reasons) {
       absl::StrAppend(&out, "   ", TextOf(r, "code"), ": ", TextOf(r, "message"), "\n");
@@ -341,19 +342,19 @@ std::vector<Command> ProgramCommands() {
        .summary = "Runs a program and shows its results.",
        .options = {kProgram,
                    {.name = "input",
-                    .letter = 'i',
-                    .takes = Takes::kTexts,
+                    .short_name = 'i',
+                    .type = OptionType::kTexts,
                     .value = "VALUE",
                     .help = "One per parameter, in order: FILE.npy, FILE.json, JSON such as "
                             "[1, 2], or zeros, ones, count. Without any, parameters count."},
                    mesh,
                    DevicesOption(),
                    {.name = "out",
-                    .letter = 'o',
+                    .short_name = 'o',
                     .value = "DIR",
                     .help = "Write each result to DIR/resultN.npy."},
                    {.name = "keep",
-                    .takes = Takes::kNothing,
+                    .type = OptionType::kFlag,
                     .help = "Leave the results on the devices and print their ids."},
                    {.name = "name",
                     .value = "NAME",
@@ -374,7 +375,7 @@ std::vector<Command> ProgramCommands() {
                         "Plan for devices that need not be there, as many as the mesh has, each "
                         "with so much memory: 80GiB."},
                    {.name = "text",
-                    .takes = Takes::kNothing,
+                    .type = OptionType::kFlag,
                     .help = "The plan op by op, with who decided, in place of the picture."}},
        .timeout = absl::Minutes(5),
        .details =

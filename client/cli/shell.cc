@@ -10,7 +10,7 @@ namespace {
 
 absl::Status Help(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const std::string text, HelpOn(Commands(), arguments.Texts("COMMAND")));
-  context.Show({{"help", text}}, [&] { context.terminal().Print(text); });
+  context.PrintResult({{"help", text}}, [&] { context.terminal().Print(text); });
   return absl::OkStatus();
 }
 
@@ -20,7 +20,7 @@ absl::Status Completion(Context& context, const Arguments& arguments) {
       arguments.Has("WORD")
           ? CandidatesText(CandidatesFor(Commands(), arguments.Texts("WORD")), shell)
           : CompletionScript(shell);
-  context.Show({{"script", text}}, [&] { context.terminal().Print(text); });
+  context.PrintResult({{"script", text}}, [&] { context.terminal().Print(text); });
   return absl::OkStatus();
 }
 
@@ -33,7 +33,7 @@ absl::Status Version(Context& context, const Arguments&) {
     absl::StrAppend(&text, "coordinator at ", context.globals().address, ": ",
                     TextOf(server, "version"), ", op set ", IntOf(server, "opset"), "\n");
   }
-  context.Show(document, [&] { context.terminal().Print(text); });
+  context.PrintResult(document, [&] { context.terminal().Print(text); });
   return absl::OkStatus();
 }
 
@@ -45,7 +45,7 @@ std::vector<Command> ShellCommands() {
        .group = "Shell",
        .summary = "Says what a command does and takes, as its --help does.",
        .options = {{.name = "COMMAND",
-                    .takes = Takes::kTexts,
+                    .type = OptionType::kTexts,
                     .help = "Its words; without any, the list of commands.",
                     .positional = true}},
        .run = Help},
@@ -58,7 +58,7 @@ std::vector<Command> ShellCommands() {
                     .required = true,
                     .choices = {"bash", "zsh", "fish"}},
                    {.name = "WORD",
-                    .takes = Takes::kTexts,
+                    .type = OptionType::kTexts,
                     .help = "What is typed behind tessera, from the script: prints what may stand "
                             "in place of the last one.",
                     .positional = true}},

@@ -29,7 +29,7 @@ namespace {
 constexpr absl::Duration kRenewBefore = absl::Hours(24 * 30);
 constexpr char kAdminToken[] = "admin";
 constexpr char kJoinTokens[] = "join-";
-constexpr size_t kTokensBytesMax = 8 << 20;
+constexpr size_t kMaxTokenFileBytes = 8 << 20;
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
@@ -43,10 +43,10 @@ bool HasAll(std::vector<std::string> have, const std::vector<std::string>& want)
   });
 }
 
-// Whether the member's certificate can be kept: it fits its key, is signed by the authority, does
+// Whether the member's certificate can be kept: it fits its key, is signed by the CA, does
 // not end soon, and has the names.
-bool StillGood(const StateDir& dir, const std::string& member, const std::string& ca_pem,
-               const pki::CertificateSpec& spec, absl::Time now) {
+bool IsStillValid(const StateDir& dir, const std::string& member, const std::string& ca_pem,
+                  const pki::CertificateSpec& spec, absl::Time now) {
   const auto cert = ReadWholeFile(dir.File(member, "cert.pem"));
   const auto key = ReadWholeFile(dir.File(member, "key.pem"));
   if (!cert.ok() || !key.ok() || !pki::CheckPair(*cert, *key).ok()) return false;
@@ -58,20 +58,19 @@ bool StillGood(const StateDir& dir, const std::string& member, const std::string
 
 absl::Status PrepareMember(const StateDir& dir, const std::string& member,
                            const pki::CertificateSpec& spec, absl::Time now) {
-  TESSERA_RETURN_IF_ERROR(MakeFolder(dir.path() + "/" + member));
-  pki::Credential authority;
-  TESSERA_ASSIGN_OR_RETURN(authority.cert_pem, ReadWholeFile(dir.File("ca", "ca.pem")));
-  TESSERA_ASSIGN_OR_RETURN(authority.key_pem, ReadWholeFile(dir.File("ca", "ca.key")));
-  TESSERA_RETURN_IF_ERROR(
-      Save(dir.File(member, "ca.pem"), authority.cert_pem, /*is_private=*/false));
-  if (StillGood(dir, member, authority.cert_pem, spec, now)) return absl::OkStatus();
-  TESSERA_ASSIGN_OR_RETURN(const pki::Credential issued, pki::Issue(authority, spec, now));
+  TESSERA_RETURN_IF_ERROR(MakeDirectory(dir.path() + "/" + member));
+  pki::Credential ca;
+  TESSERA_ASSIGN_OR_RETURN(ca.cert_pem, ReadWholeFile(dir.File("ca", "ca.pem")));
+  TESSERA_ASSIGN_OR_RETURN(ca.key_pem, ReadWholeFile(dir.File("ca", "ca.key")));
+  TESSERA_RETURN_IF_ERROR(Save(dir.File(member, "ca.pem"), ca.cert_pem, /*is_private=*/false));
+  if (IsStillValid(dir, member, ca.cert_pem, spec, now)) return absl::OkStatus();
+  TESSERA_ASSIGN_OR_RETURN(const pki::Credential issued, pki::Issue(ca, spec, now));
   TESSERA_RETURN_IF_ERROR(Save(dir.File(member, "key.pem"), issued.key_pem, /*is_private=*/true));
   return Save(dir.File(member, "cert.pem"), issued.cert_pem, /*is_private=*/false);
 }
 
 absl::StatusOr<std::vector<TokenRecord>> ReadTokens(const std::string& path) {
-  TESSERA_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kTokensBytesMax));
+  TESSERA_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTokenFileBytes));
   absl::StatusOr<std::vector<TokenRecord>> records = ParseTokenFile(text);
   return records.ok() ? records : Annotate(records.status(), path);
 }
@@ -97,11 +96,11 @@ std::string DefaultStateDir() {
   return absl::StrCat(home == nullptr ? "." : home, "/.local/state/tessera");
 }
 
-absl::Status MakeFolder(const std::string& path) {
+absl::Status MakeDirectory(const std::string& path) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
-  // An existing folder, such as the mount point of a volume, only gets the mode.
+  // An existing directory, such as the mount point of a volume, only gets the mode.
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return MakeError(ErrorKind::kValueError, absl::StrCat(path, ": ", std::strerror(errno)));
   if (chmod(path.c_str(), 0700) != 0)
@@ -109,16 +108,16 @@ absl::Status MakeFolder(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status StateDir::PrepareAuthority(absl::Time now) const {
-  TESSERA_RETURN_IF_ERROR(MakeFolder(path_));
-  TESSERA_RETURN_IF_ERROR(MakeFolder(path_ + "/ca"));
+absl::Status StateDir::PrepareCa(absl::Time now) const {
+  TESSERA_RETURN_IF_ERROR(MakeDirectory(path_));
+  TESSERA_RETURN_IF_ERROR(MakeDirectory(path_ + "/ca"));
   const std::string cert_file = File("ca", "ca.pem"), key_file = File("ca", "ca.key");
   if (Exists(cert_file) || Exists(key_file)) {
     TESSERA_ASSIGN_OR_RETURN(const std::string cert, ReadWholeFile(cert_file));
     TESSERA_ASSIGN_OR_RETURN(const std::string key, ReadWholeFile(key_file));
     return Annotate(pki::CheckPair(cert, key), path_ + "/ca");
   }
-  TESSERA_ASSIGN_OR_RETURN(const pki::Credential made, pki::MakeAuthority("Tessera cluster", now));
+  TESSERA_ASSIGN_OR_RETURN(const pki::Credential made, pki::MakeCa("Tessera cluster", now));
   TESSERA_RETURN_IF_ERROR(Save(key_file, made.key_pem, /*is_private=*/true));
   return Save(cert_file, made.cert_pem, /*is_private=*/false);
 }
@@ -150,13 +149,13 @@ std::vector<std::string> StateDir::TlsFlags(const std::string& member) const {
 }
 
 absl::Status StateDir::Prepare(const std::vector<std::string>& names, absl::Time now) const {
-  TESSERA_RETURN_IF_ERROR(PrepareAuthority(now));
+  TESSERA_RETURN_IF_ERROR(PrepareCa(now));
   pki::CertificateSpec spec;
   spec.common_name = "tessera-coordinator";
   spec.client = false;
   for (const std::string& name : names) (IsAddress(name) ? spec.ips : spec.dns).push_back(name);
   TESSERA_RETURN_IF_ERROR(PrepareMember(*this, "coordinator", spec, now));
-  TESSERA_RETURN_IF_ERROR(MakeFolder(path_ + "/client"));
+  TESSERA_RETURN_IF_ERROR(MakeDirectory(path_ + "/client"));
   TESSERA_ASSIGN_OR_RETURN(const std::string ca, ReadWholeFile(File("ca", "ca.pem")));
   TESSERA_RETURN_IF_ERROR(Save(File("client", "ca.pem"), ca, /*is_private=*/false));
   return PrepareTokens(now);
@@ -172,7 +171,7 @@ absl::Status StateDir::PrepareWorker(const std::string& worker, absl::Time now) 
   return PrepareMember(*this, worker, spec, now);
 }
 
-absl::StatusOr<std::string> StateDir::MakeJoinToken(absl::Time now, absl::Duration life) const {
+absl::StatusOr<std::string> StateDir::MakeJoinToken(absl::Time now, absl::Duration lifetime) const {
   const std::string tokens_file = File("coordinator", "tokens");
   TESSERA_ASSIGN_OR_RETURN(std::vector<TokenRecord> records, ReadTokens(tokens_file));
   records.erase(std::remove_if(records.begin(), records.end(),
@@ -185,7 +184,7 @@ absl::StatusOr<std::string> StateDir::MakeJoinToken(absl::Time now, absl::Durati
   join.name = absl::StrCat(kJoinTokens, RandomHex(4));
   join.role = "worker";
   join.created = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
-  join.expires = join.created + absl::Floor(life, absl::Seconds(1));
+  join.expires = join.created + absl::Floor(lifetime, absl::Seconds(1));
   TESSERA_ASSIGN_OR_RETURN(const TokenText token, ParseToken(MakeToken(&join)));
   TESSERA_ASSIGN_OR_RETURN(const std::string ca, ReadWholeFile(File("ca", "ca.pem")));
   TESSERA_ASSIGN_OR_RETURN(const std::string print, pki::Fingerprint(ca));
@@ -194,15 +193,15 @@ absl::StatusOr<std::string> StateDir::MakeJoinToken(absl::Time now, absl::Durati
   return JoinToken(token, print);
 }
 
-absl::StatusOr<UniqueFd> LockFolder(const std::string& folder) {
-  TESSERA_RETURN_IF_ERROR(MakeFolder(folder));
-  const std::string path = folder + "/lock";
+absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {
+  TESSERA_RETURN_IF_ERROR(MakeDirectory(directory));
+  const std::string path = directory + "/lock";
   UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock.ok())
     return MakeError(ErrorKind::kValueError, absl::StrCat(path, ": ", std::strerror(errno)));
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
     return MakeError(ErrorKind::kAlreadyExists,
-                     absl::StrCat(folder,
+                     absl::StrCat(directory,
                                   ": another tessera runs from this folder; end it, or "
                                   "give another one with --dir"));
   return lock;

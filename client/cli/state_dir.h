@@ -1,14 +1,14 @@
-// The folder in which `tessera init` and `tessera up` keep what makes a cluster safe. Everything is
-// PEM or a line of text; folders are 0700, and keys and tokens 0600.
+// The directory in which `tessera init` and `tessera up` keep a cluster's certificates and tokens.
+// Files are PEM or one line of text; directories have mode 0700, keys and tokens 0600.
 //
-//   ca/ca.pem, ca/ca.key                             the authority
+//   ca/ca.pem, ca/ca.key                             the CA
 //   coordinator/{ca.pem,cert.pem,key.pem,tokens}     tokens: hashes, for --tokens-file
-//   coordinator/state/                               the coordinator's own, for --state-dir
-//   WORKER/{ca.pem,cert.pem,key.pem}                 of each worker
+//   coordinator/state/                               for the coordinator's --state-dir
+//   WORKER/{ca.pem,cert.pem,key.pem}                 one per worker
 //   client/{ca.pem,token}                            an administrator's token
 //
-// Files that are still valid are kept, so that all of it may be done again. One process at a time
-// changes a folder (LockFolder), and not while its coordinator runs.
+// Files that are still valid are kept, so all functions are idempotent. One process at a time
+// changes a directory (LockDirectory), and none while its coordinator runs.
 #pragma once
 #include <string>
 #include <vector>
@@ -29,32 +29,31 @@ class StateDir {
     return path_ + "/" + member + "/" + name;
   }
 
-  // What daemons take to use a member's certificate.
+  // The flags with which a daemon uses a member's certificate.
   std::vector<std::string> TlsFlags(const std::string& member) const;
 
-  // Makes what is missing: the authority, the coordinator's certificate for `names` (DNS names and
-  // addresses), the file of tokens with an administrator's. A certificate that lacks a name, or
-  // ends within 30 days, is made anew.
+  // Makes what is missing: the CA, the coordinator's certificate for `names` (DNS names and
+  // addresses), the token file with an administrator's token. Reissues a certificate that lacks a
+  // name or expires within 30 days.
   absl::Status Prepare(const std::vector<std::string>& names, absl::Time now) const;
-  // A worker's folder.
+  // Makes a worker's directory with its certificate.
   absl::Status PrepareWorker(const std::string& worker, absl::Time now) const;
-  // A token to join with, good for `life`; those that have expired are dropped.
-  absl::StatusOr<std::string> MakeJoinToken(absl::Time now, absl::Duration life) const;
+  // Adds a token to join with, valid for `lifetime`, and removes those that have expired.
+  absl::StatusOr<std::string> MakeJoinToken(absl::Time now, absl::Duration lifetime) const;
 
  private:
-  absl::Status PrepareAuthority(absl::Time now) const;
+  absl::Status PrepareCa(absl::Time now) const;
   absl::Status PrepareTokens(absl::Time now) const;
   const std::string path_;
 };
 
-// Makes the folder and those above it. VALUE_ERROR says which cannot be made.
-absl::Status MakeFolder(const std::string& path);
+// Makes the directory and its parents. VALUE_ERROR names the one that cannot be made.
+absl::Status MakeDirectory(const std::string& path);
 
-// Locks a folder until the descriptor is closed; another process that asks meanwhile is refused
-// with ALREADY_EXISTS.
-absl::StatusOr<UniqueFd> LockFolder(const std::string& folder);
+// Locks a directory until the descriptor is closed; meanwhile other callers get ALREADY_EXISTS.
+absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory);
 
-// Of this machine.
+// The name of this machine.
 std::string HostName();
 // $XDG_STATE_HOME/tessera, or ~/.local/state/tessera.
 std::string DefaultStateDir();

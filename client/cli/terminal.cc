@@ -19,11 +19,11 @@
 namespace tessera::cli {
 namespace {
 
-constexpr absl::Duration kQuiet = absl::Milliseconds(300);  // shorter waits are not shown
-constexpr absl::Duration kRedraw = absl::Milliseconds(100);
-constexpr absl::Duration kLine = absl::Seconds(5);  // between lines where there is no terminal
-constexpr int64_t kLarge = 16 << 20;  // bytes of a transfer whose bar is there from the start
-constexpr int kColumnsMin = 40;
+constexpr absl::Duration kHiddenBefore = absl::Milliseconds(300);  // shorter steps show nothing
+constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
+constexpr absl::Duration kLineInterval = absl::Seconds(5);  // if stderr is no terminal
+constexpr int64_t kLargeBytes = 16 << 20;  // transfers of more show a bar from the start
+constexpr int kMinColumns = 40;
 constexpr int kGap = 2;  // between columns of a table
 constexpr char kClearLine[] = "\r\x1b[K";
 
@@ -32,33 +32,12 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-const char* CodeOf(Style style) {
-  switch (style) {
-    case Style::kPlain:
-      return "";
-    case Style::kBold:
-      return "1";
-    case Style::kDim:
-      return "2";
-    case Style::kRed:
-      return "31";
-    case Style::kGreen:
-      return "32";
-    case Style::kYellow:
-      return "33";
-    case Style::kBlue:
-      return "34";
-    case Style::kMagenta:
-      return "35";
-    case Style::kCyan:
-      return "36";
-  }
-  return "";
-}
+// Parameters of the escape sequence, by Style.
+constexpr const char* kStyleCodes[] = {"", "1", "2", "31", "32", "33", "34", "35", "36"};
 
-std::string Painted(bool color, Style style, const std::string& text) {
+std::string Colored(bool color, Style style, const std::string& text) {
   if (!color || style == Style::kPlain || text.empty()) return text;
-  return absl::StrCat("\x1b[", CodeOf(style), "m", text, "\x1b[0m");
+  return absl::StrCat("\x1b[", kStyleCodes[static_cast<size_t>(style)], "m", text, "\x1b[0m");
 }
 
 // The length in bytes of the escape sequence (no column) or code point (one column) at `at`.
@@ -75,37 +54,37 @@ size_t NextOf(const std::string& text, size_t at, bool* visible) {
 
 }  // namespace
 
-Looks Looks::OfProcess() {
-  Looks looks;
-  looks.out_is_terminal = isatty(STDOUT_FILENO) == 1;
-  looks.err_is_terminal = isatty(STDERR_FILENO) == 1;
+Display Display::OfProcess() {
+  Display display;
+  display.out_is_terminal = isatty(STDOUT_FILENO) == 1;
+  display.err_is_terminal = isatty(STDERR_FILENO) == 1;
   const bool colors = Variable("NO_COLOR").empty() && Variable("TERM") != "dumb";
-  looks.color_out = colors && looks.out_is_terminal;
-  looks.color_err = colors && looks.err_is_terminal;
+  display.color_out = colors && display.out_is_terminal;
+  display.color_err = colors && display.err_is_terminal;
   // In the order of the C library: the first that is set.
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string locale = absl::AsciiStrToLower(Variable(name));
     if (locale.empty()) continue;
-    looks.unicode = absl::StrContains(locale, "utf-8") || absl::StrContains(locale, "utf8");
+    display.unicode = absl::StrContains(locale, "utf-8") || absl::StrContains(locale, "utf8");
     break;
   }
   winsize window{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0) {
-    looks.columns = window.ws_col;
-    looks.rows = window.ws_row;
+    display.columns = window.ws_col;
+    display.rows = window.ws_row;
   }
   if (int columns = 0; absl::SimpleAtoi(Variable("COLUMNS"), &columns) && columns > 0) {
-    looks.columns = columns;
+    display.columns = columns;
   }
-  looks.columns = std::max(looks.columns, kColumnsMin);
-  return looks;
+  display.columns = std::max(display.columns, kMinColumns);
+  return display;
 }
 
-std::string Looks::Paint(Style style, const std::string& text) const {
-  return Painted(color_out, style, text);
+std::string Display::Colorize(Style style, const std::string& text) const {
+  return Colored(color_out, style, text);
 }
-std::string Looks::PaintError(Style style, const std::string& text) const {
-  return Painted(color_err, style, text);
+std::string Display::ColorizeError(Style style, const std::string& text) const {
+  return Colored(color_err, style, text);
 }
 
 int WidthOf(const std::string& text) {
@@ -118,7 +97,7 @@ int WidthOf(const std::string& text) {
   return width;
 }
 
-std::string Fit(const std::string& text, int width, bool right) {
+std::string PadOrTruncate(const std::string& text, int width, bool right) {
   const int has = WidthOf(text);
   if (has <= width) {
     const std::string blanks(static_cast<size_t>(width - has), ' ');
@@ -150,7 +129,7 @@ void Table::Row(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::Draw(const Looks& looks) const {
+std::string Table::Draw(const Display& display) const {
   std::vector<int> widths(header_.size());
   for (size_t c = 0; c < header_.size(); ++c) {
     widths[c] = WidthOf(header_[c]);
@@ -161,12 +140,13 @@ std::string Table::Draw(const Looks& looks) const {
     std::string text;
     for (size_t c = 0; c < cells.size(); ++c) {
       const bool last = c + 1 == cells.size();
-      text += last && !right_[c] ? cells[c] : Fit(cells[c], widths[c], right_[c]);
+      text += last && !right_[c] ? cells[c] : PadOrTruncate(cells[c], widths[c], right_[c]);
       if (!last) text.append(kGap, ' ');
     }
     while (!text.empty() && text.back() == ' ') text.pop_back();
-    if (looks.out_is_terminal && WidthOf(text) > looks.columns) text = Fit(text, looks.columns);
-    absl::StrAppend(&out, looks.Paint(style, text), "\n");
+    if (display.out_is_terminal && WidthOf(text) > display.columns)
+      text = PadOrTruncate(text, display.columns);
+    absl::StrAppend(&out, display.Colorize(style, text), "\n");
   };
   line(header_, Style::kDim);
   for (const auto& row : rows_) line(row, Style::kPlain);
@@ -179,12 +159,12 @@ void Terminal::Print(const std::string& text) {
 }
 
 void Terminal::Note(const std::string& text) {
-  const std::string line = looks_.PaintError(Style::kDim, text) + "\n";
+  const std::string line = display_.ColorizeError(Style::kDim, text) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 void Terminal::Clear() {
-  if (looks_.out_is_terminal) Print("\x1b[H\x1b[2J");
+  if (display_.out_is_terminal) Print("\x1b[H\x1b[2J");
 }
 
 std::string ProgressLine(const std::string& what, int64_t done, int64_t total,
@@ -207,8 +187,8 @@ std::string ProgressLine(const std::string& what, int64_t done, int64_t total,
   return absl::StrCat(what, "  [", bar, "]  ", numbers);
 }
 
-Progress::Progress(const Looks& looks, std::string what, int64_t total, bool shown)
-    : looks_(looks),
+Progress::Progress(const Display& display, std::string what, int64_t total, bool shown)
+    : display_(display),
       what_(std::move(what)),
       total_(total),
       shown_(shown),
@@ -223,7 +203,7 @@ void Progress::Add(int64_t bytes) {
   Draw(/*last=*/false);
 }
 
-void Progress::Say(const std::string& state) {
+void Progress::SetState(const std::string& state) {
   absl::MutexLock lock(&mu_);
   state_ = state;
   Draw(/*last=*/false);
@@ -240,23 +220,23 @@ void Progress::Draw(bool last) {
   const absl::Time now = SteadyNow();
   if (!shown_ || (over_ && !last)) return;
   if (!last) {
-    const bool large = looks_.err_is_terminal && total_ >= kLarge;
-    if (!(large && !ever_drawn_) && now - start_ < kQuiet) return;
-    const absl::Duration between = looks_.err_is_terminal ? kRedraw : kLine;
+    const bool large = display_.err_is_terminal && total_ >= kLargeBytes;
+    if (!(large && !ever_drawn_) && now - start_ < kHiddenBefore) return;
+    const absl::Duration between = display_.err_is_terminal ? kRedrawInterval : kLineInterval;
     if (!(large && !ever_drawn_) && now - drawn_ < between) return;
   }
   drawn_ = now;
   ever_drawn_ = true;
   std::string text = total_ > 0 ? ProgressLine(what_, done_, total_, now - start_,
-                                               looks_.columns - 1, looks_.unicode)
+                                               display_.columns - 1, display_.unicode)
                                 : absl::StrCat(what_, "  ", DurationText(now - start_),
                                                state_.empty() ? "" : "  ", state_);
-  if (!looks_.err_is_terminal) {
+  if (!display_.err_is_terminal) {
     std::fprintf(stderr, "%s\n", text.c_str());
     return;
   }
   // The line of a wait is erased; the last line of a transfer stays.
-  text = Fit(text, std::min(looks_.columns - 1, WidthOf(text)));
+  text = PadOrTruncate(text, std::min(display_.columns - 1, WidthOf(text)));
   if (last && total_ == 0) text.clear();
   std::fprintf(stderr, "%s%s%s", kClearLine, text.c_str(), last && total_ > 0 ? "\n" : "");
   std::fflush(stderr);

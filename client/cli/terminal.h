@@ -1,8 +1,8 @@
-// Output for people: what stdout and stderr can show, tables, colours, progress.
+// Output to a terminal: colours, tables, progress.
 //
 // Results go to stdout, everything else to stderr. Colours only on a terminal, and not where
 // NO_COLOR is set; lines and blocks are drawn with Unicode where the locale has it.
-// Thread-compatible, but for Progress, which any thread may move.
+// Thread-compatible, except Progress, which is thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,34 +16,34 @@ namespace tessera::cli {
 
 enum class Style : uint8_t { kPlain, kBold, kDim, kRed, kGreen, kYellow, kBlue, kMagenta, kCyan };
 
-// What the two streams can show.
-struct Looks {
+// The capabilities of stdout and stderr.
+struct Display {
   bool out_is_terminal = false, err_is_terminal = false;
   bool color_out = false, color_err = false;
   bool unicode = false;
   int columns = 100;  // of stdout
   int rows = 40;
 
-  // Of this process: isatty, NO_COLOR, TERM, the locale's variables, the window's size.
-  static Looks OfProcess();
-  std::string Paint(Style style, const std::string& text) const;       // for stdout
-  std::string PaintError(Style style, const std::string& text) const;  // for stderr
+  // Detects them by isatty, NO_COLOR, TERM, the locale's variables and the window size.
+  static Display OfProcess();
+  std::string Colorize(Style style, const std::string& text) const;       // for stdout
+  std::string ColorizeError(Style style, const std::string& text) const;  // for stderr
 };
 
-// Columns that the text takes: escape sequences take none, a code point takes one.
+// The width of a text in columns: escape sequences have none, a code point has one.
 int WidthOf(const std::string& text);
-// Cut or filled up with blanks to the width.
-std::string Fit(const std::string& text, int width, bool right = false);
+// Truncates the text, or pads it with blanks, to the width; `right`: pads on the left.
+std::string PadOrTruncate(const std::string& text, int width, bool right = false);
 
-// Rows of cells; a column is as wide as its widest cell. The last one is not filled up.
+// Rows of cells; a column is as wide as its widest cell. The last column is not padded.
 class Table {
  public:
-  // A name that begins with '>' is of a column whose cells stand to the right.
+  // A name that begins with '>' makes its column right-aligned.
   explicit Table(std::vector<std::string> header);
   void Row(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
-  // Lines end in "\n"; none is longer than `looks.columns` where stdout is a terminal.
-  std::string Draw(const Looks& looks) const;
+  // Lines end in "\n"; none is longer than `display.columns` where stdout is a terminal.
+  std::string Draw(const Display& display) const;
 
  private:
   std::vector<std::string> header_;
@@ -53,36 +53,36 @@ class Table {
 
 class Terminal {
  public:
-  explicit Terminal(Looks looks) : looks_(looks) {}
-  const Looks& looks() const { return looks_; }
+  explicit Terminal(Display display) : display_(display) {}
+  const Display& display() const { return display_; }
 
-  void Print(const std::string& text);  // to stdout, as it is
+  void Print(const std::string& text);  // to stdout, verbatim
   void Note(const std::string& text);   // a line to stderr
-  void Clear();                         // stdout, for a screen that is drawn anew
+  void Clear();                         // clears the screen, if stdout is a terminal
 
  private:
-  const Looks looks_;
+  const Display display_;
 };
 
-// Progress on stderr: a moving bar on a terminal, else a line every few seconds and one at the end.
-// Nothing is shown for a short and small step.
+// Progress on stderr: a bar on a terminal, else a line every few seconds and one at the end. Short
+// and small steps show nothing.
 class Progress {
  public:
-  // `total` in bytes; 0: unknown, a clock instead of a bar. `shown` false: silent.
-  Progress(const Looks& looks, std::string what, int64_t total, bool shown);
+  // `total` in bytes; 0: unknown, and the elapsed time is shown in place of a bar.
+  Progress(const Display& display, std::string what, int64_t total, bool shown);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void Add(int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // Shows what is waited for.
-  void Say(const std::string& state) ABSL_LOCKS_EXCLUDED(mu_);
+  // Sets the text that says what the step waits for.
+  void SetState(const std::string& state) ABSL_LOCKS_EXCLUDED(mu_);
   void Done() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   void Draw(bool last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const Looks looks_;
+  const Display display_;
   const std::string what_;
   const int64_t total_;
   const bool shown_;
@@ -96,7 +96,8 @@ class Progress {
   bool over_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// The line of a bar, without colours: "put x.npy  [#####-----]  50 %  512.0 MiB  210.0 MiB/s".
+// The line of a progress bar, without colours: "put x.npy  [#####-----]  50 %  512.0 MiB  210.0
+// MiB/s".
 std::string ProgressLine(const std::string& what, int64_t done, int64_t total,
                          absl::Duration elapsed, int columns, bool unicode);
 

@@ -14,11 +14,11 @@ using ::testing::Not;
 
 TEST(Fit, CountsCodePointsAndNoEscapes) {
   EXPECT_EQ(WidthOf("\x1b[31m█x\x1b[0m"), 2);
-  EXPECT_EQ(Fit("ab", 4), "ab  ");
-  EXPECT_EQ(Fit("ab", 4, /*right=*/true), "  ab");
-  EXPECT_EQ(Fit("abcdef", 4), "abc~");
-  EXPECT_EQ(Fit("\x1b[31mabcdef\x1b[0m", 4), "\x1b[31mabc~\x1b[0m");
-  EXPECT_EQ(Fit("██████", 3), "██~");
+  EXPECT_EQ(PadOrTruncate("ab", 4), "ab  ");
+  EXPECT_EQ(PadOrTruncate("ab", 4, /*right=*/true), "  ab");
+  EXPECT_EQ(PadOrTruncate("abcdef", 4), "abc~");
+  EXPECT_EQ(PadOrTruncate("\x1b[31mabcdef\x1b[0m", 4), "\x1b[31mabc~\x1b[0m");
+  EXPECT_EQ(PadOrTruncate("██████", 3), "██~");
 }
 
 TEST(Table, ColumnsAreAsWideAsTheirCells) {
@@ -29,24 +29,24 @@ TEST(Table, ColumnsAreAsWideAsTheirCells) {
 }
 
 TEST(Table, LinesFitTheTerminal) {
-  Looks looks;
-  looks.out_is_terminal = true;
-  looks.columns = 40;
+  Display display;
+  display.out_is_terminal = true;
+  display.columns = 40;
   Table table({"NAME", "WHY"});
   table.Row({"a", std::string(100, 'x')});
-  for (absl::string_view line : absl::StrSplit(table.Draw(looks), '\n'))
+  for (absl::string_view line : absl::StrSplit(table.Draw(display), '\n'))
     EXPECT_LE(WidthOf(std::string(line)), 40) << line;
   // A pipe gets all of it.
-  looks.out_is_terminal = false;
-  EXPECT_THAT(table.Draw(looks), HasSubstr(std::string(100, 'x')));
+  display.out_is_terminal = false;
+  EXPECT_THAT(table.Draw(display), HasSubstr(std::string(100, 'x')));
 }
 
-TEST(Looks, PaintsOnlyWhereColoursAre) {
-  Looks looks;
-  EXPECT_EQ(looks.Paint(Style::kRed, "x"), "x");
-  looks.color_out = true;
-  EXPECT_EQ(looks.Paint(Style::kRed, "x"), "\x1b[31mx\x1b[0m");
-  EXPECT_EQ(looks.PaintError(Style::kRed, "x"), "x");
+TEST(Display, PaintsOnlyWhereColoursAre) {
+  Display display;
+  EXPECT_EQ(display.Colorize(Style::kRed, "x"), "x");
+  display.color_out = true;
+  EXPECT_EQ(display.Colorize(Style::kRed, "x"), "\x1b[31mx\x1b[0m");
+  EXPECT_EQ(display.ColorizeError(Style::kRed, "x"), "x");
 }
 
 TEST(ProgressLine, ShowsTheShareTheBytesAndTheRate) {
@@ -60,7 +60,7 @@ TEST(ProgressLine, ShowsTheShareTheBytesAndTheRate) {
 }
 
 TEST(Safe, LeavesNoControlCharacters) {
-  EXPECT_EQ(Safe("a\x1b[31mb\x07\nc\td\x7f"), "a?[31mb?\nc\td?");
+  EXPECT_EQ(ReplaceControlChars("a\x1b[31mb\x07\nc\td\x7f"), "a?[31mb?\nc\td?");
   EXPECT_EQ(TextOf(Json{{"k", "\x1b"}}, "k"), "?");
 }
 

@@ -15,7 +15,7 @@ absl::Status Create(Context& context, const Arguments& arguments) {
   if (arguments.Has("tenant")) request["tenant"] = arguments.Text("tenant");
   if (arguments.Has("ttl")) request["timeToLive"] = DurationField(arguments.Duration("ttl"));
   TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("AdminService/CreateToken", request));
-  context.Show(answer, [&] {
+  context.PrintResult(answer, [&] {
     context.terminal().Print(TextOf(answer, "text") + "\n");
     context.Note(
         "this is the only time that it is shown. Its user sets TESSERA_TOKEN to it, or "
@@ -26,8 +26,8 @@ absl::Status Create(Context& context, const Arguments& arguments) {
 
 absl::Status List(Context& context, const Arguments&) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
-                           context.CallPages("AdminService/ListTokens", {}, "tokens"));
-  context.Show(answer, [&] {
+                           context.ListAll("AdminService/ListTokens", {}, "tokens"));
+  context.PrintResult(answer, [&] {
     const absl::Time now = absl::Now();
     Table table({"TOKEN", "ROLE", "TENANT", "STATE", "LAST USED"});
     for (const Json& t : ChildOf(answer, "tokens")) {
@@ -37,15 +37,15 @@ absl::Status List(Context& context, const Arguments&) {
                                 : over               ? "expired"
                                 : expires ? absl::StrCat("for ", DurationText(*expires - now))
                                           : "for ever";
-      table.Row(
-          {TextOf(t, "name"), TextOf(t, "role"), TextOf(t, "tenant"),
-           context.looks().Paint(FlagOf(t, "revoked") || over ? Style::kRed : Style::kGreen, state),
-           used ? DurationText(now - *used) + " ago" : "never"});
+      table.Row({TextOf(t, "name"), TextOf(t, "role"), TextOf(t, "tenant"),
+                 context.display().Colorize(
+                     FlagOf(t, "revoked") || over ? Style::kRed : Style::kGreen, state),
+                 used ? DurationText(now - *used) + " ago" : "never"});
     }
     if (table.empty())
       context.Note("no tokens");
     else
-      context.terminal().Print(table.Draw(context.looks()));
+      context.terminal().Print(table.Draw(context.display()));
   });
   return absl::OkStatus();
 }
@@ -53,7 +53,7 @@ absl::Status List(Context& context, const Arguments&) {
 absl::Status Revoke(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("AdminService/RevokeToken",
                                                            {{"name", arguments.Text("NAME")}}));
-  context.Show(answer, [&] {
+  context.PrintResult(answer, [&] {
     context.Note(
         absl::StrCat(arguments.Text("NAME"), " is revoked: calls with it fail from now on"));
   });
@@ -75,11 +75,11 @@ std::vector<Command> SecurityCommands() {
                    {.name = "role",
                     .value = "ROLE",
                     .help = "What it may do.",
-                    .initial = "user",
+                    .default_value = "user",
                     .choices = {"viewer", "user", "operator", "admin", "worker"}},
                    {.name = "tenant", .value = "TENANT", .help = "Where it acts."},
                    {.name = "ttl",
-                    .takes = Takes::kDuration,
+                    .type = OptionType::kDuration,
                     .value = "DURATION",
                     .help = "How long it lives: 720h; else for ever."}},
        .run = Create},

@@ -10,31 +10,31 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int kProgramsMax = 15, kOperationsMax = 10;
+constexpr int kMaxPrograms = 15, kMaxOperations = 10;
 
 struct Snapshot {
   Json programs, workers, operations;
 };
 
-absl::StatusOr<Snapshot> Look(Context& context) {
+absl::StatusOr<Snapshot> TakeSnapshot(Context& context) {
   Snapshot out;
   TESSERA_ASSIGN_OR_RETURN(out.workers,
-                           context.CallPages("ClusterService/ListWorkers", {}, "workers"));
+                           context.ListAll("ClusterService/ListWorkers", {}, "workers"));
   // For a coordinator that does not count programs the rest is shown.
   absl::StatusOr<Json> programs =
-      context.Call("ClusterService/ListTopPrograms", {{"pageSize", kProgramsMax}});
+      context.Call("ClusterService/ListTopPrograms", {{"pageSize", kMaxPrograms}});
   if (programs.ok()) {
     out.programs = *std::move(programs);
   } else if (programs.status().code() != absl::StatusCode::kUnimplemented) {
     return programs.status();
   }
   TESSERA_ASSIGN_OR_RETURN(
-      out.operations, context.CallPages("OperationService/ListOperations",
-                                        {{"allSessions", true}, {"liveOnly", true}}, "operations"));
+      out.operations, context.ListAll("OperationService/ListOperations",
+                                      {{"allSessions", true}, {"liveOnly", true}}, "operations"));
   return out;
 }
 
-std::string Draw(const Looks& looks, const std::string& address, const Snapshot& s) {
+std::string Draw(const Display& display, const std::string& address, const Snapshot& s) {
   int64_t ready = 0, devices = 0, pending = 0;
   for (const Json& w : ChildOf(s.workers, "workers")) {
     if (StateOf(w) == "READY") {
@@ -47,7 +47,7 @@ std::string Draw(const Looks& looks, const std::string& address, const Snapshot&
     pending += StateOf(o) == "PENDING" ? 1 : 0;
   }
   std::string out = absl::StrCat(
-      looks.Paint(Style::kBold, "tessera top"), "  ", address, "  ",
+      display.Colorize(Style::kBold, "tessera top"), "  ", address, "  ",
       absl::FormatTime("%H:%M:%S", absl::Now(), absl::LocalTimeZone()), "   ", ready, " of ",
       ChildOf(s.workers, "workers").size(), " workers ready, ", devices, " devices, ",
       operations.size() - static_cast<size_t>(pending), " operations run, ", pending, " wait\n\n");
@@ -61,52 +61,53 @@ std::string Draw(const Looks& looks, const std::string& address, const Snapshot&
                   DurationText(absl::Seconds(NumberOf(p, "deviceBusySeconds"))),
                   TextOf(p, "idleCause"), BytesText(NumberOf(p, "bytesMoved"))});
   }
-  if (!programs.empty()) absl::StrAppend(&out, programs.Draw(looks), "\n");
+  if (!programs.empty()) absl::StrAppend(&out, programs.Draw(display), "\n");
 
   Table workers({"WORKER", "STATE", "HOST", ">DEVICES", ">OPERATIONS", ">ARRAYS", ">LAST HEARD"});
   for (const Json& w : ChildOf(s.workers, "workers")) {
     const std::string state = StateOf(w);
     const auto age = DurationOf(w, "heartbeatAge");
     workers.Row({TextOf(w, "name"),
-                 looks.Paint(state == "READY"  ? Style::kGreen
-                             : state == "LOST" ? Style::kRed
-                                               : Style::kYellow,
-                             state),
+                 display.Colorize(state == "READY"  ? Style::kGreen
+                                  : state == "LOST" ? Style::kRed
+                                                    : Style::kYellow,
+                                  state),
                  TextOf(w, "host"), absl::StrCat(ChildOf(w, "devices").size()),
                  absl::StrCat(IntOf(w, "operations")), absl::StrCat(IntOf(w, "arrays")),
                  age ? DurationText(*age) : ""});
   }
-  if (!workers.empty()) absl::StrAppend(&out, workers.Draw(looks), "\n");
+  if (!workers.empty()) absl::StrAppend(&out, workers.Draw(display), "\n");
 
   Table live({">OPERATION", "NAME", "STATE", ">AGE", "WAITS FOR"});
   int shown = 0;
   for (const Json& o : operations) {
-    if (shown++ == kOperationsMax) break;
+    if (shown++ == kMaxOperations) break;
     const auto created = TimeOf(o, "createTime");
     live.Row({TextOf(o, "id"), TextOf(o, "name"), StateOf(o),
               created ? DurationText(absl::Now() - *created) : "", TextOf(o, "pendingReason")});
   }
-  if (!live.empty()) absl::StrAppend(&out, live.Draw(looks));
-  if (operations.size() > kOperationsMax) {
-    absl::StrAppend(&out, "and ", operations.size() - kOperationsMax, " more\n");
+  if (!live.empty()) absl::StrAppend(&out, live.Draw(display));
+  if (operations.size() > kMaxOperations) {
+    absl::StrAppend(&out, "and ", operations.size() - kMaxOperations, " more\n");
   }
   return out;
 }
 
 absl::Status Top(Context& context, const Arguments& arguments) {
   // Redrawing needs a terminal.
-  const bool once = arguments.Flag("once") || context.json() || !context.looks().out_is_terminal;
+  const bool once = arguments.Flag("once") || context.json() || !context.display().out_is_terminal;
   while (true) {
-    TESSERA_ASSIGN_OR_RETURN(const Snapshot snapshot, Look(context));
+    TESSERA_ASSIGN_OR_RETURN(const Snapshot snapshot, TakeSnapshot(context));
     const Json document = {{"programs", ChildOf(snapshot.programs, "programs")},
                            {"workers", ChildOf(snapshot.workers, "workers")},
                            {"operations", ChildOf(snapshot.operations, "operations")}};
-    context.Show(document, [&] {
-      const std::string text = Draw(context.looks(), context.globals().address, snapshot);
+    context.PrintResult(document, [&] {
+      const std::string text = Draw(context.display(), context.globals().address, snapshot);
       if (!once) context.terminal().Clear();
       context.terminal().Print(text);
     });
-    if (once || !context.Pause(arguments.Duration("interval"))) return absl::OkStatus();
+    if (once || !context.SleepUnlessInterrupted(arguments.Duration("interval")))
+      return absl::OkStatus();
   }
 }
 
@@ -117,13 +118,13 @@ std::vector<Command> TopCommands() {
            .group = "Cluster",
            .summary = "Shows what programs and workers do, again and again.",
            .options = {{.name = "once",
-                        .takes = Takes::kNothing,
+                        .type = OptionType::kFlag,
                         .help = "Once; so it is without a terminal too."},
                        {.name = "interval",
-                        .takes = Takes::kDuration,
+                        .type = OptionType::kDuration,
                         .value = "DURATION",
                         .help = "Between two looks.",
-                        .initial = "2s"}},
+                        .default_value = "2s"}},
            .timeout = absl::InfiniteDuration(),
            .details = "Ctrl-C ends it.",
            .run = Top}};

@@ -1,4 +1,4 @@
-// up and init: a cluster on this machine, and what makes it safe.
+// tessera up and init: start a cluster on this machine; make its certificates and tokens.
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -20,13 +20,13 @@
 #include "base/secret.h"
 #include "base/status.h"
 #include "client/cli/context.h"
-#include "client/cli/daemons.h"
 #include "client/cli/state_dir.h"
+#include "client/cli/supervise.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr absl::Duration kPoll = absl::Milliseconds(50);
+constexpr absl::Duration kPollInterval = absl::Milliseconds(50);
 constexpr char kDefaultListen[] = "127.0.0.1:8470";
 constexpr int kDataPort = 8471, kPeerPort = 8472;
 
@@ -42,7 +42,7 @@ bool IsLocal(const std::string& host) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
 }
 
-// The addresses by which other machines may know this one.
+// The addresses of this machine's network interfaces, except loopback.
 std::vector<std::string> OwnAddresses() {
   std::vector<std::string> out;
   ifaddrs* all = nullptr;
@@ -80,7 +80,7 @@ std::vector<std::string> NamesFor(const std::string& host,
   return names;
 }
 
-// The host by which others reach it.
+// The host by which other machines reach the coordinator.
 std::string PublicHost(const std::string& host, const std::vector<std::string>& advertised) {
   if (!advertised.empty()) return advertised[0];
   if (!IsAny(host)) return host;
@@ -89,40 +89,40 @@ std::string PublicHost(const std::string& host, const std::vector<std::string>& 
 }
 
 // The options of `up`.
-struct Plan {
+struct UpOptions {
   std::string dir, listen;
   HostPort at;
   std::vector<std::string> advertised;
   std::string worker;  // empty: none
   int64_t devices = 0;
   std::string files_dir;
-  absl::Duration patience, join_life;
+  absl::Duration start_timeout, join_token_lifetime;
 };
 
-absl::StatusOr<Plan> PlanOf(const Arguments& arguments) {
-  Plan plan;
-  plan.dir = arguments.Has("dir") ? arguments.Text("dir") : DefaultStateDir();
-  plan.listen = arguments.Text("listen");
-  TESSERA_ASSIGN_OR_RETURN(plan.at, ReadListen(plan.listen));
-  plan.advertised = arguments.Texts("advertise");
+absl::StatusOr<UpOptions> ParseUpOptions(const Arguments& arguments) {
+  UpOptions up;
+  up.dir = arguments.Has("dir") ? arguments.Text("dir") : DefaultStateDir();
+  up.listen = arguments.Text("listen");
+  TESSERA_ASSIGN_OR_RETURN(up.at, ReadListen(up.listen));
+  up.advertised = arguments.Texts("advertise");
   if (!arguments.Flag("no-worker"))
-    plan.worker = arguments.Has("name") ? arguments.Text("name") : HostName();
-  plan.devices = arguments.Int("devices");
-  plan.files_dir = arguments.Has("files-dir") ? arguments.Text("files-dir") : plan.dir + "/files";
-  plan.patience = arguments.Duration("start-timeout");
-  plan.join_life = arguments.Duration("join-for");
-  return plan;
+    up.worker = arguments.Has("name") ? arguments.Text("name") : HostName();
+  up.devices = arguments.Int("devices");
+  up.files_dir = arguments.Has("files-dir") ? arguments.Text("files-dir") : up.dir + "/files";
+  up.start_timeout = arguments.Duration("start-timeout");
+  up.join_token_lifetime = arguments.Duration("join-for");
+  return up;
 }
 
-// Checked first, since the coordinator would say it only in its log.
-absl::Status CheckFree(const Plan& plan) {
-  const std::string host = IsAny(plan.at.host) ? "" : plan.at.host;
+// Checked before the start, since the coordinator would report it in its log only.
+absl::Status CheckFree(const UpOptions& up) {
+  const std::string host = IsAny(up.at.host) ? "" : up.at.host;
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
   // An invalid address is reported by the coordinator.
-  if (getaddrinfo(host.empty() ? nullptr : host.c_str(), plan.at.port.c_str(), &hints, &found) != 0)
+  if (getaddrinfo(host.empty() ? nullptr : host.c_str(), up.at.port.c_str(), &hints, &found) != 0)
     return absl::OkStatus();
   const UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int one = 1;
@@ -131,18 +131,19 @@ absl::Status CheckFree(const Plan& plan) {
   freeaddrinfo(found);
   if (!taken) return absl::OkStatus();
   return MakeError(ErrorKind::kAlreadyExists,
-                   absl::StrCat("another program listens at ", plan.listen,
+                   absl::StrCat("another program listens at ", up.listen,
                                 "; stop it, or say --listen HOST:PORT with another port"));
 }
 
-// The address that the coordinator writes once it serves.
-absl::StatusOr<std::string> AwaitAddress(const Context& context, Daemon& coordinator,
-                                         const std::string& file, absl::Time end) {
-  while (absl::Now() < end) {
+// Waits for the address that the coordinator writes once it serves.
+absl::StatusOr<std::string> AwaitAddress(const Context& context, ManagedProcess& coordinator,
+                                         const std::string& file, absl::Time deadline) {
+  while (absl::Now() < deadline) {
     if (const auto address = ReadWholeFile(file); address.ok())
       return std::string(absl::StripAsciiWhitespace(*address));
-    if (coordinator.Ended()) return coordinator.Why();
-    if (!context.Pause(kPoll)) return Context::InterruptedError("up: interrupted");
+    if (coordinator.ExitDescription()) return coordinator.ExitError();
+    if (!context.SleepUnlessInterrupted(kPollInterval))
+      return Context::InterruptedError("up: interrupted");
   }
   return MakeError(ErrorKind::kDeadlineExceeded,
                    "up: the coordinator does not serve in time; give it more with "
@@ -151,16 +152,18 @@ absl::StatusOr<std::string> AwaitAddress(const Context& context, Daemon& coordin
 
 // Waits until a device of the worker is healthy.
 absl::Status AwaitWorker(const Context& context, const std::string& address,
-                         const ConnectOptions& options, const std::string& worker, Daemon& daemon,
-                         absl::Time end) {
+                         const ConnectOptions& options, const std::string& worker,
+                         ManagedProcess& process, absl::Time deadline) {
   Cluster cluster(address, options);
-  while (absl::Now() < end) {
-    TESSERA_ASSIGN_OR_RETURN(const Json answer, cluster.Call("ClusterService/ListDevices",
-                                                             Json::object(), end - absl::Now()));
-    for (const Json& device : ChildOf(answer, "devices"))
+  while (absl::Now() < deadline) {
+    TESSERA_ASSIGN_OR_RETURN(
+        const Json response,
+        cluster.Call("ClusterService/ListDevices", Json::object(), deadline - absl::Now()));
+    for (const Json& device : ChildOf(response, "devices"))
       if (TextOf(device, "worker") == worker && FlagOf(device, "healthy")) return absl::OkStatus();
-    if (daemon.Ended()) return daemon.Why();
-    if (!context.Pause(kPoll)) return Context::InterruptedError("up: interrupted");
+    if (process.ExitDescription()) return process.ExitError();
+    if (!context.SleepUnlessInterrupted(kPollInterval))
+      return Context::InterruptedError("up: interrupted");
   }
   return MakeError(ErrorKind::kDeadlineExceeded,
                    absl::StrCat("up: the worker '", worker,
@@ -179,16 +182,16 @@ std::vector<std::string> CoordinatorFlags(const std::string& listen, const State
   return flags;
 }
 
-std::vector<std::string> WorkerFlags(const Plan& plan, const StateDir& dir,
+std::vector<std::string> WorkerFlags(const UpOptions& up, const StateDir& dir,
                                      const std::string& coordinator) {
-  std::vector<std::string> flags = dir.TlsFlags(plan.worker);
+  std::vector<std::string> flags = dir.TlsFlags(up.worker);
   flags.push_back("--coordinator=" + coordinator);
-  flags.push_back("--name=" + plan.worker);
-  flags.push_back("--files-dir=" + plan.files_dir);
-  if (plan.devices > 0) flags.push_back(absl::StrCat("--devices=", plan.devices));
-  if (!IsLocal(plan.at.host)) {
-    const std::string host = WithBrackets(IsAny(plan.at.host) ? "0.0.0.0" : plan.at.host);
-    const std::string known = WithBrackets(PublicHost(plan.at.host, plan.advertised));
+  flags.push_back("--name=" + up.worker);
+  flags.push_back("--files-dir=" + up.files_dir);
+  if (up.devices > 0) flags.push_back(absl::StrCat("--devices=", up.devices));
+  if (!IsLocal(up.at.host)) {
+    const std::string host = WithBrackets(IsAny(up.at.host) ? "0.0.0.0" : up.at.host);
+    const std::string known = WithBrackets(PublicHost(up.at.host, up.advertised));
     flags.push_back(absl::StrCat("--data-listen=", host, ":", kDataPort));
     flags.push_back(absl::StrCat("--peer-listen=", host, ":", kPeerPort));
     flags.push_back(absl::StrCat("--advertise-client=", known));
@@ -198,10 +201,10 @@ std::vector<std::string> WorkerFlags(const Plan& plan, const StateDir& dir,
 }
 
 void ShowHowToConnect(Context& context, const StateDir& dir, const std::string& address,
-                      const std::string& join, const Plan& plan) {
+                      const std::string& join, const UpOptions& up) {
   const std::string ca = dir.File("client", "ca.pem"), token = dir.File("client", "token");
   const std::string command = absl::StrCat("tessera join ", address, " --token ", join);
-  context.Show(
+  context.PrintResult(
       {{"address", address},
        {"caFile", ca},
        {"tokenFile", token},
@@ -211,60 +214,60 @@ void ShowHowToConnect(Context& context, const StateDir& dir, const std::string& 
         context.terminal().Print(absl::StrCat("export TESSERA_ADDRESS=", address,
                                               "\nexport TESSERA_CA_FILE='", ca,
                                               "'\nexport TESSERA_TOKEN=$(cat '", token, "')\n"));
-        context.Note(
-            absl::StrCat("\nThe lines above connect clients on this machine. On "
-                         "another one, within ",
-                         absl::FormatDuration(plan.join_life), " from now:\n\n  ", command, "\n"));
-        if (IsLocal(plan.at.host))
+        context.Note(absl::StrCat(
+            "\nThe lines above connect clients on this machine. On "
+            "another one, within ",
+            absl::FormatDuration(up.join_token_lifetime), " from now:\n\n  ", command, "\n"));
+        if (IsLocal(up.at.host))
           context.Note("It listens on this machine only; for others: --listen 0.0.0.0:8470\n");
         context.Note("Serving; Ctrl-C ends it.");
       });
 }
 
 absl::Status Up(Context& context, const Arguments& arguments) {
-  TESSERA_ASSIGN_OR_RETURN(const Plan plan, PlanOf(arguments));
-  const StateDir dir(plan.dir);
-  TESSERA_ASSIGN_OR_RETURN(const UniqueFd lock, LockFolder(plan.dir));
-  const absl::Time now = absl::Now(), end = now + plan.patience;
-  TESSERA_RETURN_IF_ERROR(dir.Prepare(NamesFor(plan.at.host, plan.advertised), now));
-  if (!plan.worker.empty()) {
-    TESSERA_RETURN_IF_ERROR(dir.PrepareWorker(plan.worker, now));
-    TESSERA_RETURN_IF_ERROR(MakeFolder(plan.files_dir));
+  TESSERA_ASSIGN_OR_RETURN(const UpOptions up, ParseUpOptions(arguments));
+  const StateDir dir(up.dir);
+  TESSERA_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(up.dir));
+  const absl::Time now = absl::Now(), deadline = now + up.start_timeout;
+  TESSERA_RETURN_IF_ERROR(dir.Prepare(NamesFor(up.at.host, up.advertised), now));
+  if (!up.worker.empty()) {
+    TESSERA_RETURN_IF_ERROR(dir.PrepareWorker(up.worker, now));
+    TESSERA_RETURN_IF_ERROR(MakeDirectory(up.files_dir));
   }
-  TESSERA_ASSIGN_OR_RETURN(const std::string join, dir.MakeJoinToken(now, plan.join_life));
+  TESSERA_ASSIGN_OR_RETURN(const std::string join, dir.MakeJoinToken(now, up.join_token_lifetime));
 
-  TESSERA_RETURN_IF_ERROR(CheckFree(plan));
-  const std::string port_file = plan.dir + "/address";
+  TESSERA_RETURN_IF_ERROR(CheckFree(up));
+  const std::string port_file = up.dir + "/address";
   unlink(port_file.c_str());
   TESSERA_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Daemon> coordinator,
-      Daemon::Start("tessera-coordinator", CoordinatorFlags(plan.listen, dir, port_file),
-                    plan.dir + "/coordinator.log"));
+      const std::unique_ptr<ManagedProcess> coordinator,
+      ManagedProcess::Start("tessera-coordinator", CoordinatorFlags(up.listen, dir, port_file),
+                            up.dir + "/coordinator.log"));
   TESSERA_ASSIGN_OR_RETURN(const std::string bound,
-                           AwaitAddress(context, *coordinator, port_file, end));
+                           AwaitAddress(context, *coordinator, port_file, deadline));
   const std::string port = bound.substr(bound.rfind(':'));
-  // Our own connections use loopback if it is listened on, so that they do not depend on names.
-  const std::string near = WithBrackets(IsAny(plan.at.host) ? "127.0.0.1" : plan.at.host) + port;
-  const std::string address = WithBrackets(PublicHost(plan.at.host, plan.advertised)) + port;
+  // This process and the worker connect by loopback if possible, so that they need no name service.
+  const std::string near = WithBrackets(IsAny(up.at.host) ? "127.0.0.1" : up.at.host) + port;
+  const std::string address = WithBrackets(PublicHost(up.at.host, up.advertised)) + port;
 
-  std::unique_ptr<Daemon> worker;  // ends before the coordinator
-  // Started again with the port that it got, which clients and workers know.
-  std::vector<Supervised> daemons = {
+  std::unique_ptr<ManagedProcess> worker;  // ends before the coordinator
+  // A restart uses the port of the first start, which clients and workers know.
+  std::vector<SupervisedProcess> processes = {
       {coordinator.get(),
-       CoordinatorFlags(plan.listen.substr(0, plan.listen.rfind(':')) + port, dir, port_file)}};
-  if (!plan.worker.empty()) {
-    const std::vector<std::string> flags = WorkerFlags(plan, dir, near);
-    TESSERA_ASSIGN_OR_RETURN(worker,
-                             Daemon::Start("tessera-worker", flags, plan.dir + "/worker.log"));
-    daemons.push_back({worker.get(), flags});
+       CoordinatorFlags(up.listen.substr(0, up.listen.rfind(':')) + port, dir, port_file)}};
+  if (!up.worker.empty()) {
+    const std::vector<std::string> flags = WorkerFlags(up, dir, near);
+    TESSERA_ASSIGN_OR_RETURN(
+        worker, ManagedProcess::Start("tessera-worker", flags, up.dir + "/worker.log"));
+    processes.push_back({worker.get(), flags});
     ConnectOptions options;
     options.ca_file = dir.File("client", "ca.pem");
     TESSERA_ASSIGN_OR_RETURN(const std::string token, ReadWholeFile(dir.File("client", "token")));
     options.token = std::string(absl::StripAsciiWhitespace(token));
-    TESSERA_RETURN_IF_ERROR(AwaitWorker(context, near, options, plan.worker, *worker, end));
+    TESSERA_RETURN_IF_ERROR(AwaitWorker(context, near, options, up.worker, *worker, deadline));
   }
-  ShowHowToConnect(context, dir, address, join, plan);
-  return Supervise(context, daemons);
+  ShowHowToConnect(context, dir, address, join, up);
+  return Supervise(context, processes);
 }
 
 absl::Status Init(Context& context, const Arguments& arguments) {
@@ -275,14 +278,15 @@ absl::Status Init(Context& context, const Arguments& arguments) {
       AddNew(&names, std::string(name));
   for (const char* local : {"localhost", "127.0.0.1", "::1"}) AddNew(&names, local);
   const absl::Time now = absl::Now();
-  TESSERA_ASSIGN_OR_RETURN(const UniqueFd lock, LockFolder(dir.path()));
+  TESSERA_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(dir.path()));
   TESSERA_RETURN_IF_ERROR(dir.Prepare(names, now));
   for (const std::string& worker : arguments.Texts("worker")) {
     // In "NAME=HOST,..." the hosts are ignored: a worker's certificate names none.
     TESSERA_RETURN_IF_ERROR(dir.PrepareWorker(worker.substr(0, worker.find('=')), now));
   }
-  context.Show({{"folder", dir.path()}},
-               [&] { context.Note(absl::StrCat("certificates and tokens are in ", dir.path())); });
+  context.PrintResult({{"folder", dir.path()}}, [&] {
+    context.Note(absl::StrCat("certificates and tokens are in ", dir.path()));
+  });
   return absl::OkStatus();
 }
 
@@ -302,14 +306,14 @@ std::vector<Command> UpCommands() {
                    {.name = "listen",
                     .value = "HOST:PORT",
                     .help = "Where the coordinator listens; 0.0.0.0:8470 for other machines too.",
-                    .initial = kDefaultListen},
+                    .default_value = kDefaultListen},
                    {.name = "advertise",
-                    .takes = Takes::kTexts,
+                    .type = OptionType::kTexts,
                     .value = "NAME",
                     .help = "A name or address by which others reach this machine, for its "
                             "certificate; the first is the one that is printed."},
                    {.name = "devices",
-                    .takes = Takes::kInt,
+                    .type = OptionType::kInt,
                     .value = "N",
                     .help = "CPU devices of the worker; else its GPUs, or one CPU device."},
                    {.name = "name",
@@ -320,17 +324,17 @@ std::vector<Command> UpCommands() {
                     .help = "Where the worker saves arrays and finds those to load; else files "
                             "below --dir. Arrays that lie on several workers are saved into a "
                             "folder that all of them share."},
-                   {.name = "no-worker", .takes = Takes::kNothing, .help = "No worker here."},
+                   {.name = "no-worker", .type = OptionType::kFlag, .help = "No worker here."},
                    {.name = "join-for",
-                    .takes = Takes::kDuration,
+                    .type = OptionType::kDuration,
                     .value = "TIME",
                     .help = "How long the printed token to join with is good.",
-                    .initial = "24h"},
+                    .default_value = "24h"},
                    {.name = "start-timeout",
-                    .takes = Takes::kDuration,
+                    .type = OptionType::kDuration,
                     .value = "TIME",
                     .help = "How long the daemons may take to serve.",
-                    .initial = "60s"}},
+                    .default_value = "60s"}},
        .timeout = absl::InfiniteDuration(),
        .details = "Prints how clients connect and how another machine joins, then serves until "
                   "Ctrl-C. A daemon that ends is started again, within half a minute at most, "
@@ -343,11 +347,11 @@ std::vector<Command> UpCommands() {
        .summary = "Makes the certificates and tokens of a cluster, and starts nothing.",
        .options = {dir,
                    {.name = "coordinator",
-                    .takes = Takes::kTexts,
+                    .type = OptionType::kTexts,
                     .value = "HOST,HOST",
                     .help = "Names and addresses of the coordinator, for its certificate."},
                    {.name = "worker",
-                    .takes = Takes::kTexts,
+                    .type = OptionType::kTexts,
                     .value = "NAME",
                     .help = "A worker, which gets a folder with its certificate."}},
        .details = "Writes DIR/ca, DIR/coordinator, DIR/client and a folder for each worker. What "

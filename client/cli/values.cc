@@ -119,7 +119,7 @@ absl::Status SetText(const std::string& text, const std::string& where, int64_t 
     return absl::OkStatus();
   if (dtype == DType::kU64 && absl::SimpleAtoi(text, &out->MutableAs<uint64_t>()[index]))
     return absl::OkStatus();
-  return Fault(where, absl::StrCat("\"", Safe(text).substr(0, 32), "\" is not a ",
+  return Fault(where, absl::StrCat("\"", ReplaceControlChars(text).substr(0, 32), "\" is not a ",
                                    ToAbsl(ir::DTypeName(dtype))));
 }
 
@@ -288,8 +288,9 @@ absl::StatusOr<ir::Array> ParseNpy(const std::string& bytes, const std::string& 
   const auto row = std::find_if(std::begin(kRows), std::end(kRows),
                                 [&](const NpyRow& r) { return descr == r.descr; });
   if (row == std::end(kRows)) {
-    return Fault(where, absl::StrCat("elements of dtype '", Safe(descr).substr(0, 32),
-                                     "'; little-endian numbers and booleans are expected"));
+    return Fault(where,
+                 absl::StrCat("elements of dtype '", ReplaceControlChars(descr).substr(0, 32),
+                              "'; little-endian numbers and booleans are expected"));
   }
   TESSERA_ASSIGN_OR_RETURN(const ir::Dims shape, ShapeOf(FieldOf(header, "shape"), where));
   const int64_t wanted = ir::MakeType(row->dtype, shape).num_bytes();
@@ -389,7 +390,7 @@ absl::StatusOr<ir::Array> InputOf(const std::string& text, const ir::Type& type)
   }
   Json json = Json::parse(source, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) {
-    return Fault(Safe(text).substr(0, 40),
+    return Fault(ReplaceControlChars(text).substr(0, 40),
                  "this is no input; FILE.npy, FILE.json, JSON, zeros, ones or count is expected");
   }
   return ArrayOfJson(json, type.dtype, type.shape);

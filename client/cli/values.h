@@ -1,6 +1,6 @@
-// Arrays of files and of the command line: NumPy's .npy, JSON, and words that fill an array.
+// Reads and writes arrays as NumPy's .npy and as JSON, and parses the values of --input.
 //
-// Input is not trusted: sizes are checked before memory is allocated. Pure but for the file itself.
+// Input is not trusted: sizes are checked before memory is allocated. Stateless; thread-safe.
 #pragma once
 #include <string>
 
@@ -12,7 +12,7 @@
 namespace tessera::cli {
 
 absl::StatusOr<std::string> ReadFile(const std::string& path);  // "-": standard input
-// Written to a temporary file first: the file is there whole, or not at all.
+// Writes a temporary file and renames it, so the file is complete or absent.
 absl::Status WriteFile(const std::string& path, const std::string& bytes);
 
 // Versions 1 to 3, little endian, row-major or column-major; bf16 is "<V2", as ml_dtypes writes it.
@@ -21,13 +21,12 @@ absl::StatusOr<std::string> NpyOf(const ir::Array& array);
 absl::StatusOr<ir::Array> ReadNpy(const std::string& path);
 absl::Status WriteNpy(const std::string& path, const ir::Array& array);
 
-// Nested lists as RunProgram takes and gives them: NaN and infinities, and integers beyond 2^53,
-// are texts.
+// Nested lists, as in the RPC RunProgram: NaN, infinities and integers beyond 2^53 are strings.
 absl::StatusOr<ir::Array> ArrayOfJson(const Json& json, ir::DType dtype, const ir::Dims& shape);
 absl::StatusOr<Json> JsonOfArray(const ir::Array& array);
 
-// What --input says for a parameter of `type`: a .npy file, a .json file, JSON, or one of the words
-// zeros, ones, count (0, 1, 2, ..., anew after 1024).
+// The value of --input for a parameter of `type`: a .npy file, a .json file, JSON, or one of the
+// words zeros, ones, count (0, 1, 2, ..., 1023, 0, 1, ...).
 absl::StatusOr<ir::Array> InputOf(const std::string& text, const ir::Type& type);
 
 }  // namespace tessera::cli

@@ -19,9 +19,9 @@
 namespace tessera::remote {
 namespace {
 
-constexpr absl::Duration kProbeLimit = absl::Seconds(1);
+constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
-// TLS without verifying the server: the caller checks the fingerprint of what comes back.
+// TLS that does not verify the server: the caller checks the fingerprint of the response.
 std::shared_ptr<grpc::ChannelCredentials> Unverified() {
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_verify_server_certs(false);
@@ -30,8 +30,8 @@ std::shared_ptr<grpc::ChannelCredentials> Unverified() {
   return grpc::experimental::TlsCredentials(options);
 }
 
-void Bound(grpc::ClientContext* context, absl::Duration limit) {
-  context->set_deadline(WallDeadline(limit));
+void SetDeadline(grpc::ClientContext* context, absl::Duration timeout) {
+  context->set_deadline(WallDeadline(timeout));
   context->set_wait_for_ready(false);
 }
 
@@ -41,16 +41,16 @@ absl::Status Done(const grpc::Status& status, const std::string& address) {
 
 }  // namespace
 
-absl::StatusOr<std::string> FetchAuthority(const std::string& address, absl::Duration limit) {
+absl::StatusOr<std::string> FetchCa(const std::string& address, absl::Duration timeout) {
   if (const absl::Status usable = CheckAddress(address); !usable.ok())
     return Annotate(usable, "the coordinator's address");
   const auto stub = v1::EnrollmentService::NewStub(grpc::CreateChannel(address, Unverified()));
   grpc::ClientContext context;
-  Bound(&context, limit);
+  SetDeadline(&context, timeout);
   v1::Authority response;
   const absl::Status status = Done(stub->GetAuthority(&context, {}, &response), address);
   if (KindOf(status) == ErrorKind::kUnreachable &&
-      ir::serial::Probe(address, kProbeLimit) == ir::serial::Speaks::kPlainText)
+      ir::serial::Probe(address, kProbeTimeout) == ir::serial::Speaks::kPlainText)
     return MakeError(ErrorKind::kTlsMismatch,
                      absl::StrCat("the coordinator at ", address,
                                   " speaks plain text, and workers join over TLS; start it with "
@@ -61,20 +61,20 @@ absl::StatusOr<std::string> FetchAuthority(const std::string& address, absl::Dur
 
 absl::StatusOr<std::string> Enroll(const std::string& address, const std::string& ca_pem,
                                    const std::string& token, const std::string& worker,
-                                   const std::string& csr_pem, absl::Duration limit) {
+                                   const std::string& csr_pem, absl::Duration timeout) {
   grpc::SslCredentialsOptions ssl;
   ssl.pem_root_certs = ca_pem;
   const auto stub =
       v1::EnrollmentService::NewStub(grpc::CreateChannel(address, grpc::SslCredentials(ssl)));
   grpc::ClientContext context;
-  Bound(&context, limit);
+  SetDeadline(&context, timeout);
   context.AddMetadata("authorization", absl::StrCat("Bearer ", token));
   v1::EnrollRequest request;
   request.set_worker(worker);
   request.set_csr_pem(csr_pem);
   v1::EnrollResponse response;
   const absl::Status status = Done(stub->Enroll(&context, request, &response), address);
-  // FetchAuthority, which does not verify the server, has just reached it.
+  // FetchCa, which does not verify the server, has just succeeded: only its name can be wrong.
   if (KindOf(status) == ErrorKind::kUnreachable)
     return MakeError(ErrorKind::kTlsMismatch,
                      absl::StrCat("the coordinator at ", address,

@@ -1,7 +1,7 @@
-// How a machine that has a token to join with becomes a worker: whom to trust, then a certificate
-// for its own key (proto/tessera/v1/enroll.proto).
+// Enrolls a machine as a worker: fetches the cluster's CA, then, by a join token, a certificate for
+// the machine's key (proto/tessera/v1/enroll.proto).
 //
-// Thread-safe. Every call is bounded by `limit`.
+// Thread-safe. Every call takes at most `timeout`.
 #pragma once
 #include <string>
 
@@ -10,14 +10,14 @@
 
 namespace tessera::remote {
 
-// The authority of the cluster at `address`, host:port, PEM. Asked over a connection that nothing
-// vouches for: to be believed only if its fingerprint is the one that was expected.
-absl::StatusOr<std::string> FetchAuthority(const std::string& address, absl::Duration limit);
+// The CA certificate (PEM) of the cluster at `address`, HOST:PORT. The server is not authenticated:
+// the caller must compare the certificate's fingerprint with the expected one.
+absl::StatusOr<std::string> FetchCa(const std::string& address, absl::Duration timeout);
 
-// A certificate for the signing request, from the coordinator at `address` once it has proved that
-// `ca_pem` vouches for it. `token` is of the role worker.
+// A certificate for the signing request, from the coordinator at `address`, whose certificate must
+// be issued by `ca_pem`. `token` must have the role worker.
 absl::StatusOr<std::string> Enroll(const std::string& address, const std::string& ca_pem,
                                    const std::string& token, const std::string& worker,
-                                   const std::string& csr_pem, absl::Duration limit);
+                                   const std::string& csr_pem, absl::Duration timeout);
 
 }  // namespace tessera::remote

@@ -93,8 +93,7 @@ TEST(ConnectTest, AddressesThatNobodyCanHaveAreRefusedAtOnce) {
   EXPECT_THAT(said("127.0.0.1:74006"), ReasonIs("VALUE_ERROR", "'74006' is not a port"));
   EXPECT_THAT(said("127.0.0.1"), ReasonIs("VALUE_ERROR", "the port is missing; HOST:PORT is"));
   EXPECT_THAT(said("http://127.0.0.1:1"), ReasonIs("VALUE_ERROR", "http:// does not belong"));
-  EXPECT_THAT(FetchAuthority("127.0.0.1", absl::Hours(1)),
-              ReasonIs("VALUE_ERROR", "the port is missing"));
+  EXPECT_THAT(FetchCa("127.0.0.1", absl::Hours(1)), ReasonIs("VALUE_ERROR", "the port is missing"));
 }
 
 TEST(ConnectTest, AFileThatHoldsNoAuthorityIsNamedAtOnce) {

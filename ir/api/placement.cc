@@ -52,7 +52,7 @@ absl::Status CheckPlacement(const Placement& placement, const ir::Dims& shape) {
     return MakeError(
         ErrorKind::kValueError,
         absl::StrCat(
-            "placement: ", Counted(static_cast<int64_t>(placement.devices.size()), "device"),
+            "placement: ", Pluralize(static_cast<int64_t>(placement.devices.size()), "device"),
             " for mesh ", mesh.ToString(), ", which has ", mesh.num_devices()));
   const std::set<int64_t> distinct(placement.devices.begin(), placement.devices.end());
   if (distinct.size() != placement.devices.size())

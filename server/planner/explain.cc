@@ -101,10 +101,10 @@ void AppendRows(const char* what, const std::vector<std::string>& lies,
   std::vector<std::string> called;
   for (size_t i = 0; i < lies.size(); ++i)
     called.push_back(i < names.size() && !names[i].empty() ? names[i] : absl::StrCat(what, " ", i));
-  for (const FoldedName& row : FoldAlike(called, lies)) {
-    const size_t count = row.members.size();
+  for (const CollapsedName& row : CollapseByKey(called, lies)) {
+    const size_t count = row.indices.size();
     absl::StrAppend(out, "  ", row.text, count > 1 ? absl::StrCat(" (", count, ")") : "", ": ",
-                    lies[row.members[0]], "\n");
+                    lies[row.indices[0]], "\n");
   }
 }
 

@@ -78,7 +78,7 @@ class GateTest : public ::testing::Test {
  protected:
   GateTest() : folder_(::testing::TempDir() + "gate-XXXXXX") {
     EXPECT_NE(mkdtemp(folder_.data()), nullptr);
-    ca_ = pki::MakeAuthority("test", absl::Now()).value();
+    ca_ = pki::MakeCa("test", absl::Now()).value();
     const pki::Credential server =
         pki::Issue(ca_, {.common_name = "coordinator", .ips = {"127.0.0.1"}}, absl::Now()).value();
     Write("ca.pem", ca_.cert_pem);
@@ -278,7 +278,7 @@ TEST_F(GateTest, AnEnrolledWorkerCallsWithItsCertificateAlone) {
 
 TEST_F(GateTest, ACertificateOfAnotherAuthorityIsNoneAtAll) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
-  const pki::Credential other = pki::MakeAuthority("other", absl::Now()).value();
+  const pki::Credential other = pki::MakeCa("other", absl::Now()).value();
   const auto forged = pki::Issue(other, api::WorkerCertificate("w0").value(), absl::Now()).value();
   EXPECT_EQ(Enroll(TlsChannel(forged), "").code(), absl::StatusCode::kUnavailable);
   // A certificate that names no worker is as good as none.
@@ -456,7 +456,7 @@ TEST_F(GateTest, FilesThatDoNotFitAreNamed) {
   EXPECT_THAT(CredentialsFor("127.0.0.1", {files}), ReasonIs("VALUE_ERROR", "none"));
   files.key_file = "";
   EXPECT_THAT(CredentialsFor("127.0.0.1", {files}), ReasonIs("VALUE_ERROR", "tls_key_file"));
-  Write("other.pem", pki::MakeAuthority("other", absl::Now())->key_pem);
+  Write("other.pem", pki::MakeCa("other", absl::Now())->key_pem);
   files.key_file = Path("other.pem");
   EXPECT_THAT(CredentialsFor("127.0.0.1", {files}), ReasonIs("VALUE_ERROR", "not the one of"));
   EXPECT_THAT(CredentialsFor("0.0.0.0", {}), ReasonIs("VALUE_ERROR", "--insecure"));

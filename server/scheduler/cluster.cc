@@ -31,7 +31,7 @@ absl::Status Cluster::CheckDevices(const std::vector<int64_t>& devices) const {
     if (!DeviceExists(d))
       return MakeError(ErrorKind::kNotEnoughDevices,
                        absl::StrCat("device ", d, " does not exist; the cluster has ",
-                                    Counted(num_devices(), "device"), ", ",
+                                    Pluralize(num_devices(), "device"), ", ",
                                     devices_deleted_ == 0 ? "numbered from 0" : "list them"));
   return absl::OkStatus();
 }

@@ -213,7 +213,7 @@ void Driver::Run() {
       };
       const absl::Duration until = std::max(timer_ - clock_->Now(), absl::ZeroDuration());
       // The bound lets AwakeTime advance, and tests' clocks be moved.
-      mu_.AwaitWithTimeout(absl::Condition(&work), std::min(until, AwakeTime::kPulse));
+      mu_.AwaitWithTimeout(absl::Condition(&work), std::min(until, AwakeTime::kTickInterval));
       if (stopping_) return;
       if (events_.empty() && timer_ > clock_->Now()) continue;
       if (!TryBecomeRunner()) {
@@ -221,7 +221,7 @@ void Driver::Run() {
         const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
           return stopping_ || worker_ == std::thread::id();
         };
-        mu_.AwaitWithTimeout(absl::Condition(&idle), AwakeTime::kPulse);
+        mu_.AwaitWithTimeout(absl::Condition(&idle), AwakeTime::kTickInterval);
         continue;
       }
     }

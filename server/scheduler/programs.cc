@@ -15,7 +15,7 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
   if (!devices.empty()) {
     if (static_cast<int64_t>(devices.size()) != n)
       return Error(ErrorKind::kValueError, what, ": ",
-                   Counted(static_cast<int64_t>(devices.size()), "device"), " for mesh ",
+                   Pluralize(static_cast<int64_t>(devices.size()), "device"), " for mesh ",
                    mesh.ToString(), ", which has ", n);
     TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(devices), what));
     std::set<int64_t> distinct;

@@ -50,7 +50,7 @@ Telemetry::Telemetry(Metrics* metrics)
     for (const std::string& result : InfoOf(Metric::kCanaries).labels[1].domain->values)
       metrics->counter(Metric::kCanaries, {kind, result});
   }
-  collector_ = metrics->AddCollector([this](Scrape& scrape) { top_.Collect(scrape); });
+  collector_ = metrics->AddCollector([this](SampleSink& sink) { top_.Collect(sink); });
 }
 
 Telemetry::~Telemetry() { metrics_->RemoveCollector(collector_); }
@@ -154,13 +154,13 @@ void Telemetry::On(const core::Incident& note) { incidents_.Write(note, SteadyNo
 
 GaugeReader::GaugeReader(Metrics* metrics, AskFn ask, uint64_t epoch, absl::Duration wait_max)
     : metrics_(metrics), ask_(std::move(ask)), epoch_(epoch), wait_max_(wait_max) {
-  collector_ = metrics->AddCollector([this](Scrape& scrape) { Collect(scrape); });
+  collector_ = metrics->AddCollector([this](SampleSink& sink) { Collect(sink); });
 }
 
 GaugeReader::~GaugeReader() { metrics_->RemoveCollector(collector_); }
 
-void GaugeReader::Collect(Scrape& scrape) const {
-  scrape.Add(Metric::kCoordinatorEpoch, {}, static_cast<double>(epoch_));
+void GaugeReader::Collect(SampleSink& sink) const {
+  sink.Add(Metric::kCoordinatorEpoch, {}, static_cast<double>(epoch_));
   // Of one question; the answer may come when nobody waits any more.
   struct Pending {
     absl::Mutex mu;
@@ -188,7 +188,7 @@ void GaugeReader::Collect(Scrape& scrape) const {
   for (const core::ClusterReading& part : parts) {
     for (const core::Reading& reading : part.readings) {
       const std::vector<std::string_view> labels(reading.labels.begin(), reading.labels.end());
-      scrape.Add(reading.metric, labels, reading.value);
+      sink.Add(reading.metric, labels, reading.value);
       // Alerts watch the worker's losses from when it came.
       if (reading.metric == Metric::kWorkerHeartbeatAge)
         metrics_->counter(Metric::kWorkerLeaseExpired, {labels[0]});

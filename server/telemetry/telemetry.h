@@ -73,7 +73,7 @@ class GaugeReader {
   ~GaugeReader();
 
  private:
-  void Collect(Scrape& scrape) const;
+  void Collect(SampleSink& sink) const;
 
   Metrics* const metrics_;
   const AskFn ask_;

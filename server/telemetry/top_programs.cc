@@ -115,18 +115,18 @@ std::vector<ProgramUse> TopPrograms::Read(const Sees& sees, bool others, absl::T
   return uses;
 }
 
-void TopPrograms::Collect(Scrape& scrape) const {
+void TopPrograms::Collect(SampleSink& sink) const {
   const auto put = [&](const std::string& name, const ProgramUse& use) {
-    scrape.Add(Metric::kProgramSteps, {name}, static_cast<double>(use.steps));
-    scrape.Add(Metric::kProgramStepSeconds, {name}, absl::ToDoubleSeconds(use.step_time));
-    scrape.Add(Metric::kProgramBusySeconds, {name}, absl::ToDoubleSeconds(use.device_busy));
-    scrape.Add(Metric::kProgramIdleSeconds, {name, "waiting_input"},
-               absl::ToDoubleSeconds(use.idle_input));
-    scrape.Add(Metric::kProgramIdleSeconds, {name, "compile"},
-               absl::ToDoubleSeconds(use.idle_compile));
-    scrape.Add(Metric::kProgramIdleSeconds, {name, "waiting_peer"},
-               absl::ToDoubleSeconds(use.idle_peer));
-    scrape.Add(Metric::kProgramBytesMoved, {name}, static_cast<double>(use.bytes_moved));
+    sink.Add(Metric::kProgramSteps, {name}, static_cast<double>(use.steps));
+    sink.Add(Metric::kProgramStepSeconds, {name}, absl::ToDoubleSeconds(use.step_time));
+    sink.Add(Metric::kProgramBusySeconds, {name}, absl::ToDoubleSeconds(use.device_busy));
+    sink.Add(Metric::kProgramIdleSeconds, {name, "waiting_input"},
+             absl::ToDoubleSeconds(use.idle_input));
+    sink.Add(Metric::kProgramIdleSeconds, {name, "compile"},
+             absl::ToDoubleSeconds(use.idle_compile));
+    sink.Add(Metric::kProgramIdleSeconds, {name, "waiting_peer"},
+             absl::ToDoubleSeconds(use.idle_peer));
+    sink.Add(Metric::kProgramBytesMoved, {name}, static_cast<double>(use.bytes_moved));
   };
   absl::MutexLock lock(&mu_);
   for (const auto& [key, entry] : top_) put(key.second, entry.use);

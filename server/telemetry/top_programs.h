@@ -36,7 +36,7 @@ class TopPrograms {
   using Sees = std::function<bool(const std::string& tenant)>;
   std::vector<ProgramUse> Read(const Sees& sees, bool others, absl::Time now) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  void Collect(Scrape& scrape) const ABSL_LOCKS_EXCLUDED(mu_);
+  void Collect(SampleSink& sink) const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   using Key = std::pair<std::string, std::string>;  // tenant, program

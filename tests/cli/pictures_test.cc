@@ -28,11 +28,11 @@ absl::StatusOr<std::string> Draw(const DataCase& c) {
   request.explain = true;
   TESSERA_ASSIGN_OR_RETURN(const api::CompileReply reply, service->Compile(request));
   TESSERA_ASSIGN_OR_RETURN(const Json json, ParseJson(reply.explain_json, "the plan"));
-  TESSERA_ASSIGN_OR_RETURN(Plan plan, PlanOf(program, json));
-  Looks looks;
-  looks.columns = std::stoi(c.Arg("columns", "100"));
-  looks.unicode = !c.Has("ascii");
-  looks.color_out = c.Has("colors");
+  TESSERA_ASSIGN_OR_RETURN(PlanView plan, MakePlanView(program, json));
+  Display display;
+  display.columns = std::stoi(c.Arg("columns", "100"));
+  display.unicode = !c.Has("ascii");
+  display.color_out = c.Has("colors");
   if (c.Has("first")) {
     // On other devices than those of the same numbers, of two workers.
     const int64_t first = std::stoi(c.Arg("first"));
@@ -41,9 +41,10 @@ absl::StatusOr<std::string> Draw(const DataCase& c) {
       plan.worker_of[first + d] = absl::StrCat("w", 2 * d / plan.mesh.num_devices());
     }
   }
-  const std::string picture = DrawPlan(plan, looks);
+  const std::string picture = DrawPlan(plan, display);
   for (absl::string_view line : absl::StrSplit(picture, '\n')) {
-    EXPECT_LE(WidthOf(std::string(line)), looks.columns) << c.file << ":" << c.line << ": " << line;
+    EXPECT_LE(WidthOf(std::string(line)), display.columns)
+        << c.file << ":" << c.line << ": " << line;
     EXPECT_TRUE(line.empty() || line.back() != ' ') << c.file << ":" << c.line << ": " << line;
   }
   return picture;

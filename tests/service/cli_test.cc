@@ -434,12 +434,12 @@ TEST(Cli, DoctorNamesWhatIsMissing) {
       kPatience));
   const Ran well = Tessera({"doctor"}, whole);
   EXPECT_EQ(well.code, 0) << well.out << well.err;
-  EXPECT_THAT(well.out, AllOf(ContainsRegex("ok +link +TLS"), ContainsRegex("ok +token +known"),
+  EXPECT_THAT(well.out, AllOf(ContainsRegex("ok +tls +TLS"), ContainsRegex("ok +token +accepted"),
                               HasSubstr("put and get in")));
   const Ran plain = Tessera({"doctor"}, setting({"TESSERA_CA_FILE="}));
   EXPECT_EQ(plain.code, 1);
   EXPECT_THAT(plain.out,
-              AllOf(ContainsRegex("FAILED +link +plain text"), HasSubstr("set TESSERA_CA_FILE")));
+              AllOf(ContainsRegex("FAILED +tls +plain text"), HasSubstr("set TESSERA_CA_FILE")));
   const Ran nameless = Tessera({"doctor"}, setting({ca}));
   EXPECT_EQ(nameless.code, 1);
   EXPECT_THAT(nameless.out, AllOf(ContainsRegex("FAILED +token"), HasSubstr("Set TESSERA_TOKEN")));
@@ -722,7 +722,7 @@ TEST_F(CliTest, DoctorFindsNothing) {
       kPatience));
   const Ran ran = On({"doctor"});
   EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
-  for (const char* check : {"address", "link", "token", "health", "versions", "devices", "clock"}) {
+  for (const char* check : {"address", "tls", "token", "health", "versions", "devices", "clock"}) {
     EXPECT_THAT(ran.out, ContainsRegex(absl::StrCat("ok +", check)));
   }
   EXPECT_THAT(ran.out, AllOf(HasSubstr("w0/0: put and get in"), HasSubstr("w1/0: put and get in")));

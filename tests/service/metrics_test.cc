@@ -151,7 +151,7 @@ void ExpectIsOfTheTable(const Exposition& exposition) {
       std::set<std::string> names, expected;
       for (const auto& [name, text] : labels) {
         names.insert(name);
-        const int place = info->label(name);
+        const int place = info->LabelIndex(name);
         if (place < 0) continue;
         const LabelDomain& domain = *info->labels[place].domain;
         EXPECT_TRUE(domain.open || domain.Find(text) >= 0) << family << " " << name << "=" << text;

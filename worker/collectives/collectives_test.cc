@@ -30,8 +30,7 @@ struct Listener {
 };
 
 const pki::Credential& Authority() {
-  static const auto* const authority =
-      new pki::Credential(*pki::MakeAuthority("test", absl::Now()));
+  static const auto* const authority = new pki::Credential(*pki::MakeCa("test", absl::Now()));
   return *authority;
 }
 
@@ -125,7 +124,7 @@ const std::vector<int> kBoth = {0, 1};
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 TEST(TlsCollectives, WhoCannotShowThatItIsThePeerIsNotSpokenTo) {
-  const auto other = pki::MakeAuthority("other", absl::Now());
+  const auto other = pki::MakeCa("other", absl::Now());
   ASSERT_TRUE(other.ok());
   struct Row {
     std::string what;

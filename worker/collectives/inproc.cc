@@ -217,7 +217,7 @@ absl::Status LocalRendezvous::FindConflict(const Call& call, const Meeting* mine
 
 absl::Status LocalRendezvous::AwaitMembers(const Call& call, const Deadline& deadline,
                                            Meeting& meeting) {
-  static const auto cores = static_cast<size_t>(OwnLimits().cores);
+  static const auto cores = static_cast<size_t>(ProcessLimits().cores);
   if (meeting.group.size() <= cores) {
     for (int i = 0; i < kSpins; ++i) {
       if (meeting.state.load(std::memory_order_acquire) == kEnded) break;

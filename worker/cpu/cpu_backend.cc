@@ -237,7 +237,7 @@ class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(CpuBackendOptions options)
       : options_(WithMemory(std::move(options))),
-        shared_(std::make_shared<Shared>(options_, OwnLimits().cores)),
+        shared_(std::make_shared<Shared>(options_, ProcessLimits().cores)),
         compiler_(options_.codegen) {}
 
   std::string_view device_kind() const override { return "cpu"; }
@@ -337,7 +337,7 @@ class CpuBackend final : public Backend {
 }  // namespace
 
 // The rest is for the processes themselves, their compilers, and what the pool keeps.
-int64_t CpuMemoryBytes() { return OwnLimits().memory_bytes / 5 * 4; }
+int64_t CpuMemoryBytes() { return ProcessLimits().memory_bytes / 5 * 4; }
 
 std::unique_ptr<Backend> MakeCpuBackend(const CpuBackendOptions& options) {
   return std::make_unique<CpuBackend>(options);

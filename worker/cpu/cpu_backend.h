@@ -17,7 +17,7 @@ namespace tessera::worker {
 
 struct CpuBackendOptions {
   int num_devices = 1;
-  int64_t memory_bytes = 0;  // per device; 0: an even share of four fifths of OwnLimits()
+  int64_t memory_bytes = 0;  // per device; 0: an even share of four fifths of ProcessLimits()
   codegen::HostCompilerOptions codegen = {};
   // Tests choose one way for programs of any size; kInterpreted runs kernels by their definition.
   enum class Kernels : uint8_t { kWhereWorthIt, kAlways, kInterpreted };

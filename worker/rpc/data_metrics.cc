@@ -54,8 +54,9 @@ class Factory final : public grpc::experimental::ServerInterceptorFactoryInterfa
   explicit Factory(MetricsPage* page) {
     const MetricInfo& duration = InfoOf(Metric::kDataRpcDuration);
     // The domain lists the codes in their order.
-    const std::vector<std::string>& codes = duration.labels[duration.label("code")].domain->values;
-    for (const std::string& name : duration.labels[duration.label("method")].domain->values) {
+    const std::vector<std::string>& codes =
+        duration.labels[duration.LabelIndex("code")].domain->values;
+    for (const std::string& name : duration.labels[duration.LabelIndex("method")].domain->values) {
       MethodMetrics& method = methods_[name];
       method.started = page->counter(Metric::kDataRpcStarted, {name});
       method.in_flight = page->up_down_counter(Metric::kDataRpcInFlight, {name});

@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
     std::unique_ptr<Backend> cpu = MakeCpuBackend({.num_devices = options.num_devices,
                                                    .memory_bytes = options.memory_bytes,
                                                    .codegen = options.codegen});
-    const HostLimits limits = OwnLimits();
+    const HostLimits limits = ProcessLimits();
     TESSERA_LOG(INFO) << "CPU devices" << Field("worker", options.worker)
                       << Field("devices", cpu->num_devices())
                       << Field("memory_bytes", cpu->memory_bytes()) << Field("cores", limits.cores)

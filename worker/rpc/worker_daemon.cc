@@ -227,7 +227,7 @@ class Daemon final : public WorkerDaemon {
     for (const char* cause : kRestartCauses) {
       options_.metrics->counter(Metric::kExecutorRestarts, {options_.name, cause});
     }
-    collector_ = options_.metrics->AddCollector([this](Scrape& scrape) { Collect(scrape); });
+    collector_ = options_.metrics->AddCollector([this](SampleSink& sink) { Collect(sink); });
   }
 
   ~Daemon() override {
@@ -335,17 +335,17 @@ class Daemon final : public WorkerDaemon {
   }
 
   // ---- Metrics. ----
-  void Collect(Scrape& scrape) ABSL_LOCKS_EXCLUDED(mu_) {
+  void Collect(SampleSink& sink) ABSL_LOCKS_EXCLUDED(mu_) {
     std::vector<bool> up;
     {
       absl::MutexLock lock(&mu_);
       for (const auto& info : ready_) up.push_back(info.has_value());
     }
     for (int32_t e = 0; e < num_executors(); ++e) {
-      pages_[e]->Collect(scrape, options_.name, e * num_devices());
+      pages_[e]->Collect(sink, options_.name, e * num_devices());
       for (int d = 0; d < num_devices(); ++d) {
-        scrape.Add(Metric::kExecutorUp, {options_.name, absl::StrCat(e * num_devices() + d)},
-                   up[e] ? 1 : 0);
+        sink.Add(Metric::kExecutorUp, {options_.name, absl::StrCat(e * num_devices() + d)},
+                 up[e] ? 1 : 0);
       }
     }
   }
@@ -575,7 +575,7 @@ class Daemon final : public WorkerDaemon {
 // Asked of a child, since a daemon holds no state of a GPU's driver. Fewer than `wanted` is an
 // error; of kAllGpus none is none.
 absl::StatusOr<int> GpusHere(const WorkerDaemonOptions& options, int wanted) {
-  const absl::StatusOr<std::string> answer = AnswerOf(
+  const absl::StatusOr<std::string> answer = RunAndCapture(
       options.binary, {"--count-gpus", "--cuda-plugin=" + options.cuda_plugin}, kCountGpusTimeout);
   int count = 0;
   std::string why;

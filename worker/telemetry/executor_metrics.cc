@@ -22,7 +22,7 @@ size_t RanksClass(int ranks) { return ranks <= 2 ? 0 : ranks <= 8 ? 1 : ranks <=
 
 const std::vector<std::string>& ValuesOf(Metric metric, std::string_view label) {
   const MetricInfo& info = InfoOf(metric);
-  return info.labels[info.label(label)].domain->values;
+  return info.labels[info.LabelIndex(label)].domain->values;
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ using testing::Eventually;
 class ExecutorMetricsTest : public ::testing::Test {
  protected:
   ExecutorMetricsTest() : page_(2), executor_(&page_, "cpu", 1000) {
-    metrics_.AddCollector([this](Scrape& scrape) { page_.Collect(scrape, "w", 0); });
+    metrics_.AddCollector([this](SampleSink& sink) { page_.Collect(sink, "w", 0); });
   }
   double Value(Metric metric, std::vector<std::string> labels) {
     labels.insert(labels.begin(), "w");

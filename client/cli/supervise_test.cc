@@ -1,4 +1,4 @@
-#include "client/cli/daemons.h"
+#include "client/cli/supervise.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ std::vector<int64_t> PausesOf(RestartPolicy& policy, std::optional<int> status, 
                               int times) {
   std::vector<int64_t> out;
   for (int i = 0; i < times; ++i) {
-    const auto pause = policy.AfterEnd(status, ran);
+    const auto pause = policy.NextBackoff(status, ran);
     out.push_back(pause ? absl::ToInt64Seconds(*pause) : -1);
   }
   return out;
@@ -38,15 +38,17 @@ TEST(RestartPolicyTest, OneThatRanForLongBeginsAnew) {
 
 TEST(RestartPolicyTest, WhatNoStartMendsIsBelievedAtTheFirst) {
   RestartPolicy policy;
-  EXPECT_EQ(policy.AfterEnd(RestartPolicy::kHopeless, absl::ZeroDuration()), std::nullopt);
+  EXPECT_EQ(policy.NextBackoff(RestartPolicy::kExitNonRetryable, absl::ZeroDuration()),
+            std::nullopt);
 }
 
 TEST(RestartPolicyTest, LaterItIsBelievedTheSecondTime) {
   RestartPolicy policy;
   EXPECT_THAT(PausesOf(policy, std::nullopt, absl::Hours(1), 1), ElementsAre(1));
-  EXPECT_THAT(PausesOf(policy, RestartPolicy::kHopeless, absl::ZeroDuration(), 1), ElementsAre(2));
+  EXPECT_THAT(PausesOf(policy, RestartPolicy::kExitNonRetryable, absl::ZeroDuration(), 1),
+              ElementsAre(2));
   EXPECT_THAT(PausesOf(policy, 1, absl::ZeroDuration(), 1), ElementsAre(4));
-  EXPECT_THAT(PausesOf(policy, RestartPolicy::kHopeless, absl::ZeroDuration(), 2),
+  EXPECT_THAT(PausesOf(policy, RestartPolicy::kExitNonRetryable, absl::ZeroDuration(), 2),
               ElementsAre(8, -1));
 }
 
