@@ -17,18 +17,18 @@ using internal::ConcreteState;
 using internal::Readable;
 using internal::ThrowError;
 
-// Calls until the operation has ended: one call waits no longer than the service allows.
-template <class Ask>
-ir::Array Await(const Ask& ask, const Site& site) {
+// Calls `get` until the operation has ended, as one call may wait no longer than the server allows.
+template <class Get>
+ir::Array Await(const Get& get, const Site& site) {
   const absl::Time end = SteadyNow() + internal::BoundedResultWait(absl::InfiniteDuration());
   for (;;) {
     const absl::Time start = SteadyNow();
     const absl::Duration wait =
         std::clamp(end - start, absl::ZeroDuration(), absl::Duration(absl::Seconds(20)));
-    absl::StatusOr<ir::Array> value = ask(wait);
+    absl::StatusOr<ir::Array> value = get(wait);
     const bool not_yet = value.status().code() == absl::StatusCode::kDeadlineExceeded &&
                          SteadyNow() - start >= wait && SteadyNow() < end;
-    if (!not_yet) return internal::Take(std::move(value), site);
+    if (!not_yet) return internal::OrThrow(std::move(value), site);
   }
 }
 
@@ -36,7 +36,7 @@ struct AbstractState final : internal::ArrayState {
   using ArrayState::ArrayState;
 };
 
-int64_t NormalIndex(int64_t i, const Array& x, const Site& site) {
+int64_t NonNegativeIndex(int64_t i, const Array& x, const Site& site) {
   if (x.rank() == 0) ThrowError(ErrorKind::kTypeError, "at: a rank-0 array has no rows", site);
   const int64_t n = x.dim(0);
   if (i < -n || i >= n) {
@@ -75,11 +75,10 @@ ir::Array Array::value(Site site) const {
   return Await([&](absl::Duration wait) { return c.session->service().Get(c.id, wait); }, site);
 }
 
-ir::Array Array::shard(int ordinal, Site site) const {
+ir::Array Array::shard(int index, Site site) const {
   const ConcreteState& c = Readable("shard", *this, site);
   return Await(
-      [&](absl::Duration wait) { return c.session->service().GetShard(c.id, ordinal, wait); },
-      site);
+      [&](absl::Duration wait) { return c.session->service().GetShard(c.id, index, wait); }, site);
 }
 
 void Array::CheckOneElement(const Site& site) const {
@@ -93,7 +92,7 @@ void Array::CheckOneElement(const Site& site) const {
 bool Array::is_ready(Site site) const {
   const ConcreteState& c = Readable("is_ready", *this, site);
   if (c.operation == 0) return true;
-  const api::Operation op = internal::Take(c.session->service().GetOperation(c.operation), site);
+  const api::Operation op = internal::OrThrow(c.session->service().GetOperation(c.operation), site);
   return op.state != api::OperationState::kPending && op.state != api::OperationState::kRunning;
 }
 
@@ -108,9 +107,9 @@ const Array& Array::wait(absl::Duration timeout, Site site) const {
   api::Operation op;
   do {
     const absl::Duration left = std::max(end - SteadyNow(), absl::ZeroDuration());
-    op = internal::Take(c.session->service().WaitOperation(
-                            c.operation, std::min(left, absl::Duration(absl::Seconds(20)))),
-                        site);
+    op = internal::OrThrow(c.session->service().WaitOperation(
+                               c.operation, std::min(left, absl::Duration(absl::Seconds(20)))),
+                           site);
   } while (!ended(op) && SteadyNow() < end);
   if (!ended(op)) {
     ThrowError(ErrorKind::kDeadlineExceeded,
@@ -138,7 +137,7 @@ PartitionSpec Array::sharding(Site site) const { return placement(site).spec; }
 
 void Array::Delete() {
   const ConcreteState* c = AsConcrete(*this);
-  if (c && !c->deleted.exchange(true)) c->GiveBack();
+  if (c && !c->deleted.exchange(true)) c->ReleaseInSession();
 }
 
 std::string Array::to_string() const {
@@ -202,7 +201,7 @@ Array Array::rows(int64_t start, int64_t stop, Site site) const {
 }
 
 Array Array::at(int64_t i, Site site) const {
-  const int64_t row = NormalIndex(i, *this, site);
+  const int64_t row = NonNegativeIndex(i, *this, site);
   Dims low(rank(), 0), high = shape();
   low[0] = row;
   high[0] = row + 1;

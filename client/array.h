@@ -1,8 +1,8 @@
-// Array: the user's value.  Concrete (it lives on devices of a session), traced (a value of the
-// function being recorded) or abstract (a type alone, to trace with).
+// Array: the user's value. Concrete (a session owns it, and its shards are on devices), traced (a
+// value of the function being recorded) or abstract (only a type, to trace with).
 //
-// A handle: copies share the value, and the last one releases it on the service.  Handles may be
-// copied and released on any thread; a traced array belongs to the thread that traces.
+// Reference-counted: copies share the value, and the last one deletes it on the server.
+// Thread-safe, except a traced array, which belongs to the thread that traces.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -75,8 +75,8 @@ class Array {
   bool is_concrete() const;
   bool is_traced() const;
 
-  // The contents.  Wait, at most until the deadline in scope (client/deadline.h) or `timeout`;
-  // throw the producer's error; throw when tracing.
+  // value(), get() and item() block until the array is ready, at most until the `deadline` in
+  // scope, and throw the error of the launch that computes it. They throw while tracing.
   ir::Array value(Site site = Site::Here()) const;
   template <class T>
   std::vector<T> get(Site site = Site::Here()) const {
@@ -91,28 +91,28 @@ class Array {
     }
     return out;
   }
-  // The one element.
+  // The only element; throws unless size() == 1.
   template <class T>
   T item(Site site = Site::Here()) const {
     CheckOneElement(site);
     return get<T>(site)[0];
   }
-  // Shard `ordinal`, as it lies on devices()[ordinal].
-  ir::Array shard(int ordinal, Site site = Site::Here()) const;
+  // The shard on devices()[index].
+  ir::Array shard(int index, Site site = Site::Here()) const;
 
   // Asynchrony.
   bool is_ready(Site site = Site::Here()) const;
-  // Until ready, at most `timeout` (the deadline in scope when shorter); throws the producer's
-  // error.
+  // Blocks until ready, as jax.block_until_ready, at most for `timeout` and until the `deadline` in
+  // scope; throws the error of the launch.
   const Array& wait(absl::Duration timeout = absl::InfiniteDuration(),
                     Site site = Site::Here()) const;
-  void cancel(Site site = Site::Here()) const;  // the run that makes it
+  void cancel(Site site = Site::Here()) const;  // cancels the launch that computes it
 
-  // Where it lies.
+  // The placement.
   const api::Placement& placement(Site site = Site::Here()) const;
   std::vector<int64_t> devices(Site site = Site::Here()) const;
   PartitionSpec sharding(Site site = Site::Here()) const;
-  // Gives the memory up now; later uses throw ARRAY_DELETED.
+  // Frees the device memory now, as jax.Array.delete; later uses throw ARRAY_DELETED.
   void Delete();
 
   std::string to_string() const;  // contents when concrete and ready, else the type
@@ -120,11 +120,11 @@ class Array {
   Array astype(DType dtype, Site site = Site::Here()) const;
   Array reshape(Dims shape, Site site = Site::Here()) const;  // one -1 is inferred
   Array T(Site site = Site::Here()) const;                    // dims reversed
-  // Row i, negative from the end; rows [start, stop).
+  // x[i] and x[start:stop] along dim 0; a negative index counts from the end.
   Array at(int64_t i, Site site = Site::Here()) const;
   Array rows(int64_t start, int64_t stop, Site site = Site::Here()) const;
 
-  // For the SDK's own files.
+  // Used by the SDK only.
   explicit Array(std::shared_ptr<const internal::ArrayState> state) : state_(std::move(state)) {}
   const std::shared_ptr<const internal::ArrayState>& state() const { return state_; }
 
@@ -133,12 +133,12 @@ class Array {
   std::shared_ptr<const internal::ArrayState> state_;
 };
 
-// A type without a value, to trace with.
+// Abstract arrays.
 Array abstract(Dims shape, DType dtype = DType::kF32);
 Array abstract_of(const Type& type);
 
-// An operand: an array or a C++ number, with the user's place.  Numbers take the dtype of what they
-// meet, as JAX's weakly typed literals do.
+// An operand of an op: an array or a C++ number, and the call site. Numbers take the dtype of the
+// other operands, as weakly typed literals in JAX.
 struct Arg {
   std::optional<Array> array;
   double number = 0;
@@ -146,8 +146,8 @@ struct Arg {
   enum Kind : uint8_t { kArray, kReal, kInteger, kBoolean } kind = kArray;
   Site site;
 
-  // NOLINTBEGIN(google-explicit-constructor): operands convert
-  // Throws, naming the place, for an Array without a value.
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended
+  // Throws for an Array without a value.
   Arg(const Array& a, Site s = Site::Here());
   template <class T>
   requires std::is_arithmetic_v<T> Arg(T v, Site s = Site::Here())

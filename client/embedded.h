@@ -1,8 +1,8 @@
-// The whole cluster inside this process: declared here, defined in embed/, which alone may see the
-// coordinator and the executor.
+// A cluster inside this process: declared here, and defined in embed/, the only folder that may
+// include the coordinator and the executor.
 //
-// A program that wants it links tessera_embed; one that does not gets a clear error from
-// Session::Embedded.  The service returned owns its threads and stops them when released.
+// Programs that use it link tessera_embed; in others Session::Embedded throws. The service returned
+// owns its threads; its destructor stops them.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,9 +17,8 @@ constexpr int kEmbeddedDevicesMax = 256;
 
 struct EmbeddedOptions {
   int devices = 4;                      // CPU devices, at most kEmbeddedDevicesMax
-  int64_t memory_bytes_per_device = 0;  // 0: a fair share of the machine
-  // Below which save and load find their files; empty: TESSERA_FILES_DIR, else where the process
-  // is.
+  int64_t memory_bytes_per_device = 0;  // 0: an equal share of the machine's
+  // The root directory of save and load; empty: TESSERA_FILES_DIR, else the working directory.
   std::string files_dir = {};
 };
 
@@ -27,7 +26,7 @@ struct ConnectOptions;
 
 }  // namespace tessera
 
-// Resolved when tessera_embed, and tessera_client_remote, are linked; null otherwise.
+// Defined by tessera_embed and tessera_client_remote; null in programs that do not link them.
 extern "C" {
 __attribute__((weak)) void TesseraStartEmbedded(
     const tessera::EmbeddedOptions& options,

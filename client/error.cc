@@ -6,11 +6,11 @@
 namespace tessera {
 namespace {
 
-// The message with the place at its end, unless it already says it.
+// Appends the call site to the message, unless it is there already.
 absl::Status WithSite(const absl::Status& status, const Site& site) {
-  const std::string place = absl::StrCat("(", site.ToString(), ")");
-  if (!site.valid() || absl::StrContains(status.message(), place)) return status;
-  absl::Status out(status.code(), absl::StrCat(status.message(), " ", place));
+  const std::string suffix = absl::StrCat("(", site.ToString(), ")");
+  if (!site.valid() || absl::StrContains(status.message(), suffix)) return status;
+  absl::Status out(status.code(), absl::StrCat(status.message(), " ", suffix));
   status.ForEachPayload(
       [&](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
   return out;

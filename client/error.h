@@ -1,7 +1,7 @@
-// The one exception of the SDK: a status, the kind of error, and the user's file and line.
+// The exception of the SDK: a status, the kind of error, and the call site in the user's source.
 //
-// Thrown by everything in client/ that users call; `what()` is the message, which ends with the
-// place when one is known.  A value; any thread may throw or read it.
+// Thrown by all public functions of client/; `what()` is the message, which ends with the call site
+// if that is known. A value; thread-safe.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -22,7 +22,7 @@ class Error : public std::runtime_error {
   const absl::Status& status() const { return status_; }
   ErrorKind kind() const { return KindOf(status_); }
   std::string_view reason() const { return ReasonOf(status_); }  // VALUE_ERROR
-  const Site& site() const { return site_; }                     // where the user's call stands
+  const Site& site() const { return site_; }                     // of the user's call
 
  private:
   absl::Status status_;
@@ -37,13 +37,13 @@ inline void CheckOk(const absl::Status& status, const Site& site) {
   if (!status.ok()) ThrowError(status, site);
 }
 template <class T>
-T Take(absl::StatusOr<T> value, const Site& site) {
+T OrThrow(absl::StatusOr<T> value, const Site& site) {
   if (!value.ok()) ThrowError(value.status(), site);
   return *std::move(value);
 }
-// Runs `f`, turning ir's StatusException into Error.
+// Calls `f` and rethrows ir's StatusException as Error.
 template <class F>
-auto Translate(const Site& site, F&& f);
+auto ConvertExceptions(const Site& site, F&& f);
 
 }  // namespace internal
 }  // namespace tessera
@@ -52,7 +52,7 @@ auto Translate(const Site& site, F&& f);
 
 namespace tessera::internal {
 template <class F>
-auto Translate(const Site& site, F&& f) {
+auto ConvertExceptions(const Site& site, F&& f) {
   try {
     return std::forward<F>(f)();
   } catch (const StatusException& e) {

@@ -29,7 +29,7 @@ void RefuseIfEmpty(std::string_view what, const Flat& flat, const Site& site) {
                        absl::StrCat(ToAbsl(what), ": the tree holds no array"), site);
 }
 
-// The arrays of the file that the tree names, or an error that says what differs.
+// Throws unless the file has an array of the right type for every leaf.
 void CheckFile(const std::string& path, const std::vector<SavedArray>& file, const Flat& like,
                const std::vector<std::string>& names, const Site& site) {
   for (size_t i = 0; i < names.size(); ++i) {
@@ -60,7 +60,7 @@ void CheckFile(const std::string& path, const std::vector<SavedArray>& file, con
 }  // namespace
 
 std::vector<SavedArray> saved_arrays(const std::string& path, Site site) {
-  return internal::Take(Session::Default(site)->service().DescribeFile(path), site);
+  return internal::OrThrow(Session::Default(site)->service().DescribeFile(path), site);
 }
 
 namespace internal {
@@ -96,12 +96,12 @@ std::vector<Array> LoadLeaves(const Flat& like, const std::string& path, const M
   }
   if (!session) session = Session::Default(site);
   const std::vector<std::string> names = NamesOf(like, path);
-  CheckFile(path, Take(session->service().DescribeFile(path), site), like, names, site);
-  std::vector<Session::Wanted> wanted;
+  CheckFile(path, OrThrow(session->service().DescribeFile(path), site), like, names, site);
+  std::vector<Session::LoadRequest> wanted;
   for (size_t i = 0; i < names.size(); ++i) {
     const ConcreteState* c = AsConcrete(like.leaves[i]);
     const std::optional<PartitionSpec> spec = specs.empty() ? std::nullopt : specs[i];
-    Session::Wanted& w = wanted.emplace_back();
+    Session::LoadRequest& w = wanted.emplace_back();
     w.name = names[i];
     w.dtype = like.leaves[i].dtype();
     w.shape = like.leaves[i].shape();

@@ -130,10 +130,10 @@ std::vector<Type> TypesOf(const std::vector<Array>& arrays) {
   return out;
 }
 
-Array NumberArgument(const Arg& number, bool wide) {
+Array NumberArgument(const Arg& number, bool use_f64) {
   DType dtype = DType::kBool;
   if (number.kind == Arg::kReal) {
-    dtype = wide ? DType::kF64 : DType::kF32;
+    dtype = use_f64 ? DType::kF64 : DType::kF32;
   } else if (number.kind == Arg::kInteger) {
     if (number.integer < 0 && number.number > 0) {
       ThrowError(ErrorKind::kValueError,
@@ -158,7 +158,7 @@ Array NumberArgument(const Arg& number, bool wide) {
   return Array(std::move(state));
 }
 
-bool AnyWide(const std::vector<Array>& arrays) {
+bool HasFloat64(const std::vector<Array>& arrays) {
   return std::any_of(arrays.begin(), arrays.end(), [](const Array& a) {
     return a.valid() && (a.dtype() == DType::kF64 || a.dtype() == DType::kC128);
   });
@@ -187,7 +187,7 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
     const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, site, body);
     CheckLoss(name, n, site);
     const ir::Linearized lin =
-        Take(ir::Linearize(*n.fn, With(active, n.captures.size(), false)), site);
+        OrThrow(ir::Linearize(*n.fn, With(active, n.captures.size(), false)), site);
     std::vector<Array> out = CallFunction(lin.forward, Concat(args.leaves, n.captures), name, site);
     const std::vector<Array> residuals(out.end() - lin.num_residuals, out.end());
     out.resize(out.size() - lin.num_residuals);
@@ -195,7 +195,7 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
     const ir::FunctionRef linear = KeepResults(*lin.linear, {0});
     std::vector<bool> mask(residuals.size(), false);
     const ir::FunctionRef transposed =
-        Take(ir::TransposeFunction(*linear, With(mask, wanted.size(), true)), site);
+        OrThrow(ir::TransposeFunction(*linear, With(mask, wanted.size(), true)), site);
     const Array one = FullArray(ir::CotangentType(out[0].type()), 1, site);
     return Concat(out, CallFunction(transposed, Concat(residuals, {one}), name, site));
   });
@@ -220,7 +220,7 @@ std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& ta
   return InProgram("jvp", site, primals.leaves, [&] {
     const Nested n = TraceFlat(CurrentScope(), TypesOf(primals.leaves), "jvp", site, body);
     const ir::JvpResult jvp =
-        Take(ir::Jvp(*n.fn, With(active, n.captures.size(), false), /*instantiate=*/true), site);
+        OrThrow(ir::Jvp(*n.fn, With(active, n.captures.size(), false), /*instantiate=*/true), site);
     // The function wants its primals, then the tangents.
     const std::vector<Array> flat =
         CallFunction(jvp.fn, Concat(Concat(primals.leaves, n.captures), moving), "jvp", site);
@@ -244,7 +244,7 @@ LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site&
     const Nested n = TraceFlat(CurrentScope(), linear->in_types, name, site, body);
     linear->out_types = n.fn->result_types();
     linear->parts =
-        Take(ir::Linearize(*n.fn, With(Inexact(args.leaves), n.captures.size(), false)), site);
+        OrThrow(ir::Linearize(*n.fn, With(Inexact(args.leaves), n.captures.size(), false)), site);
     return CallFunction(linear->parts.forward, Concat(args.leaves, n.captures), name, site);
   });
   const int n = linear->parts.num_residuals;
@@ -284,7 +284,7 @@ std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cota
     for (const Type& t : linear.in_types) moving += ir::IsInexact(t.dtype);
     const std::vector<bool> mask(linear.residuals.size(), false);
     const ir::FunctionRef transposed =
-        Take(ir::TransposeFunction(*linear.parts.linear, With(mask, moving, true)), linear.site);
+        OrThrow(ir::TransposeFunction(*linear.parts.linear, With(mask, moving, true)), linear.site);
     const std::vector<Array> moved = CallFunction(transposed, in, "vjp", linear.site);
     std::vector<Array> out;
     size_t next = 0;
@@ -304,7 +304,7 @@ std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<A
                         ErrorKind::kTypeError, n.fn->result_types(), cotangents, site);
     const std::vector<bool> mask(like.leaves.size(), true);
     const ir::FunctionRef transposed =
-        Take(ir::TransposeFunction(*n.fn, With(mask, n.captures.size(), false)), site);
+        OrThrow(ir::TransposeFunction(*n.fn, With(mask, n.captures.size(), false)), site);
     return CallFunction(transposed, Concat(n.captures, cotangents), "linear_transpose", site);
   });
 }
@@ -390,13 +390,13 @@ std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body
       }
       force.push_back(d);
     }
-    ir::FunctionRef batched = Take(ir::Batch(*n.fn, all, size, force), site).fn;
+    ir::FunctionRef batched = OrThrow(ir::Batch(*n.fn, all, size, force), site).fn;
     const std::vector<Array> in = Concat(call.args.leaves, n.captures);
     // A mapped dim that is sharded (Explicit) types the batched body anew.
     const std::vector<Type> types = TypesOf(in);
     for (size_t i = 0; i < types.size(); ++i) {
       if (types[i].sharding != batched->types[i].sharding) {
-        batched = Take(ir::Rescope(*batched, batched->scope, types), site);
+        batched = OrThrow(ir::Rescope(*batched, batched->scope, types), site);
         break;
       }
     }
@@ -619,7 +619,7 @@ std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body
     const int declared = static_cast<int>(args.size());
     for (int i = declared; i < n.fn->num_params; ++i) order.push_back(i);
     for (int i = 0; i < declared; ++i) order.push_back(i);
-    const ir::FunctionRef fn = Translate(site, [&] { return ReorderParams(*n.fn, order); });
+    const ir::FunctionRef fn = ConvertExceptions(site, [&] { return ReorderParams(*n.fn, order); });
     return Apply(
         "scan", site, Concat(n.captures, args), [&](ir::Builder& b, std::vector<ir::Value> in) {
           return ir::Scan(b, fn, in, static_cast<int>(n.captures.size()),
@@ -658,7 +658,7 @@ TracedProgram TraceForJit(const FlatArgs& args, const JitCache::Options& options
   }
   traced.program.out_shardings = options.out_shardings();
   for (const std::string& path : args.paths) traced.program.in_names.push_back(ValueName(path));
-  for (size_t i = 0; i < traced.hidden.size(); ++i)
+  for (size_t i = 0; i < traced.captures.size(); ++i)
     traced.program.in_names.push_back(absl::StrCat("captured[", i, "]"));
   for (const std::string& path : options.out_paths())
     traced.program.out_names.push_back(ValueName(path));
@@ -748,18 +748,18 @@ std::vector<Array> JitCache::Call(const std::string& key, const FlatArgs& args,
   if (!entry) {
     const TracedProgram traced = TraceForJit(args, options, site, body);
     auto made = std::make_shared<Entry>();
-    made->session = SessionOf(Concat(args.leaves, traced.hidden), site);
+    made->session = SessionOf(Concat(args.leaves, traced.captures), site);
     made->executable = made->session->Compile(traced.program, traced.mesh.devices, options.name,
                                               /*explain=*/false, site);
-    made->hidden = traced.hidden;
+    made->captures = traced.captures;
     made->like_out = *like_out;
     absl::MutexLock lock(&mu_);
     entry = entries_[full] = std::move(made);
   }
   *like_out = entry->like_out;
   std::vector<bool> donate = options.donate;
-  if (!donate.empty()) donate.resize(args.leaves.size() + entry->hidden.size(), false);
-  return entry->session->Run(*entry->executable, Concat(args.leaves, entry->hidden),
+  if (!donate.empty()) donate.resize(args.leaves.size() + entry->captures.size(), false);
+  return entry->session->Run(*entry->executable, Concat(args.leaves, entry->captures),
                              std::move(donate), site);
 }
 
@@ -778,12 +778,12 @@ api::CompileReply JitCache::Explain(const FlatArgs& args, const Options& options
     }
     const set_mesh on(absent->mesh);
     const TracedProgram traced = TraceForJit(args, options, site, body);
-    return SessionOf(Concat(args.leaves, traced.hidden), site)
+    return SessionOf(Concat(args.leaves, traced.captures), site)
         ->PlanForAbsent(traced.program, absent->memory_bytes, options.name, site);
   }
   RequireReadable(options.name, args, site);
   const TracedProgram traced = TraceForJit(args, options, site, body);
-  const std::shared_ptr<Session> session = SessionOf(Concat(args.leaves, traced.hidden), site);
+  const std::shared_ptr<Session> session = SessionOf(Concat(args.leaves, traced.captures), site);
   return session->Compile(traced.program, traced.mesh.devices, options.name, /*explain=*/true, site)
       ->reply;
 }

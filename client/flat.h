@@ -1,7 +1,7 @@
-// The transforms on flat lists of arrays: what the templates of transform.h call.
+// The transforms on flat lists of arrays, called by the templates of transform.h.
 //
-// Each traces the body into a function, transforms that, and applies the result in the current
-// frame, or as a program of its own when there is none.  Not for users.
+// Each traces the body into a function, transforms it, and applies the result in the current frame,
+// or runs it as a program if there is none. Used by the SDK only.
 #pragma once
 #include <any>
 #include <functional>
@@ -20,29 +20,28 @@ namespace tessera::internal {
 
 std::vector<Type> TypesOf(const std::vector<Array>& arrays);
 
-// A number as an argument of a traced function: a scalar that gives way to the dtypes it meets, s32
-// or f32; an integer that s32 does not hold is s64.  A bool is an array of bool.  `wide`: a real
-// number is f64.  In a trace, a constant of it.
-Array NumberArgument(const Arg& number, bool wide);
-// Whether an array is of 64-bit real numbers, or complex ones of them.
-bool AnyWide(const std::vector<Array>& arrays);
+// A C++ number as an argument of a traced function: a weakly typed scalar s32 or f32, or s64 if s32
+// is too small, or f64 if `use_f64`. A bool is an array of bool. While tracing, a constant.
+Array NumberArgument(const Arg& number, bool use_f64);
+// Whether an array is f64 or c128.
+bool HasFloat64(const std::vector<Array>& arrays);
 
-// Arguments of a transform: the arrays and what to call them in errors.
+// Arguments of a transform: the arrays and their paths, for errors.
 struct FlatArgs {
   std::vector<Array> leaves;
   std::vector<std::string> paths;  // args[0].w
 };
 
-// result 0 is the loss.  Returns the body's results, then the gradients of the active arguments.
+// The body's result 0 is the loss. Returns its results, then the gradients of the active arguments.
 std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
                                     const std::vector<bool>& active, const Site& site,
                                     FlatBody body);
 
-// Results, then their tangents: zeros where there is none.
+// Returns the results, then their tangents, which are zeros if a result has none.
 std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& tangents,
                            const Site& site, FlatBody body);
 
-// The linear map at a point: residuals bound, types kept in full.
+// The linear map at a point, with its residuals.
 struct Linear {
   ir::Linearized parts;
   std::vector<Array> residuals;
@@ -59,12 +58,11 @@ LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site&
 std::vector<Array> PushForward(const Linear& linear, const std::vector<Array>& tangents);
 std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cotangents);
 
-// `body` is linear in all of its arguments, which have the types of `like`.
+// Requires: `body` is linear in all of its arguments, which have the types of `like`.
 std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<Array>& cotangents,
                                        const Site& site, FlatBody body);
 
-// dims[i]: the mapped dim of argument i, or nullopt.  `out_dims` answers once the results are
-// known.
+// dims[i]: the mapped dim of argument i, or nullopt. `out_dims` is called after `body`.
 struct VmapFlat {
   FlatArgs args;
   std::vector<std::optional<int>> dims;
@@ -89,30 +87,30 @@ struct ScanFlat {
   int64_t length = -1;  // -1: from xs
   bool reverse = false;
 };
-// `body`: carry then x slices -> carry then y slices.  Answers carry then stacked ys.
+// `body`: carry then x slices -> carry then y slices. Returns carry then stacked ys.
 std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body);
 
 std::vector<Array> CheckpointFlat(const FlatArgs& args, const Site& site, FlatBody body);
 
-// Per leaf of the tuple `args`, whether `argnums` donate it; empty when they are.
+// Whether `argnums` donate it, per leaf of the tuple `args`; empty if `argnums` is.
 std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>& argnums,
                                 const TreeNode& args, const Site& site);
 
-// What one jitted function has compiled.  Thread-safe.
+// The executables of one jitted function. Thread-safe.
 class JitCache {
  public:
   struct Options {
     std::string name;
     std::vector<bool> donate;                                // per leaf of this call
-    std::vector<std::optional<PartitionSpec>> in_shardings;  // per leaf; empty: where they lie
-    // Per result, asked once the results are known; empty: the planner decides.
+    std::vector<std::optional<PartitionSpec>> in_shardings;  // per leaf; empty: the arguments' own
+    // Per result, called after the body; empty: the planner decides.
     std::function<std::vector<std::optional<PartitionSpec>>()> out_shardings;
-    std::function<std::vector<std::string>()> out_paths;  // result.loss; asked as these are
+    std::function<std::vector<std::string>()> out_paths;  // "result.loss", called after the body
   };
-  // `like_out`: the structure of the results, written by `body` and remembered with the program.
+  // `like_out`: the structure of the results, set by `body` and cached with the executable.
   std::vector<Array> Call(const std::string& key, const FlatArgs& args, const Options& options,
                           const Site& site, FlatBody body, std::any* like_out);
-  // With `absent`, for devices that are not there; arguments may then be abstract.
+  // With `absent`, plans for absent devices; arguments may then be abstract.
   api::CompileReply Explain(const FlatArgs& args, const Options& options,
                             const AbsentDevices* absent, const Site& site, FlatBody body);
   int64_t num_compiled() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -121,7 +119,7 @@ class JitCache {
   struct Entry {
     std::shared_ptr<Session> session;
     std::shared_ptr<const Session::Executable> executable;
-    std::vector<Array> hidden;
+    std::vector<Array> captures;
     std::any like_out;
   };
   mutable absl::Mutex mu_;

@@ -1,8 +1,8 @@
-// The ops by lax's names: shapes and dtypes of arrays must agree, C++ numbers adapt; and the
-// collectives, which work under shard_map.
+// The ops, with the names of jax.lax: shapes and dtypes of arrays must agree, C++ numbers adapt;
+// and the collectives, which must be called under shard_map.
 //
-// Names that C++ reserves have `bitwise_` or a trailing word: bitwise_and for `and`.  numpy-style
-// broadcasting is client/numpy.h's.  All throw tessera::Error.
+// Ops whose names are C++ keywords have the prefix `bitwise_`: bitwise_and for `and`.
+// client/numpy.h has numpy's broadcasting. All throw tessera::Error.
 #pragma once
 #include <string>
 #include <string_view>
@@ -60,7 +60,7 @@ Array concatenate(const std::vector<Array>& xs, int dimension, Site site = Site:
 Array pad(const Arg& x, const Arg& padding_value, std::vector<int64_t> low,
           std::vector<int64_t> high, std::vector<int64_t> interior = {});
 Array rev(const Arg& x, std::vector<int64_t> dimensions);
-// Starts are clamped so that the block lies inside.
+// Starts are clamped so that the slice is within bounds.
 Array dynamic_slice(const Arg& x, const std::vector<Arg>& starts, Dims slice_sizes);
 Array dynamic_update_slice(const Arg& x, const Arg& update, const std::vector<Arg>& starts);
 Array dynamic_index_in_dim(const Arg& x, const Arg& index, int dim = 0);
@@ -99,7 +99,7 @@ Array psum(const Arg& x, const AxisNames& axes);
 Array pmax(const Arg& x, const AxisNames& axes);
 Array pmin(const Arg& x, const AxisNames& axes);
 Array pmean(const Arg& x, const AxisNames& axes);
-// Every array of a tree.
+// The psum or pmean of every array of a tree.
 template <class T>
 requires(!std::is_convertible_v<const T&, Arg>) T
     psum(const T& tree, const AxisNames& axes, Site site = Site::Here()) {
@@ -115,7 +115,7 @@ Array all_gather(const Arg& x, const AxisNames& axes, int axis = 0, bool tiled =
                  std::string_view to = "varying");
 Array psum_scatter(const Arg& x, const AxisNames& axes, int scatter_dimension = 0,
                    bool tiled = false);
-// Pairs {source, destination}; who receives nothing gets zeros.
+// Pairs {source, destination}; a device that is no destination gets zeros.
 Array ppermute(const Arg& x, const AxisNames& axes, std::vector<std::pair<int64_t, int64_t>> perm);
 Array all_to_all(const Arg& x, const AxisNames& axes, int split_axis, int concat_axis,
                  bool tiled = false);

@@ -1,6 +1,6 @@
-// Meshes with devices, and the words for shardings: make_mesh, set_mesh, P.
+// Meshes with devices, and partition specs: make_mesh, set_mesh, P.
 //
-// Values; thread-compatible.  The context mesh (set_mesh) belongs to the calling thread.
+// Values; thread-compatible. The context mesh (set_mesh) is thread-local.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -17,7 +17,7 @@ using ir::PartitionSpec;
 
 class Session;
 
-// A logical mesh and the devices it stands for, row-major; no devices: the service chooses.
+// A logical mesh and its devices, row-major; no devices: the server chooses them.
 struct Mesh {
   ir::Mesh logical;
   std::vector<int64_t> devices;
@@ -26,28 +26,28 @@ struct Mesh {
   int64_t size() const { return logical.num_devices(); }
   int64_t size(std::string_view axis) const { return logical.SizeOf(axis); }
   std::vector<std::string> axis_names() const;
-  // The same devices with every axis of `type`.
+  // The same mesh with all axes of type `type`.
   Mesh With(AxisType type) const;
   std::string ToString() const { return logical.ToString(); }
   bool operator==(const Mesh&) const = default;
 };
 
-// Takes the first devices of the session (the default one unless given).  Axes are Explicit unless
+// Uses the first devices of the session (the default session if null). Axes are Explicit unless
 // `axis_types` says otherwise, as in JAX.
 Mesh make_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                const std::vector<AxisType>& axis_types = {}, Session* session = nullptr,
                Site site = Site::Here());
-// A mesh without devices, for programs whose placement the service decides.
+// A mesh without devices, for programs whose devices the server chooses.
 Mesh abstract_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                    const std::vector<AxisType>& axis_types = {}, Site site = Site::Here());
 
-// Devices that need not exist: programs are planned for them, and not run.
+// Devices that need not exist: programs can be planned for them, not run.
 struct AbsentDevices {
   Mesh mesh;                 // abstract_mesh
   int64_t memory_bytes = 0;  // of each device
 };
 
-// The context mesh of this thread for as long as the object lives.
+// Sets the context mesh of this thread for the lifetime of the object.
 class [[nodiscard]] set_mesh {
  public:
   explicit set_mesh(Mesh mesh);
@@ -82,7 +82,7 @@ struct DimSpec {
   }
 };
 
-// P("data", None, {"x", "y"}): the axes that shard each dim; missing dims are whole.
+// P("data", None, {"x", "y"}): the axes that shard each dim; missing dims are not sharded.
 PartitionSpec P(const DimSpec& d0 = DimSpec::Absent(), const DimSpec& d1 = DimSpec::Absent(),
                 const DimSpec& d2 = DimSpec::Absent(), const DimSpec& d3 = DimSpec::Absent(),
                 const DimSpec& d4 = DimSpec::Absent(), const DimSpec& d5 = DimSpec::Absent());

@@ -22,7 +22,7 @@ using internal::ThrowError;
 using ir::Value;
 using Vs = std::vector<Value>;
 
-// What a function of real numbers computes in.
+// The dtype in which a function of real numbers computes.
 DType Inexact(DType d) {
   if (ir::IsInexact(d)) return d;
   return ir::IsInteger(d) && ir::ByteWidth(d) == 8 ? DType::kF64 : DType::kF32;
@@ -80,7 +80,7 @@ int64_t Count(const Dims& shape, const std::vector<int64_t>& axes) {
   return n;
 }
 
-// A reduction over axes, dims kept at size 1 when asked.
+// A reduction over axes; `keepdims` keeps the dims with size 1.
 Array Reduce(std::string_view name, const Arg& x, const Axes& axes, bool keepdims,
              absl::FunctionRef<Value(Value, const std::vector<int64_t>&)> op) {
   const std::vector<int64_t> dims = NormalAxes(name, axes, RankOf(x), x.site);
@@ -90,7 +90,7 @@ Array Reduce(std::string_view name, const Arg& x, const Axes& axes, bool keepdim
   });
 }
 
-// x minus a value of the reduced shape, put back along `axes`.
+// Broadcasts a reduced value back along `axes`.
 Value BackTo(Value reduced, Value x, const std::vector<int64_t>& axes) {
   std::vector<int64_t> kept;
   for (int d = 0; d < x.rank(); ++d) {
@@ -105,7 +105,7 @@ Value Mean(Value x, const std::vector<int64_t>& axes) {
   return s / ir::FullLike(s, static_cast<double>(Count(x.shape(), axes)));
 }
 
-// The maximum, kept out of the derivative and 0 where it is not finite.
+// The maximum, with zero derivative, and 0 where it is not finite.
 Value SafeMax(Value x, const std::vector<int64_t>& axes) {
   const Value m = ir::StopGradient(ir::ReduceMax(x, axes));
   return ir::Select(ir::IsFinite(m), m, ir::FullLike(m, 0));
@@ -386,7 +386,7 @@ Array matmul(const Arg& x, const Arg& y) {
     Value a = ir::Convert(v[0], dtype), b = ir::Convert(v[1], dtype);
     const Dims lead_a(xs.begin(), xs.end() - (x_vector ? 1 : 2));
     const Dims lead_b(ys.begin(), ys.end() - (y_vector ? 1 : 2));
-    // A matrix on the right serves every leading dim of the left as it is.
+    // A matrix on the right needs no broadcasting to the leading dims of the left.
     const Dims lead =
         lead_b.empty() ? Dims{} : internal::BroadcastShapes("matmul", {lead_a, lead_b}, site);
     const int64_t nb = static_cast<int64_t>(lead.size());
@@ -415,7 +415,7 @@ Array dot(const Arg& x, const Arg& y) {
 
 namespace {
 
-// A value whose dims have letters.
+// A value and the einsum letters of its dims.
 struct Lettered {
   Value value;
   std::string letters;

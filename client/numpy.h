@@ -1,8 +1,7 @@
 // Arithmetic and array functions with numpy's rules: dtypes promote, shapes broadcast, negative
-// axes count from the end.  In namespace tessera, so that they are found for arrays wherever one
-// writes.
+// axes count from the end. In namespace tessera, so that argument-dependent lookup finds them.
 //
-// Each is recorded at the caller's line.  All throw tessera::Error.
+// Each records the call site. All throw tessera::Error.
 #pragma once
 #include <initializer_list>
 #include <optional>
@@ -56,7 +55,7 @@ Array relu(const Arg& x);  // the derivative at 0 is 0
 Array silu(const Arg& x);
 Array gelu(const Arg& x, bool approximate = true);
 
-// Which axes a reduction takes: all unless given.
+// The axes of a reduction; all by default.
 struct Axes {
   std::optional<std::vector<int64_t>> list;
   Axes() = default;
@@ -74,7 +73,7 @@ Array mean(const Arg& x, const Axes& axes = {}, bool keepdims = false);
 Array var(const Arg& x, const Axes& axes = {}, bool keepdims = false);
 Array all(const Arg& x, const Axes& axes = {}, bool keepdims = false);
 Array any(const Arg& x, const Axes& axes = {}, bool keepdims = false);
-// No axis: of the flattened array.
+// Without an axis, of the flattened array.
 Array argmax(const Arg& x, std::optional<int> axis = std::nullopt, bool keepdims = false);
 Array argmin(const Arg& x, std::optional<int> axis = std::nullopt, bool keepdims = false);
 Array logsumexp(const Arg& x, const Axes& axes = {}, bool keepdims = false);
@@ -108,7 +107,7 @@ Array arange(double start, double stop, double step, DType dtype = DType::kF32,
 Array eye(int64_t n, DType dtype = DType::kF32, Site site = Site::Here());
 Array one_hot(const Arg& x, int64_t classes, DType dtype = DType::kF32);
 
-// On Auto axes a hint the planner keeps; on Explicit axes moves the array and its type.
+// On Auto axes a constraint for the planner; on Explicit axes reshards, which changes the type.
 Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec);
 
 }  // namespace tessera

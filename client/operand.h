@@ -1,5 +1,5 @@
-// Operands of the public ops made values: literals take the dtype of what they meet, dtypes
-// promote, shapes broadcast.  Not for users.
+// Converts operands of the public ops to values: literals take the dtype of the other operands,
+// dtypes promote, shapes broadcast. Used by the SDK only.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -9,15 +9,15 @@
 
 namespace tessera::internal {
 
-// The dtype that two promote to, by JAX's lattice with 64-bit types on.
+// The common dtype of two, by JAX's promotion lattice with 64-bit types enabled.
 DType Promote(DType a, DType b);
-// What arithmetic on operands computes in, and whether its result gives way to other dtypes again.
+// The dtype in which arithmetic on the operands computes, and whether its result is weakly typed.
 struct CommonType {
   DType dtype;
   bool weak;
 };
-// Weakly typed arrays count as numbers do.  Weak where such an array, or a number beside one,
-// decides.
+// Weakly typed arrays count as numbers. The result is weak if such an array, or a number with one,
+// determines the dtype.
 CommonType CommonTypeOf(const std::vector<Arg>& args);
 DType CommonDType(const std::vector<Arg>& args);
 ir::Value ConvertTo(ir::Value x, const CommonType& type);
@@ -29,8 +29,8 @@ ir::Value BroadcastTo(ir::Value x, const Dims& shape);
 // A constant of the C++ number.
 ir::Value Literal(ir::Builder& b, const Arg& a, DType dtype);
 
-// An op of several operands.  kStrict: arrays as they are, as in lax; kPromote: dtypes and shapes
-// made equal, as in numpy.  `dtype`: computes in it instead of the common one.
+// Applies an op to operands. kStrict: arrays unchanged, as in lax; kPromote: to common dtype and
+// shape, as in numpy. `dtype` overrides the common dtype.
 enum class Operands : uint8_t { kStrict, kPromote };
 Array ApplyArgs(std::string_view name, const std::vector<Arg>& args, Operands how, Emit1Fn emit,
                 std::optional<DType> dtype = std::nullopt);

@@ -32,12 +32,12 @@ Value U32(ir::Builder& b, uint32_t v) {
   return ir::Constant(b, ir::Array::ScalarInt(DType::kU32, v));
 }
 
-// Word `i` of a key, everywhere in `shape`.
+// Word `i` of a key, broadcast to `shape`.
 Value Word(Value key, int64_t i, const Dims& shape) {
   return ir::BroadcastInDim(ir::Squeeze(ir::Slice(key, {i}, {i + 1}), {0}), shape, {});
 }
 
-// The row-major index of each element, from one iota a dim, so that shards count alone.
+// The row-major index of each element, by one iota per dim, so that each shard computes its own.
 Value FlatIndex(ir::Builder& b, const Dims& shape, const Site& site) {
   int64_t n = 1;
   for (int64_t d : shape) n *= d;

@@ -1,7 +1,7 @@
-// Random numbers from keys: JAX's threefry2x32 with partitionable counters, bit for bit, whatever
-// the sharding of the result.  Reference: Salmon et al. 2011.
+// Random numbers from keys: bit for bit those of JAX's threefry2x32 with partitionable counters,
+// independent of the sharding of the result. Reference: Salmon et al. 2011.
 //
-// A key is a u32[2] array; it never changes: split it for each use.
+// A key is a u32[2] array. Each use of a key gives the same numbers: split it for each use.
 #pragma once
 #include <cstdint>
 
@@ -17,7 +17,7 @@ Array uniform(const Arg& key, Dims shape, DType dtype = DType::kF32, double low 
               double high = 1);
 Array normal(const Arg& key, Dims shape, DType dtype = DType::kF32);
 Array bernoulli(const Arg& key, double p, Dims shape);
-// Whole numbers in [low, high), high - low at most 2^31 - 1 (as JAX: unbiased but for 2^-32).
+// Integers in [low, high), high - low at most 2^31 - 1 (as JAX: biased by less than 2^-32).
 Array randint(const Arg& key, Dims shape, int32_t low, int32_t high);
 
 }  // namespace tessera::random

@@ -16,16 +16,17 @@
 namespace tessera {
 namespace {
 
-constexpr absl::Duration kLongestWait = absl::Minutes(10);
-constexpr absl::Duration kLongestQueueWait = absl::Minutes(1);  // then QUEUE_FULL is thrown
-// How much later than its deadline a run's error may be here.
-constexpr absl::Duration kLateAnswer = absl::Milliseconds(500);
-constexpr absl::Duration kLongestLook = absl::Seconds(20);  // of one call that waits
-constexpr size_t kMaxReleased = 64;  // deletions that may wait for the next call
-// The next run takes them along when there are so many, or their arrays are so large.
-constexpr size_t kReleasedWorthTelling = 32;
-constexpr int64_t kReleasedBytesWorthTelling = 1 << 20;
-constexpr size_t kMaxExecutables = 4096;  // then the oldest is forgotten (the server keeps its own)
+constexpr absl::Duration kMaxWait = absl::Minutes(10);
+constexpr absl::Duration kMaxQueueWait = absl::Minutes(1);  // then QUEUE_FULL is thrown
+// How long after its deadline the error of a run may arrive.
+constexpr absl::Duration kResultGracePeriod = absl::Milliseconds(500);
+constexpr absl::Duration kMaxPoll = absl::Seconds(20);  // of one call of WaitOperation
+constexpr size_t kMaxReleased = 64;                     // deletions that are batched
+// The next run carries the deletions along from this many arrays or bytes.
+constexpr size_t kReleaseBatchArrays = 32;
+constexpr int64_t kReleaseBatchBytes = 1 << 20;
+constexpr size_t kMaxExecutables =
+    4096;  // beyond it the oldest is evicted (the server has its own cache)
 
 thread_local absl::Time current_deadline = absl::InfiniteFuture();
 
@@ -33,12 +34,12 @@ absl::Mutex* DefaultMutex() {
   static absl::Mutex* const mu = new absl::Mutex;
   return mu;
 }
-std::shared_ptr<Session>& DefaultSlot() {
-  static auto* const slot = new std::shared_ptr<Session>;
-  return *slot;
+std::shared_ptr<Session>& DefaultSession() {
+  static auto* const session = new std::shared_ptr<Session>;
+  return *session;
 }
 
-// The Explicit part of `spec`, as the type says it.
+// The type of an array on the mesh: `spec` reduced to Explicit axes is its sharding.
 Type TypeOn(DType dtype, const Dims& shape, const ir::Mesh& mesh, const PartitionSpec& spec) {
   Type type = ir::MakeType(dtype, shape);
   for (size_t d = 0; d < spec.dims.size() && d < shape.size(); ++d) {
@@ -113,7 +114,7 @@ void AwaitDevices(Session& session, const std::string& address, const ConnectOpt
 
 }  // namespace
 
-std::shared_ptr<Session> Session::Over(std::shared_ptr<api::Service> service) {
+std::shared_ptr<Session> Session::FromService(std::shared_ptr<api::Service> service) {
   return std::shared_ptr<Session>(new Session(std::move(service)));
 }
 
@@ -128,7 +129,7 @@ std::shared_ptr<Session> Session::Embedded(EmbeddedOptions options, Site site) {
   }
   absl::StatusOr<std::shared_ptr<api::Service>> service = absl::UnknownError("not started");
   TesseraStartEmbedded(options, &service);
-  return Over(internal::Take(std::move(service), site));
+  return FromService(internal::OrThrow(std::move(service), site));
 }
 
 std::shared_ptr<Session> Session::Connect(const std::string& address, ConnectOptions options,
@@ -150,14 +151,14 @@ std::shared_ptr<Session> Session::Connect(const std::string& address, ConnectOpt
   absl::StatusOr<std::shared_ptr<api::Service>> service = absl::UnknownError("not connected");
   const absl::Time until = SteadyNow() + options.timeout;
   TesseraConnectRemote(address.c_str(), options, &service);
-  const std::shared_ptr<Session> session = Over(internal::Take(std::move(service), site));
+  const std::shared_ptr<Session> session = FromService(internal::OrThrow(std::move(service), site));
   AwaitDevices(*session, address, options, until, site);
   return session;
 }
 
 std::shared_ptr<Session> Session::Default(Site site) {
   absl::MutexLock lock(DefaultMutex());
-  std::shared_ptr<Session>& slot = DefaultSlot();
+  std::shared_ptr<Session>& slot = DefaultSession();
   if (!slot) {
     const char* address = std::getenv("TESSERA_ADDRESS");
     slot = address && *address ? Connect(address, {}, site) : Embedded({}, site);
@@ -168,9 +169,9 @@ std::shared_ptr<Session> Session::Default(Site site) {
 void Session::SetDefault(std::shared_ptr<Session> session) {
   {
     absl::MutexLock lock(DefaultMutex());
-    DefaultSlot().swap(session);
+    DefaultSession().swap(session);
   }
-  // `session` now holds the old one, which may end here, without the lock.
+  // `session` is the old one, which may be destroyed here, without the lock.
 }
 
 Session::Session(std::shared_ptr<api::Service> service)
@@ -181,12 +182,12 @@ Session::~Session() {
     FlushReleased();
     return;
   }
-  // In a forked child: the threads of the connection exist only in the parent, so it is leaked.
+  // Leaked in a forked child: the threads of the connection exist only in the parent.
   static_cast<void>(new std::shared_ptr<api::Service>(service_));
 }
 
 std::vector<api::Device> Session::devices(Site site) {
-  return internal::Take(service_->ListDevices(), site);
+  return internal::OrThrow(service_->ListDevices(), site);
 }
 
 void Session::Release(uint64_t array, int64_t bytes) {
@@ -234,7 +235,7 @@ std::shared_ptr<const Session::Executable> Session::Compile(const ir::Program& p
   request.name = name;
   request.explain = explain;
   auto made = std::make_shared<Executable>();
-  made->reply = internal::Take(service_->Compile(request), site);
+  made->reply = internal::OrThrow(service_->Compile(request), site);
   made->mesh = program.mesh();
   made->out_types = program.entry->result_types();
   made->name = name;
@@ -255,11 +256,11 @@ api::CompileReply Session::PlanForAbsent(const ir::Program& program, int64_t dev
   request.explain = true;
   request.plan_only = true;
   request.device_memory_bytes = device_memory_bytes;
-  return internal::Take(service_->Compile(request), site);
+  return internal::OrThrow(service_->Compile(request), site);
 }
 
 absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::ExecuteRequest& request) {
-  const absl::Time end = SteadyNow() + internal::BoundedWait(kLongestQueueWait);
+  const absl::Time end = SteadyNow() + internal::BoundedWait(kMaxQueueWait);
   for (;;) {
     absl::StatusOr<api::ExecuteReply> reply = service_->Execute(request);
     uint64_t last;
@@ -270,7 +271,7 @@ absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::Execut
     }
     const bool full = !reply.ok() && ReasonOf(reply.status()) == "QUEUE_FULL";
     if (!full || last == 0 || SteadyNow() >= end) return reply;
-    // The queue has room once an accepted run has ended.
+    // Waits until an accepted run has ended, which makes room in the queue.
     service_->WaitOperation(last, std::min(end - SteadyNow(), absl::Duration(absl::Seconds(1))))
         .status()
         .IgnoreError();
@@ -281,7 +282,7 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
                                 std::vector<bool> donate, const Site& site) {
   api::ExecuteRequest request;
   request.executable = executable.reply.executable;
-  // Numbers are put for this run alone, as the plan places them, and released after it.
+  // Numbers are uploaded for this run, with the plan's placement, and released after it.
   std::vector<uint64_t> numbers;
   const absl::Cleanup forget = [&] {
     for (uint64_t id : numbers) Release(id, /*bytes=*/0);
@@ -290,7 +291,7 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
     const Array& a = args[i];
     if (const internal::NumberState* n = internal::AsNumber(a)) {
       numbers.push_back(
-          internal::Take(service_->Put(n->value, executable.reply.in.at(i).placement), site));
+          internal::OrThrow(service_->Put(n->value, executable.reply.in.at(i).placement), site));
       request.args.push_back(numbers.back());
       continue;
     }
@@ -311,15 +312,14 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
   }
   {
     absl::MutexLock lock(&mu_);
-    if (released_.size() >= kReleasedWorthTelling ||
-        released_bytes_ >= kReleasedBytesWorthTelling) {
+    if (released_.size() >= kReleaseBatchArrays || released_bytes_ >= kReleaseBatchBytes) {
       request.release.swap(released_);
       released_bytes_ = 0;
     }
   }
   absl::StatusOr<api::ExecuteReply> accepted = ExecuteWhenAccepted(request);
   if (!accepted.ok() && !request.release.empty()) service_->Delete(request.release).IgnoreError();
-  const api::ExecuteReply reply = internal::Take(std::move(accepted), site);
+  const api::ExecuteReply reply = internal::OrThrow(std::move(accepted), site);
   for (size_t i = 0; i < donate.size(); ++i) {
     if (const auto* c = internal::AsConcrete(args[i]); c && donate[i]) c->donated.store(true);
   }
@@ -357,8 +357,8 @@ api::Placement Session::Place(const std::string& what, const Dims& shape, const 
   return placement;
 }
 
-Array Session::Made(uint64_t id, const Type& type, api::Placement placement, uint64_t operation,
-                    const std::string& name) {
+Array Session::MakeArray(uint64_t id, const Type& type, api::Placement placement,
+                         uint64_t operation, const std::string& name) {
   auto state = std::make_shared<internal::ConcreteState>(type);
   state->session = shared_from_this();
   state->id = id;
@@ -372,9 +372,10 @@ Array Session::Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec
                    const Site& site) {
   api::Placement placement = Place("put", value.shape(), mesh, spec, site);
   FlushReleased();
-  const uint64_t id = internal::Take(service_->Put(value, placement), site);
-  return Made(id, TypeOn(value.dtype(), value.shape(), mesh.logical, spec), std::move(placement),
-              /*operation=*/0, "put");
+  const uint64_t id = internal::OrThrow(service_->Put(value, placement), site);
+  return MakeArray(id, TypeOn(value.dtype(), value.shape(), mesh.logical, spec),
+                   std::move(placement),
+                   /*operation=*/0, "put");
 }
 
 Array Session::Reshard(const Array& x, const Mesh& mesh, const PartitionSpec& spec,
@@ -385,19 +386,19 @@ Array Session::Reshard(const Array& x, const Mesh& mesh, const PartitionSpec& sp
   type.weak = x.type().weak;
   if (placement == c.placement && type == x.type()) return x;
   FlushReleased();
-  const api::Making making = internal::Take(service_->Reshard(c.id, placement), site);
-  return Made(making.arrays.at(0), type, std::move(placement), making.operation, "put");
+  const api::Making making = internal::OrThrow(service_->Reshard(c.id, placement), site);
+  return MakeArray(making.arrays.at(0), type, std::move(placement), making.operation, "put");
 }
 
 void Session::Save(const std::string& path, const std::vector<api::ArrayToSave>& arrays,
                    bool overwrite, const Site& site) {
-  const uint64_t operation = internal::Take(service_->Save(path, arrays, overwrite), site);
+  const uint64_t operation = internal::OrThrow(service_->Save(path, arrays, overwrite), site);
   const absl::Duration limit = internal::BoundedWait(absl::InfiniteDuration());
   const absl::Time end = SteadyNow() + limit;
   api::Operation op;
   do {
     const absl::Duration left = std::max(end - SteadyNow(), absl::ZeroDuration());
-    op = internal::Take(service_->WaitOperation(operation, std::min(left, kLongestLook)), site);
+    op = internal::OrThrow(service_->WaitOperation(operation, std::min(left, kMaxPoll)), site);
   } while (op.state < api::OperationState::kDone && SteadyNow() < end);
   if (op.state < api::OperationState::kDone) {
     service_->Cancel(operation).IgnoreError();
@@ -411,20 +412,20 @@ void Session::Save(const std::string& path, const std::vector<api::ArrayToSave>&
   internal::CheckOk(op.error, site);
 }
 
-std::vector<Array> Session::Load(const std::string& path, const std::vector<Wanted>& wanted,
+std::vector<Array> Session::Load(const std::string& path, const std::vector<LoadRequest>& requests,
                                  const Site& site) {
   FlushReleased();
   std::vector<api::ArrayToLoad> arrays;
-  for (const Wanted& w : wanted) {
+  for (const LoadRequest& r : requests) {
     arrays.push_back(
-        {w.name, Place(absl::StrCat("load '", w.name, "'"), w.shape, w.mesh, w.spec, site)});
+        {r.name, Place(absl::StrCat("load '", r.name, "'"), r.shape, r.mesh, r.spec, site)});
   }
-  const api::Making making = internal::Take(service_->Load(path, arrays), site);
+  const api::Making making = internal::OrThrow(service_->Load(path, arrays), site);
   std::vector<Array> out;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    const Wanted& w = wanted[i];
-    out.push_back(Made(making.arrays.at(i), TypeOn(w.dtype, w.shape, w.mesh.logical, w.spec),
-                       std::move(arrays[i].placement), making.operation, "load"));
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const LoadRequest& r = requests[i];
+    out.push_back(MakeArray(making.arrays.at(i), TypeOn(r.dtype, r.shape, r.mesh.logical, r.spec),
+                            std::move(arrays[i].placement), making.operation, "load"));
   }
   return out;
 }
@@ -440,12 +441,13 @@ absl::Time CurrentDeadline() { return current_deadline; }
 
 absl::Duration BoundedWait(absl::Duration wanted) {
   return std::max(absl::ZeroDuration(),
-                  std::min({wanted, kLongestWait, current_deadline - SteadyNow()}));
+                  std::min({wanted, kMaxWait, current_deadline - SteadyNow()}));
 }
 
 absl::Duration BoundedResultWait(absl::Duration wanted) {
-  return std::max(absl::ZeroDuration(),
-                  std::min({wanted, kLongestWait, current_deadline + kLateAnswer - SteadyNow()}));
+  return std::max(
+      absl::ZeroDuration(),
+      std::min({wanted, kMaxWait, current_deadline + kResultGracePeriod - SteadyNow()}));
 }
 
 }  // namespace internal

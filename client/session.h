@@ -1,7 +1,7 @@
-// A session: the way from this process to a cluster, and the cache of what it has compiled.
+// A session: the connection of this process to a cluster, and the cache of its executables.
 //
-// Thread-safe.  Arrays keep their session alive; the last release of both closes it.  The default
-// session is the embedded cluster, or the one that TESSERA_ADDRESS names.
+// Thread-safe. Arrays keep their session alive; it closes with its last reference. The default
+// session is the cluster at TESSERA_ADDRESS, or else an embedded one.
 #pragma once
 #include <functional>
 #include <map>
@@ -26,18 +26,18 @@ struct ConnectOptions {
   std::string token;                           // empty: TESSERA_TOKEN
   std::string ca_file;    // empty: TESSERA_CA_FILE, else plain text on loopback
   bool insecure = false;  // plain text beyond loopback
-  // Waits, within `timeout` too, until the cluster has as many healthy devices; NOT_ENOUGH_DEVICES
-  // if it does not get them.  Workers of a cluster that is starting come one by one.
+  // Waits, at most for `timeout`, until the cluster has this many healthy devices (workers of a
+  // cluster that is starting register one by one); else NOT_ENOUGH_DEVICES.
   int min_devices = 0;
-  // Told, from any thread, of bytes of arrays that have moved between here and the devices. False:
-  // the transfer is given up, with CANCELLED.
+  // Called on any thread with the number of array bytes transferred. Return false to cancel the
+  // transfer.
   std::function<bool(int64_t bytes)> on_bytes = nullptr;
-  Keepalive keepalive = {};  // how soon a connection that is dead is noticed
-  // Arrays and runs belong to a session at the coordinator, which ends with this one, and with the
-  // process: when it exits, and at SIGINT and SIGTERM where the program leaves these to their
-  // default. Should it die otherwise, its runs are cancelled soon (session_grace_ms), and its
-  // arrays freed after the lease.  Named: one that somebody else has opened, which stays; 0 is the
-  // tenant's own, where arrays stay until they are deleted.
+  Keepalive keepalive = {};  // how soon a dead connection is detected
+  // Unset: a session is opened at the coordinator, which owns the arrays and runs. It ends with
+  // this object and with the process: at exit, and at SIGINT and SIGTERM if the program does not
+  // handle them. If the process is killed, its runs are cancelled after session_grace_ms and its
+  // arrays freed after the lease. Set: the id of an open session, which is not ended; 0 is the
+  // tenant's own session, where arrays persist until they are deleted.
   std::optional<uint64_t> session = std::nullopt;
   absl::Duration lease = absl::ZeroDuration();  // 0: the server's choice
 };
@@ -47,71 +47,71 @@ class Session : public std::enable_shared_from_this<Session> {
   static std::shared_ptr<Session> Connect(const std::string& address, ConnectOptions options = {},
                                           Site site = Site::Here());
   static std::shared_ptr<Session> Embedded(EmbeddedOptions options = {}, Site site = Site::Here());
-  // Over any implementation of api::Service.
-  static std::shared_ptr<Session> Over(std::shared_ptr<api::Service> service);
-  // Made on first use.
+  // A session on any implementation of api::Service.
+  static std::shared_ptr<Session> FromService(std::shared_ptr<api::Service> service);
+  // Created on first use.
   static std::shared_ptr<Session> Default(Site site = Site::Here());
-  // What Default() returns from then on, in this process; null: a session is made on next use.
+  // Sets what Default() returns in this process; null: the next use creates a session.
   static void SetDefault(std::shared_ptr<Session> session);
   ~Session();
 
   std::vector<api::Device> devices(Site site = Site::Here());
   api::Service& service() { return *service_; }
 
-  // ---- For the SDK's own files. ----
+  // ---- Used by the SDK only. ----
   struct Executable {
     api::CompileReply reply;
     ir::Mesh mesh;
     std::vector<ir::Type> out_types;
     std::string name;
   };
-  // Cached by everything but `site`. Equal programs from two source lines are two, since errors and
-  // plans name the lines of ops.
+  // Cached by all arguments except `site`. The call sites of ops are part of the program, as errors
+  // and plans name them.
   std::shared_ptr<const Executable> Compile(const ir::Program& program,
                                             const std::vector<int64_t>& devices,
                                             const std::string& name, bool explain,
                                             const Site& site);
-  // Only plans, for devices of so much memory each, which need not exist.
+  // Plans, without compiling, for absent devices with this much memory each.
   api::CompileReply PlanForAbsent(const ir::Program& program, int64_t device_memory_bytes,
                                   const std::string& name, const Site& site);
-  // `donate` is empty or as long as args.
+  // `donate` is empty or has one entry per argument.
   std::vector<Array> Run(const Executable& executable, const std::vector<Array>& args,
                          std::vector<bool> donate, const Site& site);
   Array Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec, const Site& site);
-  // `x`, a concrete array of this session, with this sharding: `x` itself if it has it already.
+  // Reshards `x`, a concrete array of this session; returns `x` itself if it has this sharding.
   Array Reshard(const Array& x, const Mesh& mesh, const PartitionSpec& spec, const Site& site);
-  // Returns when the file is there.
+  // Returns when the file is complete.
   void Save(const std::string& path, const std::vector<api::ArrayToSave>& arrays, bool overwrite,
             const Site& site);
-  struct Wanted {
+  struct LoadRequest {
     std::string name;
     DType dtype = DType::kF32;
     Dims shape;
     Mesh mesh;
     PartitionSpec spec;
   };
-  std::vector<Array> Load(const std::string& path, const std::vector<Wanted>& wanted,
+  std::vector<Array> Load(const std::string& path, const std::vector<LoadRequest>& requests,
                           const Site& site);
-  // Deletes soon: with the next put, or with the next run once the released are many or large.
+  // Deletes the array later: with the next put, or with the next run once a batch has accumulated.
   void Release(uint64_t array, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // The same for an array that was donated. The service has deleted it, unless the run ended before
-  // it began, so this deletion is sent only along with others.
+  // The same for a donated array. The server has deleted it, unless its run ended before it began,
+  // so this deletion alone is not worth a call.
   void ReleaseDonated(uint64_t array) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   explicit Session(std::shared_ptr<api::Service> service);
-  // Waits, within bounds, while the queue is full.
+  // Retries, for a bounded time, while the queue is full.
   absl::StatusOr<api::ExecuteReply> ExecuteWhenAccepted(const api::ExecuteRequest& request)
       ABSL_LOCKS_EXCLUDED(mu_);
   void FlushReleased() ABSL_LOCKS_EXCLUDED(mu_);
-  // Checks that the spec fits, and chooses devices where the mesh has none.
+  // Checks the spec, and chooses devices if the mesh has none.
   api::Placement Place(const std::string& what, const Dims& shape, const Mesh& mesh,
                        const PartitionSpec& spec, const Site& site);
-  // The handle to what the service has made.
-  Array Made(uint64_t id, const Type& type, api::Placement placement, uint64_t operation,
-             const std::string& name);
+  // The array of an id that the service has returned.
+  Array MakeArray(uint64_t id, const Type& type, api::Placement placement, uint64_t operation,
+                  const std::string& name);
 
-  const int process_;  // that made the service; a forked child must not use it
+  const int process_;  // the pid that created the service; a forked child must not use it
   const std::shared_ptr<api::Service> service_;
   absl::Mutex mu_;
   uint64_t last_operation_ ABSL_GUARDED_BY(mu_) = 0;
@@ -121,10 +121,9 @@ class Session : public std::enable_shared_from_this<Session> {
   int64_t released_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Every run started in scope must end within `limit`; scopes nest, the earliest end holds.  A wait
-// in scope ends half a second after that at the latest: the service ends a late run by itself, and
-// its error, which says where the run stood, is worth more than one that the wait was too short.
-// Belongs to the thread that made it.
+// Sets a deadline for all runs started in scope, on this thread; of nested scopes the earliest
+// holds. Waits in scope end at most half a second later: the server ends a late run itself, and its
+// error, which says what the run was doing, is more useful than that of the wait.
 class [[nodiscard]] deadline {
  public:
   explicit deadline(absl::Duration limit);
@@ -137,18 +136,18 @@ class [[nodiscard]] deadline {
 };
 
 namespace internal {
-absl::Time CurrentDeadline();  // InfiniteFuture when there is none
-// The minimum of `wanted`, the time to the deadline in scope, and the longest wait we allow.
+absl::Time CurrentDeadline();  // InfiniteFuture if there is none
+// The minimum of `wanted`, the time to the deadline in scope, and the longest wait allowed.
 absl::Duration BoundedWait(absl::Duration wanted);
 // The same for a wait for a run's results: the run's own error may come after the deadline.
 absl::Duration BoundedResultWait(absl::Duration wanted);
 }  // namespace internal
 
-// Copies `value` to devices: onto the mesh in context or the given one, cut as `spec` says.
+// Copies `value` to the devices of the mesh in context, or of `mesh`, sharded by `spec`.
 Array put(const ir::Array& value, Site site = Site::Here());
 Array put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec,
           Site site = Site::Here());
-// From numbers, in row-major order.
+// An array of numbers in row-major order.
 template <class T>
 Array array(const std::vector<T>& values, Dims shape, DType dtype = DTypeOf<T>(),
             Site site = Site::Here());
@@ -164,9 +163,8 @@ requires std::is_arithmetic_v<T> Array scalar(T value, DType dtype = DTypeOf<T>(
                  : ir::Array::Scalar(dtype, static_cast<double>(value)),
              site);
 }
-// A concrete array with another sharding: its bytes go from device to device, not by this process.
-// One that has the sharding already is returned as it is, as by jax.device_put: donating the result
-// donates `x`.
+// Reshards a concrete array: bytes move from device to device, not through this process. Returns
+// `x` itself if it has this sharding, as jax.device_put does: donating the result then donates `x`.
 Array put(const Array& x, const Mesh& mesh, const PartitionSpec& spec, Site site = Site::Here());
 
 template <class T>

@@ -6,8 +6,8 @@
 //   Array y = f(array<float>({1, 2, 3}));
 //   float v = y.item<float>();
 //
-// The one header a user includes.  Errors are thrown as tessera::Error.  Everything is
-// asynchronous: calls answer with arrays that may not be ready; reading one waits.
+// The only header that users include. Errors are thrown as tessera::Error. Calls are asynchronous:
+// they return arrays that may not be ready; reading one blocks.
 #pragma once
 #include "client/array.h"      // IWYU pragma: export
 #include "client/error.h"      // IWYU pragma: export

@@ -11,7 +11,7 @@ namespace {
 
 thread_local std::vector<std::shared_ptr<Frame>> frames;
 
-// Pushes a frame; closes and pops it whatever happens.
+// Pushes a frame; closes and pops it in its destructor.
 class FrameScope {
  public:
   FrameScope(const ir::Scope& scope, std::string name)
@@ -36,8 +36,8 @@ bool Encloses(const Frame* outer, const Frame* inner) {
   return false;
 }
 
-// A captured value's type inside `frame`.  Entering manual code, what was Explicit may not be any
-// more: JAX refuses that too.
+// A captured value's type inside `frame`. Throws if an axis that shards it is Manual there, as JAX
+// does.
 Type TypeInside(const Type& type, const Frame& frame, const Site& site) {
   for (const ir::AxisList& axes : type.sharding) {
     for (const std::string& axis : axes) {
@@ -69,7 +69,7 @@ ir::Value Capture(Frame& frame, const Array& a, const std::pair<const void*, int
   return frame.capture_params[it->second];
 }
 
-// The program's mesh: the context's, or that of the arrays.
+// The program's mesh: the one in context, or that of the arrays.
 Mesh RootMesh(const std::vector<Array>& inputs) {
   if (!context_mesh().empty()) return context_mesh();
   for (const Array& a : inputs) {
@@ -96,7 +96,7 @@ void CheckMeshOf(const ConcreteState& c, const Frame& frame, const Site& site) {
   }
 }
 
-// Where an argument lies, as the program states it: what the planner may not choose.
+// The sharding of an argument, which is fixed for the planner; nullopt: the planner chooses.
 std::optional<PartitionSpec> InSharding(const ConcreteState& c, const ir::Mesh& mesh) {
   if (mesh.empty() || c.placement.mesh.empty() || !c.placement.mesh.SameShape(mesh)) {
     return std::nullopt;
@@ -130,10 +130,10 @@ ir::FunctionRef Close(FrameScope& scope, const std::vector<Array>& results, cons
 }  // namespace
 
 ConcreteState::~ConcreteState() {
-  if (session && !deleted.load()) GiveBack();
+  if (session && !deleted.load()) ReleaseInSession();
 }
 
-void ConcreteState::GiveBack() const {
+void ConcreteState::ReleaseInSession() const {
   if (donated.load()) {
     session->ReleaseDonated(id);
   } else {
@@ -219,7 +219,7 @@ ir::Value Lift(const Array& a, const Site& site) {
 
 Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::string name,
                  const Site& site, FlatBody body) {
-  return Translate(site, [&] {
+  return ConvertExceptions(site, [&] {
     FrameScope frame(scope, std::move(name));
     frame.frame()->builder.SetSite(site);
     std::vector<Array> args;
@@ -240,7 +240,7 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
   if (mesh.empty()) mesh = RootMesh(hints);
   for (;;) {
     try {
-      return Translate(site, [&] {
+      return ConvertExceptions(site, [&] {
         FrameScope frame(ir::Scope{mesh.logical, true}, name);
         ir::Builder& b = frame.frame()->builder;
         b.SetSite(site);
@@ -254,9 +254,9 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
         out.program.entry = Close(frame, results, site);
         out.mesh = mesh;
         out.num_args = static_cast<int>(args.size());
-        out.hidden = std::move(frame.frame()->captures);
+        out.captures = std::move(frame.frame()->captures);
         std::vector<Array> all = args;
-        all.insert(all.end(), out.hidden.begin(), out.hidden.end());
+        all.insert(all.end(), out.captures.begin(), out.captures.end());
         for (const Array& a : all) {
           const ConcreteState* c = AsConcrete(a);
           out.program.in_shardings.push_back(c ? InSharding(*c, mesh.logical) : std::nullopt);
@@ -296,16 +296,16 @@ std::vector<Array> InProgram(std::string_view name, const Site& site,
   if (CurrentFrame()) return body();
   const TracedProgram traced = TraceProgram(
       std::string(name), site, {}, [&](const std::vector<Array>&) { return body(); }, inputs);
-  const std::shared_ptr<Session> session = SessionOf(traced.hidden, site);
+  const std::shared_ptr<Session> session = SessionOf(traced.captures, site);
   return session->Run(*session->Compile(traced.program, traced.mesh.devices, std::string(name),
                                         /*explain=*/false, site),
-                      traced.hidden, /*donate=*/{}, site);
+                      traced.captures, /*donate=*/{}, site);
 }
 
 std::vector<Array> Apply(std::string_view name, const Site& site, const std::vector<Array>& inputs,
                          EmitFn emit) {
   return InProgram(name, site, inputs, [&] {
-    return Translate(site, [&] {
+    return ConvertExceptions(site, [&] {
       Frame& frame = *CurrentFrame();
       std::vector<ir::Value> in;
       for (const Array& a : inputs) in.push_back(Lift(a, site));

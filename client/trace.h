@@ -1,9 +1,9 @@
-// The only tracer: a per-thread stack of functions being recorded.
+// The tracer: a per-thread stack of functions being recorded.
 //
-// A frame records one ir::Function.  What its body uses from outside becomes a capture: an extra
-// param, whose value the enclosing frame supplies when the function is used; at the outermost frame
-// captures are concrete arrays, the program's hidden arguments.  Not for users; frames belong to
-// the thread that opened them.
+// A frame records one ir::Function. A value from outside that its body uses becomes a capture: an
+// extra param, whose value the enclosing frame passes when it calls the function. Captures of the
+// outermost frame are concrete arrays, extra arguments of the program. Used by the SDK only; frames
+// belong to the thread that opened them.
 #pragma once
 #include <atomic>
 #include <map>
@@ -28,7 +28,6 @@ struct Frame {
   ir::Builder builder;
   Frame* parent = nullptr;
   bool open = true;
-  // A program's frame restarts with a mesh when it meets one; see RetraceWithMesh.
   std::vector<Array> captures;
   std::vector<ir::Value> capture_params;
   std::map<std::pair<const void*, int64_t>, int> capture_index;
@@ -43,17 +42,17 @@ struct ConcreteState final : ArrayState {
   using ArrayState::ArrayState;
   ~ConcreteState() override;
   // Releases the array in its session.
-  void GiveBack() const;
+  void ReleaseInSession() const;
   std::shared_ptr<Session> session;
   uint64_t id = 0;
   api::Placement placement;
   uint64_t operation = 0;                    // 0: uploaded
-  std::string name;                          // of the program that makes it
+  std::string name;                          // of the program that computes it
   mutable std::atomic<bool> deleted{false};  // by the user
-  // To an accepted run: the service has deleted it, unless the run ended before it began.
+  // Donated to an accepted run: the server has deleted it, unless the run ended before it began.
   mutable std::atomic<bool> donated{false};
 };
-// A C++ number that a program takes as an argument; each run puts it where the plan wants it.
+// A C++ number as an argument of a program; each run uploads it with the plan's placement.
 struct NumberState final : ArrayState {
   using ArrayState::ArrayState;
   ir::Array value;
@@ -67,13 +66,13 @@ struct TracedState final : ArrayState {
 const ConcreteState* AsConcrete(const Array& a);
 const TracedState* AsTraced(const Array& a);
 const NumberState* AsNumber(const Array& a);
-// Whether the array was deleted.  Asks the service about one that was donated.
+// Whether the array was deleted. Calls the server if it was donated.
 bool IsGone(const ConcreteState& c, const Site& site);
-// A concrete array that can be used outside of a trace; else throws, naming what wanted it.
+// Returns the state of a concrete array outside of a trace; else throws; `what` begins the error.
 const ConcreteState& Readable(std::string_view what, const Array& a, const Site& site);
 
-// Thrown to the outermost frame, which starts over with the mesh: an array or a shard_map names a
-// mesh that the program did not have.
+// Thrown when an array or a shard_map has a mesh while the program has none; the outermost frame
+// then traces again with this mesh.
 struct RetraceWithMesh {
   Mesh mesh;
 };
@@ -88,24 +87,23 @@ Array Wrap(const std::shared_ptr<Frame>& frame, ir::Value v);
 // Wraps a value of the current frame.
 Array Wrap(ir::Value v);
 
-// A closed function and what it needs beside its declared params: params are the declared ones,
-// then one per capture.
+// A closed function and its captures: its params are the declared ones, then one per capture.
 struct Nested {
   ir::FunctionRef fn;
   std::vector<Array> captures;
 };
 using FlatBody = absl::FunctionRef<std::vector<Array>(const std::vector<Array>&)>;
-// Records `body` on params of these types, in a frame of its own.
+// Records `body` on params of these types, in a new frame.
 Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::string name,
                  const Site& site, FlatBody body);
 
-// Runs `body` in the current frame; without one, records it as a program of its own, runs that, and
-// answers with its concrete results.
+// Calls `body` in the current frame; without one, records it as a program, runs that, and returns
+// its concrete results.
 std::vector<Array> InProgram(std::string_view name, const Site& site,
                              const std::vector<Array>& inputs,
                              absl::FunctionRef<std::vector<Array>()> body);
 
-// One op or a composite of ops on values; operands lifted into the current frame (or a program).
+// Emits one or several ops; the operands are lifted into the current frame (or a program).
 using EmitFn = absl::FunctionRef<std::vector<ir::Value>(ir::Builder&, std::vector<ir::Value>)>;
 std::vector<Array> Apply(std::string_view name, const Site& site, const std::vector<Array>& inputs,
                          EmitFn emit);
@@ -113,30 +111,29 @@ using Emit1Fn = absl::FunctionRef<ir::Value(ir::Builder&, std::vector<ir::Value>
 Array Apply1(std::string_view name, const Site& site, const std::vector<Array>& inputs,
              Emit1Fn emit);
 
-// `f` (from a transform) applied to args: inlined into the current frame, or run.
+// Applies `f` (from a transform) to args: inlined into the current frame, or run as a program.
 std::vector<Array> CallFunction(const ir::FunctionRef& f, const std::vector<Array>& args,
                                 std::string_view name, const Site& site);
 // `f` with its params in another order: new param i is old param order[i].
 ir::FunctionRef ReorderParams(const ir::Function& f, const std::vector<int>& order);
 
-// A program recorded outside any run: entry's params are `num_args` arguments, then the hidden
-// ones.
+// A traced program: entry's params are `num_args` arguments, then the captures.
 struct TracedProgram {
   ir::Program program;
   Mesh mesh;
   int num_args = 0;
-  std::vector<Array> hidden;
+  std::vector<Array> captures;
   const ir::FunctionRef& fn() const { return program.entry; }
 };
-// Records `body` as an entry function.  Requires: no frame is open on this thread.  `hints`: arrays
-// that the body will use, whose mesh is the program's when the arguments have none.
+// Records `body` as an entry function. Requires: no frame is open on this thread. `hints`: arrays
+// that the body uses, whose mesh becomes the program's if the arguments have none.
 TracedProgram TraceProgram(std::string name, const Site& site, const std::vector<Array>& args,
                            FlatBody body, const std::vector<Array>& hints = {});
-// The session all of these arrays live in; the default one for none.  Throws when they differ.
+// The common session of the arrays; the default one if there are none. Throws if they differ.
 std::shared_ptr<Session> SessionOf(const std::vector<Array>& arrays, const Site& site);
-// Whether any trace is open, for APIs that need values.
+// Throws the error of an API that needs the value of an array while tracing.
 void RefuseWhileTracing(std::string_view what, const Array& a, const Site& site);
-// Throws if there is nothing in it.
+// Throws for an Array without a value.
 void RefuseEmpty(const Array& a, const Site& site);
 
 }  // namespace tessera::internal

@@ -1,14 +1,14 @@
-// The transforms of functions: jit, grad, vmap and their kin, nested freely.
+// The transforms of functions: jit, grad, vmap and others. They nest.
 //
-// Each takes a callable and answers one.  The callable is traced: it sees types, not contents, and
-// runs once per trace.  Arguments and results are trees (client/tree.h); what is not an array is
-// static.  A jitted function may be called from any thread; tracing runs on the caller's.
+// Each takes a callable and returns one. The callable is traced: it sees types, not contents, and
+// runs once per trace. Arguments and results are trees (client/tree.h); leaves that are no arrays
+// are static. A jitted function is thread-safe; tracing runs on the caller's thread.
 //
 // A number that is an argument of jit, grad, jvp, linearize, vjp or linear_transpose is traced, as
 // a weakly typed scalar, where the callable takes an Array (`Array`, `Arg`, `auto`): one program
-// serves every value.  Where it declares a number (`int n`), which C++ must know while it traces,
+// serves every value. If it declares a number (`int n`), which C++ must know while it traces,
 // inside structs and containers, and as an argument of the other transforms, it is static: each
-// value is a program of its own.
+// value is a separate program.
 #pragma once
 #include <any>
 #include <bit>
@@ -34,13 +34,14 @@ template <class F, class... A>
 struct TakesTuple<F, std::tuple<A...>> : std::is_invocable<const F&, const A&...> {
   using Result = std::invoke_result<const F&, const A&...>;
 };
-// Whether F may be called with a tuple's values, and what it answers then.
+// Whether F is callable with a tuple's values, and its result.
 template <class F, class Tuple>
 inline constexpr bool kTakes = TakesTuple<F, Tuple>::value;
 template <class F, class Tuple>
 using ResultOf = std::decay_t<typename TakesTuple<F, Tuple>::Result::type>;
 
-// The types in which F is given arguments of types A: an Array for a number where F takes one.
+// The types of the arguments that F is called with for arguments of types A: an Array for a number
+// if F takes one.
 template <class F, class... A>
 class TracedAs {
   static constexpr uint64_t Numbers() {
@@ -52,14 +53,14 @@ class TracedAs {
   static_assert(std::popcount(kNumbers) <= 8,
                 "at most 8 numbers may be arguments of a traced function; give an array of them");
 
-  // The numbers but those of the set `kStatic` are Arrays.
+  // Numbers that are not in the set `kStatic` become Arrays.
   template <uint64_t kStatic, size_t... I>
   static auto Types(std::index_sequence<I...>)
       -> std::tuple<std::conditional_t<(((kNumbers & ~kStatic) >> I) & 1) != 0, Array, A>...>;
   template <uint64_t kStatic>
   using With = decltype(Types<kStatic>(std::index_sequence_for<A...>{}));
 
-  // The smallest such set that F takes.  Sets come in the order of their bits, in which each
+  // The smallest such set that F accepts. Sets are tried in the order of their bits, in which each
   // follows its subsets.
   template <uint64_t kStatic>
   static auto SmallestTaken() {
@@ -77,28 +78,28 @@ template <class F, class... A>
 using Traced = typename TracedAs<F, std::decay_t<const A&>...>::Tuple;
 template <class F, class... A>
 concept Traceable = kTakes<F, Traced<F, A...>>;
-// For callables that keep numbers as they are.
+// For transforms in which numbers are static.
 template <class F, class... A>
 concept Callable = kTakes<F, ArgTuple<A...>>;
 
 template <class To, class A>
-To TracedArg(const A& arg, bool wide, const Site& site) {
+To TracedArg(const A& arg, bool use_f64, const Site& site) {
   if constexpr (std::is_arithmetic_v<A> && std::is_same_v<To, Array>) {
-    return NumberArgument(Arg(arg, site), wide);
+    return NumberArgument(Arg(arg, site), use_f64);
   } else {
     return arg;
   }
 }
-// The arguments as F is given them.
+// The arguments that F is called with.
 template <class F, class... A>
 Traced<F, A...> TracedArgs(const Site& site, const A&... args) {
   using Tuple = Traced<F, A...>;
   if constexpr (std::is_same_v<Tuple, ArgTuple<A...>>) {
     return Tuple(args...);
   } else {
-    const bool wide = AnyWide(flatten(std::tie(args...)).leaves);
+    const bool use_f64 = HasFloat64(flatten(std::tie(args...)).leaves);
     return [&]<size_t... I>(std::index_sequence<I...>) {
-      return Tuple{TracedArg<std::tuple_element_t<I, Tuple>>(args, wide, site)...};
+      return Tuple{TracedArg<std::tuple_element_t<I, Tuple>>(args, use_f64, site)...};
     }
     (std::index_sequence_for<A...>{});
   }
@@ -116,7 +117,7 @@ FlatArgs Named(const T& t, std::string_view root, Flat* flat = nullptr) {
   return out;
 }
 
-// Calls f with `like`'s arrays replaced, keeps the result's structure in `*out`, flattens it.
+// Calls f with the arrays of `like` replaced, stores the result in `*out`, and flattens it.
 template <class F, class Tuple, class R>
 struct TreeBody {
   const F& f;
@@ -141,14 +142,14 @@ T Front(std::vector<Array>* leaves, const T& like) {
 // ---- jit ----------------------------------------------------------------------------------------
 
 struct JitOptions {
-  std::string name;  // for people; the place of the call when empty
-  // Their memory may be reused; using them again throws, unless the run has ended before it began.
-  // Negative ones count from the end.
+  std::string name;  // for errors and logs; empty: the call site
+  // Arguments whose memory may be reused. Using them again throws, unless the run ended before it
+  // began. Negative numbers count from the end.
   std::vector<int> donate_argnums;
   Prefix<PartitionSpec> in_shardings, out_shardings;  // on Auto axes; else the planner decides
 };
 
-// Compiled once per structure, types and placement of the arguments; afterwards only dispatched.
+// Compiled once per structure, types and placement of the arguments.
 template <class F>
 class Jitted {
  public:
@@ -177,13 +178,12 @@ class Jitted {
     return unflatten(*std::any_cast<std::shared_ptr<R>>(remembered), out);
   }
 
-  // What the planner decided for these arguments.
+  // The plan for these arguments.
   template <class... A>
   api::CompileReply Explain(const A&... args) const {
     return ExplainOn(nullptr, args...);
   }
-  // What it would decide on devices that are not there; arguments may be abstract.  OUT_OF_MEMORY:
-  // the plan does not fit them.
+  // The plan for absent devices; arguments may be abstract. OUT_OF_MEMORY: it does not fit them.
   template <class... A>
   api::CompileReply ExplainFor(const AbsentDevices& devices, const A&... args) const {
     return ExplainOn(&devices, args...);
@@ -197,7 +197,7 @@ class Jitted {
     const FlatCall<internal::Traced<F, A...>> call(*this, internal::TracedArgs<F>(site_, args...));
     return cache_->Explain(call.leaves, call.options, absent, site_, call.body);
   }
-  // A call of f_, flattened.  `like` is what f_ returned, once `body` has run.
+  // A flattened call of f_. `like` is the result of f_, set when `body` has run.
   template <class Tuple>
   struct FlatCall {
     using R = internal::ResultOf<F, Tuple>;
@@ -244,21 +244,21 @@ Jitted<F> jit(F f, JitOptions options = {}, Site site = Site::Here()) {
   return Jitted<F>(std::move(f), std::move(options), site);
 }
 
-// The plan in words: shardings, collectives, bytes and memory. Arguments and results are called by
+// The plan as text: shardings, collectives, bytes and memory. Arguments and results are named by
 // their paths: "args[0].blocks[0..11].w1", "result.loss".
 template <class F, class... A>
 std::string explain(const Jitted<F>& f, const A&... args) {
   return f.Explain(args...).explain_text;
 }
-// The same for devices that are not there; arguments may be abstract:
+// The same for absent devices; arguments may be abstract:
 //   explain({abstract_mesh({64, 8}, {"data", "model"}), 80LL << 30}, f, abstract({8192, 1024}))
-// Throws OUT_OF_MEMORY when the plan does not fit them.
+// Throws OUT_OF_MEMORY if the plan does not fit them.
 template <class F, class... A>
 std::string explain(const AbsentDevices& devices, const Jitted<F>& f, const A&... args) {
   return f.ExplainFor(devices, args...).explain_text;
 }
 
-// The program that f is, at the types of the arguments (concrete or abstract).
+// Traces f at the types of the arguments (concrete or abstract).
 template <class F, class... A>
 internal::TracedProgram trace(const F& f, const A&... args) {
   using Tuple = internal::Traced<F, A...>;
@@ -271,8 +271,8 @@ internal::TracedProgram trace(const F& f, const A&... args) {
 
 // ---- grad ---------------------------------------------------------------------------------------
 
-// value_and_grad<I...>(f)(args...): {f's result, gradient by argument I (a tuple for several)}.  f
-// answers a scalar loss, or a pair {loss, aux}.
+// value_and_grad<I...>(f)(args...): {f's result, gradient by argument I (a tuple for several)}. f
+// returns a scalar loss, or a pair {loss, aux}.
 template <class F, size_t... I>
 class ValueAndGrad {
  public:
@@ -296,16 +296,16 @@ class ValueAndGrad {
     const internal::FlatArgs leaves = internal::Named(tuple, "args", &flat);
     std::vector<bool> active;
     for (size_t a = 0; a < flat.tree.children.size(); ++a) {
-      active.insert(active.end(), flat.tree.children[a].num_leaves(), Wanted(a));
+      active.insert(active.end(), flat.tree.children[a].num_leaves(), IsActive(a));
     }
     std::optional<R> like;
     std::vector<Array> out = internal::ValueAndGradFlat(
         name_, leaves, active, site_, internal::TreeBody<F, Tuple, R>{f_, tuple, &like});
     R value = internal::Front(&out, *like);
-    // Gradients come in the order of the arguments.
+    // `out` has the gradients in the order of the arguments.
     Tuple grads = tuple;
     size_t a = 0;
-    std::apply([&](auto&... g) { (TakeIf(Wanted(a++), &out, &g), ...); }, grads);
+    std::apply([&](auto&... g) { (TakeIf(IsActive(a++), &out, &g), ...); }, grads);
     if constexpr (sizeof...(I) == 1) {
       return std::pair(std::move(value), std::get<I...>(grads));
     } else {
@@ -314,10 +314,10 @@ class ValueAndGrad {
   }
 
  private:
-  static bool Wanted(size_t argument) { return ((argument == I) || ...); }
+  static bool IsActive(size_t argument) { return ((argument == I) || ...); }
   template <class G>
-  static void TakeIf(bool wanted, std::vector<Array>* out, G* g) {
-    if (wanted) *g = internal::Front(out, *g);
+  static void TakeIf(bool active, std::vector<Array>* out, G* g) {
+    if (active) *g = internal::Front(out, *g);
   }
   F f_;
   const char* name_;
@@ -331,7 +331,7 @@ auto value_and_grad(F f, Site site = Site::Here()) {
     return ValueAndGrad<F, I...>(std::move(f), "value_and_grad", site);
   }
 }
-// grad<I...>(f)(args...): the gradient, or {gradient, aux} when f answers {loss, aux}.
+// grad<I...>(f)(args...): the gradient, or {gradient, aux} if f returns {loss, aux}.
 template <size_t... I, class F>
 auto grad(F f, Site site = Site::Here()) {
   auto both = [&] {
@@ -378,7 +378,7 @@ auto jvp(F f, const std::tuple<A...>& primals, const std::tuple<T...>& tangents,
   return std::pair(std::move(value), internal::Front(&out, *like));
 }
 
-// A linear map between trees, answered by linearize.
+// A linear map between trees, returned by linearize.
 template <class R, class... A>
 class LinearFn {
  public:
@@ -399,8 +399,8 @@ class LinearFn {
   R like_;
   std::tuple<A...> args_;
 };
-// The transpose of the linear map at the point, answered by vjp: cotangents in, one per argument
-// out.
+// The transpose of the linear map at the point, returned by vjp: from the cotangents of the result
+// to those of the arguments.
 template <class R, class... A>
 class VjpFn {
  public:
@@ -456,8 +456,8 @@ auto vjp(const F& f, const A& x, Site site = Site::Here()) {
   return vjp(f, std::tuple<A>(x), site);
 }
 
-// linear_transpose(f, x): f is linear; answers cotangents of f's result -> tuple of one per
-// argument. Only the types of x matter.
+// linear_transpose(f, x) of a linear f: returns a function from the cotangents of f's result to the
+// tuple of those of its arguments. Only the types of x are used.
 template <class F, class... A>
 auto linear_transpose(F f, const std::tuple<A...>& like, Site site = Site::Here()) {
   using Tuple = internal::Traced<F, A...>;
@@ -478,7 +478,7 @@ auto linear_transpose(F f, const A& like, Site site = Site::Here()) {
 // ---- vmap, shard_map ----------------------------------------------------------------------------
 
 struct VmapOptions {
-  int64_t axis_size = -1;  // needed when no argument is mapped
+  int64_t axis_size = -1;  // required if no argument is mapped
 };
 // Maps f over an axis of its arguments; None: the argument is the same for every element.
 template <class F>
@@ -510,7 +510,7 @@ struct ShardMapOptions {
   std::vector<std::string> axis_names;  // made Manual; empty: all axes of the mesh
   bool check_vma = true;
 };
-// Runs f once per coordinate of the mesh, on blocks.  An empty mesh: the context's.
+// Runs f once per device of the mesh, on its shards. An empty mesh: the one in context.
 template <class F>
 auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionSpec> out_specs,
                ShardMapOptions options = {}, Site site = Site::Here()) {
@@ -550,10 +550,10 @@ auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionS
 // ---- scan, checkpoint ---------------------------------------------------------------------------
 
 struct ScanOptions {
-  int64_t length = -1;  // needed when xs has no array
+  int64_t length = -1;  // required if xs has no array
   bool reverse = false;
 };
-// f(carry, x) -> pair{carry, y}, over the leading dim of xs (None: no xs).  Answers {carry, stacked
+// f(carry, x) -> pair{carry, y}, over the leading dim of xs (None: no xs). Returns {carry, stacked
 // ys}.
 template <class F, class C, class X>
 auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
@@ -584,7 +584,7 @@ auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
   return unflatten(*like, out);
 }
 
-// f, whose intermediate values are computed again for the gradient instead of kept.
+// f, whose intermediate values are recomputed for the gradient instead of stored.
 template <class F>
 auto checkpoint(F f, Site site = Site::Here()) {
   return [ f = std::move(f),

@@ -1,12 +1,12 @@
 // Trees: structs, vectors, maps, tuples and pairs with arrays at the leaves.
 //
-// Everything that is not an array is static: part of the structure, compared by value, never
-// traced. A struct of the user's becomes a tree by naming its fields, in its own namespace:
+// All other leaves are static: part of the structure, compared by value, never traced. A user's
+// struct becomes a tree by a macro with its fields, in the struct's namespace:
 //
 //   struct Params { Array w, b; int layers; };
 //   TESSERA_TREE(Params, w, b, layers)
 //
-// Templates stop here: below, a tree is a TreeNode and a flat list of arrays.  Values; thread-safe.
+// Code below these templates uses a TreeNode and a flat list of arrays. Values; thread-safe.
 #pragma once
 #include <array>
 #include <cstdio>
@@ -33,10 +33,10 @@ namespace tessera {
 // The structure of a tree.
 struct TreeNode {
   enum Kind : uint8_t { kLeaf, kStatic, kNode } kind = kNode;
-  std::string label;  // how the parent reaches it: ".w", "[0]", "['key']"
+  std::string label;  // its path step from the parent: ".w", "[0]", "['key']"
   std::string text;   // a node's kind ("tuple", "Params"), a static leaf's value
   std::vector<TreeNode> children;
-  int leaf = -1;  // a leaf's position in the flat list
+  int leaf = -1;  // a leaf's index in the flat list
 
   int num_leaves() const;
   // Equal for equal structures: kinds, labels and static values.
@@ -45,7 +45,7 @@ struct TreeNode {
 bool SameStructure(const TreeNode& a, const TreeNode& b);
 // Key paths of the leaves, in order, each beginning with `root`: "params.w[0]".
 std::vector<std::string> LeafPaths(const TreeNode& tree, std::string_view root);
-// Where and how two structures differ, for errors; "" when they do not.
+// Where and how two structures differ, for errors; "" if they are equal.
 std::string StructureDifference(const TreeNode& want, const TreeNode& got, std::string_view root);
 
 namespace tree {
@@ -86,7 +86,7 @@ concept UserStatic = requires(const T& t) {
   { TesseraTreeStatic(t) } -> std::convertible_to<std::string>;
 };
 
-// The text that stands for a static leaf: equal values, equal text.
+// The text of a static leaf, equal if and only if the values are equal.
 template <class T>
 std::string StaticText(const T& v) {
   if constexpr (UserStatic<T>) {
@@ -221,14 +221,14 @@ void for_each_leaf(T& t, F&& f) {
   tree::LeafSink<F> sink{f};
   tree::Walk(t, sink);
 }
-// `like` with other arrays at its leaves.  Requires: as many arrays as leaves.
+// `like` with its arrays replaced. Requires: as many arrays as leaves.
 template <class T>
 T unflatten(T like, const std::vector<Array>& leaves) {
   size_t i = 0;
   for_each_leaf(like, [&](Array& a) { a = leaves.at(i++); });
   return like;
 }
-// A tree like the first, each leaf f(leaves of the trees there).
+// A tree with the structure of `first`, whose leaves are f(corresponding leaves of all trees).
 template <class F, class T, class... Rest>
 T tree_map(F&& f, T first, const Rest&... rest) {
   const std::vector<std::vector<Array>> others = {flatten(rest).leaves...};
@@ -248,8 +248,8 @@ T tree_map(F&& f, T first, const Rest&... rest) {
   return first;
 }
 
-// A tree that may stop early: one leaf stands for the whole subtree below it.  What in_axes,
-// out_axes, in_specs, out_specs and shardings are.
+// A prefix of a tree: a leaf applies to the whole subtree at its position. The type of in_axes,
+// out_axes, in_specs, out_specs and shardings.
 template <class L>
 struct Prefix {
   enum Kind : uint8_t { kUnset, kLeaf, kNone, kList, kNamed } kind = kUnset;
@@ -264,7 +264,7 @@ struct Prefix {
   Prefix(std::initializer_list<Prefix> list) : kind(kList) {
     for (const Prefix& p : list) children.emplace_back("", p);
   }
-  // By field name or map key; all must be given.
+  // Children by field name or map key; all must be given.
   static Prefix Named(const std::map<std::string, Prefix>& fields) {
     Prefix p;
     p.kind = kNamed;
@@ -276,7 +276,7 @@ struct Prefix {
 
 namespace internal {
 
-// Label without its decoration: ".w" and "['w']" are both w.
+// The label without punctuation: "w" for ".w" and "['w']".
 std::string PlainLabel(std::string_view label);
 [[noreturn]] void ThrowPrefix(std::string_view what, const std::string& path,
                               const std::string& problem, const Site& site);
@@ -319,7 +319,7 @@ void BroadcastInto(const Prefix<L>& p, const TreeNode& tree, std::string_view wh
   }
 }
 
-// One per leaf of `tree`; nullopt where the prefix says None.
+// One entry per leaf of `tree`; nullopt if the prefix is None there.
 template <class L>
 std::vector<std::optional<L>> BroadcastPrefix(const Prefix<L>& p, const TreeNode& tree,
                                               std::string_view what, const Site& site) {
@@ -333,7 +333,7 @@ std::vector<std::optional<L>> BroadcastPrefix(const Prefix<L>& p, const TreeNode
 
 #define TESSERA_TREE_FIELD_(f) tree_sink(#f, tree_self.f);
 
-// Makes Struct a tree of the named fields (at most 25).  At namespace scope, beside Struct.
+// Makes Struct a tree of the named fields (at most 25). Use at namespace scope, next to Struct.
 #define TESSERA_TREE(Struct, ...)                                                                  \
   template <class TreeSink>                                                                        \
   void TesseraTreeWalk([[maybe_unused]] Struct& tree_self, [[maybe_unused]] TreeSink& tree_sink) { \

@@ -236,7 +236,7 @@ TEST_P(ClientTest, TransformsTraceNumbersAsJitDoes) {
   // Inside a trace they are constants of it.
   const auto outer = jit([&](Array v) { return jit(cube)(2) * v + grad(cube)(1.0); });
   EXPECT_THAT(outer(x).get<float>(), ElementsAre(11, 19));
-  EXPECT_TRUE(trace([&](Array v) { return jit(cube)(2) * v; }, x).hidden.empty());
+  EXPECT_TRUE(trace([&](Array v) { return jit(cube)(2) * v; }, x).captures.empty());
 }
 
 TEST_P(ClientTest, ConcreteCapturesAreHiddenArguments) {
@@ -245,7 +245,7 @@ TEST_P(ClientTest, ConcreteCapturesAreHiddenArguments) {
   EXPECT_THAT(f(array<float>({1, 2})).get<float>(), ElementsAre(10, 40));
   EXPECT_THAT(f(array<float>({3, 4})).get<float>(), ElementsAre(30, 80));
   const auto traced = trace([w](Array x) { return x * w; }, array<float>({1, 2}));
-  EXPECT_EQ(traced.hidden.size(), 1u);
+  EXPECT_EQ(traced.captures.size(), 1u);
 }
 
 TEST_P(ClientTest, TreesGoThroughJit) {

@@ -19,7 +19,7 @@ namespace tessera::embed {
 namespace {
 
 static_assert(kEmbeddedDevicesMax == worker::InFlightPage::kMaxDevices);
-// A worker in this process cannot be lost alone: a late heartbeat means a busy machine.
+// A worker in this process cannot fail alone: a late heartbeat means a busy machine.
 constexpr int64_t kLeaseMs = 60'000;
 
 Options CoordinatorOptions() {

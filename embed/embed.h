@@ -1,7 +1,7 @@
-// The whole cluster in this process: coordinator, planner and one worker with CPU devices, over the
-// same seams as the real one.
+// A cluster in this process: coordinator, planner and one worker with CPU devices, behind the same
+// interfaces as a distributed one.
 //
-// Owned by whoever holds the service; the last release stops the worker, then the coordinator.
+// Owned by the service; its destructor stops the worker, then the coordinator.
 #pragma once
 #include <memory>
 
@@ -11,7 +11,7 @@
 
 namespace tessera::embed {
 
-// VALUE_ERROR when options are out of range.
+// VALUE_ERROR if options are out of range.
 absl::StatusOr<std::shared_ptr<api::Service>> Start(const EmbeddedOptions& options);
 
 }  // namespace tessera::embed

@@ -14,9 +14,9 @@
 namespace tessera::remote {
 namespace {
 
-constexpr int kReceiveBytesMax = 256 << 20;
-// Between attempts to connect, at first and later; and how long one may take.
-constexpr int kFirstReconnectMs = 200, kLastReconnectMs = 1'000, kReconnectTimeoutMs = 5'000;
+constexpr int kMaxReceiveBytes = 256 << 20;
+// The backoff between attempts to connect, and the timeout of one.
+constexpr int kInitialBackoffMs = 200, kMaxBackoffMs = 1'000, kConnectTimeoutMs = 5'000;
 
 }  // namespace
 
@@ -36,11 +36,11 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
                                     "; set TESSERA_CA_FILE to its ca.pem"));
     }
     // Checked here, since gRPC would only say that the coordinator does not answer.
-    if (const auto authority = pki::Describe(pem.str()); !authority.ok()) {
-      return MakeError(ErrorKind::kTlsMismatch,
-                       absl::StrCat(options.ca_file, " holds no certificate of an authority: ",
-                                    authority.status().message(),
-                                    "; set TESSERA_CA_FILE to the cluster's ca.pem"));
+    if (const auto ca = pki::Describe(pem.str()); !ca.ok()) {
+      return MakeError(
+          ErrorKind::kTlsMismatch,
+          absl::StrCat(options.ca_file, " holds no certificate of an authority: ",
+                       ca.status().message(), "; set TESSERA_CA_FILE to the cluster's ca.pem"));
     }
     grpc::SslCredentialsOptions ssl;
     ssl.pem_root_certs = pem.str();
@@ -61,11 +61,11 @@ std::shared_ptr<grpc::Channel> ChannelTo(
     const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
     const Keepalive& keepalive) {
   grpc::ChannelArguments args;
-  args.SetMaxReceiveMessageSize(kReceiveBytesMax);
-  // Often enough for a client to come back within the coordinator's session_grace_ms.
-  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectMs);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectTimeoutMs);
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLastReconnectMs);
+  args.SetMaxReceiveMessageSize(kMaxReceiveBytes);
+  // Short enough for a client to reconnect within the coordinator's session_grace_ms.
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kInitialBackoffMs);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
   for (const ChannelArgument& a : ClientArguments(keepalive)) args.SetInt(a.name, a.value);
   return grpc::CreateCustomChannel(address, credentials, args);
 }

@@ -1,6 +1,6 @@
-// Channels to the coordinator: how clients prove who it is, and how large its messages may be.
+// Credentials of clients, and their channels to the coordinator.
 //
-// Pure functions; any thread.
+// Stateless; thread-safe.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,9 +12,9 @@
 
 namespace tessera::remote {
 
-// TLS with the authority of options.ca_file; plain text only to this machine, or where
-// options.insecure asks for it. TLS_MISMATCH otherwise, and when the file cannot be read or holds
-// no certificate; VALUE_ERROR when the address is not HOST:PORT or unix:/path.
+// TLS with the CA of options.ca_file; without it plain text, only to this machine or with
+// options.insecure. TLS_MISMATCH otherwise, and if the file has no certificate; VALUE_ERROR if the
+// address is not HOST:PORT or unix:/path.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
     const std::string& address, const ConnectOptions& options);
 // The channel connects at its first call.

@@ -1,4 +1,4 @@
-// Where Session::Connect comes in; see client/embedded.h.
+// Called by Session::Connect; see client/embedded.h.
 #include "client/remote/remote_service.h"
 
 extern "C" void TesseraConnectRemote(const char* address, const tessera::ConnectOptions& options,

@@ -9,33 +9,33 @@
 namespace tessera::remote {
 namespace {
 
-// A stream that was idle for so long is checked for its end before a run is sent over it.
-constexpr absl::Duration kRestMax = absl::Milliseconds(50);
+// A stream that was idle for this long is checked for its end before the next run is sent.
+constexpr absl::Duration kMaxIdle = absl::Milliseconds(50);
 
 }  // namespace
 
-// At most one read and one write are in flight. Whoever polls is the only one that takes from the
-// queue; what follows from it is started before anybody else may poll.
+// At most one read and one write are in flight. Only the polling thread takes events from the
+// queue, and it starts the next read or write before another thread may poll.
 class Executions::Stream {
  public:
   Stream(v1::ProgramService::Stub* stub, const PrepareFn& prepare) {
     prepare(&context_, absl::InfiniteDuration());
-    // Goes out with the first request.
+    // The metadata is sent with the first request.
     context_.set_initial_metadata_corked(true);
     stream_ = stub->AsyncExecutePrograms(&context_, &queue_, nullptr);
     stream_->Read(&event_, &event_);
   }
-  ~Stream() { Leave(); }
-  // Nobody waits any more. Runs keep the stream, so it must let go of them.
-  void Leave() ABSL_LOCKS_EXCLUDED(mu_) {
+  ~Stream() { Close(); }
+  // Called when no thread waits. Runs own the stream, so it must release them.
+  void Close() ABSL_LOCKS_EXCLUDED(mu_) {
     context_.TryCancel();
     queue_.Shutdown();
     void* tag = nullptr;
     bool ok = false;
     while (queue_.Next(&tag, &ok)) continue;
-    std::map<uint64_t, std::shared_ptr<Run>> left;  // without the lock
+    std::map<uint64_t, std::shared_ptr<Run>> runs;  // destroyed without the lock
     absl::MutexLock lock(&mu_);
-    left.swap(runs_);
+    runs.swap(runs_);
   }
 
   void Send(const std::shared_ptr<Run>& run, v1::ExecuteProgramsRequest request)
@@ -54,7 +54,7 @@ class Executions::Stream {
     }
     stream_->Write(request, &requests_);
   }
-  // Waits for one of the run's flags, at most until `deadline`; whether it is set, or the run over.
+  // Waits until a flag of the run is set or the run is over; returns false at `deadline`.
   bool Await(const Run& run, bool Run::*flag, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     const auto mine = [&] { return run.*flag || run.over_; };
@@ -71,10 +71,10 @@ class Executions::Stream {
       if (!timely) return mine();
     }
   }
-  // Sees whether it has ended while nobody looked.
+  // Returns false if the stream has ended, also while no thread polled.
   bool usable() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    if (polling_ || SteadyNow() - used_ < kRestMax) return !broken_;
+    if (polling_ || SteadyNow() - used_ < kMaxIdle) return !broken_;
     polling_ = true;
     while (!broken_ && Poll(SteadyNow())) continue;
     polling_ = false;
@@ -88,8 +88,7 @@ class Executions::Stream {
   mutable absl::Mutex mu_;
 
  private:
-  // Takes one thing that happened; false when nothing did until the deadline. Lets go of the lock
-  // meanwhile.
+  // Handles the next event, with the lock released while it waits; returns false at `deadline`.
   bool Poll(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     void* tag = nullptr;
     bool ok = false;
@@ -98,17 +97,17 @@ class Executions::Stream {
     mu_.Lock();
     if (next != grpc::CompletionQueue::GOT_EVENT) return false;
     if (tag == &requests_) {
-      Written(ok);
+      HandleWritten(ok);
     } else if (ok) {
-      Take();
+      HandleEvent();
     } else {
       Break();
     }
     return true;
   }
-  void Written(bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void HandleWritten(bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     writing_ = false;
-    if (!ok || requests_.empty()) return;  // A stream that broke says so to the read.
+    if (!ok || requests_.empty()) return;  // The pending read reports a broken stream.
     const v1::ExecuteProgramsRequest request = std::move(requests_.front());
     requests_.pop_front();
     writing_ = true;
@@ -116,7 +115,7 @@ class Executions::Stream {
     stream_->Write(request, &requests_);
     mu_.Lock();
   }
-  void Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void HandleEvent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const auto found = runs_.find(event_.number());
     if (found != runs_.end()) {
       Run& run = *found->second;
@@ -128,7 +127,7 @@ class Executions::Stream {
           run.failure_ =
               grpc::Status(static_cast<grpc::StatusCode>(event_.refused().code()),
                            event_.refused().message(), event_.refused().SerializeAsString());
-        // What does not read is read by ticket.
+        // A result that does not parse is read by ticket.
         if (absl::StatusOr<api::Completion> end = ir::serial::FromProto(event_.ended()); end.ok())
           for (auto& [array, value] : end->results)
             run.results_.insert_or_assign(array, std::move(value));
@@ -141,7 +140,7 @@ class Executions::Stream {
     stream_->Read(&event_, &event_);
     mu_.Lock();
   }
-  // The stream has ended: nothing more is said of its runs.
+  // Ends all runs, since the stream has ended.
   void Break() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     mu_.Unlock();
     grpc::Status status;
@@ -166,22 +165,22 @@ class Executions::Stream {
   std::unique_ptr<
       grpc::ClientAsyncReaderWriter<v1::ExecuteProgramsRequest, v1::ExecuteProgramsEvent>>
       stream_;
-  v1::ExecuteProgramsEvent event_;  // of the read in flight
+  v1::ExecuteProgramsEvent event_;  // filled by the read in flight
 
-  bool polling_ ABSL_GUARDED_BY(mu_) = false;  // a thread takes from the queue
+  bool polling_ ABSL_GUARDED_BY(mu_) = false;  // whether a thread polls the queue
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  std::deque<v1::ExecuteProgramsRequest> requests_ ABSL_GUARDED_BY(mu_);  // that wait
-  std::map<uint64_t, std::shared_ptr<Run>> runs_ ABSL_GUARDED_BY(mu_);    // that are not over
+  std::deque<v1::ExecuteProgramsRequest> requests_ ABSL_GUARDED_BY(mu_);  // not yet written
+  std::map<uint64_t, std::shared_ptr<Run>> runs_ ABSL_GUARDED_BY(mu_);    // not over
   absl::Time used_ ABSL_GUARDED_BY(mu_) = SteadyNow();
   bool broken_ ABSL_GUARDED_BY(mu_) = false;
-  grpc::Status status_ ABSL_GUARDED_BY(mu_);  // once it is broken
+  grpc::Status status_ ABSL_GUARDED_BY(mu_);  // valid once broken_
 };
 
 Executions::Executions(v1::ProgramService::Stub* stub, PrepareFn prepare)
     : stub_(stub), prepare_(std::move(prepare)) {}
 
 Executions::~Executions() {
-  if (stream_ != nullptr) stream_->Leave();
+  if (stream_ != nullptr) stream_->Close();
 }
 
 std::shared_ptr<Executions::Stream> Executions::Open() {
@@ -190,7 +189,7 @@ std::shared_ptr<Executions::Stream> Executions::Open() {
   return stream_;
 }
 
-grpc::Status Executions::Execute(const v1::ExecuteProgramRequest& request, absl::Duration limit,
+grpc::Status Executions::Execute(const v1::ExecuteProgramRequest& request, absl::Duration timeout,
                                  std::shared_ptr<Run>* run, api::ExecuteReply* reply) {
   const std::shared_ptr<Stream> stream = Open();
   *run = std::make_shared<Run>(stream, ++last_number_);
@@ -198,7 +197,7 @@ grpc::Status Executions::Execute(const v1::ExecuteProgramRequest& request, absl:
   numbered.set_number((*run)->number_);
   *numbered.mutable_run() = request;
   stream->Send(*run, std::move(numbered));
-  if (!stream->Await(**run, &Run::accepted_, SteadyNow() + limit))
+  if (!stream->Await(**run, &Run::accepted_, SteadyNow() + timeout))
     return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded");
   absl::MutexLock lock(&stream->mu_);
   if (!(*run)->accepted_ && (*run)->failure_.ok())

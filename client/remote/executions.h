@@ -1,9 +1,9 @@
-// Runs that are watched, all over one stream to the coordinator (ProgramService.ExecutePrograms):
-// small results come along with the end of their run.
+// Executes programs over one stream to the coordinator (ProgramService.ExecutePrograms), on which
+// completions arrive, with small results inline.
 //
-// Whoever waits polls for all who wait, and hands over when its own answer has come: no thread of
-// ours stands between the socket and the caller. Thread-safe. A stream that broke is followed by
-// another with the next run. FailureOf says why it broke, of each run whose end had not come.
+// Thread-safe. One of the waiting threads polls the stream for all, and passes the role on when its
+// own event has arrived: no background thread adds latency. A broken stream is replaced at the next
+// run; FailureOf is then its status, for each run that had not completed.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace tessera::remote {
 class Executions {
  public:
   class Stream;
-  // One run. What it holds is set once, by whoever polls.
+  // One run. Its fields are set once, by the polling thread.
   class Run {
    public:
     Run(std::shared_ptr<Stream> stream, uint64_t number)
@@ -35,31 +35,32 @@ class Executions {
     friend class Executions;
     const std::shared_ptr<Stream> stream_;
     const uint64_t number_;
-    // Guarded by the stream's lock.
+    // Guarded by the mutex of the stream.
     bool accepted_ = false, over_ = false;
     api::ExecuteReply reply_;
     std::map<uint64_t, ir::Array> results_;
-    grpc::Status failure_;  // why it was refused, or how the watch ended without saying how it did
+    grpc::Status failure_;  // the error of its acceptance, or of a stream that broke before its end
   };
 
-  // What `prepare` refers to outlives it.
+  // Captures of `prepare` must outlive this object.
   Executions(v1::ProgramService::Stub* stub, PrepareFn prepare);
   Executions(const Executions&) = delete;
   Executions& operator=(const Executions&) = delete;
-  // Leaves; the runs go on.
+  // Closes the stream. The runs continue.
   ~Executions();
 
-  // Sends the request and waits until the run is accepted or refused, at most `limit`.
-  grpc::Status Execute(const v1::ExecuteProgramRequest& request, absl::Duration limit,
+  // Sends the request and waits until the run is accepted or rejected, at most `timeout`.
+  grpc::Status Execute(const v1::ExecuteProgramRequest& request, absl::Duration timeout,
                        std::shared_ptr<Run>* run, api::ExecuteReply* reply)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits for the end, at most until `deadline`. Whether it has come, or can come no more.
+  // Waits for the completion, at most until `deadline`; returns whether it or the end of the stream
+  // has arrived.
   bool AwaitEnd(const Run& run, absl::Time deadline) const;
-  // What came along with the end.
+  // The result, if it was inline in the completion.
   std::optional<ir::Array> ResultOf(const Run& run, uint64_t array) const;
-  // How the watch ended without saying how the run did; OK while it has not.
+  // The status of a stream that broke before the completion; else OK.
   grpc::Status FailureOf(const Run& run) const;
-  // Runs whose end has not come.
+  // The number of runs that have not completed.
   size_t open() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

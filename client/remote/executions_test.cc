@@ -48,8 +48,8 @@ class FakeCoordinator final : public v1::ProgramService::Service {
   }
   std::unique_ptr<Executions> Client() {
     return std::make_unique<Executions>(
-        stub_.get(), [](grpc::ClientContext* context, absl::Duration limit) {
-          context->set_deadline(WallDeadline(std::min(limit, kLimit)));
+        stub_.get(), [](grpc::ClientContext* context, absl::Duration timeout) {
+          context->set_deadline(WallDeadline(std::min(timeout, kLimit)));
         });
   }
 

@@ -11,8 +11,8 @@ struct Hold::Stream {
   grpc::ClientContext context;
   grpc::CompletionQueue queue;
   std::unique_ptr<grpc::ClientAsyncReader<v1::Session>> reader;
-  v1::Session answer;
-  bool held = false;  // the server has answered
+  v1::Session response;
+  bool held = false;  // the server has responded
 
   ~Stream() {
     context.TryCancel();
@@ -41,12 +41,12 @@ void Hold::Open(uint64_t session) {
   stream_ = std::make_unique<Stream>();
   stream_->session = session;
   prepare_(&stream_->context, absl::InfiniteDuration());
-  // Waits for a connection: the call is sent as soon as there is one.
+  // The call is sent as soon as there is a connection.
   stream_->context.set_wait_for_ready(true);
   v1::HoldSessionRequest request;
   request.set_session(session);
   stream_->reader = stub_->AsyncHoldSession(&stream_->context, request, &stream_->queue, nullptr);
-  stream_->reader->Read(&stream_->answer, &stream_->answer);
+  stream_->reader->Read(&stream_->response, &stream_->response);
 }
 
 Hold::State Hold::Keep(uint64_t session, absl::Duration wait) {
@@ -61,10 +61,10 @@ Hold::State Hold::Keep(uint64_t session, absl::Duration wait) {
     if (stream_->queue.AsyncNext(&tag, &ok, WallDeadline(until - SteadyNow())) !=
         grpc::CompletionQueue::GOT_EVENT)
       return stream_->held ? State::kHeld : State::kOpening;
-    if (tag != &stream_->answer) continue;  // the request was sent
+    if (tag != &stream_->response) continue;  // the request was sent
     if (ok) {
       stream_->held = true;
-      stream_->reader->Read(&stream_->answer, &stream_->answer);  // ends with the stream
+      stream_->reader->Read(&stream_->response, &stream_->response);  // ends with the stream
       continue;
     }
     const bool was_held = stream_->held;

@@ -1,7 +1,7 @@
-// The stream by which the coordinator knows that this client is alive (SessionService.HoldSession).
+// The stream that keeps the session of this client alive (SessionService.HoldSession).
 //
-// Thread-compatible: used by one thread. Nothing polls the stream while it is open: a thread parked
-// in a poll would delay the answers of other calls on the same socket.
+// Thread-compatible: used by one thread. No thread blocks on the open stream, which would delay the
+// responses of other calls on the same socket.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,7 +15,7 @@ namespace tessera::remote {
 
 class Hold {
  public:
-  // The stub and what `prepare` refers to outlive it.
+  // The stub and the captures of `prepare` must outlive this object.
   Hold(v1::SessionService::Stub* stub, PrepareFn prepare);
   // Cancels the stream.
   ~Hold();
@@ -24,11 +24,11 @@ class Hold {
 
   enum class State {
     kHeld,     // also if the server is older and has no HoldSession
-    kOpening,  // not answered yet; perhaps there is no connection
+    kOpening,  // no response yet; there may be no connection
     kRefused
   };
-  // Opens a stream for `session` if there is none, and checks that it is still open; waits at most
-  // `wait` for it to open.
+  // Opens a stream for `session` if there is none, and waits at most `wait` for it to open; else
+  // checks that it is still open.
   State Keep(uint64_t session, absl::Duration wait);
 
  private:

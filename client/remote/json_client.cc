@@ -29,7 +29,7 @@ namespace {
 
 namespace pb = google::protobuf;
 
-constexpr absl::Duration kLook = absl::Milliseconds(100);  // between calls of give_up
+constexpr absl::Duration kPollInterval = absl::Milliseconds(100);  // between calls of give_up
 
 // Services are found by the descriptors of their files; using a message links its file.
 const pb::MethodDescriptor* MethodOf(const std::string& method) {
@@ -95,7 +95,7 @@ JsonClient::JsonClient(std::string address, const ConnectOptions& options,
 JsonClient::~JsonClient() = default;
 
 absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const std::string& request,
-                                             absl::Duration limit,
+                                             absl::Duration timeout,
                                              const std::function<bool()>& give_up) const {
   const pb::MethodDescriptor* const descriptor = MethodOf(method);
   if (descriptor == nullptr || descriptor->server_streaming() || descriptor->client_streaming()) {
@@ -109,7 +109,7 @@ absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const st
   }
 
   ::grpc::ClientContext context;
-  context.set_deadline(WallDeadline(limit));
+  context.set_deadline(WallDeadline(timeout));
   // Fails at once where nothing listens.
   context.set_wait_for_ready(false);
   if (!token_.empty()) context.AddMetadata("authorization", "Bearer " + token_);
@@ -125,7 +125,7 @@ absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const st
   while (true) {
     void* tag = nullptr;
     bool ok = false;
-    const auto next = queue.AsyncNext(&tag, &ok, WallDeadline(kLook));
+    const auto next = queue.AsyncNext(&tag, &ok, WallDeadline(kPollInterval));
     if (next != ::grpc::CompletionQueue::TIMEOUT) break;
     if (!given_up && give_up()) {
       given_up = true;
@@ -135,7 +135,7 @@ absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const st
   if (given_up && !status.ok()) {
     return MakeError(ErrorKind::kCancelled, absl::StrCat(method, ": given up by the caller"));
   }
-  TESSERA_RETURN_IF_ERROR(WhyUnreachable(
+  TESSERA_RETURN_IF_ERROR(DiagnoseUnreachable(
       FromGrpc(status, absl::StrCat("the coordinator at ", address_), ErrorKind::kServerStopping),
       address_, tls_, channel_->credentials));
   const std::unique_ptr<pb::Message> output(

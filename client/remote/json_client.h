@@ -1,5 +1,5 @@
-// The coordinator's methods called by name, with JSON for requests and responses: protobuf's own
-// mapping, so int64 is a text and names are in lowerCamelCase.
+// Calls the coordinator's methods by name, with requests and responses as JSON by protobuf's
+// mapping: int64 is a string and field names are lowerCamelCase.
 //
 // Thread-safe. Every call has a deadline.
 #pragma once
@@ -14,22 +14,21 @@
 
 namespace tessera::remote {
 
-// A program as a field of requests, with the source lines of its ops.
+// A program as a field of requests, with the call sites of its ops.
 std::string JsonOf(const ir::Program& program);
 
 class JsonClient {
  public:
-  // Connects at the first call. VALUE_ERROR for an address and TLS_MISMATCH for options that cannot
-  // work, as CredentialsFor.
+  // Connects at the first call. Errors are those of CredentialsFor.
   static absl::StatusOr<std::unique_ptr<JsonClient>> Make(const std::string& address,
                                                           const ConnectOptions& options);
   ~JsonClient();
 
-  // `method` is a unary one of tessera.v1 or of grpc.health.v1: "ClusterService/ListDevices",
-  // "grpc.health.v1.Health/Check". Ends early, with CANCELLED, once `give_up` returns true; it is
-  // called about ten times a second.
+  // `method` is a unary method of tessera.v1 or of grpc.health.v1: "ClusterService/ListDevices",
+  // "grpc.health.v1.Health/Check". Fails with CANCELLED once `give_up`, which is called
+  // about ten times a second, returns true.
   absl::StatusOr<std::string> Call(
-      const std::string& method, const std::string& request, absl::Duration limit,
+      const std::string& method, const std::string& request, absl::Duration timeout,
       const std::function<bool()>& give_up = [] { return false; }) const;
 
  private:

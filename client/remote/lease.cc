@@ -14,14 +14,15 @@
 namespace tessera::remote {
 namespace {
 
-constexpr absl::Duration kOpenLimit = absl::Seconds(10);
-// Renewals in the time of one lease, so that one may fail.
-constexpr int kRenewals = 3;
-constexpr absl::Duration kRenewEveryMin = absl::Milliseconds(20);
-// Looks at the hold in the time of the server's grace, so that there is time to hold again; and how
-// long the thread waits for a hold that is not there before it looks whether it is to stop.
-constexpr int kLooks = 5;
-constexpr absl::Duration kLookMin = absl::Milliseconds(50), kLookMax = absl::Seconds(1);
+constexpr absl::Duration kOpenTimeout = absl::Seconds(10);
+// More than one, so that a renewal may fail.
+constexpr int kRenewalsPerLease = 3;
+constexpr absl::Duration kMinRenewInterval = absl::Milliseconds(20);
+// Polls of the hold within the server's grace period, so that there is time to open it again; and
+// how long the thread waits for a hold that is being opened before it checks stopping_.
+constexpr int kPollsPerGrace = 5;
+constexpr absl::Duration kMinPollInterval = absl::Milliseconds(50),
+                         kMaxPollInterval = absl::Seconds(1);
 constexpr absl::Duration kHoldWait = absl::Milliseconds(100);
 
 }  // namespace
@@ -44,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Open(const std::shared_ptr<grpc::C
       session = v1::Session();
   } else if (*lease->options_.session != 0) {
     grpc::ClientContext context;
-    lease->prepare_(&context, kOpenLimit);
+    lease->prepare_(&context, kOpenTimeout);
     v1::RenewSessionRequest request;
     request.set_session(*lease->options_.session);
     session = v1::Session();
@@ -58,10 +59,10 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Open(const std::shared_ptr<grpc::C
     absl::MutexLock lock(&lease->mu_);
     lease->session_ = session->id();
     lease->lease_ = ir::serial::FromProto(session->lease());
-    lease->look_ = kLookMax;
+    lease->poll_interval_ = kMaxPollInterval;
     if (session->has_grace())
-      lease->look_ =
-          std::clamp(ir::serial::FromProto(session->grace()) / kLooks, kLookMin, kLookMax);
+      lease->poll_interval_ = std::clamp(ir::serial::FromProto(session->grace()) / kPollsPerGrace,
+                                         kMinPollInterval, kMaxPollInterval);
   }
   if (lease->mine()) {
     lease->hold_ = std::make_unique<Hold>(lease->stub_.get(), lease->prepare_);
@@ -83,13 +84,13 @@ Lease::Lease(const std::shared_ptr<grpc::Channel>& channel, LeaseOptions options
 
 Lease::~Lease() {
   if (getpid() != process_) {
-    // In a forked child: the thread exists only in the parent.
+    // The thread does not exist in a forked child.
     (void)thread_.release();
     (void)hold_.release();
     return;
   }
   at_end_ = nullptr;
-  End(SteadyNow() + kEndLimit);
+  End(SteadyNow() + kCloseTimeout);
 }
 
 void Lease::End(absl::Time by) {
@@ -110,7 +111,7 @@ void Lease::End(absl::Time by) {
   v1::DeleteSessionRequest request;
   request.set_session(session);
   v1::DeleteSessionResponse response;
-  // If this call fails, the hold has ended and the lease runs out.
+  // If this call fails, the lease expires.
   (void)stub_->DeleteSession(&context, request, &response);
 }
 
@@ -132,7 +133,7 @@ absl::StatusOr<v1::Session> Lease::Create() const {
     *request.mutable_lease() = ir::serial::ToProto(options_.lease);
   v1::Session session;
   TESSERA_RETURN_IF_ERROR(
-      CallUntilAnswered(channel_, kOpenLimit, prepare_, done_, [&](grpc::ClientContext* context) {
+      CallUntilAnswered(channel_, kOpenTimeout, prepare_, done_, [&](grpc::ClientContext* context) {
         return stub_->CreateSession(context, request, &session);
       }));
   return session;
@@ -156,33 +157,33 @@ absl::StatusOr<uint64_t> Lease::Replace(uint64_t lost) {
 
 void Lease::Run() {
   absl::Time renewed = SteadyNow();
-  absl::Duration look = absl::ZeroDuration();
+  absl::Duration poll_interval = absl::ZeroDuration();
   while (true) {
     uint64_t session = 0;
-    absl::Duration every;
+    absl::Duration renew_interval;
     {
       absl::MutexLock lock(&mu_);
-      every = std::max(lease_ / kRenewals, kRenewEveryMin);
-      absl::Duration pause = renewed + every - SteadyNow();
-      if (hold_ != nullptr) pause = std::min(pause, look);
+      renew_interval = std::max(lease_ / kRenewalsPerLease, kMinRenewInterval);
+      absl::Duration wait = renewed + renew_interval - SteadyNow();
+      if (hold_ != nullptr) wait = std::min(wait, poll_interval);
       const auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_; };
-      if (mu_.AwaitWithTimeout(absl::Condition(&stopping), pause)) return;
+      if (mu_.AwaitWithTimeout(absl::Condition(&stopping), wait)) return;
       session = session_;
-      look = look_;
+      poll_interval = poll_interval_;
     }
-    if (SteadyNow() >= renewed + every) {
-      Renew(session, every);
+    if (SteadyNow() >= renewed + renew_interval) {
+      Renew(session, renew_interval);
       renewed = SteadyNow();
     }
     // Keep waits for a stream that is being opened.
     if (hold_ != nullptr && hold_->Keep(session, kHoldWait) == Hold::State::kOpening)
-      look = absl::ZeroDuration();
+      poll_interval = absl::ZeroDuration();
   }
 }
 
-void Lease::Renew(uint64_t session, absl::Duration limit) {
+void Lease::Renew(uint64_t session, absl::Duration timeout) {
   grpc::ClientContext context;
-  prepare_(&context, limit);
+  prepare_(&context, timeout);
   {
     absl::MutexLock lock(&mu_);
     if (stopping_) return;

@@ -1,10 +1,10 @@
-// A session at the coordinator that lives as long as this does: opened first, renewed and held
-// (hold.h) by a thread, deleted at the end, which is the end of the process too (process_end.h).
-// If this process dies otherwise, the coordinator notices that the session is no longer held and
-// cancels its runs; when the lease runs out it frees the arrays.
+// A session at the coordinator with the lifetime of this object: a thread renews it and keeps it
+// alive (hold.h), and the destructor or the end of the process (process_end.h) deletes it. If this
+// process is killed, the coordinator detects the closed stream and cancels the session's runs, and
+// frees its arrays when the lease expires.
 //
-// Thread-safe.  The destructor ends the thread and the session, within a few seconds; in a child
-// that was forked it does neither, since both are the parent's.
+// Thread-safe. The destructor stops the thread and deletes the session, within a few seconds; in a
+// forked child it does neither, since both belong to the parent.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -28,14 +28,13 @@ namespace tessera::remote {
 struct LeaseOptions {
   std::string display_name;
   absl::Duration lease;  // 0: the server's choice
-  // A session that exists already, which is renewed and not deleted; 0: the tenant's own, which
-  // needs no lease.
+  // An open session, which is renewed but not deleted; 0: the tenant's own, which needs no lease.
   std::optional<uint64_t> session;
 };
 
 class Lease {
  public:
-  // A caller whose role may open no session goes without one.
+  // Works without a session if the caller's role may not open one.
   static absl::StatusOr<std::unique_ptr<Lease>> Open(const std::shared_ptr<grpc::Channel>& channel,
                                                      LeaseOptions options, PrepareFn prepare,
                                                      DoneFn done);
@@ -44,13 +43,13 @@ class Lease {
   Lease& operator=(const Lease&) = delete;
 
   uint64_t session() const ABSL_LOCKS_EXCLUDED(mu_);
-  // The server does not know `lost` (it was restarted, or this process slept for too long): the
-  // session that takes its place, which is new and empty.  SESSION_NOT_FOUND for one that others
-  // opened.
+  // Called if the server does not know the session `lost` (it was restarted, or this process was
+  // suspended for too long): opens a new, empty session. SESSION_NOT_FOUND if this object did not
+  // open `lost`.
   absl::StatusOr<uint64_t> Replace(uint64_t lost) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends the thread and the session, by `by` at the latest. A second call does nothing.
+  // Stops the thread and deletes the session, until `by` at the latest. Idempotent.
   void End(absl::Time by) ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether End was called: the arrays of the session are deleted, or will be.
+  // Whether End was called.
   bool ended() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -58,8 +57,8 @@ class Lease {
         DoneFn done);
   absl::StatusOr<v1::Session> Create() const;
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
-  void Renew(uint64_t session, absl::Duration limit) ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether this is a session that was opened here, to be held and deleted.
+  void Renew(uint64_t session, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether this object opened the session, keeps it alive and deletes it.
   bool mine() const { return !options_.session; }
 
   const LeaseOptions options_;
@@ -71,10 +70,10 @@ class Lease {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t session_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Duration lease_ ABSL_GUARDED_BY(mu_) = absl::InfiniteDuration();
-  absl::Duration look_ ABSL_GUARDED_BY(mu_);                     // between checks of the hold
-  grpc::ClientContext* calling_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the thread
+  absl::Duration poll_interval_ ABSL_GUARDED_BY(mu_);            // of the checks of hold_
+  grpc::ClientContext* calling_ ABSL_GUARDED_BY(mu_) = nullptr;  // the thread's call in progress
   const int process_;
-  std::unique_ptr<Hold> hold_;           // used by the thread; null: opened elsewhere
+  std::unique_ptr<Hold> hold_;           // used by the thread; null if not mine()
   std::unique_ptr<std::thread> thread_;  // last: it uses the members above
   std::unique_ptr<AtProcessEnd> at_end_;
 };

@@ -21,19 +21,19 @@ namespace tessera::remote {
 struct AtProcessEnd::Entry {
   std::function<void(absl::Time)> close;
   pid_t process = 0;
-  enum class State { kWaits, kRuns, kRan } state = State::kWaits;
+  enum class State { kPending, kRunning, kDone } state = State::kPending;
 };
 
 namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM};
 
-// ---- What the signal handler may touch. ---------------------------------------------------------
+// ---- State of the signal handler. ---------------------------------------------------------------
 std::atomic<pid_t> watched_process{0};
 std::atomic<int> caught{0};
 sem_t wake;
 
-void DieOf(int signal) {
+void DieBySignal(int signal) {
   ::signal(signal, SIG_DFL);
   raise(signal);
 }
@@ -41,9 +41,9 @@ void DieOf(int signal) {
 void OnSignal(int signal) {
   const int saved = errno;
   int none = 0;
-  // A forked child has no watcher, and a second signal ends the process at once.
+  // A forked child has no watcher thread, and a second signal ends the process at once.
   if (watched_process.load() != getpid() || !caught.compare_exchange_strong(none, signal)) {
-    DieOf(signal);
+    DieBySignal(signal);
   } else {
     sem_post(&wake);
   }
@@ -66,22 +66,22 @@ bool IsHandledBy(int signal, void (*handler)(int)) {
   }
 }
 
-// Once per process, and only for signals whose handler is the default.
+// Called once per process. Handles only the signals that have the default action.
 void WatchSignals() {
-  std::vector<int> free;
+  std::vector<int> unhandled;
   // A forked child inherits our handler from its parent.
   for (int signal : kSignals)
-    if (IsHandledBy(signal, SIG_DFL) || IsHandledBy(signal, OnSignal)) free.push_back(signal);
-  if (free.empty()) return;
+    if (IsHandledBy(signal, SIG_DFL) || IsHandledBy(signal, OnSignal)) unhandled.push_back(signal);
+  if (unhandled.empty()) return;
   sem_init(&wake, /*pshared=*/0, 0);
   caught = 0;
-  // The watcher blocks all signals, so that threads of the program that wait for some get them.
+  // The watcher thread blocks all signals, so that those that the program waits for reach it.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread(Watch).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  for (int signal : free) {
+  for (int signal : unhandled) {
     struct sigaction ours = {};
     ours.sa_handler = OnSignal;
     ours.sa_flags = SA_RESTART;
@@ -94,7 +94,7 @@ struct Registry {
   absl::Mutex mu;
   std::vector<std::shared_ptr<AtProcessEnd::Entry>> entries ABSL_GUARDED_BY(mu);
 };
-// Never destroyed: it is used while statics are.
+// Never destroyed: it is used while static objects are destroyed.
 Registry& TheRegistry() {
   static auto* const registry = new Registry;
   return *registry;
@@ -111,7 +111,7 @@ AtProcessEnd::AtProcessEnd(std::function<void(absl::Time)> close)
     absl::MutexLock lock(&registry.mu);
     registry.entries.push_back(entry_);
   }
-  // Registered at the first connection, so that what was made before it is destroyed later.
+  // Registered at the first connection, so that earlier static objects are destroyed after RunAll.
   static const int registered = atexit([] { RunAll(); });
   (void)registered;
   if (watched_process.exchange(entry_->process) != entry_->process) WatchSignals();
@@ -122,34 +122,34 @@ AtProcessEnd::~AtProcessEnd() {
   if (entry_->process != getpid()) return;
   Registry& registry = TheRegistry();
   absl::MutexLock lock(&registry.mu);
-  const auto rests = [this] { return entry_->state != Entry::State::kRuns; };
-  registry.mu.Await(absl::Condition(&rests));
+  const auto not_running = [this] { return entry_->state != Entry::State::kRunning; };
+  registry.mu.Await(absl::Condition(&not_running));
   registry.entries.erase(std::remove(registry.entries.begin(), registry.entries.end(), entry_),
                          registry.entries.end());
 }
 
 void AtProcessEnd::RunAll() {
   if (watched_process.load() != getpid()) return;
-  const absl::Time by = SteadyNow() + kEndLimit;
+  const absl::Time by = SteadyNow() + kCloseTimeout;
   Registry& registry = TheRegistry();
   while (true) {
     std::shared_ptr<Entry> next;
     {
       absl::MutexLock lock(&registry.mu);
-      const auto others_rest = [&registry]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry.mu) {
+      const auto none_running = [&registry]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry.mu) {
         return std::none_of(registry.entries.begin(), registry.entries.end(),
-                            [](const auto& e) { return e->state == Entry::State::kRuns; });
+                            [](const auto& e) { return e->state == Entry::State::kRunning; });
       };
-      // A thread that comes while another runs this waits for it.
-      if (!registry.mu.AwaitWithTimeout(absl::Condition(&others_rest), by - SteadyNow())) return;
+      // Waits for another thread that is running a callback.
+      if (!registry.mu.AwaitWithTimeout(absl::Condition(&none_running), by - SteadyNow())) return;
       for (const auto& entry : registry.entries)
-        if (entry->state == Entry::State::kWaits && entry->process == getpid()) next = entry;
+        if (entry->state == Entry::State::kPending && entry->process == getpid()) next = entry;
       if (next == nullptr) return;
-      next->state = Entry::State::kRuns;
+      next->state = Entry::State::kRunning;
     }
     next->close(by);
     absl::MutexLock lock(&registry.mu);
-    next->state = Entry::State::kRan;
+    next->state = Entry::State::kDone;
   }
 }
 

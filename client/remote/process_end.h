@@ -1,9 +1,8 @@
-// Work that is done before the process ends: by exit or the end of main, or by SIGINT or SIGTERM
-// where the program leaves these to their default. A signal that the program handles, ignores or
-// waits for is left alone; so is a child that was forked.
+// Callbacks before the process ends: at exit, at the end of main, and at SIGINT and SIGTERM if the
+// program has not changed their default action. Forked children do not run them.
 //
-// Thread-safe. Everything registered is called once, all within kEndLimit; a second signal does not
-// wait for that. After a signal's work the process dies of that signal.
+// Thread-safe. Each callback is called once, all within kCloseTimeout; a second signal kills the
+// process at once. After the callbacks of a signal the process dies by that signal.
 #pragma once
 #include <functional>
 #include <memory>
@@ -12,22 +11,21 @@
 
 namespace tessera::remote {
 
-inline constexpr absl::Duration kEndLimit = absl::Seconds(2);
+inline constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
 
 class AtProcessEnd {
  public:
-  // `close` is called on any thread, with the time by which it must return; never after this object
-  // is destroyed.
+  // `close` is called on any thread, with its deadline; never after the destructor.
   explicit AtProcessEnd(std::function<void(absl::Time by)> close);
-  // Waits for `close` if it is running.
+  // Waits for `close` while it is running.
   ~AtProcessEnd();
   AtProcessEnd(const AtProcessEnd&) = delete;
   AtProcessEnd& operator=(const AtProcessEnd&) = delete;
 
-  // Does now what the end of the process would; for programs that end by _exit.
+  // Runs all callbacks now; for programs that end by _exit.
   static void RunAll();
 
-  struct Entry;  // of the registry
+  struct Entry;
 
  private:
   const std::shared_ptr<Entry> entry_;

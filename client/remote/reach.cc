@@ -8,17 +8,17 @@
 namespace tessera::remote {
 namespace {
 
-constexpr absl::Duration kLimit = absl::Seconds(1);
+constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 }  // namespace
 
-absl::Status WhyUnreachable(absl::Status failed, const std::string& address, bool tls,
-                            const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+absl::Status DiagnoseUnreachable(absl::Status failed, const std::string& address, bool tls,
+                                 const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   if (failed.ok() || KindOf(failed) != ErrorKind::kUnreachable) return failed;
-  const ir::serial::Speaks speaks = ir::serial::Probe(address, kLimit);
+  const ir::serial::Speaks speaks = ir::serial::Probe(address, kProbeTimeout);
   if (speaks == ir::serial::Speaks::kNothing) return failed;
-  const auto because = [&](absl::string_view why) {
-    return MakeError(ErrorKind::kTlsMismatch, absl::StrCat("the coordinator at ", address, why));
+  const auto because = [&](absl::string_view reason) {
+    return MakeError(ErrorKind::kTlsMismatch, absl::StrCat("the coordinator at ", address, reason));
   };
   if (!tls && speaks == ir::serial::Speaks::kTls) {
     return because(
@@ -28,7 +28,7 @@ absl::Status WhyUnreachable(absl::Status failed, const std::string& address, boo
     return because(
         " speaks plain text, and was called with TLS; unset TESSERA_CA_FILE, or check the address");
   }
-  if (tls && !ir::serial::Answers(address, credentials, kLimit)) {
+  if (tls && !ir::serial::Answers(address, credentials, kProbeTimeout)) {
     return because(
         ": its certificate does not come from the authority in TESSERA_CA_FILE, or does not name "
         "this address; check both, and give the names that it is called by with `tessera up "

@@ -1,6 +1,6 @@
-// Why no connection to a coordinator comes about.
+// Diagnoses a failed connection to a coordinator.
 //
-// Any thread; tries to connect, for a second at most.
+// Thread-safe; tries to connect, for at most a second.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,10 +10,9 @@
 
 namespace tessera::remote {
 
-// `failed`, UNREACHABLE as FromGrpc says it, or TLS_MISMATCH where somebody answers at `address`
-// that does not speak as we did, with `credentials`, TLS or plain text. Any other error stays as it
-// is.
-absl::Status WhyUnreachable(absl::Status failed, const std::string& address, bool tls,
-                            const std::shared_ptr<grpc::ChannelCredentials>& credentials);
+// Returns `failed`, but TLS_MISMATCH in place of UNREACHABLE if the server at `address` speaks TLS
+// and this client plain text, or the reverse, or its certificate does not fit `credentials`.
+absl::Status DiagnoseUnreachable(absl::Status failed, const std::string& address, bool tls,
+                                 const std::shared_ptr<grpc::ChannelCredentials>& credentials);
 
 }  // namespace tessera::remote

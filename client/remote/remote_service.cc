@@ -19,46 +19,49 @@
 namespace tessera::remote {
 namespace {
 
-constexpr absl::Duration kFirstLook = absl::Seconds(1);          // before asking what hinders
-constexpr absl::Duration kCauseLimit = absl::Milliseconds(200);  // for the cause of no answer
-constexpr absl::Duration kCallLimit = absl::Seconds(30);         // for calls that answer at once
-constexpr absl::Duration kCompileLimit = absl::Minutes(5);    // planning large programs takes time
-constexpr absl::Duration kTransferLimit = absl::Minutes(10);  // of one array
-// Beyond what the server waits, so that one that was paused for ten seconds can still answer.
-constexpr absl::Duration kGrace = absl::Seconds(15);
-// How long the coordinator may take to learn of a lost executor; between questions to it.
-constexpr absl::Duration kLossKnownWithin = absl::Seconds(2), kLossLook = absl::Milliseconds(20);
-// An executor that restarts has its new tickets within this.
-constexpr absl::Duration kFreshWithin = absl::Seconds(5), kFreshLookMax = absl::Milliseconds(500);
-constexpr absl::Duration kFileLimit = absl::Seconds(90);  // for a worker to look at a file
+constexpr absl::Duration kFirstConnectTimeout =
+    absl::Seconds(1);  // then the connection is diagnosed
+constexpr absl::Duration kDiagnoseTimeout = absl::Milliseconds(200);
+constexpr absl::Duration kCallTimeout = absl::Seconds(30);      // of calls that do not block
+constexpr absl::Duration kCompileTimeout = absl::Minutes(5);    // large programs take long to plan
+constexpr absl::Duration kTransferTimeout = absl::Minutes(10);  // of one array
+// Added to waits on the server, so that one that was suspended for ten seconds can still respond.
+constexpr absl::Duration kServerGracePeriod = absl::Seconds(15);
+// How long the coordinator may take to detect a lost executor.
+constexpr absl::Duration kLossReportTimeout = absl::Seconds(2),
+                         kLossPollInterval = absl::Milliseconds(20);
+// An executor that restarts has new tickets within this time.
+constexpr absl::Duration kTicketRetryTimeout = absl::Seconds(5),
+                         kMaxTicketBackoff = absl::Milliseconds(500);
+constexpr absl::Duration kFileTimeout = absl::Seconds(90);  // a worker opens the file
 constexpr size_t kDeletesPerCall = 10'000;
-constexpr absl::Duration kWatchLimit = absl::Minutes(2);  // beyond what the server waits
-constexpr size_t kWatchedMax = 256;      // runs at a time; the server looks at no more than 1,000
-constexpr size_t kResultsKeptMax = 256;  // of at most 64 KiB each
+constexpr absl::Duration kWatchTimeout = absl::Minutes(2);  // more than the timeout of the server
+constexpr size_t kMaxWatchedRuns = 256;                     // the limit of the server is 1,000
+constexpr size_t kMaxCachedResults = 256;                   // of at most 64 KiB each
 
-// Paces the tries while an executor restarts.
-class FreshTries {
+// Backoff between attempts while an executor restarts.
+class TicketRetries {
  public:
-  // Waits a little; false once kFreshWithin has passed since the first call.
+  // Sleeps; returns false once kTicketRetryTimeout has passed since the first call.
   bool Again() {
-    deadline_ = std::min(deadline_, SteadyNow() + kFreshWithin);
+    deadline_ = std::min(deadline_, SteadyNow() + kTicketRetryTimeout);
     if (SteadyNow() >= deadline_) return false;
     const absl::Notification never;
-    never.WaitForNotificationWithTimeout(pause_);
-    pause_ = std::min(2 * pause_, kFreshLookMax);
+    never.WaitForNotificationWithTimeout(backoff_);
+    backoff_ = std::min(2 * backoff_, kMaxTicketBackoff);
     return true;
   }
 
  private:
   absl::Time deadline_ = absl::InfiniteFuture();
-  absl::Duration pause_ = kLossLook;
+  absl::Duration backoff_ = kLossPollInterval;
 };
 
-// Calls `attempt`, which asks for tickets, again while executors refuse them as old. Asking for new
-// ones also reports an array that is lost.
+// Calls `attempt`, which creates tickets, until executors do not reject them as stale. Creating
+// tickets fails if the array is lost.
 template <class F>
 auto WithFreshTickets(const F& attempt) -> decltype(attempt()) {
-  FreshTries tries;
+  TicketRetries tries;
   while (true) {
     auto done = attempt();
     if (KindOf(done.status()) != ErrorKind::kTicketStale || !tries.Again()) return done;
@@ -83,15 +86,16 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
   TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
                            CredentialsFor(address, options));
   std::shared_ptr<RemoteService> service(new RemoteService(address, options, credentials));
-  const auto connected = [&](absl::Duration limit) {
-    return service->channel_->WaitForConnected(WallDeadline(limit));
+  const auto connected = [&](absl::Duration timeout) {
+    return service->channel_->WaitForConnected(WallDeadline(timeout));
   };
-  const absl::Duration first = std::min(options.timeout, kFirstLook);
+  const absl::Duration first = std::min(options.timeout, kFirstConnectTimeout);
   if (!connected(first)) {
-    // A coordinator that is starting is waited for; a mismatch of TLS and plain text is final.
-    const absl::Status why = WhyUnreachable(MakeError(ErrorKind::kUnreachable, "no answer yet"),
-                                            address, !options.ca_file.empty(), credentials);
-    if (KindOf(why) != ErrorKind::kUnreachable) return why;
+    // A coordinator may be starting; a mismatch of TLS and plain text is final.
+    const absl::Status diagnosed =
+        DiagnoseUnreachable(MakeError(ErrorKind::kUnreachable, "no answer yet"), address,
+                            !options.ca_file.empty(), credentials);
+    if (KindOf(diagnosed) != ErrorKind::kUnreachable) return diagnosed;
     if (!connected(options.timeout - first)) return service->NoAnswerWithin(options.timeout);
   }
   const RemoteService* const self = service.get();
@@ -100,8 +104,8 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
       Lease::Open(
           service->channel_,
           {.display_name = ThisProcess(), .lease = options.lease, .session = options.session},
-          [self](grpc::ClientContext* context, absl::Duration limit) {
-            self->Prepare(context, limit);
+          [self](grpc::ClientContext* context, absl::Duration timeout) {
+            self->Prepare(context, timeout);
           },
           [self](const grpc::Status& status) { return self->Done(status); }));
   return std::shared_ptr<api::Service>(std::move(service));
@@ -110,14 +114,14 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
 absl::Status RemoteService::NoAnswerWithin(absl::Duration timeout) const {
   // A call that does not wait for a connection fails with the error of the last attempt to connect.
   grpc::ClientContext context;
-  Prepare(&context, kCauseLimit);
+  Prepare(&context, kDiagnoseTimeout);
   v1::GetCapabilitiesResponse ignored;
-  const std::string said = cluster_->GetCapabilities(&context, {}, &ignored).error_message();
+  const std::string message = cluster_->GetCapabilities(&context, {}, &ignored).error_message();
   return MakeError(
       ErrorKind::kUnreachable,
       absl::StrCat("no coordinator answers at ", address_, " within ",
                    absl::FormatDuration(timeout),
-                   ir::serial::NeverConnected(said) ? ": " + ir::serial::CauseOf(said) : "",
+                   ir::serial::NeverConnected(message) ? ": " + ir::serial::CauseOf(message) : "",
                    ". Check that it runs and that the address is right"));
 }
 
@@ -141,12 +145,12 @@ RemoteService::RemoteService(const std::string& address, const ConnectOptions& o
       arrays_(v1::ArrayService::NewStub(channel_)),
       operations_(v1::OperationService::NewStub(channel_)),
       transfer_(credentials, {.keepalive = options.keepalive, .on_bytes = options.on_bytes}),
-      executions_(programs_.get(), [this](grpc::ClientContext* context, absl::Duration limit) {
-        Prepare(context, limit);
+      executions_(programs_.get(), [this](grpc::ClientContext* context, absl::Duration timeout) {
+        Prepare(context, timeout);
       }) {}
 
-void RemoteService::Prepare(grpc::ClientContext* context, absl::Duration limit) const {
-  context->set_deadline(WallDeadline(limit));
+void RemoteService::Prepare(grpc::ClientContext* context, absl::Duration timeout) const {
+  context->set_deadline(WallDeadline(timeout));
   if (!token_.empty()) context->AddMetadata("authorization", "Bearer " + token_);
 }
 
@@ -156,16 +160,16 @@ absl::Status RemoteService::Done(const grpc::Status& status) const {
 }
 
 absl::Status RemoteService::Call(
-    absl::Duration limit, const std::function<grpc::Status(grpc::ClientContext*)>& call) const {
+    absl::Duration timeout, const std::function<grpc::Status(grpc::ClientContext*)>& call) const {
   return CallUntilAnswered(
-      channel_, limit,
+      channel_, timeout,
       [this](grpc::ClientContext* context, absl::Duration left) { Prepare(context, left); },
       [this](const grpc::Status& status) { return Done(status); }, call);
 }
 
 absl::StatusOr<std::vector<api::Device>> RemoteService::ListDevices() {
   v1::ListDevicesResponse response;
-  TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+  TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
     return cluster_->ListDevices(context, {}, &response);
   }));
   std::vector<api::Device> out;
@@ -177,7 +181,7 @@ absl::StatusOr<api::CompileReply> RemoteService::Compile(const api::CompileReque
   v1::CompileProgramRequest proto = ir::serial::ToProto(request);
   proto.set_request_id(NewRequestId());
   v1::CompileProgramResponse response;
-  TESSERA_RETURN_IF_ERROR(Call(kCompileLimit, [&](grpc::ClientContext* context) {
+  TESSERA_RETURN_IF_ERROR(Call(kCompileTimeout, [&](grpc::ClientContext* context) {
     return programs_->CompileProgram(context, proto, &response);
   }));
   absl::StatusOr<api::CompileReply> reply = ir::serial::FromProto(response);
@@ -192,7 +196,7 @@ absl::StatusOr<api::CompileReply> RemoteService::Compile(const api::CompileReque
 }
 
 bool RemoteService::WorthWatching(uint64_t executable) const {
-  if (executions_.open() >= kWatchedMax) return false;
+  if (executions_.open() >= kMaxWatchedRuns) return false;
   absl::MutexLock lock(&mu_);
   return large_.count(executable) == 0;
 }
@@ -204,7 +208,7 @@ absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteAndWatch(
   proto.set_request_id(NewRequestId());
   std::shared_ptr<Executions::Run> run;
   api::ExecuteReply reply;
-  Retries tries(channel_, kWatchLimit);
+  Retries tries(channel_, kWatchTimeout);
   grpc::Status accepted;
   do {
     accepted = executions_.Execute(proto, tries.left(), &run, &reply);
@@ -213,7 +217,7 @@ absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteAndWatch(
   std::vector<std::shared_ptr<Executions::Run>> dropped;  // without the lock
   absl::MutexLock lock(&mu_);
   for (uint64_t array : reply.outputs) runs_.emplace(array, run);
-  while (runs_.size() > kResultsKeptMax) {
+  while (runs_.size() > kMaxCachedResults) {
     dropped.push_back(std::move(runs_.begin()->second));
     runs_.erase(runs_.begin());
   }
@@ -245,19 +249,19 @@ absl::StatusOr<api::ExecuteReply> RemoteService::Execute(const api::ExecuteReque
   const bool watch = !no_streams_ && WorthWatching(request.executable);
   return InSession([&](uint64_t session) {
     mine.session = session;
-    if (!watch) return JustExecute(mine);
+    if (!watch) return ExecuteUnwatched(mine);
     absl::StatusOr<api::ExecuteReply> reply = ExecuteAndWatch(mine);
     no_streams_ = reply.status().code() == absl::StatusCode::kUnimplemented;
-    return no_streams_ ? JustExecute(mine) : reply;
+    return no_streams_ ? ExecuteUnwatched(mine) : reply;
   });
 }
 
-absl::StatusOr<api::ExecuteReply> RemoteService::JustExecute(
+absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteUnwatched(
     const api::ExecuteRequest& request) const {
   v1::ExecuteProgramRequest proto = ir::serial::ToProto(request);
   proto.set_request_id(NewRequestId());
   v1::ExecuteProgramResponse response;
-  TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+  TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
     return programs_->ExecuteProgram(context, proto, &response);
   }));
   return ir::serial::FromProto(response);
@@ -265,17 +269,17 @@ absl::StatusOr<api::ExecuteReply> RemoteService::JustExecute(
 
 absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value,
                                             const api::Placement& placement) {
-  // If this fails, the longer way below reports why.
+  // If this fails, the general path below reports the error.
   if (value.shape().empty()) {
     absl::StatusOr<uint64_t> array = Relay(value, placement);
     if (array.ok() || KindOf(array.status()) == ErrorKind::kCancelled) return array;
   }
-  FreshTries tries;
+  TicketRetries tries;
   while (true) {
-    bool gone = false;
-    absl::StatusOr<uint64_t> array = PutOnce(value, placement, &gone);
+    bool lost = false;
+    absl::StatusOr<uint64_t> array = PutOnce(value, placement, &lost);
     // The caller has not seen the array yet: a new one is created.
-    if (array.ok() || !gone || !tries.Again()) return array;
+    if (array.ok() || !lost || !tries.Again()) return array;
   }
 }
 
@@ -290,20 +294,20 @@ absl::StatusOr<uint64_t> RemoteService::Relay(const ir::Array& value,
         request.set_session(session);
         request.set_request_id(NewRequestId());
         v1::WriteArrayResponse written;
-        TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+        TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
           return arrays_->WriteArray(context, request, &written);
         }));
         return written.array();
       }));
-  absl::Status told = transfer_.Tell(value.num_bytes());
-  if (told.ok()) return array;
+  absl::Status reported = transfer_.ReportProgress(value.num_bytes());
+  if (reported.ok()) return array;
   Delete({array}).IgnoreError();
-  return told;
+  return reported;
 }
 
 absl::StatusOr<uint64_t> RemoteService::PutOnce(const ir::Array& value,
-                                                const api::Placement& placement, bool* gone) {
-  const absl::Time end = SteadyNow() + kTransferLimit;
+                                                const api::Placement& placement, bool* lost) {
+  const absl::Time end = SteadyNow() + kTransferTimeout;
   const api::ArraySpec spec{value.dtype(), value.shape(), placement};
   v1::CreateArrayRequest request;
   *request.mutable_spec() = ir::serial::ToProto(spec);
@@ -313,7 +317,7 @@ absl::StatusOr<uint64_t> RemoteService::PutOnce(const ir::Array& value,
         request.set_session(session);
         request.set_request_id(NewRequestId());
         v1::CreateArrayResponse created;
-        TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+        TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
           return arrays_->CreateArray(context, request, &created);
         }));
         return created;
@@ -328,9 +332,9 @@ absl::StatusOr<uint64_t> RemoteService::PutOnce(const ir::Array& value,
                              [&] { return Loss(response.array()); });
     });
   }
-  const absl::Status written = WhyLost(response.array(), RunAll(jobs));
+  const absl::Status written = WithLossReason(response.array(), RunAll(jobs));
   if (!written.ok()) {
-    *gone = KindOf(written) == ErrorKind::kTicketStale ||
+    *lost = KindOf(written) == ErrorKind::kTicketStale ||
             KindOf(Loss(response.array())) == ErrorKind::kWorkerLost;
     Delete({response.array()}).IgnoreError();
     return written;
@@ -345,7 +349,7 @@ absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::ReadTickets(
   for (int o : ordinals) request.add_ordinals(o);
   *request.mutable_timeout() = ir::serial::ToProto(timeout);
   v1::CreateReadTicketsResponse response;
-  TESSERA_RETURN_IF_ERROR(Call(timeout + kGrace, [&](grpc::ClientContext* context) {
+  TESSERA_RETURN_IF_ERROR(Call(timeout + kServerGracePeriod, [&](grpc::ClientContext* context) {
     return arrays_->CreateReadTickets(context, request, &response);
   }));
   return response;
@@ -353,19 +357,19 @@ absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::ReadTickets(
 
 absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration timeout) {
   const absl::Time start = SteadyNow();
-  grpc::Status told;  // by a coordinator that stopped while the run was watched
+  grpc::Status stream_end;  // the end of the stream, if the coordinator stopped meanwhile
   if (const std::shared_ptr<Executions::Run> run = RunOf(array)) {
     executions_.AwaitEnd(*run, start + timeout);
     if (std::optional<ir::Array> value = executions_.ResultOf(*run, array))
       return *std::move(value);
-    // Too large, failed, or not ended: asked of the coordinator.
-    told = executions_.FailureOf(*run);
+    // The result is too large, failed, or not ready: the coordinator is called.
+    stream_end = executions_.FailureOf(*run);
   }
   absl::StatusOr<ir::Array> value = WithFreshTickets([&] {
     return GetOnce(array, std::max(timeout - (SteadyNow() - start), absl::ZeroDuration()));
   });
-  if (KindOf(value.status()) == ErrorKind::kUnreachable && !told.error_details().empty())
-    return Done(told);
+  if (KindOf(value.status()) == ErrorKind::kUnreachable && !stream_end.error_details().empty())
+    return Done(stream_end);
   return value;
 }
 
@@ -373,9 +377,9 @@ absl::StatusOr<ir::Array> RemoteService::GetOnce(uint64_t array, absl::Duration 
   TESSERA_ASSIGN_OR_RETURN(const v1::CreateReadTicketsResponse tickets,
                            ReadTickets(array, {}, timeout));
   TESSERA_ASSIGN_OR_RETURN(const api::ArraySpec spec, ir::serial::FromProto(tickets.spec()));
-  const absl::Time end = SteadyNow() + kTransferLimit;
+  const absl::Time end = SteadyNow() + kTransferTimeout;
   const int64_t num_elements = ir::MakeType(spec.dtype, spec.shape).num_elements();
-  ir::Array whole;  // made for the first block that is not all of it
+  ir::Array whole;  // allocated if the array is sharded
   absl::Mutex mu;
   std::vector<std::function<absl::Status()>> jobs;
   int64_t elements = 0;
@@ -402,7 +406,7 @@ absl::StatusOr<ir::Array> RemoteService::GetOnce(uint64_t array, absl::Duration 
                                   num_elements, " elements of array ", array));
   }
   if (jobs.empty()) return ir::Array(spec.dtype, spec.shape);
-  TESSERA_RETURN_IF_ERROR(WhyLost(array, RunAll(jobs)));
+  TESSERA_RETURN_IF_ERROR(WithLossReason(array, RunAll(jobs)));
   return whole;
 }
 
@@ -414,17 +418,17 @@ absl::Status RemoteService::Loss(uint64_t array) const {
   return !known.ok() && lost ? known : absl::OkStatus();
 }
 
-absl::Status RemoteService::WhyLost(uint64_t array, absl::Status moved) const {
-  if (moved.ok() || KindOf(moved) != ErrorKind::kWorkerLost) return moved;
+absl::Status RemoteService::WithLossReason(uint64_t array, absl::Status transferred) const {
+  if (transferred.ok() || KindOf(transferred) != ErrorKind::kWorkerLost) return transferred;
   // The coordinator learns of the loss from the worker's daemon at about the same time.
-  const absl::Time deadline = SteadyNow() + kLossKnownWithin;
+  const absl::Time deadline = SteadyNow() + kLossReportTimeout;
   const absl::Notification never;
   while (SteadyNow() < deadline) {
     const absl::Status known = ReadTickets(array, {}, absl::ZeroDuration()).status();
     if (KindOf(known) == ErrorKind::kWorkerLost) return known;
-    never.WaitForNotificationWithTimeout(kLossLook);
+    never.WaitForNotificationWithTimeout(kLossPollInterval);
   }
-  return moved;
+  return transferred;
 }
 
 absl::StatusOr<ir::Array> RemoteService::GetShard(uint64_t array, int ordinal,
@@ -445,8 +449,8 @@ absl::StatusOr<ir::Array> RemoteService::GetShardOnce(uint64_t array, int ordina
   TESSERA_ASSIGN_OR_RETURN(const Block block, BlockOf(spec, ordinal));
   absl::StatusOr<ir::Array> shard =
       transfer_.Read(tickets.tickets(0).endpoint(), tickets.tickets(0).ticket(), spec.dtype,
-                     block.shape, SteadyNow() + kTransferLimit, [&] { return Loss(array); });
-  TESSERA_RETURN_IF_ERROR(WhyLost(array, shard.status()));
+                     block.shape, SteadyNow() + kTransferTimeout, [&] { return Loss(array); });
+  TESSERA_RETURN_IF_ERROR(WithLossReason(array, shard.status()));
   return shard;
 }
 
@@ -454,7 +458,7 @@ absl::StatusOr<api::ArraySpec> RemoteService::Describe(uint64_t array) {
   v1::GetArrayRequest request;
   request.set_array(array);
   v1::Array response;
-  TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+  TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
     return arrays_->GetArray(context, request, &response);
   }));
   return ir::serial::FromProto(response.spec());
@@ -469,7 +473,7 @@ absl::StatusOr<api::Making> RemoteService::Reshard(uint64_t array,
     request.set_session(session);
     request.set_request_id(NewRequestId());
     v1::ReshardArrayResponse response;
-    TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+    TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
       return arrays_->ReshardArray(context, request, &response);
     }));
     return MakingOf(response.operation(), absl::MakeConstSpan(&response.array(), 1));
@@ -489,7 +493,7 @@ absl::StatusOr<uint64_t> RemoteService::Save(const std::string& path,
   request.set_overwrite(overwrite);
   request.set_request_id(NewRequestId());
   v1::Operation response;
-  TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+  TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
     return arrays_->SaveArrays(context, request, &response);
   }));
   return response.id();
@@ -508,7 +512,7 @@ absl::StatusOr<api::Making> RemoteService::Load(const std::string& path,
     request.set_session(session);
     request.set_request_id(NewRequestId());
     v1::LoadArraysResponse response;
-    TESSERA_RETURN_IF_ERROR(Call(kFileLimit, [&](grpc::ClientContext* context) {
+    TESSERA_RETURN_IF_ERROR(Call(kFileTimeout, [&](grpc::ClientContext* context) {
       return arrays_->LoadArrays(context, request, &response);
     }));
     return MakingOf(response.operation(), response.arrays());
@@ -520,7 +524,7 @@ absl::StatusOr<std::vector<api::FileArrayInfo>> RemoteService::DescribeFile(
   v1::GetFileRequest request;
   request.set_path(path);
   v1::File response;
-  TESSERA_RETURN_IF_ERROR(Call(kFileLimit, [&](grpc::ClientContext* context) {
+  TESSERA_RETURN_IF_ERROR(Call(kFileTimeout, [&](grpc::ClientContext* context) {
     return arrays_->GetFile(context, request, &response);
   }));
   std::vector<api::FileArrayInfo> out;
@@ -544,7 +548,7 @@ absl::Status RemoteService::Delete(absl::Span<const uint64_t> arrays) {
     for (uint64_t id : arrays.subspan(at, kDeletesPerCall)) request.add_arrays(id);
     request.set_request_id(NewRequestId());
     v1::DeleteArraysResponse response;
-    TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+    TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
       return arrays_->DeleteArrays(context, request, &response);
     }));
   }
@@ -555,7 +559,7 @@ absl::StatusOr<api::Operation> RemoteService::GetOperation(uint64_t operation) {
   v1::GetOperationRequest request;
   request.set_operation(operation);
   v1::Operation response;
-  TESSERA_RETURN_IF_ERROR(Call(kCallLimit, [&](grpc::ClientContext* context) {
+  TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
     return operations_->GetOperation(context, request, &response);
   }));
   return ir::serial::FromProto(response);
@@ -567,7 +571,7 @@ absl::StatusOr<api::Operation> RemoteService::WaitOperation(uint64_t operation,
   request.set_operation(operation);
   *request.mutable_timeout() = ir::serial::ToProto(timeout);
   v1::Operation response;
-  TESSERA_RETURN_IF_ERROR(Call(timeout + kGrace, [&](grpc::ClientContext* context) {
+  TESSERA_RETURN_IF_ERROR(Call(timeout + kServerGracePeriod, [&](grpc::ClientContext* context) {
     return operations_->WaitOperation(context, request, &response);
   }));
   return ir::serial::FromProto(response);
@@ -577,7 +581,7 @@ absl::Status RemoteService::Cancel(uint64_t operation) {
   v1::CancelOperationRequest request;
   request.set_operation(operation);
   v1::CancelOperationResponse response;
-  return Call(kCallLimit, [&](grpc::ClientContext* context) {
+  return Call(kCallTimeout, [&](grpc::ClientContext* context) {
     return operations_->CancelOperation(context, request, &response);
   });
 }

@@ -1,8 +1,8 @@
-// The seam of ir/api/service.h carried by gRPC to a coordinator, and to its executors for the
-// bytes.
+// The client API (ir/api/service.h) over gRPC: calls to the coordinator, and array bytes to and
+// from its executors.
 //
-// Thread-safe.  Every call has a deadline.  What changes something carries a request_id, by which
-// unary calls and accepted runs are asked for again when nobody answers (retry.h).
+// Thread-safe. Every call has a deadline. Calls that change something carry a request_id, so that
+// they can be retried when the connection fails (retry.h).
 #pragma once
 #include <atomic>
 #include <map>
@@ -27,7 +27,7 @@ namespace tessera::remote {
 
 class RemoteService final : public api::Service {
  public:
-  // Waits until the coordinator answers, at most options.timeout.
+  // Waits until the coordinator responds, at most for options.timeout.
   static absl::StatusOr<std::shared_ptr<api::Service>> Connect(const std::string& address,
                                                                const ConnectOptions& options);
 
@@ -53,37 +53,37 @@ class RemoteService final : public api::Service {
  private:
   RemoteService(const std::string& address, const ConnectOptions& options,
                 std::shared_ptr<grpc::ChannelCredentials> credentials);
-  void Prepare(grpc::ClientContext* context, absl::Duration limit) const;
+  void Prepare(grpc::ClientContext* context, absl::Duration timeout) const;
   absl::Status Done(const grpc::Status& status) const;
-  // UNREACHABLE, with what the last attempt to connect met.
+  // UNREACHABLE, with the error of the last attempt to connect.
   absl::Status NoAnswerWithin(absl::Duration timeout) const;
-  // CallUntilAnswered with these.
-  absl::Status Call(absl::Duration limit,
+  // CallUntilAnswered with Prepare and Done.
+  absl::Status Call(absl::Duration timeout,
                     const std::function<grpc::Status(grpc::ClientContext*)>& call) const;
-  // `call(session)`; once more with a new session when the server does not know this one.
+  // Calls `call(session)`, and once more with a new session if the server does not know this one.
   template <class F>
   auto InSession(F call);
-  // Why the coordinator says that the array is lost or deleted; OK if it does not.
+  // The coordinator's error if the array is lost or deleted; else OK.
   absl::Status Loss(uint64_t array) const;
-  // `moved` is the result of a transfer. Where an executor did not answer, the coordinator's reason
-  // for the loss in its place.
-  absl::Status WhyLost(uint64_t array, absl::Status moved) const;
+  // Returns `transferred`, the result of a transfer; if the executor did not respond, the
+  // coordinator's reason for its loss instead.
+  absl::Status WithLossReason(uint64_t array, absl::Status transferred) const;
   absl::StatusOr<v1::CreateReadTicketsResponse> ReadTickets(uint64_t array,
                                                             const std::vector<int>& ordinals,
                                                             absl::Duration timeout) const;
 
-  // Put through the coordinator, in one call: what is so small that tickets and streams cost more.
+  // Puts a small array by one call to the coordinator, which is faster than tickets and streams.
   absl::StatusOr<uint64_t> Relay(const ir::Array& value, const api::Placement& placement);
-  // The same with the tickets that there are now; TICKET_STALE when those are old. `gone`: the
-  // array went with an executor's process before it was written.
+  // One attempt with new tickets; TICKET_STALE if they have expired meanwhile. Sets *lost if an
+  // executor was lost before the array was written.
   absl::StatusOr<uint64_t> PutOnce(const ir::Array& value, const api::Placement& placement,
-                                   bool* gone);
+                                   bool* lost);
   absl::StatusOr<ir::Array> GetOnce(uint64_t array, absl::Duration timeout);
   absl::StatusOr<ir::Array> GetShardOnce(uint64_t array, int ordinal, absl::Duration timeout);
 
-  // Watches the run when one of its results may be small and not too many others are watched.
+  // Watches the run if one of its results may be small and not too many others are watched.
   absl::StatusOr<api::ExecuteReply> ExecuteAndWatch(const api::ExecuteRequest& request);
-  absl::StatusOr<api::ExecuteReply> JustExecute(const api::ExecuteRequest& request) const;
+  absl::StatusOr<api::ExecuteReply> ExecuteUnwatched(const api::ExecuteRequest& request) const;
   bool WorthWatching(uint64_t executable) const ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<Executions::Run> RunOf(uint64_t array) const ABSL_LOCKS_EXCLUDED(mu_);
   void Forget(absl::Span<const uint64_t> arrays) ABSL_LOCKS_EXCLUDED(mu_);
@@ -96,12 +96,12 @@ class RemoteService final : public api::Service {
   const std::unique_ptr<v1::OperationService::Stub> operations_;
   Transfer transfer_;
   Executions executions_;
-  std::atomic<bool> no_streams_{false};  // the server is older, and knows no ExecutePrograms
+  std::atomic<bool> no_streams_{false};  // the server is older and has no ExecutePrograms
   std::unique_ptr<Lease> lease_;         // set by Connect
 
   mutable absl::Mutex mu_;
   std::set<uint64_t> large_ ABSL_GUARDED_BY(mu_);  // executables with results too large to inline
-  // By result, until it is deleted or there are too many.
+  // By result array, until that is deleted or there are too many.
   std::map<uint64_t, std::shared_ptr<Executions::Run>> runs_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -13,49 +13,49 @@
 namespace tessera::remote {
 namespace {
 
-constexpr int kTries = 5;
-constexpr absl::Duration kFirstPause = absl::Milliseconds(100);  // doubles
-// Between tries at most, for a connection that is made again.
-constexpr absl::Duration kReconnect = absl::Milliseconds(1'500);
+constexpr int kMaxAttempts = 5;
+constexpr absl::Duration kInitialBackoff = absl::Milliseconds(100);  // doubles
+// How long an attempt waits for a connection.
+constexpr absl::Duration kReconnectTimeout = absl::Milliseconds(1'500);
 
 // A status without details comes from the transport, not from the server.
-bool SaidByServer(const grpc::Status& status) { return !status.error_details().empty(); }
+bool IsFromServer(const grpc::Status& status) { return !status.error_details().empty(); }
 
 }  // namespace
 
-Retries::Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration limit)
-    : channel_(std::move(channel)), end_(SteadyNow() + limit) {}
+Retries::Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout)
+    : channel_(std::move(channel)), end_(SteadyNow() + timeout) {}
 
 absl::Duration Retries::left() const { return std::max(end_ - SteadyNow(), absl::ZeroDuration()); }
 
 bool Retries::Again(const grpc::Status& status) {
-  // An answer of the server says more than that its connection has broken since.
-  if (SaidByServer(status) || !SaidByServer(status_)) status_ = status;
-  // A server that is going down has not executed the call: it is made again.
+  // A response of the server is more informative than a later connection failure.
+  if (IsFromServer(status) || !IsFromServer(status_)) status_ = status;
+  // A server that is stopping has not executed the call, so it is retried.
   if (status.error_code() != grpc::StatusCode::UNAVAILABLE ||
-      (SaidByServer(status) &&
+      (IsFromServer(status) &&
        KindOf(FromGrpc(status, "", ErrorKind::kInternal)) != ErrorKind::kServerStopping)) {
     status_ = status;
     return false;
   }
-  const absl::Duration pause = kFirstPause * (1 << tries_);
-  if (++tries_ >= kTries || pause >= left()) return false;
+  const absl::Duration backoff = kInitialBackoff * (1 << attempts_);
+  if (++attempts_ >= kMaxAttempts || backoff >= left()) return false;
   const absl::Notification never;
-  never.WaitForNotificationWithTimeout(pause);
-  unreachable_ = !channel_->WaitForConnected(WallDeadline(std::min(left(), kReconnect)));
+  never.WaitForNotificationWithTimeout(backoff);
+  unreachable_ = !channel_->WaitForConnected(WallDeadline(std::min(left(), kReconnectTimeout)));
   return !unreachable_;
 }
 
 absl::Status Retries::End(const DoneFn& done) const {
   absl::Status end = done(status_);
-  if (!unreachable_ || SaidByServer(status_)) return end;
+  if (!unreachable_ || IsFromServer(status_)) return end;
   return MakeError(ErrorKind::kUnreachable, std::string(end.message()));
 }
 
-absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel, absl::Duration limit,
-                               const PrepareFn& prepare, const DoneFn& done,
+absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel,
+                               absl::Duration timeout, const PrepareFn& prepare, const DoneFn& done,
                                const std::function<grpc::Status(grpc::ClientContext*)>& call) {
-  Retries tries(channel, limit);
+  Retries tries(channel, timeout);
   while (true) {
     grpc::ClientContext context;
     prepare(&context, tries.left());

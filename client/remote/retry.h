@@ -1,5 +1,5 @@
-// Unary calls that are made again when no answer came. The server executes a call once, since calls
-// that change something carry a request_id.
+// Retries of unary calls without a response. The server executes a call once, since calls that
+// change something carry a request_id.
 //
 // The functions are thread-safe; Retries belongs to one thread.
 #pragma once
@@ -14,14 +14,14 @@
 namespace tessera::remote {
 
 // Sets deadline and credentials of a call.
-using PrepareFn = std::function<void(grpc::ClientContext* context, absl::Duration limit)>;
-// Turns the status of a call into ours.
+using PrepareFn = std::function<void(grpc::ClientContext* context, absl::Duration timeout)>;
+// Converts the status of a call to absl::Status.
 using DoneFn = std::function<absl::Status(const grpc::Status& status)>;
 
-// The tries of one call. It is made again, a few times within `limit`, while the connection breaks
-// or the server is going down, and only once there is a connection again. Other errors end it.
+// The attempts of one call: a few within `timeout`, while the connection fails or the server is
+// stopping. Each waits for a connection. Other errors are final.
 //
-//   Retries tries(channel, limit);
+//   Retries tries(channel, timeout);
 //   grpc::Status status;
 //   do {
 //     status = call(tries.left());
@@ -29,28 +29,27 @@ using DoneFn = std::function<absl::Status(const grpc::Status& status)>;
 //   return tries.End(done);
 class Retries {
  public:
-  Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration limit);
+  Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout);
   absl::Duration left() const;
-  // Whether to make the call, which ended with `status`, again; waits for the connection first.
+  // Whether to retry the call, which ended with `status`; backs off and waits for a connection.
   bool Again(const grpc::Status& status);
-  // The result: the last answer of a server, or UNREACHABLE when the connection broke without one
-  // and could not be made again.
+  // The result: the last response of a server, or UNREACHABLE if there was none and no connection.
   absl::Status End(const DoneFn& done) const;
 
  private:
   const std::shared_ptr<grpc::Channel> channel_;
   const absl::Time end_;
-  int tries_ = 0;
-  grpc::Status status_;  // what End reports
+  int attempts_ = 0;
+  grpc::Status status_;  // the result of End
   bool unreachable_ = false;
 };
 
-// Makes the call with Retries.
-absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel, absl::Duration limit,
-                               const PrepareFn& prepare, const DoneFn& done,
+// Calls `call` with Retries.
+absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel,
+                               absl::Duration timeout, const PrepareFn& prepare, const DoneFn& done,
                                const std::function<grpc::Status(grpc::ClientContext*)>& call);
 
-// Unique; one for a call and its retries.
+// A unique id for a call and its retries.
 std::string NewRequestId();
 
 }  // namespace tessera::remote

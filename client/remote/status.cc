@@ -8,7 +8,8 @@
 
 namespace tessera::remote {
 
-absl::Status FromGrpc(const grpc::Status& status, const std::string& peer, ErrorKind gone) {
+absl::Status FromGrpc(const grpc::Status& status, const std::string& peer,
+                      ErrorKind unreachable_kind) {
   if (status.ok()) return absl::OkStatus();
   google::rpc::Status details;
   if (!status.error_details().empty() && details.ParseFromString(status.error_details()) &&
@@ -16,7 +17,8 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& peer, Error
     return ir::serial::FromProto(details);
   }
   // A status without details comes from the transport, not from the server.
-  if (gone == ErrorKind::kServerStopping && ir::serial::NeverConnected(status.error_message())) {
+  if (unreachable_kind == ErrorKind::kServerStopping &&
+      ir::serial::NeverConnected(status.error_message())) {
     return MakeError(
         ErrorKind::kUnreachable,
         absl::StrCat(peer, " does not answer: ", ir::serial::CauseOf(status.error_message()),
@@ -25,8 +27,9 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& peer, Error
   // Not cancelled by this client: a server that stops cancels the calls that it has not answered.
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
       status.error_code() == grpc::StatusCode::CANCELLED) {
-    return MakeError(gone, absl::StrCat(peer, " does not answer: ", status.error_message(),
-                                        ". Check that it runs and that the address is right"));
+    return MakeError(unreachable_kind,
+                     absl::StrCat(peer, " does not answer: ", status.error_message(),
+                                  ". Check that it runs and that the address is right"));
   }
   absl::Status out(static_cast<absl::StatusCode>(status.error_code()),
                    absl::StrCat(peer, ": ", status.error_message()));

@@ -1,4 +1,4 @@
-// grpc::Status to absl::Status: the code, the message and the reason.  Pure.
+// Converts grpc::Status to absl::Status with its reason. Stateless; thread-safe.
 #pragma once
 #include <string>
 
@@ -8,8 +8,8 @@
 
 namespace tessera::remote {
 
-// A peer that does not answer at all reads as an error of kind `gone` that names it, with what to
-// check.
-absl::Status FromGrpc(const grpc::Status& status, const std::string& peer, ErrorKind gone);
+// If there was no response, the error has the kind `unreachable_kind` and names the peer.
+absl::Status FromGrpc(const grpc::Status& status, const std::string& peer,
+                      ErrorKind unreachable_kind);
 
 }  // namespace tessera::remote

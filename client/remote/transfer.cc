@@ -25,14 +25,14 @@ namespace {
 
 constexpr int kParallelTransfers = 4;
 constexpr int kMessageBytes = 8 << 20;
-constexpr absl::Duration kAskLimit = absl::Seconds(10);  // for what should answer at once
+constexpr absl::Duration kStatusTimeout = absl::Seconds(10);  // of GetShardStatus
 
 absl::Status FromExecutor(const grpc::Status& status, const std::string& endpoint) {
   return FromGrpc(status, absl::StrCat("the executor at ", endpoint), ErrorKind::kWorkerLost);
 }
 
-// Whether the transport failed, and not the executor: a connection that broke, or bytes that were
-// damaged outside of our checksums.
+// Whether the error is of the transport, not of the executor: a broken connection, or corrupt bytes
+// outside of our checksums.
 bool IsTransport(const grpc::Status& status) {
   if (status.ok() || !status.error_details().empty()) return false;
   switch (status.error_code()) {
@@ -48,9 +48,9 @@ bool IsTransport(const grpc::Status& status) {
   }
 }
 
-// Whether the executor would take the rest of the upload: a chunk was damaged, the stream was idle,
-// or it has not noticed yet that an earlier stream of ours is dead.
-bool AsksForMore(const absl::Status& status) {
+// Whether the upload can be resumed: a chunk was corrupt, the stream was idle, or the executor has
+// not yet detected that an earlier stream is dead.
+bool IsResumable(const absl::Status& status) {
   const ErrorKind kind = KindOf(status);
   return !status.ok() && (kind == ErrorKind::kChecksumMismatch || kind == ErrorKind::kCancelled ||
                           kind == ErrorKind::kDeadlineExceeded);
@@ -86,9 +86,9 @@ struct Transfer::Upload {
   const std::string& endpoint;
   const std::string& ticket;
   const ir::Array& shard;
-  std::vector<uint32_t> crcs;  // of the chunks, as far as they were sent
-  int64_t committed = 0;       // as the executor said
-  int64_t sent = 0;            // the farthest that any attempt came
+  std::vector<uint32_t> crcs;  // of the chunks sent
+  int64_t committed = 0;       // by the executor
+  int64_t sent = 0;            // the maximum over all attempts
   bool complete = false;
 
   uint32_t CrcOf(int64_t offset, int64_t size, int64_t chunk_bytes) {
@@ -118,13 +118,13 @@ Transfer::Channel Transfer::ChannelTo(const std::string& endpoint) {
     args.SetMaxReceiveMessageSize(kMessageBytes);
     // Executors' certificates name their role, not their address; without effect in plain text.
     args.SetString(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, api::kWorkerServerName);
-    // Each has a connection of its own, so that a stuck transfer does not delay others.
+    // Each channel has its own connection, so that a stuck transfer does not delay others.
     args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
-                static_cast<int>(absl::ToInt64Milliseconds(options_.first_retry)));
+                static_cast<int>(absl::ToInt64Milliseconds(options_.initial_backoff)));
     args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
     args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
-                static_cast<int>(absl::ToInt64Milliseconds(options_.last_retry)));
+                static_cast<int>(absl::ToInt64Milliseconds(options_.max_backoff)));
     for (const ChannelArgument& a : ClientArguments(options_.keepalive))
       args.SetInt(a.name, a.value);
     connections.channels.push_back(grpc::CreateCustomChannel(endpoint, credentials_, args));
@@ -133,23 +133,24 @@ Transfer::Channel Transfer::ChannelTo(const std::string& endpoint) {
   return connections.channels[connections.next++ % connections.channels.size()];
 }
 
-absl::Status Transfer::Persist(const std::string& endpoint, absl::Time end, const Known& known,
-                               const std::function<int64_t()>& moved,
-                               const std::function<Outcome(const Channel&)>& attempt) {
+absl::Status Transfer::RunWithRetries(const std::string& endpoint, absl::Time end,
+                                      const StateFn& check_state,
+                                      const std::function<int64_t()>& moved,
+                                      const std::function<Outcome(const Channel&)>& attempt) {
   const absl::Notification never;
-  absl::Duration wait = options_.first_retry;
+  absl::Duration wait = options_.initial_backoff;
   int64_t best = moved();
-  absl::Time stalled = SteadyNow() + options_.stall;
+  absl::Time stalled = SteadyNow() + options_.stall_timeout;
   while (true) {
-    const auto [status, again] = attempt(ChannelTo(endpoint));
+    const auto [status, retryable] = attempt(ChannelTo(endpoint));
     if (status.ok()) return status;
     if (KindOf(status) == ErrorKind::kChecksumMismatch) ++corrupt_;
-    if (!again) return status;
-    if (known) TESSERA_RETURN_IF_ERROR(known());
+    if (!retryable) return status;
+    if (check_state) TESSERA_RETURN_IF_ERROR(check_state());
     if (moved() > best) {
       best = moved();
-      stalled = SteadyNow() + options_.stall;
-      wait = options_.first_retry;
+      stalled = SteadyNow() + options_.stall_timeout;
+      wait = options_.initial_backoff;
     }
     const absl::Time now = SteadyNow();
     if (now + wait >= end) {
@@ -158,16 +159,17 @@ absl::Status Transfer::Persist(const std::string& endpoint, absl::Time end, cons
                                     " bytes; the last attempt: ", status.message()));
     }
     if (now >= stalled) {
-      return Annotate(status, absl::StrCat("no progress for ", absl::FormatDuration(options_.stall),
-                                           " after ", best, " bytes"));
+      return Annotate(status,
+                      absl::StrCat("no progress for ", absl::FormatDuration(options_.stall_timeout),
+                                   " after ", best, " bytes"));
     }
     never.WaitForNotificationWithTimeout(wait);
-    wait = std::min(2 * wait, options_.last_retry);
+    wait = std::min(2 * wait, options_.max_backoff);
     ++retries_;
   }
 }
 
-absl::Status Transfer::Tell(int64_t bytes) const {
+absl::Status Transfer::ReportProgress(int64_t bytes) const {
   if (!options_.on_bytes || options_.on_bytes(bytes)) return absl::OkStatus();
   return MakeError(ErrorKind::kCancelled, "moving a shard: given up by the caller");
 }
@@ -185,14 +187,15 @@ Transfer::Outcome Transfer::TryWrite(const Channel& channel, Upload& upload, abs
     const int64_t size = std::min(options_.chunk_bytes, shard.num_bytes() - at);
     request.set_offset(at);
     request.set_crc32c(upload.CrcOf(at, size, options_.chunk_bytes));
-    if (!call.Write(ir::serial::MakeChunk(request, shard, at, size))) break;  // Finish says why
+    if (!call.Write(ir::serial::MakeChunk(request, shard, at, size)))
+      break;  // Finish returns the error
     at += size;
     const int64_t more = std::max<int64_t>(0, at - upload.sent);
     upload.sent += more;
-    if (absl::Status told = Tell(more); !told.ok()) {
+    if (absl::Status reported = ReportProgress(more); !reported.ok()) {
       context.TryCancel();
       call.Finish();
-      return {std::move(told)};
+      return {std::move(reported)};
     }
     request.clear_ticket();
   } while (at < shard.num_bytes());
@@ -203,7 +206,7 @@ Transfer::Outcome Transfer::TryWrite(const Channel& channel, Upload& upload, abs
   const grpc::Status finished = call.Finish();
   if (!finished.ok()) {
     const absl::Status status = FromExecutor(finished, upload.endpoint);
-    return {status, IsTransport(finished) || AsksForMore(status)};
+    return {status, IsTransport(finished) || IsResumable(status)};
   }
   if (!answered || response.committed_bytes() != shard.num_bytes()) {
     return {MakeError(ErrorKind::kInternal,
@@ -223,9 +226,9 @@ Transfer::Outcome Transfer::TryWrite(const Channel& channel, Upload& upload, abs
   return {};
 }
 
-Transfer::Outcome Transfer::AskProgress(const Channel& channel, Upload& upload, absl::Time end) {
+Transfer::Outcome Transfer::FetchProgress(const Channel& channel, Upload& upload, absl::Time end) {
   grpc::ClientContext context;
-  context.set_deadline(WallDeadline(std::min(end - SteadyNow(), kAskLimit)));
+  context.set_deadline(WallDeadline(std::min(end - SteadyNow(), kStatusTimeout)));
   v1::GetShardStatusRequest request;
   request.set_ticket(upload.ticket);
   v1::GetShardStatusResponse response;
@@ -243,14 +246,14 @@ Transfer::Outcome Transfer::AskProgress(const Channel& channel, Upload& upload, 
 }
 
 absl::Status Transfer::Write(const std::string& endpoint, const std::string& ticket,
-                             const ir::Array& shard, absl::Time end, const Known& known) {
+                             const ir::Array& shard, absl::Time end, const StateFn& check_state) {
   Upload upload{endpoint, ticket, shard, {}};
   bool first = true;
-  return Persist(
-      endpoint, end, known, [&] { return upload.committed; },
+  return RunWithRetries(
+      endpoint, end, check_state, [&] { return upload.committed; },
       [&](const Channel& channel) -> Outcome {
         if (!std::exchange(first, false)) {
-          if (Outcome asked = AskProgress(channel, upload, end); !asked.status.ok()) return asked;
+          if (Outcome asked = FetchProgress(channel, upload, end); !asked.status.ok()) return asked;
         }
         return upload.complete ? Outcome() : TryWrite(channel, upload, end);
       });
@@ -266,7 +269,7 @@ Transfer::Outcome Transfer::TryRead(const Channel& channel, Download& download, 
   absl::Status taken;
   if (call.Write(ir::serial::ToBuffer(request)) && call.WritesDone()) {
     taken = ir::serial::ReceiveBlock(call, download.endpoint, &download.block, &download.received,
-                                     [this](int64_t bytes) { return Tell(bytes); });
+                                     [this](int64_t bytes) { return ReportProgress(bytes); });
   }
   const int64_t whole = download.block.num_bytes();
   if (!taken.ok()) context.TryCancel();
@@ -281,11 +284,11 @@ Transfer::Outcome Transfer::TryRead(const Channel& channel, Download& download, 
 
 absl::StatusOr<ir::Array> Transfer::Read(const std::string& endpoint, const std::string& ticket,
                                          ir::DType dtype, const ir::Dims& shape, absl::Time end,
-                                         const Known& known) {
+                                         const StateFn& check_state) {
   const int64_t bytes = ir::MakeType(dtype, shape).num_bytes();
   Download download{endpoint, ticket, ir::Array(dtype, shape, NewHostMemory(bytes))};
-  TESSERA_RETURN_IF_ERROR(Persist(
-      endpoint, end, known, [&] { return download.received; },
+  TESSERA_RETURN_IF_ERROR(RunWithRetries(
+      endpoint, end, check_state, [&] { return download.received; },
       [&](const Channel& channel) { return TryRead(channel, download, end); }));
   return std::move(download.block);
 }

@@ -1,7 +1,7 @@
-// The bulk bytes: shards between this process and executors, by ticket.
+// Transfers shards between this process and executors, authorized by tickets.
 //
-// A transfer that breaks off resumes at the first missing byte, as long as it makes progress and
-// its deadline has not passed. Every chunk has a checksum; a damaged one is sent again.
+// An interrupted transfer resumes at the first missing byte, as long as it makes progress and its
+// deadline has not passed. Every chunk has a checksum; a corrupt one is sent again.
 // Thread-safe. Keeps a few connections per executor.
 #pragma once
 #include <atomic>
@@ -23,34 +23,33 @@
 
 namespace tessera::remote {
 
-// Which block of the whole shard `ordinal` is.
+// The slice of the array that a shard is.
 struct Block {
   ir::Dims starts, shape;
 };
-// INVALID_ARGUMENT when the placement does not fit the shape.
+// The slice of shard `ordinal`. INVALID_ARGUMENT if the placement does not fit the shape.
 absl::StatusOr<Block> BlockOf(const api::ArraySpec& spec, int ordinal);
 
 struct TransferOptions {
   Keepalive keepalive = {};
-  // A transfer without a new byte for so long is given up. Longer than it takes to notice a dead
+  // A transfer without progress for this long fails. Longer than the detection of a dead
   // connection.
-  absl::Duration stall = absl::Seconds(60);
-  absl::Duration first_retry = absl::Milliseconds(20), last_retry = absl::Seconds(1);
+  absl::Duration stall_timeout = absl::Seconds(60);
+  absl::Duration initial_backoff = absl::Milliseconds(20), max_backoff = absl::Seconds(1);
   int64_t chunk_bytes = 1 << 20;
-  // Told, from any thread, how many bytes have moved, of a repeated attempt only those beyond the
-  // earlier ones. False: give up, with CANCELLED.
+  // Called on any thread with the number of bytes transferred; bytes of a retry count once. Return
+  // false to cancel.
   std::function<bool(int64_t bytes)> on_bytes = nullptr;
 };
 
 class Transfer {
  public:
-  // Called when a transfer has broken off: what the coordinator knows of the array. An error ends
-  // the transfer.
-  using Known = std::function<absl::Status()>;
+  // Called between attempts for the array's state at the coordinator. An error ends the transfer.
+  using StateFn = std::function<absl::Status()>;
 
   struct Counts {
     int64_t retries = 0;  // attempts after the first
-    int64_t corrupt = 0;  // chunks that did not match their checksum, at either end
+    int64_t corrupt = 0;  // chunks with a wrong checksum, at either end
   };
 
   explicit Transfer(std::shared_ptr<grpc::ChannelCredentials> credentials,
@@ -58,30 +57,30 @@ class Transfer {
       : credentials_(std::move(credentials)), options_(options) {}
 
   absl::Status Write(const std::string& endpoint, const std::string& ticket, const ir::Array& shard,
-                     absl::Time end, const Known& known = nullptr);
+                     absl::Time end, const StateFn& check_state = nullptr);
   absl::StatusOr<ir::Array> Read(const std::string& endpoint, const std::string& ticket,
                                  ir::DType dtype, const ir::Dims& shape, absl::Time end,
-                                 const Known& known = nullptr);
+                                 const StateFn& check_state = nullptr);
   Counts counts() const { return {retries_, corrupt_}; }
-  // Calls on_bytes; CANCELLED if it gives up.
-  absl::Status Tell(int64_t bytes) const;
+  // Calls on_bytes, if set; CANCELLED if that returns false.
+  absl::Status ReportProgress(int64_t bytes) const;
 
  private:
   using Channel = std::shared_ptr<grpc::Channel>;
   struct Upload;
   struct Download;
-  // How an attempt ended: OK at the end of the transfer.
+  // The result of an attempt; OK if the transfer is complete.
   struct Outcome {
     absl::Status status;
-    bool again = false;  // worth another attempt
+    bool retryable = false;
   };
   Outcome TryWrite(const Channel& channel, Upload& upload, absl::Time end);
   Outcome TryRead(const Channel& channel, Download& download, absl::Time end);
-  Outcome AskProgress(const Channel& channel, Upload& upload, absl::Time end);
-  // Attempts, until one succeeds, or fails for good. `moved` tells how many bytes there are.
-  absl::Status Persist(const std::string& endpoint, absl::Time end, const Known& known,
-                       const std::function<int64_t()>& moved,
-                       const std::function<Outcome(const Channel&)>& attempt);
+  Outcome FetchProgress(const Channel& channel, Upload& upload, absl::Time end);
+  // Calls `attempt` with backoff until it succeeds or fails for good. `moved` returns the progress.
+  absl::Status RunWithRetries(const std::string& endpoint, absl::Time end,
+                              const StateFn& check_state, const std::function<int64_t()>& moved,
+                              const std::function<Outcome(const Channel&)>& attempt);
   Channel ChannelTo(const std::string& endpoint) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
@@ -95,7 +94,7 @@ class Transfer {
   std::map<std::string, Connections> connections_ ABSL_GUARDED_BY(mu_);
 };
 
-// Runs the jobs on a few threads; the first error.
+// Runs the jobs on a few threads; returns the first error.
 absl::Status RunAll(const std::vector<std::function<absl::Status()>>& jobs);
 
 }  // namespace tessera::remote

@@ -22,7 +22,7 @@ inline ir::Array Vec(const std::vector<double>& values, DType dtype = DType::kF3
 template <class F, class... A>
 std::vector<ir::Array> Evaluated(const F& f, const A&... args) {
   const auto traced = trace(f, abstract(args.shape(), args.dtype())...);
-  EXPECT_TRUE(traced.hidden.empty());
+  EXPECT_TRUE(traced.captures.empty());
   auto out = ir::Evaluate(*traced.fn(), std::vector<ir::Array>{args...});
   EXPECT_TRUE(out.ok()) << out.status();
   return out.ok() ? *out : std::vector<ir::Array>{};
