@@ -1,4 +1,4 @@
-"""Handles to arrays on devices."""
+"""Arrays on devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tessera._rpc import Deadline
 from tessera._transfer import Gone, with_fresh_tickets
 from tessera.sharding import ArraySpec, Mesh, P
 
-# Arrays that were forgotten are freed by the next run, or once there are this many.
+# Arrays that were garbage-collected are freed with the next run, or beyond this many.
 _FORGOTTEN_MAX = 256
 
 
@@ -32,49 +32,49 @@ class Array:
         self._channel = channel
         self.id = id
         self.spec = spec
-        self.operation = operation  # that makes it; None: it was put
+        self.operation = operation  # the id of the operation that computes it; None: it was put
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As NumPy has it."""
+        """The NumPy dtype."""
         return _dtypes.to_numpy(self.spec.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the whole array."""
+        """The shape of the whole array."""
         return self.spec.shape
 
     @property
     def ndim(self) -> int:
-        """Number of dims."""
+        """The number of dims."""
         return len(self.spec.shape)
 
     @property
     def nbytes(self) -> int:
-        """Of the whole array, counted once."""
+        """The bytes of the whole array, without replicas."""
         return self.spec.nbytes
 
     @property
     def mesh(self) -> Mesh:
-        """Where it lies."""
+        """The mesh with its devices."""
         return self.spec.mesh
 
     @property
     def sharding(self) -> P:
-        """How it lies there."""
+        """The partition spec."""
         return self.spec.spec
 
     def state(self, timeout: float | None = None) -> str:
-        """ "PENDING", "READY", "FAILED" or "LOST", without waiting for it."""
+        """ "PENDING", "READY", "FAILED" or "LOST"; does not wait."""
         request = _proto.message("GetArrayRequest")(array=self.id)
         answer = self._channel._call("ArrayService/GetArray", request, timeout)
         return str(_proto.to_json(answer)["state"])
 
     def numpy(self, timeout: float | None = None, *, bits: bool = False) -> np.ndarray[Any, Any]:
-        """As Client.get()."""
+        """Like Client.get()."""
         deadline = self._channel._deadline(timeout)
         if not bits:
-            _dtypes.to_numpy(self.spec.dtype)  # Before anything moves.
+            _dtypes.to_numpy(self.spec.dtype)  # Raises before the transfer.
 
         def tickets() -> Sequence[Any]:
             found: Sequence[Any] = self._channel._read_tickets(self.id, deadline).tickets
@@ -89,7 +89,7 @@ class Array:
         return value
 
     def delete(self, timeout: float | None = None) -> None:
-        """Frees it at once. Deleting it again changes nothing."""
+        """Frees the array now. Idempotent."""
         request = _proto.message("DeleteArraysRequest")(arrays=[self.id])
         self._channel._call("ArrayService/DeleteArrays", request, timeout)
 

@@ -1,4 +1,4 @@
-"""What handles and the client share: calls to the coordinator in the client's session."""
+"""Calls to the coordinator in the client's session, shared by Client, Array and Operation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessera._rpc import Connection, Deadline
 from tessera._session import Session
 from tessera._transfer import Transfers
 
-# How long the coordinator is asked what became of an array whose executor does not answer.
+# How long the coordinator is polled for the loss of an array whose executor does not respond.
 _VERDICT = 5.0
 
 
@@ -21,7 +21,7 @@ def _close(session: Session, transfers: Transfers) -> None:
 
 
 class Channel:
-    """A connection with a session. Thread-safe. Handles hold one, and so keep the session open."""
+    """A connection with a session. Thread-safe. Arrays own it, so they keep the session open."""
 
     def __init__(
         self, connection: Connection, session: Session, transfers: Transfers, timeout: float
@@ -49,7 +49,7 @@ class Channel:
         return self._connection.call(method, request, self._timeout if timeout is None else timeout)
 
     def _call_in_session(self, method: str, request: Any, timeout: float) -> Any:
-        """A call in the client's session; in the one that takes its place when it is gone."""
+        """Calls in the client's session, or in its replacement if the server has lost it."""
         deadline = Deadline(timeout)
         request.session = session = self.session
         try:
@@ -58,7 +58,7 @@ class Channel:
             if error.reason != "SESSION_NOT_FOUND":
                 raise
         request.session = self._session.replace(session, deadline.left)
-        request.request_id = ""  # Another request than before.
+        request.request_id = ""  # A new session makes it another request.
         return self._call(method, request, deadline.left)
 
     def _read_stream(self, method: str, request: Any, timeout: float) -> Iterator[Any]:
@@ -80,7 +80,7 @@ class Channel:
     def _read_tickets(self, array: int, deadline: Deadline) -> Any:
         request = _proto.message("CreateReadTicketsRequest")(array=array)
         while True:
-            # The server answers at its own bound at the latest.
+            # The server responds at its own bound at the latest.
             patience = min(deadline.left, 30.0)
             _proto.set_duration(request.timeout, patience)
             try:
@@ -90,9 +90,9 @@ class Channel:
                     raise
 
     def _verdict(self, array: int, error: errors.Error) -> errors.Error:
-        """The coordinator knows better than this process why an executor does not answer."""
+        """The coordinator's reason why an executor does not respond, or else `error`."""
         if error.reason == "TICKET_STALE":
-            return error  # It does.
+            return error  # The executor is not lost.
         try:
             self._read_tickets(array, Deadline(_VERDICT))
         except errors.UnavailableError as verdict:
@@ -102,5 +102,5 @@ class Channel:
         return error
 
     def _forget(self, array: int) -> None:
-        """From a finalizer, on any thread: takes no lock, makes no call."""
+        """Called by a finalizer, on any thread: takes no lock, makes no call."""
         self._session.forgotten.append(array)

@@ -21,9 +21,9 @@ from tessera._transfer import Transfers
 from tessera.sharding import ArraySpec, Device, Mesh, P
 
 _DEFAULT_ADDRESS = "127.0.0.1:8470"
-# What stands in for an argument that is not given; the error then says what it is for.
+# The default of arguments that must be given, so that the error can say what they are for.
 _REQUIRED: Any = None
-# How many seconds later than its deadline a run's error may be here.
+# How many seconds after its deadline the error of a run may arrive.
 _LATE_ANSWER = 0.5
 
 
@@ -91,7 +91,7 @@ class Client(Channel):
     """
 
     def close(self) -> None:
-        """Ends the session. Closing again changes nothing."""
+        """Ends the session. Idempotent."""
         self._finalizer()
 
     def __enter__(self) -> Client:
@@ -107,10 +107,10 @@ class Client(Channel):
 
     @property
     def address(self) -> str:
-        """Of the coordinator."""
+        """The address of the coordinator."""
         return self._connection.address
 
-    # ---- What there is. ----
+    # ---- The cluster. ----
 
     def devices(self, timeout: float | None = None) -> list[Device]:
         """Every device, healthy or not, by id."""
@@ -130,7 +130,7 @@ class Client(Channel):
         ]
 
     def workers(self, timeout: float | None = None) -> list[Worker]:
-        """Every worker that was seen since the coordinator started, by name."""
+        """All workers that have registered since the coordinator started, by name."""
         found = []
         for w in self._pages("ClusterService/ListWorkers", "workers", timeout):
             state = w.DESCRIPTOR.fields_by_name["state"].enum_type.values_by_number[w.state].name
@@ -148,7 +148,7 @@ class Client(Channel):
         return found
 
     def capabilities(self, timeout: float | None = None) -> dict[str, Any]:
-        """The server's version, limits and time bounds, as GetCapabilities names them."""
+        """The server's version, limits and timeouts, with the names of GetCapabilities."""
         request = _proto.message("GetCapabilitiesRequest")()
         answer = self._call("ClusterService/GetCapabilities", request, timeout)
         return {
@@ -162,8 +162,8 @@ class Client(Channel):
     def put(
         self, value: Any, mesh: Mesh = _REQUIRED, spec: P = P(), *, timeout: float | None = None
     ) -> Array:
-        """Brings an array to devices: shard by shard, straight to the executors. An Array that is
-        on devices already is resharded there. Without a mesh that says where: TypeError."""
+        """Uploads an array to devices: each shard directly to its executor. An Array that is on
+        devices already is resharded. TypeError without a mesh."""
         _check_placement("put", mesh, spec)
         if isinstance(value, Array):
             return self.reshard(value, mesh, spec, timeout=timeout)
@@ -176,8 +176,8 @@ class Client(Channel):
     def reshard(
         self, array: Array, mesh: Mesh, spec: P = P(), *, timeout: float | None = None
     ) -> Array:
-        """An array of the same contents that lies otherwise. Its bytes go from device to device, and
-        it may be used at once; an error that comes later is raised by whoever reads it."""
+        """A copy of an array with another placement. Its bytes move from device to device. Returns
+        at once; a later error is raised when the result is read."""
         _check_arrays("reshard", [array])
         _check_placement("reshard", mesh, spec)
         deadline = self._deadline(timeout)
@@ -195,7 +195,7 @@ class Client(Channel):
     def get(
         self, array: Array, *, timeout: float | None = None, bits: bool = False
     ) -> np.ndarray[Any, Any]:
-        """Waits for an array and brings it here. What made it may have failed: then that is raised.
+        """Waits for an array and downloads it. Raises the error of the run that computes it.
 
         bits  As unsigned integers of the same width: for bf16 where ml_dtypes is not installed.
         """
@@ -203,14 +203,14 @@ class Client(Channel):
         return array.numpy(timeout, bits=bits)
 
     def array(self, id: int, timeout: float | None = None) -> Array:
-        """A handle to an array that exists, of another client perhaps. Forgetting it frees the
-        array, as for any handle."""
+        """The array of an id, also of another client. Its garbage collection frees the array, as
+        for all Arrays."""
         request = _proto.message("GetArrayRequest")(array=id)
         found = self._call("ArrayService/GetArray", request, timeout)
         return Array(self, id, ArraySpec.from_proto(found.spec))
 
     def delete(self, *arrays: Array, timeout: float | None = None) -> None:
-        """Frees arrays at once. Deleting one again changes nothing."""
+        """Frees arrays now. Idempotent."""
         _check_arrays("delete", arrays)
         request = _proto.message("DeleteArraysRequest")(arrays=[a.id for a in arrays])
         self._call("ArrayService/DeleteArrays", request, timeout)
@@ -223,7 +223,7 @@ class Client(Channel):
         overwrite: bool = False,
         timeout: float | None = None,
     ) -> Operation:
-        """Has the workers write arrays to files below their folder of files, each its shards, and
+        """Has the workers write arrays to files under their --files-dir, each its shards, and
         waits until they have. Returns the operation, which has ended.
 
         path       Ends in .safetensors, or in .npy, which holds one array without a name.
@@ -254,8 +254,8 @@ class Client(Channel):
         *,
         timeout: float | None = None,
     ) -> dict[str, Array]:
-        """Has the workers read arrays of a file below their folder of files, each what its shards
-        need. The name in a .npy is ""."""
+        """Has the workers read arrays of a file under their --files-dir, each what its shards need.
+        The name in a .npy is ""."""
         deadline = self._deadline(timeout)
         request = _proto.message("LoadArraysRequest")(path=path)
         for name, (mesh, spec) in _check_placements(placements).items():
@@ -278,8 +278,8 @@ class Client(Channel):
     def saved_arrays(
         self, path: str, *, timeout: float | None = None
     ) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """What a file below the workers' folder of files holds: dtype and shape by name, in the
-        file's order. The name in a .npy is ""."""
+        """The arrays of a file under the workers' --files-dir: dtype and shape by name, in the order
+        of the file. The name in a .npy is ""."""
         request = _proto.message("GetFileRequest")(path=path)
         answer = self._call("ArrayService/GetFile", request, timeout)
         return {e.name: (e.dtype, tuple(e.shape)) for e in answer.arrays}
@@ -306,7 +306,7 @@ class Client(Channel):
         name: str = "",
         timeout: float | None = None,
     ) -> Executable:
-        """Plans a program for devices. The same program for the same devices answers at once.
+        """Plans a program for devices. Cached by program and devices.
 
         program  In the text form, as a tessera.v1.Program, or the bytes of one.
         mesh     Whose devices are taken, in the order of the program's own mesh; or the name of a
@@ -372,13 +372,13 @@ class Client(Channel):
         deadline = self._deadline(timeout)
         executable = self.compile(program, mesh=mesh, timeout=deadline.left)
         run = executable.submit(*args, deadline=deadline.left, timeout=deadline.left)
-        # The service ends a late run by itself, and its error says where the run stood.
+        # The server ends a late run itself, and its error says what the run was doing.
         return tuple(self.get(a, timeout=deadline.left + _LATE_ANSWER) for a in run.outputs)
 
     # ---- Operations. ----
 
     def operation(self, id: int) -> Operation:
-        """A handle to an operation by its id; asks nothing."""
+        """The operation of an id; makes no call."""
         return Operation(self, id)
 
     def operations(
@@ -405,8 +405,8 @@ class Client(Channel):
         request: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Any unary method, in protobuf's JSON: call("AdminService/DrainWorker", {"worker": "w0"}).
-        64-bit integers are texts there. A method or a field that does not exist is a ValueError."""
+        """Calls any unary method with JSON by protobuf's mapping (64-bit integers are strings):
+        call("AdminService/DrainWorker", {"worker": "w0"}). ValueError for unknown names."""
         described = _proto.method(method)
         if any(described.streams):
             raise ValueError(f"{method!r} is a stream; call() is for methods with one answer")
@@ -422,7 +422,7 @@ class Client(Channel):
         return f"<tessera.Client {self.address} session {self.session}{closed}>"
 
 
-# ---- Arguments of another type than is expected are told where they were given. ----
+# ---- Checks of argument types. ----
 
 
 def _kind(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli), as fast as NumPy makes it.
+"""CRC-32C (Castagnoli), vectorized by NumPy.
 
 The checksum is linear over GF(2): a register is carried over n more bytes by a linear map of its 32
 bits, which for a fixed n is four tables of 256 entries. A block is therefore cut into many lanes
@@ -35,14 +35,14 @@ _TABLE_LIST = [int(x) for x in _TABLE]
 
 
 def _over_bytes(register: U32, count: int) -> U32:
-    """Carries registers over `count` zero bytes, one at a time."""
+    """Advances registers over `count` zero bytes, one at a time."""
     for _ in range(count):
         register = _TABLE[register & 0xFF] ^ (register >> 8)
     return register
 
 
 def _apply(tables: U32, register: U32) -> U32:
-    """A linear map, given by what it makes of each byte of the register."""
+    """A linear map of the register, as a table for each of its bytes."""
     return (
         tables[0][register & 0xFF]
         ^ tables[1][(register >> 8) & 0xFF]
@@ -64,7 +64,7 @@ def _shift(level: int) -> U32:
 
 
 def _carry(register: int, count: int) -> int:
-    """Carries one register over `count` zero bytes."""
+    """Advances one register over `count` zero bytes."""
     value = np.array([register], dtype=np.uint32)
     level = 0
     while count:
@@ -77,7 +77,7 @@ def _carry(register: int, count: int) -> int:
 
 @lru_cache(maxsize=1)
 def _word_tables() -> U32:
-    """Tables for eight bytes at once: entry [k] is a byte that 7 - k more bytes follow."""
+    """Tables for eight bytes at a time: [k] is for a byte that is followed by 7 - k bytes."""
     return np.stack([_over_bytes(_TABLE, 7 - k) for k in range(8)])
 
 
@@ -86,7 +86,7 @@ def _numpy_extend(crc: int, data: memoryview) -> int:
     at = 0
     lanes = len(data) // _LANE
     while lanes:
-        # A power of two, so that the lanes join without a rest.
+        # A power of two, so that the lanes combine without remainder.
         level = lanes.bit_length() - 1
         size = _LANE << level
         columns = np.frombuffer(data[at : at + size], dtype=np.uint8).reshape(-1, _LANE // 8, 8)
@@ -104,7 +104,7 @@ def _numpy_extend(crc: int, data: memoryview) -> int:
 
 
 def _lanes(columns: U32) -> U32:
-    """The registers that begin at 0, of blocks of [lanes, words, 8] bytes."""
+    """The registers, starting at 0, of blocks of [lanes, words, 8] bytes."""
     tables = _word_tables()
     register = np.zeros(columns.shape[0], dtype=np.uint32)
     for word in range(columns.shape[1]):
@@ -132,7 +132,7 @@ _extend = _native() or _numpy_extend
 
 
 def extend(crc: int, data: bytes | bytearray | memoryview) -> int:
-    """The checksum of what `crc` is the checksum of, followed by `data`."""
+    """Extends the checksum `crc` by `data`."""
     view = memoryview(data)
     return _extend(crc, view if view.format == "B" else view.cast("B"))
 
@@ -143,5 +143,5 @@ def crc32c(data: bytes | bytearray | memoryview) -> int:
 
 
 def combine(first: int, second: int, second_bytes: int) -> int:
-    """The checksum of two pieces on end, the second of so many bytes."""
+    """The checksum of a concatenation; `second` is that of the last `second_bytes` bytes."""
     return _carry(first, second_bytes) ^ second

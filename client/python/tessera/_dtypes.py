@@ -13,7 +13,7 @@ _NUMPY = {
     "f16": "float16", "f32": "float32", "f64": "float64",
     "c64": "complex64", "c128": "complex128",
 }  # fmt: skip
-# NumPy has none of its own for these.
+# NumPy has no dtypes for these.
 _ML_DTYPES = {"bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 _NAMES = {v: k for k, v in (_NUMPY | _ML_DTYPES).items()}
 
@@ -36,7 +36,7 @@ def to_numpy(name: str) -> np.dtype[Any]:
 
 
 def from_numpy(dtype: np.dtype[Any]) -> str:
-    """ "f32" for np.float32; TypeError for what Tessera does not hold."""
+    """ "f32" for np.float32; TypeError for a dtype that Tessera does not have."""
     name = _NAMES.get(dtype.name)
     if name is None:
         raise TypeError(
@@ -47,12 +47,12 @@ def from_numpy(dtype: np.dtype[Any]) -> str:
 
 
 def byte_width(name: str) -> int:
-    """Of one element; needs no ml_dtypes."""
+    """The bytes of an element; needs no ml_dtypes."""
     if name in ("f8e4m3fn", "f8e5m2"):
         return 1
     return 2 if name == "bf16" else to_numpy(name).itemsize
 
 
 def names() -> list[str]:
-    """Every dtype."""
+    """All dtypes."""
     return [*_NUMPY, *_ML_DTYPES]

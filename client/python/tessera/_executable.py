@@ -1,4 +1,4 @@
-"""Programs that were planned for devices, and plans."""
+"""Executables and plans."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tessera.sharding import ArraySpec
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What the planner decided. str() of it is the text for people."""
+    """A plan. str() of it is human-readable."""
 
     text: str
-    json: Any  # for tools
+    json: Any  # machine-readable
     memory_bound_bytes: int  # per device
     devices: tuple[int, ...]
-    pending_reasons: tuple[PendingReason, ...]  # if it had to run now; empty: it would start
+    pending_reasons: tuple[PendingReason, ...]  # why a run would wait now; empty: it would start
 
     def __str__(self) -> str:
         return self.text
 
     @staticmethod
     def from_proto(proto: Any) -> Plan:
-        """As the wire has it."""
+        """Converts from or to the protobuf message."""
         return Plan(
             text=proto.text,
             json=json.loads(proto.json) if proto.json else None,
@@ -44,7 +44,7 @@ class Plan:
 
 
 class Run(Operation):
-    """A run of this process, with handles to its results."""
+    """A run started by this process, with its results."""
 
     def __init__(self, channel: Channel, id: int, outputs: tuple[Array, ...]) -> None:
         super().__init__(channel, id)
@@ -56,16 +56,16 @@ class Executable:
 
     def __init__(self, channel: Channel, compiled: Any, explain: Any) -> None:
         self._channel = channel
-        self._explain = explain  # the request that explains it
+        self._explain = explain  # the request for its explanation
         self.id: int = compiled.executable
-        # The field's name is a word of the language.
+        # The field's name is a Python keyword.
         self.inputs = tuple(ArraySpec.from_proto(s) for s in getattr(compiled, "in"))
         self.outputs = tuple(ArraySpec.from_proto(s) for s in compiled.out)
         self.memory_bound_bytes: int = compiled.memory_bound_bytes
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """Where it runs."""
+        """The devices that it runs on."""
         specs = self.outputs + self.inputs
         return (specs[0].mesh.devices or ()) if specs else ()
 
@@ -76,7 +76,7 @@ class Executable:
         deadline: float | None = None,
         timeout: float | None = None,
     ) -> tuple[Array, ...]:
-        """Runs it and answers with its results, before it has run; see submit()."""
+        """Starts a run and returns its results, which may not be ready; see submit()."""
         return self.submit(*args, donate=donate, deadline=deadline, timeout=timeout).outputs
 
     def submit(
@@ -86,7 +86,7 @@ class Executable:
         deadline: float | None = None,
         timeout: float | None = None,
     ) -> Run:
-        """Has the run accepted.
+        """Starts a run.
 
         args      Arrays, wherever they lie; or what NumPy makes an array of, which is put first.
         donate    Arguments, by number, to delete once they have been read.
@@ -132,7 +132,7 @@ class Executable:
         if isinstance(value, Array):
             return value
         spec = self.inputs[index]
-        # A list or a number has no dtype of its own; an array that has another one is a mistake.
+        # Lists and numbers have no dtype; an array must have the right one.
         typed = isinstance(value, (np.ndarray, np.generic))
         array = np.asarray(value) if typed else np.asarray(value, _dtypes.to_numpy(spec.dtype))
         if _dtypes.from_numpy(array.dtype) != spec.dtype or array.shape != spec.shape:
@@ -141,7 +141,7 @@ class Executable:
         return put_array(self._channel, array, spec, timeout)
 
     def explain(self, timeout: float | None = None) -> Plan:
-        """What lies where, who decided it, what moves, and what a run would wait for now."""
+        """The placements and who decided them, the transfers, and what a run would wait for now."""
         return Plan.from_proto(
             self._channel._call("ProgramService/ExplainProgram", self._explain, timeout)
         )

@@ -1,4 +1,4 @@
-"""Runs that were accepted: how far they are, why they wait, how they ended."""
+"""Operations: their state, why they wait, how they ended."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tessera import _proto, _rpc, errors
 from tessera._channel import Channel
 
 _ENDED = ("DONE", "FAILED", "CANCELLED")
-# The longest that one call waits; the server has a bound of its own.
+# The longest wait of one call; the server has its own bound.
 _WAIT = 30.0
-# What a call may take beyond the wait that it asks for.
+# Added to the timeout of a call that waits.
 _GRACE = 10.0
 
 
@@ -28,7 +28,7 @@ class PendingReason:
 
 @dataclasses.dataclass(frozen=True)
 class OperationStatus:
-    """An operation as it was when the server was asked."""
+    """A snapshot of an operation."""
 
     id: int
     name: str  # of the executable
@@ -44,12 +44,12 @@ class OperationStatus:
 
     @property
     def ended(self) -> bool:
-        """Whether it will not change any more."""
+        """Whether it has ended."""
         return self.state in _ENDED
 
     @staticmethod
     def from_proto(proto: Any) -> OperationStatus:
-        """As the wire has it."""
+        """Converts from or to the protobuf message."""
 
         def time(field: str) -> datetime.datetime | None:
             if not proto.HasField(field):
@@ -76,14 +76,14 @@ class OperationStatus:
 
 
 class Operation:
-    """One accepted run. Survives this process; the server keeps its record for a while."""
+    """An accepted operation. Survives this process; the server retains its record for a while."""
 
     def __init__(self, channel: Channel, id: int) -> None:
         self._channel = channel
         self.id = id
 
     def status(self, timeout: float | None = None) -> OperationStatus:
-        """As it is."""
+        """The current snapshot."""
         request = _proto.message("GetOperationRequest")(operation=self.id)
         return OperationStatus.from_proto(
             self._channel._call("OperationService/GetOperation", request, timeout)
@@ -115,8 +115,8 @@ class Operation:
                 )
 
     def watch(self, timeout: float | None = None) -> Iterator[OperationStatus]:
-        """As it is now and at every change, the last time when it has ended; asks again when the
-        connection breaks. DeadlineExceededError when it has not ended in time."""
+        """Yields the current snapshot and one per change until it has ended; reconnects if the
+        connection fails. DeadlineExceededError if it has not ended in time."""
         deadline = self._channel._deadline(timeout)
         request = _proto.message("WatchOperationRequest")(operation=self.id)
         last: OperationStatus | None = None
@@ -140,13 +140,13 @@ class Operation:
                     raise
 
     def pending(self, timeout: float | None = None) -> list[PendingReason]:
-        """Why it has not started, what matters most first; empty when it has."""
+        """Why it has not started, the most important reason first; empty if it has."""
         request = _proto.message("ExplainPendingRequest")(operation=self.id)
         answer = self._channel._call("OperationService/ExplainPending", request, timeout)
         return [PendingReason(r.code, r.message, tuple(r.resources)) for r in answer.reasons]
 
     def cancel(self, timeout: float | None = None) -> None:
-        """Stops it if it has not ended; its results then fail with CANCELLED."""
+        """Cancels it if it has not ended; its results then fail with CANCELLED."""
         request = _proto.message("CancelOperationRequest")(operation=self.id)
         self._channel._call("OperationService/CancelOperation", request, timeout)
 

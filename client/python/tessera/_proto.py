@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
-# A protobuf message; its class is made at run time.
+# A protobuf message; its class is created at run time.
 Message = Any
 
 PACKAGE = "tessera.v1"
 
 
 def _load() -> tuple[descriptor_pool.DescriptorPool, list[str]]:
-    """The pool, and the names of its files that are Tessera's."""
+    """The descriptor pool, and the names of Tessera's files in it."""
     path = pathlib.Path(__file__).with_name("_proto.binpb")
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes())
@@ -39,7 +39,7 @@ def _load() -> tuple[descriptor_pool.DescriptorPool, list[str]]:
 
 pool, _files = _load()
 
-# Of protobuf before 4.22 it is a factory's method. Stubs know only one of the two.
+# Before protobuf 4.22 this is a method of a factory. Type stubs have only one of the two.
 _factory: Any = message_factory
 if hasattr(_factory, "GetMessageClass"):
     _class_of = _factory.GetMessageClass
@@ -66,14 +66,14 @@ _methods: dict[str, Method] = {}
 
 
 def _near(word: str, names: Iterable[str]) -> str:
-    """"; did you mean ListDevices?", where a name is near."""
+    """"; did you mean ListDevices?", if a name is near."""
     near = difflib.get_close_matches(word.rpartition(".")[2], list(names))
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def method(name: str) -> Method:
-    """The method "ArrayService/CreateArray"; the package may be written before it. ValueError when
-    there is none."""
+    """The method "ArrayService/CreateArray"; the package may precede it. ValueError if there
+    is none."""
     if name not in _methods:
         service, _, short = name.rpartition("/")
         full = service if "." in service else f"{PACKAGE}.{service}"
@@ -104,7 +104,7 @@ def method(name: str) -> Method:
 
 
 def to_json(value: Message) -> dict[str, Any]:
-    """Protobuf's JSON mapping, Anys decoded."""
+    """Protobuf's JSON mapping, with Anys decoded."""
     answer: dict[str, Any] = json_format.MessageToDict(value, descriptor_pool=pool)
     return answer
 
@@ -113,11 +113,11 @@ ParseError = json_format.ParseError
 
 
 def from_json(value: dict[str, Any], into: Message) -> Message:
-    """The inverse of to_json; returns `into`. ParseError when `value` does not fit it."""
+    """The inverse of to_json; returns `into`. ParseError if `value` does not fit."""
     return json_format.ParseDict(value, into, descriptor_pool=pool)
 
 
 def set_duration(duration: Message, seconds: float) -> None:
-    """Fills in a google.protobuf.Duration."""
+    """Sets a google.protobuf.Duration."""
     nanos = round(seconds * 1e9)
     duration.seconds, duration.nanos = divmod(max(nanos, 0), 10**9)

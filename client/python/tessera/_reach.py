@@ -1,4 +1,4 @@
-"""Why no connection to a server comes about."""
+"""Diagnoses failed connections to a server."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import ssl
 
 from tessera import errors
 
-_LIMIT = 1.0  # seconds of a try
+_LIMIT = 1.0  # timeout of an attempt, in seconds
 
 
 def never_connected(text: str) -> bool:
-    """Whether gRPC's words for a call that was UNAVAILABLE say that it had no connection."""
+    """Whether the message of an UNAVAILABLE gRPC call means that there was no connection."""
     return text.startswith("failed to connect to all addresses") or "DNS resolution failed" in text
 
 
@@ -19,19 +19,19 @@ def holds_certificates(pem: bytes) -> bool:
     """Whether it is PEM text with at least one certificate."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=_text(pem))
-    except (ValueError, ssl.SSLError):  # Nothing at all; no certificate, or a spoilt one.
+    except (ValueError, ssl.SSLError):  # No certificate, or an invalid one.
         return False
     return True
 
 
 def _text(pem: bytes) -> str:
-    """Without what may stand between the certificates in other letters."""
+    """Without non-ASCII text between the certificates."""
     return pem.decode("ascii", "ignore")
 
 
 def _handshake(address: str, ca: bytes | None = None, name: str | None = None) -> bool | None:
-    """Whether what listens there speaks TLS, with a certificate from `ca`, if one is given, for
-    `name`, or else the address; None when nothing listens."""
+    """Whether the server speaks TLS, with a certificate from `ca`, if given, for `name` or else the
+    address; None if nothing listens."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -49,12 +49,12 @@ def _handshake(address: str, ca: bytes | None = None, name: str | None = None) -
         try:
             with context.wrap_socket(plain, server_hostname=name or host):
                 return True
-        except OSError:  # ssl.SSLError, or nothing came.
+        except OSError:  # ssl.SSLError, or no response.
             return False
 
 
 def explain(address: str, ca: bytes | None, name: str | None) -> errors.Error | None:
-    """The error to raise where two sides do not agree on TLS; None where nobody answers."""
+    """The error if the two sides do not agree on TLS; None if there is no response."""
     server = _handshake(address)
     if server is None:
         return None
@@ -70,6 +70,6 @@ def explain(address: str, ca: bytes | None, name: str | None) -> errors.Error | 
             "has a certificate that does not come from the authority in ca= (TESSERA_CA_FILE), or"
             " does not name this address"
         )
-    else:  # It has come up meanwhile.
+    else:  # It has started meanwhile.
         return None
     return errors.FailedPreconditionError(f"{address} {why}", reason="TLS_MISMATCH")

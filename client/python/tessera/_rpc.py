@@ -1,4 +1,4 @@
-"""One server: channels, credentials, deadlines, retries, errors."""
+"""Calls to one server: channels, credentials, deadlines, retries, errors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import grpc
 
 from tessera import _proto, _reach, errors
 
-# As the server's own: a connection that is silent in the middle of a call is asked after 20 s, and
-# given up 15 s later.
+# As the server's keepalive: a connection without data during a call is pinged after 20 s, and
+# closed 15 s later.
 _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.max_send_message_length", -1),
@@ -25,21 +25,21 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.keepalive_timeout_ms", 15_000),
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
-    # A session's client has the coordinator's grace to come back (session_grace_ms).
+    # A client must reconnect within the coordinator's session_grace_ms.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # A channel of its own per client: what one closes does not touch another.
+    # One channel per client, so that closing one does not affect another.
     ("grpc.use_local_subchannel_pool", 1),
 ]
 _EXAMPLE = "127.0.0.1:8470"
 _TRIES = 5
 _FIRST_PAUSE = 0.1
-# Errors that say themselves that nothing was done and the same call may succeed.
+# Errors which mean that nothing was executed and a retry may succeed.
 _RETRIED = ("SERVER_STOPPING", "UNREACHABLE", "RATE_LIMITED", "QUEUE_FULL")
 
 
 class Deadline:
-    """A point in time that a call and all its parts are bounded by."""
+    """The deadline of a call and all its parts."""
 
     def __init__(self, timeout: float) -> None:
         if not timeout >= 0:
@@ -49,11 +49,11 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds; at least 0."""
+        """The remaining seconds; at least 0."""
         return max(self._end - time.monotonic(), 0.0)
 
     def pause(self, seconds: float) -> bool:
-        """Waits so long, if that leaves time for another try."""
+        """Sleeps, if that leaves time for another attempt."""
         if seconds >= self.left:
             return False
         time.sleep(seconds)
@@ -86,12 +86,12 @@ class Connection:
             self._channel = grpc.secure_channel(address, credentials, options=options)
 
     def close(self) -> None:
-        """Cuts what is under way."""
+        """Closes the channel, which cancels its calls."""
         self._channel.close()
 
     def call(self, name: str, request: Any, timeout: float, *, retry: bool = True) -> Any:
-        """A unary call. With `retry`, one that was refused before it did anything is made again; a
-        request_id that is not set makes that safe for one that may have done something."""
+        """A unary call. With `retry`, retries a call that was rejected unexecuted; an unset
+        request_id is filled in, which makes retries safe for one that may have been executed."""
         method = _proto.method(name)
         if retry and "request_id" in method.request.DESCRIPTOR.fields_by_name:
             request.request_id = request.request_id or uuid.uuid4().hex
@@ -105,7 +105,7 @@ class Connection:
             except grpc.RpcError as error:
                 found = to_error(error, self.address, name)
                 if number == 1 and found.reason == "UNREACHABLE":
-                    # No other try ends better where the two sides do not agree on TLS.
+                    # A retry cannot succeed if the two sides do not agree on TLS.
                     if mismatch := _reach.explain(self.address, self._ca, self._name):
                         raise mismatch from None
                 if not retry or number == _TRIES or not is_passing(found):
@@ -115,7 +115,7 @@ class Connection:
         raise AssertionError("unreachable")
 
     def read_stream(self, name: str, request: Any, timeout: float) -> Iterator[Any]:
-        """A call that is answered by a stream. Not retried; leaving it early cancels it."""
+        """A call with a response stream. Not retried; leaving it early cancels it."""
         method = _proto.method(name)
         stub = self._channel.unary_stream(
             method.path, method.request.SerializeToString, method.response.FromString
@@ -129,7 +129,7 @@ class Connection:
             call.cancel()
 
     def write_stream(self, name: str, requests: Iterable[Any], timeout: float) -> Any:
-        """A call that sends a stream. Not retried."""
+        """A call with a request stream. Not retried."""
         method = _proto.method(name)
         stub = self._channel.stream_unary(
             method.path, method.request.SerializeToString, method.response.FromString
@@ -141,21 +141,21 @@ class Connection:
 
 
 def is_passing(error: errors.Error) -> bool:
-    """Whether the same call may succeed a moment later, as far as the answer says: the connection
-    broke, or the server refused for now."""
+    """Whether a retry may succeed: the connection failed, or the server rejected the call for
+    now."""
     if isinstance(error, errors.UnavailableError) and not error.reason:
         return True
     return error.reason in _RETRIED
 
 
 def pause_before(number: int, error: errors.Error) -> float:
-    """Seconds before try `number` + 1."""
+    """The backoff in seconds before attempt `number` + 1."""
     backoff: float = _FIRST_PAUSE * 2.0 ** (number - 1) * (0.5 + random.random())
     return max(backoff, error.retry_delay or 0.0)
 
 
 def to_error(error: grpc.RpcError, address: str, name: str) -> errors.Error:
-    """What a failed call says."""
+    """The error of a failed call."""
     number = error.code().value[0]
     metadata: Any = error.trailing_metadata() or ()  # Stubs hide that its items are pairs.
     for key, value in metadata:
@@ -194,12 +194,12 @@ def from_status(number: int, text: str, status: Any) -> errors.Error:
 def _detail(any_: Any) -> dict[str, Any]:
     try:
         return _proto.to_json(any_)
-    except Exception:  # A type of a newer server; protobuf's releases differ in what they raise.
+    except Exception:  # A type of a newer server; protobuf's releases raise different exceptions.
         return {"@type": any_.type_url, "value": base64.b64encode(any_.value).decode()}
 
 
 def check_address(address: str) -> None:
-    """Raises what is wrong with HOST:PORT; names are not looked up."""
+    """Raises ValueError for an invalid HOST:PORT; names are not resolved."""
     if not isinstance(address, str):
         raise TypeError(f"an address is a text HOST:PORT, not {type(address).__name__}")
     if address.startswith("unix:"):
@@ -227,7 +227,7 @@ def check_address(address: str) -> None:
 
 
 def read_authority(path: str | os.PathLike[str]) -> bytes:
-    """The PEM text of the cluster's authority."""
+    """The PEM text of the cluster's CA."""
     try:
         pem = pathlib.Path(path).read_bytes()
         wrong = "" if _reach.holds_certificates(pem) else "it holds no PEM certificate"
@@ -243,7 +243,7 @@ def read_authority(path: str | os.PathLike[str]) -> bytes:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether HOST:PORT is this machine's own and cannot be listened in on."""
+    """Whether HOST:PORT is on this machine, so that plain text is safe."""
     host = address.rpartition(":")[0].strip("[]")
     if host == "localhost" or address.startswith("unix:"):
         return True

@@ -19,8 +19,8 @@ from tessera import _proto, errors
 from tessera._rpc import Connection
 
 _LOG = logging.getLogger("tessera")
-_GOODBYE = 5.0  # seconds that closing may take
-_TERMINATED = 2.0  # those of all sessions together at SIGTERM
+_GOODBYE = 5.0  # timeout of closing, in seconds
+_TERMINATED = 2.0  # that of all sessions together at SIGTERM
 _HOLD_AGAIN = 0.2  # between attempts to hold a session whose stream broke
 _FOREVER = 365 * 86_400.0
 
@@ -50,7 +50,7 @@ def _on_sigterm(number: int, frame: FrameType | None) -> None:
 
 
 def _end_with_sigterm() -> None:
-    """Python ends without a word at SIGTERM; a handler of the program's own is left alone."""
+    """Handles SIGTERM, at which Python runs no exit handlers, unless the program handles it."""
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -70,9 +70,9 @@ class Session:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.process = os.getpid()
-        # Of whoever replaces the session. The end of the client may come upon its own thread there.
+        # Held while the session is replaced. Reentrant: a finalizer may close the client meanwhile.
         self._replacing = threading.RLock()
-        self._lease = 0.0  # seconds, as the server has bounded it
+        self._lease = 0.0  # seconds, bounded by the server
         if lease is None:
             return
         if not lease > 0:
@@ -96,8 +96,8 @@ class Session:
         return int(session.id)
 
     def replace(self, lost: int, timeout: float) -> int:
-        """The session that takes the place of `lost`, which the server does not know (it was
-        restarted, or this process slept for too long): it is new and empty."""
+        """Opens a new, empty session in place of `lost`, which the server does not know (it was
+        restarted, or this process was suspended for too long)."""
         if not self._replacing.acquire(timeout=timeout):
             raise errors.DeadlineExceededError(
                 f"session {lost} is gone, and within {timeout:g} s there is no other",
@@ -113,7 +113,7 @@ class Session:
                     lost,
                     self.id,
                 )
-                if self._stop.is_set():  # Whoever ended the client did not know this one.
+                if self._stop.is_set():  # The client was closed without knowledge of this one.
                     with contextlib.suppress(errors.Error):
                         self._delete(_GOODBYE)
                     raise ValueError("the client is closed")
@@ -128,7 +128,7 @@ class Session:
         ).start()
 
     def _hold(self, session: int) -> None:
-        """By this stream the coordinator knows that the client is there. Each session has its own."""
+        """Holds the stream that keeps the session alive. Each session has one."""
         request = _proto.message("HoldSessionRequest")(session=session)
         while not self._stop.is_set() and session == self.id:
             try:
@@ -148,7 +148,7 @@ class Session:
         pause = self._lease / 3
         while not self._stop.wait(pause):
             third = self._lease / 3
-            pause = third / 4  # When it fails there is time for more.
+            pause = third / 4  # After a failure there is time for more attempts.
             session = self.id
             request = _proto.message("RenewSessionRequest")(session=session)
             try:
@@ -165,14 +165,14 @@ class Session:
                 return
 
     def take_forgotten(self) -> list[int]:
-        """The ids that have come since, for a call that frees them."""
+        """Takes the forgotten ids, for a call that frees them."""
         ids: list[int] = []
         while self.forgotten and len(ids) < 10_000:
             ids.append(self.forgotten.popleft())
         return ids
 
     def free_forgotten(self, timeout: float) -> None:
-        """Frees them by a call of its own."""
+        """Frees the forgotten ids by a call."""
         if ids := self.take_forgotten():
             request = _proto.message("DeleteArraysRequest")(arrays=ids)
             self._connection.call("ArrayService/DeleteArrays", request, timeout)
@@ -180,7 +180,7 @@ class Session:
     def end(self, timeout: float) -> None:
         """Ends the session at the server."""
         self._stop.set()
-        # One that is being opened in its place is waited for; else whoever opens it ends it.
+        # Waits for a replacement that is being opened; at the timeout its opener ends it.
         if self._replacing.acquire(timeout=timeout):
             self._replacing.release()
         self._delete(timeout)

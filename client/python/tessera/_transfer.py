@@ -1,4 +1,4 @@
-"""Array bytes: straight between this process and the executors, by ticket, shards side by side.
+"""Transfers array bytes between this process and the executors, by ticket, shards in parallel.
 
 A transfer that breaks off is gone on with where it stopped, as long as it makes progress and its
 deadline has not passed.
@@ -20,10 +20,10 @@ from tessera.sharding import ArraySpec
 
 CHUNK = 1 << 20  # bytes
 _PARALLEL = 4
-# In every worker's certificate, which names no addresses.
+# The DNS name in every worker's certificate, which has no addresses.
 _WORKER_SERVER_NAME = "worker.tessera"
 _TRIES_WITHOUT_PROGRESS = 4
-_FRESH = 5.0  # seconds; an executor that restarts has its new tickets within this
+_FRESH = 5.0  # seconds within which an executor that restarts has new tickets
 
 _T = TypeVar("_T")
 
@@ -41,7 +41,7 @@ class Transfers:
         self._closed = False
 
     def close(self) -> None:
-        """Cuts what is under way."""
+        """Closes the connections, which cancels their transfers."""
         with self._lock:
             self._closed = True
             connections, self._connections = list(self._connections.values()), {}
@@ -53,13 +53,13 @@ class Transfers:
             if self._closed:
                 raise ValueError("the client is closed")
             if endpoint not in self._connections:
-                # A ticket is the only credential: executors are shown no token.
+                # The ticket is the only credential: executors get no token.
                 self._connections[endpoint] = Connection(
                     endpoint, self._ca, server_name=_WORKER_SERVER_NAME
                 )
             return self._connections[endpoint]
 
-    # ---- Up. ----
+    # ---- Uploads. ----
 
     def write(
         self, spec: ArraySpec, tickets: Sequence[Any], value: Any, deadline: Deadline
@@ -97,7 +97,7 @@ class Transfers:
                 reason="CHECKSUM_MISMATCH",
             )
 
-    # ---- Down. ----
+    # ---- Downloads. ----
 
     def read(
         self,
@@ -106,8 +106,8 @@ class Transfers:
         deadline: Deadline,
         bits: bool = False,
     ) -> Any:
-        """Downloads an array. `tickets` gives those of its distinct blocks; it is asked again while
-        executors say that theirs are old."""
+        """Downloads an array. `tickets` returns tickets for its distinct shards; it is called again
+        while executors reject them as stale."""
         dtype = (
             np.dtype(f"u{_dtypes.byte_width(spec.dtype)}")
             if bits
@@ -119,7 +119,7 @@ class Transfers:
         def job(ticket: Any) -> None:
             if ticket.ordinal in done:
                 return
-            # With the ellipsis a block of a scalar, too, is a view.
+            # With the ellipsis a slice of a scalar, too, is a view.
             at: Any = (*spec.block_of(ticket.ordinal), ...)
             block = value[at]
             direct = block.flags.c_contiguous
@@ -164,13 +164,13 @@ class Transfers:
 
 
 class Gone(Exception):
-    """An array went with an executor's process before it was written; the cause says how."""
+    """An executor was lost before the array was written; the cause says how."""
 
 
 def with_fresh_tickets(deadline: Deadline, attempt: Callable[[], _T]) -> _T:
-    """What `attempt` gives with tickets that executors take. While those are old, or the array is
-    Gone, as when an executor restarts, it is made again, for a few seconds at most."""
-    end: Deadline | None = None  # From the first of them on.
+    """Calls `attempt` until its tickets are accepted: retries for a few seconds while they are stale
+    or the array is Gone, as when an executor restarts."""
+    end: Deadline | None = None  # Set at the first failure.
     number = 0
     while True:
         try:
@@ -188,7 +188,7 @@ def with_fresh_tickets(deadline: Deadline, attempt: Callable[[], _T]) -> _T:
 
 
 def _bytes_of(array: Any) -> _Bytes:
-    """The bytes of a contiguous array, whatever its dtype: ml_dtypes' have no buffers."""
+    """The bytes of a contiguous array, whatever its dtype: those of ml_dtypes have no buffers."""
     return memoryview(array.reshape(-1).view(np.uint8))
 
 
@@ -198,10 +198,10 @@ class _Upload:
     def __init__(self, ticket: str, data: _Bytes) -> None:
         self._ticket = ticket
         self._data = data
-        self._sums: dict[int, int] = {}  # by where the chunk starts
+        self._sums: dict[int, int] = {}  # by offset of the chunk
 
     def requests(self, offset: int) -> Iterator[Any]:
-        """From `offset` on; an empty shard still says its ticket."""
+        """The messages from `offset` on; an empty shard still has one with its ticket."""
         first = True
         while first or offset < len(self._data):
             end = min(offset - offset % CHUNK + CHUNK, len(self._data))
@@ -214,7 +214,7 @@ class _Upload:
             offset, first = end, False
 
     def crc32c(self) -> int:
-        """Of the whole."""
+        """The checksum of the whole shard."""
         whole = 0
         for at in range(0, len(self._data), CHUNK):
             part = self._data[at : at + CHUNK]
@@ -254,7 +254,7 @@ def _gone(error: errors.Error, endpoint: str) -> errors.Error:
 
 
 def _run(jobs: Sequence[Callable[[], None]]) -> None:
-    """Side by side; raises the first error when all have ended."""
+    """Runs jobs in parallel; raises the first error when all have ended."""
     if len(jobs) == 1:
         return jobs[0]()
     with concurrent.futures.ThreadPoolExecutor(min(_PARALLEL, len(jobs))) as pool:

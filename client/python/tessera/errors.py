@@ -1,4 +1,4 @@
-"""What calls raise: one class per canonical code, all of them `Error`.
+"""The exceptions of calls: one class per canonical code, subclasses of `Error`.
 
 The code tells a program what to do, `reason` and `metadata` tell it what happened, the message tells
 a person. Reasons are listed in docs/errors.md.
@@ -48,13 +48,13 @@ class Error(Exception):
 
 
 class CancelledError(Error):
-    """Stopped on request."""
+    """The operation was cancelled."""
 
     code = "CANCELLED"
 
 
 class UnknownError(Error):
-    """The server did not say what happened."""
+    """The server gave no reason."""
 
 
 class InvalidArgumentError(Error, ValueError):
@@ -64,7 +64,7 @@ class InvalidArgumentError(Error, ValueError):
 
 
 class DeadlineExceededError(Error, TimeoutError):
-    """Not done in time."""
+    """The deadline passed."""
 
     code = "DEADLINE_EXCEEDED"
 
@@ -82,7 +82,7 @@ class AlreadyExistsError(Error):
 
 
 class PermissionDeniedError(Error, PermissionError):
-    """The caller's role, or the ticket, does not allow it."""
+    """The caller's role or the ticket does not permit the call."""
 
     code = "PERMISSION_DENIED"
 
@@ -94,7 +94,7 @@ class ResourceExhaustedError(Error):
 
 
 class FailedPreconditionError(Error):
-    """Right call, wrong state."""
+    """The call is right, the state is not."""
 
     code = "FAILED_PRECONDITION"
 
@@ -106,13 +106,13 @@ class AbortedError(Error):
 
 
 class OutOfRangeError(Error):
-    """Beyond the end."""
+    """A value is out of range."""
 
     code = "OUT_OF_RANGE"
 
 
 class UnimplementedError(Error, NotImplementedError):
-    """This server does not have it."""
+    """This server does not support it."""
 
     code = "UNIMPLEMENTED"
 
@@ -124,13 +124,13 @@ class InternalError(Error):
 
 
 class UnavailableError(Error, ConnectionError):
-    """A worker or the server is away."""
+    """A worker or the server is unavailable."""
 
     code = "UNAVAILABLE"
 
 
 class DataLossError(Error):
-    """Bytes are damaged."""
+    """Bytes are corrupt."""
 
     code = "DATA_LOSS"
 

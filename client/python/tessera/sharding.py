@@ -1,4 +1,4 @@
-"""Meshes, partition specs and where the block of each device lies."""
+"""Meshes, partition specs, and the slices of shards."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class Device:
     kind: str  # "cpu", "gpu"
     worker: str
     host: str
-    executor: str  # the process that owns it
+    executor: str  # the process that owns the device
     healthy: bool
-    reason: str  # why not
+    reason: str  # why it is not healthy
     memory_bytes: int  # 0: unknown
     cordoned: bool
 
@@ -86,11 +86,11 @@ class Mesh:
 
     @property
     def size(self) -> int:
-        """How many devices it takes."""
+        """The number of devices."""
         return math.prod(self.axes.values())
 
     def on(self, devices: Sequence[Device | int]) -> Mesh:
-        """The same axes on these devices."""
+        """This mesh with these devices."""
         return Mesh(self.axes, devices)
 
     def __eq__(self, other: object) -> bool:
@@ -110,7 +110,7 @@ class Mesh:
 
 @dataclasses.dataclass(frozen=True)
 class ArraySpec:
-    """What an array is and where it lies. The mesh has its devices."""
+    """The type and placement of an array. The mesh has devices."""
 
     dtype: str  # "f32"
     shape: tuple[int, ...]
@@ -143,19 +143,19 @@ class ArraySpec:
 
     @property
     def nbytes(self) -> int:
-        """Of the array, counted once."""
+        """The bytes of the array, without replicas."""
         return math.prod(self.shape) * _dtypes.byte_width(self.dtype)
 
     @property
     def block_shape(self) -> tuple[int, ...]:
-        """Of the block of each device."""
+        """The shape of a shard."""
         parts = [math.prod(self.mesh.axes[a] for a in axes) for axes in self.spec]
         return tuple(
             size // (parts[dim] if dim < len(parts) else 1) for dim, size in enumerate(self.shape)
         )
 
     def block_of(self, ordinal: int) -> tuple[slice, ...]:
-        """Where the block of the mesh's device `ordinal` lies in the array."""
+        """The slice of the array on the mesh's device `ordinal`."""
         at: dict[str, int] = {}
         for axis, size in reversed(self.mesh.axes.items()):
             ordinal, at[axis] = divmod(ordinal, size)
@@ -168,7 +168,7 @@ class ArraySpec:
         return tuple(slice(s, s + n) for s, n in zip(starts, self.block_shape))
 
     def to_proto(self) -> Any:
-        """As the wire has it."""
+        """Converts from or to the protobuf message."""
         proto = _proto.message("ArraySpec")(dtype=self.dtype, shape=self.shape)
         for name, size in self.mesh.axes.items():
             proto.placement.mesh.axes.add(name=name, size=size)
