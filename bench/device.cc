@@ -1,12 +1,12 @@
-// What a device gives through its plugin, beside its own limits in the same run: kernels beside its
-// copy bandwidth, products beside the library's fastest algorithm, launches one by one beside a
-// graph of them.
+// The performance of a device through its plugin, compared with its limits in the same run: kernels
+// with its copy bandwidth, matmuls with the library's fastest algorithm, single launches with a
+// graph.
 //
 //   bench-device [--plugin PATH] [--device N] [--megabytes N] [--rounds N] [--smoke]
 //
 // Bandwidth counts the bytes that a kernel must read and write once; a copy reads and writes. The
-// cases take turns, round by round. Times are of the host's clock, from the first launch of a batch
-// until an event behind the last is reached.
+// cases are interleaved, round by round. Times are measured by the host's clock, from the first
+// launch of a batch until an event after the last.
 #include "worker/device/device.h"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ struct Flags {
   int device = 0;
   int64_t bytes = int64_t{256} << 20;  // of each array
   int rounds = 11;
-  int batch = 10;  // launches between two looks at the clock
+  int batch = 10;  // launches per time measurement
   int64_t matmul = 4096;
 };
 
@@ -98,7 +98,7 @@ class Bench {
     return address;
   }
 
-  // Until everything on the stream has ended.
+  // Waits until everything on the stream has ended.
   void Await() const {
     absl::StatusOr<EventHandle> event = device_->Record(stream_);
     TESSERA_CHECK_OK(event);
@@ -111,7 +111,7 @@ class Bench {
     }
   }
 
-  // One call of `work`, in microseconds, of a batch of them.
+  // The mean time of a call of `work` in a batch, in microseconds.
   double Time(const std::function<void()>& work) const {
     Await();
     const absl::Time start = absl::Now();
@@ -126,7 +126,7 @@ class Bench {
     Samples samples;
   };
   void TakeTurns(std::vector<Case>& cases) const {
-    for (Case& c : cases) c.work();  // Warm.
+    for (Case& c : cases) c.work();  // warm-up
     for (int round = 0; round < flags_.rounds; ++round) {
       for (Case& c : cases) c.samples.AddValue(Time(c.work));
     }
@@ -193,7 +193,7 @@ class Bench {
     MatmulHandle matmul;
     uint64_t scratch = 0;
   };
-  // With the algorithm the library likes best, or the fastest of some that are timed.
+  // Uses the library's preferred algorithm, or the fastest of `trials` that are timed.
   Product PlanProduct(ir::DType dtype, int trials) {
     setenv("TESSERA_CUDA_MATMUL_TRIALS", absl::StrCat(trials).c_str(), 1);
     const int64_t n = flags_.matmul;
@@ -283,7 +283,7 @@ class Bench {
     }
   }
 
-  // The host's part of a step of many small kernels.
+  // The time on the host to launch a step of many small kernels.
   void Launches() {
     constexpr int kKernels = 100;
     const auto small = std::make_shared<Code>(

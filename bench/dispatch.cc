@@ -1,12 +1,12 @@
-// What one dispatch costs: the round trip of a one-op execute with its result, embedded and over
-// loopback gRPC, beside a raw gRPC relay of the same shape (relay.h) in the same run.
+// The latency of a dispatch: the round trip of a one-op execute with its result, embedded and over
+// loopback gRPC, compared with a raw gRPC relay of the same shape (relay.h) in the same run.
 //
 //   bench-dispatch [--rounds N] [--iterations N] [--jax PYTHON] [--json] [--smoke] [--bin-dir DIR]
 //
 // With --jax the embedded round trip is compared with jax.jit and block_until_ready of that Python.
 // With --embedded that round trip alone, over devices and sizes.
 //
-// The cases take turns, round by round, so that what the machine does meanwhile hits all of them.
+// The cases are interleaved, round by round, so that other load on the machine affects all of them.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -53,7 +53,7 @@ struct Flags {
   std::string bin_dir = OwnFolder();
 };
 
-// The processes of both sides. Members end in reverse.
+// The processes of both sides, destroyed in reverse order.
 struct Cluster {
   Process coordinator, worker, relay_a, relay_b;
   std::string coordinator_address, relay_address;
@@ -105,7 +105,7 @@ class OneOp {
   Array Start() const { return double_(x_); }
   void Wait() const { Start().wait(); }
   void RoundTrip() const { last_ = Start().value(); }
-  // What came last is right: a fast wrong answer is worth nothing.
+  // Checks the last result: a fast wrong one is worth nothing.
   void CheckLast() const { Check(last_); }
 
  private:
@@ -131,7 +131,7 @@ absl::Duration TimeOf(const std::function<void()>& f) {
   return absl::Now() - start;
 }
 
-// Runs `f(caller)` on many threads; calls per second.
+// Calls `f(caller)` on many threads; returns calls per second.
 double RateOf(int callers, int calls_each, const std::function<void(int)>& f) {
   const absl::Duration took = TimeOf([&] {
     std::vector<std::thread> threads;
@@ -192,7 +192,7 @@ absl::StatusOr<Results> Measure(const Flags& flags) {
   const auto service_trip = [&] { there.RoundTrip(); };
 
   const int n = flags.iterations;
-  for (int i = 0; i < n && i < 50; ++i) {  // Warm.
+  for (int i = 0; i < n && i < 50; ++i) {  // warm-up
     here.RoundTrip();
     service_trip();
     relay_trip();
@@ -204,7 +204,7 @@ absl::StatusOr<Results> Measure(const Flags& flags) {
       r.embedded.Add(TimeOf([&] { here.RoundTrip(); }));
     for (int i = 0; i < n && !flags.only_service; ++i) r.waited.Add(TimeOf([&] { here.Wait(); }));
     if (jax) TESSERA_RETURN_IF_ERROR(MeasureJax(*jax, n, &r.jax));
-    // Finely interleaved: this is the ratio that counts.
+    // Interleaved call by call: this is the ratio of the claim.
     for (int i = 0; i < n; ++i) {
       service.Add(TimeOf(service_trip));
       if (!flags.only_service) pure.Add(TimeOf(relay_trip));
@@ -225,7 +225,7 @@ absl::StatusOr<Results> Measure(const Flags& flags) {
     r.relay_posted_rates.AddValue(n / absl::ToDoubleSeconds(TimeOf([&] {
                                     for (int i = 0; i < n; ++i)
                                       TESSERA_CHECK_OK(relay->Post(bytes));
-                                    relay_trip();  // B has seen all of them.
+                                    relay_trip();  // after it B has received all of them
                                   })));
   }
   here.CheckLast();
@@ -234,8 +234,8 @@ absl::StatusOr<Results> Measure(const Flags& flags) {
   return r;
 }
 
-// What the embedded round trip depends on: how many devices share the array, its size, and whether
-// the result is read or only waited for.
+// The embedded round trip by number of devices and size of the array, with and without reading the
+// result.
 void PrintEmbedded(const Flags& flags) {
   absl::PrintF("%-44s %9s %9s us, p50\n", "execute, embedded", "wait", "result");
   for (const int64_t devices : {1, 2, 4}) {
@@ -326,7 +326,7 @@ void PrintJson(const Flags& flags, const Results& r) {
       r.service_posted_rates.Quantile(0.5), r.relay_posted_rates.Quantile(0.5));
 }
 
-// False: an argument is wrong; said on standard error.
+// Returns false after a message on stderr if an argument is wrong.
 bool Parse(const std::vector<std::string>& args, Flags* flags) {
   for (size_t i = 0; i < args.size(); ++i) {
     const bool has_value = i + 1 < args.size();

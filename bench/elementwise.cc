@@ -1,11 +1,12 @@
-// Fused elementwise chains and a row sum through the host code generator, beside what the memory of
-// this machine gives in the same run, and beside JAX where there is one; and what compiling costs.
+// Fused elementwise chains and a row sum by the host code generator, compared with the memory
+// bandwidth of this machine in the same run, and with JAX if installed; and the time of
+// compilation.
 //
 //   bench-elementwise [--elements N] [--rounds N] [--smoke] [--jax PYTHON]
 //
 // Bandwidth counts the bytes that a program must read and write once. The limit is a triad
-// a = b + s c with stores that bypass the caches, on as many threads. The cases take turns, round
-// by round, so that what the machine does meanwhile hits all of them.
+// a = b + s c with stores that bypass the caches, on as many threads. The cases are interleaved,
+// round by round, so that other load on the machine affects all of them.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -61,7 +62,7 @@ enum Array { kX, kW, kB, kG, kM, kR, kY, kS, kNumArrays };
 struct Case {
   std::string name;
   Kernel kernel;
-  int64_t bytes;  // that must move
+  int64_t bytes;  // read and written
 };
 
 Kernel Parse(int64_t rows, bool reduce, const std::string& body) {
@@ -103,7 +104,7 @@ std::vector<Case> Cases(int64_t elements) {
 
 // ---- Memory and threads. -----------------------------------------------------------------------
 
-// Zeros, in large pages where the kernel has them. Never freed: the benchmark ends first.
+// Zeroed memory, in huge pages if available. Never freed.
 float* Allocate(int64_t elements) {
   const size_t bytes = static_cast<size_t>(elements) * sizeof(float);
   void* const memory =
@@ -113,7 +114,7 @@ float* Allocate(int64_t elements) {
   return static_cast<float*>(memory);
 }
 
-// Threads that stay, one of them the caller's: thread t runs its part of every job.
+// A thread pool that includes the caller: thread t runs its part of every job.
 class Team {
  public:
   Team() {
@@ -204,12 +205,12 @@ struct Row {
   int64_t bytes;
   std::function<void()> run;
   Samples seconds = {};
-  // Of the fastest round: others share the machine's memory.
+  // The time of the fastest round, since other processes use the memory too.
   double Best() const { return seconds.Quantile(0); }
   double Bandwidth() const { return static_cast<double>(bytes) / Best() / 1e9; }
 };
 
-// Kernels that differ in a constant, so that none is the same as another.
+// Kernels that differ in a constant, so that none is a cache hit.
 std::vector<Kernel> Variants(int64_t rows, int count) {
   std::vector<Kernel> kernels;
   for (int i = 0; i < count; ++i) {
@@ -240,7 +241,7 @@ void PrintCompileTimes(int64_t rows, int count) {
               count, cold, warm);
 }
 
-// The script beside this one's source prints "name<TAB>threads<TAB>seconds" lines, of the fastest
+// The script next to this source prints "name<TAB>threads<TAB>seconds" lines, of the fastest
 // round.
 void PrintJax(const Flags& flags, const std::vector<Row>& rows) {
   absl::StatusOr<Process> process =

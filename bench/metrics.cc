@@ -1,5 +1,5 @@
-// What it costs to count: our counters and histograms beside prometheus-cpp's, in one run, on one
-// thread and on all of the machine's.
+// The time to record metrics: our counters and histograms compared with prometheus-cpp's in the
+// same run, on one thread and on all cores.
 //
 //   bench-metrics --benchmark_min_time=0.5
 #include "base/metrics.h"
@@ -20,7 +20,7 @@ Metrics& TheMetrics() {
   return *metrics;
 }
 
-// A value that goes through all the buckets.
+// A value that cycles through all buckets.
 uint64_t NextUnits(uint64_t& state) {
   state = state * 6364136223846793005u + 1442695040888963407u;
   return state >> 32;
@@ -46,7 +46,7 @@ void TheirHistogram(benchmark::State& state) {
   uint64_t random = 1;
   for (auto _ : state) histogram->Observe(static_cast<double>(NextUnits(random)) * 1e-9);
 }
-// A whole scrape of 1,000 series.
+// A collection of 1,000 series.
 void OurScrape(benchmark::State& state) {
   static auto* const metrics = [] {
     auto* const made = new Metrics;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr absl::Duration kStopGrace = absl::Seconds(3);  // then it is killed
 
-// Whether it has ended within the time.
+// Waits for the child's exit; returns false at the timeout.
 bool ReapWithin(int pid, absl::Duration time) {
   const absl::Time end = absl::Now() + time;
   while (waitpid(pid, nullptr, WNOHANG) == 0) {
@@ -37,7 +37,7 @@ absl::StatusOr<Process> Process::Start(const std::vector<std::string>& args) {
   int ends[2] = {-1, -1}, input[2] = {-1, -1};
   if (pipe2(ends, O_CLOEXEC) != 0 || pipe2(input, O_CLOEXEC) != 0)
     return absl::InternalError(absl::StrCat("pipe: ", std::strerror(errno)));
-  // Nothing may be allocated between fork and exec.
+  // The child may not allocate between fork and exec.
   std::vector<char*> argv;
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);

@@ -1,5 +1,5 @@
-// A child process of a benchmark: started with pipes for its output, killed and reaped at the end,
-// also when the benchmark dies.
+// A child process of a benchmark with pipes for its input and output. The destructor kills and
+// reaps it; it also dies with the benchmark.
 //
 // Thread-compatible; the child dies with the thread that started it, so start it on the main
 // thread.
@@ -15,8 +15,8 @@ namespace tessera::bench {
 
 class Process {
  public:
-  // Runs args[0]. Its standard input is what WriteLine gives it, its standard output comes to
-  // ReadLine, and its standard error is ours.
+  // Runs args[0]. WriteLine writes to its stdin, ReadLine reads its stdout, and its stderr is that
+  // of the benchmark.
   static absl::StatusOr<Process> Start(const std::vector<std::string>& args);
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
@@ -24,7 +24,7 @@ class Process {
 
   // The next line of its output, without the newline.
   absl::StatusOr<std::string> ReadLine(absl::Duration timeout);
-  // Short lines, to a process that reads them.
+  // Blocks until the child reads; for short lines.
   absl::Status WriteLine(const std::string& line);
 
  private:
@@ -38,7 +38,7 @@ class Process {
   std::string pending_;
 };
 
-// The folder of the running program.
+// The directory of this executable.
 std::string OwnFolder();
 
 }  // namespace tessera::bench

@@ -53,16 +53,16 @@ uint64_t NumberOf(const std::string& message) {
   return number;
 }
 
-// What waits for its turn to be written, and the write in flight. The owner starts it.
+// The queue of messages to write, and the write in flight. The owner starts writes.
 class WriteQueue {
  public:
-  // The message to write now, if none is in flight.
+  // The next message to write, if none is in flight.
   const ByteBuffer* Push(ByteBuffer message) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     queue_.push_back(std::move(message));
     return Next();
   }
-  // The write in flight has ended.
+  // Called when the write in flight has ended.
   const ByteBuffer* Done() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     writing_ = false;
@@ -136,7 +136,7 @@ class RelayService final : public grpc::CallbackGenericService {
     return worker;
   }
 
-  // `caller` null: nobody waits for the answer.
+  // `caller` is null for Post, which drops the reply.
   void Forward(const std::string& bytes, ClientCall* caller) {
     WorkerCall* worker = nullptr;
     uint64_t number = 0;
@@ -197,7 +197,7 @@ void WorkerCall::OnDone() {
 }
 
 // ---- B. -----------------------------------------------------------------------------------------
-// Answers each message with its own number and bytes.
+// Replies to each message with its number and bytes.
 class Echo final : public grpc::ClientBidiReactor<ByteBuffer, ByteBuffer> {
  public:
   explicit Echo(grpc::GenericStub* stub) {
@@ -237,7 +237,7 @@ void AwaitStop() {
   int signal = 0;
   sigwait(&signals, &signal);
 }
-// Before any thread starts, so that sigwait gets them.
+// Called before any thread starts, so that sigwait receives the signals.
 void BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);

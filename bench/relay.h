@@ -1,4 +1,4 @@
-// The yardstick of dispatch: a gRPC relay of three processes that does nothing but pass bytes on.
+// The baseline of dispatch: a gRPC relay of three processes that only forwards bytes.
 //
 //   client -unary-> A -message of one bidirectional stream-> B -message-> A -reply-> client
 //
@@ -12,8 +12,8 @@
 
 namespace tessera::bench {
 
-// The processes. A prints its address on standard output and "ready" once B is there. Both return
-// when they are told to stop (SIGTERM).
+// The processes. A prints its address on stdout, and "ready" once B is connected. Both return at
+// SIGTERM.
 int RunRelayA();
 int RunRelayB(const std::string& address);
 
@@ -22,9 +22,9 @@ class RelayClient {
  public:
   static std::unique_ptr<RelayClient> Connect(const std::string& address);
   virtual ~RelayClient() = default;
-  // `bytes` go to B, which sends `reply_bytes` back.
+  // Sends `bytes` to B, which sends `reply_bytes` back.
   virtual absl::Status RoundTrip(const std::string& bytes) = 0;
-  // A replies at once and passes the bytes on to B, whose answer it drops.
+  // A replies at once and forwards the bytes to B, whose reply it drops.
   virtual absl::Status Post(const std::string& bytes) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Times measured, and what is said of them. Values; thread-compatible.
+// Measured times and their statistics. Values; thread-compatible.
 #pragma once
 #include <vector>
 
@@ -11,7 +11,7 @@ class Samples {
   void Add(absl::Duration time) { values_.push_back(absl::ToDoubleMicroseconds(time)); }
   void AddValue(double value) { values_.push_back(value); }
   void Add(const Samples& other);
-  // Times are in microseconds. Of at least one sample; q in [0, 1].
+  // In microseconds for times. Requires: at least one sample, q in [0, 1].
   double Quantile(double q) const;
   size_t size() const { return values_.size(); }
 

@@ -1,12 +1,12 @@
-// How fast arrays travel: put and get of one array over loopback, beside a plain gRPC stream of
-// chunks of the same size in the same run, whose other end keeps the bytes or drops them; and an
+// The throughput of transfers: put and get of one array over loopback, compared with a plain gRPC
+// stream of chunks of the same size in the same run, whose other end stores or drops the bytes; an
 // all-reduce between two executors' sockets, in plain text and with TLS; and sums of scalars over
 // many devices.
 //
 //   bench-transfer [--mib N] [--rounds N] [--smoke] [--bin-dir DIR]
 //
-// The cases take turns, so that what the machine does meanwhile hits all of them; the best round of
-// each counts.
+// The cases are interleaved, so that other load on the machine affects all of them; the best round
+// of each counts.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -66,7 +66,8 @@ double Timed(int64_t bytes, const std::function<void()>& f) {
 
 // ---- The plain stream: the same messages. -------------------------------------------------------
 
-// Puts what comes into a new array of `bytes`, as an upload and a download must; 0: drops it.
+// Copies received bytes into a new array of `bytes`, as an upload and a download must; 0: drops
+// them.
 class Landing {
  public:
   explicit Landing(int64_t bytes) : memory_(bytes > 0 ? NewHostMemory(bytes) : nullptr) {}
@@ -88,14 +89,14 @@ class PlainService final : public v1::DataService::Service {
     v1::WriteRequest request;
     std::unique_ptr<Landing> landing;
     while (reader->Read(&request)) {
-      // The first one's offset says how many bytes are to be kept.
+      // The offset in the first message is the number of bytes to store.
       if (landing == nullptr) landing = std::make_unique<Landing>(request.offset());
       landing->Take(request.data());
     }
     response->set_committed_bytes(landing == nullptr ? 0 : landing->received());
     return grpc::Status::OK;
   }
-  // `offset` says how many bytes are wanted.
+  // `offset` is the number of bytes requested.
   grpc::Status Read(grpc::ServerContext*, const v1::ReadRequest* request,
                     grpc::ServerWriter<v1::ReadResponse>* writer) override {
     v1::ReadResponse response;
@@ -176,7 +177,7 @@ struct Listener {
   std::string endpoint;
 };
 
-// Executors of as many ranks each.
+// Executors with the same number of ranks each.
 class Executors {
  public:
   Executors(int count, int ranks_each, bool tls) : listeners_(count), ranks_each_(ranks_each) {
@@ -211,7 +212,7 @@ class Executors {
     for (auto& executor : executors_) threads.emplace_back([&executor] { executor.reset(); });
     for (std::thread& t : threads) t.join();
   }
-  // As often, one after the other. How long each took rank 0.
+  // The times of rank 0 for consecutive calls.
   std::vector<absl::Duration> AllReduce(int64_t bytes, int times = 1) {
     std::vector<absl::Duration> took;
     ++launch_;
@@ -316,7 +317,7 @@ absl::Status Run(const Flags& flags) {
 
   for (const int devices : {16, 64, 256}) {
     Executors four(4, devices / 4, /*tls=*/false);
-    four.AllReduce(sizeof(float));  // Connects.
+    four.AllReduce(sizeof(float));  // opens the connections
     std::vector<absl::Duration> took = four.AllReduce(sizeof(float), 4 * flags.rounds);
     std::sort(took.begin(), took.end());
     std::printf("psum of a scalar over %3d devices on 4 executors, median: %6.2f ms\n", devices,

@@ -321,7 +321,7 @@ Type WithoutDim(Type type, int d) {
   return type;
 }
 
-// Normalises the mapped dims, checks sizes, answers the batch size.
+// Makes the mapped dims non-negative, checks their sizes, and returns the batch size.
 int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims) {
   int64_t size = call.axis_size;
   std::string of = "axis_size";
@@ -392,7 +392,7 @@ std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body
     }
     ir::FunctionRef batched = OrThrow(ir::Batch(*n.fn, all, size, force), site).fn;
     const std::vector<Array> in = Concat(call.args.leaves, n.captures);
-    // A mapped dim that is sharded (Explicit) types the batched body anew.
+    // A mapped dim that is sharded on an Explicit axis changes the types in the batched body.
     const std::vector<Type> types = TypesOf(in);
     for (size_t i = 0; i < types.size(); ++i) {
       if (types[i].sharding != batched->types[i].sharding) {
@@ -641,7 +641,7 @@ std::vector<Array> CheckpointFlat(const FlatArgs& args, const Site& site, FlatBo
 
 namespace {
 
-// A path in a tree as a name of a value; long ones are cut at the front.
+// A path in a tree as the name of a value; long paths are truncated at the front.
 std::string ValueName(const std::string& path) {
   const size_t over = path.size() > ir::kValueNameMax ? path.size() - ir::kValueNameMax + 2 : 0;
   std::string name = over > 0 ? ".." + path.substr(over) : path;

@@ -11,7 +11,7 @@ struct AdamOptions {
   double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
 };
 
-// The parameters with their two moments and the number of steps done, a float scalar.
+// The parameters, their two moments, and the number of steps as a float scalar.
 template <class Params>
 struct AdamState {
   Params params, m, v;
@@ -44,7 +44,7 @@ AdamState<Params> AdamStep(const AdamState<Params>& s, const Params& grads,
   next.m = tree_map([&](Array m, Array g) { return o.beta1 * m + (1 - o.beta1) * g; }, s.m, grads);
   next.v =
       tree_map([&](Array v, Array g) { return o.beta2 * v + (1 - o.beta2) * g * g; }, s.v, grads);
-  // Moments start at zero; these undo the bias.
+  // Corrects the bias of moments that start at zero.
   const Array c1 = 1 - power(o.beta1, next.step), c2 = 1 - power(o.beta2, next.step);
   next.params =
       tree_map([&](Array p, Array m,

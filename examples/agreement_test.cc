@@ -1,4 +1,4 @@
-// The training of mlp_digits gives the same numbers however it is cut.
+// The training of mlp_digits gives the same numbers whatever its sharding.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kPixels = 64;
 
-// -1 if the letter is not a digit of base 17.
+// -1 if the character is not a digit of base 17.
 int Pixel(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   return c >= 'a' && c <= 'g' ? c - 'a' + 10 : -1;

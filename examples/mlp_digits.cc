@@ -1,7 +1,7 @@
 // A small network learns to read handwritten digits, on a mesh: the tutorial.
 //
-// The program is written for one device.  The only words about placement are where its inputs live:
-// the batch is cut over the mesh axis `data`, the weights over `model`.
+// The program is written for one device. Only its inputs have placements: the batch is sharded over
+// the mesh axis `data`, the weights over `model`.
 //
 //   mlp_digits                                     four CPU devices inside this process
 //   mlp_digits --mesh data=1,model=1               the same numbers, on one
@@ -83,7 +83,7 @@ Batch PutBatch(const Digits& d, const Mesh& mesh, DType dtype) {
           put(labels, mesh, P("data"))};
 }
 
-// 4. Checkpoints: all that the rest of the training depends on, as one tree in one file.
+// 4. Checkpoints: the whole state of the training, as one tree in one file.
 struct Checkpoint {
   State state;
   Array losses;  // of every step so far, f64
@@ -95,7 +95,7 @@ void Save(const std::string& path, const State& state, const std::vector<double>
   save(Checkpoint{state, put(ir::Array::Of(kF64, {steps}, losses))}, path, {.overwrite = true});
 }
 
-// The state and the losses of the file; nothing when there is none.
+// The state and the losses of the file; nullopt if there is no file.
 std::optional<Checkpoint> Restore(const std::string& path, const State& like) {
   Dims losses;
   try {
@@ -212,7 +212,7 @@ Flags Parse(int argc, char** argv) {
   return flags;
 }
 
-// Inside this process the path of the checkpoint is any path: its folder becomes that of files.
+// In an embedded cluster the directory of the checkpoint becomes the root of files.
 std::shared_ptr<Session> Open(Flags& flags) {
   const int devices = static_cast<int>(flags.data * flags.model);
   std::string address = flags.address;
@@ -238,7 +238,7 @@ std::string Bar(int done, int of) {
   return std::string(filled, '#') + std::string(kWidth - filled, '.');
 }
 
-// Nothing for an empty path.
+// Does nothing for an empty path.
 template <class T>
 void WriteLines(const std::string& path, const std::vector<T>& values) {
   if (path.empty()) return;
@@ -255,8 +255,8 @@ int Run(Flags flags) {
   const std::vector<int64_t> split = Permutation(all.size(), kSplitSeed);
   const int64_t train_size = static_cast<int64_t>(kTrainShare * static_cast<double>(all.size()));
   const Digits train = all.Select(split, 0, train_size);
-  // The test images are cut over `data` too, so their number is made even to it: nothing is dropped
-  // from 360 for one, two or four.
+  // The test images are sharded over `data` too, so their number must be a multiple of its size,
+  // which 360 is for one, two and four.
   const int64_t test_size = (all.size() - train_size) / flags.data * flags.data;
   const Digits test = all.Select(split, train_size, train_size + test_size);
 
@@ -312,7 +312,7 @@ int Run(Flags flags) {
       if (epoch == done && s == 0 && flags.explain) {
         std::printf("\n%s\n\n", explain(step, state, batch.x, batch.labels).c_str());
       }
-      // Answers at once; the devices work while the next batch goes up.
+      // Returns at once; the devices compute while the next batch is uploaded.
       auto [next, loss] = step(state, batch.x, batch.labels);
       state = next;
       pending.push_back(loss);

@@ -1,4 +1,4 @@
-// The README's first program: a gradient, cut over four devices.
+// The README's first program: a gradient, sharded over four devices.
 #include <iostream>
 
 #include "client/tessera.h"

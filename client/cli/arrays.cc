@@ -1,4 +1,4 @@
-// put, get, arrays, reshard, rm, save, load and ls-file.
+// The commands put, get, arrays, reshard, rm, save, load and ls-file.
 #include <algorithm>
 #include <utility>
 
@@ -18,7 +18,7 @@
 namespace tessera::cli {
 namespace {
 
-// The bytes of the whole array; 0 for a dtype that is not known here.
+// The bytes of the whole array; 0 for a dtype that this client does not know.
 int64_t BytesOf(const Json& spec) {
   const auto dtype = ir::ParseDType(TextOf(spec, "dtype"));
   if (!dtype) return 0;
@@ -128,7 +128,7 @@ absl::Status List(Context& context, const Arguments& arguments) {
 }
 
 absl::Status Remove(Context& context, const Arguments& arguments) {
-  std::vector<std::string> ids;  // each once
+  std::vector<std::string> ids;  // without duplicates
   for (const std::string& text : arguments.Texts("ARRAY")) {
     TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(text, "arrays"));
     if (std::find(ids.begin(), ids.end(), std::to_string(id)) == ids.end())
@@ -136,7 +136,7 @@ absl::Status Remove(Context& context, const Arguments& arguments) {
   }
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
                            context.Call("ArrayService/DeleteArrays", {{"arrays", ids}}));
-  // The call ignores ids that do not exist; the user who typed one is told.
+  // The call ignores ids that do not exist; the command reports them.
   const auto missing = answer.value("missing", std::vector<std::string>());
   const auto gone = [&](const std::string& id) {
     return std::find(missing.begin(), missing.end(), id) != missing.end();
@@ -161,7 +161,7 @@ absl::Status Save(Context& context, const Arguments& arguments) {
                   {"overwrite", arguments.Flag("overwrite")},
                   {"requestId", RequestId()}};
   for (const std::string& text : arguments.Texts("array")) {
-    // "w=12", or "12", whose name is its number.
+    // "w=12", or "12", which is also the name then.
     const size_t equals = text.find('=');
     const std::string number = equals == std::string::npos ? text : text.substr(equals + 1);
     TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(number, "arrays"));

@@ -1,4 +1,4 @@
-// devices, workers, sessions, meshes; cordon, uncordon, drain.
+// The commands devices, workers, sessions, mesh, cordon, uncordon and drain.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"

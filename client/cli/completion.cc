@@ -1,4 +1,4 @@
-// What a shell offers for the last word of a line, and the scripts by which shells ask for it.
+// Shell completion: the candidates for the last word of a line, and the scripts for the shells.
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -13,7 +13,7 @@ bool IsFlag(const Option& o, const std::string& word) {
          (o.short_name != 0 && word == absl::StrCat("-", std::string(1, o.short_name)));
 }
 
-// The options of a command, which may be null, and those of every command.
+// The options of a command, which may be null, and the global ones.
 std::vector<const Option*> OptionsOf(const Command* command) {
   std::vector<const Option*> out;
   if (command != nullptr)
@@ -22,11 +22,11 @@ std::vector<const Option*> OptionsOf(const Command* command) {
   return out;
 }
 
-// What the words before the last one say.
+// The meaning of the words before the last one.
 struct Typed {
-  std::string path;                  // "mesh create", or a beginning of it
-  const Command* command = nullptr;  // that `path` names
-  const Option* awaited = nullptr;   // whose value comes next
+  std::string path;                  // "mesh create", or its first words
+  const Command* command = nullptr;  // named by `path`
+  const Option* awaited = nullptr;   // the option whose value comes next
 };
 Typed Read(const std::vector<Command>& commands, const std::vector<std::string>& words) {
   Typed typed;
@@ -74,7 +74,7 @@ std::vector<Candidate> CandidatesFor(const std::vector<Command>& commands,
 }
 
 std::string CompletionScript(const std::string& shell) {
-  // Where nothing is offered, a file may be meant.
+  // Without candidates the shell completes file names.
   if (shell == "bash") {
     return "# Completion of tessera for bash. Source it, or put it into\n"
            "# ~/.local/share/bash-completion/completions/tessera.\n"

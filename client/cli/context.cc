@@ -187,7 +187,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> Context::service(SessionScope scop
     options.devices = embedded_devices;
     TesseraStartEmbedded(options, &made);
   } else {
-    // A wrong address or token fails here, at once.
+    // Fails early if the address or the token is wrong.
     TESSERA_RETURN_IF_ERROR(Call("ClusterService/GetCapabilities"));
     ConnectOptions options = globals_.connect;
     options.timeout = std::min(left(), kConnectTimeout);
@@ -206,7 +206,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> Context::service(SessionScope scop
 
 void Context::Close() {
   service_.reset();
-  // The service may still be in use by an interrupted transfer: it is not destroyed.
+  // An interrupted transfer may still use the service, which is therefore not destroyed.
   remote::AtProcessEnd::RunAll();
 }
 

@@ -1,4 +1,4 @@
-// join: makes this machine a worker of a cluster.
+// tessera join: makes this machine a worker of a cluster.
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -22,7 +22,7 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// What happened, the reason, what to do.
+// Prints the message, the reason, and what to do.
 void PrintError(const Display& display, const std::string& command, const absl::Status& status) {
   std::string name = "tessera";
   if (!command.empty()) absl::StrAppend(&name, " ", command);
@@ -33,7 +33,7 @@ void PrintError(const Display& display, const std::string& command, const absl::
   std::cerr << display.ColorizeError(Style::kDim, "  reason:") << " "
             << (reason.empty() ? std::string(absl::StatusCodeToString(status.code())) : reason)
             << "\n";
-  // An error without a reason has no advice beside its message.
+  // There is no advice for an error without a reason.
   if (reason.empty()) return;
   std::cerr << display.ColorizeError(Style::kDim, "  to do: ") << " "
             << std::string(InfoOf(KindOf(status)).description) << "\n";
@@ -92,7 +92,7 @@ int Main(const std::vector<std::string>& args) {
     }
   }
   context.Close();
-  // Threads that Within has given up may still run: static destructors must not.
+  // Threads that RunInterruptible has abandoned may still run: static destructors must not.
   std::fflush(nullptr);
   std::_Exit(ExitCodeOf(status));
 }

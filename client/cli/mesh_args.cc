@@ -29,7 +29,7 @@ absl::Status MeshFault(const std::string& text) {
       absl::StrCat("mesh '", text, "': 2x2, data=2,model=2 or the name of a mesh is expected"));
 }
 
-// Reads "P('x', None, ('y','z'))"; nullopt if the text is not of this form.
+// Parses "P('x', None, ('y','z'))"; nullopt if the text does not have this form.
 std::optional<ir::PartitionSpec> ReadLong(absl::string_view text) {
   ir::PartitionSpec out;
   const auto blanks = [&] {
@@ -205,7 +205,7 @@ absl::StatusOr<std::string> WithMesh(const std::string& program, const std::stri
   if (!mesh.ok()) return mesh.status();
   if (!*mesh) return program;
   const std::string line = absl::StrCat("mesh ", (*mesh)->ToString(), suffix);
-  // Lines keep their numbers, since errors name them.
+  // The numbers of the lines must not change, since errors name them.
   if (there) {
     lines[at] = line;
   } else if (at < lines.size()) {

@@ -1,4 +1,4 @@
-// ps, wait and cancel.
+// The commands ps, wait and cancel.
 #include "client/cli/operations.h"
 
 #include "absl/strings/str_cat.h"

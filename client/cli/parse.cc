@@ -16,7 +16,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr size_t kColumns = 100, kHelpColumn = 30;  // of help, and where its right half begins
+constexpr size_t kColumns = 100, kHelpColumn = 30;  // of help; the column of its right half
 
 constexpr char kIntro[] =
     "tessera: run sharded array programs on a pool of devices, and look after the pool.";
@@ -25,7 +25,7 @@ constexpr char kExits[] =
     "wrong;\n"
     "3 nobody answers, or not in time; 130 interrupted.";
 
-// Each line of the text in lines of at most `width` columns.
+// Wraps each line of the text at `width` columns.
 std::string Wrapped(const std::string& text, size_t width) {
   std::vector<std::string> lines;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -57,7 +57,7 @@ std::string CheckValue(const Option& o, const std::string& value) {
   return "";
 }
 
-// `out` gets what is given for the option.
+// Declares an option; parsing stores its value in `out`.
 CLI::Option* Declare(CLI::App* app, const Option& row, Arguments* out) {
   const std::string letter =
       row.short_name == 0 ? "" : absl::StrCat("-", std::string(1, row.short_name));
@@ -71,7 +71,7 @@ CLI::Option* Declare(CLI::App* app, const Option& row, Arguments* out) {
   CLI::Option* const option = app->add_option_function<std::vector<std::string>>(
       flags, [&row, out](const std::vector<std::string>& values) { out->Set(row.name, values); },
       help);
-  // One value each time: CLI11 would take further words, and "[1, 2]" for a list of two.
+  // One value per occurrence: CLI11 would take further words, and "[1, 2]" as a list of two.
   if (row.type != OptionType::kTexts || !row.positional)
     option->expected(1)->allow_extra_args(false);
   option->multi_option_policy(row.type == OptionType::kTexts ? CLI::MultiOptionPolicy::TakeAll
@@ -97,12 +97,12 @@ std::vector<std::string> NamesBelow(const CLI::App& app) {
   return names;
 }
 
-// Ends what is wrong with the line: "tessera copy --help says what it takes".
+// The error of a command line, with advice: "tessera copy --help says what it takes".
 absl::Status WrongLine(const std::string& fault, const std::string& what_to_do) {
   return UsageError(absl::StrCat(fault, absl::EndsWith(fault, "?") ? " " : ". ", what_to_do));
 }
 
-// The table as CLI11 reads it.
+// The command table as a CLI11 parser.
 class Grammar {
  public:
   explicit Grammar(const std::vector<Command>& commands);
@@ -110,15 +110,15 @@ class Grammar {
   absl::StatusOr<std::string> HelpOn(const std::vector<std::string>& words) const;
 
  private:
-  // `word`, which may be empty, stands where a command below `app` is expected.
+  // The error if `word`, which may be empty, is no subcommand of `app`.
   absl::Status NoCommand(const CLI::App& app, const std::string& word) const;
-  // The words that lead to `app`: "mesh create".
+  // The command words of `app`: "mesh create".
   static std::string PathTo(const CLI::App& app);
-  // Says which of the words that nothing takes is wrong: an option, or one argument too many.
+  // The error for words that CLI11 did not accept: an unknown option, or an extra argument.
   std::string Unexpected(const CLI::App& app, const std::vector<std::string>& left) const;
 
   CLI::App app_{kIntro, "tessera"};
-  std::map<const CLI::App*, const Command*> rows_;  // but of groups, such as "mesh"
+  std::map<const CLI::App*, const Command*> rows_;  // without groups, such as "mesh"
   Arguments arguments_, globals_;
 };
 
@@ -132,7 +132,7 @@ Grammar::Grammar(const std::vector<Command>& commands) {
   app_.set_help_flag("-h,--help", "This text.")->group(group);
   app_.set_version_flag("--version", VersionText("tessera"), "The version of this program.")
       ->group(group);
-  // What a command does not know is an option of every command.
+  // Options that a command does not have are looked up among the global ones.
   app_.fallthrough()->require_subcommand(1)->footer(kExits);
   std::map<std::string, CLI::App*> heads;  // by first word
   for (const Command& c : commands) {
@@ -179,7 +179,7 @@ absl::Status Grammar::NoCommand(const CLI::App& app, const std::string& word) co
 }
 
 std::string Grammar::Unexpected(const CLI::App& app, const std::vector<std::string>& left) const {
-  // An option that is wrong would have taken the words behind it.
+  // The words after an unknown option are probably its value, so the option is reported.
   const auto option = std::find_if(left.begin(), left.end(), IsOption);
   if (option == left.end()) return absl::StrCat("'", left[0], "' is one argument too many");
   const std::string flag = option->substr(0, option->find('='));
@@ -213,8 +213,8 @@ absl::StatusOr<Parsed> Grammar::Parse(const std::vector<std::string>& args) {
   const CLI::App* chosen = &app_;
   while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands()[0];
   std::vector<std::string> left = app_.remaining(/*recurse=*/true);
-  std::erase(left, "--");  // CLI11 leaves the mark there, though it has acted on it
-  // What is missing may stand behind an option that is mistyped: that one is named first.
+  std::erase(left, "--");  // CLI11 returns the separator too
+  // A missing argument may follow a mistyped option, which is reported first.
   if (extras || std::any_of(left.begin(), left.end(), IsOption)) fault = Unexpected(*chosen, left);
   const auto row = rows_.find(chosen);
   if (row == rows_.end()) {

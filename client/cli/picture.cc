@@ -14,15 +14,15 @@ namespace tessera::cli {
 namespace {
 
 constexpr int kMaxRows = 8;            // of the mesh, and of an array's picture
-constexpr int kRowsWhenTruncated = 4;  // of those that have more
-constexpr int kArraysInCell = 8;       // of a device
+constexpr int kRowsWhenTruncated = 4;  // if there are more
+constexpr int kArraysInCell = 8;       // drawn per device
 constexpr int kBarColumns = 24;
-constexpr int kGap = 3;  // between pictures that stand side by side
+constexpr int kGap = 3;  // between pictures side by side
 constexpr int kMaxPictures = 12;
-constexpr size_t kMaxGroupDevices = 5;  // devices of a group
-constexpr int kGroupsColumns = 32;      // of all groups
+constexpr size_t kMaxGroupDevices = 5;  // devices drawn per group
+constexpr int kGroupsColumns = 32;      // of the text of all groups
 constexpr int kMinCellColumns = 10, kMaxIdColumns = 13;
-constexpr size_t kNameInCell = 24;  // of a long name the end is shown
+constexpr size_t kNameInCell = 24;  // of longer names the end is shown
 
 struct Lines {
   const char *h, *v, *left_top, *right_top, *left_low, *right_low, *top, *low, *left, *right,
@@ -39,8 +39,7 @@ std::string Repeat(const std::string& what, int times) {
   return out;
 }
 
-// Cells of any number of lines in a grid with lines around them. Widths and heights are those of
-// the largest cell of a column or row.
+// A grid of cells with borders. A column is as wide, and a row as high, as its largest cell.
 class Grid {
  public:
   Grid(int rows, int columns)
@@ -49,7 +48,7 @@ class Grid {
   std::vector<std::string>& at(int row, int column) {
     return cells_[static_cast<size_t>(row)][static_cast<size_t>(column)];
   }
-  // `labels` stand to the left or, where `behind`, to the right of the rows.
+  // `labels` are drawn to the left of the rows, or to the right if `behind`.
   std::vector<std::string> Draw(const Lines& l, const std::vector<std::string>& titles,
                                 const std::vector<std::string>& labels, bool behind) const {
     const size_t columns = cells_[0].size();
@@ -109,14 +108,14 @@ bool IsSharded(const ir::Mesh& mesh, const ir::PartitionSpec& spec) {
   });
 }
 
-// What is drawn of so many.
+// How many of `all` rows are drawn.
 int RowsOf(int64_t all) { return all <= kMaxRows ? static_cast<int>(all) : kRowsWhenTruncated; }
 
 std::string NameText(const PlanArray& a) {
   return a.count == 1 ? a.name : absl::StrCat(a.name, " (", a.count, ")");
 }
 
-// A long path is cut at the front, a long list at the end.
+// Truncates a long path at the front, and a long list at the end.
 std::string ShortName(const PlanArray& a, const Lines& l) {
   const std::string name = NameText(a);
   if (name.size() <= kNameInCell) return name;
@@ -139,8 +138,7 @@ std::string AxisText(const ir::Mesh& mesh, int axis, int64_t at) {
   return absl::StrCat(mesh.axes[static_cast<size_t>(axis)].name, "=", at);
 }
 
-// Columns are the coordinates of the last axis that has more than one, rows those of the axes
-// before it.
+// Columns are the last mesh axis with a size above 1, rows the axes before it.
 void AppendMesh(const PlanView& plan, const Display& display, std::string* out) {
   const Lines& l = LinesOf(display);
   const int64_t devices = plan.mesh.num_devices();
@@ -204,11 +202,11 @@ void AppendMesh(const PlanView& plan, const Display& display, std::string* out) 
   }
 }
 
-// Drawn with at most so many columns.
+// Draws the shards of an array in at most `columns_max` columns.
 std::vector<std::string> DrawBlocks(const PlanView& plan, const PlanArray& array,
                                     const Display& display, int columns_max) {
   const Lines& l = LinesOf(display);
-  // Two dims are drawn: those that are cut, the first two of them; else one beside it.
+  // Draws the first two sharded dims; if only one is sharded, another dim with it.
   std::set<size_t> dims;
   size_t sharded_dims = 0;
   for (size_t d = 0; d < array.spec.dims.size() && d < array.type.shape.size(); ++d) {
@@ -221,7 +219,7 @@ std::vector<std::string> DrawBlocks(const PlanView& plan, const PlanArray& array
   const bool flat = dims.size() == 1;
   const size_t down = *dims.begin(), across = *dims.rbegin();
 
-  // The devices that hold each block, by its position.
+  // The devices that hold each shard, by its row and column.
   const auto parts_of = [&](size_t d) -> int64_t {
     return d < array.spec.dims.size() ? plan.mesh.SizeOf(array.spec.dims[d]) : 1;
   };
@@ -275,7 +273,7 @@ void AppendArrayLines(const PlanView& plan, const Display& display, std::string*
     }
   }
   for (size_t i = 0; i < pictures.size();) {
-    // As many side by side as there is room for.
+    // As many pictures side by side as fit.
     std::vector<std::string> lines;
     int used = 0;
     do {
@@ -399,7 +397,7 @@ void AppendMemory(const PlanView& plan, const Display& display, std::string* out
   }
 }
 
-// Arrays with equal placements become one entry, in the order of the first of each.
+// Merges arrays with equal types and placements, in the order of the first of each.
 std::vector<PlanArray> CollapseEqual(const std::vector<PlanArray>& arrays) {
   std::vector<std::string> names, keys;
   for (const PlanArray& a : arrays) {

@@ -1,4 +1,4 @@
-// run and explain: a program as text, on a cluster or inside this process.
+// The commands run and explain, for a program as text, on a cluster or inside this process.
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -38,7 +38,7 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
   Source out;
   if (arguments.Has("mesh")) {
     const std::string mesh = arguments.Text("mesh");
-    // A text that begins with a digit or holds '=' is sizes, never a name.
+    // A text that begins with a digit or contains '=' gives sizes, not a name.
     const bool sizes = absl::StrContains(mesh, '=') ||
                        (!mesh.empty() && std::isdigit(static_cast<unsigned char>(mesh[0])));
     if (sizes) {
@@ -52,7 +52,7 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
       TESSERA_ASSIGN_OR_RETURN(text, WithMesh(text, axes));
     }
   }
-  // Errors and plans name the lines of the file.
+  // The call sites of ops are the lines of the file.
   absl::StatusOr<ir::Program> program =
       path == "-" ? ir::ParseProgram(text)
                   : ir::ParseProgram(text, {}, InternFile(path.substr(path.rfind('/') + 1)));
@@ -64,9 +64,8 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
   return out;
 }
 
-// The cluster at the address, or one inside this process with enough devices for the program's mesh
-// and the device ids given. `advice` is appended to the error for a mesh that is too large for the
-// latter.
+// The cluster at the address, or one inside this process with enough devices for the program.
+// `advice` is appended to the error for a mesh that is too large for this process.
 absl::StatusOr<std::shared_ptr<api::Service>> ServiceFor(Context& context, const Source& source,
                                                          Context::SessionScope scope,
                                                          const std::string& advice = "") {

@@ -1,4 +1,4 @@
-// help, completion and version.
+// The commands help, completion and version.
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "client/cli/context.h"

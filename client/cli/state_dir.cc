@@ -25,7 +25,7 @@
 namespace tessera::cli {
 namespace {
 
-// Certificates are renewed when they end within this.
+// Certificates that expire within this time are reissued.
 constexpr absl::Duration kRenewBefore = absl::Hours(24 * 30);
 constexpr char kAdminToken[] = "admin";
 constexpr char kJoinTokens[] = "join-";
@@ -43,8 +43,8 @@ bool HasAll(std::vector<std::string> have, const std::vector<std::string>& want)
   });
 }
 
-// Whether the member's certificate can be kept: it fits its key, is signed by the CA, does
-// not end soon, and has the names.
+// Whether the member's certificate fits its key, is signed by the CA, does not expire soon, and has
+// the names.
 bool IsStillValid(const StateDir& dir, const std::string& member, const std::string& ca_pem,
                   const pki::CertificateSpec& spec, absl::Time now) {
   const auto cert = ReadWholeFile(dir.File(member, "cert.pem"));
@@ -131,14 +131,14 @@ absl::Status StateDir::PrepareTokens(absl::Time now) const {
     if (Exists(token_file)) return absl::OkStatus();
   }
   TokenRecord admin;
-  // A second token if the text of the first one is lost.
+  // The name of a second token if the text of the first one is lost.
   admin.name = records.empty() ? kAdminToken : absl::StrCat(kAdminToken, "-", RandomHex(4));
   admin.role = "admin";
   admin.tenant = "default";
   admin.created = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
   const std::string text = MakeToken(&admin);
   records.push_back(std::move(admin));
-  // The hash is written first: a text without its hash would be useless, and would be kept.
+  // The hash is written first: a token text without its hash would be useless, and never replaced.
   TESSERA_RETURN_IF_ERROR(Save(tokens_file, FormatTokenFile(records), /*is_private=*/true));
   return Save(token_file, text + "\n", /*is_private=*/true);
 }

@@ -1,4 +1,4 @@
-// The rows of every file, in the order of --help.
+// The command table, in the order of --help.
 #include "client/cli/commands.h"
 
 namespace tessera::cli {

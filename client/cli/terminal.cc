@@ -61,7 +61,7 @@ Display Display::OfProcess() {
   const bool colors = Variable("NO_COLOR").empty() && Variable("TERM") != "dumb";
   display.color_out = colors && display.out_is_terminal;
   display.color_err = colors && display.err_is_terminal;
-  // In the order of the C library: the first that is set.
+  // The first variable that is set counts, as in the C library.
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string locale = absl::AsciiStrToLower(Variable(name));
     if (locale.empty()) continue;
@@ -108,7 +108,7 @@ std::string PadOrTruncate(const std::string& text, int width, bool right) {
   for (size_t at = 0; at < text.size();) {
     bool visible = false;
     const size_t end = NextOf(text, at, &visible);
-    // Escape sequences are kept, so that a style always ends.
+    // Escape sequences are copied, so that a style always ends.
     if (!visible || taken < width - 1) out.append(text, at, end - at);
     if (visible && taken == width - 1) out += '~';
     taken += visible ? 1 : 0;
@@ -235,7 +235,7 @@ void Progress::Draw(bool last) {
     std::fprintf(stderr, "%s\n", text.c_str());
     return;
   }
-  // The line of a wait is erased; the last line of a transfer stays.
+  // Erases the line of a wait; leaves the last line of a transfer.
   text = PadOrTruncate(text, std::min(display_.columns - 1, WidthOf(text)));
   if (last && total_ == 0) text.clear();
   std::fprintf(stderr, "%s%s%s", kClearLine, text.c_str(), last && total_ > 0 ? "\n" : "");

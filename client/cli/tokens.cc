@@ -1,4 +1,4 @@
-// token create, list and revoke.
+// The commands token create, token list and token revoke.
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"

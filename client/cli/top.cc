@@ -1,4 +1,4 @@
-// top: programs, workers and operations, drawn anew every few seconds.
+// tessera top: shows programs, workers and operations, refreshed every few seconds.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -20,7 +20,7 @@ absl::StatusOr<Snapshot> TakeSnapshot(Context& context) {
   Snapshot out;
   TESSERA_ASSIGN_OR_RETURN(out.workers,
                            context.ListAll("ClusterService/ListWorkers", {}, "workers"));
-  // For a coordinator that does not count programs the rest is shown.
+  // An older coordinator has no program statistics; the rest is shown.
   absl::StatusOr<Json> programs =
       context.Call("ClusterService/ListTopPrograms", {{"pageSize", kMaxPrograms}});
   if (programs.ok()) {

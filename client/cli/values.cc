@@ -51,7 +51,7 @@ absl::Status Fault(const std::string& where, const std::string& what) {
   return MakeError(ErrorKind::kValueError, absl::StrCat(where, ": ", what));
 }
 
-// The text after 'key': in the header's Python literal, up to `end`; empty when absent.
+// The value of 'key' in the header's Python literal; empty if absent.
 std::string FieldOf(const std::string& header, const std::string& key) {
   const size_t at = header.find(absl::StrCat("'", key, "':"));
   if (at == std::string::npos) return "";
@@ -82,7 +82,7 @@ absl::StatusOr<ir::Dims> ShapeOf(const std::string& text, const std::string& whe
   return shape;
 }
 
-// Column-major bytes to a row-major array.
+// Converts column-major bytes to a row-major array.
 ir::Array FromFortran(DType dtype, const ir::Dims& shape, const char* bytes) {
   ir::Array out(dtype, shape);
   const auto width = static_cast<size_t>(ir::ByteWidth(dtype));
@@ -182,8 +182,8 @@ absl::Status SetAll(const Json& json, size_t dim, const std::string& where, int6
   return absl::OkStatus();
 }
 
-// The double that prints as the shortest decimal that reads back as `v`; `v` itself in the rare
-// case that the decimal, read as a double and rounded, is another float.
+// The double of the shortest decimal that parses as `v`; `v` itself in the rare case that this
+// double rounds to another float.
 double ShortDouble(float v) {
   char text[32];
   const std::to_chars_result end = std::to_chars(text, text + sizeof(text), v);
@@ -259,7 +259,7 @@ absl::Status WriteFile(const std::string& path, const std::string& bytes) {
     std::ofstream out(next, std::ios::binary | std::ios::trunc);
     out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     if (!out.flush()) {
-      // Names the file that was asked for, not the temporary one.
+      // The error names the requested file, not the temporary one.
       return Fault(path, absl::StrCat("it cannot be written: ",
                                       errno != 0 ? std::strerror(errno) : "reason unknown",
                                       ". Its folder has to be there and to take files"));
