@@ -202,7 +202,7 @@ std::vector<Command> JoinCommands() {
                     .help = "Gets the certificate and starts no daemon."}},
        .timeout = absl::InfiniteDuration(),
        .details =
-           "The token holds the fingerprint of the cluster's authority, so that nobody in "
+           "The token holds the fingerprint of the cluster's CA, so that nobody in "
            "between can pass for the coordinator. The key is made here and stays here. "
            "Says so, or prints its document, once the coordinator has taken the worker; "
            "runs until Ctrl-C. A worker that ends is started again, within half a minute "

@@ -259,9 +259,8 @@ const std::vector<Option>& GlobalOptions() {
        .help = "The coordinator; in place of TESSERA_ADDRESS."},
       {.name = "ca-file",
        .value = "FILE",
-       .help =
-           "The PEM file of the cluster's authority; in place of TESSERA_CA_FILE. With one, all "
-           "links are TLS."},
+       .help = "The PEM file of the cluster's CA; in place of TESSERA_CA_FILE. With one, all "
+               "links are TLS."},
       {.name = "token-file",
        .value = "FILE",
        .help = "The file that holds the token; in place of the variable TESSERA_TOKEN, which holds "

@@ -296,7 +296,7 @@ std::vector<Command> UpCommands() {
   const Option dir = {.name = "dir",
                       .value = "DIR",
                       .help =
-                          "Where the authority, certificates and tokens are kept; else "
+                          "Where the CA, certificates and tokens are kept; else "
                           "~/.local/state/tessera."};
   return {
       {.name = "up",
@@ -340,7 +340,7 @@ std::vector<Command> UpCommands() {
                   "Ctrl-C. A daemon that ends is started again, within half a minute at most, "
                   "unless another start cannot help: then it ends and says why. Started again with "
                   "the same folder it is the same cluster: its "
-                  "authority and tokens are kept. See docs/security.md.",
+                  "CA and tokens are kept. See docs/security.md.",
        .run = Up},
       {.name = "init",
        .group = "Clusters",
