@@ -1,6 +1,5 @@
 // A dense row-major array in host memory: what literals, the evaluator and host transfers use.
-//
-// Copying shares the bytes; MutableData() makes them unique first.  Thread-compatible.
+// Copying shares the bytes; MutableData() makes them unique first. Thread-compatible.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -13,11 +13,11 @@ enum class CollectiveKind : uint8_t {
 #define TESSERA_COLLECTIVE_KIND(symbol, ...) k##symbol,
 #include "base/collective_kinds.def"
 #undef TESSERA_COLLECTIVE_KIND
-  kPosition,  // axis_index: exchanges no data
+  kAxisIndex,  // axis_index: exchanges no data
   kNone,
 };
 // The kinds that exchange data: the rows of the table.
-inline constexpr int kNumCollectiveKinds = static_cast<int>(CollectiveKind::kPosition);
+inline constexpr int kNumCollectiveKinds = static_cast<int>(CollectiveKind::kAxisIndex);
 
 enum class BlockCount : uint8_t { kOne, kEach };
 // A row of base/collective_kinds.def, which says what the columns mean.

@@ -1,7 +1,6 @@
 // Float formats that no C++ type holds: f16 (IEEE binary16) and the two f8 formats, as the low bits
-// of a uint16_t. Reference: Micikevicius et al., "FP8 Formats for Deep Learning" (2022).
-//
-// Stateless; thread-safe, in the default rounding mode.
+// of a uint16_t. Reference: Micikevicius et al., "FP8 Formats for Deep Learning" (2022). Stateless;
+// thread-safe, in the default rounding mode.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,4 @@
 // A short description of each op for docs/programs.md, and suggestions for misspelt op names.
-//
 // Stateless; thread-safe.
 #pragma once
 #include <string>

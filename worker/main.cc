@@ -323,7 +323,7 @@ int Main(int argc, char** argv) {
   rpc::ExecutorProcessOptions unused;  // Better told now than by every executor.
   absl::Status status = TakeOptions(options, &unused);
   if (!options.files_dir.empty()) {
-    status.Update(files::Folder(options.files_dir).Identity().status());
+    status.Update(files::FilesRoot(options.files_dir).Identity().status());
   }
   status.Update(CheckListeners(flags->daemon, options));
   status.Update(LinkSecurity(options, &flags->daemon));

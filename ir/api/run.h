@@ -1,7 +1,5 @@
 // Runs a program on host values: compiles it, puts its inputs, executes it and gets its results.
-// The server does so for RunProgram, the command line for `tessera run`.
-//
-// Blocking; thread-safe.
+// The server does so for RunProgram, the command line for `tessera run`. Blocking; thread-safe.
 #pragma once
 #include <functional>
 #include <string>

@@ -670,7 +670,7 @@ const OpDef kAxisIndex = Checked({.name = "axis_index",
                                   .partition = kPerShard,
                                   .cost = NoCost,
                                   .eval_shards = EvalAxisIndex,
-                                  .collective = CollectiveKind::kPosition});
+                                  .collective = CollectiveKind::kAxisIndex});
 const OpDef kPvary = Checked({.name = "pvary",
                               .lax_name = "pvary",
                               .family = Family::kCast,

@@ -1,6 +1,5 @@
-// Arithmetic on dims, batch dims and specs that the shape-changing op files share.
-//
-// Stateless; thread-safe.
+// Arithmetic on dims, batch dims and specs that the shape-changing op files share. Stateless;
+// thread-safe.
 #pragma once
 #include <cstdint>
 #include <string_view>

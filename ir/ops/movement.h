@@ -1,6 +1,4 @@
-// Shared by the op files of data movement.
-//
-// Stateless; thread-safe.
+// Shared by the op files of data movement. Stateless; thread-safe.
 #pragma once
 #include <string_view>
 #include <utility>

@@ -1,7 +1,5 @@
 // Copies between strided arrays of elements of any width: the evaluator's one loop for data
-// movement.
-//
-// Stateless; thread-safe. The caller owns the memory.
+// movement. Stateless; thread-safe. The caller owns the memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -14,9 +14,7 @@
 //   programs, arrays, meshes, ...   as ToProto and FromProto say
 //   a struct with a list            by its list
 // Check(struct, limits), if this namespace has one for the struct, is called once its fields are
-// read: it checks what the types do not say, and may change the struct.
-//
-// Stateless; thread-safe.
+// read: it checks what the types do not say, and may change the struct. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <optional>

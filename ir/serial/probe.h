@@ -1,7 +1,5 @@
 // Probes which protocol a server at an address speaks, once a connection to it has failed, for a
-// better error message.
-//
-// Thread-safe; blocks for at most `limit`.
+// better error message. Thread-safe; blocks for at most `limit`.
 #pragma once
 #include <memory>
 #include <string>

@@ -1,5 +1,4 @@
 // absl::Status to google.rpc.Status and back: code, message, and the reason as an ErrorInfo.
-//
 // Stateless; thread-safe.
 #pragma once
 #include "absl/status/status.h"

@@ -1,7 +1,6 @@
 // Transforms of programs: each is one generic walk Function -> Function that applies every op's
-// rule, region bodies included.  None names an op.
-//
-// All return errors that name the op and its source location.  Results are new immutable functions.
+// rule, region bodies included. None names an op. All return errors that name the op and its source
+// location. Results are new immutable functions.
 #pragma once
 #include <vector>
 

@@ -1,6 +1,5 @@
-// The interface of the token store.  server/auth implements it; the gate and AdminService use it.
-//
-// Thread-safe.  A token's text is returned once, when it is created.
+// The interface of the token store. server/auth implements it; the gate and AdminService use it.
+// Thread-safe. A token's text is returned once, when it is created.
 #pragma once
 #include <functional>
 #include <string>

@@ -9,9 +9,7 @@
 //                launch; a busy one makes progress
 //
 // A registered device without any success yet does not fail the check. With canaries off the last
-// two equal `live`.
-//
-// Thread-compatible; one thread feeds and evaluates it (server/health_keeper.h).
+// two equal `live`. Thread-compatible; one thread feeds and evaluates it (server/health_keeper.h).
 #pragma once
 #include <cstdint>
 #include <map>

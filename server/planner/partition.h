@@ -1,7 +1,6 @@
 // Partition: turns the logical program, with a sharding for every value, into the one program that
 // all devices run: the body of a manual_computation over all mesh axes, at the types of shards.
-//
-// Pure.  The time does not depend on the number of devices: mesh axes stay symbolic.
+// Pure. The time does not depend on the number of devices: mesh axes stay symbolic.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,6 +1,4 @@
-// Arrays as JSON values: for small arrays and for display.
-//
-// Stateless; thread-safe.
+// Arrays as JSON values: for small arrays and for display. Stateless; thread-safe.
 #pragma once
 #include "absl/status/statusor.h"
 #include "google/protobuf/struct.pb.h"

@@ -1,7 +1,5 @@
-// Pages of lists.  A page token has the last key of the previous page and a hash of the scope: it
-// is valid for the same list of the same tenant only.  Tokens hold nothing secret.
-//
-// Thread-safe.
+// Pages of lists. A page token has the last key of the previous page and a hash of the scope: it is
+// valid for the same list of the same tenant only. Tokens hold nothing secret. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>

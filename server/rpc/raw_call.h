@@ -1,7 +1,5 @@
 // Calls any method with any bytes over one connection: for fuzzing a whole server without its
-// protos.
-//
-// Thread-compatible.
+// protos. Thread-compatible.
 #pragma once
 #include <memory>
 #include <string>

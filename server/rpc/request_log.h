@@ -4,11 +4,10 @@
 //
 // Only successes are cached: a call that failed has changed nothing, and its id may be used again.
 // A tenant's responses are bounded in number, age and bytes; its own oldest is evicted first, and a
-// call whose response is evicted runs again.  Beyond the bound of bytes over all tenants, the
-// tenant with the most bytes loses its oldest, so that no tenant evicts those of smaller ones.
-// Running calls are bounded by the server's calls.
-//
-// Thread-safe; callbacks run without a lock.  Reads no clock.
+// call whose response is evicted runs again. Beyond the bound of bytes over all tenants, the tenant
+// with the most bytes loses its oldest, so that no tenant evicts those of smaller ones. Running
+// calls are bounded by the server's calls. Thread-safe; callbacks run without a lock. Reads no
+// clock.
 #pragma once
 #include <cstdint>
 #include <deque>

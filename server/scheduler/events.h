@@ -1,9 +1,8 @@
 // The events of the scheduler: requests of clients, reports of workers, finished plans, ticks.
 //
-// A request has the id that its Reply will have, and its caller.  It has passed admission.  Another
-// tenant's resources are NOT_FOUND, exactly as if they did not exist.
-//
-// A session is named by its id; 0 is the default session of the caller's tenant, without a lease.
+// A request has the id that its Reply will have, and its caller. It has passed admission. Another
+// tenant's resources are NOT_FOUND, exactly as if they did not exist. A session is named by its id;
+// 0 is the default session of the caller's tenant, without a lease.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,5 @@
 // The coordinator's storage: an append-only log of acknowledged records, and the state for its next
-// life (server/core/life.h).
-//
-// Owned by main (or embed), outlives the coordinator.  Thread-safe.
+// life (server/core/life.h). Owned by main (or embed), outlives the coordinator. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <deque>

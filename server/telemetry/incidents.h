@@ -1,8 +1,6 @@
 // Logs incidents for the operator: each loss, timeout and rejection once, and of one kind at most
 // kLinesPerSecond, so that a fault that hits thousands of runs does not fill the disk; the next
-// line has the number of those left out.
-//
-// Thread-safe.
+// line has the number of those left out. Thread-safe.
 #pragma once
 #include <map>
 #include <string>

@@ -50,7 +50,7 @@ worker::InFlightOp InFlight(int daemon) {
     if (fd < 0) continue;
     const worker::InFlightPage page(fd, kDevices);
     close(fd);
-    return page.Suspect();
+    return page.LikelyCulprit();
   }
   return {};
 }

@@ -1,6 +1,5 @@
-// The analysis managers that LLVM's passes need, set up for one machine.
-//
-// For worker/codegen alone: LLVM's types do not appear elsewhere. Thread-compatible.
+// The analysis managers that LLVM's passes need, set up for one machine. For worker/codegen alone:
+// LLVM's types do not appear elsewhere. Thread-compatible.
 #pragma once
 #include "llvm/Passes/PassBuilder.h"
 

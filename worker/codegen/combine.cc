@@ -61,7 +61,8 @@ Value* Combine(IRBuilderBase& b, ReduceKind kind, DType dtype, Value* x, Value* 
   }
 }
 
-Best Better(IRBuilderBase& b, ReduceKind kind, DType dtype, const Best& x, const Best& y) {
+ValueIndex CombineArgReduction(IRBuilderBase& b, ReduceKind kind, DType dtype, const ValueIndex& x,
+                               const ValueIndex& y) {
   const bool want_max = kind == ReduceKind::kArgMax;
   const auto compare = [&](ScalarPrim prim) {
     return V(b, EmitPrim(b, prim, dtype, DType::kBool, {y.value, x.value}));

@@ -1,7 +1,6 @@
 // Reductions as LLVM IR: identities, and how two partial results are combined. The same on hosts
-// and GPUs, for scalars and for vectors.
-//
-// Functions of the builder they are given; thread-compatible.
+// and GPUs, for scalars and for vectors. Functions of the builder they are given;
+// thread-compatible.
 #pragma once
 #include "ir/dtype.h"
 #include "ir/op_def.h"
@@ -9,7 +8,7 @@
 
 namespace tessera::worker::codegen {
 
-inline bool IsArg(ir::ReduceKind kind) {
+inline bool IsArgReduction(ir::ReduceKind kind) {
   return kind == ir::ReduceKind::kArgMax || kind == ir::ReduceKind::kArgMin;
 }
 
@@ -22,13 +21,13 @@ llvm::Value* NoIndex(llvm::IRBuilderBase& b, ir::DType index);
 llvm::Value* Combine(llvm::IRBuilderBase& b, ir::ReduceKind kind, ir::DType operand, llvm::Value* x,
                      llvm::Value* y);
 
-struct Best {
+struct ValueIndex {
   llvm::Value* value;
   llvm::Value* index;
 };
 // Argmax and argmin: a NaN before all else, then the larger (or smaller), then the first. Any
 // grouping of the elements gives the same.
-Best Better(llvm::IRBuilderBase& b, ir::ReduceKind kind, ir::DType operand, const Best& x,
-            const Best& y);
+ValueIndex CombineArgReduction(llvm::IRBuilderBase& b, ir::ReduceKind kind, ir::DType operand,
+                               const ValueIndex& x, const ValueIndex& y);
 
 }  // namespace tessera::worker::codegen

@@ -1,5 +1,4 @@
 // Loops, branches and local variables of one LLVM function, for the emitters of hosts and of GPUs.
-//
 // Writes one function; thread-compatible.
 #pragma once
 #include <functional>

@@ -76,9 +76,9 @@ absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
   };
   if (cached()) return code;
   constexpr char kLabel[] = "a device's kernels";
-  std::optional<ObjectCache::Turn> turn;
+  std::optional<ObjectCache::KeyLock> turn;
   if (cache != nullptr) {
-    TESSERA_ASSIGN_OR_RETURN(ObjectCache::Turn taken, cache->TakeTurn(key, deadline, kLabel));
+    TESSERA_ASSIGN_OR_RETURN(ObjectCache::KeyLock taken, cache->LockKey(key, deadline, kLabel));
     turn.emplace(std::move(taken));
     if (cached()) return code;
   }

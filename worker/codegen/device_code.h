@@ -1,7 +1,5 @@
 // Kernels as code for an accelerator: the one way from kernel.h to what device_api.h loads and
-// launches.
-//
-// Pure functions; any thread, at the same time.
+// launches. Pure functions; any thread, at the same time.
 #pragma once
 #include <cstdint>
 #include <string>

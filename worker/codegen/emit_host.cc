@@ -41,14 +41,14 @@ class HostEmitter : private HostBlocks {
       LoadParams();
       if (plan_.tile_dim >= 0) {
         EmitTiles(begin, end);
-      } else if (plan_.lane_dim >= 0 && !plan_.lanes_reduced) {
+      } else if (plan_.lane_dim >= 0 && !plan_.vectorize_reduction) {
         EmitRows(begin, end);
       } else {
         EmitElements(begin, end);
       }
     }
     // Non-temporal stores are unordered, so a fence precedes the return.
-    if (plan_.bypass_cache) b_.CreateFence(llvm::AtomicOrdering::SequentiallyConsistent);
+    if (plan_.nontemporal_stores) b_.CreateFence(llvm::AtomicOrdering::SequentiallyConsistent);
     b_.CreateRetVoid();
   }
 
@@ -92,8 +92,8 @@ class HostEmitter : private HostBlocks {
     tiles_.resize(kernel_.nodes.size());
     for (size_t n = 0; n < kernel_.nodes.size(); ++n) {
       if (plan_.tiled[n])
-        tiles_[n] =
-            Stage(MemoryType(b_.getContext(), kernel_.nodes[n].dtype, plan_.tile * plan_.lanes));
+        tiles_[n] = EntryAlloca(
+            MemoryType(b_.getContext(), kernel_.nodes[n].dtype, plan_.tile * plan_.lanes));
     }
     Value* const past = b_.CreateUDiv(b_.CreateAdd(end, Int(inner_size - 1)), inner);
     For(b_.CreateUDiv(begin, inner), past, [&](Value* u) {
@@ -164,7 +164,7 @@ class HostEmitter : private HostBlocks {
   // Lanes along a reduced dim, or no lanes: one kept element after the other.
   void EmitElements(Value* begin, Value* end) {
     For(begin, end, [&](Value* i) {
-      EnterRow(i, kernel_.num_kept());
+      EnterRow(i, kernel_.num_parallel());
       num_lanes_ = Int(1);
       EmitNodes(Level::kBefore, /*varying=*/false);
       EmitReductions();
@@ -184,7 +184,7 @@ class HostEmitter : private HostBlocks {
   // row ends where the first output's cache lines begin.
   Value* FirstLanes(Value* j, Value* from, Value* left) {
     Value* lanes = Min(left, Int(plan_.lanes));
-    if (!plan_.bypass_cache) return lanes;
+    if (!plan_.nontemporal_stores) return lanes;
     const Store& store = kernel_.stores[0];
     if (LaneStride(store.access) != 1) return lanes;
     const int64_t width = WidthOf(store.param);
@@ -200,7 +200,7 @@ class HostEmitter : private HostBlocks {
     if (kernel_.num_reduced == 0) return;
     for (size_t n = 0; n < kernel_.nodes.size(); ++n)
       if (kernel_.nodes[n].kind == Node::Kind::kReduce) StartReduction(static_cast<int>(n));
-    EmitReducedDim(kernel_.num_kept());
+    EmitReducedDim(kernel_.num_parallel());
     for (size_t n = 0; n < kernel_.nodes.size(); ++n)
       if (kernel_.nodes[n].kind == Node::Kind::kReduce) FinishReduction(static_cast<int>(n));
   }
@@ -256,7 +256,7 @@ class HostEmitter : private HostBlocks {
   // The offset and the shifts: what is the same for all elements.
   Value* BaseOf(const Access& access) {
     Value* base = Int(access.offset);
-    for (const Shift& shift : access.shifts) {
+    for (const DynamicOffset& shift : access.shifts) {
       const DType dtype = kernel_.params[shift.param].dtype;
       Value* const read = b_.CreateLoad(RegisterType(b_.getContext(), dtype), params_[shift.param]);
       Value* at = b_.CreateIntCast(read, b_.getInt64Ty(), ir::IsSignedInt(dtype));
@@ -301,7 +301,7 @@ class HostEmitter : private HostBlocks {
   // The offset of the first lane, from that of the row.
   Value* OffsetOf(const Access& access, Value* row) {
     const int first =
-        plan_.lane_dim >= 0 && !plan_.lanes_reduced ? plan_.lane_dim : kernel_.num_kept();
+        plan_.lane_dim >= 0 && !plan_.vectorize_reduction ? plan_.lane_dim : kernel_.num_parallel();
     for (int d = first; d < kernel_.rank(); ++d) row = AddStep(row, access.strides[d], coords_[d]);
     return row;
   }
@@ -338,7 +338,8 @@ class HostEmitter : private HostBlocks {
   void EmitNodes(Level level, bool varying) {
     for (size_t n = 0; n < kernel_.nodes.size(); ++n) {
       const Node& node = kernel_.nodes[n];
-      if (levels_[n] == level && plan_.varies[n] == varying && node.kind != Node::Kind::kReduce)
+      if (levels_[n] == level && plan_.lane_variant[n] == varying &&
+          node.kind != Node::Kind::kReduce)
         values_[n] = EmitNode(static_cast<int>(n));
     }
   }
@@ -349,7 +350,7 @@ class HostEmitter : private HostBlocks {
       case Node::Kind::kLoad: {
         Value* const address = Address(node.param, OffsetOf(node.access, node_rows_[n]));
         if (plan_.tiled[n]) return LoadFromTile(n);
-        if (plan_.varies[n]) return LoadBlock(node.dtype, address, LaneStride(node.access));
+        if (plan_.lane_variant[n]) return LoadBlock(node.dtype, address, LaneStride(node.access));
         Type* const type = MemoryType(b_.getContext(), node.dtype);
         return FromMemory(b_, node.dtype,
                           b_.CreateAlignedLoad(type, address, ElementAlign(node.dtype)));
@@ -357,13 +358,13 @@ class HostEmitter : private HostBlocks {
       case Node::Kind::kIndex: {
         Type* const type = RegisterType(b_.getContext(), node.dtype);
         Value* const first = b_.CreateTrunc(OffsetOf(node.access, node_rows_[n]), type);
-        if (!plan_.varies[n]) return first;
+        if (!plan_.lane_variant[n]) return first;
         Value* const stride =
             llvm::ConstantInt::getSigned(type, node.access.strides[plan_.lane_dim]);
         return b_.CreateAdd(Splat(first), b_.CreateMul(Iota(type), Splat(stride)));
       }
       case Node::Kind::kScalar:
-        return EmitScalar(node, plan_.varies[n]);
+        return EmitScalar(node, plan_.lane_variant[n]);
       case Node::Kind::kReduce:
         break;
     }
@@ -416,10 +417,10 @@ class HostEmitter : private HostBlocks {
                                     pointer, pointer, b_.getInt64Ty());
     std::vector<Value*> staged;
     for (Value* const arg : args) {
-      staged.push_back(Stage(arg->getType()));
+      staged.push_back(EntryAlloca(arg->getType()));
       b_.CreateStore(arg, staged.back());
     }
-    Value* const out = Stage(args[0]->getType());
+    Value* const out = EntryAlloca(args[0]->getType());
     const auto* const lanes = llvm::dyn_cast<llvm::FixedVectorType>(args[0]->getType());
     Value* const count = lanes != nullptr && lanes->getNumElements() > 1 ? num_lanes_ : Int(1);
     b_.CreateCall(fn, {staged.front(), staged.back(), out, count});
@@ -439,18 +440,18 @@ class HostEmitter : private HostBlocks {
   };
   DType OperandOf(int n) const { return kernel_.nodes[kernel_.nodes[n].args[0]].dtype; }
   bool AccumulatesLanes(int n) const {
-    return plan_.lanes_reduced || plan_.varies[kernel_.nodes[n].args[0]];
+    return plan_.vectorize_reduction || plan_.lane_variant[kernel_.nodes[n].args[0]];
   }
 
   void StartReduction(int n) {
     const Node& node = kernel_.nodes[n];
     const auto start = [&](Value* value, llvm::AllocaInst** slot) {
       if (AccumulatesLanes(n)) value = Splat(value);
-      if (*slot == nullptr) *slot = llvm::cast<llvm::AllocaInst>(Stage(value->getType()));
+      if (*slot == nullptr) *slot = llvm::cast<llvm::AllocaInst>(EntryAlloca(value->getType()));
       b_.CreateStore(value, *slot);
     };
     start(IdentityOf(b_, node.reduce, OperandOf(n)), &accumulators_[n].value);
-    if (IsArg(node.reduce)) start(NoIndex(b_, node.dtype), &accumulators_[n].index);
+    if (IsArgReduction(node.reduce)) start(NoIndex(b_, node.dtype), &accumulators_[n].index);
   }
 
   bool IsFloatSum(size_t n) const {
@@ -464,7 +465,7 @@ class HostEmitter : private HostBlocks {
       if (!IsFloatSum(n)) continue;
       Accumulator& acc = accumulators_[n];
       if (acc.total == nullptr)
-        acc.total = llvm::cast<llvm::AllocaInst>(Stage(acc.value->getAllocatedType()));
+        acc.total = llvm::cast<llvm::AllocaInst>(EntryAlloca(acc.value->getAllocatedType()));
       b_.CreateStore(Load(acc.value), acc.total);
       b_.CreateStore(llvm::Constant::getNullValue(acc.value->getAllocatedType()), acc.value);
     }
@@ -486,19 +487,20 @@ class HostEmitter : private HostBlocks {
     const bool lanes = AccumulatesLanes(n);
     Value* value = lanes ? AsLanes(arg) : values_[arg];
     // Lanes beyond the end of the row contribute the identity.
-    const bool cut = plan_.lanes_reduced && !AlwaysFull();
+    const bool cut = plan_.vectorize_reduction && !AlwaysFull();
     if (cut)
       value = b_.CreateSelect(mask_, value, Splat(IdentityOf(b_, node.reduce, OperandOf(n))));
-    if (!IsArg(node.reduce)) {
+    if (!IsArgReduction(node.reduce)) {
       b_.CreateStore(Combine(n, Load(acc.value), value), acc.value);
       return;
     }
     Type* const type = RegisterType(b_.getContext(), node.dtype);
     Value* index = b_.CreateTrunc(coords_[kernel_.rank() - 1], type);
     if (lanes) index = Splat(index);
-    if (plan_.lanes_reduced) index = b_.CreateAdd(index, Iota(type));
+    if (plan_.vectorize_reduction) index = b_.CreateAdd(index, Iota(type));
     if (cut) index = b_.CreateSelect(mask_, index, Splat(NoIndex(b_, node.dtype)));
-    const Best best = Better(n, {Load(acc.value), Load(acc.index)}, {value, index});
+    const ValueIndex best =
+        CombineArgReduction(n, {Load(acc.value), Load(acc.index)}, {value, index});
     b_.CreateStore(best.value, acc.value);
     b_.CreateStore(best.index, acc.index);
   }
@@ -506,22 +508,22 @@ class HostEmitter : private HostBlocks {
   Value* Combine(int n, Value* x, Value* y) {
     return codegen::Combine(b_, kernel_.nodes[n].reduce, OperandOf(n), x, y);
   }
-  Best Better(int n, const Best& x, const Best& y) {
-    return codegen::Better(b_, kernel_.nodes[n].reduce, OperandOf(n), x, y);
+  ValueIndex CombineArgReduction(int n, const ValueIndex& x, const ValueIndex& y) {
+    return codegen::CombineArgReduction(b_, kernel_.nodes[n].reduce, OperandOf(n), x, y);
   }
 
   // Combines the lanes of a reduced dim, halving their number each time.
   void FinishReduction(int n) {
     const Accumulator& acc = accumulators_[n];
-    const bool arg = IsArg(kernel_.nodes[n].reduce);
-    Best all = {Load(acc.value), arg ? Load(acc.index) : nullptr};
-    if (plan_.lanes_reduced) {
+    const bool arg = IsArgReduction(kernel_.nodes[n].reduce);
+    ValueIndex all = {Load(acc.value), arg ? Load(acc.index) : nullptr};
+    if (plan_.vectorize_reduction) {
       for (int half = plan_.lanes / 2; half > 0; half /= 2) {
-        const Best low = {Part(all.value, 0, half), arg ? Part(all.index, 0, half) : nullptr};
-        const Best high = {Part(all.value, half, half),
-                           arg ? Part(all.index, half, half) : nullptr};
+        const ValueIndex low = {Part(all.value, 0, half), arg ? Part(all.index, 0, half) : nullptr};
+        const ValueIndex high = {Part(all.value, half, half),
+                                 arg ? Part(all.index, half, half) : nullptr};
         if (arg) {
-          all = Better(n, low, high);
+          all = CombineArgReduction(n, low, high);
         } else {
           all.value = Combine(n, low.value, high.value);
         }

@@ -7,9 +7,8 @@
 // about four registers' lanes run through every node before the next block begins. The last lanes
 // of a row run through the same instructions as the others, with loads and stores cut short, so
 // that an element's bits do not depend on where it lies. A reduction's order depends on the kernel
-// and the target alone.
-//
-// Primitives that math.h does not cover are calls of functions that host_runtime.h names.
+// and the target alone. Primitives that math.h does not cover are calls of functions that
+// host_runtime.h names.
 #pragma once
 #include "llvm/IR/Module.h"
 #include "worker/codegen/host_target.h"

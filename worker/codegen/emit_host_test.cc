@@ -359,7 +359,7 @@ TEST_P(EmitHost, StoresPastTheCachesAreTheSame) {
                                    "\nstore %1 p1 [0: ", inner, ",1]\nstore %2 p2 [0: ", inner,
                                    ",1]\n")));
       const HostPlan plan = PlanHost(kernel, target);
-      EXPECT_TRUE(plan.bypass_cache);
+      EXPECT_TRUE(plan.nontemporal_stores);
       EXPECT_TRUE(
           PlanHost(KernelOfPrim(ScalarPrim::kTanh, DType::kF32, DType::kF32, 1 << 20), target)
               .prefetch);

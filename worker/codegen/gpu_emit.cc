@@ -16,7 +16,9 @@ using ir::ScalarPrim;
 using llvm::Type;
 using llvm::Value;
 
-bool IsArg(ReduceKind kind) { return kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMin; }
+bool IsArgReduction(ReduceKind kind) {
+  return kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMin;
+}
 
 class GpuEmitter : private GpuNodes {
  public:
@@ -57,7 +59,7 @@ class GpuEmitter : private GpuNodes {
   void EmitElementwise() {
     const int64_t n = kernel_.num_iterations();
     Value* const thread =
-        b_.CreateAdd(b_.CreateMul(BlockNumber(), Int(plan_.block[0])), ThreadNumber());
+        b_.CreateAdd(b_.CreateMul(BlockIdxX(), Int(plan_.block[0])), ThreadIdxX());
     Value* const first = b_.CreateMul(thread, Int(plan_.lanes));
     const int64_t whole = n / plan_.lanes * plan_.lanes;
     If(b_.CreateICmpSLT(first, Int(whole)), [&] {
@@ -81,15 +83,15 @@ class GpuEmitter : private GpuNodes {
   void EmitRows() {
     const int threads = plan_.threads_per_row;
     const int64_t rows_per_block = plan_.block[0] / threads;
-    Value* const tid = ThreadNumber();
-    Value* const row = b_.CreateAdd(b_.CreateMul(BlockNumber(), Int(rows_per_block)),
+    Value* const tid = ThreadIdxX();
+    Value* const row = b_.CreateAdd(b_.CreateMul(BlockIdxX(), Int(rows_per_block)),
                                     b_.CreateUDiv(tid, Int(threads)));
     Value* const lane = b_.CreateURem(tid, Int(threads));
     // Threads beyond the last row reduce it too, so that all threads reach the shuffles, but do
     // not store.
     Value* const inside = b_.CreateICmpSLT(row, Int(kernel_.num_iterations()));
     SetCoords(b_.CreateSelect(inside, row, Int(kernel_.num_iterations() - 1)), 0,
-              kernel_.num_kept());
+              kernel_.num_parallel());
     EmitLevel(Level::kBefore, 1);
     StartReductions(plan_.lanes);
 
@@ -98,7 +100,7 @@ class GpuEmitter : private GpuNodes {
     const int64_t turn = int64_t{threads} * plan_.lanes;
     const Range share = Share(whole, turn);
     ForShare(share, b_.CreateMul(lane, Int(plan_.lanes)), turn, whole % turn == 0, [&](Value* r) {
-      SetCoords(r, kernel_.num_kept(), kernel_.rank());
+      SetCoords(r, kernel_.num_parallel(), kernel_.rank());
       EmitLevel(Level::kInner, plan_.lanes);
       FoldReductions(r, plan_.lanes);
     });
@@ -109,7 +111,7 @@ class GpuEmitter : private GpuNodes {
               ? first
               : b_.CreateSelect(b_.CreateICmpEQ(share.begin, Int(0)), first, Int(reduced)),
           Int(reduced), threads, [&](Value* r) {
-            SetCoords(r, kernel_.num_kept(), kernel_.rank());
+            SetCoords(r, kernel_.num_parallel(), kernel_.rank());
             EmitLevel(Level::kInner, 1);
             FoldReductions(r, 1);
           });
@@ -125,17 +127,17 @@ class GpuEmitter : private GpuNodes {
   void EmitColumns() {
     const int lanes = plan_.lanes;
     const int64_t split = plan_.block[1];
-    Value* const x = ThreadNumber();
-    Value* const y = split > 1 ? ThreadRow() : Int(0);
-    Value* const group = b_.CreateAdd(b_.CreateMul(BlockNumber(), Int(plan_.block[0])), x);
+    Value* const x = ThreadIdxX();
+    Value* const y = split > 1 ? ThreadIdxY() : Int(0);
+    Value* const group = b_.CreateAdd(b_.CreateMul(BlockIdxX(), Int(plan_.block[0])), x);
     const int64_t groups = kernel_.num_iterations() / lanes;
     Value* const inside = b_.CreateICmpSLT(group, Int(groups));
     Value* const safe = b_.CreateSelect(inside, group, Int(groups - 1));
-    SetCoords(b_.CreateMul(safe, Int(lanes)), 0, kernel_.num_kept());
+    SetCoords(b_.CreateMul(safe, Int(lanes)), 0, kernel_.num_parallel());
     EmitLevel(Level::kBefore, lanes);
     StartReductions(lanes);
     ForShare(Share(NumReduced(), split), y, split, NumReduced() % split == 0, [&](Value* r) {
-      SetCoords(r, kernel_.num_kept(), kernel_.rank());
+      SetCoords(r, kernel_.num_parallel(), kernel_.rank());
       EmitLevel(Level::kInner, lanes);
       FoldReductions(r, lanes);
     });
@@ -157,7 +159,7 @@ class GpuEmitter : private GpuNodes {
     if (plan_.blocks_per_result == 1) return {Int(0), Int(count)};
     const int64_t turns = (count + turn - 1) / turn;
     const int64_t share = (turns + plan_.blocks_per_result - 1) / plan_.blocks_per_result * turn;
-    Value* const begin = b_.CreateMul(BlockRow(), Int(share));
+    Value* const begin = b_.CreateMul(BlockIdxY(), Int(share));
     Value* const end = b_.CreateAdd(begin, Int(share));
     return {begin, b_.CreateSelect(b_.CreateICmpSLT(end, Int(count)), end, Int(count))};
   }
@@ -178,13 +180,13 @@ class GpuEmitter : private GpuNodes {
     int64_t words = 0;
     for (const Partial& partial : partials) words += partial.index == nullptr ? 1 : 2;
     llvm::GlobalVariable* const memory =
-        OwnMemory("partials", b_.getInt64Ty(), num_results * blocks * words);
-    llvm::GlobalVariable* const counters = OwnMemory("counters", b_.getInt32Ty(), num_results);
+        DeviceGlobal("partials", b_.getInt64Ty(), num_results * blocks * words);
+    llvm::GlobalVariable* const counters = DeviceGlobal("counters", b_.getInt32Ty(), num_results);
     // By result, by block.
     const auto word_of = [&](Value* block) {
       return b_.CreateMul(b_.CreateAdd(b_.CreateMul(result, Int(blocks)), block), Int(words));
     };
-    Value* const mine = word_of(BlockRow());
+    Value* const mine = word_of(BlockIdxY());
     int64_t next = 0;
     const auto put = [&](Value* v) {
       Value* const stored = v->getType()->isIntegerTy(1) ? b_.CreateZExt(v, b_.getInt8Ty()) : v;
@@ -252,7 +254,7 @@ class GpuEmitter : private GpuNodes {
         const Partial& partial = partials[next++];
         const Node& node = kernel_.nodes[id];
         values_[id].push_back(
-            IsArg(node.reduce)
+            IsArgReduction(node.reduce)
                 ? b_.CreateSExtOrTrunc(partial.index, RegisterType(b_.getContext(), node.dtype))
                 : partial.value);
       }
@@ -271,7 +273,7 @@ class GpuEmitter : private GpuNodes {
   }
   int64_t NumReduced() const {
     int64_t n = 1;
-    for (int d = kernel_.num_kept(); d < kernel_.rank(); ++d) n *= kernel_.shape[d];
+    for (int d = kernel_.num_parallel(); d < kernel_.rank(); ++d) n *= kernel_.shape[d];
     return n;
   }
   DType OperandOf(const Node& node) const { return kernel_.nodes[node.args[0]].dtype; }
@@ -353,7 +355,7 @@ class GpuEmitter : private GpuNodes {
         Value* const identity = Identity(node);
         Accumulator acc = {Local(identity->getType()), nullptr};
         b_.CreateStore(identity, acc.value);
-        if (IsArg(node.reduce)) {
+        if (IsArgReduction(node.reduce)) {
           // An index later than that of every element.
           acc.index = Local(index_type_);
           b_.CreateStore(Int(plan_.wide_index ? std::numeric_limits<int64_t>::max()
@@ -411,7 +413,7 @@ class GpuEmitter : private GpuNodes {
     int64_t base = 0;
     const auto put = [&](Value* v) {
       b_.CreateStore(v->getType()->isIntegerTy(1) ? b_.CreateZExt(v, b_.getInt8Ty()) : v,
-                     Slot(b_.CreateAdd(number, Int(base))));
+                     SharedWord(b_.CreateAdd(number, Int(base))));
       base += count;
     };
     for (const Partial& partial : partials) {
@@ -423,7 +425,7 @@ class GpuEmitter : private GpuNodes {
     int64_t base = 0;
     const auto get = [&](Value* v) -> Value* {
       const bool is_bool = v->getType()->isIntegerTy(1);
-      Value* const slot = Slot(b_.CreateAdd(number, Int(base)));
+      Value* const slot = SharedWord(b_.CreateAdd(number, Int(base)));
       base += count;
       Value* const loaded = b_.CreateLoad(is_bool ? b_.getInt8Ty() : v->getType(), slot);
       return is_bool ? b_.CreateTrunc(loaded, b_.getInt1Ty()) : loaded;

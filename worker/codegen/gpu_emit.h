@@ -7,7 +7,6 @@
 // The module goes to NVPTX (emit_nvptx.h) or, unchanged, to the emulator (testing/simt.h). What the
 // code relies on: buffers are aligned to 16 bytes, and those of distinct params do not overlap (but
 // an input may lie where an output does if every load of it has the access of the store: in place).
-//
 // Every barrier and shuffle is reached by all threads of the block or warp.
 #pragma once
 #include <string>

@@ -1,7 +1,5 @@
 // All kernels of a launchable module as LLVM IR, laid out and named; shared by the targets that
-// gpu_emit.h's code is compiled for.
-//
-// Thread-compatible.
+// gpu_emit.h's code is compiled for. Thread-compatible.
 #pragma once
 #include <memory>
 

@@ -57,7 +57,7 @@ void GpuNodes::SetCoords(Value* flat, int begin, int end) {
 
 // Every shift is the same for all threads.
 void GpuNodes::LoadShifts(const Access& access) {
-  for (const Shift& shift : access.shifts) {
+  for (const DynamicOffset& shift : access.shifts) {
     Value*& known = shifts_[{shift.param, shift.max}];
     if (known != nullptr) continue;
     const DType dtype = kernel_.params[shift.param].dtype;
@@ -79,7 +79,7 @@ Value* GpuNodes::Element(const Access& access) {
     if (access.strides[d] == 0 || kernel_.shape[d] == 1) continue;
     element = b_.CreateAdd(element, b_.CreateMul(coords_[d], Int(access.strides[d])));
   }
-  for (const Shift& shift : access.shifts)
+  for (const DynamicOffset& shift : access.shifts)
     element = b_.CreateAdd(element,
                            b_.CreateMul(shifts_.at({shift.param, shift.max}), Int(shift.stride)));
   return element;

@@ -1,7 +1,5 @@
 // The body of a kernel's loops on one thread of a GPU: addresses, vector loads and stores, scalar
-// ops. gpu_emit.cc writes the loops around it.
-//
-// Writes one function; thread-compatible.
+// ops. gpu_emit.cc writes the loops around it. Writes one function; thread-compatible.
 #pragma once
 #include <map>
 #include <string>

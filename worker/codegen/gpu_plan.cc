@@ -26,7 +26,7 @@ constexpr int kSlotBytes = 8;
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool IsInner(const Kernel& kernel, const Access& access) {
-  return std::any_of(access.strides.begin() + kernel.num_kept(), access.strides.end(),
+  return std::any_of(access.strides.begin() + kernel.num_parallel(), access.strides.end(),
                      [](int64_t stride) { return stride != 0; });
 }
 
@@ -77,7 +77,7 @@ bool NeedsWideIndex(const Kernel& kernel) {
     for (size_t d = 0; d < access.strides.size(); ++d)
       reach += std::abs(static_cast<double>(access.strides[d])) *
                static_cast<double>(std::max<int64_t>(kernel.shape[d] - 1, 0));
-    for (const Shift& shift : access.shifts)
+    for (const DynamicOffset& shift : access.shifts)
       reach += std::abs(static_cast<double>(shift.stride)) * static_cast<double>(shift.max);
     return reach > static_cast<double>(kMax);
   };
@@ -128,7 +128,7 @@ bool ReducesRows(const Kernel& kernel) {
     if (!use.inner) continue;
     const int64_t width = ir::ByteWidth(kernel.params[use.param].dtype);
     if (std::abs(use.access->strides.back()) == 1) rows += width;
-    if (kernel.num_kept() > 0 && std::abs(use.access->strides[kernel.num_kept() - 1]) == 1)
+    if (kernel.num_parallel() > 0 && std::abs(use.access->strides[kernel.num_parallel() - 1]) == 1)
       columns += width;
   }
   return rows >= columns;
@@ -159,7 +159,7 @@ void PlanRows(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
 
 void PlanColumns(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
   plan->layout = GpuPlan::Layout::kColumns;
-  plan->lane_dim = kernel.num_kept() - 1;
+  plan->lane_dim = kernel.num_parallel() - 1;
   const int64_t columns = kernel.num_iterations();
   const int lanes = LanesAlong(kernel, plan->lane_dim, /*inner_only=*/false);
   if (columns % lanes == 0 && columns / lanes >= kManyBlocks * kWarpSize) plan->lanes = lanes;
@@ -191,7 +191,7 @@ bool IsWideAccess(const Kernel& kernel, const Access& access, int dim, int lanes
   for (int d = 0; d < kernel.rank(); ++d)
     if (d != dim && kernel.shape[d] > 1 && kernel.shape[dim] % lanes != 0) return false;
   return std::all_of(access.shifts.begin(), access.shifts.end(),
-                     [lanes](const Shift& shift) { return shift.stride % lanes == 0; });
+                     [lanes](const DynamicOffset& shift) { return shift.stride % lanes == 0; });
 }
 
 absl::StatusOr<GpuPlan> PlanGpu(const Kernel& kernel) {
@@ -199,7 +199,7 @@ absl::StatusOr<GpuPlan> PlanGpu(const Kernel& kernel) {
   if (kernel.num_iterations() == 0) return plan;
   plan.wide_index = NeedsWideIndex(kernel);
   int64_t reduced = 1;
-  for (int d = kernel.num_kept(); d < kernel.rank(); ++d) reduced *= kernel.shape[d];
+  for (int d = kernel.num_parallel(); d < kernel.rank(); ++d) reduced *= kernel.shape[d];
   if (kernel.num_reduced == 0) {
     PlanElementwise(kernel, &plan);
   } else if (ReducesRows(kernel)) {

@@ -1,8 +1,6 @@
 // How a kernel's elements are assigned to the threads of a GPU, and in which order threads reduce.
 // Depends on the kernel alone, never on a device, so that every device of a target computes the
-// same bits.
-//
-// Pure functions of plain values.
+// same bits. Pure functions of plain values.
 #pragma once
 #include <cstdint>
 #include <string>

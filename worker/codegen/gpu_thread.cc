@@ -63,16 +63,16 @@ void GpuThread::For(Value* from, Value* to, int64_t step, const std::function<vo
   });
 }
 
-Value* GpuThread::ThreadNumber() {
+Value* GpuThread::ThreadIdxX() {
   return Index(b_.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_tid_x, {}, {}));
 }
-Value* GpuThread::ThreadRow() {
+Value* GpuThread::ThreadIdxY() {
   return Index(b_.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_tid_y, {}, {}));
 }
-Value* GpuThread::BlockRow() {
+Value* GpuThread::BlockIdxY() {
   return Index(b_.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_y, {}, {}));
 }
-Value* GpuThread::BlockNumber() {
+Value* GpuThread::BlockIdxX() {
   return Index(b_.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x, {}, {}));
 }
 void GpuThread::Barrier() { b_.CreateIntrinsic(llvm::Intrinsic::nvvm_barrier0, {}, {}); }
@@ -97,7 +97,7 @@ Value* GpuThread::ShuffleWord(Value* word, int mask) {
       {b_.getInt32(0xffffffff), word, b_.getInt32(mask), b_.getInt32(kWarpSize - 1)});
 }
 
-Value* GpuThread::Slot(Value* number) {
+Value* GpuThread::SharedWord(Value* number) {
   llvm::GlobalVariable* array = module_.getGlobalVariable(kSharedArray);
   if (array == nullptr)
     array = AddGlobal(kSharedArray, llvm::ArrayType::get(b_.getInt8Ty(), 0), nullptr, kSharedSpace,
@@ -113,7 +113,7 @@ void GpuThread::Annotate(const char* key, uint32_t value) {
            llvm::ConstantAsMetadata::get(b_.getInt32(value))}));
 }
 
-llvm::GlobalVariable* GpuThread::OwnMemory(const char* what, Type* element, int64_t count) {
+llvm::GlobalVariable* GpuThread::DeviceGlobal(const char* what, Type* element, int64_t count) {
   Type* const type = llvm::ArrayType::get(element, count);
   return AddGlobal(function_->getName() + "_" + what, type, llvm::ConstantAggregateZero::get(type),
                    kGlobalSpace, &module_);

@@ -1,7 +1,5 @@
-// Building blocks of GPU functions: loops, thread numbers, shuffles and shared memory, in terms of
-// NVPTX's intrinsics. For gpu_emit.cc.
-//
-// Writes one function; thread-compatible.
+// Emits loops, thread indices, shuffles and shared memory of a GPU function, with NVPTX's
+// intrinsics. For gpu_emit.cc. Thread-compatible.
 #pragma once
 #include <functional>
 #include <string>
@@ -14,28 +12,28 @@ namespace tessera::worker::codegen {
 
 class GpuThread : protected ControlFlow {
  protected:
-  // Adds the function, of so many buffers, to the module; the builder stands at its beginning.
+  // Adds the function, with `num_params` buffers, to the module, and positions the builder in it.
   GpuThread(const GpuPlan& plan, int num_params, const std::string& entry, llvm::Module* module);
 
   // for (i = from; i < to; i += step).
   void For(llvm::Value* from, llvm::Value* to, int64_t step,
            const std::function<void(llvm::Value*)>& body);
 
-  // ---- Threads. All numbers are of the index type. ----
+  // ---- Threads. All indices are of the index type. ----
 
   llvm::Value* Int(int64_t value) { return llvm::ConstantInt::getSigned(index_type_, value); }
-  llvm::Value* ThreadNumber();
-  llvm::Value* ThreadRow();  // in the second dim of the block
-  llvm::Value* BlockNumber();
-  llvm::Value* BlockRow();  // in the second dim of the grid
+  llvm::Value* ThreadIdxX();
+  llvm::Value* ThreadIdxY();  // in the second dim of the block
+  llvm::Value* BlockIdxX();
+  llvm::Value* BlockIdxY();  // in the second dim of the grid
   void Barrier();
-  // Of the thread whose number in the warp differs in the bits of `mask`.
+  // The value of `v` in the thread whose lane id differs in the bits of `mask` (shfl.bfly).
   llvm::Value* Shuffle(llvm::Value* v, int mask);
   // 8 bytes of the block's shared memory.
-  llvm::Value* Slot(llvm::Value* number);
-  // Memory of the kernel's own, shared by all blocks; zeros before its first launch.
-  llvm::GlobalVariable* OwnMemory(const char* what, llvm::Type* element, int64_t count);
-  // What this thread wrote before is seen by those that see what it writes after.
+  llvm::Value* SharedWord(llvm::Value* number);
+  // A global variable of the kernel, shared by all thread blocks; zero before its first launch.
+  llvm::GlobalVariable* DeviceGlobal(const char* what, llvm::Type* element, int64_t count);
+  // A memory fence (membar): orders this thread's writes before and after it for other threads.
   void Fence();
 
   const GpuPlan& plan_;

@@ -38,13 +38,14 @@ HostBlocks::HostBlocks(HostPlan plan, int vector_bytes, const std::string& name,
 
 void HostBlocks::EnterBlock(Value* num_lanes) {
   num_lanes_ = num_lanes;
-  if (!AlwaysFull() && (plan_.masks || plan_.lanes_reduced)) mask_ = MakeMask();
+  if (!AlwaysFull() && (plan_.has_masked_memory_ops || plan_.vectorize_reduction))
+    mask_ = MakeMask();
 }
 
 // The mask of the lanes that exist; at least one does.
 Value* HostBlocks::MakeMask() {
   const auto bits = static_cast<unsigned>(plan_.lanes);
-  if (plan_.masks) {
+  if (plan_.has_masked_memory_ops) {
     Type* const type = b_.getIntNTy(bits);
     Value* const missing = b_.CreateTrunc(b_.CreateSub(Int(bits), num_lanes_), type);
     Value* const ones = b_.CreateLShr(llvm::ConstantInt::getAllOnesValue(type), missing);
@@ -62,18 +63,18 @@ Value* HostBlocks::LoadBlock(DType dtype, Value* address, int64_t stride) {
   Value* stored = nullptr;
   if (stride == 1 && AlwaysFull()) {
     stored = b_.CreateAlignedLoad(type, address, align);
-  } else if (stride == 1 && plan_.masks) {
+  } else if (stride == 1 && plan_.has_masked_memory_ops) {
     stored = b_.CreateMaskedLoad(type, address, align, mask_, llvm::Constant::getNullValue(type));
   } else if (stride == 1) {
     BasicBlock* const before = b_.GetInsertBlock();
-    Value* const stage = Stage(type);
+    Value* const stage = EntryAlloca(type);
     If(b_.CreateNot(IsFull()), [&] { Copy(dtype, stage, 1, address, 1); });
     llvm::PHINode* const from = b_.CreatePHI(b_.getPtrTy(), 2);
     for (BasicBlock* const in : llvm::predecessors(b_.GetInsertBlock()))
       from->addIncoming(in == before ? address : stage, in);
     stored = b_.CreateFreeze(b_.CreateAlignedLoad(type, from, align));
   } else {
-    Value* const stage = Stage(type);
+    Value* const stage = EntryAlloca(type);
     Copy(dtype, stage, 1, address, stride);
     stored = b_.CreateFreeze(b_.CreateAlignedLoad(type, stage, align));
   }
@@ -82,20 +83,20 @@ Value* HostBlocks::LoadBlock(DType dtype, Value* address, int64_t stride) {
 
 void HostBlocks::StoreLanes(DType dtype, Value* value, Value* address) {
   const llvm::Align align = ElementAlign(dtype);
-  if (plan_.masks) {
+  if (plan_.has_masked_memory_ops) {
     b_.CreateMaskedStore(value, address, align, mask_);
     return;
   }
   IfElse(
       IsFull(), [&] { b_.CreateAlignedStore(value, address, align); },
       [&] {
-        Value* const stage = Stage(value->getType());
+        Value* const stage = EntryAlloca(value->getType());
         b_.CreateStore(value, stage);
         Copy(dtype, address, 1, stage, 1);
       });
 }
 
-llvm::AllocaInst* HostBlocks::Stage(Type* type) {
+llvm::AllocaInst* HostBlocks::EntryAlloca(Type* type) {
   llvm::AllocaInst* const stage = Local(type);
   stage->setAlignment(llvm::Align(kLineBytes));
   return stage;
@@ -115,13 +116,13 @@ void HostBlocks::Copy(DType dtype, Value* to, int64_t to_stride, Value* from, in
 void HostBlocks::StoreBlock(DType dtype, Value* lanes, Value* address, int64_t stride) {
   Value* const value = ToMemory(b_, dtype, lanes);
   if (stride != 1) {
-    Value* const stage = Stage(value->getType());
+    Value* const stage = EntryAlloca(value->getType());
     b_.CreateStore(value, stage);
     Copy(dtype, address, stride, stage, 1);
     return;
   }
   const int64_t block_bytes = plan_.lanes * ir::ByteWidth(dtype);
-  if (!plan_.bypass_cache || block_bytes % kLineBytes != 0) {
+  if (!plan_.nontemporal_stores || block_bytes % kLineBytes != 0) {
     StoreLanes(dtype, value, address);
     return;
   }

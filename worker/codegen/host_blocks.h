@@ -1,7 +1,5 @@
 // Blocks of lanes on a host: how they are loaded and stored, whole or in part. The emitter
-// (emit_host.cc) is built on it.
-//
-// One function is built at a time; thread-compatible.
+// (emit_host.cc) is built on it. One function is built at a time; thread-compatible.
 #pragma once
 #include <string>
 
@@ -34,7 +32,7 @@ class HostBlocks : protected ControlFlow {
   // Prefetches what a later block will read. The address may lie beyond the buffer.
   void Prefetch(llvm::Value* address, int64_t ahead_bytes, int64_t bytes);
   // Memory on the stack for one block of lanes, aligned to cache lines.
-  llvm::AllocaInst* Stage(llvm::Type* type);
+  llvm::AllocaInst* EntryAlloca(llvm::Type* type);
   static llvm::Align ElementAlign(ir::DType dtype);
 
   llvm::Value* Int(int64_t value) { return b_.getInt64(static_cast<uint64_t>(value)); }

@@ -97,8 +97,8 @@ class HostCompiler::Impl {
     const std::string key = Sha256Hex(
         absl::StrCat("host ", target_->name, " ", kCodegenVersion, "\n", kernel.ToString()));
     if (Function function = AlreadyMade(key, label)) return function;
-    TESSERA_ASSIGN_OR_RETURN(const ObjectCache::Turn turn,
-                             cache_.TakeTurn(key, batch.deadline, label));
+    TESSERA_ASSIGN_OR_RETURN(const ObjectCache::KeyLock turn,
+                             cache_.LockKey(key, batch.deadline, label));
     if (Function function = AlreadyMade(key, label)) return function;
     TESSERA_ASSIGN_OR_RETURN(const std::string object, ObjectOf(kernel, label, batch));
     absl::StatusOr<Function> function = (*loader_)->Load(object, kFunctionName);

@@ -1,6 +1,5 @@
-// LLVM's TargetMachine for this host, set up alike for kernels and for the emulator.
-//
-// For the files that use LLVM. Any thread; a machine is for one thread at a time.
+// LLVM's TargetMachine for this host, set up alike for kernels and for the emulator. For the files
+// that use LLVM. Any thread; a machine is for one thread at a time.
 #pragma once
 #include <memory>
 

@@ -41,7 +41,7 @@ int64_t StepsAlong(const Kernel& kernel, int dim) {
 }
 
 int LaneDim(const Kernel& kernel) {
-  const int kept = kernel.num_kept() - 1, reduced = kernel.rank() - 1;
+  const int kept = kernel.num_parallel() - 1, reduced = kernel.rank() - 1;
   if (kernel.num_reduced == 0 || kernel.num_elements() == 0) return kept;
   if (kept < 0) return reduced;
   const int64_t along_kept = StepsAlong(kernel, kept), along_reduced = StepsAlong(kernel, reduced);
@@ -75,7 +75,7 @@ bool IsContiguousAlong(const Kernel& kernel, const HostPlan& plan, const Node& n
 void PlanTiles(const Kernel& kernel, HostPlan* plan) {
   plan->tiled.assign(kernel.nodes.size(), false);
   if (plan->lane_dim < 0 || kernel.num_reduced > 0) return;
-  for (int dim = 0; dim < kernel.num_kept() && plan->tile_dim < 0; ++dim)
+  for (int dim = 0; dim < kernel.num_parallel() && plan->tile_dim < 0; ++dim)
     for (size_t n = 0; n < kernel.nodes.size(); ++n)
       if (IsContiguousAlong(kernel, *plan, kernel.nodes[n], dim)) plan->tile_dim = dim;
   if (plan->tile_dim < 0) return;
@@ -89,7 +89,7 @@ void PlanTiles(const Kernel& kernel, HostPlan* plan) {
 void PlanChunks(const Kernel& kernel, HostPlan* plan) {
   constexpr int64_t kStepsMin = 256;
   int64_t longest = 2 * kStepsMin;
-  for (int dim = kernel.num_kept(); dim < kernel.rank(); ++dim) {
+  for (int dim = kernel.num_parallel(); dim < kernel.rank(); ++dim) {
     const int64_t step = dim == plan->lane_dim ? plan->lanes : 1;
     const int64_t steps = kernel.shape[dim] / step;
     if (steps <= longest) continue;
@@ -111,21 +111,21 @@ bool HidesLoads(const Kernel& kernel, const HostPlan& plan) {
   constexpr int kInstructionsMin = 5;
   int instructions = 0;
   for (size_t n = 0; n < kernel.nodes.size(); ++n)
-    if (plan.varies[n] || kernel.nodes[n].kind == Node::Kind::kReduce)
+    if (plan.lane_variant[n] || kernel.nodes[n].kind == Node::Kind::kReduce)
       instructions += InstructionsOf(kernel.nodes[n]);
   return instructions >= kInstructionsMin;
 }
 
 std::vector<bool> VaryingNodes(const Kernel& kernel, const HostPlan& plan) {
-  std::vector<bool> varies;
+  std::vector<bool> lane_variant;
   for (const Node& node : kernel.nodes) {
     const bool reads = node.kind == Node::Kind::kLoad || node.kind == Node::Kind::kIndex;
     bool any = plan.lane_dim >= 0 && reads && node.access.strides[plan.lane_dim] != 0;
-    for (const int arg : node.args) any = any || varies[arg];
-    if (node.kind == Node::Kind::kReduce && plan.lanes_reduced) any = false;
-    varies.push_back(any);
+    for (const int arg : node.args) any = any || lane_variant[arg];
+    if (node.kind == Node::Kind::kReduce && plan.vectorize_reduction) any = false;
+    lane_variant.push_back(any);
   }
-  return varies;
+  return lane_variant;
 }
 
 }  // namespace
@@ -133,9 +133,9 @@ std::vector<bool> VaryingNodes(const Kernel& kernel, const HostPlan& plan) {
 HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
   HostPlan plan;
   plan.lane_dim = LaneDim(kernel);
-  plan.lanes_reduced = plan.lane_dim >= kernel.num_kept();
+  plan.vectorize_reduction = plan.lane_dim >= kernel.num_parallel();
   const int64_t widest = WidestElement(kernel);
-  plan.masks = target.masks && widest <= 8;
+  plan.has_masked_memory_ops = target.has_masked_memory_ops && widest <= 8;
   if (plan.lane_dim >= 0) {
     const auto extent = static_cast<uint64_t>(std::max<int64_t>(kernel.shape[plan.lane_dim], 1));
     const int64_t lanes = kRegistersPerBlock * target.vector_bytes / widest;
@@ -143,12 +143,13 @@ HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
         kLanesMin, std::min<int64_t>(lanes, static_cast<int64_t>(std::bit_ceil(extent)))));
     const int64_t row = static_cast<int64_t>(extent) * 4;
     const bool beyond_caches = Traffic(kernel) > target.cache_bytes;
-    plan.bypass_cache = !plan.lanes_reduced && row >= kBypassRowBytesMin && beyond_caches;
+    plan.nontemporal_stores =
+        !plan.vectorize_reduction && row >= kBypassRowBytesMin && beyond_caches;
     plan.prefetch = beyond_caches;
   }
   PlanTiles(kernel, &plan);
   PlanChunks(kernel, &plan);
-  plan.varies = VaryingNodes(kernel, plan);
+  plan.lane_variant = VaryingNodes(kernel, plan);
   plan.prefetch = plan.prefetch && HidesLoads(kernel, plan);
   return plan;
 }

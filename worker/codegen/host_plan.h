@@ -1,6 +1,5 @@
-// How a kernel's loops run on a host: which dim is vectorised, and with how many lanes.
-//
-// A pure function of kernel and target.
+// How a kernel's loops run on a host: which dim is vectorised, and with how many lanes. A pure
+// function of kernel and target.
 #pragma once
 #include <vector>
 
@@ -10,12 +9,12 @@
 namespace tessera::worker::codegen {
 
 struct HostPlan {
-  int lane_dim = -1;           // -1: one iteration at a time, no lanes
-  bool lanes_reduced = false;  // the lane dim is the innermost reduced one
-  int lanes = 1;               // of a block, a power of 2
-  bool masks = false;          // masked loads and stores are used
-  bool bypass_cache = false;   // whole blocks of outputs are stored with non-temporal stores
-  bool prefetch = false;       // loads are prefetched, as there is much computation between them
+  int lane_dim = -1;                   // -1: one iteration at a time, no lanes
+  bool vectorize_reduction = false;    // the lane dim is the innermost reduced one
+  int lanes = 1;                       // of a block, a power of 2
+  bool has_masked_memory_ops = false;  // masked loads and stores are used
+  bool nontemporal_stores = false;  // whole blocks of outputs are stored with non-temporal stores
+  bool prefetch = false;  // loads are prefetched, as there is much computation between them
   // The dim along which some loads are contiguous, if it is another than the lane dim: tiles of
   // both dims are transposed on the stack, so that every cache line is read once. -1: no such
   // loads.
@@ -26,7 +25,7 @@ struct HostPlan {
   // grows with the number of terms added one after the other. -1: all sums are short.
   int chunk_dim = -1;
   int64_t chunk = 0;
-  std::vector<bool> varies;  // of each node: along the lane dim
+  std::vector<bool> lane_variant;  // of each node: along the lane dim
 };
 HostPlan PlanHost(const Kernel& kernel, const HostTarget& target);
 

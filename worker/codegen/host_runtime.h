@@ -1,8 +1,6 @@
 // What compiled host kernels call: functions of floats that have no vector code, a few lanes at a
 // time, and what LLVM's x86 back end takes from libm and libc. Resolved by name when code is
-// loaded.
-//
-// A constant table; any thread.
+// loaded. A constant table; any thread.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,7 +1,5 @@
 // The instruction sets that host kernels are compiled for, by name. Objects do not depend on the
-// machine that compiled them, so machines of one kind share them.
-//
-// Plain values; any thread.
+// machine that compiled them, so machines of one kind share them. Plain values; any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,11 +11,11 @@
 namespace tessera::worker::codegen {
 
 struct HostTarget {
-  std::string name;     // "avx512"
-  std::string cpu;      // LLVM's name of the oldest CPU that has these instructions
-  int vector_bytes;     // of one register
-  bool masks;           // has masked loads and stores of every element type
-  int64_t cache_bytes;  // kernels that move more bytes store past the caches
+  std::string name;            // "avx512"
+  std::string cpu;             // LLVM's name of the oldest CPU that has these instructions
+  int vector_bytes;            // of one register
+  bool has_masked_memory_ops;  // has masked loads and stores of every element type
+  int64_t cache_bytes;         // kernels that move more bytes store past the caches
 };
 
 // Every target of this architecture, the least demanding first; the last that this CPU runs.

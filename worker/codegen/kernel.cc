@@ -22,7 +22,7 @@ bool HasAccess(const Node& node) {
 }
 
 bool VariesOverReduced(const Kernel& kernel, const Access& access) {
-  return std::any_of(access.strides.begin() + kernel.num_kept(), access.strides.end(),
+  return std::any_of(access.strides.begin() + kernel.num_parallel(), access.strides.end(),
                      [](int64_t stride) { return stride != 0; });
 }
 
@@ -87,7 +87,7 @@ std::vector<Access*> AccessesOf(Kernel* kernel) {
 }
 
 void DropDim(int d, Kernel* kernel) {
-  if (d >= kernel->num_kept()) --kernel->num_reduced;
+  if (d >= kernel->num_parallel()) --kernel->num_reduced;
   kernel->shape.erase(kernel->shape.begin() + d);
   for (Access* access : AccessesOf(kernel)) access->strides.erase(access->strides.begin() + d);
 }
@@ -98,7 +98,7 @@ void DropUnitDims(Kernel* kernel) {
       std::any_of(kernel->nodes.begin(), kernel->nodes.end(),
                   [](const Node& node) { return node.kind == Node::Kind::kReduce; });
   for (int d = kernel->rank() - 1; d >= 0; --d) {
-    const bool reduced = d >= kernel->num_kept();
+    const bool reduced = d >= kernel->num_parallel();
     if (reduced && !reduces) {
       DropDim(d, kernel);
     } else if (kernel->shape[d] == 1 && !(reduced && kernel->num_reduced == 1)) {
@@ -111,7 +111,7 @@ void DropUnitDims(Kernel* kernel) {
 }
 
 bool CanMerge(int d, Kernel* kernel) {
-  if (d + 1 == kernel->num_kept()) return false;
+  if (d + 1 == kernel->num_parallel()) return false;
   const int64_t inner_size = kernel->shape[d + 1];
   const std::vector<Access*> all = AccessesOf(kernel);
   return std::all_of(all.begin(), all.end(), [&](const Access* access) {
@@ -126,7 +126,7 @@ void MergeDims(Kernel* kernel) {
     if (!CanMerge(d, kernel)) continue;
     const int64_t merged = kernel->shape[d] * kernel->shape[d + 1];
     for (Access* access : AccessesOf(kernel)) access->strides.erase(access->strides.begin() + d);
-    if (d >= kernel->num_kept()) --kernel->num_reduced;
+    if (d >= kernel->num_parallel()) --kernel->num_reduced;
     kernel->shape.erase(kernel->shape.begin() + d);
     kernel->shape[d] = merged;
   }
@@ -135,7 +135,7 @@ void MergeDims(Kernel* kernel) {
 }  // namespace
 
 int64_t Kernel::num_elements() const { return Product(shape, rank()); }
-int64_t Kernel::num_iterations() const { return Product(shape, num_kept()); }
+int64_t Kernel::num_iterations() const { return Product(shape, num_parallel()); }
 
 std::vector<Level> LevelsOf(const Kernel& kernel) {
   std::vector<Level> levels;
@@ -167,7 +167,7 @@ bool MayGoInPlace(const Kernel& kernel, int in, int out) {
   const Store* store = nullptr;
   const auto shifts_by_it = [&](const Access& access) {
     return std::any_of(access.shifts.begin(), access.shifts.end(),
-                       [&](const Shift& shift) { return shift.param == in; });
+                       [&](const DynamicOffset& shift) { return shift.param == in; });
   };
   for (const Store& s : kernel.stores) {
     if (s.param == out && store != nullptr) return false;

@@ -1,18 +1,18 @@
-// A kernel: one loop nest over a box of indices, described without a machine.
+// A kernel: one machine-independent loop nest over an iteration space.
 //
-// What the fuser makes (program/fuse.h), what the emitters turn into machine code (host vectors,
-// NVPTX), and what Interpret runs slowly, which is its meaning. Plain values; compared, hashed and
-// cached by their text: Parse(k.ToString()) == k.
+// The fuser (program/fuse.h) builds kernels, the emitters compile them to machine code (host
+// vectors, NVPTX), and Interpret defines them. Plain values; compared, hashed and cached by their
+// text: Parse(k.ToString()) == k.
 //
-// The box has dims `shape`; the last `num_reduced` of them are reduced. Element (i_0, i_1, ...) is
-// computed by the nodes in order; a node stands at the full box ("inner") if it is a load or an
-// index whose strides over a reduced dim are not all 0, or a scalar op of an inner node; otherwise,
-// and if it is a reduction, it stands at the kept dims alone ("outer"). Without reduced dims there
-// is one level. Arguments precede uses, so what follows a reduction reads only outer nodes and
-// results of reductions. Stores write outer nodes.
+// The iteration space has dims `shape`; the last `num_reduced` are reduction dims, the others
+// parallel dims. The nodes are evaluated in order for each point (i_0, i_1, ...). A node is
+// "inner", evaluated per point, if it is a load or an index whose strides over a reduction dim are
+// not all 0, or a scalar op of an inner node; otherwise, and if it is a reduction, it is "outer",
+// evaluated per point of the parallel dims. Arguments precede uses, so nodes after a reduction read
+// only outer nodes. Stores write outer nodes.
 //
-// Elements are computed as ir/ops/scalar_math.h says for their dtype; functions of floats may be
-// off by 2 ulp. The order of a reduction depends on the shape and the target alone. bf16 is loaded,
+// Elements are computed as in ir/ops/scalar_math.h for their dtype; functions of floats may be
+// off by 2 ulp. The order of a reduction depends only on the shape and the target. bf16 is loaded,
 // stored and converted only; dtypes that have no scalar_math (ir::IsComputable) and at most 8 bytes
 // are loaded and stored only. A bool is a byte, 0 or 1.
 #pragma once
@@ -32,19 +32,19 @@ namespace tessera::worker::codegen {
 
 // A run-time part of an offset: stride * clamp(params[param][0], 0, max), for dynamic_slice and
 // dynamic_update_slice. The param is an input of an integer dtype.
-struct Shift {
+struct DynamicOffset {
   int param = 0;
   int64_t max = 0;
   int64_t stride = 0;
-  bool operator==(const Shift&) const = default;
+  bool operator==(const DynamicOffset&) const = default;
 };
 
-// The element of a buffer that belongs to an index: offset + sum(strides[d] * i_d) + the shifts,
-// in elements. One stride per dim of the box; 0: the same for all; may be negative.
+// The element of a buffer for a point: offset + sum(strides[d] * i_d) + the dynamic offsets, in
+// elements. One stride per dim of the iteration space, which may be 0 or negative.
 struct Access {
   int64_t offset = 0;
   ir::Dims strides;
-  std::vector<Shift> shifts;
+  std::vector<DynamicOffset> shifts;
   bool operator==(const Access&) const = default;
 };
 
@@ -76,9 +76,9 @@ struct Param {
   bool operator==(const Param&) const = default;
 };
 
-// Writes node `node` to an output, of the node's dtype. Strides over reduced dims are 0; distinct
-// kept indices write distinct elements; no param is both loaded and stored, save where every load
-// and store of it has the same access (in place).
+// Writes node `node` to an output, of the node's dtype. Strides over reduction dims are 0; distinct
+// points of the parallel dims write distinct elements; no param is both loaded and stored, unless
+// every load and store of it has the same access (in place).
 struct Store {
   int node = 0;
   int param = 0;
@@ -95,18 +95,18 @@ struct Kernel {
   bool operator==(const Kernel&) const = default;
 
   int rank() const { return static_cast<int>(shape.size()); }
-  int num_kept() const { return rank() - num_reduced; }
-  // Elements of the box, and of its kept dims: what a range of iterations counts.
+  int num_parallel() const { return rank() - num_reduced; }
+  // Points of the iteration space, and of its parallel dims, which are the iterations of a range.
   int64_t num_elements() const;
   int64_t num_iterations() const;
   // One line per dim list, param, node and store.
   std::string ToString() const;
 };
 
-// Where a node stands: at the kept dims before the reductions, at the full box, or at the kept dims
-// after them (a reduction, or what reads one). Without reduced dims all nodes are kBefore.
+// The loop level of a node: outer before the reductions, inner, or outer after them (a reduction,
+// or a node that reads one). Without reduction dims all nodes are kBefore.
 enum class Level : uint8_t { kBefore, kInner, kAfter };
-// Of each node. Requires: arguments precede uses.
+// The level of each node. Requires: arguments precede uses.
 std::vector<Level> LevelsOf(const Kernel& kernel);
 
 // The inverse of ToString. VALUE_ERROR names the line that does not parse. Bounds the size and the
@@ -125,7 +125,7 @@ Kernel Canonical(const Kernel& kernel);
 // the one store to `out` overwrites, and no access is shifted by it.
 bool MayGoInPlace(const Kernel& kernel, int in, int out);
 
-// Runs the iterations begin <= i < end (row-major over the kept dims) on host buffers, one per
+// Runs the iterations begin <= i < end (row-major over the parallel dims) on host buffers, one per
 // param. The reference for every emitter; slow.
 void Interpret(const Kernel& kernel, absl::Span<void* const> buffers, int64_t begin, int64_t end);
 

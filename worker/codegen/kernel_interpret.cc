@@ -146,14 +146,14 @@ class Interpreter {
 
   void Run(int64_t begin, int64_t end) {
     int64_t reduced = 1;
-    for (int d = kernel_.num_kept(); d < kernel_.rank(); ++d) reduced *= kernel_.shape[d];
+    for (int d = kernel_.num_parallel(); d < kernel_.rank(); ++d) reduced *= kernel_.shape[d];
     for (int64_t i = begin; i < end; ++i) {
       std::fill(index_.begin(), index_.end(), 0);
-      SetIndex(i, 0, kernel_.num_kept());
+      SetIndex(i, 0, kernel_.num_parallel());
       Compute(Level::kBefore);
       StartReductions();
       for (int64_t r = 0; r < reduced && kernel_.num_reduced > 0; ++r) {
-        SetIndex(r, kernel_.num_kept(), kernel_.rank());
+        SetIndex(r, kernel_.num_parallel(), kernel_.rank());
         Compute(Level::kInner);
         FoldReductions(r);
       }
@@ -197,7 +197,7 @@ class Interpreter {
   int64_t Element(const Access& access) {
     int64_t element = access.offset;
     for (int d = 0; d < kernel_.rank(); ++d) element += access.strides[d] * index_[d];
-    for (const Shift& shift : access.shifts)
+    for (const DynamicOffset& shift : access.shifts)
       element += shift.stride * std::clamp<int64_t>(ReadShift(shift.param), 0, shift.max);
     return element;
   }

@@ -231,7 +231,7 @@ TEST(KernelVerify, SizesHaveLimits) {
   for (int i = 0; i < 32; ++i) dims += ",1";
   EXPECT_THAT(ParseKernel(dims + "] reduced 0"), ReasonIs("VALUE_ERROR", HasSubstr("rank 33")));
   Kernel shifted = Parsed("kernel [] reduced 0\nin s32 1\nin f32 1\n%0 = load p1 [0:] : f32\n");
-  shifted.nodes[0].access.shifts.assign(32, Shift{0, 0, 1});
+  shifted.nodes[0].access.shifts.assign(32, DynamicOffset{0, 0, 1});
   EXPECT_THAT(Verify(shifted), IsOk());
   shifted.nodes[0].access.shifts.push_back({0, 0, 1});
   EXPECT_THAT(Verify(shifted), ReasonIs("VALUE_ERROR", HasSubstr("33 shifts")));

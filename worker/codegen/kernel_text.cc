@@ -50,7 +50,7 @@ std::string DoubleText(double value) {
 
 std::string AccessText(const Access& access) {
   std::string out = absl::StrCat("[", access.offset, ": ", absl::StrJoin(access.strides, ","), "]");
-  for (const Shift& shift : access.shifts)
+  for (const DynamicOffset& shift : access.shifts)
     absl::StrAppend(&out, " shift p", shift.param, " max ", shift.max, " stride ", shift.stride);
   return out;
 }
@@ -204,7 +204,7 @@ Access ParseAccess(Line* line) {
   line->Eat(":");
   access.strides = ParseInts("]", line);
   while (line->TryEat("shift")) {
-    Shift shift;
+    DynamicOffset shift;
     line->Eat("p");
     shift.param = line->SmallInt();
     line->Eat("max");

@@ -99,7 +99,7 @@ class Verifier {
           elements > kElementsMax)
         return Fault("the box has more than ", kElementsMax, " elements; split it");
     }
-    const auto kept_end = kernel_.shape.begin() + kernel_.num_kept();
+    const auto kept_end = kernel_.shape.begin() + kernel_.num_parallel();
     no_iterations_ = std::find(kernel_.shape.begin(), kept_end, 0) != kept_end;
     no_elements_ =
         no_iterations_ || std::find(kept_end, kernel_.shape.end(), 0) != kernel_.shape.end();
@@ -137,7 +137,7 @@ class Verifier {
     for (int d = 0; d < kernel_.rank(); ++d)
       if (!Extend(access.strides[d], std::max<int64_t>(kernel_.shape[d], 1) - 1, range))
         return Fault("stride ", access.strides[d], " of dim ", d, " overflows");
-    for (const Shift& shift : access.shifts) {
+    for (const DynamicOffset& shift : access.shifts) {
       if (!IsParam(shift.param)) return Fault("shift by p", shift.param, ", which is no param");
       const Param& param = kernel_.params[shift.param];
       if (param.output || !ir::IsInteger(param.dtype) || !ir::IsComputable(param.dtype) ||
@@ -163,7 +163,7 @@ class Verifier {
   }
 
   bool VariesOverReduced(const Access& access) const {
-    return std::any_of(access.strides.begin() + kernel_.num_kept(), access.strides.end(),
+    return std::any_of(access.strides.begin() + kernel_.num_parallel(), access.strides.end(),
                        [](int64_t stride) { return stride != 0; });
   }
 
@@ -354,7 +354,7 @@ class Verifier {
   // Sufficient: every stride exceeds the sum of the extents of the smaller ones.
   bool IsInjective(const Access& access) {
     std::vector<std::pair<int64_t, int64_t>> dims;  // |stride|, size
-    for (int d = 0; d < kernel_.num_kept(); ++d)
+    for (int d = 0; d < kernel_.num_parallel(); ++d)
       if (kernel_.shape[d] > 1) dims.emplace_back(std::abs(access.strides[d]), kernel_.shape[d]);
     std::sort(dims.begin(), dims.end());
     int64_t reach = 0;
@@ -413,7 +413,7 @@ class Verifier {
     if (x.high < y.low || y.high < x.low) return false;
     if (!(a.shifts == b.shifts)) return true;
     uint64_t common = 0;
-    for (int d = 0; d < kernel_.num_kept(); ++d) {
+    for (int d = 0; d < kernel_.num_parallel(); ++d) {
       if (kernel_.shape[d] < 2) continue;
       common = std::gcd(common, static_cast<uint64_t>(std::abs(a.strides[d])));
       common = std::gcd(common, static_cast<uint64_t>(std::abs(b.strides[d])));

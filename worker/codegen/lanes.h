@@ -1,7 +1,6 @@
 // LLVM values that read like numbers: a float, an int, a bool, or a vector of them, with the
-// operators of C++. Ints are signed in comparisons and right shifts. Constants are splat.
-//
-// For the bodies of math.cc. Values; as thread-compatible as the builder they carry.
+// operators of C++. Ints are signed in comparisons and right shifts. Constants are splat. For the
+// bodies of math.cc. Values; as thread-compatible as the builder they carry.
 #pragma once
 #include <cstdint>
 

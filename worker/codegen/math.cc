@@ -61,7 +61,7 @@ V IntPow(bool is_signed, V x, V y) {
 }
 
 // Shifting by the width or more gives 0, or copies of the sign.
-V Shift(ScalarPrim prim, V x, V amount) {
+V DynamicOffset(ScalarPrim prim, V x, V amount) {
   IRBuilderBase& b = x.b();
   const V width = amount.OfInt(x.bits());
   const V inside = x.With(b.CreateICmpULT(amount.get(), width.get()));
@@ -113,7 +113,7 @@ Value* IntPrim(IRBuilderBase& b, ScalarPrim prim, DType dtype, V x, V y) {
     case ScalarPrim::kShl:
     case ScalarPrim::kShrA:
     case ScalarPrim::kShrL:
-      return Shift(prim, x, y).get();
+      return DynamicOffset(prim, x, y).get();
     case ScalarPrim::kPopCount:
       return x.Unary(llvm::Intrinsic::ctpop).get();
     case ScalarPrim::kClz:

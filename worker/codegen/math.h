@@ -14,9 +14,7 @@
 //
 // llvm.fma, sqrt, floor, ceil, trunc, nearbyint, fabs, copysign, ctpop, ctlz are the only
 // intrinsics used: NVPTX has an instruction for each (exact: fma.rn, sqrt.rn, div.rn; nearbyint is
-// cvt.rni).
-//
-// Functions of the builder they are given; thread-compatible.
+// cvt.rni). Functions of the builder they are given; thread-compatible.
 #pragma once
 #include "ir/dtype.h"
 #include "ir/scalar_graph.h"

@@ -170,36 +170,39 @@ int LockFile(const std::string& path, absl::Time deadline) {
 
 }  // namespace
 
-ObjectCache::Turn::Turn(Turn&& other) noexcept
+ObjectCache::KeyLock::KeyLock(KeyLock&& other) noexcept
     : cache_(std::exchange(other.cache_, nullptr)),
       key_(std::move(other.key_)),
       fd_(std::exchange(other.fd_, -1)) {}
 
-ObjectCache::Turn::~Turn() {
+ObjectCache::KeyLock::~KeyLock() {
   if (cache_ == nullptr) return;
   if (fd_ >= 0) {
     unlink(cache_->LockOf(key_).c_str());
     close(fd_);
   }
   absl::MutexLock lock(&cache_->mu_);
-  cache_->turns_.erase(key_);
+  cache_->locked_keys_.erase(key_);
 }
 
-absl::StatusOr<ObjectCache::Turn> ObjectCache::TakeTurn(const std::string& key, absl::Time deadline,
-                                                        const std::string& label) {
+absl::StatusOr<ObjectCache::KeyLock> ObjectCache::LockKey(const std::string& key,
+                                                          absl::Time deadline,
+                                                          const std::string& label) {
   bool shared = false;
   {
     absl::MutexLock lock(&mu_);
-    const auto free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return turns_.count(key) == 0; };
+    const auto free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return locked_keys_.count(key) == 0;
+    };
     if (!mu_.AwaitWithTimeout(absl::Condition(&free), deadline - SteadyNow()))
       return MakeError(ErrorKind::kCompileTimeout,
                        absl::StrCat("compile of ", label,
                                     ": another program's compilation of it has not ended within "
                                     "compile_timeout_ms; retry"));
-    turns_.insert(key);
+    locked_keys_.insert(key);
     shared = Usable();
   }
-  Turn turn(this, key);
+  KeyLock turn(this, key);
   if (shared) turn.fd_ = LockFile(LockOf(key), std::min(deadline, SteadyNow() + kOthersMax));
   return turn;
 }

@@ -1,6 +1,5 @@
 // Scalar primitives of a kernel as functions on one element, with ir/ops/scalar_math.h's meaning:
 // which dtypes each takes, and what it gives. The interpreter and the tests of emitters run them.
-//
 // Pure functions and a constant table; any thread.
 #pragma once
 #include <cstdint>

@@ -1,7 +1,5 @@
 // The properties of scalar primitives that fusion, loop planning and the emitters decide by, in one
-// table (scalar_prims.def).
-//
-// Constants; any thread.
+// table (scalar_prims.def). Constants; any thread.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -162,8 +162,8 @@ std::string DescribeRank(const CommunicatorConfig& config, int rank) {
                       ", host ", member.host, ")");
 }
 
-absl::Status TimeoutVerdict(const CommunicatorConfig& config, const Call& call,
-                            absl::Span<const MissingRank> missing) {
+absl::Status TimeoutError(const CommunicatorConfig& config, const Call& call,
+                          absl::Span<const MissingRank> missing) {
   const std::string who =
       absl::StrJoin(missing, "; ", [&config](std::string* out, const MissingRank& m) {
         absl::StrAppend(out, DescribeRank(config, m.rank), ": ", m.phase);
@@ -175,15 +175,15 @@ absl::Status TimeoutVerdict(const CommunicatorConfig& config, const Call& call,
                    ", seen from rank ", call.rank, ": ", who, " [", Context(call), "]"));
 }
 
-absl::Status LostVerdict(const CommunicatorConfig& config, const Call& call, int rank,
-                         const std::string& reason) {
+absl::Status PeerLostError(const CommunicatorConfig& config, const Call& call, int rank,
+                           const std::string& reason) {
   return MakeError(ErrorKind::kWorkerLost,
                    absl::StrCat(call.key.op, ": lost ", DescribeRank(config, rank), ": ", reason,
                                 " [", Context(call), "]"));
 }
 
-absl::Status MismatchVerdict(const CommunicatorConfig& config, const Call& call, int other_rank,
-                             const CallSummary& other) {
+absl::Status MismatchError(const CommunicatorConfig& config, const Call& call, int other_rank,
+                           const CallSummary& other) {
   return MakeError(
       ErrorKind::kInternal,
       absl::StrCat("members of a group made different calls: ", DescribeRank(config, call.rank),

@@ -1,4 +1,4 @@
-// A call as the transports see it, checked and placed, and the words in which verdicts speak of it.
+// A call after validation, and the error messages about it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace tessera::worker {
 
-// Which blocks pass between the positions of a group, and where they lie.
+// Which blocks are sent between the members of a group, and their offsets in the buffers.
 struct Layout {
-  // Whether `to` is sent a block of `from`: the one at InOffset(to) in its `in`. It comes to lie at
-  // OutOffset(from) in the `out` of `to`, or is combined with the others that come there.
+  // Whether `from` sends a block to `to`: the one at InOffset(to) in its `in`. It is written to
+  // OutOffset(from) in the `out` of `to`, or combined with the others there.
   bool Sends(int from, int to) const { return sources.empty() || sources[to] == from; }
   bool GetsNothing(int to) const { return !sources.empty() && sources[to] < 0; }
   size_t InOffset(int to) const { return in_each ? to * block : 0; }
@@ -23,7 +23,8 @@ struct Layout {
 
   size_t block = 0;  // Bytes.
   bool in_each = false, out_each = false;
-  std::vector<int> sources;  // By target, -1 for none; empty unless pairs say who sends to whom.
+  std::vector<int>
+      sources;  // The source of each target, -1 for none; empty unless pairs are given.
 };
 
 // Lives on the calling rank's stack.
@@ -31,16 +32,17 @@ struct CheckedCall : Call {
   explicit CheckedCall(const Call& call) : Call(call) {}
 
   Reducer reducer = nullptr;  // Null for the kinds that do not combine.
-  int position = 0;           // Of `rank` in `group`.
-  uint64_t fingerprint = 0;   // Of what must be equal at every member, but for launch and sequence.
+  int position = 0;           // The index of `rank` in `group`.
+  uint64_t fingerprint =
+      0;  // Hash of what must be equal at every member, but for launch and sequence.
   Layout layout;
 };
 
-// Sets the rest of a call whose reducer is known; checks the group, the sizes, the pairs and that
-// buffers do not overlap.
+// Checks the group, the sizes, the pairs and that buffers do not overlap; sets all fields but the
+// reducer.
 absl::Status Validate(const CommunicatorConfig& config, CheckedCall& call);
 
-// A call as a peer knows it: what fits into a frame.
+// The description of a call that is sent with a frame.
 struct CallSummary {
   uint8_t kind = 0;
   uint8_t reduce = 0;
@@ -54,7 +56,7 @@ struct CallSummary {
 CallSummary Summarize(const Call& call);
 
 // "psum at model.cc:41 (all_reduce sum f32, 64 bytes, 4 members, launch 7, op 3)". The fields may
-// come from a peer; any value prints.
+// come from a peer, so any value is allowed.
 std::string Describe(const CallSummary& summary);
 
 // "rank 2 (device 5, executor w1, host b)".
@@ -65,11 +67,11 @@ struct MissingRank {
   std::string phase;  // "not entered", "not connected", "stalled: 5 of 9 bytes received".
 };
 
-absl::Status TimeoutVerdict(const CommunicatorConfig& config, const Call& call,
-                            absl::Span<const MissingRank> missing);
-absl::Status LostVerdict(const CommunicatorConfig& config, const Call& call, int rank,
-                         const std::string& reason);
-absl::Status MismatchVerdict(const CommunicatorConfig& config, const Call& call, int other_rank,
-                             const CallSummary& other);
+absl::Status TimeoutError(const CommunicatorConfig& config, const Call& call,
+                          absl::Span<const MissingRank> missing);
+absl::Status PeerLostError(const CommunicatorConfig& config, const Call& call, int rank,
+                           const std::string& reason);
+absl::Status MismatchError(const CommunicatorConfig& config, const Call& call, int other_rank,
+                           const CallSummary& other);
 
 }  // namespace tessera::worker

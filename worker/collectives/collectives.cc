@@ -64,7 +64,7 @@ class HostCollectives final : public Collectives {
   std::unique_ptr<LocalRendezvous> rendezvous_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;  // By rank; null where not local.
   std::unique_ptr<TcpLinks> links_;                  // Null if every member is local.
-  std::unique_ptr<Exchange> exchange_;               // Null if every member is local.
+  std::unique_ptr<InterProc> exchange_;              // Null if every member is local.
 };
 
 HostCollectives::HostCollectives(CommunicatorConfig config, int listen_fd)
@@ -86,7 +86,7 @@ HostCollectives::HostCollectives(CommunicatorConfig config, int listen_fd)
   }
   links_ = std::make_unique<TcpLinks>(&config_, listen_fd, &failure_, mailboxes);
   exchange_ =
-      std::make_unique<Exchange>(&config_, &failure_, mailboxes, links_.get(), rendezvous_.get());
+      std::make_unique<InterProc>(&config_, &failure_, mailboxes, links_.get(), rendezvous_.get());
   failure_.AddListener([this] {
     for (const int rank : config_.local_ranks) mailboxes_[rank]->Wake();
     links_->BroadcastFailure();

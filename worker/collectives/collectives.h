@@ -1,4 +1,4 @@
-// Collectives between the devices of one communicator: the interface every transport meets.
+// Collectives between the devices of one communicator: the interface of every transport.
 //
 // A communicator is a list of members (index = rank), one per device, at one generation. Each
 // executor process makes one Collectives for the ranks it serves, and owns it; ranks of other
@@ -8,12 +8,12 @@
 // concurrently. Abort may be called from any thread. No call may be running when it is destroyed.
 //
 // Memory: every call blocks; buffers are borrowed until it returns and may be reused at once, also
-// when it fails (the contents of `out` are then unspecified). `in` and `out` must not overlap, save
-// that an all_reduce may be given the same memory twice.
+// when it fails (the contents of `out` are then unspecified). `in` and `out` must not overlap, but
+// an all_reduce may be in place.
 //
-// A launch fails alone: a missed deadline or AbortLaunch is kept, told to the other executors, and
-// returned at once by every waiting and every later call of that launch; what had been sent of it
-// is dropped, and calls of other launches go on. A failure of the communicator (a lost peer, calls
+// A launch fails alone: a missed deadline or AbortLaunch is stored, sent to the other executors,
+// and returned at once by every waiting and every later call of that launch; its frames are
+// dropped, and calls of other launches go on. A failure of the communicator (a lost peer, calls
 // that do not match, Abort) ends every waiting and every later call; recovery is a new communicator
 // of a higher generation.
 #pragma once
@@ -38,7 +38,7 @@ struct Member {
   std::string executor;
   uint64_t incarnation = 0;
   std::string endpoint;  // host:port of the executor's peer socket.
-  std::string host;      // For people.
+  std::string host;      // For messages only.
 };
 
 struct CommunicatorConfig {
@@ -47,7 +47,7 @@ struct CommunicatorConfig {
   std::vector<int> local_ranks;  // Every member of this executor.
   // Shared by the members. It is compared, not a key.
   std::string secret;
-  // Null: what passes between executors is not encrypted. All members have one, or none.
+  // Null: connections between executors are plaintext. All members have one, or none.
   std::shared_ptr<const TlsContext> tls;
   absl::Duration timeout;  // Bounds each call, and the first attempts to connect.
 };
@@ -57,17 +57,17 @@ struct CommunicatorConfig {
 struct CallKey {
   uint64_t launch = 0;
   uint32_t op_sequence = 0;
-  std::string op;  // For verdicts: "psum at model.cc:41".
+  std::string op;  // For error messages: "psum at model.cc:41".
   std::string program;
 };
 
-// Positions in the group.
+// Indices in the group.
 struct PermutePair {
   int source = 0;
   int target = 0;
 };
 
-// One call of one rank. What it points to is the caller's, and is borrowed until Run returns.
+// One call of one rank. Everything it points to is borrowed until Run returns.
 struct Call {
   ir::CollectiveKind kind = ir::CollectiveKind::kBarrier;
   int rank = 0;
@@ -96,21 +96,21 @@ class Collectives {
   // dropped), PEER_FAILED (another executor aborted, or this generation is stale), INTERNAL (the
   // members' calls differ, or the arguments of one are inconsistent; both are our bug),
   // TYPE_ERROR or NOT_IMPLEMENTED (the reduction is not defined for the dtype; this alone leaves
-  // the communicator usable, for it is the same answer at every member), or the Abort's status.
+  // the communicator usable, since every member gets the same error), or the Abort's status.
   virtual absl::Status Run(const Call& call) = 0;
 
   // Ends the calls of one launch with `status`, unless it has failed before. Local calls return
   // `status` itself; other executors report PEER_FAILED with its message. Does not block.
   virtual void AbortLaunch(uint64_t launch, absl::Status status) = 0;
-  // The same for all calls: ends the communicator.
+  // Ends all calls, and thereby the communicator, with `status`.
   virtual void Abort(absl::Status status) = 0;
 };
 
 // `listen_fd` is a bound, listening TCP socket that outlives the result, or -1 if every member is
 // local; it is borrowed, made non-blocking, and must serve only one Collectives at a time;
-// or what a PeerPort opened for the generation, which shares one socket among many.
-// Connections are made in the background: a call waits for those it needs. A configuration that
-// makes no sense is reported by every call.
+// or the descriptor from PeerPort::Open, which shares one socket among generations.
+// Connections are made in the background: a call waits for those it needs. An invalid configuration
+// is reported by every call.
 std::unique_ptr<Collectives> MakeCollectives(CommunicatorConfig config, int listen_fd);
 
 }  // namespace tessera::worker

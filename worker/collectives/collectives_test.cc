@@ -367,8 +367,8 @@ class RawPeer : public testing::Test {
     Write(fd, "w0", 2);
     Write(fd, cluster_.config.secret.data(), cluster_.config.secret.size());
   }
-  WelcomeCode ReadWelcome(const UniqueFd& fd) {
-    Welcome welcome;
+  HelloAckCode ReadWelcome(const UniqueFd& fd) {
+    HelloAck welcome;
     EXPECT_TRUE(ReadAll(fd.get(), nullptr, &welcome, sizeof(welcome), deadline_, quiet_.fd()));
     return welcome.code;
   }
@@ -391,7 +391,7 @@ class RawPeer : public testing::Test {
   // The verdict of a call while a frame that breaks the rules arrives.
   std::string VerdictAfter(const FrameHeader& header, size_t copies = 1) {
     SayHello(fd_);
-    EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);
+    EXPECT_EQ(ReadWelcome(fd_), HelloAckCode::kWelcome);
     const std::string payload(header.length, 'x');
     std::string bytes;
     for (size_t i = 0; i < copies; ++i) {
@@ -431,10 +431,10 @@ TEST_F(RawPeer, GarbageIsClosedAndDisturbsNobody) {
 
 TEST_F(RawPeer, OnlyOneConnectionPerExecutor) {
   SayHello(fd_);
-  EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);
+  EXPECT_EQ(ReadWelcome(fd_), HelloAckCode::kWelcome);
   UniqueFd second = Dial();
   SayHello(second);
-  EXPECT_EQ(ReadWelcome(second), WelcomeCode::kRefused);
+  EXPECT_EQ(ReadWelcome(second), HelloAckCode::kRefused);
   EXPECT_TRUE(Closed(second));
 }
 
@@ -446,7 +446,7 @@ TEST_F(RawPeer, AHelloMayComeInPieces) {
   std::string bytes(reinterpret_cast<const char*>(&hello), sizeof(hello));
   bytes += "w0" + cluster_.config.secret;
   for (const char& byte : bytes) Write(fd_, &byte, 1);
-  EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kStale);
+  EXPECT_EQ(ReadWelcome(fd_), HelloAckCode::kStale);
 }
 
 TEST_F(RawPeer, AFrameWithoutMagicEndsTheConnection) {
@@ -497,7 +497,7 @@ TEST_F(RawPeer, TheFailureOfAPeerIsTheVerdict) {
 // The news that a launch has failed may come behind what the peer had sent of it.
 TEST_F(RawPeer, WhatIsLeftOfALaunchIsDroppedOnceItsFailureIsKnown) {
   SayHello(fd_);
-  EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);
+  EXPECT_EQ(ReadWelcome(fd_), HelloAckCode::kWelcome);
   FrameHeader left = Header();
   left.launch = 50;
   Write(fd_, &left, sizeof(left));
@@ -530,7 +530,7 @@ TEST_F(RawPeer, LaunchesThatDifferAreToldAtTheTimeout) {
 
 TEST_F(RawPeer, ASenderBeyondItsWindowIsCutOff) {
   SayHello(fd_);
-  EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);
+  EXPECT_EQ(ReadWelcome(fd_), HelloAckCode::kWelcome);
   FrameHeader header = Header();
   header.length = kMaxPayloadBytes;
   const std::string payload(kMaxPayloadBytes, 'x');
@@ -543,7 +543,7 @@ TEST_F(RawPeer, ASenderBeyondItsWindowIsCutOff) {
 
 TEST_F(RawPeer, APeerThatStallsInMidMessageIsToldApart) {
   SayHello(fd_);
-  EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);
+  EXPECT_EQ(ReadWelcome(fd_), HelloAckCode::kWelcome);
   std::vector<uint8_t> in(2 * kMaxPayloadBytes), out(2 * in.size());
   absl::Status status;
   std::thread caller([&] {
@@ -569,7 +569,7 @@ TEST_F(RawPeer, APeerThatStallsInMidMessageIsToldApart) {
 
 TEST_F(RawPeer, APeerThatStopsReadingIsTimedOut) {
   SayHello(fd_);
-  EXPECT_EQ(ReadWelcome(fd_), WelcomeCode::kWelcome);
+  EXPECT_EQ(ReadWelcome(fd_), HelloAckCode::kWelcome);
   const std::vector<PermutePair> pairs = {{1, 0}};
   std::vector<uint8_t> in(64 << 20), out(in.size());
   const absl::Status status = cluster_.of(1).Run({.kind = ir::CollectiveKind::kPermute,

@@ -1,4 +1,4 @@
-// A point in monotonic time by which a call must be done. A value; any thread may read it.
+// A point in monotonic time by which a call must have ended. A value type.
 #pragma once
 #include <algorithm>
 #include <chrono>

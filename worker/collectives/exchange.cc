@@ -26,7 +26,7 @@ Range ChunkOf(size_t bytes, size_t width, size_t i, size_t n) {
 
 }  // namespace
 
-struct Exchange::Transfer {
+struct InterProc::Transfer {
   int rank = 0;  // The other one.
   bool sends = false;
   bool receives = false;
@@ -41,8 +41,8 @@ struct Exchange::Transfer {
   bool receiving() const { return receives && !(entered && received == in.size()); }
 };
 
-Exchange::Exchange(const CommunicatorConfig* config, const FailureLatch* failure,
-                   std::vector<Mailbox*> mailboxes, TcpLinks* links, LocalRendezvous* rendezvous)
+InterProc::InterProc(const CommunicatorConfig* config, const FailureLatch* failure,
+                     std::vector<Mailbox*> mailboxes, TcpLinks* links, LocalRendezvous* rendezvous)
     : config_(config),
       failure_(failure),
       mailboxes_(std::move(mailboxes)),
@@ -55,7 +55,7 @@ Exchange::Exchange(const CommunicatorConfig* config, const FailureLatch* failure
   }
 }
 
-absl::Status Exchange::Run(const CheckedCall& call, const Deadline& deadline) {
+absl::Status InterProc::Run(const CheckedCall& call, const Deadline& deadline) {
   const bool small = call.in.size() < kSmallBytes;
   if (small && !call.layout.in_each && call.layout.sources.empty()) {
     return RunTogether(call, deadline);
@@ -65,14 +65,14 @@ absl::Status Exchange::Run(const CheckedCall& call, const Deadline& deadline) {
 }
 
 // What a rank has yet to do for a call that passes between executors once.
-struct Exchange::Share {
+struct InterProc::Share {
   int lead_here = 0;         // The lead of this rank's own executor.
   std::vector<int> leads;    // Those of the others.
   std::vector<int> unsent;   // Leads that have not been sent this rank's block.
   std::vector<int> awaited;  // Positions whose blocks this rank, a lead, has yet to bring.
 };
 
-Exchange::Share Exchange::ShareOf(const CheckedCall& call) const {
+InterProc::Share InterProc::ShareOf(const CheckedCall& call) const {
   Share share;
   std::vector<bool> seen(executor_of_.size());
   for (const int rank : call.group) {
@@ -91,7 +91,7 @@ Exchange::Share Exchange::ShareOf(const CheckedCall& call) const {
   return share;
 }
 
-absl::Status Exchange::RunTogether(const CheckedCall& call, const Deadline& deadline) {
+absl::Status InterProc::RunTogether(const CheckedCall& call, const Deadline& deadline) {
   LocalRendezvous::MeetingRef meeting;
   TESSERA_RETURN_IF_ERROR(rendezvous_->Arrive(call, &meeting));
   const absl::Status status = AwaitBlocks(call, *meeting, deadline);
@@ -100,8 +100,8 @@ absl::Status Exchange::RunTogether(const CheckedCall& call, const Deadline& dead
   return absl::OkStatus();
 }
 
-absl::Status Exchange::AwaitBlocks(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
-                                   const Deadline& deadline) {
+absl::Status InterProc::AwaitBlocks(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
+                                    const Deadline& deadline) {
   Mailbox& mailbox = *mailboxes_[call.rank];
   Share share = ShareOf(call);
   bool finished = false;
@@ -129,8 +129,8 @@ absl::Status Exchange::AwaitBlocks(const CheckedCall& call, LocalRendezvous::Mee
 }
 
 // A block is one frame.
-absl::Status Exchange::DoShare(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
-                               const Deadline& deadline, Share* share, bool* progress) {
+absl::Status InterProc::DoShare(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
+                                const Deadline& deadline, Share* share, bool* progress) {
   std::erase_if(share->unsent, [&](int lead) {
     Transfer t;
     t.rank = lead;
@@ -155,20 +155,20 @@ absl::Status Exchange::DoShare(const CheckedCall& call, LocalRendezvous::Meeting
   return mismatch;
 }
 
-bool Exchange::AnyIsDown(absl::Span<const int> ranks) const {
+bool InterProc::AnyIsDown(absl::Span<const int> ranks) const {
   std::string reason;
   return std::any_of(ranks.begin(), ranks.end(),
                      [&](int rank) { return links_->StateOf(rank, &reason) == LinkState::kDown; });
 }
 
-absl::Status Exchange::WhyNot(const CheckedCall& call, const LocalRendezvous::Meeting& meeting,
-                              const Share& share, bool passed) const {
+absl::Status InterProc::WhyNot(const CheckedCall& call, const LocalRendezvous::Meeting& meeting,
+                               const Share& share, bool passed) const {
   Mailbox& mailbox = *mailboxes_[share.lead_here];
   std::string reason;
   const auto lost = [&](int rank) -> absl::Status {
     // Its failure, if it told one, was latched before the connection went down.
     TESSERA_RETURN_IF_ERROR(failure_->Of(call.key.launch));
-    return LostVerdict(*config_, call, rank, reason);
+    return PeerLostError(*config_, call, rank, reason);
   };
   std::vector<MissingRank> who;
   for (MissingRank& m : rendezvous_->Missing(meeting)) {
@@ -197,17 +197,17 @@ absl::Status Exchange::WhyNot(const CheckedCall& call, const LocalRendezvous::Me
                    : absl::StrCat("not receiving: 0 of ", call.in.size(), " bytes sent")});
   }
   if (!passed || who.empty()) return absl::OkStatus();
-  return TimeoutVerdict(*config_, call, who);
+  return TimeoutError(*config_, call, who);
 }
 
-absl::Span<std::byte> Exchange::ScratchOf(const Call& call, size_t bytes) {
+absl::Span<std::byte> InterProc::ScratchOf(const Call& call, size_t bytes) {
   Scratch& scratch = scratch_[call.rank];
   if (scratch.capacity() > kScratchKept && bytes <= kScratchKept) scratch = Scratch();
   if (scratch.size() < bytes) scratch.resize(bytes);
   return absl::MakeSpan(scratch).first(bytes);
 }
 
-absl::Status Exchange::RunDirect(const CheckedCall& call, const Deadline& deadline) {
+absl::Status InterProc::RunDirect(const CheckedCall& call, const Deadline& deadline) {
   const Layout& layout = call.layout;
   const size_t block = layout.block;
   const int n = static_cast<int>(call.group.size()), me = call.position;
@@ -243,7 +243,7 @@ absl::Status Exchange::RunDirect(const CheckedCall& call, const Deadline& deadli
   return absl::OkStatus();
 }
 
-absl::Status Exchange::AllReduceInChunks(const CheckedCall& call, const Deadline& deadline) {
+absl::Status InterProc::AllReduceInChunks(const CheckedCall& call, const Deadline& deadline) {
   const size_t n = call.group.size();
   const size_t width = ir::ByteWidth(call.dtype);
   const auto chunk = [&](size_t i) { return ChunkOf(call.in.size(), width, i, n); };
@@ -274,8 +274,8 @@ absl::Status Exchange::AllReduceInChunks(const CheckedCall& call, const Deadline
   return Transact(call, /*phase=*/1, std::move(gather), deadline);
 }
 
-absl::Status Exchange::Transact(const CheckedCall& call, int phase, std::vector<Transfer> transfers,
-                                const Deadline& deadline) {
+absl::Status InterProc::Transact(const CheckedCall& call, int phase,
+                                 std::vector<Transfer> transfers, const Deadline& deadline) {
   Mailbox& mailbox = *mailboxes_[call.rank];
   // Everybody starts with the next position, so that nobody is everyone's first.
   const auto next = std::find_if(transfers.begin(), transfers.end(), [&](const Transfer& t) {
@@ -301,7 +301,7 @@ absl::Status Exchange::Transact(const CheckedCall& call, int phase, std::vector<
 }
 
 // One frame at most, so that sending and receiving take turns. False if nothing could be sent.
-bool Exchange::TrySend(const CheckedCall& call, int phase, Transfer& t, const Deadline& deadline) {
+bool InterProc::TrySend(const CheckedCall& call, int phase, Transfer& t, const Deadline& deadline) {
   std::string reason;
   if (!IsLocal(t.rank) && links_->StateOf(t.rank, &reason) != LinkState::kUp) return false;
   const absl::Span<const std::byte> part = t.out.subspan(t.sent, kMaxPayloadBytes);
@@ -340,8 +340,8 @@ bool Exchange::TrySend(const CheckedCall& call, int phase, Transfer& t, const De
   return true;
 }
 
-absl::Status Exchange::TryReceive(const CheckedCall& call, int phase, Transfer& t,
-                                  const Deadline& deadline, bool* progress) {
+absl::Status InterProc::TryReceive(const CheckedCall& call, int phase, Transfer& t,
+                                   const Deadline& deadline, bool* progress) {
   // Asked first: what was sent before the connection went down still counts.
   std::string reason;
   const bool lost = !IsLocal(t.rank) && (t.receiving() || t.sending()) &&
@@ -353,12 +353,12 @@ absl::Status Exchange::TryReceive(const CheckedCall& call, int phase, Transfer& 
   }
   // Its failure, if it told one, was latched before the connection went down.
   if (lost) TESSERA_RETURN_IF_ERROR(failure_->Of(call.key.launch));
-  if (lost && (t.receiving() || t.sending())) return LostVerdict(*config_, call, t.rank, reason);
+  if (lost && (t.receiving() || t.sending())) return PeerLostError(*config_, call, t.rank, reason);
   return absl::OkStatus();
 }
 
-std::optional<Frame> Exchange::Next(const CheckedCall& call, int from, const Deadline& deadline,
-                                    bool* progress) {
+std::optional<Frame> InterProc::Next(const CheckedCall& call, int from, const Deadline& deadline,
+                                     bool* progress) {
   Mailbox& mailbox = *mailboxes_[call.rank];
   while (const std::optional<uint64_t> launch = mailbox.NextLaunch(from)) {
     // What was on its way when a launch failed is nobody's. That one of the two has failed may be
@@ -374,12 +374,12 @@ std::optional<Frame> Exchange::Next(const CheckedCall& call, int from, const Dea
   return std::nullopt;
 }
 
-bool Exchange::IsOf(const CheckedCall& call, int phase, const FrameHeader& header) {
+bool InterProc::IsOf(const CheckedCall& call, int phase, const FrameHeader& header) {
   return header.launch == call.key.launch && header.op_sequence == call.key.op_sequence &&
          header.call_fingerprint == call.fingerprint && header.phase == phase;
 }
 
-absl::Status Exchange::Mismatch(const Call& call, int rank, const Frame& frame) const {
+absl::Status InterProc::Mismatch(const Call& call, int rank, const Frame& frame) const {
   const FrameHeader& header = frame.header;
   CallSummary other;
   other.kind = header.call_kind;
@@ -390,11 +390,11 @@ absl::Status Exchange::Mismatch(const Call& call, int rank, const Frame& frame) 
   other.launch = header.launch;
   other.op_sequence = header.op_sequence;
   other.op = frame.label;
-  return MismatchVerdict(*config_, call, rank, other);
+  return MismatchError(*config_, call, rank, other);
 }
 
-absl::Status Exchange::Accept(const CheckedCall& call, int phase, Transfer& t,
-                              const Frame& frame) const {
+absl::Status InterProc::Accept(const CheckedCall& call, int phase, Transfer& t,
+                               const Frame& frame) const {
   const FrameHeader& header = frame.header;
   if (!IsOf(call, phase, header) || header.total != t.in.size() || header.offset != t.received ||
       header.length > t.in.size() - t.received)
@@ -407,7 +407,7 @@ absl::Status Exchange::Accept(const CheckedCall& call, int phase, Transfer& t,
   return absl::OkStatus();
 }
 
-void Exchange::GiveCredit(const Call& call, int to, int64_t credit, const Deadline& deadline) {
+void InterProc::GiveCredit(const Call& call, int to, int64_t credit, const Deadline& deadline) {
   if (IsLocal(to)) {
     const bool owed = mailboxes_[to]->ReturnCredit(call.rank, credit);
     TESSERA_CHECK(owed) << "to=" << to << " credit=" << credit;
@@ -423,7 +423,7 @@ void Exchange::GiveCredit(const Call& call, int to, int64_t credit, const Deadli
   links_->Send(header, "", {}, deadline);
 }
 
-absl::Status Exchange::Timeout(const Call& call, absl::Span<const Transfer> transfers) const {
+absl::Status InterProc::Timeout(const Call& call, absl::Span<const Transfer> transfers) const {
   std::vector<MissingRank> missing;
   for (const Transfer& t : transfers) {
     if (!t.sending() && !t.receiving()) continue;
@@ -446,7 +446,7 @@ absl::Status Exchange::Timeout(const Call& call, absl::Span<const Transfer> tran
           {t.rank, absl::StrCat("not receiving: ", t.sent, " of ", t.out.size(), " bytes sent")});
     }
   }
-  return TimeoutVerdict(*config_, call, missing);
+  return TimeoutError(*config_, call, missing);
 }
 
 }  // namespace tessera::worker

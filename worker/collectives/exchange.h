@@ -1,12 +1,12 @@
 // Collectives of groups that span processes.
 //
-// Small blocks that go to everybody (all-reduce, all-gather, barrier) pass between executors once:
-// each rank sends its block to the first member of the group on each other executor, its lead, and
-// the members of one executor meet over the blocks that their lead has brought. So the messages
-// grow with the ranks, not with their pairs.
+// Small blocks for all members (all-reduce, all-gather, barrier) are sent once per executor: each
+// rank sends its block to the leader, the first member of the group, on each other executor, and
+// the members of one executor share the blocks that their leader has received. So the number of
+// messages grows with the ranks, not with their pairs.
 //
-// Other calls are pairwise exchanges between mailboxes, so that each pair of ranks uses memory or
-// TCP as it happens to live. A large all-reduce is a reduce-scatter of one chunk per member and an
+// Other calls are pairwise exchanges between mailboxes, over memory or TCP, depending on where each
+// pair of ranks is. A large all-reduce is a reduce-scatter of one chunk per member and an
 // all-gather, about 2 (n-1)/n of its size per member each way. All reduce in group order.
 //
 // Owned by the communicator; Run is called by each rank's thread. Scratch memory is kept for each
@@ -28,24 +28,24 @@
 
 namespace tessera::worker {
 
-class Exchange {
+class InterProc {
  public:
   static constexpr size_t kSmallBytes = 32 << 10;
   static constexpr size_t kScratchKept = 64 << 20;
 
   // Everything borrowed outlives this. `mailboxes` is by rank, null where not local.
-  Exchange(const CommunicatorConfig* config, const FailureLatch* failure,
-           std::vector<Mailbox*> mailboxes, TcpLinks* links, LocalRendezvous* rendezvous);
+  InterProc(const CommunicatorConfig* config, const FailureLatch* failure,
+            std::vector<Mailbox*> mailboxes, TcpLinks* links, LocalRendezvous* rendezvous);
 
-  // The caller latches the error.
+  // The caller stores the error in the latch.
   absl::Status Run(const CheckedCall& call, const Deadline& deadline);
 
  private:
-  // What passes between this rank and one other in one exchange.
+  // The data sent and received between this rank and one other in one phase.
   struct Transfer;
   using Scratch = std::vector<std::byte>;
 
-  // Blocks that go to everybody, once for each executor.
+  // Blocks for all members, sent once per executor.
   struct Share;
   absl::Status RunTogether(const CheckedCall& call, const Deadline& deadline);
   Share ShareOf(const CheckedCall& call) const;
@@ -54,20 +54,21 @@ class Exchange {
   absl::Status DoShare(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
                        const Deadline& deadline, Share* share, bool* progress);
   bool AnyIsDown(absl::Span<const int> ranks) const;
-  // Why the members whose blocks are not there will bring them no more, or have not in time.
+  // The error for the members whose blocks have not arrived, at the deadline or because of a
+  // failure.
   absl::Status WhyNot(const CheckedCall& call, const LocalRendezvous::Meeting& meeting,
                       const Share& share, bool passed) const;
-  // Every block straight to who gets it.
+  // Sends every block directly to its receiver.
   absl::Status RunDirect(const CheckedCall& call, const Deadline& deadline);
   absl::Status AllReduceInChunks(const CheckedCall& call, const Deadline& deadline);
 
-  // Moves all transfers to their ends.
+  // Runs all transfers until they have ended.
   absl::Status Transact(const CheckedCall& call, int phase, std::vector<Transfer> transfers,
                         const Deadline& deadline);
   bool TrySend(const CheckedCall& call, int phase, Transfer& transfer, const Deadline& deadline);
   absl::Status TryReceive(const CheckedCall& call, int phase, Transfer& transfer,
                           const Deadline& deadline, bool* progress);
-  // The next frame of `from` that is of this call's launch, if there is one.
+  // The next frame from `from` of this call's launch, if there is one.
   std::optional<Frame> Next(const CheckedCall& call, int from, const Deadline& deadline,
                             bool* progress);
   static bool IsOf(const CheckedCall& call, int phase, const FrameHeader& header);

@@ -1,8 +1,8 @@
-// The first failure of a communicator, and of each launch on it, kept for everybody.
+// Stores the first failure of a communicator, and of each launch on it.
 //
-// A launch that failed takes nothing from the others: their calls go on. The last kLaunchesKept
-// that failed are known; by the time that one is forgotten nothing of it is on its way any more,
-// since an executor's queue of launches is shorter.
+// A failed launch does not affect the others: their calls go on. The last kLaunchesKept failures
+// are stored; when one is dropped no frame of it is in flight any more, since an executor's queue
+// of launches is shorter.
 //
 // Owned by the communicator, which adds its listeners before any other thread may call Set. Any
 // thread may call the rest.
@@ -24,17 +24,17 @@ namespace tessera::worker {
 class FailureLatch {
  public:
   static constexpr size_t kLaunchesKept = 1 << 16;
-  // Who learned of the failure of a launch: this executor first, or from a peer.
+  // Where the failure of a launch was detected: on this executor, or by a peer.
   enum class From : uint8_t { kHere, kPeer };
 
   // `listener` runs once, after the first Set, on its thread and under no lock.
   void AddListener(std::function<void()> listener) { listeners_.push_back(std::move(listener)); }
-  // The same for each launch, after its first SetLaunch.
+  // `listener` runs once for each launch, after its first SetLaunch.
   void AddLaunchListener(std::function<void(uint64_t launch, From from)> listener) {
     launch_listeners_.push_back(std::move(listener));
   }
 
-  // Keeps `status`, an error, if it is the first.
+  // Stores `status`, an error, if it is the first.
   void Set(absl::Status status) {
     {
       absl::MutexLock lock(&mu_);
@@ -59,7 +59,7 @@ class FailureLatch {
     for (const auto& listener : launch_listeners_) listener(launch, from);
   }
 
-  // Of the communicator.
+  // Whether the communicator has failed.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Ok until failed() is true.
   absl::Status status() const {
@@ -67,7 +67,7 @@ class FailureLatch {
     return first_;
   }
 
-  // Why calls of the launch end: its own failure, or the communicator's; Ok while there is none.
+  // The error with which calls of the launch end: its own, or the communicator's; OK: none so far.
   absl::Status Of(uint64_t launch) const {
     if (!any_.load(std::memory_order_acquire)) return absl::OkStatus();
     absl::MutexLock lock(&mu_);
@@ -82,9 +82,9 @@ class FailureLatch {
 
  private:
   std::vector<std::function<void()>> listeners_;  // Immutable once threads run.
-  std::vector<std::function<void(uint64_t, From)>> launch_listeners_;  // The same.
+  std::vector<std::function<void(uint64_t, From)>> launch_listeners_;  // Immutable, too.
   std::atomic<bool> failed_{false};
-  std::atomic<bool> any_{false};  // The communicator, or a launch.
+  std::atomic<bool> any_{false};  // The communicator or a launch has failed.
   mutable absl::Mutex mu_;
   absl::Status first_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, absl::Status> launches_ ABSL_GUARDED_BY(mu_);

@@ -156,7 +156,7 @@ absl::Status LocalRendezvous::Arrive(const CheckedCall& call, MeetingRef* meetin
   if (m.fingerprint != call.fingerprint) {
     int other = 0;
     while (!m.slots[other].local || !m.slots[other].arrived) ++other;
-    return MismatchVerdict(*config_, call, m.group[other], m.summary);
+    return MismatchError(*config_, call, m.group[other], m.summary);
   }
   Slot& slot = m.slots[call.position];
   slot.in = call.in.data();
@@ -210,7 +210,7 @@ absl::Status LocalRendezvous::FindConflict(const Call& call, const Meeting* mine
     if (other->state.load(std::memory_order_relaxed) != kGathering) continue;
     const int position = other->PositionOf(call.rank);
     if (position < 0 || other->slots[position].arrived) continue;
-    return MismatchVerdict(*config_, call, rank, other->summary);
+    return MismatchError(*config_, call, rank, other->summary);
   }
   return absl::OkStatus();
 }
@@ -229,7 +229,7 @@ absl::Status LocalRendezvous::AwaitMembers(const Call& call, const Deadline& dea
   while (!IsReady(meeting)) {
     absl::Status status = failure_->Of(call.key.launch);
     if (status.ok() && deadline.Passed()) {
-      status = TimeoutVerdict(*config_, call, MissingLocked(meeting));
+      status = TimeoutError(*config_, call, MissingLocked(meeting));
     }
     if (!status.ok()) {
       meeting.state.store(kEnded, std::memory_order_release);

@@ -1,14 +1,13 @@
-// Where the ranks of one process meet for a collective: in shared memory, to share the work.
+// Collectives between the ranks of one process, through its memory, with the work shared by them.
 //
-// A meeting is keyed by (launch, op sequence, group). No memory of a member is touched before all
-// have arrived; once they have, the work is bounded, and nobody leaves before it is done, so a
-// deadline or an abort never frees a buffer in use. The last to arrive starts at once, and pieces
-// of the work are taken by whichever members are awake.
+// A meeting is keyed by (launch, op sequence, group). No member's memory is accessed before all
+// have arrived; then the work is bounded, and no member returns before it is done, so a deadline or
+// an abort never frees a buffer in use. The last to arrive starts at once, and running members take
+// pieces of the work.
 //
-// Members of other processes do not come: who runs the exchange with them (exchange.h) brings their
-// blocks, and the local members say when they need their own memory no more to send from.
-//
-// Owned by the communicator. Wake and End are called by any thread, the rest by the rank's.
+// Members of other processes do not arrive: InterProc (exchange.h) passes their blocks, and the
+// local members signal when they no longer send from their own memory. Owned by the communicator.
+// Wake and End are called by any thread, the rest by the rank's.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -31,30 +30,30 @@ class LocalRendezvous {
   LocalRendezvous(const CommunicatorConfig* config, const FailureLatch* failure);
   ~LocalRendezvous();
 
-  // Every rank of the call's group is local. The caller latches the error.
+  // Requires: every rank of the call's group is local. The caller stores the error in the latch.
   absl::Status Run(const CheckedCall& call, const Deadline& deadline);
 
-  // What follows is for groups with members elsewhere, whose calls are made in steps.
+  // The functions below are for groups with remote members, whose calls are made in steps.
   struct Meeting;
   using MeetingRef = std::shared_ptr<Meeting>;
   absl::Status Arrive(const CheckedCall& call, MeetingRef* meeting) ABSL_LOCKS_EXCLUDED(mu_);
-  // The block of the member at `position`, which is elsewhere, has come.
+  // The block of the remote member at `position` has arrived.
   void Bring(Meeting& meeting, int position, std::unique_ptr<std::byte[]> block)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // A local member has sent and brought what it had to. True if that was the last thing lacking.
+  // A local member has sent and received all its blocks. Returns true if the meeting is now ready.
   bool Finish(Meeting& meeting, int position) ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether nothing is lacking: then every local member calls Work, which ends the call.
+  // Whether all blocks are there and sent: then every local member calls Work, which ends the call.
   static bool IsReady(const Meeting& meeting);
   void Work(Meeting& meeting) ABSL_LOCKS_EXCLUDED(mu_);
-  // A local member leaves before that, so that it will never be. False if it is.
+  // A local member leaves, so that the meeting never becomes ready. Returns false if it already is.
   bool Leave(Meeting& meeting) ABSL_LOCKS_EXCLUDED(mu_);
-  // The members whose blocks are not there, in group order; if they all are, those that have not
-  // finished. Local ones with what they do instead.
+  // The members whose blocks are missing, in group order; if none is, those that have not finished.
+  // For local ones the phase says what they do instead.
   std::vector<MissingRank> Missing(const Meeting& meeting) const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Makes waiting members look at the failure latch.
+  // Makes waiting members check the failure latch.
   void Wake();
-  // Ends the meetings of a launch that still lack a member: the launch has failed.
+  // Ends the incomplete meetings of a failed launch.
   void End(uint64_t launch);
 
  private:
@@ -72,7 +71,7 @@ class LocalRendezvous {
   std::vector<bool> local_;  // By rank.
 
   mutable absl::Mutex mu_;
-  // The meetings that still lack something.
+  // The meetings that are not ready.
   std::map<MeetingKey, MeetingRef> open_ ABSL_GUARDED_BY(mu_);
   // By rank: the last meeting it entered.
   std::vector<MeetingRef> entered_ ABSL_GUARDED_BY(mu_);

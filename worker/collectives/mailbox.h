@@ -1,9 +1,9 @@
-// What has arrived for one local rank, and how much it may still send.
+// The frames received for one local rank, and its credit for sending.
 //
 // Owned by the communicator, one per local rank. The rank's thread consumes; readers of connections
-// and other local ranks deliver. Frames from one rank are kept in the order sent, which is the
-// plan's order at both ends. The sender's credit bounds the bytes kept; delivery never blocks, so a
-// connection is always read and one slow rank holds up no other.
+// and other local ranks deliver. Frames from one rank are queued in the order sent, which is the
+// plan's order at both ends. The sender's credit bounds the bytes queued; delivery never blocks, so
+// a connection is always read and one slow rank delays no other.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -30,7 +30,7 @@ struct Frame {
 
 class Mailbox {
  public:
-  // False if `from` has overrun its window: the frame is dropped.
+  // Returns false, and drops the frame, if `from` has exceeded its window.
   bool Deliver(int from, Frame frame) {
     absl::MutexLock lock(&mu_);
     Inbox& inbox = inboxes_[from];
@@ -41,7 +41,7 @@ class Mailbox {
     return true;
   }
 
-  // False if that is more than was taken and not returned.
+  // Returns false if `bytes` exceed the outstanding credit.
   bool ReturnCredit(int to, int64_t bytes) {
     absl::MutexLock lock(&mu_);
     int64_t& in_flight = in_flight_[to];
@@ -51,15 +51,15 @@ class Mailbox {
     return true;
   }
 
-  // Something outside changed that the rank's thread may be waiting for.
+  // Wakes the rank's thread, because something else that it may be waiting for changed.
   void Wake() {
     absl::MutexLock lock(&mu_);
     Changed();
   }
 
-  // The rest is for the rank's thread.
+  // The functions below are for the rank's thread.
 
-  // False if it must wait for credit.
+  // Returns false if the rank must wait for credit.
   bool TakeCredit(int to, int64_t bytes) {
     absl::MutexLock lock(&mu_);
     int64_t& in_flight = in_flight_[to];
@@ -68,7 +68,7 @@ class Mailbox {
     return true;
   }
 
-  // Of the frame that Take would answer.
+  // The launch of the frame that Take would return.
   std::optional<uint64_t> NextLaunch(int from) const {
     absl::MutexLock lock(&mu_);
     const auto inbox = inboxes_.find(from);
@@ -76,7 +76,7 @@ class Mailbox {
     return inbox->second.frames.front().header.launch;
   }
 
-  // `*credit` is what the sender is to be given back now, often nothing.
+  // `*credit` is the credit to return to the sender now, often 0.
   std::optional<Frame> Take(int from, int64_t* credit) {
     absl::MutexLock lock(&mu_);
     *credit = 0;
@@ -96,7 +96,7 @@ class Mailbox {
     return changes_;
   }
 
-  // Until changes() differs from `seen` or the deadline passes.
+  // Waits until changes() differs from `seen` or the deadline passes.
   void AwaitChange(uint64_t seen, const Deadline& deadline) {
     absl::MutexLock lock(&mu_);
     while (changes_ == seen && !deadline.Passed()) changed_.WaitWithTimeout(&mu_, deadline.Left());

@@ -58,7 +58,7 @@ int PeerPort::Open(uint64_t generation) {
 }
 
 void PeerPort::Close(uint64_t generation) {
-  Door door;
+  FdChannel door;
   {
     absl::MutexLock lock(&mu_);
     const auto it = doors_.find(generation);
@@ -78,7 +78,7 @@ void PeerPort::Close(uint64_t generation) {
   static_cast<void>(!write(opened_.get(), &one, sizeof(one)));
 }
 
-void PeerPort::AcceptOne(std::list<Arrival>* arrivals) {
+void PeerPort::AcceptOne(std::list<PendingConnection>* arrivals) {
   const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
   if (fd >= 0) {
     TuneSocket(fd);
@@ -90,7 +90,7 @@ void PeerPort::AcceptOne(std::list<Arrival>* arrivals) {
   }
 }
 
-bool PeerPort::Advance(Arrival& arrival) {
+bool PeerPort::Advance(PendingConnection& arrival) {
   if (SteadyNow() > arrival.deadline) return true;
   if (!arrival.known) {
     Hello hello;
@@ -121,13 +121,13 @@ bool PeerPort::Advance(Arrival& arrival) {
 
 void PeerPort::Run() {
   NameThread("peer port");
-  std::list<Arrival> arrivals;
+  std::list<PendingConnection> arrivals;
   while (true) {
     std::vector<pollfd> fds = {{stopping_.fd(), POLLIN, 0},
                                {opened_.get(), POLLIN, 0},
                                {arrivals.size() < kArrivalsMax ? listen_fd_ : -1, POLLIN, 0}};
     int millis = -1;
-    for (const Arrival& arrival : arrivals) {
+    for (const PendingConnection& arrival : arrivals) {
       // Those that wait for their communicator are woken by it; the others are few and short.
       const absl::Duration left = arrival.deadline - SteadyNow();
       const int wait = arrival.known
@@ -140,7 +140,7 @@ void PeerPort::Run() {
     uint64_t woken = 0;
     static_cast<void>(!read(opened_.get(), &woken, sizeof(woken)));
     if (fds[2].revents != 0) AcceptOne(&arrivals);
-    arrivals.remove_if([this](Arrival& arrival) { return Advance(arrival); });
+    arrivals.remove_if([this](PendingConnection& arrival) { return Advance(arrival); });
   }
 }
 

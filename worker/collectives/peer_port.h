@@ -1,8 +1,8 @@
 // The listening socket of an executor, shared by the communicators of several generations.
 //
-// Accepts connections, looks at the generation that each names in its hello, without taking it, and
-// hands it to the communicator of that generation. One that names a generation not open yet is held
-// for a while: its peer was configured first. Thread-safe; outlives the communicators.
+// Accepts connections, peeks at the generation in each hello, and passes the connection to the
+// communicator of that generation. One whose generation is not open yet is held for a while: its
+// peer was configured first. Thread-safe; outlives the communicators.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -25,35 +25,34 @@ class PeerPort {
   PeerPort& operator=(const PeerPort&) = delete;
   ~PeerPort();
 
-  // What MakeCollectives takes in a listening socket's place, good until Close. A generation is
-  // opened once. -1, which no communicator with callers opens on, where the process has as many
-  // files open as it may.
+  // The descriptor for MakeCollectives in a listening socket's place, valid until Close. A
+  // generation is opened once. -1 if the process has too many open files.
   int Open(uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);
-  // The communicator is gone; who still calls for it is hung up on.
+  // The communicator is destroyed; later connections for it are closed.
   void Close(uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  struct Arrival {
+  struct PendingConnection {
     UniqueFd fd;
     absl::Time deadline;
     bool known = false;
     uint64_t generation = 0;
   };
-  // Both ends of the pipe over which descriptors are handed.
-  struct Door {
+  // Both ends of the socket pair over which descriptors are passed.
+  struct FdChannel {
     UniqueFd out, in;
   };
 
   void Run();
-  void AcceptOne(std::list<Arrival>* arrivals);
-  // True when the arrival has been dealt with.
-  bool Advance(Arrival& arrival) ABSL_LOCKS_EXCLUDED(mu_);
+  void AcceptOne(std::list<PendingConnection>* arrivals);
+  // Returns true when the connection has been passed on or closed.
+  bool Advance(PendingConnection& arrival) ABSL_LOCKS_EXCLUDED(mu_);
 
   const int listen_fd_;
   Signal stopping_;
   UniqueFd opened_;  // eventfd: a generation was opened or closed
   absl::Mutex mu_;
-  std::map<uint64_t, Door> doors_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, FdChannel> doors_ ABSL_GUARDED_BY(mu_);
   uint64_t closed_below_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<uint64_t> closed_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;  // Last.

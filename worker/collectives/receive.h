@@ -1,7 +1,7 @@
-// The reading side of what peers send, without sockets: whoever reads brings the bytes.
+// Parses what peers send, independently of sockets.
 //
-// A peer is trusted with nothing: every length is checked against wire.h before memory is taken for
-// it, and every rank against the members. HelloReader is a value of one thread. DeliverFrame may be
+// Peers are not trusted: every length is checked against wire.h before memory is allocated for it,
+// and every rank against the members. HelloReader is thread-compatible. DeliverFrame may be
 // called by the readers of several connections at once.
 #pragma once
 #include <cstddef>
@@ -18,16 +18,16 @@
 
 namespace tessera::worker {
 
-// A hello that comes in pieces.
+// Parses a hello that arrives in pieces.
 class HelloReader {
  public:
-  // Where the next bytes go; empty once it is whole. Valid until Took.
+  // Where to write the next bytes; empty once the hello is complete. Valid until Took.
   absl::Span<char> Wanted();
-  // `size` of the wanted bytes have come, 1 at least. False if this is no hello.
+  // `size` >= 1 of the wanted bytes have been written. Returns false if this is not a hello.
   bool Took(size_t size);
 
   bool whole() const { return read_ >= sizeof(Hello) && read_ == sizeof(Hello) + text_.size(); }
-  // The rest is for one that is whole.
+  // The functions below require whole().
   const Hello& hello() const { return hello_; }
   std::string name() const { return text_.substr(0, hello_.name_length); }
   absl::string_view secret() const { return absl::string_view(text_).substr(hello_.name_length); }
@@ -38,11 +38,11 @@ class HelloReader {
   size_t read_ = 0;   // Of both.
 };
 
-// What is wrong with the header of a frame, or "".
+// The error of an invalid frame header, or "".
 std::string FrameFault(const FrameHeader& header, uint64_t generation);
 
 // Reads one frame. `source` has bool Read(void* into, size_t size), which reads all or fails, and
-// std::string Reason(), which says why. Returns why there is no frame, or "".
+// std::string Reason(), its error. Returns the error, or "".
 template <class Source>
 std::string ReadFrame(Source& source, uint64_t generation, Frame* frame) {
   FrameHeader& header = frame->header;
@@ -56,8 +56,8 @@ std::string ReadFrame(Source& source, uint64_t generation, Frame* frame) {
   return "";
 }
 
-// Gives a frame that the executor of `sender` sent to whom it is for: the latch, or a mailbox
-// (`mailboxes` is by rank, null where not local). Returns what was wrong with it, or "".
+// Delivers a frame from the executor of `sender` to the latch or to a mailbox (`mailboxes` is by
+// rank, null where not local). Returns the error of an invalid one, or "".
 std::string DeliverFrame(const CommunicatorConfig& config, const Member& sender,
                          absl::Span<Mailbox* const> mailboxes, FailureLatch* failure, Frame frame);
 

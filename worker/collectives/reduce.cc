@@ -20,36 +20,36 @@ constexpr int64_t kLanes = 1024;  // Elements reduced at a time: the accumulator
 // How each dtype is stored, and the type it is accumulated in.
 template <typename T>
 struct Plain {
-  using Stored = T;
-  using Wide = T;
-  static Wide Widen(Stored x) { return x; }
-  static Stored Narrow(Wide x) { return x; }
+  using Storage = T;
+  using Compute = T;
+  static Compute Widen(Storage x) { return x; }
+  static Storage Narrow(Compute x) { return x; }
 };
 
 struct Bool {
-  using Stored = uint8_t;
-  using Wide = uint8_t;
-  static Wide Widen(Stored x) { return x != 0; }
-  static Stored Narrow(Wide x) { return x; }
+  using Storage = uint8_t;
+  using Compute = uint8_t;
+  static Compute Widen(Storage x) { return x != 0; }
+  static Storage Narrow(Compute x) { return x; }
 };
 
 struct BFloat16 {
-  using Stored = uint16_t;
-  using Wide = float;
-  static Wide Widen(Stored x) { return std::bit_cast<float>(uint32_t{x} << 16); }
+  using Storage = uint16_t;
+  using Compute = float;
+  static Compute Widen(Storage x) { return std::bit_cast<float>(uint32_t{x} << 16); }
   // To nearest, ties to even; NaN stays a quiet NaN.
-  static Stored Narrow(Wide x) {
+  static Storage Narrow(Compute x) {
     const uint32_t bits = std::bit_cast<uint32_t>(x);
     const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     const uint32_t quiet = (bits >> 16) | 0x40u;
-    return static_cast<Stored>(x != x ? quiet : rounded);
+    return static_cast<Storage>(x != x ? quiet : rounded);
   }
 };
 
 struct Float16 {
-  using Stored = uint16_t;
-  using Wide = float;
-  static Wide Widen(Stored x) {
+  using Storage = uint16_t;
+  using Compute = float;
+  static Compute Widen(Storage x) {
     const uint32_t sign = uint32_t{x & 0x8000u} << 16;
     const uint32_t magnitude = x & 0x7fffu;
     if (magnitude >= 0x7c00u) {  // Infinity and NaN.
@@ -59,18 +59,18 @@ struct Float16 {
     const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
   }
-  static Stored Narrow(Wide x) {
+  static Storage Narrow(Compute x) {
     const uint32_t bits = std::bit_cast<uint32_t>(x);
     const uint32_t sign = (bits >> 16) & 0x8000u;
     const uint32_t magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return static_cast<Stored>(sign | 0x7e00u);
-    if (magnitude >= 0x477ff000u) return static_cast<Stored>(sign | 0x7c00u);
+    if (magnitude > 0x7f800000u) return static_cast<Storage>(sign | 0x7e00u);
+    if (magnitude >= 0x477ff000u) return static_cast<Storage>(sign | 0x7c00u);
     if (magnitude < 0x38800000u) {  // Subnormal: adding 0.5 rounds at the right bit.
       const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-      return static_cast<Stored>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
+      return static_cast<Storage>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
     }
     const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u;
-    return static_cast<Stored>(sign | (rounded >> 13));
+    return static_cast<Storage>(sign | (rounded >> 13));
   }
 };
 
@@ -145,15 +145,15 @@ struct Or {
 template <typename Format, typename Op>
 void Reduce(absl::Span<const std::byte* const> inputs, absl::Span<std::byte* const> outputs,
             int64_t bytes) {
-  using Stored = typename Format::Stored;
-  using Wide = typename Format::Wide;
-  Stored loaded[kLanes];
-  Wide sum[kLanes];
-  const int64_t elements = bytes / static_cast<int64_t>(sizeof(Stored));
+  using Storage = typename Format::Storage;
+  using Compute = typename Format::Compute;
+  Storage loaded[kLanes];
+  Compute sum[kLanes];
+  const int64_t elements = bytes / static_cast<int64_t>(sizeof(Storage));
   for (int64_t begin = 0; begin < elements; begin += kLanes) {
     const int64_t lanes = std::min(kLanes, elements - begin);
-    const size_t offset = begin * sizeof(Stored);
-    const size_t size = lanes * sizeof(Stored);
+    const size_t offset = begin * sizeof(Storage);
+    const size_t size = lanes * sizeof(Storage);
     std::memcpy(loaded, inputs[0] + offset, size);
     for (int64_t i = 0; i < lanes; ++i) sum[i] = Format::Widen(loaded[i]);
     for (const std::byte* input : inputs.subspan(1)) {

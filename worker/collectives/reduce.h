@@ -1,4 +1,4 @@
-// The arithmetic of reductions over plain memory. Pure functions; any thread may call them.
+// The arithmetic of reductions over plain memory. Stateless; thread-safe.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace tessera::worker {
 using Reducer = void (*)(absl::Span<const std::byte* const> inputs,
                          absl::Span<std::byte* const> outputs, int64_t bytes);
 
-// TYPE_ERROR where the reduction has no meaning (max of complex), NOT_IMPLEMENTED for f8 and for
-// what combines no blocks (argmax).
+// TYPE_ERROR if the reduction is undefined (max of complex), NOT_IMPLEMENTED for f8 and for
+// reductions that are not collectives (argmax).
 absl::StatusOr<Reducer> FindReducer(ir::ReduceKind reduce, ir::DType dtype);
 
 }  // namespace tessera::worker

@@ -14,7 +14,7 @@ struct iovec;
 
 namespace tessera::worker {
 
-// A flag that poll(2) can wait for. Once raised it stays. Any thread may raise it.
+// A flag that poll(2) can wait for. Once raised it stays raised. Thread-safe.
 class Signal {
  public:
   Signal();
@@ -25,23 +25,23 @@ class Signal {
   UniqueFd fd_;
 };
 
-// A connection to a peer, with TLS or without. Move-only; the two halves may be used by a thread
+// A connection to a peer, with TLS or without. Move-only; one thread may read and another write.
 // each.
 struct Connection {
   UniqueFd fd;
-  std::unique_ptr<TlsStream> tls;  // null: plain text
+  std::unique_ptr<TlsStream> tls;  // null: plaintext
   bool ok() const { return fd.ok(); }
 };
 
-// Reads exactly what is asked for, in few system calls. One thread.
+// Buffers reads, for few system calls. Thread-compatible.
 class BufferedReader {
  public:
   // `tls` may be null; both outlive this.
   explicit BufferedReader(int fd, TlsStream* tls = nullptr)
       : fd_(fd), tls_(tls), buffer_(new std::byte[kBufferBytes]) {}
 
-  // False at the end of the stream or on an error: Reason() says which. Returns when the socket is
-  // shut down.
+  // Reads exactly `size` bytes. Returns false at the end of the stream, on an error, or when the
+  // socket is shut down: Reason() says which.
   bool Read(void* into, size_t size);
   std::string Reason() const;
 
@@ -60,15 +60,15 @@ class BufferedReader {
   std::string tls_reason_;
 };
 
-// Writes all of `parts`, which it changes: what it leaves is what is not written. False on an
-// error, at the deadline, or once `stop` (a Signal's fd) is raised and the socket is full; part of
-// the bytes may then have been written, and a call with the same parts goes on.
+// Writes all of `parts`, and advances them over what is written. Returns false on an error, at the
+// deadline, or once `stop` (a Signal's fd) is raised and the socket is full; a later call with the
+// same parts then continues.
 bool WriteAll(int fd, TlsStream* tls, absl::Span<iovec> parts, const Deadline& deadline, int stop);
 
 // Reads exactly `size` bytes; false on an error, at the deadline, or once `stop` is raised.
 bool ReadAll(int fd, TlsStream* tls, void* into, size_t size, const Deadline& deadline, int stop);
 
-// Shakes hands; the same.
+// Does the TLS handshake; false as for ReadAll.
 bool Handshake(int fd, TlsStream& tls, const Deadline& deadline, int stop);
 
 // Waits for `stop`. True if it was raised, false at the deadline.

@@ -87,8 +87,8 @@ struct TcpLinks::Peer {
 };
 
 // A connection whose Hello is not complete yet.
-struct TcpLinks::Arrival {
-  explicit Arrival(int accepted) : fd(accepted), deadline(kHandshakeTime) {}
+struct TcpLinks::PendingConnection {
+  explicit PendingConnection(int accepted) : fd(accepted), deadline(kHandshakeTime) {}
 
   UniqueFd fd;
   Deadline deadline;
@@ -182,12 +182,12 @@ bool TcpLinks::Send(const FrameHeader& header, const std::string& label,
     if (!written && peer.BreakOff()) broken_ = true;
     peer.changed.SignalAll();
   }
-  if (!written && header.launch != 0 && failure_->failed(header.launch)) FailAsDeaf(peer);
+  if (!written && header.launch != 0 && failure_->failed(header.launch)) FailUnresponsivePeer(peer);
   // Broadcasts pass over a connection that is being written to.
   if (failure_->failed()) {
     SendFailure(peer);
   } else {
-    TellLaunches(peer);
+    SendLaunchFailures(peer);
   }
   return written;
 }
@@ -205,7 +205,7 @@ bool TcpLinks::WriteFrame(int fd, TlsStream* tls, absl::Span<iovec> parts, uint6
   }
 }
 
-void TcpLinks::FailAsDeaf(const Peer& peer) {
+void TcpLinks::FailUnresponsivePeer(const Peer& peer) {
   failure_->Set(MakeError(ErrorKind::kWorkerLost,
                           absl::StrCat("executor ", peer.member.executor, " on host ",
                                        peer.member.host, " does not take what it is sent")));
@@ -221,11 +221,11 @@ void TcpLinks::BroadcastLaunchFailure(uint64_t launch) {
       }
       peer->changed.SignalAll();
     }
-    TellLaunches(*peer);
+    SendLaunchFailures(*peer);
   }
 }
 
-void TcpLinks::TellLaunches(Peer& peer) {
+void TcpLinks::SendLaunchFailures(Peer& peer) {
   while (true) {
     uint64_t launch = 0;
     int fd = -1;
@@ -266,7 +266,7 @@ void TcpLinks::TellLaunches(Peer& peer) {
       if (!begun) return;
       if (peer.BreakOff()) broken_ = true;
     }
-    return FailAsDeaf(peer);
+    return FailUnresponsivePeer(peer);
   }
 }
 
@@ -335,7 +335,7 @@ void TcpLinks::RunPeer(Peer& peer) {
   }
   // Broadcasts may have come too early for this one.
   if (failure_->failed()) SendFailure(peer);
-  TellLaunches(peer);
+  SendLaunchFailures(peer);
   WakeRanks();
   TESSERA_LOG(INFO) << "peer connected" << Field("executor", peer.member.executor)
                     << Field("generation", config_->generation);
@@ -357,16 +357,16 @@ Connection TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
       connection.fd = *std::move(fd);
       insecure = Secure(peer, &connection, deadline);
     }
-    Welcome welcome;
+    HelloAck welcome;
     if (!connection.ok()) {
       *reason = absl::StrCat("no connection: ", fd.status().message());
     } else if (!insecure.empty()) {
       *reason = absl::StrCat(peer.member.endpoint, ": ", insecure);
     } else if (!Introduce(peer, connection, &welcome, deadline)) {
       *reason = absl::StrCat(peer.member.endpoint, " closed the connection before a welcome");
-    } else if (welcome.code == WelcomeCode::kWelcome) {
+    } else if (welcome.code == HelloAckCode::kWelcome) {
       return connection;
-    } else if (welcome.code == WelcomeCode::kStale) {
+    } else if (welcome.code == HelloAckCode::kStale) {
       *reason = "it is at a later generation";
       FailAsStale(peer.member.executor, welcome.generation);
       return {};
@@ -400,7 +400,7 @@ std::string TcpLinks::Secure(const Peer& peer, Connection* connection, const Dea
                             WorkerOf(peer.member.executor));
 }
 
-bool TcpLinks::Introduce(const Peer& peer, const Connection& connection, Welcome* welcome,
+bool TcpLinks::Introduce(const Peer& peer, const Connection& connection, HelloAck* welcome,
                          const Deadline& deadline) {
   Hello hello;
   hello.name_length = static_cast<uint16_t>(self_.executor.size());
@@ -445,20 +445,20 @@ std::string TcpLinks::ReadFrames(Peer& peer) {
 
 void TcpLinks::RunAcceptor() {
   NameThread("peers accept");
-  std::list<Arrival> arrivals;
+  std::list<PendingConnection> arrivals;
   while (true) {
     std::vector<pollfd> fds = {{stopping_.fd(), POLLIN, 0}};
     const bool room = arrivals.size() < kMaxArrivals;
     fds.push_back({room ? listen_fd_ : -1, POLLIN, 0});
     int millis = -1;
-    for (const Arrival& arrival : arrivals) {
+    for (const PendingConnection& arrival : arrivals) {
       fds.push_back({arrival.fd.get(), arrival.awaits, 0});
       const int left = arrival.deadline.PollMillis();
       millis = millis < 0 ? left : std::min(millis, left);
     }
     poll(fds.data(), fds.size(), millis);
     if (fds[0].revents != 0) return;
-    arrivals.remove_if([this](Arrival& arrival) {
+    arrivals.remove_if([this](PendingConnection& arrival) {
       if (!Advance(arrival) || arrival.deadline.Passed()) return true;
       if (arrival.reader.whole()) Admit(arrival);
       return arrival.reader.whole();
@@ -476,7 +476,7 @@ void TcpLinks::RunAcceptor() {
 }
 
 // Reads what there is of a hello, and no more than the hello. False if it is none.
-bool TcpLinks::Advance(Arrival& arrival) {
+bool TcpLinks::Advance(PendingConnection& arrival) {
   bool ready = config_->tls == nullptr || arrival.shaken;
   if (!ready && !AdvanceTls(arrival, &ready)) return false;
   while (ready && !arrival.reader.whole()) {
@@ -495,7 +495,7 @@ bool TcpLinks::Advance(Arrival& arrival) {
   return true;
 }
 
-bool TcpLinks::AdvanceTls(Arrival& arrival, bool* done) {
+bool TcpLinks::AdvanceTls(PendingConnection& arrival, bool* done) {
   while (arrival.tls == nullptr) {
     char* const into = reinterpret_cast<char*>(&arrival.tls_hello) + arrival.tls_hello_read;
     const ssize_t got =
@@ -521,7 +521,7 @@ bool TcpLinks::AdvanceTls(Arrival& arrival, bool* done) {
   return true;
 }
 
-void TcpLinks::Admit(Arrival& arrival) {
+void TcpLinks::Admit(PendingConnection& arrival) {
   const Hello& hello = arrival.reader.hello();
   const std::string name = arrival.reader.name();
   // Who does not know the secret learns nothing, not even the generation.
@@ -536,8 +536,8 @@ void TcpLinks::Admit(Arrival& arrival) {
     return;
   }
   Peer* peer = nullptr;
-  Welcome welcome;
-  welcome.code = Judge(hello, name, &peer);
+  HelloAck welcome;
+  welcome.code = ValidateHello(hello, name, &peer);
   welcome.generation = config_->generation;
   iovec part = Part(&welcome, sizeof(welcome));
   // Into an empty socket buffer: it fits or the peer is gone.
@@ -545,8 +545,8 @@ void TcpLinks::Admit(Arrival& arrival) {
                 Deadline(absl::ZeroDuration()), stopping_.fd())) {
     return;
   }
-  if (welcome.code == WelcomeCode::kTooSoon) return FailAsStale(name, hello.generation);
-  if (welcome.code != WelcomeCode::kWelcome) return;
+  if (welcome.code == HelloAckCode::kTooSoon) return FailAsStale(name, hello.generation);
+  if (welcome.code != HelloAckCode::kWelcome) return;
   absl::MutexLock lock(&peer->mu);
   peer->taken = true;
   peer->accepted = {std::move(arrival.fd), std::move(arrival.tls)};
@@ -559,18 +559,18 @@ void TcpLinks::FailAsStale(const std::string& executor, uint64_t generation) {
                                        executor, " is at generation ", generation)));
 }
 
-WelcomeCode TcpLinks::Judge(const Hello& hello, const std::string& name, Peer** peer) {
-  if (hello.generation < config_->generation) return WelcomeCode::kStale;
-  if (hello.generation > config_->generation) return WelcomeCode::kTooSoon;
+HelloAckCode TcpLinks::ValidateHello(const Hello& hello, const std::string& name, Peer** peer) {
+  if (hello.generation < config_->generation) return HelloAckCode::kStale;
+  if (hello.generation > config_->generation) return HelloAckCode::kTooSoon;
   const auto at = peers_.find(name);
-  if (at == peers_.end() || name >= self_.executor) return WelcomeCode::kRefused;
+  if (at == peers_.end() || name >= self_.executor) return HelloAckCode::kRefused;
   *peer = at->second.get();
   if (hello.from_incarnation != (*peer)->member.incarnation ||
       hello.to_incarnation != self_.incarnation) {
-    return WelcomeCode::kRefused;
+    return HelloAckCode::kRefused;
   }
   absl::MutexLock lock(&(*peer)->mu);
-  return (*peer)->taken ? WelcomeCode::kRefused : WelcomeCode::kWelcome;
+  return (*peer)->taken ? HelloAckCode::kRefused : HelloAckCode::kWelcome;
 }
 
 }  // namespace tessera::worker

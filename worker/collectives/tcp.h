@@ -2,11 +2,11 @@
 //
 // The executor with the lesser name connects, and tries again until the communicator's timeout; the
 // other accepts, on the listening socket it was given. Each peer has one thread, which connects and
-// then reads: it delivers frames to mailboxes and never waits for anybody to consume them. Frames
-// are written by the threads that have something to say, one at a time per connection.
+// then reads: it delivers frames to mailboxes and never waits for them to be consumed. Frames are
+// written by the sending threads, one at a time per connection.
 //
-// Owned by the communicator. The destructor says goodbye, waits up to a
-// second for peers to read what was sent, and joins the threads. Send, StateOf and BroadcastFailure
+// Owned by the communicator. The destructor shuts the connections down, waits up to a second for
+// peers to read what was sent, and joins the threads. Send, StateOf and BroadcastFailure
 // may be called by any thread.
 #pragma once
 #include <sys/uio.h>
@@ -44,53 +44,54 @@ class TcpLinks {
   // Starts the threads.
   void Start();
 
-  // Of the connection to the executor of `rank`, which is not local. `*reason` says why it is down.
+  // The state of the connection to the executor of `rank`, which is not local, with the `*reason`
+  // if it is down.
   LinkState StateOf(int rank, std::string* reason) const;
 
-  // Writes one frame to the executor of `header.to`. False if it could not be written whole: the
-  // connection is then of no use, and its reader will say why.
+  // Writes one frame to the executor of `header.to`. Returns false if it could not be written
+  // completely: the connection is then unusable, and its reader reports the error.
   bool Send(const FrameHeader& header, const std::string& label,
             absl::Span<const std::byte> payload, const Deadline& deadline);
 
-  // Tells every peer the latched failure, and sends nothing after it.
+  // Sends the stored failure to every peer, and nothing after it.
   void BroadcastFailure();
-  // Tells every peer the latched failure of a launch, those that are not connected yet once they
-  // are. One whose socket is full is told before the next frame.
+  // Sends the stored failure of a launch to every peer, once it is connected. If its socket is full
+  // the failure is sent before the next frame.
   void BroadcastLaunchFailure(uint64_t launch);
-  // Whether a frame broke off in the middle: the communicator is of no more use.
+  // Whether a frame was written only in part: the communicator is then unusable.
   bool broken() const { return broken_.load(); }
 
  private:
   struct Peer;
-  struct Arrival;
+  struct PendingConnection;
 
   // The peer's thread.
   void RunPeer(Peer& peer);
   Connection ConnectTo(Peer& peer, std::string* reason);
   Connection AwaitAccepted(Peer& peer, std::string* reason);
-  // Makes `connection` a TLS one, if there are to be such. Why not, or "".
+  // Starts TLS on `connection`, if it is configured. Returns the error, or "".
   std::string Secure(const Peer& peer, Connection* connection, const Deadline& deadline);
-  bool Introduce(const Peer& peer, const Connection& connection, Welcome* welcome,
+  bool Introduce(const Peer& peer, const Connection& connection, HelloAck* welcome,
                  const Deadline& deadline);
   std::string ReadFrames(Peer& peer);
   void MarkDown(Peer& peer, const std::string& reason);
 
   // The acceptor's thread.
   void RunAcceptor();
-  bool Advance(Arrival& arrival);
-  // Towards TLS. False: this is none. `*done` once its Hello may come.
-  bool AdvanceTls(Arrival& arrival, bool* done);
-  WelcomeCode Judge(const Hello& hello, const std::string& name, Peer** peer);
-  void Admit(Arrival& arrival);
+  bool Advance(PendingConnection& arrival);
+  // Advances the TLS handshake. Returns false if it fails; `*done` once the Hello may arrive.
+  bool AdvanceTls(PendingConnection& arrival, bool* done);
+  HelloAckCode ValidateHello(const Hello& hello, const std::string& name, Peer** peer);
+  void Admit(PendingConnection& arrival);
   void FailAsStale(const std::string& executor, uint64_t generation);
 
   void SendFailure(Peer& peer);
-  // Writes a frame of a launch; one that fails meanwhile leaves the peer little time to take it.
+  // Writes a frame of a launch; once the launch fails the peer has little time to read it.
   bool WriteFrame(int fd, TlsStream* tls, absl::Span<iovec> parts, uint64_t launch,
                   const Deadline& deadline);
-  // Tells the peer of the launches that failed, unless somebody is writing, who then does it.
-  void TellLaunches(Peer& peer);
-  void FailAsDeaf(const Peer& peer);
+  // Sends the failed launches to the peer, unless another thread is writing, which then does it.
+  void SendLaunchFailures(Peer& peer);
+  void FailUnresponsivePeer(const Peer& peer);
   void WakeRanks();
 
   // Immutable once Start has run.

@@ -169,7 +169,7 @@ class OpenSslStream final : public TlsStream {
     ERR_clear_error();
     const int result = SSL_do_handshake(ssl_.get());
     if (result == 1) return true;
-    Judge(result, want);
+    ValidateHello(result, want);
     return false;
   }
 
@@ -196,14 +196,14 @@ class OpenSslStream final : public TlsStream {
     absl::MutexLock lock(&mu_);
     ERR_clear_error();
     const int got = SSL_read(ssl_.get(), into, Clamp(size));
-    return got > 0 ? got : Judge(got, want);
+    return got > 0 ? got : ValidateHello(got, want);
   }
 
   ptrdiff_t Write(const void* from, size_t size, TlsWant* want) override ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     ERR_clear_error();
     const int put = SSL_write(ssl_.get(), from, Clamp(size));
-    return put > 0 ? put : Judge(put, want);
+    return put > 0 ? put : ValidateHello(put, want);
   }
 
   std::string Reason() const override ABSL_LOCKS_EXCLUDED(mu_) {
@@ -212,7 +212,7 @@ class OpenSslStream final : public TlsStream {
   }
 
  private:
-  ptrdiff_t Judge(int result, TlsWant* want) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  ptrdiff_t ValidateHello(int result, TlsWant* want) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     *want = TlsWant::kNothing;
     const int system = errno;
     switch (SSL_get_error(ssl_.get(), result)) {

@@ -1,10 +1,9 @@
-// TLS over a socket between executors: both sides show a certificate of the cluster's authority
-// that names their worker.
+// Mutual TLS between executors: each side has a certificate, signed by the cluster's CA, that names
+// its worker.
 //
-// TLS 1.3 alone, without tickets or renegotiation, so that after the handshake bytes flow as asked
-// for: a read never waits for a write. A context is immutable and shared; a stream's calls may come
-// from one reader and one writer at a time. Nothing here blocks: who is told to wait polls the
-// socket, which outlives the stream.
+// TLS 1.3 only, without session tickets or renegotiation, so that after the handshake a read never
+// waits for a write. A context is immutable and shared; a stream may have one reader and one writer
+// at a time. Nothing here blocks: the caller polls the socket, which outlives the stream.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -16,29 +15,29 @@ namespace tessera::worker {
 
 class TlsContext;
 
-// What a call wants before it can go on.
+// The socket event that a call waits for.
 enum class TlsWant { kNothing, kRead, kWrite };
 
 class TlsStream {
  public:
   virtual ~TlsStream() = default;
 
-  // True once it is done; false with what it waits for, or kNothing: it failed, see Reason().
+  // Returns true once it is done; else sets `*want`; kNothing: it failed, see Reason().
   virtual bool Handshake(TlsWant* want) = 0;
-  // Whether the other's certificate names this worker. After the handshake.
+  // Whether the peer's certificate names this worker. Requires: the handshake is done.
   virtual bool PeerIs(const std::string& worker) const = 0;
-  // As recv and send: more than 0 bytes; 0: the end; -1 with what it waits for, or kNothing: it
-  // failed. A write that waits is to be repeated with the same bytes.
+  // As recv and send: the number of bytes; 0: the end; -1 with `*want` set; kNothing: it failed. A
+  // write that would block must be repeated with the same bytes.
   virtual ptrdiff_t Read(void* into, size_t size, TlsWant* want) = 0;
   virtual ptrdiff_t Write(const void* from, size_t size, TlsWant* want) = 0;
   virtual std::string Reason() const = 0;
 };
 
-// PEM texts. VALUE_ERROR says what is wrong with which.
+// The arguments are PEM. VALUE_ERROR names the invalid one.
 absl::StatusOr<std::shared_ptr<const TlsContext>> MakeTlsContext(const std::string& certificates,
                                                                  const std::string& key,
                                                                  const std::string& authorities);
-// `connects`: this side speaks first.
+// `connects`: this side is the TLS client.
 std::unique_ptr<TlsStream> MakeTlsStream(const TlsContext& context, int fd, bool connects);
 
 }  // namespace tessera::worker

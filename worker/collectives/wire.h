@@ -1,9 +1,9 @@
-// The bytes between two executors: a handshake, then frames. Little-endian, fixed headers.
+// The wire format between two executors: a handshake, then frames. Little-endian, fixed headers.
 //
-// connector: Hello, name, secret.   acceptor: Welcome.   then both: FrameHeader, label, payload.
-// With TLS the connector says TlsHello first, in plain text, so that the connection finds its way
-// to the communicator; all else is inside. Whoever reads checks every length against the limits
-// here before it allocates.
+// connector: Hello, name, secret.   acceptor: HelloAck.   then both: FrameHeader, label, payload.
+// With TLS the connector first sends TlsHello in plaintext, by which the connection is passed to
+// the communicator; everything else is encrypted. Readers check every length against the limits
+// here before they allocate.
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -26,8 +26,8 @@ inline constexpr size_t kMaxReasonBytes = 2048;  // Of the failure of a launch: 
 inline constexpr size_t kMaxNameBytes = 256;
 inline constexpr size_t kMaxSecretBytes = 256;
 
-// What a rank may have sent to another and not seen consumed. Bounds the memory of a mailbox; a
-// frame counts its payload and kFrameCost.
+// The flow-control window: unconsumed bytes that a rank may send to another. Bounds the memory of a
+// mailbox; a frame counts its payload and kFrameCost.
 inline constexpr int64_t kWindowBytes = 4 << 20;
 inline constexpr int64_t kFrameCost = 256;
 
@@ -51,31 +51,31 @@ struct TlsHello {
 };
 static_assert(sizeof(TlsHello) == 16);
 
-enum class WelcomeCode : uint32_t {
+enum class HelloAckCode : uint32_t {
   kWelcome,
   kStale,    // The acceptor is at a later generation: give up.
   kTooSoon,  // The acceptor is at an earlier generation: try again.
   kRefused,  // Not a member, another incarnation, or already connected: try again.
 };
 
-struct Welcome {
+struct HelloAck {
   uint32_t magic = kHelloMagic;
-  WelcomeCode code = WelcomeCode::kRefused;
+  HelloAckCode code = HelloAckCode::kRefused;
   uint64_t generation = 0;
 };
-static_assert(sizeof(Welcome) == 16);
+static_assert(sizeof(HelloAck) == 16);
 
 enum class FrameType : uint8_t {
   kData = 1,
   kCredit,       // `total` bytes that rank `to` sent were consumed by rank `from`.
   kAbort,        // The sender's first failure: its reason as label, its message as payload.
-  kAbortLaunch,  // The same of `launch` alone; other launches go on.
+  kAbortLaunch,  // The failure of `launch` only; other launches go on.
 };
 
 struct FrameHeader {
   uint32_t magic = kFrameMagic;
   FrameType type = FrameType::kData;
-  uint8_t call_kind = 0;  // The call_ fields describe the sender's call, for its check and verdict.
+  uint8_t call_kind = 0;  // The call_ fields describe the sender's call, for checks and errors.
   uint8_t call_reduce = 0;
   uint8_t call_dtype = 0;
   uint64_t generation = 0;
@@ -83,18 +83,18 @@ struct FrameHeader {
   uint64_t call_fingerprint = 0;
   uint64_t call_bytes = 0;
   uint64_t total = 0;   // Bytes of the message that this frame is a part of.
-  uint64_t offset = 0;  // Of this part.
+  uint64_t offset = 0;  // Of the payload in the message.
   uint32_t op_sequence = 0;
   uint32_t from = 0;
   uint32_t to = 0;
   uint32_t length = 0;  // Of the payload.
   uint16_t label_length = 0;
-  uint16_t phase = 0;  // Which exchange of the call.
+  uint16_t phase = 0;  // The phase of the call.
   uint32_t call_group_size = 0;
 };
 static_assert(sizeof(FrameHeader) == 80);
 
-// The length of a secret may show in the time taken; its bytes do not.
+// The time depends on the lengths, not on the bytes.
 inline bool ConstantTimeEquals(absl::string_view a, absl::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned difference = 0;

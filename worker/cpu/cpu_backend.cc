@@ -137,7 +137,7 @@ class EvaluatedExecutable final : public CpuExecutable {
             absl::Span<const Array>) -> std::optional<absl::StatusOr<std::vector<Array>>> {
       label = &labels_.at(&op);
       if (context.in_flight != nullptr) context.in_flight->SetOp(*label, /*waiting=*/false);
-      if (op.def->collective != ir::CollectiveKind::kPosition) return std::nullopt;
+      if (op.def->collective != ir::CollectiveKind::kAxisIndex) return std::nullopt;
       const int64_t at = program_.mesh().IndexAlong(context.mesh_device, op.attrs.Strings("axes"));
       return std::vector<Array>{Array::ScalarInt(ir::DType::kS32, at)};
     };
@@ -221,7 +221,7 @@ class CompiledExecutable final : public CpuExecutable {
     std::shared_ptr<std::byte[]> arena;
     if (p.arena_bytes > 0) arena = shared_->pool.Allocate(p.arena_bytes);
     const HostMemory memory{arguments, places, arena.get()};
-    const HostHelp help{&shared_->matmul, &shared_->threads, shared_->num_threads};
+    const HostResources help{&shared_->matmul, &shared_->threads, shared_->num_threads};
     TESSERA_RETURN_IF_ERROR(RunProgram(host_, context, memory, help));
     return results;
   }
@@ -253,7 +253,7 @@ class CpuBackend final : public Backend {
     const ir::Cost counted = ir::ops::CostOf(entry);
     const double cost = counted.flops + counted.bytes;
     const int64_t ops = ir::CountOps(entry);
-    if (options_.kernels == CpuBackendOptions::Kernels::kWhereWorthIt && cost <= kEvaluatedCost &&
+    if (options_.kernels == CpuBackendOptions::Kernels::kAuto && cost <= kEvaluatedCost &&
         ops <= kEvaluatedOps && !ir::AnyOp(entry, Communicates) &&
         !ir::AnyOp(entry, ComputesFunctions)) {
       return std::make_shared<const EvaluatedExecutable>(

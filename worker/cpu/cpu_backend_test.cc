@@ -183,8 +183,8 @@ TEST(CpuBackendTest, RecordsTheOpInFlightWithItsLine) {
   ASSERT_THAT(backend->Enqueue(*executable, context, {arg}), IsOk());
   // Another mapping sees it, as the daemon does.
   InFlightPage seen(page.fd(), 1);
-  EXPECT_EQ(seen.Suspect().launch, 9u);
-  EXPECT_EQ(seen.Suspect().op, "neg (model.cc:12)");
+  EXPECT_EQ(seen.LikelyCulprit().launch, 9u);
+  EXPECT_EQ(seen.LikelyCulprit().op, "neg (model.cc:12)");
 }
 
 // The devices of an executor share the primitives.

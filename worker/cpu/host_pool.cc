@@ -32,9 +32,9 @@ void* FromSystem(int64_t bytes) {
 }  // namespace
 
 // Outlives the pool with the blocks that come from it.
-struct HostPool::Shelf {
-  explicit Shelf(int64_t max) : kept_max(max) {}
-  ~Shelf() {
+struct HostPool::FreeLists {
+  explicit FreeLists(int64_t max) : kept_max(max) {}
+  ~FreeLists() {
     for (auto& [size, blocks] : kept)
       for (void* p : blocks) std::free(p);
   }
@@ -70,20 +70,21 @@ struct HostPool::Shelf {
   std::map<int64_t, std::vector<void*>> kept ABSL_GUARDED_BY(mu);
 };
 
-HostPool::HostPool(int64_t kept_bytes_max) : shelf_(std::make_shared<Shelf>(kept_bytes_max)) {}
+HostPool::HostPool(int64_t kept_bytes_max)
+    : free_lists_(std::make_shared<FreeLists>(kept_bytes_max)) {}
 
 std::shared_ptr<std::byte[]> HostPool::Allocate(int64_t bytes) {
   const int64_t size = ClassOf(std::max<int64_t>(bytes, 1));
   if (size < kSmallBytes) {
     return {static_cast<std::byte*>(FromSystem(size)), [](std::byte* p) { std::free(p); }};
   }
-  return {static_cast<std::byte*>(shelf_->Take(size)),
-          [shelf = shelf_, size](std::byte* p) { shelf->Put(p, size); }};
+  return {static_cast<std::byte*>(free_lists_->Take(size)),
+          [shelf = free_lists_, size](std::byte* p) { shelf->Put(p, size); }};
 }
 
 int64_t HostPool::kept_bytes() const {
-  absl::MutexLock lock(&shelf_->mu);
-  return shelf_->kept_bytes;
+  absl::MutexLock lock(&free_lists_->mu);
+  return free_lists_->kept_bytes;
 }
 
 }  // namespace tessera::worker

@@ -1,8 +1,9 @@
 // Host memory for arrays and arenas: aligned, not zeroed, and kept for the next allocation of its
 // size, so that a program that runs again uses pages that are already mapped.
 //
-// Sizes are rounded up to classes an eighth apart; what is freed is kept by class up to a bound,
-// and given back to the system beyond it. Thread-safe. Blocks may outlive the pool.
+// Sizes are rounded up to size classes an eighth apart; freed memory is kept in a free list per
+// class up to a bound, and beyond it returned to the system. Thread-safe. Allocations may outlive
+// the pool.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,15 +19,15 @@ class HostPool {
 
   explicit HostPool(int64_t kept_bytes_max);
 
-  // At least one byte. Ends the process if the system has no memory: MemoryAccount was asked
-  // before.
+  // At least one byte. Aborts the process when out of memory: the bytes have been reserved from
+  // MemoryAccount before.
   std::shared_ptr<std::byte[]> Allocate(int64_t bytes);
-  // What is kept for reuse.
+  // The bytes in the free lists.
   int64_t kept_bytes() const;
 
  private:
-  struct Shelf;
-  const std::shared_ptr<Shelf> shelf_;
+  struct FreeLists;
+  const std::shared_ptr<FreeLists> free_lists_;
 };
 
 }  // namespace tessera::worker

@@ -1,5 +1,5 @@
 // The most memory that a function needs while the op-by-op backend runs it: arguments, live values,
-// the op's results and its expanded scalars, region bodies included. Pure; any thread.
+// the op's results and its expanded scalars, region bodies included. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 

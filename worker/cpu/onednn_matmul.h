@@ -1,7 +1,7 @@
-// Batched matmuls by oneDNN, whose types appear in no other file.
+// Batched matmuls by oneDNN, whose types are used in no other file.
 //
-// A call runs on the calling thread alone; tiling over threads is ours. Compiled primitives are
-// kept, the most recent few hundred, by shape, strides and dtypes. Thread-safe.
+// A call runs on the calling thread only; the caller splits work over threads. Caches the most
+// recent few hundred compiled primitives by shape, strides and dtypes. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,12 +16,12 @@ class OneDnnMatmul {
   OneDnnMatmul();
   ~OneDnnMatmul();
 
-  // False if oneDNN cannot do it on this machine (bf16 without the instructions for it, say); `c`
-  // is then untouched. Requires: no dimension is 0.
+  // Returns false, with `c` untouched, if oneDNN does not support it on this machine (bf16 without
+  // its instructions, say). Requires: no dimension is 0.
   bool Run(const MatmulShape& shape, const void* a, const void* b, void* c);
-  // Whether it can, for matmuls of these dtypes.
+  // Whether matmuls of these dtypes are supported.
   bool Supports(ir::DType in, ir::DType out);
-  // What a call allocates while it runs.
+  // The bytes that a call allocates while it runs.
   int64_t ScratchBytes(const MatmulShape& shape);
 
  private:

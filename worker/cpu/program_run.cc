@@ -14,13 +14,13 @@
 namespace tessera::worker {
 namespace {
 
+using program::AxisIndexStep;
 using program::CollectiveStep;
 using program::CopyStep;
-using program::GeneralStep;
+using program::HostFallbackStep;
 using program::KernelStep;
 using program::LoopStep;
 using program::MatmulStep;
-using program::PositionStep;
 using program::Slot;
 using program::Step;
 
@@ -72,7 +72,7 @@ void NaiveMatmul(const MatmulShape& s, const std::byte* a, const std::byte* b, s
 class Run {
  public:
   Run(const HostProgram& host, const RunContext& context, const HostMemory& memory,
-      const HostHelp& help)
+      const HostResources& help)
       : host_(host),
         p_(host.program),
         context_(context),
@@ -122,7 +122,7 @@ class Run {
         break;
     }
     base += s.offset;
-    for (const program::Trip& trip : s.trip_count) base += trip.stride * trips_[trip.loop];
+    for (const program::LoopStride& trip : s.loop_strides) base += trip.stride * trips_[trip.loop];
     return base;
   }
   absl::Span<const std::byte> Bytes(int slot) const {
@@ -141,8 +141,8 @@ class Run {
     if (const auto* k = std::get_if<KernelStep>(&step.what)) return RunKernel(*k);
     if (const auto* c = std::get_if<MatmulStep>(&step.what)) return Multiply(*c);
     if (const auto* c = std::get_if<CopyStep>(&step.what)) return Copy(*c);
-    if (const auto* g = std::get_if<GeneralStep>(&step.what)) return Evaluate(*g);
-    const PositionStep& position = std::get<PositionStep>(step.what);
+    if (const auto* g = std::get_if<HostFallbackStep>(&step.what)) return Evaluate(*g);
+    const AxisIndexStep& position = std::get<AxisIndexStep>(step.what);
     const auto at = static_cast<int32_t>(p_.mesh.IndexAlong(context_.mesh_device, position.axes));
     std::memcpy(At(position.out), &at, sizeof at);
     return absl::OkStatus();
@@ -229,7 +229,7 @@ class Run {
                     });
   }
 
-  absl::Status Evaluate(const GeneralStep& step) {
+  absl::Status Evaluate(const HostFallbackStep& step) {
     const ir::Function& f = *step.function;
     std::vector<ir::Array> in;
     for (size_t i = 0; i < step.in.size(); ++i)
@@ -270,7 +270,7 @@ class Run {
   const program::StepProgram& p_;
   const RunContext& context_;
   const HostMemory& memory_;
-  const HostHelp& help_;
+  const HostResources& help_;
   std::vector<int64_t> trips_;  // the present trip of each loop
   std::vector<void*> buffers_;  // of the kernel that runs
   uint32_t sequence_ = 0;       // of collectives
@@ -283,7 +283,8 @@ void Survey(OneDnnMatmul& matmul, HostProgram* host) {
     int64_t scratch = 0;
     if (const auto* m = std::get_if<MatmulStep>(&step.what))
       scratch = matmul.ScratchBytes(m->shape);
-    if (const auto* g = std::get_if<GeneralStep>(&step.what)) scratch = PeakBytes(*g->function);
+    if (const auto* g = std::get_if<HostFallbackStep>(&step.what))
+      scratch = PeakBytes(*g->function);
     host->scratch_bytes = std::max(host->scratch_bytes, scratch);
   });
 }
@@ -300,7 +301,7 @@ HostProgram MakeHostProgram(program::StepProgram program,
 }
 
 absl::Status RunProgram(const HostProgram& program, const RunContext& context,
-                        const HostMemory& memory, const HostHelp& help) {
+                        const HostMemory& memory, const HostResources& help) {
   return Run(program, context, memory, help).Steps(program.program.steps);
 }
 

@@ -1,5 +1,5 @@
 // Runs a step program on host memory: steps in order, kernels on several threads, matmuls by
-// oneDNN, exchanges by Collectives.
+// oneDNN, collectives by Collectives.
 //
 // A HostProgram is immutable and shared by the devices that run it. RunProgram is called by the
 // device's stream, one run at a time per device, and blocks until the program has ended.
@@ -21,10 +21,10 @@ namespace tessera::worker {
 
 struct HostProgram {
   program::StepProgram program;
-  // Of the program's kernels; null: they are interpreted, as tests do to tell the two apart.
+  // The program's compiled kernels; null: they are interpreted, as tests do.
   std::shared_ptr<const codegen::HostCode> code;
   bool has_collectives = false;
-  int64_t num_steps = 0;      // of loops too, without the trip_count
+  int64_t num_steps = 0;      // with those of loop bodies, counted once
   int64_t scratch_bytes = 0;  // beyond the arena: for matmuls and for evaluated steps
 };
 HostProgram MakeHostProgram(program::StepProgram program,
@@ -38,15 +38,15 @@ struct HostMemory {
   std::byte* arena = nullptr;
 };
 
-// What a device computes with.
-struct HostHelp {
+// The shared resources of a run.
+struct HostResources {
   OneDnnMatmul* matmul = nullptr;
   ThreadPool* threads = nullptr;
-  int num_threads = 1;  // that this device may use
+  int num_threads = 1;  // how many this device may use
 };
 
-// An error names the op and the user's line, unless it came from outside.
+// An error names the op and its source location, unless it is a cancellation's.
 absl::Status RunProgram(const HostProgram& program, const RunContext& context,
-                        const HostMemory& memory, const HostHelp& help);
+                        const HostMemory& memory, const HostResources& help);
 
 }  // namespace tessera::worker

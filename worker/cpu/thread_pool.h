@@ -1,8 +1,7 @@
-// Threads for work that can be split: kernels over many elements, matmuls of many rows.
+// Threads for parallel loops: kernels over many elements, matmuls of many rows.
 //
 // Owned by the backend; one per process. Any thread may call Run, also several at the same time:
-// helpers take pieces of whichever is under way. Work that is not worth a switch of threads is not
-// brought here.
+// helpers take pieces of any of them. Callers run small work themselves.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -35,12 +34,12 @@ class ThreadPool {
     int64_t ended = 0;
   };
 
-  // Takes pieces of `job` until there are none. Locks and unlocks around each.
+  // Runs pieces of `job` until none is left; unlocks during each.
   void Help(Job* job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Serve() ABSL_LOCKS_EXCLUDED(mu_);
 
   absl::Mutex mu_;
-  std::deque<Job*> open_ ABSL_GUARDED_BY(mu_);  // that have pieces left
+  std::deque<Job*> open_ ABSL_GUARDED_BY(mu_);  // jobs with pieces left
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::thread> threads_;  // Last: they start when everything else is there.
 };

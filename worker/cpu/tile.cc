@@ -30,7 +30,7 @@ std::vector<Access*> AccessesOf(Kernel* kernel) {
 
 // The dim along which the access walks from element to element, or -1.
 int Along(const Kernel& kernel, const Access& access) {
-  for (int d = kernel.num_kept() - 1; d >= 0; --d)
+  for (int d = kernel.num_parallel() - 1; d >= 0; --d)
     if (kernel.shape[d] >= kLine && std::abs(access.strides[d]) == 1) return d;
   return -1;
 }
@@ -43,7 +43,7 @@ int64_t Divisor(int64_t size, int64_t most) {
 
 // Cuts dim d in two, (size / inner, inner), and moves the second to the end of the kept dims.
 void CutAndMove(int d, int64_t inner, Kernel* kernel) {
-  const int last = kernel->num_kept() - 1;
+  const int last = kernel->num_parallel() - 1;
   const auto move = [&](ir::Dims* list, int64_t outer, int64_t minor) {
     (*list)[d] = outer;
     list->insert(list->begin() + last + 1, minor);

@@ -1,13 +1,11 @@
-// Kernels in the order in which a cache likes them: where one access walks along one dim and
-// another along a second, as when a matrix is transposed, both are cut into tiles.
-//
-// Pure; any thread.
+// Loop tiling for cache locality: where one access is contiguous along one dim and another along a
+// second, as when a matrix is transposed, both dims are tiled. Stateless; thread-safe.
 #pragma once
 #include "worker/codegen/kernel.h"
 
 namespace tessera::worker {
 
-// The same kernel over the same elements, with other kept dims; as it is where nothing is won.
+// The same kernel with tiled parallel dims, or unchanged if tiling does not help.
 codegen::Kernel Tiled(codegen::Kernel kernel);
 
 }  // namespace tessera::worker

@@ -1,12 +1,12 @@
-// While a thread records a graph, the driver forbids it calls that might disturb the recording:
-// allocation, queries of events. Our calls do not, so they are made under a RelaxedCapture, which
-// permits them for its scope and costs nothing outside a recording.
+// While a thread captures a graph, the driver rejects its calls that might invalidate the capture:
+// allocation, queries of events. Ours do not, so they are made under a RelaxedCapture, which
+// permits them for its scope and costs nothing outside a capture.
 #pragma once
 #include "worker/cuda/driver_api.h"
 
 namespace tessera::worker::cuda {
 
-// Counts the calling thread's recordings under way.
+// Counts the calling thread's running captures.
 void AddThreadCapture(int change);
 
 class RelaxedCapture {

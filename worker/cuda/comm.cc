@@ -204,7 +204,7 @@ int tessera_comm::Create(tessera_context* context, const tessera_comm_id& id, in
     return Fail(TESSERA_INVALID, "comm_create: rank %d of %d; expected one from 0 to %d", rank,
                 num_ranks, num_ranks - 1);
   }
-  TESSERA_CUDA_TRY(context->Use());
+  TESSERA_CUDA_TRY(context->MakeCurrent());
   context->Reap();
   const Nccl* nccl = nullptr;
   TESSERA_CUDA_TRY(OpenNccl(&nccl));
@@ -222,7 +222,7 @@ int tessera_comm::Create(tessera_context* context, const tessera_comm_id& id, in
 }
 
 tessera_comm::~tessera_comm() {
-  if (comm_ == nullptr || context_->Use() != TESSERA_OK) return;
+  if (comm_ == nullptr || context_->MakeCurrent() != TESSERA_OK) return;
   const NcclApi& nccl = nccl_.api;
   // A communicator that has failed stops at once where NCCL can (Revoke); one that has not ends
   // when its work has and the other ranks end theirs. Neither is waited for here. One that has
@@ -246,7 +246,7 @@ tessera_comm::~tessera_comm() {
   });
 }
 
-int tessera_comm::Lose(int code, ncclResult_t result, const char* call) {
+int tessera_comm::FailCommunicator(int code, ncclResult_t result, const char* call) {
   const char* detail = nccl_.api.ncclGetLastError(comm_);
   failure_ =
       Fail(code, "%s, rank %d of %d: %s%s%s", call, rank_, num_ranks_,
@@ -268,7 +268,7 @@ int tessera_comm::Finish(ncclResult_t result, const char* call) {
     case ncclInvalidArgument:
     case ncclInvalidUsage:
       // Inside NCCL these, too, end the communicator.
-      return Lose(TESSERA_INVALID, result, call);
+      return FailCommunicator(TESSERA_INVALID, result, call);
     case ncclUnhandledCudaError: {
       // The context may be gone, which says more than NCCL does.
       const CUresult state = Cu().cuStreamQuery(nullptr);
@@ -277,10 +277,10 @@ int tessera_comm::Finish(ncclResult_t result, const char* call) {
         failure_text_ = ErrorText();
         return failure_;
       }
-      return Lose(TESSERA_PEER, result, call);
+      return FailCommunicator(TESSERA_PEER, result, call);
     }
     default:
-      return Lose(TESSERA_PEER, result, call);
+      return FailCommunicator(TESSERA_PEER, result, call);
   }
 }
 
@@ -290,7 +290,7 @@ int tessera_comm::Ready() {
 }
 
 int tessera_comm::ReadyLocked() {
-  TESSERA_CUDA_TRY(context_->Use());
+  TESSERA_CUDA_TRY(context_->MakeCurrent());
   if (failure_ != TESSERA_OK) return Fail(failure_, "%s", failure_text_.c_str());
   ncclResult_t state = ncclSuccess;
   const ncclResult_t result = nccl_.api.ncclCommGetAsyncError(comm_, &state);
@@ -299,7 +299,7 @@ int tessera_comm::ReadyLocked() {
 }
 
 int tessera_comm::Abort() {
-  TESSERA_CUDA_TRY(context_->Use());
+  TESSERA_CUDA_TRY(context_->MakeCurrent());
   ncclComm_t aborted = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -63,7 +63,7 @@ struct tessera_comm {
                        tessera::worker::cuda::ncclRedOp_t op);
   // What NCCL's answer to `call` means; remembers a failure, and that the call is under way.
   int Finish(ncclResult_t result, const char* call);
-  int Lose(int code, ncclResult_t result, const char* call);
+  int FailCommunicator(int code, ncclResult_t result, const char* call);
   int ReadyLocked();
   // One group, ended whatever happens inside it.
   ncclResult_t Group(const std::function<ncclResult_t()>& calls);

@@ -64,28 +64,28 @@ class Rank {
   // Each enqueues one operation, and waits until it has been enqueued.
   template <class T>
   int AllReduce(DType dtype, ReduceKind reduce, uint64_t in, uint64_t out, int64_t elements) {
-    return Settle(Enqueue(comm_, stream(),
-                          {.kind = TESSERA_ALL_REDUCE,
-                           .dtype = device::ApiValue(dtype),
-                           .reduce = device::ApiValue(reduce),
-                           .source = -1,
-                           .target = -1,
-                           .in = in,
-                           .out = out,
-                           .elements = elements}));
+    return WaitUntilIdle(Enqueue(comm_, stream(),
+                                 {.kind = TESSERA_ALL_REDUCE,
+                                  .dtype = device::ApiValue(dtype),
+                                  .reduce = device::ApiValue(reduce),
+                                  .source = -1,
+                                  .target = -1,
+                                  .in = in,
+                                  .out = out,
+                                  .elements = elements}));
   }
   int AllReduceF32(uint64_t in, uint64_t out, int64_t elements) {
-    return Settle(Enqueue(comm_, stream(),
-                          {.kind = TESSERA_ALL_REDUCE,
-                           .dtype = kF32,
-                           .reduce = kSum,
-                           .source = -1,
-                           .target = -1,
-                           .in = in,
-                           .out = out,
-                           .elements = elements}));
+    return WaitUntilIdle(Enqueue(comm_, stream(),
+                                 {.kind = TESSERA_ALL_REDUCE,
+                                  .dtype = kF32,
+                                  .reduce = kSum,
+                                  .source = -1,
+                                  .target = -1,
+                                  .in = in,
+                                  .out = out,
+                                  .elements = elements}));
   }
-  int Settle(int code) { return code == TESSERA_NOT_READY ? Ready() : code; }
+  int WaitUntilIdle(int code) { return code == TESSERA_NOT_READY ? Ready() : code; }
 
  private:
   TestDevice device_;
@@ -213,15 +213,15 @@ TEST_P(EveryCollectiveTest, AllGatherOfEveryWidth) {
       const int64_t bytes = 3 * width;
       const uint64_t in = rank.device().Put(Input<uint8_t>(rank.rank(), bytes));
       const uint64_t out = rank.device().Allocate(n * bytes);
-      ASSERT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
-                                    {.kind = TESSERA_ALL_GATHER,
-                                     .dtype = device::ApiValue(dtype),
-                                     .reduce = TESSERA_SUM,
-                                     .source = -1,
-                                     .target = -1,
-                                     .in = in,
-                                     .out = out,
-                                     .elements = 3})),
+      ASSERT_EQ(rank.WaitUntilIdle(Enqueue(rank.comm(), rank.stream(),
+                                           {.kind = TESSERA_ALL_GATHER,
+                                            .dtype = device::ApiValue(dtype),
+                                            .reduce = TESSERA_SUM,
+                                            .source = -1,
+                                            .target = -1,
+                                            .in = in,
+                                            .out = out,
+                                            .elements = 3})),
                 TESSERA_OK)
           << rank.api().error_text();
       std::vector<uint8_t> expected;
@@ -239,15 +239,15 @@ TEST_P(EveryCollectiveTest, ReduceScatter) {
   OnRanks(n, [n](Rank& rank) {
     const uint64_t in = rank.device().Put(Input<float>(rank.rank(), 3 * n));
     const uint64_t out = rank.device().Allocate(12);
-    ASSERT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
-                                  {.kind = TESSERA_REDUCE_SCATTER,
-                                   .dtype = kF32,
-                                   .reduce = kSum,
-                                   .source = -1,
-                                   .target = -1,
-                                   .in = in,
-                                   .out = out,
-                                   .elements = 3})),
+    ASSERT_EQ(rank.WaitUntilIdle(Enqueue(rank.comm(), rank.stream(),
+                                         {.kind = TESSERA_REDUCE_SCATTER,
+                                          .dtype = kF32,
+                                          .reduce = kSum,
+                                          .source = -1,
+                                          .target = -1,
+                                          .in = in,
+                                          .out = out,
+                                          .elements = 3})),
               TESSERA_OK);
     std::vector<float> expected(3);
     for (int other = 0; other < n; ++other) {
@@ -264,15 +264,15 @@ TEST_P(EveryCollectiveTest, AllToAll) {
     constexpr int64_t kPart = 40000;
     const uint64_t in = rank.device().Put(Input<int32_t>(rank.rank(), kPart * n));
     const uint64_t out = rank.device().Allocate(kPart * n * 4);
-    ASSERT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
-                                  {.kind = TESSERA_ALL_TO_ALL,
-                                   .dtype = kS32,
-                                   .reduce = TESSERA_SUM,
-                                   .source = -1,
-                                   .target = -1,
-                                   .in = in,
-                                   .out = out,
-                                   .elements = kPart})),
+    ASSERT_EQ(rank.WaitUntilIdle(Enqueue(rank.comm(), rank.stream(),
+                                         {.kind = TESSERA_ALL_TO_ALL,
+                                          .dtype = kS32,
+                                          .reduce = TESSERA_SUM,
+                                          .source = -1,
+                                          .target = -1,
+                                          .in = in,
+                                          .out = out,
+                                          .elements = kPart})),
               TESSERA_OK);
     std::vector<int32_t> expected;
     for (int other = 0; other < n; ++other) {
@@ -291,15 +291,15 @@ TEST_P(EveryCollectiveTest, SendReceive) {
     const uint64_t in = rank.device().Put<int32_t>({rank.rank(), 100 + rank.rank()});
     const uint64_t out = rank.device().Put<int32_t>({-1, -1});
     const auto send_receive = [&](int target, int source) {
-      return rank.Settle(Enqueue(rank.comm(), rank.stream(),
-                                 {.kind = TESSERA_PERMUTE,
-                                  .dtype = kS32,
-                                  .reduce = TESSERA_SUM,
-                                  .source = source,
-                                  .target = target,
-                                  .in = in,
-                                  .out = out,
-                                  .elements = 2}));
+      return rank.WaitUntilIdle(Enqueue(rank.comm(), rank.stream(),
+                                        {.kind = TESSERA_PERMUTE,
+                                         .dtype = kS32,
+                                         .reduce = TESSERA_SUM,
+                                         .source = source,
+                                         .target = target,
+                                         .in = in,
+                                         .out = out,
+                                         .elements = 2}));
     };
     ASSERT_EQ(send_receive(next, before), TESSERA_OK);
     EXPECT_THAT(rank.device().Get<int32_t>(out, 2), ElementsAre(before, 100 + before));
@@ -314,15 +314,15 @@ TEST_P(EveryCollectiveTest, SendReceive) {
 TEST_P(EveryCollectiveTest, OfNothing) {
   OnRanks(GetParam(), [](Rank& rank) {
     EXPECT_EQ(rank.AllReduceF32(0, 0, 0), TESSERA_OK);
-    EXPECT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
-                                  {.kind = TESSERA_ALL_TO_ALL,
-                                   .dtype = kF32,
-                                   .reduce = TESSERA_SUM,
-                                   .source = -1,
-                                   .target = -1,
-                                   .in = 0,
-                                   .out = 0,
-                                   .elements = 0})),
+    EXPECT_EQ(rank.WaitUntilIdle(Enqueue(rank.comm(), rank.stream(),
+                                         {.kind = TESSERA_ALL_TO_ALL,
+                                          .dtype = kF32,
+                                          .reduce = TESSERA_SUM,
+                                          .source = -1,
+                                          .target = -1,
+                                          .in = 0,
+                                          .out = 0,
+                                          .elements = 0})),
               TESSERA_OK);
     EXPECT_EQ(rank.device().Sync(), TESSERA_OK);
     EXPECT_EQ(rank.AllReduceF32(0, 0, -1), TESSERA_INVALID);
@@ -747,48 +747,48 @@ void EveryCollectiveOnce(Rank& rank) {
   const uint64_t in = device.Put<float>({1.0f + r, 10.0f + r}), out = device.Allocate(64);
   ASSERT_EQ(rank.AllReduceF32(in, out, 2), TESSERA_OK) << api.error_text();
   EXPECT_THAT(device.Get<float>(out, 2), ElementsAre(3, 21));
-  ASSERT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
-                                {.kind = TESSERA_ALL_GATHER,
-                                 .dtype = kF32,
-                                 .reduce = TESSERA_SUM,
-                                 .source = -1,
-                                 .target = -1,
-                                 .in = in,
-                                 .out = out,
-                                 .elements = 2})),
+  ASSERT_EQ(rank.WaitUntilIdle(Enqueue(rank.comm(), rank.stream(),
+                                       {.kind = TESSERA_ALL_GATHER,
+                                        .dtype = kF32,
+                                        .reduce = TESSERA_SUM,
+                                        .source = -1,
+                                        .target = -1,
+                                        .in = in,
+                                        .out = out,
+                                        .elements = 2})),
             TESSERA_OK);
   EXPECT_THAT(device.Get<float>(out, 4), ElementsAre(1, 10, 2, 11));
-  ASSERT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
-                                {.kind = TESSERA_REDUCE_SCATTER,
-                                 .dtype = kF32,
-                                 .reduce = kSum,
-                                 .source = -1,
-                                 .target = -1,
-                                 .in = in,
-                                 .out = out,
-                                 .elements = 1})),
+  ASSERT_EQ(rank.WaitUntilIdle(Enqueue(rank.comm(), rank.stream(),
+                                       {.kind = TESSERA_REDUCE_SCATTER,
+                                        .dtype = kF32,
+                                        .reduce = kSum,
+                                        .source = -1,
+                                        .target = -1,
+                                        .in = in,
+                                        .out = out,
+                                        .elements = 1})),
             TESSERA_OK);
   EXPECT_THAT(device.Get<float>(out, 1), ElementsAre(r == 0 ? 3 : 21));
-  ASSERT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
-                                {.kind = TESSERA_ALL_TO_ALL,
-                                 .dtype = kF32,
-                                 .reduce = TESSERA_SUM,
-                                 .source = -1,
-                                 .target = -1,
-                                 .in = in,
-                                 .out = out,
-                                 .elements = 1})),
+  ASSERT_EQ(rank.WaitUntilIdle(Enqueue(rank.comm(), rank.stream(),
+                                       {.kind = TESSERA_ALL_TO_ALL,
+                                        .dtype = kF32,
+                                        .reduce = TESSERA_SUM,
+                                        .source = -1,
+                                        .target = -1,
+                                        .in = in,
+                                        .out = out,
+                                        .elements = 1})),
             TESSERA_OK);
   EXPECT_THAT(device.Get<float>(out, 2), r == 0 ? ElementsAre(1, 2) : ElementsAre(10, 11));
-  ASSERT_EQ(rank.Settle(Enqueue(rank.comm(), rank.stream(),
-                                {.kind = TESSERA_PERMUTE,
-                                 .dtype = kF32,
-                                 .reduce = TESSERA_SUM,
-                                 .source = 1 - r,
-                                 .target = 1 - r,
-                                 .in = in,
-                                 .out = out,
-                                 .elements = 2})),
+  ASSERT_EQ(rank.WaitUntilIdle(Enqueue(rank.comm(), rank.stream(),
+                                       {.kind = TESSERA_PERMUTE,
+                                        .dtype = kF32,
+                                        .reduce = TESSERA_SUM,
+                                        .source = 1 - r,
+                                        .target = 1 - r,
+                                        .in = in,
+                                        .out = out,
+                                        .elements = 2})),
             TESSERA_OK);
   EXPECT_THAT(device.Get<float>(out, 2), r == 0 ? ElementsAre(2, 11) : ElementsAre(1, 10));
   const int64_t large = 1 << 20;

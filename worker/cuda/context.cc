@@ -24,21 +24,21 @@ int tessera_context::Open(int32_t device, tessera_context** context) {
   std::unique_ptr<tessera_context> opened(new tessera_context(handle));
   TESSERA_CUDA_TRY(opened->Check(Cu().cuDevicePrimaryCtxRetain(&opened->context_, handle),
                                  "cuDevicePrimaryCtxRetain"));
-  TESSERA_CUDA_TRY(opened->Use());
+  TESSERA_CUDA_TRY(opened->MakeCurrent());
   *context = opened.release();
   return TESSERA_OK;
 }
 
 tessera_context::~tessera_context() {
   if (context_ == nullptr) return;
-  if (Use() == TESSERA_OK) Reap();
+  if (MakeCurrent() == TESSERA_OK) Reap();
   orphans_.clear();
   matmul_library_ = nullptr;
   // What is still pending is left to the driver, which ends it with the context.
   Cu().cuDevicePrimaryCtxRelease_v2(device_);
 }
 
-int tessera_context::Use() {
+int tessera_context::MakeCurrent() {
   if (sticky_.load(std::memory_order_acquire)) {
     const std::lock_guard<std::mutex> lock(mutex_);
     return Fail(TESSERA_STICKY, "%s", sticky_text_.c_str());
@@ -62,13 +62,13 @@ int tessera_context::Query(CUdevice_attribute attribute, int32_t* value) {
 }
 
 int tessera_context::Info(tessera_device_info* info, const std::string& libraries) {
-  TESSERA_CUDA_TRY(Use());
+  TESSERA_CUDA_TRY(MakeCurrent());
   Reap();
   *info = {};
   int32_t major = 0, minor = 0;
   TESSERA_CUDA_TRY(Query(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major));
   TESSERA_CUDA_TRY(Query(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor));
-  const ImageTargetFn image_target = TheDriver().image_target;
+  const ImageTargetFn image_target = GetDriver().image_target;
   if (image_target != nullptr) {
     snprintf(info->target, sizeof info->target, "%s", image_target());
   } else if (major >= 8) {
@@ -91,7 +91,7 @@ int tessera_context::Info(tessera_device_info* info, const std::string& librarie
   TESSERA_CUDA_TRY(Query(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &info->max_threads_per_block));
   TESSERA_CUDA_TRY(
       Query(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &info->shared_bytes_per_block));
-  const int version = TheDriver().version;
+  const int version = GetDriver().version;
   const std::string text = "CUDA driver " + std::to_string(version / 1000) + "." +
                            std::to_string(version % 1000 / 10) + libraries;
   snprintf(info->versions, sizeof info->versions, "%s", text.c_str());
@@ -161,7 +161,7 @@ void tessera_context::DestroyLater(std::function<void()> destroy) {
 }
 
 void tessera_context::PollLater(std::function<bool()> ended) {
-  if (Use() == TESSERA_OK && ended()) return;
+  if (MakeCurrent() == TESSERA_OK && ended()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   pending_.push_back(std::move(ended));
 }

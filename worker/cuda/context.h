@@ -31,7 +31,7 @@ struct tessera_context {
 
   // Makes this the calling thread's context. The first call of every function that enqueues or
   // creates; fails once the context is lost.
-  int Use();
+  int MakeCurrent();
 
   // FromDriver; remembers an error that ends the context.
   int Check(CUresult result, const char* call);

@@ -135,7 +135,7 @@ int OpenDriver(const Driver** driver) {
   return TESSERA_OK;
 }
 
-const Driver& TheDriver() { return *the_driver.load(std::memory_order_acquire); }
+const Driver& GetDriver() { return *the_driver.load(std::memory_order_acquire); }
 
 bool IsSticky(CUresult result) {
   switch (result) {

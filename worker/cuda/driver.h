@@ -25,8 +25,8 @@ struct Driver {
 int OpenDriver(const Driver** driver);
 
 // The driver, which OpenDriver has found before.
-const Driver& TheDriver();
-inline const DriverApi& Cu() { return TheDriver().api; }
+const Driver& GetDriver();
+inline const DriverApi& Cu() { return GetDriver().api; }
 
 // True of the errors after which a context answers every call with the same error.
 bool IsSticky(CUresult result);

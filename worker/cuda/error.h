@@ -1,7 +1,6 @@
 // What went wrong, per thread: the plugin's one way to report it. A call that fails says so by
-// `return Fail(TESSERA_..., "where: what, what to do")`; the table's error_text reads it back.
-//
-// Any thread; each sees its own text.
+// `return Fail(TESSERA_..., "where: what, what to do")`; the table's error_text reads it back. Any
+// thread; each sees its own text.
 #pragma once
 #include "worker/device/device_api.h"
 

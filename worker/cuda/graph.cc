@@ -14,7 +14,7 @@ int tessera_graph::Begin(tessera_stream* stream) {
     return Fail(TESSERA_INVALID, "graph_begin: the stream is being recorded; end that first");
   }
   tessera_context* context = stream->context();
-  TESSERA_CUDA_TRY(context->Use());
+  TESSERA_CUDA_TRY(context->MakeCurrent());
   context->BeginCapture();
   // Other threads may allocate meanwhile.
   const int code = context->Check(
@@ -35,7 +35,7 @@ int tessera_graph::End(tessera_stream* stream, tessera_graph** graph) {
   }
   tessera_context* context = stream->context();
   GraphHandle recording;
-  int code = context->Use();
+  int code = context->MakeCurrent();
   if (code == TESSERA_OK) {
     code = context->Check(Cu().cuStreamEndCapture(stream->get(), recording.out()),
                           "cuStreamEndCapture");
@@ -58,7 +58,7 @@ int tessera_graph::End(tessera_stream* stream, tessera_graph** graph) {
 
 int tessera_graph::Launch(tessera_stream* stream) {
   tessera_context* context = stream->context();
-  TESSERA_CUDA_TRY(context->Use());
+  TESSERA_CUDA_TRY(context->MakeCurrent());
   TESSERA_CUDA_TRY(context->Check(Cu().cuGraphLaunch(exec_.get(), stream->get()), "cuGraphLaunch"));
   if (stream->capturing) {
     stream->captured.insert(stream->captured.end(), modules_.begin(), modules_.end());

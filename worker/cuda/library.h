@@ -1,7 +1,5 @@
 // A shared library found at run time. It stays loaded for the life of the process, as NVIDIA's
-// libraries want it.
-//
-// A plain value; any thread.
+// libraries want it. A plain value; any thread.
 #pragma once
 #include <initializer_list>
 #include <string>

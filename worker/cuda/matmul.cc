@@ -168,7 +168,7 @@ int tessera_matmul::Describe(const tessera_matmul_shape& shape) {
 
   // cuBLASLt's matrices lie by columns. A row-major C is its own transpose by columns, and
   // C^T = B^T A^T; a matrix that lies by rows is its transpose by columns, again.
-  exchanged_ = c.by_rows;
+  operands_swapped_ = c.by_rows;
   is_f64_ = arithmetic.compute == CUBLAS_COMPUTE_64F;
   element_bytes_ = WidthOf(arithmetic.out_type);
   struct Operand {
@@ -176,14 +176,14 @@ int tessera_matmul::Describe(const tessera_matmul_shape& shape) {
     int32_t op;
   };
   const auto operand = [&](int64_t rows, int64_t cols, const Order& order, int64_t batch_stride) {
-    const bool as_stored = order.by_rows == exchanged_;
+    const bool as_stored = order.by_rows == operands_swapped_;
     return order.by_rows
                ? Operand{cols, rows, order.ld, batch_stride, as_stored ? CUBLAS_OP_N : CUBLAS_OP_T}
                : Operand{rows, cols, order.ld, batch_stride, as_stored ? CUBLAS_OP_N : CUBLAS_OP_T};
   };
   Operand left = operand(shape.m, shape.k, a, shape.a_strides[0]);
   Operand right = operand(shape.k, shape.n, b, shape.b_strides[0]);
-  if (exchanged_) std::swap(left, right);
+  if (operands_swapped_) std::swap(left, right);
   const Operand result = operand(shape.m, shape.n, c, shape.c_strides[0]);
 
   const char* tf32 = getenv("TESSERA_CUDA_TF32");
@@ -281,7 +281,7 @@ int tessera_matmul::Plan(tessera_context* context, const tessera_matmul_shape& s
                 "(f32, f64, and bf16 and f16 to themselves or f32); convert the operands",
                 shape.in, shape.out);
   }
-  TESSERA_CUDA_TRY(context->Use());
+  TESSERA_CUDA_TRY(context->MakeCurrent());
   std::shared_ptr<const CublasLt> library;
   TESSERA_CUDA_TRY(OpenCublasLt(context, &library));
   std::unique_ptr<tessera_matmul> plan(new tessera_matmul(std::move(library)));
@@ -295,7 +295,7 @@ int tessera_matmul::Plan(tessera_context* context, const tessera_matmul_shape& s
 }
 
 int tessera_matmul::FillWithZeros(tessera_stream* stream, uint64_t c) const {
-  const bool by_rows = exchanged_;
+  const bool by_rows = operands_swapped_;
   const int64_t lines = by_rows ? shape_.m : shape_.n;
   const int64_t line_bytes = (by_rows ? shape_.n : shape_.m) * element_bytes_;
   const int64_t stride = by_rows ? shape_.c_strides[1] : shape_.c_strides[2];
@@ -316,7 +316,7 @@ int tessera_matmul::Multiply(CUstream stream, const cublasLtMatmulHeuristicResul
   const double one_f64 = 1, zero_f64 = 0;
   const void* one = is_f64_ ? static_cast<const void*>(&one_f64) : &one_f32;
   const void* zero = is_f64_ ? static_cast<const void*>(&zero_f64) : &zero_f32;
-  if (exchanged_) std::swap(a, b);
+  if (operands_swapped_) std::swap(a, b);
   void* const result = reinterpret_cast<void*>(c);
   return Check(library_->api.cublasLtMatmul(
                    library_->handle, desc_.get(), one, reinterpret_cast<const void*>(a),
@@ -329,7 +329,7 @@ int tessera_matmul::Multiply(CUstream stream, const cublasLtMatmulHeuristicResul
 int tessera_matmul::Run(tessera_stream* stream, uint64_t a, uint64_t b, uint64_t c,
                         uint64_t scratch) {
   tessera_context* context = stream->context();
-  TESSERA_CUDA_TRY(context->Use());
+  TESSERA_CUDA_TRY(context->MakeCurrent());
   if (shape_.batch == 0 || shape_.m == 0 || shape_.n == 0) return TESSERA_OK;
   if (shape_.k == 0) return FillWithZeros(stream, c);
   if ((a | b | c) % kAlignment != 0) {

@@ -77,7 +77,7 @@ struct tessera_matmul {
   const std::shared_ptr<const tessera::worker::cuda::CublasLt> library_;
   tessera_matmul_shape shape_ = {};
   int64_t element_bytes_ = 0;  // of C
-  bool exchanged_ = false;
+  bool operands_swapped_ = false;
   bool is_f64_ = false;
   tessera::worker::cuda::MatmulDesc desc_;
   tessera::worker::cuda::MatrixLayout left_, right_, result_;

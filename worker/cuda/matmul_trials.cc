@@ -58,7 +58,7 @@ int MatmulTrials() {
 
 int FastestTrial(tessera_context* context, const tessera_matmul_shape& shape,
                  const cublasLtMatmulHeuristicResult_t* algorithms, int count, const TrialFn& run) {
-  if (context->Use() != TESSERA_OK) return 0;
+  if (context->MakeCurrent() != TESSERA_OK) return 0;
   size_t scratch_bytes = 0;
   for (int i = 0; i < count; ++i) {
     scratch_bytes = std::max(scratch_bytes, algorithms[i].workspaceSize);

@@ -29,28 +29,28 @@ int OutOfMemory(const char* where, int64_t bytes) {
 // Where a copy's arguments are sound: what it enqueues on.
 int Begin(tessera_stream* stream, const char* where, int64_t bytes) {
   TESSERA_CUDA_TRY(CheckSize(where, bytes, 0));
-  return stream->context()->Use();
+  return stream->context()->MakeCurrent();
 }
 
 }  // namespace
 
 int Allocate(tessera_context* context, int64_t bytes, uint64_t* address) {
   TESSERA_CUDA_TRY(CheckSize("allocate", bytes, 1));
-  TESSERA_CUDA_TRY(context->Use());
+  TESSERA_CUDA_TRY(context->MakeCurrent());
   const RelaxedCapture relaxed;
   const int code = context->Check(Cu().cuMemAlloc_v2(address, bytes), "cuMemAlloc");
   return code == TESSERA_OUT_OF_MEMORY ? OutOfMemory("allocate", bytes) : code;
 }
 
 int Free(tessera_context* context, uint64_t address) {
-  TESSERA_CUDA_TRY(context->Use());
+  TESSERA_CUDA_TRY(context->MakeCurrent());
   const RelaxedCapture relaxed;
   return context->Check(Cu().cuMemFree_v2(address), "cuMemFree");
 }
 
 int AllocateHost(tessera_context* context, int64_t bytes, void** address) {
   TESSERA_CUDA_TRY(CheckSize("allocate_host", bytes, 1));
-  TESSERA_CUDA_TRY(context->Use());
+  TESSERA_CUDA_TRY(context->MakeCurrent());
   const RelaxedCapture relaxed;
   const int code = context->Check(Cu().cuMemAllocHost_v2(address, bytes), "cuMemAllocHost");
   if (code != TESSERA_OUT_OF_MEMORY) return code;
@@ -59,7 +59,7 @@ int AllocateHost(tessera_context* context, int64_t bytes, void** address) {
 }
 
 int FreeHost(tessera_context* context, void* address) {
-  TESSERA_CUDA_TRY(context->Use());
+  TESSERA_CUDA_TRY(context->MakeCurrent());
   const RelaxedCapture relaxed;
   return context->Check(Cu().cuMemFreeHost(address), "cuMemFreeHost");
 }

@@ -21,7 +21,7 @@ int LoadedModule::Load(tessera_context* context, const void* image, int64_t byte
   if (bytes <= 0) {
     return Fail(TESSERA_INVALID, "module_load: %" PRId64 " bytes of code; expected some", bytes);
   }
-  TESSERA_CUDA_TRY(context->Use());
+  TESSERA_CUDA_TRY(context->MakeCurrent());
   context->Reap();
   const std::string text(static_cast<const char*>(image), bytes);
   std::array<char, 2048> log = {};
@@ -97,7 +97,7 @@ int tessera_module::Launch(tessera_stream* stream, const char* function, const u
                 num_args, kArgsMax);
   }
   tessera_context* context = stream->context();
-  TESSERA_CUDA_TRY(context->Use());
+  TESSERA_CUDA_TRY(context->MakeCurrent());
   CUfunction found = nullptr;
   TESSERA_CUDA_TRY(code->Find(function, shared_bytes, &found));
   // The driver knows how many there are, and would not notice a wrong number; the fake one does, by

@@ -1,8 +1,7 @@
 // Code on a device, and its launch.
 //
-// A module may be unloaded while kernels of it run or a graph that was recorded from it lives: the
-// code itself, LoadedModule, is shared with the graphs, and goes when the device has passed its
-// last use.
+// A module may be unloaded while its kernels run or a graph with them exists: the code itself,
+// LoadedModule, is shared with the graphs, and unloaded when the device has passed its last use.
 #pragma once
 #include <functional>
 #include <map>
@@ -28,7 +27,7 @@ class LoadedModule {
  private:
   struct Function {
     CUfunction function = nullptr;
-    uint32_t shared_bytes_max = 0;  // What the driver has been told.
+    uint32_t shared_bytes_max = 0;  // The limit set in the driver.
   };
   LoadedModule(tessera_context* context, CUmodule module) : context_(context), module_(module) {}
   void LoadFunctions();

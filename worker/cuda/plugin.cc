@@ -68,7 +68,7 @@ constexpr tessera_device_api kApi = {
     .event_record = [](tessera_event* event,
                        tessera_stream* stream) { return event->Record(stream); },
     .stream_wait = [](tessera_stream* stream,
-                      tessera_event* event) { return event->Block(stream); },
+                      tessera_event* event) { return event->MakeStreamWait(stream); },
     .event_query = [](tessera_event* event) { return event->Query(); },
     .copy_to_device = CopyToDevice,
     .copy_to_host = CopyToHost,

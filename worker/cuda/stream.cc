@@ -7,7 +7,7 @@
 using namespace tessera::worker::cuda;
 
 int tessera_stream::Create(tessera_context* context, bool high_priority, tessera_stream** stream) {
-  TESSERA_CUDA_TRY(context->Use());
+  TESSERA_CUDA_TRY(context->MakeCurrent());
   context->Reap();
   int least = 0, greatest = 0;
   TESSERA_CUDA_TRY(context->Check(Cu().cuCtxGetStreamPriorityRange(&least, &greatest),
@@ -23,7 +23,7 @@ int tessera_stream::Create(tessera_context* context, bool high_priority, tessera
 }
 
 tessera_stream::~tessera_stream() {
-  if (stream_.get() == nullptr || context_->Use() != TESSERA_OK) return;
+  if (stream_.get() == nullptr || context_->MakeCurrent() != TESSERA_OK) return;
   if (capturing) {
     // The stream is destroyed while it records: the recording is dropped.
     GraphHandle graph;
@@ -35,7 +35,7 @@ tessera_stream::~tessera_stream() {
 }
 
 int tessera_event::Create(tessera_context* context, tessera_event** event) {
-  TESSERA_CUDA_TRY(context->Use());
+  TESSERA_CUDA_TRY(context->MakeCurrent());
   std::unique_ptr<tessera_event> created(new tessera_event(context));
   TESSERA_CUDA_TRY(context->Check(
       Cu().cuEventCreate(created->event_.out(), CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
@@ -44,18 +44,18 @@ int tessera_event::Create(tessera_context* context, tessera_event** event) {
 }
 
 int tessera_event::Record(tessera_stream* stream) {
-  TESSERA_CUDA_TRY(context_->Use());
+  TESSERA_CUDA_TRY(context_->MakeCurrent());
   return context_->Check(Cu().cuEventRecord(event_.get(), stream->get()), "cuEventRecord");
 }
 
-int tessera_event::Block(tessera_stream* stream) {
-  TESSERA_CUDA_TRY(context_->Use());
+int tessera_event::MakeStreamWait(tessera_stream* stream) {
+  TESSERA_CUDA_TRY(context_->MakeCurrent());
   return context_->Check(Cu().cuStreamWaitEvent(stream->get(), event_.get(), /*flags=*/0),
                          "cuStreamWaitEvent");
 }
 
 int tessera_event::Query() {
-  TESSERA_CUDA_TRY(context_->Use());
+  TESSERA_CUDA_TRY(context_->MakeCurrent());
   const RelaxedCapture relaxed;
   return context_->Check(Cu().cuEventQuery(event_.get()), "cuEventQuery");
 }

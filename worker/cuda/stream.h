@@ -1,6 +1,5 @@
-// Streams and events: queues of work for a device, and points in them.
-//
-// Owned by their callers. Destroying one with work under way lets the work end by itself.
+// Streams and events: queues of work for a device, and points in them. Owned by their callers.
+// Destroying one with pending work lets the work finish.
 #pragma once
 #include <memory>
 #include <vector>
@@ -18,7 +17,7 @@ struct tessera_stream {
 
   // True between graph_begin and graph_end.
   bool capturing = false;
-  // Code that the graph being recorded launches, and keeps loaded.
+  // Code that the graph being captured launches, and keeps loaded.
   std::vector<std::shared_ptr<const void>> captured;
 
  private:
@@ -33,8 +32,8 @@ struct tessera_event {
   static int Create(tessera_context* context, tessera_event** event);
 
   int Record(tessera_stream* stream);
-  // Makes `stream` wait for the point recorded last.
-  int Block(tessera_stream* stream);
+  // Makes later work on `stream` wait for the last recorded point.
+  int MakeStreamWait(tessera_stream* stream);
   // Any thread.
   int Query();
 

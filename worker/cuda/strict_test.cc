@@ -379,7 +379,7 @@ class StrictNcclTest : public StrictTest {
     ncclComm_t comm = nullptr;
   };
   // Makes the device's context the thread's.
-  void Use(const End& end) {
+  void MakeCurrent(const End& end) {
     tessera_device_info info;
     EXPECT_EQ(api().info(end.device.context(), &info), TESSERA_OK) << ErrorText();
   }
@@ -431,7 +431,7 @@ class StrictNcclTest : public StrictTest {
     Abort(second);
   }
   void Abort(End& end) {
-    Use(end);
+    MakeCurrent(end);
     EXPECT_EQ(nccl_.ncclCommAbort(end.comm), ncclSuccess);
     EXPECT_EQ(Poll([&] {
                 return RawDriver().cuStreamQuery(end.stream) == CUDA_ERROR_NOT_READY
@@ -460,9 +460,9 @@ TEST_P(NcclMismatchTest, IsNoticed) {
   auto first = Join(id, 2, 0), second = Join(id, 2, 1);
   WaitReady(*first);
   WaitReady(*second);
-  Use(*first);
+  MakeCurrent(*first);
   ASSERT_EQ(AllReduce(*first), ncclSuccess);
-  Use(*second);
+  MakeCurrent(*second);
   const void* const in = reinterpret_cast<const void*>(second->buffer);
   void* const out = reinterpret_cast<void*>(second->buffer + 512);
   ASSERT_EQ(
@@ -489,12 +489,12 @@ TEST_F(StrictNcclTest, OperationsInAnotherOrder) {
   WaitReady(*first);
   WaitReady(*second);
   // Rank 0 sends first; rank 1 has its collective first, and would receive after it.
-  Use(*first);
+  MakeCurrent(*first);
   ASSERT_EQ(nccl_.ncclSend(reinterpret_cast<void*>(first->buffer + 512), 4, ncclFloat32, 1,
                            first->comm, first->stream),
             ncclSuccess);
   ASSERT_EQ(AllReduce(*first), ncclSuccess);
-  Use(*second);
+  MakeCurrent(*second);
   ASSERT_EQ(AllReduce(*second), ncclSuccess);
   AwaitMismatch(*first, *second);
   EXPECT_THAT(Violated(), HasSubstr("rank 0 is at ncclSend/ncclRecv 0"));
@@ -506,7 +506,7 @@ TEST_F(StrictNcclTest, RanksThatWaitForOneAnother) {
   WaitReady(*first);
   WaitReady(*second);
   for (End* end : {first.get(), second.get()}) {
-    Use(*end);
+    MakeCurrent(*end);
     const int peer = end == first.get() ? 1 : 0;
     void* const buffer = reinterpret_cast<void*>(end->buffer);
     // In a group they would be sent and received at the same time.
@@ -530,7 +530,7 @@ TEST_F(StrictNcclTest, TwoThreadsAtOnce) {
   ASSERT_EQ(nccl_.ncclGroupStart(), ncclSuccess);
   ASSERT_EQ(AllReduce(*end), ncclSuccess);
   std::thread([&] {
-    Use(*end);
+    MakeCurrent(*end);
     EXPECT_EQ(AllReduce(*end), ncclInvalidUsage);
     ncclResult_t state = ncclSuccess;
     EXPECT_EQ(nccl_.ncclCommGetAsyncError(end->comm, &state), ncclInvalidUsage);
@@ -594,7 +594,7 @@ TEST_F(StrictNcclTest, OperationsAtTheSameTimeOnTwoStreams) {
   auto first = Join(id, 2, 0), second = Join(id, 2, 1);
   WaitReady(*first);
   WaitReady(*second);
-  Use(*first);
+  MakeCurrent(*first);
   CUstream other = nullptr;
   ASSERT_EQ(RawDriver().cuStreamCreateWithPriority(&other, CU_STREAM_NON_BLOCKING, 0),
             CUDA_SUCCESS);

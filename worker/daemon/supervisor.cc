@@ -25,7 +25,7 @@
 namespace tessera::worker {
 
 // One process, from start to end.
-struct Supervisor::Life {
+struct Supervisor::ChildSession {
   uint64_t incarnation;
   UniqueFd socket;
   ChildProcess process;
@@ -113,7 +113,7 @@ void Supervisor::Kill(uint64_t incarnation, LossCause cause, std::string reason)
 
 InFlightOp Supervisor::in_flight() {
   absl::MutexLock lock(&mu_);
-  return page_ == nullptr ? InFlightOp() : page_->Suspect();
+  return page_ == nullptr ? InFlightOp() : page_->LikelyCulprit();
 }
 
 bool Supervisor::WaitUnlessStopped(absl::Duration time) {
@@ -128,10 +128,10 @@ void Supervisor::Run() {
   // in a double.
   std::random_device random;
   uint64_t incarnation = uint64_t{random() & 0x7fffffff} << 21;
-  while (WaitUnlessStopped(backoff_)) Live(++incarnation);
+  while (WaitUnlessStopped(backoff_)) RunProcess(++incarnation);
 }
 
-void Supervisor::Live(uint64_t incarnation) {
+void Supervisor::RunProcess(uint64_t incarnation) {
   int ends[2] = {-1, -1};
   const bool paired = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0;
   TESSERA_CHECK(paired) << std::strerror(errno);
@@ -153,20 +153,20 @@ void Supervisor::Live(uint64_t incarnation) {
     return callbacks_.on_lost(
         incarnation, {LossCause::kOther, std::string(process.status().message()), {}, false});
   }
-  Life life{.incarnation = incarnation,
-            .socket = std::move(ours),
-            .process = *std::move(process),
-            .parser = {},
-            .sending = "",
-            .sent = 0,
-            .ready = false,
-            .started = SteadyNow(),
-            .ready_at = absl::InfiniteFuture(),
-            .kill_at = absl::InfiniteFuture(),
-            .verdict = {},
-            .answered = {},
-            .next_question = {},
-            .asked = false};
+  ChildSession life{.incarnation = incarnation,
+                    .socket = std::move(ours),
+                    .process = *std::move(process),
+                    .parser = {},
+                    .sending = "",
+                    .sent = 0,
+                    .ready = false,
+                    .started = SteadyNow(),
+                    .ready_at = absl::InfiniteFuture(),
+                    .kill_at = absl::InfiniteFuture(),
+                    .verdict = {},
+                    .answered = {},
+                    .next_question = {},
+                    .asked = false};
   {
     absl::MutexLock lock(&mu_);
     current_ = incarnation;
@@ -177,7 +177,7 @@ void Supervisor::Live(uint64_t incarnation) {
     condemned_.reset();
   }
   pid_ = life.process.pid();
-  Talk(life);
+  ServeSocket(life);
   pid_ = -1;
   silence_nanos_ = 0;
   {
@@ -187,7 +187,7 @@ void Supervisor::Live(uint64_t incarnation) {
     page_ = nullptr;
     outgoing_.clear();
   }
-  if (life.ready && SteadyNow() - life.ready_at >= options_.settled) {
+  if (life.ready && SteadyNow() - life.ready_at >= options_.backoff_reset_after) {
     backoff_ = absl::ZeroDuration();
   } else if (life.ready && backoff_ == absl::ZeroDuration()) {
     backoff_ = options_.backoff_min;
@@ -195,11 +195,11 @@ void Supervisor::Live(uint64_t incarnation) {
     back_off();
   }
   callbacks_.on_lost(incarnation,
-                     {life.verdict->cause, life.verdict->reason, page.Suspect(), life.ready});
+                     {life.verdict->cause, life.verdict->reason, page.LikelyCulprit(), life.ready});
 }
 
 // Sends what waits; false if the process does not listen any more.
-bool Supervisor::Flush(Life& life) {
+bool Supervisor::Flush(ChildSession& life) {
   while (true) {
     if (life.sent == life.sending.size()) {
       absl::MutexLock lock(&mu_);
@@ -222,7 +222,7 @@ bool Supervisor::Flush(Life& life) {
 }
 
 // Takes what came; false at the end of the stream.
-bool Supervisor::Receive(Life& life) {
+bool Supervisor::Receive(ChildSession& life) {
   char buffer[64 << 10];
   while (true) {
     const ssize_t got = recv(life.socket.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
@@ -247,7 +247,7 @@ bool Supervisor::Receive(Life& life) {
   }
 }
 
-void Supervisor::Ask(Life& life) {
+void Supervisor::Ping(ChildSession& life) {
   if (!life.ready) return;
   const auto now = std::chrono::steady_clock::now();
   // An answer that the next question would find missing.
@@ -255,12 +255,12 @@ void Supervisor::Ask(Life& life) {
   silence_nanos_ = late ? absl::ToInt64Nanoseconds(absl::FromChrono(now - life.answered)) : 0;
   if (life.asked || now < life.next_question) return;
   life.asked = true;
-  life.next_question = now + absl::ToChronoNanoseconds(options_.ask_every);
+  life.next_question = now + absl::ToChronoNanoseconds(options_.ping_interval);
   absl::MutexLock lock(&mu_);
   outgoing_.push_back(EncodeFrame(""));
 }
 
-void Supervisor::Talk(Life& life) {
+void Supervisor::ServeSocket(ChildSession& life) {
   const auto kill = [&](const ProcessLoss& why) {
     if (!life.verdict) life.verdict = why;
     life.process.Kill(SIGKILL);
@@ -279,7 +279,7 @@ void Supervisor::Talk(Life& life) {
       life.kill_at = SteadyNow() + options_.stop_grace;
     }
     if (open && !stopping) {
-      Ask(life);
+      Ping(life);
       open = Flush(life);
     }
     if (!life.ready && SteadyNow() - life.started > options_.ready_timeout) {

@@ -1,4 +1,4 @@
-// The values of ir in the words of device_api.h: the one place where they are compared.
+// Converts the enums of ir to those of device_api.h: the only place where they are mapped.
 #pragma once
 #include "ir/collective.h"
 #include "ir/dtype.h"
@@ -33,7 +33,7 @@ constexpr tessera_dtype ApiValue(ir::DType dtype) {
   return -1;
 }
 
-// -1, which every plugin refuses, for what combines no blocks.
+// -1, which every plugin rejects, for reductions that are not collectives.
 constexpr tessera_reduce ApiValue(ir::ReduceKind reduce) {
   switch (reduce) {
     case ir::ReduceKind::kSum:
@@ -56,8 +56,7 @@ constexpr tessera_reduce ApiValue(ir::ReduceKind reduce) {
   return -1;
 }
 
-// Both are numbered as the rows of base/collective_kinds.def. A plugin refuses what it does not
-// know.
+// Both have the order of base/collective_kinds.def. A plugin rejects unknown kinds.
 constexpr tessera_collective_kind ApiValue(ir::CollectiveKind kind) {
   return static_cast<tessera_collective_kind>(kind);
 }

@@ -9,7 +9,7 @@
 
 namespace tessera::worker::device {
 
-Block::~Block() {
+Allocation::~Allocation() {
   if (arena_ != nullptr) arena_->Free(address_, bytes_);
 }
 
@@ -36,7 +36,7 @@ Arena::~Arena() {
   static_cast<void>(device_->api().free(device_->context(), base_));
 }
 
-absl::StatusOr<Block> Arena::Allocate(int64_t bytes, const char* what) {
+absl::StatusOr<Allocation> Arena::Allocate(int64_t bytes, const char* what) {
   const int64_t rounded = (std::max<int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
   absl::MutexLock lock(&mu_);
   const auto it = by_size_.lower_bound({rounded, 0});
@@ -56,7 +56,7 @@ absl::StatusOr<Block> Arena::Allocate(int64_t bytes, const char* what) {
     by_size_.emplace(size - rounded, address + rounded);
   }
   free_bytes_ -= rounded;
-  Block block;
+  Allocation block;
   block.arena_ = this;
   block.address_ = address;
   block.bytes_ = rounded;

@@ -1,9 +1,9 @@
-// An allocator over one large piece of a device's memory, taken at the start: blocks are allocated
-// and freed without a call of the driver, and the same sequence of requests gives the same
+// An allocator over one large region of a device's memory: buffers are allocated and freed without
+// a call of the driver, and the same sequence of requests gives the same
 // addresses, so that a repeated launch finds its buffers where they were.
 //
-// Best fit, with free neighbours coalesced. The holder of a block frees it once the device is done
-// with it. Thread-safe; the arena outlives its blocks.
+// Best fit, with free neighbours coalesced. The owner of an allocation frees it once the device has
+// finished with it. Thread-safe; the arena outlives its allocations.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -21,18 +21,18 @@ namespace tessera::worker::device {
 
 class Arena;
 
-// A piece of the arena. Move-only; the arena has it back when it is destroyed.
-class Block {
+// Memory from the arena, returned to it by the destructor. Move-only.
+class Allocation {
  public:
-  Block() = default;
-  Block(Block&& other) noexcept { *this = std::move(other); }
-  Block& operator=(Block&& other) noexcept {
+  Allocation() = default;
+  Allocation(Allocation&& other) noexcept { *this = std::move(other); }
+  Allocation& operator=(Allocation&& other) noexcept {
     std::swap(arena_, other.arena_);
     std::swap(address_, other.address_);
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~Block();
+  ~Allocation();
 
   uint64_t address() const { return address_; }
   int64_t bytes() const { return bytes_; }
@@ -48,21 +48,20 @@ class Arena {
  public:
   static constexpr int64_t kAlignment = 256;
 
-  // Takes `bytes` of the device. OUT_OF_MEMORY if they are not there.
+  // Allocates `bytes` of the device. OUT_OF_MEMORY.
   static absl::StatusOr<std::unique_ptr<Arena>> Make(const Device* device, int64_t bytes);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
-  // A block of at least `bytes`, which may be 0. OUT_OF_MEMORY says what is free, and in how large
-  // a piece.
-  absl::StatusOr<Block> Allocate(int64_t bytes, const char* what) ABSL_LOCKS_EXCLUDED(mu_);
+  // At least `bytes`, which may be 0. OUT_OF_MEMORY has the free bytes and the largest free region.
+  absl::StatusOr<Allocation> Allocate(int64_t bytes, const char* what) ABSL_LOCKS_EXCLUDED(mu_);
 
   int64_t capacity_bytes() const { return capacity_bytes_; }
   int64_t free_bytes() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  friend class Block;
+  friend class Allocation;
   Arena(const Device* device, uint64_t base, int64_t bytes);
   void Free(uint64_t address, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -71,7 +70,7 @@ class Arena {
   const int64_t capacity_bytes_;
   mutable absl::Mutex mu_;
   std::map<uint64_t, int64_t> free_ ABSL_GUARDED_BY(mu_);                // address -> bytes
-  std::set<std::pair<int64_t, uint64_t>> by_size_ ABSL_GUARDED_BY(mu_);  // the same
+  std::set<std::pair<int64_t, uint64_t>> by_size_ ABSL_GUARDED_BY(mu_);  // of free_
   int64_t free_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -14,9 +14,10 @@ constexpr absl::Duration kPauseMax = absl::Microseconds(200);
 
 }  // namespace
 
-Completion::Completion(int num_queues) : queues_(num_queues), thread_([this] { Run(); }) {}
+CompletionPoller::CompletionPoller(int num_queues)
+    : queues_(num_queues), thread_([this] { Run(); }) {}
 
-Completion::~Completion() {
+CompletionPoller::~CompletionPoller() {
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
@@ -25,13 +26,13 @@ Completion::~Completion() {
   thread_.join();
 }
 
-void Completion::Add(int queue, std::unique_ptr<Watched> work) {
+void CompletionPoller::Add(int queue, std::unique_ptr<Pollable> work) {
   absl::MutexLock lock(&mu_);
   queues_[queue].push_back(std::move(work));
   if (watched_++ == 0) changed_.Signal();
 }
 
-void Completion::Run() {
+void CompletionPoller::Run() {
   absl::Duration pause = kPauseMin;
   while (true) {
     {
@@ -49,11 +50,11 @@ void Completion::Run() {
   }
 }
 
-bool Completion::PollAll() {
+bool CompletionPoller::PollAll() {
   const absl::Time now = SteadyNow();
   bool ended = false;
   for (size_t queue = 0;; ++queue) {
-    Watched* oldest = nullptr;
+    Pollable* oldest = nullptr;
     {
       absl::MutexLock lock(&mu_);
       if (queue == queues_.size()) return ended;
@@ -62,7 +63,7 @@ bool Completion::PollAll() {
     // Only this thread takes from a queue, so the oldest stays.
     if (oldest == nullptr || !oldest->Poll(now)) continue;
     ended = true;
-    std::unique_ptr<Watched> done;
+    std::unique_ptr<Pollable> done;
     absl::MutexLock lock(&mu_);
     done = std::move(queues_[queue].front());
     queues_[queue].pop_front();

@@ -1,10 +1,9 @@
-// Notices that work on a device has ended: one thread that polls events, as the device's callbacks
-// do not report work that ended in an error.
+// One thread that polls events for the end of a device's work, as the device's callbacks do not
+// report work that ended in an error.
 //
-// Work is watched in queues: the work of a queue ends in the order in which it was added, so only
+// Work is polled in queues: the work of a queue ends in the order in which it was added, so only
 // its oldest is polled. Thread-safe. Callbacks run on the thread, without a lock, and must not
-// block. While anything is watched the thread polls every few microseconds at first, then more
-// rarely.
+// block. The thread polls every few microseconds at first, then more rarely.
 #pragma once
 #include <deque>
 #include <functional>
@@ -18,31 +17,31 @@
 
 namespace tessera::worker::device {
 
-// Something that ends.
-class Watched {
+// Work whose end can be polled.
+class Pollable {
  public:
-  virtual ~Watched() = default;
-  // Polls; true once the work has ended and its waiters have been told. Called until then.
+  virtual ~Pollable() = default;
+  // Returns true once the work has ended and its waiters are notified. Called until then.
   virtual bool Poll(absl::Time now) = 0;
 };
 
-class Completion {
+class CompletionPoller {
  public:
-  explicit Completion(int num_queues);
-  Completion(const Completion&) = delete;
-  Completion& operator=(const Completion&) = delete;
-  // Work that has not ended is dropped, without a call to its waiters.
-  ~Completion();
+  explicit CompletionPoller(int num_queues);
+  CompletionPoller(const CompletionPoller&) = delete;
+  CompletionPoller& operator=(const CompletionPoller&) = delete;
+  // Drops unfinished work without notifying its waiters.
+  ~CompletionPoller();
 
-  void Add(int queue, std::unique_ptr<Watched> work) ABSL_LOCKS_EXCLUDED(mu_);
+  void Add(int queue, std::unique_ptr<Pollable> work) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   void Run();
-  // Polls the oldest of each queue; whether any has ended.
+  // Polls the oldest of each queue; returns whether any has ended.
   bool PollAll();
 
   absl::Mutex mu_;
-  std::vector<std::deque<std::unique_ptr<Watched>>> queues_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::deque<std::unique_ptr<Pollable>>> queues_ ABSL_GUARDED_BY(mu_);
   int64_t watched_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   absl::CondVar changed_;

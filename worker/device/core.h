@@ -1,7 +1,5 @@
-// The state that a device backend's launches and copies share.
-//
-// Owned by the backend. `scratch` and `positions` are the enqueueing thread's; the rest is
-// thread-safe by itself or as its header says.
+// The resources of a device that its launches and copies share. Owned by the backend. Only the
+// enqueueing thread uses `scratch` and `positions`; the rest is thread-safe.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -17,26 +15,27 @@
 
 namespace tessera::worker::device {
 
-using BlockRef = std::shared_ptr<const Block>;
+using AllocationRef = std::shared_ptr<const Allocation>;
 
-// Not destroyed once the device is lost: threads may be stuck in calls of its library, and the
-// process ends.
-struct Core {
+// Leaked once the device is lost: threads may be stuck in calls of its library, and the process
+// ends.
+struct DeviceResources {
   std::unique_ptr<Device> device;
   std::unique_ptr<Arena> arena;
-  std::unique_ptr<PinnedSlots> mirrors;
-  // Everything that a launch does but its exchanges, in the order of Enqueue; and the exchanges. A
-  // launch ends on `compute`, after its exchanges.
+  std::unique_ptr<PinnedSlots> inline_slots;
+  // `exchange` runs the collectives of launches, `compute` everything else, in the order of
+  // Enqueue. A launch ends on `compute`, after its collectives.
   StreamHandle compute, exchange;
   std::unique_ptr<GroupComms> group_comms;
-  // The executables' scratch memory: one for all, since their work is in one order. Replaced by a
-  // larger one when that is needed; launches hold the one they use.
-  BlockRef scratch;
-  std::map<int32_t, BlockRef> positions;  // an s32 of that value
-  std::unique_ptr<AbortLadder> ladder;
-  // Two threads: a callback at the end of a launch may make a copy, and wait for it.
-  std::unique_ptr<Completion> launches, copies;
-  std::unique_ptr<Staging> staging;  // Last: watches its copies in `copies`.
+  // The scratch memory of all executables, which run one after the other. Replaced by a larger one
+  // when needed; launches hold a reference.
+  AllocationRef scratch;
+  std::map<int32_t, AllocationRef>
+      positions;  // device constants for axis_index: an s32 of that value
+  std::unique_ptr<CollectiveAborter> aborter;
+  // Two threads, since a callback at the end of a launch may wait for a copy.
+  std::unique_ptr<CompletionPoller> launches, copies;
+  std::unique_ptr<Staging> staging;  // Last: it uses `copies`.
 };
 
 }  // namespace tessera::worker::device

@@ -1,5 +1,4 @@
 // A device of a plugin (device_api.h), with owning types for handles and statuses for error codes.
-//
 // Device is thread-safe as the table is; it outlives every handle made from it.
 #pragma once
 #include <cstdint>
@@ -13,7 +12,7 @@
 
 namespace tessera::worker::device {
 
-// Owns what the table calls `T`, and destroys it by the table's function.
+// Owns a handle of type `T`, and destroys it by the table's function.
 template <class T, void (*tessera_device_api::*kDestroy)(T*)>
 class Handle {
  public:
@@ -55,15 +54,15 @@ class Device {
   const tessera_device_info& info() const { return info_; }
   const std::string& name() const { return name_; }
 
-  // OK for TESSERA_OK. Others name the device, `what` and what the plugin says, as OUT_OF_MEMORY,
-  // NOT_IMPLEMENTED, PEER_FAILED, WORKER_LOST (sticky) or INTERNAL. TESSERA_NOT_READY is not an
-  // answer of the calls that come here.
+  // OK for TESSERA_OK. Errors have the device, `what` and the plugin's text, as OUT_OF_MEMORY,
+  // NOT_IMPLEMENTED, PEER_FAILED, WORKER_LOST (sticky) or INTERNAL. Requires: not
+  // TESSERA_NOT_READY.
   absl::Status Check(int code, const char* what) const;
 
   absl::StatusOr<StreamHandle> NewStream(bool high_priority) const;
-  // An event at what has been enqueued on `stream`.
+  // An event after everything enqueued on `stream` so far.
   absl::StatusOr<EventHandle> Record(const StreamHandle& stream) const;
-  // Whether it has been reached.
+  // Whether the event has been reached.
   absl::StatusOr<bool> Reached(const EventHandle& event) const;
 
  private:

@@ -33,12 +33,12 @@ constexpr int kMirrors = 64;
 
 class DeviceMemory final : public DeviceBuffer {
  public:
-  DeviceMemory(ir::DType dtype, ir::Dims shape, BlockRef block)
+  DeviceMemory(ir::DType dtype, ir::Dims shape, AllocationRef block)
       : type_(ir::MakeType(dtype, std::move(shape))), block_(std::move(block)) {}
   ir::DType dtype() const override { return type_.dtype; }
   const ir::Dims& shape() const override { return type_.shape; }
   int64_t num_bytes() const override { return type_.num_bytes(); }
-  const BlockRef& block() const { return block_; }
+  const AllocationRef& block() const { return block_; }
 
   // The copy on the host that came along with the launch; null: none. Set before the launch's event
   // is done, read after.
@@ -49,7 +49,7 @@ class DeviceMemory final : public DeviceBuffer {
 
  private:
   const ir::Type type_;
-  const BlockRef block_;
+  const AllocationRef block_;
 };
 
 const DeviceMemory& MemoryOf(const DeviceBuffer& buffer) {
@@ -57,7 +57,7 @@ const DeviceMemory& MemoryOf(const DeviceBuffer& buffer) {
 }
 
 // Bounds a call that may block for ever.
-class AbortGuard final : public Watched {
+class AbortGuard final : public Pollable {
  public:
   AbortGuard(std::shared_ptr<const std::atomic<bool>> done, absl::Time deadline,
              std::function<void()> late)
@@ -86,9 +86,9 @@ class DeviceBackend final : public Backend {
 
   ~DeviceBackend() override {
     if (!is_fatal()) return;
-    if (core_->ladder != nullptr) core_->ladder->Abandon();
+    if (core_->aborter != nullptr) core_->aborter->Abandon();
     // Reachable for ever, for threads that never come back.
-    static auto* const lost = new std::vector<std::unique_ptr<Core>>;
+    static auto* const lost = new std::vector<std::unique_ptr<DeviceResources>>;
     lost->push_back(std::move(core_));
   }
 
@@ -120,7 +120,7 @@ class DeviceBackend final : public Backend {
       executable->module = ModuleHandle(&api(), module);
     }
     for (const ir::Array& constant : executable->program.constants) {
-      TESSERA_ASSIGN_OR_RETURN(BlockRef block, Upload(constant, "a constant"));
+      TESSERA_ASSIGN_OR_RETURN(AllocationRef block, Upload(constant, "a constant"));
       executable->constants.push_back(std::move(block));
     }
     return executable;
@@ -164,21 +164,21 @@ class DeviceBackend final : public Backend {
       SetFatal(joined);
       return work.broken.ok() ? joined : work.broken;
     }
-    std::vector<std::pair<std::shared_ptr<DeviceMemory>, PinnedSlotRef>> mirrors;
+    std::vector<std::pair<std::shared_ptr<DeviceMemory>, PinnedSlotRef>> inline_slots;
     if (work.broken.ok()) {
       for (const auto& result : made) {
         if (result->num_bytes() > kMirrorBytes) continue;
-        PinnedSlotRef slot = core_->mirrors->Take();
+        PinnedSlotRef slot = core_->inline_slots->Take();
         if (slot == nullptr) break;
         work.broken.Update(
             device().Check(api().copy_to_host(core_->compute.get(), slot->address(),
                                               result->block()->address(), result->num_bytes()),
                            "a result's copy"));
-        mirrors.emplace_back(result, std::move(slot));
+        inline_slots.emplace_back(result, std::move(slot));
       }
     }
     work.context = context;
-    work.exchanges = runner.TakeExchanges();
+    work.exchanges = runner.TakeCollectives();
     absl::StatusOr<EventHandle> end = device().Record(core_->compute);
     if (!end.ok()) {
       // The device takes nothing more.
@@ -186,9 +186,9 @@ class DeviceBackend final : public Backend {
       return work.broken.ok() ? end.status() : work.broken;
     }
     work.end = *std::move(end);
-    work.finish = [mirrors = std::move(mirrors), scratch = core_->scratch,
+    work.finish = [inline_slots = std::move(inline_slots), scratch = core_->scratch,
                    made](const absl::Status& status) {
-      for (const auto& [result, slot] : mirrors) {
+      for (const auto& [result, slot] : inline_slots) {
         if (status.ok()) result->mirror = slot;
       }
     };
@@ -197,7 +197,7 @@ class DeviceBackend final : public Backend {
     core_->launches->Add(
         kLaunchQueue,
         std::make_unique<Launch>(
-            &device(), core_->ladder.get(),
+            &device(), core_->aborter.get(),
             LaunchBounds{options_.collective_timeout, options_.abort_grace, options_.cancel_grace},
             [this](const absl::Status& why) { SetFatal(why); }, ended, std::move(work)));
     return enqueued;
@@ -206,7 +206,7 @@ class DeviceBackend final : public Backend {
   void CloseGeneration(uint64_t generation) override { core_->group_comms->Close(generation); }
 
   absl::StatusOr<DeviceBufferRef> FromHost(int, ir::Array value) override {
-    TESSERA_ASSIGN_OR_RETURN(BlockRef block, Upload(value, "an array"));
+    TESSERA_ASSIGN_OR_RETURN(AllocationRef block, Upload(value, "an array"));
     return std::make_shared<const DeviceMemory>(value.dtype(), value.shape(), std::move(block));
   }
 
@@ -228,21 +228,22 @@ class DeviceBackend final : public Backend {
 
   absl::Status Open(const tessera_device_api* api) {
     kind_ = api->kind;
-    Core& core = *core_;
+    DeviceResources& core = *core_;
     TESSERA_ASSIGN_OR_RETURN(core.device, Device::Open(api, options_.ordinal));
     int64_t bytes = options_.memory_bytes;
     if (bytes == 0) bytes = device().info().free_bytes / 10 * 9;
     TESSERA_ASSIGN_OR_RETURN(core.arena, Arena::Make(&device(), bytes));
-    TESSERA_ASSIGN_OR_RETURN(core.mirrors, PinnedSlots::Make(&device(), kMirrors, kMirrorBytes));
+    TESSERA_ASSIGN_OR_RETURN(core.inline_slots,
+                             PinnedSlots::Make(&device(), kMirrors, kMirrorBytes));
     TESSERA_ASSIGN_OR_RETURN(core.compute, device().NewStream(/*high_priority=*/false));
     TESSERA_ASSIGN_OR_RETURN(core.exchange, device().NewStream(/*high_priority=*/true));
     TESSERA_ASSIGN_OR_RETURN(core.scratch, Allocate(0, "scratch memory"));
     core.group_comms = std::make_unique<GroupComms>(&device(), options_.collective_timeout,
                                                     [this](GroupComm& c) { AbortHere(c); });
-    core.ladder = std::make_unique<AbortLadder>(&device());
+    core.aborter = std::make_unique<CollectiveAborter>(&device());
     const StagingOptions staging;
-    core.launches = std::make_unique<Completion>(kNumQueues);
-    core.copies = std::make_unique<Completion>(staging.channels);
+    core.launches = std::make_unique<CompletionPoller>(kNumQueues);
+    core.copies = std::make_unique<CompletionPoller>(staging.channels);
     TESSERA_ASSIGN_OR_RETURN(core.staging, Staging::Make(&device(), core.copies.get(), staging));
     build_options_.multiplies = [this](ir::DType in, ir::DType out) {
       MatmulShape shape{.batch = 1, .m = 16, .n = 16, .k = 16, .in = in, .out = out};
@@ -270,12 +271,12 @@ class DeviceBackend final : public Backend {
   const Device& device() const { return *core_->device; }
   const tessera_device_api& api() const { return device().api(); }
 
-  absl::StatusOr<BlockRef> Allocate(int64_t bytes, const char* what) {
-    TESSERA_ASSIGN_OR_RETURN(Block block, core_->arena->Allocate(bytes, what));
-    return std::make_shared<const Block>(std::move(block));
+  absl::StatusOr<AllocationRef> Allocate(int64_t bytes, const char* what) {
+    TESSERA_ASSIGN_OR_RETURN(Allocation block, core_->arena->Allocate(bytes, what));
+    return std::make_shared<const Allocation>(std::move(block));
   }
-  absl::StatusOr<BlockRef> Upload(const ir::Array& value, const char* what) {
-    TESSERA_ASSIGN_OR_RETURN(BlockRef block, Allocate(value.num_bytes(), what));
+  absl::StatusOr<AllocationRef> Upload(const ir::Array& value, const char* what) {
+    TESSERA_ASSIGN_OR_RETURN(AllocationRef block, Allocate(value.num_bytes(), what));
     TESSERA_RETURN_IF_ERROR(
         Noted(core_->staging->ToDevice(block->address(), value.data(), value.num_bytes())));
     return block;
@@ -308,7 +309,7 @@ class DeviceBackend final : public Backend {
       if (!status.ok()) return;
       const std::string& label = program.labels[step.label];
       executable.has_collectives_ |= std::holds_alternative<program::CollectiveStep>(step.what);
-      if (std::holds_alternative<program::GeneralStep>(step.what)) {
+      if (std::holds_alternative<program::HostFallbackStep>(step.what)) {
         status = MakeError(ErrorKind::kNotImplemented,
                            absl::StrCat(label, ": there is no code for this on a ", kind_,
                                         "; run the program on CPU devices"));
@@ -360,7 +361,7 @@ class DeviceBackend final : public Backend {
     for (const program::Result& result : program.results) {
       const Slot& slot = program.slots[result.slot];
       const int taken = context.donations.empty() ? -1 : context.donations[made.size()];
-      BlockRef block;
+      AllocationRef block;
       const DeviceMemory* sharer = nullptr;
       if (slot.kind == Slot::Kind::kArgument) {
         sharer = &MemoryOf(*args[slot.index]);
@@ -389,7 +390,7 @@ class DeviceBackend final : public Backend {
   absl::Status PreparePositions(const program::StepProgram& program, const RunContext& context) {
     std::set<int32_t> wanted;
     program::ForEachStep(program.steps, [&](const Step& step) {
-      if (const auto* position = std::get_if<program::PositionStep>(&step.what)) {
+      if (const auto* position = std::get_if<program::AxisIndexStep>(&step.what)) {
         wanted.insert(
             static_cast<int32_t>(program.mesh.IndexAlong(context.mesh_device, position->axes)));
       }
@@ -441,7 +442,7 @@ class DeviceBackend final : public Backend {
   std::unique_ptr<codegen::CompileChildren> children_;
   std::string kind_;
   program::BuildOptions build_options_;
-  std::unique_ptr<Core> core_ = std::make_unique<Core>();
+  std::unique_ptr<DeviceResources> core_ = std::make_unique<DeviceResources>();
   std::atomic<bool> is_fatal_{false};
   mutable absl::Mutex mu_;
   absl::Status fatal_ ABSL_GUARDED_BY(mu_);

@@ -508,8 +508,8 @@ TEST_F(DeviceBackendTest, EveryExchangeIsTheEvaluators) {
                   f = b.Build({{named.second(x)}});
                 }),
                 IsOk());
-    ir::Lanes in = {Random(DType::kF32, {4, 2}, 1), Random(DType::kF32, {4, 2}, 2)};
-    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Lanes> want,
+    ir::Shards in = {Random(DType::kF32, {4, 2}, 1), Random(DType::kF32, {4, 2}, 2)};
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Shards> want,
                                  ir::Evaluator().RunOnDevices({0, 1}, *f, {in}));
     two.OnBoth([&](int d) {
       Lane& lane = *two.lanes[d];
@@ -712,7 +712,7 @@ TEST_F(DeviceBackendTest, StepsBetweenExchangesBecomeGraphs) {
   TwoLanes two;
   const ir::Program program = StretchesProgram();
   const Array x = Random(DType::kF32, {4, 64}, 1);
-  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Lanes> want,
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Shards> want,
                                ir::Evaluator().RunOnDevices({0, 1}, *program.entry, {{x, x}}));
   std::vector<std::shared_ptr<const Executable>> executables(2);
   std::vector<DeviceBufferRef> args(2);
@@ -853,10 +853,10 @@ TEST_F(DeviceBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
 }
 
 TEST(LookPauseTest, AShortWaitIsNotSleptThrough) {
-  EXPECT_EQ(LookPause(absl::ZeroDuration()), absl::ZeroDuration());
-  EXPECT_EQ(LookPause(absl::Microseconds(100)), absl::ZeroDuration());
-  EXPECT_GT(LookPause(absl::Milliseconds(1)), absl::ZeroDuration());
-  EXPECT_LE(LookPause(absl::Seconds(4)), absl::Milliseconds(1));
+  EXPECT_EQ(PollInterval(absl::ZeroDuration()), absl::ZeroDuration());
+  EXPECT_EQ(PollInterval(absl::Microseconds(100)), absl::ZeroDuration());
+  EXPECT_GT(PollInterval(absl::Milliseconds(1)), absl::ZeroDuration());
+  EXPECT_LE(PollInterval(absl::Seconds(4)), absl::Milliseconds(1));
 }
 
 TEST_F(DeviceBackendTest, AnExchangeThatStandsStillBetweenGraphsEndsWithinItsBounds) {

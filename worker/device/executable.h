@@ -1,7 +1,6 @@
 // A program compiled for one device: its step program, code, constants, matmul plans, and the
-// graphs recorded from it.
-//
-// Immutable once compiled, but for `graphs`, which are the enqueueing thread's.
+// graphs recorded from it. Immutable once compiled, but for `graphs`, which are the enqueueing
+// thread's.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -22,15 +21,16 @@ inline int64_t Rounded(int64_t bytes) {
   return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
 }
 
-// The stretches of a program as graphs, for each set of buffers that was launched more than once.
+// The captured segments of a program, for each set of buffers that was launched more than once.
+// A segment is a run of steps that fits into one graph.
 class Graphs {
  public:
-  using Key = std::vector<uint64_t>;                // the addresses
-  using Stretches = std::map<size_t, GraphHandle>;  // by the first step
+  using Key = std::vector<uint64_t>;                    // the addresses
+  using GraphSegments = std::map<size_t, GraphHandle>;  // by the first step
 
-  // The graphs for these buffers, with empty handles for stretches that cannot be recorded. Null if
-  // the buffers have not been seen lately: they are remembered, and found the next time.
-  Stretches* Find(const Key& key) {
+  // The graphs for these buffers, with empty handles for segments that cannot be captured. Null,
+  // and remembers the buffers, if they have not been used recently.
+  GraphSegments* Find(const Key& key) {
     for (auto it = graphs_.begin(); it != graphs_.end(); ++it) {
       if (it->first != key) continue;
       graphs_.splice(graphs_.begin(), graphs_, it);
@@ -41,7 +41,7 @@ class Graphs {
       if (seen_.size() > kSetsMax) seen_.pop_back();
       return nullptr;
     }
-    graphs_.emplace_front(key, Stretches());
+    graphs_.emplace_front(key, GraphSegments());
     if (graphs_.size() > kSetsMax) graphs_.pop_back();
     return &graphs_.front().second;
   }
@@ -50,7 +50,7 @@ class Graphs {
   // A training loop alternates between two.
   static constexpr size_t kSetsMax = 8;
 
-  std::list<std::pair<Key, Stretches>> graphs_;  // latest use first
+  std::list<std::pair<Key, GraphSegments>> graphs_;  // latest use first
   std::deque<Key> seen_;
 };
 
@@ -63,9 +63,9 @@ class DeviceExecutable final : public Executable {
   program::StepProgram program;
   codegen::DeviceCode code;
   ModuleHandle module;
-  std::vector<BlockRef> constants;
+  std::vector<AllocationRef> constants;
   std::map<MatmulShape, MatmulHandle> matmuls;
-  // Scratch behind the arena: the workspace of matmuls, then aligned copies of unaligned operands.
+  // Scratch after the arena: the workspace of matmuls, then aligned copies of unaligned operands.
   int64_t matmul_bytes = 0, realigned_bytes = 0;
   int64_t scratch_bytes() const {
     return Rounded(program.arena_bytes) + matmul_bytes + realigned_bytes;
@@ -80,8 +80,8 @@ class DeviceExecutable final : public Executable {
 inline bool MayBeUnaligned(const program::Slot& slot, int64_t offset = 0) {
   constexpr int64_t kAlignment = 16;
   if ((slot.offset + offset) % kAlignment != 0) return true;
-  return std::any_of(slot.trip_count.begin(), slot.trip_count.end(),
-                     [](const program::Trip& trip) { return trip.stride % kAlignment != 0; });
+  return std::any_of(slot.loop_strides.begin(), slot.loop_strides.end(),
+                     [](const program::LoopStride& trip) { return trip.stride % kAlignment != 0; });
 }
 
 // The bytes of a slot that a matmul reads or writes.

@@ -36,7 +36,7 @@ absl::StatusOr<tessera_comm_id> ShareId(const Device& device, const RunContext& 
 
 }  // namespace
 
-absl::Duration LookPause(absl::Duration waited) {
+absl::Duration PollInterval(absl::Duration waited) {
   constexpr absl::Duration kShort = absl::Microseconds(200), kPauseMax = absl::Milliseconds(1);
   if (waited < kShort) return absl::ZeroDuration();
   return std::min(waited / 8, kPauseMax);
@@ -101,7 +101,7 @@ absl::Status GroupComms::Await(const GroupComm& communicator, const RunContext& 
                        absl::FormatDuration(timeout_), " for the communicator of ranks {",
                        absl::StrJoin(communicator.group, ","), "}"));
     }
-    if (const absl::Duration pause = LookPause(now - began); pause > absl::ZeroDuration()) {
+    if (const absl::Duration pause = PollInterval(now - began); pause > absl::ZeroDuration()) {
       never.WaitForNotificationWithTimeout(pause);
     } else {
       std::this_thread::yield();

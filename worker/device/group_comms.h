@@ -1,9 +1,9 @@
 // The device library's communicators ("comms") of one device: one for each group of ranks of a
 // generation, made when a launch first needs it.
 //
-// Their ids travel over the host's Collectives of the same generation, under its deadline, so that
-// a rank that is missing is named before the device is asked to wait for it. Get is called by the
-// thread that enqueues; Close and Abort by any.
+// Their ids are exchanged over the host's Collectives of the same generation, under its deadline,
+// so that a missing rank is reported before the device waits for it. Get is called by the
+// enqueueing thread; Close and Abort by any.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -31,27 +31,26 @@ struct GroupComm {
 };
 using GroupCommRef = std::shared_ptr<GroupComm>;
 
-// How long to look away after so long a wait for the library. It takes an exchange within tens of
-// microseconds, which no sleep is as short as; what takes longer, such as to connect, may be found
-// a little late.
-absl::Duration LookPause(absl::Duration waited);
+// The poll interval after having waited for `waited`. The library usually enqueues a collective
+// within tens of microseconds, which is shorter than any sleep; slower work, such as connecting, is
+// polled more rarely.
+absl::Duration PollInterval(absl::Duration waited);
 
 class GroupComms {
  public:
-  // `timeout` bounds each wait for the library. `abort` takes a communicator off the device, and is
-  // itself bounded.
+  // `timeout` bounds each wait for the library. `abort` aborts a communicator, in bounded time.
   GroupComms(const Device* device, absl::Duration timeout, std::function<void(GroupComm&)> abort)
       : device_(device), timeout_(timeout), abort_(std::move(abort)) {}
 
-  // Of the ranks in `group`, which lists this device's. COLLECTIVE_TIMEOUT, WORKER_LOST or
-  // PEER_FAILED if the others do not come, as Collectives says it.
+  // The communicator of the ranks in `group`, this device's among them. COLLECTIVE_TIMEOUT,
+  // WORKER_LOST or PEER_FAILED, as from Collectives, if others do not join.
   absl::StatusOr<GroupCommRef> Get(const RunContext& context, const std::vector<int>& group,
                                    const CallKey& key) ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until the last call on it has been taken. If it is not, the communicator is aborted
-  // before the error is returned: until then nothing may be enqueued behind the call.
+  // Waits until the last call on it has been enqueued. On an error the communicator is aborted
+  // before this returns: until then nothing may be enqueued after the call.
   absl::Status AwaitReady(GroupComm& communicator, const RunContext& context,
                           const std::string& label) const;
-  // Forgets those of a generation; launches that use one keep it.
+  // Drops those of a generation; launches that use one hold a reference.
   void Close(uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

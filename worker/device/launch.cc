@@ -30,9 +30,9 @@ void LaunchEnd::Set(const absl::Status& status) {
   if (done) done(status);
 }
 
-// ---- The ladder. --------------------------------------------------------------------------------
+// ---- The aborter. -------------------------------------------------------------------------------
 
-AbortLadder::~AbortLadder() {
+CollectiveAborter::~CollectiveAborter() {
   std::vector<std::thread> threads;
   {
     absl::MutexLock lock(&mu_);
@@ -41,22 +41,23 @@ AbortLadder::~AbortLadder() {
   for (std::thread& thread : threads) thread.join();
 }
 
-void AbortLadder::Abandon() {
+void CollectiveAborter::Abandon() {
   absl::MutexLock lock(&mu_);
   for (std::thread& thread : threads_) thread.detach();
   threads_.clear();
 }
 
-void AbortLadder::Escalate(const RunContext& context,
-                           std::shared_ptr<std::vector<WatchedExchange>> exchanges, int stuck,
-                           absl::Status why, std::function<void(const absl::Status&)> done) {
+void CollectiveAborter::Escalate(const RunContext& context,
+                                 std::shared_ptr<std::vector<WatchedCollective>> exchanges,
+                                 int stuck, absl::Status why,
+                                 std::function<void(const absl::Status&)> done) {
   auto climb = [device = device_, context, exchanges = std::move(exchanges), stuck,
                 why = std::move(why), done = std::move(done)] {
     absl::Status verdict = why;
     if (stuck >= 0 && context.collectives != nullptr) {
       // Whoever stands at the same exchange comes here at about the same time. Who does not come
       // within the host's own timeout is named.
-      const WatchedExchange& at = (*exchanges)[stuck];
+      const WatchedCollective& at = (*exchanges)[stuck];
       const absl::Status asked =
           context.collectives->Run({.kind = ir::CollectiveKind::kBarrier,
                                     .rank = at.comm->group[at.comm->position],
@@ -65,7 +66,7 @@ void AbortLadder::Escalate(const RunContext& context,
       if (!asked.ok()) verdict = asked;
     }
     done(verdict);
-    for (const WatchedExchange& exchange : *exchanges) {
+    for (const WatchedCollective& exchange : *exchanges) {
       if (exchange.comm->aborted.exchange(true)) continue;
       static_cast<void>(device->api().comm_abort(exchange.comm->handle.get()));
     }
@@ -76,16 +77,16 @@ void AbortLadder::Escalate(const RunContext& context,
 
 // ---- The launch. --------------------------------------------------------------------------------
 
-Launch::Launch(const Device* device, AbortLadder* ladder, LaunchBounds bounds,
+Launch::Launch(const Device* device, CollectiveAborter* aborter, LaunchBounds bounds,
                std::function<void(const absl::Status&)> fatal, std::shared_ptr<LaunchEnd> end,
                Work work)
     : device_(device),
-      ladder_(ladder),
+      aborter_(aborter),
       bounds_(bounds),
       fatal_(std::move(fatal)),
       end_(std::move(end)),
       work_(std::move(work)),
-      exchanges_(std::make_shared<std::vector<WatchedExchange>>(std::move(work_.exchanges))) {}
+      collectives_(std::make_shared<std::vector<WatchedCollective>>(std::move(work_.exchanges))) {}
 
 bool Launch::End(const absl::Status& status) {
   work_.finish(status);
@@ -106,22 +107,22 @@ void Launch::Break(absl::Time now, const absl::Status& why, int stuck) {
     verdict_->status = why;
   }
   // The question who is missing has the host's timeout; then the abort has its own.
-  grace_ = exchanges_->empty() ? bounds_.cancel_grace : bounds_.abort_grace;
+  grace_ = collectives_->empty() ? bounds_.cancel_grace : bounds_.abort_grace;
   give_up_at_ = now + grace_;
   if (stuck >= 0) give_up_at_ += bounds_.collective_timeout;
-  if (exchanges_->empty()) return;
-  ladder_->Escalate(work_.context, exchanges_, stuck, why,
-                    [verdict = verdict_](const absl::Status& status) {
-                      absl::MutexLock lock(&verdict->mu);
-                      verdict->status = status;
-                    });
+  if (collectives_->empty()) return;
+  aborter_->Escalate(work_.context, collectives_, stuck, why,
+                     [verdict = verdict_](const absl::Status& status) {
+                       absl::MutexLock lock(&verdict->mu);
+                       verdict->status = status;
+                     });
 }
 
 void Launch::Watch(absl::Time now) {
   if (!work_.broken.ok()) return Break(now, work_.broken, -1);
   if (work_.context.cancel->cancelled()) return Break(now, work_.context.cancel->status(), -1);
-  for (; next_ < exchanges_->size(); ++next_) {
-    const WatchedExchange& exchange = (*exchanges_)[next_];
+  for (; next_ < collectives_->size(); ++next_) {
+    const WatchedCollective& exchange = (*collectives_)[next_];
     const absl::StatusOr<bool> begun = device_->Reached(exchange.begin);
     if (!begun.ok() || !*begun) return;
     const absl::StatusOr<bool> left = device_->Reached(exchange.end);

@@ -1,8 +1,7 @@
-// Launches on the device: what runs, how its end is noticed, and what becomes of one that is
-// broken.
+// Launches on the device: their state, the detection of their end, and their abortion.
 //
-// A Launch is made by the thread that enqueues, then owned by Completion, which looks at it until
-// it has ended. LaunchEvent is the executor's view of the same end.
+// A Launch is made by the thread that enqueues, then owned by CompletionPoller, which polls it
+// until it has ended. LaunchEvent is the executor's view of the same end.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,7 +22,7 @@
 
 namespace tessera::worker::device {
 
-// The end of a launch, told to whoever asks first or last.
+// The end of a launch: calls `done` when both Set and OnDone have been called.
 class LaunchEnd {
  public:
   void OnDone(std::function<void(const absl::Status&)> done) ABSL_LOCKS_EXCLUDED(mu_);
@@ -46,27 +45,28 @@ class LaunchEvent final : public Event {
   const std::shared_ptr<LaunchEnd> end_;
 };
 
-// One exchange of a launch: when the device comes to it and leaves it.
-struct WatchedExchange {
+// One collective of a launch, with events at its begin and end on the device.
+struct WatchedCollective {
   std::string label;
   CallKey key;
   GroupCommRef comm;
   EventHandle begin, end;
 };
 
-// Takes exchanges off the device whose others do not come: names who is missing, if that can be
-// known, then aborts the communicators. Each runs on a thread of its own, for an abort may block.
-class AbortLadder {
+// Aborts collectives whose peers do not join: diagnoses who is missing, if possible, then aborts
+// the communicators. Each runs on a thread of its own, since an abort may block.
+class CollectiveAborter {
  public:
-  explicit AbortLadder(const Device* device) : device_(device) {}
-  ~AbortLadder();
-  // Gives up the threads, which may never come back; what they use must stay.
+  explicit CollectiveAborter(const Device* device) : device_(device) {}
+  ~CollectiveAborter();
+  // Detaches the threads, which may never end; what they use must be leaked.
   void Abandon() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // `stuck` is the exchange that stands still, or -1: nobody is to be asked. `done` is called with
-  // the verdict, or with `why` if there is none, before anything is aborted.
-  void Escalate(const RunContext& context, std::shared_ptr<std::vector<WatchedExchange>> exchanges,
-                int stuck, absl::Status why, std::function<void(const absl::Status&)> done)
+  // `stuck` is the stalled collective, or -1: nothing to diagnose. `done` is called with the
+  // diagnosed error, or with `why` if there is none, before anything is aborted.
+  void Escalate(const RunContext& context,
+                std::shared_ptr<std::vector<WatchedCollective>> exchanges, int stuck,
+                absl::Status why, std::function<void(const absl::Status&)> done)
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -79,48 +79,48 @@ struct LaunchBounds {
   absl::Duration collective_timeout, abort_grace, cancel_grace;
 };
 
-class Launch final : public Watched {
+class Launch final : public Pollable {
  public:
   struct Work {
     RunContext context;
     EventHandle end;
-    std::vector<WatchedExchange> exchanges;  // in order
-    // What is wrong with it from the start: it was not enqueued whole.
+    std::vector<WatchedCollective> exchanges;  // in order
+    // The error if it was not enqueued completely.
     absl::Status broken;
-    // Called once the device has left the launch, and before anybody is told: results that were
-    // copied along are there if the status is OK. Holds what the device uses.
+    // Called once the device work has ended, before waiters are notified: inline results are valid
+    // if the status is OK. Holds references to what the device uses.
     std::function<void(const absl::Status&)> finish;
   };
-  // `fatal` is told that the device is lost. All outlive the launch.
-  Launch(const Device* device, AbortLadder* ladder, LaunchBounds bounds,
+  // `fatal` is called when the device is lost. All arguments outlive the launch.
+  Launch(const Device* device, CollectiveAborter* aborter, LaunchBounds bounds,
          std::function<void(const absl::Status&)> fatal, std::shared_ptr<LaunchEnd> end, Work work);
 
   bool Poll(absl::Time now) override;
 
  private:
-  // What the ladder's thread says.
+  // The status found by the aborter's thread.
   struct Verdict {
     absl::Mutex mu;
     absl::Status status ABSL_GUARDED_BY(mu);
   };
 
-  // Follows the exchanges; breaks the launch if one stands still, or if it is cancelled.
+  // Polls the collectives; aborts the launch if one stalls, or if it is cancelled.
   void Watch(absl::Time now);
   void Break(absl::Time now, const absl::Status& why, int stuck);
   absl::Status BrokenStatus() const;
   bool End(const absl::Status& status);
 
   const Device* const device_;
-  AbortLadder* const ladder_;
+  CollectiveAborter* const aborter_;
   const LaunchBounds bounds_;
   const std::function<void(const absl::Status&)> fatal_;
   const std::shared_ptr<LaunchEnd> end_;
   Work work_;
-  const std::shared_ptr<std::vector<WatchedExchange>> exchanges_;
-  size_t next_ = 0;                           // exchange that the device has not left
-  std::optional<absl::Time> standing_since_;  // that it is at it
+  const std::shared_ptr<std::vector<WatchedCollective>> collectives_;
+  size_t next_ = 0;                           // the first collective that has not ended
+  std::optional<absl::Time> standing_since_;  // since when it has been running
   bool broken_ = false;
-  absl::Duration grace_;  // that it then has to leave the device
+  absl::Duration grace_;  // how long an aborted launch may take to end
   absl::Time give_up_at_ = absl::InfiniteFuture();
   const std::shared_ptr<Verdict> verdict_ = std::make_shared<Verdict>();
 };

@@ -1,6 +1,5 @@
-// A pool of small pieces of pinned host memory, for results that are copied along with the launch.
-//
-// Thread-safe; a slot is given back when its last holder lets go, and the pool outlives the slots.
+// A pool of small pinned host buffers, for results that are copied as part of a launch.
+// Thread-safe; the last reference to a slot returns it to the pool, which outlives the slots.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -36,7 +35,7 @@ class PinnedSlots {
                                                            int64_t slot_bytes);
   ~PinnedSlots();
 
-  // Null if all are taken.
+  // Null if all are in use.
   PinnedSlotRef Take() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -1,7 +1,7 @@
-// Finds the plugin that drives this machine's accelerators, and asks whether there are any.
+// Finds the plugin for this machine's accelerators, and counts them.
 //
-// A plugin stays loaded until the process ends. Any thread; the first call may take a second, for
-// the driver starts.
+// A plugin stays loaded until the process ends. Thread-safe; the first call may take a second,
+// while the driver starts.
 #pragma once
 #include <string>
 
@@ -10,7 +10,7 @@
 
 namespace tessera::worker::device {
 
-// Where a plugin of that file name is expected: beside this program's file, else in ../lib from
+// The path of the plugin with that file name: in this executable's directory, else in ../lib from
 // there. The first of the two that exists, or the first.
 std::string PluginPath(const std::string& file_name);
 

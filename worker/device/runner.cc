@@ -41,7 +41,7 @@ absl::Status Runner::Run() {
 }
 
 absl::Status Runner::Join() {
-  if (!exchanged_) return absl::OkStatus();
+  if (!collectives_enqueued_) return absl::OkStatus();
   TESSERA_ASSIGN_OR_RETURN(const EventHandle end, device_.Record(core_.exchange));
   return Wait(compute(), end);
 }
@@ -52,7 +52,7 @@ absl::Status Runner::Wait(tessera_stream* stream, const EventHandle& event) {
 
 // ---- Lists of steps. ----------------------------------------------------------------------------
 
-absl::Status Runner::RunList(const Steps& steps, Graphs::Stretches* graphs) {
+absl::Status Runner::RunList(const Steps& steps, Graphs::GraphSegments* graphs) {
   std::vector<EventHandle> ends(steps.size());  // of the exchanges
   int ended = -1;                               // all exchanges up to this one, for `compute`
   int last = -1;
@@ -64,38 +64,39 @@ absl::Status Runner::RunList(const Steps& steps, Graphs::Stretches* graphs) {
   const int size = static_cast<int>(steps.size());
   for (int at = 0; at < size;) {
     const Step& step = steps[at];
-    if (program::IsExchange(step)) {
+    if (program::IsCollectiveStep(step)) {
       label_ = &program().labels[step.label];
       if (context_.in_flight != nullptr) context_.in_flight->SetOp(*label_, /*waiting=*/false);
-      absl::StatusOr<EventHandle> end = RunExchange(std::get<program::CollectiveStep>(step.what));
+      absl::StatusOr<EventHandle> end =
+          EnqueueCollective(std::get<program::CollectiveStep>(step.what));
       if (!end.ok()) return Annotate(end.status(), *label_);
       ends[at] = *std::move(end);
       last = at++;
       continue;
     }
     TESSERA_RETURN_IF_ERROR(await(step.after));
-    compute_is_new_ = true;
-    if (program::HasExchange(step)) {
+    compute_advanced_ = true;
+    if (program::ContainsCollective(step)) {
       TESSERA_RETURN_IF_ERROR(RunLabelled(step));
       ended = at++;
       continue;
     }
     int end = at + 1;
     int64_t nodes = NodesOf(steps[at]);
-    while (end < size && !program::HasExchange(steps[end]) && steps[end].after <= ended) {
+    while (end < size && !program::ContainsCollective(steps[end]) && steps[end].after <= ended) {
       nodes += NodesOf(steps[end]);
       if (nodes > kGraphNodesMax) break;
       ++end;
     }
-    TESSERA_RETURN_IF_ERROR(RunStretch(steps, at, end, graphs));
+    TESSERA_RETURN_IF_ERROR(RunSegment(steps, at, end, graphs));
     at = end;
   }
   return await(last);
 }
 
 // A graph of a single step saves nothing, unless the step is a loop.
-absl::Status Runner::RunStretch(const Steps& steps, size_t begin, size_t end,
-                                Graphs::Stretches* graphs) {
+absl::Status Runner::RunSegment(const Steps& steps, size_t begin, size_t end,
+                                Graphs::GraphSegments* graphs) {
   const bool worth_it =
       end > begin + 1 || (std::holds_alternative<program::LoopStep>(steps[begin].what) &&
                           NodesOf(steps[begin]) <= kGraphNodesMax);
@@ -162,7 +163,8 @@ uint64_t Runner::AddressOf(int slot_index) const {
       address += memory_.arena;
       break;
   }
-  for (const program::Trip& trip : slot.trip_count) address += trips_[trip.loop] * trip.stride;
+  for (const program::LoopStride& trip : slot.loop_strides)
+    address += trips_[trip.loop] * trip.stride;
   return address;
 }
 
@@ -233,12 +235,12 @@ absl::Status Runner::Copy(tessera_stream* stream, uint64_t to, uint64_t from, in
   return device_.Check(device_.api().copy(stream, to, from, bytes), "a copy");
 }
 
-absl::Status Runner::Run(const program::PositionStep& step) {
+absl::Status Runner::Run(const program::AxisIndexStep& step) {
   const auto at = static_cast<int32_t>(program().mesh.IndexAlong(context_.mesh_device, step.axes));
   return Copy(compute(), AddressOf(step.out), core_.positions.at(at)->address(), sizeof(at));
 }
 
-absl::Status Runner::Run(const program::GeneralStep&) {
+absl::Status Runner::Run(const program::HostFallbackStep&) {
   return MakeError(ErrorKind::kInternal, "the host's work is refused when it is compiled");
 }
 
@@ -254,13 +256,13 @@ absl::Status Runner::Run(const program::CollectiveStep& step) {
 
 // ---- Exchanges. ---------------------------------------------------------------------------------
 
-absl::StatusOr<EventHandle> Runner::RunExchange(const program::CollectiveStep& step) {
-  if (compute_is_new_) {
+absl::StatusOr<EventHandle> Runner::EnqueueCollective(const program::CollectiveStep& step) {
+  if (compute_advanced_) {
     TESSERA_ASSIGN_OR_RETURN(const EventHandle before, device_.Record(core_.compute));
     TESSERA_RETURN_IF_ERROR(Wait(exchange(), before));
-    compute_is_new_ = false;
+    compute_advanced_ = false;
   }
-  exchanged_ = true;
+  collectives_enqueued_ = true;
   TESSERA_RETURN_IF_ERROR(Exchange(step));
   return device_.Record(core_.exchange);
 }
@@ -294,17 +296,17 @@ absl::Status Runner::Exchange(const program::CollectiveStep& step) {
   // A position that sends to itself, and nowhere else, copies.
   const bool alone = what.source == position && what.target == position;
   if (alone && step.kind == ir::CollectiveKind::kPermute) return Copy(exchange(), out, in, bytes);
-  WatchedExchange watched;
+  WatchedCollective watched;
   watched.label = *label_;
   watched.key = std::move(key);
   watched.comm = comm;
   TESSERA_ASSIGN_OR_RETURN(watched.begin, device_.Record(core_.exchange));
   // Kept also if it fails here: what of it is on the device has to be aborted.
-  exchanges_.push_back(std::move(watched));
+  collectives_.push_back(std::move(watched));
   const int code = device_.api().collective(comm->handle.get(), exchange(), &what);
   if (code != TESSERA_NOT_READY) TESSERA_RETURN_IF_ERROR(device_.Check(code, "an exchange"));
   TESSERA_RETURN_IF_ERROR(core_.group_comms->AwaitReady(*comm, context_, *label_));
-  TESSERA_ASSIGN_OR_RETURN(exchanges_.back().end, device_.Record(core_.exchange));
+  TESSERA_ASSIGN_OR_RETURN(collectives_.back().end, device_.Record(core_.exchange));
   return absl::OkStatus();
 }
 

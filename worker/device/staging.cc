@@ -17,7 +17,7 @@ struct Ended {
   absl::Status status;
 };
 
-class WatchedCopy final : public Watched {
+class WatchedCopy final : public Pollable {
  public:
   WatchedCopy(const Device* device, EventHandle event, std::shared_ptr<Ended> ended)
       : device_(device), event_(std::move(event)), ended_(std::move(ended)) {}
@@ -52,7 +52,8 @@ class Staging::Lease {
   Channel* const channel_;
 };
 
-absl::StatusOr<std::unique_ptr<Staging>> Staging::Make(const Device* device, Completion* completion,
+absl::StatusOr<std::unique_ptr<Staging>> Staging::Make(const Device* device,
+                                                       CompletionPoller* completion,
                                                        StagingOptions options) {
   std::unique_ptr<Staging> staging(new Staging(device, completion, options));
   for (int i = 0; i < options.channels; ++i) {

@@ -1,8 +1,8 @@
 // Copies between arrays of the host and memory of the device, through pinned memory.
 //
-// A copy takes one of a few channels, each a stream and a pinned buffer of its own, and goes
-// through it in pieces. Blocking; thread-safe. A caller waits while every channel is taken; a copy
-// that does not end within the bound answers WORKER_LOST, as the device hangs.
+// A copy uses one of a few channels, each with a stream and a pinned buffer, and is made in chunks.
+// Blocking; thread-safe. A caller waits while every channel is in use; a copy that does not end
+// within the timeout fails with WORKER_LOST, as the device hangs.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -21,13 +21,14 @@ namespace tessera::worker::device {
 struct StagingOptions {
   int channels = 2;
   int64_t channel_bytes = int64_t{4} << 20;
-  absl::Duration bound = absl::Seconds(30);  // for a channel to come free, and for each piece
+  absl::Duration bound = absl::Seconds(30);  // timeout for a free channel, and for each chunk
 };
 
 class Staging {
  public:
   // Channel i watches its copies in queue i of `completion`. Both outlive the result.
-  static absl::StatusOr<std::unique_ptr<Staging>> Make(const Device* device, Completion* completion,
+  static absl::StatusOr<std::unique_ptr<Staging>> Make(const Device* device,
+                                                       CompletionPoller* completion,
                                                        StagingOptions options);
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
@@ -44,14 +45,14 @@ class Staging {
   };
   class Lease;
 
-  Staging(const Device* device, Completion* completion, StagingOptions options)
+  Staging(const Device* device, CompletionPoller* completion, StagingOptions options)
       : device_(device), completion_(completion), options_(options) {}
   absl::StatusOr<Channel*> Take() ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until the copies enqueued on the channel have ended.
   absl::Status Wait(Channel& channel);
 
   const Device* const device_;
-  Completion* const completion_;
+  CompletionPoller* const completion_;
   const StagingOptions options_;
   std::vector<std::unique_ptr<Channel>> channels_;
   absl::Mutex mu_;

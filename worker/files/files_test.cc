@@ -179,7 +179,7 @@ TEST_F(FolderTest, LinksLeadNowhere) {
   fs::create_symlink(root_ / "x.npy", root_ / "link.npy");
   fs::create_directory_symlink("/tmp", root_ / "out");
   ASSERT_EQ(mkfifo((root_ / "pipe.npy").c_str(), 0600), 0);
-  const Folder folder(root_);
+  const FilesRoot folder(root_);
   int64_t bytes = 0;
   EXPECT_THAT(folder.Open("x.npy", &bytes), IsOk());
   EXPECT_EQ(bytes, 4);
@@ -188,23 +188,23 @@ TEST_F(FolderTest, LinksLeadNowhere) {
   EXPECT_FALSE(folder.Find("out/x.npy", /*make=*/true).ok());
   EXPECT_THAT(folder.Open("pipe.npy", &bytes), ReasonIs("FILE_NOT_FOUND"));
   EXPECT_THAT(folder.Open("no/x.npy", &bytes), ReasonIs("FILE_NOT_FOUND"));
-  EXPECT_THAT(Folder("").Open("x.npy", &bytes), ReasonIs("FILES_DISABLED", "--files-dir"));
+  EXPECT_THAT(FilesRoot("").Open("x.npy", &bytes), ReasonIs("FILES_DISABLED", "--files-dir"));
 }
 
 TEST_F(FolderTest, WhoSeesTheSameFolderReadsTheSameName) {
   std::vector<std::string> names(8);
   std::vector<std::thread> threads;
   for (std::string& name : names)
-    threads.emplace_back([&] { name = Folder(root_).Identity().value_or("none"); });
+    threads.emplace_back([&] { name = FilesRoot(root_).Identity().value_or("none"); });
   for (std::thread& t : threads) t.join();
   EXPECT_THAT(names, Each(names[0]));
   EXPECT_EQ(names[0].size(), 32u);
   EXPECT_EQ(std::distance(fs::directory_iterator(root_), fs::directory_iterator()), 1) << "drafts";
   fs::create_directory(root_ / "other");
-  const auto other = Folder(root_ / "other").Identity();
+  const auto other = FilesRoot(root_ / "other").Identity();
   ASSERT_THAT(other, IsOk());
   EXPECT_NE(*other, names[0]);
-  EXPECT_THAT(Folder(root_ / "no").Identity(), ReasonIs("VALUE_ERROR", "does not open"));
+  EXPECT_THAT(FilesRoot(root_ / "no").Identity(), ReasonIs("VALUE_ERROR", "does not open"));
 }
 
 // Two arrays, cut over the parts: rows of the one, columns of the other.
@@ -251,7 +251,7 @@ class TaskTest : public FolderTest {
       threads.emplace_back([&, part] {
         api::SaveShards command = Part(part, overwrite);
         command.token = token;
-        ends[part] = Save(Folder(root_), command, SaveHooks(), absl::Seconds(20));
+        ends[part] = Save(FilesRoot(root_), command, SaveHooks(), absl::Seconds(20));
       });
     }
     for (std::thread& t : threads) t.join();
@@ -270,7 +270,8 @@ TEST_F(TaskTest, PartsMakeOneFileThatAnyOtherCutReads) {
   ASSERT_NE(columns, nullptr);
   EXPECT_EQ(std::memcmp(file.data() + columns->offset, columns_.data(), columns_.num_bytes()), 0);
 
-  TESSERA_ASSERT_OK_AND_ASSIGN(const auto arrays, Inspect(Folder(root_), "deep/model.safetensors"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto arrays,
+                               Inspect(FilesRoot(root_), "deep/model.safetensors"));
   EXPECT_EQ(arrays, Part(0).arrays);
   api::LoadShards load;
   load.path = "deep/model.safetensors";
@@ -288,11 +289,11 @@ TEST_F(TaskTest, PartsMakeOneFileThatAnyOtherCutReads) {
     EXPECT_TRUE(value == ir::SliceBlock(Whole(s), s.starts, s.shape));
     return absl::OkStatus();
   };
-  EXPECT_THAT(Load(Folder(root_), load, hooks), IsOk());
+  EXPECT_THAT(Load(FilesRoot(root_), load, hooks), IsOk());
   EXPECT_EQ(taken, load.shards.size());
   EXPECT_EQ(reserved, 4 * 5 * 2 + 4 * 9 * 8 + 8);
   load.arrays[0].shape = {60, 1};
-  EXPECT_THAT(Load(Folder(root_), load, hooks), ReasonIs("FILE_NOT_FOUND", "than when"));
+  EXPECT_THAT(Load(FilesRoot(root_), load, hooks), ReasonIs("FILE_NOT_FOUND", "than when"));
 }
 
 TEST_F(TaskTest, AFileThatIsThereStaysUnlessItIsOverwritten) {
@@ -303,7 +304,7 @@ TEST_F(TaskTest, AFileThatIsThereStaysUnlessItIsOverwritten) {
   api::SaveShards alone = Part(0);
   alone.parts = 1;
   alone.token = "2";
-  EXPECT_THAT(Save(Folder(root_), alone, SaveHooks()), ReasonIs("ALREADY_EXISTS", "overwrite"));
+  EXPECT_THAT(Save(FilesRoot(root_), alone, SaveHooks()), ReasonIs("ALREADY_EXISTS", "overwrite"));
   EXPECT_EQ(Bytes("deep/model.safetensors"), before);
   for (const absl::Status& end : SaveAll(/*overwrite=*/true, "3")) ASSERT_THAT(end, IsOk());
   EXPECT_NE(Bytes("deep/model.safetensors"), before);
@@ -319,11 +320,11 @@ TEST_F(TaskTest, APartThatFailsLeavesNothing) {
     hooks.bytes_of = [](const api::FileShard&) -> absl::StatusOr<Array> {
       return MakeError(ErrorKind::kArrayDeleted, "gone");
     };
-    ends[1] = Save(Folder(root_), command, hooks, absl::Seconds(20));
+    ends[1] = Save(FilesRoot(root_), command, hooks, absl::Seconds(20));
   });
   api::SaveShards command = Part(0);
   command.parts = 2;
-  ends[0] = Save(Folder(root_), command, SaveHooks());
+  ends[0] = Save(FilesRoot(root_), command, SaveHooks());
   other.join();
   EXPECT_THAT(ends[0], ReasonIs("PEER_FAILED", "part 1"));
   EXPECT_THAT(ends[1], ReasonIs("ARRAY_DELETED"));
@@ -356,11 +357,11 @@ TEST_F(FullDiskTest, SaysThatThereIsNoSpaceAndLeavesNothing) {
   command.shards = {{0, 1, 0, {0}, large.shape()}};
   Hooks hooks = SaveHooks();
   hooks.bytes_of = [&](const api::FileShard&) -> absl::StatusOr<Array> { return large; };
-  EXPECT_THAT(Save(Folder(root_), command, hooks), ReasonIs("NO_SPACE", "more room"));
+  EXPECT_THAT(Save(FilesRoot(root_), command, hooks), ReasonIs("NO_SPACE", "more room"));
   EXPECT_EQ(NumFiles(), 0);
   command.path = "deep/large.safetensors";
   Fill();
-  EXPECT_THAT(Save(Folder(root_), command, hooks), ReasonIs("NO_SPACE"));
+  EXPECT_THAT(Save(FilesRoot(root_), command, hooks), ReasonIs("NO_SPACE"));
   EXPECT_EQ(NumFiles(), 1) << "the one that filled it";
 }
 
@@ -371,7 +372,7 @@ TEST(FileErrorTest, OnlyAFullDiskIsNoSpace) {
 }
 
 TEST_F(TaskTest, APartInAnotherFolderSaysSo) {
-  EXPECT_THAT(Save(Folder(root_), Part(1), SaveHooks(), absl::Milliseconds(50)),
+  EXPECT_THAT(Save(FilesRoot(root_), Part(1), SaveHooks(), absl::Milliseconds(50)),
               ReasonIs("FILES_DISABLED", "share"));
 }
 
@@ -381,7 +382,7 @@ TEST_F(TaskTest, PartZeroIsCancelledWhileItWaits) {
   hooks.wait = [&](absl::Duration) {
     return ++waits > 5 ? MakeError(ErrorKind::kCancelled, "enough") : absl::OkStatus();
   };
-  EXPECT_THAT(Save(Folder(root_), Part(0), hooks), ReasonIs("CANCELLED", "enough"));
+  EXPECT_THAT(Save(FilesRoot(root_), Part(0), hooks), ReasonIs("CANCELLED", "enough"));
   EXPECT_EQ(NumFiles(), 0);
 }
 

@@ -68,7 +68,7 @@ absl::Status FileError(const std::string& what, int error) {
   return MakeError(ErrorKind::kInternal, absl::StrCat(what, ": ", std::strerror(error)));
 }
 
-absl::StatusOr<Folder::Place> Folder::Find(const std::string& path, bool make) const {
+absl::StatusOr<FilesRoot::Place> FilesRoot::Find(const std::string& path, bool make) const {
   if (path_.empty()) {
     return MakeError(ErrorKind::kFilesDisabled,
                      "files: this worker has no folder of files; start it with --files-dir");
@@ -91,7 +91,7 @@ absl::StatusOr<Folder::Place> Folder::Find(const std::string& path, bool make) c
   return place;
 }
 
-absl::StatusOr<UniqueFd> Folder::Open(const std::string& path, int64_t* bytes) const {
+absl::StatusOr<UniqueFd> FilesRoot::Open(const std::string& path, int64_t* bytes) const {
   TESSERA_ASSIGN_OR_RETURN(const Place place, Find(path, /*make=*/false));
   // Without this the open of a named pipe would block until it has a writer.
   UniqueFd fd(openat(place.folder.get(), place.name.c_str(),
@@ -105,7 +105,7 @@ absl::StatusOr<UniqueFd> Folder::Open(const std::string& path, int64_t* bytes) c
   return fd;
 }
 
-absl::StatusOr<std::string> Folder::Identity() const {
+absl::StatusOr<std::string> FilesRoot::Identity() const {
   constexpr char kName[] = ".tessera-folder";
   constexpr size_t kBytes = 16;
   const auto failure = [this](const char* what) {

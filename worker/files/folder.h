@@ -1,7 +1,7 @@
-// The folder of files: opens what lies below it, and nothing else.
+// The --files-dir: opens files under it, and nothing else.
 //
-// Every part of a path is opened by itself and may not be a link, so that whoever can write into
-// the folder cannot lead anybody out of it. Thread-safe.
+// Every component of a path is opened by itself and may not be a link, so that nobody who can write
+// into the directory can redirect a path out of it. Thread-safe.
 #pragma once
 #include <string>
 
@@ -12,41 +12,41 @@
 
 namespace tessera::worker::files {
 
-class Folder {
+class FilesRoot {
  public:
-  // `path` empty: every use answers FILES_DISABLED. Else it is to be a folder when it is used.
-  explicit Folder(std::string path) : path_(std::move(path)) {}
+  // An empty `path`: every use fails with FILES_DISABLED. Else it must be a directory when used.
+  explicit FilesRoot(std::string path) : path_(std::move(path)) {}
 
-  // A file below: its folder, and its name there. `path` has passed CheckFilePath. With `make`
-  // folders that are missing are made; else FILE_NOT_FOUND.
+  // A file under the root: its directory, and its name there. `path` has passed CheckFilePath. With
+  // `make` missing directories are created; else FILE_NOT_FOUND.
   struct Place {
     UniqueFd folder;
     std::string name;
   };
   absl::StatusOr<Place> Find(const std::string& path, bool make) const;
 
-  // For reading; FILE_NOT_FOUND. It is a plain file of `*bytes`.
+  // Opens a regular file of `*bytes` for reading. FILE_NOT_FOUND.
   absl::StatusOr<UniqueFd> Open(const std::string& path, int64_t* bytes) const;
 
-  // An identity that all processes that see this folder agree on, and that no other folder has: the
-  // content of a hidden file, which the first caller creates. VALUE_ERROR if the path is not a
-  // folder that can be read and written. Requires a path that is not empty.
+  // A unique id of the directory, the same for all processes that share it: the content of a hidden
+  // file, which the first caller creates. VALUE_ERROR if the path is not a readable and writable
+  // directory. Requires a path that is not empty.
   absl::StatusOr<std::string> Identity() const;
 
  private:
   const std::string path_;
 };
 
-// What the system's error number says of `what`: FILE_NOT_FOUND, NO_SPACE when the disk or a quota
-// is full, LIMIT_EXCEEDED for a file beyond what the system allows, else INTERNAL.
+// The status of an errno about `what`: FILE_NOT_FOUND, NO_SPACE when the disk or a quota is full,
+// LIMIT_EXCEEDED for a file larger than the system allows, else INTERNAL.
 absl::Status FileError(const std::string& what, int error);
-// All of it, or FILE_CORRUPT at the end of the file, or INTERNAL with the system's reason.
+// Reads all `size` bytes; FILE_CORRUPT at the end of the file, INTERNAL with the system's reason.
 absl::Status ReadAll(int fd, int64_t offset, int64_t size, char* into);
-// All of it, or FileError.
+// Writes all `size` bytes, or returns FileError.
 absl::Status WriteAll(int fd, int64_t offset, int64_t size, const char* from);
 
-// Between the file at `offset`, where an array of shape `whole` begins, and its block of `shape` at
-// `starts`, which lies inside.
+// Copy between the file at `offset`, where an array of shape `whole` begins, and the subarray of
+// `shape` at `starts`, which is within bounds.
 absl::Status ReadBlock(int fd, int64_t offset, int64_t width, const ir::Dims& whole,
                        const ir::Dims& starts, const ir::Dims& shape, char* block);
 absl::Status WriteBlock(int fd, int64_t offset, int64_t width, const ir::Dims& whole,

@@ -1,10 +1,9 @@
-// The headers of .safetensors and .npy files, read and written: which array lies where.
+// Reads and writes the headers of .safetensors and .npy files: the offset of each array.
 //
-// Reading is strict, since files come from anywhere: every length is checked against the limits
-// here before memory is taken for it, arrays cover the file without gap or overlap, and what is not
-// understood is refused. Pure; any thread.
-//
-// References: github.com/huggingface/safetensors (README, "Format"); numpy/lib/format.py.
+// Reading is strict, since files are untrusted: every length is checked against the limits here
+// before memory is allocated for it, arrays cover the file without gap or overlap, and unknown
+// fields are errors. Stateless; thread-safe. References: github.com/huggingface/safetensors
+// (README, "Format"); numpy/lib/format.py.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -34,15 +33,15 @@ struct Index {
 
 // Reads `size` bytes at `offset`, all or an error.
 using ReadAt = std::function<absl::Status(int64_t offset, int64_t size, char* into)>;
-// FILE_CORRUPT says what is wrong and where.
+// FILE_CORRUPT has the error and its position.
 absl::StatusOr<Index> ReadIndex(api::FileFormat format, int64_t file_bytes, const ReadAt& read_at);
 
-// The header of a file of these arrays, which CheckFileArrays takes; `index` says where each goes.
+// The header of a file of these arrays, which CheckFileArrays accepts; `index` gets their offsets.
 std::string MakeHeader(api::FileFormat format, absl::Span<const api::FileArrayInfo> arrays,
                        Index* index);
 
 // ---- Of one format each, for tests and fuzzing. ----
-// `header` is what follows the eight bytes of its length; `data_bytes` is what follows it.
+// `header` follows the eight bytes of its length; `data_bytes` follow the header.
 absl::StatusOr<std::vector<Entry>> ParseSafetensors(std::string_view header, int64_t data_bytes);
 // `header` is the dictionary; `data_bytes` is what follows it.
 absl::StatusOr<api::FileArrayInfo> ParseNumpy(std::string_view header, int64_t data_bytes);

@@ -46,7 +46,7 @@ absl::Status Exists(const std::string& path) {
                                 "another path"));
 }
 
-void RemoveAbandoned(const Folder::Place& place) {
+void RemoveAbandoned(const FilesRoot::Place& place) {
   const std::string prefix = HiddenName(place.name, "");
   DIR* const listing = fdopendir(dup(place.folder.get()));
   if (listing == nullptr) return;
@@ -65,7 +65,7 @@ void RemoveAbandoned(const Folder::Place& place) {
 // The file while it is not whole, as one part sees it.
 class Draft {
  public:
-  Draft(const api::SaveShards& command, Folder::Place place, const Index& index, UniqueFd fd)
+  Draft(const api::SaveShards& command, FilesRoot::Place place, const Index& index, UniqueFd fd)
       : command_(&command),
         place_(std::move(place)),
         hidden_(HiddenName(place_.name, command.token)),
@@ -119,17 +119,17 @@ class Draft {
 
  private:
   const api::SaveShards* command_;
-  Folder::Place place_;
+  FilesRoot::Place place_;
   std::string hidden_;
   int64_t marks_at_;
   UniqueFd fd_;
 };
 
 // Part 0 makes it; the others wait until it is there.
-absl::StatusOr<Draft> OpenDraft(const Folder& folder, const api::SaveShards& command,
+absl::StatusOr<Draft> OpenDraft(const FilesRoot& folder, const api::SaveShards& command,
                                 const std::string& header, const Index& index, const Hooks& hooks,
                                 absl::Duration patience) {
-  TESSERA_ASSIGN_OR_RETURN(Folder::Place place, folder.Find(command.path, /*make=*/true));
+  TESSERA_ASSIGN_OR_RETURN(FilesRoot::Place place, folder.Find(command.path, /*make=*/true));
   const std::string hidden = HiddenName(place.name, command.token);
   const int at = place.folder.get();
   if (command.part == 0) {
@@ -196,7 +196,7 @@ struct Opened {
   UniqueFd fd;
   Index index;
 };
-absl::StatusOr<Opened> OpenFile(const Folder& folder, const std::string& path) {
+absl::StatusOr<Opened> OpenFile(const FilesRoot& folder, const std::string& path) {
   TESSERA_ASSIGN_OR_RETURN(const api::FileFormat format, api::CheckFilePath(path));
   Opened opened;
   int64_t bytes = 0;
@@ -212,14 +212,14 @@ absl::StatusOr<Opened> OpenFile(const Folder& folder, const std::string& path) {
 
 }  // namespace
 
-absl::Status Save(const Folder& folder, const api::SaveShards& command, const Hooks& hooks,
-                  absl::Duration begin_patience) {
+absl::Status Save(const FilesRoot& folder, const api::SaveShards& command, const Hooks& hooks,
+                  absl::Duration begin_timeout) {
   TESSERA_ASSIGN_OR_RETURN(const api::FileFormat format, api::CheckFilePath(command.path));
   TESSERA_RETURN_IF_ERROR(api::CheckFileArrays(format, command.arrays));
   Index index;
   const std::string header = MakeHeader(format, command.arrays, &index);
   TESSERA_ASSIGN_OR_RETURN(const Draft draft,
-                           OpenDraft(folder, command, header, index, hooks, begin_patience));
+                           OpenDraft(folder, command, header, index, hooks, begin_timeout));
   absl::Status status = WriteShards(command, index, draft.fd(), hooks);
   if (command.part != 0) {
     const absl::Status marked = draft.SetMark(status.ok() ? Mark::kWritten : Mark::kFailed);
@@ -233,7 +233,7 @@ absl::Status Save(const Folder& folder, const api::SaveShards& command, const Ho
   return status;
 }
 
-absl::Status Load(const Folder& folder, const api::LoadShards& command, const Hooks& hooks) {
+absl::Status Load(const FilesRoot& folder, const api::LoadShards& command, const Hooks& hooks) {
   TESSERA_ASSIGN_OR_RETURN(const Opened file, OpenFile(folder, command.path));
   for (const api::FileShard& shard : command.shards) {
     TESSERA_RETURN_IF_ERROR(hooks.wait(absl::ZeroDuration()));
@@ -255,7 +255,7 @@ absl::Status Load(const Folder& folder, const api::LoadShards& command, const Ho
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<api::FileArrayInfo>> Inspect(const Folder& folder,
+absl::StatusOr<std::vector<api::FileArrayInfo>> Inspect(const FilesRoot& folder,
                                                         const std::string& path) {
   TESSERA_ASSIGN_OR_RETURN(const Opened file, OpenFile(folder, path));
   std::vector<api::FileArrayInfo> arrays;

@@ -49,9 +49,9 @@ absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
   DeviceBufferRef for_waiters;
   {
     absl::MutexLock lock(&mu_);
-    if (const auto heir = heirs_.find(id); heir != heirs_.end()) {
+    if (const auto heir = reservation_recipients_.find(id); heir != reservation_recipients_.end()) {
       *heir->second = std::move(reservation);
-      heirs_.erase(heir);
+      reservation_recipients_.erase(heir);
       return Deleted(id);
     }
     if (DeletedLocked(id)) return Deleted(id);
@@ -63,9 +63,9 @@ absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
     waiters.swap(entry.waiters);
     entry.buffer = std::move(buffer);
     if (!waiters.empty()) for_waiters = ReaderOf(entry);
-    if (entry.doomed) {
+    if (entry.delete_pending) {
       entries_.erase(id);
-      Bury(id);
+      AddTombstone(id);
     } else {
       entry.state = State::kReady;
       entry.outcome = nullptr;
@@ -91,7 +91,7 @@ void BufferTable::SetFailed(const BufferId& id, const absl::Status& why) {
   Reservation released;
   {
     absl::MutexLock lock(&mu_);
-    heirs_.erase(id);
+    reservation_recipients_.erase(id);
     if (DeletedLocked(id)) return;
     Entry& entry = entries_[id];
     if (entry.state == State::kFailed) return;  // The first failure is the one to tell.
@@ -101,9 +101,9 @@ void BufferTable::SetFailed(const BufferId& id, const absl::Status& why) {
     entry.outcome = nullptr;
     released = std::move(entry.reservation);
     waiters.swap(entry.waiters);
-    if (entry.doomed) {
+    if (entry.delete_pending) {
       entries_.erase(id);
-      Bury(id);
+      AddTombstone(id);
     }
   }
   CallAll(std::move(waiters), why);
@@ -161,9 +161,9 @@ absl::StatusOr<BufferTable::ForDevice> BufferTable::Take(const BufferId& id) {
   }
   taken.outcome = entry.outcome;
   taken.reservation = std::make_shared<Reservation>(std::move(entry.reservation));
-  if (taken.outcome != nullptr) heirs_.emplace(id, taken.reservation);
+  if (taken.outcome != nullptr) reservation_recipients_.emplace(id, taken.reservation);
   entries_.erase(it);
-  Bury(id);
+  AddTombstone(id);
   return taken;
 }
 
@@ -176,7 +176,7 @@ void BufferTable::GiveBack(const BufferId& id, ForDevice taken) {
     deleted_order_.erase(std::next(at).base());
   }
   Entry& entry = entries_[id];
-  if (heirs_.erase(id) > 0) {
+  if (reservation_recipients_.erase(id) > 0) {
     // Its producer is enqueued still, and will find it as before.
     entry.state = State::kExpected;
     entry.outcome = std::move(taken.outcome);
@@ -236,7 +236,7 @@ bool BufferTable::Known(const BufferId& id) const {
   return DeletedLocked(id) || (it != entries_.end() && it->second.state != State::kUnknown);
 }
 
-void BufferTable::Bury(const BufferId& id) {
+void BufferTable::AddTombstone(const BufferId& id) {
   if (!deleted_.insert(id).second) return;
   deleted_order_.push_back(id);
   if (deleted_order_.size() <= kTombstonesMax) return;
@@ -250,13 +250,13 @@ void BufferTable::Delete(const BufferId& id) {
     absl::MutexLock lock(&mu_);
     if (const auto it = entries_.find(id); it != entries_.end()) {
       if (it->second.outcome != nullptr) {
-        it->second.doomed = true;
+        it->second.delete_pending = true;
         return;
       }
       freed = std::move(it->second);
       entries_.erase(it);
     }
-    Bury(id);
+    AddTombstone(id);
   }
   CallAll(std::move(freed.waiters), Deleted(id));
 }

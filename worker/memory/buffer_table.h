@@ -1,10 +1,9 @@
 // The shards that an executor holds, by (array id, local device), with their state.
 //
-// A buffer is expected (a launch, transfer or upload that is under way will make it), ready, or
-// failed: it then carries the error of its producer, which whoever reads it gets. Ids are given by
-// the coordinator and never used twice, so a deleted one stays deleted.
-//
-// Thread-safe. Callbacks run without the lock, on the thread that resolved the buffer.
+// A buffer is expected (a running launch, transfer or upload will produce it), ready, or failed,
+// with the error of its producer, which its readers get. The coordinator assigns ids and never
+// reuses them, so a deleted one stays deleted. Thread-safe. Callbacks run without the lock, on the
+// thread that resolved the buffer.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -34,7 +33,7 @@ struct BufferId {
 };
 std::string ToString(const BufferId& id);  // "array 7 on device 1"
 
-// How work that was enqueued has ended: OK as long as it has not. Thread-safe.
+// The status of enqueued work: OK until it has failed. Thread-safe.
 class Outcome {
  public:
   void Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -56,65 +55,66 @@ class BufferTable {
  public:
   using Callback = std::function<void(absl::StatusOr<DeviceBufferRef>)>;
 
-  // A producer is under way. INTERNAL if the id is in use, ARRAY_DELETED if it was deleted.
+  // Adds a buffer whose producer runs. INTERNAL if the id is in use, ARRAY_DELETED if it was
+  // deleted.
   absl::Status Expect(const BufferId& id);
-  // The bytes came. They are dropped if the id was deleted meanwhile: ARRAY_DELETED; and it is an
-  // error to write one that is ready: INTERNAL.
+  // Makes the buffer ready. ARRAY_DELETED, and drops it, if the id was deleted meanwhile; INTERNAL
+  // if it is ready already.
   absl::Status SetReady(const BufferId& id, DeviceBufferRef buffer, Reservation reservation);
   // The producer is enqueued on the buffer's device: until SetReady or SetFailed only work that is
-  // enqueued there later may use the buffer. `outcome` is told how the producer ends.
+  // enqueued there later may use the buffer. `outcome` gets the producer's status.
   void SetEnqueued(const BufferId& id, DeviceBufferRef buffer, OutcomeRef outcome);
-  // The producer failed; bytes that are there are freed. Of a deleted id nothing is kept.
+  // The producer failed: frees the bytes, and erases a deleted id.
   void SetFailed(const BufferId& id, const absl::Status& why);
 
   // The buffer, which must have been produced; or the producer's error, ARRAY_DELETED, or
   // ARRAY_NOT_FOUND.
   absl::StatusOr<DeviceBufferRef> Get(const BufferId& id) const;
-  // For work on the buffer's own device: its producer may be enqueued only; its outcome then comes
-  // along.
+  // A reference for work on the buffer's own device: its producer may only be enqueued; `outcome`
+  // is then its status.
   struct ForDevice {
     DeviceBufferRef buffer;
     OutcomeRef outcome;  // null: it is ready
-    // Of a buffer that was taken: the reservation of its memory, empty until the producer has
-    // ended. Null if the buffer was not taken.
+    // The reservation of a taken buffer's memory, empty until the producer has ended. Null if the
+    // buffer was not taken.
     std::shared_ptr<Reservation> reservation;
   };
   absl::StatusOr<ForDevice> GetEnqueued(const BufferId& id) const;
-  // The same, and takes the buffer out of the table if it has no readers and no waiters: the id is
-  // then deleted, and work that is enqueued on its device may overwrite the memory. Otherwise the
-  // buffer stays.
+  // As GetEnqueued, for donation: removes the buffer from the table if it has no readers and no
+  // waiters; the id is then deleted, and work that is enqueued on its device may overwrite the
+  // memory. Otherwise the buffer stays.
   absl::StatusOr<ForDevice> Take(const BufferId& id);
-  // Undoes a Take: the work was not enqueued. Of a buffer that was not taken it does nothing.
+  // Undoes a Take whose work was not enqueued. No effect on a buffer that was not taken.
   void GiveBack(const BufferId& id, ForDevice taken);
-  // Null in every other state.
+  // Null if the buffer is not ready.
   DeviceBufferRef IfReady(const BufferId& id) const;
 
-  // Calls back, possibly at once, when the buffer is ready, has failed or is deleted. An id that
-  // was never heard of is waited for: its producer's command may be on its way. The ticket ends the
-  // wait: Forget returns false if the callback has been or is being called.
+  // Calls back, possibly at once, when the buffer is ready, has failed or is deleted. An unknown id
+  // is waited for: its producer's command may arrive later. Forget ends the wait by the returned
+  // id; it returns false if the callback has been or is being called.
   uint64_t WhenReady(const BufferId& id, Callback callback);
   bool Forget(const BufferId& id, uint64_t ticket);
   bool Known(const BufferId& id) const;
 
-  // Frees the shards of an array on one device. Waiters get ARRAY_DELETED; but those of a producer
-  // that is enqueued came before the delete, and get what it makes.
+  // Frees the shard of an array on one device. Waiters get ARRAY_DELETED; but those of an enqueued
+  // producer preceded the delete, and get its result.
   void Delete(const BufferId& id);
 
-  // Answers everybody who waits with `why`; the buffers stay as they are.
+  // Calls all waiters with `why`; the buffers do not change.
   void FailWaiters(const absl::Status& why);
 
   int64_t num_buffers() const;
 
  private:
   enum class State : uint8_t { kUnknown, kExpected, kReady, kFailed };
-  // References that were given out to be read by others than the buffer's device.
+  // Counts references held by others than the buffer's device.
   using Readers = std::shared_ptr<std::atomic<int64_t>>;
   struct Entry {
     State state = State::kUnknown;
     DeviceBufferRef buffer;
-    Readers readers;      // null: no reference was given out
-    OutcomeRef outcome;   // of the producer, until it has ended
-    bool doomed = false;  // deleted; erased when the producer has ended
+    Readers readers;              // null: no such reference exists
+    OutcomeRef outcome;           // of the producer, until it has ended
+    bool delete_pending = false;  // deleted; erased when the producer has ended
     Reservation reservation;
     absl::Status error;
     std::map<uint64_t, Callback> waiters;
@@ -122,19 +122,19 @@ class BufferTable {
 
   absl::StatusOr<DeviceBufferRef> GetLocked(const BufferId& id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // To the buffer of an entry of `entries_`.
+  // A counted reference to the entry's buffer.
   static DeviceBufferRef ReaderOf(Entry& entry);
   bool DeletedLocked(const BufferId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Bury(const BufferId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddTombstone(const BufferId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Deleted ids remembered so that late readers are told; beyond this the oldest are forgotten, and
-  // their readers wait until their deadline instead.
+  // Deleted ids are stored so that late readers get an error; beyond this the oldest are dropped,
+  // and their readers wait until their deadline instead.
   static constexpr size_t kTombstonesMax = 1 << 16;
 
   mutable absl::Mutex mu_;
   mutable std::map<BufferId, Entry> entries_ ABSL_GUARDED_BY(mu_);
-  // Who gets the reservations of buffers that were taken before their producers had ended.
-  std::map<BufferId, std::shared_ptr<Reservation>> heirs_ ABSL_GUARDED_BY(mu_);
+  // Where to move the reservations of buffers that were taken before their producers had ended.
+  std::map<BufferId, std::shared_ptr<Reservation>> reservation_recipients_ ABSL_GUARDED_BY(mu_);
   std::set<BufferId> deleted_ ABSL_GUARDED_BY(mu_);
   std::deque<BufferId> deleted_order_ ABSL_GUARDED_BY(mu_);
   uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;

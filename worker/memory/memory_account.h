@@ -1,6 +1,6 @@
-// The memory of one device: who holds how much of it, and how much is left.
+// Accounts for the memory of one device: the bytes reserved by each holder, and those left.
 //
-// A Reservation is a share of the account, given back when it is destroyed. The account outlives
+// A Reservation is a part of the account, returned by its destructor. The account outlives
 // every reservation. Thread-safe.
 #pragma once
 #include <cstdint>
@@ -25,7 +25,7 @@ class Reservation {
   ~Reservation() { Release(); }
 
   int64_t bytes() const { return bytes_; }
-  // Hands `bytes` of this over to another holder; always succeeds. At most bytes().
+  // Transfers `bytes`, at most bytes(), to another holder.
   Reservation Split(int64_t bytes, std::string holder);
   void Release();
 

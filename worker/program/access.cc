@@ -69,7 +69,8 @@ Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& vie
   std::vector<Term> terms;
   for (size_t d = 0; d < box.size(); ++d)
     terms.push_back({box[d], access.strides[d], static_cast<int>(d), {}, 0});
-  for (const ShiftBy& s : access.shifts) terms.push_back({s.max + 1, s.stride, -1, {}, 0});
+  for (const DynamicValueOffset& s : access.shifts)
+    terms.push_back({s.max + 1, s.stride, -1, {}, 0});
 
   // The first element read; from there every term counts upwards.
   int64_t low = access.offset;

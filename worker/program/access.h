@@ -14,18 +14,18 @@
 namespace tessera::worker::program {
 
 // stride * clamp(first element of `value`, 0, max).
-struct ShiftBy {
+struct DynamicValueOffset {
   int value = 0;
   int64_t max = 0;
   int64_t stride = 0;
-  bool operator==(const ShiftBy&) const = default;
+  bool operator==(const DynamicValueOffset&) const = default;
 };
 
 // The flat element that belongs to an index of a box: offset + sum(strides[d] * i_d) + the shifts.
 struct ValueAccess {
   int64_t offset = 0;
   ir::Dims strides;
-  std::vector<ShiftBy> shifts;
+  std::vector<DynamicValueOffset> shifts;
   bool operator==(const ValueAccess&) const = default;
 };
 

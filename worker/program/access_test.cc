@@ -65,7 +65,7 @@ TEST(AccessTest, AShiftIsADimThatRunsToItsMost) {
   ASSERT_TRUE(row.access.has_value());
   EXPECT_EQ(row.access->strides, (Dims{4}));
   ASSERT_EQ(row.access->shifts.size(), 1u);
-  EXPECT_EQ(row.access->shifts[0], (ShiftBy{7, 3, 1}));
+  EXPECT_EQ(row.access->shifts[0], (DynamicValueOffset{7, 3, 1}));
   // One that may go on to the next row does not compose.
   EXPECT_FALSE(Compose({6}, {0, {1}, {{7, 3, 1}}}, transposed).access.has_value());
 }

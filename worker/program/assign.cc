@@ -22,7 +22,7 @@ codegen::Kernel WithOneParam(codegen::Kernel kernel, int in, int out) {
     return param > in ? param - 1 : param;
   };
   const auto rename = [&](codegen::Access* access) {
-    for (codegen::Shift& s : access->shifts) s.param = renamed(s.param);
+    for (codegen::DynamicOffset& s : access->shifts) s.param = renamed(s.param);
   };
   for (codegen::Node& n : kernel.nodes) {
     if (n.kind == codegen::Node::Kind::kLoad) n.param = renamed(n.param);
@@ -389,7 +389,8 @@ class Assigner {
   static std::vector<int64_t> Key(const Slot& slot) {
     std::vector<int64_t> key = {static_cast<int64_t>(slot.kind), slot.index, slot.offset,
                                 static_cast<int64_t>(slot.dtype), slot.elements};
-    for (const Trip& trip : slot.trip_count) key.insert(key.end(), {trip.loop, trip.stride});
+    for (const LoopStride& trip : slot.loop_strides)
+      key.insert(key.end(), {trip.loop, trip.stride});
     return key;
   }
 
@@ -399,7 +400,7 @@ class Assigner {
       const int64_t width = ir::ByteWidth(value(v).dtype);
       slot = Where(window->of);
       slot.offset += window->offset * width;
-      slot.trip_count.push_back({window->loop, window->stride * width});
+      slot.loop_strides.push_back({window->loop, window->stride * width});
       return slot;
     }
     if (value(v).argument >= 0) {

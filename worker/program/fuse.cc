@@ -91,7 +91,7 @@ class BlockFuser {
 
   // `node` reads the value from memory.
   void ReadInMemory(int v, int node) {
-    const std::optional<Value::Window>& window = value(v).window;
+    const std::optional<Value::Subview>& window = value(v).window;
     if (window) ReadInMemory(window->of, node);
     in_memory_[v].insert(node);
   }
@@ -167,7 +167,7 @@ class BlockFuser {
   // The values that a loop reads and does not make.
   void OutsideOf(const LoopItem& loop, std::set<int>* values) const {
     const auto reads = [&](const ValueAccess& access) {
-      for (const ShiftBy& s : access.shifts) values->insert(s.value);
+      for (const DynamicValueOffset& s : access.shifts) values->insert(s.value);
     };
     for (const Item& item : loop.body) {
       values->insert(item.operands.begin(), item.operands.end());
@@ -218,7 +218,7 @@ class BlockFuser {
         }
       }
     for (const auto& list : reads)
-      group(node).WriteScalar(list, scalar, item.operands, lowered_.values);
+      group(node).FuseScalarProducer(list, scalar, item.operands, lowered_.values);
     AddLabel(node, item);
     NoteReads(node);
   }
@@ -242,7 +242,8 @@ class BlockFuser {
           const ValueAccess& a = group(node).access(read);
           std::vector<int64_t> key = a.strides;
           key.push_back(a.offset);
-          for (const ShiftBy& s : a.shifts) key.insert(key.end(), {s.value, s.max, s.stride});
+          for (const DynamicValueOffset& s : a.shifts)
+            key.insert(key.end(), {s.value, s.max, s.stride});
           accesses.insert(std::move(key));
           repeats |= group(node).Repeats(read);
         }
@@ -283,11 +284,11 @@ class BlockFuser {
       bool others = !InMemory(v).empty();
       for (int node : Readers(v)) others |= node != home;
       if (!others) continue;
-      const int read = g.AddRead(value(v), v, Dense(g.box(), g.num_kept()));
+      const int read = g.AddRead(value(v), v, Dense(g.box(), g.num_parallel()));
       stored.emplace_back(read, v);
     }
     WriteScalarInto(home, item, scalar);
-    for (const auto& [read, v] : stored) g.AddStore(read, v, Dense(g.box(), g.num_kept()));
+    for (const auto& [read, v] : stored) g.AddStore(read, v, Dense(g.box(), g.num_parallel()));
     for (int v : item.results) Place(v, home);
   }
 
@@ -309,7 +310,7 @@ class BlockFuser {
     for (int node : direct) {
       if (needed && !less) continue;
       for (int read : group(node).ReadsOf(result)) {
-        if (group(node).WriteView(read, view, operand, lowered_.values)) continue;
+        if (group(node).FuseViewProducer(read, view, operand, lowered_.values)) continue;
         needed = true;
       }
       AddLabel(node, item);
@@ -322,7 +323,7 @@ class BlockFuser {
     }
     const int node = NewGroup(item, view.view.shape);
     Materialize(node, result, [&](int read) {
-      TESSERA_CHECK(group(node).WriteView(read, view, operand, lowered_.values))
+      TESSERA_CHECK(group(node).FuseViewProducer(read, view, operand, lowered_.values))
           << "a view does not compose with itself";
     });
   }
@@ -330,9 +331,9 @@ class BlockFuser {
   // Writes `v` from `node`, densely, once `write` has replaced the read.
   void Materialize(int node, int v, const std::function<void(int)>& write) {
     Group& g = group(node);
-    const int read = g.AddRead(value(v), v, Dense(g.box(), g.num_kept()));
+    const int read = g.AddRead(value(v), v, Dense(g.box(), g.num_parallel()));
     write(read);
-    g.AddStore(read, v, Dense(g.box(), g.num_kept()));
+    g.AddStore(read, v, Dense(g.box(), g.num_parallel()));
     NoteReads(node);
     Place(v, node);
   }
@@ -352,7 +353,8 @@ class BlockFuser {
       const std::vector<int> reads = group(node).ReadsOf(result);
       if (reads.size() != 1 || !write(node)) continue;
       if (!alone)
-        group(node).AddStore(reads[0], result, Dense(group(node).box(), group(node).num_kept()));
+        group(node).AddStore(reads[0], result,
+                             Dense(group(node).box(), group(node).num_parallel()));
       AddLabel(node, item);
       NoteReads(node);
       Place(result, node);
@@ -373,10 +375,10 @@ class BlockFuser {
       const int node = NewGroup(item, piece->box);
       Group& g = group(node);
       const int operand = piece->operand < 0 ? -1 : item.operands[piece->operand];
-      const int read = g.AddRead(value(result), result, Dense(g.box(), g.num_kept()));
+      const int read = g.AddRead(value(result), result, Dense(g.box(), g.num_parallel()));
       const ViewItem view{{piece->box, piece->read}};
       g.AddStore(read, result, piece->write);
-      TESSERA_CHECK(g.WriteView(read, view, operand, lowered_.values))
+      TESSERA_CHECK(g.FuseViewProducer(read, view, operand, lowered_.values))
           << "a piece does not compose with itself";
       NoteReads(node);
       if (later >= 0) Before(node, later);
@@ -407,7 +409,7 @@ class BlockFuser {
       ReadInMemory(copy, node);
       const int pack_node = NewGroup(item, view.view.shape);
       Materialize(pack_node, copy, [&](int read) {
-        TESSERA_CHECK(group(pack_node).WriteView(read, view, source, lowered_.values))
+        TESSERA_CHECK(group(pack_node).FuseViewProducer(read, view, source, lowered_.values))
             << "a packing does not compose with itself";
       });
     }
@@ -536,7 +538,7 @@ class BlockFuser {
            k.nodes[0].access.shifts.empty() && k.nodes[0].access.offset == 0 && k.rank() <= 1;
   }
 
-  std::variant<KernelStep, MatmulStep, CollectiveStep, PositionStep, CopyStep, GeneralStep,
+  std::variant<KernelStep, MatmulStep, CollectiveStep, AxisIndexStep, CopyStep, HostFallbackStep,
                LoopStep>
   StepOf(Item& item, int node) {
     if (auto* collective = std::get_if<CollectiveItem>(&item.what)) {
@@ -545,10 +547,10 @@ class BlockFuser {
       step.out = item.results[0];
       return step;
     }
-    if (auto* position = std::get_if<PositionItem>(&item.what))
-      return PositionStep{position->axes, item.results[0]};
-    if (auto* general = std::get_if<GeneralItem>(&item.what))
-      return GeneralStep{general->function, item.operands, item.results};
+    if (auto* position = std::get_if<AxisIndexItem>(&item.what))
+      return AxisIndexStep{position->axes, item.results[0]};
+    if (auto* general = std::get_if<HostFallbackItem>(&item.what))
+      return HostFallbackStep{general->function, item.operands, item.results};
     if (std::holds_alternative<CopyItem>(item.what))
       return CopyStep{item.operands[0], item.results[0]};
     if (std::holds_alternative<ContractItem>(item.what))

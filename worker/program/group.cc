@@ -13,7 +13,7 @@ using ir::DType;
 using ir::ScalarPrim;
 using Kind = codegen::Node::Kind;
 
-bool IsArg(ir::ReduceKind kind) {
+bool IsArgReduction(ir::ReduceKind kind) {
   return kind == ir::ReduceKind::kArgMax || kind == ir::ReduceKind::kArgMin;
 }
 
@@ -134,10 +134,10 @@ std::set<int> Group::ValuesRead() const {
 void Group::ForEachShift(const std::function<void(int)>& f) const {
   for (const Node& n : nodes_) {
     if (n.kind != Kind::kLoad || n.read < 0) continue;
-    for (const ShiftBy& s : n.access.shifts) f(s.value);
+    for (const DynamicValueOffset& s : n.access.shifts) f(s.value);
   }
   for (const Store& store : stores_)
-    for (const ShiftBy& s : store.access.shifts) f(s.value);
+    for (const DynamicValueOffset& s : store.access.shifts) f(s.value);
 }
 
 std::vector<int> Group::ReadsOf(int value) {
@@ -160,12 +160,12 @@ std::vector<int> Group::ReadsOf(int value) {
 }
 
 bool Group::IsDenseRead(int read, int64_t elements) const {
-  return NumElements(absl::MakeConstSpan(box_).subspan(0, num_kept())) == elements &&
-         IsDense(box_, num_kept(), nodes_[read].access);
+  return NumElements(absl::MakeConstSpan(box_).subspan(0, num_parallel())) == elements &&
+         IsDense(box_, num_parallel(), nodes_[read].access);
 }
 
 bool Group::Repeats(int read) const {
-  for (int d = 0; d < num_kept(); ++d)
+  for (int d = 0; d < num_parallel(); ++d)
     if (box_[d] > 1 && nodes_[read].access.strides[d] == 0) return true;
   return false;
 }
@@ -197,48 +197,49 @@ int Group::AddConvert(int node, DType to) {
 
 // ---- Cuts. -------------------------------------------------------------------------------------
 
-bool Group::MayCut(const Split& split) const {
-  return box_.size() < kGroupDimsMax && !(whole_reduced_ && split.dim >= num_kept());
+bool Group::MaySplitDim(const Split& split) const {
+  return box_.size() < kGroupDimsMax && !(whole_reduced_ && split.dim >= num_parallel());
 }
 
-void Group::Cut(const Split& split) {
-  if (split.dim >= num_kept()) ++num_reduced_;
+void Group::SplitDim(const Split& split) {
+  if (split.dim >= num_parallel()) ++num_reduced_;
   Apply(split, &box_);
   for (Node& n : nodes_)
     if (n.kind == Kind::kLoad || n.kind == Kind::kIndex) Apply(split, &n.access);
   for (Store& s : stores_) Apply(split, &s.access);
 }
 
-std::optional<ValueAccess> Group::ComposeCutting(const ValueAccess& access, const View& view) {
+std::optional<ValueAccess> Group::ComposeSplitting(const ValueAccess& access, const View& view) {
   ValueAccess now = access;
   while (true) {
     Composed composed = Compose(box_, now, view);
     if (composed.access) return composed.access;
-    if (!composed.split || !MayCut(*composed.split)) return std::nullopt;
+    if (!composed.split || !MaySplitDim(*composed.split)) return std::nullopt;
     Apply(*composed.split, &now);
-    Cut(*composed.split);
+    SplitDim(*composed.split);
   }
 }
 
 bool Group::Refine(const ir::Dims& kept, const ir::Dims& reduced) {
-  const auto kept_end = box_.begin() + num_kept();
+  const auto kept_end = box_.begin() + num_parallel();
   const auto cuts = CutsFor({box_.begin(), kept_end}, kept);
   const auto reduced_cuts = CutsFor({kept_end, box_.end()}, reduced);
   if (!cuts || !reduced_cuts || box_.size() + cuts->size() + reduced_cuts->size() > kGroupDimsMax ||
       (whole_reduced_ && !reduced_cuts->empty()))
     return false;
   for (Split cut : *reduced_cuts) {
-    cut.dim += num_kept();
-    Cut(cut);
+    cut.dim += num_parallel();
+    SplitDim(cut);
   }
-  for (const Split& cut : *cuts) Cut(cut);
+  for (const Split& cut : *cuts) SplitDim(cut);
   return true;
 }
 
 // ---- Writing items in. -------------------------------------------------------------------------
 
-void Group::WriteScalar(const std::vector<std::pair<int, int>>& reads, const ScalarItem& item,
-                        const std::vector<int>& operands, const std::vector<Value>& values) {
+void Group::FuseScalarProducer(const std::vector<std::pair<int, int>>& reads,
+                               const ScalarItem& item, const std::vector<int>& operands,
+                               const std::vector<Value>& values) {
   const ValueAccess access = nodes_[reads[0].first].access;
   const int64_t elements = values[nodes_[reads[0].first].read].elements;
   std::vector<int> written;
@@ -267,12 +268,12 @@ void Group::WriteScalar(const std::vector<std::pair<int, int>>& reads, const Sca
 
 bool Group::Views(int read, const ViewItem& item) const {
   Group trial(*this);
-  return trial.ComposeCutting(nodes_[read].access, item.view).has_value();
+  return trial.ComposeSplitting(nodes_[read].access, item.view).has_value();
 }
 
-bool Group::WriteView(int read, const ViewItem& item, int operand,
-                      const std::vector<Value>& values) {
-  std::optional<ValueAccess> access = ComposeCutting(nodes_[read].access, item.view);
+bool Group::FuseViewProducer(int read, const ViewItem& item, int operand,
+                             const std::vector<Value>& values) {
+  std::optional<ValueAccess> access = ComposeSplitting(nodes_[read].access, item.view);
   if (!access) return false;
   const DType dtype = nodes_[read].dtype;
   if (operand >= 0) {
@@ -302,11 +303,11 @@ bool Group::WriteReduce(int read, const ReduceItem& item, int operand,
   const ir::Dims reduced(item.box.begin() + item_kept, item.box.end());
   if (!IsDenseRead(read, NumElements(kept)) || FeedsReduction(read)) return false;
   if (box_.size() + reduced.size() > kGroupDimsMax) return false;
-  if (num_reduced_ > 0 && (IsArg(item.kind) || whole_reduced_)) return false;
+  if (num_reduced_ > 0 && (IsArgReduction(item.kind) || whole_reduced_)) return false;
   // The kept dims, as the group cuts them.
   View view{kept, {item.access.offset, {}, item.access.shifts}};
   view.access.strides.assign(item.access.strides.begin(), item.access.strides.begin() + item_kept);
-  const std::optional<ValueAccess> composed = ComposeCutting(nodes_[read].access, view);
+  const std::optional<ValueAccess> composed = ComposeSplitting(nodes_[read].access, view);
   if (!composed) return false;
   ValueAccess access = *composed;
   if (num_reduced_ == 0) {
@@ -315,12 +316,12 @@ bool Group::WriteReduce(int read, const ReduceItem& item, int operand,
     for (Node& n : nodes_)
       if (n.kind == Kind::kLoad || n.kind == Kind::kIndex) n.access.strides.resize(box_.size(), 0);
     for (Store& s : stores_) s.access.strides.resize(box_.size(), 0);
-    access.strides.resize(num_kept());
+    access.strides.resize(num_parallel());
     access.strides.insert(access.strides.end(), item.access.strides.begin() + item_kept,
                           item.access.strides.end());
   } else {
     // Another reduction over as much: its reduced dims are cut as those that are here.
-    const ir::Dims here(box_.begin() + num_kept(), box_.end());
+    const ir::Dims here(box_.begin() + num_parallel(), box_.end());
     const auto cuts = CutsFor(reduced, here);
     if (!cuts) return false;
     ir::Dims sizes = reduced;
@@ -333,11 +334,11 @@ bool Group::WriteReduce(int read, const ReduceItem& item, int operand,
     ir::Dims strides;
     for (size_t d = 0; d < sizes.size(); ++d)
       if (sizes[d] != 1) strides.push_back(inner.strides[d]);
-    access.strides.resize(num_kept());
+    access.strides.resize(num_parallel());
     size_t next = 0;
     for (int64_t size : here) access.strides.push_back(size == 1 ? 0 : strides.at(next++));
   }
-  whole_reduced_ |= IsArg(item.kind);
+  whole_reduced_ |= IsArgReduction(item.kind);
   const DType dtype = nodes_[read].dtype;
   int from = AddRead(values[operand], operand, std::move(access));
   if (values[operand].dtype == DType::kBF16) from = AddConvert(from, DType::kF32);
@@ -345,7 +346,7 @@ bool Group::WriteReduce(int read, const ReduceItem& item, int operand,
   node.kind = Kind::kReduce;
   node.reduce = item.kind;
   node.dtype = nodes_[from].dtype;
-  if (IsArg(item.kind)) node.dtype = dtype == DType::kS64 ? DType::kS64 : DType::kS32;
+  if (IsArgReduction(item.kind)) node.dtype = dtype == DType::kS64 ? DType::kS64 : DType::kS32;
   node.args = {from};
   const int result = AddConvert(Add(std::move(node)), dtype);
   nodes_[read] = Node(nodes_[result]);
@@ -362,7 +363,7 @@ bool Group::CanMerge(Group* other) {
       num_reads() + other->num_reads() > kReadsMax || weight() + other->weight() > kWeightMax)
     return false;
   const auto parts = [](const Group& g) {
-    const auto end = g.box_.begin() + g.num_kept();
+    const auto end = g.box_.begin() + g.num_parallel();
     return std::pair(ir::Dims(g.box_.begin(), end), ir::Dims(end, g.box_.end()));
   };
   const auto [kept, reduced] = parts(*this);
@@ -394,7 +395,7 @@ void Group::Merge(const Group& other) {
 void Group::DropUnits() {
   for (int d = static_cast<int>(box_.size()) - 1; d >= 0; --d) {
     if (box_[d] != 1) continue;
-    if (d >= num_kept()) {
+    if (d >= num_parallel()) {
       if (num_reduced_ == 1) continue;
       --num_reduced_;
     }
@@ -425,7 +426,8 @@ Group::Built Group::Build(const std::vector<Value>& values,
   };
   const auto accessed = [&](const ValueAccess& access) {
     codegen::Access a{access.offset, access.strides, {}};
-    for (const ShiftBy& s : access.shifts) a.shifts.push_back({input(s.value), s.max, s.stride});
+    for (const DynamicValueOffset& s : access.shifts)
+      a.shifts.push_back({input(s.value), s.max, s.stride});
     return a;
   };
   std::vector<int> renamed(nodes_.size(), -1);

@@ -31,7 +31,7 @@ class Group {
   void AddStore(int node, int value, ValueAccess access);
 
   const ir::Dims& box() const { return box_; }
-  int num_kept() const { return static_cast<int>(box_.size()) - num_reduced_; }
+  int num_parallel() const { return static_cast<int>(box_.size()) - num_reduced_; }
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
   int num_reads() const;
   int weight() const;
@@ -51,11 +51,12 @@ class Group {
   // Each replaces a read by the computation of what it reads, and returns whether it could; if not,
   // nothing has changed but how the dims of the box are split.
   // `reads` have one access: (read, which result of the item it is).
-  void WriteScalar(const std::vector<std::pair<int, int>>& reads, const ScalarItem& item,
-                   const std::vector<int>& operands, const std::vector<Value>& values);
-  bool WriteView(int read, const ViewItem& item, int operand, const std::vector<Value>& values);
+  void FuseScalarProducer(const std::vector<std::pair<int, int>>& reads, const ScalarItem& item,
+                          const std::vector<int>& operands, const std::vector<Value>& values);
+  bool FuseViewProducer(int read, const ViewItem& item, int operand,
+                        const std::vector<Value>& values);
   bool WriteReduce(int read, const ReduceItem& item, int operand, const std::vector<Value>& values);
-  // Whether WriteView would.
+  // Whether FuseViewProducer would.
   bool Views(int read, const ViewItem& item) const;
 
   // Adds the computation of the other. Requires: CanMerge.
@@ -96,11 +97,11 @@ class Group {
   bool IsRead(int node) const {
     return nodes_[node].kind == codegen::Node::Kind::kLoad && nodes_[node].read >= 0;
   }
-  void Cut(const Split& split);
-  bool MayCut(const Split& split) const;
+  void SplitDim(const Split& split);
+  bool MaySplitDim(const Split& split) const;
   void DropUnits();
   bool Refine(const ir::Dims& kept, const ir::Dims& reduced);
-  std::optional<ValueAccess> ComposeCutting(const ValueAccess& access, const View& view);
+  std::optional<ValueAccess> ComposeSplitting(const ValueAccess& access, const View& view);
   // Some reduction needs the node.
   bool FeedsReduction(int node) const;
 

@@ -208,7 +208,7 @@ class Lowerer {
     }
     f->ops.push_back(std::move(op));
     f->sites.emplace_back();
-    Add(at.operands, results, GeneralItem{std::move(f)});
+    Add(at.operands, results, HostFallbackItem{std::move(f)});
     return results;
   }
 
@@ -230,8 +230,9 @@ class Lowerer {
 
   // ---- Index maps. ----
 
-  static std::vector<ShiftBy> ShiftsOf(const At& at, const std::vector<ir::DynamicOffset>& shifts) {
-    std::vector<ShiftBy> by;
+  static std::vector<DynamicValueOffset> ShiftsOf(const At& at,
+                                                  const std::vector<ir::DynamicOffset>& shifts) {
+    std::vector<DynamicValueOffset> by;
     for (const ir::DynamicOffset& s : shifts)
       by.push_back({at.operands[s.operand], s.max, s.stride});
     return by;
@@ -350,10 +351,10 @@ class Lowerer {
   // these. That gives work to many threads, and rounds less.
   void AddReduction(int operand, int result, ReduceItem item) {
     const bool arg = item.kind == ir::ReduceKind::kArgMax || item.kind == ir::ReduceKind::kArgMin;
-    const int num_kept = static_cast<int>(item.box.size()) - item.num_reduced;
+    const int num_parallel = static_cast<int>(item.box.size()) - item.num_reduced;
     const absl::Span<const int64_t> box = item.box;
-    const int64_t kept = NumElements(box.subspan(0, num_kept));
-    const int64_t reduced = NumElements(box.subspan(num_kept));
+    const int64_t kept = NumElements(box.subspan(0, num_parallel));
+    const int64_t reduced = NumElements(box.subspan(num_parallel));
     if (arg || reduced < kLongReduction || kept >= kPartials / 2) {
       Add({operand}, {result}, std::move(item));
       return;
@@ -361,7 +362,7 @@ class Lowerer {
     // Whole dims from the major end, then a divisor of the next.
     const int64_t wanted = std::min(kPartials / kept, reduced / kPartElements);
     int64_t parts = 1;
-    int d = num_kept;
+    int d = num_parallel;
     while (parts * item.box[d] <= wanted) parts *= item.box[d++];
     int64_t cut = wanted / parts;
     while (item.box[d] % cut != 0) --cut;
@@ -381,7 +382,7 @@ class Lowerer {
     if (wide == ir::DType::kBF16) wide = ir::DType::kF32;
     ReduceItem rest;
     rest.kind = item.kind;
-    rest.box.assign(item.box.begin(), item.box.begin() + num_kept);
+    rest.box.assign(item.box.begin(), item.box.begin() + num_parallel);
     rest.box.push_back(parts);
     rest.num_reduced = 1;
     rest.access = Dense(rest.box, static_cast<int>(rest.box.size()));
@@ -514,9 +515,9 @@ class Lowerer {
   std::vector<int> LowerCollective(const At& at) {
     const ir::AxisList& axes = at.op.attrs.Strings("axes");
     const CollectiveKind kind = at.def().collective;
-    if (kind == CollectiveKind::kPosition) {
+    if (kind == CollectiveKind::kAxisIndex) {
       const int result = NewValue(at.out(0));
-      Add({}, {result}, PositionItem{axes});
+      Add({}, {result}, AxisIndexItem{axes});
       return {result};
     }
     const int64_t n = at.f.scope.mesh.SizeOf(axes);
@@ -620,8 +621,8 @@ class Lowerer {
   int AddWindow(int whole, const ir::Type& row, int loop, const ir::RegionDataFlow& map) {
     const int value = NewValue(row);
     const int64_t n = row.num_elements();
-    out_.values[value].window = Value::Window{whole, map.reverse ? (map.trip_count - 1) * n : 0,
-                                              loop, map.reverse ? -n : n};
+    out_.values[value].window = Value::Subview{whole, map.reverse ? (map.trip_count - 1) * n : 0,
+                                               loop, map.reverse ? -n : n};
     return value;
   }
 

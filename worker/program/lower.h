@@ -1,8 +1,8 @@
 // A function as a list of items of a few kinds, with its regions inlined and its aliasing ops
 // removed. The input of Fuse.
 //
-// A value is a dense row-major array of which only the number of elements is kept, not the shape: a
-// reshape of a value is the value itself. Plain values; pure functions; any thread.
+// A value is a dense row-major array with a number of elements and no shape: a reshape of a value
+// is the value itself. Stateless; thread-safe.
 #pragma once
 #include <optional>
 #include <string>
@@ -20,11 +20,11 @@
 
 namespace tessera::worker::program {
 
-// Dims that a group of items has at most, reduced ones included. An op that would need more is a
-// general item.
+// Dims that a group of items has at most, reduced ones included. An op that would need more becomes
+// a HostFallbackItem.
 inline constexpr size_t kGroupDimsMax = 16;
 
-// The kinds of ops that become items other than GeneralItem.
+// The kinds of ops that become items other than HostFallbackItem.
 inline constexpr ir::Lowering kLoweredKinds[] = {
     ir::Lowering::kScalar,   ir::Lowering::kReduce,       ir::Lowering::kContract,
     ir::Lowering::kIndexMap, ir::Lowering::kDynamicIndex, ir::Lowering::kCollective,
@@ -36,27 +36,27 @@ struct Value {
   // At most one of the three is set. If none is, an item computes the value.
   int argument = -1;
   int constant = -1;
-  // Part of another value: from element `offset` on, and `stride` elements further in every trip
-  // of the loop.
-  struct Window {
+  // Part of another value: from element `offset` on, and `stride` elements further in every
+  // iteration of the loop.
+  struct Subview {
     int of = 0;
     int64_t offset = 0;
     int loop = 0;
     int64_t stride = 0;
   };
-  std::optional<Window> window;
+  std::optional<Subview> window;
 };
 
 // result[i] = graph(operands[i], ...); an operand of one element is the same for all.
 struct ScalarItem {
   ir::ScalarGraph graph;
 };
-// The result is `view` of the operand; or, without operand, of the numbers 0, 1, 2, ...
+// The result is `view` of the operand; or, without operand, of an iota.
 struct ViewItem {
   View view;
 };
-// The result's boxes, written one after the other: over `box`, `write` of the result is `read` of
-// the operand (-1: of the numbers).
+// Strided copies into the result, one after the other: over `box`, `write` of the result is `read`
+// of the operand (-1: of an iota).
 struct PiecesItem {
   struct Piece {
     ir::Dims box;
@@ -65,7 +65,7 @@ struct PiecesItem {
   };
   std::vector<Piece> pieces;
 };
-// Over the box, whose last num_reduced dims are reduced, of which the operand is read at `access`.
+// Reduces the last num_reduced dims of `box`, over which the operand is read at `access`.
 struct ReduceItem {
   ir::ReduceKind kind = ir::ReduceKind::kNone;
   ir::Dims box;
@@ -80,17 +80,17 @@ struct ContractItem {
 struct CollectiveItem {
   CollectiveStep step;  // but for the slots
 };
-struct PositionItem {
+struct AxisIndexItem {
   ir::AxisList axes;
 };
-struct GeneralItem {
+struct HostFallbackItem {
   ir::FunctionRef function;
 };
 // result = operand.
 struct CopyItem {};
 struct Item;
-// The body reads values from outside as they are; `updates` are written back at the end of each
-// trip, all at the same time: (body value, value of outside).
+// The body reads outer values directly; `updates` are written back at the end of each iteration,
+// simultaneously: (body value, outer value).
 struct LoopItem {
   int loop = 0;
   int64_t trip_count = 0;
@@ -102,7 +102,7 @@ struct Item {
   int label = 0;
   std::vector<int> operands, results;
   std::variant<ScalarItem, ViewItem, PiecesItem, ReduceItem, ContractItem, CollectiveItem,
-               PositionItem, GeneralItem, CopyItem, LoopItem>
+               AxisIndexItem, HostFallbackItem, CopyItem, LoopItem>
       what;
 };
 

@@ -1,5 +1,4 @@
 // The shape of a batched matmul as libraries take it, and how the operands of a contraction fit it.
-//
 // Pure functions; any thread may call them.
 #pragma once
 #include <cstdint>

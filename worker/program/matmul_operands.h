@@ -1,7 +1,5 @@
 // The operands of a contraction that becomes a library's matmul: which values they are, and with
-// which strides the library reads them.
-//
-// Used by Fuse. Value semantics; thread-compatible.
+// which strides the library reads them. Used by Fuse. Value semantics; thread-compatible.
 #pragma once
 #include <optional>
 #include <vector>

@@ -16,7 +16,7 @@ class Planner {
     std::vector<UnderWay> exchanges;
     for (int at = 0; at < static_cast<int>(steps->size()); ++at) {
       Step& step = (*steps)[at];
-      if (IsExchange(step)) {
+      if (IsCollectiveStep(step)) {
         exchanges.push_back({at, conflicts_.UseOf(step)});
         continue;
       }
@@ -34,7 +34,7 @@ class Planner {
           NoteBeside(use, exchange.use);
         }
       }
-      if (!HasExchange(step)) continue;
+      if (!ContainsCollective(step)) continue;
       PlanList(&std::get<LoopStep>(step.what).body);
       exchanges.clear();  // They come before those of the loop, which are awaited at its end.
     }
@@ -78,7 +78,7 @@ bool IsInPlace(const StepProgram& program, const std::vector<Conflicts::Use>& us
 }  // namespace
 
 void PlanOverlap(StepProgram* program) {
-  if (std::none_of(program->steps.begin(), program->steps.end(), HasExchange)) return;
+  if (std::none_of(program->steps.begin(), program->steps.end(), ContainsCollective)) return;
   std::vector<Conflicts::Use> uses;
   const Conflicts conflicts(*program);
   for (const Step& step : program->steps) uses.push_back(conflicts.UseOf(step));
@@ -101,7 +101,7 @@ Conflicts::Conflicts(const StepProgram& program) : p_(program) {
   });
   for (const Slot& slot : p_.slots) {
     Extent extent{slot.offset, slot.offset + slot.bytes()};
-    for (const Trip& trip : slot.trip_count)
+    for (const LoopStride& trip : slot.loop_strides)
       (trip.stride < 0 ? extent.low : extent.high) +=
           trip.stride * std::max<int64_t>(trip_count[trip.loop] - 1, 0);
     extents_.push_back(extent);
@@ -124,13 +124,13 @@ Conflicts::Use Conflicts::UseOf(const Step& step) const {
   return use;
 }
 
-bool Conflicts::Meet(int a, int b) const {
+bool Conflicts::MayAlias(int a, int b) const {
   const Slot &x = p_.slots[a], &y = p_.slots[b];
   if (x.kind == y.kind) {
     if (x.kind != Slot::Kind::kArena && x.index != y.index) return false;
     return extents_[a].low < extents_[b].high && extents_[b].low < extents_[a].high;
   }
-  if (y.kind == Slot::Kind::kArgument) return Meet(b, a);
+  if (y.kind == Slot::Kind::kArgument) return MayAlias(b, a);
   if (x.kind != Slot::Kind::kArgument || y.kind != Slot::Kind::kResult) return false;
   return std::find(p_.donations.begin(), p_.donations.end(), Donation{x.index, y.index}) !=
          p_.donations.end();
@@ -139,7 +139,7 @@ bool Conflicts::Meet(int a, int b) const {
 bool Conflicts::Between(const Use& a, const Use& b) const {
   const auto any = [this](const std::vector<int>& some, const std::vector<int>& others) {
     return std::any_of(some.begin(), some.end(), [&](int s) {
-      return std::any_of(others.begin(), others.end(), [&](int o) { return Meet(s, o); });
+      return std::any_of(others.begin(), others.end(), [&](int o) { return MayAlias(s, o); });
     });
   };
   return any(a.writes, b.writes) || any(a.writes, b.reads) || any(a.reads, b.writes);

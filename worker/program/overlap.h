@@ -1,6 +1,4 @@
-// Which steps may run beside the exchanges that come before them: Step::after.
-//
-// Pure; deterministic; any thread.
+// Which steps may run concurrently with earlier collectives: Step::after. Stateless; deterministic.
 #pragma once
 #include <vector>
 
@@ -8,11 +6,11 @@
 
 namespace tessera::worker::program {
 
-// Sets Step::after of every step: the last earlier exchange whose slots conflict with the step's. A
-// donation that would make a step wait longer is dropped, unless a step writes it in place.
+// Sets Step::after of every step: the last earlier collective whose slots conflict with the step's.
+// A donation that would make a step wait longer is dropped, unless a step writes it in place.
 void PlanOverlap(StepProgram* program);
 
-// What the steps of a program read and write, and which of them therefore have an order.
+// The slots that the steps of a program read and write, and the conflicts between steps.
 class Conflicts {
  public:
   // The program outlives this.
@@ -27,8 +25,8 @@ class Conflicts {
   bool Between(const Use& a, const Use& b) const;
 
  private:
-  // Whether they may lie in the same bytes, in any trip_count and with any donations.
-  bool Meet(int a, int b) const;
+  // Whether they may lie in the same bytes, in any iteration and with any donations.
+  bool MayAlias(int a, int b) const;
 
   const StepProgram& p_;
   struct Extent {

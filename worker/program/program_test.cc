@@ -73,7 +73,7 @@ class Runner {
         base = arena_.data();
     }
     base += s.offset;
-    for (const Trip& trip : s.trip_count) base += trip.stride * trips_[trip.loop];
+    for (const LoopStride& trip : s.loop_strides) base += trip.stride * trips_[trip.loop];
     return base;
   }
 
@@ -85,13 +85,13 @@ class Runner {
     };
     for (int at = 0; at < static_cast<int>(steps.size()); ++at) {
       const Step& step = steps[at];
-      if (IsExchange(step)) {
+      if (IsCollectiveStep(step)) {
         postponed.push_back(at);
         continue;
       }
       sum_up_to(step.after);
       // Those in the loop come after those before it.
-      if (HasExchange(step)) sum_up_to(at);
+      if (ContainsCollective(step)) sum_up_to(at);
       if (const auto* k = std::get_if<KernelStep>(&step.what)) {
         std::vector<void*> buffers;
         for (int s : k->slots) buffers.push_back(At(s));
@@ -101,7 +101,7 @@ class Runner {
         Multiply(*c);
       } else if (const auto* c = std::get_if<CopyStep>(&step.what)) {
         std::memmove(At(c->out), At(c->in), p_.slots[c->out].bytes());
-      } else if (const auto* g = std::get_if<GeneralStep>(&step.what)) {
+      } else if (const auto* g = std::get_if<HostFallbackStep>(&step.what)) {
         RunGeneral(*g);
       } else if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
         for (int64_t i = 0; i < loop->trip_count; ++i) {
@@ -148,7 +148,7 @@ class Runner {
         }
   }
 
-  void RunGeneral(const GeneralStep& g) {
+  void RunGeneral(const HostFallbackStep& g) {
     std::vector<Array> in;
     for (size_t i = 0; i < g.in.size(); ++i) {
       const ir::Type& t = g.function->types[i];
@@ -273,13 +273,13 @@ int CountWaits(const std::vector<Step>& steps) {
 int CountBeside(const std::vector<Step>& steps) {
   int beside = 0, ended = -1, last = -1;
   for (int at = 0; at < static_cast<int>(steps.size()); ++at) {
-    if (IsExchange(steps[at])) {
+    if (IsCollectiveStep(steps[at])) {
       last = at;
       continue;
     }
     ended = std::max(ended, steps[at].after);
     beside += last > ended ? 1 : 0;
-    if (HasExchange(steps[at])) ended = at;
+    if (ContainsCollective(steps[at])) ended = at;
   }
   return beside;
 }
@@ -346,7 +346,7 @@ func main(%x: f32[8], %y: f32[8]) -> (f32[8], f32[8]) unchecked {
   absl::StatusOr<StepProgram> built = Build(*program->entry, {});
   ASSERT_THAT(built, IsOk());
   ASSERT_EQ(built->steps.size(), 3u) << built->ToString();
-  ASSERT_TRUE(IsExchange(built->steps[0])) << built->ToString();
+  ASSERT_TRUE(IsCollectiveStep(built->steps[0])) << built->ToString();
   // What reads nothing of the exchange does not wait for it; what does, does.
   EXPECT_EQ(built->steps[1].after + built->steps[2].after, -1) << built->ToString();
   for (const int wrong : {-2, 1, 2, 7}) {

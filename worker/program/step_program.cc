@@ -51,7 +51,7 @@ class Printer {
     if (slot.kind != Slot::Kind::kArena) absl::StrAppend(&text, slot.index);
     if (slot.kind == Slot::Kind::kArena || slot.offset != 0)
       absl::StrAppend(&text, " + ", slot.offset);
-    for (const Trip& trip : slot.trip_count)
+    for (const LoopStride& trip : slot.loop_strides)
       absl::StrAppend(&text, " + ", trip.stride, " * loop", trip.loop);
     absl::StrAppend(&text, ", ", ToAbsl(DTypeName(slot.dtype)), "[", slot.elements, "]");
     return text;
@@ -99,11 +99,11 @@ class Printer {
         absl::StrAppend(&text, " ", source, "->", target);
       return text;
     }
-    if (const auto* p = std::get_if<PositionStep>(&step.what))
+    if (const auto* p = std::get_if<AxisIndexStep>(&step.what))
       return absl::StrCat("s", p->out, " = position {", absl::StrJoin(p->axes, ","), "}");
     if (const auto* c = std::get_if<CopyStep>(&step.what))
       return absl::StrCat("s", c->out, " = s", c->in);
-    if (const auto* g = std::get_if<GeneralStep>(&step.what))
+    if (const auto* g = std::get_if<HostFallbackStep>(&step.what))
       return absl::StrCat(Names(g->out), " = general (", Names(g->in), ")");
     const LoopStep& loop = std::get<LoopStep>(step.what);
     return absl::StrCat("loop", loop.loop, " of ", loop.trip_count, " trips");
@@ -125,15 +125,15 @@ absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptio
   return program;
 }
 
-bool IsExchange(const Step& step) {
+bool IsCollectiveStep(const Step& step) {
   const auto* collective = std::get_if<CollectiveStep>(&step.what);
   return collective != nullptr && collective->group_size > 1;
 }
 
-bool HasExchange(const Step& step) {
+bool ContainsCollective(const Step& step) {
   const auto* loop = std::get_if<LoopStep>(&step.what);
-  return IsExchange(step) ||
-         (loop != nullptr && std::any_of(loop->body.begin(), loop->body.end(), HasExchange));
+  return IsCollectiveStep(step) ||
+         (loop != nullptr && std::any_of(loop->body.begin(), loop->body.end(), ContainsCollective));
 }
 
 std::vector<int> ChooseDonations(const StepProgram& program, const std::vector<bool>& donated) {

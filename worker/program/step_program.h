@@ -5,15 +5,15 @@
 // it. Plain values, immutable once built; any thread may read them. Verify checks the rules that
 // the comments here state.
 //
-// Memory: a slot says where a value's bytes lie: in an argument, in a result, in a constant, or in
-// the one arena of a run. Those of arguments, results and constants, and the arena, begin at
-// addresses that are multiples of kAlignment; a slot with trip_count may begin at any element.
+// Memory: a slot is the location of a value: in an argument, in a result, in a constant, or in the
+// one arena of a run. Those of arguments, results and constants, and the arena, begin at
+// addresses that are multiples of kAlignment; a slot with loop strides may begin at any element.
 // Slots that are in use at the same time do not overlap, unless they are the same memory. Steps
-// write their results only; arguments and constants are never written, save that a result may be
-// given the memory of an argument (Donation).
+// write their results only; arguments and constants are never written, except that a result may
+// alias an argument (Donation).
 //
-// Order: steps run in order, or exchanges beside the others as Step::after says. Collectives and
-// Position are the only ones that depend on the device.
+// Order: steps run in order, but collectives overlap with others as Step::after says.
+// CollectiveStep and AxisIndexStep are the only ones that depend on the device.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -34,11 +34,11 @@ namespace tessera::worker::program {
 
 inline constexpr int64_t kAlignment = 64;
 
-// In trip i of loop `loop`, the slot lies i * stride bytes further.
-struct Trip {
+// In iteration i of loop `loop`, the slot begins i * stride bytes further.
+struct LoopStride {
   int loop = 0;
   int64_t stride = 0;
-  bool operator==(const Trip&) const = default;
+  bool operator==(const LoopStride&) const = default;
 };
 
 struct Slot {
@@ -48,7 +48,7 @@ struct Slot {
   int64_t offset = 0;  // bytes from the beginning of that, or of the arena
   ir::DType dtype = ir::DType::kF32;
   int64_t elements = 0;
-  std::vector<Trip> trip_count;
+  std::vector<LoopStride> loop_strides;
 
   int64_t bytes() const { return elements * ir::ByteWidth(dtype); }
   bool operator==(const Slot&) const = default;
@@ -67,8 +67,8 @@ struct MatmulStep {
   int64_t a_offset = 0, b_offset = 0;
 };
 
-// One exchange among the devices that differ along `axes`, in the order of Mesh::GroupOf; blocks
-// are contiguous. `elements` are those of this device's part: all of `in` for kAllReduce,
+// A collective of the devices that differ along `axes`, in the order of Mesh::GroupOf; blocks are
+// contiguous. `elements` are those of this device's part: all of `in` for kAllReduce,
 // kAllGather and kPermute; one chunk of `in` for kReduceScatter and kAllToAll. kAllGather's `out`
 // holds the parts, kReduceScatter's one chunk, kAllToAll's one chunk from each.
 struct CollectiveStep {
@@ -82,41 +82,42 @@ struct CollectiveStep {
   int in = 0, out = 0;
 };
 
-// Writes the device's position along `axes`, an s32.
-struct PositionStep {
+// Writes the device's index along `axes`, an s32.
+struct AxisIndexStep {
   ir::AxisList axes;
   int out = 0;
 };
 
-// The same bytes elsewhere. The slots do not overlap.
+// Copies the bytes. The slots do not overlap.
 struct CopyStep {
   int in = 0, out = 0;
 };
 
-// Work for which there is no code: the function, of one op, is evaluated on the host.
-struct GeneralStep {
+// An op without compiled code: the reference evaluator runs the function, of one op, on the host.
+struct HostFallbackStep {
   ir::FunctionRef function;
   std::vector<int> in, out;
 };
 
 struct Step;
-// Runs `body` `trip_count` times. The cancel word is looked at on each back-edge.
+// Runs `body` `trip_count` times. The cancellation flag is polled on each back-edge.
 struct LoopStep {
-  int loop = 0;  // what Trip::loop names
+  int loop = 0;  // what LoopStride::loop names
   int64_t trip_count = 0;
   std::vector<Step> body;
 };
 
-// An exchange begins when the steps before it have ended. Another step begins when those before it
-// that are no exchanges have ended, and the exchanges up to `after`, so that later ones may still
-// be under way. All have ended at the end of the list: of the program, and of each trip of a loop.
+// A collective begins when all steps before it have ended. Another step begins when the earlier
+// steps that are not collectives, and the collectives up to `after`, have ended; later collectives
+// may still be running. All have ended at the end of the list: of the program, and of each loop
+// iteration.
 struct Step {
-  // A position in the list that this step is in, of an exchange before it; -1: it needs none.
+  // The index, in this step's list, of an earlier collective; -1: it waits for none.
   int after = -1;
-  // Of the op that the step is named after, and of all it does: indices into `labels`.
+  // Indices into `labels`: of the step's main op, and of all its ops.
   int label = 0;
   std::vector<int> fused;
-  std::variant<KernelStep, MatmulStep, CollectiveStep, PositionStep, CopyStep, GeneralStep,
+  std::variant<KernelStep, MatmulStep, CollectiveStep, AxisIndexStep, CopyStep, HostFallbackStep,
                LoopStep>
       what;
 };
@@ -133,8 +134,8 @@ struct Result {
   int slot = 0;
 };
 
-// Result `result` may be given the memory of argument `argument` in a run that donates the
-// argument. Either the result is first written after the last read of the argument, or the step
+// An input-output alias: result `result` may reuse the memory of argument `argument` in a run that
+// donates it. Either the result is first written after the last read of the argument, or the step
 // that reads the argument last writes the result in place, element for element: a kernel whose
 // param is marked `in_place`, or a copy, which then has nothing to do. Where several donations name
 // one argument or one result, a run uses one of them; every choice is correct.
@@ -164,12 +165,12 @@ struct BuildOptions {
   // Whether the backend's library has matmuls from dtype `in` to `out`; null: it has none. Other
   // contractions become kernels.
   std::function<bool(ir::DType in, ir::DType out)> multiplies;
-  // Whether the backend's exchanges combine blocks of `dtype` by `reduce`; null: always. Where not,
-  // the blocks are gathered and a kernel combines them.
+  // Whether the backend's collectives combine `dtype` by `reduce`; null: always. If not, the blocks
+  // are gathered and a kernel combines them.
   std::function<bool(ir::ReduceKind reduce, ir::DType dtype)> combines;
 };
 
-// Errors name the op and the user's line.
+// Errors name the op and its source location.
 absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptions& options);
 
 // Calls f(step) for every step in order, and after a loop for the steps of its body.
@@ -196,27 +197,27 @@ void ForEachSlot(StepType& step, const std::vector<codegen::Kernel>& kernels, co
   } else if (auto* c = std::get_if<CollectiveStep>(&step.what)) {
     read(c->in);
     write(c->out);
-  } else if (auto* p = std::get_if<PositionStep>(&step.what)) {
+  } else if (auto* p = std::get_if<AxisIndexStep>(&step.what)) {
     write(p->out);
   } else if (auto* c = std::get_if<CopyStep>(&step.what)) {
     read(c->in);
     write(c->out);
-  } else if (auto* g = std::get_if<GeneralStep>(&step.what)) {
+  } else if (auto* g = std::get_if<HostFallbackStep>(&step.what)) {
     for (auto& slot : g->in) read(slot);
     for (auto& slot : g->out) write(slot);
   }
 }
 
-// Whether the step exchanges blocks with other devices.
-bool IsExchange(const Step& step);
-// The same of it, or of a step in it.
-bool HasExchange(const Step& step);
+// Whether the step is a collective.
+bool IsCollectiveStep(const Step& step);
+// Whether the step, or a step of its body, is a collective.
+bool ContainsCollective(const Step& step);
 
-// For each result, the argument whose memory it is given in a run that donates these arguments, or
-// -1 if it gets memory of its own.
+// For each result, the argument whose memory it reuses in a run that donates these arguments, or
+// -1.
 std::vector<int> ChooseDonations(const StepProgram& program, const std::vector<bool>& donated);
 
-// Every rule above, and codegen::Verify for each kernel. What fails is our bug.
+// Checks every rule above, and codegen::Verify for each kernel. A failure is our bug.
 absl::Status Verify(const StepProgram& program);
 
 }  // namespace tessera::worker::program

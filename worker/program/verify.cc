@@ -73,13 +73,14 @@ class Verifier {
   absl::Status CheckSlot(const Slot& slot) const {
     TESSERA_ASSIGN_OR_RETURN(const int64_t whole, WholeBytes(slot));
     int64_t low = slot.offset, high = slot.offset + slot.bytes();
-    for (const Trip& trip : slot.trip_count) {
+    for (const LoopStride& trip : slot.loop_strides) {
       if (trip.loop < 0 || trip.loop >= p_.num_loops) return Fault("there is no loop ", trip.loop);
       (trip.stride < 0 ? low : high) += trip.stride * std::max<int64_t>(trips_[trip.loop] - 1, 0);
     }
     if (slot.elements < 0 || low < 0 || high > whole)
       return Fault("bytes ", low, " to ", high, " of ", whole);
-    if (slot.kind == Slot::Kind::kArena && slot.trip_count.empty() && slot.offset % kAlignment != 0)
+    if (slot.kind == Slot::Kind::kArena && slot.loop_strides.empty() &&
+        slot.offset % kAlignment != 0)
       return Fault("offset ", slot.offset, " is not a multiple of ", kAlignment);
     return absl::OkStatus();
   }
@@ -88,7 +89,7 @@ class Verifier {
     const Result& result = p_.results[i];
     TESSERA_RETURN_IF_ERROR(CheckIndex(result.slot));
     const Slot& slot = p_.slots[result.slot];
-    if (slot.offset != 0 || !slot.trip_count.empty() ||
+    if (slot.offset != 0 || !slot.loop_strides.empty() ||
         slot.bytes() != Bytes(result.buffer.dtype, result.buffer.shape))
       return Fault("it is not all of its slot");
     const bool own = slot.kind == Slot::Kind::kResult && slot.index <= i;
@@ -112,7 +113,7 @@ class Verifier {
                    "; expected ", elements, " of ", ToAbsl(DTypeName(dtype)));
     if (write && (s.kind == Slot::Kind::kArgument || s.kind == Slot::Kind::kConstant))
       return Fault("s", slot, " is written, and is an argument or a constant");
-    for (const Trip& trip : s.trip_count)
+    for (const LoopStride& trip : s.loop_strides)
       if (std::find(loops.begin(), loops.end(), trip.loop) == loops.end())
         return Fault("s", slot, " moves with loop ", trip.loop, ", which does not run here");
     return absl::OkStatus();
@@ -122,7 +123,7 @@ class Verifier {
   bool Overlap(int a, int b) const {
     const Slot &x = p_.slots[a], &y = p_.slots[b];
     if (x.kind != y.kind || (x.kind != Slot::Kind::kArena && x.index != y.index)) return false;
-    if (x.trip_count != y.trip_count)
+    if (x.loop_strides != y.loop_strides)
       return false;  // Windows of one value: their loop keeps them apart.
     return x.offset < y.offset + y.bytes() && y.offset < x.offset + x.bytes();
   }
@@ -142,7 +143,7 @@ class Verifier {
     if (const auto* k = std::get_if<KernelStep>(&step.what)) return CheckKernel(*k, *loops);
     if (const auto* c = std::get_if<MatmulStep>(&step.what)) return CheckMatmul(*c, *loops);
     if (const auto* c = std::get_if<CollectiveStep>(&step.what)) return CheckCollective(*c, *loops);
-    if (const auto* p = std::get_if<PositionStep>(&step.what))
+    if (const auto* p = std::get_if<AxisIndexStep>(&step.what))
       return CheckUse(p->out, DType::kS32, 1, /*write=*/true, *loops);
     if (const auto* c = std::get_if<CopyStep>(&step.what)) {
       TESSERA_RETURN_IF_ERROR(CheckIndex(c->in));
@@ -153,7 +154,7 @@ class Verifier {
       if (Overlap(c->in, c->out)) return Fault("a copy within s", c->in);
       return absl::OkStatus();
     }
-    if (const auto* g = std::get_if<GeneralStep>(&step.what)) return CheckGeneral(*g, *loops);
+    if (const auto* g = std::get_if<HostFallbackStep>(&step.what)) return CheckGeneral(*g, *loops);
     const LoopStep& loop = std::get<LoopStep>(step.what);
     if (loop.loop < 0 || loop.loop >= p_.num_loops || loop.trip_count < 1)
       return Fault("loop ", loop.loop, " of ", loop.trip_count, " trips");
@@ -217,7 +218,7 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  absl::Status CheckGeneral(const GeneralStep& g, const std::vector<int>& loops) const {
+  absl::Status CheckGeneral(const HostFallbackStep& g, const std::vector<int>& loops) const {
     if (g.function == nullptr || g.in.size() != static_cast<size_t>(g.function->num_params) ||
         g.out.size() != g.function->results.size())
       return Fault("a function that does not fit its slots");
@@ -241,11 +242,11 @@ class Verifier {
     for (int at = 0; at < static_cast<int>(steps.size()); ++at) {
       const Step& step = steps[at];
       const std::string& label = p_.labels[step.label];
-      if (step.after != -1 && (IsExchange(step) || step.after < 0 || step.after >= at ||
-                               !IsExchange(steps[step.after])))
+      if (step.after != -1 && (IsCollectiveStep(step) || step.after < 0 || step.after >= at ||
+                               !IsCollectiveStep(steps[step.after])))
         return Fault(label, ": it comes after step ", step.after,
                      ", which is no exchange before it");
-      if (IsExchange(step)) {
+      if (IsCollectiveStep(step)) {
         exchanges.emplace_back(at, conflicts.UseOf(step));
         continue;
       }
@@ -257,7 +258,7 @@ class Verifier {
                        ", an exchange whose memory it uses");
       if (const auto* loop = std::get_if<LoopStep>(&step.what))
         TESSERA_RETURN_IF_ERROR(CheckOrder(conflicts, loop->body));
-      if (HasExchange(step)) ended = at;
+      if (ContainsCollective(step)) ended = at;
     }
     return absl::OkStatus();
   }
@@ -324,7 +325,7 @@ class Verifier {
   // Whether the slot is a whole buffer of this many bytes.
   bool IsWhole(int slot, int64_t bytes) const {
     const Slot& s = p_.slots[slot];
-    return s.offset == 0 && s.trip_count.empty() && s.bytes() == bytes;
+    return s.offset == 0 && s.loop_strides.empty() && s.bytes() == bytes;
   }
 
   bool InPlace(const Step& step, const Donation& t) const {

@@ -1,6 +1,4 @@
-// How a worker proves to the coordinator who it is, and whom it trusts.
-//
-// Pure; any thread.
+// How a worker proves to the coordinator who it is, and whom it trusts. Pure; any thread.
 #pragma once
 #include <memory>
 #include <string>

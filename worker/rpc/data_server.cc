@@ -162,8 +162,8 @@ class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public
     }
     TESSERA_ASSIGN_OR_RETURN(const UploadTable::Committed committed,
                              service_->uploads().Commit(turn_));
-    service_->executor().metrics().TransferTook(TransferDirection::kPut, TransferPath::kTicket,
-                                                absl::Nanoseconds(AgeGauge::Now() - began_));
+    service_->executor().metrics().RecordTransferDuration(
+        TransferKind::kPut, TransferPath::kTicket, absl::Nanoseconds(AgeGauge::Now() - began_));
     v1::WriteResponse response;
     response.set_committed_bytes(committed.bytes);
     response.set_crc32c(committed.crc32c);
@@ -177,7 +177,7 @@ class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public
   std::atomic<bool> ending_{false};
   grpc::ByteBuffer message_;
   ir::serial::Chunk<v1::WriteRequest> chunk_;
-  UploadTable::Turn turn_;
+  UploadTable::UploadWriter turn_;
   const int64_t began_ = AgeGauge::Now();
 };
 
@@ -253,9 +253,9 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void Next() {
     const int64_t size = std::min(kChunkBytes, block_.num_bytes() - sent_);
     if (size == 0) {
-      service_->executor().metrics().Transferred(TransferDirection::kGet, TransferPath::kTicket,
-                                                 sent_ - first_,
-                                                 absl::Nanoseconds(AgeGauge::Now() - began_));
+      service_->executor().metrics().RecordTransfer(TransferKind::kGet, TransferPath::kTicket,
+                                                    sent_ - first_,
+                                                    absl::Nanoseconds(AgeGauge::Now() - began_));
       return Finish(grpc::Status::OK);
     }
     v1::ReadResponse response;

@@ -1,11 +1,10 @@
 // Serves an executor's DataService on the worker's data port.
 //
-// Plain text: on a listening socket that somebody else bound and keeps, so that clients wait in its
-// backlog while one executor process follows another. With certificates gRPC listens by itself, on
-// the address to which that socket is bound (it does not listen), sharing the port with it: nobody
-// else can take the port meanwhile, and clients that come too early are refused and come again.
-//
-// The executor outlives it. Thread-safe. The destructor ends calls that are under way.
+// In plaintext it accepts on a listening socket that the daemon keeps open, so that clients wait in
+// its backlog while an executor process restarts. With certificates gRPC listens by itself, on the
+// address to which that socket is bound (it does not listen), sharing the port with it: no other
+// process can take the port meanwhile, and clients that connect too early are rejected and retry.
+// The executor outlives it. Thread-safe. The destructor ends running calls.
 #pragma once
 #include <memory>
 #include <string>
@@ -22,19 +21,19 @@ struct DataServerOptions {
   int listen_fd = -1;  // borrowed; made non-blocking
   int64_t shard_bytes_max = int64_t{1} << 40;
   UploadTable::Options uploads = {};
-  absl::Duration read_idle = absl::Seconds(30);  // for a reader to take what it was sent
+  absl::Duration read_idle = absl::Seconds(30);  // timeout for a client to read a chunk
   Keepalive keepalive = {};
-  // PEM. Empty: plain text. Clients show a ticket and need no certificate.
+  // PEM. Empty: plaintext. Clients present a ticket and need no certificate.
   std::string certificates, key;
-  MetricsPage* metrics = nullptr;  // outlives the server; null: nobody looks
+  MetricsPage* metrics = nullptr;  // outlives the server; null: metrics are disabled
 };
 
 class DataServer {
  public:
   static std::unique_ptr<DataServer> Start(const DataServerOptions& options, Executor* executor);
   virtual ~DataServer() = default;
-  // Checks tickets from now on; until then nobody has one. `clock_ahead`: by how much the clock by
-  // which they expire is ahead of SteadyNow.
+  // Sets the key for tickets, of which there are none before this. `clock_ahead`: by how much the
+  // clock by which they expire is ahead of SteadyNow.
   virtual void SetTicketKey(const std::string& key, absl::Duration clock_ahead) = 0;
   virtual UploadTable::Counts uploads() const = 0;
 };

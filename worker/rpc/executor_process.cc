@@ -193,7 +193,7 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
   }
   // Those who wait for what the device was doing are told why before the process is missed.
   constexpr absl::Duration kLastWords = absl::Seconds(1);
-  if (lost) executor.Settle(SteadyNow() + kLastWords);
+  if (lost) executor.WaitUntilIdle(SteadyNow() + kLastWords);
   StopLogging();
   // Nobody is left to tell, and the kernel frees faster than destructors.
   _exit(lost ? kDeviceLostExit : 0);

@@ -2,8 +2,8 @@
 // carries commands down and reports up.
 //
 // It holds no device state. When the connection to the coordinator ends, the worker is lost: the
-// executors are started anew and it registers again, for as long as it takes, unless no other try
-// can end better. Thread-safe; the destructor ends everything within about a second.
+// executors are restarted and it registers again, with retries unless the error is not retryable.
+// Thread-safe; the destructor ends everything within about a second.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -25,35 +25,36 @@ struct WorkerDaemonOptions {
   std::string coordinator;  // host:port
   std::string name, host;
   int num_devices = 1;  // CPU devices, all of one executor
-  // Not 0: GPUs in place of CPU devices, each with its executor. kAllGpus: those there are, by the
-  // plugin at `cuda_plugin`; none, with a line that says why, leaves the CPU devices.
+  // Not 0: GPUs in place of CPU devices, each with its executor. kAllGpus: all that the plugin at
+  // `cuda_plugin` finds; if none, logs the reason and uses the CPU devices.
   int num_gpus = 0;
   std::string cuda_plugin;
   int64_t memory_bytes = 0;  // per device; 0: as the backend decides
-  // Of executor 0. Executor i adds 2 i to every port that is given, so that those of a worker with
-  // n executors, data and peer in turn, are 2 n ports without a gap. Empty: the well-known ports on
-  // loopback or, where one is taken, any.
+  // For executor 0. Executor i adds 2 i to every port that is not 0, so that a worker with n
+  // executors, data and peer in turn, uses 2 n consecutive ports. Empty: the well-known ports on
+  // loopback or, if one is taken, any.
   std::string data_listen = "127.0.0.1:0";
   std::string peer_listen = "127.0.0.1:0";
   // How clients and peers reach the two, host or host:port; empty: as listened on. Ports as above.
   std::string advertise_client, advertise_peer;
-  // gRPC listens by itself, with TLS: the data ports are kept for it (see data_server.h).
+  // gRPC listens by itself, with TLS: the data ports are only reserved (see data_server.h).
   bool data_tls = false;
-  // Beside those that say what an executor is.
+  // Additional flags for executors.
   std::vector<std::string> executor_flags;
   std::string binary = "/proc/self/exe";  // started as an executor with --executor
-  // Towards the coordinator: the worker's certificate, or else a token, proves what it is.
+  // Credentials towards the coordinator: the worker's certificate, or else a token.
   TlsTexts tls;
   std::string token;
-  bool insecure = false;  // plain text to a coordinator on another machine
+  bool insecure = false;  // allows plaintext to a coordinator on another machine
   absl::Duration collective_timeout = absl::Seconds(5);
   absl::Duration connect_timeout = absl::Seconds(5);
-  absl::Duration link_timeout = absl::Seconds(15);  // of a coordinator that says nothing
-  Metrics* metrics = nullptr;                       // outlives the daemon; null: nobody looks
-  // Told once, from a thread of the daemon, why the coordinator will never take this worker: its
-  // name, its credentials, plain text against TLS. The daemon tries no more.
+  absl::Duration link_timeout = absl::Seconds(15);  // for messages from the coordinator
+  Metrics* metrics = nullptr;  // outlives the daemon; null: metrics are disabled
+  // Called once, on a thread of the daemon, with the error for which the coordinator permanently
+  // rejects this worker: its name, its credentials, plaintext against TLS. The daemon stops
+  // retrying.
   std::function<void(const absl::Status& why)> on_refused = nullptr;
-  // Told, from a thread of the daemon, each time that the coordinator has taken this worker.
+  // Called on a thread of the daemon each time that the coordinator has accepted this worker.
   std::function<void()> on_registered = nullptr;
 };
 
@@ -63,11 +64,11 @@ class WorkerDaemon {
   static absl::StatusOr<std::unique_ptr<WorkerDaemon>> Start(WorkerDaemonOptions options);
   virtual ~WorkerDaemon() = default;
 
-  // As clients reach executor 0; and where it and its peers are listened for.
+  // The advertised data endpoint of executor 0, and the listening addresses of both its ports.
   virtual std::string data_endpoint() const = 0;
   virtual std::string data_address() const = 0;
   virtual std::string peer_address() const = 0;
-  // Of an executor's process; -1 while there is none.
+  // The pid of an executor's process; -1 while there is none.
   virtual int executor_pid(int executor = 0) const = 0;
 };
 

@@ -1,4 +1,4 @@
-// The seam of a device kind: what the executor asks of CPUs, and later of GPUs.
+// The interface between the executor and one kind of devices, CPUs or GPUs.
 //
 // A backend owns the devices of one executor. It compiles device programs to executables and
 // enqueues them on the devices; the executor owns everything else: order, buffers, quotas,
@@ -6,12 +6,11 @@
 //
 // Every device has one dispatch stream. Enqueue is called by one thread at a time for a device, in
 // the order of the plan: the stream's own, or, for a quick executable, one that has claimed the
-// stream (stream.h); it may return before the work has run, in which case the results are good for
-// work that is enqueued later on the same device, and for everybody once the event is done. The
-// events of a device are done in the order of its Enqueues. A backend that runs synchronously
-// returns events that are done.
-//
-// The backend outlives its executables, buffers and events. Other calls come from any thread.
+// stream (stream.h); it may return before the work has run, in which case the results may be used
+// by work that is enqueued later on the same device, and by others once the event is done. The
+// events of a device are done in the order of its Enqueues. A synchronous backend returns events
+// that are done. The backend outlives its executables, buffers and events. All other calls are
+// thread-safe.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -39,7 +38,7 @@ class Event {
   virtual ~Event() = default;
   // Whether the work had ended when this was made.
   virtual bool done() const { return false; }
-  // Calls `done` once, possibly at once, on any thread, when the work has ended, with how.
+  // Calls `done` once, possibly at once, on any thread, with the status of the ended work.
   virtual void OnDone(std::function<void(const absl::Status&)> done) = 0;
 };
 
@@ -48,13 +47,13 @@ struct RunContext {
   uint64_t launch = 0;
   std::string_view program;
   int device = 0;           // local
-  int64_t mesh_device = 0;  // the coordinate that this device stands at
+  int64_t mesh_device = 0;  // this device's row-major index in the mesh
   // Null for programs without collectives. `ranks`: the rank of each mesh device. `generation`: of
   // the communicator, 0 for one among the executor's own devices.
   Collectives* collectives = nullptr;
   uint64_t generation = 0;
   absl::Span<const int> ranks;
-  // As Backend::ChooseDonations gave it for these arguments; empty: none.
+  // From Backend::ChooseDonations for these arguments; empty: none.
   absl::Span<const int> donations;
   const CancelToken* cancel = nullptr;
   InFlightQueue::Launch* in_flight = nullptr;  // null: the op in flight is not recorded
@@ -63,15 +62,15 @@ struct RunContext {
 class Executable {
  public:
   virtual ~Executable() = default;
-  // True peak per device while it runs: arguments, results and scratch.
+  // Peak per device while it runs: arguments, results and scratch.
   virtual int64_t memory_bytes() const = 0;
   virtual bool has_collectives() const = 0;
-  // Ends by itself within microseconds, so that a switch of threads would cost more than it does.
+  // Whether it takes only microseconds, so that a context switch would cost more.
   virtual bool quick() const = 0;
 };
 
-// What Enqueue gives: results, in the order of the program's, and when they are there. A failure
-// that is known at once, or that the event tells, names the op and the user's file and line.
+// The results of Enqueue, in the program's order, and the event of their completion. The errors of
+// Enqueue and of the event name the op and its source location.
 struct Enqueued {
   std::vector<DeviceBufferRef> results;
   std::unique_ptr<Event> event;
@@ -84,15 +83,15 @@ class Backend {
   virtual int num_devices() const = 0;
   virtual int64_t memory_bytes() const = 0;  // per device
 
-  // Kinds of ops for which this backend has code of its own; others run by a slower general way.
+  // Kinds of ops that this backend compiles; the reference evaluator runs the others.
   virtual absl::Span<const ir::Lowering> lowerings() const = 0;
 
-  // `program` is what each device runs, at local types. Everything it needs is copied or shared.
+  // `program` is the program of each device, on shards. Not referred to after the call.
   virtual absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) = 0;
 
-  // For each result of a launch with these arguments, the argument whose memory it is to be given,
-  // or -1. `donated` are the arguments that only work enqueued earlier on the device may still use;
-  // the choice leaves out those that share their memory with another array.
+  // Input-output aliases: for each result of a launch with these arguments, the argument whose
+  // memory it reuses, or -1. `donated` are the arguments that only work enqueued earlier on the
+  // device may still use; the choice leaves out those that share their memory with another array.
   virtual std::vector<int> ChooseDonations(const Executable&, absl::Span<const DeviceBufferRef>,
                                            std::vector<bool> donated) const {
     static_cast<void>(donated);
@@ -104,14 +103,14 @@ class Backend {
   virtual absl::StatusOr<Enqueued> Enqueue(const Executable& executable, const RunContext& context,
                                            absl::Span<const DeviceBufferRef> args) = 0;
 
-  // No launch of this communicator's generation comes any more.
+  // No further launch uses this communicator's generation.
   virtual void CloseGeneration(uint64_t) {}
 
-  // Memory for a shard that is to come in, not cleared, as FromHost likes it best. Thread-safe.
+  // Uninitialised memory for a shard to upload, best suited for FromHost.
   virtual std::shared_ptr<std::byte[]> NewShardMemory(int64_t bytes) {
     return NewHostMemory(bytes);
   }
-  // Copies, ordered behind nothing: the buffer is ready. Blocking.
+  // Copies, unordered: the buffers must be ready. Blocking.
   virtual absl::StatusOr<DeviceBufferRef> FromHost(int device, ir::Array value) = 0;
   virtual absl::StatusOr<ir::Array> ToHost(const DeviceBuffer& buffer) = 0;
 };

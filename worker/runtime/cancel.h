@@ -1,7 +1,7 @@
-// The cancel word of a launch: raised once, with the reason that the launch will end with.
+// The cancellation flag of a launch: set once, with the reason for which the launch will end.
 //
-// Kernels look at the word between ops and at loop back-edges; whoever blocks registers a listener
-// that wakes it. Thread-safe. Listeners run on the thread that cancels, without a lock, and must
+// Kernels poll the flag between ops and at loop back-edges; blocking code registers a listener that
+// wakes it. Thread-safe. Listeners run on the thread that cancels, without a lock, and must
 // neither block nor destroy the token.
 #pragma once
 #include <atomic>
@@ -17,13 +17,13 @@ namespace tessera::worker {
 
 class CancelToken {
  public:
-  // The first reason stays. True if this was the first.
+  // The first reason is kept. Returns true if this was the first.
   bool Cancel(absl::Status why) ABSL_LOCKS_EXCLUDED(mu_);
 
   bool cancelled() const { return word_.load(std::memory_order_acquire) != 0; }
   // OK until cancelled.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mu_);
-  // What compiled code polls: not zero once cancelled.
+  // The flag that compiled code polls: not zero once cancelled.
   const std::atomic<uint32_t>* word() const { return &word_; }
 
   // Calls `listener` when cancelled; at once if that has happened. Returns an id for Remove, which

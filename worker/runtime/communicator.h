@@ -1,7 +1,7 @@
-// The communicators of one executor: one for each generation that the coordinator configured.
+// A communicator of one executor: there is one for each generation that the coordinator configured.
 //
-// A Communicator can be closed while others still hold it: calls that are under way are aborted,
-// and later ones answer why it was closed. Thread-safe.
+// A Communicator can be closed while others still refer to it: running calls are aborted, and later
+// ones fail with the reason of the close. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -30,14 +30,13 @@ class Communicator final : public Collectives {
   bool remote() const { return members_.size() > 1; }
   // Members of the generation: ranks are their devices, in order. VALUE_ERROR if there is none.
   absl::StatusOr<int> RankOf(int32_t member, int32_t device) const;
-  // Connects, unless it was closed meanwhile. `port` outlives the communicator; null: it is alone.
-  // `metrics`, which may be null, does so too.
+  // Connects, unless it was closed meanwhile. `port` outlives the communicator; null: there are no
+  // other executors. `metrics`, which may be null, outlives it too.
   void Open(const std::string& host, PeerPort* port, const ExecutorMetrics* metrics = nullptr,
             std::shared_ptr<const TlsContext> tls = nullptr);
-  // Of all its members.
+  // The number of ranks of all members.
   int ranks() const { return first_rank_.back(); }
-  // Calls answer `why` from now on. Returns when no call is under way and the connections are
-  // closed.
+  // Later calls fail with `why`. Returns when no call is running and the connections are closed.
   void Close(const absl::Status& why);
 
   absl::Status Run(const Call& call) override;

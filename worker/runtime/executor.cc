@@ -21,7 +21,7 @@ namespace {
 // its folder with nobody, and leaves no mark in what may be a user's own.
 std::string NameOfFolder(const ExecutorOptions& options) {
   if (options.files_dir.empty() || options.data_endpoint.empty()) return "";
-  absl::StatusOr<std::string> name = files::Folder(options.files_dir).Identity();
+  absl::StatusOr<std::string> name = files::FilesRoot(options.files_dir).Identity();
   if (name.ok()) return *std::move(name);
   TESSERA_LOG(WARNING) << "the folder of files is not usable" << Field("worker", options.worker)
                        << Field("why", name.status().message());
@@ -145,7 +145,7 @@ void Executor::Send(api::Command command) {
   streams_[claimed->device]->Release();
 }
 
-bool Executor::Settle(absl::Time deadline) {
+bool Executor::WaitUntilIdle(absl::Time deadline) {
   {
     absl::MutexLock lock(&mu_);
     const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return launches_.empty(); };
@@ -196,8 +196,8 @@ void Executor::Handle(const api::ConfigureCommunicator& command) {
 void Executor::OpenCommunicator(const std::shared_ptr<Communicator>& communicator) {
   const int64_t began = AgeGauge::Now();
   communicator->Open(options_.host, peer_port_.get(), &metrics_, options_.tls);
-  metrics_.CommunicatorOpened(CollectiveBackend::kTcp, communicator->ranks(),
-                              absl::Nanoseconds(AgeGauge::Now() - began));
+  metrics_.RecordCommunicatorInit(CollectiveBackend::kTcp, communicator->ranks(),
+                                  absl::Nanoseconds(AgeGauge::Now() - began));
   Report(api::CommunicatorReady{communicator->generation(), absl::OkStatus()});
 }
 
@@ -272,7 +272,7 @@ void Executor::CompileProgram(const ProgramRef& program, const ir::Program& sour
   const int64_t began = AgeGauge::Now();
   program->executable = backend_->Compile(source);
   const absl::Status status = program->executable.status();
-  metrics_.Compiled(absl::Nanoseconds(AgeGauge::Now() - began), status.ok());
+  metrics_.RecordCompile(absl::Nanoseconds(AgeGauge::Now() - began), status.ok());
   const int64_t bytes = status.ok() ? (*program->executable)->memory_bytes() : 0;
   program->compiled.Notify();
   Report(api::ProgramLoaded{program->id, status, bytes});
@@ -290,7 +290,7 @@ Executor::LaunchRef Executor::NewLaunch(uint64_t id, absl::Duration timeout) {
   launch->id = id;
   launch->in_flight.resize(num_devices_);
   launch->timeout = timeout;
-  launch->came = AgeGauge::Now();
+  launch->arrival_ns = AgeGauge::Now();
   absl::MutexLock lock(&mu_);
   launches_[id] = launch;
   return launch;
@@ -364,7 +364,7 @@ absl::Status Executor::Admit(const LaunchRef& launch, const std::vector<int32_t>
   return absl::OkStatus();
 }
 
-void Executor::Refuse(const LaunchRef& launch, const absl::Status& why) {
+void Executor::FailBeforeStart(const LaunchRef& launch, const absl::Status& why) {
   launch->failed = true;
   Fail(*launch, why);
   // Results that nobody expects yet fail too, for those who will ask.
@@ -393,11 +393,12 @@ void Executor::Handle(const api::Launch& command) {
       launch->inlined.push_back({command.results[result], device});
   }
   if (absl::Status status = Resolve(command, launch.get()); !status.ok()) {
-    return Refuse(launch, status);
+    return FailBeforeStart(launch, status);
   }
   std::vector<int32_t> devices;
   for (const auto& [mesh_device, device] : launch->program->local) devices.push_back(device);
-  if (absl::Status status = Admit(launch, devices); !status.ok()) return Refuse(launch, status);
+  if (absl::Status status = Admit(launch, devices); !status.ok())
+    return FailBeforeStart(launch, status);
   if (devices.empty()) return Finish(launch, /*on_stream=*/false);
   CatchInlineResults(launch);
   if (const auto& [at, on] = launch->program->local[0]; IsQuick(*launch) && streams_[on]->Claim()) {
@@ -443,10 +444,12 @@ absl::Status Executor::CheckTransfer(const api::Transfer& command) const {
 void Executor::Handle(const api::Transfer& command) {
   const LaunchRef launch = NewLaunch(command.launch, command.timeout);
   launch->results = {command.result};
-  if (absl::Status status = CheckTransfer(command); !status.ok()) return Refuse(launch, status);
+  if (absl::Status status = CheckTransfer(command); !status.ok())
+    return FailBeforeStart(launch, status);
   std::vector<int32_t> devices;
   for (const auto& shard : command.shards) devices.push_back(shard.device);
-  if (absl::Status status = Admit(launch, devices); !status.ok()) return Refuse(launch, status);
+  if (absl::Status status = Admit(launch, devices); !status.ok())
+    return FailBeforeStart(launch, status);
   if (devices.empty()) return Finish(launch, /*on_stream=*/false);
   for (const auto& from : command.shards) {
     auto shard = std::make_shared<TransferShard>();
@@ -500,7 +503,7 @@ absl::StatusOr<Reservation> Executor::ReserveShard(const BufferId& id, int64_t b
 
 absl::Status Executor::WriteShard(const BufferId& id, ir::Array value, Reservation reservation,
                                   TransferPath path) {
-  metrics_.TransferredBytes(TransferDirection::kPut, path, value.num_bytes());
+  metrics_.RecordTransferBytes(TransferKind::kPut, path, value.num_bytes());
   TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer, backend_->FromHost(id.device, std::move(value)));
   TESSERA_RETURN_IF_ERROR(buffers_.SetReady(id, std::move(buffer), std::move(reservation)));
   Report(api::BufferWritten{id.array, id.device, absl::OkStatus()});
@@ -539,7 +542,7 @@ void Executor::Handle(const api::WriteBuffer& command) {
 void Executor::Handle(const api::ReadBuffer& command) {
   const BufferId id{command.array, command.device};
   if (const DeviceBufferRef ready = buffers_.IfReady(id)) {
-    metrics_.TransferredBytes(TransferDirection::kGet, TransferPath::kRelay, ready->num_bytes());
+    metrics_.RecordTransferBytes(TransferKind::kGet, TransferPath::kRelay, ready->num_bytes());
     return ReportHere(api::BufferRead{command.request, backend_->ToHost(*ready)});
   }
   if (!buffers_.Known(id)) {
@@ -549,7 +552,7 @@ void Executor::Handle(const api::ReadBuffer& command) {
   }
   ReadShard(id, [this, request = command.request](absl::StatusOr<ir::Array> value) {
     if (value.ok()) {
-      metrics_.TransferredBytes(TransferDirection::kGet, TransferPath::kRelay, value->num_bytes());
+      metrics_.RecordTransferBytes(TransferKind::kGet, TransferPath::kRelay, value->num_bytes());
     }
     Report(api::BufferRead{request, std::move(value)});
   });

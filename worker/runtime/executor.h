@@ -1,5 +1,5 @@
 // The executor: the unit of identity and failure. It owns the devices of one process, their
-// buffers, executables and communicators, and carries out the commands of ir/api/worker_link.h.
+// buffers, executables and communicators, and executes the commands of ir/api/worker_link.h.
 //
 // Used directly when embedded, and behind a pipe in the executor process of a worker. Send is
 // thread-safe and does not block; commands take effect in the order sent. What happens is told to
@@ -7,9 +7,9 @@
 //
 // Threads: one dispatch stream per device, one for opening communicators and one for closing them,
 // one for files, one for reports, one for timers, and those that compile, small programs first
-// (base/sized_pool.h). A launch's results are good for later launches on the same device as soon as
-// it is enqueued; everybody else has them when the device is done. The destructor cancels what
-// runs, waits for it to notice, and reports nothing more.
+// (base/sized_pool.h). Later launches on the same device may use a launch's results as soon as it
+// is enqueued, others when the device is done. The destructor cancels running launches, waits for
+// their end, and reports nothing more.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -45,17 +45,17 @@ struct ExecutorOptions {
   std::string host;
   int32_t index = 0;
   uint64_t incarnation = 1;
-  // As others reach it; "" when embedded.
+  // Advertised endpoints; "" when embedded.
   std::string data_endpoint, peer_endpoint, peer_data_endpoint;
   int peer_listen_fd = -1;  // borrowed; -1: no other executors
   absl::Duration collective_timeout = absl::Seconds(5);
   std::shared_ptr<const TlsContext> tls;  // of connections to peers; null: plain text
-  int64_t queue_bound = 2048;         // launches that may wait on a device; beyond it QUEUE_FULL
-  int compile_jobs = 0;               // programs compiled at a time, at least 2; 0: one a core
-  InFlightPage* in_flight = nullptr;  // borrowed; null: one of its own
-  PeerReader* peers = nullptr;        // borrowed; null: a transfer cannot read from elsewhere
+  int64_t queue_bound = 2048;             // queued launches per device; beyond it QUEUE_FULL
+  int compile_jobs = 0;                   // programs compiled at a time, at least 2; 0: one a core
+  InFlightPage* in_flight = nullptr;      // borrowed; null: one of its own
+  PeerReader* peers = nullptr;            // borrowed; null: transfers cannot read from peers
   std::string files_dir;           // below which arrays are saved and loaded; empty: they are not
-  MetricsPage* metrics = nullptr;  // borrowed; null: nobody looks
+  MetricsPage* metrics = nullptr;  // borrowed; null: metrics are disabled
 };
 
 class Executor {
@@ -69,24 +69,24 @@ class Executor {
 
   api::ExecutorInfo info() const;
   void Send(api::Command command);
-  // Waits until every launch has ended and been reported, at most until `deadline`. Whether it was
-  // so. For a process that is about to end.
-  bool Settle(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
-  // Called once, on a thread of the executor, when a Drain has been carried out.
+  // Waits until every launch has ended and been reported; returns false at the `deadline`. For a
+  // process that is about to end.
+  bool WaitUntilIdle(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  // `drained` is called once, on a thread of the executor, when a Drain has been completed.
   void OnDrained(std::function<void()> drained) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The data plane. Space for a shard that is about to come, before its bytes are taken.
+  // The data plane. Reserves memory for a shard before its bytes are received.
   absl::StatusOr<Reservation> ReserveShard(const BufferId& id, int64_t bytes);
   std::shared_ptr<std::byte[]> NewShardMemory(int64_t bytes) {
     return backend_->NewShardMemory(bytes);
   }
-  // A shard came in; reports BufferWritten, unless it was refused.
+  // Stores a received shard; reports BufferWritten, unless it was rejected.
   absl::Status WriteShard(const BufferId& id, ir::Array value, Reservation reservation,
                           TransferPath path = TransferPath::kTicket);
   // Calls back with the shard, or its producer's error, when it is there; see
   // BufferTable::WhenReady.
   uint64_t ReadShard(const BufferId& id, std::function<void(absl::StatusOr<ir::Array>)> callback);
-  // The same without the bytes: how the shard came about, or that it was deleted.
+  // As ReadShard, without the bytes: calls back with the status of the shard's producer.
   uint64_t AwaitShard(const BufferId& id, std::function<void(const absl::Status&)> callback);
   bool ForgetRead(const BufferId& id, uint64_t ticket) { return buffers_.Forget(id, ticket); }
 
@@ -114,13 +114,13 @@ class Executor {
   void Handle(const api::DeleteBuffers& command);
   void Handle(const api::CancelLaunch& command);
   void Handle(const api::Drain& command);
-  // The worker's to carry out; here the process is the coordinator's as well.
+  // The daemon handles this; an embedded executor ignores it.
   void Handle(const api::KillExecutor&) {}
   // executor_files.cc
   void Handle(const api::SaveShards& command);
   void Handle(const api::LoadShards& command);
   void Handle(const api::InspectFile& command);
-  // Runs `work` behind earlier work on files, and ends the launch with what it says.
+  // Runs `work` after earlier work on files, and ends the launch with its status.
   void RunOnFiles(const LaunchRef& launch, std::function<absl::Status(Launch&)> work);
 
   absl::Status CheckProgram(const api::LoadProgram& command) const;
@@ -129,12 +129,12 @@ class Executor {
   absl::Status Resolve(const api::Launch& command, Launch* launch) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Admit(const LaunchRef& launch, const std::vector<int32_t>& devices);
   // Ends a launch that reached no stream.
-  void Refuse(const LaunchRef& launch, const absl::Status& why);
+  void FailBeforeStart(const LaunchRef& launch, const absl::Status& why);
   LaunchRef NewLaunch(uint64_t id, absl::Duration timeout);
   // Whether Send's own thread may run the launch, once it has let go of the lock.
   static bool IsQuick(const Launch& launch);
 
-  // On a stream.
+  // Runs on a stream.
   void RunOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device);
   absl::Status StartOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device);
   absl::Status AwaitProgram(Launch& launch);
@@ -143,20 +143,20 @@ class Executor {
   absl::Status AwaitOneEnded(const Launch& launch, int32_t device, int64_t had)
       ABSL_LOCKS_EXCLUDED(mu_);
   int64_t RunsEnqueued(int32_t device) const ABSL_LOCKS_EXCLUDED(mu_);
-  // The memory of a launch. What is short while earlier launches hold theirs is waited for.
+  // Reserves the memory of a launch; waits while earlier launches on the device hold too much.
   absl::StatusOr<Reservation> ReserveOnDevice(const Launch& launch, int32_t device, int64_t bytes);
-  // The arguments, and what earlier launches on the device that make them have come to.
+  // The arguments, and the outcomes of the earlier launches that produce them.
   struct Args {
     std::vector<DeviceBufferRef> buffers;
     std::vector<OutcomeRef> outcomes;  // per argument; null: it was there
-    // Of the donated arguments that may be overwritten; null for the others.
+    // The reservations of donated arguments that may be overwritten; null for the others.
     std::vector<std::shared_ptr<Reservation>> taken;
-    // For each result the argument whose memory it is given; -1: it has its own.
+    // For each result the argument whose memory it reuses; -1: it has its own.
     std::vector<int> donations;
   };
-  // All or none.
+  // Takes all arguments or none.
   absl::StatusOr<Args> TakeArgs(Launch& launch, int32_t device);
-  // Gives back what was taken, as the run was not enqueued.
+  // Undoes TakeArgs for a run that was not enqueued.
   void GiveBackArgs(const Launch& launch, int32_t device, Args args);
   // The rest of StartOnDevice, with its arguments; `*enqueued` once the device has them.
   absl::Status EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device,
@@ -171,21 +171,21 @@ class Executor {
   absl::Status Start(const LaunchRef& launch);
   void BeginOnDevice(Launch& launch, int32_t device);
   void EndOnDevice(const LaunchRef& launch, int32_t device, const absl::Status& status);
-  // Ends the launch with its first failure, here and at whoever meets it in a collective. Other
-  // launches on its communicator go on.
+  // Ends the launch with its first failure, here and at its peers in collectives. Other launches on
+  // its communicator go on.
   void Fail(Launch& launch, const absl::Status& why);
   void TimeOut(Launch& launch);
   void Finish(const LaunchRef& launch, bool on_stream);
 
-  // On the control thread.
+  // Runs on the control thread.
   void OpenCommunicator(const std::shared_ptr<Communicator>& communicator) ABSL_LOCKS_EXCLUDED(mu_);
-  // On a thread that compiles.
+  // Runs on a compiling thread.
   void CompileProgram(const ProgramRef& program, const ir::Program& source);
   bool HasDevice(int32_t device) const { return device >= 0 && device < num_devices_; }
   void Report(api::ReportBody body);
-  // The same without a switch of threads if no other report is on its way. Not with a lock held.
+  // As Report, without a context switch if no other report is queued. Requires: no lock is held.
   void ReportHere(api::ReportBody body);
-  // Holds the results that are to come along with the launch's end, so that nobody overwrites them.
+  // Retains the inline results of the launch, so that no later launch overwrites them.
   void CatchInlineResults(const LaunchRef& launch);
   std::vector<api::LaunchDone::InlineResult> InlineResults(
       const std::map<BufferId, DeviceBufferRef>& caught);

@@ -68,8 +68,9 @@ void Executor::Handle(const api::SaveShards& command) {
   for (const api::FileShard& shard : command.shards) {
     const BufferId id{shard.array, shard.device};
     if (HasDevice(shard.device) && buffers_.Known(id)) continue;
-    return Refuse(launch, MakeError(ErrorKind::kArrayNotFound,
-                                    absl::StrCat("save: ", ToString(id), " is not on ", name_)));
+    return FailBeforeStart(launch,
+                           MakeError(ErrorKind::kArrayNotFound,
+                                     absl::StrCat("save: ", ToString(id), " is not on ", name_)));
   }
   auto all = std::make_shared<std::map<BufferId, std::shared_ptr<Caught>>>();
   for (const api::FileShard& shard : command.shards) {
@@ -90,7 +91,7 @@ void Executor::Handle(const api::SaveShards& command) {
       return backend_->ToHost(*buffer);
     };
     hooks.wait = [&](absl::Duration d) { return WaitOrCancelled(running.cancel, d); };
-    return files::Save(files::Folder(options_.files_dir), command, hooks);
+    return files::Save(files::FilesRoot(options_.files_dir), command, hooks);
   });
 }
 
@@ -111,14 +112,14 @@ void Executor::Handle(const api::LoadShards& command) {
       return deleted ? absl::OkStatus() : written;
     };
     hooks.wait = [&](absl::Duration d) { return WaitOrCancelled(running.cancel, d); };
-    return files::Load(files::Folder(options_.files_dir), command, hooks);
+    return files::Load(files::FilesRoot(options_.files_dir), command, hooks);
   });
 }
 
 void Executor::Handle(const api::InspectFile& command) {
   files_->Push([this, command] {
     Report(api::FileInspected{command.request,
-                              files::Inspect(files::Folder(options_.files_dir), command.path)});
+                              files::Inspect(files::FilesRoot(options_.files_dir), command.path)});
   });
 }
 

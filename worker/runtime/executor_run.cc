@@ -29,7 +29,7 @@ bool Executor::Launch::UsesCollectives() const {
          (program->executable.ok() && (*program->executable)->has_collectives());
 }
 
-bool Executor::Launch::DonatesAlone(size_t arg) const {
+bool Executor::Launch::DonatesExclusively(size_t arg) const {
   return donates(arg) && std::count(args.begin(), args.end(), args[arg]) == 1;
 }
 
@@ -37,8 +37,8 @@ void Executor::RunOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t
   BeginOnDevice(*launch, device);
   const int64_t began = AgeGauge::Now();
   const absl::Status status = StartOnDevice(launch, mesh_device, device);
-  metrics_.Dispatched(absl::Nanoseconds(began - launch->came),
-                      absl::Nanoseconds(AgeGauge::Now() - began));
+  metrics_.RecordDispatch(absl::Nanoseconds(began - launch->arrival_ns),
+                          absl::Nanoseconds(AgeGauge::Now() - began));
   if (!status.ok()) EndOnDevice(launch, device, status);
 }
 
@@ -49,7 +49,7 @@ absl::Status Executor::Start(const LaunchRef& launch) {
   launch->started = true;
   launch->started_at = SteadyNow();
   if (launch->timeout == absl::InfiniteDuration()) return absl::OkStatus();
-  launch->timed = true;
+  launch->has_timer = true;
   launch->timer = timer_->At(launch->started_at + launch->timeout,
                              [this, weak = std::weak_ptr<Launch>(launch)] {
                                if (const LaunchRef late = weak.lock()) TimeOut(*late);
@@ -112,7 +112,7 @@ absl::StatusOr<Executor::Args> Executor::TakeArgs(Launch& launch, int32_t device
   for (size_t a = 0; a < launch.args.size(); ++a) {
     const BufferId id{launch.args[a], device};
     absl::StatusOr<BufferTable::ForDevice> found =
-        launch.DonatesAlone(a) ? buffers_.Take(id) : buffers_.GetEnqueued(id);
+        launch.DonatesExclusively(a) ? buffers_.Take(id) : buffers_.GetEnqueued(id);
     status = found.status();
     if (!status.ok()) break;
     const ir::Type& type = entry.type(static_cast<ir::ValueId>(a));
@@ -214,10 +214,10 @@ absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_dev
   context.in_flight = launch->in_flight[device];
   TESSERA_ASSIGN_OR_RETURN(context.collectives, CollectivesOf(*launch));
   if (launch->communicator != nullptr) context.generation = launch->communicator->generation();
-  metrics_.Dispatched(absl::Nanoseconds(began - launch->came),
-                      absl::Nanoseconds(AgeGauge::Now() - began));
+  metrics_.RecordDispatch(absl::Nanoseconds(began - launch->arrival_ns),
+                          absl::Nanoseconds(AgeGauge::Now() - began));
   *enqueued = true;
-  launch->spent = true;
+  launch->donated_inputs_consumed = true;
   TESSERA_ASSIGN_OR_RETURN(Enqueued work, backend_->Enqueue(executable, context, args.buffers));
   const auto event = std::shared_ptr<Event>(std::move(work.event));
   const auto outcome = std::make_shared<Outcome>();
@@ -327,16 +327,16 @@ std::vector<api::LaunchDone::InlineResult> Executor::InlineResults(
 }
 
 void Executor::Finish(const LaunchRef& launch, bool on_stream) {
-  bool timed = false;
+  bool has_timer = false;
   Timer::Id timer;
   absl::Duration run_time;
   {
     absl::MutexLock lock(&launch->mu);
-    timed = launch->timed;
+    has_timer = launch->has_timer;
     timer = launch->timer;
     run_time = launch->started ? SteadyNow() - launch->started_at : absl::ZeroDuration();
   }
-  if (timed) timer_->Cancel(timer);
+  if (has_timer) timer_->Cancel(timer);
   const bool failed = launch->failed;
   std::shared_ptr<Collectives> own;
   std::map<BufferId, DeviceBufferRef> caught;
@@ -359,11 +359,11 @@ void Executor::Finish(const LaunchRef& launch, bool on_stream) {
   }
   const absl::Status why = launch->cancel.status();
   for (const BufferId& id : launch->expected) buffers_.SetFailed(id, why);
-  for (size_t a = 0; launch->spent && a < launch->args.size(); ++a) {
+  for (size_t a = 0; launch->donated_inputs_consumed && a < launch->args.size(); ++a) {
     if (!launch->donates(a)) continue;
     for (const int32_t device : launch->devices) buffers_.Delete({launch->args[a], device});
   }
-  Report(api::LaunchFailed{launch->id, why, /*inputs_kept=*/!launch->spent});
+  Report(api::LaunchFailed{launch->id, why, /*inputs_kept=*/!launch->donated_inputs_consumed});
 }
 
 // ---- Transfers. ---------------------------------------------------------------------------------
@@ -422,8 +422,8 @@ absl::Status Executor::RunTransfer(const LaunchRef& launch, const TransferShard&
   TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer,
                            backend_->FromHost(shard.device, std::move(whole)));
   static_cast<void>(buffers_.SetReady(shard.result, std::move(buffer), std::move(reservation)));
-  metrics_.Transferred(TransferDirection::kReshard, TransferPath::kTicket, bytes,
-                       absl::Nanoseconds(AgeGauge::Now() - began));
+  metrics_.RecordTransfer(TransferKind::kReshard, TransferPath::kTicket, bytes,
+                          absl::Nanoseconds(AgeGauge::Now() - began));
   return absl::OkStatus();
 }
 

@@ -1,4 +1,4 @@
-// What an Executor keeps about programs, launches and transfers. For executor*.cc alone.
+// The state of an Executor's programs, launches and transfers. For executor*.cc only.
 #pragma once
 #include <atomic>
 #include <map>
@@ -47,36 +47,37 @@ struct Executor::Launch {
   std::vector<bool> donate;
   std::vector<int32_t> devices;
   std::vector<BufferId> expected;
-  std::vector<BufferId> inlined;  // that LaunchDone brings along
+  std::vector<BufferId> inlined;  // whose values LaunchDone returns
   absl::Duration timeout;
-  int64_t came = 0;  // when, by AgeGauge::Now
+  int64_t arrival_ns = 0;  // time of arrival, by AgeGauge::Now
 
   CancelToken cancel;
   // Per device of the executor; written by the device's own run, before its work is enqueued.
   std::vector<InFlightQueue::Launch*> in_flight;
   std::atomic<int> remaining{0};
   std::atomic<bool> failed{false};  // the run on some device failed
-  std::atomic<bool> spent{false};   // a device was given the arguments: those donated are gone
+  std::atomic<bool> donated_inputs_consumed{
+      false};  // a device was given the arguments: those donated are gone
 
   absl::Mutex mu;
   bool started ABSL_GUARDED_BY(mu) = false;
   absl::Time started_at ABSL_GUARDED_BY(mu) = absl::InfiniteFuture();
-  bool timed ABSL_GUARDED_BY(mu) = false;
+  bool has_timer ABSL_GUARDED_BY(mu) = false;
   Timer::Id timer ABSL_GUARDED_BY(mu);
   std::shared_ptr<Collectives> own ABSL_GUARDED_BY(mu);            // generation 0
   std::map<BufferId, DeviceBufferRef> caught ABSL_GUARDED_BY(mu);  // of `inlined`
 
   bool donates(size_t arg) const { return arg < donate.size() && donate[arg]; }
   // Whether it is donated, and no other argument is the same array.
-  bool DonatesAlone(size_t arg) const;
+  bool DonatesExclusively(size_t arg) const;
   std::string Name() const;  // "launch 7 of train_step"
   bool UsesCollectives() const;
-  // What peers that meet it in a collective are told.
+  // The status that its peers in collectives get.
   static absl::Status ForPeers(const absl::Status& why);
 };
 
-// A piece whose local source, if it has one, is caught as soon as it is ready: a later delete in
-// the order cannot take it away.
+// A piece whose local source, if it has one, is retained as soon as it is ready, so that a later
+// delete does not affect it.
 struct Executor::TransferPiece {
   api::Transfer::Piece piece;
   struct Caught {

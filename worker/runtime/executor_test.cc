@@ -351,14 +351,14 @@ TEST_F(AsyncExecutorTest, MemoryThatEarlierLaunchesHoldIsWaitedFor) {
   Until([&] { return backend_->num_held() == 3; });
   executor_->Send(MakeLaunch(4, 2, {20}, {22}));
   executor_->Send(api::DeleteBuffers{{21}});
-  EXPECT_FALSE(executor_->Settle(SteadyNow() + absl::Milliseconds(20)));
+  EXPECT_FALSE(executor_->WaitUntilIdle(SteadyNow() + absl::Milliseconds(20)));
   EXPECT_EQ(backend_->num_held(), 3u) << "there was no room for a fourth";
   for (int i = 0; i < 3; ++i) backend_->End(absl::OkStatus());
   // Nothing is under way that could give memory back.
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
   EXPECT_EQ(failed.launch, 4u);
   EXPECT_THAT(failed.status, ReasonIs("OUT_OF_MEMORY", "array 21"));
-  EXPECT_TRUE(executor_->Settle(SteadyNow() + kPatience));
+  EXPECT_TRUE(executor_->WaitUntilIdle(SteadyNow() + kPatience));
 }
 
 TEST_F(ExecutorTest, APsumOverTwoDevicesByDirectCall) {
@@ -844,7 +844,7 @@ TEST_F(AsyncDonationTest, TheMemoryOfAFailedChainComesBack) {
   }
   for (const uint64_t gone : {30, 31}) EXPECT_THAT(Read(gone, 0), ReasonIs("ARRAY_DELETED"));
   EXPECT_THAT(Read(32, 0), ReasonIs("INTERNAL", "the first broke"));
-  EXPECT_TRUE(executor_->Settle(SteadyNow() + kPatience));
+  EXPECT_TRUE(executor_->WaitUntilIdle(SteadyNow() + kPatience));
   Until([&] { return executor_->account(0).used_bytes() == before_ - kWeightBytes; });
 }
 

@@ -26,8 +26,8 @@ class MeteredCollectives final : public Collectives {
     absl::Status status = inner_->Run(call);
     // One that failed says nothing of how fast they are.
     if (status.ok()) {
-      metrics_->Collective(call.kind, backend_, static_cast<int64_t>(call.in.size()),
-                           BusFactor(call), absl::Nanoseconds(AgeGauge::Now() - began));
+      metrics_->RecordCollective(call.kind, backend_, static_cast<int64_t>(call.in.size()),
+                                 BusFactor(call), absl::Nanoseconds(AgeGauge::Now() - began));
     }
     return status;
   }
@@ -37,7 +37,7 @@ class MeteredCollectives final : public Collectives {
   void Abort(absl::Status status) override {
     const int64_t began = AgeGauge::Now();
     inner_->Abort(std::move(status));
-    metrics_->CommunicatorAborted(absl::Nanoseconds(AgeGauge::Now() - began));
+    metrics_->RecordCommunicatorAbort(absl::Nanoseconds(AgeGauge::Now() - began));
   }
 
  private:

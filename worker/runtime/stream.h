@@ -1,5 +1,5 @@
-// One device's dispatch stream: a thread that runs tasks in the order in which they were pushed. A
-// thread that finds it idle may claim it and stand in for it.
+// One device's dispatch stream: a thread that runs tasks in the order in which they were pushed.
+// Another thread may claim an idle stream and run a task in its place.
 //
 // The queue of launches is bounded by its user, who looks at depth() before pushing a launch to
 // every stream; other tasks (deletes) are small and always admitted. Push is thread-safe. The
@@ -25,15 +25,15 @@ class Stream {
   ~Stream();
 
   void Push(std::function<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
-  // Takes the stream's place in the order for this thread, if no task waits or runs: what is pushed
-  // runs after Release, which must follow. Whether it did.
+  // Claims the stream for this thread, if no task is queued or running: later tasks run after
+  // Release, which must follow. Returns whether it did.
   bool Claim() ABSL_LOCKS_EXCLUDED(mu_);
   void Release() ABSL_LOCKS_EXCLUDED(mu_);
   // Claims the stream, runs the task on this thread, and releases it. Whether it did.
   bool RunIfIdle(absl::FunctionRef<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
-  // Tasks that wait or run.
+  // The number of queued and running tasks.
   int64_t depth() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until it is idle, at most until `deadline`.
+  // Waits until it is idle; returns false at the `deadline`.
   bool Drain(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

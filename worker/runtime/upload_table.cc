@@ -87,8 +87,9 @@ UploadTable::UploadRef UploadTable::Find(const BufferId& id) {
   return it == uploads_.end() ? nullptr : it->second;
 }
 
-absl::StatusOr<UploadTable::Turn> UploadTable::Open(const api::Ticket& ticket, int64_t offset,
-                                                    std::weak_ptr<UploadStream> stream) {
+absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& ticket,
+                                                            int64_t offset,
+                                                            std::weak_ptr<UploadStream> stream) {
   const BufferId id{ticket.array, ticket.device};
   if (const absl::Status there = executor_->buffers().Get(id).status(); there.ok()) {
     return MakeError(ErrorKind::kValueError,
@@ -130,13 +131,13 @@ absl::StatusOr<UploadTable::Turn> UploadTable::Open(const api::Ticket& ticket, i
     }
     if (offset > 0) {
       ++resumed_;
-      executor_->metrics().TransferRetried();
+      executor_->metrics().RecordTransferRetry();
     }
     ++upload->turn;
     upload->open = true;
     upload->last = SteadyNow();
     upload->stream = std::move(stream);
-    if (watched) return Turn{upload, upload->turn};
+    if (watched) return UploadWriter{upload, upload->turn};
   }
   const uint64_t watch = executor_->AwaitShard(
       id, [guard = guard_, weak = std::weak_ptr<Upload>(upload)](const absl::Status&) {
@@ -148,10 +149,10 @@ absl::StatusOr<UploadTable::Turn> UploadTable::Open(const api::Ticket& ticket, i
       });
   absl::MutexLock lock(&upload->mu);
   upload->watch = watch;
-  return Turn{upload, upload->turn};
+  return UploadWriter{upload, upload->turn};
 }
 
-absl::Status UploadTable::Append(const Turn& turn, int64_t offset,
+absl::Status UploadTable::Append(const UploadWriter& turn, int64_t offset,
                                  absl::Span<const absl::string_view> data, uint32_t crc32c) {
   int64_t size = 0;
   for (const absl::string_view piece : data) size += static_cast<int64_t>(piece.size());
@@ -175,7 +176,7 @@ absl::Status UploadTable::Append(const Turn& turn, int64_t offset,
   // What does not match is written over by what comes next.
   if (api::CopyWithCrc32c(data, upload.space.MutableData() + offset) != crc32c) {
     ++corrupt_;
-    executor_->metrics().ChecksumFailed(TransferDirection::kPut);
+    executor_->metrics().RecordChecksumError(TransferKind::kPut);
     return MakeError(
         ErrorKind::kChecksumMismatch,
         absl::StrCat("write: the chunk at offset ", offset, " of ", ToString(upload.id),
@@ -188,7 +189,7 @@ absl::Status UploadTable::Append(const Turn& turn, int64_t offset,
   return absl::OkStatus();
 }
 
-absl::StatusOr<UploadTable::Committed> UploadTable::Commit(const Turn& turn) {
+absl::StatusOr<UploadTable::Committed> UploadTable::Commit(const UploadWriter& turn) {
   Upload& upload = *turn.upload;
   ir::Array value;
   Reservation reservation;
@@ -216,7 +217,7 @@ absl::StatusOr<UploadTable::Committed> UploadTable::Commit(const Turn& turn) {
   return committed;
 }
 
-void UploadTable::Leave(const Turn& turn) {
+void UploadTable::Leave(const UploadWriter& turn) {
   if (turn.upload == nullptr) return;
   {
     absl::MutexLock lock(&turn.upload->mu);

@@ -1,12 +1,12 @@
-// Uploads of shards: those that come in, and those that broke off and may go on.
+// Uploads of shards: running ones, and interrupted ones that may be resumed.
 //
-// One shard has one upload. The stream that opened it last writes it; an earlier one is refused
-// from then on. Bytes are committed in order from the first; what is committed stays when a stream
-// ends, until nobody has gone on with it for `keep`, the array is deleted, or the shard is whole.
-// The memory of the whole shard is reserved from the first chunk to that end.
+// One shard has one upload. The stream that opened it last writes it; earlier ones are rejected
+// from then on. Bytes are committed in order from the first; committed bytes outlive the stream,
+// until the upload is not resumed for `keep`, the array is deleted, or the shard is complete. The
+// memory of the whole shard is reserved from the first chunk to that end.
 //
 // Thread-safe; a stream's own calls come one at a time. The executor outlives it. Cut is called
-// without a lock, on a thread of the table, for a stream that brought nothing for `idle`.
+// without a lock, on a thread of the table, for a stream that sent nothing for `idle`.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -26,7 +26,7 @@
 
 namespace tessera::worker {
 
-// Who writes.
+// A stream that writes an upload.
 class UploadStream {
  public:
   virtual ~UploadStream() = default;
@@ -48,19 +48,19 @@ class UploadTable {
     int64_t bytes = 0;
     uint32_t crc32c = 0;
   };
-  // What has happened so far.
+  // Totals since the start.
   struct Counts {
     int64_t bytes = 0;
-    int64_t resumed = 0;   // streams that went on with an upload
+    int64_t resumed = 0;   // streams that resumed an upload
     int64_t corrupt = 0;   // chunks that did not match their checksum
-    int64_t idle_cut = 0;  // streams
-    int64_t dropped = 0;   // uploads that nobody went on with
+    int64_t idle_cut = 0;  // streams ended because they were idle
+    int64_t dropped = 0;   // uploads that were not resumed
   };
 
   class Upload;
   using UploadRef = std::shared_ptr<Upload>;
-  // A stream's right to write.
-  struct Turn {
+  // A stream's exclusive right to write the upload; a later writer revokes it.
+  struct UploadWriter {
     UploadRef upload;
     uint64_t number = 0;
   };
@@ -68,26 +68,26 @@ class UploadTable {
   UploadTable(Executor* executor, const Options& options);
   UploadTable(const UploadTable&) = delete;
   UploadTable& operator=(const UploadTable&) = delete;
-  // No stream is open any more.
+  // Requires: no stream is open.
   ~UploadTable();
 
-  // Goes on at `offset`; 0 starts over. `ticket` was checked, and is for writing.
-  absl::StatusOr<Turn> Open(const api::Ticket& ticket, int64_t offset,
-                            std::weak_ptr<UploadStream> stream) ABSL_LOCKS_EXCLUDED(mu_);
-  // The next chunk: `data`, one piece after the other.
-  absl::Status Append(const Turn& turn, int64_t offset, absl::Span<const absl::string_view> data,
-                      uint32_t crc32c);
-  // The shard is to be whole.
-  absl::StatusOr<Committed> Commit(const Turn& turn) ABSL_LOCKS_EXCLUDED(mu_);
-  // The stream has ended, however it did; the last call for the turn.
-  void Leave(const Turn& turn);
+  // Resumes at `offset`; 0 restarts. `ticket` has been checked, and is for writing.
+  absl::StatusOr<UploadWriter> Open(const api::Ticket& ticket, int64_t offset,
+                                    std::weak_ptr<UploadStream> stream) ABSL_LOCKS_EXCLUDED(mu_);
+  // Appends the next chunk, the concatenation of `data`.
+  absl::Status Append(const UploadWriter& turn, int64_t offset,
+                      absl::Span<const absl::string_view> data, uint32_t crc32c);
+  // Commits the shard, which must be complete.
+  absl::StatusOr<Committed> Commit(const UploadWriter& turn) ABSL_LOCKS_EXCLUDED(mu_);
+  // The stream has ended; the last call for the writer.
+  void Leave(const UploadWriter& turn);
 
   absl::StatusOr<Progress> ProgressOf(const api::Ticket& ticket) ABSL_LOCKS_EXCLUDED(mu_);
   Counts counts() const;
 
  private:
   void Run();
-  // Cuts and drops what is due; when to look again.
+  // Ends idle streams and drops old uploads; returns when to call it again.
   absl::Time Sweep(absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
   // Forgets the upload, if it still is the one of its id.
   void Drop(const UploadRef& upload) ABSL_LOCKS_EXCLUDED(mu_);

@@ -63,7 +63,7 @@ class UploadTableTest : public ::testing::Test {
             .shape = {kElements},
             .expires = absl::InfiniteFuture()};
   }
-  absl::Status Append(const UploadTable::Turn& turn, int64_t offset, int64_t size,
+  absl::Status Append(const UploadTable::UploadWriter& turn, int64_t offset, int64_t size,
                       uint32_t spoil = 0) {
     // In two pieces, as it may come.
     const absl::string_view data(reinterpret_cast<const char*>(value_.data()) + offset,

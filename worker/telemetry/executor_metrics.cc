@@ -7,18 +7,18 @@
 namespace tessera::worker {
 namespace {
 
-constexpr const char* kDirectionNames[] = {"put", "get", "d2d", "reshard"};
+constexpr const char* kTransferKindNames[] = {"put", "get", "d2d", "reshard"};
 constexpr const char* kPathNames[] = {"ticket", "relay"};
 constexpr const char* kBackendNames[] = {"inproc", "tcp", "nccl"};
 
-// The places of the labels size_class and ranks_class.
-size_t SizeClass(int64_t bytes) {
+// Indices into the values of the labels size_class and ranks_class.
+size_t SizeBucket(int64_t bytes) {
   constexpr int64_t kUpTo[] = {1 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20};
   size_t size = 0;
   while (size < 5 && bytes > kUpTo[size]) ++size;
   return size;
 }
-size_t RanksClass(int ranks) { return ranks <= 2 ? 0 : ranks <= 8 ? 1 : ranks <= 64 ? 2 : 3; }
+size_t RankCountBucket(int ranks) { return ranks <= 2 ? 0 : ranks <= 8 ? 1 : ranks <= 64 ? 2 : 3; }
 
 const std::vector<std::string>& ValuesOf(Metric metric, std::string_view label) {
   const MetricInfo& info = InfoOf(metric);
@@ -45,17 +45,17 @@ ExecutorMetrics::ExecutorMetrics(MetricsPage* page, std::string_view platform,
   }
   compiled_ = page->histogram(Metric::kCompileSeconds, {platform, "ok"});
   not_compiled_ = page->histogram(Metric::kCompileSeconds, {platform, "error"});
-  worker_queue_ = page->histogram(Metric::kDispatch, {"worker_queue"});
-  launch_ = page->histogram(Metric::kDispatch, {"launch"});
-  abort_ = page->histogram(Metric::kCollectiveAbort, {"abort"});
+  dispatch_queue_ = page->histogram(Metric::kDispatch, {"worker_queue"});
+  dispatch_launch_ = page->histogram(Metric::kDispatch, {"launch"});
+  communicator_abort_ = page->histogram(Metric::kCollectiveAbort, {"abort"});
   retries_ = page->counter(Metric::kTransferRetries, {"put"});
-  for (size_t d = 0; d < kDirections; ++d) {
-    checksum_errors_[d] = page->counter(Metric::kChecksumErrors, {kDirectionNames[d]});
+  for (size_t d = 0; d < kTransferKinds; ++d) {
+    checksum_errors_[d] = page->counter(Metric::kChecksumErrors, {kTransferKindNames[d]});
     for (size_t p = 0; p < kPaths; ++p) {
       transfer_bytes_[d][p] =
-          page->counter(Metric::kTransferBytes, {kDirectionNames[d], kPathNames[p]});
+          page->counter(Metric::kTransferBytes, {kTransferKindNames[d], kPathNames[p]});
       transfer_seconds_[d][p] =
-          page->histogram(Metric::kTransferSeconds, {kDirectionNames[d], kPathNames[p]});
+          page->histogram(Metric::kTransferSeconds, {kTransferKindNames[d], kPathNames[p]});
     }
   }
   const std::vector<std::string>& sizes = ValuesOf(Metric::kCollectiveSeconds, "size_class");
@@ -76,42 +76,45 @@ ExecutorMetrics::ExecutorMetrics(MetricsPage* page, std::string_view platform,
   const std::vector<std::string>& ranks = ValuesOf(Metric::kCommunicatorInit, "ranks_class");
   for (size_t b = 0; b < kBackends; ++b) {
     for (size_t r = 0; r < ranks.size(); ++r) {
-      opened_[b][r] = page->histogram(Metric::kCommunicatorInit, {kBackendNames[b], ranks[r]});
+      communicator_init_[b][r] =
+          page->histogram(Metric::kCommunicatorInit, {kBackendNames[b], ranks[r]});
     }
   }
 }
 
-void ExecutorMetrics::Transferred(TransferDirection direction, TransferPath path, int64_t bytes,
-                                  absl::Duration time) const {
-  TransferredBytes(direction, path, bytes);
-  TransferTook(direction, path, time);
+void ExecutorMetrics::RecordTransfer(TransferKind direction, TransferPath path, int64_t bytes,
+                                     absl::Duration time) const {
+  RecordTransferBytes(direction, path, bytes);
+  RecordTransferDuration(direction, path, time);
 }
 
-void ExecutorMetrics::TransferTook(TransferDirection direction, TransferPath path,
-                                   absl::Duration time) const {
+void ExecutorMetrics::RecordTransferDuration(TransferKind direction, TransferPath path,
+                                             absl::Duration time) const {
   transfer_seconds_[static_cast<size_t>(direction)][static_cast<size_t>(path)].Observe(time);
 }
 
-void ExecutorMetrics::TransferredBytes(TransferDirection direction, TransferPath path,
-                                       int64_t bytes) const {
+void ExecutorMetrics::RecordTransferBytes(TransferKind direction, TransferPath path,
+                                          int64_t bytes) const {
   transfer_bytes_[static_cast<size_t>(direction)][static_cast<size_t>(path)].Add(bytes);
 }
 
-void ExecutorMetrics::Collective(ir::CollectiveKind kind, CollectiveBackend backend, int64_t bytes,
-                                 double bus_factor, absl::Duration time) const {
+void ExecutorMetrics::RecordCollective(ir::CollectiveKind kind, CollectiveBackend backend,
+                                       int64_t bytes, double busbw_factor,
+                                       absl::Duration time) const {
   if (page_ == nullptr) return;
   const auto k = static_cast<size_t>(kind), b = static_cast<size_t>(backend);
-  const size_t size = SizeClass(bytes);
+  const size_t size = SizeBucket(bytes);
   collective_[k][b][size].Observe(time);
   collective_bytes_[k][b].Add(bytes);
   const double seconds = absl::ToDoubleSeconds(time);
-  if (bus_factor <= 0 || seconds <= 0) return;
-  bandwidth_[k][size].Set(static_cast<int64_t>(static_cast<double>(bytes) * bus_factor / seconds));
+  if (busbw_factor <= 0 || seconds <= 0) return;
+  bandwidth_[k][size].Set(
+      static_cast<int64_t>(static_cast<double>(bytes) * busbw_factor / seconds));
 }
 
-void ExecutorMetrics::CommunicatorOpened(CollectiveBackend backend, int ranks,
-                                         absl::Duration time) const {
-  opened_[static_cast<size_t>(backend)][RanksClass(ranks)].Observe(time);
+void ExecutorMetrics::RecordCommunicatorInit(CollectiveBackend backend, int ranks,
+                                             absl::Duration time) const {
+  communicator_init_[static_cast<size_t>(backend)][RankCountBucket(ranks)].Observe(time);
 }
 
 }  // namespace tessera::worker

@@ -1,7 +1,7 @@
-// What an executor counts, in memory that its daemon reads: handles into a MetricsPage.
+// The metrics of an executor: handles into a MetricsPage, shared memory that its daemon reads.
 //
-// Made once per executor and handed down by pointer; without a page every handle drops what it
-// gets. Thread-safe; the page outlives it.
+// One per executor, passed by pointer; without a page the handles do nothing. Thread-safe; the page
+// outlives it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,10 +16,11 @@
 namespace tessera::worker {
 
 enum class CollectiveBackend : uint8_t { kInproc, kTcp, kNccl };
-enum class TransferDirection : uint8_t { kPut, kGet, kD2d, kReshard };
+enum class TransferKind : uint8_t { kPut, kGet, kD2d, kReshard };
 enum class TransferPath : uint8_t { kTicket, kRelay };
 
-// Of one device. Busy, waiting and idle time add up to all time.
+// The metrics of one device. Busy, waiting and idle time add up to the total time; `arrays` and
+// `workspace` are parts of `reserved`.
 struct DeviceMetrics {
   Counter busy, idle_no_work, idle_peer;
   AgeGauge progress;
@@ -28,52 +29,52 @@ struct DeviceMetrics {
 
 class ExecutorMetrics {
  public:
-  // Nobody looks.
+  // Metrics are disabled.
   ExecutorMetrics() = default;
-  // `platform`: "cpu", "gpu". Says at once how much memory each device has.
+  // `platform`: "cpu", "gpu". Sets the total memory of each device.
   ExecutorMetrics(MetricsPage* page, std::string_view platform, int64_t device_memory_bytes);
 
   const DeviceMetrics& device(int d) const { return page_ == nullptr ? none_ : devices_[d]; }
 
-  void Compiled(absl::Duration time, bool ok) const {
+  void RecordCompile(absl::Duration time, bool ok) const {
     (ok ? compiled_ : not_compiled_).Observe(time);
   }
-  void Dispatched(absl::Duration queued, absl::Duration launch) const {
-    worker_queue_.Observe(queued);
-    launch_.Observe(launch);
+  void RecordDispatch(absl::Duration queued, absl::Duration launch) const {
+    dispatch_queue_.Observe(queued);
+    dispatch_launch_.Observe(launch);
   }
-  void Transferred(TransferDirection direction, TransferPath path, int64_t bytes,
-                   absl::Duration time) const;
-  // The same in two parts, for those who know one of them.
-  void TransferTook(TransferDirection direction, TransferPath path, absl::Duration time) const;
-  void TransferredBytes(TransferDirection direction, TransferPath path, int64_t bytes) const;
-  void TransferRetried() const { retries_.Add(); }
-  void ChecksumFailed(TransferDirection direction) const {
+  void RecordTransfer(TransferKind direction, TransferPath path, int64_t bytes,
+                      absl::Duration time) const;
+  // RecordTransfer in two parts.
+  void RecordTransferDuration(TransferKind direction, TransferPath path, absl::Duration time) const;
+  void RecordTransferBytes(TransferKind direction, TransferPath path, int64_t bytes) const;
+  void RecordTransferRetry() const { retries_.Add(); }
+  void RecordChecksumError(TransferKind direction) const {
     checksum_errors_[static_cast<size_t>(direction)].Add();
   }
-  // `bytes`: what the rank brought. `bus_factor`: by how much a bus carries more than that,
-  // relative to what the rank brought.
-  void Collective(ir::CollectiveKind kind, CollectiveBackend backend, int64_t bytes,
-                  double bus_factor, absl::Duration time) const;
-  void CommunicatorOpened(CollectiveBackend backend, int ranks, absl::Duration time) const;
-  void CommunicatorAborted(absl::Duration time) const { abort_.Observe(time); }
+  // `bytes`: the size of the rank's input. `busbw_factor`: bus bandwidth / algorithm bandwidth, as
+  // in nccl-tests.
+  void RecordCollective(ir::CollectiveKind kind, CollectiveBackend backend, int64_t bytes,
+                        double busbw_factor, absl::Duration time) const;
+  void RecordCommunicatorInit(CollectiveBackend backend, int ranks, absl::Duration time) const;
+  void RecordCommunicatorAbort(absl::Duration time) const { communicator_abort_.Observe(time); }
 
  private:
   static constexpr size_t kKinds = ir::kNumCollectiveKinds, kBackends = 3, kSizes = 6,
-                          kDirections = 4, kPaths = 2;
+                          kTransferKinds = 4, kPaths = 2;
 
   MetricsPage* page_ = nullptr;
   DeviceMetrics none_;
   std::vector<DeviceMetrics> devices_;
-  Histogram compiled_, not_compiled_, worker_queue_, launch_, abort_;
+  Histogram compiled_, not_compiled_, dispatch_queue_, dispatch_launch_, communicator_abort_;
   Counter retries_;
-  std::array<Counter, kDirections> checksum_errors_;
-  std::array<std::array<Counter, kPaths>, kDirections> transfer_bytes_;
-  std::array<std::array<Histogram, kPaths>, kDirections> transfer_seconds_;
+  std::array<Counter, kTransferKinds> checksum_errors_;
+  std::array<std::array<Counter, kPaths>, kTransferKinds> transfer_bytes_;
+  std::array<std::array<Histogram, kPaths>, kTransferKinds> transfer_seconds_;
   std::array<std::array<std::array<Histogram, kSizes>, kBackends>, kKinds> collective_;
   std::array<std::array<Counter, kBackends>, kKinds> collective_bytes_;
   std::array<std::array<Gauge, kSizes>, kKinds> bandwidth_;
-  std::array<std::array<Histogram, 4>, kBackends> opened_;
+  std::array<std::array<Histogram, 4>, kBackends> communicator_init_;
 };
 
 }  // namespace tessera::worker

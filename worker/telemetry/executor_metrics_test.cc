@@ -63,28 +63,28 @@ TEST_F(ExecutorMetricsTest, TimeOfADeviceIsBusyOrWaitingOrIdle) {
 
 TEST_F(ExecutorMetricsTest, BandwidthIsTheBuss) {
   // Four ranks reduce 1 MiB in 1 ms: each link carries 2 * 3/4 of it.
-  executor_.Collective(ir::CollectiveKind::kAllReduce, CollectiveBackend::kTcp, 1 << 20, 1.5,
-                       absl::Milliseconds(1));
+  executor_.RecordCollective(ir::CollectiveKind::kAllReduce, CollectiveBackend::kTcp, 1 << 20, 1.5,
+                             absl::Milliseconds(1));
   EXPECT_EQ(Value(Metric::kCollectiveBandwidth, {"all_reduce", "1Mi"}), 1.5 * (1 << 20) * 1000);
   EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"all_reduce", "tcp", "1Mi"}), 1);
   EXPECT_EQ(Value(Metric::kCollectiveBytes, {"all_reduce", "tcp"}), 1 << 20);
-  executor_.Collective(ir::CollectiveKind::kBarrier, CollectiveBackend::kTcp, 0, 0,
-                       absl::Milliseconds(1));
+  executor_.RecordCollective(ir::CollectiveKind::kBarrier, CollectiveBackend::kTcp, 0, 0,
+                             absl::Milliseconds(1));
   EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"barrier", "tcp", "1Ki"}), 1);
   EXPECT_EQ(Value(Metric::kCollectiveBandwidth, {"barrier", "1Ki"}), 0);
 }
 
 TEST_F(ExecutorMetricsTest, ClassesHoldTheirBounds) {
   for (const int64_t bytes : {int64_t{1} << 30, int64_t{256} << 20, int64_t{1024}, int64_t{1025}}) {
-    executor_.Collective(ir::CollectiveKind::kPermute, CollectiveBackend::kInproc, bytes, 1,
-                         absl::Milliseconds(1));
+    executor_.RecordCollective(ir::CollectiveKind::kPermute, CollectiveBackend::kInproc, bytes, 1,
+                               absl::Milliseconds(1));
   }
   EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"permute", "inproc", "more"}), 1);
   EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"permute", "inproc", "256Mi"}), 1);
   EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"permute", "inproc", "1Ki"}), 1);
   EXPECT_EQ(Value(Metric::kCollectiveSeconds, {"permute", "inproc", "64Ki"}), 1);
   for (const int ranks : {1, 2, 3, 8, 9, 65}) {
-    executor_.CommunicatorOpened(CollectiveBackend::kTcp, ranks, absl::Milliseconds(1));
+    executor_.RecordCommunicatorInit(CollectiveBackend::kTcp, ranks, absl::Milliseconds(1));
   }
   EXPECT_EQ(Value(Metric::kCommunicatorInit, {"tcp", "2"}), 2);
   EXPECT_EQ(Value(Metric::kCommunicatorInit, {"tcp", "8"}), 2);
@@ -95,9 +95,9 @@ TEST_F(ExecutorMetricsTest, ClassesHoldTheirBounds) {
 TEST_F(ExecutorMetricsTest, MemoryAndTransfersAreShown) {
   EXPECT_EQ(Value(Metric::kDeviceMemory, {"1", "total"}), 1000);
   executor_.device(0).reserved.Add(10);
-  executor_.Transferred(TransferDirection::kGet, TransferPath::kTicket, 7, absl::Milliseconds(1));
-  executor_.TransferRetried();
-  executor_.ChecksumFailed(TransferDirection::kPut);
+  executor_.RecordTransfer(TransferKind::kGet, TransferPath::kTicket, 7, absl::Milliseconds(1));
+  executor_.RecordTransferRetry();
+  executor_.RecordChecksumError(TransferKind::kPut);
   EXPECT_EQ(Value(Metric::kDeviceMemory, {"0", "reserved"}), 10);
   EXPECT_EQ(Value(Metric::kTransferBytes, {"get", "ticket"}), 7);
   EXPECT_EQ(Value(Metric::kTransferSeconds, {"get", "ticket"}), 1);
@@ -108,10 +108,11 @@ TEST_F(ExecutorMetricsTest, MemoryAndTransfersAreShown) {
 TEST(ExecutorMetricsOff, NobodyLookingIsNoError) {
   const ExecutorMetrics none;
   none.device(5).busy.Add(1);
-  none.Compiled(absl::Seconds(1), true);
-  none.Collective(ir::CollectiveKind::kAllReduce, CollectiveBackend::kTcp, 1, 1, absl::Seconds(1));
-  none.CommunicatorOpened(CollectiveBackend::kNccl, 4, absl::Seconds(1));
-  none.Transferred(TransferDirection::kPut, TransferPath::kRelay, 1, absl::Seconds(1));
+  none.RecordCompile(absl::Seconds(1), true);
+  none.RecordCollective(ir::CollectiveKind::kAllReduce, CollectiveBackend::kTcp, 1, 1,
+                        absl::Seconds(1));
+  none.RecordCommunicatorInit(CollectiveBackend::kNccl, 4, absl::Seconds(1));
+  none.RecordTransfer(TransferKind::kPut, TransferPath::kRelay, 1, absl::Seconds(1));
 }
 
 }  // namespace

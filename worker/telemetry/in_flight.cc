@@ -100,7 +100,7 @@ InFlightPage::~InFlightPage() {
   if (fd_ >= 0) close(fd_);
 }
 
-InFlightOp InFlightPage::Suspect() const {
+InFlightOp InFlightPage::LikelyCulprit() const {
   InFlightOp suspect;
   for (int d = 0; d < num_devices_; ++d) {
     InFlightOp op = slots_[d].Read();

@@ -1,10 +1,10 @@
-// What each device is doing, in memory that another process can read after this one has died.
+// The op in flight on each device, in shared memory that is readable after this process has died.
 //
 // A page is a fixed layout of one slot per device. The executor writes it; the daemon, which mapped
 // the same memory, reads it when the executor is lost, so that the loss names the op in flight.
 //
 // A slot has one writer, the InFlightQueue of its device; any thread or process may read. Readers
-// never block the writer: a read that overlaps a write is tried again a few times, then answers
+// never block the writer: a read that overlaps a write is retried a few times, then returns
 // "unknown".
 #pragma once
 #include <atomic>
@@ -26,7 +26,7 @@ struct InFlightOp {
   bool waiting = false;  // in a collective: more likely the victim than the cause
 };
 
-// Lives in shared memory: lock-free atomics alone, no pointers.
+// In shared memory: only lock-free atomics, no pointers.
 class InFlightSlot {
  public:
   static constexpr size_t kTextBytes = 184;
@@ -59,7 +59,7 @@ class InFlightQueue {
     InFlightOp op_;  // guarded by the queue's lock
   };
 
-  // `metrics` outlives it; null: nobody looks.
+  // `metrics` outlives it; null: metrics are disabled.
   explicit InFlightQueue(InFlightSlot* slot, const DeviceMetrics* metrics = nullptr)
       : slot_(slot), metrics_(metrics), since_(AgeGauge::Now()) {}
 
@@ -68,7 +68,7 @@ class InFlightQueue {
   void End(Launch* launch) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Shows the oldest, and puts the time since the last change to the account of what it was.
+  // Shows the oldest, and adds the time since the last change to the counter of the previous state.
   void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   InFlightSlot* const slot_;
@@ -84,7 +84,7 @@ class InFlightPage {
  public:
   static constexpr int kMaxDevices = 256;
 
-  // A new page of idle slots. Dies on no memory.
+  // A new page of idle slots. Aborts the process when out of memory.
   explicit InFlightPage(int num_devices);
   // Maps a page that another process made; `fd` is borrowed for the call.
   InFlightPage(int fd, int num_devices);
@@ -99,7 +99,7 @@ class InFlightPage {
   const InFlightSlot& slot(int device) const { return slots_[device]; }
 
   // The op that most likely ended the process: one that is not waiting for others, if there is one.
-  InFlightOp Suspect() const;
+  InFlightOp LikelyCulprit() const;
 
  private:
   void Map(int fd);

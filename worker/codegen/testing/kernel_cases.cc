@@ -33,7 +33,7 @@ constexpr DType kComputed[] = {DType::kBool, DType::kS32, DType::kU32, DType::kS
 bool ShiftsByParam(const Kernel& kernel, int param) {
   const auto by = [param](const Access& access) {
     return std::any_of(access.shifts.begin(), access.shifts.end(),
-                       [param](const Shift& shift) { return shift.param == param; });
+                       [param](const DynamicOffset& shift) { return shift.param == param; });
   };
   return std::any_of(kernel.nodes.begin(), kernel.nodes.end(),
                      [&](const Node& node) { return by(node.access); }) ||
@@ -450,7 +450,7 @@ class Generator {
   // Walks some dims forwards or backwards, in any order, dense or with gaps; repeats along others.
   // Returns the elements it needs.
   int64_t MakeAccess(bool outer, bool injective, Access* access) {
-    const int rank = k_.rank(), kept = k_.num_kept();
+    const int rank = k_.rank(), kept = k_.num_parallel();
     access->strides.assign(rank, 0);
     std::vector<int> order;
     for (int d = 0; d < (outer ? kept : rank); ++d) order.push_back(d);
@@ -472,7 +472,7 @@ class Generator {
     for (int d = 0; d < rank; ++d)
       high += std::max<int64_t>(0, access->strides[d]) * (std::max<int64_t>(1, DimSize(d)) - 1);
     if (Below(6) == 0) {
-      const Shift shift{static_cast<int>(k_.params.size()), Below(8), Below(3) + 1};
+      const DynamicOffset shift{static_cast<int>(k_.params.size()), Below(8), Below(3) + 1};
       k_.params.push_back({Below(2) ? DType::kS32 : DType::kS64, 1, false});
       access->shifts.push_back(shift);
       high += shift.max * shift.stride;

@@ -7,9 +7,8 @@
 //
 // The code is the IR that NVPTX gets (gpu_emit.h), lowered for this CPU. Threads of a block run one
 // at a time, from barrier to barrier and from shuffle to shuffle; one that does not come to where
-// the others wait is an error that names the kernel, the place and the threads.
-//
-// Calls may come from any thread, at the same time. A module keeps its code mapped.
+// the others wait is an error that names the kernel, the place and the threads. Calls may come from
+// any thread, at the same time. A module keeps its code mapped.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,6 @@
 // Rewrites gpu_emit.h's functions for the host: thread numbers, shared memory and arguments come
 // from a SimtThread, and a function with barriers or shuffles becomes a coroutine that suspends
 // there. What it computes between them is untouched, so what runs on the host is what NVPTX gets.
-//
 // Thread-compatible.
 #pragma once
 #include <string>
