@@ -14,10 +14,10 @@ inline bool IsArgReduction(ir::ReduceKind kind) {
 
 // A scalar. For argmax and argmin: the identity of the value.
 llvm::Value* IdentityOf(llvm::IRBuilderBase& b, ir::ReduceKind kind, ir::DType operand);
-// An index beyond all others, so that any element wins over it, even one equal to the identity.
+// An index greater than all others, so that any element wins, even one equal to the identity.
 llvm::Value* NoIndex(llvm::IRBuilderBase& b, ir::DType index);
 
-// For all kinds but argmax and argmin. NaN wins in max and min, and -0 is less than 0.
+// Combines by any kind but argmax and argmin. NaN wins in max and min, and -0 is less than 0.
 llvm::Value* Combine(llvm::IRBuilderBase& b, ir::ReduceKind kind, ir::DType operand, llvm::Value* x,
                      llvm::Value* y);
 
@@ -25,8 +25,8 @@ struct ValueIndex {
   llvm::Value* value;
   llvm::Value* index;
 };
-// Argmax and argmin: a NaN before all else, then the larger (or smaller), then the first. Any
-// grouping of the elements gives the same.
+// Argmax and argmin: NaN wins, then the larger (or smaller) value, then the lower index.
+// Associative.
 ValueIndex CombineArgReduction(llvm::IRBuilderBase& b, ir::ReduceKind kind, ir::DType operand,
                                const ValueIndex& x, const ValueIndex& y);
 

@@ -25,9 +25,9 @@ class HostCodegen {
   HostCodegen(const HostCodegen&) = delete;
   HostCodegen& operator=(const HostCodegen&) = delete;
 
-  // The object's bytes: the same whatever was compiled before. Requires Verify(kernel).
+  // The object's bytes, independent of earlier compilations. Requires Verify(kernel).
   absl::StatusOr<std::string> Compile(const Kernel& kernel);
-  // The function as it was emitted, after the passes, and as assembly: for people.
+  // The function as it was emitted, after the passes, and as assembly, for humans.
   struct Listing {
     std::string ir, optimised, assembly;
   };

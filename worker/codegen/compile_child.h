@@ -1,5 +1,4 @@
-// Compilation in processes of its own: what ends the compiler, or never ends, costs one program an
-// error and no array.
+// Compilation in child processes: a compiler crash or hang fails one program and loses no array.
 //
 // A child is a binary of ours that calls RunCompileChild; it is started when it is first needed,
 // serves one request after the other, and is replaced after it crashed or was killed. It limits its
@@ -51,7 +50,7 @@ class CompileChildren {
  public:
   explicit CompileChildren(CompileChildOptions options) : options_(std::move(options)) {}
 
-  // A child for the caller's exclusive use, until it is given back.
+  // A child for the caller's exclusive use, until GiveBack.
   std::unique_ptr<CompileChild> Take() ABSL_LOCKS_EXCLUDED(mu_);
   void GiveBack(std::unique_ptr<CompileChild> child) ABSL_LOCKS_EXCLUDED(mu_);
 

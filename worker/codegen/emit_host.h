@@ -2,12 +2,12 @@
 //
 //   void f(void* const* buffers, int64_t begin, int64_t end)
 //
-// runs the iterations begin <= i < end (row-major over the kept dims). Lanes lie along the
-// innermost kept dim, or along the innermost reduced dim where that is how memory lies; blocks of
-// about four registers' lanes run through every node before the next block begins. The last lanes
-// of a row run through the same instructions as the others, with loads and stores cut short, so
-// that an element's bits do not depend on where it lies. A reduction's order depends on the kernel
-// and the target alone. Primitives that math.h does not cover are calls of functions that
+// runs the iterations begin <= i < end (row-major over the parallel dims). SIMD lanes are along the
+// innermost parallel dim, or along the innermost reduction dim if accesses are contiguous there; a
+// block of about four registers' lanes runs through every node before the next block begins. The
+// last, partial block of a row uses the same instructions, with masked loads and stores, so that an
+// element's bits do not depend on its position. A reduction's order depends only on the kernel and
+// the target. Primitives that math.h does not cover are calls of functions that
 // host_runtime.h names.
 #pragma once
 #include "llvm/IR/Module.h"

@@ -25,9 +25,9 @@ struct GpuPlan {
   int lanes = 1;
   int lane_dim = -1;  // a dim of the box; -1 if it has no dims
   int threads_per_row = 1;
-  // Blocks, along grid[1], that share the reduction of each result if there are few results. They
-  // combine their partial results in memory that belongs to the module, in the order of the block
-  // numbers; so a kernel must not run twice at the same time.
+  // Thread blocks, along grid[1], that share the reduction of each result if there are few results.
+  // They combine their partial results in global variables of the module, in the order of their
+  // indices; so runs of a kernel must not overlap.
   int blocks_per_result = 1;
   bool wide_index = false;  // element numbers need 64 bits
   uint32_t grid[3] = {1, 1, 1};
@@ -45,7 +45,7 @@ absl::StatusOr<GpuPlan> PlanGpu(const Kernel& kernel);
 std::string GpuEntryName(int kernel);
 
 // Whether the elements at `lanes` consecutive indices along `dim`, the first a multiple of `lanes`,
-// lie side by side in memory and start at a multiple of `lanes`.
+// are contiguous in memory and start at a multiple of `lanes`.
 bool IsWideAccess(const Kernel& kernel, const Access& access, int dim, int lanes);
 
 }  // namespace tessera::worker::codegen

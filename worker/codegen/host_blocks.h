@@ -1,5 +1,6 @@
-// Blocks of lanes on a host: how they are loaded and stored, whole or in part. The emitter
-// (emit_host.cc) is built on it. One function is built at a time; thread-compatible.
+// Emits loads and stores of blocks on a host, full or partial; a block is a vector of plan_.lanes
+// SIMD lanes, in several registers. The base of the emitter (emit_host.cc). One function is built
+// at a time; thread-compatible.
 #pragma once
 #include <string>
 
@@ -31,7 +32,7 @@ class HostBlocks : protected ControlFlow {
   void StoreBlock(ir::DType dtype, llvm::Value* value, llvm::Value* address, int64_t stride);
   // Prefetches what a later block will read. The address may lie beyond the buffer.
   void Prefetch(llvm::Value* address, int64_t ahead_bytes, int64_t bytes);
-  // Memory on the stack for one block of lanes, aligned to cache lines.
+  // Stack memory for one block, aligned to cache lines.
   llvm::AllocaInst* EntryAlloca(llvm::Type* type);
   static llvm::Align ElementAlign(ir::DType dtype);
 

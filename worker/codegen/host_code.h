@@ -39,7 +39,7 @@ HostCompilerOptions HostCompilerOptionsFrom(const Options& options,
 
 class HostCode {
  public:
-  // Runs the iterations begin <= i < end (row-major over the kept dims) on `buffers`, one per
+  // Runs the iterations begin <= i < end (row-major over the parallel dims) on `buffers`, one per
   // param, each aligned to its element. Ranges may be cut anywhere, run by any threads at the same
   // time: every element's bits depend on its inputs alone.
   using Fn = void (*)(void* const* buffers, int64_t begin, int64_t end);
@@ -68,7 +68,7 @@ class HostCompiler {
   absl::StatusOr<std::shared_ptr<const HostCode>> Compile(
       absl::Span<const Kernel> kernels, absl::Span<const std::string> labels = {});
 
-  // What happened so far; for tests and telemetry.
+  // Totals since the start, for tests and telemetry.
   struct Counters {
     int64_t compiled = 0;   // kernels that went through code generation
     int64_t from_disk = 0;  // kernels read from the cache

@@ -1,5 +1,5 @@
 // The instruction sets that host kernels are compiled for, by name. Objects do not depend on the
-// machine that compiled them, so machines of one kind share them. Plain values; any thread.
+// machine that compiled them, so machines with the same target share them.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -9,7 +9,7 @@ namespace tessera::worker {
 
 struct Listener {
   UniqueFd fd;
-  UniqueFd claim;  // of a reserved port: goes with this process
+  UniqueFd claim;  // of a reserved port: released when this process ends
   std::string host;
   int port = 0;
   std::string endpoint() const;

@@ -95,7 +95,7 @@ typedef struct tessera_device_info {
   int32_t warp_size;
   int32_t max_threads_per_block;
   int32_t shared_bytes_per_block;
-  char versions[128]; /* of driver and libraries, for people */
+  char versions[128]; /* of driver and libraries, for display */
 } tessera_device_info;
 
 /* C[b] = A[b] B[b], row-major with strides in elements; one of the last two strides is 1. */

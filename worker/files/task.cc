@@ -128,7 +128,7 @@ class Draft {
 // Part 0 makes it; the others wait until it is there.
 absl::StatusOr<Draft> OpenDraft(const FilesRoot& folder, const api::SaveShards& command,
                                 const std::string& header, const Index& index, const Hooks& hooks,
-                                absl::Duration patience) {
+                                absl::Duration timeout) {
   TESSERA_ASSIGN_OR_RETURN(FilesRoot::Place place, folder.Find(command.path, /*make=*/true));
   const std::string hidden = HiddenName(place.name, command.token);
   const int at = place.folder.get();
@@ -152,7 +152,7 @@ absl::StatusOr<Draft> OpenDraft(const FilesRoot& folder, const api::SaveShards& 
     }
     return draft;
   }
-  const absl::Time end = SteadyNow() + patience;
+  const absl::Time end = SteadyNow() + timeout;
   for (absl::Duration look = kFirstLook;; look = std::min(2 * look, kLastLook)) {
     UniqueFd fd(openat(at, hidden.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
     struct stat about = {};

@@ -1,5 +1,5 @@
-// Buffer assignment: which values share memory, which lie in a result (or in one row of it), and
-// where the others lie in the arena.
+// Buffer assignment: which values share memory, which are in a result (or in one row of it), and
+// the arena offsets of the others.
 //
 // Two values share memory if a step can write one in place of the other: a copy, or a kernel that
 // reads each element where it writes it. The arena is then filled greedily: the largest value

@@ -24,7 +24,7 @@ class Group {
   static constexpr int kReadsMax = 24;
   static constexpr int kWeightMax = 320;
 
-  // `kept` are the dims of the box; reductions add theirs.
+  // `kept` are the parallel dims; reductions add theirs.
   explicit Group(ir::Dims kept) : box_(std::move(kept)) {}
 
   int AddRead(const Value& v, int value, ValueAccess access);
@@ -45,7 +45,7 @@ class Group {
   const ValueAccess& access(int read) const { return nodes_[read].access; }
   // The read takes each element of a value of that size once, in order, at the kept dims.
   bool IsDenseRead(int read, int64_t elements) const;
-  // Some element is read for several indices that are kept.
+  // Whether some element is read at several points of the parallel dims.
   bool Repeats(int read) const;
 
   // Each replaces a read by the computation of what it reads, and returns whether it could; if not,
@@ -56,7 +56,7 @@ class Group {
   bool FuseViewProducer(int read, const ViewItem& item, int operand,
                         const std::vector<Value>& values);
   bool WriteReduce(int read, const ReduceItem& item, int operand, const std::vector<Value>& values);
-  // Whether FuseViewProducer would.
+  // Whether FuseViewProducer would succeed.
   bool Views(int read, const ViewItem& item) const;
 
   // Adds the computation of the other. Requires: CanMerge.
@@ -112,7 +112,7 @@ class Group {
   std::vector<Store> stores_;
 };
 
-// What one element of the item's results costs, in simple operations.
+// The cost of one element of the item's results, in simple operations.
 int WeightOf(const ir::ScalarGraph& graph);
 
 }  // namespace tessera::worker::program

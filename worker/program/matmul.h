@@ -1,5 +1,5 @@
 // The shape of a batched matmul as libraries take it, and how the operands of a contraction fit it.
-// Pure functions; any thread may call them.
+// Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,4 +1,4 @@
-// How a worker proves to the coordinator who it is, and whom it trusts. Pure; any thread.
+// The credentials of a worker towards the coordinator. Stateless; thread-safe.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tessera::worker::rpc {
 
-// PEM. All empty: plain text. An authority alone: TLS, without a certificate of our own.
+// PEM. All empty: plaintext. Only the CA: TLS, without a client certificate.
 struct TlsTexts {
   std::string certificates, key, authority;
   bool enabled() const { return !authority.empty(); }

@@ -1,4 +1,4 @@
-// Collectives that are counted: a wrapper that times every call of every rank.
+// A wrapper of Collectives that records metrics of every call of every rank.
 #pragma once
 #include <memory>
 

@@ -1,4 +1,4 @@
-// How an executor reads a block of a shard that another executor holds. rpc/ has the one over gRPC.
+// Reads a slice of a shard on another executor. rpc/ implements it over gRPC.
 #pragma once
 #include <string>
 
