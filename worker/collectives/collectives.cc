@@ -129,7 +129,7 @@ absl::Status HostCollectives::RunChecked(CheckedCall& call) {
         IsLocal(call.group) ? rendezvous_->Run(call, deadline) : exchange_->Run(call, deadline);
   }
   if (status.ok() || failure_.failed(launch)) return status.ok() ? status : failure_.Of(launch);
-  // Who did not come in time may come to the next launch, unless a frame to it broke off.
+  // A member that timed out may join the next launch, unless a frame to it was written in part.
   if (KindOf(status) == ErrorKind::kCollectiveTimeout && (links_ == nullptr || !links_->broken())) {
     failure_.SetLaunch(launch, std::move(status), FailureLatch::From::kHere);
   } else {

@@ -64,7 +64,7 @@ absl::Status InterProc::Run(const CheckedCall& call, const Deadline& deadline) {
                                                      : RunDirect(call, deadline);
 }
 
-// What a rank has yet to do for a call that passes between executors once.
+// A rank's remaining work for a call whose blocks are sent once per executor.
 struct InterProc::Share {
   int lead_here = 0;         // The lead of this rank's own executor.
   std::vector<int> leads;    // Those of the others.

@@ -14,7 +14,7 @@
 namespace tessera::worker {
 namespace {
 
-// What a member takes at a time: large against the cost of taking, small against the last cache.
+// The bytes of a piece: large against the cost of taking one, small against the last-level cache.
 constexpr size_t kPieceBytes = 128 << 10;
 
 // About 20 us: less than a park and wake, more than neighbours' skew.

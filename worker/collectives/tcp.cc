@@ -74,7 +74,7 @@ struct TcpLinks::Peer {
   absl::CondVar changed;
   // Set once, before kUp; closed by the destructor only, so that its number is not used again.
   UniqueFd fd ABSL_GUARDED_BY(mu);
-  std::unique_ptr<TlsStream> tls ABSL_GUARDED_BY(mu);  // Of fd; null without TLS.
+  std::unique_ptr<TlsStream> tls ABSL_GUARDED_BY(mu);  // The TLS stream of fd; null without TLS.
   Connection accepted ABSL_GUARDED_BY(mu);             // From the acceptor to the peer's thread.
   bool taken ABSL_GUARDED_BY(mu) = false;              // A connection was accepted.
   LinkState state ABSL_GUARDED_BY(mu) = LinkState::kConnecting;
@@ -524,7 +524,7 @@ bool TcpLinks::AdvanceTls(PendingConnection& arrival, bool* done) {
 void TcpLinks::Admit(PendingConnection& arrival) {
   const Hello& hello = arrival.reader.hello();
   const std::string name = arrival.reader.name();
-  // Who does not know the secret learns nothing, not even the generation.
+  // A peer without the secret learns nothing, not even the generation.
   if (!ConstantTimeEquals(arrival.reader.secret(), config_->secret)) {
     TESSERA_LOG(WARNING) << "a peer connected with a wrong secret"
                          << Field("generation", config_->generation);

@@ -24,8 +24,8 @@ using program::MatmulStep;
 using program::Slot;
 using program::Step;
 
-// How work is split: a piece for a thread is at least `min`, and the cancel word is checked at the
-// latest after `max`.
+// How work is split: a piece for a thread is at least `min`, and the cancellation flag is polled at
+// the latest after `max`.
 struct Grain {
   int64_t min = 0, max = 0;
 };
@@ -160,7 +160,7 @@ class Run {
       }
       return absl::OkStatus();
     }
-    // The same number of pieces for each thread; more where the cancel word must be checked.
+    // The same number of pieces for each thread; more where the cancellation flag must be polled.
     int64_t pieces = std::min<int64_t>({n, all / grain.min, help_.num_threads});
     pieces *= std::max<int64_t>(all / pieces / grain.max, 1);
     pieces = std::min(pieces, n);

@@ -259,7 +259,7 @@ class DeviceBackend final : public Backend {
           codegen::CompileChildOptions{compiler.compile_binary, compiler.compile_args,
                                        device().info().target, compiler.compile_memory_bytes_max});
     }
-    // What device_api.h promises of all_reduce.
+    // The guarantees of device_api.h for all_reduce.
     build_options_.combines = [](ir::ReduceKind reduce, ir::DType dtype) {
       const bool extremum = reduce == ir::ReduceKind::kMax || reduce == ir::ReduceKind::kMin;
       return reduce == ir::ReduceKind::kSum || dtype == ir::DType::kBool ||

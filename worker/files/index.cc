@@ -101,7 +101,7 @@ class CountingIterator {
   size_t* taken_;
 };
 
-// What the parser meets in a header, one token at a time: no tree, so depth and size cost nothing.
+// SAX handler of a header, one token at a time: no tree, so depth and size cost nothing.
 //   {"__metadata__": {"format": "pt", ...},
 //    NAME: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
 // Each key once, in any order; the metadata is for others.
@@ -185,7 +185,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { return Misplaced(); }
   bool boolean(bool) override { return Misplaced(); }
   bool binary(nlohmann::json::binary_t&) override { return Misplaced(); }
-  // Of bytes that are no JSON: "[json.exception...] parse error at line 1, column 2: <why>".
+  // The error of invalid JSON: "[json.exception...] parse error at line 1, column 2: <why>".
   bool parse_error(size_t, const std::string&, const nlohmann::json::exception& e) override {
     if (place_ == Place::kEnd) return Fail("expected the end");
     const std::string_view text = e.what();
@@ -204,7 +204,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     error_ = absl::StrCat("at byte ", taken_, ": ", why);
     return false;
   }
-  // Of a value where another is expected.
+  // The error of a value where another is expected.
   bool Misplaced() {
     if (place_ == Place::kNumbers) return Fail("expected a number from 0");
     if (place_ == Place::kMetadata || (place_ == Place::kTensor && key_ == "dtype"))

@@ -78,7 +78,7 @@ class Draft {
     if (mark == Mark::kWritten && fdatasync(fd()) != 0) return Errno("fdatasync");
     return WriteAll(fd(), marks_at_ + command_->part, 1, &byte);
   }
-  // Of part 0: until all have written, or one has failed.
+  // Part 0 only: waits until all have written, or one has failed.
   absl::Status AwaitOthers(const Hooks& hooks) const {
     std::vector<char> marks(static_cast<size_t>(command_->parts));
     absl::Duration look = kFirstLook;
@@ -97,7 +97,7 @@ class Draft {
       look = std::min(2 * look, kLastLook);
     }
   }
-  // Of part 0: the file is whole and has its name, even if the machine loses its power.
+  // Part 0 only: makes the file complete and renames it, durably.
   absl::Status Publish() const {
     const int folder = place_.folder.get();
     if (ftruncate(fd(), marks_at_) != 0) return Errno("ftruncate");

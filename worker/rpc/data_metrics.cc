@@ -21,7 +21,7 @@ struct MethodMetrics {
   std::vector<Histogram> durations;  // by code
 };
 
-// Of one call; gRPC deletes it when the call has ended.
+// Observes one call; gRPC deletes it when the call has ended.
 class Interceptor final : public grpc::experimental::Interceptor {
  public:
   explicit Interceptor(const MethodMetrics* method) : method_(method), began_(AgeGauge::Now()) {

@@ -280,7 +280,7 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   ir::Dims starts_, shape_;  // both empty: the whole shard
   BufferId id_;
   uint64_t wait_ = 0;
-  // Of whoever holds the turn: the callback, then gRPC.
+  // Owned by the current writer: the callback, then gRPC.
   ir::Array block_;
   int64_t first_ = 0, sent_ = 0;
   const int64_t began_ = AgeGauge::Now();

@@ -58,7 +58,7 @@ class GrpcPeerReader final : public PeerReader {
       status = MakeError(ErrorKind::kInternal, absl::StrCat("the stream ended after ", received,
                                                             " of ", block.num_bytes(), " bytes"));
     }
-    // What is wrong with the shard is told as it is; what is wrong with the way there names it.
+    // An error of the shard is returned as it is; an error of the connection names the endpoint.
     if (!status.ok() && ReasonOf(status).empty()) {
       status = MakeError(
           status.code() == absl::StatusCode::kDeadlineExceeded ? ErrorKind::kDeadlineExceeded

@@ -6,7 +6,7 @@
 namespace tessera::worker::rpc {
 namespace {
 
-// What fits into HTTP/2 trailers.
+// The size that fits into HTTP/2 trailers.
 constexpr size_t kMessageMax = 3000;
 
 }  // namespace

@@ -182,7 +182,7 @@ using Infos = std::vector<api::ExecutorInfo>;  // per executor
 
 constexpr char kNotOurs[] = "killed: it does not speak our protocol";
 
-// Of LossCause, in its order, without kStopped: the worker does not go on then.
+// Names of LossCause, in its order, without kStopped, after which the worker ends.
 constexpr const char* kRestartCauses[] = {"exit",     "signal",       "not_ready",
                                           "protocol", "disconnected", "not_listening",
                                           "stuck",    kOtherLabel};
@@ -190,7 +190,7 @@ static_assert(std::size(kRestartCauses) == static_cast<size_t>(LossCause::kStopp
 
 class Daemon final : public WorkerDaemon {
  public:
-  // What one executor listens with.
+  // The listening sockets of one executor.
   struct Ports {
     Listener data, peer;
   };
@@ -412,7 +412,7 @@ class Daemon final : public WorkerDaemon {
     }
   }
 
-  // Until every executor is ready, which is when the worker is.
+  // Waits until every executor is ready, which is when the worker is.
   bool AwaitReady(Infos* infos) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -506,7 +506,7 @@ class Daemon final : public WorkerDaemon {
     return welcomed;
   }
 
-  // What the coordinator sends to one executor, or has done to it.
+  // A command of the coordinator for one executor.
   void PassOn(const v1::Envelope& command) {
     if (command.executor() < 0 || command.executor() >= num_executors()) return;
     Supervisor& executor = *executors_[command.executor()];

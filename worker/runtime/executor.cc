@@ -83,7 +83,7 @@ Executor::~Executor() {
   streams_.clear();
   files_.reset();
   {
-    // What an asynchronous device still has; each launch was told to end above.
+    // Waits for an asynchronous device; each launch was cancelled above.
     constexpr absl::Duration kPatience = absl::Seconds(30);
     absl::MutexLock lock(&mu_);
     const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

@@ -22,7 +22,7 @@ struct Caught {
   absl::StatusOr<DeviceBufferRef> buffer ABSL_GUARDED_BY(mu) = absl::UnknownError("");
 };
 
-// Until it is there, or the launch is cancelled.
+// Waits until it is ready, or the launch is cancelled.
 absl::StatusOr<DeviceBufferRef> Await(Caught& caught, CancelToken& cancel) {
   const int64_t listener = cancel.AddListener([&caught] { absl::MutexLock lock(&caught.mu); });
   absl::StatusOr<DeviceBufferRef> buffer = absl::UnknownError("");

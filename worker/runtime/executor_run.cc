@@ -24,7 +24,7 @@ std::string Executor::Launch::Name() const {
 
 bool Executor::Launch::UsesCollectives() const {
   if (program == nullptr) return false;
-  // What is not compiled yet may.
+  // A program that is not compiled yet may.
   return !program->compiled.HasBeenNotified() ||
          (program->executable.ok() && (*program->executable)->has_collectives());
 }
@@ -258,7 +258,7 @@ void Executor::KeepResults(const Launch& launch, int32_t device,
   }
   for (size_t r = 0; r < results.size(); ++r) {
     const BufferId id{launch.results[r], device};
-    // Of an argument's memory the reservation is there: its producer has ended before.
+    // The reservation of an argument's memory is set: its producer has ended.
     const int taken = args.donations.empty() ? -1 : args.donations[r];
     Reservation& from = taken < 0 ? reservation : *args.taken[taken];
     // Refused when it was deleted meanwhile, or failed on another device: it is dropped.

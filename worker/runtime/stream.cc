@@ -69,7 +69,7 @@ void Stream::Run() {
       busy_ = true;
     }
     task();
-    task = nullptr;  // What it holds goes before the stream counts as idle.
+    task = nullptr;  // Releases its captures before the stream counts as idle.
     absl::MutexLock lock(&mu_);
     busy_ = false;
   }

@@ -33,7 +33,7 @@ class UploadTable::Upload {
 
   const BufferId id;
   const int64_t size;
-  // Of the wait for the end of the array; set before anybody else has the upload.
+  // The id of the wait for the array's end; set before the upload is shared.
   uint64_t watch = 0;
 
   absl::Mutex mu;
@@ -173,7 +173,7 @@ absl::Status UploadTable::Append(const UploadWriter& turn, int64_t offset,
         absl::StrCat("write: ", size, " bytes at offset ", offset, "; expected offset ",
                      upload.committed, " of ", upload.size, " bytes"));
   }
-  // What does not match is written over by what comes next.
+  // The next chunk overwrites bytes that do not match.
   if (api::CopyWithCrc32c(data, upload.space.MutableData() + offset) != crc32c) {
     ++corrupt_;
     executor_->metrics().RecordChecksumError(TransferKind::kPut);
