@@ -1,22 +1,20 @@
 #include "client/remote/status.h"
 
+#include <optional>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "google/rpc/status.pb.h"
+#include "ir/serial/grpc_status.h"
 #include "ir/serial/probe.h"
-#include "ir/serial/status.h"
 
 namespace tessera::remote {
 
 absl::Status FromGrpc(const grpc::Status& status, const std::string& peer,
                       ErrorKind unreachable_kind) {
   if (status.ok()) return absl::OkStatus();
-  google::rpc::Status details;
-  if (!status.error_details().empty() && details.ParseFromString(status.error_details()) &&
-      details.code() != 0) {
-    return ir::serial::FromProto(details);
-  }
-  // A status without details comes from the transport, not from the server.
+  if (std::optional<absl::Status> details = ir::serial::DetailsOf(status))
+    return *std::move(details);
   if (unreachable_kind == ErrorKind::kServerStopping &&
       ir::serial::NeverConnected(status.error_message())) {
     return MakeError(

@@ -34,7 +34,6 @@
 #include "server/core/telemetry.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/request_log.h"
-#include "server/rpc/status.h"
 
 namespace tessera::server::rpc {
 

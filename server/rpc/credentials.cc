@@ -11,7 +11,7 @@
 #include "base/secret.h"
 #include "base/status.h"
 #include "grpcpp/security/auth_metadata_processor.h"
-#include "server/rpc/status.h"
+#include "ir/serial/grpc_status.h"
 
 namespace tessera::server::rpc {
 namespace {
@@ -31,13 +31,14 @@ class ChannelzGuard final : public grpc::AuthMetadataProcessor {
     if (!absl::StartsWith(View(path->second), kChannelzPrefix)) return grpc::Status::OK;
     const auto token = metadata.find("authorization");
     if (token == metadata.end())
-      return ToGrpc(MakeError(ErrorKind::kTokenMissing, "channelz wants an administrator's token"));
+      return ir::serial::ToGrpc(
+          MakeError(ErrorKind::kTokenMissing, "channelz wants an administrator's token"));
     absl::string_view text = View(token->second);
     absl::ConsumePrefix(&text, "Bearer ");
     const absl::StatusOr<core::Caller> caller = tokens_->Authenticate(text, absl::Now());
-    if (!caller.ok()) return ToGrpc(caller.status());
+    if (!caller.ok()) return ir::serial::ToGrpc(caller.status());
     if (caller->role == core::Role::kAdmin) return grpc::Status::OK;
-    return ToGrpc(MakeError(ErrorKind::kRoleMissing, "channelz wants the role admin"));
+    return ir::serial::ToGrpc(MakeError(ErrorKind::kRoleMissing, "channelz wants the role admin"));
   }
 
  private:

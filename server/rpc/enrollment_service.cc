@@ -8,7 +8,6 @@
 #include "base/secret.h"
 #include "base/status.h"
 #include "ir/api/worker_certificate.h"
-#include "server/rpc/status.h"
 
 namespace tessera::server::rpc {
 namespace {

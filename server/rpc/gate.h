@@ -22,11 +22,13 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "ir/serial/grpc_status.h"
 #include "server/core/caller.h"
 #include "server/core/tokens.h"
-#include "server/rpc/status.h"
 
 namespace tessera::server::rpc {
+
+using ir::serial::ToGrpc;
 
 // A row each of methods.def.
 enum class Method : int {

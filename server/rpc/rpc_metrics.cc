@@ -17,8 +17,8 @@
 #include "google/rpc/status.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/status.h"
+#include "ir/serial/grpc_status.h"
 #include "ir/serial/status.h"
-#include "server/rpc/status.h"
 
 namespace tessera::server::rpc {
 namespace {
@@ -220,7 +220,7 @@ void RequestMetrics::Begin() const {
 }
 
 void RequestMetrics::End(const absl::Status& answer, absl::Duration time) const {
-  if (counters_ != nullptr) counters_->End(ToGrpc(answer), time);
+  if (counters_ != nullptr) counters_->End(ir::serial::ToGrpc(answer), time);
 }
 
 std::string GrpcVersion() { return grpc::Version(); }

@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "ir/serial/worker.h"
-#include "server/rpc/status.h"
 
 namespace tessera::server::rpc {
 namespace {

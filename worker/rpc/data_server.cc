@@ -27,10 +27,10 @@
 #include "ir/api/crc32c.h"
 #include "ir/api/ticket.h"
 #include "ir/serial/chunk_call.h"
+#include "ir/serial/grpc_status.h"
 #include "tessera/v1/data.grpc.pb.h"
 #include "worker/collectives/socket.h"
 #include "worker/rpc/data_metrics.h"
-#include "worker/rpc/status.h"
 #include "worker/runtime/timer.h"
 
 namespace tessera::worker::rpc {
@@ -142,7 +142,7 @@ class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public
 
  private:
   void End(const absl::Status& status) {
-    if (!ending_.exchange(true)) Finish(ToGrpc(status));
+    if (!ending_.exchange(true)) Finish(ir::serial::ToGrpc(status));
   }
 
   absl::Status Take() {
@@ -188,7 +188,7 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
       : service_(service), context_(context) {
     absl::StatusOr<api::Ticket> ticket = Accept(message);
     if (!ticket.ok()) {
-      Finish(ToGrpc(ticket.status()));
+      Finish(ir::serial::ToGrpc(ticket.status()));
       return;
     }
     id_ = {ticket->array, ticket->device};
@@ -247,7 +247,7 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
       status = MakeError(ErrorKind::kValueError, absl::StrCat("read: offset ", sent_, " of ",
                                                               block_.num_bytes(), " bytes"));
     }
-    status.ok() ? Next() : Finish(ToGrpc(status));
+    status.ok() ? Next() : Finish(ir::serial::ToGrpc(status));
   }
 
   void Next() {
@@ -304,7 +304,7 @@ grpc::ServerUnaryReactor* Service::GetShardStatus(grpc::CallbackServerContext* c
     return absl::OkStatus();
   }();
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(status));
+  reactor->Finish(ir::serial::ToGrpc(status));
   return reactor;
 }
 

@@ -10,7 +10,7 @@
 #include "grpcpp/grpcpp.h"
 #include "ir/api/identity.h"
 #include "ir/serial/chunk_call.h"
-#include "worker/rpc/status.h"
+#include "ir/serial/grpc_status.h"
 
 namespace tessera::worker::rpc {
 namespace {
@@ -53,7 +53,7 @@ class GrpcPeerReader final : public PeerReader {
     const grpc::Status end = call.Finish();
     cancel.RemoveListener(listener);
     if (cancel.cancelled()) return cancel.status();
-    if (status.ok()) status = FromGrpc(end);
+    if (status.ok()) status = ir::serial::FromGrpc(end);
     if (status.ok() && received != block.num_bytes()) {
       status = MakeError(ErrorKind::kInternal, absl::StrCat("the stream ended after ", received,
                                                             " of ", block.num_bytes(), " bytes"));

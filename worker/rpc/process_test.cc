@@ -20,11 +20,11 @@
 #include "ir/api/crc32c.h"
 #include "ir/api/ticket.h"
 #include "ir/ops.h"
+#include "ir/serial/grpc_status.h"
 #include "ir/serial/worker.h"
 #include "tessera/v1/data.grpc.pb.h"
 #include "tessera/v1/worker.grpc.pb.h"
 #include "worker/rpc/grpc_peer_reader.h"
-#include "worker/rpc/status.h"
 #include "worker/rpc/worker_daemon.h"
 
 namespace tessera::worker::rpc {
@@ -269,7 +269,7 @@ class ProcessTest : public ::testing::Test {
       if (!writer->Write(request)) break;
     }
     writer->WritesDone();
-    return FromGrpc(writer->Finish());
+    return ir::serial::FromGrpc(writer->Finish());
   }
 
   FakeCoordinator coordinator_;

@@ -27,6 +27,7 @@
 #include "base/thread_name.h"
 #include "grpcpp/grpcpp.h"
 #include "ir/api/ticket.h"
+#include "ir/serial/grpc_status.h"
 #include "ir/serial/probe.h"
 #include "ir/serial/status.h"
 #include "ir/serial/worker.h"
@@ -34,7 +35,6 @@
 #include "worker/cpu/cpu_backend.h"
 #include "worker/daemon/listen.h"
 #include "worker/daemon/supervisor.h"
-#include "worker/rpc/status.h"
 
 namespace tessera::worker::rpc {
 namespace {
@@ -496,7 +496,7 @@ class Daemon final : public WorkerDaemon {
       // Behind a write that is stuck it would only queue.
       if (registered_ && link.idle()) Report(ir::serial::ToEnvelope({0, 0, Beat()}));
     } while (!link.AwaitEnd(interval));
-    *end = FromGrpc(link.end());
+    *end = ir::serial::FromGrpc(link.end());
     TESSERA_LOG(WARNING) << "connection to the coordinator ended" << Field("worker", options_.name)
                          << Field("coordinator", options_.coordinator)
                          << Field("registered", welcomed) << Field("why", *end);

@@ -1,34 +1,37 @@
-#include "worker/rpc/status.h"
+#include "ir/serial/grpc_status.h"
 
 #include "absl/strings/str_cat.h"
 #include "ir/serial/status.h"
 
-namespace tessera::worker::rpc {
+namespace tessera::ir::serial {
 namespace {
 
-// The size that fits into HTTP/2 trailers.
+// Fits into HTTP/2 trailers.
 constexpr size_t kMessageMax = 3000;
 
 }  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  google::rpc::Status details = ir::serial::ToProto(status);
-  if (details.message().size() > kMessageMax) {
+  google::rpc::Status details = ToProto(status);
+  if (details.message().size() > kMessageMax)
     details.set_message(absl::StrCat(details.message().substr(0, kMessageMax), " ..."));
-  }
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), details.message(),
                       details.SerializeAsString());
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  google::rpc::Status details;
-  if (!status.error_details().empty() && details.ParseFromString(status.error_details()) &&
-      details.code() != 0) {
-    return ir::serial::FromProto(details);
-  }
+  if (std::optional<absl::Status> details = DetailsOf(status)) return *std::move(details);
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-}  // namespace tessera::worker::rpc
+std::optional<absl::Status> DetailsOf(const grpc::Status& status) {
+  google::rpc::Status details;
+  if (status.error_details().empty() || !details.ParseFromString(status.error_details()) ||
+      details.code() == 0)
+    return std::nullopt;
+  return FromProto(details);
+}
+
+}  // namespace tessera::ir::serial
