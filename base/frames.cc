@@ -23,17 +23,6 @@ bool SendAll(int fd, const char* bytes, size_t size) {
   return true;
 }
 
-bool ReceiveAll(int fd, char* into, size_t size) {
-  while (size > 0) {
-    const ssize_t got = recv(fd, into, size, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    into += got;
-    size -= static_cast<size_t>(got);
-  }
-  return true;
-}
-
 }  // namespace
 
 std::string EncodeFrame(std::string_view message) {
@@ -48,15 +37,6 @@ bool WriteFrame(int fd, std::string_view message) {
   if (message.size() > kFrameBytesMax) return false;
   const std::string frame = EncodeFrame(message);
   return SendAll(fd, frame.data(), frame.size());
-}
-
-std::optional<std::string> ReadFrame(int fd) {
-  Length length = 0;
-  if (!ReceiveAll(fd, reinterpret_cast<char*>(&length), sizeof(length))) return std::nullopt;
-  if (length > kFrameBytesMax) return std::nullopt;
-  std::string message(length, '\0');
-  if (!ReceiveAll(fd, message.data(), length)) return std::nullopt;
-  return message;
 }
 
 std::optional<std::string> FrameParser::Next() {
@@ -76,6 +56,18 @@ std::optional<std::string> FrameParser::Next() {
     at_ = 0;
   }
   return message;
+}
+
+std::optional<std::string> FrameReader::Next() {
+  while (true) {
+    std::optional<std::string> message = parser_.Next();
+    if (message || parser_.broken()) return message;
+    char bytes[1 << 16];
+    const ssize_t got = recv(fd_, bytes, sizeof(bytes), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return std::nullopt;
+    parser_.Add(bytes, static_cast<size_t>(got));
+  }
 }
 
 }  // namespace tessera

@@ -12,10 +12,8 @@ inline constexpr size_t kFrameBytesMax = size_t{1} << 30;
 
 // Prepends the length.
 std::string EncodeFrame(std::string_view message);
-// Both block; false or nullopt on an error or at the end of the stream. One thread at a time per
-// direction.
+// Blocks; false on an error. One thread at a time.
 bool WriteFrame(int fd, std::string_view message);
-std::optional<std::string> ReadFrame(int fd);
 
 // Splits received bytes, in chunks of any size, into messages.
 class FrameParser {
@@ -28,6 +26,18 @@ class FrameParser {
   std::string buffer_;
   size_t at_ = 0;
   bool broken_ = false;
+};
+
+// Reads messages from a blocking socket, with few system calls. One thread at a time.
+class FrameReader {
+ public:
+  explicit FrameReader(int fd) : fd_(fd) {}
+  // nullopt on an error or at the end of the stream.
+  std::optional<std::string> Next();
+
+ private:
+  const int fd_;
+  FrameParser parser_;
 };
 
 }  // namespace tessera

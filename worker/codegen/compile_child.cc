@@ -267,7 +267,8 @@ int RunCompileChild(CompileImageFn others) {
     _exit(0);
   }).detach();
   Server server(others);
-  while (const std::optional<std::string> request = ReadFrame(kChildFd))
+  FrameReader requests(kChildFd);
+  while (const std::optional<std::string> request = requests.Next())
     if (!WriteFrame(kChildFd, server.Serve(*request))) return 1;
   return 0;
 }

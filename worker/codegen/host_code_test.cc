@@ -314,10 +314,11 @@ int RunFaultyChild(bool crash) {
   constexpr int kFd = 3;
   TESSERA_CHECK(FindHostTarget("host").ok());
   HostCodegen codegen(*FindHostTarget("host"));
-  while (const std::optional<std::string> request = ReadFrame(kFd)) {
+  FrameReader requests(kFd);
+  while (const std::optional<std::string> request = requests.Next()) {
     if (request->find("Constant 13") != std::string::npos) {
       if (crash) raise(SIGKILL);
-      while (ReadFrame(kFd)) continue;  // until the parent gives up
+      while (requests.Next()) continue;  // until the parent gives up
       return 0;
     }
     const absl::StatusOr<Kernel> kernel = ParseKernel(request->substr(request->find('\n') + 1));
@@ -336,7 +337,8 @@ int RunTellingChild() {
   constexpr int kFdsMax = 256;
   for (int fd = 0; fd < kFdsMax; ++fd)
     if (fcntl(fd, F_GETFD) >= 0) absl::StrAppend(&has, " ", fd);
-  while (ReadFrame(kFd)) {
+  FrameReader requests(kFd);
+  while (requests.Next()) {
     if (!WriteFrame(kFd, absl::StrCat("e", has, ".\n"))) return 1;
   }
   return 0;

@@ -244,6 +244,7 @@ bool Supervisor::Receive(ChildSession& life) {
       }
     }
     if (life.parser.broken()) return false;
+    if (static_cast<size_t>(got) < sizeof(buffer)) return true;
   }
 }
 
@@ -295,12 +296,13 @@ void Supervisor::ServeSocket(ChildSession& life) {
     // Looks again for the timeouts above, and for the end where there is no pidfd.
     const bool hurry = !open && life.process.pidfd() < 0;
     poll(fds, 3, hurry ? 5 : 100);
-    uint64_t woken = 0;
-    static_cast<void>(!read(wake_fd_, &woken, sizeof(woken)));
+    if (uint64_t woken = 0; fds[0].revents != 0)
+      static_cast<void>(!read(wake_fd_, &woken, sizeof(woken)));
     if (open && fds[1].revents != 0) open = Receive(life);
     if (!open && life.kill_at == absl::InfiniteFuture()) {
       life.kill_at = SteadyNow() + options_.stop_grace;
     }
+    if (life.process.pidfd() >= 0 && fds[2].revents == 0) continue;
     std::optional<ProcessEnd> end = life.process.Reap();
     if (!end) continue;
     if (open) Receive(life);  // Its last words.

@@ -184,7 +184,8 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
   uplink.Report(api::ExecutorReady{executor.info()});
   TESSERA_LOG(INFO) << "executor ready" << Field("worker", options.worker)
                     << Field("index", options.index) << Field("incarnation", options.incarnation);
-  while (const std::optional<std::string> message = ReadFrame(options.control_fd)) {
+  FrameReader commands(options.control_fd);
+  while (const std::optional<std::string> message = commands.Next()) {
     if (message->empty()) {
       uplink.Answer();
     } else {
