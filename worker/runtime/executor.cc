@@ -460,14 +460,7 @@ void Executor::Handle(const api::Transfer& command) {
     for (const auto& piece : from.pieces) {
       TransferPiece& added = shard->pieces.emplace_back();
       added.piece = piece;
-      if (!piece.local) continue;
-      added.caught = std::make_shared<TransferPiece::Caught>();
-      buffers_.WhenReady({piece.source, piece.source_device},
-                         [caught = added.caught](absl::StatusOr<DeviceBufferRef> buffer) {
-                           absl::MutexLock lock(&caught->mu);
-                           caught->buffer = std::move(buffer);
-                           caught->done = true;
-                         });
+      if (piece.local) added.source = RetainedBuffer::Of(buffers_, {piece.source, piece.source_device});
     }
     streams_[from.device]->Push([this, launch, shard] {
       BeginOnDevice(*launch, shard->device);

@@ -15,29 +15,6 @@
 namespace tessera::worker {
 namespace {
 
-// A shard that is to be saved, caught when its producer has ended: no later delete takes it away.
-struct Caught {
-  absl::Mutex mu;
-  bool done ABSL_GUARDED_BY(mu) = false;
-  absl::StatusOr<DeviceBufferRef> buffer ABSL_GUARDED_BY(mu) = absl::UnknownError("");
-};
-
-// Waits until it is ready, or the launch is cancelled.
-absl::StatusOr<DeviceBufferRef> Await(Caught& caught, CancelToken& cancel) {
-  const int64_t listener = cancel.AddListener([&caught] { absl::MutexLock lock(&caught.mu); });
-  absl::StatusOr<DeviceBufferRef> buffer = absl::UnknownError("");
-  {
-    absl::MutexLock lock(&caught.mu);
-    const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(caught.mu) {
-      return caught.done || cancel.cancelled();
-    };
-    caught.mu.Await(absl::Condition(&over));
-    buffer = caught.done ? caught.buffer : cancel.status();
-  }
-  cancel.RemoveListener(listener);
-  return buffer;
-}
-
 absl::Status WaitOrCancelled(CancelToken& cancel, absl::Duration duration) {
   if (duration > absl::ZeroDuration() && !cancel.cancelled()) {
     absl::Notification cancelled;
@@ -72,22 +49,16 @@ void Executor::Handle(const api::SaveShards& command) {
                            MakeError(ErrorKind::kArrayNotFound,
                                      absl::StrCat("save: ", ToString(id), " is not on ", name_)));
   }
-  auto all = std::make_shared<std::map<BufferId, std::shared_ptr<Caught>>>();
+  auto all = std::make_shared<std::map<BufferId, std::shared_ptr<RetainedBuffer>>>();
   for (const api::FileShard& shard : command.shards) {
     const BufferId id{shard.array, shard.device};
-    const auto caught = std::make_shared<Caught>();
-    all->insert_or_assign(id, caught);
-    buffers_.WhenReady(id, [caught](absl::StatusOr<DeviceBufferRef> buffer) {
-      absl::MutexLock lock(&caught->mu);
-      caught->buffer = std::move(buffer);
-      caught->done = true;
-    });
+    all->insert_or_assign(id, RetainedBuffer::Of(buffers_, id));
   }
   RunOnFiles(launch, [this, command, all](Launch& running) {
     files::Hooks hooks;
     hooks.bytes_of = [&](const api::FileShard& shard) -> absl::StatusOr<ir::Array> {
       TESSERA_ASSIGN_OR_RETURN(const DeviceBufferRef buffer,
-                               Await(*all->at({shard.array, shard.device}), running.cancel));
+                               all->at({shard.array, shard.device})->Await(running.cancel));
       return backend_->ToHost(*buffer);
     };
     hooks.wait = [&](absl::Duration d) { return WaitOrCancelled(running.cancel, d); };

@@ -368,6 +368,32 @@ void Executor::Finish(const LaunchRef& launch, bool on_stream) {
 
 // ---- Transfers. ---------------------------------------------------------------------------------
 
+std::shared_ptr<RetainedBuffer> RetainedBuffer::Of(BufferTable& buffers, const BufferId& id) {
+  const auto retained = std::make_shared<RetainedBuffer>();
+  buffers.WhenReady(id, [retained](absl::StatusOr<DeviceBufferRef> buffer) {
+    absl::MutexLock lock(&retained->mu_);
+    retained->buffer_ = std::move(buffer);
+    retained->done_ = true;
+  });
+  return retained;
+}
+
+absl::StatusOr<DeviceBufferRef> RetainedBuffer::Await(CancelToken& cancel) {
+  // Wakes the wait below: the condition is looked at when the mutex is released.
+  const int64_t listener = cancel.AddListener([this] { absl::MutexLock lock(&mu_); });
+  absl::StatusOr<DeviceBufferRef> buffer = absl::UnknownError("");
+  {
+    absl::MutexLock lock(&mu_);
+    const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return done_ || cancel.cancelled();
+    };
+    mu_.Await(absl::Condition(&over));
+    buffer = done_ ? buffer_ : cancel.status();
+  }
+  cancel.RemoveListener(listener);
+  return buffer;
+}
+
 absl::StatusOr<ir::Array> Executor::Fetch(Launch& launch, const TransferPiece& from,
                                           ir::DType dtype) {
   const api::Transfer::Piece& piece = from.piece;
@@ -380,22 +406,8 @@ absl::StatusOr<ir::Array> Executor::Fetch(Launch& launch, const TransferPiece& f
     return options_.peers->Read(piece.endpoint, piece.ticket, dtype, piece.source_starts,
                                 piece.shape, SteadyNow() + launch.timeout, launch.cancel);
   }
-  TransferPiece::Caught& caught = *from.caught;
-  CancelToken& cancel = launch.cancel;
-  // Wakes the wait below: the condition is looked at when the mutex is released.
-  const int64_t listener = cancel.AddListener([&caught] { absl::MutexLock lock(&caught.mu); });
-  absl::StatusOr<DeviceBufferRef> buffer = absl::UnknownError("");
-  {
-    absl::MutexLock lock(&caught.mu);
-    const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(caught.mu) {
-      return caught.done || cancel.cancelled();
-    };
-    caught.mu.Await(absl::Condition(&over));
-    buffer = caught.done ? caught.buffer : cancel.status();
-  }
-  cancel.RemoveListener(listener);
-  TESSERA_RETURN_IF_ERROR(buffer);
-  TESSERA_ASSIGN_OR_RETURN(ir::Array source, backend_->ToHost(**buffer));
+  TESSERA_ASSIGN_OR_RETURN(const DeviceBufferRef buffer, from.source->Await(launch.cancel));
+  TESSERA_ASSIGN_OR_RETURN(ir::Array source, backend_->ToHost(*buffer));
   bool inside = source.dtype() == dtype && source.rank() == static_cast<int>(piece.shape.size());
   for (int d = 0; inside && d < source.rank(); ++d) {
     inside = piece.source_starts[d] <= source.shape()[d] - piece.shape[d];

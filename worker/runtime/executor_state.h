@@ -76,16 +76,22 @@ struct Executor::Launch {
   static absl::Status ForPeers(const absl::Status& why);
 };
 
-// A piece whose local source, if it has one, is retained as soon as it is ready, so that a later
-// delete does not affect it.
+// A buffer that is retained as soon as it is ready, so that a later delete does not affect it.
+class RetainedBuffer {
+ public:
+  static std::shared_ptr<RetainedBuffer> Of(BufferTable& buffers, const BufferId& id);
+  // The buffer, or why it failed, or why the wait was cancelled.
+  absl::StatusOr<DeviceBufferRef> Await(CancelToken& cancel) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  absl::Mutex mu_;
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
+  absl::StatusOr<DeviceBufferRef> buffer_ ABSL_GUARDED_BY(mu_) = absl::UnknownError("");
+};
+
 struct Executor::TransferPiece {
   api::Transfer::Piece piece;
-  struct Caught {
-    absl::Mutex mu;
-    bool done ABSL_GUARDED_BY(mu) = false;
-    absl::StatusOr<DeviceBufferRef> buffer ABSL_GUARDED_BY(mu) = absl::UnknownError("");
-  };
-  std::shared_ptr<Caught> caught;
+  std::shared_ptr<RetainedBuffer> source;  // null when it is not on this executor
 };
 
 struct Executor::TransferShard {
