@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "ir/api/run.h"
 #include "server/rpc/json.h"
+#include "server/scheduler/driver.h"
 
 namespace tessera::server::rpc {
 namespace {
@@ -69,9 +70,7 @@ RunPool::~RunPool() {
     stopping_ = true;
     left.swap(jobs_);
   }
-  for (Waiting& waiting : left)
-    waiting.job(
-        MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later"));
+  for (Waiting& waiting : left) waiting.job(scheduler::Stopping());
   for (std::thread& t : threads_) t.join();
 }
 

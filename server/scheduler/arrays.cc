@@ -217,7 +217,7 @@ void Machine::On(const WriteShard& e) {
        WriteWait{{e.array}, device, x.name});
 }
 
-void Machine::Written(Executor& executor, const api::BufferWritten& report) {
+void Machine::Take(Executor& executor, const api::BufferWritten& report) {
   auto* const it = catalogue_.FindArray(report.array);
   const int64_t device = executor.first_device + report.device;
   if (it == nullptr || it->state != ArrayState::kWriting || it->unwritten.count(device) == 0)

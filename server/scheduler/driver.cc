@@ -17,11 +17,11 @@ namespace {
 // How many events of others a posting thread processes before the driver's own takes over.
 constexpr int kEventsOfOthersMax = 64;
 
+}  // namespace
+
 absl::Status Stopping() {
   return MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later");
 }
-
-}  // namespace
 
 Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan, AppendFn append)
     : options_(std::move(options)),
@@ -229,20 +229,27 @@ void Driver::Run() {
   }
 }
 
+template <class Use>
+void Driver::WithLink(uint64_t session, const Use& use) {
+  std::shared_ptr<api::WorkerLink> link;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto it = links_.find(session);
+    if (it == links_.end()) return;  // The worker's loss is already queued.
+    link = it->second;
+    sending_to_ = session;
+  }
+  use(*link);
+  link.reset();
+  absl::MutexLock lock(&mu_);
+  sending_to_ = 0;
+}
+
 void Driver::ApplyEffect(Effect& effect) {
   if (auto* send = std::get_if<SendCommand>(&effect)) {
-    std::shared_ptr<api::WorkerLink> link;
-    {
-      absl::MutexLock lock(&mu_);
-      const auto it = links_.find(send->session);
-      if (it == links_.end()) return;  // The worker's loss is already queued.
-      link = it->second;
-      sending_to_ = send->session;
-    }
-    link->Send(send->executor, send->incarnation, std::move(send->command));
-    link.reset();
-    absl::MutexLock lock(&mu_);
-    sending_to_ = 0;
+    WithLink(send->session, [&](api::WorkerLink& link) {
+      link.Send(send->executor, send->incarnation, std::move(send->command));
+    });
   } else if (auto* reply = std::get_if<Reply>(&effect)) {
     Done done;
     {
@@ -257,18 +264,7 @@ void Driver::ApplyEffect(Effect& effect) {
     const int64_t ops = ir::CountOps(*plan->request.program.entry);
     planners_->Push(ops, [this, wanted = std::move(*plan)] { Plan(wanted); });
   } else if (auto* accept = std::get_if<AcceptWorker>(&effect)) {
-    std::shared_ptr<api::WorkerLink> link;
-    {
-      absl::MutexLock lock(&mu_);
-      const auto it = links_.find(accept->session);
-      if (it == links_.end()) return;
-      link = it->second;
-      sending_to_ = accept->session;
-    }
-    link->Accept();
-    link.reset();
-    absl::MutexLock lock(&mu_);
-    sending_to_ = 0;
+    WithLink(accept->session, [](api::WorkerLink& link) { link.Accept(); });
   } else if (auto* drop = std::get_if<DropWorker>(&effect)) {
     std::shared_ptr<api::WorkerLink> link;
     {

@@ -39,6 +39,9 @@ struct DriverOptions {
   core::Observer* observer = nullptr;  // outlives the driver; may be null
 };
 
+// SERVER_STOPPING: what is answered once Stop was called.
+absl::Status Stopping();
+
 class Driver {
  public:
   using Done = std::function<void(Reply)>;
@@ -84,10 +87,10 @@ class Driver {
       ABSL_LOCKS_EXCLUDED(mu_);
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mu_);
   void Push(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Makes this thread the combiner, unless there is one.  Under the lock of the event's push, so
+  // Makes this thread the runner, unless there is one.  Under the lock of the event's push, so
   // that the driver's own thread is not woken for it.
   bool TryBecomeRunner() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Processes at most `limit` events.  Requires: this thread is the combiner.
+  // Processes at most `limit` events.  Requires: this thread is the runner.
   void ProcessEvents(int limit) ABSL_LOCKS_EXCLUDED(mu_);
   // One step, its effects and its notes.
   void ProcessEvent(const Event& event, absl::Time now);
@@ -95,18 +98,21 @@ class Driver {
   // Runs on a planner thread.
   void Plan(const MakePlan& wanted) ABSL_LOCKS_EXCLUDED(mu_);
   void ApplyEffect(Effect& effect) ABSL_LOCKS_EXCLUDED(mu_);
+  // Calls `use` with the link of a worker that is connected.
+  template <class Use>
+  void WithLink(uint64_t session, const Use& use) ABSL_LOCKS_EXCLUDED(mu_);
 
   const DriverOptions options_;
   const Clock* const clock_;
   const core::PlanFn plan_;
   const AppendFn append_;
 
-  State state_;                                  // owned by the combiner
-  absl::Time last_step_ = absl::InfinitePast();  // owned by the combiner
+  State state_;                                  // owned by the runner
+  absl::Time last_step_ = absl::InfinitePast();  // owned by the runner
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread::id worker_ ABSL_GUARDED_BY(mu_);  // the combiner; none: no thread
+  std::thread::id worker_ ABSL_GUARDED_BY(mu_);  // the runner; none: no thread
   absl::Time timer_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   uint64_t last_request_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_session_ ABSL_GUARDED_BY(mu_) = 0;

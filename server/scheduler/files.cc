@@ -53,7 +53,7 @@ void Machine::On(const DescribeFile& e) {
                            "files: no worker is there to look at the file; retry"));
 }
 
-void Machine::Inspected(const Executor& executor, const api::FileInspected& report) {
+void Machine::Take(Executor& executor, const api::FileInspected& report) {
   const auto* wait = WaitOf<InspectWait>(report.request);
   if (wait == nullptr || wait->executor != executor.name) return;
   const std::shared_ptr<const LoadArrays> load = wait->load;

@@ -249,7 +249,6 @@ class Machine {
   // Of a deleted array: deletes the buffers once no operation that has yet to be placed needs them,
   // and the record once nothing refers to it.
   void TryFree(uint64_t id);
-  void Written(Executor& executor, const api::BufferWritten& report);
 
   // ---- programs.cc ----
   // The devices asked for, checked; or, when there are none, those that suit `mesh` best.  With
@@ -291,10 +290,12 @@ class Machine {
   void ExecutableFailed(uint64_t id, const absl::Status& error);
   void DropOldExecutables();
   void Unload(uint64_t id);
-  void Loaded(const Executor& executor, const api::ProgramLoaded& report);
 
   // ---- run.cc ----
   absl::Status CheckExecute(const core::Caller& caller, const api::ExecuteRequest& body);
+  // LIMIT_EXCEEDED when there is no room for what the run would make.
+  absl::Status CheckResultsFit(const Executable& x, const api::ExecuteRequest& body);
+  static absl::Status CheckDonations(const api::ExecuteRequest& body);
   // The distinct shards of results that are to come along, as (result, ordinal); none when they are
   // too large.
   std::vector<std::pair<int32_t, int>> InlineShards(const Operation& op, int64_t bytes_max) const;
@@ -370,12 +371,24 @@ class Machine {
   // What the file holds; `load` is what to load of it, null: the contents are the answer.
   void AskForFile(uint64_t request, const Executor& executor, const std::string& path,
                   std::shared_ptr<const LoadArrays> load);
-  void Inspected(const Executor& executor, const api::FileInspected& report);
   // ---- save.cc ----
   absl::Status CheckFolders(const std::vector<uint64_t>& arrays) const;
   absl::StatusOr<Save> CheckSave(const SaveArrays& e, std::vector<uint64_t>* args);
   // ---- load.cc ----
   absl::StatusOr<Making> StartLoad(const LoadArrays& e, const api::FileInspected& report);
+
+  // ---- What executors report; of each the part of the state that it is about has the function.
+  // ----
+  void Take(const std::string& worker, const api::Heartbeat& beat);
+  void Take(const std::string& worker, uint64_t session, const api::ExecutorReady& ready);
+  void Take(Executor& x, const api::ExecutorLost& lost);
+  void Take(Executor& x, const api::CommunicatorReady& ready);
+  void Take(Executor& x, const api::ProgramLoaded& loaded);
+  void Take(Executor& x, const api::LaunchDone& done);
+  void Take(Executor& x, const api::LaunchFailed& failed);
+  void Take(Executor& x, const api::BufferWritten& written);
+  void Take(Executor& x, const api::BufferRead& read);
+  void Take(Executor& x, const api::FileInspected& inspected);
 
   // ---- workers.cc ----
   absl::Status CheckName(const api::Registration& r) const;

@@ -342,7 +342,7 @@ void Machine::AnswerPlanned(uint64_t id) {
   Unload(id);
 }
 
-void Machine::Loaded(const Executor& executor, const api::ProgramLoaded& report) {
+void Machine::Take(Executor& executor, const api::ProgramLoaded& report) {
   auto* const it = catalogue_.FindExecutable(report.executable);
   if (it == nullptr) return;
   if (!report.status.ok())

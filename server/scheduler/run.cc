@@ -27,13 +27,6 @@ absl::Status Machine::CheckExecute(const core::Caller& caller, const api::Execut
                  " entries for ", body.args.size(), " arguments");
   if (body.deadline && *body.deadline <= absl::ZeroDuration())
     return MakeError(ErrorKind::kDeadlineExceeded, "execute: the deadline has passed already");
-  std::map<uint64_t, size_t> donated;
-  const auto after = [&](size_t made) {
-    return static_cast<int64_t>(catalogue_.num_arrays() + made);
-  };
-  // An argument whose blocks lie elsewhere is first moved into a temporary array.
-  const bool close = after(x.reply.out.size() + body.args.size()) > s_.config.arrays_max;
-  size_t made = x.reply.out.size();
   for (size_t i = 0; i < body.args.size(); ++i) {
     auto found = FindArray(caller, body.args[i], Access::kChange);
     if (!found.ok())
@@ -45,14 +38,31 @@ absl::Status Machine::CheckExecute(const core::Caller& caller, const api::Execut
       return Error(ErrorKind::kTypeError, "execute: argument ", i, " of ", x.name, " is array ",
                    body.args[i], " of type ", ir::MakeType(has.dtype, has.shape).ToString(),
                    "; the program takes ", ir::MakeType(wants.dtype, wants.shape).ToString());
-    const bool donate = !body.donate.empty() && body.donate[i];
-    if (donate) donated.emplace(body.args[i], i);
-    if (close && !BlocksMatch(has, wants)) ++made;
   }
-  if (close && after(made) > s_.config.arrays_max)
-    return Error(ErrorKind::kLimitExceeded, "execute: ", x.name, " makes ", made, " arrays, and ",
-                 catalogue_.num_arrays(), " of at most ", s_.config.arrays_max,
-                 " exist; delete some");
+  TESSERA_RETURN_IF_ERROR(CheckResultsFit(x, body));
+  return CheckDonations(body);
+}
+
+absl::Status Machine::CheckResultsFit(const Executable& x, const api::ExecuteRequest& body) {
+  const auto fits = [&](size_t made) {
+    return catalogue_.num_arrays() + static_cast<int64_t>(made) <= s_.config.arrays_max;
+  };
+  size_t made = x.reply.out.size();
+  if (fits(made + body.args.size())) return absl::OkStatus();
+  // An argument whose blocks lie elsewhere is first moved into a temporary array.
+  for (size_t i = 0; i < body.args.size(); ++i)
+    if (!BlocksMatch(catalogue_.array(body.args[i]).spec, x.reply.in[i])) ++made;
+  if (fits(made)) return absl::OkStatus();
+  return Error(ErrorKind::kLimitExceeded, "execute: ", x.name, " makes ", made, " arrays, and ",
+               catalogue_.num_arrays(), " of at most ", s_.config.arrays_max,
+               " exist; delete some");
+}
+
+absl::Status Machine::CheckDonations(const api::ExecuteRequest& body) {
+  std::map<uint64_t, size_t> donated;
+  for (size_t i = 0; i < body.donate.size(); ++i)
+    if (body.donate[i]) donated.emplace(body.args[i], i);
+  if (donated.empty()) return absl::OkStatus();
   for (size_t i = 0; i < body.args.size(); ++i)
     if (auto d = donated.find(body.args[i]); d != donated.end() && d->second != i)
       return Error(ErrorKind::kValueError, "execute: array ", body.args[i],

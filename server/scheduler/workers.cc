@@ -298,77 +298,88 @@ void Machine::On(const WorkerReported& e) {
   if (known == nullptr) return;
   const std::string worker = *known;
   cluster_.worker(worker).last_seen = now_;
-  const api::Report& report = e.report;
-  if (const auto* beat = std::get_if<api::Heartbeat>(&report.body)) {
-    for (const api::Heartbeat::Executor& seen : beat->executors) {
-      auto* const it = cluster_.FindExecutor(ExecutorName(worker, seen.executor));
-      if (it == nullptr || !it->alive()) continue;
-      Executor& x = *it;
-      x.progress_age = seen.progress_age;
-      x.seen = seen;
-      if (seen.silence <= absl::ZeroDuration()) x.overdue_for.clear();
-      KillIfOverdue(x);
-    }
-    return;
+  if (const auto* beat = std::get_if<api::Heartbeat>(&e.report.body)) return Take(worker, *beat);
+  if (const auto* ready = std::get_if<api::ExecutorReady>(&e.report.body))
+    return Take(worker, e.session, *ready);
+  Executor* const x = cluster_.FindExecutor(ExecutorName(worker, e.report.executor));
+  // What an earlier process said is of nobody.
+  if (x == nullptr || !x->alive() || x->info.incarnation != e.report.incarnation) return;
+  std::visit(
+      [&](const auto& report) {
+        using Body = std::decay_t<decltype(report)>;
+        if constexpr (!std::is_same_v<Body, api::Heartbeat> &&
+                      !std::is_same_v<Body, api::ExecutorReady>)
+          Take(*x, report);
+      },
+      e.report.body);
+}
+
+void Machine::Take(const std::string& worker, const api::Heartbeat& beat) {
+  for (const api::Heartbeat::Executor& seen : beat.executors) {
+    auto* const it = cluster_.FindExecutor(ExecutorName(worker, seen.executor));
+    if (it == nullptr || !it->alive()) continue;
+    Executor& x = *it;
+    x.progress_age = seen.progress_age;
+    x.seen = seen;
+    if (seen.silence <= absl::ZeroDuration()) x.overdue_for.clear();
+    KillIfOverdue(x);
   }
-  const std::string name = ExecutorName(worker, report.executor);
-  if (const auto* ready = std::get_if<api::ExecutorReady>(&report.body)) {
-    api::Registration one{.worker = worker, .host = "", .executors = {ready->info}};
-    if (absl::Status s = CheckRegistration(one); !s.ok()) {
-      LogIncident("worker refused", {{"worker", worker}, {"session", absl::StrCat(e.session)}}, s);
-      effects_.emplace_back(DropWorker{e.session, s});
-      return LoseWorker(worker, std::string(s.message()));
-    }
-    const std::string ready_name = ExecutorName(worker, ready->info.index);
-    auto* const was = cluster_.FindExecutor(ready_name);
-    if (was != nullptr && was->alive())
-      LoseExecutor(ready_name, "another process took its place", 0, "");
-    const std::string host = was == nullptr ? "" : was->host;
-    ExecutorUp(worker, host, ready->info);
-    cluster_.ShareMemory(host);
-    return RetryBlocked();
+}
+
+void Machine::Take(const std::string& worker, uint64_t session, const api::ExecutorReady& ready) {
+  api::Registration one{.worker = worker, .host = "", .executors = {ready.info}};
+  if (absl::Status s = CheckRegistration(one); !s.ok()) {
+    LogIncident("worker refused", {{"worker", worker}, {"session", absl::StrCat(session)}}, s);
+    effects_.emplace_back(DropWorker{session, s});
+    return LoseWorker(worker, std::string(s.message()));
   }
-  auto* const it = cluster_.FindExecutor(name);
-  if (it == nullptr || !it->alive() || it->info.incarnation != report.incarnation) return;
-  Executor& x = *it;
-  if (const auto* done = std::get_if<api::LaunchDone>(&report.body)) {
-    KeepInlined(x, *done);
-    if (auto* const op = order_.Find(done->launch); op != nullptr) {
-      op->run_longest = std::max(op->run_longest, done->run_time);
-      op->run_total += done->run_time * x.info.num_devices;
-      ++x.ended;
-      const Executable* const program = ExecutableOf(*op);
-      if (program != nullptr && program->plan != nullptr && !program->plan->collectives.empty())
-        ++x.ended_collectives;
-    }
-    LaunchEnded(x, done->launch, absl::OkStatus());
-  } else if (const auto* failed = std::get_if<api::LaunchFailed>(&report.body)) {
-    LaunchEnded(
-        x, failed->launch,
-        failed->status.ok() ? absl::InternalError("the executor gave no reason") : failed->status,
-        failed->inputs_kept);
-  } else if (const auto* loaded = std::get_if<api::ProgramLoaded>(&report.body)) {
-    Loaded(x, *loaded);
-  } else if (const auto* written = std::get_if<api::BufferWritten>(&report.body)) {
-    Written(x, *written);
-  } else if (const auto* read = std::get_if<api::BufferRead>(&report.body)) {
-    const auto* wait = WaitOf<ReadWait>(read->request);
-    if (wait == nullptr || wait->executor != name) return;
-    EndWait(read->request);
-    Answer(read->request, read->value);
-  } else if (const auto* inspected = std::get_if<api::FileInspected>(&report.body)) {
-    Inspected(x, *inspected);
-  } else if (const auto* lost = std::get_if<api::ExecutorLost>(&report.body)) {
-    LoseExecutor(name, lost->reason, lost->launch, lost->op);
-  } else if (const auto* ready = std::get_if<api::CommunicatorReady>(&report.body)) {
-    // A communicator that cannot be built fails the launches that name it, on the executor.
-    if (!ready->status.ok())
-      LogIncident("communicator not opened",
-                  {{"executor", name},
-                   {"worker", x.worker},
-                   {"generation", absl::StrCat(ready->generation)}},
-                  ready->status);
+  const std::string name = ExecutorName(worker, ready.info.index);
+  auto* const was = cluster_.FindExecutor(name);
+  if (was != nullptr && was->alive()) LoseExecutor(name, "another process took its place", 0, "");
+  const std::string host = was == nullptr ? "" : was->host;
+  ExecutorUp(worker, host, ready.info);
+  cluster_.ShareMemory(host);
+  RetryBlocked();
+}
+
+void Machine::Take(Executor& x, const api::LaunchDone& done) {
+  KeepInlined(x, done);
+  if (auto* const op = order_.Find(done.launch); op != nullptr) {
+    op->run_longest = std::max(op->run_longest, done.run_time);
+    op->run_total += done.run_time * x.info.num_devices;
+    ++x.ended;
+    const Executable* const program = ExecutableOf(*op);
+    if (program != nullptr && program->plan != nullptr && !program->plan->collectives.empty())
+      ++x.ended_collectives;
   }
+  LaunchEnded(x, done.launch, absl::OkStatus());
+}
+
+void Machine::Take(Executor& x, const api::LaunchFailed& failed) {
+  LaunchEnded(
+      x, failed.launch,
+      failed.status.ok() ? absl::InternalError("the executor gave no reason") : failed.status,
+      failed.inputs_kept);
+}
+
+void Machine::Take(Executor& x, const api::BufferRead& read) {
+  const auto* wait = WaitOf<ReadWait>(read.request);
+  if (wait == nullptr || wait->executor != x.name) return;
+  EndWait(read.request);
+  Answer(read.request, read.value);
+}
+
+void Machine::Take(Executor& x, const api::ExecutorLost& lost) {
+  LoseExecutor(std::string(x.name), lost.reason, lost.launch, lost.op);
+}
+
+// A communicator that cannot be built fails the launches that name it, on the executor.
+void Machine::Take(Executor& x, const api::CommunicatorReady& ready) {
+  if (ready.status.ok()) return;
+  LogIncident(
+      "communicator not opened",
+      {{"executor", x.name}, {"worker", x.worker}, {"generation", absl::StrCat(ready.generation)}},
+      ready.status);
 }
 
 }  // namespace tessera::server::scheduler
