@@ -1,6 +1,5 @@
 #include "server/rpc/executions.h"
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "ir/serial/service.h"
 #include "ir/serial/status.h"
 #include "server/rpc/handlers.h"
+#include "server/rpc/message_stream.h"
 
 namespace tessera::server::rpc {
 namespace {
@@ -24,10 +24,6 @@ constexpr size_t kRunsMax = 1'000;
 // Results that wait for a caller who reads slowly. Those beyond it are not sent along: they stay
 // where they are, and are read by ticket.
 constexpr int64_t kQueuedResultBytesMax = 1 << 20;
-
-absl::Status Stopping() {
-  return MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later");
-}
 
 int64_t ResultBytes(const v1::ExecuteProgramsEvent& event) {
   int64_t bytes = 0;
@@ -121,134 +117,51 @@ class WatchedRun : public std::enable_shared_from_this<WatchedRun> {
   bool refused_ = false;
 };
 
-// One ExecuteAndWatch: at most one write in flight, and Finish once, when none is.
-class ExecutionStream final : public grpc::ServerWriteReactor<v1::ExecuteProgramEvent>,
-                              public std::enable_shared_from_this<ExecutionStream> {
+// One ExecuteAndWatch.
+class ExecutionStream final
+    : public MessageStream<ExecutionStream, grpc::ServerWriteReactor<v1::ExecuteProgramEvent>,
+                           v1::ExecuteProgramEvent> {
  public:
-  using Call = StreamCall<v1::ExecuteProgramRequest, v1::ExecuteProgramEvent>;
-
-  static ExecutionStream* Start(Call call) {
-    const auto stream = std::make_shared<ExecutionStream>();
-    stream->self_ = stream;
-    WatchedRun::Start(call.context, Method::kProgramService_ExecuteAndWatch, call.caller,
-                      std::move(call.request),
-                      [stream](RunEvent event) { stream->Take(std::move(event)); });
-    return stream.get();
-  }
-
-  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
-    bool end = false;
-    {
-      absl::MutexLock lock(&mu_);
-      writing_ = false;
-      if (!ok) status_ = absl::CancelledError("the caller has left");
-      end = TakeEnd();
-    }
-    if (end) End();
-  }
-  void OnCancel() override { Leave(absl::CancelledError("the caller has left")); }
-  void OnDone() override { const std::shared_ptr<ExecutionStream> last = std::move(self_); }
-
- private:
-  void Take(RunEvent event) {
-    if (auto* accepted = std::get_if<v1::ExecuteProgramResponse>(&event)) {
-      Accept(*accepted);
-    } else if (auto* ended = std::get_if<api::Completion>(&event)) {
-      Ended(*ended);
+  void Take(const RunEvent& event) {
+    v1::ExecuteProgramEvent out;
+    if (const auto* accepted = std::get_if<v1::ExecuteProgramResponse>(&event)) {
+      *out.mutable_accepted() = *accepted;
+      Send(std::move(out));
+    } else if (const auto* ended = std::get_if<api::Completion>(&event)) {
+      *out.mutable_ended() = ToProto(*ended);
+      SendLast(std::move(out));
     } else {
-      Leave(std::get<absl::Status>(event));
+      End(std::get<absl::Status>(event));
     }
   }
-  void Accept(const v1::ExecuteProgramResponse& accepted) ABSL_LOCKS_EXCLUDED(mu_) {
-    {
-      absl::MutexLock lock(&mu_);
-      if (ending_) return;
-      writing_ = true;
-    }
-    *accepted_.mutable_accepted() = accepted;
-    StartWrite(&accepted_);
-  }
-  void Ended(const api::Completion& end) ABSL_LOCKS_EXCLUDED(mu_) {
-    v1::ExecuteProgramEvent event;
-    *event.mutable_ended() = ToProto(end);
-    bool now = false;
-    {
-      absl::MutexLock lock(&mu_);
-      if (ending_) return;
-      ended_ = std::move(event);
-      has_ended_ = true;
-      now = TakeEnd();
-    }
-    if (now) End();
-  }
-  void Leave(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
-    bool now = false;
-    {
-      absl::MutexLock lock(&mu_);
-      status_.Update(why);
-      now = TakeEnd();
-    }
-    if (now) End();
-  }
-  // Whether the caller is to call End.
-  bool TakeEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (writing_ || ending_ || (!has_ended_ && status_.ok())) return false;
-    ending_ = true;
-    return true;
-  }
-  // Nothing changes what it reads once ending_ is set.
-  void End() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    if (has_ended_ && status_.ok()) {
-      StartWriteAndFinish(&ended_, {}, grpc::Status::OK);
-    } else {
-      Finish(ToGrpc(status_));
-    }
-  }
-
-  std::shared_ptr<ExecutionStream> self_;
-  v1::ExecuteProgramEvent accepted_, ended_;
-  absl::Mutex mu_;
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool has_ended_ ABSL_GUARDED_BY(mu_) = false;
-  bool ending_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status status_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace
 
-// One ExecutePrograms: at most one read and one write in flight, and Finish once, when no write is.
-class ExecutionsStream final : public BidiReactor<v1::ExecuteProgramsEvent>,
-                               public std::enable_shared_from_this<ExecutionsStream> {
+// One ExecutePrograms.
+class ExecutionsStream final
+    : public MessageStream<ExecutionsStream, BidiReactor<v1::ExecuteProgramsEvent>,
+                           v1::ExecuteProgramsEvent> {
  public:
   explicit ExecutionsStream(BidiCall call)
       : executions_(call.context->executions), call_(std::move(call)) {}
-  void Start() {
-    self_ = shared_from_this();
-    StartRead(&bytes_);
-  }
-  // Ends the stream once what is being written has been.
-  void End(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
-    {
-      absl::MutexLock lock(&mu_);
-      if (!ending_) end_ = why;
-      ending_ = true;
-      events_.clear();
-    }
-    Write();
-  }
+  void Start() { StartRead(&bytes_); }
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
     if (!ok) {
+      bool over = false;
       {
         absl::MutexLock lock(&mu_);
         all_read_ = true;
+        over = runs_ == 0;
       }
-      return Write();
+      if (over) End(absl::OkStatus());
+      return;
     }
     v1::ExecuteProgramsRequest request;
     const absl::Status decoded = Decode(bytes_, ErrorKind::kValueError, &request);
-    if (!decoded.ok()) return End(decoded);
-    Begin(std::move(request));
+    if (!decoded.ok()) return void(Cut(decoded));
+    Run(std::move(request));
     {
       absl::MutexLock lock(&mu_);
       reading_ = runs_ < kRunsMax;
@@ -256,25 +169,13 @@ class ExecutionsStream final : public BidiReactor<v1::ExecuteProgramsEvent>,
     }
     StartRead(&bytes_);
   }
-  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
-    {
-      absl::MutexLock lock(&mu_);
-      writing_ = false;
-      if (!ok) {
-        ending_ = true;
-        events_.clear();
-      }
-    }
-    Write();
-  }
-  void OnCancel() override { End(absl::CancelledError("the caller has left")); }
   void OnDone() override {
     executions_->Forget(this);
-    const std::shared_ptr<ExecutionsStream> last = std::move(self_);
+    MessageStream::OnDone();
   }
 
  private:
-  void Begin(v1::ExecuteProgramsRequest request) ABSL_LOCKS_EXCLUDED(mu_) {
+  void Run(v1::ExecuteProgramsRequest request) ABSL_LOCKS_EXCLUDED(mu_) {
     {
       absl::MutexLock lock(&mu_);
       ++runs_;
@@ -307,75 +208,56 @@ class ExecutionsStream final : public BidiReactor<v1::ExecuteProgramsEvent>,
     }
     {
       absl::MutexLock lock(&mu_);
-      if (ending_) return;
       if (result_bytes_ + ResultBytes(out) > kQueuedResultBytesMax)
         out.mutable_ended()->clear_results();
       result_bytes_ += ResultBytes(out);
-      events_.push_back(std::move(out));
     }
-    Write();
+    Send(std::move(out));
   }
-  // Starts the next write, the next read, or the end.
-  void Write() ABSL_LOCKS_EXCLUDED(mu_) {
-    bool read = false, write = false;
-    absl::Status end;
+  void OnSending(v1::ExecuteProgramsEvent* event) override ABSL_LOCKS_EXCLUDED(mu_) {
+    bool read = false, over = false;
     {
       absl::MutexLock lock(&mu_);
-      if (writing_ || finished_) return;
-      if (!ending_ && !events_.empty()) {
-        event_ = std::move(events_.front());
-        events_.pop_front();
-        result_bytes_ -= ResultBytes(event_);
-        writing_ = write = true;
-        if (!event_.has_accepted()) --runs_;
-        read = !reading_ && runs_ < kRunsMax;
-        reading_ |= read;
-      } else if (ending_ || (all_read_ && runs_ == 0)) {
-        finished_ = true;
-        end = end_;
-      } else {
-        return;
-      }
+      result_bytes_ -= ResultBytes(*event);
+      if (!event->has_accepted()) --runs_;
+      read = !reading_ && runs_ < kRunsMax;
+      reading_ |= read;
+      over = all_read_ && runs_ == 0;
     }
-    if (!write) return Finish(ToGrpc(end));
-    // First, since the stream may end as soon as nothing is being written.
     if (read) StartRead(&bytes_);
-    StartWrite(&event_);
+    if (over) End(absl::OkStatus());
   }
 
   Executions* const executions_;
   const BidiCall call_;
-  std::shared_ptr<ExecutionsStream> self_;
-  grpc::ByteBuffer bytes_;          // of the read in flight
-  v1::ExecuteProgramsEvent event_;  // of the write in flight
+  grpc::ByteBuffer bytes_;  // of the read in flight
 
   absl::Mutex mu_;
-  std::deque<v1::ExecuteProgramsEvent> events_ ABSL_GUARDED_BY(mu_);  // that wait
-  int64_t result_bytes_ ABSL_GUARDED_BY(mu_) = 0;                     // in them
-  size_t runs_ ABSL_GUARDED_BY(mu_) = 0;  // whose last event is not being written yet
+  int64_t result_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // in events that wait
+  size_t runs_ ABSL_GUARDED_BY(mu_) = 0;           // whose last event is not being written yet
   bool reading_ ABSL_GUARDED_BY(mu_) = true;
   bool all_read_ ABSL_GUARDED_BY(mu_) = false;
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool ending_ ABSL_GUARDED_BY(mu_) = false;
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status end_ ABSL_GUARDED_BY(mu_);
 };
 
 grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ExecuteAndWatch(
     StreamCall<v1::ExecuteProgramRequest, v1::ExecuteProgramEvent> call) {
-  return ExecutionStream::Start(std::move(call));
+  const auto stream = ExecutionStream::Make();
+  WatchedRun::Start(call.context, Method::kProgramService_ExecuteAndWatch, call.caller,
+                    std::move(call.request),
+                    [stream](const RunEvent& event) { stream->Take(event); });
+  return stream.get();
 }
 
 BidiReactor<v1::ExecuteProgramsEvent>* ExecutePrograms(BidiCall call) {
   Executions* const executions = call.context->executions;
-  const auto stream = std::make_shared<ExecutionsStream>(std::move(call));
+  const auto stream = ExecutionsStream::Make(std::move(call));
+  bool stopping = false;
   {
     absl::MutexLock lock(&executions->mu_);
-    if (executions->stopping_)
-      return new RefusedStream<BidiReactor<v1::ExecuteProgramsEvent>>(Stopping());
-    executions->open_.insert(stream.get());
+    stopping = executions->stopping_;
+    if (!stopping) executions->open_.insert(stream.get());
   }
-  stream->Start();
+  stopping ? void(stream->Cut(scheduler::Stopping())) : stream->Start();
   return stream.get();
 }
 
@@ -391,7 +273,7 @@ void Executions::Stop() {
     stopping_ = true;
     for (ExecutionsStream* stream : open_) open.push_back(stream->shared_from_this());
   }
-  for (const auto& stream : open) stream->End(Stopping());
+  for (const auto& stream : open) stream->Cut(scheduler::Stopping());
 }
 
 }  // namespace tessera::server::rpc

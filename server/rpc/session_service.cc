@@ -1,11 +1,9 @@
-#include <memory>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "ir/serial/status.h"
 #include "server/rpc/handlers.h"
+#include "server/rpc/message_stream.h"
 #include "server/rpc/paging.h"
 
 namespace tessera::server::rpc {
@@ -31,80 +29,35 @@ void Fill(const SessionInfo& info, v1::Session* out) {
 }
 
 // One HoldSession: writes the session, then nothing, until the caller leaves or the session ends.
-// Finish is called once, when no write is in flight.
-class HoldStream final : public grpc::ServerWriteReactor<v1::Session>,
-                         public std::enable_shared_from_this<HoldStream> {
+class HoldStream final
+    : public MessageStream<HoldStream, grpc::ServerWriteReactor<v1::Session>, v1::Session> {
  public:
-  static HoldStream* Start(Coordinator* coordinator, const core::Caller& caller, uint64_t session) {
-    const auto stream = std::make_shared<HoldStream>(coordinator, session);
-    stream->self_ = stream;
-    // gRPC hears of the stream when this returns, so that OnCancel comes after hold_ is set.
-    stream->hold_ = coordinator->HoldSessionAsync(
-        caller, session,
-        [stream](const absl::StatusOr<SessionInfo>& info) {
-          if (info.ok()) stream->Held(*info);
-        },
-        [stream](const absl::Status& why) {
-          stream->Leave(why.ok() ? absl::CancelledError("the hold was dropped") : why);
-        });
-    return stream.get();
-  }
-
   HoldStream(Coordinator* coordinator, uint64_t session)
       : coordinator_(coordinator), session_(session) {}
 
-  void OnWriteDone(bool) override ABSL_LOCKS_EXCLUDED(mu_) {
-    bool end = false;
-    {
-      absl::MutexLock lock(&mu_);
-      writing_ = false;
-      end = TakeEnd();
-    }
-    if (end) End();
+  // gRPC hears of the stream after this, so that OnCancel comes when hold_ is set.
+  void Start(const core::Caller& caller) {
+    hold_ = coordinator_->HoldSessionAsync(
+        caller, session_,
+        [self = shared_from_this()](const absl::StatusOr<SessionInfo>& info) {
+          v1::Session session;
+          if (!info.ok()) return;
+          Fill(*info, &session);
+          self->Send(std::move(session));
+        },
+        [self = shared_from_this()](const absl::Status& why) {
+          self->End(why.ok() ? absl::CancelledError("the hold was dropped") : why);
+        });
   }
   void OnCancel() override {
     coordinator_->ReleaseHold(session_, hold_);
-    Leave(absl::CancelledError("the caller has left"));
+    MessageStream::OnCancel();
   }
-  void OnDone() override { const std::shared_ptr<HoldStream> last = std::move(self_); }
 
  private:
-  void Held(const SessionInfo& info) ABSL_LOCKS_EXCLUDED(mu_) {
-    {
-      absl::MutexLock lock(&mu_);
-      if (ending_) return;
-      writing_ = true;
-    }
-    Fill(info, &message_);
-    StartWrite(&message_);
-  }
-  void Leave(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
-    bool end = false;
-    {
-      absl::MutexLock lock(&mu_);
-      why_.Update(why);
-      end = TakeEnd();
-    }
-    if (end) End();
-  }
-  // Whether the caller is to call End.
-  bool TakeEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (writing_ || ending_ || why_.ok()) return false;
-    ending_ = true;
-    return true;
-  }
-  // Nothing changes what it reads once ending_ is set.
-  void End() ABSL_NO_THREAD_SAFETY_ANALYSIS { Finish(ToGrpc(why_)); }
-
   Coordinator* const coordinator_;
   const uint64_t session_;
   uint64_t hold_ = 0;
-  std::shared_ptr<HoldStream> self_;
-  v1::Session message_;
-  absl::Mutex mu_;
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool ending_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status why_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace
@@ -139,7 +92,9 @@ void ListSessions(const CallRef<v1::ListSessionsRequest, v1::ListSessionsRespons
 
 grpc::ServerWriteReactor<v1::Session>* HoldSession(
     StreamCall<v1::HoldSessionRequest, v1::Session> call) {
-  return HoldStream::Start(call.context->coordinator, call.caller, call.request.session());
+  const auto stream = HoldStream::Make(call.context->coordinator, call.request.session());
+  stream->Start(call.caller);
+  return stream.get();
 }
 
 void DeleteSession(const CallRef<v1::DeleteSessionRequest, v1::DeleteSessionResponse>& call) {

@@ -112,7 +112,7 @@ void Driver::RemoveWorker(uint64_t session, const absl::Status& why) {
     links_.erase(session);
     Push(WorkerGone{session, why});
     // Unless this is a call that the link made while it was being used.
-    if (worker_ == std::this_thread::get_id()) return;
+    if (runner_ == std::this_thread::get_id()) return;
     auto unused = [this, session]()
                       ABSL_SHARED_LOCKS_REQUIRED(mu_) { return sending_to_ != session; };
     mu_.Await(absl::Condition(&unused));
@@ -132,7 +132,7 @@ void Driver::Stop() {
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links;
   {
     absl::MutexLock lock(&mu_);
-    auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return worker_ == std::thread::id(); };
+    auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return runner_ == std::thread::id(); };
     mu_.Await(absl::Condition(&idle));
   }
   planners_.reset();  // No thread processes events any more, so none pushes to it.
@@ -151,8 +151,8 @@ void Driver::Stop() {
 }
 
 bool Driver::TryBecomeRunner() {
-  if (worker_ != std::thread::id() || stopping_) return false;
-  worker_ = std::this_thread::get_id();
+  if (runner_ != std::thread::id() || stopping_) return false;
+  runner_ = std::this_thread::get_id();
   return true;
 }
 
@@ -166,7 +166,7 @@ void Driver::ProcessEvents(int limit) {
         before_timer_ = events_.size();
       }
       if (stopping_ || limit-- <= 0 || (events_.empty() && !timer_due_)) {
-        worker_ = std::thread::id();
+        runner_ = std::thread::id();
         return;
       }
       if (timer_due_ && before_timer_ == 0) {
@@ -209,7 +209,7 @@ void Driver::Run() {
       absl::MutexLock lock(&mu_);
       const absl::Time timer = timer_;
       auto work = [this, timer]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-        return stopping_ || timer_ < timer || (worker_ == std::thread::id() && !events_.empty());
+        return stopping_ || timer_ < timer || (runner_ == std::thread::id() && !events_.empty());
       };
       const absl::Duration until = std::max(timer_ - clock_->Now(), absl::ZeroDuration());
       // The bound lets AwakeTime advance, and tests' clocks be moved.
@@ -217,9 +217,9 @@ void Driver::Run() {
       if (stopping_) return;
       if (events_.empty() && timer_ > clock_->Now()) continue;
       if (!TryBecomeRunner()) {
-        // A combiner handles the timer as well.
+        // The runner handles the timer as well.
         const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-          return stopping_ || worker_ == std::thread::id();
+          return stopping_ || runner_ == std::thread::id();
         };
         mu_.AwaitWithTimeout(absl::Condition(&idle), AwakeTime::kTickInterval);
         continue;

@@ -112,7 +112,7 @@ class Driver {
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread::id worker_ ABSL_GUARDED_BY(mu_);  // the runner; none: no thread
+  std::thread::id runner_ ABSL_GUARDED_BY(mu_);  // the runner; none: no thread
   absl::Time timer_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   uint64_t last_request_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_session_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,0 +1,147 @@
+// A stream of messages to one caller: what all streaming methods of the server share.
+//
+// At most one write is in flight; later messages wait in a queue.  The stream ends once, when no
+// write is in flight, so it cannot end between a decision and the call that carries it out.  gRPC
+// is never called under a lock.  A stream keeps itself alive until gRPC is done with it.
+#pragma once
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/rpc/gate.h"
+
+namespace tessera::server::rpc {
+
+// `Derived` is made by Make.  `Reactor` is gRPC's ServerWriteReactor or ServerBidiReactor that
+// writes `Message`.  Thread-safe.
+template <class Derived, class Reactor, class Message>
+class MessageStream : public Reactor, public std::enable_shared_from_this<Derived> {
+ public:
+  template <class... Args>
+  static std::shared_ptr<Derived> Make(Args&&... args) {
+    auto stream = std::make_shared<Derived>(std::forward<Args>(args)...);
+    stream->self_ = stream;
+    return stream;
+  }
+
+  // Nothing is sent any more once the stream was told to end.  Returns how many messages wait.
+  size_t Send(Message message) { return Enqueue(std::move(message), /*last=*/false); }
+  // Sends it, and ends the stream with OK.
+  void SendLast(Message message) { Enqueue(std::move(message), /*last=*/true); }
+  // Ends the stream once the messages that wait are written.  Later ends change nothing.
+  void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (!ending_) status_ = status;
+      ending_ = true;
+    }
+    Pump();
+  }
+  // Ends the stream without the messages that wait.  Returns whether it is this call that ends it,
+  // and a write is in flight, which the end has to wait for.
+  bool Cut(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
+    bool waits = false;
+    {
+      absl::MutexLock lock(&mu_);
+      if (!ending_) status_ = status;
+      waits = !ending_ && writing_;
+      ending_ = true;
+      queue_.clear();
+    }
+    Pump();
+    return waits;
+  }
+
+  void OnWriteDone(bool ok) final ABSL_LOCKS_EXCLUDED(mu_) {
+    bool sent = ok;
+    {
+      absl::MutexLock lock(&mu_);
+      writing_ = false;
+      sent &= !ending_ && queue_.empty();
+    }
+    if (!ok) {
+      Cut(absl::CancelledError("the caller has left"));
+    } else if (sent) {
+      OnSent();
+    } else {
+      Pump();
+    }
+  }
+  void OnCancel() override { Cut(absl::CancelledError("the caller has left")); }
+  void OnDone() override { const std::shared_ptr<Derived> last = std::move(self_); }
+
+ protected:
+  // With `begun` false nothing is written before Begin, and only Cut ends the stream till then.
+  explicit MessageStream(bool begun = true) : begun_(begun) {}
+  // Writes `first`, and then what was sent before.
+  void Begin(Message first) ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (ending_) return;
+      queue_.push_front(std::move(first));
+      begun_ = true;
+    }
+    Pump();
+  }
+  // Before a message is written.  The stream does not end meanwhile.
+  virtual void OnSending(Message* message) { (void)message; }
+  // All messages are written, and the stream goes on.
+  virtual void OnSent() {}
+
+ private:
+  size_t Enqueue(Message message, bool last) ABSL_LOCKS_EXCLUDED(mu_) {
+    size_t waiting = 0;
+    {
+      absl::MutexLock lock(&mu_);
+      if (ending_) return 0;
+      ending_ = last;
+      queue_.push_back(std::move(message));
+      waiting = queue_.size();
+    }
+    Pump();
+    return waiting;
+  }
+  // Starts the next write, or the end, if nothing is in flight.
+  void Pump() ABSL_LOCKS_EXCLUDED(mu_) {
+    bool write = false, end = false;
+    absl::Status status;
+    {
+      absl::MutexLock lock(&mu_);
+      if (writing_ || finished_) return;
+      write = begun_ && !queue_.empty();
+      if (write) {
+        message_ = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      end = ending_ && queue_.empty() && (!write || status_.ok());
+      writing_ = write;
+      finished_ = end;
+      status = status_;
+    }
+    if (write) OnSending(&message_);
+    if (write && end) {
+      this->StartWriteAndFinish(&message_, {}, grpc::Status::OK);
+    } else if (write) {
+      this->StartWrite(&message_);
+    } else if (end) {
+      this->Finish(ToGrpc(status));
+    }
+  }
+
+  std::shared_ptr<Derived> self_;
+  Message message_;  // of the write in flight
+  absl::Mutex mu_;
+  std::deque<Message> queue_ ABSL_GUARDED_BY(mu_);
+  bool begun_ ABSL_GUARDED_BY(mu_);
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mu_);  // of the end
+};
+
+}  // namespace tessera::server::rpc
