@@ -460,7 +460,8 @@ void Executor::Handle(const api::Transfer& command) {
     for (const auto& piece : from.pieces) {
       TransferPiece& added = shard->pieces.emplace_back();
       added.piece = piece;
-      if (piece.local) added.source = RetainedBuffer::Of(buffers_, {piece.source, piece.source_device});
+      if (piece.local)
+        added.source = RetainedBuffer::Of(buffers_, {piece.source, piece.source_device});
     }
     streams_[from.device]->Push([this, launch, shard] {
       BeginOnDevice(*launch, shard->device);
