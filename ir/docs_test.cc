@@ -34,7 +34,7 @@ TEST(Docs, EveryOpIsDescribed) {
     const OpDef& op = *AllOps()[i];
     const OpUsage& usage = OpUsages()[i];
     ASSERT_EQ(usage.name, op.name) << "ir/op_usage.def has the order of ir/ops.def";
-    EXPECT_FALSE(usage.sentence.empty()) << op.name;
+    EXPECT_FALSE(usage.summary.empty()) << op.name;
     if (op.num_operands == kAnyNumber) {
       EXPECT_THAT(std::string(usage.operands), HasSubstr("...")) << op.name;
     } else {

@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "ir/api/run.h"
+#include "server/coordinator.h"
 #include "server/rpc/json.h"
-#include "server/scheduler/driver.h"
 
 namespace tessera::server::rpc {
 namespace {
