@@ -14,6 +14,7 @@ constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 }  // namespace
 
 void* AllocateHostMemory(int64_t bytes) {
+  // Rounding up to whole pages adds at most half of this.
   const bool huge = bytes >= 2 * kHugePageBytes;
   const int64_t alignment = huge ? kHugePageBytes : kHostMemoryAlignment;
   void* const p =

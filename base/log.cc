@@ -33,16 +33,16 @@ constexpr std::array<LevelRow, 5> kLevels = {{
 }};
 
 // The log of the process. Leaked, so that objects that outlive main may still log.
-struct Sink {
+struct ProcessLog {
   std::atomic<LogLevel> level{LogLevel::kOff};
   std::atomic<LogFormat> format{LogFormat::kText};
   absl::Mutex mu;
   std::shared_ptr<spdlog::details::thread_pool> pool ABSL_GUARDED_BY(mu);
   std::shared_ptr<spdlog::logger> logger ABSL_GUARDED_BY(mu);
 };
-Sink& TheSink() {
-  static Sink* const sink = new Sink;
-  return *sink;
+ProcessLog& TheLog() {
+  static ProcessLog* const log = new ProcessLog;
+  return *log;
 }
 
 std::string_view FileName(std::string_view path) {
@@ -50,7 +50,7 @@ std::string_view FileName(std::string_view path) {
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
-// The length of the UTF-8 sequence that `text` begins with, or 0.
+// The length of the UTF-8 sequence that `text`, which is not empty, begins with; 0: not UTF-8.
 size_t Utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
@@ -129,38 +129,38 @@ absl::Status StartLogging(const LogOptions& options) {
   logger->flush_on(spdlog::level::info);
 
   StopLogging();
-  Sink& sink = TheSink();
+  ProcessLog& log = TheLog();
   {
-    absl::MutexLock lock(&sink.mu);
-    sink.pool = std::move(pool);
-    sink.logger = std::move(logger);
+    absl::MutexLock lock(&log.mu);
+    log.pool = std::move(pool);
+    log.logger = std::move(logger);
   }
-  sink.format = options.format;
-  sink.level = options.level;
+  log.format = options.format;
+  log.level = options.level;
   return absl::OkStatus();
 }
 
 void StopLogging() {
-  Sink& sink = TheSink();
-  sink.level = LogLevel::kOff;
+  ProcessLog& log = TheLog();
+  log.level = LogLevel::kOff;
   std::shared_ptr<spdlog::logger> logger;
   std::shared_ptr<spdlog::details::thread_pool> pool;
   {
-    absl::MutexLock lock(&sink.mu);
-    logger = std::move(sink.logger);
-    pool = std::move(sink.pool);
+    absl::MutexLock lock(&log.mu);
+    logger = std::move(log.logger);
+    pool = std::move(log.pool);
   }
   // The pool's destructor, outside the lock, writes out the queue and joins the writer.
 }
 
 bool LogEnabled(LogLevel level) {
-  return level >= TheSink().level.load(std::memory_order_relaxed) && level != LogLevel::kOff;
+  return level >= TheLog().level.load(std::memory_order_relaxed) && level != LogLevel::kOff;
 }
 
 int64_t LogLinesDropped() {
-  Sink& sink = TheSink();
-  absl::MutexLock lock(&sink.mu);
-  return sink.pool == nullptr ? 0 : static_cast<int64_t>(sink.pool->overrun_counter());
+  ProcessLog& log = TheLog();
+  absl::MutexLock lock(&log.mu);
+  return log.pool == nullptr ? 0 : static_cast<int64_t>(log.pool->overrun_counter());
 }
 
 std::string FormatField(std::string_view key, std::string_view value) {
@@ -221,7 +221,7 @@ void AddJsonField(std::string& fields, std::string_view key, std::string_view va
 
 LogLine::LogLine(LogLevel level, const char* file, int line)
     : level_(level), file_(file), line_(line) {
-  if (TheSink().format.load(std::memory_order_relaxed) == LogFormat::kJson) {
+  if (TheLog().format.load(std::memory_order_relaxed) == LogFormat::kJson) {
     stream_.pword(JsonSlot()) = &json_fields_;
   }
 }
@@ -229,9 +229,9 @@ LogLine::LogLine(LogLevel level, const char* file, int line)
 LogLine::~LogLine() {
   std::shared_ptr<spdlog::logger> logger;
   {
-    Sink& sink = TheSink();
-    absl::MutexLock lock(&sink.mu);
-    logger = sink.logger;
+    ProcessLog& log = TheLog();
+    absl::MutexLock lock(&log.mu);
+    logger = log.logger;
   }
   if (logger == nullptr) return;
   const LevelRow& row = kLevels[static_cast<size_t>(level_)];
@@ -245,7 +245,7 @@ LogLine::~LogLine() {
 CheckFailure::~CheckFailure() {
   const std::string site = Site(file_, line_);
   std::string text = absl::StrCat(site, " ", stream_.str());
-  if (TheSink().format.load(std::memory_order_relaxed) == LogFormat::kJson) {
+  if (TheLog().format.load(std::memory_order_relaxed) == LogFormat::kJson) {
     text = absl::StrCat("{\"ts\":\"",
                         absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()),
                         "\",", JsonBody("fatal", stream_.str(), site, ""));

@@ -1,5 +1,5 @@
 // Sets the name of the calling thread, which top, ps -T and debuggers show: at most 15 characters.
-// The main thread's name is the process's. New threads inherit the name of the thread that starts
+// On the main thread it renames the process. New threads inherit the name of the thread that starts
 // them.
 #pragma once
 #include <sys/prctl.h>

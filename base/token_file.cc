@@ -105,7 +105,7 @@ std::string MakeToken(TokenRecord* record) {
   record->id = token.id;
   record->salt = RandomHex(kSaltDigits / 2);
   record->hash = HashOf(record->salt, token.secret);
-  return BearerToken(token);
+  return FormatBearerToken(token);
 }
 
 absl::StatusOr<TokenText> ParseToken(std::string_view text) {
@@ -122,10 +122,10 @@ absl::StatusOr<TokenText> ParseToken(std::string_view text) {
                    join ? std::string(parts[3]) : std::string()};
 }
 
-std::string JoinToken(const TokenText& token, std::string_view fingerprint) {
+std::string FormatJoinToken(const TokenText& token, std::string_view fingerprint) {
   return absl::StrCat("tsj_", token.id, "_", token.secret, "_", ToAbsl(fingerprint));
 }
-std::string BearerToken(const TokenText& token) {
+std::string FormatBearerToken(const TokenText& token) {
   return absl::StrCat("tsr_", token.id, "_", token.secret);
 }
 

@@ -22,7 +22,7 @@ inline constexpr size_t kTokensMax = 10'000;
 struct TokenRecord {
   std::string name;                             // unique; see CheckTokenName
   std::string id;                               // 16 hex digits, unique; the key of the record
-  std::string role;                             // "admin"
+  std::string role;                             // one of server/core/tokens.h
   std::string tenant;                           // empty for workers
   std::string salt;                             // 32 hex digits
   std::string hash;                             // SHA-256 of salt and secret, hex
@@ -33,8 +33,8 @@ struct TokenRecord {
   bool operator==(const TokenRecord&) const = default;
 };
 
-// Lower-case letters, digits, '-' and '_', at most 63 characters; also for names of tenants. `what`
-// begins the error.
+// Lower-case letters, digits, '-' and '_', at most 63 characters; also for names of tenants. The
+// error message starts with `what`.
 absl::Status CheckTokenName(std::string_view what, std::string_view name);
 
 // Sets id, salt and hash of the record, and returns the token's text, the only copy of the secret.
@@ -45,9 +45,9 @@ struct TokenText {
   std::string fingerprint;  // empty in a bearer token
 };
 absl::StatusOr<TokenText> ParseToken(std::string_view text);
-// The text of a join token, and of the bearer token in it.
-std::string JoinToken(const TokenText& token, std::string_view fingerprint);
-std::string BearerToken(const TokenText& token);
+// The text of the token with the fingerprint, and without one.
+std::string FormatJoinToken(const TokenText& token, std::string_view fingerprint);
+std::string FormatBearerToken(const TokenText& token);
 // In constant time.
 bool TokenMatches(const TokenRecord& record, std::string_view secret);
 

@@ -18,8 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (const auto token = tessera::ParseToken(text); token.ok()) {
     const std::string again = token->fingerprint.empty()
-                                  ? tessera::BearerToken(*token)
-                                  : tessera::JoinToken(*token, token->fingerprint);
+                                  ? tessera::FormatBearerToken(*token)
+                                  : tessera::FormatJoinToken(*token, token->fingerprint);
     TESSERA_CHECK(again == text);
   }
   return 0;

@@ -46,9 +46,9 @@ TEST(TokenFile, AJoinTokenCarriesTheFingerprint) {
   TokenRecord record = Record("join");
   const TokenText token = ParseToken(MakeToken(&record)).value();
   const std::string print(64, 'a');
-  const TokenText read = ParseToken(JoinToken(token, print)).value();
+  const TokenText read = ParseToken(FormatJoinToken(token, print)).value();
   EXPECT_EQ(read.fingerprint, print);
-  EXPECT_EQ(BearerToken(read), BearerToken(token));
+  EXPECT_EQ(FormatBearerToken(read), FormatBearerToken(token));
 }
 
 TEST(TokenFile, OtherTextsAreNoTokens) {

@@ -17,15 +17,18 @@ using internal::ConcreteState;
 using internal::Readable;
 using internal::ThrowError;
 
+// Of one call; below the default of result_wait_ms_max.
+constexpr absl::Duration kLongestWaitPerCall = absl::Seconds(20);
+
 // Calls `get` until the operation has ended, as one call may wait no longer than the server allows.
 template <class Get>
 ir::Array Await(const Get& get, const Site& site) {
   const absl::Time end = SteadyNow() + internal::BoundedResultWait(absl::InfiniteDuration());
   for (;;) {
     const absl::Time start = SteadyNow();
-    const absl::Duration wait =
-        std::clamp(end - start, absl::ZeroDuration(), absl::Duration(absl::Seconds(20)));
+    const absl::Duration wait = std::clamp(end - start, absl::ZeroDuration(), kLongestWaitPerCall);
     absl::StatusOr<ir::Array> value = get(wait);
+    // After the whole wait it means not ready yet; earlier it is the error of the run.
     const bool not_yet = value.status().code() == absl::StatusCode::kDeadlineExceeded &&
                          SteadyNow() - start >= wait && SteadyNow() < end;
     if (!not_yet) return internal::OrThrow(std::move(value), site);
@@ -48,7 +51,7 @@ int64_t NonNegativeIndex(int64_t i, const Array& x, const Site& site) {
 
 }  // namespace
 
-Arg::Arg(const Array& a, Site s) : array(a), site(s) { internal::RefuseEmpty(a, s); }
+Arg::Arg(const Array& a, Site s) : array(a), site(s) { internal::ThrowIfNoValue(a, s); }
 
 const Type& Array::type() const {
   if (!state_) {
@@ -107,9 +110,8 @@ const Array& Array::wait(absl::Duration timeout, Site site) const {
   api::Operation op;
   do {
     const absl::Duration left = std::max(end - SteadyNow(), absl::ZeroDuration());
-    op = internal::OrThrow(c.session->service().WaitOperation(
-                               c.operation, std::min(left, absl::Duration(absl::Seconds(20)))),
-                           site);
+    op = internal::OrThrow(
+        c.session->service().WaitOperation(c.operation, std::min(left, kLongestWaitPerCall)), site);
   } while (!ended(op) && SteadyNow() < end);
   if (!ended(op)) {
     ThrowError(ErrorKind::kDeadlineExceeded,

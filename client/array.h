@@ -115,7 +115,7 @@ class Array {
   // Frees the device memory now, as jax.Array.delete; later uses throw ARRAY_DELETED.
   void Delete();
 
-  std::string to_string() const;  // contents when concrete and ready, else the type
+  std::string to_string() const;  // waits for the contents when concrete; else the type
 
   Array astype(DType dtype, Site site = Site::Here()) const;
   Array reshape(Dims shape, Site site = Site::Here()) const;  // one -1 is inferred

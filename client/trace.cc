@@ -180,7 +180,7 @@ Array Wrap(const std::shared_ptr<Frame>& frame, ir::Value v) {
 }
 Array Wrap(ir::Value v) { return Wrap(frames.back(), v); }
 
-void RefuseEmpty(const Array& a, const Site& site) {
+void ThrowIfNoValue(const Array& a, const Site& site) {
   if (a.valid()) return;
   ThrowError(ErrorKind::kTypeError,
              "an Array without a value (default-constructed) was used as an operand", site);
@@ -188,7 +188,7 @@ void RefuseEmpty(const Array& a, const Site& site) {
 
 ir::Value Lift(const Array& a, const Site& site) {
   Frame& frame = *frames.back();
-  RefuseEmpty(a, site);
+  ThrowIfNoValue(a, site);
   if (const TracedState* t = AsTraced(a)) {
     if (t->frame.get() == &frame) return t->value;
     if (!t->frame->open || !Encloses(t->frame.get(), &frame)) {

@@ -134,6 +134,6 @@ std::shared_ptr<Session> SessionOf(const std::vector<Array>& arrays, const Site&
 // Throws the error of an API that needs the value of an array while tracing.
 void RefuseWhileTracing(std::string_view what, const Array& a, const Site& site);
 // Throws for an Array without a value.
-void RefuseEmpty(const Array& a, const Site& site);
+void ThrowIfNoValue(const Array& a, const Site& site);
 
 }  // namespace tessera::internal

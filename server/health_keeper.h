@@ -28,7 +28,7 @@ class HealthKeeper {
   virtual ~HealthKeeper() = default;
 
   virtual health::Verdict Last() const = 0;
-  // The verdict becomes kStopping.
+  // All three checks then fail with Reason::kStopping.
   virtual void Stop() = 0;
 };
 

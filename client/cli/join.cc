@@ -86,7 +86,7 @@ absl::Status EnrollInto(const Context& context, const StateDir& dir, const std::
   TESSERA_ASSIGN_OR_RETURN(const pki::SigningRequest request, pki::MakeSigningRequest(worker));
   TESSERA_ASSIGN_OR_RETURN(
       const std::string cert,
-      remote::Enroll(address, ca, BearerToken(token), worker, request.csr_pem, kCallTimeout));
+      remote::Enroll(address, ca, FormatBearerToken(token), worker, request.csr_pem, kCallTimeout));
   // They are written only if the certificate fits the key and the CA has signed it.
   TESSERA_RETURN_IF_ERROR(pki::CheckPair(cert, request.key_pem));
   TESSERA_RETURN_IF_ERROR(pki::CheckIssuedBy(cert, ca));

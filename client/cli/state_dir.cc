@@ -190,7 +190,7 @@ absl::StatusOr<std::string> StateDir::MakeJoinToken(absl::Time now, absl::Durati
   TESSERA_ASSIGN_OR_RETURN(const std::string print, pki::Fingerprint(ca));
   records.push_back(std::move(join));
   TESSERA_RETURN_IF_ERROR(Save(tokens_file, FormatTokenFile(records), /*is_private=*/true));
-  return JoinToken(token, print);
+  return FormatJoinToken(token, print);
 }
 
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {

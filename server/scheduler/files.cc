@@ -12,7 +12,7 @@ api::FileShard FileShardOf(const api::ArraySpec& spec, size_t index, uint64_t ar
           api::LocalShape(spec.placement, spec.shape)};
 }
 
-absl::Status NoFolder(const char* what, const Executor& x) {
+absl::Status NoFilesDirectory(const char* what, const Executor& x) {
   return Error(ErrorKind::kFilesDisabled, what, ": worker ", x.worker,
                " has no folder of files; start it with --files-dir, a folder that "
                "all workers share");

@@ -27,7 +27,7 @@ void Machine::On(const LoadArrays& e) {
   for (const api::ArrayToLoad& a : e.arrays) {
     for (const int64_t d : a.placement.devices) {
       const Executor& x = cluster_.ExecutorOf(d);
-      if (x.alive() && !x.info.files) return Answer(e.request, NoFolder("load", x));
+      if (x.alive() && !x.info.files) return Answer(e.request, NoFilesDirectory("load", x));
     }
   }
   const Executor& x = cluster_.ExecutorOf(e.arrays[0].placement.devices[0]);

@@ -372,7 +372,7 @@ class Machine {
   void AskForFile(uint64_t request, const Executor& executor, const std::string& path,
                   std::shared_ptr<const LoadArrays> load);
   // ---- save.cc ----
-  absl::Status CheckFolders(const std::vector<uint64_t>& arrays) const;
+  absl::Status CheckFilesDirectories(const std::vector<uint64_t>& arrays) const;
   absl::StatusOr<Save> CheckSave(const SaveArrays& e, std::vector<uint64_t>* args);
   // ---- load.cc ----
   absl::StatusOr<Making> StartLoad(const LoadArrays& e, const api::FileInspected& report);

@@ -8,15 +8,16 @@
 
 namespace tessera::server::scheduler {
 
-// The parts of one file are written by several executors: into one folder, or not at all.
-absl::Status Machine::CheckFolders(const std::vector<uint64_t>& arrays) const {
+// The executors that write parts of one file must share the directory of --files-dir; one whose
+// directory is unknown is let through.
+absl::Status Machine::CheckFilesDirectories(const std::vector<uint64_t>& arrays) const {
   const Executor* first = nullptr;
   for (uint64_t id : arrays) {
     const api::ArraySpec& spec = catalogue_.array(id).spec;
     for (int k : api::DistinctBlocks(spec.placement, spec.shape)) {
       const Executor& x = cluster_.executor(cluster_.device(spec.placement.devices[k]).executor);
-      if (!x.alive()) continue;  // The array's own error says more.
-      if (!x.info.files) return NoFolder("save", x);
+      if (!x.alive()) continue;  // The arrays there are lost, which is the error.
+      if (!x.info.files) return NoFilesDirectory("save", x);
       if (first == nullptr) first = &x;
       const std::string &a = first->info.files_folder, &b = x.info.files_folder;
       if (a.empty() || b.empty() || a == b) continue;
@@ -32,6 +33,7 @@ absl::Status Machine::CheckFolders(const std::vector<uint64_t>& arrays) const {
 
 absl::StatusOr<Save> Machine::CheckSave(const SaveArrays& e, std::vector<uint64_t>* args) {
   TESSERA_ASSIGN_OR_RETURN(const api::FileFormat format, api::CheckFilePath(e.path));
+  // With the directory of the tenant before it, it has the same bounds.
   Save work{PathOf(e.caller, e.path), e.overwrite};
   TESSERA_RETURN_IF_ERROR(api::CheckFilePath(work.path).status());
   for (const api::ArrayToSave& named : e.arrays) {
@@ -43,7 +45,7 @@ absl::StatusOr<Save> Machine::CheckSave(const SaveArrays& e, std::vector<uint64_
     args->push_back(named.array);
   }
   TESSERA_RETURN_IF_ERROR(api::CheckFileArrays(format, work.arrays));
-  TESSERA_RETURN_IF_ERROR(CheckFolders(*args));
+  TESSERA_RETURN_IF_ERROR(CheckFilesDirectories(*args));
   TESSERA_RETURN_IF_ERROR(CheckQueue("save"));
   return work;
 }
@@ -57,7 +59,7 @@ absl::StatusOr<api::Operation> Machine::On(const SaveArrays& e) {
   op.session = session;
   const std::string path = work.path;
   op.work = std::move(work);
-  const uint64_t id = NewOperation(std::move(op), {});
+  const uint64_t id = NewOperation(std::move(op), /*results=*/{});
   Log(absl::StrCat("operation ", id, " accepted: save to ", path));
   TryStart(id);
   return Describe(order_.operation(id));
@@ -88,7 +90,7 @@ void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& execu
   save.launch = op.id;
   save.sequence = op.sequence;
   save.path = path;
-  // The same id comes again in another life of the coordinator.
+  // Names the temporary file; ids alone may come again after a restart.
   save.token = absl::StrCat(op.id, "-", absl::ToUnixNanos(m.now()));
   save.overwrite = overwrite;
   save.parts = static_cast<int32_t>(executors.size());

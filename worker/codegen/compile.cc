@@ -98,9 +98,9 @@ HostCodegen::~HostCodegen() = default;
 absl::StatusOr<std::string> HostCodegen::Compile(const Kernel& kernel) {
   // LLVM's context keeps every type and constant it has seen, so it is replaced now and then.
   constexpr int kKernelsPerContext = 1000;
-  if (++since_fresh_ > kKernelsPerContext) {
+  if (++kernels_in_context_ > kKernelsPerContext) {
     impl_ = std::make_unique<Impl>(target_);
-    since_fresh_ = 1;
+    kernels_in_context_ = 1;
   }
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<llvm::Module> module, impl_->Emit(kernel));
   impl_->Optimise(module.get());

@@ -1,8 +1,8 @@
-// Kernels to relocatable objects. See host_code.h for the way in; here is the compiler itself,
-// which runs in the process that wants the code or in a child of it (compile_child.h).
+// LLVM code generation: kernels to relocatable objects. Callers start at host_code.h, whose
+// HostCompiler is the cache and the processes around it (compile_child.h).
 //
-// A HostCodegen is for one thread at a time; several run at the same time. An error of LLVM's ends
-// the process, which is what children are for.
+// Thread-compatible: different HostCodegens may be used concurrently. LLVM's fatal errors end the
+// process, which is why it normally runs in a child process.
 #pragma once
 #include <memory>
 #include <string>
@@ -27,7 +27,7 @@ class HostCodegen {
 
   // The object's bytes, independent of earlier compilations. Requires Verify(kernel).
   absl::StatusOr<std::string> Compile(const Kernel& kernel);
-  // The function as it was emitted, after the passes, and as assembly, for humans.
+  // The function as LLVM IR before and after the passes, and as assembly, for humans.
   struct Listing {
     std::string ir, optimised, assembly;
   };
@@ -37,7 +37,7 @@ class HostCodegen {
   class Impl;
   const HostTarget target_;
   std::unique_ptr<Impl> impl_;
-  int since_fresh_ = 0;
+  int kernels_in_context_ = 0;
 };
 
 }  // namespace tessera::worker::codegen

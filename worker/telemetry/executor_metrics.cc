@@ -7,18 +7,19 @@
 namespace tessera::worker {
 namespace {
 
+// The values of the label `direction`.
 constexpr const char* kTransferKindNames[] = {"put", "get", "d2d", "reshard"};
 constexpr const char* kPathNames[] = {"ticket", "relay"};
 constexpr const char* kBackendNames[] = {"inproc", "tcp", "nccl"};
 
 // Indices into the values of the labels size_class and ranks_class.
-size_t SizeBucket(int64_t bytes) {
+size_t SizeClass(int64_t bytes) {
   constexpr int64_t kUpTo[] = {1 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20};
   size_t size = 0;
   while (size < 5 && bytes > kUpTo[size]) ++size;
   return size;
 }
-size_t RankCountBucket(int ranks) { return ranks <= 2 ? 0 : ranks <= 8 ? 1 : ranks <= 64 ? 2 : 3; }
+size_t RanksClass(int ranks) { return ranks <= 2 ? 0 : ranks <= 8 ? 1 : ranks <= 64 ? 2 : 3; }
 
 const std::vector<std::string>& ValuesOf(Metric metric, std::string_view label) {
   const MetricInfo& info = InfoOf(metric);
@@ -36,26 +37,26 @@ ExecutorMetrics::ExecutorMetrics(MetricsPage* page, std::string_view platform,
     device.busy = page->counter(Metric::kDeviceBusy, {}, d);
     device.idle_no_work = page->counter(Metric::kDeviceIdle, {"no_work"}, d);
     device.idle_peer = page->counter(Metric::kDeviceIdle, {"waiting_peer"}, d);
-    device.progress = page->age_gauge(Metric::kDeviceProgressAge, {}, d);
+    device.since_progress = page->age_gauge(Metric::kDeviceProgressAge, {}, d);
     device.reserved = page->up_down_counter(Metric::kDeviceMemory, {"reserved"}, d);
     device.arrays = page->up_down_counter(Metric::kDeviceMemory, {"arrays"}, d);
     device.workspace = page->up_down_counter(Metric::kDeviceMemory, {"workspace"}, d);
     device.peak = page->up_down_counter(Metric::kDeviceMemoryPeak, {}, d);
     page->up_down_counter(Metric::kDeviceMemory, {"total"}, d).Add(device_memory_bytes);
   }
-  compiled_ = page->histogram(Metric::kCompileSeconds, {platform, "ok"});
-  not_compiled_ = page->histogram(Metric::kCompileSeconds, {platform, "error"});
-  dispatch_queue_ = page->histogram(Metric::kDispatch, {"worker_queue"});
-  dispatch_launch_ = page->histogram(Metric::kDispatch, {"launch"});
+  compile_seconds_ok_ = page->histogram(Metric::kCompileSeconds, {platform, "ok"});
+  compile_seconds_error_ = page->histogram(Metric::kCompileSeconds, {platform, "error"});
+  dispatch_queue_seconds_ = page->histogram(Metric::kDispatch, {"worker_queue"});
+  dispatch_launch_seconds_ = page->histogram(Metric::kDispatch, {"launch"});
   communicator_abort_ = page->histogram(Metric::kCollectiveAbort, {"abort"});
   retries_ = page->counter(Metric::kTransferRetries, {"put"});
-  for (size_t d = 0; d < kTransferKinds; ++d) {
-    checksum_errors_[d] = page->counter(Metric::kChecksumErrors, {kTransferKindNames[d]});
+  for (size_t k = 0; k < kTransferKinds; ++k) {
+    checksum_errors_[k] = page->counter(Metric::kChecksumErrors, {kTransferKindNames[k]});
     for (size_t p = 0; p < kPaths; ++p) {
-      transfer_bytes_[d][p] =
-          page->counter(Metric::kTransferBytes, {kTransferKindNames[d], kPathNames[p]});
-      transfer_seconds_[d][p] =
-          page->histogram(Metric::kTransferSeconds, {kTransferKindNames[d], kPathNames[p]});
+      transfer_bytes_[k][p] =
+          page->counter(Metric::kTransferBytes, {kTransferKindNames[k], kPathNames[p]});
+      transfer_seconds_[k][p] =
+          page->histogram(Metric::kTransferSeconds, {kTransferKindNames[k], kPathNames[p]});
     }
   }
   const std::vector<std::string>& sizes = ValuesOf(Metric::kCollectiveSeconds, "size_class");
@@ -82,20 +83,20 @@ ExecutorMetrics::ExecutorMetrics(MetricsPage* page, std::string_view platform,
   }
 }
 
-void ExecutorMetrics::RecordTransfer(TransferKind direction, TransferPath path, int64_t bytes,
+void ExecutorMetrics::RecordTransfer(TransferKind kind, TransferPath path, int64_t bytes,
                                      absl::Duration time) const {
-  RecordTransferBytes(direction, path, bytes);
-  RecordTransferDuration(direction, path, time);
+  RecordTransferBytes(kind, path, bytes);
+  RecordTransferDuration(kind, path, time);
 }
 
-void ExecutorMetrics::RecordTransferDuration(TransferKind direction, TransferPath path,
+void ExecutorMetrics::RecordTransferDuration(TransferKind kind, TransferPath path,
                                              absl::Duration time) const {
-  transfer_seconds_[static_cast<size_t>(direction)][static_cast<size_t>(path)].Observe(time);
+  transfer_seconds_[static_cast<size_t>(kind)][static_cast<size_t>(path)].Observe(time);
 }
 
-void ExecutorMetrics::RecordTransferBytes(TransferKind direction, TransferPath path,
+void ExecutorMetrics::RecordTransferBytes(TransferKind kind, TransferPath path,
                                           int64_t bytes) const {
-  transfer_bytes_[static_cast<size_t>(direction)][static_cast<size_t>(path)].Add(bytes);
+  transfer_bytes_[static_cast<size_t>(kind)][static_cast<size_t>(path)].Add(bytes);
 }
 
 void ExecutorMetrics::RecordCollective(ir::CollectiveKind kind, CollectiveBackend backend,
@@ -103,18 +104,18 @@ void ExecutorMetrics::RecordCollective(ir::CollectiveKind kind, CollectiveBacken
                                        absl::Duration time) const {
   if (page_ == nullptr) return;
   const auto k = static_cast<size_t>(kind), b = static_cast<size_t>(backend);
-  const size_t size = SizeBucket(bytes);
-  collective_[k][b][size].Observe(time);
+  const size_t size_class = SizeClass(bytes);
+  collective_[k][b][size_class].Observe(time);
   collective_bytes_[k][b].Add(bytes);
   const double seconds = absl::ToDoubleSeconds(time);
   if (busbw_factor <= 0 || seconds <= 0) return;
-  bandwidth_[k][size].Set(
+  bandwidth_[k][size_class].Set(
       static_cast<int64_t>(static_cast<double>(bytes) * busbw_factor / seconds));
 }
 
 void ExecutorMetrics::RecordCommunicatorInit(CollectiveBackend backend, int ranks,
                                              absl::Duration time) const {
-  communicator_init_[static_cast<size_t>(backend)][RankCountBucket(ranks)].Observe(time);
+  communicator_init_[static_cast<size_t>(backend)][RanksClass(ranks)].Observe(time);
 }
 
 }  // namespace tessera::worker

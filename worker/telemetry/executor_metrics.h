@@ -23,7 +23,7 @@ enum class TransferPath : uint8_t { kTicket, kRelay };
 // `workspace` are parts of `reserved`.
 struct DeviceMetrics {
   Counter busy, idle_no_work, idle_peer;
-  AgeGauge progress;
+  AgeGauge since_progress;
   UpDownCounter reserved, arrays, workspace, peak;
 };
 
@@ -37,20 +37,20 @@ class ExecutorMetrics {
   const DeviceMetrics& device(int d) const { return page_ == nullptr ? none_ : devices_[d]; }
 
   void RecordCompile(absl::Duration time, bool ok) const {
-    (ok ? compiled_ : not_compiled_).Observe(time);
+    (ok ? compile_seconds_ok_ : compile_seconds_error_).Observe(time);
   }
   void RecordDispatch(absl::Duration queued, absl::Duration launch) const {
-    dispatch_queue_.Observe(queued);
-    dispatch_launch_.Observe(launch);
+    dispatch_queue_seconds_.Observe(queued);
+    dispatch_launch_seconds_.Observe(launch);
   }
-  void RecordTransfer(TransferKind direction, TransferPath path, int64_t bytes,
+  void RecordTransfer(TransferKind kind, TransferPath path, int64_t bytes,
                       absl::Duration time) const;
   // RecordTransfer in two parts.
-  void RecordTransferDuration(TransferKind direction, TransferPath path, absl::Duration time) const;
-  void RecordTransferBytes(TransferKind direction, TransferPath path, int64_t bytes) const;
+  void RecordTransferDuration(TransferKind kind, TransferPath path, absl::Duration time) const;
+  void RecordTransferBytes(TransferKind kind, TransferPath path, int64_t bytes) const;
   void RecordTransferRetry() const { retries_.Add(); }
-  void RecordChecksumError(TransferKind direction) const {
-    checksum_errors_[static_cast<size_t>(direction)].Add();
+  void RecordChecksumError(TransferKind kind) const {
+    checksum_errors_[static_cast<size_t>(kind)].Add();
   }
   // `bytes`: the size of the rank's input. `busbw_factor`: bus bandwidth / algorithm bandwidth, as
   // in nccl-tests.
@@ -66,7 +66,8 @@ class ExecutorMetrics {
   MetricsPage* page_ = nullptr;
   DeviceMetrics none_;
   std::vector<DeviceMetrics> devices_;
-  Histogram compiled_, not_compiled_, dispatch_queue_, dispatch_launch_, communicator_abort_;
+  Histogram compile_seconds_ok_, compile_seconds_error_, dispatch_queue_seconds_,
+      dispatch_launch_seconds_, communicator_abort_;
   Counter retries_;
   std::array<Counter, kTransferKinds> checksum_errors_;
   std::array<std::array<Counter, kPaths>, kTransferKinds> transfer_bytes_;

@@ -74,7 +74,7 @@ void InFlightQueue::Show() {
   account.Add(now - since_);
   since_ = now;
   use_ = idle ? Use::kIdle : launches_.front().op_.waiting ? Use::kWaiting : Use::kBusy;
-  metrics_->progress.Set(idle ? 0 : now);
+  metrics_->since_progress.Set(idle ? 0 : now);
 }
 
 InFlightPage::InFlightPage(int num_devices) : num_devices_(num_devices) {
