@@ -1,13 +1,13 @@
 // Feeds events to the state machine and applies its effects, one after the other; owns the threads
 // that plan, small programs first.
 //
-// Thread-safe.  A flat combiner: a thread that posts an event while no thread processes events
-// processes them itself, which saves a context switch; the driver's own thread processes the rest
-// and waits for the timer.  Events get their time when posted, and those in the queue precede a
-// timer that is due: a message that arrived in time counts, however late it is processed. Callbacks
-// run on the processing thread, without a lock of the driver: they must not block, and may call
-// anything here but Stop.  So no caller may hold a lock that a callback or a link takes. Stop fails
-// the remaining requests with SERVER_STOPPING; the destructor stops.
+// Thread-safe.  One thread at a time, the runner, processes events: a thread that posts an event
+// while there is no runner becomes it, which saves a context switch; the driver's own thread
+// processes the rest and waits for the timer.  Events get their time when posted, and those in the
+// queue precede a timer that is due: a message that arrived in time counts, however late it is
+// processed. Callbacks run on the runner, without a lock of the driver: they must not block, and
+// may call anything here but Stop.  So no caller may hold a lock that a callback or a link takes.
+// Stop fails the remaining requests with SERVER_STOPPING; the destructor stops.
 #pragma once
 #include <cstdint>
 #include <deque>
