@@ -1,4 +1,4 @@
-// A child process of this binary with other arguments.
+// A child process.
 //
 // Owned by one thread, which must outlive it: the kernel kills the child when the thread that
 // started it exits, so no child is orphaned. The destructor kills and reaps it.

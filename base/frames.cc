@@ -40,20 +40,20 @@ bool WriteFrame(int fd, std::string_view message) {
 }
 
 std::optional<std::string> FrameParser::Next() {
-  constexpr size_t kCompactBytes = 1 << 20;
+  constexpr size_t kCompactBytes = 1 << 20;  // of parsed frames, which are then erased
   Length length = 0;
-  if (broken_ || buffer_.size() - at_ < sizeof(length)) return std::nullopt;
-  std::memcpy(&length, buffer_.data() + at_, sizeof(length));
+  if (broken_ || buffer_.size() - begin_ < sizeof(length)) return std::nullopt;
+  std::memcpy(&length, buffer_.data() + begin_, sizeof(length));
   if (length > kFrameBytesMax) {
     broken_ = true;
     return std::nullopt;
   }
-  if (buffer_.size() - at_ - sizeof(length) < length) return std::nullopt;
-  std::string message = buffer_.substr(at_ + sizeof(length), length);
-  at_ += sizeof(length) + length;
-  if (at_ == buffer_.size() || at_ > kCompactBytes) {
-    buffer_.erase(0, at_);
-    at_ = 0;
+  if (buffer_.size() - begin_ - sizeof(length) < length) return std::nullopt;
+  std::string message = buffer_.substr(begin_ + sizeof(length), length);
+  begin_ += sizeof(length) + length;
+  if (begin_ == buffer_.size() || begin_ > kCompactBytes) {
+    buffer_.erase(0, begin_);
+    begin_ = 0;
   }
   return message;
 }

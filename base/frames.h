@@ -24,7 +24,7 @@ class FrameParser {
 
  private:
   std::string buffer_;
-  size_t at_ = 0;
+  size_t begin_ = 0;  // of the next frame in buffer_
   bool broken_ = false;
 };
 

@@ -39,14 +39,14 @@ std::optional<int64_t> NumberIn(const std::string& path) {
   return number;
 }
 
-void Lessen(std::optional<int64_t> memory_bytes, HostLimits* limits) {
+void LowerMemory(std::optional<int64_t> memory_bytes, HostLimits* limits) {
   if (memory_bytes.has_value()) {
     limits->memory_bytes = std::min(limits->memory_bytes, *memory_bytes);
   }
 }
 
 // `quota` microseconds of CPU time in each `period`.
-void LessenByQuota(int64_t quota, int64_t period, HostLimits* limits) {
+void LowerCores(int64_t quota, int64_t period, HostLimits* limits) {
   if (quota <= 0 || period <= 0) return;
   const double cores = std::ceil(static_cast<double>(quota) / static_cast<double>(period));
   if (cores < limits->cores) limits->cores = std::max(static_cast<int>(cores), 1);
@@ -54,26 +54,26 @@ void LessenByQuota(int64_t quota, int64_t period, HostLimits* limits) {
 
 // Applies the limits in one cgroup's directory, v1 or v2. Files of controllers that are not enabled
 // are missing.
-void LessenByGroup(const std::string& directory, HostLimits* limits) {
-  Lessen(NumberIn(directory + "/memory.max"), limits);
-  Lessen(NumberIn(directory + "/memory.high"),
-         limits);  // Beyond it the kernel slows the group down.
-  Lessen(NumberIn(directory + "/memory.limit_in_bytes"), limits);
+void ApplyCgroup(const std::string& directory, HostLimits* limits) {
+  LowerMemory(NumberIn(directory + "/memory.max"), limits);
+  // Beyond memory.high the kernel slows the group down.
+  LowerMemory(NumberIn(directory + "/memory.high"), limits);
+  LowerMemory(NumberIn(directory + "/memory.limit_in_bytes"), limits);
   for (const absl::string_view line : absl::StrSplit(Contents(directory + "/memory.stat"), '\n')) {
     const std::pair<absl::string_view, absl::string_view> words = absl::StrSplit(line, ' ');
     int64_t bytes = 0;
     if (words.first == "hierarchical_memory_limit" && absl::SimpleAtoi(words.second, &bytes)) {
-      Lessen(bytes, limits);
+      LowerMemory(bytes, limits);
     }
   }
   const std::vector<std::string> max =
       absl::StrSplit(Contents(directory + "/cpu.max"), absl::ByAnyChar(" \n"), absl::SkipEmpty());
   int64_t quota = 0, period = 0;
   if (max.size() == 2 && absl::SimpleAtoi(max[0], &quota) && absl::SimpleAtoi(max[1], &period)) {
-    LessenByQuota(quota, period, limits);
+    LowerCores(quota, period, limits);
   }
-  LessenByQuota(NumberIn(directory + "/cpu.cfs_quota_us").value_or(0),
-                NumberIn(directory + "/cpu.cfs_period_us").value_or(0), limits);
+  LowerCores(NumberIn(directory + "/cpu.cfs_quota_us").value_or(0),
+             NumberIn(directory + "/cpu.cfs_period_us").value_or(0), limits);
 }
 
 // A mounted cgroup hierarchy: the cgroup `root` is mounted at `mount_point`.
@@ -127,7 +127,7 @@ bool HasControllers(const Hierarchy& hierarchy, absl::string_view controllers) {
 
 // The path of `group` relative to `root`: "" or "/..."; nullopt if it is not below `root`, as of a
 // process that was moved out of its namespace's root.
-std::optional<std::string> Below(const std::string& group, const std::string& root) {
+std::optional<std::string> PathBelow(const std::string& group, const std::string& root) {
   if (absl::StrContains(group, "..") || absl::StrContains(root, "..")) return std::nullopt;
   const absl::string_view stem = root == "/" ? "" : absl::string_view(root);
   if (!absl::StartsWith(group, stem)) return std::nullopt;
@@ -136,33 +136,6 @@ std::optional<std::string> Below(const std::string& group, const std::string& ro
   if (!rest.empty() && rest[0] != '/') return std::nullopt;
   return rest;
 }
-
-}  // namespace
-
-HostLimits ReadCgroupLimits(const std::string& root, HostLimits machine) {
-  HostLimits limits = machine;
-  const std::vector<Hierarchy> hierarchies = Hierarchies(Contents(root + "/proc/self/mountinfo"));
-  // A line is `NUMBER:CONTROLLERS:GROUP`, without controllers in v2.
-  for (const absl::string_view line :
-       absl::StrSplit(Contents(root + "/proc/self/cgroup"), '\n', absl::SkipEmpty())) {
-    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
-    if (parts.size() != 3) continue;
-    for (const Hierarchy& hierarchy : hierarchies) {
-      if (!HasControllers(hierarchy, parts[1])) continue;
-      // A group outside the mounted root is represented by the root.
-      std::string group = Below(parts[2], hierarchy.root).value_or("");
-      while (true) {
-        LessenByGroup(absl::StrCat(root, hierarchy.mount_point, group), &limits);
-        if (group.empty()) break;
-        group.resize(group.rfind('/'));
-      }
-    }
-  }
-  limits.memory_bytes = std::max<int64_t>(limits.memory_bytes, 0);
-  return limits;
-}
-
-namespace {
 
 int SchedulableCores() {
   // cpu_set_t's fixed size is too small for the largest machines.
@@ -178,6 +151,29 @@ int SchedulableCores() {
 }
 
 }  // namespace
+
+HostLimits ReadCgroupLimits(const std::string& root, HostLimits machine) {
+  HostLimits limits = machine;
+  const std::vector<Hierarchy> hierarchies = Hierarchies(Contents(root + "/proc/self/mountinfo"));
+  // A line is `NUMBER:CONTROLLERS:GROUP`, without controllers in v2.
+  for (const absl::string_view line :
+       absl::StrSplit(Contents(root + "/proc/self/cgroup"), '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3) continue;
+    for (const Hierarchy& hierarchy : hierarchies) {
+      if (!HasControllers(hierarchy, parts[1])) continue;
+      // A group outside the mounted root is represented by the root.
+      std::string group = PathBelow(parts[2], hierarchy.root).value_or("");
+      while (true) {
+        ApplyCgroup(absl::StrCat(root, hierarchy.mount_point, group), &limits);
+        if (group.empty()) break;
+        group.resize(group.rfind('/'));
+      }
+    }
+  }
+  limits.memory_bytes = std::max<int64_t>(limits.memory_bytes, 0);
+  return limits;
+}
 
 HostLimits ProcessLimits() {
   const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);

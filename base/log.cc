@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/site.h"
 #include "spdlog/async.h"
 #include "spdlog/sinks/basic_file_sink.h"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -45,12 +46,7 @@ ProcessLog& TheLog() {
   return *log;
 }
 
-std::string_view FileName(std::string_view path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string_view::npos ? path : path.substr(slash + 1);
-}
-
-// The length of the UTF-8 sequence that `text`, which is not empty, begins with; 0: not UTF-8.
+// The length of the UTF-8 sequence at the start of `text`; 0: it is not valid. Requires: not empty.
 size_t Utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
@@ -60,7 +56,7 @@ size_t Utf8Length(std::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and values beyond Unicode.
+  // Overlong forms, surrogates, and values beyond Unicode are not valid.
   const uint8_t second = byte(1);
   if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
       (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) {
@@ -73,10 +69,6 @@ size_t Utf8Length(std::string_view text) {
 int JsonSlot() {
   static const int slot = std::ios_base::xalloc();
   return slot;
-}
-
-std::string Site(const char* file, int line) {
-  return absl::StrCat(ToAbsl(FileName(file)), ":", line);
 }
 
 // The part of a JSON line after the time.
@@ -105,12 +97,12 @@ absl::StatusOr<LogLevel> ParseLogLevel(std::string_view text) {
 }
 
 absl::Status StartLogging(const LogOptions& options) {
-  std::shared_ptr<spdlog::sinks::sink> target;
+  std::shared_ptr<spdlog::sinks::sink> sink;
   try {
     if (options.file.empty()) {
-      target = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+      sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
     } else {
-      target = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file);
+      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file);
     }
   } catch (const spdlog::spdlog_ex& e) {
     return MakeError(ErrorKind::kValueError,
@@ -119,7 +111,7 @@ absl::Status StartLogging(const LogOptions& options) {
   auto pool = std::make_shared<spdlog::details::thread_pool>(
       std::max<int64_t>(1, options.queue_lines_max), /*threads_n=*/1);
   auto logger = std::make_shared<spdlog::async_logger>(
-      "tessera", std::move(target), pool, spdlog::async_overflow_policy::overrun_oldest);
+      "tessera", std::move(sink), pool, spdlog::async_overflow_policy::overrun_oldest);
   if (options.format == LogFormat::kJson) {
     logger->set_pattern(R"({"ts":"%Y-%m-%dT%H:%M:%S.%eZ",%v)", spdlog::pattern_time_type::utc);
   } else {
@@ -235,7 +227,7 @@ LogLine::~LogLine() {
   }
   if (logger == nullptr) return;
   const LevelRow& row = kLevels[static_cast<size_t>(level_)];
-  const std::string site = Site(file_, line_);
+  const std::string site = Site{file_, line_}.ToString();
   logger->log(row.spdlog_level, "{}",
               stream_.pword(JsonSlot()) != nullptr
                   ? JsonBody(row.name, stream_.str(), site, json_fields_)
@@ -243,7 +235,7 @@ LogLine::~LogLine() {
 }
 
 CheckFailure::~CheckFailure() {
-  const std::string site = Site(file_, line_);
+  const std::string site = Site{file_, line_}.ToString();
   std::string text = absl::StrCat(site, " ", stream_.str());
   if (TheLog().format.load(std::memory_order_relaxed) == LogFormat::kJson) {
     text = absl::StrCat("{\"ts\":\"",

@@ -42,7 +42,7 @@ absl::StatusOr<LogLevel> ParseLogLevel(std::string_view text);
 absl::StatusOr<LogFormat> ParseLogFormat(std::string_view text);
 
 // Starts the writer thread. Call once in main, before other threads log. Calling it again replaces
-// the sink. StopLogging flushes the queue.
+// the log. StopLogging flushes the queue.
 absl::Status StartLogging(const LogOptions& options);
 void StopLogging();
 

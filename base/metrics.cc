@@ -16,15 +16,19 @@ namespace internal {
 
 std::atomic<uint32_t> last_thread{0};
 
+size_t StrideOf(const MetricInfo& info) {
+  const size_t cells = info.buckets == nullptr ? 1 : info.buckets->bounds.size() + 2;
+  return (cells + kCellsPerLine - 1) / kCellsPerLine * kCellsPerLine;
+}
+
 }  // namespace internal
 
 namespace {
 
 using internal::Cell;
-using internal::kCellsPerLine;
 using internal::kShards;
 
-enum class BucketSet : uint8_t { kNone, kFast, kLong, kBytes, kSmall };
+enum class BucketSet : uint8_t { kNone, kFast, kLong };
 
 struct MetricRow {
   const char* name;
@@ -72,25 +76,13 @@ double UnitsOf(std::string_view name) {
   return name.find("seconds") != std::string_view::npos ? 1e9 : 1;
 }
 
+// The upper bounds, in seconds.
 const std::vector<double>& Bounds(BucketSet set) {
   static const auto* const fast = new std::vector<double>{
       .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10};
-  static const auto* const slow = new std::vector<double>{
+  static const auto* const longer = new std::vector<double>{
       .001, .01, .05, .1, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400};
-  static const auto* const bytes =
-      new std::vector<double>{0x1p10, 0x1p14, 0x1p18, 0x1p20, 0x1p22, 0x1p24,
-                              0x1p26, 0x1p28, 0x1p30, 0x1p32, 0x1p34, 0x1p36};
-  static const auto* const little = new std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-  switch (set) {
-    case BucketSet::kFast:
-      return *fast;
-    case BucketSet::kLong:
-      return *slow;
-    case BucketSet::kBytes:
-      return *bytes;
-    default:
-      return *little;
-  }
+  return set == BucketSet::kFast ? *fast : *longer;
 }
 
 // One object for each pair of a bucket set and a unit; never freed.
@@ -150,14 +142,9 @@ std::string_view SourceName(MetricSource source) {
   return kNames[static_cast<size_t>(source)];
 }
 
-std::string BucketsName(const MetricInfo& info) {
-  for (const auto& [set, name] : {std::pair(BucketSet::kFast, "fast"),
-                                  {BucketSet::kLong, "long"},
-                                  {BucketSet::kBytes, "bytes"},
-                                  {BucketSet::kSmall, "small"}}) {
-    if (info.buckets != nullptr && info.buckets->bounds == Bounds(set)) return name;
-  }
-  return "";
+std::string_view BucketsName(const MetricInfo& info) {
+  if (info.buckets == nullptr) return "";
+  return info.buckets->bounds == Bounds(BucketSet::kFast) ? "fast" : "long";
 }
 
 }  // namespace
@@ -217,7 +204,7 @@ std::string MetricsMarkdown() {
                            : absl::StrCat(label.name, " (", label.domain->name, ")"));
     }
     absl::StrAppend(&text, "| `", info.name, "` | ", ToAbsl(TypeName(info.type)), " | ",
-                    absl::StrJoin(labels, ", "), " | ", BucketsName(info), " | ",
+                    absl::StrJoin(labels, ", "), " | ", ToAbsl(BucketsName(info)), " | ",
                     ToAbsl(SourceName(info.source)), " | ", info.help, " |\n");
   }
   absl::StrAppend(&text, "\n## Labels\n\n| label | values |\n|---|---|\n");
@@ -238,8 +225,8 @@ std::string MetricsMarkdown() {
 
 // ---- Series. ------------------------------------------------------------------------------------
 
-std::vector<std::string> Metrics::Bound(const MetricInfo& info,
-                                        absl::Span<const std::string_view> labels) {
+std::vector<std::string> Metrics::BoundedLabels(const MetricInfo& info,
+                                                absl::Span<const std::string_view> labels) {
   TESSERA_CHECK_EQ(labels.size(), info.labels.size()) << info.name;
   std::vector<std::string> out;
   for (size_t l = 0; l < labels.size(); ++l) {
@@ -250,39 +237,32 @@ std::vector<std::string> Metrics::Bound(const MetricInfo& info,
     }
     absl::MutexLock lock(&mu_);
     auto& seen = seen_[&domain];
-    if (seen.find(labels[l]) != seen.end()) {
-      out.emplace_back(labels[l]);
-    } else if (seen.size() < domain.max) {
-      seen.emplace(labels[l], true);
-      out.emplace_back(labels[l]);
-    } else {
-      out.emplace_back(kOtherLabel);
-    }
+    if (seen.size() < domain.max) seen.emplace(labels[l]);
+    out.emplace_back(seen.contains(labels[l]) ? labels[l] : kOtherLabel);
   }
   return out;
 }
 
 internal::Series Metrics::SeriesOf(const MetricInfo& info,
                                    absl::Span<const std::string_view> labels) {
-  const std::vector<std::string> bound = Bound(info, labels);
+  const std::vector<std::string> bounded = BoundedLabels(info, labels);
   absl::MutexLock lock(&mu_);
   auto& family = series_[info.id];
-  if (const auto it = family.find(bound); it != family.end()) return it->second;
+  if (const auto it = family.find(bounded); it != family.end()) return it->second;
   if (series_count_ >= series_max_) {
     refused_.fetch_add(1, std::memory_order_relaxed);
     return {};
   }
   ++series_count_;
-  const size_t cells = info.buckets == nullptr ? 1 : info.buckets->bounds.size() + 2;
   internal::Series series;
-  series.stride = (cells + kCellsPerLine - 1) / kCellsPerLine * kCellsPerLine;
+  series.stride = internal::StrideOf(info);
   series.shards = kShards;
-  // One cache line more, so that the series can be aligned to one.
-  const size_t total = series.stride * kShards + kCellsPerLine;
+  // One cache line more, so that the first shard can begin at the start of a line.
+  const size_t total = series.stride * kShards + internal::kCellsPerLine;
   memory_.push_back(std::make_unique<Cell[]>(total));
   const auto address = reinterpret_cast<uintptr_t>(memory_.back().get());
   series.cells = memory_.back().get() + (64 - address % 64) % 64 / sizeof(Cell);
-  family.emplace(bound, series);
+  family.emplace(bounded, series);
   return series;
 }
 
@@ -300,10 +280,10 @@ Histogram Metrics::histogram(Metric metric, Labels labels) {
 
 // ---- Collection. --------------------------------------------------------------------------------
 
-MetricSample* SampleSink::At(Metric metric, absl::Span<const std::string_view> labels) {
-  std::vector<std::string> bound = metrics_->Bound(InfoOf(metric), labels);
+MetricSample* SampleSink::SampleOf(Metric metric, absl::Span<const std::string_view> labels) {
+  std::vector<std::string> bounded = metrics_->BoundedLabels(InfoOf(metric), labels);
   auto& family = families_[metric];
-  const auto it = family.find(bound);
+  const auto it = family.find(bounded);
   if (it != family.end()) return &it->second;
   if (series_ >= metrics_->series_max_) {
     ++refused_;
@@ -311,17 +291,17 @@ MetricSample* SampleSink::At(Metric metric, absl::Span<const std::string_view> l
   }
   ++series_;
   MetricSample sample;
-  sample.labels = bound;
-  return &family.emplace(std::move(bound), std::move(sample)).first->second;
+  sample.labels = bounded;
+  return &family.emplace(std::move(bounded), std::move(sample)).first->second;
 }
 
 void SampleSink::Add(Metric metric, absl::Span<const std::string_view> labels, double value) {
-  if (MetricSample* const sample = At(metric, labels)) sample->value += value;
+  if (MetricSample* const sample = SampleOf(metric, labels)) sample->value += value;
 }
 
 void SampleSink::Merge(Metric metric, absl::Span<const std::string_view> labels,
                        const std::vector<uint64_t>& counts, double sum) {
-  MetricSample* const sample = At(metric, labels);
+  MetricSample* const sample = SampleOf(metric, labels);
   if (sample == nullptr) return;
   sample->counts.resize(std::max(sample->counts.size(), counts.size()));
   for (size_t b = 0; b < counts.size(); ++b) sample->counts[b] += counts[b];
@@ -343,43 +323,35 @@ std::vector<MetricFamily> Metrics::Collect() {
   // Held while the collectors run, so that RemoveCollector waits for them.
   absl::MutexLock collecting(&collectors_mu_);
   SampleSink sink(this);
+  std::map<Metric, std::map<std::vector<std::string>, internal::Series>> series;
   {
-    std::map<Metric, std::map<std::vector<std::string>, internal::Series>> series;
-    {
-      absl::MutexLock lock(&mu_);
-      series = series_;
-    }
-    for (const auto& [metric, family] : series) {
-      const MetricInfo& info = InfoOf(metric);
-      for (const auto& [labels, cells] : family) {
-        const std::vector<std::string_view> views(labels.begin(), labels.end());
-        if (info.buckets == nullptr) {
-          sink.Add(metric, views,
-                   static_cast<double>(static_cast<int64_t>(cells.Sum(0))) / info.units);
-          continue;
-        }
-        std::vector<uint64_t> counts;
-        for (size_t b = 0; b <= info.buckets->bounds.size(); ++b)
-          counts.push_back(cells.Sum(1 + b));
-        sink.Merge(metric, views, counts, static_cast<double>(cells.Sum(0)) / info.units);
+    absl::MutexLock lock(&mu_);
+    series = series_;
+  }
+  for (const auto& [metric, family] : series) {
+    const MetricInfo& info = InfoOf(metric);
+    for (const auto& [labels, cells] : family) {
+      const std::vector<std::string_view> views(labels.begin(), labels.end());
+      if (info.buckets == nullptr) {
+        sink.Add(metric, views,
+                 static_cast<double>(static_cast<int64_t>(cells.Sum(0))) / info.units);
+        continue;
       }
+      std::vector<uint64_t> counts;
+      for (size_t b = 0; b <= info.buckets->bounds.size(); ++b) counts.push_back(cells.Sum(1 + b));
+      sink.Merge(metric, views, counts, static_cast<double>(cells.Sum(0)) / info.units);
     }
   }
   for (const auto& [id, collector] : collectors_) collector(sink);
-  // The three series of `own` below are counted too.
+  // The three series below bypass the limit, but are counted.
   const int64_t shown = sink.series_ + 3;
-  const auto own = [&](Metric metric, double value) {
-    MetricSample sample;
-    sample.value = value;
-    sink.families_[metric][{}] = sample;
+  const auto set = [&](Metric metric, int64_t value) {
+    sink.families_[metric][{}].value = static_cast<double>(value);
   };
-  const int64_t refused =
-      sink.refused_ > 0
-          ? refused_.fetch_add(sink.refused_, std::memory_order_relaxed) + sink.refused_
-          : refused_.load(std::memory_order_relaxed);
-  own(Metric::kMetricsSeries, static_cast<double>(shown));
-  own(Metric::kMetricsSeriesMax, static_cast<double>(series_max_));
-  own(Metric::kMetricsSeriesRefused, static_cast<double>(refused));
+  set(Metric::kMetricsSeries, shown);
+  set(Metric::kMetricsSeriesMax, series_max_);
+  set(Metric::kMetricsSeriesRefused,
+      refused_.fetch_add(sink.refused_, std::memory_order_relaxed) + sink.refused_);
   std::vector<MetricFamily> families;
   for (auto& [metric, samples] : sink.families_) {
     MetricFamily& family = families.emplace_back();

@@ -20,6 +20,7 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -112,10 +113,14 @@ inline size_t ThisShard() {
   return mine % kShards;
 }
 
-// The cells of one series, contiguous per shard; each shard begins a cache line.
+// The number of cells from one shard of a series to the next, a multiple of a cache line. Cell 0
+// is the value of a counter or gauge and the sum of a histogram, whose counts per bucket follow.
+size_t StrideOf(const MetricInfo& info);
+
+// The cells of one series, contiguous per shard.
 struct Series {
   Cell* cells = nullptr;
-  size_t stride = 0;  // cells from one shard to the next
+  size_t stride = 0;  // StrideOf
   size_t shards = 0;  // a power of two, at most kShards
 
   Cell* mine() const { return cells + (ThisShard() & (shards - 1)) * stride; }
@@ -247,7 +252,7 @@ class SampleSink {
     return {labels.begin(), labels.size()};
   }
   // The sample, or null if there are too many.
-  MetricSample* At(Metric metric, absl::Span<const std::string_view> labels);
+  MetricSample* SampleOf(Metric metric, absl::Span<const std::string_view> labels);
 
   Metrics* const metrics_;
   std::map<Metric, std::map<std::vector<std::string>, MetricSample>> families_;
@@ -283,7 +288,9 @@ class Metrics {
 
  private:
   friend class SampleSink;
-  std::vector<std::string> Bound(const MetricInfo& info, absl::Span<const std::string_view> labels)
+  // `labels`, with "other" for values outside a closed domain or beyond the bound of an open one.
+  std::vector<std::string> BoundedLabels(const MetricInfo& info,
+                                         absl::Span<const std::string_view> labels)
       ABSL_LOCKS_EXCLUDED(mu_);
   internal::Series SeriesOf(const MetricInfo& info, absl::Span<const std::string_view> labels)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -297,7 +304,7 @@ class Metrics {
 
   absl::Mutex mu_;
   // The values seen of open domains.
-  std::map<const LabelDomain*, std::map<std::string, bool, std::less<>>> seen_ ABSL_GUARDED_BY(mu_);
+  std::map<const LabelDomain*, std::set<std::string, std::less<>>> seen_ ABSL_GUARDED_BY(mu_);
   std::map<Metric, std::map<std::vector<std::string>, internal::Series>> series_
       ABSL_GUARDED_BY(mu_);
   int64_t series_count_ ABSL_GUARDED_BY(mu_) = 0;

@@ -86,15 +86,15 @@ class Collectable final : public prometheus::Collectable {
   Metrics* const metrics_;
 };
 
-// Connects to 127.0.0.1:`port` and closes the connection.
-void Knock(int port) {
+// Connects to 127.0.0.1:`port`, if it can, and closes the connection.
+void ConnectAndClose(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return;
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(static_cast<uint16_t>(port));
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  static_cast<void>(!connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)));
+  static_cast<void>(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)));
   close(fd);
 }
 
@@ -109,7 +109,7 @@ class Server final : public MetricsServer {
       exposer_.reset();
       stopped.Notify();
     });
-    while (!stopped.WaitForNotificationWithTimeout(absl::Milliseconds(20))) Knock(port_);
+    while (!stopped.WaitForNotificationWithTimeout(absl::Milliseconds(20))) ConnectAndClose(port_);
     stop.join();
   }
 
@@ -169,16 +169,16 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
   return server;
 }
 
-absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::StartFor(const std::string& listen,
-                                                                       const std::string& usual,
-                                                                       const std::string& port_file,
-                                                                       Metrics* metrics) {
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::StartForDaemon(
+    const std::string& listen, const std::string& default_address, const std::string& port_file,
+    Metrics* metrics) {
   if (listen == "off") return nullptr;
-  auto server = Start(listen.empty() ? usual : listen, metrics);
+  auto server = Start(listen.empty() ? default_address : listen, metrics);
   if (!server.ok() && listen.empty()) {
-    TESSERA_LOG(WARNING) << "the usual port for metrics is taken" << Field("usual", usual)
+    TESSERA_LOG(WARNING) << "the usual port for metrics is taken" << Field("usual", default_address)
                          << Field("why", server.status().message());
-    server = Start(absl::StrCat(usual.substr(0, usual.rfind(':')), ":0"), metrics);
+    const std::string host = default_address.substr(0, default_address.rfind(':'));
+    server = Start(host + ":0", metrics);
   }
   TESSERA_RETURN_IF_ERROR(server);
   TESSERA_LOG(INFO) << "metrics are served" << Field("address", (*server)->address());

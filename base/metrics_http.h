@@ -24,12 +24,11 @@ class MetricsServer {
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen,
                                                               Metrics* metrics);
   // Starts the server of a daemon. `listen` is the option metrics_listen: "off" returns null; empty
-  // means `usual`, or any free port if that is taken by another daemon of this machine. Logs the
-  // address, and writes it atomically to `port_file` unless that is empty.
-  static absl::StatusOr<std::unique_ptr<MetricsServer>> StartFor(const std::string& listen,
-                                                                 const std::string& usual,
-                                                                 const std::string& port_file,
-                                                                 Metrics* metrics);
+  // means `default_address`, or any free port if that one is taken by another daemon of this
+  // machine. Logs the address, and writes it atomically to `port_file` unless that is empty.
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> StartForDaemon(
+      const std::string& listen, const std::string& default_address, const std::string& port_file,
+      Metrics* metrics);
 };
 
 }  // namespace tessera

@@ -16,9 +16,8 @@
 namespace tessera {
 
 using internal::Cell;
-using internal::kCellsPerLine;
 
-// The first cache line of the memory.
+// At the start of the memory; the cells follow at kHeaderBytes.
 struct MetricsPage::Header {
   std::atomic<uint64_t> layout;  // PageLayout::hash
   std::atomic<uint64_t> num_devices;
@@ -26,7 +25,8 @@ struct MetricsPage::Header {
 
 namespace {
 
-// An executor has few threads that record metrics.
+constexpr size_t kHeaderBytes = 64;  // a cache line
+// Fewer than kShards, as an executor has few threads that record metrics.
 constexpr size_t kPageShards = 4;
 
 // One row of the table and the position of its cells.
@@ -36,11 +36,15 @@ struct PageRow {
   size_t stride = 0;      // cells per shard
   size_t per_device = 1;  // series per device; all series if the row has no device
   bool has_device = false;
+
+  size_t NumSeries(int num_devices) const { return per_device * (has_device ? num_devices : 1); }
 };
 struct PageLayout {
   std::vector<PageRow> rows;
   size_t cells = 0;
-  uint64_t hash = 14695981039346656037u;
+  uint64_t hash = 14695981039346656037u;  // FNV-1a of the rows' names and labels
+
+  size_t bytes() const { return kHeaderBytes + cells * sizeof(Cell); }
 };
 
 bool IsAge(const MetricInfo& info) {
@@ -53,7 +57,10 @@ bool IsWatched(const MetricInfo& info) {
   return info.id == Metric::kChecksumErrors || info.id == Metric::kTransferRetries;
 }
 
-bool IsOurs(const LabelInfo& label) { return label.name == "worker" || label.name == "device"; }
+// Labels that Collect adds.
+bool IsWorkerOrDevice(const LabelInfo& label) {
+  return label.name == "worker" || label.name == "device";
+}
 
 PageLayout LayoutOf(int num_devices) {
   PageLayout layout;
@@ -66,18 +73,16 @@ PageLayout LayoutOf(int num_devices) {
     PageRow row;
     row.info = &info;
     row.begin = layout.cells;
-    const size_t cells = info.buckets == nullptr ? 1 : info.buckets->bounds.size() + 2;
-    row.stride = (cells + kCellsPerLine - 1) / kCellsPerLine * kCellsPerLine;
+    row.stride = internal::StrideOf(info);
     mix(info.name);
     for (const LabelInfo& label : info.labels) {
       if (label.name == "device") row.has_device = true;
-      if (IsOurs(label)) continue;
+      if (IsWorkerOrDevice(label)) continue;
       TESSERA_CHECK(!label.domain->open) << info.name << " is of an executor: " << label.name;
       row.per_device *= label.domain->values.size();
       for (const std::string& value : label.domain->values) mix(value);
     }
-    const size_t series = row.per_device * (row.has_device ? num_devices : 1);
-    layout.cells += series * row.stride * kPageShards;
+    layout.cells += row.NumSeries(num_devices) * row.stride * kPageShards;
     layout.rows.push_back(row);
   }
   mix(absl::StrCat(layout.cells));
@@ -97,21 +102,20 @@ const PageLayout& Layout(int num_devices) {
 }  // namespace
 
 void MetricsPage::MapFd(int fd) {
-  bytes_ = 64 + Layout(num_devices_).cells * sizeof(Cell);
+  bytes_ = Layout(num_devices_).bytes();
   void* const memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   TESSERA_CHECK(memory != MAP_FAILED) << std::strerror(errno);
   header_ = static_cast<Header*>(memory);
-  cells_ = reinterpret_cast<Cell*>(static_cast<char*>(memory) + 64);
+  cells_ = reinterpret_cast<Cell*>(static_cast<char*>(memory) + kHeaderBytes);
 }
 
 MetricsPage::MetricsPage(int num_devices) : num_devices_(num_devices) {
-  static_assert(sizeof(Header) <= 64);
+  static_assert(sizeof(Header) <= kHeaderBytes);
   TESSERA_CHECK(num_devices > 0 && num_devices <= kDevicesMax) << num_devices;
   fd_ = memfd_create("tessera-metrics", MFD_CLOEXEC);
   TESSERA_CHECK(fd_ >= 0) << std::strerror(errno);
   const PageLayout& layout = Layout(num_devices);
-  TESSERA_CHECK(ftruncate(fd_, static_cast<off_t>(64 + layout.cells * sizeof(Cell))) == 0)
-      << std::strerror(errno);
+  TESSERA_CHECK(ftruncate(fd_, static_cast<off_t>(layout.bytes())) == 0) << std::strerror(errno);
   MapFd(fd_);
   header_->layout = layout.hash;
   header_->num_devices = static_cast<uint64_t>(num_devices);
@@ -122,8 +126,7 @@ absl::StatusOr<std::unique_ptr<MetricsPage>> MetricsPage::Map(int fd, int num_de
   page->num_devices_ = num_devices;
   struct stat file {};
   const PageLayout& layout = Layout(num_devices);
-  if (fstat(fd, &file) != 0 ||
-      file.st_size != static_cast<off_t>(64 + layout.cells * sizeof(Cell))) {
+  if (fstat(fd, &file) != 0 || file.st_size != static_cast<off_t>(layout.bytes())) {
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("metrics page: descriptor ", fd, " is no page of ", num_devices,
                                   " devices; the daemon and its executors must be one program"));
@@ -150,7 +153,7 @@ internal::Series MetricsPage::SeriesAt(Metric metric, Labels labels, int device)
     size_t scale = 1;
     TESSERA_CHECK(!row.has_device || (device >= 0 && device < num_devices_)) << device;
     for (const LabelInfo& label : row.info->labels) {
-      if (IsOurs(label)) continue;
+      if (IsWorkerOrDevice(label)) continue;
       TESSERA_CHECK(next_label < labels.size()) << row.info->name;
       int value = label.domain->Find(labels.begin()[next_label++]);
       if (value < 0) value = label.domain->Find(kOtherLabel);
@@ -189,8 +192,7 @@ Histogram MetricsPage::histogram(Metric metric, Labels labels, int device) {
 void MetricsPage::Collect(SampleSink& sink, std::string_view worker, int first_device) const {
   for (const PageRow& row : Layout(num_devices_).rows) {
     const MetricInfo& info = *row.info;
-    const size_t count = row.per_device * (row.has_device ? num_devices_ : 1);
-    for (size_t s = 0; s < count; ++s) {
+    for (size_t s = 0; s < row.NumSeries(num_devices_); ++s) {
       const internal::Series series{cells_ + row.begin + s * row.stride * kPageShards, row.stride,
                                     kPageShards};
       const std::string device = absl::StrCat(first_device + static_cast<int>(s / row.per_device));
@@ -233,8 +235,7 @@ void MetricsPage::Collect(SampleSink& sink, std::string_view worker, int first_d
 void MetricsPage::ResetGauges() {
   for (const PageRow& row : Layout(num_devices_).rows) {
     if (row.info->type != MetricType::kGauge) continue;
-    const size_t cells =
-        row.per_device * (row.has_device ? num_devices_ : 1) * row.stride * kPageShards;
+    const size_t cells = row.NumSeries(num_devices_) * row.stride * kPageShards;
     for (size_t c = 0; c < cells; ++c) {
       cells_[row.begin + c].store(0, std::memory_order_relaxed);
     }

@@ -5,7 +5,7 @@
 
 #include <cstdio>
 #include <fstream>
-#include <sstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -19,17 +19,15 @@
 namespace tessera {
 namespace {
 
-std::string ReadAll(const char* path) {
-  std::ifstream in(path);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
+std::string Contents(const char* path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 int CountFds() {
   DIR* const dir = opendir("/proc/self/fd");
   if (dir == nullptr) return 0;
-  int count = -3;  // neither ".", ".." nor the descriptor of opendir
+  int count = -3;  // ".", ".." and the descriptor of opendir do not count
   while (readdir(dir) != nullptr) ++count;
   closedir(dir);
   return count;
@@ -37,7 +35,7 @@ int CountFds() {
 
 // The boot time of the machine, in seconds since 1970.
 double BootTime() {
-  for (const absl::string_view line : absl::StrSplit(ReadAll("/proc/stat"), '\n')) {
+  for (const absl::string_view line : absl::StrSplit(Contents("/proc/stat"), '\n')) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
     double seconds = 0;
     if (words.size() == 2 && words[0] == "btime" && absl::SimpleAtod(words[1], &seconds)) {
@@ -51,7 +49,7 @@ double BootTime() {
 
 void CollectProcess(SampleSink& sink, std::string_view grpc_version) {
   // Parsing starts after field 2 of proc(5), the name in parentheses, which may contain spaces.
-  const std::string stat = ReadAll("/proc/self/stat");
+  const std::string stat = Contents("/proc/self/stat");
   const size_t name_end = stat.rfind(')');
   if (name_end != std::string::npos) {
     const std::vector<std::string> words =

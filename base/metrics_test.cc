@@ -367,11 +367,11 @@ TEST(MetricsServer, ATakenPortIsAnErrorUnlessItIsTheUsualOne) {
   EXPECT_EQ(MetricsServer::Start(first->address(), &metrics).status().code(),
             absl::StatusCode::kUnavailable);
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto second,
-                               MetricsServer::StartFor("", first->address(), "", &metrics));
+                               MetricsServer::StartForDaemon("", first->address(), "", &metrics));
   EXPECT_NE(second->address(), first->address());
-  EXPECT_FALSE(MetricsServer::StartFor(first->address(), "127.0.0.1:0", "", &metrics).ok());
+  EXPECT_FALSE(MetricsServer::StartForDaemon(first->address(), "127.0.0.1:0", "", &metrics).ok());
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto none,
-                               MetricsServer::StartFor("off", "127.0.0.1:0", "", &metrics));
+                               MetricsServer::StartForDaemon("off", "127.0.0.1:0", "", &metrics));
   EXPECT_EQ(none, nullptr);
   EXPECT_EQ(ReasonOf(MetricsServer::Start("localhost", &metrics).status()), "VALUE_ERROR");
 }

@@ -66,23 +66,27 @@ absl::Status OpenSslError(absl::string_view what) {
 // Rejects an encrypted PEM instead of asking for the password on the terminal.
 int NoPassword(char*, int, int, void*) { return 0; }
 
-Bio Reading(std::string_view text) {
+Bio BioOf(std::string_view text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
-std::string Written(BIO* bio) {
+// The PEM that `write`, an OpenSSL function, writes for `object`.
+template <typename Write, typename T>
+absl::StatusOr<std::string> ToPem(Write write, T* object, absl::string_view error) {
+  const Bio bio(BIO_new(BIO_s_mem()));
+  if (write(bio.get(), object) != 1) return OpenSslError(error);
   char* data = nullptr;
-  const long size = BIO_get_mem_data(bio, &data);
+  const long size = BIO_get_mem_data(bio.get(), &data);
   return std::string(data, static_cast<size_t>(size));
 }
 
 absl::StatusOr<Key> ReadKey(std::string_view pem) {
-  const Bio bio = Reading(pem);
+  const Bio bio = BioOf(pem);
   Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassword, nullptr));
   if (!key) return InvalidInput("key: not a PEM key without a password");
   return key;
 }
 absl::StatusOr<Certificate> ReadCertificate(std::string_view pem) {
-  const Bio bio = Reading(pem);
+  const Bio bio = BioOf(pem);
   Certificate cert(PEM_read_bio_X509(bio.get(), nullptr, NoPassword, nullptr));
   if (!cert) return InvalidInput("certificate: not a PEM certificate");
   return cert;
@@ -94,16 +98,13 @@ absl::StatusOr<Key> NewKey() {
   return key;
 }
 absl::StatusOr<std::string> KeyPem(EVP_PKEY* key) {
-  const Bio bio(BIO_new(BIO_s_mem()));
-  if (PEM_write_bio_PKCS8PrivateKey(bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) != 1)
-    return OpenSslError("the key cannot be written");
-  return Written(bio.get());
+  const auto write = [](BIO* bio, EVP_PKEY* k) {
+    return PEM_write_bio_PKCS8PrivateKey(bio, k, nullptr, nullptr, 0, nullptr, nullptr);
+  };
+  return ToPem(write, key, "the key cannot be written");
 }
 absl::StatusOr<std::string> CertificatePem(X509* cert) {
-  const Bio bio(BIO_new(BIO_s_mem()));
-  if (PEM_write_bio_X509(bio.get(), cert) != 1)
-    return OpenSslError("the certificate cannot be written");
-  return Written(bio.get());
+  return ToPem(PEM_write_bio_X509, cert, "the certificate cannot be written");
 }
 
 bool IsP256(EVP_PKEY* key) {
@@ -251,7 +252,7 @@ absl::StatusOr<std::string> Certify(const Credential& ca, EVP_PKEY* subject,
 absl::StatusOr<Request> ReadRequest(std::string_view pem) {
   if (pem.size() > kRequestBytesMax)
     return InvalidInput(absl::StrCat("signing request: longer than ", kRequestBytesMax, " bytes"));
-  const Bio bio = Reading(pem);
+  const Bio bio = BioOf(pem);
   Request request(PEM_read_bio_X509_REQ(bio.get(), nullptr, NoPassword, nullptr));
   if (!request) return InvalidInput("signing request: not a PEM certificate request");
   EVP_PKEY* const key = X509_REQ_get0_pubkey(request.get());
@@ -316,11 +317,9 @@ absl::StatusOr<SigningRequest> MakeSigningRequest(const std::string& common_name
   TESSERA_RETURN_IF_ERROR(SetName(X509_REQ_get_subject_name(request.get()), common_name));
   if (X509_REQ_sign(request.get(), key.get(), EVP_sha256()) == 0)
     return OpenSslError("the request cannot be signed");
-  const Bio bio(BIO_new(BIO_s_mem()));
-  if (PEM_write_bio_X509_REQ(bio.get(), request.get()) != 1)
-    return OpenSslError("the request cannot be written");
   SigningRequest out;
-  out.csr_pem = Written(bio.get());
+  TESSERA_ASSIGN_OR_RETURN(
+      out.csr_pem, ToPem(PEM_write_bio_X509_REQ, request.get(), "the request cannot be written"));
   TESSERA_ASSIGN_OR_RETURN(out.key_pem, KeyPem(key.get()));
   return out;
 }

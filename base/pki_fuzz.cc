@@ -1,5 +1,5 @@
 // Signing requests, which come from whoever has a join token: one is refused with a status, or the
-// certificate that it gets is the authority's and says what the authority wants.
+// certificate that it gets is the CA's and says what the CA wants.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -16,14 +16,14 @@ namespace {
 
 const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
 
-void OneRequest(const Credential& authority, std::string_view csr) {
-  const absl::StatusOr<std::string> cert = Sign(authority, csr, {.common_name = "w"}, kNow);
+void OneRequest(const Credential& ca, std::string_view csr) {
+  const absl::StatusOr<std::string> cert = Sign(ca, csr, {.common_name = "w"}, kNow);
   TESSERA_CHECK(cert.ok() == CheckSigningRequest(csr).ok());
   if (!cert.ok()) {
     TESSERA_CHECK(ReasonOf(cert.status()) == "VALUE_ERROR") << cert.status();
     return;
   }
-  TESSERA_CHECK(CheckIssuedBy(*cert, authority.cert_pem).ok());
+  TESSERA_CHECK(CheckIssuedBy(*cert, ca.cert_pem).ok());
   const absl::StatusOr<CertificateInfo> info = Describe(*cert);
   TESSERA_CHECK(info.ok() && info->common_name == "w" && !info->is_ca);
   TESSERA_CHECK(info->dns.empty() && info->ips.empty() && info->uris.empty());
@@ -35,13 +35,13 @@ void OneRequest(const Credential& authority, std::string_view csr) {
 // As PEM text, and as the bytes within.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera::pki;  // NOLINT(google-build-using-namespace): one function
-  static const Credential* const authority =
+  static const Credential* const ca =
       new Credential(MakeCa("fuzz", absl::FromUnixSeconds(1'700'000'000)).value());
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  OneRequest(*authority, bytes);
-  OneRequest(*authority, absl::StrCat("-----BEGIN CERTIFICATE REQUEST-----\n",
-                                      absl::Base64Escape({bytes.data(), bytes.size()}),
-                                      "\n-----END CERTIFICATE REQUEST-----\n"));
+  OneRequest(*ca, bytes);
+  OneRequest(*ca, absl::StrCat("-----BEGIN CERTIFICATE REQUEST-----\n",
+                               absl::Base64Escape({bytes.data(), bytes.size()}),
+                               "\n-----END CERTIFICATE REQUEST-----\n"));
   // Certificates are read from peers too.
   static_cast<void>(Fingerprint(bytes));
   static_cast<void>(Describe(bytes));

@@ -51,7 +51,8 @@ std::string TimeText(absl::Time time) {
   const bool never = time == absl::InfiniteFuture() || time == absl::InfinitePast();
   return never ? kNever : absl::FormatTime(kTimeFormat, time, absl::UTCTimeZone());
 }
-// Parses what TimeText writes; "never" is read as `never`. Returns false for other texts.
+// Parses what TimeText writes; "never" is read as `never`, or refused if that is absl::Time().
+// Returns false for other texts.
 bool ReadTime(std::string_view text, absl::Time never, absl::Time* out) {
   *out = never;
   if (text == kNever) return never != absl::Time();

@@ -54,6 +54,7 @@ NumberedName SplitAtNumbers(std::string_view name) {
     size_t end = i;
     while (digit(end)) ++end;
     const bool bracketed = name[i - 1] == '[' && end < name.size() && name[end] == ']';
+    // Without leading zeros: the digits can be restored from the value.
     const bool plain = end - i <= kMaxDigits && (name[i] != '0' || end - i == 1);
     if (!plain || !(bracketed || end == name.size())) continue;
     out.words.emplace_back(name.substr(word_begin, i - word_begin));

@@ -115,8 +115,8 @@ absl::Status Run(const Options& options) {
   if (!options.port_file.empty())
     TESSERA_RETURN_IF_ERROR(WriteAddress(options.port_file, server->address()));
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics_server,
-                           MetricsServer::StartFor(options.metrics_listen, kMetricsListen,
-                                                   options.metrics_port_file, &metrics));
+                           MetricsServer::StartForDaemon(options.metrics_listen, kMetricsListen,
+                                                         options.metrics_port_file, &metrics));
   health::Config health;
   health.interval = absl::Milliseconds(options.canary_interval_ms);
   health.timeout = absl::Milliseconds(options.canary_timeout_ms);

@@ -242,8 +242,8 @@ absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const std::string& regi
                            rpc::WorkerDaemon::Start(options));
   TESSERA_RETURN_IF_ERROR(WritePorts(table.port_file, *daemon));
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics_server,
-                           MetricsServer::StartFor(table.metrics_listen, kMetricsListen,
-                                                   table.metrics_port_file, &metrics));
+                           MetricsServer::StartForDaemon(table.metrics_listen, kMetricsListen,
+                                                         table.metrics_port_file, &metrics));
   TESSERA_LOG(INFO) << "worker serves" << Field("worker", options.name)
                     << Field("data", daemon->data_endpoint())
                     << Field("coordinator", options.coordinator);
