@@ -413,44 +413,51 @@ std::vector<PlanArray> CollapseEqual(const std::vector<PlanArray>& arrays) {
   return out;
 }
 
+// The arrays of `explain`'s list `key`, whose types and names the program gives; an array without a
+// name is `prefix` and its index.
+absl::StatusOr<std::vector<PlanArray>> ReadArrays(const Json& explain, const char* key,
+                                                  const ir::Mesh& mesh,
+                                                  const std::vector<ir::Type>& types,
+                                                  const std::vector<std::string>& names,
+                                                  const char* prefix, bool is_result) {
+  const Json& specs = ChildOf(explain, key);
+  if (specs.size() != types.size()) {
+    return MakeError(ErrorKind::kInternal, absl::StrCat("the plan speaks of ", specs.size(), " ",
+                                                        key, ", the program of ", types.size()));
+  }
+  std::vector<PlanArray> out;
+  for (size_t i = 0; i < types.size(); ++i) {
+    const Json& text = specs[i];
+    TESSERA_ASSIGN_OR_RETURN(ir::PartitionSpec spec,
+                             ParseSpec(text.is_string() ? text.get<std::string>() : ""));
+    for (const ir::AxisList& axes : spec.dims) {
+      for (const std::string& axis : axes) {
+        if (!mesh.Has(axis)) {
+          return MakeError(ErrorKind::kInternal,
+                           absl::StrCat("the plan names axis ", axis, ", which the mesh ",
+                                        mesh.ToString(), " does not have"));
+        }
+      }
+    }
+    const bool named = i < names.size() && !names[i].empty();
+    out.push_back(
+        {named ? names[i] : absl::StrCat(prefix, i), types[i], std::move(spec), is_result});
+  }
+  return CollapseEqual(out);
+}
+
 }  // namespace
 
 absl::StatusOr<PlanView> MakePlanView(const ir::Program& program, const Json& explain) {
   PlanView plan;
   plan.program = program.entry->name;
   plan.mesh = program.mesh();
-  const auto arrays = [&](const char* key, const std::vector<ir::Type>& types,
-                          const std::vector<std::string>& names, const char* prefix,
-                          std::vector<PlanArray>* out) -> absl::Status {
-    const Json& specs = ChildOf(explain, key);
-    if (specs.size() != types.size()) {
-      return MakeError(ErrorKind::kInternal, absl::StrCat("the plan speaks of ", specs.size(), " ",
-                                                          key, ", the program of ", types.size()));
-    }
-    for (size_t i = 0; i < types.size(); ++i) {
-      const Json& text = specs[i];
-      TESSERA_ASSIGN_OR_RETURN(ir::PartitionSpec spec,
-                               ParseSpec(text.is_string() ? text.get<std::string>() : ""));
-      for (const ir::AxisList& axes : spec.dims) {
-        for (const std::string& axis : axes) {
-          if (!plan.mesh.Has(axis)) {
-            return MakeError(ErrorKind::kInternal,
-                             absl::StrCat("the plan names axis ", axis, ", which the mesh ",
-                                          plan.mesh.ToString(), " does not have"));
-          }
-        }
-      }
-      const bool named = i < names.size() && !names[i].empty();
-      out->push_back({named ? names[i] : absl::StrCat(prefix, i), types[i], std::move(spec),
-                      /*is_result=*/out == &plan.results});
-    }
-    *out = CollapseEqual(*out);
-    return absl::OkStatus();
-  };
-  TESSERA_RETURN_IF_ERROR(
-      arrays("arguments", program.entry->param_types(), program.in_names, "%", &plan.arguments));
-  TESSERA_RETURN_IF_ERROR(arrays("results", program.entry->result_types(), program.out_names,
-                                 "result ", &plan.results));
+  TESSERA_ASSIGN_OR_RETURN(plan.arguments,
+                           ReadArrays(explain, "arguments", plan.mesh, program.entry->param_types(),
+                                      program.in_names, "%", /*is_result=*/false));
+  TESSERA_ASSIGN_OR_RETURN(plan.results,
+                           ReadArrays(explain, "results", plan.mesh, program.entry->result_types(),
+                                      program.out_names, "result ", /*is_result=*/true));
   for (const Json& c : ChildOf(explain, "collectives")) {
     PlanView::Collective& out = plan.collectives.emplace_back();
     out.op = TextOf(c, "op");
