@@ -14,11 +14,8 @@ namespace {
 
 using internal::AsConcrete;
 using internal::ConcreteState;
-using internal::Readable;
+using internal::RequireConcrete;
 using internal::ThrowError;
-
-// Of one call; below the default of result_wait_ms_max.
-constexpr absl::Duration kLongestWaitPerCall = absl::Seconds(20);
 
 // Calls `get` until the operation has ended, as one call may wait no longer than the server allows.
 template <class Get>
@@ -26,9 +23,10 @@ ir::Array Await(const Get& get, const Site& site) {
   const absl::Time end = SteadyNow() + internal::BoundedResultWait(absl::InfiniteDuration());
   for (;;) {
     const absl::Time start = SteadyNow();
-    const absl::Duration wait = std::clamp(end - start, absl::ZeroDuration(), kLongestWaitPerCall);
+    const absl::Duration wait =
+        std::clamp(end - start, absl::ZeroDuration(), internal::kMaxWaitPerCall);
     absl::StatusOr<ir::Array> value = get(wait);
-    // After the whole wait it means not ready yet; earlier it is the error of the run.
+    // After the whole wait, DEADLINE_EXCEEDED means not ready yet; earlier, it is the run's error.
     const bool not_yet = value.status().code() == absl::StatusCode::kDeadlineExceeded &&
                          SteadyNow() - start >= wait && SteadyNow() < end;
     if (!not_yet) return internal::OrThrow(std::move(value), site);
@@ -38,16 +36,6 @@ ir::Array Await(const Get& get, const Site& site) {
 struct AbstractState final : internal::ArrayState {
   using ArrayState::ArrayState;
 };
-
-int64_t NonNegativeIndex(int64_t i, const Array& x, const Site& site) {
-  if (x.rank() == 0) ThrowError(ErrorKind::kTypeError, "at: a rank-0 array has no rows", site);
-  const int64_t n = x.dim(0);
-  if (i < -n || i >= n) {
-    ThrowError(ErrorKind::kValueError,
-               absl::StrCat("at: row ", i, " is out of bounds for ", x.type().ToString()), site);
-  }
-  return i < 0 ? i + n : i;
-}
 
 }  // namespace
 
@@ -74,12 +62,12 @@ bool Array::is_concrete() const { return AsConcrete(*this) != nullptr; }
 bool Array::is_traced() const { return internal::AsTraced(*this) != nullptr; }
 
 ir::Array Array::value(Site site) const {
-  const ConcreteState& c = Readable("value", *this, site);
+  const ConcreteState& c = RequireConcrete("value", *this, site);
   return Await([&](absl::Duration wait) { return c.session->service().Get(c.id, wait); }, site);
 }
 
 ir::Array Array::shard(int index, Site site) const {
-  const ConcreteState& c = Readable("shard", *this, site);
+  const ConcreteState& c = RequireConcrete("shard", *this, site);
   return Await(
       [&](absl::Duration wait) { return c.session->service().GetShard(c.id, index, wait); }, site);
 }
@@ -93,45 +81,37 @@ void Array::CheckOneElement(const Site& site) const {
 }
 
 bool Array::is_ready(Site site) const {
-  const ConcreteState& c = Readable("is_ready", *this, site);
-  if (c.operation == 0) return true;
-  const api::Operation op = internal::OrThrow(c.session->service().GetOperation(c.operation), site);
-  return op.state != api::OperationState::kPending && op.state != api::OperationState::kRunning;
+  const ConcreteState& c = RequireConcrete("is_ready", *this, site);
+  if (!c.computed()) return true;
+  return internal::HasEnded(
+      internal::OrThrow(c.session->service().GetOperation(c.operation), site));
 }
 
 const Array& Array::wait(absl::Duration timeout, Site site) const {
-  const ConcreteState& c = Readable("wait", *this, site);
-  if (c.operation == 0) return *this;
+  const ConcreteState& c = RequireConcrete("wait", *this, site);
+  if (!c.computed()) return *this;
   const absl::Duration limit = internal::BoundedResultWait(timeout);
-  const absl::Time end = SteadyNow() + limit;
-  const auto ended = [](const api::Operation& op) {
-    return op.state != api::OperationState::kPending && op.state != api::OperationState::kRunning;
-  };
-  api::Operation op;
-  do {
-    const absl::Duration left = std::max(end - SteadyNow(), absl::ZeroDuration());
-    op = internal::OrThrow(
-        c.session->service().WaitOperation(c.operation, std::min(left, kLongestWaitPerCall)), site);
-  } while (!ended(op) && SteadyNow() < end);
-  if (!ended(op)) {
+  const api::Operation op =
+      internal::WaitForOperation(c.session->service(), c.operation, limit, site);
+  if (!internal::HasEnded(op)) {
     ThrowError(ErrorKind::kDeadlineExceeded,
                absl::StrCat(c.name, ": not ready after ", absl::FormatDuration(limit),
                             op.pending_reason.empty() ? "" : "; it waits because ",
                             op.pending_reason, ". Wait longer, or cancel it"),
                site);
   }
-  internal::CheckOk(op.error, site);
+  internal::ThrowIfError(op.error, site);
   return *this;
 }
 
 void Array::cancel(Site site) const {
-  const ConcreteState& c = Readable("cancel", *this, site);
-  if (c.operation != 0) internal::CheckOk(c.session->service().Cancel(c.operation), site);
+  const ConcreteState& c = RequireConcrete("cancel", *this, site);
+  if (c.computed()) internal::ThrowIfError(c.session->service().Cancel(c.operation), site);
 }
 
 const api::Placement& Array::placement(Site site) const {
   const ConcreteState* c = AsConcrete(*this);
-  if (!c) internal::RefuseWhileTracing("placement", *this, site);
+  if (!c) internal::ThrowNotReadable("placement", *this, site);
   return c->placement;
 }
 std::vector<int64_t> Array::devices(Site site) const { return placement(site).devices; }
@@ -152,7 +132,7 @@ std::string Array::to_string() const {
   }
   if (c->deleted.load()) return absl::StrCat(out, " (deleted)");
   if (c->donated.load()) return absl::StrCat(out, " (donated)");
-  if (internal::CurrentFrame()) return out;
+  if (internal::CurrentFrame()) return out;  // While tracing, nothing is fetched.
   auto value =
       c->session->service().Get(c->id, internal::BoundedResultWait(absl::InfiniteDuration()));
   if (!value.ok()) return absl::StrCat(out, " failed: ", std::string(value.status().message()));
@@ -203,7 +183,12 @@ Array Array::rows(int64_t start, int64_t stop, Site site) const {
 }
 
 Array Array::at(int64_t i, Site site) const {
-  const int64_t row = NonNegativeIndex(i, *this, site);
+  if (rank() == 0) ThrowError(ErrorKind::kTypeError, "at: a rank-0 array has no rows", site);
+  const int64_t n = dim(0), row = i < 0 ? i + n : i;
+  if (row < 0 || row >= n) {
+    ThrowError(ErrorKind::kValueError,
+               absl::StrCat("at: row ", i, " is out of bounds for ", type().ToString()), site);
+  }
   Dims low(rank(), 0), high = shape();
   low[0] = row;
   high[0] = row + 1;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/site.h"
 #include "base/status.h"
+#include "base/status_exception.h"
 
 namespace tessera {
 
@@ -33,7 +34,7 @@ namespace internal {
 
 [[noreturn]] void ThrowError(ErrorKind kind, std::string message, const Site& site);
 [[noreturn]] void ThrowError(const absl::Status& status, const Site& site);
-inline void CheckOk(const absl::Status& status, const Site& site) {
+inline void ThrowIfError(const absl::Status& status, const Site& site) {
   if (!status.ok()) ThrowError(status, site);
 }
 template <class T>
@@ -43,15 +44,6 @@ T OrThrow(absl::StatusOr<T> value, const Site& site) {
 }
 // Calls `f` and rethrows ir's StatusException as Error.
 template <class F>
-auto ConvertExceptions(const Site& site, F&& f);
-
-}  // namespace internal
-}  // namespace tessera
-
-#include "base/status_exception.h"
-
-namespace tessera::internal {
-template <class F>
 auto ConvertExceptions(const Site& site, F&& f) {
   try {
     return std::forward<F>(f)();
@@ -59,4 +51,6 @@ auto ConvertExceptions(const Site& site, F&& f) {
     ThrowError(e.status(), site);
   }
 }
-}  // namespace tessera::internal
+
+}  // namespace internal
+}  // namespace tessera

@@ -11,19 +11,19 @@
 namespace tessera {
 namespace {
 
-constexpr char kAlone[] = "array";  // the name of an array that is not in a tree
+constexpr char kSingleArrayName[] = "array";  // of an array that is not in a tree
 
 std::vector<std::string> NamesOf(const Flat& flat, const std::string& path) {
   std::vector<std::string> names = LeafPaths(flat.tree, "");
   if (absl::EndsWith(path, ".npy") && names.size() == 1) return {""};
   for (std::string& name : names) {
     if (!name.empty() && name[0] == '.') name.erase(0, 1);
-    if (name.empty()) name = kAlone;
+    if (name.empty()) name = kSingleArrayName;
   }
   return names;
 }
 
-void RefuseIfEmpty(std::string_view what, const Flat& flat, const Site& site) {
+void ThrowIfNoArrays(std::string_view what, const Flat& flat, const Site& site) {
   if (!flat.leaves.empty()) return;
   internal::ThrowError(ErrorKind::kValueError,
                        absl::StrCat(ToAbsl(what), ": the tree holds no array"), site);
@@ -67,12 +67,13 @@ namespace internal {
 
 void SaveLeaves(const Flat& flat, const std::string& path, const SaveOptions& options,
                 const Site& site) {
-  RefuseIfEmpty("save", flat, site);
+  ThrowIfNoArrays("save", flat, site);
   const std::vector<std::string> names = NamesOf(flat, path);
   std::vector<api::ArrayToSave> arrays;
   std::shared_ptr<Session> session;
   for (size_t i = 0; i < names.size(); ++i) {
-    const ConcreteState& c = Readable(absl::StrCat("save '", names[i], "'"), flat.leaves[i], site);
+    const ConcreteState& c =
+        RequireConcrete(absl::StrCat("save '", names[i], "'"), flat.leaves[i], site);
     if (session != nullptr && c.session != session) {
       ThrowError(ErrorKind::kValueError,
                  absl::StrCat("save: '", names[i], "' is of another session than '", names[0],
@@ -88,8 +89,8 @@ void SaveLeaves(const Flat& flat, const std::string& path, const SaveOptions& op
 std::vector<Array> LoadLeaves(const Flat& like, const std::string& path, const Mesh* mesh,
                               const std::vector<std::optional<PartitionSpec>>& specs,
                               const Site& site) {
-  RefuseIfEmpty("load", like, site);
-  if (CurrentFrame()) RefuseWhileTracing("load", like.leaves[0], site);
+  ThrowIfNoArrays("load", like, site);
+  if (CurrentFrame()) ThrowNotReadable("load", like.leaves[0], site);
   std::shared_ptr<Session> session;
   for (const Array& leaf : like.leaves) {
     if (const ConcreteState* c = AsConcrete(leaf); c && !session) session = c->session;

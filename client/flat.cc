@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "client/operand.h"
 #include "ir/ops.h"
 
@@ -16,12 +17,13 @@ std::vector<Array> Concat(std::vector<Array> a, const std::vector<Array>& b) {
   return a;
 }
 
-std::vector<bool> With(std::vector<bool> mask, size_t more, bool value) {
+// `mask` with `more` times `value` at its end.
+std::vector<bool> Extended(std::vector<bool> mask, size_t more, bool value) {
   mask.insert(mask.end(), more, value);
   return mask;
 }
 
-// `f` with only the results named.
+// `f` with only the results `which`.
 ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which) {
   ir::Function out = f;
   out.results.clear();
@@ -34,10 +36,21 @@ Array FullArray(const Type& type, double value, const Site& site) {
                 [&](ir::Builder& b, std::vector<ir::Value>) { return ir::Full(b, type, value); });
 }
 
-// An array of `tangent`'s dtype rules: what has a tangent.
-std::vector<bool> Inexact(const std::vector<Array>& arrays) {
+// Which values have tangents: those of inexact dtypes.
+std::vector<bool> HaveTangents(const std::vector<Type>& types) {
   std::vector<bool> out;
-  for (const Array& a : arrays) out.push_back(ir::IsInexact(a.dtype()));
+  for (const Type& t : types) out.push_back(ir::IsInexact(t.dtype));
+  return out;
+}
+
+// One array for each type: the next one of `arrays` if `given`, else zeros.
+std::vector<Array> FillWithZeros(const std::vector<Type>& types, const std::vector<bool>& given,
+                                 absl::Span<const Array> arrays, const Site& site) {
+  std::vector<Array> out;
+  size_t next = 0;
+  for (size_t i = 0; i < types.size(); ++i) {
+    out.push_back(given[i] ? arrays[next++] : FullArray(types[i], 0, site));
+  }
   return out;
 }
 
@@ -187,7 +200,7 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
     const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, site, body);
     CheckLoss(name, n, site);
     const ir::Linearized lin =
-        OrThrow(ir::Linearize(*n.fn, With(active, n.captures.size(), false)), site);
+        OrThrow(ir::Linearize(*n.fn, Extended(active, n.captures.size(), false)), site);
     std::vector<Array> out = CallFunction(lin.forward, Concat(args.leaves, n.captures), name, site);
     const std::vector<Array> residuals(out.end() - lin.num_residuals, out.end());
     out.resize(out.size() - lin.num_residuals);
@@ -195,7 +208,7 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
     const ir::FunctionRef linear = KeepResults(*lin.linear, {0});
     std::vector<bool> mask(residuals.size(), false);
     const ir::FunctionRef transposed =
-        OrThrow(ir::TransposeFunction(*linear, With(mask, wanted.size(), true)), site);
+        OrThrow(ir::TransposeFunction(*linear, Extended(mask, wanted.size(), true)), site);
     const Array one = FullArray(ir::CotangentType(out[0].type()), 1, site);
     return Concat(out, CallFunction(transposed, Concat(residuals, {one}), name, site));
   });
@@ -203,8 +216,8 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
 
 std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& tangents,
                            const Site& site, FlatBody body) {
-  std::vector<Array> moving;
-  const std::vector<bool> active = Inexact(primals.leaves);
+  std::vector<Array> active_tangents;
+  const std::vector<bool> active = HaveTangents(TypesOf(primals.leaves));
   for (size_t i = 0; i < tangents.size(); ++i) {
     if (!active[i]) continue;
     if (!ir::SameShapeAndDType(primals.leaves[i].type(), tangents[i].type())) {
@@ -215,22 +228,19 @@ std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& ta
                               " but its tangent is ", tangents[i].type().ToString()),
                  site);
     }
-    moving.push_back(tangents[i]);
+    active_tangents.push_back(tangents[i]);
   }
   return InProgram("jvp", site, primals.leaves, [&] {
     const Nested n = TraceFlat(CurrentScope(), TypesOf(primals.leaves), "jvp", site, body);
-    const ir::JvpResult jvp =
-        OrThrow(ir::Jvp(*n.fn, With(active, n.captures.size(), false), /*instantiate=*/true), site);
-    // The function wants its primals, then the tangents.
-    const std::vector<Array> flat =
-        CallFunction(jvp.fn, Concat(Concat(primals.leaves, n.captures), moving), "jvp", site);
+    const ir::JvpResult jvp = OrThrow(
+        ir::Jvp(*n.fn, Extended(active, n.captures.size(), false), /*instantiate=*/true), site);
+    // The parameters are the primals, then the tangents.
+    const std::vector<Array> in = Concat(Concat(primals.leaves, n.captures), active_tangents);
+    const std::vector<Array> all = CallFunction(jvp.fn, in, "jvp", site);
     const size_t results = n.fn->results.size();
-    std::vector<Array> out(flat.begin(), flat.begin() + results);
-    size_t next = results;
-    for (size_t r = 0; r < results; ++r) {
-      out.push_back(jvp.out_active[r] ? flat[next++] : FullArray(out[r].type(), 0, site));
-    }
-    return out;
+    const std::vector<Array> out(all.begin(), all.begin() + results);
+    return Concat(out, FillWithZeros(TypesOf(out), jvp.out_active,
+                                     absl::MakeSpan(all).subspan(results), site));
   });
 }
 
@@ -243,8 +253,9 @@ LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site&
   std::vector<Array> out = InProgram(name, site, args.leaves, [&] {
     const Nested n = TraceFlat(CurrentScope(), linear->in_types, name, site, body);
     linear->out_types = n.fn->result_types();
-    linear->parts =
-        OrThrow(ir::Linearize(*n.fn, With(Inexact(args.leaves), n.captures.size(), false)), site);
+    linear->parts = OrThrow(
+        ir::Linearize(*n.fn, Extended(HaveTangents(linear->in_types), n.captures.size(), false)),
+        site);
     return CallFunction(linear->parts.forward, Concat(args.leaves, n.captures), name, site);
   });
   const int n = linear->parts.num_residuals;
@@ -260,15 +271,9 @@ std::vector<Array> PushForward(const Linear& linear, const std::vector<Array>& t
     if (ir::IsInexact(linear.in_types[i].dtype)) in.push_back(tangents[i]);
   }
   return InProgram("linearized", linear.site, in, [&] {
-    const std::vector<Array> moved =
-        CallFunction(linear.parts.linear, in, "linearized", linear.site);
-    std::vector<Array> out;
-    size_t next = 0;
-    for (size_t r = 0; r < linear.out_types.size(); ++r) {
-      out.push_back(linear.parts.out_active[r] ? moved[next++]
-                                               : FullArray(linear.out_types[r], 0, linear.site));
-    }
-    return out;
+    return FillWithZeros(linear.out_types, linear.parts.out_active,
+                         CallFunction(linear.parts.linear, in, "linearized", linear.site),
+                         linear.site);
   });
 }
 
@@ -280,18 +285,14 @@ std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cota
     if (linear.parts.out_active[r]) in.push_back(cotangents[r]);
   }
   return InProgram("vjp", linear.site, in, [&] {
-    int moving = 0;
-    for (const Type& t : linear.in_types) moving += ir::IsInexact(t.dtype);
+    const std::vector<bool> active = HaveTangents(linear.in_types);
     const std::vector<bool> mask(linear.residuals.size(), false);
-    const ir::FunctionRef transposed =
-        OrThrow(ir::TransposeFunction(*linear.parts.linear, With(mask, moving, true)), linear.site);
-    const std::vector<Array> moved = CallFunction(transposed, in, "vjp", linear.site);
-    std::vector<Array> out;
-    size_t next = 0;
-    for (const Type& t : linear.in_types) {
-      out.push_back(ir::IsInexact(t.dtype) ? moved[next++] : FullArray(t, 0, linear.site));
-    }
-    return out;
+    const ir::FunctionRef transposed = OrThrow(
+        ir::TransposeFunction(*linear.parts.linear,
+                              Extended(mask, std::count(active.begin(), active.end(), true), true)),
+        linear.site);
+    return FillWithZeros(linear.in_types, active, CallFunction(transposed, in, "vjp", linear.site),
+                         linear.site);
   });
 }
 
@@ -304,7 +305,7 @@ std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<A
                         ErrorKind::kTypeError, n.fn->result_types(), cotangents, site);
     const std::vector<bool> mask(like.leaves.size(), true);
     const ir::FunctionRef transposed =
-        OrThrow(ir::TransposeFunction(*n.fn, With(mask, n.captures.size(), false)), site);
+        OrThrow(ir::TransposeFunction(*n.fn, Extended(mask, n.captures.size(), false)), site);
     return CallFunction(transposed, Concat(n.captures, cotangents), "linear_transpose", site);
   });
 }
@@ -375,9 +376,9 @@ std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body
       inner.push_back(dims[i] < 0 ? t : WithoutDim(t, dims[i]));
     }
     const Nested n = TraceFlat(CurrentScope(), inner, "vmap", site, body);
-    std::vector<int> all = dims;
-    all.insert(all.end(), n.captures.size(), -1);
-    std::vector<int> force;
+    std::vector<int> param_dims = dims;
+    param_dims.insert(param_dims.end(), n.captures.size(), -1);
+    std::vector<int> result_dims;
     const std::vector<std::optional<int>> wanted = out_dims();
     for (size_t r = 0; r < wanted.size(); ++r) {
       const int rank = n.fn->type(n.fn->results[r]).rank() + 1;
@@ -388,9 +389,9 @@ std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body
                                 " is out of bounds for rank ", rank),
                    site);
       }
-      force.push_back(d);
+      result_dims.push_back(d);
     }
-    ir::FunctionRef batched = OrThrow(ir::Batch(*n.fn, all, size, force), site).fn;
+    ir::FunctionRef batched = OrThrow(ir::Batch(*n.fn, param_dims, size, result_dims), site).fn;
     const std::vector<Array> in = Concat(call.args.leaves, n.captures);
     // A mapped dim that is sharded on an Explicit axis changes the types in the batched body.
     const std::vector<Type> types = TypesOf(in);
@@ -502,7 +503,7 @@ Array MatchOutSpec(const Array& r, const PartitionSpec& spec, const std::string&
 std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatBody body,
                                absl::FunctionRef<std::vector<PartitionSpec>()> out_specs,
                                absl::FunctionRef<std::vector<std::string>()> out_paths) {
-  // Outside of a program the mesh is set in context for the program that is made.
+  // Outside of a trace, the program that runs the shard_map gets its mesh.
   std::optional<set_mesh> context;
   if (!CurrentFrame() && context_mesh().empty() && !call.mesh.empty()) context.emplace(call.mesh);
   return InProgram("shard_map", site, call.args.leaves, [&] {
@@ -614,7 +615,7 @@ std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body
     for (const Array& x : call.xs.leaves) params.push_back(WithoutDim(x.type(), 0));
     const Nested n = TraceFlat(CurrentScope(), params, "scan", site, body);
     CheckCarry(call, *n.fn, site);
-    // The op takes what is captured first.
+    // The first operands of the op are the captures.
     std::vector<int> order;
     const int declared = static_cast<int>(args.size());
     for (int i = declared; i < n.fn->num_params; ++i) order.push_back(i);
@@ -673,7 +674,8 @@ std::string PlacementKey(const Array& a) {
                       "/", reinterpret_cast<uintptr_t>(c->session.get()), ";");
 }
 
-void RequireReadable(const std::string& name, const FlatArgs& args, const Site& site) {
+// Throws unless the arguments can be passed to a run.
+void CheckArguments(const std::string& name, const FlatArgs& args, const Site& site) {
   for (size_t i = 0; i < args.leaves.size(); ++i) {
     const Array& a = args.leaves[i];
     const ConcreteState* c = a.valid() ? AsConcrete(a) : nullptr;
@@ -683,12 +685,7 @@ void RequireReadable(const std::string& name, const FlatArgs& args, const Site& 
                               ", but a concrete array is expected outside a trace"),
                  site);
     }
-    if (c && c->deleted.load()) {
-      ThrowError(ErrorKind::kArrayDeleted,
-                 absl::StrCat(name, ": ", args.paths[i], ": Array has been deleted or donated: ",
-                              c->type.ToString(), ". Keep a handle to what is used again"),
-                 site);
-    }
+    if (c && c->deleted.load()) ThrowDeleted(absl::StrCat(name, ": ", args.paths[i]), a, site);
   }
 }
 
@@ -736,7 +733,7 @@ std::vector<Array> JitCache::Call(const std::string& key, const FlatArgs& args,
                    return ir::Call(b, n.fn, in, options.name);
                  });
   }
-  RequireReadable(options.name, args, site);
+  CheckArguments(options.name, args, site);
   std::string full = absl::StrCat(key, "|", context_mesh().ToString(), "@",
                                   absl::StrJoin(context_mesh().devices, ","), "|");
   for (const Array& a : args.leaves) absl::StrAppend(&full, PlacementKey(a));
@@ -781,7 +778,7 @@ api::CompileReply JitCache::Explain(const FlatArgs& args, const Options& options
     return SessionOf(Concat(args.leaves, traced.captures), site)
         ->PlanForAbsent(traced.program, absent->memory_bytes, options.name, site);
   }
-  RequireReadable(options.name, args, site);
+  CheckArguments(options.name, args, site);
   const TracedProgram traced = TraceForJit(args, options, site, body);
   const std::shared_ptr<Session> session = SessionOf(Concat(args.leaves, traced.captures), site);
   return session->Compile(traced.program, traced.mesh.devices, options.name, /*explain=*/true, site)

@@ -16,8 +16,7 @@ using internal::Operands;
 using internal::ThrowError;
 using Vs = std::vector<ir::Value>;
 
-// An op of one operand with attributes.
-Array One(std::string_view name, const Arg& x, absl::FunctionRef<ir::Value(ir::Value)> op) {
+Array Unary(std::string_view name, const Arg& x, absl::FunctionRef<ir::Value(ir::Value)> op) {
   return ApplyArgs(name, {x}, Operands::kStrict, [&](ir::Builder&, Vs v) { return op(v[0]); });
 }
 
@@ -33,7 +32,7 @@ Array AsArray(const Arg& a, DType dtype) {
                 [&](ir::Builder& b, Vs) { return internal::Literal(b, a, dtype); });
 }
 
-// Names, or the error that JAX's users know, when an axis is not bound here.
+// Throws JAX's error if one of the axes is not Manual in the current scope.
 void RequireBound(std::string_view op, const AxisNames& axes, const Site& site) {
   const ir::Mesh mesh = internal::CurrentScope().mesh;
   for (const std::string& axis : axes.names) {
@@ -49,7 +48,7 @@ void RequireBound(std::string_view op, const AxisNames& axes, const Site& site) 
 Array Collective(const char* name, const Arg& x, const AxisNames& axes,
                  absl::FunctionRef<ir::Value(ir::Value)> op) {
   RequireBound(name, axes, x.site);
-  return One(name, x, op);
+  return Unary(name, x, op);
 }
 
 }  // namespace
@@ -88,14 +87,15 @@ Array clamp(const Arg& min, const Arg& x, const Arg& max) {
                    [](ir::Builder&, Vs v) { return ir::Clamp(v[1], v[0], v[2]); });
 }
 Array convert_element_type(const Arg& x, DType dtype) {
-  return One("convert_element_type", x, [&](ir::Value v) { return ir::Convert(v, dtype); });
+  return Unary("convert_element_type", x, [&](ir::Value v) { return ir::Convert(v, dtype); });
 }
 Array bitcast_convert_type(const Arg& x, DType dtype) {
-  return One("bitcast_convert_type", x, [&](ir::Value v) { return ir::BitcastConvert(v, dtype); });
+  return Unary("bitcast_convert_type", x,
+               [&](ir::Value v) { return ir::BitcastConvert(v, dtype); });
 }
 Array reduce_precision(const Arg& x, int exponent_bits, int mantissa_bits) {
-  return One("reduce_precision", x,
-             [&](ir::Value v) { return ir::ReducePrecision(v, exponent_bits, mantissa_bits); });
+  return Unary("reduce_precision", x,
+               [&](ir::Value v) { return ir::ReducePrecision(v, exponent_bits, mantissa_bits); });
 }
 
 Array iota(DType dtype, Dims shape, int dimension, Site site) {
@@ -107,21 +107,21 @@ Array full(Dims shape, double value, DType dtype, Site site) {
                 [&](ir::Builder& b, Vs) { return ir::Full(b, dtype, shape, value); });
 }
 Array full_like(const Arg& x, double value) {
-  return One("full_like", x, [&](ir::Value v) { return ir::FullLike(v, value); });
+  return Unary("full_like", x, [&](ir::Value v) { return ir::FullLike(v, value); });
 }
 Array broadcast_in_dim(const Arg& x, Dims shape, std::vector<int64_t> dims) {
-  return One("broadcast_in_dim", x,
-             [&](ir::Value v) { return ir::BroadcastInDim(v, shape, dims); });
+  return Unary("broadcast_in_dim", x,
+               [&](ir::Value v) { return ir::BroadcastInDim(v, shape, dims); });
 }
 Array reshape(const Arg& x, Dims shape) {
-  return One("reshape", x, [&](ir::Value v) { return ir::Reshape(v, shape); });
+  return Unary("reshape", x, [&](ir::Value v) { return ir::Reshape(v, shape); });
 }
 Array transpose(const Arg& x, std::vector<int64_t> permutation) {
-  return One("transpose", x, [&](ir::Value v) { return ir::Transpose(v, permutation); });
+  return Unary("transpose", x, [&](ir::Value v) { return ir::Transpose(v, permutation); });
 }
 Array slice(const Arg& x, Dims start_indices, Dims limit_indices, Dims strides) {
-  return One("slice", x,
-             [&](ir::Value v) { return ir::Slice(v, start_indices, limit_indices, strides); });
+  return Unary("slice", x,
+               [&](ir::Value v) { return ir::Slice(v, start_indices, limit_indices, strides); });
 }
 Array concatenate(const std::vector<Array>& xs, int dimension, Site site) {
   return Apply1("concatenate", site, xs,
@@ -134,7 +134,7 @@ Array pad(const Arg& x, const Arg& padding_value, std::vector<int64_t> low,
                    [&](ir::Builder&, Vs v) { return ir::Pad(v[0], v[1], low, high, interior); });
 }
 Array rev(const Arg& x, std::vector<int64_t> dimensions) {
-  return One("rev", x, [&](ir::Value v) { return ir::Reverse(v, dimensions); });
+  return Unary("rev", x, [&](ir::Value v) { return ir::Reverse(v, dimensions); });
 }
 
 namespace {
@@ -166,9 +166,9 @@ Array dynamic_update_index_in_dim(const Arg& x, const Arg& row, const Arg& index
       [&](ir::Builder&, Vs v) { return ir::DynamicUpdateIndexInDim(v[0], v[1], v[2], dim); });
 }
 
-#define TESSERA_DEFINE_REDUCE(name, Symbol)                                 \
-  Array name(const Arg& x, std::vector<int64_t> axes) {                     \
-    return One(#name, x, [&](ir::Value v) { return ir::Symbol(v, axes); }); \
+#define TESSERA_DEFINE_REDUCE(name, Symbol)                                   \
+  Array name(const Arg& x, std::vector<int64_t> axes) {                       \
+    return Unary(#name, x, [&](ir::Value v) { return ir::Symbol(v, axes); }); \
   }
 TESSERA_DEFINE_REDUCE(reduce_sum, ReduceSum)
 TESSERA_DEFINE_REDUCE(reduce_prod, ReduceProd)
@@ -179,10 +179,10 @@ TESSERA_DEFINE_REDUCE(reduce_or, ReduceOr)
 #undef TESSERA_DEFINE_REDUCE
 
 Array argmax(const Arg& x, int axis, DType index_dtype) {
-  return One("argmax", x, [&](ir::Value v) { return ir::ArgMax(v, axis, index_dtype); });
+  return Unary("argmax", x, [&](ir::Value v) { return ir::ArgMax(v, axis, index_dtype); });
 }
 Array argmin(const Arg& x, int axis, DType index_dtype) {
-  return One("argmin", x, [&](ir::Value v) { return ir::ArgMin(v, axis, index_dtype); });
+  return Unary("argmin", x, [&](ir::Value v) { return ir::ArgMin(v, axis, index_dtype); });
 }
 
 Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
@@ -194,8 +194,8 @@ Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
   });
 }
 Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec) {
-  return One("sharding_constraint", x,
-             [&](ir::Value v) { return ir::ShardingConstraint(v, spec); });
+  return Unary("sharding_constraint", x,
+               [&](ir::Value v) { return ir::ShardingConstraint(v, spec); });
 }
 std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site) {
   return internal::Apply("optimization_barrier", site, xs,
@@ -259,13 +259,13 @@ Array pcast(const Arg& x, const AxisNames& axes, std::string_view to) {
     ThrowError(ErrorKind::kValueError, "pcast: pvary should be called under shard_map", x.site);
   }
   RequireBound("pcast", axes, x.site);
-  if (!scope.check_vma) return One("pcast", x, [](ir::Value v) { return v; });
+  if (!scope.check_vma) return Unary("pcast", x, [](ir::Value v) { return v; });
   if (to != "varying") {
     ThrowError(ErrorKind::kValueError,
                absl::StrCat("Unsupported pcast to='", ToAbsl(to), "'; 'varying' is supported"),
                x.site);
   }
-  return One("pcast", x, [&](ir::Value v) {
+  return Unary("pcast", x, [&](ir::Value v) {
     ir::AxisSet set;
     for (const std::string& axis : axes.names) {
       const Type& t = v.type();

@@ -36,20 +36,15 @@ Mesh abstract_mesh(const std::vector<int64_t>& shape, const std::vector<std::str
     mesh.logical.axes.push_back(
         {names[i], shape[i], axis_types.empty() ? AxisType::kExplicit : axis_types[i]});
   }
-  internal::CheckOk(ir::CheckMesh(mesh.logical), site);
+  internal::ThrowIfError(ir::CheckMesh(mesh.logical), site);
   return mesh;
 }
 
 Mesh make_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                const std::vector<AxisType>& axis_types, Session* session, Site site) {
   Mesh mesh = abstract_mesh(shape, names, axis_types, site);
-  const std::shared_ptr<Session> own = session ? nullptr : Session::Default(site);
-  const std::vector<api::Device> devices = (session ? session : own.get())->devices(site);
-  for (const api::Device& d : devices) {
-    if (d.healthy && static_cast<int64_t>(mesh.devices.size()) < mesh.size()) {
-      mesh.devices.push_back(d.id);
-    }
-  }
+  const auto used = session ? session->shared_from_this() : Session::Default(site);
+  mesh.devices = used->HealthyDevices(mesh.size(), site);
   if (static_cast<int64_t>(mesh.devices.size()) < mesh.size()) {
     internal::ThrowError(
         ErrorKind::kNotEnoughDevices,

@@ -35,9 +35,9 @@ Array Promoted(std::string_view name, const Arg& x, const Arg& y,
   return ApplyArgs(
       name, {x, y}, Operands::kPromote, [&](ir::Builder&, Vs v) { return op(v[0], v[1]); }, dtype);
 }
-// One operand; `inexact`: integers become floats first.
-Array One(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op,
-          bool inexact = false) {
+// `inexact`: integers become floats first.
+Array Unary(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op,
+            bool inexact = false) {
   return ApplyArgs(name, {x}, Operands::kPromote,
                    [&](ir::Builder&, Vs v) { return op(inexact ? ToInexact(v[0]) : v[0]); });
 }
@@ -74,7 +74,8 @@ Dims KeptDims(Dims shape, const std::vector<int64_t>& axes) {
   return shape;
 }
 
-int64_t Count(const Dims& shape, const std::vector<int64_t>& axes) {
+// The number of elements that a reduction over `axes` combines into one.
+int64_t NumReduced(const Dims& shape, const std::vector<int64_t>& axes) {
   int64_t n = 1;
   for (int64_t a : axes) n *= shape[a];
   return n;
@@ -90,8 +91,8 @@ Array Reduce(std::string_view name, const Arg& x, const Axes& axes, bool keepdim
   });
 }
 
-// Broadcasts a reduced value back along `axes`.
-Value BackTo(Value reduced, Value x, const std::vector<int64_t>& axes) {
+// Broadcasts `reduced`, a reduction of `x` over `axes`, to the shape of `x`.
+Value BroadcastBack(Value reduced, Value x, const std::vector<int64_t>& axes) {
   std::vector<int64_t> kept;
   for (int d = 0; d < x.rank(); ++d) {
     if (!std::binary_search(axes.begin(), axes.end(), d)) kept.push_back(d);
@@ -102,7 +103,7 @@ Value BackTo(Value reduced, Value x, const std::vector<int64_t>& axes) {
 Value Mean(Value x, const std::vector<int64_t>& axes) {
   x = ToInexact(x);
   const Value s = ir::ReduceSum(x, axes);
-  return s / ir::FullLike(s, static_cast<double>(Count(x.shape(), axes)));
+  return s / ir::FullLike(s, static_cast<double>(NumReduced(x.shape(), axes)));
 }
 
 // The maximum, with zero derivative, and 0 where it is not finite.
@@ -119,7 +120,7 @@ Value ToBool(Value x) {
 
 // ---- Arithmetic. --------------------------------------------------------------------------------
 
-Array operator-(const Arg& x) { return One("neg", x, ir::Neg); }
+Array operator-(const Arg& x) { return Unary("neg", x, ir::Neg); }
 // Of bools, + is or and * is and.
 Array operator+(const Arg& x, const Arg& y) {
   return Promoted("add", x, y, [](Value a, Value b) {
@@ -179,7 +180,7 @@ Array logical_or(const Arg& x, const Arg& y) {
   });
 }
 Array logical_not(const Arg& x) {
-  return One("not", x, [](Value v) { return ir::Not(ToBool(v)); });
+  return Unary("not", x, [](Value v) { return ir::Not(ToBool(v)); });
 }
 
 Array where(const Arg& condition, const Arg& x, const Arg& y) {
@@ -211,7 +212,7 @@ Array clip(const Arg& x, const Arg& low, const Arg& high) {
 }
 
 #define TESSERA_DEFINE_INEXACT(name, Symbol) \
-  Array name(const Arg& x) { return One(#name, x, ir::Symbol, /*inexact=*/true); }
+  Array name(const Arg& x) { return Unary(#name, x, ir::Symbol, /*inexact=*/true); }
 TESSERA_DEFINE_INEXACT(exp, Exp)
 TESSERA_DEFINE_INEXACT(expm1, Expm1)
 TESSERA_DEFINE_INEXACT(log, Log)
@@ -221,38 +222,38 @@ TESSERA_DEFINE_INEXACT(cos, Cos)
 TESSERA_DEFINE_INEXACT(sqrt, Sqrt)
 TESSERA_DEFINE_INEXACT(rsqrt, Rsqrt)
 TESSERA_DEFINE_INEXACT(sigmoid, Logistic)
+TESSERA_DEFINE_INEXACT(tanh, Tanh)
 #undef TESSERA_DEFINE_INEXACT
 
 // Integers need no rounding, and are finite.
 Array floor(const Arg& x) {
-  return One("floor", x, [](Value v) { return ir::IsInexact(v.dtype()) ? ir::Floor(v) : v; });
+  return Unary("floor", x, [](Value v) { return ir::IsInexact(v.dtype()) ? ir::Floor(v) : v; });
 }
 Array ceil(const Arg& x) {
-  return One("ceil", x, [](Value v) { return ir::IsInexact(v.dtype()) ? ir::Ceil(v) : v; });
+  return Unary("ceil", x, [](Value v) { return ir::IsInexact(v.dtype()) ? ir::Ceil(v) : v; });
 }
 Array round(const Arg& x) {
-  return One("round", x,
-             [](Value v) { return ir::IsInexact(v.dtype()) ? ir::RoundNearestEven(v) : v; });
+  return Unary("round", x,
+               [](Value v) { return ir::IsInexact(v.dtype()) ? ir::RoundNearestEven(v) : v; });
 }
 Array is_finite(const Arg& x) {
-  return One("is_finite", x, [](Value v) {
+  return Unary("is_finite", x, [](Value v) {
     return ir::IsInexact(v.dtype()) ? ir::IsFinite(v) : ir::Compare(v, v, "EQ");
   });
 }
-Array tanh(const Arg& x) { return One("tanh", x, ir::Tanh, /*inexact=*/true); }
 
 Array relu(const Arg& x) {
-  return One("relu", x, [](Value v) {
+  return Unary("relu", x, [](Value v) {
     const Value zero = ir::FullLike(v, 0);
     return ir::Select(ir::Compare(v, zero, "GT"), v, zero);
   });
 }
 Array silu(const Arg& x) {
-  return One(
+  return Unary(
       "silu", x, [](Value v) { return v * ir::Logistic(v); }, /*inexact=*/true);
 }
 Array gelu(const Arg& x, bool approximate) {
-  return One(
+  return Unary(
       "gelu", x,
       [&](Value v) {
         const auto c = [&](double value) { return ir::FullLike(v, value); };
@@ -278,7 +279,7 @@ Array prod(const Arg& x, const Axes& axes, bool keepdims) {
 namespace {
 void CheckNotEmpty(std::string_view name, const Arg& x, const Axes& axes) {
   const Dims shape = x.kind == Arg::kArray ? x.array->shape() : Dims{};
-  if (Count(shape, NormalAxes(name, axes, RankOf(x), x.site)) > 0) return;
+  if (NumReduced(shape, NormalAxes(name, axes, RankOf(x), x.site)) > 0) return;
   ThrowError(ErrorKind::kValueError,
              absl::StrCat("zero-size array to reduction operation ", ToAbsl(name),
                           " which has no identity: ", x.array->type().ToString()),
@@ -310,7 +311,7 @@ Array mean(const Arg& x, const Axes& axes, bool keepdims) {
 Array var(const Arg& x, const Axes& axes, bool keepdims) {
   return Reduce("var", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
     v = ToInexact(v);
-    return Mean(ir::Square(v - BackTo(Mean(v, d), v, d)), d);
+    return Mean(ir::Square(v - BroadcastBack(Mean(v, d), v, d)), d);
   });
 }
 
@@ -319,7 +320,7 @@ Array ArgExtreme(std::string_view name, const Arg& x, std::optional<int> axis, b
                  absl::FunctionRef<Value(Value, int)> op) {
   const int rank = RankOf(x);
   const int dim = axis ? NormalAxis(name, *axis, rank, x.site) : 0;
-  return One(name, x, [&](Value v) {
+  return Unary(name, x, [&](Value v) {
     const Dims shape = v.shape();
     if (!axis) v = ir::Reshape(v, {v.type().num_elements()});
     const Value r = op(v, dim);
@@ -340,26 +341,26 @@ Array logsumexp(const Arg& x, const Axes& axes, bool keepdims) {
   return Reduce("logsumexp", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
     v = ToInexact(v);
     const Value m = SafeMax(v, d);
-    return ir::Log(ir::ReduceSum(ir::Exp(v - BackTo(m, v, d)), d)) + m;
+    return ir::Log(ir::ReduceSum(ir::Exp(v - BroadcastBack(m, v, d)), d)) + m;
   });
 }
 Array softmax(const Arg& x, int axis) {
   const int64_t d = NormalAxis("softmax", axis, RankOf(x), x.site);
-  return One(
+  return Unary(
       "softmax", x,
       [&](Value v) {
-        const Value e = ir::Exp(v - BackTo(SafeMax(v, {d}), v, {d}));
-        return e / BackTo(ir::ReduceSum(e, {d}), e, {d});
+        const Value e = ir::Exp(v - BroadcastBack(SafeMax(v, {d}), v, {d}));
+        return e / BroadcastBack(ir::ReduceSum(e, {d}), e, {d});
       },
       /*inexact=*/true);
 }
 Array log_softmax(const Arg& x, int axis) {
   const int64_t d = NormalAxis("log_softmax", axis, RankOf(x), x.site);
-  return One(
+  return Unary(
       "log_softmax", x,
       [&](Value v) {
-        const Value shifted = v - BackTo(SafeMax(v, {d}), v, {d});
-        return shifted - BackTo(ir::Log(ir::ReduceSum(ir::Exp(shifted), {d})), v, {d});
+        const Value shifted = v - BroadcastBack(SafeMax(v, {d}), v, {d});
+        return shifted - BroadcastBack(ir::Log(ir::ReduceSum(ir::Exp(shifted), {d})), v, {d});
       },
       /*inexact=*/true);
 }
@@ -416,12 +417,13 @@ Array dot(const Arg& x, const Arg& y) {
 namespace {
 
 // A value and the einsum letters of its dims.
-struct Lettered {
+struct EinsumTerm {
   Value value;
   std::string letters;
 };
 
-void SumOut(Lettered* x, const std::string& keep) {
+// Sums over the dims whose letters are not in `keep`.
+void SumOut(EinsumTerm* x, const std::string& keep) {
   std::vector<int64_t> gone;
   std::string left;
   for (size_t i = 0; i < x->letters.size(); ++i) {
@@ -434,7 +436,9 @@ void SumOut(Lettered* x, const std::string& keep) {
   if (!gone.empty()) *x = {ir::ReduceSum(x->value, gone), left};
 }
 
-Lettered Contract(Lettered x, Lettered y, const std::string& later) {
+// The product of two terms, summed over the letters that are not in `later`, those of the result
+// and of the terms that follow.
+EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later) {
   SumOut(&x, later + y.letters);
   SumOut(&y, later + x.letters);
   ir::DotDims dims;
@@ -509,7 +513,7 @@ Array einsum(std::string_view spec, const std::vector<Arg>& operands) {
   }
   const DType dtype = internal::CommonDType(operands);
   return Apply1("einsum", site, arrays, [&](ir::Builder&, Vs v) {
-    Lettered acc{ir::Convert(v[0], dtype), terms[0]};
+    EinsumTerm acc{ir::Convert(v[0], dtype), terms[0]};
     for (size_t i = 1; i < v.size(); ++i) {
       std::string later = out;
       for (size_t j = i + 1; j < v.size(); ++j) later += terms[j];
@@ -526,14 +530,14 @@ Array einsum(std::string_view spec, const std::vector<Arg>& operands) {
 
 Array reshape(const Arg& x, Dims shape) {
   if (x.kind == Arg::kArray) return x.array->reshape(std::move(shape), x.site);
-  return One("reshape", x, [&](Value v) { return ir::Reshape(v, shape); });
+  return Unary("reshape", x, [&](Value v) { return ir::Reshape(v, shape); });
 }
 Array transpose(const Arg& x, std::vector<int64_t> permutation) {
   if (permutation.empty()) {
     permutation.resize(RankOf(x));
     std::iota(permutation.rbegin(), permutation.rend(), 0);
   }
-  return One("transpose", x, [&](Value v) { return ir::Transpose(v, permutation); });
+  return Unary("transpose", x, [&](Value v) { return ir::Transpose(v, permutation); });
 }
 Array swapaxes(const Arg& x, int a, int b) {
   std::vector<int64_t> order(RankOf(x));
@@ -544,10 +548,10 @@ Array swapaxes(const Arg& x, int a, int b) {
 }
 Array expand_dims(const Arg& x, int axis) {
   const int64_t d = NormalAxis("expand_dims", axis, RankOf(x) + 1, x.site);
-  return One("expand_dims", x, [&](Value v) { return ir::ExpandDims(v, {d}); });
+  return Unary("expand_dims", x, [&](Value v) { return ir::ExpandDims(v, {d}); });
 }
 Array squeeze(const Arg& x, const Axes& axes) {
-  return One("squeeze", x, [&](Value v) {
+  return Unary("squeeze", x, [&](Value v) {
     std::vector<int64_t> dims;
     if (axes.list) {
       dims = NormalAxes("squeeze", axes, v.rank(), x.site);
@@ -568,7 +572,7 @@ Array broadcast_to(const Arg& x, Dims shape) {
                             ir::DimsToString(shape), ")"),
                x.site);
   }
-  return One("broadcast_to", x, [&](Value v) { return BroadcastTo(v, shape); });
+  return Unary("broadcast_to", x, [&](Value v) { return BroadcastTo(v, shape); });
 }
 
 namespace {
@@ -600,7 +604,7 @@ Array stack(const std::vector<Array>& xs, int axis, Site site) {
 }
 Array flip(const Arg& x, const Axes& axes) {
   const std::vector<int64_t> dims = NormalAxes("flip", axes, RankOf(x), x.site);
-  return One("flip", x, [&](Value v) { return ir::Reverse(v, dims); });
+  return Unary("flip", x, [&](Value v) { return ir::Reverse(v, dims); });
 }
 
 // ---- Making arrays. -----------------------------------------------------------------------------
@@ -616,7 +620,6 @@ Array full(Dims shape, double value, DType dtype, Site site) {
 }
 Array zeros_like(const Arg& x) { return lax::full_like(x, 0); }
 Array ones_like(const Arg& x) { return lax::full_like(x, 1); }
-Array full_like(const Arg& x, double value) { return lax::full_like(x, value); }
 
 Array arange(int64_t stop, DType dtype, Site site) {
   return lax::iota(dtype, {std::max<int64_t>(stop, 0)}, 0, site);
@@ -637,7 +640,7 @@ Array eye(int64_t n, DType dtype, Site site) {
   });
 }
 Array one_hot(const Arg& x, int64_t classes, DType dtype) {
-  return One("one_hot", x, [&](Value v) {
+  return Unary("one_hot", x, [&](Value v) {
     Dims shape = v.shape();
     shape.push_back(classes);
     std::vector<int64_t> kept(v.rank());
@@ -646,10 +649,6 @@ Array one_hot(const Arg& x, int64_t classes, DType dtype) {
     return ir::Convert(ir::Compare(wide, ir::Iota(v.builder(), v.dtype(), shape, v.rank()), "EQ"),
                        dtype);
   });
-}
-
-Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec) {
-  return lax::with_sharding_constraint(x, spec);
 }
 
 }  // namespace tessera

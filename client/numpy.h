@@ -17,8 +17,8 @@ Array operator-(const Arg& x);
 Array operator+(const Arg& x, const Arg& y);
 Array operator-(const Arg& x, const Arg& y);
 Array operator*(const Arg& x, const Arg& y);
-Array operator/(const Arg& x,
-                const Arg& y);  // integers divide as floats: s64 as f64, others as f32
+// Integers divide as floats: s64 as f64, others as f32.
+Array operator/(const Arg& x, const Arg& y);
 Array operator<(const Arg& x, const Arg& y);
 Array operator<=(const Arg& x, const Arg& y);
 Array operator>(const Arg& x, const Arg& y);
@@ -35,7 +35,9 @@ Array logical_not(const Arg& x);
 Array where(const Arg& condition, const Arg& x, const Arg& y);
 Array clip(const Arg& x, const Arg& low, const Arg& high);
 
-using lax::abs, lax::sign, lax::square, lax::stop_gradient;
+using lax::abs, lax::full_like, lax::sign, lax::square, lax::stop_gradient;
+// On Auto axes a constraint for the planner; on Explicit axes reshards, which changes the type.
+using lax::with_sharding_constraint;
 Array floor(const Arg& x);
 Array ceil(const Arg& x);
 Array round(const Arg& x);  // halves to even; lax::round takes them away from zero
@@ -100,14 +102,10 @@ Array ones(Dims shape, DType dtype = DType::kF32, Site site = Site::Here());
 Array full(Dims shape, double value, DType dtype = DType::kF32, Site site = Site::Here());
 Array zeros_like(const Arg& x);
 Array ones_like(const Arg& x);
-Array full_like(const Arg& x, double value);
 Array arange(int64_t stop, DType dtype = DType::kS32, Site site = Site::Here());
 Array arange(double start, double stop, double step, DType dtype = DType::kF32,
              Site site = Site::Here());
 Array eye(int64_t n, DType dtype = DType::kF32, Site site = Site::Here());
 Array one_hot(const Arg& x, int64_t classes, DType dtype = DType::kF32);
-
-// On Auto axes a constraint for the planner; on Explicit axes reshards, which changes the type.
-Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec);
 
 }  // namespace tessera

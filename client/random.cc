@@ -28,8 +28,12 @@ const Array& Key(std::string_view op, const Arg& k) {
   return *k.array;
 }
 
-Value U32(ir::Builder& b, uint32_t v) {
-  return ir::Constant(b, ir::Array::ScalarInt(DType::kU32, v));
+// The integer `n` at every element of `shape`.
+Value Splat(ir::Builder& b, DType dtype, int64_t n, const Dims& shape) {
+  return ir::BroadcastInDim(ir::Constant(b, ir::Array::ScalarInt(dtype, n)), shape, {});
+}
+Value U32(ir::Builder& b, uint32_t n, const Dims& shape = {}) {
+  return Splat(b, DType::kU32, n, shape);
 }
 
 // Word `i` of a key, broadcast to `shape`.
@@ -48,11 +52,11 @@ Value FlatIndex(ir::Builder& b, const Dims& shape, const Site& site) {
         site);
   }
   const Dims strides = ir::StridesOf(shape);
-  Value index = ir::BroadcastInDim(U32(b, 0), shape, {});
+  Value index = U32(b, 0, shape);
   for (size_t d = 0; d < shape.size(); ++d) {
     if (shape[d] == 1) continue;
     const Value i = ir::Iota(b, DType::kU32, shape, static_cast<int>(d));
-    index = index + i * ir::BroadcastInDim(U32(b, static_cast<uint32_t>(strides[d])), shape, {});
+    index = index + i * U32(b, static_cast<uint32_t>(strides[d]), shape);
   }
   return index;
 }
@@ -60,9 +64,8 @@ Value FlatIndex(ir::Builder& b, const Dims& shape, const Site& site) {
 // Both words of the cipher at each element's counter.
 std::pair<Value, Value> Blocks(Value key, const Dims& shape, const Site& site) {
   ir::Builder& b = key.builder();
-  const std::vector<Value> in =
-      ir::MatchVarying({Word(key, 0, shape), Word(key, 1, shape),
-                        ir::BroadcastInDim(U32(b, 0), shape, {}), FlatIndex(b, shape, site)});
+  const std::vector<Value> in = ir::MatchVarying(
+      {Word(key, 0, shape), Word(key, 1, shape), U32(b, 0, shape), FlatIndex(b, shape, site)});
   return ir::Threefry2x32(in[0], in[1], in[2], in[3]);
 }
 
@@ -71,32 +74,33 @@ Value Bits32(Value key, const Dims& shape, const Site& site) {
   return ir::Xor(high, low);
 }
 
-Value Shifted(Value x, int64_t by) {
-  return ir::ShiftRightLogical(
-      x, ir::BroadcastInDim(ir::Constant(x.builder(), ir::Array::ScalarInt(x.dtype(), by)),
-                            x.shape(), {}));
-}
-Value OrWith(Value x, int64_t bits) {
-  return ir::Or(x,
-                ir::BroadcastInDim(ir::Constant(x.builder(), ir::Array::ScalarInt(x.dtype(), bits)),
-                                   x.shape(), {}));
+// Joins words along a dim that follows the others: u32[2] from scalars, u32[n,2] from u32[n].
+Value JoinWords(Value high, Value low) {
+  const int d = high.rank();
+  return ir::Concatenate({ir::ExpandDims(high, {d}), ir::ExpandDims(low, {d})}, d);
 }
 
-// In [0, 1): the bits of a mantissa, with the exponent of 1, minus 1.
+// A float in [0, 1): one in [1, 2), whose mantissa is the upper bits of `bits` and whose exponent
+// bits are those of `one`, the bits of 1.0; minus 1.
+Value FloatBelow1(Value bits, int64_t exponent_bits, int64_t one, DType dtype) {
+  const auto splat = [&](int64_t n) {
+    return Splat(bits.builder(), bits.dtype(), n, bits.shape());
+  };
+  const Value mantissa = ir::ShiftRightLogical(bits, splat(exponent_bits));
+  const Value f = ir::BitcastConvert(ir::Or(mantissa, splat(one)), dtype);
+  return f - ir::FullLike(f, 1);
+}
+
+// In [0, 1).
 Value Unit(Value key, const Dims& shape, DType dtype, const Site& site) {
   if (dtype == DType::kF64) {
     const auto [high, low] = Blocks(key, shape, site);
     const Value h = ir::Convert(high, DType::kS64), l = ir::Convert(low, DType::kS64);
-    const Value by = ir::BroadcastInDim(
-        ir::Constant(key.builder(), ir::Array::ScalarInt(DType::kS64, 32)), shape, {});
-    const Value bits = ir::Or(ir::ShiftLeft(h, by), l);
-    const Value f = ir::BitcastConvert(OrWith(Shifted(bits, 12), 0x3FF0000000000000), DType::kF64);
-    return f - ir::FullLike(f, 1);
+    const Value bits = ir::Or(ir::ShiftLeft(h, Splat(key.builder(), DType::kS64, 32, shape)), l);
+    return FloatBelow1(bits, 12, 0x3FF0000000000000, DType::kF64);
   }
   if (dtype == DType::kF32) {
-    const Value bits = Bits32(key, shape, site);
-    const Value f = ir::BitcastConvert(OrWith(Shifted(bits, 9), 0x3F800000), DType::kF32);
-    return f - ir::FullLike(f, 1);
+    return FloatBelow1(Bits32(key, shape, site), 9, 0x3F800000, DType::kF32);
   }
   ThrowError(ErrorKind::kTypeError,
              absl::StrCat("random: dtype f32 or f64 is expected, not ",
@@ -120,15 +124,14 @@ Value Uniform(Value key, const Dims& shape, DType dtype, double low, double high
 Array key(uint64_t seed, Site site) {
   return Apply1("random_key", site, {}, [&](ir::Builder& b, Vs) {
     const Value high = U32(b, static_cast<uint32_t>(seed >> 32));
-    const Value low = U32(b, static_cast<uint32_t>(seed));
-    return ir::Concatenate({ir::Reshape(high, {1}), ir::Reshape(low, {1})}, 0);
+    return JoinWords(high, U32(b, static_cast<uint32_t>(seed)));
   });
 }
 
 Array split(const Arg& k, int64_t n) {
   return Apply1("random_split", k.site, {Key("split", k)}, [&](ir::Builder&, Vs v) {
     const auto [high, low] = Blocks(v[0], {n}, k.site);
-    return ir::Concatenate({ir::ExpandDims(high, {1}), ir::ExpandDims(low, {1})}, 1);
+    return JoinWords(high, low);
   });
 }
 
@@ -141,7 +144,7 @@ Array fold_in(const Arg& k, const Arg& data) {
     const std::vector<Value> words =
         ir::MatchVarying({Word(v[0], 0, {}), Word(v[0], 1, {}), U32(b, 0), d});
     const auto [high, low] = ir::Threefry2x32(words[0], words[1], words[2], words[3]);
-    return ir::Concatenate({ir::Reshape(high, {1}), ir::Reshape(low, {1})}, 0);
+    return JoinWords(high, low);
   });
 }
 
@@ -183,20 +186,16 @@ Array randint(const Arg& k, Dims shape, int32_t low, int32_t high) {
   // Two draws of 32 bits make one of 64, reduced modulo the span.
   return Apply1("random_randint", k.site, {Key("randint", k)}, [&](ir::Builder& b, Vs v) {
     const auto [key_high, key_low] = Blocks(v[0], {2}, k.site);
-    const Value keys =
-        ir::Concatenate({ir::ExpandDims(key_high, {1}), ir::ExpandDims(key_low, {1})}, 1);
+    const Value keys = JoinWords(key_high, key_low);
     const auto draw = [&](int64_t i) {
       return Bits32(ir::Squeeze(ir::Slice(keys, {i, 0}, {i + 1, 2}), {0}), shape, k.site);
     };
-    const auto whole = [&](uint32_t n) { return ir::BroadcastInDim(U32(b, n), shape, {}); };
     const uint32_t s = static_cast<uint32_t>(span);
     const uint32_t half = static_cast<uint32_t>((uint64_t{1} << 16) % s);
     const uint32_t multiplier = half * half % s;  // in 32 bits, as JAX
-    const Value offset = ir::Rem(
-        ir::Rem(draw(0), whole(s)) * whole(multiplier) + ir::Rem(draw(1), whole(s)), whole(s));
-    const Value base =
-        ir::BroadcastInDim(ir::Constant(b, ir::Array::ScalarInt(DType::kS32, low)), shape, {});
-    return base + ir::Convert(offset, DType::kS32);
+    const auto modulo = [&](Value x) { return ir::Rem(x, U32(b, s, shape)); };
+    const Value offset = modulo(modulo(draw(0)) * U32(b, multiplier, shape) + modulo(draw(1)));
+    return Splat(b, DType::kS32, low, shape) + ir::Convert(offset, DType::kS32);
   });
 }
 

@@ -20,13 +20,12 @@ constexpr absl::Duration kMaxWait = absl::Minutes(10);
 constexpr absl::Duration kMaxQueueWait = absl::Minutes(1);  // then QUEUE_FULL is thrown
 // How long after its deadline the error of a run may arrive.
 constexpr absl::Duration kResultGracePeriod = absl::Milliseconds(500);
-constexpr absl::Duration kMaxPoll = absl::Seconds(20);  // of one call of WaitOperation
-constexpr size_t kMaxReleased = 64;                     // deletions that are batched
-// The next run carries the deletions along from this many arrays or bytes.
+constexpr size_t kMaxReleased = 64;  // deletions that are batched
+// From this many arrays or bytes on, the next run carries the deletions along.
 constexpr size_t kReleaseBatchArrays = 32;
 constexpr int64_t kReleaseBatchBytes = 1 << 20;
-constexpr size_t kMaxExecutables =
-    4096;  // beyond it the oldest is evicted (the server has its own cache)
+// Beyond it the oldest is evicted; the server has its own cache.
+constexpr size_t kMaxExecutables = 4096;
 
 thread_local absl::Time current_deadline = absl::InfiniteFuture();
 
@@ -87,7 +86,7 @@ void CheckSpec(const std::string& what, const Dims& shape, const Mesh& mesh,
 
 void AwaitDevices(Session& session, const std::string& address, const ConnectOptions& options,
                   absl::Time until, const Site& site) {
-  constexpr absl::Duration kLook = absl::Milliseconds(50);
+  constexpr absl::Duration kPollInterval = absl::Milliseconds(50);
   if (options.min_devices <= 0) return;
   for (;;) {
     int64_t healthy = 0;
@@ -108,7 +107,7 @@ void AwaitDevices(Session& session, const std::string& address, const ConnectOpt
                        options.min_devices, " were asked for", lost),
           site);
     }
-    absl::SleepFor(std::min(kLook, until - SteadyNow()));
+    absl::SleepFor(std::min(kPollInterval, until - SteadyNow()));
   }
 }
 
@@ -188,6 +187,14 @@ Session::~Session() {
 
 std::vector<api::Device> Session::devices(Site site) {
   return internal::OrThrow(service_->ListDevices(), site);
+}
+
+std::vector<int64_t> Session::HealthyDevices(int64_t max, const Site& site) {
+  std::vector<int64_t> ids;
+  for (const api::Device& d : devices(site)) {
+    if (d.healthy && static_cast<int64_t>(ids.size()) < max) ids.push_back(d.id);
+  }
+  return ids;
 }
 
 void Session::Release(uint64_t array, int64_t bytes) {
@@ -296,14 +303,8 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
       continue;
     }
     const internal::ConcreteState* c = internal::AsConcrete(a);
-    if (!c) internal::RefuseWhileTracing(executable.name, a, site);
-    if (internal::IsGone(*c, site)) {
-      internal::ThrowError(
-          ErrorKind::kArrayDeleted,
-          absl::StrCat(executable.name, ": Array has been deleted or donated: ",
-                       a.type().ToString(), ". Keep a handle to what is used again"),
-          site);
-    }
+    if (!c) internal::ThrowNotReadable(executable.name, a, site);
+    if (internal::IsGone(*c, site)) internal::ThrowDeleted(executable.name, a, site);
     request.args.push_back(c->id);
   }
   request.donate = donate;
@@ -325,14 +326,8 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
   }
   std::vector<Array> out;
   for (size_t i = 0; i < reply.outputs.size(); ++i) {
-    const api::ArraySpec& spec = executable.reply.out[i];
-    auto state = std::make_shared<internal::ConcreteState>(executable.out_types[i]);
-    state->session = shared_from_this();
-    state->id = reply.outputs[i];
-    state->placement = spec.placement;
-    state->operation = reply.operation;
-    state->name = executable.name;
-    out.push_back(Array(std::move(state)));
+    out.push_back(MakeArray(reply.outputs[i], executable.out_types[i],
+                            executable.reply.out[i].placement, reply.operation, executable.name));
   }
   return out;
 }
@@ -342,11 +337,7 @@ api::Placement Session::Place(const std::string& what, const Dims& shape, const 
   CheckSpec(what, shape, mesh, spec, site);
   api::Placement placement{mesh.logical, spec, mesh.devices};
   if (!placement.devices.empty()) return placement;
-  for (const api::Device& d : devices(site)) {
-    if (d.healthy && static_cast<int64_t>(placement.devices.size()) < mesh.size()) {
-      placement.devices.push_back(d.id);
-    }
-  }
+  placement.devices = HealthyDevices(mesh.size(), site);
   if (static_cast<int64_t>(placement.devices.size()) < mesh.size()) {
     internal::ThrowError(
         ErrorKind::kNotEnoughDevices,
@@ -380,7 +371,7 @@ Array Session::Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec
 
 Array Session::Reshard(const Array& x, const Mesh& mesh, const PartitionSpec& spec,
                        const Site& site) {
-  const internal::ConcreteState& c = internal::Readable("put", x, site);
+  const internal::ConcreteState& c = internal::RequireConcrete("put", x, site);
   api::Placement placement = Place("put", x.shape(), mesh, spec, site);
   Type type = TypeOn(x.dtype(), x.shape(), mesh.logical, spec);
   type.weak = x.type().weak;
@@ -394,13 +385,8 @@ void Session::Save(const std::string& path, const std::vector<api::ArrayToSave>&
                    bool overwrite, const Site& site) {
   const uint64_t operation = internal::OrThrow(service_->Save(path, arrays, overwrite), site);
   const absl::Duration limit = internal::BoundedWait(absl::InfiniteDuration());
-  const absl::Time end = SteadyNow() + limit;
-  api::Operation op;
-  do {
-    const absl::Duration left = std::max(end - SteadyNow(), absl::ZeroDuration());
-    op = internal::OrThrow(service_->WaitOperation(operation, std::min(left, kMaxPoll)), site);
-  } while (op.state < api::OperationState::kDone && SteadyNow() < end);
-  if (op.state < api::OperationState::kDone) {
+  const api::Operation op = internal::WaitForOperation(*service_, operation, limit, site);
+  if (!internal::HasEnded(op)) {
     service_->Cancel(operation).IgnoreError();
     internal::ThrowError(
         ErrorKind::kDeadlineExceeded,
@@ -409,7 +395,7 @@ void Session::Save(const std::string& path, const std::vector<api::ArrayToSave>&
                      op.pending_reason),
         site);
   }
-  internal::CheckOk(op.error, site);
+  internal::ThrowIfError(op.error, site);
 }
 
 std::vector<Array> Session::Load(const std::string& path, const std::vector<LoadRequest>& requests,
@@ -437,6 +423,21 @@ deadline::~deadline() { current_deadline = saved_; }
 
 namespace internal {
 
+bool HasEnded(const api::Operation& operation) {
+  return operation.state >= api::OperationState::kDone;
+}
+
+api::Operation WaitForOperation(api::Service& service, uint64_t id, absl::Duration limit,
+                                const Site& site) {
+  const absl::Time end = SteadyNow() + limit;
+  api::Operation operation;
+  do {
+    const absl::Duration left = std::max(end - SteadyNow(), absl::ZeroDuration());
+    operation = OrThrow(service.WaitOperation(id, std::min(left, kMaxWaitPerCall)), site);
+  } while (!HasEnded(operation) && SteadyNow() < end);
+  return operation;
+}
+
 absl::Time CurrentDeadline() { return current_deadline; }
 
 absl::Duration BoundedWait(absl::Duration wanted) {
@@ -459,7 +460,7 @@ Array put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec, S
   return Session::Default(site)->Put(value, mesh, spec, site);
 }
 Array put(const Array& x, const Mesh& mesh, const PartitionSpec& spec, Site site) {
-  return internal::Readable("put", x, site).session->Reshard(x, mesh, spec, site);
+  return internal::RequireConcrete("put", x, site).session->Reshard(x, mesh, spec, site);
 }
 
 }  // namespace tessera

@@ -59,6 +59,8 @@ class Session : public std::enable_shared_from_this<Session> {
   api::Service& service() { return *service_; }
 
   // ---- Used by the SDK only. ----
+  // The ids of the first `max` healthy devices, or of all if there are fewer.
+  std::vector<int64_t> HealthyDevices(int64_t max, const Site& site);
   struct Executable {
     api::CompileReply reply;
     ir::Mesh mesh;
@@ -136,6 +138,12 @@ class [[nodiscard]] deadline {
 };
 
 namespace internal {
+bool HasEnded(const api::Operation& operation);
+// Of one call of api::Service; below the default of result_wait_ms_max, which bounds it.
+inline constexpr absl::Duration kMaxWaitPerCall = absl::Seconds(20);
+// Waits, at most for `limit`, until the operation has ended.
+api::Operation WaitForOperation(api::Service& service, uint64_t id, absl::Duration limit,
+                                const Site& site);
 absl::Time CurrentDeadline();  // InfiniteFuture if there is none
 // The minimum of `wanted`, the time to the deadline in scope, and the longest wait allowed.
 absl::Duration BoundedWait(absl::Duration wanted);

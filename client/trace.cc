@@ -70,7 +70,7 @@ ir::Value Capture(Frame& frame, const Array& a, const std::pair<const void*, int
 }
 
 // The program's mesh: the one in context, or that of the arrays.
-Mesh RootMesh(const std::vector<Array>& inputs) {
+Mesh ProgramMesh(const std::vector<Array>& inputs) {
   if (!context_mesh().empty()) return context_mesh();
   for (const Array& a : inputs) {
     if (const ConcreteState* c = AsConcrete(a); c && !c->placement.mesh.empty()) {
@@ -80,6 +80,7 @@ Mesh RootMesh(const std::vector<Array>& inputs) {
   return {};
 }
 
+// Throws unless the array can be used in the frame's program.
 void CheckMeshOf(const ConcreteState& c, const Frame& frame, const Site& site) {
   const ir::Mesh& mesh = frame.builder.mesh();
   if (c.placement.mesh.empty() || c.placement.mesh.SameShape(mesh)) return;
@@ -112,8 +113,8 @@ std::optional<PartitionSpec> InSharding(const ConcreteState& c, const ir::Mesh& 
   return spec;
 }
 
-ir::FunctionRef Close(FrameScope& scope, const std::vector<Array>& results, const Site& site) {
-  Frame& frame = *scope.frame();
+// Closes the frame and returns its function.
+ir::FunctionRef BuildFunction(Frame& frame, const std::vector<Array>& results, const Site& site) {
   std::vector<ir::Value> values;
   for (const Array& r : results) {
     if (!r.valid()) {
@@ -144,12 +145,12 @@ void ConcreteState::ReleaseInSession() const {
 bool IsGone(const ConcreteState& c, const Site& site) {
   if (c.deleted.load()) return true;
   if (!c.donated.load()) return false;
-  const absl::Status there = c.session->service().Describe(c.id).status();
-  const ErrorKind kind = KindOf(there);
-  if (!there.ok() && (kind == ErrorKind::kArrayDeleted || kind == ErrorKind::kArrayNotFound)) {
+  const absl::Status status = c.session->service().Describe(c.id).status();
+  if (!status.ok() &&
+      (KindOf(status) == ErrorKind::kArrayDeleted || KindOf(status) == ErrorKind::kArrayNotFound)) {
     return true;
   }
-  CheckOk(there, site);
+  ThrowIfError(status, site);
   c.donated.store(false);
   return false;
 }
@@ -160,7 +161,6 @@ const ConcreteState* AsConcrete(const Array& a) {
 const TracedState* AsTraced(const Array& a) {
   return dynamic_cast<const TracedState*>(a.state().get());
 }
-
 const NumberState* AsNumber(const Array& a) {
   return dynamic_cast<const NumberState*>(a.state().get());
 }
@@ -201,12 +201,7 @@ ir::Value Lift(const Array& a, const Site& site) {
     return Capture(frame, a, {t->frame.get(), t->value.id()}, site);
   }
   if (const ConcreteState* c = AsConcrete(a)) {
-    if (IsGone(*c, site)) {
-      ThrowError(ErrorKind::kArrayDeleted,
-                 absl::StrCat("Array has been deleted or donated: ", a.type().ToString(),
-                              ". Keep a handle to what is used again"),
-                 site);
-    }
+    if (IsGone(*c, site)) ThrowDeleted("", a, site);
     CheckMeshOf(*c, frame, site);
     return Capture(frame, a, {c, -1}, site);
   }
@@ -228,7 +223,7 @@ Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::s
     }
     const std::vector<Array> results = body(args);
     Nested out;
-    out.fn = Close(frame, results, site);
+    out.fn = BuildFunction(*frame.frame(), results, site);
     out.captures = std::move(frame.frame()->captures);
     return out;
   });
@@ -236,8 +231,8 @@ Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::s
 
 TracedProgram TraceProgram(std::string name, const Site& site, const std::vector<Array>& args,
                            FlatBody body, const std::vector<Array>& hints) {
-  Mesh mesh = RootMesh(args);
-  if (mesh.empty()) mesh = RootMesh(hints);
+  Mesh mesh = ProgramMesh(args);
+  if (mesh.empty()) mesh = ProgramMesh(hints);
   for (;;) {
     try {
       return ConvertExceptions(site, [&] {
@@ -251,7 +246,7 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
         }
         const std::vector<Array> results = body(params);
         TracedProgram out;
-        out.program.entry = Close(frame, results, site);
+        out.program.entry = BuildFunction(*frame.frame(), results, site);
         out.mesh = mesh;
         out.num_args = static_cast<int>(args.size());
         out.captures = std::move(frame.frame()->captures);
@@ -337,9 +332,8 @@ ir::FunctionRef ReorderParams(const ir::Function& f, const std::vector<int>& ord
   return b.Build(ir::Inline(b, f, params));
 }
 
-void RefuseWhileTracing(std::string_view what, const Array& a, const Site& site) {
+void ThrowNotReadable(std::string_view what, const Array& a, const Site& site) {
   if (AsConcrete(a)) {
-    if (!CurrentFrame()) return;
     ThrowError(ErrorKind::kTypeError,
                absl::StrCat(ToAbsl(what),
                             ": reading the contents of an array while tracing would "
@@ -354,15 +348,18 @@ void RefuseWhileTracing(std::string_view what, const Array& a, const Site& site)
              site);
 }
 
-const ConcreteState& Readable(std::string_view what, const Array& a, const Site& site) {
+void ThrowDeleted(std::string_view what, const Array& a, const Site& site) {
+  ThrowError(ErrorKind::kArrayDeleted,
+             absl::StrCat(ToAbsl(what), what.empty() ? "" : ": ",
+                          "Array has been deleted or donated: ", a.type().ToString(),
+                          ". Keep a handle to what is used again"),
+             site);
+}
+
+const ConcreteState& RequireConcrete(std::string_view what, const Array& a, const Site& site) {
   const ConcreteState* c = AsConcrete(a);
-  if (!c || CurrentFrame()) RefuseWhileTracing(what, a, site);
-  if (IsGone(*c, site)) {
-    ThrowError(ErrorKind::kArrayDeleted,
-               absl::StrCat(ToAbsl(what), ": Array has been deleted or donated: ",
-                            a.type().ToString(), ". Keep a handle to what is used again"),
-               site);
-  }
+  if (!c || CurrentFrame()) ThrowNotReadable(what, a, site);
+  if (IsGone(*c, site)) ThrowDeleted(what, a, site);
   return *c;
 }
 

@@ -41,12 +41,13 @@ struct ArrayState {
 struct ConcreteState final : ArrayState {
   using ArrayState::ArrayState;
   ~ConcreteState() override;
+  bool computed() const { return operation != 0; }
   // Releases the array in its session.
   void ReleaseInSession() const;
   std::shared_ptr<Session> session;
   uint64_t id = 0;
   api::Placement placement;
-  uint64_t operation = 0;                    // 0: uploaded
+  uint64_t operation = 0;                    // the one that computes it; 0: uploaded
   std::string name;                          // of the program that computes it
   mutable std::atomic<bool> deleted{false};  // by the user
   // Donated to an accepted run: the server has deleted it, unless the run ended before it began.
@@ -68,8 +69,14 @@ const TracedState* AsTraced(const Array& a);
 const NumberState* AsNumber(const Array& a);
 // Whether the array was deleted. Calls the server if it was donated.
 bool IsGone(const ConcreteState& c, const Site& site);
-// Returns the state of a concrete array outside of a trace; else throws; `what` begins the error.
-const ConcreteState& Readable(std::string_view what, const Array& a, const Site& site);
+// Returns the state of an array that is concrete and not deleted; else, or while tracing, throws.
+// The error message starts with `what`.
+const ConcreteState& RequireConcrete(std::string_view what, const Array& a, const Site& site);
+// Throws the error of `what`, which needs the contents of `a`: `a` is not concrete, or a function
+// is being traced.
+[[noreturn]] void ThrowNotReadable(std::string_view what, const Array& a, const Site& site);
+// `what` may be empty.
+[[noreturn]] void ThrowDeleted(std::string_view what, const Array& a, const Site& site);
 
 // Thrown when an array or a shard_map has a mesh while the program has none; the outermost frame
 // then traces again with this mesh.
@@ -81,7 +88,7 @@ Frame* CurrentFrame();  // null outside any trace
 // The scope of the innermost frame, or of the context mesh.
 ir::Scope CurrentScope();
 
-// The value of `a` in the current frame.  Requires: a frame.
+// The value of `a` in the current frame. Requires: a frame.
 ir::Value Lift(const Array& a, const Site& site);
 Array Wrap(const std::shared_ptr<Frame>& frame, ir::Value v);
 // Wraps a value of the current frame.
@@ -107,6 +114,7 @@ std::vector<Array> InProgram(std::string_view name, const Site& site,
 using EmitFn = absl::FunctionRef<std::vector<ir::Value>(ir::Builder&, std::vector<ir::Value>)>;
 std::vector<Array> Apply(std::string_view name, const Site& site, const std::vector<Array>& inputs,
                          EmitFn emit);
+// The same for one result.
 using Emit1Fn = absl::FunctionRef<ir::Value(ir::Builder&, std::vector<ir::Value>)>;
 Array Apply1(std::string_view name, const Site& site, const std::vector<Array>& inputs,
              Emit1Fn emit);
@@ -131,8 +139,6 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
                            FlatBody body, const std::vector<Array>& hints = {});
 // The common session of the arrays; the default one if there are none. Throws if they differ.
 std::shared_ptr<Session> SessionOf(const std::vector<Array>& arrays, const Site& site);
-// Throws the error of an API that needs the value of an array while tracing.
-void RefuseWhileTracing(std::string_view what, const Array& a, const Site& site);
 // Throws for an Array without a value.
 void ThrowIfNoValue(const Array& a, const Site& site);
 

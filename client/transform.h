@@ -44,6 +44,7 @@ using ResultOf = std::decay_t<typename TakesTuple<F, Tuple>::Result::type>;
 // if F takes one.
 template <class F, class... A>
 class TracedAs {
+  // The set of the arguments that are numbers; bit i stands for argument i.
   static constexpr uint64_t Numbers() {
     uint64_t numbers = 0, bit = 1;
     ((numbers |= std::is_arithmetic_v<A> ? bit : 0, bit <<= 1), ...);
@@ -60,8 +61,8 @@ class TracedAs {
   template <uint64_t kStatic>
   using With = decltype(Types<kStatic>(std::index_sequence_for<A...>{}));
 
-  // The smallest such set that F accepts. Sets are tried in the order of their bits, in which each
-  // follows its subsets.
+  // The smallest such set that F accepts. The subsets of kNumbers are tried in ascending order, in
+  // which each follows its own subsets; (kStatic - kNumbers) & kNumbers is the next one.
   template <uint64_t kStatic>
   static auto SmallestTaken() {
     if constexpr (kStatic == kNumbers || kTakes<F, With<kStatic>>) {
@@ -110,7 +111,7 @@ Traced<F, A...> TracedTuple(const std::tuple<A...>& args, const Site& site) {
 }
 
 template <class T>
-FlatArgs Named(const T& t, std::string_view root, Flat* flat = nullptr) {
+FlatArgs FlattenArgs(const T& t, std::string_view root, Flat* flat = nullptr) {
   Flat f = flatten(t);
   FlatArgs out{f.leaves, LeafPaths(f.tree, root)};
   if (flat) *flat = std::move(f);
@@ -129,8 +130,9 @@ struct TreeBody {
     return flatten(**out).leaves;
   }
 };
+// Removes the first arrays of `leaves`, as many as `like` has, and returns `like` with them.
 template <class T>
-T Front(std::vector<Array>* leaves, const T& like) {
+T TakeFront(std::vector<Array>* leaves, const T& like) {
   const size_t n = flatten(like).leaves.size();
   std::vector<Array> mine(leaves->begin(), leaves->begin() + n);
   leaves->erase(leaves->begin(), leaves->begin() + n);
@@ -164,18 +166,18 @@ class Jitted {
     using Tuple = internal::Traced<F, A...>;
     using R = internal::ResultOf<F, Tuple>;
     const FlatCall<Tuple> call(*this, internal::TracedArgs<F>(site_, args...));
-    std::any remembered;
+    std::any result_structure;
     auto traced = [&](const std::vector<Array>& in) {
       std::vector<Array> out = call.body(in);
       R blank = *call.like;
       for_each_leaf(blank, [](Array& a) { a = Array(); });
-      remembered = std::make_shared<R>(std::move(blank));
+      result_structure = std::make_shared<R>(std::move(blank));
       return out;
     };
     const std::string key = std::string(typeid(Tuple).name()) + call.flat.tree.Signature();
     const std::vector<Array> out =
-        cache_->Call(key, call.leaves, call.options, site_, traced, &remembered);
-    return unflatten(*std::any_cast<std::shared_ptr<R>>(remembered), out);
+        cache_->Call(key, call.leaves, call.options, site_, traced, &result_structure);
+    return unflatten(*std::any_cast<std::shared_ptr<R>>(result_structure), out);
   }
 
   // The plan for these arguments.
@@ -203,7 +205,7 @@ class Jitted {
     using R = internal::ResultOf<F, Tuple>;
     FlatCall(const Jitted& jitted, Tuple args)
         : tuple(std::move(args)),
-          leaves(internal::Named(tuple, "args", &flat)),
+          leaves(internal::FlattenArgs(tuple, "args", &flat)),
           body{jitted.f_, tuple, &like},
           options(jitted.OptionsFor(flat, like)) {}
     FlatCall(const FlatCall&) = delete;
@@ -293,7 +295,7 @@ class ValueAndGrad {
     }
     const Tuple tuple = internal::TracedArgs<F>(site_, args...);
     Flat flat;
-    const internal::FlatArgs leaves = internal::Named(tuple, "args", &flat);
+    const internal::FlatArgs leaves = internal::FlattenArgs(tuple, "args", &flat);
     std::vector<bool> active;
     for (size_t a = 0; a < flat.tree.children.size(); ++a) {
       active.insert(active.end(), flat.tree.children[a].num_leaves(), IsActive(a));
@@ -301,7 +303,7 @@ class ValueAndGrad {
     std::optional<R> like;
     std::vector<Array> out = internal::ValueAndGradFlat(
         name_, leaves, active, site_, internal::TreeBody<F, Tuple, R>{f_, tuple, &like});
-    R value = internal::Front(&out, *like);
+    R value = internal::TakeFront(&out, *like);
     // `out` has the gradients in the order of the arguments.
     Tuple grads = tuple;
     size_t a = 0;
@@ -317,31 +319,30 @@ class ValueAndGrad {
   static bool IsActive(size_t argument) { return ((argument == I) || ...); }
   template <class G>
   static void TakeIf(bool active, std::vector<Array>* out, G* g) {
-    if (active) *g = internal::Front(out, *g);
+    if (active) *g = internal::TakeFront(out, *g);
   }
   F f_;
   const char* name_;
   Site site_;
 };
+namespace internal {
+template <size_t... I, class F>
+auto MakeValueAndGrad(F f, const char* name, Site site) {
+  if constexpr (sizeof...(I) == 0) {
+    return ValueAndGrad<F, 0>(std::move(f), name, site);
+  } else {
+    return ValueAndGrad<F, I...>(std::move(f), name, site);
+  }
+}
+}  // namespace internal
 template <size_t... I, class F>
 auto value_and_grad(F f, Site site = Site::Here()) {
-  if constexpr (sizeof...(I) == 0) {
-    return ValueAndGrad<F, 0>(std::move(f), "value_and_grad", site);
-  } else {
-    return ValueAndGrad<F, I...>(std::move(f), "value_and_grad", site);
-  }
+  return internal::MakeValueAndGrad<I...>(std::move(f), "value_and_grad", site);
 }
 // grad<I...>(f)(args...): the gradient, or {gradient, aux} if f returns {loss, aux}.
 template <size_t... I, class F>
 auto grad(F f, Site site = Site::Here()) {
-  auto both = [&] {
-    if constexpr (sizeof...(I) == 0) {
-      return ValueAndGrad<F, 0>(std::move(f), "grad", site);
-    } else {
-      return ValueAndGrad<F, I...>(std::move(f), "grad", site);
-    }
-  }();
-  return [both = std::move(both)](
+  return [both = internal::MakeValueAndGrad<I...>(std::move(f), "grad", site)](
       const auto&... args) requires internal::Traceable<F, decltype(args)...> {
     auto [value, gradient] = both(args...);
     if constexpr (tree::IsPair<std::decay_t<decltype(value)>>::value) {
@@ -364,18 +365,16 @@ auto jvp(F f, const std::tuple<A...>& primals, const std::tuple<T...>& tangents,
   using R = internal::ResultOf<F, Tuple>;
   const Tuple tuple = internal::TracedTuple<F>(primals, site);
   Flat p;
-  const internal::FlatArgs leaves = internal::Named(tuple, "primals", &p);
+  const internal::FlatArgs leaves = internal::FlattenArgs(tuple, "primals", &p);
   const Flat t = flatten(internal::TracedTuple<F>(tangents, site));
-  if (const std::string diff = StructureDifference(p.tree, t.tree, "tangents"); !diff.empty()) {
-    internal::ThrowError(
-        ErrorKind::kTypeError,
-        "primal and tangent arguments to jvp must have the same tree structure; " + diff, site);
-  }
+  internal::CheckSameStructure(
+      p.tree, t.tree, "tangents", ErrorKind::kTypeError,
+      "primal and tangent arguments to jvp must have the same tree structure; ", site);
   std::optional<R> like;
   std::vector<Array> out =
       internal::JvpFlat(leaves, t.leaves, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like});
-  R value = internal::Front(&out, *like);
-  return std::pair(std::move(value), internal::Front(&out, *like));
+  R value = internal::TakeFront(&out, *like);
+  return std::pair(std::move(value), internal::TakeFront(&out, *like));
 }
 
 // A linear map between trees, returned by linearize.
@@ -385,12 +384,9 @@ class LinearFn {
   LinearFn(std::shared_ptr<const internal::Linear> linear, R like, std::tuple<A...> args)
       : linear_(std::move(linear)), like_(std::move(like)), args_(std::move(args)) {}
   R operator()(const A&... tangents) const {
-    const std::tuple<A...> tuple(tangents...);
-    const Flat got = flatten(tuple);
-    if (const std::string diff = StructureDifference(flatten(args_).tree, got.tree, "tangents");
-        !diff.empty()) {
-      internal::ThrowError(ErrorKind::kTypeError, "linearized function: " + diff, linear_->site);
-    }
+    const Flat got = flatten(std::tie(tangents...));
+    internal::CheckSameStructure(flatten(args_).tree, got.tree, "tangents", ErrorKind::kTypeError,
+                                 "linearized function: ", linear_->site);
     return unflatten(like_, internal::PushForward(*linear_, got.leaves));
   }
 
@@ -408,12 +404,9 @@ class VjpFn {
       : linear_(std::move(linear)), like_(std::move(like)), args_(std::move(args)) {}
   std::tuple<A...> operator()(const R& cotangents) const {
     const Flat got = flatten(cotangents);
-    if (const std::string diff = StructureDifference(flatten(like_).tree, got.tree, "cotangents");
-        !diff.empty()) {
-      internal::ThrowError(ErrorKind::kValueError,
-                           "unexpected tree structure of argument to VJP function: " + diff,
-                           linear_->site);
-    }
+    internal::CheckSameStructure(
+        flatten(like_).tree, got.tree, "cotangents", ErrorKind::kValueError,
+        "unexpected tree structure of argument to VJP function: ", linear_->site);
     return unflatten(args_, internal::PullBack(*linear_, got.leaves));
   }
 
@@ -429,7 +422,7 @@ auto LinearizeTree(const char* name, const F& f, const std::tuple<A...>& primals
                    const Site& site) {
   using R = ResultOf<F, std::tuple<A...>>;
   std::optional<R> like;
-  const LinearizedFlat out = LinearizeFlat(name, Named(primals, "primals"), site,
+  const LinearizedFlat out = LinearizeFlat(name, FlattenArgs(primals, "primals"), site,
                                            TreeBody<F, std::tuple<A...>, R>{f, primals, &like});
   R value = unflatten(*like, out.results);
   return std::pair(value, Fn<R, A...>(out.linear, value, primals));
@@ -462,13 +455,13 @@ template <class F, class... A>
 auto linear_transpose(F f, const std::tuple<A...>& like, Site site = Site::Here()) {
   using Tuple = internal::Traced<F, A...>;
   using R = internal::ResultOf<F, Tuple>;
-  return
-      [f = std::move(f), like = internal::TracedTuple<F>(like, site), site](const R& cotangents) {
-        std::optional<R> out_like;
-        return unflatten(like, internal::LinearTransposeFlat(
-                                   internal::Named(like, "primals"), flatten(cotangents).leaves,
-                                   site, internal::TreeBody<F, Tuple, R>{f, like, &out_like}));
-      };
+  return [f = std::move(f), like = internal::TracedTuple<F>(like, site),
+          site](const R& cotangents) {
+    std::optional<R> out_like;
+    return unflatten(like, internal::LinearTransposeFlat(
+                               internal::FlattenArgs(like, "primals"), flatten(cotangents).leaves,
+                               site, internal::TreeBody<F, Tuple, R>{f, like, &out_like}));
+  };
 }
 template <class F, class A>
 auto linear_transpose(F f, const A& like, Site site = Site::Here()) {
@@ -493,7 +486,7 @@ auto vmap(F f, Prefix<int> in_axes = 0, Prefix<int> out_axes = 0, VmapOptions op
     const Tuple tuple(args...);
     Flat flat;
     internal::VmapFlat call;
-    call.args = internal::Named(tuple, "args", &flat);
+    call.args = internal::FlattenArgs(tuple, "args", &flat);
     call.dims = internal::BroadcastPrefix(in_axes, flat.tree, "vmap in_axes", site);
     call.axis_size = options.axis_size;
     std::optional<R> like;
@@ -505,6 +498,19 @@ auto vmap(F f, Prefix<int> in_axes = 0, Prefix<int> out_axes = 0, VmapOptions op
     return unflatten(*like, out);
   };
 }
+
+namespace internal {
+// One spec per leaf of `tree`; None is P().
+inline std::vector<PartitionSpec> LeafSpecs(const Prefix<PartitionSpec>& specs,
+                                            const TreeNode& tree, std::string_view what,
+                                            const Site& site) {
+  std::vector<PartitionSpec> out;
+  for (auto& spec : BroadcastPrefix(specs, tree, what, site)) {
+    out.push_back(spec.value_or(PartitionSpec{}));
+  }
+  return out;
+}
+}  // namespace internal
 
 struct ShardMapOptions {
   std::vector<std::string> axis_names;  // made Manual; empty: all axes of the mesh
@@ -524,21 +530,14 @@ auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionS
     const Tuple tuple(args...);
     Flat flat;
     internal::ShardMapFlat call;
-    call.args = internal::Named(tuple, "args", &flat);
-    for (auto& spec : internal::BroadcastPrefix(in_specs, flat.tree, "shard_map in_specs", site)) {
-      call.in_specs.push_back(spec ? *spec : PartitionSpec{});
-    }
+    call.args = internal::FlattenArgs(tuple, "args", &flat);
+    call.in_specs = internal::LeafSpecs(in_specs, flat.tree, "shard_map in_specs", site);
     call.mesh = mesh;
     call.axis_names = options.axis_names;
     call.check_vma = options.check_vma;
     std::optional<R> like;
     auto specs = [&] {
-      std::vector<PartitionSpec> out;
-      for (auto& spec :
-           internal::BroadcastPrefix(out_specs, flatten(*like).tree, "shard_map out_specs", site)) {
-        out.push_back(spec ? *spec : PartitionSpec{});
-      }
-      return out;
+      return internal::LeafSpecs(out_specs, flatten(*like).tree, "shard_map out_specs", site);
     };
     auto paths = [&] { return LeafPaths(flatten(*like).tree, "result"); };
     const std::vector<Array> out = internal::RunShardMap(
@@ -563,21 +562,17 @@ auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
   static_assert(std::is_same_v<typename R::first_type, C>,
                 "the body of scan answers a carry of the tree it was given");
   const std::tuple<C, X> tuple(init, xs);
-  internal::ScanFlat call{internal::Named(init, "carry"), internal::Named(xs, "xs"), options.length,
-                          options.reverse};
+  internal::ScanFlat call{internal::FlattenArgs(init, "carry"), internal::FlattenArgs(xs, "xs"),
+                          options.length, options.reverse};
   std::optional<R> like;
   const internal::TreeBody<F, std::tuple<C, X>, R> body{f, tuple, &like};
   const TreeNode want = flatten(init).tree;
   auto checked = [&](const std::vector<Array>& in) {
     std::vector<Array> out = body(in);
-    if (const std::string diff = StructureDifference(want, flatten(like->first).tree, "carry");
-        !diff.empty()) {
-      internal::ThrowError(ErrorKind::kTypeError,
-                           "scan body function carry input and carry output must have the same "
-                           "pytree structure; " +
-                               diff,
-                           site);
-    }
+    internal::CheckSameStructure(
+        want, flatten(like->first).tree, "carry", ErrorKind::kTypeError,
+        "scan body function carry input and carry output must have the same pytree structure; ",
+        site);
     return out;
   };
   const std::vector<Array> out = internal::RunScan(call, site, checked);  // fills `like`
@@ -593,8 +588,9 @@ auto checkpoint(F f, Site site = Site::Here()) {
     using R = internal::ResultOf<F, Tuple>;
     const Tuple tuple(args...);
     std::optional<R> like;
-    const std::vector<Array> out = internal::CheckpointFlat(
-        internal::Named(tuple, "args"), site, internal::TreeBody<F, Tuple, R>{f, tuple, &like});
+    const std::vector<Array> out =
+        internal::CheckpointFlat(internal::FlattenArgs(tuple, "args"), site,
+                                 internal::TreeBody<F, Tuple, R>{f, tuple, &like});
     return unflatten(*like, out);
   };
 }

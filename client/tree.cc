@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-void Sign(const TreeNode& n, std::string* out) {
+void AppendSignature(const TreeNode& n, std::string* out) {
   absl::StrAppend(out, n.label);
   switch (n.kind) {
     case TreeNode::kLeaf:
@@ -18,16 +18,16 @@ void Sign(const TreeNode& n, std::string* out) {
     case TreeNode::kNode:
       absl::StrAppend(out, n.text, "(");
       for (const TreeNode& c : n.children) {
-        Sign(c, out);
+        AppendSignature(c, out);
         absl::StrAppend(out, ",");
       }
       absl::StrAppend(out, ")");
   }
 }
 
-void Paths(const TreeNode& n, const std::string& path, std::vector<std::string>* out) {
+void AppendLeafPaths(const TreeNode& n, const std::string& path, std::vector<std::string>* out) {
   if (n.kind == TreeNode::kLeaf) out->push_back(path);
-  for (const TreeNode& c : n.children) Paths(c, path + c.label, out);
+  for (const TreeNode& c : n.children) AppendLeafPaths(c, path + c.label, out);
 }
 
 std::string Describe(const TreeNode& n) {
@@ -51,17 +51,13 @@ int TreeNode::num_leaves() const {
 
 std::string TreeNode::Signature() const {
   std::string out;
-  Sign(*this, &out);
+  AppendSignature(*this, &out);
   return out;
-}
-
-bool SameStructure(const TreeNode& a, const TreeNode& b) {
-  return StructureDifference(a, b, "").empty();
 }
 
 std::vector<std::string> LeafPaths(const TreeNode& tree, std::string_view root) {
   std::vector<std::string> out;
-  Paths(tree, std::string(root), &out);
+  AppendLeafPaths(tree, std::string(root), &out);
   return out;
 }
 
@@ -84,6 +80,12 @@ std::string StructureDifference(const TreeNode& want, const TreeNode& got, std::
 }
 
 namespace internal {
+
+void CheckSameStructure(const TreeNode& want, const TreeNode& got, std::string_view root,
+                        ErrorKind kind, const std::string& message, const Site& site) {
+  const std::string difference = StructureDifference(want, got, root);
+  if (!difference.empty()) ThrowError(kind, message + difference, site);
+}
 
 std::string PlainLabel(std::string_view label) {
   if (label.substr(0, 2) == "['") return std::string(label.substr(2, label.size() - 4));

@@ -36,17 +36,21 @@ struct TreeNode {
   std::string label;  // its path step from the parent: ".w", "[0]", "['key']"
   std::string text;   // a node's kind ("tuple", "Params"), a static leaf's value
   std::vector<TreeNode> children;
-  int leaf = -1;  // a leaf's index in the flat list
 
   int num_leaves() const;
   // Equal for equal structures: kinds, labels and static values.
   std::string Signature() const;
 };
-bool SameStructure(const TreeNode& a, const TreeNode& b);
 // Key paths of the leaves, in order, each beginning with `root`: "params.w[0]".
 std::vector<std::string> LeafPaths(const TreeNode& tree, std::string_view root);
 // Where and how two structures differ, for errors; "" if they are equal.
 std::string StructureDifference(const TreeNode& want, const TreeNode& got, std::string_view root);
+
+namespace internal {
+// Throws, with the difference after `message`, unless the structures are equal.
+void CheckSameStructure(const TreeNode& want, const TreeNode& got, std::string_view root,
+                        ErrorKind kind, const std::string& message, const Site& site);
+}  // namespace internal
 
 namespace tree {
 
@@ -117,7 +121,7 @@ std::string StaticText(const T& v) {
 }
 
 // Calls sink.Leaf(array), sink.Static(text) or, for inner nodes, sink.Enter(kind), then for each
-// child sink.Child(label, child), then sink.Exit().
+// child sink.Child(label, child).
 template <class T, class Sink>
 void Walk(T& t, Sink& sink) {
   using U = std::remove_const_t<T>;
@@ -127,11 +131,9 @@ void Walk(T& t, Sink& sink) {
     sink.Enter("vector");
     size_t i = 0;
     for (auto& child : t) sink.Child("[" + std::to_string(i++) + "]", child);
-    sink.Exit();
   } else if constexpr (IsMap<U>::value) {
     sink.Enter("map");
     for (auto& [key, child] : t) sink.Child("['" + key + "']", child);
-    sink.Exit();
   } else if constexpr (IsTuple<U>::value) {
     sink.Enter("tuple");
     std::apply(
@@ -140,26 +142,23 @@ void Walk(T& t, Sink& sink) {
           (sink.Child("[" + std::to_string(i++) + "]", child), ...);
         },
         t);
-    sink.Exit();
   } else if constexpr (IsPair<U>::value) {
     sink.Enter("tuple");
     sink.Child("[0]", t.first);
     sink.Child("[1]", t.second);
-    sink.Exit();
   } else if constexpr (IsOptional<U>::value) {
     sink.Enter(t ? "some" : "none");
     if (t) sink.Child("", *t);
-    sink.Exit();
   } else if constexpr (UserTree<T>) {
     sink.Enter(TesseraTreeName(static_cast<const U*>(nullptr)));
     auto field = [&](const char* name, auto& child) { sink.Child(std::string(".") + name, child); };
     TesseraTreeWalk(t, field);
-    sink.Exit();
   } else {
     sink.Static(StaticText<U>(t));
   }
 }
 
+// Calls `f` with each leaf.
 template <class F>
 struct LeafSink {
   F& f;
@@ -169,36 +168,31 @@ struct LeafSink {
   }
   void Static(const std::string&) {}
   void Enter(std::string_view) {}
-  void Exit() {}
   template <class T>
   void Child(const std::string&, T& t) {
     Walk(t, *this);
   }
 };
 
-struct DescribeSink {
+// Fills in `node` and appends its arrays to `leaves`.
+struct FlattenSink {
   TreeNode* node;
-  int* leaves;
-  std::vector<Array>* out;
+  std::vector<Array>* leaves;
   void Leaf(const Array& a) {
     node->kind = TreeNode::kLeaf;
-    node->leaf = (*leaves)++;
-    out->push_back(a);
+    leaves->push_back(a);
   }
   void Static(std::string text) {
     node->kind = TreeNode::kStatic;
     node->text = std::move(text);
   }
   void Enter(std::string_view kind) { node->text = kind; }
-  void Exit() {}
   template <class T>
   void Child(const std::string& label, const T& t) {
-    node->children.emplace_back();
-    node->children.back().label = label;
-    TreeNode child = std::move(node->children.back());
-    DescribeSink sink{&child, leaves, out};
+    TreeNode& child = node->children.emplace_back();
+    child.label = label;
+    FlattenSink sink{&child, leaves};
     Walk(t, sink);
-    node->children.back() = std::move(child);
   }
 };
 
@@ -211,8 +205,7 @@ struct Flat {
 template <class T>
 Flat flatten(const T& t) {
   Flat flat;
-  int leaves = 0;
-  tree::DescribeSink sink{&flat.tree, &leaves, &flat.leaves};
+  tree::FlattenSink sink{&flat.tree, &flat.leaves};
   tree::Walk(t, sink);
   return flat;
 }
@@ -231,17 +224,15 @@ T unflatten(T like, const std::vector<Array>& leaves) {
 // A tree with the structure of `first`, whose leaves are f(corresponding leaves of all trees).
 template <class F, class T, class... Rest>
 T tree_map(F&& f, T first, const Rest&... rest) {
-  const std::vector<std::vector<Array>> others = {flatten(rest).leaves...};
-  const Flat flat = flatten(first);
-  const std::vector<TreeNode> trees = {flatten(rest).tree...};
-  for (const TreeNode& t : trees) {
-    if (const std::string diff = StructureDifference(flat.tree, t, "tree"); !diff.empty()) {
-      internal::ThrowError(ErrorKind::kValueError, "tree_map: " + diff, Site{});
-    }
+  const std::vector<Flat> others = {flatten(rest)...};
+  const TreeNode want = flatten(first).tree;
+  for (const Flat& other : others) {
+    internal::CheckSameStructure(want, other.tree, "tree", ErrorKind::kValueError,
+                                 "tree_map: ", Site{});
   }
   size_t i = 0;
   for_each_leaf(first, [&](Array& a) {
-    [&]<size_t... I>(std::index_sequence<I...>) { a = f(a, others[I][i]...); }
+    [&]<size_t... I>(std::index_sequence<I...>) { a = f(a, others[I].leaves[i]...); }
     (std::index_sequence_for<Rest...>{});
     ++i;
   });

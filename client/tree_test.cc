@@ -50,7 +50,7 @@ TEST(TreeTest, UnflattenPutsOtherArraysAndKeepsStatics) {
 
 TEST(TreeTest, StaticValuesAreStructure) {
   Model a = SomeModel(), b = SomeModel();
-  EXPECT_TRUE(SameStructure(flatten(a).tree, flatten(b).tree));
+  EXPECT_EQ(StructureDifference(flatten(a).tree, flatten(b).tree, "p"), "");
   EXPECT_EQ(flatten(a).tree.Signature(), flatten(b).tree.Signature());
   b.layers[1].units = 6;
   EXPECT_NE(flatten(a).tree.Signature(), flatten(b).tree.Signature());
