@@ -47,7 +47,7 @@ class Executions::Stream {
         run->failure_ = status_;
         return;
       }
-      used_ = SteadyNow();
+      last_used_ = SteadyNow();
       runs_.emplace(run->number_, run);
       if (writing_) return requests_.push_back(std::move(request));
       writing_ = true;
@@ -57,24 +57,24 @@ class Executions::Stream {
   // Waits until a flag of the run is set or the run is over; returns false at `deadline`.
   bool Await(const Run& run, bool Run::*flag, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    const auto mine = [&] { return run.*flag || run.over_; };
-    const auto mine_or_free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return mine() || !polling_;
+    const auto arrived = [&] { return run.*flag || run.over_; };
+    const auto arrived_or_idle = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return arrived() || !polling_;
     };
     while (true) {
-      if (!mu_.AwaitWithTimeout(absl::Condition(&mine_or_free), deadline - SteadyNow()))
+      if (!mu_.AwaitWithTimeout(absl::Condition(&arrived_or_idle), deadline - SteadyNow()))
         return false;
-      if (mine()) return true;
+      if (arrived()) return true;
       polling_ = true;
-      const bool timely = Poll(deadline);
+      const bool in_time = Poll(deadline);
       polling_ = false;
-      if (!timely) return mine();
+      if (!in_time) return arrived();
     }
   }
   // Returns false if the stream has ended, also while no thread polled.
   bool usable() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    if (polling_ || SteadyNow() - used_ < kMaxIdle) return !broken_;
+    if (polling_ || SteadyNow() - last_used_ < kMaxIdle) return !broken_;
     polling_ = true;
     while (!broken_ && Poll(SteadyNow())) continue;
     polling_ = false;
@@ -171,7 +171,7 @@ class Executions::Stream {
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<v1::ExecuteProgramsRequest> requests_ ABSL_GUARDED_BY(mu_);  // not yet written
   std::map<uint64_t, std::shared_ptr<Run>> runs_ ABSL_GUARDED_BY(mu_);    // not over
-  absl::Time used_ ABSL_GUARDED_BY(mu_) = SteadyNow();
+  absl::Time last_used_ ABSL_GUARDED_BY(mu_) = SteadyNow();
   bool broken_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status status_ ABSL_GUARDED_BY(mu_);  // valid once broken_
 };

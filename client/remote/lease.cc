@@ -18,11 +18,12 @@ constexpr absl::Duration kOpenTimeout = absl::Seconds(10);
 // More than one, so that a renewal may fail.
 constexpr int kRenewalsPerLease = 3;
 constexpr absl::Duration kMinRenewInterval = absl::Milliseconds(20);
-// Polls of the hold within the server's grace period, so that there is time to open it again; and
-// how long the thread waits for a hold that is being opened before it checks stopping_.
+// The hold is polled this often within the server's grace period, so that there is time to open it
+// again.
 constexpr int kPollsPerGrace = 5;
 constexpr absl::Duration kMinPollInterval = absl::Milliseconds(50),
                          kMaxPollInterval = absl::Seconds(1);
+// How long the thread waits for a hold that is being opened before it checks stopping_.
 constexpr absl::Duration kHoldWait = absl::Milliseconds(100);
 
 }  // namespace
@@ -48,7 +49,6 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Open(const std::shared_ptr<grpc::C
     lease->prepare_(&context, kOpenTimeout);
     v1::RenewSessionRequest request;
     request.set_session(*lease->options_.session);
-    session = v1::Session();
     const absl::Status renewed =
         lease->done_(lease->stub_->RenewSession(&context, request, &*session));
     if (!renewed.ok()) session = renewed;
@@ -197,7 +197,7 @@ void Lease::Renew(uint64_t session, absl::Duration timeout) {
     absl::MutexLock lock(&mu_);
     calling_ = nullptr;
   }
-  if (KindOf(renewed.ok() ? absl::UnknownError("") : renewed) == ErrorKind::kSessionNotFound)
+  if (!renewed.ok() && KindOf(renewed) == ErrorKind::kSessionNotFound)
     (void)Replace(session);  // if this fails, the next call reports it
 }
 

@@ -30,7 +30,7 @@ constexpr int kSignals[] = {SIGINT, SIGTERM};
 
 // ---- State of the signal handler. ---------------------------------------------------------------
 std::atomic<pid_t> watched_process{0};
-std::atomic<int> caught{0};
+std::atomic<int> caught_signal{0};
 sem_t wake;
 
 void DieBySignal(int signal) {
@@ -42,7 +42,7 @@ void OnSignal(int signal) {
   const int saved = errno;
   int none = 0;
   // A forked child has no watcher thread, and a second signal ends the process at once.
-  if (watched_process.load() != getpid() || !caught.compare_exchange_strong(none, signal)) {
+  if (watched_process.load() != getpid() || !caught_signal.compare_exchange_strong(none, signal)) {
     DieBySignal(signal);
   } else {
     sem_post(&wake);
@@ -60,7 +60,7 @@ bool IsHandledBy(int signal, void (*handler)(int)) {
   while (true) {
     while (sem_wait(&wake) != 0) continue;
     AtProcessEnd::RunAll();
-    const int signal = caught.load();
+    const int signal = caught_signal.load();
     if (IsHandledBy(signal, OnSignal)) ::signal(signal, SIG_DFL);
     kill(getpid(), signal);
   }
@@ -69,12 +69,12 @@ bool IsHandledBy(int signal, void (*handler)(int)) {
 // Called once per process. Handles only the signals that have the default action.
 void WatchSignals() {
   std::vector<int> unhandled;
-  // A forked child inherits our handler from its parent.
+  // OnSignal is the handler of a forked child too, which inherits it.
   for (int signal : kSignals)
     if (IsHandledBy(signal, SIG_DFL) || IsHandledBy(signal, OnSignal)) unhandled.push_back(signal);
   if (unhandled.empty()) return;
   sem_init(&wake, /*pshared=*/0, 0);
-  caught = 0;
+  caught_signal = 0;
   // The watcher thread blocks all signals, so that those that the program waits for reach it.
   sigset_t all, before;
   sigfillset(&all);
@@ -82,11 +82,11 @@ void WatchSignals() {
   std::thread(Watch).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   for (int signal : unhandled) {
-    struct sigaction ours = {};
-    ours.sa_handler = OnSignal;
-    ours.sa_flags = SA_RESTART;
-    sigemptyset(&ours.sa_mask);
-    sigaction(signal, &ours, nullptr);
+    struct sigaction action = {};
+    action.sa_handler = OnSignal;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(signal, &action, nullptr);
   }
 }
 

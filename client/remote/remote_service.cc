@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -19,10 +19,14 @@
 namespace tessera::remote {
 namespace {
 
-constexpr absl::Duration kFirstConnectTimeout =
-    absl::Seconds(1);  // then the connection is diagnosed
+using Arrays = v1::ArrayService::Stub;
+using Clusters = v1::ClusterService::Stub;
+using Operations = v1::OperationService::Stub;
+using Programs = v1::ProgramService::Stub;
+
+// If there is no connection within this time, the cause is looked for.
+constexpr absl::Duration kFirstConnectTimeout = absl::Seconds(1);
 constexpr absl::Duration kDiagnoseTimeout = absl::Milliseconds(200);
-constexpr absl::Duration kCallTimeout = absl::Seconds(30);      // of calls that do not block
 constexpr absl::Duration kCompileTimeout = absl::Minutes(5);    // large programs take long to plan
 constexpr absl::Duration kTransferTimeout = absl::Minutes(10);  // of one array
 // Added to waits on the server, so that one that was suspended for ten seconds can still respond.
@@ -46,8 +50,7 @@ class TicketRetries {
   bool Again() {
     deadline_ = std::min(deadline_, SteadyNow() + kTicketRetryTimeout);
     if (SteadyNow() >= deadline_) return false;
-    const absl::Notification never;
-    never.WaitForNotificationWithTimeout(backoff_);
+    absl::SleepFor(backoff_);
     backoff_ = std::min(2 * backoff_, kMaxTicketBackoff);
     return true;
   }
@@ -159,19 +162,35 @@ absl::Status RemoteService::Done(const grpc::Status& status) const {
                   ErrorKind::kServerStopping);
 }
 
-absl::Status RemoteService::Call(
-    absl::Duration timeout, const std::function<grpc::Status(grpc::ClientContext*)>& call) const {
-  return CallUntilAnswered(
+template <class Stub, class Request, class Response>
+absl::StatusOr<Response> RemoteService::Call(const std::unique_ptr<Stub>& stub,
+                                             Method<Stub, Request, Response> method,
+                                             const Request& request, absl::Duration timeout) const {
+  Response response;
+  TESSERA_RETURN_IF_ERROR(CallUntilAnswered(
       channel_, timeout,
       [this](grpc::ClientContext* context, absl::Duration left) { Prepare(context, left); },
-      [this](const grpc::Status& status) { return Done(status); }, call);
+      [this](const grpc::Status& status) { return Done(status); },
+      [&](grpc::ClientContext* context) {
+        return ((*stub).*method)(context, request, &response);
+      }));
+  return response;
+}
+
+template <class Stub, class Request, class Response>
+absl::StatusOr<Response> RemoteService::CallInSession(const std::unique_ptr<Stub>& stub,
+                                                      Method<Stub, Request, Response> method,
+                                                      Request request, absl::Duration timeout) {
+  return InSession([&](uint64_t session) {
+    request.set_session(session);
+    request.set_request_id(NewRequestId());
+    return Call(stub, method, request, timeout);
+  });
 }
 
 absl::StatusOr<std::vector<api::Device>> RemoteService::ListDevices() {
-  v1::ListDevicesResponse response;
-  TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
-    return cluster_->ListDevices(context, {}, &response);
-  }));
+  TESSERA_ASSIGN_OR_RETURN(const v1::ListDevicesResponse response,
+                           Call(cluster_, &Clusters::ListDevices, v1::ListDevicesRequest()));
   std::vector<api::Device> out;
   for (const v1::Device& d : response.devices()) out.push_back(ir::serial::FromProto(d));
   return out;
@@ -180,10 +199,8 @@ absl::StatusOr<std::vector<api::Device>> RemoteService::ListDevices() {
 absl::StatusOr<api::CompileReply> RemoteService::Compile(const api::CompileRequest& request) {
   v1::CompileProgramRequest proto = ir::serial::ToProto(request);
   proto.set_request_id(NewRequestId());
-  v1::CompileProgramResponse response;
-  TESSERA_RETURN_IF_ERROR(Call(kCompileTimeout, [&](grpc::ClientContext* context) {
-    return programs_->CompileProgram(context, proto, &response);
-  }));
+  TESSERA_ASSIGN_OR_RETURN(const v1::CompileProgramResponse response,
+                           Call(programs_, &Programs::CompileProgram, proto, kCompileTimeout));
   absl::StatusOr<api::CompileReply> reply = ir::serial::FromProto(response);
   if (!reply.ok()) return reply;
   int64_t bytes = 0;
@@ -214,7 +231,7 @@ absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteAndWatch(
     accepted = executions_.Execute(proto, tries.left(), &run, &reply);
   } while (!accepted.ok() && tries.Again(accepted));
   if (!accepted.ok()) return tries.End([this](const grpc::Status& end) { return Done(end); });
-  std::vector<std::shared_ptr<Executions::Run>> dropped;  // without the lock
+  std::vector<std::shared_ptr<Executions::Run>> dropped;  // destroyed after the lock is released
   absl::MutexLock lock(&mu_);
   for (uint64_t array : reply.outputs) runs_.emplace(array, run);
   while (runs_.size() > kMaxCachedResults) {
@@ -231,7 +248,7 @@ std::shared_ptr<Executions::Run> RemoteService::RunOf(uint64_t array) const {
 }
 
 void RemoteService::Forget(absl::Span<const uint64_t> arrays) {
-  std::vector<std::shared_ptr<Executions::Run>> dropped;  // without the lock
+  std::vector<std::shared_ptr<Executions::Run>> dropped;  // destroyed after the lock is released
   absl::MutexLock lock(&mu_);
   for (uint64_t array : arrays) {
     const auto it = runs_.find(array);
@@ -260,10 +277,8 @@ absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteUnwatched(
     const api::ExecuteRequest& request) const {
   v1::ExecuteProgramRequest proto = ir::serial::ToProto(request);
   proto.set_request_id(NewRequestId());
-  v1::ExecuteProgramResponse response;
-  TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
-    return programs_->ExecuteProgram(context, proto, &response);
-  }));
+  TESSERA_ASSIGN_OR_RETURN(const v1::ExecuteProgramResponse response,
+                           Call(programs_, &Programs::ExecuteProgram, proto));
   return ir::serial::FromProto(response);
 }
 
@@ -289,19 +304,11 @@ absl::StatusOr<uint64_t> RemoteService::Relay(const ir::Array& value,
   *request.mutable_spec() =
       ir::serial::ToProto(api::ArraySpec{value.dtype(), value.shape(), placement});
   request.set_data(value.data(), static_cast<size_t>(value.num_bytes()));
-  TESSERA_ASSIGN_OR_RETURN(
-      const uint64_t array, InSession([&](uint64_t session) -> absl::StatusOr<uint64_t> {
-        request.set_session(session);
-        request.set_request_id(NewRequestId());
-        v1::WriteArrayResponse written;
-        TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
-          return arrays_->WriteArray(context, request, &written);
-        }));
-        return written.array();
-      }));
+  TESSERA_ASSIGN_OR_RETURN(const v1::WriteArrayResponse written,
+                           CallInSession(arrays_, &Arrays::WriteArray, std::move(request)));
   absl::Status reported = transfer_.ReportProgress(value.num_bytes());
-  if (reported.ok()) return array;
-  Delete({array}).IgnoreError();
+  if (reported.ok()) return written.array();
+  Delete({written.array()}).IgnoreError();
   return reported;
 }
 
@@ -311,17 +318,8 @@ absl::StatusOr<uint64_t> RemoteService::PutOnce(const ir::Array& value,
   const api::ArraySpec spec{value.dtype(), value.shape(), placement};
   v1::CreateArrayRequest request;
   *request.mutable_spec() = ir::serial::ToProto(spec);
-  TESSERA_ASSIGN_OR_RETURN(
-      const v1::CreateArrayResponse response,
-      InSession([&](uint64_t session) -> absl::StatusOr<v1::CreateArrayResponse> {
-        request.set_session(session);
-        request.set_request_id(NewRequestId());
-        v1::CreateArrayResponse created;
-        TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
-          return arrays_->CreateArray(context, request, &created);
-        }));
-        return created;
-      }));
+  TESSERA_ASSIGN_OR_RETURN(const v1::CreateArrayResponse response,
+                           CallInSession(arrays_, &Arrays::CreateArray, request));
   std::vector<std::function<absl::Status()>> jobs;
   for (const v1::ShardTicket& t : response.tickets()) {
     jobs.push_back([&, ticket = &t]() -> absl::Status {
@@ -348,11 +346,7 @@ absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::ReadTickets(
   request.set_array(array);
   for (int o : ordinals) request.add_ordinals(o);
   *request.mutable_timeout() = ir::serial::ToProto(timeout);
-  v1::CreateReadTicketsResponse response;
-  TESSERA_RETURN_IF_ERROR(Call(timeout + kServerGracePeriod, [&](grpc::ClientContext* context) {
-    return arrays_->CreateReadTickets(context, request, &response);
-  }));
-  return response;
+  return Call(arrays_, &Arrays::CreateReadTickets, request, timeout + kServerGracePeriod);
 }
 
 absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration timeout) {
@@ -422,11 +416,10 @@ absl::Status RemoteService::WithLossReason(uint64_t array, absl::Status transfer
   if (transferred.ok() || KindOf(transferred) != ErrorKind::kWorkerLost) return transferred;
   // The coordinator learns of the loss from the worker's daemon at about the same time.
   const absl::Time deadline = SteadyNow() + kLossReportTimeout;
-  const absl::Notification never;
   while (SteadyNow() < deadline) {
     const absl::Status known = ReadTickets(array, {}, absl::ZeroDuration()).status();
     if (KindOf(known) == ErrorKind::kWorkerLost) return known;
-    never.WaitForNotificationWithTimeout(kLossPollInterval);
+    absl::SleepFor(kLossPollInterval);
   }
   return transferred;
 }
@@ -457,10 +450,7 @@ absl::StatusOr<ir::Array> RemoteService::GetShardOnce(uint64_t array, int ordina
 absl::StatusOr<api::ArraySpec> RemoteService::Describe(uint64_t array) {
   v1::GetArrayRequest request;
   request.set_array(array);
-  v1::Array response;
-  TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
-    return arrays_->GetArray(context, request, &response);
-  }));
+  TESSERA_ASSIGN_OR_RETURN(const v1::Array response, Call(arrays_, &Arrays::GetArray, request));
   return ir::serial::FromProto(response.spec());
 }
 
@@ -469,15 +459,9 @@ absl::StatusOr<api::Making> RemoteService::Reshard(uint64_t array,
   v1::ReshardArrayRequest request;
   request.set_array(array);
   *request.mutable_placement() = ir::serial::ToProto(placement);
-  return InSession([&](uint64_t session) -> absl::StatusOr<api::Making> {
-    request.set_session(session);
-    request.set_request_id(NewRequestId());
-    v1::ReshardArrayResponse response;
-    TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
-      return arrays_->ReshardArray(context, request, &response);
-    }));
-    return MakingOf(response.operation(), absl::MakeConstSpan(&response.array(), 1));
-  });
+  TESSERA_ASSIGN_OR_RETURN(const v1::ReshardArrayResponse response,
+                           CallInSession(arrays_, &Arrays::ReshardArray, request));
+  return MakingOf(response.operation(), absl::MakeConstSpan(&response.array(), 1));
 }
 
 absl::StatusOr<uint64_t> RemoteService::Save(const std::string& path,
@@ -492,10 +476,8 @@ absl::StatusOr<uint64_t> RemoteService::Save(const std::string& path,
   request.set_path(path);
   request.set_overwrite(overwrite);
   request.set_request_id(NewRequestId());
-  v1::Operation response;
-  TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
-    return arrays_->SaveArrays(context, request, &response);
-  }));
+  TESSERA_ASSIGN_OR_RETURN(const v1::Operation response,
+                           Call(arrays_, &Arrays::SaveArrays, request));
   return response.id();
 }
 
@@ -508,25 +490,17 @@ absl::StatusOr<api::Making> RemoteService::Load(const std::string& path,
     wanted->set_name(a.name);
     *wanted->mutable_placement() = ir::serial::ToProto(a.placement);
   }
-  return InSession([&](uint64_t session) -> absl::StatusOr<api::Making> {
-    request.set_session(session);
-    request.set_request_id(NewRequestId());
-    v1::LoadArraysResponse response;
-    TESSERA_RETURN_IF_ERROR(Call(kFileTimeout, [&](grpc::ClientContext* context) {
-      return arrays_->LoadArrays(context, request, &response);
-    }));
-    return MakingOf(response.operation(), response.arrays());
-  });
+  TESSERA_ASSIGN_OR_RETURN(const v1::LoadArraysResponse response,
+                           CallInSession(arrays_, &Arrays::LoadArrays, request, kFileTimeout));
+  return MakingOf(response.operation(), response.arrays());
 }
 
 absl::StatusOr<std::vector<api::FileArrayInfo>> RemoteService::DescribeFile(
     const std::string& path) {
   v1::GetFileRequest request;
   request.set_path(path);
-  v1::File response;
-  TESSERA_RETURN_IF_ERROR(Call(kFileTimeout, [&](grpc::ClientContext* context) {
-    return arrays_->GetFile(context, request, &response);
-  }));
+  TESSERA_ASSIGN_OR_RETURN(const v1::File response,
+                           Call(arrays_, &Arrays::GetFile, request, kFileTimeout));
   std::vector<api::FileArrayInfo> out;
   for (const v1::FileEntry& entry : response.arrays()) {
     const std::optional<ir::DType> dtype = ir::ParseDType(entry.dtype());
@@ -547,10 +521,7 @@ absl::Status RemoteService::Delete(absl::Span<const uint64_t> arrays) {
     v1::DeleteArraysRequest request;
     for (uint64_t id : arrays.subspan(at, kDeletesPerCall)) request.add_arrays(id);
     request.set_request_id(NewRequestId());
-    v1::DeleteArraysResponse response;
-    TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
-      return arrays_->DeleteArrays(context, request, &response);
-    }));
+    TESSERA_RETURN_IF_ERROR(Call(arrays_, &Arrays::DeleteArrays, request));
   }
   return absl::OkStatus();
 }
@@ -558,10 +529,8 @@ absl::Status RemoteService::Delete(absl::Span<const uint64_t> arrays) {
 absl::StatusOr<api::Operation> RemoteService::GetOperation(uint64_t operation) {
   v1::GetOperationRequest request;
   request.set_operation(operation);
-  v1::Operation response;
-  TESSERA_RETURN_IF_ERROR(Call(kCallTimeout, [&](grpc::ClientContext* context) {
-    return operations_->GetOperation(context, request, &response);
-  }));
+  TESSERA_ASSIGN_OR_RETURN(const v1::Operation response,
+                           Call(operations_, &Operations::GetOperation, request));
   return ir::serial::FromProto(response);
 }
 
@@ -570,20 +539,16 @@ absl::StatusOr<api::Operation> RemoteService::WaitOperation(uint64_t operation,
   v1::WaitOperationRequest request;
   request.set_operation(operation);
   *request.mutable_timeout() = ir::serial::ToProto(timeout);
-  v1::Operation response;
-  TESSERA_RETURN_IF_ERROR(Call(timeout + kServerGracePeriod, [&](grpc::ClientContext* context) {
-    return operations_->WaitOperation(context, request, &response);
-  }));
+  TESSERA_ASSIGN_OR_RETURN(
+      const v1::Operation response,
+      Call(operations_, &Operations::WaitOperation, request, timeout + kServerGracePeriod));
   return ir::serial::FromProto(response);
 }
 
 absl::Status RemoteService::Cancel(uint64_t operation) {
   v1::CancelOperationRequest request;
   request.set_operation(operation);
-  v1::CancelOperationResponse response;
-  return Call(kCallTimeout, [&](grpc::ClientContext* context) {
-    return operations_->CancelOperation(context, request, &response);
-  });
+  return Call(operations_, &Operations::CancelOperation, request).status();
 }
 
 }  // namespace tessera::remote

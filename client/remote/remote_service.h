@@ -57,12 +57,22 @@ class RemoteService final : public api::Service {
   absl::Status Done(const grpc::Status& status) const;
   // UNREACHABLE, with the error of the last attempt to connect.
   absl::Status NoAnswerWithin(absl::Duration timeout) const;
-  // CallUntilAnswered with Prepare and Done.
-  absl::Status Call(absl::Duration timeout,
-                    const std::function<grpc::Status(grpc::ClientContext*)>& call) const;
+  static constexpr absl::Duration kCallTimeout = absl::Seconds(30);  // of calls that do not block
+  template <class Stub, class Request, class Response>
+  using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
+  // The response to a unary call, by CallUntilAnswered with Prepare and Done.
+  template <class Stub, class Request, class Response>
+  absl::StatusOr<Response> Call(const std::unique_ptr<Stub>& stub,
+                                Method<Stub, Request, Response> method, const Request& request,
+                                absl::Duration timeout = kCallTimeout) const;
   // Calls `call(session)`, and once more with a new session if the server does not know this one.
   template <class F>
   auto InSession(F call);
+  // Call in session: sets the request's session and request_id.
+  template <class Stub, class Request, class Response>
+  absl::StatusOr<Response> CallInSession(const std::unique_ptr<Stub>& stub,
+                                         Method<Stub, Request, Response> method, Request request,
+                                         absl::Duration timeout = kCallTimeout);
   // The coordinator's error if the array is lost or deleted; else OK.
   absl::Status Loss(uint64_t array) const;
   // Returns `transferred`, the result of a transfer; if the executor did not respond, the

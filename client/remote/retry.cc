@@ -5,7 +5,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "client/remote/status.h"
@@ -40,8 +40,7 @@ bool Retries::Again(const grpc::Status& status) {
   }
   const absl::Duration backoff = kInitialBackoff * (1 << attempts_);
   if (++attempts_ >= kMaxAttempts || backoff >= left()) return false;
-  const absl::Notification never;
-  never.WaitForNotificationWithTimeout(backoff);
+  absl::SleepFor(backoff);
   unreachable_ = !channel_->WaitForConnected(WallDeadline(std::min(left(), kReconnectTimeout)));
   return !unreachable_;
 }

@@ -15,18 +15,15 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& peer,
   if (status.ok()) return absl::OkStatus();
   if (std::optional<absl::Status> details = ir::serial::DetailsOf(status))
     return *std::move(details);
-  if (unreachable_kind == ErrorKind::kServerStopping &&
-      ir::serial::NeverConnected(status.error_message())) {
-    return MakeError(
-        ErrorKind::kUnreachable,
-        absl::StrCat(peer, " does not answer: ", ir::serial::CauseOf(status.error_message()),
-                     ". Check that it runs and that the address is right"));
-  }
+  const bool never_connected = unreachable_kind == ErrorKind::kServerStopping &&
+                               ir::serial::NeverConnected(status.error_message());
   // Not cancelled by this client: a server that stops cancels the calls that it has not answered.
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+  if (never_connected || status.error_code() == grpc::StatusCode::UNAVAILABLE ||
       status.error_code() == grpc::StatusCode::CANCELLED) {
-    return MakeError(unreachable_kind,
-                     absl::StrCat(peer, " does not answer: ", status.error_message(),
+    return MakeError(never_connected ? ErrorKind::kUnreachable : unreachable_kind,
+                     absl::StrCat(peer, " does not answer: ",
+                                  never_connected ? ir::serial::CauseOf(status.error_message())
+                                                  : status.error_message(),
                                   ". Check that it runs and that the address is right"));
   }
   absl::Status out(static_cast<absl::StatusCode>(status.error_code()),

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/host_memory.h"
 #include "base/status.h"
@@ -137,7 +137,6 @@ absl::Status Transfer::RunWithRetries(const std::string& endpoint, absl::Time en
                                       const StateFn& check_state,
                                       const std::function<int64_t()>& moved,
                                       const std::function<Outcome(const Channel&)>& attempt) {
-  const absl::Notification never;
   absl::Duration wait = options_.initial_backoff;
   int64_t best = moved();
   absl::Time stalled = SteadyNow() + options_.stall_timeout;
@@ -163,7 +162,7 @@ absl::Status Transfer::RunWithRetries(const std::string& endpoint, absl::Time en
                       absl::StrCat("no progress for ", absl::FormatDuration(options_.stall_timeout),
                                    " after ", best, " bytes"));
     }
-    never.WaitForNotificationWithTimeout(wait);
+    absl::SleepFor(wait);
     wait = std::min(2 * wait, options_.max_backoff);
     ++retries_;
   }
@@ -253,7 +252,8 @@ absl::Status Transfer::Write(const std::string& endpoint, const std::string& tic
       endpoint, end, check_state, [&] { return upload.committed; },
       [&](const Channel& channel) -> Outcome {
         if (!std::exchange(first, false)) {
-          if (Outcome asked = FetchProgress(channel, upload, end); !asked.status.ok()) return asked;
+          if (Outcome fetched = FetchProgress(channel, upload, end); !fetched.status.ok())
+            return fetched;
         }
         return upload.complete ? Outcome() : TryWrite(channel, upload, end);
       });
@@ -266,15 +266,16 @@ Transfer::Outcome Transfer::TryRead(const Channel& channel, Download& download, 
   request.set_ticket(download.ticket);
   request.set_offset(download.received);
   ir::serial::ChunkCall call(channel, "/tessera.v1.DataService/Read", &context);
-  absl::Status taken;
+  absl::Status received;
   if (call.Write(ir::serial::ToBuffer(request)) && call.WritesDone()) {
-    taken = ir::serial::ReceiveBlock(call, download.endpoint, &download.block, &download.received,
-                                     [this](int64_t bytes) { return ReportProgress(bytes); });
+    received =
+        ir::serial::ReceiveBlock(call, download.endpoint, &download.block, &download.received,
+                                 [this](int64_t bytes) { return ReportProgress(bytes); });
   }
   const int64_t whole = download.block.num_bytes();
-  if (!taken.ok()) context.TryCancel();
+  if (!received.ok()) context.TryCancel();
   const grpc::Status finished = call.Finish();
-  if (!taken.ok()) return {taken, KindOf(taken) == ErrorKind::kChecksumMismatch};
+  if (!received.ok()) return {received, KindOf(received) == ErrorKind::kChecksumMismatch};
   if (!finished.ok()) return {FromExecutor(finished, download.endpoint), IsTransport(finished)};
   if (download.received == whole) return {};
   return {MakeError(
