@@ -17,7 +17,7 @@ absl::Status Bug(const Call& call, absl::string_view what) {
   return MakeError(ErrorKind::kInternal, absl::StrCat(Describe(Summarize(call)), ": ", what));
 }
 
-absl::Status PlaceInGroup(const CommunicatorConfig& config, CheckedCall& call) {
+absl::Status FindPosition(const CommunicatorConfig& config, CheckedCall& call) {
   const int members = static_cast<int>(config.members.size());
   call.position = -1;
   std::vector<bool> seen(members);
@@ -63,7 +63,7 @@ absl::Status CheckOverlap(const Call& call) {
   if (call.kind == ir::CollectiveKind::kAllReduce && call.in.data() == call.out.data()) {
     return absl::OkStatus();
   }
-  const std::less_equal<const std::byte*> before;  // Total, for pointers into any memory.
+  const std::less_equal<const std::byte*> before;  // Unlike <=, orders any two pointers.
   const std::byte* out = call.out.data();
   if (before(call.in.data() + call.in.size(), out) ||
       before(out + call.out.size(), call.in.data())) {
@@ -101,7 +101,7 @@ class Fnv1a {
   uint64_t hash_ = 0xcbf29ce484222325;
 };
 
-// Stable across hosts.
+// The same on every host.
 uint64_t Fingerprint(const Call& call) {
   Fnv1a hash;
   hash.Mix(static_cast<uint64_t>(call.kind));
@@ -125,7 +125,7 @@ std::string Context(const Call& call) {
 }  // namespace
 
 absl::Status Validate(const CommunicatorConfig& config, CheckedCall& call) {
-  TESSERA_RETURN_IF_ERROR(PlaceInGroup(config, call));
+  TESSERA_RETURN_IF_ERROR(FindPosition(config, call));
   TESSERA_RETURN_IF_ERROR(DivideIntoBlocks(call));
   TESSERA_RETURN_IF_ERROR(FindSources(call));
   call.fingerprint = Fingerprint(call);

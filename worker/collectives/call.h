@@ -17,14 +17,14 @@ struct Layout {
   // Whether `from` sends a block to `to`: the one at InOffset(to) in its `in`. It is written to
   // OutOffset(from) in the `out` of `to`, or combined with the others there.
   bool Sends(int from, int to) const { return sources.empty() || sources[to] == from; }
-  bool GetsNothing(int to) const { return !sources.empty() && sources[to] < 0; }
+  bool ReceivesNothing(int to) const { return !sources.empty() && sources[to] < 0; }
   size_t InOffset(int to) const { return in_each ? to * block : 0; }
   size_t OutOffset(int from) const { return out_each ? from * block : 0; }
 
   size_t block = 0;  // Bytes.
+  // Whether the buffer holds one block for each position, or a single one.
   bool in_each = false, out_each = false;
-  std::vector<int>
-      sources;  // The source of each target, -1 for none; empty unless pairs are given.
+  std::vector<int> sources;  // The source of each target or -1; empty unless pairs are given.
 };
 
 // Lives on the calling rank's stack.
@@ -33,8 +33,7 @@ struct CheckedCall : Call {
 
   Reducer reducer = nullptr;  // Null for the kinds that do not combine.
   int position = 0;           // The index of `rank` in `group`.
-  uint64_t fingerprint =
-      0;  // Hash of what must be equal at every member, but for launch and sequence.
+  uint64_t fingerprint = 0;   // Hash of what every member must pass alike, besides the key.
   Layout layout;
 };
 

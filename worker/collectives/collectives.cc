@@ -121,21 +121,21 @@ absl::Status HostCollectives::Run(const Call& call) {
 
 absl::Status HostCollectives::RunChecked(CheckedCall& call) {
   const uint64_t launch = call.key.launch;
-  TESSERA_RETURN_IF_ERROR(failure_.Of(launch));
+  TESSERA_RETURN_IF_ERROR(failure_.status(launch));
   const Deadline deadline(config_.timeout);
   absl::Status status = Validate(config_, call);
   if (status.ok()) {
     status =
         IsLocal(call.group) ? rendezvous_->Run(call, deadline) : exchange_->Run(call, deadline);
   }
-  if (status.ok() || failure_.failed(launch)) return status.ok() ? status : failure_.Of(launch);
+  if (status.ok() || failure_.failed(launch)) return status.ok() ? status : failure_.status(launch);
   // A member that timed out may join the next launch, unless a frame to it was written in part.
   if (KindOf(status) == ErrorKind::kCollectiveTimeout && (links_ == nullptr || !links_->broken())) {
     failure_.SetLaunch(launch, std::move(status), FailureLatch::From::kHere);
   } else {
     failure_.Set(std::move(status));
   }
-  return failure_.Of(launch);
+  return failure_.status(launch);
 }
 
 }  // namespace

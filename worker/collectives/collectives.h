@@ -43,9 +43,9 @@ struct Member {
 
 struct CommunicatorConfig {
   uint64_t generation = 0;
-  std::vector<Member> members;   // Index = rank. Members of one executor agree but for `device`.
+  std::vector<Member> members;   // Index = rank. Only `device` differs within an executor.
   std::vector<int> local_ranks;  // Every member of this executor.
-  // Shared by the members. It is compared, not a key.
+  // The same at all members; an executor that connects with another one is turned away.
   std::string secret;
   // Null: connections between executors are plaintext. All members have one, or none.
   std::shared_ptr<const TlsContext> tls;

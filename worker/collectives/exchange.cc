@@ -27,15 +27,15 @@ Range ChunkOf(size_t bytes, size_t width, size_t i, size_t n) {
 }  // namespace
 
 struct InterProc::Transfer {
-  int rank = 0;  // The other one.
+  int rank = 0;  // The other rank.
   bool sends = false;
   bool receives = false;
-  absl::Span<const std::byte> out;  // Still to send.
+  absl::Span<const std::byte> out;
   absl::Span<std::byte> in;
   size_t sent = 0;
   size_t received = 0;
-  bool began_sending = false;  // An empty message is one frame, too.
-  bool entered = false;        // A frame of it has come.
+  bool began_sending = false;  // Needed because an empty message is one frame, too.
+  bool entered = false;        // A frame of it has arrived.
 
   bool sending() const { return sends && !(began_sending && sent == out.size()); }
   bool receiving() const { return receives && !(entered && received == in.size()); }
@@ -58,40 +58,40 @@ InterProc::InterProc(const CommunicatorConfig* config, const FailureLatch* failu
 absl::Status InterProc::Run(const CheckedCall& call, const Deadline& deadline) {
   const bool small = call.in.size() < kSmallBytes;
   if (small && !call.layout.in_each && call.layout.sources.empty()) {
-    return RunTogether(call, deadline);
+    return RunOncePerExecutor(call, deadline);
   }
   return call.kind == ir::CollectiveKind::kAllReduce ? AllReduceInChunks(call, deadline)
                                                      : RunDirect(call, deadline);
 }
 
 // A rank's remaining work for a call whose blocks are sent once per executor.
-struct InterProc::Share {
-  int lead_here = 0;         // The lead of this rank's own executor.
-  std::vector<int> leads;    // Those of the others.
-  std::vector<int> unsent;   // Leads that have not been sent this rank's block.
-  std::vector<int> awaited;  // Positions whose blocks this rank, a lead, has yet to bring.
+struct InterProc::PendingBlocks {
+  int local_leader = 0;             // The leader of this rank's own executor.
+  std::vector<int> remote_leaders;  // The leaders of the other executors.
+  std::vector<int> unsent;          // Leaders to which this rank has not sent its block yet.
+  std::vector<int> awaited;         // If this rank leads: positions whose blocks have not arrived.
 };
 
-InterProc::Share InterProc::ShareOf(const CheckedCall& call) const {
-  Share share;
+InterProc::PendingBlocks InterProc::PendingOf(const CheckedCall& call) const {
+  PendingBlocks pending;
   std::vector<bool> seen(executor_of_.size());
   for (const int rank : call.group) {
     if (seen[executor_of_[rank]]) continue;
     seen[executor_of_[rank]] = true;
     if (IsLocal(rank)) {
-      share.lead_here = rank;
+      pending.local_leader = rank;
     } else {
-      share.leads.push_back(rank);
+      pending.remote_leaders.push_back(rank);
     }
   }
-  share.unsent = share.leads;
-  for (size_t i = 0; share.lead_here == call.rank && i < call.group.size(); ++i) {
-    if (!IsLocal(call.group[i])) share.awaited.push_back(static_cast<int>(i));
+  pending.unsent = pending.remote_leaders;
+  for (size_t i = 0; pending.local_leader == call.rank && i < call.group.size(); ++i) {
+    if (!IsLocal(call.group[i])) pending.awaited.push_back(static_cast<int>(i));
   }
-  return share;
+  return pending;
 }
 
-absl::Status InterProc::RunTogether(const CheckedCall& call, const Deadline& deadline) {
+absl::Status InterProc::RunOncePerExecutor(const CheckedCall& call, const Deadline& deadline) {
   LocalRendezvous::MeetingRef meeting;
   TESSERA_RETURN_IF_ERROR(rendezvous_->Arrive(call, &meeting));
   const absl::Status status = AwaitBlocks(call, *meeting, deadline);
@@ -103,50 +103,52 @@ absl::Status InterProc::RunTogether(const CheckedCall& call, const Deadline& dea
 absl::Status InterProc::AwaitBlocks(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
                                     const Deadline& deadline) {
   Mailbox& mailbox = *mailboxes_[call.rank];
-  Share share = ShareOf(call);
+  PendingBlocks pending = PendingOf(call);
   bool finished = false;
   while (true) {
-    // Before the looks at the meeting and the latch: what comes after it is a change.
+    // Read before the meeting and the latch, so that AwaitChange sees what happens after.
     const uint64_t seen = mailbox.changes();
     if (LocalRendezvous::IsReady(meeting)) return absl::OkStatus();
-    TESSERA_RETURN_IF_ERROR(failure_->Of(call.key.launch));
+    TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
     bool progress = false;
-    TESSERA_RETURN_IF_ERROR(DoShare(call, meeting, deadline, &share, &progress));
-    if (!finished && share.unsent.empty() && share.awaited.empty()) {
+    TESSERA_RETURN_IF_ERROR(SendAndReceiveBlocks(call, meeting, deadline, &pending, &progress));
+    if (!finished && pending.unsent.empty() && pending.awaited.empty()) {
       finished = true;
       if (!rendezvous_->Finish(meeting, call.position)) continue;
       for (const int rank : call.group) {
         if (IsLocal(rank) && rank != call.rank) mailboxes_[rank]->Wake();
       }
     } else if (!progress) {
-      const bool passed = deadline.Passed();
-      if (passed || AnyIsDown(share.leads)) {
-        TESSERA_RETURN_IF_ERROR(WhyNot(call, meeting, share, passed));
+      const bool timed_out = deadline.Passed();
+      if (timed_out || AnyIsDown(pending.remote_leaders)) {
+        TESSERA_RETURN_IF_ERROR(MissingError(call, meeting, pending, timed_out));
       }
       mailbox.AwaitChange(seen, deadline);
     }
   }
 }
 
-// A block is one frame.
-absl::Status InterProc::DoShare(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
-                                const Deadline& deadline, Share* share, bool* progress) {
-  std::erase_if(share->unsent, [&](int lead) {
+// A small block fits into one frame.
+absl::Status InterProc::SendAndReceiveBlocks(const CheckedCall& call,
+                                             LocalRendezvous::Meeting& meeting,
+                                             const Deadline& deadline, PendingBlocks* pending,
+                                             bool* progress) {
+  std::erase_if(pending->unsent, [&](int leader) {
     Transfer t;
-    t.rank = lead;
+    t.rank = leader;
     t.out = call.in;
     const bool sent = TrySend(call, /*phase=*/0, t, deadline);
     *progress = *progress || sent;
     return sent;
   });
   absl::Status mismatch;
-  std::erase_if(share->awaited, [&](int position) {
+  std::erase_if(pending->awaited, [&](int position) {
     const int from = call.group[position];
-    std::optional<Frame> frame = Next(call, from, deadline, progress);
+    std::optional<Frame> frame = TakeFrame(call, from, deadline, progress);
     if (!frame.has_value()) return false;
     const FrameHeader& header = frame->header;
-    if (IsOf(call, /*phase=*/0, header) && header.length == call.in.size()) {
-      rendezvous_->Bring(meeting, position, std::move(frame->payload));
+    if (BelongsTo(call, /*phase=*/0, header) && header.length == call.in.size()) {
+      rendezvous_->DeliverRemoteBlock(meeting, position, std::move(frame->payload));
     } else {
       mismatch = Mismatch(call, from, *frame);
     }
@@ -161,42 +163,44 @@ bool InterProc::AnyIsDown(absl::Span<const int> ranks) const {
                      [&](int rank) { return links_->StateOf(rank, &reason) == LinkState::kDown; });
 }
 
-absl::Status InterProc::WhyNot(const CheckedCall& call, const LocalRendezvous::Meeting& meeting,
-                               const Share& share, bool passed) const {
-  Mailbox& mailbox = *mailboxes_[share.lead_here];
+absl::Status InterProc::MissingError(const CheckedCall& call,
+                                     const LocalRendezvous::Meeting& meeting,
+                                     const PendingBlocks& pending, bool timed_out) const {
+  Mailbox& mailbox = *mailboxes_[pending.local_leader];
   std::string reason;
   const auto lost = [&](int rank) -> absl::Status {
-    // Its failure, if it told one, was latched before the connection went down.
-    TESSERA_RETURN_IF_ERROR(failure_->Of(call.key.launch));
+    // A failure that the peer reported is the cause, and was stored before the connection went
+    // down.
+    TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
     return PeerLostError(*config_, call, rank, reason);
   };
   std::vector<MissingRank> who;
   for (MissingRank& m : rendezvous_->Missing(meeting)) {
     if (!IsLocal(m.rank)) {
-      // Asked first: what was sent before the connection went down still counts.
+      // Read before the mailbox: what was sent before the connection went down still counts.
       const LinkState state = links_->StateOf(m.rank, &reason);
       const std::optional<uint64_t> launch = mailbox.NextLaunch(m.rank);
-      if (launch == call.key.launch) continue;  // It has come, and waits for the lead here.
+      if (launch == call.key.launch) continue;  // Its block is in the leader's mailbox.
       if (state == LinkState::kDown) return lost(m.rank);
       int64_t ignored = 0;
-      if (passed && launch.has_value() && !failure_->failed(*launch)) {
+      if (timed_out && launch.has_value() && !failure_->failed(*launch)) {
         return Mismatch(call, m.rank, *mailbox.Take(m.rank, &ignored));
       }
       if (state == LinkState::kConnecting) m.phase = "not connected";
     }
     who.push_back(std::move(m));
   }
-  for (const int lead : share.unsent) {
-    const LinkState state = links_->StateOf(lead, &reason);
-    if (state == LinkState::kDown) return lost(lead);
-    const auto is_lead = [&](const MissingRank& m) { return m.rank == lead; };
-    if (std::any_of(who.begin(), who.end(), is_lead)) continue;
+  for (const int leader : pending.unsent) {
+    const LinkState state = links_->StateOf(leader, &reason);
+    if (state == LinkState::kDown) return lost(leader);
+    const auto is_leader = [&](const MissingRank& m) { return m.rank == leader; };
+    if (std::any_of(who.begin(), who.end(), is_leader)) continue;
     who.push_back(
-        {lead, state == LinkState::kConnecting
-                   ? "not connected"
-                   : absl::StrCat("not receiving: 0 of ", call.in.size(), " bytes sent")});
+        {leader, state == LinkState::kConnecting
+                     ? "not connected"
+                     : absl::StrCat("not receiving: 0 of ", call.in.size(), " bytes sent")});
   }
-  if (!passed || who.empty()) return absl::OkStatus();
+  if (!timed_out || who.empty()) return absl::OkStatus();
   return TimeoutError(*config_, call, who);
 }
 
@@ -229,12 +233,12 @@ absl::Status InterProc::RunDirect(const CheckedCall& call, const Deadline& deadl
                       : call.out.subspan(layout.OutOffset(i), block);
     if (t.sends || t.receives) transfers.push_back(t);
   }
-  TESSERA_RETURN_IF_ERROR(Transact(call, /*phase=*/0, std::move(transfers), deadline));
+  TESSERA_RETURN_IF_ERROR(RunTransfers(call, /*phase=*/0, std::move(transfers), deadline));
   if (block == 0) return absl::OkStatus();
   if (combines) {
     std::byte* const outputs[] = {call.out.data()};
     call.reducer(inputs, absl::MakeConstSpan(outputs), static_cast<int64_t>(block));
-  } else if (layout.GetsNothing(me)) {
+  } else if (layout.ReceivesNothing(me)) {
     std::memset(call.out.data(), 0, block);
   } else if (layout.Sends(me, me)) {
     std::memcpy(call.out.data() + layout.OutOffset(me), call.in.data() + layout.InOffset(me),
@@ -268,25 +272,25 @@ absl::Status InterProc::AllReduceInChunks(const CheckedCall& call, const Deadlin
     g.out = call.out.subspan(mine.begin, mine.size);
     g.in = call.out.subspan(theirs.begin, theirs.size);
   }
-  TESSERA_RETURN_IF_ERROR(Transact(call, /*phase=*/0, std::move(scatter), deadline));
+  TESSERA_RETURN_IF_ERROR(RunTransfers(call, /*phase=*/0, std::move(scatter), deadline));
   std::byte* const outputs[] = {call.out.data() + mine.begin};
   call.reducer(inputs, absl::MakeConstSpan(outputs), static_cast<int64_t>(mine.size));
-  return Transact(call, /*phase=*/1, std::move(gather), deadline);
+  return RunTransfers(call, /*phase=*/1, std::move(gather), deadline);
 }
 
-absl::Status InterProc::Transact(const CheckedCall& call, int phase,
-                                 std::vector<Transfer> transfers, const Deadline& deadline) {
+absl::Status InterProc::RunTransfers(const CheckedCall& call, int phase,
+                                     std::vector<Transfer> transfers, const Deadline& deadline) {
   Mailbox& mailbox = *mailboxes_[call.rank];
-  // Everybody starts with the next position, so that nobody is everyone's first.
+  // Each rank starts with the position after its own, so that they do not all send to the same one.
   const auto next = std::find_if(transfers.begin(), transfers.end(), [&](const Transfer& t) {
     const auto at = std::find(call.group.begin(), call.group.end(), t.rank);
     return at - call.group.begin() > call.position;
   });
   std::rotate(transfers.begin(), next, transfers.end());
   while (true) {
-    // Before the look at the latch: what comes after it is a change.
+    // Read before the latch, so that AwaitChange sees what happens after.
     const uint64_t seen = mailbox.changes();
-    TESSERA_RETURN_IF_ERROR(failure_->Of(call.key.launch));
+    TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
     bool progress = false;
     bool finished = true;
     for (Transfer& transfer : transfers) {
@@ -300,7 +304,7 @@ absl::Status InterProc::Transact(const CheckedCall& call, int phase,
   }
 }
 
-// One frame at most, so that sending and receiving take turns. False if nothing could be sent.
+// Sends one frame at most, so that sending and receiving take turns. False if nothing was sent.
 bool InterProc::TrySend(const CheckedCall& call, int phase, Transfer& t, const Deadline& deadline) {
   std::string reason;
   if (!IsLocal(t.rank) && links_->StateOf(t.rank, &reason) != LinkState::kUp) return false;
@@ -333,7 +337,7 @@ bool InterProc::TrySend(const CheckedCall& call, int phase, Transfer& t, const D
     if (!part.empty()) std::memcpy(frame.payload.get(), part.data(), part.size());
     mailboxes_[t.rank]->Deliver(call.rank, std::move(frame));
   } else if (!links_->Send(header, frame.label, part, deadline)) {
-    return false;  // The connection's reader, or the deadline, will tell.
+    return false;  // The connection's reader reports the error, or the deadline passes.
   }
   t.began_sending = true;
   t.sent += part.size();
@@ -342,39 +346,39 @@ bool InterProc::TrySend(const CheckedCall& call, int phase, Transfer& t, const D
 
 absl::Status InterProc::TryReceive(const CheckedCall& call, int phase, Transfer& t,
                                    const Deadline& deadline, bool* progress) {
-  // Asked first: what was sent before the connection went down still counts.
+  // Read before the mailbox: what was sent before the connection went down still counts.
   std::string reason;
   const bool lost = !IsLocal(t.rank) && (t.receiving() || t.sending()) &&
                     links_->StateOf(t.rank, &reason) == LinkState::kDown;
   while (t.receiving()) {
-    const std::optional<Frame> frame = Next(call, t.rank, deadline, progress);
+    const std::optional<Frame> frame = TakeFrame(call, t.rank, deadline, progress);
     if (!frame.has_value()) break;
-    TESSERA_RETURN_IF_ERROR(Accept(call, phase, t, *frame));
+    TESSERA_RETURN_IF_ERROR(AppendFrame(call, phase, t, *frame));
   }
-  // Its failure, if it told one, was latched before the connection went down.
-  if (lost) TESSERA_RETURN_IF_ERROR(failure_->Of(call.key.launch));
+  // A failure that the peer reported is the cause, and was stored before the connection went down.
+  if (lost) TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
   if (lost && (t.receiving() || t.sending())) return PeerLostError(*config_, call, t.rank, reason);
   return absl::OkStatus();
 }
 
-std::optional<Frame> InterProc::Next(const CheckedCall& call, int from, const Deadline& deadline,
-                                     bool* progress) {
+std::optional<Frame> InterProc::TakeFrame(const CheckedCall& call, int from,
+                                          const Deadline& deadline, bool* progress) {
   Mailbox& mailbox = *mailboxes_[call.rank];
   while (const std::optional<uint64_t> launch = mailbox.NextLaunch(from)) {
-    // What was on its way when a launch failed is nobody's. That one of the two has failed may be
-    // news that is still on its way, too; Timeout tells of launches that really differ.
+    // Frames of failed launches are dropped. A frame of another launch may mean that a failure is
+    // still on its way to this executor; if none arrives, Timeout reports the mismatch.
     const bool left_over = *launch != call.key.launch;
     if (left_over && !failure_->failed(*launch)) break;
     int64_t credit = 0;
     std::optional<Frame> frame = mailbox.Take(from, &credit);
-    if (credit > 0) GiveCredit(call, from, credit, deadline);
+    if (credit > 0) ReturnCredit(call, from, credit, deadline);
     *progress = true;
     if (!left_over) return frame;
   }
   return std::nullopt;
 }
 
-bool InterProc::IsOf(const CheckedCall& call, int phase, const FrameHeader& header) {
+bool InterProc::BelongsTo(const CheckedCall& call, int phase, const FrameHeader& header) {
   return header.launch == call.key.launch && header.op_sequence == call.key.op_sequence &&
          header.call_fingerprint == call.fingerprint && header.phase == phase;
 }
@@ -393,11 +397,11 @@ absl::Status InterProc::Mismatch(const Call& call, int rank, const Frame& frame)
   return MismatchError(*config_, call, rank, other);
 }
 
-absl::Status InterProc::Accept(const CheckedCall& call, int phase, Transfer& t,
-                               const Frame& frame) const {
+absl::Status InterProc::AppendFrame(const CheckedCall& call, int phase, Transfer& t,
+                                    const Frame& frame) const {
   const FrameHeader& header = frame.header;
-  if (!IsOf(call, phase, header) || header.total != t.in.size() || header.offset != t.received ||
-      header.length > t.in.size() - t.received)
+  if (!BelongsTo(call, phase, header) || header.total != t.in.size() ||
+      header.offset != t.received || header.length > t.in.size() - t.received)
     return Mismatch(call, t.rank, frame);
   if (header.length > 0) {
     std::memcpy(t.in.data() + t.received, frame.payload.get(), header.length);
@@ -407,7 +411,7 @@ absl::Status InterProc::Accept(const CheckedCall& call, int phase, Transfer& t,
   return absl::OkStatus();
 }
 
-void InterProc::GiveCredit(const Call& call, int to, int64_t credit, const Deadline& deadline) {
+void InterProc::ReturnCredit(const Call& call, int to, int64_t credit, const Deadline& deadline) {
   if (IsLocal(to)) {
     const bool owed = mailboxes_[to]->ReturnCredit(call.rank, credit);
     TESSERA_CHECK(owed) << "to=" << to << " credit=" << credit;
@@ -429,7 +433,6 @@ absl::Status InterProc::Timeout(const Call& call, absl::Span<const Transfer> tra
     if (!t.sending() && !t.receiving()) continue;
     Mailbox& mailbox = *mailboxes_[call.rank];
     int64_t ignored = 0;
-    // Of a launch whose failure was told at the last moment it says nothing.
     const uint64_t launch = mailbox.NextLaunch(t.rank).value_or(call.key.launch);
     if (t.receiving() && launch != call.key.launch && !failure_->failed(launch))
       return Mismatch(call, t.rank, *mailbox.Take(t.rank, &ignored));

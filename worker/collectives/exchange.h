@@ -46,36 +46,37 @@ class InterProc {
   using Scratch = std::vector<std::byte>;
 
   // Blocks for all members, sent once per executor.
-  struct Share;
-  absl::Status RunTogether(const CheckedCall& call, const Deadline& deadline);
-  Share ShareOf(const CheckedCall& call) const;
+  struct PendingBlocks;
+  absl::Status RunOncePerExecutor(const CheckedCall& call, const Deadline& deadline);
+  PendingBlocks PendingOf(const CheckedCall& call) const;
   absl::Status AwaitBlocks(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
                            const Deadline& deadline);
-  absl::Status DoShare(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
-                       const Deadline& deadline, Share* share, bool* progress);
+  absl::Status SendAndReceiveBlocks(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
+                                    const Deadline& deadline, PendingBlocks* pending,
+                                    bool* progress);
   bool AnyIsDown(absl::Span<const int> ranks) const;
   // The error for the members whose blocks have not arrived, at the deadline or because of a
   // failure.
-  absl::Status WhyNot(const CheckedCall& call, const LocalRendezvous::Meeting& meeting,
-                      const Share& share, bool passed) const;
+  absl::Status MissingError(const CheckedCall& call, const LocalRendezvous::Meeting& meeting,
+                            const PendingBlocks& pending, bool timed_out) const;
   // Sends every block directly to its receiver.
   absl::Status RunDirect(const CheckedCall& call, const Deadline& deadline);
   absl::Status AllReduceInChunks(const CheckedCall& call, const Deadline& deadline);
 
   // Runs all transfers until they have ended.
-  absl::Status Transact(const CheckedCall& call, int phase, std::vector<Transfer> transfers,
-                        const Deadline& deadline);
+  absl::Status RunTransfers(const CheckedCall& call, int phase, std::vector<Transfer> transfers,
+                            const Deadline& deadline);
   bool TrySend(const CheckedCall& call, int phase, Transfer& transfer, const Deadline& deadline);
   absl::Status TryReceive(const CheckedCall& call, int phase, Transfer& transfer,
                           const Deadline& deadline, bool* progress);
   // The next frame from `from` of this call's launch, if there is one.
-  std::optional<Frame> Next(const CheckedCall& call, int from, const Deadline& deadline,
-                            bool* progress);
-  static bool IsOf(const CheckedCall& call, int phase, const FrameHeader& header);
+  std::optional<Frame> TakeFrame(const CheckedCall& call, int from, const Deadline& deadline,
+                                 bool* progress);
+  static bool BelongsTo(const CheckedCall& call, int phase, const FrameHeader& header);
   absl::Status Mismatch(const Call& call, int rank, const Frame& frame) const;
-  absl::Status Accept(const CheckedCall& call, int phase, Transfer& transfer,
-                      const Frame& frame) const;
-  void GiveCredit(const Call& call, int to, int64_t credit, const Deadline& deadline);
+  absl::Status AppendFrame(const CheckedCall& call, int phase, Transfer& transfer,
+                           const Frame& frame) const;
+  void ReturnCredit(const Call& call, int to, int64_t credit, const Deadline& deadline);
   absl::Status Timeout(const Call& call, absl::Span<const Transfer> transfers) const;
 
   bool IsLocal(int rank) const { return mailboxes_[rank] != nullptr; }

@@ -1,8 +1,8 @@
 // Stores the first failure of a communicator, and of each launch on it.
 //
 // A failed launch does not affect the others: their calls go on. The last kLaunchesKept failures
-// are stored; when one is dropped no frame of it is in flight any more, since an executor's queue
-// of launches is shorter.
+// are stored. An executor's queue of launches is shorter, so no frame of a launch is in flight any
+// more when its failure is dropped.
 //
 // Owned by the communicator, which adds its listeners before any other thread may call Set. Any
 // thread may call the rest.
@@ -41,7 +41,7 @@ class FailureLatch {
       if (!first_.ok()) return;
       first_ = std::move(status);
       failed_.store(true, std::memory_order_release);
-      any_.store(true, std::memory_order_release);
+      any_failed_.store(true, std::memory_order_release);
     }
     for (const auto& listener : listeners_) listener();
   }
@@ -54,37 +54,38 @@ class FailureLatch {
         launches_.erase(order_.front());
         order_.pop_front();
       }
-      any_.store(true, std::memory_order_release);
+      any_failed_.store(true, std::memory_order_release);
     }
     for (const auto& listener : launch_listeners_) listener(launch, from);
   }
 
   // Whether the communicator has failed.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // Ok until failed() is true.
+  // OK until failed() is true.
   absl::Status status() const {
     absl::MutexLock lock(&mu_);
     return first_;
   }
 
-  // The error with which calls of the launch end: its own, or the communicator's; OK: none so far.
-  absl::Status Of(uint64_t launch) const {
-    if (!any_.load(std::memory_order_acquire)) return absl::OkStatus();
+  // The error with which calls of the launch end: its own, or the communicator's; OK if there is
+  // none.
+  absl::Status status(uint64_t launch) const {
+    if (!any_failed_.load(std::memory_order_acquire)) return absl::OkStatus();
     absl::MutexLock lock(&mu_);
     const auto it = launches_.find(launch);
     return it == launches_.end() ? first_ : it->second;
   }
   bool failed(uint64_t launch) const {
-    if (!any_.load(std::memory_order_acquire)) return false;
+    if (!any_failed_.load(std::memory_order_acquire)) return false;
     absl::MutexLock lock(&mu_);
     return !first_.ok() || launches_.count(launch) > 0;
   }
 
  private:
-  std::vector<std::function<void()>> listeners_;  // Immutable once threads run.
-  std::vector<std::function<void(uint64_t, From)>> launch_listeners_;  // Immutable, too.
+  std::vector<std::function<void()>> listeners_;  // Immutable once other threads call Set.
+  std::vector<std::function<void(uint64_t, From)>> launch_listeners_;  // As listeners_.
   std::atomic<bool> failed_{false};
-  std::atomic<bool> any_{false};  // The communicator or a launch has failed.
+  std::atomic<bool> any_failed_{false};  // The communicator or a launch has failed.
   mutable absl::Mutex mu_;
   absl::Status first_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, absl::Status> launches_ ABSL_GUARDED_BY(mu_);

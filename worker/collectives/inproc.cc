@@ -14,19 +14,19 @@
 namespace tessera::worker {
 namespace {
 
-// The bytes of a piece: large against the cost of taking one, small against the last-level cache.
+// Large enough that taking a piece costs little, small enough to stay in the last-level cache.
 constexpr size_t kPieceBytes = 128 << 10;
 
-// About 20 us: less than a park and wake, more than neighbours' skew.
+// About 20 us: less than it takes to put a thread to sleep and wake it, and longer than most waits.
 constexpr int kSpins = 1000;
 
-// kEnded: somebody has left, so that it will never be ready.
+// kEnded: a member has left or the launch has failed, so the meeting never becomes ready.
 enum State : int { kGathering, kReady, kDone, kEnded };
 
 struct Slot {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  std::unique_ptr<std::byte[]> brought;  // `in` of a member elsewhere.
+  std::unique_ptr<std::byte[]> remote_block;  // `in` of a remote member.
   bool local = false;
   bool arrived = false;
   bool finished = false;
@@ -49,7 +49,7 @@ struct LocalRendezvous::Meeting {
         group(first.group.begin(), first.group.end()),
         slots(first.group.size()),
         pieces_per_block((layout.block + kPieceBytes - 1) / kPieceBytes),
-        // What is combined of single blocks is the same for everybody; else each position has work.
+        // An all-reduce has one result for all members; in other kinds each position has its own.
         pieces(pieces_per_block * (reducer != nullptr && !layout.in_each ? 1 : group.size())) {
     for (size_t i = 0; i < group.size(); ++i) {
       slots[i].local = is_local[group[i]];
@@ -79,7 +79,7 @@ struct LocalRendezvous::Meeting {
   const size_t pieces;
   std::atomic<size_t> next_piece{0};
   std::atomic<size_t> pieces_done{0};
-  std::atomic<int> state{kGathering};  // Raised under the rendezvous' lock.
+  std::atomic<int> state{kGathering};  // Changed under the rendezvous' lock.
   absl::CondVar changed;
 };
 
@@ -103,7 +103,7 @@ void LocalRendezvous::Meeting::RunPiece(size_t piece) const {
     std::memcpy(slots[to].out + layout.OutOffset(position) + begin,
                 slots[position].in + layout.InOffset(to) + begin, size);
   }
-  if (layout.GetsNothing(position)) std::memset(slots[position].out + begin, 0, size);
+  if (layout.ReceivesNothing(position)) std::memset(slots[position].out + begin, 0, size);
 }
 
 LocalRendezvous::LocalRendezvous(const CommunicatorConfig* config, const FailureLatch* failure)
@@ -143,7 +143,7 @@ absl::Status LocalRendezvous::Run(const CheckedCall& call, const Deadline& deadl
 absl::Status LocalRendezvous::Arrive(const CheckedCall& call, MeetingRef* meeting) {
   absl::MutexLock lock(&mu_);
   // Under the lock: a launch that fails later finds this meeting and ends it.
-  TESSERA_RETURN_IF_ERROR(failure_->Of(call.key.launch));
+  TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
   MeetingKey key(call.key.launch, call.key.op_sequence,
                  std::vector<int>(call.group.begin(), call.group.end()));
   auto at = open_.find(key);
@@ -166,11 +166,12 @@ absl::Status LocalRendezvous::Arrive(const CheckedCall& call, MeetingRef* meetin
   return absl::OkStatus();
 }
 
-void LocalRendezvous::Bring(Meeting& m, int position, std::unique_ptr<std::byte[]> block) {
+void LocalRendezvous::DeliverRemoteBlock(Meeting& m, int position,
+                                         std::unique_ptr<std::byte[]> block) {
   absl::MutexLock lock(&mu_);
   Slot& slot = m.slots[position];
-  slot.brought = std::move(block);
-  slot.in = slot.brought.get();
+  slot.remote_block = std::move(block);
+  slot.in = slot.remote_block.get();
   slot.arrived = true;
 }
 
@@ -180,7 +181,7 @@ bool LocalRendezvous::Finish(Meeting& m, int position) {
   if (m.state.load(std::memory_order_relaxed) == kEnded || --m.unfinished > 0) return false;
   open_.erase(MeetingKey(m.summary.launch, m.summary.op_sequence, m.group));
   m.state.store(m.pieces == 0 ? kDone : kReady, std::memory_order_release);
-  // One piece is done sooner than a helper wakes.
+  // A single piece is done before another member could wake to help.
   if (m.pieces != 1) m.changed.SignalAll();
   return true;
 }
@@ -199,7 +200,7 @@ bool LocalRendezvous::Leave(Meeting& m) {
 
 std::vector<MissingRank> LocalRendezvous::Missing(const Meeting& m) const {
   absl::MutexLock lock(&mu_);
-  return MissingLocked(m);
+  return FindMissing(m);
 }
 
 // A member that waits for this rank in another meeting will never come to this one.
@@ -227,9 +228,9 @@ absl::Status LocalRendezvous::AwaitMembers(const Call& call, const Deadline& dea
   }
   absl::MutexLock lock(&mu_);
   while (!IsReady(meeting)) {
-    absl::Status status = failure_->Of(call.key.launch);
+    absl::Status status = failure_->status(call.key.launch);
     if (status.ok() && deadline.Passed()) {
-      status = TimeoutError(*config_, call, MissingLocked(meeting));
+      status = TimeoutError(*config_, call, FindMissing(meeting));
     }
     if (!status.ok()) {
       meeting.state.store(kEnded, std::memory_order_release);
@@ -240,7 +241,7 @@ absl::Status LocalRendezvous::AwaitMembers(const Call& call, const Deadline& dea
   return absl::OkStatus();
 }
 
-std::vector<MissingRank> LocalRendezvous::MissingLocked(const Meeting& m) const {
+std::vector<MissingRank> LocalRendezvous::FindMissing(const Meeting& m) const {
   std::vector<MissingRank> missing;
   for (size_t i = 0; i < m.group.size(); ++i) {
     if (m.slots[i].arrived) continue;
@@ -273,7 +274,7 @@ void LocalRendezvous::Work(Meeting& m) {
     if (m.state.load(std::memory_order_acquire) == kDone) return;
     Relax();
   }
-  // No deadline: every piece that is left is being worked on.
+  // This needs no deadline: every piece that is left is being worked on.
   absl::MutexLock lock(&mu_);
   while (m.state.load(std::memory_order_acquire) != kDone) m.changed.Wait(&mu_);
 }

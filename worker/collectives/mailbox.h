@@ -34,10 +34,10 @@ class Mailbox {
   bool Deliver(int from, Frame frame) {
     absl::MutexLock lock(&mu_);
     Inbox& inbox = inboxes_[from];
-    if (inbox.kept_bytes + frame.Cost() > kWindowBytes) return false;
-    inbox.kept_bytes += frame.Cost();
+    if (inbox.queued_bytes + frame.Cost() > kWindowBytes) return false;
+    inbox.queued_bytes += frame.Cost();
     inbox.frames.push_back(std::move(frame));
-    Changed();
+    CountChange();
     return true;
   }
 
@@ -47,14 +47,14 @@ class Mailbox {
     int64_t& in_flight = in_flight_[to];
     if (bytes > in_flight) return false;
     in_flight -= bytes;
-    Changed();
+    CountChange();
     return true;
   }
 
   // Wakes the rank's thread, because something else that it may be waiting for changed.
   void Wake() {
     absl::MutexLock lock(&mu_);
-    Changed();
+    CountChange();
   }
 
   // The functions below are for the rank's thread.
@@ -76,7 +76,7 @@ class Mailbox {
     return inbox->second.frames.front().header.launch;
   }
 
-  // `*credit` is the credit to return to the sender now, often 0.
+  // Sets `*credit` to the credit to return to the sender: 0 until a quarter of the window is due.
   std::optional<Frame> Take(int from, int64_t* credit) {
     absl::MutexLock lock(&mu_);
     *credit = 0;
@@ -84,9 +84,10 @@ class Mailbox {
     if (inbox.frames.empty()) return std::nullopt;
     Frame frame = std::move(inbox.frames.front());
     inbox.frames.pop_front();
-    inbox.kept_bytes -= frame.Cost();
-    inbox.owed_bytes += frame.Cost();
-    if (inbox.owed_bytes >= kWindowBytes / 4) *credit = std::exchange(inbox.owed_bytes, 0);
+    inbox.queued_bytes -= frame.Cost();
+    inbox.unreturned_bytes += frame.Cost();
+    if (inbox.unreturned_bytes >= kWindowBytes / 4)
+      *credit = std::exchange(inbox.unreturned_bytes, 0);
     return frame;
   }
 
@@ -105,11 +106,11 @@ class Mailbox {
  private:
   struct Inbox {
     std::deque<Frame> frames;
-    int64_t kept_bytes = 0;
-    int64_t owed_bytes = 0;  // Consumed and not yet given back.
+    int64_t queued_bytes = 0;
+    int64_t unreturned_bytes = 0;  // Consumed, and not yet returned as credit.
   };
 
-  void Changed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void CountChange() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     ++changes_;
     changed_.SignalAll();
   }

@@ -20,12 +20,12 @@
 namespace tessera::worker {
 namespace {
 
-// A peer says hello at once; its communicator may be configured this much earlier than ours.
-constexpr absl::Duration kHold = absl::Seconds(30);
-constexpr size_t kArrivalsMax = 1024;
+// How much earlier than ours the peer's communicator may be configured.
+constexpr absl::Duration kPendingTime = absl::Seconds(30);
+constexpr size_t kPendingMax = 1024;
 constexpr size_t kClosedMax = 1024;
-// Between looks at a connection whose hello has come in part.
-constexpr int kLookMillis = 10;
+// How often a connection is checked whose hello has arrived only in part.
+constexpr int kPartialHelloPollMillis = 10;
 
 }  // namespace
 
@@ -50,7 +50,7 @@ int PeerPort::Open(uint64_t generation) {
   }
   {
     absl::MutexLock lock(&mu_);
-    doors_[generation] = {UniqueFd(ends[0]), UniqueFd(ends[1])};
+    channels_[generation] = {UniqueFd(ends[0]), UniqueFd(ends[1])};
   }
   const uint64_t one = 1;
   static_cast<void>(!write(opened_.get(), &one, sizeof(one)));
@@ -58,89 +58,91 @@ int PeerPort::Open(uint64_t generation) {
 }
 
 void PeerPort::Close(uint64_t generation) {
-  FdChannel door;
+  Channel channel;
   {
     absl::MutexLock lock(&mu_);
-    const auto it = doors_.find(generation);
-    if (it == doors_.end()) return;
-    door = std::move(it->second);
-    doors_.erase(it);
+    const auto it = channels_.find(generation);
+    if (it == channels_.end()) return;
+    channel = std::move(it->second);
+    channels_.erase(it);
     closed_.insert(generation);
     if (closed_.size() > kClosedMax) {
-      // Generations grow: the oldest stand for all before them, bar those that are open.
+      // Generations only grow, so all up to the oldest closed one are closed, unless they are open.
       closed_below_ = *closed_.begin() + 1;
       closed_.erase(closed_.begin());
     }
   }
-  int left = -1;
-  while (read(door.out.get(), &left, sizeof(left)) == sizeof(left)) close(left);
+  int unclaimed = -1;
+  while (read(channel.read_end.get(), &unclaimed, sizeof(unclaimed)) == sizeof(unclaimed)) {
+    close(unclaimed);
+  }
   const uint64_t one = 1;
   static_cast<void>(!write(opened_.get(), &one, sizeof(one)));
 }
 
-void PeerPort::AcceptOne(std::list<PendingConnection>* arrivals) {
+void PeerPort::AcceptOne(std::list<PendingConnection>* pending_connections) {
   const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
   if (fd >= 0) {
     TuneSocket(fd);
-    arrivals->push_back({UniqueFd(fd), SteadyNow() + kHold, false, 0});
+    pending_connections->push_back({UniqueFd(fd), SteadyNow() + kPendingTime, false, 0});
   } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-    // Out of descriptors, say: not a reason to spin.
-    pollfd stop = {stopping_.fd(), POLLIN, 0};
-    poll(&stop, 1, kLookMillis);
+    // Such as too many open files: wait instead of polling in a busy loop.
+    AwaitSignal(stopping_.fd(), Deadline(absl::Milliseconds(10)));
   }
 }
 
-bool PeerPort::Advance(PendingConnection& arrival) {
-  if (SteadyNow() > arrival.deadline) return true;
-  if (!arrival.known) {
+bool PeerPort::Advance(PendingConnection& pending) {
+  if (SteadyNow() > pending.deadline) return true;
+  if (!pending.known) {
     Hello hello;
-    const ssize_t seen = recv(arrival.fd.get(), &hello, sizeof(hello), MSG_PEEK | MSG_DONTWAIT);
+    const ssize_t seen = recv(pending.fd.get(), &hello, sizeof(hello), MSG_PEEK | MSG_DONTWAIT);
     if (seen < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (seen <= 0) return true;
-    // Which of the two it is; whether it should be is the communicator's to judge.
+    // The communicator checks whether the peer had to use TLS.
     TlsHello tls;
     std::memcpy(static_cast<void*>(&tls), &hello, sizeof(tls));
     const bool is_tls = tls.magic == kTlsMagic;
     if (seen < static_cast<ssize_t>(is_tls ? sizeof(tls) : sizeof(hello))) return false;
     if (!is_tls && hello.magic != kHelloMagic) return true;
     if ((is_tls ? tls.version : hello.version) != kWireVersion) return true;
-    arrival.known = true;
-    arrival.generation = is_tls ? tls.generation : hello.generation;
+    pending.known = true;
+    pending.generation = is_tls ? tls.generation : hello.generation;
   }
   absl::MutexLock lock(&mu_);
-  const auto door = doors_.find(arrival.generation);
-  if (door == doors_.end()) {
-    return arrival.generation < closed_below_ || closed_.count(arrival.generation) > 0;
+  const auto channel = channels_.find(pending.generation);
+  if (channel == channels_.end()) {
+    return pending.generation < closed_below_ || closed_.count(pending.generation) > 0;
   }
-  // A pipe that is full has more callers than members: hang up, and the peer tries again.
-  const int fd = arrival.fd.get();
-  if (write(door->second.in.get(), &fd, sizeof(fd)) != sizeof(fd)) return true;
-  arrival.fd.Release();
+  // If the pipe is full, the connection is closed, and the peer tries again.
+  const int fd = pending.fd.get();
+  if (write(channel->second.write_end.get(), &fd, sizeof(fd)) != sizeof(fd)) return true;
+  pending.fd.Release();
   return true;
 }
 
 void PeerPort::Run() {
   NameThread("peer port");
-  std::list<PendingConnection> arrivals;
+  std::list<PendingConnection> pending_connections;
   while (true) {
-    std::vector<pollfd> fds = {{stopping_.fd(), POLLIN, 0},
-                               {opened_.get(), POLLIN, 0},
-                               {arrivals.size() < kArrivalsMax ? listen_fd_ : -1, POLLIN, 0}};
+    std::vector<pollfd> fds = {
+        {stopping_.fd(), POLLIN, 0},
+        {opened_.get(), POLLIN, 0},
+        {pending_connections.size() < kPendingMax ? listen_fd_ : -1, POLLIN, 0}};
     int millis = -1;
-    for (const PendingConnection& arrival : arrivals) {
-      // Those that wait for their communicator are woken by it; the others are few and short.
-      const absl::Duration left = arrival.deadline - SteadyNow();
-      const int wait = arrival.known
+    for (const PendingConnection& pending : pending_connections) {
+      // Open and Close wake the thread for connections that wait for their communicator.
+      const absl::Duration left = pending.deadline - SteadyNow();
+      const int wait = pending.known
                            ? static_cast<int>(std::max<int64_t>(absl::ToInt64Milliseconds(left), 0))
-                           : kLookMillis;
+                           : kPartialHelloPollMillis;
       millis = millis < 0 ? wait : std::min(millis, wait);
     }
     poll(fds.data(), fds.size(), millis);
     if (fds[0].revents != 0) return;
     uint64_t woken = 0;
     static_cast<void>(!read(opened_.get(), &woken, sizeof(woken)));
-    if (fds[2].revents != 0) AcceptOne(&arrivals);
-    arrivals.remove_if([this](PendingConnection& arrival) { return Advance(arrival); });
+    if (fds[2].revents != 0) AcceptOne(&pending_connections);
+    pending_connections.remove_if([this](PendingConnection& pending) { return Advance(pending); });
   }
 }
 

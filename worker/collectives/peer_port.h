@@ -35,27 +35,27 @@ class PeerPort {
   struct PendingConnection {
     UniqueFd fd;
     absl::Time deadline;
-    bool known = false;
+    bool known = false;  // Whether the hello, and with it the generation, has been read.
     uint64_t generation = 0;
   };
-  // Both ends of the socket pair over which descriptors are passed.
-  struct FdChannel {
-    UniqueFd out, in;
+  // A pipe through which the numbers of descriptors are passed, within the process.
+  struct Channel {
+    UniqueFd read_end, write_end;
   };
 
   void Run();
-  void AcceptOne(std::list<PendingConnection>* arrivals);
+  void AcceptOne(std::list<PendingConnection>* pending_connections);
   // Returns true when the connection has been passed on or closed.
-  bool Advance(PendingConnection& arrival) ABSL_LOCKS_EXCLUDED(mu_);
+  bool Advance(PendingConnection& pending) ABSL_LOCKS_EXCLUDED(mu_);
 
   const int listen_fd_;
   Signal stopping_;
   UniqueFd opened_;  // eventfd: a generation was opened or closed
   absl::Mutex mu_;
-  std::map<uint64_t, FdChannel> doors_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, Channel> channels_ ABSL_GUARDED_BY(mu_);
   uint64_t closed_below_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<uint64_t> closed_ ABSL_GUARDED_BY(mu_);
-  std::thread thread_;  // Last.
+  std::thread thread_;  // Uses the members above.
 };
 
 }  // namespace tessera::worker

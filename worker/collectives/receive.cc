@@ -7,7 +7,7 @@
 namespace tessera::worker {
 namespace {
 
-// The kinds that tell everything by themselves keep their kind at the peers.
+// Failures of collectives keep their kind and message at the peers; others become PEER_FAILED.
 absl::Status FailureFromPeer(const Member& sender, const std::string& reason,
                              const std::string& message) {
   for (const ErrorKind kind :
@@ -27,7 +27,7 @@ absl::Span<char> HelloReader::Wanted() {
   return absl::MakeSpan(text_).subspan(read_ - sizeof(Hello));
 }
 
-bool HelloReader::Took(size_t size) {
+bool HelloReader::Wrote(size_t size) {
   const bool had_head = read_ >= sizeof(Hello);
   read_ += size;
   if (had_head || read_ < sizeof(Hello)) return true;

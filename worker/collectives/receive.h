@@ -21,10 +21,10 @@ namespace tessera::worker {
 // Parses a hello that arrives in pieces.
 class HelloReader {
  public:
-  // Where to write the next bytes; empty once the hello is complete. Valid until Took.
+  // Where to write the next bytes; empty once the hello is complete. Valid until Wrote.
   absl::Span<char> Wanted();
   // `size` >= 1 of the wanted bytes have been written. Returns false if this is not a hello.
-  bool Took(size_t size);
+  bool Wrote(size_t size);
 
   bool whole() const { return read_ >= sizeof(Hello) && read_ == sizeof(Hello) + text_.size(); }
   // The functions below require whole().

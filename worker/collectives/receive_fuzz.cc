@@ -1,5 +1,5 @@
-// What a peer's connection may bring, byte for byte: a hello, then frames, which a rank's call then
-// takes from its mailbox. The first byte says where the stream is cut.
+// Reads the input as the bytes of a peer's connection: a hello, then frames, which a rank's call
+// then takes from its mailbox. The first byte is the size of the pieces in which the hello arrives.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -46,7 +46,7 @@ bool ReadHello(Stream& stream, size_t piece) {
     TESSERA_CHECK(!wanted.empty());
     const size_t size = std::min({piece, wanted.size(), stream.left()});
     if (size == 0 || !stream.Read(wanted.data(), size)) return false;
-    if (!reader.Took(size)) return false;
+    if (!reader.Wrote(size)) return false;
   }
   TESSERA_CHECK(reader.name().size() <= kMaxNameBytes && !reader.name().empty());
   TESSERA_CHECK(reader.secret().size() <= kMaxSecretBytes);

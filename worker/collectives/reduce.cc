@@ -4,6 +4,7 @@
 #include <bit>
 #include <complex>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <type_traits>
 
@@ -15,7 +16,7 @@ namespace {
 
 using ir::ReduceKind;
 
-constexpr int64_t kLanes = 1024;  // Elements reduced at a time: the accumulators stay in L1.
+constexpr int64_t kElementsPerStep = 1024;  // Few enough for the accumulators to stay in L1.
 
 // How each dtype is stored, and the type it is accumulated in.
 template <typename T>
@@ -65,7 +66,8 @@ struct Float16 {
     const uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return static_cast<Storage>(sign | 0x7e00u);
     if (magnitude >= 0x477ff000u) return static_cast<Storage>(sign | 0x7c00u);
-    if (magnitude < 0x38800000u) {  // Subnormal: adding 0.5 rounds at the right bit.
+    if (magnitude <
+        0x38800000u) {  // Subnormal: adding 0.5 rounds to a multiple of the smallest f16.
       const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
       return static_cast<Storage>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
     }
@@ -74,45 +76,30 @@ struct Float16 {
   }
 };
 
-template <typename T>
-bool IsNan(T x) {
-  return x != x;
-}
-
-// Integer arithmetic wraps, in a type that does not promote to a signed one.
-template <typename T>
-using Wrapping = std::make_unsigned_t<std::common_type_t<T, int>>;
-
-struct Add {
+// Integers are computed in an unsigned type that is not promoted to int, and so wrap.
+template <typename Op>
+struct Wrapping {
   template <typename T>
-  static T Of(T a, T b) {
+  T operator()(T a, T b) const {
     if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+      using Unsigned = std::make_unsigned_t<std::common_type_t<T, int>>;
+      return static_cast<T>(Op{}(static_cast<Unsigned>(a), static_cast<Unsigned>(b)));
     } else {
-      return a + b;
+      return Op{}(a, b);
     }
   }
 };
-struct Multiply {
-  template <typename T>
-  static T Of(T a, T b) {
-    if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
-    } else {
-      return a * b;
-    }
-  }
-};
-// As elementwise max and min: NaN if either is, -0 below +0. Equal numbers have equal bits, but for
-// the zeros, whose signs are joined.
+
+// As elementwise max and min: NaN if either operand is NaN, and -0 is less than +0. Only the zeros
+// are equal with different bits: `and` of their signs gives +0, `or` gives -0.
 template <typename T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 struct Max {
   template <typename T>
-  static T Of(T a, T b) {
+  T operator()(T a, T b) const {
     if constexpr (std::is_floating_point_v<T>) {
       const T same = std::bit_cast<T>(std::bit_cast<BitsOf<T>>(a) & std::bit_cast<BitsOf<T>>(b));
-      return a == b ? same : IsNan(a) || a > b ? a : b;
+      return a == b ? same : a != a || a > b ? a : b;
     } else {
       return a > b ? a : b;
     }
@@ -120,25 +107,13 @@ struct Max {
 };
 struct Min {
   template <typename T>
-  static T Of(T a, T b) {
+  T operator()(T a, T b) const {
     if constexpr (std::is_floating_point_v<T>) {
       const T same = std::bit_cast<T>(std::bit_cast<BitsOf<T>>(a) | std::bit_cast<BitsOf<T>>(b));
-      return a == b ? same : IsNan(a) || a < b ? a : b;
+      return a == b ? same : a != a || a < b ? a : b;
     } else {
       return a < b ? a : b;
     }
-  }
-};
-struct And {
-  template <typename T>
-  static T Of(T a, T b) {
-    return static_cast<T>(a & b);
-  }
-};
-struct Or {
-  template <typename T>
-  static T Of(T a, T b) {
-    return static_cast<T>(a | b);
   }
 };
 
@@ -147,99 +122,82 @@ void Reduce(absl::Span<const std::byte* const> inputs, absl::Span<std::byte* con
             int64_t bytes) {
   using Storage = typename Format::Storage;
   using Compute = typename Format::Compute;
-  Storage loaded[kLanes];
-  Compute sum[kLanes];
+  Storage loaded[kElementsPerStep];
+  Compute result[kElementsPerStep];
   const int64_t elements = bytes / static_cast<int64_t>(sizeof(Storage));
-  for (int64_t begin = 0; begin < elements; begin += kLanes) {
-    const int64_t lanes = std::min(kLanes, elements - begin);
+  for (int64_t begin = 0; begin < elements; begin += kElementsPerStep) {
+    const int64_t count = std::min(kElementsPerStep, elements - begin);
     const size_t offset = begin * sizeof(Storage);
-    const size_t size = lanes * sizeof(Storage);
+    const size_t size = count * sizeof(Storage);
     std::memcpy(loaded, inputs[0] + offset, size);
-    for (int64_t i = 0; i < lanes; ++i) sum[i] = Format::Widen(loaded[i]);
+    for (int64_t i = 0; i < count; ++i) result[i] = Format::Widen(loaded[i]);
     for (const std::byte* input : inputs.subspan(1)) {
       std::memcpy(loaded, input + offset, size);
-      for (int64_t i = 0; i < lanes; ++i) sum[i] = Op::Of(sum[i], Format::Widen(loaded[i]));
+      for (int64_t i = 0; i < count; ++i) {
+        result[i] = static_cast<Compute>(Op{}(result[i], Format::Widen(loaded[i])));
+      }
     }
-    for (int64_t i = 0; i < lanes; ++i) loaded[i] = Format::Narrow(sum[i]);
+    for (int64_t i = 0; i < count; ++i) loaded[i] = Format::Narrow(result[i]);
     for (std::byte* output : outputs) std::memcpy(output + offset, loaded, size);
   }
 }
 
+// Null where the reduction has no meaning for the numbers of the format.
 template <typename Format>
-Reducer ArithmeticReducer(ReduceKind reduce) {
-  switch (reduce) {
-    case ReduceKind::kSum:
-      return Reduce<Format, Add>;
-    case ReduceKind::kProd:
-      return Reduce<Format, Multiply>;
-    default:
-      return nullptr;
+Reducer NumberReducer(ReduceKind reduce) {
+  constexpr bool kInteger = std::is_integral_v<typename Format::Compute>;
+  constexpr bool kOrdered = std::is_arithmetic_v<typename Format::Compute>;
+  if (reduce == ReduceKind::kSum) return Reduce<Format, Wrapping<std::plus<>>>;
+  if (reduce == ReduceKind::kProd) return Reduce<Format, Wrapping<std::multiplies<>>>;
+  if constexpr (kOrdered) {
+    if (reduce == ReduceKind::kMax) return Reduce<Format, Max>;
+    if (reduce == ReduceKind::kMin) return Reduce<Format, Min>;
   }
-}
-
-template <typename Format>
-Reducer OrderedReducer(ReduceKind reduce) {
-  switch (reduce) {
-    case ReduceKind::kMax:
-      return Reduce<Format, Max>;
-    case ReduceKind::kMin:
-      return Reduce<Format, Min>;
-    default:
-      return ArithmeticReducer<Format>(reduce);
+  if constexpr (kInteger) {
+    if (reduce == ReduceKind::kAnd) return Reduce<Format, std::bit_and<>>;
+    if (reduce == ReduceKind::kOr) return Reduce<Format, std::bit_or<>>;
   }
-}
-
-template <typename Format>
-Reducer IntegerReducer(ReduceKind reduce) {
-  switch (reduce) {
-    case ReduceKind::kAnd:
-      return Reduce<Format, And>;
-    case ReduceKind::kOr:
-      return Reduce<Format, Or>;
-    default:
-      return OrderedReducer<Format>(reduce);
-  }
+  return nullptr;
 }
 
 Reducer BoolReducer(ReduceKind reduce) {
-  const bool any =
+  const bool is_or =
       reduce == ReduceKind::kSum || reduce == ReduceKind::kMax || reduce == ReduceKind::kOr;
-  return any ? Reduce<Bool, Or> : Reduce<Bool, And>;
+  return is_or ? Reduce<Bool, std::bit_or<>> : Reduce<Bool, std::bit_and<>>;
 }
 
-// Null where the reduction has no meaning.
 Reducer ReducerOrNull(ReduceKind reduce, ir::DType dtype) {
   switch (dtype) {
     case ir::DType::kBool:
       return BoolReducer(reduce);
     case ir::DType::kS8:
-      return IntegerReducer<Plain<int8_t>>(reduce);
+      return NumberReducer<Plain<int8_t>>(reduce);
     case ir::DType::kS16:
-      return IntegerReducer<Plain<int16_t>>(reduce);
+      return NumberReducer<Plain<int16_t>>(reduce);
     case ir::DType::kS32:
-      return IntegerReducer<Plain<int32_t>>(reduce);
+      return NumberReducer<Plain<int32_t>>(reduce);
     case ir::DType::kS64:
-      return IntegerReducer<Plain<int64_t>>(reduce);
+      return NumberReducer<Plain<int64_t>>(reduce);
     case ir::DType::kU8:
-      return IntegerReducer<Plain<uint8_t>>(reduce);
+      return NumberReducer<Plain<uint8_t>>(reduce);
     case ir::DType::kU16:
-      return IntegerReducer<Plain<uint16_t>>(reduce);
+      return NumberReducer<Plain<uint16_t>>(reduce);
     case ir::DType::kU32:
-      return IntegerReducer<Plain<uint32_t>>(reduce);
+      return NumberReducer<Plain<uint32_t>>(reduce);
     case ir::DType::kU64:
-      return IntegerReducer<Plain<uint64_t>>(reduce);
+      return NumberReducer<Plain<uint64_t>>(reduce);
     case ir::DType::kF16:
-      return OrderedReducer<Float16>(reduce);
+      return NumberReducer<Float16>(reduce);
     case ir::DType::kBF16:
-      return OrderedReducer<BFloat16>(reduce);
+      return NumberReducer<BFloat16>(reduce);
     case ir::DType::kF32:
-      return OrderedReducer<Plain<float>>(reduce);
+      return NumberReducer<Plain<float>>(reduce);
     case ir::DType::kF64:
-      return OrderedReducer<Plain<double>>(reduce);
+      return NumberReducer<Plain<double>>(reduce);
     case ir::DType::kC64:
-      return ArithmeticReducer<Plain<std::complex<float>>>(reduce);
+      return NumberReducer<Plain<std::complex<float>>>(reduce);
     case ir::DType::kC128:
-      return ArithmeticReducer<Plain<std::complex<double>>>(reduce);
+      return NumberReducer<Plain<std::complex<double>>>(reduce);
     default:
       return nullptr;
   }

@@ -75,7 +75,7 @@ Signal::Signal() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 void Signal::Raise() {
   const uint64_t one = 1;
-  // It can only be full, and then it is raised.
+  // The write fails only if the counter is full, and then the signal has been raised.
   [[maybe_unused]] const ssize_t written = write(fd_.get(), &one, sizeof(one));
 }
 
@@ -136,14 +136,13 @@ std::string BufferedReader::Reason() const {
 
 namespace {
 
-bool AwaitWanted(int fd, TlsWant want, const Deadline& deadline, int stop) {
+bool AwaitTls(int fd, TlsWant want, const Deadline& deadline, int stop) {
   return want != TlsWant::kNothing &&
          AwaitEvents(fd, want == TlsWant::kRead ? POLLIN : POLLOUT, deadline, stop);
 }
 
-// Small parts share a record.
-bool WriteRecords(int fd, TlsStream& tls, absl::Span<iovec> parts, const Deadline& deadline,
-                  int stop) {
+// Copies small parts into one TLS record, which saves system calls and overhead.
+bool WriteTls(int fd, TlsStream& tls, absl::Span<iovec> parts, const Deadline& deadline, int stop) {
   constexpr size_t kRecordBytes = 16 << 10;
   char record[kRecordBytes];
   parts = Advance(parts, 0);
@@ -154,7 +153,7 @@ bool WriteRecords(int fd, TlsStream& tls, absl::Span<iovec> parts, const Deadlin
       size = 0;
       for (const iovec& part : parts) {
         const size_t copied = std::min(part.iov_len, kRecordBytes - size);
-        if (copied == 0) continue;  // an empty part may have no address
+        if (copied == 0) continue;  // An empty part may have a null address.
         std::memcpy(record + size, part.iov_base, copied);
         size += copied;
       }
@@ -162,7 +161,7 @@ bool WriteRecords(int fd, TlsStream& tls, absl::Span<iovec> parts, const Deadlin
     }
     TlsWant want = TlsWant::kNothing;
     ptrdiff_t put = tls.Write(from, size, &want);
-    while (put < 0 && AwaitWanted(fd, want, deadline, stop)) put = tls.Write(from, size, &want);
+    while (put < 0 && AwaitTls(fd, want, deadline, stop)) put = tls.Write(from, size, &want);
     if (put <= 0) return false;
     parts = Advance(parts, static_cast<size_t>(put));
   }
@@ -174,13 +173,13 @@ bool WriteRecords(int fd, TlsStream& tls, absl::Span<iovec> parts, const Deadlin
 bool Handshake(int fd, TlsStream& tls, const Deadline& deadline, int stop) {
   TlsWant want = TlsWant::kNothing;
   while (!tls.Handshake(&want)) {
-    if (!AwaitWanted(fd, want, deadline, stop)) return false;
+    if (!AwaitTls(fd, want, deadline, stop)) return false;
   }
   return true;
 }
 
 bool WriteAll(int fd, TlsStream* tls, absl::Span<iovec> parts, const Deadline& deadline, int stop) {
-  if (tls != nullptr) return WriteRecords(fd, *tls, parts, deadline, stop);
+  if (tls != nullptr) return WriteTls(fd, *tls, parts, deadline, stop);
   parts = Advance(parts, 0);
   while (!parts.empty()) {
     msghdr message = {};
@@ -203,7 +202,7 @@ bool ReadAll(int fd, TlsStream* tls, void* into, size_t size, const Deadline& de
   while (size > 0 && tls != nullptr) {
     TlsWant want = TlsWant::kNothing;
     const ptrdiff_t got = tls->Read(at, size, &want);
-    if (got == 0 || (got < 0 && !AwaitWanted(fd, want, deadline, stop))) return false;
+    if (got == 0 || (got < 0 && !AwaitTls(fd, want, deadline, stop))) return false;
     at += std::max<ptrdiff_t>(got, 0);
     size -= static_cast<size_t>(std::max<ptrdiff_t>(got, 0));
   }

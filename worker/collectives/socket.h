@@ -25,11 +25,10 @@ class Signal {
   UniqueFd fd_;
 };
 
-// A connection to a peer, with TLS or without. Move-only; one thread may read and another write.
-// each.
+// A connection to a peer, with TLS or without. Move-only; one thread may read while another writes.
 struct Connection {
   UniqueFd fd;
-  std::unique_ptr<TlsStream> tls;  // null: plaintext
+  std::unique_ptr<TlsStream> tls;  // Null: plaintext.
   bool ok() const { return fd.ok(); }
 };
 

@@ -24,24 +24,42 @@ namespace {
 
 constexpr absl::Duration kFirstRetry = absl::Milliseconds(10);
 constexpr absl::Duration kLastRetry = absl::Milliseconds(500);
-// A stranger holds a place among the arrivals no longer than this.
-constexpr absl::Duration kHandshakeTime = absl::Seconds(5);
-constexpr absl::Duration kGoodbyeTime = absl::Seconds(1);
-// For a peer to take the rest of a frame of a launch that has failed; looked at this often.
-constexpr absl::Duration kRestTime = absl::Milliseconds(500);
-constexpr absl::Duration kLook = absl::Milliseconds(50);
-constexpr size_t kMaxArrivals = 256;  // Beyond, connections wait in the kernel's backlog.
+// From accept until the Hello is complete.
+constexpr absl::Duration kHelloTime = absl::Seconds(5);
+constexpr absl::Duration kShutdownTime = absl::Seconds(1);
+// How long a peer may take to read the rest of a frame whose launch has failed, and how often a
+// blocked write checks whether it has.
+constexpr absl::Duration kFailedLaunchWriteTime = absl::Milliseconds(500);
+constexpr absl::Duration kFailurePoll = absl::Milliseconds(50);
+constexpr size_t kMaxPending = 256;  // More connections wait in the kernel's backlog.
 
 iovec Part(const void* data, size_t size) { return {const_cast<void*>(data), size}; }
 
-// The next connection of a listening socket, or of the pipe through which a PeerPort hands them
-// over; -1 with errno if there is none.
+// A frame that tells a peer of `failure`, which it borrows.
+struct FailureFrame {
+  FailureFrame(FrameType type, const absl::Status& failure, size_t max_message_bytes)
+      : reason(InfoOf(KindOf(failure)).reason),
+        message(failure.message().substr(0, max_message_bytes)) {
+    header.type = type;
+    header.length = static_cast<uint32_t>(message.size());
+    header.label_length = static_cast<uint16_t>(reason.size());
+  }
+
+  FrameHeader header;
+  std::string reason;
+  absl::string_view message;
+  iovec parts[3] = {Part(&header, sizeof(header)), Part(reason.data(), reason.size()),
+                    Part(message.data(), message.size())};
+};
+
+// Accepts a connection of a listening socket, or reads one from the pipe of a PeerPort; -1 with
+// errno if there is none.
 int TakeConnection(int source) {
   const int accepted = accept4(source, nullptr, nullptr, SOCK_CLOEXEC);
   if (accepted >= 0 || errno != ENOTSOCK) return accepted;
-  int handed = -1;
-  const ssize_t got = read(source, &handed, sizeof(handed));
-  if (got == sizeof(handed)) return handed;
+  int fd = -1;
+  const ssize_t got = read(source, &fd, sizeof(fd));
+  if (got == sizeof(fd)) return fd;
   if (got >= 0) errno = EAGAIN;
   return -1;
 }
@@ -56,9 +74,9 @@ std::string WorkerOf(const std::string& executor) {
 struct TcpLinks::Peer {
   explicit Peer(const Member& m) : member(m) {}
 
-  // After a write that did not get to its end: half a frame may be out, and nothing can follow it.
-  // Whether it could before.
-  bool BreakOff() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+  // Called after an incomplete write: nothing can follow a part of a frame. Returns false if the
+  // writing side was closed before.
+  bool CloseWriting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     if (write_closed) return false;
     write_closed = true;
     shutdown(fd.get(), SHUT_WR);
@@ -76,29 +94,29 @@ struct TcpLinks::Peer {
   UniqueFd fd ABSL_GUARDED_BY(mu);
   std::unique_ptr<TlsStream> tls ABSL_GUARDED_BY(mu);  // The TLS stream of fd; null without TLS.
   Connection accepted ABSL_GUARDED_BY(mu);             // From the acceptor to the peer's thread.
-  bool taken ABSL_GUARDED_BY(mu) = false;              // A connection was accepted.
+  bool was_accepted ABSL_GUARDED_BY(mu) = false;       // A connection was accepted.
   LinkState state ABSL_GUARDED_BY(mu) = LinkState::kConnecting;
   std::string reason ABSL_GUARDED_BY(mu);  // Why it is down.
   bool writing ABSL_GUARDED_BY(mu) = false;
   bool write_closed ABSL_GUARDED_BY(mu) = false;
-  std::deque<uint64_t> failed_launches ABSL_GUARDED_BY(mu);  // To be told.
+  std::deque<uint64_t> failed_launches ABSL_GUARDED_BY(mu);  // Not sent to the peer yet.
   bool stopping ABSL_GUARDED_BY(mu) = false;
-  bool finished ABSL_GUARDED_BY(mu) = false;  // The thread reads no more.
+  bool finished ABSL_GUARDED_BY(mu) = false;  // The thread has stopped reading.
 };
 
 // A connection whose Hello is not complete yet.
 struct TcpLinks::PendingConnection {
-  explicit PendingConnection(int accepted) : fd(accepted), deadline(kHandshakeTime) {}
+  explicit PendingConnection(int accepted) : fd(accepted), deadline(kHelloTime) {}
 
   UniqueFd fd;
   Deadline deadline;
   HelloReader reader;
-  // With TLS: what has come of the TlsHello, then the handshake.
+  // With TLS: the TlsHello as far as it has arrived, then the handshake.
   TlsHello tls_hello;
   size_t tls_hello_read = 0;
   std::unique_ptr<TlsStream> tls;
-  bool shaken = false;
-  int16_t awaits = POLLIN;
+  bool handshake_done = false;
+  int16_t poll_events = POLLIN;
 };
 
 TcpLinks::TcpLinks(const CommunicatorConfig* config, int listen_fd, FailureLatch* failure,
@@ -138,12 +156,12 @@ TcpLinks::~TcpLinks() {
     peer->changed.SignalAll();
     if (peer->fd.ok()) shutdown(peer->fd.get(), SHUT_WR);
   }
-  const Deadline goodbye(kGoodbyeTime);
+  const Deadline shutdown_deadline(kShutdownTime);
   for (auto& [name, peer] : peers_) {
     {
       absl::MutexLock lock(&peer->mu);
-      while (!peer->finished && !goodbye.Passed()) {
-        peer->changed.WaitWithTimeout(&peer->mu, goodbye.Left());
+      while (!peer->finished && !shutdown_deadline.Passed()) {
+        peer->changed.WaitWithTimeout(&peer->mu, shutdown_deadline.Left());
       }
       if (peer->fd.ok()) shutdown(peer->fd.get(), SHUT_RDWR);
     }
@@ -179,11 +197,11 @@ bool TcpLinks::Send(const FrameHeader& header, const std::string& label,
   {
     absl::MutexLock lock(&peer.mu);
     peer.writing = false;
-    if (!written && peer.BreakOff()) broken_ = true;
+    if (!written && peer.CloseWriting()) broken_ = true;
     peer.changed.SignalAll();
   }
   if (!written && header.launch != 0 && failure_->failed(header.launch)) FailUnresponsivePeer(peer);
-  // Broadcasts pass over a connection that is being written to.
+  // Broadcasts skip a connection that is being written to.
   if (failure_->failed()) {
     SendFailure(peer);
   } else {
@@ -194,14 +212,14 @@ bool TcpLinks::Send(const FrameHeader& header, const std::string& label,
 
 bool TcpLinks::WriteFrame(int fd, TlsStream* tls, absl::Span<iovec> parts, uint64_t launch,
                           const Deadline& deadline) {
-  std::optional<Deadline> rest;
+  std::optional<Deadline> failed_launch_deadline;
   while (true) {
-    const Deadline look(std::min(kLook, deadline.Left()));
-    if (WriteAll(fd, tls, parts, look, failed_.fd())) return true;
-    if (!look.Passed() || deadline.Passed() || failure_->failed()) return false;
+    const Deadline until_poll(std::min(kFailurePoll, deadline.Left()));
+    if (WriteAll(fd, tls, parts, until_poll, failed_.fd())) return true;
+    if (!until_poll.Passed() || deadline.Passed() || failure_->failed()) return false;
     if (!failure_->failed(launch)) continue;
-    if (!rest) rest.emplace(kRestTime);
-    if (rest->Passed()) return false;
+    if (!failed_launch_deadline) failed_launch_deadline.emplace(kFailedLaunchWriteTime);
+    if (failed_launch_deadline->Passed()) return false;
   }
 }
 
@@ -242,21 +260,14 @@ void TcpLinks::SendLaunchFailures(Peer& peer) {
       fd = peer.fd.get();
       tls = peer.tls.get();
     }
-    const absl::Status failure = failure_->Of(launch);
-    const std::string reason(InfoOf(KindOf(failure)).reason);
-    const absl::string_view message = failure.message().substr(0, kMaxReasonBytes);
-    FrameHeader header;
-    header.type = FrameType::kAbortLaunch;
-    header.generation = config_->generation;
-    header.launch = launch;
-    header.length = static_cast<uint32_t>(message.size());
-    header.label_length = static_cast<uint16_t>(reason.size());
-    iovec parts[] = {Part(&header, sizeof(header)), Part(reason.data(), reason.size()),
-                     Part(message.data(), message.size())};
-    // Whoever fails a launch does not wait for a peer that does not read.
-    const bool written = failure.ok() || WriteAll(fd, tls, absl::MakeSpan(parts),
+    const absl::Status failure = failure_->status(launch);
+    FailureFrame frame(FrameType::kAbortLaunch, failure, kMaxReasonBytes);
+    frame.header.generation = config_->generation;
+    frame.header.launch = launch;
+    // The thread that fails a launch does not wait for a peer that does not read.
+    const bool written = failure.ok() || WriteAll(fd, tls, absl::MakeSpan(frame.parts),
                                                   Deadline(absl::ZeroDuration()), failed_.fd());
-    const bool begun = tls != nullptr || parts[0].iov_len < sizeof(header);
+    const bool begun = tls != nullptr || frame.parts[0].iov_len < sizeof(FrameHeader);
     {
       absl::MutexLock lock(&peer.mu);
       peer.writing = false;
@@ -264,7 +275,7 @@ void TcpLinks::SendLaunchFailures(Peer& peer) {
       if (written) continue;
       if (!begun) peer.failed_launches.push_front(launch);
       if (!begun) return;
-      if (peer.BreakOff()) broken_ = true;
+      if (peer.CloseWriting()) broken_ = true;
     }
     return FailUnresponsivePeer(peer);
   }
@@ -287,17 +298,10 @@ void TcpLinks::SendFailure(Peer& peer) {
     fd = peer.fd.get();
     tls = peer.tls.get();
   }
-  const std::string reason(InfoOf(KindOf(failure)).reason);
-  const absl::string_view message = failure.message().substr(0, kMaxPayloadBytes);
-  FrameHeader header;
-  header.type = FrameType::kAbort;
-  header.generation = config_->generation;
-  header.length = static_cast<uint32_t>(message.size());
-  header.label_length = static_cast<uint16_t>(reason.size());
-  iovec parts[] = {Part(&header, sizeof(header)), Part(reason.data(), reason.size()),
-                   Part(message.data(), message.size())};
+  FailureFrame frame(FrameType::kAbort, failure, kMaxPayloadBytes);
+  frame.header.generation = config_->generation;
   // If it does not fit into the socket's buffer at once, the peer sees the end of the stream.
-  WriteAll(fd, tls, absl::MakeSpan(parts), Deadline(absl::ZeroDuration()), failed_.fd());
+  WriteAll(fd, tls, absl::MakeSpan(frame.parts), Deadline(absl::ZeroDuration()), failed_.fd());
   shutdown(fd, SHUT_WR);
 }
 
@@ -314,7 +318,7 @@ void TcpLinks::MarkDown(Peer& peer, const std::string& reason) {
     peer.reason = reason;
     peer.finished = true;
     peer.changed.SignalAll();
-    // The peer learns that nobody reads here, and need not wait for us.
+    // The peer's writes then fail at once instead of waiting for us to read.
     if (peer.fd.ok()) shutdown(peer.fd.get(), SHUT_RDWR);
   }
   WakeRanks();
@@ -333,7 +337,7 @@ void TcpLinks::RunPeer(Peer& peer) {
     peer.state = LinkState::kUp;
     if (peer.stopping) shutdown(peer.fd.get(), SHUT_WR);
   }
-  // Broadcasts may have come too early for this one.
+  // Failures broadcast before the connection was up have not been sent on it.
   if (failure_->failed()) SendFailure(peer);
   SendLaunchFailures(peer);
   WakeRanks();
@@ -352,27 +356,27 @@ Connection TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
   while (!deadline.Passed()) {
     absl::StatusOr<UniqueFd> fd = Connect(peer.member.endpoint, deadline, stopping_.fd());
     Connection connection;
-    std::string insecure;
+    std::string tls_error;
     if (fd.ok()) {
       connection.fd = *std::move(fd);
-      insecure = Secure(peer, &connection, deadline);
+      tls_error = StartTls(peer, &connection, deadline);
     }
-    HelloAck welcome;
+    HelloAck ack;
     if (!connection.ok()) {
       *reason = absl::StrCat("no connection: ", fd.status().message());
-    } else if (!insecure.empty()) {
-      *reason = absl::StrCat(peer.member.endpoint, ": ", insecure);
-    } else if (!Introduce(peer, connection, &welcome, deadline)) {
+    } else if (!tls_error.empty()) {
+      *reason = absl::StrCat(peer.member.endpoint, ": ", tls_error);
+    } else if (!ExchangeHello(peer, connection, &ack, deadline)) {
       *reason = absl::StrCat(peer.member.endpoint, " closed the connection before a welcome");
-    } else if (welcome.code == HelloAckCode::kWelcome) {
+    } else if (ack.code == HelloAckCode::kWelcome) {
       return connection;
-    } else if (welcome.code == HelloAckCode::kStale) {
+    } else if (ack.code == HelloAckCode::kStale) {
       *reason = "it is at a later generation";
-      FailAsStale(peer.member.executor, welcome.generation);
+      FailGeneration(peer.member.executor, ack.generation);
       return {};
     } else {
-      *reason = absl::StrCat(peer.member.endpoint, " refused: it is at generation ",
-                             welcome.generation, ", or expects another incarnation");
+      *reason = absl::StrCat(peer.member.endpoint, " refused: it is at generation ", ack.generation,
+                             ", or expects another incarnation");
     }
     if (AwaitSignal(stopping_.fd(), Deadline(std::min(wait, deadline.Left())))) break;
     wait = std::min(wait * 2, kLastRetry);
@@ -380,7 +384,7 @@ Connection TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
   return {};
 }
 
-std::string TcpLinks::Secure(const Peer& peer, Connection* connection, const Deadline& deadline) {
+std::string TcpLinks::StartTls(const Peer& peer, Connection* connection, const Deadline& deadline) {
   if (config_->tls == nullptr) return "";
   TlsHello hello;
   hello.generation = config_->generation;
@@ -400,8 +404,8 @@ std::string TcpLinks::Secure(const Peer& peer, Connection* connection, const Dea
                             WorkerOf(peer.member.executor));
 }
 
-bool TcpLinks::Introduce(const Peer& peer, const Connection& connection, HelloAck* welcome,
-                         const Deadline& deadline) {
+bool TcpLinks::ExchangeHello(const Peer& peer, const Connection& connection, HelloAck* ack,
+                             const Deadline& deadline) {
   Hello hello;
   hello.name_length = static_cast<uint16_t>(self_.executor.size());
   hello.secret_length = static_cast<uint32_t>(config_->secret.size());
@@ -413,8 +417,7 @@ bool TcpLinks::Introduce(const Peer& peer, const Connection& connection, HelloAc
   const int fd = connection.fd.get();
   TlsStream* const tls = connection.tls.get();
   return WriteAll(fd, tls, absl::MakeSpan(parts), deadline, stopping_.fd()) &&
-         ReadAll(fd, tls, welcome, sizeof(*welcome), deadline, stopping_.fd()) &&
-         welcome->magic == kHelloMagic;
+         ReadAll(fd, tls, ack, sizeof(*ack), deadline, stopping_.fd()) && ack->magic == kHelloMagic;
 }
 
 Connection TcpLinks::AwaitAccepted(Peer& peer, std::string* reason) {
@@ -445,115 +448,115 @@ std::string TcpLinks::ReadFrames(Peer& peer) {
 
 void TcpLinks::RunAcceptor() {
   NameThread("peers accept");
-  std::list<PendingConnection> arrivals;
+  std::list<PendingConnection> pending_connections;
   while (true) {
     std::vector<pollfd> fds = {{stopping_.fd(), POLLIN, 0}};
-    const bool room = arrivals.size() < kMaxArrivals;
+    const bool room = pending_connections.size() < kMaxPending;
     fds.push_back({room ? listen_fd_ : -1, POLLIN, 0});
     int millis = -1;
-    for (const PendingConnection& arrival : arrivals) {
-      fds.push_back({arrival.fd.get(), arrival.awaits, 0});
-      const int left = arrival.deadline.PollMillis();
+    for (const PendingConnection& pending : pending_connections) {
+      fds.push_back({pending.fd.get(), pending.poll_events, 0});
+      const int left = pending.deadline.PollMillis();
       millis = millis < 0 ? left : std::min(millis, left);
     }
     poll(fds.data(), fds.size(), millis);
     if (fds[0].revents != 0) return;
-    arrivals.remove_if([this](PendingConnection& arrival) {
-      if (!Advance(arrival) || arrival.deadline.Passed()) return true;
-      if (arrival.reader.whole()) Admit(arrival);
-      return arrival.reader.whole();
+    pending_connections.remove_if([this](PendingConnection& pending) {
+      if (!Advance(pending) || pending.deadline.Passed()) return true;
+      if (pending.reader.whole()) Admit(pending);
+      return pending.reader.whole();
     });
     if (fds[1].revents == 0) continue;
     const int fd = TakeConnection(listen_fd_);
     if (fd >= 0) {
       TuneSocket(fd);
-      arrivals.emplace_back(fd);
+      pending_connections.emplace_back(fd);
     } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-      // Out of descriptors, say: not a reason to spin.
+      // Such as too many open files: wait instead of polling in a busy loop.
       if (AwaitSignal(stopping_.fd(), Deadline(kLastRetry))) return;
     }
   }
 }
 
-// Reads what there is of a hello, and no more than the hello. False if it is none.
-bool TcpLinks::Advance(PendingConnection& arrival) {
-  bool ready = config_->tls == nullptr || arrival.shaken;
-  if (!ready && !AdvanceTls(arrival, &ready)) return false;
-  while (ready && !arrival.reader.whole()) {
-    const absl::Span<char> wanted = arrival.reader.Wanted();
+// Reads what has arrived of a Hello, and nothing after it. Returns false if it is not a Hello.
+bool TcpLinks::Advance(PendingConnection& pending) {
+  bool ready = config_->tls == nullptr || pending.handshake_done;
+  if (!ready && !AdvanceTls(pending, &ready)) return false;
+  while (ready && !pending.reader.whole()) {
+    const absl::Span<char> wanted = pending.reader.Wanted();
     ptrdiff_t got = -1;
-    if (arrival.tls == nullptr) {
-      got = recv(arrival.fd.get(), wanted.data(), wanted.size(), MSG_DONTWAIT);
+    if (pending.tls == nullptr) {
+      got = recv(pending.fd.get(), wanted.data(), wanted.size(), MSG_DONTWAIT);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
     } else {
       TlsWant want = TlsWant::kNothing;
-      got = arrival.tls->Read(wanted.data(), wanted.size(), &want);
+      got = pending.tls->Read(wanted.data(), wanted.size(), &want);
       if (got < 0 && want != TlsWant::kNothing) return true;
     }
-    if (got <= 0 || !arrival.reader.Took(static_cast<size_t>(got))) return false;
+    if (got <= 0 || !pending.reader.Wrote(static_cast<size_t>(got))) return false;
   }
   return true;
 }
 
-bool TcpLinks::AdvanceTls(PendingConnection& arrival, bool* done) {
-  while (arrival.tls == nullptr) {
-    char* const into = reinterpret_cast<char*>(&arrival.tls_hello) + arrival.tls_hello_read;
+bool TcpLinks::AdvanceTls(PendingConnection& pending, bool* done) {
+  while (pending.tls == nullptr) {
+    char* const into = reinterpret_cast<char*>(&pending.tls_hello) + pending.tls_hello_read;
     const ssize_t got =
-        recv(arrival.fd.get(), into, sizeof(TlsHello) - arrival.tls_hello_read, MSG_DONTWAIT);
+        recv(pending.fd.get(), into, sizeof(TlsHello) - pending.tls_hello_read, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
     if (got <= 0) return false;
-    arrival.tls_hello_read += static_cast<size_t>(got);
-    if (arrival.tls_hello_read < sizeof(TlsHello)) continue;
-    if (arrival.tls_hello.magic != kTlsMagic || arrival.tls_hello.version != kWireVersion) {
+    pending.tls_hello_read += static_cast<size_t>(got);
+    if (pending.tls_hello_read < sizeof(TlsHello)) continue;
+    if (pending.tls_hello.magic != kTlsMagic || pending.tls_hello.version != kWireVersion) {
       TESSERA_LOG(WARNING) << "a peer connected without TLS"
                            << Field("generation", config_->generation);
       return false;
     }
-    arrival.tls = MakeTlsStream(*config_->tls, arrival.fd.get(), /*connects=*/false);
+    pending.tls = MakeTlsStream(*config_->tls, pending.fd.get(), /*connects=*/false);
   }
   TlsWant want = TlsWant::kNothing;
-  arrival.shaken = *done = arrival.tls->Handshake(&want);
-  arrival.awaits = want == TlsWant::kWrite ? POLLOUT : POLLIN;
-  if (!arrival.shaken && want == TlsWant::kNothing) {
-    TESSERA_LOG(WARNING) << "a peer's TLS handshake ended" << Field("why", arrival.tls->Reason());
+  pending.handshake_done = *done = pending.tls->Handshake(&want);
+  pending.poll_events = want == TlsWant::kWrite ? POLLOUT : POLLIN;
+  if (!pending.handshake_done && want == TlsWant::kNothing) {
+    TESSERA_LOG(WARNING) << "a peer's TLS handshake ended" << Field("why", pending.tls->Reason());
     return false;
   }
   return true;
 }
 
-void TcpLinks::Admit(PendingConnection& arrival) {
-  const Hello& hello = arrival.reader.hello();
-  const std::string name = arrival.reader.name();
-  // A peer without the secret learns nothing, not even the generation.
-  if (!ConstantTimeEquals(arrival.reader.secret(), config_->secret)) {
+void TcpLinks::Admit(PendingConnection& pending) {
+  const Hello& hello = pending.reader.hello();
+  const std::string name = pending.reader.name();
+  // A peer without the secret gets no answer.
+  if (!ConstantTimeEquals(pending.reader.secret(), config_->secret)) {
     TESSERA_LOG(WARNING) << "a peer connected with a wrong secret"
                          << Field("generation", config_->generation);
     return;
   }
-  if (arrival.tls != nullptr && !arrival.tls->PeerIs(WorkerOf(name))) {
+  if (pending.tls != nullptr && !pending.tls->PeerIs(WorkerOf(name))) {
     TESSERA_LOG(WARNING) << "a peer's certificate does not name its worker"
                          << Field("executor", name);
     return;
   }
   Peer* peer = nullptr;
-  HelloAck welcome;
-  welcome.code = ValidateHello(hello, name, &peer);
-  welcome.generation = config_->generation;
-  iovec part = Part(&welcome, sizeof(welcome));
-  // Into an empty socket buffer: it fits or the peer is gone.
-  if (!WriteAll(arrival.fd.get(), arrival.tls.get(), absl::MakeSpan(&part, 1),
+  HelloAck ack;
+  ack.code = ValidateHello(hello, name, &peer);
+  ack.generation = config_->generation;
+  iovec part = Part(&ack, sizeof(ack));
+  // The socket's buffer is empty: the answer fits, or the peer is gone.
+  if (!WriteAll(pending.fd.get(), pending.tls.get(), absl::MakeSpan(&part, 1),
                 Deadline(absl::ZeroDuration()), stopping_.fd())) {
     return;
   }
-  if (welcome.code == HelloAckCode::kTooSoon) return FailAsStale(name, hello.generation);
-  if (welcome.code != HelloAckCode::kWelcome) return;
+  if (ack.code == HelloAckCode::kTooSoon) return FailGeneration(name, hello.generation);
+  if (ack.code != HelloAckCode::kWelcome) return;
   absl::MutexLock lock(&peer->mu);
-  peer->taken = true;
-  peer->accepted = {std::move(arrival.fd), std::move(arrival.tls)};
+  peer->was_accepted = true;
+  peer->accepted = {std::move(pending.fd), std::move(pending.tls)};
   peer->changed.SignalAll();
 }
 
-void TcpLinks::FailAsStale(const std::string& executor, uint64_t generation) {
+void TcpLinks::FailGeneration(const std::string& executor, uint64_t generation) {
   failure_->Set(MakeError(ErrorKind::kPeerFailed,
                           absl::StrCat("generation ", config_->generation, " is stale: executor ",
                                        executor, " is at generation ", generation)));
@@ -570,7 +573,7 @@ HelloAckCode TcpLinks::ValidateHello(const Hello& hello, const std::string& name
     return HelloAckCode::kRefused;
   }
   absl::MutexLock lock(&(*peer)->mu);
-  return (*peer)->taken ? HelloAckCode::kRefused : HelloAckCode::kWelcome;
+  return (*peer)->was_accepted ? HelloAckCode::kRefused : HelloAckCode::kWelcome;
 }
 
 }  // namespace tessera::worker

@@ -1,9 +1,9 @@
 // The connections of one executor to the others of its communicator: one per pair of executors.
 //
-// The executor with the lesser name connects, and tries again until the communicator's timeout; the
-// other accepts, on the listening socket it was given. Each peer has one thread, which connects and
-// then reads: it delivers frames to mailboxes and never waits for them to be consumed. Frames are
-// written by the sending threads, one at a time per connection.
+// The executor with the smaller name connects, and tries again until the communicator's timeout;
+// the other accepts, on the listening socket it was given. Each peer has one thread, which connects
+// and then reads: it delivers frames to mailboxes and never waits for them to be consumed. Frames
+// are written by the sending threads, one at a time per connection.
 //
 // Owned by the communicator. The destructor shuts the connections down, waits up to a second for
 // peers to read what was sent, and joins the threads. Send, StateOf and BroadcastFailure
@@ -36,7 +36,7 @@ enum class LinkState { kConnecting, kUp, kDown };
 class TcpLinks {
  public:
   // Everything borrowed outlives this. `mailboxes` is by rank, null where not local. At least one
-  // rank is local. `listen_fd` may be -1 if no executor has a lesser name.
+  // rank is local. `listen_fd` may be -1 if no executor has a smaller name.
   TcpLinks(const CommunicatorConfig* config, int listen_fd, FailureLatch* failure,
            std::vector<Mailbox*> mailboxes);
   ~TcpLinks();
@@ -70,23 +70,23 @@ class TcpLinks {
   Connection ConnectTo(Peer& peer, std::string* reason);
   Connection AwaitAccepted(Peer& peer, std::string* reason);
   // Starts TLS on `connection`, if it is configured. Returns the error, or "".
-  std::string Secure(const Peer& peer, Connection* connection, const Deadline& deadline);
-  bool Introduce(const Peer& peer, const Connection& connection, HelloAck* welcome,
-                 const Deadline& deadline);
+  std::string StartTls(const Peer& peer, Connection* connection, const Deadline& deadline);
+  bool ExchangeHello(const Peer& peer, const Connection& connection, HelloAck* ack,
+                     const Deadline& deadline);
   std::string ReadFrames(Peer& peer);
   void MarkDown(Peer& peer, const std::string& reason);
 
   // The acceptor's thread.
   void RunAcceptor();
-  bool Advance(PendingConnection& arrival);
+  bool Advance(PendingConnection& pending);
   // Advances the TLS handshake. Returns false if it fails; `*done` once the Hello may arrive.
-  bool AdvanceTls(PendingConnection& arrival, bool* done);
+  bool AdvanceTls(PendingConnection& pending, bool* done);
   HelloAckCode ValidateHello(const Hello& hello, const std::string& name, Peer** peer);
-  void Admit(PendingConnection& arrival);
-  void FailAsStale(const std::string& executor, uint64_t generation);
+  void Admit(PendingConnection& pending);
+  void FailGeneration(const std::string& executor, uint64_t generation);
 
   void SendFailure(Peer& peer);
-  // Writes a frame of a launch; once the launch fails the peer has little time to read it.
+  // Writes a frame of a launch. Once the launch fails, the peer gets only kFailedLaunchWriteTime.
   bool WriteFrame(int fd, TlsStream* tls, absl::Span<iovec> parts, uint64_t launch,
                   const Deadline& deadline);
   // Sends the failed launches to the peer, unless another thread is writing, which then does it.

@@ -43,16 +43,16 @@ std::string LastError() {
   return text;
 }
 
-absl::Status Bad(absl::string_view what) {
+absl::Status ValueError(absl::string_view what) {
   return MakeError(ErrorKind::kValueError,
                    absl::StrCat("TLS between executors: ", what, ": ", LastError()));
 }
 
-Bio Memory(const std::string& text) {
+Bio MemoryBio(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// OpenSSL's own socket BIO raises SIGPIPE; this one does not, and never blocks.
+// A BIO for sockets that, unlike OpenSSL's own, raises no SIGPIPE and never blocks.
 int FdOf(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
 int SocketWrite(BIO* bio, const char* from, int size) {
   BIO_clear_retry_flags(bio);
@@ -93,7 +93,7 @@ BIO* SocketBio(int fd) {
   return bio;
 }
 
-int Clamp(size_t size) {
+int ClampToInt(size_t size) {
   return static_cast<int>(std::min<size_t>(size, std::numeric_limits<int>::max()));
 }
 
@@ -108,9 +108,8 @@ class TlsContext {
   std::unique_ptr<SSL_CTX, Free<SSL_CTX_free>> context_;
 };
 
-absl::StatusOr<std::shared_ptr<const TlsContext>> MakeTlsContext(const std::string& certificates,
-                                                                 const std::string& key,
-                                                                 const std::string& authorities) {
+absl::StatusOr<std::shared_ptr<const TlsContext>> MakeTlsContext(
+    const std::string& certificates, const std::string& key, const std::string& ca_certificates) {
   ERR_clear_error();
   auto context = std::make_shared<TlsContext>(SSL_CTX_new(TLS_method()));
   SSL_CTX* const ctx = context->get();
@@ -118,7 +117,7 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> MakeTlsContext(const std::stri
   SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
   SSL_CTX_set_ciphersuites(
       ctx, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
-  // A peer that dies does not say goodbye; frames say where a message ends.
+  // A peer that dies sends no close_notify; a truncated stream is noticed by the frames' lengths.
   SSL_CTX_set_options(ctx,
                       SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_num_tickets(ctx, 0);
@@ -128,27 +127,28 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> MakeTlsContext(const std::stri
   SSL_CTX_set_read_ahead(ctx, 1);
   SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
 
-  const Bio chain = Memory(certificates);
+  const Bio chain = MemoryBio(certificates);
   Certificate own(PEM_read_bio_X509(chain.get(), nullptr, nullptr, nullptr));
-  if (own == nullptr || SSL_CTX_use_certificate(ctx, own.get()) != 1) return Bad("certificate");
+  if (own == nullptr || SSL_CTX_use_certificate(ctx, own.get()) != 1)
+    return ValueError("certificate");
   while (X509* const more = PEM_read_bio_X509(chain.get(), nullptr, nullptr, nullptr)) {
     if (SSL_CTX_add0_chain_cert(ctx, more) != 1) X509_free(more);
   }
-  ERR_clear_error();  // The end of the text.
-  const Bio key_text = Memory(key);
+  ERR_clear_error();  // Reading past the last certificate leaves an error.
+  const Bio key_text = MemoryBio(key);
   const Key own_key(PEM_read_bio_PrivateKey(key_text.get(), nullptr, nullptr, nullptr));
   if (own_key == nullptr || SSL_CTX_use_PrivateKey(ctx, own_key.get()) != 1 ||
       SSL_CTX_check_private_key(ctx) != 1) {
-    return Bad("key");
+    return ValueError("key");
   }
-  const Bio authority_text = Memory(authorities);
+  const Bio ca_text = MemoryBio(ca_certificates);
   int count = 0;
-  while (const Certificate authority =
-             Certificate(PEM_read_bio_X509(authority_text.get(), nullptr, nullptr, nullptr))) {
-    X509_STORE_add_cert(SSL_CTX_get_cert_store(ctx), authority.get());
+  while (const Certificate ca =
+             Certificate(PEM_read_bio_X509(ca_text.get(), nullptr, nullptr, nullptr))) {
+    X509_STORE_add_cert(SSL_CTX_get_cert_store(ctx), ca.get());
     ++count;
   }
-  if (count == 0) return Bad("authorities");
+  if (count == 0) return ValueError("authorities");
   ERR_clear_error();
   return std::shared_ptr<const TlsContext>(std::move(context));
 }
@@ -160,7 +160,7 @@ class OpenSslStream final : public TlsStream {
   OpenSslStream(const TlsContext& context, int fd, bool connects) : ssl_(SSL_new(context.get())) {
     TESSERA_CHECK(ssl_ != nullptr) << LastError();
     BIO* const bio = SocketBio(fd);
-    SSL_set_bio(ssl_.get(), bio, bio);  // Takes it.
+    SSL_set_bio(ssl_.get(), bio, bio);  // Takes ownership.
     connects ? SSL_set_connect_state(ssl_.get()) : SSL_set_accept_state(ssl_.get());
   }
 
@@ -169,7 +169,7 @@ class OpenSslStream final : public TlsStream {
     ERR_clear_error();
     const int result = SSL_do_handshake(ssl_.get());
     if (result == 1) return true;
-    ValidateHello(result, want);
+    HandleError(result, want);
     return false;
   }
 
@@ -195,15 +195,15 @@ class OpenSslStream final : public TlsStream {
   ptrdiff_t Read(void* into, size_t size, TlsWant* want) override ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     ERR_clear_error();
-    const int got = SSL_read(ssl_.get(), into, Clamp(size));
-    return got > 0 ? got : ValidateHello(got, want);
+    const int got = SSL_read(ssl_.get(), into, ClampToInt(size));
+    return got > 0 ? got : HandleError(got, want);
   }
 
   ptrdiff_t Write(const void* from, size_t size, TlsWant* want) override ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     ERR_clear_error();
-    const int put = SSL_write(ssl_.get(), from, Clamp(size));
-    return put > 0 ? put : ValidateHello(put, want);
+    const int put = SSL_write(ssl_.get(), from, ClampToInt(size));
+    return put > 0 ? put : HandleError(put, want);
   }
 
   std::string Reason() const override ABSL_LOCKS_EXCLUDED(mu_) {
@@ -212,7 +212,7 @@ class OpenSslStream final : public TlsStream {
   }
 
  private:
-  ptrdiff_t ValidateHello(int result, TlsWant* want) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  ptrdiff_t HandleError(int result, TlsWant* want) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     *want = TlsWant::kNothing;
     const int system = errno;
     switch (SSL_get_error(ssl_.get(), result)) {

@@ -22,21 +22,20 @@ class TlsStream {
  public:
   virtual ~TlsStream() = default;
 
-  // Returns true once it is done; else sets `*want`; kNothing: it failed, see Reason().
+  // Returns true once it is done; else sets `*want`, to kNothing if it failed: see Reason().
   virtual bool Handshake(TlsWant* want) = 0;
   // Whether the peer's certificate names this worker. Requires: the handshake is done.
   virtual bool PeerIs(const std::string& worker) const = 0;
-  // As recv and send: the number of bytes; 0: the end; -1 with `*want` set; kNothing: it failed. A
-  // write that would block must be repeated with the same bytes.
+  // As recv and send: return the number of bytes, 0 at the end, or -1 with `*want` set, to kNothing
+  // if it failed. A write that would block must be repeated with the same bytes.
   virtual ptrdiff_t Read(void* into, size_t size, TlsWant* want) = 0;
   virtual ptrdiff_t Write(const void* from, size_t size, TlsWant* want) = 0;
   virtual std::string Reason() const = 0;
 };
 
 // The arguments are PEM. VALUE_ERROR names the invalid one.
-absl::StatusOr<std::shared_ptr<const TlsContext>> MakeTlsContext(const std::string& certificates,
-                                                                 const std::string& key,
-                                                                 const std::string& authorities);
+absl::StatusOr<std::shared_ptr<const TlsContext>> MakeTlsContext(
+    const std::string& certificates, const std::string& key, const std::string& ca_certificates);
 // `connects`: this side is the TLS client.
 std::unique_ptr<TlsStream> MakeTlsStream(const TlsContext& context, int fd, bool connects);
 

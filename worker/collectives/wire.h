@@ -13,7 +13,7 @@
 
 namespace tessera::worker {
 
-static_assert(std::endian::native == std::endian::little, "the wire is memory on these hosts");
+static_assert(std::endian::native == std::endian::little, "headers are sent as they lie in memory");
 
 inline constexpr uint32_t kHelloMagic = 0x48435354;  // "TSCH"
 inline constexpr uint32_t kTlsMagic = 0x54435354;    // "TSCT"
@@ -22,7 +22,7 @@ inline constexpr uint16_t kWireVersion = 3;
 
 inline constexpr size_t kMaxPayloadBytes = 256 << 10;
 inline constexpr size_t kMaxLabelBytes = 1024;
-inline constexpr size_t kMaxReasonBytes = 2048;  // Of the failure of a launch: its message.
+inline constexpr size_t kMaxReasonBytes = 2048;  // The message of a launch's failure.
 inline constexpr size_t kMaxNameBytes = 256;
 inline constexpr size_t kMaxSecretBytes = 256;
 
@@ -82,14 +82,14 @@ struct FrameHeader {
   uint64_t launch = 0;
   uint64_t call_fingerprint = 0;
   uint64_t call_bytes = 0;
-  uint64_t total = 0;   // Bytes of the message that this frame is a part of.
+  uint64_t total = 0;   // Bytes of the whole message, which may take several frames.
   uint64_t offset = 0;  // Of the payload in the message.
   uint32_t op_sequence = 0;
   uint32_t from = 0;
   uint32_t to = 0;
   uint32_t length = 0;  // Of the payload.
   uint16_t label_length = 0;
-  uint16_t phase = 0;  // The phase of the call.
+  uint16_t phase = 0;  // Of the call: 1 is the all-gather of a large all-reduce, else 0.
   uint32_t call_group_size = 0;
 };
 static_assert(sizeof(FrameHeader) == 80);
