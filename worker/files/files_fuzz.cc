@@ -1,5 +1,5 @@
-// Headers of .safetensors and .npy files, whole files of them, and the JSON between: whatever the
-// bytes are, they are an index that covers the file, or FILE_CORRUPT.
+// Reads the input as a .safetensors and as a .npy file, and as the header of each: the result is an
+// index within the file, or an error.
 #include <cstdint>
 #include <cstring>
 #include <string>

@@ -284,7 +284,7 @@ TEST_F(TaskTest, PartsMakeOneFileThatAnyOtherCutReads) {
     reserved += bytes;
     return absl::OkStatus();
   };
-  hooks.take = [&](const api::FileShard& s, Array value) {
+  hooks.store = [&](const api::FileShard& s, Array value) {
     ++taken;
     EXPECT_TRUE(value == ir::SliceBlock(Whole(s), s.starts, s.shape));
     return absl::OkStatus();

@@ -19,15 +19,15 @@
 namespace tessera::worker::files {
 namespace {
 
-// Calls f(offset in the file, offset in the block, bytes) for each run without a gap.
-absl::Status ForRuns(int64_t offset, int64_t width, const ir::Dims& whole, const ir::Dims& starts,
-                     const ir::Dims& shape,
-                     const std::function<absl::Status(int64_t, int64_t, int64_t)>& f) {
+// Calls f(offset in the file, offset in the block, bytes) for each contiguous run.
+absl::Status ForContiguousRuns(int64_t offset, int64_t width, const ir::Dims& whole,
+                               const ir::Dims& starts, const ir::Dims& shape,
+                               const std::function<absl::Status(int64_t, int64_t, int64_t)>& f) {
   const int rank = static_cast<int>(whole.size());
   for (const int64_t dim : shape)
     if (dim == 0) return absl::OkStatus();
   const ir::Dims strides = ir::StridesOf(whole);
-  // Dims behind `split` are whole, so that a run goes through all of them.
+  // A run covers all of the dims after `split`, which the block takes whole.
   int split = rank;
   int64_t run = width;
   while (split > 0) {
@@ -68,33 +68,33 @@ absl::Status FileError(const std::string& what, int error) {
   return MakeError(ErrorKind::kInternal, absl::StrCat(what, ": ", std::strerror(error)));
 }
 
-absl::StatusOr<FilesRoot::Place> FilesRoot::Find(const std::string& path, bool make) const {
+absl::StatusOr<FilesRoot::Location> FilesRoot::Find(const std::string& path, bool make) const {
   if (path_.empty()) {
     return MakeError(ErrorKind::kFilesDisabled,
                      "files: this worker has no folder of files; start it with --files-dir");
   }
-  Place place;
-  place.folder = UniqueFd(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!place.folder.ok()) return FileError("files: the folder of files", errno);
+  Location location;
+  location.directory = UniqueFd(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!location.directory.ok()) return FileError("files: the folder of files", errno);
   std::vector<std::string> parts = absl::StrSplit(path, '/');
-  place.name = parts.back();
+  location.name = parts.back();
   parts.pop_back();
   for (const std::string& part : parts) {
-    const int at = place.folder.get();
+    const int at = location.directory.get();
     if (make && mkdirat(at, part.c_str(), 0755) != 0 && errno != EEXIST) {
       return FileError(absl::StrCat("files: ", part, " in ", path), errno);
     }
     UniqueFd next(openat(at, part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!next.ok()) return FileError(absl::StrCat("files: ", part, " in ", path), errno);
-    place.folder = std::move(next);
+    location.directory = std::move(next);
   }
-  return place;
+  return location;
 }
 
 absl::StatusOr<UniqueFd> FilesRoot::Open(const std::string& path, int64_t* bytes) const {
-  TESSERA_ASSIGN_OR_RETURN(const Place place, Find(path, /*make=*/false));
+  TESSERA_ASSIGN_OR_RETURN(const Location location, Find(path, /*make=*/false));
   // Without this the open of a named pipe would block until it has a writer.
-  UniqueFd fd(openat(place.folder.get(), place.name.c_str(),
+  UniqueFd fd(openat(location.directory.get(), location.name.c_str(),
                      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat about = {};
   if (!fd.ok() || fstat(fd.get(), &about) != 0) return FileError("files: " + path, errno);
@@ -113,36 +113,37 @@ absl::StatusOr<std::string> FilesRoot::Identity() const {
                      absl::StrCat("files-dir: ", path_, ": ", what, ": ", std::strerror(errno),
                                   "; expected a folder that this process may write to"));
   };
-  const UniqueFd folder(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.ok()) return failure("it does not open");
-  const auto read_it = [&]() -> std::string {
-    const UniqueFd fd(openat(folder.get(), kName, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  const UniqueFd directory(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.ok()) return failure("it does not open");
+  const auto read_identity = [&]() -> std::string {
+    const UniqueFd fd(openat(directory.get(), kName, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
     char text[2 * kBytes];
     if (!fd.ok() || !ReadAll(fd.get(), 0, sizeof(text), text).ok()) return "";
     return {text, sizeof(text)};
   };
-  if (std::string known = read_it(); !known.empty()) return known;
+  if (std::string identity = read_identity(); !identity.empty()) return identity;
   char bytes[kBytes];
   if (getentropy(bytes, sizeof(bytes)) != 0) return failure("no random bytes");
-  const std::string mine = absl::BytesToHexString(absl::string_view(bytes, sizeof(bytes)));
-  // Written whole before it gets its name, so that no reader sees a part; the first name wins.
-  const std::string draft = absl::StrCat(kName, ".", mine);
+  const std::string random_id = absl::BytesToHexString(absl::string_view(bytes, sizeof(bytes)));
+  // Written completely under another name and then linked, so that no reader sees a part of it. If
+  // several processes do so, the first link wins.
+  const std::string draft = absl::StrCat(kName, ".", random_id);
   const UniqueFd fd(
-      openat(folder.get(), draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+      openat(directory.get(), draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd.ok()) return failure("a file in it cannot be made");
   const absl::Status written =
-      WriteAll(fd.get(), 0, static_cast<int64_t>(mine.size()), mine.data());
+      WriteAll(fd.get(), 0, static_cast<int64_t>(random_id.size()), random_id.data());
   const bool linked =
       written.ok() &&
-      (linkat(folder.get(), draft.c_str(), folder.get(), kName, 0) == 0 || errno == EEXIST);
+      (linkat(directory.get(), draft.c_str(), directory.get(), kName, 0) == 0 || errno == EEXIST);
   const int error = errno;
-  unlinkat(folder.get(), draft.c_str(), 0);
+  unlinkat(directory.get(), draft.c_str(), 0);
   TESSERA_RETURN_IF_ERROR(written);
   errno = error;
   if (!linked) return failure("a file in it cannot be named");
-  std::string known = read_it();
-  if (known.empty()) return failure("what names it does not read");
-  return known;
+  std::string identity = read_identity();
+  if (identity.empty()) return failure("what names it does not read");
+  return identity;
 }
 
 absl::Status ReadAll(int fd, int64_t offset, int64_t size, char* into) {
@@ -175,18 +176,18 @@ absl::Status WriteAll(int fd, int64_t offset, int64_t size, const char* from) {
 
 absl::Status ReadBlock(int fd, int64_t offset, int64_t width, const ir::Dims& whole,
                        const ir::Dims& starts, const ir::Dims& shape, char* block) {
-  return ForRuns(offset, width, whole, starts, shape,
-                 [&](int64_t in_file, int64_t in_block, int64_t bytes) {
-                   return ReadAll(fd, in_file, bytes, block + in_block);
-                 });
+  return ForContiguousRuns(offset, width, whole, starts, shape,
+                           [&](int64_t in_file, int64_t in_block, int64_t bytes) {
+                             return ReadAll(fd, in_file, bytes, block + in_block);
+                           });
 }
 
 absl::Status WriteBlock(int fd, int64_t offset, int64_t width, const ir::Dims& whole,
                         const ir::Dims& starts, const ir::Dims& shape, const char* block) {
-  return ForRuns(offset, width, whole, starts, shape,
-                 [&](int64_t in_file, int64_t in_block, int64_t bytes) {
-                   return WriteAll(fd, in_file, bytes, block + in_block);
-                 });
+  return ForContiguousRuns(offset, width, whole, starts, shape,
+                           [&](int64_t in_file, int64_t in_block, int64_t bytes) {
+                             return WriteAll(fd, in_file, bytes, block + in_block);
+                           });
 }
 
 }  // namespace tessera::worker::files

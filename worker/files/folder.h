@@ -19,11 +19,11 @@ class FilesRoot {
 
   // A file under the root: its directory, and its name there. `path` has passed CheckFilePath. With
   // `make` missing directories are created; else FILE_NOT_FOUND.
-  struct Place {
-    UniqueFd folder;
+  struct Location {
+    UniqueFd directory;
     std::string name;
   };
-  absl::StatusOr<Place> Find(const std::string& path, bool make) const;
+  absl::StatusOr<Location> Find(const std::string& path, bool make) const;
 
   // Opens a regular file of `*bytes` for reading. FILE_NOT_FOUND.
   absl::StatusOr<UniqueFd> Open(const std::string& path, int64_t* bytes) const;

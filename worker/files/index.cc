@@ -54,7 +54,7 @@ std::optional<DType> DTypeNamed(std::string_view name, std::string_view DTypeRow
   return std::nullopt;
 }
 
-// The size of an array, unless it is absurd.
+// The size of an array; none if a dim is negative or it has more than kElementsMax elements.
 std::optional<int64_t> BytesOf(const FileArrayInfo& array) {
   int64_t elements = 1;
   bool empty = false;
@@ -77,7 +77,7 @@ std::string Quoted(const std::string& text) {
                                    nlohmann::json::error_handler_t::replace);
 }
 
-// Counts the bytes that the parser takes.
+// Counts the bytes that the parser reads.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -86,11 +86,11 @@ class CountingIterator {
   using pointer = const char*;
   using reference = const char&;
 
-  CountingIterator(const char* at, size_t* taken) : at_(at), taken_(taken) {}
+  CountingIterator(const char* at, size_t* bytes_read) : at_(at), bytes_read_(bytes_read) {}
   reference operator*() const { return *at_; }
   CountingIterator& operator++() {
     ++at_;
-    ++*taken_;
+    ++*bytes_read_;
     return *this;
   }
   bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
@@ -98,39 +98,40 @@ class CountingIterator {
 
  private:
   const char* at_;
-  size_t* taken_;
+  size_t* bytes_read_;
 };
 
-// SAX handler of a header, one token at a time: no tree, so depth and size cost nothing.
+// The SAX handler of a header, which builds no tree, so deep nesting takes no memory.
 //   {"__metadata__": {"format": "pt", ...},
 //    NAME: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
-// Each key once, in any order; the metadata is for others.
+// Each key occurs once, in any order; the metadata is ignored.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(std::string_view text) : text_(text) {}
 
   absl::StatusOr<std::vector<Entry>> Read() {
-    const CountingIterator begin(text_.data(), &taken_), end(text_.data() + text_.size(), nullptr);
+    const CountingIterator begin(text_.data(), &bytes_read_),
+        end(text_.data() + text_.size(), nullptr);
     if (!nlohmann::json::sax_parse(begin, end, this)) return Corrupt("safetensors", error_);
     return std::move(entries_);
   }
 
   bool start_object(size_t) override {
-    if (place_ == Place::kBegin) return Enter(Place::kTensors);
-    if (place_ != Place::kTensors) return Misplaced();
-    if (name_ == "__metadata__") return Enter(Place::kMetadata);
+    if (state_ == State::kBegin) return Enter(State::kTensors);
+    if (state_ != State::kTensors) return WrongValue();
+    if (name_ == "__metadata__") return Enter(State::kMetadata);
     if (name_.size() > api::kMaxArrayNameBytes) return Fail("the name is too long");
     if (entries_.size() == api::kMaxArraysPerFile) return Fail("too many tensors");
     entries_.emplace_back().array.name = name_;
     keys_.clear();
-    return Enter(Place::kTensor);
+    return Enter(State::kTensor);
   }
   bool key(std::string& key) override {
-    if (place_ == Place::kTensors) {
+    if (state_ == State::kTensors) {
       name_ = key;
       return names_.insert(name_).second || Fail("a name twice");
     }
-    if (place_ == Place::kMetadata) return true;
+    if (state_ == State::kMetadata) return true;
     if (key.size() > kKeyBytesMax) return Fail("the string is too long");
     if (!keys_.insert(key).second) return Fail("a key twice");
     key_ = key;
@@ -138,8 +139,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
            Fail("the key " + key + " is unknown here");
   }
   bool string(std::string& text) override {
-    if (place_ == Place::kMetadata) return true;
-    if (place_ != Place::kTensor || key_ != "dtype") return Misplaced();
+    if (state_ == State::kMetadata) return true;
+    if (state_ != State::kTensor || key_ != "dtype") return WrongValue();
     if (text.size() > kKeyBytesMax) return Fail("the string is too long");
     const auto dtype = DTypeNamed(text, &DTypeRow::safetensors);
     if (!dtype) return Fail("the dtype " + text + " is unknown here");
@@ -147,19 +148,19 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool start_array(size_t) override {
-    if (place_ != Place::kTensor || key_ == "dtype") return Misplaced();
+    if (state_ != State::kTensor || key_ == "dtype") return WrongValue();
     numbers_.clear();
-    return Enter(Place::kNumbers);
+    return Enter(State::kNumbers);
   }
   bool number_unsigned(uint64_t number) override {
-    if (place_ != Place::kNumbers) return Misplaced();
+    if (state_ != State::kNumbers) return WrongValue();
     if (number > std::numeric_limits<int64_t>::max()) return Fail("the number is too large");
     if (numbers_.size() == (key_ == "shape" ? kRankMax : 2)) return Fail("too many numbers");
     numbers_.push_back(static_cast<int64_t>(number));
     return true;
   }
   bool number_float(double, const std::string& text) override {
-    if (place_ != Place::kNumbers) return Misplaced();
+    if (state_ != State::kNumbers) return WrongValue();
     const bool whole = text.find_first_not_of("0123456789") == std::string::npos;
     return Fail(whole ? "the number is too large" : "expected a whole number");
   }
@@ -167,11 +168,11 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     (key_ == "shape" ? entries_.back().array.shape : offsets_) = numbers_;
     if (key_ == "data_offsets" && (offsets_.size() != 2 || offsets_[0] > offsets_[1]))
       return Fail("expected two offsets");
-    return Enter(Place::kTensor);
+    return Enter(State::kTensor);
   }
   bool end_object() override {
-    if (place_ == Place::kTensors) return Enter(Place::kEnd);
-    if (place_ == Place::kTensor) {
+    if (state_ == State::kTensors) return Enter(State::kEnd);
+    if (state_ == State::kTensor) {
       Entry& entry = entries_.back();
       if (keys_.size() != 3) return Fail("expected dtype, shape and data_offsets");
       entry.offset = offsets_[0];
@@ -179,43 +180,43 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
       if (!bytes || *bytes != offsets_[1] - offsets_[0])
         return Fail("the offsets do not fit dtype and shape of " + entry.array.name);
     }
-    return Enter(Place::kTensors);
+    return Enter(State::kTensors);
   }
-  bool number_integer(int64_t) override { return Misplaced(); }
-  bool null() override { return Misplaced(); }
-  bool boolean(bool) override { return Misplaced(); }
-  bool binary(nlohmann::json::binary_t&) override { return Misplaced(); }
+  bool number_integer(int64_t) override { return WrongValue(); }
+  bool null() override { return WrongValue(); }
+  bool boolean(bool) override { return WrongValue(); }
+  bool binary(nlohmann::json::binary_t&) override { return WrongValue(); }
   // The error of invalid JSON: "[json.exception...] parse error at line 1, column 2: <why>".
   bool parse_error(size_t, const std::string&, const nlohmann::json::exception& e) override {
-    if (place_ == Place::kEnd) return Fail("expected the end");
+    if (state_ == State::kEnd) return Fail("expected the end");
     const std::string_view text = e.what();
     const size_t why = text.find(": ");
     return Fail(std::string(why == text.npos ? text : text.substr(why + 2)));
   }
 
  private:
-  enum class Place : uint8_t { kBegin, kTensors, kMetadata, kTensor, kNumbers, kEnd };
+  enum class State : uint8_t { kBegin, kTensors, kMetadata, kTensor, kNumbers, kEnd };
 
-  bool Enter(Place place) {
-    place_ = place;
+  bool Enter(State state) {
+    state_ = state;
     return true;
   }
   bool Fail(const std::string& why) {
-    error_ = absl::StrCat("at byte ", taken_, ": ", why);
+    error_ = absl::StrCat("at byte ", bytes_read_, ": ", why);
     return false;
   }
-  // The error of a value where another is expected.
-  bool Misplaced() {
-    if (place_ == Place::kNumbers) return Fail("expected a number from 0");
-    if (place_ == Place::kMetadata || (place_ == Place::kTensor && key_ == "dtype"))
+  // Fails because another kind of value is expected in this state.
+  bool WrongValue() {
+    if (state_ == State::kNumbers) return Fail("expected a number from 0");
+    if (state_ == State::kMetadata || (state_ == State::kTensor && key_ == "dtype"))
       return Fail("expected '\"'");
-    return Fail(place_ == Place::kTensor ? "expected '['" : "expected '{'");
+    return Fail(state_ == State::kTensor ? "expected '['" : "expected '{'");
   }
 
   const std::string_view text_;
-  size_t taken_ = 0;
-  Place place_ = Place::kBegin;
-  std::string name_, key_;              // the last ones
+  size_t bytes_read_ = 0;
+  State state_ = State::kBegin;
+  std::string name_, key_;              // those read last
   std::set<std::string> names_, keys_;  // of the file, of the tensor
   std::vector<int64_t> numbers_, offsets_;
   std::vector<Entry> entries_;
@@ -244,7 +245,7 @@ absl::StatusOr<Index> ReadSafetensors(int64_t file_bytes, const ReadAt& read_at)
 
 // ---- .npy. --------------------------------------------------------------------------------------
 
-// A dictionary literal of Python with just the keys that NumPy writes.
+// Parses a Python dictionary literal with exactly the keys that NumPy writes.
 class NumpyReader {
  public:
   explicit NumpyReader(std::string_view text) : text_(text) {}
@@ -253,29 +254,29 @@ class NumpyReader {
     std::set<std::string> seen;
     if (!Expect('{')) return false;
     do {
-      if (Try('}')) return Finish(seen);
+      if (Consume('}')) return CheckEnd(seen);
       std::string key;
-      if (!String(&key) || !Expect(':')) return false;
+      if (!ReadString(&key) || !Expect(':')) return false;
       if (!seen.insert(key).second) return Fail("a key twice");
       if (key == "descr") {
         std::string descr;
-        if (!String(&descr)) return false;
+        if (!ReadString(&descr)) return false;
         const auto dtype = DTypeNamed(descr, &DTypeRow::numpy);
         if (!dtype) return Fail("the dtype " + descr + " is unknown here");
         array->dtype = *dtype;
       } else if (key == "fortran_order") {
-        if (Word("True")) {
+        if (ConsumeWord("True")) {
           *fortran = true;
-        } else if (!Word("False")) {
+        } else if (!ConsumeWord("False")) {
           return Fail("expected True or False");
         }
       } else if (key == "shape") {
-        if (!Shape(&array->shape)) return false;
+        if (!ReadShape(&array->shape)) return false;
       } else {
         return Fail("the key " + key + " is unknown here");
       }
-    } while (Try(','));
-    return Expect('}') && Finish(seen);
+    } while (Consume(','));
+    return Expect('}') && CheckEnd(seen);
   }
   const std::string& error() const { return error_; }
 
@@ -284,24 +285,24 @@ class NumpyReader {
     if (error_.empty()) error_ = absl::StrCat("at byte ", at_, " of the header: ", why);
     return false;
   }
-  void Blanks() {
+  void SkipBlanks() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
   }
-  bool Try(char c) {
-    Blanks();
+  bool Consume(char c) {
+    SkipBlanks();
     if (at_ == text_.size() || text_[at_] != c) return false;
     ++at_;
     return true;
   }
-  bool Expect(char c) { return Try(c) || Fail(std::string("expected '") + c + "'"); }
-  bool Word(std::string_view word) {
-    Blanks();
+  bool Expect(char c) { return Consume(c) || Fail(std::string("expected '") + c + "'"); }
+  bool ConsumeWord(std::string_view word) {
+    SkipBlanks();
     if (text_.substr(at_, word.size()) != word) return false;
     at_ += word.size();
     return true;
   }
-  bool String(std::string* out) {
-    Blanks();
+  bool ReadString(std::string* out) {
+    SkipBlanks();
     const char quote = at_ < text_.size() ? text_[at_] : '\0';
     if (quote != '\'' && quote != '"') return Fail("expected a string");
     const size_t end = text_.find(quote, at_ + 1);
@@ -310,10 +311,10 @@ class NumpyReader {
     at_ = end + 1;
     return true;
   }
-  bool Shape(ir::Dims* shape) {
+  bool ReadShape(ir::Dims* shape) {
     if (!Expect('(')) return false;
-    while (!Try(')')) {
-      Blanks();
+    while (!Consume(')')) {
+      SkipBlanks();
       const size_t begin = at_;
       int64_t dim = 0;
       for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
@@ -323,13 +324,13 @@ class NumpyReader {
       if (at_ == begin) return Fail("expected a dimension");
       if (shape->size() == kRankMax) return Fail("too many dimensions");
       shape->push_back(dim);
-      if (Try(')')) return shape->size() > 1 || Fail("expected a ',' in the tuple of one");
+      if (Consume(')')) return shape->size() > 1 || Fail("expected a ',' in the tuple of one");
       if (!Expect(',')) return false;
     }
     return true;
   }
-  bool Finish(const std::set<std::string>& seen) {
-    Blanks();
+  bool CheckEnd(const std::set<std::string>& seen) {
+    SkipBlanks();
     if (at_ != text_.size()) return Fail("expected the end");
     return seen.size() == 3 || Fail("expected descr, fortran_order and shape");
   }
@@ -434,7 +435,7 @@ std::string MakeHeader(FileFormat format, absl::Span<const FileArrayInfo> arrays
     std::string dict = absl::StrCat(
         "{'descr': '", ToAbsl(RowOf(array.dtype).numpy), "', 'fortran_order': False, 'shape': (",
         absl::StrJoin(array.shape, ", "), array.shape.size() == 1 ? "," : "", "), }");
-    // Version 1: ten bytes before it; the newline ends on a multiple.
+    // In version 1 ten bytes precede it. The final newline ends at a multiple of kNumpyAlign.
     const int64_t total =
         (10 + static_cast<int64_t>(dict.size()) + 1 + kNumpyAlign - 1) / kNumpyAlign * kNumpyAlign;
     dict.append(static_cast<size_t>(total) - 10 - dict.size() - 1, ' ');

@@ -36,11 +36,12 @@ using ReadAt = std::function<absl::Status(int64_t offset, int64_t size, char* in
 // FILE_CORRUPT has the error and its position.
 absl::StatusOr<Index> ReadIndex(api::FileFormat format, int64_t file_bytes, const ReadAt& read_at);
 
-// The header of a file of these arrays, which CheckFileArrays accepts; `index` gets their offsets.
+// Returns the header of a file of these arrays, which CheckFileArrays accepts; sets their offsets
+// in `index`.
 std::string MakeHeader(api::FileFormat format, absl::Span<const api::FileArrayInfo> arrays,
                        Index* index);
 
-// ---- Of one format each, for tests and fuzzing. ----
+// The parsers of each format, for tests and fuzzing.
 // `header` follows the eight bytes of its length; `data_bytes` follow the header.
 absl::StatusOr<std::vector<Entry>> ParseSafetensors(std::string_view header, int64_t data_bytes);
 // `header` is the dictionary; `data_bytes` is what follows it.

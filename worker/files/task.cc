@@ -25,9 +25,9 @@
 namespace tessera::worker::files {
 namespace {
 
-enum class Mark : char { kMissing = 0, kWritten = 1, kFailed = 2 };
+enum class PartStatus : char { kMissing = 0, kWritten = 1, kFailed = 2 };
 
-constexpr absl::Duration kFirstLook = absl::Milliseconds(2), kLastLook = absl::Milliseconds(100);
+constexpr absl::Duration kFirstPoll = absl::Milliseconds(2), kLastPoll = absl::Milliseconds(100);
 // A partial file that has not changed for this long belongs to a process that died.
 constexpr int64_t kAbandonedSeconds = 3600;
 
@@ -46,102 +46,105 @@ absl::Status Exists(const std::string& path) {
                                 "another path"));
 }
 
-void RemoveAbandoned(const FilesRoot::Place& place) {
-  const std::string prefix = HiddenName(place.name, "");
-  DIR* const listing = fdopendir(dup(place.folder.get()));
+void RemoveAbandoned(const FilesRoot::Location& location) {
+  const std::string prefix = HiddenName(location.name, "");
+  DIR* const listing = fdopendir(dup(location.directory.get()));
   if (listing == nullptr) return;
   rewinddir(listing);
   while (const dirent* entry = readdir(listing)) {
     struct stat about = {};
     if (absl::StartsWith(entry->d_name, prefix) &&
-        fstatat(place.folder.get(), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+        fstatat(location.directory.get(), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
         about.st_mtime < time(nullptr) - kAbandonedSeconds) {
-      unlinkat(place.folder.get(), entry->d_name, 0);
+      unlinkat(location.directory.get(), entry->d_name, 0);
     }
   }
   closedir(listing);
 }
 
-// The file while it is not whole, as one part sees it.
+// The temporary file of a save, for one part.
 class Draft {
  public:
-  Draft(const api::SaveShards& command, FilesRoot::Place place, const Index& index, UniqueFd fd)
+  Draft(const api::SaveShards& command, FilesRoot::Location location, const Index& index,
+        UniqueFd fd)
       : command_(&command),
-        place_(std::move(place)),
-        hidden_(HiddenName(place_.name, command.token)),
-        marks_at_(index.file_bytes),
+        location_(std::move(location)),
+        hidden_(HiddenName(location_.name, command.token)),
+        statuses_at_(index.file_bytes),
         fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
-  absl::Status SetMark(Mark mark) const {
-    const char byte = static_cast<char>(mark);
-    if (mark == Mark::kWritten && fdatasync(fd()) != 0) return Errno("fdatasync");
-    return WriteAll(fd(), marks_at_ + command_->part, 1, &byte);
+  absl::Status SetStatus(PartStatus status) const {
+    const char byte = static_cast<char>(status);
+    if (status == PartStatus::kWritten && fdatasync(fd()) != 0) return Errno("fdatasync");
+    return WriteAll(fd(), statuses_at_ + command_->part, 1, &byte);
   }
-  // Part 0 only: waits until all have written, or one has failed.
+  // For part 0: waits until all parts are written, or one has failed.
   absl::Status AwaitOthers(const Hooks& hooks) const {
-    std::vector<char> marks(static_cast<size_t>(command_->parts));
-    absl::Duration look = kFirstLook;
+    std::vector<char> statuses(static_cast<size_t>(command_->parts));
+    absl::Duration poll = kFirstPoll;
     while (true) {
-      TESSERA_RETURN_IF_ERROR(ReadAll(fd(), marks_at_, command_->parts, marks.data()));
+      TESSERA_RETURN_IF_ERROR(ReadAll(fd(), statuses_at_, command_->parts, statuses.data()));
       for (int32_t part = 0; part < command_->parts; ++part) {
-        if (marks[part] == static_cast<char>(Mark::kFailed)) {
+        if (statuses[part] == static_cast<char>(PartStatus::kFailed)) {
           return MakeError(ErrorKind::kPeerFailed,
                            absl::StrCat("save: part ", part, " of ", command_->path, " failed"));
         }
       }
-      if (std::find(marks.begin(), marks.end(), static_cast<char>(Mark::kMissing)) == marks.end()) {
+      if (std::find(statuses.begin(), statuses.end(), static_cast<char>(PartStatus::kMissing)) ==
+          statuses.end()) {
         return absl::OkStatus();
       }
-      TESSERA_RETURN_IF_ERROR(hooks.wait(look));
-      look = std::min(2 * look, kLastLook);
+      TESSERA_RETURN_IF_ERROR(hooks.wait(poll));
+      poll = std::min(2 * poll, kLastPoll);
     }
   }
-  // Part 0 only: makes the file complete and renames it, durably.
+  // For part 0: cuts off the status bytes, syncs the file and gives it its name.
   absl::Status Publish() const {
-    const int folder = place_.folder.get();
-    if (ftruncate(fd(), marks_at_) != 0) return Errno("ftruncate");
+    const int directory = location_.directory.get();
+    if (ftruncate(fd(), statuses_at_) != 0) return Errno("ftruncate");
     if (fsync(fd()) != 0) return Errno("fsync");
     if (command_->overwrite) {
-      if (renameat(folder, hidden_.c_str(), folder, place_.name.c_str()) != 0) {
+      if (renameat(directory, hidden_.c_str(), directory, location_.name.c_str()) != 0) {
         return Errno("rename");
       }
-    } else if (linkat(folder, hidden_.c_str(), folder, place_.name.c_str(), 0) != 0) {
+    } else if (linkat(directory, hidden_.c_str(), directory, location_.name.c_str(), 0) != 0) {
       return errno == EEXIST ? Exists(command_->path) : Errno("link");
     } else {
-      unlinkat(folder, hidden_.c_str(), 0);
+      unlinkat(directory, hidden_.c_str(), 0);
     }
-    // Some filesystems cannot sync a folder, and need not.
-    static_cast<void>(fsync(folder));
+    // Ignored: some filesystems cannot sync a directory.
+    static_cast<void>(fsync(directory));
     return absl::OkStatus();
   }
-  void Remove() const { unlinkat(place_.folder.get(), hidden_.c_str(), 0); }
+  void Remove() const { unlinkat(location_.directory.get(), hidden_.c_str(), 0); }
 
  private:
   const api::SaveShards* command_;
-  FilesRoot::Place place_;
+  FilesRoot::Location location_;
   std::string hidden_;
-  int64_t marks_at_;
+  int64_t statuses_at_;
   UniqueFd fd_;
 };
 
-// Part 0 makes it; the others wait until it is there.
-absl::StatusOr<Draft> OpenDraft(const FilesRoot& folder, const api::SaveShards& command,
+// Part 0 creates it; the others wait until it exists.
+absl::StatusOr<Draft> OpenDraft(const FilesRoot& root, const api::SaveShards& command,
                                 const std::string& header, const Index& index, const Hooks& hooks,
                                 absl::Duration timeout) {
-  TESSERA_ASSIGN_OR_RETURN(FilesRoot::Place place, folder.Find(command.path, /*make=*/true));
-  const std::string hidden = HiddenName(place.name, command.token);
-  const int at = place.folder.get();
+  TESSERA_ASSIGN_OR_RETURN(FilesRoot::Location location, root.Find(command.path, /*make=*/true));
+  const std::string hidden = HiddenName(location.name, command.token);
+  const int at = location.directory.get();
   if (command.part == 0) {
     struct stat about = {};
-    if (!command.overwrite && fstatat(at, place.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (!command.overwrite &&
+        fstatat(at, location.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0) {
       return Exists(command.path);
     }
-    RemoveAbandoned(place);
+    RemoveAbandoned(location);
     UniqueFd fd(
         openat(at, hidden.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (!fd.ok()) return Errno(absl::StrCat("cannot make ", hidden));
-    Draft draft(command, std::move(place), index, std::move(fd));
+    Draft draft(command, std::move(location), index, std::move(fd));
     absl::Status made = WriteAll(draft.fd(), 0, static_cast<int64_t>(header.size()), header.data());
     if (made.ok() && ftruncate(draft.fd(), index.file_bytes + command.parts) != 0) {
       made = Errno("ftruncate");
@@ -153,13 +156,13 @@ absl::StatusOr<Draft> OpenDraft(const FilesRoot& folder, const api::SaveShards& 
     return draft;
   }
   const absl::Time end = SteadyNow() + timeout;
-  for (absl::Duration look = kFirstLook;; look = std::min(2 * look, kLastLook)) {
+  for (absl::Duration poll = kFirstPoll;; poll = std::min(2 * poll, kLastPoll)) {
     UniqueFd fd(openat(at, hidden.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
     struct stat about = {};
-    // Its length is the last thing that part 0 gives it.
+    // Part 0 sets the length last.
     if (fd.ok() && fstat(fd.get(), &about) == 0 &&
         about.st_size >= index.file_bytes + command.parts) {
-      return Draft(command, std::move(place), index, std::move(fd));
+      return Draft(command, std::move(location), index, std::move(fd));
     }
     if (SteadyNow() > end) {
       return MakeError(ErrorKind::kFilesDisabled,
@@ -168,7 +171,7 @@ absl::StatusOr<Draft> OpenDraft(const FilesRoot& folder, const api::SaveShards& 
                                     "is not here; arrays that lie on several workers are saved "
                                     "into a folder that all of them share (--files-dir)"));
     }
-    TESSERA_RETURN_IF_ERROR(hooks.wait(look));
+    TESSERA_RETURN_IF_ERROR(hooks.wait(poll));
   }
 }
 
@@ -196,11 +199,11 @@ struct Opened {
   UniqueFd fd;
   Index index;
 };
-absl::StatusOr<Opened> OpenFile(const FilesRoot& folder, const std::string& path) {
+absl::StatusOr<Opened> OpenFile(const FilesRoot& root, const std::string& path) {
   TESSERA_ASSIGN_OR_RETURN(const api::FileFormat format, api::CheckFilePath(path));
   Opened opened;
   int64_t bytes = 0;
-  TESSERA_ASSIGN_OR_RETURN(opened.fd, folder.Open(path, &bytes));
+  TESSERA_ASSIGN_OR_RETURN(opened.fd, root.Open(path, &bytes));
   absl::StatusOr<Index> index =
       ReadIndex(format, bytes, [&](int64_t offset, int64_t size, char* into) {
         return ReadAll(opened.fd.get(), offset, size, into);
@@ -212,29 +215,28 @@ absl::StatusOr<Opened> OpenFile(const FilesRoot& folder, const std::string& path
 
 }  // namespace
 
-absl::Status Save(const FilesRoot& folder, const api::SaveShards& command, const Hooks& hooks,
+absl::Status Save(const FilesRoot& root, const api::SaveShards& command, const Hooks& hooks,
                   absl::Duration begin_timeout) {
   TESSERA_ASSIGN_OR_RETURN(const api::FileFormat format, api::CheckFilePath(command.path));
   TESSERA_RETURN_IF_ERROR(api::CheckFileArrays(format, command.arrays));
   Index index;
   const std::string header = MakeHeader(format, command.arrays, &index);
   TESSERA_ASSIGN_OR_RETURN(const Draft draft,
-                           OpenDraft(folder, command, header, index, hooks, begin_timeout));
+                           OpenDraft(root, command, header, index, hooks, begin_timeout));
   absl::Status status = WriteShards(command, index, draft.fd(), hooks);
   if (command.part != 0) {
-    const absl::Status marked = draft.SetMark(status.ok() ? Mark::kWritten : Mark::kFailed);
-    status.Update(marked);
+    status.Update(draft.SetStatus(status.ok() ? PartStatus::kWritten : PartStatus::kFailed));
     return status;
   }
-  if (status.ok()) status = draft.SetMark(Mark::kWritten);
+  if (status.ok()) status = draft.SetStatus(PartStatus::kWritten);
   if (status.ok()) status = draft.AwaitOthers(hooks);
   if (status.ok()) status = draft.Publish();
   if (!status.ok()) draft.Remove();
   return status;
 }
 
-absl::Status Load(const FilesRoot& folder, const api::LoadShards& command, const Hooks& hooks) {
-  TESSERA_ASSIGN_OR_RETURN(const Opened file, OpenFile(folder, command.path));
+absl::Status Load(const FilesRoot& root, const api::LoadShards& command, const Hooks& hooks) {
+  TESSERA_ASSIGN_OR_RETURN(const Opened file, OpenFile(root, command.path));
   for (const api::FileShard& shard : command.shards) {
     TESSERA_RETURN_IF_ERROR(hooks.wait(absl::ZeroDuration()));
     const api::FileArrayInfo& expected = command.arrays[shard.index];
@@ -246,18 +248,18 @@ absl::Status Load(const FilesRoot& folder, const api::LoadShards& command, const
     }
     const int64_t bytes = ir::MakeType(expected.dtype, shard.shape).num_bytes();
     TESSERA_RETURN_IF_ERROR(hooks.reserve(shard, bytes));
-    const std::shared_ptr<std::byte[]> space = NewHostMemory(bytes);
+    const std::shared_ptr<std::byte[]> memory = NewHostMemory(bytes);
     TESSERA_RETURN_IF_ERROR(ReadBlock(file.fd.get(), entry->offset, ir::ByteWidth(expected.dtype),
                                       expected.shape, shard.starts, shard.shape,
-                                      reinterpret_cast<char*>(space.get())));
-    TESSERA_RETURN_IF_ERROR(hooks.take(shard, ir::Array(expected.dtype, shard.shape, space)));
+                                      reinterpret_cast<char*>(memory.get())));
+    TESSERA_RETURN_IF_ERROR(hooks.store(shard, ir::Array(expected.dtype, shard.shape, memory)));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<api::FileArrayInfo>> Inspect(const FilesRoot& folder,
+absl::StatusOr<std::vector<api::FileArrayInfo>> Inspect(const FilesRoot& root,
                                                         const std::string& path) {
-  TESSERA_ASSIGN_OR_RETURN(const Opened file, OpenFile(folder, path));
+  TESSERA_ASSIGN_OR_RETURN(const Opened file, OpenFile(root, path));
   std::vector<api::FileArrayInfo> arrays;
   for (const Entry& entry : file.index.entries) arrays.push_back(entry.array);
   return arrays;

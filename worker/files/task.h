@@ -1,9 +1,10 @@
 // Saving and loading: an executor's part of the work on one file.
 //
 // Blocking; thread-safe. A file is saved under a hidden temporary name in the same directory, with
-// a mark per part after the data. Part 0 creates it, waits for the others' marks, and renames it;
-// the others wait for it to exist, and fail if they see another directory. Failures leave no file
-// behind, but for a process that dies: a later save to the same path removes its file.
+// a status byte per part after the data. Part 0 creates it, waits until the others have set theirs,
+// and renames it. The others wait for it to exist, and fail if it does not, as on a directory that
+// is not shared. A failed save removes its file; if the process dies, a later save to the same path
+// does.
 #pragma once
 #include <functional>
 #include <vector>
@@ -19,9 +20,9 @@ namespace tessera::worker::files {
 struct Hooks {
   // Returns the bytes of a shard that is saved.
   std::function<absl::StatusOr<ir::Array>(const api::FileShard& shard)> bytes_of;
-  // Reserves memory for a shard before it is loaded; takes the loaded shard.
+  // Reserves memory for a shard before it is loaded, and stores the loaded shard.
   std::function<absl::Status(const api::FileShard& shard, int64_t bytes)> reserve;
-  std::function<absl::Status(const api::FileShard& shard, ir::Array value)> take;
+  std::function<absl::Status(const api::FileShard& shard, ir::Array value)> store;
   // Waits for this long; returns the reason if the work is cancelled meanwhile.
   std::function<absl::Status(absl::Duration)> wait;
 };
@@ -29,10 +30,10 @@ struct Hooks {
 // How long a part waits for part 0 to begin.
 inline constexpr absl::Duration kBeginTimeout = absl::Seconds(60);
 
-absl::Status Save(const FilesRoot& folder, const api::SaveShards& command, const Hooks& hooks,
+absl::Status Save(const FilesRoot& root, const api::SaveShards& command, const Hooks& hooks,
                   absl::Duration begin_timeout = kBeginTimeout);
-absl::Status Load(const FilesRoot& folder, const api::LoadShards& command, const Hooks& hooks);
-absl::StatusOr<std::vector<api::FileArrayInfo>> Inspect(const FilesRoot& folder,
+absl::Status Load(const FilesRoot& root, const api::LoadShards& command, const Hooks& hooks);
+absl::StatusOr<std::vector<api::FileArrayInfo>> Inspect(const FilesRoot& root,
                                                         const std::string& path);
 
 }  // namespace tessera::worker::files

@@ -6,11 +6,10 @@
 //
 // Every device has one dispatch stream. Enqueue is called by one thread at a time for a device, in
 // the order of the plan: the stream's own, or, for a quick executable, one that has claimed the
-// stream (stream.h); it may return before the work has run, in which case the results may be used
-// by work that is enqueued later on the same device, and by others once the event is done. The
-// events of a device are done in the order of its Enqueues. A synchronous backend returns events
-// that are done. The backend outlives its executables, buffers and events. All other calls are
-// thread-safe.
+// stream (stream.h). It may return before the work has run: work that is enqueued later on the same
+// device may use the results at once, and others once the event is done. The events of a device are
+// done in the order of its Enqueues; those of a synchronous backend are done when returned. The
+// backend outlives its executables, buffers and events. All other calls are thread-safe.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -56,7 +55,7 @@ struct RunContext {
   // From Backend::ChooseDonations for these arguments; empty: none.
   absl::Span<const int> donations;
   const CancelToken* cancel = nullptr;
-  InFlightQueue::Launch* in_flight = nullptr;  // null: the op in flight is not recorded
+  InFlightQueue::Launch* in_flight = nullptr;  // Null: the op in flight is not recorded.
 };
 
 class Executable {

@@ -63,7 +63,7 @@ void Communicator::Open(const std::string& host, PeerPort* port, const ExecutorM
 }
 
 void Communicator::Close(const absl::Status& why) {
-  std::unique_ptr<Collectives> gone;  // Says goodbye without the lock.
+  std::unique_ptr<Collectives> closing;  // Destroyed without the lock, as it waits for the peers.
   absl::MutexLock lock(&mu_);
   if (closed_.ok()) closed_ = why;
   if (collectives_ == nullptr) return;
@@ -73,10 +73,10 @@ void Communicator::Close(const absl::Status& why) {
   mu_.Lock();
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return calls_ == 0; };
   mu_.Await(absl::Condition(&idle));
-  gone = std::move(collectives_);
-  PeerPort* port = gone == nullptr ? nullptr : port_;
+  closing = std::move(collectives_);
+  PeerPort* port = closing == nullptr ? nullptr : port_;
   mu_.Unlock();
-  gone.reset();
+  closing.reset();
   if (port != nullptr) port->Close(generation_);
   mu_.Lock();
 }
@@ -89,9 +89,8 @@ void Communicator::AbortLaunch(uint64_t launch, absl::Status status) {
       return;
     }
   }
-  const absl::Status why = std::move(status);
   static_cast<void>(WhileOpen({}, [&](Collectives& collectives) {
-    collectives.AbortLaunch(launch, why);
+    collectives.AbortLaunch(launch, std::move(status));
     return absl::OkStatus();
   }));
 }
@@ -104,9 +103,8 @@ void Communicator::Abort(absl::Status status) {
       return;
     }
   }
-  const absl::Status why = std::move(status);
   static_cast<void>(WhileOpen({}, [&](Collectives& collectives) {
-    collectives.Abort(why);
+    collectives.Abort(std::move(status));
     return absl::OkStatus();
   }));
 }

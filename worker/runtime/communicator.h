@@ -1,6 +1,6 @@
-// A communicator of one executor: there is one for each generation that the coordinator configured.
+// An executor's end of one communicator: one for each generation that the coordinator configured.
 //
-// A Communicator can be closed while others still refer to it: running calls are aborted, and later
+// A Communicator can be closed while it is still referred to: running calls are aborted, and later
 // ones fail with the reason of the close. Thread-safe.
 #pragma once
 #include <cstdint>
@@ -44,8 +44,8 @@ class Communicator final : public Collectives {
   void Abort(absl::Status status) override;
 
  private:
-  // Counts a call while it runs, so that Close can wait for it. One that comes before Open waits
-  // for it, as long as for a peer: then COLLECTIVE_TIMEOUT.
+  // Counts a call while it runs, so that Close can wait for it. A call before Open waits for it, up
+  // to the timeout: then COLLECTIVE_TIMEOUT.
   template <class F>
   absl::Status WhileOpen(const CallKey& key, F call);
 

@@ -17,9 +17,9 @@ namespace tessera::worker {
 
 namespace {
 
-// Where it cannot be told now, whoever saves into it will hear why.  An embedded executor shares
-// its folder with nobody, and leaves no mark in what may be a user's own.
-std::string NameOfFolder(const ExecutorOptions& options) {
+// "" if it is unusable: a save then reports why. Also "" for an embedded executor, which shares its
+// directory with no other and writes no identity file into what may be a user's own.
+std::string FilesFolderIdentity(const ExecutorOptions& options) {
   if (options.files_dir.empty() || options.data_endpoint.empty()) return "";
   absl::StatusOr<std::string> name = files::FilesRoot(options.files_dir).Identity();
   if (name.ok()) return *std::move(name);
@@ -39,7 +39,7 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
       metrics_(options_.metrics, ToAbsl(backend_->device_kind()) == "gpu" ? "gpu" : "cpu",
                backend_->memory_bytes()),
       in_flight_(options_.in_flight),
-      files_folder_(NameOfFolder(options_)),
+      files_folder_(FilesFolderIdentity(options_)),
       runs_enqueued_(num_devices_) {
   if (in_flight_ == nullptr) {
     own_page_ = std::make_unique<InFlightPage>(num_devices_);
@@ -84,12 +84,12 @@ Executor::~Executor() {
   files_.reset();
   {
     // Waits for an asynchronous device; each launch was cancelled above.
-    constexpr absl::Duration kPatience = absl::Seconds(30);
+    constexpr absl::Duration kDeviceEndTime = absl::Seconds(30);
     absl::MutexLock lock(&mu_);
     const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return std::count(runs_enqueued_.begin(), runs_enqueued_.end(), 0) == num_devices_;
     };
-    TESSERA_CHECK(mu_.AwaitWithTimeout(absl::Condition(&idle), kPatience))
+    TESSERA_CHECK(mu_.AwaitWithTimeout(absl::Condition(&idle), kDeviceEndTime))
         << "launches on the devices of " << name_ << " do not end";
   }
   control_.reset();
@@ -119,7 +119,7 @@ void Executor::Report(api::ReportBody body) {
   });
 }
 
-void Executor::ReportHere(api::ReportBody body) {
+void Executor::ReportAtOnce(api::ReportBody body) {
   const bool here = reporter_->RunIfIdle([this, &body] {
     if (!silent_) report_(std::move(body));
   });
@@ -132,7 +132,7 @@ void Executor::Send(api::Command command) {
     absl::ReleasableMutexLock lock(&send_mu_);
     if (draining_) return;  // The coordinator sends nothing after a Drain.
     if (const auto* read = std::get_if<api::ReadBuffer>(&command)) {
-      // Stands in no stream's order, and may answer at once, which wants no lock.
+      // It is not ordered with the streams, and may report at once, which requires no lock.
       lock.Release();
       return Handle(*read);
     }
@@ -163,33 +163,30 @@ void Executor::OnDrained(std::function<void()> drained) {
 
 void Executor::Handle(const api::ConfigureCommunicator& command) {
   constexpr int kDevicesMax = 1 << 16;
+  const auto refuse = [&](const auto&... parts) {
+    const absl::Status why = MakeError(ErrorKind::kValueError, absl::StrCat(parts...));
+    Report(api::CommunicatorReady{command.generation, why});
+  };
   bool fits = command.self >= 0 && command.self < static_cast<int32_t>(command.members.size());
   for (const auto& m : command.members) fits &= m.num_devices > 0 && m.num_devices <= kDevicesMax;
   if (!fits || command.members[command.self].num_devices != num_devices_) {
-    return Report(api::CommunicatorReady{
-        command.generation,
-        MakeError(ErrorKind::kValueError,
-                  absl::StrCat("communicator of generation ", command.generation, ": member ",
-                               command.self, " should be ", name_, " with its ", num_devices_,
-                               " devices"))});
+    return refuse("communicator of generation ", command.generation, ": member ", command.self,
+                  " should be ", name_, " with its ", num_devices_, " devices");
   }
   auto communicator = std::make_shared<Communicator>(command, options_.collective_timeout);
-  bool fresh = false;
+  bool is_later = false;
   {
     absl::MutexLock lock(&mu_);
-    fresh = command.generation > last_generation_;
-    if (fresh) {
+    is_later = command.generation > last_generation_;
+    if (is_later) {
       last_generation_ = command.generation;
       communicators_[command.generation] = communicator;
     }
   }
-  if (!fresh) {
-    return Report(api::CommunicatorReady{
-        command.generation,
-        MakeError(ErrorKind::kValueError, absl::StrCat("generation ", command.generation,
-                                                       " is not later than those before it"))});
+  if (!is_later) {
+    return refuse("generation ", command.generation, " is not later than those before it");
   }
-  // Peers look for us at once, and do not wait for what is compiled here.
+  // On a thread of its own, because peers connect at once and do not wait for compilations here.
   control_->Push([this, communicator] { OpenCommunicator(communicator); });
 }
 
@@ -210,7 +207,7 @@ void Executor::Handle(const api::CloseCommunicator& command) {
     communicator = std::move(it->second);
     communicators_.erase(it);
   }
-  // Takes as long as the goodbye does.
+  // On a thread of its own, because closing waits for the peers.
   closing_->Push([this, communicator] {
     backend_->CloseGeneration(communicator->generation());
     communicator->Close(
@@ -357,7 +354,7 @@ absl::Status Executor::Admit(const LaunchRef& launch, const std::vector<int32_t>
       const BufferId id{result, device};
       const absl::Status status = buffers_.Expect(id);
       if (status.ok()) launch->expected.push_back(id);
-      // Nobody wants a result that was deleted before its producer was sent.
+      // A result may be deleted before its producer is sent.
       if (!status.ok() && KindOf(status) != ErrorKind::kArrayDeleted) return status;
     }
   }
@@ -367,7 +364,7 @@ absl::Status Executor::Admit(const LaunchRef& launch, const std::vector<int32_t>
 void Executor::FailBeforeStart(const LaunchRef& launch, const absl::Status& why) {
   launch->failed = true;
   Fail(*launch, why);
-  // Results that nobody expects yet fail too, for those who will ask.
+  // Results that are not in the table yet fail too, so that later readers get the error.
   for (const uint64_t result : launch->results) {
     for (int32_t device = 0; device < num_devices_; ++device) {
       const BufferId id{result, device};
@@ -390,7 +387,7 @@ void Executor::Handle(const api::Launch& command) {
   launch->donate = command.donate;
   for (const auto& [result, device] : command.inline_results) {
     if (result >= 0 && result < static_cast<int32_t>(command.results.size()) && HasDevice(device))
-      launch->inlined.push_back({command.results[result], device});
+      launch->inline_results.push_back({command.results[result], device});
   }
   if (absl::Status status = Resolve(command, launch.get()); !status.ok()) {
     return FailBeforeStart(launch, status);
@@ -400,7 +397,7 @@ void Executor::Handle(const api::Launch& command) {
   if (absl::Status status = Admit(launch, devices); !status.ok())
     return FailBeforeStart(launch, status);
   if (devices.empty()) return Finish(launch, /*on_stream=*/false);
-  CatchInlineResults(launch);
+  RetainInlineResults(launch);
   if (const auto& [at, on] = launch->program->local[0]; IsQuick(*launch) && streams_[on]->Claim()) {
     claimed_ = Claimed{launch, at, on};
     return;
@@ -528,7 +525,7 @@ void Executor::Handle(const api::WriteBuffer& command) {
           ? WriteShard(id, command.value, *std::move(reservation), TransferPath::kRelay)
           : reservation.status();
   if (status.ok()) return;
-  // Whoever uses the array learns why it is not there.
+  // Readers of the array get this error.
   if (!buffers_.Known(id)) buffers_.SetFailed(id, status);
   Report(api::BufferWritten{id.array, id.device, status});
 }
@@ -537,7 +534,7 @@ void Executor::Handle(const api::ReadBuffer& command) {
   const BufferId id{command.array, command.device};
   if (const DeviceBufferRef ready = buffers_.IfReady(id)) {
     metrics_.RecordTransferBytes(TransferKind::kGet, TransferPath::kRelay, ready->num_bytes());
-    return ReportHere(api::BufferRead{command.request, backend_->ToHost(*ready)});
+    return ReportAtOnce(api::BufferRead{command.request, backend_->ToHost(*ready)});
   }
   if (!buffers_.Known(id)) {
     return Report(api::BufferRead{
@@ -562,7 +559,7 @@ void Executor::Handle(const api::DeleteBuffers& command) {
 
 void Executor::Handle(const api::Drain&) {
   control_->Push([this] {
-    // Ends when the streams have, or are cancelled by the destructor; each launch has its timeout.
+    // Bounded by the launches' timeouts; the destructor ends it earlier.
     for (const auto& stream : streams_) {
       while (!stream->Drain(SteadyNow() + absl::Seconds(1)) && !silent_) continue;
     }

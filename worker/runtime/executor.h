@@ -2,8 +2,8 @@
 // buffers, executables and communicators, and executes the commands of ir/api/worker_link.h.
 //
 // Used directly when embedded, and behind a pipe in the executor process of a worker. Send is
-// thread-safe and does not block; commands take effect in the order sent. What happens is told to
-// the report function, in the order in which it happened, one at a time; it may call Send.
+// thread-safe and does not block; commands take effect in the order sent. The report function is
+// called with one event at a time, in the order in which they happened; it may call Send.
 //
 // Threads: one dispatch stream per device, one for opening communicators and one for closing them,
 // one for files, one for reports, one for timers, and those that compile, small programs first
@@ -51,10 +51,10 @@ struct ExecutorOptions {
   absl::Duration collective_timeout = absl::Seconds(5);
   std::shared_ptr<const TlsContext> tls;  // of connections to peers; null: plain text
   int64_t queue_bound = 2048;             // queued launches per device; beyond it QUEUE_FULL
-  int compile_jobs = 0;                   // programs compiled at a time, at least 2; 0: one a core
-  InFlightPage* in_flight = nullptr;      // borrowed; null: one of its own
-  PeerReader* peers = nullptr;            // borrowed; null: transfers cannot read from peers
-  std::string files_dir;           // below which arrays are saved and loaded; empty: they are not
+  int compile_jobs = 0;               // programs compiled at a time, at least 2; 0: one per core
+  InFlightPage* in_flight = nullptr;  // borrowed; null: one of its own
+  PeerReader* peers = nullptr;        // borrowed; null: transfers cannot read from peers
+  std::string files_dir;  // the directory of saved arrays; empty: none may be saved or loaded
   MetricsPage* metrics = nullptr;  // borrowed; null: metrics are disabled
 };
 
@@ -83,7 +83,7 @@ class Executor {
   // Stores a received shard; reports BufferWritten, unless it was rejected.
   absl::Status WriteShard(const BufferId& id, ir::Array value, Reservation reservation,
                           TransferPath path = TransferPath::kTicket);
-  // Calls back with the shard, or its producer's error, when it is there; see
+  // Calls back with the shard once it is ready, or with its producer's error; see
   // BufferTable::WhenReady.
   uint64_t ReadShard(const BufferId& id, std::function<void(absl::StatusOr<ir::Array>)> callback);
   // As ReadShard, without the bytes: calls back with the status of the shard's producer.
@@ -131,7 +131,7 @@ class Executor {
   // Ends a launch that reached no stream.
   void FailBeforeStart(const LaunchRef& launch, const absl::Status& why);
   LaunchRef NewLaunch(uint64_t id, absl::Duration timeout);
-  // Whether Send's own thread may run the launch, once it has let go of the lock.
+  // Whether the thread that calls Send may run the launch, after it has released the lock.
   static bool IsQuick(const Launch& launch);
 
   // Runs on a stream.
@@ -140,7 +140,7 @@ class Executor {
   absl::Status AwaitProgram(Launch& launch);
   // Waits until one of the runs that are enqueued on the device has ended, or the launch is
   // cancelled.
-  absl::Status AwaitOneEnded(const Launch& launch, int32_t device, int64_t had)
+  absl::Status AwaitRunEnd(const Launch& launch, int32_t device, int64_t had)
       ABSL_LOCKS_EXCLUDED(mu_);
   int64_t RunsEnqueued(int32_t device) const ABSL_LOCKS_EXCLUDED(mu_);
   // Reserves the memory of a launch; waits while earlier launches on the device hold too much.
@@ -148,25 +148,25 @@ class Executor {
   // The arguments, and the outcomes of the earlier launches that produce them.
   struct Args {
     std::vector<DeviceBufferRef> buffers;
-    std::vector<OutcomeRef> outcomes;  // per argument; null: it was there
+    std::vector<OutcomeRef> outcomes;  // per argument; null: its value was ready
     // The reservations of donated arguments that may be overwritten; null for the others.
-    std::vector<std::shared_ptr<Reservation>> taken;
+    std::vector<std::shared_ptr<Reservation>> donated_reservations;
     // For each result the argument whose memory it reuses; -1: it has its own.
     std::vector<int> donations;
   };
   // Takes all arguments or none.
   absl::StatusOr<Args> TakeArgs(Launch& launch, int32_t device);
   // Undoes TakeArgs for a run that was not enqueued.
-  void GiveBackArgs(const Launch& launch, int32_t device, Args args);
-  // The rest of StartOnDevice, with its arguments; `*enqueued` once the device has them.
+  void ReturnArgs(const Launch& launch, int32_t device, Args args);
+  // The rest of StartOnDevice. Sets `*enqueued` once the device has the arguments.
   absl::Status EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device,
                                Args& args, int64_t began, bool* enqueued);
   absl::StatusOr<Collectives*> CollectivesOf(Launch& launch);
-  void KeepResults(const Launch& launch, int32_t device,
-                   const std::vector<DeviceBufferRef>& results, const Args& args,
-                   Reservation reservation);
+  void StoreResults(const Launch& launch, int32_t device,
+                    const std::vector<DeviceBufferRef>& results, const Args& args,
+                    Reservation reservation);
   absl::Status RunTransfer(const LaunchRef& launch, const TransferShard& shard);
-  absl::StatusOr<ir::Array> Fetch(Launch& launch, const TransferPiece& piece, ir::DType dtype);
+  absl::StatusOr<ir::Array> FetchPiece(Launch& launch, const TransferPiece& piece, ir::DType dtype);
   // The first device starts the launch's clock. An error if it has been cancelled.
   absl::Status Start(const LaunchRef& launch);
   void BeginOnDevice(Launch& launch, int32_t device);
@@ -184,11 +184,11 @@ class Executor {
   bool HasDevice(int32_t device) const { return device >= 0 && device < num_devices_; }
   void Report(api::ReportBody body);
   // As Report, without a context switch if no other report is queued. Requires: no lock is held.
-  void ReportHere(api::ReportBody body);
+  void ReportAtOnce(api::ReportBody body);
   // Retains the inline results of the launch, so that no later launch overwrites them.
-  void CatchInlineResults(const LaunchRef& launch);
+  void RetainInlineResults(const LaunchRef& launch);
   std::vector<api::LaunchDone::InlineResult> InlineResults(
-      const std::map<BufferId, DeviceBufferRef>& caught);
+      const std::map<BufferId, DeviceBufferRef>& retained_inline_results);
 
   // Immutable, or thread-safe by themselves.
   const ExecutorOptions options_;
@@ -201,7 +201,7 @@ class Executor {
   InFlightPage* in_flight_;
   std::vector<std::unique_ptr<InFlightQueue>> in_flight_queues_;  // per device
   std::unique_ptr<PeerPort> peer_port_;                           // null: no other executors
-  std::atomic<bool> silent_{false};
+  std::atomic<bool> silent_{false};  // the destructor runs: nothing is reported
   // Accounts outlive the buffers that reserve from them.
   std::vector<std::unique_ptr<MemoryAccount>> accounts_;
   BufferTable buffers_;
@@ -224,10 +224,10 @@ class Executor {
   std::map<uint64_t, std::shared_ptr<Communicator>> communicators_ ABSL_GUARDED_BY(mu_);
   uint64_t last_generation_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, LaunchRef> launches_ ABSL_GUARDED_BY(mu_);
-  std::vector<int64_t> runs_enqueued_ ABSL_GUARDED_BY(mu_);  // per device: it has not ended them
+  std::vector<int64_t> runs_enqueued_ ABSL_GUARDED_BY(mu_);  // per device: runs that have not ended
   std::function<void()> drained_ ABSL_GUARDED_BY(mu_);
 
-  // Ended by the destructor: streams, then control and compilers, then the others.
+  // The destructor ends the streams, then control and compilers, then the others.
   std::unique_ptr<Stream> reporter_;
   std::unique_ptr<Timer> timer_;
   std::unique_ptr<Stream> control_, closing_;

@@ -1,5 +1,5 @@
-// Saving to files and loading from them, on a thread of their own: nothing on a device waits for a
-// disk.
+// Saves to files and loads from them on a thread of their own, so that devices do not wait for
+// disks.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -31,7 +31,7 @@ void Executor::RunOnFiles(const LaunchRef& launch, std::function<absl::Status(La
   files_->Push([this, launch, work = std::move(work)] {
     absl::Status status = Start(launch);
     if (status.ok()) status = work(*launch);
-    // Cancelled after its last look: what is done is done, and whoever cancelled is told so.
+    // A launch cancelled after its last check has succeeded.
     if (!status.ok()) {
       launch->failed = true;
       Fail(*launch, status);
@@ -49,16 +49,16 @@ void Executor::Handle(const api::SaveShards& command) {
                            MakeError(ErrorKind::kArrayNotFound,
                                      absl::StrCat("save: ", ToString(id), " is not on ", name_)));
   }
-  auto all = std::make_shared<std::map<BufferId, std::shared_ptr<RetainedBuffer>>>();
+  auto sources = std::make_shared<std::map<BufferId, std::shared_ptr<RetainedBuffer>>>();
   for (const api::FileShard& shard : command.shards) {
     const BufferId id{shard.array, shard.device};
-    all->insert_or_assign(id, RetainedBuffer::Of(buffers_, id));
+    sources->insert_or_assign(id, RetainedBuffer::Of(buffers_, id));
   }
-  RunOnFiles(launch, [this, command, all](Launch& running) {
+  RunOnFiles(launch, [this, command, sources](Launch& running) {
     files::Hooks hooks;
     hooks.bytes_of = [&](const api::FileShard& shard) -> absl::StatusOr<ir::Array> {
       TESSERA_ASSIGN_OR_RETURN(const DeviceBufferRef buffer,
-                               all->at({shard.array, shard.device})->Await(running.cancel));
+                               sources->at({shard.array, shard.device})->Await(running.cancel));
       return backend_->ToHost(*buffer);
     };
     hooks.wait = [&](absl::Duration d) { return WaitOrCancelled(running.cancel, d); };
@@ -75,10 +75,10 @@ void Executor::Handle(const api::LoadShards& command) {
       TESSERA_ASSIGN_OR_RETURN(reserved, ReserveShard({shard.array, shard.device}, bytes));
       return absl::OkStatus();
     };
-    hooks.take = [&](const api::FileShard& shard, ir::Array value) -> absl::Status {
+    hooks.store = [&](const api::FileShard& shard, ir::Array value) -> absl::Status {
       const absl::Status written =
           WriteShard({shard.array, shard.device}, std::move(value), std::move(reserved));
-      // Nobody wants it any more; the others may be wanted.
+      // A deleted array is skipped; the others are loaded.
       const bool deleted = !written.ok() && KindOf(written) == ErrorKind::kArrayDeleted;
       return deleted ? absl::OkStatus() : written;
     };

@@ -12,8 +12,11 @@
 namespace tessera::worker {
 namespace {
 
-// Launches that a device may have at once: enough to be never idle, few enough to be cancelled.
+// Launches enqueued on a device at a time: enough to keep it busy, few enough for a cancelled
+// launch to end soon.
 constexpr int64_t kRunsEnqueuedMax = 16;
+// How often a wait checks whether its launch was cancelled.
+constexpr absl::Duration kCancelPoll = absl::Milliseconds(10);
 
 }  // namespace
 
@@ -24,7 +27,7 @@ std::string Executor::Launch::Name() const {
 
 bool Executor::Launch::UsesCollectives() const {
   if (program == nullptr) return false;
-  // A program that is not compiled yet may.
+  // A program that is not compiled yet may use them.
   return !program->compiled.HasBeenNotified() ||
          (program->executable.ok() && (*program->executable)->has_collectives());
 }
@@ -49,7 +52,6 @@ absl::Status Executor::Start(const LaunchRef& launch) {
   launch->started = true;
   launch->started_at = SteadyNow();
   if (launch->timeout == absl::InfiniteDuration()) return absl::OkStatus();
-  launch->has_timer = true;
   launch->timer = timer_->At(launch->started_at + launch->timeout,
                              [this, weak = std::weak_ptr<Launch>(launch)] {
                                if (const LaunchRef late = weak.lock()) TimeOut(*late);
@@ -70,8 +72,7 @@ void Executor::TimeOut(Launch& launch) {
 }
 
 absl::Status Executor::AwaitProgram(Launch& launch) {
-  constexpr absl::Duration kLook = absl::Milliseconds(10);
-  while (!launch.program->compiled.WaitForNotificationWithTimeout(kLook)) {
+  while (!launch.program->compiled.WaitForNotificationWithTimeout(kCancelPoll)) {
     TESSERA_RETURN_IF_ERROR(launch.cancel.status());
   }
   return launch.program->executable.status();
@@ -82,13 +83,12 @@ int64_t Executor::RunsEnqueued(int32_t device) const {
   return runs_enqueued_[device];
 }
 
-absl::Status Executor::AwaitOneEnded(const Launch& launch, int32_t device, int64_t had) {
-  constexpr absl::Duration kLook = absl::Milliseconds(10);
+absl::Status Executor::AwaitRunEnd(const Launch& launch, int32_t device, int64_t had) {
   absl::MutexLock lock(&mu_);
   const auto ended = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return runs_enqueued_[device] < had;
   };
-  while (!mu_.AwaitWithTimeout(absl::Condition(&ended), kLook)) {
+  while (!mu_.AwaitWithTimeout(absl::Condition(&ended), kCancelPoll)) {
     TESSERA_RETURN_IF_ERROR(launch.cancel.status());
   }
   return absl::OkStatus();
@@ -101,7 +101,7 @@ absl::StatusOr<Reservation> Executor::ReserveOnDevice(const Launch& launch, int3
     absl::StatusOr<Reservation> reservation =
         accounts_[device]->Reserve(std::max<int64_t>(bytes, 0), launch.Name());
     if (reservation.ok() || enqueued == 0) return reservation;
-    TESSERA_RETURN_IF_ERROR(AwaitOneEnded(launch, device, enqueued));
+    TESSERA_RETURN_IF_ERROR(AwaitRunEnd(launch, device, enqueued));
   }
 }
 
@@ -124,20 +124,20 @@ absl::StatusOr<Executor::Args> Executor::TakeArgs(Launch& launch, int32_t device
                                       "; expected ", type.ToString()));
     }
     args.buffers.push_back(std::move(found->buffer));
-    args.taken.push_back(std::move(found->reservation));
+    args.donated_reservations.push_back(std::move(found->reservation));
     args.outcomes.push_back(std::move(found->outcome));
     if (!status.ok()) break;
   }
   if (status.ok()) return args;
-  GiveBackArgs(launch, device, std::move(args));
+  ReturnArgs(launch, device, std::move(args));
   return status;
 }
 
-void Executor::GiveBackArgs(const Launch& launch, int32_t device, Args args) {
+void Executor::ReturnArgs(const Launch& launch, int32_t device, Args args) {
   for (size_t a = 0; a < args.buffers.size(); ++a) {
-    buffers_.GiveBack(
-        {launch.args[a], device},
-        {std::move(args.buffers[a]), std::move(args.outcomes[a]), std::move(args.taken[a])});
+    buffers_.GiveBack({launch.args[a], device},
+                      {std::move(args.buffers[a]), std::move(args.outcomes[a]),
+                       std::move(args.donated_reservations[a])});
   }
 }
 
@@ -150,15 +150,15 @@ absl::StatusOr<Collectives*> Executor::CollectivesOf(Launch& launch) {
                      absl::StrCat(launch.Name(), " spans executors but names no communicator"));
   }
   absl::MutexLock lock(&launch.mu);
-  // Whoever failed before this point aborted nothing: do not wait for it.
+  // A failure before this point found no collectives to abort, so they must not be waited for.
   TESSERA_RETURN_IF_ERROR(launch.cancel.status());
-  if (launch.own != nullptr) return launch.own.get();
+  if (launch.local_collectives != nullptr) return launch.local_collectives.get();
   {
     absl::MutexLock pool(&program.mu);
-    if (!program.idle.empty()) {
-      launch.own = std::move(program.idle.back());
-      program.idle.pop_back();
-      return launch.own.get();
+    if (!program.idle_collectives.empty()) {
+      launch.local_collectives = std::move(program.idle_collectives.back());
+      program.idle_collectives.pop_back();
+      return launch.local_collectives.get();
     }
   }
   CommunicatorConfig config;
@@ -168,9 +168,9 @@ absl::StatusOr<Collectives*> Executor::CollectivesOf(Launch& launch) {
     config.members.push_back(
         {program.coordinates[rank].device, name_, options_.incarnation, "", options_.host});
   }
-  launch.own =
+  launch.local_collectives =
       Metered(MakeCollectives(std::move(config), -1), CollectiveBackend::kInproc, &metrics_);
-  return launch.own.get();
+  return launch.local_collectives.get();
 }
 
 absl::Status Executor::StartOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
@@ -180,7 +180,7 @@ absl::Status Executor::StartOnDevice(const LaunchRef& launch, int64_t mesh_devic
   TESSERA_ASSIGN_OR_RETURN(Args args, TakeArgs(*launch, device));
   bool enqueued = false;
   const absl::Status status = EnqueueOnDevice(launch, mesh_device, device, args, began, &enqueued);
-  if (!enqueued) GiveBackArgs(*launch, device, std::move(args));
+  if (!enqueued) ReturnArgs(*launch, device, std::move(args));
   return status;
 }
 
@@ -190,16 +190,16 @@ absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_dev
   int64_t held = 0;
   for (const DeviceBufferRef& arg : args.buffers) held += arg->num_bytes();
   std::vector<bool> donated;
-  for (const auto& taken : args.taken) donated.push_back(taken != nullptr);
+  for (const auto& r : args.donated_reservations) donated.push_back(r != nullptr);
   args.donations = backend_->ChooseDonations(executable, args.buffers, std::move(donated));
   for (const int arg : args.donations) {
-    if (arg >= 0) held += args.buffers[arg]->num_bytes();  // The result's, too.
+    if (arg >= 0) held += args.buffers[arg]->num_bytes();  // Its memory is the result's, too.
   }
   TESSERA_ASSIGN_OR_RETURN(Reservation taken,
                            ReserveOnDevice(*launch, device, executable.memory_bytes() - held));
   const int64_t enqueued_before = RunsEnqueued(device);
   if (enqueued_before >= kRunsEnqueuedMax) {
-    TESSERA_RETURN_IF_ERROR(AwaitOneEnded(*launch, device, enqueued_before));
+    TESSERA_RETURN_IF_ERROR(AwaitRunEnd(*launch, device, enqueued_before));
   }
   auto reservation = std::make_shared<Reservation>(std::move(taken));
   TESSERA_RETURN_IF_ERROR(Start(launch));
@@ -232,15 +232,15 @@ absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_dev
   // The arguments and the memory are held until the device is done with them.
   event->OnDone([this, launch, device, event, outcome, later, args = std::move(args), reservation,
                  results = std::move(work.results)](absl::Status status) mutable {
-    // The device did what it was told, on what an earlier failure left in its memory.
+    // The work may have succeeded on arguments whose producer has failed since.
     for (const OutcomeRef& producer : args.outcomes) {
       if (producer != nullptr) status.Update(producer->status());
     }
     outcome->Fail(status);
-    if (status.ok()) KeepResults(*launch, device, results, args, std::move(*reservation));
+    if (status.ok()) StoreResults(*launch, device, results, args, std::move(*reservation));
     EndOnDevice(launch, device, status);
     if (!later) return;
-    // Nothing of ours is held by the device's thread when the executor may go.
+    // Released before the count falls, because the executor may be destroyed from then on.
     args = {};
     results.clear();
     reservation.reset();
@@ -250,18 +250,17 @@ absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_dev
   return absl::OkStatus();
 }
 
-void Executor::KeepResults(const Launch& launch, int32_t device,
-                           const std::vector<DeviceBufferRef>& results, const Args& args,
-                           Reservation reservation) {
+void Executor::StoreResults(const Launch& launch, int32_t device,
+                            const std::vector<DeviceBufferRef>& results, const Args& args,
+                            Reservation reservation) {
   for (size_t a = 0; a < launch.args.size(); ++a) {
     if (launch.donates(a)) buffers_.Delete({launch.args[a], device});
   }
   for (size_t r = 0; r < results.size(); ++r) {
     const BufferId id{launch.results[r], device};
-    // The reservation of an argument's memory is set: its producer has ended.
-    const int taken = args.donations.empty() ? -1 : args.donations[r];
-    Reservation& from = taken < 0 ? reservation : *args.taken[taken];
-    // Refused when it was deleted meanwhile, or failed on another device: it is dropped.
+    const int donated = args.donations.empty() ? -1 : args.donations[r];
+    Reservation& from = donated < 0 ? reservation : *args.donated_reservations[donated];
+    // Ignored: the result was deleted meanwhile, or its launch failed on another device.
     static_cast<void>(buffers_.SetReady(
         id, results[r],
         from.Split(results[r]->num_bytes(),
@@ -277,7 +276,7 @@ void Executor::EndOnDevice(const LaunchRef& launch, int32_t device, const absl::
   if (!status.ok()) {
     launch->failed = true;
     Fail(*launch, status);
-    // Before the stream goes on to work that wants them. Other devices' results follow at the end.
+    // Set before the stream runs work that uses them. Finish sets those of other devices.
     for (const uint64_t result : launch->results) {
       buffers_.SetFailed({result, device}, launch->cancel.status());
     }
@@ -286,7 +285,7 @@ void Executor::EndOnDevice(const LaunchRef& launch, int32_t device, const absl::
   if (launch->remaining.fetch_sub(1) == 1) Finish(launch, /*on_stream=*/true);
 }
 
-absl::Status Executor::Launch::ForPeers(const absl::Status& why) {
+absl::Status Executor::Launch::StatusForPeers(const absl::Status& why) {
   return KindOf(why) == ErrorKind::kWorkerLost
              ? why
              : MakeError(ErrorKind::kPeerFailed, std::string(why.message()));
@@ -297,29 +296,29 @@ void Executor::Fail(Launch& launch, const absl::Status& why) {
   std::shared_ptr<Collectives> own;
   {
     absl::MutexLock lock(&launch.mu);
-    own = launch.own;
+    own = launch.local_collectives;
   }
   if (own != nullptr) own->Abort(why);
-  // Also when it has not begun here: what peers have sent us of it is dropped.
+  // Even if it has not begun here, so that the blocks its peers have sent are dropped.
   if (launch.communicator != nullptr && launch.UsesCollectives()) {
-    launch.communicator->AbortLaunch(launch.id, Launch::ForPeers(why));
+    launch.communicator->AbortLaunch(launch.id, Launch::StatusForPeers(why));
   }
 }
 
-void Executor::CatchInlineResults(const LaunchRef& launch) {
-  for (const BufferId& id : launch->inlined) {
+void Executor::RetainInlineResults(const LaunchRef& launch) {
+  for (const BufferId& id : launch->inline_results) {
     buffers_.WhenReady(id, [launch, id](absl::StatusOr<DeviceBufferRef> buffer) {
-      if (!buffer.ok()) return;  // Deleted: nobody wants it. Failed: its launch has failed.
+      if (!buffer.ok()) return;  // It was deleted, or its launch has failed.
       absl::MutexLock lock(&launch->mu);
-      launch->caught.emplace(id, *std::move(buffer));
+      launch->retained_inline_results.emplace(id, *std::move(buffer));
     });
   }
 }
 
 std::vector<api::LaunchDone::InlineResult> Executor::InlineResults(
-    const std::map<BufferId, DeviceBufferRef>& caught) {
+    const std::map<BufferId, DeviceBufferRef>& retained_inline_results) {
   std::vector<api::LaunchDone::InlineResult> results;
-  for (const auto& [id, buffer] : caught) {
+  for (const auto& [id, buffer] : retained_inline_results) {
     absl::StatusOr<ir::Array> value = backend_->ToHost(*buffer);
     if (value.ok()) results.push_back({id.array, id.device, *std::move(value)});
   }
@@ -327,35 +326,30 @@ std::vector<api::LaunchDone::InlineResult> Executor::InlineResults(
 }
 
 void Executor::Finish(const LaunchRef& launch, bool on_stream) {
-  bool has_timer = false;
-  Timer::Id timer;
+  std::optional<Timer::Id> timer;
   absl::Duration run_time;
+  std::shared_ptr<Collectives> own;
+  std::map<BufferId, DeviceBufferRef> inline_results;
   {
     absl::MutexLock lock(&launch->mu);
-    has_timer = launch->has_timer;
     timer = launch->timer;
     run_time = launch->started ? SteadyNow() - launch->started_at : absl::ZeroDuration();
+    own = std::move(launch->local_collectives);
+    inline_results = std::move(launch->retained_inline_results);
   }
-  if (has_timer) timer_->Cancel(timer);
+  if (timer) timer_->Cancel(*timer);
   const bool failed = launch->failed;
-  std::shared_ptr<Collectives> own;
-  std::map<BufferId, DeviceBufferRef> caught;
-  {
-    absl::MutexLock lock(&launch->mu);
-    own = std::move(launch->own);
-    caught = std::move(launch->caught);
-  }
   if (own != nullptr && !failed && !launch->cancel.cancelled()) {
     absl::MutexLock lock(&launch->program->mu);
-    launch->program->idle.push_back(std::move(own));
+    launch->program->idle_collectives.push_back(std::move(own));
   }
   {
     absl::MutexLock lock(&mu_);
     launches_.erase(launch->id);
   }
   if (!failed) {
-    api::LaunchDone done{launch->id, run_time, InlineResults(caught)};
-    return on_stream ? ReportHere(std::move(done)) : Report(std::move(done));
+    api::LaunchDone done{launch->id, run_time, InlineResults(inline_results)};
+    return on_stream ? ReportAtOnce(std::move(done)) : Report(std::move(done));
   }
   const absl::Status why = launch->cancel.status();
   for (const BufferId& id : launch->expected) buffers_.SetFailed(id, why);
@@ -379,7 +373,7 @@ std::shared_ptr<RetainedBuffer> RetainedBuffer::Of(BufferTable& buffers, const B
 }
 
 absl::StatusOr<DeviceBufferRef> RetainedBuffer::Await(CancelToken& cancel) {
-  // Wakes the wait below: the condition is looked at when the mutex is released.
+  // Wakes the wait below: Mutex evaluates its condition when the lock is released.
   const int64_t listener = cancel.AddListener([this] { absl::MutexLock lock(&mu_); });
   absl::StatusOr<DeviceBufferRef> buffer = absl::UnknownError("");
   {
@@ -394,8 +388,8 @@ absl::StatusOr<DeviceBufferRef> RetainedBuffer::Await(CancelToken& cancel) {
   return buffer;
 }
 
-absl::StatusOr<ir::Array> Executor::Fetch(Launch& launch, const TransferPiece& from,
-                                          ir::DType dtype) {
+absl::StatusOr<ir::Array> Executor::FetchPiece(Launch& launch, const TransferPiece& from,
+                                               ir::DType dtype) {
   const api::Transfer::Piece& piece = from.piece;
   if (!piece.local) {
     if (options_.peers == nullptr) {
@@ -428,7 +422,7 @@ absl::Status Executor::RunTransfer(const LaunchRef& launch, const TransferShard&
   launch->in_flight[shard.device]->SetOp("transfer", /*waiting=*/true);
   ir::Array whole(shard.dtype, shard.shape);
   for (const TransferPiece& piece : shard.pieces) {
-    TESSERA_ASSIGN_OR_RETURN(ir::Array block, Fetch(*launch, piece, shard.dtype));
+    TESSERA_ASSIGN_OR_RETURN(ir::Array block, FetchPiece(*launch, piece, shard.dtype));
     ir::WriteBlock(&whole, piece.piece.dest_starts, block);
   }
   TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer,

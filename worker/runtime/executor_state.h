@@ -3,6 +3,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,9 +30,9 @@ struct Executor::Program {
   absl::Notification compiled;
 
   absl::Mutex mu;
-  // Communicators among our own devices, for launches without a generation: one launch uses one,
-  // and gives it back unless it failed.
-  std::vector<std::shared_ptr<Collectives>> idle ABSL_GUARDED_BY(mu);
+  // Collectives among this executor's own devices, for launches without a generation. A launch
+  // takes one, and returns it unless it failed.
+  std::vector<std::shared_ptr<Collectives>> idle_collectives ABSL_GUARDED_BY(mu);
   uint64_t ranks_generation ABSL_GUARDED_BY(mu) = 0;
   std::shared_ptr<const std::vector<int>> ranks ABSL_GUARDED_BY(mu);  // of ranks_generation
 };
@@ -47,25 +48,25 @@ struct Executor::Launch {
   std::vector<bool> donate;
   std::vector<int32_t> devices;
   std::vector<BufferId> expected;
-  std::vector<BufferId> inlined;  // whose values LaunchDone returns
+  std::vector<BufferId> inline_results;  // whose values LaunchDone returns
   absl::Duration timeout;
-  int64_t arrival_ns = 0;  // time of arrival, by AgeGauge::Now
+  int64_t arrival_ns = 0;  // by AgeGauge::Now
 
   CancelToken cancel;
   // Per device of the executor; written by the device's own run, before its work is enqueued.
   std::vector<InFlightQueue::Launch*> in_flight;
   std::atomic<int> remaining{0};
   std::atomic<bool> failed{false};  // the run on some device failed
-  std::atomic<bool> donated_inputs_consumed{
-      false};  // a device was given the arguments: those donated are gone
+  // A device was given the arguments, so those that are donated no longer hold their values.
+  std::atomic<bool> donated_inputs_consumed{false};
 
   absl::Mutex mu;
   bool started ABSL_GUARDED_BY(mu) = false;
   absl::Time started_at ABSL_GUARDED_BY(mu) = absl::InfiniteFuture();
-  bool has_timer ABSL_GUARDED_BY(mu) = false;
-  Timer::Id timer ABSL_GUARDED_BY(mu);
-  std::shared_ptr<Collectives> own ABSL_GUARDED_BY(mu);            // generation 0
-  std::map<BufferId, DeviceBufferRef> caught ABSL_GUARDED_BY(mu);  // of `inlined`
+  std::optional<Timer::Id> timer ABSL_GUARDED_BY(mu);
+  std::shared_ptr<Collectives> local_collectives ABSL_GUARDED_BY(mu);  // generation 0
+  std::map<BufferId, DeviceBufferRef> retained_inline_results
+      ABSL_GUARDED_BY(mu);  // of `inline_results`
 
   bool donates(size_t arg) const { return arg < donate.size() && donate[arg]; }
   // Whether it is donated, and no other argument is the same array.
@@ -73,7 +74,7 @@ struct Executor::Launch {
   std::string Name() const;  // "launch 7 of train_step"
   bool UsesCollectives() const;
   // The status that its peers in collectives get.
-  static absl::Status ForPeers(const absl::Status& why);
+  static absl::Status StatusForPeers(const absl::Status& why);
 };
 
 // A buffer that is retained as soon as it is ready, so that a later delete does not affect it.

@@ -21,7 +21,7 @@ struct LocalWorkerOptions {
   std::string host = "localhost";
   absl::Duration collective_timeout = absl::Seconds(5);
   int64_t queue_bound = 2048;
-  std::string files_dir;  // below which arrays are saved and loaded; empty: they are not
+  std::string files_dir;  // the directory of saved arrays; empty: none may be saved or loaded
 };
 
 class LocalWorker {

@@ -5,7 +5,7 @@
 namespace tessera::worker {
 namespace {
 
-// By how much a bus carries more than what the rank brought, as nccl-tests define it.
+// The bytes that the bus carries per byte of the rank's input, as nccl-tests define it.
 double BusFactor(const Call& call) {
   const auto n = static_cast<double>(call.group.size());
   const ir::CollectiveInfo& info = ir::InfoOf(call.kind);
@@ -24,7 +24,7 @@ class MeteredCollectives final : public Collectives {
   absl::Status Run(const Call& call) override {
     const int64_t began = AgeGauge::Now();
     absl::Status status = inner_->Run(call);
-    // One that failed says nothing of how fast they are.
+    // The time of a failed call says nothing about bandwidth.
     if (status.ok()) {
       metrics_->RecordCollective(call.kind, backend_, static_cast<int64_t>(call.in.size()),
                                  BusFactor(call), absl::Nanoseconds(AgeGauge::Now() - began));

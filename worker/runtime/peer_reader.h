@@ -12,8 +12,8 @@ namespace tessera::worker {
 class PeerReader {
  public:
   virtual ~PeerReader() = default;
-  // The block of `shape` at `starts` of the shard that `ticket` opens at `endpoint`. Waits for the
-  // shard's producer; ends at `deadline` or when cancelled. Thread-safe, blocking.
+  // Returns the block of `shape` at `starts` of the shard for which `ticket` is valid. Waits for
+  // the shard's producer; ends at `deadline` or when cancelled. Thread-safe, blocking.
   virtual absl::StatusOr<ir::Array> Read(const std::string& endpoint, const std::string& ticket,
                                          ir::DType dtype, const ir::Dims& starts,
                                          const ir::Dims& shape, absl::Time deadline,

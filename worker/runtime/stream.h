@@ -1,9 +1,10 @@
 // One device's dispatch stream: a thread that runs tasks in the order in which they were pushed.
 // Another thread may claim an idle stream and run a task in its place.
 //
-// The queue of launches is bounded by its user, who looks at depth() before pushing a launch to
+// The queue of launches is bounded by its user, who checks depth() before pushing a launch to
 // every stream; other tasks (deletes) are small and always admitted. Push is thread-safe. The
-// destructor drops what has not begun and joins; tasks must have been told to end before.
+// destructor drops the tasks that have not begun and waits for a running one, which its owner must
+// have cancelled.
 #pragma once
 #include <deque>
 #include <functional>
@@ -26,10 +27,10 @@ class Stream {
 
   void Push(std::function<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
   // Claims the stream for this thread, if no task is queued or running: later tasks run after
-  // Release, which must follow. Returns whether it did.
+  // Release, which must follow. Returns false if the stream is busy.
   bool Claim() ABSL_LOCKS_EXCLUDED(mu_);
   void Release() ABSL_LOCKS_EXCLUDED(mu_);
-  // Claims the stream, runs the task on this thread, and releases it. Whether it did.
+  // Claims the stream, runs the task on this thread, and releases it; false if it is busy.
   bool RunIfIdle(absl::FunctionRef<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
   // The number of queued and running tasks.
   int64_t depth() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -44,7 +45,7 @@ class Stream {
   std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mu_);
   bool busy_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;  // Last: starts when everything else is there.
+  std::thread thread_;  // Last, because it uses the members above.
 };
 
 }  // namespace tessera::worker

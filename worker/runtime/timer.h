@@ -1,8 +1,7 @@
 // Calls functions at points in time, on one thread of its own.
 //
-// Thread-safe. Functions run without a lock and must be short. Cancel returns once the function is
-// not and will not be running; it must not be called from within one. The destructor drops what is
-// not due.
+// Thread-safe. Functions run without a lock and must be short. After Cancel the function neither
+// runs nor will run; a function must not call it. The destructor drops functions that are not due.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -37,7 +36,7 @@ class Timer {
   uint64_t running_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   absl::CondVar changed_;
-  std::thread thread_;  // Last.
+  std::thread thread_;  // Last, because it uses the members above.
 };
 
 }  // namespace tessera::worker

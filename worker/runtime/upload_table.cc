@@ -25,36 +25,41 @@ absl::Status Superseded(const BufferId& id) {
 
 class UploadTable::Upload {
  public:
-  Upload(const BufferId& id, ir::Array space, Reservation reservation)
+  Upload(const BufferId& id, ir::Array memory, Reservation reservation)
       : id(id),
-        size(space.num_bytes()),
-        space(std::move(space)),
+        size(memory.num_bytes()),
+        memory(std::move(memory)),
         reserved(std::move(reservation)) {}
 
   const BufferId id;
   const int64_t size;
   // The id of the wait for the array's end; set before the upload is shared.
-  uint64_t watch = 0;
+  uint64_t wait_id = 0;
 
   absl::Mutex mu;
-  ir::Array space ABSL_GUARDED_BY(mu);
+  ir::Array memory ABSL_GUARDED_BY(mu);
   Reservation reserved ABSL_GUARDED_BY(mu);
   int64_t committed ABSL_GUARDED_BY(mu) = 0;
   uint32_t crc32c ABSL_GUARDED_BY(mu) = 0;            // of what is committed
-  uint64_t turn ABSL_GUARDED_BY(mu) = 0;              // of the stream that may write
-  bool open ABSL_GUARDED_BY(mu) = false;              // that stream has not left
-  bool over ABSL_GUARDED_BY(mu) = false;              // the space is gone
-  absl::Time last ABSL_GUARDED_BY(mu) = SteadyNow();  // bytes came, or the stream left
+  uint64_t writer_number ABSL_GUARDED_BY(mu) = 0;     // of the one that may write
+  bool open ABSL_GUARDED_BY(mu) = false;              // that writer has not left
+  bool ended ABSL_GUARDED_BY(mu) = false;             // the memory has been released
+  absl::Time last ABSL_GUARDED_BY(mu) = SteadyNow();  // bytes arrived, or the writer left
   std::weak_ptr<UploadStream> stream ABSL_GUARDED_BY(mu);
 
-  // Gives the memory back; later writes find that it is over.
+  absl::Status CheckWriter(const UploadWriter& writer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (writer_number != writer.number) return Superseded(id);
+    if (!ended) return absl::OkStatus();
+    return MakeError(ErrorKind::kArrayDeleted, absl::StrCat(ToString(id), " was deleted"));
+  }
+  // Gives the memory back; later writes find that it has ended.
   void End() ABSL_LOCKS_EXCLUDED(mu) {
     absl::MutexLock lock(&mu);
     EndLocked();
   }
   void EndLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    over = true;
-    space = ir::Array();
+    ended = true;
+    memory = ir::Array();
     reserved.Release();
   }
 };
@@ -78,7 +83,7 @@ UploadTable::~UploadTable() {
     left.swap(uploads_);
   }
   thread_.join();
-  for (const auto& [id, upload] : left) executor_->ForgetRead(id, upload->watch);
+  for (const auto& [id, upload] : left) executor_->ForgetRead(id, upload->wait_id);
 }
 
 UploadTable::UploadRef UploadTable::Find(const BufferId& id) {
@@ -91,35 +96,33 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
                                                             int64_t offset,
                                                             std::weak_ptr<UploadStream> stream) {
   const BufferId id{ticket.array, ticket.device};
-  if (const absl::Status there = executor_->buffers().Get(id).status(); there.ok()) {
+  if (const absl::Status written = executor_->buffers().Get(id).status(); written.ok()) {
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("write: ", ToString(id), " is written already; its bytes stay"));
-  } else if (KindOf(there) == ErrorKind::kArrayDeleted) {
-    return there;
+  } else if (KindOf(written) == ErrorKind::kArrayDeleted) {
+    return written;
   }
   UploadRef upload = Find(id);
   if (upload == nullptr) {
     const int64_t bytes = ir::MakeType(ticket.dtype, ticket.shape).num_bytes();
     TESSERA_ASSIGN_OR_RETURN(Reservation reservation, executor_->ReserveShard(id, bytes));
-    // Not cleared: nobody sees the space before every byte of it was written.
-    ir::Array space(ticket.dtype, ticket.shape, executor_->NewShardMemory(bytes));
-    auto made = std::make_shared<Upload>(id, std::move(space), std::move(reservation));
+    // Not cleared, because it is not readable before every byte of it has been written.
+    ir::Array memory(ticket.dtype, ticket.shape, executor_->NewShardMemory(bytes));
+    auto made = std::make_shared<Upload>(id, std::move(memory), std::move(reservation));
     absl::MutexLock lock(&mu_);
-    UploadRef& place = uploads_[id];
-    if (place == nullptr) {
-      place = made;
+    UploadRef& entry = uploads_[id];
+    if (entry == nullptr) {
+      entry = made;
       wake_ = true;
     }
-    upload = place;
+    upload = entry;
   }
-  // Whoever deletes the array, or writes it another way, ends the upload. Called with no lock, and
-  // perhaps at once.
-  bool watched = false;
+  bool has_wait = false;
   {
     absl::MutexLock lock(&upload->mu);
-    watched = upload->turn != 0;
-    // It is being dropped, or is becoming an array just now: whoever asks again finds out which.
-    if (upload->over) return Superseded(id);
+    has_wait = upload->writer_number != 0;
+    // It is being dropped, or the array has just been written: a retry finds out which.
+    if (upload->ended) return Superseded(id);
     if (offset < 0 || offset > upload->committed) {
       return MakeError(ErrorKind::kValueError,
                        absl::StrCat("write: to go on at ", offset, " of ", ToString(id),
@@ -127,19 +130,21 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
     }
     if (offset < upload->committed) {
       upload->committed = offset;
-      upload->crc32c = api::Crc32c(0, upload->space.data(), static_cast<size_t>(offset));
+      upload->crc32c = api::Crc32c(0, upload->memory.data(), static_cast<size_t>(offset));
     }
     if (offset > 0) {
       ++resumed_;
       executor_->metrics().RecordTransferRetry();
     }
-    ++upload->turn;
+    ++upload->writer_number;
     upload->open = true;
     upload->last = SteadyNow();
     upload->stream = std::move(stream);
-    if (watched) return UploadWriter{upload, upload->turn};
+    if (has_wait) return UploadWriter{upload, upload->writer_number};
   }
-  const uint64_t watch = executor_->AwaitShard(
+  // The upload ends when the array is deleted or written another way. The callback may run at once,
+  // so no lock is held.
+  const uint64_t wait_id = executor_->AwaitShard(
       id, [guard = guard_, weak = std::weak_ptr<Upload>(upload)](const absl::Status&) {
         const UploadRef ended = weak.lock();
         if (ended == nullptr) return;
@@ -148,20 +153,17 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
         if (guard->table != nullptr) guard->table->Drop(ended);
       });
   absl::MutexLock lock(&upload->mu);
-  upload->watch = watch;
-  return UploadWriter{upload, upload->turn};
+  upload->wait_id = wait_id;
+  return UploadWriter{upload, upload->writer_number};
 }
 
-absl::Status UploadTable::Append(const UploadWriter& turn, int64_t offset,
+absl::Status UploadTable::Append(const UploadWriter& writer, int64_t offset,
                                  absl::Span<const absl::string_view> data, uint32_t crc32c) {
   int64_t size = 0;
   for (const absl::string_view piece : data) size += static_cast<int64_t>(piece.size());
-  Upload& upload = *turn.upload;
+  Upload& upload = *writer.upload;
   absl::MutexLock lock(&upload.mu);
-  if (upload.turn != turn.number) return Superseded(upload.id);
-  if (upload.over) {
-    return MakeError(ErrorKind::kArrayDeleted, absl::StrCat(ToString(upload.id), " was deleted"));
-  }
+  TESSERA_RETURN_IF_ERROR(upload.CheckWriter(writer));
   if (size > kChunkBytesMax) {
     return MakeError(
         ErrorKind::kValueError,
@@ -174,7 +176,7 @@ absl::Status UploadTable::Append(const UploadWriter& turn, int64_t offset,
                      upload.committed, " of ", upload.size, " bytes"));
   }
   // The next chunk overwrites bytes that do not match.
-  if (api::CopyWithCrc32c(data, upload.space.MutableData() + offset) != crc32c) {
+  if (api::CopyWithCrc32c(data, upload.memory.MutableData() + offset) != crc32c) {
     ++corrupt_;
     executor_->metrics().RecordChecksumError(TransferKind::kPut);
     return MakeError(
@@ -189,41 +191,38 @@ absl::Status UploadTable::Append(const UploadWriter& turn, int64_t offset,
   return absl::OkStatus();
 }
 
-absl::StatusOr<UploadTable::Committed> UploadTable::Commit(const UploadWriter& turn) {
-  Upload& upload = *turn.upload;
+absl::StatusOr<UploadTable::Committed> UploadTable::Commit(const UploadWriter& writer) {
+  Upload& upload = *writer.upload;
   ir::Array value;
   Reservation reservation;
   Committed committed;
   {
     absl::MutexLock lock(&upload.mu);
-    if (upload.turn != turn.number) return Superseded(upload.id);
-    if (upload.over) {
-      return MakeError(ErrorKind::kArrayDeleted, absl::StrCat(ToString(upload.id), " was deleted"));
-    }
+    TESSERA_RETURN_IF_ERROR(upload.CheckWriter(writer));
     if (upload.committed != upload.size) {
       return MakeError(ErrorKind::kValueError,
                        absl::StrCat("write: the stream ended after ", upload.committed,
                                     " bytes of ", upload.size));
     }
     committed = {upload.committed, upload.crc32c};
-    value = std::move(upload.space);
+    value = std::move(upload.memory);
     reservation = std::move(upload.reserved);
     upload.EndLocked();
   }
   const absl::Status written =
       executor_->WriteShard(upload.id, std::move(value), std::move(reservation));
-  Drop(turn.upload);
+  Drop(writer.upload);
   TESSERA_RETURN_IF_ERROR(written);
   return committed;
 }
 
-void UploadTable::Leave(const UploadWriter& turn) {
-  if (turn.upload == nullptr) return;
+void UploadTable::Leave(const UploadWriter& writer) {
+  if (writer.upload == nullptr) return;
   {
-    absl::MutexLock lock(&turn.upload->mu);
-    if (turn.upload->turn != turn.number) return;
-    turn.upload->open = false;
-    turn.upload->last = SteadyNow();
+    absl::MutexLock lock(&writer.upload->mu);
+    if (writer.upload->writer_number != writer.number) return;
+    writer.upload->open = false;
+    writer.upload->last = SteadyNow();
   }
   absl::MutexLock lock(&mu_);
   wake_ = true;
@@ -231,13 +230,13 @@ void UploadTable::Leave(const UploadWriter& turn) {
 
 absl::StatusOr<UploadTable::Progress> UploadTable::ProgressOf(const api::Ticket& ticket) {
   const BufferId id{ticket.array, ticket.device};
-  const absl::Status there = executor_->buffers().Get(id).status();
-  if (there.ok()) return Progress{ir::MakeType(ticket.dtype, ticket.shape).num_bytes(), true};
-  if (KindOf(there) == ErrorKind::kArrayDeleted) return there;
+  const absl::Status written = executor_->buffers().Get(id).status();
+  if (written.ok()) return Progress{ir::MakeType(ticket.dtype, ticket.shape).num_bytes(), true};
+  if (KindOf(written) == ErrorKind::kArrayDeleted) return written;
   const UploadRef upload = Find(id);
   if (upload == nullptr) return Progress{};
   absl::MutexLock lock(&upload->mu);
-  return Progress{upload->over ? 0 : upload->committed, false};
+  return Progress{upload->ended ? 0 : upload->committed, false};
 }
 
 UploadTable::Counts UploadTable::counts() const {
@@ -245,7 +244,7 @@ UploadTable::Counts UploadTable::counts() const {
 }
 
 void UploadTable::Drop(const UploadRef& upload) {
-  uint64_t watch = 0;
+  uint64_t wait_id = 0;
   {
     absl::MutexLock lock(&mu_);
     const auto it = uploads_.find(upload->id);
@@ -254,9 +253,9 @@ void UploadTable::Drop(const UploadRef& upload) {
   }
   {
     absl::MutexLock lock(&upload->mu);
-    watch = upload->watch;
+    wait_id = upload->wait_id;
   }
-  executor_->ForgetRead(upload->id, watch);
+  executor_->ForgetRead(upload->id, wait_id);
 }
 
 absl::Time UploadTable::Sweep(absl::Time now) {
@@ -279,7 +278,7 @@ absl::Time UploadTable::Sweep(absl::Time now) {
       if (upload->open) {
         idle = upload->stream.lock();
         upload->open = false;
-        ++upload->turn;  // The stream writes no more.
+        ++upload->writer_number;  // The stream writes no more.
         upload->last = now;
         next = std::min(next, now + options_.keep);
       } else {

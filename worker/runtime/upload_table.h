@@ -75,12 +75,12 @@ class UploadTable {
   absl::StatusOr<UploadWriter> Open(const api::Ticket& ticket, int64_t offset,
                                     std::weak_ptr<UploadStream> stream) ABSL_LOCKS_EXCLUDED(mu_);
   // Appends the next chunk, the concatenation of `data`.
-  absl::Status Append(const UploadWriter& turn, int64_t offset,
+  absl::Status Append(const UploadWriter& writer, int64_t offset,
                       absl::Span<const absl::string_view> data, uint32_t crc32c);
   // Commits the shard, which must be complete.
-  absl::StatusOr<Committed> Commit(const UploadWriter& turn) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<Committed> Commit(const UploadWriter& writer) ABSL_LOCKS_EXCLUDED(mu_);
   // The stream has ended; the last call for the writer.
-  void Leave(const UploadWriter& turn);
+  void Leave(const UploadWriter& writer);
 
   absl::StatusOr<Progress> ProgressOf(const api::Ticket& ticket) ABSL_LOCKS_EXCLUDED(mu_);
   Counts counts() const;
@@ -89,11 +89,11 @@ class UploadTable {
   void Run();
   // Ends idle streams and drops old uploads; returns when to call it again.
   absl::Time Sweep(absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
-  // Forgets the upload, if it still is the one of its id.
+  // Removes the upload, unless another one has taken its place.
   void Drop(const UploadRef& upload) ABSL_LOCKS_EXCLUDED(mu_);
   UploadRef Find(const BufferId& id) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // What outlives the table, for the callbacks that may come late.
+  // Shared with the callbacks, which may run after the table is destroyed.
   struct Guard {
     absl::Mutex mu;
     UploadTable* table ABSL_GUARDED_BY(mu) = nullptr;
@@ -108,7 +108,7 @@ class UploadTable {
   std::map<BufferId, UploadRef> uploads_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool wake_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;  // Last.
+  std::thread thread_;
 };
 
 }  // namespace tessera::worker
