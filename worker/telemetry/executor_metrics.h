@@ -45,7 +45,6 @@ class ExecutorMetrics {
   }
   void RecordTransfer(TransferKind kind, TransferPath path, int64_t bytes,
                       absl::Duration time) const;
-  // RecordTransfer in two parts.
   void RecordTransferDuration(TransferKind kind, TransferPath path, absl::Duration time) const;
   void RecordTransferBytes(TransferKind kind, TransferPath path, int64_t bytes) const;
   void RecordTransferRetry() const { retries_.Add(); }

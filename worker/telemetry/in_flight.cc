@@ -47,33 +47,33 @@ void InFlightQueue::Launch::SetOp(std::string_view op, bool waiting) {
   absl::MutexLock lock(&queue_->mu_);
   op_.op.assign(op);
   op_.waiting = waiting;
-  if (&queue_->launches_.front() == this) queue_->Show();
+  if (&queue_->launches_.front() == this) queue_->Update();
 }
 
 InFlightQueue::Launch* InFlightQueue::Begin(uint64_t launch) {
   absl::MutexLock lock(&mu_);
   launches_.push_back(Launch(this, launch));
-  if (launches_.size() == 1) Show();
+  if (launches_.size() == 1) Update();
   return &launches_.back();
 }
 
 void InFlightQueue::End(Launch* launch) {
   absl::MutexLock lock(&mu_);
   launches_.remove_if([launch](const Launch& l) { return &l == launch; });
-  Show();
+  Update();
 }
 
-void InFlightQueue::Show() {
+void InFlightQueue::Update() {
   const bool idle = launches_.empty();
   slot_->Write(idle ? InFlightOp{} : launches_.front().op_);
   if (metrics_ == nullptr) return;
   const int64_t now = AgeGauge::Now();
-  const Counter& account = use_ == Use::kIdle   ? metrics_->idle_no_work
-                           : use_ == Use::kBusy ? metrics_->busy
-                                                : metrics_->idle_peer;
-  account.Add(now - since_);
+  const Counter& time_in_state = state_ == State::kIdle   ? metrics_->idle_no_work
+                                 : state_ == State::kBusy ? metrics_->busy
+                                                          : metrics_->idle_peer;
+  time_in_state.Add(now - since_);
   since_ = now;
-  use_ = idle ? Use::kIdle : launches_.front().op_.waiting ? Use::kWaiting : Use::kBusy;
+  state_ = idle ? State::kIdle : launches_.front().op_.waiting ? State::kWaiting : State::kBusy;
   metrics_->since_progress.Set(idle ? 0 : now);
 }
 

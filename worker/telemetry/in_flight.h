@@ -23,7 +23,7 @@ namespace tessera::worker {
 struct InFlightOp {
   uint64_t launch = 0;   // 0: idle
   std::string op;        // "psum (model.cc:41)"; "" before the first op
-  bool waiting = false;  // in a collective: more likely the victim than the cause
+  bool waiting = false;  // in a collective, for other devices
 };
 
 // In shared memory: only lock-free atomics, no pointers.
@@ -44,8 +44,8 @@ class InFlightSlot {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// The launches that one device has under way, oldest first: its slot shows the oldest, which is the
-// one that the device is at. Thread-safe; outlives the launches, and the slot outlives it.
+// The launches in flight on one device, oldest first. The slot shows the oldest, which is the one
+// that runs. Thread-safe; outlives the launches, and the slot outlives it.
 class InFlightQueue {
  public:
   class Launch {
@@ -68,14 +68,15 @@ class InFlightQueue {
   void End(Launch* launch) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Shows the oldest, and adds the time since the last change to the counter of the previous state.
-  void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Writes the oldest to the slot, and adds the time since the last change to the counter of the
+  // previous state.
+  void Update() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   InFlightSlot* const slot_;
   const DeviceMetrics* const metrics_;
   absl::Mutex mu_;
   std::list<Launch> launches_ ABSL_GUARDED_BY(mu_);
-  enum class Use : uint8_t { kIdle, kBusy, kWaiting } use_ ABSL_GUARDED_BY(mu_) = Use::kIdle;
+  enum class State : uint8_t { kIdle, kBusy, kWaiting } state_ ABSL_GUARDED_BY(mu_) = State::kIdle;
   int64_t since_ ABSL_GUARDED_BY(mu_);
 };
 
