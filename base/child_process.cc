@@ -42,7 +42,7 @@ ProcessEnd DescribeEnd(int status) {
     const int signal = WTERMSIG(status);
     return {true, absl::StrCat("killed by signal ", signal, " (", strsignal(signal), ")")};
   }
-  return {false, absl::StrCat("exited with status ", WEXITSTATUS(status))};
+  return {false, absl::StrCat("exited with status ", WEXITSTATUS(status)), WEXITSTATUS(status)};
 }
 
 }  // namespace

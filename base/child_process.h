@@ -17,7 +17,8 @@ namespace tessera {
 
 struct ProcessEnd {
   bool by_signal = false;
-  std::string reason;  // "killed by signal 9 (Killed)"
+  std::string reason;    // "killed by signal 9 (Killed)"
+  int exit_status = -1;  // unless by signal
 };
 
 class ChildProcess {

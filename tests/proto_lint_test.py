@@ -37,7 +37,8 @@ PREPOSITIONS = "for from with to of in on by at via per".split()
 NAMED_OTHERWISE = {
     "DataService.Write": "the service names the one thing that it writes",
     "DataService.Read": "as Write",
-    "WorkerService.Connect": "the one stream of a worker",
+    "WorkerService.Connect": "the stream of a worker's daemon",
+    "WorkerService.Attach": "the stream of an executor",
     "ProgramService.ExecuteAndWatch": "two verbs, since it does two things in one call",
     "OperationService.ExplainPending": "explains why an operation is pending",
     "EnrollmentService.Enroll": "the service names what it enrols",
@@ -60,6 +61,7 @@ WITHOUT_REQUEST_ID = {
     "DataService.Write": "a stream, known by its ticket and offset",
     "EnrollmentService.Enroll": "a certificate more does no harm",
     "WorkerService.Connect": "a stream",
+    "WorkerService.Attach": "a stream",
 }
 READS = ("Get", "List", "Read", "Wait", "Watch", "Explain")
 # Lists without pages, and why.

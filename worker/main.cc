@@ -99,7 +99,7 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
   int64_t memory_bytes = 0;
   int devices = -1, gpus = -1;
   const std::map<std::string, std::function<bool(const std::string&)>> table = {
-      {"coordinator", Text(&flags.daemon.coordinator)},
+      {"coordinator", Text(&flags.daemon.coordinator.address)},
       {"name", Text(&flags.daemon.name)},
       {"host", Text(&flags.daemon.host)},
       {"devices", Number(&devices)},
@@ -190,22 +190,22 @@ absl::Status TakeOptions(const Options& options, rpc::ExecutorProcessOptions* pr
   return pki::CheckIssuedBy(process->certificates, process->authorities);
 }
 
-// How the daemon proves to the coordinator what it is.
-absl::Status LinkSecurity(const Options& options, rpc::WorkerDaemonOptions* daemon) {
-  daemon->insecure = options.insecure;
+// How the daemon, and its executors, prove to the coordinator what they are.
+absl::Status LinkSecurity(const Options& options, rpc::CoordinatorAccess* coordinator) {
+  coordinator->insecure = options.insecure;
   if (!options.tls_ca_file.empty()) {
-    TESSERA_ASSIGN_OR_RETURN(daemon->tls.authority, ReadWholeFile(options.tls_ca_file));
-    if (const auto authority = pki::Describe(daemon->tls.authority); !authority.ok())
+    TESSERA_ASSIGN_OR_RETURN(coordinator->tls.authority, ReadWholeFile(options.tls_ca_file));
+    if (const auto authority = pki::Describe(coordinator->tls.authority); !authority.ok())
       return Annotate(authority.status(), options.tls_ca_file);
   }
   if (!options.tls_cert_file.empty()) {
-    TESSERA_ASSIGN_OR_RETURN(daemon->tls.certificates, ReadWholeFile(options.tls_cert_file));
-    TESSERA_ASSIGN_OR_RETURN(daemon->tls.key, ReadWholeFile(options.tls_key_file));
+    TESSERA_ASSIGN_OR_RETURN(coordinator->tls.certificates, ReadWholeFile(options.tls_cert_file));
+    TESSERA_ASSIGN_OR_RETURN(coordinator->tls.key, ReadWholeFile(options.tls_key_file));
   }
   if (!options.token_file.empty()) {
     TESSERA_ASSIGN_OR_RETURN(const std::string token, ReadWholeFile(options.token_file));
-    daemon->token = std::string(absl::StripAsciiWhitespace(token));
-    TESSERA_RETURN_IF_ERROR(ParseToken(daemon->token).status());
+    coordinator->token = std::string(absl::StripAsciiWhitespace(token));
+    TESSERA_RETURN_IF_ERROR(ParseToken(coordinator->token).status());
   }
   return absl::OkStatus();
 }
@@ -246,7 +246,7 @@ absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const std::string& regi
                                                          table.metrics_port_file, &metrics));
   TESSERA_LOG(INFO) << "worker serves" << Field("worker", options.name)
                     << Field("data", daemon->data_endpoint())
-                    << Field("coordinator", options.coordinator);
+                    << Field("coordinator", options.coordinator.address);
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -288,7 +288,7 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<LogLevel> level = ParseLogLevel(options.log_level);
   if (!level.ok()) return complain(level.status());
   const absl::Duration timeout = absl::Milliseconds(options.collective_timeout_ms);
-  flags->daemon.link_timeout = absl::Milliseconds(options.link_timeout_ms);
+  flags->daemon.coordinator.link_timeout = absl::Milliseconds(options.link_timeout_ms);
   flags->daemon.collective_timeout = flags->process.collective_timeout = timeout;
   // Twice what the coordinator lets wait: the bound there is met first.
   flags->process.queue_bound = 2 * options.queue_bound;
@@ -315,7 +315,9 @@ int Main(int argc, char** argv) {
   if (const absl::Status status = StartLogging(log); !status.ok()) return complain(status);
   if (flags->count_gpus) return rpc::CountGpus(options.cuda_plugin);
   if (flags->executor) {
-    const absl::Status taken = TakeOptions(options, &flags->process);
+    flags->process.coordinator = flags->daemon.coordinator;
+    absl::Status taken = TakeOptions(options, &flags->process);
+    taken.Update(LinkSecurity(options, &flags->process.coordinator));
     return taken.ok() ? rpc::RunExecutorProcess(flags->process) : complain(taken);
   }
   flags->daemon.executor_flags = FlagsFor(options, ProcessEnv());
@@ -326,7 +328,7 @@ int Main(int argc, char** argv) {
     status.Update(files::FilesRoot(options.files_dir).Identity().status());
   }
   status.Update(CheckListeners(flags->daemon, options));
-  status.Update(LinkSecurity(options, &flags->daemon));
+  status.Update(LinkSecurity(options, &flags->daemon.coordinator));
   if (status.ok()) status = RunDaemon(flags->daemon, flags->registered_file, options);
   StopLogging();
   if (status.ok()) return 0;

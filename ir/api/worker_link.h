@@ -1,5 +1,5 @@
 // The interface between the coordinator and a worker: plain messages, passed by a direct call
-// (embed/) or over one gRPC stream (server/rpc, worker/rpc; worker.proto has the same names).
+// (embed/) or over gRPC streams (server/rpc, worker/rpc; worker.proto has the same names).
 //
 // Commands go down, reports come up; neither waits for the other.  The coordinator calls
 // WorkerLink, the worker calls WorkerEvents; both are thread-safe and never block.  An executor is
@@ -62,6 +62,13 @@ struct Welcome {
   absl::Duration lease;      // the worker is lost after this long without a report
   std::string ticket_key;    // the worker's key for tickets (ir/api/ticket.h)
   absl::Time clock;          // the coordinator's wall clock now, by which tickets expire
+};
+// What an executor says first on its own stream to the coordinator.
+struct Attachment {
+  int32_t executor = 0;  // index
+  uint64_t incarnation = 0;
+  uint64_t session = 0;  // of its worker's registration
+  std::string key;       // its ticket key (ir/api/ticket.h)
 };
 
 // ---- Coordinator -> executor. -------------------------------------------------------------------

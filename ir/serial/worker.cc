@@ -43,6 +43,7 @@ TESSERA_FIELDS(api::ExecutorInfo, v1::ExecutorInfo, index, incarnation, device_k
                data_endpoint, peer_endpoint, peer_data_endpoint, memory_bytes, files, files_folder)
 TESSERA_MESSAGE(Registration, REGISTRATION, worker, host, opset, executors, host_memory_bytes)
 TESSERA_MESSAGE(Welcome, WELCOME, session, epoch, heartbeat, lease, ticket_key, clock)
+TESSERA_MESSAGE(Attachment, ATTACHMENT, session, key)
 
 // ---- Commands. ----------------------------------------------------------------------------------
 TESSERA_FIELDS(api::ConfigureCommunicator::Member, v1::CommunicatorMember, executor, incarnation,
@@ -284,6 +285,12 @@ v1::Envelope ToEnvelope(const api::Welcome& welcome) {
   out.set_epoch(welcome.epoch);
   return out;
 }
+v1::Envelope ToEnvelope(const api::Attachment& attachment) {
+  v1::Envelope out = Enclose(attachment);
+  out.set_executor(attachment.executor);
+  out.set_incarnation(attachment.incarnation);
+  return out;
+}
 
 absl::StatusOr<api::Command> ReadCommand(const v1::Envelope& envelope, const Limits& limits) {
   return OpenAny<api::Command>(
@@ -302,6 +309,14 @@ absl::StatusOr<api::Registration> ReadRegistration(const v1::Envelope& envelope)
 }
 absl::StatusOr<api::Welcome> ReadWelcome(const v1::Envelope& envelope) {
   return OpenOne<api::Welcome>(envelope, "worker: the first command is not a Welcome");
+}
+absl::StatusOr<api::Attachment> ReadAttachment(const v1::Envelope& envelope) {
+  TESSERA_ASSIGN_OR_RETURN(
+      api::Attachment attachment,
+      OpenOne<api::Attachment>(envelope, "executor: the first report is not an Attachment"));
+  attachment.executor = envelope.executor();
+  attachment.incarnation = envelope.incarnation();
+  return attachment;
 }
 
 std::optional<api::ReportBody> AnswerUnread(const v1::Envelope& envelope, const absl::Status& why) {

@@ -16,6 +16,7 @@ v1::Envelope ToEnvelope(int32_t executor, uint64_t incarnation, const api::Comma
 v1::Envelope ToEnvelope(const api::Report& report);
 v1::Envelope ToEnvelope(const api::Registration& registration);
 v1::Envelope ToEnvelope(const api::Welcome& welcome);
+v1::Envelope ToEnvelope(const api::Attachment& attachment);
 
 // VALUE_ERROR: the envelope holds something else, or its body breaks a bound; LIMIT_EXCEEDED; the
 // error of a program that does not read.
@@ -25,6 +26,7 @@ absl::StatusOr<api::Report> ReadReport(const v1::Envelope& envelope, const Limit
 // devices.
 absl::StatusOr<api::Registration> ReadRegistration(const v1::Envelope& envelope);
 absl::StatusOr<api::Welcome> ReadWelcome(const v1::Envelope& envelope);
+absl::StatusOr<api::Attachment> ReadAttachment(const v1::Envelope& envelope);
 
 // The report that fails a command that did not read with `why`; nullopt if none is expected.
 std::optional<api::ReportBody> AnswerUnread(const v1::Envelope& envelope, const absl::Status& why);

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstddef>
 #include <deque>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -17,14 +18,14 @@
 
 namespace tessera::server::rpc {
 
-// `Derived` is made by Make.  `Reactor` is gRPC's ServerWriteReactor or ServerBidiReactor that
-// writes `Message`.  Thread-safe.
+// `Derived`, or a class derived from it, is made by Make.  `Reactor` is gRPC's ServerWriteReactor
+// or ServerBidiReactor that writes `Message`.  Thread-safe.
 template <class Derived, class Reactor, class Message>
 class MessageStream : public Reactor, public std::enable_shared_from_this<Derived> {
  public:
-  template <class... Args>
-  static std::shared_ptr<Derived> Make(Args&&... args) {
-    auto stream = std::make_shared<Derived>(std::forward<Args>(args)...);
+  template <class Stream = Derived, class... Args>
+  static std::shared_ptr<Stream> Make(Args&&... args) {
+    auto stream = std::make_shared<Stream>(std::forward<Args>(args)...);
     stream->self_ = stream;
     return stream;
   }
@@ -79,11 +80,12 @@ class MessageStream : public Reactor, public std::enable_shared_from_this<Derive
   // With `begun` false nothing is written before Begin, and only Cut ends the stream till then.
   explicit MessageStream(bool begun = true) : begun_(begun) {}
   // Writes `first`, and then what was sent before.
-  void Begin(Message first) ABSL_LOCKS_EXCLUDED(mu_) {
+  void Begin(std::deque<Message> first) ABSL_LOCKS_EXCLUDED(mu_) {
     {
       absl::MutexLock lock(&mu_);
       if (ending_) return;
-      queue_.push_front(std::move(first));
+      queue_.insert(queue_.begin(), std::make_move_iterator(first.begin()),
+                    std::make_move_iterator(first.end()));
       begun_ = true;
     }
     Pump();

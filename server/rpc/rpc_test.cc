@@ -8,6 +8,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "grpcpp/grpcpp.h"
+#include "ir/api/ticket.h"
 #include "ir/builder.h"
 #include "ir/op_def.h"
 #include "ir/serial/program.h"
@@ -293,13 +294,18 @@ TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::Welcome welcome, ir::serial::ReadWelcome(first));
   EXPECT_GT(welcome.session, 0u);
   EXPECT_EQ(welcome.ticket_key.size(), 32u);
-  // What is put on its device comes down as a command, and the answer goes up.
+  // Its executor attaches. What is put on its device comes down as a command, and the answer goes
+  // up.
+  grpc::ClientContext executor_context;
+  auto executor = stub->Attach(&executor_context);
+  ASSERT_TRUE(executor->Write(ir::serial::ToEnvelope(
+      api::Attachment{0, 7, welcome.session, api::ExecutorTicketKey(welcome.ticket_key, 0, 7)})));
   api::Placement placement;
   placement.devices = {4};
   std::thread put(
       [&] { TESSERA_EXPECT_OK(service_->Put(ir::Array::Scalar(DType::kF32, 5), placement)); });
   v1::Envelope command;
-  ASSERT_TRUE(stream->Read(&command));
+  ASSERT_TRUE(executor->Read(&command));
   EXPECT_EQ(command.incarnation(), 7u);
   EXPECT_EQ(command.epoch(), welcome.epoch);
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::Command write, ir::serial::ReadCommand(command));
@@ -308,14 +314,16 @@ TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
   v1::Envelope stale = ir::serial::ToEnvelope(
       api::Report{0, 7, api::BufferWritten{array, 0, absl::InternalError("stale")}});
   stale.set_epoch(welcome.epoch + 1);
-  ASSERT_TRUE(stream->Write(stale));
+  ASSERT_TRUE(executor->Write(stale));
   v1::Envelope written =
       ir::serial::ToEnvelope(api::Report{0, 7, api::BufferWritten{array, 0, absl::OkStatus()}});
   written.set_epoch(welcome.epoch);
-  ASSERT_TRUE(stream->Write(written));
+  ASSERT_TRUE(executor->Write(written));
   put.join();
   context.TryCancel();
   (void)stream->Finish();
+  while (executor->Read(&command)) continue;
+  EXPECT_THAT(Read(executor->Finish()), ReasonIs("WORKER_LOST", "its worker is lost"));
   // Its device is known and not healthy, soon.
   const absl::Time until = absl::Now() + absl::Seconds(10);
   std::vector<api::Device> devices;

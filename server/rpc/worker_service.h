@@ -1,5 +1,12 @@
-// The worker link over gRPC: one bidirectional stream per worker (proto/tessera/v1/worker.proto).
+// The worker link over gRPC: one stream of a worker's daemon, and one of each of its executors
+// (proto/tessera/v1/worker.proto).
 #pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "ir/api/worker_link.h"
 #include "server/rpc/gate.h"
 #include "tessera/v1/worker.grpc.pb.h"
@@ -8,16 +15,28 @@ namespace tessera::server::rpc {
 
 using WorkerReactor = grpc::ServerBidiReactor<v1::Envelope, v1::Envelope>;
 
+class WorkerStream;
+
 // Thread-safe.  `events` and the gate outlive the server that this is registered with.
 class WorkerService final : public v1::WorkerService::CallbackService {
  public:
   WorkerService(api::WorkerEvents* events, Gate* gate) : events_(events), gate_(gate) {}
 
   WorkerReactor* Connect(grpc::CallbackServerContext* context) override;
+  WorkerReactor* Attach(grpc::CallbackServerContext* context) override;
+
+  // The streams' own: which worker is registered under which session.
+  void Add(uint64_t session, const std::shared_ptr<WorkerStream>& worker) ABSL_LOCKS_EXCLUDED(mu_);
+  void Remove(uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
+  std::shared_ptr<WorkerStream> Find(uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
+  api::WorkerEvents& events() { return *events_; }
+  const Clock& clock() const { return gate_->clock(); }
 
  private:
   api::WorkerEvents* const events_;
   Gate* const gate_;
+  absl::Mutex mu_;
+  std::map<uint64_t, std::weak_ptr<WorkerStream>> workers_ ABSL_GUARDED_BY(mu_);  // by session
 };
 
 }  // namespace tessera::server::rpc

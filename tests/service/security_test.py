@@ -50,7 +50,7 @@ LEAST = {
                      "DrainWorker": "operator", "DeleteWorker": "operator",
                      "CreateToken": "admin", "ListTokens": "admin",
                      "RevokeToken": "admin"},
-    "WorkerService": {"Connect": "worker"},
+    "WorkerService": {"Connect": "worker", "Attach": "worker"},
     "EnrollmentService": {"GetAuthority": "anyone", "Enroll": "worker"},
 }
 METHODS = {f"{API}{service}/{method}": least
@@ -107,7 +107,7 @@ NOBODYS = {
     "AdminService/CordonWorker", "AdminService/UncordonWorker", "AdminService/DrainWorker",
     "AdminService/DeleteWorker",
     "AdminService/CreateToken", "AdminService/ListTokens", "AdminService/RevokeToken",
-    "WorkerService/Connect", "EnrollmentService/GetAuthority", "EnrollmentService/Enroll",
+    "WorkerService/Connect", "WorkerService/Attach", "EnrollmentService/GetAuthority", "EnrollmentService/Enroll",
 }
 PROGRAM = """mesh (x=1)
 func main(%a: f32[2]) -> (f32[2]) {

@@ -68,37 +68,7 @@ void Supervisor::Send(uint64_t incarnation, std::string_view message) {
   {
     absl::MutexLock lock(&mu_);
     if (incarnation != current_) return;
-    if (outgoing_.size() >= options_.queue_max) {
-      Condemn(LossCause::kNotListening, "killed: it does not take its commands");
-    } else {
-      std::string frame = EncodeFrame(message);
-      // Without a switch of threads when nothing stands before it.
-      if (outgoing_.empty() && !flushing_) frame = SendNow(std::move(frame));
-      if (frame.empty()) return;
-      outgoing_.push_back(std::move(frame));
-    }
-  }
-  Wake();
-}
-
-std::string Supervisor::SendNow(std::string frame) {
-  ssize_t sent = 0;
-  do {
-    sent = send(socket_, frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  // The thread meets an error again, and deals with it.
-  if (sent > 0) frame.erase(0, static_cast<size_t>(sent));
-  return frame;
-}
-
-void Supervisor::Condemn(LossCause cause, std::string reason) {
-  if (current_ != 0 && !condemned_) condemned_ = ProcessLoss{cause, std::move(reason)};
-}
-
-void Supervisor::Restart(LossCause cause, std::string reason) {
-  {
-    absl::MutexLock lock(&mu_);
-    Condemn(cause, std::move(reason));
+    outgoing_.push_back(EncodeFrame(message));
   }
   Wake();
 }
@@ -106,7 +76,7 @@ void Supervisor::Restart(LossCause cause, std::string reason) {
 void Supervisor::Kill(uint64_t incarnation, LossCause cause, std::string reason) {
   {
     absl::MutexLock lock(&mu_);
-    if (current_ == incarnation) Condemn(cause, std::move(reason));
+    if (current_ == incarnation && !condemned_) condemned_ = ProcessLoss{cause, std::move(reason)};
   }
   Wake();
 }
@@ -170,9 +140,7 @@ void Supervisor::RunProcess(uint64_t incarnation) {
   {
     absl::MutexLock lock(&mu_);
     current_ = incarnation;
-    socket_ = life.socket.get();
     page_ = &page;
-    flushing_ = false;
     outgoing_.clear();
     condemned_.reset();
   }
@@ -183,7 +151,6 @@ void Supervisor::RunProcess(uint64_t incarnation) {
   {
     absl::MutexLock lock(&mu_);
     current_ = 0;
-    socket_ = -1;
     page_ = nullptr;
     outgoing_.clear();
   }
@@ -203,8 +170,7 @@ bool Supervisor::Flush(ChildSession& life) {
   while (true) {
     if (life.sent == life.sending.size()) {
       absl::MutexLock lock(&mu_);
-      flushing_ = !outgoing_.empty();
-      if (!flushing_) {
+      if (outgoing_.empty()) {
         life.sending.clear();
         life.sent = 0;
         return true;
@@ -221,7 +187,7 @@ bool Supervisor::Flush(ChildSession& life) {
   }
 }
 
-// Takes what came; false at the end of the stream.
+// Takes what came; false at the end of the stream, and where the process breaks the protocol.
 bool Supervisor::Receive(ChildSession& life) {
   char buffer[64 << 10];
   while (true) {
@@ -236,12 +202,9 @@ bool Supervisor::Receive(ChildSession& life) {
         life.asked = false;
         continue;
       }
-      if (std::exchange(life.ready, true)) {
-        callbacks_.on_message(life.incarnation, *std::move(message));
-      } else {
-        life.ready_at = SteadyNow();
-        callbacks_.on_ready(life.incarnation, *std::move(message));
-      }
+      if (std::exchange(life.ready, true)) return false;
+      life.ready_at = SteadyNow();
+      callbacks_.on_ready(life.incarnation, *std::move(message));
     }
     if (life.parser.broken()) return false;
     if (static_cast<size_t>(got) < sizeof(buffer)) return true;
@@ -305,9 +268,14 @@ void Supervisor::ServeSocket(ChildSession& life) {
     if (life.process.pidfd() >= 0 && fds[2].revents == 0) continue;
     std::optional<ProcessEnd> end = life.process.Reap();
     if (!end) continue;
-    if (open) Receive(life);  // Its last words.
-    const LossCause cause = end->by_signal ? LossCause::kSignal : LossCause::kExit;
-    if (!life.verdict) life.verdict = ProcessLoss{cause, std::move(end->reason)};
+    if (life.verdict) return;
+    if (end->exit_status == kDisconnectedExit) {
+      life.verdict =
+          ProcessLoss{LossCause::kDisconnected, "its connection to the coordinator ended"};
+    } else {
+      life.verdict = ProcessLoss{end->by_signal ? LossCause::kSignal : LossCause::kExit,
+                                 std::move(end->reason)};
+    }
     return;
   }
 }

@@ -1,11 +1,10 @@
-// Keeps one executor process running: starts it, passes messages, and restarts it when it ends.
+// Keeps one executor process running: starts it, watches it, and restarts it when it ends.
 //
-// Messages over the socket between the two are opaque here, and ordered. The first message of a
-// process means that it is ready. An empty message is a ping or a pong: the process replies to
-// pings at once, from the thread that reads its commands, so that a busy process is told from a
-// frozen one.
+// Messages over the socket between the two are opaque here, and ordered. The process sends one,
+// when it is ready. An empty message is a ping or a pong: the process replies to pings at once,
+// unless it does not get through with a command, so that a busy process is told from a frozen one.
 //
-// Send, Restart and Stop are thread-safe and do not block, except that Stop joins. Callbacks run on
+// Send, Kill and Stop are thread-safe and do not block, except that Stop joins. Callbacks run on
 // the supervisor's thread, in order, and must not block; they may call Send. `on_lost` is called
 // for every process, whether or not it became ready.
 #pragma once
@@ -41,10 +40,12 @@ struct SupervisorOptions {
   absl::Duration backoff_max = absl::Seconds(2);
   absl::Duration backoff_reset_after = absl::Seconds(5);
   absl::Duration stop_grace = absl::Seconds(1);  // between the end of the socket and SIGKILL
-  size_t queue_max = 100'000;  // messages that wait for the process; beyond it it is killed
   // Between the answer to one question and the next.
   absl::Duration ping_interval = absl::Milliseconds(500);
 };
+
+// The exit status of a process that has lost its connection to the coordinator.
+inline constexpr int kDisconnectedExit = 5;
 
 // Why a process ended.
 enum class LossCause : uint8_t {
@@ -52,8 +53,7 @@ enum class LossCause : uint8_t {
   kSignal,        // by a signal of another sender
   kNotReady,      // killed: not ready in time
   kProtocol,      // killed: its messages do not parse
-  kDisconnected,  // killed: the connection to the coordinator ended
-  kNotListening,  // killed: it does not read its messages
+  kDisconnected,  // its connection to the coordinator ended, or that of its daemon
   kStuck,         // killed: it does not acknowledge the end of an operation
   kOther,         // it did not start, or did not stop in time
   kStopped,       // the supervisor stops
@@ -70,7 +70,6 @@ class Supervisor {
  public:
   struct Callbacks {
     std::function<void(uint64_t incarnation, std::string message)> on_ready;
-    std::function<void(uint64_t incarnation, std::string message)> on_message;
     std::function<void(uint64_t incarnation, ProcessLoss loss)> on_lost;
   };
 
@@ -82,9 +81,7 @@ class Supervisor {
 
   // Sends to the process of this incarnation; drops the message if it has ended.
   void Send(uint64_t incarnation, std::string_view message) ABSL_LOCKS_EXCLUDED(mu_);
-  // Kills the process, with this cause and reason of its loss, and starts another.
-  void Restart(LossCause cause, std::string reason) ABSL_LOCKS_EXCLUDED(mu_);
-  // As Restart, if the process is that of this incarnation.
+  // Kills the process, if it is that of this incarnation, with this cause and reason of its loss.
   void Kill(uint64_t incarnation, LossCause cause, std::string reason) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the process and the thread. No callback runs afterwards.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
@@ -108,9 +105,6 @@ class Supervisor {
   // Pings the process, and measures how long it has not replied.
   void Ping(ChildSession& life);
   void Wake();
-  void Condemn(LossCause cause, std::string reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the part of the frame that the socket does not accept at once.
-  std::string SendNow(std::string frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool WaitUnlessStopped(absl::Duration time);
 
   const SupervisorOptions options_;
@@ -121,10 +115,8 @@ class Supervisor {
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t current_ ABSL_GUARDED_BY(mu_) = 0;  // incarnation; 0: none
-  int socket_ ABSL_GUARDED_BY(mu_) = -1;       // of the process; borrowed from its ChildSession
+  uint64_t current_ ABSL_GUARDED_BY(mu_) = 0;          // incarnation; 0: none
   InFlightPage* page_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the process
-  bool flushing_ ABSL_GUARDED_BY(mu_) = false;  // the thread has a message that is not sent whole
   std::deque<std::string> outgoing_ ABSL_GUARDED_BY(mu_);
   std::optional<ProcessLoss> condemned_ ABSL_GUARDED_BY(mu_);  // the process is to be killed
 

@@ -23,6 +23,7 @@
 #include "ir/serial/worker.h"
 #include "tessera/v1/worker.pb.h"
 #include "worker/cpu/cpu_backend.h"
+#include "worker/daemon/supervisor.h"
 #include "worker/device/device_backend.h"
 #include "worker/device/plugin.h"
 #include "worker/rpc/data_server.h"
@@ -34,51 +35,95 @@ namespace {
 
 constexpr int kDeviceLostExit = 4;
 
-// The way up to the daemon.
-class Uplink {
- public:
-  Uplink(int fd, int32_t executor, uint64_t incarnation)
-      : fd_(fd), executor_(executor), incarnation_(incarnation) {}
+constexpr absl::Duration kLastReportsWait = absl::Seconds(1);
 
-  void Report(api::ReportBody body) ABSL_LOCKS_EXCLUDED(mu_) {
-    const std::string message =
-        ir::serial::ToEnvelope(api::Report{executor_, incarnation_, std::move(body)})
-            .SerializeAsString();
-    Write(message);
+// The executor's stream to the coordinator: carries reports up, and commands to the executor.
+class CoordinatorStream {
+ public:
+  CoordinatorStream(const ExecutorProcessOptions& options,
+                    std::shared_ptr<grpc::ChannelCredentials> credentials)
+      : options_(options),
+        stub_(v1::WorkerService::NewStub(CoordinatorChannel(options.coordinator, credentials))) {}
+
+  // Attaches to the registration that the Welcome is of. `on_command` is called for one command at
+  // a time, `on_end` when the stream has ended. Called once.
+  void Attach(const api::Welcome& welcome, Link::OnMessageFn on_command,
+              std::function<void()> on_end) ABSL_LOCKS_EXCLUDED(mu_) {
+    const auto attach = [this](grpc::ClientContext* context, Link* link) {
+      // The coordinator is there, or the daemon would not have been welcomed.
+      context->set_wait_for_ready(true);
+      stub_->async()->Attach(context, link);
+    };
+    link_ = std::make_unique<Link>(
+        attach, options_.coordinator.token,
+        [epoch = welcome.epoch, on_command = std::move(on_command)](const v1::Envelope& command) {
+          if (command.epoch() == epoch) on_command(command);
+        },
+        std::move(on_end));
+    link_->Send(ir::serial::ToEnvelope(api::Attachment{options_.index, options_.incarnation,
+                                                       welcome.session, welcome.ticket_key}));
+    epoch_ = welcome.epoch;
+    while (true) {
+      std::vector<v1::Envelope> early;
+      {
+        absl::MutexLock lock(&mu_);
+        attached_ = early_.empty();
+        if (attached_) return;
+        early.swap(early_);
+      }
+      for (v1::Envelope& report : early) Send(std::move(report));
+    }
   }
-  // That this process takes its commands.
-  void Answer() ABSL_LOCKS_EXCLUDED(mu_) { Write(""); }
+
+  // Reports made before it is attached wait.
+  void Report(api::ReportBody body) ABSL_LOCKS_EXCLUDED(mu_) {
+    v1::Envelope report =
+        ir::serial::ToEnvelope(api::Report{options_.index, options_.incarnation, std::move(body)});
+    {
+      absl::MutexLock lock(&mu_);
+      if (!attached_) return early_.push_back(std::move(report));
+    }
+    Send(std::move(report));
+  }
+
+  // Waits until the coordinator has what was reported, for at most kLastReportsWait.
+  void Finish() ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (!attached_) return;
+    }
+    link_->Finish();
+    link_->AwaitEnd(kLastReportsWait);
+  }
 
  private:
-  void Write(const std::string& message) ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    // The daemon always reads; once it is gone, so are we.
-    static_cast<void>(WriteFrame(fd_, message));
+  void Send(v1::Envelope report) {
+    report.set_epoch(epoch_);
+    link_->Send(std::move(report));
   }
 
-  const int fd_;
-  const int32_t executor_;
-  const uint64_t incarnation_;
+  const ExecutorProcessOptions& options_;
+  const std::unique_ptr<v1::WorkerService::Stub> stub_;
+  std::unique_ptr<Link> link_;  // set by Attach
+  uint64_t epoch_ = 0;          // as link_
   absl::Mutex mu_;
+  bool attached_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<v1::Envelope> early_ ABSL_GUARDED_BY(mu_);
 };
 
-void CarryOut(const std::string& message, Executor& executor, DataServer& data, Uplink& uplink) {
-  v1::Envelope envelope;
-  if (!envelope.ParseFromString(message)) {
-    TESSERA_LOG(ERROR) << "a command does not decode" << Field("bytes", message.size());
-    return;
-  }
-  if (envelope.kind() == v1::MESSAGE_KIND_WELCOME) {
-    const absl::StatusOr<api::Welcome> welcome = ir::serial::ReadWelcome(envelope);
-    if (welcome.ok()) data.SetTicketKey(welcome->ticket_key, welcome->clock - SteadyNow());
-    return;
-  }
+void CarryOut(const v1::Envelope& envelope, Executor& executor, CoordinatorStream& coordinator) {
   absl::StatusOr<api::Command> command = ir::serial::ReadCommand(envelope);
   if (command.ok()) return executor.Send(*std::move(command));
   TESSERA_LOG(ERROR) << "a command does not read" << Field("why", command.status());
   if (auto answer = ir::serial::AnswerUnread(envelope, command.status())) {
-    uplink.Report(*std::move(answer));
+    coordinator.Report(*std::move(answer));
   }
+}
+
+absl::StatusOr<api::Welcome> ReadWelcome(const std::string& message) {
+  v1::Envelope envelope;
+  if (!envelope.ParseFromString(message)) return absl::InvalidArgumentError("it is no envelope");
+  return ir::serial::ReadWelcome(envelope);
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
@@ -105,6 +150,127 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
   return device::MakeDeviceBackend(api, device);
 }
 
+// What an executor process consists of, in the order in which it is made.
+class ExecutorProcess {
+ public:
+  explicit ExecutorProcess(const ExecutorProcessOptions& options)
+      : options_(options), page_(options.in_flight_fd, options.num_devices) {}
+
+  // VALUE_ERROR and the like: of certificates that fit nothing, a device that does not open.
+  absl::Status Start() {
+    // Without it, and so without metrics, it works as well.
+    auto metrics = MetricsPage::Map(options_.metrics_fd, options_.num_devices);
+    if (metrics.ok()) {
+      metrics_ = *std::move(metrics);
+    } else {
+      TESSERA_LOG(ERROR) << "no metrics" << Field("worker", options_.worker)
+                         << Field("index", options_.index)
+                         << Field("why", metrics.status().message());
+    }
+    TESSERA_ASSIGN_OR_RETURN(const auto credentials, CoordinatorCredentials(options_.coordinator));
+    coordinator_ = std::make_unique<CoordinatorStream>(options_, credentials);
+    peers_ = MakeGrpcPeerReader(options_.authorities);
+    ExecutorOptions executor = OptionsOfExecutor();
+    if (!options_.certificates.empty()) {
+      TESSERA_ASSIGN_OR_RETURN(
+          executor.tls, MakeTlsContext(options_.certificates, options_.key, options_.authorities));
+    }
+    // A device that is lost ends the process, by way of the end of its socket.
+    TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
+                             MakeBackend(options_, [this](const absl::Status&) { Stop(&lost_); }));
+    executor_ = std::make_unique<Executor>(
+        std::move(executor), std::move(backend),
+        [this](api::ReportBody body) { coordinator_->Report(std::move(body)); });
+    executor_->OnDrained([this] { Stop(&drained_); });
+    data_ = DataServer::Start({.listen_fd = options_.data_fd,
+                               .uploads = options_.uploads,
+                               .read_idle = options_.read_idle,
+                               .keepalive = options_.keepalive,
+                               .certificates = options_.certificates,
+                               .key = options_.key,
+                               .metrics = metrics_.get()},
+                              executor_.get());
+    Tell(ir::serial::ToEnvelope(
+             {options_.index, options_.incarnation, api::ExecutorReady{executor_->info()}})
+             .SerializeAsString());
+    return absl::OkStatus();
+  }
+
+  // Serves to the end, which is the exit status.
+  int Serve() {
+    FrameReader frames(options_.control_fd);
+    while (const std::optional<std::string> message = frames.Next()) {
+      if (!message->empty()) {
+        Welcome(*message);
+        continue;
+      }
+      // Not before the command at hand is carried out: the reply says that commands are.
+      { absl::MutexLock lock(&command_mu_); }
+      Tell("");
+    }
+    // Those who wait for what the device was doing are told why before the process is missed.
+    if (lost_) executor_->WaitUntilIdle(SteadyNow() + kLastReportsWait);
+    const bool disconnected = disconnected_;
+    if (lost_ || drained_) coordinator_->Finish();
+    return lost_ ? kDeviceLostExit : disconnected ? kDisconnectedExit : 0;
+  }
+
+ private:
+  ExecutorOptions OptionsOfExecutor() {
+    ExecutorOptions out;
+    out.worker = options_.worker;
+    out.host = options_.host;
+    out.index = options_.index;
+    out.incarnation = options_.incarnation;
+    out.data_endpoint = options_.data_endpoint;
+    out.peer_endpoint = options_.peer_endpoint;
+    out.peer_data_endpoint = options_.peer_data_endpoint;
+    out.peer_listen_fd = options_.peer_fd;
+    out.collective_timeout = options_.collective_timeout;
+    out.queue_bound = options_.queue_bound;
+    out.compile_jobs = options_.compile_jobs;
+    out.files_dir = options_.files_dir;
+    out.in_flight = &page_;
+    out.peers = peers_.get();
+    out.metrics = metrics_.get();
+    return out;
+  }
+  // The daemon always reads; once it is gone, so are we.
+  void Tell(const std::string& message) {
+    static_cast<void>(WriteFrame(options_.control_fd, message));
+  }
+  void Stop(std::atomic<bool>* why) {
+    *why = true;
+    shutdown(options_.control_fd, SHUT_RD);
+  }
+  void Welcome(const std::string& message) {
+    const absl::StatusOr<api::Welcome> welcome = ReadWelcome(message);
+    if (!welcome.ok()) {
+      TESSERA_LOG(ERROR) << "the daemon's message does not read" << Field("why", welcome.status());
+      return;
+    }
+    data_->SetTicketKey(welcome->ticket_key, welcome->clock - SteadyNow());
+    coordinator_->Attach(
+        *welcome,
+        [this](const v1::Envelope& command) {
+          absl::MutexLock lock(&command_mu_);
+          CarryOut(command, *executor_, *coordinator_);
+        },
+        [this] { Stop(&disconnected_); });
+  }
+
+  const ExecutorProcessOptions& options_;
+  InFlightPage page_;
+  std::unique_ptr<MetricsPage> metrics_;
+  std::unique_ptr<CoordinatorStream> coordinator_;
+  std::unique_ptr<PeerReader> peers_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<DataServer> data_;
+  absl::Mutex command_mu_;  // held while a command is carried out
+  // Why the socket was shut down from this side.
+  std::atomic<bool> lost_{false}, drained_{false}, disconnected_{false};
+};
+
 }  // namespace
 
 int CountGpus(const std::string& cuda_plugin) {
@@ -125,79 +291,19 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
                        options.metrics_fd}) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);
   }
-  InFlightPage page(options.in_flight_fd, options.num_devices);
-  // Without it, and so without metrics, it works as well.
-  absl::StatusOr<std::unique_ptr<MetricsPage>> metrics =
-      MetricsPage::Map(options.metrics_fd, options.num_devices);
-  if (!metrics.ok()) {
-    TESSERA_LOG(ERROR) << "no metrics" << Field("worker", options.worker)
-                       << Field("index", options.index) << Field("why", metrics.status().message());
+  ExecutorProcess process(options);
+  int status = 1;
+  if (const absl::Status started = process.Start(); started.ok()) {
+    TESSERA_LOG(INFO) << "executor ready" << Field("worker", options.worker)
+                      << Field("index", options.index) << Field("incarnation", options.incarnation);
+    status = process.Serve();
+  } else {
+    TESSERA_LOG(ERROR) << "the executor does not start" << Field("worker", options.worker)
+                       << Field("index", options.index) << Field("why", started.message());
   }
-  const std::unique_ptr<PeerReader> peers = MakeGrpcPeerReader(options.authorities);
-  Uplink uplink(options.control_fd, options.index, options.incarnation);
-  ExecutorOptions executor_options;
-  executor_options.worker = options.worker;
-  executor_options.host = options.host;
-  executor_options.index = options.index;
-  executor_options.incarnation = options.incarnation;
-  executor_options.data_endpoint = options.data_endpoint;
-  executor_options.peer_endpoint = options.peer_endpoint;
-  executor_options.peer_data_endpoint = options.peer_data_endpoint;
-  executor_options.peer_listen_fd = options.peer_fd;
-  executor_options.collective_timeout = options.collective_timeout;
-  executor_options.queue_bound = options.queue_bound;
-  executor_options.compile_jobs = options.compile_jobs;
-  executor_options.files_dir = options.files_dir;
-  if (!options.certificates.empty()) {
-    auto tls = MakeTlsContext(options.certificates, options.key, options.authorities);
-    TESSERA_CHECK(tls.ok()) << tls.status();  // They were checked by whoever read them.
-    executor_options.tls = *std::move(tls);
-  }
-  executor_options.in_flight = &page;
-  executor_options.peers = peers.get();
-  executor_options.metrics = metrics.ok() ? metrics->get() : nullptr;
-  // A device that is lost ends the process, by way of the end of its socket.
-  std::atomic<bool> lost{false};
-  absl::StatusOr<std::unique_ptr<Backend>> backend =
-      MakeBackend(options, [&lost, &options](const absl::Status&) {
-        lost = true;
-        shutdown(options.control_fd, SHUT_RD);
-      });
-  if (!backend.ok()) {
-    TESSERA_LOG(ERROR) << "the executor's device does not open" << Field("worker", options.worker)
-                       << Field("index", options.index) << Field("why", backend.status().message());
-    StopLogging();
-    _exit(1);
-  }
-  Executor executor(std::move(executor_options), *std::move(backend),
-                    [&uplink](api::ReportBody body) { uplink.Report(std::move(body)); });
-  executor.OnDrained([&options] { shutdown(options.control_fd, SHUT_RD); });
-  const std::unique_ptr<DataServer> data =
-      DataServer::Start({.listen_fd = options.data_fd,
-                         .uploads = options.uploads,
-                         .read_idle = options.read_idle,
-                         .keepalive = options.keepalive,
-                         .certificates = options.certificates,
-                         .key = options.key,
-                         .metrics = metrics.ok() ? metrics->get() : nullptr},
-                        &executor);
-  uplink.Report(api::ExecutorReady{executor.info()});
-  TESSERA_LOG(INFO) << "executor ready" << Field("worker", options.worker)
-                    << Field("index", options.index) << Field("incarnation", options.incarnation);
-  FrameReader commands(options.control_fd);
-  while (const std::optional<std::string> message = commands.Next()) {
-    if (message->empty()) {
-      uplink.Answer();
-    } else {
-      CarryOut(*message, executor, *data, uplink);
-    }
-  }
-  // Those who wait for what the device was doing are told why before the process is missed.
-  constexpr absl::Duration kLastWords = absl::Seconds(1);
-  if (lost) executor.WaitUntilIdle(SteadyNow() + kLastWords);
   StopLogging();
   // Nobody is left to tell, and the kernel frees faster than destructors.
-  _exit(lost ? kDeviceLostExit : 0);
+  _exit(status);
 }
 
 }  // namespace tessera::worker::rpc

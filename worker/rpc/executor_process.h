@@ -1,5 +1,5 @@
-// What runs in an executor process: an Executor behind the socket that its daemon handed it, and
-// its data port.
+// What runs in an executor process: an Executor behind its own stream to the coordinator, and its
+// data port. Over the socket that its daemon handed it come the Welcome and pings.
 #pragma once
 #include <sys/types.h>
 
@@ -9,12 +9,14 @@
 #include "absl/time/time.h"
 #include "base/keepalive.h"
 #include "worker/codegen/host_code.h"
+#include "worker/rpc/link.h"
 #include "worker/runtime/upload_table.h"
 
 namespace tessera::worker::rpc {
 
 struct ExecutorProcessOptions {
   pid_t parent = 0;
+  CoordinatorAccess coordinator;
   std::string worker, host;
   int32_t index = 0;
   uint64_t incarnation = 0;
@@ -37,7 +39,8 @@ struct ExecutorProcessOptions {
   int control_fd = 3, in_flight_fd = 4, data_fd = 5, peer_fd = 6, metrics_fd = 7;
 };
 
-// Serves until the daemon closes the socket, or a Drain is done. The exit status of the process.
+// Serves until the daemon closes the socket, the stream to the coordinator ends, or a Drain is
+// done. The exit status of the process.
 int RunExecutorProcess(const ExecutorProcessOptions& options);
 
 // Writes to descriptor 3 how many GPUs the plugin finds or, in one line, why there are none. The

@@ -41,10 +41,10 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 constexpr char kKey[] = "the key of this epoch";
-constexpr uint64_t kEpoch = 3;
+constexpr uint64_t kEpoch = 3, kSession = 1;
 
-// The least that a coordinator does: takes a registration, keeps what is reported, sends what it is
-// told to.
+// The least that a coordinator does: takes a registration and what attaches to it, keeps what is
+// reported, sends what it is told to.
 class FakeCoordinator final : public v1::WorkerService::Service {
  public:
   FakeCoordinator() {
@@ -65,7 +65,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     if (!stream->Read(&report)) return grpc::Status::OK;
     absl::StatusOr<api::Registration> registration = ir::serial::ReadRegistration(report);
     EXPECT_THAT(registration, IsOk());
-    stream->Write(ir::serial::ToEnvelope(api::Welcome{.session = 1,
+    stream->Write(ir::serial::ToEnvelope(api::Welcome{.session = kSession,
                                                       .epoch = kEpoch,
                                                       .heartbeat = absl::Milliseconds(50),
                                                       .lease = absl::Seconds(1),
@@ -77,20 +77,30 @@ class FakeCoordinator final : public v1::WorkerService::Service {
       stream_ = stream;
       context_ = context;
     }
-    while (stream->Read(&report)) {
-      absl::StatusOr<api::Report> read = ir::serial::ReadReport(report);
-      EXPECT_THAT(read, IsOk());
-      EXPECT_EQ(report.epoch(), kEpoch);
-      absl::MutexLock lock(&mu_);
-      if (std::holds_alternative<api::Heartbeat>(read->body)) {
-        ++heartbeats_;
-      } else {
-        reports_.push_back(*std::move(read));
-      }
-    }
+    TakeReports(stream);
     absl::MutexLock lock(&mu_);
     stream_ = nullptr;
     context_ = nullptr;
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Attach(grpc::ServerContext* context,
+                      grpc::ServerReaderWriter<v1::Envelope, v1::Envelope>* stream) override {
+    v1::Envelope report;
+    if (!stream->Read(&report)) return grpc::Status::OK;
+    absl::StatusOr<api::Attachment> attachment = ir::serial::ReadAttachment(report);
+    EXPECT_THAT(attachment, IsOk());
+    EXPECT_EQ(attachment->session, kSession);
+    EXPECT_EQ(attachment->key,
+              api::ExecutorTicketKey(kKey, attachment->executor, attachment->incarnation));
+    const uint64_t incarnation = attachment->incarnation;
+    {
+      absl::MutexLock lock(&mu_);
+      attached_[incarnation] = {stream, context};
+    }
+    TakeReports(stream);
+    absl::MutexLock lock(&mu_);
+    attached_.erase(incarnation);
     return grpc::Status::OK;
   }
 
@@ -98,12 +108,25 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     absl::MutexLock lock(&mu_);
     if (context_ != nullptr) context_->TryCancel();
   }
+  // Ends the stream of one executor.
+  void HangupOn(uint64_t incarnation) {
+    absl::MutexLock lock(&mu_);
+    ASSERT_TRUE(AwaitAttached(incarnation));
+    attached_[incarnation].context->TryCancel();
+  }
   void Send(uint64_t incarnation, const api::Command& command, uint64_t epoch = kEpoch) {
     v1::Envelope envelope = ir::serial::ToEnvelope(0, incarnation, command);
     envelope.set_epoch(epoch);
-    Send(envelope);
+    SendTo(incarnation, envelope);
   }
-  void Send(const v1::Envelope& envelope) {
+  // To the executor of this incarnation, once it has attached.
+  void SendTo(uint64_t incarnation, const v1::Envelope& envelope) {
+    absl::MutexLock lock(&mu_);
+    ASSERT_TRUE(AwaitAttached(incarnation));
+    attached_[incarnation].stream->Write(envelope);
+  }
+  void SendToDaemon(v1::Envelope envelope) {
+    envelope.set_epoch(kEpoch);
     absl::MutexLock lock(&mu_);
     ASSERT_NE(stream_, nullptr);
     stream_->Write(envelope);
@@ -141,9 +164,35 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   }
 
  private:
+  using Stream = grpc::ServerReaderWriter<v1::Envelope, v1::Envelope>;
+  struct Attached {
+    Stream* stream = nullptr;
+    grpc::ServerContext* context = nullptr;
+  };
+
+  void TakeReports(Stream* stream) {
+    v1::Envelope report;
+    while (stream->Read(&report)) {
+      absl::StatusOr<api::Report> read = ir::serial::ReadReport(report);
+      EXPECT_THAT(read, IsOk());
+      EXPECT_EQ(report.epoch(), kEpoch);
+      absl::MutexLock lock(&mu_);
+      if (std::holds_alternative<api::Heartbeat>(read->body)) {
+        ++heartbeats_;
+      } else {
+        reports_.push_back(*std::move(read));
+      }
+    }
+  }
+  bool AwaitAttached(uint64_t incarnation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto there = [&] { return attached_.count(incarnation) > 0; };
+    return mu_.AwaitWithTimeout(absl::Condition(&there), kPatience);
+  }
+
   int port_ = 0;
   absl::Mutex mu_;
-  grpc::ServerReaderWriter<v1::Envelope, v1::Envelope>* stream_ = nullptr;
+  Stream* stream_ = nullptr;
+  std::map<uint64_t, Attached> attached_;  // by incarnation
   grpc::ServerContext* context_ = nullptr;
   std::deque<api::Registration> registrations_;
   std::deque<api::Report> reports_;
@@ -188,7 +237,7 @@ class ProcessTest : public ::testing::Test {
  protected:
   void Start(int devices = 2) {
     WorkerDaemonOptions options;
-    options.coordinator = coordinator_.address();
+    options.coordinator.address = coordinator_.address();
     options.name = "w0";
     options.host = "here";
     options.num_devices = devices;
@@ -287,24 +336,58 @@ TEST_F(ProcessTest, RunsAProgramOverTwoDevicesAndKeepsItsLease) {
   EXPECT_TRUE(coordinator_.AwaitHeartbeats(3));
 }
 
-TEST_F(ProcessTest, TheDaemonActsOnTheEnvelopeAndPassesTheBodyOn) {
+TEST_F(ProcessTest, AnExecutorActsOnWhatIsForIt) {
   Start();
-  // Bytes that are no message reach the executor, which answers for the launch that they belong to.
+  // Bytes that are no message are answered for the launch that they belong to.
   api::Launch launch;
   launch.launch = 8;
   v1::Envelope torn = ir::serial::ToEnvelope(0, info_.incarnation, launch);
   torn.set_epoch(kEpoch);
   torn.set_body("\xff\xff");
-  coordinator_.Send(torn);
+  coordinator_.SendTo(info_.incarnation, torn);
   TESSERA_ASSERT_OK_AND_ASSIGN(auto failed, coordinator_.Next<api::LaunchFailed>());
   EXPECT_EQ(failed.second.launch, 8u);
   EXPECT_THAT(failed.second.status, ReasonIs("VALUE_ERROR", "2 bytes are no tessera.v1.Launch"));
-  // What is of another epoch, or for a process that is gone, goes no further.
+  // What is of another epoch is dropped.
   coordinator_.Send(info_.incarnation, api::ReadBuffer{1, 1, 0}, kEpoch + 1);
-  coordinator_.Send(info_.incarnation + 1, api::ReadBuffer{2, 1, 0});
   coordinator_.Send(info_.incarnation, api::ReadBuffer{3, 1, 0});
   TESSERA_ASSERT_OK_AND_ASSIGN(auto read, coordinator_.Next<api::BufferRead>());
   EXPECT_EQ(read.second.request, 3u);
+}
+
+TEST_F(ProcessTest, TheDaemonKillsTheProcessThatItIsToldTo) {
+  Start();
+  const api::KillExecutor kill{"killed: for a test"};
+  coordinator_.SendToDaemon(ir::serial::ToEnvelope(0, info_.incarnation + 1, kill));
+  coordinator_.SendToDaemon(ir::serial::ToEnvelope(0, info_.incarnation, kill));
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto lost, coordinator_.Next<api::ExecutorLost>());
+  EXPECT_EQ(lost.first, info_.incarnation);
+  EXPECT_EQ(lost.second.reason, "killed: for a test");
+  TESSERA_EXPECT_OK(coordinator_.Next<api::ExecutorReady>());
+}
+
+TEST_F(ProcessTest, AnExecutorWithoutItsStreamExitsAndAnotherTakesItsPlace) {
+  Start();
+  coordinator_.HangupOn(info_.incarnation);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto lost, coordinator_.Next<api::ExecutorLost>());
+  EXPECT_EQ(lost.first, info_.incarnation);
+  EXPECT_EQ(lost.second.reason, "its connection to the coordinator ended");
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto ready, coordinator_.Next<api::ExecutorReady>());
+  info_ = ready.second.info;
+  Write(10, 0, Ramp(4));
+  EXPECT_THAT(Read(10, 0), IsOkAndHolds(Ramp(4)));
+}
+
+TEST_F(ProcessTest, ADrainedExecutorExitsOnceItHasReported) {
+  Start();
+  Load(1, SinProgram(2, 1));
+  for (int d : {0, 1}) Write(10, d, Ramp(1 << 16));
+  Launch(5, 1, 10, 11);
+  coordinator_.Send(info_.incarnation, api::Drain{});
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto lost, coordinator_.Next<api::ExecutorLost>());
+  EXPECT_EQ(lost.second.reason, "exited with status 0");
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto done, coordinator_.Next<api::LaunchDone>());
+  EXPECT_EQ(done.second.launch, 5u);
 }
 
 TEST_F(ProcessTest, AKilledExecutorIsReportedWithItsOpAndAnotherTakesItsPlace) {

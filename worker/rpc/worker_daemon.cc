@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
 #include <functional>
 #include <iterator>
 #include <optional>
@@ -20,12 +19,10 @@
 #include "base/address.h"
 #include "base/child_process.h"
 #include "base/clock.h"
-#include "base/keepalive.h"
 #include "base/log.h"
 #include "base/metrics_page.h"
 #include "base/status.h"
 #include "base/thread_name.h"
-#include "grpcpp/grpcpp.h"
 #include "ir/api/ticket.h"
 #include "ir/serial/grpc_status.h"
 #include "ir/serial/probe.h"
@@ -39,11 +36,9 @@
 namespace tessera::worker::rpc {
 namespace {
 
-constexpr int kMessageBytes = 1 << 30;
 constexpr int kGpusMax = 64;
 constexpr int kPortStride = 2;  // between the ports of a worker's executors
 constexpr absl::Duration kCountGpusTimeout = absl::Seconds(20);  // drivers start slowly
-constexpr absl::Duration kLinkSilence = absl::Seconds(2);  // then we ask whether it still works
 constexpr absl::Duration kReconnectMin = absl::Milliseconds(50);
 constexpr absl::Duration kReconnectMax = absl::Seconds(2);
 constexpr absl::Duration kHeartbeatMin = absl::Milliseconds(10);
@@ -74,118 +69,13 @@ bool NoTryEndsBetter(const absl::Status& end, bool may_be_ours) {
   }
 }
 
-// One connection to the coordinator. gRPC's threads bring the commands; reports are written by
-// whoever has them, without waiting: at most one write is in flight, the others queue.
-class Link final : public grpc::ClientBidiReactor<v1::Envelope, v1::Envelope> {
- public:
-  using OnCommand = std::function<void(const v1::Envelope&)>;
-
-  // `on_command` is called for one command at a time, and not after AwaitEnd has returned.
-  Link(v1::WorkerService::Stub* stub, const std::string& token, OnCommand on_command)
-      : on_command_(std::move(on_command)) {
-    if (!token.empty()) context_.AddMetadata("authorization", absl::StrCat("Bearer ", token));
-    stub->async()->Connect(&context_, this);
-    // Held by us until the end, so that writes may be started from any thread.
-    AddHold();
-    StartRead(&command_);
-    StartCall();
-  }
-
-  void Send(v1::Envelope report) ABSL_LOCKS_EXCLUDED(mu_) {
-    {
-      absl::MutexLock lock(&mu_);
-      if (closed_) return;
-      queue_.push_back(std::move(report));
-    }
-    Pump();
-  }
-  bool idle() ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    return !writing_;
-  }
-  void Cancel() { context_.TryCancel(); }
-  // Whether it has ended.
-  bool AwaitEnd(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    return mu_.AwaitWithTimeout(absl::Condition(&done_), timeout);
-  }
-  grpc::Status end() ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    return end_;
-  }
-
-  void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
-    if (!ok) return Close();
-    on_command_(command_);
-    StartRead(&command_);
-  }
-  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
-    {
-      absl::MutexLock lock(&mu_);
-      writing_ = false;
-    }
-    ok ? Pump() : Close();
-  }
-  void OnDone(const grpc::Status& status) override ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    end_ = status;
-    done_ = true;
-  }
-
- private:
-  void Pump() ABSL_LOCKS_EXCLUDED(mu_) {
-    {
-      absl::MutexLock lock(&mu_);
-      if (writing_ || closed_ || queue_.empty()) return;
-      report_ = std::move(queue_.front());
-      queue_.pop_front();
-      writing_ = true;
-      ++starting_;
-    }
-    StartWrite(&report_);
-    Started();
-  }
-  // No write is started any more; the hold ends once none is being started.
-  void Close() ABSL_LOCKS_EXCLUDED(mu_) {
-    {
-      absl::MutexLock lock(&mu_);
-      if (closed_) return;
-      closed_ = true;
-      ++starting_;
-    }
-    Started();
-  }
-  void Started() ABSL_LOCKS_EXCLUDED(mu_) {
-    {
-      absl::MutexLock lock(&mu_);
-      if (--starting_ > 0 || !closed_ || released_) return;
-      released_ = true;
-    }
-    RemoveHold();
-  }
-
-  const OnCommand on_command_;
-  grpc::ClientContext context_;
-  v1::Envelope command_;  // of the read in flight
-  v1::Envelope report_;   // of the write in flight
-  absl::Mutex mu_;
-  std::deque<v1::Envelope> queue_ ABSL_GUARDED_BY(mu_);
-  int starting_ ABSL_GUARDED_BY(mu_) = 0;
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  bool released_ ABSL_GUARDED_BY(mu_) = false;
-  bool done_ ABSL_GUARDED_BY(mu_) = false;
-  grpc::Status end_ ABSL_GUARDED_BY(mu_);
-};
-
 using Infos = std::vector<api::ExecutorInfo>;  // per executor
 
 constexpr char kNotOurs[] = "killed: it does not speak our protocol";
 
 // Names of LossCause, in its order, without kStopped, after which the worker ends.
-constexpr const char* kRestartCauses[] = {"exit",     "signal",       "not_ready",
-                                          "protocol", "disconnected", "not_listening",
-                                          "stuck",    kOtherLabel};
+constexpr const char* kRestartCauses[] = {"exit",         "signal", "not_ready", "protocol",
+                                          "disconnected", "stuck",  kOtherLabel};
 static_assert(std::size(kRestartCauses) == static_cast<size_t>(LossCause::kStopped));
 
 class Daemon final : public WorkerDaemon {
@@ -213,7 +103,6 @@ class Daemon final : public WorkerDaemon {
       supervised.num_devices = num_devices();
       Supervisor::Callbacks callbacks;
       callbacks.on_ready = [this, e](uint64_t i, std::string m) { OnReady(e, i, m); };
-      callbacks.on_message = [this, e](uint64_t, std::string m) { OnMessage(e, m); };
       callbacks.on_lost = [this, e](uint64_t i, ProcessLoss loss) { OnLost(e, i, loss); };
       executors_.push_back(
           std::make_unique<Supervisor>(std::move(supervised), std::move(callbacks)));
@@ -267,6 +156,7 @@ class Daemon final : public WorkerDaemon {
     std::vector<std::string> args = {
         "--executor",
         absl::StrCat("--parent=", getpid()),
+        "--coordinator=" + options_.coordinator.address,
         "--name=" + options_.name,
         "--host=" + options_.host,
         absl::StrCat("--index=", executor),
@@ -293,20 +183,12 @@ class Daemon final : public WorkerDaemon {
     absl::StatusOr<api::Report> report = absl::UnknownError("");
     if (envelope.ParseFromString(message)) report = ir::serial::ReadReport(envelope);
     const auto* ready = report.ok() ? std::get_if<api::ExecutorReady>(&report->body) : nullptr;
-    if (ready == nullptr) return executors_[executor]->Restart(LossCause::kProtocol, kNotOurs);
+    if (ready == nullptr)
+      return executors_[executor]->Kill(incarnation, LossCause::kProtocol, kNotOurs);
     ready_[executor] = ready->info;
     if (!registered_) return;
     executors_[executor]->Send(incarnation, WelcomeTo(executor, incarnation));
     Report(std::move(envelope));
-  }
-
-  void OnMessage(int32_t executor, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    v1::Envelope report;
-    if (!report.ParseFromString(message)) {
-      return executors_[executor]->Restart(LossCause::kProtocol, kNotOurs);
-    }
-    if (registered_) Report(std::move(report));
   }
 
   void OnLost(int32_t executor, uint64_t incarnation, const ProcessLoss& loss)
@@ -365,18 +247,8 @@ class Daemon final : public WorkerDaemon {
     absl::Duration backoff = kReconnectMin;
     bool ever_registered = false;
     const auto start = std::chrono::steady_clock::now();
-    const auto channel = [this] {
-      grpc::ChannelArguments arguments;
-      arguments.SetMaxReceiveMessageSize(kMessageBytes);
-      // A coordinator that stands still for a while is still there, and so are our arrays.
-      for (const ChannelArgument& a : ClientArguments({kLinkSilence, options_.link_timeout})) {
-        arguments.SetInt(a.name, a.value);
-      }
-      arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
-                       static_cast<int>(absl::ToInt64Milliseconds(kReconnectMax)));
-      return grpc::CreateCustomChannel(options_.coordinator, credentials_, arguments);
-    }();
-    const auto stub = v1::WorkerService::NewStub(channel);
+    const auto stub =
+        v1::WorkerService::NewStub(CoordinatorChannel(options_.coordinator, credentials_));
     while (true) {
       Infos infos;
       if (!AwaitReady(&infos)) return;
@@ -388,27 +260,23 @@ class Daemon final : public WorkerDaemon {
       if (!was_registered && NoTryEndsBetter(end, ever_registered || young)) {
         TESSERA_LOG(ERROR) << "the coordinator will not take this worker"
                            << Field("worker", options_.name)
-                           << Field("coordinator", options_.coordinator)
+                           << Field("coordinator", options_.coordinator.address)
                            << Field("why", end.message());
         if (options_.on_refused) options_.on_refused(end);
         return;
       }
-      if (was_registered) {
-        // The coordinator counts the arrays as lost; so must we.
-        for (const auto& executor : executors_) {
-          executor->Restart(LossCause::kDisconnected,
-                            "killed: the connection to the coordinator ended");
-        }
-        backoff = kReconnectMin;
-      }
+      if (was_registered) backoff = kReconnectMin;
       absl::MutexLock lock(&mu_);
+      // The coordinator counts the arrays as lost; so must we. What is not ready yet has none.
+      for (int32_t e = 0; was_registered && e < num_executors(); ++e) {
+        if (!ready_[e]) continue;
+        executors_[e]->Kill(ready_[e]->incarnation, LossCause::kDisconnected,
+                            "killed: its daemon's connection to the coordinator ended");
+        ready_[e].reset();
+      }
       const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; };
       if (mu_.AwaitWithTimeout(absl::Condition(&stopping), backoff)) return;
       backoff = std::min(2 * backoff, kReconnectMax);
-      // A process that served the old session must not be one of the next.
-      for (int32_t e = 0; was_registered && e < num_executors(); ++e) {
-        if (Runs(e, infos[e].incarnation)) ready_[e].reset();
-      }
     }
   }
 
@@ -438,11 +306,11 @@ class Daemon final : public WorkerDaemon {
   // How a connection ended that was none: TLS_MISMATCH where the coordinator speaks otherwise.
   absl::Status WhyRefused(const absl::Status& end) const {
     if (!ir::serial::NeverConnected(std::string(end.message()))) return end;
-    const ir::serial::Speaks speaks = ir::serial::Probe(options_.coordinator, kProbeLimit);
-    const bool tls = options_.tls.enabled();
+    const ir::serial::Speaks speaks = ir::serial::Probe(options_.coordinator.address, kProbeLimit);
+    const bool tls = options_.coordinator.tls.enabled();
     const auto because = [&](absl::string_view why) {
       return MakeError(ErrorKind::kTlsMismatch,
-                       absl::StrCat("the coordinator at ", options_.coordinator, why));
+                       absl::StrCat("the coordinator at ", options_.coordinator.address, why));
     };
     if (!tls && speaks == ir::serial::Speaks::kTls)
       return because(
@@ -453,7 +321,7 @@ class Daemon final : public WorkerDaemon {
           " speaks plain text, and this worker TLS; start the coordinator with certificates, or "
           "this worker without --tls-ca-file");
     if (tls && speaks == ir::serial::Speaks::kTls &&
-        !ir::serial::Answers(options_.coordinator, credentials_, kProbeLimit))
+        !ir::serial::Answers(options_.coordinator.address, credentials_, kProbeLimit))
       return because(
           ": its certificate does not come from the authority in --tls-ca-file, or does not name "
           "this address");
@@ -465,9 +333,12 @@ class Daemon final : public WorkerDaemon {
       ABSL_LOCKS_EXCLUDED(mu_) {
     bool welcomed = false;  // of the thread that brings commands; ours once the link has ended
     uint64_t epoch = 0;     // as welcomed
-    Link link(&stub, options_.token, [&](const v1::Envelope& command) {
+    const auto connect = [&stub](grpc::ClientContext* context, Link* link) {
+      stub.async()->Connect(context, link);
+    };
+    Link link(connect, options_.coordinator.token, [&](const v1::Envelope& command) {
       if (welcomed) {
-        if (command.epoch() == epoch) PassOn(command);
+        if (command.epoch() == epoch) KillIfTold(command);
       } else if (absl::StatusOr<api::Welcome> welcome = ir::serial::ReadWelcome(command);
                  welcome.ok()) {
         welcomed = true;
@@ -498,7 +369,7 @@ class Daemon final : public WorkerDaemon {
     } while (!link.AwaitEnd(interval));
     *end = ir::serial::FromGrpc(link.end());
     TESSERA_LOG(WARNING) << "connection to the coordinator ended" << Field("worker", options_.name)
-                         << Field("coordinator", options_.coordinator)
+                         << Field("coordinator", options_.coordinator.address)
                          << Field("registered", welcomed) << Field("why", *end);
     absl::MutexLock lock(&mu_);
     link_ = nullptr;
@@ -506,17 +377,12 @@ class Daemon final : public WorkerDaemon {
     return welcomed;
   }
 
-  // A command of the coordinator for one executor.
-  void PassOn(const v1::Envelope& command) {
-    if (command.executor() < 0 || command.executor() >= num_executors()) return;
-    Supervisor& executor = *executors_[command.executor()];
-    if (command.kind() != v1::MESSAGE_KIND_KILL_EXECUTOR) {
-      return executor.Send(command.incarnation(), command.SerializeAsString());
-    }
+  // The only command for the daemon itself; the others go to the executors.
+  void KillIfTold(const v1::Envelope& command) {
     const absl::StatusOr<api::Command> read = ir::serial::ReadCommand(command);
-    if (!read.ok()) return;
-    executor.Kill(command.incarnation(), LossCause::kStuck,
-                  std::get<api::KillExecutor>(*read).reason);
+    const auto* kill = read.ok() ? std::get_if<api::KillExecutor>(&*read) : nullptr;
+    if (kill == nullptr || command.executor() < 0 || command.executor() >= num_executors()) return;
+    executors_[command.executor()]->Kill(command.incarnation(), LossCause::kStuck, kill->reason);
   }
   api::Heartbeat Beat() {
     api::Heartbeat beat;
@@ -610,11 +476,11 @@ absl::StatusOr<Listener> ListenerFor(const std::string& given, int well_known, i
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerDaemon>> WorkerDaemon::Start(WorkerDaemonOptions options) {
-  if (options.coordinator.empty() || options.name.empty()) {
+  if (options.coordinator.address.empty() || options.name.empty()) {
     return MakeError(ErrorKind::kValueError,
                      "a worker needs --coordinator HOST:PORT and --name NAME");
   }
-  if (const absl::Status usable = CheckAddress(options.coordinator); !usable.ok())
+  if (const absl::Status usable = CheckAddress(options.coordinator.address); !usable.ok())
     return Annotate(usable, "--coordinator");
   if (options.num_gpus < kAllGpus || options.num_gpus > kGpusMax) {
     return MakeError(ErrorKind::kValueError,
@@ -630,9 +496,8 @@ absl::StatusOr<std::unique_ptr<WorkerDaemon>> WorkerDaemon::Start(WorkerDaemonOp
     TESSERA_ASSIGN_OR_RETURN(const int here, GpusHere(options, wanted));
     if (wanted == kAllGpus) options.num_gpus = here;
   }
-  TESSERA_ASSIGN_OR_RETURN(
-      std::shared_ptr<grpc::ChannelCredentials> credentials,
-      CoordinatorCredentials(options.coordinator, options.tls, options.insecure));
+  TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
+                           CoordinatorCredentials(options.coordinator));
   std::vector<Daemon::Ports> ports;
   for (int e = 0; e < std::max(options.num_gpus, 1); ++e) {
     TESSERA_ASSIGN_OR_RETURN(Listener data,

@@ -1,7 +1,8 @@
-// The daemon of a worker: starts its executor processes, registers them with the coordinator, and
-// carries commands down and reports up.
+// The daemon of a worker: starts its executor processes, registers them with the coordinator, tells
+// it which of them come, go and stand still, and kills those that it is told to kill.
 //
-// It holds no device state. When the connection to the coordinator ends, the worker is lost: the
+// It holds no device state, and executors talk to the coordinator themselves. When the daemon's
+// connection to the coordinator ends, the worker is lost: the
 // executors are restarted and it registers again, with retries unless the error is not retryable.
 // Thread-safe; the destructor ends everything within about a second.
 #pragma once
@@ -14,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/metrics.h"
-#include "worker/rpc/credentials.h"
+#include "worker/rpc/link.h"
 
 namespace tessera::worker::rpc {
 
@@ -22,7 +23,7 @@ inline constexpr int kAllGpus = -1;
 inline constexpr int kDataPort = 8471, kPeerPort = 8472;  // of executor 0
 
 struct WorkerDaemonOptions {
-  std::string coordinator;  // host:port
+  CoordinatorAccess coordinator;
   std::string name, host;
   int num_devices = 1;  // CPU devices, all of one executor
   // Not 0: GPUs in place of CPU devices, each with its executor. kAllGpus: all that the plugin at
@@ -42,13 +43,7 @@ struct WorkerDaemonOptions {
   // Additional flags for executors.
   std::vector<std::string> executor_flags;
   std::string binary = "/proc/self/exe";  // started as an executor with --executor
-  // Credentials towards the coordinator: the worker's certificate, or else a token.
-  TlsTexts tls;
-  std::string token;
-  bool insecure = false;  // allows plaintext to a coordinator on another machine
   absl::Duration collective_timeout = absl::Seconds(5);
-  absl::Duration connect_timeout = absl::Seconds(5);
-  absl::Duration link_timeout = absl::Seconds(15);  // for messages from the coordinator
   Metrics* metrics = nullptr;  // outlives the daemon; null: metrics are disabled
   // Called once, on a thread of the daemon, with the error for which the coordinator permanently
   // rejects this worker: its name, its credentials, plaintext against TLS. The daemon stops

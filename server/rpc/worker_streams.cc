@@ -1,0 +1,376 @@
+#include "server/rpc/worker_streams.h"
+
+#include <chrono>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/secret.h"
+#include "base/status.h"
+#include "ir/api/ticket.h"
+#include "ir/serial/worker.h"
+
+namespace tessera::server::rpc {
+namespace {
+
+// Maximum of queued commands for a process that does not read; beyond it the process is lost.
+constexpr size_t kCommandsMax = 100'000;
+// How long the last write may take once a stream ends; then the stream is cancelled.
+constexpr std::chrono::seconds kLastWriteWait{1};
+// Deadlines of executors.  They are checked at each heartbeat of the daemon, and a daemon that
+// sends none loses its lease.
+constexpr absl::Duration kAttachWait = absl::Seconds(10);      // from the first command
+constexpr absl::Duration kLossWait = absl::Seconds(2);         // from the end of its stream
+constexpr absl::Duration kLastReportsWait = absl::Seconds(1);  // from the daemon's word of its loss
+
+absl::Status Gone(absl::string_view what) {
+  return MakeError(ErrorKind::kWorkerLost, absl::StrCat("executor: ", what));
+}
+
+}  // namespace
+
+// ---- Both kinds. --------------------------------------------------------------------------------
+
+void EnvelopeStream::EndNow(const absl::Status& why) {
+  // A write that the other side does not take would hold the end back for ever.
+  if (!Cut(why)) return;
+  last_write_.Set(std::chrono::system_clock::now() + kLastWriteWait,
+                  [self = shared_from_this()](bool expired) {
+                    // What the cancelling sets off runs after this callback has returned.
+                    absl::MutexLock lock(&self->context_mu_);
+                    if (expired && !self->done_) self->context_->TryCancel();
+                  });
+}
+
+void EnvelopeStream::OnReadDone(bool ok) {
+  if (!ok) {
+    Ended("its connection ended");
+    Cut(absl::OkStatus());
+  } else if (const absl::Status taken = Take(received_); !taken.ok()) {
+    Ended(std::string(taken.message()));
+    Cut(taken);
+  } else {
+    StartRead(&received_);
+  }
+}
+
+void EnvelopeStream::OnCancel() {
+  Ended("its connection ended");
+  Cut(absl::CancelledError("the stream was cancelled"));
+}
+
+void EnvelopeStream::OnDone() {
+  Ended("its connection ended");
+  {
+    absl::MutexLock lock(&context_mu_);
+    done_ = true;
+  }
+  last_write_.Cancel();
+  MessageStream::OnDone();
+}
+
+// ---- The daemon's. ------------------------------------------------------------------------------
+
+void WorkerStream::Accept() {
+  {
+    absl::MutexLock lock(&mu_);
+    accepted_ = true;
+  }
+  BeginIfReady();
+}
+
+// Commands may have been sent already; the Welcome still comes first.
+void WorkerStream::BeginIfReady() {
+  std::optional<v1::Envelope> first;
+  {
+    absl::MutexLock lock(&mu_);
+    if (accepted_) first = std::exchange(welcome_, std::nullopt);
+  }
+  if (first) Begin({*std::move(first)});
+}
+
+void WorkerStream::Send(int32_t executor, uint64_t incarnation, api::Command command) {
+  v1::Envelope envelope = ir::serial::ToEnvelope(executor, incarnation, command);
+  if (std::holds_alternative<api::KillExecutor>(command)) return SendToDaemon(std::move(envelope));
+  std::shared_ptr<ExecutorStream> stream;
+  Streams old;
+  size_t waiting = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    Executor* const e = Find(executor, incarnation, &old);
+    if (e == nullptr || e->gone || closed_) return;
+    stream = e->stream;
+    if (stream == nullptr) {
+      if (e->waiting.empty()) e->deadline = service_->clock().Now() + kAttachWait;
+      e->waiting.push_back(std::move(envelope));
+      waiting = e->waiting.size();
+    }
+  }
+  if (stream != nullptr) waiting = stream->MessageStream::Send(std::move(envelope));
+  if (waiting > kCommandsMax)
+    Kill(executor, incarnation, absl::StrCat("killed: ", kCommandsMax, " commands wait for it"));
+  for (const auto& ended : old) ended->EndNow(Gone("another process serves the index"));
+}
+
+void WorkerStream::SendToDaemon(v1::Envelope command) {
+  if (MessageStream::Send(std::move(command)) > kCommandsMax)
+    Close(MakeError(ErrorKind::kWorkerLost,
+                    absl::StrCat("worker: ", kCommandsMax, " commands wait for it")));
+}
+
+void WorkerStream::Kill(int32_t executor, uint64_t incarnation, const std::string& reason) {
+  {
+    absl::MutexLock lock(&mu_);
+    Streams unused;
+    Executor* const e = Find(executor, incarnation, &unused);
+    if (e == nullptr) return;
+    e->gone = true;
+    e->waiting.clear();
+  }
+  SendToDaemon(ir::serial::ToEnvelope(executor, incarnation, api::KillExecutor{reason}));
+}
+
+void WorkerStream::Close(const absl::Status& why) {
+  EndNow(why);
+  CloseExecutors(why);
+}
+
+void WorkerStream::Ended(const std::string& why) {
+  if (const uint64_t session = session_; session != 0) {
+    service_->Remove(session);
+    service_->events().Disconnect(session, absl::UnavailableError(why));
+  }
+  CloseExecutors(Gone(absl::StrCat("its worker is lost: ", why)));
+}
+
+void WorkerStream::CloseExecutors(const absl::Status& why) {
+  Streams streams;
+  {
+    absl::MutexLock lock(&mu_);
+    closed_ = true;
+    for (auto& [index, executor] : executors_) {
+      executor.waiting.clear();
+      if (executor.stream != nullptr) streams.push_back(executor.stream);
+    }
+  }
+  for (const auto& stream : streams) stream->EndNow(why);
+}
+
+absl::Status WorkerStream::Take(const v1::Envelope& envelope) {
+  if (session_ == 0) return Register(envelope);
+  if (envelope.epoch() != epoch_) return absl::OkStatus();
+  absl::StatusOr<api::Report> report = ir::serial::ReadReport(envelope);
+  if (!report.ok()) return Annotate(report.status(), "it sent what does not read");
+  const bool beat = std::holds_alternative<api::Heartbeat>(report->body);
+  if (!beat && !std::holds_alternative<api::ExecutorLost>(report->body) &&
+      !std::holds_alternative<api::ExecutorReady>(report->body))
+    return MakeError(ErrorKind::kValueError,
+                     "worker: its daemon sent a report that is its executor's to send");
+  if (beat) MeetDeadlines();
+  Queue(*std::move(report));
+  Deliver();
+  return absl::OkStatus();
+}
+
+absl::Status WorkerStream::Register(const v1::Envelope& envelope) {
+  TESSERA_ASSIGN_OR_RETURN(const api::Registration registration,
+                           ir::serial::ReadRegistration(envelope));
+  if (!name_.empty() && registration.worker != name_)
+    return MakeError(
+        ErrorKind::kRoleMissing,
+        absl::StrCat("worker: registers as '", registration.worker, "' with the certificate of '",
+                     name_, "'; join it under its own name"));
+  {
+    absl::MutexLock lock(&mu_);
+    for (const api::ExecutorInfo& info : registration.executors)
+      executors_[info.index].incarnation = info.incarnation;
+  }
+  auto self = std::static_pointer_cast<WorkerStream>(shared_from_this());
+  TESSERA_ASSIGN_OR_RETURN(const api::Welcome welcome,
+                           service_->events().Register(registration, self));
+  epoch_ = welcome.epoch;
+  session_ = welcome.session;
+  {
+    absl::MutexLock lock(&mu_);
+    welcome_ = ir::serial::ToEnvelope(welcome);
+    ticket_key_ = welcome.ticket_key;
+  }
+  service_->Add(welcome.session, self);
+  BeginIfReady();
+  return absl::OkStatus();
+}
+
+// ---- The daemon's, about its executors. ---------------------------------------------------------
+
+WorkerStream::Executor* WorkerStream::Find(int32_t executor, uint64_t incarnation, Streams* old) {
+  const auto found = executors_.find(executor);
+  // An executor's incarnations count up.
+  if (found == executors_.end() || found->second.incarnation > incarnation) return nullptr;
+  Executor& e = found->second;
+  if (e.incarnation < incarnation) {
+    Release(e);
+    if (e.stream != nullptr) old->push_back(std::move(e.stream));
+    e = Executor();
+    e.incarnation = incarnation;
+  }
+  return &e;
+}
+
+absl::Status WorkerStream::Attach(const api::Attachment& attachment,
+                                  const std::shared_ptr<ExecutorStream>& stream) {
+  Streams old;
+  std::deque<v1::Envelope> waiting;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!EqualInConstantTime(
+            attachment.key,
+            api::ExecutorTicketKey(ticket_key_, attachment.executor, attachment.incarnation)))
+      return MakeError(ErrorKind::kTicketRefused,
+                       absl::StrCat("executor: the key is not that of executor ",
+                                    attachment.executor, ", incarnation ", attachment.incarnation));
+    if (closed_) return Gone("its worker is lost");
+    Executor* const e = Find(attachment.executor, attachment.incarnation, &old);
+    if (e == nullptr || e->stream != nullptr || e->gone)
+      return Gone(absl::StrCat("incarnation ", attachment.incarnation, " of executor ",
+                               attachment.executor, " is attached already, or gone"));
+    e->stream = stream;
+    e->deadline = absl::InfiniteFuture();
+    waiting.swap(e->waiting);
+  }
+  stream->Begin(std::move(waiting));
+  for (const auto& ended : old) ended->EndNow(Gone("another process serves the index"));
+  Deliver();
+  return absl::OkStatus();
+}
+
+void WorkerStream::Detach(int32_t executor, const ExecutorStream* stream) {
+  std::shared_ptr<ExecutorStream> ended;  // Not destroyed under the lock.
+  {
+    absl::MutexLock lock(&mu_);
+    const auto found = executors_.find(executor);
+    if (found == executors_.end() || found->second.stream.get() != stream) return;
+    Executor& e = found->second;
+    ended = std::move(e.stream);
+    e.gone = true;
+    e.deadline = service_->clock().Now() + kLossWait;
+    Release(e);
+  }
+  Deliver();
+}
+
+void WorkerStream::Release(Executor& executor) {
+  if (executor.held.empty()) return;
+  executor.deadline = absl::InfiniteFuture();
+  for (api::Report& report : executor.held) reports_.push_back(std::move(report));
+  executor.held.clear();
+}
+
+void WorkerStream::Queue(api::Report report) {
+  absl::MutexLock lock(&mu_);
+  const auto found = executors_.find(report.executor);
+  if (found != executors_.end() && !std::holds_alternative<api::Heartbeat>(report.body)) {
+    Executor& e = found->second;
+    const bool lost = std::holds_alternative<api::ExecutorLost>(report.body) &&
+                      report.incarnation == e.incarnation;
+    if (lost) {
+      e.gone = true;
+      e.waiting.clear();
+      e.deadline =
+          e.stream == nullptr ? absl::InfiniteFuture() : service_->clock().Now() + kLastReportsWait;
+    }
+    if ((lost && e.stream != nullptr) || !e.held.empty()) {
+      e.held.push_back(std::move(report));
+      return;
+    }
+  }
+  reports_.push_back(std::move(report));
+}
+
+void WorkerStream::Deliver() {
+  while (true) {
+    std::optional<api::Report> next;
+    {
+      absl::MutexLock lock(&mu_);
+      if (delivering_ || reports_.empty()) return;
+      delivering_ = true;
+      next = std::move(reports_.front());
+      reports_.pop_front();
+    }
+    service_->events().OnReport(session_, *std::move(next));
+    absl::MutexLock lock(&mu_);
+    delivering_ = false;
+  }
+}
+
+void WorkerStream::MeetDeadlines() {
+  struct Overdue {
+    int32_t executor;
+    uint64_t incarnation;
+    const char* reason;
+  };
+  std::deque<Overdue> overdue;
+  Streams late;
+  {
+    absl::MutexLock lock(&mu_);
+    const absl::Time now = service_->clock().Now();
+    for (auto& [index, e] : executors_) {
+      if (now < e.deadline) continue;
+      e.deadline = absl::InfiniteFuture();
+      if (!e.held.empty()) {
+        late.push_back(std::move(e.stream));
+        Release(e);
+      } else {
+        overdue.push_back({index, e.incarnation,
+                           e.gone ? "killed: its connection to the coordinator ended"
+                                  : "killed: it did not connect to the coordinator in time"});
+      }
+    }
+  }
+  for (const Overdue& o : overdue) Kill(o.executor, o.incarnation, o.reason);
+  for (const auto& stream : late) stream->EndNow(Gone("its daemon has reported its loss"));
+}
+
+// ---- An executor's. -----------------------------------------------------------------------------
+
+absl::Status ExecutorStream::Take(const v1::Envelope& envelope) {
+  if (session_ == 0) return Attach(envelope);
+  if (envelope.epoch() != epoch_) return absl::OkStatus();
+  TESSERA_ASSIGN_OR_RETURN(api::Report report, ir::serial::ReadReport(envelope));
+  const bool own = report.executor == executor_ && report.incarnation == incarnation_;
+  if (!own || std::holds_alternative<api::Heartbeat>(report.body) ||
+      std::holds_alternative<api::ExecutorLost>(report.body) ||
+      std::holds_alternative<api::ExecutorReady>(report.body))
+    return MakeError(ErrorKind::kValueError,
+                     "executor: it sent a report that is not its own to send");
+  service_->events().OnReport(session_, std::move(report));
+  return absl::OkStatus();
+}
+
+absl::Status ExecutorStream::Attach(const v1::Envelope& envelope) {
+  TESSERA_ASSIGN_OR_RETURN(const api::Attachment attachment, ir::serial::ReadAttachment(envelope));
+  const std::shared_ptr<WorkerStream> worker = service_->Find(attachment.session);
+  if (worker == nullptr) return Gone("its worker is not registered");
+  epoch_ = worker->epoch();
+  executor_ = attachment.executor;
+  incarnation_ = attachment.incarnation;
+  {
+    absl::MutexLock lock(&mu_);
+    worker_ = worker;
+  }
+  TESSERA_RETURN_IF_ERROR(
+      worker->Attach(attachment, std::static_pointer_cast<ExecutorStream>(shared_from_this())));
+  session_ = attachment.session;
+  return absl::OkStatus();
+}
+
+void ExecutorStream::Ended(const std::string&) {
+  std::shared_ptr<WorkerStream> worker;
+  {
+    absl::MutexLock lock(&mu_);
+    worker.swap(worker_);
+  }
+  if (worker != nullptr) worker->Detach(executor_, this);
+}
+
+}  // namespace tessera::server::rpc

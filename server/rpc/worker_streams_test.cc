@@ -1,0 +1,296 @@
+// The streams of a worker: this test is its daemon and its executors, over gRPC, and the
+// coordinator behind the streams.
+#include "server/rpc/worker_streams.h"
+
+#include <gmock/gmock.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/testing/status_matchers.h"
+#include "grpcpp/grpcpp.h"
+#include "ir/api/ticket.h"
+#include "ir/serial/grpc_status.h"
+#include "ir/serial/worker.h"
+
+namespace tessera::server::rpc {
+namespace {
+
+using ir::serial::ToEnvelope;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr uint64_t kSession = 5, kEpoch = 9, kIncarnation = 70;
+constexpr char kKey[] = "the key of this worker";
+
+// The coordinator: accepts every worker, and notes what it hears.
+class Events final : public api::WorkerEvents {
+ public:
+  absl::StatusOr<api::Welcome> Register(const api::Registration&,
+                                        std::shared_ptr<api::WorkerLink> link) override {
+    {
+      absl::MutexLock lock(&mu_);
+      link_ = link;
+    }
+    link->Accept();
+    return api::Welcome{.session = kSession,
+                        .epoch = kEpoch,
+                        .heartbeat = absl::Seconds(1),
+                        .lease = absl::Seconds(3),
+                        .ticket_key = kKey,
+                        .clock = absl::UnixEpoch()};
+  }
+  void OnReport(uint64_t session, api::Report report) override {
+    EXPECT_EQ(session, kSession);
+    absl::MutexLock lock(&mu_);
+    if (std::holds_alternative<api::Heartbeat>(report.body)) {
+      heard_.push_back("heartbeat");
+    } else if (const auto* done = std::get_if<api::LaunchDone>(&report.body)) {
+      heard_.push_back(absl::StrCat("done ", done->launch));
+    } else if (const auto* lost = std::get_if<api::ExecutorLost>(&report.body)) {
+      heard_.push_back(absl::StrCat("lost ", report.incarnation, ": ", lost->reason));
+    } else {
+      heard_.push_back(absl::StrCat("ready ", report.incarnation));
+    }
+  }
+  void Disconnect(uint64_t, const absl::Status& why) override {
+    absl::MutexLock lock(&mu_);
+    if (!std::exchange(disconnected_, true))
+      heard_.push_back(absl::StrCat("disconnected: ", why.message()));
+  }
+
+  std::shared_ptr<api::WorkerLink> link() {
+    absl::MutexLock lock(&mu_);
+    return link_;
+  }
+  // What was heard, once there is so much of it.
+  std::vector<std::string> Heard(size_t count) {
+    absl::MutexLock lock(&mu_);
+    const auto there = [&] { return heard_.size() >= count; };
+    EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&there), kPatience));
+    return heard_;
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::shared_ptr<api::WorkerLink> link_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> heard_ ABSL_GUARDED_BY(mu_);
+  bool disconnected_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// One stream of the worker's side.
+class Side {
+ public:
+  using Stream = grpc::ClientReaderWriter<v1::Envelope, v1::Envelope>;
+
+  explicit Side(v1::WorkerService::Stub& stub, bool daemon) {
+    context_.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    stream_ = daemon ? stub.Connect(&context_) : stub.Attach(&context_);
+  }
+  ~Side() { context_.TryCancel(); }
+  void Write(v1::Envelope envelope, uint64_t epoch = kEpoch) {
+    envelope.set_epoch(epoch);
+    EXPECT_TRUE(stream_->Write(envelope));
+  }
+  template <class Report>
+  void Say(uint64_t incarnation, Report report) {
+    Write(ToEnvelope(api::Report{0, incarnation, std::move(report)}));
+  }
+  absl::StatusOr<v1::Envelope> Read() {
+    v1::Envelope envelope;
+    if (!stream_->Read(&envelope)) return absl::UnavailableError("the stream has ended");
+    return envelope;
+  }
+  // Reads of a command for the executor; "" at the end of the stream.
+  std::string ReadCommand() {
+    const auto envelope = Read();
+    if (!envelope.ok()) return "";
+    EXPECT_EQ(envelope->epoch(), kEpoch);
+    const auto command = ir::serial::ReadCommand(*envelope);
+    if (!command.ok()) return std::string(command.status().message());
+    if (const auto* read = std::get_if<api::ReadBuffer>(&*command))
+      return absl::StrCat("read ", read->request);
+    if (const auto* kill = std::get_if<api::KillExecutor>(&*command))
+      return absl::StrCat("kill ", envelope->incarnation(), ": ", kill->reason);
+    return "another";
+  }
+  void WritesDone() { stream_->WritesDone(); }
+  absl::Status Finish() { return ir::serial::FromGrpc(stream_->Finish()); }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<Stream> stream_;
+};
+
+class WorkerStreamsTest : public ::testing::Test {
+ protected:
+  WorkerStreamsTest() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    stub_ = v1::WorkerService::NewStub(
+        grpc::CreateChannel(absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials()));
+    daemon_ = std::make_unique<Side>(*stub_, /*daemon=*/true);
+    api::ExecutorInfo info;
+    info.incarnation = kIncarnation;
+    info.device_kind = "cpu";
+    daemon_->Write(ToEnvelope(api::Registration{"w0", "here", ir::kOpset, {info}}), 0);
+    const auto welcome = daemon_->Read();
+    TESSERA_EXPECT_OK(welcome);
+    TESSERA_EXPECT_OK(ir::serial::ReadWelcome(*welcome));
+  }
+  ~WorkerStreamsTest() override {
+    daemon_.reset();
+    server_->Shutdown(std::chrono::system_clock::now());
+  }
+
+  static std::string KeyOf(uint64_t incarnation) {
+    return api::ExecutorTicketKey(kKey, 0, incarnation);
+  }
+  std::unique_ptr<Side> Attach(uint64_t incarnation, const std::string& key,
+                               uint64_t session = kSession) {
+    auto side = std::make_unique<Side>(*stub_, /*daemon=*/false);
+    side->Write(ToEnvelope(api::Attachment{0, incarnation, session, key}));
+    return side;
+  }
+  std::unique_ptr<Side> Attach(uint64_t incarnation) {
+    return Attach(incarnation, KeyOf(incarnation));
+  }
+  void Command(uint64_t incarnation, uint64_t number) {
+    events_.link()->Send(0, incarnation, api::ReadBuffer{number, 1, 0});
+  }
+
+  FakeClock clock_;
+  Gate gate_{&clock_};
+  Events events_;
+  WorkerService service_{&events_, &gate_};
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::WorkerService::Stub> stub_;
+  std::unique_ptr<Side> daemon_;
+};
+
+TEST_F(WorkerStreamsTest, CommandsWaitUntilTheirExecutorAttaches) {
+  Command(kIncarnation, 1);
+  Command(kIncarnation, 2);
+  Command(kIncarnation - 1, 3);  // Of one that is gone.
+  const auto executor = Attach(kIncarnation);
+  EXPECT_EQ(executor->ReadCommand(), "read 1");
+  EXPECT_EQ(executor->ReadCommand(), "read 2");
+  Command(kIncarnation, 4);
+  EXPECT_EQ(executor->ReadCommand(), "read 4");
+  executor->Say(kIncarnation, api::LaunchDone{8, absl::ZeroDuration()});
+  EXPECT_THAT(events_.Heard(1), ElementsAre("done 8"));
+}
+
+TEST_F(WorkerStreamsTest, OnlyTheProcessThatServesTheIndexAttaches) {
+  const auto refused = [&](uint64_t incarnation, const std::string& key, uint64_t session) {
+    const auto side = Attach(incarnation, key, session);
+    EXPECT_EQ(side->ReadCommand(), "");
+    return side->Finish();
+  };
+  EXPECT_THAT(refused(kIncarnation, "guessed", kSession), ReasonIs("TICKET_REFUSED"));
+  EXPECT_THAT(refused(kIncarnation, KeyOf(kIncarnation + 1), kSession), ReasonIs("TICKET_REFUSED"));
+  EXPECT_THAT(refused(kIncarnation, KeyOf(kIncarnation), kSession + 1),
+              ReasonIs("WORKER_LOST", "not registered"));
+  EXPECT_THAT(refused(kIncarnation - 1, KeyOf(kIncarnation - 1), kSession),
+              ReasonIs("WORKER_LOST", "incarnation 69 of executor 0"));
+  const auto executor = Attach(kIncarnation);
+  Command(kIncarnation, 1);
+  EXPECT_EQ(executor->ReadCommand(), "read 1");
+  EXPECT_THAT(refused(kIncarnation, KeyOf(kIncarnation), kSession), ReasonIs("WORKER_LOST"));
+  // The next process takes the index, and the stream of the last one ends.
+  const auto next = Attach(kIncarnation + 1);
+  Command(kIncarnation + 1, 2);
+  EXPECT_EQ(next->ReadCommand(), "read 2");
+  EXPECT_EQ(executor->ReadCommand(), "");
+  EXPECT_THAT(executor->Finish(), ReasonIs("WORKER_LOST", "another process"));
+}
+
+TEST_F(WorkerStreamsTest, ALossComesAfterTheLastReports) {
+  const auto executor = Attach(kIncarnation);
+  Command(kIncarnation, 1);
+  EXPECT_EQ(executor->ReadCommand(), "read 1");
+  daemon_->Say(kIncarnation, api::ExecutorLost{"exited with status 0", 0, ""});
+  api::ExecutorReady ready;
+  ready.info.incarnation = kIncarnation + 1;
+  ready.info.device_kind = "cpu";
+  daemon_->Say(kIncarnation + 1, ready);
+  daemon_->Say(0, api::Heartbeat{});
+  EXPECT_THAT(events_.Heard(1), ElementsAre("heartbeat"));
+  executor->Say(kIncarnation, api::LaunchDone{8, absl::ZeroDuration()});
+  executor->WritesDone();
+  EXPECT_THAT(events_.Heard(4),
+              ElementsAre("heartbeat", "done 8", "lost 70: exited with status 0", "ready 71"));
+  TESSERA_EXPECT_OK(executor->Finish());
+}
+
+TEST_F(WorkerStreamsTest, ALossIsNotHeldForLong) {
+  const auto executor = Attach(kIncarnation);
+  Command(kIncarnation, 1);
+  EXPECT_EQ(executor->ReadCommand(), "read 1");
+  daemon_->Say(kIncarnation, api::ExecutorLost{"killed by signal 9", 0, ""});
+  daemon_->Say(0, api::Heartbeat{});
+  EXPECT_THAT(events_.Heard(1), ElementsAre("heartbeat"));
+  clock_.Advance(absl::Milliseconds(1001));
+  daemon_->Say(0, api::Heartbeat{});
+  EXPECT_THAT(events_.Heard(3),
+              ElementsAre("heartbeat", "lost 70: killed by signal 9", "heartbeat"));
+  EXPECT_EQ(executor->ReadCommand(), "");
+  EXPECT_THAT(executor->Finish(), ReasonIs("WORKER_LOST", "reported its loss"));
+}
+
+TEST_F(WorkerStreamsTest, AnExecutorThatDoesNotAttachIsKilled) {
+  clock_.Advance(absl::Hours(1));
+  daemon_->Say(0, api::Heartbeat{});  // Nobody waits for it.
+  EXPECT_THAT(events_.Heard(1), ElementsAre("heartbeat"));
+  Command(kIncarnation, 1);
+  clock_.Advance(absl::Milliseconds(10'001));
+  daemon_->Say(0, api::Heartbeat{});
+  EXPECT_EQ(daemon_->ReadCommand(),
+            "kill 70: killed: it did not connect to the coordinator in time");
+}
+
+TEST_F(WorkerStreamsTest, AnExecutorWhoseStreamEndedIsKilledUnlessItsLossIsReported) {
+  auto executor = Attach(kIncarnation);
+  Command(kIncarnation, 1);
+  EXPECT_EQ(executor->ReadCommand(), "read 1");
+  executor->WritesDone();
+  TESSERA_EXPECT_OK(executor->Finish());
+  daemon_->Say(kIncarnation, api::ExecutorLost{"exited with status 5", 0, ""});
+  EXPECT_THAT(events_.Heard(1), ElementsAre("lost 70: exited with status 5"));
+  executor = Attach(kIncarnation + 1);
+  Command(kIncarnation + 1, 2);
+  EXPECT_EQ(executor->ReadCommand(), "read 2");
+  executor->WritesDone();
+  TESSERA_EXPECT_OK(executor->Finish());
+  clock_.Advance(absl::Milliseconds(2001));
+  daemon_->Say(0, api::Heartbeat{});
+  EXPECT_EQ(daemon_->ReadCommand(), "kill 71: killed: its connection to the coordinator ended");
+}
+
+TEST_F(WorkerStreamsTest, WithoutItsDaemonsStreamAnExecutorsEnds) {
+  const auto executor = Attach(kIncarnation);
+  Command(kIncarnation, 1);
+  EXPECT_EQ(executor->ReadCommand(), "read 1");
+  daemon_.reset();
+  EXPECT_EQ(executor->ReadCommand(), "");
+  EXPECT_THAT(executor->Finish(), ReasonIs("WORKER_LOST", "its worker is lost"));
+  EXPECT_THAT(events_.Heard(1), ElementsAre("disconnected: its connection ended"));
+}
+
+TEST_F(WorkerStreamsTest, EachReportsWhatIsItsOwn) {
+  const auto executor = Attach(kIncarnation);
+  executor->Say(kIncarnation + 1, api::LaunchDone{8, absl::ZeroDuration()});
+  EXPECT_EQ(executor->ReadCommand(), "");
+  EXPECT_THAT(executor->Finish(), ReasonIs("VALUE_ERROR", "not its own to send"));
+  daemon_->Say(kIncarnation, api::LaunchDone{8, absl::ZeroDuration()});
+  EXPECT_EQ(daemon_->ReadCommand(), "");
+  EXPECT_THAT(daemon_->Finish(), ReasonIs("VALUE_ERROR", "its executor's to send"));
+  EXPECT_THAT(events_.Heard(1), ElementsAre(HasSubstr("disconnected")));
+}
+
+}  // namespace
+}  // namespace tessera::server::rpc

@@ -1,0 +1,149 @@
+#include "worker/rpc/link.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/address.h"
+#include "base/keepalive.h"
+#include "base/status.h"
+
+namespace tessera::worker::rpc {
+namespace {
+
+constexpr int kMessageBytes = 1 << 30;
+constexpr absl::Duration kLinkSilence = absl::Seconds(2);  // then we ask whether it still works
+constexpr absl::Duration kReconnectMax = absl::Seconds(2);
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CoordinatorCredentials(
+    const CoordinatorAccess& access) {
+  if (access.tls.enabled()) {
+    grpc::SslCredentialsOptions ssl;
+    ssl.pem_root_certs = access.tls.authority;
+    ssl.pem_cert_chain = access.tls.certificates;
+    ssl.pem_private_key = access.tls.key;
+    return grpc::SslCredentials(ssl);
+  }
+  if (!access.insecure && !IsLoopback(access.address))
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("coordinator: ", access.address,
+                                  " is another machine, and this worker has no certificate; join "
+                                  "it with `tessera join`, or say --insecure"));
+  return grpc::InsecureChannelCredentials();
+}
+
+std::shared_ptr<grpc::Channel> CoordinatorChannel(
+    const CoordinatorAccess& access, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMessageBytes);
+  // A coordinator that stands still for a while is still there, and so are our arrays.
+  for (const ChannelArgument& a : ClientArguments({kLinkSilence, access.link_timeout})) {
+    arguments.SetInt(a.name, a.value);
+  }
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(kReconnectMax)));
+  return grpc::CreateCustomChannel(access.address, credentials, arguments);
+}
+
+Link::Link(const StartCallFn& start, const std::string& token, OnMessageFn on_message,
+           std::function<void()> on_end)
+    : on_message_(std::move(on_message)), on_end_(std::move(on_end)) {
+  if (!token.empty()) context_.AddMetadata("authorization", absl::StrCat("Bearer ", token));
+  start(&context_, this);
+  // Held by us until the end, so that writes may be started from any thread.
+  AddHold();
+  StartRead(&received_);
+  StartCall();
+}
+
+void Link::Send(v1::Envelope message) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (closed_ || finishing_) return;
+    queue_.push_back(std::move(message));
+  }
+  Pump();
+}
+
+bool Link::idle() {
+  absl::MutexLock lock(&mu_);
+  return !writing_;
+}
+
+void Link::Finish() {
+  {
+    absl::MutexLock lock(&mu_);
+    finishing_ = true;
+  }
+  Pump();
+}
+
+bool Link::AwaitEnd(absl::Duration timeout) {
+  absl::MutexLock lock(&mu_);
+  return mu_.AwaitWithTimeout(absl::Condition(&done_), timeout);
+}
+
+grpc::Status Link::end() {
+  absl::MutexLock lock(&mu_);
+  return end_;
+}
+
+void Link::OnReadDone(bool ok) {
+  if (!ok) return Close();
+  on_message_(received_);
+  StartRead(&received_);
+}
+
+void Link::OnWriteDone(bool ok) {
+  {
+    absl::MutexLock lock(&mu_);
+    writing_ = false;
+  }
+  ok ? Pump() : Close();
+}
+
+void Link::OnDone(const grpc::Status& status) {
+  if (on_end_) on_end_();
+  absl::MutexLock lock(&mu_);
+  end_ = status;
+  done_ = true;
+}
+
+void Link::Pump() {
+  bool last = false;
+  {
+    absl::MutexLock lock(&mu_);
+    last = finishing_ && queue_.empty();
+    if (writing_ || closed_ || (queue_.empty() && !last)) return;
+    if (!last) {
+      sent_ = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    writing_ = true;  // After the last there is nothing else to write.
+    ++starting_;
+  }
+  last ? StartWritesDone() : StartWrite(&sent_);
+  Started();
+}
+
+void Link::Close() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (closed_) return;
+    closed_ = true;
+    ++starting_;
+  }
+  Started();
+}
+
+void Link::Started() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (--starting_ > 0 || !closed_ || released_) return;
+    released_ = true;
+  }
+  RemoveHold();
+}
+
+}  // namespace tessera::worker::rpc
