@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/host_limits.h"
 #include "base/log.h"
@@ -29,14 +28,13 @@ namespace {
 
 using ir::Array;
 
-// What flops and bytes say of a program. To compile a kernel takes milliseconds, as long as the
-// evaluator takes for a few hundred thousand of them, so a program with less than that to do is
-// evaluated: programs of one op on a few numbers, as scripts run them one after the other. Many ops
-// are a program that somebody wrote to be run again. The program alone decides, so that it gives
-// the same bits each time.
+// Up to these bounds a program is evaluated op by op. A cost is the sum of flops and bytes.
+// Compiling a kernel takes milliseconds, in which the evaluator does a few hundred thousand of
+// them. A program of many ops is compiled, as it was probably written to be run again. The decision
+// depends on the program alone, so that it gives the same bits each time.
 constexpr double kEvaluatedCost = 65'536;
 constexpr int64_t kEvaluatedOps = 48;
-// Evaluated, about 20 us, and compiled, about as long; a switch of threads costs as much.
+// Up to these bounds an executable is quick: it runs in about 20 us, as long as a context switch.
 constexpr int64_t kQuickOps = 16;
 constexpr double kQuickEvaluatedCost = 16'384;
 constexpr double kQuickCompiledCost = 131'072;
@@ -64,30 +62,29 @@ class DoneEvent final : public Event {
   void OnDone(std::function<void(const absl::Status&)> done) override { done(absl::OkStatus()); }
 };
 
-// A collective without operands says where a device is in the mesh, and waits for nobody.
+// A collective without operands, such as axis_index, does not communicate.
 bool Communicates(const ir::Function&, const ir::Op& op) {
   return op.def->lowering == ir::Lowering::kCollective && !op.operands.empty();
 }
 
-// Whether kernels round something otherwise than the evaluator does: functions of f32, and of bf16,
-// which are those of f32. A number must not depend on how much else its program has to do.
-bool HasFunctions(const ir::ScalarGraph& graph) {
+// Whether compiled kernels may round the op's result differently from the evaluator, as they do for
+// functions such as exp in f32 and (computed in f32) bf16. Such a program is always compiled, so
+// that the result does not depend on the program's size.
+bool RoundsDifferently(const ir::Function& f, const ir::Op& op) {
+  if (op.def->lowering != ir::Lowering::kScalar) return false;
+  const ir::ScalarGraph graph = op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
+                                                      f.type(op.results[0]).dtype);
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const ir::ScalarNode& node) {
     const codegen::FloatForm form = codegen::InfoOf(node.prim).form;
     return node.dtype == ir::DType::kF32 && form != codegen::FloatForm::kExact &&
            form != codegen::FloatForm::kLibrary;
   });
 }
-bool ComputesFunctions(const ir::Function& f, const ir::Op& op) {
-  return op.def->lowering == ir::Lowering::kScalar &&
-         HasFunctions(op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
-                                            f.type(op.results[0]).dtype));
-}
 
 // What the executables of a backend share. Thread-safe.
 struct Shared {
   Shared(const CpuBackendOptions& options, int cores)
-      : pool(options.memory_bytes / 8),
+      : pool(/*kept_bytes_max=*/options.memory_bytes / 8),
         threads(std::max(cores - 1, 0)),
         num_threads(std::max(cores / options.num_devices, 1)) {}
 
@@ -108,13 +105,13 @@ class CpuExecutable : public Executable {
 // are over.
 bool OwnsItsBytes(const Array& array) {
   if (array.bytes().use_count() != 1) return false;
-  // Dropping a reference synchronises with those who dropped theirs earlier.
+  // use_count() is a relaxed load. Dropping a reference synchronises with earlier drops.
   std::shared_ptr<std::byte[]>(array.bytes()).reset();
   return true;
 }
 
 // ---- A program that is evaluated op by op.
-// -----------------------------------------------------------------------
+// -------------------------------------------------------
 
 class EvaluatedExecutable final : public CpuExecutable {
  public:
@@ -136,31 +133,24 @@ class EvaluatedExecutable final : public CpuExecutable {
         [&](const ir::Function&, const ir::Op& op, const Site&,
             absl::Span<const Array>) -> std::optional<absl::StatusOr<std::vector<Array>>> {
       label = &labels_.at(&op);
-      if (context.in_flight != nullptr) context.in_flight->SetOp(*label, /*waiting=*/false);
+      context.SetOp(*label, /*waiting=*/false);
       if (op.def->collective != ir::CollectiveKind::kAxisIndex) return std::nullopt;
-      const int64_t at = program_.mesh().IndexAlong(context.mesh_device, op.attrs.Strings("axes"));
-      return std::vector<Array>{Array::ScalarInt(ir::DType::kS32, at)};
+      const int64_t index =
+          program_.mesh().IndexAlong(context.mesh_device, op.attrs.Strings("axes"));
+      return std::vector<Array>{Array::ScalarInt(ir::DType::kS32, index)};
     };
     options.check_cancel = [&] { return context.cancel->status(); };
     absl::StatusOr<std::vector<Array>> results =
         ir::Evaluator(std::move(options)).Run(*program_.entry, args);
-    // With the op that was in flight, unless it says so itself or came from outside.
-    if (results.ok() || label == nullptr || context.cancel->cancelled() ||
-        absl::StrContains(results.status().message(), *label)) {
-      return results;
-    }
-    return Annotate(results.status(), *label);
+    if (results.ok() || label == nullptr) return results;
+    return WithLabel(results.status(), context, *label);
   }
 
  private:
-  // "psum (model.cc:41)".
   void AddLabels(const ir::Function& f) {
     for (size_t i = 0; i < f.ops.size(); ++i) {
-      const ir::Op& op = f.ops[i];
-      const std::string site = i < f.sites.size() ? f.sites[i].ToString() : "";
-      labels_[&op] = absl::StrCat(ToAbsl(op.def->lax_name), site.empty() ? "" : " (", site,
-                                  site.empty() ? "" : ")");
-      for (const ir::FunctionRef& region : op.regions) AddLabels(*region);
+      labels_[&f.ops[i]] = program::LabelOf(f, i);
+      for (const ir::FunctionRef& region : f.ops[i].regions) AddLabels(*region);
     }
   }
 
@@ -178,15 +168,9 @@ class CompiledExecutable final : public CpuExecutable {
       : host_(std::move(host)),
         shared_(std::move(shared)),
         quick_(!host_.has_collectives && host_.program.num_loops == 0 &&
-               host_.num_steps <= kQuickOps && cost <= kQuickCompiledCost) {
-    const program::StepProgram& p = host_.program;
-    memory_bytes_ = p.arena_bytes + host_.scratch_bytes;
-    for (const program::Buffer& b : p.arguments)
-      memory_bytes_ += ir::MakeType(b.dtype, b.shape).num_bytes();
-    // Also of results that share their memory: the account knows each by itself.
-    for (const program::Result& r : p.results)
-      memory_bytes_ += ir::MakeType(r.buffer.dtype, r.buffer.shape).num_bytes();
-  }
+               host_.num_steps <= kQuickOps && cost <= kQuickCompiledCost),
+        memory_bytes_(host_.program.arena_bytes + host_.scratch_bytes +
+                      host_.program.argument_and_result_bytes()) {}
   int64_t memory_bytes() const override { return memory_bytes_; }
   bool has_collectives() const override { return host_.has_collectives; }
   bool quick() const override { return quick_; }
@@ -199,7 +183,7 @@ class CompiledExecutable final : public CpuExecutable {
     const program::StepProgram& p = host_.program;
     std::vector<const std::byte*> arguments;
     for (const Array& arg : args) arguments.push_back(arg.data());
-    std::vector<std::byte*> places(p.results.size(), nullptr);
+    std::vector<std::byte*> result_addresses(p.results.size(), nullptr);
     std::vector<Array> results;
     for (size_t i = 0; i < p.results.size(); ++i) {
       const program::Result& r = p.results[i];
@@ -211,18 +195,18 @@ class CompiledExecutable final : public CpuExecutable {
         bytes = results[slot.index].bytes();
       } else if (!context.donations.empty() && context.donations[i] >= 0) {
         bytes = args[context.donations[i]].bytes();
-        places[i] = bytes.get();
+        result_addresses[i] = bytes.get();
       } else {
         bytes = shared_->pool.Allocate(slot.bytes());
-        places[i] = bytes.get();
+        result_addresses[i] = bytes.get();
       }
       results.emplace_back(r.buffer.dtype, r.buffer.shape, std::move(bytes));
     }
     std::shared_ptr<std::byte[]> arena;
     if (p.arena_bytes > 0) arena = shared_->pool.Allocate(p.arena_bytes);
-    const HostMemory memory{arguments, places, arena.get()};
-    const HostResources help{&shared_->matmul, &shared_->threads, shared_->num_threads};
-    TESSERA_RETURN_IF_ERROR(RunProgram(host_, context, memory, help));
+    const HostMemory memory{arguments, result_addresses, arena.get()};
+    const HostResources resources{&shared_->matmul, &shared_->threads, shared_->num_threads};
+    TESSERA_RETURN_IF_ERROR(RunProgram(host_, context, memory, resources));
     return results;
   }
 
@@ -230,7 +214,7 @@ class CompiledExecutable final : public CpuExecutable {
   const HostProgram host_;
   const std::shared_ptr<Shared> shared_;
   const bool quick_;
-  int64_t memory_bytes_ = 0;
+  const int64_t memory_bytes_;
 };
 
 class CpuBackend final : public Backend {
@@ -255,12 +239,12 @@ class CpuBackend final : public Backend {
     const int64_t ops = ir::CountOps(entry);
     if (options_.kernels == CpuBackendOptions::Kernels::kAuto && cost <= kEvaluatedCost &&
         ops <= kEvaluatedOps && !ir::AnyOp(entry, Communicates) &&
-        !ir::AnyOp(entry, ComputesFunctions)) {
+        !ir::AnyOp(entry, RoundsDifferently)) {
       return std::make_shared<const EvaluatedExecutable>(
           program, /*quick=*/ops <= kQuickOps && cost <= kQuickEvaluatedCost);
     }
     program::BuildOptions options;
-    options.multiplies = [this](ir::DType in, ir::DType out) {
+    options.has_matmul = [this](ir::DType in, ir::DType out) {
       const bool known = in == ir::DType::kF32
                              ? out == in
                              : in == ir::DType::kBF16 && (out == in || out == ir::DType::kF32);
@@ -303,7 +287,8 @@ class CpuBackend final : public Backend {
     return enqueued;
   }
 
-  // A batch that comes in at each step finds the memory of an earlier one.
+  // From the pool, so that a batch that is uploaded for each step reuses the memory of an earlier
+  // one.
   std::shared_ptr<std::byte[]> NewShardMemory(int64_t bytes) override {
     return shared_->pool.Allocate(bytes);
   }
@@ -336,7 +321,7 @@ class CpuBackend final : public Backend {
 
 }  // namespace
 
-// The rest is for the processes themselves, their compilers, and what the pool keeps.
+// The other fifth is for the processes themselves, their compilers and the pool's free lists.
 int64_t CpuMemoryBytes() { return ProcessLimits().memory_bytes / 5 * 4; }
 
 std::unique_ptr<Backend> MakeCpuBackend(const CpuBackendOptions& options) {

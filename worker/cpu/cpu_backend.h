@@ -19,7 +19,8 @@ struct CpuBackendOptions {
   int num_devices = 1;
   int64_t memory_bytes = 0;  // per device; 0: an even share of four fifths of ProcessLimits()
   codegen::HostCompilerOptions codegen = {};
-  // Tests choose kAlways compile or kInterpreted, which runs kernels by their definition.
+  // kAuto: a program with little to compute is evaluated op by op. For tests: kAlways compiles
+  // every program, kInterpreted runs the kernels by codegen::Interpret.
   enum class Kernels : uint8_t { kAuto, kAlways, kInterpreted };
   Kernels kernels = Kernels::kAuto;
   // The directory to which each compiled step program is written as text; empty: none.

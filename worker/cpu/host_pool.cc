@@ -14,10 +14,10 @@
 namespace tessera::worker {
 namespace {
 
-// Smaller ones are the allocator's business: it keeps them itself.
+// Smaller allocations are left to malloc, which keeps free lists itself.
 constexpr int64_t kSmallBytes = 4096;
 
-int64_t ClassOf(int64_t bytes) {
+int64_t SizeClassOf(int64_t bytes) {
   const int64_t step = std::max<int64_t>(
       HostPool::kAlignment, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes))) / 8);
   return (bytes + step - 1) / step * step;
@@ -31,7 +31,7 @@ void* FromSystem(int64_t bytes) {
 
 }  // namespace
 
-// Outlives the pool with the blocks that come from it.
+// Each allocation holds a reference, so it may outlive the pool.
 struct HostPool::FreeLists {
   explicit FreeLists(int64_t max) : kept_max(max) {}
   ~FreeLists() {
@@ -74,12 +74,12 @@ HostPool::HostPool(int64_t kept_bytes_max)
     : free_lists_(std::make_shared<FreeLists>(kept_bytes_max)) {}
 
 std::shared_ptr<std::byte[]> HostPool::Allocate(int64_t bytes) {
-  const int64_t size = ClassOf(std::max<int64_t>(bytes, 1));
+  const int64_t size = SizeClassOf(std::max<int64_t>(bytes, 1));
   if (size < kSmallBytes) {
     return {static_cast<std::byte*>(FromSystem(size)), [](std::byte* p) { std::free(p); }};
   }
   return {static_cast<std::byte*>(free_lists_->Take(size)),
-          [shelf = free_lists_, size](std::byte* p) { shelf->Put(p, size); }};
+          [lists = free_lists_, size](std::byte* p) { lists->Put(p, size); }};
 }
 
 int64_t HostPool::kept_bytes() const {

@@ -1,9 +1,9 @@
-// Host memory for arrays and arenas: aligned, not zeroed, and kept for the next allocation of its
-// size, so that a program that runs again uses pages that are already mapped.
+// Host memory for arrays and arenas: aligned, not zeroed, and after use kept for the next
+// allocation of its size, so that a program that runs again uses pages that are already mapped.
 //
-// Sizes are rounded up to size classes an eighth apart; freed memory is kept in a free list per
-// class up to a bound, and beyond it returned to the system. Thread-safe. Allocations may outlive
-// the pool.
+// Sizes are rounded up to classes, eight for each power of two. Freed memory is kept in a free list
+// per class up to a bound, and beyond it returned to the system. Thread-safe. Allocations may
+// outlive the pool.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,10 +19,9 @@ class HostPool {
 
   explicit HostPool(int64_t kept_bytes_max);
 
-  // At least one byte. Aborts the process when out of memory: the bytes have been reserved from
-  // MemoryAccount before.
+  // Aborts the process when out of memory: the caller has reserved the bytes from MemoryAccount.
   std::shared_ptr<std::byte[]> Allocate(int64_t bytes);
-  // The bytes in the free lists.
+  // Returns the bytes in the free lists.
   int64_t kept_bytes() const;
 
  private:

@@ -14,7 +14,7 @@ int64_t BytesOf(const ir::Function& f, const std::vector<ir::ValueId>& values) {
   return bytes;
 }
 
-// What an op takes while it runs, beside its operands and results.
+// The memory that an op allocates while it runs, besides its results.
 int64_t ScratchBytes(const ir::Function& f, const ir::Op& op) {
   int64_t scratch = 0;
   for (const ir::FunctionRef& region : op.regions) {
@@ -37,7 +37,7 @@ int64_t ScratchBytes(const ir::Function& f, const ir::Op& op) {
 }  // namespace
 
 int64_t PeakBytes(const ir::Function& f) {
-  // Params are the caller's and live to the end, as do results.
+  // Params belong to the caller and live to the end, as do results.
   constexpr int kForever = 1 << 30;
   std::vector<int> last(f.types.size(), -1);
   for (size_t i = 0; i < f.ops.size(); ++i) {
@@ -52,7 +52,7 @@ int64_t PeakBytes(const ir::Function& f) {
   for (size_t v = f.num_params; v < last.size(); ++v) {
     if (last[v] >= 0 && last[v] != kForever) dead[last[v]].push_back(static_cast<int>(v));
   }
-  // A result may be given twice, or be an argument: each is a buffer of its own.
+  // A value that is returned twice, or is also an argument, is copied to a buffer for each.
   int64_t peak = params + BytesOf(f, f.results);
   for (size_t i = 0; i < f.ops.size(); ++i) {
     live += BytesOf(f, f.ops[i].results);

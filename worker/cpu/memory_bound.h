@@ -1,5 +1,4 @@
-// The most memory that a function needs while the op-by-op backend runs it: arguments, live values,
-// the op's results and its expanded scalars, region bodies included. Stateless; thread-safe.
+// The peak memory of a function while the reference evaluator runs it. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 
@@ -7,6 +6,7 @@
 
 namespace tessera::worker {
 
+// Counts arguments, live values, and what the current op allocates, regions included.
 int64_t PeakBytes(const ir::Function& f);
 
 }  // namespace tessera::worker

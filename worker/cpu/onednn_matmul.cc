@@ -14,8 +14,8 @@
 namespace tessera::worker {
 namespace {
 
-// oneDNN's threads are those of OpenMP, whose count is a property of the calling thread. The
-// runtime comes with oneDNN, whichever it was built with.
+// Makes oneDNN run on the calling thread alone. It uses OpenMP, whose number of threads is set per
+// calling thread. The function is looked up, as oneDNN may be built with any OpenMP runtime.
 void UseOneThread() {
   thread_local const bool done = [] {
     using SetNumThreads = void (*)(int);
@@ -38,7 +38,7 @@ dnnl::memory::desc Desc(int64_t batch, int64_t rows, int64_t columns, const int6
   return dnnl::memory::desc({batch, rows, columns}, type, {strides[0], strides[1], strides[2]});
 }
 
-// Safe to execute from many threads at once: the scratchpad is the caller's.
+// Many threads may execute it at once, as each brings its own scratchpad.
 struct Primitive {
   dnnl::memory::desc a, b, c, scratchpad;
   dnnl::matmul matmul;
@@ -52,7 +52,7 @@ struct OneDnnMatmul::Cache {
 
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   absl::Mutex mu;
-  // Most recent first. A null primitive records that oneDNN refused.
+  // Most recent first. A null primitive: oneDNN does not support the shape.
   std::list<Entry> entries ABSL_GUARDED_BY(mu);
   std::map<MatmulShape, std::list<Entry>::iterator> by_shape ABSL_GUARDED_BY(mu);
 

@@ -24,8 +24,8 @@ using program::MatmulStep;
 using program::Slot;
 using program::Step;
 
-// How work is split: a piece for a thread is at least `min`, and the cancellation flag is polled at
-// the latest after `max`.
+// How work is split: each thread has at least `min` to do, and the cancellation flag is polled
+// after at most `max`.
 struct Grain {
   int64_t min = 0, max = 0;
 };
@@ -72,39 +72,33 @@ void NaiveMatmul(const MatmulShape& s, const std::byte* a, const std::byte* b, s
 class Run {
  public:
   Run(const HostProgram& host, const RunContext& context, const HostMemory& memory,
-      const HostResources& help)
+      const HostResources& resources)
       : host_(host),
         p_(host.program),
         context_(context),
         memory_(memory),
-        help_(help),
-        trips_(p_.num_loops, 0) {}
+        resources_(resources),
+        iterations_(p_.num_loops, 0) {}
 
-  absl::Status Steps(const std::vector<Step>& steps) {
+  absl::Status RunSteps(const std::vector<Step>& steps) {
     for (const Step& step : steps) {
       if (context_.cancel->cancelled()) return context_.cancel->status();
       if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
         for (int64_t i = 0; i < loop->trip_count; ++i) {
-          trips_[loop->loop] = i;
-          TESSERA_RETURN_IF_ERROR(Steps(loop->body));
+          iterations_[loop->loop] = i;
+          TESSERA_RETURN_IF_ERROR(RunSteps(loop->body));
         }
         continue;
       }
       const std::string& label = p_.labels[step.label];
-      const absl::Status status = One(step, label);
-      if (!status.ok()) return Named(status, label);
+      const absl::Status status = RunStep(step, label);
+      if (!status.ok()) return WithLabel(status, context_, label);
     }
     return absl::OkStatus();
   }
 
  private:
-  // The error with the op that was in flight, unless it says so itself or came from outside.
-  absl::Status Named(const absl::Status& status, const std::string& label) const {
-    if (context_.cancel->cancelled() || absl::StrContains(status.message(), label)) return status;
-    return Annotate(status, label);
-  }
-
-  std::byte* At(int slot) const {
+  std::byte* AddressOf(int slot) const {
     const Slot& s = p_.slots[slot];
     std::byte* base = nullptr;
     switch (s.kind) {
@@ -122,37 +116,36 @@ class Run {
         break;
     }
     base += s.offset;
-    for (const program::LoopStride& trip : s.loop_strides) base += trip.stride * trips_[trip.loop];
+    for (const auto& [loop, stride] : s.loop_strides) base += stride * iterations_[loop];
     return base;
   }
   absl::Span<const std::byte> Bytes(int slot) const {
-    return {At(slot), static_cast<size_t>(p_.slots[slot].bytes())};
+    return {AddressOf(slot), static_cast<size_t>(p_.slots[slot].bytes())};
   }
   absl::Span<std::byte> MutableBytes(int slot) const {
-    return {At(slot), static_cast<size_t>(p_.slots[slot].bytes())};
+    return {AddressOf(slot), static_cast<size_t>(p_.slots[slot].bytes())};
   }
 
-  absl::Status One(const Step& step, const std::string& label) {
+  absl::Status RunStep(const Step& step, const std::string& label) {
     const auto* collective = std::get_if<CollectiveStep>(&step.what);
-    if (context_.in_flight != nullptr) {
-      context_.in_flight->SetOp(label, /*waiting=*/collective != nullptr);
-    }
-    if (collective != nullptr) return Exchange(*collective, label);
+    context_.SetOp(label, /*waiting=*/collective != nullptr);
+    if (collective != nullptr) return RunCollective(*collective, label);
     if (const auto* k = std::get_if<KernelStep>(&step.what)) return RunKernel(*k);
     if (const auto* c = std::get_if<MatmulStep>(&step.what)) return Multiply(*c);
     if (const auto* c = std::get_if<CopyStep>(&step.what)) return Copy(*c);
     if (const auto* g = std::get_if<HostFallbackStep>(&step.what)) return Evaluate(*g);
-    const AxisIndexStep& position = std::get<AxisIndexStep>(step.what);
-    const auto at = static_cast<int32_t>(p_.mesh.IndexAlong(context_.mesh_device, position.axes));
-    std::memcpy(At(position.out), &at, sizeof at);
+    const AxisIndexStep& s = std::get<AxisIndexStep>(step.what);
+    const auto index = static_cast<int32_t>(p_.mesh.IndexAlong(context_.mesh_device, s.axes));
+    std::memcpy(AddressOf(s.out), &index, sizeof index);
     return absl::OkStatus();
   }
 
-  // Calls `work(begin, end)` for parts of [0, n), `each` being the work of one of them.
+  // Calls `work(begin, end)` for parts of [0, n). `each` is the cost of one element, in the unit of
+  // `grain`.
   template <class Work>
-  absl::Status InPieces(int64_t n, int64_t each, Grain grain, const Work& work) {
+  absl::Status ParallelFor(int64_t n, int64_t each, Grain grain, const Work& work) {
     const int64_t all = n * each;
-    if (all < 2 * grain.min || help_.num_threads == 1 || n == 1) {
+    if (all < 2 * grain.min || resources_.num_threads == 1 || n == 1) {
       const int64_t at_once = std::max<int64_t>(grain.max / each, 1);
       for (int64_t i = 0; i < n; i += at_once) {
         if (context_.cancel->cancelled()) return context_.cancel->status();
@@ -161,10 +154,10 @@ class Run {
       return absl::OkStatus();
     }
     // The same number of pieces for each thread; more where the cancellation flag must be polled.
-    int64_t pieces = std::min<int64_t>({n, all / grain.min, help_.num_threads});
+    int64_t pieces = std::min<int64_t>({n, all / grain.min, resources_.num_threads});
     pieces *= std::max<int64_t>(all / pieces / grain.max, 1);
     pieces = std::min(pieces, n);
-    help_.threads->Run(pieces, [&](int64_t i) {
+    resources_.threads->Run(pieces, [&](int64_t i) {
       if (context_.cancel->cancelled()) return;
       work(n * i / pieces, n * (i + 1) / pieces);
     });
@@ -174,7 +167,7 @@ class Run {
   absl::Status RunKernel(const KernelStep& step) {
     const codegen::Kernel& kernel = p_.kernels[step.kernel];
     buffers_.clear();
-    for (int slot : step.slots) buffers_.push_back(At(slot));
+    for (int slot : step.slots) buffers_.push_back(AddressOf(slot));
     const int64_t n = kernel.num_iterations();
     if (n == 0) return absl::OkStatus();
     const int64_t each =
@@ -184,49 +177,49 @@ class Run {
       return absl::OkStatus();
     }
     const codegen::HostCode::Fn fn = host_.code->function(step.kernel);
-    return InPieces(n, each, kKernelGrain,
-                    [&](int64_t begin, int64_t end) { fn(buffers_.data(), begin, end); });
+    return ParallelFor(n, each, kKernelGrain,
+                       [&](int64_t begin, int64_t end) { fn(buffers_.data(), begin, end); });
   }
 
   absl::Status Multiply(const MatmulStep& step) {
     const MatmulShape& s = step.shape;
     const int64_t in_width = ir::ByteWidth(s.in), out_width = ir::ByteWidth(s.out);
-    const std::byte* a = At(step.a) + step.a_offset * in_width;
-    const std::byte* b = At(step.b) + step.b_offset * in_width;
-    std::byte* c = At(step.c);
+    const std::byte* a = AddressOf(step.a) + step.a_offset * in_width;
+    const std::byte* b = AddressOf(step.b) + step.b_offset * in_width;
+    std::byte* c = AddressOf(step.c);
     const auto multiply = [&](const MatmulShape& part, int64_t a_at, int64_t b_at, int64_t c_at) {
       const std::byte* from = a + a_at * in_width;
       const std::byte* by = b + b_at * in_width;
       std::byte* to = c + c_at * out_width;
-      if (!help_.matmul->Run(part, from, by, to)) NaiveMatmul(part, from, by, to);
+      if (!resources_.matmul->Run(part, from, by, to)) NaiveMatmul(part, from, by, to);
     };
     if (s.batch > 1) {
-      return InPieces(s.batch, s.m * s.n * s.k, kMatmulGrain, [&](int64_t begin, int64_t end) {
+      return ParallelFor(s.batch, s.m * s.n * s.k, kMatmulGrain, [&](int64_t begin, int64_t end) {
         MatmulShape part = s;
         part.batch = end - begin;
         multiply(part, begin * s.a_strides[0], begin * s.b_strides[0], begin * s.m * s.n);
       });
     }
-    // Whole blocks of rows, as the library's kernels take them.
+    // Split at multiples of the rows that oneDNN's kernels compute at once.
     constexpr int64_t kRows = 32;
-    return InPieces((s.m + kRows - 1) / kRows, std::min(kRows, s.m) * s.n * s.k, kMatmulGrain,
-                    [&](int64_t begin, int64_t end) {
-                      MatmulShape part = s;
-                      const int64_t first = begin * kRows;
-                      part.m = std::min(s.m, end * kRows) - first;
-                      part.a_strides[0] = part.m * s.k;  // Unused, as the batch is 1.
-                      multiply(part, first * s.a_strides[1], 0, first * s.n);
-                    });
+    return ParallelFor((s.m + kRows - 1) / kRows, std::min(kRows, s.m) * s.n * s.k, kMatmulGrain,
+                       [&](int64_t begin, int64_t end) {
+                         MatmulShape part = s;
+                         const int64_t first = begin * kRows;
+                         part.m = std::min(s.m, end * kRows) - first;
+                         part.a_strides[0] = part.m * s.k;  // Unused, as the batch is 1.
+                         multiply(part, first * s.a_strides[1], 0, first * s.n);
+                       });
   }
 
   absl::Status Copy(const CopyStep& step) {
     const absl::Span<std::byte> to = MutableBytes(step.out);
-    const std::byte* from = At(step.in);
+    const std::byte* from = AddressOf(step.in);
     if (from == to.data()) return absl::OkStatus();  // The argument was donated to the result.
-    return InPieces(static_cast<int64_t>(to.size()), 1, kCopyGrain,
-                    [&](int64_t begin, int64_t end) {
-                      std::memcpy(to.data() + begin, from + begin, end - begin);
-                    });
+    return ParallelFor(static_cast<int64_t>(to.size()), 1, kCopyGrain,
+                       [&](int64_t begin, int64_t end) {
+                         std::memcpy(to.data() + begin, from + begin, end - begin);
+                       });
   }
 
   absl::Status Evaluate(const HostFallbackStep& step) {
@@ -240,18 +233,15 @@ class Run {
     TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> out,
                              ir::Evaluator(std::move(options)).Run(f, in));
     for (size_t i = 0; i < out.size(); ++i)
-      std::memcpy(At(step.out[i]), out[i].data(), out[i].num_bytes());
+      std::memcpy(AddressOf(step.out[i]), out[i].data(), out[i].num_bytes());
     return absl::OkStatus();
   }
 
-  absl::Status Exchange(const CollectiveStep& step, const std::string& label) {
+  absl::Status RunCollective(const CollectiveStep& step, const std::string& label) {
     if (context_.collectives == nullptr) {
       return MakeError(ErrorKind::kInternal, "the launch has no communicator");
     }
-    std::vector<int> group;
-    for (const int64_t device : p_.mesh.GroupOf(context_.mesh_device, step.axes)) {
-      group.push_back(context_.ranks.at(device));
-    }
+    const std::vector<int> group = context_.GroupRanks(p_.mesh, step.axes);
     const CallKey key{context_.launch, ++sequence_, label, std::string(context_.program)};
     std::vector<PermutePair> pairs;
     for (const auto& [source, target] : step.pairs) pairs.push_back({source, target});
@@ -270,24 +260,11 @@ class Run {
   const program::StepProgram& p_;
   const RunContext& context_;
   const HostMemory& memory_;
-  const HostResources& help_;
-  std::vector<int64_t> trips_;  // the present trip of each loop
-  std::vector<void*> buffers_;  // of the kernel that runs
-  uint32_t sequence_ = 0;       // of collectives
+  const HostResources& resources_;
+  std::vector<int64_t> iterations_;  // the current iteration of each loop
+  std::vector<void*> buffers_;       // of the kernel that runs
+  uint32_t sequence_ = 0;            // the number of collectives so far
 };
-
-void Survey(OneDnnMatmul& matmul, HostProgram* host) {
-  program::ForEachStep(host->program.steps, [&](const Step& step) {
-    ++host->num_steps;
-    if (std::holds_alternative<CollectiveStep>(step.what)) host->has_collectives = true;
-    int64_t scratch = 0;
-    if (const auto* m = std::get_if<MatmulStep>(&step.what))
-      scratch = matmul.ScratchBytes(m->shape);
-    if (const auto* g = std::get_if<HostFallbackStep>(&step.what))
-      scratch = PeakBytes(*g->function);
-    host->scratch_bytes = std::max(host->scratch_bytes, scratch);
-  });
-}
 
 }  // namespace
 
@@ -296,13 +273,28 @@ HostProgram MakeHostProgram(program::StepProgram program,
   HostProgram host;
   host.program = std::move(program);
   host.code = std::move(code);
-  Survey(matmul, &host);
+  program::ForEachStep(host.program.steps, [&](const Step& step) {
+    ++host.num_steps;
+    if (std::holds_alternative<CollectiveStep>(step.what)) host.has_collectives = true;
+    int64_t scratch = 0;
+    if (const auto* m = std::get_if<MatmulStep>(&step.what))
+      scratch = matmul.ScratchBytes(m->shape);
+    if (const auto* fallback = std::get_if<HostFallbackStep>(&step.what))
+      scratch = PeakBytes(*fallback->function);
+    host.scratch_bytes = std::max(host.scratch_bytes, scratch);
+  });
   return host;
 }
 
+absl::Status WithLabel(const absl::Status& error, const RunContext& context,
+                       const std::string& label) {
+  if (context.cancel->cancelled() || absl::StrContains(error.message(), label)) return error;
+  return Annotate(error, label);
+}
+
 absl::Status RunProgram(const HostProgram& program, const RunContext& context,
-                        const HostMemory& memory, const HostResources& help) {
-  return Run(program, context, memory, help).Steps(program.program.steps);
+                        const HostMemory& memory, const HostResources& resources) {
+  return Run(program, context, memory, resources).RunSteps(program.program.steps);
 }
 
 }  // namespace tessera::worker

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,8 +25,8 @@ struct HostProgram {
   // The program's compiled kernels; null: they are interpreted, as tests do.
   std::shared_ptr<const codegen::HostCode> code;
   bool has_collectives = false;
-  int64_t num_steps = 0;      // with those of loop bodies, counted once
-  int64_t scratch_bytes = 0;  // beyond the arena: for matmuls and for evaluated steps
+  int64_t num_steps = 0;      // including the steps of loop bodies, counted once
+  int64_t scratch_bytes = 0;  // besides the arena: for matmuls and host fallback steps
 };
 HostProgram MakeHostProgram(program::StepProgram program,
                             std::shared_ptr<const codegen::HostCode> code, OneDnnMatmul& matmul);
@@ -45,8 +46,13 @@ struct HostResources {
   int num_threads = 1;  // how many this device may use
 };
 
-// An error names the op and its source location, unless it is a cancellation's.
+// Returns an error with the label of the op that was in flight, unless its message has it already
+// or the run was cancelled.
+absl::Status WithLabel(const absl::Status& error, const RunContext& context,
+                       const std::string& label);
+
+// Errors are WithLabel.
 absl::Status RunProgram(const HostProgram& program, const RunContext& context,
-                        const HostMemory& memory, const HostResources& help);
+                        const HostMemory& memory, const HostResources& resources);
 
 }  // namespace tessera::worker

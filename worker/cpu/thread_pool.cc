@@ -5,7 +5,7 @@
 namespace tessera::worker {
 
 ThreadPool::ThreadPool(int helpers) {
-  for (int i = 0; i < helpers; ++i) threads_.emplace_back([this] { Serve(); });
+  for (int i = 0; i < helpers; ++i) threads_.emplace_back([this] { RunHelper(); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -16,10 +16,10 @@ ThreadPool::~ThreadPool() {
   for (std::thread& t : threads_) t.join();
 }
 
-void ThreadPool::Help(Job* job) {
+void ThreadPool::RunPieces(Job* job) {
   while (job->next < job->pieces) {
     const int64_t piece = job->next++;
-    if (job->next == job->pieces) open_.erase(std::find(open_.begin(), open_.end(), job));
+    if (job->next == job->pieces) jobs_.erase(std::find(jobs_.begin(), jobs_.end(), job));
     mu_.Unlock();
     job->work(piece);
     mu_.Lock();
@@ -34,21 +34,21 @@ void ThreadPool::Run(int64_t pieces, absl::FunctionRef<void(int64_t)> work) {
   }
   Job job{work, pieces};
   absl::MutexLock lock(&mu_);
-  open_.push_back(&job);
-  Help(&job);
+  jobs_.push_back(&job);
+  RunPieces(&job);
   const auto over = [&job] { return job.ended == job.pieces; };
   mu_.Await(absl::Condition(&over));
 }
 
-void ThreadPool::Serve() {
+void ThreadPool::RunHelper() {
   absl::MutexLock lock(&mu_);
   const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return stopping_ || !open_.empty();
+    return stopping_ || !jobs_.empty();
   };
   while (true) {
     mu_.Await(absl::Condition(&wanted));
     if (stopping_) return;
-    Help(open_.front());
+    RunPieces(jobs_.front());
   }
 }
 

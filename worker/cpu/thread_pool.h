@@ -1,7 +1,7 @@
 // Threads for parallel loops: kernels over many elements, matmuls of many rows.
 //
-// Owned by the backend; one per process. Any thread may call Run, also several at the same time:
-// helpers take pieces of any of them. Callers run small work themselves.
+// Owned by the backend; one per process. Thread-safe: helpers work on the calls of Run one after
+// the other.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -30,18 +30,17 @@ class ThreadPool {
   struct Job {
     absl::FunctionRef<void(int64_t)> work;
     int64_t pieces;
-    int64_t next = 0;  // guarded by the pool's lock, as all below
-    int64_t ended = 0;
+    int64_t next = 0, ended = 0;  // guarded by the pool's lock
   };
 
   // Runs pieces of `job` until none is left; unlocks during each.
-  void Help(Job* job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Serve() ABSL_LOCKS_EXCLUDED(mu_);
+  void RunPieces(Job* job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RunHelper() ABSL_LOCKS_EXCLUDED(mu_);
 
   absl::Mutex mu_;
-  std::deque<Job*> open_ ABSL_GUARDED_BY(mu_);  // jobs with pieces left
+  std::deque<Job*> jobs_ ABSL_GUARDED_BY(mu_);  // jobs with pieces left
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::thread> threads_;  // Last: they start when everything else is there.
+  std::vector<std::thread> threads_;  // Last: they use the members above.
 };
 
 }  // namespace tessera::worker

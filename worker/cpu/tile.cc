@@ -13,11 +13,11 @@ using codegen::Access;
 using codegen::Kernel;
 using codegen::Node;
 
-// Smaller ones lie in the cache anyway.
+// The operands of smaller kernels fit into the cache.
 constexpr int64_t kTiledElements = 1 << 15;
-// A cache line of the narrowest numbers that matter, of f32.
-constexpr int64_t kLine = 16;
+constexpr int64_t kLine = 16;  // the f32s of a cache line
 constexpr int64_t kTileRows = 8, kTileColumns = 64;
+constexpr int64_t kTileMin = 4;  // Smaller tiles are not worth their loops.
 
 std::vector<Access*> AccessesOf(Kernel* kernel) {
   std::vector<Access*> all;
@@ -28,50 +28,49 @@ std::vector<Access*> AccessesOf(Kernel* kernel) {
   return all;
 }
 
-// The dim along which the access walks from element to element, or -1.
-int Along(const Kernel& kernel, const Access& access) {
+// The last dim dim which the access is contiguous for at least a cache line, or -1.
+int ContiguousDim(const Kernel& kernel, const Access& access) {
   for (int d = kernel.num_parallel() - 1; d >= 0; --d)
     if (kernel.shape[d] >= kLine && std::abs(access.strides[d]) == 1) return d;
   return -1;
 }
 
 // The largest divisor of `size` that is at most `max`.
-int64_t Divisor(int64_t size, int64_t most) {
-  while (size % most != 0) --most;
-  return most;
+int64_t LargestDivisor(int64_t size, int64_t max) {
+  while (size % max != 0) --max;
+  return max;
 }
 
-// Cuts dim d in two, (size / inner, inner), and moves the second to the end of the kept dims.
-void CutAndMove(int d, int64_t inner, Kernel* kernel) {
+// Splits dim d into (size / inner, inner), and moves the second to the end of the parallel dims.
+void SplitAndMove(int d, int64_t inner, Kernel* kernel) {
   const int last = kernel->num_parallel() - 1;
-  const auto move = [&](ir::Dims* list, int64_t outer, int64_t minor) {
-    (*list)[d] = outer;
-    list->insert(list->begin() + last + 1, minor);
+  const auto replace = [&](ir::Dims* list, int64_t outer_entry, int64_t inner_entry) {
+    (*list)[d] = outer_entry;
+    list->insert(list->begin() + last + 1, inner_entry);
   };
   for (Access* access : AccessesOf(kernel))
-    move(&access->strides, access->strides[d] * inner, access->strides[d]);
-  move(&kernel->shape, kernel->shape[d] / inner, inner);
+    replace(&access->strides, access->strides[d] * inner, access->strides[d]);
+  replace(&kernel->shape, kernel->shape[d] / inner, inner);
 }
 
 }  // namespace
 
 Kernel Tiled(Kernel kernel) {
   if (kernel.num_reduced > 0 || kernel.num_elements() < kTiledElements) return kernel;
-  const int columns = Along(kernel, kernel.stores[0].access);
+  const int columns = ContiguousDim(kernel, kernel.stores[0].access);
   if (columns < 0) return kernel;
   int rows = -1;
   for (const Node& node : kernel.nodes) {
     if (node.kind != Node::Kind::kLoad) continue;
-    const int along = Along(kernel, node.access);
-    if (along >= 0 && along != columns && std::abs(node.access.strides[columns]) >= kLine)
-      rows = along;
+    const int dim = ContiguousDim(kernel, node.access);
+    if (dim >= 0 && dim != columns && std::abs(node.access.strides[columns]) >= kLine) rows = dim;
   }
   if (rows < 0) return kernel;
-  const int64_t tile_rows = Divisor(kernel.shape[rows], kTileRows);
-  const int64_t tile_columns = Divisor(kernel.shape[columns], kTileColumns);
-  if (tile_rows < 4 || tile_columns < 4) return kernel;
-  CutAndMove(rows, tile_rows, &kernel);
-  CutAndMove(columns, tile_columns, &kernel);
+  const int64_t tile_rows = LargestDivisor(kernel.shape[rows], kTileRows);
+  const int64_t tile_columns = LargestDivisor(kernel.shape[columns], kTileColumns);
+  if (tile_rows < kTileMin || tile_columns < kTileMin) return kernel;
+  SplitAndMove(rows, tile_rows, &kernel);
+  SplitAndMove(columns, tile_columns, &kernel);
   return kernel;
 }
 

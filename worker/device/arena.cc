@@ -37,7 +37,7 @@ Arena::~Arena() {
 }
 
 absl::StatusOr<Allocation> Arena::Allocate(int64_t bytes, const char* what) {
-  const int64_t rounded = (std::max<int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  const int64_t rounded = RoundUp(std::max<int64_t>(bytes, 1));
   absl::MutexLock lock(&mu_);
   const auto it = by_size_.lower_bound({rounded, 0});
   if (it == by_size_.end()) {
@@ -56,30 +56,29 @@ absl::StatusOr<Allocation> Arena::Allocate(int64_t bytes, const char* what) {
     by_size_.emplace(size - rounded, address + rounded);
   }
   free_bytes_ -= rounded;
-  Allocation block;
-  block.arena_ = this;
-  block.address_ = address;
-  block.bytes_ = rounded;
-  return block;
+  Allocation allocation;
+  allocation.arena_ = this;
+  allocation.address_ = address;
+  allocation.bytes_ = rounded;
+  return allocation;
 }
 
 void Arena::Free(uint64_t address, int64_t bytes) {
   absl::MutexLock lock(&mu_);
   free_bytes_ += bytes;
-  const auto next = free_.lower_bound(address);
+  auto next = free_.lower_bound(address);
   if (next != free_.end() && next->first == address + bytes) {
     bytes += next->second;
     by_size_.erase({next->second, next->first});
-    free_.erase(next);
+    next = free_.erase(next);
   }
-  const auto after = free_.lower_bound(address);
-  if (after != free_.begin()) {
-    const auto before = std::prev(after);
-    if (before->first + before->second == address) {
-      address = before->first;
-      bytes += before->second;
-      by_size_.erase({before->second, before->first});
-      free_.erase(before);
+  if (next != free_.begin()) {
+    const auto previous = std::prev(next);
+    if (previous->first + previous->second == address) {
+      address = previous->first;
+      bytes += previous->second;
+      by_size_.erase({previous->second, previous->first});
+      free_.erase(previous);
     }
   }
   free_[address] = bytes;

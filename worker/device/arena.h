@@ -1,6 +1,6 @@
-// An allocator over one large region of a device's memory: buffers are allocated and freed without
-// a call of the driver, and the same sequence of requests gives the same
-// addresses, so that a repeated launch finds its buffers where they were.
+// An allocator over one large region of a device's memory. Allocating and freeing need no call of
+// the driver, and the same sequence of requests gives the same addresses, so that the launches of a
+// training loop find their buffers where they were.
 //
 // Best fit, with free neighbours coalesced. The owner of an allocation frees it once the device has
 // finished with it. Thread-safe; the arena outlives its allocations.
@@ -47,14 +47,18 @@ class Allocation {
 class Arena {
  public:
   static constexpr int64_t kAlignment = 256;
+  static int64_t RoundUp(int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
 
-  // Allocates `bytes` of the device. OUT_OF_MEMORY.
+  // Allocates `bytes` of the device's memory. OUT_OF_MEMORY if there are not so many.
   static absl::StatusOr<std::unique_ptr<Arena>> Make(const Device* device, int64_t bytes);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
-  // At least `bytes`, which may be 0. OUT_OF_MEMORY has the free bytes and the largest free region.
+  // Allocates at least `bytes`, which may be 0. OUT_OF_MEMORY names `what`, the free bytes and the
+  // largest free region.
   absl::StatusOr<Allocation> Allocate(int64_t bytes, const char* what) ABSL_LOCKS_EXCLUDED(mu_);
 
   int64_t capacity_bytes() const { return capacity_bytes_; }
@@ -70,7 +74,7 @@ class Arena {
   const int64_t capacity_bytes_;
   mutable absl::Mutex mu_;
   std::map<uint64_t, int64_t> free_ ABSL_GUARDED_BY(mu_);                // address -> bytes
-  std::set<std::pair<int64_t, uint64_t>> by_size_ ABSL_GUARDED_BY(mu_);  // of free_
+  std::set<std::pair<int64_t, uint64_t>> by_size_ ABSL_GUARDED_BY(mu_);  // the entries of free_
   int64_t free_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

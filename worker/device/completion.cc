@@ -29,7 +29,7 @@ CompletionPoller::~CompletionPoller() {
 void CompletionPoller::Add(int queue, std::unique_ptr<Pollable> work) {
   absl::MutexLock lock(&mu_);
   queues_[queue].push_back(std::move(work));
-  if (watched_++ == 0) changed_.Signal();
+  if (num_unfinished_++ == 0) changed_.Signal();
 }
 
 void CompletionPoller::Run() {
@@ -37,7 +37,7 @@ void CompletionPoller::Run() {
   while (true) {
     {
       absl::MutexLock lock(&mu_);
-      while (watched_ == 0 && !stopping_) changed_.Wait(&mu_);
+      while (num_unfinished_ == 0 && !stopping_) changed_.Wait(&mu_);
       if (stopping_) return;
     }
     if (PollAll()) {
@@ -67,7 +67,7 @@ bool CompletionPoller::PollAll() {
     absl::MutexLock lock(&mu_);
     done = std::move(queues_[queue].front());
     queues_[queue].pop_front();
-    --watched_;
+    --num_unfinished_;
   }
 }
 

@@ -1,9 +1,9 @@
-// One thread that polls events for the end of a device's work, as the device's callbacks do not
-// report work that ended in an error.
+// One thread that polls events for the end of a device's work. (CUDA's stream callbacks would not
+// report work that ended in an error.)
 //
-// Work is polled in queues: the work of a queue ends in the order in which it was added, so only
-// its oldest is polled. Thread-safe. Callbacks run on the thread, without a lock, and must not
-// block. The thread polls every few microseconds at first, then more rarely.
+// Work is added to queues. That of one queue ends in order, so only its oldest is polled.
+// Thread-safe. Poll is called on the thread, without a lock, and must not block. The thread polls
+// every few microseconds at first, then more rarely.
 #pragma once
 #include <deque>
 #include <functional>
@@ -37,15 +37,15 @@ class CompletionPoller {
 
  private:
   void Run();
-  // Polls the oldest of each queue; returns whether any has ended.
+  // Polls the oldest work of each queue; returns whether any has ended.
   bool PollAll();
 
   absl::Mutex mu_;
   std::vector<std::deque<std::unique_ptr<Pollable>>> queues_ ABSL_GUARDED_BY(mu_);
-  int64_t watched_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t num_unfinished_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   absl::CondVar changed_;
-  std::thread thread_;  // Last.
+  std::thread thread_;  // Last: it uses the members above.
 };
 
 }  // namespace tessera::worker::device

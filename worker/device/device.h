@@ -42,7 +42,7 @@ using CommHandle = Handle<tessera_comm, &tessera_device_api::comm_destroy>;
 
 class Device {
  public:
-  // `name` is for messages: "gpu:0". The table outlives the device.
+  // The table outlives the device.
   static absl::StatusOr<std::unique_ptr<Device>> Open(const tessera_device_api* api,
                                                       int32_t ordinal);
   Device(const Device&) = delete;
@@ -52,17 +52,16 @@ class Device {
   const tessera_device_api& api() const { return *api_; }
   tessera_context* context() const { return context_; }
   const tessera_device_info& info() const { return info_; }
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return name_; }  // "gpu:0"
 
-  // OK for TESSERA_OK. Errors have the device, `what` and the plugin's text, as OUT_OF_MEMORY,
-  // NOT_IMPLEMENTED, PEER_FAILED, WORKER_LOST (sticky) or INTERNAL. Requires: not
-  // TESSERA_NOT_READY.
+  // The status of a call that returned `code`, which is not TESSERA_NOT_READY: OUT_OF_MEMORY,
+  // NOT_IMPLEMENTED, PEER_FAILED, WORKER_LOST (sticky) or INTERNAL, with the device's name, `what`
+  // and the plugin's text.
   absl::Status Check(int code, const char* what) const;
 
   absl::StatusOr<StreamHandle> NewStream(bool high_priority) const;
-  // An event after everything enqueued on `stream` so far.
+  // Returns an event that is reached once everything enqueued on `stream` so far has ended.
   absl::StatusOr<EventHandle> Record(const StreamHandle& stream) const;
-  // Whether the event has been reached.
   absl::StatusOr<bool> Reached(const EventHandle& event) const;
 
  private:

@@ -57,7 +57,7 @@ enum {
   TESSERA_F8E5M2 = 16
 };
 
-/* What blocks are combined by. */
+/* The operation by which collectives combine blocks. */
 typedef int32_t tessera_reduce;
 enum {
   TESSERA_SUM = 0,
@@ -75,7 +75,7 @@ enum {
   TESSERA_ALL_GATHER = 1,     /* in: a block; out: the n ranks' */
   TESSERA_REDUCE_SCATTER = 2, /* in: n blocks; out: the combination of all ranks' for this one */
   TESSERA_ALL_TO_ALL = 3,     /* in: a block for each rank; out: a block from each rank */
-  TESSERA_PERMUTE = 4         /* sends in to `target`, takes out from `source`; -1: nobody */
+  TESSERA_PERMUTE = 4 /* sends `in` to rank `target`, receives `out` from `source`; -1: none */
 };
 
 typedef struct tessera_context tessera_context;
@@ -112,21 +112,20 @@ typedef struct tessera_comm_id {
 typedef struct tessera_collective {
   tessera_collective_kind kind;
   tessera_dtype dtype;
-  tessera_reduce reduce; /* of the kinds that combine */
-  int32_t source;        /* of TESSERA_PERMUTE */
-  int32_t target;        /* the same */
-  uint64_t in, out;      /* addresses; they may be the same for TESSERA_ALL_REDUCE */
-  int64_t elements;      /* of a block */
+  tessera_reduce reduce;  /* of TESSERA_ALL_REDUCE and TESSERA_REDUCE_SCATTER */
+  int32_t source, target; /* of TESSERA_PERMUTE */
+  uint64_t in, out;       /* addresses; they may be the same for TESSERA_ALL_REDUCE */
+  int64_t elements;       /* of a block */
 } tessera_collective;
 
 typedef struct tessera_device_api {
   uint32_t version; /* TESSERA_DEVICE_API_VERSION */
   const char* kind; /* "gpu" */
 
-  /* What the last call that failed on this thread has to say. Valid until the next call. */
+  /* The error message of the last call that failed on this thread. Valid until the next call. */
   const char* (*error_text)(void);
 
-  /* Devices of the machine. TESSERA_UNAVAILABLE, with why in error_text, if there can be none. */
+  /* Counts the machine's devices. TESSERA_UNAVAILABLE, with the reason in error_text, if none. */
   int (*device_count)(int32_t* count);
   int (*open)(int32_t device, tessera_context** context);
   void (*close)(tessera_context* context);
@@ -141,7 +140,7 @@ typedef struct tessera_device_api {
   /* Streams run their work in order; different streams run at the same time. */
   int (*stream_create)(tessera_context* context, int32_t high_priority, tessera_stream** stream);
   void (*stream_destroy)(tessera_stream* stream);
-  /* The point that work enqueued so far on `stream` has reached. */
+  /* An event marks a point of a stream; it is reached when the work enqueued before has ended. */
   int (*event_create)(tessera_context* context, tessera_event** event);
   void (*event_destroy)(tessera_event* event);
   int (*event_record)(tessera_event* event, tessera_stream* stream);
@@ -172,8 +171,8 @@ typedef struct tessera_device_api {
   void (*graph_destroy)(tessera_graph* graph);
   int (*graph_launch)(tessera_stream* stream, tessera_graph* graph);
 
-  /* A matrix product, planned once: which algorithm, how much scratch. TESSERA_UNSUPPORTED where
-   * the library has none for the dtypes. a, b and c are aligned to 16 bytes, scratch to 256. */
+  /* A matmul is planned once, which chooses its algorithm and scratch memory. TESSERA_UNSUPPORTED
+   * if the library has none for the dtypes. a, b and c are aligned to 16 bytes, scratch to 256. */
   int (*matmul_plan)(tessera_context* context, const tessera_matmul_shape* shape,
                      tessera_matmul** matmul, int64_t* scratch_bytes);
   void (*matmul_destroy)(tessera_matmul* matmul);
@@ -181,16 +180,17 @@ typedef struct tessera_device_api {
                     uint64_t c, uint64_t scratch);
 
   /* Communicators. An id is made by one rank and carried to the others by the caller. comm_create,
-   * and every call on a communicator, may leave it NOT_READY: the caller asks comm_ready, with its
-   * own deadline, before it enqueues anything else on the stream or the communicator. Ranks make
-   * the same calls in the same order. Reductions are sums of every dtype, max and min of integers,
-   * and all of bools; others may be TESSERA_UNSUPPORTED. */
+   * and every call on a communicator, may leave it NOT_READY: the caller then polls comm_ready, up
+   * to a deadline of its own, before it enqueues anything else on the stream or the communicator.
+   * Ranks make the same calls in the same order. Reductions are sums of every dtype, max and min of
+   * integers, and all of bools; others may be TESSERA_UNSUPPORTED. */
   int (*comm_id)(tessera_comm_id* id);
   int (*comm_create)(tessera_context* context, const tessera_comm_id* id, int32_t num_ranks,
                      int32_t rank, tessera_comm** comm);
   int (*comm_ready)(tessera_comm* comm);
-  /* Ends what is under way on this rank; alone among the calls on a communicator, it may come while
-   * another is under way. May block: the caller bounds it by ending the process. */
+  /* Aborts the collectives in progress on this rank. May be called while another call on the
+   * communicator is in progress, as no other may. May block: the caller bounds it by ending the
+   * process. */
   int (*comm_abort)(tessera_comm* comm);
   void (*comm_destroy)(tessera_comm* comm);
   int (*collective)(tessera_comm* comm, tessera_stream* stream, const tessera_collective* what);

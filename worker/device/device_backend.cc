@@ -15,7 +15,7 @@
 #include "worker/codegen/device_code.h"
 #include "worker/codegen/object_cache.h"
 #include "worker/device/api_values.h"
-#include "worker/device/core.h"
+#include "worker/device/device_resources.h"
 #include "worker/device/executable.h"
 #include "worker/device/runner.h"
 #include "worker/program/lower.h"
@@ -27,36 +27,38 @@ namespace {
 using program::Slot;
 using program::Step;
 
-constexpr int64_t kMirrorBytes = 64 << 10;
+// Results up to this size are copied to the host as part of the launch, while slots are free.
+constexpr int64_t kInlineResultBytesMax = 64 << 10;
+constexpr int kInlineSlots = 64;
+// The queues of DeviceResources::launches.
 enum Queue { kLaunchQueue, kAbortQueue, kNumQueues };
-constexpr int kMirrors = 64;
 
 class DeviceMemory final : public DeviceBuffer {
  public:
-  DeviceMemory(ir::DType dtype, ir::Dims shape, AllocationRef block)
-      : type_(ir::MakeType(dtype, std::move(shape))), block_(std::move(block)) {}
+  DeviceMemory(ir::DType dtype, ir::Dims shape, AllocationRef allocation)
+      : type_(ir::MakeType(dtype, std::move(shape))), allocation_(std::move(allocation)) {}
   ir::DType dtype() const override { return type_.dtype; }
   const ir::Dims& shape() const override { return type_.shape; }
   int64_t num_bytes() const override { return type_.num_bytes(); }
-  const AllocationRef& block() const { return block_; }
+  const AllocationRef& allocation() const { return allocation_; }
 
-  // The copy on the host that came along with the launch; null: none. Set before the launch's event
-  // is done, read after.
-  PinnedSlotRef mirror;
-  // Another array shares the block, so that it must not be overwritten. Used by the enqueueing
+  // The copy that was made as part of the launch; null: none. Set before the launch's event is
+  // done, read after.
+  PinnedSlotRef host_copy;
+  // Another array shares the allocation, so that it must not be overwritten. Used by the enqueueing
   // thread alone.
   mutable bool shared = false;
 
  private:
   const ir::Type type_;
-  const AllocationRef block_;
+  const AllocationRef allocation_;
 };
 
 const DeviceMemory& MemoryOf(const DeviceBuffer& buffer) {
   return static_cast<const DeviceMemory&>(buffer);
 }
 
-// Bounds a call that may block for ever.
+// Calls `late` unless `done` is set by the deadline: the bound of a call that may block for ever.
 class AbortGuard final : public Pollable {
  public:
   AbortGuard(std::shared_ptr<const std::atomic<bool>> done, absl::Time deadline,
@@ -77,24 +79,65 @@ class AbortGuard final : public Pollable {
 
 class DeviceBackend final : public Backend {
  public:
-  static absl::StatusOr<std::unique_ptr<Backend>> Make(const tessera_device_api* api,
-                                                       const DeviceBackendOptions& options) {
-    std::unique_ptr<DeviceBackend> backend(new DeviceBackend(options));
-    TESSERA_RETURN_IF_ERROR(backend->Open(api));
-    return backend;
+  explicit DeviceBackend(const DeviceBackendOptions& options)
+      : options_(options), cache_(options.codegen.cache_dir, options.codegen.cache_bytes_max) {}
+
+  // Called once, before everything else.
+  absl::Status Open(const tessera_device_api* api) {
+    kind_ = api->kind;
+    DeviceResources& resources = *resources_;
+    TESSERA_ASSIGN_OR_RETURN(resources.device, Device::Open(api, options_.ordinal));
+    int64_t bytes = options_.memory_bytes;
+    if (bytes == 0) bytes = device().info().free_bytes / 10 * 9;
+    TESSERA_ASSIGN_OR_RETURN(resources.arena, Arena::Make(&device(), bytes));
+    TESSERA_ASSIGN_OR_RETURN(resources.inline_slots,
+                             PinnedSlots::Make(&device(), kInlineSlots, kInlineResultBytesMax));
+    TESSERA_ASSIGN_OR_RETURN(resources.compute_stream, device().NewStream(/*high_priority=*/false));
+    TESSERA_ASSIGN_OR_RETURN(resources.collective_stream,
+                             device().NewStream(/*high_priority=*/true));
+    TESSERA_ASSIGN_OR_RETURN(resources.scratch, Allocate(0, "scratch memory"));
+    resources.group_comms = std::make_unique<GroupComms>(
+        &device(), options_.collective_timeout, [this](GroupComm& c) { AbortCommunicator(c); });
+    resources.aborter = std::make_unique<CollectiveAborter>(&device());
+    const StagingOptions staging;
+    resources.launches = std::make_unique<CompletionPoller>(kNumQueues);
+    resources.copies = std::make_unique<CompletionPoller>(staging.channels);
+    TESSERA_ASSIGN_OR_RETURN(resources.staging,
+                             Staging::Make(&device(), resources.copies.get(), staging));
+    build_options_.has_matmul = [this](ir::DType in, ir::DType out) {
+      MatmulShape shape{.batch = 1, .m = 16, .n = 16, .k = 16, .in = in, .out = out};
+      for (int64_t* strides : {shape.a_strides, shape.b_strides}) {
+        strides[0] = 256, strides[1] = 16, strides[2] = 1;
+      }
+      int64_t scratch = 0;
+      return PlanMatmul(shape, &scratch).ok();
+    };
+    const codegen::HostCompilerOptions& compiler = options_.codegen;
+    if (!compiler.compile_binary.empty()) {
+      children_ = std::make_unique<codegen::CompileChildren>(
+          codegen::CompileChildOptions{compiler.compile_binary, compiler.compile_args,
+                                       device().info().target, compiler.compile_memory_bytes_max});
+    }
+    // The guarantees of device_api.h for all_reduce.
+    build_options_.has_reduction = [](ir::ReduceKind reduce, ir::DType dtype) {
+      const bool extremum = reduce == ir::ReduceKind::kMax || reduce == ir::ReduceKind::kMin;
+      return reduce == ir::ReduceKind::kSum || dtype == ir::DType::kBool ||
+             (extremum && !ir::IsFloat(dtype));
+    };
+    return absl::OkStatus();
   }
 
   ~DeviceBackend() override {
     if (!is_fatal()) return;
-    if (core_->aborter != nullptr) core_->aborter->Abandon();
-    // Reachable for ever, for threads that never come back.
+    if (resources_->aborter != nullptr) resources_->aborter->Abandon();
+    // Leaked, as threads that are stuck in the library may still use it.
     static auto* const lost = new std::vector<std::unique_ptr<DeviceResources>>;
-    lost->push_back(std::move(core_));
+    lost->push_back(std::move(resources_));
   }
 
   std::string_view device_kind() const override { return kind_; }
   int num_devices() const override { return 1; }
-  int64_t memory_bytes() const override { return core_->arena->capacity_bytes(); }
+  int64_t memory_bytes() const override { return resources_->arena->capacity_bytes(); }
   absl::Span<const ir::Lowering> lowerings() const override { return program::kLoweredKinds; }
 
   absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) override {
@@ -120,8 +163,8 @@ class DeviceBackend final : public Backend {
       executable->module = ModuleHandle(&api(), module);
     }
     for (const ir::Array& constant : executable->program.constants) {
-      TESSERA_ASSIGN_OR_RETURN(AllocationRef block, Upload(constant, "a constant"));
-      executable->constants.push_back(std::move(block));
+      TESSERA_ASSIGN_OR_RETURN(AllocationRef allocation, Upload(constant, "a constant"));
+      executable->constants.push_back(std::move(allocation));
     }
     return executable;
   }
@@ -144,145 +187,102 @@ class DeviceBackend final : public Backend {
     const program::StepProgram& program = executable.program;
     Runner::Memory addresses;
     for (const DeviceBufferRef& arg : args) {
-      addresses.arguments.push_back(MemoryOf(*arg).block()->address());
+      addresses.arguments.push_back(MemoryOf(*arg).allocation()->address());
     }
-    TESSERA_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<DeviceMemory>> made,
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<DeviceMemory>> results,
                              MakeResults(program, context, args));
     Enqueued enqueued;
-    for (const auto& result : made) {
-      addresses.results.push_back(result->block()->address());
+    for (const auto& result : results) {
+      addresses.results.push_back(result->allocation()->address());
       enqueued.results.push_back(result);
     }
     TESSERA_RETURN_IF_ERROR(ReserveScratch(executable.scratch_bytes()));
-    TESSERA_RETURN_IF_ERROR(PreparePositions(program, context));
-    addresses.arena = core_->scratch->address();
+    TESSERA_RETURN_IF_ERROR(UploadAxisIndices(program, context));
+    addresses.arena = resources_->scratch->address();
 
-    Runner runner(*core_, executable, context, std::move(addresses));
+    Runner runner(*resources_, executable, context, std::move(addresses));
     Launch::Work work;
-    work.broken = runner.Run();
+    work.enqueue_status = runner.Run();
     if (absl::Status joined = runner.Join(); !joined.ok()) {
       SetFatal(joined);
-      return work.broken.ok() ? joined : work.broken;
+      return work.enqueue_status.ok() ? joined : work.enqueue_status;
     }
     std::vector<std::pair<std::shared_ptr<DeviceMemory>, PinnedSlotRef>> inline_slots;
-    if (work.broken.ok()) {
-      for (const auto& result : made) {
-        if (result->num_bytes() > kMirrorBytes) continue;
-        PinnedSlotRef slot = core_->inline_slots->Take();
+    if (work.enqueue_status.ok()) {
+      for (const auto& result : results) {
+        if (result->num_bytes() > kInlineResultBytesMax) continue;
+        PinnedSlotRef slot = resources_->inline_slots->Take();
         if (slot == nullptr) break;
-        work.broken.Update(
-            device().Check(api().copy_to_host(core_->compute.get(), slot->address(),
-                                              result->block()->address(), result->num_bytes()),
+        work.enqueue_status.Update(
+            device().Check(api().copy_to_host(resources_->compute_stream.get(), slot->address(),
+                                              result->allocation()->address(), result->num_bytes()),
                            "a result's copy"));
         inline_slots.emplace_back(result, std::move(slot));
       }
     }
     work.context = context;
-    work.exchanges = runner.TakeCollectives();
-    absl::StatusOr<EventHandle> end = device().Record(core_->compute);
+    work.collectives = runner.TakeCollectives();
+    absl::StatusOr<EventHandle> end = device().Record(resources_->compute_stream);
     if (!end.ok()) {
-      // The device takes nothing more.
+      // A device that records no event is lost.
       SetFatal(end.status());
-      return work.broken.ok() ? end.status() : work.broken;
+      return work.enqueue_status.ok() ? end.status() : work.enqueue_status;
     }
     work.end = *std::move(end);
-    work.finish = [inline_slots = std::move(inline_slots), scratch = core_->scratch,
-                   made](const absl::Status& status) {
+    work.finish = [inline_slots = std::move(inline_slots), scratch = resources_->scratch,
+                   results](const absl::Status& status) {
       for (const auto& [result, slot] : inline_slots) {
-        if (status.ok()) result->mirror = slot;
+        if (status.ok()) result->host_copy = slot;
       }
     };
     auto ended = std::make_shared<LaunchEnd>();
     enqueued.event = std::make_unique<LaunchEvent>(ended);
-    core_->launches->Add(
+    resources_->launches->Add(
         kLaunchQueue,
         std::make_unique<Launch>(
-            &device(), core_->aborter.get(),
-            LaunchBounds{options_.collective_timeout, options_.abort_grace, options_.cancel_grace},
+            &device(), resources_->aborter.get(),
+            LaunchTimeouts{options_.collective_timeout, options_.abort_grace,
+                           options_.cancel_grace},
             [this](const absl::Status& why) { SetFatal(why); }, ended, std::move(work)));
     return enqueued;
   }
 
-  void CloseGeneration(uint64_t generation) override { core_->group_comms->Close(generation); }
+  void CloseGeneration(uint64_t generation) override { resources_->group_comms->Close(generation); }
 
   absl::StatusOr<DeviceBufferRef> FromHost(int, ir::Array value) override {
-    TESSERA_ASSIGN_OR_RETURN(AllocationRef block, Upload(value, "an array"));
-    return std::make_shared<const DeviceMemory>(value.dtype(), value.shape(), std::move(block));
+    TESSERA_ASSIGN_OR_RETURN(AllocationRef allocation, Upload(value, "an array"));
+    return std::make_shared<const DeviceMemory>(value.dtype(), value.shape(),
+                                                std::move(allocation));
   }
 
   absl::StatusOr<ir::Array> ToHost(const DeviceBuffer& buffer) override {
     const DeviceMemory& memory = MemoryOf(buffer);
     ir::Array value(memory.dtype(), memory.shape());
-    if (memory.mirror != nullptr) {
-      std::memcpy(value.MutableData(), memory.mirror->address(), memory.num_bytes());
+    if (memory.host_copy != nullptr) {
+      std::memcpy(value.MutableData(), memory.host_copy->address(), memory.num_bytes());
       return value;
     }
-    TESSERA_RETURN_IF_ERROR(Noted(core_->staging->ToHost(
-        value.MutableData(), memory.block()->address(), memory.num_bytes())));
+    TESSERA_RETURN_IF_ERROR(SetFatalIfLost(resources_->staging->ToHost(
+        value.MutableData(), memory.allocation()->address(), memory.num_bytes())));
     return value;
   }
 
  private:
-  explicit DeviceBackend(const DeviceBackendOptions& options)
-      : options_(options), cache_(options.codegen.cache_dir, options.codegen.cache_bytes_max) {}
-
-  absl::Status Open(const tessera_device_api* api) {
-    kind_ = api->kind;
-    DeviceResources& core = *core_;
-    TESSERA_ASSIGN_OR_RETURN(core.device, Device::Open(api, options_.ordinal));
-    int64_t bytes = options_.memory_bytes;
-    if (bytes == 0) bytes = device().info().free_bytes / 10 * 9;
-    TESSERA_ASSIGN_OR_RETURN(core.arena, Arena::Make(&device(), bytes));
-    TESSERA_ASSIGN_OR_RETURN(core.inline_slots,
-                             PinnedSlots::Make(&device(), kMirrors, kMirrorBytes));
-    TESSERA_ASSIGN_OR_RETURN(core.compute, device().NewStream(/*high_priority=*/false));
-    TESSERA_ASSIGN_OR_RETURN(core.exchange, device().NewStream(/*high_priority=*/true));
-    TESSERA_ASSIGN_OR_RETURN(core.scratch, Allocate(0, "scratch memory"));
-    core.group_comms = std::make_unique<GroupComms>(&device(), options_.collective_timeout,
-                                                    [this](GroupComm& c) { AbortHere(c); });
-    core.aborter = std::make_unique<CollectiveAborter>(&device());
-    const StagingOptions staging;
-    core.launches = std::make_unique<CompletionPoller>(kNumQueues);
-    core.copies = std::make_unique<CompletionPoller>(staging.channels);
-    TESSERA_ASSIGN_OR_RETURN(core.staging, Staging::Make(&device(), core.copies.get(), staging));
-    build_options_.multiplies = [this](ir::DType in, ir::DType out) {
-      MatmulShape shape{.batch = 1, .m = 16, .n = 16, .k = 16, .in = in, .out = out};
-      for (int64_t* strides : {shape.a_strides, shape.b_strides}) {
-        strides[0] = 256, strides[1] = 16, strides[2] = 1;
-      }
-      int64_t scratch = 0;
-      return PlanMatmul(shape, &scratch).ok();
-    };
-    const codegen::HostCompilerOptions& compiler = options_.codegen;
-    if (!compiler.compile_binary.empty()) {
-      children_ = std::make_unique<codegen::CompileChildren>(
-          codegen::CompileChildOptions{compiler.compile_binary, compiler.compile_args,
-                                       device().info().target, compiler.compile_memory_bytes_max});
-    }
-    // The guarantees of device_api.h for all_reduce.
-    build_options_.combines = [](ir::ReduceKind reduce, ir::DType dtype) {
-      const bool extremum = reduce == ir::ReduceKind::kMax || reduce == ir::ReduceKind::kMin;
-      return reduce == ir::ReduceKind::kSum || dtype == ir::DType::kBool ||
-             (extremum && !ir::IsFloat(dtype));
-    };
-    return absl::OkStatus();
-  }
-
-  const Device& device() const { return *core_->device; }
+  const Device& device() const { return *resources_->device; }
   const tessera_device_api& api() const { return device().api(); }
 
   absl::StatusOr<AllocationRef> Allocate(int64_t bytes, const char* what) {
-    TESSERA_ASSIGN_OR_RETURN(Allocation block, core_->arena->Allocate(bytes, what));
-    return std::make_shared<const Allocation>(std::move(block));
+    TESSERA_ASSIGN_OR_RETURN(Allocation allocation, resources_->arena->Allocate(bytes, what));
+    return std::make_shared<const Allocation>(std::move(allocation));
   }
   absl::StatusOr<AllocationRef> Upload(const ir::Array& value, const char* what) {
-    TESSERA_ASSIGN_OR_RETURN(AllocationRef block, Allocate(value.num_bytes(), what));
-    TESSERA_RETURN_IF_ERROR(
-        Noted(core_->staging->ToDevice(block->address(), value.data(), value.num_bytes())));
-    return block;
+    TESSERA_ASSIGN_OR_RETURN(AllocationRef allocation, Allocate(value.num_bytes(), what));
+    TESSERA_RETURN_IF_ERROR(SetFatalIfLost(
+        resources_->staging->ToDevice(allocation->address(), value.data(), value.num_bytes())));
+    return allocation;
   }
-  // A copy that is lost means that the device is.
-  absl::Status Noted(absl::Status copied) {
+  // Returns `copied`; a copy that fails with WORKER_LOST means that the device is lost.
+  absl::Status SetFatalIfLost(absl::Status copied) {
     if (KindOf(copied) == ErrorKind::kWorkerLost) SetFatal(copied);
     return copied;
   }
@@ -301,7 +301,7 @@ class DeviceBackend final : public Backend {
     return MatmulHandle(&api(), matmul);
   }
 
-  // Plans matmuls, refuses what the host would have to do, and adds up sizes.
+  // Plans matmuls, refuses steps that only the host can run, and adds up sizes.
   absl::Status Plan(DeviceExecutable& executable) const {
     const program::StepProgram& program = executable.program;
     absl::Status status;
@@ -315,39 +315,34 @@ class DeviceBackend final : public Backend {
                                         "; run the program on CPU devices"));
       }
       if (const auto* kernel = std::get_if<program::KernelStep>(&step.what)) {
-        int64_t moved = 0;
+        int64_t aligned_bytes = 0;
         for (const int slot : kernel->slots) {
-          if (MayBeUnaligned(program.slots[slot])) moved += Rounded(program.slots[slot].bytes());
+          if (MayBeUnaligned(program.slots[slot]))
+            aligned_bytes += Arena::RoundUp(program.slots[slot].bytes());
         }
-        executable.realigned_bytes = std::max(executable.realigned_bytes, moved);
+        executable.realigned_bytes = std::max(executable.realigned_bytes, aligned_bytes);
       }
-      const auto* multiply = std::get_if<program::MatmulStep>(&step.what);
-      if (multiply == nullptr) return;
-      const MatmulRanges ranges = RangesOf(*multiply);
-      int64_t moved = 0;
+      const auto* matmul_step = std::get_if<program::MatmulStep>(&step.what);
+      if (matmul_step == nullptr) return;
+      const MatmulRanges ranges = RangesOf(*matmul_step);
+      int64_t aligned_bytes = 0;
       for (const SlotRange& range : {ranges.a, ranges.b, ranges.c}) {
-        if (MayBeUnaligned(program.slots[range.slot], range.offset)) moved += Rounded(range.bytes);
+        if (MayBeUnaligned(program.slots[range.slot], range.offset))
+          aligned_bytes += Arena::RoundUp(range.bytes);
       }
-      executable.realigned_bytes = std::max(executable.realigned_bytes, moved);
-      if (executable.matmuls.count(multiply->shape) > 0) return;
+      executable.realigned_bytes = std::max(executable.realigned_bytes, aligned_bytes);
+      if (executable.matmuls.count(matmul_step->shape) > 0) return;
       int64_t scratch = 0;
-      absl::StatusOr<MatmulHandle> matmul = PlanMatmul(multiply->shape, &scratch);
+      absl::StatusOr<MatmulHandle> matmul = PlanMatmul(matmul_step->shape, &scratch);
       if (!matmul.ok()) {
         status = Annotate(matmul.status(), label);
         return;
       }
-      executable.matmuls.emplace(multiply->shape, *std::move(matmul));
-      executable.matmul_bytes = std::max(executable.matmul_bytes, Rounded(scratch));
+      executable.matmuls.emplace(matmul_step->shape, *std::move(matmul));
+      executable.matmul_bytes = std::max(executable.matmul_bytes, Arena::RoundUp(scratch));
     });
     TESSERA_RETURN_IF_ERROR(status);
-    executable.memory_bytes_ = executable.scratch_bytes();
-    for (const program::Buffer& arg : program.arguments) {
-      executable.memory_bytes_ += ir::MakeType(arg.dtype, arg.shape).num_bytes();
-    }
-    for (const program::Result& result : program.results) {
-      executable.memory_bytes_ +=
-          ir::MakeType(result.buffer.dtype, result.buffer.shape).num_bytes();
-    }
+    executable.memory_bytes_ = executable.scratch_bytes() + program.argument_and_result_bytes();
     for (const ir::Array& constant : program.constants) {
       executable.memory_bytes_ += constant.num_bytes();
     }
@@ -357,58 +352,57 @@ class DeviceBackend final : public Backend {
   absl::StatusOr<std::vector<std::shared_ptr<DeviceMemory>>> MakeResults(
       const program::StepProgram& program, const RunContext& context,
       absl::Span<const DeviceBufferRef> args) {
-    std::vector<std::shared_ptr<DeviceMemory>> made;
+    std::vector<std::shared_ptr<DeviceMemory>> results;
     for (const program::Result& result : program.results) {
       const Slot& slot = program.slots[result.slot];
-      const int taken = context.donations.empty() ? -1 : context.donations[made.size()];
-      AllocationRef block;
-      const DeviceMemory* sharer = nullptr;
+      const int donated = context.donations.empty() ? -1 : context.donations[results.size()];
+      AllocationRef allocation;
+      const DeviceMemory* sharer = nullptr;  // the array whose allocation the result shares
       if (slot.kind == Slot::Kind::kArgument) {
         sharer = &MemoryOf(*args[slot.index]);
-      } else if (slot.index < static_cast<int>(made.size())) {
-        sharer = made[slot.index].get();
-      } else if (taken >= 0) {
-        block = MemoryOf(*args[taken]).block();
+      } else if (slot.index < static_cast<int>(results.size())) {
+        sharer = results[slot.index].get();
+      } else if (donated >= 0) {
+        allocation = MemoryOf(*args[donated]).allocation();
       } else {
-        const int64_t bytes = ir::MakeType(result.buffer.dtype, result.buffer.shape).num_bytes();
-        TESSERA_ASSIGN_OR_RETURN(block, Allocate(bytes, "a result"));
+        TESSERA_ASSIGN_OR_RETURN(allocation, Allocate(result.buffer.num_bytes(), "a result"));
       }
-      made.push_back(
-          std::make_shared<DeviceMemory>(result.buffer.dtype, result.buffer.shape,
-                                         sharer != nullptr ? sharer->block() : std::move(block)));
-      if (sharer != nullptr) made.back()->shared = sharer->shared = true;
+      results.push_back(std::make_shared<DeviceMemory>(
+          result.buffer.dtype, result.buffer.shape,
+          sharer != nullptr ? sharer->allocation() : std::move(allocation)));
+      if (sharer != nullptr) results.back()->shared = sharer->shared = true;
     }
-    return made;
+    return results;
   }
 
   absl::Status ReserveScratch(int64_t bytes) {
-    if (core_->scratch->bytes() >= bytes) return absl::OkStatus();
-    TESSERA_ASSIGN_OR_RETURN(core_->scratch, Allocate(bytes, "scratch memory"));
+    if (resources_->scratch->bytes() >= bytes) return absl::OkStatus();
+    TESSERA_ASSIGN_OR_RETURN(resources_->scratch, Allocate(bytes, "scratch memory"));
     return absl::OkStatus();
   }
 
-  absl::Status PreparePositions(const program::StepProgram& program, const RunContext& context) {
-    std::set<int32_t> wanted;
+  absl::Status UploadAxisIndices(const program::StepProgram& program, const RunContext& context) {
+    std::set<int32_t> needed;
     program::ForEachStep(program.steps, [&](const Step& step) {
-      if (const auto* position = std::get_if<program::AxisIndexStep>(&step.what)) {
-        wanted.insert(
-            static_cast<int32_t>(program.mesh.IndexAlong(context.mesh_device, position->axes)));
+      if (const auto* axis_index = std::get_if<program::AxisIndexStep>(&step.what)) {
+        needed.insert(
+            static_cast<int32_t>(program.mesh.IndexAlong(context.mesh_device, axis_index->axes)));
       }
     });
-    for (const int32_t at : wanted) {
-      if (core_->positions.count(at) > 0) continue;
+    for (const int32_t index : needed) {
+      if (resources_->axis_indices.count(index) > 0) continue;
       TESSERA_ASSIGN_OR_RETURN(
-          core_->positions[at],
-          Upload(ir::Array::ScalarInt(ir::DType::kS32, at), "a device's position"));
+          resources_->axis_indices[index],
+          Upload(ir::Array::ScalarInt(ir::DType::kS32, index), "a device's position"));
     }
     return absl::OkStatus();
   }
 
-  // On the thread that enqueues, which may enqueue nothing else before this has returned.
-  void AbortHere(GroupComm& communicator) {
+  // Called by the enqueueing thread, which enqueues nothing else before this has returned.
+  void AbortCommunicator(GroupComm& communicator) {
     if (communicator.aborted.exchange(true)) return;
     const auto done = std::make_shared<std::atomic<bool>>(false);
-    core_->launches->Add(
+    resources_->launches->Add(
         kAbortQueue, std::make_unique<AbortGuard>(done, SteadyNow() + options_.abort_grace, [this] {
           SetFatal(MakeError(ErrorKind::kWorkerLost,
                              absl::StrCat(device().name(), ": an abort did not end within ",
@@ -442,7 +436,7 @@ class DeviceBackend final : public Backend {
   std::unique_ptr<codegen::CompileChildren> children_;
   std::string kind_;
   program::BuildOptions build_options_;
-  std::unique_ptr<DeviceResources> core_ = std::make_unique<DeviceResources>();
+  std::unique_ptr<DeviceResources> resources_ = std::make_unique<DeviceResources>();
   std::atomic<bool> is_fatal_{false};
   mutable absl::Mutex mu_;
   absl::Status fatal_ ABSL_GUARDED_BY(mu_);
@@ -452,7 +446,9 @@ class DeviceBackend final : public Backend {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceBackend(const tessera_device_api* api,
                                                            const DeviceBackendOptions& options) {
-  return DeviceBackend::Make(api, options);
+  auto backend = std::make_unique<DeviceBackend>(options);
+  TESSERA_RETURN_IF_ERROR(backend->Open(api));
+  return backend;
 }
 
 }  // namespace tessera::worker::device

@@ -27,11 +27,11 @@ namespace tessera::worker::device {
 
 struct DeviceBackendOptions {
   int32_t ordinal = 0;       // which device of the plugin
-  int64_t memory_bytes = 0;  // to use of the device; 0: nine tenths of what is free
+  int64_t memory_bytes = 0;  // how much of the device's to use; 0: nine tenths of what is free
   absl::Duration collective_timeout = absl::Seconds(5);
-  // How long the device work of an aborted launch may take to end.
+  // How long the device work of a launch may take to end after its communicators are aborted.
   absl::Duration abort_grace = absl::Seconds(3);
-  // The same without communicators to abort: enqueued kernels run to their end.
+  // The same for a launch without communicators, whose enqueued kernels run to their end.
   absl::Duration cancel_grace = absl::Seconds(30);
   // The code cache and the compiling child; the target is the device's.
   codegen::HostCompilerOptions codegen = {};

@@ -1,6 +1,6 @@
 // A program compiled for one device: its step program, code, constants, matmul plans, and the
-// graphs recorded from it. Immutable once compiled, but for `graphs`, which are the enqueueing
-// thread's.
+// graphs captured from it. Immutable once compiled, but for `graphs`, which only the enqueueing
+// thread uses.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,25 +11,21 @@
 #include <vector>
 
 #include "worker/codegen/device_code.h"
-#include "worker/device/core.h"
+#include "worker/device/device_resources.h"
 #include "worker/program/step_program.h"
 #include "worker/runtime/backend.h"
 
 namespace tessera::worker::device {
 
-inline int64_t Rounded(int64_t bytes) {
-  return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
-}
-
 // The captured segments of a program, for each set of buffers that was launched more than once.
 // A segment is a run of steps that fits into one graph.
 class Graphs {
  public:
-  using Key = std::vector<uint64_t>;                    // the addresses
-  using GraphSegments = std::map<size_t, GraphHandle>;  // by the first step
+  using Key = std::vector<uint64_t>;                    // the buffers' addresses
+  using GraphSegments = std::map<size_t, GraphHandle>;  // by the index of the first step
 
-  // The graphs for these buffers, with empty handles for segments that cannot be captured. Null,
-  // and remembers the buffers, if they have not been used recently.
+  // Returns the graphs captured for these buffers, with empty handles for segments that cannot be
+  // captured. The first time that it sees the buffers, returns null: they may never recur.
   GraphSegments* Find(const Key& key) {
     for (auto it = graphs_.begin(); it != graphs_.end(); ++it) {
       if (it->first != key) continue;
@@ -47,11 +43,11 @@ class Graphs {
   }
 
  private:
-  // A training loop alternates between two.
+  // How many sets of buffers are remembered. A training loop alternates between two.
   static constexpr size_t kSetsMax = 8;
 
   std::list<std::pair<Key, GraphSegments>> graphs_;  // latest use first
-  std::deque<Key> seen_;
+  std::deque<Key> seen_;                             // latest first
 };
 
 class DeviceExecutable final : public Executable {
@@ -68,7 +64,7 @@ class DeviceExecutable final : public Executable {
   // Scratch after the arena: the workspace of matmuls, then aligned copies of unaligned operands.
   int64_t matmul_bytes = 0, realigned_bytes = 0;
   int64_t scratch_bytes() const {
-    return Rounded(program.arena_bytes) + matmul_bytes + realigned_bytes;
+    return Arena::RoundUp(program.arena_bytes) + matmul_bytes + realigned_bytes;
   }
   int64_t memory_bytes_ = 0;
   bool has_collectives_ = false;
@@ -81,13 +77,13 @@ inline bool MayBeUnaligned(const program::Slot& slot, int64_t offset = 0) {
   constexpr int64_t kAlignment = 16;
   if ((slot.offset + offset) % kAlignment != 0) return true;
   return std::any_of(slot.loop_strides.begin(), slot.loop_strides.end(),
-                     [](const program::LoopStride& trip) { return trip.stride % kAlignment != 0; });
+                     [](const program::LoopStride& s) { return s.stride % kAlignment != 0; });
 }
 
-// The bytes of a slot that a matmul reads or writes.
+// The bytes of a slot that a matmul reads or writes, from the first element to the last.
 struct SlotRange {
   int slot = 0;
-  int64_t offset = 0, bytes = 0;  // from the first element to the last
+  int64_t offset = 0, bytes = 0;
 };
 struct MatmulRanges {
   SlotRange a, b, c;

@@ -13,7 +13,7 @@
 namespace tessera::worker::device {
 namespace {
 
-// The group's first rank makes the id; everybody has it from the same exchange.
+// The group's first rank makes the id; an all-gather gives it to the others.
 absl::StatusOr<tessera_comm_id> ShareId(const Device& device, const RunContext& context,
                                         const std::vector<int>& group, int position,
                                         const CallKey& key) {
@@ -37,18 +37,18 @@ absl::StatusOr<tessera_comm_id> ShareId(const Device& device, const RunContext& 
 }  // namespace
 
 absl::Duration PollInterval(absl::Duration waited) {
-  constexpr absl::Duration kShort = absl::Microseconds(200), kPauseMax = absl::Milliseconds(1);
-  if (waited < kShort) return absl::ZeroDuration();
+  constexpr absl::Duration kBusyWait = absl::Microseconds(200), kPauseMax = absl::Milliseconds(1);
+  if (waited < kBusyWait) return absl::ZeroDuration();
   return std::min(waited / 8, kPauseMax);
 }
 
 absl::StatusOr<GroupCommRef> GroupComms::Get(const RunContext& context,
                                              const std::vector<int>& group, const CallKey& key) {
-  const Key which(context.generation, group);
+  const Key map_key(context.generation, group);
   {
     absl::MutexLock lock(&mu_);
-    const auto it = comms_.find(which);
-    // One that was taken off the device with a launch that failed is made anew for later ones.
+    const auto it = comms_.find(map_key);
+    // One that was aborted with a failed launch is replaced.
     if (it != comms_.end() && !it->second->aborted) return it->second;
   }
   if (context.collectives == nullptr) {
@@ -74,19 +74,19 @@ absl::StatusOr<GroupCommRef> GroupComms::Get(const RunContext& context,
   communicator->handle = CommHandle(&device_->api(), comm);
   TESSERA_RETURN_IF_ERROR(AwaitReady(*communicator, context, key.op));
   absl::MutexLock lock(&mu_);
-  comms_[which] = communicator;
+  comms_[map_key] = communicator;
   return communicator;
 }
 
 absl::Status GroupComms::AwaitReady(GroupComm& communicator, const RunContext& context,
                                     const std::string& label) const {
-  absl::Status ready = Await(communicator, context, label);
+  absl::Status ready = PollUntilReady(communicator, context, label);
   if (!ready.ok()) abort_(communicator);
   return ready;
 }
 
-absl::Status GroupComms::Await(const GroupComm& communicator, const RunContext& context,
-                               const std::string& label) const {
+absl::Status GroupComms::PollUntilReady(const GroupComm& communicator, const RunContext& context,
+                                        const std::string& label) const {
   const absl::Time began = SteadyNow(), deadline = began + timeout_;
   const absl::Notification never;
   while (true) {

@@ -26,7 +26,7 @@ namespace tessera::worker::device {
 struct GroupComm {
   CommHandle handle;
   std::vector<int> group;  // ranks, in group order
-  int position = 0;        // of this device
+  int position = 0;        // of this device in `group`
   std::atomic<bool> aborted{false};
 };
 using GroupCommRef = std::shared_ptr<GroupComm>;
@@ -46,17 +46,17 @@ class GroupComms {
   // WORKER_LOST or PEER_FAILED, as from Collectives, if others do not join.
   absl::StatusOr<GroupCommRef> Get(const RunContext& context, const std::vector<int>& group,
                                    const CallKey& key) ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until the last call on it has been enqueued. On an error the communicator is aborted
-  // before this returns: until then nothing may be enqueued after the call.
+  // Waits until the last call on the communicator has been enqueued; until then nothing may be
+  // enqueued after that call. On an error the communicator is aborted before this returns.
   absl::Status AwaitReady(GroupComm& communicator, const RunContext& context,
                           const std::string& label) const;
-  // Drops those of a generation; launches that use one hold a reference.
+  // Drops the communicators of a generation; launches that use one hold a reference.
   void Close(uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  using Key = std::pair<uint64_t, std::vector<int>>;
-  absl::Status Await(const GroupComm& communicator, const RunContext& context,
-                     const std::string& label) const;
+  using Key = std::pair<uint64_t, std::vector<int>>;  // generation, group
+  absl::Status PollUntilReady(const GroupComm& communicator, const RunContext& context,
+                              const std::string& label) const;
 
   const Device* const device_;
   const absl::Duration timeout_;

@@ -48,45 +48,46 @@ void CollectiveAborter::Abandon() {
 }
 
 void CollectiveAborter::Escalate(const RunContext& context,
-                                 std::shared_ptr<std::vector<WatchedCollective>> exchanges,
+                                 std::shared_ptr<std::vector<WatchedCollective>> collectives,
                                  int stuck, absl::Status why,
                                  std::function<void(const absl::Status&)> done) {
-  auto climb = [device = device_, context, exchanges = std::move(exchanges), stuck,
+  auto abort = [device = device_, context, collectives = std::move(collectives), stuck,
                 why = std::move(why), done = std::move(done)] {
-    absl::Status verdict = why;
+    absl::Status cause = why;
     if (stuck >= 0 && context.collectives != nullptr) {
-      // Whoever stands at the same exchange comes here at about the same time. Who does not come
-      // within the host's own timeout is named.
-      const WatchedCollective& at = (*exchanges)[stuck];
-      const absl::Status asked =
+      // The ranks that wait in the same collective come here at about the same time, so a barrier
+      // of the host, with its own timeout, names those that do not.
+      const WatchedCollective& at = (*collectives)[stuck];
+      const absl::Status barrier =
           context.collectives->Run({.kind = ir::CollectiveKind::kBarrier,
                                     .rank = at.comm->group[at.comm->position],
                                     .group = at.comm->group,
                                     .key = at.key});
-      if (!asked.ok()) verdict = asked;
+      if (!barrier.ok()) cause = barrier;
     }
-    done(verdict);
-    for (const WatchedCollective& exchange : *exchanges) {
-      if (exchange.comm->aborted.exchange(true)) continue;
-      static_cast<void>(device->api().comm_abort(exchange.comm->handle.get()));
+    done(cause);
+    for (const WatchedCollective& collective : *collectives) {
+      if (collective.comm->aborted.exchange(true)) continue;
+      static_cast<void>(device->api().comm_abort(collective.comm->handle.get()));
     }
   };
   absl::MutexLock lock(&mu_);
-  threads_.emplace_back(std::move(climb));
+  threads_.emplace_back(std::move(abort));
 }
 
 // ---- The launch. --------------------------------------------------------------------------------
 
-Launch::Launch(const Device* device, CollectiveAborter* aborter, LaunchBounds bounds,
-               std::function<void(const absl::Status&)> fatal, std::shared_ptr<LaunchEnd> end,
+Launch::Launch(const Device* device, CollectiveAborter* aborter, LaunchTimeouts timeouts,
+               std::function<void(const absl::Status&)> on_fatal, std::shared_ptr<LaunchEnd> end,
                Work work)
     : device_(device),
       aborter_(aborter),
-      bounds_(bounds),
-      fatal_(std::move(fatal)),
+      timeouts_(timeouts),
+      on_fatal_(std::move(on_fatal)),
       end_(std::move(end)),
       work_(std::move(work)),
-      collectives_(std::make_shared<std::vector<WatchedCollective>>(std::move(work_.exchanges))) {}
+      collectives_(std::make_shared<std::vector<WatchedCollective>>(std::move(work_.collectives))) {
+}
 
 bool Launch::End(const absl::Status& status) {
   work_.finish(status);
@@ -95,74 +96,73 @@ bool Launch::End(const absl::Status& status) {
   return true;
 }
 
-absl::Status Launch::BrokenStatus() const {
-  absl::MutexLock lock(&verdict_->mu);
-  return verdict_->status;
+absl::Status Launch::AbortCause() const {
+  absl::MutexLock lock(&abort_cause_->mu);
+  return abort_cause_->status;
 }
 
-void Launch::Break(absl::Time now, const absl::Status& why, int stuck) {
-  broken_ = true;
+void Launch::Abort(absl::Time now, const absl::Status& why, int stuck) {
+  aborting_ = true;
   {
-    absl::MutexLock lock(&verdict_->mu);
-    verdict_->status = why;
+    absl::MutexLock lock(&abort_cause_->mu);
+    abort_cause_->status = why;
   }
-  // The question who is missing has the host's timeout; then the abort has its own.
-  grace_ = collectives_->empty() ? bounds_.cancel_grace : bounds_.abort_grace;
+  // The barrier that finds the missing peer takes up to the host's timeout before the abort begins.
+  grace_ = collectives_->empty() ? timeouts_.cancel_grace : timeouts_.abort_grace;
   give_up_at_ = now + grace_;
-  if (stuck >= 0) give_up_at_ += bounds_.collective_timeout;
+  if (stuck >= 0) give_up_at_ += timeouts_.collective_timeout;
   if (collectives_->empty()) return;
   aborter_->Escalate(work_.context, collectives_, stuck, why,
-                     [verdict = verdict_](const absl::Status& status) {
-                       absl::MutexLock lock(&verdict->mu);
-                       verdict->status = status;
+                     [cause = abort_cause_](const absl::Status& status) {
+                       absl::MutexLock lock(&cause->mu);
+                       cause->status = status;
                      });
 }
 
-void Launch::Watch(absl::Time now) {
-  if (!work_.broken.ok()) return Break(now, work_.broken, -1);
-  if (work_.context.cancel->cancelled()) return Break(now, work_.context.cancel->status(), -1);
+void Launch::PollCollectives(absl::Time now) {
+  if (!work_.enqueue_status.ok()) return Abort(now, work_.enqueue_status, -1);
+  if (work_.context.cancel->cancelled()) return Abort(now, work_.context.cancel->status(), -1);
   for (; next_ < collectives_->size(); ++next_) {
-    const WatchedCollective& exchange = (*collectives_)[next_];
-    const absl::StatusOr<bool> begun = device_->Reached(exchange.begin);
+    const WatchedCollective& collective = (*collectives_)[next_];
+    const absl::StatusOr<bool> begun = device_->Reached(collective.begin);
     if (!begun.ok() || !*begun) return;
-    const absl::StatusOr<bool> left = device_->Reached(exchange.end);
-    if (!left.ok()) return;
-    if (*left) {
-      standing_since_.reset();
+    const absl::StatusOr<bool> ended = device_->Reached(collective.end);
+    if (!ended.ok()) return;
+    if (*ended) {
+      running_since_.reset();
       continue;
     }
-    if (!standing_since_) {
-      standing_since_ = now;
-      if (work_.context.in_flight != nullptr) {
-        work_.context.in_flight->SetOp(exchange.label, /*waiting=*/true);
-      }
+    if (!running_since_) {
+      running_since_ = now;
+      work_.context.SetOp(collective.label, /*waiting=*/true);
     }
-    if (now - *standing_since_ <= bounds_.collective_timeout) return;
-    return Break(now,
+    if (now - *running_since_ <= timeouts_.collective_timeout) return;
+    return Abort(now,
                  MakeError(ErrorKind::kCollectiveTimeout,
-                           absl::StrCat(exchange.label, " of ", ToAbsl(work_.context.program), ": ",
-                                        device_->name(), " stood in it for ",
-                                        absl::FormatDuration(bounds_.collective_timeout),
+                           absl::StrCat(collective.label, " of ", ToAbsl(work_.context.program),
+                                        ": ", device_->name(), " stood in it for ",
+                                        absl::FormatDuration(timeouts_.collective_timeout),
                                         ", though every executor of its group is there")),
                  static_cast<int>(next_));
   }
 }
 
 bool Launch::Poll(absl::Time now) {
-  if (!broken_) Watch(now);
+  if (!aborting_) PollCollectives(now);
   const absl::StatusOr<bool> reached = device_->Reached(work_.end);
   if (!reached.ok()) {
-    fatal_(reached.status());
-    return End(broken_ ? BrokenStatus() : reached.status());
+    on_fatal_(reached.status());
+    return End(aborting_ ? AbortCause() : reached.status());
   }
-  if (*reached) return End(broken_ ? BrokenStatus() : absl::OkStatus());
+  if (*reached) return End(aborting_ ? AbortCause() : absl::OkStatus());
   if (now <= give_up_at_) return false;
-  fatal_(MakeError(ErrorKind::kWorkerLost,
-                   absl::StrCat(device_->name(), ": launch ", work_.context.launch, " of ",
-                                ToAbsl(work_.context.program), " did not leave the device within ",
-                                absl::FormatDuration(grace_),
-                                " of being broken off: ", BrokenStatus().message())));
-  return End(BrokenStatus());
+  on_fatal_(
+      MakeError(ErrorKind::kWorkerLost,
+                absl::StrCat(device_->name(), ": launch ", work_.context.launch, " of ",
+                             ToAbsl(work_.context.program), " did not leave the device within ",
+                             absl::FormatDuration(grace_),
+                             " of being broken off: ", AbortCause().message())));
+  return End(AbortCause());
 }
 
 }  // namespace tessera::worker::device

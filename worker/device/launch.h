@@ -1,7 +1,7 @@
-// Launches on the device: their state, the detection of their end, and their abortion.
+// Launches on the device: how their end is detected, and how they are aborted.
 //
 // A Launch is made by the thread that enqueues, then owned by CompletionPoller, which polls it
-// until it has ended. LaunchEvent is the executor's view of the same end.
+// until it has ended. LaunchEvent tells the executor of the end.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -53,19 +53,19 @@ struct WatchedCollective {
   EventHandle begin, end;
 };
 
-// Aborts collectives whose peers do not join: diagnoses who is missing, if possible, then aborts
-// the communicators. Each runs on a thread of its own, since an abort may block.
+// Aborts the collectives of a launch: first finds out which peer is missing, if one is, then aborts
+// the communicators. Each launch is aborted on a thread of its own, since an abort may block.
 class CollectiveAborter {
  public:
   explicit CollectiveAborter(const Device* device) : device_(device) {}
   ~CollectiveAborter();
-  // Detaches the threads, which may never end; what they use must be leaked.
+  // Detaches the threads, which may be blocked for ever; what they use must be leaked.
   void Abandon() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // `stuck` is the stalled collective, or -1: nothing to diagnose. `done` is called with the
-  // diagnosed error, or with `why` if there is none, before anything is aborted.
+  // `stuck` is the collective that waits for a missing peer; -1: none does. `done` is called before
+  // anything is aborted, with the error that names the peer, or with `why`.
   void Escalate(const RunContext& context,
-                std::shared_ptr<std::vector<WatchedCollective>> exchanges, int stuck,
+                std::shared_ptr<std::vector<WatchedCollective>> collectives, int stuck,
                 absl::Status why, std::function<void(const absl::Status&)> done)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -75,7 +75,7 @@ class CollectiveAborter {
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mu_);
 };
 
-struct LaunchBounds {
+struct LaunchTimeouts {
   absl::Duration collective_timeout, abort_grace, cancel_grace;
 };
 
@@ -84,45 +84,45 @@ class Launch final : public Pollable {
   struct Work {
     RunContext context;
     EventHandle end;
-    std::vector<WatchedCollective> exchanges;  // in order
-    // The error if it was not enqueued completely.
-    absl::Status broken;
+    std::vector<WatchedCollective> collectives;  // in order
+    absl::Status enqueue_status;                 // not OK: only a part was enqueued
     // Called once the device work has ended, before waiters are notified: inline results are valid
     // if the status is OK. Holds references to what the device uses.
     std::function<void(const absl::Status&)> finish;
   };
-  // `fatal` is called when the device is lost. All arguments outlive the launch.
-  Launch(const Device* device, CollectiveAborter* aborter, LaunchBounds bounds,
-         std::function<void(const absl::Status&)> fatal, std::shared_ptr<LaunchEnd> end, Work work);
+  // `on_fatal` is called when the device is lost. All arguments outlive the launch.
+  Launch(const Device* device, CollectiveAborter* aborter, LaunchTimeouts timeouts,
+         std::function<void(const absl::Status&)> on_fatal, std::shared_ptr<LaunchEnd> end,
+         Work work);
 
   bool Poll(absl::Time now) override;
 
  private:
-  // The status found by the aborter's thread.
-  struct Verdict {
+  // Shared with the aborter's thread.
+  struct SharedStatus {
     absl::Mutex mu;
     absl::Status status ABSL_GUARDED_BY(mu);
   };
 
-  // Polls the collectives; aborts the launch if one stalls, or if it is cancelled.
-  void Watch(absl::Time now);
-  void Break(absl::Time now, const absl::Status& why, int stuck);
-  absl::Status BrokenStatus() const;
+  // Aborts the launch if a collective takes too long, if it was cancelled or not wholly enqueued.
+  void PollCollectives(absl::Time now);
+  void Abort(absl::Time now, const absl::Status& why, int stuck);
+  absl::Status AbortCause() const;
   bool End(const absl::Status& status);
 
   const Device* const device_;
   CollectiveAborter* const aborter_;
-  const LaunchBounds bounds_;
-  const std::function<void(const absl::Status&)> fatal_;
+  const LaunchTimeouts timeouts_;
+  const std::function<void(const absl::Status&)> on_fatal_;
   const std::shared_ptr<LaunchEnd> end_;
   Work work_;
   const std::shared_ptr<std::vector<WatchedCollective>> collectives_;
-  size_t next_ = 0;                           // the first collective that has not ended
-  std::optional<absl::Time> standing_since_;  // since when it has been running
-  bool broken_ = false;
+  size_t next_ = 0;                          // the first collective that has not ended
+  std::optional<absl::Time> running_since_;  // since when it has been running
+  bool aborting_ = false;
   absl::Duration grace_;  // how long an aborted launch may take to end
   absl::Time give_up_at_ = absl::InfiniteFuture();
-  const std::shared_ptr<Verdict> verdict_ = std::make_shared<Verdict>();
+  const std::shared_ptr<SharedStatus> abort_cause_ = std::make_shared<SharedStatus>();
 };
 
 }  // namespace tessera::worker::device

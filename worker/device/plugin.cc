@@ -23,9 +23,9 @@ absl::Status NoDevices(const std::string& path, absl::string_view why) {
 std::string PluginPath(const std::string& file_name) {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::filesystem::path folder = program.parent_path();
-  const std::filesystem::path beside = folder / file_name;
-  const std::filesystem::path installed = folder.parent_path() / "lib" / file_name;
+  const std::filesystem::path directory = program.parent_path();
+  const std::filesystem::path beside = directory / file_name;
+  const std::filesystem::path installed = directory.parent_path() / "lib" / file_name;
   const bool use_installed =
       !std::filesystem::exists(beside, error) && std::filesystem::exists(installed, error);
   return (use_installed ? installed : beside).string();

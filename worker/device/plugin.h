@@ -10,8 +10,8 @@
 
 namespace tessera::worker::device {
 
-// The path of the plugin with that file name: in this executable's directory, else in ../lib from
-// there. The first of the two that exists, or the first.
+// The path of the plugin with that file name: in this executable's directory or, if it exists only
+// there, in ../lib beside it.
 std::string PluginPath(const std::string& file_name);
 
 // The table of the plugin at `path` or, if it is empty, of libtessera_cuda.so where PluginPath

@@ -14,17 +14,17 @@ using program::Step;
 
 namespace {
 
-// A graph holds every trip of its loops. Beyond this a stretch is cut, and a loop is enqueued trip
-// by trip.
+// A graph has the steps of every iteration of its loops. A segment ends before it has more nodes; a
+// loop with more is enqueued iteration by iteration.
 constexpr int64_t kGraphNodesMax = 4096;
 
-// How many nodes of a graph the step becomes, counted up to kGraphNodesMax + 1.
+// How many nodes of a graph the step becomes; at most kGraphNodesMax + 1.
 int64_t NodesOf(const Step& step) {
   const auto* const loop = std::get_if<program::LoopStep>(&step.what);
   if (loop == nullptr) return 1;
-  int64_t trip = 0;
-  for (const Step& inner : loop->body) trip = std::min(trip + NodesOf(inner), kGraphNodesMax + 1);
-  if (trip == 0 || loop->trip_count <= kGraphNodesMax / trip) return trip * loop->trip_count;
+  int64_t body = 0;
+  for (const Step& inner : loop->body) body = std::min(body + NodesOf(inner), kGraphNodesMax + 1);
+  if (body == 0 || loop->trip_count <= kGraphNodesMax / body) return body * loop->trip_count;
   return kGraphNodesMax + 1;
 }
 
@@ -42,8 +42,8 @@ absl::Status Runner::Run() {
 
 absl::Status Runner::Join() {
   if (!collectives_enqueued_) return absl::OkStatus();
-  TESSERA_ASSIGN_OR_RETURN(const EventHandle end, device_.Record(core_.exchange));
-  return Wait(compute(), end);
+  TESSERA_ASSIGN_OR_RETURN(const EventHandle end, device_.Record(resources_.collective_stream));
+  return Wait(compute_stream(), end);
 }
 
 absl::Status Runner::Wait(tessera_stream* stream, const EventHandle& event) {
@@ -53,20 +53,20 @@ absl::Status Runner::Wait(tessera_stream* stream, const EventHandle& event) {
 // ---- Lists of steps. ----------------------------------------------------------------------------
 
 absl::Status Runner::RunList(const Steps& steps, Graphs::GraphSegments* graphs) {
-  std::vector<EventHandle> ends(steps.size());  // of the exchanges
-  int ended = -1;                               // all exchanges up to this one, for `compute`
-  int last = -1;
-  const auto await = [&](int after) -> absl::Status {
-    if (after <= ended) return absl::OkStatus();
-    ended = after;
-    return Wait(compute(), ends[after]);
+  std::vector<EventHandle> ends(steps.size());  // of the collectives
+  int last = -1;                                // the last collective so far
+  int awaited = -1;  // the compute stream waits for the collectives up to this one
+  const auto await = [&](int collective) -> absl::Status {
+    if (collective <= awaited) return absl::OkStatus();
+    awaited = collective;
+    return Wait(compute_stream(), ends[collective]);
   };
   const int size = static_cast<int>(steps.size());
   for (int at = 0; at < size;) {
     const Step& step = steps[at];
     if (program::IsCollectiveStep(step)) {
       label_ = &program().labels[step.label];
-      if (context_.in_flight != nullptr) context_.in_flight->SetOp(*label_, /*waiting=*/false);
+      context_.SetOp(*label_, /*waiting=*/false);
       absl::StatusOr<EventHandle> end =
           EnqueueCollective(std::get<program::CollectiveStep>(step.what));
       if (!end.ok()) return Annotate(end.status(), *label_);
@@ -78,12 +78,12 @@ absl::Status Runner::RunList(const Steps& steps, Graphs::GraphSegments* graphs) 
     compute_advanced_ = true;
     if (program::ContainsCollective(step)) {
       TESSERA_RETURN_IF_ERROR(RunLabelled(step));
-      ended = at++;
+      awaited = at++;
       continue;
     }
     int end = at + 1;
     int64_t nodes = NodesOf(steps[at]);
-    while (end < size && !program::ContainsCollective(steps[end]) && steps[end].after <= ended) {
+    while (end < size && !program::ContainsCollective(steps[end]) && steps[end].after <= awaited) {
       nodes += NodesOf(steps[end]);
       if (nodes > kGraphNodesMax) break;
       ++end;
@@ -94,29 +94,29 @@ absl::Status Runner::RunList(const Steps& steps, Graphs::GraphSegments* graphs) 
   return await(last);
 }
 
-// A graph of a single step saves nothing, unless the step is a loop.
+// A single step is launched as fast without a graph, unless it is a loop.
 absl::Status Runner::RunSegment(const Steps& steps, size_t begin, size_t end,
                                 Graphs::GraphSegments* graphs) {
-  const bool worth_it =
+  const bool use_graph =
       end > begin + 1 || (std::holds_alternative<program::LoopStep>(steps[begin].what) &&
                           NodesOf(steps[begin]) <= kGraphNodesMax);
-  if (graphs == nullptr || !worth_it) return RunSteps(steps, begin, end);
+  if (graphs == nullptr || !use_graph) return RunSteps(steps, begin, end);
   auto it = graphs->find(begin);
   if (it == graphs->end()) {
     TESSERA_ASSIGN_OR_RETURN(GraphHandle captured, Capture(steps, begin, end));
     it = graphs->emplace(begin, std::move(captured)).first;
   }
   if (it->second.get() == nullptr) return RunSteps(steps, begin, end);
-  return device_.Check(device_.api().graph_launch(compute(), it->second.get()), "a graph");
+  return device_.Check(device_.api().graph_launch(compute_stream(), it->second.get()), "a graph");
 }
 
-// Returns an empty handle if the stretch cannot be recorded.
+// Returns an empty handle if the segment cannot be captured.
 absl::StatusOr<GraphHandle> Runner::Capture(const Steps& steps, size_t begin, size_t end) {
   const tessera_device_api& api = device_.api();
-  TESSERA_RETURN_IF_ERROR(device_.Check(api.graph_begin(compute()), "recording a graph"));
+  TESSERA_RETURN_IF_ERROR(device_.Check(api.graph_begin(compute_stream()), "recording a graph"));
   const absl::Status recorded = RunSteps(steps, begin, end);
   tessera_graph* graph = nullptr;
-  const int code = api.graph_end(compute(), &graph);
+  const int code = api.graph_end(compute_stream(), &graph);
   TESSERA_RETURN_IF_ERROR(recorded);
   if (code == TESSERA_UNSUPPORTED) return GraphHandle();
   TESSERA_RETURN_IF_ERROR(device_.Check(code, "recording a graph"));
@@ -130,17 +130,17 @@ absl::Status Runner::RunSteps(const Steps& steps, size_t begin, size_t end) {
 
 absl::Status Runner::RunLabelled(const Step& step) {
   label_ = &program().labels[step.label];
-  if (context_.in_flight != nullptr) context_.in_flight->SetOp(*label_, /*waiting=*/false);
+  context_.SetOp(*label_, /*waiting=*/false);
   const absl::Status status = std::visit([this](const auto& what) { return Run(what); }, step.what);
   return status.ok() ? status : Annotate(status, program().labels[step.label]);
 }
 
 absl::Status Runner::Run(const program::LoopStep& step) {
-  for (int64_t& trip = trips_[step.loop] = 0; trip < step.trip_count; ++trip) {
+  int64_t& iteration = iterations_[step.loop];
+  for (iteration = 0; iteration < step.trip_count; ++iteration) {
     TESSERA_RETURN_IF_ERROR(context_.cancel->status());
     TESSERA_RETURN_IF_ERROR(RunList(step.body, /*graphs=*/nullptr));
   }
-  trips_[step.loop] = 0;
   return absl::OkStatus();
 }
 
@@ -163,81 +163,87 @@ uint64_t Runner::AddressOf(int slot_index) const {
       address += memory_.arena;
       break;
   }
-  for (const program::LoopStride& trip : slot.loop_strides)
-    address += trips_[trip.loop] * trip.stride;
+  for (const auto& [loop, stride] : slot.loop_strides) address += iterations_[loop] * stride;
   return address;
 }
 
-// A row of a larger array may be unaligned; it is then copied to an aligned address first.
+// An operand that may be unaligned, such as a row of a larger array, is copied to an aligned
+// address first; such a result is copied back afterwards.
 absl::Status Runner::Run(const program::KernelStep& step) {
   const codegen::GpuKernel& kernel = executable_.code.kernels[step.kernel];
   const std::vector<codegen::Param>& params = program().kernels[step.kernel].params;
   std::vector<uint64_t> args;
-  struct Moved {
-    uint64_t from, to;
+  struct CopyBack {
+    uint64_t to, from;
     int64_t bytes;
   };
-  std::vector<Moved> back;
-  uint64_t aligned = memory_.arena + Rounded(program().arena_bytes) + executable_.matmul_bytes;
+  std::vector<CopyBack> copies_back;
+  uint64_t aligned =
+      memory_.arena + Arena::RoundUp(program().arena_bytes) + executable_.matmul_bytes;
   for (size_t i = 0; i < step.slots.size(); ++i) {
     const Slot& slot = program().slots[step.slots[i]];
     uint64_t address = AddressOf(step.slots[i]);
     if (MayBeUnaligned(slot)) {
-      TESSERA_RETURN_IF_ERROR(Copy(compute(), aligned, address, slot.bytes()));
-      if (params[i].output) back.push_back({aligned, address, slot.bytes()});
+      TESSERA_RETURN_IF_ERROR(Copy(compute_stream(), aligned, address, slot.bytes()));
+      if (params[i].output) copies_back.push_back({address, aligned, slot.bytes()});
       address = aligned;
-      aligned += Rounded(slot.bytes());
+      aligned += Arena::RoundUp(slot.bytes());
     }
     args.push_back(address);
   }
-  TESSERA_RETURN_IF_ERROR(
-      device_.Check(device_.api().launch(compute(), executable_.module.get(), kernel.entry.c_str(),
-                                         kernel.grid, kernel.block, kernel.shared_bytes,
-                                         args.data(), static_cast<int32_t>(args.size())),
-                    "a kernel"));
-  for (const Moved& m : back) TESSERA_RETURN_IF_ERROR(Copy(compute(), m.to, m.from, m.bytes));
+  TESSERA_RETURN_IF_ERROR(device_.Check(
+      device_.api().launch(compute_stream(), executable_.module.get(), kernel.entry.c_str(),
+                           kernel.grid, kernel.block, kernel.shared_bytes, args.data(),
+                           static_cast<int32_t>(args.size())),
+      "a kernel"));
+  for (const auto& [to, from, bytes] : copies_back) {
+    TESSERA_RETURN_IF_ERROR(Copy(compute_stream(), to, from, bytes));
+  }
   return absl::OkStatus();
 }
 
 // As for kernels, unaligned operands are copied first, and an unaligned result afterwards.
 absl::Status Runner::Run(const program::MatmulStep& step) {
   const MatmulRanges ranges = RangesOf(step);
-  const uint64_t scratch = memory_.arena + Rounded(program().arena_bytes);
+  const uint64_t scratch = memory_.arena + Arena::RoundUp(program().arena_bytes);
   uint64_t aligned = scratch + executable_.matmul_bytes;
+  // Sets the address of an operand, and returns whether it is that of an aligned copy.
   const auto place = [&](const SlotRange& range, uint64_t* address) {
     *address = AddressOf(range.slot) + range.offset;
     if (!MayBeUnaligned(program().slots[range.slot], range.offset)) return false;
     *address = aligned;
-    aligned += Rounded(range.bytes);
+    aligned += Arena::RoundUp(range.bytes);
     return true;
   };
   uint64_t a = 0, b = 0, c = 0;
   for (const auto& [range, address] : {std::pair(&ranges.a, &a), std::pair(&ranges.b, &b)}) {
     if (!place(*range, address)) continue;
     TESSERA_RETURN_IF_ERROR(
-        Copy(compute(), *address, AddressOf(range->slot) + range->offset, range->bytes));
+        Copy(compute_stream(), *address, AddressOf(range->slot) + range->offset, range->bytes));
   }
-  const bool back = place(ranges.c, &c);
-  TESSERA_RETURN_IF_ERROR(
-      device_.Check(device_.api().matmul_run(compute(), executable_.matmuls.at(step.shape).get(), a,
-                                             b, c, scratch),
-                    "a product"));
-  if (!back) return absl::OkStatus();
-  return Copy(compute(), AddressOf(ranges.c.slot), c, ranges.c.bytes);
+  const bool copy_back = place(ranges.c, &c);
+  TESSERA_RETURN_IF_ERROR(device_.Check(
+      device_.api().matmul_run(compute_stream(), executable_.matmuls.at(step.shape).get(), a, b, c,
+                               scratch),
+      "a product"));
+  if (!copy_back) return absl::OkStatus();
+  return Copy(compute_stream(), AddressOf(ranges.c.slot), c, ranges.c.bytes);
 }
 
 absl::Status Runner::Run(const program::CopyStep& step) {
   const uint64_t to = AddressOf(step.out), from = AddressOf(step.in);
   if (to == from) return absl::OkStatus();  // The argument was donated to the result.
-  return Copy(compute(), to, from, program().slots[step.in].bytes());
+  return Copy(compute_stream(), to, from, program().slots[step.in].bytes());
 }
 absl::Status Runner::Copy(tessera_stream* stream, uint64_t to, uint64_t from, int64_t bytes) {
   return device_.Check(device_.api().copy(stream, to, from, bytes), "a copy");
 }
 
 absl::Status Runner::Run(const program::AxisIndexStep& step) {
-  const auto at = static_cast<int32_t>(program().mesh.IndexAlong(context_.mesh_device, step.axes));
-  return Copy(compute(), AddressOf(step.out), core_.positions.at(at)->address(), sizeof(at));
+  const auto index =
+      static_cast<int32_t>(program().mesh.IndexAlong(context_.mesh_device, step.axes));
+  const uint64_t from = resources_.axis_indices.at(index)->address();
+  return Copy(compute_stream(), AddressOf(step.out), from, sizeof(index));
 }
 
 absl::Status Runner::Run(const program::HostFallbackStep&) {
@@ -249,33 +255,31 @@ absl::Status Runner::Run(const program::CollectiveStep& step) {
   const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
   const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);
   if (ir::InfoOf(step.kind).paired && step.pairs.empty()) {
-    return device_.Check(device_.api().fill_zero(compute(), out, bytes), "zeros");
+    return device_.Check(device_.api().fill_zero(compute_stream(), out, bytes), "zeros");
   }
-  return Copy(compute(), out, in, bytes);
+  return Copy(compute_stream(), out, in, bytes);
 }
 
-// ---- Exchanges. ---------------------------------------------------------------------------------
+// ---- Collectives of several devices. ------------------------------------------------------------
 
 absl::StatusOr<EventHandle> Runner::EnqueueCollective(const program::CollectiveStep& step) {
   if (compute_advanced_) {
-    TESSERA_ASSIGN_OR_RETURN(const EventHandle before, device_.Record(core_.compute));
-    TESSERA_RETURN_IF_ERROR(Wait(exchange(), before));
+    TESSERA_ASSIGN_OR_RETURN(const EventHandle before, device_.Record(resources_.compute_stream));
+    TESSERA_RETURN_IF_ERROR(Wait(collective_stream(), before));
     compute_advanced_ = false;
   }
   collectives_enqueued_ = true;
   TESSERA_RETURN_IF_ERROR(Exchange(step));
-  return device_.Record(core_.exchange);
+  return device_.Record(resources_.collective_stream);
 }
 
 absl::Status Runner::Exchange(const program::CollectiveStep& step) {
   const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
   const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);
-  std::vector<int> group;
-  for (const int64_t device : program().mesh.GroupOf(context_.mesh_device, step.axes)) {
-    group.push_back(context_.ranks[device]);
-  }
+  const std::vector<int> group = context_.GroupRanks(program().mesh, step.axes);
   CallKey key{context_.launch, ++sequence_, *label_, std::string(context_.program)};
-  TESSERA_ASSIGN_OR_RETURN(const GroupCommRef comm, core_.group_comms->Get(context_, group, key));
+  TESSERA_ASSIGN_OR_RETURN(const GroupCommRef comm,
+                           resources_.group_comms->Get(context_, group, key));
   const int position = comm->position;
   tessera_collective what = {.kind = ApiValue(step.kind),
                              .dtype = ApiValue(step.dtype),
@@ -291,22 +295,22 @@ absl::Status Runner::Exchange(const program::CollectiveStep& step) {
   }
   if (ir::InfoOf(step.kind).paired && what.source < 0) {
     TESSERA_RETURN_IF_ERROR(
-        device_.Check(device_.api().fill_zero(exchange(), out, bytes), "zeros"));
+        device_.Check(device_.api().fill_zero(collective_stream(), out, bytes), "zeros"));
   }
-  // A position that sends to itself, and nowhere else, copies.
-  const bool alone = what.source == position && what.target == position;
-  if (alone && step.kind == ir::CollectiveKind::kPermute) return Copy(exchange(), out, in, bytes);
+  const bool to_itself = what.source == position && what.target == position;
+  if (to_itself && step.kind == ir::CollectiveKind::kPermute)
+    return Copy(collective_stream(), out, in, bytes);
   WatchedCollective watched;
   watched.label = *label_;
   watched.key = std::move(key);
   watched.comm = comm;
-  TESSERA_ASSIGN_OR_RETURN(watched.begin, device_.Record(core_.exchange));
-  // Kept also if it fails here: what of it is on the device has to be aborted.
+  TESSERA_ASSIGN_OR_RETURN(watched.begin, device_.Record(resources_.collective_stream));
+  // Recorded also if the call fails: what it has enqueued must be aborted.
   collectives_.push_back(std::move(watched));
-  const int code = device_.api().collective(comm->handle.get(), exchange(), &what);
+  const int code = device_.api().collective(comm->handle.get(), collective_stream(), &what);
   if (code != TESSERA_NOT_READY) TESSERA_RETURN_IF_ERROR(device_.Check(code, "an exchange"));
-  TESSERA_RETURN_IF_ERROR(core_.group_comms->AwaitReady(*comm, context_, *label_));
-  TESSERA_ASSIGN_OR_RETURN(collectives_.back().end, device_.Record(core_.exchange));
+  TESSERA_RETURN_IF_ERROR(resources_.group_comms->AwaitReady(*comm, context_, *label_));
+  TESSERA_ASSIGN_OR_RETURN(collectives_.back().end, device_.Record(resources_.collective_stream));
   return absl::OkStatus();
 }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/device/core.h"
+#include "worker/device/device_resources.h"
 #include "worker/device/executable.h"
 #include "worker/runtime/backend.h"
 
@@ -24,19 +24,19 @@ class Runner {
     uint64_t arena = 0;
   };
   // All arguments outlive this.
-  Runner(DeviceResources& core, const DeviceExecutable& executable, const RunContext& context,
+  Runner(DeviceResources& resources, const DeviceExecutable& executable, const RunContext& context,
          Memory memory)
-      : core_(core),
-        device_(*core.device),
+      : resources_(resources),
+        device_(*resources.device),
         executable_(executable),
         context_(context),
         memory_(std::move(memory)),
-        trips_(executable.program.num_loops) {}
+        iterations_(executable.program.num_loops) {}
 
   // An error names the step that was not enqueued; the steps before it were.
   absl::Status Run();
-  // Makes later work on the compute stream wait for the launch's collectives, even if the launch
-  // was enqueued only in part. An error means that the device is lost.
+  // Makes later work on the compute stream wait for the launch's collectives. Required also after a
+  // Run that failed. An error means that the device is lost.
   absl::Status Join();
 
   std::vector<WatchedCollective> TakeCollectives() { return std::move(collectives_); }
@@ -45,10 +45,11 @@ class Runner {
   using Steps = std::vector<program::Step>;
 
   const program::StepProgram& program() const { return executable_.program; }
-  tessera_stream* compute() const { return core_.compute.get(); }
-  tessera_stream* exchange() const { return core_.exchange.get(); }
+  tessera_stream* compute_stream() const { return resources_.compute_stream.get(); }
+  tessera_stream* collective_stream() const { return resources_.collective_stream.get(); }
 
-  // Enqueues a list of steps; later steps wait for its collectives. `graphs` may be null.
+  // Enqueues the steps of the program or of a loop's body; what is enqueued later waits for their
+  // collectives. Captures no graphs if `graphs` is null.
   absl::Status RunList(const Steps& steps, Graphs::GraphSegments* graphs);
   absl::Status RunSegment(const Steps& steps, size_t begin, size_t end,
                           Graphs::GraphSegments* graphs);
@@ -71,17 +72,18 @@ class Runner {
 
   uint64_t AddressOf(int slot_index) const;
 
-  DeviceResources& core_;
+  DeviceResources& resources_;
   const Device& device_;
   const DeviceExecutable& executable_;
   const RunContext& context_;
   const Memory memory_;
-  std::vector<int64_t> trips_;  // the current iteration of each loop
-  const std::string* label_ = nullptr;
-  uint32_t sequence_ = 0;  // of collectives
+  std::vector<int64_t> iterations_;     // the current iteration of each loop
+  const std::string* label_ = nullptr;  // of the current step
+  uint32_t sequence_ = 0;               // the number of collectives so far
   std::vector<WatchedCollective> collectives_;
-  bool collectives_enqueued_ = false;  // something is on the collectives' stream
-  bool compute_advanced_ = true;       // since collectives last waited for the compute stream
+  bool collectives_enqueued_ = false;
+  // Work was enqueued on the compute stream since the collective stream last waited for it.
+  bool compute_advanced_ = true;
 };
 
 }  // namespace tessera::worker::device

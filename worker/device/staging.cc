@@ -11,15 +11,15 @@
 namespace tessera::worker::device {
 namespace {
 
-// The end of one copy, shared with whoever waits for it: the wait may be given up.
-struct Ended {
+// The end of one copy; shared, as the caller may stop waiting for it.
+struct CopyEnd {
   absl::Notification notification;
   absl::Status status;
 };
 
 class WatchedCopy final : public Pollable {
  public:
-  WatchedCopy(const Device* device, EventHandle event, std::shared_ptr<Ended> ended)
+  WatchedCopy(const Device* device, EventHandle event, std::shared_ptr<CopyEnd> ended)
       : device_(device), event_(std::move(event)), ended_(std::move(ended)) {}
   bool Poll(absl::Time) override {
     const absl::StatusOr<bool> reached = device_->Reached(event_);
@@ -32,15 +32,15 @@ class WatchedCopy final : public Pollable {
  private:
   const Device* const device_;
   const EventHandle event_;
-  const std::shared_ptr<Ended> ended_;
+  const std::shared_ptr<CopyEnd> ended_;
 };
 
 }  // namespace
 
-class Staging::Lease {
+class Staging::TakenChannel {
  public:
-  Lease(Staging* staging, Channel* channel) : staging_(staging), channel_(channel) {}
-  ~Lease() {
+  TakenChannel(Staging* staging, Channel* channel) : staging_(staging), channel_(channel) {}
+  ~TakenChannel() {
     absl::MutexLock lock(&staging_->mu_);
     staging_->free_.push_back(channel_);
   }
@@ -80,11 +80,11 @@ Staging::~Staging() {
 
 absl::StatusOr<Staging::Channel*> Staging::Take() {
   absl::MutexLock lock(&mu_);
-  const auto there = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !free_.empty(); };
-  if (!mu_.AwaitWithTimeout(absl::Condition(&there), options_.bound)) {
+  const auto has_free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !free_.empty(); };
+  if (!mu_.AwaitWithTimeout(absl::Condition(&has_free), options_.timeout)) {
     return MakeError(ErrorKind::kWorkerLost,
                      absl::StrCat(device_->name(), ": no channel for a copy came free within ",
-                                  absl::FormatDuration(options_.bound)));
+                                  absl::FormatDuration(options_.timeout)));
   }
   Channel* channel = free_.back();
   free_.pop_back();
@@ -93,22 +93,22 @@ absl::StatusOr<Staging::Channel*> Staging::Take() {
 
 absl::Status Staging::Wait(Channel& channel) {
   TESSERA_ASSIGN_OR_RETURN(EventHandle event, device_->Record(channel.stream));
-  auto ended = std::make_shared<Ended>();
+  auto ended = std::make_shared<CopyEnd>();
   completion_->Add(channel.queue, std::make_unique<WatchedCopy>(device_, std::move(event), ended));
-  if (ended->notification.WaitForNotificationWithTimeout(options_.bound)) return ended->status;
+  if (ended->notification.WaitForNotificationWithTimeout(options_.timeout)) return ended->status;
   return MakeError(ErrorKind::kWorkerLost,
                    absl::StrCat(device_->name(), ": a copy did not end within ",
-                                absl::FormatDuration(options_.bound)));
+                                absl::FormatDuration(options_.timeout)));
 }
 
 absl::Status Staging::ToDevice(uint64_t to, const std::byte* from, int64_t bytes) {
   TESSERA_ASSIGN_OR_RETURN(Channel* const taken, Take());
-  const Lease channel(this, taken);
+  const TakenChannel channel(this, taken);
   for (int64_t at = 0; at < bytes; at += options_.channel_bytes) {
-    const int64_t piece = std::min(options_.channel_bytes, bytes - at);
-    std::memcpy(channel->pinned, from + at, piece);
+    const int64_t chunk = std::min(options_.channel_bytes, bytes - at);
+    std::memcpy(channel->pinned, from + at, chunk);
     TESSERA_RETURN_IF_ERROR(device_->Check(
-        device_->api().copy_to_device(channel->stream.get(), to + at, channel->pinned, piece),
+        device_->api().copy_to_device(channel->stream.get(), to + at, channel->pinned, chunk),
         "a copy to the device"));
     TESSERA_RETURN_IF_ERROR(Wait(*channel));
   }
@@ -117,14 +117,14 @@ absl::Status Staging::ToDevice(uint64_t to, const std::byte* from, int64_t bytes
 
 absl::Status Staging::ToHost(std::byte* to, uint64_t from, int64_t bytes) {
   TESSERA_ASSIGN_OR_RETURN(Channel* const taken, Take());
-  const Lease channel(this, taken);
+  const TakenChannel channel(this, taken);
   for (int64_t at = 0; at < bytes; at += options_.channel_bytes) {
-    const int64_t piece = std::min(options_.channel_bytes, bytes - at);
+    const int64_t chunk = std::min(options_.channel_bytes, bytes - at);
     TESSERA_RETURN_IF_ERROR(device_->Check(
-        device_->api().copy_to_host(channel->stream.get(), channel->pinned, from + at, piece),
+        device_->api().copy_to_host(channel->stream.get(), channel->pinned, from + at, chunk),
         "a copy from the device"));
     TESSERA_RETURN_IF_ERROR(Wait(*channel));
-    std::memcpy(to + at, channel->pinned, piece);
+    std::memcpy(to + at, channel->pinned, chunk);
   }
   return absl::OkStatus();
 }

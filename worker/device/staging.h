@@ -1,8 +1,8 @@
 // Copies between arrays of the host and memory of the device, through pinned memory.
 //
 // A copy uses one of a few channels, each with a stream and a pinned buffer, and is made in chunks.
-// Blocking; thread-safe. A caller waits while every channel is in use; a copy that does not end
-// within the timeout fails with WORKER_LOST, as the device hangs.
+// Blocking; thread-safe. A caller waits while every channel is in use. A wait that exceeds the
+// timeout fails with WORKER_LOST, as the device must hang.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -21,7 +21,7 @@ namespace tessera::worker::device {
 struct StagingOptions {
   int channels = 2;
   int64_t channel_bytes = int64_t{4} << 20;
-  absl::Duration bound = absl::Seconds(30);  // timeout for a free channel, and for each chunk
+  absl::Duration timeout = absl::Seconds(30);  // for a free channel, and for each chunk
 };
 
 class Staging {
@@ -43,7 +43,7 @@ class Staging {
     StreamHandle stream;
     std::byte* pinned = nullptr;
   };
-  class Lease;
+  class TakenChannel;
 
   Staging(const Device* device, CompletionPoller* completion, StagingOptions options)
       : device_(device), completion_(completion), options_(options) {}

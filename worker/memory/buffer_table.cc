@@ -21,7 +21,7 @@ absl::Status NotFound(const BufferId& id) {
 
 void CallAll(std::map<uint64_t, BufferTable::Callback> waiters,
              const absl::StatusOr<DeviceBufferRef>& outcome) {
-  for (auto& [ticket, callback] : waiters) callback(outcome);
+  for (auto& [waiter_id, callback] : waiters) callback(outcome);
 }
 
 }  // namespace
@@ -49,9 +49,10 @@ absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
   DeviceBufferRef for_waiters;
   {
     absl::MutexLock lock(&mu_);
-    if (const auto heir = reservation_recipients_.find(id); heir != reservation_recipients_.end()) {
-      *heir->second = std::move(reservation);
-      reservation_recipients_.erase(heir);
+    if (const auto recipient = reservation_recipients_.find(id);
+        recipient != reservation_recipients_.end()) {
+      *recipient->second = std::move(reservation);
+      reservation_recipients_.erase(recipient);
       return Deleted(id);
     }
     if (DeletedLocked(id)) return Deleted(id);
@@ -62,7 +63,7 @@ absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
     }
     waiters.swap(entry.waiters);
     entry.buffer = std::move(buffer);
-    if (!waiters.empty()) for_waiters = ReaderOf(entry);
+    if (!waiters.empty()) for_waiters = NewReader(entry);
     if (entry.delete_pending) {
       entries_.erase(id);
       AddTombstone(id);
@@ -94,7 +95,7 @@ void BufferTable::SetFailed(const BufferId& id, const absl::Status& why) {
     reservation_recipients_.erase(id);
     if (DeletedLocked(id)) return;
     Entry& entry = entries_[id];
-    if (entry.state == State::kFailed) return;  // The first failure is the one to tell.
+    if (entry.state == State::kFailed) return;  // The first failure is the one reported.
     entry.state = State::kFailed;
     entry.error = why;
     freed = std::move(entry.buffer);
@@ -122,10 +123,11 @@ absl::StatusOr<DeviceBufferRef> BufferTable::GetLocked(const BufferId& id) const
   return entry.buffer;
 }
 
-DeviceBufferRef BufferTable::ReaderOf(Entry& entry) {
+DeviceBufferRef BufferTable::NewReader(Entry& entry) {
   if (entry.readers == nullptr) entry.readers = std::make_shared<std::atomic<int64_t>>(0);
   entry.readers->fetch_add(1, std::memory_order_relaxed);
-  // What the reader did comes before whatever is done when its reference is seen to be gone.
+  // The release pairs with the acquire in Take: the reader's accesses come before those of the work
+  // that the buffer is donated to.
   return DeviceBufferRef(entry.buffer.get(),
                          [buffer = entry.buffer, readers = entry.readers](const DeviceBuffer*) {
                            readers->fetch_sub(1, std::memory_order_release);
@@ -135,24 +137,24 @@ DeviceBufferRef BufferTable::ReaderOf(Entry& entry) {
 absl::StatusOr<DeviceBufferRef> BufferTable::Get(const BufferId& id) const {
   absl::MutexLock lock(&mu_);
   TESSERA_RETURN_IF_ERROR(GetLocked(id).status());
-  return ReaderOf(entries_.at(id));
+  return NewReader(entries_.at(id));
 }
 
-absl::StatusOr<BufferTable::ForDevice> BufferTable::GetEnqueued(const BufferId& id) const {
+absl::StatusOr<BufferTable::EnqueuedBuffer> BufferTable::GetEnqueued(const BufferId& id) const {
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
   if (it != entries_.end() && it->second.outcome != nullptr) {
-    return ForDevice{it->second.buffer, it->second.outcome, nullptr};
+    return EnqueuedBuffer{it->second.buffer, it->second.outcome, nullptr};
   }
   TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer, GetLocked(id));
-  return ForDevice{std::move(buffer), nullptr, nullptr};
+  return EnqueuedBuffer{std::move(buffer), nullptr, nullptr};
 }
 
-absl::StatusOr<BufferTable::ForDevice> BufferTable::Take(const BufferId& id) {
-  TESSERA_ASSIGN_OR_RETURN(ForDevice taken, GetEnqueued(id));
+absl::StatusOr<BufferTable::EnqueuedBuffer> BufferTable::Take(const BufferId& id) {
+  TESSERA_ASSIGN_OR_RETURN(EnqueuedBuffer taken, GetEnqueued(id));
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
-  // Deleted or failed meanwhile: what was got is as it was.
+  // It was deleted or has failed meanwhile: nothing is left to take.
   if (it == entries_.end() || it->second.buffer != taken.buffer) return taken;
   Entry& entry = it->second;
   if (!entry.waiters.empty() ||
@@ -167,17 +169,17 @@ absl::StatusOr<BufferTable::ForDevice> BufferTable::Take(const BufferId& id) {
   return taken;
 }
 
-void BufferTable::GiveBack(const BufferId& id, ForDevice taken) {
+void BufferTable::UndoTake(const BufferId& id, EnqueuedBuffer taken) {
   if (taken.reservation == nullptr) return;
   absl::MutexLock lock(&mu_);
   if (deleted_.erase(id) > 0) {
-    // It was buried lately.
+    // Searched from the back, as Take added it recently.
     const auto at = std::find(deleted_order_.rbegin(), deleted_order_.rend(), id);
     deleted_order_.erase(std::next(at).base());
   }
   Entry& entry = entries_[id];
   if (reservation_recipients_.erase(id) > 0) {
-    // Its producer is enqueued still, and will find it as before.
+    // Its producer has not ended and will call SetReady or SetFailed.
     entry.state = State::kExpected;
     entry.outcome = std::move(taken.outcome);
   } else if (absl::Status made =
@@ -197,35 +199,35 @@ DeviceBufferRef BufferTable::IfReady(const BufferId& id) const {
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
   if (it == entries_.end() || it->second.state != State::kReady) return nullptr;
-  return ReaderOf(it->second);
+  return NewReader(it->second);
 }
 
 uint64_t BufferTable::WhenReady(const BufferId& id, Callback callback) {
   absl::StatusOr<DeviceBufferRef> outcome = NotFound(id);
-  uint64_t ticket = 0;
+  uint64_t waiter_id = 0;
   {
     absl::MutexLock lock(&mu_);
-    ticket = next_ticket_++;
+    waiter_id = next_waiter_id_++;
     if (DeletedLocked(id)) {
       outcome = Deleted(id);
     } else {
       Entry& entry = entries_[id];
       if (entry.state == State::kUnknown || entry.state == State::kExpected) {
-        entry.waiters.emplace(ticket, std::move(callback));
-        return ticket;
+        entry.waiters.emplace(waiter_id, std::move(callback));
+        return waiter_id;
       }
       outcome = GetLocked(id);
-      if (outcome.ok()) outcome = ReaderOf(entry);
+      if (outcome.ok()) outcome = NewReader(entry);
     }
   }
   callback(std::move(outcome));
-  return ticket;
+  return waiter_id;
 }
 
-bool BufferTable::Forget(const BufferId& id, uint64_t ticket) {
+bool BufferTable::Forget(const BufferId& id, uint64_t waiter_id) {
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
-  if (it == entries_.end() || it->second.waiters.erase(ticket) == 0) return false;
+  if (it == entries_.end() || it->second.waiters.erase(waiter_id) == 0) return false;
   if (it->second.state == State::kUnknown && it->second.waiters.empty()) entries_.erase(it);
   return true;
 }

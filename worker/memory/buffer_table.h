@@ -67,33 +67,33 @@ class BufferTable {
   // The producer failed: frees the bytes, and erases a deleted id.
   void SetFailed(const BufferId& id, const absl::Status& why);
 
-  // The buffer, which must have been produced; or the producer's error, ARRAY_DELETED, or
-  // ARRAY_NOT_FOUND.
+  // Requires: the producer has ended. Returns its error, ARRAY_DELETED or ARRAY_NOT_FOUND if there
+  // is no buffer.
   absl::StatusOr<DeviceBufferRef> Get(const BufferId& id) const;
-  // A reference for work on the buffer's own device: its producer may only be enqueued; `outcome`
-  // is then its status.
-  struct ForDevice {
+  // A buffer for work that is enqueued on the buffer's own device, after its producer.
+  struct EnqueuedBuffer {
     DeviceBufferRef buffer;
-    OutcomeRef outcome;  // null: it is ready
+    OutcomeRef outcome;  // of the producer that is still running; null: the buffer is ready
     // The reservation of a taken buffer's memory, empty until the producer has ended. Null if the
     // buffer was not taken.
     std::shared_ptr<Reservation> reservation;
   };
-  absl::StatusOr<ForDevice> GetEnqueued(const BufferId& id) const;
+  absl::StatusOr<EnqueuedBuffer> GetEnqueued(const BufferId& id) const;
   // As GetEnqueued, for donation: removes the buffer from the table if it has no readers and no
   // waiters; the id is then deleted, and work that is enqueued on its device may overwrite the
   // memory. Otherwise the buffer stays.
-  absl::StatusOr<ForDevice> Take(const BufferId& id);
+  absl::StatusOr<EnqueuedBuffer> Take(const BufferId& id);
   // Undoes a Take whose work was not enqueued. No effect on a buffer that was not taken.
-  void GiveBack(const BufferId& id, ForDevice taken);
-  // Null if the buffer is not ready.
+  void UndoTake(const BufferId& id, EnqueuedBuffer taken);
+  // Returns null if the buffer is not ready.
   DeviceBufferRef IfReady(const BufferId& id) const;
 
   // Calls back, possibly at once, when the buffer is ready, has failed or is deleted. An unknown id
-  // is waited for: its producer's command may arrive later. Forget ends the wait by the returned
-  // id; it returns false if the callback has been or is being called.
+  // is waited for: its producer's command may arrive later. Returns an id by which Forget ends the
+  // wait; Forget returns false if the callback has been or is being called.
   uint64_t WhenReady(const BufferId& id, Callback callback);
-  bool Forget(const BufferId& id, uint64_t ticket);
+  bool Forget(const BufferId& id, uint64_t waiter_id);
+  // Whether the buffer is in the table or has been deleted.
   bool Known(const BufferId& id) const;
 
   // Frees the shard of an array on one device. Waiters get ARRAY_DELETED; but those of an enqueued
@@ -107,12 +107,12 @@ class BufferTable {
 
  private:
   enum class State : uint8_t { kUnknown, kExpected, kReady, kFailed };
-  // Counts references held by others than the buffer's device.
+  // The number of references held outside the buffer's device.
   using Readers = std::shared_ptr<std::atomic<int64_t>>;
   struct Entry {
     State state = State::kUnknown;
     DeviceBufferRef buffer;
-    Readers readers;              // null: no such reference exists
+    Readers readers;              // null: there has been none
     OutcomeRef outcome;           // of the producer, until it has ended
     bool delete_pending = false;  // deleted; erased when the producer has ended
     Reservation reservation;
@@ -122,8 +122,8 @@ class BufferTable {
 
   absl::StatusOr<DeviceBufferRef> GetLocked(const BufferId& id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A counted reference to the entry's buffer.
-  static DeviceBufferRef ReaderOf(Entry& entry);
+  // Returns a reference that is counted in entry.readers.
+  static DeviceBufferRef NewReader(Entry& entry);
   bool DeletedLocked(const BufferId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddTombstone(const BufferId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -137,7 +137,7 @@ class BufferTable {
   std::map<BufferId, std::shared_ptr<Reservation>> reservation_recipients_ ABSL_GUARDED_BY(mu_);
   std::set<BufferId> deleted_ ABSL_GUARDED_BY(mu_);
   std::deque<BufferId> deleted_order_ ABSL_GUARDED_BY(mu_);
-  uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t next_waiter_id_ ABSL_GUARDED_BY(mu_) = 1;
 };
 
 }  // namespace tessera::worker

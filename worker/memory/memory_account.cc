@@ -58,7 +58,7 @@ absl::StatusOr<Reservation> MemoryAccount::Reserve(int64_t bytes, std::string ho
   TESSERA_CHECK_GE(bytes, 0);
   absl::MutexLock lock(&mu_);
   if (bytes > capacity_bytes_ - used_bytes_) {
-    return MakeError(ErrorKind::kOutOfMemory, Report(bytes, holder));
+    return MakeError(ErrorKind::kOutOfMemory, OutOfMemoryMessage(bytes, holder));
   }
   Add(holder, bytes);
   Reservation reservation;
@@ -81,8 +81,8 @@ void MemoryAccount::Add(const std::string& holder, int64_t bytes) {
   if (held == 0) holders_.erase(holder);
 }
 
-std::string MemoryAccount::Report(int64_t bytes, const std::string& holder) const {
-  constexpr size_t kNamed = 5;
+std::string MemoryAccount::OutOfMemoryMessage(int64_t bytes, const std::string& holder) const {
+  constexpr size_t kHoldersNamed = 5;
   std::vector<std::pair<int64_t, std::string>> held;
   for (const auto& [name, size] : holders_) held.emplace_back(size, name);
   std::sort(held.begin(), held.end(),
@@ -91,17 +91,18 @@ std::string MemoryAccount::Report(int64_t bytes, const std::string& holder) cons
       absl::StrCat("Out of memory on ", device_, ": ", holder, " needs ", BytesToString(bytes),
                    ", but only ", BytesToString(capacity_bytes_ - used_bytes_), " of ",
                    BytesToString(capacity_bytes_), " is free.");
-  for (size_t i = 0; i < std::min(held.size(), kNamed); ++i) {
+  for (size_t i = 0; i < std::min(held.size(), kHoldersNamed); ++i) {
     absl::StrAppend(&report, i == 0 ? " Held: " : ", ", held[i].second, " ",
                     BytesToString(held[i].first));
   }
-  if (held.size() > kNamed) absl::StrAppend(&report, " and ", held.size() - kNamed, " more");
+  if (held.size() > kHoldersNamed)
+    absl::StrAppend(&report, " and ", held.size() - kHoldersNamed, " more");
   return absl::StrCat(report, held.empty() ? "" : ".",
                       " Delete arrays, donate arguments or shard further.");
 }
 
-void MemoryAccount::ShowAs(const UpDownCounter& reserved, const UpDownCounter& arrays,
-                           const UpDownCounter& workspace, const UpDownCounter& peak) {
+void MemoryAccount::SetMetrics(const UpDownCounter& reserved, const UpDownCounter& arrays,
+                               const UpDownCounter& workspace, const UpDownCounter& peak) {
   absl::MutexLock lock(&mu_);
   reserved_ = reserved;
   arrays_ = arrays;

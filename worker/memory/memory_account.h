@@ -1,7 +1,7 @@
 // Accounts for the memory of one device: the bytes reserved by each holder, and those left.
 //
-// A Reservation is a part of the account, returned by its destructor. The account outlives
-// every reservation. Thread-safe.
+// A Reservation returns its bytes to the account in its destructor. The account outlives every
+// reservation. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -45,9 +45,11 @@ class MemoryAccount {
   // OUT_OF_MEMORY names the device, what was asked for, what is free, and the greatest holders.
   absl::StatusOr<Reservation> Reserve(int64_t bytes, std::string holder);
 
-  // Sets the metrics that show the bytes reserved: all, for arrays, for workspace, and the peak.
-  void ShowAs(const UpDownCounter& reserved, const UpDownCounter& arrays,
-              const UpDownCounter& workspace, const UpDownCounter& peak) ABSL_LOCKS_EXCLUDED(mu_);
+  // Sets the metrics of the bytes reserved: all, those of holders named "array ...", those of other
+  // holders (workspace), and the peak.
+  void SetMetrics(const UpDownCounter& reserved, const UpDownCounter& arrays,
+                  const UpDownCounter& workspace, const UpDownCounter& peak)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   int64_t capacity_bytes() const { return capacity_bytes_; }
   int64_t used_bytes() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -55,7 +57,7 @@ class MemoryAccount {
 
  private:
   friend class Reservation;
-  std::string Report(int64_t bytes, const std::string& holder) const
+  std::string OutOfMemoryMessage(int64_t bytes, const std::string& holder) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Add(const std::string& holder, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -100,7 +100,7 @@ TEST_F(BufferTableTest, ADeletedIdStaysDeleted) {
 TEST_F(BufferTableTest, TakeFreesTheEntryAndKeepsTheMemoryUntilDropped) {
   ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
   {
-    TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::ForDevice taken, table_.Take(id_));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer taken, table_.Take(id_));
     ASSERT_NE(taken.reservation, nullptr);
     EXPECT_EQ(taken.outcome, nullptr);
     EXPECT_EQ(account_.used_bytes(), 8);
@@ -125,14 +125,14 @@ TEST_F(BufferTableTest, NothingIsTakenThatSomebodyReads) {
 
 TEST_F(BufferTableTest, WorkOnTheDeviceIsNoReader) {
   ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
-  TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::ForDevice earlier, table_.GetEnqueued(id_));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer earlier, table_.GetEnqueued(id_));
   EXPECT_NE(table_.Take(id_)->reservation, nullptr);
 }
 
 TEST_F(BufferTableTest, WhatIsTakenBeforeItIsMadeBringsItsReservationLater) {
   ASSERT_THAT(table_.Expect(id_), IsOk());
   table_.SetEnqueued(id_, Bytes(8), std::make_shared<Outcome>());
-  TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::ForDevice taken, table_.Take(id_));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer taken, table_.Take(id_));
   ASSERT_NE(taken.reservation, nullptr);
   EXPECT_NE(taken.outcome, nullptr);
   EXPECT_EQ(taken.reservation->bytes(), 0);
@@ -155,7 +155,7 @@ TEST_F(BufferTableTest, WhoeverWaitsForWhatIsEnqueuedGetsItUnchanged) {
 TEST_F(BufferTableTest, WhatWasTakenAndNeverMadeLeavesNothingBehind) {
   ASSERT_THAT(table_.Expect(id_), IsOk());
   table_.SetEnqueued(id_, Bytes(8), std::make_shared<Outcome>());
-  TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::ForDevice taken, table_.Take(id_));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer taken, table_.Take(id_));
   table_.SetFailed(id_, MakeError(ErrorKind::kPeerFailed, "lost"));
   EXPECT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), ReasonIs("ARRAY_DELETED"));
   EXPECT_EQ(account_.used_bytes(), 0);

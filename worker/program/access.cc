@@ -6,17 +6,20 @@
 namespace tessera::worker::program {
 namespace {
 
-// A term of an access: a dim of the box, or a shift.
+// A term of an access: i * stride, for a dim of the box or a shift.
 struct Term {
-  int64_t count = 1;   // it takes the values 0 .. count-1
-  int64_t stride = 0;  // of the reading access
-  int dim = -1;        // -1: a shift
-  std::vector<int64_t> digits;
-  int64_t composed = 0;  // stride in the source
+  int64_t count = 1;  // i is in [0, count)
+  int64_t stride = 0;
+  int dim = -1;                 // -1: a shift
+  std::vector<int64_t> digits;  // of the stride
+  int64_t composed = 0;         // the term's stride in the source
 };
 
-// The view's dims that are not 1, with what one step along each is in flat elements.
+// Writes a flat element of a view as its index, one digit per dim of the view that is not of
+// size 1.
 struct Digits {
+  // Per digit: the dim's size, and one step along it in flat elements of the view and of the
+  // source.
   std::vector<int64_t> sizes, dense, strides;
 
   explicit Digits(const View& view) {
@@ -30,7 +33,6 @@ struct Digits {
     }
   }
   size_t size() const { return sizes.size(); }
-  // `flat` written with one digit per dim.
   std::vector<int64_t> Of(int64_t flat) const {
     std::vector<int64_t> digits(size());
     for (size_t k = 0; k < size(); ++k) {
@@ -41,7 +43,7 @@ struct Digits {
   }
 };
 
-// A term that runs past the end of dim k, and can be cut there.
+// If the terms run past the end of digit k: the split of one that ends there, if there is one.
 std::optional<Split> SplitFor(const Digits& digits, const std::vector<Term>& terms, size_t k) {
   for (const Term& t : terms) {
     if (t.dim < 0 || t.digits[k] == 0) continue;
@@ -81,7 +83,7 @@ Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& vie
   }
   if (low < 0) return {};
   const std::vector<int64_t> at = digits.Of(low);
-  // No term carries from one digit into the next.
+  // Strides compose digit by digit if no sum of the terms carries from one digit into the next.
   for (size_t k = digits.size(); k-- > 0;) {
     int64_t top = at[k];
     for (const Term& t : terms) top += t.digits[k] * (t.count - 1);

@@ -140,7 +140,7 @@ TEST(PartialOrderTest, AgreesWithASearchOfAll) {
         reaches[n][b] = reaches[b][n] = false;
       }
     } else {
-      order.Before(a, b);
+      order.AddEdge(a, b);
       reaches[a][b] = true;
     }
     for (int k = 0; k < kNodes; ++k)

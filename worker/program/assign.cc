@@ -15,7 +15,7 @@ constexpr int kAfterAll = std::numeric_limits<int>::max();
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// The same kernel with param `in` become param `out`, which is then loaded and stored.
+// Replaces param `in` of the kernel by param `out`, which is then both loaded and stored.
 codegen::Kernel WithOneParam(codegen::Kernel kernel, int in, int out) {
   const auto renamed = [&](int param) {
     if (param == in) param = out;
@@ -43,52 +43,49 @@ class Assigner {
     out_.arguments = in_.arguments;
     out_.labels = in_.labels;
     out_.num_loops = in_.num_loops;
-    out_.kernels = std::move(fused_.kernels);
-    for (size_t k = 0; k < out_.kernels.size(); ++k)
-      known_kernels_[out_.kernels[k].ToString()] = static_cast<int>(k);
   }
 
   StepProgram Run() && {
-    KeepConstantResults();
+    CopyConstantResults();
     FindLifetimes();
-    ForCopies(fused_.steps);
-    ForKernels(fused_.steps);
+    ShareAtCopies(fused_.steps);
+    ShareInKernels(fused_.steps);
     PlaceResults();
     FindDonations();
-    FillArena();
-    out_.steps = Emit(std::move(fused_.steps));
-    DropUnusedKernels(&out_.steps);
+    AssignArenaOffsets();
+    out_.steps = ToSlots(std::move(fused_.steps));
+    CopyUsedKernels();
     return std::move(out_);
   }
 
  private:
-  // Of a value, and of the class of values that share its memory: from the first write to the last
-  // access, as numbers of steps.
-  struct Life {
+  // The lifetime of a value or, where the value represents its class, of all values that share its
+  // memory: the numbers of the first and the last step that access it. And where the memory is.
+  struct Lifetime {
     int begin = -1, end = -1;
-    std::set<int> accesses;
+    std::set<int> accesses;  // numbers of steps
     int64_t bytes = 0;
-    int window = -1;      // the value in which the class lies
-    int result = -1;      // the result in which the class lies
-    int64_t offset = -1;  // where in the arena
+    int subview = -1;     // -1, or the value whose memory (part of a loop's result) the class has
+    int result = -1;      // -1, or the result whose memory the class has
+    int64_t offset = -1;  // in the arena otherwise
   };
-  struct Span {
+  struct Span {  // the numbers of a loop's begin and end
     int begin = 0, end = 0;
   };
   using Loops = std::vector<int>;
 
   const Value& value(int v) const { return in_.values[v]; }
   bool IsLocal(int v) const {
-    return value(v).argument < 0 && value(v).constant < 0 && !value(v).window;
+    return value(v).argument < 0 && value(v).constant < 0 && !value(v).subview;
   }
   int ClassOf(int v) const {
     while (class_of_[v] != v) v = class_of_[v] = class_of_[class_of_[v]];
     return v;
   }
-  Life& ClassLife(int v) { return lives_[ClassOf(v)]; }
+  Lifetime& ClassLifetime(int v) { return lifetimes_[ClassOf(v)]; }
 
-  // A result has memory of its own.
-  void KeepConstantResults() {
+  // A result that is a constant is copied, as it needs memory of its own.
+  void CopyConstantResults() {
     std::map<int, int> copies;
     for (int& v : in_.result_values) {
       if (value(v).constant < 0) continue;
@@ -111,23 +108,23 @@ class Assigner {
   // ---- Lifetimes. ----
 
   void FindLifetimes() {
-    lives_.resize(in_.values.size());
+    lifetimes_.resize(in_.values.size());
     spans_.resize(in_.num_loops);
     class_of_.resize(in_.values.size());
     for (size_t v = 0; v < class_of_.size(); ++v) {
       class_of_[v] = static_cast<int>(v);
-      lives_[v].bytes =
+      lifetimes_[v].bytes =
           value(static_cast<int>(v)).elements * ir::ByteWidth(value(static_cast<int>(v)).dtype);
     }
-    Number(fused_.steps);
-    for (const Access& a : accesses_) Touch(a.value, a.at);
-    // What is accessed in a loop that began after it did is alive until that ends.
-    for (const Access& a : accesses_) Extend(a.value, a.loops);
+    NumberSteps(fused_.steps);
+    for (const Access& a : accesses_) AddAccess(a.value, a.at);
+    // A value that is written before a loop and accessed in it is alive until the loop ends.
+    for (const Access& a : accesses_) ExtendOverLoops(a.value, a.loops);
     for (int v : in_.result_values)
-      if (IsLocal(v)) lives_[v].end = kAfterAll;
+      if (IsLocal(v)) lifetimes_[v].end = kAfterAll;
   }
 
-  void Number(const std::vector<Step>& steps, const Loops& loops = {}) {
+  void NumberSteps(const std::vector<Step>& steps, const Loops& loops = {}) {
     for (const Step& step : steps) {
       const int at = static_cast<int>(step_at_.size());
       step_at_.push_back(&step);
@@ -135,38 +132,39 @@ class Assigner {
       if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
         Loops inner = loops;
         inner.push_back(loop->loop);
-        Number(loop->body, inner);
+        NumberSteps(loop->body, inner);
         spans_[loop->loop] = {at, static_cast<int>(step_at_.size())};
         step_at_.push_back(&step);
         continue;
       }
       const auto access = [&](int v) { accesses_.push_back({v, at, loops}); };
-      ForEachSlot(step, out_.kernels, access, access);
+      ForEachSlot(step, kernels_.kernels(), access, access);
     }
   }
 
-  void Touch(int v, int at) {
-    Life& life = lives_[v];
+  void AddAccess(int v, int at) {
+    Lifetime& life = lifetimes_[v];
     life.accesses.insert(at);
     life.begin = life.begin < 0 ? at : std::min(life.begin, at);
     life.end = std::max(life.end, at);
-    if (const auto& window = value(v).window) {  // The whole is alive while its loop runs.
-      Touch(window->of, spans_[window->loop].begin);
-      Touch(window->of, spans_[window->loop].end);
+    if (const auto& subview = value(v).subview) {  // The whole value is alive while the loop runs.
+      AddAccess(subview->of, spans_[subview->loop].begin);
+      AddAccess(subview->of, spans_[subview->loop].end);
     }
   }
-  void Extend(int v, const Loops& loops) {
+  void ExtendOverLoops(int v, const Loops& loops) {
     for (int loop : loops)
-      if (lives_[v].begin < spans_[loop].begin)
-        lives_[v].end = std::max(lives_[v].end, spans_[loop].end);
-    if (const auto& window = value(v).window)
-      Extend(window->of, Loops(loops.begin(), std::find(loops.begin(), loops.end(), window->loop)));
+      if (lifetimes_[v].begin < spans_[loop].begin)
+        lifetimes_[v].end = std::max(lifetimes_[v].end, spans_[loop].end);
+    if (const auto& subview = value(v).subview)
+      ExtendOverLoops(subview->of,
+                      Loops(loops.begin(), std::find(loops.begin(), loops.end(), subview->loop)));
   }
 
   // ---- Sharing. ----
 
   void Union(int from, int to) {
-    Life &a = lives_[from], &b = lives_[to];
+    Lifetime &a = lifetimes_[from], &b = lifetimes_[to];
     b.begin = std::min(a.begin, b.begin);
     b.end = std::max(a.end, b.end);
     if (a.accesses.size() > b.accesses.size()) std::swap(a.accesses, b.accesses);
@@ -179,7 +177,7 @@ class Assigner {
     if (std::holds_alternative<CopyStep>(step.what)) return true;
     const auto* k = std::get_if<KernelStep>(&step.what);
     if (k == nullptr) return false;
-    const codegen::Kernel& kernel = out_.kernels[k->kernel];
+    const codegen::Kernel& kernel = kernels_.kernels()[k->kernel];
     int written = -1;
     for (size_t i = 0; i < k->slots.size(); ++i) {
       if (!kernel.params[i].output || !IsLocal(k->slots[i])) continue;
@@ -195,26 +193,26 @@ class Assigner {
     return true;
   }
 
-  // A copy whose source is dead after it shares memory with its destination, if the destination is
-  // first written here, or is a carry that no step reads between the first write of the source and
-  // this copy.
-  void ForCopies(const std::vector<Step>& steps) {
+  // The source of a copy that is its last use shares memory with the destination, if the copy is
+  // the first write of the destination, or no step accesses the destination (a loop's carry)
+  // between the first write of the source and the copy.
+  void ShareAtCopies(const std::vector<Step>& steps) {
     for (const Step& step : steps) {
-      if (const auto* loop = std::get_if<LoopStep>(&step.what)) ForCopies(loop->body);
+      if (const auto* loop = std::get_if<LoopStep>(&step.what)) ShareAtCopies(loop->body);
       const auto* copy = std::get_if<CopyStep>(&step.what);
       if (copy == nullptr || !IsLocal(copy->in)) continue;
       const int at = PositionOf(step);
       const int from = ClassOf(copy->in);
-      const Life& a = lives_[from];
-      if (a.end != at || a.window >= 0) continue;
-      if (const auto& window = value(copy->out).window) {
-        if (lives_[copy->out].accesses.size() == 1 && a.begin > spans_[window->loop].begin)
-          lives_[from].window = copy->out;
+      const Lifetime& a = lifetimes_[from];
+      if (a.end != at || a.subview >= 0) continue;
+      if (const auto& subview = value(copy->out).subview) {
+        if (lifetimes_[copy->out].accesses.size() == 1 && a.begin > spans_[subview->loop].begin)
+          lifetimes_[from].subview = copy->out;
         continue;
       }
       const int to = ClassOf(copy->out);
-      const Life& b = lives_[to];
-      if (to == from || b.window >= 0 || a.bytes != b.bytes) continue;
+      const Lifetime& b = lifetimes_[to];
+      if (to == from || b.subview >= 0 || a.bytes != b.bytes) continue;
       if (b.begin == at) {
         Union(from, to);
       } else if (b.begin < a.begin) {
@@ -226,22 +224,22 @@ class Assigner {
     }
   }
 
-  // A kernel writes its result in place of an operand that is dead after it, if it reads each
+  // A kernel writes its result in place of an operand that no later step uses, if it reads each
   // element of the operand only to write the same element of the result.
-  void ForKernels(const std::vector<Step>& steps) {
+  void ShareInKernels(const std::vector<Step>& steps) {
     for (const Step& step : steps) {
-      if (const auto* loop = std::get_if<LoopStep>(&step.what)) ForKernels(loop->body);
+      if (const auto* loop = std::get_if<LoopStep>(&step.what)) ShareInKernels(loop->body);
       const auto* k = std::get_if<KernelStep>(&step.what);
       if (k == nullptr) continue;
-      const codegen::Kernel& kernel = out_.kernels[k->kernel];
+      const codegen::Kernel& kernel = kernels_.kernels()[k->kernel];
       const int at = PositionOf(step);
       for (size_t o = 0; o < k->slots.size(); ++o) {
         if (!kernel.params[o].output || !IsLocal(k->slots[o])) continue;
         for (size_t i = 0; i < k->slots.size(); ++i) {
           if (kernel.params[i].output || !IsLocal(k->slots[i])) continue;
           const int from = ClassOf(k->slots[i]), to = ClassOf(k->slots[o]);
-          const Life &a = lives_[from], &b = lives_[to];
-          if (from == to || a.end != at || b.begin != at || a.window >= 0 || b.window >= 0 ||
+          const Lifetime &a = lifetimes_[from], &b = lifetimes_[to];
+          if (from == to || a.end != at || b.begin != at || a.subview >= 0 || b.subview >= 0 ||
               a.bytes != b.bytes || !WritesInPlace(step, from, to))
             continue;
           Union(from, to);
@@ -253,12 +251,12 @@ class Assigner {
 
   int PositionOf(const Step& step) const { return positions_.at(&step); }
 
-  // ---- Places. ----
+  // ---- Locations. ----
 
   void PlaceResults() {
     for (size_t i = 0; i < in_.result_values.size(); ++i) {
       const int v = in_.result_values[i];
-      if (IsLocal(v) && ClassLife(v).result < 0) ClassLife(v).result = static_cast<int>(i);
+      if (IsLocal(v) && ClassLifetime(v).result < 0) ClassLifetime(v).result = static_cast<int>(i);
       out_.results.push_back({in_.results[i], SlotOf(v)});
     }
   }
@@ -266,12 +264,12 @@ class Assigner {
   // ---- Results in the memory of arguments. ----
 
   int RootOf(int v) const {
-    while (value(v).window) v = value(v).window->of;
+    while (value(v).subview) v = value(v).subview->of;
     return v;
   }
 
-  // Of each argument, the number of the last step that reads it. An argument that is itself a
-  // result counts as read after all steps.
+  // The number of the last step that reads each argument. One that is itself a result counts as
+  // read after all steps.
   std::vector<int> LastReads() const {
     std::vector<int> last(in_.arguments.size(), -1);
     for (const Access& a : accesses_) {
@@ -292,7 +290,7 @@ class Assigner {
       return value(copy->in).argument == argument && IsLocal(copy->out) && ClassOf(copy->out) == to;
     const auto* k = std::get_if<KernelStep>(&step.what);
     if (k == nullptr) return false;
-    const codegen::Kernel& kernel = out_.kernels[k->kernel];
+    const codegen::Kernel& kernel = kernels_.kernels()[k->kernel];
     int written = -1;
     for (size_t i = 0; i < k->slots.size(); ++i) {
       if (!kernel.params[i].output || ClassOf(RootOf(k->slots[i])) != to) continue;
@@ -302,7 +300,8 @@ class Assigner {
     if (written < 0) return false;
     for (size_t i = 0; i < k->slots.size(); ++i) {
       if (kernel.params[i].output || value(RootOf(k->slots[i])).argument != argument) continue;
-      if (value(k->slots[i]).window || !codegen::MayGoInPlace(kernel, static_cast<int>(i), written))
+      if (value(k->slots[i]).subview ||
+          !codegen::MayGoInPlace(kernel, static_cast<int>(i), written))
         return false;
     }
     return true;
@@ -312,48 +311,46 @@ class Assigner {
   // argument and a result with the same index, as programs return their state in the order of its
   // arguments.
   void FindDonations() {
-    constexpr int kElsewhereMax = 4;  // for a result
+    constexpr int kNotInPlaceMax = 4;  // of each result
     const std::vector<int> last = LastReads();
     const int arguments = static_cast<int>(in_.arguments.size());
-    std::vector<Donation> elsewhere;
+    std::vector<Donation> not_in_place;
     for (int r = 0; r < static_cast<int>(in_.results.size()); ++r) {
       const int v = in_.result_values[r];
-      if (!IsLocal(v) || ClassLife(v).result != r || ClassLife(v).begin < 0) continue;
-      const Life& life = ClassLife(v);
-      int others = 0;
+      if (!IsLocal(v) || ClassLifetime(v).result != r || ClassLifetime(v).begin < 0) continue;
+      const Lifetime& life = ClassLifetime(v);
+      int num_others = 0;
       for (int i = 0; i < arguments; ++i) {
         const int a = (r + i) % arguments;
-        if (life.bytes == 0 ||
-            ir::MakeType(in_.arguments[a].dtype, in_.arguments[a].shape).num_bytes() != life.bytes)
-          continue;
+        if (life.bytes == 0 || in_.arguments[a].num_bytes() != life.bytes) continue;
         if (last[a] < life.begin) {
-          if (others++ < kElsewhereMax) elsewhere.push_back({a, r});
+          if (num_others++ < kNotInPlaceMax) not_in_place.push_back({a, r});
         } else if (last[a] == life.begin && DonatesInPlace(*step_at_[life.begin], a, ClassOf(v))) {
           out_.donations.push_back({a, r});
           in_place_[step_at_[life.begin]].insert(a);
         }
       }
     }
-    out_.donations.insert(out_.donations.end(), elsewhere.begin(), elsewhere.end());
+    out_.donations.insert(out_.donations.end(), not_in_place.begin(), not_in_place.end());
   }
 
-  void FillArena() {
-    std::vector<int> all, placed;
-    for (size_t v = 0; v < lives_.size(); ++v) {
-      const Life& life = lives_[v];
+  void AssignArenaOffsets() {
+    std::vector<int> all, placed;  // the classes that lie in the arena
+    for (size_t v = 0; v < lifetimes_.size(); ++v) {
+      const Lifetime& life = lifetimes_[v];
       if (IsLocal(static_cast<int>(v)) && class_of_[v] == static_cast<int>(v) && life.begin >= 0 &&
-          life.result < 0 && life.window < 0)
+          life.result < 0 && life.subview < 0)
         all.push_back(static_cast<int>(v));
     }
     std::stable_sort(all.begin(), all.end(), [&](int a, int b) {
-      return lives_[a].bytes != lives_[b].bytes ? lives_[a].bytes > lives_[b].bytes
-                                                : lives_[a].begin < lives_[b].begin;
+      return lifetimes_[a].bytes != lifetimes_[b].bytes ? lifetimes_[a].bytes > lifetimes_[b].bytes
+                                                        : lifetimes_[a].begin < lifetimes_[b].begin;
     });
     for (int v : all) {
-      Life& life = lives_[v];
+      Lifetime& life = lifetimes_[v];
       std::vector<std::pair<int64_t, int64_t>> taken;  // from, to
       for (int other : placed) {
-        const Life& o = lives_[other];
+        const Lifetime& o = lifetimes_[other];
         if (o.begin <= life.end && life.begin <= o.end)
           taken.emplace_back(o.offset, o.offset + Aligned(o.bytes));
       }
@@ -377,7 +374,7 @@ class Assigner {
   int SlotOf(int v) {
     const auto known = slot_of_.find(v);
     if (known != slot_of_.end()) return known->second;
-    Slot slot = Where(v);
+    Slot slot = Locate(v);
     slot.dtype = value(v).dtype;
     slot.elements = value(v).elements;
     const auto [same, is_new] =
@@ -389,18 +386,17 @@ class Assigner {
   static std::vector<int64_t> Key(const Slot& slot) {
     std::vector<int64_t> key = {static_cast<int64_t>(slot.kind), slot.index, slot.offset,
                                 static_cast<int64_t>(slot.dtype), slot.elements};
-    for (const LoopStride& trip : slot.loop_strides)
-      key.insert(key.end(), {trip.loop, trip.stride});
+    for (const auto& [loop, stride] : slot.loop_strides) key.insert(key.end(), {loop, stride});
     return key;
   }
 
-  Slot Where(int v) {
+  Slot Locate(int v) {
     Slot slot;
-    if (const auto& window = value(v).window) {
+    if (const auto& subview = value(v).subview) {
       const int64_t width = ir::ByteWidth(value(v).dtype);
-      slot = Where(window->of);
-      slot.offset += window->offset * width;
-      slot.loop_strides.push_back({window->loop, window->stride * width});
+      slot = Locate(subview->of);
+      slot.offset += subview->offset * width;
+      slot.loop_strides.push_back({subview->loop, subview->stride * width});
       return slot;
     }
     if (value(v).argument >= 0) {
@@ -416,8 +412,8 @@ class Assigner {
       slot.index = it->second;
       return slot;
     }
-    const Life& life = ClassLife(v);
-    if (life.window >= 0) return Where(life.window);
+    const Lifetime& life = ClassLifetime(v);
+    if (life.subview >= 0) return Locate(life.subview);
     slot.kind = life.result >= 0 ? Slot::Kind::kResult : Slot::Kind::kArena;
     slot.index = std::max(life.result, 0);
     slot.offset = std::max<int64_t>(life.offset, 0);
@@ -426,16 +422,16 @@ class Assigner {
 
   // ---- Steps on slots. ----
 
-  std::vector<Step> Emit(std::vector<Step> steps) {
+  std::vector<Step> ToSlots(std::vector<Step> steps) {
     std::vector<Step> emitted;
     for (Step& step : steps) {
       if (auto* loop = std::get_if<LoopStep>(&step.what)) {
-        loop->body = Emit(std::move(loop->body));
+        loop->body = ToSlots(std::move(loop->body));
       } else if (auto* k = std::get_if<KernelStep>(&step.what)) {
-        EmitKernel(k, in_place_[&step]);
+        KernelToSlots(k, in_place_[&step]);
       } else {
         const auto to_slot = [this](int& v) { v = SlotOf(v); };
-        ForEachSlot(step, out_.kernels, to_slot, to_slot);
+        ForEachSlot(step, kernels_.kernels(), to_slot, to_slot);
       }
       const auto* copy = std::get_if<CopyStep>(&step.what);
       if (copy != nullptr && copy->in == copy->out) continue;
@@ -444,9 +440,10 @@ class Assigner {
     return emitted;
   }
 
-  // A value that is read and overwritten is one param. `in_place` are arguments.
-  void EmitKernel(KernelStep* step, const std::set<int>& in_place) {
-    codegen::Kernel kernel = out_.kernels[step->kernel];
+  // A slot that is both read and written becomes one param. `in_place` are the arguments that the
+  // kernel may overwrite.
+  void KernelToSlots(KernelStep* step, const std::set<int>& in_place) {
+    codegen::Kernel kernel = kernels_.kernels()[step->kernel];
     bool changed = false;
     for (size_t i = 0; i < step->slots.size(); ++i) {
       const int v = step->slots[i];
@@ -468,26 +465,19 @@ class Assigner {
       changed = true;
     }
     if (!changed) return;
-    const auto [it, is_new] =
-        known_kernels_.try_emplace(kernel.ToString(), static_cast<int>(out_.kernels.size()));
-    if (is_new) out_.kernels.push_back(std::move(kernel));
-    step->kernel = it->second;
+    step->kernel = kernels_.Add(std::move(kernel));
   }
 
-  void DropUnusedKernels(std::vector<Step>* steps) {
-    std::vector<int> renamed(out_.kernels.size(), -1);
-    std::vector<codegen::Kernel> kept;
-    ForEachStep(*steps, [&](Step& step) {
+  void CopyUsedKernels() {
+    std::map<int, int> renumbered;
+    ForEachStep(out_.steps, [&](Step& step) {
       auto* k = std::get_if<KernelStep>(&step.what);
       if (k == nullptr) return;
-      int& name = renamed[k->kernel];
-      if (name < 0) {
-        name = static_cast<int>(kept.size());
-        kept.push_back(std::move(out_.kernels[k->kernel]));
-      }
-      k->kernel = name;
+      const auto [it, is_new] =
+          renumbered.try_emplace(k->kernel, static_cast<int>(out_.kernels.size()));
+      if (is_new) out_.kernels.push_back(kernels_.kernels()[k->kernel]);
+      k->kernel = it->second;
     });
-    out_.kernels = std::move(kept);
   }
 
   struct Access {
@@ -498,13 +488,14 @@ class Assigner {
   Lowered in_;
   Fused fused_;
   StepProgram out_;
-  std::map<std::string, int> known_kernels_;
-  std::vector<const Step*> step_at_;  // by number; a loop has two, its begin and its end
-  std::map<const Step*, int> positions_;
-  std::vector<Span> spans_;  // of loops
+  KernelTable& kernels_ = fused_.kernels;
+  std::vector<const Step*> step_at_;      // by number; a loop has two, its begin and its end
+  std::map<const Step*, int> positions_;  // the number of each step, a loop's begin
+  std::vector<Span> spans_;               // of loops
   std::vector<Access> accesses_;
-  mutable std::vector<int> class_of_;  // paths shorten when they are walked
-  std::vector<Life> lives_;
+  // A union-find forest: values that share memory have the same root.
+  mutable std::vector<int> class_of_;
+  std::vector<Lifetime> lifetimes_;
   std::map<const Step*, std::set<int>> in_place_;  // arguments that the step may overwrite
   std::map<int, int> slot_of_, constants_;
   std::map<std::vector<int64_t>, int> known_slots_;

@@ -3,8 +3,8 @@
 //
 // Two values share memory if a step can write one in place of the other: a copy, or a kernel that
 // reads each element where it writes it. The arena is then filled greedily: the largest value
-// first, into the smallest gap that no value alive at the same time uses. Deterministic; pure; any
-// thread.
+// first, into the smallest gap that no value alive at the same time uses. Deterministic; stateless;
+// thread-safe.
 #pragma once
 #include "worker/program/fuse.h"
 

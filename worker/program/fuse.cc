@@ -15,48 +15,35 @@
 namespace tessera::worker::program {
 namespace {
 
-// Items cheap enough to be computed by each reader rather than stored: little work, on at most one
-// operand that is read from memory; or a little more work if the operands are single elements.
+// An item of at most this weight is computed by each reader rather than stored, if it reads at most
+// one large operand from memory, or has a single element.
 constexpr int kCheapWeight = 2;
 constexpr int kCheapScalarWeight = 8;
-// Kernels that read the same large value share one loop over it.
+// Kernels that read the same value of at least so many elements are merged, at most so many at
+// once.
 constexpr int64_t kSharedElements = 256;
-constexpr size_t kSharersMax = 12;
+constexpr size_t kMergedMax = 12;
 
+// Whether the item is, or contains, a collective: these keep their order.
 bool IsOrdered(const Item& item) {
   if (std::holds_alternative<CollectiveItem>(item.what)) return true;
   const auto* loop = std::get_if<LoopItem>(&item.what);
   return loop != nullptr && std::any_of(loop->body.begin(), loop->body.end(), IsOrdered);
 }
 
-// The distinct kernels of the whole program.
-class Kernels {
- public:
-  int Add(codegen::Kernel kernel) {
-    const auto [it, is_new] = known_.try_emplace(kernel.ToString(), static_cast<int>(all_.size()));
-    if (is_new) all_.push_back(std::move(kernel));
-    return it->second;
-  }
-  std::vector<codegen::Kernel> Take() { return std::move(all_); }
-
- private:
-  std::map<std::string, int> known_;
-  std::vector<codegen::Kernel> all_;
-};
-
 // The items of one block: of the function, or of a loop's body.
 class BlockFuser {
  public:
-  BlockFuser(Lowered* lowered, std::vector<Item>& items, Kernels* kernels)
+  BlockFuser(Lowered* lowered, std::vector<Item>& items, KernelTable* kernels)
       : lowered_(*lowered), items_(items), kernels_(*kernels) {}
 
-  // The values `kept` are read after the block.
-  std::vector<Step> Run(const std::vector<int>& kept) {
+  // The values `read_after` are read after the block, from memory.
+  std::vector<Step> Run(const std::vector<int>& read_after) {
     const int end = NewNode(-1, kEnd);
-    for (int v : kept) ReadInMemory(v, end);
+    for (int v : read_after) AddMemoryReader(v, end);
     for (int i = static_cast<int>(items_.size()) - 1; i >= 0; --i) Visit(i);
     ShareReads();
-    return Ordered();
+    return OrderedSteps();
   }
 
  private:
@@ -90,28 +77,29 @@ class BlockFuser {
   Group& group(int node) { return groups_[nodes_[node].group]; }
 
   // `node` reads the value from memory.
-  void ReadInMemory(int v, int node) {
-    const std::optional<Value::Subview>& window = value(v).window;
-    if (window) ReadInMemory(window->of, node);
-    in_memory_[v].insert(node);
+  void AddMemoryReader(int v, int node) {
+    const std::optional<Value::Subview>& subview = value(v).subview;
+    if (subview) AddMemoryReader(subview->of, node);
+    memory_readers_[v].insert(node);
   }
-  // Groups keep their reads themselves; they are looked up when the producer is visited.
+  // Records that the group `node` reads its values. Entries may become stale: whether the group
+  // still reads a value is decided when its producer is visited.
   void NoteReads(int node) {
     for (int v : group(node).ValuesRead()) {
       readers_[v].insert(node);
-      if (value(v).window) ReadInMemory(value(v).window->of, node);
+      if (value(v).subview) AddMemoryReader(value(v).subview->of, node);
     }
-    group(node).ForEachShift([&](int v) { ReadInMemory(v, node); });
+    group(node).ForEachShift([&](int v) { AddMemoryReader(v, node); });
   }
-  std::vector<int> Readers(int v) {
+  std::vector<int> GroupReaders(int v) {
     std::set<int> found;
     for (int node : readers_[v])
       if (group(Find(node)).Reads(v)) found.insert(Find(node));
     return {found.begin(), found.end()};
   }
-  std::set<int> InMemory(int v) {
+  std::set<int> MemoryReaders(int v) {
     std::set<int> found;
-    for (int node : in_memory_[v]) found.insert(Find(node));
+    for (int node : memory_readers_[v]) found.insert(Find(node));
     return found;
   }
   void AddLabel(int node, const Item& item) {
@@ -122,17 +110,17 @@ class BlockFuser {
 
   // ---- Order. ----
 
-  void Before(int first, int second) {
-    if (first != second) order_.Before(first, second);
+  void AddEdge(int first, int second) {
+    if (first != second) order_.AddEdge(first, second);
   }
-  // `node` writes the value, so all nodes that read it come later.
-  void Place(int v, int node) {
-    for (int reader : Readers(v)) Before(node, reader);
-    for (int reader : InMemory(v)) Before(node, reader);
+  // `node` writes the value, so the nodes that read it come later.
+  void AddReadersAfter(int v, int node) {
+    for (int reader : GroupReaders(v)) AddEdge(node, reader);
+    for (int reader : MemoryReaders(v)) AddEdge(node, reader);
     readers_.erase(v);
-    in_memory_.erase(v);
+    memory_readers_.erase(v);
   }
-  bool IsRead(int v) { return !InMemory(v).empty() || !Readers(v).empty(); }
+  bool IsRead(int v) { return !MemoryReaders(v).empty() || !GroupReaders(v).empty(); }
 
   // ---- Items. ----
 
@@ -140,32 +128,32 @@ class BlockFuser {
     const Item& item = items_[index];
     const bool read =
         std::any_of(item.results.begin(), item.results.end(), [&](int v) { return IsRead(v); });
-    if (!read && !IsOrdered(item)) return;  // Dead.
+    if (!read && !IsOrdered(item)) return;  // Dead code.
     if (const auto* scalar = std::get_if<ScalarItem>(&item.what)) return VisitScalar(item, *scalar);
     if (const auto* view = std::get_if<ViewItem>(&item.what)) return VisitView(item, *view);
     if (const auto* reduce = std::get_if<ReduceItem>(&item.what)) return VisitReduce(item, *reduce);
     if (const auto* pieces = std::get_if<PiecesItem>(&item.what)) return VisitPieces(item, *pieces);
     const int node = NewNode(index, item.label);
-    for (int v : item.results) Place(v, node);
+    for (int v : item.results) AddReadersAfter(v, node);
     if (IsOrdered(item)) {
-      if (first_ordered_ >= 0) Before(node, first_ordered_);
+      if (first_ordered_ >= 0) AddEdge(node, first_ordered_);
       first_ordered_ = node;
     }
     if (const auto* contract = std::get_if<ContractItem>(&item.what)) {
       VisitContraction(item, *contract, node);
       return;
     }
-    for (int v : item.operands) ReadInMemory(v, node);
+    for (int v : item.operands) AddMemoryReader(v, node);
     if (const auto* loop = std::get_if<LoopItem>(&item.what)) {
       std::set<int> outside;
-      OutsideOf(*loop, &outside);
-      for (int v : outside) ReadInMemory(v, node);
-      for (int v : item.results) ReadInMemory(v, node);  // Carries are written before the loop.
+      ValuesFromOutside(*loop, &outside);
+      for (int v : outside) AddMemoryReader(v, node);
+      for (int v : item.results) AddMemoryReader(v, node);  // Carries are written before the loop.
     }
   }
 
-  // The values that a loop reads and does not make.
-  void OutsideOf(const LoopItem& loop, std::set<int>* values) const {
+  // The values that a loop reads and does not compute.
+  void ValuesFromOutside(const LoopItem& loop, std::set<int>* values) const {
     const auto reads = [&](const ValueAccess& access) {
       for (const DynamicValueOffset& s : access.shifts) values->insert(s.value);
     };
@@ -177,7 +165,7 @@ class BlockFuser {
           reads(p.read);
           reads(p.write);
         }
-      if (const auto* inner = std::get_if<LoopItem>(&item.what)) OutsideOf(*inner, values);
+      if (const auto* inner = std::get_if<LoopItem>(&item.what)) ValuesFromOutside(*inner, values);
     }
     for (const auto& [from, to] : loop.updates) values->insert(from);
     for (const Item& item : loop.body)
@@ -188,11 +176,11 @@ class BlockFuser {
   // value too.
   bool MayWrite(int node, const std::vector<int>& values) {
     for (int v : values) {
-      const std::set<int> in_memory = InMemory(v);
+      const std::set<int> in_memory = MemoryReaders(v);
       if (in_memory.count(node) > 0) return false;
       for (int other : in_memory)
         if (order_.Precedes(other, node)) return false;
-      for (int other : Readers(v))
+      for (int other : GroupReaders(v))
         if (other != node && order_.Precedes(other, node)) return false;
     }
     return true;
@@ -204,7 +192,7 @@ class BlockFuser {
            group(node).weight() + weight <= Group::kWeightMax;
   }
 
-  void WriteScalarInto(int node, const Item& item, const ScalarItem& scalar) {
+  void FuseScalarInto(int node, const Item& item, const ScalarItem& scalar) {
     std::vector<std::vector<std::pair<int, int>>> reads;  // by access
     for (size_t r = 0; r < item.results.size(); ++r)
       for (int read : group(node).ReadsOf(item.results[r])) {
@@ -224,14 +212,14 @@ class BlockFuser {
   }
 
   void VisitScalar(const Item& item, const ScalarItem& scalar) {
-    JoinReaders(item);
+    MergeReaders(item);
     const int64_t elements = value(item.results[0]).elements;
     const int weight = WeightOf(scalar.graph);
     std::set<int> readers;
     bool in_memory = false;
     for (int v : item.results) {
-      for (int node : Readers(v)) readers.insert(node);
-      in_memory |= !InMemory(v).empty();
+      for (int node : GroupReaders(v)) readers.insert(node);
+      in_memory |= !MemoryReaders(v).empty();
     }
     int instances = 0;
     bool repeats = false, room = true;
@@ -259,56 +247,60 @@ class BlockFuser {
                                      : weight <= kCheapWeight && large_operands <= 1;
     const bool once = instances == 1 && (!repeats || cheap);
     if (!in_memory && room && (once || cheap)) {
-      for (int node : readers) WriteScalarInto(node, item, scalar);
+      for (int node : readers) FuseScalarInto(node, item, scalar);
       for (int v : item.results) readers_.erase(v);
       return;
     }
-    int home = -1;
-    for (int node : readers) {
+    StoreScalar(item, scalar, readers);
+  }
+
+  // Computes and stores the item's results in one of its readers, if one reads them densely, or in
+  // a kernel of their own.
+  void StoreScalar(const Item& item, const ScalarItem& scalar, const std::set<int>& readers) {
+    const int64_t elements = value(item.results[0]).elements;
+    const auto fits = [&](int node) {
       bool dense = HasRoom(node, static_cast<int>(scalar.graph.nodes.size()),
-                           static_cast<int>(item.operands.size()), weight);
+                           static_cast<int>(item.operands.size()), WeightOf(scalar.graph));
       for (int v : item.results) {
         const std::vector<int> reads = group(node).ReadsOf(v);
         dense &= reads.size() <= 1;
         for (int read : reads) dense &= group(node).IsDenseRead(read, elements);
       }
-      if (dense && MayWrite(node, item.results)) {
-        home = node;
-        break;
-      }
-    }
-    if (home < 0) home = NewGroup(item, {elements});
+      return dense && MayWrite(node, item.results);
+    };
+    const auto reader = std::find_if(readers.begin(), readers.end(), fits);
+    const int home = reader != readers.end() ? *reader : NewGroup(item, {elements});
     Group& g = group(home);
     std::vector<std::pair<int, int>> stored;  // read, value
     for (int v : item.results) {
-      bool others = !InMemory(v).empty();
-      for (int node : Readers(v)) others |= node != home;
+      bool others = !MemoryReaders(v).empty();
+      for (int node : GroupReaders(v)) others |= node != home;
       if (!others) continue;
       const int read = g.AddRead(value(v), v, Dense(g.box(), g.num_parallel()));
       stored.emplace_back(read, v);
     }
-    WriteScalarInto(home, item, scalar);
+    FuseScalarInto(home, item, scalar);
     for (const auto& [read, v] : stored) g.AddStore(read, v, Dense(g.box(), g.num_parallel()));
-    for (int v : item.results) Place(v, home);
+    for (int v : item.results) AddReadersAfter(v, home);
   }
 
   void VisitView(const Item& item, const ViewItem& view) {
     const int result = item.results[0];
     const int operand = item.operands.empty() ? -1 : item.operands[0];
-    bool needed = false;
-    for (int node : InMemory(result)) needed |= !FuseView(node, result, operand, view);
-    const std::vector<int> readers = Readers(result);
+    bool needed = false;  // in memory
+    for (int node : MemoryReaders(result)) needed |= !FuseView(node, result, operand, view);
+    const std::vector<int> readers = GroupReaders(result);
     std::vector<int> direct;
     for (int node : readers) {
       bool all = HasRoom(node, 2, 1);
-      for (int read : group(node).ReadsOf(result)) all &= group(node).Views(read, view);
+      for (int read : group(node).ReadsOf(result)) all &= group(node).CanFuseView(read, view);
       if (all) direct.push_back(node);
     }
     needed |= direct.size() != readers.size();
     // A value that is stored anyway is read from memory, unless its source is smaller.
-    const bool less = operand < 0 || value(operand).elements < value(result).elements;
+    const bool smaller = operand < 0 || value(operand).elements < value(result).elements;
     for (int node : direct) {
-      if (needed && !less) continue;
+      if (needed && !smaller) continue;
       for (int read : group(node).ReadsOf(result)) {
         if (group(node).FuseViewProducer(read, view, operand, lowered_.values)) continue;
         needed = true;
@@ -318,7 +310,7 @@ class BlockFuser {
     }
     if (!needed) {
       readers_.erase(result);
-      in_memory_.erase(result);
+      memory_readers_.erase(result);
       return;
     }
     const int node = NewGroup(item, view.view.shape);
@@ -328,41 +320,38 @@ class BlockFuser {
     });
   }
 
-  // Writes `v` from `node`, densely, once `write` has replaced the read.
-  void Materialize(int node, int v, const std::function<void(int)>& write) {
+  // Makes the group `node` store `v` densely. `fuse` replaces a read of `v` by its computation.
+  void Materialize(int node, int v, const std::function<void(int)>& fuse) {
     Group& g = group(node);
     const int read = g.AddRead(value(v), v, Dense(g.box(), g.num_parallel()));
-    write(read);
+    fuse(read);
     g.AddStore(read, v, Dense(g.box(), g.num_parallel()));
     NoteReads(node);
-    Place(v, node);
+    AddReadersAfter(v, node);
   }
 
   void VisitReduce(const Item& item, const ReduceItem& reduce) {
-    JoinReaders(item);
+    MergeReaders(item);
     const int result = item.results[0], operand = item.operands[0];
-    const std::vector<int> readers = Readers(result);
-    const auto write = [&](int node) {
-      const std::vector<int> reads = group(node).ReadsOf(result);
-      if (reads.size() != 1 || !HasRoom(node, 4, 1)) return false;
-      return group(node).WriteReduce(reads[0], reduce, operand, lowered_.values);
-    };
+    const std::vector<int> readers = GroupReaders(result);
     for (int node : readers) {
-      const bool alone = readers.size() == 1 && InMemory(result).empty();
+      const bool alone = readers.size() == 1 && MemoryReaders(result).empty();  // Needs no store.
       if (!alone && !MayWrite(node, {result})) continue;
       const std::vector<int> reads = group(node).ReadsOf(result);
-      if (reads.size() != 1 || !write(node)) continue;
+      if (reads.size() != 1 || !HasRoom(node, 4, 1) ||
+          !group(node).FuseReduceProducer(reads[0], reduce, operand, lowered_.values))
+        continue;
       if (!alone)
         group(node).AddStore(reads[0], result,
                              Dense(group(node).box(), group(node).num_parallel()));
       AddLabel(node, item);
       NoteReads(node);
-      Place(result, node);
+      AddReadersAfter(result, node);
       return;
     }
     const int node = NewGroup(item, {reduce.box.begin(), reduce.box.end() - reduce.num_reduced});
     Materialize(node, result, [&](int read) {
-      TESSERA_CHECK(group(node).WriteReduce(read, reduce, operand, lowered_.values))
+      TESSERA_CHECK(group(node).FuseReduceProducer(read, reduce, operand, lowered_.values))
           << "a reduction does not fit its own kernel";
     });
   }
@@ -381,17 +370,17 @@ class BlockFuser {
       TESSERA_CHECK(g.FuseViewProducer(read, view, operand, lowered_.values))
           << "a piece does not compose with itself";
       NoteReads(node);
-      if (later >= 0) Before(node, later);
+      if (later >= 0) AddEdge(node, later);
       later = node;
       nodes.push_back(node);
     }
-    std::set<int> after = InMemory(result);
-    for (int node : Readers(result)) after.insert(node);
+    std::set<int> after = MemoryReaders(result);
+    for (int node : GroupReaders(result)) after.insert(node);
     for (int node : nodes)
       for (int reader : after)
-        if (std::find(nodes.begin(), nodes.end(), reader) == nodes.end()) Before(node, reader);
+        if (std::find(nodes.begin(), nodes.end(), reader) == nodes.end()) AddEdge(node, reader);
     readers_.erase(result);
-    in_memory_.erase(result);
+    memory_readers_.erase(result);
   }
 
   // ---- Matmuls. ----
@@ -406,35 +395,35 @@ class BlockFuser {
       lowered_.values.push_back(packed);
       const int copy = static_cast<int>(lowered_.values.size()) - 1;
       const ViewItem view{operands.Pack(*operand, copy)};
-      ReadInMemory(copy, node);
+      AddMemoryReader(copy, node);
       const int pack_node = NewGroup(item, view.view.shape);
       Materialize(pack_node, copy, [&](int read) {
         TESSERA_CHECK(group(pack_node).FuseViewProducer(read, view, source, lowered_.values))
             << "a packing does not compose with itself";
       });
     }
-    for (int operand : {0, 1}) ReadInMemory(operands.value(operand), node);
+    for (int operand : {0, 1}) AddMemoryReader(operands.value(operand), node);
     matmuls_.emplace(node, std::move(operands));
   }
 
-  // Whether a matmul can read `operand` directly instead of the view of it.
+  // Makes a matmul read `operand` directly instead of `v`, the view of it; returns whether it can.
   bool FuseView(int node, int v, int operand, const ViewItem& view) {
     const auto found = matmuls_.find(node);
     if (found == matmuls_.end() || operand < 0) return false;
     if (!found->second.FuseView(v, operand, view.view)) return false;
-    in_memory_[v].erase(node);
-    ReadInMemory(operand, node);
+    memory_readers_[v].erase(node);
+    AddMemoryReader(operand, node);
     return true;
   }
 
   // ---- Sharing. ----
 
-  // Kernels over one box that read a result become one, so that it need not be kept.
-  void JoinReaders(const Item& item) {
-    for (int v : item.results) MergeAll(Readers(v));
+  // Merges the kernels that read the item's results, so that these need not be stored.
+  void MergeReaders(const Item& item) {
+    for (int v : item.results) MergeAll(GroupReaders(v));
   }
 
-  // Kernels that read the same values from memory.
+  // Merges kernels that read the same large values from memory.
   void ShareReads() {
     std::map<int, std::set<int>> by_value;
     for (int i = 0; i < static_cast<int>(nodes_.size()); ++i) {
@@ -451,9 +440,9 @@ class BlockFuser {
     }
   }
 
-  // Merges the kernels that can be, as far as there are not too many of them.
+  // Merges what can be merged of the first kMergedMax kernels.
   void MergeAll(std::vector<int> kernels) {
-    if (kernels.size() > kSharersMax) kernels.resize(kSharersMax);
+    if (kernels.size() > kMergedMax) kernels.resize(kMergedMax);
     for (size_t a = 0; a < kernels.size(); ++a)
       for (size_t b = a + 1; b < kernels.size();) {
         if (TryMerge(kernels[a], kernels[b])) {
@@ -464,7 +453,7 @@ class BlockFuser {
       }
   }
 
-  // Makes `b` part of `a`.
+  // Merges the kernel `b` into `a`, if it can.
   bool TryMerge(int a, int b) {
     if (nodes_[a].group < 0 || nodes_[b].group < 0 || a == b) return false;
     if (order_.Precedes(a, b) || order_.Precedes(b, a)) return false;
@@ -482,11 +471,12 @@ class BlockFuser {
 
   // ---- Steps. ----
 
-  std::vector<Step> Ordered() {
-    std::vector<int> waits(nodes_.size(), 0);
+  std::vector<Step> OrderedSteps() {
+    std::vector<int> waits(nodes_.size(), 0);  // how many nodes each waits for
     for (size_t i = 0; i < nodes_.size(); ++i)
       for (int after : order_.next(static_cast<int>(i))) ++waits[after];
-    // Nodes were made from the last to the first.
+    // Nodes were made from the last to the first, so of those that are ready the highest comes
+    // next.
     std::priority_queue<int> ready;
     int left = 0;
     for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -572,22 +562,29 @@ class BlockFuser {
 
   Lowered& lowered_;
   std::vector<Item>& items_;
-  Kernels& kernels_;
+  KernelTable& kernels_;
   std::vector<Node> nodes_;
-  PartialOrder order_;        // of the nodes, by what reads what
-  std::deque<Group> groups_;  // references stay good
-  std::map<int, std::set<int>> readers_, in_memory_;
+  PartialOrder order_;        // of the nodes
+  std::deque<Group> groups_;  // a deque, as references must stay valid
+  // By value: the groups that read it, whose reads can be fused; the nodes that read it from
+  // memory.
+  std::map<int, std::set<int>> readers_, memory_readers_;
   std::map<int, MatmulOperands> matmuls_;
   int first_ordered_ = -1;
 };
 
 }  // namespace
 
+int KernelTable::Add(codegen::Kernel kernel) {
+  const auto [it, is_new] =
+      by_text_.try_emplace(kernel.ToString(), static_cast<int>(kernels_.size()));
+  if (is_new) kernels_.push_back(std::move(kernel));
+  return it->second;
+}
+
 Fused Fuse(Lowered* lowered) {
-  Kernels kernels;
   Fused fused;
-  fused.steps = BlockFuser(lowered, lowered->items, &kernels).Run(lowered->result_values);
-  fused.kernels = kernels.Take();
+  fused.steps = BlockFuser(lowered, lowered->items, &fused.kernels).Run(lowered->result_values);
   return fused;
 }
 

@@ -3,8 +3,10 @@
 // Items are visited from the last to the first. An item that is cheap to compute is fused into each
 // kernel that reads its result. Otherwise one kernel writes the result to memory: a kernel that
 // reads it anyway, or one of its own. An item that only moves data becomes part of its readers'
-// accesses. No expensive op is computed twice. Deterministic; pure; any thread.
+// accesses. No expensive op is computed twice. Deterministic; stateless; thread-safe.
 #pragma once
+#include <map>
+#include <string>
 #include <vector>
 
 #include "worker/codegen/kernel.h"
@@ -13,9 +15,21 @@
 
 namespace tessera::worker::program {
 
+// Distinct kernels, in normal form.
+class KernelTable {
+ public:
+  // Returns the index of the kernel, which is added if it is new.
+  int Add(codegen::Kernel kernel);
+  const std::vector<codegen::Kernel>& kernels() const { return kernels_; }
+
+ private:
+  std::map<std::string, int> by_text_;
+  std::vector<codegen::Kernel> kernels_;
+};
+
 struct Fused {
-  std::vector<codegen::Kernel> kernels;  // distinct, in normal form
-  std::vector<Step> steps;               // their slots are indices into `lowered.values`
+  KernelTable kernels;
+  std::vector<Step> steps;  // their slots are indices into `lowered.values`
 };
 
 // May add values to `lowered` (packed operands).

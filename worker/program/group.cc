@@ -17,7 +17,7 @@ bool IsArgReduction(ir::ReduceKind kind) {
   return kind == ir::ReduceKind::kArgMax || kind == ir::ReduceKind::kArgMin;
 }
 
-// The numbers of an access lie in [low, high].
+// The least and the greatest flat element of an access without shifts.
 struct Range {
   int64_t low = 0, high = 0;
 };
@@ -28,10 +28,10 @@ Range RangeOf(const ir::Dims& box, const ValueAccess& access) {
   return range;
 }
 
-// The splits that turn `sizes` into `wanted`, first dim first; nullopt if no splits do. Dims of
-// size 1 on either side are ignored.
-std::optional<std::vector<Split>> CutsFor(ir::Dims sizes, const ir::Dims& wanted) {
-  std::vector<Split> cuts;
+// The splits that turn `sizes` into `wanted`, in the order to make them; nullopt if no splits do.
+// Dims of size 1 on either side are ignored.
+std::optional<std::vector<Split>> SplitsFor(ir::Dims sizes, const ir::Dims& wanted) {
+  std::vector<Split> splits;
   size_t d = sizes.size(), w = wanted.size();
   while (d > 0 || w > 0) {
     if (d > 0 && sizes[d - 1] == 1) {
@@ -46,20 +46,20 @@ std::optional<std::vector<Split>> CutsFor(ir::Dims sizes, const ir::Dims& wanted
     const int64_t have = sizes[d - 1], want = wanted[w - 1];
     if (have != want) {
       if (have % want != 0) return std::nullopt;
-      const Split cut{static_cast<int>(d) - 1, want};
-      Apply(cut, &sizes);
-      cuts.push_back(cut);
+      const Split split{static_cast<int>(d) - 1, want};
+      Apply(split, &sizes);
+      splits.push_back(split);
       --w;
-      continue;  // What is left of it is dim d - 1.
+      continue;  // The rest of the dim is dim d - 1.
     }
     --d;
     --w;
   }
-  return cuts;
+  return splits;
 }
 
-// The finest that both can be cut to, or nullopt.
-std::optional<ir::Dims> Common(const ir::Dims& a, const ir::Dims& b) {
+// The coarsest sizes to which both can be split, or nullopt.
+std::optional<ir::Dims> CommonRefinement(const ir::Dims& a, const ir::Dims& b) {
   ir::Dims common;
   size_t i = a.size(), j = b.size();
   int64_t left = 1, right = 1;
@@ -171,16 +171,16 @@ bool Group::Repeats(int read) const {
 }
 
 bool Group::FeedsReduction(int node) const {
-  std::vector<bool> tainted(nodes_.size(), false);
-  tainted[node] = true;
-  for (bool changed = true; changed;) {  // Arguments may follow uses.
+  std::vector<bool> uses_node(nodes_.size(), false);
+  uses_node[node] = true;
+  for (bool changed = true; changed;) {  // Repeated, as args may be later nodes.
     changed = false;
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      if (tainted[i] || std::none_of(nodes_[i].args.begin(), nodes_[i].args.end(),
-                                     [&](int arg) { return tainted[arg]; }))
+      if (uses_node[i] || std::none_of(nodes_[i].args.begin(), nodes_[i].args.end(),
+                                       [&](int arg) { return uses_node[arg]; }))
         continue;
       if (nodes_[i].kind == Kind::kReduce) return true;
-      tainted[i] = changed = true;
+      uses_node[i] = changed = true;
     }
   }
   return false;
@@ -195,7 +195,7 @@ int Group::AddConvert(int node, DType to) {
   return Add(std::move(convert));
 }
 
-// ---- Cuts. -------------------------------------------------------------------------------------
+// ---- Splits. -----------------------------------------------------------------------------------
 
 bool Group::MaySplitDim(const Split& split) const {
   return box_.size() < kGroupDimsMax && !(whole_reduced_ && split.dim >= num_parallel());
@@ -210,39 +210,40 @@ void Group::SplitDim(const Split& split) {
 }
 
 std::optional<ValueAccess> Group::ComposeSplitting(const ValueAccess& access, const View& view) {
-  ValueAccess now = access;
+  ValueAccess current = access;
   while (true) {
-    Composed composed = Compose(box_, now, view);
+    Composed composed = Compose(box_, current, view);
     if (composed.access) return composed.access;
     if (!composed.split || !MaySplitDim(*composed.split)) return std::nullopt;
-    Apply(*composed.split, &now);
+    Apply(*composed.split, &current);
     SplitDim(*composed.split);
   }
 }
 
-bool Group::Refine(const ir::Dims& kept, const ir::Dims& reduced) {
-  const auto kept_end = box_.begin() + num_parallel();
-  const auto cuts = CutsFor({box_.begin(), kept_end}, kept);
-  const auto reduced_cuts = CutsFor({kept_end, box_.end()}, reduced);
-  if (!cuts || !reduced_cuts || box_.size() + cuts->size() + reduced_cuts->size() > kGroupDimsMax ||
-      (whole_reduced_ && !reduced_cuts->empty()))
+bool Group::Refine(const ir::Dims& parallel, const ir::Dims& reduced) {
+  const auto parallel_end = box_.begin() + num_parallel();
+  const auto splits = SplitsFor({box_.begin(), parallel_end}, parallel);
+  const auto reduced_splits = SplitsFor({parallel_end, box_.end()}, reduced);
+  if (!splits || !reduced_splits ||
+      box_.size() + splits->size() + reduced_splits->size() > kGroupDimsMax ||
+      (whole_reduced_ && !reduced_splits->empty()))
     return false;
-  for (Split cut : *reduced_cuts) {
-    cut.dim += num_parallel();
-    SplitDim(cut);
+  for (Split split : *reduced_splits) {
+    split.dim += num_parallel();
+    SplitDim(split);
   }
-  for (const Split& cut : *cuts) SplitDim(cut);
+  for (const Split& split : *splits) SplitDim(split);
   return true;
 }
 
-// ---- Writing items in. -------------------------------------------------------------------------
+// ---- Fusing items. -----------------------------------------------------------------------------
 
 void Group::FuseScalarProducer(const std::vector<std::pair<int, int>>& reads,
                                const ScalarItem& item, const std::vector<int>& operands,
                                const std::vector<Value>& values) {
   const ValueAccess access = nodes_[reads[0].first].access;
   const int64_t elements = values[nodes_[reads[0].first].read].elements;
-  std::vector<int> written;
+  std::vector<int> added;  // for each node of the graph
   for (const ir::ScalarNode& n : item.graph.nodes) {
     if (n.prim == ScalarPrim::kInput) {
       const int operand = operands[static_cast<int>(n.value)];
@@ -251,7 +252,7 @@ void Group::FuseScalarProducer(const std::vector<std::pair<int, int>>& reads,
         from = ValueAccess();
         from.strides.assign(box_.size(), 0);
       }
-      written.push_back(AddRead(values[operand], operand, std::move(from)));
+      added.push_back(AddRead(values[operand], operand, std::move(from)));
       continue;
     }
     Node node;
@@ -259,14 +260,13 @@ void Group::FuseScalarProducer(const std::vector<std::pair<int, int>>& reads,
     node.dtype = n.dtype;
     if (n.prim == ScalarPrim::kConstant && IsFloat(n.dtype)) node.value = n.value;
     if (n.prim == ScalarPrim::kConstant && !IsFloat(n.dtype)) node.int_value = n.int_value;
-    for (int arg : n.args) node.args.push_back(written[arg]);
-    written.push_back(Add(std::move(node)));
+    for (int arg : n.args) node.args.push_back(added[arg]);
+    added.push_back(Add(std::move(node)));
   }
-  for (const auto& [read, root] : reads)
-    nodes_[read] = Node(nodes_[written[item.graph.roots[root]]]);
+  for (const auto& [read, root] : reads) nodes_[read] = Node(nodes_[added[item.graph.roots[root]]]);
 }
 
-bool Group::Views(int read, const ViewItem& item) const {
+bool Group::CanFuseView(int read, const ViewItem& item) const {
   Group trial(*this);
   return trial.ComposeSplitting(nodes_[read].access, item.view).has_value();
 }
@@ -277,8 +277,8 @@ bool Group::FuseViewProducer(int read, const ViewItem& item, int operand,
   if (!access) return false;
   const DType dtype = nodes_[read].dtype;
   if (operand >= 0) {
-    const int now = AddRead(values[operand], operand, *std::move(access));
-    nodes_[read] = Node(nodes_[now]);
+    const int source = AddRead(values[operand], operand, *std::move(access));
+    nodes_[read] = Node(nodes_[source]);
     return true;
   }
   if (!access->shifts.empty()) return false;
@@ -289,24 +289,25 @@ bool Group::FuseViewProducer(int read, const ViewItem& item, int operand,
   index.kind = Kind::kIndex;
   index.dtype = small ? DType::kS32 : DType::kS64;
   index.access = *std::move(access);
-  int number = Add(std::move(index));
-  if (dtype == DType::kBF16) number = AddConvert(number, DType::kF32);
-  number = AddConvert(number, dtype);
-  nodes_[read] = Node(nodes_[number]);
+  int iota = Add(std::move(index));
+  if (dtype == DType::kBF16) iota = AddConvert(iota, DType::kF32);
+  iota = AddConvert(iota, dtype);
+  nodes_[read] = Node(nodes_[iota]);
   return true;
 }
 
-bool Group::WriteReduce(int read, const ReduceItem& item, int operand,
-                        const std::vector<Value>& values) {
-  const size_t item_kept = item.box.size() - item.num_reduced;
-  const ir::Dims kept(item.box.begin(), item.box.begin() + item_kept);
-  const ir::Dims reduced(item.box.begin() + item_kept, item.box.end());
-  if (!IsDenseRead(read, NumElements(kept)) || FeedsReduction(read)) return false;
+bool Group::FuseReduceProducer(int read, const ReduceItem& item, int operand,
+                               const std::vector<Value>& values) {
+  const size_t item_parallel = item.box.size() - item.num_reduced;
+  const ir::Dims parallel(item.box.begin(), item.box.begin() + item_parallel);
+  const ir::Dims reduced(item.box.begin() + item_parallel, item.box.end());
+  if (!IsDenseRead(read, NumElements(parallel)) || FeedsReduction(read)) return false;
   if (box_.size() + reduced.size() > kGroupDimsMax) return false;
   if (num_reduced_ > 0 && (IsArgReduction(item.kind) || whole_reduced_)) return false;
-  // The kept dims, as the group cuts them.
-  View view{kept, {item.access.offset, {}, item.access.shifts}};
-  view.access.strides.assign(item.access.strides.begin(), item.access.strides.begin() + item_kept);
+  // Composed for the parallel dims alone; the strides of the reduced dims are added below.
+  View view{parallel, {item.access.offset, {}, item.access.shifts}};
+  view.access.strides.assign(item.access.strides.begin(),
+                             item.access.strides.begin() + item_parallel);
   const std::optional<ValueAccess> composed = ComposeSplitting(nodes_[read].access, view);
   if (!composed) return false;
   ValueAccess access = *composed;
@@ -317,26 +318,26 @@ bool Group::WriteReduce(int read, const ReduceItem& item, int operand,
       if (n.kind == Kind::kLoad || n.kind == Kind::kIndex) n.access.strides.resize(box_.size(), 0);
     for (Store& s : stores_) s.access.strides.resize(box_.size(), 0);
     access.strides.resize(num_parallel());
-    access.strides.insert(access.strides.end(), item.access.strides.begin() + item_kept,
+    access.strides.insert(access.strides.end(), item.access.strides.begin() + item_parallel,
                           item.access.strides.end());
   } else {
-    // Another reduction over as much: its reduced dims are cut as those that are here.
-    const ir::Dims here(box_.begin() + num_parallel(), box_.end());
-    const auto cuts = CutsFor(reduced, here);
-    if (!cuts) return false;
+    // The group has another reduction: this one's dims are split like that one's, if they can be.
+    const ir::Dims own(box_.begin() + num_parallel(), box_.end());
+    const auto splits = SplitsFor(reduced, own);
+    if (!splits) return false;
     ir::Dims sizes = reduced;
     ValueAccess inner;
-    inner.strides.assign(item.access.strides.begin() + item_kept, item.access.strides.end());
-    for (const Split& cut : *cuts) {
-      Apply(cut, &sizes);
-      Apply(cut, &inner);
+    inner.strides.assign(item.access.strides.begin() + item_parallel, item.access.strides.end());
+    for (const Split& split : *splits) {
+      Apply(split, &sizes);
+      Apply(split, &inner);
     }
     ir::Dims strides;
     for (size_t d = 0; d < sizes.size(); ++d)
       if (sizes[d] != 1) strides.push_back(inner.strides[d]);
     access.strides.resize(num_parallel());
     size_t next = 0;
-    for (int64_t size : here) access.strides.push_back(size == 1 ? 0 : strides.at(next++));
+    for (int64_t size : own) access.strides.push_back(size == 1 ? 0 : strides.at(next++));
   }
   whole_reduced_ |= IsArgReduction(item.kind);
   const DType dtype = nodes_[read].dtype;
@@ -366,14 +367,15 @@ bool Group::CanMerge(Group* other) {
     const auto end = g.box_.begin() + g.num_parallel();
     return std::pair(ir::Dims(g.box_.begin(), end), ir::Dims(end, g.box_.end()));
   };
-  const auto [kept, reduced] = parts(*this);
-  const auto [other_kept, other_reduced] = parts(*other);
-  const auto common = Common(kept, other_kept), common_reduced = Common(reduced, other_reduced);
+  const auto [parallel, reduced] = parts(*this);
+  const auto [other_parallel, other_reduced] = parts(*other);
+  const auto common = CommonRefinement(parallel, other_parallel),
+             common_reduced = CommonRefinement(reduced, other_reduced);
   if (!common || !common_reduced) return false;
   Group a(*this), b(*other);
   if (!a.Refine(*common, *common_reduced) || !b.Refine(*common, *common_reduced)) return false;
-  a.DropUnits();
-  b.DropUnits();
+  a.DropUnitDims();
+  b.DropUnitDims();
   if (a.box_ != b.box_ || a.num_reduced_ != b.num_reduced_) return false;
   *this = std::move(a);
   *other = std::move(b);
@@ -392,7 +394,7 @@ void Group::Merge(const Group& other) {
   }
 }
 
-void Group::DropUnits() {
+void Group::DropUnitDims() {
   for (int d = static_cast<int>(box_.size()) - 1; d >= 0; --d) {
     if (box_[d] != 1) continue;
     if (d >= num_parallel()) {
@@ -409,33 +411,69 @@ void Group::DropUnits() {
 
 // ---- The kernel. -------------------------------------------------------------------------------
 
-Group::Built Group::Build(const std::vector<Value>& values,
-                          const std::vector<ir::Array>& constants) const {
-  Built built;
-  codegen::Kernel& kernel = built.kernel;
-  kernel.shape = box_;
-  kernel.num_reduced = num_reduced_;
-  std::map<int, int> inputs;
-  const auto input = [&](int value) {
-    const auto [it, is_new] = inputs.try_emplace(value, static_cast<int>(kernel.params.size()));
-    if (is_new) {
-      kernel.params.push_back({values[value].dtype, values[value].elements, /*output=*/false});
-      built.values.push_back(value);
+class Group::Builder {
+ public:
+  Builder(const Group& group, const std::vector<Value>& values,
+          const std::vector<ir::Array>& constants)
+      : group_(group), values_(values), constants_(constants), added_(group.nodes_.size(), -1) {
+    kernel_.shape = group.box_;
+    kernel_.num_reduced = group.num_reduced_;
+  }
+
+  Built Build() && {
+    for (const Store& store : group_.stores_) AddWithArgs(store.node);
+    for (const Store& store : group_.stores_) {
+      codegen::Store s;
+      s.node = added_[store.node];
+      s.access = AccessOf(store.access);
+      s.param = AddParam(store.value, /*output=*/true);
+      kernel_.stores.push_back(std::move(s));
     }
-    return it->second;
-  };
-  const auto accessed = [&](const ValueAccess& access) {
+    return {codegen::Canonical(kernel_), std::move(param_values_)};
+  }
+
+ private:
+  int AddParam(int value, bool output) {
+    kernel_.params.push_back({values_[value].dtype, values_[value].elements, output});
+    param_values_.push_back(value);
+    return static_cast<int>(param_values_.size()) - 1;
+  }
+  int Input(int value) {
+    const auto it = inputs_.find(value);
+    return it != inputs_.end() ? it->second : inputs_[value] = AddParam(value, /*output=*/false);
+  }
+  codegen::Access AccessOf(const ValueAccess& access) {
     codegen::Access a{access.offset, access.strides, {}};
     for (const DynamicValueOffset& s : access.shifts)
-      a.shifts.push_back({input(s.value), s.max, s.stride});
+      a.shifts.push_back({Input(s.value), s.max, s.stride});
     return a;
-  };
-  std::vector<int> renamed(nodes_.size(), -1);
-  const auto add = [&](codegen::Node node) {
-    kernel.nodes.push_back(std::move(node));
-    return static_cast<int>(kernel.nodes.size()) - 1;
-  };
-  const auto place = [&](const Node& n) {
+  }
+  int Add(codegen::Node node) {
+    kernel_.nodes.push_back(std::move(node));
+    return static_cast<int>(kernel_.nodes.size()) - 1;
+  }
+
+  // Adds the node after the nodes that it needs.
+  void AddWithArgs(int root) {
+    const std::vector<Node>& nodes = group_.nodes_;
+    std::vector<int> stack = {root};
+    while (!stack.empty()) {
+      const int id = stack.back();
+      if (added_[id] >= 0) {
+        stack.pop_back();
+        continue;
+      }
+      const size_t depth = stack.size();
+      for (auto arg = nodes[id].args.rbegin(); arg != nodes[id].args.rend(); ++arg)
+        if (added_[*arg] < 0) stack.push_back(*arg);
+      TESSERA_CHECK(stack.size() <= depth + nodes.size()) << "a kernel's nodes go in a circle";
+      if (stack.size() > depth) continue;
+      stack.pop_back();
+      added_[id] = AddNode(nodes[id]);
+    }
+  }
+
+  int AddNode(const Node& n) {
     codegen::Node node;
     node.kind = n.kind;
     node.dtype = n.dtype;
@@ -443,56 +481,40 @@ Group::Built Group::Build(const std::vector<Value>& values,
     node.value = n.value;
     node.int_value = n.int_value;
     node.reduce = n.reduce;
-    for (int arg : n.args) node.args.push_back(renamed[arg]);
-    if (n.kind == Kind::kIndex) node.access = accessed(n.access);
-    if (n.kind != Kind::kLoad) return add(std::move(node));
-    const Value& v = values[n.read];
+    for (int arg : n.args) node.args.push_back(added_[arg]);
+    if (n.kind == Kind::kIndex) node.access = AccessOf(n.access);
+    if (n.kind != Kind::kLoad) return Add(std::move(node));
+    const Value& v = values_[n.read];
     if (v.constant < 0 || v.elements != 1) {
-      node.param = input(n.read);
-      node.access = accessed(n.access);
-      return add(std::move(node));
+      node.param = Input(n.read);
+      node.access = AccessOf(n.access);
+      return Add(std::move(node));
     }
-    const ir::Array& literal = constants[v.constant];
+    const ir::Array& literal = constants_[v.constant];
     node.kind = Kind::kScalar;
     if (IsFloat(n.dtype)) node.value = literal.At(0);
     if (!IsFloat(n.dtype)) node.int_value = literal.IntAt(0);
-    if (n.dtype != DType::kBF16) return add(std::move(node));
+    if (n.dtype != DType::kBF16) return Add(std::move(node));
     node.dtype = DType::kF32;
     codegen::Node convert;
     convert.prim = ScalarPrim::kConvert;
     convert.dtype = DType::kBF16;
-    convert.args = {add(std::move(node))};
-    return add(std::move(convert));
-  };
-  for (const Store& store : stores_) {
-    std::vector<int> stack = {store.node};
-    while (!stack.empty()) {
-      const int id = stack.back();
-      if (renamed[id] >= 0) {
-        stack.pop_back();
-        continue;
-      }
-      const size_t depth = stack.size();
-      for (auto arg = nodes_[id].args.rbegin(); arg != nodes_[id].args.rend(); ++arg)
-        if (renamed[*arg] < 0) stack.push_back(*arg);
-      TESSERA_CHECK(stack.size() <= depth + nodes_.size()) << "a kernel's nodes go in a circle";
-      if (stack.size() > depth) continue;
-      stack.pop_back();
-      renamed[id] = place(nodes_[id]);
-    }
+    convert.args = {Add(std::move(node))};
+    return Add(std::move(convert));
   }
-  for (const Store& store : stores_) {
-    codegen::Store s;
-    s.node = renamed[store.node];
-    s.access = accessed(store.access);
-    s.param = static_cast<int>(kernel.params.size());
-    kernel.params.push_back(
-        {values[store.value].dtype, values[store.value].elements, /*output=*/true});
-    built.values.push_back(store.value);
-    kernel.stores.push_back(std::move(s));
-  }
-  kernel = codegen::Canonical(kernel);
-  return built;
+
+  const Group& group_;
+  const std::vector<Value>& values_;
+  const std::vector<ir::Array>& constants_;
+  codegen::Kernel kernel_;
+  std::vector<int> param_values_;
+  std::map<int, int> inputs_;  // value -> param
+  std::vector<int> added_;     // the kernel's node for each of the group's; -1: none
+};
+
+Group::Built Group::Build(const std::vector<Value>& values,
+                          const std::vector<ir::Array>& constants) const {
+  return Builder(*this, values, constants).Build();
 }
 
 }  // namespace tessera::worker::program

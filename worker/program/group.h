@@ -1,5 +1,5 @@
 // A kernel under construction: built from its stores backwards, with a read for each value whose
-// producer has not been fused yet.
+// producer has not been fused into it.
 //
 // Used by Fuse alone, which decides what is fused; a Group knows neither the order of steps nor
 // other kernels. Value semantics; thread-compatible.
@@ -19,13 +19,13 @@ namespace tessera::worker::program {
 
 class Group {
  public:
-  // Bounds of a kernel: larger ones compile slowly and run out of registers.
+  // Larger kernels compile slowly and run out of registers.
   static constexpr int kNodesMax = 192;
   static constexpr int kReadsMax = 24;
   static constexpr int kWeightMax = 320;
 
-  // `kept` are the parallel dims; reductions add theirs.
-  explicit Group(ir::Dims kept) : box_(std::move(kept)) {}
+  // `parallel` are the parallel dims; fusing a reduction adds its dims.
+  explicit Group(ir::Dims parallel) : box_(std::move(parallel)) {}
 
   int AddRead(const Value& v, int value, ValueAccess access);
   void AddStore(int node, int value, ValueAccess access);
@@ -36,38 +36,39 @@ class Group {
   int num_reads() const;
   int weight() const;
 
-  // The reads of `value`, one node for each access.
+  // The reads of `value`, after merging those with the same access.
   std::vector<int> ReadsOf(int value);
   bool Reads(int value) const;
   std::set<int> ValuesRead() const;
-  // The values that shift an access.
+  // Calls f(value) for the values that are shifts of accesses.
   void ForEachShift(const std::function<void(int)>& f) const;
   const ValueAccess& access(int read) const { return nodes_[read].access; }
-  // The read takes each element of a value of that size once, in order, at the kept dims.
+  // Whether the read walks all `elements` of its value in order, one at each point of the parallel
+  // dims.
   bool IsDenseRead(int read, int64_t elements) const;
   // Whether some element is read at several points of the parallel dims.
   bool Repeats(int read) const;
 
-  // Each replaces a read by the computation of what it reads, and returns whether it could; if not,
-  // nothing has changed but how the dims of the box are split.
-  // `reads` have one access: (read, which result of the item it is).
+  // These replace a read by the computation of what it reads, and return whether they could; if
+  // not, nothing has changed but how the dims of the box are split. `reads` are (read, the item's
+  // result that it reads), all with the same access.
   void FuseScalarProducer(const std::vector<std::pair<int, int>>& reads, const ScalarItem& item,
                           const std::vector<int>& operands, const std::vector<Value>& values);
   bool FuseViewProducer(int read, const ViewItem& item, int operand,
                         const std::vector<Value>& values);
-  bool WriteReduce(int read, const ReduceItem& item, int operand, const std::vector<Value>& values);
+  bool FuseReduceProducer(int read, const ReduceItem& item, int operand,
+                          const std::vector<Value>& values);
   // Whether FuseViewProducer would succeed.
-  bool Views(int read, const ViewItem& item) const;
+  bool CanFuseView(int read, const ViewItem& item) const;
 
+  // Whether the two have the same box, if need be after splits of dims, which are made.
+  bool CanMerge(Group* other);
   // Adds the computation of the other. Requires: CanMerge.
   void Merge(const Group& other);
-  // Whether the boxes agree, if need be after splits of dims, which are made.
-  bool CanMerge(Group* other);
 
-  // In normal form, with the value of each param.
   struct Built {
-    codegen::Kernel kernel;
-    std::vector<int> values;
+    codegen::Kernel kernel;   // in normal form
+    std::vector<int> values;  // of each param
   };
   Built Build(const std::vector<Value>& values, const std::vector<ir::Array>& constants) const;
 
@@ -79,8 +80,8 @@ class Group {
     double value = 0;
     int64_t int_value = 0;
     ir::ReduceKind reduce = ir::ReduceKind::kNone;
-    std::vector<int> args;  // of any order
-    int read = -1;          // the value; -1: dead
+    std::vector<int> args;  // unlike in a Kernel, these may be later nodes
+    int read = -1;          // kLoad: the value; -1: no node uses this one
     ValueAccess access;
   };
   struct Store {
@@ -88,6 +89,8 @@ class Group {
     int value = 0;
     ValueAccess access;
   };
+
+  class Builder;
 
   int Add(Node node) {
     nodes_.push_back(std::move(node));
@@ -99,15 +102,17 @@ class Group {
   }
   void SplitDim(const Split& split);
   bool MaySplitDim(const Split& split) const;
-  void DropUnits();
-  bool Refine(const ir::Dims& kept, const ir::Dims& reduced);
+  void DropUnitDims();  // of size 1
+  // Splits the dims to these sizes, if it can.
+  bool Refine(const ir::Dims& parallel, const ir::Dims& reduced);
+  // Compose, with the splits that it needs.
   std::optional<ValueAccess> ComposeSplitting(const ValueAccess& access, const View& view);
-  // Some reduction needs the node.
+  // Whether a reduction needs the node.
   bool FeedsReduction(int node) const;
 
   ir::Dims box_;
   int num_reduced_ = 0;
-  bool whole_reduced_ = false;  // the reduced dim may not be cut
+  bool whole_reduced_ = false;  // an argmax or argmin: the reduced dim may not be split
   std::vector<Node> nodes_;
   std::vector<Store> stores_;
 };

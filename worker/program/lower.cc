@@ -19,10 +19,11 @@ using ir::CollectiveKind;
 using ir::Dims;
 using ir::Lowering;
 
-// A reduction of at least this many elements to fewer than half of kPartials is done in two stages.
-constexpr int64_t kLongReduction = 1 << 15;
-constexpr int64_t kPartials = 1024;
-constexpr int64_t kPartElements = 1024;  // at least, in each part of the first stage
+// A reduction of at least this many elements per result, to fewer than half of kPartialsMax
+// results, is done in two stages; the first makes up to kPartialsMax partial results.
+constexpr int64_t kLongReductionMin = 1 << 15;
+constexpr int64_t kPartialsMax = 1024;
+constexpr int64_t kPartElementsMin = 1024;  // that each partial result reduces
 
 bool HasCollective(const ir::Function& f) {
   return ir::AnyOp(f, [](const ir::Function&, const ir::Op& op) {
@@ -30,7 +31,8 @@ bool HasCollective(const ir::Function& f) {
   });
 }
 
-bool HasKernels(const ir::ScalarGraph& graph) {
+// Whether there is code for every node.
+bool HasScalarFns(const ir::ScalarGraph& graph) {
   for (const ir::ScalarNode& node : graph.nodes) {
     if (!ir::IsComputable(node.dtype)) return false;
     if (node.prim == ir::ScalarPrim::kInput || node.prim == ir::ScalarPrim::kConstant) continue;
@@ -40,7 +42,7 @@ bool HasKernels(const ir::ScalarGraph& graph) {
   return true;
 }
 
-// The dims of a shape at `dims`, and their strides in a dense array.
+// The entries of `from` at `dims`.
 Dims Pick(const Dims& from, const std::vector<int>& dims) {
   Dims picked;
   for (int d : dims) picked.push_back(from[d]);
@@ -52,17 +54,18 @@ Dims Joined(std::initializer_list<Dims> lists) {
   return all;
 }
 
-// A block of pre x n x post elements seen as n blocks of pre x post, and the inverse.
-View SplitBlocks(int64_t pre, int64_t n, int64_t post) {
+// Views of pre x n x post elements as n blocks of pre x post, and of these as pre x n x post.
+View BlocksFirst(int64_t pre, int64_t n, int64_t post) {
   return {{n, pre, post}, {0, {post, n * post, 1}, {}}};
 }
-View MergeBlocks(int64_t pre, int64_t n, int64_t post) {
+View BlocksInPlace(int64_t pre, int64_t n, int64_t post) {
   return {{pre, n, post}, {0, {post, pre * post, 1}, {}}};
 }
-int64_t Before(const Dims& shape, int64_t dim) {
+// The number of elements of the dims before `dim`, and of those from `dim` on.
+int64_t ElementsBefore(const Dims& shape, int64_t dim) {
   return NumElements(absl::MakeConstSpan(shape).subspan(0, dim));
 }
-int64_t From(const Dims& shape, int64_t dim) {
+int64_t ElementsFrom(const Dims& shape, int64_t dim) {
   return NumElements(absl::MakeConstSpan(shape).subspan(dim));
 }
 
@@ -89,11 +92,11 @@ class Lowerer {
   }
 
  private:
-  // One op where it stands.
+  // The op to lower, and the lowered values of its operands.
   struct At {
     const ir::Function& f;
     const ir::Op& op;
-    std::vector<int> operands;  // values of the lowered program
+    std::vector<int> operands;
 
     const ir::OpDef& def() const { return *op.def; }
     const ir::Type& in(int i) const { return f.type(op.operands[i]); }
@@ -126,17 +129,15 @@ class Lowerer {
     items_->push_back({label_, std::move(operands), std::move(results), std::move(what)});
   }
 
-  // The values of the results of `f` for `args`.
+  // Adds the items of `f`, called with `args`; returns the values of its results.
   std::vector<int> LowerFunction(const ir::Function& f, const std::vector<int>& args) {
     std::vector<int> env(f.types.size(), -1);
     std::copy(args.begin(), args.end(), env.begin());
     for (size_t i = 0; i < f.ops.size(); ++i) {
       const ir::Op& op = f.ops[i];
-      const std::string site = i < f.sites.size() ? f.sites[i].ToString() : "";
       const int outer_label = label_;
       label_ = static_cast<int>(out_.labels.size());
-      out_.labels.push_back(absl::StrCat(ToAbsl(op.def->lax_name), site.empty() ? "" : " (", site,
-                                         site.empty() ? "" : ")"));
+      out_.labels.push_back(LabelOf(f, i));
       At at{f, op, {}};
       for (ir::ValueId v : op.operands) at.operands.push_back(env[v]);
       const std::vector<int> results = LowerOp(at);
@@ -165,7 +166,7 @@ class Lowerer {
       const std::optional<std::vector<int>> done = LowerComputable(at);
       if (done) return *done;
     }
-    return LowerGeneral(at);
+    return LowerToHostFallback(at);
   }
 
   // nullopt if the op has no kernel.
@@ -187,7 +188,7 @@ class Lowerer {
     }
   }
 
-  std::vector<int> LowerGeneral(const At& at) {
+  std::vector<int> LowerToHostFallback(const At& at) {
     auto f = std::make_shared<ir::Function>();
     for (const ir::FunctionRef& region : at.op.regions)
       if (HasCollective(*region)) Refuse("collectives inside it are not planned");
@@ -212,7 +213,7 @@ class Lowerer {
     return results;
   }
 
-  // The first refusal is the answer.
+  // Makes Take fail. Only the first refusal is reported.
   void Refuse(absl::string_view why) {
     if (!refused_.ok()) return;
     refused_ = MakeError(ErrorKind::kNotImplemented, absl::StrCat(out_.labels[label_], ": ", why));
@@ -221,7 +222,7 @@ class Lowerer {
   std::optional<std::vector<int>> LowerScalar(const At& at) {
     const ir::ScalarGraph graph = at.def().scalar.record(
         at.op.attrs, at.in(static_cast<int>(at.operands.size()) - 1).dtype, at.out(0).dtype);
-    if (!HasKernels(graph)) return std::nullopt;
+    if (!HasScalarFns(graph)) return std::nullopt;
     std::vector<int> results;
     for (const ir::Type& t : at.out_types()) results.push_back(NewValue(t));
     Add(at.operands, results, ScalarItem{ir::Canonical(graph)});
@@ -286,7 +287,7 @@ class Lowerer {
     return {result};
   }
 
-  // The piece covers the result, each element once and in place.
+  // Whether the piece writes all of the result, in order.
   static bool IsAllOf(const ir::IndexPiece& piece, const ir::Type& out) {
     if (piece.shape != out.shape || !piece.write.empty()) return false;
     for (int d = 0; d < out.rank(); ++d)
@@ -294,7 +295,7 @@ class Lowerer {
     return true;
   }
 
-  // ---- Reductions and contractions: the factors say which dims are which. ----
+  // ---- Reductions and contractions. The op's factors tell which dims belong together. ----
 
   static ir::Signature SignatureOf(const At& at) {
     const std::vector<ir::Type> in = at.in_types(), out = at.out_types();
@@ -314,8 +315,8 @@ class Lowerer {
                        [](const ir::Type& t) { return t.num_elements() == 0; });
   }
 
-  // An op on no elements has a constant result, which the evaluator computes.
-  std::optional<std::vector<int>> LowerOfNothing(const At& at) {
+  // The result of an op on empty operands is a constant, which the evaluator computes.
+  std::optional<std::vector<int>> LowerEmpty(const At& at) {
     std::vector<ir::Array> nothing;
     for (const ir::Type& t : at.in_types()) nothing.emplace_back(t.dtype, t.shape);
     const absl::StatusOr<std::vector<ir::Array>> values =
@@ -325,7 +326,7 @@ class Lowerer {
   }
 
   std::optional<std::vector<int>> LowerReduce(const At& at) {
-    if (IsEmpty(at)) return LowerOfNothing(at);
+    if (IsEmpty(at)) return LowerEmpty(at);
     const ir::Signature s = SignatureOf(at);
     const std::set<int> kept_factors = FactorsIn(s.results[0]);
     std::vector<int> kept, reduced;
@@ -340,27 +341,27 @@ class Lowerer {
     item.access.strides = Joined({Pick(strides, kept), Pick(strides, reduced)});
     const bool arg = item.kind == ir::ReduceKind::kArgMax || item.kind == ir::ReduceKind::kArgMin;
     if (arg && item.num_reduced != 1) return std::nullopt;
-    // A long reduction gets one more dim below.
+    // AddReduction may add a dim.
     if (item.box.size() >= kGroupDimsMax) return std::nullopt;
     const int result = NewValue(at.out(0));
     AddReduction(at.operands[0], result, std::move(item));
     return std::vector<int>{result};
   }
 
-  // A long reduction to a few elements is split in two stages: of parts to partial results, then of
-  // these. That gives work to many threads, and rounds less.
+  // A long reduction to few elements is split in two stages: to partial results, then of these.
+  // That gives work to many threads, and rounds less.
   void AddReduction(int operand, int result, ReduceItem item) {
     const bool arg = item.kind == ir::ReduceKind::kArgMax || item.kind == ir::ReduceKind::kArgMin;
     const int num_parallel = static_cast<int>(item.box.size()) - item.num_reduced;
     const absl::Span<const int64_t> box = item.box;
     const int64_t kept = NumElements(box.subspan(0, num_parallel));
     const int64_t reduced = NumElements(box.subspan(num_parallel));
-    if (arg || reduced < kLongReduction || kept >= kPartials / 2) {
+    if (arg || reduced < kLongReductionMin || kept >= kPartialsMax / 2) {
       Add({operand}, {result}, std::move(item));
       return;
     }
-    // Whole dims from the major end, then a divisor of the next.
-    const int64_t wanted = std::min(kPartials / kept, reduced / kPartElements);
+    // The parts are whole dims, major ones first, then a divisor of the next dim.
+    const int64_t wanted = std::min(kPartialsMax / kept, reduced / kPartElementsMin);
     int64_t parts = 1;
     int d = num_parallel;
     while (parts * item.box[d] <= wanted) parts *= item.box[d++];
@@ -378,41 +379,42 @@ class Lowerer {
       return;
     }
     item.num_reduced = static_cast<int>(item.box.size()) - d;
-    ir::DType wide = out_.values[result].dtype;
-    if (wide == ir::DType::kBF16) wide = ir::DType::kF32;
+    ir::DType accumulator = out_.values[result].dtype;
+    if (accumulator == ir::DType::kBF16) accumulator = ir::DType::kF32;
     ReduceItem rest;
     rest.kind = item.kind;
     rest.box.assign(item.box.begin(), item.box.begin() + num_parallel);
     rest.box.push_back(parts);
     rest.num_reduced = 1;
     rest.access = Dense(rest.box, static_cast<int>(rest.box.size()));
-    const int partial = NewValue(wide, kept * parts);
+    const int partial = NewValue(accumulator, kept * parts);
     Add({operand}, {partial}, std::move(item));
     Add({partial}, {result}, std::move(rest));
   }
 
   std::optional<std::vector<int>> LowerContract(const At& at) {
-    if (IsEmpty(at)) return LowerOfNothing(at);
+    if (IsEmpty(at)) return LowerEmpty(at);
     if (at.def().reduce != ir::ReduceKind::kSum) return std::nullopt;
     const ir::Signature s = SignatureOf(at);
     const std::set<int> a = FactorsIn(s.operands[0]), b = FactorsIn(s.operands[1]);
     const std::set<int> c = FactorsIn(s.results[0]);
-    // Dims of each operand by what they are, in the order of the result's, or of the lhs'.
+    // The dims of each operand by their role. Batch and free dims are in the order of the result's,
+    // contracted ones in that of the lhs.
     std::vector<int> batch[2], free[2], contracted[2];
     const auto find = [](const ir::TensorFactors& dims, const ir::FactorList& dim) {
       return static_cast<int>(std::find(dims.begin(), dims.end(), dim) - dims.begin());
     };
-    int part = 0;  // the result is batch, then m, then n
+    int part = 0;  // the result's dims must be batch (0), then m (1), then n (2)
     for (const ir::FactorList& dim : s.results[0]) {
       const bool in_a = Has(a, dim), in_b = Has(b, dim);
-      const int now = in_a && in_b ? 0 : in_a ? 1 : 2;
-      if (now < part) return std::nullopt;
-      part = now;
-      if (now == 0) {
+      const int next = in_a && in_b ? 0 : in_a ? 1 : 2;
+      if (next < part) return std::nullopt;
+      part = next;
+      if (part == 0) {
         batch[0].push_back(find(s.operands[0], dim));
         batch[1].push_back(find(s.operands[1], dim));
       } else {
-        free[now - 1].push_back(find(s.operands[now - 1], dim));
+        free[part - 1].push_back(find(s.operands[part - 1], dim));
       }
     }
     for (int d = 0; d < at.in(0).rank(); ++d) {
@@ -431,12 +433,12 @@ class Lowerer {
     item.n = Pick(y, free[1]);
     item.a.strides = Joined({Pick(xs, batch[0]), Pick(xs, free[0]), Pick(xs, contracted[0])});
     item.b.strides = Joined({Pick(ys, batch[1]), Pick(ys, contracted[1]), Pick(ys, free[1])});
-    const bool multiplied =
-        options_.multiplies && options_.multiplies(at.in(0).dtype, at.out(0).dtype);
+    const bool has_matmul =
+        options_.has_matmul && options_.has_matmul(at.in(0).dtype, at.out(0).dtype);
     const size_t dims = item.batch.size() + item.m.size() + item.n.size() + item.k.size();
-    if (!multiplied && dims >= kGroupDimsMax) return std::nullopt;
+    if (!has_matmul && dims >= kGroupDimsMax) return std::nullopt;
     const int result = NewValue(at.out(0));
-    if (multiplied) {
+    if (has_matmul) {
       Add(at.operands, {result}, std::move(item));
     } else {
       AddContractionAsReduction(at, item, result);
@@ -444,14 +446,15 @@ class Lowerer {
     return std::vector<int>{result};
   }
 
-  // Two views over (batch, m, n, k), multiplied and summed in the result's precision.
+  // Multiplies two views over (batch, m, n, k), and sums the products over k in f32 or wider.
   void AddContractionAsReduction(const At& at, const ContractItem& item, int result) {
     const Dims box = Joined({item.batch, item.m, item.n, item.k});
     const size_t nb = item.batch.size(), nm = item.m.size(), nn = item.n.size(), nk = item.k.size();
-    ir::DType wide = at.out(0).dtype;
-    if (ir::IsFloat(wide))
-      wide = at.in(0).dtype == ir::DType::kF64 || wide == ir::DType::kF64 ? ir::DType::kF64
-                                                                          : ir::DType::kF32;
+    ir::DType accumulator = at.out(0).dtype;
+    if (ir::IsFloat(accumulator))
+      accumulator = at.in(0).dtype == ir::DType::kF64 || accumulator == ir::DType::kF64
+                        ? ir::DType::kF64
+                        : ir::DType::kF32;
     View a{box, item.a}, b{box, item.b};
     a.access.strides.insert(a.access.strides.begin() + nb + nm, nn, 0);
     Dims b_strides(item.b.strides.begin(), item.b.strides.begin() + nb);
@@ -464,11 +467,11 @@ class Lowerer {
     const int x = NewValue(at.in(0).dtype, n), y = NewValue(at.in(1).dtype, n);
     Add({at.operands[0]}, {x}, ViewItem{std::move(a)});
     Add({at.operands[1]}, {y}, ViewItem{std::move(b)});
-    const bool converts = wide != at.out(0).dtype;
-    const int xy = nk == 0 && !converts ? result : NewValue(wide, n);
-    Add({x, y}, {xy}, ScalarItem{MultiplyGraph(at.in(0).dtype, wide)});
+    const bool converts = accumulator != at.out(0).dtype;
+    const int xy = nk == 0 && !converts ? result : NewValue(accumulator, n);
+    Add({x, y}, {xy}, ScalarItem{MultiplyGraph(at.in(0).dtype, accumulator)});
     if (nk == 0) {
-      if (converts) Add({xy}, {result}, ScalarItem{ConvertGraph(wide, at.out(0).dtype)});
+      if (converts) Add({xy}, {result}, ScalarItem{ConvertGraph(accumulator, at.out(0).dtype)});
       return;
     }
     ReduceItem sum;
@@ -477,9 +480,9 @@ class Lowerer {
     sum.num_reduced = static_cast<int>(nk);
     sum.access = Dense(box, static_cast<int>(box.size()));
     if (!converts) return AddReduction(xy, result, std::move(sum));
-    const int total = NewValue(wide, out_.values[result].elements);
+    const int total = NewValue(accumulator, out_.values[result].elements);
     AddReduction(xy, total, std::move(sum));
-    Add({total}, {result}, ScalarItem{ConvertGraph(wide, at.out(0).dtype)});
+    Add({total}, {result}, ScalarItem{ConvertGraph(accumulator, at.out(0).dtype)});
   }
 
   static ir::ScalarGraph ConvertGraph(ir::DType from, ir::DType to) {
@@ -488,22 +491,52 @@ class Lowerer {
     graph.roots = {1};
     return graph;
   }
-  static ir::ScalarGraph MultiplyGraph(ir::DType in, ir::DType wide) {
+  static ir::ScalarGraph MultiplyGraph(ir::DType in, ir::DType accumulator) {
     ir::ScalarGraph graph;
     graph.nodes = {{ir::ScalarPrim::kInput, in, {}, 0}, {ir::ScalarPrim::kInput, in, {}, 1}};
     int x = 0, y = 1;
-    if (in != wide) {
-      graph.nodes.push_back({ir::ScalarPrim::kConvert, wide, {0}});
-      graph.nodes.push_back({ir::ScalarPrim::kConvert, wide, {1}});
+    if (in != accumulator) {
+      graph.nodes.push_back({ir::ScalarPrim::kConvert, accumulator, {0}});
+      graph.nodes.push_back({ir::ScalarPrim::kConvert, accumulator, {1}});
       x = 2;
       y = 3;
     }
-    graph.nodes.push_back({ir::ScalarPrim::kMul, wide, {x, y}});
+    graph.nodes.push_back({ir::ScalarPrim::kMul, accumulator, {x, y}});
     graph.roots = {static_cast<int>(graph.nodes.size()) - 1};
     return graph;
   }
 
-  // ---- Collectives: packed to contiguous blocks before, unpacked after. ----
+  // ---- Collectives. ----
+
+  // A collective works on contiguous blocks: its operand is packed to them before, its result is
+  // unpacked after. nullopt: as it is.
+  struct Packing {
+    std::optional<View> pack, unpack;
+  };
+  static Packing PackingOf(const At& at, int64_t n) {
+    const Dims& x = at.in(0).shape;
+    const auto chunks = [&](int64_t dim) {  // n chunks along the dim
+      return BlocksFirst(ElementsBefore(x, dim), n, ElementsFrom(x, dim) / n);
+    };
+    const auto concat = [n](const Dims& block, int64_t dim) {
+      return BlocksInPlace(ElementsBefore(block, dim), n, ElementsFrom(block, dim));
+    };
+    switch (at.def().collective) {
+      case CollectiveKind::kAllGather:
+        return {std::nullopt, concat(x, at.op.attrs.Int("all_gather_dimension"))};
+      case CollectiveKind::kReduceScatter:
+        return {chunks(at.op.attrs.Int("scatter_dimension")), std::nullopt};
+      case CollectiveKind::kAllToAll: {
+        const int64_t split = at.op.attrs.Int("split_dimension");
+        Dims block = x;
+        block[split] /= n;
+        if (!at.op.attrs.Bool("tiled")) block.erase(block.begin() + split);
+        return {chunks(split), concat(block, at.op.attrs.Int("concat_dimension"))};
+      }
+      default:
+        return {};
+    }
+  }
 
   int AddView(int operand, const View& view) {
     if (view.shape[0] == 1 || view.shape[1] == 1) return operand;  // The order stays the same.
@@ -531,53 +564,29 @@ class Lowerer {
     step.group_size = static_cast<int>(n);
     step.dtype = at.in(0).dtype;
     step.elements = at.in(0).num_elements();
+    const Packing packing = PackingOf(at, n);
     int in = at.operands[0];
-    const Dims& x = at.in(0).shape;
-    const auto cut = [&](int64_t dim) {  // n chunks along a dim
-      in = AddView(in, SplitBlocks(Before(x, dim), n, From(x, dim) / n));
+    if (packing.pack) {
+      in = AddView(in, *packing.pack);
       step.elements /= n;
-    };
-    std::optional<View> unpack;
-    switch (kind) {
-      case CollectiveKind::kAllGather: {
-        const int64_t dim = at.op.attrs.Int("all_gather_dimension");
-        unpack = MergeBlocks(Before(x, dim), n, From(x, dim));
-        break;
-      }
-      case CollectiveKind::kReduceScatter:
-        cut(at.op.attrs.Int("scatter_dimension"));
-        break;
-      case CollectiveKind::kAllToAll: {
-        const int64_t split = at.op.attrs.Int("split_dimension");
-        const int64_t concat = at.op.attrs.Int("concat_dimension");
-        cut(split);
-        Dims block = x;
-        block[split] /= n;
-        if (!at.op.attrs.Bool("tiled")) block.erase(block.begin() + split);
-        unpack = MergeBlocks(Before(block, concat), n, From(block, concat));
-        break;
-      }
-      case CollectiveKind::kPermute: {
-        const std::vector<int64_t>& perm = at.op.attrs.Ints("perm");
-        for (size_t i = 0; i + 1 < perm.size(); i += 2)
-          step.pairs.emplace_back(static_cast<int>(perm[i]), static_cast<int>(perm[i + 1]));
-        break;
-      }
-      default:
-        break;
     }
-    if (kind == CollectiveKind::kAllReduce && options_.combines &&
-        !options_.combines(step.reduce, step.dtype)) {
+    if (kind == CollectiveKind::kPermute) {
+      const std::vector<int64_t>& perm = at.op.attrs.Ints("perm");
+      for (size_t i = 0; i + 1 < perm.size(); i += 2)
+        step.pairs.emplace_back(static_cast<int>(perm[i]), static_cast<int>(perm[i + 1]));
+    }
+    if (kind == CollectiveKind::kAllReduce && options_.has_reduction &&
+        !options_.has_reduction(step.reduce, step.dtype)) {
       return LowerByGathering(in, std::move(step));
     }
     const bool each = ir::InfoOf(kind).out == ir::BlockCount::kEach;
     int out = NewValue(step.dtype, each ? step.elements * n : step.elements);
     Add({in}, {out}, CollectiveItem{std::move(step)});
-    if (unpack) out = AddView(out, *unpack);
+    if (packing.unpack) out = AddView(out, *packing.unpack);
     return {out};
   }
 
-  // An all_reduce as an all_gather and a reduction in the order of the group.
+  // Does an all_reduce by an all_gather and a reduction, in the order of the group.
   std::vector<int> LowerByGathering(int in, CollectiveStep step) {
     ReduceItem reduce;
     reduce.kind = step.reduce;
@@ -599,30 +608,30 @@ class Lowerer {
     const std::vector<ir::Type> in = at.in_types();
     const ir::RegionDataFlow map =
         at.def().data_flow({at.def(), at.f.scope, in, at.op.attrs, at.op.regions});
-    if (!map.manual_axes.empty()) return LowerGeneral(at);
-    const auto leads = [](const ir::DataFlowEdge& tie) { return tie.leading_dim; };
+    if (!map.manual_axes.empty()) return LowerToHostFallback(at);
+    const auto has_leading_dim = [](const ir::DataFlowEdge& edge) { return edge.leading_dim; };
     const bool loop = map.trip_count != 1 || !map.carries.empty() ||
-                      std::any_of(map.operands.begin(), map.operands.end(), leads) ||
-                      std::any_of(map.results.begin(), map.results.end(), leads);
+                      std::any_of(map.operands.begin(), map.operands.end(), has_leading_dim) ||
+                      std::any_of(map.results.begin(), map.results.end(), has_leading_dim);
     return loop ? LowerLoop(at, map) : LowerCall(at, map);
   }
 
   std::vector<int> LowerCall(const At& at, const ir::RegionDataFlow& map) {
     const ir::Function& body = *at.op.regions[0];
     std::vector<int> args(body.num_params, -1);
-    for (const ir::DataFlowEdge& tie : map.operands) args[tie.inner] = at.operands[tie.outer];
+    for (const ir::DataFlowEdge& edge : map.operands) args[edge.inner] = at.operands[edge.outer];
     const std::vector<int> inner = LowerFunction(body, args);
     std::vector<int> results(at.op.results.size(), -1);
-    for (const ir::DataFlowEdge& tie : map.results) results[tie.outer] = inner[tie.inner];
+    for (const ir::DataFlowEdge& edge : map.results) results[edge.outer] = inner[edge.inner];
     return results;
   }
 
-  // One row of `whole` per trip.
-  int AddWindow(int whole, const ir::Type& row, int loop, const ir::RegionDataFlow& map) {
+  // Adds a value that is one row of `whole` in each iteration.
+  int AddSubview(int whole, const ir::Type& row, int loop, const ir::RegionDataFlow& map) {
     const int value = NewValue(row);
     const int64_t n = row.num_elements();
-    out_.values[value].window = Value::Subview{whole, map.reverse ? (map.trip_count - 1) * n : 0,
-                                               loop, map.reverse ? -n : n};
+    out_.values[value].subview = Value::Subview{whole, map.reverse ? (map.trip_count - 1) * n : 0,
+                                                loop, map.reverse ? -n : n};
     return value;
   }
 
@@ -634,30 +643,31 @@ class Lowerer {
     std::vector<int> results;
     for (const ir::Type& t : at.out_types()) results.push_back(NewValue(t));
     std::vector<int> args(body.num_params, -1);
-    for (const ir::DataFlowEdge& tie : map.operands)
-      args[tie.inner] =
-          tie.leading_dim ? AddWindow(at.operands[tie.outer], body.types[tie.inner], item.loop, map)
-                          : at.operands[tie.outer];
-    // A carry lives where the result will.
+    for (const ir::DataFlowEdge& edge : map.operands)
+      args[edge.inner] = edge.leading_dim ? AddSubview(at.operands[edge.outer],
+                                                       body.types[edge.inner], item.loop, map)
+                                          : at.operands[edge.outer];
+    // A carry is kept in the value of its result, to which the initial value is copied.
     for (const auto& [param, inner_result] : map.carries)
-      for (const ir::DataFlowEdge& tie : map.results) {
-        if (tie.inner != inner_result || tie.leading_dim) continue;
+      for (const ir::DataFlowEdge& edge : map.results) {
+        if (edge.inner != inner_result || edge.leading_dim) continue;
         if (out_.values[args[param]].elements > 0)
-          Add({args[param]}, {results[tie.outer]}, CopyItem{});
-        args[param] = results[tie.outer];
+          Add({args[param]}, {results[edge.outer]}, CopyItem{});
+        args[param] = results[edge.outer];
       }
     if (map.trip_count == 0) return results;
 
     std::vector<Item>* const outer = items_;
     items_ = &item.body;
     const std::vector<int> inner = LowerFunction(body, args);
-    for (const ir::DataFlowEdge& tie : map.results) {
-      int to = results[tie.outer];
-      if (tie.leading_dim) to = AddWindow(to, body.type(body.results[tie.inner]), item.loop, map);
-      if (inner[tie.inner] != to && out_.values[to].elements > 0)
-        item.updates.emplace_back(inner[tie.inner], to);
+    for (const ir::DataFlowEdge& edge : map.results) {
+      int to = results[edge.outer];
+      if (edge.leading_dim)
+        to = AddSubview(to, body.type(body.results[edge.inner]), item.loop, map);
+      if (inner[edge.inner] != to && out_.values[to].elements > 0)
+        item.updates.emplace_back(inner[edge.inner], to);
     }
-    // A carry that becomes another carry is copied before it is overwritten.
+    // An update from a carry that is itself updated reads a copy, as the updates are simultaneous.
     for (auto& [from, to] : item.updates) {
       const int source = from;
       if (std::none_of(item.updates.begin(), item.updates.end(),
@@ -679,6 +689,12 @@ class Lowerer {
 };
 
 }  // namespace
+
+std::string LabelOf(const ir::Function& f, size_t op) {
+  const std::string site = op < f.sites.size() ? f.sites[op].ToString() : "";
+  return absl::StrCat(ToAbsl(f.ops[op].def->lax_name), site.empty() ? "" : " (", site,
+                      site.empty() ? "" : ")");
+}
 
 absl::StatusOr<Lowered> Lower(const ir::Function& function, const BuildOptions& options) {
   Lowerer lowerer(options);

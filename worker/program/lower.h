@@ -1,5 +1,5 @@
-// A function as a list of items of a few kinds, with its regions inlined and its aliasing ops
-// removed. The input of Fuse.
+// Lowers a function to a list of items of a few kinds, with its regions inlined and its aliasing
+// ops removed: the input of Fuse.
 //
 // A value is a dense row-major array with a number of elements and no shape: a reshape of a value
 // is the value itself. Stateless; thread-safe.
@@ -20,8 +20,8 @@
 
 namespace tessera::worker::program {
 
-// Dims that a group of items has at most, reduced ones included. An op that would need more becomes
-// a HostFallbackItem.
+// The bound of the dims of a kernel, reduced ones included. An op that would need more becomes a
+// HostFallbackItem.
 inline constexpr size_t kGroupDimsMax = 16;
 
 // The kinds of ops that become items other than HostFallbackItem.
@@ -36,15 +36,15 @@ struct Value {
   // At most one of the three is set. If none is, an item computes the value.
   int argument = -1;
   int constant = -1;
-  // Part of another value: from element `offset` on, and `stride` elements further in every
-  // iteration of the loop.
+  // Part of value `of`: begins at element `offset` in the first iteration of `loop`, and `stride`
+  // elements further in each later one.
   struct Subview {
     int of = 0;
     int64_t offset = 0;
     int loop = 0;
     int64_t stride = 0;
   };
-  std::optional<Subview> window;
+  std::optional<Subview> subview;
 };
 
 // result[i] = graph(operands[i], ...); an operand of one element is the same for all.
@@ -55,8 +55,8 @@ struct ScalarItem {
 struct ViewItem {
   View view;
 };
-// Strided copies into the result, one after the other: over `box`, `write` of the result is `read`
-// of the operand (-1: of an iota).
+// Strided copies into the result, one after the other: for every index of `box`, the element
+// `write` of the result is the element `read` of the operand (-1: of an iota).
 struct PiecesItem {
   struct Piece {
     ir::Dims box;
@@ -78,7 +78,7 @@ struct ContractItem {
   ValueAccess a, b;  // over (batch, m, k) and (batch, k, n)
 };
 struct CollectiveItem {
-  CollectiveStep step;  // but for the slots
+  CollectiveStep step;  // without slots
 };
 struct AxisIndexItem {
   ir::AxisList axes;
@@ -117,6 +117,9 @@ struct Lowered {
   std::vector<std::string> labels;
   int num_loops = 0;
 };
+
+// The op's name and call site: "psum (model.cc:41)".
+std::string LabelOf(const ir::Function& f, size_t op);
 
 absl::StatusOr<Lowered> Lower(const ir::Function& function, const BuildOptions& options);
 

@@ -3,28 +3,28 @@
 namespace tessera::worker::program {
 namespace {
 
-// Dims that act as one.
-struct Group {
+// Dims merged to one.
+struct MergedDim {
   int64_t size = 1, stride = 1;
 };
 
-// The size and stride that walk dims [begin, end) in order; nullopt if one stride cannot.
-std::optional<Group> Merge(absl::Span<const int64_t> box, absl::Span<const int64_t> strides,
-                           int begin, int end) {
-  Group group;
+// Merges dims [begin, end); nullopt if a single stride does not walk them in order.
+std::optional<MergedDim> Merge(absl::Span<const int64_t> box, absl::Span<const int64_t> strides,
+                               int begin, int end) {
+  MergedDim merged;
   bool first = true;
   for (int d = end - 1; d >= begin; --d) {
     if (box[d] == 1) continue;
     if (first) {
-      group = {box[d], strides[d]};
+      merged = {box[d], strides[d]};
       first = false;
-    } else if (strides[d] == group.size * group.stride) {
-      group.size *= box[d];
+    } else if (strides[d] == merged.size * merged.stride) {
+      merged.size *= box[d];
     } else {
       return std::nullopt;
     }
   }
-  return group;
+  return merged;
 }
 
 }  // namespace
@@ -32,9 +32,9 @@ std::optional<Group> Merge(absl::Span<const int64_t> box, absl::Span<const int64
 std::optional<Matrices> AsMatrices(absl::Span<const int64_t> box, absl::Span<const int64_t> strides,
                                    int num_batch, int num_rows) {
   const int end = static_cast<int>(box.size());
-  const std::optional<Group> batch = Merge(box, strides, 0, num_batch);
-  std::optional<Group> rows = Merge(box, strides, num_batch, num_batch + num_rows);
-  std::optional<Group> columns = Merge(box, strides, num_batch + num_rows, end);
+  const std::optional<MergedDim> batch = Merge(box, strides, 0, num_batch);
+  std::optional<MergedDim> rows = Merge(box, strides, num_batch, num_batch + num_rows);
+  std::optional<MergedDim> columns = Merge(box, strides, num_batch + num_rows, end);
   if (!batch || !rows || !columns) return std::nullopt;
   // The stride of a dim of size 1 has no effect. It is set as in a dense operand, so that equal
   // matmuls compare equal.

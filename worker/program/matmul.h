@@ -28,9 +28,9 @@ struct Matrices {
   int64_t strides[3] = {0, 0, 1};
 };
 
-// Dims [0, num_batch) of the box are the batch, the next num_rows the rows, the others the columns.
-// nullopt if the strides cannot be merged to three that a library takes: the operand must then be
-// packed first.
+// Merges dims [0, num_batch) of the box to the batch, the next num_rows to the rows, the others to
+// the columns. Returns nullopt if the strides cannot be merged to three that a library takes: the
+// operand must then be packed first.
 std::optional<Matrices> AsMatrices(absl::Span<const int64_t> box, absl::Span<const int64_t> strides,
                                    int num_batch, int num_rows);
 

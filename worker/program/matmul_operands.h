@@ -12,15 +12,15 @@ class MatmulOperands {
  public:
   MatmulOperands(const ContractItem& item, const std::vector<int>& operands);
 
-  // The first operand whose layout no three strides express, if there is one. It must be packed:
-  // copied to a dense value of its own.
+  // The first operand whose layout three strides do not express, or nullopt. It must be packed,
+  // which is to copy it to a dense value.
   std::optional<int> NeedsPacking() const;
   int value(int operand) const { return operands_[operand].value; }
-  // Makes value `packed` the operand, and returns which view of the present one it is a copy of.
+  // Makes the value `packed` the operand; returns the view of the old operand that it must copy.
   View Pack(int operand, int packed);
 
-  // Reads `source` instead of `v`, which is `view` of it, if strides express that. Returns whether
-  // it could.
+  // If strides express it, reads `source` instead of `v`, which is a `view` of it, and returns
+  // true.
   bool FuseView(int v, int source, const View& view);
 
   MatmulStep Step(const std::vector<Value>& values, int result) const;

@@ -7,7 +7,7 @@
 namespace tessera::worker::program {
 namespace {
 
-constexpr size_t kSearchMax = 4096;
+constexpr size_t kSearchMax = 4096;  // nodes that Precedes visits
 
 }  // namespace
 
@@ -33,7 +33,7 @@ bool PartialOrder::Precedes(int first, int second) const {
   return false;
 }
 
-void PartialOrder::Before(int first, int second) {
+void PartialOrder::AddEdge(int first, int second) {
   if (!nodes_[first].next.insert(second).second) return;
   nodes_[second].previous.insert(first);
   const int64_t low = nodes_[second].position, high = nodes_[first].position;
@@ -55,10 +55,10 @@ void PartialOrder::Before(int first, int second) {
   std::sort(before.begin(), before.end(), by_position);
   std::vector<int> all = before;
   all.insert(all.end(), after.begin(), after.end());
-  std::vector<int64_t> places;
-  for (int node : all) places.push_back(nodes_[node].position);
-  std::sort(places.begin(), places.end());
-  for (size_t i = 0; i < all.size(); ++i) nodes_[all[i]].position = places[i];
+  std::vector<int64_t> positions;
+  for (int node : all) positions.push_back(nodes_[node].position);
+  std::sort(positions.begin(), positions.end());
+  for (size_t i = 0; i < all.size(); ++i) nodes_[all[i]].position = positions[i];
 }
 
 void PartialOrder::Merge(int from, int into) {
@@ -66,11 +66,11 @@ void PartialOrder::Merge(int from, int into) {
   nodes_[from] = {gone.position, {}, {}};
   for (int node : gone.next) {
     nodes_[node].previous.erase(from);
-    Before(into, node);
+    AddEdge(into, node);
   }
   for (int node : gone.previous) {
     nodes_[node].next.erase(from);
-    Before(node, into);
+    AddEdge(node, into);
   }
 }
 

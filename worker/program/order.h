@@ -1,5 +1,5 @@
-// An incremental topological order: a growing set of nodes with edges, and a total order that
-// agrees with them, so that questions about nodes near each other are cheap.
+// An incremental topological order: a growing graph and a total order that agrees with its edges.
+// Whether one node precedes another is decided by a search of the nodes between them.
 //
 // Reference: Pearce and Kelly, A dynamic topological sort algorithm for directed acyclic graphs.
 // Value semantics; thread-compatible.
@@ -12,16 +12,16 @@ namespace tessera::worker::program {
 
 class PartialOrder {
  public:
-  // A node, before all others in the total order.
+  // Adds a node before all others in the total order; returns it.
   int AddFirst();
   int size() const { return static_cast<int>(nodes_.size()); }
 
   // Requires: `second` does not precede `first`.
-  void Before(int first, int second);
-  // Whether `first` must come before `second`. May answer true wrongly if the search takes too
-  // long.
+  void AddEdge(int first, int second);
+  // Whether there is a path from `first` to `second`. May wrongly return true where the search
+  // would take too long.
   bool Precedes(int first, int second) const;
-  // The two become one, `into`. Requires: neither precedes the other.
+  // Moves the edges of `from` to `into`. Requires: neither precedes the other.
   void Merge(int from, int into);
 
   const std::set<int>& next(int node) const { return nodes_[node].next; }

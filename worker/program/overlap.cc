@@ -8,60 +8,62 @@
 namespace tessera::worker::program {
 namespace {
 
-class Planner {
+class OverlapPlanner {
  public:
-  explicit Planner(StepProgram* program) : p_(*program), conflicts_(*program) {}
+  explicit OverlapPlanner(StepProgram* program) : p_(*program), conflicts_(*program) {}
 
   void PlanList(std::vector<Step>* steps) {
-    std::vector<UnderWay> exchanges;
+    std::vector<Collective> running;
     for (int at = 0; at < static_cast<int>(steps->size()); ++at) {
       Step& step = (*steps)[at];
       if (IsCollectiveStep(step)) {
-        exchanges.push_back({at, conflicts_.UseOf(step)});
+        running.push_back({at, conflicts_.UseOf(step)});
         continue;
       }
-      if (!exchanges.empty()) {
+      if (!running.empty()) {
         const Conflicts::Use use = conflicts_.UseOf(step);
-        const auto last =
-            std::find_if(exchanges.rbegin(), exchanges.rend(),
-                         [&](const UnderWay& x) { return conflicts_.Between(use, x.use); });
-        if (last != exchanges.rend()) {
+        const auto last = std::find_if(running.rbegin(), running.rend(), [&](const Collective& x) {
+          return conflicts_.Between(use, x.use);
+        });
+        if (last != running.rend()) {
           step.after = last->at;
-          exchanges.erase(exchanges.begin(), last.base());
+          running.erase(running.begin(), last.base());
         }
-        for (const UnderWay& exchange : exchanges) {
-          NoteBeside(exchange.use, use);
-          NoteBeside(use, exchange.use);
+        for (const Collective& collective : running) {
+          NoteConcurrent(collective.use, use);
+          NoteConcurrent(use, collective.use);
         }
       }
       if (!ContainsCollective(step)) continue;
       PlanList(&std::get<LoopStep>(step.what).body);
-      exchanges.clear();  // They come before those of the loop, which are awaited at its end.
+      running.clear();  // The loop's first collective comes after them, and its last is awaited.
     }
   }
 
-  // Whether the argument is read while the result is written.
-  bool IsBeside(const Donation& t) const { return beside_.count({t.argument, t.result}) > 0; }
+  // Whether the argument may be read while the result is written, by a collective and a step.
+  bool IsConcurrent(const Donation& t) const {
+    return concurrent_.count({t.argument, t.result}) > 0;
+  }
 
  private:
-  struct UnderWay {
+  struct Collective {
     int at = 0;
     Conflicts::Use use;
   };
 
-  void NoteBeside(const Conflicts::Use& reader, const Conflicts::Use& writer) {
+  void NoteConcurrent(const Conflicts::Use& reader, const Conflicts::Use& writer) {
     for (int r : reader.reads)
       for (int w : writer.writes)
         if (p_.slots[r].kind == Slot::Kind::kArgument && p_.slots[w].kind == Slot::Kind::kResult)
-          beside_.emplace(p_.slots[r].index, p_.slots[w].index);
+          concurrent_.emplace(p_.slots[r].index, p_.slots[w].index);
   }
 
   const StepProgram& p_;
   const Conflicts conflicts_;
-  std::set<std::pair<int, int>> beside_;  // argument, result
+  std::set<std::pair<int, int>> concurrent_;  // argument, result
 };
 
-// Whether a step overwrites the argument as it reads it.
+// Whether one step reads the argument and writes the result.
 bool IsInPlace(const StepProgram& program, const std::vector<Conflicts::Use>& uses,
                const Donation& t) {
   const auto any = [&](const std::vector<int>& slots, Slot::Kind kind, int index) {
@@ -82,15 +84,16 @@ void PlanOverlap(StepProgram* program) {
   std::vector<Conflicts::Use> uses;
   const Conflicts conflicts(*program);
   for (const Step& step : program->steps) uses.push_back(conflicts.UseOf(step));
+  // What conflicts depends on program->donations, so the others are added again afterwards.
   std::vector<Donation>& all = program->donations;
   const auto rest = std::stable_partition(
       all.begin(), all.end(), [&](const Donation& t) { return IsInPlace(*program, uses, t); });
   const std::vector<Donation> others(rest, all.end());
   all.erase(rest, all.end());
-  Planner planner(program);
+  OverlapPlanner planner(program);
   planner.PlanList(&program->steps);
   std::copy_if(others.begin(), others.end(), std::back_inserter(all),
-               [&](const Donation& t) { return !planner.IsBeside(t); });
+               [&](const Donation& t) { return !planner.IsConcurrent(t); });
 }
 
 Conflicts::Conflicts(const StepProgram& program) : p_(program) {
@@ -101,9 +104,9 @@ Conflicts::Conflicts(const StepProgram& program) : p_(program) {
   });
   for (const Slot& slot : p_.slots) {
     Extent extent{slot.offset, slot.offset + slot.bytes()};
-    for (const LoopStride& trip : slot.loop_strides)
-      (trip.stride < 0 ? extent.low : extent.high) +=
-          trip.stride * std::max<int64_t>(trip_count[trip.loop] - 1, 0);
+    for (const auto& [loop, stride] : slot.loop_strides)
+      (stride < 0 ? extent.low : extent.high) +=
+          stride * std::max<int64_t>(trip_count[loop] - 1, 0);
     extents_.push_back(extent);
   }
 }

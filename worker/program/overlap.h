@@ -7,7 +7,7 @@
 namespace tessera::worker::program {
 
 // Sets Step::after of every step: the last earlier collective whose slots conflict with the step's.
-// A donation that would make a step wait longer is dropped, unless a step writes it in place.
+// Drops donations that would make a step wait longer, except those that a step writes in place.
 void PlanOverlap(StepProgram* program);
 
 // The slots that the steps of a program read and write, and the conflicts between steps.
@@ -16,23 +16,24 @@ class Conflicts {
   // The program outlives this.
   explicit Conflicts(const StepProgram& program);
 
-  // Distinct slots. Those of a loop are those of its body.
+  // Sorted distinct slots.
   struct Use {
     std::vector<int> reads, writes;
   };
+  // The slots that the step uses, or a step of its body.
   Use UseOf(const Step& step) const;
   // Whether one writes what the other reads or writes.
   bool Between(const Use& a, const Use& b) const;
 
  private:
-  // Whether they may lie in the same bytes, in any iteration and with any donations.
+  // Whether the slots may overlap, in any iterations and with any donations.
   bool MayAlias(int a, int b) const;
 
   const StepProgram& p_;
   struct Extent {
     int64_t low = 0, high = 0;
   };
-  std::vector<Extent> extents_;  // of slots
+  std::vector<Extent> extents_;  // the bytes of each slot, over all iterations
 };
 
 }  // namespace tessera::worker::program

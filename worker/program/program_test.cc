@@ -191,7 +191,7 @@ std::string BuildText(const DataCase& c) {
   const ir::Function& f = *program->entry;
   BuildOptions options;
   if (c.Has("multiplies"))
-    options.multiplies = [](ir::DType in, ir::DType out) {
+    options.has_matmul = [](ir::DType in, ir::DType out) {
       return in == ir::DType::kF32 && out == ir::DType::kF32;
     };
   const absl::StatusOr<StepProgram> built = Build(f, options);
@@ -230,7 +230,7 @@ TEST(RandomPrograms, GiveWhatTheEvaluatorGives) {
     for (int i = 0; i < f->num_params; ++i) args.push_back(WholeNumbers(f->types[i], i));
     BuildOptions options;
     if (seed % 2 == 0)
-      options.multiplies = [](ir::DType in, ir::DType) { return in == ir::DType::kF32; };
+      options.has_matmul = [](ir::DType in, ir::DType) { return in == ir::DType::kF32; };
     const absl::StatusOr<StepProgram> built = Build(*f, options);
     ASSERT_THAT(built, IsOk()) << ir::PrintFunction(*f);
     ASSERT_THAT(Verify(*built), IsOk()) << ir::PrintFunction(*f) << built->ToString();

@@ -18,7 +18,6 @@ std::string NameOf(const Buffer& buffer) {
   return ir::MakeType(buffer.dtype, buffer.shape).ToString();
 }
 
-// "s3", and what it is at the first mention of each slot: below, in a table of its own.
 class Printer {
  public:
   explicit Printer(const StepProgram& program) : p_(program) {}
@@ -51,8 +50,8 @@ class Printer {
     if (slot.kind != Slot::Kind::kArena) absl::StrAppend(&text, slot.index);
     if (slot.kind == Slot::Kind::kArena || slot.offset != 0)
       absl::StrAppend(&text, " + ", slot.offset);
-    for (const LoopStride& trip : slot.loop_strides)
-      absl::StrAppend(&text, " + ", trip.stride, " * loop", trip.loop);
+    for (const auto& [loop, stride] : slot.loop_strides)
+      absl::StrAppend(&text, " + ", stride, " * loop", loop);
     absl::StrAppend(&text, ", ", ToAbsl(DTypeName(slot.dtype)), "[", slot.elements, "]");
     return text;
   }
@@ -138,12 +137,12 @@ bool ContainsCollective(const Step& step) {
 
 std::vector<int> ChooseDonations(const StepProgram& program, const std::vector<bool>& donated) {
   std::vector<int> chosen(program.results.size(), -1);
-  std::vector<bool> left = donated;
-  left.resize(program.arguments.size(), false);
+  std::vector<bool> available = donated;
+  available.resize(program.arguments.size(), false);
   for (const Donation& t : program.donations) {
-    if (!left[t.argument] || chosen[t.result] >= 0) continue;
+    if (!available[t.argument] || chosen[t.result] >= 0) continue;
     chosen[t.result] = t.argument;
-    left[t.argument] = false;
+    available[t.argument] = false;
   }
   return chosen;
 }

@@ -6,11 +6,10 @@
 // the comments here state.
 //
 // Memory: a slot is the location of a value: in an argument, in a result, in a constant, or in the
-// one arena of a run. Those of arguments, results and constants, and the arena, begin at
-// addresses that are multiples of kAlignment; a slot with loop strides may begin at any element.
-// Slots that are in use at the same time do not overlap, unless they are the same memory. Steps
-// write their results only; arguments and constants are never written, except that a result may
-// alias an argument (Donation).
+// one arena of a run. Arguments, results, constants, the arena and the slots in it are aligned to
+// kAlignment; a slot with loop strides may begin at any element. Slots that are in use at the same
+// time do not overlap, unless they are the same memory. Steps write their results only; arguments
+// and constants are never written, except that a result may alias an argument (Donation).
 //
 // Order: steps run in order, but collectives overlap with others as Step::after says.
 // CollectiveStep and AxisIndexStep are the only ones that depend on the device.
@@ -67,10 +66,9 @@ struct MatmulStep {
   int64_t a_offset = 0, b_offset = 0;
 };
 
-// A collective of the devices that differ along `axes`, in the order of Mesh::GroupOf; blocks are
-// contiguous. `elements` are those of this device's part: all of `in` for kAllReduce,
-// kAllGather and kPermute; one chunk of `in` for kReduceScatter and kAllToAll. kAllGather's `out`
-// holds the parts, kReduceScatter's one chunk, kAllToAll's one chunk from each.
+// A collective of the devices that differ along `axes`, in the order of Mesh::GroupOf, on
+// contiguous blocks of `elements`. How many blocks `in` and `out` have is in
+// base/collective_kinds.def: one, or one for each device of the group.
 struct CollectiveStep {
   ir::CollectiveKind kind = ir::CollectiveKind::kNone;
   ir::ReduceKind reduce = ir::ReduceKind::kNone;
@@ -125,10 +123,10 @@ struct Step {
 struct Buffer {
   ir::DType dtype = ir::DType::kF32;
   ir::Dims shape;
+  int64_t num_bytes() const { return ir::MakeType(dtype, shape).num_bytes(); }
 };
-// Result i lies in slot `slot`: one of kind kResult that is all of result `index` (i itself, or an
-// earlier one: the two are one buffer), or one of kind kArgument that is all of an argument, whose
-// memory the result shares.
+// The slot of result i is either all of a result (i itself, or an earlier one with the same memory)
+// or all of an argument, whose memory the result shares.
 struct Result {
   Buffer buffer;
   int slot = 0;
@@ -137,8 +135,8 @@ struct Result {
 // An input-output alias: result `result` may reuse the memory of argument `argument` in a run that
 // donates it. Either the result is first written after the last read of the argument, or the step
 // that reads the argument last writes the result in place, element for element: a kernel whose
-// param is marked `in_place`, or a copy, which then has nothing to do. Where several donations name
-// one argument or one result, a run uses one of them; every choice is correct.
+// param is marked `in_place`, or a copy, which then has nothing to do. Of several donations of one
+// argument, or to one result, a run uses any one.
 struct Donation {
   int argument = 0, result = 0;
   bool operator==(const Donation&) const = default;
@@ -157,17 +155,25 @@ struct StepProgram {
   int num_loops = 0;
   int64_t arena_bytes = 0;
 
+  // Without regard to aliases: each array is accounted for separately.
+  int64_t argument_and_result_bytes() const {
+    int64_t bytes = 0;
+    for (const Buffer& argument : arguments) bytes += argument.num_bytes();
+    for (const Result& result : results) bytes += result.buffer.num_bytes();
+    return bytes;
+  }
+
   // One line per buffer, slot and step, then the kernels.
   std::string ToString() const;
 };
 
 struct BuildOptions {
-  // Whether the backend's library has matmuls from dtype `in` to `out`; null: it has none. Other
+  // Whether the backend's library multiplies matrices of dtype `in` to `out`; null: never. Other
   // contractions become kernels.
-  std::function<bool(ir::DType in, ir::DType out)> multiplies;
-  // Whether the backend's collectives combine `dtype` by `reduce`; null: always. If not, the blocks
-  // are gathered and a kernel combines them.
-  std::function<bool(ir::ReduceKind reduce, ir::DType dtype)> combines;
+  std::function<bool(ir::DType in, ir::DType out)> has_matmul;
+  // Whether the backend's collectives reduce `dtype` by `reduce`; null: always. If not, the blocks
+  // are gathered and a kernel reduces them.
+  std::function<bool(ir::ReduceKind reduce, ir::DType dtype)> has_reduction;
 };
 
 // Errors name the op and its source location.
@@ -182,8 +188,8 @@ void ForEachStep(Steps& steps, const F& f) {
   }
 }
 
-// Calls read(slot) and write(slot) for the slots that a step other than a loop reads and writes;
-// those of a step that is not const may be changed.
+// Calls read(slot) and write(slot) for the slots that a step other than a loop reads and writes, by
+// reference to the step's fields.
 template <class StepType, class Read, class Write>
 void ForEachSlot(StepType& step, const std::vector<codegen::Kernel>& kernels, const Read& read,
                  const Write& write) {
@@ -208,16 +214,16 @@ void ForEachSlot(StepType& step, const std::vector<codegen::Kernel>& kernels, co
   }
 }
 
-// Whether the step is a collective.
+// Whether the step is a collective of more than one device.
 bool IsCollectiveStep(const Step& step);
-// Whether the step, or a step of its body, is a collective.
+// Whether the step, or a step of its body, is one.
 bool ContainsCollective(const Step& step);
 
 // For each result, the argument whose memory it reuses in a run that donates these arguments, or
 // -1.
 std::vector<int> ChooseDonations(const StepProgram& program, const std::vector<bool>& donated);
 
-// Checks every rule above, and codegen::Verify for each kernel. A failure is our bug.
+// Checks every rule above, and codegen::Verify for each kernel. INTERNAL for a bug of Build.
 absl::Status Verify(const StepProgram& program);
 
 }  // namespace tessera::worker::program

@@ -22,12 +22,12 @@ class Verifier {
   explicit Verifier(const StepProgram& program) : p_(program) {}
 
   absl::Status Run() {
-    trips_.assign(p_.num_loops, 0);
+    trip_counts_.assign(p_.num_loops, 0);
     if (p_.num_loops < 0) return Fault("a negative number of loops");
     ForEachStep(p_.steps, [&](const Step& step) {
       const auto* loop = std::get_if<LoopStep>(&step.what);
       if (loop != nullptr && loop->loop >= 0 && loop->loop < p_.num_loops)
-        trips_[loop->loop] = loop->trip_count;
+        trip_counts_[loop->loop] = loop->trip_count;
     });
     for (size_t k = 0; k < p_.kernels.size(); ++k)
       TESSERA_RETURN_IF_ERROR(Annotate(codegen::Verify(p_.kernels[k]), absl::StrCat("kernel ", k)));
@@ -45,11 +45,7 @@ class Verifier {
   }
 
  private:
-  static int64_t Bytes(DType dtype, const ir::Dims& shape) {
-    return ir::MakeType(dtype, shape).num_bytes();
-  }
-
-  // The memory that a slot is part of.
+  // The size of the argument, result, constant or arena that the slot is part of.
   absl::StatusOr<int64_t> WholeBytes(const Slot& slot) const {
     const auto in = [&](size_t count) {
       return slot.index >= 0 && static_cast<size_t>(slot.index) < count;
@@ -57,10 +53,10 @@ class Verifier {
     switch (slot.kind) {
       case Slot::Kind::kArgument:
         if (!in(p_.arguments.size())) return Fault("there is no argument ", slot.index);
-        return Bytes(p_.arguments[slot.index].dtype, p_.arguments[slot.index].shape);
+        return p_.arguments[slot.index].num_bytes();
       case Slot::Kind::kResult:
         if (!in(p_.results.size())) return Fault("there is no result ", slot.index);
-        return Bytes(p_.results[slot.index].buffer.dtype, p_.results[slot.index].buffer.shape);
+        return p_.results[slot.index].buffer.num_bytes();
       case Slot::Kind::kConstant:
         if (!in(p_.constants.size())) return Fault("there is no constant ", slot.index);
         return p_.constants[slot.index].num_bytes();
@@ -73,9 +69,9 @@ class Verifier {
   absl::Status CheckSlot(const Slot& slot) const {
     TESSERA_ASSIGN_OR_RETURN(const int64_t whole, WholeBytes(slot));
     int64_t low = slot.offset, high = slot.offset + slot.bytes();
-    for (const LoopStride& trip : slot.loop_strides) {
-      if (trip.loop < 0 || trip.loop >= p_.num_loops) return Fault("there is no loop ", trip.loop);
-      (trip.stride < 0 ? low : high) += trip.stride * std::max<int64_t>(trips_[trip.loop] - 1, 0);
+    for (const auto& [loop, stride] : slot.loop_strides) {
+      if (loop < 0 || loop >= p_.num_loops) return Fault("there is no loop ", loop);
+      (stride < 0 ? low : high) += stride * std::max<int64_t>(trip_counts_[loop] - 1, 0);
     }
     if (slot.elements < 0 || low < 0 || high > whole)
       return Fault("bytes ", low, " to ", high, " of ", whole);
@@ -89,8 +85,7 @@ class Verifier {
     const Result& result = p_.results[i];
     TESSERA_RETURN_IF_ERROR(CheckIndex(result.slot));
     const Slot& slot = p_.slots[result.slot];
-    if (slot.offset != 0 || !slot.loop_strides.empty() ||
-        slot.bytes() != Bytes(result.buffer.dtype, result.buffer.shape))
+    if (slot.offset != 0 || !slot.loop_strides.empty() || slot.bytes() != result.buffer.num_bytes())
       return Fault("it is not all of its slot");
     const bool own = slot.kind == Slot::Kind::kResult && slot.index <= i;
     if (!own && slot.kind != Slot::Kind::kArgument)
@@ -103,7 +98,7 @@ class Verifier {
       return Fault("there is no slot ", slot);
     return absl::OkStatus();
   }
-  // A slot of `elements` elements or, with `exact` false, of at least that many.
+  // Checks that the slot has `elements` elements or, if not `exact`, at least as many.
   absl::Status CheckUse(int slot, DType dtype, int64_t elements, bool write,
                         const std::vector<int>& loops, bool exact = true) const {
     TESSERA_RETURN_IF_ERROR(CheckIndex(slot));
@@ -113,18 +108,18 @@ class Verifier {
                    "; expected ", elements, " of ", ToAbsl(DTypeName(dtype)));
     if (write && (s.kind == Slot::Kind::kArgument || s.kind == Slot::Kind::kConstant))
       return Fault("s", slot, " is written, and is an argument or a constant");
-    for (const LoopStride& trip : s.loop_strides)
-      if (std::find(loops.begin(), loops.end(), trip.loop) == loops.end())
-        return Fault("s", slot, " moves with loop ", trip.loop, ", which does not run here");
+    for (const LoopStride& by : s.loop_strides)
+      if (std::find(loops.begin(), loops.end(), by.loop) == loops.end())
+        return Fault("s", slot, " moves with loop ", by.loop, ", which does not run here");
     return absl::OkStatus();
   }
 
-  // Memory that one of them may write while the other is used.
+  // Whether the slots overlap in the same iteration.
   bool Overlap(int a, int b) const {
     const Slot &x = p_.slots[a], &y = p_.slots[b];
     if (x.kind != y.kind || (x.kind != Slot::Kind::kArena && x.index != y.index)) return false;
     if (x.loop_strides != y.loop_strides)
-      return false;  // Windows of one value: their loop keeps them apart.
+      return false;  // Subviews of a loop, which are different rows in each iteration.
     return x.offset < y.offset + y.bytes() && y.offset < x.offset + x.bytes();
   }
 
@@ -154,7 +149,8 @@ class Verifier {
       if (Overlap(c->in, c->out)) return Fault("a copy within s", c->in);
       return absl::OkStatus();
     }
-    if (const auto* g = std::get_if<HostFallbackStep>(&step.what)) return CheckGeneral(*g, *loops);
+    if (const auto* g = std::get_if<HostFallbackStep>(&step.what))
+      return CheckHostFallback(*g, *loops);
     const LoopStep& loop = std::get<LoopStep>(step.what);
     if (loop.loop < 0 || loop.loop >= p_.num_loops || loop.trip_count < 1)
       return Fault("loop ", loop.loop, " of ", loop.trip_count, " trips");
@@ -218,7 +214,7 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  absl::Status CheckGeneral(const HostFallbackStep& g, const std::vector<int>& loops) const {
+  absl::Status CheckHostFallback(const HostFallbackStep& g, const std::vector<int>& loops) const {
     if (g.function == nullptr || g.in.size() != static_cast<size_t>(g.function->num_params) ||
         g.out.size() != g.function->results.size())
       return Fault("a function that does not fit its slots");
@@ -235,10 +231,10 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Every step against every exchange that may still be under way when it begins.
+  // Checks that no step uses the memory of a collective that may still be running when it begins.
   absl::Status CheckOrder(const Conflicts& conflicts, const std::vector<Step>& steps) const {
-    int ended = -1;  // all exchanges up to this one
-    std::vector<std::pair<int, Conflicts::Use>> exchanges;
+    int ended = -1;  // the collectives up to this one
+    std::vector<std::pair<int, Conflicts::Use>> collectives;
     for (int at = 0; at < static_cast<int>(steps.size()); ++at) {
       const Step& step = steps[at];
       const std::string& label = p_.labels[step.label];
@@ -247,14 +243,14 @@ class Verifier {
         return Fault(label, ": it comes after step ", step.after,
                      ", which is no exchange before it");
       if (IsCollectiveStep(step)) {
-        exchanges.emplace_back(at, conflicts.UseOf(step));
+        collectives.emplace_back(at, conflicts.UseOf(step));
         continue;
       }
       ended = std::max(ended, step.after);
       const Conflicts::Use use = conflicts.UseOf(step);
-      for (const auto& [exchange, used] : exchanges)
-        if (exchange > ended && conflicts.Between(use, used))
-          return Fault(label, ": it does not wait for step ", exchange,
+      for (const auto& [collective, used] : collectives)
+        if (collective > ended && conflicts.Between(use, used))
+          return Fault(label, ": it does not wait for step ", collective,
                        ", an exchange whose memory it uses");
       if (const auto* loop = std::get_if<LoopStep>(&step.what))
         TESSERA_RETURN_IF_ERROR(CheckOrder(conflicts, loop->body));
@@ -265,52 +261,51 @@ class Verifier {
 
   // ---- Donation. ----
 
-  // Of the steps of the program, a loop being one.
-  struct Reach {
+  // Numbers of top-level steps.
+  struct FirstAndLastUse {
     std::vector<int> last_read;    // of each argument; -1: it is not read
     std::vector<int> first_write;  // of each result
   };
-  Reach ReachOf(const Conflicts& conflicts) const {
+  FirstAndLastUse FirstAndLastUses(const Conflicts& conflicts) const {
     const int steps = static_cast<int>(p_.steps.size());
-    Reach reach{std::vector<int>(p_.arguments.size(), -1),
-                std::vector<int>(p_.results.size(), steps)};
+    FirstAndLastUse uses{std::vector<int>(p_.arguments.size(), -1),
+                         std::vector<int>(p_.results.size(), steps)};
     for (int at = 0; at < steps; ++at) {
       const Conflicts::Use use = conflicts.UseOf(p_.steps[at]);
       for (int s : use.reads)
-        if (p_.slots[s].kind == Slot::Kind::kArgument) reach.last_read[p_.slots[s].index] = at;
+        if (p_.slots[s].kind == Slot::Kind::kArgument) uses.last_read[p_.slots[s].index] = at;
       for (int s : use.writes) {
         if (p_.slots[s].kind != Slot::Kind::kResult) continue;
-        int& first = reach.first_write[p_.slots[s].index];
+        int& first = uses.first_write[p_.slots[s].index];
         first = std::min(first, at);
       }
     }
     for (const Result& r : p_.results)
       if (p_.slots[r.slot].kind == Slot::Kind::kArgument)
-        reach.last_read[p_.slots[r.slot].index] = steps;  // It is a result.
-    return reach;
+        uses.last_read[p_.slots[r.slot].index] = steps;  // It is a result.
+    return uses;
   }
 
   absl::Status CheckDonations(const Conflicts& conflicts) const {
-    const Reach reach = ReachOf(conflicts);
+    const FirstAndLastUse uses = FirstAndLastUses(conflicts);
     for (const Donation& t : p_.donations)
       TESSERA_RETURN_IF_ERROR(
-          Annotate(CheckDonation(t, reach),
+          Annotate(CheckDonation(t, uses),
                    absl::StrCat("result ", t.result, " in place of argument ", t.argument)));
     for (const Step& step : p_.steps) TESSERA_RETURN_IF_ERROR(CheckInPlaceParams(step));
     return absl::OkStatus();
   }
 
-  absl::Status CheckDonation(const Donation& t, const Reach& reach) const {
+  absl::Status CheckDonation(const Donation& t, const FirstAndLastUse& uses) const {
     const auto in = [](int i, size_t count) { return i >= 0 && static_cast<size_t>(i) < count; };
     if (!in(t.argument, p_.arguments.size()) || !in(t.result, p_.results.size()))
       return Fault("there is no such argument or result");
     const Result& result = p_.results[t.result];
-    if (!Is(result.slot, Slot::Kind::kResult, t.result))
+    if (!IsPartOf(result.slot, Slot::Kind::kResult, t.result))
       return Fault("the result has no memory of its own");
-    const Buffer& argument = p_.arguments[t.argument];
-    if (Bytes(argument.dtype, argument.shape) != Bytes(result.buffer.dtype, result.buffer.shape))
+    if (p_.arguments[t.argument].num_bytes() != result.buffer.num_bytes())
       return Fault("they differ in size");
-    const int read = reach.last_read[t.argument], written = reach.first_write[t.result];
+    const int read = uses.last_read[t.argument], written = uses.first_write[t.result];
     if (read < written) return absl::OkStatus();
     if (read > written || read == static_cast<int>(p_.steps.size()))
       return Fault("the argument is read, or returned, after the result is begun");
@@ -319,7 +314,7 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  bool Is(int slot, Slot::Kind kind, int index) const {
+  bool IsPartOf(int slot, Slot::Kind kind, int index) const {
     return p_.slots[slot].kind == kind && p_.slots[slot].index == index;
   }
   // Whether the slot is a whole buffer of this many bytes.
@@ -329,8 +324,7 @@ class Verifier {
   }
 
   bool InPlace(const Step& step, const Donation& t) const {
-    const Buffer& argument = p_.arguments[t.argument];
-    const int64_t bytes = Bytes(argument.dtype, argument.shape);
+    const int64_t bytes = p_.arguments[t.argument].num_bytes();
     if (const auto* copy = std::get_if<CopyStep>(&step.what))
       return IsWhole(copy->in, bytes) && IsWhole(copy->out, bytes);
     const auto* k = std::get_if<KernelStep>(&step.what);
@@ -338,8 +332,9 @@ class Verifier {
     const codegen::Kernel& kernel = p_.kernels[k->kernel];
     std::vector<int> ins, outs;
     for (size_t i = 0; i < k->slots.size(); ++i) {
-      if (Is(k->slots[i], Slot::Kind::kArgument, t.argument)) ins.push_back(static_cast<int>(i));
-      if (Is(k->slots[i], Slot::Kind::kResult, t.result)) outs.push_back(static_cast<int>(i));
+      if (IsPartOf(k->slots[i], Slot::Kind::kArgument, t.argument))
+        ins.push_back(static_cast<int>(i));
+      if (IsPartOf(k->slots[i], Slot::Kind::kResult, t.result)) outs.push_back(static_cast<int>(i));
     }
     if (outs.size() != 1 || !IsWhole(k->slots[outs[0]], bytes)) return false;
     return std::all_of(ins.begin(), ins.end(), [&](int i) {
@@ -359,7 +354,7 @@ class Verifier {
       if (!p_.kernels[k->kernel].params[i].in_place) continue;
       const bool known =
           std::any_of(p_.donations.begin(), p_.donations.end(), [&](const Donation& t) {
-            return Is(k->slots[i], Slot::Kind::kArgument, t.argument) && InPlace(step, t);
+            return IsPartOf(k->slots[i], Slot::Kind::kArgument, t.argument) && InPlace(step, t);
           });
       if (!known)
         return Fault(p_.labels[step.label], ": param ", i, " is overwritten by no result");
@@ -368,7 +363,7 @@ class Verifier {
   }
 
   const StepProgram& p_;
-  std::vector<int64_t> trips_;
+  std::vector<int64_t> trip_counts_;
 };
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "absl/types/span.h"
 #include "base/host_memory.h"
 #include "ir/array.h"
+#include "ir/mesh.h"
 #include "ir/op_def.h"
 #include "ir/program.h"
 #include "worker/collectives/collectives.h"
@@ -56,6 +57,16 @@ struct RunContext {
   absl::Span<const int> donations;
   const CancelToken* cancel = nullptr;
   InFlightQueue::Launch* in_flight = nullptr;  // Null: the op in flight is not recorded.
+
+  void SetOp(std::string_view label, bool waiting) const {
+    if (in_flight != nullptr) in_flight->SetOp(label, waiting);
+  }
+  // The ranks of this device's group along `axes`, in the order of Mesh::GroupOf.
+  std::vector<int> GroupRanks(const ir::Mesh& mesh, absl::Span<const std::string> axes) const {
+    std::vector<int> group;
+    for (const int64_t member : mesh.GroupOf(mesh_device, axes)) group.push_back(ranks.at(member));
+    return group;
+  }
 };
 
 class Executable {

@@ -111,7 +111,7 @@ absl::StatusOr<Executor::Args> Executor::TakeArgs(Launch& launch, int32_t device
   absl::Status status;
   for (size_t a = 0; a < launch.args.size(); ++a) {
     const BufferId id{launch.args[a], device};
-    absl::StatusOr<BufferTable::ForDevice> found =
+    absl::StatusOr<BufferTable::EnqueuedBuffer> found =
         launch.DonatesExclusively(a) ? buffers_.Take(id) : buffers_.GetEnqueued(id);
     status = found.status();
     if (!status.ok()) break;
@@ -135,7 +135,7 @@ absl::StatusOr<Executor::Args> Executor::TakeArgs(Launch& launch, int32_t device
 
 void Executor::ReturnArgs(const Launch& launch, int32_t device, Args args) {
   for (size_t a = 0; a < args.buffers.size(); ++a) {
-    buffers_.GiveBack({launch.args[a], device},
+    buffers_.UndoTake({launch.args[a], device},
                       {std::move(args.buffers[a]), std::move(args.outcomes[a]),
                        std::move(args.donated_reservations[a])});
   }

@@ -1,5 +1,5 @@
 // The resources of a device that its launches and copies share. Owned by the backend. Only the
-// enqueueing thread uses `scratch` and `positions`; the rest is thread-safe.
+// enqueueing thread uses `scratch` and `axis_indices`; the rest is thread-safe.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,15 +23,15 @@ struct DeviceResources {
   std::unique_ptr<Device> device;
   std::unique_ptr<Arena> arena;
   std::unique_ptr<PinnedSlots> inline_slots;
-  // `exchange` runs the collectives of launches, `compute` everything else, in the order of
-  // Enqueue. A launch ends on `compute`, after its collectives.
-  StreamHandle compute, exchange;
+  // The collectives of launches run on a stream of their own, everything else on `compute_stream`,
+  // in the order of Enqueue. A launch ends on `compute_stream`, after its collectives.
+  StreamHandle compute_stream, collective_stream;
   std::unique_ptr<GroupComms> group_comms;
   // The scratch memory of all executables, which run one after the other. Replaced by a larger one
   // when needed; launches hold a reference.
   AllocationRef scratch;
-  std::map<int32_t, AllocationRef>
-      positions;  // device constants for axis_index: an s32 of that value
+  // The results of axis_index: the s32 of each value that has been needed.
+  std::map<int32_t, AllocationRef> axis_indices;
   std::unique_ptr<CollectiveAborter> aborter;
   // Two threads, since a callback at the end of a launch may wait for a copy.
   std::unique_ptr<CompletionPoller> launches, copies;
