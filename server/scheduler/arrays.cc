@@ -18,12 +18,12 @@ absl::StatusOr<ArrayRecord*> Machine::FindArray(const core::Caller& caller, uint
                                                 Access access) {
   auto* const it = catalogue_.FindArray(id);
   if (it != nullptr && !it->deleted && Allowed(caller, it->tenant, access)) return it;
-  // Ids are given in order and never reused, so one that was given is of an array that is gone, or
-  // of something else.
+  // Ids are assigned in order and never reused, so an assigned id is of an array that has been
+  // deleted, or of something else.
   const std::string* owner = ownership_.OwnerOf(id);
-  const bool given = owner != nullptr && Allowed(caller, *owner, access) &&
-                     catalogue_.FindExecutable(id) == nullptr && order_.Find(id) == nullptr;
-  if (!given)
+  const bool assigned = owner != nullptr && Allowed(caller, *owner, access) &&
+                        catalogue_.FindExecutable(id) == nullptr && order_.Find(id) == nullptr;
+  if (!assigned)
     return Error(ErrorKind::kArrayNotFound, "array ", id, " does not exist",
                  HintAboutId(caller, id, access));
   const bool donated = it != nullptr && it->donated_to != 0;
@@ -122,19 +122,10 @@ ArrayInfo Machine::Info(uint64_t id) {
   ArrayInfo info;
   info.array = id;
   info.spec = a.spec;
-  switch (a.state) {
-    case ArrayState::kReady:
-      info.state = ArrayInfo::State::kReady;
-      break;
-    case ArrayState::kFailed:
-      info.state = ArrayInfo::State::kFailed;
-      break;
-    case ArrayState::kLost:
-      info.state = ArrayInfo::State::kLost;
-      break;
-    default:
-      info.state = ArrayInfo::State::kPending;
-  }
+  using State = ArrayInfo::State;
+  constexpr State kStates[] = {State::kPending, State::kPending, State::kPending,
+                               State::kReady,   State::kFailed,  State::kLost};
+  info.state = kStates[static_cast<int>(a.state)];
   for (int64_t d : a.spec.placement.devices) {
     const Executor& x = cluster_.ExecutorOf(d);
     const auto held = a.holders.find(d);
@@ -245,7 +236,7 @@ void Machine::On(const DescribeArray& e) {
                                : order_.Find(array->donated_to);
   const bool open = donee != nullptr && donee->ended() && !donee->outstanding.empty();
   if (!open) return Answer(e.request, found.status());
-  // Its executors are about to report whether they have begun with it.
+  // Its executors will report whether they have consumed the array.
   Wait(e.request, now_ + 2 * s_.config.cancel_grace, DonationWait{{donee->id}, e.array});
 }
 
@@ -309,7 +300,7 @@ void Machine::Delete(uint64_t id) {
   auto* const it = catalogue_.FindArray(id);
   if (it == nullptr) return;
   if (it->deleted) {
-    // A run that ends before it begins need not return its donated arguments.
+    // Deleting a donated array gives it up even if the run fails before it starts.
     it->donated_to = 0;
     return TryFree(id);
   }
@@ -354,10 +345,7 @@ void Machine::ArrayFailed(uint64_t id, const absl::Status& error, ArrayState sta
 }
 
 void Machine::EndArrayWaits(uint64_t id, const absl::Status& error) {
-  for (uint64_t request : std::set<uint64_t>(catalogue_.array(id).waiters)) {
-    EndWait(request);
-    Answer(request, error);
-  }
+  EndWaits(catalogue_.array(id).waiters, error);
 }
 
 void Machine::TryFree(uint64_t id) {
@@ -365,13 +353,13 @@ void Machine::TryFree(uint64_t id) {
   if (it == nullptr) return;
   ArrayRecord& a = *it;
   if (!a.deleted || !a.waiting.empty() || a.state == ArrayState::kPlanned) return;
-  // What was donated to a run is the client's again if the run fails before it is given to devices.
+  // The client gets a donated array back if the run fails before it reaches a device.
   if (auto* const op = order_.Find(a.donated_to); op != nullptr) {
     const Operation& donee = *op;
     const bool settled = donee.ended() && donee.outstanding.empty();
     if (!settled && std::find(donee.args.begin(), donee.args.end(), id) != donee.args.end()) return;
   }
-  // Other executors read it from this one, which may come to the deletion before they are done.
+  // Other executors may still be reading it from this one when it gets to the deletion.
   for (uint64_t reader : a.readers) {
     auto* const op = order_.Find(reader);
     if (op != nullptr && op->reads_peers() && !op->ended()) return;
@@ -385,7 +373,7 @@ void Machine::TryFree(uint64_t id) {
     }
     for (const std::string& x : executors) deletes_[x].push_back(id);
   }
-  // While its producer or a reader runs, a failure must still propagate through it.
+  // While its producer or a reader runs, its record is needed to propagate a failure.
   if (!a.readers.empty() || a.state == ArrayState::kScheduled) return;
   Disarm(a.upload_until, kUploadTimer, id);
   catalogue_.RemoveArray(id);

@@ -36,7 +36,7 @@ struct ArrayRecord {
   std::set<uint64_t> waiting;           // operations that read it and are not scheduled yet
   std::set<uint64_t> readers;           // operations that read it and have not ended
   std::set<uint64_t> waiters;           // requests
-  bool deleted = false;                 // by the client: gone for later requests
+  bool deleted = false;                 // by the client; later requests do not find it
   bool freed = false;                   // its buffers are being deleted
   absl::Time upload_until = absl::InfiniteFuture();  // kWriting
   uint64_t donated_to = 0;                           // operation
@@ -45,9 +45,8 @@ struct ArrayRecord {
 enum class ExecutableState : uint8_t { kPlanning, kPlanned, kFailed };
 struct Executable {
   std::string key, name, tenant;
-  bool plan_only = false;  // dropped once the plan is returned
-  int64_t hypothetical_memory_bytes =
-      0;  // > 0: for devices that are absent, of so much memory each
+  bool plan_only = false;                 // dropped once the plan is returned
+  int64_t hypothetical_memory_bytes = 0;  // > 0: planned for absent devices with this much each
   ExecutableState state = ExecutableState::kPlanning;
   absl::Status error;
   std::vector<int64_t> devices;  // per mesh coordinate
@@ -87,7 +86,7 @@ class Catalogue {
   int64_t num_keys() const { return static_cast<int64_t>(executable_of_.size()); }
   // Requires: it exists.
   Executable& executable(uint64_t id) { return executables_.at(id); }
-  // One that is to be planned.
+  // Adds one without a plan, and counts the plan.
   Executable& AddExecutable(uint64_t id);
   void SetKey(uint64_t id, const std::string& key);
   // Marks it as the most recently used.

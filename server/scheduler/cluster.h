@@ -1,4 +1,4 @@
-// The part of the state with the machines: workers, executors, devices.
+// The part of the state about machines: workers, executors, devices.
 //
 // Invariants:
 // - A worker is connected (session != 0) exactly while its registration is here, and an executor
@@ -66,7 +66,7 @@ class Cluster {
   const std::set<std::string>& draining() const { return draining_; }
   bool IsDraining(const std::string& worker) const { return draining_.count(worker) > 0; }
 
-  // Null when it is unknown; the placeholder is.
+  // Null if it is unknown. The placeholder is never found.
   Worker* FindWorker(const std::string& name) {
     return name.empty() ? nullptr : FindIn(workers_, name);
   }
@@ -109,7 +109,7 @@ class Cluster {
                   const api::ExecutorInfo& info);
   // Limits the memory of a host's executors to what the host has.
   void ShareMemory(const std::string& host);
-  // False when it was draining already.
+  // Returns false if it was draining already.
   bool Drain(const std::string& worker) { return draining_.insert(worker).second; }
   bool EndDrain(const std::string& worker) { return draining_.erase(worker) > 0; }
   // Invalidates its devices' ids.  Requires: it is not alive.

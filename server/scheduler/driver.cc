@@ -14,7 +14,7 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// How many events of others a posting thread processes before the driver's own takes over.
+// How many events a posting thread processes before the driver's own thread takes over.
 constexpr int kEventsOfOthersMax = 64;
 
 }  // namespace
@@ -111,7 +111,7 @@ void Driver::RemoveWorker(uint64_t session, const absl::Status& why) {
     absl::MutexLock lock(&mu_);
     links_.erase(session);
     Push(WorkerGone{session, why});
-    // Unless this is a call that the link made while it was being used.
+    // The link itself makes this call while it is being used, so it cannot be waited for.
     if (runner_ == std::this_thread::get_id()) return;
     auto unused = [this, session]()
                       ABSL_SHARED_LOCKS_REQUIRED(mu_) { return sending_to_ != session; };
@@ -190,7 +190,7 @@ void Driver::ProcessEvent(const Event& event, absl::Time now) {
   state_.steady_ahead = clock_->Steady() - real;
   const bool observed = options_.observer != nullptr;
   const int64_t began = observed ? absl::GetCurrentTimeNanos() : 0;
-  // Replies come last: by then devices have their commands, and records are durable.
+  // Replies are applied last, when commands have been sent and records are durable.
   std::vector<Effect> effects = Step(state_, event, now);
   for (Effect& effect : effects)
     if (!std::holds_alternative<Reply>(effect)) ApplyEffect(effect);
@@ -212,7 +212,7 @@ void Driver::Run() {
         return stopping_ || timer_ < timer || (runner_ == std::thread::id() && !events_.empty());
       };
       const absl::Duration until = std::max(timer_ - clock_->Now(), absl::ZeroDuration());
-      // The bound lets AwakeTime advance, and tests' clocks be moved.
+      // Bounded, so that AwakeTime advances, and so that tests can advance their clocks.
       mu_.AwaitWithTimeout(absl::Condition(&work), std::min(until, AwakeTime::kTickInterval));
       if (stopping_) return;
       if (events_.empty() && timer_ > clock_->Now()) continue;
@@ -281,7 +281,7 @@ void Driver::ApplyEffect(Effect& effect) {
     // acknowledged.
     TESSERA_CHECK_OK(append_(append->record));
   } else if (auto* keep = std::get_if<KeepExecutors>(&effect)) {
-    // If it fails devices get other ids after a restart, which is no reason to stop.
+    // If it fails, devices get other ids after a restart; that is no reason to stop.
     const absl::Status kept = options_.keep ? options_.keep(keep->executors) : absl::OkStatus();
     if (!kept.ok())
       TESSERA_LOG(ERROR) << "which devices are whose is not kept" << Field("why", kept.message());

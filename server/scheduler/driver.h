@@ -33,13 +33,13 @@ struct DriverOptions {
   // Size of the event queue; beyond it requests of clients fail with QUEUE_FULL.  Reports of
   // workers are always taken: launches bound them.
   int64_t events_max = 100'000;
-  int plan_threads = 0;  // at least 2; 0: one a core, from 2 to 8
+  int plan_threads = 0;  // at least 2; 0: one per core, from 2 to 8
   // Persists the executors for the next life before it returns; null: they are not persisted.
   std::function<absl::Status(const std::vector<core::KnownExecutor>&)> keep = nullptr;
   core::Observer* observer = nullptr;  // outlives the driver; may be null
 };
 
-// SERVER_STOPPING: what is answered once Stop was called.
+// SERVER_STOPPING: the reply to requests after Stop.
 absl::Status Stopping();
 
 class Driver {
@@ -70,7 +70,7 @@ class Driver {
   // Posts an event that has no reply and is never rejected: earlier HoldSessions bound their
   // number.
   void Tell(DropHold event) { Post(std::move(event)); }
-  // Returns the session.
+  // Returns the id of the worker's session.
   uint64_t AddWorker(const api::Registration& registration, std::shared_ptr<api::WorkerLink> link);
   void Report(uint64_t session, api::Report report);
   // Once it returns the worker's link is no longer used.
@@ -87,8 +87,8 @@ class Driver {
       ABSL_LOCKS_EXCLUDED(mu_);
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mu_);
   void Push(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Makes this thread the runner, unless there is one.  Under the lock of the event's push, so
-  // that the driver's own thread is not woken for it.
+  // Makes this thread the runner, unless there is one.  Called under the same lock as Push, so that
+  // the driver's own thread is not woken for the event.
   bool TryBecomeRunner() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Processes at most `limit` events.  Requires: this thread is the runner.
   void ProcessEvents(int limit) ABSL_LOCKS_EXCLUDED(mu_);
@@ -121,7 +121,7 @@ class Driver {
     Event event;
   };
   std::deque<Waiting> events_ ABSL_GUARDED_BY(mu_);  // in order of arrival
-  // How many of these precede the timer that is due: those in the queue when it became due.
+  // The number of events that precede the due timer: those in the queue when it became due.
   size_t before_timer_ ABSL_GUARDED_BY(mu_) = 0;
   bool timer_due_ ABSL_GUARDED_BY(mu_) = false;
   std::map<uint64_t, Done> requests_ ABSL_GUARDED_BY(mu_);

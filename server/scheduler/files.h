@@ -10,7 +10,7 @@
 
 namespace tessera::server::scheduler {
 
-// For one file: disks may be slow.
+// The timeout of a save or a load on an executor.
 constexpr absl::Duration kFileTimeout = absl::Hours(1);
 
 // The shard of mesh device `ordinal`, which is or will be on `device` of its executor, of the array

@@ -25,7 +25,7 @@ absl::StatusOr<Page<api::Device>> Machine::On(const ListDevices& e) {
   int64_t id = first;
   for (; id < count && static_cast<int64_t>(page.items.size()) < size; ++id) {
     if (!cluster_.DeviceExists(id)) continue;
-    const Executor& x = cluster_.executor(cluster_.device(id).executor);
+    const Executor& x = cluster_.ExecutorOf(id);
     const bool healthy = x.alive() && Responsive(x);
     page.items.push_back({.id = id,
                           .kind = x.info.device_kind,
@@ -123,7 +123,7 @@ void Machine::CountArrays(std::vector<WorkerInfo>& workers) const {
     if (array.tenant == core::kSystemTenant) continue;
     holders.clear();
     for (const auto& [device, incarnation] : array.holders) {
-      const Executor& x = cluster_.executor(cluster_.device(device).executor);
+      const Executor& x = cluster_.ExecutorOf(device);
       if (array.freed || !x.alive() || x.info.incarnation != incarnation) continue;
       if (const auto w = by_name.find(x.worker); w != by_name.end()) holders.insert(w->second);
     }
@@ -155,10 +155,7 @@ WorkerInfo Machine::Info(const std::string& worker) const {
 }
 
 void Machine::AnswerDrains(const std::string& worker) {
-  for (uint64_t request : std::set<uint64_t>(cluster_.worker(worker).drains)) {
-    EndWait(request);
-    Answer(request, Info(worker));
-  }
+  EndWaits(cluster_.worker(worker).drains, Info(worker));
 }
 
 absl::StatusOr<WorkerInfo> Machine::On(const Cordon& e) {
@@ -181,7 +178,7 @@ void Machine::On(const Drain& e) {
     worker->cordon_reason = e.reason.substr(0, kReasonMax);
   worker->cordoned = true;
   if (cluster_.Drain(e.worker)) Log(absl::StrCat("worker ", e.worker, " drains"));
-  // Finish replies, if nothing runs there now.
+  // Finish answers at once if nothing runs there.
   Wait(e.request, now_ + std::clamp(e.timeout, absl::ZeroDuration(), s_.config.result_wait_max),
        DrainWait{e.worker});
 }

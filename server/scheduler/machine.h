@@ -1,14 +1,13 @@
 // One step of the state machine: the state, the time, and the effects gathered so far.  Lives for
 // one Step.  Its functions are grouped by file, each of which belongs to one part of the state:
 //
-//   cluster    workers.cc (they come, report and go), inventory.cc (lists, cordons, drains, meshes)
-//   ownership  sessions.cc
-//   catalogue  arrays.cc, programs.cc
-//   order      operations.cc, run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
+//   cluster    workers.cc (registration, reports, loss), inventory.cc (lists, cordons, drains,
+//   meshes) ownership  sessions.cc catalogue  arrays.cc, programs.cc order      operations.cc,
+//   run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
 //
 // The calls from part to part:
 //
-//   cluster -> order             RetryBlocked, RetryHeld: executors are back, a drain is over
+//   cluster -> order             RetryBlocked, RetryHeld: executors are back, a drain has ended
 //                                ExecutorLeft, Fail: an executor is lost
 //   cluster -> catalogue         ArrayFailed, ExecutableFailed, RestartLoadWaits
 //   ownership -> order           CancelOperations: a session ends
@@ -17,7 +16,7 @@
 //   order -> catalogue           NewArray, ArrayScheduled, ArrayReady, ArrayFailed: results
 //                                SetDeleted, TryFree: arguments
 //                                FindOrPlan, LoadWhereAlive: executables
-//   catalogue, order -> cluster  MarkOverdue: an executor did not do its part in time
+//   catalogue, order -> cluster  MarkOverdue: a wait for an executor has timed out
 #pragma once
 #include <deque>
 #include <map>
@@ -33,8 +32,8 @@
 
 namespace tessera::server::scheduler {
 
-// What is due; the id beside it is an operation, an array, a request, a session of a client or, of
-// kLeaseTimer, of a worker.
+// What a timer is for. Its id is that of an operation, an array, a request or a client's session;
+// for kLeaseTimer, of a worker's session.
 enum TimerKind : int {
   kLeaseTimer,
   kRequestTimer,
@@ -52,7 +51,7 @@ absl::Status Error(ErrorKind kind, const Parts&... parts) {
   return MakeError(kind, absl::StrCat(parts...));
 }
 
-// What a caller wants to do with what a tenant owns.
+// What a caller wants to do with a tenant's resource.
 enum class Access : uint8_t { kRead, kChange };
 
 class Machine {
@@ -65,8 +64,8 @@ class Machine {
         catalogue_(state.catalogue),
         order_(state.order) {}
 
-  // A handler that returns something answers the request with it; the others answer themselves, now
-  // or later.
+  // The value that a handler returns is the reply to its request; a handler that returns void
+  // replies itself, at once or later.
   //
   // sessions.cc
   absl::StatusOr<SessionInfo> On(const OpenSession& e);
@@ -126,7 +125,7 @@ class Machine {
   // Ends the step.
   std::vector<Effect> Finish();
 
-  // What follows is for the kinds of work (operation.h) and of waits (waits.h), too.
+  // The functions below are also called by the kinds of work (operation.h) and of waits (waits.h).
   State& state() { return s_; }
   absl::Time now() const { return now_; }
 
@@ -149,14 +148,14 @@ class Machine {
   void Log(std::string record) { effects_.emplace_back(Append{std::move(record)}); }
   void Arm(absl::Time when, TimerKind kind, uint64_t id);
   void Disarm(absl::Time when, TimerKind kind, uint64_t id);
-  // The request is answered by what ends the wait, or when its time is over (waits.h).
+  // The event that ends the wait answers the request, or its timeout does (waits.h).
   template <class W>
   void Wait(uint64_t request, absl::Time until, W wait) {
     if (Requests* listed = wait.Listed(s_)) listed->insert(request);
     Arm(until, kRequestTimer, request);
     s_.waiters.emplace(request, Waiter{until, std::move(wait)});
   }
-  // Null when the request does not wait, or for something else.
+  // Null if the request does not wait, or its wait is of another kind.
   template <class W>
   W* WaitOf(uint64_t request) {
     const auto it = s_.waiters.find(request);
@@ -164,18 +163,26 @@ class Machine {
   }
   // Ends the wait; the caller answers.
   Waiter EndWait(uint64_t request);
-  // Of a wait that only a fault makes long: the log is told, too.
+  // Ends the waits of these requests, with the same answer.
+  template <class Ids, class T>
+  void EndWaits(const Ids& requests, const T& answer) {
+    for (uint64_t request : std::vector<uint64_t>(requests.begin(), requests.end())) {
+      EndWait(request);
+      Answer(request, answer);
+    }
+  }
+  // For waits that time out only because of a fault: logs the timeout too.
   void AnswerLate(uint64_t request, const absl::Status& why);
 
   int64_t PageSize(int64_t asked) const;
   uint64_t NewId(const std::string& tenant) {
     return ownership_.NewId(tenant, s_.config.owners_max);
   }
-  // The end of an error that says that an id is not known: ": the coordinator restarted ..." when
-  // it cannot be an id of this life, else "".
+  // For the end of an error about an unknown id: ": the coordinator restarted ..." if it cannot be
+  // an id of this life, else "".
   std::string HintIfRestarted(uint64_t id) const;
-  // The same, where the caller may have taken one of its ids for another: ": it is an operation,
-  // which makes array 7".
+  // As HintIfRestarted, but if the id is of another kind: ": it is an operation, which makes array
+  // 7".
   std::string HintAboutId(const core::Caller& caller, uint64_t id, Access access) const;
   static bool Allowed(const core::Caller& caller, const std::string& tenant, Access access) {
     return access == Access::kRead ? caller.Sees(tenant) : caller.Changes(tenant);
@@ -187,7 +194,6 @@ class Machine {
     s_.notes.emplace_back(std::move(note));
   }
   void NoteEnded(const Operation& op);
-  // For the log.
   void LogIncident(const char* what, std::vector<std::pair<std::string, std::string>> fields);
   void LogIncident(const char* what, std::vector<std::pair<std::string, std::string>> fields,
                    const absl::Status& why);
@@ -195,7 +201,7 @@ class Machine {
   void ReadWorkers(core::ClusterReading* out);
 
   // ---- sessions.cc ----
-  // The key of the session that the caller calls `id`; one that is to be changed is renewed.
+  // The key of the caller's session `id`. With Access::kChange its lease is renewed.
   absl::StatusOr<uint64_t> FindSession(const core::Caller& caller, uint64_t id, Access access);
   absl::Status NoSession(uint64_t id) const;
   SessionInfo Info(uint64_t key, const Session& session) const;
@@ -210,7 +216,7 @@ class Machine {
   WorkerInfo WorkerInfoOf(const std::string& name, const Worker& worker) const;
   static absl::Status NoWorker(const std::string& name);
   WorkerInfo Info(const std::string& worker) const;
-  // Those that wait for its drain are told how it is.
+  // Answers the requests that wait for its drain with its current state.
   void AnswerDrains(const std::string& worker);
   // Fills in how many arrays have shards on each worker.
   void CountArrays(std::vector<WorkerInfo>& workers) const;
@@ -222,17 +228,17 @@ class Machine {
   absl::StatusOr<const NamedMesh*> FindMesh(const core::Caller& caller, const std::string& name);
 
   // ---- arrays.cc ----
-  // LIMIT_EXCEEDED when there is no room for so many arrays more.
+  // LIMIT_EXCEEDED if `more` arrays would be too many.
   absl::Status CheckRoom(const char* what, int64_t more) const;
   // The record, or ARRAY_NOT_FOUND or ARRAY_DELETED.
   absl::StatusOr<ArrayRecord*> FindArray(const core::Caller& caller, uint64_t id, Access access);
   uint64_t NewArray(api::ArraySpec spec, ArrayState state, uint64_t session);
-  // A deleted array is gone for later requests; its shards stay while operations need them.
+  // Later requests do not find a deleted array; its shards stay while operations need them.
   void SetDeleted(uint64_t id, bool deleted);
-  // Its shards are, or will be, held by the current incarnations of its devices' executors.
+  // Records that the current incarnations of its devices' executors have, or will have, its shards.
   void SetHolders(ArrayRecord& array);
   ArrayInfo Info(uint64_t id);
-  // Its shards are written from now on, at the current incarnations.  False when it is gone.
+  // Its shards are written from now on, at the current incarnations.  False if it no longer exists.
   bool BeginWrites(uint64_t id);
   void UploadTimer(uint64_t id);
   bool TryCreate(uint64_t request, uint64_t session, const api::ArraySpec& spec);
@@ -244,48 +250,48 @@ class Machine {
   // Ids that are unknown, deleted or of other tenants are skipped.
   void Delete(const core::Caller& caller, const std::vector<uint64_t>& arrays);
   void Delete(uint64_t id);
-  // Sends the deletions that have gathered so far, which otherwise go at the end of the step.
+  // Sends the deletions gathered so far, instead of at the end of the step.
   void SendDeletes();
-  // Of a deleted array: deletes the buffers once no operation that has yet to be placed needs them,
-  // and the record once nothing refers to it.
+  // Deletes the buffers of a deleted array once no operation that is not placed yet needs them, and
+  // its record once nothing refers to it.
   void TryFree(uint64_t id);
 
   // ---- programs.cc ----
-  // The devices asked for, checked; or, when there are none, those that suit `mesh` best.  With
-  // `cordoned` also those of workers that take no new programs.
+  // The requested `devices`, checked; if there are none, those that suit `mesh` best.  With
+  // `cordoned` also devices of cordoned workers.
   absl::StatusOr<std::vector<int64_t>> ChooseDevices(const char* what, const ir::Mesh& mesh,
                                                      const std::vector<int64_t>& devices,
                                                      bool cordoned) const;
-  // Adds an executable that is to be planned.  QUEUE_FULL.
+  // Adds an executable without a plan.  QUEUE_FULL.
   absl::StatusOr<uint64_t> NewExecutable(const api::CompileRequest& request,
                                          const std::string& tenant);
   // The request to the planner, without its cluster snapshot.
   MakePlan PlanOf(const api::CompileRequest& request, uint64_t executable) const;
-  // Plans for devices that are absent; the executable is dropped once the plan was answered.
+  // Plans for hypothetical devices; the executable is dropped once the requests have been answered.
   absl::StatusOr<uint64_t> PlanForAbsent(const api::CompileRequest& request,
                                          const std::string& tenant);
-  // The tenant's executable of this key on the devices that are asked for, planned if there is
-  // none; with `cordoned` also on workers that take no new programs.
+  // The tenant's executable of this key on the chosen devices (see ChooseDevices); plans it if
+  // there is none.
   absl::StatusOr<uint64_t> FindOrPlan(const api::CompileRequest& request, const std::string& key,
                                       const std::string& tenant, bool cordoned);
-  // What a run of the program on these devices would wait for.
+  // What a run of a program on these devices would wait for.
   std::vector<api::PendingReason> PendingOn(const std::vector<int64_t>& devices, bool compiled);
   // How long a Compile waits for executors: less while one of them is away.
   absl::Duration LoadWait(const Executable& executable) const;
   // The executor was lost or has come back: compiles that wait for it wait anew.
   void RestartLoadWaits(const std::string& executor);
-  // The error of `what`, which waited until its executors had compiled the program, and too long.
+  // The error of `what`, which waited too long for the executors to compile the program.
   absl::Status NotLoaded(const Executable& executable, const std::string& what,
                          bool callers_time_is_over = false) const;
   // Whether every executor of it is alive and has compiled it.
   bool IsLoaded(const Executable& executable) const;
   void SendLoad(uint64_t id, Executable& executable, const Executor& executor);
   void LoadWhereAlive(uint64_t id);
-  // Answers those that wait for it.
+  // Answers the requests that wait for it.
   void AnswerCompiles(const Executable& executable);
-  // The same, if every executor has compiled it.
+  // As AnswerCompiles, if every executor has compiled it.
   void AnswerCompiled(uint64_t id);
-  // Answers those that asked for the plan alone, and drops the executable.
+  // Answers the requests for the plan alone, and drops the executable.
   void AnswerPlanned(uint64_t id);
   void ExecutableFailed(uint64_t id, const absl::Status& error);
   void DropOldExecutables();
@@ -293,22 +299,23 @@ class Machine {
 
   // ---- run.cc ----
   absl::Status CheckExecute(const core::Caller& caller, const api::ExecuteRequest& body);
-  // LIMIT_EXCEEDED when there is no room for what the run would make.
+  // LIMIT_EXCEEDED if the run would make too many arrays.
   absl::Status CheckResultsFit(const Executable& x, const api::ExecuteRequest& body);
   static absl::Status CheckDonations(const api::ExecuteRequest& body);
-  // The distinct shards of results that are to come along, as (result, ordinal); none when they are
-  // too large.
+  // The distinct shards of the results to return inline, as (result, ordinal); none if the results
+  // are too large.
   std::vector<std::pair<int32_t, int>> InlineShards(const Operation& op, int64_t bytes_max) const;
   void KeepInlined(const Executor& executor, const api::LaunchDone& done);
-  // How it ended, with the results that came along with the end.  Requires: it is a run.
+  // How it ended, with its inline results.  Requires: it is a run.
   api::Completion Complete(Operation& op);
-  // The communicator of these executors, in this order, as they are; opened if there is none.
+  // The communicator of the executors' current incarnations, in this order; opened if there is
+  // none.
   uint64_t GenerationFor(const std::vector<std::string>& executors);
-  // Has those of its members that are there close it.
+  // Has the members that are still alive close it.
   void CloseCommunicator(uint64_t generation, const Order::Members& members);
 
   // ---- transfer.cc ----
-  // The operation that makes an array of the contents of `source`, placed as `wanted` says.
+  // Starts an operation that copies `source` to the placement of `wanted`; returns its id.
   absl::StatusOr<uint64_t> Reshard(uint64_t session, uint64_t source, const api::ArraySpec& wanted);
 
   // ---- operations.cc ----
@@ -318,38 +325,38 @@ class Machine {
   absl::StatusOr<Operation*> FindOperation(const core::Caller& caller, uint64_t id, Access access);
   uint64_t NewOperation(Operation op, std::vector<api::ArraySpec> results);
   std::vector<std::string> ExecutorsOf(const Operation& op);
-  // What it runs; null when it is no run, or its executable is gone.
+  // Null if it is not a run, or its executable has been dropped.
   Executable* ExecutableOf(const Operation& op) const;
-  // Starts the operation if nothing stands in the way; within another's start, after it.
+  // Starts the operation if it need not wait; if called within another's start, after that.
   void TryStart(uint64_t id);
   void TryStartNow(uint64_t id);
   // The operation waits, with a bound, until executors are back or have compiled its program.
   void Block(Operation& op, bool loading);
   void Unblock(const Operation& op);
   void DeadlineTimer(uint64_t id);
-  // Its executors were not back, or had not compiled its program, within that bound.
+  // Its wait for executors has timed out.
   void ExecutorsLate(uint64_t id);
   void Start(Operation& op, const std::vector<std::string>& executors);
   void Done(uint64_t id);
-  // Within another's failure, after it.
+  // If called within another's failure, fails it after that.
   void Fail(uint64_t id, absl::Status error,
             api::OperationState state = api::OperationState::kFailed);
   void FailNow(uint64_t id, const absl::Status& error, api::OperationState state);
   void End(Operation& op, api::OperationState state);
-  // The executor has nothing more to do for the operation, or is lost.
+  // The executor has ended the operation, or is lost.
   void ExecutorLeft(Operation& op, const std::string& executor);
-  // The default deadline of a run counts from when it is first in line on all of its executors.
+  // The default deadline of a run begins when it is the first on all of its executors.
   void StartRunDeadline(Operation& op);
-  // Kills the executors that have not left an operation that has ended; those that are busy with
-  // earlier operations are looked at again later.
+  // Kills the executors that have not acknowledged the operation's end, except those that are busy
+  // with earlier operations, which it checks again later.
   void KillLingering(uint64_t id);
   // An earlier operation that this one waits for on the executor; 0: none.
   uint64_t OperationAhead(const Operation& op, const Executor& executor) const;
-  // What each of its executors is doing for it, as far as their workers have said.
+  // What each of its executors is doing for it, as their workers have reported.
   std::string DescribeProgress(const Operation& op);
-  // Where it runs, or the first reason why it does not.
+  // Where it runs, or the first reason for which it does not.
   std::string PendingReason(const Operation& op);
-  // Every reason why it has not started, the one that matters first.
+  // Every reason for which it has not started, the most important first.
   std::vector<api::PendingReason> PendingReasons(const Operation& op);
   void AddPlaceReasons(const std::vector<std::string>& executors,
                        std::vector<api::PendingReason>* reasons) const;
@@ -358,17 +365,17 @@ class Machine {
   void AnswerChangeWaits(Operation& op);
   void LaunchEnded(const Executor& executor, uint64_t launch, const absl::Status& status,
                    bool inputs_kept = false);
-  // Of an operation that failed and that every executor has left: arrays that were donated to it
-  // are the client's again if no executor has read them, else they are freed.  Answers who waits
-  // for that.
+  // For a failed operation whose end every executor has acknowledged: the client gets its donated
+  // arrays back if no executor has consumed them; else they are freed.  Answers the DonationWaits.
   void SettleDonated(const Operation& op);
-  // Starts and fails what is due in a loop, not by recursion: chains of operations that depend on
-  // each other may be as long as the queue.
+  // Starts and fails operations in a loop instead of by recursion, because a chain of operations
+  // that depend on each other may be as long as the queue.
   void RunDue();
 
   // ---- files.cc ----
   std::string PathOf(const core::Caller& caller, const std::string& path) const;
-  // What the file holds; `load` is what to load of it, null: the contents are the answer.
+  // Asks the executor for the file's contents, which answer the request; or, if `load` is not null,
+  // are loaded.
   void AskForFile(uint64_t request, const Executor& executor, const std::string& path,
                   std::shared_ptr<const LoadArrays> load);
   // ---- save.cc ----
@@ -377,7 +384,7 @@ class Machine {
   // ---- load.cc ----
   absl::StatusOr<Making> StartLoad(const LoadArrays& e, const api::FileInspected& report);
 
-  // ---- What executors report; of each the part of the state that it is about has the function.
+  // ---- Reports of executors; each is handled in the file of the part of the state it concerns.
   // ----
   void Take(const std::string& worker, const api::Heartbeat& beat);
   void Take(const std::string& worker, uint64_t session, const api::ExecutorReady& ready);
@@ -395,7 +402,7 @@ class Machine {
   absl::Status CheckRegistration(const api::Registration& r) const;
   void ExecutorUp(const std::string& worker, const std::string& host,
                   const api::ExecutorInfo& info);
-  // Removes a worker that is lost, with all that is known of it.
+  // Removes a lost worker and its executors.
   void Forget(const std::string& worker);
   void ForgetExecutor(const std::string& name);
   void LoseExecutor(const std::string& executor, const std::string& reason, uint64_t launch,
@@ -409,7 +416,8 @@ class Machine {
   std::string SilenceOf(const Executor& x) const;
   // "executor w0/0", and how long it has not answered.
   std::string NameWithSilence(const std::string& executor) const;
-  // `who` waited too long for the executor, which is killed unless it answers its worker.
+  // `who` waited too long for the executor, which is killed if it does not answer its worker
+  // either.
   void MarkOverdue(const std::string& executor, const std::string& who);
   void MarkLoadersOverdue(const Executable& executable, const std::string& who);
   void KillIfOverdue(Executor& x);
@@ -423,7 +431,7 @@ class Machine {
   Order& order_;
   const core::Caller* caller_ = nullptr;
   std::vector<Effect> effects_;
-  bool keep_ = false;  // executors became known or were forgotten, which the store is to know
+  bool keep_ = false;  // the set of known executors has changed and must be persisted
   std::map<std::string, std::vector<uint64_t>> deletes_;  // executor -> arrays, sent by Finish
   // Operations to start (an OK status) or to fail, in order.
   struct Due {

@@ -1,13 +1,13 @@
 // An operation: the unit that is scheduled, sent to executors and ended.
 //
-// What it does is its work, a variant of kinds.  A kind is a struct in a file of its own, with
+// What it does is its work, a variant.  Each kind of work is a struct in a file of its own, with
 // - Executors: the distinct executors that it runs on;
 // - Send: sends the commands to these executors, once it is scheduled;
 // - kUsesDevices: it occupies its executors' devices in sequence order, and later operations there
 //   wait for it;
 // - kReadsPeers: executors read its arguments from each other, so that their buffers stay until it
-//   has ended: the order of one executor does not hold for the reads of another.
-// A new kind is its file and a line in Work.
+//   has ended: one executor's order of commands does not delay a deletion until another has read.
+// To add a kind, add its file and a line in Work.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -34,8 +34,8 @@ struct Operation {
   std::string name;
   std::string tenant;
   uint64_t session = 0;       // its key in Ownership; it may have ended
-  uint64_t session_name = 0;  // as clients call it
-  api::OperationKind kind = api::OperationKind::kExecute;  // as clients call its work
+  uint64_t session_name = 0;  // its id for clients
+  api::OperationKind kind = api::OperationKind::kExecute;  // the kind of work, for clients
   absl::Time created, started = absl::InfiniteFuture(), ended_at = absl::InfiniteFuture();
   absl::Duration wall_ahead;  // at its creation, so that its dates do not change
   api::OperationState state = api::OperationState::kPending;

@@ -13,10 +13,10 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// A failure that only says that somebody else failed.
+// Whether the executor failed only because a peer did.
 bool BlamesAPeer(const absl::Status& status) {
   const ErrorKind kind = KindOf(status);
-  // An executor that speaks is not lost itself: WORKER_LOST is what it saw of a peer.
+  // An executor that reports is not lost itself: its WORKER_LOST is about a peer.
   return kind == ErrorKind::kPeerFailed || kind == ErrorKind::kCollectiveTimeout ||
          kind == ErrorKind::kWorkerLost;
 }
@@ -160,13 +160,13 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
   StartRunDeadline(op);
   const uint64_t id = op.id;
   const std::vector<uint64_t> args = op.args, results = op.results;
-  // Later uses of the arguments stand behind this launch now.
+  // Operations and deletions sent from now on run after this launch.
   for (uint64_t a : args) {
     catalogue_.array(a).waiting.erase(id);
     TryFree(a);
   }
   for (uint64_t r : results) {
-    // What is loaded is written like an upload from now on; its readers wait for all of it.
+    // A result that is loaded from a file is kWriting now, like an upload.
     if (const ArrayRecord* a = catalogue_.FindArray(r); a && a->state == ArrayState::kPlanned)
       ArrayScheduled(r);
     TryFree(r);
@@ -178,7 +178,7 @@ void Machine::Done(uint64_t id) {
   const std::vector<uint64_t> results = op.results;
   End(op, api::OperationState::kDone);
   for (uint64_t r : results) {
-    // What a file was loaded into was ready when its last shard was written.
+    // An array loaded from a file is ready since its last shard was written.
     if (auto* const it = catalogue_.FindArray(r);
         it == nullptr || !it->error.ok() || it->state == ArrayState::kReady)
       continue;
@@ -317,8 +317,8 @@ void Machine::KillLingering(uint64_t id) {
   Operation& op = *it;
   for (const auto& [name, incarnation] : op.outstanding) {
     const Executor& x = cluster_.executor(name);
-    // One that answers has taken the operation off, or will when it comes to it; a disk that hangs
-    // holds up no device.
+    // A responsive executor that is busy with an earlier operation will drop this one when it gets
+    // to it. One that waits for a file occupies no device.
     if (Responsive(x) && (!op.uses_devices() || OperationAhead(op, x) != 0)) continue;
     std::string reason =
         absl::StrCat("killed: operation ", id, " (", op.name, "), which ended with ",
@@ -340,7 +340,7 @@ void Machine::End(Operation& op, api::OperationState state) {
   op.ended_at = now_;
   NoteEnded(op);
   if (state == api::OperationState::kFailed) {
-    std::vector<std::string> silent;  // executors that have not said how it ended there
+    std::vector<std::string> silent;  // executors that have not reported its end
     for (const auto& [name, incarnation] : op.outstanding) silent.push_back(name);
     LogIncident("operation failed",
                 {{"operation", absl::StrCat(id)},
@@ -377,7 +377,7 @@ void Machine::End(Operation& op, api::OperationState state) {
     if (auto* const it = catalogue_.FindArray(a); it != nullptr) {
       it->waiting.erase(id);
       it->readers.erase(id);
-      // Of one that failed: see SettleDonated.
+      // SettleDonated frees those that were donated to a failed operation.
       if (it->donated_to != id || state == api::OperationState::kDone) TryFree(a);
     }
 }
@@ -396,7 +396,7 @@ void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl:
         status,
         std::string(absl::StrCat("operation ", launch, " (", op.name, ") on ", executor.name)));
     if (!BlamesAPeer(status)) return Fail(launch, error);
-    // Who is gone or was missing says more than that a peer failed.
+    // An error about a lost or missing peer says more than PEER_FAILED.
     if (op.peer_error.ok() || (KindOf(op.peer_error) == ErrorKind::kPeerFailed &&
                                KindOf(error) != ErrorKind::kPeerFailed))
       op.peer_error = error;
@@ -406,7 +406,7 @@ void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl:
     }
   }
   if (!op.outstanding.empty()) return;
-  // A lost executor stays outstanding until its loss is known, so all have spoken.
+  // A lost executor stays outstanding until its loss is known, so all executors have reported.
   if (op.peer_error.ok()) return Done(launch);
   const absl::Status error = op.peer_error;
   Fail(launch, error);

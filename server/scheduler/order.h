@@ -5,7 +5,7 @@
 // - An operation is live (not ended), lingering (ended, but not all of its executors have
 //   acknowledged it), or a record, which stays until later records need the space.
 // - Sequence numbers are assigned in order of start and never reused.
-// - A blocked or held operation has none: a blocked one waits for executors to return or to
+// - A blocked or held operation has none. A blocked one waits for executors to return or to
 // compile,
 //   a held one for the end of a drain.
 #pragma once
@@ -41,11 +41,11 @@ class Order {
   // Requires: it is known.
   Operation& operation(uint64_t id) { return operations_.at(id); }
 
-  // Sequences and generations are greater than this.
+  // Sequence numbers and generations will be greater than this.
   void Begin(uint64_t first_id) { last_sequence_ = last_generation_ = first_id; }
   void Add(Operation&& op);
   void Place(Operation& op) { op.sequence = ++last_sequence_; }
-  // Returns whether it was not blocked.
+  // Returns false if it was blocked already.
   bool Block(uint64_t id) { return blocked_.insert(id).second; }
   void Unblock(uint64_t id) { blocked_.erase(id); }
   void Hold(uint64_t id) { held_.insert(id); }
@@ -66,7 +66,7 @@ class Order {
   void Retire(uint64_t generation);
   // Erases a retired one that no live operation uses, and returns its members; else empty.
   Members CloseRetired(uint64_t generation);
-  // Erases those with this member, and returns them.
+  // Erases the communicators with this member, and returns them.
   std::vector<std::pair<uint64_t, Members>> CloseThoseWith(const std::string& executor,
                                                            uint64_t incarnation);
 

@@ -3,7 +3,7 @@
 // Invariants:
 // - A tenant has at most one default session, which is created on first use and never ends; every
 //   other session has a lease.
-// - Arrays, executables and operations have their ids from one sequence; the tenant of an id is
+// - Arrays, executables and operations get their ids from one sequence; the tenant of an id is
 // known
 //   until there are owners_max later ranges of ids.
 // - A session's arrays are those in the catalogue that are not deleted, its operations those in the
@@ -47,7 +47,7 @@ class Ownership {
   // The tenant of the id; null if it was never assigned, or too long ago.
   const std::string* OwnerOf(uint64_t id) const;
 
-  // Ids are greater than this.
+  // Ids will be greater than this.
   void Begin(uint64_t first_id) { last_id_ = last_session_ = first_id; }
   // The next id of arrays, executables and operations.
   uint64_t NewId(const std::string& tenant, int64_t owners_max);

@@ -1,4 +1,5 @@
-// Executables: planned once, loaded where their devices are, dropped when there are too many.
+// Executables: planned once, loaded on the executors of their devices, dropped if there are too
+// many.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
@@ -7,6 +8,27 @@
 #include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
+namespace {
+
+// Places a new executable on the devices, and describes them for the planner.
+void SetDevices(const Cluster& cluster, const std::vector<int64_t>& devices, Executable* x,
+                core::ClusterSnapshot* snapshot) {
+  x->devices = devices;
+  for (int64_t d : devices) {
+    const Executor& e = cluster.ExecutorOf(d);
+    snapshot->devices.push_back({.id = d,
+                                 .kind = e.info.device_kind,
+                                 .host = e.host,
+                                 .executor = e.name,
+                                 .memory_bytes = e.memory_bytes});
+    const auto member = std::find(x->members.begin(), x->members.end(), e.name);
+    const auto index = static_cast<int32_t>(member - x->members.begin());
+    if (member == x->members.end()) x->members.push_back(e.name);
+    x->coordinates.push_back({index, cluster.device(d).local});
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, const ir::Mesh& mesh,
                                                             const std::vector<int64_t>& devices,
@@ -19,26 +41,23 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
                    mesh.ToString(), ", which has ", n);
     TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(devices), what));
     std::set<int64_t> distinct;
-    const std::string& kind =
-        cluster_.executor(cluster_.device(devices[0]).executor).info.device_kind;
+    const std::string& kind = cluster_.ExecutorOf(devices[0]).info.device_kind;
     for (int64_t d : devices) {
       if (!distinct.insert(d).second)
         return Error(ErrorKind::kValueError, what, ": device ", d, " is given twice");
-      if (const std::string& other =
-              cluster_.executor(cluster_.device(d).executor).info.device_kind;
-          other != kind)
+      if (const std::string& other = cluster_.ExecutorOf(d).info.device_kind; other != kind)
         return Error(ErrorKind::kValueError, what, ": devices of kinds ", kind, " and ", other,
                      " in one mesh; choose one kind");
     }
     return devices;
   }
-  // The kind with the most healthy devices, then the least ids; lost devices only when they are
-  // needed, since they may come back.
+  // The kind with the most healthy devices, and of it the smallest ids. Lost devices are chosen
+  // only if there are too few healthy ones, since they may come back.
   std::map<std::string, std::vector<int64_t>> healthy, all;
   int64_t left_out = 0;
   for (int64_t d = 0; d < cluster_.num_ids(); ++d) {
     if (!cluster_.DeviceExists(d)) continue;
-    const Executor& x = cluster_.executor(cluster_.device(d).executor);
+    const Executor& x = cluster_.ExecutorOf(d);
     if (!cordoned && cluster_.IsCordoned(d)) {
       ++left_out;
       continue;
@@ -96,14 +115,14 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
                                              const std::string& key, const std::string& tenant,
                                              bool cordoned) {
   const ir::Mesh& mesh = request.program.mesh();
-  // Nobody learns from the time that it takes what other tenants run.
+  // With the tenant, so that the time of a compile does not reveal what other tenants run.
   const auto key_on = [&](const std::vector<int64_t>& devices) {
     return absl::StrCat(tenant, "|", key, "@", absl::StrJoin(devices, ","));
   };
   absl::StatusOr<std::vector<int64_t>> chosen =
       ChooseDevices("compile", mesh, request.devices, cordoned);
   if (!chosen.ok() && !cordoned) {
-    // What is compiled already is no new program for a worker that is cordoned.
+    // A cordoned worker still takes a program that is compiled on it already.
     absl::StatusOr<std::vector<int64_t>> before =
         ChooseDevices("compile", mesh, request.devices, /*cordoned=*/true);
     if (before.ok() && catalogue_.ExecutableOf(key_on(*before)) != 0) chosen = std::move(before);
@@ -119,7 +138,7 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
     Executable& known = catalogue_.executable(id);
     if (!request.plan_only || known.state == ExecutableState::kPlanned) {
       catalogue_.Touch(known);
-      // The coordinator's own canaries would hide how often users' programs are there.
+      // Canaries are not counted: their hits would hide the misses of users' programs.
       if (tenant != core::kSystemTenant)
         Note(core::CacheLookup{known.state == ExecutableState::kPlanned
                                    ? core::CacheLookup::kHit
@@ -136,24 +155,9 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
   TESSERA_ASSIGN_OR_RETURN(const uint64_t id, NewExecutable(request, tenant));
   if (tenant != core::kSystemTenant) Note(core::CacheLookup{core::CacheLookup::kMiss});
   Executable& x = catalogue_.executable(id);
-  x.devices = devices;
   catalogue_.SetKey(id, full_key);
   MakePlan plan = PlanOf(request, id);
-  for (int64_t d : devices) {
-    const Executor& e = cluster_.ExecutorOf(d);
-    plan.request.cluster.devices.push_back({.id = d,
-                                            .kind = e.info.device_kind,
-                                            .host = e.host,
-                                            .executor = e.name,
-                                            .memory_bytes = e.memory_bytes});
-    auto [member, added] = std::pair(std::find(x.members.begin(), x.members.end(), e.name), false);
-    if (member == x.members.end()) {
-      x.members.push_back(e.name);
-      member = x.members.end() - 1;
-    }
-    x.coordinates.push_back(
-        {static_cast<int32_t>(member - x.members.begin()), cluster_.device(d).local});
-  }
+  SetDevices(cluster_, devices, &x, &plan.request.cluster);
   effects_.emplace_back(std::move(plan));
   DropOldExecutables();
   return id;
@@ -174,7 +178,7 @@ void Machine::On(const Compile& e) {
                                   : "compile: a mesh and devices are given; give one of them"));
     request.devices = (*mesh)->devices;
   }
-  // Who asks for an explanation is told that a worker is cordoned, and is not refused.
+  // An explanation says that a worker is cordoned instead of failing.
   const bool cordoned = request.plan_only && request.explain;
   auto id = request.device_memory_bytes > 0 ? PlanForAbsent(request, e.caller.tenant)
                                             : FindOrPlan(request, e.key, e.caller.tenant, cordoned);
@@ -356,18 +360,14 @@ void Machine::Take(Executor& executor, const api::ProgramLoaded& report) {
 
 void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {
   Executable& x = catalogue_.executable(id);
-  // What is wrong with a program, or with devices that are absent, is its author's to know; the
-  // rest is the cluster's.
-  const bool of_authors = absl::IsResourceExhausted(error) && x.hypothetical_memory_bytes > 0;
-  if (!of_authors && (absl::IsResourceExhausted(error) || absl::IsDeadlineExceeded(error) ||
-                      absl::IsUnavailable(error) || absl::IsInternal(error)))
+  // Errors of the program, or of a plan for hypothetical devices, are not incidents of the cluster.
+  const bool hypothetical = absl::IsResourceExhausted(error) && x.hypothetical_memory_bytes > 0;
+  if (!hypothetical && (absl::IsResourceExhausted(error) || absl::IsDeadlineExceeded(error) ||
+                        absl::IsUnavailable(error) || absl::IsInternal(error)))
     LogIncident("program refused",
                 {{"executable", absl::StrCat(id)}, {"program", x.name}, {"tenant", x.tenant}},
                 error);
-  for (uint64_t request : std::set<uint64_t>(x.waiters)) {
-    EndWait(request);
-    Answer(request, error);
-  }
+  EndWaits(x.waiters, error);
   for (uint64_t op : std::set<uint64_t>(x.operations)) Fail(op, error);
   // The next Compile plans it again.
   Unload(id);
@@ -386,7 +386,7 @@ void Machine::Unload(uint64_t id) {
 void Machine::DropOldExecutables() {
   while (static_cast<int64_t>(catalogue_.executables().size()) > s_.config.executables_max) {
     const uint64_t oldest = catalogue_.OldestUnused();
-    if (oldest == 0) return;  // All are in use, which queue_bound and plans_bound limit.
+    if (oldest == 0) return;  // All are in use; queue_bound and plans_bound limit their number.
     Unload(oldest);
   }
 }

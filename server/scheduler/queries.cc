@@ -1,4 +1,4 @@
-// Operations as clients see them: described, listed, and why they wait.
+// Describes and lists operations for clients, and explains why they wait.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
@@ -66,7 +66,7 @@ std::vector<api::PendingReason> Machine::PendingReasons(const Operation& op) {
   if (op.ended() || op.sequence != 0) return reasons;
   std::vector<api::PendingReason> place;
   AddPlaceReasons(ExecutorsOf(op), &place);
-  // A worker that is cordoned but not draining still starts what was compiled for it.
+  // A cordon alone does not keep an operation from starting; a drain does.
   for (api::PendingReason& reason : place)
     if (reason.code == "WORKER_LOST" || order_.held().count(op.id) > 0)
       reasons.push_back(std::move(reason));

@@ -49,7 +49,7 @@ absl::Status Machine::CheckResultsFit(const Executable& x, const api::ExecuteReq
   };
   size_t made = x.reply.out.size();
   if (fits(made + body.args.size())) return absl::OkStatus();
-  // An argument whose blocks lie elsewhere is first moved into a temporary array.
+  // An argument with another placement is first copied into a temporary array.
   for (size_t i = 0; i < body.args.size(); ++i)
     if (!BlocksMatch(catalogue_.array(body.args[i]).spec, x.reply.in[i])) ++made;
   if (fits(made)) return absl::OkStatus();
@@ -84,7 +84,7 @@ void Machine::On(const Execute& e) {
     if (e.end_request != 0) Answer(e.end_request, api::Completion{});
     return;
   }
-  // Before the launch, which may need their memory.
+  // Sent before the launch, which may need the memory.
   Delete(e.caller, e.body.release);
   SendDeletes();
   if (absl::Status s = CheckExecute(e.caller, e.body); !s.ok()) return refuse(s);
@@ -103,8 +103,8 @@ void Machine::On(const Execute& e) {
   if (e.end_request != 0)
     run.inline_bytes_max = std::min(e.body.inline_bytes_max, api::kInlineBytesMax);
   op.work = std::move(run);
-  // Where an argument lies otherwise, an operation before this one moves it into a temporary.
-  x.operations.insert(0);  // Not to be dropped for the programs that move arguments.
+  // An argument with another placement is copied into a temporary by an operation before this one.
+  x.operations.insert(0);  // Keeps it from being dropped for the executables of the copies.
   std::vector<uint64_t> temporaries;
   absl::Status moved;
   for (size_t i = 0; i < op.args.size() && moved.ok(); ++i) {
@@ -117,7 +117,7 @@ void Machine::On(const Execute& e) {
   }
   catalogue_.executable(e.body.executable).operations.erase(0);
   const uint64_t id = moved.ok() ? NewOperation(std::move(op), out) : 0;
-  // Temporaries are needed by this operation alone.
+  // Only this operation needs the temporaries.
   for (uint64_t t : temporaries) SetDeleted(t, true);
   if (!moved.ok()) {
     for (uint64_t t : temporaries) TryFree(t);
@@ -137,7 +137,7 @@ void Machine::On(const Execute& e) {
   Answer(e.request, api::ExecuteReply{id, accepted.results});
   if (e.end_request != 0)
     Wait(e.end_request, now_ + s_.config.result_wait_max, CompletionWait{{id}});
-  for (uint64_t a : e.body.args) TryFree(a);  // Donated, and read by a move alone.
+  for (uint64_t a : e.body.args) TryFree(a);  // Donated ones that only a copy reads.
   TryStart(id);
 }
 
@@ -155,7 +155,7 @@ void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& execut
   launch.results = op.results;
   if (op.deadline < absl::InfiniteFuture()) launch.timeout = op.deadline - m.now();
   for (size_t i = 0; i < donate.size(); ++i) {
-    // An operation that was accepted earlier and still waits needs the bytes as they are.
+    // Not donated if another accepted operation still has to read it.
     const ArrayRecord& a = s.catalogue.array(op.args[i]);
     launch.donate.push_back(donate[i] && a.waiting.size() == 1);
   }

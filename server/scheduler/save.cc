@@ -9,14 +9,14 @@
 namespace tessera::server::scheduler {
 
 // The executors that write parts of one file must share the directory of --files-dir; one whose
-// directory is unknown is let through.
+// directory is unknown passes the check.
 absl::Status Machine::CheckFilesDirectories(const std::vector<uint64_t>& arrays) const {
   const Executor* first = nullptr;
   for (uint64_t id : arrays) {
     const api::ArraySpec& spec = catalogue_.array(id).spec;
     for (int k : api::DistinctBlocks(spec.placement, spec.shape)) {
-      const Executor& x = cluster_.executor(cluster_.device(spec.placement.devices[k]).executor);
-      if (!x.alive()) continue;  // The arrays there are lost, which is the error.
+      const Executor& x = cluster_.ExecutorOf(spec.placement.devices[k]);
+      if (!x.alive()) continue;  // Its arrays are lost, which fails the save.
       if (!x.info.files) return NoFilesDirectory("save", x);
       if (first == nullptr) first = &x;
       const std::string &a = first->info.files_folder, &b = x.info.files_folder;
@@ -33,7 +33,7 @@ absl::Status Machine::CheckFilesDirectories(const std::vector<uint64_t>& arrays)
 
 absl::StatusOr<Save> Machine::CheckSave(const SaveArrays& e, std::vector<uint64_t>* args) {
   TESSERA_ASSIGN_OR_RETURN(const api::FileFormat format, api::CheckFilePath(e.path));
-  // With the directory of the tenant before it, it has the same bounds.
+  // The path with the tenant's directory in front must be valid too.
   Save work{PathOf(e.caller, e.path), e.overwrite};
   TESSERA_RETURN_IF_ERROR(api::CheckFilePath(work.path).status());
   for (const api::ArrayToSave& named : e.arrays) {
@@ -90,7 +90,7 @@ void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& execu
   save.launch = op.id;
   save.sequence = op.sequence;
   save.path = path;
-  // Names the temporary file; ids alone may come again after a restart.
+  // Names the temporary file. Without --state-dir a later life may assign the same id.
   save.token = absl::StrCat(op.id, "-", absl::ToUnixNanos(m.now()));
   save.overwrite = overwrite;
   save.parts = static_cast<int32_t>(executors.size());

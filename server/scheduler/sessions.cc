@@ -1,4 +1,4 @@
-// Sessions of clients: opened, renewed, ended; and whose ids are.
+// Sessions of clients, and the owners of ids.
 #include <algorithm>
 #include <iterator>
 
@@ -7,7 +7,7 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// Shorter ones would only keep the timers busy.
+// Shorter leases would only cause many timers.
 constexpr absl::Duration kLeaseMin = absl::Milliseconds(100);
 
 }  // namespace
@@ -19,7 +19,7 @@ absl::Status Machine::NoSession(uint64_t id) const {
 }
 
 std::string Machine::HintIfRestarted(uint64_t id) const {
-  // Does not tell whether an id of this life was given: that is its owner's to know.
+  // The same for all ids of this life, so that other tenants do not learn which ones exist.
   const core::Life& life = s_.config.life;
   const bool of_this = id > life.first_id && id - life.first_id <= life.ids;
   return of_this || id == 0 ? "" : ": the coordinator restarted since it was given, and lost it";
@@ -34,7 +34,7 @@ std::string Machine::HintAboutId(const core::Caller& caller, uint64_t id, Access
   if (op == nullptr) return HintIfRestarted(id);
   const std::vector<uint64_t>& results = op->results;
   if (results.empty()) return ": it is an operation";
-  // Results have ids one after the other.
+  // The ids of results are consecutive.
   return absl::StrCat(": it is an operation, which makes ",
                       results.size() == 1 ? "array " : "arrays ", results.front(),
                       results.size() == 1 ? "" : absl::StrCat(" to ", results.back()));
@@ -49,7 +49,7 @@ absl::StatusOr<uint64_t> Machine::FindSession(const core::Caller& caller, uint64
   if (id == 0) return ownership_.OwnSession(caller.tenant);
   auto* const it = ownership_.FindSession(id);
   if (it == nullptr || it->own || !Allowed(caller, it->tenant, access)) return NoSession(id);
-  // The timer that is armed finds that the lease has moved on.
+  // The timer stays armed for the old time; SessionTimer then arms it for the new one.
   if (access == Access::kChange) it->until = now_ + it->lease;
   return id;
 }
@@ -134,7 +134,7 @@ void Machine::On(const HoldSession& e) {
   EndSilence(*key, session);
   session.holds.emplace(e.hold, e.end_request);
   Answer(e.request, Info(*key, session));
-  // The keepalive of the connection bounds it.
+  // Without a timeout: the connection's keepalive notices a client that is gone.
   Wait(e.end_request, absl::InfiniteFuture(), HoldWait{});
 }
 
@@ -199,7 +199,7 @@ void Machine::EndSession(uint64_t key, const std::string& why) {
   const std::set<uint64_t> arrays = std::move(it->arrays);
   const std::map<uint64_t, uint64_t> holds = std::move(it->holds);
   EndSilence(key, *it);
-  // The lease's timer, which is still armed, finds nothing.
+  // The lease's timer is still armed; SessionTimer ignores a session that does not exist.
   ownership_.RemoveSession(key);
   Log(absl::StrCat("session ", key, " ended: ", why));
   CancelOperations(operations, absl::StrCat("its session ", key, " has ended: ", why));
@@ -213,10 +213,7 @@ void Machine::EndSession(uint64_t key, const std::string& why) {
   for (const auto& [request, w] : s_.waiters)
     if (const auto* wait = std::get_if<CreateWait>(&w.on); wait != nullptr && wait->session == key)
       creates.push_back(request);
-  for (uint64_t request : creates) {
-    EndWait(request);
-    Answer(request, NoSession(key));
-  }
+  EndWaits(creates, NoSession(key));
 }
 
 }  // namespace tessera::server::scheduler

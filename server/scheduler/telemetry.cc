@@ -1,4 +1,4 @@
-// Readings for metrics and health: what is, at this moment. They change nothing.
+// Readings of the current state, for metrics and health.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -10,11 +10,11 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// What one step looks at, so that a scrape of a million arrays holds up nobody for long.
+// How many arrays one step reads, so that a scrape of a million arrays delays no other event long.
 constexpr int64_t kArraysPerStep = 4096;
 constexpr char kPriorityClass[] = "normal";
 
-// Counts by labels, put out once.
+// Counts by labels, which its destructor appends to the reading.
 class Tally {
  public:
   Tally(Metric metric, core::ClusterReading* out) : metric_(metric), out_(out) {}
@@ -50,7 +50,7 @@ const char* NameOf(WorkerState state) {
 void Machine::ReadOperations(core::ClusterReading* out) {
   Tally active(Metric::kOperationsActive, out), oldest(Metric::kOperationOldestAge, out),
       depth(Metric::kQueueDepth, out), reasons(Metric::kQueuePendingReason, out);
-  // What alerts watch is there when it is 0, too.
+  // Series for which there are alerts exist even when they are 0.
   for (const char* stage : {"queued", "running"}) oldest.AtLeast({"execute", stage}, 0);
   for (const std::string& reason :
        tessera::InfoOf(Metric::kQueuePendingReason).labels[0].domain->values)

@@ -37,7 +37,7 @@ std::vector<ShardSlice> SlicesOf(const api::ArraySpec& array, const api::ArraySp
   const ir::Dims dest_shape = api::LocalShape(wanted.placement, wanted.shape);
   const ir::Dims dest = api::BlockStarts(wanted.placement, wanted.shape, ordinal);
   const size_t rank = dest.size();
-  // Per distinct source block that overlaps, the replica preferred most, the first among equals.
+  // For each overlapping source block, the most preferred replica; of equal ones the first.
   std::map<ir::Dims, std::pair<int, int64_t>> best;
   for (size_t k = 0; k < array.placement.devices.size(); ++k) {
     const ir::Dims source = api::BlockStarts(array.placement, array.shape, static_cast<int64_t>(k));
@@ -77,7 +77,7 @@ absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
   if (has.placement.mesh.SameShape(wanted.placement.mesh) &&
       has.placement.devices == wanted.placement.devices && has.placement.mesh.num_devices() > 1 &&
       !BlocksMatch(has, wanted)) {
-    // On one mesh: the identity, which the planner turns into collectives.
+    // On the same mesh it is an identity program, which the planner turns into collectives.
     ir::Mesh mesh = has.placement.mesh;
     for (ir::MeshAxis& axis : mesh.axes) axis.type = ir::AxisType::kAuto;
     api::CompileRequest request;

@@ -19,11 +19,10 @@ struct Transfer {
   void Send(Machine& m, Operation& op, const std::vector<std::string>& executors);
 };
 
-// ---- Pure geometry. ----
 // Whether each device of `wanted` has exactly its shard of `array` already, so that no bytes move.
 bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted);
 // The slices of shards of `array` that make up the shard of `ordinal` of `wanted`; `source` is an
-// ordinal of `array`.  Among replicas the one with the highest `prefer` is taken.
+// ordinal of `array`.  Of replicas the one with the highest `prefer` is used.
 struct ShardSlice {
   int64_t source = 0;
   ir::Dims source_starts, dest_starts, shape;

@@ -1,9 +1,9 @@
 // Requests that wait: a struct for each kind of condition that a request may wait for.
 //
 // Listed returns the set in which the request is registered, so that the event that ends the wait
-// finds it; null: that event searches all waits.  Late replies at the request's timeout, after the
-// wait has ended; it is defined in the file that begins such waits.  A new kind is its struct, its
-// Late and a line in Waiter.
+// finds it; if null, that event searches all waits.  Late answers the request at its timeout, when
+// the wait has been removed; it is defined in the file that begins such waits.  To add a kind, add
+// its struct, its Late and a line in Waiter.
 #pragma once
 #include <cstdint>
 #include <memory>

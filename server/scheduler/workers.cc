@@ -1,12 +1,65 @@
-// Workers and executors: come, report, go, come back.
+// Workers and executors: registration, reports and loss.
 #include <algorithm>
 
 #include "base/log.h"
 #include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
-// Whoever has a name keeps it while it gives signs of life: two that took it from each other would
-// lose each other's arrays for ever.
+namespace {
+
+bool HasDevice(const Executor& x, int64_t device) {
+  return device >= x.first_device && device < x.first_device + x.info.num_devices;
+}
+
+// Fails every operation on the lost executor, and returns them. The one that was running comes
+// first, because its error is the cause of the others'.
+std::vector<uint64_t> FailOperations(Machine& m, const std::string& executor, uint64_t running,
+                                     const std::string& op_text, const std::string& who) {
+  Order& order = m.state().order;
+  std::vector<uint64_t> affected;
+  for (uint64_t id : order.live())
+    if (order.operation(id).outstanding.count(executor) > 0) affected.push_back(id);
+  for (uint64_t id : std::set<uint64_t>(order.lingering())) {
+    Operation& op = order.operation(id);
+    op.inputs_gone = op.inputs_gone || op.outstanding.count(executor) > 0;
+    m.ExecutorLeft(op, executor);
+  }
+  if (running != 0)
+    std::stable_partition(affected.begin(), affected.end(),
+                          [&](uint64_t id) { return id == running; });
+  for (uint64_t id : affected) {
+    Operation& op = order.operation(id);
+    op.inputs_gone = true;
+    m.ExecutorLeft(op, executor);
+    std::string message = absl::StrCat("operation ", id, " (", op.name, "): ", who);
+    if (id == running) {
+      absl::StrAppend(&message, "; it was running this operation");
+      if (!op_text.empty()) absl::StrAppend(&message, ", op ", op_text);
+    }
+    absl::StrAppend(&message, "; run it again from inputs that still exist");
+    m.Fail(id, MakeError(ErrorKind::kWorkerLost, std::move(message)));
+  }
+  return affected;
+}
+
+// The arrays without an error that have shards on this incarnation of the executor.
+std::vector<uint64_t> ArraysOn(const Catalogue& catalogue, const Executor& x) {
+  std::vector<uint64_t> arrays;
+  for (const auto& [id, a] : catalogue.arrays()) {
+    const auto first = a.holders.lower_bound(x.first_device);
+    const auto last = a.holders.lower_bound(x.first_device + x.info.num_devices);
+    if (a.error.ok() && std::any_of(first, last, [&](const auto& holder) {
+          return holder.second == x.info.incarnation;
+        }))
+      arrays.push_back(id);
+  }
+  return arrays;
+}
+
+}  // namespace
+
+// A connected worker keeps its name: two workers that took it from each other in turns would each
+// time lose all arrays.
 absl::Status Machine::CheckName(const api::Registration& r) const {
   auto* const it = cluster_.FindWorker(r.worker);
   if (it == nullptr || it->session == 0) return absl::OkStatus();
@@ -30,7 +83,7 @@ absl::Status Machine::CheckRegistration(const api::Registration& r) const {
     auto* const it = cluster_.FindExecutor(ExecutorName(r.worker, info.index));
     if (it == nullptr) continue;
     const api::ExecutorInfo& was = it->info;
-    if (was.incarnation == 0) continue;  // of an earlier life: what was there is gone
+    if (was.incarnation == 0) continue;  // of an earlier life; it has no state to lose
     if (info.incarnation == was.incarnation)
       return Error(ErrorKind::kValueError, "registration: executor ", it->name,
                    " comes with incarnation ", info.incarnation,
@@ -45,18 +98,18 @@ absl::Status Machine::CheckRegistration(const api::Registration& r) const {
 
 void Machine::On(const WorkerRegistered& e) {
   const api::Registration& r = e.registration;
-  absl::Status taken = CheckName(r);
-  if (taken.ok()) taken = CheckRegistration(r);
-  if (!taken.ok()) {
+  absl::Status checked = CheckName(r);
+  if (checked.ok()) checked = CheckRegistration(r);
+  if (!checked.ok()) {
     LogIncident("worker refused",
                 {{"worker", r.worker}, {"host", r.host}, {"session", absl::StrCat(e.session)}},
-                taken);
-    effects_.emplace_back(DropWorker{e.session, taken});
+                checked);
+    effects_.emplace_back(DropWorker{e.session, checked});
     return;
   }
   if (cluster_.FindWorker(r.worker) == nullptr &&
       static_cast<int64_t>(cluster_.workers().size()) >= s_.config.workers_max) {
-    // The one that was heard of longest ago gives way.
+    // The lost worker that was seen longest ago is forgotten.
     const std::string* oldest = nullptr;
     for (const auto& [name, known] : cluster_.workers())
       if (known.session == 0 && !name.empty() &&
@@ -79,7 +132,7 @@ void Machine::On(const WorkerRegistered& e) {
 void Machine::ExecutorUp(const std::string& worker, const std::string& host,
                          const api::ExecutorInfo& info) {
   const std::string name = ExecutorName(worker, info.index);
-  // One of an earlier life that had other devices than this one.
+  // An executor of an earlier life with other devices is forgotten.
   if (auto* const known = cluster_.FindExecutor(name);
       known != nullptr && known->info.incarnation == 0 &&
       (known->info.num_devices != info.num_devices || known->info.device_kind != info.device_kind))
@@ -157,9 +210,7 @@ void Machine::ForgetExecutor(const std::string& name) {
     if (std::find(on.begin(), on.end(), name) != on.end()) operations.push_back(id);
   }
   for (uint64_t id : operations) Fail(id, gone);
-  const auto is_its = [&x](int64_t d) {
-    return d >= x.first_device && d < x.first_device + x.info.num_devices;
-  };
+  const auto is_its = [&x](int64_t d) { return HasDevice(x, d); };
   for (const auto& [id, a] : catalogue_.arrays())
     if (std::any_of(a.spec.placement.devices.begin(), a.spec.placement.devices.end(), is_its))
       arrays.push_back(id);
@@ -210,7 +261,7 @@ void Machine::On(const WorkerGone& e) {
 void Machine::LoseWorker(const std::string& worker, const std::string& reason) {
   const Worker& w = cluster_.worker(worker);
   const uint64_t session = w.session;
-  // All of its executors at once, so that no command goes to a sibling that is gone as well.
+  // Marks all of its executors as lost first, so that no command is sent to one of them.
   const std::vector<std::string> lost = cluster_.Disconnect(worker, reason);
   Log(absl::StrCat("worker ", worker, " lost"));
   LogIncident(
@@ -228,55 +279,21 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
   x.lost_reason = reason;
   const std::string who = absl::StrCat("worker ", x.worker, ": executor ", name, " (incarnation ",
                                        incarnation, ") was lost: ", reason);
-  // Who waits for it to look at a file.
-  std::vector<uint64_t> asked;
+  std::vector<uint64_t> inspections;
   for (const auto& [request, w] : s_.waiters)
     if (const auto* wait = std::get_if<InspectWait>(&w.on); wait && wait->executor == name)
-      asked.push_back(request);
-  for (uint64_t request : asked) {
-    EndWait(request);
-    Answer(request, Error(ErrorKind::kWorkerLost, "files: ", who, "; retry"));
-  }
-  // Everything that took part, the launch that ran first: its error is the cause of the others'.
+      inspections.push_back(request);
+  EndWaits(inspections, Error(ErrorKind::kWorkerLost, "files: ", who, "; retry"));
   x.running.clear();
-  std::vector<uint64_t> hit;
-  for (uint64_t id : order_.live())
-    if (order_.operation(id).outstanding.count(name) > 0) hit.push_back(id);
-  for (uint64_t id : std::set<uint64_t>(order_.lingering())) {
-    Operation& op = order_.operation(id);
-    op.inputs_gone = op.inputs_gone || op.outstanding.count(name) > 0;
-    ExecutorLeft(op, name);
-  }
-  if (launch != 0)
-    std::stable_partition(hit.begin(), hit.end(), [&](uint64_t id) { return id == launch; });
-  for (uint64_t id : hit) {
-    Operation& op = order_.operation(id);
-    op.inputs_gone = true;
-    ExecutorLeft(op, name);
-    std::string message = absl::StrCat("operation ", id, " (", op.name, "): ", who);
-    if (id == launch) {
-      absl::StrAppend(&message, "; it was running this operation");
-      if (!op_text.empty()) absl::StrAppend(&message, ", op ", op_text);
-    }
-    absl::StrAppend(&message, "; run it again from inputs that still exist");
-    Fail(id, MakeError(ErrorKind::kWorkerLost, std::move(message)));
-  }
-  std::vector<uint64_t> arrays;
-  for (const auto& [id, a] : catalogue_.arrays()) {
-    if (!a.error.ok()) continue;
-    for (int64_t d = x.first_device; d < x.first_device + x.info.num_devices; ++d)
-      if (const auto h = a.holders.find(d); h != a.holders.end() && h->second == incarnation) {
-        arrays.push_back(id);
-        break;
-      }
-  }
+  const std::vector<uint64_t> affected = FailOperations(*this, name, launch, op_text, who);
+  const std::vector<uint64_t> arrays = ArraysOn(catalogue_, x);
   if (!arrays.empty()) Note(core::ArraysLost{static_cast<int64_t>(arrays.size())});
   LogIncident("executor lost", {{"executor", name},
                                 {"worker", x.worker},
                                 {"incarnation", absl::StrCat(incarnation)},
                                 {"operation", absl::StrCat(launch)},
                                 {"op", op_text},
-                                {"operations_lost", absl::StrCat(hit.size())},
+                                {"operations_lost", absl::StrCat(affected.size())},
                                 {"arrays_lost", absl::StrCat(arrays.size())},
                                 {"why", reason}});
   for (uint64_t id : arrays)
@@ -286,10 +303,10 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
                 ArrayState::kLost);
   for (const auto& [generation, members] : order_.CloseThoseWith(name, incarnation))
     CloseCommunicator(generation, members);
-  // The operations of what it had compiled, or was to compile, wait for the executor from now on.
+  // Operations whose programs it had compiled, or was compiling, wait for the executor from now on.
   for (uint64_t op : catalogue_.Unload(name)) TryStart(op);
   RestartLoadWaits(name);
-  // What a drain holds back waits for the executor from now on, and not for ever.
+  // Held operations on it wait for the executor from now on, which has a timeout.
   if (!order_.held().empty()) RetryHeld();
 }
 
@@ -302,7 +319,7 @@ void Machine::On(const WorkerReported& e) {
   if (const auto* ready = std::get_if<api::ExecutorReady>(&e.report.body))
     return Take(worker, e.session, *ready);
   Executor* const x = cluster_.FindExecutor(ExecutorName(worker, e.report.executor));
-  // What an earlier process said is of nobody.
+  // Reports of an earlier incarnation are ignored.
   if (x == nullptr || !x->alive() || x->info.incarnation != e.report.incarnation) return;
   std::visit(
       [&](const auto& report) {
@@ -373,7 +390,8 @@ void Machine::Take(Executor& x, const api::ExecutorLost& lost) {
   LoseExecutor(std::string(x.name), lost.reason, lost.launch, lost.op);
 }
 
-// A communicator that cannot be built fails the launches that name it, on the executor.
+// A communicator that could not be opened is only logged: the executor fails the launches that use
+// it.
 void Machine::Take(Executor& x, const api::CommunicatorReady& ready) {
   if (ready.status.ok()) return;
   LogIncident(
