@@ -1,12 +1,12 @@
-// While a thread captures a graph, the driver rejects its calls that might invalidate the capture:
-// allocation, queries of events. Ours do not, so they are made under a RelaxedCapture, which
-// permits them for its scope and costs nothing outside a capture.
+// While a thread captures a graph, the driver rejects its calls that might invalidate the capture,
+// such as allocations and event queries. Ours do not, so a RelaxedCapture permits them for its
+// scope. It makes no call of the driver outside a capture.
 #pragma once
 #include "worker/cuda/driver_api.h"
 
 namespace tessera::worker::cuda {
 
-// Counts the calling thread's running captures.
+// Adds `change` to the number of captures that the calling thread has begun and not ended.
 void AddThreadCapture(int change);
 
 class RelaxedCapture {

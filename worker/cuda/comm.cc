@@ -1,11 +1,9 @@
 #include "worker/cuda/comm.h"
 
-#include <atomic>
 #include <cinttypes>
 #include <cstring>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "worker/cuda/error.h"
@@ -13,8 +11,6 @@
 
 namespace tessera::worker::cuda {
 namespace {
-
-std::atomic<const Nccl*> the_nccl{nullptr};
 
 int Load(Nccl* nccl) {
   const Library library = Library::Open("TESSERA_CUDA_NCCL", {"libnccl.so.2"});
@@ -49,10 +45,12 @@ int Load(Nccl* nccl) {
               library.name().c_str(), what.c_str());
 }
 
-// How many of NCCL's elements make one of ours, and which.
+LoadedOnce<Nccl, Load> the_nccl;
+
+// An element of ours is `width` elements of NCCL's `type`.
 struct Element {
   ncclDataType_t type;
-  int width;
+  int width, bytes;
 };
 
 bool IsFloating(tessera_dtype dtype) {
@@ -60,14 +58,19 @@ bool IsFloating(tessera_dtype dtype) {
          dtype == TESSERA_F64;
 }
 
-// For moving data about, by dtype: what is as wide.
+// Of each dtype. Where NCCL does not have it, some type of the same size, for moving data.
 constexpr Element kElements[] = {
-    /*bool*/ {ncclUint8, 1},     /*s8*/ {ncclInt8, 1},       /*s16*/ {ncclUint8, 2},
-    /*s32*/ {ncclInt32, 1},      /*s64*/ {ncclInt64, 1},     /*u8*/ {ncclUint8, 1},
-    /*u16*/ {ncclUint8, 2},      /*u32*/ {ncclUint32, 1},    /*u64*/ {ncclUint64, 1},
-    /*f16*/ {ncclFloat16, 1},    /*bf16*/ {ncclBfloat16, 1}, /*f32*/ {ncclFloat32, 1},
-    /*f64*/ {ncclFloat64, 1},    /*c64*/ {ncclFloat32, 2},   /*c128*/ {ncclFloat64, 2},
-    /*f8e4m3fn*/ {ncclUint8, 1}, /*f8e5m2*/ {ncclUint8, 1},
+    /*bool*/ {ncclUint8, 1, 1},     /*s8*/ {ncclInt8, 1, 1},
+    /*s16*/ {ncclUint8, 2, 2},
+    /*s32*/ {ncclInt32, 1, 4},      /*s64*/ {ncclInt64, 1, 8},
+    /*u8*/ {ncclUint8, 1, 1},
+    /*u16*/ {ncclUint8, 2, 2},      /*u32*/ {ncclUint32, 1, 4},
+    /*u64*/ {ncclUint64, 1, 8},
+    /*f16*/ {ncclFloat16, 1, 2},    /*bf16*/ {ncclBfloat16, 1, 2},
+    /*f32*/ {ncclFloat32, 1, 4},
+    /*f64*/ {ncclFloat64, 1, 8},    /*c64*/ {ncclFloat32, 2, 8},
+    /*c128*/ {ncclFloat64, 2, 16},
+    /*f8e4m3fn*/ {ncclUint8, 1, 1}, /*f8e5m2*/ {ncclUint8, 1, 1},
 };
 static_assert(std::size(kElements) == TESSERA_F8E5M2 + 1);
 
@@ -79,29 +82,12 @@ int FindElement(const char* call, tessera_dtype dtype, Element* element) {
   return TESSERA_OK;
 }
 
-int64_t BytesOf(ncclDataType_t type) {
-  switch (type) {
-    case ncclInt8:
-    case ncclUint8:
-      return 1;
-    case ncclFloat16:
-    case ncclBfloat16:
-      return 2;
-    case ncclInt32:
-    case ncclUint32:
-    case ncclFloat32:
-      return 4;
-    default:
-      return 8;
-  }
-}
-
 int Unsupported(const char* call, tessera_dtype dtype, tessera_reduce reduce, const char* why) {
   return Fail(TESSERA_UNSUPPORTED, "%s: reduction %d of dtype %d: %s; gather and reduce instead",
               call, reduce, dtype, why);
 }
 
-// For combining elements.
+// The element and operation for reducing `dtype` by `reduce`.
 int FindReduction(const char* call, tessera_dtype dtype, tessera_reduce reduce, Element* element,
                   ncclRedOp_t* op) {
   TESSERA_CUDA_TRY(FindElement(call, dtype, element));
@@ -138,7 +124,7 @@ int FindReduction(const char* call, tessera_dtype dtype, tessera_reduce reduce, 
   return Unsupported(call, dtype, reduce, "NCCL has no bitwise operations");
 }
 
-// Null for what is none of device_api.h, whose numbers are the table's.
+// Null for an unknown kind. The kinds of device_api.h have the order of the table.
 const char* NameOf(tessera_collective_kind kind) {
   constexpr const char* kNames[] = {
 #define TESSERA_COLLECTIVE_KIND(symbol, name, ...) name,
@@ -148,33 +134,20 @@ const char* NameOf(tessera_collective_kind kind) {
   return kind >= TESSERA_ALL_REDUCE && kind <= TESSERA_PERMUTE ? kNames[kind] : nullptr;
 }
 
-// Done, or about to be.
-bool IsUnderWay(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
+bool IsDoneOrInProgress(ncclResult_t result) {
+  return result == ncclSuccess || result == ncclInProgress;
+}
 
 const void* In(uint64_t address) { return reinterpret_cast<const void*>(address); }
 void* Out(uint64_t address) { return reinterpret_cast<void*>(address); }
 
 }  // namespace
 
-int OpenNccl(const Nccl** nccl) {
-  *nccl = the_nccl.load();
-  if (*nccl != nullptr) return TESSERA_OK;
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
-  if ((*nccl = the_nccl.load()) != nullptr) return TESSERA_OK;
-  auto loaded = std::make_unique<Nccl>();
-  TESSERA_CUDA_TRY(Load(loaded.get()));
-  // Kept for good, as the library is.
-  *nccl = loaded.release();
-  the_nccl.store(*nccl);
-  return TESSERA_OK;
-}
+int OpenNccl(const Nccl** nccl) { return the_nccl.Get(nccl); }
 
 std::string NcclVersionText() {
-  const Nccl* nccl = the_nccl.load();
-  if (nccl == nullptr) return "";
-  return ", NCCL " + std::to_string(nccl->version / 10000) + "." +
-         std::to_string(nccl->version % 10000 / 100) + "." + std::to_string(nccl->version % 100);
+  const Nccl* nccl = the_nccl.get();
+  return nccl == nullptr ? "" : ", NCCL " + VersionText(nccl->version);
 }
 
 }  // namespace tessera::worker::cuda
@@ -224,16 +197,16 @@ int tessera_comm::Create(tessera_context* context, const tessera_comm_id& id, in
 tessera_comm::~tessera_comm() {
   if (comm_ == nullptr || context_->MakeCurrent() != TESSERA_OK) return;
   const NcclApi& nccl = nccl_.api;
-  // A communicator that has failed stops at once where NCCL can (Revoke); one that has not ends
-  // when its work has and the other ranks end theirs. Neither is waited for here. One that has
-  // failed under an older NCCL, and that was not aborted, is left to the end of the process.
+  // A failed communicator is revoked, which stops it at once; an older NCCL cannot do that, so that
+  // the communicator, unless it was aborted, is left to the end of the process. Another one ends
+  // when its work has ended and the other ranks end theirs. Nothing is waited for here.
   if (failure_ != TESSERA_OK && nccl.ncclCommRevoke == nullptr) return;
   const bool failed = failure_ != TESSERA_OK;
   context_->PollLater([&nccl, comm = comm_, failed, ending = false]() mutable {
     ncclResult_t state = ncclSuccess;
     if (nccl.ncclCommGetAsyncError(comm, &state) != ncclSuccess) return true;
     if (state == ncclInProgress) return false;
-    // Lost while it ended: only an abort, which may block, would free it.
+    // It failed while it ended: only an abort, which may block, would free it.
     if (ending && state != ncclSuccess) return true;
     if (!ending) {
       ending = true;
@@ -267,10 +240,10 @@ int tessera_comm::Finish(ncclResult_t result, const char* call) {
       return TESSERA_NOT_READY;
     case ncclInvalidArgument:
     case ncclInvalidUsage:
-      // Inside NCCL these, too, end the communicator.
+      // NCCL's communicator cannot be used after these either.
       return FailCommunicator(TESSERA_INVALID, result, call);
     case ncclUnhandledCudaError: {
-      // The context may be gone, which says more than NCCL does.
+      // If the context is lost, the driver's error says more than NCCL's.
       const CUresult state = Cu().cuStreamQuery(nullptr);
       if (IsSticky(state)) {
         failure_ = context_->Check(state, call);
@@ -311,7 +284,7 @@ int tessera_comm::Abort() {
     }
   }
   const ncclResult_t result = nccl_.api.ncclCommAbort(aborted);
-  if (IsUnderWay(result)) return TESSERA_OK;
+  if (IsDoneOrInProgress(result)) return TESSERA_OK;
   return Fail(TESSERA_PEER, "ncclCommAbort, rank %d of %d: %s; end the process", rank_, num_ranks_,
               nccl_.api.ncclGetErrorString(result));
 }
@@ -322,7 +295,7 @@ ncclResult_t tessera_comm::Group(const std::function<ncclResult_t()>& calls) {
   if (start != ncclSuccess) return start;
   const ncclResult_t inside = calls();
   const ncclResult_t end = nccl.ncclGroupEnd();
-  return IsUnderWay(inside) ? end : inside;
+  return IsDoneOrInProgress(inside) ? end : inside;
 }
 
 int tessera_comm::Run(tessera_stream* stream, const tessera_collective& what) {
@@ -352,12 +325,13 @@ int tessera_comm::Run(tessera_stream* stream, const tessera_collective& what) {
                 before != nullptr ? before : "a call");
   }
   TESSERA_CUDA_TRY(ready);
-  return Finish(Enqueue(stream->get(), what, what.elements * element.width, element.type, op),
+  return Finish(Enqueue(stream->get(), what, what.elements * element.width,
+                        what.elements * element.bytes, element.type, op),
                 name);
 }
 
 ncclResult_t tessera_comm::Enqueue(CUstream stream, const tessera_collective& what, int64_t count,
-                                   ncclDataType_t type, ncclRedOp_t op) {
+                                   int64_t block_bytes, ncclDataType_t type, ncclRedOp_t op) {
   const NcclApi& nccl = nccl_.api;
   const auto send = [&](uint64_t from, int peer) {
     return nccl.ncclSend(In(from), count, type, peer, comm_, stream);
@@ -365,7 +339,6 @@ ncclResult_t tessera_comm::Enqueue(CUstream stream, const tessera_collective& wh
   const auto receive = [&](uint64_t to, int peer) {
     return nccl.ncclRecv(Out(to), count, type, peer, comm_, stream);
   };
-  const int64_t block = count * BytesOf(type);
   switch (what.kind) {
     case TESSERA_ALL_REDUCE:
       return nccl.ncclAllReduce(In(what.in), Out(what.out), count, type, op, comm_, stream);
@@ -376,16 +349,17 @@ ncclResult_t tessera_comm::Enqueue(CUstream stream, const tessera_collective& wh
     case TESSERA_ALL_TO_ALL:
       return Group([&] {
         ncclResult_t result = ncclSuccess;
-        for (int peer = 0; peer < num_ranks_ && IsUnderWay(result); ++peer) {
-          result = send(what.in + peer * block, peer);
-          if (IsUnderWay(result)) result = receive(what.out + peer * block, peer);
+        for (int peer = 0; peer < num_ranks_ && IsDoneOrInProgress(result); ++peer) {
+          result = send(what.in + peer * block_bytes, peer);
+          if (IsDoneOrInProgress(result)) result = receive(what.out + peer * block_bytes, peer);
         }
         return result;
       });
     default:  // TESSERA_PERMUTE
       return Group([&] {
         ncclResult_t result = what.target == -1 ? ncclSuccess : send(what.in, what.target);
-        if (what.source != -1 && IsUnderWay(result)) result = receive(what.out, what.source);
+        if (what.source != -1 && IsDoneOrInProgress(result))
+          result = receive(what.out, what.source);
         return result;
       });
   }

@@ -2,18 +2,17 @@
 //
 // TESSERA_CUDA_NCCL names another library than libnccl.so.2, for tests.
 //
-// Communicators are non-blocking: a call that NCCL has not finished answers TESSERA_NOT_READY, and
-// nothing else may be enqueued on the stream or the communicator before Ready says that it has.
-// After the first failure a communicator answers nothing but TESSERA_PEER with that failure; Abort
-// frees NCCL's side of it.
+// Communicators are non-blocking: a call that NCCL has not finished returns TESSERA_NOT_READY, and
+// nothing else may be enqueued on the stream or the communicator before Ready returns TESSERA_OK.
+// After the first failure every call of a communicator returns that failure; Abort frees NCCL's
+// resources.
 //
 // Reductions are NCCL's: their order is NCCL's own, and is the same on every rank. NCCL has no max
 // and min that keep a NaN, and no bitwise operations: TESSERA_UNSUPPORTED for these; gather and
 // reduce instead. Bools are bytes of 0 and 1: "and" is their min, "or" and their sum the max.
 //
-// One thread at a time for a communicator, save that Abort may come from any while another call is
-// under way. Launches of one device's communicators go to one stream, or are ordered by events, the
-// same on every rank.
+// Thread-compatible, except that any thread may call Abort at any time. The collectives of one
+// device's communicators are enqueued on one stream, or ordered by events, alike on every rank.
 #pragma once
 #include <functional>
 #include <mutex>
@@ -57,15 +56,17 @@ struct tessera_comm {
                int32_t rank)
       : context_(context), nccl_(nccl), num_ranks_(num_ranks), rank_(rank) {}
 
-  // Makes the calls of `what`, `count` elements of `type` a block. Returns NCCL's answer.
+  // Makes the NCCL calls of `what`, with blocks of `count` elements of `type`.
   ncclResult_t Enqueue(tessera::worker::cuda::CUstream stream, const tessera_collective& what,
-                       int64_t count, tessera::worker::cuda::ncclDataType_t type,
+                       int64_t count, int64_t block_bytes,
+                       tessera::worker::cuda::ncclDataType_t type,
                        tessera::worker::cuda::ncclRedOp_t op);
-  // What NCCL's answer to `call` means; remembers a failure, and that the call is under way.
+  // The code of NCCL's result of `call`; records a failure, or that the call is in progress.
   int Finish(ncclResult_t result, const char* call);
+  // Records the failure that all later calls return.
   int FailCommunicator(int code, ncclResult_t result, const char* call);
   int ReadyLocked();
-  // One group, ended whatever happens inside it.
+  // Makes `calls` as one NCCL group.
   ncclResult_t Group(const std::function<ncclResult_t()>& calls);
 
   tessera_context* const context_;
@@ -75,7 +76,7 @@ struct tessera_comm {
 
   std::mutex mutex_;  // Guards what follows. No call that is made under it blocks.
   tessera::worker::cuda::ncclComm_t comm_ = nullptr;
-  const char* pending_ = nullptr;  // The call under way.
-  int failure_ = TESSERA_OK;       // The first; final.
+  const char* pending_ = nullptr;  // The call in progress.
+  int failure_ = TESSERA_OK;       // The first failure.
   std::string failure_text_;
 };

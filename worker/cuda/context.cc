@@ -32,9 +32,9 @@ int tessera_context::Open(int32_t device, tessera_context** context) {
 tessera_context::~tessera_context() {
   if (context_ == nullptr) return;
   if (MakeCurrent() == TESSERA_OK) Reap();
-  orphans_.clear();
+  removed_marks_.clear();
   matmul_library_ = nullptr;
-  // What is still pending is left to the driver, which ends it with the context.
+  // The driver frees what is still pending with the context.
   Cu().cuDevicePrimaryCtxRelease_v2(device_);
 }
 
@@ -72,7 +72,7 @@ int tessera_context::Info(tessera_device_info* info, const std::string& librarie
   if (image_target != nullptr) {
     snprintf(info->target, sizeof info->target, "%s", image_target());
   } else if (major >= 8) {
-    // PTX for 9.0 runs on what came later, too.
+    // PTX for 9.0 also runs on later devices.
     snprintf(info->target, sizeof info->target, "nvptx-sm_%s", major >= 9 ? "90" : "80");
   } else {
     return Fail(TESSERA_UNSUPPORTED,
@@ -113,7 +113,7 @@ void tessera_context::AddStream(CUstream stream) {
 void tessera_context::RemoveStream(CUstream stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::erase(streams_, stream);
-  if (Mark mark = MarkOf(stream)) orphans_.push_back(std::move(mark));
+  if (Mark mark = MarkOf(stream)) removed_marks_.push_back(std::move(mark));
 }
 
 void tessera_context::BeginCapture() {
@@ -141,7 +141,7 @@ bool tessera_context::IsReached(const Mark& mark) {
 bool tessera_context::TakeMarks(std::vector<Mark>* marks) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (captures_ > 0) return false;
-  *marks = orphans_;
+  *marks = removed_marks_;
   for (const CUstream stream : streams_) {
     if (Mark mark = MarkOf(stream)) marks->push_back(std::move(mark));
   }
@@ -171,7 +171,7 @@ void tessera_context::Reap() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (captures_ > 0) return;
-    std::erase_if(orphans_, IsReached);
+    std::erase_if(removed_marks_, IsReached);
     pending.swap(pending_);
   }
   for (std::function<bool()>& ended : pending) {

@@ -1,8 +1,8 @@
-// A device as this process uses it: the driver's primary context, which NCCL and cuBLASLt share,
-// and resources to be destroyed once the device has finished with them.
+// A device in this process: the driver's primary context, which NCCL and cuBLASLt share, and the
+// resources to be destroyed once the device has finished with them.
 //
-// Any thread. Owned by the caller of Open, and outlives its streams, events, modules, graphs,
-// matmuls and communicators.
+// Thread-safe. Owned by the caller of Open; outlives its streams, events, modules, graphs, matmuls
+// and communicators.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -29,45 +29,45 @@ struct tessera_context {
 
   CUdevice device() const { return device_; }
 
-  // Makes this the calling thread's context. The first call of every function that enqueues or
-  // creates; fails once the context is lost.
+  // Makes this the calling thread's context, which every function that enqueues or creates does
+  // first. Fails once the context is lost.
   int MakeCurrent();
 
-  // FromDriver; remembers an error that ends the context.
+  // As FromDriver; records a sticky error, which all later calls return.
   int Check(CUresult result, const char* call);
 
-  // `libraries` are the versions of what was opened beside the driver: ", NCCL 2.28.9".
+  // `libraries` is appended to the driver's version: ", NCCL 2.28.9".
   int Info(tessera_device_info* info, const std::string& libraries);
 
-  // The streams that may have work under way.
+  // The streams whose work DestroyLater waits for.
   void AddStream(CUstream stream);
   void RemoveStream(CUstream stream);
 
-  // Captures under way on any stream, from before they begin until they have ended.
+  // Called before a capture begins on any stream, and after it has ended.
   void BeginCapture();
   void EndCapture();
 
-  // The matmul library as it was started for this context: what `start` has returned before or, if
-  // that was null, returns now.
+  // The matmul library of this context: the first result of `start` that is not null.
   std::shared_ptr<const void> MatmulLibrary(
       const std::function<std::shared_ptr<const void>()>& start);
 
-  // Runs `destroy` once every stream has passed the point it has reached now: at a later call, for
-  // nothing here waits. What is left when the context closes goes with the driver's context.
+  // Runs `destroy` in a call of Reap, once the work that is enqueued now on any stream has ended.
+  // What is left when the context closes is freed with the driver's context.
   void DestroyLater(std::function<void()> destroy);
-  // Calls `ended` now and at later calls until it says true.
+  // Calls `ended` now and in later calls of Reap until it returns true.
   void PollLater(std::function<bool()> ended);
-  // Destroys what the device has finished with.
+  // Destroys what the device has finished with. Does not wait.
   void Reap();
 
  private:
+  // An event at the point that a stream had reached.
   using Mark = std::shared_ptr<tessera::worker::cuda::EventHandle>;
   explicit tessera_context(CUdevice device) : device_(device) {}
   int Query(tessera::worker::cuda::CUdevice_attribute attribute, int32_t* value);
   static Mark MarkOf(CUstream stream);
   static bool IsReached(const Mark& mark);
-  // The point that each stream has reached now. False while one is being captured, for then what is
-  // enqueued would become part of the graph.
+  // Records a mark on each stream. Returns false while one is being captured, as the event would
+  // become part of the graph.
   bool TakeMarks(std::vector<Mark>* marks);
 
   const CUdevice device_;
@@ -78,7 +78,7 @@ struct tessera_context {
   std::mutex mutex_;         // Guards what follows.
   std::string sticky_text_;  // Written once, before sticky_ is set.
   std::vector<CUstream> streams_;
-  std::vector<Mark> orphans_;  // The last points of destroyed streams.
+  std::vector<Mark> removed_marks_;  // The last marks of removed streams.
   std::vector<std::function<bool()>> pending_;
   int captures_ = 0;
 

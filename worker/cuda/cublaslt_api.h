@@ -1,8 +1,8 @@
 // What we use of cuBLASLt, declared by ourselves so that the plugin builds on any machine: types,
 // constants and the table of entry points that matmul.cc fills in.
 //
-// These are facts of the ABI as of cublasLt.h 13.1; they are the same in 12.x. abi_check.cc
-// compares them with the real header where there is one. Names are NVIDIA's, in our namespace.
+// This is the ABI as of cublasLt.h 13.1, and the same in 12.x. abi_check.cc compares it with the
+// real header where there is one. Names are NVIDIA's, in our namespace.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,15 +22,22 @@ using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
 using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque_t*;
 using cublasLtMatmulPreference_t = cublasLtMatmulPreferenceOpaque_t*;
 
+// As X(name, value).
+// clang-format off
+#define TESSERA_CUBLAS_STATUSES(X)                                                                \
+  X(CUBLAS_STATUS_SUCCESS, 0)                                                                     \
+  X(CUBLAS_STATUS_NOT_INITIALIZED, 1)                                                             \
+  X(CUBLAS_STATUS_ALLOC_FAILED, 3)                                                                \
+  X(CUBLAS_STATUS_INVALID_VALUE, 7)                                                               \
+  X(CUBLAS_STATUS_ARCH_MISMATCH, 8)                                                               \
+  X(CUBLAS_STATUS_EXECUTION_FAILED, 13)                                                           \
+  X(CUBLAS_STATUS_INTERNAL_ERROR, 14)                                                             \
+  X(CUBLAS_STATUS_NOT_SUPPORTED, 15)
+// clang-format on
 enum : cublasStatus_t {
-  CUBLAS_STATUS_SUCCESS = 0,
-  CUBLAS_STATUS_NOT_INITIALIZED = 1,
-  CUBLAS_STATUS_ALLOC_FAILED = 3,
-  CUBLAS_STATUS_INVALID_VALUE = 7,
-  CUBLAS_STATUS_ARCH_MISMATCH = 8,
-  CUBLAS_STATUS_EXECUTION_FAILED = 13,
-  CUBLAS_STATUS_INTERNAL_ERROR = 14,
-  CUBLAS_STATUS_NOT_SUPPORTED = 15,
+#define TESSERA_X(name, value) name = value,
+  TESSERA_CUBLAS_STATUSES(TESSERA_X)
+#undef TESSERA_X
 };
 
 enum cudaDataType : uint32_t {

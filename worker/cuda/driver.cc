@@ -1,15 +1,11 @@
 #include "worker/cuda/driver.h"
 
-#include <atomic>
-#include <mutex>
 #include <string>
 
 #include "worker/cuda/library.h"
 
 namespace tessera::worker::cuda {
 namespace {
-
-std::atomic<const Driver*> the_driver{nullptr};
 
 int FindFunctions(const Library& library, DriverApi* api) {
   const char* missing = nullptr;
@@ -43,7 +39,7 @@ std::string NameOf(const DriverApi& api, CUresult result) {
   return text;
 }
 
-// Why cuInit refused, for the reasons that have a remedy of their own.
+// Fails with what to do about cuInit's result.
 int FromInit(const DriverApi& api, CUresult result) {
   switch (result) {
     case CUDA_SUCCESS:
@@ -91,7 +87,9 @@ int Load(Driver* driver) {
   return TESSERA_OK;
 }
 
-// What an error that says nothing about the context's health means to the caller.
+LoadedOnce<Driver, Load> the_driver;
+
+// The code of a result that is not sticky.
 int CodeOf(CUresult result) {
   switch (result) {
     case CUDA_SUCCESS:
@@ -121,21 +119,9 @@ int CodeOf(CUresult result) {
 
 }  // namespace
 
-int OpenDriver(const Driver** driver) {
-  *driver = the_driver.load();
-  if (*driver != nullptr) return TESSERA_OK;
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
-  if ((*driver = the_driver.load()) != nullptr) return TESSERA_OK;
-  Driver loaded;
-  TESSERA_CUDA_TRY(Load(&loaded));
-  // Kept for good: handles that are destroyed while the process ends still need it.
-  *driver = new Driver(loaded);
-  the_driver.store(*driver);
-  return TESSERA_OK;
-}
+int OpenDriver(const Driver** driver) { return the_driver.Get(driver); }
 
-const Driver& GetDriver() { return *the_driver.load(std::memory_order_acquire); }
+const Driver& GetDriver() { return *the_driver.get(); }
 
 bool IsSticky(CUresult result) {
   switch (result) {
@@ -162,7 +148,7 @@ bool IsSticky(CUresult result) {
 
 int FromDriver(CUresult result, const char* call) {
   if (result == CUDA_SUCCESS) return TESSERA_OK;
-  // Asked for by polling: no text, it is not a failure.
+  // Not a failure, and polled for, so no text is made.
   if (result == CUDA_ERROR_NOT_READY) return TESSERA_NOT_READY;
   const std::string name = NameOf(Cu(), result);
   if (IsSticky(result)) {

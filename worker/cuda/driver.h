@@ -2,16 +2,15 @@
 //
 // TESSERA_CUDA_DRIVER names another library than libcuda.so.1, for tests.
 //
-// Any thread. A driver that could not be used is tried again by the next call; one that could is
-// kept until the process ends.
+// Thread-safe. If the driver cannot be used, the next call tries again.
 #pragma once
 #include "worker/cuda/driver_api.h"
 #include "worker/cuda/error.h"
 
 namespace tessera::worker::cuda {
 
-// The oldest driver that runs our code, as cuDriverGetVersion says it: PTX 7.8, which our kernels
-// for sm_90 are written in, came with CUDA 11.8.
+// The oldest driver that runs our kernels, as cuDriverGetVersion numbers it: those for sm_90 are
+// PTX 7.8, which came with CUDA 11.8.
 inline constexpr int kDriverVersionMin = 11080;
 
 struct Driver {
@@ -24,14 +23,14 @@ struct Driver {
 // lacks a function that we need.
 int OpenDriver(const Driver** driver);
 
-// The driver, which OpenDriver has found before.
+// Requires: OpenDriver has succeeded.
 const Driver& GetDriver();
 inline const DriverApi& Cu() { return GetDriver().api; }
 
-// True of the errors after which a context answers every call with the same error.
+// Whether every later call of the context fails with the same error.
 bool IsSticky(CUresult result);
 
-// TESSERA_OK, or what `result` of the function `call` means, with the driver's own words.
+// The code of `result`, returned by the driver's function `call`; fails with the driver's text.
 int FromDriver(CUresult result, const char* call);
 
 }  // namespace tessera::worker::cuda

@@ -1,7 +1,7 @@
 // What we use of the CUDA driver API, declared by ourselves so that the plugin builds on any
 // machine: types, constants and the table of entry points that driver.h fills in.
 //
-// These are facts of the ABI as of cuda.h 13.0 (CUDA_VERSION 13000); worker/cuda/abi_check.cc
+// This is the ABI as of cuda.h 13.0 (CUDA_VERSION 13000); worker/cuda/abi_check.cc
 // compares them with the real header where there is one. Names are NVIDIA's, in our namespace.
 #pragma once
 #include <cstddef>
@@ -28,68 +28,82 @@ using CUevent = CUevent_st*;
 using CUgraph = CUgraph_st*;
 using CUgraphExec = CUgraphExec_st*;
 
+// The results that we tell apart or name, as X(name, value).
+// clang-format off
+#define TESSERA_CUDA_RESULTS(X)                                                                   \
+  X(CUDA_SUCCESS, 0)                                                                              \
+  X(CUDA_ERROR_INVALID_VALUE, 1)                                                                  \
+  X(CUDA_ERROR_OUT_OF_MEMORY, 2)                                                                  \
+  X(CUDA_ERROR_NOT_INITIALIZED, 3)                                                                \
+  X(CUDA_ERROR_DEINITIALIZED, 4)                                                                  \
+  X(CUDA_ERROR_STUB_LIBRARY, 34)                                                                  \
+  X(CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER, 36)                                                    \
+  X(CUDA_ERROR_DEVICE_UNAVAILABLE, 46)                                                            \
+  X(CUDA_ERROR_NO_DEVICE, 100)                                                                    \
+  X(CUDA_ERROR_INVALID_DEVICE, 101)                                                               \
+  X(CUDA_ERROR_INVALID_IMAGE, 200)                                                                \
+  X(CUDA_ERROR_INVALID_CONTEXT, 201)                                                              \
+  X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209)                                                            \
+  X(CUDA_ERROR_ECC_UNCORRECTABLE, 214)                                                            \
+  X(CUDA_ERROR_INVALID_PTX, 218)                                                                  \
+  X(CUDA_ERROR_NVLINK_UNCORRECTABLE, 220)                                                         \
+  X(CUDA_ERROR_JIT_COMPILER_NOT_FOUND, 221)                                                       \
+  X(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222)                                                      \
+  X(CUDA_ERROR_CONTAINED, 226)                                                                    \
+  X(CUDA_ERROR_INVALID_HANDLE, 400)                                                               \
+  X(CUDA_ERROR_ILLEGAL_STATE, 401)                                                                \
+  X(CUDA_ERROR_NOT_FOUND, 500)                                                                    \
+  X(CUDA_ERROR_NOT_READY, 600)                                                                    \
+  X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                                                              \
+  X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701)                                                      \
+  X(CUDA_ERROR_LAUNCH_TIMEOUT, 702)                                                               \
+  X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709)                                                         \
+  X(CUDA_ERROR_ASSERT, 710)                                                                       \
+  X(CUDA_ERROR_HARDWARE_STACK_ERROR, 714)                                                         \
+  X(CUDA_ERROR_ILLEGAL_INSTRUCTION, 715)                                                          \
+  X(CUDA_ERROR_MISALIGNED_ADDRESS, 716)                                                           \
+  X(CUDA_ERROR_INVALID_ADDRESS_SPACE, 717)                                                        \
+  X(CUDA_ERROR_INVALID_PC, 718)                                                                   \
+  X(CUDA_ERROR_LAUNCH_FAILED, 719)                                                                \
+  X(CUDA_ERROR_TENSOR_MEMORY_LEAK, 721)                                                           \
+  X(CUDA_ERROR_NOT_SUPPORTED, 801)                                                                \
+  X(CUDA_ERROR_SYSTEM_NOT_READY, 802)                                                             \
+  X(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803)                                                       \
+  X(CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, 804)                                               \
+  X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)                                                   \
+  X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901)                                                   \
+  X(CUDA_ERROR_STREAM_CAPTURE_MERGE, 902)                                                         \
+  X(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, 903)                                                     \
+  X(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, 904)                                                      \
+  X(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, 905)                                                     \
+  X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 906)                                                      \
+  X(CUDA_ERROR_CAPTURED_EVENT, 907)                                                               \
+  X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 908)                                                  \
+  X(CUDA_ERROR_UNKNOWN, 999)
+// clang-format on
 enum : CUresult {
-  CUDA_SUCCESS = 0,
-  CUDA_ERROR_INVALID_VALUE = 1,
-  CUDA_ERROR_OUT_OF_MEMORY = 2,
-  CUDA_ERROR_NOT_INITIALIZED = 3,
-  CUDA_ERROR_DEINITIALIZED = 4,
-  CUDA_ERROR_STUB_LIBRARY = 34,
+#define TESSERA_X(name, value) name = value,
+  TESSERA_CUDA_RESULTS(TESSERA_X)
+#undef TESSERA_X
   // Only the runtime API has this number in its table; some drivers answer cuInit with it.
   CUDA_ERROR_INSUFFICIENT_DRIVER = 35,
-  CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER = 36,
-  CUDA_ERROR_DEVICE_UNAVAILABLE = 46,
-  CUDA_ERROR_NO_DEVICE = 100,
-  CUDA_ERROR_INVALID_DEVICE = 101,
-  CUDA_ERROR_INVALID_IMAGE = 200,
-  CUDA_ERROR_INVALID_CONTEXT = 201,
-  CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
-  CUDA_ERROR_ECC_UNCORRECTABLE = 214,
-  CUDA_ERROR_INVALID_PTX = 218,
-  CUDA_ERROR_NVLINK_UNCORRECTABLE = 220,
-  CUDA_ERROR_JIT_COMPILER_NOT_FOUND = 221,
-  CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
-  CUDA_ERROR_CONTAINED = 226,
-  CUDA_ERROR_INVALID_HANDLE = 400,
-  CUDA_ERROR_ILLEGAL_STATE = 401,
-  CUDA_ERROR_NOT_FOUND = 500,
-  CUDA_ERROR_NOT_READY = 600,
-  CUDA_ERROR_ILLEGAL_ADDRESS = 700,
-  CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
-  CUDA_ERROR_LAUNCH_TIMEOUT = 702,
-  CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
-  CUDA_ERROR_ASSERT = 710,
-  CUDA_ERROR_HARDWARE_STACK_ERROR = 714,
-  CUDA_ERROR_ILLEGAL_INSTRUCTION = 715,
-  CUDA_ERROR_MISALIGNED_ADDRESS = 716,
-  CUDA_ERROR_INVALID_ADDRESS_SPACE = 717,
-  CUDA_ERROR_INVALID_PC = 718,
-  CUDA_ERROR_LAUNCH_FAILED = 719,
-  CUDA_ERROR_TENSOR_MEMORY_LEAK = 721,
-  CUDA_ERROR_NOT_SUPPORTED = 801,
-  CUDA_ERROR_SYSTEM_NOT_READY = 802,
-  CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
-  CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE = 804,
-  CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
-  CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
-  CUDA_ERROR_STREAM_CAPTURE_MERGE = 902,
-  CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
-  CUDA_ERROR_STREAM_CAPTURE_UNJOINED = 904,
-  CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
-  CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
-  CUDA_ERROR_CAPTURED_EVENT = 907,
-  CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
-  CUDA_ERROR_UNKNOWN = 999,
 };
 
+// As X(name, value).
+// clang-format off
+#define TESSERA_CUDA_DEVICE_ATTRIBUTES(X)                                                         \
+  X(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1)                                                 \
+  X(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 8)                                           \
+  X(CU_DEVICE_ATTRIBUTE_WARP_SIZE, 10)                                                            \
+  X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                                                 \
+  X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                             \
+  X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                             \
+  X(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)
+// clang-format on
 enum CUdevice_attribute : uint32_t {
-  CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 1,
-  CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK = 8,
-  CU_DEVICE_ATTRIBUTE_WARP_SIZE = 10,
-  CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
-  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
-  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
-  CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
+#define TESSERA_X(name, value) name = value,
+  TESSERA_CUDA_DEVICE_ATTRIBUTES(TESSERA_X)
+#undef TESSERA_X
 };
 
 enum CUfunction_attribute : uint32_t { CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
@@ -177,7 +191,7 @@ struct DriverApi {
 #undef TESSERA_X
 };
 
-// A driver that is no NVIDIA driver says by this symbol what code it runs ("simt-host").
+// The fake driver of the tests names by this symbol the target whose code it runs ("simt-host").
 inline constexpr char kImageTargetSymbol[] = "tesseraFakeImageTarget";
 using ImageTargetFn = const char* (*)();
 

@@ -6,13 +6,13 @@
 namespace tessera::worker::cuda {
 namespace {
 
-// Long enough for ptxas to name a line; longer texts are cut.
+// Longer texts, such as logs of the PTX compiler, are truncated.
 thread_local char text[4096];
 
 }  // namespace
 
 int Fail(int code, const char* format, ...) {
-  // The arguments may point into the text of the failure before.
+  // The arguments may point into `text`.
   char next[sizeof text];
   va_list args;
   va_start(args, format);

@@ -1,12 +1,11 @@
-// What went wrong, per thread: the plugin's one way to report it. A call that fails says so by
-// `return Fail(TESSERA_..., "where: what, what to do")`; the table's error_text reads it back. Any
-// thread; each sees its own text.
+// Errors of the plugin: a code, which calls return, and a text per thread, which the table's
+// error_text returns. A call fails by `return Fail(TESSERA_..., "where: what, what to do")`.
 #pragma once
 #include "worker/device/device_api.h"
 
 namespace tessera::worker::cuda {
 
-// Keeps the text for this thread, and gives `code` back.
+// Stores the text for this thread and returns `code`.
 __attribute__((format(printf, 2, 3))) int Fail(int code, const char* format, ...);
 
 // The text of this thread's last Fail. Valid until its next Fail.

@@ -1,7 +1,7 @@
-// Work recorded once and launched as one unit.
+// Work captured once and launched as one unit.
 //
-// A recording is begun and ended by the same thread. The graph keeps the code that it launches;
-// memory, and the plans of matmuls, are the caller's to keep.
+// A capture is begun and ended by the same thread. The graph keeps the code that it launches
+// loaded; the caller keeps the memory and the matmul plans.
 #pragma once
 #include <memory>
 #include <vector>
@@ -16,7 +16,8 @@ struct tessera_graph {
   int Launch(tessera_stream* stream);
 
  private:
-  // The graph goes before the code. The driver frees one that runs when it has ended.
+  // Declared first, so that the graph is destroyed before the code that it launches. The driver
+  // frees a running graph when it has ended.
   std::vector<std::shared_ptr<const void>> modules_;
   tessera::worker::cuda::GraphExecHandle exec_;
 };

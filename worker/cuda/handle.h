@@ -1,5 +1,5 @@
 // Owns one handle of the driver: a stream, an event, a graph. Move-only; destroyed by the driver's
-// function `kDestroy`, which neither waits for work under way nor fails in a way that matters.
+// function `kDestroy`, which does not wait for work in progress, and whose errors are ignored.
 #pragma once
 #include <utility>
 
@@ -23,7 +23,7 @@ class Handle {
   ~Handle() { Reset(); }
 
   T get() const { return value_; }
-  // Where the driver writes a new handle. Requires that none is held.
+  // Where the driver writes a new handle. Requires: none is held.
   T* out() { return &value_; }
   T Release() { return std::exchange(value_, nullptr); }
   void Reset() {

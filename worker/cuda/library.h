@@ -1,15 +1,20 @@
-// A shared library found at run time. It stays loaded for the life of the process, as NVIDIA's
-// libraries want it. A plain value; any thread.
+// Shared libraries found at run time. They stay loaded for the life of the process, as NVIDIA's
+// libraries require.
 #pragma once
+#include <atomic>
 #include <initializer_list>
+#include <memory>
+#include <mutex>
 #include <string>
+
+#include "worker/cuda/error.h"
 
 namespace tessera::worker::cuda {
 
 class Library {
  public:
-  // The first of `names` that opens or, if the environment variable `override_variable` is set,
-  // the file that it names and no other. Not ok() if none opens: error() says why.
+  // Opens the first of `names` that can be opened or, if the environment variable
+  // `override_variable` is set, only the file that it names. Not ok() if none opens: see error().
   static Library Open(const char* override_variable, std::initializer_list<const char*> names);
 
   // Whether the variable names a file.
@@ -19,7 +24,7 @@ class Library {
   const std::string& name() const { return name_; }
   const std::string& error() const { return error_; }
 
-  // Null if it has no such symbol.
+  // Returns null if there is no such symbol.
   template <class F>
   F Find(const char* symbol) const {
     return reinterpret_cast<F>(FindAddress(symbol));
@@ -32,5 +37,34 @@ class Library {
   std::string name_;
   std::string error_;
 };
+
+// A library's functions as a T, loaded once per process by the first call of Get that can, and kept
+// until the process ends: handles that are destroyed at its end still need them. Thread-safe.
+template <class T, int (*kLoad)(T*)>
+class LoadedOnce {
+ public:
+  int Get(const T** loaded) {
+    if ((*loaded = get()) != nullptr) return TESSERA_OK;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if ((*loaded = get()) != nullptr) return TESSERA_OK;
+    auto made = std::make_unique<T>();
+    TESSERA_CUDA_TRY(kLoad(made.get()));
+    *loaded = made.release();
+    loaded_.store(*loaded, std::memory_order_release);
+    return TESSERA_OK;
+  }
+  // Null before the first successful Get.
+  const T* get() const { return loaded_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<const T*> loaded_{nullptr};
+  std::mutex mutex_;
+};
+
+// "13.1.0" for 130100, as NCCL and cuBLASLt number their versions.
+inline std::string VersionText(size_t version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." +
+         std::to_string(version % 100);
+}
 
 }  // namespace tessera::worker::cuda

@@ -25,7 +25,8 @@ constexpr int kAlgorithms = 8;
 constexpr char kOverride[] = "TESSERA_CUDA_CUBLASLT";
 std::atomic<size_t> opened_version{0};
 
-// Opens the library of that name and starts it for the thread's context. Otherwise adds to `why`.
+// Opens the library of that name and starts it for the thread's current context. If it cannot,
+// returns null and appends the reason to `why`.
 std::shared_ptr<const CublasLt> Start(const char* name, std::string* why) {
   if (!why->empty()) *why += "; ";
   const Library library = Library::Open(kOverride, {name});
@@ -54,8 +55,8 @@ std::shared_ptr<const CublasLt> Start(const char* name, std::string* why) {
   return std::make_shared<const CublasLt>(api, handle);
 }
 
-// The context's, which is the thread's. The first library that starts is taken: 13 needs a driver
-// of CUDA 13, 12 takes older ones.
+// Opens the library for the context, which is the thread's current one. Takes the first that
+// starts: version 13 needs a driver of CUDA 13, version 12 works with older ones.
 int OpenCublasLt(tessera_context* context, std::shared_ptr<const CublasLt>* opened) {
   std::string why;
   *opened = std::static_pointer_cast<const CublasLt>(context->MatmulLibrary([&why] {
@@ -95,7 +96,7 @@ const Arithmetic* FindArithmetic(tessera_dtype in, tessera_dtype out) {
 
 int64_t WidthOf(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
 
-// How a matrix lies in memory: by rows or by columns, each `ld` elements after the one before.
+// The layout of a matrix: by rows or by columns, each `ld` elements after the one before.
 struct Order {
   bool by_rows = false;
   int64_t ld = 0;
@@ -130,10 +131,7 @@ int CheckStrides(const char* name, int64_t rows, int64_t cols, const int64_t str
 
 std::string CublasLtVersionText() {
   const size_t version = opened_version.load();
-  if (version == 0) return "";
-  // 130100 is 13.1.0.
-  return ", cuBLASLt " + std::to_string(version / 10000) + "." +
-         std::to_string(version % 10000 / 100) + "." + std::to_string(version % 100);
+  return version == 0 ? "" : ", cuBLASLt " + VersionText(version);
 }
 
 }  // namespace tessera::worker::cuda
@@ -166,8 +164,8 @@ int tessera_matmul::Describe(const tessera_matmul_shape& shape) {
   TESSERA_CUDA_TRY(CheckStrides("b", shape.k, shape.n, shape.b_strides, &b));
   TESSERA_CUDA_TRY(CheckStrides("c", shape.m, shape.n, shape.c_strides, &c));
 
-  // cuBLASLt's matrices lie by columns. A row-major C is its own transpose by columns, and
-  // C^T = B^T A^T; a matrix that lies by rows is its transpose by columns, again.
+  // cuBLASLt's matrices are column-major, and a row-major matrix is its own transpose in
+  // column-major order. So a row-major C is computed as C^T = B^T A^T, with the operands swapped.
   operands_swapped_ = c.by_rows;
   is_f64_ = arithmetic.compute == CUBLAS_COMPUTE_64F;
   element_bytes_ = WidthOf(arithmetic.out_type);
@@ -219,7 +217,7 @@ int tessera_matmul::Describe(const tessera_matmul_shape& shape) {
   return make(&result_, arithmetic.out_type, result);
 }
 
-int tessera_matmul::Choose(tessera_context* context) {
+int tessera_matmul::ChooseAlgorithm(tessera_context* context) {
   const CublasLtApi& lt = library_->api;
   MatmulPreference preference(&lt);
   TESSERA_CUDA_TRY(
@@ -288,7 +286,7 @@ int tessera_matmul::Plan(tessera_context* context, const tessera_matmul_shape& s
   plan->shape_ = shape;
   TESSERA_CUDA_TRY(plan->Describe(shape));
   const bool empty = shape.batch == 0 || shape.m == 0 || shape.n == 0 || shape.k == 0;
-  if (!empty) TESSERA_CUDA_TRY(plan->Choose(context));
+  if (!empty) TESSERA_CUDA_TRY(plan->ChooseAlgorithm(context));
   *scratch_bytes = static_cast<int64_t>(plan->algorithm_.workspaceSize);
   *matmul = plan.release();
   return TESSERA_OK;
@@ -345,7 +343,7 @@ int tessera_matmul::Run(tessera_stream* stream, uint64_t a, uint64_t b, uint64_t
   }
   const int code = Multiply(stream->get(), algorithm_, a, b, c, scratch);
   if (code == TESSERA_OK) return TESSERA_OK;
-  // An error of the device comes back as the library's; the stream knows.
+  // cuBLASLt hides an error of the device, which the stream still reports.
   const CUresult state = Cu().cuStreamQuery(stream->get());
   return IsSticky(state) ? context->Check(state, "cublasLtMatmul") : code;
 }

@@ -65,9 +65,9 @@ struct tessera_matmul {
 
  private:
   explicit tessera_matmul(std::shared_ptr<const tessera::worker::cuda::CublasLt> library);
-  // The library's operands are `left` and `right`: ours exchanged if C is row-major.
+  // Describes the matmul to the library, whose left_ and right_ are B and A if C is row-major.
   int Describe(const tessera_matmul_shape& shape);
-  int Choose(tessera_context* context);
+  int ChooseAlgorithm(tessera_context* context);
   int FillWithZeros(tessera_stream* stream, uint64_t c) const;
   int Multiply(tessera::worker::cuda::CUstream stream,
                const tessera::worker::cuda::cublasLtMatmulHeuristicResult_t& algorithm, uint64_t a,

@@ -11,8 +11,7 @@
 namespace tessera::worker::cuda {
 namespace {
 
-// After one to warm up.
-constexpr int kRuns = 5;
+constexpr int kRuns = 5;  // that are timed, after one to warm up
 constexpr std::chrono::seconds kTimeout(1);
 
 class DeviceMemory {
@@ -31,14 +30,14 @@ class DeviceMemory {
   CUdeviceptr address_ = 0;
 };
 
-// Up to the last element, for the widest dtype.
+// The bytes of an operand up to its last element, for the widest dtype.
 size_t BytesOf(int64_t batch, int64_t rows, int64_t cols, const int64_t strides[3]) {
   constexpr int64_t kWidthMax = 8;
   return ((batch - 1) * strides[0] + (rows - 1) * strides[1] + (cols - 1) * strides[2] + 1) *
          kWidthMax;
 }
 
-// True if the event is reached in time.
+// Returns whether the event is reached within the timeout.
 bool Wait(CUevent event) {
   const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (true) {

@@ -1,4 +1,4 @@
-// Which of a few algorithms for a matmul is the fastest on this device, by trying them.
+// Finds the fastest of a few algorithms for a matmul on this device by running them.
 #pragma once
 #include <functional>
 

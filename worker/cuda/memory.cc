@@ -14,8 +14,6 @@ int CheckSize(const char* where, int64_t bytes, int64_t bytes_min) {
               bytes_min);
 }
 
-// "allocate: 1024 bytes: error 2 CUDA_ERROR_OUT_OF_MEMORY (out of memory); 12 of 34 bytes are
-// free".
 int OutOfMemory(const char* where, int64_t bytes) {
   size_t free = 0, total = 0;
   Cu().cuMemGetInfo_v2(&free, &total);
@@ -26,10 +24,13 @@ int OutOfMemory(const char* where, int64_t bytes) {
               where, bytes, ErrorText(), free, total);
 }
 
-// Where a copy's arguments are sound: what it enqueues on.
-int Begin(tessera_stream* stream, const char* where, int64_t bytes) {
+// Makes the driver's call `enqueue`, unless there is nothing to copy.
+template <class F>
+int Enqueue(tessera_stream* stream, const char* where, int64_t bytes, const char* call,
+            const F& enqueue) {
   TESSERA_CUDA_TRY(CheckSize(where, bytes, 0));
-  return stream->context()->MakeCurrent();
+  TESSERA_CUDA_TRY(stream->context()->MakeCurrent());
+  return bytes == 0 ? static_cast<int>(TESSERA_OK) : stream->context()->Check(enqueue(), call);
 }
 
 }  // namespace
@@ -65,31 +66,23 @@ int FreeHost(tessera_context* context, void* address) {
 }
 
 int CopyToDevice(tessera_stream* stream, uint64_t to, const void* from, int64_t bytes) {
-  TESSERA_CUDA_TRY(Begin(stream, "copy_to_device", bytes));
-  if (bytes == 0) return TESSERA_OK;
-  return stream->context()->Check(Cu().cuMemcpyHtoDAsync_v2(to, from, bytes, stream->get()),
-                                  "cuMemcpyHtoDAsync");
+  return Enqueue(stream, "copy_to_device", bytes, "cuMemcpyHtoDAsync",
+                 [&] { return Cu().cuMemcpyHtoDAsync_v2(to, from, bytes, stream->get()); });
 }
 
 int CopyToHost(tessera_stream* stream, void* to, uint64_t from, int64_t bytes) {
-  TESSERA_CUDA_TRY(Begin(stream, "copy_to_host", bytes));
-  if (bytes == 0) return TESSERA_OK;
-  return stream->context()->Check(Cu().cuMemcpyDtoHAsync_v2(to, from, bytes, stream->get()),
-                                  "cuMemcpyDtoHAsync");
+  return Enqueue(stream, "copy_to_host", bytes, "cuMemcpyDtoHAsync",
+                 [&] { return Cu().cuMemcpyDtoHAsync_v2(to, from, bytes, stream->get()); });
 }
 
 int Copy(tessera_stream* stream, uint64_t to, uint64_t from, int64_t bytes) {
-  TESSERA_CUDA_TRY(Begin(stream, "copy", bytes));
-  if (bytes == 0) return TESSERA_OK;
-  return stream->context()->Check(Cu().cuMemcpyDtoDAsync_v2(to, from, bytes, stream->get()),
-                                  "cuMemcpyDtoDAsync");
+  return Enqueue(stream, "copy", bytes, "cuMemcpyDtoDAsync",
+                 [&] { return Cu().cuMemcpyDtoDAsync_v2(to, from, bytes, stream->get()); });
 }
 
 int FillZero(tessera_stream* stream, uint64_t to, int64_t bytes) {
-  TESSERA_CUDA_TRY(Begin(stream, "fill_zero", bytes));
-  if (bytes == 0) return TESSERA_OK;
-  return stream->context()->Check(Cu().cuMemsetD8Async(to, 0, bytes, stream->get()),
-                                  "cuMemsetD8Async");
+  return Enqueue(stream, "fill_zero", bytes, "cuMemsetD8Async",
+                 [&] { return Cu().cuMemsetD8Async(to, 0, bytes, stream->get()); });
 }
 
 }  // namespace tessera::worker::cuda

@@ -4,7 +4,7 @@
 
 namespace tessera::worker::cuda {
 
-// The driver's own: Free waits for the device, so arenas are freed when their work is done.
+// Free waits for the device's work to end.
 int Allocate(tessera_context* context, int64_t bytes, uint64_t* address);
 int Free(tessera_context* context, uint64_t address);
 int AllocateHost(tessera_context* context, int64_t bytes, void** address);

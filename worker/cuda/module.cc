@@ -11,7 +11,7 @@
 namespace tessera::worker::cuda {
 namespace {
 
-// Dynamic shared memory beyond this must be asked for, function by function.
+// The dynamic shared memory that every function may have. More must be set per function.
 constexpr uint32_t kSharedBytesGranted = 48 << 10;
 
 }  // namespace
@@ -40,8 +40,8 @@ int LoadedModule::Load(tessera_context* context, const void* image, int64_t byte
   return TESSERA_OK;
 }
 
-// The driver may put off loading a function until its first launch, and then wait for the device,
-// for ever if a collective is running there that waits for this very launch.
+// A driver that loads functions lazily does so at their first launch, and then waits for the
+// device: for ever, if a collective that runs there waits for that launch.
 void LoadedModule::LoadFunctions() {
   const DriverApi& cu = Cu();
   if (cu.cuModuleGetFunctionCount == nullptr || cu.cuModuleEnumerateFunctions == nullptr ||
@@ -100,8 +100,7 @@ int tessera_module::Launch(tessera_stream* stream, const char* function, const u
   TESSERA_CUDA_TRY(context->MakeCurrent());
   CUfunction found = nullptr;
   TESSERA_CUDA_TRY(code->Find(function, shared_bytes, &found));
-  // The driver knows how many there are, and would not notice a wrong number; the fake one does, by
-  // the null at the end.
+  // The null at the end lets the fake driver notice a wrong number of arguments.
   std::array<void*, kArgsMax + 1> params;
   for (int i = 0; i < num_args; ++i) params[i] = const_cast<uint64_t*>(&args[i]);
   params[num_args] = nullptr;

@@ -1,7 +1,7 @@
 // Code on a device, and its launch.
 //
-// A module may be unloaded while its kernels run or a graph with them exists: the code itself,
-// LoadedModule, is shared with the graphs, and unloaded when the device has passed its last use.
+// A module may be unloaded while its kernels run or a graph with them exists: its LoadedModule is
+// shared with the graphs, and unloaded once the device has finished with it.
 #pragma once
 #include <functional>
 #include <map>
@@ -21,7 +21,7 @@ class LoadedModule {
                   std::shared_ptr<LoadedModule>* module);
   ~LoadedModule();
 
-  // The function, which may be launched with that much dynamic shared memory. Any thread.
+  // Finds a function, and permits it that much dynamic shared memory. Thread-safe.
   int Find(const char* name, uint32_t shared_bytes, CUfunction* function);
 
  private:

@@ -1,7 +1,7 @@
 // What we use of NCCL, declared by ourselves so that the plugin builds on any machine: types,
 // constants and the table of entry points that comm.cc fills in.
 //
-// These are facts of the ABI as of nccl.h 2.28.9 (NCCL_VERSION_CODE 22809); abi_check.cc compares
+// This is the ABI as of nccl.h 2.28.9 (NCCL_VERSION_CODE 22809); abi_check.cc compares
 // them with the real header where there is one. Names are NCCL's, in our namespace.
 #pragma once
 #include <climits>
@@ -21,30 +21,44 @@ struct ncclUniqueId {
   char internal[128];
 };
 
+// As X(name, value).
+// clang-format off
+#define TESSERA_NCCL_RESULTS(X)                                                                   \
+  X(ncclSuccess, 0)                                                                               \
+  X(ncclUnhandledCudaError, 1)                                                                    \
+  X(ncclSystemError, 2)                                                                           \
+  X(ncclInternalError, 3)                                                                         \
+  X(ncclInvalidArgument, 4)                                                                       \
+  X(ncclInvalidUsage, 5)                                                                          \
+  X(ncclRemoteError, 6)                                                                           \
+  X(ncclInProgress, 7)
+// clang-format on
 enum : ncclResult_t {
-  ncclSuccess = 0,
-  ncclUnhandledCudaError = 1,
-  ncclSystemError = 2,
-  ncclInternalError = 3,
-  ncclInvalidArgument = 4,
-  ncclInvalidUsage = 5,
-  ncclRemoteError = 6,
-  ncclInProgress = 7,
+#define TESSERA_X(name, value) name = value,
+  TESSERA_NCCL_RESULTS(TESSERA_X)
+#undef TESSERA_X
 };
 
 enum ncclRedOp_t : uint32_t { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3 };
 
+// As X(name, value).
+// clang-format off
+#define TESSERA_NCCL_DATA_TYPES(X)                                                                \
+  X(ncclInt8, 0)                                                                                  \
+  X(ncclUint8, 1)                                                                                 \
+  X(ncclInt32, 2)                                                                                 \
+  X(ncclUint32, 3)                                                                                \
+  X(ncclInt64, 4)                                                                                 \
+  X(ncclUint64, 5)                                                                                \
+  X(ncclFloat16, 6)                                                                               \
+  X(ncclFloat32, 7)                                                                               \
+  X(ncclFloat64, 8)                                                                               \
+  X(ncclBfloat16, 9)
+// clang-format on
 enum ncclDataType_t : uint32_t {
-  ncclInt8 = 0,
-  ncclUint8 = 1,
-  ncclInt32 = 2,
-  ncclUint32 = 3,
-  ncclInt64 = 4,
-  ncclUint64 = 5,
-  ncclFloat16 = 6,
-  ncclFloat32 = 7,
-  ncclFloat64 = 8,
-  ncclBfloat16 = 9,
+#define TESSERA_X(name, value) name = value,
+  TESSERA_NCCL_DATA_TYPES(TESSERA_X)
+#undef TESSERA_X
 };
 
 // The first fields of ncclConfig_t: those of 2.18. NCCL reads `size` bytes and gives the rest its

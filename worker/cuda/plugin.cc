@@ -112,7 +112,7 @@ constexpr tessera_device_api kApi = {
 }  // namespace
 }  // namespace tessera::worker::cuda
 
-// A function and a type of one name would hide one another.
+// The symbol has the name of a type, so that the function needs another name in C++.
 extern "C" __attribute__((visibility("default"))) const tessera_device_api* PluginEntry(
     uint32_t version) asm("tessera_device_api");
 

@@ -26,7 +26,7 @@ CompletionPoller::~CompletionPoller() {
   thread_.join();
 }
 
-void CompletionPoller::Add(int queue, std::unique_ptr<Pollable> work) {
+void CompletionPoller::Add(int queue, PollFn work) {
   absl::MutexLock lock(&mu_);
   queues_[queue].push_back(std::move(work));
   if (num_unfinished_++ == 0) changed_.Signal();
@@ -54,16 +54,16 @@ bool CompletionPoller::PollAll() {
   const absl::Time now = SteadyNow();
   bool ended = false;
   for (size_t queue = 0;; ++queue) {
-    Pollable* oldest = nullptr;
+    PollFn* oldest = nullptr;
     {
       absl::MutexLock lock(&mu_);
       if (queue == queues_.size()) return ended;
-      if (!queues_[queue].empty()) oldest = queues_[queue].front().get();
+      if (!queues_[queue].empty()) oldest = &queues_[queue].front();
     }
     // Only this thread takes from a queue, so the oldest stays.
-    if (oldest == nullptr || !oldest->Poll(now)) continue;
+    if (oldest == nullptr || !(*oldest)(now)) continue;
     ended = true;
-    std::unique_ptr<Pollable> done;
+    PollFn done;  // Destroyed without the lock.
     absl::MutexLock lock(&mu_);
     done = std::move(queues_[queue].front());
     queues_[queue].pop_front();

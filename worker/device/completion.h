@@ -2,28 +2,22 @@
 // report work that ended in an error.)
 //
 // Work is added to queues. That of one queue ends in order, so only its oldest is polled.
-// Thread-safe. Poll is called on the thread, without a lock, and must not block. The thread polls
-// every few microseconds at first, then more rarely.
+// Thread-safe. A PollFn is called on the thread, without a lock, and must not block. The thread
+// polls every few microseconds at first, then more rarely.
 #pragma once
 #include <deque>
-#include <functional>
-#include <memory>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace tessera::worker::device {
 
-// Work whose end can be polled.
-class Pollable {
- public:
-  virtual ~Pollable() = default;
-  // Returns true once the work has ended and its waiters are notified. Called until then.
-  virtual bool Poll(absl::Time now) = 0;
-};
+// Returns true once the work has ended and its waiters are notified. Called until then.
+using PollFn = absl::AnyInvocable<bool(absl::Time now)>;
 
 class CompletionPoller {
  public:
@@ -33,7 +27,7 @@ class CompletionPoller {
   // Drops unfinished work without notifying its waiters.
   ~CompletionPoller();
 
-  void Add(int queue, std::unique_ptr<Pollable> work) ABSL_LOCKS_EXCLUDED(mu_);
+  void Add(int queue, PollFn work) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   void Run();
@@ -41,7 +35,7 @@ class CompletionPoller {
   bool PollAll();
 
   absl::Mutex mu_;
-  std::vector<std::deque<std::unique_ptr<Pollable>>> queues_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::deque<PollFn>> queues_ ABSL_GUARDED_BY(mu_);
   int64_t num_unfinished_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   absl::CondVar changed_;

@@ -58,25 +58,6 @@ const DeviceMemory& MemoryOf(const DeviceBuffer& buffer) {
   return static_cast<const DeviceMemory&>(buffer);
 }
 
-// Calls `late` unless `done` is set by the deadline: the bound of a call that may block for ever.
-class AbortGuard final : public Pollable {
- public:
-  AbortGuard(std::shared_ptr<const std::atomic<bool>> done, absl::Time deadline,
-             std::function<void()> late)
-      : done_(std::move(done)), deadline_(deadline), late_(std::move(late)) {}
-  bool Poll(absl::Time now) override {
-    if (*done_) return true;
-    if (now <= deadline_) return false;
-    late_();
-    return true;
-  }
-
- private:
-  const std::shared_ptr<const std::atomic<bool>> done_;
-  const absl::Time deadline_;
-  const std::function<void()> late_;
-};
-
 class DeviceBackend final : public Backend {
  public:
   explicit DeviceBackend(const DeviceBackendOptions& options)
@@ -214,7 +195,7 @@ class DeviceBackend final : public Backend {
         PinnedSlotRef slot = resources_->inline_slots->Take();
         if (slot == nullptr) break;
         work.enqueue_status.Update(
-            device().Check(api().copy_to_host(resources_->compute_stream.get(), slot->address(),
+            device().Check(api().copy_to_host(resources_->compute_stream.get(), slot.get(),
                                               result->allocation()->address(), result->num_bytes()),
                            "a result's copy"));
         inline_slots.emplace_back(result, std::move(slot));
@@ -237,13 +218,12 @@ class DeviceBackend final : public Backend {
     };
     auto ended = std::make_shared<LaunchEnd>();
     enqueued.event = std::make_unique<LaunchEvent>(ended);
+    auto launch = std::make_unique<Launch>(
+        &device(), resources_->aborter.get(),
+        LaunchTimeouts{options_.collective_timeout, options_.abort_grace, options_.cancel_grace},
+        [this](const absl::Status& why) { SetFatal(why); }, ended, std::move(work));
     resources_->launches->Add(
-        kLaunchQueue,
-        std::make_unique<Launch>(
-            &device(), resources_->aborter.get(),
-            LaunchTimeouts{options_.collective_timeout, options_.abort_grace,
-                           options_.cancel_grace},
-            [this](const absl::Status& why) { SetFatal(why); }, ended, std::move(work)));
+        kLaunchQueue, [launch = std::move(launch)](absl::Time now) { return launch->Poll(now); });
     return enqueued;
   }
 
@@ -259,7 +239,7 @@ class DeviceBackend final : public Backend {
     const DeviceMemory& memory = MemoryOf(buffer);
     ir::Array value(memory.dtype(), memory.shape());
     if (memory.host_copy != nullptr) {
-      std::memcpy(value.MutableData(), memory.host_copy->address(), memory.num_bytes());
+      std::memcpy(value.MutableData(), memory.host_copy.get(), memory.num_bytes());
       return value;
     }
     TESSERA_RETURN_IF_ERROR(SetFatalIfLost(resources_->staging->ToHost(
@@ -401,13 +381,17 @@ class DeviceBackend final : public Backend {
   // Called by the enqueueing thread, which enqueues nothing else before this has returned.
   void AbortCommunicator(GroupComm& communicator) {
     if (communicator.aborted.exchange(true)) return;
+    // The abort may block for ever.
     const auto done = std::make_shared<std::atomic<bool>>(false);
-    resources_->launches->Add(
-        kAbortQueue, std::make_unique<AbortGuard>(done, SteadyNow() + options_.abort_grace, [this] {
-          SetFatal(MakeError(ErrorKind::kWorkerLost,
-                             absl::StrCat(device().name(), ": an abort did not end within ",
-                                          absl::FormatDuration(options_.abort_grace))));
-        }));
+    const absl::Time deadline = SteadyNow() + options_.abort_grace;
+    resources_->launches->Add(kAbortQueue, [this, done, deadline](absl::Time now) {
+      if (*done) return true;
+      if (now <= deadline) return false;
+      SetFatal(MakeError(ErrorKind::kWorkerLost,
+                         absl::StrCat(device().name(), ": an abort did not end within ",
+                                      absl::FormatDuration(options_.abort_grace))));
+      return true;
+    });
     static_cast<void>(api().comm_abort(communicator.handle.get()));
     *done = true;
   }

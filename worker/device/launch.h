@@ -79,7 +79,7 @@ struct LaunchTimeouts {
   absl::Duration collective_timeout, abort_grace, cancel_grace;
 };
 
-class Launch final : public Pollable {
+class Launch {
  public:
   struct Work {
     RunContext context;
@@ -95,7 +95,7 @@ class Launch final : public Pollable {
          std::function<void(const absl::Status&)> on_fatal, std::shared_ptr<LaunchEnd> end,
          Work work);
 
-  bool Poll(absl::Time now) override;
+  bool Poll(absl::Time now);  // a PollFn
 
  private:
   // Shared with the aborter's thread.

@@ -4,11 +4,6 @@
 
 namespace tessera::worker::device {
 
-PinnedSlot::~PinnedSlot() {
-  absl::MutexLock lock(&pool_->mu_);
-  pool_->free_.push_back(address_);
-}
-
 absl::StatusOr<std::unique_ptr<PinnedSlots>> PinnedSlots::Make(const Device* device, int slots,
                                                                int64_t slot_bytes) {
   void* base = nullptr;
@@ -28,14 +23,14 @@ PinnedSlots::~PinnedSlots() {
 }
 
 PinnedSlotRef PinnedSlots::Take() {
-  std::byte* address = nullptr;
-  {
-    absl::MutexLock lock(&mu_);
-    if (free_.empty()) return nullptr;
-    address = free_.back();
-    free_.pop_back();
-  }
-  return std::make_shared<PinnedSlot>(this, address);
+  absl::MutexLock lock(&mu_);
+  if (free_.empty()) return nullptr;
+  std::byte* const address = free_.back();
+  free_.pop_back();
+  return {address, [this](std::byte* slot) {
+            absl::MutexLock lock(&mu_);
+            free_.push_back(slot);
+          }};
 }
 
 }  // namespace tessera::worker::device

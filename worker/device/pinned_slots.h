@@ -1,5 +1,5 @@
 // A pool of small pinned host buffers, for results that are copied as part of a launch.
-// Thread-safe; the last reference to a slot returns it to the pool, which outlives the slots.
+// Thread-safe; outlives its slots.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,21 +13,8 @@
 
 namespace tessera::worker::device {
 
-class PinnedSlots;
-
-class PinnedSlot {
- public:
-  PinnedSlot(PinnedSlots* pool, std::byte* address) : pool_(pool), address_(address) {}
-  PinnedSlot(const PinnedSlot&) = delete;
-  PinnedSlot& operator=(const PinnedSlot&) = delete;
-  ~PinnedSlot();
-  std::byte* address() const { return address_; }
-
- private:
-  PinnedSlots* const pool_;
-  std::byte* const address_;
-};
-using PinnedSlotRef = std::shared_ptr<PinnedSlot>;
+// The address of a slot. The last reference returns it to the pool.
+using PinnedSlotRef = std::shared_ptr<std::byte>;
 
 class PinnedSlots {
  public:
@@ -35,11 +22,10 @@ class PinnedSlots {
                                                            int64_t slot_bytes);
   ~PinnedSlots();
 
-  // Null if all are in use.
+  // Returns null if all are in use.
   PinnedSlotRef Take() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  friend class PinnedSlot;
   PinnedSlots(const Device* device, void* base) : device_(device), base_(base) {}
 
   const Device* const device_;

@@ -17,40 +17,7 @@ struct CopyEnd {
   absl::Status status;
 };
 
-class WatchedCopy final : public Pollable {
- public:
-  WatchedCopy(const Device* device, EventHandle event, std::shared_ptr<CopyEnd> ended)
-      : device_(device), event_(std::move(event)), ended_(std::move(ended)) {}
-  bool Poll(absl::Time) override {
-    const absl::StatusOr<bool> reached = device_->Reached(event_);
-    if (reached.ok() && !*reached) return false;
-    ended_->status = reached.status();
-    ended_->notification.Notify();
-    return true;
-  }
-
- private:
-  const Device* const device_;
-  const EventHandle event_;
-  const std::shared_ptr<CopyEnd> ended_;
-};
-
 }  // namespace
-
-class Staging::TakenChannel {
- public:
-  TakenChannel(Staging* staging, Channel* channel) : staging_(staging), channel_(channel) {}
-  ~TakenChannel() {
-    absl::MutexLock lock(&staging_->mu_);
-    staging_->free_.push_back(channel_);
-  }
-  Channel& operator*() const { return *channel_; }
-  Channel* operator->() const { return channel_; }
-
- private:
-  Staging* const staging_;
-  Channel* const channel_;
-};
 
 absl::StatusOr<std::unique_ptr<Staging>> Staging::Make(const Device* device,
                                                        CompletionPoller* completion,
@@ -93,40 +60,52 @@ absl::StatusOr<Staging::Channel*> Staging::Take() {
 
 absl::Status Staging::Wait(Channel& channel) {
   TESSERA_ASSIGN_OR_RETURN(EventHandle event, device_->Record(channel.stream));
-  auto ended = std::make_shared<CopyEnd>();
-  completion_->Add(channel.queue, std::make_unique<WatchedCopy>(device_, std::move(event), ended));
-  if (ended->notification.WaitForNotificationWithTimeout(options_.timeout)) return ended->status;
+  const auto end = std::make_shared<CopyEnd>();
+  completion_->Add(channel.queue, [device = device_, event = std::move(event), end](absl::Time) {
+    const absl::StatusOr<bool> reached = device->Reached(event);
+    if (reached.ok() && !*reached) return false;
+    end->status = reached.status();
+    end->notification.Notify();
+    return true;
+  });
+  if (end->notification.WaitForNotificationWithTimeout(options_.timeout)) return end->status;
   return MakeError(ErrorKind::kWorkerLost,
                    absl::StrCat(device_->name(), ": a copy did not end within ",
                                 absl::FormatDuration(options_.timeout)));
 }
 
-absl::Status Staging::ToDevice(uint64_t to, const std::byte* from, int64_t bytes) {
-  TESSERA_ASSIGN_OR_RETURN(Channel* const taken, Take());
-  const TakenChannel channel(this, taken);
-  for (int64_t at = 0; at < bytes; at += options_.channel_bytes) {
-    const int64_t chunk = std::min(options_.channel_bytes, bytes - at);
-    std::memcpy(channel->pinned, from + at, chunk);
-    TESSERA_RETURN_IF_ERROR(device_->Check(
-        device_->api().copy_to_device(channel->stream.get(), to + at, channel->pinned, chunk),
-        "a copy to the device"));
-    TESSERA_RETURN_IF_ERROR(Wait(*channel));
+absl::Status Staging::InChunks(
+    int64_t bytes,
+    absl::FunctionRef<absl::Status(Channel& channel, int64_t at, int64_t chunk)> copy) {
+  TESSERA_ASSIGN_OR_RETURN(Channel* const channel, Take());
+  absl::Status status;
+  for (int64_t at = 0; at < bytes && status.ok(); at += options_.channel_bytes) {
+    status = copy(*channel, at, std::min(options_.channel_bytes, bytes - at));
   }
-  return absl::OkStatus();
+  absl::MutexLock lock(&mu_);
+  free_.push_back(channel);
+  return status;
+}
+
+absl::Status Staging::ToDevice(uint64_t to, const std::byte* from, int64_t bytes) {
+  return InChunks(bytes, [&](Channel& channel, int64_t at, int64_t chunk) -> absl::Status {
+    std::memcpy(channel.pinned, from + at, chunk);
+    TESSERA_RETURN_IF_ERROR(device_->Check(
+        device_->api().copy_to_device(channel.stream.get(), to + at, channel.pinned, chunk),
+        "a copy to the device"));
+    return Wait(channel);
+  });
 }
 
 absl::Status Staging::ToHost(std::byte* to, uint64_t from, int64_t bytes) {
-  TESSERA_ASSIGN_OR_RETURN(Channel* const taken, Take());
-  const TakenChannel channel(this, taken);
-  for (int64_t at = 0; at < bytes; at += options_.channel_bytes) {
-    const int64_t chunk = std::min(options_.channel_bytes, bytes - at);
+  return InChunks(bytes, [&](Channel& channel, int64_t at, int64_t chunk) -> absl::Status {
     TESSERA_RETURN_IF_ERROR(device_->Check(
-        device_->api().copy_to_host(channel->stream.get(), channel->pinned, from + at, chunk),
+        device_->api().copy_to_host(channel.stream.get(), channel.pinned, from + at, chunk),
         "a copy from the device"));
-    TESSERA_RETURN_IF_ERROR(Wait(*channel));
-    std::memcpy(to + at, channel->pinned, chunk);
-  }
-  return absl::OkStatus();
+    TESSERA_RETURN_IF_ERROR(Wait(channel));
+    std::memcpy(to + at, channel.pinned, chunk);
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace tessera::worker::device

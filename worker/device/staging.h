@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -43,11 +44,15 @@ class Staging {
     StreamHandle stream;
     std::byte* pinned = nullptr;
   };
-  class TakenChannel;
 
   Staging(const Device* device, CompletionPoller* completion, StagingOptions options)
       : device_(device), completion_(completion), options_(options) {}
   absl::StatusOr<Channel*> Take() ABSL_LOCKS_EXCLUDED(mu_);
+  // Calls `copy` for each chunk, on one channel.
+  absl::Status InChunks(
+      int64_t bytes,
+      absl::FunctionRef<absl::Status(Channel& channel, int64_t at, int64_t chunk)> copy)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until the copies enqueued on the channel have ended.
   absl::Status Wait(Channel& channel);
 
